@@ -1,0 +1,214 @@
+//! Adapters: actors that run plans. `gpu` runs the shaders through wgpu, `cpu` runs the twins.
+//!
+//! An adapter knows nothing of other adapters. It takes [`Request`]s in order and answers with [`Event`]s.
+
+use std::sync::Arc;
+
+use crate::plan::{Pass, Plan, Role, Scalars};
+
+/// What an adapter is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// A graphics card of its own.
+    DiscreteGpu,
+    /// A GPU that shares the processor's memory.
+    IntegratedGpu,
+    /// A GPU behind a hypervisor, or of unknown kind.
+    VirtualGpu,
+    /// This crate's CPU adapter.
+    Cpu,
+    /// A driver that computes on the CPU (lavapipe, SwiftShader, WARP): used only when asked for.
+    Software,
+}
+
+/// What can be known of an adapter without opening it.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Info {
+    /// Index in the sorted list.
+    pub index: usize,
+    /// Name that the driver gives.
+    pub name: String,
+    /// What it is.
+    pub kind: Kind,
+    /// `vulkan`, `metal`, `dx12`, `gl`, `webgpu`, or `host` for the CPU adapter.
+    pub backend: String,
+    /// Name and version of the driver; may be empty.
+    pub driver: String,
+    /// PCI vendor id, 0 if unknown.
+    pub vendor: u32,
+    /// PCI device id, 0 if unknown.
+    pub device: u32,
+    /// PCI bus id, empty if unknown.
+    pub bus_id: String,
+}
+
+/// Names one run of a plan. A late answer of an earlier attempt is known by it, and dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Ticket {
+    /// Training step, or index of the batch.
+    pub step: u64,
+    /// Attempt at that step.
+    pub attempt: u32,
+    /// Slot of the shard in the step.
+    pub slot: u32,
+}
+
+/// Who combines the values of the plan's exchanges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Combining {
+    /// The host, over several adapters: exchanges are answered with [`Event::Exchange`].
+    Host,
+    /// Nobody: this is the only adapter, the update runs on it, exchanges are passed over.
+    Device,
+}
+
+/// One run of a pass.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// Its name.
+    pub ticket: Ticket,
+    /// Which commands.
+    pub pass: Pass,
+    /// Rows, seed, step and the rest.
+    pub scalars: Scalars,
+    /// What to write before it, by role: inputs, targets, sample weights. `rows` rows each.
+    pub feeds: Vec<(Role, Arc<[f32]>)>,
+    /// Who combines exchanged values.
+    pub combining: Combining,
+}
+
+/// What an adapter is asked to do. Requests are served in order.
+#[derive(Clone, Debug)]
+pub enum Request {
+    /// Make buffers, pipelines and bind groups for runs of up to `capacity` rows. Answer: [`Event::Loaded`].
+    Load {
+        /// The plan.
+        plan: Arc<Plan>,
+        /// Rows that a run may have.
+        capacity: u32,
+    },
+    /// Write a part of a buffer that outlives a pass. No answer.
+    Write {
+        /// The buffer.
+        role: Role,
+        /// First element; a multiple of [`ALIGN`](crate::plan::ALIGN).
+        offset: u64,
+        /// The values.
+        data: Arc<[f32]>,
+    },
+    /// Run a pass. Answers: [`Event::Exchange`] for each exchange, then [`Event::Done`].
+    Run(Run),
+    /// Answer to an [`Event::Exchange`] that the run waits for.
+    Combined {
+        /// The run.
+        ticket: Ticket,
+        /// Index of the command in its pass.
+        command: usize,
+        /// The combined value.
+        data: Arc<[f32]>,
+    },
+    /// Give up a run that waits for a [`Request::Combined`].
+    Abandon(Ticket),
+    /// Read a buffer that outlives a pass. Answer: [`Event::Contents`].
+    Read(Role),
+    /// From now on take `factor` times as long for a run, by waiting. For tests and demonstrations.
+    Throttle(f64),
+    /// Destroy the device, as a driver reset would. For tests and demonstrations.
+    Lose,
+}
+
+/// Where the time of a run went, in milliseconds by the runtime's clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
+pub struct Timing {
+    /// When the run began.
+    pub start_ms: f64,
+    /// Writing inputs.
+    pub upload_ms: f64,
+    /// Computing; waits for exchanges are not counted.
+    pub compute_ms: f64,
+    /// Reading gradients, reports and outputs back, after computing.
+    pub readback_ms: f64,
+    /// Waiting for the other adapters at exchanges.
+    pub wait_ms: f64,
+}
+
+impl Timing {
+    /// Time in which the adapter was busy.
+    pub fn busy_ms(&self) -> f64 {
+        self.upload_ms + self.compute_ms + self.readback_ms
+    }
+}
+
+/// Why an adapter can't go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The device is gone; the text says what is known.
+    Lost(String),
+    /// The plan does not fit its memory for that capacity; it still serves smaller ones.
+    OutOfMemory(String),
+    /// A plan that this adapter can't run, for example a limit that it does not reach.
+    Unsupported(String),
+}
+
+/// What an adapter says.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// Answer to [`Request::Load`].
+    Loaded {
+        /// Bytes of memory that the plan takes on the device.
+        bytes: u64,
+    },
+    /// A value to be combined over all adapters.
+    Exchange {
+        /// The run.
+        ticket: Ticket,
+        /// Index of the command in its pass.
+        command: usize,
+        /// This adapter's value.
+        data: Vec<f32>,
+    },
+    /// A run is done: everything it exchanged before the update was sent before this.
+    Done {
+        /// The run.
+        ticket: Ticket,
+        /// [`Role::Report`] buffers (training and evaluating), by output.
+        reports: Vec<Vec<f32>>,
+        /// [`Role::Output`] buffers (predicting), by output.
+        outputs: Vec<Vec<f32>>,
+        /// Where the time went.
+        timing: Timing,
+    },
+    /// Answer to [`Request::Read`].
+    Contents {
+        /// The buffer.
+        role: Role,
+        /// Its values.
+        data: Vec<f32>,
+    },
+    /// The adapter can't do what it was asked. After [`Fault::Lost`] it says nothing more.
+    Failed {
+        /// The run, if it was one.
+        ticket: Option<Ticket>,
+        /// Why.
+        fault: Fault,
+    },
+}
+
+/// An event, and the adapter that it comes from.
+#[derive(Clone, Debug)]
+pub struct Message {
+    /// Position of the adapter among those in use.
+    pub adapter_idx: usize,
+    /// What it says.
+    pub event: Event,
+}
+
+/// The near end of an adapter: send requests here; its events come on the channel given when it was opened.
+#[derive(Clone, Debug)]
+pub struct Handle {
+    /// What it is.
+    pub info: Info,
+    /// Where requests go.
+    pub requests: async_channel::Sender<Request>,
+}

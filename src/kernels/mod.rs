@@ -1,0 +1,215 @@
+//! The kernels: one WGSL entry point each, its host side, and its twin in plain Rust.
+//!
+//! [`FAMILIES`] is the one table. Tests, benches and the support matrix read it.
+
+pub mod cases;
+
+use std::fmt;
+
+use crate::plan::Word;
+
+/// Type of a field of `Params`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FieldType {
+    /// `u32` in WGSL.
+    U32,
+    /// `f32` in WGSL.
+    F32,
+}
+
+/// A field of `Params`; its offset is its index times 4 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// Name, the same in WGSL.
+    pub name: &'static str,
+    /// Type, the same in WGSL.
+    pub ty: FieldType,
+}
+
+/// A WGSL file of functions that kernels use, appended after the kernel's own text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Library {
+    /// `lib/grid.wgsl`: index of an invocation or workgroup over a grid folded at 65,535.
+    Grid,
+    /// `lib/reduce.wgsl`: sum and maximum over a workgroup.
+    Reduce,
+    /// `lib/activation.wgsl`: activation functions and their derivatives, chosen by `override ACTIVATION`.
+    Activation,
+    /// `lib/random.wgsl`: counter-based random numbers.
+    Random,
+    /// `lib/product_*.wgsl`: the tile loop of a matrix product, one file a [`Tile`].
+    Product,
+}
+
+/// How a matrix product is cut into workgroups. Which one is best depends on the adapter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Tile {
+    /// 8 × 8 results an invocation, from registers alone: best where the "GPU" is a CPU.
+    Registers,
+    /// Tiles in workgroup memory: best on real GPUs.
+    Workgroup,
+}
+
+impl Tile {
+    /// Every tile.
+    pub const ALL: [Self; 2] = [Self::Registers, Self::Workgroup];
+
+    /// Rows and columns of the result that one workgroup computes.
+    pub fn size(self) -> [u32; 2] {
+        match self {
+            Self::Registers => [64, 64],
+            Self::Workgroup => [64, 64],
+        }
+    }
+}
+
+impl Library {
+    /// The text, for a tile where there are several.
+    pub fn source(self, tile: Tile) -> &'static str {
+        match (self, tile) {
+            (Self::Grid, _) => include_str!("../../shaders/lib/grid.wgsl"),
+            (Self::Reduce, _) => include_str!("../../shaders/lib/reduce.wgsl"),
+            (Self::Activation, _) => include_str!("../../shaders/lib/activation.wgsl"),
+            (Self::Random, _) => include_str!("../../shaders/lib/random.wgsl"),
+            (Self::Product, Tile::Registers) => include_str!("../../shaders/lib/product_registers.wgsl"),
+            (Self::Product, Tile::Workgroup) => include_str!("../../shaders/lib/product_workgroup.wgsl"),
+        }
+    }
+}
+
+/// What a twin is given: the resolved `Params`, the constants and the inputs.
+#[derive(Clone, Copy, Debug)]
+pub struct Call<'a> {
+    /// The words of `Params`.
+    pub params: &'a [u32],
+    /// Values of `override` constants that differ from their default.
+    pub constants: &'a [(&'static str, f64)],
+    /// The inputs, in the order of the bindings; each may be longer than needed.
+    pub inputs: &'a [&'a [f32]],
+}
+
+impl Call<'_> {
+    /// `Params` as the struct of the kernel's host file.
+    pub fn params<P: bytemuck::AnyBitPattern>(&self) -> P {
+        bytemuck::pod_read_unaligned(bytemuck::cast_slice(&self.params[..size_of::<P>() / 4]))
+    }
+
+    /// The value of an `override` constant, or its default.
+    pub fn constant(&self, name: &str, default: f64) -> f64 {
+        self.constants.iter().find(|(known, _)| *known == name).map_or(default, |(_, value)| *value)
+    }
+}
+
+/// A kernel in plain Rust: reads `call.inputs`, writes (and may read) `outputs`.
+pub type Twin = fn(call: &Call<'_>, outputs: &mut [&mut [f32]]);
+
+/// One WGSL entry point and all that the host knows of it.
+pub struct Kernel {
+    /// File name in `shaders/`, without `.wgsl`.
+    pub stem: &'static str,
+    /// Entry point.
+    pub entry: &'static str,
+    /// Text of the file.
+    pub source: &'static str,
+    /// Libraries appended to it, in this order.
+    pub uses: &'static [Library],
+    /// Fields of `Params`, binding 0.
+    pub params: &'static [Field],
+    /// Names of the buffers it reads: bindings 1, 2, …
+    pub inputs: &'static [&'static str],
+    /// Names of the buffers it writes: the bindings after the inputs.
+    pub outputs: &'static [&'static str],
+    /// Invocations of a workgroup (of [`Tile::Registers`] where it uses [`Library::Product`]).
+    pub workgroup: u32,
+    /// Names of `override` constants that a plan may set.
+    pub constants: &'static [&'static str],
+    /// The truth: the same sums, in f64.
+    pub twin: Twin,
+    /// The same for the CPU adapter, where the twin is too slow; tested against the twin.
+    pub fast: Option<Twin>,
+    /// Largest difference from the twin, relative to `1 + |twin|`, on any adapter.
+    pub tolerance: f32,
+    /// The sizes at which it is tested and measured.
+    pub cases: fn() -> Vec<cases::Case>,
+}
+
+impl Kernel {
+    /// `stem.entry`, the name in a trace.
+    pub fn name(&self) -> String {
+        format!("{}.{}", self.stem, self.entry)
+    }
+
+    /// The whole WGSL text for a tile.
+    pub fn wgsl(&self, tile: Tile) -> String {
+        let libraries = self.uses.iter().map(|library| library.source(tile));
+        std::iter::once(self.source).chain(libraries).collect::<Vec<_>>().join("\n")
+    }
+
+    /// Is the text different for each tile?
+    pub fn is_tiled(&self) -> bool {
+        self.uses.contains(&Library::Product)
+    }
+}
+
+impl fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.stem, self.entry)
+    }
+}
+
+/// Declares a kernel's `Params`: the struct that a twin reads, and `Record`, the same with [`Word`]s, that a layer records.
+#[macro_export]
+macro_rules! params {
+    ($($(#[$doc:meta])* $name:ident: $ty:ident),* $(,)?) => {
+        /// `Params` of the shader, as the twin reads it.
+        #[repr(C)]
+        #[derive(Clone, Copy, Debug, bytemuck::Pod, bytemuck::Zeroable)]
+        pub struct Params { $($(#[$doc])* pub $name: $ty,)* }
+
+        impl Params {
+            /// Names and types, in order.
+            pub const FIELDS: &'static [$crate::kernels::Field] = &[
+                $($crate::kernels::Field { name: stringify!($name), ty: $crate::params!(@type $ty) },)*
+            ];
+
+            /// The words, as an adapter sees them.
+            pub fn words(&self) -> Vec<u32> {
+                bytemuck::cast_slice(std::slice::from_ref(self)).to_vec()
+            }
+        }
+
+        /// `Params` as a layer records it.
+        #[derive(Clone, Copy, Debug)]
+        pub struct Record { $($(#[$doc])* pub $name: $crate::plan::Word,)* }
+
+        impl From<Record> for Vec<$crate::plan::Word> {
+            fn from(record: Record) -> Self {
+                vec![$(record.$name,)*]
+            }
+        }
+    };
+    (@type u32) => { $crate::kernels::FieldType::U32 };
+    (@type f32) => { $crate::kernels::FieldType::F32 };
+}
+
+/// A word that is the whole number `value`.
+///
+/// # Panics
+/// If it does not fit 32 bits; shapes are checked against that when a model is built.
+#[allow(clippy::expect_used, reason = "a build check keeps every size of a model below 2^31")]
+pub fn whole(value: usize) -> Word {
+    Word::U32(u32::try_from(value).expect("a size was checked when the model was built"))
+}
+
+/// Every kernel of the crate, a line for each family: the host file's own table.
+pub static FAMILIES: &[&[&Kernel]] = &[];
+
+/// Every kernel of the crate.
+pub fn all() -> impl Iterator<Item = &'static Kernel> {
+    FAMILIES.iter().flat_map(|family| family.iter().copied())
+}
+
+/// The kernel of a name, `stem.entry`.
+pub fn find(name: &str) -> Option<&'static Kernel> {
+    all().find(|kernel| kernel.name() == name)
+}

@@ -1,0 +1,274 @@
+//! What to run, as data: buffers and commands, for any number of rows.
+//!
+//! Layers record into a plan; an adapter runs it. A plan holds no device object and prints as text,
+//! so that what will run where can be tested by reading.
+
+use std::collections::BTreeMap;
+
+use crate::kernels::Kernel;
+
+/// Elements of f32 to which every view in a flat buffer is aligned: 256 bytes, WebGPU's default
+/// `min_storage_buffer_offset_alignment`.
+pub const ALIGN: u64 = 64;
+
+/// Largest binding that WebGPU promises: `max_storage_buffer_binding_size`, in elements of f32.
+pub const MAX_BINDING: u64 = (128 << 20) / 4;
+
+/// A number in a kernel's `Params` or grid: known when recorded, or only when the plan runs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Word {
+    /// A whole number.
+    U32(u32),
+    /// A float.
+    F32(f32),
+    /// The rows of this run, times a factor (u32).
+    Rows(u32),
+    /// The rows of the whole batch, over all adapters, times a factor (u32).
+    BatchRows(u32),
+    /// Index in the whole batch of this run's first row (u32).
+    FirstRow,
+    /// The factor of an output's loss: its weight over the whole batch's count or sum of sample weights (f32).
+    LossScale(u32),
+    /// A number of the optimizer for this step, such as the learning rate (f32).
+    Hyper(u32),
+    /// Seed of the run (u32).
+    Seed,
+    /// Training step (u32).
+    Step,
+}
+
+impl From<u32> for Word {
+    fn from(value: u32) -> Self {
+        Self::U32(value)
+    }
+}
+
+impl From<f32> for Word {
+    fn from(value: f32) -> Self {
+        Self::F32(value)
+    }
+}
+
+/// The numbers that a run gives to the [`Word`]s of its plan.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Scalars {
+    /// Rows of this run.
+    pub rows: u32,
+    /// Rows of the whole batch.
+    pub batch_rows: u32,
+    /// Index in the whole batch of the first row.
+    pub first_row: u32,
+    /// Seed of the run.
+    pub seed: u32,
+    /// Training step.
+    pub step: u32,
+    /// Loss factor of each output.
+    pub loss_scales: Vec<f32>,
+    /// Numbers of the optimizer.
+    pub hyper: Vec<f32>,
+}
+
+impl Word {
+    /// The 32 bits that the kernel sees.
+    ///
+    /// A loss scale or hyper number that the run does not give reads as 0.
+    pub fn bits(self, scalars: &Scalars) -> u32 {
+        let float = |list: &[f32], index: u32| list.get(index as usize).copied().unwrap_or(0.0).to_bits();
+        match self {
+            Self::U32(value) => value,
+            Self::F32(value) => value.to_bits(),
+            Self::Rows(factor) => scalars.rows * factor,
+            Self::BatchRows(factor) => scalars.batch_rows * factor,
+            Self::FirstRow => scalars.first_row,
+            Self::LossScale(index) => float(&scalars.loss_scales, index),
+            Self::Hyper(index) => float(&scalars.hyper, index),
+            Self::Seed => scalars.seed,
+            Self::Step => scalars.step,
+        }
+    }
+}
+
+/// A length in elements that may grow with the rows of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Length {
+    /// Elements for each row.
+    pub per_row: u64,
+    /// Elements whatever the rows.
+    pub fixed: u64,
+}
+
+impl Length {
+    /// `per_row` elements for each row.
+    pub fn per_row(per_row: usize) -> Self {
+        Self { per_row: per_row as u64, fixed: 0 }
+    }
+
+    /// `fixed` elements for any number of rows.
+    pub fn fixed(fixed: usize) -> Self {
+        Self { per_row: 0, fixed: fixed as u64 }
+    }
+
+    /// Elements for a number of rows.
+    pub fn at(self, rows: u32) -> u64 {
+        self.per_row * u64::from(rows) + self.fixed
+    }
+
+    /// The smallest length that holds both.
+    #[must_use]
+    pub fn max(self, other: Self) -> Self {
+        Self { per_row: self.per_row.max(other.per_row), fixed: self.fixed.max(other.fixed) }
+    }
+}
+
+/// What a buffer is for. Buffers of one role outlive a pass, but for [`Role::Activation`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    /// Input of the model, by position; written before a run.
+    Input(u32),
+    /// Target of an output, by position; written before a run.
+    Target(u32),
+    /// Sample weights of an output, one a row; written before a run.
+    SampleWeight(u32),
+    /// A segment of the flat parameters.
+    Parameters(u32),
+    /// A segment of the flat gradients, of the same layout as the parameters.
+    Gradients(u32),
+    /// Moving statistics, flat.
+    Statistics,
+    /// Optimizer state on the device: kind (0 is first), segment.
+    State(u32, u32),
+    /// Per-row loss and score of an output, `[rows * positions, 2]`; read after a run.
+    Report(u32),
+    /// Output of the model, by position; read after a run that predicts.
+    Output(u32),
+    /// Anything that lives within one pass; pooled by liveness.
+    Activation,
+    /// Small and kept between passes: moments for the statistics' update, the clip's control words.
+    Control,
+}
+
+/// Index of a buffer in its plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BufferId(pub u32);
+
+/// A buffer of f32.
+#[derive(Clone, Debug)]
+pub struct Buffer {
+    /// Name for people: the node and what it holds.
+    pub name: String,
+    /// What it is for.
+    pub role: Role,
+    /// Its length.
+    pub len: Length,
+}
+
+/// A part of a buffer. `offset` is a multiple of [`ALIGN`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct View {
+    /// The buffer.
+    pub buffer: BufferId,
+    /// First element.
+    pub offset: u64,
+    /// Number of elements.
+    pub len: Length,
+}
+
+/// How many workgroups a dispatch takes. The kernel's workgroup size and the adapter's tile decide the rest.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Grid {
+    /// An invocation for each element.
+    Elements(Word),
+    /// A workgroup for each item.
+    Items(Word),
+    /// A workgroup for each tile of a result `[m, n]`, `depth` times (split along the sum).
+    Tiles {
+        /// Rows of the result.
+        m: Word,
+        /// Columns of the result.
+        n: Word,
+        /// Parts into which the sum is split.
+        depth: u32,
+    },
+}
+
+/// One kernel with its numbers and buffers.
+#[derive(Clone, Debug)]
+pub struct Dispatch {
+    /// The kernel.
+    pub kernel: &'static Kernel,
+    /// Name of the node that recorded it.
+    pub node: String,
+    /// Values of `override` constants, by name.
+    pub constants: Vec<(&'static str, f64)>,
+    /// `Params`, a word for each field.
+    pub params: Vec<Word>,
+    /// Buffers that it reads, in the order of its bindings.
+    pub inputs: Vec<View>,
+    /// Buffers that it writes (and may read), in the order of its bindings.
+    pub outputs: Vec<View>,
+    /// Its grid.
+    pub grid: Grid,
+}
+
+/// How the values of all adapters become one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Combine {
+    /// Element-wise sum, in the order of the shards' slots.
+    Sum,
+    /// `[mean, sum of squared deviations]` over `count_per_row` values a row, merged by count.
+    Moments {
+        /// Values that each row adds to the count of a channel.
+        count_per_row: u32,
+    },
+}
+
+/// When the combined value must be there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// Before the next command: every adapter waits, and the view then holds the combined value.
+    NextCommand,
+    /// Before the update, on the host: the view itself stays as it is.
+    Update,
+}
+
+/// A view to be combined over all adapters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exchange {
+    /// What is combined.
+    pub view: View,
+    /// How.
+    pub combine: Combine,
+    /// When.
+    pub when: When,
+}
+
+/// One entry of a pass.
+#[derive(Clone, Debug)]
+pub enum Command {
+    /// Run a kernel.
+    Dispatch(Dispatch),
+    /// Combine a view over all adapters.
+    Exchange(Exchange),
+}
+
+/// What a run of a plan is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Pass {
+    /// Forward, loss and backward.
+    Train,
+    /// Forward and loss, as at inference.
+    Evaluate,
+    /// Forward, as at inference.
+    Predict,
+    /// Clip, optimizer and moving statistics, on the device.
+    Update,
+}
+
+/// Buffers, and the commands of each pass.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// All buffers.
+    pub buffers: Vec<Buffer>,
+    /// Commands of each pass.
+    pub passes: BTreeMap<Pass, Vec<Command>>,
+}
