@@ -1,1 +1,23 @@
-// placeholder
+// Index of a workgroup or invocation in a grid that is folded at 65,535 workgroups onto the y axis.
+//
+// A grid of `groups` workgroups is dispatched as x = min(groups, 65535), y = ceil(groups / x): the last
+// row of it may hold workgroups that have no work, so every caller compares the index with its count.
+// z is left to the caller (the depth of a tiled product).
+//
+//     @builtin(workgroup_id) workgroup, @builtin(num_workgroups) workgroups, @builtin(local_invocation_index) lane
+
+// Linear index of a workgroup: the item of `Grid::Items`, the tile of `Grid::Tiles`. Uniform in a workgroup.
+fn item_index(workgroup: vec3<u32>, workgroups: vec3<u32>) -> u32 {
+    return workgroup.y * workgroups.x + workgroup.x;
+}
+
+// Linear index of an invocation, for workgroups of `size` invocations: the element of `Grid::Elements`.
+fn element_index(workgroup: vec3<u32>, workgroups: vec3<u32>, lane: u32, size: u32) -> u32 {
+    return item_index(workgroup, workgroups) * size + lane;
+}
+
+// Row and column, in tiles, of a workgroup of `Grid::Tiles`; columns run fastest.
+fn tile_index(workgroup: vec3<u32>, workgroups: vec3<u32>, columns: u32) -> vec2<u32> {
+    let item = item_index(workgroup, workgroups);
+    return vec2<u32>(item / columns, item % columns);
+}

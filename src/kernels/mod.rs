@@ -2,6 +2,7 @@
 //!
 //! [`FAMILIES`] is the one table. Tests, benches and the support matrix read it.
 
+pub mod activation_functions;
 pub mod cases;
 
 use std::fmt;
