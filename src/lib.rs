@@ -1,6 +1,7 @@
 //! Train one network on every GPU in the machine, whatever its vendor, without CUDA.
 
 pub mod adapters;
+pub mod data;
 pub mod error;
 pub mod kernels;
 pub mod plan;

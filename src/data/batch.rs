@@ -1,0 +1,258 @@
+//! Rows read from a dataset, as flat buffers that travel to the adapters.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::Dataset;
+use crate::{Error, Result, Shape};
+
+/// Rows of every input and target, row-major without gaps.
+///
+/// | buffer | shape |
+/// | --- | --- |
+/// | `inputs[i]` | `[rows, ..input_shapes[i]]` |
+/// | `targets[i]` | `[rows, ..target_shapes[i]]` |
+/// | `sample_weights` | `[rows]` |
+///
+/// Cloning a batch copies no values.
+///
+/// ```
+/// use manyhands::data::{Batch, digits};
+/// # fn main() -> manyhands::Result<()> {
+/// let batch = Batch::fetch(&digits::test()?, &[0, 1, 2, 3])?;
+/// let shard = batch.shard(1..3);
+/// assert_eq!(shard.rows, 2);
+/// assert_eq!(shard.inputs[0][..], batch.inputs[0][64..192]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Batch {
+    /// Number of rows.
+    pub rows: usize,
+    /// Values of each input.
+    pub inputs: Vec<Arc<[f32]>>,
+    /// Values of each target.
+    pub targets: Vec<Arc<[f32]>>,
+    /// Weight of each row in the loss.
+    pub sample_weights: Option<Arc<[f32]>>,
+}
+
+impl Batch {
+    /// Reads rows of a dataset, in the order given.
+    ///
+    /// # Errors
+    ///
+    /// When a row is not there, can't be decoded, or holds a value that is not finite.
+    pub fn fetch(dataset: &dyn Dataset, rows: &[usize]) -> Result<Self> {
+        if let Some(row) = rows.iter().find(|&&row| row >= dataset.len()) {
+            return Err(Error::data(
+                "the dataset",
+                format!("has {} rows, but row {row} was asked for", dataset.len()),
+                "rows count from 0",
+            ));
+        }
+        let inputs = dataset.input_shapes();
+        let targets = dataset.target_shapes();
+        let mut batch = Self {
+            rows: rows.len(),
+            inputs: zeros(&inputs, rows.len()),
+            targets: zeros(&targets, rows.len()),
+            sample_weights: dataset.has_sample_weights().then(|| zeros_of(rows.len())),
+        };
+        dataset.fetch(
+            rows,
+            &mut BatchMut {
+                inputs: slices(&mut batch.inputs),
+                targets: slices(&mut batch.targets),
+                sample_weights: batch.sample_weights.as_mut().map_or(&mut [], Arc::make_mut),
+            },
+        )?;
+        batch.check_finite(rows, &inputs, &targets)?;
+        Ok(batch)
+    }
+
+    /// A range of the rows, for one adapter. The whole range copies no values.
+    ///
+    /// # Panics
+    ///
+    /// When the range ends after the last row.
+    #[must_use]
+    pub fn shard(&self, rows: Range<usize>) -> Self {
+        if rows == (0..self.rows) {
+            return self.clone();
+        }
+        let cut = |values: &Arc<[f32]>| {
+            let row_len = values.len() / self.rows.max(1);
+            Arc::from(&values[rows.start * row_len..rows.end * row_len])
+        };
+        Self {
+            rows: rows.len(),
+            inputs: self.inputs.iter().map(cut).collect(),
+            targets: self.targets.iter().map(cut).collect(),
+            sample_weights: self.sample_weights.as_ref().map(cut),
+        }
+    }
+
+    fn check_finite(&self, rows: &[usize], inputs: &[Shape], targets: &[Shape]) -> Result<()> {
+        for (kind, shapes, values) in [("input", inputs, &self.inputs), ("target", targets, &self.targets)] {
+            for (position, (shape, values)) in shapes.iter().zip(values).enumerate() {
+                check_finite(&format!("{kind} {position}"), shape, values, |row| rows[row])?;
+            }
+        }
+        self.sample_weights.as_ref().map_or(Ok(()), |weights| check_weights(weights, |row| rows[row]))
+    }
+}
+
+fn zeros(shapes: &[Shape], rows: usize) -> Vec<Arc<[f32]>> {
+    shapes.iter().map(|shape| zeros_of(rows * shape.len())).collect()
+}
+
+fn zeros_of(len: usize) -> Arc<[f32]> {
+    std::iter::repeat_n(0.0, len).collect()
+}
+
+/// The buffers are new and have one owner each, so nothing is copied here.
+fn slices(buffers: &mut [Arc<[f32]>]) -> Vec<&mut [f32]> {
+    buffers.iter_mut().map(Arc::make_mut).collect()
+}
+
+/// Where a [`Dataset`] writes the rows that it is asked for.
+///
+/// A part that is not wanted is an empty slice.
+#[derive(Debug)]
+pub struct BatchMut<'a> {
+    inputs: Vec<&'a mut [f32]>,
+    targets: Vec<&'a mut [f32]>,
+    sample_weights: &'a mut [f32],
+}
+
+impl<'a> BatchMut<'a> {
+    /// All rows of an input, `[rows, ..shape]`.
+    pub fn input(&mut self, position: usize) -> &mut [f32] {
+        self.inputs.get_mut(position).map_or(&mut [], |values| values)
+    }
+
+    /// All rows of a target, `[rows, ..shape]`.
+    pub fn target(&mut self, position: usize) -> &mut [f32] {
+        self.targets.get_mut(position).map_or(&mut [], |values| values)
+    }
+
+    /// The weight of each row, `[rows]`.
+    pub fn sample_weights(&mut self) -> &mut [f32] {
+        self.sample_weights
+    }
+
+    /// Inputs and targets at once, for rows whose parts are decoded together.
+    ///
+    /// Either list is empty when it is not wanted.
+    pub fn parts(&mut self) -> (&mut [&'a mut [f32]], &mut [&'a mut [f32]]) {
+        (&mut self.inputs, &mut self.targets)
+    }
+}
+
+/// Rows whose labels are checked at a time.
+const LABEL_CHUNK: usize = 4096;
+
+/// Checks that every label of a target is a whole number from 0 to `classes - 1`.
+///
+/// Only targets are asked of the dataset, so images are not decoded for it.
+///
+/// # Errors
+///
+/// Names the first row whose label is out of range, or what went wrong while reading.
+///
+/// ```
+/// use manyhands::data::{check_labels, digits};
+/// # fn main() -> manyhands::Result<()> {
+/// let error = check_labels(&digits::test()?, 0, 5).unwrap_err();
+/// assert!(error.to_string().starts_with("target 0 needs labels from 0 to 4, but row "));
+/// # Ok(())
+/// # }
+/// ```
+pub fn check_labels(dataset: &dyn Dataset, target: usize, classes: usize) -> Result<()> {
+    let shapes = dataset.target_shapes();
+    let Some(shape) = shapes.get(target) else {
+        return Err(Error::data(
+            format!("target {target}"),
+            format!("is needed, but the dataset has {} targets", shapes.len()),
+            "give the dataset a target for each output of the model",
+        ));
+    };
+    let row_len = shape.len().max(1);
+    let mut buffers = zeros(&shapes, LABEL_CHUNK.min(dataset.len()));
+    for first in (0..dataset.len()).step_by(LABEL_CHUNK) {
+        let rows: Vec<usize> = (first..dataset.len().min(first + LABEL_CHUNK)).collect();
+        let mut targets = slices(&mut buffers);
+        for (values, shape) in targets.iter_mut().zip(&shapes) {
+            *values = &mut std::mem::take(values)[..rows.len() * shape.len()];
+        }
+        dataset.fetch(&rows, &mut BatchMut { inputs: Vec::new(), targets, sample_weights: &mut [] })?;
+        let labels = &buffers[target][..rows.len() * shape.len()];
+        if let Some(element) = labels.iter().position(|&label| !is_label(label, classes)) {
+            return Err(label_error(target, rows[element / row_len], labels[element], classes));
+        }
+    }
+    Ok(())
+}
+
+#[allow(clippy::cast_precision_loss, reason = "numbers of classes are far below 2^24, where f32 is exact")]
+fn is_label(label: f32, classes: usize) -> bool {
+    label >= 0.0 && label < classes as f32 && label.fract() == 0.0
+}
+
+fn label_error(target: usize, row: usize, label: f32, classes: usize) -> Error {
+    let help = if label.fract() == 0.0 {
+        format!("labels count from 0; give the last layer as many units as there are classes, now {classes}")
+    } else {
+        "a class label is a whole number that counts from 0; for other targets use another loss".into()
+    };
+    Error::data(
+        format!("target {target}"),
+        format!("needs labels from 0 to {}, but row {row} has label {label}", classes.saturating_sub(1)),
+        help,
+    )
+}
+
+/// Checks `[rows, ..shape]` values; `row_name` turns an index in `values` into the row to name.
+pub(super) fn check_finite(who: &str, shape: &Shape, values: &[f32], row_name: impl Fn(usize) -> usize) -> Result<()> {
+    let Some(at) = values.iter().position(|value| !value.is_finite()) else { return Ok(()) };
+    let row_len = shape.len().max(1);
+    let place = place(shape, at % row_len);
+    Err(Error::data(
+        who,
+        format!("needs finite numbers, but row {}{place} holds {}", row_name(at / row_len), values[at]),
+        "mend the value or leave the row out: one such value would spoil every weight",
+    ))
+}
+
+/// Checks that weights are finite and not negative.
+pub(super) fn check_weights(weights: &[f32], row_name: impl Fn(usize) -> usize) -> Result<()> {
+    let Some(at) = weights.iter().position(|weight| !(weight.is_finite() && *weight >= 0.0)) else { return Ok(()) };
+    Err(Error::data(
+        "sample weights",
+        format!("need finite numbers from 0 up, but row {} has {}", row_name(at), weights[at]),
+        "use 0 for a row that must not count",
+    ))
+}
+
+/// `, column 3` in a row of one axis, `, element [1, 2, 0]` in one of several, nothing in a scalar.
+fn place(shape: &Shape, element: usize) -> String {
+    let mut rest = element;
+    let mut index: Vec<usize> = shape
+        .axes()
+        .iter()
+        .rev()
+        .map(|&axis| {
+            let at = rest % axis;
+            rest /= axis;
+            at
+        })
+        .collect();
+    index.reverse();
+    match index[..] {
+        [] => String::new(),
+        [column] => format!(", column {column}"),
+        _ => format!(", element {index:?}"),
+    }
+}

@@ -1,0 +1,256 @@
+//! Batches of a dataset, in order, decoded ahead by threads.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use async_channel::Receiver;
+use rand::seq::SliceRandom;
+use serde::{Deserialize, Serialize};
+
+use super::{Batch, Dataset, Purpose, generator};
+use crate::{Error, Result};
+
+/// How a [`Loader`] makes batches.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LoaderSettings {
+    /// Rows of a batch; the last of an epoch may have fewer. Default 32.
+    pub batch_size: usize,
+    /// Seed of the order, which differs from epoch to epoch; `None` (the default) keeps the dataset's.
+    pub shuffle: Option<u64>,
+    /// Leave out a last batch of fewer rows. Default `false`.
+    pub drop_remainder: bool,
+    /// Threads that decode; 0 decodes when a batch is asked for, as a browser always does. Default 2.
+    pub workers: usize,
+    /// Batches that are decoded ahead, at most. Default 4.
+    pub prefetch: usize,
+}
+
+impl Default for LoaderSettings {
+    fn default() -> Self {
+        Self { batch_size: 32, shuffle: None, drop_remainder: false, workers: 2, prefetch: 4 }
+    }
+}
+
+/// The batch that comes next. A checkpoint keeps it, and a loader resumes there exactly.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Position {
+    /// The epoch, from 0.
+    pub epoch: u64,
+    /// Index of the batch in its epoch.
+    pub batch: usize,
+}
+
+/// Gives the batches of a dataset, epoch by epoch.
+///
+/// The order of the rows depends on the seed and the epoch alone, and batches come in order whatever
+/// the number of workers. Workers are threads of the loader's own, so that decoding and computing
+/// do not wait for each other; they stop when the loader is dropped.
+///
+/// ```
+/// use std::sync::Arc;
+/// use manyhands::data::{Loader, LoaderSettings, digits};
+///
+/// # fn main() -> manyhands::Result<()> {
+/// let settings = LoaderSettings { batch_size: 100, shuffle: Some(1), ..Default::default() };
+/// let mut loader = Loader::new(Arc::new(digits::test()?), settings)?;
+/// loader.start_epoch(3, 2);
+/// let third = pollster::block_on(loader.next())?;
+/// assert_eq!(third.map(|batch| batch.rows), Some(100));
+/// assert_eq!((loader.position().epoch, loader.position().batch), (3, 3));
+/// # Ok(())
+/// # }
+/// ```
+pub struct Loader {
+    dataset: Arc<dyn Dataset>,
+    settings: LoaderSettings,
+    position: Position,
+    order: Arc<[usize]>,
+    /// Batches under way: the first is that of `position`, the others follow it.
+    pending: VecDeque<Receiver<Result<Batch>>>,
+    workers: Workers,
+}
+
+impl Loader {
+    /// A loader at the start of epoch 0.
+    ///
+    /// # Errors
+    ///
+    /// When the dataset is empty, no batch could be made, or the system gives no threads.
+    pub fn new(dataset: Arc<dyn Dataset>, settings: LoaderSettings) -> Result<Self> {
+        check(dataset.as_ref(), &settings)?;
+        let workers = Workers::new(settings.workers)?;
+        let order = epoch_order(dataset.len(), settings.shuffle, 0);
+        Ok(Self { dataset, settings, position: Position::default(), order, pending: VecDeque::new(), workers })
+    }
+
+    /// Goes to a batch of an epoch. What was decoded ahead is dropped.
+    pub fn start_epoch(&mut self, epoch: u64, first_batch: usize) {
+        self.pending.clear();
+        if self.settings.shuffle.is_some() && epoch != self.position.epoch {
+            self.order = epoch_order(self.dataset.len(), self.settings.shuffle, epoch);
+        }
+        self.position = Position { epoch, batch: first_batch };
+        self.top_up();
+    }
+
+    /// The batch that comes next.
+    pub fn position(&self) -> Position {
+        self.position
+    }
+
+    /// Batches in an epoch.
+    pub fn batches_per_epoch(&self) -> usize {
+        let rows = self.dataset.len();
+        if self.settings.drop_remainder {
+            rows / self.settings.batch_size
+        } else {
+            rows.div_ceil(self.settings.batch_size)
+        }
+    }
+
+    /// The settings.
+    pub fn settings(&self) -> &LoaderSettings {
+        &self.settings
+    }
+
+    /// The dataset.
+    pub fn dataset(&self) -> &Arc<dyn Dataset> {
+        &self.dataset
+    }
+
+    /// The next batch, or `None` at the end of the epoch, until [`start_epoch`](Self::start_epoch).
+    ///
+    /// Dropping the future loses nothing: the next call gives the same batch.
+    ///
+    /// # Errors
+    ///
+    /// When a row can't be read; the position stays, so that the batch can be tried again.
+    pub async fn next(&mut self) -> Result<Option<Batch>> {
+        if self.position.batch >= self.batches_per_epoch() {
+            return Ok(None);
+        }
+        self.top_up();
+        let batch = match self.pending.front() {
+            Some(receiver) => receiver.recv().await.unwrap_or_else(|_| Err(panicked())),
+            None => Batch::fetch(self.dataset.as_ref(), &self.order[self.rows(self.position.batch)]),
+        };
+        if batch.is_err() {
+            self.pending.clear();
+        }
+        let batch = batch?;
+        self.pending.pop_front();
+        self.position.batch += 1;
+        self.top_up();
+        Ok(Some(batch))
+    }
+
+    /// Gives the workers as many batches to decode as may be ahead.
+    fn top_up(&mut self) {
+        while self.pending.len() < self.settings.prefetch {
+            let batch_idx = self.position.batch.saturating_add(self.pending.len());
+            if batch_idx >= self.batches_per_epoch() {
+                return;
+            }
+            let (rows, order, dataset) = (self.rows(batch_idx), Arc::clone(&self.order), Arc::clone(&self.dataset));
+            let Some(receiver) = self.workers.spawn(move || Batch::fetch(dataset.as_ref(), &order[rows])) else {
+                return;
+            };
+            self.pending.push_back(receiver);
+        }
+    }
+
+    fn rows(&self, batch_idx: usize) -> Range<usize> {
+        let first = batch_idx * self.settings.batch_size;
+        first..self.order.len().min(first + self.settings.batch_size)
+    }
+}
+
+fn check(dataset: &dyn Dataset, settings: &LoaderSettings) -> Result<()> {
+    let LoaderSettings { batch_size, drop_remainder, workers, prefetch, .. } = *settings;
+    if dataset.is_empty() {
+        return Err(Error::data("the dataset", "needs at least one row, but has none", "give it rows"));
+    }
+    if batch_size == 0 {
+        return Err(Error::setting("`batch_size`", "needs at least 1, but is 0", "32 is a good first choice"));
+    }
+    if drop_remainder && batch_size > dataset.len() {
+        let problem = format!("needs {batch_size} rows for a batch, but the dataset has {}", dataset.len());
+        return Err(Error::setting("`drop_remainder`", problem, "lower `batch_size`, or keep the remainder"));
+    }
+    if workers > 0 && prefetch == 0 {
+        let problem = format!("needs at least 1 with {workers} workers, but is 0");
+        return Err(Error::setting("`prefetch`", problem, "use 4, or `workers = 0` to decode when asked"));
+    }
+    Ok(())
+}
+
+fn panicked() -> Error {
+    Error::data("the dataset", "stopped a worker with a panic", "see the log; `workers = 0` shows where it happens")
+}
+
+fn epoch_order(len: usize, shuffle: Option<u64>, epoch: u64) -> Arc<[usize]> {
+    let mut order: Vec<usize> = (0..len).collect();
+    if let Some(seed) = shuffle {
+        order.shuffle(&mut generator(Purpose::EpochOrder, seed, epoch));
+    }
+    order.into()
+}
+
+/// Threads that decode. Not rayon's own pool: there the CPU adapter computes, and would starve them.
+#[cfg(not(target_arch = "wasm32"))]
+struct Workers(Option<rayon::ThreadPool>);
+
+#[cfg(not(target_arch = "wasm32"))]
+impl Workers {
+    fn new(n_workers: usize) -> Result<Self> {
+        if n_workers == 0 {
+            return Ok(Self(None));
+        }
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(n_workers)
+            .thread_name(|worker| format!("loader {worker}"))
+            // A panic closes its job's channel, which `next` reports; without this it would end the process.
+            .panic_handler(|_| log::error!("a dataset panicked while a batch was read"))
+            .build()
+            .map_err(|error| {
+                let problem = format!("needs {n_workers} threads, but the system said: {error}");
+                Error::setting("`workers`", problem, "use fewer workers, or 0")
+            })?;
+        Ok(Self(Some(pool)))
+    }
+
+    /// Runs a job on a thread; `None` if there are no threads.
+    fn spawn(&self, job: impl FnOnce() -> Result<Batch> + Send + 'static) -> Option<Receiver<Result<Batch>>> {
+        let pool = self.0.as_ref()?;
+        // One message in a channel of one: a worker never waits, so workers can't deadlock.
+        let (sender, receiver) = async_channel::bounded(1);
+        pool.spawn(move || {
+            if sender.is_closed() {
+                return;
+            }
+            if sender.try_send(job()).is_err() {
+                log::trace!("a batch was read that is no longer wanted");
+            }
+        });
+        Some(receiver)
+    }
+}
+
+/// There are no threads: batches are decoded when asked for.
+#[cfg(target_arch = "wasm32")]
+struct Workers;
+
+#[cfg(target_arch = "wasm32")]
+impl Workers {
+    #[allow(clippy::unnecessary_wraps, reason = "the native form can fail")]
+    fn new(_n_workers: usize) -> Result<Self> {
+        Ok(Self)
+    }
+
+    #[allow(clippy::unused_self, reason = "the native form has threads")]
+    fn spawn(&self, _job: impl FnOnce() -> Result<Batch> + Send + 'static) -> Option<Receiver<Result<Batch>>> {
+        None
+    }
+}

@@ -1,0 +1,98 @@
+//! Data: sets of rows, the files they come from, and the loader that makes batches of them.
+//!
+//! | you have | use |
+//! | --- | --- |
+//! | arrays | [`InMemory`] |
+//! | nothing yet | [`digits`], which is part of the crate |
+//! | MNIST, Fashion-MNIST and their like | [`idx`] |
+//! | anything else | your own [`Dataset`] |
+//!
+//! [`split`] sets rows aside for validation. A [`Loader`] shuffles, and decodes batches ahead in threads.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use manyhands::data::{Loader, LoaderSettings, digits};
+//!
+//! # fn main() -> manyhands::Result<()> {
+//! let settings = LoaderSettings { batch_size: 64, shuffle: Some(7), ..Default::default() };
+//! let mut loader = Loader::new(Arc::new(digits::train()?), settings)?;
+//! let mut rows = 0;
+//! while let Some(batch) = pollster::block_on(loader.next())? {
+//!     rows += batch.rows;
+//! }
+//! assert_eq!(rows, 1437);
+//! # Ok(())
+//! # }
+//! ```
+
+mod batch;
+mod bytes;
+pub mod digits;
+pub mod idx;
+mod loader;
+mod memory;
+mod subset;
+
+pub use batch::{Batch, BatchMut, check_labels};
+pub use bytes::ByteImages;
+pub use loader::{Loader, LoaderSettings, Position};
+pub use memory::InMemory;
+pub use subset::{Subset, split};
+
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+
+use crate::{Result, Shape};
+
+/// Rows that a model can train on or be tested with.
+///
+/// A row has one value for each input and each target, flat, row-major, as f32. Class labels are
+/// whole numbers of shape `[]`, one element a row. Rows may be read in any order, by several
+/// threads at once, and a row must give the same values each time.
+pub trait Dataset: Send + Sync {
+    /// Number of rows.
+    fn len(&self) -> usize;
+
+    /// Whether there is no row.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Shape of one row of each input.
+    fn input_shapes(&self) -> Vec<Shape>;
+
+    /// Shape of one row of each target; none for data to predict from.
+    fn target_shapes(&self) -> Vec<Shape>;
+
+    /// Whether each row has a weight in the loss.
+    fn has_sample_weights(&self) -> bool {
+        false
+    }
+
+    /// Writes the values of `rows`, in their order, into the slices of `batch`.
+    ///
+    /// Each slice holds `rows.len()` rows without gaps and must be filled whole. A part that is not
+    /// wanted, for example the inputs when labels are checked, is an empty slice: loops over its
+    /// chunks then do nothing. Every entry of `rows` is less than [`len`](Self::len).
+    ///
+    /// # Errors
+    ///
+    /// When a row can't be read or decoded; the error names the file or the row.
+    fn fetch(&self, rows: &[usize], batch: &mut BatchMut<'_>) -> Result<()>;
+}
+
+/// What a stream of random numbers is for, so that one seed gives streams that share nothing.
+#[derive(Clone, Copy)]
+enum Purpose {
+    EpochOrder = 1,
+    Split = 2,
+}
+
+/// `ChaCha8` generator of (purpose, seed, index): the same numbers on every machine.
+fn generator(purpose: Purpose, seed: u64, index: u64) -> ChaCha8Rng {
+    let mut key = [0; 32];
+    key[..8].copy_from_slice(&seed.to_le_bytes());
+    key[8..16].copy_from_slice(&index.to_le_bytes());
+    key[16] = purpose as u8;
+    ChaCha8Rng::from_seed(key)
+}
