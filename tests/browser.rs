@@ -1,0 +1,107 @@
+//! Does every shader compile in Chromium, the strictest reader of WGSL?
+//!
+//! `scripts/chromium-shaders` drives the browser. Where `MANYHANDS_CHROMIUM` or `CI` is set, a missing browser is
+//! a failure; elsewhere what did not run is said.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use manyhands::kernels::{self, Kernel, Tile};
+
+type AnyError = Box<dyn std::error::Error>;
+
+/// What the script's exit status means.
+#[derive(Debug, PartialEq)]
+enum Verdict {
+    Compiles,
+    Refused(String),
+    NotRun(String),
+}
+
+fn judge(folder: &Path) -> Result<Verdict, AnyError> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let Output { status, stdout, stderr } =
+        match Command::new(root.join("scripts/chromium-shaders")).arg(folder).output() {
+            Ok(output) => output,
+            Err(error) => return Ok(Verdict::NotRun(format!("`scripts/chromium-shaders` does not start: {error}"))),
+        };
+    let said = format!("{}{}", String::from_utf8(stderr)?, String::from_utf8(stdout)?);
+    Ok(match status.code() {
+        Some(0) => Verdict::Compiles,
+        Some(1) => Verdict::Refused(said),
+        _ => Verdict::NotRun(said),
+    })
+}
+
+/// The kernels of each distinct text: entry points of one file share it.
+fn texts() -> BTreeMap<String, Vec<&'static Kernel>> {
+    let mut texts: BTreeMap<_, Vec<&'static Kernel>> = BTreeMap::new();
+    for kernel in kernels::all() {
+        for tile in Tile::ALL {
+            let sharing = texts.entry(kernel.wgsl(tile)).or_default();
+            if !sharing.iter().any(|known| known.entry == kernel.entry) {
+                sharing.push(kernel);
+            }
+        }
+    }
+    texts
+}
+
+/// The pipelines that plans make of these kernels, as far as their cases show.
+fn pipelines(sharing: &[&Kernel]) -> Vec<serde_json::Value> {
+    let mut pipelines = Vec::new();
+    for kernel in sharing {
+        for case in (kernel.cases)() {
+            let constants: BTreeMap<_, _> = case.constants.into_iter().collect();
+            let pipeline = serde_json::json!({ "entry": kernel.entry, "constants": constants });
+            if !constants.is_empty() && !pipelines.contains(&pipeline) {
+                pipelines.push(pipeline);
+            }
+        }
+    }
+    pipelines
+}
+
+fn write_shaders(folder: &Path) -> Result<(), AnyError> {
+    for (index, (text, sharing)) in texts().into_iter().enumerate() {
+        // One file has several texts where the tiles of a matrix product differ.
+        let name = format!("{}.{index}", sharing[0].stem);
+        std::fs::write(folder.join(format!("{name}.wgsl")), text)?;
+        std::fs::write(folder.join(format!("{name}.json")), serde_json::to_string(&pipelines(&sharing))?)?;
+    }
+    Ok(())
+}
+
+/// naga takes this; Tint does not: lanes may disagree on whether they meet the barrier.
+const REFUSED: &str = "
+@group(0) @binding(0) var<storage, read_write> y: array<f32>;
+@compute @workgroup_size(64)
+fn forward(@builtin(local_invocation_index) lane: u32) {
+    if y[lane] > 0.0 { workgroupBarrier(); }
+    y[lane] = 1.0;
+}
+";
+
+#[test]
+fn every_shader_compiles_in_chromium() -> Result<(), AnyError> {
+    let wrong = tempfile::tempdir()?;
+    std::fs::write(wrong.path().join("divergent.wgsl"), REFUSED)?;
+    match judge(wrong.path())? {
+        Verdict::Refused(said) => assert!(said.contains("uniform control flow"), "{said}"),
+        Verdict::Compiles => panic!("a barrier that lanes can disagree on was not refused: the check checks nothing"),
+        Verdict::NotRun(why) => {
+            let required = ["MANYHANDS_CHROMIUM", "CI"].iter().any(|name| std::env::var_os(name).is_some());
+            assert!(!required, "{why}");
+            // Not `eprintln!`, which the test harness hides when a test passes.
+            writeln!(std::io::stderr(), "NOT RUN: shaders were not compiled in Chromium\n{why}")?;
+            return Ok(());
+        }
+    }
+
+    let folder = tempfile::tempdir()?;
+    write_shaders(folder.path())?;
+    assert_eq!(judge(folder.path())?, Verdict::Compiles);
+    Ok(())
+}
