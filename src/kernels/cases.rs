@@ -1,6 +1,10 @@
 //! The sizes at which each kernel is tested and measured: one table for tests, benches and the support matrix.
 
-use crate::plan::Grid;
+use rand::rand_core::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::{Call, Kernel, Twin};
+use crate::plan::{Grid, Word};
 
 /// How an input is filled.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,6 +32,28 @@ impl Fill {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+
+    /// The values, the same for the same seed.
+    pub fn values(&self, seed: u64) -> Vec<f32> {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        match self {
+            Self::Normal(len) => (0..*len).map(|_| normal(&mut random)).collect(),
+            Self::Uniform(len, low, high) => (0..*len).map(|_| low + (high - low) * unit(&mut random)).collect(),
+            Self::Labels(len, classes) => (0..*len).map(|_| (unit(&mut random) * *classes as f32).floor()).collect(),
+            Self::Values(values) => values.clone(),
+        }
+    }
+}
+
+/// Uniform in `[0, 1)`.
+fn unit(random: &mut ChaCha8Rng) -> f32 {
+    (random.next_u32() >> 8) as f32 / 16_777_216.0
+}
+
+/// Standard normal, by Box and Muller 1958.
+fn normal(random: &mut ChaCha8Rng) -> f32 {
+    let (u, v) = (1.0 - unit(random), unit(random));
+    (-2.0 * u.ln()).sqrt() * (std::f32::consts::TAU * v).cos()
 }
 
 /// One call of a kernel.
@@ -45,4 +71,90 @@ pub struct Case {
     pub outputs: Vec<Fill>,
     /// The grid.
     pub grid: Grid,
+}
+
+impl Case {
+    /// A case without constants and buffers; `elements` is the count of [`Grid::Elements`].
+    pub fn elements(label: impl Into<String>, params: Vec<u32>, elements: u32) -> Self {
+        Self::new(label, params, Grid::Elements(Word::U32(elements)))
+    }
+
+    /// A case without constants and buffers.
+    pub fn new(label: impl Into<String>, params: Vec<u32>, grid: Grid) -> Self {
+        Self { label: label.into(), params, constants: Vec::new(), inputs: Vec::new(), outputs: Vec::new(), grid }
+    }
+
+    /// Adds a constant.
+    #[must_use]
+    pub fn constant(mut self, name: &'static str, value: f64) -> Self {
+        self.constants.push((name, value));
+        self
+    }
+
+    /// Adds an input.
+    #[must_use]
+    pub fn input(mut self, fill: Fill) -> Self {
+        self.inputs.push(fill);
+        self
+    }
+
+    /// Adds an output of `len` elements that hold something else before.
+    #[must_use]
+    pub fn output(self, len: usize) -> Self {
+        self.in_place(Fill::Uniform(len, 90.0, 100.0))
+    }
+
+    /// Adds an output that the kernel reads, too.
+    #[must_use]
+    pub fn in_place(mut self, fill: Fill) -> Self {
+        self.outputs.push(fill);
+        self
+    }
+
+    /// The values of the inputs.
+    pub fn input_values(&self) -> Vec<Vec<f32>> {
+        (1..).zip(&self.inputs).map(|(seed, fill)| fill.values(seed)).collect()
+    }
+
+    /// The values of the outputs before the call.
+    pub fn output_values(&self) -> Vec<Vec<f32>> {
+        (101..).zip(&self.outputs).map(|(seed, fill)| fill.values(seed)).collect()
+    }
+
+    /// The outputs after a twin or fast version ran.
+    pub fn run(&self, twin: Twin) -> Vec<Vec<f32>> {
+        let inputs = self.input_values();
+        let inputs: Vec<&[f32]> = inputs.iter().map(Vec::as_slice).collect();
+        let mut outputs = self.output_values();
+        let mut slices: Vec<&mut [f32]> = outputs.iter_mut().map(Vec::as_mut_slice).collect();
+        twin(&Call { params: &self.params, constants: &self.constants, inputs: &inputs }, &mut slices);
+        outputs
+    }
+}
+
+/// Compares outputs with those of the twin, within the kernel's tolerance.
+///
+/// # Errors
+/// The first element that differs by more than `tolerance * (1 + |twin|)`, or is finite on one side only.
+pub fn compare(kernel: &Kernel, case: &Case, got: &[Vec<f32>], twin: &[Vec<f32>]) -> Result<(), String> {
+    for (name, (got, twin)) in kernel.outputs.iter().zip(got.iter().zip(twin)) {
+        for (at, (a, b)) in got.iter().zip(twin).enumerate() {
+            let same = a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan());
+            if !same && !((a - b).abs() <= kernel.tolerance * (1.0 + b.abs())) {
+                let tolerance = kernel.tolerance;
+                let label = &case.label;
+                return Err(format!("{kernel:?}, {label}: {name}[{at}] is {a}, its twin {b}, tolerance {tolerance}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Compares the fast version of a kernel with its twin over all its cases.
+///
+/// # Errors
+/// The first difference, or that there is no fast version.
+pub fn check_fast(kernel: &Kernel) -> Result<(), String> {
+    let fast = kernel.fast.ok_or_else(|| format!("{kernel:?} has no fast version"))?;
+    (kernel.cases)().iter().try_for_each(|case| compare(kernel, case, &case.run(fast), &case.run(kernel.twin)))
 }

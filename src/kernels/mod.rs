@@ -2,8 +2,15 @@
 //!
 //! [`FAMILIES`] is the one table. Tests, benches and the support matrix read it.
 
+pub mod activation;
 pub mod activation_functions;
+pub mod add;
 pub mod cases;
+pub(crate) mod parallel;
+pub mod reduce;
+pub(crate) mod rounding;
+pub mod sgd;
+pub mod softmax_cross_entropy;
 
 use std::fmt;
 
@@ -203,7 +210,13 @@ pub fn whole(value: usize) -> Word {
 }
 
 /// Every kernel of the crate, a line for each family: the host file's own table.
-pub static FAMILIES: &[&[&Kernel]] = &[];
+pub static FAMILIES: &[&[&Kernel]] = &[
+    activation::KERNELS,
+    add::KERNELS,
+    reduce::KERNELS,
+    sgd::KERNELS,
+    softmax_cross_entropy::KERNELS,
+];
 
 /// Every kernel of the crate.
 pub fn all() -> impl Iterator<Item = &'static Kernel> {

@@ -1,0 +1,136 @@
+//! Element-wise sum, sum in place, and copy.
+
+use super::cases::{Case, Fill};
+use super::rounding::{index, single};
+use super::{Call, Kernel, Library, Twin, parallel};
+
+crate::params! {
+    /// Number of elements.
+    len: u32,
+}
+
+/// The family.
+pub static KERNELS: &[&Kernel] = &[&FORWARD, &ACCUMULATE, &COPY];
+
+/// `a [len]`, `b [len]` → `sum [len]`.
+///
+/// Grid: `Elements(len)`.
+pub static FORWARD: Kernel =
+    kernel("forward", &["a", "b"], &["sum"], forward_twin, forward_fast, forward_cases);
+
+/// `x [len]` → `y [len]`, which it adds to.
+///
+/// Grid: `Elements(len)`.
+pub static ACCUMULATE: Kernel = kernel("accumulate", &["x"], &["y"], accumulate_twin, accumulate_fast, cases);
+
+/// `x [len]` → `y [len]`, the same values.
+///
+/// Grid: `Elements(len)`.
+pub static COPY: Kernel = kernel("copy", &["x"], &["y"], copy, copy, cases);
+
+const fn kernel(
+    entry: &'static str,
+    inputs: &'static [&'static str],
+    outputs: &'static [&'static str],
+    twin: Twin,
+    fast: Twin,
+    cases: fn() -> Vec<Case>,
+) -> Kernel {
+    Kernel {
+        stem: "add",
+        entry,
+        source: include_str!("../../shaders/add.wgsl"),
+        uses: &[Library::Grid],
+        params: Params::FIELDS,
+        inputs,
+        outputs,
+        workgroup: 64,
+        constants: &[],
+        twin,
+        fast: Some(fast),
+        // One rounding.
+        tolerance: 1e-6,
+        cases,
+    }
+}
+
+fn forward_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
+    let Params { len } = call.params();
+    for i in 0..index(len) {
+        outputs[0][i] = single(f64::from(call.inputs[0][i]) + f64::from(call.inputs[1][i]));
+    }
+}
+
+fn accumulate_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
+    let Params { len } = call.params();
+    for i in 0..index(len) {
+        outputs[0][i] = single(f64::from(outputs[0][i]) + f64::from(call.inputs[0][i]));
+    }
+}
+
+fn copy(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
+    let len = index(call.params::<Params>().len);
+    outputs[0][..len].copy_from_slice(&call.inputs[0][..len]);
+}
+
+fn forward_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
+    let len = index(call.params::<Params>().len);
+    let (a, b) = (call.inputs[0], call.inputs[1]);
+    parallel::chunks(&mut outputs[0][..len], |first, sum| {
+        let terms = a[first..].iter().zip(&b[first..]);
+        sum.iter_mut().zip(terms).for_each(|(sum, (a, b))| *sum = a + b);
+    });
+}
+
+fn accumulate_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
+    let len = index(call.params::<Params>().len);
+    let x = call.inputs[0];
+    parallel::chunks(&mut outputs[0][..len], |first, y| {
+        y.iter_mut().zip(&x[first..]).for_each(|(y, x)| *y += x);
+    });
+}
+
+fn forward_cases() -> Vec<Case> {
+    // The last has 65,537 workgroups of 64 and three elements: its grid is folded.
+    [1, 63, 64, 65, 257, 64 * 65_536 + 3]
+        .map(|len| {
+            Case::elements(format!("{len}"), Params { len }.words(), len)
+                .input(Fill::Normal(index(len)))
+                .input(Fill::Normal(index(len)))
+                .output(index(len))
+        })
+        .into()
+}
+
+fn cases() -> Vec<Case> {
+    [1, 63, 64, 65, 257, 70_001]
+        .map(|len| {
+            Case::elements(format!("{len}"), Params { len }.words(), len)
+                .input(Fill::Normal(index(len)))
+                .in_place(Fill::Normal(index(len)))
+        })
+        .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cases::check_fast;
+    use super::*;
+
+    #[test]
+    fn fast_is_the_twin() {
+        KERNELS.iter().try_for_each(|kernel| check_fast(kernel)).unwrap();
+    }
+
+    #[test]
+    fn only_len_elements_change() {
+        let params = Params { len: 2 }.words();
+        for (kernel, expected) in [(&ACCUMULATE, [11.0, 22.0, 30.0]), (&COPY, [1.0, 2.0, 30.0])] {
+            for run in [Some(kernel.twin), kernel.fast].into_iter().flatten() {
+                let mut y = [10.0, 20.0, 30.0];
+                run(&Call { params: &params, constants: &[], inputs: &[&[1.0, 2.0, 3.0]] }, &mut [&mut y]);
+                assert_eq!(y, expected);
+            }
+        }
+    }
+}
