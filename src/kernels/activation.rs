@@ -63,22 +63,22 @@ pub(crate) fn of_call(call: &Call<'_>) -> (Activation, f64) {
 fn forward_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let Params { len } = call.params();
     let (activation, slope) = of_call(call);
-    for i in 0..index(len) {
-        outputs[0][i] = single(activation.activate(slope, f64::from(call.inputs[0][i])));
+    for (y, x) in outputs[0].iter_mut().zip(call.inputs[0]).take(index(len)) {
+        *y = single(activation.activate(slope, f64::from(*x)));
     }
 }
 
 fn backward_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let Params { len } = call.params();
     let (activation, slope) = of_call(call);
-    for i in 0..index(len) {
+    for (i, dx) in outputs[0].iter_mut().enumerate().take(index(len)) {
         let (saved, dy) = (f64::from(call.inputs[0][i]), f64::from(call.inputs[1][i]));
         let slope = if activation.slope_needs_input() {
             activation.slope_from_input(saved)
         } else {
             activation.slope_from_output(slope, saved)
         };
-        outputs[0][i] = single(dy * slope);
+        *dx = single(dy * slope);
     }
 }
 

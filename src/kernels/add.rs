@@ -15,8 +15,7 @@ pub static KERNELS: &[&Kernel] = &[&FORWARD, &ACCUMULATE, &COPY];
 /// `a [len]`, `b [len]` → `sum [len]`.
 ///
 /// Grid: `Elements(len)`.
-pub static FORWARD: Kernel =
-    kernel("forward", &["a", "b"], &["sum"], forward_twin, forward_fast, forward_cases);
+pub static FORWARD: Kernel = kernel("forward", &["a", "b"], &["sum"], forward_twin, forward_fast, forward_cases);
 
 /// `x [len]` → `y [len]`, which it adds to.
 ///
@@ -56,15 +55,16 @@ const fn kernel(
 
 fn forward_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let Params { len } = call.params();
-    for i in 0..index(len) {
-        outputs[0][i] = single(f64::from(call.inputs[0][i]) + f64::from(call.inputs[1][i]));
+    let terms = call.inputs[0].iter().zip(call.inputs[1]);
+    for (sum, (a, b)) in outputs[0].iter_mut().zip(terms).take(index(len)) {
+        *sum = single(f64::from(*a) + f64::from(*b));
     }
 }
 
 fn accumulate_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let Params { len } = call.params();
-    for i in 0..index(len) {
-        outputs[0][i] = single(f64::from(outputs[0][i]) + f64::from(call.inputs[0][i]));
+    for (y, x) in outputs[0].iter_mut().zip(call.inputs[0]).take(index(len)) {
+        *y = single(f64::from(*y) + f64::from(*x));
     }
 }
 

@@ -210,13 +210,8 @@ pub fn whole(value: usize) -> Word {
 }
 
 /// Every kernel of the crate, a line for each family: the host file's own table.
-pub static FAMILIES: &[&[&Kernel]] = &[
-    activation::KERNELS,
-    add::KERNELS,
-    reduce::KERNELS,
-    sgd::KERNELS,
-    softmax_cross_entropy::KERNELS,
-];
+pub static FAMILIES: &[&[&Kernel]] =
+    &[activation::KERNELS, add::KERNELS, reduce::KERNELS, sgd::KERNELS, softmax_cross_entropy::KERNELS];
 
 /// Every kernel of the crate.
 pub fn all() -> impl Iterator<Item = &'static Kernel> {

@@ -247,7 +247,14 @@ fn dense_cases() -> Vec<Case> {
     let mut one_hot = case(2, 3, 1, 0.1);
     one_hot.label = "one-hot and all equal".into();
     one_hot.inputs[1] = Fill::Values(vec![0.0, 0.0, 1.0, 0.25, 0.25, 0.25]);
-    vec![one_hot, case(1, 1, 1, 0.0), case(63, 10, 3, 0.0), case(65, 33, 1, 0.1), case(257, 64, 1, 0.0), case(800, 100, 4, 0.1)]
+    vec![
+        one_hot,
+        case(1, 1, 1, 0.0),
+        case(63, 10, 3, 0.0),
+        case(65, 33, 1, 0.1),
+        case(257, 64, 1, 0.0),
+        case(800, 100, 4, 0.1),
+    ]
 }
 
 #[cfg(test)]
@@ -292,7 +299,8 @@ mod tests {
         let (targets, weights) = ([0.2, 0.3, 0.1, 1.0, 0.5, 0.5], [1.5]);
         let logits = [0.3, -1.0, 0.7, 2.0, 0.1, -0.4];
         for (twin, second) in [(forward_twin as Twin, &[2.0, 0.0][..]), (forward_dense_twin, &targets)] {
-            let loss = |logits: &[f32]| run(twin, &params, &[logits, second, &weights]).0.iter().step_by(2).sum::<f32>();
+            let loss =
+                |logits: &[f32]| run(twin, &params, &[logits, second, &weights]).0.iter().step_by(2).sum::<f32>();
             let (_, gradient) = run(twin, &params, &[&logits, second, &weights]);
             for (i, told) in gradient.iter().enumerate() {
                 let (mut up, mut down) = (logits, logits);

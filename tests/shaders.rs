@@ -1,0 +1,208 @@
+//! Does each entry point validate with no capability, translate to SPIR-V, HLSL and MSL, keep WebGPU's default
+//! limits, and match its host side? Needs no adapter.
+
+use std::collections::BTreeSet;
+
+use manyhands::kernels::{self, FieldType, Kernel, Tile};
+use naga::back::{hlsl, msl, pipeline_constants, spv};
+use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
+use naga::{AddressSpace, GlobalVariable, Module, ScalarKind, ShaderStage, StorageAccess, TypeInner};
+
+const MAX_STORAGE_BUFFERS: usize = 8;
+const MAX_WORKGROUP_BYTES: u32 = 16_384;
+const MAX_INVOCATIONS: u32 = 256;
+
+/// Every kernel with every tile that makes a difference to it.
+fn each(check: impl Fn(&Kernel, Tile, &Module, &ModuleInfo)) {
+    let mut entries = 0;
+    for kernel in kernels::all() {
+        for tile in Tile::ALL.into_iter().filter(|tile| kernel.is_tiled() || *tile == Tile::ALL[0]) {
+            let text = kernel.wgsl(tile);
+            let module = naga::front::wgsl::parse_str(&text)
+                .unwrap_or_else(|e| panic!("{kernel:?}: {}", e.emit_to_string(&text)));
+            let info = Validator::new(ValidationFlags::all(), Capabilities::empty())
+                .validate(&module)
+                .unwrap_or_else(|e| panic!("{kernel:?}: {}", e.emit_to_string(&text)));
+            check(kernel, tile, &module, &info);
+            entries += 1;
+        }
+    }
+    assert!(entries >= kernels::all().count() && entries > 0, "no kernel was checked");
+}
+
+/// The globals that an entry point uses.
+fn globals<'a>(kernel: &Kernel, module: &'a Module, info: &ModuleInfo) -> Vec<&'a GlobalVariable> {
+    let at = module.entry_points.iter().position(|entry| entry.name == kernel.entry);
+    let at = at.unwrap_or_else(|| panic!("{kernel:?} has no entry point of that name"));
+    let used = info.get_entry_point(at);
+    module.global_variables.iter().filter(|(handle, _)| !used[*handle].is_empty()).map(|(_, global)| global).collect()
+}
+
+/// Pipeline constants to try: the defaults, and those of every case.
+fn constants(kernel: &Kernel) -> Vec<naga::back::PipelineConstants> {
+    let cases = (kernel.cases)();
+    let of_cases = cases.iter().map(|case| case.constants.clone());
+    let mut lists: Vec<Vec<(&str, f64)>> = std::iter::once(Vec::new()).chain(of_cases).collect();
+    lists.sort_by_key(|list| format!("{list:?}"));
+    lists.dedup();
+    lists.iter().map(|list| list.iter().map(|(name, value)| ((*name).to_string(), *value)).collect()).collect()
+}
+
+#[test]
+fn every_entry_point_translates() {
+    each(|kernel, tile, module, info| {
+        for constants in constants(kernel) {
+            let entry = Some((ShaderStage::Compute, kernel.entry));
+            let (module, info) = pipeline_constants::process_overrides(module, info, entry, &constants)
+                .unwrap_or_else(|e| panic!("{kernel:?} {tile:?} {constants:?}: {e}"));
+            let options = spv::PipelineOptions { shader_stage: ShaderStage::Compute, entry_point: kernel.entry.into() };
+            let words = spv::write_vec(&module, &info, &spv::Options::default(), Some(&options));
+            assert!(words.is_ok_and(|words| !words.is_empty()), "{kernel:?} {tile:?}: no SPIR-V");
+
+            let entry = Some((ShaderStage::Compute, kernel.entry.to_string()));
+            let options = msl::PipelineOptions { entry_point: entry.clone(), ..Default::default() };
+            let metal = msl::Options { lang_version: (2, 0), ..Default::default() };
+            msl::write_string(&module, &info, &metal, &options).unwrap_or_else(|e| panic!("{kernel:?} {tile:?}: {e}"));
+
+            let options = hlsl::PipelineOptions { entry_point: entry };
+            let mut text = String::new();
+            hlsl::Writer::new(&mut text, &hlsl::Options::default(), &options)
+                .write(&module, &info, None)
+                .unwrap_or_else(|e| panic!("{kernel:?} {tile:?}: {e}"));
+        }
+    });
+}
+
+#[test]
+fn bindings_are_those_of_the_host_side() {
+    each(|kernel, tile, module, info| {
+        let mut told: Vec<(u32, &str, bool)> = Vec::new();
+        let inputs = kernel.inputs.iter().map(|name| (*name, false));
+        let buffers = inputs.chain(kernel.outputs.iter().map(|name| (*name, true)));
+        told.extend((1..).zip(buffers).map(|(binding, (name, writes))| (binding, name, writes)));
+        let names: BTreeSet<&str> = told.iter().map(|(_, name, _)| *name).collect();
+        assert_eq!(names.len(), told.len(), "{kernel:?}: a name twice");
+        assert!(told.len() <= MAX_STORAGE_BUFFERS, "{kernel:?} has too many buffers");
+
+        let mut found: Vec<(u32, &str, bool)> = Vec::new();
+        for global in globals(kernel, module, info) {
+            let AddressSpace::Storage { access } = global.space else { continue };
+            let binding = global.binding.expect("a storage buffer has a binding");
+            assert_eq!(binding.group, 0, "{kernel:?}");
+            let name = global.name.as_deref().unwrap_or_default();
+            found.push((binding.binding, name, access.contains(StorageAccess::STORE)));
+            let TypeInner::Array { base, .. } = module.types[global.ty].inner else { panic!("{kernel:?} {name}") };
+            let is_f32 = matches!(module.types[base].inner,
+                TypeInner::Scalar(scalar) | TypeInner::Vector { scalar, .. } if scalar == naga::Scalar::F32);
+            assert!(is_f32, "{kernel:?}: `{name}` is no array of f32");
+        }
+        found.sort_unstable();
+        assert_eq!(found, told, "{kernel:?} {tile:?}: shader (left) and host side (right)");
+    });
+}
+
+#[test]
+fn params_are_those_of_the_host_side() {
+    each(|kernel, _, module, info| {
+        let uniform = globals(kernel, module, info).into_iter().find(|global| global.space == AddressSpace::Uniform);
+        let uniform = uniform.unwrap_or_else(|| panic!("{kernel:?} does not read `params`"));
+        assert_eq!(uniform.name.as_deref(), Some("params"), "{kernel:?}");
+        assert_eq!(uniform.binding.map(|binding| (binding.group, binding.binding)), Some((0, 0)), "{kernel:?}");
+        let TypeInner::Struct { members, .. } = &module.types[uniform.ty].inner else {
+            panic!("{kernel:?}: `params` is no struct")
+        };
+        let found: Vec<(&str, u32, Option<FieldType>)> = members
+            .iter()
+            .map(|member| (member.name.as_deref().unwrap_or_default(), member.offset, field_type(module, member.ty)))
+            .collect();
+        let told: Vec<(&str, u32, Option<FieldType>)> =
+            (0..).step_by(4).zip(kernel.params).map(|(offset, field)| (field.name, offset, Some(field.ty))).collect();
+        assert_eq!(found, told, "{kernel:?}: shader (left) and host side (right)");
+    });
+}
+
+fn field_type(module: &Module, ty: naga::Handle<naga::Type>) -> Option<FieldType> {
+    match module.types[ty].inner {
+        TypeInner::Scalar(naga::Scalar { kind: ScalarKind::Uint, width: 4 }) => Some(FieldType::U32),
+        TypeInner::Scalar(naga::Scalar { kind: ScalarKind::Float, width: 4 }) => Some(FieldType::F32),
+        _ => None,
+    }
+}
+
+#[test]
+fn limits_of_webgpu_are_kept() {
+    each(|kernel, tile, module, info| {
+        let entry = Some((ShaderStage::Compute, kernel.entry));
+        let resolved = pipeline_constants::process_overrides(module, info, entry, &Default::default());
+        let (module, info) = resolved.unwrap_or_else(|e| panic!("{kernel:?}: {e}"));
+        let entry = module.entry_points.iter().find(|entry| entry.name == kernel.entry).expect("it is there");
+        let [x, y, z] = entry.workgroup_size;
+        assert!((64..=MAX_INVOCATIONS).contains(&(x * y * z)), "{kernel:?} {tile:?}: {x} x {y} x {z}");
+        if tile == Tile::Registers || !kernel.is_tiled() {
+            assert_eq!([x, y, z], [kernel.workgroup, 1, 1], "{kernel:?}: workgroup size");
+        }
+        let bytes: u32 = globals(kernel, &module, &info)
+            .iter()
+            .filter(|global| global.space == AddressSpace::WorkGroup)
+            .map(|global| module.types[global.ty].inner.size(module.to_ctx()))
+            .sum();
+        assert!(bytes <= MAX_WORKGROUP_BYTES, "{kernel:?} {tile:?} takes {bytes} bytes of workgroup memory");
+    });
+}
+
+#[test]
+fn constants_are_those_of_the_host_side() {
+    each(|kernel, _, module, _| {
+        let overrides: BTreeSet<&str> = module.overrides.iter().filter_map(|(_, o)| o.name.as_deref()).collect();
+        for name in kernel.constants {
+            assert!(overrides.contains(name), "{kernel:?}: no `override {name}`");
+        }
+        for case in (kernel.cases)() {
+            for (name, _) in &case.constants {
+                assert!(kernel.constants.contains(name), "{kernel:?}, {}: `{name}` is no constant", case.label);
+            }
+        }
+    });
+}
+
+#[test]
+fn cases_fit_their_kernel() {
+    for kernel in kernels::all() {
+        let cases = (kernel.cases)();
+        assert!(cases.len() >= 2, "{kernel:?} has too few cases");
+        let labels: BTreeSet<&str> = cases.iter().map(|case| case.label.as_str()).collect();
+        assert_eq!(labels.len(), cases.len(), "{kernel:?}: a label twice");
+        for case in &cases {
+            let counts = (case.params.len(), case.inputs.len(), case.outputs.len());
+            let told = (kernel.params.len(), kernel.inputs.len(), kernel.outputs.len());
+            assert_eq!(counts, told, "{kernel:?}, {}: params, inputs, outputs", case.label);
+        }
+    }
+}
+
+/// Header fields, in order, of every shader; libraries get away with less.
+#[test]
+fn shaders_have_their_header() {
+    for kernel in kernels::all() {
+        let header: Vec<&str> = kernel.source.lines().take_while(|line| line.starts_with("//")).collect();
+        let fields = ["Source", "Shapes", "Grid", "Accuracy", "Twin", "Uses"];
+        let lines = fields.map(|field| header.iter().position(|line| line.starts_with(&format!("// {field} "))));
+        assert!(lines.iter().all(Option::is_some), "{kernel:?}: header fields at {lines:?}");
+        assert!(lines.is_sorted(), "{kernel:?}: header fields out of order");
+        let uses = header[lines[5].unwrap_or_default()];
+        assert_eq!(uses.matches("lib/").count(), kernel.uses.len(), "{kernel:?}: `{uses}`");
+    }
+}
+
+/// Nothing that only some devices have, and no NaN test by `x != x`, which drivers fold to false.
+#[test]
+fn texts_avoid_known_traps() {
+    for kernel in kernels::all() {
+        let text = kernel.wgsl(Tile::Workgroup);
+        for line in text.lines().map(|line| line.split("//").next().unwrap_or_default()) {
+            assert!(!line.contains("enable ") && !line.contains("atomic"), "{kernel:?}: `{line}`");
+            let sides = line.split_once(" != ").map(|(a, b)| (a.rsplit(' ').next(), b.split([' ', ')', ';']).next()));
+            assert!(sides.is_none_or(|(a, b)| a != b), "{kernel:?}: `{line}`");
+        }
+    }
+}
