@@ -2,6 +2,11 @@
 //!
 //! An adapter knows nothing of other adapters. It takes [`Request`]s in order and answers with [`Event`]s.
 
+#[cfg(feature = "gpu")]
+pub mod gpu;
+pub mod list;
+pub mod storage;
+
 use std::sync::Arc;
 
 use crate::plan::{Pass, Plan, Role, Scalars};

@@ -1,0 +1,81 @@
+//! The actor's desk: requests come in, events go out, the clock stands on it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::super::{Event, Fault, Message, Request, Ticket};
+use crate::runtime::Runtime;
+
+/// Why a request was not served to its end.
+pub(super) enum Stop {
+    /// The other end of a channel is gone: nobody wants anything any more.
+    Closed,
+    /// The run was given up.
+    Abandoned,
+    /// The device is to be destroyed.
+    Lose,
+    /// It can't be served.
+    Fault(Fault),
+}
+
+impl From<Fault> for Stop {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+pub(super) struct Desk {
+    pub(super) adapter_idx: usize,
+    pub(super) requests: async_channel::Receiver<Request>,
+    pub(super) events: async_channel::Sender<Message>,
+    pub(super) runtime: Arc<dyn Runtime>,
+    /// Requests that came while a run waited for a combined value.
+    pub(super) backlog: VecDeque<Request>,
+    /// How many times as long a run shall take.
+    pub(super) slowness: f64,
+}
+
+impl Desk {
+    pub(super) fn now_ms(&self) -> f64 {
+        self.runtime.now_ms()
+    }
+
+    pub(super) async fn say(&self, event: Event) -> Result<(), Stop> {
+        let message = Message { adapter_idx: self.adapter_idx, event };
+        self.events.send(message).await.map_err(|_| Stop::Closed)
+    }
+
+    pub(super) async fn next(&mut self) -> Result<Request, Stop> {
+        match self.backlog.pop_front() {
+            Some(request) => Ok(request),
+            None => self.requests.recv().await.map_err(|_| Stop::Closed),
+        }
+    }
+
+    /// Waits for the answer to an exchange. Requests of later runs wait their turn.
+    pub(super) async fn combined(&mut self, run: Ticket, wanted: usize) -> Result<Arc<[f32]>, Stop> {
+        loop {
+            match self.requests.recv().await.map_err(|_| Stop::Closed)? {
+                Request::Combined { ticket, command, data } if ticket == run && command == wanted => return Ok(data),
+                // Late answers of earlier attempts.
+                Request::Combined { .. } => {}
+                Request::Abandon(ticket) if ticket == run => return Err(Stop::Abandoned),
+                Request::Abandon(ticket) => {
+                    self.backlog.retain(|request| !matches!(request, Request::Run(run) if run.ticket == ticket));
+                }
+                Request::Lose => return Err(Stop::Lose),
+                other => self.backlog.push_back(other),
+            }
+        }
+    }
+
+    /// Waits so that a run of `busy_ms` takes as long as was asked for; gives the time waited.
+    pub(super) async fn throttle(&self, busy_ms: f64) -> f64 {
+        if self.slowness <= 1.0 {
+            return 0.0;
+        }
+        let start_ms = self.now_ms();
+        self.runtime.sleep(busy_ms * (self.slowness - 1.0)).await;
+        self.now_ms() - start_ms
+    }
+}

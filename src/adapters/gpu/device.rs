@@ -1,0 +1,188 @@
+//! A device with its queue: opening, error scopes, and waits that always end.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::super::{Fault, Info, Kind};
+use super::enumerate;
+use crate::kernels::Tile;
+
+/// Environment variable: `1` keeps the run-time checks of shaders (bounds, loops) that are off otherwise.
+pub const CHECKED_VARIABLE: &str = "MANYHANDS_CHECKED";
+
+/// Are shaders compiled with wgpu's run-time checks?
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Checks {
+    /// Every index is checked and every loop is bounded.
+    Checked,
+    /// The shader is trusted; see `pipelines.rs` for why it may be.
+    Unchecked,
+}
+
+impl Checks {
+    /// Unchecked, unless [`CHECKED_VARIABLE`] is `1`.
+    pub fn from_environment() -> Self {
+        let checked = std::env::var(CHECKED_VARIABLE).is_ok_and(|value| value == "1");
+        if checked { Self::Checked } else { Self::Unchecked }
+    }
+}
+
+static DEVICES: AtomicUsize = AtomicUsize::new(0);
+static OBJECTS: AtomicUsize = AtomicUsize::new(0);
+
+/// Devices opened by this process so far.
+pub fn devices_opened() -> usize {
+    DEVICES.load(Ordering::Relaxed)
+}
+
+/// Buffers, bind groups, shader modules and pipelines created by this process so far.
+///
+/// A training step creates none: this number stands still between steps.
+pub fn objects_created() -> usize {
+    OBJECTS.load(Ordering::Relaxed)
+}
+
+pub(super) fn count_object() {
+    OBJECTS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// No wait for a device is longer than this: a submission is kept near a tenth of a second.
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// Bindings of all bind groups together. wgpu sets memory aside for each on DX12, a million by default.
+const MAX_BINDINGS: u32 = 1 << 17;
+
+/// What a device said out of turn.
+#[derive(Default)]
+struct Said {
+    lost: Mutex<Option<String>>,
+    error: Mutex<Option<Fault>>,
+}
+
+fn put<T>(place: &Mutex<Option<T>>, value: T) {
+    place.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(value);
+}
+
+/// An open device.
+pub(super) struct Gpu {
+    pub(super) device: wgpu::Device,
+    pub(super) queue: wgpu::Queue,
+    pub(super) limits: wgpu::Limits,
+    pub(super) tile: Tile,
+    pub(super) checks: Checks,
+    said: Arc<Said>,
+}
+
+impl Gpu {
+    /// Opens a device of a listed adapter, with all that the adapter can do of WebGPU's limits and no feature.
+    pub(super) async fn open(info: &Info, checks: Checks) -> Result<Self, Fault> {
+        let adapter = enumerate::find(info).ok_or_else(|| Fault::Lost("the adapter is not there any more".into()))?;
+        let mut limits = adapter.limits();
+        limits.max_non_sampler_bindings = limits.max_non_sampler_bindings.min(MAX_BINDINGS);
+        let descriptor = wgpu::DeviceDescriptor {
+            label: Some("manyhands"),
+            required_limits: limits.clone(),
+            // A plan has few large buffers: large blocks to cut small ones from would lie idle.
+            memory_hints: wgpu::MemoryHints::MemoryUsage,
+            ..Default::default()
+        };
+        let opened = adapter.request_device(&descriptor).await;
+        let (device, queue) = opened.map_err(|error| Fault::Unsupported(format!("no device: {error}")))?;
+        DEVICES.fetch_add(1, Ordering::Relaxed);
+        let said = listen(&device);
+        let tile = if info.kind == Kind::Software { Tile::Registers } else { Tile::Workgroup };
+        Ok(Self { device, queue, limits, tile, checks, said })
+    }
+
+    /// Fails if the device is lost, or reported an error that no scope caught.
+    pub(super) fn check(&self) -> Result<(), Fault> {
+        if let Some(lost) = self.said.lost.lock().unwrap_or_else(PoisonError::into_inner).clone() {
+            return Err(Fault::Lost(lost));
+        }
+        match self.said.error.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            Some(fault) => Err(fault),
+            None => Ok(()),
+        }
+    }
+
+    /// Runs callbacks that are due, without waiting.
+    pub(super) fn poll(&self) -> Result<(), Fault> {
+        let polled = self.device.poll(wgpu::PollType::Poll);
+        self.check()?;
+        polled.map(|_| ()).map_err(|error| Fault::Lost(error.to_string()))
+    }
+
+    /// Waits until a submission is done and its callbacks have run. A device that stays silent is lost.
+    #[allow(clippy::unused_async, reason = "in a page this is a wait for the event loop")]
+    pub(super) async fn wait(&self, submission: &wgpu::SubmissionIndex) -> Result<(), Fault> {
+        let wait = wgpu::PollType::Wait { submission_index: Some(submission.clone()), timeout: Some(SILENCE) };
+        let polled = self.device.poll(wait);
+        self.check()?;
+        polled.map(|_| ()).map_err(|error| match error {
+            wgpu::PollError::Timeout => Fault::Lost(format!("no answer in {} s", SILENCE.as_secs())),
+            error @ wgpu::PollError::WrongSubmissionIndex(..) => Fault::Lost(error.to_string()),
+        })
+    }
+
+    /// Makes objects, and finds what went wrong with them.
+    pub(super) async fn scoped<T>(&self, make: impl FnOnce() -> T) -> Result<T, Fault> {
+        let memory = self.device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
+        let internal = self.device.push_error_scope(wgpu::ErrorFilter::Internal);
+        let validation = self.device.push_error_scope(wgpu::ErrorFilter::Validation);
+        let made = make();
+        let errors = [validation.pop().await, internal.pop().await, memory.pop().await];
+        self.check()?;
+        errors.into_iter().flatten().next().map_or(Ok(made), |error| Err(fault(&error)))
+    }
+
+    /// Creates a buffer, with a size that suits bindings: a multiple of 256 bytes, and at least that.
+    pub(super) fn buffer(&self, label: &str, bytes: u64, usage: wgpu::BufferUsages) -> wgpu::Buffer {
+        count_object();
+        self.device.create_buffer(&wgpu::BufferDescriptor {
+            label: Some(label),
+            size: padded(bytes),
+            usage,
+            mapped_at_creation: false,
+        })
+    }
+
+    /// An encoder.
+    pub(super) fn encoder(&self) -> wgpu::CommandEncoder {
+        self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default())
+    }
+
+    /// Destroys the device and finds out about it as one finds out about a driver reset.
+    pub(super) fn destroy(&self) -> Fault {
+        self.device.destroy();
+        // The callback comes from a poll that finds the queue empty, which the wait makes sure of.
+        drop(self.device.poll(wgpu::PollType::Wait { submission_index: None, timeout: Some(SILENCE) }));
+        let polled = self.poll();
+        polled.err().unwrap_or_else(|| Fault::Lost("the device was destroyed".into()))
+    }
+}
+
+/// Bytes rounded up to a multiple of 256, at least 256.
+pub(super) fn padded(bytes: u64) -> u64 {
+    bytes.max(1).next_multiple_of(256)
+}
+
+/// What an error of wgpu means to the one who asked.
+fn fault(error: &wgpu::Error) -> Fault {
+    match error {
+        wgpu::Error::OutOfMemory { .. } => Fault::OutOfMemory("the device has no memory left".into()),
+        error => Fault::Unsupported(error.to_string()),
+    }
+}
+
+fn listen(device: &wgpu::Device) -> Arc<Said> {
+    let said = Arc::new(Said::default());
+    let listener = said.clone();
+    device.set_device_lost_callback(move |reason, text| {
+        put(&listener.lost, format!("{reason:?}: {text}"));
+    });
+    let listener = said.clone();
+    // Without a handler wgpu panics.
+    device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| put(&listener.error, fault(&error))));
+    said
+}

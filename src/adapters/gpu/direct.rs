@@ -1,0 +1,147 @@
+//! One kernel at a time, without a plan: for the tests of kernels and for measuring them.
+
+use std::sync::Arc;
+
+use super::super::{Fault, Info};
+use super::device::{Checks, Gpu};
+use super::grid::workgroups;
+use super::pipelines::{Pipelines, Slice, bind_group};
+use super::program::F32;
+use crate::kernels::{Kernel, Tile};
+use crate::plan::{Grid, Scalars};
+use crate::runtime::Runtime;
+use crate::{Error, Result};
+
+/// One call of a kernel.
+#[derive(Clone, Copy, Debug)]
+pub struct Launch<'a> {
+    /// The kernel.
+    pub kernel: &'static Kernel,
+    /// The tile of a kernel that has tiles.
+    pub tile: Tile,
+    /// The words of `Params`.
+    pub params: &'a [u32],
+    /// `override` constants.
+    pub constants: &'a [(&'static str, f64)],
+    /// The grid.
+    pub grid: Grid,
+    /// What the inputs hold.
+    pub inputs: &'a [Vec<f32>],
+    /// What the outputs hold before the call, with whatever follows that the kernel must not touch.
+    pub outputs: &'a [Vec<f32>],
+}
+
+/// A device on which kernels run one by one.
+pub struct Direct {
+    name: String,
+    gpu: Gpu,
+    pipelines: Pipelines,
+    runtime: Arc<dyn Runtime>,
+}
+
+impl Direct {
+    /// Opens a device of an adapter.
+    ///
+    /// # Errors
+    /// [`Error::Adapter`] if the adapter gives no device.
+    pub async fn open(info: &Info, checks: Checks, runtime: Arc<dyn Runtime>) -> Result<Self> {
+        let name = format!("adapter {} `{}`", info.index, info.name);
+        let gpu = Gpu::open(info, checks).await.map_err(|fault| error(&name, &fault))?;
+        Ok(Self { name, gpu, pipelines: Pipelines::default(), runtime })
+    }
+
+    /// Runs a kernel once; gives what the outputs then hold, all of it.
+    ///
+    /// # Errors
+    /// [`Error::Adapter`] if the kernel can't be compiled or the device fails.
+    pub async fn run(&mut self, launch: Launch<'_>) -> Result<Vec<Vec<f32>>> {
+        let prepared = self.prepare(launch).await.map_err(|fault| error(&self.name, &fault))?;
+        self.outputs(launch, &prepared).await.map_err(|fault| error(&self.name, &fault))
+    }
+
+    /// Milliseconds of a kernel: the mean of `repeats` dispatches in one submission, after one to warm up.
+    ///
+    /// # Errors
+    /// [`Error::Adapter`] if the kernel can't be compiled or the device fails.
+    pub async fn time(&mut self, launch: Launch<'_>, repeats: u32) -> Result<f64> {
+        let prepared = self.prepare(launch).await.map_err(|fault| error(&self.name, &fault))?;
+        self.dispatch(launch, &prepared, 1).await.map_err(|fault| error(&self.name, &fault))?;
+        let start_ms = self.runtime.now_ms();
+        self.dispatch(launch, &prepared, repeats).await.map_err(|fault| error(&self.name, &fault))?;
+        Ok((self.runtime.now_ms() - start_ms) / f64::from(repeats.max(1)))
+    }
+
+    async fn prepare(&mut self, launch: Launch<'_>) -> Result<Prepared, Fault> {
+        let gpu = &self.gpu;
+        let pipeline = self.pipelines.get(gpu, launch.kernel, launch.constants, launch.tile).await?;
+        let (params, buffers) = gpu.scoped(|| filled(gpu, launch)).await?;
+        let slices: Vec<Slice<'_>> =
+            buffers.iter().map(|buffer| Slice { buffer, offset: 0, bytes: buffer.size() }).collect();
+        let params = Slice { buffer: &params, offset: 0, bytes: params.size() };
+        let params = (!launch.params.is_empty()).then_some(params);
+        let bind_group = gpu.scoped(|| bind_group(gpu, &pipeline, params, &slices)).await?;
+        Ok(Prepared { pipeline: pipeline.pipeline, bind_group, buffers })
+    }
+
+    async fn dispatch(&self, launch: Launch<'_>, prepared: &Prepared, repeats: u32) -> Result<(), Fault> {
+        let mut encoder = self.gpu.encoder();
+        let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+        let [x, y, z] = workgroups(launch.grid, launch.kernel, launch.tile, &Scalars::default());
+        pass.set_pipeline(&prepared.pipeline);
+        pass.set_bind_group(0, &prepared.bind_group, &[]);
+        (0..repeats).for_each(|_| pass.dispatch_workgroups(x, y, z));
+        drop(pass);
+        let submission = self.gpu.queue.submit([encoder.finish()]);
+        self.gpu.wait(&submission).await
+    }
+
+    async fn outputs(&self, launch: Launch<'_>, prepared: &Prepared) -> Result<Vec<Vec<f32>>, Fault> {
+        self.dispatch(launch, prepared, 1).await?;
+        let mut read = Vec::with_capacity(launch.outputs.len());
+        for (output, buffer) in launch.outputs.iter().zip(&prepared.buffers[launch.inputs.len()..]) {
+            read.push(if output.is_empty() { Vec::new() } else { self.read(buffer, output.len()).await? });
+        }
+        Ok(read)
+    }
+
+    async fn read(&self, buffer: &wgpu::Buffer, elements: usize) -> Result<Vec<f32>, Fault> {
+        let bytes = elements as u64 * F32;
+        let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
+        let staging = self.gpu.buffer("readback", bytes, usage);
+        let mut encoder = self.gpu.encoder();
+        encoder.copy_buffer_to_buffer(buffer, 0, &staging, 0, bytes);
+        let submission = self.gpu.queue.submit([encoder.finish()]);
+        staging.slice(..bytes).map_async(wgpu::MapMode::Read, |_| {});
+        self.gpu.wait(&submission).await?;
+        let mapped = staging.slice(..bytes).get_mapped_range();
+        let mapped = mapped.map_err(|error| Fault::Lost(error.to_string()))?;
+        Ok(bytemuck::cast_slice(&mapped).to_vec())
+    }
+}
+
+struct Prepared {
+    pipeline: wgpu::ComputePipeline,
+    bind_group: wgpu::BindGroup,
+    buffers: Vec<wgpu::Buffer>,
+}
+
+fn filled(gpu: &Gpu, launch: Launch<'_>) -> (wgpu::Buffer, Vec<wgpu::Buffer>) {
+    let usage = wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
+    let make = |bytes: &[u8], usage: wgpu::BufferUsages| {
+        let buffer = gpu.buffer("direct", bytes.len() as u64, usage);
+        gpu.queue.write_buffer(&buffer, 0, bytes);
+        buffer
+    };
+    let params = make(bytemuck::cast_slice(launch.params), usage | wgpu::BufferUsages::UNIFORM);
+    let storage = launch.inputs.iter().chain(launch.outputs);
+    let buffers = storage.map(|data| make(bytemuck::cast_slice(data), usage | wgpu::BufferUsages::STORAGE)).collect();
+    (params, buffers)
+}
+
+fn error(name: &str, fault: &Fault) -> Error {
+    match fault {
+        Fault::Lost(text) => Error::adapter(name, format!("was lost: {text}"), "update its driver, or leave it out"),
+        Fault::OutOfMemory(text) => Error::adapter(name, text, "choose smaller sizes"),
+        Fault::Unsupported(text) => Error::adapter(name, text, "update its driver, or choose another adapter"),
+    }
+}

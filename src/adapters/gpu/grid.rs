@@ -1,0 +1,38 @@
+//! How many workgroups a grid is, folded to what a dispatch takes.
+
+use crate::kernels::{Kernel, Tile};
+use crate::plan::{Grid, Scalars};
+
+/// Workgroups that WebGPU promises in one dimension.
+const MOST: u32 = 65_535;
+
+/// Workgroups in x, y and z; any of them may be 0, and then there is nothing to run.
+///
+/// Items run along x, and from 65,535 on along y, as `lib/grid.wgsl` counts them; z is the depth of a product.
+pub(super) fn workgroups(grid: Grid, kernel: &Kernel, tile: Tile, scalars: &Scalars) -> [u32; 3] {
+    match grid {
+        Grid::Elements(count) => folded(count.bits(scalars).div_ceil(kernel.workgroup.max(1)), 1),
+        Grid::Items(count) => folded(count.bits(scalars), 1),
+        Grid::Tiles { m, n, depth } => {
+            let [rows, columns] = tile.size();
+            folded(m.bits(scalars).div_ceil(rows) * n.bits(scalars).div_ceil(columns), depth)
+        }
+    }
+}
+
+fn folded(groups: u32, depth: u32) -> [u32; 3] {
+    let x = groups.min(MOST);
+    [x, groups.div_ceil(x.max(1)), depth]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::folded;
+
+    #[test]
+    fn a_long_grid_goes_on_along_y() {
+        assert_eq!(folded(0, 1), [0, 0, 1]);
+        assert_eq!(folded(65_535, 1), [65_535, 1, 1]);
+        assert_eq!(folded(65_536, 2), [65_535, 2, 2]);
+    }
+}

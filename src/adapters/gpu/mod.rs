@@ -1,0 +1,158 @@
+//! The GPU adapter: runs the shaders of a plan through wgpu. Nothing outside this folder names wgpu.
+//!
+//! A device has a thread of its own, which owns it with its queue, submits, polls and reads back: a submit can
+//! block behind running work. The thread ends when its requests or its events have no other end any more, or
+//! when the device is lost.
+
+mod desk;
+mod device;
+mod direct;
+mod enumerate;
+mod grid;
+mod pipelines;
+mod program;
+mod run;
+mod staging;
+
+use std::collections::VecDeque;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use futures_lite::FutureExt;
+
+use super::{Event, Fault, Handle, Info, Message, Request, Ticket};
+use crate::runtime::Runtime;
+use crate::{Error, Result};
+use desk::{Desk, Stop};
+use device::Gpu;
+pub use device::{CHECKED_VARIABLE, Checks, devices_opened, objects_created};
+pub use direct::{Direct, Launch};
+pub use enumerate::enumerate;
+use pipelines::Pipelines;
+use program::Program;
+use run::Execution;
+
+/// Opens a device of an adapter, in a thread of its own. Opened twice, an adapter is two devices.
+///
+/// The device is requested in that thread; if there is none, [`Event::Failed`] says so. Messages carry
+/// `adapter_idx`. Events of one device keep their order.
+///
+/// A new [`Request::Load`] gives up the memory of the plan before it and starts with zeros: parameters,
+/// statistics and optimizer state are written again. Where memory or limits do not suffice the device stays,
+/// without a plan. A run that was given up by [`Request::Abandon`] has no answer.
+///
+/// # Errors
+/// [`Error::Adapter`] if the adapter is not one of [`enumerate`].
+pub fn open(
+    info: &Info,
+    adapter_idx: usize,
+    runtime: Arc<dyn Runtime>,
+    events: async_channel::Sender<Message>,
+) -> Result<Handle> {
+    if enumerate::find(info).is_none() {
+        return Err(Error::adapter(
+            format!("adapter {} `{}`", info.index, info.name),
+            "is not among the GPUs of this machine",
+            "list the adapters again",
+        ));
+    }
+    let (sender, requests) = async_channel::unbounded();
+    let last_words = events.clone();
+    let (backlog, slowness) = (VecDeque::new(), 1.0);
+    let desk = Desk { adapter_idx, requests, events, runtime: runtime.clone(), backlog, slowness };
+    let info = info.clone();
+    let handle = Handle { info: info.clone(), requests: sender };
+    let actor = move || -> crate::runtime::Task {
+        Box::pin(async move {
+            // wgpu panics in a poll that meets a lost device.
+            if AssertUnwindSafe(serve(info, desk)).catch_unwind().await.is_err() {
+                let fault = Fault::Lost("the driver failed in the middle of a call".into());
+                let event = Event::Failed { ticket: None, fault };
+                drop(last_words.send(Message { adapter_idx, event }).await);
+            }
+        })
+    };
+    runtime.spawn(&format!("adapter {adapter_idx}"), Box::new(actor));
+    Ok(handle)
+}
+
+/// The actor: serves requests in order until nobody is there, or the device is not.
+async fn serve(info: Info, mut desk: Desk) {
+    let gpu = match Gpu::open(&info, Checks::from_environment()).await {
+        Ok(gpu) => gpu,
+        Err(fault) => {
+            log::warn!("adapter {} `{}`: {fault:?}", info.index, info.name);
+            // Without a device there is nothing more to say.
+            drop(desk.say(Event::Failed { ticket: None, fault }).await);
+            return;
+        }
+    };
+    let mut actor = Actor { gpu, pipelines: Pipelines::default(), program: None, run_number: 0 };
+    while let Ok(request) = desk.next().await {
+        let ticket = match &request {
+            Request::Run(run) => Some(run.ticket),
+            _ => None,
+        };
+        let fault = match actor.serve(&mut desk, request).await {
+            Ok(()) | Err(Stop::Abandoned) => continue,
+            Err(Stop::Closed) => return,
+            Err(Stop::Lose) => actor.gpu.destroy(),
+            Err(Stop::Fault(fault)) => fault,
+        };
+        let is_lost = matches!(fault, Fault::Lost(_));
+        if desk.say(Event::Failed { ticket, fault }).await.is_err() || is_lost {
+            return;
+        }
+    }
+}
+
+struct Actor {
+    gpu: Gpu,
+    pipelines: Pipelines,
+    program: Option<Program>,
+    /// Number of the last run, which the proof of life writes. Below 2^23, so that it is whole as a float too.
+    run_number: u32,
+}
+
+impl Actor {
+    async fn serve(&mut self, desk: &mut Desk, request: Request) -> Result<(), Stop> {
+        match request {
+            Request::Load { plan, capacity } => {
+                // Its memory first: two plans may not fit.
+                self.program = None;
+                self.gpu.poll()?;
+                let program = Program::new(&self.gpu, &mut self.pipelines, plan, capacity).await?;
+                let bytes = program.bytes;
+                self.program = Some(program);
+                desk.say(Event::Loaded { bytes }).await
+            }
+            Request::Write { role, offset, data } => {
+                let program = loaded(&mut self.program)?;
+                Ok(program.write(&self.gpu, role, offset, &data).await?)
+            }
+            Request::Run(run) => {
+                self.run_number = self.run_number % ((1 << 23) - 1) + 1;
+                let program = loaded(&mut self.program)?;
+                Execution::new(&self.gpu, program, desk, run.ticket).run(&run, self.run_number).await
+            }
+            Request::Read(role) => {
+                let program = loaded(&mut self.program)?;
+                Execution::new(&self.gpu, program, desk, NO_RUN).contents(role).await
+            }
+            Request::Throttle(factor) => {
+                desk.slowness = factor.max(1.0);
+                Ok(())
+            }
+            Request::Lose => Err(Stop::Lose),
+            // Of a run that has ended.
+            Request::Combined { .. } | Request::Abandon(_) => Ok(()),
+        }
+    }
+}
+
+/// A read exchanges nothing, so nobody sees this.
+const NO_RUN: Ticket = Ticket { step: 0, attempt: 0, slot: 0 };
+
+fn loaded(program: &mut Option<Program>) -> Result<&mut Program, Fault> {
+    program.as_mut().ok_or_else(|| Fault::Unsupported("no plan is loaded".into()))
+}

@@ -1,0 +1,310 @@
+//! A loaded plan: its buffers, its params arena, and a bind group for each dispatch.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::super::Fault;
+use super::super::storage::{self, Storage};
+use super::device::{Gpu, padded};
+use super::pipelines::{Pipeline, Pipelines, Slice, bind_group};
+use super::staging::{Readbacks, Uploads};
+use crate::kernels::{self, Kernel};
+use crate::plan::{Command, Dispatch, Pass, Plan, Role, Scalars, View};
+
+/// Bytes of an f32.
+pub(super) const F32: u64 = 4;
+
+/// A dispatch that is ready to be encoded.
+pub(super) struct Prepared {
+    pub(super) pipeline: wgpu::ComputePipeline,
+    pub(super) bind_group: wgpu::BindGroup,
+    /// Where its params stand in the arena, in bytes.
+    params_at: u64,
+}
+
+/// The commands of a pass; `None` stands for an exchange.
+#[derive(Default)]
+pub(super) struct Prepass {
+    pub(super) commands: Vec<Option<Prepared>>,
+    /// The part of the arena with its params, in bytes.
+    arena: std::ops::Range<u64>,
+    /// Milliseconds of a dispatch in the last run, and its rows.
+    pub(super) pace: Option<(f64, u32)>,
+}
+
+/// The kernel that proves that a run reached its end: what a lost device maps may still look whole.
+pub(super) struct Proof {
+    pub(super) prepared: Prepared,
+    pub(super) mark: wgpu::Buffer,
+}
+
+pub(super) struct Program {
+    pub(super) plan: Arc<Plan>,
+    pub(super) passes: BTreeMap<Pass, Prepass>,
+    pub(super) proof: Option<Proof>,
+    pub(super) uploads: Uploads,
+    pub(super) readbacks: Readbacks,
+    pub(super) bytes: u64,
+    pub(super) capacity: u32,
+    buffers: Vec<Option<wgpu::Buffer>>,
+    roles: BTreeMap<Role, usize>,
+    arena: wgpu::Buffer,
+    words: Vec<u32>,
+}
+
+impl Program {
+    /// Makes everything that runs of up to `capacity` rows need.
+    pub(super) async fn new(
+        gpu: &Gpu,
+        pipelines: &mut Pipelines,
+        plan: Arc<Plan>,
+        capacity: u32,
+    ) -> Result<Self, Fault> {
+        let storage = storage::storage(&plan);
+        check(gpu, &plan, &storage, capacity)?;
+        let (buffers, bytes) = gpu.scoped(|| allocate(gpu, &plan, &storage, capacity)).await?;
+        let proof_kernel = kernels::find("proof.write");
+        let arena_bytes = arena_bytes(&plan, proof_kernel);
+        let (arena, uploads, readbacks) = gpu.scoped(|| transfers(gpu, &plan, capacity, arena_bytes)).await?;
+        let mut maker = Maker { gpu, pipelines, arena: &arena, at: 0, capacity };
+        let mut passes = BTreeMap::new();
+        for (pass, commands) in &plan.passes {
+            passes.insert(*pass, maker.pass(commands, &buffers).await?);
+        }
+        let proof = match proof_kernel {
+            Some(kernel) => Some(maker.proof(kernel).await?),
+            None => None,
+        };
+        let roles = plan.buffers.iter().enumerate().map(|(idx, buffer)| (buffer.role, idx)).collect();
+        let words = vec![0; usize::try_from(arena_bytes / F32).unwrap_or_default()];
+        let bytes = bytes + arena.size();
+        let mut program =
+            Self { plan, passes, proof, uploads, readbacks, bytes, capacity, buffers, roles, arena, words };
+        program.uploads.prime(gpu);
+        Ok(program)
+    }
+
+    /// The device's buffer for a plan's buffer.
+    pub(super) fn buffer(&self, idx: usize) -> Option<&wgpu::Buffer> {
+        self.buffers.get(idx).and_then(Option::as_ref)
+    }
+
+    /// A buffer by its role, with its place in the plan.
+    pub(super) fn by_role(&self, role: Role) -> Result<(usize, &wgpu::Buffer), Fault> {
+        let found = self.roles.get(&role).and_then(|idx| Some((*idx, self.buffer(*idx)?)));
+        found.ok_or_else(|| Fault::Unsupported(format!("the plan has no buffer for {role:?}")))
+    }
+
+    /// Writes values into a buffer.
+    pub(super) async fn write(&mut self, gpu: &Gpu, role: Role, offset: u64, data: &[f32]) -> Result<(), Fault> {
+        let buffer = self.by_role(role)?.1.clone();
+        if offset.saturating_add(data.len() as u64).saturating_mul(F32) > buffer.size() {
+            let room = buffer.size() / F32;
+            let end = offset.saturating_add(data.len() as u64);
+            return Err(Fault::Unsupported(format!("{role:?} has room for {room} values, but {end} were written")));
+        }
+        if data.is_empty() { Ok(()) } else { self.uploads.write(gpu, &buffer, offset * F32, data).await }
+    }
+
+    /// Resolves all params of a pass for a run, and sends them.
+    pub(super) fn write_params(&mut self, gpu: &Gpu, pass: Pass, scalars: &Scalars, run_number: u32) {
+        let (Some(prepass), Some(commands)) = (self.passes.get(&pass), self.plan.passes.get(&pass)) else { return };
+        for (prepared, command) in prepass.commands.iter().zip(commands) {
+            if let (Some(prepared), Command::Dispatch(dispatch)) = (prepared, command) {
+                let at = word(prepared.params_at);
+                for (place, value) in self.words[at..].iter_mut().zip(&dispatch.params) {
+                    *place = value.bits(scalars);
+                }
+            }
+        }
+        send(gpu, &self.arena, &self.words, &prepass.arena);
+        if let Some(proof) = &self.proof {
+            let at = proof.prepared.params_at;
+            self.words[word(at)] = run_number;
+            send(gpu, &self.arena, &self.words, &(at..at + F32));
+        }
+    }
+}
+
+fn word(bytes: u64) -> usize {
+    usize::try_from(bytes / F32).unwrap_or(usize::MAX)
+}
+
+fn send(gpu: &Gpu, arena: &wgpu::Buffer, words: &[u32], range: &std::ops::Range<u64>) {
+    if !range.is_empty() {
+        let part = &words[word(range.start)..word(range.end)];
+        gpu.queue.write_buffer(arena, range.start, bytemuck::cast_slice(part));
+    }
+}
+
+/// Checks what a device can't tell, or tells badly: sizes against its limits, views against their buffers.
+fn check(gpu: &Gpu, plan: &Plan, storage: &Storage, capacity: u32) -> Result<(), Fault> {
+    for buffer in &plan.buffers {
+        fits(gpu.limits.max_buffer_size, "a buffer", &buffer.name, buffer.len.at(capacity), buffer.len.per_row)?;
+    }
+    let slots: Vec<u64> = storage.lengths.iter().map(|length| length.at(capacity)).collect();
+    for length in slots {
+        fits(gpu.limits.max_buffer_size, "a buffer", "activations", length, 1)?;
+    }
+    for dispatch in plan.passes.values().flatten().filter_map(dispatch) {
+        for view in dispatch.inputs.iter().chain(&dispatch.outputs) {
+            let name = &plan.buffers[view.buffer.0 as usize].name;
+            let length = view.len.at(capacity);
+            let limit = gpu.limits.max_storage_buffer_binding_size;
+            fits(limit, "a binding", name, length, view.len.per_row)?;
+            let room = plan.buffers[view.buffer.0 as usize].len.at(capacity);
+            if view.offset + length > room {
+                let text =
+                    format!("`{}` sees {} values of `{name}`, which has {room}", dispatch.node, view.offset + length);
+                return Err(Fault::Unsupported(text));
+            }
+        }
+        check_aliases(plan, dispatch)?;
+    }
+    Ok(())
+}
+
+/// A buffer can't be read and written in one dispatch, nor written through two views that overlap.
+fn check_aliases(plan: &Plan, dispatch: &Dispatch) -> Result<(), Fault> {
+    for (idx, output) in dispatch.outputs.iter().enumerate() {
+        let read = dispatch.inputs.iter().any(|input| input.buffer == output.buffer);
+        let written =
+            dispatch.outputs[..idx].iter().any(|other| other.buffer == output.buffer && other.offset == output.offset);
+        if read || written {
+            let name = &plan.buffers[output.buffer.0 as usize].name;
+            let text = format!("`{}` binds `{name}` twice in `{:?}`, once to write it", dispatch.node, dispatch.kernel);
+            return Err(Fault::Unsupported(text));
+        }
+    }
+    Ok(())
+}
+
+/// Checks a length against a limit in bytes: too many rows are out of memory, too long a row is a plan for others.
+fn fits(limit: u64, what: &str, name: &str, length: u64, per_row: u64) -> Result<(), Fault> {
+    let bytes = padded(length.saturating_mul(F32));
+    if bytes <= limit {
+        return Ok(());
+    }
+    let text = format!("`{name}` needs {bytes} bytes, but {what} of this adapter has at most {limit}");
+    Err(if per_row > 0 { Fault::OutOfMemory(text) } else { Fault::Unsupported(text) })
+}
+
+fn dispatch(command: &Command) -> Option<&Dispatch> {
+    match command {
+        Command::Dispatch(dispatch) => Some(dispatch),
+        Command::Exchange(_) => None,
+    }
+}
+
+/// The buffers of a plan, those of one slot being one, and their bytes.
+fn allocate(gpu: &Gpu, plan: &Plan, storage: &Storage, capacity: u32) -> (Vec<Option<wgpu::Buffer>>, u64) {
+    let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
+    let make = |name: &str, elements: u64| gpu.buffer(name, elements * F32, usage);
+    let slots: Vec<wgpu::Buffer> =
+        storage.lengths.iter().map(|length| make("activations", length.at(capacity))).collect();
+    let mut bytes = slots.iter().map(wgpu::Buffer::size).sum();
+    let mut buffers = Vec::with_capacity(plan.buffers.len());
+    for (buffer, slot) in plan.buffers.iter().zip(&storage.slots) {
+        buffers.push(match slot {
+            Some(slot) => Some(slots[*slot].clone()),
+            None if buffer.role == Role::Activation => None,
+            None => {
+                let made = make(&buffer.name, buffer.len.at(capacity));
+                bytes += made.size();
+                Some(made)
+            }
+        });
+    }
+    (buffers, bytes)
+}
+
+fn params_bytes(kernel: &Kernel) -> u64 {
+    padded(kernel.params.len() as u64 * F32)
+}
+
+fn arena_bytes(plan: &Plan, proof: Option<&Kernel>) -> u64 {
+    let kernels = plan.passes.values().flatten().filter_map(dispatch).map(|dispatch| dispatch.kernel);
+    kernels.chain(proof).map(params_bytes).sum::<u64>().max(256)
+}
+
+/// The params arena and the rings, sized by what the plan moves.
+fn transfers(gpu: &Gpu, plan: &Plan, capacity: u32, arena_bytes: u64) -> (wgpu::Buffer, Uploads, Readbacks) {
+    let moved = |roles: fn(&Role) -> bool| {
+        let moved = plan.buffers.iter().filter(move |buffer| roles(&buffer.role));
+        moved.map(|buffer| buffer.len.at(capacity) * F32)
+    };
+    let down = moved(|role| !matches!(role, Role::Activation | Role::Gradients(_) | Role::Report(_) | Role::Output(_)));
+    let up = moved(|role| matches!(role, Role::Report(_) | Role::Output(_) | Role::Control));
+    let exchanged = |commands: &Vec<Command>| -> Vec<u64> {
+        let views = commands.iter().filter_map(|command| match command {
+            Command::Exchange(exchange) => Some(exchange.view),
+            Command::Dispatch(_) => None,
+        });
+        views.map(|view| view.len.at(capacity) * F32).collect()
+    };
+    let exchanges: Vec<Vec<u64>> = plan.passes.values().map(exchanged).collect();
+    let most = exchanges.iter().map(Vec::len).max().unwrap_or_default();
+    let items = most + up.clone().count() + 1;
+    let largest_up = exchanges.into_iter().flatten().chain(up).max().unwrap_or_default();
+    let usage = wgpu::BufferUsages::UNIFORM | wgpu::BufferUsages::COPY_DST;
+    (
+        gpu.buffer("params", arena_bytes, usage),
+        Uploads::new(gpu, down.max().unwrap_or_default()),
+        Readbacks::new(gpu, largest_up, items),
+    )
+}
+
+/// Makes pipelines and bind groups, and gives out places in the arena.
+struct Maker<'a> {
+    gpu: &'a Gpu,
+    pipelines: &'a mut Pipelines,
+    arena: &'a wgpu::Buffer,
+    at: u64,
+    capacity: u32,
+}
+
+impl Maker<'_> {
+    async fn pass(&mut self, commands: &[Command], buffers: &[Option<wgpu::Buffer>]) -> Result<Prepass, Fault> {
+        let start = self.at;
+        let mut prepared = Vec::with_capacity(commands.len());
+        for command in commands {
+            prepared.push(match dispatch(command) {
+                Some(dispatch) => Some(self.dispatch(dispatch, buffers).await?),
+                None => None,
+            });
+        }
+        Ok(Prepass { commands: prepared, arena: start..self.at, pace: None })
+    }
+
+    async fn dispatch(&mut self, dispatch: &Dispatch, buffers: &[Option<wgpu::Buffer>]) -> Result<Prepared, Fault> {
+        let pipeline = self.pipelines.get(self.gpu, dispatch.kernel, &dispatch.constants, self.gpu.tile).await?;
+        let capacity = self.capacity;
+        let slice = |view: &View| {
+            let bytes = padded(view.len.at(capacity) * F32);
+            let buffer = buffers.get(view.buffer.0 as usize).and_then(Option::as_ref);
+            buffer.map(|buffer| Slice { buffer, offset: view.offset * F32, bytes })
+        };
+        let views: Option<Vec<Slice<'_>>> = dispatch.inputs.iter().chain(&dispatch.outputs).map(slice).collect();
+        let views = views.ok_or_else(|| Fault::Unsupported(format!("`{}` names an unknown buffer", dispatch.node)))?;
+        self.prepare(dispatch.kernel, &pipeline, &views).await
+    }
+
+    async fn proof(&mut self, kernel: &'static Kernel) -> Result<Proof, Fault> {
+        let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC;
+        let mark = self.gpu.scoped(|| self.gpu.buffer("proof", F32, usage)).await?;
+        let pipeline = self.pipelines.get(self.gpu, kernel, &[], self.gpu.tile).await?;
+        let view = Slice { buffer: &mark, offset: 0, bytes: mark.size() };
+        let prepared = self.prepare(kernel, &pipeline, &[view]).await?;
+        Ok(Proof { prepared, mark })
+    }
+
+    async fn prepare(&mut self, kernel: &Kernel, pipeline: &Pipeline, views: &[Slice<'_>]) -> Result<Prepared, Fault> {
+        let params_at = self.at;
+        let bytes = params_bytes(kernel);
+        let params = Slice { buffer: self.arena, offset: params_at, bytes };
+        let params = (!kernel.params.is_empty()).then_some(params);
+        self.at += bytes;
+        let bind_group = self.gpu.scoped(|| bind_group(self.gpu, pipeline, params, views)).await?;
+        Ok(Prepared { pipeline: pipeline.pipeline.clone(), bind_group, params_at })
+    }
+}

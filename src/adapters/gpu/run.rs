@@ -1,0 +1,336 @@
+//! One run of a pass: encode, submit in short pieces, exchange, read back.
+
+use super::super::{Combining, Event, Fault, Run, Ticket, Timing};
+use super::desk::{Desk, Stop};
+use super::device::Gpu;
+use super::grid::workgroups;
+use super::program::{F32, Prepared, Program};
+use crate::plan::{Command, Exchange, Pass, Role, View, When};
+
+/// Device time that a submission should take. A Windows driver resets a GPU that is busy for two seconds.
+const SUBMISSION_MS: f64 = 60.0;
+/// Dispatches of a submission, before anything was measured.
+const FIRST: usize = 16;
+/// Dispatches of a submission, however short they are.
+const MOST: usize = 1024;
+
+/// What an item that is read back is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Target {
+    Exchange(usize),
+    Result,
+    Proof,
+}
+
+/// A run, or a read, in progress.
+pub(super) struct Execution<'a> {
+    gpu: &'a Gpu,
+    program: &'a mut Program,
+    desk: &'a mut Desk,
+    ticket: Ticket,
+    encoder: wgpu::CommandEncoder,
+    is_encoded: bool,
+    /// What is read back, in order: for what, how many values, and those that are there.
+    targets: Vec<(Target, u64)>,
+    items: Vec<Vec<f32>>,
+    wait_ms: f64,
+    readback_ms: f64,
+}
+
+impl<'a> Execution<'a> {
+    pub(super) fn new(gpu: &'a Gpu, program: &'a mut Program, desk: &'a mut Desk, ticket: Ticket) -> Self {
+        let encoder = gpu.encoder();
+        let (targets, items) = (Vec::new(), Vec::new());
+        let is_encoded = false;
+        Self { gpu, program, desk, ticket, encoder, is_encoded, targets, items, wait_ms: 0.0, readback_ms: 0.0 }
+    }
+
+    /// Runs a pass and says [`Event::Done`].
+    pub(super) async fn run(mut self, run: &Run, run_number: u32) -> Result<(), Stop> {
+        self.discard().await?;
+        let start_ms = self.desk.now_ms();
+        for (role, data) in &run.feeds {
+            self.program.write(self.gpu, *role, 0, data).await?;
+        }
+        self.program.write_params(self.gpu, run.pass, &run.scalars, run_number);
+        let upload_ms = self.desk.now_ms() - start_ms;
+        let n_dispatches = self.commands(run).await?;
+        let computed = self.submit();
+        self.results(run, &computed).await?;
+        let read_at = self.desk.now_ms();
+        self.receive_all().await?;
+        let readback_ms = self.readback_ms + self.desk.now_ms() - read_at;
+        let elapsed_ms = self.desk.now_ms() - start_ms;
+        let mut compute_ms = (elapsed_ms - upload_ms - readback_ms - self.wait_ms).max(0.0);
+        self.note_pace(run, compute_ms, n_dispatches);
+        self.prove(run_number)?;
+        compute_ms += self.desk.throttle(upload_ms + compute_ms + readback_ms).await;
+        let timing = Timing { start_ms, upload_ms, compute_ms, readback_ms, wait_ms: self.wait_ms };
+        let results = self.take_results();
+        let (reports, outputs) = if run.pass == Pass::Predict { (Vec::new(), results) } else { (results, Vec::new()) };
+        self.gpu.check()?;
+        self.desk.say(Event::Done { ticket: run.ticket, reports, outputs, timing }).await
+    }
+
+    /// Reads a buffer and says [`Event::Contents`].
+    pub(super) async fn contents(mut self, role: Role) -> Result<(), Stop> {
+        self.discard().await?;
+        let (idx, buffer) = self.program.by_role(role)?;
+        let buffer = buffer.clone();
+        let elements = self.program.plan.buffers[idx].len.at(self.program.capacity);
+        self.read(&buffer, 0, elements, Target::Result).await?;
+        self.submit();
+        self.receive_all().await?;
+        let data = self.take_results().pop().unwrap_or_default();
+        self.desk.say(Event::Contents { role, data }).await
+    }
+
+    /// Encodes and submits the commands of a pass; gives the number of dispatches.
+    async fn commands(&mut self, run: &Run) -> Result<usize, Stop> {
+        let plan = self.program.plan.clone();
+        let Some(commands) = plan.passes.get(&run.pass) else {
+            return Err(Fault::Unsupported(format!("the plan has no pass {:?}", run.pass)).into());
+        };
+        let limit = self.submission_length(run);
+        let mut from = 0;
+        for (idx, command) in commands.iter().enumerate() {
+            match command {
+                Command::Exchange(exchange) if run.combining == Combining::Host => {
+                    self.encode(run, from..idx);
+                    self.exchange(run, idx, exchange).await?;
+                    from = idx + 1;
+                }
+                _ if idx + 1 - from >= limit => {
+                    self.encode(run, from..idx + 1);
+                    self.submit();
+                    self.receive_ready().await?;
+                    from = idx + 1;
+                }
+                _ => {}
+            }
+        }
+        self.encode(run, from..commands.len());
+        self.encode_proof();
+        Ok(commands.iter().filter(|command| matches!(command, Command::Dispatch(_))).count())
+    }
+
+    /// Encodes the dispatches of a range of commands, but for those without work.
+    fn encode(&mut self, run: &Run, range: std::ops::Range<usize>) {
+        let (Some(prepass), Some(commands)) =
+            (self.program.passes.get(&run.pass), self.program.plan.passes.get(&run.pass))
+        else {
+            return;
+        };
+        if range.is_empty() {
+            return;
+        }
+        let mut pass = self.encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+        for (prepared, command) in prepass.commands[range.clone()].iter().zip(&commands[range]) {
+            if let (Some(prepared), Command::Dispatch(dispatch)) = (prepared, command) {
+                let groups = workgroups(dispatch.grid, dispatch.kernel, self.gpu.tile, &run.scalars);
+                launch(&mut pass, prepared, groups);
+            }
+        }
+        self.is_encoded = true;
+    }
+
+    /// The last dispatch of a run: a device that is lost half-way can't have written its mark.
+    fn encode_proof(&mut self) {
+        if let Some(proof) = &self.program.proof {
+            let mut pass = self.encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+            launch(&mut pass, &proof.prepared, [1, 1, 1]);
+            self.is_encoded = true;
+        }
+    }
+
+    async fn exchange(&mut self, run: &Run, command: usize, exchange: &Exchange) -> Result<(), Stop> {
+        let (buffer, offset, elements) = self.place(exchange.view, run)?;
+        self.read(&buffer, offset, elements, Target::Exchange(command)).await?;
+        self.submit();
+        if exchange.when == When::Update {
+            return self.receive_ready().await;
+        }
+        self.receive_all().await?;
+        let asked_ms = self.desk.now_ms();
+        let data = self.desk.combined(run.ticket, command).await?;
+        self.wait_ms += self.desk.now_ms() - asked_ms;
+        if data.len() as u64 != elements {
+            let text = format!("command {command} needs {elements} combined values, but {} came", data.len());
+            return Err(Fault::Unsupported(text).into());
+        }
+        if !data.is_empty() {
+            self.program.uploads.write(self.gpu, &buffer, offset, &data).await?;
+        }
+        Ok(())
+    }
+
+    fn place(&self, view: View, run: &Run) -> Result<(wgpu::Buffer, u64, u64), Fault> {
+        let buffer = self.program.buffer(view.buffer.0 as usize);
+        let buffer = buffer.ok_or_else(|| Fault::Unsupported("an exchange names an unknown buffer".into()))?;
+        Ok((buffer.clone(), view.offset * F32, view.len.at(run.scalars.rows)))
+    }
+
+    /// Encodes the copies of what a run gives, and waits for the end of computing.
+    async fn results(&mut self, run: &Run, computed: &wgpu::SubmissionIndex) -> Result<(), Stop> {
+        let wanted = wanted(&self.program.plan, run.pass);
+        let rows = run.scalars.rows;
+        let plan = self.program.plan.clone();
+        let chunks: u64 = wanted
+            .iter()
+            .map(|idx| (plan.buffers[*idx].len.at(rows) * F32).div_ceil(self.program.readbacks.chunk_bytes()))
+            .sum();
+        let is_long = chunks + 1 > self.program.readbacks.room() as u64;
+        if is_long {
+            self.computed(computed).await?;
+        }
+        let read_at = self.desk.now_ms();
+        for idx in wanted {
+            if let Some(buffer) = self.program.buffer(idx).cloned() {
+                self.read(&buffer, 0, plan.buffers[idx].len.at(rows), Target::Result).await?;
+            }
+        }
+        if let Some(mark) = self.program.proof.as_ref().map(|proof| proof.mark.clone()) {
+            self.read(&mark, 0, 1, Target::Proof).await?;
+        }
+        self.submit();
+        if is_long {
+            self.readback_ms += self.desk.now_ms() - read_at;
+            return Ok(());
+        }
+        self.computed(computed).await
+    }
+
+    /// Waits for the last dispatch; exchanged values that come meanwhile go out.
+    async fn computed(&mut self, computed: &wgpu::SubmissionIndex) -> Result<(), Stop> {
+        self.receive_ready().await?;
+        self.gpu.wait(computed).await?;
+        Ok(())
+    }
+
+    fn submit(&mut self) -> wgpu::SubmissionIndex {
+        let encoder = std::mem::replace(&mut self.encoder, self.gpu.encoder());
+        let submission = self.gpu.queue.submit([encoder.finish()]);
+        self.is_encoded = false;
+        self.program.readbacks.submitted(&submission);
+        submission
+    }
+
+    /// Encodes the copy of values to the host, in pieces of a chunk; waits for older ones where there is no room.
+    async fn read(&mut self, buffer: &wgpu::Buffer, offset: u64, elements: u64, target: Target) -> Result<(), Stop> {
+        let item = self.items.len();
+        self.items.push(Vec::with_capacity(usize::try_from(elements).unwrap_or_default()));
+        self.targets.push((target, elements));
+        if elements == 0 {
+            return self.deliver(item).await;
+        }
+        let bytes = elements * F32;
+        let mut at = 0;
+        while at < bytes {
+            if self.program.readbacks.room() == 0 && self.is_encoded {
+                self.submit();
+            }
+            while self.program.readbacks.room() == 0 {
+                self.receive().await?;
+            }
+            let part = (bytes - at).min(self.program.readbacks.chunk_bytes());
+            self.program.readbacks.copy(&mut self.encoder, buffer, offset + at, part, item);
+            self.is_encoded = true;
+            at += part;
+        }
+        Ok(())
+    }
+
+    /// Takes the oldest copy in, and sends what is whole and expected elsewhere.
+    async fn receive(&mut self) -> Result<(), Stop> {
+        match self.program.readbacks.next(self.gpu, &mut self.items).await? {
+            Some(item) if self.items[item].len() as u64 == self.targets[item].1 => self.deliver(item).await,
+            _ => Ok(()),
+        }
+    }
+
+    async fn receive_ready(&mut self) -> Result<(), Stop> {
+        self.gpu.poll()?;
+        while self.program.readbacks.is_ready() {
+            self.receive().await?;
+        }
+        Ok(())
+    }
+
+    async fn receive_all(&mut self) -> Result<(), Stop> {
+        while !self.program.readbacks.is_idle() {
+            self.receive().await?;
+        }
+        Ok(())
+    }
+
+    async fn deliver(&mut self, item: usize) -> Result<(), Stop> {
+        let Target::Exchange(command) = self.targets[item].0 else { return Ok(()) };
+        let data = std::mem::take(&mut self.items[item]);
+        self.desk.say(Event::Exchange { ticket: self.ticket, command, data }).await
+    }
+
+    /// Takes in what an earlier run, given up half-way, left behind.
+    async fn discard(&mut self) -> Result<(), Stop> {
+        while !self.program.readbacks.is_idle() {
+            self.program.readbacks.next(self.gpu, &mut []).await?;
+        }
+        Ok(())
+    }
+
+    fn take_results(&mut self) -> Vec<Vec<f32>> {
+        let items = std::mem::take(&mut self.items);
+        let all = items.into_iter().zip(&self.targets);
+        all.filter(|(_, (target, _))| *target == Target::Result).map(|(item, _)| item).collect()
+    }
+
+    /// Compares the mark with the number of the run.
+    fn prove(&self, run_number: u32) -> Result<(), Fault> {
+        let Some(place) = self.targets.iter().position(|(target, _)| *target == Target::Proof) else { return Ok(()) };
+        let mark = self.items[place].first().copied().unwrap_or_default();
+        if mark.to_bits() == run_number || f64::from(mark).to_bits() == f64::from(run_number).to_bits() {
+            return Ok(());
+        }
+        Err(Fault::Lost("the device did not run to the end".into()))
+    }
+
+    fn submission_length(&self, run: &Run) -> usize {
+        let pace = self.program.passes.get(&run.pass).and_then(|prepass| prepass.pace);
+        pace.map_or(FIRST, |(ms, rows)| {
+            let growth = (f64::from(run.scalars.rows) / f64::from(rows.max(1))).max(1.0);
+            let fitting = SUBMISSION_MS / (ms * growth).max(1e-6);
+            // As a count: the largest that fits, found without a cast from f64.
+            (1..=MOST).rev().find(|count| count_f64(*count) <= fitting).unwrap_or(1)
+        })
+    }
+
+    fn note_pace(&mut self, run: &Run, compute_ms: f64, n_dispatches: usize) {
+        if let Some(prepass) = self.program.passes.get_mut(&run.pass) {
+            prepass.pace = Some((compute_ms / count_f64(n_dispatches.max(1)), run.scalars.rows));
+        }
+    }
+}
+
+fn launch(pass: &mut wgpu::ComputePass<'_>, prepared: &Prepared, groups: [u32; 3]) {
+    if groups.contains(&0) {
+        return;
+    }
+    pass.set_pipeline(&prepared.pipeline);
+    pass.set_bind_group(0, &prepared.bind_group, &[]);
+    pass.dispatch_workgroups(groups[0], groups[1], groups[2]);
+}
+
+fn count_f64(count: usize) -> f64 {
+    u32::try_from(count).map_or(f64::MAX, f64::from)
+}
+
+/// The buffers that a run of a pass gives, in the order of their positions.
+fn wanted(plan: &crate::plan::Plan, pass: Pass) -> Vec<usize> {
+    let is_wanted = |role: Role| match pass {
+        Pass::Train | Pass::Evaluate => matches!(role, Role::Report(_)),
+        Pass::Predict => matches!(role, Role::Output(_)),
+        Pass::Update => role == Role::Control,
+    };
+    let mut wanted: Vec<usize> = (0..plan.buffers.len()).filter(|idx| is_wanted(plan.buffers[*idx].role)).collect();
+    wanted.sort_by_key(|idx| plan.buffers[*idx].role);
+    wanted
+}

@@ -1,0 +1,219 @@
+//! Rings of persistent mapped buffers, through which values go to the device and come back.
+//!
+//! They are several times faster than `write_buffer` and than a fresh buffer for each readback, and in the
+//! steady state they create nothing.
+
+use std::collections::VecDeque;
+
+use super::super::Fault;
+use super::device::Gpu;
+
+/// Bytes up to which `write_buffer`, which has a staging belt of its own, is as good.
+const SMALL: usize = 64 << 10;
+/// Largest chunk of a ring. What is longer goes in several.
+const LARGEST: u64 = 8 << 20;
+const UPLOADS: usize = 3;
+const READBACKS: usize = 8;
+
+/// Bytes of a chunk for a ring that moves items of up to `largest` bytes.
+fn chunk_bytes(largest: u64) -> u64 {
+    largest.next_power_of_two().clamp(4096, LARGEST)
+}
+
+/// A buffer that is mapped, or being mapped behind a submission.
+struct Chunk {
+    buffer: wgpu::Buffer,
+    done: (async_channel::Sender<bool>, async_channel::Receiver<bool>),
+    behind: Option<wgpu::SubmissionIndex>,
+}
+
+impl Chunk {
+    fn new(gpu: &Gpu, label: &str, bytes: u64, usage: wgpu::BufferUsages) -> Self {
+        Self { buffer: gpu.buffer(label, bytes, usage), done: async_channel::bounded(1), behind: None }
+    }
+
+    /// Asks for the mapping, which is there when `submission` is done.
+    fn map(&mut self, mode: wgpu::MapMode, bytes: u64, submission: &wgpu::SubmissionIndex) {
+        let done = self.done.0.clone();
+        self.behind = Some(submission.clone());
+        self.buffer.slice(..bytes).map_async(mode, move |result| {
+            // Only a chunk that is gone does not listen.
+            done.try_send(result.is_ok()).unwrap_or_default();
+        });
+    }
+
+    /// Is it mapped by now?
+    fn is_mapped(&self) -> bool {
+        self.behind.is_none() || !self.done.1.is_empty()
+    }
+
+    /// Waits for the mapping.
+    async fn mapped(&mut self, gpu: &Gpu) -> Result<(), Fault> {
+        let Some(submission) = self.behind.take() else { return Ok(()) };
+        if self.done.1.is_empty() {
+            gpu.wait(&submission).await?;
+        }
+        match self.done.1.try_recv() {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Fault::Lost("a buffer can't be mapped any more".into())),
+            Err(_) => Err(Fault::Lost("a submission ended without its mapping".into())),
+        }
+    }
+}
+
+/// Values on their way to the device.
+pub(super) struct Uploads {
+    chunks: VecDeque<Chunk>,
+    chunk_bytes: u64,
+}
+
+impl Uploads {
+    /// A ring for items of up to `largest` bytes.
+    pub(super) fn new(gpu: &Gpu, largest: u64) -> Self {
+        let chunk_bytes = chunk_bytes(largest);
+        let usage = wgpu::BufferUsages::MAP_WRITE | wgpu::BufferUsages::COPY_SRC;
+        let count = if largest > SMALL as u64 { UPLOADS } else { 0 };
+        let chunks = (0..count).map(|_| Chunk::new(gpu, "upload", chunk_bytes, usage)).collect();
+        Self { chunks, chunk_bytes }
+    }
+
+    /// Makes the chunks writable; a fresh buffer is not mapped.
+    pub(super) fn prime(&mut self, gpu: &Gpu) {
+        if self.chunks.is_empty() {
+            return;
+        }
+        let submission = gpu.queue.submit([]);
+        let bytes = self.chunk_bytes;
+        self.chunks.iter_mut().for_each(|chunk| chunk.map(wgpu::MapMode::Write, bytes, &submission));
+    }
+
+    /// Writes values at a byte offset of a buffer, before whatever is submitted later.
+    pub(super) async fn write(
+        &mut self,
+        gpu: &Gpu,
+        buffer: &wgpu::Buffer,
+        offset: u64,
+        data: &[f32],
+    ) -> Result<(), Fault> {
+        let bytes: &[u8] = bytemuck::cast_slice(data);
+        if bytes.len() <= SMALL || self.chunks.is_empty() {
+            gpu.queue.write_buffer(buffer, offset, bytes);
+            return Ok(());
+        }
+        let mut offset = offset;
+        for part in bytes.chunks(usize::try_from(self.chunk_bytes).unwrap_or(usize::MAX)) {
+            let Some(mut chunk) = self.chunks.pop_front() else { break };
+            let sent = self.send(gpu, &mut chunk, buffer, offset, part).await;
+            self.chunks.push_back(chunk);
+            sent?;
+            offset += part.len() as u64;
+        }
+        Ok(())
+    }
+
+    async fn send(
+        &self,
+        gpu: &Gpu,
+        chunk: &mut Chunk,
+        buffer: &wgpu::Buffer,
+        offset: u64,
+        part: &[u8],
+    ) -> Result<(), Fault> {
+        chunk.mapped(gpu).await?;
+        let bytes = part.len() as u64;
+        let mapped = chunk.buffer.slice(..bytes).get_mapped_range_mut();
+        mapped.map_err(|error| Fault::Lost(error.to_string()))?.copy_from_slice(part);
+        chunk.buffer.unmap();
+        let mut encoder = gpu.encoder();
+        encoder.copy_buffer_to_buffer(&chunk.buffer, 0, buffer, offset, bytes);
+        let submission = gpu.queue.submit([encoder.finish()]);
+        chunk.map(wgpu::MapMode::Write, self.chunk_bytes, &submission);
+        Ok(())
+    }
+}
+
+/// Part of an item that a chunk holds.
+struct Pending {
+    chunk: Chunk,
+    item: usize,
+    bytes: u64,
+}
+
+/// Values on their way to the host, in order.
+pub(super) struct Readbacks {
+    free: Vec<Chunk>,
+    /// Copies that are encoded, but not yet submitted.
+    encoded: Vec<Pending>,
+    pending: VecDeque<Pending>,
+    chunk_bytes: u64,
+}
+
+impl Readbacks {
+    /// A ring for up to `items` items of up to `largest` bytes on the way at once.
+    pub(super) fn new(gpu: &Gpu, largest: u64, items: usize) -> Self {
+        let chunk_bytes = chunk_bytes(largest);
+        let count = if largest > chunk_bytes { READBACKS } else { items.clamp(1, READBACKS) };
+        let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
+        let free = (0..count).map(|_| Chunk::new(gpu, "readback", chunk_bytes, usage)).collect();
+        Self { free, encoded: Vec::new(), pending: VecDeque::new(), chunk_bytes }
+    }
+
+    /// Bytes that a copy may have.
+    pub(super) fn chunk_bytes(&self) -> u64 {
+        self.chunk_bytes
+    }
+
+    /// Copies for which there is a chunk.
+    pub(super) fn room(&self) -> usize {
+        self.free.len()
+    }
+
+    /// Is anything on its way?
+    pub(super) fn is_idle(&self) -> bool {
+        self.pending.is_empty() && self.encoded.is_empty()
+    }
+
+    /// Encodes the copy of a part of an item. There must be room, and no more than a chunk holds.
+    pub(super) fn copy(
+        &mut self,
+        encoder: &mut wgpu::CommandEncoder,
+        buffer: &wgpu::Buffer,
+        offset: u64,
+        bytes: u64,
+        item: usize,
+    ) {
+        if let Some(chunk) = self.free.pop() {
+            encoder.copy_buffer_to_buffer(buffer, offset, &chunk.buffer, 0, bytes);
+            self.encoded.push(Pending { chunk, item, bytes });
+        }
+    }
+
+    /// The encoded copies were submitted.
+    pub(super) fn submitted(&mut self, submission: &wgpu::SubmissionIndex) {
+        for mut pending in self.encoded.drain(..) {
+            pending.chunk.map(wgpu::MapMode::Read, pending.bytes, submission);
+            self.pending.push_back(pending);
+        }
+    }
+
+    /// Is the oldest copy there?
+    pub(super) fn is_ready(&self) -> bool {
+        self.pending.front().is_some_and(|pending| pending.chunk.is_mapped())
+    }
+
+    /// Waits for the oldest copy, appends it to its item, and says which item that is.
+    pub(super) async fn next(&mut self, gpu: &Gpu, items: &mut [Vec<f32>]) -> Result<Option<usize>, Fault> {
+        let Some(mut pending) = self.pending.pop_front() else { return Ok(None) };
+        pending.chunk.mapped(gpu).await?;
+        let mapped = pending.chunk.buffer.slice(..pending.bytes).get_mapped_range();
+        let mapped = mapped.map_err(|error| Fault::Lost(error.to_string()))?;
+        if let Some(item) = items.get_mut(pending.item) {
+            // In one sequence: mapped memory may be uncached.
+            item.extend_from_slice(bytemuck::cast_slice(&mapped));
+        }
+        drop(mapped);
+        pending.chunk.buffer.unmap();
+        self.free.push(pending.chunk);
+        Ok(Some(pending.item))
+    }
+}

@@ -1,0 +1,246 @@
+//! Which adapters there are, each physical one once, in an order that lasts; and the choice among them.
+
+use std::collections::BTreeMap;
+
+use super::{Info, Kind};
+use crate::{Error, Result};
+
+/// Environment variable with a choice of adapters, as [`choose`] takes it.
+pub const ADAPTERS_VARIABLE: &str = "MANYHANDS_ADAPTERS";
+
+/// Every adapter of the machine: the GPUs, the CPU adapter, and drivers that compute on the CPU.
+///
+/// Opens no device and changes nothing. Sorted by kind, bus id, vendor, device and name, so that an
+/// index means the same card tomorrow.
+pub async fn list() -> Vec<Info> {
+    #[cfg(feature = "gpu")]
+    let mut infos = super::gpu::enumerate().await;
+    #[cfg(not(feature = "gpu"))]
+    let mut infos = Vec::new();
+    infos.push(cpu());
+    sort(infos)
+}
+
+/// The CPU adapter, which is always there.
+fn cpu() -> Info {
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    Info {
+        index: 0,
+        name: format!("CPU ({threads} threads)"),
+        kind: Kind::Cpu,
+        backend: "host".into(),
+        driver: String::new(),
+        vendor: 0,
+        device: 0,
+        bus_id: String::new(),
+    }
+}
+
+/// Sorts and numbers a list.
+pub fn sort(mut infos: Vec<Info>) -> Vec<Info> {
+    infos.sort_by_cached_key(order);
+    for (index, info) in infos.iter_mut().enumerate() {
+        info.index = index;
+    }
+    infos
+}
+
+/// What a list is sorted by.
+pub(crate) fn order(info: &Info) -> (Kind, String, u32, u32, String) {
+    (info.kind, info.bus_id.clone(), info.vendor, info.device, info.name.clone())
+}
+
+/// The operating system, which decides the backend that is best for a card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum System {
+    /// DX12 first.
+    Windows,
+    /// Vulkan first; also what is neither Windows nor Mac.
+    Linux,
+    /// Metal first.
+    Mac,
+}
+
+impl System {
+    /// The system that this program runs on.
+    pub fn current() -> Self {
+        if cfg!(windows) {
+            Self::Windows
+        } else if cfg!(target_vendor = "apple") {
+            Self::Mac
+        } else {
+            Self::Linux
+        }
+    }
+
+    fn backends(self) -> &'static [&'static str] {
+        match self {
+            Self::Windows => &["dx12", "vulkan", "gl"],
+            Self::Linux => &["vulkan", "gl"],
+            Self::Mac => &["metal", "vulkan", "gl"],
+        }
+    }
+
+    /// How good a way this is to reach the card; 0 is best.
+    ///
+    /// Mesa's Dozen, Vulkan on top of DX12, comes last: it is a second layer over a card that has a driver.
+    fn rank(self, info: &Info) -> usize {
+        let backends = self.backends();
+        let last = backends.len() + 1;
+        let layered = info.driver.contains("Dozen") || info.name.starts_with(DOZEN);
+        if layered { last } else { backends.iter().position(|known| *known == info.backend).unwrap_or(last - 1) }
+    }
+}
+
+const DOZEN: &str = "Microsoft Direct3D12 (";
+
+/// An adapter as a backend reports it, before one physical card is made of what several backends say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Raw {
+    /// What is said of it; `index` means nothing yet.
+    pub info: Info,
+    /// Its place in the enumeration, by which the one who enumerated knows it again.
+    pub position: usize,
+}
+
+/// Each physical card once, under the best backend for the system.
+///
+/// A card under a lesser backend is the same as one already taken if the PCI bus ids agree, else if
+/// vendor, device and name do. Pairs are counted: a card of the better backend stands for one of the
+/// lesser, because DX12 reports the bus id of the first of two identical cards for both. GL is dropped
+/// where another backend shows the vendor.
+pub fn deduplicate(raw: Vec<Raw>, system: System) -> Vec<Raw> {
+    let mut by_rank: BTreeMap<usize, Vec<Raw>> = BTreeMap::new();
+    let vendors: Vec<u32> = raw.iter().filter(|raw| raw.info.backend != "gl").map(|raw| raw.info.vendor).collect();
+    for raw in raw {
+        let vendor = raw.info.vendor;
+        let shown = vendors.contains(&vendor) || (vendor == 0 && !vendors.is_empty());
+        if raw.info.backend != "gl" || !shown {
+            by_rank.entry(system.rank(&raw.info)).or_default().push(raw);
+        }
+    }
+    let mut cards: Vec<Raw> = Vec::new();
+    for listed in by_rank.into_values() {
+        let new = unmatched(&cards, without_second_drivers(listed));
+        cards.extend(new);
+    }
+    cards
+}
+
+/// Of adapters of one backend, those that are no card of a better one.
+fn unmatched(cards: &[Raw], listed: Vec<Raw>) -> Vec<Raw> {
+    let mut free: Vec<&Info> = cards.iter().map(|card| &card.info).collect();
+    let mut rest = listed;
+    for same in [same_bus as fn(&Info, &Info) -> bool, same_model] {
+        rest.retain(|raw| {
+            let found = free.iter().position(|card| same(card, &raw.info));
+            found.map(|place| free.remove(place)).is_none()
+        });
+    }
+    rest
+}
+
+/// Drops a second Vulkan driver for one card, such as AMDVLK beside RADV. Vulkan's bus ids tell cards apart.
+fn without_second_drivers(listed: Vec<Raw>) -> Vec<Raw> {
+    let mut kept: Vec<Raw> = Vec::new();
+    for raw in listed {
+        let again = |known: &Raw| same_bus(&known.info, &raw.info) && known.info.driver != raw.info.driver;
+        if raw.info.backend != "vulkan" || !kept.iter().any(again) {
+            kept.push(raw);
+        }
+    }
+    kept
+}
+
+fn same_bus(a: &Info, b: &Info) -> bool {
+    !a.bus_id.is_empty() && a.bus_id.eq_ignore_ascii_case(&b.bus_id)
+}
+
+fn same_model(a: &Info, b: &Info) -> bool {
+    let known = a.device != 0 && b.device != 0;
+    a.vendor == b.vendor && if known { a.device == b.device } else { normalised(&a.name) == normalised(&b.name) }
+}
+
+/// A name without what backends and drivers add to it, letters and digits alone.
+fn normalised(name: &str) -> String {
+    let name = name.strip_prefix(DOZEN).unwrap_or(name);
+    let name = name.to_lowercase().replace("(r)", "").replace("(tm)", "");
+    let name = name.split(['/', '(']).next().unwrap_or_default();
+    name.chars().filter(char::is_ascii_alphanumeric).collect()
+}
+
+/// Is this the name of a driver that computes on the CPU?
+pub fn is_software_name(name: &str) -> bool {
+    let name = name.to_lowercase();
+    ["llvmpipe", "lavapipe", "softpipe", "swiftshader", "microsoft basic render"]
+        .iter()
+        .any(|known| name.contains(known))
+}
+
+/// The adapters that a choice names, in its order.
+///
+/// `wanted` is a list with commas. An item is an index, a part of a name, a kind (`discrete`,
+/// `integrated`, `gpu`, `cpu`, `software`) or `all`, which is every GPU. An adapter named twice is
+/// there twice, and will be opened as two devices. Software adapters and the CPU are there only when
+/// named. An empty choice is all GPUs, or the CPU adapter where there are none.
+///
+/// # Errors
+/// [`Error::Adapter`] if an item names no adapter; the help shows the list.
+pub fn choose(list: &[Info], wanted: &str) -> Result<Vec<Info>> {
+    if wanted.trim().is_empty() {
+        let gpus = select(list, is_gpu);
+        return Ok(if gpus.is_empty() { select(list, |info| info.kind == Kind::Cpu) } else { gpus });
+    }
+    let mut chosen = Vec::new();
+    for item in wanted.split(',') {
+        let found = matching(list, item.trim());
+        if found.is_empty() {
+            return Err(unknown(list, item.trim()));
+        }
+        chosen.extend(found);
+    }
+    Ok(chosen)
+}
+
+fn matching(list: &[Info], item: &str) -> Vec<Info> {
+    let wanted = item.to_lowercase();
+    let of_kind = |kind: Kind| select(list, |info| info.kind == kind);
+    let by_index = wanted.parse::<usize>().ok().and_then(|index| list.get(index));
+    match wanted.as_str() {
+        "" => Vec::new(),
+        "all" | "gpu" => select(list, is_gpu),
+        "discrete" => of_kind(Kind::DiscreteGpu),
+        "integrated" => of_kind(Kind::IntegratedGpu),
+        "cpu" => of_kind(Kind::Cpu),
+        "software" => of_kind(Kind::Software),
+        part => match by_index {
+            Some(info) => vec![info.clone()],
+            None => select(list, |info| info.name.to_lowercase().contains(part)),
+        },
+    }
+}
+
+fn is_gpu(info: &Info) -> bool {
+    matches!(info.kind, Kind::DiscreteGpu | Kind::IntegratedGpu | Kind::VirtualGpu)
+}
+
+fn select(list: &[Info], wanted: impl Fn(&Info) -> bool) -> Vec<Info> {
+    list.iter().filter(|info| wanted(info)).cloned().collect()
+}
+
+fn unknown(list: &[Info], item: &str) -> Error {
+    let adapters: Vec<String> = list.iter().map(|info| format!("{} `{}`", info.index, info.name)).collect();
+    let problem = if item.is_empty() {
+        "has an empty item".to_owned()
+    } else {
+        format!("names no adapter of this machine: `{item}`")
+    };
+    Error::adapter(
+        "the choice of adapters",
+        problem,
+        format!(
+            "give indices, name parts, `discrete`, `integrated`, `gpu`, `cpu`, `software` or `all`, with commas; there are {}",
+            adapters.join(", ")
+        ),
+    )
+}

@@ -1,0 +1,462 @@
+//! Does the GPU adapter serve every request as its protocol says, on every adapter that is present?
+//!
+//! The plan is small and made by hand; its kernels stand here, with what they must give in closed form.
+
+#![cfg(feature = "gpu")]
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use manyhands::adapters::list::list;
+use manyhands::adapters::{Combining, Event, Fault, Handle, Kind, Message, Request, Run, Ticket, gpu};
+use manyhands::kernels::{Call, Field, FieldType, Kernel};
+use manyhands::plan::{
+    Buffer, BufferId, Combine, Command, Dispatch, Exchange, Grid, Length, Pass, Plan, Role, Scalars, View, When, Word,
+};
+use manyhands::runtime::{Native, Runtime};
+
+const COLUMNS: usize = 3;
+/// More than one chunk of the rings, and no whole number of them.
+const MANY: usize = 3_000_001;
+
+macro_rules! test_kernel {
+    ($static:ident, $entry:literal, $inputs:expr, $wgsl:literal) => {
+        static $static: Kernel = Kernel {
+            stem: "test",
+            entry: $entry,
+            source: $wgsl,
+            uses: &[],
+            params: &[
+                Field { name: "rows", ty: FieldType::U32 },
+                Field { name: "columns", ty: FieldType::U32 },
+                Field { name: "factor", ty: FieldType::F32 },
+            ],
+            inputs: $inputs,
+            outputs: &["y"],
+            workgroup: 64,
+            constants: &["SHIFT"],
+            twin: |_: &Call<'_>, _: &mut [&mut [f32]]| {},
+            fast: None,
+            tolerance: 0.0,
+            cases: Vec::new,
+        };
+    };
+}
+
+test_kernel!(
+    SCALE,
+    "scale",
+    &["x"],
+    "
+override SHIFT: f32 = 0.0;
+struct Params { rows: u32, columns: u32, factor: f32 }
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> x: array<f32>;
+@group(0) @binding(2) var<storage, read_write> y: array<f32>;
+@compute @workgroup_size(64)
+fn scale(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
+         @builtin(local_invocation_index) lane: u32) {
+    let i = (group.y * groups.x + group.x) * 64u + lane;
+    if i < params.rows * params.columns { y[i] = x[i] * params.factor + SHIFT; }
+}"
+);
+
+test_kernel!(
+    SUM,
+    "sum",
+    &["x"],
+    "
+struct Params { rows: u32, columns: u32, factor: f32 }
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> x: array<f32>;
+@group(0) @binding(2) var<storage, read_write> y: array<f32>;
+@compute @workgroup_size(64)
+fn sum(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    var total = 0.0;
+    for (var r = 0u; r < params.rows; r++) { total += x[r * params.columns + group.x]; }
+    if lane == 0u { y[group.x] = total * params.factor; }
+}"
+);
+
+test_kernel!(
+    ADD,
+    "add",
+    &["x", "row"],
+    "
+struct Params { rows: u32, columns: u32, factor: f32 }
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> x: array<f32>;
+@group(0) @binding(2) var<storage, read> row: array<f32>;
+@group(0) @binding(3) var<storage, read_write> y: array<f32>;
+@compute @workgroup_size(64)
+fn add(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
+       @builtin(local_invocation_index) lane: u32) {
+    let i = (group.y * groups.x + group.x) * 64u + lane;
+    if i < params.rows * params.columns { y[i] = x[i] + params.factor * row[i % params.columns]; }
+}"
+);
+
+test_kernel!(BROKEN, "broken", &["x"], "fn broken() { this is no shader }");
+
+/// One test at a time: they count what the process creates, and a software adapter wants all cores.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+const INPUT: u32 = 0;
+const DOUBLED: u32 = 1;
+const SHIFTED: u32 = 2;
+const TOTAL: u32 = 3;
+const GRADIENT: u32 = 4;
+const REPORT: u32 = 5;
+const OUTPUT: u32 = 6;
+const PARAMETERS: u32 = 7;
+const CONTROL: u32 = 8;
+
+fn view(buffer: u32, len: Length) -> View {
+    View { buffer: BufferId(buffer), offset: 0, len }
+}
+
+fn rows() -> Length {
+    Length::per_row(COLUMNS)
+}
+
+fn row() -> Length {
+    Length::fixed(COLUMNS)
+}
+
+fn step(kernel: &'static Kernel, rows_word: Word, factor: Word, inputs: Vec<View>, output: View) -> Command {
+    let elements = match rows_word {
+        Word::Rows(_) => Word::Rows(3),
+        _ => Word::U32(3),
+    };
+    let grid = if kernel.entry == "sum" { Grid::Items(Word::U32(3)) } else { Grid::Elements(elements) };
+    Command::Dispatch(Dispatch {
+        kernel,
+        node: kernel.entry.into(),
+        constants: if kernel.entry == "scale" { vec![("SHIFT", 1.0)] } else { Vec::new() },
+        params: vec![rows_word, Word::U32(3), factor],
+        inputs,
+        outputs: vec![output],
+        grid,
+    })
+}
+
+fn exchange(buffer: u32, when: When) -> Command {
+    Command::Exchange(Exchange { view: view(buffer, row()), combine: Combine::Sum, when })
+}
+
+/// Doubled = 2 x + 1; shifted = h doubled + 1; total = sum of shifted over all rows of all adapters;
+/// gradient = sum of doubled; report = doubled + total.
+fn plan() -> Plan {
+    let fixed = |len| Length::fixed(len);
+    let buffers = [
+        ("input", Role::Input(0), rows()),
+        ("doubled", Role::Activation, rows()),
+        ("shifted", Role::Activation, rows()),
+        ("total", Role::Activation, row()),
+        ("gradient", Role::Gradients(0), row()),
+        ("report", Role::Report(0), rows()),
+        ("output", Role::Output(0), rows()),
+        ("parameters", Role::Parameters(0), fixed(MANY)),
+        ("control", Role::Control, row()),
+    ];
+    let buffers = buffers.map(|(name, role, len)| Buffer { name: name.into(), role, len }).to_vec();
+    let (input, doubled, shifted) = (view(INPUT, rows()), view(DOUBLED, rows()), view(SHIFTED, rows()));
+    let per_row = Word::Rows(1);
+    let train = vec![
+        step(&SCALE, per_row, 2.0.into(), vec![input], doubled),
+        step(&SUM, per_row, 1.0.into(), vec![doubled], view(GRADIENT, row())),
+        exchange(GRADIENT, When::Update),
+        step(&SCALE, per_row, Word::Hyper(0), vec![doubled], shifted),
+        step(&SUM, per_row, 1.0.into(), vec![shifted], view(TOTAL, row())),
+        exchange(TOTAL, When::NextCommand),
+        step(&ADD, per_row, 1.0.into(), vec![doubled, view(TOTAL, row())], view(REPORT, rows())),
+    ];
+    let predict = vec![step(&SCALE, per_row, 3.0.into(), vec![input], view(OUTPUT, rows()))];
+    let parameters = view(PARAMETERS, Length::fixed(MANY));
+    let update = vec![step(&SCALE, Word::U32(1), Word::Hyper(0), vec![parameters], view(CONTROL, row()))];
+    Plan { buffers, passes: BTreeMap::from([(Pass::Train, train), (Pass::Predict, predict), (Pass::Update, update)]) }
+}
+
+struct Rig {
+    handle: Handle,
+    events: async_channel::Receiver<Message>,
+}
+
+impl Rig {
+    fn ask(&self, request: Request) {
+        self.handle.requests.send_blocking(request).unwrap();
+    }
+
+    fn event(&self) -> Event {
+        let message = pollster::block_on(futures_lite::future::or(async { self.events.recv().await.ok() }, async {
+            Native.sleep(60_000.0).await;
+            None
+        }));
+        let message = message.expect("an event within a minute");
+        assert_eq!(message.adapter_idx, 7);
+        message.event
+    }
+
+    fn load(&self, plan: Plan, capacity: u32) -> Event {
+        self.ask(Request::Load { plan: Arc::new(plan), capacity });
+        self.event()
+    }
+
+    fn run(&self, pass: Pass, input: &[f32], combining: Combining, step: u64) -> Ticket {
+        let ticket = Ticket { step, attempt: 1, slot: 2 };
+        let rows = u32::try_from(input.len() / COLUMNS).unwrap();
+        let scalars = Scalars { rows, hyper: vec![10.0], ..Default::default() };
+        let feeds = if pass == Pass::Update { Vec::new() } else { vec![(Role::Input(0), input.into())] };
+        self.ask(Request::Run(Run { ticket, pass, scalars, feeds, combining }));
+        ticket
+    }
+
+    fn done(&self) -> (Vec<Vec<f32>>, Vec<Vec<f32>>, manyhands::adapters::Timing) {
+        match self.event() {
+            Event::Done { reports, outputs, timing, .. } => (reports, outputs, timing),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn exchanged(&self) -> (usize, Vec<f32>) {
+        match self.event() {
+            Event::Exchange { command, data, .. } => (command, data),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A training run whose totals are answered with `combined`.
+    fn train(&self, input: &[f32], combined: &[f32], step: u64) -> Vec<f32> {
+        let ticket = self.run(Pass::Train, input, Combining::Host, step);
+        let doubled = doubled(input);
+        assert_eq!(self.exchanged(), (2, sums(&doubled)));
+        let shifted: Vec<f32> = doubled.iter().map(|d| 10.0 * d + 1.0).collect();
+        assert_eq!(self.exchanged(), (5, sums(&shifted)));
+        self.ask(Request::Combined { ticket, command: 5, data: combined.into() });
+        let (mut reports, outputs, _) = self.done();
+        assert!(outputs.is_empty());
+        reports.pop().unwrap()
+    }
+}
+
+fn doubled(input: &[f32]) -> Vec<f32> {
+    input.iter().map(|x| 2.0 * x + 1.0).collect()
+}
+
+fn sums(values: &[f32]) -> Vec<f32> {
+    (0..COLUMNS).map(|column| values.iter().skip(column).step_by(COLUMNS).sum()).collect()
+}
+
+/// Small whole numbers, whose sums are exact.
+fn input(rows: usize) -> Vec<f32> {
+    (0..rows * COLUMNS).map(|i| (i % 17) as f32 - 8.0).collect()
+}
+
+fn on_every_adapter(test: impl Fn(&Rig)) {
+    let _alone = alone();
+    let gpus: Vec<_> = pollster::block_on(list()).into_iter().filter(|info| info.kind != Kind::Cpu).collect();
+    assert!(!gpus.is_empty() || std::env::var_os("CI").is_none(), "no adapter for wgpu on this machine");
+    for info in gpus {
+        println!("on {} ({})", info.name, info.backend);
+        let (sender, events) = async_channel::unbounded();
+        let handle = gpu::open(&info, 7, Arc::new(Native), sender).unwrap();
+        test(&Rig { handle, events });
+    }
+}
+
+#[test]
+fn a_run_feeds_exchanges_and_reports() {
+    on_every_adapter(|rig| {
+        let Event::Loaded { bytes } = rig.load(plan(), 70) else { panic!("not loaded") };
+        assert!(bytes > 4 * MANY as u64);
+        // The largest run, a smaller one, none at all, and the largest again.
+        for (step, rows) in [(1, 70), (2, 5), (3, 0), (4, 70)] {
+            let input = input(rows);
+            let report = rig.train(&input, &[100.0, 200.0, 300.0], step);
+            let expected: Vec<f32> =
+                doubled(&input).iter().enumerate().map(|(i, d)| d + 100.0 * (i % 3 + 1) as f32).collect();
+            assert_eq!(report, expected);
+        }
+    });
+}
+
+#[test]
+fn a_lone_device_passes_exchanges_over() {
+    on_every_adapter(|rig| {
+        rig.load(plan(), 8);
+        let input = input(8);
+        rig.run(Pass::Train, &input, Combining::Device, 1);
+        let doubled = doubled(&input);
+        let total = sums(&doubled.iter().map(|d| 10.0 * d + 1.0).collect::<Vec<_>>());
+        let expected: Vec<f32> = doubled.iter().enumerate().map(|(i, d)| d + total[i % 3]).collect();
+        assert_eq!(rig.done().0, [expected]);
+    });
+}
+
+#[test]
+fn long_values_go_there_and_back() {
+    on_every_adapter(|rig| {
+        let capacity = 1_000_000;
+        rig.load(plan(), capacity);
+        let values: Arc<[f32]> = (0..MANY).map(|i| (i % 8191) as f32).collect();
+        rig.ask(Request::Write { role: Role::Parameters(0), offset: 0, data: values.clone() });
+        rig.ask(Request::Write { role: Role::Parameters(0), offset: 64, data: [7.0, 8.0].as_slice().into() });
+        rig.ask(Request::Read(Role::Parameters(0)));
+        let Event::Contents { role: Role::Parameters(0), data } = rig.event() else { panic!("no contents") };
+        assert_eq!((data.len(), data[64], data[65]), (MANY, 7.0, 8.0));
+        assert!(data.iter().zip(values.iter()).enumerate().all(|(i, (a, b))| a == b || i == 64 || i == 65));
+        // Output longer than all chunks of the ring together would be slow here; two chunks show the same.
+        let input = input(capacity as usize);
+        rig.run(Pass::Predict, &input, Combining::Host, 1);
+        let (reports, outputs, _) = rig.done();
+        assert!(reports.is_empty());
+        assert!(outputs[0].iter().zip(&input).all(|(y, x)| *y == 3.0 * x + 1.0));
+        assert_eq!(outputs[0].len(), input.len());
+    });
+}
+
+#[test]
+fn an_update_gives_its_control_words() {
+    on_every_adapter(|rig| {
+        rig.load(plan(), 1);
+        rig.ask(Request::Write { role: Role::Parameters(0), offset: 0, data: [1.0, 2.0, 3.0].as_slice().into() });
+        rig.run(Pass::Update, &[], Combining::Device, 1);
+        assert_eq!(rig.done().0, [[11.0, 21.0, 31.0]]);
+    });
+}
+
+#[test]
+fn nothing_is_created_between_steps() {
+    on_every_adapter(|rig| {
+        rig.load(plan(), 64);
+        rig.train(&input(64), &[0.0; 3], 1);
+        let before = (gpu::objects_created(), gpu::devices_opened());
+        for step in 2..6 {
+            rig.train(&input(70 - step * 3), &[0.0; 3], step as u64);
+        }
+        assert_eq!((gpu::objects_created(), gpu::devices_opened()), before);
+    });
+}
+
+#[test]
+fn requests_that_come_in_a_wait_are_served_after_it() {
+    on_every_adapter(|rig| {
+        rig.load(plan(), 8);
+        let ticket = rig.run(Pass::Train, &input(8), Combining::Host, 1);
+        let (_, _) = (rig.exchanged(), rig.exchanged());
+        rig.ask(Request::Read(Role::Gradients(0)));
+        rig.ask(Request::Combined { ticket: Ticket { attempt: 0, ..ticket }, command: 5, data: [9.0; 3].into() });
+        rig.ask(Request::Combined { ticket, command: 5, data: [0.0; 3].into() });
+        assert_eq!(rig.done().0, [doubled(&input(8))]);
+        assert!(matches!(rig.event(), Event::Contents { data, .. } if data == sums(&doubled(&input(8)))));
+    });
+}
+
+#[test]
+fn a_run_that_is_given_up_says_nothing() {
+    on_every_adapter(|rig| {
+        rig.load(plan(), 8);
+        let ticket = rig.run(Pass::Train, &input(8), Combining::Host, 1);
+        let (_, _) = (rig.exchanged(), rig.exchanged());
+        rig.ask(Request::Abandon(ticket));
+        assert_eq!(rig.train(&input(2), &[0.0; 3], 2), doubled(&input(2)));
+    });
+}
+
+#[test]
+fn a_throttled_run_takes_longer() {
+    on_every_adapter(|rig| {
+        rig.load(plan(), 60_000);
+        let input = input(60_000);
+        rig.run(Pass::Predict, &input, Combining::Host, 1);
+        rig.done();
+        rig.ask(Request::Throttle(5.0));
+        rig.run(Pass::Predict, &input, Combining::Host, 2);
+        let (_, _, timing) = rig.done();
+        assert!(timing.compute_ms > 3.5 * (timing.upload_ms + timing.readback_ms), "{timing:?}");
+    });
+}
+
+#[test]
+fn a_lost_device_says_so_once_and_no_more() {
+    on_every_adapter(|rig| {
+        rig.load(plan(), 8);
+        rig.train(&input(8), &[0.0; 3], 1);
+        rig.ask(Request::Lose);
+        assert!(matches!(rig.event(), Event::Failed { ticket: None, fault: Fault::Lost(_) }));
+        assert!(rig.events.recv_blocking().is_err());
+        assert!(rig.handle.requests.is_closed());
+    });
+}
+
+#[test]
+fn a_device_lost_in_a_wait_names_its_run() {
+    on_every_adapter(|rig| {
+        rig.load(plan(), 8);
+        let ticket = rig.run(Pass::Train, &input(8), Combining::Host, 1);
+        let (_, _) = (rig.exchanged(), rig.exchanged());
+        rig.ask(Request::Lose);
+        let Event::Failed { ticket: Some(failed), fault: Fault::Lost(_) } = rig.event() else { panic!("not lost") };
+        assert_eq!(failed, ticket);
+        assert!(rig.events.recv_blocking().is_err());
+    });
+}
+
+#[test]
+fn an_adapter_that_nobody_wants_any_more_ends() {
+    on_every_adapter(|rig| {
+        rig.load(plan(), 8);
+        rig.handle.requests.close();
+        assert!(rig.events.recv_blocking().is_err());
+    });
+}
+
+#[test]
+fn what_does_not_fit_fails_and_the_device_stays() {
+    on_every_adapter(|rig| {
+        let Event::Failed { ticket: None, fault: Fault::OutOfMemory(text) } = rig.load(plan(), u32::MAX) else {
+            panic!("it fits")
+        };
+        assert!(text.contains("`input` needs 51539607552 bytes"), "{text}");
+        rig.run(Pass::Train, &input(1), Combining::Host, 1);
+        assert!(matches!(rig.event(), Event::Failed { ticket: Some(_), fault: Fault::Unsupported(_) }));
+        assert!(matches!(rig.load(plan(), 4), Event::Loaded { .. }));
+        rig.train(&input(4), &[0.0; 3], 2);
+    });
+}
+
+#[test]
+fn a_plan_that_can_not_run_is_refused_by_name() {
+    on_every_adapter(|rig| {
+        let with = |kernel, output| {
+            let mut plan = plan();
+            let step = step(kernel, Word::Rows(1), 1.0.into(), vec![view(INPUT, rows())], output);
+            plan.passes.insert(Pass::Evaluate, vec![step]);
+            match rig.load(plan, 4) {
+                Event::Failed { fault: Fault::Unsupported(text), .. } => text,
+                other => panic!("{other:?}"),
+            }
+        };
+        let text = with(&BROKEN, view(OUTPUT, rows()));
+        assert!(text.starts_with("kernel `test.broken` can't be built: "), "{text}");
+        assert_eq!(with(&SCALE, view(INPUT, rows())), "`scale` binds `input` twice in `test.scale`, once to write it");
+        let text = with(&SCALE, view(TOTAL, rows()));
+        assert_eq!(text, "`scale` sees 12 values of `total`, which has 3");
+        rig.load(plan(), 4);
+        rig.ask(Request::Write { role: Role::Statistics, offset: 0, data: [1.0].as_slice().into() });
+        assert!(
+            matches!(rig.event(), Event::Failed { fault: Fault::Unsupported(text), .. } if text == "the plan has no buffer for Statistics")
+        );
+    });
+}
+
+#[test]
+fn listing_opens_no_device() {
+    let _alone = alone();
+    let before = gpu::devices_opened();
+    assert_eq!(pollster::block_on(list()), pollster::block_on(list()));
+    assert_eq!(gpu::devices_opened(), before);
+}
