@@ -1,5 +1,7 @@
 //! Is each physical card listed once, and does a choice name what a person means? On recorded lists.
 
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test prints and panics")]
+
 use manyhands::adapters::list::{Raw, System, choose, deduplicate, list, sort};
 use manyhands::adapters::{Info, Kind};
 
