@@ -14,11 +14,10 @@ pub const ADAPTERS_VARIABLE: &str = "MANYHANDS_ADAPTERS";
 /// index means the same card tomorrow.
 pub async fn list() -> Vec<Info> {
     #[cfg(feature = "gpu")]
-    let mut infos = super::gpu::enumerate().await;
+    let gpus = super::gpu::enumerate().await;
     #[cfg(not(feature = "gpu"))]
-    let mut infos = Vec::new();
-    infos.push(cpu());
-    sort(infos)
+    let gpus = Vec::new();
+    sort([gpus, vec![cpu()]].concat())
 }
 
 /// The CPU adapter, which is always there.
