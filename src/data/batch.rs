@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::Dataset;
+use super::{Dataset, label_value};
 use crate::{Error, Result, Shape};
 
 /// Rows of every input and target, row-major without gaps.
@@ -196,9 +196,8 @@ pub fn check_labels(dataset: &dyn Dataset, target: usize, classes: usize) -> Res
     Ok(())
 }
 
-#[allow(clippy::cast_precision_loss, reason = "numbers of classes are far below 2^24, where f32 is exact")]
 fn is_label(label: f32, classes: usize) -> bool {
-    label >= 0.0 && label < classes as f32 && label.fract() == 0.0
+    label >= 0.0 && label < label_value(classes) && label.fract() == 0.0
 }
 
 fn label_error(target: usize, row: usize, label: f32, classes: usize) -> Error {

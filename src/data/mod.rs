@@ -3,8 +3,11 @@
 //! | you have | use |
 //! | --- | --- |
 //! | arrays | [`InMemory`] |
-//! | nothing yet | [`digits`], which is part of the crate |
+//! | nothing yet | [`digits`], which is part of the crate, or [`Synthetic`] |
 //! | MNIST, Fashion-MNIST and their like | [`idx`] |
+//! | CIFAR-10 | [`cifar`] |
+//! | a table | [`csv`] |
+//! | a folder of images for each class | [`ImageFolder`] |
 //! | anything else | your own [`Dataset`] |
 //!
 //! [`split`] sets rows aside for validation. A [`Loader`] shuffles, and decodes batches ahead in threads.
@@ -27,17 +30,26 @@
 
 mod batch;
 mod bytes;
+pub mod cifar;
+mod config;
+pub mod csv;
 pub mod digits;
 pub mod idx;
+mod images;
 mod loader;
 mod memory;
 mod subset;
+mod synthetic;
 
+pub use self::csv::{Column, CsvSettings, CsvTable, TargetKind};
 pub use batch::{Batch, BatchMut, check_labels};
 pub use bytes::ByteImages;
+pub use config::{DataConfig, DataPair, OneOrMany};
+pub use images::{Channels, ImageFolder, ImageSettings};
 pub use loader::{Loader, LoaderSettings, Position};
 pub use memory::InMemory;
 pub use subset::{Subset, split};
+pub use synthetic::Synthetic;
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -86,6 +98,8 @@ pub trait Dataset: Send + Sync {
 enum Purpose {
     EpochOrder = 1,
     Split = 2,
+    Prototypes = 3,
+    SyntheticRow = 4,
 }
 
 /// `ChaCha8` generator of (purpose, seed, index): the same numbers on every machine.
@@ -95,4 +109,10 @@ fn generator(purpose: Purpose, seed: u64, index: u64) -> ChaCha8Rng {
     key[8..16].copy_from_slice(&index.to_le_bytes());
     key[16] = purpose as u8;
     ChaCha8Rng::from_seed(key)
+}
+
+/// A label as the target that it becomes.
+#[allow(clippy::cast_precision_loss, reason = "numbers of classes are far below 2^24, where f32 is exact")]
+fn label_value(label: usize) -> f32 {
+    label as f32
 }
