@@ -232,7 +232,6 @@ fn broken_idx_files_are_refused() {
 }
 
 #[test]
-#[cfg_attr(not(target_os = "linux"), ignore = "the package dataset-fashion-mnist is Debian's")]
 fn fashion_mnist_is_read_where_it_is_installed() {
     let folder = Path::new("/usr/share/datasets/fashion-mnist");
     if !folder.is_dir() {
@@ -477,8 +476,10 @@ fn synthetic_rows_are_fixed_by_the_seed_and_can_be_learnt() {
     assert!(train.inputs[0].iter().all(|x| (0.0..1.0).contains(x)));
 
     // The nearest class mean of the training rows names the class of a test row.
-    let rows = |batch: &Batch| batch.inputs[0].chunks(20).map(<[f32]>::to_vec).zip(batch.targets[0].to_vec()).collect();
-    let (train, test): (Vec<(Vec<f32>, f32)>, Vec<(Vec<f32>, f32)>) = (rows(&train), rows(&test));
+    let rows = |batch: &Batch| -> Vec<(Vec<f32>, f32)> {
+        batch.inputs[0].chunks(20).map(<[f32]>::to_vec).zip(batch.targets[0].to_vec()).collect()
+    };
+    let (train, test) = (rows(&train), rows(&test));
     let means: Vec<Vec<f32>> = (0..3)
         .map(|class| {
             let of_class: Vec<_> = train.iter().filter(|(_, label)| *label == class as f32).collect();

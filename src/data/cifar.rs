@@ -49,7 +49,8 @@ fn batch_files(folder: &Path) -> Result<Vec<PathBuf>> {
     for entry in std::fs::read_dir(folder).map_err(|source| Error::reading(folder, source))? {
         let entry = entry.map_err(|source| Error::reading(folder, source))?;
         let name = entry.file_name();
-        if name.to_str().is_some_and(|name| name.starts_with("data_batch_") && name.ends_with(".bin")) {
+        let number = |name: &str| name.strip_prefix("data_batch_")?.strip_suffix(".bin").map(str::to_owned);
+        if name.to_str().and_then(number).is_some() {
             files.push(entry.path());
         }
     }
@@ -72,7 +73,7 @@ fn decode(file: &Path, bytes: &[u8], pixels: &mut Vec<u8>, labels: &mut Vec<u8>)
         let help = "fetch the binary version of CIFAR-10 again; a file has 10000 records of 3073 bytes";
         Error::data(format!("`{}`", file.display()), problem, help)
     };
-    if bytes.is_empty() || bytes.len() % RECORD != 0 {
+    if bytes.is_empty() || !bytes.len().is_multiple_of(RECORD) {
         return Err(fail(format!("needs whole records of {RECORD} bytes, but has {} bytes", bytes.len())));
     }
     for (record_idx, record) in bytes.chunks_exact(RECORD).enumerate() {
