@@ -1,5 +1,13 @@
 //! Does each kind of data become the right values, and each wrong file a clear error?
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a test that fails may panic, and its numbers are small"
+)]
+
 use std::fs;
 use std::io::Write;
 use std::path::Path;
@@ -425,6 +433,24 @@ fn image_folders_have_a_class_for_each_sub_folder() {
     // Red alone, by the weights of sRGB's luminance: 0.2126 · 255.
     let red = Batch::fetch(&gray, &[1]).unwrap().inputs[0][0] * 255.0;
     assert!((red - 54.0).abs() <= 1.0, "{red}");
+}
+
+#[test]
+fn photographs_are_turned_upright() {
+    use image::ImageEncoder;
+    let folder = tempfile::tempdir().unwrap();
+    let path = write(&folder, "a/photo.jpg", "");
+    // Little-endian TIFF with one entry: tag 0x0112 (orientation), a short, the value 6: the first
+    // column of the file is the top of the picture.
+    let exif = [b"II*\0\x08\0\0\0\x01\0".as_slice(), b"\x12\x01\x03\0\x01\0\0\0\x06\0\0\0", &[0; 4]].concat();
+    let lying = image::GrayImage::from_fn(16, 8, |x, _| image::Luma([if x < 8 { 0 } else { 255 }]));
+    let mut encoder = image::codecs::jpeg::JpegEncoder::new(fs::File::create(path).unwrap());
+    encoder.set_exif_metadata(exif).unwrap();
+    encoder.write_image(&lying, 16, 8, image::ExtendedColorType::L8).unwrap();
+    let settings = ImageSettings { height: 16, width: 8, channels: Channels::Gray };
+    let batch = all(&ImageFolder::open(folder.path(), settings).unwrap());
+    let (top, bottom) = batch.inputs[0].split_at(64);
+    assert!(top.iter().all(|x| *x < 0.1) && bottom.iter().all(|x| *x > 0.9));
 }
 
 #[test]

@@ -1,9 +1,12 @@
 //! Does the loader give every row once, in an order that only the seed and the epoch decide?
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails may panic")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use manyhands::data::{Batch, BatchMut, Dataset, InMemory, Loader, LoaderSettings, Position, Subset, split};
+use manyhands::runtime::{Native, Runtime};
 use manyhands::{Error, Result, Shape};
 use ndarray::{Array1, Array2};
 
@@ -175,7 +178,7 @@ fn no_more_is_read_ahead_than_asked() {
     for _ in 0..5 {
         pollster::block_on(loader.next()).unwrap().unwrap();
     }
-    std::thread::sleep(std::time::Duration::from_millis(50));
+    pollster::block_on(Native.sleep(50.0));
     assert!(dataset.fetched.load(Ordering::SeqCst) <= (5 + 3) * 10);
 }
 

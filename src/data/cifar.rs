@@ -49,8 +49,9 @@ fn batch_files(folder: &Path) -> Result<Vec<PathBuf>> {
     for entry in std::fs::read_dir(folder).map_err(|source| Error::reading(folder, source))? {
         let entry = entry.map_err(|source| Error::reading(folder, source))?;
         let name = entry.file_name();
-        let number = |name: &str| name.strip_prefix("data_batch_")?.strip_suffix(".bin").map(str::to_owned);
-        if name.to_str().and_then(number).is_some() {
+        let is_batch =
+            |name: &str| name.strip_prefix("data_batch_").is_some_and(|rest| rest.strip_suffix(".bin").is_some());
+        if name.to_str().is_some_and(is_batch) {
             files.push(entry.path());
         }
     }
