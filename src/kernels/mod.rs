@@ -4,12 +4,20 @@
 
 pub mod activation;
 pub mod activation_functions;
+pub mod adam;
 pub mod add;
+pub mod binary_cross_entropy;
 pub mod cases;
+pub mod clip;
+pub mod concatenate;
+pub mod mean_squared_error;
 pub(crate) mod parallel;
+pub mod proof;
 pub mod reduce;
+pub mod rmsprop;
 pub(crate) mod rounding;
 pub mod sgd;
+pub mod softmax;
 pub mod softmax_cross_entropy;
 
 use std::fmt;
@@ -210,8 +218,21 @@ pub fn whole(value: usize) -> Word {
 }
 
 /// Every kernel of the crate, a line for each family: the host file's own table.
-pub static FAMILIES: &[&[&Kernel]] =
-    &[activation::KERNELS, add::KERNELS, reduce::KERNELS, sgd::KERNELS, softmax_cross_entropy::KERNELS];
+pub static FAMILIES: &[&[&Kernel]] = &[
+    activation::KERNELS,
+    adam::KERNELS,
+    add::KERNELS,
+    binary_cross_entropy::KERNELS,
+    clip::KERNELS,
+    concatenate::KERNELS,
+    mean_squared_error::KERNELS,
+    proof::KERNELS,
+    reduce::KERNELS,
+    rmsprop::KERNELS,
+    sgd::KERNELS,
+    softmax::KERNELS,
+    softmax_cross_entropy::KERNELS,
+];
 
 /// Every kernel of the crate.
 pub fn all() -> impl Iterator<Item = &'static Kernel> {

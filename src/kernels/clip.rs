@@ -1,0 +1,211 @@
+//! Norm of the whole gradient, whether it is finite, and the factor that clips it.
+//!
+//! Only bits that say Inf or NaN make a gradient not finite: a large one, whose sum of squares no f32 can hold, still
+//! gives its norm, for the slabs hand on norms and the largest of them is taken out before squaring.
+
+use super::cases::{Case, Fill};
+use super::parallel::{self, Slabs};
+use super::rounding::{double, index, single};
+use super::{Call, Kernel, Library, Twin};
+use crate::plan::Grid;
+
+crate::params! {
+    /// Elements of the gradient; not read by `combine`.
+    len: u32,
+    /// Slabs of this dispatch of `norm`; not read by `combine`.
+    splits: u32,
+    /// Largest norm that is let through; 0 for no clipping. Not read by `norm`.
+    max_norm: f32,
+    /// Slabs of all segments together; not read by `norm`.
+    parts: u32,
+}
+
+/// The family.
+pub static KERNELS: &[&Kernel] = &[&NORM, &COMBINE];
+
+/// Slabs for each segment of the gradient: the results of one segment then fill a whole number of aligned views.
+pub const SPLITS: usize = 128;
+
+/// `gradient [len]` → `partials [splits, 2]`: the norm of each slab, and how many of its values are not finite.
+///
+/// Values that are not finite are left out of the norm; so are those below 2^-63, on a device. With a multiple of
+/// 32 splits the `partials` of several segments follow each other without gaps. Grid: `Items(splits)`.
+pub static NORM: Kernel = kernel("norm", &["gradient"], &["partials"], norm_twin, Some(norm_fast), norm_cases);
+
+/// `parts [parts, 2]` → `control [4]` = `[scale, apply, norm, 0]`.
+///
+/// `scale` is `min(1, max_norm / norm)`, or 1 without clipping; `apply` is 1 if every value is finite, otherwise 0.
+/// Grid: `Items(1)`. Source: Keras 3 `global_clipnorm`.
+pub static COMBINE: Kernel = kernel("combine", &["parts"], &["control"], combine_twin, None, combine_cases);
+
+const fn kernel(
+    entry: &'static str,
+    inputs: &'static [&'static str],
+    outputs: &'static [&'static str],
+    twin: Twin,
+    fast: Option<Twin>,
+    cases: fn() -> Vec<Case>,
+) -> Kernel {
+    Kernel {
+        stem: "clip",
+        entry,
+        source: include_str!("../../shaders/clip.wgsl"),
+        uses: &[Library::Grid, Library::Reduce],
+        params: Params::FIELDS,
+        inputs,
+        outputs,
+        workgroup: 256,
+        constants: &[],
+        twin,
+        fast,
+        // Sums of positive terms, some hundred additions a lane; the root halves their error.
+        tolerance: 1e-5,
+        cases,
+    }
+}
+
+/// Largest norm of a slab that the shader gives.
+const LARGEST_SLAB: f64 = 2.8e14 * 1_208_925_819_614_629_174_706_176.0;
+
+/// Largest norm of a gradient that the shader gives.
+const LARGEST: f64 = 3.4e38;
+
+/// Sum of the squares of the finite values, and how many are not finite. Never overflows.
+pub fn sum_of_squares(values: &[f32]) -> (f64, usize) {
+    let chunks = values.chunks_exact(8);
+    let rest = chunks.remainder();
+    let (mut sums, mut wrong) = ([0.0f64; 8], [0u32; 8]);
+    for chunk in chunks {
+        // Eight running sums, so that the loop is vectorised; always in the same order.
+        for lane in 0..8 {
+            let is_wrong = chunk[lane].to_bits() & 0x7f80_0000 == 0x7f80_0000;
+            let value = f64::from(if is_wrong { 0.0 } else { chunk[lane] });
+            sums[lane] += value * value;
+            wrong[lane] += u32::from(is_wrong);
+        }
+    }
+    let rest_sum: f64 = rest.iter().filter(|value| value.is_finite()).map(|value| f64::from(*value).powi(2)).sum();
+    let rest_wrong = rest.iter().filter(|value| !value.is_finite()).count();
+    (sums.iter().sum::<f64>() + rest_sum, wrong.iter().map(|count| index(*count)).sum::<usize>() + rest_wrong)
+}
+
+/// The factor of the gradient: `min(1, max_norm / norm)`, or 1 if `max_norm` is 0.
+pub fn clip_scale(max_norm: f64, norm: f64) -> f64 {
+    if max_norm > 0.0 && norm > max_norm { max_norm / norm } else { 1.0 }
+}
+
+fn norm_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
+    let Params { len, splits, .. } = call.params();
+    let slabs = Slabs::new(index(len), index(splits));
+    for (split, partial) in outputs[0].chunks_exact_mut(2).enumerate().take(index(splits)) {
+        let values = &call.inputs[0][slabs.range(split)];
+        let finite = values.iter().filter(|value| value.is_finite());
+        let norm = finite.map(|value| f64::from(*value).powi(2)).sum::<f64>().sqrt();
+        partial[0] = single(norm.min(LARGEST_SLAB));
+        partial[1] = single(double(values.iter().filter(|value| !value.is_finite()).count()));
+    }
+}
+
+fn norm_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
+    let Params { len, splits, .. } = call.params();
+    let slabs = Slabs::new(index(len), index(splits));
+    parallel::slabs(&mut outputs[0][..2 * index(splits)], 2, index(len), |split, partial| {
+        let (squares, wrong) = sum_of_squares(&call.inputs[0][slabs.range(split)]);
+        partial[0] = single(squares.sqrt().min(LARGEST_SLAB));
+        partial[1] = single(double(wrong));
+    });
+}
+
+fn combine_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
+    let Params { max_norm, parts, .. } = call.params();
+    let parts = &call.inputs[0][..2 * index(parts)];
+    let squares: f64 = parts.iter().step_by(2).map(|norm| f64::from(*norm).powi(2)).sum();
+    let is_finite = parts.iter().skip(1).step_by(2).all(|wrong| *wrong == 0.0);
+    let norm = squares.sqrt().min(LARGEST);
+    outputs[0][0] = single(clip_scale(f64::from(max_norm), norm));
+    outputs[0][1] = if is_finite { 1.0 } else { 0.0 };
+    outputs[0][2] = single(norm);
+    outputs[0][3] = 0.0;
+}
+
+fn norm_cases() -> Vec<Case> {
+    let case = |len: u32, splits: u32| {
+        let params = Params { len, splits, max_norm: 0.0, parts: 0 };
+        Case::new(format!("{len} in {splits} slabs"), params.words(), Grid::Items(splits.into()))
+            .input(Fill::Normal(index(len)))
+            .output(index(2 * splits))
+    };
+    let mut special = case(8, 3);
+    special.label = "not finite, huge and tiny".into();
+    special.inputs[0] = Fill::Values(vec![f32::NAN, 3.0, f32::NEG_INFINITY, 1e30, -1e30, 5.0, f32::MAX, f32::MAX]);
+    let mut huge = case(64, 1);
+    huge.label = "norm past the largest float".into();
+    huge.inputs[0] = Fill::Values(vec![3e38; 64]);
+    let mut mixed = case(65, 1);
+    mixed.label = "on both sides of 2^50".into();
+    mixed.inputs[0] = Fill::Uniform(65, -3e15, 3e15);
+    vec![case(1, 1), case(63, 32), case(64, 2), case(65, 64), case(257, 1), case(200_001, 128), special, huge, mixed]
+}
+
+fn combine_cases() -> Vec<Case> {
+    let case = |parts: u32, max_norm: f32| {
+        let values = (0..parts).flat_map(|part| [single(f64::from(part % 7)), 0.0]).collect();
+        let params = Params { len: 0, splits: 0, max_norm, parts };
+        Case::new(format!("{parts} parts, largest norm {max_norm}"), params.words(), Grid::Items(1.into()))
+            .input(Fill::Values(values))
+            .output(4)
+    };
+    let with = |label: &str, max_norm: f32, values: Vec<f32>| {
+        let mut case = case(1, max_norm);
+        case.label = label.into();
+        case.params[3] = if values.len() == 2 { 1 } else { 2 };
+        case.inputs[0] = Fill::Values(values);
+        case
+    };
+    vec![
+        case(1, 1.0),
+        case(64, 0.0),
+        case(257, 1.0),
+        case(600, 1e6),
+        with("not finite", 1.0, vec![3.0, 0.0, 4.0, 2.0]),
+        with("huge", 1.0, vec![3e30, 0.0, 4e30, 0.0]),
+        with("past the largest float", 1.0, vec![3.3e38, 0.0, 3.3e38, 0.0]),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cases::check_fast;
+    use super::*;
+
+    fn control(gradient: &[f32], splits: u32, max_norm: f32) -> [f32; 4] {
+        let len = u32::try_from(gradient.len()).unwrap();
+        let params = Params { len, splits, max_norm, parts: splits }.words();
+        let (mut partials, mut control) = (vec![9.0; index(2 * splits)], [9.0; 4]);
+        norm_twin(&Call { params: &params, constants: &[], inputs: &[gradient] }, &mut [&mut partials]);
+        combine_twin(&Call { params: &params, constants: &[], inputs: &[&partials] }, &mut [&mut control]);
+        control
+    }
+
+    #[test]
+    fn fast_is_the_twin() {
+        check_fast(&NORM).unwrap();
+    }
+
+    #[test]
+    fn three_four_five() {
+        assert_eq!(control(&[3.0, 0.0, -4.0], 2, 1.0), [0.2, 1.0, 5.0, 0.0]);
+        assert_eq!(control(&[3.0, 0.0, -4.0], 2, 0.0), [1.0, 1.0, 5.0, 0.0]);
+        assert_eq!(control(&[3.0, 0.0, -4.0], 7, 6.0), [1.0, 1.0, 5.0, 0.0]);
+        assert_eq!(control(&[0.0, 0.0], 1, 1.0), [1.0, 1.0, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn only_bits_make_it_not_finite() {
+        assert_eq!(control(&[3.0, f32::NAN, -4.0], 2, 1.0)[1], 0.0);
+        assert_eq!(control(&[f32::INFINITY], 1, 0.0)[1], 0.0);
+        let [scale, apply, norm, _] = control(&[3e30, -4e30], 2, 1.0);
+        assert_eq!(apply, 1.0);
+        assert!((norm / 5e30 - 1.0).abs() < 1e-6 && (scale * 5e30 - 1.0).abs() < 1e-6, "{norm} {scale}");
+    }
+}

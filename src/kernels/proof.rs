@@ -1,0 +1,61 @@
+//! The last dispatch of a run: proof that the device really ran it.
+
+use super::cases::Case;
+use super::rounding::{float, index};
+use super::{Call, Kernel};
+
+crate::params! {
+    /// Training step, or any number that differs from the last run's.
+    step: u32,
+}
+
+/// The family.
+pub static KERNELS: &[&Kernel] = &[&WRITE];
+
+/// `mark [1]` = [`mark`] of the step.
+///
+/// Grid: `Elements(1)`.
+pub static WRITE: Kernel = Kernel {
+    stem: "proof",
+    entry: "write",
+    source: include_str!("../../shaders/proof.wgsl"),
+    uses: &[],
+    params: Params::FIELDS,
+    inputs: &[],
+    outputs: &["mark"],
+    workgroup: 64,
+    constants: &[],
+    twin: write_twin,
+    fast: None,
+    // Whole numbers below 2^23.
+    tolerance: 0.0,
+    cases,
+};
+
+/// What [`WRITE`] leaves for a step: `step` modulo 2^23, exact in f32.
+pub fn mark(step: u32) -> f32 {
+    float(index(step % (1 << 23)))
+}
+
+fn write_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
+    outputs[0][0] = mark(call.params::<Params>().step);
+}
+
+fn cases() -> Vec<Case> {
+    [0, 1, (1 << 23) - 1, 1 << 23, u32::MAX]
+        .map(|step| Case::elements(format!("step {step}"), Params { step }.words(), 1).output(1))
+        .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_differ_from_their_neighbours() {
+        for step in [0, 1, (1 << 23) - 2, (1 << 23) - 1, u32::MAX - 1] {
+            assert_ne!(mark(step), mark(step + 1));
+        }
+        assert_eq!(mark((1 << 23) + 5), 5.0);
+    }
+}
