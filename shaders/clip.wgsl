@@ -62,8 +62,11 @@ fn norm(
     }
     sums = lanes_sum4(sums, lane, LANES);
     if lane == 0u && split < params.splits {
-        let shrunk = sums.x * SHRINK * SHRINK;
-        partials[2u * split] = select(sqrt(sums.x), min(sqrt(sums.y + shrunk), 2.8e14) * GROW, sums.y > 0.0);
+        let usual = sqrt(sums.x);
+        // Shrunk before it is squared: a compiler may fold SHRINK * SHRINK, which no f32 holds.
+        let shrunk = usual * SHRINK;
+        let large = min(sqrt(sums.y + shrunk * shrunk), 2.8e14) * GROW;
+        partials[2u * split] = select(usual, large, sums.y > 0.0);
         partials[2u * split + 1u] = sums.z;
     }
 }
