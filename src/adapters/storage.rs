@@ -88,10 +88,10 @@ fn grown(slot: Length, wanted: Length) -> (u64, u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Buffer, Combine, Exchange, View, When};
+    use crate::kernels;
+    use crate::plan::{Buffer, Combine, Dispatch, Exchange, Grid, View, When, Word};
 
-    /// A plan with a command for each list: an exchange is the least that names a buffer, so a command
-    /// that names several is a run of exchanges only where a test says so.
+    /// A plan whose commands name one buffer each: an exchange is the least that does.
     fn plan(roles: &[(Role, Length)], passes: &[(Pass, &[u32])]) -> Plan {
         let buffers = roles.iter().map(|(role, len)| Buffer { name: String::new(), role: *role, len: *len }).collect();
         let exchange = |buffer: &u32| {
@@ -130,6 +130,25 @@ mod tests {
     fn the_slot_that_fits_best_is_taken() {
         let plan = plan(&activations(&[100, 10, 9]), &[(Pass::Train, &[0, 1, 0, 1, 2])]);
         assert_eq!(storage(&plan).slots, [Some(0), Some(1), Some(1)]);
+    }
+
+    #[test]
+    fn the_buffers_of_one_dispatch_never_share() {
+        let mut plan = plan(&activations(&[4, 4, 4]), &[]);
+        let view = |buffer| View { buffer: BufferId(buffer), offset: 0, len: Length::fixed(4) };
+        let dispatch = |input, output| {
+            Command::Dispatch(Dispatch {
+                kernel: kernels::all().next().unwrap(),
+                node: String::new(),
+                constants: Vec::new(),
+                params: Vec::new(),
+                inputs: vec![view(input)],
+                outputs: vec![view(output)],
+                grid: Grid::Items(Word::U32(1)),
+            })
+        };
+        plan.passes.insert(Pass::Train, vec![dispatch(0, 1), dispatch(1, 2)]);
+        assert_eq!(storage(&plan).slots, [Some(0), Some(1), Some(0)]);
     }
 
     #[test]

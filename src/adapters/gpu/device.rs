@@ -1,5 +1,6 @@
 //! A device with its queue: opening, error scopes, and waits that always end.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -47,8 +48,10 @@ pub(super) fn count_object() {
     OBJECTS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// No wait for a device is longer than this: a submission is kept near a tenth of a second.
+/// Longest time that a device may need for one submission, which is kept near a tenth of a second.
 const SILENCE: Duration = Duration::from_secs(30);
+/// The same for a driver that computes on the CPU, which other programs may want as well.
+const SILENCE_SOFTWARE: Duration = Duration::from_secs(120);
 
 /// Bindings of all bind groups together. wgpu sets memory aside for each on DX12, a million by default.
 const MAX_BINDINGS: u32 = 1 << 17;
@@ -64,6 +67,17 @@ fn put<T>(place: &Mutex<Option<T>>, value: T) {
     place.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(value);
 }
 
+/// Number of a submission, counted by [`Gpu::submit`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Submission(u64);
+
+/// Submissions that nobody has waited for yet.
+#[derive(Default)]
+struct Submitted {
+    count: u64,
+    open: VecDeque<(Submission, wgpu::SubmissionIndex)>,
+}
+
 /// An open device.
 pub(super) struct Gpu {
     pub(super) device: wgpu::Device,
@@ -71,6 +85,8 @@ pub(super) struct Gpu {
     pub(super) limits: wgpu::Limits,
     pub(super) tile: Tile,
     pub(super) checks: Checks,
+    silence: Duration,
+    submitted: Mutex<Submitted>,
     said: Arc<Said>,
 }
 
@@ -91,8 +107,11 @@ impl Gpu {
         let (device, queue) = opened.map_err(|error| Fault::Unsupported(format!("no device: {error}")))?;
         DEVICES.fetch_add(1, Ordering::Relaxed);
         let said = listen(&device);
-        let tile = if info.kind == Kind::Software { Tile::Registers } else { Tile::Workgroup };
-        Ok(Self { device, queue, limits, tile, checks, said })
+        let (tile, silence) = match info.kind {
+            Kind::Software => (Tile::Registers, SILENCE_SOFTWARE),
+            _ => (Tile::Workgroup, SILENCE),
+        };
+        Ok(Self { device, queue, limits, tile, checks, silence, submitted: Mutex::default(), said })
     }
 
     /// Fails if the device is lost, or reported an error that no scope caught.
@@ -113,14 +132,38 @@ impl Gpu {
         polled.map(|_| ()).map_err(|error| Fault::Lost(error.to_string()))
     }
 
-    /// Waits until a submission is done and its callbacks have run. A device that stays silent is lost.
+    /// Submits what an encoder holds.
+    pub(super) fn submit(&self, encoder: wgpu::CommandEncoder) -> Submission {
+        let index = self.queue.submit([encoder.finish()]);
+        let mut submitted = self.submitted.lock().unwrap_or_else(PoisonError::into_inner);
+        submitted.count += 1;
+        let submission = Submission(submitted.count);
+        submitted.open.push_back((submission, index));
+        submission
+    }
+
+    /// Waits until a submission is done and its callbacks have run.
+    ///
+    /// Those before it are waited for one by one: a device that is silent over a single one is lost, while a
+    /// long queue may take its time.
+    pub(super) async fn wait(&self, submission: Submission) -> Result<(), Fault> {
+        loop {
+            let first = self.submitted.lock().unwrap_or_else(PoisonError::into_inner).open.front().cloned();
+            match first {
+                Some((first, index)) if first <= submission => self.wait_for(index).await?,
+                _ => return self.check(),
+            }
+            self.submitted.lock().unwrap_or_else(PoisonError::into_inner).open.pop_front();
+        }
+    }
+
     #[allow(clippy::unused_async, reason = "in a page this is a wait for the event loop")]
-    pub(super) async fn wait(&self, submission: &wgpu::SubmissionIndex) -> Result<(), Fault> {
-        let wait = wgpu::PollType::Wait { submission_index: Some(submission.clone()), timeout: Some(SILENCE) };
+    async fn wait_for(&self, index: wgpu::SubmissionIndex) -> Result<(), Fault> {
+        let wait = wgpu::PollType::Wait { submission_index: Some(index), timeout: Some(self.silence) };
         let polled = self.device.poll(wait);
         self.check()?;
         polled.map(|_| ()).map_err(|error| match error {
-            wgpu::PollError::Timeout => Fault::Lost(format!("no answer in {} s", SILENCE.as_secs())),
+            wgpu::PollError::Timeout => Fault::Lost(format!("no answer in {} s", self.silence.as_secs())),
             error @ wgpu::PollError::WrongSubmissionIndex(..) => Fault::Lost(error.to_string()),
         })
     }
@@ -156,7 +199,7 @@ impl Gpu {
     pub(super) fn destroy(&self) -> Fault {
         self.device.destroy();
         // The callback comes from a poll that finds the queue empty, which the wait makes sure of.
-        drop(self.device.poll(wgpu::PollType::Wait { submission_index: None, timeout: Some(SILENCE) }));
+        drop(self.device.poll(wgpu::PollType::Wait { submission_index: None, timeout: Some(self.silence) }));
         let polled = self.poll();
         polled.err().unwrap_or_else(|| Fault::Lost("the device was destroyed".into()))
     }

@@ -91,8 +91,8 @@ impl Direct {
         pass.set_bind_group(0, &prepared.bind_group, &[]);
         (0..repeats).for_each(|_| pass.dispatch_workgroups(x, y, z));
         drop(pass);
-        let submission = self.gpu.queue.submit([encoder.finish()]);
-        self.gpu.wait(&submission).await
+        let submission = self.gpu.submit(encoder);
+        self.gpu.wait(submission).await
     }
 
     async fn outputs(&self, launch: Launch<'_>, prepared: &Prepared) -> Result<Vec<Vec<f32>>, Fault> {
@@ -110,9 +110,9 @@ impl Direct {
         let staging = self.gpu.buffer("readback", bytes, usage);
         let mut encoder = self.gpu.encoder();
         encoder.copy_buffer_to_buffer(buffer, 0, &staging, 0, bytes);
-        let submission = self.gpu.queue.submit([encoder.finish()]);
+        let submission = self.gpu.submit(encoder);
         staging.slice(..bytes).map_async(wgpu::MapMode::Read, |_| {});
-        self.gpu.wait(&submission).await?;
+        self.gpu.wait(submission).await?;
         let mapped = staging.slice(..bytes).get_mapped_range();
         let mapped = mapped.map_err(|error| Fault::Lost(error.to_string()))?;
         Ok(bytemuck::cast_slice(&mapped).to_vec())

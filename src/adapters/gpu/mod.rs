@@ -65,8 +65,9 @@ pub fn open(
     let actor = move || -> crate::runtime::Task {
         Box::pin(async move {
             // wgpu panics in a poll that meets a lost device.
-            if AssertUnwindSafe(serve(info, desk)).catch_unwind().await.is_err() {
-                let fault = Fault::Lost("the driver failed in the middle of a call".into());
+            if let Err(panic) = AssertUnwindSafe(serve(info, desk)).catch_unwind().await {
+                let text = panic.downcast_ref::<String>().map_or("a call into the driver failed", String::as_str);
+                let fault = Fault::Lost(text.into());
                 let event = Event::Failed { ticket: None, fault };
                 drop(last_words.send(Message { adapter_idx, event }).await);
             }

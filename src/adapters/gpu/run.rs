@@ -2,7 +2,7 @@
 
 use super::super::{Combining, Event, Fault, Run, Ticket, Timing};
 use super::desk::{Desk, Stop};
-use super::device::Gpu;
+use super::device::{Gpu, Submission};
 use super::grid::workgroups;
 use super::program::{F32, Prepared, Program};
 use crate::plan::{Command, Exchange, Pass, Role, View, When};
@@ -56,7 +56,7 @@ impl<'a> Execution<'a> {
         let upload_ms = self.desk.now_ms() - start_ms;
         let n_dispatches = self.commands(run).await?;
         let computed = self.submit();
-        self.results(run, &computed).await?;
+        self.results(run, computed).await?;
         let read_at = self.desk.now_ms();
         self.receive_all().await?;
         let readback_ms = self.readback_ms + self.desk.now_ms() - read_at;
@@ -171,7 +171,7 @@ impl<'a> Execution<'a> {
     }
 
     /// Encodes the copies of what a run gives, and waits for the end of computing.
-    async fn results(&mut self, run: &Run, computed: &wgpu::SubmissionIndex) -> Result<(), Stop> {
+    async fn results(&mut self, run: &Run, computed: Submission) -> Result<(), Stop> {
         let wanted = wanted(&self.program.plan, run.pass);
         let rows = run.scalars.rows;
         let plan = self.program.plan.clone();
@@ -200,18 +200,19 @@ impl<'a> Execution<'a> {
         self.computed(computed).await
     }
 
-    /// Waits for the last dispatch; exchanged values that come meanwhile go out.
-    async fn computed(&mut self, computed: &wgpu::SubmissionIndex) -> Result<(), Stop> {
-        self.receive_ready().await?;
-        self.gpu.wait(computed).await?;
-        Ok(())
+    /// Waits for the last dispatch; exchanged values, whose copies are before it, go out as they come.
+    async fn computed(&mut self, computed: Submission) -> Result<(), Stop> {
+        while self.program.readbacks.oldest().is_some_and(|item| matches!(self.targets[item].0, Target::Exchange(_))) {
+            self.receive().await?;
+        }
+        Ok(self.gpu.wait(computed).await?)
     }
 
-    fn submit(&mut self) -> wgpu::SubmissionIndex {
+    fn submit(&mut self) -> Submission {
         let encoder = std::mem::replace(&mut self.encoder, self.gpu.encoder());
-        let submission = self.gpu.queue.submit([encoder.finish()]);
+        let submission = self.gpu.submit(encoder);
         self.is_encoded = false;
-        self.program.readbacks.submitted(&submission);
+        self.program.readbacks.submitted(submission);
         submission
     }
 
@@ -271,6 +272,7 @@ impl<'a> Execution<'a> {
 
     /// Takes in what an earlier run, given up half-way, left behind.
     async fn discard(&mut self) -> Result<(), Stop> {
+        self.program.readbacks.not_submitted();
         while !self.program.readbacks.is_idle() {
             self.program.readbacks.next(self.gpu, &mut []).await?;
         }

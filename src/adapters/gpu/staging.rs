@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use super::super::Fault;
-use super::device::Gpu;
+use super::device::{Gpu, Submission};
 
 /// Bytes up to which `write_buffer`, which has a staging belt of its own, is as good.
 const SMALL: usize = 64 << 10;
@@ -24,7 +24,7 @@ fn chunk_bytes(largest: u64) -> u64 {
 struct Chunk {
     buffer: wgpu::Buffer,
     done: (async_channel::Sender<bool>, async_channel::Receiver<bool>),
-    behind: Option<wgpu::SubmissionIndex>,
+    behind: Option<Submission>,
 }
 
 impl Chunk {
@@ -33,9 +33,9 @@ impl Chunk {
     }
 
     /// Asks for the mapping, which is there when `submission` is done.
-    fn map(&mut self, mode: wgpu::MapMode, bytes: u64, submission: &wgpu::SubmissionIndex) {
+    fn map(&mut self, mode: wgpu::MapMode, bytes: u64, submission: Submission) {
         let done = self.done.0.clone();
-        self.behind = Some(submission.clone());
+        self.behind = Some(submission);
         self.buffer.slice(..bytes).map_async(mode, move |result| {
             // Only a chunk that is gone does not listen.
             done.try_send(result.is_ok()).unwrap_or_default();
@@ -49,10 +49,11 @@ impl Chunk {
 
     /// Waits for the mapping.
     async fn mapped(&mut self, gpu: &Gpu) -> Result<(), Fault> {
-        let Some(submission) = self.behind.take() else { return Ok(()) };
+        let Some(submission) = self.behind else { return Ok(()) };
         if self.done.1.is_empty() {
-            gpu.wait(&submission).await?;
+            gpu.wait(submission).await?;
         }
+        self.behind = None;
         match self.done.1.try_recv() {
             Ok(true) => Ok(()),
             Ok(false) => Err(Fault::Lost("a buffer can't be mapped any more".into())),
@@ -82,9 +83,9 @@ impl Uploads {
         if self.chunks.is_empty() {
             return;
         }
-        let submission = gpu.queue.submit([]);
+        let submission = gpu.submit(gpu.encoder());
         let bytes = self.chunk_bytes;
-        self.chunks.iter_mut().for_each(|chunk| chunk.map(wgpu::MapMode::Write, bytes, &submission));
+        self.chunks.iter_mut().for_each(|chunk| chunk.map(wgpu::MapMode::Write, bytes, submission));
     }
 
     /// Writes values at a byte offset of a buffer, before whatever is submitted later.
@@ -126,8 +127,8 @@ impl Uploads {
         chunk.buffer.unmap();
         let mut encoder = gpu.encoder();
         encoder.copy_buffer_to_buffer(&chunk.buffer, 0, buffer, offset, bytes);
-        let submission = gpu.queue.submit([encoder.finish()]);
-        chunk.map(wgpu::MapMode::Write, self.chunk_bytes, &submission);
+        let submission = gpu.submit(encoder);
+        chunk.map(wgpu::MapMode::Write, self.chunk_bytes, submission);
         Ok(())
     }
 }
@@ -189,11 +190,21 @@ impl Readbacks {
     }
 
     /// The encoded copies were submitted.
-    pub(super) fn submitted(&mut self, submission: &wgpu::SubmissionIndex) {
+    pub(super) fn submitted(&mut self, submission: Submission) {
         for mut pending in self.encoded.drain(..) {
             pending.chunk.map(wgpu::MapMode::Read, pending.bytes, submission);
             self.pending.push_back(pending);
         }
+    }
+
+    /// The encoder with the copies was thrown away.
+    pub(super) fn not_submitted(&mut self) {
+        self.free.extend(self.encoded.drain(..).map(|pending| pending.chunk));
+    }
+
+    /// The item of the oldest copy.
+    pub(super) fn oldest(&self) -> Option<usize> {
+        self.pending.front().map(|pending| pending.item)
     }
 
     /// Is the oldest copy there?
@@ -203,8 +214,9 @@ impl Readbacks {
 
     /// Waits for the oldest copy, appends it to its item, and says which item that is.
     pub(super) async fn next(&mut self, gpu: &Gpu, items: &mut [Vec<f32>]) -> Result<Option<usize>, Fault> {
-        let Some(mut pending) = self.pending.pop_front() else { return Ok(None) };
-        pending.chunk.mapped(gpu).await?;
+        let Some(front) = self.pending.front_mut() else { return Ok(None) };
+        front.chunk.mapped(gpu).await?;
+        let Some(pending) = self.pending.pop_front() else { return Ok(None) };
         let mapped = pending.chunk.buffer.slice(..pending.bytes).get_mapped_range();
         let mapped = mapped.map_err(|error| Fault::Lost(error.to_string()))?;
         if let Some(item) = items.get_mut(pending.item) {
