@@ -315,13 +315,58 @@ fn long_values_go_there_and_back() {
         let Event::Contents { role: Role::Parameters(0), data } = rig.event() else { panic!("no contents") };
         assert_eq!((data.len(), data[64], data[65]), (MANY, 7.0, 8.0));
         assert!(data.iter().zip(values.iter()).enumerate().all(|(i, (a, b))| a == b || i == 64 || i == 65));
-        // Output longer than all chunks of the ring together would be slow here; two chunks show the same.
         let input = input(capacity as usize);
         rig.run(Pass::Predict, &input, Combining::Host, 1);
         let (reports, outputs, _) = rig.done();
         assert!(reports.is_empty());
         assert!(outputs[0].iter().zip(&input).all(|(y, x)| *y == 3.0 * x + 1.0));
         assert_eq!(outputs[0].len(), input.len());
+    });
+}
+
+#[test]
+fn a_long_pass_goes_in_pieces_and_long_exchanges_in_chunks() {
+    on_every_adapter(|rig| {
+        let (a, b) = (view(DOUBLED, rows()), view(SHIFTED, rows()));
+        let mut commands = vec![step(&SCALE, Word::Rows(1), 1.0.into(), vec![view(INPUT, rows())], a)];
+        for _ in 0..20 {
+            commands.push(step(&SCALE, Word::Rows(1), 1.0.into(), vec![a], b));
+            commands.push(step(&SCALE, Word::Rows(1), 1.0.into(), vec![b], a));
+        }
+        let values = |when| Command::Exchange(Exchange { view: a, combine: Combine::Sum, when });
+        commands.extend([values(When::Update), values(When::NextCommand)]);
+        commands.push(step(&SCALE, Word::Rows(1), 2.0.into(), vec![a], view(REPORT, rows())));
+        let plan = Plan { buffers: plan().buffers, passes: BTreeMap::from([(Pass::Train, commands)]) };
+        rig.load(plan, 1_000_000);
+        // A small run to learn the pace, then one of which each exchange takes two chunks.
+        for (step, rows) in [(1, 3), (2, 1_000_000)] {
+            let input = input(rows);
+            let ticket = rig.run(Pass::Train, &input, Combining::Host, step);
+            for command in [41, 42] {
+                let (found, data) = rig.exchanged();
+                assert_eq!((found, data.len()), (command, input.len()));
+                assert!(data.iter().zip(&input).all(|(y, x)| *y == x + 41.0));
+            }
+            rig.ask(Request::Combined { ticket, command: 42, data: input.clone().into() });
+            assert!(rig.done().0[0].iter().zip(&input).all(|(y, x)| *y == 2.0 * x + 1.0));
+        }
+    });
+}
+
+#[test]
+fn an_adapter_opened_twice_is_two_devices() {
+    on_every_adapter(|rig| {
+        let before = gpu::devices_opened();
+        let (sender, events) = async_channel::unbounded();
+        let handle = gpu::open(&rig.handle.info, 7, Arc::new(Native), sender).unwrap();
+        let twin = Rig { handle, events };
+        for rig in [rig, &twin] {
+            rig.load(plan(), 8);
+        }
+        assert!(gpu::devices_opened() > before);
+        twin.ask(Request::Lose);
+        assert!(matches!(twin.event(), Event::Failed { fault: Fault::Lost(_), .. }));
+        rig.train(&input(8), &[0.0; 3], 1);
     });
 }
 

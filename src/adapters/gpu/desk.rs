@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::super::{Event, Fault, Message, Request, Ticket};
 use crate::runtime::Runtime;
@@ -31,6 +32,8 @@ pub(super) struct Desk {
     pub(super) runtime: Arc<dyn Runtime>,
     /// Requests that came while a run waited for a combined value.
     pub(super) backlog: VecDeque<Request>,
+    /// Was the loss of the device reported?
+    pub(super) has_ended: Arc<AtomicBool>,
     /// How many times as long a run shall take.
     pub(super) slowness: f64,
 }
@@ -40,7 +43,11 @@ impl Desk {
         self.runtime.now_ms()
     }
 
+    /// Sends an event. After [`Fault::Lost`] the actor must end.
     pub(super) async fn say(&self, event: Event) -> Result<(), Stop> {
+        if matches!(event, Event::Failed { fault: Fault::Lost(_), .. }) {
+            self.has_ended.store(true, Ordering::Relaxed);
+        }
         let message = Message { adapter_idx: self.adapter_idx, event };
         self.events.send(message).await.map_err(|_| Stop::Closed)
     }

@@ -104,7 +104,7 @@ impl Gpu {
             ..Default::default()
         };
         let opened = adapter.request_device(&descriptor).await;
-        let (device, queue) = opened.map_err(|error| Fault::Unsupported(format!("no device: {error}")))?;
+        let (device, queue) = opened.map_err(|error| Fault::Lost(format!("the adapter gives no device: {error}")))?;
         DEVICES.fetch_add(1, Ordering::Relaxed);
         let said = listen(&device);
         let (tile, silence) = match info.kind {

@@ -17,6 +17,7 @@ mod staging;
 use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_lite::FutureExt;
 
@@ -34,7 +35,7 @@ use run::Execution;
 
 /// Opens a device of an adapter, in a thread of its own. Opened twice, an adapter is two devices.
 ///
-/// The device is requested in that thread; if there is none, [`Event::Failed`] says so. Messages carry
+/// The device is requested in that thread; if there is none, [`Event::Failed`] says so with [`Fault::Lost`]. Messages carry
 /// `adapter_idx`. Events of one device keep their order.
 ///
 /// A new [`Request::Load`] gives up the memory of the plan before it and starts with zeros: parameters,
@@ -57,18 +58,19 @@ pub fn open(
         ));
     }
     let (sender, requests) = async_channel::unbounded();
-    let last_words = events.clone();
+    let (last_words, has_ended) = (events.clone(), Arc::new(AtomicBool::new(false)));
     let (backlog, slowness) = (VecDeque::new(), 1.0);
-    let desk = Desk { adapter_idx, requests, events, runtime: runtime.clone(), backlog, slowness };
+    let clock = runtime.clone();
+    let desk = Desk { adapter_idx, requests, events, runtime: clock, backlog, has_ended: has_ended.clone(), slowness };
     let info = info.clone();
     let handle = Handle { info: info.clone(), requests: sender };
     let actor = move || -> crate::runtime::Task {
         Box::pin(async move {
-            // wgpu panics in a poll that meets a lost device.
-            if let Err(panic) = AssertUnwindSafe(serve(info, desk)).catch_unwind().await {
+            // wgpu panics in a poll that meets a lost device, and may once more when that device is dropped.
+            let Err(panic) = AssertUnwindSafe(serve(info, desk)).catch_unwind().await else { return };
+            if !has_ended.load(Ordering::Relaxed) {
                 let text = panic.downcast_ref::<String>().map_or("a call into the driver failed", String::as_str);
-                let fault = Fault::Lost(text.into());
-                let event = Event::Failed { ticket: None, fault };
+                let event = Event::Failed { ticket: None, fault: Fault::Lost(text.into()) };
                 drop(last_words.send(Message { adapter_idx, event }).await);
             }
         })
