@@ -1,1 +1,111 @@
-// placeholder
+// Tile loop of a matrix product, from registers alone: no workgroup memory, no barriers.
+//
+//     out[row, column] = sum over k of a[row, k] b[k, column]
+//
+// The fastest form where the "GPU" is a CPU (lavapipe, SwiftShader). A workgroup of 8 x 8 invocations
+// computes 64 x 64 results; an invocation the 8 x 8 of rows y + 8 i and columns x + 8 j, so that
+// neighbouring invocations read neighbouring columns of b and the same rows of a. The accumulators are
+// named: an array of them would live in memory.
+//
+// The kernel gives the sizes and both factors; `part` is the workgroup's z (split of the sum, or phase):
+//
+//     product_sizes(part) -> (rows, columns, first k, end of k)
+//     row_of_a(row, part), inner_of_a(k, part) -> what load_a(row, inner) wants to know of each, found once
+//     column_of_b(column, part), inner_of_b(k, part) -> the same for load_b(inner, column)
+//     next_of_a(inner, k, step, part), next_of_b(...) -> inner_of_a(k, part), from that of k - step
+//     store(row, column, part, value)
+//
+// Rows and columns past the end are computed from the last one and not stored.
+
+const PRODUCT_INVOCATIONS: u32 = 64u;
+const PRODUCT_TILE: u32 = 64u;
+
+
+fn product(workgroup: vec3<u32>, workgroups: vec3<u32>, lane: u32) {
+    let part = workgroup.z;
+    let sizes = product_sizes(part);
+    let tile = tile_index(workgroup, workgroups, (sizes.y + PRODUCT_TILE - 1u) / PRODUCT_TILE);
+    let row = tile.x * PRODUCT_TILE + lane / 8u;
+    let column = tile.y * PRODUCT_TILE + lane % 8u;
+    // Also where the last row of a folded grid has no tile for this workgroup.
+    if (row >= sizes.x || column >= sizes.y) { return; }
+
+    let last_row = sizes.x - 1u;
+    let ra0 = row_of_a(row, part);
+    let ra1 = row_of_a(min(row + 8u, last_row), part);
+    let ra2 = row_of_a(min(row + 16u, last_row), part);
+    let ra3 = row_of_a(min(row + 24u, last_row), part);
+    let ra4 = row_of_a(min(row + 32u, last_row), part);
+    let ra5 = row_of_a(min(row + 40u, last_row), part);
+    let ra6 = row_of_a(min(row + 48u, last_row), part);
+    let ra7 = row_of_a(min(row + 56u, last_row), part);
+
+    let last_column = sizes.y - 1u;
+    let cb0 = column_of_b(column, part);
+    let cb1 = column_of_b(min(column + 8u, last_column), part);
+    let cb2 = column_of_b(min(column + 16u, last_column), part);
+    let cb3 = column_of_b(min(column + 24u, last_column), part);
+    let cb4 = column_of_b(min(column + 32u, last_column), part);
+    let cb5 = column_of_b(min(column + 40u, last_column), part);
+    let cb6 = column_of_b(min(column + 48u, last_column), part);
+    let cb7 = column_of_b(min(column + 56u, last_column), part);
+
+    var l0 = vec4<f32>(); var h0 = vec4<f32>();
+    var l1 = vec4<f32>(); var h1 = vec4<f32>();
+    var l2 = vec4<f32>(); var h2 = vec4<f32>();
+    var l3 = vec4<f32>(); var h3 = vec4<f32>();
+    var l4 = vec4<f32>(); var h4 = vec4<f32>();
+    var l5 = vec4<f32>(); var h5 = vec4<f32>();
+    var l6 = vec4<f32>(); var h6 = vec4<f32>();
+    var l7 = vec4<f32>(); var h7 = vec4<f32>();
+
+    var ia = inner_of_a(sizes.z, part);
+    var ib = inner_of_b(sizes.z, part);
+    for (var k = sizes.z + 1u; k <= sizes.w; k++) {
+        let b_low = vec4<f32>(load_b(ib, cb0), load_b(ib, cb1), load_b(ib, cb2), load_b(ib, cb3));
+        let b_high = vec4<f32>(load_b(ib, cb4), load_b(ib, cb5), load_b(ib, cb6), load_b(ib, cb7));
+        let a0 = load_a(ra0, ia);
+        l0 += a0 * b_low; h0 += a0 * b_high;
+        let a1 = load_a(ra1, ia);
+        l1 += a1 * b_low; h1 += a1 * b_high;
+        let a2 = load_a(ra2, ia);
+        l2 += a2 * b_low; h2 += a2 * b_high;
+        let a3 = load_a(ra3, ia);
+        l3 += a3 * b_low; h3 += a3 * b_high;
+        let a4 = load_a(ra4, ia);
+        l4 += a4 * b_low; h4 += a4 * b_high;
+        let a5 = load_a(ra5, ia);
+        l5 += a5 * b_low; h5 += a5 * b_high;
+        let a6 = load_a(ra6, ia);
+        l6 += a6 * b_low; h6 += a6 * b_high;
+        let a7 = load_a(ra7, ia);
+        l7 += a7 * b_low; h7 += a7 * b_high;
+        ia = next_of_a(ia, k, 1u, part);
+        ib = next_of_b(ib, k, 1u, part);
+    }
+
+    store_row(row, column, sizes.xy, part, l0, h0);
+    store_row(row + 8u, column, sizes.xy, part, l1, h1);
+    store_row(row + 16u, column, sizes.xy, part, l2, h2);
+    store_row(row + 24u, column, sizes.xy, part, l3, h3);
+    store_row(row + 32u, column, sizes.xy, part, l4, h4);
+    store_row(row + 40u, column, sizes.xy, part, l5, h5);
+    store_row(row + 48u, column, sizes.xy, part, l6, h6);
+    store_row(row + 56u, column, sizes.xy, part, l7, h7);
+}
+
+fn store_row(row: u32, column: u32, size: vec2<u32>, part: u32, low: vec4<f32>, high: vec4<f32>) {
+    if (row >= size.x) { return; }
+    store_within(row, column, size.y, part, low.x);
+    store_within(row, column + 8u, size.y, part, low.y);
+    store_within(row, column + 16u, size.y, part, low.z);
+    store_within(row, column + 24u, size.y, part, low.w);
+    store_within(row, column + 32u, size.y, part, high.x);
+    store_within(row, column + 40u, size.y, part, high.y);
+    store_within(row, column + 48u, size.y, part, high.z);
+    store_within(row, column + 56u, size.y, part, high.w);
+}
+
+fn store_within(row: u32, column: u32, columns: u32, part: u32, value: f32) {
+    if (column < columns) { store(row, column, part, value); }
+}

@@ -1,1 +1,133 @@
-// placeholder
+// Tile loop of a matrix product through workgroup memory: for real GPUs.
+//
+//     out[row, column] = sum over k of a[row, k] b[k, column]
+//
+// A workgroup of 16 x 16 invocations computes 64 x 64 results, 16 k at a time; an invocation the 4 x 4 of
+// rows y + 16 i and columns x + 16 j. So a tile in workgroup memory holds, as one vec4, the four rows
+// (or columns) of one invocation: every read of global memory is of 16 neighbours, every access to
+// workgroup memory is a whole vec4, and results are stored 16 neighbours at a time. The next tiles are
+// on their way to registers while the present ones are multiplied.
+//
+// The kernel gives the sizes and both factors; `part` is the workgroup's z (split of the sum, or phase):
+//
+//     product_sizes(part) -> (rows, columns, first k, end of k)
+//     row_of_a(row, part), inner_of_a(k, part) -> what load_a(row, inner) wants to know of each, found once
+//     column_of_b(column, part), inner_of_b(k, part) -> the same for load_b(inner, column)
+//     next_of_a(inner, k, step, part), next_of_b(...) -> inner_of_a(k, part), from that of k - step
+//     A_ALONG_K, B_ALONG_K -> are neighbours in memory neighbours in k?
+//     store(row, column, part, value)
+//
+// Rows and columns past the end are computed from the last one and not stored; k past the end is 0.
+
+const PRODUCT_INVOCATIONS: u32 = 256u;
+const PRODUCT_TILE: u32 = 64u;
+const PRODUCT_DEPTH: u32 = 16u;
+
+// 17, not 16, vec4s apart: invocations that differ in k write to different banks.
+const PRODUCT_PITCH: u32 = 17u;
+var<workgroup> tile_a: array<vec4<f32>, 272>;
+var<workgroup> tile_b: array<vec4<f32>, 272>;
+
+fn product(workgroup: vec3<u32>, workgroups: vec3<u32>, lane: u32) {
+    let part = workgroup.z;
+    let sizes = product_sizes(part);
+    let columns = (sizes.y + PRODUCT_TILE - 1u) / PRODUCT_TILE;
+    let tile = tile_index(workgroup, workgroups, columns);
+    let first = tile * PRODUCT_TILE;
+    // The last row of a folded grid may have no tile for this workgroup. Uniform, so barriers may follow.
+    if (first.x >= sizes.x) { return; }
+
+    // What this invocation brings to the tiles: one k of four rows, and one k of four columns.
+    let fast = lane % 16u;
+    let slow = lane / 16u;
+    let y_a = select(fast, slow, A_ALONG_K);
+    let x_b = select(fast, slow, B_ALONG_K);
+    let at_a = select(slow, fast, A_ALONG_K) * PRODUCT_PITCH + y_a;
+    let at_b = select(slow, fast, B_ALONG_K) * PRODUCT_PITCH + x_b;
+    var k_a = sizes.z + select(slow, fast, A_ALONG_K);
+    var k_b = sizes.z + select(slow, fast, B_ALONG_K);
+    let last = sizes.xy - 1u;
+    let ra0 = row_of_a(min(first.x + y_a, last.x), part);
+    let ra1 = row_of_a(min(first.x + y_a + 16u, last.x), part);
+    let ra2 = row_of_a(min(first.x + y_a + 32u, last.x), part);
+    let ra3 = row_of_a(min(first.x + y_a + 48u, last.x), part);
+    let cb0 = column_of_b(min(first.y + x_b, last.y), part);
+    let cb1 = column_of_b(min(first.y + x_b + 16u, last.y), part);
+    let cb2 = column_of_b(min(first.y + x_b + 32u, last.y), part);
+    let cb3 = column_of_b(min(first.y + x_b + 48u, last.y), part);
+
+    // Past the end of k, where a load would leave the buffer, the first k is loaded and not used.
+    let first_a = inner_of_a(sizes.z, part);
+    let first_b = inner_of_b(sizes.z, part);
+    var inner_a = inner_of_a(k_a, part);
+    var inner_b = inner_of_b(k_b, part);
+
+    var c0 = vec4<f32>();
+    var c1 = vec4<f32>();
+    var c2 = vec4<f32>();
+    var c3 = vec4<f32>();
+    var next_a = vec4<f32>();
+    var next_b = vec4<f32>();
+
+    // One round more than there are tiles: round i fetches tile i and multiplies tile i - 1.
+    let rounds = (sizes.w - sizes.z + PRODUCT_DEPTH - 1u) / PRODUCT_DEPTH;
+    for (var round = 0u; round <= rounds; round++) {
+        if (round > 0u) {
+            workgroupBarrier();
+            tile_a[at_a] = next_a;
+            tile_b[at_b] = next_b;
+            workgroupBarrier();
+        }
+        if (round < rounds) {
+            let in_a = k_a < sizes.w;
+            let ia = select(first_a, inner_a, in_a);
+            let a = vec4<f32>(load_a(ra0, ia), load_a(ra1, ia), load_a(ra2, ia), load_a(ra3, ia));
+            next_a = select(vec4<f32>(), a, in_a);
+            k_a += PRODUCT_DEPTH;
+            inner_a = next_of_a(inner_a, k_a, PRODUCT_DEPTH, part);
+
+            let in_b = k_b < sizes.w;
+            let ib = select(first_b, inner_b, in_b);
+            let b = vec4<f32>(load_b(ib, cb0), load_b(ib, cb1), load_b(ib, cb2), load_b(ib, cb3));
+            next_b = select(vec4<f32>(), b, in_b);
+            k_b += PRODUCT_DEPTH;
+            inner_b = next_of_b(inner_b, k_b, PRODUCT_DEPTH, part);
+        }
+        if (round > 0u) {
+            for (var k = 0u; k < PRODUCT_DEPTH * PRODUCT_PITCH; k += 4u * PRODUCT_PITCH) {
+                let at = k + vec2<u32>(slow, fast);
+                let a0 = tile_a[at.x];
+                let b0 = tile_b[at.y];
+                c0 += a0.x * b0; c1 += a0.y * b0; c2 += a0.z * b0; c3 += a0.w * b0;
+                let a1 = tile_a[at.x + PRODUCT_PITCH];
+                let b1 = tile_b[at.y + PRODUCT_PITCH];
+                c0 += a1.x * b1; c1 += a1.y * b1; c2 += a1.z * b1; c3 += a1.w * b1;
+                let a2 = tile_a[at.x + 2u * PRODUCT_PITCH];
+                let b2 = tile_b[at.y + 2u * PRODUCT_PITCH];
+                c0 += a2.x * b2; c1 += a2.y * b2; c2 += a2.z * b2; c3 += a2.w * b2;
+                let a3 = tile_a[at.x + 3u * PRODUCT_PITCH];
+                let b3 = tile_b[at.y + 3u * PRODUCT_PITCH];
+                c0 += a3.x * b3; c1 += a3.y * b3; c2 += a3.z * b3; c3 += a3.w * b3;
+            }
+        }
+    }
+
+    let row = first.x + slow;
+    let column = first.y + fast;
+    store_row(row, column, sizes.xy, part, c0);
+    store_row(row + 16u, column, sizes.xy, part, c1);
+    store_row(row + 32u, column, sizes.xy, part, c2);
+    store_row(row + 48u, column, sizes.xy, part, c3);
+}
+
+fn store_row(row: u32, column: u32, size: vec2<u32>, part: u32, values: vec4<f32>) {
+    if (row >= size.x) { return; }
+    store_within(row, column, size.y, part, values.x);
+    store_within(row, column + 16u, size.y, part, values.y);
+    store_within(row, column + 32u, size.y, part, values.z);
+    store_within(row, column + 48u, size.y, part, values.w);
+}
+
+fn store_within(row: u32, column: u32, columns: u32, part: u32, value: f32) {
+    if (column < columns) { store(row, column, part, value); }
+}

@@ -1,0 +1,326 @@
+//! The densely connected layer: its product and both gradients, `shaders/dense*.wgsl`.
+
+use ndarray::{ArrayView2, s};
+
+use super::activation_functions::Activation;
+use super::cases::{Case, Fill};
+use super::product::{Epilogue, for_each_chunk, matrix, matrix_mut, multiply, multiply_here, split_range};
+use super::{Call, Kernel, Library};
+use crate::plan::Grid;
+
+pub use super::product::splits;
+
+crate::params! {
+    /// Rows of the result.
+    m: u32,
+    /// Columns of the result.
+    n: u32,
+    /// Terms of each sum.
+    k: u32,
+    /// First element of the first input.
+    a_offset: u32,
+    /// Elements from row to row of the first input.
+    a_stride: u32,
+    /// First element of the second input.
+    b_offset: u32,
+    /// Elements from row to row of the second input.
+    b_stride: u32,
+    /// First element of the output.
+    y_offset: u32,
+    /// Elements from row to row of the output.
+    y_stride: u32,
+    /// Parts into which the sum of `backward_weights` is split; 1 for the others.
+    splits: u32,
+}
+
+/// `y = act(x w + bias)`.
+///
+/// Constants: `ACTIVATION`, `SLOPE` (see [`Activation`]); `USE_BIAS` 0 leaves `bias` unread.
+pub static FORWARD: Kernel = Kernel {
+    stem: "dense",
+    entry: "forward",
+    source: include_str!("../../shaders/dense.wgsl"),
+    uses: &[Library::Product, Library::Activation, Library::Grid],
+    params: Params::FIELDS,
+    inputs: &["x", "w", "bias"],
+    outputs: &["y"],
+    workgroup: 64,
+    constants: &["ACTIVATION", "SLOPE", "USE_BIAS"],
+    twin: forward_twin,
+    fast: Some(forward_fast),
+    tolerance: TOLERANCE,
+    cases: forward_cases,
+};
+
+/// `dx = dy wᵀ`.
+pub static BACKWARD_INPUT: Kernel = Kernel {
+    stem: "dense_backward_input",
+    entry: "backward_input",
+    source: include_str!("../../shaders/dense_backward_input.wgsl"),
+    uses: &[Library::Product, Library::Grid],
+    params: Params::FIELDS,
+    inputs: &["dy", "w"],
+    outputs: &["dx"],
+    workgroup: 64,
+    constants: &[],
+    twin: backward_input_twin,
+    fast: Some(backward_input_fast),
+    tolerance: TOLERANCE,
+    cases: backward_input_cases,
+};
+
+/// `dw = xᵀ dy`, as partial sums over parts of the rows: `[splits, m, n]`.
+pub static BACKWARD_WEIGHTS: Kernel = Kernel {
+    stem: "dense_backward_weights",
+    entry: "backward_weights",
+    source: include_str!("../../shaders/dense_backward_weights.wgsl"),
+    uses: &[Library::Product, Library::Grid],
+    params: Params::FIELDS,
+    inputs: &["x", "dy"],
+    outputs: &["partials"],
+    workgroup: 64,
+    constants: &[],
+    twin: backward_weights_twin,
+    fast: Some(backward_weights_fast),
+    tolerance: TOLERANCE,
+    cases: backward_weights_cases,
+};
+
+/// The kernels of this file.
+pub static KERNELS: &[&Kernel] = &[&FORWARD, &BACKWARD_INPUT, &BACKWARD_WEIGHTS];
+
+/// Rounding of f32 sums in any order: about `√k ε` of a result of size `√k`, for the `k ≤ 1100` of the cases.
+const TOLERANCE: f32 = 1e-5;
+
+/// [`Params`] with plain sizes.
+struct Sizes {
+    m: usize,
+    n: usize,
+    k: usize,
+    a_offset: usize,
+    a_stride: usize,
+    b_offset: usize,
+    b_stride: usize,
+    y_offset: usize,
+    y_stride: usize,
+    splits: usize,
+}
+
+impl Sizes {
+    fn of_call(call: &Call<'_>) -> Self {
+        let p: Params = call.params();
+        Self {
+            m: p.m as usize,
+            n: p.n as usize,
+            k: p.k as usize,
+            a_offset: p.a_offset as usize,
+            a_stride: p.a_stride as usize,
+            b_offset: p.b_offset as usize,
+            b_stride: p.b_stride as usize,
+            y_offset: p.y_offset as usize,
+            y_stride: p.y_stride as usize,
+            splits: p.splits as usize,
+        }
+    }
+
+    /// The first input as `rows` rows of `columns`.
+    fn a<'a>(&self, call: &Call<'a>, rows: usize, columns: usize) -> ArrayView2<'a, f32> {
+        matrix(&call.inputs[0][self.a_offset..], rows, columns, self.a_stride)
+    }
+
+    /// The second input as `rows` rows of `columns`.
+    fn b<'a>(&self, call: &Call<'a>, rows: usize, columns: usize) -> ArrayView2<'a, f32> {
+        matrix(&call.inputs[1][self.b_offset..], rows, columns, self.b_stride)
+    }
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "the result is f32")]
+fn forward_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
+    let s = Sizes::of_call(call);
+    let (x, w, bias) = (call.inputs[0], call.inputs[1], call.inputs[2]);
+    let activation = Activation::of_code(call.constant("ACTIVATION", 0.0));
+    let use_bias = call.constant("USE_BIAS", 1.0) != 0.0;
+    for row in 0..s.m {
+        for column in 0..s.n {
+            let term = |k| {
+                f64::from(x[s.a_offset + row * s.a_stride + k]) * f64::from(w[s.b_offset + k * s.b_stride + column])
+            };
+            let sum: f64 = (0..s.k).map(term).sum();
+            let bias = if use_bias { f64::from(bias[column]) } else { 0.0 };
+            let y = activation.activate(call.constant("SLOPE", 0.0), sum + bias);
+            outputs[0][s.y_offset + row * s.y_stride + column] = y as f32;
+        }
+    }
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "the result is f32")]
+fn backward_input_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
+    let s = Sizes::of_call(call);
+    let (dy, w) = (call.inputs[0], call.inputs[1]);
+    for row in 0..s.m {
+        for column in 0..s.n {
+            let term = |k| {
+                f64::from(dy[s.a_offset + row * s.a_stride + k]) * f64::from(w[s.b_offset + column * s.b_stride + k])
+            };
+            outputs[0][s.y_offset + row * s.y_stride + column] = (0..s.k).map(term).sum::<f64>() as f32;
+        }
+    }
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "the result is f32")]
+fn backward_weights_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
+    let s = Sizes::of_call(call);
+    let (x, dy) = (call.inputs[0], call.inputs[1]);
+    for split in 0..s.splits {
+        for row in 0..s.m {
+            for column in 0..s.n {
+                let term = |r| {
+                    f64::from(x[s.a_offset + r * s.a_stride + row]) * f64::from(dy[s.b_offset + r * s.b_stride + column])
+                };
+                let sum: f64 = split_range(split, s.splits, s.k).map(term).sum();
+                outputs[0][s.y_offset + (split * s.m + row) * s.y_stride + column] = sum as f32;
+            }
+        }
+    }
+}
+
+fn forward_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
+    let s = Sizes::of_call(call);
+    let y = matrix_mut(&mut outputs[0][s.y_offset..], s.m, s.n, s.y_stride);
+    let epilogue = Epilogue::of_call(call, call.inputs[2], s.n);
+    multiply(s.a(call, s.m, s.k), s.b(call, s.k, s.n), y, epilogue);
+}
+
+fn backward_input_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
+    let s = Sizes::of_call(call);
+    let dx = matrix_mut(&mut outputs[0][s.y_offset..], s.m, s.n, s.y_stride);
+    multiply(s.a(call, s.m, s.k), s.b(call, s.n, s.k).reversed_axes(), dx, Epilogue::NONE);
+}
+
+fn backward_weights_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
+    let s = Sizes::of_call(call);
+    let (x, dy) = (s.a(call, s.k, s.m), s.b(call, s.k, s.n));
+    if s.splits == 1 {
+        let dw = matrix_mut(&mut outputs[0][s.y_offset..], s.m, s.n, s.y_stride);
+        return multiply(x.reversed_axes(), dy, dw, Epilogue::NONE);
+    }
+    // The last split may end before its stride does.
+    let len = (s.splits * s.m - 1) * s.y_stride + s.n;
+    let partials = &mut outputs[0][s.y_offset..s.y_offset + len];
+    for_each_chunk(partials, s.m * s.y_stride, s.m * s.n * s.k, |split, partial| {
+        let rows = split_range(split, s.splits, s.k);
+        let partial = matrix_mut(partial, s.m, s.n, s.y_stride);
+        let (x, dy) = (x.slice(s![rows.clone(), ..]), dy.slice(s![rows, ..]));
+        multiply_here(&x.reversed_axes(), &dy, partial, Epilogue::NONE);
+    });
+}
+
+/// Awkward sizes `[m, n, k]`: around a tile, one long sum, one result.
+const SIZES: [[u32; 3]; 8] = [
+    [1, 1, 1],
+    [1, 63, 65],
+    [5, 10, 64],
+    [64, 64, 64],
+    [65, 257, 63],
+    [257, 65, 1],
+    [63, 1, 257],
+    [130, 67, 1100],
+];
+
+/// A product without gaps, for inputs of `a_stride` and `b_stride` columns.
+fn packed([m, n, k]: [u32; 3], a_stride: u32, b_stride: u32) -> Params {
+    Params { m, n, k, a_offset: 0, a_stride, b_offset: 0, b_stride, y_offset: 0, y_stride: n, splits: 1 }
+}
+
+/// The same product on slices of larger matrices.
+fn sliced(p: Params) -> Params {
+    Params {
+        a_offset: 3,
+        a_stride: p.a_stride + 5,
+        b_offset: 7,
+        b_stride: p.b_stride + 1,
+        y_offset: 2,
+        y_stride: p.y_stride + 9,
+        ..p
+    }
+}
+
+/// A case of a product whose inputs have `a` and `b` rows and columns.
+fn case(p: Params, a: [u32; 2], b: [u32; 2]) -> Case {
+    let len = |offset: u32, rows: u32, columns: u32, stride: u32| {
+        Fill::Normal((offset + (rows - 1) * stride + columns) as usize)
+    };
+    Case {
+        label: format!("{} x {} x {}, {} splits, row strides {} {}", p.m, p.n, p.k, p.splits, p.a_stride, p.b_stride),
+        params: p.words(),
+        constants: Vec::new(),
+        inputs: vec![len(p.a_offset, a[0], a[1], p.a_stride), len(p.b_offset, b[0], b[1], p.b_stride)],
+        outputs: vec![len(p.y_offset, p.splits * p.m, p.n, p.y_stride)],
+        grid: Grid::Tiles { m: p.m.into(), n: p.n.into(), depth: p.splits },
+    }
+}
+
+fn forward_case(p: Params, activation: Activation, bias: Option<()>) -> Case {
+    let mut case = case(p, [p.m, p.k], [p.k, p.n]);
+    case.label += &format!(", {activation:?}, bias {}", bias.is_some());
+    case.constants = vec![("ACTIVATION", activation.code()), ("SLOPE", 0.25)];
+    match bias {
+        Some(()) => case.inputs.push(Fill::Normal(p.n as usize)),
+        None => {
+            case.constants.push(("USE_BIAS", 0.0));
+            case.inputs.push(case.inputs[1].clone());
+        }
+    }
+    case
+}
+
+fn forward_cases() -> Vec<Case> {
+    let sizes = SIZES.map(|[m, n, k]| packed([m, n, k], k, n));
+    let mut cases: Vec<Case> = sizes.map(|p| forward_case(p, Activation::None, Some(()))).into();
+    cases.extend(sizes.map(|p| forward_case(sliced(p), Activation::Relu, None)));
+    let small = packed([33, 70, 9], 9, 70);
+    cases.extend(Activation::ALL.map(|activation| forward_case(small, activation, Some(()))));
+    // One tile more than a dimension of the grid holds.
+    cases.push(forward_case(packed([64 * 65_536, 1, 1], 1, 1), Activation::None, None));
+    cases
+}
+
+fn backward_input_cases() -> Vec<Case> {
+    let sizes = SIZES.map(|[m, n, k]| packed([m, n, k], k, k));
+    let each = |p: Params| case(p, [p.m, p.k], [p.n, p.k]);
+    sizes.iter().flat_map(|p| [each(*p), each(sliced(*p))]).collect()
+}
+
+fn backward_weights_cases() -> Vec<Case> {
+    let sizes = SIZES.map(|[m, n, k]| packed([m, n, k], m, n));
+    let each = |p: Params| case(p, [p.k, p.m], [p.k, p.n]);
+    let splits = |p: Params, splits| each(Params { splits, ..p });
+    sizes.iter().flat_map(|p| [each(*p), splits(*p, 8), splits(sliced(*p), 3)]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cases::testing::{compare_fast, fill, run};
+    use super::*;
+
+    #[test]
+    fn fast_agrees_with_twin() {
+        for kernel in KERNELS {
+            compare_fast(kernel);
+        }
+    }
+
+    /// Whole numbers, worked by hand: x [2, 3], w [3, 2].
+    #[test]
+    fn twins_give_the_worked_example() {
+        let x = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
+        let w = [1.0, -1.0, 0.0, 2.0, -2.0, 1.0];
+        let y = run(forward_twin, &packed([2, 2, 3], 3, 2).words(), &[("ACTIVATION", 1.0)], &[&x, &w, &[1.0, -20.0]], 4);
+        assert_eq!(y, [0.0, 0.0, 0.0, 0.0].map(|_| 0.0).iter().zip([-4.0f32, -14.0, -7.0, -8.0]).map(|(_, y)| y.max(0.0)).collect::<Vec<_>>());
+        let dy = [1.0, 2.0, 3.0, 4.0];
+        let dx = run(backward_input_twin, &packed([2, 3, 2], 2, 2).words(), &[], &[&dy, &w], 6);
+        assert_eq!(dx, [-1.0, 4.0, 0.0, -1.0, 8.0, -2.0]);
+        let dw = run(backward_weights_twin, &packed([3, 2, 2], 3, 2).words(), &[], &[&x, &dy], 6);
+        assert_eq!(dw, [13.0, 18.0, 17.0, 24.0, 21.0, 30.0]);
+    }
+}

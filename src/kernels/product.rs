@@ -1,0 +1,187 @@
+//! Matrix products on the CPU, shared by the fast versions of dense and convolution.
+//!
+//! Work is cut by size alone, never by the number of threads, and no sum is cut: results have the same
+//! bits on any machine with the same vector units.
+
+use std::cell::RefCell;
+
+use ndarray::{ArrayView1, ArrayView2, ArrayViewMut2, Axis, ShapeBuilder, linalg::general_mat_mul};
+use rayon::prelude::*;
+
+use super::activation_functions::Activation;
+use super::{Call, Tile};
+
+/// Multiplications that one task does: some 50 µs, well above what handing it to a thread costs.
+const TASK: usize = 1 << 22;
+
+/// Tasks are cut to blocks of this many rows or columns, so that packing the other factor pays.
+const BLOCK: usize = 64;
+
+/// What a result holds before the product is added, and what is done to it after.
+#[derive(Clone, Copy, Debug)]
+pub struct Epilogue<'a> {
+    /// Added to each row; nothing is added without it.
+    pub bias: Option<ArrayView1<'a, f32>>,
+    /// Applied to each result.
+    pub activation: Activation,
+    /// Slope of [`Activation::LeakyRelu`].
+    pub slope: f32,
+}
+
+impl<'a> Epilogue<'a> {
+    /// Neither bias nor activation.
+    pub const NONE: Self = Self { bias: None, activation: Activation::None, slope: 0.0 };
+
+    /// From the constants `ACTIVATION`, `SLOPE` and `USE_BIAS` of a call; `bias` has `n` values.
+    #[allow(clippy::cast_possible_truncation, reason = "the shader's SLOPE is f32")]
+    pub fn of_call(call: &Call<'a>, bias: &'a [f32], n: usize) -> Self {
+        let has_bias = call.constant("USE_BIAS", 1.0) != 0.0;
+        Self {
+            bias: has_bias.then(|| ArrayView1::from(&bias[..n])),
+            activation: Activation::of_code(call.constant("ACTIVATION", 0.0)),
+            slope: call.constant("SLOPE", 0.0) as f32,
+        }
+    }
+
+    fn columns(self, first: usize, len: usize) -> Self {
+        Self { bias: self.bias.map(|bias| bias.split_at(Axis(0), first).1.split_at(Axis(0), len).0), ..self }
+    }
+}
+
+/// Rows of a matrix that lie `stride` elements apart.
+///
+/// # Panics
+/// If the slice ends before the last row does; plans are checked against that.
+#[allow(clippy::expect_used, reason = "a plan's views are checked when it is built")]
+pub fn matrix(data: &[f32], rows: usize, columns: usize, stride: usize) -> ArrayView2<'_, f32> {
+    ArrayView2::from_shape((rows, columns).strides((stride, 1)), data).expect("the view holds the matrix")
+}
+
+/// [`matrix`], to be written.
+///
+/// # Panics
+/// If the slice ends before the last row does, or rows overlap; plans are checked against that.
+#[allow(clippy::expect_used, reason = "a plan's views are checked when it is built")]
+pub fn matrix_mut(data: &mut [f32], rows: usize, columns: usize, stride: usize) -> ArrayViewMut2<'_, f32> {
+    ArrayViewMut2::from_shape((rows, columns).strides((stride, 1)), data).expect("the view holds the matrix")
+}
+
+/// `c = epilogue(a b)`, on as many threads as the size is worth.
+pub fn multiply(a: ArrayView2<'_, f32>, b: ArrayView2<'_, f32>, c: ArrayViewMut2<'_, f32>, epilogue: Epilogue<'_>) {
+    let (m, n) = c.dim();
+    if m * n * a.ncols() <= TASK || m.max(n) < 2 * BLOCK {
+        return multiply_here(&a, &b, c, epilogue);
+    }
+    if m >= n {
+        let half = (m / 2).next_multiple_of(BLOCK);
+        let (a0, a1) = a.split_at(Axis(0), half);
+        let (c0, c1) = c.split_at(Axis(0), half);
+        rayon::join(|| multiply(a0, b, c0, epilogue), || multiply(a1, b, c1, epilogue));
+    } else {
+        let half = (n / 2).next_multiple_of(BLOCK);
+        let (b0, b1) = b.split_at(Axis(1), half);
+        let (c0, c1) = c.split_at(Axis(1), half);
+        let (e0, e1) = (epilogue.columns(0, half), epilogue.columns(half, n - half));
+        rayon::join(|| multiply(a, b0, c0, e0), || multiply(a, b1, c1, e1));
+    }
+}
+
+/// [`multiply`] on this thread.
+pub fn multiply_here(
+    a: &ArrayView2<'_, f32>,
+    b: &ArrayView2<'_, f32>,
+    mut c: ArrayViewMut2<'_, f32>,
+    epilogue: Epilogue<'_>,
+) {
+    let keep = if let Some(bias) = epilogue.bias {
+        c.assign(&bias);
+        1.0
+    } else {
+        0.0
+    };
+    if a.ncols() == 0 {
+        c.map_inplace(|value| *value *= keep);
+    } else {
+        general_mat_mul(1.0, a, b, keep, &mut c);
+    }
+    if epilogue.activation != Activation::None {
+        for mut row in c.rows_mut() {
+            if let Some(values) = row.as_slice_mut() {
+                epilogue.activation.activate_all(epilogue.slope, values);
+            }
+        }
+    }
+}
+
+/// `c += a b` on this thread.
+pub fn accumulate(a: &ArrayView2<'_, f32>, b: &ArrayView2<'_, f32>, c: &mut ArrayViewMut2<'_, f32>) {
+    if a.ncols() > 0 {
+        general_mat_mul(1.0, a, b, 1.0, c);
+    }
+}
+
+/// Runs `each(index, chunk)` over chunks of `data`, on several threads if `work` multiplications are worth it.
+pub fn for_each_chunk(data: &mut [f32], chunk: usize, work: usize, each: impl Fn(usize, &mut [f32]) + Sync) {
+    if work <= TASK || data.len() <= chunk {
+        data.chunks_mut(chunk).enumerate().for_each(|(index, chunk)| each(index, chunk));
+    } else {
+        data.par_chunks_mut(chunk).enumerate().for_each(|(index, chunk)| each(index, chunk));
+    }
+}
+
+/// Gives `each` this thread's scratch memory, `len` values of any content.
+///
+/// It is kept between calls, so that a training step allocates nothing once it has run. `each` must not use
+/// `rayon`: a thread that waits may take up another task, which would want the same scratch.
+pub fn with_scratch<R>(len: usize, each: impl FnOnce(&mut [f32]) -> R) -> R {
+    thread_local!(static SCRATCH: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) });
+    SCRATCH.with(|scratch| {
+        let mut scratch = scratch.borrow_mut();
+        if scratch.len() < len {
+            scratch.resize(len, 0.0);
+        }
+        each(&mut scratch[..len])
+    })
+}
+
+/// The half-open range of a sum of `k` terms that split `split` of `splits` adds up; empty past the end.
+pub fn split_range(split: usize, splits: usize, k: usize) -> std::ops::Range<usize> {
+    let chunk = k.div_ceil(splits);
+    let first = (split * chunk).min(k);
+    first..(first + chunk).min(k)
+}
+
+/// Splits of a sum of about `k_hint` terms for a result `[m, n]`: a power of two up to 64.
+///
+/// Enough to fill a large GPU with about 1024 workgroups when the result has few tiles, 1 when it has many,
+/// and never so many that a split has under 64 terms: the partial sums have to be written and added too.
+pub fn splits(m: usize, n: usize, k_hint: usize) -> u32 {
+    const WORKGROUPS: usize = 1024;
+    const TERMS: usize = 64;
+    let [tile_m, tile_n] = Tile::Workgroup.size().map(|size| size as usize);
+    let tiles = (m.div_ceil(tile_m) * n.div_ceil(tile_n)).max(1);
+    let most = (WORKGROUPS / tiles).min(k_hint / TERMS);
+    [64, 32, 16, 8, 4, 2].into_iter().find(|splits| *splits as usize <= most).unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn splits_fill_a_gpu_and_no_more() {
+        assert_eq!(splits(64, 64, 100_000), 64);
+        assert_eq!(splits(512, 512, 100_000), 16);
+        assert_eq!(splits(4096, 4096, 100_000), 1);
+        assert_eq!(splits(64, 64, 600), 8);
+        assert_eq!(splits(64, 64, 32), 1);
+    }
+
+    #[test]
+    fn split_ranges_cover_the_sum_once() {
+        for (splits, k) in [(1, 5), (8, 5), (8, 8), (8, 65), (64, 1)] {
+            let all: Vec<usize> = (0..splits).flat_map(|split| split_range(split, splits, k)).collect();
+            assert_eq!(all, (0..k).collect::<Vec<_>>());
+        }
+    }
+}
