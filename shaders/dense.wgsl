@@ -7,7 +7,7 @@
 // Grid      one workgroup a tile of y.
 // Accuracy  within 1e-5 of the twin, relative to 1 + |y|, for k up to 1100: f32 sums in order of k.
 // Twin      src/kernels/dense.rs, fn forward_twin.
-// Uses      lib/product_registers.wgsl or lib/product_workgroup.wgsl, lib/activation.wgsl, lib/grid.wgsl
+// Uses      lib/product_*.wgsl, lib/activation.wgsl, lib/grid.wgsl
 
 struct Params {
     m: u32,

@@ -7,7 +7,7 @@
 // Grid      one workgroup a tile of dx.
 // Accuracy  within 1e-5 of the twin, relative to 1 + |dx|, for k up to 1100: f32 sums in order of k.
 // Twin      src/kernels/dense.rs, fn backward_input_twin.
-// Uses      lib/product_registers.wgsl or lib/product_workgroup.wgsl, lib/grid.wgsl
+// Uses      lib/product_*.wgsl, lib/grid.wgsl
 
 struct Params {
     m: u32,

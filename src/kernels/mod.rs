@@ -227,6 +227,7 @@ pub static FAMILIES: &[&[&Kernel]] = &[
     binary_cross_entropy::KERNELS,
     clip::KERNELS,
     concatenate::KERNELS,
+    dense::KERNELS,
     mean_squared_error::KERNELS,
     proof::KERNELS,
     reduce::KERNELS,

@@ -144,13 +144,6 @@ pub fn with_scratch<R>(len: usize, each: impl FnOnce(&mut [f32]) -> R) -> R {
     })
 }
 
-/// The half-open range of a sum of `k` terms that split `split` of `splits` adds up; empty past the end.
-pub fn split_range(split: usize, splits: usize, k: usize) -> std::ops::Range<usize> {
-    let chunk = k.div_ceil(splits);
-    let first = (split * chunk).min(k);
-    first..(first + chunk).min(k)
-}
-
 /// Splits of a sum of about `k_hint` terms for a result `[m, n]`: a power of two up to 64.
 ///
 /// Enough to fill a large GPU with about 1024 workgroups when the result has few tiles, 1 when it has many,
@@ -175,13 +168,5 @@ mod tests {
         assert_eq!(splits(4096, 4096, 100_000), 1);
         assert_eq!(splits(64, 64, 600), 8);
         assert_eq!(splits(64, 64, 32), 1);
-    }
-
-    #[test]
-    fn split_ranges_cover_the_sum_once() {
-        for (splits, k) in [(1, 5), (8, 5), (8, 8), (8, 65), (64, 1)] {
-            let all: Vec<usize> = (0..splits).flat_map(|split| split_range(split, splits, k)).collect();
-            assert_eq!(all, (0..k).collect::<Vec<_>>());
-        }
     }
 }
