@@ -8,7 +8,7 @@
 // Grid      one workgroup a tile of [rows out_h out_w, out_c].
 // Accuracy  within 1e-5 of the twin, relative to 1 + |y|, for sums of up to 1100: in order of kh, kw, ci.
 // Twin      src/kernels/conv2d.rs, fn forward_twin.
-// Uses      lib/product_registers.wgsl or lib/product_workgroup.wgsl, lib/activation.wgsl, lib/grid.wgsl
+// Uses      lib/product_*.wgsl, lib/activation.wgsl, lib/grid.wgsl
 
 struct Params {
     rows: u32,

@@ -13,7 +13,7 @@
 //           stride_h stride_w along z.
 // Accuracy  within 1e-5 of the twin, relative to 1 + |dx|, for sums of up to 1100: in order of kh, kw, co.
 // Twin      src/kernels/conv2d.rs, fn backward_input_twin.
-// Uses      lib/product_registers.wgsl or lib/product_workgroup.wgsl, lib/grid.wgsl
+// Uses      lib/product_*.wgsl, lib/grid.wgsl
 
 struct Params {
     rows: u32,

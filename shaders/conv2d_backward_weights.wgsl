@@ -11,7 +11,7 @@
 // Grid      one workgroup a tile of [k_h k_w in_c, out_c], times `splits` along z.
 // Accuracy  within 2e-5 of the twin, relative to 1 + |dw|, for sums of up to 3000: in order of the pixels.
 // Twin      src/kernels/conv2d.rs, fn backward_weights_twin.
-// Uses      lib/product_registers.wgsl or lib/product_workgroup.wgsl, lib/grid.wgsl
+// Uses      lib/product_*.wgsl, lib/grid.wgsl
 
 struct Params {
     rows: u32,
