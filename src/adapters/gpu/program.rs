@@ -8,7 +8,7 @@ use super::super::storage::{self, Storage};
 use super::device::{Gpu, padded};
 use super::pipelines::{Pipeline, Pipelines, Slice, bind_group};
 use super::staging::{Readbacks, Uploads};
-use crate::kernels::{self, Kernel};
+use crate::kernels::{Kernel, proof};
 use crate::plan::{Command, Dispatch, Pass, Plan, Role, Scalars, View};
 
 /// Bytes of an f32.
@@ -41,7 +41,7 @@ pub(super) struct Proof {
 pub(super) struct Program {
     pub(super) plan: Arc<Plan>,
     pub(super) passes: BTreeMap<Pass, Prepass>,
-    pub(super) proof: Option<Proof>,
+    pub(super) proof: Proof,
     pub(super) uploads: Uploads,
     pub(super) readbacks: Readbacks,
     pub(super) bytes: u64,
@@ -63,18 +63,14 @@ impl Program {
         let storage = storage::storage(&plan);
         check(gpu, &plan, &storage, capacity)?;
         let (buffers, bytes) = gpu.scoped(|| allocate(gpu, &plan, &storage, capacity)).await?;
-        let proof_kernel = kernels::find("proof.write");
-        let arena_bytes = arena_bytes(&plan, proof_kernel);
+        let arena_bytes = arena_bytes(&plan);
         let (arena, uploads, readbacks) = gpu.scoped(|| transfers(gpu, &plan, capacity, arena_bytes)).await?;
         let mut maker = Maker { gpu, pipelines, arena: &arena, at: 0, capacity };
         let mut passes = BTreeMap::new();
         for (pass, commands) in &plan.passes {
             passes.insert(*pass, maker.pass(commands, &buffers).await?);
         }
-        let proof = match proof_kernel {
-            Some(kernel) => Some(maker.proof(kernel).await?),
-            None => None,
-        };
+        let proof = maker.proof(&proof::WRITE).await?;
         let roles = plan.buffers.iter().enumerate().map(|(idx, buffer)| (buffer.role, idx)).collect();
         let words = vec![0; usize::try_from(arena_bytes / F32).unwrap_or_default()];
         let bytes = bytes + arena.size();
@@ -118,11 +114,9 @@ impl Program {
             }
         }
         send(gpu, &self.arena, &self.words, &prepass.arena);
-        if let Some(proof) = &self.proof {
-            let at = proof.prepared.params_at;
-            self.words[word(at)] = run_number;
-            send(gpu, &self.arena, &self.words, &(at..at + F32));
-        }
+        let at = self.proof.prepared.params_at;
+        self.words[word(at)] = run_number;
+        send(gpu, &self.arena, &self.words, &(at..at + F32));
     }
 }
 
@@ -222,9 +216,9 @@ fn params_bytes(kernel: &Kernel) -> u64 {
     padded(kernel.params.len() as u64 * F32)
 }
 
-fn arena_bytes(plan: &Plan, proof: Option<&Kernel>) -> u64 {
+fn arena_bytes(plan: &Plan) -> u64 {
     let kernels = plan.passes.values().flatten().filter_map(dispatch).map(|dispatch| dispatch.kernel);
-    kernels.chain(proof).map(params_bytes).sum::<u64>().max(256)
+    kernels.chain([&proof::WRITE]).map(params_bytes).sum()
 }
 
 /// The params arena and the rings, sized by what the plan moves.

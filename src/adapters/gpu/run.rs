@@ -5,6 +5,7 @@ use super::desk::{Desk, Stop};
 use super::device::{Gpu, Submission};
 use super::grid::workgroups;
 use super::program::{F32, Prepared, Program};
+use crate::kernels::proof;
 use crate::plan::{Command, Exchange, Pass, Role, View, When};
 
 /// Device time that a submission should take. A Windows driver resets a GPU that is busy for two seconds.
@@ -136,11 +137,9 @@ impl<'a> Execution<'a> {
 
     /// The last dispatch of a run: a device that is lost half-way can't have written its mark.
     fn encode_proof(&mut self) {
-        if let Some(proof) = &self.program.proof {
-            let mut pass = self.encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
-            launch(&mut pass, &proof.prepared, [1, 1, 1]);
-            self.is_encoded = true;
-        }
+        let mut pass = self.encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+        launch(&mut pass, &self.program.proof.prepared, [1, 1, 1]);
+        self.is_encoded = true;
     }
 
     async fn exchange(&mut self, run: &Run, command: usize, exchange: &Exchange) -> Result<(), Stop> {
@@ -189,9 +188,8 @@ impl<'a> Execution<'a> {
                 self.read(&buffer, 0, plan.buffers[idx].len.at(rows), Target::Result).await?;
             }
         }
-        if let Some(mark) = self.program.proof.as_ref().map(|proof| proof.mark.clone()) {
-            self.read(&mark, 0, 1, Target::Proof).await?;
-        }
+        let mark = self.program.proof.mark.clone();
+        self.read(&mark, 0, 1, Target::Proof).await?;
         self.submit();
         if is_long {
             self.readback_ms += self.desk.now_ms() - read_at;
@@ -287,10 +285,12 @@ impl<'a> Execution<'a> {
 
     /// Compares the mark with the number of the run.
     fn prove(&self, run_number: u32) -> Result<(), Fault> {
-        let Some(place) = self.targets.iter().position(|(target, _)| *target == Target::Proof) else { return Ok(()) };
-        let mark = self.items[place].first().copied().unwrap_or_default();
-        let lost = || Fault::Lost("the device did not run to the end".into());
-        if is_mark(mark, run_number) { Ok(()) } else { Err(lost()) }
+        let proof = self.targets.iter().zip(&self.items).find(|((target, _), _)| *target == Target::Proof);
+        let mark = proof.and_then(|(_, item)| item.first()).copied().unwrap_or_default();
+        if mark.to_bits() == proof::mark(run_number).to_bits() {
+            return Ok(());
+        }
+        Err(Fault::Lost("the device did not run to the end".into()))
     }
 
     fn submission_length(&self, run: &Run) -> usize {
@@ -319,11 +319,6 @@ fn launch(pass: &mut wgpu::ComputePass<'_>, prepared: &Prepared, groups: [u32; 3
     pass.dispatch_workgroups(groups[0], groups[1], groups[2]);
 }
 
-/// Is this what the proof of life writes for a run?
-fn is_mark(mark: f32, run_number: u32) -> bool {
-    f64::from(mark).to_bits() == f64::from(run_number).to_bits()
-}
-
 fn count_f64(count: usize) -> f64 {
     u32::try_from(count).map_or(f64::MAX, f64::from)
 }
@@ -338,15 +333,4 @@ fn wanted(plan: &crate::plan::Plan, pass: Pass) -> Vec<usize> {
     let mut wanted: Vec<usize> = (0..plan.buffers.len()).filter(|idx| is_wanted(plan.buffers[*idx].role)).collect();
     wanted.sort_by_key(|idx| plan.buffers[*idx].role);
     wanted
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_mark;
-
-    #[test]
-    fn a_mark_of_another_run_or_of_none_is_no_proof() {
-        assert!(is_mark(5.0, 5) && is_mark(8_388_607.0, 8_388_607));
-        assert!(!is_mark(4.0, 5) && !is_mark(0.0, 5) && !is_mark(f32::NAN, 5));
-    }
 }
