@@ -10,9 +10,11 @@ pub mod binary_cross_entropy;
 pub mod cases;
 pub mod clip;
 pub mod concatenate;
+pub mod conv2d;
 pub mod dense;
 pub mod mean_squared_error;
 pub(crate) mod parallel;
+mod patches;
 pub mod product;
 pub mod proof;
 pub mod reduce;
@@ -227,6 +229,7 @@ pub static FAMILIES: &[&[&Kernel]] = &[
     binary_cross_entropy::KERNELS,
     clip::KERNELS,
     concatenate::KERNELS,
+    conv2d::KERNELS,
     dense::KERNELS,
     mean_squared_error::KERNELS,
     proof::KERNELS,

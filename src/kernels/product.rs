@@ -12,7 +12,7 @@ use super::activation_functions::Activation;
 use super::{Call, Tile};
 
 /// Multiplications that one task does: some 50 µs, well above what handing it to a thread costs.
-const TASK: usize = 1 << 22;
+pub(super) const TASK: usize = 1 << 22;
 
 /// Tasks are cut to blocks of this many rows or columns, so that packing the other factor pays.
 const BLOCK: usize = 64;

@@ -1,0 +1,170 @@
+//! Convolution on the CPU as matrix products of patches, a cache's worth at a time.
+//!
+//! A patch is what one pixel of the output sees of the input: `[k_h, k_w, in_c]`, with zeros for the padding.
+
+use std::ops::Range;
+
+use ndarray::s;
+
+use super::Call;
+use super::conv2d::Sizes;
+use super::parallel::Slabs;
+use super::product::{
+    Epilogue, TASK, accumulate, for_each_chunk, matrix, matrix_mut, multiply, multiply_here, with_scratch,
+};
+
+/// Values of patches that are made at a time: 1 MiB, within the L2 cache of today's cores.
+const SCRATCH: usize = 1 << 18;
+
+/// Pixels in a product at least, so that packing the weights for it pays.
+const FEWEST_PIXELS: usize = 128;
+
+/// Splits from which there are parts enough for every thread.
+const MANY_SPLITS: usize = 8;
+
+impl Sizes {
+    /// Is it a plain product of pixels and weights?
+    fn is_product(&self) -> bool {
+        let [size, stride, pad] = [(self.k_h, self.k_w), (self.stride_h, self.stride_w), (self.pad_top, self.pad_left)];
+        size == (1, 1) && stride == (1, 1) && pad == (0, 0) && self.in_pixels() == self.out_pixels()
+    }
+
+    /// Pixels to take at a time: what fits [`SCRATCH`] and is no more than a task.
+    fn block(&self) -> usize {
+        (SCRATCH / self.patch()).min(TASK / (self.patch() * self.out_c)).max(FEWEST_PIXELS)
+    }
+
+    /// Multiplications of the whole convolution.
+    fn work(&self) -> usize {
+        self.pixels() * self.patch() * self.out_c
+    }
+
+    /// Calls `f(pixel, place in the patches, place in x, len)` for each run of values that patches take from x,
+    /// and `f` with no place in x for each run in the padding. Only `taps` of each patch are there.
+    fn each_run(&self, pixels: Range<usize>, taps: &Range<usize>, mut f: impl FnMut(Range<usize>, Option<usize>)) {
+        let mut at = 0;
+        for pixel in pixels {
+            let (line, ox) = (pixel / self.out_w, pixel % self.out_w);
+            let (image, oy) = (line / self.out_h, line % self.out_h);
+            for kh in taps.start / self.k_w..taps.end.div_ceil(self.k_w) {
+                let first = kh * self.k_w;
+                let [from, to] = [taps.start.max(first), taps.end.min(first + self.k_w)].map(|tap| tap - first);
+                let iy = (oy * self.stride_h + kh).checked_sub(self.pad_top).filter(|iy| *iy < self.in_h);
+                let end = at + (to - from) * self.in_c;
+                match iy {
+                    None => f(at..end, None),
+                    Some(iy) => {
+                        // Taps from `low` on are right of the image's left edge, those from `high` past its right one.
+                        let low = self.pad_left.saturating_sub(ox * self.stride_w).clamp(from, to);
+                        let high = (self.in_w + self.pad_left).saturating_sub(ox * self.stride_w).clamp(low, to);
+                        let [inside, outside] = [low, high].map(|tap| at + (tap - from) * self.in_c);
+                        let ix = (ox * self.stride_w + low).saturating_sub(self.pad_left);
+                        f(at..inside, None);
+                        f(inside..outside, Some(((image * self.in_h + iy) * self.in_w + ix) * self.in_c));
+                        f(outside..end, None);
+                    }
+                }
+                at = end;
+            }
+        }
+    }
+}
+
+/// Writes the patches of `pixels`, of each patch only `taps`.
+fn gather(s: &Sizes, x: &[f32], pixels: Range<usize>, taps: &Range<usize>, patches: &mut [f32]) {
+    s.each_run(pixels, taps, |run, place| match place {
+        Some(place) => patches[run.clone()].copy_from_slice(&x[place..place + run.len()]),
+        None => patches[run].fill(0.0),
+    });
+}
+
+/// Adds the patches of `pixels` to the input's gradient `dx`, which begins with value `first` of the whole.
+fn scatter(s: &Sizes, patches: &[f32], pixels: Range<usize>, first: usize, dx: &mut [f32]) {
+    s.each_run(pixels, &(0..s.taps()), |run, place| {
+        if let Some(place) = place {
+            let sums = &mut dx[place - first..place - first + run.len()];
+            sums.iter_mut().zip(&patches[run]).for_each(|(sum, value)| *sum += value);
+        }
+    });
+}
+
+/// The fast version of `conv2d.forward`.
+pub(super) fn forward(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
+    let s = Sizes::of_call(call);
+    let (x, w) = (call.inputs[0], matrix(call.inputs[1], s.patch(), s.out_c, s.out_c));
+    let epilogue = Epilogue::of_call(call, call.inputs[2], s.out_c);
+    let y = &mut outputs[0][..s.pixels() * s.out_c];
+    if s.is_product() {
+        let x = matrix(x, s.pixels(), s.in_c, s.in_c);
+        return multiply(x, w, matrix_mut(y, s.pixels(), s.out_c, s.out_c), epilogue);
+    }
+    let block = s.block();
+    for_each_chunk(y, block * s.out_c, s.work(), |index, y| {
+        let pixels = y.len() / s.out_c;
+        with_scratch(pixels * s.patch(), |patches| {
+            gather(&s, x, index * block..index * block + pixels, &(0..s.taps()), patches);
+            let patches = matrix(patches, pixels, s.patch(), s.patch());
+            multiply_here(&patches, &w, matrix_mut(y, pixels, s.out_c, s.out_c), epilogue);
+        });
+    });
+}
+
+/// The fast version of `conv2d_backward_input.backward_input`.
+pub(super) fn backward_input(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
+    let s = Sizes::of_call(call);
+    let dy = matrix(call.inputs[0], s.pixels(), s.out_c, s.out_c);
+    let w = matrix(call.inputs[1], s.patch(), s.out_c, s.out_c).reversed_axes();
+    let image = s.in_pixels() * s.in_c;
+    let dx = &mut outputs[0][..s.rows * image];
+    if s.is_product() {
+        return multiply(dy, w, matrix_mut(dx, s.pixels(), s.in_c, s.in_c), Epilogue::NONE);
+    }
+    // Whole images: patches overlap, and nobody else adds to the same pixels.
+    let images = FEWEST_PIXELS.div_ceil(s.out_pixels());
+    for_each_chunk(dx, images * image, s.work(), |index, dx| {
+        let first = index * images;
+        let end = (first + dx.len() / image) * s.out_pixels();
+        dx.fill(0.0);
+        for start in (first * s.out_pixels()..end).step_by(s.block()) {
+            let pixels = start..(start + s.block()).min(end);
+            with_scratch(pixels.len() * s.patch(), |patches| {
+                let dy = dy.slice(s![pixels.clone(), ..]);
+                let result = matrix_mut(patches, pixels.len(), s.patch(), s.patch());
+                multiply_here(&dy, &w, result, Epilogue::NONE);
+                scatter(&s, patches, pixels, first * image, dx);
+            });
+        }
+    });
+}
+
+/// The fast version of `conv2d_backward_weights.backward_weights`.
+pub(super) fn backward_weights(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
+    let s = Sizes::of_call(call);
+    let x = call.inputs[0];
+    let dy = matrix(call.inputs[1], s.pixels(), s.out_c, s.out_c);
+    let partials = &mut outputs[0][..s.splits * s.patch() * s.out_c];
+    if s.is_product() && s.splits == 1 {
+        let x = matrix(x, s.pixels(), s.in_c, s.in_c).reversed_axes();
+        return multiply(x, dy, matrix_mut(partials, s.patch(), s.out_c, s.out_c), Epilogue::NONE);
+    }
+    // Few splits of a large kernel are cut further, by taps.
+    let is_cut = s.splits < MANY_SPLITS && s.patch() * s.out_c >= SCRATCH;
+    let taps = if is_cut { 1 } else { s.taps() };
+    let parts = s.taps() / taps;
+    let columns = taps * s.in_c;
+    for_each_chunk(partials, columns * s.out_c, s.work(), |index, partial| {
+        let range = Slabs::new(s.pixels(), s.splits).range(index / parts);
+        let taps = index % parts * taps..(index % parts + 1) * taps;
+        let mut partial = matrix_mut(partial, columns, s.out_c, s.out_c);
+        partial.fill(0.0);
+        let block = (SCRATCH / columns).max(FEWEST_PIXELS);
+        for start in range.clone().step_by(block) {
+            let pixels = start..(start + block).min(range.end);
+            with_scratch(pixels.len() * columns, |patches| {
+                gather(&s, x, pixels.clone(), &taps, patches);
+                let patches = matrix(patches, pixels.len(), columns, columns).reversed_axes();
+                accumulate(&patches, &dy.slice(s![pixels, ..]), &mut partial);
+            });
+        }
+    });
+}
