@@ -1,4 +1,4 @@
-//! Adam, and with weight decay AdamW. The fast version is the host's update.
+//! Adam, and with weight decay `AdamW`. The fast version is the host's update.
 
 use super::cases::{Case, Fill};
 use super::rounding::{index, single};

@@ -51,13 +51,13 @@ fn forward_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     for row in 0..index(params.rows) {
         let weight = f64::from(call.inputs[2][row / index(params.positions)]);
         let (mut loss, mut right) = (0.0, 0.0);
-        for at in row * cols..(row + 1) * cols {
+        for (at, gradient) in outputs[1].iter_mut().enumerate().skip(row * cols).take(cols) {
             let (z, label) = (f64::from(call.inputs[0][at]), f64::from(call.inputs[1][at]));
             let t = label * (1.0 - smoothing) + 0.5 * smoothing;
             loss += z.max(0.0) - z * t + (-z.abs()).exp().ln_1p();
             right += if (z > 0.0) == (label > 0.5) { 1.0 } else { 0.0 };
             let slope = (1.0 / (1.0 + (-z).exp()) - t) / double(cols) * weight * f64::from(params.scale);
-            outputs[1][at] = if weight == 0.0 { 0.0 } else { single(slope) };
+            *gradient = if weight == 0.0 { 0.0 } else { single(slope) };
         }
         outputs[0][2 * row] = if weight == 0.0 { 0.0 } else { single(loss / double(cols) * weight) };
         outputs[0][2 * row + 1] = single(right / double(cols));

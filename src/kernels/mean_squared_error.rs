@@ -49,12 +49,12 @@ fn forward_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     for row in 0..index(params.rows) {
         let weight = f64::from(call.inputs[2][row / index(params.positions)]);
         let (mut square, mut absolute) = (0.0, 0.0);
-        for at in row * cols..(row + 1) * cols {
+        for (at, gradient) in outputs[1].iter_mut().enumerate().skip(row * cols).take(cols) {
             let difference = f64::from(call.inputs[0][at]) - f64::from(call.inputs[1][at]);
             square += difference * difference;
             absolute += difference.abs();
             let slope = 2.0 * difference / double(cols) * weight * f64::from(params.scale);
-            outputs[1][at] = if weight == 0.0 { 0.0 } else { single(slope) };
+            *gradient = if weight == 0.0 { 0.0 } else { single(slope) };
         }
         outputs[0][2 * row] = if weight == 0.0 { 0.0 } else { single(square / double(cols) * weight) };
         outputs[0][2 * row + 1] = single(absolute / double(cols));

@@ -6,17 +6,20 @@ pub mod activation;
 pub mod activation_functions;
 pub mod adam;
 pub mod add;
+pub mod batch_norm;
 pub mod binary_cross_entropy;
 pub mod cases;
 pub mod clip;
 pub mod concatenate;
 pub mod conv2d;
 pub mod dense;
+pub mod dropout;
 pub mod mean_squared_error;
 pub(crate) mod parallel;
 mod patches;
 pub mod product;
 pub mod proof;
+pub mod random;
 pub mod reduce;
 pub mod rmsprop;
 pub(crate) mod rounding;
@@ -226,11 +229,13 @@ pub static FAMILIES: &[&[&Kernel]] = &[
     activation::KERNELS,
     adam::KERNELS,
     add::KERNELS,
+    batch_norm::KERNELS,
     binary_cross_entropy::KERNELS,
     clip::KERNELS,
     concatenate::KERNELS,
     conv2d::KERNELS,
     dense::KERNELS,
+    dropout::KERNELS,
     mean_squared_error::KERNELS,
     proof::KERNELS,
     reduce::KERNELS,

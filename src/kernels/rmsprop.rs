@@ -1,4 +1,4 @@
-//! RMSprop, plain or centered, with momentum. The fast version is the host's update.
+//! `RMSprop`, plain or centered, with momentum. The fast version is the host's update.
 
 use super::cases::{Case, Fill};
 use super::rounding::{index, single};

@@ -1,0 +1,134 @@
+//! Inverted dropout, forward and backward alike.
+
+use super::cases::{Case, Fill};
+use super::random::RowKey;
+use super::rounding::{index, single};
+use super::{Call, Kernel, Library, parallel};
+
+crate::params! {
+    /// Elements of this run: its rows times `row_len`.
+    len: u32,
+    /// Elements of a row.
+    row_len: u32,
+    /// Index in the whole batch of this run's first row.
+    first_row: u32,
+    /// Seed of the run.
+    seed: u32,
+    /// Training step.
+    step: u32,
+    /// Number of the node in its model: two layers drop different elements.
+    node: u32,
+    /// Share of the elements that are dropped.
+    rate: f32,
+}
+
+/// The family.
+pub static KERNELS: &[&Kernel] = &[&FORWARD];
+
+/// `x [len]` → `y [len]`: 0 for a share `rate` of the elements, `x / (1 - rate)` for the others. Backward: `dy` → `dx`.
+///
+/// The mask depends on (seed, step, node, row of the whole batch, element) alone, so it is the same on every adapter
+/// and for every split of the batch. Grid: `Elements(len)`. Source: Srivastava et al. 2014, JMLR 15.
+pub static FORWARD: Kernel = Kernel {
+    stem: "dropout",
+    entry: "forward",
+    source: include_str!("../../shaders/dropout.wgsl"),
+    uses: &[Library::Grid, Library::Random],
+    params: Params::FIELDS,
+    inputs: &["x"],
+    outputs: &["y"],
+    workgroup: 64,
+    constants: &[],
+    twin: forward_twin,
+    fast: Some(forward_fast),
+    // One subtraction and one division, at 2.5 units; a mask that differs would be far outside.
+    tolerance: 1e-6,
+    cases,
+};
+
+fn factor(rate: f32) -> f64 {
+    1.0 / f64::from((1.0 - rate).max(1e-7))
+}
+
+fn forward_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
+    let params: Params = call.params();
+    let factor = factor(params.rate);
+    for i in 0..params.len {
+        let row = params.first_row.wrapping_add(i / params.row_len);
+        let element = i % params.row_len;
+        let units = RowKey::new(params.seed, params.step, params.node, row).units(element / 4);
+        let keeps = units[index(element % 4)] >= params.rate;
+        let kept = single(f64::from(call.inputs[0][index(i)]) * factor);
+        outputs[0][index(i)] = if keeps { kept } else { 0.0 };
+    }
+}
+
+fn forward_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
+    let params: Params = call.params();
+    let (row_len, x, factor) = (index(params.row_len), call.inputs[0], single(factor(params.rate)));
+    parallel::rows(&mut outputs[0][..index(params.len)], row_len, |first, y| {
+        let rows = x[first * row_len..].chunks(row_len).zip(y.chunks_mut(row_len));
+        for (row, (x, y)) in (params.first_row..).skip(first).zip(rows) {
+            let key = RowKey::new(params.seed, params.step, params.node, row);
+            for (block, (x, y)) in (0..).zip(x.chunks(4).zip(y.chunks_mut(4))) {
+                let units = key.units(block);
+                for ((y, x), unit) in y.iter_mut().zip(x).zip(units) {
+                    *y = if unit >= params.rate { x * factor } else { 0.0 };
+                }
+            }
+        }
+    });
+}
+
+fn cases() -> Vec<Case> {
+    let case = |rows: u32, row_len: u32, first_row: u32, rate: f32| {
+        let params = Params { len: rows * row_len, row_len, first_row, seed: 5, step: 1234, node: 2, rate };
+        Case::elements(format!("{rows} x {row_len} from row {first_row}, rate {rate}"), params.words(), params.len)
+            .input(Fill::Normal(index(params.len)))
+            .output(index(params.len))
+    };
+    vec![
+        case(1, 1, 0, 0.5),
+        case(63, 1, 7, 0.25),
+        case(8, 8, 100, 0.0),
+        case(5, 13, 1, 0.9),
+        case(1, 257, 65_535, 0.3),
+        case(3, 10, 0, 1.0),
+        case(50, 1001, 12, 0.5),
+        case(300, 257, 0, 0.1),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cases::check_fast;
+    use super::*;
+
+    fn run(rows: u32, first_row: u32, step: u32) -> Vec<f32> {
+        let params = Params { len: rows * 100, row_len: 100, first_row, seed: 9, step, node: 1, rate: 0.25 };
+        let (x, mut y) = (vec![3.0; index(params.len)], vec![9.0; index(params.len)]);
+        forward_twin(&Call { params: &params.words(), constants: &[], inputs: &[&x] }, &mut [&mut y]);
+        y
+    }
+
+    #[test]
+    fn fast_is_the_twin() {
+        check_fast(&FORWARD).unwrap();
+    }
+
+    #[test]
+    fn a_quarter_is_dropped_and_the_rest_scaled() {
+        let y = run(400, 0, 1);
+        let dropped = y.iter().filter(|y| **y == 0.0).count();
+        // 40,000 draws of 1/4: standard deviation 87.
+        assert!((9_600..10_400).contains(&dropped), "{dropped}");
+        assert!(y.iter().all(|y| *y == 0.0 || *y == 4.0));
+    }
+
+    #[test]
+    fn any_split_drops_the_same() {
+        let whole = run(10, 20, 3);
+        assert_eq!(whole, [run(4, 20, 3), run(6, 24, 3)].concat());
+        assert_ne!(whole, run(10, 20, 4));
+    }
+}
