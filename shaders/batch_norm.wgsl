@@ -134,7 +134,7 @@ fn combine_statistics(
     }
     // The mean first, from the first slab's; then the deviations from it. No chain of divisions, and no
     // cancellation. An empty slab has weight 0.
-    let origin = slab_moments[channel];
+    let origin = select(slab_moments[channel], 0.0, params.pixels == 0u);
     var shift = 0.0;
     for (var split = 1u; split < params.splits; split += 1u) {
         let n = f32(slab_of(split).y);

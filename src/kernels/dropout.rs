@@ -70,14 +70,18 @@ fn forward_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
         let rows = x[first * row_len..].chunks(row_len).zip(y.chunks_mut(row_len));
         for (row, (x, y)) in (params.first_row..).skip(first).zip(rows) {
             let key = RowKey::new(params.seed, params.step, params.node, row);
-            for (block, (x, y)) in (0..).zip(x.chunks(4).zip(y.chunks_mut(4))) {
-                let units = key.units(block);
-                for ((y, x), unit) in y.iter_mut().zip(x).zip(units) {
-                    *y = if unit >= params.rate { x * factor } else { 0.0 };
-                }
-            }
+            drop_row(key, (params.rate, factor), x, y);
         }
     });
+}
+
+fn drop_row(key: RowKey, (rate, factor): (f32, f32), x: &[f32], y: &mut [f32]) {
+    for (block, (x, y)) in (0..).zip(x.chunks(4).zip(y.chunks_mut(4))) {
+        let units = key.units(block);
+        for ((y, x), unit) in y.iter_mut().zip(x).zip(units) {
+            *y = if unit >= rate { x * factor } else { 0.0 };
+        }
+    }
 }
 
 fn cases() -> Vec<Case> {

@@ -18,6 +18,7 @@ pub mod mean_squared_error;
 pub(crate) mod parallel;
 mod patches;
 pub mod product;
+pub mod pooling;
 pub mod proof;
 pub mod random;
 pub mod reduce;
@@ -237,6 +238,7 @@ pub static FAMILIES: &[&[&Kernel]] = &[
     dense::KERNELS,
     dropout::KERNELS,
     mean_squared_error::KERNELS,
+    pooling::KERNELS,
     proof::KERNELS,
     reduce::KERNELS,
     rmsprop::KERNELS,

@@ -44,9 +44,9 @@ pub(crate) fn row_pairs(
     }
 }
 
-/// Calls `f(split, output)` for each slab's part of `output`, `work` elements being read in all.
+/// Calls `f(index, part)` for each part of `output`, a slab's or an image's; `work` elements are touched in all.
 pub(crate) fn slabs(output: &mut [f32], part_len: usize, work: usize, f: impl Fn(usize, &mut [f32]) + Sync) {
-    let each = |(split, output): (usize, &mut [f32])| f(split, output);
+    let each = |(index, part): (usize, &mut [f32])| f(index, part);
     if work < SERIAL {
         output.chunks_mut(part_len.max(1)).enumerate().for_each(each);
     } else {

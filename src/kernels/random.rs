@@ -2,7 +2,7 @@
 //!
 //! A number depends on (seed, step, node, row of the whole batch, element) alone: not on the adapter, the split of
 //! the batch or the order of evaluation. Source: `pcg4d` of Jarzynski, Olano 2020, Hash Functions for GPU Rendering,
-//! JCGT 9(3), which passes BigCrush.
+//! JCGT 9(3), which passes `BigCrush`.
 
 /// The hash: four words to four words.
 fn pcg4d(counter: [u32; 4]) -> [u32; 4] {

@@ -52,17 +52,18 @@ fn normalize(call: &Call<'_>, y: &mut [f32], [gamma, beta]: [&[f32]; 2], moments
     let channels = index(params.channels);
     let (function, slope) = activation::of_call(call);
     let (scales, centers) = (call.constant("USE_SCALE", 1.0) > 0.5, call.constant("USE_CENTER", 1.0) > 0.5);
-    for i in 0..index(params.pixels) * channels {
+    let pairs = y.iter_mut().zip(call.inputs[0]).take(index(params.pixels) * channels);
+    for (i, (y, x)) in pairs.enumerate() {
         let channel = i % channels;
         let (mean, inverse) = moments_of(channel);
-        let mut value = (f64::from(call.inputs[0][i]) - mean) * inverse;
+        let mut value = (f64::from(*x) - mean) * inverse;
         if scales {
             value *= f64::from(gamma[channel]);
         }
         if centers {
             value += f64::from(beta[channel]);
         }
-        y[i] = single(function.activate(slope, value));
+        *y = single(function.activate(slope, value));
     }
 }
 

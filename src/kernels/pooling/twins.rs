@@ -1,0 +1,87 @@
+//! The sums of `pooling.wgsl` in f64, each gradient scattered from its window.
+
+use super::super::Call;
+use super::super::rounding::{double, single};
+use super::Sizes;
+
+/// Calls `f(offset of y, offsets of x)` for each window and channel.
+fn each_window(call: &Call<'_>, mut f: impl FnMut(usize, Vec<usize>)) {
+    let sizes = Sizes::of(&call.params());
+    for row in 0..sizes.rows {
+        for (output, (line, column)) in sizes.outputs().enumerate() {
+            for channel in 0..sizes.channels {
+                let positions = sizes.positions(line, column);
+                let inputs = positions.map(|position| row * sizes.in_len() + position + channel).collect();
+                f(row * sizes.out_len() + output * sizes.channels + channel, inputs);
+            }
+        }
+    }
+}
+
+/// Offset of the first largest.
+fn first_largest(x: &[f32], offsets: &[usize]) -> Option<usize> {
+    let better = |best: usize, at: usize| if x[at] > x[best] { at } else { best };
+    offsets.iter().copied().reduce(better)
+}
+
+pub(super) fn forward_max(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
+    let x = call.inputs[0];
+    each_window(call, |output, inputs| {
+        outputs[0][output] = first_largest(x, &inputs).map_or(-3.4e38, |at| x[at]);
+    });
+}
+
+/// Adds `share(y's offset, x's offsets)` to the elements of `dx` that it names.
+fn scatter(call: &Call<'_>, dx: &mut [f32], mut share: impl FnMut(usize, Vec<usize>) -> (Vec<usize>, f64)) {
+    let sizes = Sizes::of(&call.params());
+    let mut sums = vec![0.0f64; sizes.rows * sizes.in_len()];
+    each_window(call, |output, inputs| {
+        let (takers, value) = share(output, inputs);
+        takers.iter().for_each(|at| sums[*at] += value);
+    });
+    dx.iter_mut().zip(sums).for_each(|(dx, sum)| *dx = single(sum));
+}
+
+pub(super) fn backward_max(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
+    let [x, dy] = [call.inputs[0], call.inputs[2]];
+    scatter(call, outputs[0], |output, inputs| {
+        (first_largest(x, &inputs).into_iter().collect(), f64::from(dy[output]))
+    });
+}
+
+pub(super) fn forward_average(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
+    let x = call.inputs[0];
+    each_window(call, |output, inputs| {
+        let sum: f64 = inputs.iter().map(|at| f64::from(x[*at])).sum();
+        outputs[0][output] = single(sum / double(inputs.len().max(1)));
+    });
+}
+
+pub(super) fn backward_average(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
+    let dy = call.inputs[0];
+    scatter(call, outputs[0], |output, inputs| {
+        let value = f64::from(dy[output]) / double(inputs.len().max(1));
+        (inputs, value)
+    });
+}
+
+pub(super) fn forward_global_average(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
+    let sizes = Sizes::of(&call.params());
+    let positions = sizes.input[0] * sizes.input[1];
+    for (row, x) in call.inputs[0].chunks_exact(sizes.in_len()).enumerate().take(sizes.rows) {
+        for channel in 0..sizes.channels {
+            let sum: f64 = x[channel..].iter().step_by(sizes.channels).map(|x| f64::from(*x)).sum();
+            outputs[0][row * sizes.channels + channel] = single(sum / double(positions));
+        }
+    }
+}
+
+pub(super) fn backward_global_average(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
+    let sizes = Sizes::of(&call.params());
+    let positions = double(sizes.input[0] * sizes.input[1]);
+    for (row, dx) in outputs[0].chunks_exact_mut(sizes.in_len()).enumerate().take(sizes.rows) {
+        for (i, dx) in dx.iter_mut().enumerate() {
+            *dx = single(f64::from(call.inputs[0][row * sizes.channels + i % sizes.channels]) / positions);
+        }
+    }
+}
