@@ -1,12 +1,24 @@
 //! Train one network on every GPU in the machine, whatever its vendor, without CUDA.
 
 pub mod adapters;
+pub mod checkpoint;
 pub mod data;
 pub mod error;
 pub mod kernels;
+pub mod layers;
+pub mod losses;
+pub mod model;
+pub mod optimizers;
 pub mod plan;
 pub mod runtime;
+pub mod scheduler;
 mod shape;
+pub mod trainer;
 
+pub use checkpoint::Checkpoint;
 pub use error::{Error, Result};
+pub use losses::{Loss, Metric, Reduction};
+pub use model::{Model, ModelBuilder, ModelConfig, Sequential};
+pub use optimizers::{Optimizer, Schedule};
 pub use shape::Shape;
+pub use trainer::{Compile, Fit, History, Trainer};

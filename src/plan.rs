@@ -3,9 +3,16 @@
 //! Layers record into a plan; an adapter runs it. A plan holds no device object and prints as text,
 //! so that what will run where can be tested by reading.
 
+mod layout;
+mod record;
+mod text;
+
 use std::collections::BTreeMap;
 
 use crate::kernels::Kernel;
+
+pub use layout::{Layout, Placed};
+pub use record::{Node, Recorder, Tensor, length_word};
 
 /// Elements of f32 to which every view in a flat buffer is aligned: 256 bytes, WebGPU's default
 /// `min_storage_buffer_offset_alignment`.
@@ -264,11 +271,64 @@ pub enum Pass {
     Update,
 }
 
+/// Moving statistics that follow a view of moments.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Moving {
+    /// `[mean, sum of squared deviations]` of a batch, `channels` each.
+    pub moments: View,
+    /// Channels.
+    pub channels: usize,
+    /// Values that each row adds to the count of a channel.
+    pub count_per_row: u32,
+    /// The moving mean, in [`Role::Statistics`].
+    pub mean: View,
+    /// The moving variance, in [`Role::Statistics`].
+    pub variance: View,
+    /// Part of the old value that stays.
+    pub momentum: f32,
+}
+
 /// Buffers, and the commands of each pass.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
+    /// Moving statistics, in the order in which training writes their moments.
+    pub moving: Vec<Moving>,
     /// All buffers.
     pub buffers: Vec<Buffer>,
     /// Commands of each pass.
     pub passes: BTreeMap<Pass, Vec<Command>>,
+}
+
+impl Plan {
+    /// Adds a buffer.
+    #[allow(clippy::cast_possible_truncation, reason = "a plan has far fewer than 2^32 buffers")]
+    pub fn buffer(&mut self, name: impl Into<String>, role: Role, len: Length) -> View {
+        let buffer = BufferId(self.buffers.len() as u32);
+        self.buffers.push(Buffer { name: name.into(), role, len });
+        View { buffer, offset: 0, len }
+    }
+
+    /// The buffer of a role, made if it is not there, as a view of the whole.
+    pub fn find_or_add(&mut self, name: &str, role: Role, len: Length) -> View {
+        match self.find(role) {
+            Some(buffer) => View { buffer, offset: 0, len },
+            None => self.buffer(format!("{name}.{role:?}"), role, len),
+        }
+    }
+
+    /// The buffer of a role, of which there is at most one ([`Role::Activation`] and [`Role::Control`] excepted).
+    pub fn find(&self, role: Role) -> Option<BufferId> {
+        let idx = self.buffers.iter().position(|buffer| buffer.role == role)?;
+        u32::try_from(idx).ok().map(BufferId)
+    }
+
+    /// The commands of a pass; none if it was not recorded.
+    pub fn commands(&self, pass: Pass) -> &[Command] {
+        self.passes.get(&pass).map_or(&[], Vec::as_slice)
+    }
+
+    /// A buffer by its id.
+    pub fn get(&self, id: BufferId) -> &Buffer {
+        &self.buffers[id.0 as usize]
+    }
 }

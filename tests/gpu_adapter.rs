@@ -184,7 +184,11 @@ fn plan() -> Plan {
     let predict = vec![step(&SCALE, per_row, 3.0.into(), vec![input], view(OUTPUT, rows()))];
     let parameters = view(PARAMETERS, Length::fixed(MANY));
     let update = vec![step(&SCALE, Word::U32(1), Word::Hyper(0), vec![parameters], view(CONTROL, row()))];
-    Plan { buffers, passes: BTreeMap::from([(Pass::Train, train), (Pass::Predict, predict), (Pass::Update, update)]) }
+    Plan {
+        buffers,
+        passes: BTreeMap::from([(Pass::Train, train), (Pass::Predict, predict), (Pass::Update, update)]),
+        ..Plan::default()
+    }
 }
 
 struct Rig {
@@ -336,7 +340,8 @@ fn a_long_pass_goes_in_pieces_and_long_exchanges_in_chunks() {
         let values = |when| Command::Exchange(Exchange { view: a, combine: Combine::Sum, when });
         commands.extend([values(When::Update), values(When::NextCommand)]);
         commands.push(step(&SCALE, Word::Rows(1), 2.0.into(), vec![a], view(REPORT, rows())));
-        let plan = Plan { buffers: plan().buffers, passes: BTreeMap::from([(Pass::Train, commands)]) };
+        let plan =
+            Plan { buffers: plan().buffers, passes: BTreeMap::from([(Pass::Train, commands)]), ..Plan::default() };
         rig.load(plan, 1_000_000);
         // A small run to learn the pace, then one of which each exchange takes two chunks.
         for (step, rows) in [(1, 3), (2, 1_000_000)] {

@@ -17,22 +17,7 @@ pub async fn list() -> Vec<Info> {
     let gpus = super::gpu::enumerate().await;
     #[cfg(not(feature = "gpu"))]
     let gpus = Vec::new();
-    sort([gpus, vec![cpu()]].concat())
-}
-
-/// The CPU adapter, which is always there.
-fn cpu() -> Info {
-    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    Info {
-        index: 0,
-        name: format!("CPU ({threads} threads)"),
-        kind: Kind::Cpu,
-        backend: "host".into(),
-        driver: String::new(),
-        vendor: 0,
-        device: 0,
-        bus_id: String::new(),
-    }
+    sort([gpus, vec![super::cpu::info()]].concat())
 }
 
 /// Sorts and numbers a list.

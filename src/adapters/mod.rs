@@ -2,6 +2,7 @@
 //!
 //! An adapter knows nothing of other adapters. It takes [`Request`]s in order and answers with [`Event`]s.
 
+pub mod cpu;
 #[cfg(feature = "gpu")]
 pub mod gpu;
 pub mod list;
@@ -9,7 +10,13 @@ pub mod storage;
 
 use std::sync::Arc;
 
+use async_channel::Sender;
+
+use crate::Result;
 use crate::plan::{Pass, Plan, Role, Scalars};
+use crate::runtime::Runtime;
+
+pub use list::{ADAPTERS_VARIABLE, choose, list};
 
 /// What an adapter is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
@@ -216,4 +223,22 @@ pub struct Handle {
     pub info: Info,
     /// Where requests go.
     pub requests: async_channel::Sender<Request>,
+}
+
+/// Opens an adapter as the `adapter_idx`th of those in use. Its events come on `events`.
+///
+/// # Errors
+/// If it is not there any more.
+pub fn open(info: &Info, adapter_idx: usize, runtime: Arc<dyn Runtime>, events: Sender<Message>) -> Result<Handle> {
+    match info.kind {
+        Kind::Cpu => Ok(cpu::open(info, adapter_idx, runtime, events)),
+        #[cfg(feature = "gpu")]
+        _ => gpu::open(info, adapter_idx, runtime, events),
+        #[cfg(not(feature = "gpu"))]
+        _ => Err(crate::Error::adapter(
+            format!("adapter {} `{}`", info.index, info.name),
+            "needs the cargo feature `gpu`, but this build has none",
+            "build with `--features gpu`, or choose `cpu`",
+        )),
+    }
 }

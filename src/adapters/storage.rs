@@ -99,7 +99,7 @@ mod tests {
             Command::Exchange(Exchange { view, combine: Combine::Sum, when: When::Update })
         };
         let passes = passes.iter().map(|(pass, uses)| (*pass, uses.iter().map(exchange).collect())).collect();
-        Plan { buffers, passes }
+        Plan { buffers, passes, ..Plan::default() }
     }
 
     fn activations(lengths: &[usize]) -> Vec<(Role, Length)> {

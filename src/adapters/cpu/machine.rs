@@ -1,0 +1,150 @@
+//! The memory of the CPU adapter, and running one dispatch in it.
+
+use std::sync::Arc;
+
+use crate::adapters::storage::storage;
+use crate::kernels::Call;
+use crate::plan::{BufferId, Dispatch, Grid, Plan, Role, Scalars, View};
+
+/// A plan with its buffers in host memory.
+#[derive(Debug)]
+pub struct Machine {
+    plan: Arc<Plan>,
+    /// Which of `memory` each buffer stands in.
+    places: Vec<usize>,
+    memory: Vec<Vec<f32>>,
+}
+
+impl Machine {
+    /// Makes the buffers for runs of up to `capacity` rows, all zero.
+    #[allow(clippy::cast_possible_truncation, reason = "a buffer is smaller than the address space")]
+    pub fn new(plan: Arc<Plan>, capacity: u32) -> Self {
+        let pooled = storage(&plan);
+        let mut lengths: Vec<u64> = pooled.lengths.iter().map(|len| len.at(capacity)).collect();
+        let mut places = Vec::with_capacity(plan.buffers.len());
+        for (buffer, slot) in plan.buffers.iter().zip(&pooled.slots) {
+            places.push(slot.unwrap_or_else(|| {
+                lengths.push(buffer.len.at(capacity));
+                lengths.len() - 1
+            }));
+        }
+        let memory = lengths.into_iter().map(|len| vec![0.0; len as usize]).collect();
+        Self { plan, places, memory }
+    }
+
+    /// The plan.
+    pub fn plan(&self) -> Arc<Plan> {
+        self.plan.clone()
+    }
+
+    /// Bytes of all buffers.
+    pub fn bytes(&self) -> u64 {
+        self.memory.iter().map(|values| size_of_val(values.as_slice()) as u64).sum()
+    }
+
+    fn place(&self, buffer: BufferId) -> usize {
+        self.places[buffer.0 as usize]
+    }
+
+    /// Writes a part of the buffer of a role; nothing if the plan has none.
+    pub fn write(&mut self, role: Role, offset: u64, data: &[f32]) {
+        if let Some(buffer) = self.plan.find(role) {
+            let place = self.place(buffer);
+            let start = usize::try_from(offset).unwrap_or(usize::MAX);
+            self.memory[place][start..start + data.len()].copy_from_slice(data);
+        }
+    }
+
+    /// The buffer of a role; empty if the plan has none.
+    pub fn read(&self, role: Role) -> &[f32] {
+        self.plan.find(role).map_or(&[], |buffer| &self.memory[self.place(buffer)])
+    }
+
+    /// The first elements of a buffer.
+    #[allow(clippy::cast_possible_truncation, reason = "a buffer is smaller than the address space")]
+    pub fn whole(&self, buffer: BufferId, len: u64) -> &[f32] {
+        &self.memory[self.place(buffer)][..len as usize]
+    }
+
+    /// The contents of every [`Role::Control`] buffer, in the plan's order.
+    pub fn controls(&self) -> Vec<Vec<f32>> {
+        let buffers = self.plan.buffers.iter().zip(&self.places);
+        buffers
+            .filter(|(buffer, _)| buffer.role == Role::Control)
+            .map(|(_, place)| self.memory[*place].clone())
+            .collect()
+    }
+
+    /// A view's values.
+    pub fn view(&self, view: View, rows: u32) -> &[f32] {
+        &self.memory[self.place(view.buffer)][range(view, rows)]
+    }
+
+    /// A view's values, to be changed.
+    pub fn view_mut(&mut self, view: View, rows: u32) -> &mut [f32] {
+        let place = self.place(view.buffer);
+        &mut self.memory[place][range(view, rows)]
+    }
+
+    /// Runs one kernel. Nothing happens if its grid is empty.
+    pub fn dispatch(&mut self, dispatch: &Dispatch, scalars: &Scalars) {
+        if is_empty(dispatch.grid, scalars) {
+            return;
+        }
+        let params: Vec<u32> = dispatch.params.iter().map(|word| word.bits(scalars)).collect();
+        // The outputs' memory is taken out, so that the inputs can be borrowed beside it: no kernel reads and writes
+        // one buffer through two bindings.
+        let mut places: Vec<usize> = dispatch.outputs.iter().map(|view| self.place(view.buffer)).collect();
+        places.sort_unstable();
+        places.dedup();
+        let mut taken: Vec<Vec<f32>> = places.iter().map(|place| std::mem::take(&mut self.memory[*place])).collect();
+        {
+            let inputs: Vec<&[f32]> = dispatch.inputs.iter().map(|view| self.view(*view, scalars.rows)).collect();
+            let call = Call { params: &params, constants: &dispatch.constants, inputs: &inputs };
+            let slot_of = |view: &View| places.binary_search(&self.place(view.buffer)).unwrap_or(0);
+            let mut outputs = cut(&mut taken, &dispatch.outputs, slot_of, scalars.rows);
+            let kernel = dispatch.kernel;
+            kernel.fast.unwrap_or(kernel.twin)(&call, &mut outputs);
+        }
+        for (place, values) in places.into_iter().zip(taken) {
+            self.memory[place] = values;
+        }
+    }
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "a buffer is smaller than the address space")]
+fn range(view: View, rows: u32) -> std::ops::Range<usize> {
+    let start = view.offset as usize;
+    start..start + view.len.at(rows) as usize
+}
+
+/// Cuts the views out of the memories they stand in; views of one memory do not overlap.
+fn cut<'a>(
+    memories: &'a mut [Vec<f32>],
+    views: &[View],
+    slot_of: impl Fn(&View) -> usize,
+    rows: u32,
+) -> Vec<&'a mut [f32]> {
+    let mut order: Vec<usize> = (0..views.len()).collect();
+    order.sort_by_key(|idx| (slot_of(&views[*idx]), views[*idx].offset));
+    let mut rest: Vec<(usize, &mut [f32])> = memories.iter_mut().map(|values| (0, values.as_mut_slice())).collect();
+    let mut parts: Vec<(usize, &mut [f32])> = Vec::with_capacity(views.len());
+    for idx in order {
+        let (start, values) = &mut rest[slot_of(&views[idx])];
+        let range = range(views[idx], rows);
+        let (_, from) = std::mem::take(values).split_at_mut(range.start - *start);
+        let (part, after) = from.split_at_mut(range.len());
+        *start = range.end;
+        *values = after;
+        parts.push((idx, part));
+    }
+    parts.sort_by_key(|(idx, _)| *idx);
+    parts.into_iter().map(|(_, part)| part).collect()
+}
+
+fn is_empty(grid: Grid, scalars: &Scalars) -> bool {
+    match grid {
+        Grid::Elements(count) | Grid::Items(count) => count.bits(scalars) == 0,
+        Grid::Tiles { m, n, .. } => m.bits(scalars) == 0 || n.bits(scalars) == 0,
+    }
+}

@@ -1,0 +1,297 @@
+//! Element-wise functions, as layers and as the last part of `Dense` and `Conv2D`.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{Built, Layer, Problem, only, to_config};
+use crate::kernels::{activation as kernel, softmax, whole};
+use crate::plan::{Dispatch, Grid, Length, Recorder, View, length_word};
+use crate::shape::Shape;
+
+/// An activation function, by its Keras name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Activation {
+    /// `x`.
+    #[default]
+    Linear,
+    /// `max(x, 0)`.
+    Relu,
+    /// `x` above 0, `0.2 x` below, as the Keras function; the layer [`LeakyRelu`] sets its own slope.
+    LeakyRelu,
+    /// `1 / (1 + exp(-x))`.
+    Sigmoid,
+    /// `tanh(x)`.
+    Tanh,
+    /// `x Φ(x)`, exact. Hendrycks & Gimpel 2016, arXiv:1606.08415.
+    Gelu,
+    /// `exp(x) / Σ exp(x)` over the last axis.
+    Softmax,
+}
+
+/// Where the derivative is taken from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Saved {
+    Output,
+    Input,
+}
+
+/// `ACTIVATION` and `SLOPE` of the shaders.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Code {
+    activation: u32,
+    slope: f32,
+}
+
+impl Code {
+    pub(super) const RELU: Self = Self { activation: 1, slope: 0.0 };
+    const SIGMOID: Self = Self { activation: 3, slope: 0.0 };
+    const TANH: Self = Self { activation: 4, slope: 0.0 };
+    const GELU: Self = Self { activation: 5, slope: 0.0 };
+    const GELU_APPROXIMATE: Self = Self { activation: 6, slope: 0.0 };
+
+    fn leaky_relu(slope: f32) -> Self {
+        Self { activation: 2, slope }
+    }
+
+    fn saved(self) -> Saved {
+        if self.activation >= Self::GELU.activation { Saved::Input } else { Saved::Output }
+    }
+
+    fn set(self, dispatch: &mut Dispatch) {
+        dispatch.constants.push(("ACTIVATION", f64::from(self.activation)));
+        if self.slope != 0.0 {
+            dispatch.constants.push(("SLOPE", f64::from(self.slope)));
+        }
+    }
+}
+
+impl Activation {
+    fn code(self) -> Option<Code> {
+        match self {
+            Self::Linear | Self::Softmax => None,
+            Self::Relu => Some(Code::RELU),
+            Self::LeakyRelu => Some(Code::leaky_relu(0.2)),
+            Self::Sigmoid => Some(Code::SIGMOID),
+            Self::Tanh => Some(Code::TANH),
+            Self::Gelu => Some(Code::GELU),
+        }
+    }
+
+    /// Records what stands before the activation with `record`, which is given where to write and returns its
+    /// dispatch, and the activation: fused into that dispatch where its derivative can be taken from its output.
+    pub(super) fn after(
+        self,
+        rec: &mut Recorder<'_>,
+        record: impl for<'r> FnOnce(&'r mut Recorder<'_>, View) -> &'r mut Dispatch,
+    ) {
+        let fused = self.code().filter(|code| code.saved() == Saved::Output);
+        if self == Self::Linear || fused.is_some() {
+            let output = rec.output();
+            let dispatch = record(rec, output);
+            if let Some(code) = fused {
+                code.set(dispatch);
+            }
+            return;
+        }
+        let before = rec.scratch("before_activation", Length::per_row(rec.output_shape().len()));
+        record(rec, before);
+        rec.keep("before_activation", before);
+        let output = rec.output();
+        match self.code() {
+            Some(code) => forward(rec, code, before, output),
+            None => softmax_forward(rec, before, output),
+        }
+    }
+
+    /// The gradient with respect to what stands before the activation.
+    pub(super) fn gradient_before(self, rec: &mut Recorder<'_>) -> View {
+        if self == Self::Linear {
+            return rec.output_gradient();
+        }
+        let gradient = rec.scratch("before_activation_gradient", Length::per_row(rec.output_shape().len()));
+        match self.code() {
+            None => softmax_backward(rec, gradient),
+            Some(code) => {
+                let saved = match code.saved() {
+                    Saved::Output => rec.output(),
+                    Saved::Input => rec.kept("before_activation"),
+                };
+                backward(rec, code, saved, gradient);
+            }
+        }
+        gradient
+    }
+}
+
+fn forward(rec: &mut Recorder<'_>, code: Code, x: View, y: View) {
+    let len = length_word(y.len);
+    code.set(rec.dispatch(&kernel::FORWARD, kernel::Record { len }, [x], [y], Grid::Elements(len)));
+}
+
+fn backward(rec: &mut Recorder<'_>, code: Code, saved: View, dx: View) {
+    let (len, dy) = (length_word(dx.len), rec.output_gradient());
+    code.set(rec.dispatch(&kernel::BACKWARD, kernel::Record { len }, [saved, dy], [dx], Grid::Elements(len)));
+}
+
+/// Records a softmax over the last axis of the node's output shape.
+pub(super) fn softmax_forward(rec: &mut Recorder<'_>, x: View, y: View) {
+    let (params, grid) = softmax_params(&rec.output_shape());
+    rec.dispatch(&softmax::FORWARD, params, [x], [y], grid);
+}
+
+/// Records the softmax's gradient from the node's output and its gradient.
+pub(super) fn softmax_backward(rec: &mut Recorder<'_>, dx: View) {
+    let (params, grid) = softmax_params(&rec.output_shape());
+    let (y, dy) = (rec.output(), rec.output_gradient());
+    rec.dispatch(&softmax::BACKWARD, params, [y, dy], [dx], grid);
+}
+
+fn softmax_params(shape: &Shape) -> (softmax::Record, Grid) {
+    let rows = length_word(Length::per_row(shape.positions()));
+    let lanes = length_word(Length::per_row(shape.positions() * softmax::LANES as usize));
+    (softmax::Record { rows, cols: whole(shape.last()) }, Grid::Elements(lanes))
+}
+
+/// Any activation function as a layer.
+///
+/// | tensor | shape |
+/// | --- | --- |
+/// | input, output | `[batch, ...]`, the same |
+///
+/// **Across adapters** nothing changes: each element stands alone (softmax: each row).
+/// Kept for backward: the output, or the input for GELU. Golden values: Keras 3.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ActivationLayer {
+    /// The function.
+    pub activation: Activation,
+}
+
+impl Layer for ActivationLayer {
+    fn kind(&self) -> &'static str {
+        "Activation"
+    }
+
+    fn config(&self) -> Value {
+        to_config(self)
+    }
+
+    fn build(&self, inputs: &[Shape]) -> Result<Built, Problem> {
+        Ok(Built::plain(only(inputs)?.clone()))
+    }
+
+    fn forward(&self, rec: &mut Recorder<'_>) {
+        match self.activation.code() {
+            Some(code) => element_forward(rec, code),
+            None if self.activation == Activation::Softmax => {
+                let (x, y) = (rec.input(0), rec.output());
+                softmax_forward(rec, x, y);
+            }
+            None => rec.pass_value(),
+        }
+    }
+
+    fn backward(&self, rec: &mut Recorder<'_>) {
+        match self.activation.code() {
+            Some(code) => element_backward(rec, code),
+            None if self.activation == Activation::Softmax => {
+                if let Some(dx) = rec.input_gradient(0) {
+                    softmax_backward(rec, dx);
+                }
+            }
+            None => rec.pass_gradient(0),
+        }
+    }
+}
+
+fn element_forward(rec: &mut Recorder<'_>, code: Code) {
+    let (x, y) = (rec.input(0), rec.output());
+    forward(rec, code, x, y);
+}
+
+fn element_backward(rec: &mut Recorder<'_>, code: Code) {
+    let saved = match code.saved() {
+        Saved::Output => rec.output(),
+        Saved::Input => rec.input(0),
+    };
+    if let Some(dx) = rec.input_gradient(0) {
+        backward(rec, code, saved, dx);
+    }
+}
+
+macro_rules! element_layer {
+    ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $ty:ty = $default:expr),* }, $kind:literal, $code:expr) => {
+        $(#[$doc])*
+        ///
+        /// | tensor | shape |
+        /// | --- | --- |
+        /// | input, output | `[batch, ...]`, the same |
+        ///
+        /// **Across adapters** nothing changes: each element stands alone. Golden values: Keras 3.
+        #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields, default)]
+        pub struct $name { $($(#[$field_doc])* pub $field: $ty,)* }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self { $($field: $default,)* }
+            }
+        }
+
+        impl Layer for $name {
+            fn kind(&self) -> &'static str {
+                $kind
+            }
+
+            fn config(&self) -> Value {
+                to_config(self)
+            }
+
+            fn build(&self, inputs: &[Shape]) -> Result<Built, Problem> {
+                Ok(Built::plain(only(inputs)?.clone()))
+            }
+
+            fn forward(&self, rec: &mut Recorder<'_>) {
+                let code: fn(&Self) -> Code = $code;
+                element_forward(rec, code(self));
+            }
+
+            fn backward(&self, rec: &mut Recorder<'_>) {
+                let code: fn(&Self) -> Code = $code;
+                element_backward(rec, code(self));
+            }
+        }
+    };
+}
+
+element_layer! {
+    /// Rectified linear unit: `max(x, 0)`. Kept for backward: the output.
+    Relu {}, "ReLU", |_| Code::RELU
+}
+
+element_layer! {
+    /// Leaky rectified linear unit: `x` above 0, `negative_slope * x` below. Kept for backward: the output.
+    LeakyRelu {
+        /// Slope below 0; must be positive.
+        negative_slope: f32 = 0.3
+    }, "LeakyReLU", |layer| Code::leaky_relu(layer.negative_slope)
+}
+
+element_layer! {
+    /// Gaussian error linear unit: `x Φ(x)`. Hendrycks & Gimpel 2016, arXiv:1606.08415. Kept for backward: the input.
+    Gelu {
+        /// Take the tanh approximation of the paper.
+        approximate: bool = false
+    }, "GELU", |layer| if layer.approximate { Code::GELU_APPROXIMATE } else { Code::GELU }
+}
+
+element_layer! {
+    /// Logistic function: `1 / (1 + exp(-x))`. Kept for backward: the output.
+    Sigmoid {}, "Sigmoid", |_| Code::SIGMOID
+}
+
+element_layer! {
+    /// Hyperbolic tangent. Kept for backward: the output.
+    Tanh {}, "Tanh", |_| Code::TANH
+}

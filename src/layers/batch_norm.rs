@@ -1,0 +1,226 @@
+//! Batch normalization, over each shard or over the whole batch.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::dense::yes;
+use super::{Built, Initializer, Layer, Parameter, Problem, Statistic, only, to_config};
+use crate::kernels::{batch_norm as kernel, reduce, whole};
+use crate::plan::{Combine, Exchange, Grid, Length, Moving, Recorder, View, When, Word, length_word};
+use crate::shape::Shape;
+
+/// Normalizes each channel to mean 0 and variance 1, then scales and shifts it.
+///
+/// `y = gamma * (x - mean) / sqrt(variance + epsilon) + beta`. In training, mean and (biased) variance are those of
+/// the rows at hand, and the moving statistics follow them:
+/// `moving = momentum * moving + (1 - momentum) * batch`. At inference they are the moving statistics.
+///
+/// | tensor | shape | initial value |
+/// | --- | --- | --- |
+/// | input, output | `[batch, ..., channels]` | |
+/// | `gamma` (if `scale`) | `[channels]` | 1 |
+/// | `beta` (if `center`) | `[channels]` | 0 |
+/// | `moving_mean` | `[channels]` | 0 |
+/// | `moving_variance` | `[channels]` | 1 |
+///
+/// **Across adapters**: by default each adapter normalizes by the statistics of its own rows, so the result depends
+/// on how the batch is split (as in Keras and PyTorch); a shard gets at least 8 rows while another split exists. With
+/// `synchronized`, the statistics are those of the whole batch, at the cost of two exchanges a layer, and any split
+/// gives the result of one adapter, up to rounding. In both forms the moving statistics follow the whole batch:
+/// (count, mean, sum of squared deviations) of all shards, merged by count; an empty shard adds nothing.
+///
+/// Kept for backward: input and moments. Source: Ioffe & Szegedy 2015, arXiv:1502.03167; merging: Chan, Golub,
+/// LeVeque 1979. Golden values: Keras 3.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BatchNormalization {
+    /// Part of the old moving statistics that stays in each step.
+    #[serde(default = "momentum")]
+    pub momentum: f32,
+    /// Added to the variance.
+    #[serde(default = "epsilon")]
+    pub epsilon: f32,
+    /// Shift by `beta`?
+    #[serde(default = "yes")]
+    pub center: bool,
+    /// Scale by `gamma`?
+    #[serde(default = "yes")]
+    pub scale: bool,
+    /// Statistics of the whole batch instead of each shard?
+    #[serde(default)]
+    pub synchronized: bool,
+}
+
+fn momentum() -> f32 {
+    0.99
+}
+
+fn epsilon() -> f32 {
+    1e-3
+}
+
+impl Default for BatchNormalization {
+    fn default() -> Self {
+        Self { momentum: momentum(), epsilon: epsilon(), center: true, scale: true, synchronized: false }
+    }
+}
+
+impl BatchNormalization {
+    /// Keras' defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The same over the whole batch.
+    #[must_use]
+    pub fn synchronized(mut self) -> Self {
+        self.synchronized = true;
+        self
+    }
+
+    fn params(&self, rec: &Recorder<'_>) -> kernel::Record {
+        let shape = rec.input_shape(0);
+        let pixels = length_word(Length::per_row(shape.positions()));
+        let count = match pixels {
+            Word::Rows(factor) if self.synchronized => Word::BatchRows(factor),
+            same => same,
+        };
+        kernel::Record {
+            pixels,
+            channels: whole(shape.last()),
+            count,
+            epsilon: Word::F32(self.epsilon),
+            momentum: Word::F32(self.momentum),
+            splits: whole(reduce::splits(shape.last())),
+        }
+    }
+
+    fn when(&self) -> When {
+        if self.synchronized { When::NextCommand } else { When::Update }
+    }
+
+    fn set_options(&self, dispatch: &mut crate::plan::Dispatch) {
+        if !self.scale {
+            dispatch.constants.push(("USE_SCALE", 0.0));
+        }
+        if !self.center && dispatch.kernel.constants.contains(&"USE_CENTER") {
+            dispatch.constants.push(("USE_CENTER", 0.0));
+        }
+    }
+
+    /// Views of `gamma` and `beta`, or a dummy for each that is switched off.
+    fn scale_and_center(&self, rec: &Recorder<'_>) -> [View; 2] {
+        let dummy = rec.statistic("moving_mean");
+        let gamma = if self.scale { rec.parameter("gamma") } else { dummy };
+        let beta = if self.center { rec.parameter("beta") } else { dummy };
+        [gamma, beta]
+    }
+
+    fn record_moments(&self, rec: &mut Recorder<'_>) -> View {
+        let channels = rec.input_shape(0).last();
+        let (x, params) = (rec.input(0), self.params(rec));
+        let partials = rec.scratch("moment_partials", Length::fixed(2 * channels * reduce::splits(channels)));
+        let moments = rec.control("moments", 2 * channels);
+        rec.dispatch(
+            &kernel::STATISTICS,
+            params,
+            [x],
+            [partials],
+            Grid::Elements(whole(channels * reduce::splits(channels))),
+        );
+        let grid = Grid::Elements(whole(channels));
+        rec.dispatch(&kernel::COMBINE_STATISTICS, params, [partials], [moments], grid);
+        let count_per_row = u32::try_from(rec.input_shape(0).positions()).unwrap_or(u32::MAX);
+        rec.exchange(moments, Combine::Moments { count_per_row }, self.when());
+        let (mean, variance) = (rec.statistic("moving_mean"), rec.statistic("moving_variance"));
+        rec.moving(Moving { moments, channels, count_per_row, mean, variance, momentum: self.momentum });
+        moments
+    }
+}
+
+impl Layer for BatchNormalization {
+    fn kind(&self) -> &'static str {
+        "BatchNormalization"
+    }
+
+    fn config(&self) -> Value {
+        to_config(self)
+    }
+
+    fn build(&self, inputs: &[Shape]) -> Result<Built, Problem> {
+        let input = only(inputs)?;
+        if input.rank() == 0 {
+            return Err(Problem::new(
+                format!("needs an input with channels, but got {input}"),
+                "give each row an axis",
+            ));
+        }
+        if !(0.0..=1.0).contains(&self.momentum) || self.epsilon <= 0.0 {
+            return Err(Problem::new(
+                format!(
+                    "needs a momentum from 0 to 1 and a positive epsilon, but got {} and {}",
+                    self.momentum, self.epsilon
+                ),
+                "Keras' defaults are 0.99 and 0.001",
+            ));
+        }
+        let shape = vec![input.last()];
+        let mut parameters = Vec::new();
+        if self.scale {
+            parameters.push(Parameter { name: "gamma", shape: shape.clone(), initializer: Initializer::Ones });
+        }
+        if self.center {
+            parameters.push(Parameter { name: "beta", shape: shape.clone(), initializer: Initializer::Zeros });
+        }
+        let statistics = vec![
+            Statistic { name: "moving_mean", shape: shape.clone(), initial: 0.0 },
+            Statistic { name: "moving_variance", shape, initial: 1.0 },
+        ];
+        Ok(Built { output: input.clone(), parameters, statistics })
+    }
+
+    fn forward(&self, rec: &mut Recorder<'_>) {
+        let [gamma, beta] = self.scale_and_center(rec);
+        let (x, y, params) = (rec.input(0), rec.output(), self.params(rec));
+        let grid = Grid::Elements(length_word(y.len));
+        let dispatch = if rec.is_training() {
+            let moments = self.record_moments(rec);
+            rec.keep("moments", moments);
+            rec.dispatch(&kernel::FORWARD, params, [x, moments, gamma, beta], [y], grid)
+        } else {
+            let (mean, variance) = (rec.statistic("moving_mean"), rec.statistic("moving_variance"));
+            rec.dispatch(&kernel::INFERENCE, params, [x, mean, variance, gamma, beta], [y], grid)
+        };
+        self.set_options(dispatch);
+    }
+
+    fn backward(&self, rec: &mut Recorder<'_>) {
+        let channels = rec.input_shape(0).last();
+        let (x, dy, moments, params) = (rec.input(0), rec.output_gradient(), rec.kept("moments"), self.params(rec));
+        let partials = rec.scratch("gradient_partials", Length::fixed(2 * channels * reduce::splits(channels)));
+        rec.dispatch(
+            &kernel::BACKWARD_SUMS,
+            params,
+            [x, dy, moments],
+            [partials],
+            Grid::Elements(whole(channels * reduce::splits(channels))),
+        );
+        let sums = rec.scratch("gradient_sums", Length::fixed(2 * channels));
+        let mut gradient = |on: bool, name: &'static str| {
+            if on { rec.parameter_gradient(name) } else { rec.scratch("unused", Length::fixed(channels)) }
+        };
+        let (dgamma, dbeta) = (gradient(self.scale, "gamma"), gradient(self.center, "beta"));
+        let grid = Grid::Elements(whole(channels));
+        rec.dispatch(&kernel::BACKWARD_PARAMETERS, params, [partials], [sums, dgamma, dbeta], grid);
+        if self.synchronized {
+            let exchange = Exchange { view: sums, combine: Combine::Sum, when: When::NextCommand };
+            rec.exchange(exchange.view, exchange.combine, exchange.when);
+        }
+        let [gamma, _] = self.scale_and_center(rec);
+        if let Some(dx) = rec.input_gradient(0) {
+            let grid = Grid::Elements(length_word(dx.len));
+            let dispatch = rec.dispatch(&kernel::BACKWARD_INPUT, params, [x, dy, moments, gamma, sums], [dx], grid);
+            self.set_options(dispatch);
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! Convolution over images.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::dense::{ROWS_HINT, sum_columns, sum_parts, yes};
+use super::{Activation, Built, Initializer, Layer, Parameter, Problem, image, to_config};
+use crate::kernels::{conv2d as kernel, dense};
+use crate::plan::{Recorder, Word};
+use crate::shape::Shape;
+
+/// What stands beyond the border of an image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Padding {
+    /// Nothing: windows lie within the image.
+    #[default]
+    Valid,
+    /// As much that the output is `ceil(size / stride)` long; what is odd goes to the end, as in Keras.
+    Same,
+}
+
+/// A window over one axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Axis {
+    pub out: usize,
+    pub before: usize,
+}
+
+impl Padding {
+    /// Output size and padding before, of windows of `window` at every `stride`.
+    pub(super) fn axis(self, size: usize, window: usize, stride: usize) -> Option<Axis> {
+        match self {
+            Self::Valid => Some(Axis { out: size.checked_sub(window)? / stride + 1, before: 0 }),
+            Self::Same => {
+                let out = size.div_ceil(stride);
+                let total = ((out - 1) * stride + window).saturating_sub(size);
+                Some(Axis { out, before: total / 2 })
+            }
+        }
+    }
+}
+
+/// The geometry of windows over an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Windows {
+    pub input: [usize; 3],
+    pub size: [usize; 2],
+    pub strides: [usize; 2],
+    pub out: [usize; 2],
+    pub before: [usize; 2],
+}
+
+impl Windows {
+    pub(super) fn new(
+        input: [usize; 3],
+        size: [usize; 2],
+        strides: [usize; 2],
+        padding: Padding,
+    ) -> Result<Self, Problem> {
+        if size.contains(&0) || strides.contains(&0) || input.contains(&0) {
+            return Err(Problem::new(
+                format!(
+                    "needs sizes and strides of at least 1, but got size {size:?}, strides {strides:?}, input {input:?}"
+                ),
+                "set them to 1 or more",
+            ));
+        }
+        let rows = padding.axis(input[0], size[0], strides[0]);
+        let cols = padding.axis(input[1], size[1], strides[1]);
+        let (Some(rows), Some(cols)) = (rows, cols) else {
+            return Err(Problem::new(
+                format!("needs an image of at least {} × {}, but got {} × {}", size[0], size[1], input[0], input[1]),
+                "use padding `same`, a smaller window, or fewer layers that shrink the image",
+            ));
+        };
+        Ok(Self { input, size, strides, out: [rows.out, cols.out], before: [rows.before, cols.before] })
+    }
+}
+
+/// Convolution over images: `y = activation(Σ x[window] · kernel + bias)`.
+///
+/// | tensor | shape | initial value |
+/// | --- | --- | --- |
+/// | input | `[batch, height, width, channels]` | |
+/// | `kernel` | `[kernel_height, kernel_width, channels, filters]` | `kernel_initializer`, Glorot uniform |
+/// | `bias` | `[filters]` | 0 |
+/// | output | `[batch, out_height, out_width, filters]` | |
+///
+/// **Across adapters** nothing changes: each row stands alone, gradients are sums over rows.
+/// Kept for backward: input and output (GELU: what stands before it). Golden values: Keras 3.
+///
+/// ```
+/// use manyhands::{Shape, layers::{Conv2D, Layer}};
+/// let built = Conv2D::new(32, [3, 3]).build(&[Shape::new([28, 28, 1])]).unwrap();
+/// assert_eq!(built.output.to_string(), "[batch, 26, 26, 32]");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Conv2D {
+    /// Channels of the output.
+    pub filters: usize,
+    /// Height and width of the window.
+    pub kernel_size: [usize; 2],
+    /// Steps of the window.
+    #[serde(default = "ones")]
+    pub strides: [usize; 2],
+    /// What stands beyond the border.
+    #[serde(default)]
+    pub padding: Padding,
+    /// What is applied to the sum.
+    #[serde(default)]
+    pub activation: Activation,
+    /// Add a bias? Switch it off before a batch normalization.
+    #[serde(default = "yes")]
+    pub use_bias: bool,
+    /// Initial values of `kernel`.
+    #[serde(default)]
+    pub kernel_initializer: Initializer,
+}
+
+fn ones() -> [usize; 2] {
+    [1, 1]
+}
+
+impl Conv2D {
+    /// A convolution of `filters` channels, stride 1, `valid`, linear, with bias.
+    pub fn new(filters: usize, kernel_size: [usize; 2]) -> Self {
+        Self {
+            filters,
+            kernel_size,
+            strides: ones(),
+            padding: Padding::Valid,
+            activation: Activation::Linear,
+            use_bias: true,
+            kernel_initializer: Initializer::default(),
+        }
+    }
+
+    /// The same with `same` padding.
+    #[must_use]
+    pub fn same(mut self) -> Self {
+        self.padding = Padding::Same;
+        self
+    }
+
+    /// The same with other strides.
+    #[must_use]
+    pub fn strides(mut self, strides: [usize; 2]) -> Self {
+        self.strides = strides;
+        self
+    }
+
+    /// The same with an activation.
+    #[must_use]
+    pub fn activation(mut self, activation: Activation) -> Self {
+        self.activation = activation;
+        self
+    }
+
+    /// The same without bias.
+    #[must_use]
+    pub fn no_bias(mut self) -> Self {
+        self.use_bias = false;
+        self
+    }
+
+    fn windows(&self, inputs: &[Shape]) -> Result<Windows, Problem> {
+        Windows::new(image(inputs)?, self.kernel_size, self.strides, self.padding)
+    }
+
+    fn recorded_windows(&self, rec: &Recorder<'_>) -> Windows {
+        // The same call succeeded in `build`.
+        self.windows(&[rec.input_shape(0)]).unwrap_or_else(|problem| unreachable!("{}", problem.problem))
+    }
+
+    fn params(&self, windows: &Windows, splits: u32) -> kernel::Params {
+        kernel::Params {
+            rows: 0,
+            in_h: small(windows.input[0]),
+            in_w: small(windows.input[1]),
+            in_c: small(windows.input[2]),
+            out_h: small(windows.out[0]),
+            out_w: small(windows.out[1]),
+            out_c: small(self.filters),
+            k_h: small(self.kernel_size[0]),
+            k_w: small(self.kernel_size[1]),
+            stride_h: small(self.strides[0]),
+            stride_w: small(self.strides[1]),
+            pad_top: small(windows.before[0]),
+            pad_left: small(windows.before[1]),
+            splits,
+        }
+    }
+}
+
+/// A size of a model, which its build check keeps within 32 bits.
+fn small(size: usize) -> u32 {
+    u32::try_from(size).unwrap_or(u32::MAX)
+}
+
+impl Layer for Conv2D {
+    fn kind(&self) -> &'static str {
+        "Conv2D"
+    }
+
+    fn config(&self) -> Value {
+        to_config(self)
+    }
+
+    fn build(&self, inputs: &[Shape]) -> Result<Built, Problem> {
+        let windows = self.windows(inputs)?;
+        if self.filters == 0 {
+            return Err(Problem::new("needs at least one filter, but got 0", "set `filters`"));
+        }
+        let [kernel_height, kernel_width] = self.kernel_size;
+        let mut parameters = vec![Parameter {
+            name: "kernel",
+            shape: vec![kernel_height, kernel_width, windows.input[2], self.filters],
+            initializer: self.kernel_initializer,
+        }];
+        if self.use_bias {
+            parameters.push(Parameter { name: "bias", shape: vec![self.filters], initializer: Initializer::Zeros });
+        }
+        let output = Shape::new([windows.out[0], windows.out[1], self.filters]);
+        Ok(Built { output, parameters, statistics: Vec::new() })
+    }
+
+    fn forward(&self, rec: &mut Recorder<'_>) {
+        let (x, w) = (rec.input(0), rec.parameter("kernel"));
+        let bias = if self.use_bias { rec.parameter("bias") } else { w };
+        let windows = self.recorded_windows(rec);
+        let (params, use_bias) = (self.params(&windows, 1), self.use_bias);
+        let grid = params.forward_grid(Word::Rows);
+        self.activation.after(rec, |rec, y| {
+            let dispatch = rec.dispatch(&kernel::FORWARD, params.record(), [x, w, bias], [y], grid);
+            if !use_bias {
+                dispatch.constants.push(("USE_BIAS", 0.0));
+            }
+            dispatch
+        });
+    }
+
+    fn backward(&self, rec: &mut Recorder<'_>) {
+        let dz = self.activation.gradient_before(rec);
+        let windows = self.recorded_windows(rec);
+        if self.use_bias {
+            sum_columns(rec, dz, windows.out[0] * windows.out[1], self.filters, "bias");
+        }
+        let x = rec.input(0);
+        let taps = self.kernel_size[0] * self.kernel_size[1] * windows.input[2];
+        sum_parts(
+            rec,
+            "kernel",
+            dense::splits(taps, self.filters, ROWS_HINT * windows.out[0] * windows.out[1]),
+            |rec, splits, partials| {
+                let params = self.params(&windows, splits);
+                let grid = params.backward_weights_grid();
+                rec.dispatch(&kernel::BACKWARD_WEIGHTS, params.record(), [x, dz], [partials], grid);
+            },
+        );
+        if let Some(dx) = rec.input_gradient(0) {
+            let w = rec.parameter("kernel");
+            let params = self.params(&windows, 1);
+            rec.dispatch(
+                &kernel::BACKWARD_INPUT,
+                params.record(),
+                [dz, w],
+                [dx],
+                params.backward_input_grid(Word::Rows),
+            );
+        }
+    }
+}

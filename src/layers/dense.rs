@@ -1,0 +1,205 @@
+//! Fully connected layer.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{Activation, Built, Initializer, Layer, Parameter, Problem, only, to_config};
+use crate::kernels::{dense as kernel, whole};
+use crate::plan::{Grid, Length, Recorder, View, Word, length_word};
+use crate::shape::Shape;
+
+/// Fully connected layer over the last axis: `y = activation(x · kernel + bias)`.
+///
+/// | tensor | shape | initial value |
+/// | --- | --- | --- |
+/// | input | `[batch, ..., inputs]` | |
+/// | `kernel` | `[inputs, units]` | `kernel_initializer`, Glorot uniform |
+/// | `bias` | `[units]` | 0 |
+/// | output | `[batch, ..., units]` | |
+///
+/// **Across adapters** nothing changes: each row stands alone, gradients are sums over rows.
+/// Kept for backward: input and output (GELU: what stands before it). Golden values: Keras 3.
+///
+/// ```
+/// use manyhands::{Shape, layers::{Dense, Layer}};
+/// let built = Dense::new(10).build(&[Shape::new([64])]).unwrap();
+/// assert_eq!(built.parameters[0].shape, [64, 10]);
+/// assert_eq!(built.output.to_string(), "[batch, 10]");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Dense {
+    /// Features of the output.
+    pub units: usize,
+    /// What is applied to the sum.
+    #[serde(default)]
+    pub activation: Activation,
+    /// Add a bias?
+    #[serde(default = "yes")]
+    pub use_bias: bool,
+    /// Initial values of `kernel`.
+    #[serde(default)]
+    pub kernel_initializer: Initializer,
+}
+
+/// Rows of a shard for which sums over rows are split well; any other number works.
+pub(super) const ROWS_HINT: usize = 128;
+
+/// Default of settings that are on unless switched off.
+pub(super) fn yes() -> bool {
+    true
+}
+
+impl Dense {
+    /// A layer of `units` features, linear, with bias.
+    pub fn new(units: usize) -> Self {
+        Self { units, activation: Activation::Linear, use_bias: true, kernel_initializer: Initializer::default() }
+    }
+
+    /// The same with an activation.
+    #[must_use]
+    pub fn activation(mut self, activation: Activation) -> Self {
+        self.activation = activation;
+        self
+    }
+
+    /// The same without bias.
+    #[must_use]
+    pub fn no_bias(mut self) -> Self {
+        self.use_bias = false;
+        self
+    }
+}
+
+impl Layer for Dense {
+    fn kind(&self) -> &'static str {
+        "Dense"
+    }
+
+    fn config(&self) -> Value {
+        to_config(self)
+    }
+
+    fn build(&self, inputs: &[Shape]) -> Result<Built, Problem> {
+        let input = only(inputs)?;
+        if input.rank() == 0 || self.units == 0 {
+            return Err(Problem::new(
+                format!("needs an input with features and at least one unit, but got {input} and {} units", self.units),
+                "set `units`, and give each row at least one axis",
+            ));
+        }
+        let mut parameters = vec![Parameter {
+            name: "kernel",
+            shape: vec![input.last(), self.units],
+            initializer: self.kernel_initializer,
+        }];
+        if self.use_bias {
+            parameters.push(Parameter { name: "bias", shape: vec![self.units], initializer: Initializer::Zeros });
+        }
+        Ok(Built { output: input.with_last(self.units), parameters, statistics: Vec::new() })
+    }
+
+    fn forward(&self, rec: &mut Recorder<'_>) {
+        let (x, w) = (rec.input(0), rec.parameter("kernel"));
+        let bias = if self.use_bias { rec.parameter("bias") } else { w };
+        let (m, n, k) = self.sizes(rec);
+        let use_bias = self.use_bias;
+        self.activation.after(rec, |rec, y| {
+            let grid = Grid::Tiles { m, n, depth: 1 };
+            let dispatch = rec.dispatch(&kernel::FORWARD, product(m, n, k), [x, w, bias], [y], grid);
+            if !use_bias {
+                dispatch.constants.push(("USE_BIAS", 0.0));
+            }
+            dispatch
+        });
+    }
+
+    fn backward(&self, rec: &mut Recorder<'_>) {
+        let dz = self.activation.gradient_before(rec);
+        let (m, n, k) = self.sizes(rec);
+        let (inputs, positions) = (rec.input_shape(0).last(), rec.input_shape(0).positions());
+        if self.use_bias {
+            sum_columns(rec, dz, positions, self.units, "bias");
+        }
+        let x = rec.input(0);
+        sum_parts(rec, "kernel", kernel::splits(inputs, self.units, ROWS_HINT * positions), |rec, splits, partials| {
+            let params = kernel::Record { splits: Word::U32(splits), ..product(k, n, m) };
+            let grid = Grid::Tiles { m: k, n, depth: splits };
+            rec.dispatch(&kernel::BACKWARD_WEIGHTS, strided(params, k, n), [x, dz], [partials], grid);
+        });
+        if let Some(dx) = rec.input_gradient(0) {
+            let w = rec.parameter("kernel");
+            let params = strided_transposed(product(m, k, n), n);
+            rec.dispatch(&kernel::BACKWARD_INPUT, params, [dz, w], [dx], Grid::Tiles { m, n: k, depth: 1 });
+        }
+    }
+}
+
+impl Dense {
+    /// Rows of the product, units, and inputs.
+    fn sizes(&self, rec: &Recorder<'_>) -> (Word, Word, Word) {
+        let shape = rec.input_shape(0);
+        (length_word(Length::per_row(shape.positions())), whole(self.units), whole(shape.last()))
+    }
+}
+
+/// `[m, k] · [k, n]` without gaps.
+fn product(m: Word, n: Word, k: Word) -> kernel::Record {
+    let zero = Word::U32(0);
+    kernel::Record {
+        m,
+        n,
+        k,
+        a_offset: zero,
+        a_stride: k,
+        b_offset: zero,
+        b_stride: n,
+        y_offset: zero,
+        y_stride: n,
+        splits: Word::U32(1),
+    }
+}
+
+/// Row strides of `xᵀ · dy`: both are stored by rows of the batch.
+fn strided(record: kernel::Record, x_cols: Word, dy_cols: Word) -> kernel::Record {
+    kernel::Record { a_stride: x_cols, b_stride: dy_cols, ..record }
+}
+
+/// Row strides of `dy · wᵀ`: `w` is stored `[inputs, units]`.
+fn strided_transposed(record: kernel::Record, units: Word) -> kernel::Record {
+    kernel::Record { b_stride: units, ..record }
+}
+
+/// Records a gradient that is a sum over rows, as `splits` partial sums that are then added in order.
+pub(super) fn sum_parts(
+    rec: &mut Recorder<'_>,
+    parameter: &str,
+    splits: u32,
+    record: impl FnOnce(&mut Recorder<'_>, u32, View),
+) {
+    use crate::kernels::reduce;
+    let gradient = rec.parameter_gradient(parameter);
+    if splits == 1 {
+        record(rec, 1, gradient);
+        return;
+    }
+    let partials = rec.scratch("partials", Length { per_row: 0, fixed: gradient.len.fixed * u64::from(splits) });
+    record(rec, splits, partials);
+    let cols = length_word(gradient.len);
+    let params = reduce::Record { rows: Word::U32(0), cols, splits: Word::U32(splits) };
+    rec.dispatch(&reduce::COMBINE, params, [partials], [gradient], Grid::Elements(cols));
+}
+
+/// Records the gradient of a bias: the sums of the columns of `[rows * positions, cols]`.
+pub(super) fn sum_columns(rec: &mut Recorder<'_>, x: View, positions: usize, cols: usize, parameter: &str) {
+    use crate::kernels::reduce;
+    let splits = u32::try_from(reduce::splits(cols)).unwrap_or(1);
+    sum_parts(rec, parameter, splits, |rec, splits, partials| {
+        let params = reduce::Record {
+            rows: length_word(Length::per_row(positions)),
+            cols: whole(cols),
+            splits: Word::U32(splits),
+        };
+        rec.dispatch(&reduce::COLUMN_SUMS, params, [x], [partials], Grid::Elements(whole(cols * splits as usize)));
+    });
+}

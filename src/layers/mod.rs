@@ -1,0 +1,187 @@
+//! Layers: shapes, parameters, and the recording of forward and backward into a plan.
+//!
+//! A layer does not know how many adapters there are. [`LAYERS`] is the one table: a layer that stands in it
+//! can be read from a file by name.
+
+mod activation;
+mod add;
+mod batch_norm;
+mod concatenate;
+mod conv2d;
+mod dense;
+mod dropout;
+mod flatten;
+mod initializer;
+mod pooling;
+mod reshape;
+mod softmax;
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::plan::Recorder;
+use crate::shape::Shape;
+
+pub use activation::{Activation, ActivationLayer, Gelu, LeakyRelu, Relu, Sigmoid, Tanh};
+pub use add::Add;
+pub use batch_norm::BatchNormalization;
+pub use concatenate::Concatenate;
+pub use conv2d::{Conv2D, Padding};
+pub use dense::Dense;
+pub use dropout::Dropout;
+pub use flatten::Flatten;
+pub use initializer::Initializer;
+pub use pooling::{AveragePooling2D, GlobalAveragePooling2D, MaxPooling2D};
+pub use reshape::Reshape;
+pub use softmax::Softmax;
+
+/// What a layer can't do with the inputs it was given. The model adds who it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// What it needs and what it got: `needs an input [batch, height, width, channels], but got [batch, 64]`.
+    pub problem: String,
+    /// What to change.
+    pub help: String,
+}
+
+impl Problem {
+    /// A problem and its remedy.
+    pub fn new(problem: impl Into<String>, help: impl Into<String>) -> Self {
+        Self { problem: problem.into(), help: help.into() }
+    }
+}
+
+/// A trainable tensor of a layer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parameter {
+    /// Name within the layer, as in Keras: `kernel`, `bias`, `gamma`.
+    pub name: &'static str,
+    /// Shape.
+    pub shape: Vec<usize>,
+    /// Initial values.
+    pub initializer: Initializer,
+}
+
+/// A tensor of a layer that training moves, but no gradient.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Statistic {
+    /// Name within the layer: `moving_mean`.
+    pub name: &'static str,
+    /// Shape.
+    pub shape: Vec<usize>,
+    /// Initial value of every element.
+    pub initial: f32,
+}
+
+/// What a layer is, given the shapes of its inputs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Built {
+    /// Shape of the output.
+    pub output: Shape,
+    /// Trainable tensors.
+    pub parameters: Vec<Parameter>,
+    /// Moving statistics.
+    pub statistics: Vec<Statistic>,
+}
+
+impl Built {
+    /// A layer without parameters.
+    pub fn plain(output: Shape) -> Self {
+        Self { output, parameters: Vec::new(), statistics: Vec::new() }
+    }
+}
+
+/// One kind of layer with its settings. Plain data: it holds no weights and no device object.
+pub trait Layer: fmt::Debug + Send + Sync {
+    /// Name of the kind, as in Keras: `Dense`.
+    fn kind(&self) -> &'static str;
+
+    /// The settings, as they stand in a file.
+    fn config(&self) -> Value;
+
+    /// Output shape and parameters for inputs of these shapes.
+    ///
+    /// # Errors
+    /// If the layer can't take such inputs.
+    fn build(&self, inputs: &[Shape]) -> Result<Built, Problem>;
+
+    /// Records the output from the inputs.
+    fn forward(&self, rec: &mut Recorder<'_>);
+
+    /// Records the gradients of inputs and parameters from that of the output.
+    fn backward(&self, rec: &mut Recorder<'_>);
+}
+
+/// Makes a layer from its settings.
+pub type FromConfig = fn(Value) -> Result<Arc<dyn Layer>, serde_json::Error>;
+
+/// A kind of layer that can be read from a file.
+#[derive(Clone, Copy)]
+pub struct Entry {
+    /// Name of the kind.
+    pub kind: &'static str,
+    /// How it is made.
+    pub from_config: FromConfig,
+}
+
+impl fmt::Debug for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.kind)
+    }
+}
+
+/// The entry of a layer that derives `Deserialize`.
+pub const fn entry<L: Layer + serde::de::DeserializeOwned + 'static>(kind: &'static str) -> Entry {
+    Entry { kind, from_config: |config| Ok(Arc::new(serde_json::from_value::<L>(config)?)) }
+}
+
+/// Every layer of the crate.
+pub static LAYERS: &[Entry] = &[
+    entry::<ActivationLayer>("Activation"),
+    entry::<Add>("Add"),
+    entry::<AveragePooling2D>("AveragePooling2D"),
+    entry::<BatchNormalization>("BatchNormalization"),
+    entry::<Concatenate>("Concatenate"),
+    entry::<Conv2D>("Conv2D"),
+    entry::<Dense>("Dense"),
+    entry::<Dropout>("Dropout"),
+    entry::<Flatten>("Flatten"),
+    entry::<Gelu>("GELU"),
+    entry::<GlobalAveragePooling2D>("GlobalAveragePooling2D"),
+    entry::<LeakyRelu>("LeakyReLU"),
+    entry::<MaxPooling2D>("MaxPooling2D"),
+    entry::<Relu>("ReLU"),
+    entry::<Reshape>("Reshape"),
+    entry::<Sigmoid>("Sigmoid"),
+    entry::<Softmax>("Softmax"),
+    entry::<Tanh>("Tanh"),
+];
+
+/// The settings of a layer as JSON. Settings are plain structs, which always serialise.
+pub fn to_config<L: serde::Serialize>(layer: &L) -> Value {
+    serde_json::to_value(layer).unwrap_or(Value::Null)
+}
+
+/// The one input of a layer that takes one.
+fn only(inputs: &[Shape]) -> Result<&Shape, Problem> {
+    match inputs {
+        [shape] => Ok(shape),
+        _ => Err(Problem::new(
+            format!("needs one input, but got {}", inputs.len()),
+            "merge the inputs first, with `Add` or `Concatenate`",
+        )),
+    }
+}
+
+/// Height, width and channels of an image.
+fn image(inputs: &[Shape]) -> Result<[usize; 3], Problem> {
+    match only(inputs)?.axes() {
+        &[height, width, channels] => Ok([height, width, channels]),
+        _ => Err(Problem::new(
+            format!("needs an input [batch, height, width, channels], but got {}", inputs[0]),
+            "give images channels last; a grey image has one channel: [batch, height, width, 1]. `Reshape` adds an axis",
+        )),
+    }
+}

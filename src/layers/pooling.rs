@@ -1,0 +1,197 @@
+//! Maxima and means over windows of an image.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::conv2d::{Padding, Windows};
+use super::{Built, Layer, Problem, image, to_config};
+use crate::kernels::{pooling as kernel, whole};
+use crate::plan::{Grid, Length, Recorder, Word, length_word};
+use crate::shape::Shape;
+
+fn params(windows: &Windows) -> kernel::Record {
+    kernel::Record {
+        rows: Word::Rows(1),
+        in_h: whole(windows.input[0]),
+        in_w: whole(windows.input[1]),
+        channels: whole(windows.input[2]),
+        out_h: whole(windows.out[0]),
+        out_w: whole(windows.out[1]),
+        pool_h: whole(windows.size[0]),
+        pool_w: whole(windows.size[1]),
+        stride_h: whole(windows.strides[0]),
+        stride_w: whole(windows.strides[1]),
+        pad_top: whole(windows.before[0]),
+        pad_left: whole(windows.before[1]),
+    }
+}
+
+fn elements(shape: &Shape) -> Grid {
+    Grid::Elements(length_word(Length::per_row(shape.len())))
+}
+
+macro_rules! window_pooling {
+    ($(#[$doc:meta])* $name:ident, $kind:literal) => {
+        $(#[$doc])*
+        ///
+        /// | tensor | shape |
+        /// | --- | --- |
+        /// | input | `[batch, height, width, channels]` |
+        /// | output | `[batch, out_height, out_width, channels]` |
+        ///
+        /// **Across adapters** nothing changes. Golden values: Keras 3.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields, default)]
+        pub struct $name {
+            /// Height and width of the window.
+            pub pool_size: [usize; 2],
+            /// Steps of the window; as the window itself if not given.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub strides: Option<[usize; 2]>,
+            /// What stands beyond the border.
+            pub padding: Padding,
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self { pool_size: [2, 2], strides: None, padding: Padding::Valid }
+            }
+        }
+
+        impl $name {
+            /// Windows of a size, side by side.
+            pub fn new(pool_size: [usize; 2]) -> Self {
+                Self { pool_size, ..Self::default() }
+            }
+
+            fn windows(&self, inputs: &[Shape]) -> Result<Windows, Problem> {
+                Windows::new(image(inputs)?, self.pool_size, self.strides.unwrap_or(self.pool_size), self.padding)
+            }
+
+            fn recorded_params(&self, rec: &Recorder<'_>) -> kernel::Record {
+                // The same call succeeded in `build`.
+                let windows = self.windows(&[rec.input_shape(0)]);
+                params(&windows.unwrap_or_else(|problem| unreachable!("{}", problem.problem)))
+            }
+        }
+
+        impl Layer for $name {
+            fn kind(&self) -> &'static str {
+                $kind
+            }
+
+            fn config(&self) -> Value {
+                to_config(self)
+            }
+
+            fn build(&self, inputs: &[Shape]) -> Result<Built, Problem> {
+                let windows = self.windows(inputs)?;
+                Ok(Built::plain(Shape::new([windows.out[0], windows.out[1], windows.input[2]])))
+            }
+
+            fn forward(&self, rec: &mut Recorder<'_>) {
+                self.record_forward(rec);
+            }
+
+            fn backward(&self, rec: &mut Recorder<'_>) {
+                self.record_backward(rec);
+            }
+        }
+    };
+}
+
+window_pooling! {
+    /// The largest value of each window. Kept for backward: input and output; the first maximum takes the gradient.
+    MaxPooling2D, "MaxPooling2D"
+}
+
+window_pooling! {
+    /// The mean of each window; padding is not counted. Nothing is kept for backward.
+    AveragePooling2D, "AveragePooling2D"
+}
+
+impl MaxPooling2D {
+    fn record_forward(&self, rec: &mut Recorder<'_>) {
+        let (x, y, params) = (rec.input(0), rec.output(), self.recorded_params(rec));
+        let grid = elements(&rec.output_shape());
+        rec.dispatch(&kernel::FORWARD_MAX, params, [x], [y], grid);
+    }
+
+    fn record_backward(&self, rec: &mut Recorder<'_>) {
+        let (x, y, dy, params) = (rec.input(0), rec.output(), rec.output_gradient(), self.recorded_params(rec));
+        let grid = elements(&rec.input_shape(0));
+        if let Some(dx) = rec.input_gradient(0) {
+            rec.dispatch(&kernel::BACKWARD_MAX, params, [x, y, dy], [dx], grid);
+        }
+    }
+}
+
+impl AveragePooling2D {
+    fn record_forward(&self, rec: &mut Recorder<'_>) {
+        let (x, y, params) = (rec.input(0), rec.output(), self.recorded_params(rec));
+        let grid = elements(&rec.output_shape());
+        rec.dispatch(&kernel::FORWARD_AVERAGE, params, [x], [y], grid);
+    }
+
+    fn record_backward(&self, rec: &mut Recorder<'_>) {
+        let (dy, params) = (rec.output_gradient(), self.recorded_params(rec));
+        let grid = elements(&rec.input_shape(0));
+        if let Some(dx) = rec.input_gradient(0) {
+            rec.dispatch(&kernel::BACKWARD_AVERAGE, params, [dy], [dx], grid);
+        }
+    }
+}
+
+/// The mean over height and width of each channel.
+///
+/// | tensor | shape |
+/// | --- | --- |
+/// | input | `[batch, height, width, channels]` |
+/// | output | `[batch, channels]` |
+///
+/// **Across adapters** nothing changes. Nothing is kept for backward. Golden values: Keras 3.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GlobalAveragePooling2D {}
+
+impl GlobalAveragePooling2D {
+    fn recorded_params(rec: &Recorder<'_>) -> kernel::Record {
+        let shape = rec.input_shape(0);
+        let [height, width, channels] = [shape.axes()[0], shape.axes()[1], shape.axes()[2]];
+        params(&Windows {
+            input: [height, width, channels],
+            size: [height, width],
+            strides: [1, 1],
+            out: [1, 1],
+            before: [0, 0],
+        })
+    }
+}
+
+impl Layer for GlobalAveragePooling2D {
+    fn kind(&self) -> &'static str {
+        "GlobalAveragePooling2D"
+    }
+
+    fn config(&self) -> Value {
+        to_config(self)
+    }
+
+    fn build(&self, inputs: &[Shape]) -> Result<Built, Problem> {
+        Ok(Built::plain(Shape::new([image(inputs)?[2]])))
+    }
+
+    fn forward(&self, rec: &mut Recorder<'_>) {
+        let (x, y, params) = (rec.input(0), rec.output(), Self::recorded_params(rec));
+        let grid = elements(&rec.output_shape());
+        rec.dispatch(&kernel::FORWARD_GLOBAL_AVERAGE, params, [x], [y], grid);
+    }
+
+    fn backward(&self, rec: &mut Recorder<'_>) {
+        let (dy, params) = (rec.output_gradient(), Self::recorded_params(rec));
+        let grid = elements(&rec.input_shape(0));
+        if let Some(dx) = rec.input_gradient(0) {
+            rec.dispatch(&kernel::BACKWARD_GLOBAL_AVERAGE, params, [dy], [dx], grid);
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! Building a model: shapes are checked, weights are placed and filled.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+
+use super::{GraphNode, Input, Model, NamedLayer, Weights};
+use crate::error::{Error, Result};
+use crate::layers::{Built, Layer, Parameter};
+use crate::plan::Layout;
+use crate::shape::Shape;
+
+/// Largest number of elements of a row: keeps every index within 32 bits for batches of at least 8 rows.
+const MAX_ROW: usize = 1 << 28;
+
+/// A tensor of a model that is being built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TensorRef(pub(super) usize);
+
+/// A layer of a model that is being built, to be used several times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LayerRef(pub(super) usize);
+
+/// Builds a graph of layers.
+///
+/// ```
+/// use manyhands::{ModelBuilder, Shape, layers::{Add, Dense}};
+/// # fn main() -> manyhands::Result<()> {
+/// let mut graph = ModelBuilder::new();
+/// let x = graph.input("x", [64]);
+/// let shared = graph.layer("shared", Dense::new(64));
+/// let once = graph.call(shared, &[x]);
+/// let twice = graph.call(shared, &[once]);
+/// let sum = graph.add(Add::default(), &[x, twice]);
+/// let model = graph.build(&[sum], 0)?;
+/// assert_eq!(model.layout().n_parameters(), 64 * 64 + 64);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct ModelBuilder {
+    inputs: Vec<Input>,
+    layers: Vec<NamedLayer>,
+    /// Tensor numbers here count inputs and nodes in the order of their creation.
+    nodes: Vec<GraphNode>,
+    tensors: Vec<Made>,
+    names: HashMap<String, usize>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Made {
+    Input(usize),
+    Node(usize),
+}
+
+/// `BatchNormalization` to `batch_normalization`, as Keras names layers.
+fn snake(kind: &str) -> String {
+    let mut name = String::new();
+    let mut lower_before = false;
+    for letter in kind.chars() {
+        if letter.is_ascii_uppercase() && lower_before {
+            name.push('_');
+        }
+        lower_before = letter.is_ascii_lowercase();
+        name.push(letter.to_ascii_lowercase());
+    }
+    name
+}
+
+impl ModelBuilder {
+    /// An empty graph.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds an input; `shape` is that of a row.
+    pub fn input(&mut self, name: &str, shape: impl Into<Shape>) -> TensorRef {
+        self.inputs.push(Input { name: name.into(), shape: shape.into() });
+        self.tensors.push(Made::Input(self.inputs.len() - 1));
+        TensorRef(self.tensors.len() - 1)
+    }
+
+    /// Adds a layer without using it yet.
+    pub fn layer(&mut self, name: &str, layer: impl Layer + 'static) -> LayerRef {
+        self.shared_layer(Some(name), Arc::new(layer))
+    }
+
+    pub(super) fn shared_layer(&mut self, name: Option<&str>, layer: Arc<dyn Layer>) -> LayerRef {
+        let name = name.map_or_else(|| self.unique(&snake(layer.kind())), str::to_owned);
+        self.layers.push(NamedLayer { name, layer });
+        LayerRef(self.layers.len() - 1)
+    }
+
+    /// Uses a layer.
+    pub fn call(&mut self, layer: LayerRef, inputs: &[TensorRef]) -> TensorRef {
+        let uses = self.nodes.iter().filter(|node| node.layer_idx == layer.0).count();
+        let name = &self.layers[layer.0].name;
+        let name = if uses == 0 { name.clone() } else { format!("{name}:{uses}") };
+        let inputs = inputs.iter().map(|tensor| tensor.0).collect();
+        self.tensors.push(Made::Node(self.nodes.len()));
+        self.nodes.push(GraphNode { name, layer_idx: layer.0, inputs });
+        TensorRef(self.tensors.len() - 1)
+    }
+
+    /// Adds a layer under a name of its own making, and uses it.
+    pub fn add(&mut self, layer: impl Layer + 'static, inputs: &[TensorRef]) -> TensorRef {
+        let layer = self.shared_layer(None, Arc::new(layer));
+        self.call(layer, inputs)
+    }
+
+    /// Adds a layer under a name, and uses it.
+    pub fn add_named(&mut self, name: &str, layer: impl Layer + 'static, inputs: &[TensorRef]) -> TensorRef {
+        let layer = self.layer(name, layer);
+        self.call(layer, inputs)
+    }
+
+    /// Name of the node that makes a tensor.
+    pub(super) fn node_name(&self, tensor: TensorRef) -> String {
+        match self.tensors[tensor.0] {
+            Made::Input(idx) => self.inputs[idx].name.clone(),
+            Made::Node(idx) => self.nodes[idx].name.clone(),
+        }
+    }
+
+    /// Name of a layer.
+    pub(super) fn layer_name(&self, layer: LayerRef) -> String {
+        self.layers[layer.0].name.clone()
+    }
+
+    fn unique(&mut self, stem: &str) -> String {
+        let count = self.names.entry(stem.to_owned()).or_insert(0);
+        *count += 1;
+        if *count == 1 { stem.to_owned() } else { format!("{stem}_{}", *count - 1) }
+    }
+
+    /// Checks all shapes, places all parameters, and fills them from the seed.
+    ///
+    /// # Errors
+    /// If a layer can't take its inputs, two things have one name, or there is no output.
+    pub fn build(self, outputs: &[TensorRef], seed: u64) -> Result<Model> {
+        self.check(outputs)?;
+        let renumbered = |tensor: usize| match self.tensors[tensor] {
+            Made::Input(idx) => idx,
+            Made::Node(idx) => self.inputs.len() + idx,
+        };
+        let nodes = self.nodes.iter().map(|node| GraphNode {
+            inputs: node.inputs.iter().map(|tensor| renumbered(*tensor)).collect(),
+            ..node.clone()
+        });
+        let mut model = Model {
+            nodes: nodes.collect(),
+            outputs: outputs.iter().map(|tensor| renumbered(tensor.0)).collect(),
+            shapes: self.inputs.iter().map(|input| input.shape.clone()).collect(),
+            inputs: self.inputs,
+            layers: self.layers,
+            layout: Layout::default(),
+            weights: Weights::default(),
+        };
+        let built = model.infer()?;
+        model.place(&built)?;
+        model.fill(&built, seed);
+        Ok(model)
+    }
+
+    fn check(&self, outputs: &[TensorRef]) -> Result<()> {
+        let mut names = std::collections::HashSet::new();
+        let all = self.inputs.iter().map(|input| &input.name).chain(self.layers.iter().map(|layer| &layer.name));
+        for name in all {
+            if name.is_empty() || name.contains(['/', ':']) || !names.insert(name) {
+                return Err(Error::model(
+                    format!("name `{name}`"),
+                    "needs to be there once, and without `/` or `:`, but is not",
+                    "give each input and layer a name of its own; to use one layer twice, make it once and call it twice",
+                ));
+            }
+        }
+        if let Some(input) = self.inputs.iter().find(|input| input.shape.len() == 0 || input.shape.len() > MAX_ROW) {
+            return Err(Error::model(
+                format!("input `{}`", input.name),
+                format!("needs between 1 and {MAX_ROW} elements a row, but has shape {}", input.shape),
+                "leave the batch axis out of the shape, and let every other axis be at least 1",
+            ));
+        }
+        if outputs.is_empty() || self.inputs.is_empty() {
+            return Err(Error::model(
+                "model",
+                "needs at least one input and one output",
+                "name them when you build it",
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Model {
+    /// Shapes of all tensors, and what each layer is made of.
+    fn infer(&mut self) -> Result<Vec<Option<Built>>> {
+        let mut layers: Vec<Option<Built>> = vec![None; self.layers.len()];
+        for node in self.nodes.clone() {
+            let named = &self.layers[node.layer_idx];
+            let inputs: Vec<Shape> = node.inputs.iter().map(|tensor| self.shapes[*tensor].clone()).collect();
+            let built = named.layer.build(&inputs).map_err(|problem| {
+                let before = node.inputs.iter().map(|tensor| format!("`{}`", self.tensor_name(*tensor)));
+                let help = format!("{}; its input comes from {}", problem.help, before.collect::<Vec<_>>().join(", "));
+                Error::model(Self::who(node.layer_idx, named), problem.problem, help)
+            })?;
+            if let Some(first) = layers[node.layer_idx].as_ref().filter(|first| first.parameters != built.parameters) {
+                return Err(Error::model(
+                    Self::who(node.layer_idx, named),
+                    format!(
+                        "needs inputs of one width at each of its uses, but {} does not fit {}",
+                        inputs[0], first.output
+                    ),
+                    "give all inputs of a shared layer the same last axis, or use two layers",
+                ));
+            }
+            if built.output.len() == 0 || built.output.len() > MAX_ROW {
+                return Err(Error::model(
+                    Self::who(node.layer_idx, named),
+                    format!("needs an output of 1 to {MAX_ROW} elements a row, but it would be {}", built.output),
+                    "make the layer smaller",
+                ));
+            }
+            self.shapes.push(built.output.clone());
+            layers[node.layer_idx] = Some(built);
+        }
+        Ok(layers)
+    }
+
+    fn layers_in_use<'a>(&self, built: &'a [Option<Built>]) -> Vec<(String, &'a Built)> {
+        let mut seen = vec![false; built.len()];
+        let first_uses = self.nodes.iter().filter(|node| !std::mem::replace(&mut seen[node.layer_idx], true));
+        let layers = first_uses.filter_map(|node| {
+            let built = built[node.layer_idx].as_ref()?;
+            Some((self.layers[node.layer_idx].name.clone(), built))
+        });
+        layers.collect()
+    }
+
+    fn place(&mut self, built: &[Option<Built>]) -> Result<()> {
+        for (layer, built) in self.layers_in_use(built) {
+            for parameter in &built.parameters {
+                self.layout.add_parameter(format!("{layer}/{}", parameter.name), parameter.shape.clone())?;
+            }
+            for statistic in &built.statistics {
+                self.layout.add_statistic(format!("{layer}/{}", statistic.name), statistic.shape.clone());
+            }
+        }
+        Ok(())
+    }
+
+    #[allow(clippy::cast_possible_truncation, reason = "a segment is smaller than 2^25 elements")]
+    fn fill(&mut self, built: &[Option<Built>], seed: u64) {
+        let zeros = |len: &u64| vec![0.0; *len as usize];
+        self.weights.parameters = self.layout.segments.iter().map(zeros).collect();
+        self.weights.statistics = zeros(&self.layout.statistics_len);
+        let layers = self.layers_in_use(built);
+        let parameters: Vec<Parameter> = layers.iter().flat_map(|(_, built)| built.parameters.clone()).collect();
+        for (idx, (placed, parameter)) in self.layout.parameters.iter().zip(&parameters).enumerate() {
+            // A stream of its own, so that a parameter's values do not depend on the sizes of those before it.
+            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+            rng.set_stream(idx as u64);
+            let values = &mut self.weights.parameters[placed.segment as usize][placed.range()];
+            parameter.initializer.fill(&parameter.shape, &mut rng, values);
+        }
+        let initial = layers.iter().flat_map(|(_, built)| built.statistics.iter().map(|statistic| statistic.initial));
+        for (placed, initial) in self.layout.statistics.iter().zip(initial) {
+            self.weights.statistics[placed.range()].fill(initial);
+        }
+    }
+}
+
+/// A chain of layers: sugar over [`ModelBuilder`].
+///
+/// ```
+/// use manyhands::{Sequential, layers::{Dense, Flatten}};
+/// # fn main() -> manyhands::Result<()> {
+/// let model = Sequential::new([8, 8, 1]).add(Flatten::default()).add(Dense::new(10)).build(0)?;
+/// assert_eq!(model.outputs()[0].1.to_string(), "[batch, 10]");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Sequential {
+    graph: ModelBuilder,
+    last: TensorRef,
+}
+
+impl Sequential {
+    /// Starts with an input `input`; `shape` is that of a row.
+    pub fn new(shape: impl Into<Shape>) -> Self {
+        let mut graph = ModelBuilder::new();
+        let last = graph.input("input", shape);
+        Self { graph, last }
+    }
+
+    /// Adds a layer behind the last one.
+    #[must_use]
+    #[allow(clippy::should_implement_trait, reason = "the name that Keras gives it")]
+    pub fn add(mut self, layer: impl Layer + 'static) -> Self {
+        self.last = self.graph.add(layer, &[self.last]);
+        self
+    }
+
+    /// Adds a layer under a name behind the last one.
+    #[must_use]
+    pub fn add_named(mut self, name: &str, layer: impl Layer + 'static) -> Self {
+        self.last = self.graph.add_named(name, layer, &[self.last]);
+        self
+    }
+
+    /// Builds the model: see [`ModelBuilder::build`].
+    ///
+    /// # Errors
+    /// If a layer can't take its input.
+    pub fn build(self, seed: u64) -> Result<Model> {
+        self.graph.build(&[self.last], seed)
+    }
+}

@@ -1,0 +1,281 @@
+//! From a model to its plan: each node records its part of each pass.
+
+use super::Model;
+use crate::error::{Error, Result};
+use crate::kernels::{add, batch_norm, clip};
+use crate::losses::Loss;
+use crate::optimizers::Optimizer;
+use crate::plan::{Grid, Length, Moving, Node, Pass, Plan, Recorder, Role, Tensor, View, Word, length_word};
+
+/// What training is for: a loss for each output, and the optimizer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Objective {
+    /// Loss of each output, in order.
+    pub losses: Vec<Loss>,
+    /// How parameters are updated.
+    pub optimizer: Optimizer,
+    /// Global norm above which gradients are scaled down; 0 switches it off.
+    pub clip_norm: f32,
+}
+
+/// Slabs into which the norm of a gradient segment is summed.
+const NORM_SPLITS: u32 = 64;
+
+/// Name of the buffer that holds what the clip decided: `[scale, apply, norm, 0]`.
+pub(crate) const CLIP_CONTROL: &str = "update.control";
+
+impl Model {
+    /// The plan of prediction alone.
+    pub fn inference_plan(&self) -> Plan {
+        let mut plan = self.flat_buffers();
+        self.record_forward_pass(&mut plan, Pass::Predict, &[]);
+        plan
+    }
+
+    /// The plan of training, evaluation and prediction.
+    ///
+    /// # Errors
+    /// If losses and outputs do not go together.
+    pub fn plan(&self, objective: &Objective) -> Result<Plan> {
+        self.check_losses(&objective.losses)?;
+        objective.optimizer.check()?;
+        let mut plan = self.flat_buffers();
+        self.record_training(&mut plan, &objective.losses);
+        self.record_forward_pass(&mut plan, Pass::Evaluate, &objective.losses);
+        self.record_forward_pass(&mut plan, Pass::Predict, &[]);
+        self.record_update(&mut plan, objective);
+        Ok(plan)
+    }
+
+    fn check_losses(&self, losses: &[Loss]) -> Result<()> {
+        if losses.len() != self.outputs.len() {
+            return Err(Error::setting(
+                "losses",
+                format!("need one for each of {} outputs, but got {}", self.outputs.len(), losses.len()),
+                "give the losses in the order of the model's outputs",
+            ));
+        }
+        for (loss, output) in losses.iter().zip(&self.outputs) {
+            loss.check()?;
+            self.check_logits(*loss, *output)?;
+        }
+        Ok(())
+    }
+
+    /// Cross-entropies apply their own softmax or sigmoid; a second one trains badly without a word.
+    fn check_logits(&self, loss: Loss, output: usize) -> Result<()> {
+        let Some(node) = output.checked_sub(self.inputs.len()).map(|idx| &self.nodes[idx]) else { return Ok(()) };
+        let named = &self.layers[node.layer_idx];
+        let config = named.layer.config();
+        let activation = config.get("activation").and_then(|value| value.as_str()).unwrap_or(named.layer.kind());
+        let ends_in = activation.to_ascii_lowercase();
+        let doubled = match loss {
+            Loss::MeanSquaredError => false,
+            Loss::BinaryCrossentropy { .. } => ends_in == "sigmoid",
+            _ => ends_in == "softmax",
+        };
+        if !doubled {
+            return Ok(());
+        }
+        Err(Error::model(
+            Self::who(node.layer_idx, named),
+            format!(
+                "needs to give logits, since the loss `{}` applies its own {ends_in}, but it ends in {ends_in}",
+                loss.name()
+            ),
+            format!("remove the {ends_in}; apply it to the predictions where you need probabilities"),
+        ))
+    }
+
+    fn flat_buffers(&self) -> Plan {
+        let mut plan = Plan::default();
+        for (segment, len) in (0..).zip(&self.layout.segments) {
+            let len = Length { per_row: 0, fixed: *len };
+            plan.buffer(format!("parameters{segment}"), Role::Parameters(segment), len);
+            plan.buffer(format!("gradients{segment}"), Role::Gradients(segment), len);
+        }
+        let len = Length { per_row: 0, fixed: self.layout.statistics_len };
+        if len.fixed > 0 {
+            plan.buffer("statistics", Role::Statistics, len);
+        }
+        for (idx, input) in (0..).zip(&self.inputs) {
+            plan.buffer(input.name.clone(), Role::Input(idx), Length::per_row(input.shape.len()));
+        }
+        plan
+    }
+
+    /// Which tensors stand behind a parameter.
+    fn recorded_tensors(&self) -> Vec<Tensor> {
+        let mut needs = vec![false; self.inputs.len()];
+        for node in &self.nodes {
+            let prefix = format!("{}/", self.layers[node.layer_idx].name);
+            let own = self.layout.parameters.iter().any(|placed| placed.name.starts_with(&prefix));
+            needs.push(own || node.inputs.iter().any(|tensor| needs[*tensor]));
+        }
+        let tensors = self.shapes.iter().zip(needs);
+        tensors.map(|(shape, needs_gradient)| Tensor { shape: shape.clone(), needs_gradient }).collect()
+    }
+
+    fn node(&self, idx: usize) -> Node {
+        let node = &self.nodes[idx];
+        Node {
+            idx,
+            name: node.name.clone(),
+            layer: self.layers[node.layer_idx].name.clone(),
+            inputs: node.inputs.clone(),
+            output: self.inputs.len() + idx,
+        }
+    }
+
+    fn record_forward(&self, rec: &mut Recorder<'_>) {
+        for (idx, role) in (0..self.inputs.len()).zip((0..).map(Role::Input)) {
+            let view = rec.plan().find_or_add("input", role, Length::per_row(self.inputs[idx].shape.len()));
+            rec.set_value(idx, view);
+        }
+        for (idx, node) in self.nodes.iter().enumerate() {
+            rec.enter(self.node(idx));
+            self.layers[node.layer_idx].layer.forward(rec);
+        }
+    }
+
+    fn record_losses(&self, rec: &mut Recorder<'_>, losses: &[Loss]) -> Vec<View> {
+        let mut gradients = Vec::new();
+        for ((output_idx, tensor), loss) in (0..).zip(&self.outputs).zip(losses) {
+            let name = format!("loss:{}", self.tensor_name(*tensor));
+            rec.enter(Node {
+                idx: self.nodes.len(),
+                name,
+                layer: String::new(),
+                inputs: vec![*tensor],
+                output: *tensor,
+            });
+            let y = rec.value(*tensor);
+            gradients.push(loss.record(rec, output_idx, &self.shapes[*tensor], y));
+        }
+        gradients
+    }
+
+    fn record_training(&self, plan: &mut Plan, losses: &[Loss]) {
+        let tensors = self.recorded_tensors();
+        let mut rec = Recorder::new(plan, &self.layout, Pass::Train, &tensors);
+        self.record_forward(&mut rec);
+        let gradients = self.record_losses(&mut rec, losses);
+        for (tensor, gradient) in self.outputs.iter().zip(gradients) {
+            rec.add_gradient(*tensor, gradient);
+        }
+        for (idx, node) in self.nodes.iter().enumerate().rev() {
+            let tensor = self.inputs.len() + idx;
+            rec.enter(self.node(idx));
+            if rec.has_gradient(tensor) && tensors[tensor].needs_gradient {
+                self.layers[node.layer_idx].layer.backward(&mut rec);
+                rec.leave();
+            }
+            if let Some(first) = self.completes(idx) {
+                rec.complete_gradients(first);
+            }
+        }
+        rec.finish();
+    }
+
+    /// The first parameter of a node's layer, if this is the layer's first use: backward, its last.
+    fn completes(&self, node_idx: usize) -> Option<usize> {
+        let layer_idx = self.nodes[node_idx].layer_idx;
+        if self.nodes[..node_idx].iter().any(|node| node.layer_idx == layer_idx) {
+            return None;
+        }
+        let prefix = format!("{}/", self.layers[layer_idx].name);
+        self.layout.parameters.iter().position(|placed| placed.name.starts_with(&prefix))
+    }
+
+    fn record_forward_pass(&self, plan: &mut Plan, pass: Pass, losses: &[Loss]) {
+        let tensors = self.recorded_tensors();
+        let mut rec = Recorder::new(plan, &self.layout, pass, &tensors);
+        self.record_forward(&mut rec);
+        self.record_losses(&mut rec, losses);
+        if pass == Pass::Predict {
+            self.record_outputs(&mut rec);
+        }
+        rec.finish();
+    }
+
+    fn record_outputs(&self, rec: &mut Recorder<'_>) {
+        for (output_idx, tensor) in (0..).zip(&self.outputs) {
+            let (y, name) = (rec.value(*tensor), self.tensor_name(*tensor));
+            rec.enter(Node {
+                idx: self.nodes.len(),
+                name: name.into(),
+                layer: String::new(),
+                inputs: vec![*tensor],
+                output: *tensor,
+            });
+            let output = rec.plan().buffer(format!("{name}.result"), Role::Output(output_idx), y.len);
+            let len = length_word(y.len);
+            rec.dispatch(&add::COPY, add::Record { len }, [y], [output], Grid::Elements(len));
+        }
+    }
+
+    fn record_update(&self, plan: &mut Plan, objective: &Objective) {
+        let moving = plan.moving.clone();
+        let mut rec = Recorder::new(plan, &self.layout, Pass::Update, &[]);
+        rec.enter(Node { idx: 0, name: "update".into(), layer: String::new(), inputs: Vec::new(), output: 0 });
+        let control = record_clip(&mut rec, &self.layout.segments, objective.clip_norm);
+        for (segment, len) in (0..).zip(&self.layout.segments) {
+            record_segment(&mut rec, objective.optimizer, segment, *len, control);
+        }
+        for moving in moving {
+            record_moving(&mut rec, &moving, control);
+        }
+        rec.finish();
+    }
+}
+
+fn flat(rec: &mut Recorder<'_>, role: Role, len: u64) -> View {
+    rec.plan().find_or_add("update", role, Length { per_row: 0, fixed: len })
+}
+
+fn record_clip(rec: &mut Recorder<'_>, segments: &[u64], max_norm: f32) -> View {
+    let parts = u32::try_from(segments.len()).unwrap_or(u32::MAX) * NORM_SPLITS;
+    let partials = rec.scratch("norm_partials", Length { per_row: 0, fixed: 2 * u64::from(parts) });
+    let control = rec.control("control", 4);
+    let record = |len: Word| clip::Record {
+        len,
+        splits: Word::U32(NORM_SPLITS),
+        max_norm: Word::F32(max_norm),
+        parts: Word::U32(parts),
+    };
+    for (segment, len) in (0..).zip(segments) {
+        let gradient = flat(rec, Role::Gradients(segment), *len);
+        let part = Length { per_row: 0, fixed: 2 * u64::from(NORM_SPLITS) };
+        let out = View { buffer: partials.buffer, offset: u64::from(segment) * part.fixed, len: part };
+        let grid = Grid::Items(Word::U32(NORM_SPLITS));
+        rec.dispatch(&clip::NORM, record(length_word(gradient.len)), [gradient], [out], grid);
+    }
+    rec.dispatch(&clip::COMBINE, record(Word::U32(0)), [partials], [control], Grid::Items(Word::U32(1)));
+    control
+}
+
+fn record_segment(rec: &mut Recorder<'_>, optimizer: Optimizer, segment: u32, len: u64, control: View) {
+    let gradient = flat(rec, Role::Gradients(segment), len);
+    let mut outputs = vec![flat(rec, Role::Parameters(segment), len)];
+    for (kind, _) in (0..).zip(optimizer.state_names()) {
+        outputs.push(flat(rec, Role::State(kind, segment), len));
+    }
+    let len = u32::try_from(len).unwrap_or(u32::MAX);
+    let grid = Grid::Elements(Word::U32(len));
+    let dispatch = rec.dispatch(optimizer.kernel(), optimizer.params(len), [gradient, control], outputs, grid);
+    dispatch.constants = optimizer.constants();
+}
+
+fn record_moving(rec: &mut Recorder<'_>, moving: &Moving, control: View) {
+    let channels = Word::U32(u32::try_from(moving.channels).unwrap_or(u32::MAX));
+    let params = batch_norm::Record {
+        pixels: Word::Rows(moving.count_per_row),
+        channels,
+        count: Word::Rows(moving.count_per_row),
+        epsilon: Word::F32(0.0),
+        momentum: Word::F32(moving.momentum),
+        splits: Word::U32(1),
+    };
+    let outputs = [moving.mean, moving.variance];
+    rec.dispatch(&batch_norm::UPDATE, params, [moving.moments, control], outputs, Grid::Elements(channels));
+}

@@ -1,0 +1,136 @@
+//! A model: a directed acyclic graph of layers with named nodes, and its weights. Plain data.
+
+mod build;
+mod compile;
+mod config;
+mod summary;
+
+pub(crate) use compile::CLIP_CONTROL;
+
+use std::sync::Arc;
+
+use crate::layers::Layer;
+use crate::plan::{Layout, Placed};
+use crate::shape::Shape;
+
+pub use build::{LayerRef, ModelBuilder, Sequential, TensorRef};
+pub use compile::Objective;
+pub use config::{InputConfig, LayerConfig, ModelConfig};
+
+/// An input of a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Input {
+    /// Its name.
+    pub name: String,
+    /// Shape of a row.
+    pub shape: Shape,
+}
+
+/// A layer under its name in the model.
+#[derive(Clone, Debug)]
+pub struct NamedLayer {
+    /// Prefix of its parameters.
+    pub name: String,
+    /// What it does.
+    pub layer: Arc<dyn Layer>,
+}
+
+/// One use of a layer. Tensors are numbered: the inputs first, then the node outputs, in order.
+#[derive(Clone, Debug)]
+pub struct GraphNode {
+    /// Its name: that of the layer, with a number for further uses.
+    pub name: String,
+    /// Which layer.
+    pub layer_idx: usize,
+    /// Tensors it reads; all stand before it.
+    pub inputs: Vec<usize>,
+}
+
+/// Weights and moving statistics, flat, in the order of a [`Layout`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Weights {
+    /// Trainable parameters by segment.
+    pub parameters: Vec<Vec<f32>>,
+    /// Moving statistics.
+    pub statistics: Vec<f32>,
+}
+
+/// A graph of layers with its weights.
+///
+/// A layer may be used twice: its weights are then shared. Several inputs and outputs are possible. It knows nothing
+/// of adapters: the same model trains on one or on many.
+#[derive(Clone, Debug)]
+pub struct Model {
+    pub(crate) inputs: Vec<Input>,
+    pub(crate) layers: Vec<NamedLayer>,
+    pub(crate) nodes: Vec<GraphNode>,
+    pub(crate) outputs: Vec<usize>,
+    pub(crate) shapes: Vec<Shape>,
+    pub(crate) layout: Layout,
+    /// Values of all parameters and statistics.
+    pub weights: Weights,
+}
+
+impl Model {
+    /// The inputs.
+    pub fn inputs(&self) -> &[Input] {
+        &self.inputs
+    }
+
+    /// Name and shape of each output.
+    pub fn outputs(&self) -> Vec<(&str, &Shape)> {
+        self.outputs.iter().map(|tensor| (self.tensor_name(*tensor), &self.shapes[*tensor])).collect()
+    }
+
+    /// Where each parameter and statistic stands.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The values of a parameter or statistic by its name, `layer/tensor`.
+    pub fn tensor(&self, name: &str) -> Option<&[f32]> {
+        if let Some(idx) = self.layout.parameter(name) {
+            let placed = &self.layout.parameters[idx];
+            return Some(&self.weights.parameters[placed.segment as usize][placed.range()]);
+        }
+        let placed = &self.layout.statistics[self.layout.statistic(name)?];
+        Some(&self.weights.statistics[placed.range()])
+    }
+
+    /// The same, to be changed.
+    pub fn tensor_mut(&mut self, name: &str) -> Option<&mut [f32]> {
+        if let Some(idx) = self.layout.parameter(name) {
+            let placed = &self.layout.parameters[idx];
+            return Some(&mut self.weights.parameters[placed.segment as usize][placed.range()]);
+        }
+        let placed = &self.layout.statistics[self.layout.statistic(name)?];
+        Some(&mut self.weights.statistics[placed.range()])
+    }
+
+    /// All tensors: parameters, then statistics.
+    pub fn tensors(&self) -> impl Iterator<Item = (&Placed, &[f32])> {
+        let parameters = self.layout.parameters.iter();
+        let parameters =
+            parameters.map(|placed| (placed, &self.weights.parameters[placed.segment as usize][placed.range()]));
+        let statistics = self.layout.statistics.iter().map(|placed| (placed, &self.weights.statistics[placed.range()]));
+        parameters.chain(statistics)
+    }
+
+    /// Does any layer use statistics of a batch? Then a shard should not be tiny.
+    pub fn has_batch_statistics(&self) -> bool {
+        !self.layout.statistics.is_empty()
+    }
+
+    /// Name of a tensor: an input's or a node's.
+    pub(crate) fn tensor_name(&self, tensor: usize) -> &str {
+        match tensor.checked_sub(self.inputs.len()) {
+            None => &self.inputs[tensor].name,
+            Some(node) => &self.nodes[node].name,
+        }
+    }
+
+    /// A node as messages name it: ``layer 3 `norm1` (BatchNormalization)``.
+    pub(crate) fn who(layer_idx: usize, layer: &NamedLayer) -> String {
+        format!("layer {layer_idx} `{}` ({})", layer.name, layer.layer.kind())
+    }
+}

@@ -1,0 +1,119 @@
+//! Where each parameter and statistic stands in the flat buffers.
+
+use crate::error::{Error, Result};
+
+use super::{ALIGN, Length, MAX_BINDING};
+
+/// One tensor in a flat buffer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// `layer/tensor`, also its name in a file.
+    pub name: String,
+    /// Its shape, without a batch axis.
+    pub shape: Vec<usize>,
+    /// Which segment of the flat buffer.
+    pub segment: u32,
+    /// First element in the segment; a multiple of [`ALIGN`].
+    pub offset: u64,
+}
+
+impl Placed {
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// No elements?
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The range of elements in its segment.
+    #[allow(clippy::cast_possible_truncation, reason = "a segment is smaller than 2^25 elements")]
+    pub fn range(&self) -> std::ops::Range<usize> {
+        let start = self.offset as usize;
+        start..start + self.len()
+    }
+}
+
+/// The flat layout of all parameters, and that of all statistics.
+///
+/// Parameters stand in the order in which the layers are first used, so that in backward's order the
+/// gradients become ready from the end. Segments each fit one binding; no tensor crosses a segment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Layout {
+    /// Trainable parameters.
+    pub parameters: Vec<Placed>,
+    /// Length of each segment of the parameters, in elements.
+    pub segments: Vec<u64>,
+    /// Moving statistics; all in one segment.
+    pub statistics: Vec<Placed>,
+    /// Length of the statistics, in elements.
+    pub statistics_len: u64,
+}
+
+fn padded(len: u64) -> u64 {
+    len.next_multiple_of(ALIGN)
+}
+
+impl Layout {
+    /// Places a parameter behind the others.
+    ///
+    /// # Errors
+    /// If it is larger than one binding can be.
+    pub fn add_parameter(&mut self, name: String, shape: Vec<usize>) -> Result<()> {
+        let len = shape.iter().map(|axis| *axis as u64).product::<u64>();
+        if len > MAX_BINDING {
+            return Err(Error::model(
+                format!("parameter `{name}`"),
+                format!(
+                    "needs at most {MAX_BINDING} elements (128 MiB, the largest binding WebGPU promises), but has {len}"
+                ),
+                "make the layer narrower, or split it into two layers and concatenate their outputs",
+            ));
+        }
+        if self.segments.last().is_none_or(|used| used + padded(len) > MAX_BINDING) {
+            self.segments.push(0);
+        }
+        let segment = self.segments.len() - 1;
+        let offset = self.segments[segment];
+        self.segments[segment] += padded(len);
+        let segment = u32::try_from(segment).unwrap_or(u32::MAX);
+        self.parameters.push(Placed { name, shape, segment, offset });
+        Ok(())
+    }
+
+    /// Places a statistic behind the others.
+    pub fn add_statistic(&mut self, name: String, shape: Vec<usize>) {
+        let placed = Placed { name, shape, segment: 0, offset: self.statistics_len };
+        self.statistics_len += padded(placed.len() as u64);
+        self.statistics.push(placed);
+    }
+
+    /// Index of a parameter.
+    pub fn parameter(&self, name: &str) -> Option<usize> {
+        self.parameters.iter().position(|placed| placed.name == name)
+    }
+
+    /// Index of a statistic.
+    pub fn statistic(&self, name: &str) -> Option<usize> {
+        self.statistics.iter().position(|placed| placed.name == name)
+    }
+
+    /// Number of trainable numbers, padding not counted.
+    pub fn n_parameters(&self) -> usize {
+        self.parameters.iter().map(Placed::len).sum()
+    }
+
+    /// Number of statistics, padding not counted.
+    pub fn n_statistics(&self) -> usize {
+        self.statistics.iter().map(Placed::len).sum()
+    }
+}
+
+impl Placed {
+    /// Its length as a buffer length.
+    pub fn length(&self) -> Length {
+        Length::fixed(self.len())
+    }
+}

@@ -1,0 +1,352 @@
+//! Recording: layers, losses and optimizers write their commands into a plan through a [`Recorder`].
+
+use std::collections::{HashMap, HashSet};
+
+use crate::kernels::{self, Kernel};
+use crate::shape::Shape;
+
+use super::{Combine, Command, Dispatch, Exchange, Grid, Layout, Length, Pass, Plan, Role, View, When, Word};
+
+/// Smallest number of elements at which finished gradients leave for the host while backward goes on: 1 MiB.
+const BUCKET: u64 = 1 << 18;
+
+/// A tensor of the graph while it is recorded.
+#[derive(Clone, Debug)]
+pub struct Tensor {
+    /// Shape of a row.
+    pub shape: Shape,
+    /// Does any parameter stand before it?
+    pub needs_gradient: bool,
+}
+
+/// The node that records: one use of a layer.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// Index in the graph.
+    pub idx: usize,
+    /// Name of the node, the label of its dispatches.
+    pub name: String,
+    /// Name of the layer: prefix of its parameters.
+    pub layer: String,
+    /// Tensors it reads.
+    pub inputs: Vec<usize>,
+    /// Tensor it writes.
+    pub output: usize,
+}
+
+/// Writes one pass of a plan, node by node.
+#[derive(Debug)]
+pub struct Recorder<'a> {
+    plan: &'a mut Plan,
+    layout: &'a Layout,
+    pass: Pass,
+    commands: Vec<Command>,
+    tensors: &'a [Tensor],
+    values: Vec<Option<View>>,
+    gradients: Vec<Option<View>>,
+    kept: HashMap<(usize, &'static str), View>,
+    written: HashSet<usize>,
+    sums: Vec<(View, View)>,
+    bucket_ends: Vec<u64>,
+    node: Node,
+}
+
+impl<'a> Recorder<'a> {
+    /// Starts a pass. The plan must hold the buffers of parameters, gradients and statistics already.
+    pub fn new(plan: &'a mut Plan, layout: &'a Layout, pass: Pass, tensors: &'a [Tensor]) -> Self {
+        Self {
+            plan,
+            layout,
+            pass,
+            commands: Vec::new(),
+            tensors,
+            values: vec![None; tensors.len()],
+            gradients: vec![None; tensors.len()],
+            kept: HashMap::new(),
+            written: HashSet::new(),
+            sums: Vec::new(),
+            bucket_ends: layout.segments.clone(),
+            node: Node { idx: 0, name: String::new(), layer: String::new(), inputs: Vec::new(), output: 0 },
+        }
+    }
+
+    /// The node that records from now on.
+    pub fn enter(&mut self, node: Node) {
+        self.node = node;
+    }
+
+    /// Is this pass training? Else it is inference.
+    pub fn is_training(&self) -> bool {
+        self.pass == Pass::Train
+    }
+
+    /// Index of the node, part of the key of random numbers.
+    pub fn node_idx(&self) -> usize {
+        self.node.idx
+    }
+
+    /// Number of inputs.
+    pub fn n_inputs(&self) -> usize {
+        self.node.inputs.len()
+    }
+
+    /// Shape of an input.
+    pub fn input_shape(&self, i: usize) -> Shape {
+        self.tensors[self.node.inputs[i]].shape.clone()
+    }
+
+    /// Shape of the output.
+    pub fn output_shape(&self) -> Shape {
+        self.tensors[self.node.output].shape.clone()
+    }
+
+    /// Values of a tensor of the graph.
+    ///
+    /// # Panics
+    /// If the tensor was not recorded yet; nodes are recorded in topological order.
+    #[allow(clippy::expect_used, reason = "the graph is recorded in topological order")]
+    pub fn value(&self, tensor: usize) -> View {
+        self.values[tensor].expect("a tensor is recorded before it is read")
+    }
+
+    /// Sets the values of a tensor of the graph: a model's input.
+    pub fn set_value(&mut self, tensor: usize, view: View) {
+        self.values[tensor] = Some(view);
+    }
+
+    /// Sets the gradient of a tensor of the graph: by a loss.
+    pub fn add_gradient(&mut self, tensor: usize, view: View) {
+        match self.gradients[tensor] {
+            None => self.gradients[tensor] = Some(view),
+            Some(sum) => self.accumulate(view, sum),
+        }
+    }
+
+    /// Has any loss reached this tensor?
+    pub fn has_gradient(&self, tensor: usize) -> bool {
+        self.gradients[tensor].is_some()
+    }
+
+    /// The values of an input.
+    pub fn input(&self, i: usize) -> View {
+        self.value(self.node.inputs[i])
+    }
+
+    /// The values of the output; the buffer is made at the first call.
+    pub fn output(&mut self) -> View {
+        let tensor = self.node.output;
+        if let Some(view) = self.values[tensor] {
+            return view;
+        }
+        let view = self.scratch("output", Length::per_row(self.tensors[tensor].shape.len()));
+        self.values[tensor] = Some(view);
+        view
+    }
+
+    /// The output is the input, under another shape.
+    pub fn pass_value(&mut self) {
+        self.values[self.node.output] = Some(self.input(0));
+    }
+
+    /// A buffer of this pass.
+    pub fn scratch(&mut self, what: &str, len: Length) -> View {
+        let name = format!("{}.{what}", self.node.name);
+        self.plan.buffer(name, Role::Activation, len)
+    }
+
+    /// A small buffer that outlives the pass.
+    pub fn control(&mut self, what: &str, len: usize) -> View {
+        let name = format!("{}.{what}", self.node.name);
+        self.plan.buffer(name, Role::Control, Length::fixed(len))
+    }
+
+    /// Keeps a view for backward.
+    pub fn keep(&mut self, what: &'static str, view: View) {
+        self.kept.insert((self.node.idx, what), view);
+    }
+
+    /// What forward kept.
+    ///
+    /// # Panics
+    /// If forward kept nothing under that name, which is an error in the layer.
+    #[allow(clippy::expect_used, reason = "an error in a layer, found by its first test")]
+    pub fn kept(&self, what: &'static str) -> View {
+        *self.kept.get(&(self.node.idx, what)).expect("forward keeps what backward asks for")
+    }
+
+    /// A parameter of the layer.
+    pub fn parameter(&self, name: &str) -> View {
+        self.flat_view(self.parameter_idx(name), Role::Parameters)
+    }
+
+    /// Where the gradient of a parameter goes. Of a shared layer, each use gets a place of its own, and all are added.
+    pub fn parameter_gradient(&mut self, name: &str) -> View {
+        let idx = self.parameter_idx(name);
+        let sum = self.flat_view(idx, Role::Gradients);
+        if self.written.insert(idx) {
+            return sum;
+        }
+        let part = self.scratch(name, sum.len);
+        self.sums.push((part, sum));
+        part
+    }
+
+    /// A moving statistic of the layer.
+    ///
+    /// # Panics
+    /// If the layer did not declare it.
+    #[allow(clippy::expect_used, reason = "an error in a layer, found by its first test")]
+    pub fn statistic(&self, name: &str) -> View {
+        let name = format!("{}/{name}", self.node.layer);
+        let placed = &self.layout.statistics[self.layout.statistic(&name).expect("the layer declares its statistics")];
+        let buffer = self.plan.find(Role::Statistics).expect("the plan holds the statistics");
+        View { buffer, offset: placed.offset, len: placed.length() }
+    }
+
+    #[allow(clippy::expect_used, reason = "an error in a layer, found by its first test")]
+    fn parameter_idx(&self, name: &str) -> usize {
+        self.layout.parameter(&format!("{}/{name}", self.node.layer)).expect("the layer declares its parameters")
+    }
+
+    #[allow(clippy::expect_used, reason = "the plan is made with these buffers")]
+    fn flat_view(&self, idx: usize, role: fn(u32) -> Role) -> View {
+        let placed = &self.layout.parameters[idx];
+        let buffer = self.plan.find(role(placed.segment)).expect("the plan holds the flat buffers");
+        View { buffer, offset: placed.offset, len: placed.length() }
+    }
+
+    /// The gradient of the loss with respect to the output.
+    ///
+    /// # Panics
+    /// Outside backward.
+    #[allow(clippy::expect_used, reason = "only nodes that a loss reaches record backward")]
+    pub fn output_gradient(&self) -> View {
+        self.gradients[self.node.output].expect("a loss reached this node")
+    }
+
+    /// Where the gradient with respect to an input goes; `None` where nobody needs it.
+    pub fn input_gradient(&mut self, i: usize) -> Option<View> {
+        let tensor = self.node.inputs[i];
+        if !self.tensors[tensor].needs_gradient {
+            return None;
+        }
+        let view = self.scratch("input_gradient", Length::per_row(self.tensors[tensor].shape.len()));
+        match self.gradients[tensor] {
+            None => self.gradients[tensor] = Some(view),
+            Some(sum) => self.sums.push((view, sum)),
+        }
+        Some(view)
+    }
+
+    /// The gradient with respect to an input is that of the output: no copy where it is the only one.
+    ///
+    /// For one input of a node at most; the others copy.
+    pub fn pass_gradient(&mut self, i: usize) {
+        let tensor = self.node.inputs[i];
+        if self.tensors[tensor].needs_gradient {
+            self.add_gradient(tensor, self.output_gradient());
+        }
+    }
+
+    /// Records a kernel.
+    pub fn dispatch(
+        &mut self,
+        kernel: &'static Kernel,
+        params: impl Into<Vec<Word>>,
+        inputs: impl Into<Vec<View>>,
+        outputs: impl Into<Vec<View>>,
+        grid: Grid,
+    ) -> &mut Dispatch {
+        self.commands.push(Command::Dispatch(Dispatch {
+            kernel,
+            node: self.node.name.clone(),
+            constants: Vec::new(),
+            params: params.into(),
+            inputs: inputs.into(),
+            outputs: outputs.into(),
+            grid,
+        }));
+        match self.commands.last_mut() {
+            Some(Command::Dispatch(dispatch)) => dispatch,
+            _ => unreachable!("a dispatch was pushed just now"),
+        }
+    }
+
+    /// Records that a view is to be combined over all adapters.
+    pub fn exchange(&mut self, view: View, combine: Combine, when: When) {
+        self.commands.push(Command::Exchange(Exchange { view, combine, when }));
+    }
+
+    /// Records moving statistics that follow a view of moments.
+    pub fn moving(&mut self, moving: super::Moving) {
+        self.plan.moving.push(moving);
+    }
+
+    /// `to += from`.
+    fn accumulate(&mut self, from: View, to: View) {
+        let len = length_word(from.len);
+        self.dispatch(&kernels::add::ACCUMULATE, kernels::add::Record { len }, [from], [to], Grid::Elements(len));
+    }
+
+    /// Ends a node's backward: adds what several uses contributed.
+    pub fn leave(&mut self) {
+        for (from, to) in std::mem::take(&mut self.sums) {
+            self.accumulate(from, to);
+        }
+    }
+
+    /// Marks the gradients of all parameters from `first` on as complete, so that they may leave for the host.
+    pub fn complete_gradients(&mut self, first: usize) {
+        let Some(placed) = self.layout.parameters.get(first) else { return };
+        let rest = self.layout.parameters[first..].iter().map(|placed| placed.segment);
+        let segments: std::collections::BTreeSet<u32> = rest.collect();
+        for segment in segments.into_iter().rev() {
+            let start = if segment == placed.segment { placed.offset } else { 0 };
+            self.send_bucket(segment, start, first == 0);
+        }
+    }
+
+    #[allow(clippy::expect_used, reason = "the plan is made with these buffers")]
+    #[allow(clippy::cast_possible_truncation, reason = "a segment is smaller than 2^25 elements")]
+    fn send_bucket(&mut self, segment: u32, start: u64, last: bool) {
+        let end = self.bucket_ends[segment as usize];
+        let len = end - start;
+        if len == 0 || (len < BUCKET && !last && start != 0) {
+            return;
+        }
+        self.bucket_ends[segment as usize] = start;
+        let buffer = self.plan.find(Role::Gradients(segment)).expect("the plan holds the gradients");
+        let view = View { buffer, offset: start, len: Length::fixed(len as usize) };
+        self.exchange(view, Combine::Sum, When::Update);
+    }
+
+    /// Gives the finished pass to the plan, and what each tensor's values are.
+    pub fn finish(self) -> Vec<Option<View>> {
+        self.plan.passes.insert(self.pass, self.commands);
+        self.values
+    }
+
+    /// The plan, for buffers of other roles.
+    pub fn plan(&mut self) -> &mut Plan {
+        self.plan
+    }
+
+    /// The flat layout.
+    pub fn layout(&self) -> &'a Layout {
+        self.layout
+    }
+}
+
+/// A length as a word of `Params`.
+///
+/// # Panics
+/// If the length mixes rows and a fixed part, or does not fit 32 bits; a build check prevents the latter.
+#[allow(clippy::expect_used, reason = "lengths of tensors were checked when the model was built")]
+pub fn length_word(len: Length) -> Word {
+    if len.per_row == 0 {
+        Word::U32(u32::try_from(len.fixed).expect("a length fits 32 bits"))
+    } else {
+        assert_eq!(len.fixed, 0, "a tensor's length is per row or fixed");
+        Word::Rows(u32::try_from(len.per_row).expect("a row's length fits 32 bits"))
+    }
+}

@@ -1,0 +1,51 @@
+//! The first estimate of each adapter's speed: the first batch is run at two sizes, and nothing is committed.
+
+use crate::adapters::Combining;
+use crate::data::Batch;
+use crate::error::Result;
+use crate::plan::{Pass, Scalars};
+
+use super::Scheduler;
+use super::shards::Shard;
+
+/// Part of an even share that the small size is.
+const SMALL_PART: u32 = 4;
+
+impl Scheduler {
+    /// Measures all adapters at two sizes at once, before the first step of a learned split.
+    ///
+    /// The first run warms up: drivers compile late, and caches are cold.
+    pub(super) async fn calibrate(&mut self, batch: &Batch, scalars: &Scalars) -> Result<()> {
+        if std::mem::replace(&mut self.is_calibrated, true) || !self.splitter.is_learned() {
+            return Ok(());
+        }
+        let n_adapters = super::shards::count(self.members.len());
+        let large =
+            (scalars.rows / n_adapters).min(self.members.iter().map(|member| member.capacity).min().unwrap_or(0));
+        let small = large / SMALL_PART;
+        if small < self.splitter.min_rows() || self.members.len() < 2 {
+            return Ok(());
+        }
+        self.measure(batch, scalars, small).await?;
+        let small_ms = self.measure(batch, scalars, small).await?;
+        let large_ms = self.measure(batch, scalars, large).await?;
+        for adapter_idx in 0..self.members.len() {
+            let (Some(small_ms), Some(large_ms)) = (small_ms[adapter_idx], large_ms[adapter_idx]) else { continue };
+            self.splitter.calibrate(adapter_idx, (small, small_ms), (large, large_ms));
+            log::debug!("{}: {:?}", self.who(adapter_idx), self.splitter.estimate(adapter_idx));
+        }
+        Ok(())
+    }
+
+    /// Milliseconds that each adapter is busy with the first `rows` of a batch, all at once. `None` for those lost.
+    async fn measure(&mut self, batch: &Batch, scalars: &Scalars, rows: u32) -> Result<Vec<Option<f64>>> {
+        let there = (0..self.members.len()).filter(|adapter_idx| self.members[*adapter_idx].is_alive);
+        let shards = there.map(|adapter_idx| Shard { adapter_idx, first: 0, rows: rows as usize }).collect();
+        let answers = self.round(Pass::Train, batch, scalars, shards, Combining::Host).await?;
+        let mut times = vec![None; self.members.len()];
+        for answer in answers {
+            times[answer.shard.adapter_idx] = Some(answer.timing.busy_ms());
+        }
+        Ok(times)
+    }
+}

@@ -1,0 +1,523 @@
+//! The scheduler: splits each batch over the adapters, combines what they give, and commits once all are in.
+//!
+//! Nothing in a step depends on which adapter finishes first: values are combined in the order of the rows.
+
+mod calibration;
+mod diagnosis;
+mod reduce;
+mod round;
+mod shards;
+pub mod split;
+mod statistics;
+mod update;
+
+use std::sync::Arc;
+
+use async_channel::{Receiver, Sender};
+
+use crate::adapters::{self, Combining, Event, Fault, Handle, Info, Message, Request, Timing};
+use crate::data::Batch;
+use crate::error::{Error, Result};
+use crate::model::{Objective, Weights};
+use crate::optimizers::Optimizer;
+use crate::plan::{Command, Layout, Pass, Plan, Role, Scalars, When};
+use crate::runtime::Runtime;
+
+use self::shards::Shard;
+use self::split::{SplitMode, Splitter};
+
+/// What a rig is made of.
+#[derive(Clone)]
+pub struct RigSettings {
+    /// The adapters; one may stand twice, and is then opened twice.
+    pub adapters: Vec<Info>,
+    /// How rows are split.
+    pub split: SplitMode,
+    /// Largest number of rows of a run.
+    pub capacity: u32,
+    /// Go on with the CPU adapter when every adapter is lost?
+    pub cpu_fallback: CpuFallback,
+}
+
+/// Whether the CPU adapter takes over when all others are lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CpuFallback {
+    /// It does.
+    #[default]
+    Allowed,
+    /// Losing all adapters ends the run.
+    Refused,
+}
+
+/// Weights, statistics and optimizer state: all that training moves.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TrainingState {
+    /// Parameters and moving statistics.
+    pub weights: Weights,
+    /// Optimizer state: kind, then segment, each of the parameters' layout.
+    pub optimizer: Vec<Vec<Vec<f32>>>,
+}
+
+impl TrainingState {
+    /// The state before the first step of an optimizer.
+    pub fn new(weights: Weights, optimizer: Optimizer) -> Self {
+        let zeros: Vec<Vec<f32>> = weights.parameters.iter().map(|segment| vec![0.0; segment.len()]).collect();
+        Self { weights, optimizer: vec![zeros; optimizer.state_names().len()] }
+    }
+}
+
+/// One adapter in use.
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub(crate) handle: Handle,
+    pub(crate) capacity: u32,
+    pub(crate) is_alive: bool,
+    /// Bytes that the plan takes on it.
+    pub(crate) bytes: u64,
+    /// When it was last heard of, or given work.
+    pub(crate) heard_ms: f64,
+}
+
+/// The numbers of one training step.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// Counted from 0.
+    pub step: u64,
+    /// Seed of the run.
+    pub seed: u32,
+    /// Learning rate.
+    pub learning_rate: f32,
+    /// Factor of each output's loss: its weight over the whole batch's count.
+    pub loss_scales: Vec<f32>,
+}
+
+/// What one adapter did in a step.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct ShardReport {
+    /// Position among the adapters in use.
+    pub adapter_idx: usize,
+    /// Rows it computed.
+    pub rows: u32,
+    /// Where its time went.
+    pub timing: Timing,
+}
+
+/// What a step gave.
+#[derive(Clone, Debug, Default)]
+pub struct StepReport {
+    /// Per-row weighted loss and score of each output, in the order of the batch's rows.
+    pub reports: Vec<Vec<f32>>,
+    /// Global norm of the gradients, before clipping.
+    pub gradient_norm: f32,
+    /// False if a gradient was not finite: nothing was updated.
+    pub is_applied: bool,
+    /// What each adapter did.
+    pub shards: Vec<ShardReport>,
+    /// Adding gradients on the host.
+    pub reduce_ms: f64,
+    /// Updating parameters on the host and handing them out.
+    pub update_ms: f64,
+}
+
+/// Where parameters are updated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// On the host, once, for all adapters.
+    Host,
+    /// On the only adapter.
+    Device,
+}
+
+/// The adapters of a run, and the state that they train.
+pub struct Scheduler {
+    pub(crate) runtime: Arc<dyn Runtime>,
+    plan: Arc<Plan>,
+    layout: Layout,
+    optimizer: Option<Optimizer>,
+    clip_norm: f32,
+    place: Place,
+    cpu_fallback: CpuFallback,
+    pub(crate) members: Vec<Member>,
+    events: Receiver<Message>,
+    events_in: Sender<Message>,
+    /// Learns from training steps.
+    pub(crate) splitter: Splitter,
+    attempt: u32,
+    is_calibrated: bool,
+    /// Parameters, statistics and optimizer state. With the update on the device: as of the last [`Self::sync`].
+    state: TrainingState,
+    gradients: Vec<Vec<f32>>,
+}
+
+impl Scheduler {
+    /// Opens the adapters and loads the plan and the state on each.
+    ///
+    /// # Errors
+    /// If no adapter can be opened, or one can't run the plan.
+    pub async fn open(
+        runtime: Arc<dyn Runtime>,
+        settings: RigSettings,
+        plan: Plan,
+        layout: Layout,
+        objective: Option<&Objective>,
+        state: TrainingState,
+    ) -> Result<Self> {
+        let (events_in, events) = async_channel::unbounded();
+        let splitter = Splitter::new(settings.split, settings.adapters.len(), min_rows(&plan))?;
+        let place = if settings.adapters.len() == 1 { Place::Device } else { Place::Host };
+        let gradients = layout.segments.iter().map(|len| vec![0.0; usize::try_from(*len).unwrap_or(0)]).collect();
+        let mut scheduler = Self {
+            runtime,
+            plan: Arc::new(plan),
+            layout,
+            optimizer: objective.map(|objective| objective.optimizer),
+            clip_norm: objective.map_or(0.0, |objective| objective.clip_norm),
+            place,
+            cpu_fallback: settings.cpu_fallback,
+            members: Vec::new(),
+            events,
+            events_in,
+            splitter,
+            attempt: 0,
+            is_calibrated: false,
+            state,
+            gradients,
+        };
+        for info in &settings.adapters {
+            scheduler.add_member(info, settings.capacity)?;
+        }
+        scheduler.load_all().await?;
+        Ok(scheduler)
+    }
+
+    fn add_member(&mut self, info: &Info, capacity: u32) -> Result<()> {
+        let adapter_idx = self.members.len();
+        let handle = adapters::open(info, adapter_idx, self.runtime.clone(), self.events_in.clone())?;
+        let heard_ms = self.runtime.now_ms();
+        self.members.push(Member { handle, capacity, is_alive: true, bytes: 0, heard_ms });
+        Ok(())
+    }
+
+    /// An adapter as messages name it: ``adapter 1 `NVIDIA GeForce RTX 3060` ``.
+    pub(crate) fn who(&self, adapter_idx: usize) -> String {
+        format!("adapter {adapter_idx} `{}`", self.members[adapter_idx].handle.info.name)
+    }
+
+    /// The adapters in use, in order.
+    pub fn adapters(&self) -> impl Iterator<Item = &Info> {
+        self.members.iter().map(|member| &member.handle.info)
+    }
+
+    /// Bytes that the plan takes on each adapter.
+    pub fn bytes(&self) -> Vec<u64> {
+        self.members.iter().map(|member| member.bytes).collect()
+    }
+
+    /// Sends a request to an adapter; one that is gone is found by its silence.
+    pub(crate) fn send(&self, adapter_idx: usize, request: Request) {
+        if self.members[adapter_idx].handle.requests.try_send(request).is_err() {
+            log::debug!("{} takes no more requests", self.who(adapter_idx));
+        }
+    }
+
+    async fn load_all(&mut self) -> Result<()> {
+        for adapter_idx in 0..self.members.len() {
+            let capacity = self.members[adapter_idx].capacity;
+            self.send(adapter_idx, Request::Load { plan: self.plan.clone(), capacity });
+        }
+        for adapter_idx in 0..self.members.len() {
+            self.finish_load(adapter_idx).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until an adapter has loaded the plan, with fewer rows if it must, and gives it the state.
+    async fn finish_load(&mut self, adapter_idx: usize) -> Result<()> {
+        loop {
+            match self.wait_for(adapter_idx).await? {
+                Event::Loaded { bytes } => {
+                    self.members[adapter_idx].bytes = bytes;
+                    self.hand_out_state(adapter_idx);
+                    return Ok(());
+                }
+                Event::Failed { fault: Fault::OutOfMemory(text), .. } if self.members[adapter_idx].capacity > 1 => {
+                    let capacity = self.members[adapter_idx].capacity.div_ceil(2);
+                    self.members[adapter_idx].capacity = capacity;
+                    log::warn!(
+                        "{} has too little memory ({text}); it now takes {capacity} rows at once",
+                        self.who(adapter_idx)
+                    );
+                    self.send(adapter_idx, Request::Load { plan: self.plan.clone(), capacity });
+                }
+                Event::Failed { fault, .. } => return Err(self.refused(adapter_idx, &fault)),
+                _ => {}
+            }
+        }
+    }
+
+    fn refused(&self, adapter_idx: usize, fault: &Fault) -> Error {
+        let (problem, help) = match fault {
+            Fault::Lost(text) => (format!("was lost: {text}"), "try again, or choose other adapters"),
+            Fault::OutOfMemory(text) => {
+                (format!("has too little memory for one row: {text}"), "make the model smaller")
+            }
+            Fault::Unsupported(text) => (format!("can't run this model: {text}"), "choose other adapters"),
+        };
+        Error::adapter(self.who(adapter_idx), problem, help)
+    }
+
+    /// The next event of one adapter, with a limit; the step's events of others can't come at this time.
+    async fn wait_for(&mut self, adapter_idx: usize) -> Result<Event> {
+        let mut others = Vec::new();
+        let event = loop {
+            match self.event_within(LOAD_LIMIT_MS).await {
+                Some(message) if message.adapter_idx == adapter_idx => break Some(message.event),
+                Some(message) => others.push(message),
+                None => break None,
+            }
+        };
+        for message in others {
+            // The channel is unbounded and its receiver is held here.
+            drop(self.events_in.try_send(message));
+        }
+        event.ok_or_else(|| {
+            Error::adapter(
+                self.who(adapter_idx),
+                format!("needs to answer within {} s, but is silent", LOAD_LIMIT_MS / 1e3),
+                "its driver may hang: choose other adapters, or restart the machine",
+            )
+        })
+    }
+
+    /// The next event of any adapter, or `None` when the time is up.
+    pub(crate) async fn event_within(&self, limit_ms: f64) -> Option<Message> {
+        let next = async { self.events.recv().await.ok() };
+        let limit = self.runtime.sleep(limit_ms);
+        futures_lite::future::or(next, async {
+            limit.await;
+            None
+        })
+        .await
+    }
+
+    /// Writes parameters, statistics and, with the update on the device, optimizer state to an adapter.
+    fn hand_out_state(&self, adapter_idx: usize) {
+        self.hand_out_weights(adapter_idx, &self.shared_weights());
+        if self.place == Place::Device {
+            for (kind, segments) in (0..).zip(&self.state.optimizer) {
+                for (segment, values) in (0..).zip(segments) {
+                    let data = Arc::from(values.as_slice());
+                    self.send(adapter_idx, Request::Write { role: Role::State(kind, segment), offset: 0, data });
+                }
+            }
+        }
+    }
+
+    /// Parameters and statistics, once, for all adapters.
+    fn shared_weights(&self) -> Vec<(Role, Arc<[f32]>)> {
+        let parameters = (0..).zip(&self.state.weights.parameters);
+        let parameters = parameters.map(|(segment, values)| (Role::Parameters(segment), Arc::from(values.as_slice())));
+        let statistics = &self.state.weights.statistics;
+        let statistics = (!statistics.is_empty()).then(|| (Role::Statistics, Arc::from(statistics.as_slice())));
+        parameters.chain(statistics).collect()
+    }
+
+    fn hand_out_weights(&self, adapter_idx: usize, weights: &[(Role, Arc<[f32]>)]) {
+        for (role, data) in weights {
+            self.send(adapter_idx, Request::Write { role: *role, offset: 0, data: data.clone() });
+        }
+    }
+
+    /// Runs one training step: all of it, or nothing.
+    ///
+    /// # Errors
+    /// If no adapter is left to run it.
+    pub async fn train(&mut self, batch: &Batch, step: &Step) -> Result<StepReport> {
+        let scalars = self.scalars(batch, step);
+        match self.place {
+            Place::Device => self.train_on_device(batch, scalars).await,
+            Place::Host => self.train_on_host(batch, step.step, scalars).await,
+        }
+    }
+
+    #[allow(clippy::cast_possible_truncation, reason = "the key of random numbers takes the low bits of the step")]
+    fn scalars(&self, batch: &Batch, step: &Step) -> Scalars {
+        let hyper = self.optimizer.map_or_else(Vec::new, |it| it.hyper(step.learning_rate, step.step + 1));
+        Scalars {
+            rows: shards::count(batch.rows),
+            batch_rows: shards::count(batch.rows),
+            first_row: 0,
+            seed: step.seed,
+            step: step.step as u32,
+            loss_scales: step.loss_scales.clone(),
+            hyper,
+        }
+    }
+
+    async fn train_on_device(&mut self, batch: &Batch, scalars: Scalars) -> Result<StepReport> {
+        if batch.rows > self.members[0].capacity as usize {
+            return Err(Error::setting(
+                "batch size",
+                format!("needs at most {} rows on {}, but got {}", self.members[0].capacity, self.who(0), batch.rows),
+                "use a smaller batch, or name a second adapter (`cpu`), which lets the batch run in pieces",
+            ));
+        }
+        let shards = vec![Shard { adapter_idx: 0, first: 0, rows: batch.rows }];
+        let mut answers = self.round(Pass::Train, batch, &scalars, shards, Combining::Device).await?;
+        let update = self.update_on_device(&scalars).await?;
+        let [norm, is_applied] = self.clip_result(&update);
+        let shards = shards::reports(&answers);
+        Ok(StepReport {
+            reports: std::mem::take(&mut answers[0].reports),
+            gradient_norm: norm,
+            is_applied: is_applied > 0.0,
+            shards,
+            ..StepReport::default()
+        })
+    }
+
+    async fn train_on_host(&mut self, batch: &Batch, step: u64, scalars: Scalars) -> Result<StepReport> {
+        self.calibrate(batch, &scalars).await?;
+        let shares = self.splitter.step_shares(step, scalars.rows, &self.alive());
+        let shards = self.shards_of(&shares);
+        let answers = self.round(Pass::Train, batch, &scalars, shards, Combining::Host).await?;
+        let begin_ms = self.runtime.now_ms();
+        let totals = self.reduce(&answers);
+        let reduced_ms = self.runtime.now_ms();
+        if totals.is_finite {
+            self.update_on_host(totals.norm, &scalars);
+            self.follow_statistics(&answers);
+            let weights = self.shared_weights();
+            for adapter_idx in 0..self.members.len() {
+                self.hand_out_weights(adapter_idx, &weights);
+            }
+        }
+        let reports = shards::reports(&answers);
+        for report in &reports {
+            self.splitter.learn(report.adapter_idx, report.rows, report.timing.busy_ms());
+        }
+        Ok(StepReport {
+            reports: shards::concatenated(&answers, |answer| &answer.reports),
+            gradient_norm: totals.norm,
+            is_applied: totals.is_finite,
+            shards: reports,
+            reduce_ms: reduced_ms - begin_ms,
+            update_ms: self.runtime.now_ms() - reduced_ms,
+        })
+    }
+
+    /// Per-row losses and scores of each output at inference, in the order of the rows.
+    ///
+    /// # Errors
+    /// If no adapter is left to run it.
+    pub async fn evaluate(&mut self, batch: &Batch, loss_scales: Vec<f32>) -> Result<Vec<Vec<f32>>> {
+        let answers = self.infer(Pass::Evaluate, batch, loss_scales).await?;
+        Ok(shards::concatenated(&answers, |answer| &answer.reports))
+    }
+
+    /// The outputs, in the order of the rows.
+    ///
+    /// # Errors
+    /// If no adapter is left to run it.
+    pub async fn predict(&mut self, batch: &Batch) -> Result<Vec<Vec<f32>>> {
+        let answers = self.infer(Pass::Predict, batch, Vec::new()).await?;
+        Ok(shards::concatenated(&answers, |answer| &answer.outputs))
+    }
+
+    async fn infer(&mut self, pass: Pass, batch: &Batch, loss_scales: Vec<f32>) -> Result<Vec<round::Answer>> {
+        let step = Step { step: 0, seed: 0, learning_rate: 0.0, loss_scales };
+        let scalars = self.scalars(batch, &step);
+        let shards = self.shards(scalars.rows);
+        self.round(pass, batch, &scalars, shards, Combining::Host).await
+    }
+
+    /// The state as it is now, read from the device if it is updated there.
+    ///
+    /// # Errors
+    /// If the adapter was lost.
+    pub async fn sync(&mut self) -> Result<&TrainingState> {
+        if self.place == Place::Device {
+            for segment in 0..shards::count(self.layout.segments.len()) {
+                self.state.weights.parameters[segment as usize] = self.read(0, Role::Parameters(segment)).await?;
+                for kind in 0..self.state.optimizer.len() {
+                    let role = Role::State(shards::count(kind), segment);
+                    self.state.optimizer[kind][segment as usize] = self.read(0, role).await?;
+                }
+            }
+            if !self.state.weights.statistics.is_empty() {
+                self.state.weights.statistics = self.read(0, Role::Statistics).await?;
+            }
+        }
+        Ok(&self.state)
+    }
+
+    /// Replaces the state, on all adapters.
+    pub fn restore(&mut self, state: TrainingState) {
+        self.state = state;
+        for adapter_idx in 0..self.members.len() {
+            self.hand_out_state(adapter_idx);
+        }
+    }
+
+    /// The state as of the last step, with the update on the host, or of the last [`Self::sync`].
+    pub fn state(&self) -> &TrainingState {
+        &self.state
+    }
+
+    /// Reads a buffer back from an adapter.
+    ///
+    /// # Errors
+    /// If it was lost or is silent.
+    pub async fn read(&mut self, adapter_idx: usize, role: Role) -> Result<Vec<f32>> {
+        self.send(adapter_idx, Request::Read(role));
+        loop {
+            match self.wait_for(adapter_idx).await? {
+                Event::Contents { role: answered, data } if answered == role => return Ok(data),
+                Event::Failed { fault, .. } => return Err(self.refused(adapter_idx, &fault)),
+                _ => {}
+            }
+        }
+    }
+
+    /// Makes an adapter `factor` times as slow.
+    pub fn throttle(&self, adapter_idx: usize, factor: f64) {
+        self.send(adapter_idx, Request::Throttle(factor));
+    }
+
+    /// Destroys an adapter's device, as a driver reset would.
+    pub fn lose(&self, adapter_idx: usize) {
+        self.send(adapter_idx, Request::Lose);
+    }
+}
+
+/// Longest wait for the adapters to close their devices at the end.
+const CLOSE_LIMIT_MS: f64 = 5_000.0;
+
+impl Drop for Scheduler {
+    /// Waits until the adapters have closed their devices: a process that ends while a driver still works can crash.
+    fn drop(&mut self) {
+        for member in &self.members {
+            member.handle.requests.close();
+        }
+        self.events_in = async_channel::unbounded().0;
+        let closed = async { while self.events.recv().await.is_ok() {} };
+        let limit = self.runtime.sleep(CLOSE_LIMIT_MS);
+        // A page can't block; its devices end with it.
+        #[cfg(not(target_arch = "wasm32"))]
+        pollster::block_on(futures_lite::future::or(closed, limit));
+        #[cfg(target_arch = "wasm32")]
+        drop((closed, limit));
+    }
+}
+
+/// Longest wait for an adapter that loads a plan: some drivers compile for a minute.
+const LOAD_LIMIT_MS: f64 = 300_000.0;
+
+/// Fewest rows of a shard: 8 where batch statistics are those of the shard.
+fn min_rows(plan: &Plan) -> u32 {
+    let of_shard = plan.commands(Pass::Train).iter().any(|command| {
+        matches!(command, Command::Exchange(exchange)
+            if exchange.when == When::Update && matches!(exchange.combine, crate::plan::Combine::Moments { .. }))
+    });
+    if of_shard { 8 } else { 1 }
+}

@@ -1,0 +1,312 @@
+//! One round: a pass over all shards of a batch, until every answer is in. A lost shard is run again on a survivor.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::adapters::{Combining, Event, Fault, Message, Request, Run, Ticket, Timing};
+use crate::data::Batch;
+use crate::error::{Error, Result};
+use crate::plan::{Combine, Command, Exchange, Pass, Scalars, When};
+
+use super::shards::{self, Shard, count};
+use super::{CpuFallback, Scheduler, statistics};
+
+/// All that one shard gave.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    pub shard: Shard,
+    /// Values to be combined before the update, by command.
+    pub exchanges: BTreeMap<usize, Vec<f32>>,
+    pub reports: Vec<Vec<f32>>,
+    pub outputs: Vec<Vec<f32>>,
+    pub timing: Timing,
+}
+
+/// A shard on its way.
+struct Task {
+    shard: Shard,
+    ticket: Ticket,
+    /// Values to be combined, by command, both before the next command and before the update.
+    exchanges: BTreeMap<usize, Vec<f32>>,
+    answer: Option<Answer>,
+}
+
+/// What can be said of a round as a whole.
+struct Job<'a> {
+    pass: Pass,
+    batch: &'a Batch,
+    scalars: &'a Scalars,
+    combining: Combining,
+    /// Do shards wait for each other within the pass?
+    is_coupled: bool,
+}
+
+/// Shortest time after which an adapter counts as hung, and what a first run may take.
+const SILENCE_MS: f64 = 10_000.0;
+const FIRST_RUN_MS: f64 = 120_000.0;
+/// Times the predicted duration after which an adapter counts as hung.
+const SILENCE_FACTOR: f64 = 20.0;
+
+impl Scheduler {
+    /// Runs a pass on every shard. The answers come in the order of the rows.
+    pub(super) async fn round(
+        &mut self,
+        pass: Pass,
+        batch: &Batch,
+        scalars: &Scalars,
+        shards: Vec<Shard>,
+        combining: Combining,
+    ) -> Result<Vec<Answer>> {
+        let is_coupled = combining == Combining::Host && self.plan.commands(pass).iter().any(is_awaited);
+        let job = Job { pass, batch, scalars, combining, is_coupled };
+        let mut tasks = self.start(&job, shards)?;
+        while tasks.iter().any(|task| task.answer.is_none()) {
+            match self.event_within(self.patience_ms(&tasks)).await {
+                Some(message) => self.handle(&job, &mut tasks, message).await?,
+                None => self.declare_silent(&job, &mut tasks).await?,
+            }
+        }
+        Ok(tasks.into_iter().filter_map(|task| task.answer).collect())
+    }
+
+    fn start(&mut self, job: &Job<'_>, shards: Vec<Shard>) -> Result<Vec<Task>> {
+        if job.is_coupled {
+            self.check_coupled(&shards)?;
+        }
+        let mut tasks = Vec::with_capacity(shards.len());
+        for (slot, shard) in (0..).zip(shards) {
+            let ticket = self.dispatch(job, shard, slot);
+            tasks.push(Task { shard, ticket, exchanges: BTreeMap::new(), answer: None });
+        }
+        Ok(tasks)
+    }
+
+    /// Shards that wait for each other must all run at once: none may stand behind another on one adapter.
+    fn check_coupled(&self, shards: &[Shard]) -> Result<()> {
+        let mut busy = vec![false; self.members.len()];
+        match shards.iter().find(|shard| std::mem::replace(&mut busy[shard.adapter_idx], true)) {
+            None => Ok(()),
+            Some(shard) => Err(Error::setting(
+                "batch size",
+                format!(
+                    "needs to fit the adapters at once, since batch-norm over the whole batch lets shards wait for each \
+                     other, but {} takes only {} rows",
+                    self.who(shard.adapter_idx),
+                    self.members[shard.adapter_idx].capacity
+                ),
+                "use a smaller batch, more adapters, or `synchronized = false`",
+            )),
+        }
+    }
+
+    fn dispatch(&mut self, job: &Job<'_>, shard: Shard, slot: u32) -> Ticket {
+        self.attempt = self.attempt.wrapping_add(1);
+        let ticket = Ticket { step: u64::from(job.scalars.step), attempt: self.attempt, slot };
+        let scalars = Scalars { rows: count(shard.rows), first_row: count(shard.first), ..job.scalars.clone() };
+        let rows = job.batch.shard(shard.first..shard.first + shard.rows);
+        let feeds = shards::feeds(&self.plan, job.pass, &rows);
+        let run = Run { ticket, pass: job.pass, scalars, feeds, combining: job.combining };
+        self.members[shard.adapter_idx].heard_ms = self.runtime.now_ms();
+        self.send(shard.adapter_idx, Request::Run(run));
+        ticket
+    }
+
+    /// How long to wait for the next event before some adapter counts as hung.
+    fn patience_ms(&self, tasks: &[Task]) -> f64 {
+        let now_ms = self.runtime.now_ms();
+        let open = tasks.iter().filter(|task| task.answer.is_none());
+        let left_ms =
+            open.map(|task| self.members[task.shard.adapter_idx].heard_ms + self.limit_ms(task.shard) - now_ms);
+        left_ms.fold(FIRST_RUN_MS, f64::min).max(1.0)
+    }
+
+    fn limit_ms(&self, shard: Shard) -> f64 {
+        match self.splitter.predicted_ms(shard.adapter_idx, count(shard.rows)) {
+            Some(predicted_ms) => (SILENCE_FACTOR * predicted_ms).max(SILENCE_MS),
+            None => FIRST_RUN_MS,
+        }
+    }
+
+    async fn declare_silent(&mut self, job: &Job<'_>, tasks: &mut Vec<Task>) -> Result<()> {
+        let now_ms = self.runtime.now_ms();
+        let open = tasks.iter().filter(|task| task.answer.is_none()).map(|task| task.shard);
+        let overdue = open.filter(|shard| self.members[shard.adapter_idx].heard_ms + self.limit_ms(*shard) <= now_ms);
+        let silent: Vec<usize> = overdue.map(|shard| shard.adapter_idx).collect();
+        for adapter_idx in silent {
+            if self.members[adapter_idx].is_alive {
+                let fault = Fault::Lost("it is silent".into());
+                self.failed(job, tasks, adapter_idx, fault).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn handle(&mut self, job: &Job<'_>, tasks: &mut Vec<Task>, message: Message) -> Result<()> {
+        let Message { adapter_idx, event } = message;
+        self.members[adapter_idx].heard_ms = self.runtime.now_ms();
+        if !self.members[adapter_idx].is_alive {
+            return Ok(());
+        }
+        match event {
+            Event::Exchange { ticket, command, data } => {
+                if let Some(task) = tasks.iter_mut().find(|task| task.ticket == ticket) {
+                    task.exchanges.insert(command, data);
+                    self.combine_if_all_in(job, tasks, command);
+                }
+            }
+            Event::Done { ticket, reports, outputs, timing } => {
+                if let Some(task) = tasks.iter_mut().find(|task| task.ticket == ticket) {
+                    let exchanges = std::mem::take(&mut task.exchanges);
+                    task.answer = Some(Answer { shard: task.shard, exchanges, reports, outputs, timing });
+                }
+            }
+            Event::Failed { fault, .. } => self.failed(job, tasks, adapter_idx, fault).await?,
+            Event::Loaded { .. } | Event::Contents { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// When every shard has given its value for an awaited exchange, combines them and answers all.
+    fn combine_if_all_in(&self, job: &Job<'_>, tasks: &[Task], command: usize) {
+        let Some(Command::Exchange(exchange)) = self.plan.commands(job.pass).get(command) else { return };
+        if exchange.when != When::NextCommand || !tasks.iter().all(|task| task.exchanges.contains_key(&command)) {
+            return;
+        }
+        let parts = tasks.iter().map(|task| (count(task.shard.rows), task.exchanges[&command].as_slice()));
+        let combined: Arc<[f32]> = combine(exchange, parts).into();
+        for task in tasks {
+            let data = combined.clone();
+            self.send(task.shard.adapter_idx, Request::Combined { ticket: task.ticket, command, data });
+        }
+    }
+
+    async fn failed(&mut self, job: &Job<'_>, tasks: &mut Vec<Task>, adapter_idx: usize, fault: Fault) -> Result<()> {
+        match fault {
+            Fault::Unsupported(_) => Err(self.refused(adapter_idx, &fault)),
+            Fault::OutOfMemory(text) => {
+                let capacity = self.members[adapter_idx].capacity.div_ceil(2);
+                log::warn!(
+                    "{} ran out of memory ({text}); it now takes {capacity} rows at once",
+                    self.who(adapter_idx)
+                );
+                self.members[adapter_idx].capacity = capacity;
+                self.send(adapter_idx, Request::Load { plan: self.plan.clone(), capacity });
+                self.finish_load(adapter_idx).await?;
+                self.restart(job, tasks)
+            }
+            Fault::Lost(text) => {
+                log::warn!("{} was lost ({text}); its rows go to the others", self.who(adapter_idx));
+                self.members[adapter_idx].is_alive = false;
+                if job.combining == Combining::Device {
+                    return Err(self.refused(adapter_idx, &Fault::Lost(text)));
+                }
+                self.ensure_survivor().await?;
+                if job.is_coupled { self.restart(job, tasks) } else { self.run_again(job, tasks, adapter_idx) }
+            }
+        }
+    }
+
+    async fn ensure_survivor(&mut self) -> Result<()> {
+        if self.members.iter().any(|member| member.is_alive) {
+            return Ok(());
+        }
+        if self.cpu_fallback == CpuFallback::Refused {
+            return Err(Error::adapter(
+                "all adapters",
+                "were lost: none is left to go on with",
+                "the last checkpoint resumes; allow the CPU adapter to take over, or name it beside the others",
+            ));
+        }
+        log::warn!("every adapter was lost: the CPU adapter goes on");
+        let capacity = self.members.iter().map(|member| member.capacity).max().unwrap_or(1);
+        self.add_member(&crate::adapters::cpu::info(), capacity)?;
+        self.splitter.add();
+        let adapter_idx = self.members.len() - 1;
+        self.send(adapter_idx, Request::Load { plan: self.plan.clone(), capacity });
+        self.finish_load(adapter_idx).await
+    }
+
+    /// Gives the unfinished shards of a lost adapter to survivors, each in its slot.
+    fn run_again(&mut self, job: &Job<'_>, tasks: &mut Vec<Task>, lost: usize) -> Result<()> {
+        let open: Vec<usize> = (0..tasks.len()).filter(|idx| tasks[*idx].answer.is_none()).collect();
+        for idx in open {
+            let mut shard = tasks[idx].shard;
+            if shard.adapter_idx != lost {
+                continue;
+            }
+            let fits = |adapter_idx: &usize| {
+                self.members[*adapter_idx].is_alive && self.members[*adapter_idx].capacity as usize >= shard.rows
+            };
+            let predicted =
+                |adapter_idx: &usize| self.splitter.predicted_ms(*adapter_idx, count(shard.rows)).unwrap_or(0.0);
+            let best = (0..self.members.len()).filter(fits).min_by(|a, b| predicted(a).total_cmp(&predicted(b)));
+            let Some(best) = best else {
+                return self.restart(job, tasks);
+            };
+            shard.adapter_idx = best;
+            let ticket = self.dispatch(job, shard, tasks[idx].ticket.slot);
+            tasks[idx] = Task { shard, ticket, exchanges: BTreeMap::new(), answer: None };
+        }
+        Ok(())
+    }
+
+    /// Gives up all runs of a round and starts it again with a new split.
+    fn restart(&mut self, job: &Job<'_>, tasks: &mut Vec<Task>) -> Result<()> {
+        for task in tasks.iter().filter(|task| task.answer.is_none()) {
+            self.send(task.shard.adapter_idx, Request::Abandon(task.ticket));
+        }
+        let shards = self.shards(job.scalars.batch_rows);
+        *tasks = self.start(job, shards)?;
+        Ok(())
+    }
+
+    /// Runs the update on the only adapter. Returns the contents of the plan's control buffers.
+    pub(super) async fn update_on_device(&mut self, scalars: &Scalars) -> Result<Vec<Vec<f32>>> {
+        let batch = Batch { rows: 0, inputs: Vec::new(), targets: Vec::new(), sample_weights: None };
+        let shard = Shard { adapter_idx: 0, first: 0, rows: 0 };
+        let ticket = Ticket { step: u64::from(scalars.step), attempt: u32::MAX, slot: 0 };
+        let run = Run {
+            ticket,
+            pass: Pass::Update,
+            scalars: scalars.clone(),
+            feeds: Vec::new(),
+            combining: Combining::Device,
+        };
+        self.members[0].heard_ms = self.runtime.now_ms();
+        self.send(0, Request::Run(run));
+        let job = Job { pass: Pass::Update, batch: &batch, scalars, combining: Combining::Device, is_coupled: false };
+        let mut tasks = vec![Task { shard, ticket, exchanges: BTreeMap::new(), answer: None }];
+        loop {
+            match self.event_within(self.patience_ms(&tasks)).await {
+                Some(message) => self.handle(&job, &mut tasks, message).await?,
+                None => self.declare_silent(&job, &mut tasks).await?,
+            }
+            if let Some(answer) = tasks[0].answer.take() {
+                return Ok(answer.reports);
+            }
+        }
+    }
+}
+
+fn is_awaited(command: &Command) -> bool {
+    matches!(command, Command::Exchange(exchange) if exchange.when == When::NextCommand)
+}
+
+/// The value of all shards, in the order of their slots.
+pub(super) fn combine<'a>(exchange: &Exchange, parts: impl Iterator<Item = (u32, &'a [f32])>) -> Vec<f32> {
+    match exchange.combine {
+        Combine::Sum => {
+            let mut sum: Vec<f64> = Vec::new();
+            for (_, part) in parts {
+                sum.resize(part.len(), 0.0);
+                sum.iter_mut().zip(part).for_each(|(sum, part)| *sum += f64::from(*part));
+            }
+            #[allow(clippy::cast_possible_truncation, reason = "rounded to f32 on purpose")]
+            sum.into_iter().map(|value| value as f32).collect()
+        }
+        Combine::Moments { count_per_row } => {
+            let parts = parts.map(|(rows, part)| (u64::from(rows) * u64::from(count_per_row), part));
+            statistics::merge(parts).1
+        }
+    }
+}

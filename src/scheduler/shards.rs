@@ -1,0 +1,105 @@
+//! Which adapter gets which rows, and its answers put together again in the order of the rows.
+
+use crate::data::Batch;
+use crate::plan::{Pass, Plan, Role};
+
+use super::round::Answer;
+use super::{Scheduler, ShardReport};
+
+/// Rows that one adapter computes in one run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shard {
+    pub adapter_idx: usize,
+    pub first: usize,
+    pub rows: usize,
+}
+
+/// A count that fits 32 bits: rows, segments, adapters.
+pub(crate) fn count(value: usize) -> u32 {
+    u32::try_from(value).unwrap_or(u32::MAX)
+}
+
+impl Scheduler {
+    /// Splits a number of rows over the adapters that are there. What is more than an adapter's capacity runs in pieces.
+    pub(crate) fn shards(&self, rows: u32) -> Vec<Shard> {
+        self.shards_of(&self.splitter.shares(rows, &self.alive()))
+    }
+
+    /// Which adapters are there.
+    pub(super) fn alive(&self) -> Vec<bool> {
+        self.members.iter().map(|member| member.is_alive).collect()
+    }
+
+    /// Shards of given shares, one behind the other.
+    pub(super) fn shards_of(&self, shares: &[u32]) -> Vec<Shard> {
+        let mut shards = Vec::new();
+        let mut first = 0;
+        for (adapter_idx, share) in shares.iter().enumerate() {
+            for rows in pieces(*share, self.members[adapter_idx].capacity) {
+                shards.push(Shard { adapter_idx, first, rows: rows as usize });
+                first += rows as usize;
+            }
+        }
+        shards
+    }
+}
+
+/// A share in as few pieces of at most `capacity` as possible, as even as possible.
+fn pieces(share: u32, capacity: u32) -> Vec<u32> {
+    let n_pieces = share.div_ceil(capacity.max(1));
+    (0..n_pieces).map(|idx| share / n_pieces + u32::from(idx < share % n_pieces)).collect()
+}
+
+/// What is written before a run on a shard.
+pub(super) fn feeds(plan: &Plan, pass: Pass, shard: &Batch) -> Vec<(Role, std::sync::Arc<[f32]>)> {
+    let mut feeds: Vec<_> = (0..).map(Role::Input).zip(shard.inputs.iter().cloned()).collect();
+    if pass == Pass::Predict {
+        return feeds;
+    }
+    feeds.extend((0..).map(Role::Target).zip(shard.targets.iter().cloned()));
+    let weights = shard.sample_weights.clone().unwrap_or_else(|| std::iter::repeat_n(1.0, shard.rows).collect());
+    let outputs = (0..).map(Role::SampleWeight).take_while(|role| plan.find(*role).is_some());
+    feeds.extend(outputs.map(|role| (role, weights.clone())));
+    feeds
+}
+
+/// Values of each output, in the order of the rows.
+pub(super) fn concatenated(answers: &[Answer], of: impl Fn(&Answer) -> &Vec<Vec<f32>>) -> Vec<Vec<f32>> {
+    let n_outputs = answers.iter().map(|answer| of(answer).len()).max().unwrap_or(0);
+    (0..n_outputs)
+        .map(|output| answers.iter().flat_map(|answer| of(answer)[output].iter().copied()).collect())
+        .collect()
+}
+
+/// What each adapter did: the sum of its pieces.
+pub(super) fn reports(answers: &[Answer]) -> Vec<ShardReport> {
+    let mut reports: Vec<ShardReport> = Vec::new();
+    for answer in answers {
+        let (adapter_idx, rows, timing) = (answer.shard.adapter_idx, count(answer.shard.rows), answer.timing);
+        match reports.iter_mut().find(|report| report.adapter_idx == adapter_idx) {
+            None => reports.push(ShardReport { adapter_idx, rows, timing }),
+            Some(report) => {
+                report.rows += rows;
+                report.timing.upload_ms += timing.upload_ms;
+                report.timing.compute_ms += timing.compute_ms;
+                report.timing.readback_ms += timing.readback_ms;
+                report.timing.wait_ms += timing.wait_ms;
+            }
+        }
+    }
+    reports.sort_by_key(|report| report.adapter_idx);
+    reports
+}
+
+#[cfg(test)]
+mod tests {
+    use super::pieces;
+
+    #[test]
+    fn pieces_are_few_and_even() {
+        assert_eq!(pieces(0, 8), Vec::<u32>::new());
+        assert_eq!(pieces(8, 8), [8]);
+        assert_eq!(pieces(9, 8), [5, 4]);
+        assert_eq!(pieces(25, 8), [7, 6, 6, 6]);
+    }
+}

@@ -1,0 +1,360 @@
+//! How many rows each adapter gets: integer shares that minimise the time of the slowest.
+
+mod estimate;
+
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+
+pub use estimate::Estimate;
+
+/// How a batch is split.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum SplitMode {
+    /// By speed, learned from the steps.
+    #[default]
+    Learned,
+    /// The same for all.
+    Even,
+    /// In fixed proportions, one for each adapter.
+    Fixed(Vec<f64>),
+    /// Row counts of an earlier run: for each training step, rows for each adapter. A repeated run gives the same bits.
+    Recorded(Arc<Vec<Vec<u32>>>),
+}
+
+/// A new split is taken only if it is predicted to be faster than the last by this factor: measurements are noisy, and
+/// shares should not follow noise.
+const WORTHWHILE: f64 = 1.03;
+
+/// Training steps after which an adapter without rows is tried again.
+const TRIAL_STEPS: u64 = 200;
+
+/// Splits rows, and learns from what they took.
+#[derive(Clone, Debug)]
+pub struct Splitter {
+    mode: SplitMode,
+    estimates: Vec<Option<Estimate>>,
+    /// Steps since each adapter last had rows.
+    idle_steps: Vec<u64>,
+    min_rows: u32,
+    last: Vec<u32>,
+}
+
+impl Splitter {
+    /// A splitter for a number of adapters; no share is below `min_rows` while another split exists.
+    ///
+    /// # Errors
+    /// If fixed proportions or recorded rows do not go with the adapters.
+    pub fn new(mode: SplitMode, n_adapters: usize, min_rows: u32) -> Result<Self> {
+        let refuse = |problem: String, help: &str| Err(Error::setting("split", problem, help));
+        match &mode {
+            SplitMode::Fixed(parts) if parts.len() != n_adapters || !are_parts(parts) => refuse(
+                format!("needs {n_adapters} parts from 0 up, one for each adapter, but got {parts:?}"),
+                "write one number for each adapter, in their order: `3:1`",
+            ),
+            SplitMode::Recorded(steps) if steps.iter().any(|rows| rows.len() != n_adapters) => refuse(
+                format!("needs recorded rows for {n_adapters} adapters, but the record has other numbers of them"),
+                "repeat the run with as many adapters as it was recorded with",
+            ),
+            _ => Ok(Self {
+                mode,
+                estimates: vec![None; n_adapters],
+                idle_steps: vec![0; n_adapters],
+                min_rows,
+                last: Vec::new(),
+            }),
+        }
+    }
+
+    /// Does the split follow measurements?
+    pub fn is_learned(&self) -> bool {
+        self.mode == SplitMode::Learned
+    }
+
+    /// Fewest rows of a shard while another split exists.
+    pub fn min_rows(&self) -> u32 {
+        self.min_rows
+    }
+
+    /// One adapter more, of unknown speed; with fixed proportions it gets rows only when no other can.
+    pub fn add(&mut self) {
+        self.estimates.push(None);
+        self.idle_steps.push(0);
+        match &mut self.mode {
+            SplitMode::Fixed(parts) => parts.push(0.0),
+            SplitMode::Recorded(_) => self.mode = SplitMode::Even,
+            SplitMode::Learned | SplitMode::Even => {}
+        }
+    }
+
+    /// Takes in two measurements of different sizes, `(rows, ms)`: the line through them is the first estimate.
+    pub fn calibrate(&mut self, adapter_idx: usize, small: (u32, f64), large: (u32, f64)) {
+        self.estimates[adapter_idx] = Some(Estimate::through(small, large));
+    }
+
+    /// Takes in that an adapter was busy for `busy_ms` with `rows`.
+    pub fn learn(&mut self, adapter_idx: usize, rows: u32, busy_ms: f64) {
+        if rows == 0 || busy_ms <= 0.0 {
+            return;
+        }
+        match &mut self.estimates[adapter_idx] {
+            None => self.estimates[adapter_idx] = Some(Estimate::proportional(rows, busy_ms)),
+            Some(estimate) => estimate.learn(rows, busy_ms),
+        }
+    }
+
+    /// What is known of an adapter's speed.
+    pub fn estimate(&self, adapter_idx: usize) -> Option<&Estimate> {
+        self.estimates[adapter_idx].as_ref()
+    }
+
+    /// What a number of rows will take on an adapter, if anything is known of it.
+    pub fn predicted_ms(&self, adapter_idx: usize, rows: u32) -> Option<f64> {
+        self.estimate(adapter_idx).map(|estimate| estimate.ms(rows))
+    }
+
+    /// Rows for each adapter in a training step: as [`shares`](Self::shares), but steady against noise, by the record
+    /// where there is one, and with a trial now and then for an adapter that got none for long.
+    pub fn step_shares(&mut self, step: u64, rows: u32, alive: &[bool]) -> Vec<u32> {
+        if let Some(recorded) = self.recorded(step, rows, alive) {
+            return recorded;
+        }
+        let mut shares = self.shares(rows, alive);
+        if self.is_learned() {
+            shares = self.steady(shares, alive);
+            self.add_trial(&mut shares, alive);
+        }
+        for (idle, share) in self.idle_steps.iter_mut().zip(&shares) {
+            *idle = if *share > 0 { 0 } else { *idle + 1 };
+        }
+        self.last.clone_from(&shares);
+        shares
+    }
+
+    fn recorded(&self, step: u64, rows: u32, alive: &[bool]) -> Option<Vec<u32>> {
+        let SplitMode::Recorded(steps) = &self.mode else { return None };
+        let shares = steps.get(usize::try_from(step).ok()?)?;
+        let fits =
+            shares.iter().sum::<u32>() == rows && shares.iter().zip(alive).all(|(share, alive)| *alive || *share == 0);
+        fits.then(|| shares.clone())
+    }
+
+    /// The last split, unless the new one is worth a change.
+    fn steady(&self, new: Vec<u32>, alive: &[bool]) -> Vec<u32> {
+        let rows: u32 = new.iter().sum();
+        let is_usable = self.last.len() == new.len()
+            && self.last.iter().sum::<u32>() == rows
+            && self.last.iter().zip(alive).all(|(share, alive)| *alive || *share == 0);
+        if !is_usable {
+            return new;
+        }
+        match (self.slowest_ms(&self.last), self.slowest_ms(&new)) {
+            (Some(last_ms), Some(new_ms)) if last_ms <= new_ms * WORTHWHILE => self.last.clone(),
+            _ => new,
+        }
+    }
+
+    /// Predicted time of the slowest adapter of a split.
+    pub fn slowest_ms(&self, shares: &[u32]) -> Option<f64> {
+        let used = shares.iter().enumerate().filter(|(_, share)| **share > 0);
+        let times: Option<Vec<f64>> = used.map(|(idx, share)| self.predicted_ms(idx, *share)).collect();
+        times.map(|times| times.into_iter().fold(0.0, f64::max))
+    }
+
+    /// Takes a few rows from the largest share for an adapter that was idle for long, to see how fast it is now.
+    fn add_trial(&self, shares: &mut [u32], alive: &[bool]) {
+        let is_due = |idx: &usize| alive[*idx] && shares[*idx] == 0 && self.idle_steps[*idx] >= TRIAL_STEPS;
+        let Some(idle) = (0..shares.len()).find(is_due) else { return };
+        let Some(largest) = (0..shares.len()).max_by_key(|idx| shares[*idx]) else { return };
+        if shares[largest] >= 2 * self.min_rows {
+            shares[largest] -= self.min_rows;
+            shares[idle] = self.min_rows;
+        }
+    }
+
+    /// Rows for each adapter; none for those that are not there. They sum to `rows`.
+    pub fn shares(&self, rows: u32, alive: &[bool]) -> Vec<u32> {
+        let lines = self.lines(alive);
+        let mut used: Vec<usize> = (0..lines.len()).filter(|idx| lines[*idx].is_some()).collect();
+        if used.is_empty() {
+            // Fixed proportions may leave the survivors nothing: then all that are there share.
+            used = (0..alive.len()).filter(|idx| alive[*idx]).collect();
+        }
+        loop {
+            let shares = balanced(rows, &used, &lines);
+            let small = used.iter().copied().filter(|idx| shares[*idx] < self.min_rows);
+            match small.min_by_key(|idx| (shares[*idx], std::cmp::Reverse(*idx))) {
+                Some(idx) if used.len() > 1 => used.retain(|other| *other != idx),
+                _ => return shares,
+            }
+        }
+    }
+
+    /// Time as a line over rows, of each adapter that may get rows.
+    fn lines(&self, alive: &[bool]) -> Vec<Option<Line>> {
+        let unknown = self.mean_line();
+        let line = |idx: usize| match &self.mode {
+            SplitMode::Learned => Some(self.estimates[idx].as_ref().map_or(unknown, Estimate::line)),
+            SplitMode::Even | SplitMode::Recorded(_) => Some(Line::EVEN),
+            SplitMode::Fixed(parts) if parts[idx] > 0.0 => Some(Line { fixed_ms: 0.0, per_row_ms: 1.0 / parts[idx] }),
+            SplitMode::Fixed(_) => None,
+        };
+        alive.iter().enumerate().map(|(idx, alive)| if *alive { line(idx) } else { None }).collect()
+    }
+
+    /// What is assumed of an adapter that was never measured: the mean speed of the others.
+    fn mean_line(&self) -> Line {
+        let known: Vec<f64> =
+            self.estimates.iter().flatten().map(|estimate| 1.0 / estimate.line().per_row_ms).collect();
+        let mean = known.iter().sum::<f64>() / f64::from(super::shards::count(known.len()));
+        if known.is_empty() { Line::EVEN } else { Line { fixed_ms: 0.0, per_row_ms: 1.0 / mean } }
+    }
+}
+
+fn are_parts(parts: &[f64]) -> bool {
+    parts.iter().all(|part| part.is_finite() && *part >= 0.0) && parts.iter().sum::<f64>() > 0.0
+}
+
+/// Milliseconds as a function of rows: `fixed_ms + per_row_ms * rows`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Line {
+    /// Cost of a run whatever its rows.
+    pub fixed_ms: f64,
+    /// Cost of each row.
+    pub per_row_ms: f64,
+}
+
+impl Line {
+    const EVEN: Self = Self { fixed_ms: 0.0, per_row_ms: 1.0 };
+
+    fn ms(self, rows: u32) -> f64 {
+        self.fixed_ms + self.per_row_ms * f64::from(rows)
+    }
+}
+
+/// Whole shares over `used` adapters that minimise the time of the slowest.
+///
+/// If all end at the time `t`, adapter `i` has `(t - fixed_i) / per_row_i` rows, and `t` follows from their sum. Each
+/// gets the whole part of that; the rest goes, row by row, to whichever would then end first.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a floor between 0 and `rows`")]
+fn balanced(rows: u32, used: &[usize], lines: &[Option<Line>]) -> Vec<u32> {
+    let line = |idx: usize| lines[idx].unwrap_or(Line::EVEN);
+    let speed: f64 = used.iter().map(|idx| 1.0 / line(*idx).per_row_ms).sum();
+    let fixed: f64 = used.iter().map(|idx| line(*idx).fixed_ms / line(*idx).per_row_ms).sum();
+    let end_ms = (f64::from(rows) + fixed) / speed;
+    let mut shares = vec![0; lines.len()];
+    for idx in used {
+        let exact = (end_ms - line(*idx).fixed_ms) / line(*idx).per_row_ms;
+        shares[*idx] = exact.clamp(0.0, f64::from(rows)).floor() as u32;
+    }
+    // Clamping can give out too much: take it back from the slowest.
+    while shares.iter().sum::<u32>() > rows {
+        let loaded = used.iter().copied().filter(|idx| shares[*idx] > 0);
+        let slowest = loaded.max_by(|a, b| line(*a).ms(shares[*a]).total_cmp(&line(*b).ms(shares[*b])));
+        slowest.into_iter().for_each(|idx| shares[idx] -= 1);
+    }
+    for _ in shares.iter().sum::<u32>()..rows {
+        let ends = |idx: &usize| line(*idx).ms(shares[*idx] + 1);
+        let first = used.iter().copied().min_by(|a, b| ends(a).total_cmp(&ends(b)).then(a.cmp(b)));
+        first.into_iter().for_each(|idx| shares[idx] += 1);
+    }
+    shares
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn splitter(mode: SplitMode, n_adapters: usize, min_rows: u32) -> Splitter {
+        Splitter::new(mode, n_adapters, min_rows).unwrap()
+    }
+
+    #[test]
+    fn shares_sum_to_the_rows() {
+        let mut splitter = splitter(SplitMode::Learned, 3, 1);
+        for (adapter_idx, ms) in [(0, 10.0), (1, 30.0), (2, 70.0)] {
+            splitter.learn(adapter_idx, 10, ms);
+        }
+        for rows in 0..200 {
+            assert_eq!(splitter.shares(rows, &[true; 3]).iter().sum::<u32>(), rows);
+        }
+        assert_eq!(splitter.shares(100, &[false, true, true]), [0, 70, 30]);
+    }
+
+    #[test]
+    fn the_slowest_is_as_fast_as_any_split_allows() {
+        let mut splitter = splitter(SplitMode::Learned, 2, 1);
+        splitter.calibrate(0, (10, 12.0), (20, 22.0)); // 2 ms + 1 ms a row
+        splitter.calibrate(1, (10, 50.0), (20, 80.0)); // 20 ms + 3 ms a row
+        for rows in 1..120 {
+            let shares = splitter.shares(rows, &[true; 2]);
+            let best = (0..=rows).map(|first| splitter.slowest_ms(&[first, rows - first]).unwrap());
+            let best = best.fold(f64::INFINITY, f64::min);
+            let got = splitter.slowest_ms(&shares).unwrap();
+            assert!(got <= best + 1e-9, "{rows} rows: {shares:?} takes {got} ms, but {best} ms is possible");
+        }
+    }
+
+    #[test]
+    fn an_adapter_whose_fixed_cost_is_not_worth_it_gets_nothing() {
+        let mut splitter = splitter(SplitMode::Learned, 2, 1);
+        splitter.calibrate(0, (10, 10.0), (20, 20.0));
+        splitter.calibrate(1, (10, 1010.0), (20, 1020.0));
+        assert_eq!(splitter.shares(100, &[true; 2]), [100, 0]);
+        for step in 0..TRIAL_STEPS {
+            assert_eq!(splitter.step_shares(step, 100, &[true; 2]), [100, 0]);
+        }
+        assert_eq!(splitter.step_shares(TRIAL_STEPS, 100, &[true; 2]), [99, 1], "it is tried again");
+    }
+
+    #[test]
+    fn no_share_is_tiny_while_another_split_exists() {
+        let splitter = splitter(SplitMode::Even, 3, 8);
+        assert_eq!(splitter.shares(24, &[true; 3]), [8, 8, 8]);
+        assert_eq!(splitter.shares(20, &[true; 3]), [10, 10, 0]);
+        assert_eq!(splitter.shares(5, &[true; 3]), [5, 0, 0]);
+    }
+
+    #[test]
+    fn fixed_proportions_must_fit() {
+        let error = Splitter::new(SplitMode::Fixed(vec![3.0, 1.0]), 3, 1).unwrap_err();
+        assert!(
+            error.to_string().contains("needs 3 parts from 0 up, one for each adapter, but got [3.0, 1.0]"),
+            "{error}"
+        );
+        assert_eq!(splitter(SplitMode::Fixed(vec![3.0, 1.0]), 2, 1).shares(100, &[true; 2]), [75, 25]);
+        assert_eq!(splitter(SplitMode::Fixed(vec![0.0, 1.0]), 2, 1).shares(9, &[true; 2]), [0, 9]);
+        assert_eq!(splitter(SplitMode::Fixed(vec![0.0, 1.0]), 2, 1).shares(9, &[true, false]), [9, 0]);
+    }
+
+    #[test]
+    fn recorded_rows_are_repeated() {
+        let steps = Arc::new(vec![vec![7, 3], vec![2, 8]]);
+        let mut splitter = splitter(SplitMode::Recorded(steps), 2, 1);
+        assert_eq!(splitter.step_shares(0, 10, &[true; 2]), [7, 3]);
+        assert_eq!(splitter.step_shares(1, 10, &[true; 2]), [2, 8]);
+        assert_eq!(splitter.step_shares(2, 10, &[true; 2]), [5, 5], "past the record, even");
+        assert_eq!(splitter.step_shares(0, 10, &[false, true]), [0, 10]);
+    }
+
+    /// Two adapters of 1 and 3 ms a row; the first slows down threefold, then recovers. Times vary by ±10 %.
+    #[test]
+    fn shares_follow_a_change_of_speed_and_not_noise() {
+        let mut splitter = splitter(SplitMode::Learned, 2, 1);
+        splitter.calibrate(0, (32, 32.0), (128, 128.0));
+        splitter.calibrate(1, (32, 96.0), (128, 384.0));
+        let ideal = |per_row_ms: f64| 256.0 * 3.0 / (3.0 + per_row_ms);
+        for step in 0..120_u64 {
+            let per_row_ms = if (40..80).contains(&step) { 3.0 } else { 1.0 };
+            let shares = splitter.step_shares(step, 256, &[true; 2]);
+            let since_change = step % 40;
+            if since_change >= 10 {
+                let off = f64::from(shares[0]) / ideal(per_row_ms) - 1.0;
+                assert!(off.abs() < 0.15, "step {step}: {} rows, ideal {}", shares[0], ideal(per_row_ms));
+            }
+            let noise = 1.0 + 0.1 * ((step * 7919 % 101) as f64 / 50.0 - 1.0);
+            splitter.learn(0, shares[0], f64::from(shares[0]) * per_row_ms * noise);
+            splitter.learn(1, shares[1], f64::from(shares[1]) * 3.0 / noise);
+        }
+    }
+}

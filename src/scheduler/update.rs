@@ -1,0 +1,60 @@
+//! The update on the host: clip and optimizer, in one pass over memory on several threads.
+
+use rayon::prelude::*;
+
+use crate::kernels::Call;
+use crate::model::CLIP_CONTROL;
+use crate::plan::{Role, Scalars};
+
+use super::Scheduler;
+use super::shards::count;
+
+/// Elements that one thread updates at a time.
+const CHUNK: usize = 1 << 15;
+
+impl Scheduler {
+    /// Updates the parameters from the summed gradients, by the optimizer kernel's fast twin.
+    pub(super) fn update_on_host(&mut self, norm: f32, scalars: &Scalars) {
+        let Some(optimizer) = self.optimizer else { return };
+        let control = [clip_scale(norm, self.clip_norm), 1.0, norm, 0.0];
+        let (kernel, constants) = (optimizer.kernel(), optimizer.constants());
+        let update = kernel.fast.unwrap_or(kernel.twin);
+        let parameters = self.state.weights.parameters.iter_mut();
+        for (segment, (parameters, gradients)) in parameters.zip(&self.gradients).enumerate() {
+            let states = self.state.optimizer.iter_mut().map(|kind| kind[segment].as_mut_slice());
+            let chunks = chunks(parameters, gradients, states.collect());
+            chunks.into_par_iter().for_each(|(gradient, mut outputs)| {
+                let words: Vec<u32> =
+                    optimizer.params(count(gradient.len())).iter().map(|word| word.bits(scalars)).collect();
+                let call = Call { params: &words, constants: &constants, inputs: &[gradient, &control] };
+                update(&call, &mut outputs);
+            });
+        }
+    }
+
+    /// Norm and whether the update was applied, from the plan's control buffers.
+    pub(super) fn clip_result(&self, controls: &[Vec<f32>]) -> [f32; 2] {
+        let buffers = self.plan.buffers.iter().filter(|buffer| buffer.role == Role::Control);
+        let clip = buffers.zip(controls).find(|(buffer, _)| buffer.name == CLIP_CONTROL);
+        clip.map_or([0.0, 0.0], |(_, values)| [values[2], values[1]])
+    }
+}
+
+/// The factor that brings a global norm down to `max_norm`; 0 switches clipping off.
+fn clip_scale(norm: f32, max_norm: f32) -> f32 {
+    if max_norm > 0.0 && norm > max_norm { max_norm / norm } else { 1.0 }
+}
+
+type Chunk<'a> = (&'a [f32], Vec<&'a mut [f32]>);
+
+/// Gradient, and parameters and states beside it, in chunks.
+fn chunks<'a>(parameters: &'a mut [f32], gradients: &'a [f32], states: Vec<&'a mut [f32]>) -> Vec<Chunk<'a>> {
+    let gradients = gradients.chunks(CHUNK).map(|gradient| (gradient, Vec::new()));
+    let mut chunks: Vec<Chunk<'a>> = gradients.collect();
+    for values in std::iter::once(parameters).chain(states) {
+        for (chunk, part) in chunks.iter_mut().zip(values.chunks_mut(CHUNK)) {
+            chunk.1.push(part);
+        }
+    }
+    chunks
+}

@@ -1,0 +1,246 @@
+//! Callbacks: what happens beside training, after each step and each epoch.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use super::{EpochLog, StepLog};
+use crate::error::{Error, Result};
+use crate::model::{Model, Weights};
+
+/// Whether training goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// It does.
+    Continue,
+    /// It ends after this epoch.
+    Stop,
+}
+
+/// What a callback is shown after an epoch.
+#[derive(Debug)]
+pub struct EpochEnd<'a> {
+    /// The epoch's numbers.
+    pub log: &'a EpochLog,
+    /// The model with its weights; what a callback changes here, training goes on with.
+    pub model: &'a mut Model,
+}
+
+/// Something that happens beside training.
+pub trait Callback {
+    /// After each step.
+    ///
+    /// # Errors
+    /// Ends training with that error.
+    fn on_step(&mut self, _log: &StepLog) -> Result<()> {
+        Ok(())
+    }
+
+    /// After each epoch, validation included.
+    ///
+    /// # Errors
+    /// Ends training with that error.
+    fn on_epoch(&mut self, _end: &mut EpochEnd<'_>) -> Result<Flow> {
+        Ok(Flow::Continue)
+    }
+
+    /// What a checkpoint must hold for [`restore`](Self::restore).
+    fn state(&self) -> Value {
+        Value::Null
+    }
+
+    /// Continues from what [`state`](Self::state) gave.
+    fn restore(&mut self, _state: &Value) {}
+}
+
+/// Which number is watched, and which way is better.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Monitor {
+    /// Its name: `val_loss`.
+    pub name: String,
+    /// Is larger better? By default so for accuracies.
+    pub larger_is_better: bool,
+}
+
+impl Monitor {
+    /// Watches a number; larger is better where its name says accuracy.
+    pub fn new(name: impl Into<String>) -> Self {
+        let name = name.into();
+        let larger_is_better = name.contains("accuracy");
+        Self { name, larger_is_better }
+    }
+
+    fn is_better(&self, new: f64, old: f64, min_delta: f64) -> bool {
+        if self.larger_is_better { new > old + min_delta } else { new < old - min_delta }
+    }
+
+    fn of(&self, log: &EpochLog) -> Result<f64> {
+        log.values.get(&self.name).ok_or_else(|| {
+            let known = log.values.iter().map(|(name, _)| name).collect::<Vec<_>>().join(", ");
+            Error::setting(
+                format!("monitor `{}`", self.name),
+                format!("is needed, but an epoch reports only {known}"),
+                "name one of these; those with `val_` need validation data",
+            )
+        })
+    }
+}
+
+/// Ends training when a number has not improved for some epochs, and goes back to the best weights.
+#[derive(Clone, Debug)]
+pub struct EarlyStopping {
+    monitor: Monitor,
+    patience: u32,
+    min_delta: f64,
+    best: Option<f64>,
+    best_weights: Option<Weights>,
+    waited: u32,
+}
+
+impl EarlyStopping {
+    /// Watches a number for `patience` epochs without improvement.
+    pub fn new(monitor: Monitor, patience: u32) -> Self {
+        Self { monitor, patience, min_delta: 0.0, best: None, best_weights: None, waited: 0 }
+    }
+
+    /// Counts only improvements of at least `min_delta`.
+    #[must_use]
+    pub fn min_delta(mut self, min_delta: f64) -> Self {
+        self.min_delta = min_delta;
+        self
+    }
+
+    /// The best value so far.
+    pub fn best(&self) -> Option<f64> {
+        self.best
+    }
+}
+
+impl Callback for EarlyStopping {
+    fn on_epoch(&mut self, end: &mut EpochEnd<'_>) -> Result<Flow> {
+        let value = self.monitor.of(end.log)?;
+        if self.best.is_none_or(|best| self.monitor.is_better(value, best, self.min_delta)) {
+            self.best = Some(value);
+            self.best_weights = Some(end.model.weights.clone());
+            self.waited = 0;
+            return Ok(Flow::Continue);
+        }
+        self.waited += 1;
+        if self.waited < self.patience {
+            return Ok(Flow::Continue);
+        }
+        if let Some(best) = self.best_weights.take() {
+            end.model.weights = best;
+        }
+        Ok(Flow::Stop)
+    }
+
+    fn state(&self) -> Value {
+        json!({ "best": self.best, "waited": self.waited })
+    }
+
+    fn restore(&mut self, state: &Value) {
+        self.best = state["best"].as_f64();
+        self.waited = state["waited"].as_u64().and_then(|waited| u32::try_from(waited).ok()).unwrap_or(0);
+    }
+}
+
+/// Writes one line an epoch as CSV. A file that is there is continued when a run resumes.
+#[derive(Debug)]
+pub struct CsvLog {
+    path: PathBuf,
+    writer: csv::Writer<File>,
+    has_header: bool,
+}
+
+impl CsvLog {
+    /// Starts a new file.
+    ///
+    /// # Errors
+    /// If it can't be written.
+    pub fn create(path: &Path) -> Result<Self> {
+        let file = File::create(path).map_err(|error| Error::writing(path, error))?;
+        Ok(Self { path: path.into(), writer: csv::Writer::from_writer(file), has_header: false })
+    }
+
+    /// Continues a file.
+    ///
+    /// # Errors
+    /// If it can't be written.
+    pub fn append(path: &Path) -> Result<Self> {
+        let file = File::options().append(true).create(true).open(path).map_err(|error| Error::writing(path, error))?;
+        let has_header = file.metadata().is_ok_and(|metadata| metadata.len() > 0);
+        Ok(Self { path: path.into(), writer: csv::Writer::from_writer(file), has_header })
+    }
+
+    fn write(&mut self, log: &EpochLog) -> csv::Result<()> {
+        if !self.has_header {
+            let names = log.values.iter().map(|(name, _)| name);
+            self.writer.write_record(["epoch", "step", "learning_rate", "seconds"].into_iter().chain(names))?;
+            self.has_header = true;
+        }
+        let values = log.values.iter().map(|(_, value)| value.to_string());
+        let fixed =
+            [log.epoch.to_string(), log.step.to_string(), log.learning_rate.to_string(), log.seconds.to_string()];
+        self.writer.write_record(fixed.into_iter().chain(values))?;
+        self.writer.flush()?;
+        Ok(())
+    }
+}
+
+impl Callback for CsvLog {
+    fn on_epoch(&mut self, end: &mut EpochEnd<'_>) -> Result<Flow> {
+        self.write(end.log).map_err(|error| Error::writing(&self.path, error.into()))?;
+        Ok(Flow::Continue)
+    }
+}
+
+/// Writes one JSON object a line, for each step and each epoch.
+#[derive(Debug)]
+pub struct JsonLog {
+    path: PathBuf,
+    writer: BufWriter<File>,
+}
+
+impl JsonLog {
+    /// Starts a new file.
+    ///
+    /// # Errors
+    /// If it can't be written.
+    pub fn create(path: &Path) -> Result<Self> {
+        let file = File::create(path).map_err(|error| Error::writing(path, error))?;
+        Ok(Self { path: path.into(), writer: BufWriter::new(file) })
+    }
+
+    fn write(&mut self, kind: &str, log: &impl serde::Serialize) -> std::io::Result<()> {
+        let mut object = serde_json::Map::new();
+        object.insert("kind".into(), kind.into());
+        if let Value::Object(fields) = serde_json::to_value(log)? {
+            object.extend(fields);
+        }
+        serde_json::to_writer(&mut self.writer, &object)?;
+        self.writer.write_all(b"\n")
+    }
+}
+
+impl Callback for JsonLog {
+    fn on_step(&mut self, log: &StepLog) -> Result<()> {
+        self.write("step", log).map_err(|error| Error::writing(&self.path, error))
+    }
+
+    fn on_epoch(&mut self, end: &mut EpochEnd<'_>) -> Result<Flow> {
+        let written = self.write("epoch", end.log).and_then(|()| self.writer.flush());
+        written.map_err(|error| Error::writing(&self.path, error))?;
+        Ok(Flow::Continue)
+    }
+}
+
+impl Drop for JsonLog {
+    fn drop(&mut self) {
+        if let Err(error) = self.writer.flush() {
+            log::warn!("`{}` can't be written: {error}", self.path.display());
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! `fit`: epochs of training steps, with validation, callbacks and checkpoints.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::callbacks::{Callback, EpochEnd, Flow};
+use super::{EpochLog, History, StepLog, Trainer, Values};
+use crate::checkpoint::Checkpoint;
+use crate::data::{Batch, Dataset, Loader, LoaderSettings};
+use crate::error::{Error, Result};
+use crate::optimizers::Schedule;
+
+/// How a run of training goes.
+#[derive(Clone)]
+pub struct Fit {
+    /// Number of the last epoch. A run that resumes at epoch 3 of 10 trains 7 more.
+    pub epochs: u64,
+    /// Rows of a batch, over all adapters.
+    pub batch_size: usize,
+    /// Data for validation after each epoch.
+    pub validation: Option<Arc<dyn Dataset>>,
+    /// Shuffle the rows in each epoch?
+    pub shuffle: bool,
+    /// Leave out a last batch that is short?
+    pub drop_remainder: bool,
+    /// Threads that decode data; 0 decodes between steps.
+    pub workers: usize,
+    /// Batches that are decoded ahead.
+    pub prefetch: usize,
+    /// Where and how often to save.
+    pub save: Option<SaveSettings>,
+    /// Set to end the run after the step at hand, with a checkpoint.
+    pub stop: Arc<AtomicBool>,
+}
+
+/// Where and how often a checkpoint is saved; always after an epoch and when a run ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SaveSettings {
+    /// The file; it is replaced in one go.
+    pub path: PathBuf,
+    /// Also after each so many steps; 0 for none.
+    pub every_steps: u64,
+}
+
+impl Default for Fit {
+    fn default() -> Self {
+        Self {
+            epochs: 1,
+            batch_size: 32,
+            validation: None,
+            shuffle: true,
+            drop_remainder: false,
+            workers: 1,
+            prefetch: 4,
+            save: None,
+            stop: Arc::new(AtomicBool::new(false)),
+        }
+    }
+}
+
+impl Fit {
+    fn loader(&self, seed: u64) -> LoaderSettings {
+        LoaderSettings {
+            batch_size: self.batch_size,
+            shuffle: self.shuffle.then_some(seed),
+            drop_remainder: self.drop_remainder,
+            workers: self.workers,
+            prefetch: self.prefetch,
+        }
+    }
+}
+
+impl Trainer {
+    /// Trains, without blocking.
+    ///
+    /// # Errors
+    /// If the data does not fit the model, an adapter fails beyond repair, or a file can't be written.
+    pub async fn fit_async(
+        &mut self,
+        train: Arc<dyn Dataset>,
+        fit: &Fit,
+        callbacks: &mut [&mut dyn Callback],
+    ) -> Result<History> {
+        self.check_data(train.as_ref())?;
+        if let Some(validation) = &fit.validation {
+            self.check_data(validation.as_ref())?;
+        }
+        self.check_position(train.len(), fit)?;
+        self.open(fit.batch_size).await?;
+        self.warn_of_small_batches(fit.batch_size, train.len());
+        for (callback, state) in callbacks.iter_mut().zip(&self.progress.callbacks) {
+            callback.restore(state);
+        }
+        let mut loader = Loader::new(train, fit.loader(self.compile.seed))?;
+        let mut history = History::default();
+        while self.progress.epoch < fit.epochs {
+            let Some(log) = self.epoch(&mut loader, fit, callbacks).await? else {
+                history.is_interrupted = true;
+                break;
+            };
+            let flow = self.end_epoch(&log, fit, callbacks).await?;
+            history.epochs.push(log);
+            if flow == Flow::Stop || self.progress.is_finished {
+                break;
+            }
+        }
+        Ok(history)
+    }
+
+    /// One epoch from where the run stands; `None` if it was asked to stop.
+    async fn epoch(
+        &mut self,
+        loader: &mut Loader,
+        fit: &Fit,
+        callbacks: &mut [&mut dyn Callback],
+    ) -> Result<Option<EpochLog>> {
+        let begin_ms = self.runtime.now_ms();
+        loader.start_epoch(self.progress.epoch, self.progress.batch);
+        let mut rows = 0;
+        loop {
+            let step_ms = self.runtime.now_ms();
+            let Some(batch) = loader.next().await? else { break };
+            let data_ms = self.runtime.now_ms() - step_ms;
+            let log = self.step(&batch, loader.batches_per_epoch(), step_ms, data_ms).await?;
+            rows += batch.rows;
+            for callback in callbacks.iter_mut() {
+                callback.on_step(&log)?;
+            }
+            let is_stopped = fit.stop.load(Ordering::Relaxed);
+            if is_stopped || fit.save.as_ref().is_some_and(|save| is_due(save, self.progress.step)) {
+                self.save(fit, callbacks).await?;
+            }
+            if is_stopped {
+                self.sync().await?;
+                return Ok(None);
+            }
+        }
+        let train_ms = self.runtime.now_ms() - begin_ms;
+        let mut values = self.running();
+        if let Some(validation) = &fit.validation {
+            values.extend(self.evaluate_async(validation.clone(), fit.batch_size).await?.prefixed("val_"));
+        }
+        Ok(Some(EpochLog {
+            epoch: self.progress.epoch + 1,
+            step: self.progress.step,
+            values,
+            learning_rate: self.learning_rate(),
+            seconds: (self.runtime.now_ms() - begin_ms) / 1e3,
+            samples_per_s: per_second(rows, train_ms),
+        }))
+    }
+
+    /// Callbacks, the schedule's plateau, and the checkpoint after an epoch.
+    async fn end_epoch(&mut self, log: &EpochLog, fit: &Fit, callbacks: &mut [&mut dyn Callback]) -> Result<Flow> {
+        self.sync().await?;
+        let mut flow = Flow::Continue;
+        let before = self.model.weights.clone();
+        for callback in callbacks.iter_mut() {
+            if callback.on_epoch(&mut EpochEnd { log, model: &mut self.model })? == Flow::Stop {
+                flow = Flow::Stop;
+            }
+        }
+        if self.model.weights != before {
+            self.push_weights();
+        }
+        self.watch_plateau(&log.values);
+        self.progress.epoch += 1;
+        self.progress.batch = 0;
+        self.progress.meter = super::meter::Meter::default();
+        self.progress.is_finished = flow == Flow::Stop;
+        if fit.save.is_some() {
+            self.save(fit, callbacks).await?;
+        }
+        Ok(flow)
+    }
+
+    async fn step(&mut self, batch: &Batch, batches: usize, begin_ms: f64, data_ms: f64) -> Result<StepLog> {
+        let learning_rate = self.learning_rate();
+        let (report, values) = self.train_batch(batch, learning_rate).await?;
+        let ms = self.runtime.now_ms() - begin_ms;
+        Ok(StepLog {
+            step: self.progress.step,
+            epoch: self.progress.epoch + 1,
+            batch: self.progress.batch,
+            batches,
+            rows: batch.rows,
+            values,
+            running: self.running(),
+            learning_rate,
+            gradient_norm: report.gradient_norm,
+            is_applied: report.is_applied,
+            ms,
+            data_ms,
+            reduce_ms: report.reduce_ms,
+            update_ms: report.update_ms,
+            samples_per_s: per_second(batch.rows, ms),
+            adapters: self.adapter_logs(&report.shards),
+        })
+    }
+
+    /// Writes the checkpoint of this moment.
+    async fn save(&mut self, fit: &Fit, callbacks: &[&mut dyn Callback]) -> Result<()> {
+        let Some(save) = &fit.save else { return Ok(()) };
+        self.sync().await?;
+        self.progress.callbacks = callbacks.iter().map(|callback| callback.state()).collect();
+        self.progress.batch_size = fit.batch_size;
+        let checkpoint = Checkpoint {
+            model: self.model.clone(),
+            optimizer: self.compile.optimizer,
+            state: self.state.clone(),
+            progress: self.progress.clone(),
+        };
+        checkpoint.save(&save.path)
+    }
+
+    /// A position within an epoch counts batches of one size, of one dataset.
+    fn check_position(&mut self, rows: usize, fit: &Fit) -> Result<()> {
+        let progress = &mut self.progress;
+        if progress.batch > 0 && (progress.batch_size != fit.batch_size || progress.rows != rows) {
+            return Err(Error::setting(
+                "resuming within an epoch",
+                format!(
+                    "needs the same data and batch size, {} rows in batches of {}, but got {rows} rows in batches of {}",
+                    progress.rows, progress.batch_size, fit.batch_size
+                ),
+                "resume with the same data and batch size; both may change between epochs",
+            ));
+        }
+        progress.rows = rows;
+        progress.batch_size = fit.batch_size;
+        Ok(())
+    }
+
+    /// Learning rate of the next step.
+    pub(super) fn learning_rate(&self) -> f32 {
+        self.compile.schedule.rate(self.progress.learning_rate * self.batch_factor(), self.progress.step)
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "batch sizes are small")]
+    fn batch_factor(&self) -> f32 {
+        self.compile.learning_rate_batch.map_or(1.0, |batch| self.progress.batch_size as f32 / batch.max(1) as f32)
+    }
+
+    fn watch_plateau(&mut self, values: &Values) {
+        let Schedule::ReduceLROnPlateau { factor, patience, min_delta, min_lr } = self.compile.schedule else { return };
+        let Some(value) = values.get("val_loss").or_else(|| values.get("loss")) else { return };
+        let progress = &mut self.progress;
+        if progress.plateau_best.is_none_or(|best| value < best - min_delta) {
+            (progress.plateau_best, progress.plateau_waited) = (Some(value), 0);
+            return;
+        }
+        progress.plateau_waited += 1;
+        if progress.plateau_waited >= patience {
+            progress.plateau_waited = 0;
+            progress.learning_rate = (progress.learning_rate * factor).max(min_lr);
+            log::info!("no improvement for {patience} epochs: the learning rate is now {}", progress.learning_rate);
+        }
+    }
+}
+
+fn is_due(save: &SaveSettings, step: u64) -> bool {
+    save.every_steps > 0 && step.is_multiple_of(save.every_steps)
+}
+
+#[allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
+fn per_second(rows: usize, ms: f64) -> f64 {
+    rows as f64 * 1e3 / ms.max(1e-3)
+}

@@ -1,0 +1,129 @@
+//! What training reports: each step, each epoch, and the history of a run.
+
+use serde::{Deserialize, Serialize};
+
+/// Named numbers in a fixed order: the loss first, then the metrics.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Values(serde_json::Map<String, serde_json::Value>);
+
+impl Values {
+    /// Sets a number.
+    pub fn set(&mut self, name: &str, value: f64) {
+        self.0.insert(name.into(), value.into());
+    }
+
+    /// A number by its name.
+    pub fn get(&self, name: &str) -> Option<f64> {
+        self.0.get(name)?.as_f64()
+    }
+
+    /// All numbers with their names, the loss first.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, f64)> {
+        let is_loss = |name: &str| name == "loss" || name == "val_loss";
+        let first = self.0.iter().filter(move |(name, _)| is_loss(name));
+        let rest = self.0.iter().filter(move |(name, _)| !is_loss(name));
+        first.chain(rest).map(|(name, value)| (name.as_str(), value.as_f64().unwrap_or(f64::NAN)))
+    }
+
+    /// The same under names with a prefix.
+    #[must_use]
+    pub fn prefixed(&self, prefix: &str) -> Self {
+        Self(self.0.iter().map(|(name, value)| (format!("{prefix}{name}"), value.clone())).collect())
+    }
+
+    /// Adds all numbers of another.
+    pub fn extend(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
+}
+
+/// One adapter's part in a step.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct AdapterLog {
+    /// Position among the adapters in use.
+    pub adapter: usize,
+    /// Its name.
+    pub name: String,
+    /// Rows it computed.
+    pub rows: u32,
+    /// Milliseconds it was busy: upload, compute, readback.
+    pub ms: f64,
+    /// Of these, computing.
+    pub compute_ms: f64,
+    /// Milliseconds it waited for others at exchanges.
+    pub wait_ms: f64,
+}
+
+/// One training step.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StepLog {
+    /// Counted from 1 over all epochs.
+    pub step: u64,
+    /// Counted from 1.
+    pub epoch: u64,
+    /// Counted from 1 within the epoch.
+    pub batch: usize,
+    /// Batches of an epoch.
+    pub batches: usize,
+    /// Rows of the batch.
+    pub rows: usize,
+    /// Loss and metrics of this batch.
+    #[serde(flatten)]
+    pub values: Values,
+    /// Loss and metrics of the epoch so far.
+    #[serde(skip)]
+    pub running: Values,
+    /// Learning rate.
+    pub learning_rate: f32,
+    /// Global norm of the gradients.
+    pub gradient_norm: f32,
+    /// False if a value was not finite and nothing was updated.
+    pub is_applied: bool,
+    /// Milliseconds of the step, waiting for data included.
+    pub ms: f64,
+    /// Of these, waiting for data.
+    pub data_ms: f64,
+    /// Of these, adding gradients on the host.
+    pub reduce_ms: f64,
+    /// Of these, updating on the host.
+    pub update_ms: f64,
+    /// Rows each second.
+    pub samples_per_s: f64,
+    /// Each adapter that had rows.
+    pub adapters: Vec<AdapterLog>,
+}
+
+/// One epoch.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EpochLog {
+    /// Counted from 1.
+    pub epoch: u64,
+    /// Training steps so far.
+    pub step: u64,
+    /// Loss and metrics: over the epoch's batches, and with `val_` of the validation data after it.
+    #[serde(flatten)]
+    pub values: Values,
+    /// Learning rate at the end.
+    pub learning_rate: f32,
+    /// Seconds it took, validation included.
+    pub seconds: f64,
+    /// Rows each second of training.
+    pub samples_per_s: f64,
+}
+
+/// What a run gave.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct History {
+    /// Each epoch.
+    pub epochs: Vec<EpochLog>,
+    /// Did it end before its last epoch, because it was asked to?
+    pub is_interrupted: bool,
+}
+
+impl History {
+    /// A number over the epochs: `history.of("val_accuracy")`.
+    pub fn of(&self, name: &str) -> Vec<f64> {
+        self.epochs.iter().filter_map(|epoch| epoch.values.get(name)).collect()
+    }
+}

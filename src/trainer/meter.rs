@@ -1,0 +1,101 @@
+//! Loss and metrics, from the reports of single rows.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Compile, Values};
+use crate::data::Batch;
+use crate::losses::Reduction;
+use crate::shape::Shape;
+
+/// Sums over the batches of an epoch. Goes into a checkpoint, so that a resumed epoch reports the same.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Meter {
+    rows: f64,
+    /// Rows times the value of each batch, in the order of [`names`].
+    sums: Vec<f64>,
+}
+
+/// What is reported, in order.
+fn names(compile: &Compile, outputs: &[(&str, &Shape)]) -> Vec<String> {
+    let several = outputs.len() > 1;
+    let mut names = vec!["loss".to_owned()];
+    for (output, (name, _)) in outputs.iter().enumerate() {
+        if several {
+            names.push(format!("{name}_loss"));
+        }
+        let prefix = if several { format!("{name}_") } else { String::new() };
+        names.extend(compile.metrics_of(output).iter().map(|metric| format!("{prefix}{}", metric.name())));
+    }
+    names
+}
+
+/// The factor of each output's loss: its weight over the whole batch's count.
+#[allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
+#[allow(clippy::cast_possible_truncation, reason = "rounded to f32 on purpose")]
+pub(super) fn loss_scales(compile: &Compile, outputs: &[(&str, &Shape)], batch: &Batch) -> Vec<f32> {
+    let weight_sum = || batch.sample_weights.as_ref().map(|weights| weights.iter().map(|w| f64::from(*w)).sum::<f64>());
+    let rows = match compile.reduction {
+        Reduction::SumOverBatchSize => batch.rows as f64,
+        Reduction::MeanWithSampleWeight => weight_sum().unwrap_or(batch.rows as f64),
+        Reduction::Sum => 1.0,
+    };
+    let scale = |(output, (_, shape)): (usize, &(&str, &Shape))| {
+        let positions = if compile.reduction == Reduction::Sum { 1.0 } else { shape.positions() as f64 };
+        let weight = f64::from(compile.loss_weight(output));
+        // A batch of weight 0 has no loss and no gradient; not 0 / 0.
+        if rows > 0.0 { (weight / (rows * positions)) as f32 } else { 0.0 }
+    };
+    outputs.iter().enumerate().map(scale).collect()
+}
+
+/// Loss and metrics of a batch from its rows' reports. Sums go over the rows in order, whatever the split was.
+#[allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
+fn numbers(compile: &Compile, n_outputs: usize, reports: &[Vec<f32>], scales: &[f32]) -> Vec<f64> {
+    let mut numbers = vec![0.0];
+    for output in 0..n_outputs {
+        let (report, score) = (&reports[output], compile.losses[output].score());
+        let weighted: f64 = report.iter().step_by(2).map(|loss| f64::from(*loss)).sum();
+        let loss = weighted * f64::from(scales[output]);
+        numbers[0] += loss;
+        if n_outputs > 1 {
+            numbers.push(loss);
+        }
+        for metric in compile.metrics_of(output) {
+            let scores = report.iter().skip(1).step_by(2);
+            let sum: f64 = scores.filter_map(|value| metric.value(score, *value)).sum();
+            numbers.push(sum / (report.len() / 2).max(1) as f64);
+        }
+    }
+    numbers
+}
+
+impl Meter {
+    /// Takes in a batch; returns its own loss and metrics.
+    #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
+    pub(super) fn add(
+        &mut self,
+        compile: &Compile,
+        outputs: &[(&str, &Shape)],
+        reports: &[Vec<f32>],
+        scales: &[f32],
+        rows: usize,
+    ) -> Values {
+        let numbers = numbers(compile, outputs.len(), reports, scales);
+        self.rows += rows as f64;
+        self.sums.resize(numbers.len(), 0.0);
+        self.sums.iter_mut().zip(&numbers).for_each(|(sum, value)| *sum += value * rows as f64);
+        named(compile, outputs, &numbers)
+    }
+
+    /// Loss and metrics so far: each batch counts by its rows.
+    pub(super) fn values(&self, compile: &Compile, outputs: &[(&str, &Shape)]) -> Values {
+        let means: Vec<f64> = self.sums.iter().map(|sum| sum / self.rows.max(1.0)).collect();
+        named(compile, outputs, &means)
+    }
+}
+
+fn named(compile: &Compile, outputs: &[(&str, &Shape)], numbers: &[f64]) -> Values {
+    let mut values = Values::default();
+    names(compile, outputs).iter().zip(numbers).for_each(|(name, value)| values.set(name, *value));
+    values
+}

@@ -1,0 +1,294 @@
+//! The trainer: `fit`, `evaluate`, `predict` over any number of adapters.
+
+mod callbacks;
+mod fit;
+mod log;
+mod meter;
+mod run;
+
+use std::sync::Arc;
+
+use crate::adapters::{self, Info};
+use crate::checkpoint::{Checkpoint, Progress};
+use crate::data::Dataset;
+use crate::error::{Error, Result};
+use crate::losses::{Loss, Metric, Reduction};
+use crate::model::{Model, Objective};
+use crate::optimizers::{Optimizer, Schedule};
+use crate::runtime::{Native, Runtime};
+use crate::scheduler::split::SplitMode;
+use crate::scheduler::{CpuFallback, Scheduler, TrainingState};
+
+pub use callbacks::{Callback, CsvLog, EarlyStopping, EpochEnd, Flow, JsonLog, Monitor};
+pub use fit::{Fit, SaveSettings};
+pub use log::{AdapterLog, EpochLog, History, StepLog, Values};
+pub use meter::Meter;
+
+/// What to do with a step whose loss or gradient is not finite. It is never applied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NonFinite {
+    /// End the run with an error that names step, adapter and node.
+    #[default]
+    Stop,
+    /// Warn, and go on with the next batch.
+    Skip,
+}
+
+/// What training is for, as Keras' `compile`.
+#[derive(Clone, Debug)]
+pub struct Compile {
+    /// How parameters are updated.
+    pub optimizer: Optimizer,
+    /// Loss of each output.
+    pub losses: Vec<Loss>,
+    /// Weight of each output's loss; 1 where none is given.
+    pub loss_weights: Vec<f32>,
+    /// How the rows' losses become one.
+    pub reduction: Reduction,
+    /// Metrics of each output; those that go with its loss where none are given.
+    pub metrics: Vec<Vec<Metric>>,
+    /// Global norm above which gradients are scaled down.
+    pub clip_norm: Option<f32>,
+    /// Learning rate over the steps.
+    pub schedule: Schedule,
+    /// Batch size for which the learning rate was chosen: with another batch it is scaled in proportion.
+    /// Source: Goyal et al. 2017, arXiv:1706.02677.
+    pub learning_rate_batch: Option<usize>,
+    /// What to do with values that are not finite.
+    pub non_finite: NonFinite,
+    /// Seed of shuffling and dropout.
+    pub seed: u64,
+}
+
+impl Compile {
+    /// One optimizer and one loss, for a model with one output.
+    pub fn new(optimizer: Optimizer, loss: Loss) -> Self {
+        Self {
+            optimizer,
+            losses: vec![loss],
+            loss_weights: Vec::new(),
+            reduction: Reduction::default(),
+            metrics: Vec::new(),
+            clip_norm: None,
+            schedule: Schedule::default(),
+            learning_rate_batch: None,
+            non_finite: NonFinite::default(),
+            seed: 0,
+        }
+    }
+
+    fn objective(&self) -> Objective {
+        Objective { losses: self.losses.clone(), optimizer: self.optimizer, clip_norm: self.clip_norm.unwrap_or(0.0) }
+    }
+
+    fn loss_weight(&self, output: usize) -> f32 {
+        self.loss_weights.get(output).copied().unwrap_or(1.0)
+    }
+
+    fn metrics_of(&self, output: usize) -> Vec<Metric> {
+        let default = || vec![Metric::default_of(self.losses[output])];
+        self.metrics.get(output).cloned().unwrap_or_else(default)
+    }
+}
+
+/// Trains a model over the adapters of the machine.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use manyhands::data::digits;
+/// use manyhands::layers::{Dense, Flatten};
+/// use manyhands::{Compile, Fit, Loss, Optimizer, Sequential, Trainer};
+/// # fn main() -> manyhands::Result<()> {
+/// let model = Sequential::new([8, 8, 1]).add(Flatten::default()).add(Dense::new(10)).build(0)?;
+/// let compile = Compile::new(Optimizer::adam(1e-2), Loss::SPARSE_CATEGORICAL_CROSSENTROPY);
+/// let mut trainer = Trainer::new(model, compile)?.adapters("cpu")?;
+/// trainer.fit(Arc::new(digits::train()?), &Fit { epochs: 5, ..Fit::default() })?;
+/// let accuracy = trainer.evaluate(Arc::new(digits::test()?), 64)?.get("accuracy").unwrap();
+/// assert!(accuracy > 0.9, "{accuracy}");
+/// # Ok(())
+/// # }
+/// ```
+pub struct Trainer {
+    model: Model,
+    compile: Compile,
+    runtime: Arc<dyn Runtime>,
+    adapters: Option<Vec<Info>>,
+    split: SplitMode,
+    cpu_fallback: CpuFallback,
+    scheduler: Option<Opened>,
+    state: TrainingState,
+    progress: Progress,
+}
+
+/// Adapters that are open, for batches of up to `capacity` rows.
+struct Opened {
+    scheduler: Scheduler,
+    capacity: usize,
+}
+
+impl Trainer {
+    /// A trainer on the adapters that are there by default: all GPUs, or the CPU where there are none.
+    ///
+    /// # Errors
+    /// If losses, metrics and outputs do not go together, or a setting is out of its range.
+    pub fn new(model: Model, compile: Compile) -> Result<Self> {
+        compile.schedule.check()?;
+        check_compile(&model, &compile)?;
+        model.plan(&compile.objective())?;
+        let state = TrainingState::new(model.weights.clone(), compile.optimizer);
+        let progress = Progress { learning_rate: compile.optimizer.learning_rate(), ..Progress::default() };
+        Ok(Self {
+            model,
+            compile,
+            runtime: Arc::new(Native),
+            adapters: None,
+            split: SplitMode::default(),
+            cpu_fallback: CpuFallback::default(),
+            scheduler: None,
+            state,
+            progress,
+        })
+    }
+
+    /// Trains on other adapters: `"all"`, `"0,1"`, `"nvidia,cpu"`. This line is all that several adapters need.
+    ///
+    /// # Errors
+    /// If one is not there.
+    pub fn adapters(self, wanted: &str) -> Result<Self> {
+        let list = pollster::block_on(adapters::list());
+        let chosen = adapters::choose(&list, wanted)?;
+        Ok(self.on(chosen))
+    }
+
+    /// Trains on these adapters. One may stand twice, and is then opened twice.
+    #[must_use]
+    pub fn on(mut self, adapters: Vec<Info>) -> Self {
+        self.adapters = Some(adapters);
+        self.scheduler = None;
+        self
+    }
+
+    /// Splits batches in another way than by measured speed.
+    #[must_use]
+    pub fn split(mut self, split: SplitMode) -> Self {
+        self.split = split;
+        self.scheduler = None;
+        self
+    }
+
+    /// What happens when every adapter is lost.
+    #[must_use]
+    pub fn cpu_fallback(mut self, fallback: CpuFallback) -> Self {
+        self.cpu_fallback = fallback;
+        self
+    }
+
+    /// Runs on another clock, timer and spawn than the native ones.
+    #[must_use]
+    pub fn runtime(mut self, runtime: Arc<dyn Runtime>) -> Self {
+        self.runtime = runtime;
+        self
+    }
+
+    /// The model, with the weights of the last finished epoch.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// The model, with the weights of the last finished epoch.
+    pub fn into_model(self) -> Model {
+        self.model
+    }
+
+    /// How far training has come.
+    pub fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
+    /// The scheduler, once adapters are open: to read buffers back, to throttle an adapter, or to take one away.
+    pub fn scheduler(&mut self) -> Option<&mut Scheduler> {
+        self.scheduler.as_mut().map(|opened| &mut opened.scheduler)
+    }
+
+    /// Continues from a checkpoint: weights, statistics, optimizer state, and the position in the data.
+    ///
+    /// # Errors
+    /// If the checkpoint is of another model or optimizer. Then nothing is changed.
+    pub fn resume(&mut self, checkpoint: Checkpoint) -> Result<()> {
+        checkpoint.check_fits(&self.model, self.compile.optimizer)?;
+        self.model.weights = checkpoint.state.weights.clone();
+        self.state = checkpoint.state;
+        self.progress = checkpoint.progress;
+        self.scheduler = None;
+        Ok(())
+    }
+
+    /// Trains: see [`Fit`]. Blocks until it is done.
+    ///
+    /// # Errors
+    /// If the data does not fit the model, an adapter fails beyond repair, or a file can't be written.
+    pub fn fit(&mut self, train: Arc<dyn Dataset>, fit: &Fit) -> Result<History> {
+        self.fit_with(train, fit, &mut [])
+    }
+
+    /// Trains, with callbacks. Blocks until it is done.
+    ///
+    /// # Errors
+    /// As [`fit`](Self::fit).
+    pub fn fit_with(
+        &mut self,
+        train: Arc<dyn Dataset>,
+        fit: &Fit,
+        callbacks: &mut [&mut dyn Callback],
+    ) -> Result<History> {
+        pollster::block_on(self.fit_async(train, fit, callbacks))
+    }
+
+    /// Loss and metrics of a dataset at inference. Blocks until it is done.
+    ///
+    /// # Errors
+    /// If the data does not fit the model, or an adapter fails beyond repair.
+    pub fn evaluate(&mut self, dataset: Arc<dyn Dataset>, batch_size: usize) -> Result<Values> {
+        pollster::block_on(self.evaluate_async(dataset, batch_size))
+    }
+
+    /// The outputs for a dataset, in the order of its rows: one flat array for each output. Blocks until it is done.
+    ///
+    /// # Errors
+    /// If the data does not fit the model, or an adapter fails beyond repair.
+    pub fn predict(&mut self, dataset: Arc<dyn Dataset>, batch_size: usize) -> Result<Vec<Vec<f32>>> {
+        pollster::block_on(self.predict_async(dataset, batch_size))
+    }
+}
+
+fn check_compile(model: &Model, compile: &Compile) -> Result<()> {
+    let outputs = model.outputs().len();
+    let refuse = |who: &str, problem: String, help: &str| Err(Error::setting(who, problem, help));
+    if compile.losses.len() != outputs {
+        return refuse(
+            "losses",
+            format!("need one for each of {outputs} outputs, but got {}", compile.losses.len()),
+            "give the losses in the order of the model's outputs",
+        );
+    }
+    for output in 0..outputs {
+        let score = compile.losses[output].score();
+        if let Some(metric) = compile.metrics_of(output).iter().find(|metric| metric.value(score, 0.0).is_none()) {
+            return refuse(
+                &format!("metric `{}`", metric.name()),
+                format!("can't be told from the loss `{}` of output {output}", compile.losses[output].name()),
+                "accuracy goes with cross-entropies, mean absolute error with mean squared error",
+            );
+        }
+    }
+    if compile.clip_norm.is_some_and(|norm| !(norm > 0.0 && norm.is_finite())) {
+        return refuse(
+            "clip_norm",
+            format!("needs to be above 0, but is {:?}", compile.clip_norm),
+            "1.0 is usual; leave it out for none",
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,232 @@
+//! The trainer's dealings with adapters: opening them, single batches, evaluation and prediction.
+
+use std::sync::Arc;
+
+use super::meter::{self, Meter};
+use super::{AdapterLog, NonFinite, Opened, Trainer, Values};
+use crate::adapters;
+use crate::data::{Batch, Dataset, Loader, LoaderSettings, check_labels};
+use crate::error::{Error, Result};
+use crate::scheduler::{RigSettings, Scheduler, ShardReport, Step, StepReport};
+use crate::shape::Shape;
+
+/// Fewest rows an adapter should get on average, for its fixed costs to be worth it and its statistics to mean something.
+const FEW_ROWS: usize = 8;
+
+impl Trainer {
+    /// Opens the adapters for batches of a size, if they are not yet.
+    pub(super) async fn open(&mut self, batch_size: usize) -> Result<()> {
+        if self.scheduler.as_ref().is_some_and(|opened| opened.capacity >= batch_size) {
+            return Ok(());
+        }
+        if let Some(mut opened) = self.scheduler.take() {
+            self.state = opened.scheduler.sync().await?.clone();
+        }
+        let adapters = match &self.adapters {
+            Some(adapters) => adapters.clone(),
+            None => adapters::choose(&adapters::list().await, "")?,
+        };
+        let settings = RigSettings {
+            adapters,
+            split: self.split.clone(),
+            capacity: u32::try_from(batch_size).unwrap_or(u32::MAX),
+            cpu_fallback: self.cpu_fallback,
+        };
+        let objective = self.compile.objective();
+        let (plan, layout) = (self.model.plan(&objective)?, self.model.layout().clone());
+        let (runtime, state) = (self.runtime.clone(), self.state.clone());
+        let scheduler = Scheduler::open(runtime, settings, plan, layout, Some(&objective), state).await?;
+        self.scheduler = Some(Opened { scheduler, capacity: batch_size });
+        Ok(())
+    }
+
+    fn opened(&mut self) -> Result<&mut Scheduler> {
+        match &mut self.scheduler {
+            Some(opened) => Ok(&mut opened.scheduler),
+            None => Err(Error::adapter(
+                "the trainer",
+                "needs open adapters, but has none",
+                "call `fit` or `evaluate` first",
+            )),
+        }
+    }
+
+    /// Brings state and model up to date with the adapters.
+    pub(super) async fn sync(&mut self) -> Result<()> {
+        if let Some(opened) = &mut self.scheduler {
+            self.state = opened.scheduler.sync().await?.clone();
+            self.model.weights = self.state.weights.clone();
+        }
+        Ok(())
+    }
+
+    /// Gives changed weights of the model to all adapters.
+    pub(super) fn push_weights(&mut self) {
+        self.state.weights = self.model.weights.clone();
+        if let Some(opened) = &mut self.scheduler {
+            opened.scheduler.restore(self.state.clone());
+        }
+    }
+
+    /// Loss and metrics of the epoch so far.
+    pub(super) fn running(&self) -> Values {
+        self.progress.meter.values(&self.compile, &self.model.outputs())
+    }
+
+    /// One training step; counts it.
+    pub(super) async fn train_batch(&mut self, batch: &Batch, learning_rate: f32) -> Result<(StepReport, Values)> {
+        let loss_scales = meter::loss_scales(&self.compile, &self.model.outputs(), batch);
+        let step = Step {
+            step: self.progress.step,
+            seed: seed_bits(self.compile.seed),
+            learning_rate,
+            loss_scales: loss_scales.clone(),
+        };
+        let report = self.opened()?.train(batch, &step).await?;
+        let outputs = self.model.outputs();
+        let values = if report.is_applied {
+            self.progress.meter.add(&self.compile, &outputs, &report.reports, &loss_scales, batch.rows)
+        } else {
+            Meter::default().add(&self.compile, &outputs, &report.reports, &loss_scales, batch.rows)
+        };
+        if !report.is_applied {
+            self.refuse_non_finite(batch, &step, &report).await?;
+        }
+        self.progress.step += 1;
+        self.progress.batch += 1;
+        Ok((report, values))
+    }
+
+    async fn refuse_non_finite(&mut self, batch: &Batch, step: &Step, report: &StepReport) -> Result<()> {
+        let error = self.opened()?.non_finite(batch, step, report).await?;
+        match self.compile.non_finite {
+            NonFinite::Stop => Err(error),
+            NonFinite::Skip => {
+                log::warn!("{error}");
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) fn adapter_logs(&self, shards: &[ShardReport]) -> Vec<AdapterLog> {
+        let names: Vec<String> = match &self.scheduler {
+            Some(opened) => opened.scheduler.adapters().map(|info| info.name.clone()).collect(),
+            None => Vec::new(),
+        };
+        let logs = shards.iter().map(|shard| AdapterLog {
+            adapter: shard.adapter_idx,
+            name: names.get(shard.adapter_idx).cloned().unwrap_or_default(),
+            rows: shard.rows,
+            ms: shard.timing.busy_ms(),
+            compute_ms: shard.timing.compute_ms,
+            wait_ms: shard.timing.wait_ms,
+        });
+        logs.collect()
+    }
+
+    /// Loss and metrics of a dataset at inference, without blocking.
+    ///
+    /// # Errors
+    /// If the data does not fit the model, or an adapter fails beyond repair.
+    pub async fn evaluate_async(&mut self, dataset: Arc<dyn Dataset>, batch_size: usize) -> Result<Values> {
+        self.check_data(dataset.as_ref())?;
+        self.open(batch_size).await?;
+        let mut loader = Loader::new(dataset, LoaderSettings { batch_size, ..LoaderSettings::default() })?;
+        loader.start_epoch(0, 0);
+        let mut meter = Meter::default();
+        while let Some(batch) = loader.next().await? {
+            let scales = meter::loss_scales(&self.compile, &self.model.outputs(), &batch);
+            let reports = self.opened()?.evaluate(&batch, scales.clone()).await?;
+            meter.add(&self.compile, &self.model.outputs(), &reports, &scales, batch.rows);
+        }
+        Ok(meter.values(&self.compile, &self.model.outputs()))
+    }
+
+    /// The outputs for a dataset in the order of its rows, without blocking.
+    ///
+    /// # Errors
+    /// If the data does not fit the model, or an adapter fails beyond repair.
+    pub async fn predict_async(&mut self, dataset: Arc<dyn Dataset>, batch_size: usize) -> Result<Vec<Vec<f32>>> {
+        self.check_inputs(dataset.as_ref())?;
+        self.open(batch_size).await?;
+        let mut loader = Loader::new(dataset, LoaderSettings { batch_size, ..LoaderSettings::default() })?;
+        loader.start_epoch(0, 0);
+        let mut outputs: Vec<Vec<f32>> = vec![Vec::new(); self.model.outputs().len()];
+        while let Some(batch) = loader.next().await? {
+            let parts = self.opened()?.predict(&batch).await?;
+            outputs.iter_mut().zip(parts).for_each(|(output, part)| output.extend(part));
+        }
+        Ok(outputs)
+    }
+
+    fn check_inputs(&self, dataset: &dyn Dataset) -> Result<()> {
+        let names: Vec<(&str, &Shape)> =
+            self.model.inputs().iter().map(|input| (input.name.as_str(), &input.shape)).collect();
+        check_shapes("input", &names, &dataset.input_shapes())
+    }
+
+    /// Shapes and labels, before anything runs.
+    pub(super) fn check_data(&self, dataset: &dyn Dataset) -> Result<()> {
+        self.check_inputs(dataset)?;
+        let outputs = self.model.outputs();
+        let targets: Vec<Shape> =
+            outputs.iter().zip(&self.compile.losses).map(|((_, shape), loss)| loss.target_shape(shape)).collect();
+        let names: Vec<(&str, &Shape)> = outputs.iter().map(|(name, _)| *name).zip(&targets).collect();
+        check_shapes("target for output", &names, &dataset.target_shapes())?;
+        for (output, ((_, shape), loss)) in outputs.iter().zip(&self.compile.losses).enumerate() {
+            if let Some(classes) = loss.label_classes(shape) {
+                check_labels(dataset, output, classes)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn warn_of_small_batches(&self, batch_size: usize, rows: usize) {
+        let Some(opened) = &self.scheduler else { return };
+        let n_adapters = opened.scheduler.adapters().count();
+        if n_adapters > 1 && batch_size < FEW_ROWS * n_adapters {
+            log::warn!(
+                "a batch of {batch_size} rows is small for {n_adapters} adapters: some will get none\n  \
+                 help: use {} rows or more, or fewer adapters",
+                FEW_ROWS * n_adapters
+            );
+        }
+        let last = rows % batch_size.max(1);
+        if last > 0 && last < FEW_ROWS && self.model.has_batch_statistics() {
+            log::warn!(
+                "the last batch of each epoch has only {last} rows, too few for batch normalization\n  \
+                 help: use another batch size, or `drop_remainder`"
+            );
+        }
+    }
+}
+
+/// The key of dropout's random numbers: the seed folded to 32 bits.
+#[allow(clippy::cast_possible_truncation, reason = "folding keeps both halves")]
+fn seed_bits(seed: u64) -> u32 {
+    (seed ^ (seed >> 32)) as u32
+}
+
+fn check_shapes(kind: &str, needed: &[(&str, &Shape)], got: &[Shape]) -> Result<()> {
+    if needed.len() != got.len() {
+        return Err(Error::data(
+            "the dataset",
+            format!("needs to have {} arrays as {kind}, but has {}", needed.len(), got.len()),
+            "give one array for each, in the model's order",
+        ));
+    }
+    for ((name, needed), got) in needed.iter().zip(got) {
+        // A column of shape [1] and a scalar hold the same elements.
+        let same = *needed == got
+            || (needed.len() == got.len() && needed.rank().abs_diff(got.rank()) == 1 && needed.last() == 1);
+        let same = same || (got.last() == 1 && got.rank() == needed.rank() + 1 && got.len() == needed.len());
+        if !same {
+            return Err(Error::data(
+                format!("{kind} `{name}`"),
+                format!("needs shape {needed}, but the dataset gives {got}"),
+                "reshape the data, or change the model's input or last layer to fit it",
+            ));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,157 @@
+//! Does training give the same on any number of adapters, and do all adapters hold the same bits?
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use manyhands::adapters::{self, Kind};
+use manyhands::data::{Batch, Dataset, digits};
+use manyhands::layers::{Activation, BatchNormalization, Conv2D, Dense, Flatten, MaxPooling2D};
+use manyhands::model::Objective;
+use manyhands::plan::Role;
+use manyhands::runtime::Native;
+use manyhands::scheduler::split::SplitMode;
+use manyhands::scheduler::{CpuFallback, RigSettings, Scheduler, Step, StepReport, TrainingState};
+use manyhands::{Loss, Model, Optimizer, Sequential};
+
+fn perceptron() -> Model {
+    Sequential::new([8, 8, 1])
+        .add(Flatten::default())
+        .add(Dense::new(24).activation(Activation::Tanh))
+        .add(Dense::new(10))
+        .build(7)
+        .unwrap()
+}
+
+fn convolutional() -> Model {
+    Sequential::new([8, 8, 1])
+        .add(Conv2D::new(6, [3, 3]).same().activation(Activation::Relu))
+        .add(MaxPooling2D::new([2, 2]))
+        .add(Flatten::default())
+        .add(Dense::new(10))
+        .build(7)
+        .unwrap()
+}
+
+fn normalized() -> Model {
+    Sequential::new([8, 8, 1])
+        .add(Conv2D::new(6, [3, 3]).same().no_bias())
+        .add(BatchNormalization::new())
+        .add(Flatten::default())
+        .add(Dense::new(10))
+        .build(7)
+        .unwrap()
+}
+
+fn open(model: &Model, adapters: &str, split: SplitMode, capacity: u32) -> Scheduler {
+    let objective = Objective {
+        losses: vec![Loss::SPARSE_CATEGORICAL_CROSSENTROPY],
+        optimizer: Optimizer::sgd(0.1, 0.0),
+        clip_norm: 0.0,
+    };
+    pollster::block_on(async {
+        let adapters = adapters::choose(&adapters::list().await, adapters).unwrap();
+        let settings = RigSettings { adapters, split, capacity, cpu_fallback: CpuFallback::Refused };
+        let state = TrainingState::new(model.weights.clone(), objective.optimizer);
+        let (plan, layout) = (model.plan(&objective).unwrap(), model.layout().clone());
+        Scheduler::open(Arc::new(Native), settings, plan, layout, Some(&objective), state).await.unwrap()
+    })
+}
+
+#[allow(clippy::cast_precision_loss, reason = "batches are small")]
+fn step(scheduler: &mut Scheduler, data: &dyn Dataset, step: u64, rows: usize) -> (f64, StepReport) {
+    let first = usize::try_from(step).unwrap() * rows;
+    let rows: Vec<usize> = (first..first + rows).map(|row| row % data.len()).collect();
+    let batch = Batch::fetch(data, &rows).unwrap();
+    let scale = 1.0 / rows.len() as f32;
+    let numbers = Step { step, seed: 3, learning_rate: 0.1, loss_scales: vec![scale] };
+    let report = pollster::block_on(scheduler.train(&batch, &numbers)).unwrap();
+    assert!(report.is_applied);
+    let loss = report.reports[0].iter().step_by(2).map(|loss| f64::from(*loss)).sum::<f64>() * f64::from(scale);
+    (loss, report)
+}
+
+fn hash(values: &[f32]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    values.iter().for_each(|value| value.to_bits().hash(&mut hasher));
+    hasher.finish()
+}
+
+/// Losses of some steps. After each, the weights read back from all adapters are the same bits, and finite.
+fn losses(model: &Model, adapters: &str, split: SplitMode, rows: usize, steps: u64) -> Vec<f64> {
+    let data = digits::train().unwrap();
+    let mut scheduler = open(model, adapters, split, u32::try_from(rows).unwrap());
+    let n_adapters = scheduler.adapters().count();
+    let mut losses = Vec::new();
+    for number in 0..steps {
+        losses.push(step(&mut scheduler, &data, number, rows).0);
+        let has_statistics = !model.weights.statistics.is_empty();
+        for role in [Some(Role::Parameters(0)), has_statistics.then_some(Role::Statistics)].into_iter().flatten() {
+            let copies: Vec<Vec<f32>> =
+                (0..n_adapters).map(|idx| pollster::block_on(scheduler.read(idx, role)).unwrap()).collect();
+            assert!(copies[0].iter().all(|value| value.is_finite()), "{role:?} is not finite after step {number}");
+            assert!(copies.iter().all(|copy| hash(copy) == hash(&copies[0])), "{role:?} differs after step {number}");
+        }
+    }
+    losses
+}
+
+fn assert_close(one: &[f64], several: &[f64], what: &str) {
+    let first = (one[0] - several[0]).abs() / one[0].abs();
+    assert!(first <= 1e-5, "{what}: step 1 gives {} for {}", several[0], one[0]);
+    for (step, (one, several)) in one.iter().zip(several).enumerate() {
+        let difference = (one - several).abs() / one.abs().max(1e-3);
+        assert!(difference <= 1e-3, "{what}: step {} gives {several} for {one}", step + 1);
+    }
+}
+
+/// The rigs of one, two and three adapters: CPU adapters always, and the machine's GPUs or software adapters.
+fn rigs() -> Vec<String> {
+    let list = pollster::block_on(adapters::list());
+    let gpus: Vec<String> =
+        list.iter().filter(|info| info.kind != Kind::Cpu).map(|info| info.index.to_string()).collect();
+    let mut rigs: Vec<String> = ["cpu", "cpu,cpu", "cpu,cpu,cpu"].map(String::from).into();
+    match gpus.as_slice() {
+        [] => eprintln!("NOT RUN: no GPU or software adapter here, so only CPU adapters train"),
+        [one] => rigs.extend([one.clone(), format!("{one},cpu"), format!("{one},{one},cpu")]),
+        [one, two, ..] => rigs.extend([one.clone(), two.clone(), format!("{one},{two}"), format!("{two},{one},cpu")]),
+    }
+    rigs
+}
+
+#[test]
+fn any_number_of_adapters_gives_the_losses_of_one() {
+    for (model, what) in [(perceptron(), "perceptron"), (convolutional(), "convolutional")] {
+        for rows in [100, 2] {
+            let one = losses(&model, "cpu", SplitMode::Learned, rows, 50);
+            for rig in rigs() {
+                let several = losses(&model, &rig, SplitMode::Even, rows, 50);
+                assert_close(&one, &several, &format!("{what}, {rows} rows, adapters {rig}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn batch_norm_with_all_shards_but_one_empty_is_that_of_one_adapter() {
+    let model = normalized();
+    for rows in [100, 2] {
+        let one = losses(&model, "cpu", SplitMode::Learned, rows, 50);
+        for rig in rigs() {
+            let n_adapters = rig.split(',').count();
+            let mut parts = vec![0.0; n_adapters];
+            parts[n_adapters - 1] = 1.0;
+            let several = losses(&model, &rig, SplitMode::Fixed(parts), rows, 50);
+            assert_close(&one, &several, &format!("{rows} rows, adapters {rig}"));
+        }
+    }
+}
+
+#[test]
+fn batch_norm_by_shards_stays_finite() {
+    for rows in [100, 20, 9, 2] {
+        for rig in rigs() {
+            losses(&normalized(), &rig, SplitMode::Even, rows, 5);
+        }
+    }
+}
