@@ -1,8 +1,8 @@
 //! Inverted dropout, forward and backward alike.
 
 use super::cases::{Case, Fill};
-use super::random::RowKey;
-use super::rounding::{index, single};
+use super::random::{self, RowKey};
+use super::rounding::{ceiling, index, single};
 use super::{Call, Kernel, Library, parallel};
 
 crate::params! {
@@ -76,10 +76,19 @@ fn forward_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 }
 
 fn drop_row(key: RowKey, (rate, factor): (f32, f32), x: &[f32], y: &mut [f32]) {
-    for (block, (x, y)) in (0..).zip(x.chunks(4).zip(y.chunks_mut(4))) {
-        let units = key.units(block);
-        for ((y, x), unit) in y.iter_mut().zip(x).zip(units) {
-            *y = if unit >= rate { x * factor } else { 0.0 };
+    // u = k / 2^24 >= rate just where k >= rate * 2^24: that product is exact.
+    let least = ceiling(rate * 16_777_216.0);
+    let len = 4 * random::LANES;
+    for (first, (x, y)) in (0..).step_by(random::LANES).zip(x.chunks(len).zip(y.chunks_mut(len))) {
+        // Masks of bits, not choices: half of all branches would be mispredicted.
+        let mut masks = [0u32; 4 * random::LANES];
+        for (element, words) in key.words(first).iter().enumerate() {
+            for (block, word) in words.iter().enumerate() {
+                masks[4 * block + element] = u32::from(word >> 8 >= least).wrapping_neg();
+            }
+        }
+        for ((y, x), mask) in y.iter_mut().zip(x).zip(masks) {
+            *y = f32::from_bits((x * factor).to_bits() & mask);
         }
     }
 }

@@ -26,3 +26,9 @@ pub(crate) fn class(label: f32, classes: usize) -> usize {
 pub(crate) fn index(word: u32) -> usize {
     word as usize
 }
+
+/// The smallest whole number that is not below a positive `value`.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the cast saturates")]
+pub(crate) fn ceiling(value: f32) -> u32 {
+    value.ceil() as u32
+}
