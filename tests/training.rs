@@ -51,7 +51,7 @@ fn open(model: &Model, adapters: &str, split: SplitMode, capacity: u32) -> Sched
     };
     pollster::block_on(async {
         let adapters = adapters::choose(&adapters::list().await, adapters).unwrap();
-        let settings = RigSettings { adapters, split, capacity, cpu_fallback: CpuFallback::Refused };
+        let settings = RigSettings { adapters, split, capacity, cpu_fallback: CpuFallback::Refused, accumulation_steps: 1 };
         let state = TrainingState::new(model.weights.clone(), objective.optimizer);
         let (plan, layout) = (model.plan(&objective).unwrap(), model.layout().clone());
         Scheduler::open(Arc::new(Native), settings, plan, layout, Some(&objective), state).await.unwrap()

@@ -39,7 +39,7 @@ impl Scheduler {
 
     /// Milliseconds that each adapter is busy with the first `rows` of a batch, all at once. `None` for those lost.
     async fn measure(&mut self, batch: &Batch, scalars: &Scalars, rows: u32) -> Result<Vec<Option<f64>>> {
-        let there = (0..self.members.len()).filter(|adapter_idx| self.members[*adapter_idx].is_alive);
+        let there = (0..self.members.len()).filter(|adapter_idx| self.members[*adapter_idx].is_alive());
         let shards = there.map(|adapter_idx| Shard { adapter_idx, first: 0, rows: rows as usize }).collect();
         let answers = self.round(Pass::Train, batch, scalars, shards, Combining::Host).await?;
         let mut times = vec![None; self.members.len()];

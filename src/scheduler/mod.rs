@@ -4,6 +4,7 @@
 
 mod calibration;
 mod diagnosis;
+mod presence;
 mod reduce;
 mod round;
 mod shards;
@@ -37,6 +38,8 @@ pub struct RigSettings {
     pub capacity: u32,
     /// Go on with the CPU adapter when every adapter is lost?
     pub cpu_fallback: CpuFallback,
+    /// Parts in which each adapter computes its rows, one after the other: gradient accumulation. At least 1.
+    pub accumulation_steps: u32,
 }
 
 /// Whether the CPU adapter takes over when all others are lost.
@@ -70,12 +73,36 @@ impl TrainingState {
 #[derive(Debug)]
 pub(crate) struct Member {
     pub(crate) handle: Handle,
+    /// Number of the actor that plays this member: another each time it is opened, so that late words of a lost one
+    /// are not taken for those of the next.
+    pub(crate) actor: usize,
     pub(crate) capacity: u32,
-    pub(crate) is_alive: bool,
+    pub(crate) presence: Presence,
     /// Bytes that the plan takes on it.
     pub(crate) bytes: u64,
     /// When it was last heard of, or given work.
     pub(crate) heard_ms: f64,
+    /// Times it was lost.
+    pub(crate) losses: u32,
+}
+
+/// Whether a member takes part.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Presence {
+    /// It does.
+    There,
+    /// It was lost, and is opened again at that time.
+    Lost { again_ms: f64 },
+    /// It is opened again, and loads the plan.
+    Returning,
+    /// It loaded the plan again, and takes part from the next step on.
+    Back,
+}
+
+impl Member {
+    pub(crate) fn is_alive(&self) -> bool {
+        self.presence == Presence::There
+    }
 }
 
 /// The numbers of one training step.
@@ -138,6 +165,8 @@ pub struct Scheduler {
     place: Place,
     cpu_fallback: CpuFallback,
     pub(crate) members: Vec<Member>,
+    n_actors: usize,
+    accumulation_steps: u32,
     events: Receiver<Message>,
     events_in: Sender<Message>,
     /// Learns from training steps.
@@ -164,7 +193,8 @@ impl Scheduler {
     ) -> Result<Self> {
         let (events_in, events) = async_channel::unbounded();
         let splitter = Splitter::new(settings.split, settings.adapters.len(), min_rows(&plan))?;
-        let place = if settings.adapters.len() == 1 { Place::Device } else { Place::Host };
+        let is_alone = settings.adapters.len() == 1 && settings.accumulation_steps <= 1;
+        let place = if is_alone { Place::Device } else { Place::Host };
         let gradients = layout.segments.iter().map(|len| vec![0.0; usize::try_from(*len).unwrap_or(0)]).collect();
         let mut scheduler = Self {
             runtime,
@@ -175,6 +205,8 @@ impl Scheduler {
             place,
             cpu_fallback: settings.cpu_fallback,
             members: Vec::new(),
+            n_actors: 0,
+            accumulation_steps: settings.accumulation_steps.max(1),
             events,
             events_in,
             splitter,
@@ -191,11 +223,22 @@ impl Scheduler {
     }
 
     fn add_member(&mut self, info: &Info, capacity: u32) -> Result<()> {
-        let adapter_idx = self.members.len();
-        let handle = adapters::open(info, adapter_idx, self.runtime.clone(), self.events_in.clone())?;
+        let (handle, actor) = self.open_actor(info)?;
         let heard_ms = self.runtime.now_ms();
-        self.members.push(Member { handle, capacity, is_alive: true, bytes: 0, heard_ms });
+        let presence = Presence::There;
+        self.members.push(Member { handle, actor, capacity, presence, bytes: 0, heard_ms, losses: 0 });
         Ok(())
+    }
+
+    fn open_actor(&mut self, info: &Info) -> Result<(Handle, usize)> {
+        let actor = self.n_actors;
+        self.n_actors += 1;
+        Ok((adapters::open(info, actor, self.runtime.clone(), self.events_in.clone())?, actor))
+    }
+
+    /// The member that an actor plays; `None` for one that was lost.
+    fn played_by(&self, actor: usize) -> Option<usize> {
+        self.members.iter().position(|member| member.actor == actor)
     }
 
     /// An adapter as messages name it: ``adapter 1 `NVIDIA GeForce RTX 3060` ``.
@@ -243,6 +286,8 @@ impl Scheduler {
                 Event::Failed { fault: Fault::OutOfMemory(text), .. } if self.members[adapter_idx].capacity > 1 => {
                     let capacity = self.members[adapter_idx].capacity.div_ceil(2);
                     self.members[adapter_idx].capacity = capacity;
+                    // A batch that runs in pieces adds its gradients on the host.
+                    self.place = Place::Host;
                     log::warn!(
                         "{} has too little memory ({text}); it now takes {capacity} rows at once",
                         self.who(adapter_idx)
@@ -271,7 +316,7 @@ impl Scheduler {
         let mut others = Vec::new();
         let event = loop {
             match self.event_within(LOAD_LIMIT_MS).await {
-                Some(message) if message.adapter_idx == adapter_idx => break Some(message.event),
+                Some(message) if self.played_by(message.adapter_idx) == Some(adapter_idx) => break Some(message.event),
                 Some(message) => others.push(message),
                 None => break None,
             }
@@ -355,13 +400,6 @@ impl Scheduler {
     }
 
     async fn train_on_device(&mut self, batch: &Batch, scalars: Scalars) -> Result<StepReport> {
-        if batch.rows > self.members[0].capacity as usize {
-            return Err(Error::setting(
-                "batch size",
-                format!("needs at most {} rows on {}, but got {}", self.members[0].capacity, self.who(0), batch.rows),
-                "use a smaller batch, or name a second adapter (`cpu`), which lets the batch run in pieces",
-            ));
-        }
         let shards = vec![Shard { adapter_idx: 0, first: 0, rows: batch.rows }];
         let mut answers = self.round(Pass::Train, batch, &scalars, shards, Combining::Device).await?;
         let update = self.update_on_device(&scalars).await?;
@@ -377,6 +415,7 @@ impl Scheduler {
     }
 
     async fn train_on_host(&mut self, batch: &Batch, step: u64, scalars: Scalars) -> Result<StepReport> {
+        self.welcome_returned()?;
         self.calibrate(batch, &scalars).await?;
         let shares = self.splitter.step_shares(step, scalars.rows, &self.alive());
         let shards = self.shards_of(&shares);
@@ -388,7 +427,7 @@ impl Scheduler {
             self.update_on_host(totals.norm, &scalars);
             self.follow_statistics(&answers);
             let weights = self.shared_weights();
-            for adapter_idx in 0..self.members.len() {
+            for adapter_idx in (0..self.members.len()).filter(|idx| self.members[*idx].is_alive()) {
                 self.hand_out_weights(adapter_idx, &weights);
             }
         }
@@ -457,6 +496,16 @@ impl Scheduler {
         for adapter_idx in 0..self.members.len() {
             self.hand_out_state(adapter_idx);
         }
+    }
+
+    /// Do parameters live on the only adapter?
+    pub fn is_on_device(&self) -> bool {
+        self.place == Place::Device
+    }
+
+    /// Is any adapter left?
+    pub fn has_survivor(&self) -> bool {
+        self.members.iter().any(Member::is_alive)
     }
 
     /// The state as of the last step, with the update on the host, or of the last [`Self::sync`].

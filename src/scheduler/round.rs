@@ -133,7 +133,7 @@ impl Scheduler {
         let overdue = open.filter(|shard| self.members[shard.adapter_idx].heard_ms + self.limit_ms(*shard) <= now_ms);
         let silent: Vec<usize> = overdue.map(|shard| shard.adapter_idx).collect();
         for adapter_idx in silent {
-            if self.members[adapter_idx].is_alive {
+            if self.members[adapter_idx].is_alive() {
                 let fault = Fault::Lost("it is silent".into());
                 self.failed(job, tasks, adapter_idx, fault).await?;
             }
@@ -142,11 +142,14 @@ impl Scheduler {
     }
 
     async fn handle(&mut self, job: &Job<'_>, tasks: &mut Vec<Task>, message: Message) -> Result<()> {
-        let Message { adapter_idx, event } = message;
-        self.members[adapter_idx].heard_ms = self.runtime.now_ms();
-        if !self.members[adapter_idx].is_alive {
+        // Late words of a lost adapter are of no use.
+        let Some(adapter_idx) = self.played_by(message.adapter_idx) else { return Ok(()) };
+        let event = message.event;
+        if !self.members[adapter_idx].is_alive() {
+            self.hear_returning(adapter_idx, &event);
             return Ok(());
         }
+        self.members[adapter_idx].heard_ms = self.runtime.now_ms();
         match event {
             Event::Exchange { ticket, command, data } => {
                 if let Some(task) = tasks.iter_mut().find(|task| task.ticket == ticket) {
@@ -195,8 +198,7 @@ impl Scheduler {
                 self.restart(job, tasks)
             }
             Fault::Lost(text) => {
-                log::warn!("{} was lost ({text}); its rows go to the others", self.who(adapter_idx));
-                self.members[adapter_idx].is_alive = false;
+                self.lose_member(adapter_idx, &text);
                 if job.combining == Combining::Device {
                     return Err(self.refused(adapter_idx, &Fault::Lost(text)));
                 }
@@ -207,7 +209,7 @@ impl Scheduler {
     }
 
     async fn ensure_survivor(&mut self) -> Result<()> {
-        if self.members.iter().any(|member| member.is_alive) {
+        if self.has_survivor() {
             return Ok(());
         }
         if self.cpu_fallback == CpuFallback::Refused {
@@ -235,7 +237,7 @@ impl Scheduler {
                 continue;
             }
             let fits = |adapter_idx: &usize| {
-                self.members[*adapter_idx].is_alive && self.members[*adapter_idx].capacity as usize >= shard.rows
+                self.members[*adapter_idx].is_alive() && self.members[*adapter_idx].capacity as usize >= shard.rows
             };
             let predicted =
                 |adapter_idx: &usize| self.splitter.predicted_ms(*adapter_idx, count(shard.rows)).unwrap_or(0.0);

@@ -27,7 +27,12 @@ impl Scheduler {
 
     /// Which adapters are there.
     pub(super) fn alive(&self) -> Vec<bool> {
-        self.members.iter().map(|member| member.is_alive).collect()
+        self.members.iter().map(|member| member.is_alive()).collect()
+    }
+
+    /// Parts in which a share is computed by setting: no part gets fewer rows than a shard may have.
+    fn parts_of(&self, share: u32) -> u32 {
+        self.accumulation_steps.min(share / self.splitter.min_rows().max(1)).max(1)
     }
 
     /// Shards of given shares, one behind the other.
@@ -35,7 +40,7 @@ impl Scheduler {
         let mut shards = Vec::new();
         let mut first = 0;
         for (adapter_idx, share) in shares.iter().enumerate() {
-            for rows in pieces(*share, self.members[adapter_idx].capacity) {
+            for rows in pieces(*share, self.members[adapter_idx].capacity, self.parts_of(*share)) {
                 shards.push(Shard { adapter_idx, first, rows: rows as usize });
                 first += rows as usize;
             }
@@ -44,9 +49,9 @@ impl Scheduler {
     }
 }
 
-/// A share in as few pieces of at most `capacity` as possible, as even as possible.
-fn pieces(share: u32, capacity: u32) -> Vec<u32> {
-    let n_pieces = share.div_ceil(capacity.max(1));
+/// A share in `parts` pieces, or more if they must not exceed `capacity`, as even as possible.
+fn pieces(share: u32, capacity: u32, parts: u32) -> Vec<u32> {
+    let n_pieces = share.div_ceil(capacity.max(1)).max(parts).min(share);
     (0..n_pieces).map(|idx| share / n_pieces + u32::from(idx < share % n_pieces)).collect()
 }
 
@@ -97,9 +102,11 @@ mod tests {
 
     #[test]
     fn pieces_are_few_and_even() {
-        assert_eq!(pieces(0, 8), Vec::<u32>::new());
-        assert_eq!(pieces(8, 8), [8]);
-        assert_eq!(pieces(9, 8), [5, 4]);
-        assert_eq!(pieces(25, 8), [7, 6, 6, 6]);
+        assert_eq!(pieces(0, 8, 1), Vec::<u32>::new());
+        assert_eq!(pieces(8, 8, 1), [8]);
+        assert_eq!(pieces(9, 8, 1), [5, 4]);
+        assert_eq!(pieces(25, 8, 1), [7, 6, 6, 6]);
+        assert_eq!(pieces(25, 80, 3), [9, 8, 8]);
+        assert_eq!(pieces(2, 80, 3), [1, 1]);
     }
 }

@@ -11,6 +11,9 @@ use crate::data::{Batch, Dataset, Loader, LoaderSettings};
 use crate::error::{Error, Result};
 use crate::optimizers::Schedule;
 
+/// Steps after which the state of a single adapter is copied to the host: so many at most are trained again if it is lost.
+const SNAPSHOT_STEPS: u64 = 100;
+
 /// How a run of training goes.
 #[derive(Clone)]
 pub struct Fit {
@@ -24,6 +27,9 @@ pub struct Fit {
     pub shuffle: bool,
     /// Leave out a last batch that is short?
     pub drop_remainder: bool,
+    /// Parts in which each adapter computes its rows, one after the other, before the one update: less memory for the
+    /// same batch. The result is the same, but for batch normalization, whose statistics are then those of each part.
+    pub gradient_accumulation_steps: u32,
     /// Threads that decode data; 0 decodes between steps.
     pub workers: usize,
     /// Batches that are decoded ahead.
@@ -51,6 +57,7 @@ impl Default for Fit {
             validation: None,
             shuffle: true,
             drop_remainder: false,
+            gradient_accumulation_steps: 1,
             workers: 1,
             prefetch: 4,
             save: None,
@@ -87,7 +94,7 @@ impl Trainer {
             self.check_data(validation.as_ref())?;
         }
         self.check_position(train.len(), fit)?;
-        self.open(fit.batch_size).await?;
+        self.open(fit.batch_size, fit.gradient_accumulation_steps).await?;
         self.warn_of_small_batches(fit.batch_size, train.len());
         for (callback, state) in callbacks.iter_mut().zip(&self.progress.callbacks) {
             callback.restore(state);
@@ -117,13 +124,22 @@ impl Trainer {
     ) -> Result<Option<EpochLog>> {
         let begin_ms = self.runtime.now_ms();
         loader.start_epoch(self.progress.epoch, self.progress.batch);
+        self.take_snapshot(0).await?;
         let mut rows = 0;
         loop {
             let step_ms = self.runtime.now_ms();
             let Some(batch) = loader.next().await? else { break };
             let data_ms = self.runtime.now_ms() - step_ms;
-            let log = self.step(&batch, loader.batches_per_epoch(), step_ms, data_ms).await?;
+            let log = match self.step(&batch, loader.batches_per_epoch(), step_ms, data_ms).await {
+                Ok(log) => log,
+                Err(error) => {
+                    self.go_back(error).await?;
+                    loader.start_epoch(self.progress.epoch, self.progress.batch);
+                    continue;
+                }
+            };
             rows += batch.rows;
+            self.take_snapshot(SNAPSHOT_STEPS).await?;
             for callback in callbacks.iter_mut() {
                 callback.on_step(&log)?;
             }

@@ -120,12 +120,14 @@ pub struct Trainer {
     scheduler: Option<Opened>,
     state: TrainingState,
     progress: Progress,
+    snapshot: Option<(TrainingState, Progress)>,
 }
 
 /// Adapters that are open, for batches of up to `capacity` rows.
 struct Opened {
     scheduler: Scheduler,
     capacity: usize,
+    accumulation_steps: u32,
 }
 
 impl Trainer {
@@ -149,6 +151,7 @@ impl Trainer {
             scheduler: None,
             state,
             progress,
+            snapshot: None,
         })
     }
 

@@ -7,7 +7,7 @@ use super::{AdapterLog, NonFinite, Opened, Trainer, Values};
 use crate::adapters;
 use crate::data::{Batch, Dataset, Loader, LoaderSettings, check_labels};
 use crate::error::{Error, Result};
-use crate::scheduler::{RigSettings, Scheduler, ShardReport, Step, StepReport};
+use crate::scheduler::{CpuFallback, RigSettings, Scheduler, ShardReport, Step, StepReport};
 use crate::shape::Shape;
 
 /// Fewest rows an adapter should get on average, for its fixed costs to be worth it and its statistics to mean something.
@@ -15,8 +15,9 @@ const FEW_ROWS: usize = 8;
 
 impl Trainer {
     /// Opens the adapters for batches of a size, if they are not yet.
-    pub(super) async fn open(&mut self, batch_size: usize) -> Result<()> {
-        if self.scheduler.as_ref().is_some_and(|opened| opened.capacity >= batch_size) {
+    pub(super) async fn open(&mut self, batch_size: usize, accumulation_steps: u32) -> Result<()> {
+        let fits = |opened: &Opened| opened.capacity >= batch_size && opened.accumulation_steps == accumulation_steps;
+        if self.scheduler.as_ref().is_some_and(fits) {
             return Ok(());
         }
         if let Some(mut opened) = self.scheduler.take() {
@@ -29,15 +30,22 @@ impl Trainer {
         let settings = RigSettings {
             adapters,
             split: self.split.clone(),
-            capacity: u32::try_from(batch_size).unwrap_or(u32::MAX),
+            capacity: u32::try_from(batch_size.div_ceil(accumulation_steps.max(1) as usize)).unwrap_or(u32::MAX),
             cpu_fallback: self.cpu_fallback,
+            accumulation_steps,
         };
         let objective = self.compile.objective();
         let (plan, layout) = (self.model.plan(&objective)?, self.model.layout().clone());
         let (runtime, state) = (self.runtime.clone(), self.state.clone());
         let scheduler = Scheduler::open(runtime, settings, plan, layout, Some(&objective), state).await?;
-        self.scheduler = Some(Opened { scheduler, capacity: batch_size });
+        self.scheduler = Some(Opened { scheduler, capacity: batch_size, accumulation_steps });
         Ok(())
+    }
+
+    /// Adapters that train serve inference, too.
+    async fn open_for_inference(&mut self, batch_size: usize) -> Result<()> {
+        let accumulation_steps = self.scheduler.as_ref().map_or(1, |opened| opened.accumulation_steps);
+        self.open(batch_size, accumulation_steps).await
     }
 
     fn opened(&mut self) -> Result<&mut Scheduler> {
@@ -58,6 +66,34 @@ impl Trainer {
             self.model.weights = self.state.weights.clone();
         }
         Ok(())
+    }
+
+    /// Copies the state to the host if it lives on a single adapter and the last copy is `steps` old.
+    pub(super) async fn take_snapshot(&mut self, steps: u64) -> Result<()> {
+        let age = self.snapshot.as_ref().map_or(u64::MAX, |(_, progress)| self.progress.step - progress.step);
+        if age >= steps && self.opened()?.is_on_device() {
+            let state = self.opened()?.sync().await?.clone();
+            self.snapshot = Some((state, self.progress.clone()));
+        }
+        Ok(())
+    }
+
+    /// After the loss of the only adapter: goes on with the CPU adapter from the last snapshot, if that is allowed.
+    ///
+    /// Steps since the snapshot are trained again, and reported again.
+    pub(super) async fn go_back(&mut self, error: Error) -> Result<()> {
+        let is_lost = self.scheduler.as_ref().is_some_and(|opened| !opened.scheduler.has_survivor());
+        let (true, CpuFallback::Allowed, Some((state, progress))) = (is_lost, self.cpu_fallback, self.snapshot.take())
+        else {
+            return Err(error);
+        };
+        let steps = self.progress.step - progress.step;
+        log::warn!("{error}\n  the CPU adapter goes on from {steps} steps before");
+        (self.state, self.progress) = (state, progress);
+        let settings = self.scheduler.take().map(|opened| (opened.capacity, opened.accumulation_steps));
+        self.adapters = Some(vec![adapters::cpu::info()]);
+        let (capacity, accumulation_steps) = settings.unwrap_or((1, 1));
+        self.open(capacity, accumulation_steps).await
     }
 
     /// Gives changed weights of the model to all adapters.
@@ -130,7 +166,7 @@ impl Trainer {
     /// If the data does not fit the model, or an adapter fails beyond repair.
     pub async fn evaluate_async(&mut self, dataset: Arc<dyn Dataset>, batch_size: usize) -> Result<Values> {
         self.check_data(dataset.as_ref())?;
-        self.open(batch_size).await?;
+        self.open_for_inference(batch_size).await?;
         let mut loader = Loader::new(dataset, LoaderSettings { batch_size, ..LoaderSettings::default() })?;
         loader.start_epoch(0, 0);
         let mut meter = Meter::default();
@@ -148,7 +184,7 @@ impl Trainer {
     /// If the data does not fit the model, or an adapter fails beyond repair.
     pub async fn predict_async(&mut self, dataset: Arc<dyn Dataset>, batch_size: usize) -> Result<Vec<Vec<f32>>> {
         self.check_inputs(dataset.as_ref())?;
-        self.open(batch_size).await?;
+        self.open_for_inference(batch_size).await?;
         let mut loader = Loader::new(dataset, LoaderSettings { batch_size, ..LoaderSettings::default() })?;
         loader.start_epoch(0, 0);
         let mut outputs: Vec<Vec<f32>> = vec![Vec::new(); self.model.outputs().len()];
