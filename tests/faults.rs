@@ -1,5 +1,11 @@
 //! Does a run survive the loss of adapters, with the result of an undisturbed one?
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a test that fails may panic, and says what it could not run"
+)]
+
 use std::sync::Arc;
 
 use manyhands::adapters::{self, Kind};
@@ -29,13 +35,8 @@ async fn open(model: &Model, adapters: &str, fallback: CpuFallback) -> Scheduler
         clip_norm: 1.0,
     };
     let adapters = adapters::choose(&adapters::list().await, adapters).unwrap();
-    let settings = RigSettings {
-        adapters,
-        split: SplitMode::Even,
-        capacity: 96,
-        cpu_fallback: fallback,
-        accumulation_steps: 1,
-    };
+    let settings =
+        RigSettings { adapters, split: SplitMode::Even, capacity: 96, cpu_fallback: fallback, accumulation_steps: 1 };
     let state = TrainingState::new(model.weights.clone(), objective.optimizer);
     let (plan, layout) = (model.plan(&objective).unwrap(), model.layout().clone());
     Scheduler::open(Arc::new(Native), settings, plan, layout, Some(&objective), state).await.unwrap()
@@ -73,7 +74,12 @@ fn a_lost_cpu_adapter_changes_no_bit() {
         let mut rig = open(&model, "cpu,cpu,cpu", CpuFallback::Refused).await;
         // Lost while the step is under way: the request stands before the run. From the next step on there are two
         // shards, so only this step's loss and the one after it can be the same bits.
-        let disturbed = run(&mut rig, |rig, step| if step == 5 { rig.lose(1) }).await;
+        let disturbed = run(&mut rig, |rig, step| {
+            if step == 5 {
+                rig.lose(1)
+            }
+        })
+        .await;
         assert_eq!(disturbed.0[..=5], undisturbed.0[..=5]);
         assert_eq!(rig.adapters().count(), 3);
     });
@@ -128,7 +134,11 @@ fn a_lost_gpu_changes_no_loss() {
         let rig = format!("{},cpu", gpus.join(","));
         let undisturbed = run(&mut open(&model, &rig, CpuFallback::Refused).await, |_, _| ()).await;
         for lost in 0..gpus.len() {
-            let disturb = |rig: &Scheduler, step| if step == 4 { rig.lose(lost) };
+            let disturb = |rig: &Scheduler, step| {
+                if step == 4 {
+                    rig.lose(lost)
+                }
+            };
             let disturbed = run(&mut open(&model, &rig, CpuFallback::Refused).await, disturb).await;
             assert_close(&disturbed.0, &undisturbed.0);
         }
@@ -141,7 +151,12 @@ fn an_adapter_that_hangs_is_given_up() {
         let model = model(BatchNormalization::new().synchronized());
         let undisturbed = run(&mut open(&model, "cpu,cpu", CpuFallback::Refused).await, |_, _| ()).await;
         let mut rig = open(&model, "cpu,cpu", CpuFallback::Refused).await;
-        let disturbed = run(&mut rig, |rig, step| if step == 4 { rig.throttle(1, 1e12) }).await;
+        let disturbed = run(&mut rig, |rig, step| {
+            if step == 4 {
+                rig.throttle(1, 1e12)
+            }
+        })
+        .await;
         assert_close(&disturbed.0, &undisturbed.0);
     });
 }

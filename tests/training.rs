@@ -1,5 +1,11 @@
 //! Does training give the same on any number of adapters, and do all adapters hold the same bits?
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a test that fails may panic, and says what it could not run"
+)]
+
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -51,7 +57,8 @@ fn open(model: &Model, adapters: &str, split: SplitMode, capacity: u32) -> Sched
     };
     pollster::block_on(async {
         let adapters = adapters::choose(&adapters::list().await, adapters).unwrap();
-        let settings = RigSettings { adapters, split, capacity, cpu_fallback: CpuFallback::Refused, accumulation_steps: 1 };
+        let settings =
+            RigSettings { adapters, split, capacity, cpu_fallback: CpuFallback::Refused, accumulation_steps: 1 };
         let state = TrainingState::new(model.weights.clone(), objective.optimizer);
         let (plan, layout) = (model.plan(&objective).unwrap(), model.layout().clone());
         Scheduler::open(Arc::new(Native), settings, plan, layout, Some(&objective), state).await.unwrap()

@@ -10,14 +10,14 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Initializer {
-    /// Uniform in ±√(6 / (fan_in + fan_out)).
+    /// Uniform in `±√(6 / (fan_in + fan_out))`.
     #[default]
     GlorotUniform,
-    /// Normal, cut at two standard deviations, of variance 2 / (fan_in + fan_out).
+    /// Normal, cut at two standard deviations, of variance `2 / (fan_in + fan_out)`.
     GlorotNormal,
-    /// Uniform in ±√(6 / fan_in).
+    /// Uniform in `±√(6 / fan_in)`.
     HeUniform,
-    /// Normal, cut at two standard deviations, of variance 2 / fan_in.
+    /// Normal, cut at two standard deviations, of variance `2 / fan_in`.
     HeNormal,
     /// 0.
     Zeros,

@@ -437,7 +437,7 @@ impl Scheduler {
         }
         Ok(StepReport {
             reports: shards::concatenated(&answers, |answer| &answer.reports),
-            gradient_norm: totals.norm,
+            gradient_norm: rounded(totals.norm),
             is_applied: totals.is_finite,
             shards: reports,
             reduce_ms: reduced_ms - begin_ms,
@@ -537,6 +537,11 @@ impl Scheduler {
     pub fn lose(&self, adapter_idx: usize) {
         self.send(adapter_idx, Request::Lose);
     }
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "rounded to f32 on purpose")]
+fn rounded(value: f64) -> f32 {
+    value as f32
 }
 
 /// Longest wait for the adapters to close their devices at the end.

@@ -2,21 +2,22 @@
 
 use rayon::prelude::*;
 
-use crate::kernels::Call;
+use crate::kernels::{Call, clip};
 use crate::model::CLIP_CONTROL;
 use crate::plan::{Role, Scalars};
 
-use super::Scheduler;
 use super::shards::count;
+use super::{Scheduler, rounded};
 
 /// Elements that one thread updates at a time.
 const CHUNK: usize = 1 << 15;
 
 impl Scheduler {
     /// Updates the parameters from the summed gradients, by the optimizer kernel's fast twin.
-    pub(super) fn update_on_host(&mut self, norm: f32, scalars: &Scalars) {
+    pub(super) fn update_on_host(&mut self, norm: f64, scalars: &Scalars) {
         let Some(optimizer) = self.optimizer else { return };
-        let control = [clip_scale(norm, self.clip_norm), 1.0, norm, 0.0];
+        let scale = clip::clip_scale(f64::from(self.clip_norm), norm);
+        let control = [rounded(scale), 1.0, rounded(norm), 0.0];
         let (kernel, constants) = (optimizer.kernel(), optimizer.constants());
         let update = kernel.fast.unwrap_or(kernel.twin);
         let parameters = self.state.weights.parameters.iter_mut();
@@ -38,11 +39,6 @@ impl Scheduler {
         let clip = buffers.zip(controls).find(|(buffer, _)| buffer.name == CLIP_CONTROL);
         clip.map_or([0.0, 0.0], |(_, values)| [values[2], values[1]])
     }
-}
-
-/// The factor that brings a global norm down to `max_norm`; 0 switches clipping off.
-fn clip_scale(norm: f32, max_norm: f32) -> f32 {
-    if max_norm > 0.0 && norm > max_norm { max_norm / norm } else { 1.0 }
 }
 
 type Chunk<'a> = (&'a [f32], Vec<&'a mut [f32]>);
