@@ -63,6 +63,12 @@ impl Loss {
     /// Cross-entropy with class indices, without smoothing.
     pub const SPARSE_CATEGORICAL_CROSSENTROPY: Self = Self::SparseCategoricalCrossentropy { label_smoothing: 0.0 };
 
+    /// Cross-entropy with probabilities as targets, without smoothing.
+    pub const CATEGORICAL_CROSSENTROPY: Self = Self::CategoricalCrossentropy { label_smoothing: 0.0 };
+
+    /// Binary cross-entropy without smoothing.
+    pub const BINARY_CROSSENTROPY: Self = Self::BinaryCrossentropy { label_smoothing: 0.0 };
+
     /// Its name in Keras.
     pub fn name(self) -> &'static str {
         match self {

@@ -51,6 +51,8 @@ pub use memory::InMemory;
 pub use subset::{Subset, split};
 pub use synthetic::Synthetic;
 
+use std::sync::Arc;
+
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
@@ -91,6 +93,29 @@ pub trait Dataset: Send + Sync {
     ///
     /// When a row can't be read or decoded; the error names the file or the row.
     fn fetch(&self, rows: &[usize], batch: &mut BatchMut<'_>) -> Result<()>;
+}
+
+/// A shared dataset is one, too: clone the `Arc` to use it several times.
+impl<D: Dataset + ?Sized> Dataset for Arc<D> {
+    fn len(&self) -> usize {
+        (**self).len()
+    }
+
+    fn input_shapes(&self) -> Vec<Shape> {
+        (**self).input_shapes()
+    }
+
+    fn target_shapes(&self) -> Vec<Shape> {
+        (**self).target_shapes()
+    }
+
+    fn has_sample_weights(&self) -> bool {
+        (**self).has_sample_weights()
+    }
+
+    fn fetch(&self, rows: &[usize], batch: &mut BatchMut<'_>) -> Result<()> {
+        (**self).fetch(rows, batch)
+    }
 }
 
 /// What a stream of random numbers is for, so that one seed gives streams that share nothing.

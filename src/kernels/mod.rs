@@ -182,6 +182,8 @@ impl fmt::Debug for Kernel {
 }
 
 /// Declares a kernel's `Params`: the struct that a twin reads, and `Record`, the same with [`Word`]s, that a layer records.
+///
+/// In a crate of your own it needs `bytemuck`, with its feature `derive`, among your dependencies.
 #[macro_export]
 macro_rules! params {
     ($($(#[$doc:meta])* $name:ident: $ty:ident),* $(,)?) => {
@@ -250,6 +252,11 @@ pub static FAMILIES: &[&[&Kernel]] = &[
 /// Every kernel of the crate.
 pub fn all() -> impl Iterator<Item = &'static Kernel> {
     FAMILIES.iter().flat_map(|family| family.iter().copied())
+}
+
+/// Is this a kernel of the crate, and not one of yours?
+pub fn is_known(kernel: &Kernel) -> bool {
+    all().any(|known| std::ptr::eq(known, kernel))
 }
 
 /// The kernel of a name, `stem.entry`.

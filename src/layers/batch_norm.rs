@@ -71,6 +71,13 @@ impl BatchNormalization {
         Self::default()
     }
 
+    /// Part of the old moving statistics that stays in each step: 0.9 for runs of a few hundred steps.
+    #[must_use]
+    pub fn momentum(mut self, momentum: f32) -> Self {
+        self.momentum = momentum;
+        self
+    }
+
     /// The same over the whole batch.
     #[must_use]
     pub fn synchronized(mut self) -> Self {

@@ -67,6 +67,55 @@ impl Default for Fit {
 }
 
 impl Fit {
+    /// Trains up to this epoch, with Keras' defaults: batches of 32 rows, shuffled.
+    ///
+    /// ```
+    /// use manyhands::{Fit, data::digits};
+    /// # fn main() -> manyhands::Result<()> {
+    /// let fit = Fit::new(10).batch_size(64).validation(digits::test()?);
+    /// assert_eq!((fit.epochs, fit.batch_size), (10, 64));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn new(epochs: u64) -> Self {
+        Self { epochs, ..Self::default() }
+    }
+
+    /// Rows of a batch, over all adapters.
+    #[must_use]
+    pub fn batch_size(mut self, rows: usize) -> Self {
+        self.batch_size = rows;
+        self
+    }
+
+    /// Data for validation after each epoch.
+    #[must_use]
+    pub fn validation(mut self, dataset: impl Dataset + 'static) -> Self {
+        self.validation = Some(Arc::new(dataset));
+        self
+    }
+
+    /// Leaves out a last batch that is short.
+    #[must_use]
+    pub fn drop_remainder(mut self) -> Self {
+        self.drop_remainder = true;
+        self
+    }
+
+    /// Keeps the rows in their order.
+    #[must_use]
+    pub fn in_order(mut self) -> Self {
+        self.shuffle = false;
+        self
+    }
+
+    /// Saves a checkpoint after each epoch and when the run ends.
+    #[must_use]
+    pub fn save(mut self, path: impl Into<PathBuf>) -> Self {
+        self.save = Some(SaveSettings { path: path.into(), every_steps: 0 });
+        self
+    }
+
     fn loader(&self, seed: u64) -> LoaderSettings {
         LoaderSettings {
             batch_size: self.batch_size,

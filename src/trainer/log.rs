@@ -1,5 +1,7 @@
 //! What training reports: each step, each epoch, and the history of a run.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 /// Named numbers in a fixed order: the loss first, then the metrics.
@@ -35,6 +37,14 @@ impl Values {
     /// Adds all numbers of another.
     pub fn extend(&mut self, other: Self) {
         self.0.extend(other.0);
+    }
+}
+
+impl fmt::Display for Values {
+    /// `loss 0.0731, accuracy 0.9778`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let texts: Vec<String> = self.iter().map(|(name, value)| format!("{name} {value:.4}")).collect();
+        f.write_str(&texts.join(", "))
     }
 }
 

@@ -6,6 +6,7 @@ mod log;
 mod meter;
 mod run;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::adapters::{self, Info};
@@ -95,8 +96,6 @@ impl Compile {
 /// Trains a model over the adapters of the machine.
 ///
 /// ```
-/// use std::sync::Arc;
-///
 /// use manyhands::data::digits;
 /// use manyhands::layers::{Dense, Flatten};
 /// use manyhands::{Compile, Fit, Loss, Optimizer, Sequential, Trainer};
@@ -104,8 +103,8 @@ impl Compile {
 /// let model = Sequential::new([8, 8, 1]).add(Flatten::default()).add(Dense::new(10)).build(0)?;
 /// let compile = Compile::new(Optimizer::adam(1e-2), Loss::SPARSE_CATEGORICAL_CROSSENTROPY);
 /// let mut trainer = Trainer::new(model, compile)?.adapters("cpu")?;
-/// trainer.fit(Arc::new(digits::train()?), &Fit { epochs: 5, ..Fit::default() })?;
-/// let accuracy = trainer.evaluate(Arc::new(digits::test()?), 64)?.get("accuracy").unwrap();
+/// trainer.fit(digits::train()?, &Fit::new(5))?;
+/// let accuracy = trainer.evaluate(digits::test()?, 64)?.get("accuracy").unwrap();
 /// assert!(accuracy > 0.9, "{accuracy}");
 /// # Ok(())
 /// # }
@@ -117,6 +116,8 @@ pub struct Trainer {
     adapters: Option<Vec<Info>>,
     split: SplitMode,
     cpu_fallback: CpuFallback,
+    /// Factors by which adapters are slowed down, by their position.
+    throttles: BTreeMap<usize, f64>,
     scheduler: Option<Opened>,
     state: TrainingState,
     progress: Progress,
@@ -148,6 +149,7 @@ impl Trainer {
             adapters: None,
             split: SplitMode::default(),
             cpu_fallback: CpuFallback::default(),
+            throttles: BTreeMap::new(),
             scheduler: None,
             state,
             progress,
@@ -185,6 +187,17 @@ impl Trainer {
     #[must_use]
     pub fn cpu_fallback(mut self, fallback: CpuFallback) -> Self {
         self.cpu_fallback = fallback;
+        self
+    }
+
+    /// Makes the adapter at a position of the list in use `factor` times as slow, by waiting: to see what a slower one
+    /// would do. Holds from when it is opened, or at once if it is open.
+    #[must_use]
+    pub fn throttle(mut self, adapter_idx: usize, factor: f64) -> Self {
+        self.throttles.insert(adapter_idx, factor);
+        if let Some(opened) = self.scheduler.as_ref().filter(|it| adapter_idx < it.scheduler.adapters().count()) {
+            opened.scheduler.throttle(adapter_idx, factor);
+        }
         self
     }
 
@@ -232,7 +245,7 @@ impl Trainer {
     ///
     /// # Errors
     /// If the data does not fit the model, an adapter fails beyond repair, or a file can't be written.
-    pub fn fit(&mut self, train: Arc<dyn Dataset>, fit: &Fit) -> Result<History> {
+    pub fn fit(&mut self, train: impl Dataset + 'static, fit: &Fit) -> Result<History> {
         self.fit_with(train, fit, &mut [])
     }
 
@@ -242,27 +255,27 @@ impl Trainer {
     /// As [`fit`](Self::fit).
     pub fn fit_with(
         &mut self,
-        train: Arc<dyn Dataset>,
+        train: impl Dataset + 'static,
         fit: &Fit,
         callbacks: &mut [&mut dyn Callback],
     ) -> Result<History> {
-        pollster::block_on(self.fit_async(train, fit, callbacks))
+        pollster::block_on(self.fit_async(Arc::new(train), fit, callbacks))
     }
 
     /// Loss and metrics of a dataset at inference. Blocks until it is done.
     ///
     /// # Errors
     /// If the data does not fit the model, or an adapter fails beyond repair.
-    pub fn evaluate(&mut self, dataset: Arc<dyn Dataset>, batch_size: usize) -> Result<Values> {
-        pollster::block_on(self.evaluate_async(dataset, batch_size))
+    pub fn evaluate(&mut self, dataset: impl Dataset + 'static, batch_size: usize) -> Result<Values> {
+        pollster::block_on(self.evaluate_async(Arc::new(dataset), batch_size))
     }
 
     /// The outputs for a dataset, in the order of its rows: one flat array for each output. Blocks until it is done.
     ///
     /// # Errors
     /// If the data does not fit the model, or an adapter fails beyond repair.
-    pub fn predict(&mut self, dataset: Arc<dyn Dataset>, batch_size: usize) -> Result<Vec<Vec<f32>>> {
-        pollster::block_on(self.predict_async(dataset, batch_size))
+    pub fn predict(&mut self, dataset: impl Dataset + 'static, batch_size: usize) -> Result<Vec<Vec<f32>>> {
+        pollster::block_on(self.predict_async(Arc::new(dataset), batch_size))
     }
 }
 
