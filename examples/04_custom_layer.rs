@@ -20,7 +20,9 @@ use serde::{Deserialize, Serialize};
 
 // The struct of the shader: `Params` for the twins, and `Record` for the layer, which need not know the rows yet.
 manyhands::params! {
+    /// Rows, times positions.
     rows: u32,
+    /// Length of the last axis.
     channels: u32,
 }
 
