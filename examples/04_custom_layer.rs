@@ -60,33 +60,33 @@ fn sigmoid(z: f64) -> f64 {
 #[allow(clippy::cast_possible_truncation, reason = "the one rounding to f32")]
 fn forward_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let Params { rows, channels } = call.params();
-    for i in 0..(rows * channels) as usize {
+    for (i, out) in outputs[0].iter_mut().enumerate().take((rows * channels) as usize) {
         let (x, beta) = (f64::from(call.inputs[0][i]), f64::from(call.inputs[1][i % channels as usize]));
-        outputs[0][i] = (x * sigmoid(beta * x)) as f32;
+        *out = (x * sigmoid(beta * x)) as f32;
     }
 }
 
 #[allow(clippy::cast_possible_truncation, reason = "the one rounding to f32")]
 fn backward_input_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let Params { rows, channels } = call.params();
-    for i in 0..(rows * channels) as usize {
+    for (i, out) in outputs[0].iter_mut().enumerate().take((rows * channels) as usize) {
         let z = f64::from(call.inputs[1][i % channels as usize]) * f64::from(call.inputs[0][i]);
         let s = sigmoid(z);
-        outputs[0][i] = (f64::from(call.inputs[2][i]) * (s + z * s * (1.0 - s))) as f32;
+        *out = (f64::from(call.inputs[2][i]) * (s + z * s * (1.0 - s))) as f32;
     }
 }
 
 #[allow(clippy::cast_possible_truncation, reason = "the one rounding to f32")]
 fn backward_beta_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let Params { rows, channels } = call.params();
-    for c in 0..channels as usize {
+    for (c, out) in outputs[0].iter_mut().enumerate().take(channels as usize) {
         let term = |r: usize| {
             let i = r * channels as usize + c;
             let (x, dy) = (f64::from(call.inputs[0][i]), f64::from(call.inputs[2][i]));
             let s = sigmoid(f64::from(call.inputs[1][c]) * x);
             dy * x * x * s * (1.0 - s)
         };
-        outputs[0][c] = (0..rows as usize).map(term).sum::<f64>() as f32;
+        *out = (0..rows as usize).map(term).sum::<f64>() as f32;
     }
 }
 

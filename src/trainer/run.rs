@@ -39,7 +39,7 @@ impl Trainer {
         let (runtime, state) = (self.runtime.clone(), self.state.clone());
         let n_adapters = settings.adapters.len();
         let scheduler = Scheduler::open(runtime, settings, plan, layout, Some(&objective), state).await?;
-for (adapter_idx, factor) in self.throttles.range(..n_adapters) {
+        for (adapter_idx, factor) in self.throttles.range(..n_adapters) {
             scheduler.throttle(*adapter_idx, *factor);
         }
         self.scheduler = Some(Opened { scheduler, capacity: batch_size, accumulation_steps });
