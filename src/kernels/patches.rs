@@ -17,7 +17,7 @@ use super::product::{
 const SCRATCH: usize = 1 << 18;
 
 /// Pixels in a product at least, so that packing the weights for it pays.
-const FEWEST_PIXELS: usize = 128;
+const FEWEST_PIXELS: usize = 256;
 
 /// Splits from which there are parts enough for every thread.
 const MANY_SPLITS: usize = 8;
@@ -34,9 +34,9 @@ impl Sizes {
         (SCRATCH / self.patch()).min(TASK / (self.patch() * self.out_c)).max(FEWEST_PIXELS)
     }
 
-    /// Multiplications of the whole convolution.
+    /// Multiplications of the whole convolution; making a value of a patch takes as long as some 32.
     fn work(&self) -> usize {
-        self.pixels() * self.patch() * self.out_c
+        self.pixels() * self.patch() * (self.out_c + 32)
     }
 
     /// Calls `f(pixel, place in the patches, place in x, len)` for each run of values that patches take from x,

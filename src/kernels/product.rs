@@ -15,7 +15,7 @@ use super::{Call, Tile};
 pub(super) const TASK: usize = 1 << 22;
 
 /// Tasks are cut to blocks of this many rows or columns, so that packing the other factor pays.
-const BLOCK: usize = 64;
+const BLOCK: usize = 192;
 
 /// What a result holds before the product is added, and what is done to it after.
 #[derive(Clone, Copy, Debug)]
@@ -73,12 +73,12 @@ pub fn multiply(a: ArrayView2<'_, f32>, b: ArrayView2<'_, f32>, c: ArrayViewMut2
         return multiply_here(&a, &b, c, epilogue);
     }
     if m >= n {
-        let half = (m / 2).next_multiple_of(BLOCK);
+        let half = (m / 2).next_multiple_of(64);
         let (a0, a1) = a.split_at(Axis(0), half);
         let (c0, c1) = c.split_at(Axis(0), half);
         rayon::join(|| multiply(a0, b, c0, epilogue), || multiply(a1, b, c1, epilogue));
     } else {
-        let half = (n / 2).next_multiple_of(BLOCK);
+        let half = (n / 2).next_multiple_of(64);
         let (b0, b1) = b.split_at(Axis(1), half);
         let (c0, c1) = c.split_at(Axis(1), half);
         let (e0, e1) = (epilogue.columns(0, half), epilogue.columns(half, n - half));
