@@ -299,6 +299,8 @@ fn all_sizes() -> Vec<Params> {
         sizes(2, [11, 13, 4], [5, 3, 64], [3, 2], [[2, 2], [0, 1]]),
         // Strides longer than the kernel: some pixels are seen by none.
         sizes(2, [10, 9, 6], [2, 1, 7], [3, 4], none),
+        // Padding beyond the kernel: some pixels see nothing.
+        sizes(2, [3, 4, 5], [2, 2, 6], [1, 1], [[3, 2]; 2]),
         // A kernel larger than the image.
         sizes(4, [2, 3, 20], [5, 5, 9], [1, 1], [[2, 2]; 2]),
         sizes(1, [17, 16, 120], [3, 3, 70], [1, 1], same),

@@ -39,8 +39,32 @@ impl Sizes {
         self.pixels() * self.patch() * (self.out_c + 32)
     }
 
-    /// Calls `f(pixel, place in the patches, place in x, len)` for each run of values that patches take from x,
-    /// and `f` with no place in x for each run in the padding. Only `taps` of each patch are there.
+    /// Lines of an image of the input that lines `first` to `last` of the output see.
+    fn lines_seen(&self, first: usize, last: usize) -> Range<usize> {
+        let [start, end] = [first * self.stride_h, last * self.stride_h + self.k_h];
+        let [start, end] = [start, end].map(|line| line.saturating_sub(self.pad_top).min(self.in_h));
+        start..end
+    }
+
+    /// Of `run` neighbours in a line of the output, which see the image and not the padding at a tap, and the first
+    /// pixel that they see. `place` is what the first neighbour sees of the padded line.
+    fn reach(&self, place: usize, run: usize) -> (Range<usize>, usize) {
+        let reach = |edge: usize| edge.saturating_sub(place).div_ceil(self.stride_w).min(run);
+        let (low, high) = (reach(self.pad_left), reach(self.pad_left + self.in_w));
+        if low < high { (low..high, place + low * self.stride_w - self.pad_left) } else { (run..run, 0) }
+    }
+
+    /// Copies every `stride_w`th pixel.
+    fn copy_line(&self, from: &[f32], to: &mut [f32]) {
+        if self.stride_w == 1 {
+            to.copy_from_slice(&from[..to.len()]);
+        } else {
+            to.iter_mut().zip(from.iter().step_by(self.stride_w)).for_each(|(to, from)| *to = *from);
+        }
+    }
+
+    /// Calls `f(run in the patches, its place in x)` for each run of values that patches take from x, and with no
+    /// place for each run in the padding. Only `taps` of each patch are there.
     fn each_run(&self, pixels: Range<usize>, taps: &Range<usize>, mut f: impl FnMut(Range<usize>, Option<usize>)) {
         let mut at = 0;
         for pixel in pixels {
@@ -78,6 +102,53 @@ fn gather(s: &Sizes, x: &[f32], pixels: Range<usize>, taps: &Range<usize>, patch
     });
 }
 
+/// Writes the patches of `pixels` as columns: `[patch, pixels]`, the order in which a product's first factor is packed
+/// fastest, and in which runs are as long as the image is wide, however few its channels. `planes` has room for an image.
+fn gather_columns(s: &Sizes, x: &[f32], pixels: Range<usize>, planes: &mut [f32], patches: &mut [f32]) {
+    let columns = pixels.len();
+    let (mut pixel, mut seen) = (pixels.start, 0..0);
+    while pixel < pixels.end {
+        let (line, ox) = (pixel / s.out_w, pixel % s.out_w);
+        let (image, oy) = (line / s.out_h, line % s.out_h);
+        if pixel == pixels.start || oy == 0 {
+            let last = ((pixels.end - 1) / s.out_w - image * s.out_h).min(s.out_h - 1);
+            seen = s.lines_seen(oy, last);
+            let first = (image * s.in_h + seen.start) * s.in_w * s.in_c;
+            transpose(&x[first..][..seen.len() * s.in_w * s.in_c], s.in_c, planes);
+        }
+        let run = (s.out_w - ox).min(pixels.end - pixel);
+        for tap in 0..s.taps() {
+            let columns = patches[tap * s.in_c * columns..].chunks_exact_mut(columns).take(s.in_c);
+            let columns = columns.map(|column| &mut column[pixel - pixels.start..][..run]);
+            let iy = (oy * s.stride_h + tap / s.k_w).checked_sub(s.pad_top).filter(|iy| *iy < s.in_h);
+            let Some(iy) = iy else {
+                columns.for_each(|column| column.fill(0.0));
+                continue;
+            };
+            let (inside, first) = s.reach(ox * s.stride_w + tap % s.k_w, run);
+            let planes = planes.chunks_exact(seen.len() * s.in_w);
+            for (column, plane) in columns.zip(planes) {
+                let line = &plane[(iy - seen.start) * s.in_w..][..s.in_w];
+                column[..inside.start].fill(0.0);
+                column[inside.end..].fill(0.0);
+                s.copy_line(&line[first..], &mut column[inside.clone()]);
+            }
+        }
+        pixel += run;
+    }
+}
+
+/// `[pixels, channels]` to `[channels, pixels]`.
+fn transpose(x: &[f32], channels: usize, planes: &mut [f32]) {
+    let pixels = x.len() / channels;
+    if pixels == 0 {
+        return;
+    }
+    for (ci, plane) in planes.chunks_exact_mut(pixels).enumerate().take(channels) {
+        plane.iter_mut().zip(x[ci..].iter().step_by(channels)).for_each(|(to, from)| *to = *from);
+    }
+}
+
 /// Adds the patches of `pixels` to the input's gradient `dx`, which begins with value `first` of the whole.
 fn scatter(s: &Sizes, patches: &[f32], pixels: Range<usize>, first: usize, dx: &mut [f32]) {
     s.each_run(pixels, &(0..s.taps()), |run, place| {
@@ -101,9 +172,11 @@ pub(super) fn forward(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let block = s.block();
     for_each_chunk(y, block * s.out_c, s.work(), |index, y| {
         let pixels = y.len() / s.out_c;
-        with_scratch(pixels * s.patch(), |patches| {
-            gather(&s, x, index * block..index * block + pixels, &(0..s.taps()), patches);
-            let patches = matrix(patches, pixels, s.patch(), s.patch());
+        let plane = s.in_pixels() * s.in_c;
+        with_scratch(plane + pixels * s.patch(), |scratch| {
+            let (planes, patches) = scratch.split_at_mut(plane);
+            gather_columns(&s, x, index * block..index * block + pixels, planes, patches);
+            let patches = matrix(patches, s.patch(), pixels, pixels).reversed_axes();
             multiply_here(&patches, &w, matrix_mut(y, pixels, s.out_c, s.out_c), epilogue);
         });
     });
