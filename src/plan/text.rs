@@ -49,7 +49,9 @@ impl Plan {
         match command {
             Command::Dispatch(dispatch) => {
                 let fields = dispatch.kernel.params.iter().zip(&dispatch.params);
-                let params = fields.map(|(field, word)| format!("{}={word}", field.name)).collect::<Vec<_>>().join(" ");
+                let params = fields.map(|(field, word)| format!("{}={word}", field.name));
+                let constants = dispatch.constants.iter().map(|(name, value)| format!("{name}={value}"));
+                let params = params.chain(constants).collect::<Vec<_>>().join(" ");
                 let name = dispatch.kernel.name();
                 let (inputs, outputs) = (self.views_text(&dispatch.inputs), self.views_text(&dispatch.outputs));
                 format!("{}: {name}({inputs}) -> {outputs} [{params}]", dispatch.node)
