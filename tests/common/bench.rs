@@ -91,7 +91,8 @@ impl Bench {
         for command in self.plan.commands(pass) {
             let Command::Dispatch(dispatch) = command else { continue };
             machine.dispatch(dispatch, &self.scalars);
-            if let Some(output) = dispatch.node.strip_prefix("loss:").filter(|_| pass == Pass::Train) {
+            let is_loss = matches!(self.plan.get(dispatch.outputs[0].buffer).role, Role::Report(_));
+            if let Some(output) = dispatch.node.strip_prefix("loss:").filter(|_| is_loss && pass == Pass::Train) {
                 let gradient = dispatch.outputs[1];
                 let len = usize::try_from(gradient.len.at(self.scalars.rows)).unwrap();
                 if let Some(values) = upstream(output, len) {
