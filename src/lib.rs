@@ -22,3 +22,8 @@ pub use model::{Model, ModelBuilder, ModelConfig, Sequential};
 pub use optimizers::{Optimizer, Schedule};
 pub use shape::Shape;
 pub use trainer::{Compile, Fit, History, Trainer};
+
+/// The code of the README runs.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -132,7 +132,8 @@ struct Opened {
 }
 
 impl Trainer {
-    /// A trainer on the adapters that are there by default: all GPUs, or the CPU where there are none.
+    /// A trainer on the adapters that the environment variable `MANYHANDS_ADAPTERS` names, else on all GPUs, or the CPU
+    /// where there are none.
     ///
     /// # Errors
     /// If losses, metrics and outputs do not go together, or a setting is out of its range.

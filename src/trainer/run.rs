@@ -25,7 +25,10 @@ impl Trainer {
         }
         let adapters = match &self.adapters {
             Some(adapters) => adapters.clone(),
-            None => adapters::choose(&adapters::list().await, "")?,
+            None => {
+                let wanted = std::env::var(adapters::ADAPTERS_VARIABLE).unwrap_or_default();
+                adapters::choose(&adapters::list().await, &wanted)?
+            }
         };
         let settings = RigSettings {
             adapters,
