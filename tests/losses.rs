@@ -1,0 +1,297 @@
+//! Do losses and metrics give the golden values, through the trainer, on one adapter and on several?
+//!
+//! The logits are the kernel of a `Dense` layer that reads rows with one 1 each: its gradient is that of the logits, to
+//! be read from a step of gradient descent at rate 1. Needs the CPU alone.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stands outside the engine: it panics")]
+
+#[path = "common/bench.rs"]
+mod bench;
+#[path = "common/golden.rs"]
+mod golden;
+#[path = "common/table.rs"]
+mod table;
+
+use std::sync::Arc;
+
+use bench::assert_close;
+use golden::{Case, Golden};
+use manyhands::adapters::cpu;
+use manyhands::data::InMemory;
+use manyhands::scheduler::split::SplitMode;
+use manyhands::{Compile, Fit, Loss, Metric, Model, Optimizer, Reduction, Shape, Trainer};
+use ndarray::{Array1, ArrayD, IxDyn};
+use serde_json::json;
+
+/// A problem of a loss: logits, targets and weights.
+#[derive(Clone)]
+struct Problem {
+    loss: Loss,
+    reduction: Reduction,
+    /// Shape of the logits, with the batch axis.
+    shape: Vec<usize>,
+    logits: Vec<f32>,
+    targets: ArrayD<f32>,
+    weights: Option<Vec<f32>>,
+}
+
+/// What one step gives.
+struct Outcome {
+    loss: f64,
+    gradient: Vec<f32>,
+    /// The loss and metrics at inference.
+    evaluated: manyhands::trainer::Values,
+}
+
+impl Problem {
+    fn golden(case: &Case) -> Self {
+        let smoothing = case.config("label_smoothing").as_f64().unwrap_or(0.0);
+        let name = case.facts["loss"].as_str().unwrap();
+        let loss = match name {
+            "MeanSquaredError" => json!({"type": name}),
+            _ => json!({"type": name, "label_smoothing": smoothing}),
+        };
+        let array = |role: &str| {
+            let tensor = case.tensor(role);
+            ArrayD::from_shape_vec(IxDyn(&tensor.shape), tensor.values.clone()).unwrap()
+        };
+        Self {
+            loss: serde_json::from_value(loss).unwrap(),
+            reduction: serde_json::from_value(case.config("reduction").clone()).unwrap(),
+            shape: case.tensor("logits").shape.clone(),
+            logits: case.values("logits").to_vec(),
+            targets: array("targets"),
+            weights: case.tensors.get("sample_weight").map(|tensor| tensor.values.clone()),
+        }
+    }
+
+    fn rows(&self) -> usize {
+        self.shape[0]
+    }
+
+    fn model(&self) -> Model {
+        // Nothing follows the table.
+        let mut model = table::config(&[], &[self.shape[1..].to_vec()], self.rows()).build(0).unwrap();
+        model.tensor_mut("in0/kernel").unwrap().copy_from_slice(&self.logits);
+        model
+    }
+
+    fn data(&self) -> Arc<InMemory> {
+        let inputs = ArrayD::from_shape_vec(IxDyn(&[self.rows(); 2]), table::rows(self.rows()).to_vec()).unwrap();
+        let data = InMemory::new(inputs, self.targets.clone()).unwrap();
+        match &self.weights {
+            Some(weights) => Arc::new(data.with_sample_weights(Array1::from(weights.clone())).unwrap()),
+            None => Arc::new(data),
+        }
+    }
+
+    fn trainer(&self, metrics: Vec<Metric>, split: &[f64]) -> Trainer {
+        let mut compile = Compile::new(Optimizer::sgd(1.0, 0.0), self.loss);
+        compile.reduction = self.reduction;
+        if !metrics.is_empty() {
+            compile.metrics = vec![metrics];
+        }
+        let trainer = Trainer::new(self.model(), compile).unwrap().on(vec![cpu::info(); split.len()]);
+        trainer.split(SplitMode::Fixed(split.to_vec()))
+    }
+
+    fn solve(&self, metrics: Vec<Metric>, split: &[f64]) -> Outcome {
+        let mut trainer = self.trainer(metrics, split);
+        let evaluated = trainer.evaluate(self.data(), self.rows()).unwrap();
+        let fit = Fit { batch_size: self.rows(), shuffle: false, ..Fit::default() };
+        let history = trainer.fit(self.data(), &fit).unwrap();
+        let moved = trainer.model().tensor("in0/kernel").unwrap();
+        let gradient = self.logits.iter().zip(moved).map(|(old, new)| old - new).collect();
+        Outcome { loss: history.of("loss")[0], gradient, evaluated }
+    }
+}
+
+const SPLITS: [&[f64]; 4] = [&[1.0], &[1.0, 1.0], &[2.0, 0.0, 1.0], &[0.0, 1.0]];
+
+/// The step of the logits rounds to half a unit in their last place: what is 100 moves in steps of 4e-6.
+fn gradient_tolerance(logits: &[f32]) -> f32 {
+    let largest = logits.iter().fold(0.0, |largest: f32, logit| largest.max(logit.abs()));
+    1e-6 + largest * f32::EPSILON
+}
+
+#[test]
+fn losses_and_gradients_are_golden_for_any_split() {
+    for case in Golden::open("losses").cases() {
+        let problem = Problem::golden(&case);
+        for split in SPLITS {
+            let what = format!("golden case `{}`, split {split:?}", case.name);
+            let outcome = problem.solve(Vec::new(), split);
+            let needed = f64::from(case.values("loss")[0]);
+            for (when, loss) in
+                [("in training", outcome.loss), ("at inference", outcome.evaluated.get("loss").unwrap())]
+            {
+                let is_close = (loss - needed).abs() <= 1e-5 * (1.0 + needed.abs());
+                assert!(is_close, "{what}: loss {when} is {loss}, needs {needed}");
+            }
+            let tolerance = gradient_tolerance(&problem.logits);
+            assert_close(&format!("{what}: gradient"), &outcome.gradient, case.values("logits_gradient"), tolerance);
+        }
+    }
+}
+
+/// Integer labels with smoothing are dense labels with smoothing; Keras has no such loss.
+#[test]
+fn smoothed_labels_are_those_of_dense_targets() {
+    let golden = Golden::open("losses");
+    let dense = golden.case("categorical_crossentropy_smoothed");
+    let labels = golden.case("sparse_categorical_crossentropy");
+    let one_hot: Vec<f32> = labels
+        .values("targets")
+        .iter()
+        .flat_map(|label| [0.0, 1.0, 2.0, 3.0, 4.0].map(|class| if class == *label { 1.0 } else { 0.0 }))
+        .collect();
+    assert_eq!(
+        (dense.values("targets"), dense.values("logits")),
+        (&one_hot[..], labels.values("logits")),
+        "shared data"
+    );
+    let loss = Loss::SparseCategoricalCrossentropy { label_smoothing: 0.1 };
+    let outcome = Problem { loss, ..Problem::golden(&labels) }.solve(Vec::new(), &[1.0, 1.0]);
+    assert!((outcome.loss - f64::from(dense.values("loss")[0])).abs() < 1e-5, "{}", outcome.loss);
+    assert_close("gradient", &outcome.gradient, dense.values("logits_gradient"), 1e-6);
+}
+
+/// `Sum` is the mean times what it divides by; no golden value divides by nothing.
+#[test]
+fn the_sum_is_the_mean_times_the_count() {
+    for name in ["categorical_crossentropy_rank_3_weighted", "mean_squared_error_weighted"] {
+        let case = Golden::open("losses").case(name);
+        let problem = Problem { reduction: Reduction::Sum, ..Problem::golden(&case) };
+        #[allow(clippy::cast_precision_loss, reason = "a dozen values")]
+        let count = case.values("values").len() as f32;
+        for split in SPLITS {
+            let outcome = problem.solve(Vec::new(), split);
+            let needed = case.values("loss")[0] * count;
+            assert!((outcome.loss - f64::from(needed)).abs() < 1e-5 * f64::from(needed), "{name}: {}", outcome.loss);
+            let gradient: Vec<f32> = case.values("logits_gradient").iter().map(|value| value * count).collect();
+            assert_close(name, &outcome.gradient, &gradient, 2e-6);
+        }
+    }
+}
+
+/// A batch whose weights are all 0 has no loss and no gradient, and no value that is not finite.
+#[test]
+fn weights_of_zero_give_zero() {
+    let case = Golden::open("losses").case("sparse_categorical_crossentropy_weighted_mean");
+    let weights = Some(vec![0.0; 6]);
+    for reduction in [Reduction::SumOverBatchSize, Reduction::MeanWithSampleWeight, Reduction::Sum] {
+        let problem = Problem { weights: weights.clone(), reduction, ..Problem::golden(&case) };
+        let outcome = problem.solve(Vec::new(), &[1.0, 1.0]);
+        assert_eq!((outcome.loss, outcome.gradient), (0.0, vec![0.0; 30]), "{reduction:?}");
+    }
+}
+
+/// The batches of an epoch may be of different sizes: each is a mean over its own rows, the epoch one over all rows.
+#[test]
+fn a_short_last_batch_counts_by_its_rows() {
+    let case = Golden::open("losses").case("sparse_categorical_crossentropy");
+    let problem = Problem::golden(&case);
+    for split in SPLITS {
+        let loss = problem.trainer(Vec::new(), split).evaluate(problem.data(), 4).unwrap().get("loss").unwrap();
+        assert!((loss - f64::from(case.values("loss")[0])).abs() < 1e-5, "{split:?}: {loss}");
+    }
+}
+
+fn problem(loss: Loss, shape: &[usize], logits: &[f32], target_shape: &[usize], targets: &[f32]) -> Problem {
+    let targets = ArrayD::from_shape_vec(IxDyn(target_shape), targets.to_vec()).unwrap();
+    let (shape, logits) = (shape.to_vec(), logits.to_vec());
+    Problem { loss, reduction: Reduction::default(), shape, logits, targets, weights: None }
+}
+
+/// Metrics whose values can be counted by hand.
+#[test]
+fn metrics_are_what_one_counts() {
+    let accuracy = || vec![Metric::Accuracy, Metric::TopKCategoricalAccuracy { k: 2 }];
+    // The true class comes first, second, third, second and, in a tie of two, among the first two.
+    let logits = [3.0, 1.0, 0.0, 1.0, 3.0, 0.0, 1.0, 0.0, -1.0, 0.0, 2.0, 1.0, 0.0, 1.0, -1.0];
+    let labels = [0.0, 0.0, 2.0, 2.0, 1.0];
+    let one_hot: Vec<f32> =
+        labels.iter().flat_map(|label| [0.0, 1.0, 2.0].map(|class| if class == *label { 1.0 } else { 0.0 })).collect();
+    let sparse = problem(Loss::SPARSE_CATEGORICAL_CROSSENTROPY, &[5, 3], &logits, &[5], &labels);
+    let dense = problem(Loss::CategoricalCrossentropy { label_smoothing: 0.0 }, &[5, 3], &logits, &[5, 3], &one_hot);
+    let rank_3 = problem(Loss::SPARSE_CATEGORICAL_CROSSENTROPY, &[1, 5, 3], &logits, &[1, 5], &labels);
+    let binary = problem(
+        Loss::BinaryCrossentropy { label_smoothing: 0.0 },
+        &[2, 3],
+        &[1.0, -2.0, 3.0, -1.0, 5.0, 0.5],
+        &[2, 3],
+        &[1.0, 0.0, 0.0, 0.0, 0.0, 1.0],
+    );
+    let squared = problem(Loss::MeanSquaredError, &[2, 2], &[1.0, 2.0, 3.0, 4.0], &[2, 2], &[0.0, 4.0, 3.5, 4.0]);
+    let told: [(&str, Problem, Vec<Metric>, &[(&str, f64)]); 5] = [
+        ("sparse", sparse, accuracy(), &[("accuracy", 0.4), ("top_2_accuracy", 0.8)]),
+        ("dense", dense, accuracy(), &[("accuracy", 0.4), ("top_2_accuracy", 0.8)]),
+        ("rank 3", rank_3, accuracy(), &[("accuracy", 0.4), ("top_2_accuracy", 0.8)]),
+        ("binary", binary, vec![Metric::Accuracy], &[("accuracy", 4.0 / 6.0)]),
+        (
+            "squared",
+            squared,
+            vec![Metric::MeanAbsoluteError],
+            &[("mean_absolute_error", 3.5 / 4.0), ("loss", 5.25 / 4.0)],
+        ),
+    ];
+    for (name, problem, metrics, needed) in told {
+        for split in SPLITS {
+            let values = problem.trainer(metrics.clone(), split).evaluate(problem.data(), problem.rows()).unwrap();
+            for (metric, needed) in needed {
+                let got = values.get(metric).unwrap();
+                assert!((got - needed).abs() < 1e-6, "{name}, split {split:?}: {metric} is {got}, needs {needed}");
+            }
+        }
+    }
+}
+
+#[test]
+fn metrics_that_a_loss_does_not_tell_are_refused() {
+    let problem = problem(Loss::MeanSquaredError, &[1, 2], &[0.0; 2], &[1, 2], &[0.0; 2]);
+    let mut compile = Compile::new(Optimizer::adam(0.1), problem.loss);
+    compile.metrics = vec![vec![Metric::Accuracy]];
+    let error = Trainer::new(problem.model(), compile).err().unwrap();
+    assert_eq!(
+        error.to_string(),
+        "metric `accuracy` can't be told from the loss `MeanSquaredError` of output 0\n  help: accuracy goes with \
+         cross-entropies, mean absolute error with mean squared error"
+    );
+}
+
+/// A softmax before a loss that applies its own trains badly without a word: it is refused.
+#[test]
+fn a_softmax_before_the_loss_is_refused() {
+    use manyhands::Sequential;
+    use manyhands::layers::{Activation, Dense, Sigmoid, Softmax};
+    let refused = |model: Sequential, loss: Loss| {
+        let compile = Compile::new(Optimizer::adam(0.1), loss);
+        Trainer::new(model.build(0).unwrap(), compile).err().map(|error| error.to_string())
+    };
+    let dense = || Sequential::new([3]).add(Dense::new(2));
+    let sparse = Loss::SPARSE_CATEGORICAL_CROSSENTROPY;
+    let binary = Loss::BinaryCrossentropy { label_smoothing: 0.0 };
+    let needed = "layer 1 `softmax` (Softmax) needs to give logits, since the loss `SparseCategoricalCrossentropy` applies \
+                  its own softmax, but it ends in softmax\n  help: remove the softmax; apply it to the predictions where \
+                  you need probabilities";
+    assert_eq!(refused(dense().add(Softmax::default()), sparse).as_deref(), Some(needed));
+    let fused = Sequential::new([3]).add(Dense::new(2).activation(Activation::Softmax));
+    assert!(refused(fused, sparse).unwrap().contains("ends in softmax"));
+    assert!(refused(dense().add(Sigmoid::default()), binary).unwrap().contains("ends in sigmoid"));
+    assert_eq!(refused(dense().add(Softmax::default()), Loss::MeanSquaredError), None);
+}
+
+#[test]
+fn label_smoothing_has_a_range() {
+    let problem =
+        problem(Loss::CategoricalCrossentropy { label_smoothing: 1.0 }, &[1, 2], &[0.0; 2], &[1, 2], &[0.0, 1.0]);
+    let error = Trainer::new(problem.model(), Compile::new(Optimizer::adam(0.1), problem.loss)).err().unwrap();
+    assert_eq!(
+        error.to_string(),
+        "loss `CategoricalCrossentropy` needs a label smoothing of at least 0 and below 1, but got 1\n  help: 0 switches it \
+         off; 0.1 is usual"
+    );
+    let shape = Shape::new([2, 5]);
+    assert_eq!(Loss::SPARSE_CATEGORICAL_CROSSENTROPY.target_shape(&shape), Shape::new([2]));
+    assert_eq!(Loss::MeanSquaredError.target_shape(&shape), shape);
+}
