@@ -40,6 +40,8 @@ pub struct Progress {
     pub rows: usize,
     /// Rows of a batch.
     pub batch_size: usize,
+    /// Seed of shuffling and dropout.
+    pub seed: u64,
     /// The optimizer's learning rate, less what plateaus have taken off it.
     pub learning_rate: f32,
     /// Best value that the plateau schedule has seen.
@@ -97,16 +99,24 @@ fn serialized(tensors: &[Entered<'_>], metadata: HashMap<String, String>) -> Res
 }
 
 /// Writes a file in one go: whoever reads it sees the old contents or the new, never a part.
+///
+/// The temporary file has a fixed name, so that a run that is killed over and over leaves at most one behind.
 fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
-    let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(".partial");
+    let temporary = Path::new(&temporary);
     let written = || -> std::io::Result<()> {
-        let mut file = tempfile::Builder::new().prefix(".manyhands-").tempfile_in(folder)?;
+        let mut file = std::fs::File::create(temporary)?;
         file.write_all(bytes)?;
-        file.as_file().sync_all()?;
-        file.persist(path).map_err(|error| error.error)?;
-        Ok(())
+        file.sync_all()?;
+        std::fs::rename(temporary, path)
     };
-    written().map_err(|error| Error::writing(path, error))
+    written().map_err(|error| {
+        if let Err(left) = std::fs::remove_file(temporary) {
+            log::debug!("`{}` can't be removed: {left}", temporary.display());
+        }
+        Error::writing(path, error)
+    })
 }
 
 fn json(value: &impl Serialize) -> Result<String> {

@@ -1,9 +1,5 @@
 //! Callbacks: what happens beside training, after each step and each epoch.
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
-use std::path::{Path, PathBuf};
-
 use serde_json::{Value, json};
 
 use super::{EpochLog, StepLog};
@@ -144,103 +140,5 @@ impl Callback for EarlyStopping {
     fn restore(&mut self, state: &Value) {
         self.best = state["best"].as_f64();
         self.waited = state["waited"].as_u64().and_then(|waited| u32::try_from(waited).ok()).unwrap_or(0);
-    }
-}
-
-/// Writes one line an epoch as CSV. A file that is there is continued when a run resumes.
-#[derive(Debug)]
-pub struct CsvLog {
-    path: PathBuf,
-    writer: csv::Writer<File>,
-    has_header: bool,
-}
-
-impl CsvLog {
-    /// Starts a new file.
-    ///
-    /// # Errors
-    /// If it can't be written.
-    pub fn create(path: &Path) -> Result<Self> {
-        let file = File::create(path).map_err(|error| Error::writing(path, error))?;
-        Ok(Self { path: path.into(), writer: csv::Writer::from_writer(file), has_header: false })
-    }
-
-    /// Continues a file.
-    ///
-    /// # Errors
-    /// If it can't be written.
-    pub fn append(path: &Path) -> Result<Self> {
-        let file = File::options().append(true).create(true).open(path).map_err(|error| Error::writing(path, error))?;
-        let has_header = file.metadata().is_ok_and(|metadata| metadata.len() > 0);
-        Ok(Self { path: path.into(), writer: csv::Writer::from_writer(file), has_header })
-    }
-
-    fn write(&mut self, log: &EpochLog) -> csv::Result<()> {
-        if !self.has_header {
-            let names = log.values.iter().map(|(name, _)| name);
-            self.writer.write_record(["epoch", "step", "learning_rate", "seconds"].into_iter().chain(names))?;
-            self.has_header = true;
-        }
-        let values = log.values.iter().map(|(_, value)| value.to_string());
-        let fixed =
-            [log.epoch.to_string(), log.step.to_string(), log.learning_rate.to_string(), log.seconds.to_string()];
-        self.writer.write_record(fixed.into_iter().chain(values))?;
-        self.writer.flush()?;
-        Ok(())
-    }
-}
-
-impl Callback for CsvLog {
-    fn on_epoch(&mut self, end: &mut EpochEnd<'_>) -> Result<Flow> {
-        self.write(end.log).map_err(|error| Error::writing(&self.path, error.into()))?;
-        Ok(Flow::Continue)
-    }
-}
-
-/// Writes one JSON object a line, for each step and each epoch.
-#[derive(Debug)]
-pub struct JsonLog {
-    path: PathBuf,
-    writer: BufWriter<File>,
-}
-
-impl JsonLog {
-    /// Starts a new file.
-    ///
-    /// # Errors
-    /// If it can't be written.
-    pub fn create(path: &Path) -> Result<Self> {
-        let file = File::create(path).map_err(|error| Error::writing(path, error))?;
-        Ok(Self { path: path.into(), writer: BufWriter::new(file) })
-    }
-
-    fn write(&mut self, kind: &str, log: &impl serde::Serialize) -> std::io::Result<()> {
-        let mut object = serde_json::Map::new();
-        object.insert("kind".into(), kind.into());
-        if let Value::Object(fields) = serde_json::to_value(log)? {
-            object.extend(fields);
-        }
-        serde_json::to_writer(&mut self.writer, &object)?;
-        self.writer.write_all(b"\n")
-    }
-}
-
-impl Callback for JsonLog {
-    fn on_step(&mut self, log: &StepLog) -> Result<()> {
-        self.write("step", log).map_err(|error| Error::writing(&self.path, error))
-    }
-
-    fn on_epoch(&mut self, end: &mut EpochEnd<'_>) -> Result<Flow> {
-        let written = self.write("epoch", end.log).and_then(|()| self.writer.flush());
-        written.map_err(|error| Error::writing(&self.path, error))?;
-        Ok(Flow::Continue)
-    }
-}
-
-impl Drop for JsonLog {
-    fn drop(&mut self) {
-        if let Err(error) = self.writer.flush() {
-            log::warn!("`{}` can't be written: {error}", self.path.display());
-        }
     }
 }

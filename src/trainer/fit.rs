@@ -143,7 +143,7 @@ impl Trainer {
             self.check_data(validation.as_ref())?;
         }
         self.check_position(train.len(), fit)?;
-        self.open(fit.batch_size, fit.gradient_accumulation_steps).await?;
+        self.open_async(fit).await?;
         self.warn_of_small_batches(fit.batch_size, train.len());
         for (callback, state) in callbacks.iter_mut().zip(&self.progress.callbacks) {
             callback.restore(state);
@@ -281,7 +281,14 @@ impl Trainer {
 
     /// A position within an epoch counts batches of one size, of one dataset.
     fn check_position(&mut self, rows: usize, fit: &Fit) -> Result<()> {
-        let progress = &mut self.progress;
+        let (progress, seed) = (&mut self.progress, self.compile.seed);
+        if progress.batch > 0 && progress.seed != seed {
+            return Err(Error::setting(
+                "resuming within an epoch",
+                format!("needs the same seed, {}, but got {seed}", progress.seed),
+                "resume with the same seed; it may change between epochs",
+            ));
+        }
         if progress.batch > 0 && (progress.batch_size != fit.batch_size || progress.rows != rows) {
             return Err(Error::setting(
                 "resuming within an epoch",
@@ -294,6 +301,7 @@ impl Trainer {
         }
         progress.rows = rows;
         progress.batch_size = fit.batch_size;
+        progress.seed = seed;
         Ok(())
     }
 

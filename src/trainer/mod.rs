@@ -1,6 +1,7 @@
 //! The trainer: `fit`, `evaluate`, `predict` over any number of adapters.
 
 mod callbacks;
+mod files;
 mod fit;
 mod log;
 mod meter;
@@ -20,7 +21,8 @@ use crate::runtime::{Native, Runtime};
 use crate::scheduler::split::SplitMode;
 use crate::scheduler::{CpuFallback, Scheduler, TrainingState};
 
-pub use callbacks::{Callback, CsvLog, EarlyStopping, EpochEnd, Flow, JsonLog, Monitor};
+pub use callbacks::{Callback, EarlyStopping, EpochEnd, Flow, Monitor};
+pub use files::{CsvLog, JsonLog};
 pub use fit::{Fit, SaveSettings};
 pub use log::{AdapterLog, EpochLog, History, StepLog, Values};
 pub use meter::Meter;
@@ -238,8 +240,23 @@ impl Trainer {
         self.model.weights = checkpoint.state.weights.clone();
         self.state = checkpoint.state;
         self.progress = checkpoint.progress;
+        let (rate, old_rate) = (self.compile.optimizer.learning_rate(), checkpoint.optimizer.learning_rate());
+        // A rate that was changed on purpose counts; what plateaus took off it stays off.
+        if rate != old_rate {
+            self.progress.learning_rate *= if old_rate > 0.0 { rate / old_rate } else { 1.0 };
+        }
+        self.snapshot = None;
         self.scheduler = None;
         Ok(())
+    }
+
+    /// Opens the adapters as a run needs them, if they are not yet. `fit` does so itself; to open them before is of
+    /// use to look at them first. Blocks until they are open.
+    ///
+    /// # Errors
+    /// If no adapter can be opened, or one can't run the model.
+    pub fn open(&mut self, fit: &Fit) -> Result<()> {
+        pollster::block_on(self.open_async(fit))
     }
 
     /// Trains: see [`Fit`]. Blocks until it is done.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::meter::{self, Meter};
-use super::{AdapterLog, NonFinite, Opened, Trainer, Values};
+use super::{AdapterLog, Fit, NonFinite, Opened, Trainer, Values};
 use crate::adapters;
 use crate::data::{Batch, Dataset, Loader, LoaderSettings, check_labels};
 use crate::error::{Error, Result};
@@ -14,8 +14,15 @@ use crate::shape::Shape;
 const FEW_ROWS: usize = 8;
 
 impl Trainer {
-    /// Opens the adapters for batches of a size, if they are not yet.
-    pub(super) async fn open(&mut self, batch_size: usize, accumulation_steps: u32) -> Result<()> {
+    /// Opens the adapters as a run needs them, if they are not yet, without blocking.
+    ///
+    /// # Errors
+    /// If no adapter can be opened, or one can't run the model.
+    pub async fn open_async(&mut self, fit: &Fit) -> Result<()> {
+        self.open_for(fit.batch_size, fit.gradient_accumulation_steps).await
+    }
+
+    async fn open_for(&mut self, batch_size: usize, accumulation_steps: u32) -> Result<()> {
         let fits = |opened: &Opened| opened.capacity >= batch_size && opened.accumulation_steps == accumulation_steps;
         if self.scheduler.as_ref().is_some_and(fits) {
             return Ok(());
@@ -52,7 +59,7 @@ impl Trainer {
     /// Adapters that train serve inference, too.
     async fn open_for_inference(&mut self, batch_size: usize) -> Result<()> {
         let accumulation_steps = self.scheduler.as_ref().map_or(1, |opened| opened.accumulation_steps);
-        self.open(batch_size, accumulation_steps).await
+        self.open_for(batch_size, accumulation_steps).await
     }
 
     fn opened(&mut self) -> Result<&mut Scheduler> {
@@ -208,8 +215,11 @@ impl Trainer {
         check_shapes("input", &names, &dataset.input_shapes())
     }
 
-    /// Shapes and labels, before anything runs.
-    pub(super) fn check_data(&self, dataset: &dyn Dataset) -> Result<()> {
+    /// Checks that a dataset has the shapes and labels that model and losses need, before anything runs.
+    ///
+    /// # Errors
+    /// If not: which shape, or the first label that is no class.
+    pub fn check_data(&self, dataset: &dyn Dataset) -> Result<()> {
         self.check_inputs(dataset)?;
         let outputs = self.model.outputs();
         let targets: Vec<Shape> =

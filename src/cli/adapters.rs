@@ -1,0 +1,105 @@
+//! `manyhands adapters`, and the choice of adapters for the other commands.
+
+use std::env::{self, VarError};
+
+use clap::Args;
+use comfy_table::{Table, presets};
+use manyhands::adapters::{self, ADAPTERS_VARIABLE, Info, Kind};
+use manyhands::{Error, Result};
+use serde::Serialize;
+
+use super::terminal::Terminal;
+
+#[derive(Args)]
+pub struct AdaptersArgs {
+    /// Print a JSON array.
+    #[arg(long)]
+    json: bool,
+}
+
+/// An adapter of the list, as JSON shows it.
+#[derive(Serialize)]
+struct Listed<'a> {
+    #[serde(flatten)]
+    info: &'a Info,
+    is_default: bool,
+}
+
+/// Lists the adapters, and says which are used and how to choose others.
+pub fn run(args: &AdaptersArgs, terminal: &Terminal) -> Result<()> {
+    let list = pollster::block_on(adapters::list());
+    let wanted = from_environment()?;
+    let chosen = adapters::choose(&list, wanted.as_deref().unwrap_or(""));
+    let defaults = chosen.as_deref().unwrap_or(&[]);
+    let listed: Vec<Listed<'_>> =
+        list.iter().map(|info| Listed { info, is_default: defaults.iter().any(|chosen| chosen.index == info.index) }).collect();
+    if args.json {
+        let text = serde_json::to_string_pretty(&listed)
+            .map_err(|error| Error::adapter("the list of adapters", format!("can't be shown: {error}"), "leave out `--json`"))?;
+        terminal.line(text);
+        return chosen.map(drop);
+    }
+    terminal.line(table(&listed));
+    terminal.line(explanation(&list, wanted.as_deref()));
+    chosen.map(drop)
+}
+
+fn table(listed: &[Listed<'_>]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+    table.set_header(["index", "name", "kind", "backend", "driver", "used by default"]);
+    for Listed { info, is_default } in listed {
+        let used = if *is_default { "yes" } else { "" };
+        let index = info.index.to_string();
+        table.add_row([index.as_str(), &info.name, kind(info.kind), &info.backend, &info.driver, used]);
+    }
+    table
+}
+
+fn explanation(list: &[Info], wanted: Option<&str>) -> String {
+    let has_gpu = list.iter().any(|info| !matches!(info.kind, Kind::Cpu | Kind::Software));
+    let reason = match wanted {
+        Some(wanted) => format!("{ADAPTERS_VARIABLE} is set to `{wanted}`."),
+        None if has_gpu => "By default every GPU is used.".into(),
+        None => "There is no GPU, so the CPU is used by default.".into(),
+    };
+    format!(
+        "{reason} Choose with `--adapters` (or {ADAPTERS_VARIABLE}): indices or parts of names with commas, `discrete`,\n\
+         `integrated`, `gpu`, `cpu`, `software` or `all`. Software adapters compute on the CPU, slower than `cpu`."
+    )
+}
+
+/// What an adapter is, in words.
+pub fn kind(kind: Kind) -> &'static str {
+    match kind {
+        Kind::DiscreteGpu => "discrete GPU",
+        Kind::IntegratedGpu => "integrated GPU",
+        Kind::VirtualGpu => "virtual GPU",
+        Kind::Cpu => "CPU",
+        Kind::Software => "software",
+    }
+}
+
+fn from_environment() -> Result<Option<String>> {
+    match env::var(ADAPTERS_VARIABLE) {
+        Ok(wanted) if wanted.trim().is_empty() => Ok(None),
+        Ok(wanted) => Ok(Some(wanted)),
+        Err(VarError::NotPresent) => Ok(None),
+        Err(VarError::NotUnicode(_)) => {
+            Err(Error::setting(ADAPTERS_VARIABLE, "needs to be text, but is not Unicode", "unset it, or name adapters in it"))
+        }
+    }
+}
+
+/// The adapters to use: those of the flag, else of the settings file, else of the environment, else the default.
+pub fn choose(flag: Option<&str>, setting: Option<&str>) -> Result<Vec<Info>> {
+    let wanted = match flag.or(setting) {
+        Some(wanted) => wanted.to_owned(),
+        None => from_environment()?.unwrap_or_default(),
+    };
+    // An empty flag is no choice, and must not fall back to the default in silence.
+    if wanted.trim().is_empty() && flag.or(setting).is_some() {
+        return Err(Error::adapter("the choice of adapters", "needs at least one name, but is empty", "see `manyhands adapters`"));
+    }
+    adapters::choose(&pollster::block_on(adapters::list()), &wanted)
+}

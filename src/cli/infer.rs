@@ -1,0 +1,268 @@
+//! `manyhands evaluate` and `manyhands predict`.
+
+use std::fs::File;
+use std::io::{self, BufWriter, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::{Args, ValueEnum};
+use manyhands::data::{DataPair, Dataset};
+use manyhands::losses::Score;
+use manyhands::{Error, Loss, Model, Result, Shape, Trainer};
+
+use super::settings::Settings;
+use super::terminal::{Terminal, make_folder_of};
+use super::{AdapterChoice, DataChoice, adapters, at_least_one};
+
+/// Rows at once: inference gives the same for any number.
+const BATCH_SIZE: &str = "256";
+
+#[derive(Args)]
+pub struct EvaluateArgs {
+    #[command(flatten)]
+    trained: Trained,
+    /// Print a JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
+pub struct PredictArgs {
+    #[command(flatten)]
+    trained: Trained,
+    /// File to write to, in place of stdout.
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Write the model's outputs as they are, in place of probabilities.
+    #[arg(long)]
+    logits: bool,
+}
+
+/// A trained model, and what to run it on.
+#[derive(Args)]
+struct Trained {
+    /// Model file or checkpoint.
+    file: PathBuf,
+    #[command(flatten)]
+    data: DataChoice,
+    /// Which part of the data.
+    #[arg(long, value_enum, default_value_t = Part::Test)]
+    part: Part,
+    #[command(flatten)]
+    adapters: AdapterChoice,
+    /// Rows at once, over all adapters.
+    #[arg(long, value_parser = at_least_one, default_value = BATCH_SIZE)]
+    batch_size: usize,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Part {
+    Test,
+    Train,
+}
+
+/// A model ready to run, its data and their classes.
+struct Ready {
+    trainer: Trainer,
+    dataset: Arc<dyn Dataset>,
+    classes: Option<Vec<String>>,
+    losses: Vec<Loss>,
+}
+
+impl Trained {
+    fn prepare(&self) -> Result<Ready> {
+        let model = Model::load(&self.file)?;
+        let settings = Settings::of_choice(&self.data)?;
+        let compile = settings.compile(&model, 0)?;
+        let losses = compile.losses.clone();
+        let DataPair { train, test, classes } = settings.data.open()?;
+        let dataset = match self.part {
+            Part::Train => train,
+            Part::Test => test.ok_or_else(|| {
+                Error::data("the test data", "are needed, but the settings name none", "name them in `[data]`, or use `--part train`")
+            })?,
+        };
+        let chosen = adapters::choose(self.adapters.adapters.as_deref(), settings.training.adapters.as_deref())?;
+        let trainer = Trainer::new(model, compile).map_err(|error| self.hint(error))?.on(chosen);
+        trainer.check_data(dataset.as_ref()).map_err(|error| self.hint(error))?;
+        Ok(Ready { trainer, dataset, classes, losses })
+    }
+
+    /// Where no settings are named, a model of something else than digits meets digits.
+    fn hint(&self, error: Error) -> Error {
+        match error {
+            Error::Data { who, problem, .. } | Error::Setting { who, problem, .. } if self.data.config.is_none() => Error::Data {
+                who,
+                problem,
+                help: "without `--config` the data are the digits: name the settings file that the model was trained with".into(),
+            },
+            error => error,
+        }
+    }
+}
+
+/// Prints loss and metrics.
+pub fn evaluate(args: &EvaluateArgs, terminal: &Terminal) -> Result<()> {
+    let Ready { mut trainer, dataset, .. } = args.trained.prepare()?;
+    let rows = dataset.len();
+    let values = trainer.evaluate(dataset, args.trained.batch_size)?;
+    if args.json {
+        let object: serde_json::Map<String, serde_json::Value> =
+            values.iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
+        terminal.line(serde_json::Value::Object(object));
+        return Ok(());
+    }
+    terminal.line(format_args!("rows {rows}"));
+    for (name, value) in values.iter() {
+        terminal.line(format_args!("{name} {}", super::progress::number(value)));
+    }
+    Ok(())
+}
+
+/// Writes what the model says of each row.
+pub fn predict(args: &PredictArgs) -> Result<()> {
+    let Ready { mut trainer, dataset, classes, losses } = args.trained.prepare()?;
+    let rows = dataset.len();
+    let outputs = trainer.predict(dataset, args.trained.batch_size)?;
+    let named = trainer.model().outputs();
+    let is_single = named.len() == 1;
+    let columns = named.iter().zip(&losses).zip(&outputs).map(|(((name, shape), loss), values)| Columns {
+        prefix: if is_single { String::new() } else { format!("{name}_") },
+        head: Head::of(*loss, shape),
+        // The names belong to the one target that the data have.
+        classes: classes.as_ref().filter(|classes| is_single && classes.len() == shape.len()),
+        width: shape.len(),
+        is_raw: args.logits,
+        values,
+    });
+    let columns: Vec<Columns<'_>> = columns.collect();
+    match &args.output {
+        Some(path) => write_file(path, rows, &columns),
+        None => match write_csv(io::stdout().lock(), rows, &columns) {
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Error::writing("stdout", error)),
+            _ => Ok(()),
+        },
+    }
+}
+
+fn write_file(path: &Path, rows: usize, columns: &[Columns<'_>]) -> Result<()> {
+    make_folder_of(path)?;
+    let file = File::create(path).map_err(|error| Error::writing(path, error))?;
+    write_csv(BufWriter::new(file), rows, columns).map_err(|error| Error::writing(path, error))
+}
+
+fn write_csv(out: impl Write, rows: usize, columns: &[Columns<'_>]) -> io::Result<()> {
+    let mut out = csv::Writer::from_writer(out);
+    let header = std::iter::once("row".to_owned()).chain(columns.iter().flat_map(Columns::header));
+    out.write_record(header)?;
+    for row in 0..rows {
+        let fields = columns.iter().flat_map(|columns| columns.fields(row));
+        out.write_record(std::iter::once(row.to_string()).chain(fields))?;
+    }
+    out.flush()
+}
+
+/// What an output's numbers are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Head {
+    /// One class of several: softmax gives the probabilities.
+    Classes,
+    /// Yes or no for each column: the sigmoid gives the probabilities.
+    Binary,
+    /// Numbers.
+    Values,
+}
+
+impl Head {
+    fn of(loss: Loss, shape: &Shape) -> Self {
+        match loss.score() {
+            Score::Rank if shape.positions() == 1 => Self::Classes,
+            Score::Hits => Self::Binary,
+            _ => Self::Values,
+        }
+    }
+}
+
+/// The columns of one output.
+struct Columns<'a> {
+    prefix: String,
+    head: Head,
+    classes: Option<&'a Vec<String>>,
+    width: usize,
+    is_raw: bool,
+    values: &'a [f32],
+}
+
+impl Columns<'_> {
+    fn header(&self) -> Vec<String> {
+        let Self { prefix, .. } = self;
+        let what = match (self.head, self.is_raw) {
+            (Head::Values, _) => "value",
+            (_, true) => "logit",
+            (_, false) => "probability",
+        };
+        let class = self.has_class().then(|| format!("{prefix}class"));
+        let columns = (0..self.width).map(|column| format!("{prefix}{what}_{}", self.name(column)));
+        class.into_iter().chain(columns).collect()
+    }
+
+    fn has_class(&self) -> bool {
+        self.head == Head::Classes || (self.head == Head::Binary && self.width == 1)
+    }
+
+    fn name(&self, class: usize) -> String {
+        self.classes.map_or_else(|| class.to_string(), |names| names[class].clone())
+    }
+
+    fn fields(&self, row: usize) -> Vec<String> {
+        let values = &self.values[row * self.width..(row + 1) * self.width];
+        let class = match self.head {
+            Head::Classes => Some(self.name(largest(values))),
+            Head::Binary if self.width == 1 => Some(u8::from(values[0] > 0.0).to_string()),
+            _ => None,
+        };
+        let shown = match self.head {
+            _ if self.is_raw => values.to_vec(),
+            Head::Classes => softmax(values),
+            Head::Binary => values.iter().map(|value| 1.0 / (1.0 + (-value).exp())).collect(),
+            Head::Values => values.to_vec(),
+        };
+        class.into_iter().chain(shown.iter().map(f32::to_string)).collect()
+    }
+}
+
+/// The first of the largest values.
+fn largest(values: &[f32]) -> usize {
+    (0..values.len()).rev().max_by(|a, b| values[*a].total_cmp(&values[*b])).unwrap_or(0)
+}
+
+fn softmax(values: &[f32]) -> Vec<f32> {
+    let largest = values.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let powers: Vec<f32> = values.iter().map(|value| (value - largest).exp()).collect();
+    let sum: f32 = powers.iter().sum();
+    powers.iter().map(|power| power / sum).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_follow_the_loss() {
+        let of = |loss, values: &'static [f32], width| Columns {
+            prefix: String::new(),
+            head: Head::of(loss, &Shape::new([width])),
+            classes: None,
+            width,
+            is_raw: false,
+            values,
+        };
+        let classes = of(Loss::SPARSE_CATEGORICAL_CROSSENTROPY, &[0.0, 0.0, 1.0, 1.0], 2);
+        assert_eq!(classes.header(), ["class", "probability_0", "probability_1"]);
+        assert_eq!(classes.fields(1), ["0", "0.5", "0.5"]);
+        let binary = of(Loss::BinaryCrossentropy { label_smoothing: 0.0 }, &[0.0, 100.0], 1);
+        assert_eq!((binary.fields(0), binary.fields(1)), (vec!["0".into(), "0.5".into()], vec!["1".into(), "1".into()]));
+        let values = of(Loss::MeanSquaredError, &[1.5, 2.5], 2);
+        assert_eq!((values.header(), values.fields(0)), (vec!["value_0".into(), "value_1".into()], vec!["1.5".to_string(), "2.5".into()]));
+    }
+}

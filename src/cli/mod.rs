@@ -1,0 +1,91 @@
+//! The command line. Only here does anything print.
+
+mod adapters;
+mod infer;
+mod place;
+mod progress;
+mod settings;
+mod summary;
+mod terminal;
+mod train;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+use manyhands::Result;
+
+use self::terminal::Terminal;
+
+/// Train one network on every GPU in the machine, whatever its vendor, without CUDA.
+#[derive(Parser)]
+#[command(version, max_term_width = 110)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// List the adapters of this machine: what a network can train on. Opens none of them.
+    Adapters(adapters::AdaptersArgs),
+    /// Train a network; without a settings file, one that reads handwritten digits.
+    Train(train::TrainArgs),
+    /// Loss and metrics of a trained model on test data.
+    Evaluate(infer::EvaluateArgs),
+    /// What a trained model says of each row, as CSV.
+    Predict(infer::PredictArgs),
+    /// The layers of a model: shapes, parameters, memory.
+    Summary(summary::SummaryArgs),
+}
+
+/// Which adapters to use.
+#[derive(Args)]
+struct AdapterChoice {
+    /// Indices, parts of names, `discrete`, `integrated`, `gpu`, `cpu`, `software` or `all`, with commas.
+    ///
+    /// An adapter named twice is opened twice. Default: `adapters` of the settings file, else the environment
+    /// variable MANYHANDS_ADAPTERS, else all GPUs, else the CPU.
+    #[arg(long, value_name = "CHOICE")]
+    adapters: Option<String>,
+}
+
+/// Where data and losses stand.
+#[derive(Args)]
+struct DataChoice {
+    /// Settings file that the model was trained with: its data and losses are used. Default: the digits.
+    #[arg(long, visible_alias = "data", value_name = "CONFIG.toml")]
+    config: Option<PathBuf>,
+    /// Folder at which the data's paths start, in place of the current folder.
+    #[arg(long, value_name = "FOLDER")]
+    data_folder: Option<PathBuf>,
+}
+
+/// Runs the command that the arguments name.
+pub fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let terminal = Terminal::new();
+    terminal.start_log();
+    let done = match &arguments.command {
+        Command::Adapters(args) => adapters::run(args, &terminal),
+        Command::Train(args) => train::run(args, &terminal),
+        Command::Evaluate(args) => infer::evaluate(args, &terminal),
+        Command::Predict(args) => infer::predict(args),
+        Command::Summary(args) => summary::run(args, &terminal),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            terminal.error(&error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// A batch size or a number of epochs: at least 1.
+fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(number) if number > 0 => Ok(number),
+        _ => Err("a whole number from 1 up is needed".into()),
+    }
+}

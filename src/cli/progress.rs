@@ -1,0 +1,192 @@
+//! What `train` shows while it runs: a bar on a terminal, a line an epoch, and each adapter's part.
+
+use comfy_table::{Table, presets};
+use indicatif::ProgressBar;
+use manyhands::adapters::Info;
+use manyhands::trainer::{Callback, EpochEnd, Flow, StepLog, Values};
+use manyhands::Result;
+
+use super::adapters::kind;
+use super::terminal::Terminal;
+
+/// What one adapter has done.
+#[derive(Clone, Default)]
+struct Part {
+    rows: u64,
+    busy_ms: f64,
+    wait_ms: f64,
+}
+
+/// Shows a run's progress, and counts what each adapter does.
+pub struct Progress<'a> {
+    terminal: &'a Terminal,
+    is_quiet: bool,
+    epochs: u64,
+    names: Vec<String>,
+    bar: Option<ProgressBar>,
+    /// Of the run.
+    total: Vec<Part>,
+    /// Of the epoch at hand.
+    epoch: Vec<Part>,
+    epoch_ms: f64,
+    is_first: bool,
+}
+
+impl<'a> Progress<'a> {
+    pub fn new(terminal: &'a Terminal, is_quiet: bool, epochs: u64, names: Vec<String>) -> Self {
+        let parts = vec![Part::default(); names.len()];
+        let (total, epoch) = (parts.clone(), parts);
+        Self { terminal, is_quiet, epochs, names, bar: None, total, epoch, epoch_ms: 0.0, is_first: true }
+    }
+
+    /// Takes the bar away.
+    pub fn finish(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+
+    fn show(&mut self, log: &StepLog) {
+        let batches = log.batches as u64;
+        let position = (log.epoch - 1) * batches + log.batch as u64;
+        if self.is_first {
+            self.bar = self.terminal.bar(self.epochs * batches, position - 1);
+            if log.adapters.len() > 1 {
+                let shares = log.adapters.iter().map(|it| format!("adapter {} {} rows", it.adapter, it.rows));
+                self.terminal.line(format_args!("first step: {}", shares.collect::<Vec<_>>().join(", ")));
+            }
+        }
+        if let Some(bar) = &self.bar {
+            bar.set_prefix(format!("epoch {}/{}", log.epoch, self.epochs));
+            bar.set_message(format!("{}  {}", numbers(&log.running), self.speed()));
+            bar.set_position(position);
+        }
+    }
+
+    /// Rows a second in this epoch, and the part of each adapter.
+    fn speed(&self) -> String {
+        let rows: u64 = self.epoch.iter().map(|part| part.rows).sum();
+        let per_second = format!("{} samples/s", thousands(ratio(rows, self.epoch_ms / 1e3)));
+        if self.epoch.len() < 2 {
+            return per_second;
+        }
+        let shares = self.epoch.iter().map(|part| format!("{:.0} %", 100.0 * ratio(part.rows, count(rows))));
+        format!("{per_second} ({})", shares.collect::<Vec<_>>().join(" + "))
+    }
+
+    /// What each adapter did in the whole run.
+    pub fn totals(&self) -> Table {
+        let mut table = Table::new();
+        table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+        table.set_header(["adapter", "name", "rows", "share", "busy", "waited for others", "rows/s when busy"]);
+        let rows: u64 = self.total.iter().map(|part| part.rows).sum();
+        for (idx, (name, part)) in self.names.iter().zip(&self.total).enumerate() {
+            table.add_row([
+                idx.to_string(),
+                name.clone(),
+                part.rows.to_string(),
+                format!("{:.1} %", 100.0 * ratio(part.rows, count(rows))),
+                format!("{:.2} s", part.busy_ms / 1e3),
+                format!("{:.2} s", part.wait_ms / 1e3),
+                thousands(ratio(part.rows, part.busy_ms / 1e3)),
+            ]);
+        }
+        table
+    }
+}
+
+impl Callback for Progress<'_> {
+    fn on_step(&mut self, log: &StepLog) -> Result<()> {
+        // An adapter may join while the run goes on: the CPU, when all others are lost.
+        for adapter in &log.adapters {
+            let len = self.names.len().max(adapter.adapter + 1);
+            self.names.resize(len, adapter.name.clone());
+            for parts in [&mut self.total, &mut self.epoch] {
+                parts.resize(len, Part::default());
+                let part = &mut parts[adapter.adapter];
+                part.rows += u64::from(adapter.rows);
+                part.busy_ms += adapter.ms;
+                part.wait_ms += adapter.wait_ms;
+            }
+        }
+        self.epoch_ms += log.ms;
+        if !self.is_quiet {
+            self.show(log);
+        }
+        self.is_first = false;
+        Ok(())
+    }
+
+    fn on_epoch(&mut self, end: &mut EpochEnd<'_>) -> Result<Flow> {
+        if !self.is_quiet {
+            let log = end.log;
+            self.terminal.line(format_args!(
+                "epoch {}/{}  {}  {}  {:.2} s",
+                log.epoch,
+                self.epochs,
+                numbers(&log.values),
+                self.speed(),
+                log.seconds
+            ));
+        }
+        self.epoch.fill(Part::default());
+        self.epoch_ms = 0.0;
+        Ok(Flow::Continue)
+    }
+}
+
+/// The adapters in use, with the memory that the model takes on each.
+pub fn in_use(infos: &[Info], bytes: &[u64]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+    table.set_header(["adapter", "name", "kind", "backend", "memory"]);
+    for (idx, (info, bytes)) in infos.iter().zip(bytes).enumerate() {
+        let megabytes = format!("{:.1} MB", count(*bytes) / 1e6);
+        table.add_row([idx.to_string(), info.name.clone(), kind(info.kind).into(), info.backend.clone(), megabytes]);
+    }
+    table
+}
+
+/// Loss and metrics in one line.
+pub fn numbers(values: &Values) -> String {
+    let numbers = values.iter().map(|(name, value)| format!("{name} {}", number(value)));
+    numbers.collect::<Vec<_>>().join("  ")
+}
+
+/// Four digits after the point, or four that count where the value is smaller.
+pub fn number(value: f64) -> String {
+    if value == 0.0 || value.abs() >= 1e-3 || !value.is_finite() { format!("{value:.4}") } else { format!("{value:.3e}") }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "shown with few digits")]
+fn count(value: u64) -> f64 {
+    value as f64
+}
+
+fn ratio(part: u64, whole: f64) -> f64 {
+    if whole > 0.0 { count(part) / whole } else { 0.0 }
+}
+
+/// A whole number with its digits in groups of three.
+fn thousands(value: f64) -> String {
+    let digits = format!("{value:.0}");
+    let mut text = String::new();
+    for (idx, digit) in digits.chars().enumerate() {
+        if idx > 0 && (digits.len() - idx).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short() {
+        assert_eq!([0.0, 999.4, 1000.0, 1_234_567.0].map(thousands), ["0", "999", "1,000", "1,234,567"]);
+        assert_eq!([0.0, 0.98, 1.5e-5, f64::NAN].map(number), ["0.0000", "0.9800", "1.500e-5", "NaN"]);
+    }
+}

@@ -1,0 +1,455 @@
+//! Settings files: TOML with the tables `[data]`, `[model]`, `[loss]`, `[optimizer]`, `[schedule]`, `[training]`.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use manyhands::data::{self, DataConfig, DataPair, Dataset};
+use manyhands::scheduler::CpuFallback;
+use manyhands::scheduler::split::SplitMode;
+use manyhands::trainer::{Compile, EarlyStopping, Monitor, NonFinite};
+use manyhands::{Error, Loss, Metric, Model, ModelConfig, Optimizer, Reduction, Result, Schedule};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+
+use super::{DataChoice, place};
+
+/// The settings that are used where no file is named; also the example to copy.
+pub const DIGITS: &str = include_str!("digits.toml");
+
+/// A whole settings file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    pub data: DataConfig,
+    pub model: ModelSource,
+    loss: Option<Loss>,
+    losses: Option<Vec<Loss>>,
+    #[serde(default = "adam")]
+    pub optimizer: Optimizer,
+    #[serde(default)]
+    pub schedule: Schedule,
+    #[serde(default)]
+    pub training: Training,
+    /// The file it stands in; empty for the digits.
+    #[serde(skip)]
+    file: String,
+}
+
+fn adam() -> Optimizer {
+    Optimizer::adam(1e-3)
+}
+
+/// The table `[training]`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Training {
+    pub epochs: u64,
+    pub batch_size: usize,
+    /// Of initial weights, shuffling and dropout.
+    pub seed: Option<u64>,
+    validation: Validation,
+    pub adapters: Option<String>,
+    #[serde(deserialize_with = "split")]
+    pub split: SplitMode,
+    clip_norm: Option<f32>,
+    pub drop_remainder: bool,
+    pub shuffle: bool,
+    pub workers: usize,
+    pub prefetch: usize,
+    metrics: Metrics,
+    loss_weights: Vec<f32>,
+    reduction: Reduction,
+    learning_rate_batch: Option<usize>,
+    non_finite: NonFinite,
+    early_stopping: Option<EarlyStoppingTable>,
+    cpu_fallback: bool,
+}
+
+impl Default for Training {
+    fn default() -> Self {
+        Self {
+            epochs: 10,
+            batch_size: 32,
+            seed: None,
+            validation: Validation::Test,
+            adapters: None,
+            split: SplitMode::default(),
+            clip_norm: None,
+            drop_remainder: false,
+            shuffle: true,
+            workers: 1,
+            prefetch: 4,
+            metrics: Metrics::Default,
+            loss_weights: Vec::new(),
+            reduction: Reduction::default(),
+            learning_rate_batch: None,
+            non_finite: NonFinite::default(),
+            early_stopping: None,
+            cpu_fallback: true,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EarlyStoppingTable {
+    monitor: String,
+    patience: u32,
+    #[serde(default)]
+    min_delta: f64,
+}
+
+impl Settings {
+    /// The settings of a file, or of the digits.
+    pub fn of(file: Option<&Path>) -> Result<Self> {
+        match file {
+            None => Self::parse(DIGITS, "the settings of the digits").map(|settings| Self { file: String::new(), ..settings }),
+            Some(path) => {
+                let text = std::fs::read_to_string(path).map_err(|error| Error::reading(path, error))?;
+                Self::parse(&text, &path.display().to_string())
+            }
+        }
+    }
+
+    /// The settings that say what a trained model's data and losses are.
+    pub fn of_choice(choice: &DataChoice) -> Result<Self> {
+        let mut settings = Self::of(choice.config.as_deref())?;
+        settings.start_paths_at(choice.data_folder.as_deref());
+        Ok(settings)
+    }
+
+    fn parse(text: &str, file: &str) -> Result<Self> {
+        let mut settings: Self = toml::from_str(text).map_err(|error| place::refuse(text, file, &error))?;
+        settings.file = file.to_owned();
+        settings.training.check(file)?;
+        Ok(settings)
+    }
+
+    /// Do these settings come from no file?
+    pub fn are_built_in(&self) -> bool {
+        self.file.is_empty()
+    }
+
+    /// Paths of the data that are not absolute start at a folder.
+    pub fn start_paths_at(&mut self, folder: Option<&Path>) {
+        let Some(start) = folder else { return };
+        let join = |path: &mut PathBuf| *path = start.join(&*path);
+        match &mut self.data {
+            DataConfig::Idx { folder } | DataConfig::Cifar10 { folder } => join(folder),
+            DataConfig::IdxFiles { train_images, train_labels, test_images, test_labels } => {
+                [train_images, train_labels].into_iter().chain(test_images).chain(test_labels).for_each(join);
+            }
+            DataConfig::Csv { train, test, .. } | DataConfig::ImageFolder { train, test, .. } => {
+                [train].into_iter().chain(test).for_each(join);
+            }
+            DataConfig::Digits {} | DataConfig::Synthetic { .. } => {}
+        }
+    }
+
+    /// The model: built anew, or read from a file.
+    pub fn build_model(&self, seed: u64) -> Result<Model> {
+        match &self.model {
+            ModelSource::File(path) => Model::load(path),
+            ModelSource::Layers(config) => config.build(seed).map_err(|error| match error {
+                Error::Model { who, problem, help } if !self.are_built_in() => {
+                    Error::model(format!("`{}`, {who}", self.file), problem, help)
+                }
+                error => error,
+            }),
+        }
+    }
+
+    /// What the training is for.
+    pub fn compile(&self, model: &Model, seed: u64) -> Result<Compile> {
+        let training = &self.training;
+        let losses = match (self.loss, &self.losses) {
+            (Some(loss), None) => vec![loss],
+            (None, Some(losses)) => losses.clone(),
+            (None, None) => return Err(self.refuse("needs a loss, but names none", "add `[loss]` with, for example, `type = \"MeanSquaredError\"`")),
+            (Some(_), Some(_)) => return Err(self.refuse("needs `[loss]` or `[[losses]]`, but has both", "keep `[[losses]]` for several outputs")),
+        };
+        if training.loss_weights.len() > losses.len() {
+            return Err(self.refuse(
+                &format!("needs at most {} `loss_weights`, but has {}", losses.len(), training.loss_weights.len()),
+                "give one for each output, in their order",
+            ));
+        }
+        let outputs = model.outputs().len();
+        Ok(Compile {
+            loss_weights: training.loss_weights.clone(),
+            reduction: training.reduction,
+            metrics: training.metrics.of_outputs(outputs).ok_or_else(|| {
+                self.refuse(&format!("needs a list of metrics for each of {outputs} outputs"), "write `metrics = [[\"accuracy\"], []]`")
+            })?,
+            clip_norm: training.clip_norm,
+            schedule: self.schedule.clone(),
+            learning_rate_batch: training.learning_rate_batch,
+            non_finite: training.non_finite,
+            seed,
+            losses,
+            ..Compile::new(self.optimizer, Loss::MeanSquaredError)
+        })
+    }
+
+    fn refuse(&self, problem: &str, help: &str) -> Error {
+        Error::setting(format!("`{}`", self.file), problem, help)
+    }
+
+    /// Training and validation data.
+    pub fn split_data(&self, pair: DataPair, seed: u64) -> Result<(Arc<dyn Dataset>, Option<Arc<dyn Dataset>>)> {
+        match self.training.validation {
+            Validation::Test => Ok((pair.train, pair.test)),
+            Validation::None => Ok((pair.train, None)),
+            Validation::Fraction(fraction) => {
+                let (train, validation) = data::split(pair.train, fraction, seed)?;
+                Ok((Arc::new(train), Some(Arc::new(validation))))
+            }
+        }
+    }
+}
+
+impl Training {
+    fn check(&self, file: &str) -> Result<()> {
+        let who = |key: &str| format!("`{file}`, key `{key}`,");
+        if self.epochs == 0 {
+            return Err(Error::setting(who("epochs"), "needs at least 1, but is 0", "10 is a good first choice"));
+        }
+        if self.batch_size == 0 {
+            return Err(Error::setting(who("batch_size"), "needs at least 1, but is 0", "32 is a good first choice"));
+        }
+        Ok(())
+    }
+
+    /// The callback that ends training early, if it is asked for.
+    pub fn early_stopping(&self, has_validation: bool) -> Result<Option<EarlyStopping>> {
+        let Some(table) = &self.early_stopping else { return Ok(None) };
+        if table.monitor.starts_with("val_") && !has_validation {
+            return Err(Error::setting(
+                format!("early stopping on `{}`", table.monitor),
+                "needs validation data, but there is none",
+                "name test data, set `validation = 0.1`, or monitor `loss`",
+            ));
+        }
+        let stopping = EarlyStopping::new(Monitor::new(table.monitor.as_str()), table.patience);
+        Ok(Some(stopping.min_delta(table.min_delta)))
+    }
+
+    pub fn cpu_fallback(&self) -> CpuFallback {
+        if self.cpu_fallback { CpuFallback::Allowed } else { CpuFallback::Refused }
+    }
+}
+
+/// `model = "file.safetensors"`, or the table `[model]`.
+pub enum ModelSource {
+    File(PathBuf),
+    Layers(ModelConfig),
+}
+
+impl<'de> Deserialize<'de> for ModelSource {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Source;
+        impl<'de> Visitor<'de> for Source {
+            type Value = ModelSource;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a table of layers, or the path of a model file")
+            }
+
+            fn visit_str<E: de::Error>(self, path: &str) -> Result<ModelSource, E> {
+                Ok(ModelSource::File(path.into()))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ModelSource, A::Error> {
+                ModelConfig::deserialize(MapAccessDeserializer::new(map)).map(ModelSource::Layers)
+            }
+        }
+        deserializer.deserialize_any(Source)
+    }
+}
+
+/// What each epoch is judged by.
+#[derive(Clone, Copy)]
+enum Validation {
+    /// The test data, if there are any.
+    Test,
+    None,
+    /// Training rows set aside.
+    Fraction(f64),
+}
+
+impl<'de> Deserialize<'de> for Validation {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Source;
+        impl Visitor<'_> for Source {
+            type Value = Validation;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("\"test\", \"none\", or the fraction of the training rows to set aside, such as 0.1")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Validation, E> {
+                match text {
+                    "test" => Ok(Validation::Test),
+                    "none" => Ok(Validation::None),
+                    _ => Err(E::invalid_value(de::Unexpected::Str(text), &self)),
+                }
+            }
+
+            fn visit_f64<E: de::Error>(self, fraction: f64) -> Result<Validation, E> {
+                Ok(Validation::Fraction(fraction))
+            }
+        }
+        deserializer.deserialize_any(Source)
+    }
+}
+
+/// Metrics: of the one output, or of each.
+enum Metrics {
+    /// Those that go with the losses.
+    Default,
+    One(Vec<Metric>),
+    Many(Vec<Vec<Metric>>),
+}
+
+impl Metrics {
+    fn of_outputs(&self, outputs: usize) -> Option<Vec<Vec<Metric>>> {
+        match self {
+            Self::Default => Some(Vec::new()),
+            Self::One(metrics) => (outputs == 1).then(|| vec![metrics.clone()]),
+            Self::Many(metrics) => (outputs == metrics.len()).then(|| metrics.clone()),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Metrics {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged, expecting = "a metric such as \"accuracy\" or { top_k_categorical_accuracy = { k = 5 } }, or a list of them for each output")]
+        enum Item {
+            Metric(Metric),
+            Metrics(Vec<Metric>),
+        }
+        struct Source;
+        impl<'de> Visitor<'de> for Source {
+            type Value = Metrics;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a list of metrics")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Metrics, A::Error> {
+                let (mut one, mut many) = (Vec::new(), Vec::new());
+                while let Some(item) = items.next_element()? {
+                    match item {
+                        Item::Metric(metric) => one.push(metric),
+                        Item::Metrics(metrics) => many.push(metrics),
+                    }
+                }
+                match (one.is_empty(), many.is_empty()) {
+                    (_, true) => Ok(Metrics::One(one)),
+                    (true, false) => Ok(Metrics::Many(many)),
+                    (false, false) => Err(de::Error::custom("needs metrics, or lists of metrics, not both")),
+                }
+            }
+        }
+        deserializer.deserialize_seq(Source)
+    }
+}
+
+fn split<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SplitMode, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    parse_split(&text).map_err(de::Error::custom)
+}
+
+/// `learned`, `even`, or proportions such as `3:1`.
+pub fn parse_split(text: &str) -> Result<SplitMode, String> {
+    let parts = || text.split(':').map(|part| part.trim().parse().ok()).collect::<Option<Vec<f64>>>();
+    match text {
+        "learned" => Ok(SplitMode::Learned),
+        "even" => Ok(SplitMode::Even),
+        _ => parts().map(SplitMode::Fixed).ok_or_else(|| format!("`learned`, `even` or proportions such as `3:1` are needed, but got `{text}`")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(text: &str) -> String {
+        Settings::parse(text, "run.toml").err().map(|error| error.to_string()).unwrap_or_default()
+    }
+
+    #[test]
+    fn mistakes_are_named_by_file_line_and_key() {
+        let cases = [
+            ("[training]\nepochs = 3\nbatchsize = 4\n", "`run.toml`, line 3, key `batchsize`, can't be read: unknown field `batchsize`, expected one of `epochs`, `batch_size`"),
+            ("[training]\nepochs = \"ten\"\n", "`run.toml`, line 2, key `epochs`, can't be read: invalid type: string \"ten\", expected u64"),
+            ("[optimizer]\ntype = \"Adam\"\nlr = 1.0\n", "`run.toml`, line 3, key `lr`, can't be read: unknown field `lr`, expected one of `learning_rate`"),
+            ("\n[optimizer]\ntype = \"Adam\"\nbeta_1 = \"x\"\n", "`run.toml`, line 4, key `beta_1`, can't be read: invalid type: string \"x\""),
+            ("[optimizer]\ntype = \"Adamm\"\n", "`run.toml`, line 2, key `type`, can't be read: unknown variant `Adamm`, expected one of `SGD`"),
+            ("[trainning]\n", "`run.toml`, line 1, key `trainning`, can't be read: unknown field `trainning`"),
+            ("[training]\nsplit = \"odd\"\n", "line 2, key `split`, can't be read: `learned`, `even` or proportions such as `3:1` are needed, but got `odd`"),
+            ("[training]\nvalidation = \"all\"\n", "line 2, key `validation`, can't be read: invalid value: string \"all\", expected \"test\", \"none\""),
+            ("[training]\nepochs = 3 4\n", "`run.toml`, line 2, key `epochs`, can't be read: "),
+            ("[model]\ninput = [8]\nlayer = []\n", "`run.toml`, line 3, key `layer`, can't be read: unknown field `layer`"),
+            ("[data]\ntype = \"digits\"\n", "`run.toml` can't be read: missing field `model`"),
+        ];
+        for (text, expected) in cases {
+            assert!(refused(text).contains(expected), "{text}\n{}\n{expected}", refused(text));
+        }
+    }
+
+    #[test]
+    fn every_setting_can_be_read() {
+        let text = r#"
+            model = "start.safetensors"
+            [data]
+            type = "csv"
+            train = "a.csv"
+            test = "b.csv"
+            target = "y"
+            target_kind = "classes"
+            [[losses]]
+            type = "SparseCategoricalCrossentropy"
+            label_smoothing = 0.1
+            [optimizer]
+            type = "SGD"
+            [schedule]
+            type = "ReduceLROnPlateau"
+            [training]
+            epochs = 3
+            batch_size = 7
+            seed = 1
+            validation = 0.1
+            adapters = "all"
+            split = "3:1"
+            clip_norm = 1.0
+            drop_remainder = true
+            shuffle = false
+            workers = 0
+            prefetch = 0
+            metrics = ["accuracy", { top_k_categorical_accuracy = { k = 5 } }]
+            loss_weights = [1.0]
+            reduction = "sum"
+            learning_rate_batch = 32
+            non_finite = "skip"
+            early_stopping = { monitor = "val_loss", patience = 3, min_delta = 0.1 }
+            cpu_fallback = false
+        "#;
+        let mut settings = Settings::parse(text, "run.toml").unwrap();
+        assert!(matches!(&settings.model, ModelSource::File(path) if path.to_str() == Some("start.safetensors")));
+        assert_eq!(settings.training.split, SplitMode::Fixed(vec![3.0, 1.0]));
+        assert_eq!(settings.training.metrics.of_outputs(1).unwrap()[0][1], Metric::TopKCategoricalAccuracy { k: 5 });
+        settings.start_paths_at(Some(Path::new("/data")));
+        let DataConfig::Csv { train, test, .. } = settings.data else { panic!() };
+        assert_eq!((train, test), (PathBuf::from("/data/a.csv"), Some(PathBuf::from("/data/b.csv"))));
+    }
+
+    #[test]
+    fn the_digits_are_whole() {
+        let settings = Settings::of(None).unwrap();
+        let model = settings.build_model(0).unwrap();
+        assert_eq!(settings.compile(&model, 0).unwrap().losses, [Loss::SPARSE_CATEGORICAL_CROSSENTROPY]);
+    }
+}

@@ -1,0 +1,100 @@
+//! Where text goes: results to stdout, progress, warnings and errors to stderr, none of them tearing another.
+
+use std::fmt::{Arguments, Display};
+use std::io::{self, ErrorKind, IsTerminal, Write};
+
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use log::{Level, LevelFilter};
+use manyhands::{Error, Result};
+
+/// The two streams, and the bar that may stand on one of them.
+#[derive(Clone)]
+pub struct Terminal {
+    bars: MultiProgress,
+}
+
+impl Terminal {
+    pub fn new() -> Self {
+        Self { bars: MultiProgress::new() }
+    }
+
+    /// Shows the warnings of the library above the bar; `RUST_LOG` asks for more or less.
+    pub fn start_log(&self) {
+        let stderr = AboveBar(self.bars.clone());
+        let started = env_logger::Builder::new()
+            .filter_level(LevelFilter::Error)
+            .filter_module("manyhands", LevelFilter::Warn)
+            .parse_default_env()
+            .format(|out, record| {
+                let level = match record.level() {
+                    Level::Warn => "warning".into(),
+                    level => level.as_str().to_lowercase(),
+                };
+                writeln!(out, "{level}: {}", record.args())
+            })
+            .target(env_logger::Target::Pipe(Box::new(stderr)))
+            .try_init();
+        if let Err(error) = started {
+            self.error(&error);
+        }
+    }
+
+    /// A line of the result. A reader that has gone away, such as `head`, is no error.
+    pub fn line(&self, text: impl Display) {
+        let written = self.bars.suspend(|| writeln!(io::stdout().lock(), "{text}"));
+        if let Err(error) = written
+            && error.kind() != ErrorKind::BrokenPipe
+        {
+            log::warn!("stdout can't be written: {error}");
+        }
+    }
+
+    /// A line beside the results.
+    pub fn note(&self, text: impl Display) {
+        self.bars.suspend(|| to_stderr(format_args!("{text}\n")));
+    }
+
+    /// What ended the command.
+    pub fn error(&self, error: &dyn Display) {
+        self.note(format_args!("error: {error}"));
+    }
+
+    /// A progress bar on stderr, if that is a terminal.
+    pub fn bar(&self, len: u64, position: u64) -> Option<ProgressBar> {
+        if !io::stderr().is_terminal() {
+            return None;
+        }
+        let bar = self.bars.add(ProgressBar::new(len).with_position(position));
+        let style = ProgressStyle::with_template("{prefix} {bar:24} {pos}/{len} steps, {eta} left · {wide_msg}");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        bar.reset_eta();
+        Some(bar)
+    }
+}
+
+/// There is nobody left to tell if stderr is gone.
+fn to_stderr(text: Arguments<'_>) {
+    drop(io::stderr().lock().write_fmt(text));
+}
+
+/// Writes to stderr without tearing the bar.
+struct AboveBar(MultiProgress);
+
+impl Write for AboveBar {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.suspend(|| io::stderr().lock().write_all(bytes))?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Makes the folder of a file that is to be written, so that a long run does not end with an error.
+pub fn make_folder_of(path: &std::path::Path) -> Result<()> {
+    match path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        Some(folder) => std::fs::create_dir_all(folder).map_err(|error| Error::writing(folder, error)),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,281 @@
+//! `manyhands train`.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use clap::Args;
+use manyhands::data::Dataset;
+use manyhands::scheduler::split::SplitMode;
+use manyhands::trainer::{Callback, CsvLog, EarlyStopping, History, JsonLog, SaveSettings};
+use manyhands::{Checkpoint, Error, Fit, Result, Trainer};
+
+use super::progress::{Progress, in_use, numbers};
+use super::settings::{DIGITS, Settings, parse_split};
+use super::terminal::{Terminal, make_folder_of};
+use super::{AdapterChoice, adapters, at_least_one};
+
+/// Where a run is saved if nothing else is said.
+const DEFAULT_FILE: &str = "manyhands.safetensors";
+/// Exit status of a program that Ctrl-C ended.
+const INTERRUPTED: i32 = 130;
+
+#[derive(Args)]
+pub struct TrainArgs {
+    /// Settings file; without one, a small network learns to read handwritten digits.
+    config: Option<PathBuf>,
+    /// Print the settings of the digits, to copy from, and end.
+    #[arg(long)]
+    print_config: bool,
+    #[command(flatten)]
+    adapters: AdapterChoice,
+    /// How each batch is split: `learned` from speed, `even`, or proportions such as `3:1`.
+    #[arg(long, value_parser = parse_split)]
+    split: Option<SplitMode>,
+    /// Number of the last epoch.
+    #[arg(long, value_parser = at_least_one)]
+    epochs: Option<usize>,
+    /// Rows of a batch, over all adapters.
+    #[arg(long, value_parser = at_least_one)]
+    batch_size: Option<usize>,
+    /// Learning rate before any schedule.
+    #[arg(long)]
+    learning_rate: Option<f32>,
+    /// Seed of initial weights, shuffling and dropout.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Folder at which the data's paths start, in place of the current folder.
+    #[arg(long, value_name = "FOLDER")]
+    data_folder: Option<PathBuf>,
+    /// File to save the run to, after each epoch and at the end [default: the resumed file, else
+    /// manyhands.safetensors].
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
+    /// Save after each so many steps, too.
+    #[arg(long, value_name = "STEPS", value_parser = at_least_one)]
+    save_every: Option<usize>,
+    /// Go on where a saved run stands [default file: that of `--save`]. Logs are continued.
+    #[arg(long, value_name = "FILE", num_args = 0..=1)]
+    resume: Option<Option<PathBuf>>,
+    /// Write a line of JSON for each step and each epoch.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write a line of CSV for each epoch.
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// Make an adapter in use slower, for trials: `1=4` makes the second one take 4 times as long. Repeatable.
+    #[arg(long, value_name = "IDX=FACTOR", value_parser = parse_throttle)]
+    throttle: Vec<(usize, f64)>,
+    /// Show warnings and errors only.
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+fn parse_throttle(text: &str) -> Result<(usize, f64), String> {
+    let parsed = text.split_once('=').and_then(|(idx, factor)| Some((idx.parse().ok()?, factor.parse().ok()?)));
+    match parsed {
+        Some((idx, factor)) if (1.0..=1e6).contains(&factor) => Ok((idx, factor)),
+        _ => Err("an adapter's position and a factor from 1 up are needed, such as `1=4`".into()),
+    }
+}
+
+impl TrainArgs {
+    fn save_file(&self) -> &Path {
+        let resumed = self.resume.as_ref().and_then(Option::as_deref);
+        self.save.as_deref().or(resumed).unwrap_or(Path::new(DEFAULT_FILE))
+    }
+
+    fn checkpoint(&self) -> Result<Option<Checkpoint>> {
+        let Some(file) = &self.resume else { return Ok(None) };
+        Checkpoint::load(file.as_deref().unwrap_or(self.save_file())).map(Some)
+    }
+
+    /// The settings with the flags over them.
+    fn settings(&self) -> Result<Settings> {
+        let mut settings = Settings::of(self.config.as_deref())?;
+        settings.start_paths_at(self.data_folder.as_deref());
+        let training = &mut settings.training;
+        training.epochs = self.epochs.map_or(training.epochs, |epochs| epochs as u64);
+        training.batch_size = self.batch_size.unwrap_or(training.batch_size);
+        training.seed = self.seed.or(training.seed);
+        training.split = self.split.clone().unwrap_or(training.split.clone());
+        if let Some(rate) = self.learning_rate {
+            settings.optimizer = settings.optimizer.with_learning_rate(rate);
+        }
+        Ok(settings)
+    }
+}
+
+/// All that a run needs, checked, with the adapters open.
+struct Run {
+    trainer: Trainer,
+    train: Arc<dyn Dataset>,
+    fit: Fit,
+    early_stopping: Option<EarlyStopping>,
+    /// What the resumed run had done: epochs and steps.
+    done: Option<(u64, u64)>,
+}
+
+/// Trains.
+pub fn run(args: &TrainArgs, terminal: &Terminal) -> Result<()> {
+    if args.print_config {
+        terminal.line(DIGITS.trim_end());
+        return Ok(());
+    }
+    for file in [Some(args.save_file()), args.json.as_deref(), args.csv.as_deref()].into_iter().flatten() {
+        make_folder_of(file)?;
+    }
+    let mut run = prepare(args, terminal)?;
+    if let Some(reason) = finished(&run) {
+        terminal.line(reason);
+        return Ok(());
+    }
+    open_adapters(&mut run, args, terminal)?;
+    stop_on_ctrl_c(run.fit.stop.clone(), terminal)?;
+    let names = run.trainer.scheduler().map(|it| it.adapters().map(|info| info.name.clone()).collect());
+    let mut progress = Progress::new(terminal, args.quiet, run.fit.epochs, names.unwrap_or_default());
+    let history = fit(&mut run, args, &mut progress);
+    progress.finish();
+    report(&mut run, args, terminal, &progress, &history?)
+}
+
+fn prepare(args: &TrainArgs, terminal: &Terminal) -> Result<Run> {
+    let settings = args.settings()?;
+    let checkpoint = args.checkpoint()?;
+    let resumed_seed = checkpoint.as_ref().map(|checkpoint| checkpoint.progress.seed);
+    let seed = settings.training.seed.or(resumed_seed).unwrap_or(0);
+    let model = settings.build_model(seed)?;
+    if !args.quiet {
+        terminal.line(model.summary());
+    }
+    let compile = settings.compile(&model, seed)?;
+    let chosen = adapters::choose(args.adapters.adapters.as_deref(), settings.training.adapters.as_deref())?;
+    check_throttles(&args.throttle, chosen.len())?;
+    let trainer = Trainer::new(model, compile)?.on(chosen).split(settings.training.split.clone());
+    let mut trainer = trainer.cpu_fallback(settings.training.cpu_fallback());
+    let done = checkpoint.as_ref().map(|checkpoint| (checkpoint.progress.epoch, checkpoint.progress.step));
+    if let Some(checkpoint) = checkpoint {
+        trainer.resume(checkpoint)?;
+    }
+    let (train, validation) = settings.split_data(settings.data.open()?, seed)?;
+    for data in std::iter::once(&train).chain(&validation) {
+        trainer.check_data(data.as_ref())?;
+    }
+    let early_stopping = settings.training.early_stopping(validation.is_some())?;
+    let fit = Fit {
+        epochs: settings.training.epochs,
+        batch_size: settings.training.batch_size,
+        validation,
+        shuffle: settings.training.shuffle,
+        drop_remainder: settings.training.drop_remainder,
+        workers: settings.training.workers,
+        prefetch: settings.training.prefetch,
+        save: Some(SaveSettings {
+            path: args.save_file().to_owned(),
+            every_steps: args.save_every.map_or(0, |steps| steps as u64),
+        }),
+        stop: Arc::new(AtomicBool::new(false)),
+    };
+    Ok(Run { trainer, train, fit, early_stopping, done })
+}
+
+fn check_throttles(throttles: &[(usize, f64)], n_adapters: usize) -> Result<()> {
+    match throttles.iter().find(|(idx, _)| *idx >= n_adapters) {
+        None => Ok(()),
+        Some((idx, _)) => Err(Error::setting(
+            "`--throttle`",
+            format!("needs an adapter in use, from 0 to {}, but got {idx}", n_adapters - 1),
+            "count the adapters in the order of `--adapters`, from 0",
+        )),
+    }
+}
+
+/// Why there is nothing left to do, if so.
+fn finished(run: &Run) -> Option<String> {
+    let progress = run.trainer.progress();
+    if progress.is_finished {
+        return Some(format!("nothing to do: early stopping ended this run after epoch {}", progress.epoch));
+    }
+    (progress.epoch >= run.fit.epochs)
+        .then(|| format!("nothing to do: the run has its {} epochs; `--epochs` asks for more", progress.epoch))
+}
+
+fn open_adapters(run: &mut Run, args: &TrainArgs, terminal: &Terminal) -> Result<()> {
+    run.trainer.open(run.fit.batch_size)?;
+    let Some(scheduler) = run.trainer.scheduler() else { return Ok(()) };
+    for (idx, factor) in &args.throttle {
+        scheduler.throttle(*idx, *factor);
+    }
+    if args.quiet {
+        return Ok(());
+    }
+    let infos: Vec<_> = scheduler.adapters().cloned().collect();
+    terminal.line(in_use(&infos, &scheduler.bytes()));
+    if let Some((epochs, steps)) = run.done {
+        terminal.line(format_args!("goes on after step {steps}, with {epochs} of {} epochs done", run.fit.epochs));
+    }
+    Ok(())
+}
+
+/// The first Ctrl-C ends the run after the step at hand, the second at once.
+fn stop_on_ctrl_c(stop: Arc<AtomicBool>, terminal: &Terminal) -> Result<()> {
+    let terminal = terminal.clone();
+    let set = ctrlc::set_handler(move || {
+        if stop.swap(true, Ordering::Relaxed) {
+            std::process::exit(INTERRUPTED);
+        }
+        terminal.note("finishing this step, then saving; Ctrl-C again ends at once");
+    });
+    set.map_err(|error| Error::setting("Ctrl-C", format!("can't be caught: {error}"), "run this from another shell"))
+}
+
+fn fit(run: &mut Run, args: &TrainArgs, progress: &mut Progress<'_>) -> Result<History> {
+    let mut json = match (&args.json, run.done) {
+        (Some(path), Some((epoch, step))) => Some(JsonLog::resume(path, epoch, step)?),
+        (Some(path), None) => Some(JsonLog::create(path)?),
+        (None, _) => None,
+    };
+    let mut csv = match (&args.csv, run.done) {
+        (Some(path), Some((epoch, _))) => Some(CsvLog::resume(path, epoch)?),
+        (Some(path), None) => Some(CsvLog::create(path)?),
+        (None, _) => None,
+    };
+    let mut callbacks: Vec<&mut dyn Callback> = Vec::new();
+    // Early stopping stands first, so that a checkpoint's state of it fits whatever logs are asked for.
+    if let Some(stopping) = &mut run.early_stopping {
+        callbacks.push(stopping);
+    }
+    callbacks.push(progress);
+    if let Some(log) = &mut json {
+        callbacks.push(log);
+    }
+    if let Some(log) = &mut csv {
+        callbacks.push(log);
+    }
+    run.trainer.fit_with(run.train.clone(), &run.fit, &mut callbacks)
+}
+
+fn report(run: &mut Run, args: &TrainArgs, terminal: &Terminal, progress: &Progress<'_>, history: &History) -> Result<()> {
+    // Early stopping went back to the best weights, which the last epoch's numbers are not of.
+    let best = match (&run.fit.validation, run.trainer.progress().is_finished) {
+        (Some(validation), true) => Some(run.trainer.evaluate(validation.clone(), run.fit.batch_size)?.prefixed("val_")),
+        _ => None,
+    };
+    if args.quiet {
+        return Ok(());
+    }
+    terminal.line(progress.totals());
+    if let Some(best) = best {
+        terminal.line(format_args!("stopped early; the best weights: {}", numbers(&best)));
+    } else if let Some(last) = history.epochs.last() {
+        terminal.line(format_args!("final: {}", numbers(&last.values)));
+    }
+    let file = args.save_file().display();
+    if history.is_interrupted {
+        let step = run.trainer.progress().step;
+        terminal.line(format_args!("stopped after step {step}; saved to `{file}`; `--resume` goes on from there"));
+    } else {
+        terminal.line(format_args!("saved to `{file}`"));
+    }
+    Ok(())
+}
