@@ -31,11 +31,14 @@ pub fn run(args: &AdaptersArgs, terminal: &Terminal) -> Result<()> {
     let wanted = from_environment()?;
     let chosen = adapters::choose(&list, wanted.as_deref().unwrap_or(""));
     let defaults = chosen.as_deref().unwrap_or(&[]);
-    let listed: Vec<Listed<'_>> =
-        list.iter().map(|info| Listed { info, is_default: defaults.iter().any(|chosen| chosen.index == info.index) }).collect();
+    let listed: Vec<Listed<'_>> = list
+        .iter()
+        .map(|info| Listed { info, is_default: defaults.iter().any(|chosen| chosen.index == info.index) })
+        .collect();
     if args.json {
-        let text = serde_json::to_string_pretty(&listed)
-            .map_err(|error| Error::adapter("the list of adapters", format!("can't be shown: {error}"), "leave out `--json`"))?;
+        let text = serde_json::to_string_pretty(&listed).map_err(|error| {
+            Error::adapter("the list of adapters", format!("can't be shown: {error}"), "leave out `--json`")
+        })?;
         terminal.line(text);
         return chosen.map(drop);
     }
@@ -85,9 +88,11 @@ fn from_environment() -> Result<Option<String>> {
         Ok(wanted) if wanted.trim().is_empty() => Ok(None),
         Ok(wanted) => Ok(Some(wanted)),
         Err(VarError::NotPresent) => Ok(None),
-        Err(VarError::NotUnicode(_)) => {
-            Err(Error::setting(ADAPTERS_VARIABLE, "needs to be text, but is not Unicode", "unset it, or name adapters in it"))
-        }
+        Err(VarError::NotUnicode(_)) => Err(Error::setting(
+            ADAPTERS_VARIABLE,
+            "needs to be text, but is not Unicode",
+            "unset it, or name adapters in it",
+        )),
     }
 }
 
@@ -99,7 +104,11 @@ pub fn choose(flag: Option<&str>, setting: Option<&str>) -> Result<Vec<Info>> {
     };
     // An empty flag is no choice, and must not fall back to the default in silence.
     if wanted.trim().is_empty() && flag.or(setting).is_some() {
-        return Err(Error::adapter("the choice of adapters", "needs at least one name, but is empty", "see `manyhands adapters`"));
+        return Err(Error::adapter(
+            "the choice of adapters",
+            "needs at least one name, but is empty",
+            "see `manyhands adapters`",
+        ));
     }
     adapters::choose(&pollster::block_on(adapters::list()), &wanted)
 }

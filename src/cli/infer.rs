@@ -79,7 +79,11 @@ impl Trained {
         let dataset = match self.part {
             Part::Train => train,
             Part::Test => test.ok_or_else(|| {
-                Error::data("the test data", "are needed, but the settings name none", "name them in `[data]`, or use `--part train`")
+                Error::data(
+                    "the test data",
+                    "are needed, but the settings name none",
+                    "name them in `[data]`, or use `--part train`",
+                )
             })?,
         };
         let chosen = adapters::choose(self.adapters.adapters.as_deref(), settings.training.adapters.as_deref())?;
@@ -261,8 +265,14 @@ mod tests {
         assert_eq!(classes.header(), ["class", "probability_0", "probability_1"]);
         assert_eq!(classes.fields(1), ["0", "0.5", "0.5"]);
         let binary = of(Loss::BinaryCrossentropy { label_smoothing: 0.0 }, &[0.0, 100.0], 1);
-        assert_eq!((binary.fields(0), binary.fields(1)), (vec!["0".into(), "0.5".into()], vec!["1".into(), "1".into()]));
+        assert_eq!(
+            (binary.fields(0), binary.fields(1)),
+            (vec!["0".into(), "0.5".into()], vec!["1".into(), "1".into()])
+        );
         let values = of(Loss::MeanSquaredError, &[1.5, 2.5], 2);
-        assert_eq!((values.header(), values.fields(0)), (vec!["value_0".into(), "value_1".into()], vec!["1.5".to_string(), "2.5".into()]));
+        assert_eq!(
+            (values.header(), values.fields(0)),
+            (vec!["value_0".into(), "value_1".into()], vec!["1.5".to_string(), "2.5".into()])
+        );
     }
 }

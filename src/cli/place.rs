@@ -11,11 +11,15 @@ pub fn refuse(text: &str, file: &str, error: &toml::de::Error) -> Error {
         return Error::setting(format!("`{file}`"), format!("can't be read: {message}"), help);
     };
     let rest = text.get(span.start..).unwrap_or_default();
-    let found = culprit(message).and_then(|culprit| rest.split_inclusive('\n').scan(span.start, |start, line| {
-        let begin = *start;
-        *start += line.len();
-        Some((begin, line))
-    }).find(|(_, line)| culprit.is_in(line)));
+    let found = culprit(message).and_then(|culprit| {
+        rest.split_inclusive('\n')
+            .scan(span.start, |start, line| {
+                let begin = *start;
+                *start += line.len();
+                Some((begin, line))
+            })
+            .find(|(_, line)| culprit.is_in(line))
+    });
     let offset = found.map_or(span.start, |(begin, _)| begin);
     let before = text.get(..offset).unwrap_or(text);
     let line_start = before.rfind('\n').map_or(0, |end| end + 1);
@@ -57,7 +61,9 @@ impl Culprit<'_> {
                 let name = line.trim_start().trim_start_matches('[').trim_end().trim_end_matches(']');
                 name.split('=').next().is_some_and(|name| name.trim() == *key)
             }
-            Self::Value(value) => line.split_once('=').is_some_and(|(_, rest)| rest.trim_start().starts_with(value.as_str())),
+            Self::Value(value) => {
+                line.split_once('=').is_some_and(|(_, rest)| rest.trim_start().starts_with(value.as_str()))
+            }
         }
     }
 }

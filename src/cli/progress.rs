@@ -2,9 +2,9 @@
 
 use comfy_table::{Table, presets};
 use indicatif::ProgressBar;
+use manyhands::Result;
 use manyhands::adapters::Info;
 use manyhands::trainer::{Callback, EpochEnd, Flow, StepLog, Values};
-use manyhands::Result;
 
 use super::adapters::kind;
 use super::terminal::Terminal;
@@ -155,7 +155,11 @@ pub fn numbers(values: &Values) -> String {
 
 /// Four digits after the point, or four that count where the value is smaller.
 pub fn number(value: f64) -> String {
-    if value == 0.0 || value.abs() >= 1e-3 || !value.is_finite() { format!("{value:.4}") } else { format!("{value:.3e}") }
+    if value == 0.0 || value.abs() >= 1e-3 || !value.is_finite() {
+        format!("{value:.4}")
+    } else {
+        format!("{value:.3e}")
+    }
 }
 
 #[allow(clippy::cast_precision_loss, reason = "shown with few digits")]

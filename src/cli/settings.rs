@@ -104,7 +104,8 @@ impl Settings {
     /// The settings of a file, or of the digits.
     pub fn of(file: Option<&Path>) -> Result<Self> {
         match file {
-            None => Self::parse(DIGITS, "the settings of the digits").map(|settings| Self { file: String::new(), ..settings }),
+            None => Self::parse(DIGITS, "the settings of the digits")
+                .map(|settings| Self { file: String::new(), ..settings }),
             Some(path) => {
                 let text = std::fs::read_to_string(path).map_err(|error| Error::reading(path, error))?;
                 Self::parse(&text, &path.display().to_string())
@@ -166,8 +167,16 @@ impl Settings {
         let losses = match (self.loss, &self.losses) {
             (Some(loss), None) => vec![loss],
             (None, Some(losses)) => losses.clone(),
-            (None, None) => return Err(self.refuse("needs a loss, but names none", "add `[loss]` with, for example, `type = \"MeanSquaredError\"`")),
-            (Some(_), Some(_)) => return Err(self.refuse("needs `[loss]` or `[[losses]]`, but has both", "keep `[[losses]]` for several outputs")),
+            (None, None) => {
+                return Err(self.refuse(
+                    "needs a loss, but names none",
+                    "add `[loss]` with, for example, `type = \"MeanSquaredError\"`",
+                ));
+            }
+            (Some(_), Some(_)) => {
+                return Err(self
+                    .refuse("needs `[loss]` or `[[losses]]`, but has both", "keep `[[losses]]` for several outputs"));
+            }
         };
         if training.loss_weights.len() > losses.len() {
             return Err(self.refuse(
@@ -180,7 +189,10 @@ impl Settings {
             loss_weights: training.loss_weights.clone(),
             reduction: training.reduction,
             metrics: training.metrics.of_outputs(outputs).ok_or_else(|| {
-                self.refuse(&format!("needs a list of metrics for each of {outputs} outputs"), "write `metrics = [[\"accuracy\"], []]`")
+                self.refuse(
+                    &format!("needs a list of metrics for each of {outputs} outputs"),
+                    "write `metrics = [[\"accuracy\"], []]`",
+                )
             })?,
             clip_norm: training.clip_norm,
             schedule: self.schedule.clone(),
@@ -325,7 +337,10 @@ impl Metrics {
 impl<'de> Deserialize<'de> for Metrics {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
-        #[serde(untagged, expecting = "a metric such as \"accuracy\" or { top_k_categorical_accuracy = { k = 5 } }, or a list of them for each output")]
+        #[serde(
+            untagged,
+            expecting = "a metric such as \"accuracy\" or { top_k_categorical_accuracy = { k = 5 } }, or a list of them for each output"
+        )]
         enum Item {
             Metric(Metric),
             Metrics(Vec<Metric>),
@@ -368,7 +383,9 @@ pub fn parse_split(text: &str) -> Result<SplitMode, String> {
     match text {
         "learned" => Ok(SplitMode::Learned),
         "even" => Ok(SplitMode::Even),
-        _ => parts().map(SplitMode::Fixed).ok_or_else(|| format!("`learned`, `even` or proportions such as `3:1` are needed, but got `{text}`")),
+        _ => parts()
+            .map(SplitMode::Fixed)
+            .ok_or_else(|| format!("`learned`, `even` or proportions such as `3:1` are needed, but got `{text}`")),
     }
 }
 
@@ -383,16 +400,40 @@ mod tests {
     #[test]
     fn mistakes_are_named_by_file_line_and_key() {
         let cases = [
-            ("[training]\nepochs = 3\nbatchsize = 4\n", "`run.toml`, line 3, key `batchsize`, can't be read: unknown field `batchsize`, expected one of `epochs`, `batch_size`"),
-            ("[training]\nepochs = \"ten\"\n", "`run.toml`, line 2, key `epochs`, can't be read: invalid type: string \"ten\", expected u64"),
-            ("[optimizer]\ntype = \"Adam\"\nlr = 1.0\n", "`run.toml`, line 3, key `lr`, can't be read: unknown field `lr`, expected one of `learning_rate`"),
-            ("\n[optimizer]\ntype = \"Adam\"\nbeta_1 = \"x\"\n", "`run.toml`, line 4, key `beta_1`, can't be read: invalid type: string \"x\""),
-            ("[optimizer]\ntype = \"Adamm\"\n", "`run.toml`, line 2, key `type`, can't be read: unknown variant `Adamm`, expected one of `SGD`"),
+            (
+                "[training]\nepochs = 3\nbatchsize = 4\n",
+                "`run.toml`, line 3, key `batchsize`, can't be read: unknown field `batchsize`, expected one of `epochs`, `batch_size`",
+            ),
+            (
+                "[training]\nepochs = \"ten\"\n",
+                "`run.toml`, line 2, key `epochs`, can't be read: invalid type: string \"ten\", expected u64",
+            ),
+            (
+                "[optimizer]\ntype = \"Adam\"\nlr = 1.0\n",
+                "`run.toml`, line 3, key `lr`, can't be read: unknown field `lr`, expected one of `learning_rate`",
+            ),
+            (
+                "\n[optimizer]\ntype = \"Adam\"\nbeta_1 = \"x\"\n",
+                "`run.toml`, line 4, key `beta_1`, can't be read: invalid type: string \"x\"",
+            ),
+            (
+                "[optimizer]\ntype = \"Adamm\"\n",
+                "`run.toml`, line 2, key `type`, can't be read: unknown variant `Adamm`, expected one of `SGD`",
+            ),
             ("[trainning]\n", "`run.toml`, line 1, key `trainning`, can't be read: unknown field `trainning`"),
-            ("[training]\nsplit = \"odd\"\n", "line 2, key `split`, can't be read: `learned`, `even` or proportions such as `3:1` are needed, but got `odd`"),
-            ("[training]\nvalidation = \"all\"\n", "line 2, key `validation`, can't be read: invalid value: string \"all\", expected \"test\", \"none\""),
+            (
+                "[training]\nsplit = \"odd\"\n",
+                "line 2, key `split`, can't be read: `learned`, `even` or proportions such as `3:1` are needed, but got `odd`",
+            ),
+            (
+                "[training]\nvalidation = \"all\"\n",
+                "line 2, key `validation`, can't be read: invalid value: string \"all\", expected \"test\", \"none\"",
+            ),
             ("[training]\nepochs = 3 4\n", "`run.toml`, line 2, key `epochs`, can't be read: "),
-            ("[model]\ninput = [8]\nlayer = []\n", "`run.toml`, line 3, key `layer`, can't be read: unknown field `layer`"),
+            (
+                "[model]\ninput = [8]\nlayer = []\n",
+                "`run.toml`, line 3, key `layer`, can't be read: unknown field `layer`",
+            ),
             ("[data]\ntype = \"digits\"\n", "`run.toml` can't be read: missing field `model`"),
         ];
         for (text, expected) in cases {

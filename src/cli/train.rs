@@ -255,10 +255,18 @@ fn fit(run: &mut Run, args: &TrainArgs, progress: &mut Progress<'_>) -> Result<H
     run.trainer.fit_with(run.train.clone(), &run.fit, &mut callbacks)
 }
 
-fn report(run: &mut Run, args: &TrainArgs, terminal: &Terminal, progress: &Progress<'_>, history: &History) -> Result<()> {
+fn report(
+    run: &mut Run,
+    args: &TrainArgs,
+    terminal: &Terminal,
+    progress: &Progress<'_>,
+    history: &History,
+) -> Result<()> {
     // Early stopping went back to the best weights, which the last epoch's numbers are not of.
     let best = match (&run.fit.validation, run.trainer.progress().is_finished) {
-        (Some(validation), true) => Some(run.trainer.evaluate(validation.clone(), run.fit.batch_size)?.prefixed("val_")),
+        (Some(validation), true) => {
+            Some(run.trainer.evaluate(validation.clone(), run.fit.batch_size)?.prefixed("val_"))
+        }
         _ => None,
     };
     if args.quiet {

@@ -63,7 +63,8 @@ impl CsvLog {
             self.has_header = true;
         }
         let values = log.values.iter().map(|(_, value)| value.to_string());
-        let fixed = [log.epoch.to_string(), log.step.to_string(), log.learning_rate.to_string(), log.seconds.to_string()];
+        let fixed =
+            [log.epoch.to_string(), log.step.to_string(), log.learning_rate.to_string(), log.seconds.to_string()];
         lines.write_record(fixed.into_iter().chain(values))?;
         let lines = lines.into_inner().map_err(|error| error.into_error())?;
         self.file.write_all(&lines)?;
