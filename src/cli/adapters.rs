@@ -3,12 +3,12 @@
 use std::env::{self, VarError};
 
 use clap::Args;
-use comfy_table::{Table, presets};
+use comfy_table::Table;
 use manyhands::adapters::{self, ADAPTERS_VARIABLE, Info, Kind};
 use manyhands::{Error, Result};
 use serde::Serialize;
 
-use super::terminal::Terminal;
+use super::terminal::{self, Terminal};
 
 #[derive(Args)]
 pub struct AdaptersArgs {
@@ -48,9 +48,7 @@ pub fn run(args: &AdaptersArgs, terminal: &Terminal) -> Result<()> {
 }
 
 fn table(listed: &[Listed<'_>]) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
-    table.set_header(["index", "name", "kind", "backend", "driver", "used by default"]);
+    let mut table = terminal::table(["index", "name", "kind", "backend", "driver", "used by default"]);
     for Listed { info, is_default } in listed {
         let used = if *is_default { "yes" } else { "" };
         let index = info.index.to_string();

@@ -1,13 +1,13 @@
 //! What `train` shows while it runs: a bar on a terminal, a line an epoch, and each adapter's part.
 
-use comfy_table::{Table, presets};
+use comfy_table::Table;
 use indicatif::ProgressBar;
 use manyhands::Result;
 use manyhands::adapters::Info;
 use manyhands::trainer::{Callback, EpochEnd, Flow, StepLog, Values};
 
 use super::adapters::kind;
-use super::terminal::Terminal;
+use super::terminal::{Terminal, table};
 
 /// What one adapter has done.
 #[derive(Clone, Default)]
@@ -76,9 +76,7 @@ impl<'a> Progress<'a> {
 
     /// What each adapter did in the whole run.
     pub fn totals(&self) -> Table {
-        let mut table = Table::new();
-        table.load_style(presets::UTF8_HORIZONTAL_ONLY);
-        table.set_header(["adapter", "name", "rows", "share", "busy", "waited for others", "rows/s when busy"]);
+        let mut table = table(["adapter", "name", "rows", "share", "busy", "waited for others", "rows/s when busy"]);
         let rows: u64 = self.total.iter().map(|part| part.rows).sum();
         for (idx, (name, part)) in self.names.iter().zip(&self.total).enumerate() {
             table.add_row([
@@ -137,9 +135,7 @@ impl Callback for Progress<'_> {
 
 /// The adapters in use, with the memory that the model takes on each.
 pub fn in_use(infos: &[Info], bytes: &[u64]) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
-    table.set_header(["adapter", "name", "kind", "backend", "memory"]);
+    let mut table = table(["adapter", "name", "kind", "backend", "memory"]);
     for (idx, (info, bytes)) in infos.iter().zip(bytes).enumerate() {
         let megabytes = format!("{:.1} MB", count(*bytes) / 1e6);
         table.add_row([idx.to_string(), info.name.clone(), kind(info.kind).into(), info.backend.clone(), megabytes]);

@@ -2,7 +2,9 @@
 
 use std::fmt::{Arguments, Display};
 use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::path::Path;
 
+use comfy_table::{LineStyle, Table, presets};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use log::{Level, LevelFilter};
 use manyhands::{Error, Result};
@@ -91,8 +93,16 @@ impl Write for AboveBar {
     }
 }
 
+/// A table with a line under its header.
+pub fn table<const N: usize>(header: [&str; N]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING.header_separator(LineStyle::none().fill('─').junction('─')));
+    table.set_header(header);
+    table
+}
+
 /// Makes the folder of a file that is to be written, so that a long run does not end with an error.
-pub fn make_folder_of(path: &std::path::Path) -> Result<()> {
+pub fn make_folder_of(path: &Path) -> Result<()> {
     match path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         Some(folder) => std::fs::create_dir_all(folder).map_err(|error| Error::writing(folder, error)),
         None => Ok(()),

@@ -1,6 +1,6 @@
 //! A model as a table.
 
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::{CellAlignment, LineStyle, Table, presets};
 
 use super::Model;
 use crate::plan::Placed;
@@ -11,7 +11,7 @@ impl Model {
     /// Memory is that of the layer's output, in bytes for each row of a batch.
     pub fn summary(&self) -> String {
         let mut table = Table::new();
-        table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+        table.load_style(presets::NOTHING.header_separator(LineStyle::none().fill('─').junction('─')));
         table.set_header(["layer (type)", "output shape", "parameters", "reads", "bytes/row"]);
         for input in &self.inputs {
             table.add_row([

@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
 use serde_json::Value;
 
 use super::{Callback, EpochEnd, EpochLog, Flow, StepLog};
@@ -112,28 +113,31 @@ impl JsonLog {
         Ok(Self { path: path.into(), file })
     }
 
-    fn write(&mut self, kind: &str, log: &impl serde::Serialize) -> Result<()> {
-        let mut object = serde_json::Map::new();
-        object.insert("kind".into(), kind.into());
+    fn write(&mut self, line: &Line<'_>) -> Result<()> {
         let mut written = || -> std::io::Result<()> {
-            if let Value::Object(fields) = serde_json::to_value(log)? {
-                object.extend(fields);
-            }
-            let mut line = serde_json::to_vec(&object)?;
-            line.push(b'\n');
-            self.file.write_all(&line)
+            let mut bytes = serde_json::to_vec(line)?;
+            bytes.push(b'\n');
+            self.file.write_all(&bytes)
         };
         written().map_err(|error| Error::writing(&self.path, error))
     }
 }
 
+/// A line of a [`JsonLog`].
+#[derive(Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+enum Line<'a> {
+    Step(&'a StepLog),
+    Epoch(&'a EpochLog),
+}
+
 impl Callback for JsonLog {
     fn on_step(&mut self, log: &StepLog) -> Result<()> {
-        self.write("step", log)
+        self.write(&Line::Step(log))
     }
 
     fn on_epoch(&mut self, end: &mut EpochEnd<'_>) -> Result<Flow> {
-        self.write("epoch", end.log)?;
+        self.write(&Line::Epoch(end.log))?;
         Ok(Flow::Continue)
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Named numbers in a fixed order: the loss first, then the metrics.
+/// Named numbers in a fixed order: the loss, then the metrics; then those of validation, in the same order.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Values(serde_json::Map<String, serde_json::Value>);
@@ -20,12 +20,14 @@ impl Values {
         self.0.get(name)?.as_f64()
     }
 
-    /// All numbers with their names, the loss first.
+    /// All numbers with their names, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, f64)> {
-        let is_loss = |name: &str| name == "loss" || name == "val_loss";
-        let first = self.0.iter().filter(move |(name, _)| is_loss(name));
-        let rest = self.0.iter().filter(move |(name, _)| !is_loss(name));
-        first.chain(rest).map(|(name, value)| (name.as_str(), value.as_f64().unwrap_or(f64::NAN)))
+        let mut numbers: Vec<_> = self.0.iter().collect();
+        numbers.sort_by_key(|(name, _)| {
+            let plain = name.strip_prefix("val_");
+            (plain.is_some(), plain.unwrap_or(name) != "loss")
+        });
+        numbers.into_iter().map(|(name, value)| (name.as_str(), value.as_f64().unwrap_or(f64::NAN)))
     }
 
     /// The same under names with a prefix.
