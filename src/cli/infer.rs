@@ -156,12 +156,17 @@ fn write_file(path: &Path, rows: usize, columns: &[Columns<'_>]) -> Result<()> {
 }
 
 fn write_csv(out: impl Write, rows: usize, columns: &[Columns<'_>]) -> io::Result<()> {
+    // Not `From`, which hides the kind: a broken pipe has to be known.
+    let io_error = |error: csv::Error| match error.into_kind() {
+        csv::ErrorKind::Io(error) => error,
+        kind => io::Error::other(format!("{kind:?}")),
+    };
     let mut out = csv::Writer::from_writer(out);
     let header = std::iter::once("row".to_owned()).chain(columns.iter().flat_map(Columns::header));
-    out.write_record(header)?;
+    out.write_record(header).map_err(io_error)?;
     for row in 0..rows {
         let fields = columns.iter().flat_map(|columns| columns.fields(row));
-        out.write_record(std::iter::once(row.to_string()).chain(fields))?;
+        out.write_record(std::iter::once(row.to_string()).chain(fields)).map_err(io_error)?;
     }
     out.flush()
 }

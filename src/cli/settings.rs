@@ -487,6 +487,18 @@ mod tests {
         assert_eq!((train, test), (PathBuf::from("/data/a.csv"), Some(PathBuf::from("/data/b.csv"))));
     }
 
+    /// What stands in comments of the example is right as well.
+    #[test]
+    fn the_example_shows_every_key() {
+        let text = DIGITS.replace("\n# ", "\n");
+        let lines = text.lines().skip_while(|line| !line.starts_with("[data]")).collect::<Vec<_>>().join("\n");
+        Settings::parse(&lines, "digits.toml").unwrap();
+        let error = refused("[training]\nnone = 1\n");
+        for key in error.split("expected one of ").nth(1).unwrap().lines().next().unwrap().split(", ") {
+            assert!(lines.contains(&format!("\n{} = ", key.trim_matches('`'))), "{key}");
+        }
+    }
+
     #[test]
     fn the_digits_are_whole() {
         let settings = Settings::of(None).unwrap();

@@ -1,0 +1,459 @@
+//! The `manyhands` command, run as a user runs it.
+
+#![cfg(feature = "cli")]
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail loudly")]
+#![allow(clippy::disallowed_methods, reason = "tests wait for other processes, by the clock of the system")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use manyhands::adapters::ADAPTERS_VARIABLE;
+use manyhands::{Checkpoint, Model};
+use safetensors::SafeTensors;
+use serde_json::Value;
+use tempfile::TempDir;
+
+fn command(folder: &Path, line: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_manyhands"));
+    command.current_dir(folder).env(ADAPTERS_VARIABLE, "cpu").env_remove("RUST_LOG");
+    // Without it, libraries under the GPU drivers write to stderr themselves.
+    command.env("XDG_RUNTIME_DIR", folder);
+    command.args(line.split_whitespace()).stdin(Stdio::null());
+    command
+}
+
+fn run(folder: &TempDir, line: &str) -> Output {
+    let output = command(folder.path(), line).output().unwrap();
+    assert!(!text(&output.stderr).contains("panicked"), "{line}: {}", text(&output.stderr));
+    output
+}
+
+/// Runs a command that must succeed; gives its stdout.
+fn succeed(folder: &TempDir, line: &str) -> String {
+    let output = run(folder, line);
+    assert!(output.status.success(), "{line}: {}{}", text(&output.stdout), text(&output.stderr));
+    text(&output.stdout)
+}
+
+/// Runs a command that must fail with a message of the crate's form; gives its stderr.
+fn refused(folder: &TempDir, line: &str) -> String {
+    let output = run(folder, line);
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{line}: {}{error}", text(&output.stdout));
+    let lines: Vec<&str> =
+        error.lines().filter(|line| line.starts_with("error: ") || line.starts_with("  help: ")).collect();
+    assert_eq!(lines.len(), 2, "{line}: {error}");
+    error
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn write(folder: &TempDir, name: &str, text: impl AsRef<[u8]>) {
+    fs::write(folder.path().join(name), text).unwrap();
+}
+
+fn json_lines(folder: &TempDir, name: &str) -> Vec<Value> {
+    let log = fs::read_to_string(folder.path().join(name)).unwrap();
+    log.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Each tensor of a file: its shape and bits.
+fn tensors(file: &Path) -> BTreeMap<String, (Vec<usize>, Vec<u8>)> {
+    let bytes = fs::read(file).unwrap();
+    let tensors = SafeTensors::deserialize(&bytes).unwrap();
+    let entry = |(name, view): (String, safetensors::tensor::TensorView<'_>)| {
+        (name, (view.shape().to_vec(), view.data().to_vec()))
+    };
+    tensors.tensors().into_iter().map(entry).collect()
+}
+
+/// A small settings file over a table of 40 rows, 2 columns and 3 classes.
+fn write_table(folder: &TempDir, inputs: usize, units: usize, more: &str) {
+    let rows: String = (0..40).map(|row| format!("{},{},{}\n", row % 3, row % 5, ["a", "b", "c"][row % 3])).collect();
+    write(folder, "table.csv", format!("x,y,kind\n{rows}"));
+    let settings = format!(
+        "[data]\ntype = \"csv\"\ntrain = \"table.csv\"\ntarget = \"kind\"\ntarget_kind = \"classes\"\n\
+         [model]\ninput = [{inputs}]\nlayers = [{{ type = \"Dense\", units = {units} }}]\n\
+         [loss]\ntype = \"SparseCategoricalCrossentropy\"\n{more}"
+    );
+    write(folder, "table.toml", settings);
+}
+
+#[test]
+fn adapters_are_listed_and_none_is_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    let listed = |arguments: &str| {
+        let output =
+            command(folder.path(), arguments).env_remove(ADAPTERS_VARIABLE).env("RUST_LOG", "trace").output().unwrap();
+        assert!(output.status.success());
+        let log = text(&output.stderr);
+        assert!(!log.contains("create_device") && !log.contains("request_device"), "{log}");
+        text(&output.stdout)
+    };
+    let list: Vec<Value> = serde_json::from_str(&listed("adapters --json")).unwrap();
+    assert!(list.iter().any(|adapter| adapter["kind"] == "cpu" && adapter["backend"] == "host"));
+    assert!(list.iter().any(|adapter| adapter["is_default"] == true));
+    assert!(list.iter().all(|adapter| adapter["kind"] != "software" || adapter["is_default"] == false));
+    let table = listed("adapters");
+    for adapter in &list {
+        assert!(table.contains(adapter["name"].as_str().unwrap()), "{table}");
+    }
+    assert!(table.contains("Choose with `--adapters` (or MANYHANDS_ADAPTERS)"), "{table}");
+}
+
+#[test]
+fn the_environment_chooses_and_the_flag_wins() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = command(folder.path(), "train --epochs 1").env(ADAPTERS_VARIABLE, "nonsense").output().unwrap();
+    assert!(text(&output.stderr).contains("names no adapter of this machine: `nonsense`"), "{}", text(&output.stderr));
+    let output =
+        command(folder.path(), "train --epochs 1 --adapters cpu").env(ADAPTERS_VARIABLE, "nonsense").output().unwrap();
+    assert!(output.status.success());
+}
+
+#[test]
+fn what_is_trained_is_evaluated_and_predicts() {
+    let folder = tempfile::tempdir().unwrap();
+    let shown = succeed(&folder, "train --epochs 2 --save runs/a.safetensors --json logs/a.jsonl --csv logs/a.csv");
+    for expected in
+        ["33658 trainable parameters", "epoch 2/2  loss 0.", "val_accuracy 0.9", "saved to `runs/a.safetensors`"]
+    {
+        assert!(shown.contains(expected), "{expected}: {shown}");
+    }
+    let log = json_lines(&folder, "logs/a.jsonl");
+    assert_eq!(log.iter().filter(|line| line["kind"] == "step").count(), 2 * 23);
+    assert_eq!(fs::read_to_string(folder.path().join("logs/a.csv")).unwrap().lines().count(), 3);
+    let reported = log.last().unwrap()["val_accuracy"].as_f64().unwrap();
+
+    let evaluated: Value = serde_json::from_str(&succeed(&folder, "evaluate runs/a.safetensors --json")).unwrap();
+    assert_eq!(evaluated["accuracy"].as_f64(), Some(reported));
+    assert!(succeed(&folder, "evaluate runs/a.safetensors").contains(&format!("accuracy {reported:.4}")));
+
+    succeed(&folder, "predict runs/a.safetensors --output a.csv");
+    succeed(&folder, "predict runs/a.safetensors --output b.csv --batch-size 7");
+    let mut right = 0;
+    let labels = {
+        let test = manyhands::data::digits::test().unwrap();
+        let rows: Vec<usize> = (0..360).collect();
+        manyhands::data::Batch::fetch(&test, &rows).unwrap().targets[0].clone()
+    };
+    let mut table = csv::Reader::from_path(folder.path().join("a.csv")).unwrap();
+    assert_eq!(table.headers().unwrap().iter().take(3).collect::<Vec<_>>(), ["row", "class", "probability_0"]);
+    for (row, record) in table.records().enumerate() {
+        let record = record.unwrap();
+        assert_eq!(record[0], row.to_string());
+        right += u32::from(record[1] == labels[row].to_string());
+        let sum: f64 = record.iter().skip(2).map(|field| field.parse::<f64>().unwrap()).sum();
+        assert!((sum - 1.0).abs() < 1e-5, "row {row}: {sum}");
+    }
+    assert!((f64::from(right) / 360.0 - reported).abs() < 1e-12);
+    let classes = |name: &str| -> Vec<String> {
+        let table = fs::read_to_string(folder.path().join(name)).unwrap();
+        table.lines().map(|line| line.split(',').take(2).collect::<Vec<_>>().join(",")).collect()
+    };
+    assert_eq!(classes("a.csv"), classes("b.csv"));
+    assert_eq!(classes("a.csv").len(), 361);
+    assert!(
+        succeed(&folder, "predict runs/a.safetensors --logits --part train")
+            .lines()
+            .nth(1437)
+            .unwrap()
+            .starts_with("1436,")
+    );
+    assert!(succeed(&folder, "summary runs/a.safetensors").contains("checkpoint of `Adam` after 2 epochs, 46 steps"));
+}
+
+#[test]
+fn the_digits_are_learned() {
+    let folder = tempfile::tempdir().unwrap();
+    for seed in 0..3 {
+        succeed(&folder, &format!("train --quiet --seed {seed} --json log.jsonl"));
+        let accuracy = json_lines(&folder, "log.jsonl").last().unwrap()["val_accuracy"].as_f64().unwrap();
+        assert!(accuracy > 0.97, "seed {seed}: {accuracy}");
+    }
+}
+
+/// A command over the files of the test below, and what it says.
+const MISTAKES: &[(&str, &str)] = &[
+    (
+        "train --adapters voodoo",
+        "error: the choice of adapters names no adapter of this machine: `voodoo`\n  help: give indices, name parts,",
+    ),
+    ("train --throttle 1=2", "error: `--throttle` needs an adapter in use, from 0 to 0, but got 1"),
+    ("train --split 1:2:3", "error: split needs 1 parts from 0 up, one for each adapter, but got [1.0, 2.0, 3.0]"),
+    ("train nowhere.toml", "error: `nowhere.toml` can't be read: "),
+    (
+        "train key.toml",
+        "error: `key.toml`, line 12, key `batchsize`, can't be read: unknown field `batchsize`, expected one of `epochs`",
+    ),
+    ("train layer.toml", "error: `layer.toml`, layer 1 `Dense` (Dense) has settings that can't be read: "),
+    ("train shape.toml", "error: input `input` needs shape [batch, 3], but the dataset gives [batch, 2]"),
+    ("train label.toml", "needs labels"),
+    ("train table.toml --resume", "error: `manyhands.safetensors` can't be read: "),
+    (
+        "train --resume other.safetensors",
+        "error: the checkpoint needs the model it was made with, but the model at hand is another",
+    ),
+    (
+        "train table.toml --resume model.safetensors",
+        "error: `model.safetensors` needs metadata `manyhands.training`, but has none\n  help: this file holds a model, not a run",
+    ),
+    ("evaluate nowhere.safetensors", "error: `nowhere.safetensors` can't be read: "),
+    ("evaluate cut.safetensors", "error: `cut.safetensors` needs to be a whole safetensors file, but is not: "),
+    ("predict noise.safetensors", "error: `noise.safetensors` needs to be a whole safetensors file, but is not: "),
+    ("summary foreign.safetensors", "error: `foreign.safetensors` needs metadata `manyhands.model`, but has none"),
+    (
+        "evaluate other.safetensors",
+        "but the dataset gives [batch, 8, 8, 1]\n  help: without `--config` the data are the digits",
+    ),
+    ("evaluate other.safetensors --config table.toml", "error: the test data are needed, but the settings name none"),
+];
+
+#[test]
+fn mistakes_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    write_table(&folder, 2, 3, "[training]\nbatchsize = 8\n");
+    fs::rename(folder.path().join("table.toml"), folder.path().join("key.toml")).unwrap();
+    write_table(&folder, 3, 3, "");
+    fs::rename(folder.path().join("table.toml"), folder.path().join("shape.toml")).unwrap();
+    write_table(&folder, 2, 2, "");
+    fs::rename(folder.path().join("table.toml"), folder.path().join("label.toml")).unwrap();
+    write_table(&folder, 2, 3, "");
+    succeed(&folder, "train table.toml --epochs 1 --save other.safetensors");
+    let whole = fs::read(folder.path().join("other.safetensors")).unwrap();
+    write(&folder, "cut.safetensors", &whole[..whole.len() - 5]);
+    write(&folder, "noise.safetensors", [7; 300]);
+    let none: [(&str, safetensors::tensor::TensorView<'_>); 0] = [];
+    write(&folder, "foreign.safetensors", safetensors::serialize(none, None).unwrap());
+    Model::load(folder.path().join("other.safetensors"))
+        .unwrap()
+        .save(folder.path().join("model.safetensors"))
+        .unwrap();
+    write(&folder, "layer.toml", DENSE_DIGITS.replace("units", "unit"));
+
+    for (line, expected) in MISTAKES {
+        let error = refused(&folder, line);
+        assert!(error.contains(expected), "{line}: {error}");
+    }
+    for line in ["train --split odd", "train --epochs 0", "train --nonsense", "predict"] {
+        assert_eq!(run(&folder, line).status.code(), Some(2), "{line}");
+    }
+    assert!(!folder.path().join("manyhands.safetensors").exists(), "a refused run writes nothing");
+}
+
+const DENSE_DIGITS: &str = r#"
+[data]
+type = "digits"
+[model]
+input = [8, 8, 1]
+layers = [{ type = "Flatten" }, { type = "Dense", units = 10 }]
+[loss]
+type = "SparseCategoricalCrossentropy"
+"#;
+
+#[test]
+fn class_names_are_written() {
+    let folder = tempfile::tempdir().unwrap();
+    write_table(&folder, 2, 3, "[training]\nearly_stopping = { monitor = \"loss\", patience = 2 }\n");
+    succeed(&folder, "train table.toml --epochs 2 --save a.safetensors");
+    let table = succeed(&folder, "predict a.safetensors --config table.toml --part train");
+    assert!(table.starts_with("row,class,probability_a,probability_b,probability_c\n"), "{table}");
+    assert!(table.lines().skip(1).all(|line| ["a", "b", "c"].contains(&line.split(',').nth(1).unwrap())), "{table}");
+}
+
+#[test]
+fn warnings_are_shown_with_their_help() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = run(&folder, "train --quiet --epochs 1 --batch-size 16 --adapters cpu,cpu,cpu --split even");
+    let log = text(&output.stderr);
+    assert!(
+        log.contains("warning: a batch of 16 rows is small for 3 adapters: some will get none\n  help: use 24 rows"),
+        "{log}"
+    );
+    assert!(output.stdout.is_empty(), "{}", text(&output.stdout));
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_crash() {
+    let folder = tempfile::tempdir().unwrap();
+    succeed(&folder, "train --quiet --epochs 1");
+    for line in ["predict manyhands.safetensors", "summary manyhands.safetensors", "adapters", "train --epochs 1"] {
+        let mut child = command(folder.path(), line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert!(
+            output.status.success() && !text(&output.stderr).contains("panicked"),
+            "{line}: {}",
+            text(&output.stderr)
+        );
+    }
+}
+
+#[test]
+fn a_file_fits_any_number_of_adapters() {
+    let folder = tempfile::tempdir().unwrap();
+    succeed(&folder, "train --epochs 1 --adapters cpu,cpu,cpu --save a.safetensors --json a.jsonl");
+    let step = &json_lines(&folder, "a.jsonl")[0];
+    assert_eq!(step["adapters"].as_array().unwrap().len(), 3, "{step}");
+    let evaluated: Value = serde_json::from_str(&succeed(&folder, "evaluate a.safetensors --json")).unwrap();
+    assert_eq!(evaluated["accuracy"], json_lines(&folder, "a.jsonl").last().unwrap()["val_accuracy"]);
+    succeed(&folder, "train --epochs 2 --resume a.safetensors --adapters cpu,cpu --split 3:1 --save b.safetensors");
+    succeed(&folder, "train --epochs 2 --save c.safetensors");
+    let shapes = |name: &str| -> Vec<(String, Vec<usize>)> {
+        tensors(&folder.path().join(name)).into_iter().map(|(name, (shape, _))| (name, shape)).collect()
+    };
+    assert_eq!(shapes("a.safetensors"), shapes("b.safetensors"));
+    assert_eq!(shapes("a.safetensors"), shapes("c.safetensors"));
+    let size = |name: &str| fs::metadata(folder.path().join(name)).unwrap().len();
+    // After the same epochs not even the progress in the header differs in length.
+    assert_eq!(size("b.safetensors"), size("c.safetensors"));
+}
+
+#[test]
+fn a_run_that_is_done_stays_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    succeed(&folder, "train --epochs 1");
+    let before = fs::read(folder.path().join("manyhands.safetensors")).unwrap();
+    assert!(succeed(&folder, "train --epochs 1 --resume").contains("nothing to do: the run has its 1 epochs"));
+    assert_eq!(fs::read(folder.path().join("manyhands.safetensors")).unwrap(), before);
+}
+
+/// Waits for a child, with a limit.
+fn wait(child: &mut Child) -> ExitStatus {
+    let begin = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(120), "the command does not end");
+        pause(5);
+    }
+}
+
+fn pause(ms: u64) {
+    std::thread::sleep(Duration::from_millis(ms));
+}
+
+#[cfg(unix)]
+mod signals {
+    use super::*;
+
+    fn signal(child: &Child, name: &str) {
+        let sent = Command::new("kill").args([name, &child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+    }
+
+    fn wait_for(folder: &TempDir, name: &str, text: &str) {
+        let begin = Instant::now();
+        while !fs::read_to_string(folder.path().join(name)).is_ok_and(|log| log.contains(text)) {
+            assert!(begin.elapsed() < Duration::from_secs(60), "`{name}` never has `{text}`");
+            pause(5);
+        }
+    }
+
+    #[test]
+    fn ctrl_c_finishes_the_step_saves_and_goes_on_later() {
+        let folder = tempfile::tempdir().unwrap();
+        succeed(&folder, "train --quiet --epochs 2 --save whole.safetensors");
+        let start = "train --epochs 2 --throttle 0=5 --json a.jsonl --save a.safetensors";
+        let mut child = command(folder.path(), start).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        wait_for(&folder, "a.jsonl", "\"step\":30,");
+        signal(&child, "-INT");
+        assert_eq!(wait(&mut child).code(), Some(0));
+        let output = child.wait_with_output().unwrap();
+        assert!(text(&output.stderr).contains("finishing this step, then saving; Ctrl-C again ends at once"));
+        assert!(text(&output.stdout).contains("; saved to `a.safetensors`; `--resume` goes on from there"));
+        let step = Checkpoint::load(&folder.path().join("a.safetensors")).unwrap().progress.step;
+        assert!((30..46).contains(&step), "{step}");
+        let resumed = succeed(&folder, "train --epochs 2 --resume a.safetensors --json a.jsonl");
+        assert!(resumed.contains(&format!("goes on after step {step}, with 1 of 2 epochs done")), "{resumed}");
+        check_same(&folder, 46);
+    }
+
+    #[test]
+    fn a_second_ctrl_c_ends_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut child = command(folder.path(), "train --throttle 0=100000 --save a.safetensors")
+            .stdout(Stdio::piped())
+            .stderr(fs::File::create(folder.path().join("stderr")).unwrap())
+            .spawn()
+            .unwrap();
+        // The table of adapters comes when they are open, which is just before Ctrl-C is caught.
+        pause(1500);
+        signal(&child, "-INT");
+        wait_for(&folder, "stderr", "Ctrl-C again");
+        signal(&child, "-INT");
+        assert_eq!(wait(&mut child).code(), Some(130));
+        assert!(!folder.path().join("a.safetensors").exists());
+    }
+
+    /// The run `a` has the bits of `whole`, and its log has each step and epoch once.
+    fn check_same(folder: &TempDir, steps: u64) {
+        let file = |name: &str| folder.path().join(name);
+        let (whole, resumed) = (tensors(&file("whole.safetensors")), tensors(&file("a.safetensors")));
+        assert_eq!(whole.keys().collect::<Vec<_>>(), resumed.keys().collect::<Vec<_>>());
+        for (name, values) in &whole {
+            assert!(values == &resumed[name], "`{name}` differs");
+        }
+        let log = json_lines(folder, "a.jsonl");
+        let of = |kind: &str, key: &str| -> Vec<u64> {
+            log.iter().filter(|line| line["kind"] == kind).map(|line| line[key].as_u64().unwrap()).collect()
+        };
+        assert_eq!(of("step", "step"), (1..=steps).collect::<Vec<_>>());
+        assert_eq!(of("epoch", "epoch"), (1..=steps / 23).collect::<Vec<_>>());
+    }
+
+    /// Kills runs at `kills` moments, resumes each, and compares with the run that nobody killed.
+    fn kill_and_resume(kills: u32, save_every: u32) {
+        let folder = tempfile::tempdir().unwrap();
+        let begin = Instant::now();
+        succeed(&folder, "train --quiet --epochs 3 --save whole.safetensors");
+        let whole_ms = u64::try_from(begin.elapsed().as_millis()).unwrap();
+        let file = folder.path().join("a.safetensors");
+        let common = format!("train --quiet --epochs 3 --json a.jsonl --save a.safetensors --save-every {save_every}");
+        let (mut killed, mut random) = (0, 12345_u64 + u64::from(save_every));
+        while killed < kills {
+            let line = if file.exists() { format!("{common} --resume") } else { common.clone() };
+            let mut child = command(folder.path(), &line).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            pause(20 + (random >> 33) % whole_ms);
+            child.kill().unwrap();
+            let output = child.wait_with_output().unwrap();
+            assert!(output.stderr.is_empty(), "{}", text(&output.stderr));
+            if output.status.success() {
+                // It was faster than the kill: the result counts, and a new run begins.
+                check_same(&folder, 69);
+                fs::remove_file(&file).unwrap();
+                continue;
+            }
+            killed += 1;
+            if file.exists() {
+                Checkpoint::load(&file).unwrap();
+                Model::load(&file).unwrap();
+            }
+        }
+        let line = if file.exists() { format!("{common} --resume") } else { common };
+        succeed(&folder, &line);
+        check_same(&folder, 69);
+    }
+
+    #[test]
+    fn a_killed_run_resumes_to_the_same_bits() {
+        kill_and_resume(3, 1);
+        kill_and_resume(3, 2);
+        kill_and_resume(2, 3);
+    }
+
+    #[test]
+    #[ignore = "takes a minute"]
+    fn a_run_killed_fifty_times_resumes_to_the_same_bits() {
+        kill_and_resume(17, 1);
+        kill_and_resume(17, 2);
+        kill_and_resume(16, 3);
+    }
+}
