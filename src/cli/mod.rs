@@ -45,7 +45,7 @@ struct AdapterChoice {
     /// Indices, parts of names, `discrete`, `integrated`, `gpu`, `cpu`, `software` or `all`, with commas.
     ///
     /// An adapter named twice is opened twice. Default: `adapters` of the settings file, else the environment
-    /// variable MANYHANDS_ADAPTERS, else all GPUs, else the CPU.
+    /// variable `MANYHANDS_ADAPTERS`, else all GPUs, else the CPU.
     #[arg(long, value_name = "CHOICE")]
     adapters: Option<String>,
 }

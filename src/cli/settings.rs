@@ -100,6 +100,9 @@ struct EarlyStoppingTable {
     min_delta: f64,
 }
 
+/// Rows to train on, and rows to judge each epoch by.
+type TrainAndValidation = (Arc<dyn Dataset>, Option<Arc<dyn Dataset>>);
+
 impl Settings {
     /// The settings of a file, or of the digits.
     pub fn of(file: Option<&Path>) -> Result<Self> {
@@ -209,7 +212,7 @@ impl Settings {
     }
 
     /// Training and validation data.
-    pub fn split_data(&self, pair: DataPair, seed: u64) -> Result<(Arc<dyn Dataset>, Option<Arc<dyn Dataset>>)> {
+    pub fn split_data(&self, pair: DataPair, seed: u64) -> Result<TrainAndValidation> {
         match self.training.validation {
             Validation::Test => Ok((pair.train, pair.test)),
             Validation::None => Ok((pair.train, None)),
