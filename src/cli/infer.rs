@@ -116,10 +116,7 @@ pub fn evaluate(args: &EvaluateArgs, terminal: &Terminal) -> Result<()> {
         terminal.line(serde_json::Value::Object(object));
         return Ok(());
     }
-    terminal.line(format_args!("rows {rows}"));
-    for (name, value) in values.iter() {
-        terminal.line(format_args!("{name} {}", super::progress::number(value)));
-    }
+    terminal.line(format_args!("{rows} rows: {values}"));
     Ok(())
 }
 

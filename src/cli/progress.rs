@@ -4,7 +4,7 @@ use comfy_table::Table;
 use indicatif::ProgressBar;
 use manyhands::Result;
 use manyhands::adapters::Info;
-use manyhands::trainer::{Callback, EpochEnd, Flow, StepLog, Values};
+use manyhands::trainer::{Callback, EpochEnd, Flow, StepLog};
 
 use super::adapters::kind;
 use super::terminal::{Terminal, table};
@@ -58,7 +58,7 @@ impl<'a> Progress<'a> {
         }
         if let Some(bar) = &self.bar {
             bar.set_prefix(format!("epoch {}/{}", log.epoch, self.epochs));
-            bar.set_message(format!("{}  {}", numbers(&log.running), self.speed()));
+            bar.set_message(format!("{}  {}", log.running, self.speed()));
             bar.set_position(position);
         }
     }
@@ -122,7 +122,7 @@ impl Callback for Progress<'_> {
                 "epoch {}/{}  {}  {}  {:.2} s",
                 log.epoch,
                 self.epochs,
-                numbers(&log.values),
+                log.values,
                 self.speed(),
                 log.seconds
             ));
@@ -141,21 +141,6 @@ pub fn in_use(infos: &[Info], bytes: &[u64]) -> Table {
         table.add_row([idx.to_string(), info.name.clone(), kind(info.kind).into(), info.backend.clone(), megabytes]);
     }
     table
-}
-
-/// Loss and metrics in one line.
-pub fn numbers(values: &Values) -> String {
-    let numbers = values.iter().map(|(name, value)| format!("{name} {}", number(value)));
-    numbers.collect::<Vec<_>>().join("  ")
-}
-
-/// Four digits after the point, or four that count where the value is smaller.
-pub fn number(value: f64) -> String {
-    if value == 0.0 || value.abs() >= 1e-3 || !value.is_finite() {
-        format!("{value:.4}")
-    } else {
-        format!("{value:.3e}")
-    }
 }
 
 #[allow(clippy::cast_precision_loss, reason = "shown with few digits")]
@@ -187,6 +172,5 @@ mod tests {
     #[test]
     fn numbers_are_short() {
         assert_eq!([0.0, 999.4, 1000.0, 1_234_567.0].map(thousands), ["0", "999", "1,000", "1,234,567"]);
-        assert_eq!([0.0, 0.98, 1.5e-5, f64::NAN].map(number), ["0.0000", "0.9800", "1.500e-5", "NaN"]);
     }
 }

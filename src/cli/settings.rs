@@ -54,6 +54,7 @@ pub struct Training {
     pub split: SplitMode,
     clip_norm: Option<f32>,
     pub drop_remainder: bool,
+    pub gradient_accumulation_steps: u32,
     pub shuffle: bool,
     pub workers: usize,
     pub prefetch: usize,
@@ -77,6 +78,7 @@ impl Default for Training {
             split: SplitMode::default(),
             clip_norm: None,
             drop_remainder: false,
+            gradient_accumulation_steps: 1,
             shuffle: true,
             workers: 1,
             prefetch: 4,
@@ -229,6 +231,13 @@ impl Training {
         let who = |key: &str| format!("`{file}`, key `{key}`,");
         if self.epochs == 0 {
             return Err(Error::setting(who("epochs"), "needs at least 1, but is 0", "10 is a good first choice"));
+        }
+        if self.gradient_accumulation_steps == 0 {
+            return Err(Error::setting(
+                who("gradient_accumulation_steps"),
+                "needs at least 1, but is 0",
+                "1 computes a batch at once",
+            ));
         }
         if self.batch_size == 0 {
             return Err(Error::setting(who("batch_size"), "needs at least 1, but is 0", "32 is a good first choice"));
@@ -470,6 +479,7 @@ mod tests {
             split = "3:1"
             clip_norm = 1.0
             drop_remainder = true
+            gradient_accumulation_steps = 2
             shuffle = false
             workers = 0
             prefetch = 0

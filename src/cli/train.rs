@@ -10,7 +10,7 @@ use manyhands::scheduler::split::SplitMode;
 use manyhands::trainer::{Callback, CsvLog, EarlyStopping, History, JsonLog, SaveSettings};
 use manyhands::{Checkpoint, Error, Fit, Result, Trainer};
 
-use super::progress::{Progress, in_use, numbers};
+use super::progress::{Progress, in_use};
 use super::settings::{DIGITS, Settings, parse_split};
 use super::terminal::{Terminal, make_folder_of};
 use super::{AdapterChoice, adapters, at_least_one};
@@ -153,6 +153,9 @@ fn prepare(args: &TrainArgs, terminal: &Terminal) -> Result<Run> {
     check_throttles(&args.throttle, chosen.len())?;
     let trainer = Trainer::new(model, compile)?.on(chosen).split(settings.training.split.clone());
     let mut trainer = trainer.cpu_fallback(settings.training.cpu_fallback());
+    for (idx, factor) in &args.throttle {
+        trainer = trainer.throttle(*idx, *factor);
+    }
     let done = checkpoint.as_ref().map(|checkpoint| (checkpoint.progress.epoch, checkpoint.progress.step));
     if let Some(checkpoint) = checkpoint {
         trainer.resume(checkpoint)?;
@@ -168,6 +171,7 @@ fn prepare(args: &TrainArgs, terminal: &Terminal) -> Result<Run> {
         validation,
         shuffle: settings.training.shuffle,
         drop_remainder: settings.training.drop_remainder,
+        gradient_accumulation_steps: settings.training.gradient_accumulation_steps,
         workers: settings.training.workers,
         prefetch: settings.training.prefetch,
         save: Some(SaveSettings {
@@ -201,14 +205,8 @@ fn finished(run: &Run) -> Option<String> {
 }
 
 fn open_adapters(run: &mut Run, args: &TrainArgs, terminal: &Terminal) -> Result<()> {
-    run.trainer.open(run.fit.batch_size)?;
-    let Some(scheduler) = run.trainer.scheduler() else { return Ok(()) };
-    for (idx, factor) in &args.throttle {
-        scheduler.throttle(*idx, *factor);
-    }
-    if args.quiet {
-        return Ok(());
-    }
+    run.trainer.open(&run.fit)?;
+    let Some(scheduler) = run.trainer.scheduler().filter(|_| !args.quiet) else { return Ok(()) };
     let infos: Vec<_> = scheduler.adapters().cloned().collect();
     terminal.line(in_use(&infos, &scheduler.bytes()));
     if let Some((epochs, steps)) = run.done {
@@ -274,9 +272,9 @@ fn report(
     }
     terminal.line(progress.totals());
     if let Some(best) = best {
-        terminal.line(format_args!("stopped early; the best weights: {}", numbers(&best)));
+        terminal.line(format_args!("stopped early; the best weights: {best}"));
     } else if let Some(last) = history.epochs.last() {
-        terminal.line(format_args!("final: {}", numbers(&last.values)));
+        terminal.line(format_args!("final: {}", last.values));
     }
     let file = args.save_file().display();
     if history.is_interrupted {

@@ -45,9 +45,15 @@ impl Values {
 impl fmt::Display for Values {
     /// `loss 0.0731, accuracy 0.9778`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let texts: Vec<String> = self.iter().map(|(name, value)| format!("{name} {value:.4}")).collect();
+        let texts: Vec<String> = self.iter().map(|(name, value)| format!("{name} {}", number(value))).collect();
         f.write_str(&texts.join(", "))
     }
+}
+
+/// Four digits after the point, or four that count where the value is smaller.
+fn number(value: f64) -> String {
+    let is_small = value != 0.0 && value.abs() < 1e-3;
+    if is_small { format!("{value:.3e}") } else { format!("{value:.4}") }
 }
 
 /// One adapter's part in a step.
@@ -137,5 +143,19 @@ impl History {
     /// A number over the epochs: `history.of("val_accuracy")`.
     pub fn of(&self, name: &str) -> Vec<f64> {
         self.epochs.iter().filter_map(|epoch| epoch.values.get(name)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_short_and_in_order() {
+        let mut values = Values::default();
+        for (name, value) in [("val_loss", 1.5e-5), ("accuracy", 0.98), ("val_accuracy", f64::NAN), ("loss", 0.0)] {
+            values.set(name, value);
+        }
+        assert_eq!(values.to_string(), "loss 0.0000, accuracy 0.9800, val_loss 1.500e-5, val_accuracy NaN");
     }
 }

@@ -107,7 +107,7 @@ impl Trainer {
         let settings = self.scheduler.take().map(|opened| (opened.capacity, opened.accumulation_steps));
         self.adapters = Some(vec![adapters::cpu::info()]);
         let (capacity, accumulation_steps) = settings.unwrap_or((1, 1));
-        self.open(capacity, accumulation_steps).await
+        self.open_for(capacity, accumulation_steps).await
     }
 
     /// Gives changed weights of the model to all adapters.
