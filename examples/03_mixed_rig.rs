@@ -31,7 +31,7 @@ fn main() -> Result<()> {
     println!("shares by speed, as it is learned");
     let mut learned = Steps::of(&rig);
     let mut trainer = throttled(trainer(&rig)?, &factors);
-    trainer.fit_with(digits::train()?, &fit(9), &mut [&mut learned])?;
+    trainer.fit_with(digits::train()?, &fit(7), &mut [&mut learned])?;
 
     let (even_ms, learned_ms) = (even.slowest_ms(), learned.slowest_ms());
     println!(

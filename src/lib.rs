@@ -21,7 +21,7 @@ pub use losses::{Loss, Metric, Reduction};
 pub use model::{Model, ModelBuilder, ModelConfig, Sequential};
 pub use optimizers::{Optimizer, Schedule};
 pub use shape::Shape;
-pub use trainer::{Compile, Fit, History, Trainer};
+pub use trainer::{Compile, Fit, History, Predictor, Trainer};
 
 /// The code of the README runs.
 #[cfg(doctest)]

@@ -467,7 +467,14 @@ impl Scheduler {
         let step = Step { step: 0, seed: 0, learning_rate: 0.0, loss_scales };
         let scalars = self.scalars(batch, &step);
         let shards = self.shards(scalars.rows);
-        self.round(pass, batch, &scalars, shards, Combining::Host).await
+        let answers = self.round(pass, batch, &scalars, shards, Combining::Host).await?;
+        // Speeds of training are another matter: they are left as training knows them.
+        if self.optimizer.is_none() {
+            for report in shards::reports(&answers) {
+                self.splitter.learn(report.adapter_idx, report.rows, report.timing.busy_ms());
+            }
+        }
+        Ok(answers)
     }
 
     /// The state as it is now, read from the device if it is updated there.

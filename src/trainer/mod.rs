@@ -5,6 +5,7 @@ mod files;
 mod fit;
 mod log;
 mod meter;
+mod predictor;
 mod run;
 
 use std::collections::BTreeMap;
@@ -26,6 +27,7 @@ pub use files::{CsvLog, JsonLog};
 pub use fit::{Fit, SaveSettings};
 pub use log::{AdapterLog, EpochLog, History, StepLog, Values};
 pub use meter::Meter;
+pub use predictor::Predictor;
 
 /// What to do with a step whose loss or gradient is not finite. It is never applied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

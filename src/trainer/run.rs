@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use super::meter::{self, Meter};
 use super::{AdapterLog, Fit, NonFinite, Opened, Trainer, Values};
-use crate::adapters;
+use crate::adapters::{self, Info};
 use crate::data::{Batch, Dataset, Loader, LoaderSettings, check_labels};
 use crate::error::{Error, Result};
+use crate::model::Model;
 use crate::scheduler::{CpuFallback, RigSettings, Scheduler, ShardReport, Step, StepReport};
 use crate::shape::Shape;
 
@@ -30,13 +31,7 @@ impl Trainer {
         if let Some(mut opened) = self.scheduler.take() {
             self.state = opened.scheduler.sync().await?.clone();
         }
-        let adapters = match &self.adapters {
-            Some(adapters) => adapters.clone(),
-            None => {
-                let wanted = std::env::var(adapters::ADAPTERS_VARIABLE).unwrap_or_default();
-                adapters::choose(&adapters::list().await, &wanted)?
-            }
-        };
+        let adapters = chosen(self.adapters.as_deref()).await?;
         let settings = RigSettings {
             adapters,
             split: self.split.clone(),
@@ -197,22 +192,10 @@ impl Trainer {
     /// # Errors
     /// If the data does not fit the model, or an adapter fails beyond repair.
     pub async fn predict_async(&mut self, dataset: Arc<dyn Dataset>, batch_size: usize) -> Result<Vec<Vec<f32>>> {
-        self.check_inputs(dataset.as_ref())?;
+        check_inputs(&self.model, dataset.as_ref())?;
         self.open_for_inference(batch_size).await?;
-        let mut loader = Loader::new(dataset, LoaderSettings { batch_size, ..LoaderSettings::default() })?;
-        loader.start_epoch(0, 0);
-        let mut outputs: Vec<Vec<f32>> = vec![Vec::new(); self.model.outputs().len()];
-        while let Some(batch) = loader.next().await? {
-            let parts = self.opened()?.predict(&batch).await?;
-            outputs.iter_mut().zip(parts).for_each(|(output, part)| output.extend(part));
-        }
-        Ok(outputs)
-    }
-
-    fn check_inputs(&self, dataset: &dyn Dataset) -> Result<()> {
-        let names: Vec<(&str, &Shape)> =
-            self.model.inputs().iter().map(|input| (input.name.as_str(), &input.shape)).collect();
-        check_shapes("input", &names, &dataset.input_shapes())
+        let n_outputs = self.model.outputs().len();
+        predict_with(self.opened()?, n_outputs, dataset, batch_size).await
     }
 
     /// Checks that a dataset has the shapes and labels that model and losses need, before anything runs.
@@ -220,7 +203,7 @@ impl Trainer {
     /// # Errors
     /// If not: which shape, or the first label that is no class.
     pub fn check_data(&self, dataset: &dyn Dataset) -> Result<()> {
-        self.check_inputs(dataset)?;
+        check_inputs(&self.model, dataset)?;
         let outputs = self.model.outputs();
         let targets: Vec<Shape> =
             outputs.iter().zip(&self.compile.losses).map(|((_, shape), loss)| loss.target_shape(shape)).collect();
@@ -252,6 +235,38 @@ impl Trainer {
             );
         }
     }
+}
+
+/// The adapters that were chosen, else those of the environment, else the default.
+pub(super) async fn chosen(adapters: Option<&[Info]>) -> Result<Vec<Info>> {
+    match adapters {
+        Some(adapters) => Ok(adapters.to_vec()),
+        None => {
+            let wanted = std::env::var(adapters::ADAPTERS_VARIABLE).unwrap_or_default();
+            adapters::choose(&adapters::list().await, &wanted)
+        }
+    }
+}
+
+pub(super) async fn predict_with(
+    scheduler: &mut Scheduler,
+    n_outputs: usize,
+    dataset: Arc<dyn Dataset>,
+    batch_size: usize,
+) -> Result<Vec<Vec<f32>>> {
+    let mut loader = Loader::new(dataset, LoaderSettings { batch_size, ..LoaderSettings::default() })?;
+    loader.start_epoch(0, 0);
+    let mut outputs: Vec<Vec<f32>> = vec![Vec::new(); n_outputs];
+    while let Some(batch) = loader.next().await? {
+        let parts = scheduler.predict(&batch).await?;
+        outputs.iter_mut().zip(parts).for_each(|(output, part)| output.extend(part));
+    }
+    Ok(outputs)
+}
+
+pub(super) fn check_inputs(model: &Model, dataset: &dyn Dataset) -> Result<()> {
+    let names: Vec<(&str, &Shape)> = model.inputs().iter().map(|input| (input.name.as_str(), &input.shape)).collect();
+    check_shapes("input", &names, &dataset.input_shapes())
 }
 
 /// The key of dropout's random numbers: the seed folded to 32 bits.

@@ -1,0 +1,109 @@
+//! Prediction with a trained model alone: no loss, no optimizer.
+
+use std::sync::Arc;
+
+use super::run::{check_inputs, chosen, predict_with};
+use crate::adapters::{self, Info};
+use crate::data::Dataset;
+use crate::error::Result;
+use crate::model::Model;
+use crate::runtime::{Native, Runtime};
+use crate::scheduler::split::SplitMode;
+use crate::scheduler::{CpuFallback, RigSettings, Scheduler, TrainingState};
+
+/// Runs a trained model over the adapters of the machine.
+///
+/// **Across adapters** the first batch is split evenly, the others by speed; outputs come in the order of the rows.
+///
+/// ```
+/// use manyhands::data::digits;
+/// use manyhands::layers::{Dense, Flatten};
+/// use manyhands::{Predictor, Sequential};
+/// # fn main() -> manyhands::Result<()> {
+/// let model = Sequential::new([8, 8, 1]).add(Flatten::default()).add(Dense::new(10)).build(0)?;
+/// let outputs = Predictor::new(model).adapters("cpu,cpu")?.predict(digits::test()?, 100)?;
+/// assert_eq!(outputs[0].len(), 360 * 10);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Predictor {
+    model: Model,
+    runtime: Arc<dyn Runtime>,
+    adapters: Option<Vec<Info>>,
+    /// With the largest batch that it takes.
+    scheduler: Option<(Scheduler, usize)>,
+}
+
+impl Predictor {
+    /// Predicts on the adapters that the environment variable `MANYHANDS_ADAPTERS` names, else on all GPUs, or the CPU
+    /// where there are none.
+    pub fn new(model: Model) -> Self {
+        Self { model, runtime: Arc::new(Native), adapters: None, scheduler: None }
+    }
+
+    /// Predicts on other adapters: see [`choose`](adapters::choose).
+    ///
+    /// # Errors
+    /// If one is not there.
+    pub fn adapters(self, wanted: &str) -> Result<Self> {
+        let chosen = adapters::choose(&pollster::block_on(adapters::list()), wanted)?;
+        Ok(self.on(chosen))
+    }
+
+    /// Predicts on these adapters. One may stand twice, and is then opened twice.
+    #[must_use]
+    pub fn on(mut self, adapters: Vec<Info>) -> Self {
+        self.adapters = Some(adapters);
+        self.scheduler = None;
+        self
+    }
+
+    /// Runs on another clock, timer and spawn than the native ones.
+    #[must_use]
+    pub fn runtime(mut self, runtime: Arc<dyn Runtime>) -> Self {
+        self.runtime = runtime;
+        self
+    }
+
+    /// The model.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// The outputs for a dataset, in the order of its rows: one flat array for each output. Blocks until it is done.
+    ///
+    /// # Errors
+    /// If the data does not fit the model, or an adapter fails beyond repair.
+    pub fn predict(&mut self, dataset: impl Dataset + 'static, batch_size: usize) -> Result<Vec<Vec<f32>>> {
+        pollster::block_on(self.predict_async(Arc::new(dataset), batch_size))
+    }
+
+    /// The outputs for a dataset in the order of its rows, without blocking.
+    ///
+    /// # Errors
+    /// If the data does not fit the model, or an adapter fails beyond repair.
+    pub async fn predict_async(&mut self, dataset: Arc<dyn Dataset>, batch_size: usize) -> Result<Vec<Vec<f32>>> {
+        check_inputs(&self.model, dataset.as_ref())?;
+        let scheduler = match self.scheduler.take() {
+            Some((scheduler, capacity)) if capacity >= batch_size => self.scheduler.insert((scheduler, capacity)),
+            _ => {
+                let scheduler = self.open(batch_size).await?;
+                self.scheduler.insert((scheduler, batch_size))
+            }
+        };
+        predict_with(&mut scheduler.0, self.model.outputs().len(), dataset, batch_size).await
+    }
+
+    async fn open(&self, batch_size: usize) -> Result<Scheduler> {
+        let settings = RigSettings {
+            adapters: chosen(self.adapters.as_deref()).await?,
+            split: SplitMode::Learned,
+            capacity: u32::try_from(batch_size).unwrap_or(u32::MAX),
+            cpu_fallback: CpuFallback::Allowed,
+            accumulation_steps: 1,
+        };
+        let (plan, layout) = (self.model.inference_plan(), self.model.layout().clone());
+        let state = TrainingState { weights: self.model.weights.clone(), optimizer: Vec::new() };
+        Scheduler::open(self.runtime.clone(), settings, plan, layout, None, state).await
+    }
+}
