@@ -8,7 +8,7 @@
 // Shapes    all [len].
 // Grid      an invocation for each element.
 // Accuracy  one rounding: within 1e-6 of the twin, relative.
-// Twin      src/kernels/add.rs, fn forward_twin, accumulate_twin, copy_twin.
+// Twin      src/kernels/add.rs, fn forward_twin, accumulate_twin, copy.
 // Uses      lib/grid.wgsl
 
 struct Params {

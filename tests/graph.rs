@@ -215,7 +215,10 @@ fn shared_normalization() -> Model {
     g.build(&[sum])
 }
 
-const GRAPHS: &[(&str, fn() -> Model)] = &[
+/// A graph under its name.
+type Named = (&'static str, fn() -> Model);
+
+const GRAPHS: &[Named] = &[
     ("shared layer", shared_layer),
     ("shared around another", shared_around_another),
     ("shared convolution", shared_convolution),

@@ -203,7 +203,9 @@ fn problem(loss: Loss, shape: &[usize], logits: &[f32], target_shape: &[usize], 
     Problem { loss, reduction: Reduction::default(), shape, logits, targets, weights: None }
 }
 
-/// Metrics whose values can be counted by hand.
+/// A problem, metrics of it, and the values that one counts by hand.
+type Counted = (&'static str, Problem, Vec<Metric>, &'static [(&'static str, f64)]);
+
 #[test]
 fn metrics_are_what_one_counts() {
     let accuracy = || vec![Metric::Accuracy, Metric::TopKCategoricalAccuracy { k: 2 }];
@@ -223,7 +225,7 @@ fn metrics_are_what_one_counts() {
         &[1.0, 0.0, 0.0, 0.0, 0.0, 1.0],
     );
     let squared = problem(Loss::MeanSquaredError, &[2, 2], &[1.0, 2.0, 3.0, 4.0], &[2, 2], &[0.0, 4.0, 3.5, 4.0]);
-    let told: [(&str, Problem, Vec<Metric>, &[(&str, f64)]); 5] = [
+    let told: [Counted; 5] = [
         ("sparse", sparse, accuracy(), &[("accuracy", 0.4), ("top_2_accuracy", 0.8)]),
         ("dense", dense, accuracy(), &[("accuracy", 0.4), ("top_2_accuracy", 0.8)]),
         ("rank 3", rank_3, accuracy(), &[("accuracy", 0.4), ("top_2_accuracy", 0.8)]),

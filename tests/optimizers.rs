@@ -52,7 +52,7 @@ fn ours(case: &Case) -> (Optimizer, f32, Vec<f32>) {
 }
 
 /// The rate of a step: a number, or Keras' `CosineDecay` with a warm-up from a rate that is not 0.
-#[allow(clippy::cast_possible_truncation, reason = "rounded to f32 on purpose")]
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "rates are rounded, steps are small")]
 fn rate(setting: &Value, step: u32) -> f32 {
     if let Some(rate) = setting.as_f64() {
         return rate as f32;

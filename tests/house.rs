@@ -1,0 +1,488 @@
+//! Is the house in order? What is written in two places is in both, and what may not stand somewhere does not.
+//!
+//! A rule is a function over the repository's texts that gives a complaint for each breach, with what to do about it.
+//! [`RULES`] is the table; each has a breach that it must find. Needs nothing.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stands outside the engine: it panics")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use manyhands::kernels::{self, Kernel, Library, Tile};
+use manyhands::layers::LAYERS;
+
+/// Texts by path, from the repository's root.
+#[derive(Clone, Default)]
+struct Tree(BTreeMap<String, String>);
+
+impl Tree {
+    fn read() -> Self {
+        let mut tree = Self::default();
+        for folder in ["src", "shaders", "tests", "examples", "benches", "scripts", "web-demo"] {
+            tree.read_folder(
+                Path::new(env!("CARGO_MANIFEST_DIR")),
+                &Path::new(env!("CARGO_MANIFEST_DIR")).join(folder),
+            );
+        }
+        tree
+    }
+
+    fn read_folder(&mut self, root: &Path, folder: &Path) {
+        // Not every folder is there.
+        let Ok(entries) = std::fs::read_dir(folder) else { return };
+        for path in entries.map(|entry| entry.unwrap().path()) {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            if path.is_dir() && !["target", "node_modules", "pkg", "golden"].contains(&name.as_str()) {
+                self.read_folder(root, &path);
+            } else if path
+                .extension()
+                .is_some_and(|extension| ["rs", "wgsl", "py", "sh", "js"].map(|it| extension == it).contains(&true))
+            {
+                let key = path.strip_prefix(root).unwrap().to_string_lossy().replace('\\', "/");
+                self.0.insert(key, std::fs::read_to_string(&path).unwrap());
+            }
+        }
+    }
+
+    /// Files in a folder, of any depth, with an extension.
+    fn files<'a>(&'a self, folder: &'a str, extension: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
+        let files = self.0.iter().map(|(path, text)| (path.as_str(), text.as_str()));
+        files.filter(move |(path, _)| path.starts_with(folder) && path.ends_with(extension))
+    }
+
+    fn text(&self, path: &str) -> &str {
+        self.0.get(path).map_or("", String::as_str)
+    }
+
+    fn append(&mut self, path: &str, text: &str) {
+        self.0.entry(path.to_owned()).or_default().push_str(text);
+    }
+}
+
+/// `shaders/batch_norm.wgsl` to `batch_norm`.
+fn stem(path: &str) -> &str {
+    let file = path.rsplit('/').next().unwrap_or(path);
+    file.split('.').next().unwrap_or(file)
+}
+
+/// Lines that are no comments, numbered from 1.
+fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    (1..).zip(text.lines()).filter(|(_, line)| !line.trim_start().starts_with("//"))
+}
+
+/// Shaders of kernels, not of libraries.
+fn shaders(tree: &Tree) -> impl Iterator<Item = (&str, &str)> {
+    tree.files("shaders/", ".wgsl").filter(|(path, _)| !path.starts_with("shaders/lib/"))
+}
+
+fn kernels_of(stem: &str) -> Vec<&'static Kernel> {
+    kernels::all().filter(|kernel| kernel.stem == stem).collect()
+}
+
+/// Names of the functions behind `@compute`.
+fn entry_points(text: &str) -> Vec<&str> {
+    let parts = text.split("@compute").skip(1);
+    parts.filter_map(|part| part.split("fn ").nth(1)?.split('(').next()).map(str::trim).collect()
+}
+
+fn every_entry_point_has_a_kernel(tree: &Tree) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for (path, text) in shaders(tree) {
+        let (stem, told) = (stem(path), kernels_of(stem(path)));
+        for entry in entry_points(text) {
+            if !told.iter().any(|kernel| kernel.entry == entry) {
+                complaints.push(format!(
+                    "{path}: the entry point `{entry}` has no kernel: write its bindings and its twin in \
+                     src/kernels/{stem}.rs, and name it in that file's `KERNELS`"
+                ));
+            }
+        }
+        if told.is_empty() {
+            complaints.push(format!("{path} is no kernel's source: write src/kernels/{stem}.rs, or remove the shader"));
+        }
+    }
+    complaints
+}
+
+const FIELDS: [&str; 6] = ["Source", "Shapes", "Grid", "Accuracy", "Twin", "Uses"];
+
+/// A shader's header: the fields in order, each with its text.
+fn header(text: &str) -> Vec<(&str, String)> {
+    let lines =
+        text.lines().take_while(|line| line.starts_with("//")).map(|line| line[2..].strip_prefix(' ').unwrap_or(""));
+    let mut fields: Vec<(&str, String)> = Vec::new();
+    for line in lines {
+        let word = line.split_whitespace().next().unwrap_or_default();
+        // A field's name stands in the first column, its text from the eleventh on.
+        let is_field = line.starts_with(char::is_uppercase) && line.get(word.len()..word.len() + 2) == Some("  ");
+        match fields.last_mut() {
+            _ if is_field => fields.push((word, line[word.len()..].trim().to_owned())),
+            Some((_, text)) if line.starts_with("   ") => *text = format!("{text} {}", line.trim()),
+            _ => {}
+        }
+    }
+    fields
+}
+
+fn every_shader_has_a_header(tree: &Tree) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for (path, text) in shaders(tree) {
+        let fields = header(text);
+        let names: Vec<&str> = fields.iter().map(|(name, _)| *name).collect();
+        if names != FIELDS {
+            complaints.push(format!(
+                "{path}: its header has the fields {names:?}: let it have {FIELDS:?}, in this order, each as \
+                 `// Name      text`"
+            ));
+        }
+        let title = text.lines().next().unwrap_or_default();
+        if !title.starts_with("// ") || !title.ends_with('.') {
+            complaints.push(format!("{path}: let its first line say in one sentence what it computes"));
+        }
+    }
+    complaints
+}
+
+fn field<'h>(header: &'h [(&str, String)], name: &str) -> &'h str {
+    header.iter().find(|(known, _)| *known == name).map_or("", |(_, text)| text)
+}
+
+fn headers_name_their_twins(tree: &Tree) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for (path, text) in shaders(tree) {
+        let header = header(text);
+        let (file, functions) = field(&header, "Twin").split_once(", fn ").unwrap_or((field(&header, "Twin"), ""));
+        let host = tree.text(file.trim_end_matches('.'));
+        if host.is_empty() {
+            complaints.push(format!("{path}: its header's Twin names `{file}`, which is not there: name the file"));
+        }
+        for function in
+            functions.split(',').map(|name| name.trim().trim_end_matches('.')).filter(|name| !name.is_empty())
+        {
+            if !host.contains(&format!("fn {function}(")) {
+                complaints
+                    .push(format!("{path}: its header's Twin names `{function}`, which {file} lacks: name its twins"));
+            }
+        }
+    }
+    complaints
+}
+
+/// A library as a header names it.
+fn library(library: Library) -> String {
+    match library {
+        Library::Product => "lib/product_*.wgsl".into(),
+        other => format!("lib/{other:?}.wgsl").to_lowercase(),
+    }
+}
+
+fn headers_name_their_libraries(tree: &Tree) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for (path, text) in shaders(tree) {
+        let header = header(text);
+        let told = field(&header, "Uses");
+        let told: BTreeSet<String> =
+            told.split(',').map(|name| name.trim().to_owned()).filter(|name| name != "nothing").collect();
+        let used: BTreeSet<String> =
+            kernels_of(stem(path)).iter().flat_map(|kernel| kernel.uses).map(|used| library(*used)).collect();
+        if told != used {
+            complaints.push(format!(
+                "{path}: its header's Uses says {told:?}, its kernels use {used:?}: let both say the same (`nothing` for none)"
+            ));
+        }
+    }
+    complaints
+}
+
+fn every_library_is_one_of_the_table(tree: &Tree) -> Vec<String> {
+    let all = [Library::Grid, Library::Reduce, Library::Activation, Library::Random, Library::Product];
+    let known: Vec<&str> = all.iter().flat_map(|library| Tile::ALL.map(|tile| library.source(tile))).collect();
+    let lonely = tree.files("shaders/lib/", ".wgsl").filter(|(_, text)| !known.contains(text));
+    lonely.map(|(path, _)| format!("{path} is no `kernels::Library`: add it there, or remove the file")).collect()
+}
+
+fn every_family_is_in_the_table(tree: &Tree) -> Vec<String> {
+    let table = tree.text("src/kernels/mod.rs");
+    let families = tree.files("src/kernels/", ".rs").filter(|(_, text)| text.contains("pub static KERNELS"));
+    let missing = families.filter(|(path, _)| !table.contains(&format!(" {}::KERNELS,", stem(path))));
+    missing
+        .map(|(path, _)| format!("{path} is not in `kernels::FAMILIES`: add the line `{}::KERNELS,` there", stem(path)))
+        .collect()
+}
+
+fn every_layer_has_a_row(tree: &Tree) -> Vec<String> {
+    let table = tree.text("tests/layers.rs");
+    let rows: String = table.split_whitespace().collect();
+    let missing = LAYERS.iter().filter(|entry| !rows.contains(&format!("row(\"{}\",", entry.kind)));
+    missing
+        .map(|entry| format!("the layer `{entry:?}` has no row in tests/layers.rs: write its contract there"))
+        .collect()
+}
+
+fn every_layer_tells_of_splits(tree: &Tree) -> Vec<String> {
+    let layers = tree.files("src/layers/", ".rs").filter(|(_, text)| text.contains("impl Layer for"));
+    let others = ["src/losses.rs", "src/optimizers.rs"].map(|path| (path, tree.text(path)));
+    let silent = layers.chain(others).filter(|(_, text)| !text.contains("**Across adapters**"));
+    silent
+        .map(|(path, _)| format!("{path}: say under `**Across adapters**` what splitting the batch changes"))
+        .collect()
+}
+
+fn wgpu_is_named_in_one_folder(tree: &Tree) -> Vec<String> {
+    let files = tree.files("src/", ".rs").filter(|(path, _)| !path.starts_with("src/adapters/gpu/"));
+    let named = |line: &str| ["wgpu::", "use wgpu", "extern crate wgpu"].iter().any(|name| line.contains(name));
+    let lines = files.flat_map(|(path, text)| code(text).map(move |(at, line)| (path, at, line)));
+    lines
+        .filter(|(_, _, line)| named(line))
+        .map(|(path, at, _)| {
+            format!("{path}:{at} names wgpu: only src/adapters/gpu/ may, behind the types of src/adapters/")
+        })
+        .collect()
+}
+
+/// What each part may use of the crate; a part that is not here may use all.
+const USES: &[(&[&str], &[&str])] = &[
+    (&["src/shape.rs", "src/error.rs", "src/runtime.rs"], &["error", "shape"]),
+    (&["src/kernels/"], &["kernels", "plan", "params"]),
+    (&["src/plan.rs", "src/plan/"], &["plan", "kernels", "error", "shape"]),
+    (&["src/layers/"], &["layers", "kernels", "plan", "error", "shape"]),
+    (&["src/losses.rs", "src/optimizers.rs"], &["kernels", "plan", "error", "shape"]),
+    (&["src/data/"], &["data", "error", "shape", "runtime"]),
+    (&["src/model/"], &["model", "layers", "losses", "optimizers", "kernels", "plan", "error", "shape"]),
+    (&["src/adapters/"], &["adapters", "kernels", "plan", "runtime", "error", "shape"]),
+    (
+        &["src/scheduler/"],
+        &[
+            "scheduler",
+            "adapters",
+            "model",
+            "data",
+            "layers",
+            "losses",
+            "optimizers",
+            "kernels",
+            "plan",
+            "runtime",
+            "error",
+            "shape",
+        ],
+    ),
+];
+
+/// First names behind `crate::` in a line, `crate::{a, b::c}` included. The root's own types count as their modules.
+fn used(line: &str) -> Vec<&str> {
+    let is_name = |letter: char| letter.is_alphanumeric() || letter == '_';
+    let mut names = Vec::new();
+    for part in line.split("crate::").skip(1) {
+        match part.strip_prefix('{') {
+            None => names.extend(part.split(|letter| !is_name(letter)).next()),
+            Some(group) => {
+                let firsts = group.split('}').next().unwrap_or(group).split(',');
+                names.extend(firsts.filter_map(|item| item.trim().split(|letter| !is_name(letter)).next()));
+            }
+        }
+    }
+    let module = |name| match name {
+        "Result" | "Error" => "error",
+        "Shape" => "shape",
+        other => other,
+    };
+    names.into_iter().filter(|name| !name.is_empty()).map(module).collect()
+}
+
+fn dependencies_point_one_way(tree: &Tree) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for (path, text) in tree.files("src/", ".rs") {
+        let Some((_, allowed)) = USES.iter().find(|(parts, _)| parts.iter().any(|part| path.starts_with(part))) else {
+            continue;
+        };
+        for (at, line) in code(text) {
+            for name in used(line).into_iter().filter(|name| !allowed.contains(name)) {
+                complaints.push(format!(
+                    "{path}:{at} uses `crate::{name}`: this part may use {allowed:?} only; move what it needs down, or \
+                     what it does up"
+                ));
+            }
+        }
+    }
+    complaints
+}
+
+fn the_library_does_not_print(tree: &Tree) -> Vec<String> {
+    let is_command = |path: &str| path == "src/main.rs" || path.starts_with("src/cli");
+    let prints = |line: &str| ["println!(", "print!(", "dbg!("].iter().any(|name| line.contains(name));
+    let files = tree.files("src/", ".rs").filter(|(path, _)| !is_command(path));
+    let lines = files.flat_map(|(path, text)| code(text).map(move |(at, line)| (path, at, line)));
+    lines
+        .filter(|(_, _, line)| prints(line))
+        .map(|(path, at, _)| format!("{path}:{at} prints: use `log`, which the user of the library can direct"))
+        .collect()
+}
+
+const MAX_LINES: usize = 700;
+
+fn files_are_short(tree: &Tree) -> Vec<String> {
+    let long = tree.files("", ".rs").map(|(path, text)| (path, text.lines().count()));
+    long.filter(|(_, lines)| *lines > MAX_LINES)
+        .map(|(path, lines)| {
+            format!("{path} has {lines} lines: split it by what its parts are for; {MAX_LINES} is the most")
+        })
+        .collect()
+}
+
+fn nothing_is_left_for_later(tree: &Tree) -> Vec<String> {
+    // This file has to name them.
+    let files = tree.0.iter().filter(|(path, _)| *path != "tests/house.rs");
+    let lines = files.flat_map(|(path, text)| (1..).zip(text.lines()).map(move |(at, line)| (path, at, line)));
+    let mut complaints = Vec::new();
+    for (path, at, line) in lines {
+        let words: Vec<&str> = line.split(|letter: char| !letter.is_alphanumeric()).collect();
+        if let Some(word) = ["TODO", "FIXME", "XXX", "HACK"].iter().find(|word| words.contains(word)) {
+            complaints.push(format!("{path}:{at} says {word}: do it now, or write an issue and link it"));
+        }
+        if line.to_lowercase().contains("keep in sync") || line.to_lowercase().contains("keep these in sync") {
+            complaints
+                .push(format!("{path}:{at} asks to keep two things in sync: have one, or compare them in a test"));
+        }
+    }
+    complaints
+}
+
+fn ignored_tests_say_why(tree: &Tree) -> Vec<String> {
+    let lines = tree.files("", ".rs").flat_map(|(path, text)| code(text).map(move |(at, line)| (path, at, line)));
+    let silent = lines.filter(|(path, _, line)| *path != "tests/house.rs" && line.trim() == "#[ignore]");
+    silent
+        .map(|(path, at, _)| format!("{path}:{at} ignores a test without a word: write `#[ignore = \"why\"]`"))
+        .collect()
+}
+
+/// A rule, and a breach of it: what is added to which file, and a part of the complaint.
+struct Rule {
+    check: fn(&Tree) -> Vec<String>,
+    breach: [&'static str; 2],
+    complaint: &'static str,
+}
+
+static RULES: &[Rule] = &[
+    Rule {
+        check: every_entry_point_has_a_kernel,
+        breach: ["shaders/sgd.wgsl", "@compute @workgroup_size(64)\nfn extra() {}\n"],
+        complaint: "shaders/sgd.wgsl: the entry point `extra` has no kernel",
+    },
+    Rule {
+        check: every_entry_point_has_a_kernel,
+        breach: ["shaders/new.wgsl", "// New.\n"],
+        complaint: "shaders/new.wgsl is no kernel's source",
+    },
+    Rule {
+        check: every_shader_has_a_header,
+        breach: ["shaders/new.wgsl", "// New.\n//\n// Source    ours.\n// Grid      one.\n"],
+        complaint: "shaders/new.wgsl: its header has the fields [\"Source\", \"Grid\"]",
+    },
+    Rule {
+        check: every_shader_has_a_header,
+        breach: ["shaders/new.wgsl", "struct Params {}\n"],
+        complaint: "let its first line say in one sentence",
+    },
+    Rule {
+        check: headers_name_their_twins,
+        breach: ["shaders/new.wgsl", "// New.\n//\n// Twin      src/kernels/sgd.rs, fn update_twin, no_twin.\n"],
+        complaint: "names `no_twin`, which src/kernels/sgd.rs lacks",
+    },
+    Rule {
+        check: headers_name_their_twins,
+        breach: ["shaders/new.wgsl", "// New.\n//\n// Twin      src/kernels/new.rs\n"],
+        complaint: "names `src/kernels/new.rs`, which is not there",
+    },
+    Rule {
+        check: headers_name_their_libraries,
+        breach: ["shaders/new.wgsl", "// New.\n//\n// Uses      lib/grid.wgsl\n"],
+        complaint: "Uses says {\"lib/grid.wgsl\"}, its kernels use {}",
+    },
+    Rule {
+        check: every_library_is_one_of_the_table,
+        breach: ["shaders/lib/new.wgsl", "// New.\n"],
+        complaint: "shaders/lib/new.wgsl is no `kernels::Library`",
+    },
+    Rule {
+        check: every_family_is_in_the_table,
+        breach: ["src/kernels/new.rs", "pub static KERNELS: &[&Kernel] = &[];\n"],
+        complaint: "src/kernels/new.rs is not in `kernels::FAMILIES`: add the line `new::KERNELS,`",
+    },
+    Rule { check: every_layer_has_a_row, breach: ["tests/layers.rs", ""], complaint: "the layer `Add` has no row" },
+    Rule {
+        check: every_layer_tells_of_splits,
+        breach: ["src/layers/new.rs", "impl Layer for New {}\n"],
+        complaint: "src/layers/new.rs: say under `**Across adapters**`",
+    },
+    Rule {
+        check: wgpu_is_named_in_one_folder,
+        breach: ["src/model/new.rs", "\nuse wgpu::Device;\n"],
+        complaint: "src/model/new.rs:2 names wgpu",
+    },
+    Rule {
+        check: dependencies_point_one_way,
+        breach: ["src/layers/new.rs", "use crate::{Shape, adapters::Info};\n"],
+        complaint: "src/layers/new.rs:1 uses `crate::adapters`",
+    },
+    Rule {
+        check: dependencies_point_one_way,
+        breach: ["src/adapters/gpu/new.rs", "fn f() {\n    crate::scheduler::f();\n}\n"],
+        complaint: "src/adapters/gpu/new.rs:2 uses `crate::scheduler`",
+    },
+    Rule {
+        check: the_library_does_not_print,
+        breach: ["src/scheduler/new.rs", "// println!(\nfn f() { eprintln!(\"\"); }\n"],
+        complaint: "src/scheduler/new.rs:2 prints",
+    },
+    Rule {
+        check: nothing_is_left_for_later,
+        breach: ["src/new.rs", "// TODO: more\n"],
+        complaint: "src/new.rs:1 says TODO",
+    },
+    Rule {
+        check: nothing_is_left_for_later,
+        breach: ["shaders/sgd.wgsl", "// Keep in sync with sgd.rs\n"],
+        complaint: "asks to keep two things in sync",
+    },
+    Rule {
+        check: ignored_tests_say_why,
+        breach: ["tests/new.rs", "#[test]\n#[ignore]\nfn f() {}\n"],
+        complaint: "tests/new.rs:2 ignores a test",
+    },
+    Rule { check: files_are_short, breach: ["src/new.rs", LONG], complaint: "src/new.rs has 701 lines" },
+];
+
+/// 701 lines.
+const LONG: &str = {
+    const LINES: [u8; MAX_LINES + 1] = [b'\n'; MAX_LINES + 1];
+    match std::str::from_utf8(&LINES) {
+        Ok(text) => text,
+        Err(_) => "",
+    }
+};
+
+#[test]
+fn the_house_is_in_order() {
+    let tree = Tree::read();
+    assert!(tree.0.len() > 50, "{} files were read", tree.0.len());
+    let complaints: BTreeSet<String> = RULES.iter().flat_map(|rule| (rule.check)(&tree)).collect();
+    let complaints: Vec<String> = complaints.into_iter().collect();
+    assert!(complaints.is_empty(), "{} breaches of the house's rules:\n{}", complaints.len(), complaints.join("\n"));
+}
+
+#[test]
+fn each_rule_finds_its_breach() {
+    let tree = Tree::read();
+    for rule in RULES {
+        let mut tree = tree.clone();
+        let [path, text] = rule.breach;
+        if text.is_empty() {
+            tree.0.remove(path);
+        }
+        tree.append(path, text);
+        let complaints = (rule.check)(&tree);
+        let is_found = complaints.iter().any(|complaint| complaint.contains(rule.complaint));
+        assert!(is_found, "`{text}` in {path}: {complaints:?} do not say `{}`", rule.complaint);
+    }
+}
