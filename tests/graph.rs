@@ -413,16 +413,11 @@ Update
 
 #[test]
 fn a_summary_is_a_table() {
-    let needed = "\
+    let needed = " layer (type)        output shape    parameters   reads     bytes/row
 ──────────────────────────────────────────────────────────────────────
- layer (type)        output shape    parameters   reads     bytes/row
-══════════════════════════════════════════════════════════════════════
  input (input)       [batch, 2, 3]            0                    24
-──────────────────────────────────────────────────────────────────────
  flatten (Flatten)   [batch, 6]               0   input            24
-──────────────────────────────────────────────────────────────────────
  dense (Dense)       [batch, 4]              28   flatten          16
-──────────────────────────────────────────────────────────────────────
 28 trainable parameters (0.1 kB), 0 moving statistics";
     let summary = tiny().summary();
     let lines: Vec<&str> = summary.lines().map(str::trim_end).collect();
