@@ -25,6 +25,8 @@ const MODEL_KEY: &str = "manyhands.model";
 const TRAINING_KEY: &str = "manyhands.training";
 /// Prefix of optimizer state.
 const OPTIMIZER: &str = "optimizer";
+/// Prefix of the best weights so far.
+const BEST: &str = "best";
 
 /// How far a run has come: with the weights and the optimizer's state, all that it needs to go on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -54,6 +56,9 @@ pub struct Progress {
     pub callbacks: Vec<Value>,
     /// Did a callback end the run?
     pub is_finished: bool,
+    /// Weights that a callback may go back to: tensors of the file, under `best/`.
+    #[serde(skip)]
+    pub best: Option<Weights>,
 }
 
 /// A run as it stands between two steps.
@@ -186,6 +191,10 @@ impl Checkpoint {
     /// If it can't be written.
     pub fn save(&self, path: &Path) -> Result<()> {
         let mut tensors = self.model.entered();
+        let best = self.progress.best.clone().map(|weights| Model { weights, ..self.model.clone() });
+        tensors.extend(
+            best.iter().flat_map(Model::entered).map(|it| Entered { name: format!("{BEST}/{}", it.name), ..it }),
+        );
         for (kind, segments) in self.optimizer.state_names().iter().zip(&self.state.optimizer) {
             tensors.extend(self.model.layout().parameters.iter().map(|placed| Entered {
                 name: format!("{OPTIMIZER}/{kind}/{}", placed.name),
@@ -226,7 +235,8 @@ impl Checkpoint {
         })?;
         let optimizer = file.optimizer(&model, training.optimizer)?;
         let state = TrainingState { weights: model.weights.clone(), optimizer };
-        Ok(Self { model, optimizer: training.optimizer, state, progress: training.progress })
+        let progress = Progress { best: file.best(&model)?, ..training.progress };
+        Ok(Self { model, optimizer: training.optimizer, state, progress })
     }
 
     /// Can a trainer of this model and optimizer go on from here?
@@ -287,17 +297,32 @@ impl<'a> File<'a> {
             self.refuse(&problem, "only files that manyhands wrote hold an architecture; nothing of it was loaded")
         })?;
         let mut model = config.build_with(own, 0)?;
-        let mut weights = model.weights.clone();
-        for placed in &model.layout().parameters {
-            let values = &mut weights.parameters[placed.segment as usize][placed.range()];
-            self.read(&placed.name, placed, values)?;
-        }
-        for placed in &model.layout().statistics {
-            self.read(&placed.name, placed, &mut weights.statistics[placed.range()])?;
-        }
+        let weights = self.weights(&model, "")?;
         self.check_no_more(&model)?;
         model.weights = weights;
         Ok(model)
+    }
+
+    /// Parameters and statistics under a prefix.
+    fn weights(&self, model: &Model, prefix: &str) -> Result<Weights> {
+        let mut weights = model.weights.clone();
+        for placed in &model.layout().parameters {
+            let values = &mut weights.parameters[placed.segment as usize][placed.range()];
+            self.read(&format!("{prefix}{}", placed.name), placed, values)?;
+        }
+        for placed in &model.layout().statistics {
+            self.read(&format!("{prefix}{}", placed.name), placed, &mut weights.statistics[placed.range()])?;
+        }
+        Ok(weights)
+    }
+
+    fn best(&self, model: &Model) -> Result<Option<Weights>> {
+        let layout = model.layout();
+        let is_of = |name: &str| layout.parameter(name).or(layout.statistic(name)).is_some();
+        let names = self.tensors.names();
+        let is_there =
+            names.iter().any(|name| name.strip_prefix(BEST).and_then(|it| it.strip_prefix('/')).is_some_and(is_of));
+        is_there.then(|| self.weights(model, &format!("{BEST}/"))).transpose()
     }
 
     fn optimizer(&self, model: &Model, optimizer: Optimizer) -> Result<Vec<Vec<Vec<f32>>>> {
@@ -331,7 +356,8 @@ impl<'a> File<'a> {
     fn check_no_more(&self, model: &Model) -> Result<()> {
         let layout = model.layout();
         let is_known = |name: &str| {
-            name.starts_with(&format!("{OPTIMIZER}/")) || layout.parameter(name).or(layout.statistic(name)).is_some()
+            [OPTIMIZER, BEST].iter().any(|prefix| name.starts_with(&format!("{prefix}/")))
+                || layout.parameter(name).or(layout.statistic(name)).is_some()
         };
         let names = self.tensors.names();
         match names.iter().find(|name| !is_known(name)) {

@@ -315,6 +315,34 @@ fn a_file_fits_any_number_of_adapters() {
 }
 
 #[test]
+fn early_stopping_goes_back_to_the_best_weights_over_a_resumption() {
+    let folder = tempfile::tempdir().unwrap();
+    let stopping = "[training]\nbatch_size = 64\nearly_stopping = { monitor = \"val_loss\", patience = 2 }\n";
+    // So high a rate that the validation loss goes up and down.
+    write(&folder, "a.toml", format!("{DENSE_DIGITS}{stopping}[optimizer]\ntype = \"Adam\"\nlearning_rate = 0.3\n"));
+    let shown = succeed(&folder, "train a.toml --epochs 40 --save whole.safetensors --csv whole.csv");
+    assert!(shown.contains("stopped early; the best weights: val_loss "), "{shown}");
+    let epochs = fs::read_to_string(folder.path().join("whole.csv")).unwrap().lines().count() - 1;
+    assert!((3..40).contains(&epochs), "{epochs}");
+    succeed(&folder, &format!("train a.toml --epochs {} --save a.safetensors --csv a.csv", epochs - 1));
+    succeed(&folder, "train a.toml --epochs 40 --resume a.safetensors --csv a.csv");
+    let file = |name: &str| folder.path().join(name);
+    assert!(tensors(&file("whole.safetensors")) == tensors(&file("a.safetensors")));
+    let column = |name: &str, column: usize| -> Vec<String> {
+        let mut table = csv::Reader::from_path(file(name)).unwrap();
+        table.records().map(|record| record.unwrap()[column].to_owned()).collect()
+    };
+    assert_eq!(
+        [0, 1, 4, 5, 6, 7].map(|idx| column("whole.csv", idx)),
+        [0, 1, 4, 5, 6, 7].map(|idx| column("a.csv", idx))
+    );
+    assert!(
+        succeed(&folder, "train a.toml --epochs 40 --resume a.safetensors")
+            .contains("nothing to do: early stopping ended")
+    );
+}
+
+#[test]
 fn a_run_that_is_done_stays_as_it_is() {
     let folder = tempfile::tempdir().unwrap();
     succeed(&folder, "train --epochs 1");
@@ -379,12 +407,12 @@ mod signals {
     fn a_second_ctrl_c_ends_at_once() {
         let folder = tempfile::tempdir().unwrap();
         let mut child = command(folder.path(), "train --throttle 0=100000 --save a.safetensors")
-            .stdout(Stdio::piped())
+            .stdout(fs::File::create(folder.path().join("stdout")).unwrap())
             .stderr(fs::File::create(folder.path().join("stderr")).unwrap())
             .spawn()
             .unwrap();
-        // The table of adapters comes when they are open, which is just before Ctrl-C is caught.
-        pause(1500);
+        // The table of adapters comes when Ctrl-C is caught and the first step begins, which does not end.
+        wait_for(&folder, "stdout", "memory");
         signal(&child, "-INT");
         wait_for(&folder, "stderr", "Ctrl-C again");
         signal(&child, "-INT");

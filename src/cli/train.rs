@@ -130,8 +130,8 @@ pub fn run(args: &TrainArgs, terminal: &Terminal) -> Result<()> {
         terminal.line(reason);
         return Ok(());
     }
-    open_adapters(&mut run, args, terminal)?;
     stop_on_ctrl_c(run.fit.stop.clone(), terminal)?;
+    open_adapters(&mut run, args, terminal)?;
     let names = run.trainer.scheduler().map(|it| it.adapters().map(|info| info.name.clone()).collect());
     let mut progress = Progress::new(terminal, args.quiet, run.fit.epochs, names.unwrap_or_default());
     let history = fit(&mut run, args, &mut progress);

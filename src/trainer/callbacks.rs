@@ -49,6 +49,14 @@ pub trait Callback {
 
     /// Continues from what [`state`](Self::state) gave.
     fn restore(&mut self, _state: &Value) {}
+
+    /// Weights that a checkpoint must hold for [`restore_best`](Self::restore_best).
+    fn best(&self) -> Option<&Weights> {
+        None
+    }
+
+    /// Takes back the weights that [`best`](Self::best) gave.
+    fn restore_best(&mut self, _weights: &Weights) {}
 }
 
 /// Which number is watched, and which way is better.
@@ -109,7 +117,7 @@ impl EarlyStopping {
     }
 
     /// The best value so far.
-    pub fn best(&self) -> Option<f64> {
+    pub fn best_value(&self) -> Option<f64> {
         self.best
     }
 }
@@ -131,6 +139,14 @@ impl Callback for EarlyStopping {
             end.model.weights = best;
         }
         Ok(Flow::Stop)
+    }
+
+    fn best(&self) -> Option<&Weights> {
+        self.best_weights.as_ref()
+    }
+
+    fn restore_best(&mut self, weights: &Weights) {
+        self.best_weights = Some(weights.clone());
     }
 
     fn state(&self) -> Value {

@@ -147,6 +147,9 @@ impl Trainer {
         self.warn_of_small_batches(fit.batch_size, train.len());
         for (callback, state) in callbacks.iter_mut().zip(&self.progress.callbacks) {
             callback.restore(state);
+            if let Some(best) = &self.progress.best {
+                callback.restore_best(best);
+            }
         }
         let mut loader = Loader::new(train, fit.loader(self.compile.seed))?;
         let mut history = History::default();
@@ -269,6 +272,7 @@ impl Trainer {
         let Some(save) = &fit.save else { return Ok(()) };
         self.sync().await?;
         self.progress.callbacks = callbacks.iter().map(|callback| callback.state()).collect();
+        self.progress.best = callbacks.iter().find_map(|callback| callback.best().cloned());
         self.progress.batch_size = fit.batch_size;
         let checkpoint = Checkpoint {
             model: self.model.clone(),

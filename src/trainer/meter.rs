@@ -1,6 +1,6 @@
 //! Loss and metrics, from the reports of single rows.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{Compile, Values};
 use crate::data::Batch;
@@ -12,7 +12,14 @@ use crate::shape::Shape;
 pub struct Meter {
     rows: f64,
     /// Rows times the value of each batch, in the order of [`names`].
+    #[serde(deserialize_with = "numbers_or_null")]
     sums: Vec<f64>,
+}
+
+/// JSON has no number that is not finite, and writes null.
+fn numbers_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<f64>, D::Error> {
+    let numbers = Vec::<Option<f64>>::deserialize(deserializer)?;
+    Ok(numbers.into_iter().map(|number| number.unwrap_or(f64::NAN)).collect())
 }
 
 /// What is reported, in order.
