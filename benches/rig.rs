@@ -32,7 +32,14 @@ struct Rig {
 }
 
 impl Rig {
-    async fn open(name: &str, model: &Model, optimizer: Optimizer, adapters: &[Info], split: SplitMode, rows: u32) -> Self {
+    async fn open(
+        name: &str,
+        model: &Model,
+        optimizer: Optimizer,
+        adapters: &[Info],
+        split: SplitMode,
+        rows: u32,
+    ) -> Self {
         let objective = Objective { losses: vec![Loss::SPARSE_CATEGORICAL_CROSSENTROPY], optimizer, clip_norm: 0.0 };
         let settings = RigSettings {
             adapters: adapters.to_vec(),
@@ -43,7 +50,8 @@ impl Rig {
         };
         let state = TrainingState::new(model.weights.clone(), optimizer);
         let (plan, layout) = (model.plan(&objective).unwrap(), model.layout().clone());
-        let scheduler = Scheduler::open(Arc::new(Native), settings, plan, layout, Some(&objective), state).await.unwrap();
+        let scheduler =
+            Scheduler::open(Arc::new(Native), settings, plan, layout, Some(&objective), state).await.unwrap();
         Self { name: name.into(), scheduler, step: 0, step_ms: Vec::new(), rows: Vec::new() }
     }
 
@@ -109,6 +117,7 @@ fn main() {
         let adapters = adapters::choose(&adapters::list().await, wanted).unwrap();
         measure("MLP 784-1024-1024-10, Adam", &models::mlp(), Optimizer::adam(1e-3), &adapters, 256, rounds).await;
         measure("CNN, SGD momentum", &models::cnn(), Optimizer::sgd(0.01, 0.9), &adapters, 64, rounds).await;
-        measure("small CNN, SGD momentum", &models::small_cnn(), Optimizer::sgd(0.01, 0.9), &adapters, 128, rounds).await;
+        measure("small CNN, SGD momentum", &models::small_cnn(), Optimizer::sgd(0.01, 0.9), &adapters, 128, rounds)
+            .await;
     });
 }
