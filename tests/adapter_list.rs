@@ -210,3 +210,11 @@ fn the_cpu_adapter_is_always_there() {
         );
     }
 }
+
+#[test]
+fn a_group_that_names_nothing_leaves_the_others() {
+    let list = sort(rig().split_off(3));
+    let names = |wanted| choose(&list, wanted).unwrap().into_iter().map(|info| info.name).collect::<Vec<_>>();
+    assert_eq!(names("all,cpu"), ["CPU (8 threads)"]);
+    assert_eq!(names("cpu, discrete"), ["CPU (8 threads)"]);
+}

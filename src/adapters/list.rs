@@ -176,15 +176,19 @@ pub fn choose(list: &[Info], wanted: &str) -> Result<Vec<Info>> {
         return Ok(if gpus.is_empty() { select(list, |info| info.kind == Kind::Cpu) } else { gpus });
     }
     let mut chosen = Vec::new();
-    for item in wanted.split(',') {
-        let found = matching(list, item.trim());
-        if found.is_empty() {
-            return Err(unknown(list, item.trim()));
+    for item in wanted.split(',').map(str::trim) {
+        let found = matching(list, item);
+        // `all,cpu` is the CPU where there is no GPU; a name that is not there is a mistake.
+        if found.is_empty() && !GROUPS.contains(&item.to_lowercase().as_str()) {
+            return Err(unknown(list, item));
         }
         chosen.extend(found);
     }
-    Ok(chosen)
+    if chosen.is_empty() { Err(unknown(list, wanted)) } else { Ok(chosen) }
 }
+
+/// Items that name as many adapters as there are, also none, where another item names one.
+const GROUPS: [&str; 5] = ["all", "gpu", "discrete", "integrated", "software"];
 
 fn matching(list: &[Info], item: &str) -> Vec<Info> {
     let wanted = item.to_lowercase();
