@@ -13,6 +13,7 @@ pub mod plan;
 pub mod runtime;
 pub mod scheduler;
 mod shape;
+pub mod simulator;
 pub mod trainer;
 
 pub use checkpoint::Checkpoint;

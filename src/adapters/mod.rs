@@ -230,6 +230,9 @@ pub struct Handle {
 /// # Errors
 /// If it is not there any more.
 pub fn open(info: &Info, adapter_idx: usize, runtime: Arc<dyn Runtime>, events: Sender<Message>) -> Result<Handle> {
+    if let Some(handle) = runtime.open(info, adapter_idx, &events) {
+        return Ok(handle);
+    }
     match info.kind {
         Kind::Cpu => Ok(cpu::open(info, adapter_idx, runtime, events)),
         #[cfg(feature = "gpu")]

@@ -561,13 +561,9 @@ impl Drop for Scheduler {
             member.handle.requests.close();
         }
         self.events_in = async_channel::unbounded().0;
-        let closed = async { while self.events.recv().await.is_ok() {} };
-        let limit = self.runtime.sleep(CLOSE_LIMIT_MS);
-        // A page can't block; its devices end with it.
-        #[cfg(not(target_arch = "wasm32"))]
-        pollster::block_on(futures_lite::future::or(closed, limit));
-        #[cfg(target_arch = "wasm32")]
-        drop((closed, limit));
+        let (events, limit) = (self.events.clone(), self.runtime.sleep(CLOSE_LIMIT_MS));
+        let closed = async move { while events.recv().await.is_ok() {} };
+        self.runtime.settle(Box::pin(futures_lite::future::or(closed, limit)));
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::adapters::storage::storage;
 use crate::kernels::Call;
-use crate::plan::{BufferId, Dispatch, Grid, Plan, Role, Scalars, View};
+use crate::plan::{BufferId, Dispatch, Grid, Pass, Plan, Role, Scalars, View};
 
 /// A plan with its buffers in host memory.
 #[derive(Debug)]
@@ -73,6 +73,19 @@ impl Machine {
             .filter(|(buffer, _)| buffer.role == Role::Control)
             .map(|(_, place)| self.memory[*place].clone())
             .collect()
+    }
+
+    /// Reports and outputs of a run, by output; the update's only report is its control buffers.
+    pub fn results(&self, pass: Pass, rows: u32) -> (Vec<Vec<f32>>, Vec<Vec<f32>>) {
+        let of = |role: fn(u32) -> Role| -> Vec<Vec<f32>> {
+            let buffers = (0..).map_while(|idx| self.plan.find(role(idx)));
+            buffers.map(|buffer| self.whole(buffer, self.plan.get(buffer).len.at(rows)).to_vec()).collect()
+        };
+        match pass {
+            Pass::Train | Pass::Evaluate => (of(Role::Report), Vec::new()),
+            Pass::Predict => (Vec::new(), of(Role::Output)),
+            Pass::Update => (self.controls(), Vec::new()),
+        }
     }
 
     /// A view's values.

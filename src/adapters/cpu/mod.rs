@@ -8,7 +8,7 @@ use std::sync::Arc;
 use async_channel::{Receiver, Sender};
 
 use super::{Combining, Event, Fault, Handle, Info, Kind, Message, Request, Run, Ticket, Timing};
-use crate::plan::{Command, Exchange, Pass, Role, When};
+use crate::plan::{Command, Exchange, When};
 use crate::runtime::Runtime;
 
 pub use machine::Machine;
@@ -155,7 +155,7 @@ impl Actor {
         }
         self.wait_throttled(&mut timing).await;
         let begin_ms = self.runtime.now_ms();
-        let (reports, outputs) = results(machine, run);
+        let (reports, outputs) = machine.results(run.pass, run.scalars.rows);
         timing.readback_ms = self.runtime.now_ms() - begin_ms;
         Ok(Some(Event::Done { ticket: run.ticket, reports, outputs, timing }))
     }
@@ -202,19 +202,5 @@ impl Actor {
                 other => self.held.push_back(other),
             }
         }
-    }
-}
-
-/// Reports and outputs of a run, by output.
-fn results(machine: &Machine, run: &Run) -> (Vec<Vec<f32>>, Vec<Vec<f32>>) {
-    let of = |role: fn(u32) -> Role| -> Vec<Vec<f32>> {
-        let plan = machine.plan();
-        let views = (0..).map_while(|idx| plan.find(role(idx)).map(|buffer| (buffer, plan.get(buffer).len)));
-        views.map(|(buffer, len)| machine.whole(buffer, len.at(run.scalars.rows)).to_vec()).collect()
-    };
-    match run.pass {
-        Pass::Train | Pass::Evaluate => (of(Role::Report), Vec::new()),
-        Pass::Predict => (Vec::new(), of(Role::Output)),
-        Pass::Update => (machine.controls(), Vec::new()),
     }
 }
