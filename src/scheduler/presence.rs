@@ -1,7 +1,6 @@
 //! Adapters that were lost, and their return after a while.
 
 use crate::adapters::{Event, Request};
-use crate::error::Result;
 
 use super::{Presence, Scheduler};
 
@@ -29,11 +28,11 @@ impl Scheduler {
     }
 
     /// Opens lost adapters again whose time has come, and lets those that are ready take part, with current weights.
-    pub(super) fn welcome_returned(&mut self) -> Result<()> {
+    pub(super) fn welcome_returned(&mut self) {
         let now_ms = self.runtime.now_ms();
         for adapter_idx in 0..self.members.len() {
             match self.members[adapter_idx].presence {
-                Presence::Lost { again_ms } if again_ms <= now_ms => self.reopen(adapter_idx)?,
+                Presence::Lost { again_ms } if again_ms <= now_ms => self.reopen(adapter_idx),
                 Presence::Back => {
                     self.members[adapter_idx].presence = Presence::There;
                     self.members[adapter_idx].heard_ms = now_ms;
@@ -43,17 +42,19 @@ impl Scheduler {
                 _ => {}
             }
         }
-        Ok(())
     }
 
-    fn reopen(&mut self, adapter_idx: usize) -> Result<()> {
+    fn reopen(&mut self, adapter_idx: usize) {
         let info = self.members[adapter_idx].handle.info.clone();
-        let (handle, actor) = self.open_actor(&info)?;
+        let (handle, actor) = match self.open_actor(&info) {
+            Ok(opened) => opened,
+            // Unplugged: it may be there again later.
+            Err(error) => return self.lose_member(adapter_idx, &error.to_string()),
+        };
         let member = &mut self.members[adapter_idx];
         (member.handle, member.actor, member.presence) = (handle, actor, Presence::Returning);
         let capacity = member.capacity;
         self.send(adapter_idx, Request::Load { plan: self.plan.clone(), capacity });
-        Ok(())
     }
 
     /// What an adapter says while it comes back.
