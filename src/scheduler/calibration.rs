@@ -29,21 +29,25 @@ impl Scheduler {
         self.measure(batch, scalars, small).await?;
         let small_ms = self.measure(batch, scalars, small).await?;
         let large_ms = self.measure(batch, scalars, large).await?;
-        for adapter_idx in 0..self.members.len() {
-            let (Some(small_ms), Some(large_ms)) = (small_ms[adapter_idx], large_ms[adapter_idx]) else { continue };
+        // The CPU adapter may have joined between the two.
+        for (adapter_idx, times) in small_ms.into_iter().zip(large_ms).enumerate() {
+            let (Some(small_ms), Some(large_ms)) = times else { continue };
             self.splitter.calibrate(adapter_idx, (small, small_ms), (large, large_ms));
             log::debug!("{}: {:?}", self.who(adapter_idx), self.splitter.estimate(adapter_idx));
         }
         Ok(())
     }
 
-    /// Milliseconds that each adapter is busy with the first `rows` of a batch, all at once. `None` for those lost.
+    /// Milliseconds that each adapter is busy with the first `rows` of a batch, all at once. `None` for those that are
+    /// lost, or have turned out to have too little memory.
     async fn measure(&mut self, batch: &Batch, scalars: &Scalars, rows: u32) -> Result<Vec<Option<f64>>> {
-        let there = (0..self.members.len()).filter(|adapter_idx| self.members[*adapter_idx].is_alive());
-        let shards = there.map(|adapter_idx| Shard { adapter_idx, first: 0, rows: rows as usize }).collect();
+        let members = self.members.iter().enumerate();
+        let able = members.filter(|(_, member)| member.is_alive() && member.capacity >= rows).map(|(idx, _)| idx);
+        let shards = able.map(|adapter_idx| Shard { adapter_idx, first: 0, rows: rows as usize }).collect();
         let answers = self.round(Pass::Train, batch, scalars, shards, Combining::Host).await?;
         let mut times = vec![None; self.members.len()];
-        for answer in answers {
+        // A round that began anew, because an adapter was lost or ran out of memory, is split in another way.
+        for answer in answers.iter().filter(|answer| answer.shard.rows == rows as usize) {
             times[answer.shard.adapter_idx] = Some(answer.timing.busy_ms());
         }
         Ok(times)
