@@ -283,7 +283,9 @@ impl Scheduler {
                     self.hand_out_state(adapter_idx);
                     return Ok(());
                 }
-                Event::Failed { fault: Fault::OutOfMemory(text), .. } if self.members[adapter_idx].capacity > 1 => {
+                Event::Failed { ticket: None, fault: Fault::OutOfMemory(text) }
+                    if self.members[adapter_idx].capacity > 1 =>
+                {
                     let capacity = self.members[adapter_idx].capacity.div_ceil(2);
                     self.members[adapter_idx].capacity = capacity;
                     // A batch that runs in pieces adds its gradients on the host.
@@ -294,6 +296,8 @@ impl Scheduler {
                     );
                     self.send(adapter_idx, Request::Load { plan: self.plan.clone(), capacity });
                 }
+                // Runs that stood before the request fail of what has been dealt with already.
+                Event::Failed { ticket: Some(_), fault: Fault::OutOfMemory(_) | Fault::Unsupported(_) } => {}
                 Event::Failed { fault, .. } => return Err(self.refused(adapter_idx, &fault)),
                 _ => {}
             }
@@ -379,10 +383,12 @@ impl Scheduler {
     /// If no adapter is left to run it.
     pub async fn train(&mut self, batch: &Batch, step: &Step) -> Result<StepReport> {
         let scalars = self.scalars(batch, step);
-        match self.place {
-            Place::Device => self.train_on_device(batch, scalars).await,
-            Place::Host => self.train_on_host(batch, step.step, scalars).await,
+        if self.place == Place::Device
+            && let Some(report) = self.train_on_device(batch, &scalars).await?
+        {
+            return Ok(report);
         }
+        self.train_on_host(batch, step.step, scalars).await
     }
 
     #[allow(clippy::cast_possible_truncation, reason = "the key of random numbers takes the low bits of the step")]
@@ -399,23 +405,27 @@ impl Scheduler {
         }
     }
 
-    async fn train_on_device(&mut self, batch: &Batch, scalars: Scalars) -> Result<StepReport> {
+    /// `None` if the adapter's memory does not suffice: nothing was updated, and from now on it is done on the host.
+    async fn train_on_device(&mut self, batch: &Batch, scalars: &Scalars) -> Result<Option<StepReport>> {
         let shards = vec![Shard { adapter_idx: 0, first: 0, rows: batch.rows }];
-        let mut answers = self.round(Pass::Train, batch, &scalars, shards, Combining::Device).await?;
-        let update = self.update_on_device(&scalars).await?;
+        let mut answers = self.round(Pass::Train, batch, scalars, shards, Combining::Device).await?;
+        if answers.is_empty() {
+            return Ok(None);
+        }
+        let update = self.update_on_device(scalars).await?;
         let [norm, is_applied] = self.clip_result(&update);
         let shards = shards::reports(&answers);
-        Ok(StepReport {
+        Ok(Some(StepReport {
             reports: std::mem::take(&mut answers[0].reports),
             gradient_norm: norm,
             is_applied: is_applied > 0.0,
             shards,
             ..StepReport::default()
-        })
+        }))
     }
 
     async fn train_on_host(&mut self, batch: &Batch, step: u64, scalars: Scalars) -> Result<StepReport> {
-        self.welcome_returned()?;
+        self.welcome_returned();
         self.calibrate(batch, &scalars).await?;
         let shares = self.splitter.step_shares(step, scalars.rows, &self.alive());
         let shards = self.shards_of(&shares);

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::plan::{Combine, Command, Exchange, Pass, Scalars, When};
 
 use super::shards::{self, Shard, count};
-use super::{CpuFallback, Scheduler, statistics};
+use super::{CpuFallback, Place, Scheduler, statistics};
 
 /// All that one shard gave.
 #[derive(Clone, Debug)]
@@ -186,18 +186,11 @@ impl Scheduler {
     async fn failed(&mut self, job: &Job<'_>, tasks: &mut Vec<Task>, adapter_idx: usize, fault: Fault) -> Result<()> {
         match fault {
             Fault::Unsupported(_) => Err(self.refused(adapter_idx, &fault)),
-            Fault::OutOfMemory(text) => {
-                let capacity = self.members[adapter_idx].capacity.div_ceil(2);
-                log::warn!(
-                    "{} ran out of memory ({text}); it now takes {capacity} rows at once",
-                    self.who(adapter_idx)
-                );
-                self.members[adapter_idx].capacity = capacity;
-                self.send(adapter_idx, Request::Load { plan: self.plan.clone(), capacity });
-                self.finish_load(adapter_idx).await?;
-                self.restart(job, tasks)
+            Fault::OutOfMemory(text) if job.pass != Pass::Update => {
+                self.ran_out_of_memory(job, tasks, adapter_idx, &text).await
             }
-            Fault::Lost(text) => {
+            // An update that failed may have changed a part of the state, which is as bad as a loss.
+            Fault::Lost(text) | Fault::OutOfMemory(text) => {
                 self.lose_member(adapter_idx, &text);
                 if job.combining == Combining::Device {
                     return Err(self.refused(adapter_idx, &Fault::Lost(text)));
@@ -206,6 +199,35 @@ impl Scheduler {
                 if job.is_coupled { self.restart(job, tasks) } else { self.run_again(job, tasks, adapter_idx) }
             }
         }
+    }
+
+    /// Lets an adapter load the plan again for half the rows. One that fails at that counts as lost.
+    async fn ran_out_of_memory(
+        &mut self,
+        job: &Job<'_>,
+        tasks: &mut Vec<Task>,
+        adapter_idx: usize,
+        text: &str,
+    ) -> Result<()> {
+        if job.combining == Combining::Device {
+            // What was trained stands on the device alone, and loading clears it.
+            self.sync().await?;
+            self.place = Place::Host;
+        }
+        let capacity = self.members[adapter_idx].capacity.div_ceil(2);
+        log::warn!("{} ran out of memory ({text}); it now takes {capacity} rows at once", self.who(adapter_idx));
+        self.members[adapter_idx].capacity = capacity;
+        self.send(adapter_idx, Request::Load { plan: self.plan.clone(), capacity });
+        if let Err(error) = self.finish_load(adapter_idx).await {
+            self.lose_member(adapter_idx, &error.to_string());
+            self.ensure_survivor().await?;
+        }
+        if job.combining == Combining::Device {
+            // The step begins anew, in pieces whose gradients are added on the host.
+            tasks.clear();
+            return Ok(());
+        }
+        self.restart(job, tasks)
     }
 
     async fn ensure_survivor(&mut self) -> Result<()> {

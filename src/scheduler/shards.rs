@@ -25,8 +25,8 @@ impl Scheduler {
         self.shards_of(&self.splitter.shares(rows, &self.alive()))
     }
 
-    /// Which adapters are there.
-    pub(super) fn alive(&self) -> Vec<bool> {
+    /// Which of the adapters take part: neither lost nor on their way back.
+    pub fn alive(&self) -> Vec<bool> {
         self.members.iter().map(|member| member.is_alive()).collect()
     }
 
