@@ -1,0 +1,95 @@
+//! The values of a simulated adapter: computed by the twins, or zeros.
+
+use std::sync::Arc;
+
+use super::world::Arithmetic;
+use crate::adapters::cpu::Machine;
+use crate::plan::{Dispatch, Pass, Plan, Role, Scalars, View};
+
+/// A plan, with its buffers where there are any.
+pub(super) enum Memory {
+    Twins(Machine),
+    TimeOnly(Arc<Plan>),
+}
+
+/// Reports and outputs of a run.
+pub(super) type Results = (Vec<Vec<f32>>, Vec<Vec<f32>>);
+
+impl Memory {
+    pub fn new(arithmetic: Arithmetic, plan: Arc<Plan>, capacity: u32) -> Self {
+        match arithmetic {
+            Arithmetic::Twins => Self::Twins(Machine::new(plan, capacity)),
+            Arithmetic::TimeOnly => Self::TimeOnly(plan),
+        }
+    }
+
+    pub fn plan(&self) -> Arc<Plan> {
+        match self {
+            Self::Twins(machine) => machine.plan(),
+            Self::TimeOnly(plan) => plan.clone(),
+        }
+    }
+
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Self::Twins(machine) => machine.bytes(),
+            Self::TimeOnly(_) => 0,
+        }
+    }
+
+    pub fn write(&mut self, role: Role, offset: u64, data: &[f32]) {
+        if let Self::Twins(machine) = self {
+            machine.write(role, offset, data);
+        }
+    }
+
+    pub fn read(&self, role: Role) -> Vec<f32> {
+        match self {
+            Self::Twins(machine) => machine.read(role).to_vec(),
+            Self::TimeOnly(plan) => plan.find(role).map_or_else(Vec::new, |buffer| zeros(plan.get(buffer).len.at(1))),
+        }
+    }
+
+    pub fn view(&self, view: View, rows: u32) -> Vec<f32> {
+        match self {
+            Self::Twins(machine) => machine.view(view, rows).to_vec(),
+            Self::TimeOnly(_) => zeros(view.len.at(rows)),
+        }
+    }
+
+    pub fn replace(&mut self, view: View, rows: u32, data: &[f32]) {
+        if let Self::Twins(machine) = self {
+            machine.view_mut(view, rows).copy_from_slice(data);
+        }
+    }
+
+    pub fn dispatch(&mut self, dispatch: &Dispatch, scalars: &Scalars) {
+        if let Self::Twins(machine) = self {
+            machine.dispatch(dispatch, scalars);
+        }
+    }
+
+    pub fn results(&self, pass: Pass, rows: u32) -> Results {
+        match self {
+            Self::Twins(machine) => machine.results(pass, rows),
+            Self::TimeOnly(plan) => zero_results(plan, pass, rows),
+        }
+    }
+}
+
+fn zero_results(plan: &Plan, pass: Pass, rows: u32) -> Results {
+    let of = |wanted: fn(Role) -> bool| -> Vec<Vec<f32>> {
+        let buffers = plan.buffers.iter().filter(|buffer| wanted(buffer.role));
+        buffers.map(|buffer| zeros(buffer.len.at(rows))).collect()
+    };
+    match pass {
+        Pass::Train | Pass::Evaluate => (of(|role| matches!(role, Role::Report(_))), Vec::new()),
+        Pass::Predict => (Vec::new(), of(|role| matches!(role, Role::Output(_)))),
+        Pass::Update => (of(|role| role == Role::Control), Vec::new()),
+    }
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "a buffer is smaller than the address space")]
+fn zeros(len: u64) -> Vec<f32> {
+    vec![0.0; len as usize]
+}

@@ -1,0 +1,113 @@
+//! What a simulated adapter is like: its speed, its links, and what befalls it.
+
+use serde::{Deserialize, Serialize};
+
+/// A simulated adapter.
+///
+/// A training run of `rows` takes `fixed_ms + per_row_ms * rows` of computing, or, where no `per_row_ms` is given, the
+/// time that the plan's arithmetic takes at `gflops` and `memory_gb_s`. Runs that only go forward take a third per row.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AdapterSpec {
+    /// Its name.
+    pub name: String,
+    /// Milliseconds of a run whatever its rows: submitting, launching, waiting for the device.
+    #[serde(default)]
+    pub fixed_ms: f64,
+    /// Milliseconds for each row of a training run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub per_row_ms: Option<f64>,
+    /// Arithmetic of products and convolutions that it reaches (not its peak), in 10⁹ operations a second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gflops: Option<f64>,
+    /// Bytes that other kernels read and write, in 10⁹ a second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_gb_s: Option<f64>,
+    /// Bandwidth from host to adapter, in 10⁹ bytes a second; without it, writing takes no time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upload_gb_s: Option<f64>,
+    /// Bandwidth from adapter to host, in 10⁹ bytes a second; without it, reading takes no time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub download_gb_s: Option<f64>,
+    /// Milliseconds of each transfer whatever its bytes.
+    #[serde(default)]
+    pub latency_ms: f64,
+    /// Each run takes up to this part longer or shorter, at random.
+    #[serde(default)]
+    pub jitter: f64,
+    /// Rows for which it has memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_rows: Option<u32>,
+    /// Times at which it is slower.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub slowdowns: Vec<Slowdown>,
+    /// What befalls it, each once.
+    #[serde(skip)]
+    pub troubles: Vec<Trouble>,
+}
+
+impl AdapterSpec {
+    /// An adapter without links, jitter or troubles.
+    pub fn new(name: impl Into<String>, fixed_ms: f64, per_row_ms: f64) -> Self {
+        Self { name: name.into(), fixed_ms, per_row_ms: Some(per_row_ms), ..Self::default() }
+    }
+}
+
+/// A time in which an adapter computes more slowly.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Slowdown {
+    /// When it begins.
+    pub from_ms: f64,
+    /// When it ends.
+    pub to_ms: f64,
+    /// How many times as long computing takes.
+    pub factor: f64,
+}
+
+/// Something that befalls an adapter, once.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Trouble {
+    /// When.
+    pub at: Moment,
+    /// What.
+    pub what: Mishap,
+}
+
+/// When a trouble comes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Moment {
+    /// At a time, whatever the adapter does then.
+    Time {
+        /// Virtual milliseconds.
+        ms: f64,
+    },
+    /// When it loads a plan, counted from 0 over all its returns.
+    Load {
+        /// Which.
+        number: u64,
+    },
+    /// In a run, counted from 0 over all its returns.
+    Run {
+        /// Which.
+        number: u64,
+        /// Part of its commands that have run: 0 to 1.
+        progress: f64,
+    },
+}
+
+/// What befalls an adapter.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Mishap {
+    /// The device is gone, and says so.
+    Lost,
+    /// The device is gone, and says nothing.
+    Hang,
+    /// It stands still for a while, and then goes on.
+    Pause {
+        /// How long.
+        ms: f64,
+    },
+    /// It has too little memory for what it does; it stays.
+    OutOfMemory,
+}

@@ -1,0 +1,129 @@
+//! A clock that moves only when it is told to, and its timers.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use async_channel::Sender;
+
+use super::adapter;
+use super::world::Seat;
+use crate::adapters::{Handle, Info, Message};
+use crate::runtime::{Runtime, Task};
+
+/// `backend` of a simulated adapter's [`Info`].
+pub(super) const BACKEND: &str = "simulated";
+
+/// An actor that waits for the world to run it.
+pub(super) type Actor = Box<dyn FnOnce() -> Task + Send>;
+
+/// The virtual runtime of a [`World`](super::World). Clones share one clock.
+#[derive(Clone)]
+pub struct Virtual {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    time: Mutex<Time>,
+    spawned: Mutex<Vec<Actor>>,
+    seats: Vec<Arc<Seat>>,
+    host_bytes_per_ms: f64,
+}
+
+#[derive(Default)]
+struct Time {
+    now_ms: f64,
+    /// Deadlines from 0 up sort as their bits do; timers of one deadline go off in the order of their making.
+    timers: BTreeMap<(u64, u64), Waker>,
+    n_timers: u64,
+}
+
+/// A panic elsewhere leaves clock and queues whole: each is changed in one piece.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Virtual {
+    pub(super) fn new(seats: Vec<Arc<Seat>>, host_bytes_per_ms: f64) -> Self {
+        let (time, spawned) = (Mutex::default(), Mutex::default());
+        Self { shared: Arc::new(Shared { time, spawned, seats, host_bytes_per_ms }) }
+    }
+
+    pub(super) fn seats(&self) -> &[Arc<Seat>] {
+        &self.shared.seats
+    }
+
+    /// Actors that were spawned and never run.
+    pub(super) fn take_spawned(&self) -> Vec<Actor> {
+        std::mem::take(&mut lock(&self.shared.spawned))
+    }
+
+    /// Moves the clock to the next timer; false, and no change, if there is none up to `limit_ms`.
+    pub(super) fn jump(&self, limit_ms: f64) -> bool {
+        let mut time = lock(&self.shared.time);
+        let Some(deadline_ms) = time.timers.keys().next().map(|(bits, _)| f64::from_bits(*bits)) else { return false };
+        if deadline_ms > limit_ms {
+            return false;
+        }
+        time.now_ms = time.now_ms.max(deadline_ms);
+        let after = (time.now_ms.to_bits() + 1, 0);
+        let later = time.timers.split_off(&after);
+        let due = std::mem::replace(&mut time.timers, later);
+        drop(time);
+        due.into_values().for_each(Waker::wake);
+        true
+    }
+}
+
+impl Runtime for Virtual {
+    fn now_ms(&self) -> f64 {
+        lock(&self.shared.time).now_ms
+    }
+
+    fn sleep(&self, ms: f64) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        let mut time = lock(&self.shared.time);
+        time.n_timers += 1;
+        let key = ((time.now_ms + ms.max(0.0)).to_bits(), time.n_timers);
+        Box::pin(Sleep { shared: self.shared.clone(), key })
+    }
+
+    fn spawn(&self, _name: &str, actor: Actor) {
+        lock(&self.shared.spawned).push(actor);
+    }
+
+    fn open(&self, info: &Info, adapter_idx: usize, events: &Sender<Message>) -> Option<Handle> {
+        let seat = self.shared.seats.get(info.index).filter(|_| info.backend == BACKEND)?;
+        Some(adapter::open(seat.clone(), info, adapter_idx, self.clone(), events.clone()))
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "bytes are far below 2^52")]
+    fn charge(&self, bytes: u64) {
+        lock(&self.shared.time).now_ms += bytes as f64 / self.shared.host_bytes_per_ms;
+    }
+}
+
+struct Sleep {
+    shared: Arc<Shared>,
+    key: (u64, u64),
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let mut time = lock(&self.shared.time);
+        if f64::from_bits(self.key.0) <= time.now_ms {
+            return Poll::Ready(());
+        }
+        time.timers.insert(self.key, context.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        lock(&self.shared.time).timers.remove(&self.key);
+    }
+}

@@ -1,0 +1,203 @@
+//! The world of a simulation: its adapters, and the one thread that runs all actors.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+
+use super::spec::{AdapterSpec, Trouble};
+use super::virtual_time::{BACKEND, Virtual, lock};
+use super::work::Traffic;
+use crate::adapters::{Info, Kind};
+use crate::error::{Error, Result};
+use crate::runtime::{Runtime, Task};
+
+/// What simulated adapters compute.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Arithmetic {
+    /// What the CPU adapter would: the kernels' twins.
+    #[default]
+    Twins,
+    /// Nothing: answers are zeros of the right lengths, at the right time.
+    TimeOnly,
+}
+
+/// An adapter of the world, and what outlives its loss and return.
+pub(super) struct Seat {
+    pub spec: AdapterSpec,
+    pub arithmetic: Arithmetic,
+    /// What travels, where the plan that is run does not tell.
+    pub traffic: Option<Traffic>,
+    pub history: Mutex<History>,
+}
+
+/// What happened to an adapter so far.
+pub(super) struct History {
+    /// Troubles still to come.
+    pub troubles: Vec<Trouble>,
+    pub loads: u64,
+    pub runs: u64,
+    pub rng: ChaCha8Rng,
+}
+
+impl Seat {
+    fn new(idx: usize, spec: AdapterSpec, settings: &Settings) -> Self {
+        let mut rng = ChaCha8Rng::seed_from_u64(settings.seed);
+        rng.set_stream(idx as u64);
+        let history = History { troubles: spec.troubles.clone(), loads: 0, runs: 0, rng };
+        let (arithmetic, traffic) = (settings.arithmetic, settings.traffic.clone());
+        Self { spec, arithmetic, traffic, history: Mutex::new(history) }
+    }
+}
+
+/// What is the same for all adapters of a world.
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    pub arithmetic: Arithmetic,
+    pub traffic: Option<Traffic>,
+    pub host_bytes_per_ms: f64,
+    pub seed: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { arithmetic: Arithmetic::Twins, traffic: None, host_bytes_per_ms: f64::INFINITY, seed: 0 }
+    }
+}
+
+/// Simulated adapters and a virtual clock.
+///
+/// Everything runs in the caller's thread. When every actor and the main future wait, the clock jumps to the next timer.
+pub struct World {
+    runtime: Virtual,
+    tasks: Vec<Option<Task>>,
+    ready: Arc<Ready>,
+}
+
+/// What can go on, in the order in which it was woken.
+#[derive(Default)]
+struct Ready {
+    queue: Mutex<VecDeque<usize>>,
+}
+
+/// Wakes one task.
+struct Waking {
+    task: usize,
+    is_queued: AtomicBool,
+    ready: Arc<Ready>,
+}
+
+impl Wake for Waking {
+    fn wake(self: Arc<Self>) {
+        if !self.is_queued.swap(true, Ordering::AcqRel) {
+            lock(&self.ready.queue).push_back(self.task);
+        }
+    }
+}
+
+/// The number of the main future.
+const MAIN: usize = usize::MAX;
+
+/// Polls at one moment after which the world counts as stuck.
+const MOST_POLLS: u32 = 10_000_000;
+
+impl World {
+    /// A world whose adapters compute through the twins, and whose host takes no time.
+    pub fn new(adapters: Vec<AdapterSpec>) -> Self {
+        Self::with(adapters, &Settings::default())
+    }
+
+    /// The same, with jitter of another seed.
+    pub fn seeded(adapters: Vec<AdapterSpec>, seed: u64) -> Self {
+        Self::with(adapters, &Settings { seed, ..Settings::default() })
+    }
+
+    pub(super) fn with(adapters: Vec<AdapterSpec>, settings: &Settings) -> Self {
+        let seats = adapters.into_iter().enumerate().map(|(idx, spec)| Arc::new(Seat::new(idx, spec, settings)));
+        let runtime = Virtual::new(seats.collect(), settings.host_bytes_per_ms);
+        Self { runtime, tasks: Vec::new(), ready: Arc::default() }
+    }
+
+    /// Its clock, timers and spawn, for a scheduler or trainer.
+    pub fn runtime(&self) -> Arc<dyn Runtime> {
+        Arc::new(self.runtime.clone())
+    }
+
+    /// Its adapters, to be opened with its runtime.
+    pub fn adapters(&self) -> Vec<Info> {
+        let seats = self.runtime.seats().iter().enumerate();
+        let info = |(index, seat): (usize, &Arc<Seat>)| Info {
+            index,
+            name: seat.spec.name.clone(),
+            kind: Kind::DiscreteGpu,
+            backend: BACKEND.into(),
+            driver: String::new(),
+            vendor: 0,
+            device: 0,
+            bus_id: String::new(),
+        };
+        seats.map(info).collect()
+    }
+
+    /// Runs a future, and the actors with it, until it is ready.
+    ///
+    /// # Errors
+    /// If it is not ready at `limit_ms` of virtual time, or waits for what can never come.
+    pub fn run<T>(&mut self, limit_ms: f64, main: impl Future<Output = T>) -> Result<T> {
+        let mut main = pin!(main);
+        let mut wakers: Vec<Arc<Waking>> = (0..self.tasks.len()).map(|task| self.waking(task)).collect();
+        let main_waking = self.waking(MAIN);
+        wakers.iter().chain([&main_waking]).for_each(|waking| waking.clone().wake());
+        let mut polls = 0;
+        loop {
+            for actor in self.runtime.take_spawned() {
+                wakers.push(self.waking(self.tasks.len()));
+                self.tasks.push(Some(actor()));
+                wakers.iter().last().into_iter().for_each(|waking| waking.clone().wake());
+            }
+            let next = lock(&self.ready.queue).pop_front();
+            polls += 1;
+            match next {
+                Some(MAIN) => {
+                    main_waking.is_queued.store(false, Ordering::Release);
+                    let waker = Waker::from(main_waking.clone());
+                    if let Poll::Ready(value) = main.as_mut().poll(&mut Context::from_waker(&waker)) {
+                        return Ok(value);
+                    }
+                }
+                Some(task) => self.poll(task, &wakers),
+                None if self.runtime.jump(limit_ms) => polls = 0,
+                None => return Err(self.stuck("has nothing to wait for")),
+            }
+            if polls > MOST_POLLS {
+                return Err(self.stuck("never rests"));
+            }
+        }
+    }
+
+    fn waking(&self, task: usize) -> Arc<Waking> {
+        Arc::new(Waking { task, is_queued: AtomicBool::new(false), ready: self.ready.clone() })
+    }
+
+    fn poll(&mut self, task_idx: usize, wakers: &[Arc<Waking>]) {
+        let (Some(task), Some(waking)) = (&mut self.tasks[task_idx], wakers.get(task_idx)) else { return };
+        waking.is_queued.store(false, Ordering::Release);
+        let waker = Waker::from(waking.clone());
+        if task.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
+            self.tasks[task_idx] = None;
+        }
+    }
+
+    fn stuck(&self, how: &str) -> Error {
+        Error::setting(
+            "the simulation",
+            format!("needs to end, but {how} at {} ms of virtual time", self.runtime.now_ms()),
+            "give it more time, or look for what waits without a limit",
+        )
+    }
+}
