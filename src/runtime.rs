@@ -3,10 +3,6 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use async_channel::Sender;
-
-use crate::adapters::{Handle, Info, Message};
-
 /// A future that need not move between threads.
 pub type Task = Pin<Box<dyn Future<Output = ()>>>;
 
@@ -20,11 +16,6 @@ pub trait Runtime: Send + Sync {
 
     /// Runs an actor until it ends, in a thread of its own where there are threads.
     fn spawn(&self, name: &str, actor: Box<dyn FnOnce() -> Task + Send>);
-
-    /// Opens an adapter that only this runtime has, such as a simulated one; `None` for those of the machine.
-    fn open(&self, _info: &Info, _adapter_idx: usize, _events: &Sender<Message>) -> Option<Handle> {
-        None
-    }
 
     /// Says that the caller has just read or written `bytes` of host memory: a virtual clock moves on, a real one has.
     fn charge(&self, _bytes: u64) {}

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use manyhands::adapters::cpu::Machine;
-use manyhands::adapters::{self, Info};
+use manyhands::adapters::{self, Info, Opener};
 use manyhands::data::Batch;
 use manyhands::layers::{Activation, BatchNormalization, Conv2D, Dense, Dropout, Flatten, MaxPooling2D};
 use manyhands::model::Objective;
@@ -162,12 +162,13 @@ struct Outcome {
     state: TrainingState,
 }
 
-async fn train(case: &Case, runtime: Arc<dyn Runtime>, adapters: Vec<Info>) -> Result<Outcome> {
+async fn train(case: &Case, opener: Opener, runtime: Arc<dyn Runtime>, adapters: Vec<Info>) -> Result<Outcome> {
     let (model, objective) = (case.model(), case.objective());
     let state = TrainingState::new(model.weights.clone(), objective.optimizer);
     let (plan, layout) = (model.plan(&objective)?, model.layout().clone());
     let settings = case.settings(adapters);
-    let mut scheduler = Scheduler::open(runtime, settings, plan, layout, Some(&objective), state.clone()).await?;
+    let mut scheduler =
+        Scheduler::open_with(opener, runtime, settings, plan, layout, Some(&objective), state.clone()).await?;
     let mut outcome = Outcome { reports: Vec::new(), norms: Vec::new(), rows: Vec::new(), state };
     for step in 0..case.steps {
         let numbers = Step { step, seed: RUN_SEED, learning_rate: LEARNING_RATE, loss_scales: case.loss_scales() };
@@ -207,8 +208,8 @@ const LIMIT_MS: f64 = 36e6;
 
 fn simulated(case: &Case) -> Result<Outcome> {
     let mut world = World::seeded(case.adapters.clone(), case.seed);
-    let (runtime, adapters) = (world.runtime(), world.adapters());
-    world.run(LIMIT_MS, train(case, runtime, adapters))?
+    let (opener, runtime, adapters) = (world.opener(), world.runtime(), world.adapters());
+    world.run(LIMIT_MS, train(case, opener, runtime, adapters))?
 }
 
 /// The same run by the kernels' twins alone: all rows at once, no scheduler, the update as the device has it.
@@ -419,10 +420,10 @@ fn order_does_not_matter(case: &Case) {
     other.adapters.reverse();
     other.seed = case.seed;
     for adapter in &mut other.adapters {
-        adapter.per_row_ms = adapter.per_row_ms.map(|ms| 7.0 / ms);
+        adapter.per_row_ms = adapter.per_row_ms.map(|ms| 7.0 / ms.max(0.1));
         adapter.slowdowns.push(Slowdown { from_ms: 5.0, to_ms: 50.0, factor: 9.0 });
     }
-    assert_eq!(simulated(case).unwrap(), simulated(&other).unwrap());
+    assert!(simulated(case).unwrap() == simulated(&other).unwrap(), "some bits differ");
 }
 
 #[test]
@@ -451,8 +452,8 @@ fn many_more_cases() {
 #[test]
 fn real_cpu_adapters_give_the_weights_of_one_adapter() {
     check(200, case(0), |case| {
-        let adapters = vec![adapters::cpu::info(); case.adapters.len()];
-        let outcome = pollster::block_on(train(case, Arc::new(Native), adapters)).unwrap();
+        let infos = vec![adapters::cpu::info(); case.adapters.len()];
+        let outcome = pollster::block_on(train(case, Arc::new(adapters::open), Arc::new(Native), infos)).unwrap();
         assert_as_one_adapter(case, &outcome);
     });
 }

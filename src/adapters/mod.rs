@@ -225,14 +225,14 @@ pub struct Handle {
     pub requests: async_channel::Sender<Request>,
 }
 
+/// How adapters are opened: [`open`], or the way of a simulated rig.
+pub type Opener = Arc<dyn Fn(&Info, usize, Arc<dyn Runtime>, Sender<Message>) -> Result<Handle> + Send + Sync>;
+
 /// Opens an adapter as the `adapter_idx`th of those in use. Its events come on `events`.
 ///
 /// # Errors
 /// If it is not there any more.
 pub fn open(info: &Info, adapter_idx: usize, runtime: Arc<dyn Runtime>, events: Sender<Message>) -> Result<Handle> {
-    if let Some(handle) = runtime.open(info, adapter_idx, &events) {
-        return Ok(handle);
-    }
     match info.kind {
         Kind::Cpu => Ok(cpu::open(info, adapter_idx, runtime, events)),
         #[cfg(feature = "gpu")]

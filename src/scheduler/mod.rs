@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use async_channel::{Receiver, Sender};
 
-use crate::adapters::{self, Combining, Event, Fault, Handle, Info, Message, Request, Timing};
+use crate::adapters::{self, Combining, Event, Fault, Handle, Info, Message, Opener, Request, Timing};
 use crate::data::Batch;
 use crate::error::{Error, Result};
 use crate::model::{Objective, Weights};
@@ -158,6 +158,7 @@ enum Place {
 /// The adapters of a run, and the state that they train.
 pub struct Scheduler {
     pub(crate) runtime: Arc<dyn Runtime>,
+    opener: Opener,
     plan: Arc<Plan>,
     layout: Layout,
     optimizer: Option<Optimizer>,
@@ -191,6 +192,22 @@ impl Scheduler {
         objective: Option<&Objective>,
         state: TrainingState,
     ) -> Result<Self> {
+        Self::open_with(Arc::new(adapters::open), runtime, settings, plan, layout, objective, state).await
+    }
+
+    /// The same with adapters that are opened in another way: those of a simulation.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub async fn open_with(
+        opener: Opener,
+        runtime: Arc<dyn Runtime>,
+        settings: RigSettings,
+        plan: Plan,
+        layout: Layout,
+        objective: Option<&Objective>,
+        state: TrainingState,
+    ) -> Result<Self> {
         let (events_in, events) = async_channel::unbounded();
         let splitter = Splitter::new(settings.split, settings.adapters.len(), min_rows(&plan))?;
         let is_alone = settings.adapters.len() == 1 && settings.accumulation_steps <= 1;
@@ -198,6 +215,7 @@ impl Scheduler {
         let gradients = layout.segments.iter().map(|len| vec![0.0; usize::try_from(*len).unwrap_or(0)]).collect();
         let mut scheduler = Self {
             runtime,
+            opener,
             plan: Arc::new(plan),
             layout,
             optimizer: objective.map(|objective| objective.optimizer),
@@ -233,7 +251,7 @@ impl Scheduler {
     fn open_actor(&mut self, info: &Info) -> Result<(Handle, usize)> {
         let actor = self.n_actors;
         self.n_actors += 1;
-        Ok((adapters::open(info, actor, self.runtime.clone(), self.events_in.clone())?, actor))
+        Ok(((self.opener)(info, actor, self.runtime.clone(), self.events_in.clone())?, actor))
     }
 
     /// The member that an actor plays; `None` for one that was lost.

@@ -6,15 +6,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use async_channel::Sender;
-
-use super::adapter;
-use super::world::Seat;
-use crate::adapters::{Handle, Info, Message};
 use crate::runtime::{Runtime, Task};
-
-/// `backend` of a simulated adapter's [`Info`].
-pub(super) const BACKEND: &str = "simulated";
 
 /// An actor that waits for the world to run it.
 pub(super) type Actor = Box<dyn FnOnce() -> Task + Send>;
@@ -28,7 +20,6 @@ pub struct Virtual {
 struct Shared {
     time: Mutex<Time>,
     spawned: Mutex<Vec<Actor>>,
-    seats: Vec<Arc<Seat>>,
     host_bytes_per_ms: f64,
 }
 
@@ -46,13 +37,9 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Virtual {
-    pub(super) fn new(seats: Vec<Arc<Seat>>, host_bytes_per_ms: f64) -> Self {
+    pub(super) fn new(host_bytes_per_ms: f64) -> Self {
         let (time, spawned) = (Mutex::default(), Mutex::default());
-        Self { shared: Arc::new(Shared { time, spawned, seats, host_bytes_per_ms }) }
-    }
-
-    pub(super) fn seats(&self) -> &[Arc<Seat>] {
-        &self.shared.seats
+        Self { shared: Arc::new(Shared { time, spawned, host_bytes_per_ms }) }
     }
 
     /// Actors that were spawned and never run.
@@ -91,11 +78,6 @@ impl Runtime for Virtual {
 
     fn spawn(&self, _name: &str, actor: Actor) {
         lock(&self.shared.spawned).push(actor);
-    }
-
-    fn open(&self, info: &Info, adapter_idx: usize, events: &Sender<Message>) -> Option<Handle> {
-        let seat = self.shared.seats.get(info.index).filter(|_| info.backend == BACKEND)?;
-        Some(adapter::open(seat.clone(), info, adapter_idx, self.clone(), events.clone()))
     }
 
     #[allow(clippy::cast_precision_loss, reason = "bytes are far below 2^52")]

@@ -10,12 +10,16 @@ use std::task::{Context, Poll, Wake, Waker};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
+use super::adapter;
 use super::spec::{AdapterSpec, Trouble};
-use super::virtual_time::{BACKEND, Virtual, lock};
+use super::virtual_time::{Virtual, lock};
 use super::work::Traffic;
-use crate::adapters::{Info, Kind};
+use crate::adapters::{self, Info, Kind, Opener};
 use crate::error::{Error, Result};
 use crate::runtime::{Runtime, Task};
+
+/// `backend` of a simulated adapter's [`Info`].
+const BACKEND: &str = "simulated";
 
 /// What simulated adapters compute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,6 +79,7 @@ impl Default for Settings {
 /// Everything runs in the caller's thread. When every actor and the main future wait, the clock jumps to the next timer.
 pub struct World {
     runtime: Virtual,
+    seats: Vec<Arc<Seat>>,
     tasks: Vec<Option<Task>>,
     ready: Arc<Ready>,
 }
@@ -119,8 +124,8 @@ impl World {
 
     pub(super) fn with(adapters: Vec<AdapterSpec>, settings: &Settings) -> Self {
         let seats = adapters.into_iter().enumerate().map(|(idx, spec)| Arc::new(Seat::new(idx, spec, settings)));
-        let runtime = Virtual::new(seats.collect(), settings.host_bytes_per_ms);
-        Self { runtime, tasks: Vec::new(), ready: Arc::default() }
+        let (seats, runtime) = (seats.collect(), Virtual::new(settings.host_bytes_per_ms));
+        Self { runtime, seats, tasks: Vec::new(), ready: Arc::default() }
     }
 
     /// Its clock, timers and spawn, for a scheduler or trainer.
@@ -128,9 +133,21 @@ impl World {
         Arc::new(self.runtime.clone())
     }
 
-    /// Its adapters, to be opened with its runtime.
+    /// Opens its adapters, for [`Scheduler::open_with`](crate::scheduler::Scheduler::open_with). What is not of this world
+    /// is opened as it always is: the CPU adapter, which computes in no time.
+    pub fn opener(&self) -> Opener {
+        let (seats, clock) = (self.seats.clone(), self.runtime.clone());
+        Arc::new(move |info, adapter_idx, runtime, events| {
+            match seats.get(info.index).filter(|_| info.backend == BACKEND) {
+                Some(seat) => Ok(adapter::open(seat.clone(), info, adapter_idx, clock.clone(), events)),
+                None => adapters::open(info, adapter_idx, runtime, events),
+            }
+        })
+    }
+
+    /// Its adapters.
     pub fn adapters(&self) -> Vec<Info> {
-        let seats = self.runtime.seats().iter().enumerate();
+        let seats = self.seats.iter().enumerate();
         let info = |(index, seat): (usize, &Arc<Seat>)| Info {
             index,
             name: seat.spec.name.clone(),
