@@ -103,7 +103,7 @@ struct Steps {
 
 impl Callback for Steps {
     fn on_step(&mut self, log: &StepLog) -> Result<()> {
-        if !self.is_quiet && log.step % 3 == 0 {
+        if !self.is_quiet && log.step.is_multiple_of(3) {
             let shares = (0..self.n_adapters).map(|adapter| part_text(log, adapter));
             println!("step {:>3}   {}", log.step, shares.collect::<Vec<_>>().join("   "));
         }

@@ -58,7 +58,7 @@ fn table(listed: &[Listed<'_>]) -> Table {
 }
 
 fn explanation(list: &[Info], wanted: Option<&str>) -> String {
-    let has_gpu = list.iter().any(|info| !matches!(info.kind, Kind::Cpu | Kind::Software));
+    let has_gpu = list.iter().any(is_gpu);
     let reason = match wanted {
         Some(wanted) => format!("{ADAPTERS_VARIABLE} is set to `{wanted}`."),
         None if has_gpu => "By default every GPU is used.".into(),
@@ -92,6 +92,15 @@ fn from_environment() -> Result<Option<String>> {
             "unset it, or name adapters in it",
         )),
     }
+}
+
+fn is_gpu(info: &Info) -> bool {
+    !matches!(info.kind, Kind::Cpu | Kind::Software)
+}
+
+/// Is there any GPU that is not software?
+pub fn has_gpu() -> bool {
+    pollster::block_on(adapters::list()).iter().any(is_gpu)
 }
 
 /// The adapters to use: those of the flag, else of the settings file, else of the environment, else the default.

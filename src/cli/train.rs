@@ -209,6 +209,9 @@ fn open_adapters(run: &mut Run, args: &TrainArgs, terminal: &Terminal) -> Result
     let Some(scheduler) = run.trainer.scheduler().filter(|_| !args.quiet) else { return Ok(()) };
     let infos: Vec<_> = scheduler.adapters().cloned().collect();
     terminal.line(in_use(&infos, &scheduler.bytes()));
+    if !adapters::has_gpu() {
+        terminal.line("this machine has no GPU, or no driver for it: see `manyhands adapters`");
+    }
     if let Some((epochs, steps)) = run.done {
         terminal.line(format_args!("goes on after step {steps}, with {epochs} of {} epochs done", run.fit.epochs));
     }
