@@ -70,7 +70,6 @@ impl Layer for Add {
             }
         }
         // Last, since a later sum into this gradient writes into the output's, which the copies above read.
-        rec.leave();
         rec.pass_gradient(0);
     }
 }

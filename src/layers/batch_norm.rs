@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::dense::yes;
 use super::{Built, Initializer, Layer, Parameter, Problem, Statistic, only, to_config};
 use crate::kernels::{batch_norm as kernel, reduce, whole};
-use crate::plan::{Combine, Exchange, Grid, Length, Moving, Recorder, View, When, Word, length_word};
+use crate::plan::{Combine, Grid, Length, Moving, Recorder, View, When, Word, length_word};
 use crate::shape::Shape;
 
 /// Normalizes each channel to mean 0 and variance 1, then scales and shifts it.
@@ -220,8 +220,7 @@ impl Layer for BatchNormalization {
         let grid = Grid::Elements(whole(channels));
         rec.dispatch(&kernel::BACKWARD_PARAMETERS, params, [partials], [sums, dgamma, dbeta], grid);
         if self.synchronized {
-            let exchange = Exchange { view: sums, combine: Combine::Sum, when: When::NextCommand };
-            rec.exchange(exchange.view, exchange.combine, exchange.when);
+            rec.exchange(sums, Combine::Sum, When::NextCommand);
         }
         let [gamma, _] = self.scale_and_center(rec);
         if let Some(dx) = rec.input_gradient(0) {
