@@ -143,12 +143,38 @@ pub struct Timing {
     pub readback_ms: f64,
     /// Waiting for the other adapters at exchanges.
     pub wait_ms: f64,
+    /// Writing weights since the run before; no part of this one.
+    pub weights: Writes,
+}
+
+/// Requests to write that were served one after the other, in milliseconds by the runtime's clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
+pub struct Writes {
+    /// When the first began.
+    pub start_ms: f64,
+    /// How long all took.
+    pub ms: f64,
+}
+
+impl Writes {
+    /// Adds one.
+    pub(crate) fn add(&mut self, begin_ms: f64, end_ms: f64) {
+        if self.ms == 0.0 {
+            self.start_ms = begin_ms;
+        }
+        self.ms += end_ms - begin_ms;
+    }
 }
 
 impl Timing {
     /// Time in which the adapter was busy.
     pub fn busy_ms(&self) -> f64 {
         self.upload_ms + self.compute_ms + self.readback_ms
+    }
+
+    /// When the run ended.
+    pub fn end_ms(&self) -> f64 {
+        self.start_ms + self.busy_ms() + self.wait_ms
     }
 }
 

@@ -63,6 +63,9 @@ pub struct TrainArgs {
     /// Write a line of CSV for each epoch.
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
+    /// Write a trace of what ran where and when; <https://ui.perfetto.dev> shows it.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
     /// Make an adapter in use slower, for trials: `1=4` makes the second one take 4 times as long. Repeatable.
     #[arg(long, value_name = "IDX=FACTOR", value_parser = parse_throttle)]
     throttle: Vec<(usize, f64)>,
@@ -122,7 +125,8 @@ pub fn run(args: &TrainArgs, terminal: &Terminal) -> Result<()> {
         terminal.line(DIGITS.trim_end());
         return Ok(());
     }
-    for file in [Some(args.save_file()), args.json.as_deref(), args.csv.as_deref()].into_iter().flatten() {
+    let written = [args.json.as_deref(), args.csv.as_deref(), args.trace.as_deref()];
+    for file in std::iter::once(args.save_file()).chain(written.into_iter().flatten()) {
         make_folder_of(file)?;
     }
     let mut run = prepare(args, terminal)?;
@@ -178,6 +182,7 @@ fn prepare(args: &TrainArgs, terminal: &Terminal) -> Result<Run> {
             path: args.save_file().to_owned(),
             every_steps: args.save_every.map_or(0, |steps| steps as u64),
         }),
+        trace: args.trace.clone(),
         stop: Arc::new(AtomicBool::new(false)),
     };
     Ok(Run { trainer, train, fit, early_stopping, done })

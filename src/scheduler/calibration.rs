@@ -7,6 +7,7 @@ use crate::plan::{Pass, Scalars};
 
 use super::Scheduler;
 use super::shards::Shard;
+use super::timeline::What;
 
 /// Part of an even share that the small size is.
 const SMALL_PART: u32 = 4;
@@ -26,6 +27,7 @@ impl Scheduler {
         if small < self.splitter.min_rows() || self.members.len() < 2 {
             return Ok(());
         }
+        let begin_ms = self.runtime.now_ms();
         self.measure(batch, scalars, small).await?;
         let small_ms = self.measure(batch, scalars, small).await?;
         let large_ms = self.measure(batch, scalars, large).await?;
@@ -35,6 +37,7 @@ impl Scheduler {
             self.splitter.calibrate(adapter_idx, (small, small_ms), (large, large_ms));
             log::debug!("{}: {:?}", self.who(adapter_idx), self.splitter.estimate(adapter_idx));
         }
+        self.record(What::Calibrate, begin_ms, Some(u64::from(scalars.step)), scalars.rows);
         Ok(())
     }
 

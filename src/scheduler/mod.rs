@@ -4,12 +4,14 @@
 
 mod calibration;
 mod diagnosis;
+mod fewer;
 mod presence;
 mod reduce;
 mod round;
 mod shards;
 pub mod split;
 mod statistics;
+pub mod timeline;
 mod update;
 
 use std::sync::Arc;
@@ -24,8 +26,10 @@ use crate::optimizers::Optimizer;
 use crate::plan::{Command, Layout, Pass, Plan, Role, Scalars, When};
 use crate::runtime::Runtime;
 
+use self::fewer::Fewer;
 use self::shards::Shard;
 use self::split::{SplitMode, Splitter};
+use self::timeline::{Lane, Span, Timeline, What};
 
 /// What a rig is made of.
 #[derive(Clone)]
@@ -84,6 +88,8 @@ pub(crate) struct Member {
     pub(crate) heard_ms: f64,
     /// Times it was lost.
     pub(crate) losses: u32,
+    /// Does it lack the newest weights? It gets them before its next run.
+    pub(crate) is_stale: bool,
 }
 
 /// Whether a member takes part.
@@ -172,6 +178,15 @@ pub struct Scheduler {
     events_in: Sender<Message>,
     /// Learns from training steps.
     pub(crate) splitter: Splitter,
+    /// Which adapters rest.
+    fewer: Fewer,
+    /// May adapters rest?
+    may_rest: bool,
+    /// The splitter as it was before a trial with fewer adapters, or more.
+    splitter_before: Option<Splitter>,
+    /// Adapters of which it was said that training is faster without them.
+    reported: Vec<usize>,
+    pub(crate) timeline: Timeline,
     attempt: u32,
     is_calibrated: bool,
     /// Parameters, statistics and optimizer state. With the update on the device: as of the last [`Self::sync`].
@@ -228,6 +243,11 @@ impl Scheduler {
             events,
             events_in,
             splitter,
+            fewer: Fewer::new(settings.adapters.len()),
+            may_rest: true,
+            splitter_before: None,
+            reported: Vec::new(),
+            timeline: Timeline::default(),
             attempt: 0,
             is_calibrated: false,
             state,
@@ -244,7 +264,8 @@ impl Scheduler {
         let (handle, actor) = self.open_actor(info)?;
         let heard_ms = self.runtime.now_ms();
         let presence = Presence::There;
-        self.members.push(Member { handle, actor, capacity, presence, bytes: 0, heard_ms, losses: 0 });
+        self.timeline.name_adapter(self.members.len(), &info.name);
+        self.members.push(Member { handle, actor, capacity, presence, bytes: 0, heard_ms, losses: 0, is_stale: false });
         Ok(())
     }
 
@@ -368,7 +389,8 @@ impl Scheduler {
     }
 
     /// Writes parameters, statistics and, with the update on the device, optimizer state to an adapter.
-    fn hand_out_state(&self, adapter_idx: usize) {
+    fn hand_out_state(&mut self, adapter_idx: usize) {
+        self.members[adapter_idx].is_stale = false;
         self.hand_out_weights(adapter_idx, &self.shared_weights());
         if self.place == Place::Device {
             for (kind, segments) in (0..).zip(&self.state.optimizer) {
@@ -401,12 +423,35 @@ impl Scheduler {
     /// If no adapter is left to run it.
     pub async fn train(&mut self, batch: &Batch, step: &Step) -> Result<StepReport> {
         let scalars = self.scalars(batch, step);
-        if self.place == Place::Device
-            && let Some(report) = self.train_on_device(batch, &scalars).await?
-        {
-            return Ok(report);
-        }
-        self.train_on_host(batch, step.step, scalars).await
+        let (begin_ms, rows) = (self.runtime.now_ms(), scalars.rows);
+        let on_device = match self.place {
+            Place::Device => self.train_on_device(batch, &scalars).await?,
+            Place::Host => None,
+        };
+        let report = match on_device {
+            Some(report) => report,
+            None => self.train_on_host(batch, step.step, scalars).await?,
+        };
+        self.record(What::Step, begin_ms, Some(step.step), rows);
+        report.shards.iter().for_each(|shard| self.timeline.add_rows(shard.adapter_idx, shard.rows));
+        Ok(report)
+    }
+
+    /// Takes in what the host did since `start_ms`, and gives the present time.
+    pub(crate) fn record(&mut self, what: What, start_ms: f64, step: Option<u64>, rows: u32) -> f64 {
+        let now_ms = self.runtime.now_ms();
+        self.timeline.record(Span { lane: Lane::Host, what, start_ms, ms: now_ms - start_ms, step, rows });
+        now_ms
+    }
+
+    /// What ran where and when.
+    pub fn timeline(&self) -> &Timeline {
+        &self.timeline
+    }
+
+    /// What ran where and when, to start it anew or to add to it.
+    pub fn timeline_mut(&mut self) -> &mut Timeline {
+        &mut self.timeline
     }
 
     #[allow(clippy::cast_possible_truncation, reason = "the key of random numbers takes the low bits of the step")]
@@ -445,32 +490,48 @@ impl Scheduler {
     async fn train_on_host(&mut self, batch: &Batch, step: u64, scalars: Scalars) -> Result<StepReport> {
         self.welcome_returned();
         self.calibrate(batch, &scalars).await?;
-        let shares = self.splitter.step_shares(step, scalars.rows, &self.alive());
+        let start_ms = self.runtime.now_ms();
+        let shares = self.splitter.step_shares(step, scalars.rows, &self.in_use());
         let shards = self.shards_of(&shares);
         let answers = self.round(Pass::Train, batch, &scalars, shards, Combining::Host).await?;
         let begin_ms = self.runtime.now_ms();
         let totals = self.reduce(&answers);
-        let reduced_ms = self.runtime.now_ms();
+        let reduced_ms = self.record(What::Reduce, begin_ms, Some(step), 0);
         if totals.is_finite {
             self.update_on_host(totals.norm, &scalars);
             self.follow_statistics(&answers);
-            let weights = self.shared_weights();
-            for adapter_idx in (0..self.members.len()).filter(|idx| self.members[*idx].is_alive()) {
-                self.hand_out_weights(adapter_idx, &weights);
-            }
+            let updated_ms = self.record(What::Update, reduced_ms, Some(step), 0);
+            self.hand_out_after_step(&answers);
+            self.record(What::HandOut, updated_ms, Some(step), 0);
         }
         let reports = shards::reports(&answers);
         for report in &reports {
             self.splitter.learn(report.adapter_idx, report.rows, report.timing.busy_ms());
         }
+        let end_ms = self.runtime.now_ms();
+        self.consider_fewer(end_ms - start_ms, scalars.rows, &shares);
         Ok(StepReport {
             reports: shards::concatenated(&answers, |answer| &answer.reports),
             gradient_norm: rounded(totals.norm),
             is_applied: totals.is_finite,
             shards: reports,
             reduce_ms: reduced_ms - begin_ms,
-            update_ms: self.runtime.now_ms() - reduced_ms,
+            update_ms: end_ms - reduced_ms,
         })
+    }
+
+    /// Gives new weights to the adapters that took part in a step. The others get them before their next run: what
+    /// rests costs nothing.
+    fn hand_out_after_step(&mut self, answers: &[round::Answer]) {
+        let weights = self.shared_weights();
+        for adapter_idx in 0..self.members.len() {
+            let took_part = answers.iter().any(|answer| answer.shard.adapter_idx == adapter_idx);
+            let member = &mut self.members[adapter_idx];
+            member.is_stale = !(took_part && member.is_alive());
+            if !member.is_stale {
+                self.hand_out_weights(adapter_idx, &weights);
+            }
+        }
     }
 
     /// Per-row losses and scores of each output at inference, in the order of the rows.
@@ -553,6 +614,9 @@ impl Scheduler {
     /// # Errors
     /// If it was lost or is silent.
     pub async fn read(&mut self, adapter_idx: usize, role: Role) -> Result<Vec<f32>> {
+        if self.members[adapter_idx].is_stale {
+            self.hand_out_state(adapter_idx);
+        }
         self.send(adapter_idx, Request::Read(role));
         loop {
             match self.wait_for(adapter_idx).await? {

@@ -2,6 +2,7 @@
 
 use crate::adapters::{Event, Request};
 
+use super::timeline::{Lane, Span, What};
 use super::{Presence, Scheduler};
 
 /// Time after which a lost adapter is opened again; doubled with each further loss.
@@ -14,7 +15,11 @@ impl Scheduler {
     pub(super) fn lose_member(&mut self, adapter_idx: usize, text: &str) {
         log::warn!("{} was lost ({text}); its rows go to the others", self.who(adapter_idx));
         let now_ms = self.runtime.now_ms();
+        let start_ms = self.members[adapter_idx].heard_ms;
+        let (lane, ms) = (Lane::Adapter(adapter_idx), now_ms - start_ms);
+        self.timeline.record(Span { lane, what: What::Lost, start_ms, ms, step: None, rows: 0 });
         let member = &mut self.members[adapter_idx];
+        member.heard_ms = now_ms;
         member.losses += 1;
         let again_ms = if member.losses > MOST_LOSSES {
             f64::INFINITY

@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::plan::{Combine, Command, Exchange, Pass, Scalars, When};
 
 use super::shards::{self, Shard, count};
+use super::timeline::{Lane, RunOf, Span, What};
 use super::{CpuFallback, Place, Scheduler, statistics};
 
 /// All that one shard gave.
@@ -28,7 +29,17 @@ struct Task {
     ticket: Ticket,
     /// Values to be combined, by command, both before the next command and before the update.
     exchanges: BTreeMap<usize, Vec<f32>>,
+    /// When its last value came.
+    came_ms: f64,
+    /// Its waits for combined values, from when its own came: start and end.
+    waits: Vec<(f64, f64)>,
     answer: Option<Answer>,
+}
+
+impl Task {
+    fn new(shard: Shard, ticket: Ticket) -> Self {
+        Self { shard, ticket, exchanges: BTreeMap::new(), came_ms: 0.0, waits: Vec::new(), answer: None }
+    }
 }
 
 /// What can be said of a round as a whole.
@@ -66,7 +77,28 @@ impl Scheduler {
                 None => self.declare_silent(&job, &mut tasks).await?,
             }
         }
-        Ok(tasks.into_iter().filter_map(|task| task.answer).collect())
+        let answers: Vec<Answer> = tasks.into_iter().filter_map(|task| task.answer).collect();
+        self.record_ends(job.step(), &answers);
+        Ok(answers)
+    }
+
+    /// Takes in how long each adapter waited for the slowest at the end of a round.
+    fn record_ends(&mut self, step: Option<u64>, answers: &[Answer]) {
+        let ended_ms = |adapter_idx: usize| {
+            let own = answers.iter().filter(move |answer| answer.shard.adapter_idx == adapter_idx);
+            own.map(|answer| answer.timing.end_ms()).reduce(f64::max)
+        };
+        let ends = |it: &usize| ended_ms(*it).unwrap_or(f64::NEG_INFINITY);
+        let Some(slowest) = (0..self.members.len()).max_by(|a, b| ends(a).total_cmp(&ends(b))) else { return };
+        let end_ms = ends(&slowest);
+        for adapter_idx in (0..self.members.len()).filter(|idx| *idx != slowest) {
+            let Some(start_ms) = ended_ms(adapter_idx).filter(|_| self.members[adapter_idx].is_alive()) else {
+                continue;
+            };
+            let (lane, ms) = (Lane::Adapter(adapter_idx), end_ms - start_ms);
+            self.timeline.record(Span { lane, what: What::Wait, start_ms, ms, step, rows: 0 });
+            self.timeline.hold_up(slowest, ms);
+        }
     }
 
     fn start(&mut self, job: &Job<'_>, shards: Vec<Shard>) -> Result<Vec<Task>> {
@@ -76,7 +108,7 @@ impl Scheduler {
         let mut tasks = Vec::with_capacity(shards.len());
         for (slot, shard) in (0..).zip(shards) {
             let ticket = self.dispatch(job, shard, slot);
-            tasks.push(Task { shard, ticket, exchanges: BTreeMap::new(), answer: None });
+            tasks.push(Task::new(shard, ticket));
         }
         Ok(tasks)
     }
@@ -106,6 +138,9 @@ impl Scheduler {
         let rows = job.batch.shard(shard.first..shard.first + shard.rows);
         let feeds = shards::feeds(&self.plan, job.pass, &rows);
         let run = Run { ticket, pass: job.pass, scalars, feeds, combining: job.combining };
+        if self.members[shard.adapter_idx].is_stale {
+            self.hand_out_state(shard.adapter_idx);
+        }
         self.members[shard.adapter_idx].heard_ms = self.runtime.now_ms();
         self.send(shard.adapter_idx, Request::Run(run));
         ticket
@@ -149,16 +184,21 @@ impl Scheduler {
             self.hear_returning(adapter_idx, &event);
             return Ok(());
         }
-        self.members[adapter_idx].heard_ms = self.runtime.now_ms();
+        let now_ms = self.runtime.now_ms();
+        self.members[adapter_idx].heard_ms = now_ms;
         match event {
             Event::Exchange { ticket, command, data } => {
                 if let Some(task) = tasks.iter_mut().find(|task| task.ticket == ticket) {
                     task.exchanges.insert(command, data);
+                    task.came_ms = now_ms;
                     self.combine_if_all_in(job, tasks, command);
                 }
             }
             Event::Done { ticket, reports, outputs, timing } => {
                 if let Some(task) = tasks.iter_mut().find(|task| task.ticket == ticket) {
+                    let (step, rows) = (job.step(), count(task.shard.rows));
+                    let run = RunOf { adapter_idx, pass: job.pass, step, rows };
+                    self.timeline.record_run(&run, &timing, &task.waits);
                     let exchanges = std::mem::take(&mut task.exchanges);
                     task.answer = Some(Answer { shard: task.shard, exchanges, reports, outputs, timing });
                 }
@@ -170,16 +210,22 @@ impl Scheduler {
     }
 
     /// When every shard has given its value for an awaited exchange, combines them and answers all.
-    fn combine_if_all_in(&self, job: &Job<'_>, tasks: &[Task], command: usize) {
+    fn combine_if_all_in(&mut self, job: &Job<'_>, tasks: &mut [Task], command: usize) {
         let Some(Command::Exchange(exchange)) = self.plan.commands(job.pass).get(command) else { return };
         if exchange.when != When::NextCommand || !tasks.iter().all(|task| task.exchanges.contains_key(&command)) {
             return;
         }
         let parts = tasks.iter().map(|task| (count(task.shard.rows), task.exchanges[&command].as_slice()));
         let combined: Arc<[f32]> = combine(exchange, parts).into();
+        let now_ms = self.runtime.now_ms();
+        let last = tasks.iter().max_by(|a, b| a.came_ms.total_cmp(&b.came_ms)).map(|task| task.shard.adapter_idx);
         for task in tasks {
             let data = combined.clone();
             self.send(task.shard.adapter_idx, Request::Combined { ticket: task.ticket, command, data });
+            task.waits.push((task.came_ms, now_ms));
+            if let Some(last) = last {
+                self.timeline.hold_up(last, now_ms - task.came_ms);
+            }
         }
     }
 
@@ -269,7 +315,7 @@ impl Scheduler {
             };
             shard.adapter_idx = best;
             let ticket = self.dispatch(job, shard, tasks[idx].ticket.slot);
-            tasks[idx] = Task { shard, ticket, exchanges: BTreeMap::new(), answer: None };
+            tasks[idx] = Task::new(shard, ticket);
         }
         Ok(())
     }
@@ -299,7 +345,7 @@ impl Scheduler {
         self.members[0].heard_ms = self.runtime.now_ms();
         self.send(0, Request::Run(run));
         let job = Job { pass: Pass::Update, batch: &batch, scalars, combining: Combining::Device, is_coupled: false };
-        let mut tasks = vec![Task { shard, ticket, exchanges: BTreeMap::new(), answer: None }];
+        let mut tasks = vec![Task::new(shard, ticket)];
         loop {
             match self.event_within(self.patience_ms(&tasks)).await {
                 Some(message) => self.handle(&job, &mut tasks, message).await?,
@@ -312,7 +358,15 @@ impl Scheduler {
     }
 }
 
-fn is_awaited(command: &Command) -> bool {
+impl Job<'_> {
+    /// The training step, if this is of one.
+    fn step(&self) -> Option<u64> {
+        matches!(self.pass, Pass::Train | Pass::Update).then(|| u64::from(self.scalars.step))
+    }
+}
+
+/// Does the next command wait for what all shards have?
+pub(super) fn is_awaited(command: &Command) -> bool {
     matches!(command, Command::Exchange(exchange) if exchange.when == When::NextCommand)
 }
 

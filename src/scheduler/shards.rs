@@ -22,7 +22,14 @@ pub(crate) fn count(value: usize) -> u32 {
 impl Scheduler {
     /// Splits a number of rows over the adapters that are there. What is more than an adapter's capacity runs in pieces.
     pub(crate) fn shards(&self, rows: u32) -> Vec<Shard> {
-        self.shards_of(&self.splitter.shares(rows, &self.alive()))
+        self.shards_of(&self.splitter.shares(rows, &self.in_use()))
+    }
+
+    /// Which adapters are there and don't rest; those that rest, too, if there is no other.
+    pub(super) fn in_use(&self) -> Vec<bool> {
+        let alive = self.alive();
+        let in_use: Vec<bool> = (0..).zip(&alive).map(|(idx, alive)| *alive && !self.fewer.rests(idx)).collect();
+        if in_use.contains(&true) { in_use } else { alive }
     }
 
     /// Which of the adapters take part: neither lost nor on their way back.

@@ -12,7 +12,7 @@ use super::spec::{Mishap, Moment};
 use super::virtual_time::{Virtual, lock};
 use super::work::{Traffic, Work};
 use super::world::Seat;
-use crate::adapters::{Combining, Event, Fault, Handle, Info, Message, Request, Run, Ticket, Timing};
+use crate::adapters::{Combining, Event, Fault, Handle, Info, Message, Request, Run, Ticket, Timing, Writes};
 use crate::plan::{Command, Exchange, Pass, Plan, Role, When};
 use crate::runtime::{Runtime, Task};
 
@@ -41,6 +41,7 @@ pub(super) fn open(
                 memory: None,
                 traffic: Traffic::default(),
                 throttle: 1.0,
+                weights: Writes::default(),
                 link_free_ms: 0.0,
             };
             actor.serve().await;
@@ -73,6 +74,8 @@ struct Actor {
     memory: Option<Memory>,
     traffic: Traffic,
     throttle: f64,
+    /// Weights that were written since the last run.
+    weights: Writes,
     /// When what was read back so far is on the host: buckets travel while later commands compute.
     link_free_ms: f64,
 }
@@ -182,7 +185,9 @@ impl Actor {
         match request {
             Request::Load { plan, capacity } => self.load(plan, capacity).await,
             Request::Write { role, offset, data } => {
+                let begin_ms = self.runtime.now_ms();
                 self.write(role, &data).await;
+                self.weights.add(begin_ms, self.runtime.now_ms());
                 if let Some(memory) = &mut self.memory {
                     memory.write(role, offset, &data);
                 }
@@ -241,7 +246,8 @@ impl Actor {
 
     async fn run_commands(&mut self, memory: &mut Memory, run: &Run) -> Result<Event, Stop> {
         let plan = memory.plan();
-        let mut timing = Timing { start_ms: self.runtime.now_ms(), ..Timing::default() };
+        let weights = std::mem::take(&mut self.weights);
+        let mut timing = Timing { start_ms: self.runtime.now_ms(), weights, ..Timing::default() };
         let mut progress = self.begin(&plan, run);
         self.feed(memory, run).await;
         timing.upload_ms = self.runtime.now_ms() - timing.start_ms;

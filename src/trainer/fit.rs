@@ -10,6 +10,7 @@ use crate::checkpoint::Checkpoint;
 use crate::data::{Batch, Dataset, Loader, LoaderSettings};
 use crate::error::{Error, Result};
 use crate::optimizers::Schedule;
+use crate::scheduler::timeline::What;
 
 /// Steps after which the state of a single adapter is copied to the host: so many at most are trained again if it is lost.
 const SNAPSHOT_STEPS: u64 = 100;
@@ -36,6 +37,8 @@ pub struct Fit {
     pub prefetch: usize,
     /// Where and how often to save.
     pub save: Option<SaveSettings>,
+    /// File for a trace of what ran where and when, which Perfetto opens; written at the end, also after an error.
+    pub trace: Option<PathBuf>,
     /// Set to end the run after the step at hand, with a checkpoint.
     pub stop: Arc<AtomicBool>,
 }
@@ -61,6 +64,7 @@ impl Default for Fit {
             workers: 1,
             prefetch: 4,
             save: None,
+            trace: None,
             stop: Arc::new(AtomicBool::new(false)),
         }
     }
@@ -116,6 +120,13 @@ impl Fit {
         self
     }
 
+    /// Writes a trace of what ran where and when, which Perfetto opens.
+    #[must_use]
+    pub fn trace(mut self, path: impl Into<PathBuf>) -> Self {
+        self.trace = Some(path.into());
+        self
+    }
+
     fn loader(&self, seed: u64) -> LoaderSettings {
         LoaderSettings {
             batch_size: self.batch_size,
@@ -152,9 +163,24 @@ impl Trainer {
             }
         }
         let mut loader = Loader::new(train, fit.loader(self.compile.seed))?;
+        self.start_timeline(fit)?;
+        // A file that can't be written is found now, not after hours.
+        self.write_trace(fit)?;
+        let result = self.epochs(&mut loader, fit, callbacks).await;
+        // After an error the trace shows what led to it; the error itself is what the caller gets.
+        let traced = self.write_trace(fit);
+        let mut history = result?;
+        traced?;
+        history.time = self.time_summary(loader.settings())?;
+        log::debug!("{}", history.time);
+        Ok(history)
+    }
+
+    /// All epochs that are left.
+    async fn epochs(&mut self, loader: &mut Loader, fit: &Fit, callbacks: &mut [&mut dyn Callback]) -> Result<History> {
         let mut history = History::default();
         while self.progress.epoch < fit.epochs {
-            let Some(log) = self.epoch(&mut loader, fit, callbacks).await? else {
+            let Some(log) = self.epoch(loader, fit, callbacks).await? else {
                 history.is_interrupted = true;
                 break;
             };
@@ -181,7 +207,7 @@ impl Trainer {
         loop {
             let step_ms = self.runtime.now_ms();
             let Some(batch) = loader.next().await? else { break };
-            let data_ms = self.runtime.now_ms() - step_ms;
+            let data_ms = self.record(What::Data, step_ms) - step_ms;
             let log = match self.step(&batch, loader.batches_per_epoch(), step_ms, data_ms).await {
                 Ok(log) => log,
                 Err(error) => {
@@ -207,7 +233,9 @@ impl Trainer {
         let train_ms = self.runtime.now_ms() - begin_ms;
         let mut values = self.running();
         if let Some(validation) = &fit.validation {
+            let evaluate_ms = self.runtime.now_ms();
             values.extend(self.evaluate_async(validation.clone(), fit.batch_size).await?.prefixed("val_"));
+            self.record(What::Evaluate, evaluate_ms);
         }
         Ok(Some(EpochLog {
             epoch: self.progress.epoch + 1,
@@ -270,6 +298,7 @@ impl Trainer {
     /// Writes the checkpoint of this moment.
     async fn save(&mut self, fit: &Fit, callbacks: &[&mut dyn Callback]) -> Result<()> {
         let Some(save) = &fit.save else { return Ok(()) };
+        let begin_ms = self.runtime.now_ms();
         self.sync().await?;
         self.progress.callbacks = callbacks.iter().map(|callback| callback.state()).collect();
         self.progress.best = callbacks.iter().find_map(|callback| callback.best().cloned());
@@ -280,7 +309,9 @@ impl Trainer {
             state: self.state.clone(),
             progress: self.progress.clone(),
         };
-        checkpoint.save(&save.path)
+        checkpoint.save(&save.path)?;
+        self.record(What::Save, begin_ms);
+        Ok(())
     }
 
     /// A position within an epoch counts batches of one size, of one dataset.

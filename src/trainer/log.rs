@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::scheduler::timeline::TimeSummary;
+
 /// Named numbers in a fixed order: the loss, then the metrics; then those of validation, in the same order.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -137,6 +139,8 @@ pub struct History {
     pub epochs: Vec<EpochLog>,
     /// Did it end before its last epoch, because it was asked to?
     pub is_interrupted: bool,
+    /// Where the time went, and what would make a run faster.
+    pub time: TimeSummary,
 }
 
 impl History {

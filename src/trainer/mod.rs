@@ -7,6 +7,7 @@ mod log;
 mod meter;
 mod predictor;
 mod run;
+mod time;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

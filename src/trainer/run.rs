@@ -8,6 +8,7 @@ use crate::adapters::{self, Info};
 use crate::data::{Batch, Dataset, Loader, LoaderSettings, check_labels};
 use crate::error::{Error, Result};
 use crate::model::Model;
+use crate::scheduler::timeline::What;
 use crate::scheduler::{CpuFallback, RigSettings, Scheduler, ShardReport, Step, StepReport};
 use crate::shape::Shape;
 
@@ -28,8 +29,10 @@ impl Trainer {
         if self.scheduler.as_ref().is_some_and(fits) {
             return Ok(());
         }
+        let mut timeline = None;
         if let Some(mut opened) = self.scheduler.take() {
             self.state = opened.scheduler.sync().await?.clone();
+            timeline = Some(std::mem::take(opened.scheduler.timeline_mut()));
         }
         let adapters = chosen(self.adapters.as_deref()).await?;
         let settings = RigSettings {
@@ -43,9 +46,12 @@ impl Trainer {
         let (plan, layout) = (self.model.plan(&objective)?, self.model.layout().clone());
         let (runtime, state) = (self.runtime.clone(), self.state.clone());
         let n_adapters = settings.adapters.len();
-        let scheduler = Scheduler::open(runtime, settings, plan, layout, Some(&objective), state).await?;
+        let mut scheduler = Scheduler::open(runtime, settings, plan, layout, Some(&objective), state).await?;
         for (adapter_idx, factor) in self.throttles.range(..n_adapters) {
             scheduler.throttle(*adapter_idx, *factor);
+        }
+        if let Some(timeline) = timeline {
+            scheduler.timeline_mut().go_on(timeline);
         }
         self.scheduler = Some(Opened { scheduler, capacity: batch_size, accumulation_steps });
         Ok(())
@@ -57,7 +63,7 @@ impl Trainer {
         self.open_for(batch_size, accumulation_steps).await
     }
 
-    fn opened(&mut self) -> Result<&mut Scheduler> {
+    pub(super) fn opened(&mut self) -> Result<&mut Scheduler> {
         match &mut self.scheduler {
             Some(opened) => Ok(&mut opened.scheduler),
             None => Err(Error::adapter(
@@ -99,10 +105,14 @@ impl Trainer {
         let steps = self.progress.step - progress.step;
         log::warn!("{error}\n  the CPU adapter goes on from {steps} steps before");
         (self.state, self.progress) = (state, progress);
-        let settings = self.scheduler.take().map(|opened| (opened.capacity, opened.accumulation_steps));
+        let Some(mut lost) = self.scheduler.take() else { return Err(error) };
+        let timeline = std::mem::take(lost.scheduler.timeline_mut());
+        let (capacity, accumulation_steps) = (lost.capacity, lost.accumulation_steps);
+        drop(lost);
         self.adapters = Some(vec![adapters::cpu::info()]);
-        let (capacity, accumulation_steps) = settings.unwrap_or((1, 1));
-        self.open_for(capacity, accumulation_steps).await
+        self.open_for(capacity, accumulation_steps).await?;
+        self.opened()?.timeline_mut().go_on(timeline);
+        Ok(())
     }
 
     /// Gives changed weights of the model to all adapters.
@@ -179,7 +189,10 @@ impl Trainer {
         let mut loader = Loader::new(dataset, LoaderSettings { batch_size, ..LoaderSettings::default() })?;
         loader.start_epoch(0, 0);
         let mut meter = Meter::default();
-        while let Some(batch) = loader.next().await? {
+        loop {
+            let begin_ms = self.runtime.now_ms();
+            let Some(batch) = loader.next().await? else { break };
+            self.trace(What::Data, begin_ms);
             let scales = meter::loss_scales(&self.compile, &self.model.outputs(), &batch);
             let reports = self.opened()?.evaluate(&batch, scales.clone()).await?;
             meter.add(&self.compile, &self.model.outputs(), &reports, &scales, batch.rows);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use async_channel::{Receiver, Sender};
 
-use super::{Combining, Event, Fault, Handle, Info, Kind, Message, Request, Run, Ticket, Timing};
+use super::{Combining, Event, Fault, Handle, Info, Kind, Message, Request, Run, Ticket, Timing, Writes};
 use crate::plan::{Command, Exchange, When};
 use crate::runtime::Runtime;
 
@@ -41,6 +41,7 @@ pub fn open(info: &Info, adapter_idx: usize, runtime: Arc<dyn Runtime>, events: 
                 held: VecDeque::new(),
                 machine: None,
                 throttle: 1.0,
+                weights: Writes::default(),
             };
             actor.serve().await;
         })
@@ -58,6 +59,8 @@ struct Actor {
     held: VecDeque<Request>,
     machine: Option<Machine>,
     throttle: f64,
+    /// Weights that were written since the last run.
+    weights: Writes,
 }
 
 /// The other end is gone: the actor ends.
@@ -92,9 +95,11 @@ impl Actor {
                 self.say(Event::Loaded { bytes }).await
             }
             Request::Write { role, offset, data } => {
+                let begin_ms = self.runtime.now_ms();
                 if let Some(machine) = &mut self.machine {
                     machine.write(role, offset, &data);
                 }
+                self.weights.add(begin_ms, self.runtime.now_ms());
                 Ok(())
             }
             Request::Read(role) => {
@@ -131,7 +136,8 @@ impl Actor {
 
     /// The commands of a pass; `None` if the run was abandoned.
     async fn run_commands(&mut self, machine: &mut Machine, run: &Run) -> Result<Option<Event>, Gone> {
-        let mut timing = Timing { start_ms: self.runtime.now_ms(), ..Timing::default() };
+        let weights = std::mem::take(&mut self.weights);
+        let mut timing = Timing { start_ms: self.runtime.now_ms(), weights, ..Timing::default() };
         for (role, data) in &run.feeds {
             machine.write(*role, 0, data);
         }
@@ -146,17 +152,18 @@ impl Actor {
                 }
                 Command::Exchange(_) if run.combining == Combining::Device => {}
                 Command::Exchange(exchange) => {
-                    if !self.exchange(machine, run, command_idx, exchange).await? {
+                    let Some(waited_ms) = self.exchange(machine, run, command_idx, exchange).await? else {
                         return Ok(None);
-                    }
-                    timing.wait_ms += self.runtime.now_ms() - begin_ms;
+                    };
+                    timing.wait_ms += waited_ms;
+                    timing.readback_ms += self.runtime.now_ms() - begin_ms - waited_ms;
                 }
             }
         }
         self.wait_throttled(&mut timing).await;
         let begin_ms = self.runtime.now_ms();
         let (reports, outputs) = machine.results(run.pass, run.scalars.rows);
-        timing.readback_ms = self.runtime.now_ms() - begin_ms;
+        timing.readback_ms += self.runtime.now_ms() - begin_ms;
         Ok(Some(Event::Done { ticket: run.ticket, reports, outputs, timing }))
     }
 
@@ -169,26 +176,24 @@ impl Actor {
     }
 
     /// Sends a value to be combined, and waits for the result where the next command needs it.
-    /// False if the run was abandoned.
+    /// Gives the milliseconds of the wait, or `None` if the run was abandoned.
     async fn exchange(
         &mut self,
         machine: &mut Machine,
         run: &Run,
         command: usize,
         exchange: &Exchange,
-    ) -> Result<bool, Gone> {
+    ) -> Result<Option<f64>, Gone> {
         let data = machine.view(exchange.view, run.scalars.rows).to_vec();
         self.say(Event::Exchange { ticket: run.ticket, command, data }).await?;
         if exchange.when == When::Update {
-            return Ok(true);
+            return Ok(Some(0.0));
         }
-        match self.combined(run.ticket, command).await? {
-            Some(data) => {
-                machine.view_mut(exchange.view, run.scalars.rows).copy_from_slice(&data);
-                Ok(true)
-            }
-            None => Ok(false),
-        }
+        let asked_ms = self.runtime.now_ms();
+        let Some(data) = self.combined(run.ticket, command).await? else { return Ok(None) };
+        let waited_ms = self.runtime.now_ms() - asked_ms;
+        machine.view_mut(exchange.view, run.scalars.rows).copy_from_slice(&data);
+        Ok(Some(waited_ms))
     }
 
     async fn combined(&mut self, wanted: Ticket, wanted_command: usize) -> Result<Option<Arc<[f32]>>, Gone> {

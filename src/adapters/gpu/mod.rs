@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_lite::FutureExt;
 
-use super::{Event, Fault, Handle, Info, Message, Request, Ticket};
+use super::{Event, Fault, Handle, Info, Message, Request, Ticket, Writes};
 use crate::runtime::Runtime;
 use crate::{Error, Result};
 use desk::{Desk, Stop};
@@ -90,7 +90,8 @@ async fn serve(info: Info, mut desk: Desk) {
             return;
         }
     };
-    let mut actor = Actor { gpu, pipelines: Pipelines::default(), program: None, run_number: 0 };
+    let (pipelines, weights) = (Pipelines::default(), Writes::default());
+    let mut actor = Actor { gpu, pipelines, program: None, run_number: 0, weights };
     while let Ok(request) = desk.next().await {
         let ticket = match &request {
             Request::Run(run) => Some(run.ticket),
@@ -115,6 +116,8 @@ struct Actor {
     program: Option<Program>,
     /// Number of the last run, which the proof of life writes. Below 2^23, so that it is whole as a float too.
     run_number: u32,
+    /// Weights that were written since the last run.
+    weights: Writes,
 }
 
 impl Actor {
@@ -131,12 +134,16 @@ impl Actor {
             }
             Request::Write { role, offset, data } => {
                 let program = loaded(&mut self.program)?;
-                Ok(program.write(&self.gpu, role, offset, &data).await?)
+                let begin_ms = desk.now_ms();
+                program.write(&self.gpu, role, offset, &data).await?;
+                self.weights.add(begin_ms, desk.now_ms());
+                Ok(())
             }
             Request::Run(run) => {
                 self.run_number = self.run_number % ((1 << 23) - 1) + 1;
                 let program = loaded(&mut self.program)?;
-                Execution::new(&self.gpu, program, desk, run.ticket).run(&run, self.run_number).await
+                let weights = std::mem::take(&mut self.weights);
+                Execution::new(&self.gpu, program, desk, run.ticket).run(&run, self.run_number, weights).await
             }
             Request::Read(role) => {
                 let program = loaded(&mut self.program)?;

@@ -1,6 +1,6 @@
 //! One run of a pass: encode, submit in short pieces, exchange, read back.
 
-use super::super::{Combining, Event, Fault, Run, Ticket, Timing};
+use super::super::{Combining, Event, Fault, Run, Ticket, Timing, Writes};
 use super::desk::{Desk, Stop};
 use super::device::{Gpu, Submission};
 use super::grid::workgroups;
@@ -47,7 +47,7 @@ impl<'a> Execution<'a> {
     }
 
     /// Runs a pass and says [`Event::Done`].
-    pub(super) async fn run(mut self, run: &Run, run_number: u32) -> Result<(), Stop> {
+    pub(super) async fn run(mut self, run: &Run, run_number: u32, weights: Writes) -> Result<(), Stop> {
         self.discard().await?;
         let start_ms = self.desk.now_ms();
         for (role, data) in &run.feeds {
@@ -66,7 +66,7 @@ impl<'a> Execution<'a> {
         self.note_pace(run, compute_ms, n_dispatches);
         self.prove(run_number)?;
         compute_ms += self.desk.throttle(upload_ms + compute_ms + readback_ms).await;
-        let timing = Timing { start_ms, upload_ms, compute_ms, readback_ms, wait_ms: self.wait_ms };
+        let timing = Timing { start_ms, upload_ms, compute_ms, readback_ms, wait_ms: self.wait_ms, weights };
         let results = self.take_results();
         let (reports, outputs) = if run.pass == Pass::Predict { (Vec::new(), results) } else { (results, Vec::new()) };
         self.gpu.check()?;

@@ -1,0 +1,203 @@
+//! Where the time of a run went, in sum.
+
+use std::fmt;
+
+use comfy_table::{CellAlignment, Table, presets};
+use serde::Serialize;
+
+use super::{Timeline, Totals, What};
+use crate::data::LoaderSettings;
+use crate::scheduler::split::SplitMode;
+
+/// Where the time of a run went, and what would make it shorter. Times in milliseconds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct TimeSummary {
+    /// From start to end.
+    pub ms: f64,
+    /// Training steps.
+    pub steps: u64,
+    /// Rows that were trained on.
+    pub rows: u64,
+    /// The host's time.
+    pub host: HostTime,
+    /// Each adapter's time.
+    pub adapters: Vec<AdapterTime>,
+    /// What slowed the run down, and what helps; empty if nothing stands out.
+    pub advice: Vec<String>,
+}
+
+/// Where the host's time went; the parts sum to the whole.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct HostTime {
+    /// Waiting for batches to train on.
+    pub data_ms: f64,
+    /// Waiting for adapters.
+    pub adapters_ms: f64,
+    /// Adding gradients.
+    pub reduce_ms: f64,
+    /// Updating parameters.
+    pub update_ms: f64,
+    /// Giving weights out.
+    pub hand_out_ms: f64,
+    /// Evaluating on validation data.
+    pub evaluate_ms: f64,
+    /// Writing checkpoints.
+    pub save_ms: f64,
+    /// All else: callbacks, metrics.
+    pub other_ms: f64,
+}
+
+/// Where an adapter's time went; the parts but the last sum to the whole.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct AdapterTime {
+    /// Its name.
+    pub name: String,
+    /// Rows that it trained on.
+    pub rows: u64,
+    /// Computing.
+    pub compute_ms: f64,
+    /// Writing weights and inputs, reading gradients and results back.
+    pub transfer_ms: f64,
+    /// Waiting for the other adapters.
+    pub others_ms: f64,
+    /// Waiting for data.
+    pub data_ms: f64,
+    /// All else: it was lost, it had no rows, or the host had its part to do.
+    pub idle_ms: f64,
+    /// Time that the other adapters waited for this one.
+    pub held_up_ms: f64,
+}
+
+impl Timeline {
+    /// Where the time went from the start until `now_ms`, with advice that fits the settings.
+    pub fn summary(&self, now_ms: f64, loader: &LoaderSettings, split: &SplitMode) -> TimeSummary {
+        let ms = now_ms - self.begin_ms;
+        let adapters =
+            self.names.iter().zip(&self.adapters).map(|(name, totals)| self.adapter_time(name, totals, ms)).collect();
+        let mut summary = TimeSummary {
+            ms,
+            steps: self.steps,
+            rows: self.host.rows,
+            host: self.host_time(ms),
+            adapters,
+            advice: Vec::new(),
+        };
+        summary.advice = super::advice::advice(&summary, loader, split);
+        summary
+    }
+
+    fn host_time(&self, ms: f64) -> HostTime {
+        let of = |what| self.host.of(what);
+        let within_step_ms = of(What::Reduce) + of(What::Update) + of(What::HandOut);
+        let told_ms = of(What::Data) + of(What::Step) + of(What::Evaluate) + of(What::Save);
+        HostTime {
+            data_ms: of(What::Data),
+            adapters_ms: (of(What::Step) - within_step_ms).max(0.0),
+            reduce_ms: of(What::Reduce),
+            update_ms: of(What::Update),
+            hand_out_ms: of(What::HandOut),
+            evaluate_ms: of(What::Evaluate),
+            save_ms: of(What::Save),
+            other_ms: (ms - told_ms).max(0.0),
+        }
+    }
+
+    fn adapter_time(&self, name: &str, totals: &Totals, ms: f64) -> AdapterTime {
+        let compute_ms = totals.of(What::Compute) + totals.of(What::Update);
+        let transfer_ms = totals.of(What::Weights) + totals.of(What::Upload) + totals.of(What::Readback);
+        let others_ms = totals.of(What::Wait);
+        // Weights may be written while the host waits for data: that is no wait of the adapter's.
+        let left_ms = (ms - compute_ms - transfer_ms - others_ms - totals.of(What::Lost)).max(0.0);
+        let data_ms = self.host.of(What::Data).min(left_ms);
+        AdapterTime {
+            name: name.into(),
+            rows: totals.rows,
+            compute_ms,
+            transfer_ms,
+            others_ms,
+            data_ms,
+            idle_ms: (ms - compute_ms - transfer_ms - others_ms - data_ms).max(0.0),
+            held_up_ms: totals.held_up_ms,
+        }
+    }
+}
+
+impl TimeSummary {
+    /// Training steps each second, over the whole time.
+    pub fn steps_per_s(&self) -> f64 {
+        per_second(self.steps, self.ms)
+    }
+
+    /// Rows each second, over the whole time.
+    pub fn rows_per_s(&self) -> f64 {
+        per_second(self.rows, self.ms)
+    }
+
+    pub(super) fn part(&self, ms: f64) -> f64 {
+        ms / self.ms.max(1e-3)
+    }
+
+    fn table(&self) -> Table {
+        let mut table = Table::new();
+        table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+        table.set_header([
+            "adapter",
+            "rows",
+            "computing",
+            "transfers",
+            "waiting for others",
+            "waiting for data",
+            "idle",
+        ]);
+        for (idx, adapter) in self.adapters.iter().enumerate() {
+            let times = [adapter.compute_ms, adapter.transfer_ms, adapter.others_ms, adapter.data_ms, adapter.idle_ms];
+            let cells = [format!("{idx} {}", adapter.name), adapter.rows.to_string()];
+            table.add_row(cells.into_iter().chain(times.map(|ms| percent(self.part(ms)))));
+        }
+        for column in 1..=6 {
+            if let Some(column) = table.column_mut(column) {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+        table
+    }
+}
+
+impl fmt::Display for TimeSummary {
+    /// Speed, a table of the adapters, a line for the host, and what would help.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{} steps in {:.1} s: {:.1} steps/s, {:.0} rows/s",
+            self.steps,
+            self.ms / 1e3,
+            self.steps_per_s(),
+            self.rows_per_s()
+        )?;
+        writeln!(f, "{}", self.table())?;
+        let host = &self.host;
+        let parts = [
+            ("waiting for adapters", host.adapters_ms),
+            ("waiting for data", host.data_ms),
+            ("adding gradients", host.reduce_ms),
+            ("updating", host.update_ms),
+            ("handing weights out", host.hand_out_ms),
+            ("evaluating", host.evaluate_ms),
+            ("saving", host.save_ms),
+            ("other", host.other_ms),
+        ];
+        let parts = parts.iter().filter(|(_, ms)| self.part(*ms) >= 0.005);
+        let parts: Vec<String> = parts.map(|(what, ms)| format!("{what} {}", percent(self.part(*ms)))).collect();
+        write!(f, "host: {}", parts.join(", "))?;
+        self.advice.iter().try_for_each(|advice| write!(f, "\n{advice}"))
+    }
+}
+
+pub(super) fn percent(part: f64) -> String {
+    format!("{:.0} %", 100.0 * part)
+}
+
+#[allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
+fn per_second(count: u64, ms: f64) -> f64 {
+    count as f64 * 1e3 / ms.max(1e-3)
+}

@@ -1,0 +1,43 @@
+//! The trainer's part of the timeline.
+
+use super::{Fit, Trainer};
+use crate::data::LoaderSettings;
+use crate::error::Result;
+use crate::scheduler::timeline::{Lane, Span, TimeSummary, Tracing, What};
+
+impl Trainer {
+    pub(super) fn start_timeline(&mut self, fit: &Fit) -> Result<()> {
+        let tracing = if fit.trace.is_some() { Tracing::On } else { Tracing::Off };
+        let now_ms = self.runtime.now_ms();
+        self.opened()?.timeline_mut().start(now_ms, tracing);
+        Ok(())
+    }
+
+    /// Takes in what the host did since `start_ms`, and gives the present time.
+    pub(super) fn record(&mut self, what: What, start_ms: f64) -> f64 {
+        match &mut self.scheduler {
+            Some(opened) => opened.scheduler.record(what, start_ms, None, 0),
+            None => self.runtime.now_ms(),
+        }
+    }
+
+    /// The same for the trace alone: it is part of something else in the summary.
+    pub(super) fn trace(&mut self, what: What, start_ms: f64) {
+        let ms = self.runtime.now_ms() - start_ms;
+        if let Some(opened) = &mut self.scheduler {
+            opened.scheduler.timeline_mut().trace(Span { lane: Lane::Host, what, start_ms, ms, step: None, rows: 0 });
+        }
+    }
+
+    pub(super) fn write_trace(&self, fit: &Fit) -> Result<()> {
+        match (&fit.trace, &self.scheduler) {
+            (Some(path), Some(opened)) => opened.scheduler.timeline().write_trace(path),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn time_summary(&mut self, loader: &LoaderSettings) -> Result<TimeSummary> {
+        let (now_ms, split) = (self.runtime.now_ms(), self.split.clone());
+        Ok(self.opened()?.timeline().summary(now_ms, loader, &split))
+    }
+}
