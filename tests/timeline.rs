@@ -1,6 +1,8 @@
 //! Does the timeline tell what ran where, does its trace hold what Perfetto needs, and does the summary name the cause
 //! of a slow run?
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stands outside the engine: it panics")]
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,6 +40,7 @@ struct Event {
     end: u64,
 }
 
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked, and a run takes seconds")]
 fn nanoseconds(value: &Value) -> u64 {
     let microseconds = value.as_f64().expect("a number");
     assert!(microseconds >= 0.0);

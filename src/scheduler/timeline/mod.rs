@@ -175,7 +175,7 @@ impl Timeline {
     pub fn record(&mut self, span: Span) {
         let begin_ms = span.start_ms.max(self.begin_ms);
         let span = Span { start_ms: begin_ms, ms: span.end_ms() - begin_ms, ..span };
-        if !(span.ms > 0.0) {
+        if span.ms <= 0.0 {
             return;
         }
         let totals = match span.lane {
