@@ -1,10 +1,11 @@
 //! Would `tests/kernels.rs` notice a wrong shader? Small errors are put into each one, and its cases must find them.
 //!
-//! `cargo test --test mutations -- --ignored`: minutes, since each mutant is compiled.
+//! Half a minute: each mutant is compiled.
 
 #![cfg(feature = "gpu")]
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test that fails may panic, and says what it found")]
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use manyhands::adapters::gpu::{Checks, Direct, Launch};
@@ -13,28 +14,44 @@ use manyhands::kernels::cases::{Case, compare};
 use manyhands::kernels::{self, Kernel, Tile};
 use manyhands::runtime::Native;
 
-/// One operator becomes another: the smallest error that still compiles.
-const SWAPS: [(&str, &str); 6] =
-    [(" + ", " - "), (" - ", " + "), (" * ", " + "), (" / ", " * "), (" += ", " -= "), ("max(", "min(")];
+/// One operator becomes another, or half a unit is added to what is written: the smallest errors that still compile.
+const SWAPS: [(&str, &str); 7] = [
+    ("] = ", "] = 0.5 + "),
+    (" + ", " - "),
+    (" - ", " + "),
+    (" * ", " + "),
+    (" / ", " * "),
+    (" += ", " -= "),
+    ("max(", "min("),
+];
 
 /// Mutants tried of each kernel; most kernels have fewer.
 const MOST: usize = 12;
 
-/// The kernel's own text from its `fn entry` on, with one operator changed; not what only other entry points run.
+/// The kernel's text with one small error: in its entry point's own body, or, where that only calls, in the file.
 fn mutants(kernel: &'static Kernel) -> Vec<String> {
-    let code_start = kernel.source.find("@group").unwrap_or(0);
+    let entry = kernel.source.find(&format!("fn {}(", kernel.entry)).unwrap();
+    let end = kernel.source[entry..].find("\n}").map_or(kernel.source.len(), |len| entry + len);
+    let code = kernel.source.find("@group").unwrap_or(0);
+    let mut mutants = mutants_within(kernel.source, entry..end);
+    if mutants.is_empty() {
+        mutants = mutants_within(kernel.source, code..kernel.source.len());
+    }
+    let every = mutants.len().div_ceil(MOST).max(1);
+    mutants.into_iter().step_by(every).collect()
+}
+
+fn mutants_within(source: &str, region: Range<usize>) -> Vec<String> {
     let mut mutants = Vec::new();
     for (from, to) in SWAPS {
-        for (at, _) in kernel.source.match_indices(from).filter(|(at, _)| *at > code_start) {
-            let line_start = kernel.source[..at].rfind('\n').map_or(0, |end| end + 1);
-            if !kernel.source[line_start..at].contains("//") {
-                mutants.push(format!("{}{to}{}", &kernel.source[..at], &kernel.source[at + from.len()..]));
+        for (at, _) in source.match_indices(from).filter(|(at, _)| region.contains(at)) {
+            let line_start = source[..at].rfind('\n').map_or(0, |end| end + 1);
+            if !source[line_start..at].contains("//") {
+                mutants.push(format!("{}{to}{}", &source[..at], &source[at + from.len()..]));
             }
         }
     }
-    // Spread over the file: entry points stand one after the other.
-    let every = mutants.len().div_ceil(MOST).max(1);
-    mutants.into_iter().step_by(every).collect()
+    mutants
 }
 
 fn is_valid(text: &str) -> bool {
@@ -62,7 +79,6 @@ fn is_noticed(device: &mut Direct, mutant: &'static Kernel, cases: &[(Case, Vec<
 }
 
 #[test]
-#[ignore = "compiles hundreds of mutants"]
 fn a_small_error_in_any_shader_is_noticed() {
     let infos: Vec<Info> = pollster::block_on(list()).into_iter().filter(|info| info.kind != Kind::Cpu).collect();
     let Some(info) = infos.iter().find(|info| info.name.contains("llvmpipe")).or(infos.first()) else {
@@ -94,10 +110,11 @@ fn a_small_error_in_any_shader_is_noticed() {
         }
         noticed += seen;
         println!("{kernel:?}: {seen} mutants noticed");
-        if seen == 0 && !mutants(kernel).is_empty() {
+        if seen == 0 {
             missed.push(kernel.name());
         }
     }
-    println!("{noticed} of {tried} mutants were noticed; the rest change other entry points of the same file");
+    // Not every swap is an error: an offset may be 0 in all uses, and a bound may be looser than it need be.
+    println!("{noticed} of {tried} mutants were noticed");
     assert!(missed.is_empty(), "no error was noticed in {missed:?}: give them cases that tell");
 }
