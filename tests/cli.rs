@@ -119,7 +119,12 @@ fn the_environment_chooses_and_the_flag_wins() {
 #[test]
 fn what_is_trained_is_evaluated_and_predicts() {
     let folder = tempfile::tempdir().unwrap();
-    let shown = succeed(&folder, "train --epochs 2 --save runs/a.safetensors --json logs/a.jsonl --csv logs/a.csv");
+    let shown = succeed(
+        &folder,
+        "train --epochs 2 --save runs/a.safetensors --json logs/a.jsonl --csv logs/a.csv --trace logs/a.json",
+    );
+    let trace = std::fs::read_to_string(folder.path().join("logs/a.json")).unwrap();
+    assert!(serde_json::from_str::<Value>(&trace).unwrap()["traceEvents"].as_array().unwrap().len() > 100);
     for expected in
         ["33658 trainable parameters", "epoch 2/2  loss 0.", "val_accuracy 0.9", "saved to `runs/a.safetensors`"]
     {

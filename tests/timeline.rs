@@ -154,7 +154,7 @@ fn check_summary(time: &TimeSummary, rows: u64) {
         assert!(it.compute_ms > 0.0 && it.transfer_ms > 0.0, "{it:?}");
     }
     let text = time.to_string();
-    assert!(text.contains("waiting for others") && text.contains("steps/s") && text.contains("host: "), "{text}");
+    assert!(text.contains("for others") && text.contains("steps/s") && text.contains("host: "), "{text}");
 }
 
 #[test]

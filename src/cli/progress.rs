@@ -9,34 +9,22 @@ use manyhands::trainer::{Callback, EpochEnd, Flow, StepLog};
 use super::adapters::kind;
 use super::terminal::{Terminal, table};
 
-/// What one adapter has done.
-#[derive(Clone, Default)]
-struct Part {
-    rows: u64,
-    busy_ms: f64,
-    wait_ms: f64,
-}
-
-/// Shows a run's progress, and counts what each adapter does.
+/// Shows a run's progress.
 pub struct Progress<'a> {
     terminal: &'a Terminal,
     is_quiet: bool,
     epochs: u64,
-    names: Vec<String>,
     bar: Option<ProgressBar>,
-    /// Of the run.
-    total: Vec<Part>,
-    /// Of the epoch at hand.
-    epoch: Vec<Part>,
+    /// Rows of each adapter in the epoch at hand.
+    epoch: Vec<u64>,
     epoch_ms: f64,
     is_first: bool,
 }
 
 impl<'a> Progress<'a> {
-    pub fn new(terminal: &'a Terminal, is_quiet: bool, epochs: u64, names: Vec<String>) -> Self {
-        let parts = vec![Part::default(); names.len()];
-        let (total, epoch) = (parts.clone(), parts);
-        Self { terminal, is_quiet, epochs, names, bar: None, total, epoch, epoch_ms: 0.0, is_first: true }
+    pub fn new(terminal: &'a Terminal, is_quiet: bool, epochs: u64, n_adapters: usize) -> Self {
+        let epoch = vec![0; n_adapters];
+        Self { terminal, is_quiet, epochs, bar: None, epoch, epoch_ms: 0.0, is_first: true }
     }
 
     /// Takes the bar away.
@@ -65,31 +53,13 @@ impl<'a> Progress<'a> {
 
     /// Rows a second in this epoch, and the part of each adapter.
     fn speed(&self) -> String {
-        let rows: u64 = self.epoch.iter().map(|part| part.rows).sum();
+        let rows: u64 = self.epoch.iter().sum();
         let per_second = format!("{} samples/s", thousands(ratio(rows, self.epoch_ms / 1e3)));
         if self.epoch.len() < 2 {
             return per_second;
         }
-        let shares = self.epoch.iter().map(|part| format!("{:.0} %", 100.0 * ratio(part.rows, count(rows))));
+        let shares = self.epoch.iter().map(|part| format!("{:.0} %", 100.0 * ratio(*part, count(rows))));
         format!("{per_second} ({})", shares.collect::<Vec<_>>().join(" + "))
-    }
-
-    /// What each adapter did in the whole run.
-    pub fn totals(&self) -> Table {
-        let mut table = table(["adapter", "name", "rows", "share", "busy", "waited for others", "rows/s when busy"]);
-        let rows: u64 = self.total.iter().map(|part| part.rows).sum();
-        for (idx, (name, part)) in self.names.iter().zip(&self.total).enumerate() {
-            table.add_row([
-                idx.to_string(),
-                name.clone(),
-                part.rows.to_string(),
-                format!("{:.1} %", 100.0 * ratio(part.rows, count(rows))),
-                format!("{:.2} s", part.busy_ms / 1e3),
-                format!("{:.2} s", part.wait_ms / 1e3),
-                thousands(ratio(part.rows, part.busy_ms / 1e3)),
-            ]);
-        }
-        table
     }
 }
 
@@ -97,15 +67,8 @@ impl Callback for Progress<'_> {
     fn on_step(&mut self, log: &StepLog) -> Result<()> {
         // An adapter may join while the run goes on: the CPU, when all others are lost.
         for adapter in &log.adapters {
-            let len = self.names.len().max(adapter.adapter + 1);
-            self.names.resize(len, adapter.name.clone());
-            for parts in [&mut self.total, &mut self.epoch] {
-                parts.resize(len, Part::default());
-                let part = &mut parts[adapter.adapter];
-                part.rows += u64::from(adapter.rows);
-                part.busy_ms += adapter.ms;
-                part.wait_ms += adapter.wait_ms;
-            }
+            self.epoch.resize(self.epoch.len().max(adapter.adapter + 1), 0);
+            self.epoch[adapter.adapter] += u64::from(adapter.rows);
         }
         self.epoch_ms += log.ms;
         if !self.is_quiet {
@@ -127,7 +90,7 @@ impl Callback for Progress<'_> {
                 log.seconds
             ));
         }
-        self.epoch.fill(Part::default());
+        self.epoch.fill(0);
         self.epoch_ms = 0.0;
         Ok(Flow::Continue)
     }

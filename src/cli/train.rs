@@ -136,11 +136,11 @@ pub fn run(args: &TrainArgs, terminal: &Terminal) -> Result<()> {
     }
     stop_on_ctrl_c(run.fit.stop.clone(), terminal)?;
     open_adapters(&mut run, args, terminal)?;
-    let names = run.trainer.scheduler().map(|it| it.adapters().map(|info| info.name.clone()).collect());
-    let mut progress = Progress::new(terminal, args.quiet, run.fit.epochs, names.unwrap_or_default());
+    let n_adapters = run.trainer.scheduler().map_or(0, |scheduler| scheduler.adapters().count());
+    let mut progress = Progress::new(terminal, args.quiet, run.fit.epochs, n_adapters);
     let history = fit(&mut run, args, &mut progress);
     progress.finish();
-    report(&mut run, args, terminal, &progress, &history?)
+    report(&mut run, args, terminal, &history?)
 }
 
 fn prepare(args: &TrainArgs, terminal: &Terminal) -> Result<Run> {
@@ -261,13 +261,7 @@ fn fit(run: &mut Run, args: &TrainArgs, progress: &mut Progress<'_>) -> Result<H
     run.trainer.fit_with(run.train.clone(), &run.fit, &mut callbacks)
 }
 
-fn report(
-    run: &mut Run,
-    args: &TrainArgs,
-    terminal: &Terminal,
-    progress: &Progress<'_>,
-    history: &History,
-) -> Result<()> {
+fn report(run: &mut Run, args: &TrainArgs, terminal: &Terminal, history: &History) -> Result<()> {
     // Early stopping went back to the best weights, which the last epoch's numbers are not of.
     let best = match (&run.fit.validation, run.trainer.progress().is_finished) {
         (Some(validation), true) => {
@@ -278,7 +272,7 @@ fn report(
     if args.quiet {
         return Ok(());
     }
-    terminal.line(progress.totals());
+    terminal.line(&history.time);
     if let Some(best) = best {
         terminal.line(format_args!("stopped early; the best weights: {best}"));
     } else if let Some(last) = history.epochs.last() {
@@ -290,6 +284,9 @@ fn report(
         terminal.line(format_args!("stopped after step {step}; saved to `{file}`; `--resume` goes on from there"));
     } else {
         terminal.line(format_args!("saved to `{file}`"));
+    }
+    if let Some(trace) = &args.trace {
+        terminal.line(format_args!("trace in `{}`; open it at https://ui.perfetto.dev", trace.display()));
     }
     Ok(())
 }

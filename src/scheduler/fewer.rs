@@ -195,7 +195,7 @@ impl Fewer {
             return if is_hopeless { self.undo() } else { Verdict::Same };
         }
         match self.measure(ms, rows) {
-            None if self.steps > MOST_TRIAL_STEPS => self.undo(),
+            None if self.steps > MOST_TRIAL_STEPS || self.is_in_vain(before_ms) => self.undo(),
             None => Verdict::Same,
             Some(after_ms) if after_ms * WORTHWHILE <= before_ms => {
                 self.pause = FIRST_STEPS;
@@ -208,6 +208,11 @@ impl Fewer {
             }
             Some(_) => self.undo(),
         }
+    }
+
+    /// Were the first measured steps all slower than before?
+    fn is_in_vain(&self, before_ms: f64) -> bool {
+        self.times.len() >= SETTLING && self.times.iter().all(|ms| *ms > before_ms)
     }
 
     /// Ends a trial, if there is one, as if it had not been.

@@ -433,7 +433,9 @@ impl Scheduler {
             None => self.train_on_host(batch, step.step, scalars).await?,
         };
         self.record(What::Step, begin_ms, Some(step.step), rows);
-        report.shards.iter().for_each(|shard| self.timeline.add_rows(shard.adapter_idx, shard.rows));
+        for shard in &report.shards {
+            self.timeline.add_rows(shard.adapter_idx, shard.rows, shard.timing.busy_ms());
+        }
         Ok(report)
     }
 

@@ -121,6 +121,8 @@ pub enum Tracing {
 struct Totals {
     ms: [f64; KINDS],
     rows: u64,
+    /// Time that an adapter was busy with them.
+    trained_ms: f64,
     /// Time that other adapters waited for this one.
     held_up_ms: f64,
 }
@@ -193,10 +195,11 @@ impl Timeline {
         self.keep(span);
     }
 
-    /// Takes in that an adapter's rows were trained on.
-    pub(super) fn add_rows(&mut self, adapter_idx: usize, rows: u32) {
+    /// Takes in that an adapter was busy for so long to train on some rows.
+    pub(super) fn add_rows(&mut self, adapter_idx: usize, rows: u32, busy_ms: f64) {
         if let Some(totals) = self.adapters.get_mut(adapter_idx) {
             totals.rows += u64::from(rows);
+            totals.trained_ms += busy_ms;
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::{CellAlignment, LineStyle, Table, presets};
 use serde::Serialize;
 
 use super::{Timeline, Totals, What};
@@ -54,6 +54,8 @@ pub struct AdapterTime {
     pub name: String,
     /// Rows that it trained on.
     pub rows: u64,
+    /// Rows each second in the time that it was busy with them.
+    pub rows_per_busy_s: f64,
     /// Computing.
     pub compute_ms: f64,
     /// Writing weights and inputs, reading gradients and results back.
@@ -112,6 +114,7 @@ impl Timeline {
         AdapterTime {
             name: name.into(),
             rows: totals.rows,
+            rows_per_busy_s: per_second(totals.rows, totals.trained_ms),
             compute_ms,
             transfer_ms,
             others_ms,
@@ -139,22 +142,29 @@ impl TimeSummary {
 
     fn table(&self) -> Table {
         let mut table = Table::new();
-        table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+        table.load_style(presets::NOTHING.header_separator(LineStyle::none().fill('─').junction('─')));
         table.set_header([
             "adapter",
             "rows",
+            "share",
+            "rows/s\nwhen busy",
             "computing",
             "transfers",
-            "waiting for others",
-            "waiting for data",
+            "waiting\nfor others",
+            "waiting\nfor data",
             "idle",
         ]);
         for (idx, adapter) in self.adapters.iter().enumerate() {
             let times = [adapter.compute_ms, adapter.transfer_ms, adapter.others_ms, adapter.data_ms, adapter.idle_ms];
-            let cells = [format!("{idx} {}", adapter.name), adapter.rows.to_string()];
+            let cells = [
+                format!("{idx} {}", adapter.name),
+                adapter.rows.to_string(),
+                percent(part_of(adapter.rows, self.rows)),
+                format!("{:.0}", adapter.rows_per_busy_s),
+            ];
             table.add_row(cells.into_iter().chain(times.map(|ms| percent(self.part(ms)))));
         }
-        for column in 1..=6 {
+        for column in 1..=8 {
             if let Some(column) = table.column_mut(column) {
                 column.set_cell_alignment(CellAlignment::Right);
             }
@@ -195,6 +205,11 @@ impl fmt::Display for TimeSummary {
 
 pub(super) fn percent(part: f64) -> String {
     format!("{:.0} %", 100.0 * part)
+}
+
+#[allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
+fn part_of(part: u64, whole: u64) -> f64 {
+    part as f64 / whole.max(1) as f64
 }
 
 #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
