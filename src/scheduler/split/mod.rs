@@ -26,6 +26,10 @@ pub enum SplitMode {
 /// shares should not follow noise.
 const WORTHWHILE: f64 = 1.03;
 
+/// Part of its rows that a share may be off, for a split that is kept: a small share can be far from what it should be
+/// and hardly change the time of the slowest.
+const KEPT_WITHIN: f64 = 0.1;
+
 /// Training steps after which an adapter without rows is tried again.
 const TRIAL_STEPS: u64 = 200;
 
@@ -149,7 +153,9 @@ impl Splitter {
             return new;
         }
         match (self.slowest_ms(&self.last), self.slowest_ms(&new)) {
-            (Some(last_ms), Some(new_ms)) if last_ms <= new_ms * WORTHWHILE => self.last.clone(),
+            (Some(last_ms), Some(new_ms)) if last_ms <= new_ms * WORTHWHILE && are_near(&self.last, &new) => {
+                self.last.clone()
+            }
             _ => new,
         }
     }
@@ -209,6 +215,14 @@ impl Splitter {
         let mean = known.iter().sum::<f64>() / f64::from(super::shards::count(known.len()));
         if known.is_empty() { Line::EVEN } else { Line { fixed_ms: 0.0, per_row_ms: 1.0 / mean } }
     }
+}
+
+/// Is each share off by less than a tenth of it, or by two rows?
+fn are_near(shares: &[u32], wanted: &[u32]) -> bool {
+    let is_near = |(share, wanted): (&u32, &u32)| {
+        f64::from(share.abs_diff(*wanted)) <= (KEPT_WITHIN * f64::from(*wanted)).max(2.0)
+    };
+    shares.iter().zip(wanted).all(is_near)
 }
 
 fn are_parts(parts: &[f64]) -> bool {
