@@ -72,7 +72,8 @@ fn with_speeds_of_three_to_one_and_more_even_is_slower_than_the_fast_alone_and_l
     println!("256 rows a step, fast adapter 2 ms + 0.5 ms a row, times vary by 5 %:");
     println!("{:>6} {:>14} {:>14} {:>14} {:>14}", "ratio", "fast alone", "even", "learned", "best possible");
     for ratio in [3.0, 4.0, 6.0, 10.0] {
-        let spec = |name: &str, slowness: f64| AdapterSpec { jitter: 0.05, ..AdapterSpec::new(name, 2.0, 0.5 * slowness) };
+        let spec =
+            |name: &str, slowness: f64| AdapterSpec { jitter: 0.05, ..AdapterSpec::new(name, 2.0, 0.5 * slowness) };
         let rig = [spec("fast", 1.0), spec("slow", ratio)];
         let alone = step_ms(&rig[..1], SplitMode::Learned);
         let (even, learned) = (step_ms(&rig, SplitMode::Even), step_ms(&rig, SplitMode::Learned));
@@ -95,8 +96,11 @@ fn ideal(lines: &[(f64, f64)]) -> f64 {
 /// The first adapter slows down threefold from step 40 to about 80. Checks its share in each third of the run.
 fn follows(lines: &[(f64, f64)], jitter: f64, seed: u64) {
     let steady_ms = lines[0].0 + lines[0].1 * ideal(lines);
-    let slowed: Vec<(f64, f64)> =
-        lines.iter().enumerate().map(|(idx, line)| if idx == 0 { (3.0 * line.0, 3.0 * line.1) } else { *line }).collect();
+    let slowed: Vec<(f64, f64)> = lines
+        .iter()
+        .enumerate()
+        .map(|(idx, line)| if idx == 0 { (3.0 * line.0, 3.0 * line.1) } else { *line })
+        .collect();
     let slow_ms = slowed[0].0 + slowed[0].1 * ideal(&slowed);
     let (from_ms, to_ms) = (42.0 * steady_ms, 42.0 * steady_ms + 40.0 * slow_ms);
     let mut specs: Vec<AdapterSpec> =
@@ -112,7 +116,7 @@ fn follows(lines: &[(f64, f64)], jitter: f64, seed: u64) {
         let (least, most) =
             shares.iter().fold((f64::INFINITY, 0.0_f64), |(least, most), share| (least.min(*share), most.max(*share)));
         let what = format!("{lines:?}, jitter {jitter}, seed {seed}, {what}: shares {shares:?}, ideal {wanted:.1}");
-        assert!(least > 0.85 * wanted && most < 1.15 * wanted, "more than 15 % off: {what}");
+        assert!(least > 0.85 * wanted - 1.0 && most < 1.15 * wanted + 1.0, "more than 15 % off: {what}");
         // Around the middle of what is seen, and a row at each end, since rows are whole. Where each time varies by 5 % itself, 15 % is all that is asked.
         assert!(jitter > 0.02 || most - least <= 2.0 * (0.05 * wanted + 1.0), "varies by more than 5 %: {what}");
     }

@@ -5,6 +5,7 @@ mod infer;
 mod place;
 mod progress;
 mod settings;
+mod simulate;
 mod summary;
 mod terminal;
 mod train;
@@ -37,6 +38,8 @@ enum Command {
     Predict(infer::PredictArgs),
     /// The layers of a model: shapes, parameters, memory.
     Summary(summary::SummaryArgs),
+    /// What a rig of given speeds would do: rows a second of 1 to all of its adapters, and what limits them.
+    Simulate(simulate::SimulateArgs),
 }
 
 /// Which adapters to use.
@@ -72,6 +75,7 @@ pub fn main() -> ExitCode {
         Command::Evaluate(args) => infer::evaluate(args, &terminal),
         Command::Predict(args) => infer::predict(args),
         Command::Summary(args) => summary::run(args, &terminal),
+        Command::Simulate(args) => simulate::run(args, &terminal),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

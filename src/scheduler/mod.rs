@@ -502,6 +502,7 @@ impl Scheduler {
         if totals.is_finite {
             self.update_on_host(totals.norm, &scalars);
             self.follow_statistics(&answers);
+            self.charge_update();
             let updated_ms = self.record(What::Update, reduced_ms, Some(step), 0);
             self.hand_out_after_step(&answers);
             self.record(What::HandOut, updated_ms, Some(step), 0);

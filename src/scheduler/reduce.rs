@@ -17,6 +17,9 @@ pub(crate) struct Totals {
     pub is_finite: bool,
 }
 
+/// Bytes of an f32.
+const F32: u64 = 4;
+
 /// Elements that one thread adds at a time; fixed, so that sums do not depend on the number of threads.
 const CHUNK: usize = 1 << 15;
 
@@ -37,6 +40,7 @@ impl Scheduler {
             let len = usize::try_from(exchange.view.len.fixed).unwrap_or(usize::MAX);
             let (squares, wrong) = add(&mut self.gradients[segment as usize][start..start + len], &parts);
             total = (total.0 + squares, total.1 + wrong);
+            self.runtime.charge(F32 * (parts.len() as u64 + 1) * exchange.view.len.fixed);
         }
         Totals { norm: total.0.sqrt(), is_finite: total.1 == 0 }
     }

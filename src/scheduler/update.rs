@@ -33,6 +33,14 @@ impl Scheduler {
         }
     }
 
+    /// Charges the runtime for an update: gradients are read, parameters and states read and written, the new parameters
+    /// copied once for all adapters.
+    pub(super) fn charge_update(&self) {
+        let bytes: u64 =
+            self.state.weights.parameters.iter().map(|segment| size_of_val(segment.as_slice()) as u64).sum();
+        self.runtime.charge(bytes * (1 + 2 + 2 * self.state.optimizer.len() as u64 + 2));
+    }
+
     /// Norm and whether the update was applied, from the plan's control buffers.
     pub(super) fn clip_result(&self, controls: &[Vec<f32>]) -> [f32; 2] {
         let buffers = self.plan.buffers.iter().filter(|buffer| buffer.role == Role::Control);

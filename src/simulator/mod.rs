@@ -20,11 +20,20 @@
 
 mod adapter;
 mod arithmetic;
+mod measure;
+mod predict;
+mod report;
+mod rig;
+mod skeleton;
 mod spec;
 mod virtual_time;
 mod work;
 mod world;
 
+pub use measure::{Measured, measure};
+pub use predict::{simulate, step_ms};
+pub use report::{Point, Report};
+pub use rig::{HostSpec, Preset, RigConfig};
 pub use spec::{AdapterSpec, Mishap, Moment, Slowdown, Trouble};
 pub use virtual_time::Virtual;
 pub use world::{Arithmetic, World};

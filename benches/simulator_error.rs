@@ -1,0 +1,44 @@
+//! How far the simulator's prediction is from what the adapters do.
+//!
+//! `cargo bench --bench simulator_error -- [ADAPTERS]`, by default all software adapters, each with one thread of its own
+//! (`LP_NUM_THREADS=1`, `SwiftShader.ini`). For each model, a short run tells the adapters' speeds; the prediction from
+//! them is compared with the median of the steps that follow.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench prints, and may panic")]
+
+#[path = "common/models.rs"]
+mod models;
+
+use std::sync::Arc;
+
+use manyhands::adapters;
+use manyhands::runtime::Native;
+use manyhands::simulator::{measure, step_ms};
+use manyhands::{Model, Optimizer};
+
+fn main() {
+    let wanted = std::env::args().skip(1).find(|arg| !arg.starts_with("--")).unwrap_or_else(|| "software".into());
+    let adapters = adapters::choose(&pollster::block_on(adapters::list()), &wanted).unwrap();
+    let names: Vec<&str> = adapters.iter().map(|info| info.name.as_str()).collect();
+    println!("{} adapters: {}", adapters.len(), names.join(", "));
+    println!("{:<10} {:>6} {:>14} {:>14} {:>8}", "model", "rows", "predicted", "measured", "error");
+    let models: [(&str, Model, u32); 3] =
+        [("mlp", models::mlp(), 256), ("cnn", models::cnn(), 32), ("small cnn", models::small_cnn(), 64)];
+    for (name, model, rows) in models {
+        let run = measure(Arc::new(Native), adapters.clone(), &model, Optimizer::adam(1e-3), rows);
+        let measured = pollster::block_on(run).unwrap();
+        let predicted_ms = step_ms(&measured.rig).unwrap();
+        let error = 100.0 * (predicted_ms / measured.step_ms - 1.0);
+        println!("{name:<10} {rows:>6} {predicted_ms:>11.1} ms {:>11.1} ms {error:>6.1} %", measured.step_ms);
+        for adapter in &measured.rig.adapters {
+            println!(
+                "    {}: {:.2} ms + {:.3} ms a row, weights at {:.2} GB/s",
+                adapter.name,
+                adapter.fixed_ms,
+                adapter.per_row_ms.unwrap_or_default(),
+                adapter.upload_gb_s.unwrap_or(f64::INFINITY)
+            );
+        }
+        println!("    host: {:.2} GB/s", measured.rig.host.copy_gb_s);
+    }
+}

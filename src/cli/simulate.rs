@@ -1,0 +1,21 @@
+//! `manyhands simulate`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use manyhands::Result;
+use manyhands::simulator::{RigConfig, simulate};
+
+use super::terminal::Terminal;
+
+#[derive(Args)]
+pub struct SimulateArgs {
+    /// What the adapters are like, and what they train: see `examples/rigs/`.
+    rig: PathBuf,
+}
+
+/// Shows what the fastest 1 to N adapters of a rig would do.
+pub fn run(args: &SimulateArgs, terminal: &Terminal) -> Result<()> {
+    terminal.line(simulate(&RigConfig::load(&args.rig)?)?);
+    Ok(())
+}

@@ -1,0 +1,72 @@
+//! What a simulation predicts, as a table.
+
+use std::fmt;
+
+use comfy_table::{CellAlignment, LineStyle, Table, presets};
+
+/// A prediction for the fastest 1 to N adapters of a rig.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct Report {
+    /// Rows of a batch.
+    pub batch_size: u32,
+    /// The adapters, the fastest first.
+    pub adapters: Vec<String>,
+    /// The same batch for any number of adapters.
+    pub strong: Vec<Point>,
+    /// As many times the batch as there are adapters.
+    pub weak: Vec<Point>,
+}
+
+/// A number of adapters, and what they do together.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct Point {
+    /// How many of the adapters.
+    pub n_adapters: usize,
+    /// Rows of a batch.
+    pub batch_size: u32,
+    /// Rows of each adapter.
+    pub shares: Vec<u32>,
+    /// Milliseconds of a training step.
+    pub step_ms: f64,
+    /// Rows a second.
+    pub rows_per_s: f64,
+    /// Rows a second, over the sum of what the same adapters do alone with the batch of one.
+    pub efficiency: f64,
+    /// What takes most of a step, in words.
+    pub limit: String,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "Adapters, the fastest first: {}.", self.adapters.join(", "))?;
+        writeln!(f, "\nThe batch stays {} rows:\n\n{}", self.batch_size, table(&self.strong))?;
+        writeln!(f, "\nThe batch grows with the adapters:\n\n{}", table(&self.weak))?;
+        let batch_size = self.batch_size;
+        write!(
+            f,
+            "\nEfficiency: rows a second over the sum of what the same adapters do alone, {batch_size} rows a step."
+        )
+    }
+}
+
+fn table(points: &[Point]) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING.header_separator(LineStyle::none().fill('─').junction('─')));
+    table.set_header(["adapters", "batch", "step ms", "rows/s", "efficiency", "rows of each", "limited by"]);
+    for point in points {
+        let shares: Vec<String> = point.shares.iter().map(ToString::to_string).collect();
+        table.add_row([
+            point.n_adapters.to_string(),
+            point.batch_size.to_string(),
+            format!("{:.1}", point.step_ms),
+            format!("{:.0}", point.rows_per_s),
+            format!("{:.0} %", 100.0 * point.efficiency),
+            shares.join(" "),
+            point.limit.clone(),
+        ]);
+    }
+    for column in table.column_iter_mut().take(5) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table.to_string().lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
+}

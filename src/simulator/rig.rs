@@ -1,0 +1,202 @@
+//! A rig and its work, as they stand in a file.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::spec::AdapterSpec;
+use crate::error::{Error, Result};
+use crate::layers::{Activation, BatchNormalization, Conv2D, Dense, Flatten, GlobalAveragePooling2D, MaxPooling2D};
+use crate::model::{Model, ModelConfig, Sequential};
+use crate::optimizers::Optimizer;
+
+/// What [`simulate`](super::simulate) is asked about.
+///
+/// ```
+/// use manyhands::simulator::{RigConfig, simulate};
+/// # fn main() -> manyhands::Result<()> {
+/// let rig = RigConfig::parse(r#"
+///     preset = "mlp"
+///     batch_size = 256
+///
+///     [[adapters]]
+///     name = "fast"
+///     fixed_ms = 1.0
+///     per_row_ms = 0.1
+///
+///     [[adapters]]
+///     name = "slow"
+///     fixed_ms = 1.0
+///     per_row_ms = 0.3
+/// "#)?;
+/// let report = simulate(&rig)?;
+/// // 26.6 ms alone; together 64 rows and 192 rows, 20.2 ms.
+/// assert!((report.strong[1].step_ms - 20.2).abs() < 1.0, "{report}");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RigConfig {
+    /// Rows of a batch.
+    pub batch_size: u32,
+    /// A model of the crate's, in place of `model`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preset: Option<Preset>,
+    /// How parameters are updated; what the host has to do depends on it. Default: Adam.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub optimizer: Option<Optimizer>,
+    /// The host.
+    #[serde(default)]
+    pub host: HostSpec,
+    /// The adapters, in any order.
+    pub adapters: Vec<AdapterSpec>,
+    /// The model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelConfig>,
+}
+
+/// The host of a simulated rig.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostSpec {
+    /// Bytes that it reads and writes when it adds gradients and updates parameters, in 10⁹ a second, all threads
+    /// together.
+    pub copy_gb_s: f64,
+}
+
+impl Default for HostSpec {
+    /// 10 GB/s: two channels of DDR4 at about a third of their peak.
+    fn default() -> Self {
+        Self { copy_gb_s: 10.0 }
+    }
+}
+
+/// Models to ask about without writing them down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Preset {
+    /// 784-1024-1024-10, fully connected: 1.9 million parameters.
+    Mlp,
+    /// Six convolutions with batch normalization over 32 × 32 × 3: 0.3 million parameters, much arithmetic.
+    Cnn,
+    /// 16 convolutions as in VGG-16 over 224 × 224 × 3, with one dense layer at the end: 15 million parameters.
+    Vgg,
+}
+
+impl Preset {
+    fn build(self) -> Result<Model> {
+        match self {
+            Self::Mlp => Sequential::new([784])
+                .add(Dense::new(1024).activation(Activation::Relu))
+                .add(Dense::new(1024).activation(Activation::Relu))
+                .add(Dense::new(10))
+                .build(0),
+            Self::Cnn => {
+                blocks([32, 32, 3], &[(2, 32), (2, 64), (2, 128)]).add(Flatten::default()).add(Dense::new(10)).build(0)
+            }
+            Self::Vgg => blocks([224, 224, 3], &[(2, 64), (2, 128), (3, 256), (3, 512), (3, 512)])
+                .add(GlobalAveragePooling2D::default())
+                .add(Dense::new(1000))
+                .build(0),
+        }
+    }
+}
+
+/// Convolutions with batch normalization, and a pooling layer behind each block.
+fn blocks(input: [usize; 3], blocks: &[(usize, usize)]) -> Sequential {
+    let mut model = Sequential::new(input);
+    for (n_layers, filters) in blocks {
+        for _ in 0..*n_layers {
+            model = model.add(Conv2D::new(*filters, [3, 3]).same().no_bias()).add(BatchNormalization::new());
+        }
+        model = model.add(MaxPooling2D::new([2, 2]));
+    }
+    model
+}
+
+impl RigConfig {
+    /// Reads a rig from TOML.
+    ///
+    /// # Errors
+    /// If it is no TOML, or a name or number in it makes no sense.
+    pub fn parse(text: &str) -> Result<Self> {
+        let rig: Self = toml::from_str(text).map_err(|error| {
+            Error::setting("the rig", format!("can't be read: {error}"), "see `examples/rigs/` for whole ones")
+        })?;
+        rig.check()?;
+        Ok(rig)
+    }
+
+    /// Reads a rig from a TOML file.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse), or if the file can't be read.
+    pub fn load(path: &Path) -> Result<Self> {
+        Self::parse(&std::fs::read_to_string(path).map_err(|source| Error::reading(path, source))?)
+    }
+
+    /// The rig as TOML, as [`parse`](Self::parse) reads it.
+    ///
+    /// # Errors
+    /// If the model has a setting that TOML can't say.
+    pub fn to_toml(&self) -> Result<String> {
+        toml::to_string(self).map_err(|error| {
+            Error::setting(
+                "the rig",
+                format!("can't be written as TOML: {error}"),
+                "use a preset in place of the model",
+            )
+        })
+    }
+
+    fn check(&self) -> Result<()> {
+        if self.adapters.is_empty() {
+            return Err(Error::setting("`adapters`", "needs one or more, but there are none", "add `[[adapters]]`"));
+        }
+        if self.batch_size == 0 {
+            return Err(Error::setting("`batch_size`", "needs to be 1 or more, but is 0", "256 is usual"));
+        }
+        self.adapters.iter().enumerate().try_for_each(|(idx, adapter)| check_adapter(idx, adapter))?;
+        check_above_zero("`host`", &[("copy_gb_s", Some(self.host.copy_gb_s))])
+    }
+
+    pub(super) fn build_model(&self) -> Result<Model> {
+        match (&self.model, self.preset) {
+            (Some(model), None) => model.build(0),
+            (None, Some(preset)) => preset.build(),
+            (both, _) => Err(Error::setting(
+                "the rig",
+                format!("needs `model` or `preset`, but has {}", if both.is_some() { "both" } else { "neither" }),
+                "write `preset = \"cnn\"`, or a `[model]`",
+            )),
+        }
+    }
+}
+
+fn check_adapter(idx: usize, adapter: &AdapterSpec) -> Result<()> {
+    let who = format!("adapter {idx} `{}`", adapter.name);
+    if adapter.per_row_ms.is_none() && adapter.gflops.is_none() {
+        return Err(Error::setting(who, "needs a speed, but has none", "give `per_row_ms`, or `gflops`"));
+    }
+    if [adapter.fixed_ms, adapter.latency_ms, adapter.jitter].iter().any(|ms| !(ms.is_finite() && *ms >= 0.0)) {
+        let problem = "needs `fixed_ms`, `latency_ms` and `jitter` from 0 up";
+        return Err(Error::setting(who, problem, "leave out what is not known"));
+    }
+    let rates = [
+        ("per_row_ms", adapter.per_row_ms),
+        ("gflops", adapter.gflops),
+        ("memory_gb_s", adapter.memory_gb_s),
+        ("upload_gb_s", adapter.upload_gb_s),
+        ("download_gb_s", adapter.download_gb_s),
+    ];
+    check_above_zero(&who, &rates)
+}
+
+fn check_above_zero(who: &str, rates: &[(&str, Option<f64>)]) -> Result<()> {
+    let wrong = rates.iter().find(|(_, rate)| rate.is_some_and(|rate| !(rate.is_finite() && rate > 0.0)));
+    wrong.map_or(Ok(()), |(name, rate)| {
+        let problem = format!("needs `{name}` above 0, but it is {}", rate.unwrap_or_default());
+        Err(Error::setting(who, problem, "leave out what is not known"))
+    })
+}

@@ -1,0 +1,52 @@
+//! A plan with the commands of another and hardly any values, so that large models are simulated in no time.
+
+use super::work::Traffic;
+use crate::plan::{ALIGN, BufferId, Combine, Command, Layout, Length, Plan, Role, View, When};
+
+/// A plan that takes the scheduler the same way as the one it stands for.
+pub(super) struct Skeleton {
+    pub plan: Plan,
+    pub layout: Layout,
+    /// What travels in the plan it stands for.
+    pub traffic: Traffic,
+}
+
+impl Skeleton {
+    /// Every gradient bucket becomes [`ALIGN`] elements of one segment, every row of an input one element. Exchanges of
+    /// statistics stay. Dispatches stay as data: what they cost is read from them, but they are never run.
+    #[allow(clippy::cast_precision_loss, reason = "an estimate")]
+    pub fn of(plan: &Plan, layout: &Layout) -> Self {
+        let mut traffic = Traffic::of(plan);
+        let mut small = plan.clone();
+        let gradients = plan.find(Role::Gradients(0));
+        let mut n_buckets = 0;
+        for command in small.passes.values_mut().flatten() {
+            let Command::Exchange(exchange) = command else { continue };
+            let is_gradient = matches!(plan.get(exchange.view.buffer).role, Role::Gradients(_));
+            if let (true, Some(buffer), Combine::Sum, When::Update) =
+                (is_gradient, gradients, exchange.combine, exchange.when)
+            {
+                exchange.view = View { buffer, offset: n_buckets * ALIGN, len: Length { per_row: 0, fixed: ALIGN } };
+                n_buckets += 1;
+            }
+        }
+        let segment = n_buckets.max(1) * ALIGN;
+        for idx in 0..small.buffers.len() {
+            shrink(&mut small, idx, segment);
+        }
+        traffic.scale = layout.segments.iter().sum::<u64>() as f64 / segment as f64;
+        let layout = Layout { parameters: Vec::new(), segments: vec![segment], ..layout.clone() };
+        Self { plan: small, layout, traffic }
+    }
+}
+
+fn shrink(plan: &mut Plan, idx: usize, segment: u64) {
+    let id = BufferId(u32::try_from(idx).unwrap_or(u32::MAX));
+    let len = match plan.get(id).role {
+        Role::Parameters(_) | Role::Gradients(_) | Role::State(..) => Length { per_row: 0, fixed: segment },
+        Role::Input(_) | Role::Target(_) | Role::SampleWeight(_) | Role::Output(_) => Length::per_row(1),
+        Role::Report(_) => Length::per_row(2),
+        Role::Statistics | Role::Activation | Role::Control => return,
+    };
+    plan.buffers[idx].len = len;
+}
