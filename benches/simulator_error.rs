@@ -1,8 +1,8 @@
 //! How far the simulator's prediction is from what the adapters do.
 //!
 //! `cargo bench --bench simulator_error -- [ADAPTERS]`, by default all software adapters, each with one thread of its own
-//! (`LP_NUM_THREADS=1`, `SwiftShader.ini`). For each model, a short run tells the adapters' speeds; the prediction from
-//! them is compared with the median of the steps that follow.
+//! (`LP_NUM_THREADS=1`, `SwiftShader.ini`). For each model, a short run tells the adapters' speeds, before and after
+//! some steps whose median is compared with the prediction. Only a quiet machine tells anything.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench prints, and may panic")]
 

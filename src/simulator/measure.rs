@@ -28,7 +28,8 @@ const COUNTED: u64 = 12;
 pub struct Measured {
     /// The adapters as a rig: lines of time over rows, bandwidths of weights and host.
     pub rig: RigConfig,
-    /// Milliseconds of a training step of all of them together: the median of steps after those that the rig is from.
+    /// Milliseconds of a training step of all of them together: the median of some steps, between the two times at which
+    /// speeds were taken.
     pub step_ms: f64,
 }
 
@@ -97,7 +98,7 @@ pub async fn measure(
         host_ms += report.reduce_ms + report.update_ms;
     }
     let charged = metered.bytes.load(Ordering::Relaxed);
-    let specs = specs(&mut scheduler, &*metered, &traffic).await?;
+    let before = specs(&mut scheduler, &*metered, &traffic).await?;
     let host = if host_ms > 0.0 { HostSpec { copy_gb_s: gb_s(charged, host_ms) } } else { HostSpec::default() };
     let mut step_ms = Vec::new();
     for step in LEARNING..LEARNING + COUNTED {
@@ -106,6 +107,8 @@ pub async fn measure(
         step_ms.push(metered.now_ms() - begin_ms);
     }
     step_ms.sort_by(f64::total_cmp);
+    let after = specs(&mut scheduler, &*metered, &traffic).await?;
+    let specs = before.iter().zip(&after).map(|(before, after)| between(before, after)).collect();
     let model = Some(model.config());
     let rig = RigConfig { batch_size, preset: None, optimizer: Some(optimizer), host, adapters: specs, model };
     Ok(Measured { rig, step_ms: step_ms[step_ms.len() / 2] })
@@ -136,6 +139,19 @@ async fn specs(scheduler: &mut Scheduler, clock: &dyn Runtime, traffic: &Traffic
         specs.push(AdapterSpec { name, fixed_ms: line.fixed_ms, per_row_ms, upload_gb_s, ..AdapterSpec::default() });
     }
     Ok(specs)
+}
+
+/// The mean of what was learned before and after the steps that count, so that a machine that grows slower or faster
+/// meanwhile does so for both.
+fn between(before: &AdapterSpec, after: &AdapterSpec) -> AdapterSpec {
+    let mean = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| f64::midpoint(a, b));
+    AdapterSpec {
+        name: before.name.clone(),
+        fixed_ms: f64::midpoint(before.fixed_ms, after.fixed_ms),
+        per_row_ms: mean(before.per_row_ms, after.per_row_ms),
+        upload_gb_s: mean(before.upload_gb_s, after.upload_gb_s),
+        ..AdapterSpec::default()
+    }
 }
 
 /// 10⁹ bytes a second.
