@@ -92,6 +92,7 @@ pub async fn measure(
     let state = TrainingState::new(model.weights.clone(), optimizer);
     let layout = model.layout().clone();
     let mut scheduler = Scheduler::open(metered.clone(), settings, plan, layout, Some(&objective), state).await?;
+    scheduler.keep_all();
     let mut host_ms = 0.0;
     for step in 0..LEARNING {
         let report = scheduler.train(&batch, &numbers(step)).await?;
