@@ -173,6 +173,8 @@ pub struct Scheduler {
     cpu_fallback: CpuFallback,
     pub(crate) members: Vec<Member>,
     n_actors: usize,
+    /// Adapters that the run began with; those after them took over.
+    n_seats: usize,
     accumulation_steps: u32,
     events: Receiver<Message>,
     events_in: Sender<Message>,
@@ -239,6 +241,7 @@ impl Scheduler {
             cpu_fallback: settings.cpu_fallback,
             members: Vec::new(),
             n_actors: 0,
+            n_seats: settings.adapters.len(),
             accumulation_steps: settings.accumulation_steps.max(1),
             events,
             events_in,
@@ -493,8 +496,7 @@ impl Scheduler {
         self.welcome_returned();
         self.calibrate(batch, &scalars).await?;
         let start_ms = self.runtime.now_ms();
-        let shares = self.splitter.step_shares(step, scalars.rows, &self.in_use());
-        let shards = self.shards_of(&shares);
+        let (shares, shards) = self.step_shards(step, scalars.rows);
         let answers = self.round(Pass::Train, batch, &scalars, shards, Combining::Host).await?;
         let begin_ms = self.runtime.now_ms();
         let totals = self.reduce(&answers);

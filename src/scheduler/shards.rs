@@ -3,7 +3,7 @@
 use crate::data::Batch;
 use crate::plan::{Pass, Plan, Role};
 
-use super::round::Answer;
+use super::round::{Answer, is_awaited};
 use super::{Scheduler, ShardReport};
 
 /// Rows that one adapter computes in one run.
@@ -35,6 +35,39 @@ impl Scheduler {
     /// Which of the adapters take part: neither lost nor on their way back.
     pub fn alive(&self) -> Vec<bool> {
         self.members.iter().map(|member| member.is_alive()).collect()
+    }
+
+    /// Shares and shards of a training step.
+    ///
+    /// A split that is not learned keeps its slots for the whole run: what a lost adapter would have computed runs in the
+    /// same slot on another, so that the sums, and on adapters of one arithmetic the bits, stay those of an undisturbed
+    /// run. Not so where shards wait for each other, since then each must have an adapter of its own.
+    pub(super) fn step_shards(&mut self, step: u64, rows: u32) -> (Vec<u32>, Vec<Shard>) {
+        let is_coupled = self.plan.commands(Pass::Train).iter().any(is_awaited);
+        if !self.splitter.is_learned() && !is_coupled {
+            let seats: Vec<bool> = (0..self.members.len()).map(|adapter_idx| adapter_idx < self.n_seats).collect();
+            let shares = self.splitter.step_shares(step, rows, &seats);
+            if let Some(shards) = self.taken_over(self.shards_of(&shares)) {
+                return (shares, shards);
+            }
+        }
+        let shares = self.splitter.step_shares(step, rows, &self.in_use());
+        let shards = self.shards_of(&shares);
+        (shares, shards)
+    }
+
+    /// The same shards, those of lost adapters each on the one that has the fewest rows; `None` if one fits nowhere.
+    fn taken_over(&self, mut shards: Vec<Shard>) -> Option<Vec<Shard>> {
+        let alive = self.alive();
+        let mut load = vec![0; alive.len()];
+        shards.iter().for_each(|shard| load[shard.adapter_idx] += shard.rows);
+        for shard in shards.iter_mut().filter(|shard| !alive[shard.adapter_idx]) {
+            let fits = |idx: &usize| alive[*idx] && self.members[*idx].capacity as usize >= shard.rows;
+            let heir = (0..alive.len()).filter(fits).min_by_key(|idx| load[*idx])?;
+            load[heir] += shard.rows;
+            shard.adapter_idx = heir;
+        }
+        Some(shards)
     }
 
     /// Parts in which a share is computed by setting: no part gets fewer rows than a shard may have.
