@@ -7,6 +7,7 @@ pub mod cpu;
 pub mod gpu;
 pub mod list;
 pub mod storage;
+mod throttle;
 
 use std::sync::Arc;
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use async_channel::{Receiver, Sender};
 
+use super::throttle::Throttle;
 use super::{Combining, Event, Fault, Handle, Info, Kind, Message, Request, Run, Ticket, Timing, Writes};
 use crate::plan::{Command, Exchange, When};
 use crate::runtime::Runtime;
@@ -40,7 +41,7 @@ pub fn open(info: &Info, adapter_idx: usize, runtime: Arc<dyn Runtime>, events: 
                 inbox,
                 held: VecDeque::new(),
                 machine: None,
-                throttle: 1.0,
+                throttle: Throttle::default(),
                 weights: Writes::default(),
             };
             actor.serve().await;
@@ -58,7 +59,7 @@ struct Actor {
     /// Requests that came while a run waited for a combined value.
     held: VecDeque<Request>,
     machine: Option<Machine>,
-    throttle: f64,
+    throttle: Throttle,
     /// Weights that were written since the last run.
     weights: Writes,
 }
@@ -107,7 +108,7 @@ impl Actor {
                 self.say(Event::Contents { role, data }).await
             }
             Request::Throttle(factor) => {
-                self.throttle = factor.max(1.0);
+                self.throttle.set(factor);
                 Ok(())
             }
             Request::Lose => {
@@ -160,15 +161,15 @@ impl Actor {
                 }
             }
         }
-        self.wait_throttled(&mut timing).await;
+        self.wait_throttled(run, &mut timing).await;
         let begin_ms = self.runtime.now_ms();
         let (reports, outputs) = machine.results(run.pass, run.scalars.rows);
         timing.readback_ms += self.runtime.now_ms() - begin_ms;
         Ok(Some(Event::Done { ticket: run.ticket, reports, outputs, timing }))
     }
 
-    async fn wait_throttled(&self, timing: &mut Timing) {
-        let extra_ms = (self.throttle - 1.0) * timing.busy_ms();
+    async fn wait_throttled(&mut self, run: &Run, timing: &mut Timing) {
+        let extra_ms = self.throttle.wait_ms(run.pass, run.scalars.rows, timing.busy_ms());
         if extra_ms > 0.0 {
             self.runtime.sleep(extra_ms).await;
             timing.compute_ms += extra_ms;

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::super::{Event, Fault, Message, Request, Ticket};
+use super::super::throttle::Throttle;
+use super::super::{Event, Fault, Message, Request, Run, Ticket};
 use crate::runtime::Runtime;
 
 /// Why a request was not served to its end.
@@ -35,7 +36,7 @@ pub(super) struct Desk {
     /// Was the loss of the device reported?
     pub(super) has_ended: Arc<AtomicBool>,
     /// How many times as long a run shall take.
-    pub(super) slowness: f64,
+    pub(super) throttle: Throttle,
 }
 
 impl Desk {
@@ -77,12 +78,13 @@ impl Desk {
     }
 
     /// Waits so that a run of `busy_ms` takes as long as was asked for; gives the time waited.
-    pub(super) async fn throttle(&self, busy_ms: f64) -> f64 {
-        if self.slowness <= 1.0 {
+    pub(super) async fn wait_throttled(&mut self, run: &Run, busy_ms: f64) -> f64 {
+        let wait_ms = self.throttle.wait_ms(run.pass, run.scalars.rows, busy_ms);
+        if wait_ms <= 0.0 {
             return 0.0;
         }
         let start_ms = self.now_ms();
-        self.runtime.sleep(busy_ms * (self.slowness - 1.0)).await;
+        self.runtime.sleep(wait_ms).await;
         self.now_ms() - start_ms
     }
 }

@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_lite::FutureExt;
 
+use super::throttle::Throttle;
 use super::{Event, Fault, Handle, Info, Message, Request, Ticket, Writes};
 use crate::runtime::Runtime;
 use crate::{Error, Result};
@@ -59,9 +60,9 @@ pub fn open(
     }
     let (sender, requests) = async_channel::unbounded();
     let (last_words, has_ended) = (events.clone(), Arc::new(AtomicBool::new(false)));
-    let (backlog, slowness) = (VecDeque::new(), 1.0);
+    let (backlog, throttle) = (VecDeque::new(), Throttle::default());
     let clock = runtime.clone();
-    let desk = Desk { adapter_idx, requests, events, runtime: clock, backlog, has_ended: has_ended.clone(), slowness };
+    let desk = Desk { adapter_idx, requests, events, runtime: clock, backlog, has_ended: has_ended.clone(), throttle };
     let info = info.clone();
     let handle = Handle { info: info.clone(), requests: sender };
     let actor = move || -> crate::runtime::Task {
@@ -150,7 +151,7 @@ impl Actor {
                 Execution::new(&self.gpu, program, desk, NO_RUN).contents(role).await
             }
             Request::Throttle(factor) => {
-                desk.slowness = factor.max(1.0);
+                desk.throttle.set(factor);
                 Ok(())
             }
             Request::Lose => Err(Stop::Lose),

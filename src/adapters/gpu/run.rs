@@ -65,7 +65,7 @@ impl<'a> Execution<'a> {
         let mut compute_ms = (elapsed_ms - upload_ms - readback_ms - self.wait_ms).max(0.0);
         self.note_pace(run, compute_ms, n_dispatches);
         self.prove(run_number)?;
-        compute_ms += self.desk.throttle(upload_ms + compute_ms + readback_ms).await;
+        compute_ms += self.desk.wait_throttled(run, upload_ms + compute_ms + readback_ms).await;
         let timing = Timing { start_ms, upload_ms, compute_ms, readback_ms, wait_ms: self.wait_ms, weights };
         let results = self.take_results();
         let (reports, outputs) = if run.pass == Pass::Predict { (Vec::new(), results) } else { (results, Vec::new()) };

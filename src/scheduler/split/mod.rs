@@ -24,7 +24,7 @@ pub enum SplitMode {
 
 /// A new split is taken only if it is predicted to be faster than the last by this factor: measurements are noisy, and
 /// shares should not follow noise.
-const WORTHWHILE: f64 = 1.03;
+const WORTHWHILE: f64 = 1.02;
 
 /// Part of its rows that a share may be off, for a split that is kept: a small share can be far from what it should be
 /// and hardly change the time of the slowest.
