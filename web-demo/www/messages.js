@@ -1,0 +1,267 @@
+// What the page and the engine's worker say to each other.
+//
+// The page starts the worker with `new Worker("engine.js", { type: "module" })` and sends `Request`s; the worker
+// answers with `Event`s. Messages are plain objects, told apart by `type`. Names, units and meanings are those of the
+// crate: `StepLog`, `AdapterLog` and `EpochLog` of `src/trainer/log.rs`, `Info` of `src/adapters/mod.rs`, `RigConfig`
+// and `Report` of `src/simulator/`. This file holds types alone; `tsc` checks both sides against it.
+//
+// Order, which both sides may rely on:
+// - The worker speaks first: `hello` once, or `failed` once and nothing after it.
+// - `rig` comes before the first `steps` in which those members take part, so `AdapterLog.adapter` is an index into
+//   the members of the last `rig`.
+// - Each `classify`, `measure`, `simulate` and `export` is answered once: by its own event, or by `error` with its
+//   name in `request`. All others take effect between two training steps and are answered by `state` or `rig`.
+// - A request that can't be served, for example to remove the last adapter, is answered by `error`; nothing has
+//   changed then.
+
+/**
+ * Why WebGPU gives no adapter here. `no_webgpu`: the browser has none. `insecure_origin`: it has, but for secure
+ * origins only. `no_adapter`: it has, but `requestAdapter` gives null.
+ * @typedef {"no_webgpu" | "insecure_origin" | "no_adapter"} Missing
+ */
+
+/**
+ * An adapter that can be added to the rig; once, or several times as several devices.
+ * @typedef {object} Info
+ * @property {number} index Position in the list of adapters: 0 and up.
+ * @property {string} name As the browser describes it, or the crate's name of the CPU adapter.
+ * @property {"discrete_gpu" | "integrated_gpu" | "virtual_gpu" | "cpu" | "software"} kind A GPU of unknown kind is a
+ *   `virtual_gpu`, as in the crate; `software` computes on the processor (SwiftShader).
+ * @property {string} backend `webgpu`, or `host` for the CPU adapter.
+ * @property {string} driver Vendor and architecture as far as the browser tells; may be empty.
+ * @property {string[]} requested_as What it was asked for as: `high-performance`, `low-power`, `fallback`. Several where
+ *   the browser gives the same adapter for them. Empty for the CPU adapter.
+ */
+
+/**
+ * A model that the worker can train.
+ * @typedef {object} ModelChoice
+ * @property {string} id `cnn` (the digits network of `manyhands train`) or `small`.
+ * @property {string} name For people: `three convolutions with batch-norm`.
+ * @property {number} parameters How many.
+ */
+
+/**
+ * What a run is made with. Everything that stands in the page's address.
+ * @typedef {object} Settings
+ * @property {string} model `ModelChoice.id`.
+ * @property {number[]} adapters `Info.index` of each member, in order; one may stand twice. At least one.
+ * @property {number} batch_size Rows of a training step over all adapters: 1 to 512, may be below the number of adapters.
+ * @property {"learned" | "even"} split
+ * @property {"per_shard" | "whole_batch"} batch_norm Whose statistics batch normalization uses.
+ * @property {number} learning_rate For Adam.
+ * @property {number} seed Initial weights, order of rows, dropout. A whole number from 0 to 4294967295.
+ * @property {number} epochs Training ends after so many, `resume` goes on for as many again. 0: no end.
+ */
+
+/**
+ * An adapter in use.
+ * @typedef {object} Member
+ * @property {number} id Names it in requests. Given once; never to another member of this page's life.
+ * @property {Info} info
+ * @property {"there" | "lost" | "returning"} presence Lost ones are opened again by the scheduler after a while.
+ * @property {number | null} again_ms If lost: milliseconds until it is opened again; null if it never is.
+ * @property {boolean} is_resting True while the scheduler leaves it out because training is faster without it.
+ * @property {number} throttle Times as long as it would take by itself; 1 is its own speed.
+ * @property {number | null} shares_device_with Id of an earlier member on the same physical device; null if there is none.
+ *   Devices of WebGPU on SwiftShader share the processor with the CPU adapter, too.
+ */
+
+/**
+ * One adapter's part in a training step.
+ * @typedef {object} AdapterLog
+ * @property {number} adapter Index into the members.
+ * @property {string} name
+ * @property {number} rows
+ * @property {number} ms Busy: upload, compute and readback.
+ * @property {number} upload_ms
+ * @property {number} compute_ms
+ * @property {number} readback_ms
+ * @property {number} wait_ms For the others: at exchanges, and at the end of the step.
+ */
+
+/**
+ * One training step.
+ * @typedef {object} StepLog
+ * @property {number} step Counted from 1 over all epochs.
+ * @property {number} epoch Counted from 1.
+ * @property {number} batch Counted from 1 within the epoch.
+ * @property {number} batches Batches of an epoch.
+ * @property {number} rows
+ * @property {number} loss Of this batch.
+ * @property {number} accuracy Of this batch.
+ * @property {number} learning_rate
+ * @property {number} gradient_norm
+ * @property {boolean} is_applied False if a value was not finite and nothing was updated.
+ * @property {number} ms The whole step, waiting for data included.
+ * @property {number} data_ms Of these, waiting for data.
+ * @property {number} reduce_ms Of these, adding gradients on the host.
+ * @property {number} update_ms Of these, updating on the host and handing weights out.
+ * @property {number} samples_per_s
+ * @property {AdapterLog[]} adapters Those that had rows.
+ */
+
+/**
+ * One epoch.
+ * @typedef {object} EpochLog
+ * @property {number} epoch Counted from 1.
+ * @property {number} step Training steps so far.
+ * @property {number} loss Over the epoch's batches.
+ * @property {number} accuracy
+ * @property {number} val_loss Over the 360 test digits, after the epoch.
+ * @property {number} val_accuracy
+ * @property {number} learning_rate
+ * @property {number} seconds Validation included.
+ * @property {number} samples_per_s
+ */
+
+/**
+ * A number of adapters, and what they do together.
+ * @typedef {object} Point
+ * @property {number} n_adapters
+ * @property {number} batch_size
+ * @property {number[]} shares Rows of each adapter.
+ * @property {number} step_ms Of a measurement: the median.
+ * @property {number} rows_per_s
+ * @property {number} efficiency Rows a second over the sum of what the same adapters do alone with the batch of one, so
+ *   that `rows_per_s / efficiency` is the ideal line.
+ * @property {string} limit What takes most of a step, in words; empty for a measurement.
+ */
+
+/**
+ * Throughput of 1 to N adapters, measured or predicted.
+ * @typedef {object} Report
+ * @property {number} batch_size
+ * @property {string[]} adapters Names in the order in which they join: of a prediction, the fastest first.
+ * @property {Point[]} strong The same batch for any number of adapters.
+ * @property {Point[]} weak As many times the batch as there are adapters.
+ */
+
+/**
+ * A rig to predict, as `manyhands simulate` reads it, in JSON. Left out: what is not known.
+ * @typedef {object} RigConfig
+ * @property {number} batch_size
+ * @property {"mlp" | "cnn" | "vgg"} preset
+ * @property {{ copy_gb_s: number }} host
+ * @property {AdapterSpec[]} adapters
+ */
+
+/**
+ * @typedef {object} AdapterSpec
+ * @property {string} name
+ * @property {number} fixed_ms
+ * @property {number} gflops
+ * @property {number} memory_gb_s
+ * @property {number} upload_gb_s
+ * @property {number} download_gb_s
+ * @property {number} latency_ms
+ */
+
+// ---- page to worker
+
+/**
+ * Train from fresh weights, paused or not. Ends a run that is there.
+ * @typedef {{ type: "start", settings: Settings, paused: boolean }} Start
+ */
+/** @typedef {{ type: "pause" }} Pause After the step that runs. */
+/** @typedef {{ type: "resume" }} Resume */
+/** @typedef {{ type: "step" }} Step One training step; the run is paused then. */
+/**
+ * Back to fresh weights with the settings as they are now (also those that were changed), paused. Lost members are
+ * opened again, throttles stay.
+ * @typedef {{ type: "reset" }} Reset
+ */
+/** @typedef {{ type: "add", index: number }} Add Opens the adapter of that `Info.index` as a further member. */
+/** @typedef {{ type: "remove", member: number }} Remove Takes a member out in an orderly way, by its id. */
+/** @typedef {{ type: "throttle", member: number, factor: number }} Throttle `factor` from 1 up. */
+/** @typedef {{ type: "unplug", member: number }} Unplug Really destroys its device, at once, in mid-step. */
+/**
+ * Takes effect with the next step; weights and optimizer state stay. What is left out stays as it is.
+ * @typedef {{ type: "change", batch_size?: number, split?: Settings["split"], batch_norm?: Settings["batch_norm"],
+ *   learning_rate?: number }} Change
+ */
+/**
+ * Which digit is this, by the weights as they are now?
+ * @typedef {{ type: "classify", id: number, pixels: Float32Array }} Classify `pixels`: 64 values from 0 to 1, 8×8,
+ *   row-major, ink is 1.
+ */
+/**
+ * Measure 1 to N of the rig's members, in their order, with this batch. Training rests meanwhile, and its weights are not
+ * touched.
+ * @typedef {{ type: "measure", batch_size: number }} Measure
+ */
+/** @typedef {{ type: "cancel" }} Cancel Ends a measurement early; it is answered by `error` with request `measure`. */
+/** @typedef {{ type: "simulate", rig: RigConfig }} Simulate */
+/** @typedef {{ type: "export" }} Export The model as safetensors, as the crate saves it. */
+
+/**
+ * @typedef {Start | Pause | Resume | Step | Reset | Add | Remove | Throttle | Unplug | Change | Classify | Measure |
+ *   Cancel | Simulate | Export} Request
+ */
+
+// ---- worker to page
+
+/**
+ * The engine is there and knows its adapters.
+ * @typedef {object} Hello
+ * @property {"hello"} type
+ * @property {string} version Of the crate.
+ * @property {Info[]} adapters All that can be added; the CPU adapter is always among them.
+ * @property {Missing | null} missing Why none of them is WebGPU's; null if one is.
+ * @property {ModelChoice[]} models
+ * @property {Uint8Array} test_pixels 360 × 64 values from 0 to 16, the test digits.
+ * @property {Uint8Array} test_labels 360.
+ */
+/**
+ * The engine can't work at all: wasm did not load, or died. Nothing comes after it.
+ * @typedef {{ type: "failed", message: string }} Failed
+ */
+/**
+ * Sent on each change. `idle`: nothing was started yet. `opening`: adapters are opened and shaders compiled.
+ * `finished`: all epochs are done.
+ * @typedef {object} State
+ * @property {"state"} type
+ * @property {"idle" | "opening" | "running" | "paused" | "measuring" | "finished"} state
+ * @property {number} step Training steps so far.
+ * @property {number} epoch Epochs begun so far.
+ */
+/** @typedef {{ type: "rig", members: Member[] }} Rig Whenever a member or its presence changes. */
+/**
+ * Steps since the last such event, in order: sent at most about twenty times a second.
+ * @typedef {{ type: "steps", steps: StepLog[] }} Steps
+ */
+/** @typedef {{ type: "epoch", epoch: EpochLog }} Epoch */
+/**
+ * What the model says of the test digits: at the start, after each epoch, and when a run is paused; more often where that
+ * takes less than a tenth of the time.
+ * @typedef {object} Predictions
+ * @property {"predictions"} type
+ * @property {number} step The weights are those after this step.
+ * @property {Uint8Array} digits 360: the most probable digit of each.
+ * @property {Float32Array} confidences 360: its probability.
+ */
+/** @typedef {{ type: "classified", id: number, step: number, probabilities: Float32Array }} Classified Ten of them. */
+/**
+ * What the scheduler says, in its words: a lost adapter, one that is back, one that rests.
+ * @typedef {{ type: "notice", level: "info" | "warn", message: string, step: number }} Notice
+ */
+/**
+ * How far a measurement is.
+ * @typedef {{ type: "measuring", scaling: "alone" | "strong" | "weak", n_adapters: number, done: number, total: number
+ *   }} Measuring `done` of `total` parts.
+ */
+/** @typedef {{ type: "measured", report: Report }} Measured */
+/** @typedef {{ type: "simulated", report: Report }} Simulated */
+/** @typedef {{ type: "exported", name: string, bytes: Uint8Array }} Exported */
+/**
+ * A request was refused, or training stopped (then `request` is null and the run is paused). The crate's text: what is
+ * wrong, then `\n  help: ` and what to do.
+ * @typedef {{ type: "error", request: Request["type"] | null, message: string }} Problem
+ */
+
+/**
+ * @typedef {Hello | Failed | State | Rig | Steps | Epoch | Predictions | Classified | Notice | Measuring | Measured |
+ *   Simulated | Exported | Problem} Event
+ */
+
+export {};
