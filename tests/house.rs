@@ -18,7 +18,7 @@ struct Tree(BTreeMap<String, String>);
 impl Tree {
     fn read() -> Self {
         let mut tree = Self::default();
-        for folder in ["src", "shaders", "tests", "examples", "benches", "scripts", "web-demo"] {
+        for folder in ["src", "shaders", "tests", "examples", "benches", "scripts", "web-demo", "xtask"] {
             tree.read_folder(
                 Path::new(env!("CARGO_MANIFEST_DIR")),
                 &Path::new(env!("CARGO_MANIFEST_DIR")).join(folder),

@@ -1,0 +1,51 @@
+//! `cargo xtask JOB`: what is built, run and checked for other systems than this one.
+
+mod full;
+mod macos;
+mod packages;
+mod toolchain;
+mod windows;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Parser;
+use xshell::Shell;
+
+/// What is built, run and checked for other systems than this one.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+enum Job {
+    /// Build the command and the tests for Windows.
+    Windows,
+    /// Type-check library, command, tests and examples for Macs, with Metal.
+    Macos,
+    /// Everything that a release must pass, with the time of each part.
+    Full,
+}
+
+fn main() -> ExitCode {
+    match run(&Job::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(job: &Job) -> anyhow::Result<()> {
+    let shell = Shell::new()?;
+    shell.change_dir(root());
+    match job {
+        Job::Windows => windows::run(&shell),
+        Job::Macos => macos::run(&shell),
+        Job::Full => full::run(&shell),
+    }
+}
+
+/// The repository's root.
+fn root() -> &'static Path {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    package.parent().unwrap_or(package)
+}
