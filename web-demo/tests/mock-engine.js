@@ -1,0 +1,225 @@
+// A stand-in for the engine's worker: made-up numbers in true messages, to see the page with adapters and mishaps that
+// the test machine does not have. Never shipped; tests of training run on the engine itself.
+//
+// The server of the tests puts `globalThis.VARIANT = "…";` in front of it.
+
+/** @import { Event, Info, Member, Request, Settings, StepLog, Report } from "../www/messages.js" */
+
+/** @type {string} */
+const variant = /** @type {any} */ (globalThis).VARIANT ?? "gpus";
+
+/** @type {Record<string, Info[]>} */
+const RIGS = {
+  gpus: [
+    gpu(0, "NVIDIA GeForce RTX 3060", "discrete_gpu", ["high-performance"]),
+    gpu(1, "Intel UHD Graphics 770", "integrated_gpu", ["low-power"]),
+    cpu(2),
+  ],
+  software: [gpu(0, "SwiftShader Device (Subzero)", "software", ["high-performance", "low-power", "fallback"]), cpu(1)],
+  none: [cpu(0)],
+};
+const TEST_ROWS = 360;
+const TRAIN_ROWS = 1437;
+/** Milliseconds of a row on each kind. */
+const SPEEDS = { discrete_gpu: 0.12, integrated_gpu: 0.45, virtual_gpu: 0.3, cpu: 0.35, software: 2 };
+
+const infos = RIGS[variant] ?? RIGS.none;
+/** @type {Settings | null} */
+let settings = null;
+/** @type {Member[]} */
+let members = [];
+let [next_id, step, epoch, is_running] = [1, 0, 0, false];
+const PACE_MS = 60;
+/** @type {Map<number, number>} Learned parts. */
+const parts = new Map();
+const labels = Uint8Array.from({ length: TEST_ROWS }, (_, row) => row % 10);
+
+/**
+ * @param {number} index
+ * @param {string} name
+ * @param {Info["kind"]} kind
+ * @param {string[]} requested_as
+ * @returns {Info}
+ */
+function gpu(index, name, kind, requested_as) {
+  return { index, name, kind, backend: "webgpu", driver: "", requested_as };
+}
+
+/** @param {number} index @returns {Info} */
+function cpu(index) {
+  return { index, name: "CPU", kind: "cpu", backend: "host", driver: "", requested_as: [] };
+}
+
+/** @param {Event} event */
+function post(event) {
+  postMessage(event);
+}
+
+/** @param {import("../www/messages.js").State["state"]} now */
+function state(now) {
+  is_running = now === "running";
+  post({ type: "state", state: now, step, epoch });
+}
+
+function rig() {
+  post({ type: "rig", members: members.map((member) => ({ ...member })) });
+}
+
+/** @param {number} index */
+function add(index) {
+  const info = infos[index];
+  const twin = members.find((member) => member.info.index === index);
+  members.push({ id: next_id, info, presence: "there", again_ms: null, is_resting: false, throttle: 1, shares_device_with: twin?.id ?? null });
+  next_id += 1;
+}
+
+function pixels() {
+  return Uint8Array.from({ length: TEST_ROWS * 64 }, (_, at) => {
+    const [row, x, y] = [Math.floor(at / 64), at % 8, Math.floor((at % 64) / 8)];
+    const ring = Math.abs(Math.hypot(x - 3.5, y - 3.5) - 1.2 - (labels[row] % 5) * 0.4);
+    return Math.max(0, Math.round(16 - 9 * ring));
+  });
+}
+
+function train() {
+  if (!settings) return;
+  const there = members.filter((member) => member.presence === "there");
+  const speed = (/** @type {Member} */ member) => 1 / (SPEEDS[member.info.kind] * member.throttle);
+  const sum = there.reduce((total, member) => total + speed(member), 0);
+  let rest = settings.batch_size;
+  const adapters = there.map((member, at) => {
+    const wanted = settings?.split === "even" ? 1 / there.length : speed(member) / sum;
+    const old = parts.get(member.id) ?? 1 / there.length;
+    parts.set(member.id, settings?.split === "even" ? wanted : old + 0.15 * (wanted - old));
+    const rows = at === there.length - 1 ? rest : Math.min(rest, Math.round((settings?.batch_size ?? 0) * (parts.get(member.id) ?? 0)));
+    rest -= rows;
+    const compute_ms = rows / speed(member) * (0.95 + 0.1 * Math.random());
+    return { adapter: members.indexOf(member), name: member.info.name, rows, ms: compute_ms + 1.4, upload_ms: 0.4, compute_ms, readback_ms: 1, wait_ms: 0 };
+  }).filter(({ rows }) => rows > 0);
+  const longest = Math.max(...adapters.map(({ ms }) => ms));
+  for (const adapter of adapters) adapter.wait_ms = longest - adapter.ms;
+  const ms = longest + 0.3 + 1.2;
+  step += 1;
+  const batches = Math.ceil(TRAIN_ROWS / settings.batch_size);
+  epoch = Math.ceil(step / batches);
+  const loss = 2.3 * Math.exp(-step / 45) + 0.05 + 0.1 * Math.random();
+  /** @type {StepLog} */
+  const log = {
+    step, epoch, batch: ((step - 1) % batches) + 1, batches, rows: settings.batch_size, loss, accuracy: Math.max(0.1, 1 - loss / 2.6),
+    learning_rate: settings.learning_rate, gradient_norm: 1, is_applied: true, ms, data_ms: 0.1, reduce_ms: 0.3, update_ms: 1.1,
+    samples_per_s: (settings.batch_size / ms) * 1000, adapters,
+  };
+  post({ type: "steps", steps: [log] });
+  if (step % batches === 0) endEpoch(loss);
+}
+
+/** @param {number} loss */
+function endEpoch(loss) {
+  const accuracy = 1 - 0.85 * Math.exp(-step / 60) - 0.015;
+  post({
+    type: "epoch",
+    epoch: { epoch, step, loss, accuracy: 1 - loss / 2.6, val_loss: loss + 0.03, val_accuracy: accuracy, learning_rate: 0.002, seconds: 1, samples_per_s: 2000 },
+  });
+  predict();
+  if (settings && settings.epochs > 0 && epoch >= settings.epochs) state("finished");
+}
+
+function predict() {
+  const wrong = step === 0 ? 0.9 : 0.85 * Math.exp(-step / 60) + 0.015;
+  const digits = labels.map((label, row) => (((row * 7919) % 1000) / 1000 < wrong ? (label + 1 + (row % 8)) % 10 : label));
+  post({ type: "predictions", step, digits, confidences: Float32Array.from(digits, (_, row) => 0.5 + ((row * 31) % 50) / 100) });
+}
+
+/**
+ * @param {string[]} names
+ * @param {number} batch_size
+ * @param {string} limit
+ * @returns {Report}
+ */
+function report(names, batch_size, limit) {
+  const point = (/** @type {number} */ n, /** @type {number} */ batch, /** @type {number} */ efficiency) => {
+    const rows_per_s = 2600 * (1 + 0.6 * (n - 1)) * efficiency;
+    return {
+      n_adapters: n, batch_size: batch, shares: Array.from({ length: n }, () => Math.round(batch / n)), step_ms: (batch / rows_per_s) * 1000,
+      rows_per_s, efficiency, limit,
+    };
+  };
+  const counts = names.map((_, at) => at + 1);
+  return {
+    batch_size, adapters: names,
+    strong: counts.map((n) => point(n, batch_size, 1 / (1 + 0.13 * (n - 1)))),
+    weak: counts.map((n) => point(n, batch_size * n, 1 / (1 + 0.05 * (n - 1)))),
+  };
+}
+
+/** @param {number} id */
+function unplug(id) {
+  const member = members.find((it) => it.id === id);
+  if (!member) return;
+  [member.presence, member.again_ms] = ["lost", 4000];
+  rig();
+  post({ type: "notice", level: "warn", step, message: `adapter ${members.indexOf(member)} \`${member.info.name}\` was lost (device destroyed); its rows go to the others` });
+  setTimeout(() => {
+    [member.presence, member.again_ms] = ["there", null];
+    rig();
+    post({ type: "notice", level: "warn", step, message: `adapter ${members.indexOf(member)} \`${member.info.name}\` is back` });
+  }, 4000);
+}
+
+/** @param {Request} request */
+function take(request) {
+  switch (request.type) {
+    case "start":
+      settings = request.settings;
+      members = [];
+      settings.adapters.forEach(add);
+      return begin(request.paused);
+    case "reset": return begin(true);
+    case "pause": predict(); return state("paused");
+    case "resume":
+      if (settings && epoch >= settings.epochs && step > 0) settings.epochs *= 2;
+      return state("running");
+    case "step": train(); predict(); return state("paused");
+    case "add": add(request.index); return rig();
+    case "remove": members = members.filter(({ id }) => id !== request.member); return rig();
+    case "throttle":
+      members = members.map((member) => (member.id === request.member ? { ...member, throttle: request.factor } : member));
+      return rig();
+    case "unplug": return unplug(request.member);
+    case "change": if (settings) Object.assign(settings, request); return undefined;
+    case "classify": {
+      const probabilities = new Float32Array(10).fill(0.02);
+      probabilities[3] = 0.82;
+      return post({ type: "classified", id: request.id, step, probabilities });
+    }
+    case "measure": return post({ type: "measured", report: report(members.map(({ info }) => info.name), request.batch_size, "") });
+    case "simulate":
+      return post({ type: "simulated", report: report(request.rig.adapters.map(({ name }) => name), request.rig.batch_size, "computing on GeForce RTX 3060 (78 %)") });
+    case "export": return post({ type: "exported", name: "manyhands-digits.safetensors", bytes: new Uint8Array(64) });
+    default: return undefined;
+  }
+}
+
+/** @param {boolean} paused */
+function begin(paused) {
+  [step, epoch] = [0, 0];
+  parts.clear();
+  state("opening");
+  rig();
+  predict();
+  state(paused ? "paused" : "running");
+}
+
+if (variant === "failed") {
+  post({ type: "failed", message: "engine_bg.wasm could not be read: CompileError" });
+} else {
+  addEventListener("message", ({ data }) => take(data));
+  setInterval(() => { if (is_running) train(); }, PACE_MS);
+  post({
+    type: "hello", version: "0.1.0", adapters: infos, missing: variant === "none" ? "no_adapter" : null,
+    models: [{ id: "cnn", name: "three convolutions", parameters: 29066 }, { id: "small", name: "one convolution", parameters: 3146 }],
+    test_pixels: pixels(), test_labels: labels,
+  });
+}
+
+export {};

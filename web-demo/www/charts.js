@@ -1,0 +1,143 @@
+// uPlot in this page's clothes: one look for all charts, that of page.css, light or dark.
+
+import { colour, onScheme } from "./dom.js";
+
+/** @import uPlot from "uplot" */
+
+const HEIGHT = 190;
+const SMALLEST = 160;
+
+/** From a script of its own in index.html: it comes as no module. @type {typeof uPlot} */
+const Plot = /** @type {any} */ (window).uPlot;
+
+/**
+ * A line of a chart.
+ * @typedef {object} Line
+ * @property {string} name
+ * @property {string} ink Name of a colour of page.css.
+ * @property {number} [width]
+ * @property {number[]} [dash]
+ * @property {boolean} [points] Marks each value; lines between them pass over gaps.
+ */
+
+/**
+ * A mark at a place of the x axis.
+ * @typedef {{ at: number, text: string }} Mark
+ */
+
+/**
+ * @typedef {object} Look
+ * @property {Line[]} lines
+ * @property {(value: number) => string} [format] Of the y axis.
+ * @property {(low: number, high: number) => [number, number]} range Of the y axis.
+ * @property {(low: number, high: number) => [number, number]} [across] Of the x axis.
+ * @property {number[]} [ticks] Of the x axis.
+ * @property {(at: number | null) => void} [point] Called with the index that is pointed at.
+ */
+
+export class Chart {
+  /** @type {uPlot | null} */
+  #plot = null;
+  /** @type {(number | null)[][]} */
+  #data;
+  /** @type {Mark[]} */
+  marks = [];
+  #element;
+  #look;
+
+  /**
+   * @param {HTMLElement} element
+   * @param {Look} look
+   */
+  constructor(element, look) {
+    this.#element = element;
+    this.#look = look;
+    this.#data = [[], ...look.lines.map(() => [])];
+    new ResizeObserver(() => this.#fit()).observe(element);
+    onScheme(() => this.#make());
+    this.#make();
+  }
+
+  /** The x axis, then each line. @param {(number | null)[][]} data */
+  set data(data) {
+    this.#data = data;
+    this.#plot?.setData(/** @type {uPlot.AlignedData} */ (data));
+  }
+
+  #fit() {
+    const width = this.#width();
+    if (this.#plot && this.#plot.width !== width) this.#plot.setSize({ width, height: HEIGHT });
+  }
+
+  #width() {
+    return Math.max(SMALLEST, Math.floor(this.#element.clientWidth));
+  }
+
+  #make() {
+    this.#plot?.destroy();
+    const { lines, format, range, across, ticks, point } = this.#look;
+    const [ink, soft, line, paper] = ["ink", "soft", "line", "paper"].map(colour);
+    const font = `11px ${colour("mono")}`;
+    const axis = { stroke: soft, font, grid: { stroke: line, width: 1 }, ticks: { show: false }, gap: 6 };
+    /** @type {uPlot.Options} */
+    const options = {
+      width: this.#width(),
+      height: HEIGHT,
+      padding: [10, 6, 0, 0],
+      legend: { show: false },
+      cursor: { x: true, y: false, drag: { x: false, y: false }, points: { size: 7, width: 2 } },
+      scales: {
+        x: { time: false, range: (_, low, high) => (across ? across(low, high) : [low ?? 0, Math.max(high ?? 1, (low ?? 0) + 1)]) },
+        y: { range: (_, low, high) => range(low ?? 0, high ?? 1) },
+      },
+      axes: [
+        { ...axis, size: 26, space: 60, grid: { show: false }, ...(ticks ? { splits: () => ticks } : {}) },
+        { ...axis, size: 44, space: 36, ...(format ? { values: (_, splits) => splits.map(format) } : {}) },
+      ],
+      series: [
+        {},
+        ...lines.map((it) => ({
+          label: it.name,
+          stroke: colour(it.ink),
+          width: it.width ?? 1.75,
+          ...(it.dash ? { dash: it.dash } : {}),
+          spanGaps: it.points === true,
+          points: { show: it.points === true, size: 7, width: 2, stroke: colour(it.ink), fill: paper },
+        })),
+      ],
+      hooks: {
+        draw: [(plot) => this.#drawMarks(plot, ink, font)],
+        setCursor: [(plot) => point?.(plot.cursor.idx ?? null)],
+      },
+    };
+    this.#plot = new Plot(options, /** @type {uPlot.AlignedData} */ (this.#data), this.#element);
+  }
+
+  /**
+   * @param {uPlot} plot
+   * @param {string} ink
+   * @param {string} font
+   */
+  #drawMarks(plot, ink, font) {
+    const { ctx: context, bbox } = plot;
+    const ratio = window.devicePixelRatio || 1;
+    context.save();
+    context.strokeStyle = context.fillStyle = ink;
+    context.lineWidth = ratio;
+    context.setLineDash([2 * ratio, 3 * ratio]);
+    context.font = font.replace("11px", `${11 * ratio}px`);
+    context.textBaseline = "top";
+    for (const { at, text } of this.marks) {
+      const x = Math.round(plot.valToPos(at, "x", true));
+      if (x < bbox.left || x > bbox.left + bbox.width) continue;
+      context.beginPath();
+      context.moveTo(x, bbox.top);
+      context.lineTo(x, bbox.top + bbox.height);
+      context.stroke();
+      const wide = context.measureText(text).width;
+      const is_at_end = x + wide + 4 * ratio > bbox.left + bbox.width;
+      context.fillText(text, is_at_end ? x - wide - 4 * ratio : x + 4 * ratio, bbox.top);
+    }
+    context.restore();
+  }
+}

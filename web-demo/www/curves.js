@@ -1,0 +1,161 @@
+// Loss, accuracy and speed over the training steps.
+
+import { Chart } from "./charts.js";
+import { byId, paced, percent, say, whole } from "./dom.js";
+
+/** @import { EpochLog, StepLog } from "./messages.js" */
+/** @import { Mark } from "./charts.js" */
+
+/** Points of a curve; above, pairs become one. */
+const MOST_POINTS = 1200;
+/** Steps over which a bold line looks back, about. */
+const LOOK_BACK = 15;
+const REDRAW_MS = 250;
+/** Marks of events nearer to each other than this part of the axis would cover each other. */
+const NEAR = 0.03;
+
+/** @typedef {{ step: number, loss: number, accuracy: number, speed: number }} Numbers */
+
+const NUMBERS = /** @type {const} */ (["step", "loss", "accuracy", "speed"]);
+
+export class Curves {
+  /** @type {{ raw: Numbers, smooth: Numbers }[]} */
+  #points = [];
+  /** @type {{ raw: Numbers, smooth: Numbers }[]} Not yet as many as a point stands for. */
+  #open = [];
+  #stride = 1;
+  /** @type {Numbers | null} Running means, and the weight behind them. */
+  #mean = null;
+  #weight = 0;
+  /** @type {EpochLog[]} */
+  #epochs = [];
+  /** @type {Mark[]} */
+  #marks = [];
+  #draw = paced(() => this.#redraw(), REDRAW_MS);
+
+  constructor() {
+    const batch = { ink: "edge", width: 1, name: "each batch" };
+    const smooth = { ink: "ink", width: 2, name: "smoothed" };
+    const test = { ink: "ink", width: 1, dash: [4, 4], points: true, name: "test digits" };
+    /** @param {number} _ @param {number} high @returns {[number, number]} */
+    const from0 = (_, high) => [0, high > 0 ? high * 1.08 : 1];
+    this.loss = new Chart(byId("loss-chart", HTMLElement), { lines: [batch, smooth, test], range: from0, format: (v) => v.toFixed(1) });
+    this.accuracy = new Chart(byId("accuracy-chart", HTMLElement), {
+      lines: [batch, smooth, test], range: () => [0, 1.03], format: (value) => `${Math.round(100 * value)} %`,
+    });
+    this.speed = new Chart(byId("speed-chart", HTMLElement), { lines: [batch, smooth], range: from0, format: (v) => compact(v) });
+  }
+
+  /** @param {StepLog[]} steps */
+  take(steps) {
+    for (const { step, loss, accuracy, samples_per_s } of steps) {
+      const raw = { step, loss, accuracy, speed: samples_per_s };
+      this.#open.push({ raw, smooth: this.#smoothed(raw) });
+      if (this.#open.length >= this.#stride) this.#close();
+    }
+    this.#draw();
+  }
+
+  /** @param {EpochLog} epoch */
+  takeEpoch(epoch) {
+    this.#epochs.push(epoch);
+    this.#draw();
+  }
+
+  /**
+   * Marks an event.
+   * @param {number} step
+   * @param {string} text A letter or two.
+   */
+  mark(step, text) {
+    this.#marks.push({ at: step, text });
+    this.#draw();
+  }
+
+  clear() {
+    [this.#points, this.#open, this.#epochs, this.#marks] = [[], [], [], []];
+    [this.#stride, this.#mean, this.#weight] = [1, null, 0];
+    this.#draw();
+  }
+
+  /**
+   * A running mean that is right from its first value on.
+   * @param {Numbers} raw
+   */
+  #smoothed(raw) {
+    const keep = 1 - 1 / LOOK_BACK;
+    this.#weight = this.#weight * keep + 1;
+    const mean = this.#mean ?? { ...raw };
+    for (const name of NUMBERS) mean[name] += (raw[name] - mean[name]) / this.#weight;
+    this.#mean = mean;
+    return { ...mean, step: raw.step };
+  }
+
+  #close() {
+    this.#points.push(merged(this.#open));
+    this.#open = [];
+    if (this.#points.length < MOST_POINTS) return;
+    const halves = [];
+    for (let at = 0; at + 1 < this.#points.length; at += 2) halves.push(merged(this.#points.slice(at, at + 2)));
+    this.#points = halves;
+    this.#stride *= 2;
+  }
+
+  #redraw() {
+    const steps = this.#points.map(({ raw }) => raw.step);
+    const of = (/** @type {"raw" | "smooth"} */ which, /** @type {keyof Numbers} */ name) => this.#points.map((point) => point[which][name]);
+    const test = (/** @type {"val_loss" | "val_accuracy"} */ name) => {
+      /** @type {(number | null)[]} */
+      const values = steps.map(() => null);
+      for (const epoch of this.#epochs) {
+        const at = steps.findIndex((step) => step >= epoch.step);
+        if (at >= 0) values[at] = epoch[name];
+      }
+      return values;
+    };
+    const marks = apart(this.#marks, steps[steps.length - 1] ?? 1);
+    for (const chart of [this.loss, this.accuracy, this.speed]) chart.marks = marks;
+    this.loss.data = [steps, of("raw", "loss"), of("smooth", "loss"), test("val_loss")];
+    this.accuracy.data = [steps, of("raw", "accuracy"), of("smooth", "accuracy"), test("val_accuracy")];
+    this.speed.data = [steps, of("raw", "speed"), of("smooth", "speed")];
+    const last = this.#points[this.#points.length - 1]?.smooth;
+    const epoch = this.#epochs[this.#epochs.length - 1];
+    say(byId("loss-is", HTMLElement), last ? `${last.loss.toFixed(3)}${epoch ? ` · test ${epoch.val_loss.toFixed(3)}` : ""}` : "");
+    say(byId("accuracy-is", HTMLElement), last ? `${percent(last.accuracy)}${epoch ? ` · test ${percent(epoch.val_accuracy)}` : ""}` : "");
+    say(byId("speed-is", HTMLElement), last ? whole(last.speed) : "");
+  }
+
+  /** Samples each second of late, or `null` before the first step. */
+  get samples_per_s() {
+    return this.#mean?.speed ?? null;
+  }
+}
+
+/** @param {{ raw: Numbers, smooth: Numbers }[]} points */
+function merged(points) {
+  const mean = (/** @type {"raw" | "smooth"} */ which) => {
+    const of = (/** @type {keyof Numbers} */ name) => points.reduce((sum, point) => sum + point[which][name], 0) / points.length;
+    return { step: points[points.length - 1].raw.step, loss: of("loss"), accuracy: of("accuracy"), speed: of("speed") };
+  };
+  return { raw: mean("raw"), smooth: mean("smooth") };
+}
+
+/**
+ * @param {Mark[]} marks
+ * @param {number} span
+ */
+function apart(marks, span) {
+  /** @type {Mark[]} */
+  const shown = [];
+  for (const mark of marks) {
+    const last = shown[shown.length - 1];
+    if (last && mark.at - last.at < NEAR * span) last.text += ` ${mark.text}`;
+    else shown.push({ ...mark });
+  }
+  return shown;
+}
+
+/** @param {number} value */
+function compact(value) {
+  return value >= 10_000 ? `${Math.round(value / 1000)}k` : value >= 1000 ? `${(value / 1000).toFixed(1)}k` : String(Math.round(value));
+}

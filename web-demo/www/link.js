@@ -1,0 +1,63 @@
+// The page's end of the line to the engine's worker.
+
+/** @import { Event, Request, Classified, Measured, Simulated, Exported } from "./messages.js" */
+
+/**
+ * Requests that are answered once, and the events that answer them.
+ * @typedef {{ classify: Classified, measure: Measured, simulate: Simulated, export: Exported }} Answers
+ */
+
+/** @type {Record<string, keyof Answers>} */
+const ANSWERS = { classified: "classify", measured: "measure", simulated: "simulate", exported: "export" };
+
+export class Link {
+  /** @type {Worker} */
+  #worker;
+  /** @type {Map<string, { answer: (event: any) => void, refuse: (error: Error) => void }[]>} */
+  #awaited = new Map();
+
+  /**
+   * Starts the worker.
+   * @param {(event: Event) => void} hear Gets each event that answers no `ask`.
+   */
+  constructor(hear) {
+    this.#worker = new Worker("engine.js", { type: "module", name: "manyhands" });
+    this.#worker.addEventListener("message", ({ data }) => this.#take(data, hear));
+    this.#worker.addEventListener("error", (event) => {
+      event.preventDefault();
+      hear({ type: "failed", message: event.message || "its worker did not load" });
+    });
+  }
+
+  /** @param {Request} request */
+  send(request) {
+    this.#worker.postMessage(request);
+  }
+
+  /**
+   * Sends a request and waits for its answer.
+   * @template {keyof Answers} K
+   * @param {Request & { type: K }} request
+   * @returns {Promise<Answers[K]>}
+   */
+  ask(request) {
+    return new Promise((answer, refuse) => {
+      const waiting = this.#awaited.get(request.type) ?? [];
+      waiting.push({ answer, refuse });
+      this.#awaited.set(request.type, waiting);
+      this.send(request);
+    });
+  }
+
+  /**
+   * @param {Event} event
+   * @param {(event: Event) => void} hear
+   */
+  #take(event, hear) {
+    const name = event.type === "error" ? event.request : ANSWERS[event.type];
+    const waiting = name ? this.#awaited.get(name)?.shift() : undefined;
+    if (!waiting) hear(event);
+    else if (event.type === "error") waiting.refuse(new Error(event.message));
+    else waiting.answer(event);
+  }
+}

@@ -1,0 +1,88 @@
+// What the page says in words: banners that stay, the list of what happened, and the region that is read aloud.
+
+import { byId, make, say } from "./dom.js";
+
+/** @import { Hello, Missing } from "./messages.js" */
+
+const MOST_LINES = 60;
+/** Longest a screen reader is left to finish a sentence before the next. */
+const SPEAK_MS = 4000;
+
+/** @type {Record<Missing, string>} */
+const MISSING = {
+  no_webgpu:
+    "This browser has no WebGPU, so no graphics processor can be used. Everything here runs on the CPU adapter, which is the same engine in WebAssembly. Current versions of Chrome, Edge, Firefox and Safari have WebGPU on most systems.",
+  insecure_origin:
+    "Browsers give WebGPU to secure pages only, and this one came over plain http. Open it by https, or from localhost. Until then everything here runs on the CPU adapter, which is the same engine in WebAssembly.",
+  no_adapter:
+    "This browser has WebGPU, but gives no adapter: there is no graphics processor, its driver is blocked, or hardware acceleration is switched off. Everything here runs on the CPU adapter, which is the same engine in WebAssembly.",
+};
+
+/**
+ * @param {string} text
+ * @param {string} kind Told apart by tests.
+ */
+export function banner(text, kind) {
+  const line = make("p", { className: "banner", textContent: text });
+  line.dataset.kind = kind;
+  byId("banners", HTMLElement).append(line);
+}
+
+/**
+ * What has to be said of the adapters before anything runs.
+ * @param {Hello} hello
+ */
+export function tellOfAdapters({ missing, adapters }) {
+  if (missing) {
+    banner(MISSING[missing], missing);
+    return;
+  }
+  const gpus = adapters.filter((info) => info.kind !== "cpu");
+  if (gpus.length > 0 && gpus.every((info) => info.kind === "software")) {
+    banner(
+      `The only WebGPU adapter here is software: ${gpus[0].name} computes on the processor, far slower than a GPU would, and slower than the CPU adapter beside it. So the page begins with the small network.`,
+      "software",
+    );
+  }
+}
+
+/**
+ * A line in the list of what happened, the newest on top.
+ * @param {number} step
+ * @param {string} text
+ */
+export function log(step, text) {
+  const list = byId("log", HTMLElement);
+  list.querySelector(".quiet")?.remove();
+  list.prepend(make("li", {}, make("span", { className: "number", textContent: `step ${step}` }), text));
+  while (list.children.length > MOST_LINES) list.lastElementChild?.remove();
+}
+
+/** Empties the list of what happened. */
+export function clearLog() {
+  byId("log", HTMLElement).replaceChildren(make("li", { className: "quiet", textContent: "Nothing yet." }));
+}
+
+let spoken_ms = -Infinity;
+let next = "";
+let is_waiting = false;
+
+/**
+ * Has a sentence read aloud by screen readers; of several at once only the last.
+ * @param {string} text
+ */
+export function announce(text) {
+  next = text;
+  if (is_waiting) return;
+  is_waiting = true;
+  setTimeout(() => {
+    is_waiting = false;
+    spoken_ms = performance.now();
+    say(byId("announce", HTMLElement), next);
+  }, Math.max(0, spoken_ms + SPEAK_MS - performance.now()));
+}
+
+/** The first sentence of the crate's messages, without their help. @param {string} message */
+export function firstLine(message) {
+  return message.split("\n")[0] ?? message;
+}

@@ -1,0 +1,267 @@
+// The page: takes what the worker says to the parts that show it, and what the visitor does to the worker.
+
+import { Curves } from "./curves.js";
+import { Digits } from "./digits.js";
+import { byId, paced, percent, say, whole } from "./dom.js";
+import { Draw } from "./draw.js";
+import { Link } from "./link.js";
+import { announce, banner, clearLog, firstLine, log, tellOfAdapters } from "./notices.js";
+import { RigForm } from "./rig-form.js";
+import { Rig } from "./rig.js";
+import { Rules } from "./rules.js";
+import { Measurement } from "./scaling.js";
+import { format, parse } from "./settings.js";
+
+/** @import { EpochLog, Event, Hello, Member, Settings, State, StepLog } from "./messages.js" */
+
+/** Steps that the metrics keep, the newest: some tens of megabytes. */
+const MOST_STEPS = 20_000;
+const FACTS_MS = 200;
+
+/** @type {Record<State["state"], string>} */
+const STATES = {
+  idle: "Ready.",
+  opening: "Opening adapters and compiling shaders…",
+  running: "Training.",
+  paused: "Paused.",
+  measuring: "Measuring; training rests meanwhile.",
+  finished: "All epochs are done. Go on for as many again, or reset.",
+};
+
+/** @type {Hello | null} */
+let hello = null;
+/** @type {Settings | null} */
+let settings = null;
+/** @type {Member[]} */
+let members = [];
+/** @type {State} */
+let state = { type: "state", state: "idle", step: 0, epoch: 0 };
+/** @type {StepLog[]} */
+let steps = [];
+/** @type {EpochLog[]} */
+let epochs = [];
+/** @type {{ step: number, message: string }[]} */
+let notices = [];
+let is_dead = false;
+
+const link = new Link(hear);
+const rig = new Rig((request) => link.send(request));
+const curves = new Curves();
+const digits = new Digits();
+const draw = new Draw(link);
+const measurement = new Measurement(link, () => settings?.batch_size ?? 64);
+const form = new RigForm(link);
+const rules = new Rules({
+  change(changed) {
+    if (!settings) return;
+    Object.assign(settings, changed);
+    keepAddress();
+    link.send({ type: "change", ...changed });
+    rules.tell(settings, members.length);
+  },
+  restart(changed) {
+    if (!settings) return;
+    Object.assign(settings, changed);
+    keepAddress();
+    start(state.state !== "running");
+  },
+});
+const run = byId("run", HTMLButtonElement);
+const step = byId("step", HTMLButtonElement);
+const reset = byId("reset", HTMLButtonElement);
+const drawFacts = paced(showFacts, FACTS_MS);
+
+run.addEventListener("click", () => link.send({ type: state.state === "running" ? "pause" : "resume" }));
+step.addEventListener("click", () => link.send({ type: "step" }));
+reset.addEventListener("click", () => {
+  clear();
+  link.send({ type: "reset" });
+  announce("Back to fresh weights.");
+});
+byId("copy-link", HTMLButtonElement).addEventListener("click", copyLink);
+byId("export-model", HTMLButtonElement).addEventListener("click", exportModel);
+byId("export-metrics", HTMLButtonElement).addEventListener("click", exportMetrics);
+
+/** @param {Event} event */
+function hear(event) {
+  switch (event.type) {
+    case "hello": return greet(event);
+    case "failed": return fail(event.message);
+    case "state": return follow(event);
+    case "rig": return takeRig(event.members);
+    case "steps": return takeSteps(event.steps);
+    case "epoch": return takeEpoch(event.epoch);
+    case "predictions": digits.predictions = event; return undefined;
+    case "notice": return tell(event.step, event.message);
+    case "measuring": return measurement.progress(event);
+    case "error": return takeError(event.message);
+    default: return undefined;
+  }
+}
+
+/** @param {Hello} said */
+function greet(said) {
+  hello = said;
+  const { settings: wanted, remarks } = parse(location.search, said);
+  settings = wanted;
+  tellOfAdapters(said);
+  remarks.forEach((remark) => banner(remark, "address"));
+  rig.offer(said.adapters);
+  rules.offer(said.models);
+  rules.show(settings);
+  digits.hello = said;
+  say(byId("version", HTMLElement), said.version);
+  for (const id of ["export-model", "export-metrics", "copy-link"]) byId(id, HTMLButtonElement).disabled = false;
+  form.enabled = true;
+  start(true);
+}
+
+/** @param {boolean} paused */
+function start(paused) {
+  if (!settings) return;
+  clear();
+  link.send({ type: "start", settings: { ...settings }, paused });
+}
+
+function clear() {
+  [steps, epochs, notices] = [[], [], []];
+  rig.clear();
+  curves.clear();
+  clearLog();
+  drawFacts();
+}
+
+/** @param {string} message */
+function fail(message) {
+  is_dead = true;
+  const text = `The engine could not go on: ${firstLine(message)}`;
+  banner(`${text}. It needs a browser with WebAssembly, in a version of the last years; loading the page again may help.`, "failed");
+  say(byId("status", HTMLElement), "The engine is not there.");
+  announce(text);
+  for (const button of document.querySelectorAll("button")) button.disabled = true;
+}
+
+/** @param {State} said */
+function follow(said) {
+  const before = state.state;
+  state = said;
+  if (is_dead) return;
+  const is_open = said.state === "paused" || said.state === "finished" || said.state === "running";
+  run.disabled = !is_open;
+  say(run, said.state === "running" ? "Pause" : said.step === 0 ? "Start" : "Go on");
+  step.disabled = !(said.state === "paused" || said.state === "finished");
+  reset.disabled = !is_open;
+  measurement.enabled = is_open;
+  say(byId("status", HTMLElement), said.state === "paused" && said.step === 0 ? "Ready: press Start." : STATES[said.state]);
+  document.body.dataset.state = said.state;
+  if (before !== said.state) announce(STATES[said.state]);
+  drawFacts();
+}
+
+/** @param {Member[]} now */
+function takeRig(now) {
+  for (const member of now) {
+    const before = members.find(({ id }) => id === member.id);
+    if (before && before.presence !== member.presence && member.presence !== "returning") {
+      const at = now.indexOf(member);
+      queueMicrotask(() => curves.mark(state.step, `${rig.letters[at]} ${member.presence === "lost" ? "lost" : "back"}`));
+    }
+  }
+  members = now;
+  rig.members = now;
+  measurement.members = now;
+  if (!settings) return;
+  settings.adapters = now.map(({ info }) => info.index);
+  keepAddress();
+  rules.tell(settings, now.length);
+}
+
+/** @param {StepLog[]} now */
+function takeSteps(now) {
+  const last = now[now.length - 1];
+  if (!last) return;
+  state = { ...state, step: last.step, epoch: last.epoch };
+  steps.push(...now);
+  if (steps.length > MOST_STEPS) steps = steps.slice(-MOST_STEPS);
+  rig.take(now);
+  curves.take(now);
+  draw.learned();
+  drawFacts();
+}
+
+/** @param {EpochLog} epoch */
+function takeEpoch(epoch) {
+  epochs.push(epoch);
+  curves.takeEpoch(epoch);
+  announce(`Epoch ${epoch.epoch}: test accuracy ${percent(epoch.val_accuracy)}.`);
+  drawFacts();
+}
+
+/**
+ * @param {number} at
+ * @param {string} message
+ */
+function tell(at, message) {
+  notices.push({ step: at, message });
+  log(at, message);
+  announce(firstLine(message));
+}
+
+/** @param {string} message */
+function takeError(message) {
+  tell(state.step, message);
+  say(byId("status", HTMLElement), firstLine(message));
+}
+
+function showFacts() {
+  const epoch = epochs[epochs.length - 1];
+  const speed = curves.samples_per_s;
+  say(byId("fact-step", HTMLElement), whole(state.step));
+  say(byId("fact-epoch", HTMLElement), settings && settings.epochs > 0 ? `${state.epoch} of ${settings.epochs}` : String(state.epoch));
+  say(byId("fact-accuracy", HTMLElement), epoch ? percent(epoch.val_accuracy) : "–");
+  say(byId("fact-speed", HTMLElement), speed === null ? "–" : whole(speed));
+}
+
+function keepAddress() {
+  if (!settings || !hello) return;
+  const query = format(settings, hello);
+  history.replaceState(null, "", `${location.pathname}${query ? `?${query}` : ""}${location.hash}`);
+}
+
+/**
+ * Hands a file to the visitor.
+ * @param {string} name
+ * @param {BlobPart} content
+ * @param {string} type
+ */
+function save(name, content, type) {
+  const anchor = document.createElement("a");
+  anchor.href = URL.createObjectURL(new Blob([content], { type }));
+  anchor.download = name;
+  anchor.click();
+  setTimeout(() => URL.revokeObjectURL(anchor.href), 60_000);
+  say(byId("export-says", HTMLElement), `Saved as ${name}.`);
+}
+
+async function exportModel() {
+  try {
+    const { name, bytes } = await link.ask({ type: "export" });
+    save(name, new Uint8Array(bytes), "application/octet-stream");
+  } catch (error) {
+    say(byId("export-says", HTMLElement), /** @type {Error} */ (error).message);
+  }
+}
+
+function exportMetrics() {
+  const metrics = { manyhands: hello?.version, settings, adapters: members.map(({ info }) => info), epochs, steps, notices };
+  save("manyhands-metrics.json", `${JSON.stringify(metrics, null, 1)}\n`, "application/json");
+}
+
+async function copyLink() {
+  try {
+    await navigator.clipboard.writeText(location.href);
+    say(byId("export-says", HTMLElement), "The address is on the clipboard.");
+  } catch {
+    say(byId("export-says", HTMLElement), "The browser keeps its clipboard to itself here: copy the address from its bar.");
+  }
+}

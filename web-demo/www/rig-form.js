@@ -1,0 +1,110 @@
+// A rig that the visitor describes, for the simulator.
+
+import { byId, make, say } from "./dom.js";
+import { Prediction } from "./scaling.js";
+
+/** @import { Link } from "./link.js" */
+/** @import { AdapterSpec, RigConfig } from "./messages.js" */
+
+/** @type {(name: string, numbers: [number, number, number, number, number]) => AdapterSpec} */
+const card = (name, [gflops, memory_gb_s, upload_gb_s, download_gb_s, fixed_ms]) => ({
+  name, gflops, memory_gb_s, upload_gb_s, download_gb_s, fixed_ms, latency_ms: 0.1,
+});
+
+/** Guesses, made as those of `examples/rigs/`. */
+const KNOWN = [
+  card("GeForce RTX 3060", [3200, 240, 10, 8, 2]),
+  card("Radeon RX 6600", [2200, 150, 6, 5, 2]),
+  card("Radeon 680M", [850, 35, 12, 8, 3]),
+  card("GeForce RTX 4070", [7200, 330, 20, 16, 2]),
+  card("GeForce GTX 1060", [1100, 120, 6, 5, 2]),
+];
+const AT_FIRST = 3;
+
+/** @type {{ name: keyof Omit<AdapterSpec, "name">, text: string, low: number }[]} */
+const FIELDS = [
+  { name: "gflops", text: "GFLOP/s reached", low: 0.001 },
+  { name: "memory_gb_s", text: "memory, GB/s", low: 0.001 },
+  { name: "upload_gb_s", text: "upload, GB/s", low: 0.001 },
+  { name: "download_gb_s", text: "download, GB/s", low: 0.001 },
+  { name: "fixed_ms", text: "fixed, ms a run", low: 0 },
+  { name: "latency_ms", text: "latency, ms", low: 0 },
+];
+
+export class RigForm {
+  #form = byId("rig-form", HTMLFormElement);
+  #list = byId("rig-adapters", HTMLElement);
+  #says = byId("predict-says", HTMLElement);
+  #prediction = new Prediction();
+
+  /** @param {Link} link */
+  constructor(link) {
+    const choice = byId("rig-add", HTMLSelectElement);
+    choice.append(
+      make("option", { value: "", textContent: "an adapter…" }),
+      ...KNOWN.map(({ name }, at) => make("option", { value: String(at), textContent: name })),
+    );
+    choice.addEventListener("change", () => {
+      if (choice.value !== "") this.#add(KNOWN[Number(choice.value)]);
+      choice.value = "";
+    });
+    KNOWN.slice(0, AT_FIRST).forEach((spec) => this.#add(spec));
+    this.#form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      void this.#predict(link);
+    });
+  }
+
+  /** @param {boolean} is_ready */
+  set enabled(is_ready) {
+    byId("predict", HTMLButtonElement).disabled = !is_ready;
+  }
+
+  /** @param {AdapterSpec} spec */
+  #add(spec) {
+    const name = make("label", { className: "spec-name" }, "Adapter", make("input", { type: "text", name: "name", value: spec.name, required: true, maxLength: 60 }));
+    const fields = FIELDS.map(({ name: key, text, low }) => {
+      const input = make("input", { type: "number", name: key, min: String(low), step: "any", value: String(spec[key]), required: true });
+      return make("label", {}, text, input);
+    });
+    const remove = make("button", { type: "button", className: "small", textContent: "Remove" });
+    const element = make("div", { className: "spec" }, name, ...fields, remove);
+    element.setAttribute("role", "group");
+    element.setAttribute("aria-label", spec.name);
+    remove.setAttribute("aria-label", `Remove ${spec.name}`);
+    remove.addEventListener("click", () => {
+      if (this.#list.children.length > 1) element.remove();
+      else say(this.#says, "A rig needs one adapter at least.");
+    });
+    this.#list.append(element);
+  }
+
+  /** @returns {RigConfig} */
+  #rig() {
+    const of = (/** @type {ParentNode} */ root, /** @type {string} */ name) =>
+      /** @type {HTMLInputElement | HTMLSelectElement} */ (root.querySelector(`[name="${name}"]`)).value;
+    const adapters = [...this.#list.children].map((element) => {
+      const spec = { name: of(element, "name") };
+      for (const { name } of FIELDS) Object.assign(spec, { [name]: Number(of(element, name)) });
+      return /** @type {AdapterSpec} */ (spec);
+    });
+    return {
+      preset: /** @type {RigConfig["preset"]} */ (of(this.#form, "preset")),
+      batch_size: Number(of(this.#form, "batch_size")),
+      host: { copy_gb_s: Number(of(this.#form, "copy_gb_s")) },
+      adapters,
+    };
+  }
+
+  /** @param {Link} link */
+  async #predict(link) {
+    say(this.#says, "Predicting…");
+    try {
+      const { report } = await link.ask({ type: "simulate", rig: this.#rig() });
+      this.#prediction.show(report);
+      say(this.#says, `The fastest first: ${report.adapters.join(", ")}.`);
+    } catch (error) {
+      say(this.#says, /** @type {Error} */ (error).message);
+    }
+  }
+}

@@ -1,0 +1,147 @@
+// Throughput of 1 to N adapters beside the ideal line: measured here, and predicted for a rig that one describes.
+
+import { Chart } from "./charts.js";
+import { byId, make, percent, say, short, whole } from "./dom.js";
+
+/** @import { Link } from "./link.js" */
+/** @import { Measuring, Member, Point, Report } from "./messages.js" */
+
+const TITLES = { strong: "Strong: the batch stays", weak: "Weak: the batch grows" };
+
+/** Two charts with their tables. */
+class Pair {
+  #box;
+  /** @type {number[]} */
+  #counts = [];
+
+  /** @param {HTMLElement} box */
+  constructor(box) {
+    this.#box = box;
+  }
+
+  /** @param {Report} report */
+  show(report) {
+    this.#box.hidden = false;
+    this.#counts = report.strong.map((point) => point.n_adapters);
+    // A chart keeps its ticks: it is made anew for another number of adapters.
+    const halves = { strong: this.#half("strong"), weak: this.#half("weak") };
+    this.#box.replaceChildren(halves.strong.figure, halves.weak.figure);
+    this.#fill(halves.strong, report.strong);
+    this.#fill(halves.weak, report.weak);
+  }
+
+  /** @param {"strong" | "weak"} scaling */
+  #half(scaling) {
+    const caption = make("span", { className: "number" });
+    const element = make("div", { className: "chart" });
+    const table = make("table");
+    const figure = make(
+      "figure", {}, make("figcaption", {}, TITLES[scaling], caption), element, make("div", { className: "scroll", tabIndex: 0 }, table),
+    );
+    figure.querySelector(".scroll")?.setAttribute("role", "region");
+    figure.querySelector(".scroll")?.setAttribute("aria-label", `${TITLES[scaling]}: the numbers`);
+    const counts = this.#counts;
+    const chart = new Chart(element, {
+      lines: [
+        { name: "ideal", ink: "edge", width: 1.5, dash: [5, 4] },
+        { name: "together", ink: "ink", width: 2, points: true },
+      ],
+      range: (_, high) => [0, high * 1.12],
+      across: () => [0.75, counts.length + 0.25],
+      ticks: counts,
+      format: (value) => (value >= 10_000 ? `${Math.round(value / 1000)}k` : String(Math.round(value))),
+    });
+    return { chart, table, caption, figure };
+  }
+
+  /**
+   * @param {{ chart: Chart, table: HTMLTableElement, caption: HTMLElement }} half
+   * @param {Point[]} points
+   */
+  #fill({ chart, table, caption }, points) {
+    const ideal = points.map((point) => point.rows_per_s / point.efficiency);
+    chart.data = [points.map((point) => point.n_adapters), ideal, points.map((point) => point.rows_per_s)];
+    const last = points[points.length - 1];
+    if (last) say(caption, `${percent(last.efficiency, 0)} of ideal`);
+    const limited = points.some((point) => point.limit);
+    const head = ["adapters", "batch", "rows of each", "step ms", "rows/s", "of ideal", ...(limited ? ["limited by"] : [])];
+    const cells = points.map((point) => [
+      String(point.n_adapters), String(point.batch_size), point.shares.join(" "), short(point.step_ms), whole(point.rows_per_s),
+      percent(point.efficiency, 0), ...(limited ? [point.limit] : []),
+    ]);
+    const line = (/** @type {"th" | "td"} */ tag, /** @type {string[]} */ texts) =>
+      make("tr", {}, ...texts.map((text, at) => make(tag, { textContent: text, className: at === 6 ? "text" : "" })));
+    const rows = cells.map((texts) => line("td", texts));
+    const header = line("th", head);
+    for (const cell of header.children) cell.setAttribute("scope", "col");
+    table.replaceChildren(make("thead", {}, header), make("tbody", {}, ...rows));
+  }
+}
+
+/** Measures the rig of this page. */
+export class Measurement {
+  #pair = new Pair(byId("measured", HTMLElement));
+  #button = byId("measure", HTMLButtonElement);
+  #says = byId("measure-says", HTMLElement);
+  #is_running = false;
+  #link;
+  #batchSize;
+
+  /**
+   * @param {Link} link
+   * @param {() => number} batchSize
+   */
+  constructor(link, batchSize) {
+    this.#link = link;
+    this.#batchSize = batchSize;
+    this.#button.addEventListener("click", () => (this.#is_running ? link.send({ type: "cancel" }) : this.#measure()));
+  }
+
+  async #measure() {
+    this.#is_running = true;
+    this.#button.textContent = "Cancel";
+    say(this.#says, "Measuring…");
+    try {
+      const { report } = await this.#link.ask({ type: "measure", batch_size: this.#batchSize() });
+      this.#pair.show(report);
+      say(this.#says, `Batch of ${report.batch_size}; in the order ${report.adapters.join(", ")}.`);
+    } catch (error) {
+      say(this.#says, /** @type {Error} */ (error).message);
+    }
+    this.#is_running = false;
+    this.#button.textContent = "Measure again";
+  }
+
+  /** @param {Measuring} event */
+  progress({ scaling, n_adapters, done, total }) {
+    const what = scaling === "alone" ? "each alone" : `${scaling} scaling, ${n_adapters} ${n_adapters === 1 ? "adapter" : "adapters"}`;
+    // The region is live: a percentage at each part would be read aloud each time.
+    say(this.#says, `Measuring ${what}: part ${done + 1} of ${total}.`);
+  }
+
+  /**
+   * What the ideal line leaves out on this machine.
+   * @param {Member[]} members
+   */
+  set members(members) {
+    const shared = members.some((member) => member.shares_device_with !== null);
+    const on_processor = members.filter(({ info }) => info.kind === "cpu" || info.kind === "software").length;
+    const texts = [];
+    if (members.length === 1) texts.push("There is one adapter: add another to see scaling.");
+    if (shared) texts.push("Devices on one GPU share it: they are no further GPUs, and no gain is to be expected of them.");
+    if (on_processor > 1) texts.push("Adapters that compute on the processor share its cores, so together they fall short of the dashed line.");
+    say(byId("scaling-honest", HTMLElement), texts.join(" "));
+  }
+
+  /** @param {boolean} is_ready */
+  set enabled(is_ready) {
+    this.#button.disabled = !is_ready && !this.#is_running;
+  }
+}
+
+/** Shows predictions. */
+export class Prediction extends Pair {
+  constructor() {
+    super(byId("predicted", HTMLElement));
+  }
+}

@@ -1,0 +1,114 @@
+// What a run is made with, and how it stands in the page's address.
+
+/** @import { Hello, Info, Settings } from "./messages.js" */
+
+/** Batch sizes that the slider offers; an address may name others. */
+export const BATCH_SIZES = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512];
+
+const MAX_BATCH_SIZE = 512;
+const MAX_SEED = 4294967295;
+
+/** @param {Info} info */
+export function isGpu(info) {
+  return info.kind !== "cpu" && info.kind !== "software";
+}
+
+/**
+ * What this browser starts with: all GPUs and the CPU adapter, or, where the only WebGPU adapter is software, that one
+ * and a small network.
+ * @param {Hello} hello
+ * @returns {Settings}
+ */
+export function defaults({ adapters, models }) {
+  const hardware = adapters.filter(isGpu);
+  const software = adapters.filter((info) => info.kind === "software").slice(0, 1);
+  const chosen = hardware.length > 0 ? hardware : software;
+  const is_slow = hardware.length === 0 && software.length > 0;
+  const wanted = is_slow ? "small" : "cnn";
+  return {
+    model: (models.find(({ id }) => id === wanted) ?? models[0]).id,
+    adapters: [...chosen, ...adapters.filter((info) => info.kind === "cpu").slice(0, 1)].map((info) => info.index),
+    batch_size: 64,
+    split: "learned",
+    batch_norm: "per_shard",
+    learning_rate: 0.002,
+    seed: 0,
+    epochs: 40,
+  };
+}
+
+/**
+ * Settings of an address, over the defaults; and what of it makes no sense here, in words.
+ * @param {string} search
+ * @param {Hello} hello
+ * @returns {{ settings: Settings, remarks: string[] }}
+ */
+export function parse(search, hello) {
+  const settings = defaults(hello);
+  /** @type {string[]} */
+  const remarks = [];
+  /** @type {(name: string, text: string, needed: string) => void} */
+  const refuse = (name, text, needed) => {
+    remarks.push(`The address says ${name}=${text}, but it needs ${needed}: left as it is by default.`);
+  };
+  /** @type {(name: "batch_size" | "seed" | "epochs" | "learning_rate", low: number, high: number) => void} */
+  const number = (name, low, high) => {
+    const text = query.get(name);
+    if (text === null) return;
+    const value = Number(text);
+    const is_right = name === "learning_rate" ? Number.isFinite(value) : Number.isInteger(value);
+    if (text !== "" && is_right && value >= low && value <= high) settings[name] = value;
+    else refuse(name, text, `a number from ${low} to ${high}`);
+  };
+  /** @type {<K extends "model" | "split" | "batch_norm">(name: K, known: Settings[K][]) => void} */
+  const choice = (name, known) => {
+    const text = query.get(name);
+    if (text === null) return;
+    const found = known.find((value) => value === text);
+    if (found) settings[name] = found;
+    else refuse(name, text, `one of ${known.join(", ")}`);
+  };
+  const query = new URLSearchParams(search);
+  number("batch_size", 1, MAX_BATCH_SIZE);
+  number("seed", 0, MAX_SEED);
+  number("epochs", 0, 10_000);
+  number("learning_rate", 1e-5, 1);
+  choice("model", hello.models.map(({ id }) => id));
+  choice("split", ["learned", "even"]);
+  choice("batch_norm", ["per_shard", "whole_batch"]);
+  const items = query.get("adapters")?.split(",") ?? [];
+  const found = items.map((item) => adapterOf(item.trim(), hello.adapters));
+  const absent = items.filter((_, at) => found[at] === undefined);
+  if (absent.length > 0) remarks.push(`The address names adapter ${absent.join(", ")}, which is not here: left out.`);
+  const indices = found.filter((index) => index !== undefined);
+  if (indices.length > 0) settings.adapters = indices;
+  return { settings, remarks };
+}
+
+/**
+ * As `--adapters` names them: an index, or `cpu`.
+ * @param {string} item
+ * @param {Info[]} adapters
+ */
+function adapterOf(item, adapters) {
+  return adapters.find((info) => (item === "cpu" ? info.kind === "cpu" : item === String(info.index)))?.index;
+}
+
+/**
+ * The part of an address behind `?`: what differs from the defaults.
+ * @param {Settings} settings
+ * @param {Hello} hello
+ */
+export function format(settings, hello) {
+  const plain = defaults(hello);
+  const query = new URLSearchParams();
+  if (String(settings.adapters) !== String(plain.adapters)) {
+    const name = (/** @type {number} */ index) =>
+      hello.adapters.find((info) => info.index === index)?.kind === "cpu" ? "cpu" : String(index);
+    query.set("adapters", settings.adapters.map(name).join(","));
+  }
+  for (const name of /** @type {const} */ (["model", "batch_size", "split", "batch_norm", "learning_rate", "seed", "epochs"])) {
+    if (settings[name] !== plain[name]) query.set(name, String(settings[name]));
+  }
+  return query.toString().replaceAll("%2C", ",");
+}
