@@ -242,8 +242,8 @@ fn wgpu_is_named_in_one_folder(tree: &Tree) -> Vec<String> {
 
 /// What each part may use of the crate; a part that is not here may use all.
 const USES: &[(&[&str], &[&str])] = &[
-    (&["src/shape.rs", "src/error.rs", "src/runtime.rs"], &["error", "shape"]),
-    (&["src/kernels/"], &["kernels", "plan", "params"]),
+    (&["src/shape.rs", "src/error.rs", "src/runtime/"], &["error", "shape"]),
+    (&["src/kernels/"], &["kernels", "plan", "params", "runtime"]),
     (&["src/plan.rs", "src/plan/"], &["plan", "kernels", "error", "shape"]),
     (&["src/layers/"], &["layers", "kernels", "plan", "error", "shape"]),
     (&["src/losses.rs", "src/optimizers.rs"], &["kernels", "plan", "error", "shape"]),

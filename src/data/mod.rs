@@ -30,21 +30,28 @@
 
 mod batch;
 mod bytes;
+#[cfg(feature = "files")]
 pub mod cifar;
+#[cfg(feature = "files")]
 mod config;
+#[cfg(feature = "files")]
 pub mod csv;
 pub mod digits;
 pub mod idx;
+#[cfg(feature = "files")]
 mod images;
 mod loader;
 mod memory;
 mod subset;
 mod synthetic;
 
+#[cfg(feature = "files")]
 pub use self::csv::{Column, CsvSettings, CsvTable, TargetKind};
 pub use batch::{Batch, BatchMut, check_labels};
 pub use bytes::ByteImages;
+#[cfg(feature = "files")]
 pub use config::{DataConfig, DataPair, OneOrMany};
+#[cfg(feature = "files")]
 pub use images::{Channels, ImageFolder, ImageSettings};
 pub use loader::{Loader, LoaderSettings, Position};
 pub use memory::InMemory;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use rayon::prelude::*;
+use crate::runtime::threads;
 
 /// Below this many elements another thread costs more than it saves.
 const SERIAL: usize = 1 << 16;
@@ -22,7 +22,7 @@ pub(crate) fn rows(output: &mut [f32], row_len: usize, f: impl Fn(usize, &mut [f
         return;
     }
     let rows = (CHUNK / row_len).max(1);
-    output.par_chunks_mut(rows * row_len).enumerate().for_each(|(chunk, output)| f(chunk * rows, output));
+    threads::chunks(output, rows * row_len, |chunk, output| f(chunk * rows, output));
 }
 
 /// Calls `f(row, a, b)` for each row of `a` and `b`, of `a_len` and `b_len` elements.
@@ -32,25 +32,25 @@ pub(crate) fn row_pairs(
     f: impl Fn(usize, &mut [f32], &mut [f32]) + Sync,
 ) {
     let rows = (CHUNK / b_len.max(1)).max(1);
-    let chunk = |(chunk, (a, b)): (usize, (&mut [f32], &mut [f32]))| {
+    let chunk = |chunk: usize, a: &mut [f32], b: &mut [f32]| {
         let pairs = a.chunks_exact_mut(a_len.max(1)).zip(b.chunks_exact_mut(b_len.max(1)));
         pairs.enumerate().for_each(|(row, (a, b))| f(chunk * rows + row, a, b));
     };
     let (a_step, b_step) = (rows * a_len.max(1), rows * b_len.max(1));
     if b.len() < SERIAL {
-        a.chunks_mut(a_step).zip(b.chunks_mut(b_step)).enumerate().for_each(chunk);
+        let pairs = a.chunks_mut(a_step).zip(b.chunks_mut(b_step)).enumerate();
+        pairs.for_each(|(idx, (a, b))| chunk(idx, a, b));
     } else {
-        a.par_chunks_mut(a_step).zip(b.par_chunks_mut(b_step)).enumerate().for_each(chunk);
+        threads::chunk_pairs((a, a_step), (b, b_step), chunk);
     }
 }
 
 /// Calls `f(index, part)` for each part of `output`, a slab's or an image's; `work` elements are touched in all.
 pub(crate) fn slabs(output: &mut [f32], part_len: usize, work: usize, f: impl Fn(usize, &mut [f32]) + Sync) {
-    let each = |(index, part): (usize, &mut [f32])| f(index, part);
     if work < SERIAL {
-        output.chunks_mut(part_len.max(1)).enumerate().for_each(each);
+        output.chunks_mut(part_len.max(1)).enumerate().for_each(|(index, part)| f(index, part));
     } else {
-        output.par_chunks_mut(part_len.max(1)).enumerate().for_each(each);
+        threads::chunks(output, part_len.max(1), f);
     }
 }
 

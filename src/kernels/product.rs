@@ -6,7 +6,8 @@
 use std::cell::RefCell;
 
 use ndarray::{ArrayView1, ArrayView2, ArrayViewMut2, Axis, ShapeBuilder, linalg::general_mat_mul};
-use rayon::prelude::*;
+
+use crate::runtime::threads;
 
 use super::activation_functions::Activation;
 use super::{Call, Tile};
@@ -76,13 +77,13 @@ pub fn multiply(a: ArrayView2<'_, f32>, b: ArrayView2<'_, f32>, c: ArrayViewMut2
         let half = (m / 2).next_multiple_of(64);
         let (a0, a1) = a.split_at(Axis(0), half);
         let (c0, c1) = c.split_at(Axis(0), half);
-        rayon::join(|| multiply(a0, b, c0, epilogue), || multiply(a1, b, c1, epilogue));
+        threads::join(|| multiply(a0, b, c0, epilogue), || multiply(a1, b, c1, epilogue));
     } else {
         let half = (n / 2).next_multiple_of(64);
         let (b0, b1) = b.split_at(Axis(1), half);
         let (c0, c1) = c.split_at(Axis(1), half);
         let (e0, e1) = (epilogue.columns(0, half), epilogue.columns(half, n - half));
-        rayon::join(|| multiply(a, b0, c0, e0), || multiply(a, b1, c1, e1));
+        threads::join(|| multiply(a, b0, c0, e0), || multiply(a, b1, c1, e1));
     }
 }
 
@@ -125,14 +126,14 @@ pub fn for_each_chunk(data: &mut [f32], chunk: usize, work: usize, each: impl Fn
     if work <= TASK || data.len() <= chunk {
         data.chunks_mut(chunk).enumerate().for_each(|(index, chunk)| each(index, chunk));
     } else {
-        data.par_chunks_mut(chunk).enumerate().for_each(|(index, chunk)| each(index, chunk));
+        threads::chunks(data, chunk, each);
     }
 }
 
 /// Gives `each` this thread's scratch memory, `len` values of any content.
 ///
 /// It is kept between calls, so that a training step allocates nothing once it has run. `each` must not use
-/// `rayon`: a thread that waits may take up another task, which would want the same scratch.
+/// other threads: a thread that waits may take up another task, which would want the same scratch.
 pub fn with_scratch<R>(len: usize, each: impl FnOnce(&mut [f32]) -> R) -> R {
     thread_local!(static SCRATCH: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) });
     SCRATCH.with(|scratch| {

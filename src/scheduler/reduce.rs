@@ -1,9 +1,8 @@
 //! Adding the shards' gradients on the host.
 
-use rayon::prelude::*;
-
 use crate::kernels::clip;
 use crate::plan::{Combine, Command, Pass, Role, When};
+use crate::runtime::threads;
 
 use super::Scheduler;
 use super::round::Answer;
@@ -48,7 +47,8 @@ impl Scheduler {
 
 /// `sum = Σ parts`, in order. Returns the sum of its squares, and how many values are not finite.
 fn add(sum: &mut [f32], parts: &[&[f32]]) -> (f64, usize) {
-    let chunks = sum.par_chunks_mut(CHUNK).enumerate().map(|(idx, sum)| {
+    // A list first: a sum over threads would add in an order of its own.
+    let sums = threads::map_chunks(sum, CHUNK, |idx, sum| {
         let range = idx * CHUNK..idx * CHUNK + sum.len();
         let mut parts = parts.iter().map(|part| &part[range.clone()]);
         match parts.next() {
@@ -60,7 +60,5 @@ fn add(sum: &mut [f32], parts: &[&[f32]]) -> (f64, usize) {
         }
         clip::sum_of_squares(sum)
     });
-    // Collected first: a parallel sum would add in an order of its own.
-    let sums: Vec<(f64, usize)> = chunks.collect();
     sums.into_iter().fold((0.0, 0), |total, sum| (total.0 + sum.0, total.1 + sum.1))
 }

@@ -1,10 +1,9 @@
 //! The update on the host: clip and optimizer, in one pass over memory on several threads.
 
-use rayon::prelude::*;
-
 use crate::kernels::{Call, clip};
 use crate::model::CLIP_CONTROL;
 use crate::plan::{Role, Scalars};
+use crate::runtime::threads;
 
 use super::shards::count;
 use super::{Scheduler, rounded};
@@ -24,7 +23,7 @@ impl Scheduler {
         for (segment, (parameters, gradients)) in parameters.zip(&self.gradients).enumerate() {
             let states = self.state.optimizer.iter_mut().map(|kind| kind[segment].as_mut_slice());
             let chunks = chunks(parameters, gradients, states.collect());
-            chunks.into_par_iter().for_each(|(gradient, mut outputs)| {
+            threads::for_each(chunks, |(gradient, mut outputs)| {
                 let words: Vec<u32> =
                     optimizer.params(count(gradient.len())).iter().map(|word| word.bits(scalars)).collect();
                 let call = Call { params: &words, constants: &constants, inputs: &[gradient, &control] };

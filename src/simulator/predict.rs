@@ -154,7 +154,7 @@ impl Job {
                     seen.push((runtime.now_ms() - start_ms, report));
                 }
             }
-            Ok(seen)
+            Result::<Vec<_>>::Ok(seen)
         };
         let seen: Vec<(f64, StepReport)> = world.run(LIMIT_MS, all)??;
         Ok(budget(adapters.len(), &seen))

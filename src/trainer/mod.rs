@@ -1,6 +1,9 @@
 //! The trainer: `fit`, `evaluate`, `predict` over any number of adapters.
 
+#[cfg(not(target_arch = "wasm32"))]
+mod blocking;
 mod callbacks;
+#[cfg(feature = "files")]
 mod files;
 mod fit;
 mod log;
@@ -12,18 +15,18 @@ mod time;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::adapters::{self, Info};
+use crate::adapters::Info;
 use crate::checkpoint::{Checkpoint, Progress};
-use crate::data::Dataset;
 use crate::error::{Error, Result};
 use crate::losses::{Loss, Metric, Reduction};
 use crate::model::{Model, Objective};
 use crate::optimizers::{Optimizer, Schedule};
-use crate::runtime::{Native, Runtime};
+use crate::runtime::{self, Runtime};
 use crate::scheduler::split::SplitMode;
 use crate::scheduler::{CpuFallback, Scheduler, TrainingState};
 
 pub use callbacks::{Callback, EarlyStopping, EpochEnd, Flow, Monitor};
+#[cfg(feature = "files")]
 pub use files::{CsvLog, JsonLog};
 pub use fit::{Fit, SaveSettings};
 pub use log::{AdapterLog, EpochLog, History, StepLog, Values};
@@ -151,7 +154,7 @@ impl Trainer {
         Ok(Self {
             model,
             compile,
-            runtime: Arc::new(Native),
+            runtime: runtime::system(),
             adapters: None,
             split: SplitMode::default(),
             cpu_fallback: CpuFallback::default(),
@@ -161,16 +164,6 @@ impl Trainer {
             progress,
             snapshot: None,
         })
-    }
-
-    /// Trains on other adapters: `"all"`, `"0,1"`, `"nvidia,cpu"`. This line is all that several adapters need.
-    ///
-    /// # Errors
-    /// If one is not there.
-    pub fn adapters(self, wanted: &str) -> Result<Self> {
-        let list = pollster::block_on(adapters::list());
-        let chosen = adapters::choose(&list, wanted)?;
-        Ok(self.on(chosen))
     }
 
     /// Trains on these adapters. One may stand twice, and is then opened twice.
@@ -251,52 +244,6 @@ impl Trainer {
         self.snapshot = None;
         self.scheduler = None;
         Ok(())
-    }
-
-    /// Opens the adapters as a run needs them, if they are not yet. `fit` does so itself; to open them before is of
-    /// use to look at them first. Blocks until they are open.
-    ///
-    /// # Errors
-    /// If no adapter can be opened, or one can't run the model.
-    pub fn open(&mut self, fit: &Fit) -> Result<()> {
-        pollster::block_on(self.open_async(fit))
-    }
-
-    /// Trains: see [`Fit`]. Blocks until it is done.
-    ///
-    /// # Errors
-    /// If the data does not fit the model, an adapter fails beyond repair, or a file can't be written.
-    pub fn fit(&mut self, train: impl Dataset + 'static, fit: &Fit) -> Result<History> {
-        self.fit_with(train, fit, &mut [])
-    }
-
-    /// Trains, with callbacks. Blocks until it is done.
-    ///
-    /// # Errors
-    /// As [`fit`](Self::fit).
-    pub fn fit_with(
-        &mut self,
-        train: impl Dataset + 'static,
-        fit: &Fit,
-        callbacks: &mut [&mut dyn Callback],
-    ) -> Result<History> {
-        pollster::block_on(self.fit_async(Arc::new(train), fit, callbacks))
-    }
-
-    /// Loss and metrics of a dataset at inference. Blocks until it is done.
-    ///
-    /// # Errors
-    /// If the data does not fit the model, or an adapter fails beyond repair.
-    pub fn evaluate(&mut self, dataset: impl Dataset + 'static, batch_size: usize) -> Result<Values> {
-        pollster::block_on(self.evaluate_async(Arc::new(dataset), batch_size))
-    }
-
-    /// The outputs for a dataset, in the order of its rows: one flat array for each output. Blocks until it is done.
-    ///
-    /// # Errors
-    /// If the data does not fit the model, or an adapter fails beyond repair.
-    pub fn predict(&mut self, dataset: impl Dataset + 'static, batch_size: usize) -> Result<Vec<Vec<f32>>> {
-        pollster::block_on(self.predict_async(Arc::new(dataset), batch_size))
     }
 }
 

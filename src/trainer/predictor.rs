@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::run::{check_inputs, chosen, predict_with};
-use crate::adapters::{self, Info};
+use crate::adapters::Info;
 use crate::data::Dataset;
 use crate::error::Result;
 use crate::model::Model;
-use crate::runtime::{Native, Runtime};
+use crate::runtime::{self, Runtime};
 use crate::scheduler::split::SplitMode;
 use crate::scheduler::{CpuFallback, RigSettings, Scheduler, TrainingState};
 
@@ -38,16 +38,7 @@ impl Predictor {
     /// Predicts on the adapters that the environment variable `MANYHANDS_ADAPTERS` names, else on all GPUs, or the CPU
     /// where there are none.
     pub fn new(model: Model) -> Self {
-        Self { model, runtime: Arc::new(Native), adapters: None, scheduler: None }
-    }
-
-    /// Predicts on other adapters: see [`choose`](adapters::choose).
-    ///
-    /// # Errors
-    /// If one is not there.
-    pub fn adapters(self, wanted: &str) -> Result<Self> {
-        let chosen = adapters::choose(&pollster::block_on(adapters::list()), wanted)?;
-        Ok(self.on(chosen))
+        Self { model, runtime: runtime::system(), adapters: None, scheduler: None }
     }
 
     /// Predicts on these adapters. One may stand twice, and is then opened twice.
@@ -68,14 +59,6 @@ impl Predictor {
     /// The model.
     pub fn model(&self) -> &Model {
         &self.model
-    }
-
-    /// The outputs for a dataset, in the order of its rows: one flat array for each output. Blocks until it is done.
-    ///
-    /// # Errors
-    /// If the data does not fit the model, or an adapter fails beyond repair.
-    pub fn predict(&mut self, dataset: impl Dataset + 'static, batch_size: usize) -> Result<Vec<Vec<f32>>> {
-        pollster::block_on(self.predict_async(Arc::new(dataset), batch_size))
     }
 
     /// The outputs for a dataset in the order of its rows, without blocking.

@@ -10,7 +10,7 @@ use async_channel::{Receiver, Sender};
 use super::throttle::Throttle;
 use super::{Combining, Event, Fault, Handle, Info, Kind, Message, Request, Run, Ticket, Timing, Writes};
 use crate::plan::{Command, Exchange, When};
-use crate::runtime::Runtime;
+use crate::runtime::{Runtime, threads};
 
 pub use machine::Machine;
 
@@ -18,7 +18,7 @@ pub use machine::Machine;
 pub fn info() -> Info {
     Info {
         index: 0,
-        name: format!("CPU ({} threads)", rayon::current_num_threads()),
+        name: name(threads::count()),
         kind: Kind::Cpu,
         backend: "host".into(),
         driver: String::new(),
@@ -26,6 +26,10 @@ pub fn info() -> Info {
         device: 0,
         bus_id: String::new(),
     }
+}
+
+fn name(n_threads: usize) -> String {
+    if n_threads == 1 { "CPU (1 thread)".into() } else { format!("CPU ({n_threads} threads)") }
 }
 
 /// Opens the CPU adapter, as the `adapter_idx`th of those in use. It may be opened several times.

@@ -5,9 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use async_channel::Receiver;
+
 use super::super::{Fault, Info, Kind};
 use super::enumerate;
 use crate::kernels::Tile;
+use crate::runtime::Runtime;
 
 /// Environment variable: `1` keeps the run-time checks of shaders (bounds, loops) that are off otherwise.
 pub const CHECKED_VARIABLE: &str = "MANYHANDS_CHECKED";
@@ -51,7 +54,7 @@ pub(super) fn count_object() {
 /// Longest time that a device may need for one submission, which is kept near a tenth of a second.
 const SILENCE: Duration = Duration::from_secs(30);
 /// The same for a driver that computes on the CPU, which other programs may want as well.
-const SILENCE_SOFTWARE: Duration = Duration::from_secs(120);
+const SILENCEOFTWARE: Duration = Duration::from_secs(120);
 
 /// Bindings of all bind groups together. wgpu sets memory aside for each on DX12, a million by default.
 const MAX_BINDINGS: u32 = 1 << 17;
@@ -86,14 +89,17 @@ pub(super) struct Gpu {
     pub(super) tile: Tile,
     pub(super) checks: Checks,
     silence: Duration,
+    #[cfg_attr(not(target_arch = "wasm32"), allow(dead_code, reason = "a native wait has its own clock"))]
+    runtime: Arc<dyn Runtime>,
     submitted: Mutex<Submitted>,
     said: Arc<Said>,
 }
 
 impl Gpu {
     /// Opens a device of a listed adapter, with all that the adapter can do of WebGPU's limits and no feature.
-    pub(super) async fn open(info: &Info, checks: Checks) -> Result<Self, Fault> {
-        let adapter = enumerate::find(info).ok_or_else(|| Fault::Lost("the adapter is not there any more".into()))?;
+    pub(super) async fn open(info: &Info, checks: Checks, runtime: Arc<dyn Runtime>) -> Result<Self, Fault> {
+        let adapter =
+            enumerate::find(info).await.ok_or_else(|| Fault::Lost("the adapter is not there any more".into()))?;
         let mut limits = adapter.limits();
         limits.max_non_sampler_bindings = limits.max_non_sampler_bindings.min(MAX_BINDINGS);
         let descriptor = wgpu::DeviceDescriptor {
@@ -108,10 +114,10 @@ impl Gpu {
         DEVICES.fetch_add(1, Ordering::Relaxed);
         let said = listen(&device);
         let (tile, silence) = match info.kind {
-            Kind::Software => (Tile::Registers, SILENCE_SOFTWARE),
+            Kind::Software => (Tile::Registers, SILENCEOFTWARE),
             _ => (Tile::Workgroup, SILENCE),
         };
-        Ok(Self { device, queue, limits, tile, checks, silence, submitted: Mutex::default(), said })
+        Ok(Self { device, queue, limits, tile, checks, silence, runtime, submitted: Mutex::default(), said })
     }
 
     /// Fails if the device is lost, or reported an error that no scope caught.
@@ -157,15 +163,60 @@ impl Gpu {
         }
     }
 
+    #[cfg(not(target_arch = "wasm32"))]
     #[allow(clippy::unused_async, reason = "in a page this is a wait for the event loop")]
     async fn wait_for(&self, index: wgpu::SubmissionIndex) -> Result<(), Fault> {
         let wait = wgpu::PollType::Wait { submission_index: Some(index), timeout: Some(self.silence) };
         let polled = self.device.poll(wait);
         self.check()?;
         polled.map(|_| ()).map_err(|error| match error {
-            wgpu::PollError::Timeout => Fault::Lost(format!("no answer in {} s", self.silence.as_secs())),
+            wgpu::PollError::Timeout => self.silent(),
             error @ wgpu::PollError::WrongSubmissionIndex(..) => Fault::Lost(error.to_string()),
         })
+    }
+
+    /// Nothing can be waited for here but the event loop, which runs the callbacks in the order of the submissions.
+    #[cfg(target_arch = "wasm32")]
+    async fn wait_for(&self, _index: wgpu::SubmissionIndex) -> Result<(), Fault> {
+        let (sender, done) = async_channel::bounded(1);
+        self.queue.on_submitted_work_done(move || sender.try_send(true).unwrap_or_default());
+        self.called(&done).await.map(|_| ())
+    }
+
+    /// What the callback of a mapping behind a submission says: is the buffer mapped?
+    #[cfg(not(target_arch = "wasm32"))]
+    pub(super) async fn mapped(&self, submission: Submission, done: &Receiver<bool>) -> Result<bool, Fault> {
+        if done.is_empty() {
+            self.wait(submission).await?;
+        }
+        done.try_recv().map_err(|_| Fault::Lost("a submission ended without its mapping".into()))
+    }
+
+    /// What the callback of a mapping behind a submission says: is the buffer mapped? It comes when the submission is
+    /// done, and asking the queue, too, would be another journey to the browser's GPU process.
+    #[cfg(target_arch = "wasm32")]
+    pub(super) async fn mapped(&self, submission: Submission, done: &Receiver<bool>) -> Result<bool, Fault> {
+        let is_mapped = self.called(done).await?;
+        let mut submitted = self.submitted.lock().unwrap_or_else(PoisonError::into_inner);
+        submitted.open.retain(|(open, _)| *open > submission);
+        Ok(is_mapped)
+    }
+
+    /// Waits for a callback.
+    #[cfg(target_arch = "wasm32")]
+    async fn called(&self, done: &Receiver<bool>) -> Result<bool, Fault> {
+        let silence = self.runtime.sleep(self.silence.as_secs_f64() * 1e3);
+        let answer = futures_lite::future::or(async { done.recv().await.ok() }, async {
+            silence.await;
+            None
+        });
+        let answer = answer.await;
+        self.check()?;
+        answer.ok_or_else(|| self.silent())
+    }
+
+    fn silent(&self) -> Fault {
+        Fault::Lost(format!("no answer in {} s", self.silence.as_secs()))
     }
 
     /// Makes objects, and finds what went wrong with them.
@@ -174,7 +225,9 @@ impl Gpu {
         let internal = self.device.push_error_scope(wgpu::ErrorFilter::Internal);
         let validation = self.device.push_error_scope(wgpu::ErrorFilter::Validation);
         let made = make();
-        let errors = [validation.pop().await, internal.pop().await, memory.pop().await];
+        // All are popped before the first wait: in a browser each is a journey to another process.
+        let (validation, internal, memory) = (validation.pop(), internal.pop(), memory.pop());
+        let errors = [validation.await, internal.await, memory.await];
         self.check()?;
         errors.into_iter().flatten().next().map_or(Ok(made), |error| Err(fault(&error)))
     }
@@ -202,6 +255,13 @@ impl Gpu {
         drop(self.device.poll(wgpu::PollType::Wait { submission_index: None, timeout: Some(self.silence) }));
         let polled = self.poll();
         polled.err().unwrap_or_else(|| Fault::Lost("the device was destroyed".into()))
+    }
+
+    /// Gives up the device. A browser would keep it until it collects its garbage; elsewhere dropping it is all.
+    #[allow(clippy::unused_self, reason = "there is something to do in a browser")]
+    pub(super) fn close(&self) {
+        #[cfg(target_arch = "wasm32")]
+        self.device.destroy();
     }
 }
 

@@ -46,7 +46,7 @@ impl Direct {
     /// [`Error::Adapter`] if the adapter gives no device.
     pub async fn open(info: &Info, checks: Checks, runtime: Arc<dyn Runtime>) -> Result<Self> {
         let name = format!("adapter {} `{}`", info.index, info.name);
-        let gpu = Gpu::open(info, checks).await.map_err(|fault| error(&name, &fault))?;
+        let gpu = Gpu::open(info, checks, runtime.clone()).await.map_err(|fault| error(&name, &fault))?;
         Ok(Self { name, gpu, pipelines: Pipelines::default(), runtime })
     }
 

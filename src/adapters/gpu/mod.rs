@@ -30,6 +30,8 @@ use device::Gpu;
 pub use device::{CHECKED_VARIABLE, Checks, devices_opened, objects_created};
 pub use direct::{Direct, Launch};
 pub use enumerate::enumerate;
+#[cfg(target_arch = "wasm32")]
+pub use enumerate::{Missing, missing, requested_as};
 use pipelines::Pipelines;
 use program::Program;
 use run::Execution;
@@ -51,7 +53,7 @@ pub fn open(
     runtime: Arc<dyn Runtime>,
     events: async_channel::Sender<Message>,
 ) -> Result<Handle> {
-    if enumerate::find(info).is_none() {
+    if !enumerate::is_known(info) {
         return Err(Error::adapter(
             format!("adapter {} `{}`", info.index, info.name),
             "is not among the GPUs of this machine",
@@ -82,7 +84,7 @@ pub fn open(
 
 /// The actor: serves requests in order until nobody is there, or the device is not.
 async fn serve(info: Info, mut desk: Desk) {
-    let gpu = match Gpu::open(&info, Checks::from_environment()).await {
+    let gpu = match Gpu::open(&info, Checks::from_environment(), desk.runtime.clone()).await {
         Ok(gpu) => gpu,
         Err(fault) => {
             log::warn!("adapter {} `{}`: {fault:?}", info.index, info.name);
@@ -100,15 +102,16 @@ async fn serve(info: Info, mut desk: Desk) {
         };
         let fault = match actor.serve(&mut desk, request).await {
             Ok(()) | Err(Stop::Abandoned) => continue,
-            Err(Stop::Closed) => return,
+            Err(Stop::Closed) => break,
             Err(Stop::Lose) => actor.gpu.destroy(),
             Err(Stop::Fault(fault)) => fault,
         };
         let is_lost = matches!(fault, Fault::Lost(_));
         if desk.say(Event::Failed { ticket, fault }).await.is_err() || is_lost {
-            return;
+            break;
         }
     }
+    actor.gpu.close();
 }
 
 struct Actor {

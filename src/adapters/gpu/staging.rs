@@ -50,15 +50,9 @@ impl Chunk {
     /// Waits for the mapping.
     async fn mapped(&mut self, gpu: &Gpu) -> Result<(), Fault> {
         let Some(submission) = self.behind else { return Ok(()) };
-        if self.done.1.is_empty() {
-            gpu.wait(submission).await?;
-        }
+        let is_mapped = gpu.mapped(submission, &self.done.1).await?;
         self.behind = None;
-        match self.done.1.try_recv() {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(Fault::Lost("a buffer can't be mapped any more".into())),
-            Err(_) => Err(Fault::Lost("a submission ended without its mapping".into())),
-        }
+        if is_mapped { Ok(()) } else { Err(Fault::Lost("a buffer can't be mapped any more".into())) }
     }
 }
 

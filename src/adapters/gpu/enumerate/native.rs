@@ -1,9 +1,10 @@
-//! The adapters that wgpu shows, found once in the life of the process.
+//! The adapters that native drivers show, found once in the life of the process.
 
 use std::sync::OnceLock;
 
-use super::super::list::{self, Raw, System};
-use super::super::{Info, Kind};
+use super::super::super::list::{self, Raw, System};
+use super::super::super::{Info, Kind};
+use super::kind;
 
 /// The adapters, once. Opening uses these very objects, so that an [`Info`] means one thing.
 struct Registry {
@@ -17,15 +18,25 @@ pub async fn enumerate() -> Vec<Info> {
     registry().entries.iter().map(|(info, _)| info.clone()).collect()
 }
 
+/// Is this one of the listed?
+pub(in super::super) fn is_known(info: &Info) -> bool {
+    place(info).is_some()
+}
+
 /// The wgpu adapter of a listed one.
-pub(super) fn find(info: &Info) -> Option<wgpu::Adapter> {
+#[allow(clippy::unused_async, reason = "a browser has to be asked again")]
+pub(in super::super) async fn find(info: &Info) -> Option<wgpu::Adapter> {
+    place(info).map(|place| registry().entries[place].1.clone())
+}
+
+fn place(info: &Info) -> Option<usize> {
     let entries = &registry().entries;
     let same = |place: &usize| Info { index: info.index, ..entries[*place].0.clone() } == *info;
     let places: Vec<usize> = (0..entries.len()).filter(same).collect();
     // Identical cards stand side by side in both lists; the CPU adapter stands before software.
     let before = usize::from(info.kind > Kind::Cpu);
     let ordinal = info.index.saturating_sub(before + places.first()?);
-    places.get(ordinal).or(places.last()).map(|place| entries[*place].1.clone())
+    places.get(ordinal).or(places.last()).copied()
 }
 
 fn registry() -> &'static Registry {
@@ -68,15 +79,5 @@ fn info(adapter: &wgpu::Adapter) -> Info {
         vendor: said.vendor,
         device: said.device,
         bus_id: said.device_pci_bus_id,
-    }
-}
-
-fn kind(said: wgpu::DeviceType, name: &str) -> Kind {
-    match said {
-        _ if list::is_software_name(name) => Kind::Software,
-        wgpu::DeviceType::Cpu => Kind::Software,
-        wgpu::DeviceType::DiscreteGpu => Kind::DiscreteGpu,
-        wgpu::DeviceType::IntegratedGpu => Kind::IntegratedGpu,
-        wgpu::DeviceType::VirtualGpu | wgpu::DeviceType::Other => Kind::VirtualGpu,
     }
 }

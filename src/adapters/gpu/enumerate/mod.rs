@@ -1,0 +1,27 @@
+//! Which adapters there are, and the wgpu adapter of each: a native system has a list, a browser is asked.
+
+#[cfg(target_arch = "wasm32")]
+mod browser;
+#[cfg(not(target_arch = "wasm32"))]
+mod native;
+
+use super::super::{Kind, list};
+
+#[cfg(target_arch = "wasm32")]
+pub use browser::{Missing, enumerate, missing, requested_as};
+#[cfg(target_arch = "wasm32")]
+pub(super) use browser::{find, is_known};
+#[cfg(not(target_arch = "wasm32"))]
+pub use native::enumerate;
+#[cfg(not(target_arch = "wasm32"))]
+pub(super) use native::{find, is_known};
+
+fn kind(said: wgpu::DeviceType, name: &str) -> Kind {
+    match said {
+        _ if list::is_software_name(name) => Kind::Software,
+        wgpu::DeviceType::Cpu => Kind::Software,
+        wgpu::DeviceType::DiscreteGpu => Kind::DiscreteGpu,
+        wgpu::DeviceType::IntegratedGpu => Kind::IntegratedGpu,
+        wgpu::DeviceType::VirtualGpu | wgpu::DeviceType::Other => Kind::VirtualGpu,
+    }
+}

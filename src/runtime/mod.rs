@@ -1,0 +1,46 @@
+//! Clock, timer and spawn: the one place where native, browser and simulator differ.
+
+#[cfg(target_arch = "wasm32")]
+mod browser;
+#[cfg(not(target_arch = "wasm32"))]
+mod native;
+#[cfg_attr(target_arch = "wasm32", path = "one_thread.rs")]
+pub(crate) mod threads;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+#[cfg(target_arch = "wasm32")]
+pub use browser::Browser;
+#[cfg(not(target_arch = "wasm32"))]
+pub use native::Native;
+
+/// A future that need not move between threads.
+pub type Task = Pin<Box<dyn Future<Output = ()>>>;
+
+/// What an engine needs of the world around it.
+pub trait Runtime: Send + Sync {
+    /// Milliseconds since some fixed moment.
+    fn now_ms(&self) -> f64;
+
+    /// Resolves after `ms` milliseconds.
+    fn sleep(&self, ms: f64) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+
+    /// Runs an actor until it ends, in a thread of its own where there are threads.
+    fn spawn(&self, name: &str, actor: Box<dyn FnOnce() -> Task + Send>);
+
+    /// Says that the caller has just read or written `bytes` of host memory: a virtual clock moves on, a real one has.
+    fn charge(&self, _bytes: u64) {}
+
+    /// Waits for the last words of actors whose other end goes away, where a thread may block.
+    fn settle(&self, _last_words: Task) {}
+}
+
+/// The runtime of the system that this is built for.
+pub fn system() -> Arc<dyn Runtime> {
+    #[cfg(target_arch = "wasm32")]
+    return Arc::new(Browser);
+    #[cfg(not(target_arch = "wasm32"))]
+    Arc::new(Native)
+}

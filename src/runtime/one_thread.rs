@@ -1,0 +1,37 @@
+//! What `threads.rs` has, on one thread: WebAssembly without shared memory has no other.
+
+/// How many threads compute.
+pub(crate) fn count() -> usize {
+    1
+}
+
+/// Does two things.
+pub(crate) fn join(a: impl FnOnce(), b: impl FnOnce()) {
+    a();
+    b();
+}
+
+/// Calls `each(item)` for all items.
+pub(crate) fn for_each<T>(items: Vec<T>, each: impl Fn(T)) {
+    items.into_iter().for_each(each);
+}
+
+/// Calls `each(index, chunk)` for the chunks of a slice.
+pub(crate) fn chunks(data: &mut [f32], len: usize, each: impl Fn(usize, &mut [f32])) {
+    data.chunks_mut(len).enumerate().for_each(|(idx, chunk)| each(idx, chunk));
+}
+
+/// Calls `each(index, chunk, chunk)` for the chunks of two slices, side by side.
+pub(crate) fn chunk_pairs(
+    (a, a_len): (&mut [f32], usize),
+    (b, b_len): (&mut [f32], usize),
+    each: impl Fn(usize, &mut [f32], &mut [f32]),
+) {
+    let pairs = a.chunks_mut(a_len).zip(b.chunks_mut(b_len)).enumerate();
+    pairs.for_each(|(idx, (a, b))| each(idx, a, b));
+}
+
+/// What `each(index, chunk)` gives for the chunks of a slice, in their order.
+pub(crate) fn map_chunks<R>(data: &mut [f32], len: usize, each: impl Fn(usize, &mut [f32]) -> R) -> Vec<R> {
+    data.chunks_mut(len).enumerate().map(|(idx, chunk)| each(idx, chunk)).collect()
+}
