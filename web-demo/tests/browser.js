@@ -1,15 +1,18 @@
-// A real Chromium with WebGPU on SwiftShader.
+// A real Chromium with WebGPU on SwiftShader, and visits to the demo in it.
 
 import { spawnSync } from "node:child_process";
 import { chromium } from "playwright-core";
 
-/** @import { Browser } from "playwright-core" */
+/** @import { Browser, BrowserContextOptions, Page } from "playwright-core" */
 
 const FLAGS = [
   "--no-sandbox", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync",
+  // A name that is not localhost: an insecure origin.
+  "--host-resolver-rules=MAP insecure.test 127.0.0.1",
 ];
 /** Without it Chromium on Linux has WebGPU, and gives no adapter: a ready test of that. */
 const WEBGPU = "--enable-unsafe-webgpu";
+const TIMEOUT_MS = 60_000;
 
 function browserPath() {
   if (process.env.MANYHANDS_CHROMIUM) return process.env.MANYHANDS_CHROMIUM;
@@ -27,4 +30,29 @@ function browserPath() {
 export function launch(gpu) {
   const args = gpu === "webgpu" ? [...FLAGS, WEBGPU] : FLAGS;
   return chromium.launch({ executablePath: browserPath(), args, timeout: 120_000 });
+}
+
+/**
+ * A page, and what it said on the console or threw: nothing, if all is well.
+ * @typedef {{ page: Page, said: string[], leave: () => Promise<void> }} Visit
+ */
+
+/**
+ * Opens an address in a context of its own.
+ * @param {Browser} browser
+ * @param {string} address
+ * @param {BrowserContextOptions} [options]
+ * @returns {Promise<Visit>}
+ */
+export async function visit(browser, address, options = {}) {
+  const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...options });
+  const page = await context.newPage();
+  page.setDefaultTimeout(TIMEOUT_MS);
+  /** @type {string[]} */
+  const said = [];
+  page.on("console", (message) => said.push(`${message.type()}: ${message.text()}`));
+  page.on("pageerror", (error) => said.push(`thrown: ${error.stack ?? error.message}`));
+  page.on("crash", () => said.push("the page crashed"));
+  await page.goto(address);
+  return { page, said, leave: () => context.close() };
 }

@@ -29,7 +29,7 @@ let settings = null;
 /** @type {Member[]} */
 let members = [];
 let [next_id, step, epoch, is_running] = [1, 0, 0, false];
-const PACE_MS = 60;
+const PACE_MS = 40;
 /** @type {Map<number, number>} Learned parts. */
 const parts = new Map();
 const labels = Uint8Array.from({ length: TEST_ROWS }, (_, row) => row % 10);

@@ -3,12 +3,26 @@
 import { createServer } from "node:http";
 import { readFile } from "node:fs/promises";
 import path from "node:path";
+import { fileURLToPath } from "node:url";
 
 /** @type {Record<string, string>} */
 const TYPES = {
   ".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8",
   ".svg": "image/svg+xml", ".wasm": "application/wasm", ".json": "application/json",
 };
+
+const HERE = fileURLToPath(new URL("..", import.meta.url));
+
+/**
+ * Where addresses that begin so lie.
+ * @typedef {[prefix: string, folder: string]} Route
+ */
+
+/**
+ * The page as it is written, for tests with a stand-in for the engine.
+ * @type {Route[]}
+ */
+export const WRITTEN = [["/vendor/", path.join(HERE, "node_modules/uplot/dist")], ["/", path.join(HERE, "www")]];
 
 /**
  * @typedef {object} Served
@@ -17,16 +31,16 @@ const TYPES = {
  */
 
 /**
- * Serves the files of the first folder that has them.
- * @param {string[]} folders
- * @param {Record<string, string>} [replaced] Texts by path, in place of files: `/engine.js`.
+ * Serves files.
+ * @param {Route[]} routes
+ * @param {Record<string, string | null>} [replaced] Texts by path, in place of files: `/engine.js`. `null`: not there.
  * @returns {Promise<Served>}
  */
-export async function serve(folders, replaced = {}) {
+export async function serve(routes, replaced = {}) {
   const server = createServer(async (request, response) => {
     const { pathname } = new URL(request.url ?? "/", "http://localhost");
     const name = pathname.endsWith("/") ? `${pathname}index.html` : pathname;
-    const content = replaced[name] ?? (await found(folders, name));
+    const content = name in replaced ? replaced[name] : await found(routes, name);
     if (content === null) {
       response.writeHead(404).end();
       return;
@@ -40,17 +54,12 @@ export async function serve(folders, replaced = {}) {
 }
 
 /**
- * @param {string[]} folders
+ * @param {Route[]} routes
  * @param {string} name
  */
-async function found(folders, name) {
-  for (const folder of folders) {
-    const file = path.join(folder, path.normalize(decodeURIComponent(name)));
-    try {
-      return await readFile(file);
-    } catch {
-      // The next one may have it.
-    }
-  }
-  return null;
+async function found(routes, name) {
+  const route = routes.find(([prefix]) => name.startsWith(prefix));
+  if (!route) return null;
+  const [prefix, folder] = route;
+  return readFile(path.join(folder, path.normalize(decodeURIComponent(name.slice(prefix.length))))).catch(() => null);
 }

@@ -7,7 +7,7 @@ import { colour, onScheme } from "./dom.js";
 const HEIGHT = 190;
 const SMALLEST = 160;
 
-/** From a script of its own in index.html: it comes as no module. @type {typeof uPlot} */
+/** From a script of its own in index.html: it comes as no module. @type {typeof uPlot | undefined} */
 const Plot = /** @type {any} */ (window).uPlot;
 
 /**
@@ -75,6 +75,8 @@ export class Chart {
 
   #make() {
     this.#plot?.destroy();
+    // If its script did not load, all but the charts still works.
+    if (!Plot) return;
     const { lines, format, range, across, ticks, point } = this.#look;
     const [ink, soft, line, paper] = ["ink", "soft", "line", "paper"].map(colour);
     const font = `11px ${colour("mono")}`;
@@ -127,6 +129,7 @@ export class Chart {
     context.setLineDash([2 * ratio, 3 * ratio]);
     context.font = font.replace("11px", `${11 * ratio}px`);
     context.textBaseline = "top";
+    context.textAlign = "left";
     for (const { at, text } of this.marks) {
       const x = Math.round(plot.valToPos(at, "x", true));
       if (x < bbox.left || x > bbox.left + bbox.width) continue;

@@ -9,7 +9,7 @@ import { byId, paced, percent, say, whole } from "./dom.js";
 /** Points of a curve; above, pairs become one. */
 const MOST_POINTS = 1200;
 /** Steps over which a bold line looks back, about. */
-const LOOK_BACK = 15;
+const LOOK_BACK = 8;
 const REDRAW_MS = 250;
 /** Marks of events nearer to each other than this part of the axis would cover each other. */
 const NEAR = 0.03;

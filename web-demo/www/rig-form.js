@@ -6,9 +6,12 @@ import { Prediction } from "./scaling.js";
 /** @import { Link } from "./link.js" */
 /** @import { AdapterSpec, RigConfig } from "./messages.js" */
 
+/** Of a transfer over PCI Express, whatever its bytes. */
+const LATENCY_MS = 0.1;
+
 /** @type {(name: string, numbers: [number, number, number, number, number]) => AdapterSpec} */
 const card = (name, [gflops, memory_gb_s, upload_gb_s, download_gb_s, fixed_ms]) => ({
-  name, gflops, memory_gb_s, upload_gb_s, download_gb_s, fixed_ms, latency_ms: 0.1,
+  name, gflops, memory_gb_s, upload_gb_s, download_gb_s, fixed_ms, latency_ms: LATENCY_MS,
 });
 
 /** Guesses, made as those of `examples/rigs/`. */
@@ -21,14 +24,13 @@ const KNOWN = [
 ];
 const AT_FIRST = 3;
 
-/** @type {{ name: keyof Omit<AdapterSpec, "name">, text: string, low: number }[]} */
+/** @type {{ name: Exclude<keyof AdapterSpec, "name" | "latency_ms">, text: string, low: number }[]} */
 const FIELDS = [
-  { name: "gflops", text: "GFLOP/s reached", low: 0.001 },
-  { name: "memory_gb_s", text: "memory, GB/s", low: 0.001 },
-  { name: "upload_gb_s", text: "upload, GB/s", low: 0.001 },
-  { name: "download_gb_s", text: "download, GB/s", low: 0.001 },
-  { name: "fixed_ms", text: "fixed, ms a run", low: 0 },
-  { name: "latency_ms", text: "latency, ms", low: 0 },
+  { name: "gflops", text: "GFLOP/s", low: 0.001 },
+  { name: "memory_gb_s", text: "memory GB/s", low: 0.001 },
+  { name: "upload_gb_s", text: "upload GB/s", low: 0.001 },
+  { name: "download_gb_s", text: "download GB/s", low: 0.001 },
+  { name: "fixed_ms", text: "fixed ms a run", low: 0 },
 ];
 
 export class RigForm {
@@ -84,7 +86,7 @@ export class RigForm {
     const of = (/** @type {ParentNode} */ root, /** @type {string} */ name) =>
       /** @type {HTMLInputElement | HTMLSelectElement} */ (root.querySelector(`[name="${name}"]`)).value;
     const adapters = [...this.#list.children].map((element) => {
-      const spec = { name: of(element, "name") };
+      const spec = { name: of(element, "name"), latency_ms: LATENCY_MS };
       for (const { name } of FIELDS) Object.assign(spec, { [name]: Number(of(element, name)) });
       return /** @type {AdapterSpec} */ (spec);
     });

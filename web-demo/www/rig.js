@@ -179,8 +179,8 @@ export class Rig {
    * @param {number} factor
    */
   #showFactor(element, factor) {
-    say(within(element, "output", HTMLOutputElement), factor === 1 ? "not" : `${factor} ×`);
-    within(element, "input", HTMLInputElement).setAttribute("aria-valuetext", factor === 1 ? "not slowed" : `${factor} times`);
+    say(within(element, "output", HTMLOutputElement), factor === 1 ? "at full speed" : `slowed ${factor} ×`);
+    within(element, "input", HTMLInputElement).setAttribute("aria-valuetext", factor === 1 ? "at full speed" : `slowed ${factor} times`);
   }
 
   /** What is said of a member, but for its numbers. @param {Lane} lane */

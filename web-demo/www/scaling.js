@@ -8,6 +8,16 @@ import { byId, make, percent, say, short, whole } from "./dom.js";
 
 const TITLES = { strong: "Strong: the batch stays", weak: "Weak: the batch grows" };
 
+const HEAD = ["adapters", "rows of each", "step ms", "rows/s", "of ideal"];
+
+/** What limits a number of adapters stands in a line below it. @param {Point} point */
+function lines({ n_adapters, shares, step_ms, rows_per_s, efficiency, limit }) {
+  const texts = [String(n_adapters), shares.join(" + "), short(step_ms), whole(rows_per_s), percent(efficiency, 0)];
+  const line = make("tr", { className: limit ? "has-limit" : "" }, ...texts.map((text) => make("td", { textContent: text })));
+  const why = make("td", { colSpan: HEAD.length, textContent: limit });
+  return limit ? [line, make("tr", { className: "limit" }, why)] : [line];
+}
+
 /** Two charts with their tables. */
 class Pair {
   #box;
@@ -63,18 +73,8 @@ class Pair {
     chart.data = [points.map((point) => point.n_adapters), ideal, points.map((point) => point.rows_per_s)];
     const last = points[points.length - 1];
     if (last) say(caption, `${percent(last.efficiency, 0)} of ideal`);
-    const limited = points.some((point) => point.limit);
-    const head = ["adapters", "batch", "rows of each", "step ms", "rows/s", "of ideal", ...(limited ? ["limited by"] : [])];
-    const cells = points.map((point) => [
-      String(point.n_adapters), String(point.batch_size), point.shares.join(" "), short(point.step_ms), whole(point.rows_per_s),
-      percent(point.efficiency, 0), ...(limited ? [point.limit] : []),
-    ]);
-    const line = (/** @type {"th" | "td"} */ tag, /** @type {string[]} */ texts) =>
-      make("tr", {}, ...texts.map((text, at) => make(tag, { textContent: text, className: at === 6 ? "text" : "" })));
-    const rows = cells.map((texts) => line("td", texts));
-    const header = line("th", head);
-    for (const cell of header.children) cell.setAttribute("scope", "col");
-    table.replaceChildren(make("thead", {}, header), make("tbody", {}, ...rows));
+    const head = HEAD.map((text) => make("th", { scope: "col", textContent: text }));
+    table.replaceChildren(make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...points.flatMap(lines)));
   }
 }
 

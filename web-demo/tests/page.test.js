@@ -1,0 +1,198 @@
+// Is the page what it should be on machines that the test machine is not: with graphics cards, without an engine,
+// without scripts? The engine is a stand-in here.
+
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { after, before, test } from "node:test";
+import { fileURLToPath } from "node:url";
+import { launch, visit } from "./browser.js";
+import { WRITTEN, serve } from "./serve.js";
+
+/** @import { Browser, Page } from "playwright-core" */
+/** @import { Served } from "./serve.js" */
+
+const MOCK = readFileSync(new URL("mock-engine.js", import.meta.url), "utf8");
+const AXE = readFileSync(fileURLToPath(import.meta.resolve("axe-core/axe.min.js")), "utf8");
+
+/** @type {Browser} */
+let browser;
+/** @type {Served[]} */
+const servers = [];
+
+before(async () => { browser = await launch("no adapter"); });
+after(async () => {
+  await browser.close();
+  servers.forEach((server) => server.close());
+});
+
+/**
+ * Opens the page with a stand-in of a kind.
+ * @param {string} variant
+ * @param {import("playwright-core").BrowserContextOptions} [options]
+ * @param {Record<string, string | null>} [replaced]
+ */
+async function open(variant, options = {}, replaced = {}) {
+  const server = await serve(WRITTEN, { "/engine.js": `globalThis.VARIANT = "${variant}";\n${MOCK}`, ...replaced });
+  servers.push(server);
+  return visit(browser, `http://localhost:${server.port}/`, options);
+}
+
+/** Everything on the page in use: training, an adapter lost, a digit drawn, both reports. @param {Page} page */
+async function useAll(page) {
+  await page.click("#run");
+  await page.waitForFunction(() => Number(document.getElementById("fact-step")?.textContent) > 30);
+  await page.locator(".unplug").nth(1).click();
+  await page.locator("#pad").press("3");
+  await page.click("#measure");
+  await page.click("#predict");
+  await page.locator("summary").click();
+  await page.locator("#predicted table").first().waitFor();
+  await page.locator("#log .number").first().waitFor();
+}
+
+/** What axe finds of weight. @param {Page} page */
+async function faults(page) {
+  await page.evaluate(AXE);
+  return page.evaluate(async () => {
+    const { violations } = await /** @type {any} */ (window).axe.run({ runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"] });
+    return violations
+      .filter((/** @type {any} */ it) => it.impact === "serious" || it.impact === "critical")
+      .flatMap((/** @type {any} */ it) => it.nodes.map((/** @type {any} */ node) => `${it.id}: ${node.html} ${node.failureSummary}`));
+  });
+}
+
+for (const colorScheme of /** @type {const} */ (["light", "dark"])) {
+  test(`axe finds nothing serious in the ${colorScheme} scheme`, async () => {
+    const { page, said, leave } = await open("gpus", { colorScheme, reducedMotion: "reduce" });
+    await useAll(page);
+    assert.deepEqual(await faults(page), []);
+    assert.deepEqual(said, []);
+    await page.evaluate(() => document.querySelector("main")?.append(document.createElement("button")));
+    assert.match(String(await faults(page)), /button-name/, "a planted fault is found: the check checks");
+    await leave();
+  });
+}
+
+test("nothing is wider than the screen, from the smallest phone on", async () => {
+  const { page, said, leave } = await open("gpus", { hasTouch: true });
+  await useAll(page);
+  for (const width of [320, 390, 768, 1280]) {
+    await page.setViewportSize({ width, height: 800 });
+    await page.waitForTimeout(300);
+    assert.equal(await page.evaluate(() => document.documentElement.scrollWidth), width);
+    const small = await page.evaluate(() => [...document.querySelectorAll("button, input:not([type=radio]), select, summary")]
+      .filter((element) => element.checkVisibility() && element.getBoundingClientRect().height < 24)
+      .map((element) => element.outerHTML));
+    assert.deepEqual(small, [], "what is pressed is 24 pixels high at least");
+  }
+  assert.deepEqual(said, []);
+  await leave();
+});
+
+test("everything can be reached and worked by keyboard", async () => {
+  const { page, leave } = await open("gpus");
+  await page.locator("#run:enabled").waitFor();
+  await page.keyboard.press("Tab");
+  assert.equal(await page.evaluate(() => document.activeElement?.className), "skip");
+  await page.keyboard.press("Tab");
+  assert.equal(await page.evaluate(() => document.activeElement?.id), "run");
+  assert.notEqual(await page.evaluate(() => getComputedStyle(/** @type {Element} */ (document.activeElement)).outlineStyle), "none");
+  await page.keyboard.press("Enter");
+  await page.waitForFunction(() => document.body.dataset.state === "running");
+  const slider = page.locator(".lane input").first();
+  await slider.focus();
+  await page.keyboard.press("ArrowRight");
+  await page.keyboard.press("ArrowRight");
+  assert.equal(await slider.getAttribute("aria-valuetext"), "slowed 2 times");
+  await page.waitForTimeout(500);
+  assert.equal(await slider.evaluate((element) => document.activeElement === element), true, "updates leave the focus alone");
+  await page.locator("#pad").press("3");
+  await page.waitForFunction(() => document.getElementById("verdict")?.textContent === "3");
+  await leave();
+});
+
+test("what is read aloud does not change with each step", async () => {
+  const { page, leave } = await open("gpus");
+  await page.click("#run");
+  await page.evaluate(() => {
+    /** @type {any} */ (window).spoken = 0;
+    for (const region of document.querySelectorAll("[aria-live], [role=status]")) {
+      new MutationObserver(() => { /** @type {any} */ (window).spoken += 1; }).observe(region, { childList: true, characterData: true, subtree: true });
+    }
+  });
+  const steps = () => page.evaluate(() => Number(document.getElementById("fact-step")?.textContent));
+  const begin = await steps();
+  await page.waitForTimeout(4000);
+  assert.ok((await steps()) - begin > 30);
+  const spoken = await page.evaluate(() => /** @type {any} */ (window).spoken);
+  assert.ok(spoken <= 2, `${spoken} announcements in four seconds`);
+  await leave();
+});
+
+test("with reduced motion nothing slides", async () => {
+  const { page, leave } = await open("gpus", { reducedMotion: "reduce" });
+  await page.locator("#run:enabled").waitFor();
+  const moving = await page.evaluate(() => [...document.querySelectorAll("*")]
+    .filter((element) => getComputedStyle(element).transitionDuration.split(", ").some((time) => time !== "0s")).length);
+  assert.equal(moving, 0);
+  await leave();
+});
+
+test("a second device on a GPU is called what it is", async () => {
+  const { page, leave } = await open("gpus");
+  await page.getByRole("button", { name: "+ another device on NVIDIA GeForce RTX 3060" }).click();
+  await page.locator(".lane .kind", { hasText: "no second GPU" }).waitFor();
+  assert.match((await page.locator("#scaling-honest").textContent()) ?? "", /they are no further GPUs/);
+  assert.match(page.url(), /adapters=0,1,cpu,0$/);
+  await leave();
+});
+
+test("a software adapter is announced by a banner, and the small network is chosen", async () => {
+  const { page, leave } = await open("software");
+  await page.locator("[data-kind=software]", { hasText: "far slower than a GPU" }).waitFor();
+  assert.equal(await page.locator("#model").inputValue(), "small");
+  await leave();
+});
+
+test("an engine that does not start is said, and the page is not blank", async () => {
+  const { page, leave } = await open("failed");
+  await page.locator("[data-kind=failed]", { hasText: "engine_bg.wasm could not be read" }).waitFor();
+  assert.equal(await page.locator("button:enabled").count(), 0);
+  assert.ok(await page.getByRole("heading", { level: 1 }).isVisible());
+  await leave();
+});
+
+test("an engine that is not there is said", async () => {
+  const { page, leave } = await open("gpus", {}, { "/engine.js": null });
+  await page.locator("[data-kind=failed]").waitFor();
+  await leave();
+});
+
+test("parts that did not load are said", async () => {
+  const { page, leave } = await open("gpus", {}, { "/page.js": null });
+  await page.locator("#status", { hasText: "did not load" }).waitFor();
+  await leave();
+});
+
+test("without the chart library all else works", async () => {
+  const { page, leave } = await open("gpus", {}, { "/vendor/uPlot.iife.min.js": null });
+  await page.click("#run");
+  await page.waitForFunction(() => Number(document.getElementById("fact-step")?.textContent) > 3);
+  await leave();
+});
+
+test("without scripts the page says what it needs", async () => {
+  const { page, leave } = await open("gpus", { javaScriptEnabled: false });
+  await page.locator("noscript .banner", { hasText: "needs JavaScript" }).waitFor();
+  await leave();
+});
+
+test("the scheme can turn dark while the page is open", async () => {
+  const { page, said, leave } = await open("gpus", { colorScheme: "light" });
+  await page.click("#run");
+  await page.emulateMedia({ colorScheme: "dark" });
+  await page.waitForFunction(() => Number(document.getElementById("fact-step")?.textContent) > 5);
+  assert.equal(await page.locator(".uplot").count(), 3);
+  assert.deepEqual(said, []);
+  await leave();
+});

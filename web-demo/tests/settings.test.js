@@ -1,0 +1,64 @@
+// Does an address restore what it was made from, on this machine and on another? Needs nothing.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { defaults, format, parse } from "../www/settings.js";
+
+/** @import { Hello, Info } from "../www/messages.js" */
+
+/**
+ * @param {Info["kind"][]} kinds
+ * @returns {Hello}
+ */
+function hello(kinds) {
+  const adapters = kinds.map((kind, index) => ({ index, name: kind, kind, backend: "", driver: "", requested_as: [] }));
+  const models = ["cnn", "small"].map((id) => ({ id, name: id, parameters: 1 }));
+  return { type: "hello", version: "", adapters, missing: null, models, test_pixels: new Uint8Array(), test_labels: new Uint8Array() };
+}
+
+const TWO_CARDS = hello(["discrete_gpu", "integrated_gpu", "cpu"]);
+
+test("a machine begins with all its GPUs and the processor", () => {
+  assert.deepEqual(defaults(TWO_CARDS).adapters, [0, 1, 2]);
+  assert.equal(defaults(TWO_CARDS).model, "cnn");
+});
+
+test("where there is only a software adapter, a small network is chosen", () => {
+  assert.deepEqual(defaults(hello(["cpu", "software"])).adapters, [1, 0]);
+  assert.equal(defaults(hello(["cpu", "software"])).model, "small");
+  assert.deepEqual(defaults(hello(["cpu"])), { ...defaults(TWO_CARDS), adapters: [0] });
+});
+
+test("the defaults need no address", () => {
+  assert.equal(format(defaults(TWO_CARDS), TWO_CARDS), "");
+  assert.deepEqual(parse("", TWO_CARDS), { settings: defaults(TWO_CARDS), remarks: [] });
+});
+
+test("an address restores all settings", () => {
+  const settings = {
+    ...defaults(TWO_CARDS), model: "small", adapters: [0, 0, 2, 1], batch_size: 50, split: /** @type {const} */ ("even"),
+    batch_norm: /** @type {const} */ ("whole_batch"), learning_rate: 0.0125, seed: 4294967295, epochs: 0,
+  };
+  const address = format(settings, TWO_CARDS);
+  assert.match(address, /adapters=0,0,cpu,1/);
+  assert.deepEqual(parse(`?${address}`, TWO_CARDS), { settings, remarks: [] });
+});
+
+test("an address from another machine keeps what is here, and says what is not", () => {
+  const { settings, remarks } = parse("?adapters=0,3,cpu", hello(["virtual_gpu", "cpu"]));
+  assert.deepEqual(settings.adapters, [0, 1]);
+  assert.deepEqual(remarks, ["The address names adapter 3, which is not here: left out."]);
+  assert.deepEqual(parse("?adapters=7", TWO_CARDS).settings.adapters, [0, 1, 2]);
+});
+
+for (const wrong of [
+  "batch_size=0", "batch_size=513", "batch_size=1.5", "batch_size=", "batch_size=a", "seed=-1", "seed=4294967296",
+  "learning_rate=0", "learning_rate=NaN", "epochs=-1", "split=odd", "batch_norm=", "model=vgg",
+]) {
+  test(`${wrong} is refused in words`, () => {
+    const { settings, remarks } = parse(`?${wrong}`, TWO_CARDS);
+    assert.deepEqual(settings, defaults(TWO_CARDS));
+    assert.equal(remarks.length, 1);
+    assert.match(remarks[0], new RegExp(`${wrong.split("=")[0]}.*it needs`));
+  });
+}
