@@ -85,7 +85,7 @@ export class Chart {
     const options = {
       width: this.#width(),
       height: HEIGHT,
-      padding: [10, 6, 0, 0],
+      padding: [10, 16, 0, 0],
       legend: { show: false },
       cursor: { x: true, y: false, drag: { x: false, y: false }, points: { size: 7, width: 2 } },
       scales: {

@@ -261,6 +261,7 @@ export class Rig {
       say(segment, part < 0.035 ? "" : part < 0.09 ? letter(lane.slot) : `${letter(lane.slot)} ${lane.rows}`);
       return `${letter(lane.slot)} ${lane.member.info.name}: ${lane.rows}`;
     });
+    bar.classList.toggle("none", !last);
     bar.setAttribute("aria-label", last ? `Batch of ${last.rows} rows. ${texts.join(", ")}` : "No batch yet");
   }
 

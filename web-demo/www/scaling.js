@@ -8,7 +8,7 @@ import { byId, make, percent, say, short, whole } from "./dom.js";
 
 const TITLES = { strong: "Strong: the batch stays", weak: "Weak: the batch grows" };
 
-const HEAD = ["adapters", "rows of each", "step ms", "rows/s", "of ideal"];
+const HEAD = ["adapters", "rows of each", "step ms", "rows/s", "of the sum"];
 
 /** What limits a number of adapters stands in a line below it. @param {Point} point */
 function lines({ n_adapters, shares, step_ms, rows_per_s, efficiency, limit }) {
@@ -43,10 +43,10 @@ class Pair {
   /** @param {"strong" | "weak"} scaling */
   #half(scaling) {
     const caption = make("span", { className: "number" });
-    const element = make("div", { className: "chart" });
+    const element = make("div", { className: "chart", role: "img", ariaLabel: `${TITLES[scaling]}: samples each second over the number of adapters` });
     const table = make("table");
     const figure = make(
-      "figure", {}, make("figcaption", {}, TITLES[scaling], caption), element, make("div", { className: "scroll", tabIndex: 0 }, table),
+      "figure", {}, make("figcaption", {}, make("span", {}, TITLES[scaling], make("small", { textContent: " samples/s" })), caption), element, make("div", { className: "scroll", tabIndex: 0 }, table),
     );
     figure.querySelector(".scroll")?.setAttribute("role", "region");
     figure.querySelector(".scroll")?.setAttribute("aria-label", `${TITLES[scaling]}: the numbers`);
@@ -72,7 +72,7 @@ class Pair {
     const ideal = points.map((point) => point.rows_per_s / point.efficiency);
     chart.data = [points.map((point) => point.n_adapters), ideal, points.map((point) => point.rows_per_s)];
     const last = points[points.length - 1];
-    if (last) say(caption, `${percent(last.efficiency, 0)} of ideal`);
+    if (last) say(caption, `${percent(last.efficiency, 0)} of the sum`);
     const head = HEAD.map((text) => make("th", { scope: "col", textContent: text }));
     table.replaceChildren(make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...points.flatMap(lines)));
   }

@@ -1,0 +1,291 @@
+// Does the demo do what it shows? The built page with the engine itself, in Chromium.
+//
+// MANYHANDS_WEB_DEMO names the folder that `cargo xtask web build` filled, if it is another than by default.
+
+import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { existsSync, readFileSync } from "node:fs";
+import { after, before, test } from "node:test";
+import path from "node:path";
+import { fileURLToPath } from "node:url";
+import { EXAMPLES } from "../www/examples.js";
+import { launch, visit } from "./browser.js";
+import { serve } from "./serve.js";
+
+/** @import { Browser, Page } from "playwright-core" */
+/** @import { EpochLog, Info, StepLog } from "../www/messages.js" */
+
+const ROOT = fileURLToPath(new URL("../..", import.meta.url));
+const BUILT = process.env.MANYHANDS_WEB_DEMO ?? path.join(process.env.CARGO_TARGET_DIR ?? path.join(ROOT, "target"), "web-demo");
+/** SwiftShader on a busy machine takes its time. */
+const PATIENCE_MS = 240_000;
+const TEST_ROWS = 360;
+
+/** @typedef {{ adapters: Info[], epochs: EpochLog[], steps: StepLog[], notices: { step: number, message: string }[] }} Metrics */
+
+/** @type {Browser} */
+let webgpu;
+/** @type {Browser} */
+let plain;
+/** @type {import("./serve.js").Served} */
+let server;
+
+before(async () => {
+  assert.ok(existsSync(path.join(BUILT, "index.html")), `${BUILT} holds no demo\n  help: cargo xtask web build`);
+  server = await serve([["/", BUILT]]);
+  [webgpu, plain] = [await launch("webgpu"), await launch("no adapter")];
+});
+after(async () => {
+  await Promise.all([webgpu?.close(), plain?.close()]);
+  server?.close();
+});
+
+/**
+ * Opens the demo, ready to start.
+ * @param {Browser} browser
+ * @param {string} [query]
+ * @param {string} [host]
+ */
+async function open(browser, query = "", host = "localhost") {
+  const visited = await visit(browser, `http://${host}:${server.port}/${query}`);
+  visited.page.setDefaultTimeout(PATIENCE_MS);
+  await visited.page.locator("#run:enabled").waitFor();
+  return visited;
+}
+
+/** @param {Page} page */
+function stepsOf(page) {
+  return page.evaluate(() => Number(document.getElementById("fact-step")?.textContent?.replaceAll(",", "")));
+}
+
+/**
+ * @param {Page} page
+ * @param {number} least
+ */
+function reach(page, least) {
+  return page.waitForFunction(
+    (wanted) => Number(document.getElementById("fact-step")?.textContent?.replaceAll(",", "")) >= wanted, least, { timeout: PATIENCE_MS },
+  );
+}
+
+/** @param {Page} page */
+async function pause(page) {
+  await page.click("#run");
+  await page.waitForFunction(() => document.body.dataset.state === "paused", undefined, { timeout: PATIENCE_MS });
+}
+
+/**
+ * What a button saves.
+ * @param {Page} page
+ * @param {string} button
+ */
+async function saved(page, button) {
+  const [download] = await Promise.all([page.waitForEvent("download"), page.click(button)]);
+  return { name: download.suggestedFilename(), path: await download.path() };
+}
+
+/** @param {Page} page @returns {Promise<Metrics>} */
+async function metricsOf(page) {
+  const file = await saved(page, "#export-metrics");
+  return JSON.parse(readFileSync(file.path, "utf8"));
+}
+
+/** What the native command prints. @param {string[]} words */
+function manyhands(...words) {
+  const { status, stdout, stderr } = spawnSync("cargo", ["run", "--locked", "--quiet", "--", ...words], { cwd: ROOT, encoding: "utf8" });
+  assert.equal(status, 0, stderr);
+  return stdout;
+}
+
+/** @param {number[]} values */
+function mean(values) {
+  return values.reduce((sum, value) => sum + value, 0) / values.length;
+}
+
+test("without an adapter: the page says so, and the CPU adapter learns to read digits", async () => {
+  const { page, said, leave } = await open(plain);
+  await page.locator("[data-kind=no_adapter]", { hasText: "runs on the CPU adapter" }).waitFor();
+  assert.equal(await page.locator(".lane .name").first().textContent(), "CPU");
+  await page.click("#run");
+  await page.waitForFunction(() => parseFloat(document.getElementById("fact-accuracy")?.textContent ?? "") >= 97, undefined, { timeout: PATIENCE_MS });
+  await pause(page);
+
+  const { steps, epochs } = await metricsOf(page);
+  assert.deepEqual(steps.map(({ step }) => step), steps.map((_, at) => at + 1), "each step is there once");
+  assert.ok(mean(steps.slice(-20).map(({ loss }) => loss)) < 0.2 * mean(steps.slice(0, 5).map(({ loss }) => loss)));
+  const wrong = await page.locator("#wrong-title").textContent();
+  const accuracy = epochs[epochs.length - 1].val_accuracy;
+  assert.ok(Math.abs(Number(wrong?.match(/\d+/)?.[0]) / TEST_ROWS - (1 - accuracy)) < 0.03, "the grid agrees with the accuracy");
+
+  await drawsAreRead(page);
+  await modelIsTheSameNatively(page);
+  assert.deepEqual(said, []);
+  await leave();
+});
+
+/** @param {Page} page */
+async function drawsAreRead(page) {
+  const box = await page.locator("#pad").boundingBox();
+  assert.ok(box);
+  for (const stroke of EXAMPLES[3]) {
+    const [first, ...rest] = stroke.map(({ x, y }) => [box.x + x * box.width, box.y + y * box.height]);
+    await page.mouse.move(first[0], first[1]);
+    await page.mouse.down();
+    for (const [x, y] of rest) await page.mouse.move(x, y, { steps: 3 });
+    await page.mouse.up();
+  }
+  await page.waitForFunction(() => document.getElementById("verdict")?.textContent === "3");
+
+  let right = 0;
+  for (let digit = 0; digit < 10; digit += 1) {
+    await page.click("#clear");
+    await page.waitForFunction(() => document.getElementById("verdict")?.textContent === "–");
+    await page.locator("#pad").press(String(digit));
+    await page.waitForFunction(() => document.getElementById("verdict")?.textContent !== "–");
+    if ((await page.locator("#verdict").textContent()) === String(digit)) right += 1;
+  }
+  assert.ok(right >= 8, `${right} of 10 examples are read right`);
+}
+
+/** @param {Page} page */
+async function modelIsTheSameNatively(page) {
+  const file = await saved(page, "#export-model");
+  assert.equal(file.name, "manyhands-digits.safetensors");
+  const { accuracy } = JSON.parse(manyhands("evaluate", file.path, "--json", "--adapters", "cpu"));
+  const wrong = Number((await page.locator("#wrong-title").textContent())?.match(/\d+/)?.[0]);
+  // The page asks at the pause for the predictions of the weights that it then saves.
+  assert.equal(Math.round((1 - accuracy) * TEST_ROWS), wrong);
+}
+
+test("two devices and the CPU adapter share each batch", async () => {
+  const { page, said, leave } = await open(webgpu, "?adapters=0,0,cpu&split=even&batch_size=48&model=small");
+  await page.locator("[data-kind=software]").waitFor();
+  await page.locator(".lane .kind", { hasText: "no second GPU" }).waitFor();
+  await page.click("#run");
+  await reach(page, 30);
+  await pause(page);
+  const { steps, adapters } = await metricsOf(page);
+  assert.deepEqual(adapters.map(({ kind }) => kind), ["software", "software", "cpu"]);
+  for (const { step, rows, adapters: shares } of steps) {
+    assert.equal(shares.reduce((sum, share) => sum + share.rows, 0), rows, `step ${step}`);
+    assert.deepEqual(shares.map((share) => share.adapter), [0, 1, 2], `step ${step}`);
+    assert.ok(Math.max(...shares.map((share) => share.rows)) - Math.min(...shares.map((share) => share.rows)) <= 1, `step ${step}`);
+  }
+  assert.ok(mean(steps.slice(-5).map(({ loss }) => loss)) < 0.8 * mean(steps.slice(0, 5).map(({ loss }) => loss)), "the loss falls");
+  assert.match((await page.locator("#batch").getAttribute("aria-label")) ?? "", /^Batch of \d+ rows\. A .*: \d+, B .*: \d+, C CPU: \d+$/);
+  assert.deepEqual(said, []);
+  await leave();
+});
+
+test("pulling a plug in mid-step costs no step, and the loss is that of a run in peace", async () => {
+  // With statistics of the whole batch nothing but rounding depends on who computes which rows.
+  const query = "?adapters=0,0,cpu&split=even&batch_size=48&model=small&batch_norm=whole_batch&seed=3";
+  const { page, said, leave } = await open(webgpu, query);
+  await page.click("#run");
+  await reach(page, 5);
+  await page.locator(".unplug").nth(1).click();
+  await page.locator("#log li", { hasText: "was lost" }).waitFor();
+  const at = await stepsOf(page);
+  await reach(page, at + 6);
+  await pause(page);
+  const disturbed = await metricsOf(page);
+  assert.deepEqual(disturbed.steps.map(({ step }) => step), disturbed.steps.map((_, index) => index + 1), "no step is lost or doubled");
+  for (const { rows, adapters } of disturbed.steps) {
+    assert.equal(adapters.reduce((sum, share) => sum + share.rows, 0), rows);
+  }
+  assert.ok(disturbed.steps.some(({ adapters }) => !adapters.some(({ adapter }) => adapter === 1)), "the others did without it");
+
+  await page.click("#reset");
+  await page.waitForFunction(() => document.getElementById("fact-step")?.textContent === "0");
+  await page.locator("#run:enabled").click();
+  await reach(page, disturbed.steps.length);
+  await pause(page);
+  const peaceful = await metricsOf(page);
+  disturbed.steps.forEach(({ step, loss }, index) => {
+    const other = peaceful.steps[index].loss;
+    assert.ok(Math.abs(loss - other) < 0.02 * Math.max(loss, 0.1), `step ${step}: loss ${loss}, without the loss of a device ${other}`);
+  });
+  assert.deepEqual(said, []);
+  await leave();
+});
+
+test("on an insecure origin the page says why there is no WebGPU, and trains", async () => {
+  const { page, said, leave } = await open(webgpu, "", "insecure.test");
+  await page.locator("[data-kind=insecure_origin]", { hasText: "secure pages only" }).waitFor();
+  await page.click("#run");
+  await reach(page, 3);
+  assert.deepEqual(said, []);
+  await leave();
+});
+
+test("the address restores a run's settings, and follows what is changed", async () => {
+  const { page, said, leave } = await open(plain, "?adapters=cpu,cpu&model=small&batch_size=50&split=even&batch_norm=whole_batch&seed=7&epochs=2");
+  assert.equal(await page.locator(".lane .name").count(), 2);
+  assert.equal(await page.locator("#batch-size-is").textContent(), "50");
+  assert.ok(await page.locator("[name=split][value=even]").isChecked());
+  assert.ok(await page.locator("[name=batch_norm][value=whole_batch]").isChecked());
+  assert.equal(await page.locator("#model").inputValue(), "small");
+  assert.equal(await page.locator("#seed").inputValue(), "7");
+  await page.click("#run");
+  await page.waitForFunction(() => document.body.dataset.state === "finished", undefined, { timeout: PATIENCE_MS });
+  const first = await metricsOf(page);
+  assert.equal(first.epochs.length, 2);
+  assert.equal(first.steps[0].rows, 50);
+
+  await page.locator("[name=split][value=learned]").check();
+  assert.doesNotMatch(page.url(), /split/);
+  await page.locator("[name=split][value=even]").check();
+  await page.reload();
+  await page.locator("#run:enabled").click();
+  await page.waitForFunction(() => document.body.dataset.state === "finished", undefined, { timeout: PATIENCE_MS });
+  const second = await metricsOf(page);
+  assert.deepEqual(second.steps.map(({ loss }) => loss), first.steps.map(({ loss }) => loss), "the same address gives the same run");
+  assert.deepEqual(said, []);
+  await leave();
+});
+
+test("adapters come and go, slow down, and get fewer rows than there are adapters", async () => {
+  const { page, said, leave } = await open(plain, "?model=small");
+  await page.click("#run");
+  await reach(page, 3);
+  await page.getByRole("button", { name: "+ another worker on the CPU" }).click();
+  await page.locator(".lane .name").nth(1).waitFor();
+  await page.locator(".lane input").nth(1).fill("6");
+  const rows = (/** @type {number} */ lane) => page.locator("#lanes .lane-numbers").nth(lane).textContent();
+  await page.waitForFunction(() => {
+    const [fast, slow] = [...document.querySelectorAll("#lanes .lane-numbers")].map((element) => parseInt(element.textContent ?? "", 10) || 0);
+    return fast > 2 * slow;
+  }, undefined, { timeout: PATIENCE_MS });
+  assert.match((await rows(0)) ?? "", /^\d+ rows · busy/);
+
+  await page.locator("#batch-size").fill("0");
+  await page.locator("#batch-size-says", { hasText: "Fewer rows than adapters" }).waitFor();
+  const at = await stepsOf(page);
+  await reach(page, at + 20);
+  await page.locator(".remove").nth(1).click();
+  await page.waitForFunction(() => document.querySelectorAll("#lanes .lane").length === 1);
+  await pause(page);
+  const { steps } = await metricsOf(page);
+  assert.ok(steps.some((step) => step.rows === 1 && step.adapters.length === 1));
+  assert.ok(steps.every(({ loss, is_applied }) => Number.isFinite(loss) && is_applied));
+  assert.deepEqual(said, []);
+  await leave();
+});
+
+test("scaling is measured here, and predicted as the native command predicts it", async () => {
+  const { page, said, leave } = await open(plain, "?adapters=cpu,cpu&model=small&batch_size=32");
+  await page.click("#measure");
+  await page.locator("#measured tbody tr").nth(3).waitFor();
+  assert.equal(await page.locator("#measured figure").count(), 2);
+  assert.match((await page.locator("#scaling-honest").textContent()) ?? "", /share its cores/);
+
+  await page.click("#predict");
+  await page.locator("#predicted tbody tr").nth(5).waitFor();
+  const shown = await page.locator("#predicted tr.has-limit td:nth-child(3)").allTextContents();
+  const table = manyhands("simulate", "examples/rigs/mixed.toml");
+  const native = [...table.matchAll(/^\s*[123]\s+\d+\s+([\d.]+)\s/gm)].map(([, ms]) => Number(ms));
+  assert.equal(native.length, 6, table);
+  shown.forEach((ms, index) => assert.ok(Math.abs(Number(ms) - native[index]) <= 0.51, `${shown} and ${native} ms`));
+  assert.deepEqual(said, []);
+  await leave();
+});
