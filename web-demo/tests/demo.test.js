@@ -17,6 +17,7 @@ import { serve } from "./serve.js";
 
 const ROOT = fileURLToPath(new URL("../..", import.meta.url));
 const BUILT = process.env.MANYHANDS_WEB_DEMO ?? path.join(process.env.CARGO_TARGET_DIR ?? path.join(ROOT, "target"), "web-demo");
+const MESSAGES = readFileSync(new URL("../www/messages.js", import.meta.url), "utf8");
 /** SwiftShader on a busy machine takes its time. */
 const PATIENCE_MS = 240_000;
 const TEST_ROWS = 360;
@@ -97,6 +98,13 @@ function manyhands(...words) {
   return stdout;
 }
 
+/** Names of a type's properties in messages.js. @param {string} type */
+function described(type) {
+  const comments = MESSAGES.split("/**").filter((text) => text.includes(`@typedef {object} ${type}\n`));
+  assert.equal(comments.length, 1);
+  return [...comments[0].split("*/")[0].matchAll(/@property \{[^}]*\} (\w+)/g)].map(([, name]) => name).sort();
+}
+
 /** @param {number[]} values */
 function mean(values) {
   return values.reduce((sum, value) => sum + value, 0) / values.length;
@@ -110,7 +118,10 @@ test("without an adapter: the page says so, and the CPU adapter learns to read d
   await page.waitForFunction(() => parseFloat(document.getElementById("fact-accuracy")?.textContent ?? "") >= 97, undefined, { timeout: PATIENCE_MS });
   await pause(page);
 
-  const { steps, epochs } = await metricsOf(page);
+  const { steps, epochs, adapters } = await metricsOf(page);
+  for (const [name, one] of Object.entries({ StepLog: steps[0], AdapterLog: steps[0].adapters[0], EpochLog: epochs[0], Info: adapters[0] })) {
+    assert.deepEqual(Object.keys(one).sort(), described(name), `${name} is as messages.js describes it`);
+  }
   assert.deepEqual(steps.map(({ step }) => step), steps.map((_, at) => at + 1), "each step is there once");
   assert.ok(mean(steps.slice(-20).map(({ loss }) => loss)) < 0.2 * mean(steps.slice(0, 5).map(({ loss }) => loss)));
   const wrong = await page.locator("#wrong-title").textContent();
@@ -160,7 +171,7 @@ async function modelIsTheSameNatively(page) {
 test("two devices and the CPU adapter share each batch", async () => {
   const { page, said, leave } = await open(webgpu, "?adapters=0,0,cpu&split=even&batch_size=48&model=small");
   await page.locator("[data-kind=software]").waitFor();
-  await page.locator(".lane .kind", { hasText: "no second GPU" }).waitFor();
+  await page.locator(".lane .kind", { hasText: "a further device on that of A" }).waitFor();
   await page.click("#run");
   await reach(page, 30);
   await pause(page);

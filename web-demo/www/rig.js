@@ -206,17 +206,17 @@ export class Rig {
   #kind(member) {
     const { info, presence, again_ms, is_resting, shares_device_with } = member;
     if (presence === "lost") {
-      return again_ms === null ? "lost, and not opened again" : `lost; opened again in ${Math.ceil(again_ms / 1000)} s`;
+      return again_ms === null ? "lost, and not opened again" : "lost; it is opened again in a while";
     }
     if (presence === "returning") return "is back, and compiles its shaders";
     if (is_resting) return "rests: training is faster without it";
     const other = shares_device_with === null ? undefined : this.#lanes.get(shares_device_with);
-    if (other) {
-      const where = letter(other.slot);
-      if (info.kind === "cpu") return `a further worker on the processor of ${where}: they share its cores`;
-      return `a further device on the GPU of ${where}: they share it, so this is no second GPU`;
-    }
-    return kindOf(info);
+    if (!other) return kindOf(info);
+    const where = letter(other.slot);
+    if (other.member.info.index !== info.index) return `${kindOf(info)}; shares it with ${where}`;
+    if (info.kind === "cpu") return `a further worker on the processor: shares its cores with ${where}`;
+    if (info.kind === "software") return `a further device on that of ${where}: they share the processor`;
+    return `a further device on the GPU of ${where}: they share it, so this is no second GPU`;
   }
 
   #drawOffers() {

@@ -2,6 +2,7 @@
 
 import { Chart } from "./charts.js";
 import { byId, make, percent, say, short, whole } from "./dom.js";
+import { isGpu } from "./settings.js";
 
 /** @import { Link } from "./link.js" */
 /** @import { Measuring, Member, Point, Report } from "./messages.js" */
@@ -124,7 +125,7 @@ export class Measurement {
    * @param {Member[]} members
    */
   set members(members) {
-    const shared = members.some((member) => member.shares_device_with !== null);
+    const shared = members.some(({ info, shares_device_with }) => isGpu(info) && shares_device_with !== null);
     const on_processor = members.filter(({ info }) => info.kind === "cpu" || info.kind === "software").length;
     const texts = [];
     if (members.length === 1) texts.push("There is one adapter: add another to see scaling.");
