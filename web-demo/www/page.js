@@ -146,6 +146,8 @@ function follow(said) {
   const before = state.state;
   state = said;
   if (is_dead) return;
+  // Steps of the run before may have been under way when it ended.
+  if (said.step === 0 && steps.length > 0) clear();
   const is_open = said.state === "paused" || said.state === "finished" || said.state === "running";
   run.disabled = !is_open;
   say(run, said.state === "running" ? "Pause" : said.step === 0 ? "Start" : "Go on");

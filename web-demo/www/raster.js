@@ -61,11 +61,21 @@ function inked(strokes, spots, pen) {
     return at.length === 1 ? [[at[0], at[0]]] : at.slice(1).map((spot, before) => [at[before], spot]);
   });
   const field = new Uint8Array(FIELD * FIELD);
-  for (let pixel = 0; pixel < field.length; pixel += 1) {
-    const center = { x: (pixel % FIELD) + 0.5, y: Math.floor(pixel / FIELD) + 0.5 };
-    if (lines.some(([from, to]) => distance(center, from, to) <= pen / 2)) field[pixel] = 1;
+  for (const [from, to] of lines) {
+    const [first, last] = [within(Math.min(from.x, to.x) - pen / 2), within(Math.max(from.x, to.x) + pen / 2)];
+    const [above, below] = [within(Math.min(from.y, to.y) - pen / 2), within(Math.max(from.y, to.y) + pen / 2)];
+    for (let row = above; row <= below; row += 1) {
+      for (let column = first; column <= last; column += 1) {
+        if (distance({ x: column + 0.5, y: row + 0.5 }, from, to) <= pen / 2) field[row * FIELD + column] = 1;
+      }
+    }
   }
   return field;
+}
+
+/** The row or column of a place, within the field. @param {number} place */
+function within(place) {
+  return Math.min(FIELD - 1, Math.max(0, Math.floor(place)));
 }
 
 /**

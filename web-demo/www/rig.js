@@ -213,7 +213,7 @@ export class Rig {
     const other = shares_device_with === null ? undefined : this.#lanes.get(shares_device_with);
     if (!other) return kindOf(info);
     const where = letter(other.slot);
-    if (other.member.info.index !== info.index) return `${kindOf(info)}; shares it with ${where}`;
+    if (other.member.info.index !== info.index) return `${kindOf(info)}; shares the processor with ${where}`;
     if (info.kind === "cpu") return `a further worker on the processor: shares its cores with ${where}`;
     if (info.kind === "software") return `a further device on that of ${where}: they share the processor`;
     return `a further device on the GPU of ${where}: they share it, so this is no second GPU`;
