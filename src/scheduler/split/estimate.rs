@@ -21,6 +21,8 @@ pub struct Estimate {
     line: Line,
     /// Logarithms of measured over predicted of the last three steps, newest first.
     recent: Vec<f64>,
+    /// Was it long not measured?
+    is_old: bool,
     /// A smoothed measurement at another size than the present one.
     anchor: Option<(f64, f64)>,
     /// The smoothed measurement at the present size.
@@ -40,7 +42,7 @@ impl Estimate {
     }
 
     fn new(line: Line) -> Self {
-        Self { line, recent: Vec::new(), anchor: None, present: None }
+        Self { line, recent: Vec::new(), is_old: false, anchor: None, present: None }
     }
 
     /// The line as it is now.
@@ -53,12 +55,19 @@ impl Estimate {
         self.line.ms(rows)
     }
 
+    /// Says that this is long ago: the next measurement counts for more.
+    pub fn grow_old(&mut self) {
+        self.is_old = true;
+        self.recent.clear();
+    }
+
     /// Takes in a measurement.
     pub fn learn(&mut self, rows: u32, ms: f64) {
         let deviation = (ms / self.ms(rows)).clamp(1.0 / BELIEF, BELIEF).ln();
         self.recent.insert(0, deviation);
         self.recent.truncate(3);
-        let gain = if self.has_changed() { GAIN_AFTER_CHANGE } else { GAIN };
+        let gain = if self.has_changed() || self.is_old { GAIN_AFTER_CHANGE } else { GAIN };
+        self.is_old = false;
         let factor = (gain * median(&self.recent)).exp();
         self.line.fixed_ms *= factor;
         self.line.per_row_ms *= factor;
@@ -133,6 +142,14 @@ mod tests {
         assert_eq!(steep.fixed_ms, 0.0, "no fixed cost is below 0");
         let falling = Estimate::through((10, 5.0), (20, 4.0)).line();
         assert_eq!(falling, Line { fixed_ms: 0.0, per_row_ms: 0.2 });
+    }
+
+    #[test]
+    fn after_a_long_pause_a_measurement_counts_for_more() {
+        let mut estimate = Estimate::proportional(100, 300.0);
+        estimate.grow_old();
+        estimate.learn(1, 1.0);
+        assert!(estimate.ms(100) < 150.0, "{}", estimate.ms(100));
     }
 
     #[test]

@@ -30,8 +30,10 @@ const WORTHWHILE: f64 = 1.02;
 /// and hardly change the time of the slowest.
 const KEPT_WITHIN: f64 = 0.1;
 
-/// Training steps after which an adapter without rows is tried again.
-const TRIAL_STEPS: u64 = 200;
+/// Training steps after which an adapter without rows is tried again: at least, and at most.
+const TRIAL_STEPS: [u64; 2] = [10, 200];
+/// Part of the time that such trials may take, in between.
+const TRIAL_COST: f64 = 0.01;
 
 /// Splits rows, and learns from what they took.
 #[derive(Clone, Debug)]
@@ -128,8 +130,12 @@ impl Splitter {
             shares = self.steady(shares, alive);
             self.add_trial(&mut shares, alive);
         }
-        for (idle, share) in self.idle_steps.iter_mut().zip(&shares) {
-            *idle = if *share > 0 { 0 } else { *idle + 1 };
+        for (idx, share) in shares.iter().enumerate() {
+            let idle_steps = &mut self.idle_steps[idx];
+            if *share > 0 && *idle_steps >= TRIAL_STEPS[0] {
+                self.estimates[idx].iter_mut().for_each(Estimate::grow_old);
+            }
+            *idle_steps = if *share > 0 { 0 } else { *idle_steps + 1 };
         }
         self.last.clone_from(&shares);
         shares
@@ -169,12 +175,25 @@ impl Splitter {
 
     /// Takes a few rows from the largest share for an adapter that was idle for long, to see how fast it is now.
     fn add_trial(&self, shares: &mut [u32], alive: &[bool]) {
-        let is_due = |idx: &usize| alive[*idx] && shares[*idx] == 0 && self.idle_steps[*idx] >= TRIAL_STEPS;
+        let is_due =
+            |idx: &usize| alive[*idx] && shares[*idx] == 0 && self.idle_steps[*idx] >= self.trial_steps(*idx, shares);
         let Some(idle) = (0..shares.len()).find(is_due) else { return };
         let Some(largest) = (0..shares.len()).max_by_key(|idx| shares[*idx]) else { return };
         if shares[largest] >= 2 * self.min_rows {
             shares[largest] -= self.min_rows;
             shares[idle] = self.min_rows;
+        }
+    }
+
+    /// Steps until an adapter without rows is tried again: the longer its trial would hold up a step, the more.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped, and not negative")]
+    fn trial_steps(&self, idle: usize, shares: &[u32]) -> u64 {
+        let [least, most] = TRIAL_STEPS;
+        match (self.predicted_ms(idle, self.min_rows), self.slowest_ms(shares)) {
+            (Some(trial_ms), Some(step_ms)) if step_ms > 0.0 => {
+                (((trial_ms - step_ms) / (TRIAL_COST * step_ms)).max(0.0) as u64).clamp(least, most)
+            }
+            _ => most,
         }
     }
 
@@ -315,10 +334,19 @@ mod tests {
         splitter.calibrate(0, (10, 10.0), (20, 20.0));
         splitter.calibrate(1, (10, 1010.0), (20, 1020.0));
         assert_eq!(splitter.shares(100, &[true; 2]), [100, 0]);
-        for step in 0..TRIAL_STEPS {
+        for step in 0..TRIAL_STEPS[1] {
             assert_eq!(splitter.step_shares(step, 100, &[true; 2]), [100, 0]);
         }
-        assert_eq!(splitter.step_shares(TRIAL_STEPS, 100, &[true; 2]), [99, 1], "it is tried again");
+        assert_eq!(splitter.step_shares(TRIAL_STEPS[1], 100, &[true; 2]), [99, 1], "it is tried again");
+    }
+
+    #[test]
+    fn a_trial_that_costs_less_comes_sooner() {
+        let mut splitter = splitter(SplitMode::Learned, 2, 1);
+        splitter.calibrate(0, (10, 10.0), (20, 20.0));
+        splitter.calibrate(1, (10, 139.0), (20, 149.0)); // one row takes 130 ms: 30 % longer than the step
+        let first = (0..TRIAL_STEPS[1]).find(|step| splitter.step_shares(*step, 100, &[true; 2]) == [99, 1]);
+        assert_eq!(first, Some(30), "30 steps, of which 30 % of one are 1 %");
     }
 
     #[test]

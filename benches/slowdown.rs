@@ -1,0 +1,98 @@
+//! An adapter that slows down threefold in mid-run and recovers: how near its share is to the ideal, on real devices.
+//!
+//! `cargo bench --bench slowdown -- [ADAPTERS] [STEPS]`, by default two software adapters and 40 steps before, during
+//! and after. The ideal comes from elsewhere: each adapter is first timed alone at several sizes, which
+//! tells the rows with which all end together. Only a quiet machine tells anything.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench prints, and may panic")]
+
+#[path = "common/models.rs"]
+mod models;
+#[path = "common/rig.rs"]
+mod rig;
+
+use manyhands::adapters::{self, Info};
+use manyhands::scheduler::split::SplitMode;
+use manyhands::{Model, Optimizer};
+
+use rig::{Rig, batch};
+
+const ROWS: u16 = 128;
+const SLOWER: f64 = 3.0;
+/// Training steps in which a share may still move.
+const SETTLING: usize = 10;
+
+/// Rows, and the median milliseconds that they take.
+type Curve = Vec<(f64, f64)>;
+
+/// An adapter's busy times, alone, at several sizes.
+async fn curve(info: &Info, model: &Model) -> Curve {
+    let alone = std::slice::from_ref(info);
+    let mut rig = Rig::open(&info.name, model, optimizer(), alone, SplitMode::Learned, u32::from(ROWS)).await;
+    let mut points = Curve::new();
+    for rows in [8_u8, 16, 24, 32, 48, 64, 96, 112, 128] {
+        let batch = batch(usize::from(rows));
+        let mut times = Vec::new();
+        for _ in 0..9 {
+            times.push(rig.train(&batch).await.shards[0].timing.busy_ms());
+        }
+        times.sort_by(f64::total_cmp);
+        points.push((f64::from(rows), times[times.len() / 2]));
+    }
+    points
+}
+
+/// Milliseconds of any number of rows, on the straight line between the two points around it.
+fn ms_at(curve: &Curve, rows: f64) -> f64 {
+    let pair = curve.windows(2).find(|pair| rows <= pair[1].0).unwrap_or(&curve[curve.len() - 2..]);
+    let slope = (pair[1].1 - pair[0].1) / (pair[1].0 - pair[0].0);
+    pair[0].1 + slope * (rows - pair[0].0)
+}
+
+fn optimizer() -> Optimizer {
+    Optimizer::sgd(0.01, 0.9)
+}
+
+/// Rows of the first of two adapters with which both end together, the first being slowed down by a factor.
+fn ideal(factor: f64, first: &Curve, second: &Curve) -> f64 {
+    let (mut least, mut most) = (0.0, f64::from(ROWS));
+    for _ in 0..50 {
+        let rows = f64::midpoint(least, most);
+        let is_too_much = factor * ms_at(first, rows) > ms_at(second, f64::from(ROWS) - rows);
+        *(if is_too_much { &mut most } else { &mut least }) = rows;
+    }
+    least
+}
+
+async fn measure(name: &str, model: &Model, adapters: &[Info], n_steps: usize) {
+    let (first, second) = (curve(&adapters[0], model).await, curve(&adapters[1], model).await);
+    for (info, curve) in adapters.iter().zip([&first, &second]) {
+        println!("{name}: {} alone, rows and ms: {curve:.0?}", info.name);
+    }
+    let mut rig = Rig::open("together", model, optimizer(), adapters, SplitMode::Learned, u32::from(ROWS)).await;
+    let batch = batch(usize::from(ROWS));
+    for (phase, factor) in [("before", 1.0), ("slowed", SLOWER), ("after", 1.0)] {
+        rig.scheduler.throttle(0, factor);
+        let wanted = ideal(factor, &first, &second);
+        let mut shares = Vec::new();
+        for _ in 0..n_steps {
+            let report = rig.train(&batch).await;
+            shares.push(report.shards.iter().find(|shard| shard.adapter_idx == 0).map_or(0, |shard| shard.rows));
+        }
+        let settled = &shares[SETTLING..];
+        let (least, most) = (*settled.iter().min().unwrap(), *settled.iter().max().unwrap());
+        println!("  {phase}: ideal {wanted:.1} rows; from step {SETTLING} on {least} to {most}; all {shares:?}");
+    }
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    let wanted = arguments.first().map_or("software", String::as_str);
+    let n_steps = arguments.get(1).map_or(40, |steps| steps.parse().unwrap());
+    pollster::block_on(async {
+        let adapters = adapters::choose(&adapters::list().await, wanted).unwrap();
+        assert_eq!(adapters.len(), 2, "two adapters are compared");
+        measure("small CNN", &models::small_cnn(), &adapters, n_steps).await;
+        measure("MLP", &models::mlp(), &adapters, n_steps).await;
+    });
+}
