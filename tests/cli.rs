@@ -320,6 +320,26 @@ fn a_file_fits_any_number_of_adapters() {
 }
 
 #[test]
+fn a_learned_split_is_repeated_from_its_log_to_the_same_bits() {
+    let folder = tempfile::tempdir().unwrap();
+    let start = "train --epochs 1 --adapters cpu,cpu --quiet";
+    succeed(&folder, &format!("{start} --throttle 1=3 --json a.jsonl --save a.safetensors"));
+    succeed(&folder, &format!("{start} --split-from a.jsonl --json b.jsonl --save b.safetensors"));
+    let rows = |name: &str| -> Vec<Vec<u64>> {
+        let steps = json_lines(&folder, name).into_iter().filter(|line| line["kind"] == "step");
+        let of =
+            |step: &Value| step["adapters"].as_array().unwrap().iter().filter_map(|it| it["rows"].as_u64()).collect();
+        steps.map(|step| of(&step)).collect()
+    };
+    assert!(rows("a.jsonl").iter().any(|shares| shares != &[32, 32]), "the split was learned");
+    assert_eq!(rows("a.jsonl"), rows("b.jsonl"));
+    assert_eq!(tensors(&folder.path().join("a.safetensors")), tensors(&folder.path().join("b.safetensors")));
+    succeed(&folder, &format!("{start} --split 3:1 --json c.jsonl"));
+    let error = refused(&folder, "train --adapters cpu --split-from c.jsonl");
+    assert!(error.contains("needs at least 2 adapters, but the run uses 1"), "{error}");
+}
+
+#[test]
 fn early_stopping_goes_back_to_the_best_weights_over_a_resumption() {
     let folder = tempfile::tempdir().unwrap();
     let stopping = "[training]\nbatch_size = 64\nearly_stopping = { monitor = \"val_loss\", patience = 2 }\n";

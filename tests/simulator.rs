@@ -43,6 +43,15 @@ fn gradients_and_weights_take_their_time_on_the_links() {
 }
 
 #[test]
+fn an_adapter_that_waits_for_its_weights_gets_fewer_rows() {
+    let point = both(&rig(1e6, &["per_row_ms = 0.1", "per_row_ms = 0.1\nupload_gb_s = 1.0"]));
+    // 7.45 MB of weights at 1 GB/s, and 784 values a row: 0.1 a = 7.45 + (0.1 + 0.0032) (256 - a).
+    let rows = (PERCEPTRON_BYTES / 1e6 + 0.1032 * 256.0) / 0.2032;
+    assert!((f64::from(point.shares[0]) - rows).abs() < 3.0, "{:?}, by hand {rows}", point.shares);
+    assert_near(point.step_ms, 0.1 * rows);
+}
+
+#[test]
 fn the_host_adds_and_updates_at_its_own_speed() {
     let point = both(&rig(1.0, &["per_row_ms = 0.01"; 2]));
     // Adding two shards touches three values for each parameter; Adam's update and the copy for the adapters, nine.

@@ -32,6 +32,9 @@ pub struct TrainArgs {
     /// How each batch is split: `learned` from speed, `even`, or proportions such as `3:1`.
     #[arg(long, value_parser = parse_split)]
     split: Option<SplitMode>,
+    /// Split each step's batch as a run did that wrote this file with `--json`: repeats it to the same bits.
+    #[arg(long, value_name = "FILE", conflicts_with = "split")]
+    split_from: Option<PathBuf>,
     /// Number of the last epoch.
     #[arg(long, value_parser = at_least_one)]
     epochs: Option<usize>,
@@ -155,7 +158,11 @@ fn prepare(args: &TrainArgs, terminal: &Terminal) -> Result<Run> {
     let compile = settings.compile(&model, seed)?;
     let chosen = adapters::choose(args.adapters.adapters.as_deref(), settings.training.adapters.as_deref())?;
     check_throttles(&args.throttle, chosen.len())?;
-    let trainer = Trainer::new(model, compile)?.on(chosen).split(settings.training.split.clone());
+    let split = match &args.split_from {
+        Some(file) => JsonLog::recorded_split(file, chosen.len())?,
+        None => settings.training.split.clone(),
+    };
+    let trainer = Trainer::new(model, compile)?.on(chosen).split(split);
     let mut trainer = trainer.cpu_fallback(settings.training.cpu_fallback());
     for (idx, factor) in &args.throttle {
         trainer = trainer.throttle(*idx, *factor);

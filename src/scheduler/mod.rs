@@ -512,6 +512,7 @@ impl Scheduler {
         let reports = shards::reports(&answers);
         for report in &reports {
             self.splitter.learn(report.adapter_idx, report.rows, report.timing.busy_ms());
+            self.splitter.learn_weights(report.adapter_idx, report.timing.weights.ms);
         }
         let end_ms = self.runtime.now_ms();
         self.consider_fewer(end_ms - start_ms, scalars.rows, &shares);

@@ -14,7 +14,7 @@ use crate::model::{Objective, Weights};
 use crate::optimizers::Optimizer;
 use crate::plan::Role;
 use crate::scheduler::split::SplitMode;
-use crate::scheduler::{CpuFallback, RigSettings, Scheduler, Step, StepReport, TrainingState};
+use crate::scheduler::{CpuFallback, RigSettings, Scheduler, ShardReport, Step, StepReport, TrainingState};
 
 /// Training steps in which the split is learned, and those that count.
 const WARM_UP: u64 = 20;
@@ -189,7 +189,8 @@ fn budget(n_adapters: usize, seen: &[(f64, StepReport)]) -> (Budget, Vec<u32>) {
     let mut shares = vec![0; n_adapters];
     let part = 1.0 / f64::from(u32::try_from(seen.len()).unwrap_or(1));
     for (step_ms, report) in seen {
-        let slowest = report.shards.iter().max_by(|a, b| a.timing.busy_ms().total_cmp(&b.timing.busy_ms()));
+        let taken_ms = |shard: &&ShardReport| shard.timing.busy_ms() + shard.timing.weights.ms;
+        let slowest = report.shards.iter().max_by(|a, b| taken_ms(a).total_cmp(&taken_ms(b)));
         let Some(shard) = slowest else { continue };
         budget.slowest = shard.adapter_idx;
         budget.step_ms += part * step_ms;

@@ -122,6 +122,11 @@ impl World {
         Self::with(adapters, &Settings { seed, ..Settings::default() })
     }
 
+    /// The same, with a host that goes over its memory at `copy_gb_s`, in 10⁹ bytes a second.
+    pub fn on_host(adapters: Vec<AdapterSpec>, copy_gb_s: f64) -> Self {
+        Self::with(adapters, &Settings { host_bytes_per_ms: copy_gb_s * 1e6, ..Settings::default() })
+    }
+
     pub(super) fn with(adapters: Vec<AdapterSpec>, settings: &Settings) -> Self {
         let seats = adapters.into_iter().enumerate().map(|(idx, spec)| Arc::new(Seat::new(idx, spec, settings)));
         let (seats, runtime) = (seats.collect(), Virtual::new(settings.host_bytes_per_ms));

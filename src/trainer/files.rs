@@ -3,15 +3,18 @@
 //! A line is written in one go as soon as it is known: a run that is killed leaves whole lines. A run that resumes
 //! takes back the lines of what it does again, so that each step and epoch stands once.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Callback, EpochEnd, EpochLog, Flow, StepLog};
 use crate::error::{Error, Result};
+use crate::scheduler::split::SplitMode;
 
 /// Opens a log to continue it after the lines to keep; the first other line, and all after it, are cut off.
 fn reopen(path: &Path, is_kept: impl Fn(&str) -> bool) -> Result<File> {
@@ -113,6 +116,39 @@ impl JsonLog {
         Ok(Self { path: path.into(), file })
     }
 
+    /// The rows that each of `n_adapters` adapters had in each step of a logged run: to repeat it to the same bits.
+    ///
+    /// # Errors
+    /// If the file can't be read, holds no training steps from the first on, or is of a run with more adapters.
+    pub fn recorded_split(path: &Path, n_adapters: usize) -> Result<SplitMode> {
+        let refuse = |problem: String, help: &str| {
+            Err(Error::setting(format!("the recorded split `{}`", path.display()), problem, help))
+        };
+        let text = std::fs::read_to_string(path).map_err(|error| Error::reading(path, error))?;
+        let mut steps: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
+        for step in text.lines().filter_map(|line| serde_json::from_str::<LoggedStep>(line).ok()) {
+            let mut rows = vec![0; n_adapters];
+            for shard in step.adapters {
+                let Some(sum) = rows.get_mut(shard.adapter) else {
+                    return refuse(
+                        format!("needs at least {} adapters, but the run uses {n_adapters}", shard.adapter + 1),
+                        "choose the adapters of the recorded run, in its order; they count from 0",
+                    );
+                };
+                *sum += shard.rows;
+            }
+            // A step that was done again stands twice: the later one counts.
+            steps.insert(step.step, rows);
+        }
+        if steps.is_empty() || steps.keys().copied().ne(1..=steps.len() as u64) {
+            return refuse(
+                format!("needs the lines of all training steps from 1 on, but has {}", steps.len()),
+                "name a file that `--json` wrote",
+            );
+        }
+        Ok(SplitMode::Recorded(Arc::new(steps.into_values().collect())))
+    }
+
     fn write(&mut self, line: &Line<'_>) -> Result<()> {
         let mut written = || -> std::io::Result<()> {
             let mut bytes = serde_json::to_vec(line)?;
@@ -121,6 +157,20 @@ impl JsonLog {
         };
         written().map_err(|error| Error::writing(&self.path, error))
     }
+}
+
+/// What a recorded split needs of a step's line.
+#[derive(Deserialize)]
+struct LoggedStep {
+    step: u64,
+    adapters: Vec<LoggedShard>,
+}
+
+/// What it needs of a shard.
+#[derive(Deserialize)]
+struct LoggedShard {
+    adapter: usize,
+    rows: u32,
 }
 
 /// A line of a [`JsonLog`].
@@ -161,6 +211,26 @@ mod tests {
         std::fs::write(&path, "epoch,step\n1,10\n2,20\n3,3").unwrap();
         drop(CsvLog::resume(&path, 1).unwrap());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "epoch,step\n1,10\n");
+    }
+
+    #[test]
+    fn a_recorded_split_is_read_from_a_log() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let refused = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            JsonLog::recorded_split(&path, 2).unwrap_err().to_string()
+        };
+        let step = |step: u64, adapter: usize, rows: u32| {
+            format!("{{\"kind\":\"step\",\"step\":{step},\"adapters\":[{{\"adapter\":{adapter},\"rows\":{rows}}}]}}\n")
+        };
+        assert!(refused("").contains("needs the lines of all training steps from 1 on, but has 0"));
+        assert!(refused(&step(2, 0, 8)).contains("needs the lines of all training steps from 1 on, but has 1"));
+        assert!(refused(&step(1, 2, 8)).contains("needs at least 3 adapters, but the run uses 2"));
+        let epoch = "{\"kind\":\"epoch\",\"step\":1,\"epoch\":1}\n";
+        std::fs::write(&path, [&step(1, 0, 7), epoch, &step(2, 0, 9), &step(2, 1, 8)].concat()).unwrap();
+        let split = JsonLog::recorded_split(&path, 2).unwrap();
+        assert_eq!(split, SplitMode::Recorded(Arc::new(vec![vec![7, 0], vec![0, 8]])));
     }
 
     #[test]

@@ -30,6 +30,9 @@ const WORTHWHILE: f64 = 1.02;
 /// and hardly change the time of the slowest.
 const KEPT_WITHIN: f64 = 0.1;
 
+/// Part of a deviation that the time for taking in weights takes up.
+const WEIGHTS_GAIN: f64 = 0.25;
+
 /// Training steps after which an adapter without rows is tried again: at least, and at most.
 const TRIAL_STEPS: [u64; 2] = [10, 200];
 /// Part of the time that such trials may take, in between.
@@ -40,6 +43,8 @@ const TRIAL_COST: f64 = 0.01;
 pub struct Splitter {
     mode: SplitMode,
     estimates: Vec<Option<Estimate>>,
+    /// Milliseconds in which each takes new weights in before it can run.
+    weights_ms: Vec<f64>,
     /// Steps since each adapter last had rows.
     idle_steps: Vec<u64>,
     min_rows: u32,
@@ -65,6 +70,7 @@ impl Splitter {
             _ => Ok(Self {
                 mode,
                 estimates: vec![None; n_adapters],
+                weights_ms: vec![0.0; n_adapters],
                 idle_steps: vec![0; n_adapters],
                 min_rows,
                 last: Vec::new(),
@@ -85,6 +91,7 @@ impl Splitter {
     /// One adapter more, of unknown speed; with fixed proportions it gets rows only when no other can.
     pub fn add(&mut self) {
         self.estimates.push(None);
+        self.weights_ms.push(0.0);
         self.idle_steps.push(0);
         match &mut self.mode {
             SplitMode::Fixed(parts) => parts.push(0.0),
@@ -109,12 +116,18 @@ impl Splitter {
         }
     }
 
+    /// Takes in that new weights took an adapter `ms` before a run.
+    pub fn learn_weights(&mut self, adapter_idx: usize, ms: f64) {
+        let known = &mut self.weights_ms[adapter_idx];
+        *known += if *known == 0.0 { ms } else { WEIGHTS_GAIN * (ms - *known) };
+    }
+
     /// What is known of an adapter's speed.
     pub fn estimate(&self, adapter_idx: usize) -> Option<&Estimate> {
         self.estimates[adapter_idx].as_ref()
     }
 
-    /// What a number of rows will take on an adapter, if anything is known of it.
+    /// What a run over a number of rows will take on an adapter, if anything is known of it.
     pub fn predicted_ms(&self, adapter_idx: usize, rows: u32) -> Option<f64> {
         self.estimate(adapter_idx).map(|estimate| estimate.ms(rows))
     }
@@ -166,10 +179,11 @@ impl Splitter {
         }
     }
 
-    /// Predicted time of the slowest adapter of a split.
+    /// Predicted time of the slowest adapter of a split, from new weights to the end of its run.
     pub fn slowest_ms(&self, shares: &[u32]) -> Option<f64> {
         let used = shares.iter().enumerate().filter(|(_, share)| **share > 0);
-        let times: Option<Vec<f64>> = used.map(|(idx, share)| self.predicted_ms(idx, *share)).collect();
+        let ms = |(idx, share): (usize, &u32)| Some(self.predicted_ms(idx, *share)? + self.weights_ms[idx]);
+        let times: Option<Vec<f64>> = used.map(ms).collect();
         times.map(|times| times.into_iter().fold(0.0, f64::max))
     }
 
@@ -189,7 +203,9 @@ impl Splitter {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped, and not negative")]
     fn trial_steps(&self, idle: usize, shares: &[u32]) -> u64 {
         let [least, most] = TRIAL_STEPS;
-        match (self.predicted_ms(idle, self.min_rows), self.slowest_ms(shares)) {
+        let mut trial = vec![0; shares.len()];
+        trial[idle] = self.min_rows;
+        match (self.slowest_ms(&trial), self.slowest_ms(shares)) {
             (Some(trial_ms), Some(step_ms)) if step_ms > 0.0 => {
                 (((trial_ms - step_ms) / (TRIAL_COST * step_ms)).max(0.0) as u64).clamp(least, most)
             }
@@ -219,7 +235,10 @@ impl Splitter {
     fn lines(&self, alive: &[bool]) -> Vec<Option<Line>> {
         let unknown = self.mean_line();
         let line = |idx: usize| match &self.mode {
-            SplitMode::Learned => Some(self.estimates[idx].as_ref().map_or(unknown, Estimate::line)),
+            SplitMode::Learned => {
+                let Line { fixed_ms, per_row_ms } = self.estimates[idx].as_ref().map_or(unknown, Estimate::line);
+                Some(Line { fixed_ms: fixed_ms + self.weights_ms[idx], per_row_ms })
+            }
             SplitMode::Even | SplitMode::Recorded(_) => Some(Line::EVEN),
             SplitMode::Fixed(parts) if parts[idx] > 0.0 => Some(Line { fixed_ms: 0.0, per_row_ms: 1.0 / parts[idx] }),
             SplitMode::Fixed(_) => None,
