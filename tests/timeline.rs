@@ -32,6 +32,9 @@ fn trainer(adapters: &str, split: SplitMode) -> Trainer {
     Trainer::new(model(), compile).unwrap().adapters(adapters).unwrap().split(split)
 }
 
+/// The host's thread in a trace; the adapters' follow.
+const HOST: u64 = 1;
+
 /// One span of a trace, in nanoseconds.
 struct Event {
     name: String,
@@ -56,6 +59,7 @@ fn read_trace(text: &str) -> (BTreeMap<u64, String>, Vec<Event>) {
         let name = event["name"].as_str().unwrap().to_owned();
         assert_eq!(event["pid"].as_u64(), Some(1));
         let thread = event["tid"].as_u64().unwrap();
+        assert!(thread >= HOST, "Perfetto takes thread 0 for none, and lays its spans over those of another");
         match (event["ph"].as_str().unwrap(), name.as_str()) {
             ("X", _) => {
                 assert!(event["cat"].is_string() && event["args"].is_object());
@@ -105,17 +109,17 @@ fn check_rig(rig: &str) {
     check_nesting(&events);
 
     let n_adapters = rig.split(',').count() as u64;
-    assert_eq!(threads.keys().copied().collect::<Vec<_>>(), (0..=n_adapters).collect::<Vec<_>>());
-    assert_eq!(threads[&0], "host");
+    assert_eq!(threads.keys().copied().collect::<Vec<_>>(), (HOST..=HOST + n_adapters).collect::<Vec<_>>());
+    assert_eq!(threads[&HOST], "host");
     let of = |thread: u64, name: &'static str| {
         events.iter().filter(move |event| event.thread == thread && event.name == name)
     };
     for name in ["wait for data", "step", "reduce", "update", "hand out", "evaluate"] {
-        assert!(of(0, name).next().is_some(), "{rig}: the host has no `{name}`");
+        assert!(of(HOST, name).next().is_some(), "{rig}: the host has no `{name}`");
     }
-    assert_eq!(of(0, "step").count() as u64, time.steps);
-    for thread in 1..=n_adapters {
-        assert!(threads[&thread].starts_with(&format!("adapter {} ", thread - 1)), "{}", threads[&thread]);
+    assert_eq!(of(HOST, "step").count() as u64, time.steps);
+    for thread in HOST + 1..=HOST + n_adapters {
+        assert!(threads[&thread].starts_with(&format!("adapter {} ", thread - HOST - 1)), "{}", threads[&thread]);
         for name in ["upload weights", "upload", "compute", "readback", "wait for others"] {
             assert!(of(thread, name).next().is_some(), "{rig}: `{}` has no `{name}`", threads[&thread]);
         }
@@ -125,9 +129,9 @@ fn check_rig(rig: &str) {
     }
     let outer = ["wait for data", "step", "evaluate"];
     let data_in_evaluation = |event: &&Event| {
-        event.name == "wait for data" && of(0, "evaluate").any(|it| it.start <= event.start && event.end <= it.end)
+        event.name == "wait for data" && of(HOST, "evaluate").any(|it| it.start <= event.start && event.end <= it.end)
     };
-    let host = events.iter().filter(|event| event.thread == 0 && outer.contains(&event.name.as_str()));
+    let host = events.iter().filter(|event| event.thread == HOST && outer.contains(&event.name.as_str()));
     let host_ms = sum_ms(host.filter(|event| !data_in_evaluation(event)));
     assert!(host_ms <= time.ms, "{rig}: {host_ms} ms of {} ms on the host", time.ms);
     let last = events.iter().map(|event| event.end).max().unwrap();

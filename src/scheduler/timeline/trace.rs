@@ -9,8 +9,9 @@ use std::path::Path;
 use super::{Lane, Span, Timeline};
 use crate::error::{Error, Result};
 
-/// The one process of a trace.
-const PROCESS: u32 = 1;
+/// The one process of a trace. The host is its main thread, which has the same number: Perfetto takes 0 for no thread,
+/// and lays its spans over another's. The adapters are the threads after it.
+const PROCESS: usize = 1;
 /// A span that ends so much after the next has begun is cut there; clocks are read at slightly different moments.
 const TOLERANCE_NS: u64 = 1_000;
 
@@ -28,10 +29,10 @@ impl Timeline {
     /// 1, as in logs.
     pub fn to_trace(&self) -> String {
         let mut text = String::from("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
-        push_name(&mut text, "process_name", 0, "manyhands");
-        push_name(&mut text, "thread_name", 0, "host");
+        push_name(&mut text, "process_name", PROCESS, "manyhands");
+        push_name(&mut text, "thread_name", PROCESS, "host");
         for (adapter_idx, name) in self.names.iter().enumerate() {
-            push_name(&mut text, "thread_name", adapter_idx + 1, &format!("adapter {adapter_idx} {name}"));
+            push_name(&mut text, "thread_name", thread_of(adapter_idx), &format!("adapter {adapter_idx} {name}"));
         }
         for lane in std::iter::once(Lane::Host).chain((0..self.names.len()).map(Lane::Adapter)) {
             self.lane(lane).iter().for_each(|event| push_event(&mut text, event));
@@ -88,6 +89,10 @@ impl Timeline {
     }
 }
 
+fn thread_of(adapter_idx: usize) -> usize {
+    PROCESS + 1 + adapter_idx
+}
+
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "not negative; 584 years fit")]
 fn nanoseconds(ms: f64) -> u64 {
     (ms.max(0.0) * 1e6).round() as u64
@@ -107,8 +112,8 @@ fn push_name(text: &mut String, what: &str, thread: usize, name: &str) {
 fn push_event(text: &mut String, event: &Event<'_>) {
     let Event { span, start_ns, end_ns } = event;
     let (kind, thread) = match span.lane {
-        Lane::Host => ("host", 0),
-        Lane::Adapter(idx) => ("adapter", idx + 1),
+        Lane::Host => ("host", PROCESS),
+        Lane::Adapter(adapter_idx) => ("adapter", thread_of(adapter_idx)),
     };
     let step = span.step.map_or_else(String::new, |step| format!(r#""step":{},"#, step + 1));
     let name = span.what.name();
