@@ -1,0 +1,179 @@
+// One adapter in use: what it is, where its time goes in a step, and the controls that act on it.
+
+import { byId, make, say, short, within } from "./dom.js";
+
+/** @import { AdapterLog, Info, Member, Request } from "./messages.js" */
+
+/** Factors of the slider that slows an adapter down. */
+const FACTORS = [1, 1.5, 2, 3, 4, 6, 8, 12, 16];
+/** Part of a new step in the times shown: single steps jump about too fast to read. */
+export const GAIN = 0.25;
+/** Colours of page.css for adapters. */
+export const COLOURS = 6;
+const PHASES = /** @type {const} */ (["upload", "compute", "readback", "wait"]);
+
+/** @typedef {Record<typeof PHASES[number], number>} Phases */
+
+export class Lane {
+  /** Rows of the last step. */
+  rows = 0;
+  /** Milliseconds, smoothed; `null` while it has no rows. @type {Phases | null} */
+  times = null;
+  #bars = PHASES.map((phase) => make("i", { className: phase }));
+
+  /**
+   * @param {Member} member
+   * @param {number} slot Its letter and colour; free again when the member has left.
+   * @param {(request: Request) => void} send
+   */
+  constructor(member, slot, send) {
+    this.member = member;
+    this.slot = slot;
+    const template = byId("lane-template", HTMLTemplateElement);
+    this.element = within(/** @type {DocumentFragment} */ (template.content.cloneNode(true)), ".lane", HTMLElement);
+    this.element.style.setProperty("--lane", this.paint);
+    within(this.element, ".time", HTMLElement).append(...this.#bars);
+    const swatch = within(this.element, ".swatch", HTMLElement);
+    swatch.textContent = this.letter;
+    swatch.style.background = this.paint;
+    swatch.style.color = this.ink;
+    this.#wire(send);
+  }
+
+  get letter() {
+    return String.fromCharCode(65 + (this.slot % 26));
+  }
+
+  /** Its colour, and that of text on it. */
+  get paint() {
+    return `var(--a${this.slot % COLOURS})`;
+  }
+
+  get ink() {
+    return `var(--on${this.slot % COLOURS})`;
+  }
+
+  /** @param {(request: Request) => void} send */
+  #wire(send) {
+    const { id } = this.member;
+    const slider = within(this.element, "input", HTMLInputElement);
+    slider.max = String(FACTORS.length - 1);
+    slider.addEventListener("input", () => {
+      const factor = FACTORS[Number(slider.value)];
+      this.#showFactor(factor);
+      send({ type: "throttle", member: id, factor });
+    });
+    within(this.element, ".unplug", HTMLButtonElement).addEventListener("click", () => send({ type: "unplug", member: id }));
+    within(this.element, ".remove", HTMLButtonElement).addEventListener("click", () => send({ type: "remove", member: id }));
+  }
+
+  /** @param {number} factor */
+  #showFactor(factor) {
+    say(within(this.element, "output", HTMLOutputElement), factor === 1 ? "at full speed" : `slowed ${factor} ×`);
+    const spoken = factor === 1 ? "at full speed" : `slowed ${factor} times`;
+    within(this.element, "input", HTMLInputElement).setAttribute("aria-valuetext", spoken);
+  }
+
+  /**
+   * Says what the member is and how it stands with it.
+   * @param {Lane | undefined} twin That of the earlier member on the same physical device.
+   * @param {"alone" | "one of several"} company
+   */
+  describe(twin, company) {
+    const { info, presence, throttle } = this.member;
+    const who = `adapter ${this.letter}, ${info.name}`;
+    say(within(this.element, ".name", HTMLElement), info.name);
+    say(within(this.element, ".kind", HTMLElement), kindOf(this.member, twin));
+    this.element.classList.toggle("away", presence !== "there");
+    const slider = within(this.element, "input", HTMLInputElement);
+    if (document.activeElement !== slider) slider.value = String(nearestFactor(throttle));
+    slider.setAttribute("aria-label", `Slow down ${who}`);
+    this.#showFactor(throttle);
+    const unplug = within(this.element, ".unplug", HTMLButtonElement);
+    unplug.disabled = presence !== "there";
+    unplug.setAttribute("aria-label", `Pull the plug on ${who}`);
+    const remove = within(this.element, ".remove", HTMLButtonElement);
+    remove.disabled = company === "alone";
+    remove.setAttribute("aria-label", `Remove ${who}`);
+  }
+
+  /** Takes in its part of a step. @param {AdapterLog | undefined} log */
+  learn(log) {
+    this.rows = log?.rows ?? 0;
+    if (!log) {
+      this.times = null;
+      return;
+    }
+    const now = { upload: log.upload_ms, compute: log.compute_ms, readback: log.readback_ms, wait: log.wait_ms };
+    const old = this.times;
+    if (old) for (const phase of PHASES) now[phase] = old[phase] + GAIN * (now[phase] - old[phase]);
+    this.times = now;
+  }
+
+  forget() {
+    this.rows = 0;
+    this.times = null;
+  }
+
+  /**
+   * @param {number} from Where its work begins, in percent of the step.
+   * @param {number} scale Percent a millisecond.
+   */
+  draw(from, scale) {
+    const { times, rows } = this;
+    PHASES.forEach((phase, at) => {
+      const wide = (times?.[phase] ?? 0) * scale;
+      place(this.#bars[at], from, wide);
+      from += wide;
+    });
+    const busy = times ? times.upload + times.compute + times.readback : 0;
+    const numbers = times
+      ? `${rows} ${rows === 1 ? "row" : "rows"} · busy ${short(busy)} ms · waits ${short(times.wait)} ms`
+      : scale > 0 && this.member.presence === "there" ? "no rows" : "";
+    say(within(this.element, ".lane-numbers", HTMLElement), numbers);
+    const label = times ? `${rows} rows. ${PHASES.map((phase) => `${phase} ${short(times[phase])} ms`).join(", ")}` : "no rows in this step";
+    within(this.element, ".time", HTMLElement).setAttribute("aria-label", label);
+  }
+}
+
+/**
+ * @param {HTMLElement} bar
+ * @param {number} from Percent.
+ * @param {number} wide Percent.
+ */
+export function place(bar, from, wide) {
+  bar.style.left = `${from.toFixed(2)}%`;
+  bar.style.width = `${wide.toFixed(2)}%`;
+}
+
+/** @param {number} throttle */
+function nearestFactor(throttle) {
+  const found = FACTORS.findIndex((factor) => factor >= throttle);
+  return found < 0 ? FACTORS.length - 1 : found;
+}
+
+/**
+ * What a member is, honestly.
+ * @param {Member} member
+ * @param {Lane | undefined} twin
+ */
+function kindOf({ info, presence, again_ms, is_resting }, twin) {
+  if (presence === "lost") return again_ms === null ? "lost, and not opened again" : "lost; it is opened again in a while";
+  if (presence === "returning") return "is back, and compiles its shaders";
+  if (is_resting) return "rests: training is faster without it";
+  if (!twin) return plainKind(info);
+  if (twin.member.info.index !== info.index) return `${plainKind(info)}; shares the processor with ${twin.letter}`;
+  if (info.kind === "cpu") return `a further worker on the processor: shares its cores with ${twin.letter}`;
+  if (info.kind === "software") return `a further device on that of ${twin.letter}: they share the processor`;
+  return `a further device on the GPU of ${twin.letter}: they share it, so this is no second GPU`;
+}
+
+/** @param {Info} info */
+function plainKind({ kind, driver }) {
+  const by = driver ? `; ${driver}` : "";
+  if (kind === "cpu") return "the processor, through WebAssembly";
+  if (kind === "software") return "software: computes on the processor, for want of a GPU";
+  if (kind === "discrete_gpu") return `graphics card, through WebGPU${by}`;
+  if (kind === "integrated_gpu") return `integrated graphics, through WebGPU${by}`;
+  return `graphics processor, through WebGPU${by}`;
+}
