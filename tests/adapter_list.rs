@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test prints and panics")]
 
-use manyhands::adapters::list::{Raw, System, choose, deduplicate, list, sort};
+use manyhands::adapters::list::{FXC, Raw, System, choose, deduplicate, list, sort};
 use manyhands::adapters::{Info, Kind};
 
 const INTEL: u32 = 0x8086;
@@ -94,6 +94,73 @@ fn a_desktop_of_amd_and_nvidia() {
 }
 
 #[test]
+fn a_desktop_of_amd_and_nvidia_on_windows() {
+    let (radeon, geforce) = ("AMD Radeon RX 6800", "NVIDIA GeForce RTX 3080");
+    let amd = |backend, name| info(backend, Kind::DiscreteGpu, name, AMD, 0x73bf, "0000:03:00.0");
+    let nvidia = |backend, name| info(backend, Kind::DiscreteGpu, name, NVIDIA, 0x2206, "0000:0b:00.0");
+    let cards = [
+        nvidia("vulkan", geforce),
+        amd("vulkan", radeon),
+        amd("dx12", radeon),
+        nvidia("dx12", geforce),
+        // The processor's own graphics, which AMD's desktop chips have.
+        info("vulkan", Kind::IntegratedGpu, "AMD Radeon(TM) Graphics", AMD, 0x164e, "0000:10:00.0"),
+        info("dx12", Kind::IntegratedGpu, "AMD Radeon(TM) Graphics", AMD, 0x164e, "0000:10:00.0"),
+        info("dx12", Kind::Software, "Microsoft Basic Render Driver", MICROSOFT, 0x8c, ""),
+        info("gl", Kind::VirtualGpu, "NVIDIA GeForce RTX 3080/PCIe/SSE2", NVIDIA, 0, ""),
+    ];
+    let expected = [
+        "dx12 AMD Radeon RX 6800 0000:03:00.0",
+        "dx12 NVIDIA GeForce RTX 3080 0000:0b:00.0",
+        "dx12 AMD Radeon(TM) Graphics 0000:10:00.0",
+        "dx12 Microsoft Basic Render Driver",
+    ];
+    assert_eq!(listed(&cards, System::Windows), expected);
+}
+
+/// The same list, as it is where DX12 has the old compiler alone.
+fn with_fxc(mut cards: Vec<Info>) -> Vec<Info> {
+    for card in cards.iter_mut().filter(|card| card.backend == "dx12") {
+        card.driver = format!("31.0.15.5222 {FXC}");
+    }
+    cards
+}
+
+#[test]
+fn vulkan_goes_before_the_old_compiler() {
+    let expected = [
+        "vulkan NVIDIA GeForce RTX 3060 Laptop GPU 0000:01:00.0",
+        "vulkan Intel(R) Iris(R) Xe Graphics 0000:00:02.0",
+        "dx12 Microsoft Basic Render Driver",
+    ];
+    assert_eq!(listed(&with_fxc(laptop()), System::Windows), expected);
+    // Without Vulkan drivers DX12 is taken as it is, and GL is not.
+    let no_vulkan = laptop().into_iter().filter(|card| card.backend != "vulkan").collect();
+    let expected = expected.map(|card| card.replace("vulkan", "dx12"));
+    assert_eq!(listed(&with_fxc(no_vulkan), System::Windows), expected);
+    // Identical cards: DX12 says the first one's bus id of both, Vulkan tells them apart.
+    let card = |backend, bus| info(backend, Kind::DiscreteGpu, "NVIDIA GeForce RTX 4090", NVIDIA, 0x2684, bus);
+    let (first, second) = ("0000:01:00.0", "0000:02:00.0");
+    let twins = vec![card("dx12", first), card("dx12", first), card("vulkan", first), card("vulkan", second)];
+    let expected = [first, second].map(|bus| format!("vulkan NVIDIA GeForce RTX 4090 {bus}"));
+    assert_eq!(listed(&with_fxc(twins), System::Windows), expected);
+}
+
+#[test]
+fn a_laptop_uses_both_gpus_and_no_software() {
+    for cards in [laptop(), with_fxc(laptop())] {
+        let raw = cards.into_iter().enumerate().map(|(position, info)| Raw { info, position }).collect();
+        let cpu = info("host", Kind::Cpu, "CPU (8 threads)", 0, 0, "");
+        let cards = deduplicate(raw, System::Windows).into_iter().map(|raw| raw.info);
+        let list = sort(cards.chain([cpu]).collect());
+        let kinds = |wanted| choose(&list, wanted).unwrap().iter().map(|info| info.kind).collect::<Vec<_>>();
+        assert_eq!(kinds(""), [Kind::DiscreteGpu, Kind::IntegratedGpu]);
+        assert_eq!(kinds("discrete"), [Kind::DiscreteGpu]);
+        assert_eq!(kinds("all,cpu"), [Kind::DiscreteGpu, Kind::IntegratedGpu, Kind::Cpu]);
+    }
+}
+
+#[test]
 fn two_drivers_of_one_card_are_one() {
     let driver = |driver: &str, name| Info {
         driver: driver.into(),
@@ -121,6 +188,7 @@ fn a_mac_has_one_gpu() {
         info("vulkan", Kind::IntegratedGpu, "Apple M2 Pro", 0, 0, ""),
     ];
     assert_eq!(listed(&cards, System::Mac), ["metal Apple M2 Pro"]);
+    assert_eq!(listed(&cards[..1], System::Mac), ["metal Apple M2 Pro"]);
 }
 
 #[test]
@@ -131,7 +199,9 @@ fn software_alone() {
     let both = [info("vulkan", Kind::Software, name, MESA, 0, ""), info("gl", Kind::Software, name, MESA, 0, "")];
     assert_eq!(listed(&both, System::Linux), ["vulkan llvmpipe (LLVM 15.0.6, 256 bits)"]);
     assert_eq!(listed(&both[1..], System::Linux), ["gl llvmpipe (LLVM 15.0.6, 256 bits)"]);
-    assert!(listed(&[], System::Linux).is_empty());
+    for system in [System::Windows, System::Linux, System::Mac] {
+        assert!(listed(&[], system).is_empty());
+    }
 }
 
 #[test]

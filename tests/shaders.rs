@@ -1,10 +1,15 @@
 //! Does each entry point validate with no capability, translate to SPIR-V, HLSL and MSL, keep WebGPU's default
-//! limits, and match its host side? Needs no adapter.
+//! limits, and match its host side? Needs no adapter. SPIR-V goes through `spirv-val`; in CI (`CI=true`) its absence is
+//! a failure.
+
+#![allow(clippy::print_stdout, clippy::expect_used, reason = "a test says what it left out, and panics")]
 
 use std::collections::BTreeSet;
+use std::process::Command;
 
 use manyhands::kernels::{self, FieldType, Kernel, Tile};
 use naga::back::{hlsl, msl, pipeline_constants, spv};
+use naga::proc::{BoundsCheckPolicies, BoundsCheckPolicy};
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 use naga::{AddressSpace, GlobalVariable, Module, ScalarKind, ShaderStage, StorageAccess, TypeInner};
 
@@ -48,29 +53,132 @@ fn constants(kernel: &Kernel) -> Vec<naga::back::PipelineConstants> {
     lists.iter().map(|list| list.iter().map(|(name, value)| ((*name).to_string(), *value)).collect()).collect()
 }
 
-#[test]
-fn every_entry_point_translates() {
+/// An entry point with its constants filled in, as a driver gets it.
+fn each_resolved(check: impl Fn(&Kernel, &str, &Module, &ModuleInfo)) {
     each(|kernel, tile, module, info| {
         for constants in constants(kernel) {
+            let name = format!("{kernel:?} {tile:?} {constants:?}");
             let entry = Some((ShaderStage::Compute, kernel.entry));
             let (module, info) = pipeline_constants::process_overrides(module, info, entry, &constants)
-                .unwrap_or_else(|e| panic!("{kernel:?} {tile:?} {constants:?}: {e}"));
-            let options = spv::PipelineOptions { shader_stage: ShaderStage::Compute, entry_point: kernel.entry.into() };
-            let words = spv::write_vec(&module, &info, &spv::Options::default(), Some(&options));
-            assert!(words.is_ok_and(|words| !words.is_empty()), "{kernel:?} {tile:?}: no SPIR-V");
-
-            let entry = Some((ShaderStage::Compute, kernel.entry.to_string()));
-            let options = msl::PipelineOptions { entry_point: entry.clone(), ..Default::default() };
-            let metal = msl::Options { lang_version: (2, 0), ..Default::default() };
-            msl::write_string(&module, &info, &metal, &options).unwrap_or_else(|e| panic!("{kernel:?} {tile:?}: {e}"));
-
-            let options = hlsl::PipelineOptions { entry_point: entry };
-            let mut text = String::new();
-            hlsl::Writer::new(&mut text, &hlsl::Options::default(), &options)
-                .write(&module, &info, None)
-                .unwrap_or_else(|e| panic!("{kernel:?} {tile:?}: {e}"));
+                .unwrap_or_else(|e| panic!("{name}: {e}"));
+            check(kernel, &name, &module, &info);
         }
     });
+}
+
+/// Bounds checks and bounded loops, as wgpu sets them for shaders of others; and neither, as for our own.
+const CHECKS: [(BoundsCheckPolicy, bool); 2] =
+    [(BoundsCheckPolicy::Restrict, true), (BoundsCheckPolicy::Unchecked, false)];
+
+fn policies(policy: BoundsCheckPolicy) -> BoundsCheckPolicies {
+    BoundsCheckPolicies { index: policy, buffer: policy, image_load: policy, binding_array: policy }
+}
+
+/// SPIR-V for a version of Vulkan, with no capability but the one that every shader has.
+fn spirv(
+    kernel: &Kernel,
+    module: &Module,
+    info: &ModuleInfo,
+    version: (u8, u8),
+    (policy, bounded): (BoundsCheckPolicy, bool),
+) -> Result<Vec<u8>, spv::Error> {
+    let options = spv::Options {
+        lang_version: version,
+        capabilities: Some([spv::Capability::Shader].into_iter().collect()),
+        bounds_check_policies: policies(policy),
+        force_loop_bounding: bounded,
+        zero_initialize_workgroup_memory: spv::ZeroInitializeWorkgroupMemoryMode::None,
+        ..Default::default()
+    };
+    let entry = spv::PipelineOptions { shader_stage: ShaderStage::Compute, entry_point: kernel.entry.into() };
+    let words = spv::write_vec(module, info, &options, Some(&entry))?;
+    Ok(words.iter().flat_map(|word| word.to_le_bytes()).collect())
+}
+
+#[test]
+fn every_entry_point_is_written_as_hlsl() {
+    each_resolved(|kernel, name, module, info| {
+        // FXC takes the first, DXC the second.
+        for shader_model in [hlsl::ShaderModel::V5_1, hlsl::ShaderModel::V6_0] {
+            for (policy, bounded) in CHECKS {
+                let options = hlsl::Options {
+                    shader_model,
+                    restrict_indexing: policy == BoundsCheckPolicy::Restrict,
+                    force_loop_bounding: bounded,
+                    zero_initialize_workgroup_memory: false,
+                    ..Default::default()
+                };
+                let entry = hlsl::PipelineOptions { entry_point: Some((ShaderStage::Compute, kernel.entry.into())) };
+                let mut text = String::new();
+                let written = hlsl::Writer::new(&mut text, &options, &entry).write(module, info, None);
+                let written = written.unwrap_or_else(|e| panic!("{name} {shader_model:?}: {e}"));
+                assert!(matches!(&written.entry_point_names[..], [Ok(_)]), "{name}: {:?}", written.entry_point_names);
+                assert!(text.contains("[numthreads("), "{name}: {text}");
+            }
+        }
+    });
+}
+
+#[test]
+fn every_entry_point_is_written_as_msl() {
+    each_resolved(|kernel, name, module, info| {
+        for (policy, bounded) in CHECKS {
+            let options = msl::Options {
+                lang_version: (2, 0),
+                bounds_check_policies: policies(policy),
+                force_loop_bounding: bounded,
+                zero_initialize_workgroup_memory: false,
+                ..Default::default()
+            };
+            let entry = Some((ShaderStage::Compute, kernel.entry.to_string()));
+            let pipeline = msl::PipelineOptions { entry_point: entry, ..Default::default() };
+            let (text, written) =
+                msl::write_string(module, info, &options, &pipeline).unwrap_or_else(|e| panic!("{name}: {e}"));
+            assert!(matches!(&written.entry_point_names[..], [Ok(_)]), "{name}: {:?}", written.entry_point_names);
+            assert!(text.contains("kernel void "), "{name}: {text}");
+        }
+    });
+}
+
+/// Vulkan's versions, each with the version of SPIR-V that wgpu writes for it.
+const VULKAN: [(&str, (u8, u8)); 3] = [("vulkan1.0", (1, 0)), ("vulkan1.1", (1, 3)), ("vulkan1.3", (1, 6))];
+
+#[test]
+fn every_entry_point_is_valid_spirv() {
+    if let Err(error) = Command::new("spirv-val").arg("--version").output() {
+        assert!(std::env::var_os("CI").is_none(), "`spirv-val` is needed, but can't be run: {error}");
+        println!("skipped: the validation of SPIR-V, for want of `spirv-val` (Debian's spirv-tools): {error}");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder for the modules");
+    each_resolved(|kernel, name, module, info| {
+        for ((target, version), checks) in VULKAN.iter().flat_map(|it| CHECKS.map(|checks| (*it, checks))) {
+            let bytes = spirv(kernel, module, info, version, checks).unwrap_or_else(|e| panic!("{name} {target}: {e}"));
+            let file = folder.path().join("entry.spv");
+            std::fs::write(&file, bytes).expect("the module is written");
+            let output = Command::new("spirv-val").args(["--target-env", target]).arg(&file).output();
+            let output = output.expect("it ran before");
+            let said = [output.stdout, output.stderr].concat();
+            assert!(output.status.success(), "{name} {target} {checks:?}: {}", String::from_utf8_lossy(&said));
+        }
+    });
+}
+
+/// The validator is one that refuses: a module whose last instruction is missing.
+#[test]
+fn a_broken_module_is_not_valid_spirv() {
+    let text = "@compute @workgroup_size(64) fn forward() {}";
+    let module = naga::front::wgsl::parse_str(text).expect("it parses");
+    let info = Validator::new(ValidationFlags::all(), Capabilities::empty()).validate(&module).expect("it is valid");
+    let words = spv::write_vec(&module, &info, &spv::Options::default(), None).expect("it is written");
+    let folder = tempfile::tempdir().expect("a folder for the module");
+    let file = folder.path().join("entry.spv");
+    let bytes: Vec<u8> = words[..words.len() - 1].iter().flat_map(|word| word.to_le_bytes()).collect();
+    std::fs::write(&file, bytes).expect("the module is written");
+    match Command::new("spirv-val").arg(&file).output() {
+        Ok(output) => assert!(!output.status.success()),
+        Err(error) => println!("skipped, for want of `spirv-val`: {error}"),
+    }
 }
 
 #[test]

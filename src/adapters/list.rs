@@ -37,7 +37,7 @@ pub(crate) fn order(info: &Info) -> (Kind, String, u32, u32, String) {
 /// The operating system, which decides the backend that is best for a card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum System {
-    /// DX12 first.
+    /// DX12 with DXC first, then Vulkan, then DX12 with FXC.
     Windows,
     /// Vulkan first; also what is neither Windows nor Mac.
     Linux,
@@ -59,7 +59,7 @@ impl System {
 
     fn backends(self) -> &'static [&'static str] {
         match self {
-            Self::Windows => &["dx12", "vulkan", "gl"],
+            Self::Windows => &["dx12", "vulkan", FXC, "gl"],
             Self::Linux => &["vulkan", "gl"],
             Self::Mac => &["metal", "vulkan", "gl"],
         }
@@ -72,8 +72,17 @@ impl System {
         let backends = self.backends();
         let last = backends.len() + 1;
         let layered = info.driver.contains("Dozen") || info.name.starts_with(DOZEN);
-        if layered { last } else { backends.iter().position(|known| *known == info.backend).unwrap_or(last - 1) }
+        let way = if is_fxc(info) { FXC } else { info.backend.as_str() };
+        if layered { last } else { backends.iter().position(|known| *known == way).unwrap_or(last - 1) }
     }
+}
+
+/// The last word about the driver of a DX12 adapter whose shaders the old compiler builds.
+pub const FXC: &str = "FXC";
+
+/// Are this adapter's shaders built by FXC, the old compiler of DX12?
+pub fn is_fxc(info: &Info) -> bool {
+    info.backend == "dx12" && info.driver.ends_with(FXC)
 }
 
 const DOZEN: &str = "Microsoft Direct3D12 (";

@@ -64,9 +64,17 @@ fn explanation(list: &[Info], wanted: Option<&str>) -> String {
         None if has_gpu => "By default every GPU is used.".into(),
         None => "There is no GPU, so the CPU is used by default.".into(),
     };
+    let old = list.iter().find(|info| adapters::list::is_fxc(info));
+    let old = old.map_or(String::new(), |info| {
+        format!(
+            "\nDX12 has FXC here, the old shader compiler, so `{}` takes longer to start. For the new one lay a\n\
+             `dxcompiler.dll` of version 1.8.2502 or later beside the program; or install the card's Vulkan driver.",
+            info.name
+        )
+    });
     format!(
         "{reason} Choose with `--adapters` (or {ADAPTERS_VARIABLE}): indices or parts of names with commas, `discrete`,\n\
-         `integrated`, `gpu`, `cpu`, `software` or `all`. Software adapters compute on the CPU, slower than `cpu`."
+         `integrated`, `gpu`, `cpu`, `software` or `all`. Software adapters compute on the CPU, slower than `cpu`.{old}"
     )
 }
 

@@ -9,6 +9,9 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use log::{Level, LevelFilter};
 use manyhands::{Error, Result};
 
+/// What wgpu calls an error where Windows is Wine: it misses what shows pictures. Nothing here does.
+const NO_PICTURES: &str = "create_factory_media failed";
+
 /// The two streams, and the bar that may stand on one of them.
 #[derive(Clone)]
 pub struct Terminal {
@@ -28,11 +31,15 @@ impl Terminal {
             .filter_module("manyhands", LevelFilter::Warn)
             .parse_default_env()
             .format(|out, record| {
+                let text = record.args().to_string();
+                if text.starts_with(NO_PICTURES) {
+                    return Ok(());
+                }
                 let level = match record.level() {
                     Level::Warn => "warning".into(),
                     level => level.as_str().to_lowercase(),
                 };
-                writeln!(out, "{level}: {}", record.args())
+                writeln!(out, "{level}: {text}")
             })
             .target(env_logger::Target::Pipe(Box::new(stderr)))
             .try_init();

@@ -5,6 +5,7 @@ mod macos;
 mod packages;
 mod toolchain;
 mod windows;
+mod wine;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -16,8 +17,8 @@ use xshell::Shell;
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 enum Job {
-    /// Build the command and the tests for Windows.
-    Windows,
+    /// Build the command and the tests for Windows, and run them under Wine.
+    Windows(windows::WindowsArgs),
     /// Type-check library, command, tests and examples for Macs, with Metal.
     Macos,
     /// Everything that a release must pass, with the time of each part.
@@ -38,7 +39,7 @@ fn run(job: &Job) -> anyhow::Result<()> {
     let shell = Shell::new()?;
     shell.change_dir(root());
     match job {
-        Job::Windows => windows::run(&shell),
+        Job::Windows(args) => windows::run(&shell, args),
         Job::Macos => macos::run(&shell),
         Job::Full => full::run(&shell),
     }

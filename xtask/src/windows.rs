@@ -1,14 +1,156 @@
 //! Windows, as far as Wine goes: builds the command and the tests, and runs both on Wine's Vulkan and DX12.
 
-use anyhow::Result;
-use xshell::Shell;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+use serde_json::Value;
+use xshell::{Shell, cmd};
 
 use crate::toolchain::{Target, Toolchain};
+use crate::wine::Wine;
 
-/// Builds the command and the tests for Windows.
-pub fn run(shell: &Shell) -> Result<()> {
+#[derive(Args, Default)]
+pub struct WindowsArgs {
+    /// A `d3dcompiler_47.dll` of Windows 10 or 11, to compile the kernels for DX12 with Microsoft's own compiler
+    #[arg(long, value_name = "DLL")]
+    d3dcompiler: Option<PathBuf>,
+    /// Leave the tests out: only the command and the kernels
+    #[arg(long)]
+    no_tests: bool,
+}
+
+/// Test files that say nothing more under Wine than here.
+const LEFT_OUT: [(&str, &str); 2] =
+    [("browser", "it drives a browser of this system"), ("mutations", "it is about the cases, not about a system")];
+
+/// Relative difference of losses: the sums of two compilers' code have other last bits.
+const TOLERANCE: f64 = 2e-3;
+
+/// Builds for Windows and runs under Wine.
+pub fn run(shell: &Shell, args: &WindowsArgs) -> Result<()> {
     let toolchain = Toolchain::find(shell, Target::Windows)?;
-    toolchain.cargo(shell, "test").args(["--locked", "--no-run", "--lib", "--bins", "--tests"]).run()?;
-    eprintln!("built: {}", toolchain.folder().join("debug").join("manyhands.exe").display());
+    toolchain.cargo(shell, "build").args(["--locked", "--bin", "manyhands"]).run()?;
+    let program = toolchain.folder().join("debug/manyhands.exe");
+    let wine = Wine::start(shell)?;
+    adapters(&wine, &program)?;
+    train(shell, &wine, &program)?;
+    if !args.no_tests {
+        tests(shell, &toolchain, &wine)?;
+    }
+    direct3d(shell, &toolchain, &wine, args)
+}
+
+/// The list has the driver that Wine hands Vulkan to.
+fn adapters(wine: &Wine<'_>, program: &Path) -> Result<()> {
+    let list = wine.program(program).arg("adapters").read()?;
+    eprintln!("{list}");
+    let is_listed = list.lines().any(|line| line.contains("llvmpipe") && line.contains("vulkan"));
+    ensure!(is_listed, "`manyhands.exe adapters` does not list llvmpipe through Vulkan");
+    Ok(())
+}
+
+/// One of the two systems.
+#[derive(Clone, Copy, PartialEq)]
+enum System {
+    Windows,
+    Here,
+}
+
+/// Runs the digits on both systems: same losses on each choice of adapters, and files that go over.
+fn train(shell: &Shell, wine: &Wine<'_>, program: &Path) -> Result<()> {
+    cmd!(shell, "cargo build --locked --bin manyhands").quiet().run()?;
+    let here = crate::root().join("target/debug/manyhands");
+    let folder = shell.create_temp_dir()?;
+    let _inside = shell.push_dir(folder.path());
+    let run = |system: System, words: &str| -> Result<()> {
+        let command = match system {
+            System::Windows => wine.program(program),
+            System::Here => wine.inside(cmd!(shell, "{here}").quiet()),
+        };
+        let quiet = ["train", "--quiet", "--seed", "1"];
+        command.args(quiet).args(words.split(' ')).run().with_context(|| format!("`train {words}` failed"))
+    };
+    for (adapters, split) in [("cpu", "even"), ("llvmpipe", "even"), ("cpu,llvmpipe", "3:1")] {
+        let words =
+            |file| format!("--epochs 2 --adapters {adapters} --split {split} --json {file}.jsonl --save {file}");
+        run(System::Windows, &words("windows"))?;
+        run(System::Here, &words("here"))?;
+        let compared = compare(shell, "windows.jsonl", "here.jsonl")?;
+        eprintln!("digits on {adapters}: {compared}");
+    }
+    let again =
+        |from: &str, to: &str| format!("--epochs 3 --adapters cpu --resume {from} --save {to} --json {to}.jsonl");
+    // Each goes on from what the other saved; then they compare with one that stayed.
+    run(System::Here, &again("windows", "from_windows"))?;
+    run(System::Windows, &again("here", "from_here"))?;
+    run(System::Here, &again("here", "stayed"))?;
+    eprintln!("a checkpoint of Windows resumed here: {}", compare(shell, "from_windows.jsonl", "stayed.jsonl")?);
+    eprintln!("a checkpoint of here resumed on Windows: {}", compare(shell, "from_here.jsonl", "stayed.jsonl")?);
+    Ok(())
+}
+
+/// Compares the losses of two logs, step by step; gives a summary.
+fn compare(shell: &Shell, one: &str, other: &str) -> Result<String> {
+    let (one, other) = (losses(shell, one)?, losses(shell, other)?);
+    ensure!(one.len() == other.len() && !one.is_empty(), "{} steps and {} steps", one.len(), other.len());
+    let differences = one.iter().zip(&other).map(|(a, b)| (a - b).abs() / b.abs().max(1e-3));
+    let worst = differences.fold(0.0, f64::max);
+    ensure!(worst <= TOLERANCE, "losses differ by {worst:.1e}, relative; {TOLERANCE:.0e} is the most");
+    Ok(format!("{} losses agree within {worst:.1e}, relative", one.len()))
+}
+
+fn losses(shell: &Shell, log: &str) -> Result<Vec<f64>> {
+    let lines = shell.read_file(log)?;
+    let mut losses = Vec::new();
+    for line in lines.lines() {
+        let entry: Value = serde_json::from_str(line)?;
+        losses.extend(entry["loss"].as_f64());
+    }
+    Ok(losses)
+}
+
+/// Every test file, with Vulkan alone: what Wine's DX12 computes is told apart.
+fn tests(shell: &Shell, toolchain: &Toolchain, wine: &Wine<'_>) -> Result<()> {
+    let mut chosen = Vec::new();
+    for path in shell.read_dir("tests")? {
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        match LEFT_OUT.iter().find(|(name, _)| *name == stem) {
+            Some((name, reason)) => eprintln!("left out: tests/{name}.rs, since {reason}"),
+            None if path.extension().is_some_and(|extension| extension == "rs") => {
+                chosen.extend(["--test".to_owned(), stem]);
+            }
+            None => {}
+        }
+    }
+    let test = toolchain.cargo(shell, "test").args(["--locked", "--no-fail-fast", "--lib", "--bins"]).args(chosen);
+    wine.inside(test).env(runner(), "wine").env("WGPU_BACKEND", "vulkan").run()?;
+    Ok(())
+}
+
+/// How cargo starts what it built for the target.
+fn runner() -> String {
+    format!("CARGO_TARGET_{}_RUNNER", Target::Windows.triple().to_uppercase().replace('-', "_"))
+}
+
+/// What becomes of the kernels on Wine's DX12. Told, and no failure: it tests Wine as much as us.
+///
+/// With Microsoft's compiler each kernel must at least compile.
+fn direct3d(shell: &Shell, toolchain: &Toolchain, wine: &Wine<'_>, args: &WindowsArgs) -> Result<()> {
+    if let Some(library) = &args.d3dcompiler {
+        wine.add_library(library)?;
+    }
+    let test = toolchain.cargo(shell, "test").args(["--locked", "--test", "kernels", "--", "--nocapture"]);
+    let output = wine.inside(test).env(runner(), "wine").env("WGPU_BACKEND", "dx12").ignore_status().output()?;
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    let summary = said.lines().find(|line| line.contains("(dx12): "));
+    eprintln!("DX12: {}", summary.unwrap_or("wine shows no adapter"));
+    let refused = said.matches("can't be built").count();
+    let wrong = said.matches(", its twin ").count();
+    eprintln!("      {refused} did not compile, {wrong} computed something else");
+    if args.d3dcompiler.is_some() && (refused > 0 || summary.is_none()) {
+        bail!("{refused} cases do not compile with the given compiler\n{said}");
+    }
     Ok(())
 }

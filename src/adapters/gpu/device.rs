@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_channel::Receiver;
 
-use super::super::{Fault, Info, Kind};
+use super::super::{Fault, Info, Kind, list};
 use super::enumerate;
 use crate::kernels::Tile;
 use crate::runtime::Runtime;
@@ -100,6 +100,9 @@ impl Gpu {
     pub(super) async fn open(info: &Info, checks: Checks, runtime: Arc<dyn Runtime>) -> Result<Self, Fault> {
         let adapter =
             enumerate::find(info).await.ok_or_else(|| Fault::Lost("the adapter is not there any more".into()))?;
+        if list::is_fxc(info) {
+            log::warn!("{}", fxc(info));
+        }
         let mut limits = adapter.limits();
         limits.max_non_sampler_bindings = limits.max_non_sampler_bindings.min(MAX_BINDINGS);
         let descriptor = wgpu::DeviceDescriptor {
@@ -263,6 +266,15 @@ impl Gpu {
         #[cfg(target_arch = "wasm32")]
         self.device.destroy();
     }
+}
+
+/// What the old compiler costs, and how to get the new one.
+fn fxc(info: &Info) -> String {
+    format!(
+        "adapter {} `{}` runs through DX12 with FXC, the old shader compiler: programs take longer to start\n  \
+         help: lay a `dxcompiler.dll` of version 1.8.2502 or later beside the program, or install the card's Vulkan driver",
+        info.index, info.name
+    )
 }
 
 /// Bytes rounded up to a multiple of 256, at least 256.

@@ -41,28 +41,63 @@ fn place(info: &Info) -> Option<usize> {
 
 fn registry() -> &'static Registry {
     REGISTRY.get_or_init(|| {
-        let mut adapters = adapters(wgpu::Backends::all() - wgpu::Backends::GL);
+        let apart = wgpu::Backends::GL | wgpu::Backends::DX12;
+        let mut found = direct3d();
+        found.extend(adapters(wgpu::Backends::all() - apart, None).into_iter().map(listed));
         // GL is the last resort. Merely starting it makes some EGL libraries print, and a few crash.
-        if adapters.iter().all(|adapter| info(adapter).kind == Kind::Software) {
-            adapters.extend(self::adapters(wgpu::Backends::GL));
+        if found.iter().all(|(info, _)| info.kind == Kind::Software) {
+            found.extend(adapters(wgpu::Backends::GL, None).into_iter().map(listed));
         }
-        let raw =
-            adapters.iter().enumerate().map(|(position, adapter)| Raw { info: info(adapter), position }).collect();
+        let raw = found.iter().enumerate().map(|(position, (info, _))| Raw { info: info.clone(), position }).collect();
         let mut entries: Vec<(Info, wgpu::Adapter)> = list::deduplicate(raw, System::current())
             .into_iter()
-            .map(|raw| (raw.info, adapters[raw.position].clone()))
+            .map(|raw| (raw.info, found[raw.position].1.clone()))
             .collect();
         entries.sort_by_cached_key(|(info, _)| list::order(info));
         Registry { entries }
     })
 }
 
-fn adapters(backends: wgpu::Backends) -> Vec<wgpu::Adapter> {
+/// The adapters of DX12, with the best compiler that is there: DXC, else FXC, which every Windows has.
+///
+/// wgpu would settle this itself, but does not say how, and shows no adapter where DXC is there and the driver is too
+/// old for it.
+fn direct3d() -> Vec<(Info, wgpu::Adapter)> {
+    use wgpu::Dx12Compiler::{Fxc, StaticDxc};
+    let static_dxc = cfg!(feature = "static-dxc").then_some(StaticDxc);
+    let compilers = match wgpu::Dx12Compiler::from_env() {
+        _ if !cfg!(windows) => Vec::new(),
+        Some(wanted) => vec![wanted],
+        None => static_dxc.into_iter().chain([wgpu::Dx12Compiler::default_dynamic_dxc(), Fxc]).collect(),
+    };
+    let mut found = compilers.into_iter().map(|compiler| {
+        let mark = if matches!(compiler, Fxc) { marked } else { listed };
+        adapters(wgpu::Backends::DX12, Some(compiler)).into_iter().map(mark).collect::<Vec<_>>()
+    });
+    found.find(|found| !found.is_empty()).unwrap_or_default()
+}
+
+fn listed(adapter: wgpu::Adapter) -> (Info, wgpu::Adapter) {
+    (info(&adapter), adapter)
+}
+
+/// An adapter whose shaders the old compiler builds: it is the last word about its driver.
+fn marked(adapter: wgpu::Adapter) -> (Info, wgpu::Adapter) {
+    let info = info(&adapter);
+    let driver = format!("{} {}", info.driver, list::FXC).trim().to_owned();
+    (Info { driver, ..info }, adapter)
+}
+
+fn adapters(backends: wgpu::Backends, compiler: Option<wgpu::Dx12Compiler>) -> Vec<wgpu::Adapter> {
     let backends = wgpu::Backends::from_env().map_or(backends, |wanted| backends & wanted);
     let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
     // The validation layers of a debug build would slow the test suite many times; WGPU_VALIDATION=1 has them.
     descriptor.flags = wgpu::InstanceFlags::empty();
-    let instance = wgpu::Instance::new(wgpu::InstanceDescriptor { backends, ..descriptor.with_env() });
+    let mut descriptor = wgpu::InstanceDescriptor { backends, ..descriptor.with_env() };
+    if let Some(compiler) = compiler {
+        descriptor.backend_options.dx12.shader_compiler = compiler;
+    }
+    let instance = wgpu::Instance::new(descriptor);
     // On native systems this future is ready at once. The adapters keep their instance.
     pollster::block_on(instance.enumerate_adapters(backends))
 }
