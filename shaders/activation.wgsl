@@ -1,7 +1,7 @@
 // Activation function of its own (not fused into the product or normalization before it).
 //
 //     y[i]  = f(x[i])                                                    (forward)
-//     dx[i] = dy[i] * f'(saved[i]), saved = y for codes 0 to 4, x for 5 and 6     (backward)
+//     d_x[i] = dy[i] * f'(saved[i]), saved = y for codes 0 to 4, x for 5 and 6     (backward)
 //
 // Source    lib/activation.wgsl, which lists the codes of ACTIVATION.
 // Shapes    all [len].
@@ -20,7 +20,7 @@ struct Params {
 
 @group(0) @binding(1) var<storage, read> saved: array<f32>;
 @group(0) @binding(2) var<storage, read> dy: array<f32>;
-@group(0) @binding(3) var<storage, read_write> dx: array<f32>;
+@group(0) @binding(3) var<storage, read_write> d_x: array<f32>;
 
 @compute @workgroup_size(64)
 fn forward(
@@ -45,8 +45,8 @@ fn backward(
         return;
     }
     if ACTIVATION >= 5u {
-        dx[i] = dy[i] * activation_slope_from_input(saved[i]);
+        d_x[i] = dy[i] * activation_slope_from_input(saved[i]);
     } else {
-        dx[i] = dy[i] * activation_slope_from_output(saved[i]);
+        d_x[i] = dy[i] * activation_slope_from_output(saved[i]);
     }
 }

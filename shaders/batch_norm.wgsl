@@ -1,12 +1,12 @@
 // Batch normalization over all axes but the last, in training and inference, with a fused activation.
 //
 //     x_hat = (x - mean) / sqrt(M2 / count + epsilon),  y = activate(x_hat * gamma + beta)
-//     dx    = gamma / sqrt(M2 / count + epsilon) * (dy - sum of dy / count - x_hat * sum of dy * x_hat / count)
+//     d_x    = gamma / sqrt(M2 / count + epsilon) * (dy - sum of dy / count - x_hat * sum of dy * x_hat / count)
 //
 // Source    Ioffe, Szegedy 2015, arXiv:1502.03167; Keras 3 BatchNormalization: biased variance, moving statistics.
 //           Moments are (mean, M2), M2 the sum of squared deviations, merged as in Chan, Golub, LeVeque 1983. Never
 //           the mean of squares less the square of the mean, which cancels.
-// Shapes    x, y, dy, dx [pixels, channels]; moments, sums [2, channels]; partial moments and sums [splits, 2,
+// Shapes    x, y, dy, d_x [pixels, channels]; moments, sums [2, channels]; partial moments and sums [splits, 2,
 //           channels]; the others [channels]. Slab s holds ceil(pixels / splits) pixels; the last may be short or
 //           empty, and then gives 0. count is the number of values that the moments stand for: of this run or of
 //           the whole batch. With count 0 everything stays finite.
@@ -58,7 +58,7 @@ override USE_CENTER: u32 = 1u;
 
 @group(0) @binding(4) var<storage, read> saved_gamma: array<f32>;
 @group(0) @binding(5) var<storage, read> whole_sums: array<f32>;
-@group(0) @binding(6) var<storage, read_write> dx: array<f32>;
+@group(0) @binding(6) var<storage, read_write> d_x: array<f32>;
 
 @group(0) @binding(1) var<storage, read> batch_moments: array<f32>;
 @group(0) @binding(2) var<storage, read> control: array<f32>;
@@ -273,7 +273,7 @@ fn backward_input(
     if USE_SCALE == 1u {
         factor *= saved_gamma[channel];
     }
-    dx[i] = factor * (dy[i] - whole_sums[channel] * share - x_hat * (whole_sums[channels + channel] * share));
+    d_x[i] = factor * (dy[i] - whole_sums[channel] * share - x_hat * (whole_sums[channels + channel] * share));
 }
 
 @compute @workgroup_size(64)

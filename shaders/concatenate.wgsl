@@ -1,10 +1,10 @@
 // One part of a concatenation along the last axis.
 //
 //     y[r, offset + c] = x[r, c]        (forward)
-//     dx[r, c] = dy[r, offset + c]      (backward)
+//     d_x[r, c] = dy[r, offset + c]      (backward)
 //
 // Source    ours.
-// Shapes    x, dx [rows, cols]; y, dy [rows, total]. Columns of y outside the part are left as they are.
+// Shapes    x, d_x [rows, cols]; y, dy [rows, total]. Columns of y outside the part are left as they are.
 // Grid      an invocation for each of rows * cols.
 // Accuracy  exact.
 // Twin      src/kernels/concatenate.rs, fn forward_twin, backward_twin.
@@ -22,7 +22,7 @@ struct Params {
 @group(0) @binding(2) var<storage, read_write> y: array<f32>;
 
 @group(0) @binding(1) var<storage, read> dy: array<f32>;
-@group(0) @binding(2) var<storage, read_write> dx: array<f32>;
+@group(0) @binding(2) var<storage, read_write> d_x: array<f32>;
 
 fn place(i: u32) -> u32 {
     return (i / params.cols) * params.total + params.offset + i % params.cols;
@@ -48,6 +48,6 @@ fn backward(
 ) {
     let i = element_index(workgroup, workgroups, lane, 64u);
     if i < params.rows * params.cols {
-        dx[i] = dy[place(i)];
+        d_x[i] = dy[place(i)];
     }
 }

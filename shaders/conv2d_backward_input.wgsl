@@ -1,6 +1,6 @@
 // Gradient of a two-dimensional convolution with respect to its input, as implicit matrix products.
 //
-//     dx[r, iy, ix, ci] = sum over kh, kw, co of dy[r, oy, ox, co] w[kh, kw, ci, co]
+//     d_x[r, iy, ix, ci] = sum over kh, kw, co of dy[r, oy, ox, co] w[kh, kw, ci, co]
 //     oy = (iy + pad_top - kh) / stride_h, ox = (ix + pad_left - kw) / stride_w, where these are whole
 //
 // With strides, the pixels of one phase (py, px) = (iy % stride_h, ix % stride_w) meet the same taps
@@ -8,10 +8,10 @@
 // the strides, and each result is gathered by one invocation, so the order of the sum is fixed.
 //
 // Source    ours; tile loops in lib/product_*.wgsl.
-// Shapes    dy [rows, out_h, out_w, out_c], w [k_h, k_w, in_c, out_c], dx [rows, in_h, in_w, in_c].
+// Shapes    dy [rows, out_h, out_w, out_c], w [k_h, k_w, in_c, out_c], d_x [rows, in_h, in_w, in_c].
 // Grid      one workgroup a tile of [rows ceil(in_h / stride_h) ceil(in_w / stride_w), in_c], times
 //           stride_h stride_w along z.
-// Accuracy  within 1e-5 of the twin, relative to 1 + |dx|, for sums of up to 1100: in order of kh, kw, co.
+// Accuracy  within 1e-5 of the twin, relative to 1 + |d_x|, for sums of up to 1100: in order of kh, kw, co.
 // Twin      src/kernels/conv2d.rs, fn backward_input_twin.
 // Uses      lib/product_*.wgsl, lib/grid.wgsl
 
@@ -35,7 +35,7 @@ struct Params {
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> dy: array<f32>;
 @group(0) @binding(2) var<storage, read> w: array<f32>;
-@group(0) @binding(3) var<storage, read_write> dx: array<f32>;
+@group(0) @binding(3) var<storage, read_write> d_x: array<f32>;
 
 @compute @workgroup_size(PRODUCT_INVOCATIONS)
 fn backward_input(
@@ -140,5 +140,5 @@ fn store(row: u32, column: u32, part: u32, value: f32) {
     let image = line / p.size.x;
     let iy = line % p.size.x * params.stride_h + p.at.x;
     let ix = row % p.size.y * params.stride_w + p.at.y;
-    dx[((image * params.in_h + iy) * params.in_w + ix) * params.in_c + column] = value;
+    d_x[((image * params.in_h + iy) * params.in_w + ix) * params.in_c + column] = value;
 }

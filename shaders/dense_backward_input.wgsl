@@ -1,11 +1,11 @@
 // Gradient of a matrix product with respect to its first factor.
 //
-//     dx[m, n] = sum over k of dy[m, k] w[n, k]
+//     d_x[m, n] = sum over k of dy[m, k] w[n, k]
 //
 // Source    ours; tile loops in lib/product_*.wgsl.
-// Shapes    dy [m, k], w [n, k] as the layer stores it, dx [m, n]: offsets and row strides in elements.
-// Grid      one workgroup a tile of dx.
-// Accuracy  within 1e-5 of the twin, relative to 1 + |dx|, for k up to 1100: f32 sums in order of k.
+// Shapes    dy [m, k], w [n, k] as the layer stores it, d_x [m, n]: offsets and row strides in elements.
+// Grid      one workgroup a tile of d_x.
+// Accuracy  within 1e-5 of the twin, relative to 1 + |d_x|, for k up to 1100: f32 sums in order of k.
 // Twin      src/kernels/dense.rs, fn backward_input_twin.
 // Uses      lib/product_*.wgsl, lib/grid.wgsl
 
@@ -25,7 +25,7 @@ struct Params {
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> dy: array<f32>;
 @group(0) @binding(2) var<storage, read> w: array<f32>;
-@group(0) @binding(3) var<storage, read_write> dx: array<f32>;
+@group(0) @binding(3) var<storage, read_write> d_x: array<f32>;
 
 @compute @workgroup_size(PRODUCT_INVOCATIONS)
 fn backward_input(
@@ -76,5 +76,5 @@ fn load_b(inner: vec2<u32>, column: u32) -> f32 {
 }
 
 fn store(row: u32, column: u32, part: u32, value: f32) {
-    dx[params.y_offset + row * params.y_stride + column] = value;
+    d_x[params.y_offset + row * params.y_stride + column] = value;
 }

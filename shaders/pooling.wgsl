@@ -1,12 +1,12 @@
 // Maximum and average pooling over windows, and the average over all positions, with their gradients.
 //
 //     y[r, oy, ox, c]  = max or mean of x over the window's positions that lie in the image
-//     dx[r, iy, ix, c] = sum of dy over the windows that hold (iy, ix): where it is the window's first maximum in
+//     d_x[r, iy, ix, c] = sum of dy over the windows that hold (iy, ix): where it is the window's first maximum in
 //                        row-major order, or of dy / (positions of the window in the image)
 //
 // Source    Keras 3 MaxPooling2D, AveragePooling2D, GlobalAveragePooling2D; padding counts for nothing. Gather
-//           form: an invocation owns one element of dx, so that nothing is added by two.
-// Shapes    x, dx [rows, in_h, in_w, channels]; y, dy [rows, out_h, out_w, channels], global [rows, channels].
+//           form: an invocation owns one element of d_x, so that nothing is added by two.
+// Shapes    x, d_x [rows, in_h, in_w, channels]; y, dy [rows, out_h, out_w, channels], global [rows, channels].
 // Grid      an invocation for each element of the result.
 // Accuracy  maximum exact; the others within 5e-6 of the twin, relative to 1 + |y|.
 // Twin      src/kernels/pooling/twins.rs
@@ -36,7 +36,7 @@ struct Params {
 @group(0) @binding(4) var<storage, read_write> max_dx: array<f32>;
 
 @group(0) @binding(1) var<storage, read> dy: array<f32>;
-@group(0) @binding(2) var<storage, read_write> dx: array<f32>;
+@group(0) @binding(2) var<storage, read_write> d_x: array<f32>;
 
 // Where an element stands in [rows, height, width, channels].
 struct Place {
@@ -179,7 +179,7 @@ fn backward_average(
             sum += dy[out_index(at.row, line, column, at.channel)] / f32(count);
         }
     }
-    dx[i] = sum;
+    d_x[i] = sum;
 }
 
 @compute @workgroup_size(64)
@@ -220,5 +220,5 @@ fn backward_global_average(
         return;
     }
     let row = i / (positions * params.channels);
-    dx[i] = dy[row * params.channels + i % params.channels] / f32(positions);
+    d_x[i] = dy[row * params.channels + i % params.channels] / f32(positions);
 }

@@ -1,7 +1,7 @@
 // Softmax over the last axis, as a layer of its own.
 //
 //     y[r, c]  = exp(x[r, c] - max of x[r]) / sum over c of the same        (forward)
-//     dx[r, c] = y[r, c] * (dy[r, c] - sum over k of y[r, k] * dy[r, k])    (backward)
+//     d_x[r, c] = y[r, c] * (dy[r, c] - sum over k of y[r, k] * dy[r, k])    (backward)
 //
 // Source    Keras 3 Softmax; Goodfellow, Bengio, Courville 2016, section 4.1, for the shift.
 // Shapes    all [rows, cols].
@@ -23,7 +23,7 @@ const LANES: u32 = 16u;
 
 @group(0) @binding(1) var<storage, read> saved: array<f32>;
 @group(0) @binding(2) var<storage, read> dy: array<f32>;
-@group(0) @binding(3) var<storage, read_write> dx: array<f32>;
+@group(0) @binding(3) var<storage, read_write> d_x: array<f32>;
 
 @compute @workgroup_size(64)
 fn forward(
@@ -69,6 +69,6 @@ fn backward(
     }
     sum = lanes_sum(sum, lane, LANES);
     for (var col = start; col < cols; col += LANES) {
-        dx[base + col] = saved[base + col] * (dy[base + col] - sum);
+        d_x[base + col] = saved[base + col] * (dy[base + col] - sum);
     }
 }

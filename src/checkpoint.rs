@@ -16,6 +16,7 @@ use crate::layers::Entry;
 use crate::model::{Model, ModelConfig, Weights};
 use crate::optimizers::Optimizer;
 use crate::plan::Placed;
+use crate::runtime::threads;
 use crate::scheduler::TrainingState;
 use crate::trainer::Meter;
 
@@ -114,7 +115,9 @@ fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
         let mut file = std::fs::File::create(temporary)?;
         file.write_all(bytes)?;
         file.sync_all()?;
-        std::fs::rename(temporary, path)
+        // Windows neither renames nor removes what is open.
+        drop(file);
+        replace(temporary, path)
     };
     written().map_err(|error| {
         if let Err(left) = std::fs::remove_file(temporary) {
@@ -122,6 +125,27 @@ fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
         }
         Error::writing(path, error)
     })
+}
+
+/// Renames a file over another.
+///
+/// On Windows a program that has the other open can forbid that. Scanners and indexes open every new file for a moment,
+/// so this waits for them.
+fn replace(temporary: &Path, path: &Path) -> std::io::Result<()> {
+    const WAIT_MS: u64 = 50;
+    const ATTEMPTS: u32 = 60;
+    for _ in 0..ATTEMPTS {
+        match std::fs::rename(temporary, path) {
+            Err(error) if is_held(&error) => threads::pause(WAIT_MS),
+            done => return done,
+        }
+    }
+    std::fs::rename(temporary, path)
+}
+
+/// Is another program in the way? ERROR_ACCESS_DENIED and ERROR_SHARING_VIOLATION of Windows.
+fn is_held(error: &std::io::Error) -> bool {
+    cfg!(windows) && matches!(error.raw_os_error(), Some(5 | 32))
 }
 
 fn json(value: &impl Serialize) -> Result<String> {

@@ -128,7 +128,9 @@ impl Error {
             path: path.into(),
             action: "written",
             source,
-            help: "check that the folder exists, that you may write there, and that the disk has room".into(),
+            help: "check that the folder exists, that you may write there, that no other program has the file open, and that \
+                   the disk has room"
+                .into(),
         }
     }
 }

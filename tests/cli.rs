@@ -392,13 +392,39 @@ fn pause(ms: u64) {
     std::thread::sleep(Duration::from_millis(ms));
 }
 
-#[cfg(unix)]
 mod signals {
     use super::*;
 
-    fn signal(child: &Child, name: &str) {
-        let sent = Command::new("kill").args([name, &child.id().to_string()]).status().unwrap();
+    /// Sends Ctrl-C to a command that [`interruptible`] made.
+    #[cfg(unix)]
+    fn interrupt(child: &Child) {
+        let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
         assert!(sent.success());
+    }
+
+    /// Sends Ctrl-Break, which Windows can send to one group of processes, to a command that [`interruptible`] made.
+    #[cfg(windows)]
+    #[allow(unsafe_code, reason = "the standard library can't send it; the call takes two numbers")]
+    fn interrupt(child: &Child) {
+        #[link(name = "kernel32")]
+        unsafe extern "system" {
+            fn GenerateConsoleCtrlEvent(event: u32, group: u32) -> i32;
+        }
+        const CTRL_BREAK_EVENT: u32 = 1;
+        // SAFETY: no memory is passed.
+        let is_sent = unsafe { GenerateConsoleCtrlEvent(CTRL_BREAK_EVENT, child.id()) };
+        assert!(is_sent != 0, "{}", std::io::Error::last_os_error());
+    }
+
+    fn interruptible(folder: &TempDir, line: &str) -> Command {
+        #[allow(unused_mut, reason = "it is changed on Windows")]
+        let mut command = command(folder.path(), line);
+        #[cfg(windows)]
+        {
+            const CREATE_NEW_PROCESS_GROUP: u32 = 0x200;
+            std::os::windows::process::CommandExt::creation_flags(&mut command, CREATE_NEW_PROCESS_GROUP);
+        }
+        command
     }
 
     fn wait_for(folder: &TempDir, name: &str, text: &str) {
@@ -414,9 +440,9 @@ mod signals {
         let folder = tempfile::tempdir().unwrap();
         succeed(&folder, "train --quiet --epochs 2 --save whole.safetensors");
         let start = "train --epochs 2 --throttle 0=5 --json a.jsonl --save a.safetensors";
-        let mut child = command(folder.path(), start).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = interruptible(&folder, start).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         wait_for(&folder, "a.jsonl", "\"step\":30,");
-        signal(&child, "-INT");
+        interrupt(&child);
         assert_eq!(wait(&mut child).code(), Some(0));
         let output = child.wait_with_output().unwrap();
         assert!(text(&output.stderr).contains("finishing this step, then saving; Ctrl-C again ends at once"));
@@ -431,16 +457,16 @@ mod signals {
     #[test]
     fn a_second_ctrl_c_ends_at_once() {
         let folder = tempfile::tempdir().unwrap();
-        let mut child = command(folder.path(), "train --throttle 0=100000 --save a.safetensors")
+        let mut child = interruptible(&folder, "train --throttle 0=100000 --save a.safetensors")
             .stdout(fs::File::create(folder.path().join("stdout")).unwrap())
             .stderr(fs::File::create(folder.path().join("stderr")).unwrap())
             .spawn()
             .unwrap();
         // The table of adapters comes when Ctrl-C is caught and the first step begins, which does not end.
         wait_for(&folder, "stdout", "memory");
-        signal(&child, "-INT");
+        interrupt(&child);
         wait_for(&folder, "stderr", "Ctrl-C again");
-        signal(&child, "-INT");
+        interrupt(&child);
         assert_eq!(wait(&mut child).code(), Some(130));
         assert!(!folder.path().join("a.safetensors").exists());
     }

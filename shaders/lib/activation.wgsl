@@ -27,7 +27,7 @@ fn activate(x: f32) -> f32 {
     }
 }
 
-// dy/dx of codes 0 to 4, from y. Zero at the kink, but for the leaky one, which has SLOPE >= 0 there.
+// dy/d_x of codes 0 to 4, from y. Zero at the kink, but for the leaky one, which has SLOPE >= 0 there.
 fn activation_slope_from_output(y: f32) -> f32 {
     switch ACTIVATION {
         case 1u: { return select(0.0, 1.0, y > 0.0); }
@@ -38,7 +38,7 @@ fn activation_slope_from_output(y: f32) -> f32 {
     }
 }
 
-// dy/dx of codes 5 and 6, from x.
+// dy/d_x of codes 5 and 6, from x.
 fn activation_slope_from_input(x: f32) -> f32 {
     switch ACTIVATION {
         case 5u: {

@@ -35,7 +35,7 @@ pub static FORWARD: Kernel = Kernel {
     cases: forward_cases,
 };
 
-/// `saved [len]`, `dy [len]` → `dx [len]`, `dx = dy f'`.
+/// `saved [len]`, `dy [len]` → `d_x [len]`, `d_x = dy f'`.
 ///
 /// `saved` is `x` where [`Activation::slope_needs_input`], otherwise `y`. Grid: `Elements(len)`.
 pub static BACKWARD: Kernel = Kernel {
@@ -45,7 +45,7 @@ pub static BACKWARD: Kernel = Kernel {
     uses: &[Library::Grid, Library::Activation],
     params: Params::FIELDS,
     inputs: &["saved", "dy"],
-    outputs: &["dx"],
+    outputs: &["d_x"],
     workgroup: 64,
     constants: &["ACTIVATION", "SLOPE"],
     twin: backward_twin,
@@ -71,14 +71,14 @@ fn forward_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 fn backward_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let Params { len } = call.params();
     let (activation, slope) = of_call(call);
-    for (i, dx) in outputs[0].iter_mut().enumerate().take(index(len)) {
+    for (i, d_x) in outputs[0].iter_mut().enumerate().take(index(len)) {
         let (saved, dy) = (f64::from(call.inputs[0][i]), f64::from(call.inputs[1][i]));
         let slope = if activation.slope_needs_input() {
             activation.slope_from_input(saved)
         } else {
             activation.slope_from_output(slope, saved)
         };
-        *dx = single(dy * slope);
+        *d_x = single(dy * slope);
     }
 }
 
@@ -96,23 +96,23 @@ fn backward_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let len = index(call.params::<Params>().len);
     let (activation, slope) = of_call(call);
     let (saved, dy, slope) = (call.inputs[0], call.inputs[1], single(slope));
-    parallel::chunks(&mut outputs[0][..len], |first, dx| {
+    parallel::chunks(&mut outputs[0][..len], |first, d_x| {
         let (saved, dy) = (&saved[first..], &dy[first..]);
         // A closure type each, so that each loop is compiled, and vectorised, on its own.
         match activation {
-            Activation::None => dx.copy_from_slice(&dy[..dx.len()]),
-            Activation::Relu => scale(dx, dy, saved, |y| if y > 0.0 { 1.0 } else { 0.0 }),
-            Activation::LeakyRelu => scale(dx, dy, saved, |y| if y > 0.0 { 1.0 } else { slope }),
-            Activation::Sigmoid => scale(dx, dy, saved, |y| y * (1.0 - y)),
-            Activation::Tanh => scale(dx, dy, saved, |y| 1.0 - y * y),
-            Activation::Gelu => scale(dx, dy, saved, gelu_slope),
-            Activation::GeluTanh => scale(dx, dy, saved, gelu_tanh_slope),
+            Activation::None => d_x.copy_from_slice(&dy[..d_x.len()]),
+            Activation::Relu => scale(d_x, dy, saved, |y| if y > 0.0 { 1.0 } else { 0.0 }),
+            Activation::LeakyRelu => scale(d_x, dy, saved, |y| if y > 0.0 { 1.0 } else { slope }),
+            Activation::Sigmoid => scale(d_x, dy, saved, |y| y * (1.0 - y)),
+            Activation::Tanh => scale(d_x, dy, saved, |y| 1.0 - y * y),
+            Activation::Gelu => scale(d_x, dy, saved, gelu_slope),
+            Activation::GeluTanh => scale(d_x, dy, saved, gelu_tanh_slope),
         }
     });
 }
 
-fn scale(dx: &mut [f32], dy: &[f32], saved: &[f32], slope: impl Fn(f32) -> f32) {
-    dx.iter_mut().zip(dy.iter().zip(saved)).for_each(|(dx, (dy, saved))| *dx = dy * slope(*saved));
+fn scale(d_x: &mut [f32], dy: &[f32], saved: &[f32], slope: impl Fn(f32) -> f32) {
+    d_x.iter_mut().zip(dy.iter().zip(saved)).for_each(|(d_x, (dy, saved))| *d_x = dy * slope(*saved));
 }
 
 fn gelu_slope(x: f32) -> f32 {
@@ -168,12 +168,12 @@ mod tests {
                 y
             };
             let saved = if activation.slope_needs_input() { x.clone() } else { forward(&x) };
-            let mut dx = vec![0.0; x.len()];
-            backward_twin(&Call { params: &params, constants: &constants, inputs: &[&saved, &dy] }, &mut [&mut dx]);
+            let mut d_x = vec![0.0; x.len()];
+            backward_twin(&Call { params: &params, constants: &constants, inputs: &[&saved, &dy] }, &mut [&mut d_x]);
             let h = 1.0 / 64.0;
             let (up, down) = (x.iter().map(|x| x + h).collect::<Vec<_>>(), x.iter().map(|x| x - h).collect::<Vec<_>>());
-            for ((dx, up), down) in dx.iter().zip(forward(&up)).zip(forward(&down)) {
-                assert!((dx - (up - down) / h).abs() < 1e-3, "{activation:?}: {dx} {}", (up - down) / h);
+            for ((d_x, up), down) in d_x.iter().zip(forward(&up)).zip(forward(&down)) {
+                assert!((d_x - (up - down) / h).abs() < 1e-3, "{activation:?}: {d_x} {}", (up - down) / h);
             }
         }
     }

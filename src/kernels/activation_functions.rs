@@ -59,7 +59,7 @@ impl Activation {
         }
     }
 
-    /// `dy/dx` from `y`, for a function whose slope does not need its input; 1 for the others.
+    /// `dy/d_x` from `y`, for a function whose slope does not need its input; 1 for the others.
     pub fn slope_from_output(self, slope: f64, y: f64) -> f64 {
         match self {
             Self::Relu if y <= 0.0 => 0.0,
@@ -70,7 +70,7 @@ impl Activation {
         }
     }
 
-    /// `dy/dx` from `x`, for a function whose slope needs its input; 1 for the others.
+    /// `dy/d_x` from `x`, for a function whose slope needs its input; 1 for the others.
     pub fn slope_from_input(self, x: f64) -> f64 {
         match self {
             Self::Gelu => {

@@ -118,13 +118,13 @@ pub static BACKWARD_PARAMETERS: Kernel = kernel(
     cases::backward_parameters,
 );
 
-/// `x`, `dy`, `saved_moments`, `saved_gamma [channels]`, `whole_sums [2, channels]` → `dx [pixels, channels]`.
+/// `x`, `dy`, `saved_moments`, `saved_gamma [channels]`, `whole_sums [2, channels]` → `d_x [pixels, channels]`.
 ///
 /// `whole_sums` are those over the `count` values of the moments. Constant: `USE_SCALE`.
 /// Grid: `Elements(pixels * channels)`.
 pub static BACKWARD_INPUT: Kernel = kernel(
     "backward_input",
-    [&["x", "dy", "saved_moments", "saved_gamma", "whole_sums"], &["dx"], &["USE_SCALE"]],
+    [&["x", "dy", "saved_moments", "saved_gamma", "whole_sums"], &["d_x"], &["USE_SCALE"]],
     (twins::backward_input, fast::backward_input),
     // As forward, with two more products.
     2e-5,
@@ -231,16 +231,16 @@ mod tests {
         let saved = moments(&x);
         let partials = run(&BACKWARD_SUMS, &PARAMS, &[&x, &dy, &saved], &[12]).remove(0);
         let sums = run(&BACKWARD_PARAMETERS, &PARAMS, &[&partials], &[4, 2, 2]);
-        let dx = run(&BACKWARD_INPUT, &PARAMS, &[&x, &dy, &saved, &gamma, &sums[0]], &[14]).remove(0);
+        let d_x = run(&BACKWARD_INPUT, &PARAMS, &[&x, &dy, &saved, &gamma, &sums[0]], &[14]).remove(0);
         let h = 1.0 / 64.0;
         let quotient = |values: &[f32], i: usize, loss: &dyn Fn(&[f32]) -> f64| {
             let (mut up, mut down) = (values.to_vec(), values.to_vec());
             (up[i], down[i]) = (up[i] + h, down[i] - h);
             (loss(&up) - loss(&down)) / f64::from(2.0 * h)
         };
-        for (i, told) in dx.iter().enumerate() {
+        for (i, told) in d_x.iter().enumerate() {
             let measured = quotient(&x, i, &|x| loss(x, &gamma, &beta));
-            assert!((measured - f64::from(*told)).abs() < 2e-3, "dx[{i}]: {measured} {told}");
+            assert!((measured - f64::from(*told)).abs() < 2e-3, "d_x[{i}]: {measured} {told}");
         }
         for channel in 0..2 {
             let measured = quotient(&gamma, channel, &|gamma| loss(&x, gamma, &beta));

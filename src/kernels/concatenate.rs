@@ -23,10 +23,10 @@ pub static KERNELS: &[&Kernel] = &[&FORWARD, &BACKWARD];
 /// Grid: `Elements(rows * cols)`.
 pub static FORWARD: Kernel = kernel("forward", &["x"], &["y"], forward_twin, forward_cases);
 
-/// Columns `offset..offset + cols` of `dy [rows, total]` → `dx [rows, cols]`.
+/// Columns `offset..offset + cols` of `dy [rows, total]` → `d_x [rows, cols]`.
 ///
 /// Grid: `Elements(rows * cols)`.
-pub static BACKWARD: Kernel = kernel("backward", &["dy"], &["dx"], backward_twin, backward_cases);
+pub static BACKWARD: Kernel = kernel("backward", &["dy"], &["d_x"], backward_twin, backward_cases);
 
 const fn kernel(
     entry: &'static str,
@@ -65,7 +65,7 @@ fn backward_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let Params { rows, cols, total, offset } = call.params();
     let (cols, total, offset) = (index(cols), index(total), index(offset));
     let pairs = call.inputs[0].chunks_exact(total).zip(outputs[0].chunks_exact_mut(cols)).take(index(rows));
-    pairs.for_each(|(dy, dx)| dx.copy_from_slice(&dy[offset..offset + cols]));
+    pairs.for_each(|(dy, d_x)| d_x.copy_from_slice(&dy[offset..offset + cols]));
 }
 
 fn each_size(buffers: fn(Case, usize, usize) -> Case) -> Vec<Case> {

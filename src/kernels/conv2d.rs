@@ -109,7 +109,7 @@ pub static BACKWARD_INPUT: Kernel = Kernel {
     uses: &[Library::Product, Library::Grid],
     params: Params::FIELDS,
     inputs: &["dy", "w"],
-    outputs: &["dx"],
+    outputs: &["d_x"],
     workgroup: 64,
     constants: &[],
     twin: backward_input_twin,
@@ -242,17 +242,17 @@ fn forward_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 fn backward_input_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let s = Sizes::of_call(call);
     let (dy, w) = (call.inputs[0], call.inputs[1]);
-    let mut dx = vec![0.0f64; s.rows * s.in_pixels() * s.in_c];
+    let mut d_x = vec![0.0f64; s.rows * s.in_pixels() * s.in_c];
     for pixel in 0..s.pixels() {
         for (tap, place) in (0..s.taps()).filter_map(|tap| Some((tap, s.seen(s.at(pixel), tap)?))) {
             for ci in 0..s.in_c {
                 let weights = &w[(tap * s.in_c + ci) * s.out_c..][..s.out_c];
                 let terms = dy[pixel * s.out_c..].iter().zip(weights);
-                dx[place + ci] += terms.map(|(dy, w)| f64::from(*dy) * f64::from(*w)).sum::<f64>();
+                d_x[place + ci] += terms.map(|(dy, w)| f64::from(*dy) * f64::from(*w)).sum::<f64>();
             }
         }
     }
-    outputs[0].iter_mut().zip(&dx).for_each(|(result, sum)| *result = single(*sum));
+    outputs[0].iter_mut().zip(&d_x).for_each(|(result, sum)| *result = single(*sum));
 }
 
 fn backward_weights_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
@@ -451,8 +451,8 @@ mod tests {
         for p in small_sizes() {
             let [input, weights, output] = lens(&p);
             let [x, w, dy] = [input, weights, output].map(|len| Fill::Normal(index(len)).values(u64::from(len)));
-            let dx: Vec<f64> = (0..input).map(|at| seen(convolve(&p, &unit(input, at), &w), &dy)).collect();
-            assert_close(&run(&BACKWARD_INPUT, &p, &[&dy, &w], input), &dx);
+            let d_x: Vec<f64> = (0..input).map(|at| seen(convolve(&p, &unit(input, at), &w), &dy)).collect();
+            assert_close(&run(&BACKWARD_INPUT, &p, &[&dy, &w], input), &d_x);
             let dw: Vec<f64> = (0..weights).map(|at| seen(convolve(&p, &x, &unit(weights, at)), &dy)).collect();
             assert_close(&run(&BACKWARD_WEIGHTS, &p, &[&x, &dy], weights), &dw);
             let split = Params { splits: 4, ..p };

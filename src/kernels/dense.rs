@@ -54,7 +54,7 @@ pub static FORWARD: Kernel = Kernel {
     cases: forward_cases,
 };
 
-/// `dx = dy wᵀ`.
+/// `d_x = dy wᵀ`.
 pub static BACKWARD_INPUT: Kernel = Kernel {
     stem: "dense_backward_input",
     entry: "backward_input",
@@ -62,7 +62,7 @@ pub static BACKWARD_INPUT: Kernel = Kernel {
     uses: &[Library::Product, Library::Grid],
     params: Params::FIELDS,
     inputs: &["dy", "w"],
-    outputs: &["dx"],
+    outputs: &["d_x"],
     workgroup: 64,
     constants: &[],
     twin: backward_input_twin,
@@ -194,8 +194,8 @@ fn forward_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 
 fn backward_input_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let s = Sizes::of_call(call);
-    let dx = matrix_mut(&mut outputs[0][s.y_offset..], s.m, s.n, s.y_stride);
-    multiply(s.a(call, s.m, s.k), s.b(call, s.n, s.k).reversed_axes(), dx, Epilogue::NONE);
+    let d_x = matrix_mut(&mut outputs[0][s.y_offset..], s.m, s.n, s.y_stride);
+    multiply(s.a(call, s.m, s.k), s.b(call, s.n, s.k).reversed_axes(), d_x, Epilogue::NONE);
 }
 
 fn backward_weights_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
@@ -319,8 +319,8 @@ mod tests {
         let y = both(&FORWARD, packed([2, 2, 3], 3, 2), &constants, &[&x, &w, &w], 4);
         assert_eq!(y, [-2.5, 6.0, -4.0, 12.0]);
         let dy = [1.0, 2.0, 3.0, 4.0];
-        let dx = both(&BACKWARD_INPUT, packed([2, 3, 2], 2, 2), &[], &[&dy, &w], 6);
-        assert_eq!(dx, [-1.0, 4.0, 0.0, -1.0, 8.0, -2.0]);
+        let d_x = both(&BACKWARD_INPUT, packed([2, 3, 2], 2, 2), &[], &[&dy, &w], 6);
+        assert_eq!(d_x, [-1.0, 4.0, 0.0, -1.0, 8.0, -2.0]);
         let dw = both(&BACKWARD_WEIGHTS, packed([3, 2, 2], 3, 2), &[], &[&x, &dy], 6);
         assert_eq!(dw, [13.0, 18.0, 17.0, 24.0, 21.0, 30.0]);
         let p = Params { splits: 4, ..packed([3, 2, 2], 3, 2) };

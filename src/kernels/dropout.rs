@@ -25,7 +25,7 @@ crate::params! {
 /// The family.
 pub static KERNELS: &[&Kernel] = &[&FORWARD];
 
-/// `x [len]` → `y [len]`: 0 for a share `rate` of the elements, `x / (1 - rate)` for the others. Backward: `dy` → `dx`.
+/// `x [len]` → `y [len]`: 0 for a share `rate` of the elements, `x / (1 - rate)` for the others. Backward: `dy` → `d_x`.
 ///
 /// The mask depends on (seed, step, node, row of the whole batch, element) alone, so it is the same on every adapter
 /// and for every split of the batch. Grid: `Elements(len)`. Source: Srivastava et al. 2014, JMLR 15.

@@ -149,11 +149,11 @@ fn transpose(x: &[f32], channels: usize, planes: &mut [f32]) {
     }
 }
 
-/// Adds the patches of `pixels` to the input's gradient `dx`, which begins with value `first` of the whole.
-fn scatter(s: &Sizes, patches: &[f32], pixels: Range<usize>, first: usize, dx: &mut [f32]) {
+/// Adds the patches of `pixels` to the input's gradient `d_x`, which begins with value `first` of the whole.
+fn scatter(s: &Sizes, patches: &[f32], pixels: Range<usize>, first: usize, d_x: &mut [f32]) {
     s.each_run(pixels, &(0..s.taps()), |run, place| {
         if let Some(place) = place {
-            let sums = &mut dx[place - first..place - first + run.len()];
+            let sums = &mut d_x[place - first..place - first + run.len()];
             sums.iter_mut().zip(&patches[run]).for_each(|(sum, value)| *sum += value);
         }
     });
@@ -188,23 +188,23 @@ pub(super) fn backward_input(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let dy = matrix(call.inputs[0], s.pixels(), s.out_c, s.out_c);
     let w = matrix(call.inputs[1], s.patch(), s.out_c, s.out_c).reversed_axes();
     let image = s.in_pixels() * s.in_c;
-    let dx = &mut outputs[0][..s.rows * image];
+    let d_x = &mut outputs[0][..s.rows * image];
     if s.is_product() {
-        return multiply(dy, w, matrix_mut(dx, s.pixels(), s.in_c, s.in_c), Epilogue::NONE);
+        return multiply(dy, w, matrix_mut(d_x, s.pixels(), s.in_c, s.in_c), Epilogue::NONE);
     }
     // Whole images: patches overlap, and nobody else adds to the same pixels.
     let images = FEWEST_PIXELS.div_ceil(s.out_pixels());
-    for_each_chunk(dx, images * image, s.work(), |index, dx| {
+    for_each_chunk(d_x, images * image, s.work(), |index, d_x| {
         let first = index * images;
-        let end = (first + dx.len() / image) * s.out_pixels();
-        dx.fill(0.0);
+        let end = (first + d_x.len() / image) * s.out_pixels();
+        d_x.fill(0.0);
         for start in (first * s.out_pixels()..end).step_by(s.block()) {
             let pixels = start..(start + s.block()).min(end);
             with_scratch(pixels.len() * s.patch(), |patches| {
                 let dy = dy.slice(s![pixels.clone(), ..]);
                 let result = matrix_mut(patches, pixels.len(), s.patch(), s.patch());
                 multiply_here(&dy, &w, result, Epilogue::NONE);
-                scatter(&s, patches, pixels, first * image, dx);
+                scatter(&s, patches, pixels, first * image, d_x);
             });
         }
     });

@@ -67,11 +67,11 @@ pub static BACKWARD_MAX: Kernel = kernel(
 pub static FORWARD_AVERAGE: Kernel =
     kernel("forward_average", &["x"], &["y"], (twins::forward_average, fast::forward_average), forward_cases);
 
-/// `dy [rows, out_h, out_w, channels]` → `dx [rows, in_h, in_w, channels]`.
+/// `dy [rows, out_h, out_w, channels]` → `d_x [rows, in_h, in_w, channels]`.
 ///
 /// Grid: `Elements(rows * in_h * in_w * channels)`.
 pub static BACKWARD_AVERAGE: Kernel =
-    kernel("backward_average", &["dy"], &["dx"], (twins::backward_average, fast::backward_average), backward_cases);
+    kernel("backward_average", &["dy"], &["d_x"], (twins::backward_average, fast::backward_average), backward_cases);
 
 /// `x [rows, in_h, in_w, channels]` → `y [rows, channels]`, the mean of all positions.
 ///
@@ -84,13 +84,13 @@ pub static FORWARD_GLOBAL_AVERAGE: Kernel = kernel(
     forward_global_cases,
 );
 
-/// `dy [rows, channels]` → `dx [rows, in_h, in_w, channels]`.
+/// `dy [rows, channels]` → `d_x [rows, in_h, in_w, channels]`.
 ///
 /// Grid: `Elements(rows * in_h * in_w * channels)`.
 pub static BACKWARD_GLOBAL_AVERAGE: Kernel = kernel(
     "backward_global_average",
     &["dy"],
-    &["dx"],
+    &["d_x"],
     (twins::backward_global_average, fast::backward_global_average),
     backward_global_cases,
 );

@@ -22,11 +22,11 @@ pub const LANES: u32 = 16;
 /// Grid: `Elements(rows * LANES)`.
 pub static FORWARD: Kernel = kernel("forward", &["x"], &["y"], forward_twin, forward_fast, forward_cases);
 
-/// `saved [rows, cols]`, the forward output, and `dy [rows, cols]` → `dx [rows, cols]`.
+/// `saved [rows, cols]`, the forward output, and `dy [rows, cols]` → `d_x [rows, cols]`.
 ///
 /// Grid: `Elements(rows * LANES)`.
 pub static BACKWARD: Kernel =
-    kernel("backward", &["saved", "dy"], &["dx"], backward_twin, backward_fast, backward_cases);
+    kernel("backward", &["saved", "dy"], &["d_x"], backward_twin, backward_fast, backward_cases);
 
 const fn kernel(
     entry: &'static str,
@@ -69,10 +69,10 @@ fn backward_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let Params { rows, cols } = call.params();
     let cols = index(cols);
     let inputs = call.inputs[0].chunks_exact(cols).zip(call.inputs[1].chunks_exact(cols));
-    for ((y, dy), dx) in inputs.zip(outputs[0].chunks_exact_mut(cols)).take(index(rows)) {
+    for ((y, dy), d_x) in inputs.zip(outputs[0].chunks_exact_mut(cols)).take(index(rows)) {
         let pairs = || y.iter().zip(dy).map(|(y, dy)| (f64::from(*y), f64::from(*dy)));
         let sum: f64 = pairs().map(|(y, dy)| y * dy).sum();
-        dx.iter_mut().zip(pairs()).for_each(|(dx, (y, dy))| *dx = single(y * (dy - sum)));
+        d_x.iter_mut().zip(pairs()).for_each(|(d_x, (y, dy))| *d_x = single(y * (dy - sum)));
     }
 }
 
@@ -94,11 +94,11 @@ fn backward_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let Params { rows, cols } = call.params();
     let (cols, len) = (index(cols), index(rows) * index(cols));
     let (y, dy) = (call.inputs[0], call.inputs[1]);
-    parallel::rows(&mut outputs[0][..len], cols, |first, dx| {
+    parallel::rows(&mut outputs[0][..len], cols, |first, d_x| {
         let inputs = y[first * cols..].chunks_exact(cols).zip(dy[first * cols..].chunks_exact(cols));
-        for ((y, dy), dx) in inputs.zip(dx.chunks_exact_mut(cols)) {
+        for ((y, dy), d_x) in inputs.zip(d_x.chunks_exact_mut(cols)) {
             let sum: f32 = y.iter().zip(dy).map(|(y, dy)| y * dy).sum();
-            dx.iter_mut().zip(y.iter().zip(dy)).for_each(|(dx, (y, dy))| *dx = y * (dy - sum));
+            d_x.iter_mut().zip(y.iter().zip(dy)).for_each(|(d_x, (y, dy))| *d_x = y * (dy - sum));
         }
     });
 }
@@ -158,8 +158,8 @@ mod tests {
     fn backward_is_the_difference_quotient_of_forward() {
         let (x, dy) = ([0.5, -1.0, 0.25, 2.0], [1.0, -2.0, 0.5, 3.0]);
         let loss = |x: &[f32]| run(forward_twin, &[x]).iter().zip(dy).map(|(y, dy)| y * dy).sum::<f32>();
-        let dx = run(backward_twin, &[&run(forward_twin, &[&x]), &dy]);
-        for (i, told) in dx.iter().enumerate() {
+        let d_x = run(backward_twin, &[&run(forward_twin, &[&x]), &dy]);
+        for (i, told) in d_x.iter().enumerate() {
             let (mut up, mut down) = (x, x);
             (up[i], down[i]) = (up[i] + 0.015_625, down[i] - 0.015_625);
             let measured = (loss(&up) - loss(&down)) / 0.031_25;

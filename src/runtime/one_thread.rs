@@ -35,3 +35,6 @@ pub(crate) fn chunk_pairs(
 pub(crate) fn map_chunks<R>(data: &mut [f32], len: usize, each: impl Fn(usize, &mut [f32]) -> R) -> Vec<R> {
     data.chunks_mut(len).enumerate().map(|(idx, chunk)| each(idx, chunk)).collect()
 }
+
+/// Goes on at once: a page must not block.
+pub(crate) fn pause(_ms: u64) {}

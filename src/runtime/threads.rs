@@ -40,3 +40,9 @@ pub(crate) fn map_chunks<R: Send>(
 ) -> Vec<R> {
     data.par_chunks_mut(len).enumerate().map(|(idx, chunk)| each(idx, chunk)).collect()
 }
+
+/// Waits. For files that another program holds, not for devices: the engine never blocks on those.
+#[allow(clippy::disallowed_methods, reason = "this is the native pause")]
+pub(crate) fn pause(ms: u64) {
+    std::thread::sleep(std::time::Duration::from_millis(ms));
+}

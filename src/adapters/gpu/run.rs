@@ -10,8 +10,8 @@ use crate::plan::{Command, Exchange, Pass, Role, View, When};
 
 /// Device time that a submission should take. A Windows driver resets a GPU that is busy for two seconds.
 const SUBMISSION_MS: f64 = 60.0;
-/// Dispatches of a submission, before anything was measured.
-const FIRST: usize = 8;
+/// Dispatches of a submission, before anything was measured: on a slow adapter a few large ones are seconds.
+const FIRST: usize = 1;
 /// Dispatches of a submission, however short they are.
 const MOST: usize = 1024;
 
@@ -295,12 +295,7 @@ impl<'a> Execution<'a> {
 
     fn submission_length(&self, run: &Run) -> usize {
         let pace = self.program.passes.get(&run.pass).and_then(|prepass| prepass.pace);
-        pace.map_or(FIRST, |(ms, rows)| {
-            let growth = (f64::from(run.scalars.rows) / f64::from(rows.max(1))).max(1.0);
-            let fitting = SUBMISSION_MS / (ms * growth).max(1e-6);
-            // As a count: the largest that fits, found without a cast from f64.
-            (1..=MOST).rev().find(|count| count_f64(*count) <= fitting).unwrap_or(1)
-        })
+        submission_length(pace, run.scalars.rows)
     }
 
     fn note_pace(&mut self, run: &Run, compute_ms: f64, n_dispatches: usize) {
@@ -308,6 +303,19 @@ impl<'a> Execution<'a> {
             prepass.pace = Some((compute_ms / count_f64(n_dispatches.max(1)), run.scalars.rows));
         }
     }
+}
+
+/// How many dispatches go into one submission for `rows` rows, by the milliseconds of a dispatch in the last run and
+/// that run's rows.
+///
+/// More rows take longer in proportion; fewer may not take less, for what a dispatch costs at least.
+fn submission_length(pace: Option<(f64, u32)>, rows: u32) -> usize {
+    pace.map_or(FIRST, |(ms, rows_then)| {
+        let growth = (f64::from(rows) / f64::from(rows_then.max(1))).max(1.0);
+        let fitting = SUBMISSION_MS / (ms * growth).max(1e-6);
+        // As a count: the largest that fits, found without a cast from f64.
+        (1..=MOST).rev().find(|count| count_f64(*count) <= fitting).unwrap_or(1)
+    })
 }
 
 fn launch(pass: &mut wgpu::ComputePass<'_>, prepared: &Prepared, groups: [u32; 3]) {
@@ -333,4 +341,51 @@ fn wanted(plan: &crate::plan::Plan, pass: Pass) -> Vec<usize> {
     let mut wanted: Vec<usize> = (0..plan.buffers.len()).filter(|idx| is_wanted(plan.buffers[*idx].role)).collect();
     wanted.sort_by_key(|idx| plan.buffers[*idx].role);
     wanted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Time of a submission, and what a Windows driver allows.
+    const LIMIT_MS: f64 = 2000.0;
+
+    #[test]
+    fn a_submission_is_as_long_as_its_dispatches_are_short() {
+        for (dispatch_ms, expected) in
+            [(1e-9, MOST), (0.01, MOST), (0.1, 600), (1.0, 60), (25.0, 2), (31.0, 1), (900.0, 1), (f64::MAX, 1)]
+        {
+            assert_eq!(submission_length(Some((dispatch_ms, 64)), 64), expected, "{dispatch_ms} ms");
+        }
+    }
+
+    #[test]
+    fn nothing_is_taken_for_granted_before_the_first_measurement() {
+        assert_eq!(submission_length(None, 1), 1);
+        assert_eq!(submission_length(None, 4096), 1);
+    }
+
+    #[test]
+    fn more_rows_than_were_measured_make_shorter_submissions() {
+        assert_eq!(submission_length(Some((1.0, 64)), 128), 30);
+        assert_eq!(submission_length(Some((1.0, 64)), 64 * 1000), 1);
+        assert_eq!(submission_length(Some((1.0, 0)), 2), 30);
+        // Fewer rows are no promise: a dispatch has a cost of its own.
+        assert_eq!(submission_length(Some((1.0, 64)), 1), 60);
+    }
+
+    /// The mean of a pass says nothing of its longest dispatches; they may all meet in one submission.
+    #[test]
+    fn unequal_dispatches_stay_far_from_the_limit() {
+        for n_dispatches in [10_u32, 40, 200] {
+            for slowdown in [1.0, 10.0, 100.0] {
+                // Nine tenths of the time in a tenth of the dispatches, side by side.
+                let total_ms = 5.0 * slowdown;
+                let long_ms = 0.9 * total_ms / f64::from(n_dispatches / 10);
+                let length = submission_length(Some((total_ms / f64::from(n_dispatches), 64)), 64);
+                let worst_ms = (count_f64(length) * long_ms).min(total_ms);
+                assert!(worst_ms < LIMIT_MS / 3.0, "{n_dispatches} dispatches of {total_ms} ms: {worst_ms} ms");
+            }
+        }
+    }
 }

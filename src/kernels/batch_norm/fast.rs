@@ -172,14 +172,14 @@ pub(super) fn backward_input(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
         let gamma = if scales { call.inputs[3][channel] } else { 1.0 };
         [moments[channel], inverse, gamma * inverse, sums[channel] * share, sums[channels + channel] * share]
     });
-    parallel::rows(&mut outputs[0][..index(params.pixels) * channels], channels, |first, dx| {
+    parallel::rows(&mut outputs[0][..index(params.pixels) * channels], channels, |first, d_x| {
         let inputs = x[first * channels..].chunks(means.len()).zip(dy[first * channels..].chunks(means.len()));
-        for (dx, (x, dy)) in dx.chunks_mut(means.len()).zip(inputs) {
+        for (d_x, (x, dy)) in d_x.chunks_mut(means.len()).zip(inputs) {
             let numbers = means.iter().zip(&inverses).zip(factors.iter().zip(&slopes).zip(&products));
-            for ((dx, (x, dy)), ((mean, inverse), ((factor, slope), product))) in
-                dx.iter_mut().zip(x.iter().zip(dy)).zip(numbers)
+            for ((d_x, (x, dy)), ((mean, inverse), ((factor, slope), product))) in
+                d_x.iter_mut().zip(x.iter().zip(dy)).zip(numbers)
             {
-                *dx = factor * (dy - slope - (x - mean) * inverse * product);
+                *d_x = factor * (dy - slope - (x - mean) * inverse * product);
             }
         }
     });

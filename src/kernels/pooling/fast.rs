@@ -44,14 +44,14 @@ pub(super) fn backward_max(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let sizes = Sizes::of(&call.params());
     let (in_len, out_len) = (sizes.in_len(), sizes.out_len());
     let [x, y, dy] = [0, 1, 2].map(|input: usize| call.inputs[input]);
-    parallel::slabs(&mut outputs[0][..sizes.rows * in_len], in_len, sizes.rows * in_len, |row, dx| {
-        dx.fill(0.0);
+    parallel::slabs(&mut outputs[0][..sizes.rows * in_len], in_len, sizes.rows * in_len, |row, d_x| {
+        d_x.fill(0.0);
         let outputs = row * out_len..(row + 1) * out_len;
-        image_backward_max(&sizes, [&x[row * in_len..(row + 1) * in_len], &y[outputs.clone()], &dy[outputs]], dx);
+        image_backward_max(&sizes, [&x[row * in_len..(row + 1) * in_len], &y[outputs.clone()], &dy[outputs]], d_x);
     });
 }
 
-fn image_backward_max(sizes: &Sizes, [x, y, dy]: [&[f32]; 3], dx: &mut [f32]) {
+fn image_backward_max(sizes: &Sizes, [x, y, dy]: [&[f32]; 3], d_x: &mut [f32]) {
     let mut rest = [0.0f32; BLOCK];
     for (output, (line, column)) in sizes.outputs().enumerate() {
         for first in (0..sizes.channels).step_by(BLOCK) {
@@ -62,16 +62,16 @@ fn image_backward_max(sizes: &Sizes, [x, y, dy]: [&[f32]; 3], dx: &mut [f32]) {
             rest.copy_from_slice(&dy[outputs.clone()]);
             for position in sizes.positions(line, column) {
                 let inputs = position + first..position + last;
-                take(&mut dx[inputs.clone()], rest, &x[inputs], &y[outputs.clone()]);
+                take(&mut d_x[inputs.clone()], rest, &x[inputs], &y[outputs.clone()]);
             }
         }
     }
 }
 
-fn take(dx: &mut [f32], rest: &mut [f32], x: &[f32], y: &[f32]) {
-    for ((dx, rest), (x, y)) in dx.iter_mut().zip(rest).zip(x.iter().zip(y)) {
+fn take(d_x: &mut [f32], rest: &mut [f32], x: &[f32], y: &[f32]) {
+    for ((d_x, rest), (x, y)) in d_x.iter_mut().zip(rest).zip(x.iter().zip(y)) {
         let taken = if x == y { *rest } else { 0.0 };
-        *dx += taken;
+        *d_x += taken;
         *rest = if x == y { 0.0 } else { *rest };
     }
 }
@@ -99,11 +99,11 @@ pub(super) fn forward_average(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 pub(super) fn backward_average(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let sizes = Sizes::of(&call.params());
     let shares = shares(&sizes);
-    each_image(call, outputs[0], [sizes.in_len(), sizes.out_len()], |dx, dy| {
-        dx.fill(0.0);
+    each_image(call, outputs[0], [sizes.in_len(), sizes.out_len()], |d_x, dy| {
+        d_x.fill(0.0);
         each_position(&sizes, |source, at| {
             let share = shares[source / sizes.channels];
-            dx[at..at + sizes.channels].iter_mut().zip(&dy[source..]).for_each(|(dx, dy)| *dx += dy * share);
+            d_x[at..at + sizes.channels].iter_mut().zip(&dy[source..]).for_each(|(d_x, dy)| *d_x += dy * share);
         });
     });
 }
@@ -123,9 +123,9 @@ pub(super) fn forward_global_average(call: &Call<'_>, outputs: &mut [&mut [f32]]
 pub(super) fn backward_global_average(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let sizes = Sizes::of(&call.params());
     let share = 1.0 / float(sizes.input[0] * sizes.input[1]);
-    each_image(call, outputs[0], [sizes.in_len(), sizes.channels], |dx, dy| {
-        for dx in dx.chunks_exact_mut(sizes.channels) {
-            dx.iter_mut().zip(dy).for_each(|(dx, dy)| *dx = dy * share);
+    each_image(call, outputs[0], [sizes.in_len(), sizes.channels], |d_x, dy| {
+        for d_x in d_x.chunks_exact_mut(sizes.channels) {
+            d_x.iter_mut().zip(dy).for_each(|(d_x, dy)| *d_x = dy * share);
         }
     });
 }

@@ -31,15 +31,15 @@ pub(super) fn forward_max(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     });
 }
 
-/// Adds `share(y's offset, x's offsets)` to the elements of `dx` that it names.
-fn scatter(call: &Call<'_>, dx: &mut [f32], mut share: impl FnMut(usize, Vec<usize>) -> (Vec<usize>, f64)) {
+/// Adds `share(y's offset, x's offsets)` to the elements of `d_x` that it names.
+fn scatter(call: &Call<'_>, d_x: &mut [f32], mut share: impl FnMut(usize, Vec<usize>) -> (Vec<usize>, f64)) {
     let sizes = Sizes::of(&call.params());
     let mut sums = vec![0.0f64; sizes.rows * sizes.in_len()];
     each_window(call, |output, inputs| {
         let (takers, value) = share(output, inputs);
         takers.iter().for_each(|at| sums[*at] += value);
     });
-    dx.iter_mut().zip(sums).for_each(|(dx, sum)| *dx = single(sum));
+    d_x.iter_mut().zip(sums).for_each(|(d_x, sum)| *d_x = single(sum));
 }
 
 pub(super) fn backward_max(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
@@ -79,9 +79,9 @@ pub(super) fn forward_global_average(call: &Call<'_>, outputs: &mut [&mut [f32]]
 pub(super) fn backward_global_average(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let sizes = Sizes::of(&call.params());
     let positions = double(sizes.input[0] * sizes.input[1]);
-    for (row, dx) in outputs[0].chunks_exact_mut(sizes.in_len()).enumerate().take(sizes.rows) {
-        for (i, dx) in dx.iter_mut().enumerate() {
-            *dx = single(f64::from(call.inputs[0][row * sizes.channels + i % sizes.channels]) / positions);
+    for (row, d_x) in outputs[0].chunks_exact_mut(sizes.in_len()).enumerate().take(sizes.rows) {
+        for (i, d_x) in d_x.iter_mut().enumerate() {
+            *d_x = single(f64::from(call.inputs[0][row * sizes.channels + i % sizes.channels]) / positions);
         }
     }
 }
