@@ -143,7 +143,7 @@ fn replace(temporary: &Path, path: &Path) -> std::io::Result<()> {
     std::fs::rename(temporary, path)
 }
 
-/// Is another program in the way? ERROR_ACCESS_DENIED and ERROR_SHARING_VIOLATION of Windows.
+/// Is another program in the way? Windows says `ERROR_ACCESS_DENIED` or `ERROR_SHARING_VIOLATION`.
 fn is_held(error: &std::io::Error) -> bool {
     cfg!(windows) && matches!(error.raw_os_error(), Some(5 | 32))
 }
