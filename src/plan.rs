@@ -4,6 +4,7 @@
 //! so that what will run where can be tested by reading.
 
 mod layout;
+mod named;
 mod record;
 mod text;
 
@@ -22,7 +23,7 @@ pub const ALIGN: u64 = 64;
 pub const MAX_BINDING: u64 = (128 << 20) / 4;
 
 /// A number in a kernel's `Params` or grid: known when recorded, or only when the plan runs.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub enum Word {
     /// A whole number.
     U32(u32),
@@ -57,7 +58,7 @@ impl From<f32> for Word {
 }
 
 /// The numbers that a run gives to the [`Word`]s of its plan.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Scalars {
     /// Rows of this run.
     pub rows: u32,
@@ -96,7 +97,7 @@ impl Word {
 }
 
 /// A length in elements that may grow with the rows of a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Length {
     /// Elements for each row.
     pub per_row: u64,
@@ -128,7 +129,7 @@ impl Length {
 }
 
 /// What a buffer is for. Buffers of one role outlive a pass, but for [`Role::Activation`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub enum Role {
     /// Input of the model, by position; written before a run.
     Input(u32),
@@ -155,11 +156,11 @@ pub enum Role {
 }
 
 /// Index of a buffer in its plan.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub struct BufferId(pub u32);
 
 /// A buffer of f32.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Buffer {
     /// Name for people: the node and what it holds.
     pub name: String,
@@ -170,7 +171,7 @@ pub struct Buffer {
 }
 
 /// A part of a buffer. `offset` is a multiple of [`ALIGN`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct View {
     /// The buffer.
     pub buffer: BufferId,
@@ -181,7 +182,7 @@ pub struct View {
 }
 
 /// How many workgroups a dispatch takes. The kernel's workgroup size and the adapter's tile decide the rest.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub enum Grid {
     /// An invocation for each element.
     Elements(Word),
@@ -199,9 +200,11 @@ pub enum Grid {
 }
 
 /// One kernel with its numbers and buffers.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+#[serde(try_from = "named::Named")]
 pub struct Dispatch {
-    /// The kernel.
+    /// The kernel. In text, a kernel of the crate by its name.
+    #[serde(serialize_with = "named::name_of")]
     pub kernel: &'static Kernel,
     /// Name of the node that recorded it.
     pub node: String,
@@ -218,7 +221,7 @@ pub struct Dispatch {
 }
 
 /// How the values of all adapters become one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Combine {
     /// Element-wise sum, in the order of the shards' slots.
     Sum,
@@ -230,7 +233,7 @@ pub enum Combine {
 }
 
 /// When the combined value must be there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum When {
     /// Before the next command: every adapter waits, and the view then holds the combined value.
     NextCommand,
@@ -239,7 +242,7 @@ pub enum When {
 }
 
 /// A view to be combined over all adapters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Exchange {
     /// What is combined.
     pub view: View,
@@ -250,7 +253,7 @@ pub struct Exchange {
 }
 
 /// One entry of a pass.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub enum Command {
     /// Run a kernel.
     Dispatch(Dispatch),
@@ -259,7 +262,7 @@ pub enum Command {
 }
 
 /// What a run of a plan is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub enum Pass {
     /// Forward, loss and backward.
     Train,
@@ -272,7 +275,7 @@ pub enum Pass {
 }
 
 /// Moving statistics that follow a view of moments.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Moving {
     /// `[mean, sum of squared deviations]` of a batch, `channels` each.
     pub moments: View,
@@ -289,7 +292,7 @@ pub struct Moving {
 }
 
 /// Buffers, and the commands of each pass.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct Plan {
     /// Moving statistics, in the order in which training writes their moments.
     pub moving: Vec<Moving>,

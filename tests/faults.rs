@@ -43,7 +43,7 @@ async fn open(model: &Model, adapters: &str, fallback: CpuFallback) -> Scheduler
 }
 
 /// Losses of 12 steps, and the final weights; before each step `disturb` may do something to the rig.
-async fn run(scheduler: &mut Scheduler, disturb: impl Fn(&Scheduler, u64)) -> (Vec<f64>, Vec<f32>) {
+async fn run(scheduler: &mut Scheduler, disturb: impl Fn(&mut Scheduler, u64)) -> (Vec<f64>, Vec<f32>) {
     let data = digits::train().unwrap();
     let mut losses = Vec::new();
     for step in 0..12 {
@@ -90,7 +90,7 @@ fn losing_all_but_one_adapter_keeps_the_losses() {
         // Over the whole batch, the result does not depend on the split.
         let model = model(BatchNormalization::new().synchronized());
         let undisturbed = run(&mut open(&model, "cpu,cpu,cpu", CpuFallback::Refused).await, |_, _| ()).await;
-        let disturb = |rig: &Scheduler, step| match step {
+        let disturb = |rig: &mut Scheduler, step| match step {
             3 => rig.lose(2),
             7 => rig.lose(0),
             _ => (),
@@ -133,7 +133,7 @@ fn a_lost_gpu_changes_no_loss() {
         let rig = format!("{},cpu", gpus.join(","));
         let undisturbed = run(&mut open(&model, &rig, CpuFallback::Refused).await, |_, _| ()).await;
         for lost in 0..gpus.len() {
-            let disturb = |rig: &Scheduler, step| {
+            let disturb = |rig: &mut Scheduler, step| {
                 if step == 4 {
                     rig.lose(lost)
                 }

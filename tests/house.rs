@@ -32,7 +32,7 @@ impl Tree {
         let Ok(entries) = std::fs::read_dir(folder) else { return };
         for path in entries.map(|entry| entry.unwrap().path()) {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            if path.is_dir() && !["target", "node_modules", "pkg", "golden"].contains(&name.as_str()) {
+            if path.is_dir() && !["target", "node_modules", "dist", "pkg", "golden"].contains(&name.as_str()) {
                 self.read_folder(root, &path);
             } else if path
                 .extension()

@@ -11,6 +11,8 @@ import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
 
 const HERE = path.dirname(fileURLToPath(import.meta.url));
+/** Imports what wasm-bindgen writes, which lies beside it only there. */
+const WORKER = "src/engine.js";
 const AS_THEY_ARE = ["index.html", "icon.svg", "early.js"];
 const CHARTS = ["dist/uPlot.iife.min.js", "dist/uPlot.min.css", "LICENSE"];
 
@@ -30,6 +32,15 @@ await build({
   outdir: folder,
   logLevel: "warning",
 });
+await build({
+  entryPoints: [path.join(HERE, WORKER)],
+  minify: true,
+  target: ["es2022", "chrome113", "firefox121", "safari17"],
+  outdir: folder,
+  logLevel: "warning",
+});
+const glue = path.join(folder, "engine/manyhands_web_demo.js");
+await build({ entryPoints: [glue], minify: true, allowOverwrite: true, outfile: glue, logLevel: "warning" });
 await Promise.all([
   ...AS_THEY_ARE.map((name) => cp(path.join(HERE, "www", name), path.join(folder, name))),
   ...CHARTS.map((name) => cp(path.join(HERE, "node_modules/uplot", name), path.join(folder, "vendor", path.basename(name)))),

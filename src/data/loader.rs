@@ -115,6 +115,20 @@ impl Loader {
         &self.settings
     }
 
+    /// Makes batches of another size from here on, from about the same row: the whole batches that were done count.
+    ///
+    /// # Errors
+    ///
+    /// When no batch could be made.
+    pub fn set_batch_size(&mut self, rows: usize) -> Result<()> {
+        let settings = LoaderSettings { batch_size: rows, ..self.settings.clone() };
+        check(self.dataset.as_ref(), &settings)?;
+        let done = self.position.batch * self.settings.batch_size;
+        self.settings = settings;
+        self.start_epoch(self.position.epoch, done / rows);
+        Ok(())
+    }
+
     /// The dataset.
     pub fn dataset(&self) -> &Arc<dyn Dataset> {
         &self.dataset

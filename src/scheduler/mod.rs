@@ -5,6 +5,7 @@
 mod calibration;
 mod diagnosis;
 mod fewer;
+mod membership;
 mod presence;
 mod reduce;
 mod round;
@@ -27,6 +28,7 @@ use crate::plan::{Command, Layout, Pass, Plan, Role, Scalars, When};
 use crate::runtime::Runtime;
 
 use self::fewer::Fewer;
+pub use self::membership::Standing;
 use self::shards::Shard;
 use self::split::{SplitMode, Splitter};
 use self::timeline::{Lane, Span, Timeline, What};
@@ -90,6 +92,12 @@ pub(crate) struct Member {
     pub(crate) losses: u32,
     /// Does it lack the newest weights? It gets them before its next run.
     pub(crate) is_stale: bool,
+    /// How many times as long it is to take.
+    pub(crate) throttle: f64,
+    /// Has it a slot of its own in a split that is not learned? Who took over for others has none.
+    pub(crate) has_seat: bool,
+    /// May it get rows?
+    pub(crate) is_fielded: bool,
 }
 
 /// Whether a member takes part.
@@ -103,6 +111,8 @@ pub(crate) enum Presence {
     Returning,
     /// It loaded the plan again, and takes part from the next step on.
     Back,
+    /// It was taken out, and is not opened again.
+    Left,
 }
 
 impl Member {
@@ -173,8 +183,6 @@ pub struct Scheduler {
     cpu_fallback: CpuFallback,
     pub(crate) members: Vec<Member>,
     n_actors: usize,
-    /// Adapters that the run began with; those after them took over.
-    n_seats: usize,
     accumulation_steps: u32,
     events: Receiver<Message>,
     events_in: Sender<Message>,
@@ -241,7 +249,6 @@ impl Scheduler {
             cpu_fallback: settings.cpu_fallback,
             members: Vec::new(),
             n_actors: 0,
-            n_seats: settings.adapters.len(),
             accumulation_steps: settings.accumulation_steps.max(1),
             events,
             events_in,
@@ -268,7 +275,19 @@ impl Scheduler {
         let heard_ms = self.runtime.now_ms();
         let presence = Presence::There;
         self.timeline.name_adapter(self.members.len(), &info.name);
-        self.members.push(Member { handle, actor, capacity, presence, bytes: 0, heard_ms, losses: 0, is_stale: false });
+        self.members.push(Member {
+            handle,
+            actor,
+            capacity,
+            presence,
+            bytes: 0,
+            heard_ms,
+            losses: 0,
+            is_stale: false,
+            throttle: 1.0,
+            has_seat: true,
+            is_fielded: true,
+        });
         Ok(())
     }
 
@@ -633,8 +652,9 @@ impl Scheduler {
         }
     }
 
-    /// Makes an adapter `factor` times as slow.
-    pub fn throttle(&self, adapter_idx: usize, factor: f64) {
+    /// Makes an adapter `factor` times as slow, also when it is lost and comes back.
+    pub fn throttle(&mut self, adapter_idx: usize, factor: f64) {
+        self.members[adapter_idx].throttle = factor;
         self.send(adapter_idx, Request::Throttle(factor));
     }
 

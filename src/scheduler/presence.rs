@@ -58,7 +58,10 @@ impl Scheduler {
         };
         let member = &mut self.members[adapter_idx];
         (member.handle, member.actor, member.presence) = (handle, actor, Presence::Returning);
-        let capacity = member.capacity;
+        let (capacity, throttle) = (member.capacity, member.throttle);
+        if throttle > 1.0 {
+            self.send(adapter_idx, Request::Throttle(throttle));
+        }
         self.send(adapter_idx, Request::Load { plan: self.plan.clone(), capacity });
     }
 

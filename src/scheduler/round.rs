@@ -292,6 +292,7 @@ impl Scheduler {
         self.add_member(&crate::adapters::cpu::info(), capacity)?;
         self.splitter.add();
         let adapter_idx = self.members.len() - 1;
+        self.members[adapter_idx].has_seat = false;
         self.send(adapter_idx, Request::Load { plan: self.plan.clone(), capacity });
         self.finish_load(adapter_idx).await
     }

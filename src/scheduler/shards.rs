@@ -28,7 +28,8 @@ impl Scheduler {
     /// Which adapters are there and don't rest; those that rest, too, if there is no other.
     pub(super) fn in_use(&self) -> Vec<bool> {
         let alive = self.alive();
-        let in_use: Vec<bool> = (0..).zip(&alive).map(|(idx, alive)| *alive && !self.fewer.rests(idx)).collect();
+        let works = |idx: usize| alive[idx] && self.members[idx].is_fielded && !self.fewer.rests(idx);
+        let in_use: Vec<bool> = (0..alive.len()).map(works).collect();
         if in_use.contains(&true) { in_use } else { alive }
     }
 
@@ -45,7 +46,7 @@ impl Scheduler {
     pub(super) fn step_shards(&mut self, step: u64, rows: u32) -> (Vec<u32>, Vec<Shard>) {
         let is_coupled = self.plan.commands(Pass::Train).iter().any(is_awaited);
         if !self.splitter.is_learned() && !is_coupled {
-            let seats: Vec<bool> = (0..self.members.len()).map(|adapter_idx| adapter_idx < self.n_seats).collect();
+            let seats: Vec<bool> = self.members.iter().map(|member| member.has_seat && member.is_fielded).collect();
             let shares = self.splitter.step_shares(step, rows, &seats);
             if let Some(shards) = self.taken_over(self.shards_of(&shares)) {
                 return (shares, shards);

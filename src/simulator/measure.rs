@@ -161,12 +161,12 @@ fn gb_s(bytes: u64, ms: f64) -> f64 {
     bytes as f64 / ms / 1e6
 }
 
-fn numbers(step: u64) -> Step {
+pub(super) fn numbers(step: u64) -> Step {
     Step { step, seed: 0, learning_rate: 1e-6, loss_scales: vec![1e-3; 8] }
 }
 
 /// Inputs and targets without a pattern, between -0.5 and 0.5: times do not depend on them.
-fn noise(plan: &Plan, rows: u32) -> Batch {
+pub(super) fn noise(plan: &Plan, rows: u32) -> Batch {
     let of = |wanted: fn(Role) -> bool| {
         let buffers = plan.buffers.iter().filter(|buffer| wanted(buffer.role));
         let values =

@@ -131,6 +131,18 @@ impl RigConfig {
         Ok(rig)
     }
 
+    /// Reads a rig from JSON, with the same names.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse).
+    pub fn parse_json(text: &str) -> Result<Self> {
+        let rig: Self = serde_json::from_str(text).map_err(|error| {
+            Error::setting("the rig", format!("can't be read: {error}"), "see `examples/rigs/` for whole ones")
+        })?;
+        rig.check()?;
+        Ok(rig)
+    }
+
     /// Reads a rig from a TOML file.
     ///
     /// # Errors

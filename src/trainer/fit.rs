@@ -127,7 +127,7 @@ impl Fit {
         self
     }
 
-    fn loader(&self, seed: u64) -> LoaderSettings {
+    pub(super) fn loader(&self, seed: u64) -> LoaderSettings {
         LoaderSettings {
             batch_size: self.batch_size,
             shuffle: self.shuffle.then_some(seed),
@@ -204,20 +204,8 @@ impl Trainer {
         loader.start_epoch(self.progress.epoch, self.progress.batch);
         self.take_snapshot(0).await?;
         let mut rows = 0;
-        loop {
-            let step_ms = self.runtime.now_ms();
-            let Some(batch) = loader.next().await? else { break };
-            let data_ms = self.record(What::Data, step_ms) - step_ms;
-            let log = match self.step(&batch, loader.batches_per_epoch(), step_ms, data_ms).await {
-                Ok(log) => log,
-                Err(error) => {
-                    self.go_back(error).await?;
-                    loader.start_epoch(self.progress.epoch, self.progress.batch);
-                    continue;
-                }
-            };
-            rows += batch.rows;
-            self.take_snapshot(SNAPSHOT_STEPS).await?;
+        while let Some(log) = self.next_step(loader).await? {
+            rows += log.rows;
             for callback in callbacks.iter_mut() {
                 callback.on_step(&log)?;
             }
@@ -230,6 +218,30 @@ impl Trainer {
                 return Ok(None);
             }
         }
+        self.epoch_log(fit, rows, begin_ms).await.map(Some)
+    }
+
+    /// The next training step of an epoch; `None` at its end.
+    pub(super) async fn next_step(&mut self, loader: &mut Loader) -> Result<Option<StepLog>> {
+        loop {
+            let step_ms = self.runtime.now_ms();
+            let Some(batch) = loader.next().await? else { return Ok(None) };
+            let data_ms = self.record(What::Data, step_ms) - step_ms;
+            match self.step(&batch, loader.batches_per_epoch(), step_ms, data_ms).await {
+                Ok(log) => {
+                    self.take_snapshot(SNAPSHOT_STEPS).await?;
+                    return Ok(Some(log));
+                }
+                Err(error) => {
+                    self.go_back(error).await?;
+                    loader.start_epoch(self.progress.epoch, self.progress.batch);
+                }
+            }
+        }
+    }
+
+    /// What an epoch of `rows` rows gave, validation included.
+    pub(super) async fn epoch_log(&mut self, fit: &Fit, rows: usize, begin_ms: f64) -> Result<EpochLog> {
         let train_ms = self.runtime.now_ms() - begin_ms;
         let mut values = self.running();
         if let Some(validation) = &fit.validation {
@@ -237,18 +249,23 @@ impl Trainer {
             values.extend(self.evaluate_async(validation.clone(), fit.batch_size).await?.prefixed("val_"));
             self.record(What::Evaluate, evaluate_ms);
         }
-        Ok(Some(EpochLog {
+        Ok(EpochLog {
             epoch: self.progress.epoch + 1,
             step: self.progress.step,
             values,
             learning_rate: self.learning_rate(),
             seconds: (self.runtime.now_ms() - begin_ms) / 1e3,
             samples_per_s: per_second(rows, train_ms),
-        }))
+        })
     }
 
     /// Callbacks, the schedule's plateau, and the checkpoint after an epoch.
-    async fn end_epoch(&mut self, log: &EpochLog, fit: &Fit, callbacks: &mut [&mut dyn Callback]) -> Result<Flow> {
+    pub(super) async fn end_epoch(
+        &mut self,
+        log: &EpochLog,
+        fit: &Fit,
+        callbacks: &mut [&mut dyn Callback],
+    ) -> Result<Flow> {
         self.sync().await?;
         let mut flow = Flow::Continue;
         let before = self.model.weights.clone();
@@ -315,7 +332,7 @@ impl Trainer {
     }
 
     /// A position within an epoch counts batches of one size, of one dataset.
-    fn check_position(&mut self, rows: usize, fit: &Fit) -> Result<()> {
+    pub(super) fn check_position(&mut self, rows: usize, fit: &Fit) -> Result<()> {
         let (progress, seed) = (&mut self.progress, self.compile.seed);
         if progress.batch > 0 && progress.seed != seed {
             return Err(Error::setting(

@@ -69,10 +69,16 @@ pub struct AdapterLog {
     pub rows: u32,
     /// Milliseconds it was busy: upload, compute, readback.
     pub ms: f64,
+    /// Of these, writing inputs.
+    pub upload_ms: f64,
     /// Of these, computing.
     pub compute_ms: f64,
+    /// Of these, reading gradients, reports and outputs back.
+    pub readback_ms: f64,
     /// Milliseconds it waited for others at exchanges.
     pub wait_ms: f64,
+    /// Milliseconds from its end to that of the slowest.
+    pub end_wait_ms: f64,
 }
 
 /// One training step.
@@ -111,6 +117,7 @@ pub struct StepLog {
     /// Rows each second.
     pub samples_per_s: f64,
     /// Each adapter that had rows.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub adapters: Vec<AdapterLog>,
 }
 

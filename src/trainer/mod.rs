@@ -6,6 +6,7 @@ mod callbacks;
 #[cfg(feature = "files")]
 mod files;
 mod fit;
+mod live;
 mod log;
 mod meter;
 mod predictor;
@@ -15,7 +16,7 @@ mod time;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::adapters::Info;
+use crate::adapters::{self, Info, Opener};
 use crate::checkpoint::{Checkpoint, Progress};
 use crate::error::{Error, Result};
 use crate::losses::{Loss, Metric, Reduction};
@@ -29,6 +30,7 @@ pub use callbacks::{Callback, EarlyStopping, EpochEnd, Flow, Monitor};
 #[cfg(feature = "files")]
 pub use files::{CsvLog, JsonLog};
 pub use fit::{Fit, SaveSettings};
+pub use live::Session;
 pub use log::{AdapterLog, EpochLog, History, StepLog, Values};
 pub use meter::Meter;
 pub use predictor::Predictor;
@@ -121,6 +123,7 @@ pub struct Trainer {
     model: Model,
     compile: Compile,
     runtime: Arc<dyn Runtime>,
+    opener: Opener,
     adapters: Option<Vec<Info>>,
     split: SplitMode,
     cpu_fallback: CpuFallback,
@@ -155,6 +158,7 @@ impl Trainer {
             model,
             compile,
             runtime: runtime::system(),
+            opener: Arc::new(adapters::open),
             adapters: None,
             split: SplitMode::default(),
             cpu_fallback: CpuFallback::default(),
@@ -193,10 +197,22 @@ impl Trainer {
     /// would do. Holds from when it is opened, or at once if it is open.
     #[must_use]
     pub fn throttle(mut self, adapter_idx: usize, factor: f64) -> Self {
+        self.set_throttle(adapter_idx, factor);
+        self
+    }
+
+    /// The same for a trainer that runs.
+    pub fn set_throttle(&mut self, adapter_idx: usize, factor: f64) {
         self.throttles.insert(adapter_idx, factor);
-        if let Some(opened) = self.scheduler.as_ref().filter(|it| adapter_idx < it.scheduler.adapters().count()) {
+        if let Some(opened) = self.scheduler.as_mut().filter(|it| adapter_idx < it.scheduler.adapters().count()) {
             opened.scheduler.throttle(adapter_idx, factor);
         }
+    }
+
+    /// Opens adapters in another way: in other workers of a page, for example.
+    #[must_use]
+    pub fn opener(mut self, opener: Opener) -> Self {
+        self.opener = opener;
         self
     }
 

@@ -29,6 +29,13 @@ impl Trainer {
         if self.scheduler.as_ref().is_some_and(fits) {
             return Ok(());
         }
+        if let Some(opened) = self.scheduler.as_mut().filter(|opened| opened.accumulation_steps == accumulation_steps) {
+            let capacity = capacity_of(batch_size, accumulation_steps);
+            let plan = opened.scheduler.plan().clone();
+            opened.scheduler.reload(plan, capacity).await?;
+            opened.capacity = batch_size;
+            return Ok(());
+        }
         let mut timeline = None;
         if let Some(mut opened) = self.scheduler.take() {
             self.state = opened.scheduler.sync().await?.clone();
@@ -38,7 +45,7 @@ impl Trainer {
         let settings = RigSettings {
             adapters,
             split: self.split.clone(),
-            capacity: u32::try_from(batch_size.div_ceil(accumulation_steps.max(1) as usize)).unwrap_or(u32::MAX),
+            capacity: capacity_of(batch_size, accumulation_steps),
             cpu_fallback: self.cpu_fallback,
             accumulation_steps,
         };
@@ -46,7 +53,9 @@ impl Trainer {
         let (plan, layout) = (self.model.plan(&objective)?, self.model.layout().clone());
         let (runtime, state) = (self.runtime.clone(), self.state.clone());
         let n_adapters = settings.adapters.len();
-        let mut scheduler = Scheduler::open(runtime, settings, plan, layout, Some(&objective), state).await?;
+        let opener = self.opener.clone();
+        let mut scheduler =
+            Scheduler::open_with(opener, runtime, settings, plan, layout, Some(&objective), state).await?;
         for (adapter_idx, factor) in self.throttles.range(..n_adapters) {
             scheduler.throttle(*adapter_idx, *factor);
         }
@@ -168,13 +177,17 @@ impl Trainer {
             Some(opened) => opened.scheduler.adapters().map(|info| info.name.clone()).collect(),
             None => Vec::new(),
         };
+        let end_ms = shards.iter().map(|shard| shard.timing.end_ms()).fold(f64::NEG_INFINITY, f64::max);
         let logs = shards.iter().map(|shard| AdapterLog {
             adapter: shard.adapter_idx,
             name: names.get(shard.adapter_idx).cloned().unwrap_or_default(),
             rows: shard.rows,
             ms: shard.timing.busy_ms(),
+            upload_ms: shard.timing.upload_ms,
             compute_ms: shard.timing.compute_ms,
+            readback_ms: shard.timing.readback_ms,
             wait_ms: shard.timing.wait_ms,
+            end_wait_ms: end_ms - shard.timing.end_ms(),
         });
         logs.collect()
     }
@@ -248,6 +261,11 @@ impl Trainer {
             );
         }
     }
+}
+
+/// Rows that an adapter must be able to run at once.
+pub(super) fn capacity_of(batch_size: usize, accumulation_steps: u32) -> u32 {
+    u32::try_from(batch_size.div_ceil(accumulation_steps.max(1) as usize)).unwrap_or(u32::MAX)
 }
 
 /// The adapters that were chosen, else those of the environment, else the default.

@@ -3,7 +3,9 @@
 mod full;
 mod macos;
 mod packages;
+mod serve;
 mod toolchain;
+mod web;
 mod windows;
 mod wine;
 
@@ -21,6 +23,9 @@ enum Job {
     Windows(windows::WindowsArgs),
     /// Type-check library, command, tests and examples for Macs, with Metal.
     Macos,
+    /// Build, serve or type-check the browser demo.
+    #[command(subcommand)]
+    Web(web::WebJob),
     /// Everything that a release must pass, with the time of each part.
     Full,
 }
@@ -41,6 +46,7 @@ fn run(job: &Job) -> anyhow::Result<()> {
     match job {
         Job::Windows(args) => windows::run(&shell, args),
         Job::Macos => macos::run(&shell),
+        Job::Web(job) => web::run(&shell, job),
         Job::Full => full::run(&shell),
     }
 }

@@ -13,7 +13,6 @@ use crate::packages;
 pub enum Target {
     Windows,
     Mac,
-    #[allow(dead_code, reason = "the job for the browser takes it")]
     Web,
 }
 

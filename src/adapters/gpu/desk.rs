@@ -68,13 +68,31 @@ impl Desk {
                 // Late answers of earlier attempts.
                 Request::Combined { .. } => {}
                 Request::Abandon(ticket) if ticket == run => return Err(Stop::Abandoned),
-                Request::Abandon(ticket) => {
-                    self.backlog.retain(|request| !matches!(request, Request::Run(run) if run.ticket == ticket));
-                }
+                Request::Abandon(ticket) => self.forget(ticket),
                 Request::Lose => return Err(Stop::Lose),
                 other => self.backlog.push_back(other),
             }
         }
+    }
+
+    /// Ends when the run at hand is given up, or the device is to be destroyed. Other requests wait their turn.
+    ///
+    /// Only where waits for the device let others work, in a browser, can it end before they do.
+    pub(super) async fn interrupted(&mut self, run: Ticket) -> Stop {
+        loop {
+            match self.requests.recv().await {
+                Err(_) => return Stop::Closed,
+                Ok(Request::Lose) => return Stop::Lose,
+                Ok(Request::Abandon(ticket)) if ticket == run => return Stop::Abandoned,
+                Ok(Request::Abandon(ticket)) => self.forget(ticket),
+                Ok(other) => self.backlog.push_back(other),
+            }
+        }
+    }
+
+    /// Drops a run that has not begun.
+    fn forget(&mut self, ticket: Ticket) {
+        self.backlog.retain(|request| !matches!(request, Request::Run(run) if run.ticket == ticket));
     }
 
     /// Waits so that a run of `busy_ms` takes as long as was asked for; gives the time waited.

@@ -203,7 +203,9 @@ impl<'a> Execution<'a> {
         while self.program.readbacks.oldest().is_some_and(|item| matches!(self.targets[item].0, Target::Exchange(_))) {
             self.receive().await?;
         }
-        Ok(self.gpu.wait(computed).await?)
+        let waited = async { Ok(self.gpu.wait(computed).await?) };
+        let interrupted = async { Err(self.desk.interrupted(self.ticket).await) };
+        futures_lite::future::or(waited, interrupted).await
     }
 
     fn submit(&mut self) -> Submission {
@@ -241,7 +243,9 @@ impl<'a> Execution<'a> {
 
     /// Takes the oldest copy in, and sends what is whole and expected elsewhere.
     async fn receive(&mut self) -> Result<(), Stop> {
-        match self.program.readbacks.next(self.gpu, &mut self.items).await? {
+        let next = async { Ok(self.program.readbacks.next(self.gpu, &mut self.items).await?) };
+        let interrupted = async { Err(self.desk.interrupted(self.ticket).await) };
+        match futures_lite::future::or(next, interrupted).await? {
             Some(item) if self.items[item].len() as u64 == self.targets[item].1 => self.deliver(item).await,
             _ => Ok(()),
         }

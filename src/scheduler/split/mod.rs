@@ -78,9 +78,24 @@ impl Splitter {
         }
     }
 
+    /// Splits in another way from now on. What is known of the adapters stays.
+    ///
+    /// # Errors
+    /// If fixed proportions or recorded rows do not go with the adapters.
+    pub fn set_mode(&mut self, mode: SplitMode) -> Result<()> {
+        let checked = Self::new(mode, self.estimates.len(), self.min_rows)?;
+        (self.mode, self.last) = (checked.mode, checked.last);
+        Ok(())
+    }
+
     /// Does the split follow measurements?
     pub fn is_learned(&self) -> bool {
         self.mode == SplitMode::Learned
+    }
+
+    /// Another least number of rows of a shard, for another plan.
+    pub fn set_min_rows(&mut self, min_rows: u32) {
+        self.min_rows = min_rows;
     }
 
     /// Fewest rows of a shard while another split exists.

@@ -1,0 +1,185 @@
+//! An adapter at the other end of a link: in another worker of a page, where it does not block this one.
+//!
+//! Requests and events travel as [`Packet`]s, text for their structure and arrays for their values. What carries packets
+//! is the caller's affair: in a page, messages between workers.
+
+use std::sync::Arc;
+
+use async_channel::{Receiver, Sender};
+use serde::{Deserialize, Serialize};
+
+use super::{Combining, Event, Fault, Handle, Info, Message, Request, Run, Ticket, Timing, cpu};
+use crate::plan::{Pass, Plan, Role, Scalars};
+use crate::runtime::{Runtime, Task};
+
+/// A request or an event on its way.
+#[derive(Clone, Debug, Default)]
+pub struct Packet {
+    /// Its structure, as JSON.
+    pub text: String,
+    /// Its values, in order.
+    pub arrays: Vec<Arc<[f32]>>,
+}
+
+/// One end of a link.
+#[derive(Clone, Debug)]
+pub struct Link {
+    /// Packets for the other end.
+    pub there: Sender<Packet>,
+    /// Packets from the other end; closed when it is gone.
+    pub here: Receiver<Packet>,
+}
+
+/// What a link carries to the adapter: [`Request`], but for its values.
+#[derive(Serialize, Deserialize)]
+enum Asked {
+    Load { plan: Plan, capacity: u32 },
+    Write { role: Role, offset: u64 },
+    Run { ticket: Ticket, pass: Pass, scalars: Scalars, feeds: Vec<Role>, combining: Combining },
+    Combined { ticket: Ticket, command: usize },
+    Abandon(Ticket),
+    Read(Role),
+    Throttle(f64),
+}
+
+/// What a link carries from the adapter: [`Event`], but for its values.
+#[derive(Serialize, Deserialize)]
+enum Said {
+    Loaded { bytes: u64 },
+    Exchange { ticket: Ticket, command: usize },
+    Done { ticket: Ticket, n_reports: usize, timing: Timing },
+    Contents { role: Role },
+    Failed { ticket: Option<Ticket>, fault: Fault },
+}
+
+/// The near end: an adapter like any other. When the link closes, the adapter is lost; to lose it closes the link.
+pub fn connect(info: &Info, adapter_idx: usize, runtime: &dyn Runtime, events: Sender<Message>, link: Link) -> Handle {
+    let (requests, asked) = async_channel::unbounded();
+    let Link { there, here } = link;
+    let forward = move || -> Task {
+        Box::pin(async move {
+            while let Ok(request) = asked.recv().await {
+                if matches!(request, Request::Lose) {
+                    // The link is cut: whoever carries it ends the far side, whatever it does just then.
+                    return;
+                }
+                if there.send(pack(request)).await.is_err() {
+                    return;
+                }
+            }
+        })
+    };
+    let back = move || -> Task {
+        Box::pin(async move {
+            let lost = |text: &str| Event::Failed { ticket: None, fault: Fault::Lost(text.into()) };
+            loop {
+                let event = match here.recv().await {
+                    Ok(packet) => unpack_event(packet).unwrap_or_else(|error| lost(&error)),
+                    Err(_) => lost("its worker has ended"),
+                };
+                let is_last = matches!(event, Event::Failed { fault: Fault::Lost(_), .. });
+                if events.send(Message { adapter_idx, event }).await.is_err() || is_last {
+                    return;
+                }
+            }
+        })
+    };
+    runtime.spawn(&format!("requests {adapter_idx}"), Box::new(forward));
+    runtime.spawn(&format!("events {adapter_idx}"), Box::new(back));
+    Handle { info: info.clone(), requests }
+}
+
+/// The far end: a CPU adapter that serves a link until it closes.
+pub async fn serve(runtime: Arc<dyn Runtime>, link: Link) {
+    let (events, said) = async_channel::unbounded();
+    let handle = cpu::open(&cpu::info(), 0, runtime, events);
+    let Link { there, here } = link;
+    let requests = handle.requests;
+    let take = async {
+        while let Ok(packet) = here.recv().await {
+            match unpack_request(packet) {
+                Ok(request) => drop(requests.send(request).await),
+                Err(error) => log::error!("a request that can't be read: {error}"),
+            }
+        }
+        requests.close();
+    };
+    let give = async {
+        while let Ok(message) = said.recv().await {
+            if there.send(pack_event(message.event)).await.is_err() {
+                return;
+            }
+        }
+    };
+    futures_lite::future::zip(take, give).await;
+}
+
+fn packet(text: &impl Serialize, arrays: Vec<Arc<[f32]>>) -> Packet {
+    // Only a map with keys that are no strings can't be written, and there is none.
+    Packet { text: serde_json::to_string(text).unwrap_or_default(), arrays }
+}
+
+fn pack(request: Request) -> Packet {
+    match request {
+        Request::Load { plan, capacity } => packet(&Asked::Load { plan: Plan::clone(&plan), capacity }, Vec::new()),
+        Request::Write { role, offset, data } => packet(&Asked::Write { role, offset }, vec![data]),
+        Request::Run(Run { ticket, pass, scalars, feeds, combining }) => {
+            let (feeds, arrays) = feeds.into_iter().unzip();
+            packet(&Asked::Run { ticket, pass, scalars, feeds, combining }, arrays)
+        }
+        Request::Combined { ticket, command, data } => packet(&Asked::Combined { ticket, command }, vec![data]),
+        Request::Abandon(ticket) => packet(&Asked::Abandon(ticket), Vec::new()),
+        Request::Read(role) => packet(&Asked::Read(role), Vec::new()),
+        Request::Throttle(factor) => packet(&Asked::Throttle(factor), Vec::new()),
+        // It never travels: see `connect`.
+        Request::Lose => Packet::default(),
+    }
+}
+
+fn unpack_request(packet: Packet) -> Result<Request, String> {
+    let asked: Asked = serde_json::from_str(&packet.text).map_err(|error| error.to_string())?;
+    let mut arrays = packet.arrays.into_iter();
+    let mut array = || arrays.next().ok_or("an array is missing");
+    Ok(match asked {
+        Asked::Load { plan, capacity } => Request::Load { plan: Arc::new(plan), capacity },
+        Asked::Write { role, offset } => Request::Write { role, offset, data: array()? },
+        Asked::Run { ticket, pass, scalars, feeds, combining } => {
+            let feeds = feeds.into_iter().map(|role| Ok((role, array()?))).collect::<Result<_, &str>>()?;
+            Request::Run(Run { ticket, pass, scalars, feeds, combining })
+        }
+        Asked::Combined { ticket, command } => Request::Combined { ticket, command, data: array()? },
+        Asked::Abandon(ticket) => Request::Abandon(ticket),
+        Asked::Read(role) => Request::Read(role),
+        Asked::Throttle(factor) => Request::Throttle(factor),
+    })
+}
+
+fn pack_event(event: Event) -> Packet {
+    match event {
+        Event::Loaded { bytes } => packet(&Said::Loaded { bytes }, Vec::new()),
+        Event::Exchange { ticket, command, data } => packet(&Said::Exchange { ticket, command }, vec![data.into()]),
+        Event::Done { ticket, reports, outputs, timing } => {
+            let n_reports = reports.len();
+            let arrays = reports.into_iter().chain(outputs).map(Arc::from).collect();
+            packet(&Said::Done { ticket, n_reports, timing }, arrays)
+        }
+        Event::Contents { role, data } => packet(&Said::Contents { role }, vec![data.into()]),
+        Event::Failed { ticket, fault } => packet(&Said::Failed { ticket, fault }, Vec::new()),
+    }
+}
+
+fn unpack_event(packet: Packet) -> Result<Event, String> {
+    let said: Said = serde_json::from_str(&packet.text).map_err(|error| error.to_string())?;
+    let mut arrays: Vec<Vec<f32>> = packet.arrays.iter().map(|values| values.to_vec()).collect();
+    let mut only = || arrays.pop().ok_or("an array is missing");
+    Ok(match said {
+        Said::Loaded { bytes } => Event::Loaded { bytes },
+        Said::Exchange { ticket, command } => Event::Exchange { ticket, command, data: only()? },
+        Said::Done { ticket, n_reports, timing } => {
+            let outputs = arrays.split_off(n_reports.min(arrays.len()));
+            Event::Done { ticket, reports: arrays, outputs, timing }
+        }
+        Said::Contents { role } => Event::Contents { role, data: only()? },
+        Said::Failed { ticket, fault } => Event::Failed { ticket, fault },
+    })
+}

@@ -1,0 +1,189 @@
+//! Training that its caller drives step by step, and changes on the way: what a page with sliders needs.
+
+use std::sync::Arc;
+
+use super::{Fit, Flow, StepLog, Trainer};
+use crate::adapters::Info;
+use crate::data::{Dataset, Loader};
+use crate::error::{Error, Result};
+use crate::model::Model;
+use crate::scheduler::split::SplitMode;
+use crate::trainer::EpochLog;
+
+/// A run of a [`Trainer`] that goes on step by step. Between two steps the trainer is free for anything else.
+///
+/// ```
+/// use manyhands::data::digits;
+/// use manyhands::layers::{Dense, Flatten};
+/// use manyhands::{Compile, Fit, Loss, Optimizer, Sequential, Trainer};
+/// # fn main() -> manyhands::Result<()> {
+/// let model = Sequential::new([8, 8, 1]).add(Flatten::default()).add(Dense::new(10)).build(0)?;
+/// let compile = Compile::new(Optimizer::adam(1e-2), Loss::SPARSE_CATEGORICAL_CROSSENTROPY);
+/// let mut trainer = Trainer::new(model, compile)?.adapters("cpu")?;
+/// # pollster::block_on(async {
+/// let mut session = trainer.session(digits::train()?, Fit::new(1).validation(digits::test()?)).await?;
+/// while let Some(step) = session.step(&mut trainer).await? {
+///     assert!(step.values.get("loss").is_some());
+///     session.set_batch_size(&mut trainer, 64)?;
+/// }
+/// let epoch = session.end_epoch(&mut trainer).await?;
+/// assert!(epoch.values.get("val_accuracy").unwrap() > 0.5);
+/// # Ok(())
+/// # })
+/// # }
+/// ```
+pub struct Session {
+    loader: Loader,
+    fit: Fit,
+    rows: usize,
+    begin_ms: f64,
+}
+
+impl Session {
+    /// One training step; `None` at the end of an epoch, until [`end_epoch`](Self::end_epoch).
+    ///
+    /// # Errors
+    /// If an adapter fails beyond repair, or a value is not finite.
+    pub async fn step(&mut self, trainer: &mut Trainer) -> Result<Option<StepLog>> {
+        trainer.open_async(&self.fit).await?;
+        trainer.take_snapshot(u64::MAX).await?;
+        let log = trainer.next_step(&mut self.loader).await?;
+        self.rows += log.as_ref().map_or(0, |log| log.rows);
+        Ok(log)
+    }
+
+    /// Validates, and goes to the next epoch.
+    ///
+    /// # Errors
+    /// If an adapter fails beyond repair.
+    pub async fn end_epoch(&mut self, trainer: &mut Trainer) -> Result<EpochLog> {
+        let log = trainer.epoch_log(&self.fit, self.rows, self.begin_ms).await?;
+        if trainer.end_epoch(&log, &self.fit, &mut []).await? == Flow::Continue {
+            self.loader.start_epoch(trainer.progress.epoch, 0);
+        }
+        (self.rows, self.begin_ms) = (0, trainer.runtime.now_ms());
+        Ok(log)
+    }
+
+    /// Batches in an epoch.
+    pub fn batches(&self) -> usize {
+        self.loader.batches_per_epoch()
+    }
+
+    /// Rows of a batch from the next step on.
+    ///
+    /// # Errors
+    /// If no batch can be made. Then nothing has changed.
+    pub fn set_batch_size(&mut self, trainer: &mut Trainer, rows: usize) -> Result<()> {
+        if rows == self.fit.batch_size {
+            return Ok(());
+        }
+        self.loader.set_batch_size(rows)?;
+        self.fit.batch_size = rows;
+        trainer.progress.batch_size = rows;
+        trainer.progress.batch = self.loader.position().batch;
+        Ok(())
+    }
+}
+
+impl Trainer {
+    /// Begins, or goes on with, a run that is driven step by step. Files are left to the caller.
+    ///
+    /// # Errors
+    /// If the data does not fit the model, or no adapter can be opened.
+    pub async fn session(&mut self, train: impl Dataset + 'static, fit: Fit) -> Result<Session> {
+        let train: Arc<dyn Dataset> = Arc::new(train);
+        self.check_data(train.as_ref())?;
+        if let Some(validation) = &fit.validation {
+            self.check_data(validation.as_ref())?;
+        }
+        self.check_position(train.len(), &fit)?;
+        self.open_async(&fit).await?;
+        let mut loader = Loader::new(train, fit.loader(self.compile.seed))?;
+        self.start_timeline(&fit)?;
+        loader.start_epoch(self.progress.epoch, self.progress.batch);
+        self.take_snapshot(0).await?;
+        let begin_ms = self.runtime.now_ms();
+        Ok(Session { loader, fit, rows: 0, begin_ms })
+    }
+
+    /// Opens one adapter more, which takes part from the next step on; gives its position.
+    ///
+    /// # Errors
+    /// If no adapters are open yet, or this one can't be opened. Then nothing has changed.
+    pub async fn join(&mut self, info: &Info) -> Result<usize> {
+        let adapter_idx = self.opened()?.join(info).await?;
+        self.note_adapters();
+        Ok(adapter_idx)
+    }
+
+    /// Takes an adapter out between two steps. Its position stays empty.
+    ///
+    /// # Errors
+    /// If it is the only one that takes part.
+    pub fn leave(&mut self, adapter_idx: usize) -> Result<()> {
+        self.opened()?.leave(adapter_idx)?;
+        self.note_adapters();
+        Ok(())
+    }
+
+    /// Those in use are those to open, should they be opened anew.
+    fn note_adapters(&mut self) {
+        if let Some(opened) = &self.scheduler {
+            let standings = opened.scheduler.standings();
+            let stay =
+                |(info, standing): (&Info, _)| (standing != crate::scheduler::Standing::Left).then(|| info.clone());
+            self.adapters = Some(opened.scheduler.adapters().zip(standings).filter_map(stay).collect());
+        }
+    }
+
+    /// Splits batches in another way from the next step on.
+    ///
+    /// # Errors
+    /// If the split does not go with the adapters. Then nothing has changed.
+    pub fn set_split(&mut self, split: SplitMode) -> Result<()> {
+        if let Some(opened) = &mut self.scheduler {
+            opened.scheduler.set_split(split.clone())?;
+        }
+        self.split = split;
+        Ok(())
+    }
+
+    /// Learning rate from the next step on, before schedule and batch size change it.
+    pub fn set_learning_rate(&mut self, rate: f32) {
+        self.progress.learning_rate = rate;
+    }
+
+    /// Goes on with a model of the same tensors, in which layers have other settings: batch normalization over the whole
+    /// batch in place of each shard. Weights and optimizer state stay as they are.
+    ///
+    /// # Errors
+    /// If its tensors are others, or an adapter can't run it.
+    pub async fn exchange_model(&mut self, mut model: Model) -> Result<()> {
+        if model.layout() != self.model.layout() {
+            return Err(Error::model(
+                "the new model",
+                "needs the tensors of the old one, but has others",
+                "change settings of layers alone; for another architecture begin a new run",
+            ));
+        }
+        self.sync().await?;
+        model.weights = self.model.weights.clone();
+        let plan = model.plan(&self.compile.objective())?;
+        if let Some(opened) = &mut self.scheduler {
+            let capacity = super::run::capacity_of(opened.capacity, opened.accumulation_steps);
+            opened.scheduler.reload(plan, capacity).await?;
+        }
+        self.model = model;
+        Ok(())
+    }
+
+    /// The model with the weights of this moment, also within an epoch.
+    ///
+    /// # Errors
+    /// If the weights live on an adapter that was lost.
+    pub async fn current_model(&mut self) -> Result<&Model> {
+        self.sync().await?;
+        Ok(&self.model)
+    }
+}

@@ -1,0 +1,249 @@
+//! Training that is changed on the way: does a run go on with the same weights whatever changes around it?
+
+#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
+
+use std::sync::Arc;
+
+use manyhands::adapters::{self, Info, Opener, Request, remote};
+use manyhands::data::digits;
+use manyhands::layers::{BatchNormalization, Conv2D, Dense, Flatten};
+use manyhands::model::Objective;
+use manyhands::runtime::Native;
+use manyhands::scheduler::Standing;
+use manyhands::scheduler::split::SplitMode;
+use manyhands::simulator::{Kind, Scaling, Wish, measure_scaling};
+use manyhands::trainer::Session;
+use manyhands::{Compile, Fit, Loss, Model, Optimizer, Sequential, Trainer};
+
+fn cpu() -> Info {
+    adapters::cpu::info()
+}
+
+fn model(synchronized: bool) -> Model {
+    let norm = BatchNormalization::new().momentum(0.9);
+    let norm = if synchronized { norm.synchronized() } else { norm };
+    Sequential::new([8, 8, 1])
+        .add(Conv2D::new(4, [3, 3]))
+        .add(norm)
+        .add(Flatten::default())
+        .add(Dense::new(10))
+        .build(3)
+        .unwrap()
+}
+
+fn trainer(n_adapters: usize) -> Trainer {
+    let compile = Compile::new(Optimizer::adam(1e-2), Loss::SPARSE_CATEGORICAL_CROSSENTROPY);
+    Trainer::new(model(true), compile).unwrap().on(vec![cpu(); n_adapters]).split(SplitMode::Even)
+}
+
+async fn session(trainer: &mut Trainer) -> Session {
+    trainer.session(digits::train().unwrap(), Fit::new(1).batch_size(64)).await.unwrap()
+}
+
+/// Losses of some steps, with something done before each.
+fn losses(
+    mut trainer: Trainer,
+    steps: usize,
+    mut change: impl AsyncFnMut(usize, &mut Trainer, &mut Session),
+) -> Vec<f64> {
+    pollster::block_on(async {
+        let mut session = session(&mut trainer).await;
+        let mut losses = Vec::new();
+        for step in 0..steps {
+            change(step, &mut trainer, &mut session).await;
+            let log = session.step(&mut trainer).await.unwrap().unwrap();
+            losses.push(log.values.get("loss").unwrap());
+        }
+        losses
+    })
+}
+
+fn assert_near(a: &[f64], b: &[f64]) {
+    assert_eq!(a.len(), b.len());
+    for (step, (a, b)) in a.iter().zip(b).enumerate() {
+        assert!((a - b).abs() < 2e-4 * (1.0 + a.abs()), "step {step}: {a} and {b}");
+    }
+}
+
+#[test]
+fn adapters_join_and_leave_and_the_loss_does_not_notice() {
+    let undisturbed = losses(trainer(1), 9, async |_, _, _| {});
+    let changed = losses(trainer(1), 9, async |step, trainer, _| match step {
+        2 => assert_eq!(trainer.join(&cpu()).await.unwrap(), 1),
+        4 => assert_eq!(trainer.join(&cpu()).await.unwrap(), 2),
+        6 => trainer.leave(0).unwrap(),
+        8 => {
+            trainer.leave(2).unwrap();
+            let error = trainer.leave(1).unwrap_err().to_string();
+            assert!(error.contains("needs to stay: no other takes part"), "{error}");
+            let standings = trainer.scheduler().unwrap().standings();
+            assert_eq!(standings, [Standing::Left, Standing::There { is_resting: false }, Standing::Left]);
+        }
+        _ => {}
+    });
+    assert_near(&undisturbed, &changed);
+}
+
+#[test]
+fn split_and_throttle_change_on_the_way() {
+    let undisturbed = losses(trainer(1), 6, async |_, _, _| {});
+    let changed = losses(trainer(2), 6, async |step, trainer, _| match step {
+        2 => trainer.set_split(SplitMode::Fixed(vec![3.0, 1.0])).unwrap(),
+        3 => {
+            let error = trainer.set_split(SplitMode::Fixed(vec![1.0])).unwrap_err().to_string();
+            assert!(error.contains("needs 2 parts"), "{error}");
+        }
+        4 => {
+            trainer.set_split(SplitMode::Learned).unwrap();
+            let near = trainer.scheduler().unwrap().near_end(1);
+            near.requests.try_send(Request::Throttle(2.0)).unwrap();
+        }
+        _ => {}
+    });
+    assert_near(&undisturbed, &changed);
+}
+
+#[test]
+fn an_adapter_that_is_lost_in_a_step_changes_nothing() {
+    let undisturbed = losses(trainer(1), 6, async |_, _, _| {});
+    let changed = losses(trainer(2), 6, async |step, trainer, _| {
+        if step == 3 {
+            let near = trainer.scheduler().unwrap().near_end(0).clone();
+            near.requests.try_send(Request::Lose).unwrap();
+        }
+    });
+    assert_near(&undisturbed, &changed);
+}
+
+#[test]
+fn a_batch_may_grow_beyond_what_was_opened_and_shrink_below_the_adapters() {
+    pollster::block_on(async {
+        let mut trainer = trainer(3);
+        let mut session = session(&mut trainer).await;
+        session.step(&mut trainer).await.unwrap();
+        for rows in [200, 2, 64] {
+            session.set_batch_size(&mut trainer, rows).unwrap();
+            let log = session.step(&mut trainer).await.unwrap().unwrap();
+            assert_eq!(log.rows, rows);
+            assert!(log.is_applied && log.values.get("loss").unwrap().is_finite());
+        }
+        assert_eq!(trainer.progress().step, 4);
+        let error = session.set_batch_size(&mut trainer, 0).unwrap_err().to_string();
+        assert!(error.contains("needs at least 1"), "{error}");
+    });
+}
+
+#[test]
+fn batch_normalization_changes_its_form_and_keeps_weights_and_state() {
+    let by_shard = losses(trainer(1), 8, async |step, trainer, _| {
+        if step == 4 {
+            // Of one adapter, the shard is the batch.
+            trainer.exchange_model(model(false)).await.unwrap();
+        }
+    });
+    assert_near(&losses(trainer(1), 8, async |_, _, _| {}), &by_shard);
+    let mut trainer = trainer(1);
+    let other = Sequential::new([8, 8, 1]).add(Flatten::default()).add(Dense::new(10)).build(0).unwrap();
+    let error = pollster::block_on(trainer.exchange_model(other)).unwrap_err().to_string();
+    assert!(error.contains("needs the tensors of the old one"), "{error}");
+}
+
+#[test]
+fn the_epoch_ends_where_the_data_end() {
+    pollster::block_on(async {
+        let mut trainer = trainer(2);
+        let fit = Fit::new(1).batch_size(500).validation(digits::test().unwrap());
+        let mut session = trainer.session(digits::train().unwrap(), fit).await.unwrap();
+        assert_eq!(session.batches(), 3);
+        let mut rows = 0;
+        for epoch in 1..=2 {
+            while let Some(log) = session.step(&mut trainer).await.unwrap() {
+                assert_eq!(log.epoch, epoch);
+                rows += log.rows;
+            }
+            let log = session.end_epoch(&mut trainer).await.unwrap();
+            assert_eq!((log.epoch, rows), (epoch, 1437 * usize::try_from(epoch).unwrap()));
+            assert!(log.values.get("val_accuracy").is_some());
+        }
+    });
+}
+
+/// Opens CPU adapters at the other end of a link, in threads of their own.
+fn linked() -> Opener {
+    Arc::new(|info, adapter_idx, runtime, events| {
+        let (there, far_here) = async_channel::unbounded();
+        let (far_there, here) = async_channel::unbounded();
+        let far = runtime.clone();
+        let serve = move || -> manyhands::runtime::Task {
+            Box::pin(remote::serve(far, remote::Link { there: far_there, here: far_here }))
+        };
+        runtime.spawn("far end", Box::new(serve));
+        Ok(remote::connect(info, adapter_idx, &*runtime, events, remote::Link { there, here }))
+    })
+}
+
+#[test]
+fn an_adapter_behind_a_link_gives_the_same_bits() {
+    let here = losses(trainer(2), 5, async |_, _, _| {});
+    let there = losses(trainer(2).opener(linked()), 5, async |_, _, _| {});
+    assert_eq!(here, there);
+}
+
+#[test]
+fn an_adapter_behind_a_link_can_be_lost() {
+    let undisturbed = losses(trainer(1), 6, async |_, _, _| {});
+    let changed = losses(trainer(2).opener(linked()), 6, async |step, trainer, _| {
+        if step == 2 {
+            trainer.scheduler().unwrap().lose(1);
+        }
+    });
+    assert_near(&undisturbed, &changed);
+}
+
+#[test]
+fn a_link_that_closes_is_a_lost_adapter() {
+    pollster::block_on(async {
+        let (events, said) = async_channel::unbounded();
+        let (there, _asked) = async_channel::unbounded();
+        let (far_there, here) = async_channel::unbounded();
+        let _near = remote::connect(&cpu(), 7, &Native, events, remote::Link { there, here });
+        far_there.close();
+        let message = said.recv().await.unwrap();
+        assert_eq!(message.adapter_idx, 7);
+        assert!(format!("{:?}", message.event).contains("its worker has ended"), "{:?}", message.event);
+    });
+}
+
+#[test]
+fn scaling_is_measured_for_each_number_of_adapters_and_can_be_cancelled() {
+    let model = model(true);
+    let objective = Objective {
+        losses: vec![Loss::SPARSE_CATEGORICAL_CROSSENTROPY],
+        optimizer: Optimizer::adam(1e-3),
+        clip_norm: 0.0,
+    };
+    let job = Scaling {
+        opener: Arc::new(adapters::open),
+        runtime: Arc::new(Native),
+        adapters: vec![cpu(); 3],
+        model: &model,
+        objective: &objective,
+        batch_size: 24,
+    };
+    let mut parts = Vec::new();
+    let go_on = |part: manyhands::simulator::Part| {
+        parts.push((part.scaling, part.n_adapters, part.done, part.total));
+        Wish::GoOn
+    };
+    let report = pollster::block_on(measure_scaling(&job, go_on)).unwrap().unwrap();
+    let counts = |points: &[manyhands::simulator::Point]| -> Vec<(usize, u32, u32)> {
+        points.iter().map(|point| (point.n_adapters, point.batch_size, point.shares.iter().sum())).collect()
+    };
+    assert_eq!(counts(&report.strong), [(1, 24, 24), (2, 24, 24), (3, 24, 24)]);
+    assert_eq!(counts(&report.weak), [(1, 24, 24), (2, 48, 48), (3, 72, 72)]);
+    assert!((report.strong[0].efficiency - 1.0).abs() < 1e-9);
+    assert_eq!(parts.len(), 7);
+    assert_eq!((parts[0], parts[6]), ((Kind::Alone, 1, 0, 7), (Kind::Weak, 3, 6, 7)));
+    let cancelled = |part: manyhands::simulator::Part| if part.done < 4 { Wish::GoOn } else { Wish::Cancel };
+    assert_eq!(pollster::block_on(measure_scaling(&job, cancelled)).unwrap(), None);
+}

@@ -1,0 +1,80 @@
+//! The CPU adapter in a worker of its own, and how the engine's worker opens it.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use async_channel::Sender;
+use js_sys::{Array, Function};
+use manyhands::adapters::remote::{self, Link, Packet};
+use manyhands::adapters::{self, Handle, Info, Kind, Message, Opener};
+use manyhands::runtime::{self, Runtime, Task};
+use wasm_bindgen::JsCast;
+use wasm_bindgen::closure::Closure;
+use wasm_bindgen::prelude::wasm_bindgen;
+
+use crate::host;
+
+/// Opens adapters as a page can: the CPU adapter in another worker, where it does not keep this one from its GPUs.
+pub(crate) fn opener() -> Opener {
+    Arc::new(|info: &Info, adapter_idx: usize, runtime: Arc<dyn Runtime>, events: Sender<Message>| match info.kind {
+        Kind::Cpu => Ok(open(info, adapter_idx, &*runtime, events)),
+        _ => adapters::open(info, adapter_idx, runtime, events),
+    })
+}
+
+fn open(info: &Info, adapter_idx: usize, runtime: &dyn Runtime, events: Sender<Message>) -> Handle {
+    let (there, outgoing) = async_channel::unbounded::<Packet>();
+    let (incoming, here) = async_channel::unbounded();
+    let carry = move || -> Task {
+        Box::pin(async move {
+            let heard = incoming.clone();
+            let heard = Closure::<dyn Fn(String, Array)>::new(move |text: String, arrays: Array| {
+                // Who does not listen any more has closed the link.
+                drop(heard.try_send(host::packet(text, &arrays)));
+            });
+            let ended = incoming.clone();
+            let ended = Closure::<dyn Fn()>::new(move || {
+                ended.close();
+            });
+            if let Some((send, end)) = host::open_cpu(heard.as_ref(), ended.as_ref()) {
+                while let Ok(packet) = outgoing.recv().await {
+                    host::send(&packet, &send);
+                }
+                drop(end.call0(&wasm_bindgen::JsValue::NULL));
+            }
+            incoming.close();
+        })
+    };
+    runtime.spawn("worker", Box::new(carry));
+    remote::connect(info, adapter_idx, runtime, events, Link { there, here })
+}
+
+thread_local! {
+    /// Where packets go that come to a worker of a CPU adapter.
+    static INBOX: RefCell<Option<Sender<Packet>>> = const { RefCell::new(None) };
+}
+
+/// Serves a CPU adapter in this worker: `post(text, arrays)` carries its answers.
+#[wasm_bindgen]
+pub fn serve_cpu(post: Function) {
+    let (inbox, here) = async_channel::unbounded();
+    let (there, outgoing) = async_channel::unbounded::<Packet>();
+    INBOX.with(|place| *place.borrow_mut() = Some(inbox));
+    wasm_bindgen_futures::spawn_local(remote::serve(runtime::system(), Link { there, here }));
+    wasm_bindgen_futures::spawn_local(async move {
+        while let Ok(packet) = outgoing.recv().await {
+            host::send(&packet, post.unchecked_ref());
+        }
+    });
+}
+
+/// A packet for the CPU adapter of this worker.
+#[wasm_bindgen]
+pub fn deliver(text: String, arrays: Array) {
+    INBOX.with(|inbox| {
+        if let Some(inbox) = &*inbox.borrow() {
+            // The adapter listens as long as its worker lives.
+            drop(inbox.try_send(host::packet(text, &arrays)));
+        }
+    });
+}

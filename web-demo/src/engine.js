@@ -1,0 +1,75 @@
+// The engine's worker, and the worker of each CPU adapter: loads the wasm and carries messages. `www/messages.js` says which.
+
+import init, * as engine from "./engine/manyhands_web_demo.js";
+
+/** Name of a worker that serves a CPU adapter. */
+const CPU = "cpu";
+
+/** @type {WebAssembly.Module | undefined} Compiled once for all workers. */
+let module;
+
+/**
+ * @param {string} text An `Event`, but for its arrays.
+ * @param {Record<string, Uint8Array | Float32Array>} arrays
+ */
+function post(text, arrays) {
+  postMessage(Object.assign(JSON.parse(text), arrays), { transfer: Object.values(arrays).map(({ buffer }) => buffer) });
+}
+
+/**
+ * @param {(text: string, arrays: Float32Array[]) => void} heard
+ * @param {() => void} ended
+ */
+function openCpu(heard, ended) {
+  const worker = new Worker(import.meta.url, { type: "module", name: CPU });
+  worker.onmessage = ({ data: { text, arrays } }) => heard(text, arrays);
+  worker.onerror = ended;
+  worker.postMessage({ module });
+  return {
+    /** @type {(text: string, arrays: Float32Array[]) => void} */
+    send: (text, arrays) => worker.postMessage({ text, arrays }, arrays.map(({ buffer }) => buffer)),
+    end: () => worker.terminate(),
+  };
+}
+
+/** Serves a CPU adapter, after a first message with the compiled module. */
+function serveCpu() {
+  const ready = new Promise((resolve) => addEventListener("message", ({ data }) => resolve(data.module), { once: true }));
+  const started = ready.then(async (compiled) => {
+    await init({ module_or_path: compiled });
+    engine.serve_cpu((/** @type {string} */ text, /** @type {Float32Array[]} */ arrays) => {
+      postMessage({ text, arrays }, { transfer: arrays.map(({ buffer }) => buffer) });
+    });
+  });
+  addEventListener("message", async ({ data: { text, arrays } }) => {
+    if (text === undefined) return;
+    await started;
+    engine.deliver(text, arrays);
+  });
+}
+
+async function serve() {
+  const failed = (/** @type {unknown} */ error) => postMessage({ type: "failed", message: String(error) });
+  addEventListener("error", ({ message }) => failed(message));
+  addEventListener("unhandledrejection", ({ reason }) => failed(reason));
+  try {
+    const address = new URL("./engine/manyhands_web_demo_bg.wasm", import.meta.url);
+    const response = await fetch(address);
+    if (!response.ok) throw new Error(`the engine can't be loaded: ${response.status} ${response.statusText}`);
+    module = await WebAssembly.compile(await response.arrayBuffer());
+    await init({ module_or_path: module });
+  } catch (error) {
+    failed(error);
+    return;
+  }
+  engine.start(post, openCpu);
+  addEventListener("message", ({ data: { pixels, ...request } }) => {
+    engine.request(JSON.stringify(request), pixels ?? new Float32Array());
+  });
+}
+
+if (self.name === CPU) {
+  serveCpu();
+} else {
+  serve();
+}

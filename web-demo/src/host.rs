@@ -1,0 +1,101 @@
+//! What this worker has of the page: a way to post, and a way to start further workers.
+
+use std::cell::{Cell, RefCell};
+
+use js_sys::{Array, Float32Array, Function, JsString, Object, Reflect, Uint8Array};
+use manyhands::adapters::remote::Packet;
+use wasm_bindgen::{JsCast, JsValue};
+
+use crate::messages::Event;
+
+struct Host {
+    post: Function,
+    open_cpu: Function,
+}
+
+thread_local! {
+    static HOST: RefCell<Option<Host>> = const { RefCell::new(None) };
+    static STEP: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Takes in the two functions of `engine.js`.
+pub(crate) fn meet(post: Function, open_cpu: Function) {
+    HOST.with(|host| *host.borrow_mut() = Some(Host { post, open_cpu }));
+}
+
+/// An array that travels beside the text.
+pub(crate) enum Values {
+    Bytes(Vec<u8>),
+    Floats(Vec<f32>),
+}
+
+/// Tells the page something.
+pub(crate) fn tell(event: &Event) {
+    tell_with(event, Vec::new());
+}
+
+/// Tells the page something, with arrays by their names.
+pub(crate) fn tell_with(event: &Event, arrays: Vec<(&str, Values)>) {
+    let text = serde_json::to_string(event).unwrap_or_default();
+    let beside = Object::new();
+    for (name, values) in arrays {
+        let array: JsValue = match values {
+            Values::Bytes(values) => Uint8Array::from(values.as_slice()).into(),
+            Values::Floats(values) => Float32Array::from(values.as_slice()).into(),
+        };
+        // A plain object takes any property.
+        drop(Reflect::set(&beside, &name.into(), &array));
+    }
+    with_host(|host| host.post.call2(&JsValue::NULL, &text.into(), &beside));
+}
+
+/// Starts a worker for a CPU adapter; gives its functions to send to it and to end it.
+pub(crate) fn open_cpu(heard: &JsValue, ended: &JsValue) -> Option<(Function, Function)> {
+    let opened = with_host(|host| host.open_cpu.call2(&JsValue::NULL, heard, ended))?;
+    let function = |name: &str| Reflect::get(&opened, &name.into()).ok()?.dyn_into::<Function>().ok();
+    Some((function("send")?, function("end")?))
+}
+
+fn with_host(call: impl FnOnce(&Host) -> Result<JsValue, JsValue>) -> Option<JsValue> {
+    // What is told to a page that is gone is told to nobody.
+    HOST.with(|host| host.borrow().as_ref().and_then(|host| call(host).ok()))
+}
+
+/// Hands a packet to a function that posts it.
+pub(crate) fn send(packet: &Packet, post: &Function) {
+    let arrays: Array = packet.arrays.iter().map(|values| Float32Array::from(&values[..])).collect();
+    drop(post.call2(&JsValue::NULL, &JsString::from(packet.text.as_str()), &arrays));
+}
+
+/// A packet that came.
+pub(crate) fn packet(text: String, arrays: &Array) -> Packet {
+    let arrays = arrays.iter().map(|values| values.unchecked_into::<Float32Array>().to_vec().into()).collect();
+    Packet { text, arrays }
+}
+
+/// Training steps so far, for what is told without a trainer at hand.
+pub(crate) fn step() -> u64 {
+    STEP.get()
+}
+
+pub(crate) fn set_step(step: u64) {
+    STEP.set(step);
+}
+
+/// What the engine logs, for the page.
+pub(crate) struct Notices;
+
+impl log::Log for Notices {
+    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
+        metadata.level() <= log::Level::Info && metadata.target().starts_with("manyhands")
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        if self.enabled(record.metadata()) {
+            let level = if record.level() <= log::Level::Warn { "warn" } else { "info" };
+            tell(&Event::Notice { level, message: record.args().to_string(), step: step() });
+        }
+    }
+
+    fn flush(&self) {}
+}

@@ -1,0 +1,429 @@
+//! The messages of `www/messages.js`, which tells what each means. Arrays travel beside the text.
+
+use manyhands::adapters::{Info, Kind};
+use manyhands::scheduler::Standing;
+use manyhands::scheduler::split::SplitMode;
+use manyhands::simulator::{Part, Report};
+use manyhands::trainer::{AdapterLog, EpochLog, StepLog};
+use serde::{Deserialize, Serialize};
+
+/// Whose statistics batch normalization uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BatchNorm {
+    /// Those of each shard.
+    PerShard,
+    /// Those of the whole batch.
+    WholeBatch,
+}
+
+/// How batches are split.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Split {
+    /// By measured speed.
+    Learned,
+    /// The same for all.
+    Even,
+}
+
+impl From<Split> for SplitMode {
+    fn from(split: Split) -> Self {
+        match split {
+            Split::Learned => Self::Learned,
+            Split::Even => Self::Even,
+        }
+    }
+}
+
+/// What a run is made with.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct Settings {
+    /// Id of the network.
+    pub model: String,
+    /// Indices of the adapters, in order.
+    pub adapters: Vec<usize>,
+    /// Rows of a training step.
+    pub batch_size: usize,
+    /// How they are split.
+    pub split: Split,
+    /// Whose statistics batch normalization uses.
+    pub batch_norm: BatchNorm,
+    /// For Adam.
+    pub learning_rate: f32,
+    /// Of weights, order and dropout.
+    pub seed: u64,
+    /// After which training ends; 0 for no end.
+    pub epochs: u64,
+}
+
+/// Settings that change on the way; those left out stay.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+pub struct Change {
+    /// Rows of a training step.
+    pub batch_size: Option<usize>,
+    /// How they are split.
+    pub split: Option<Split>,
+    /// Whose statistics batch normalization uses.
+    pub batch_norm: Option<BatchNorm>,
+    /// For Adam.
+    pub learning_rate: Option<f32>,
+}
+
+/// What the page asks for.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Request {
+    /// Train from fresh weights.
+    Start {
+        /// With what.
+        settings: Settings,
+        /// Wait before the first step?
+        paused: bool,
+    },
+    /// After the step that runs.
+    Pause,
+    /// Go on.
+    Resume,
+    /// One training step.
+    Step,
+    /// Back to fresh weights.
+    Reset,
+    /// One adapter more.
+    Add {
+        /// Its index in the list.
+        index: usize,
+    },
+    /// One adapter less.
+    Remove {
+        /// Its id.
+        member: u32,
+    },
+    /// A slower adapter.
+    Throttle {
+        /// Its id.
+        member: u32,
+        /// How many times as long it takes.
+        factor: f64,
+    },
+    /// Destroy its device.
+    Unplug {
+        /// Its id.
+        member: u32,
+    },
+    /// Other settings.
+    Change(Change),
+    /// Which digit is this?
+    Classify {
+        /// Names the answer.
+        id: u32,
+        /// Sent beside the text.
+        #[serde(skip)]
+        pixels: Vec<f32>,
+    },
+    /// Measure 1 to N members.
+    Measure {
+        /// Rows of a batch.
+        batch_size: u32,
+    },
+    /// End a measurement.
+    Cancel,
+    /// Predict a rig.
+    Simulate {
+        /// As JSON.
+        rig: serde_json::Value,
+    },
+    /// The model as a file.
+    Export,
+}
+
+impl Request {
+    /// Its `type`.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Start { .. } => "start",
+            Self::Pause => "pause",
+            Self::Resume => "resume",
+            Self::Step => "step",
+            Self::Reset => "reset",
+            Self::Add { .. } => "add",
+            Self::Remove { .. } => "remove",
+            Self::Throttle { .. } => "throttle",
+            Self::Unplug { .. } => "unplug",
+            Self::Change(_) => "change",
+            Self::Classify { .. } => "classify",
+            Self::Measure { .. } => "measure",
+            Self::Cancel => "cancel",
+            Self::Simulate { .. } => "simulate",
+            Self::Export => "export",
+        }
+    }
+}
+
+/// An adapter of the list.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Listed {
+    /// What it is.
+    #[serde(flatten)]
+    pub info: Info,
+    /// What the browser gave it for.
+    pub requested_as: Vec<&'static str>,
+}
+
+/// A network to choose.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ModelChoice {
+    /// Its id.
+    pub id: &'static str,
+    /// For people.
+    pub name: &'static str,
+    /// How many.
+    pub parameters: usize,
+}
+
+/// An adapter in use.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Member {
+    /// Names it.
+    pub id: u32,
+    /// What it is.
+    pub info: Listed,
+    /// `there`, `lost` or `returning`.
+    pub presence: &'static str,
+    /// If it was lost: when it is opened again.
+    pub again_ms: Option<f64>,
+    /// Is training faster without it?
+    pub is_resting: bool,
+    /// How many times as long it takes.
+    pub throttle: f64,
+    /// An earlier member of the same physical device.
+    pub shares_device_with: Option<u32>,
+}
+
+impl Member {
+    /// Takes in how it stands with it.
+    #[must_use]
+    pub fn standing(self, standing: Standing) -> Self {
+        let (presence, again_ms, is_resting) = match standing {
+            Standing::There { is_resting } => ("there", None, is_resting),
+            Standing::Lost { again_ms } => ("lost", again_ms, false),
+            Standing::Returning => ("returning", None, false),
+            Standing::Left => ("lost", None, false),
+        };
+        Self { presence, again_ms, is_resting, ..self }
+    }
+
+    /// The same in the eyes of the page? The time until a return goes by without a word.
+    pub fn is_like(&self, other: &Self) -> bool {
+        Self { again_ms: None, ..self.clone() } == Self { again_ms: None, ..other.clone() }
+    }
+}
+
+/// Do two adapters compute with the same piece of hardware? Software adapters and the CPU adapter share the processor.
+pub fn share_device(a: &Info, b: &Info) -> bool {
+    let on_processor = |info: &Info| matches!(info.kind, Kind::Cpu | Kind::Software);
+    (on_processor(a) && on_processor(b)) || Info { index: b.index, ..a.clone() } == *b
+}
+
+/// One adapter's part in a step, waits at its end included.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Worked {
+    adapter: usize,
+    name: String,
+    rows: u32,
+    ms: f64,
+    upload_ms: f64,
+    compute_ms: f64,
+    readback_ms: f64,
+    wait_ms: f64,
+}
+
+impl Worked {
+    /// `places` are the members' places by their positions in the engine.
+    fn of(log: AdapterLog, places: &[Option<usize>]) -> Option<Self> {
+        let AdapterLog { adapter, name, rows, ms, upload_ms, compute_ms, readback_ms, wait_ms, end_wait_ms } = log;
+        let adapter = (*places.get(adapter)?)?;
+        Some(Self { adapter, name, rows, ms, upload_ms, compute_ms, readback_ms, wait_ms: wait_ms + end_wait_ms })
+    }
+}
+
+/// A training step: the engine's own log, but for the adapters, which are counted as the page counts them.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Stepped {
+    #[serde(flatten)]
+    log: StepLog,
+    adapters: Vec<Worked>,
+}
+
+impl Stepped {
+    /// `places` are the members' places by their positions in the engine.
+    pub fn of(mut log: StepLog, places: &[Option<usize>]) -> Self {
+        let adapters = std::mem::take(&mut log.adapters);
+        let adapters = adapters.into_iter().filter_map(|adapter| Worked::of(adapter, places)).collect();
+        Self { log, adapters }
+    }
+}
+
+/// What the worker tells.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Event {
+    /// The engine is there. With `test_pixels` and `test_labels`.
+    Hello {
+        /// Of the crate.
+        version: &'static str,
+        /// All that can be added.
+        adapters: Vec<Listed>,
+        /// Why none is WebGPU's.
+        missing: serde_json::Value,
+        /// Networks to choose.
+        models: Vec<ModelChoice>,
+    },
+    /// Nothing comes after this.
+    Failed {
+        /// Why.
+        message: String,
+    },
+    /// What the engine does.
+    State {
+        /// `idle`, `opening`, `running`, `paused`, `measuring` or `finished`.
+        state: &'static str,
+        /// Training steps so far.
+        step: u64,
+        /// Epochs begun.
+        epoch: u64,
+    },
+    /// The adapters in use.
+    Rig {
+        /// In order.
+        members: Vec<Member>,
+    },
+    /// Training steps.
+    Steps {
+        /// In order.
+        steps: Vec<Stepped>,
+    },
+    /// An epoch.
+    Epoch {
+        /// The engine's own log.
+        epoch: EpochLog,
+    },
+    /// What the model says of the test digits. With `digits` and `confidences`.
+    Predictions {
+        /// After which training step.
+        step: u64,
+    },
+    /// What the model says of a drawing. With `probabilities`.
+    Classified {
+        /// Of the request.
+        id: u32,
+        /// After which training step.
+        step: u64,
+    },
+    /// What the scheduler says.
+    Notice {
+        /// `info` or `warn`.
+        level: &'static str,
+        /// In its words.
+        message: String,
+        /// After which training step.
+        step: u64,
+    },
+    /// How far a measurement is.
+    Measuring(Part),
+    /// A measurement.
+    Measured {
+        /// Its result.
+        report: Report,
+    },
+    /// A prediction.
+    Simulated {
+        /// Its result.
+        report: Report,
+    },
+    /// The model. With `bytes`.
+    Exported {
+        /// Of the file.
+        name: &'static str,
+    },
+    /// What could not be done.
+    Error {
+        /// `type` of what was asked for.
+        request: Option<&'static str>,
+        /// The crate's text.
+        message: String,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(text: &str) -> Request {
+        serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn requests_are_read_as_the_page_writes_them() {
+        let start = request(
+            r#"{"type":"start","paused":true,"settings":{"model":"cnn","adapters":[0,1],"batch_size":64,
+                "split":"even","batch_norm":"whole_batch","learning_rate":0.002,"seed":4294967295,"epochs":0}}"#,
+        );
+        let Request::Start { settings, paused: true } = &start else { panic!("{start:?}") };
+        assert_eq!((settings.seed, settings.split), (4_294_967_295, Split::Even));
+        assert_eq!(start.name(), "start");
+        let change = Change { batch_size: Some(3), ..Change::default() };
+        assert_eq!(request(r#"{"type":"change","batch_size":3}"#), Request::Change(change));
+        assert_eq!(request(r#"{"type":"classify","id":7}"#), Request::Classify { id: 7, pixels: Vec::new() });
+        assert_eq!(request(r#"{"type":"unplug","member":2}"#), Request::Unplug { member: 2 });
+    }
+
+    #[test]
+    fn adapters_on_the_processor_share_it() {
+        let cpu = manyhands::adapters::cpu::info();
+        let software = Info { kind: Kind::Software, name: "SwiftShader".into(), ..cpu.clone() };
+        let gpu = Info { kind: Kind::VirtualGpu, name: "a".into(), ..cpu.clone() };
+        let other = Info { name: "b".into(), index: 1, ..gpu.clone() };
+        assert!(share_device(&cpu, &software));
+        assert!(share_device(&gpu, &Info { index: 4, ..gpu.clone() }));
+        assert!(!share_device(&gpu, &other) && !share_device(&gpu, &cpu));
+    }
+
+    #[test]
+    fn a_step_counts_adapters_as_the_page_does() {
+        let worked = AdapterLog {
+            adapter: 2,
+            name: "a".into(),
+            rows: 5,
+            ms: 3.0,
+            upload_ms: 1.0,
+            compute_ms: 1.5,
+            readback_ms: 0.5,
+            wait_ms: 2.0,
+            end_wait_ms: 4.0,
+        };
+        let log = StepLog {
+            step: 1,
+            epoch: 1,
+            batch: 1,
+            batches: 9,
+            rows: 5,
+            values: manyhands::trainer::Values::default(),
+            running: manyhands::trainer::Values::default(),
+            learning_rate: 0.1,
+            gradient_norm: 1.0,
+            is_applied: true,
+            ms: 9.0,
+            data_ms: 0.0,
+            reduce_ms: 0.0,
+            update_ms: 0.0,
+            samples_per_s: 1.0,
+            adapters: vec![worked],
+        };
+        // The member at position 0 has left.
+        let text = serde_json::to_value(Stepped::of(log, &[None, Some(0), Some(1)])).unwrap();
+        assert_eq!(text["adapters"][0]["adapter"], 1);
+        assert_eq!(text["adapters"][0]["wait_ms"], 6.0);
+        assert_eq!(text["batches"], 9);
+    }
+}

@@ -1,0 +1,169 @@
+//! The networks that a page can train, and the digits that it trains them on.
+
+use std::sync::Arc;
+
+use manyhands::data::{Batch, ByteImages, Dataset, InMemory, digits};
+use manyhands::layers::{BatchNormalization, Conv2D, Dense, Dropout, Flatten, MaxPooling2D, Relu};
+use manyhands::{Compile, Error, Loss, Model, Optimizer, Result, Sequential};
+
+use crate::messages::{BatchNorm, ModelChoice, Settings};
+
+/// Pixels of a digit.
+pub const PIXELS: usize = 64;
+
+/// The networks, by their ids.
+const MODELS: [(&str, &str); 2] =
+    [("cnn", "three convolutions with batch-norm"), ("small", "one convolution with batch-norm")];
+
+/// What the page offers.
+///
+/// # Errors
+/// If a network can't be built.
+pub fn choices() -> Result<Vec<ModelChoice>> {
+    let choice = |(id, name): (&'static str, &'static str)| {
+        let model = build(id, BatchNorm::PerShard, 0)?;
+        let parameters = model.layout().parameters.iter().map(|placed| placed.range().len()).sum();
+        Ok(ModelChoice { id, name, parameters })
+    };
+    MODELS.into_iter().map(choice).collect()
+}
+
+/// A network with fresh weights.
+///
+/// # Errors
+/// If there is none of that id.
+pub fn build(id: &str, form: BatchNorm, seed: u64) -> Result<Model> {
+    let norm = BatchNormalization::new().momentum(0.9);
+    let norm = match form {
+        BatchNorm::PerShard => norm,
+        BatchNorm::WholeBatch => norm.synchronized(),
+    };
+    let block = |model: Sequential, filters: usize| {
+        model.add(Conv2D::new(filters, [3, 3]).same().no_bias()).add(norm).add(Relu {})
+    };
+    let input = Sequential::new([8, 8, 1]);
+    let body = match id {
+        // That of `manyhands train`.
+        "cnn" => {
+            let pooled = block(block(input, 16), 32).add(MaxPooling2D::new([2, 2]));
+            block(pooled, 64).add(Flatten::default()).add(Dropout::new(0.4))
+        }
+        "small" => block(input, 8).add(MaxPooling2D::new([2, 2])).add(Flatten::default()),
+        other => {
+            let ids = MODELS.map(|(id, _)| format!("`{id}`")).join(" or ");
+            return Err(Error::setting(
+                "`model`",
+                format!("needs to be {ids}, but is `{other}`"),
+                "choose one of these",
+            ));
+        }
+    };
+    body.add(Dense::new(digits::CLASSES)).build(seed)
+}
+
+/// What a run is for.
+pub fn compile(settings: &Settings) -> Compile {
+    let optimizer = Optimizer::adam(settings.learning_rate);
+    Compile { seed: settings.seed, ..Compile::new(optimizer, Loss::SPARSE_CATEGORICAL_CROSSENTROPY) }
+}
+
+/// Pixels from 0 to 16 and labels of the test digits, as bytes.
+///
+/// # Errors
+/// Only if the bytes in the program were damaged.
+pub fn test_bytes() -> Result<(Vec<u8>, Vec<u8>)> {
+    let test: ByteImages = digits::test()?;
+    let rows: Vec<usize> = (0..test.len()).collect();
+    let batch = Batch::fetch(&test, &rows)?;
+    let bytes = |values: &[f32], scale: f32| values.iter().map(|value| byte(value * scale)).collect();
+    Ok((bytes(&batch.inputs[0], 16.0), bytes(&batch.targets[0], 1.0)))
+}
+
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "whole numbers from 0 to 16")]
+fn byte(value: f32) -> u8 {
+    value.round() as u8
+}
+
+/// One digit to be classified.
+///
+/// # Errors
+/// If it has not 64 pixels, or one is not finite.
+pub fn drawing(pixels: &[f32]) -> Result<Arc<dyn Dataset>> {
+    let image = ndarray::ArrayView::from_shape((1, 8, 8, 1), pixels).map_err(|_| {
+        Error::data("the drawing", format!("needs {PIXELS} pixels, but has {}", pixels.len()), "send 8×8 pixels")
+    })?;
+    Ok(Arc::new(InMemory::without_targets(image.to_owned())?))
+}
+
+/// Probabilities from logits, row by row.
+pub fn probabilities(logits: &[f32]) -> Vec<f32> {
+    let row = |logits: &[f32]| {
+        let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let weights: Vec<f32> = logits.iter().map(|logit| (logit - largest).exp()).collect();
+        let sum: f32 = weights.iter().sum();
+        weights.into_iter().map(move |weight| weight / sum)
+    };
+    logits.chunks(digits::CLASSES).flat_map(row).collect()
+}
+
+/// The most probable digit of each row, with its probability.
+pub fn answers(probabilities: &[f32]) -> (Vec<u8>, Vec<f32>) {
+    let best = |row: &[f32]| (0..).zip(row.iter().copied()).max_by(|a: &(u8, f32), b| a.1.total_cmp(&b.1));
+    probabilities.chunks(digits::CLASSES).filter_map(best).unzip()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_trains_the_network_of_the_command() {
+        #[derive(serde::Deserialize)]
+        struct File {
+            model: manyhands::ModelConfig,
+        }
+        let text = include_str!("../../src/cli/digits.toml");
+        let of_command = toml::from_str::<File>(text).unwrap().model.build(5).unwrap();
+        let of_page = build("cnn", BatchNorm::PerShard, 5).unwrap();
+        assert_eq!(of_command.config(), of_page.config());
+        assert_eq!(of_command.weights, of_page.weights);
+    }
+
+    #[test]
+    fn the_forms_of_batch_normalization_share_their_tensors() {
+        for (id, _) in MODELS {
+            let forms = [BatchNorm::PerShard, BatchNorm::WholeBatch].map(|form| build(id, form, 1).unwrap());
+            assert_eq!(forms[0].layout(), forms[1].layout());
+            assert_ne!(forms[0].config(), forms[1].config());
+        }
+        let error = build("vgg", BatchNorm::PerShard, 0).unwrap_err().to_string();
+        assert!(error.starts_with("`model` needs to be `cnn` or `small`, but is `vgg`"), "{error}");
+    }
+
+    #[test]
+    fn test_digits_are_bytes_again() {
+        let (pixels, labels) = test_bytes().unwrap();
+        assert_eq!((pixels.len(), labels.len()), (360 * PIXELS, 360));
+        assert_eq!(pixels.iter().max(), Some(&16));
+        assert!(labels.iter().all(|label| *label < 10));
+    }
+
+    #[test]
+    fn probabilities_sum_to_one_and_the_largest_wins() {
+        let mut logits = vec![0.0; 20];
+        (logits[3], logits[17]) = (1000.0, 2.0);
+        let probabilities = probabilities(&logits);
+        assert!((probabilities[10..].iter().sum::<f32>() - 1.0).abs() < 1e-6);
+        let (digits, confidences) = answers(&probabilities);
+        assert_eq!(digits, [3, 7]);
+        // e² / (e² + 9)
+        assert!((confidences[0] - 1.0).abs() < 1e-6 && (confidences[1] - 0.450_853).abs() < 1e-5);
+    }
+
+    #[test]
+    fn a_drawing_has_64_pixels() {
+        assert_eq!(drawing(&[0.5; 64]).unwrap().len(), 1);
+        let error = drawing(&[0.5; 63]).err().unwrap().to_string();
+        assert!(error.contains("needs 64 pixels, but has 63"), "{error}");
+    }
+}

@@ -1,0 +1,218 @@
+//! A run: the crate's trainer and its session, and what the page is told of them.
+
+use manyhands::adapters::Info;
+use manyhands::data::{Dataset, digits};
+use manyhands::model::Objective;
+use manyhands::runtime::{self, Runtime};
+use manyhands::simulator::{Report, Scaling, Wish, measure_scaling};
+use manyhands::trainer::Session;
+use manyhands::{Error, Fit, Loss, Optimizer, Result, Trainer};
+use std::sync::Arc;
+
+use crate::cpu::opener;
+use crate::host::{self, Values, tell, tell_with};
+use crate::messages::{Change, Event, Settings, Stepped};
+use crate::models;
+use crate::rig::Rig;
+
+/// Steps are told at most once in so many milliseconds.
+const TELL_MS: f64 = 50.0;
+/// Predictions of the test digits may take one part in so many of the time.
+const PREDICT_PART: f64 = 10.0;
+/// Adapters are opened for batches of at least so many rows: the test digits go through in few.
+const LEAST_CAPACITY: usize = 120;
+
+/// A run.
+pub(crate) struct Run {
+    pub(crate) settings: Settings,
+    pub(crate) trainer: Trainer,
+    session: Session,
+    test: Arc<dyn Dataset>,
+    clock: Arc<dyn Runtime>,
+    steps: Vec<Stepped>,
+    told_ms: f64,
+    /// When the test digits were last predicted, and how long that took.
+    predicted_ms: f64,
+    predicting_ms: f64,
+    /// Epochs after which it ends.
+    pub(crate) last_epoch: u64,
+    epochs_begun: u64,
+}
+
+/// What came of a step.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Stepped,
+    Finished,
+}
+
+impl Run {
+    /// Opens the adapters of a rig, with their throttles, for fresh weights.
+    pub(crate) async fn open(settings: Settings, adapters: &[(Info, f64)], rig: &mut Rig) -> Result<Self> {
+        let model = models::build(&settings.model, settings.batch_norm, settings.seed)?;
+        let infos = adapters.iter().map(|(info, _)| info.clone()).collect();
+        let mut trainer =
+            Trainer::new(model, models::compile(&settings))?.on(infos).split(settings.split.into()).opener(opener());
+        for (position, (_, factor)) in adapters.iter().enumerate() {
+            trainer = trainer.throttle(position, *factor);
+        }
+        let largest = settings.batch_size.max(LEAST_CAPACITY);
+        trainer.open_async(&Fit::new(1).batch_size(largest)).await?;
+        rig.update(&mut trainer);
+        let test: Arc<dyn Dataset> = Arc::new(digits::test()?);
+        let fit = Fit::new(u64::MAX).batch_size(settings.batch_size).validation(Arc::clone(&test));
+        let session = trainer.session(digits::train()?, fit).await?;
+        let last_epoch = if settings.epochs == 0 { u64::MAX } else { settings.epochs };
+        host::set_step(0);
+        let clock = runtime::system();
+        let (steps, told_ms) = (Vec::new(), clock.now_ms());
+        let mut run = Self {
+            settings,
+            trainer,
+            session,
+            test,
+            clock,
+            steps,
+            told_ms,
+            predicted_ms: 0.0,
+            predicting_ms: 0.0,
+            last_epoch,
+            epochs_begun: 0,
+        };
+        run.predict().await?;
+        Ok(run)
+    }
+
+    /// Training steps so far, and epochs begun.
+    pub(crate) fn progress(&self) -> (u64, u64) {
+        (self.trainer.progress().step, self.epochs_begun)
+    }
+
+    /// Has the last epoch ended?
+    pub(crate) fn is_finished(&self) -> bool {
+        self.trainer.progress().epoch >= self.last_epoch
+    }
+
+    /// One training step, and what belongs behind it.
+    pub(crate) async fn step(&mut self, rig: &mut Rig) -> Result<Outcome> {
+        self.epochs_begun = self.trainer.progress().epoch + 1;
+        let stepped = self.session.step(&mut self.trainer).await;
+        rig.update(&mut self.trainer);
+        if let Some(log) = stepped? {
+            host::set_step(log.step);
+            let is_last = log.batch >= log.batches;
+            self.steps.push(Stepped::of(log, &rig.places));
+            let now_ms = self.clock.now_ms();
+            if is_last {
+                return self.end_epoch().await;
+            }
+            if now_ms - self.told_ms > TELL_MS {
+                self.tell_steps();
+            }
+            if now_ms - self.predicted_ms > PREDICT_PART * self.predicting_ms {
+                self.predict().await?;
+            }
+            return Ok(Outcome::Stepped);
+        }
+        // The batch grew, and no row of the epoch is left.
+        self.end_epoch().await
+    }
+
+    async fn end_epoch(&mut self) -> Result<Outcome> {
+        self.tell_steps();
+        let epoch = self.session.end_epoch(&mut self.trainer).await?;
+        tell(&Event::Epoch { epoch });
+        self.predict().await?;
+        Ok(if self.is_finished() { Outcome::Finished } else { Outcome::Stepped })
+    }
+
+    /// Tells the steps that were not told yet.
+    pub(crate) fn tell_steps(&mut self) {
+        self.told_ms = self.clock.now_ms();
+        if !self.steps.is_empty() {
+            tell(&Event::Steps { steps: std::mem::take(&mut self.steps) });
+        }
+    }
+
+    /// Tells what the model says of the test digits.
+    pub(crate) async fn predict(&mut self) -> Result<()> {
+        let begin_ms = self.clock.now_ms();
+        let rows = self.settings.batch_size.max(LEAST_CAPACITY);
+        let logits = self.trainer.predict_async(Arc::clone(&self.test), rows).await?;
+        let (digits, confidences) = models::answers(&models::probabilities(&logits[0]));
+        let arrays = vec![("digits", Values::Bytes(digits)), ("confidences", Values::Floats(confidences))];
+        tell_with(&Event::Predictions { step: self.trainer.progress().step }, arrays);
+        self.predicted_ms = self.clock.now_ms();
+        self.predicting_ms = self.predicted_ms - begin_ms;
+        Ok(())
+    }
+
+    /// Tells what the model says of a drawing.
+    pub(crate) async fn classify(&mut self, id: u32, pixels: &[f32]) -> Result<()> {
+        let logits = self.trainer.predict_async(models::drawing(pixels)?, 1).await?;
+        let probabilities = Values::Floats(models::probabilities(&logits[0]));
+        let step = self.trainer.progress().step;
+        tell_with(&Event::Classified { id, step }, vec![("probabilities", probabilities)]);
+        Ok(())
+    }
+
+    /// Other settings from the next step on.
+    pub(crate) async fn change(&mut self, change: Change) -> Result<()> {
+        if let Some(rows) = change.batch_size {
+            check_batch(rows)?;
+            self.session.set_batch_size(&mut self.trainer, rows)?;
+            self.settings.batch_size = rows;
+        }
+        if let Some(split) = change.split {
+            self.trainer.set_split(split.into())?;
+            self.settings.split = split;
+        }
+        if let Some(form) = change.batch_norm.filter(|form| *form != self.settings.batch_norm) {
+            let model = models::build(&self.settings.model, form, self.settings.seed)?;
+            self.trainer.exchange_model(model).await?;
+            self.settings.batch_norm = form;
+        }
+        if let Some(rate) = change.learning_rate {
+            self.trainer.set_learning_rate(rate);
+            self.settings.learning_rate = rate;
+        }
+        Ok(())
+    }
+
+    /// The model as a file.
+    pub(crate) async fn export(&mut self) -> Result<()> {
+        let bytes = self.trainer.current_model().await?.to_bytes()?;
+        tell_with(&Event::Exported { name: "digits.safetensors" }, vec![("bytes", Values::Bytes(bytes))]);
+        Ok(())
+    }
+
+    /// 1 to N adapters, while training rests. `None` if it was cancelled.
+    pub(crate) async fn measure(
+        &mut self,
+        adapters: Vec<Info>,
+        batch_size: u32,
+        is_cancelled: &dyn Fn() -> bool,
+    ) -> Result<Option<Report>> {
+        let objective = Objective {
+            losses: vec![Loss::SPARSE_CATEGORICAL_CROSSENTROPY],
+            optimizer: Optimizer::adam(self.settings.learning_rate),
+            clip_norm: 0.0,
+        };
+        let model = self.trainer.current_model().await?;
+        let (opener, runtime) = (opener(), Arc::clone(&self.clock));
+        let job = Scaling { opener, runtime, adapters, model, objective: &objective, batch_size };
+        let wish = |part| {
+            tell(&Event::Measuring(part));
+            if is_cancelled() { Wish::Cancel } else { Wish::GoOn }
+        };
+        measure_scaling(&job, wish).await
+    }
+}
+
+/// The page offers 1 to 512.
+pub(crate) fn check_batch(rows: usize) -> Result<()> {
+    if (1..=512).contains(&rows) {
+        return Ok(());
+    }
+    Err(Error::setting("`batch_size`", format!("needs 1 to 512 rows, but is {rows}"), "64 is usual"))
+}

@@ -1,0 +1,273 @@
+//! The worker's loop: requests between training steps, steps between requests.
+
+use std::cell::{Cell, RefCell};
+
+use async_channel::{Receiver, Sender};
+use js_sys::Function;
+use manyhands::adapters::{self, Info, gpu};
+use manyhands::simulator::{RigConfig, simulate};
+use manyhands::{Error, Result};
+use wasm_bindgen::prelude::wasm_bindgen;
+
+use crate::host::{self, Notices, Values, tell, tell_with};
+use crate::messages::{Event, Request, Settings};
+use crate::models;
+use crate::rig::{self, Rig};
+use crate::training::{Outcome, Run, check_batch};
+
+thread_local! {
+    static INBOX: RefCell<Option<Sender<Request>>> = const { RefCell::new(None) };
+    static IS_CANCELLED: Cell<bool> = const { Cell::new(false) };
+}
+
+static NOTICES: Notices = Notices;
+
+/// Starts the engine in this worker: `post(text, arrays)` speaks to the page, `open_cpu(heard, ended)` starts a worker
+/// for a CPU adapter.
+#[wasm_bindgen]
+pub fn start(post: Function, open_cpu: Function) {
+    host::meet(post, open_cpu);
+    std::panic::set_hook(Box::new(|panic| tell(&Event::Failed { message: panic.to_string() })));
+    if log::set_logger(&NOTICES).is_ok() {
+        log::set_max_level(log::LevelFilter::Info);
+    }
+    let (inbox, requests) = async_channel::unbounded();
+    INBOX.with(|place| *place.borrow_mut() = Some(inbox));
+    wasm_bindgen_futures::spawn_local(async move {
+        match hello().await {
+            Ok(list) => Worker { list, requests, rig: Rig::default(), run: None, state: "idle" }.work().await,
+            Err(error) => tell(&Event::Failed { message: error.to_string() }),
+        }
+    });
+}
+
+/// What the page asks for, as JSON, with the pixels of a drawing.
+#[wasm_bindgen]
+pub fn request(text: &str, pixels: Vec<f32>) {
+    let request = match serde_json::from_str(text) {
+        Ok(Request::Classify { id, .. }) => Request::Classify { id, pixels },
+        Ok(request) => request,
+        Err(error) => {
+            return tell(&Event::Error { request: None, message: format!("a request can't be read: {error}") });
+        }
+    };
+    match &request {
+        // These take effect while a step runs.
+        Request::Unplug { member } if rig::unplug(*member) => {}
+        Request::Cancel => IS_CANCELLED.set(true),
+        _ => INBOX.with(|inbox| {
+            if let Some(inbox) = &*inbox.borrow() {
+                // The worker listens as long as it lives.
+                drop(inbox.try_send(request));
+            }
+        }),
+    }
+}
+
+async fn hello() -> Result<Vec<Info>> {
+    let list = adapters::list().await;
+    let missing = serde_json::to_value(gpu::missing().await).unwrap_or_default();
+    let (pixels, labels) = models::test_bytes()?;
+    let (version, models) = (env!("CARGO_PKG_VERSION"), models::choices()?);
+    let listed = list.iter().map(rig::listed).collect();
+    let arrays = vec![("test_pixels", Values::Bytes(pixels)), ("test_labels", Values::Bytes(labels))];
+    tell_with(&Event::Hello { version, adapters: listed, missing, models }, arrays);
+    Ok(list)
+}
+
+struct Worker {
+    list: Vec<Info>,
+    requests: Receiver<Request>,
+    rig: Rig,
+    run: Option<Run>,
+    state: &'static str,
+}
+
+impl Worker {
+    async fn work(&mut self) {
+        loop {
+            let request = match self.state {
+                "running" => self.requests.try_recv().ok(),
+                _ => match self.requests.recv().await {
+                    Ok(request) => Some(request),
+                    Err(_) => return,
+                },
+            };
+            match request {
+                Some(request) => {
+                    let name = request.name();
+                    if let Err(error) = self.serve(request).await {
+                        refuse(Some(name), &error);
+                    }
+                }
+                None => self.step().await,
+            }
+        }
+    }
+
+    fn enter(&mut self, state: &'static str) {
+        self.state = state;
+        let (step, epoch) = self.run.as_ref().map_or((0, 0), Run::progress);
+        tell(&Event::State { state, step, epoch });
+    }
+
+    /// One training step. One that fails ends in a pause.
+    async fn step(&mut self) {
+        let Some(run) = &mut self.run else { return };
+        match run.step(&mut self.rig).await {
+            Ok(Outcome::Stepped) => {}
+            Ok(Outcome::Finished) => self.enter("finished"),
+            Err(error) => {
+                run.tell_steps();
+                refuse(None, &error);
+                self.enter("paused");
+            }
+        }
+    }
+
+    /// Rests, with all that is known told.
+    async fn rest(&mut self) -> Result<()> {
+        let run = self.run.as_mut().ok_or_else(no_run)?;
+        run.tell_steps();
+        let predicted = run.predict().await;
+        let state = if run.is_finished() { "finished" } else { "paused" };
+        self.enter(state);
+        predicted
+    }
+
+    async fn serve(&mut self, request: Request) -> Result<()> {
+        match request {
+            Request::Start { settings, paused } => self.start(settings, paused).await,
+            Request::Pause if self.state == "running" => self.rest().await,
+            Request::Pause => Ok(()),
+            Request::Resume => {
+                let run = self.run.as_mut().ok_or_else(no_run)?;
+                if run.is_finished() {
+                    run.last_epoch = run.last_epoch.saturating_add(run.settings.epochs);
+                }
+                self.enter("running");
+                Ok(())
+            }
+            Request::Step => {
+                if self.run.as_ref().ok_or_else(no_run)?.is_finished() {
+                    return Ok(self.enter("finished"));
+                }
+                self.step().await;
+                if self.state == "finished" { Ok(()) } else { self.rest().await }
+            }
+            Request::Reset => {
+                let settings = self.run.take().ok_or_else(no_run)?.settings;
+                let kept = self.rig.keep();
+                self.open(settings, &kept).await?;
+                self.rest().await
+            }
+            Request::Cancel => Ok(()),
+            Request::Simulate { rig } => {
+                let report = simulate(&RigConfig::parse_json(&rig.to_string())?)?;
+                tell(&Event::Simulated { report });
+                Ok(())
+            }
+            Request::Measure { batch_size } => self.measure(batch_size).await,
+            other => self.change(other).await,
+        }
+    }
+
+    /// What changes a run, or asks something of it.
+    async fn change(&mut self, request: Request) -> Result<()> {
+        let run = self.run.as_mut().ok_or_else(no_run)?;
+        match request {
+            Request::Add { index } => {
+                let info = self.list.get(index).ok_or_else(|| unknown(&self.list, index))?;
+                run.trainer.join(info).await?;
+                self.rig.update(&mut run.trainer);
+            }
+            Request::Remove { member } => {
+                run.trainer.leave(self.rig.position(member).ok_or_else(|| no_member(member))?)?;
+                self.rig.update(&mut run.trainer);
+            }
+            Request::Throttle { member, factor } => {
+                let position = self.rig.position(member).ok_or_else(|| no_member(member))?;
+                run.trainer.set_throttle(position, factor);
+                self.rig.throttle(member, factor);
+                self.rig.update(&mut run.trainer);
+            }
+            Request::Unplug { member } => return Err(no_member(member)),
+            Request::Change(change) => {
+                run.change(change).await?;
+                let state = self.state;
+                self.enter(state);
+            }
+            Request::Classify { id, pixels } => run.classify(id, &pixels).await?,
+            Request::Export => run.export().await?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    async fn start(&mut self, settings: Settings, paused: bool) -> Result<()> {
+        check_batch(settings.batch_size)?;
+        let wanted = settings.adapters.iter();
+        let infos = wanted.map(|index| self.list.get(*index).cloned().ok_or_else(|| unknown(&self.list, *index)));
+        let infos: Vec<Info> = infos.collect::<Result<_>>()?;
+        if infos.is_empty() {
+            return Err(Error::setting("`adapters`", "needs at least one, but is empty", "add the CPU adapter"));
+        }
+        self.run = None;
+        self.rig.begin(&infos);
+        let adapters: Vec<(Info, f64)> = infos.into_iter().map(|info| (info, 1.0)).collect();
+        self.open(settings, &adapters).await?;
+        self.enter(if paused { "paused" } else { "running" });
+        Ok(())
+    }
+
+    async fn open(&mut self, settings: Settings, adapters: &[(Info, f64)]) -> Result<()> {
+        self.enter("opening");
+        match Run::open(settings, adapters, &mut self.rig).await {
+            Ok(run) => {
+                self.run = Some(run);
+                Ok(())
+            }
+            Err(error) => {
+                self.enter("idle");
+                Err(error)
+            }
+        }
+    }
+
+    async fn measure(&mut self, batch_size: u32) -> Result<()> {
+        check_batch(usize::try_from(batch_size).unwrap_or(usize::MAX))?;
+        let before = self.state;
+        let adapters = self.rig.infos();
+        self.run.as_ref().ok_or_else(no_run)?;
+        IS_CANCELLED.set(false);
+        self.enter("measuring");
+        let run = self.run.as_mut().ok_or_else(no_run)?;
+        run.tell_steps();
+        let measured = run.measure(adapters, batch_size, &|| IS_CANCELLED.get()).await;
+        self.enter(before);
+        match measured? {
+            Some(report) => tell(&Event::Measured { report }),
+            None => {
+                return Err(Error::setting("the measurement", "was cancelled", "measure again when there is time"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn refuse(request: Option<&'static str>, error: &Error) {
+    tell(&Event::Error { request, message: error.to_string() });
+}
+
+fn no_run() -> Error {
+    Error::setting("the run", "needs to be started first", "start training")
+}
+
+fn no_member(id: u32) -> Error {
+    Error::adapter(format!("member {id}"), "is not in the rig", "choose one that is")
+}
+
+fn unknown(list: &[Info], index: usize) -> Error {
+    let problem = format!("names no adapter of this browser, which has {}", list.len());
+    Error::adapter(format!("index {index}"), problem, "choose one of the list")
+}

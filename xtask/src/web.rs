@@ -1,0 +1,137 @@
+//! The browser demo: a static folder that any server can serve.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use clap::Subcommand;
+use xshell::{Shell, cmd};
+
+use crate::serve;
+use crate::toolchain::{Target, Toolchain, on_path};
+
+/// What to do with the browser demo.
+#[derive(Subcommand)]
+pub enum WebJob {
+    /// Build it into `web-demo/dist`, for any server of static files.
+    Build,
+    /// Serve `web-demo/dist` on this machine.
+    Serve {
+        /// Port; 0 for any that is free.
+        #[arg(long, default_value_t = 8080)]
+        port: u16,
+    },
+    /// Type-check engine and worker for browsers. A warning is an error.
+    Check,
+}
+
+const PACKAGE: &str = "manyhands-web-demo";
+const WASM: &str = "manyhands_web_demo";
+/// Vectors of 128 bits, which every browser with WebGPU has.
+const RUSTFLAGS: &str = "-C target-feature=+simd128";
+
+/// Bytes, gzipped, that the whole demo may have: a page that grows without notice is caught here.
+const LIMIT: usize = 720_000;
+
+pub fn run(shell: &Shell, job: &WebJob) -> Result<()> {
+    match job {
+        WebJob::Build => build(shell),
+        WebJob::Serve { port } => serve::run(&dist(), *port),
+        WebJob::Check => {
+            let check = Toolchain::find(shell, Target::Web)?.cargo(shell, "check");
+            let check = check.args(["--locked", "--package", PACKAGE, "--package", "manyhands"]);
+            check.args(["--no-default-features", "--features", "gpu"]).env("RUSTFLAGS", "-D warnings").run()?;
+            Ok(())
+        }
+    }
+}
+
+fn dist() -> PathBuf {
+    crate::root().join("web-demo/dist")
+}
+
+fn build(shell: &Shell) -> Result<()> {
+    let dist = dist();
+    shell.remove_path(&dist)?;
+    let engine = dist.join("engine");
+    shell.create_dir(&engine)?;
+    let toolchain = Toolchain::find(shell, Target::Web)?;
+    let compile = toolchain.cargo(shell, "build").args(["--locked", "--profile", "web", "--package", PACKAGE]);
+    compile.env("RUSTFLAGS", RUSTFLAGS).run()?;
+    let wasm = toolchain.folder().join("web").join(format!("{WASM}.wasm"));
+    cmd!(shell, "cargo run --quiet --locked --package web-bindgen -- {wasm} {engine}").run()?;
+    lay_page(shell, &dist)?;
+    shrink(shell, &engine.join(format!("{WASM}_bg.wasm")))?;
+    weigh(shell, &dist)
+}
+
+/// The page's own files, made small by the page's own script.
+fn lay_page(shell: &Shell, dist: &Path) -> Result<()> {
+    if on_path("npm").is_none() {
+        bail!("the page needs `npm`, but there is none\n  help: install Node.js 20 or later");
+    }
+    let _folder = shell.push_dir(crate::root().join("web-demo"));
+    if !shell.path_exists("node_modules") {
+        cmd!(shell, "npm ci --omit=dev --no-audit --no-fund").run()?;
+    }
+    cmd!(shell, "node build.js {dist}").run()?;
+    Ok(())
+}
+
+/// Takes out what wasm can do without: the compiler leaves more than a tenth of it.
+fn shrink(shell: &Shell, wasm: &Path) -> Result<()> {
+    let optimizer = crate::root().join("web-demo/node_modules/.bin/wasm-opt");
+    // Those that the compiler switches on for this target.
+    let features = ["simd", "bulk-memory", "nontrapping-float-to-int", "sign-ext", "mutable-globals"];
+    let features = features.map(|feature| format!("--enable-{feature}"));
+    let others = ["--enable-reference-types", "--enable-multivalue", "--strip-debug", "--strip-producers"];
+    cmd!(shell, "{optimizer} -Oz {features...} {others...} {wasm} -o {wasm}").run()?;
+    Ok(())
+}
+
+/// Says how large each file is, and fails if all together are too large.
+fn weigh(shell: &Shell, dist: &Path) -> Result<()> {
+    let mut total = 0;
+    for path in files(shell, dist)? {
+        let bytes = gzipped(shell, &path)?;
+        total += bytes;
+        eprintln!("{:>9}  {}", thousands(bytes), path.strip_prefix(dist).unwrap_or(&path).display());
+    }
+    eprintln!("{:>9}  in all, gzipped", thousands(total));
+    if total > LIMIT {
+        bail!(
+            "the demo needs to stay below {} bytes, but has {}\n  help: the largest files are above; look for what is new in them",
+            thousands(LIMIT),
+            thousands(total)
+        );
+    }
+    Ok(())
+}
+
+fn files(shell: &Shell, folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for path in shell.read_dir(folder)? {
+        if path.is_dir() { files.extend(self::files(shell, &path)?) } else { files.push(path) }
+    }
+    Ok(files)
+}
+
+fn gzipped(shell: &Shell, path: &Path) -> Result<usize> {
+    let packed =
+        cmd!(shell, "gzip -9 --stdout {path}").quiet().output().context("`gzip` is needed to weigh the demo")?;
+    Ok(packed.stdout.len())
+}
+
+fn thousands(bytes: usize) -> String {
+    let digits = bytes.to_string();
+    let groups: Vec<&str> = digits.as_bytes().rchunks(3).rev().filter_map(|part| str::from_utf8(part).ok()).collect();
+    groups.join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn bytes_are_read_in_thousands() {
+        assert_eq!(super::thousands(999), "999");
+        assert_eq!(super::thousands(1_234_567), "1,234,567");
+    }
+}
