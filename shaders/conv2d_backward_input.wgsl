@@ -33,8 +33,8 @@ struct Params {
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> dy: array<f32>;
-@group(0) @binding(2) var<storage, read> w: array<f32>;
+@group(0) @binding(1) var<storage, read> dy: array<Factor>;
+@group(0) @binding(2) var<storage, read> w: array<Factor>;
 @group(0) @binding(3) var<storage, read_write> d_x: array<f32>;
 
 @compute @workgroup_size(PRODUCT_INVOCATIONS)
@@ -106,9 +106,9 @@ fn next_of_a(inner: vec4<u32>, k: u32, step: u32, part: u32) -> vec4<u32> {
     return inner_of_a(k, part);
 }
 
-fn load_a(row: vec4<u32>, inner: vec4<u32>) -> f32 {
+fn load_a(row: vec4<u32>, inner: vec4<u32>) -> Factor {
     let inside = row.y - inner.y < params.out_h && row.z - inner.z < params.out_w;
-    return select(0.0, dy[select(0u, row.x + inner.x, inside)], inside);
+    return select(Factor(), dy[select(0u, row.x + inner.x, inside) / FACTOR_WIDTH], inside);
 }
 
 fn column_of_b(column: u32, part: u32) -> u32 {
@@ -130,8 +130,8 @@ fn next_of_b(inner: vec2<u32>, k: u32, step: u32, part: u32) -> vec2<u32> {
     return inner_of_b(k, part);
 }
 
-fn load_b(inner: vec2<u32>, column: u32) -> f32 {
-    return w[inner.x + column];
+fn load_b(inner: vec2<u32>, column: u32) -> Factor {
+    return w[(inner.x + column) / FACTOR_WIDTH];
 }
 
 fn store(row: u32, column: u32, part: u32, value: f32) {

@@ -196,6 +196,8 @@ pub enum Grid {
         n: Word,
         /// Parts into which the sum is split.
         depth: u32,
+        /// Elements of a factor that can be loaded at once: 4, or 1.
+        width: u32,
     },
 }
 

@@ -34,8 +34,9 @@ struct Job {
 }
 
 impl Job {
-    fn tiles(&self) -> &'static [Tile] {
-        if self.kernel.is_tiled() { &Tile::ALL } else { &Tile::ALL[..1] }
+    fn tiles(&self) -> impl Iterator<Item = Tile> {
+        let all = if self.kernel.is_tiled() { &Tile::ALL[..] } else { &Tile::ALL[..1] };
+        all.iter().copied().filter(|tile| tile.is_able(self.case.grid))
     }
 
     fn check(&self, device: &mut Direct, tile: Tile) -> Result<(), String> {
@@ -77,7 +78,7 @@ fn check_adapter(info: &Info, jobs: &[Job]) -> (usize, Vec<String>) {
             for tile in job.tiles() {
                 count += 1;
                 let place = format!("`{}` {checks:?} {tile:?}", info.name);
-                wrong.extend(job.check(&mut device, *tile).err().map(|error| format!("{place}: {error}")));
+                wrong.extend(job.check(&mut device, tile).err().map(|error| format!("{place}: {error}")));
             }
         }
     }

@@ -2,10 +2,10 @@
 //
 //     out[row, column] = sum over k of a[row, k] b[k, column]
 //
-// The fastest form where the "GPU" is a CPU (lavapipe, SwiftShader). A workgroup of 8 x 8 invocations
-// computes 64 x 64 results; an invocation the 8 x 8 of rows y + 8 i and columns x + 8 j, so that
-// neighbouring invocations read neighbouring columns of b and the same rows of a. The accumulators are
-// named: an array of them would live in memory.
+// For a "GPU" that is a CPU (lavapipe, SwiftShader). A workgroup of 64 invocations computes 64 x 64
+// results, or with fewer of them side by side a taller and narrower part; an invocation 8 x 8 that lie
+// together, so that a result of few rows or columns keeps few lanes busy. The accumulators are named: an
+// array of them would live in memory.
 //
 // The kernel gives the sizes and both factors; `part` is the workgroup's z (split of the sum, or phase):
 //
@@ -17,38 +17,43 @@
 //
 // Rows and columns past the end are computed from the last one and not stored.
 
-const PRODUCT_INVOCATIONS: u32 = 64u;
-const PRODUCT_TILE: u32 = 64u;
+alias Factor = f32;
+const FACTOR_WIDTH: u32 = 1u;
 
+const PRODUCT_INVOCATIONS: u32 = 64u;
+const PRODUCT_SIDE: u32 = 8u;
+// Invocations side by side: fewer for a narrow result.
+override PRODUCT_ACROSS: u32 = 8u;
 
 fn product(workgroup: vec3<u32>, workgroups: vec3<u32>, lane: u32) {
     let part = workgroup.z;
     let sizes = product_sizes(part);
-    let tile = tile_index(workgroup, workgroups, (sizes.y + PRODUCT_TILE - 1u) / PRODUCT_TILE);
-    let row = tile.x * PRODUCT_TILE + lane / 8u;
-    let column = tile.y * PRODUCT_TILE + lane % 8u;
+    let columns = PRODUCT_ACROSS * PRODUCT_SIDE;
+    let tile = tile_index(workgroup, workgroups, (sizes.y + columns - 1u) / columns);
+    let row = (tile.x * (PRODUCT_INVOCATIONS / PRODUCT_ACROSS) + lane / PRODUCT_ACROSS) * PRODUCT_SIDE;
+    let column = (tile.y * PRODUCT_ACROSS + lane % PRODUCT_ACROSS) * PRODUCT_SIDE;
     // Also where the last row of a folded grid has no tile for this workgroup.
     if (row >= sizes.x || column >= sizes.y) { return; }
 
     let last_row = sizes.x - 1u;
     let ra0 = row_of_a(row, part);
-    let ra1 = row_of_a(min(row + 8u, last_row), part);
-    let ra2 = row_of_a(min(row + 16u, last_row), part);
-    let ra3 = row_of_a(min(row + 24u, last_row), part);
-    let ra4 = row_of_a(min(row + 32u, last_row), part);
-    let ra5 = row_of_a(min(row + 40u, last_row), part);
-    let ra6 = row_of_a(min(row + 48u, last_row), part);
-    let ra7 = row_of_a(min(row + 56u, last_row), part);
+    let ra1 = row_of_a(min(row + 1u, last_row), part);
+    let ra2 = row_of_a(min(row + 2u, last_row), part);
+    let ra3 = row_of_a(min(row + 3u, last_row), part);
+    let ra4 = row_of_a(min(row + 4u, last_row), part);
+    let ra5 = row_of_a(min(row + 5u, last_row), part);
+    let ra6 = row_of_a(min(row + 6u, last_row), part);
+    let ra7 = row_of_a(min(row + 7u, last_row), part);
 
     let last_column = sizes.y - 1u;
     let cb0 = column_of_b(column, part);
-    let cb1 = column_of_b(min(column + 8u, last_column), part);
-    let cb2 = column_of_b(min(column + 16u, last_column), part);
-    let cb3 = column_of_b(min(column + 24u, last_column), part);
-    let cb4 = column_of_b(min(column + 32u, last_column), part);
-    let cb5 = column_of_b(min(column + 40u, last_column), part);
-    let cb6 = column_of_b(min(column + 48u, last_column), part);
-    let cb7 = column_of_b(min(column + 56u, last_column), part);
+    let cb1 = column_of_b(min(column + 1u, last_column), part);
+    let cb2 = column_of_b(min(column + 2u, last_column), part);
+    let cb3 = column_of_b(min(column + 3u, last_column), part);
+    let cb4 = column_of_b(min(column + 4u, last_column), part);
+    let cb5 = column_of_b(min(column + 5u, last_column), part);
+    let cb6 = column_of_b(min(column + 6u, last_column), part);
+    let cb7 = column_of_b(min(column + 7u, last_column), part);
 
     var l0 = vec4<f32>(); var h0 = vec4<f32>();
     var l1 = vec4<f32>(); var h1 = vec4<f32>();
@@ -85,25 +90,25 @@ fn product(workgroup: vec3<u32>, workgroups: vec3<u32>, lane: u32) {
     }
 
     store_row(row, column, sizes.xy, part, l0, h0);
-    store_row(row + 8u, column, sizes.xy, part, l1, h1);
-    store_row(row + 16u, column, sizes.xy, part, l2, h2);
-    store_row(row + 24u, column, sizes.xy, part, l3, h3);
-    store_row(row + 32u, column, sizes.xy, part, l4, h4);
-    store_row(row + 40u, column, sizes.xy, part, l5, h5);
-    store_row(row + 48u, column, sizes.xy, part, l6, h6);
-    store_row(row + 56u, column, sizes.xy, part, l7, h7);
+    store_row(row + 1u, column, sizes.xy, part, l1, h1);
+    store_row(row + 2u, column, sizes.xy, part, l2, h2);
+    store_row(row + 3u, column, sizes.xy, part, l3, h3);
+    store_row(row + 4u, column, sizes.xy, part, l4, h4);
+    store_row(row + 5u, column, sizes.xy, part, l5, h5);
+    store_row(row + 6u, column, sizes.xy, part, l6, h6);
+    store_row(row + 7u, column, sizes.xy, part, l7, h7);
 }
 
 fn store_row(row: u32, column: u32, size: vec2<u32>, part: u32, low: vec4<f32>, high: vec4<f32>) {
     if (row >= size.x) { return; }
     store_within(row, column, size.y, part, low.x);
-    store_within(row, column + 8u, size.y, part, low.y);
-    store_within(row, column + 16u, size.y, part, low.z);
-    store_within(row, column + 24u, size.y, part, low.w);
-    store_within(row, column + 32u, size.y, part, high.x);
-    store_within(row, column + 40u, size.y, part, high.y);
-    store_within(row, column + 48u, size.y, part, high.z);
-    store_within(row, column + 56u, size.y, part, high.w);
+    store_within(row, column + 1u, size.y, part, low.y);
+    store_within(row, column + 2u, size.y, part, low.z);
+    store_within(row, column + 3u, size.y, part, low.w);
+    store_within(row, column + 4u, size.y, part, high.x);
+    store_within(row, column + 5u, size.y, part, high.y);
+    store_within(row, column + 6u, size.y, part, high.z);
+    store_within(row, column + 7u, size.y, part, high.w);
 }
 
 fn store_within(row: u32, column: u32, columns: u32, part: u32, value: f32) {

@@ -19,6 +19,9 @@
 //
 // Rows and columns past the end are computed from the last one and not stored; k past the end is 0.
 
+alias Factor = f32;
+const FACTOR_WIDTH: u32 = 1u;
+
 const PRODUCT_INVOCATIONS: u32 = 256u;
 const PRODUCT_TILE: u32 = 64u;
 const PRODUCT_DEPTH: u32 = 16u;

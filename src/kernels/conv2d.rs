@@ -3,6 +3,7 @@
 use super::activation_functions::Activation;
 use super::cases::{Case, Fill};
 use super::parallel::Slabs;
+use super::product::width;
 use super::rounding::{float, index, single};
 use super::{Call, Kernel, Library, patches};
 use crate::plan::{Grid, Word};
@@ -64,18 +65,25 @@ impl Params {
 
     /// The grid of [`FORWARD`]; `rows` gives the rows times a factor: [`Word::Rows`] in a plan.
     pub fn forward_grid(&self, rows: impl Fn(u32) -> Word) -> Grid {
-        Grid::Tiles { m: rows(self.out_h * self.out_w), n: self.out_c.into(), depth: 1 }
+        Grid::Tiles { m: rows(self.out_h * self.out_w), n: self.out_c.into(), depth: 1, width: self.width() }
     }
 
     /// The grid of [`BACKWARD_INPUT`]: a product for each phase of the strides.
     pub fn backward_input_grid(&self, rows: impl Fn(u32) -> Word) -> Grid {
         let phase = self.in_h.div_ceil(self.stride_h) * self.in_w.div_ceil(self.stride_w);
-        Grid::Tiles { m: rows(phase), n: self.in_c.into(), depth: self.stride_h * self.stride_w }
+        // Both factors are loaded along the filters.
+        let width = width(&[self.out_c.into()]);
+        Grid::Tiles { m: rows(phase), n: self.in_c.into(), depth: self.stride_h * self.stride_w, width }
     }
 
     /// The grid of [`BACKWARD_WEIGHTS`].
     pub fn backward_weights_grid(&self) -> Grid {
-        Grid::Tiles { m: (self.k_h * self.k_w * self.in_c).into(), n: self.out_c.into(), depth: self.splits }
+        let m = (self.k_h * self.k_w * self.in_c).into();
+        Grid::Tiles { m, n: self.out_c.into(), depth: self.splits, width: self.width() }
+    }
+
+    fn width(&self) -> u32 {
+        width(&[self.in_c.into(), self.out_c.into()])
     }
 }
 
@@ -304,6 +312,10 @@ fn all_sizes() -> Vec<Params> {
         // A kernel larger than the image.
         sizes(4, [2, 3, 20], [5, 5, 9], [1, 1], [[2, 2]; 2]),
         sizes(1, [17, 16, 120], [3, 3, 70], [1, 1], same),
+        // Channels in fours: narrow, wide, and with strides.
+        sizes(3, [7, 6, 4], [3, 3, 12], [1, 1], same),
+        sizes(2, [5, 9, 8], [3, 2, 68], [2, 1], same),
+        sizes(2, [6, 5, 68], [1, 3, 8], [1, 2], none),
     ]
 }
 

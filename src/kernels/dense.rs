@@ -5,10 +5,10 @@ use ndarray::{ArrayView2, s};
 use super::activation_functions::Activation;
 use super::cases::{Case, Fill};
 use super::parallel::Slabs;
-use super::product::{Epilogue, for_each_chunk, matrix, matrix_mut, multiply, multiply_here};
+use super::product::{Epilogue, for_each_chunk, matrix, matrix_mut, multiply, multiply_here, width};
 use super::rounding::{float, index, single};
 use super::{Call, Kernel, Library};
-use crate::plan::Grid;
+use crate::plan::{Grid, Word};
 
 pub use super::product::splits;
 
@@ -33,6 +33,47 @@ crate::params! {
     y_stride: u32,
     /// Parts into which the sum of `backward_weights` is split; 1 for the others.
     splits: u32,
+}
+
+impl Record {
+    /// The grid of [`FORWARD`].
+    pub fn forward_grid(&self) -> Grid {
+        self.grid(1, &[self.k, self.n])
+    }
+
+    /// The grid of [`BACKWARD_INPUT`].
+    pub fn backward_input_grid(&self) -> Grid {
+        self.grid(1, &[self.k])
+    }
+
+    /// The grid of [`BACKWARD_WEIGHTS`], whose sum is split.
+    pub fn backward_weights_grid(&self, splits: u32) -> Grid {
+        self.grid(splits, &[self.m, self.n])
+    }
+
+    /// For factors that are loaded along these lengths.
+    fn grid(&self, depth: u32, lengths: &[Word]) -> Grid {
+        let places = [self.a_offset, self.a_stride, self.b_offset, self.b_stride];
+        Grid::Tiles { m: self.m, n: self.n, depth, width: width(&places).min(width(lengths)) }
+    }
+}
+
+impl Params {
+    /// The same as a layer records it.
+    pub fn record(&self) -> Record {
+        Record {
+            m: self.m.into(),
+            n: self.n.into(),
+            k: self.k.into(),
+            a_offset: self.a_offset.into(),
+            a_stride: self.a_stride.into(),
+            b_offset: self.b_offset.into(),
+            b_stride: self.b_stride.into(),
+            y_offset: self.y_offset.into(),
+            y_stride: self.y_stride.into(),
+            splits: self.splits.into(),
+        }
+    }
 }
 
 /// `y = act(x w + bias)`.
@@ -217,8 +258,19 @@ fn backward_weights_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 }
 
 /// Awkward sizes `[m, n, k]`: around a tile, one long sum, one result.
-const SIZES: [[u32; 3]; 8] =
-    [[1, 1, 1], [1, 63, 65], [5, 10, 64], [64, 64, 64], [65, 257, 63], [257, 65, 1], [63, 1, 257], [130, 67, 1100]];
+const SIZES: [[u32; 3]; 11] = [
+    [1, 1, 1],
+    [1, 63, 65],
+    [5, 10, 64],
+    [64, 64, 64],
+    [65, 257, 63],
+    [257, 65, 1],
+    [63, 1, 257],
+    [130, 67, 1100],
+    [4, 4, 4],
+    [68, 132, 64],
+    [12, 36, 1100],
+];
 
 /// A product without gaps, for inputs of `a_stride` and `b_stride` columns.
 fn packed([m, n, k]: [u32; 3], a_stride: u32, b_stride: u32) -> Params {
@@ -238,13 +290,26 @@ fn sliced(p: Params) -> Params {
     }
 }
 
+/// The same product on slices that can be loaded four at a time, if the product can.
+fn spaced(p: Params) -> Params {
+    Params {
+        a_offset: 8,
+        a_stride: p.a_stride + 4,
+        b_offset: 4,
+        b_stride: p.b_stride + 8,
+        y_offset: 3,
+        y_stride: p.y_stride + 1,
+        ..p
+    }
+}
+
 /// A case of a product whose inputs have `a` and `b` rows and columns.
-fn case(p: Params, a: [u32; 2], b: [u32; 2]) -> Case {
+fn case(p: Params, grid: Grid, a: [u32; 2], b: [u32; 2]) -> Case {
     let len = |offset: u32, [rows, columns]: [u32; 2], stride: u32| index(offset + (rows - 1) * stride + columns);
     // Sums of variance 1, as initial weights give them: else cancellation hides what rounding does.
     let bound = (3.0 / float(index(p.k))).sqrt();
     let label = format!("{} x {} x {}, {} splits, row strides {} {}", p.m, p.n, p.k, p.splits, p.a_stride, p.b_stride);
-    Case::new(label, p.words(), Grid::Tiles { m: p.m.into(), n: p.n.into(), depth: p.splits })
+    Case::new(label, p.words(), grid)
         .input(Fill::Normal(len(p.a_offset, a, p.a_stride)))
         .input(Fill::Uniform(len(p.b_offset, b, p.b_stride), -bound, bound))
         .output(len(p.y_offset, [p.splits * p.m, p.n], p.y_stride))
@@ -252,7 +317,9 @@ fn case(p: Params, a: [u32; 2], b: [u32; 2]) -> Case {
 
 /// A case of [`FORWARD`]; without a bias, the weights are bound in its place.
 fn forward_case(p: Params, activation: Activation, bias: Option<Fill>) -> Case {
-    let mut case = case(p, [p.m, p.k], [p.k, p.n]).constant("ACTIVATION", activation.code()).constant("SLOPE", 0.25);
+    let grid = p.record().forward_grid();
+    let mut case =
+        case(p, grid, [p.m, p.k], [p.k, p.n]).constant("ACTIVATION", activation.code()).constant("SLOPE", 0.25);
     case.label += &format!(", {activation:?}");
     match bias {
         Some(bias) => case.input(bias),
@@ -268,6 +335,7 @@ fn forward_cases() -> Vec<Case> {
     let sizes = SIZES.map(|[m, n, k]| packed([m, n, k], k, n));
     let mut cases: Vec<Case> = sizes.map(|p| forward_case(p, Activation::None, Some(Fill::Normal(index(p.n))))).into();
     cases.extend(sizes.map(|p| forward_case(sliced(p), Activation::Relu, None)));
+    cases.extend(sizes.map(|p| forward_case(spaced(p), Activation::Tanh, None)));
     let small = packed([33, 70, 9], 9, 70);
     cases.extend(Activation::ALL.map(|activation| forward_case(small, activation, Some(Fill::Normal(70)))));
     cases
@@ -275,15 +343,15 @@ fn forward_cases() -> Vec<Case> {
 
 fn backward_input_cases() -> Vec<Case> {
     let sizes = SIZES.map(|[m, n, k]| packed([m, n, k], k, k));
-    let each = |p: Params| case(p, [p.m, p.k], [p.n, p.k]);
-    sizes.iter().flat_map(|p| [each(*p), each(sliced(*p))]).collect()
+    let each = |p: Params| case(p, p.record().backward_input_grid(), [p.m, p.k], [p.n, p.k]);
+    sizes.iter().flat_map(|p| [each(*p), each(sliced(*p)), each(spaced(*p))]).collect()
 }
 
 fn backward_weights_cases() -> Vec<Case> {
     let sizes = SIZES.map(|[m, n, k]| packed([m, n, k], m, n));
-    let each = |p: Params| case(p, [p.k, p.m], [p.k, p.n]);
+    let each = |p: Params| case(p, p.record().backward_weights_grid(p.splits), [p.k, p.m], [p.k, p.n]);
     let splits = |p: Params, splits| each(Params { splits, ..p });
-    sizes.iter().flat_map(|p| [each(*p), splits(*p, 8), splits(sliced(*p), 3)]).collect()
+    sizes.iter().flat_map(|p| [each(*p), splits(*p, 8), splits(sliced(*p), 3), splits(spaced(*p), 2)]).collect()
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ pub mod softmax_cross_entropy;
 
 use std::fmt;
 
-use crate::plan::Word;
+use crate::plan::{Grid, Word};
 
 /// Type of a field of `Params`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,25 +65,73 @@ pub enum Library {
     Product,
 }
 
-/// How a matrix product is cut into workgroups. Which one is best depends on the adapter.
+/// How a matrix product is cut into workgroups. Which one is best depends on the adapter, and on the product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Tile {
-    /// 8 × 8 results an invocation, from registers alone: best where the "GPU" is a CPU.
+    /// 8 × 8 results an invocation, from registers alone, loaded one by one: for any product.
     Registers,
+    /// 8 × 8 results an invocation, from registers alone, loaded four at a time.
+    Vectors,
+    /// 8 × 16 results an invocation, from registers alone, loaded four at a time.
+    Wide,
     /// Tiles in workgroup memory: best on real GPUs.
     Workgroup,
 }
 
 impl Tile {
     /// Every tile.
-    pub const ALL: [Self; 2] = [Self::Registers, Self::Workgroup];
+    pub const ALL: [Self; 4] = [Self::Registers, Self::Vectors, Self::Wide, Self::Workgroup];
+
+    /// The one to use for a grid on an adapter where this one is best.
+    ///
+    /// Factors that can't be loaded four at a time are loaded one by one; a narrow result is computed in narrow parts.
+    #[must_use]
+    pub fn chosen_for(self, grid: Grid) -> Self {
+        match self {
+            Self::Vectors | Self::Wide if !Self::Vectors.is_able(grid) => Self::Registers,
+            Self::Wide if columns(grid).is_some_and(|columns| columns <= NARROW) => Self::Vectors,
+            tile => tile,
+        }
+    }
+
+    /// Can it compute a grid?
+    pub fn is_able(self, grid: Grid) -> bool {
+        match self {
+            Self::Registers | Self::Workgroup => true,
+            Self::Vectors | Self::Wide => matches!(grid, Grid::Tiles { width: 4, .. }),
+        }
+    }
+
+    /// Invocations of a workgroup that lie side by side: the constant `PRODUCT_ACROSS`, where the text has it.
+    pub fn across(self, grid: Grid) -> Option<u32> {
+        let most = 8;
+        let side = match self {
+            Self::Registers | Self::Vectors => 8,
+            Self::Wide => 16,
+            Self::Workgroup => return None,
+        };
+        Some(columns(grid).map_or(most, |columns| columns.div_ceil(side).next_power_of_two().min(most)))
+    }
 
     /// Rows and columns of the result that one workgroup computes.
-    pub fn size(self) -> [u32; 2] {
-        match self {
-            Self::Registers => [64, 64],
-            Self::Workgroup => [64, 64],
+    pub fn size(self, grid: Grid) -> [u32; 2] {
+        const INVOCATIONS: u32 = 64;
+        match (self, self.across(grid)) {
+            (Self::Wide, Some(across)) => [INVOCATIONS / across * 8, across * 16],
+            (_, Some(across)) => [INVOCATIONS / across * 8, across * 8],
+            (_, None) => [64, 64],
         }
+    }
+}
+
+/// Columns up to which [`Tile::Vectors`] are better than [`Tile::Wide`]: half of the wide tile would be idle.
+const NARROW: u32 = 64;
+
+/// Columns of a product's result, where they do not depend on the rows of a run.
+fn columns(grid: Grid) -> Option<u32> {
+    match grid {
+        Grid::Tiles { n: Word::U32(columns), .. } => Some(columns),
+        _ => None,
     }
 }
 
@@ -96,6 +144,8 @@ impl Library {
             (Self::Activation, _) => include_str!("../../shaders/lib/activation.wgsl"),
             (Self::Random, _) => include_str!("../../shaders/lib/random.wgsl"),
             (Self::Product, Tile::Registers) => include_str!("../../shaders/lib/product_registers.wgsl"),
+            (Self::Product, Tile::Vectors) => include_str!("../../shaders/lib/product_vectors.wgsl"),
+            (Self::Product, Tile::Wide) => include_str!("../../shaders/lib/product_wide.wgsl"),
             (Self::Product, Tile::Workgroup) => include_str!("../../shaders/lib/product_workgroup.wgsl"),
         }
     }

@@ -9,8 +9,9 @@ use ndarray::{ArrayView1, ArrayView2, ArrayViewMut2, Axis, ShapeBuilder, linalg:
 
 use crate::runtime::threads;
 
+use super::Call;
 use super::activation_functions::Activation;
-use super::{Call, Tile};
+use crate::plan::Word;
 
 /// Multiplications that one task does: some 50 µs, well above what handing it to a thread costs.
 pub(super) const TASK: usize = 1 << 22;
@@ -152,10 +153,16 @@ pub fn with_scratch<R>(len: usize, each: impl FnOnce(&mut [f32]) -> R) -> R {
 pub fn splits(m: usize, n: usize, k_hint: usize) -> u32 {
     const WORKGROUPS: usize = 1024;
     const TERMS: usize = 64;
-    let [tile_m, tile_n] = Tile::Workgroup.size().map(|size| size as usize);
-    let tiles = (m.div_ceil(tile_m) * n.div_ceil(tile_n)).max(1);
+    const TILE: usize = 64;
+    let tiles = (m.div_ceil(TILE) * n.div_ceil(TILE)).max(1);
     let most = (WORKGROUPS / tiles).min(k_hint / TERMS);
     [64, 32, 16, 8, 4, 2].into_iter().find(|splits| *splits as usize <= most).unwrap_or(1)
+}
+
+/// The `width` of a product's grid: 4 if the factors' offsets and strides, and the lengths along which they are loaded,
+/// are all multiples of 4.
+pub fn width(sizes: &[Word]) -> u32 {
+    if sizes.iter().all(|size| matches!(size, Word::U32(size) if size % 4 == 0)) { 4 } else { 1 }
 }
 
 #[cfg(test)]

@@ -105,8 +105,8 @@ impl Layer for Dense {
         let (m, n, k) = self.sizes(rec);
         let use_bias = self.use_bias;
         self.activation.after(rec, |rec, y| {
-            let grid = Grid::Tiles { m, n, depth: 1 };
-            let dispatch = rec.dispatch(&kernel::FORWARD, product(m, n, k), [x, w, bias], [y], grid);
+            let params = product(m, n, k);
+            let dispatch = rec.dispatch(&kernel::FORWARD, params, [x, w, bias], [y], params.forward_grid());
             if !use_bias {
                 dispatch.constants.push(("USE_BIAS", 0.0));
             }
@@ -123,14 +123,14 @@ impl Layer for Dense {
         }
         let x = rec.input(0);
         sum_parts(rec, "kernel", kernel::splits(inputs, self.units, ROWS_HINT * positions), |rec, splits, partials| {
-            let params = kernel::Record { splits: Word::U32(splits), ..product(k, n, m) };
-            let grid = Grid::Tiles { m: k, n, depth: splits };
-            rec.dispatch(&kernel::BACKWARD_WEIGHTS, strided(params, k, n), [x, dz], [partials], grid);
+            let params = kernel::Record { splits: Word::U32(splits), ..strided(product(k, n, m), k, n) };
+            let grid = params.backward_weights_grid(splits);
+            rec.dispatch(&kernel::BACKWARD_WEIGHTS, params, [x, dz], [partials], grid);
         });
         if let Some(dx) = rec.input_gradient(0) {
             let w = rec.parameter("kernel");
             let params = strided_transposed(product(m, k, n), n);
-            rec.dispatch(&kernel::BACKWARD_INPUT, params, [dz, w], [dx], Grid::Tiles { m, n: k, depth: 1 });
+            rec.dispatch(&kernel::BACKWARD_INPUT, params, [dz, w], [dx], params.backward_input_grid());
         }
     }
 }

@@ -54,7 +54,7 @@ pub(super) fn count_object() {
 /// Longest time that a device may need for one submission, which is kept near a tenth of a second.
 const SILENCE: Duration = Duration::from_secs(30);
 /// The same for a driver that computes on the CPU, which other programs may want as well.
-const SILENCEOFTWARE: Duration = Duration::from_secs(120);
+const SILENCE_SOFTWARE: Duration = Duration::from_secs(120);
 
 /// Bindings of all bind groups together. wgpu sets memory aside for each on DX12, a million by default.
 const MAX_BINDINGS: u32 = 1 << 17;
@@ -79,6 +79,14 @@ pub(super) struct Submission(u64);
 struct Submitted {
     count: u64,
     open: VecDeque<(Submission, wgpu::SubmissionIndex)>,
+}
+
+/// The best tile for a product on a "GPU" that is a CPU, by the lanes of its vectors.
+///
+/// lavapipe takes a load lane by lane and has 8 lanes: large loads for many results pay (2.1 times
+/// [`Tile::Registers`]). SwiftShader has 4 lanes and few registers: there the same is slower.
+fn software_tile(lanes: u32) -> Tile {
+    if lanes >= 8 { Tile::Wide } else { Tile::Registers }
 }
 
 /// An open device.
@@ -117,7 +125,7 @@ impl Gpu {
         DEVICES.fetch_add(1, Ordering::Relaxed);
         let said = listen(&device);
         let (tile, silence) = match info.kind {
-            Kind::Software => (Tile::Registers, SILENCEOFTWARE),
+            Kind::Software => (software_tile(adapter.get_info().subgroup_min_size), SILENCE_SOFTWARE),
             _ => (Tile::Workgroup, SILENCE),
         };
         Ok(Self { device, queue, limits, tile, checks, silence, runtime, submitted: Mutex::default(), said })

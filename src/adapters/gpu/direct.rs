@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::super::{Fault, Info};
 use super::device::{Checks, Gpu};
-use super::grid::workgroups;
+use super::grid::{Cut, workgroups};
 use super::pipelines::{Pipelines, Slice, bind_group};
 use super::program::F32;
 use crate::kernels::{Kernel, Tile};
@@ -73,7 +73,8 @@ impl Direct {
 
     async fn prepare(&mut self, launch: Launch<'_>) -> Result<Prepared, Fault> {
         let gpu = &self.gpu;
-        let pipeline = self.pipelines.get(gpu, launch.kernel, launch.constants, launch.tile).await?;
+        let cut = Cut::of(launch.tile, launch.grid);
+        let pipeline = self.pipelines.get(gpu, launch.kernel, launch.constants, cut).await?;
         let (params, buffers) = gpu.scoped(|| filled(gpu, launch)).await?;
         let slices: Vec<Slice<'_>> =
             buffers.iter().map(|buffer| Slice { buffer, offset: 0, bytes: buffer.size() }).collect();

@@ -6,6 +6,25 @@ use crate::plan::{Grid, Scalars};
 /// Workgroups that WebGPU promises in one dimension.
 const MOST: u32 = 65_535;
 
+/// How a dispatch is cut into workgroups.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Cut {
+    /// The tile of a product.
+    pub(super) tile: Tile,
+    /// Invocations side by side in it, where its text leaves them open.
+    pub(super) across: Option<u32>,
+}
+
+impl Cut {
+    /// Of what is no product.
+    pub(super) const NONE: Self = Self { tile: Tile::Registers, across: None };
+
+    /// With a tile that is able to compute the grid.
+    pub(super) fn of(tile: Tile, grid: Grid) -> Self {
+        Self { tile, across: tile.across(grid) }
+    }
+}
+
 /// Workgroups in x, y and z; any of them may be 0, and then there is nothing to run.
 ///
 /// Items run along x, and from 65,535 on along y, as `lib/grid.wgsl` counts them; z is the depth of a product.
@@ -13,8 +32,8 @@ pub(super) fn workgroups(grid: Grid, kernel: &Kernel, tile: Tile, scalars: &Scal
     match grid {
         Grid::Elements(count) => folded(count.bits(scalars).div_ceil(kernel.workgroup.max(1)), 1),
         Grid::Items(count) => folded(count.bits(scalars), 1),
-        Grid::Tiles { m, n, depth } => {
-            let [rows, columns] = tile.size();
+        Grid::Tiles { m, n, depth, .. } => {
+            let [rows, columns] = tile.size(grid);
             folded(m.bits(scalars).div_ceil(rows) * n.bits(scalars).div_ceil(columns), depth)
         }
     }

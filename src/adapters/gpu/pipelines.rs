@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::super::Fault;
 use super::device::{Checks, Gpu, count_object};
+use super::grid::Cut;
 use crate::kernels::{self, Kernel, Tile};
 
 /// A pipeline, and the layout for its bind groups.
@@ -33,9 +34,11 @@ impl Pipelines {
         gpu: &Gpu,
         kernel: &'static Kernel,
         constants: &[(&'static str, f64)],
-        tile: Tile,
+        cut: Cut,
     ) -> Result<Pipeline, Fault> {
-        let tile = if kernel.is_tiled() { tile } else { Tile::Registers };
+        let Cut { tile, across } = if kernel.is_tiled() { cut } else { Cut::NONE };
+        let across = across.map(|across| ("PRODUCT_ACROSS", f64::from(across)));
+        let constants: Vec<_> = constants.iter().copied().chain(across).collect();
         let bits = constants.iter().map(|(name, value)| (*name, value.to_bits())).collect();
         let key = (std::ptr::from_ref(kernel).addr(), bits, tile);
         if let Some(known) = self.pipelines.get(&key) {
@@ -47,7 +50,7 @@ impl Pipelines {
         };
         let module = self.module(gpu, kernel, tile).await.map_err(named)?;
         let (layout, pipeline_layout) = self.layout(gpu, kernel).await.map_err(named)?;
-        let made = gpu.scoped(|| create(gpu, kernel, constants, &module, &pipeline_layout)).await.map_err(named)?;
+        let made = gpu.scoped(|| create(gpu, kernel, &constants, &module, &pipeline_layout)).await.map_err(named)?;
         let pipeline = Pipeline { pipeline: made, layout };
         self.pipelines.insert(key, pipeline.clone());
         Ok(pipeline)

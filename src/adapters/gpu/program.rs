@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::super::Fault;
 use super::super::storage::{self, Storage};
 use super::device::{Gpu, padded};
+use super::grid::Cut;
 use super::pipelines::{Pipeline, Pipelines, Slice, bind_group};
 use super::staging::{Readbacks, Uploads};
 use crate::kernels::{Kernel, proof};
@@ -271,7 +272,8 @@ impl Maker<'_> {
     }
 
     async fn dispatch(&mut self, dispatch: &Dispatch, buffers: &[Option<wgpu::Buffer>]) -> Result<Prepared, Fault> {
-        let pipeline = self.pipelines.get(self.gpu, dispatch.kernel, &dispatch.constants, self.gpu.tile).await?;
+        let cut = Cut::of(self.gpu.tile.chosen_for(dispatch.grid), dispatch.grid);
+        let pipeline = self.pipelines.get(self.gpu, dispatch.kernel, &dispatch.constants, cut).await?;
         let capacity = self.capacity;
         let slice = |view: &View| {
             let bytes = padded(view.len.at(capacity) * F32);
@@ -286,7 +288,7 @@ impl Maker<'_> {
     async fn proof(&mut self, kernel: &'static Kernel) -> Result<Proof, Fault> {
         let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC;
         let mark = self.gpu.scoped(|| self.gpu.buffer("proof", F32, usage)).await?;
-        let pipeline = self.pipelines.get(self.gpu, kernel, &[], self.gpu.tile).await?;
+        let pipeline = self.pipelines.get(self.gpu, kernel, &[], Cut::NONE).await?;
         let view = Slice { buffer: &mark, offset: 0, bytes: mark.size() };
         let prepared = self.prepare(kernel, &pipeline, &[view]).await?;
         Ok(Proof { prepared, mark })

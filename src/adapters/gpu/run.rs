@@ -128,7 +128,8 @@ impl<'a> Execution<'a> {
         let mut pass = self.encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
         for (prepared, command) in prepass.commands[range.clone()].iter().zip(&commands[range]) {
             if let (Some(prepared), Command::Dispatch(dispatch)) = (prepared, command) {
-                let groups = workgroups(dispatch.grid, dispatch.kernel, self.gpu.tile, &run.scalars);
+                let tile = self.gpu.tile.chosen_for(dispatch.grid);
+                let groups = workgroups(dispatch.grid, dispatch.kernel, tile, &run.scalars);
                 launch(&mut pass, prepared, groups);
             }
         }
