@@ -16,7 +16,7 @@ import { serve } from "./serve.js";
 /** @import { EpochLog, Info, StepLog } from "../www/messages.js" */
 
 const ROOT = fileURLToPath(new URL("../..", import.meta.url));
-const BUILT = process.env.MANYHANDS_WEB_DEMO ?? path.join(process.env.CARGO_TARGET_DIR ?? path.join(ROOT, "target"), "web-demo");
+const BUILT = process.env.MANYHANDS_WEB_DEMO ?? path.join(ROOT, "web-demo/dist");
 const MESSAGES = readFileSync(new URL("../www/messages.js", import.meta.url), "utf8");
 /** SwiftShader on a busy machine takes its time. */
 const PATIENCE_MS = 240_000;
@@ -113,7 +113,7 @@ function mean(values) {
 test("without an adapter: the page says so, and the CPU adapter learns to read digits", async () => {
   const { page, said, leave } = await open(plain);
   await page.locator("[data-kind=no_adapter]", { hasText: "runs on the CPU adapter" }).waitFor();
-  assert.equal(await page.locator(".lane .name").first().textContent(), "CPU");
+  assert.match((await page.locator(".lane .name").first().textContent()) ?? "", /^CPU/);
   await page.click("#run");
   await page.waitForFunction(() => parseFloat(document.getElementById("fact-accuracy")?.textContent ?? "") >= 97, undefined, { timeout: PATIENCE_MS });
   await pause(page);
@@ -169,7 +169,7 @@ async function modelIsTheSameNatively(page) {
 }
 
 test("two devices and the CPU adapter share each batch", async () => {
-  const { page, said, leave } = await open(webgpu, "?adapters=0,0,cpu&split=even&batch_size=48&model=small");
+  const { page, said, leave } = await open(webgpu, "?adapters=software,software,cpu&split=even&batch_size=48&model=small");
   await page.locator("[data-kind=software]").waitFor();
   await page.locator(".lane .kind", { hasText: "a further device on that of A" }).waitFor();
   await page.click("#run");
@@ -183,14 +183,14 @@ test("two devices and the CPU adapter share each batch", async () => {
     assert.ok(Math.max(...shares.map((share) => share.rows)) - Math.min(...shares.map((share) => share.rows)) <= 1, `step ${step}`);
   }
   assert.ok(mean(steps.slice(-5).map(({ loss }) => loss)) < 0.8 * mean(steps.slice(0, 5).map(({ loss }) => loss)), "the loss falls");
-  assert.match((await page.locator("#batch").getAttribute("aria-label")) ?? "", /^Batch of \d+ rows\. A .*: \d+, B .*: \d+, C CPU: \d+$/);
+  assert.match((await page.locator("#batch").getAttribute("aria-label")) ?? "", /^Batch of \d+ rows\. A .*: \d+, B .*: \d+, C CPU.*: \d+$/);
   assert.deepEqual(said, []);
   await leave();
 });
 
 test("pulling a plug in mid-step costs no step, and the loss is that of a run in peace", async () => {
   // With statistics of the whole batch nothing but rounding depends on who computes which rows.
-  const query = "?adapters=0,0,cpu&split=even&batch_size=48&model=small&batch_norm=whole_batch&seed=3";
+  const query = "?adapters=software,software,cpu&split=even&batch_size=48&model=small&batch_norm=whole_batch&seed=3";
   const { page, said, leave } = await open(webgpu, query);
   await page.click("#run");
   await reach(page, 5);
@@ -256,7 +256,7 @@ test("the address restores a run's settings, and follows what is changed", async
 });
 
 test("adapters come and go, slow down, and get fewer rows than there are adapters", async () => {
-  const { page, said, leave } = await open(plain, "?model=small");
+  const { page, said, leave } = await open(plain, "?adapters=cpu&model=small");
   await page.click("#run");
   await reach(page, 3);
   await page.getByRole("button", { name: "+ another worker on the CPU" }).click();

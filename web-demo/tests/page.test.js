@@ -147,10 +147,11 @@ test("a second device on a GPU is called what it is", async () => {
   await leave();
 });
 
-test("a software adapter is announced by a banner, and the small network is chosen", async () => {
+test("a software adapter is announced by a banner, and used only when asked for", async () => {
   const { page, leave } = await open("software");
   await page.locator("[data-kind=software]", { hasText: "far slower than a GPU" }).waitFor();
-  assert.equal(await page.locator("#model").inputValue(), "small");
+  await page.locator(".lane .name").first().waitFor();
+  assert.deepEqual([...new Set(await page.locator(".lane .name").allTextContents())], ["CPU"]);
   await leave();
 });
 

@@ -19,36 +19,36 @@ function hello(kinds) {
 const TWO_CARDS = hello(["discrete_gpu", "integrated_gpu", "cpu"]);
 
 test("a machine begins with all its GPUs and the processor", () => {
-  assert.deepEqual(defaults(TWO_CARDS).adapters, [0, 1, 2]);
-  assert.equal(defaults(TWO_CARDS).model, "cnn");
+  assert.deepEqual(defaults(TWO_CARDS, 4).adapters, [0, 1, 2]);
+  assert.equal(defaults(TWO_CARDS, 4).model, "cnn");
 });
 
-test("where there is only a software adapter, a small network is chosen", () => {
-  assert.deepEqual(defaults(hello(["cpu", "software"])).adapters, [1, 0]);
-  assert.equal(defaults(hello(["cpu", "software"])).model, "small");
-  assert.deepEqual(defaults(hello(["cpu"])), { ...defaults(TWO_CARDS), adapters: [0] });
+test("a machine without a GPU begins with the processor, twice if it has cores for that", () => {
+  assert.deepEqual(defaults(hello(["cpu"]), 2).adapters, [0, 0]);
+  assert.deepEqual(defaults(hello(["cpu"]), 1).adapters, [0]);
+  assert.deepEqual(defaults(hello(["software", "cpu"]), 8).adapters, [1, 1]);
 });
 
 test("the defaults need no address", () => {
-  assert.equal(format(defaults(TWO_CARDS), TWO_CARDS), "");
-  assert.deepEqual(parse("", TWO_CARDS), { settings: defaults(TWO_CARDS), remarks: [] });
+  assert.equal(format(defaults(TWO_CARDS, 4), TWO_CARDS, 4), "");
+  assert.deepEqual(parse("", TWO_CARDS, 4), { settings: defaults(TWO_CARDS, 4), remarks: [] });
 });
 
 test("an address restores all settings", () => {
   const settings = {
-    ...defaults(TWO_CARDS), model: "small", adapters: [0, 0, 2, 1], batch_size: 50, split: /** @type {const} */ ("even"),
+    ...defaults(TWO_CARDS, 4), model: "small", adapters: [0, 0, 2, 1], batch_size: 50, split: /** @type {const} */ ("even"),
     batch_norm: /** @type {const} */ ("whole_batch"), learning_rate: 0.0125, seed: 4294967295, epochs: 0,
   };
-  const address = format(settings, TWO_CARDS);
+  const address = format(settings, TWO_CARDS, 4);
   assert.match(address, /adapters=0,0,cpu,1/);
-  assert.deepEqual(parse(`?${address}`, TWO_CARDS), { settings, remarks: [] });
+  assert.deepEqual(parse(`?${address}`, TWO_CARDS, 4), { settings, remarks: [] });
 });
 
 test("an address from another machine keeps what is here, and says what is not", () => {
-  const { settings, remarks } = parse("?adapters=0,3,cpu", hello(["virtual_gpu", "cpu"]));
+  const { settings, remarks } = parse("?adapters=0,3,cpu", hello(["virtual_gpu", "cpu"]), 4);
   assert.deepEqual(settings.adapters, [0, 1]);
   assert.deepEqual(remarks, ["The address names adapter 3, which is not here: left out."]);
-  assert.deepEqual(parse("?adapters=7", TWO_CARDS).settings.adapters, [0, 1, 2]);
+  assert.deepEqual(parse("?adapters=7", TWO_CARDS, 4).settings.adapters, [0, 1, 2]);
 });
 
 for (const wrong of [
@@ -56,8 +56,8 @@ for (const wrong of [
   "learning_rate=0", "learning_rate=NaN", "epochs=-1", "split=odd", "batch_norm=", "model=vgg",
 ]) {
   test(`${wrong} is refused in words`, () => {
-    const { settings, remarks } = parse(`?${wrong}`, TWO_CARDS);
-    assert.deepEqual(settings, defaults(TWO_CARDS));
+    const { settings, remarks } = parse(`?${wrong}`, TWO_CARDS, 4);
+    assert.deepEqual(settings, defaults(TWO_CARDS, 4));
     assert.equal(remarks.length, 1);
     assert.match(remarks[0], new RegExp(`${wrong.split("=")[0]}.*it needs`));
   });

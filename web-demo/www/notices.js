@@ -40,7 +40,7 @@ export function tellOfAdapters({ missing, adapters }) {
   const gpus = adapters.filter((info) => info.kind !== "cpu");
   if (gpus.length > 0 && gpus.every((info) => info.kind === "software")) {
     banner(
-      `The only WebGPU adapter here is software: ${gpus[0].name} computes on the processor, far slower than a GPU would, and slower than the CPU adapter beside it. So the page begins with the small network.`,
+      `The only WebGPU adapter here is software: ${gpus[0].name} computes on the processor, far slower than a GPU would, and slower than the CPU adapter. So training begins without it; add it below if you like, best with the small network.`,
       "software",
     );
   }

@@ -17,6 +17,7 @@ import { format, parse } from "./settings.js";
 /** Steps that the metrics keep, the newest: some tens of megabytes. */
 const MOST_STEPS = 20_000;
 const FACTS_MS = 200;
+const N_CORES = navigator.hardwareConcurrency || 1;
 
 /** @type {Record<State["state"], string>} */
 const STATES = {
@@ -102,7 +103,7 @@ function hear(event) {
 /** @param {Hello} said */
 function greet(said) {
   hello = said;
-  const { settings: wanted, remarks } = parse(location.search, said);
+  const { settings: wanted, remarks } = parse(location.search, said, N_CORES);
   settings = wanted;
   tellOfAdapters(said);
   remarks.forEach((remark) => banner(remark, "address"));
@@ -226,7 +227,7 @@ function showFacts() {
 
 function keepAddress() {
   if (!settings || !hello) return;
-  const query = format(settings, hello);
+  const query = format(settings, hello, N_CORES);
   history.replaceState(null, "", `${location.pathname}${query ? `?${query}` : ""}${location.hash}`);
 }
 

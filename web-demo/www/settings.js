@@ -14,20 +14,19 @@ export function isGpu(info) {
 }
 
 /**
- * What this browser starts with: all GPUs and the CPU adapter, or, where the only WebGPU adapter is software, that one
- * and a small network.
+ * What this browser starts with: all GPUs and the CPU adapter. Where there is no GPU, the CPU adapter twice, if there are
+ * cores for both: that is a split, too. Software adapters are used only when asked for, as by the crate.
  * @param {Hello} hello
+ * @param {number} n_cores
  * @returns {Settings}
  */
-export function defaults({ adapters, models }) {
-  const hardware = adapters.filter(isGpu);
-  const software = adapters.filter((info) => info.kind === "software").slice(0, 1);
-  const chosen = hardware.length > 0 ? hardware : software;
-  const is_slow = hardware.length === 0 && software.length > 0;
-  const wanted = is_slow ? "small" : "cnn";
+export function defaults({ adapters, models }, n_cores) {
+  const gpus = adapters.filter(isGpu);
+  const cpu = adapters.filter((info) => info.kind === "cpu").slice(0, 1);
+  const chosen = gpus.length > 0 ? [...gpus, ...cpu] : n_cores > 1 ? [...cpu, ...cpu] : cpu;
   return {
-    model: (models.find(({ id }) => id === wanted) ?? models[0]).id,
-    adapters: [...chosen, ...adapters.filter((info) => info.kind === "cpu").slice(0, 1)].map((info) => info.index),
+    model: models[0].id,
+    adapters: chosen.map((info) => info.index),
     batch_size: 64,
     split: "learned",
     batch_norm: "per_shard",
@@ -41,10 +40,11 @@ export function defaults({ adapters, models }) {
  * Settings of an address, over the defaults; and what of it makes no sense here, in words.
  * @param {string} search
  * @param {Hello} hello
+ * @param {number} n_cores
  * @returns {{ settings: Settings, remarks: string[] }}
  */
-export function parse(search, hello) {
-  const settings = defaults(hello);
+export function parse(search, hello, n_cores) {
+  const settings = defaults(hello, n_cores);
   /** @type {string[]} */
   const remarks = [];
   /** @type {(name: string, text: string, needed: string) => void} */
@@ -85,27 +85,32 @@ export function parse(search, hello) {
   return { settings, remarks };
 }
 
+/** What an address calls an adapter: GPUs by their index, which another machine has, too. @param {Info} info */
+function nameOf(info) {
+  return isGpu(info) ? String(info.index) : info.kind;
+}
+
 /**
- * As `--adapters` names them: an index, or `cpu`.
+ * As `--adapters` names them: an index, `cpu` or `software`.
  * @param {string} item
  * @param {Info[]} adapters
  */
 function adapterOf(item, adapters) {
-  return adapters.find((info) => (item === "cpu" ? info.kind === "cpu" : item === String(info.index)))?.index;
+  return adapters.find((info) => item === nameOf(info) || item === String(info.index))?.index;
 }
 
 /**
  * The part of an address behind `?`: what differs from the defaults.
  * @param {Settings} settings
  * @param {Hello} hello
+ * @param {number} n_cores
  */
-export function format(settings, hello) {
-  const plain = defaults(hello);
+export function format(settings, hello, n_cores) {
+  const plain = defaults(hello, n_cores);
   const query = new URLSearchParams();
   if (String(settings.adapters) !== String(plain.adapters)) {
-    const name = (/** @type {number} */ index) =>
-      hello.adapters.find((info) => info.index === index)?.kind === "cpu" ? "cpu" : String(index);
-    query.set("adapters", settings.adapters.map(name).join(","));
+    const names = settings.adapters.map((index) => hello.adapters.filter((info) => info.index === index).map(nameOf));
+    query.set("adapters", names.join(","));
   }
   for (const name of /** @type {const} */ (["model", "batch_size", "split", "batch_norm", "learning_rate", "seed", "epochs"])) {
     if (settings[name] !== plain[name]) query.set(name, String(settings[name]));
