@@ -42,12 +42,12 @@ const labels = Uint8Array.from({ length: TEST_ROWS }, (_, row) => row % 10);
  * @returns {Info}
  */
 function gpu(index, name, kind, requested_as) {
-  return { index, name, kind, backend: "webgpu", driver: "", requested_as };
+  return { ...cpu(index), name, kind, backend: "webgpu", requested_as };
 }
 
 /** @param {number} index @returns {Info} */
 function cpu(index) {
-  return { index, name: "CPU", kind: "cpu", backend: "host", driver: "", requested_as: [] };
+  return { index, name: "CPU", kind: "cpu", backend: "host", driver: "", vendor: 0, device: 0, bus_id: "", requested_as: [] };
 }
 
 /** @param {Event} event */
@@ -195,7 +195,7 @@ function take(request) {
     case "measure": return post({ type: "measured", report: report(members.map(({ info }) => info.name), request.batch_size, "") });
     case "simulate":
       return post({ type: "simulated", report: report(request.rig.adapters.map(({ name }) => name), request.rig.batch_size, "computing on GeForce RTX 3060 (78 %)") });
-    case "export": return post({ type: "exported", name: "manyhands-digits.safetensors", bytes: new Uint8Array(64) });
+    case "export": return post({ type: "exported", name: "digits.safetensors", bytes: new Uint8Array(64) });
     default: return undefined;
   }
 }

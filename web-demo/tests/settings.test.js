@@ -11,7 +11,7 @@ import { defaults, format, parse } from "../www/settings.js";
  * @returns {Hello}
  */
 function hello(kinds) {
-  const adapters = kinds.map((kind, index) => ({ index, name: kind, kind, backend: "", driver: "", requested_as: [] }));
+  const adapters = kinds.map((kind, index) => ({ index, name: kind, kind, backend: "", driver: "", vendor: 0, device: 0, bus_id: "", requested_as: [] }));
   const models = ["cnn", "small"].map((id) => ({ id, name: id, parameters: 1 }));
   return { type: "hello", version: "", adapters, missing: null, models, test_pixels: new Uint8Array(), test_labels: new Uint8Array() };
 }

@@ -29,6 +29,9 @@
  *   `virtual_gpu`, as in the crate; `software` computes on the processor (SwiftShader).
  * @property {string} backend `webgpu`, or `host` for the CPU adapter.
  * @property {string} driver Vendor and architecture as far as the browser tells; may be empty.
+ * @property {number} vendor 0: browsers do not tell.
+ * @property {number} device 0.
+ * @property {string} bus_id Empty.
  * @property {string[]} requested_as What it was asked for as: `high-performance`, `low-power`, `fallback`. Several where
  *   the browser gives the same adapter for them. Empty for the CPU adapter.
  */
