@@ -41,7 +41,7 @@ export class Curves {
     const from0 = (_, high) => [0, high > 0 ? high * 1.08 : 1];
     this.loss = new Chart(byId("loss-chart", HTMLElement), { lines: [batch, smooth, test], range: from0, format: (v) => v.toFixed(1) });
     this.accuracy = new Chart(byId("accuracy-chart", HTMLElement), {
-      lines: [batch, smooth, test], range: () => [0, 1.03], format: (value) => `${Math.round(100 * value)} %`,
+      lines: [batch, smooth, test], range: () => [0, 1.12], format: (value) => `${Math.round(100 * value)} %`,
     });
     this.speed = new Chart(byId("speed-chart", HTMLElement), { lines: [batch, smooth], range: from0, format: (v) => compact(v) });
   }

@@ -115,6 +115,12 @@ export class Lane {
     this.times = null;
   }
 
+  /** Milliseconds of its part in a step, with its waits. */
+  get ms() {
+    const { times } = this;
+    return times ? PHASES.reduce((sum, phase) => sum + times[phase], 0) : 0;
+  }
+
   /**
    * @param {number} from Where its work begins, in percent of the step.
    * @param {number} scale Percent a millisecond.

@@ -143,7 +143,9 @@ export class Rig {
 
   #redraw() {
     const { ms, data } = this.#host;
-    const scale = this.#last && ms > 0 ? 100 / ms : 0;
+    // A lane that is just back has other steps behind it than the mean.
+    const longest = Math.max(ms, ...this.#order.map((lane) => data + lane.ms));
+    const scale = this.#last && ms > 0 ? 100 / longest : 0;
     this.#drawBatch();
     this.#drawTrail();
     for (const lane of this.#order) lane.draw(data * scale, scale);
