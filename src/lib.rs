@@ -4,6 +4,10 @@ pub mod adapters;
 pub mod checkpoint;
 pub mod data;
 pub mod error;
+#[cfg_attr(
+    target_arch = "wasm32",
+    allow(dead_code, unused_variables, reason = "the cases of kernels are no part of a page")
+)]
 pub mod kernels;
 pub mod layers;
 pub mod losses;

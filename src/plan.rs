@@ -4,9 +4,9 @@
 //! so that what will run where can be tested by reading.
 
 mod layout;
-mod named;
 mod record;
 mod text;
+pub(crate) mod wire;
 
 use std::collections::BTreeMap;
 
@@ -14,6 +14,7 @@ use crate::kernels::Kernel;
 
 pub use layout::{Layout, Placed};
 pub use record::{Node, Recorder, Tensor, length_word};
+pub use wire::{Reader, Wire};
 
 /// Elements of f32 to which every view in a flat buffer is aligned: 256 bytes, WebGPU's default
 /// `min_storage_buffer_offset_alignment`.
@@ -23,7 +24,7 @@ pub const ALIGN: u64 = 64;
 pub const MAX_BINDING: u64 = (128 << 20) / 4;
 
 /// A number in a kernel's `Params` or grid: known when recorded, or only when the plan runs.
-#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Word {
     /// A whole number.
     U32(u32),
@@ -58,7 +59,7 @@ impl From<f32> for Word {
 }
 
 /// The numbers that a run gives to the [`Word`]s of its plan.
-#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scalars {
     /// Rows of this run.
     pub rows: u32,
@@ -97,7 +98,7 @@ impl Word {
 }
 
 /// A length in elements that may grow with the rows of a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Length {
     /// Elements for each row.
     pub per_row: u64,
@@ -129,7 +130,7 @@ impl Length {
 }
 
 /// What a buffer is for. Buffers of one role outlive a pass, but for [`Role::Activation`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
     /// Input of the model, by position; written before a run.
     Input(u32),
@@ -156,11 +157,11 @@ pub enum Role {
 }
 
 /// Index of a buffer in its plan.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BufferId(pub u32);
 
 /// A buffer of f32.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Buffer {
     /// Name for people: the node and what it holds.
     pub name: String,
@@ -171,7 +172,7 @@ pub struct Buffer {
 }
 
 /// A part of a buffer. `offset` is a multiple of [`ALIGN`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct View {
     /// The buffer.
     pub buffer: BufferId,
@@ -182,7 +183,7 @@ pub struct View {
 }
 
 /// How many workgroups a dispatch takes. The kernel's workgroup size and the adapter's tile decide the rest.
-#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Grid {
     /// An invocation for each element.
     Elements(Word),
@@ -202,11 +203,9 @@ pub enum Grid {
 }
 
 /// One kernel with its numbers and buffers.
-#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
-#[serde(try_from = "named::Named")]
+#[derive(Clone, Debug)]
 pub struct Dispatch {
-    /// The kernel. In text, a kernel of the crate by its name.
-    #[serde(serialize_with = "named::name_of")]
+    /// The kernel.
     pub kernel: &'static Kernel,
     /// Name of the node that recorded it.
     pub node: String,
@@ -223,7 +222,7 @@ pub struct Dispatch {
 }
 
 /// How the values of all adapters become one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Combine {
     /// Element-wise sum, in the order of the shards' slots.
     Sum,
@@ -235,7 +234,7 @@ pub enum Combine {
 }
 
 /// When the combined value must be there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
     /// Before the next command: every adapter waits, and the view then holds the combined value.
     NextCommand,
@@ -244,7 +243,7 @@ pub enum When {
 }
 
 /// A view to be combined over all adapters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exchange {
     /// What is combined.
     pub view: View,
@@ -255,7 +254,7 @@ pub struct Exchange {
 }
 
 /// One entry of a pass.
-#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug)]
 pub enum Command {
     /// Run a kernel.
     Dispatch(Dispatch),
@@ -264,7 +263,7 @@ pub enum Command {
 }
 
 /// What a run of a plan is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Pass {
     /// Forward, loss and backward.
     Train,
@@ -277,7 +276,7 @@ pub enum Pass {
 }
 
 /// Moving statistics that follow a view of moments.
-#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Moving {
     /// `[mean, sum of squared deviations]` of a batch, `channels` each.
     pub moments: View,
@@ -294,7 +293,7 @@ pub struct Moving {
 }
 
 /// Buffers, and the commands of each pass.
-#[derive(Clone, Debug, Default, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, Default)]
 pub struct Plan {
     /// Moving statistics, in the order in which training writes their moments.
     pub moving: Vec<Moving>,

@@ -58,7 +58,7 @@ pub struct Info {
 }
 
 /// Names one run of a plan. A late answer of an earlier attempt is known by it, and dropped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket {
     /// Training step, or index of the batch.
     pub step: u64,
@@ -69,7 +69,7 @@ pub struct Ticket {
 }
 
 /// Who combines the values of the plan's exchanges.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Combining {
     /// The host, over several adapters: exchanges are answered with [`Event::Exchange`].
     Host,
@@ -133,7 +133,7 @@ pub enum Request {
 }
 
 /// Where the time of a run went, in milliseconds by the runtime's clock.
-#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
 pub struct Timing {
     /// When the run began.
     pub start_ms: f64,
@@ -150,7 +150,7 @@ pub struct Timing {
 }
 
 /// Requests to write that were served one after the other, in milliseconds by the runtime's clock.
-#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
 pub struct Writes {
     /// When the first began.
     pub start_ms: f64,
@@ -181,7 +181,7 @@ impl Timing {
 }
 
 /// Why an adapter can't go on.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The device is gone; the text says what is known.
     Lost(String),

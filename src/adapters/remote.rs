@@ -1,22 +1,22 @@
 //! An adapter at the other end of a link: in another worker of a page, where it does not block this one.
 //!
-//! Requests and events travel as [`Packet`]s, text for their structure and arrays for their values. What carries packets
+//! Requests and events travel as [`Packet`]s, words for their structure and arrays for their values. What carries packets
 //! is the caller's affair: in a page, messages between workers.
 
 use std::sync::Arc;
 
 use async_channel::{Receiver, Sender};
-use serde::{Deserialize, Serialize};
 
-use super::{Combining, Event, Fault, Handle, Info, Message, Request, Run, Ticket, Timing, cpu};
-use crate::plan::{Pass, Plan, Role, Scalars};
+use super::{Combining, Event, Fault, Handle, Info, Message, Request, Run, Ticket, Timing, Writes, cpu};
+use crate::plan::wire::{enums, structs};
+use crate::plan::{Pass, Plan, Reader, Role, Scalars, Wire};
 use crate::runtime::{Runtime, Task};
 
 /// A request or an event on its way.
 #[derive(Clone, Debug, Default)]
 pub struct Packet {
-    /// Its structure, as JSON.
-    pub text: String,
+    /// Its structure.
+    pub words: Vec<u32>,
     /// Its values, in order.
     pub arrays: Vec<Arc<[f32]>>,
 }
@@ -31,7 +31,6 @@ pub struct Link {
 }
 
 /// What a link carries to the adapter: [`Request`], but for its values.
-#[derive(Serialize, Deserialize)]
 enum Asked {
     Load { plan: Plan, capacity: u32 },
     Write { role: Role, offset: u64 },
@@ -43,7 +42,6 @@ enum Asked {
 }
 
 /// What a link carries from the adapter: [`Event`], but for its values.
-#[derive(Serialize, Deserialize)]
 enum Said {
     Loaded { bytes: u64 },
     Exchange { ticket: Ticket, command: usize },
@@ -114,9 +112,33 @@ pub async fn serve(runtime: Arc<dyn Runtime>, link: Link) {
     futures_lite::future::zip(take, give).await;
 }
 
-fn packet(text: &impl Serialize, arrays: Vec<Arc<[f32]>>) -> Packet {
-    // Only a map with keys that are no strings can't be written, and there is none.
-    Packet { text: serde_json::to_string(text).unwrap_or_default(), arrays }
+structs! {
+    Ticket { step, attempt, slot }
+    Timing { start_ms, upload_ms, compute_ms, readback_ms, wait_ms, weights }
+    Writes { start_ms, ms }
+}
+
+enums! {
+    Combining { 0 => Host, 1 => Device }
+    Fault { 0 => Lost(text), 1 => OutOfMemory(text), 2 => Unsupported(text) }
+    Asked {
+        0 => Load { plan, capacity }, 1 => Write { role, offset }, 2 => Run { ticket, pass, scalars, feeds, combining },
+        3 => Combined { ticket, command }, 4 => Abandon(ticket), 5 => Read(role), 6 => Throttle(factor),
+    }
+    Said {
+        0 => Loaded { bytes }, 1 => Exchange { ticket, command }, 2 => Done { ticket, n_reports, timing },
+        3 => Contents { role }, 4 => Failed { ticket, fault },
+    }
+}
+
+fn packet(head: &impl Wire, arrays: Vec<Arc<[f32]>>) -> Packet {
+    let mut words = Vec::new();
+    head.put(&mut words);
+    Packet { words, arrays }
+}
+
+fn head<T: Wire>(packet: &Packet) -> Result<T, String> {
+    T::take(&mut Reader(&packet.words)).ok_or_else(|| "a packet can't be read".into())
 }
 
 fn pack(request: Request) -> Packet {
@@ -137,7 +159,7 @@ fn pack(request: Request) -> Packet {
 }
 
 fn unpack_request(packet: Packet) -> Result<Request, String> {
-    let asked: Asked = serde_json::from_str(&packet.text).map_err(|error| error.to_string())?;
+    let asked: Asked = head(&packet)?;
     let mut arrays = packet.arrays.into_iter();
     let mut array = || arrays.next().ok_or("an array is missing");
     Ok(match asked {
@@ -169,7 +191,7 @@ fn pack_event(event: Event) -> Packet {
 }
 
 fn unpack_event(packet: Packet) -> Result<Event, String> {
-    let said: Said = serde_json::from_str(&packet.text).map_err(|error| error.to_string())?;
+    let said: Said = head(&packet)?;
     let mut arrays: Vec<Vec<f32>> = packet.arrays.iter().map(|values| values.to_vec()).collect();
     let mut only = || arrays.pop().ok_or("an array is missing");
     Ok(match said {

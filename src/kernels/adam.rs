@@ -44,6 +44,7 @@ pub static UPDATE: Kernel = Kernel {
     fast: Some(update_fast),
     // WGSL grants sqrt and division 2.5 units each; 1 - beta_2 is exact.
     tolerance: 5e-6,
+    #[cfg(not(target_arch = "wasm32"))]
     cases,
 };
 

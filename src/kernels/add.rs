@@ -49,6 +49,7 @@ const fn kernel(
         fast: Some(fast),
         // One rounding.
         tolerance: 1e-6,
+        #[cfg(not(target_arch = "wasm32"))]
         cases,
     }
 }

@@ -164,6 +164,7 @@ const fn kernel(
         twin,
         fast: Some(fast),
         tolerance,
+        #[cfg(not(target_arch = "wasm32"))]
         cases,
     }
 }

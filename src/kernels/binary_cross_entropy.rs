@@ -42,6 +42,7 @@ pub static FORWARD: Kernel = Kernel {
     fast: Some(forward_fast),
     // exp and log of WGSL are good to a few units where their values count.
     tolerance: 5e-6,
+    #[cfg(not(target_arch = "wasm32"))]
     cases,
 };
 

@@ -155,6 +155,7 @@ pub fn compare(kernel: &Kernel, case: &Case, got: &[Vec<f32>], twin: &[Vec<f32>]
 ///
 /// # Errors
 /// The first difference, or that there is no fast version.
+#[cfg(not(target_arch = "wasm32"))]
 pub fn check_fast(kernel: &Kernel) -> Result<(), String> {
     let fast = kernel.fast.ok_or_else(|| format!("{kernel:?} has no fast version"))?;
     (kernel.cases)().iter().try_for_each(|case| compare(kernel, case, &case.run(fast), &case.run(kernel.twin)))

@@ -50,6 +50,7 @@ const fn kernel(
         fast: None,
         // Copies.
         tolerance: 0.0,
+        #[cfg(not(target_arch = "wasm32"))]
         cases,
     }
 }

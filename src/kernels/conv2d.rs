@@ -104,6 +104,7 @@ pub static FORWARD: Kernel = Kernel {
     twin: forward_twin,
     fast: Some(patches::forward),
     tolerance: TOLERANCE,
+    #[cfg(not(target_arch = "wasm32"))]
     cases: forward_cases,
 };
 
@@ -123,6 +124,7 @@ pub static BACKWARD_INPUT: Kernel = Kernel {
     twin: backward_input_twin,
     fast: Some(patches::backward_input),
     tolerance: TOLERANCE,
+    #[cfg(not(target_arch = "wasm32"))]
     cases: backward_input_cases,
 };
 
@@ -142,6 +144,7 @@ pub static BACKWARD_WEIGHTS: Kernel = Kernel {
     twin: backward_weights_twin,
     fast: Some(patches::backward_weights),
     tolerance: TOLERANCE,
+    #[cfg(not(target_arch = "wasm32"))]
     cases: backward_weights_cases,
 };
 

@@ -92,6 +92,7 @@ pub static FORWARD: Kernel = Kernel {
     twin: forward_twin,
     fast: Some(forward_fast),
     tolerance: TOLERANCE,
+    #[cfg(not(target_arch = "wasm32"))]
     cases: forward_cases,
 };
 
@@ -109,6 +110,7 @@ pub static BACKWARD_INPUT: Kernel = Kernel {
     twin: backward_input_twin,
     fast: Some(backward_input_fast),
     tolerance: TOLERANCE,
+    #[cfg(not(target_arch = "wasm32"))]
     cases: backward_input_cases,
 };
 
@@ -126,6 +128,7 @@ pub static BACKWARD_WEIGHTS: Kernel = Kernel {
     twin: backward_weights_twin,
     fast: Some(backward_weights_fast),
     tolerance: TOLERANCE,
+    #[cfg(not(target_arch = "wasm32"))]
     cases: backward_weights_cases,
 };
 

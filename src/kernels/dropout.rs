@@ -43,6 +43,7 @@ pub static FORWARD: Kernel = Kernel {
     fast: Some(forward_fast),
     // One subtraction and one division, at 2.5 units; a mask that differs would be far outside.
     tolerance: 1e-6,
+    #[cfg(not(target_arch = "wasm32"))]
     cases,
 };
 

@@ -40,6 +40,7 @@ pub static FORWARD: Kernel = Kernel {
     fast: Some(forward_fast),
     // All terms are positive: 256 additions a lane, of which half a unit each partly cancel; fast adds 4096.
     tolerance: 5e-6,
+    #[cfg(not(target_arch = "wasm32"))]
     cases,
 };
 

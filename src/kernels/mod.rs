@@ -203,7 +203,8 @@ pub struct Kernel {
     pub fast: Option<Twin>,
     /// Largest difference from the twin, relative to `1 + |twin|`, on any adapter.
     pub tolerance: f32,
-    /// The sizes at which it is tested and measured.
+    /// The sizes at which it is tested and measured. A page does neither, and would have to load them.
+    #[cfg(not(target_arch = "wasm32"))]
     pub cases: fn() -> Vec<cases::Case>,
 }
 

@@ -116,6 +116,7 @@ const fn kernel(
         fast: Some(fast),
         // Sums of a window or of an image, divided by their number of terms.
         tolerance: 5e-6,
+        #[cfg(not(target_arch = "wasm32"))]
         cases,
     }
 }

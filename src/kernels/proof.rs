@@ -29,6 +29,7 @@ pub static WRITE: Kernel = Kernel {
     fast: None,
     // Whole numbers below 2^23.
     tolerance: 0.0,
+    #[cfg(not(target_arch = "wasm32"))]
     cases,
 };
 

@@ -41,6 +41,7 @@ pub static COLUMN_SUMS: Kernel = Kernel {
     fast: Some(column_sums_fast),
     // Sums of up to 4096 normal numbers in f32, by blocks of eight: about 60 units of 6e-8, 500 roundings.
     tolerance: 5e-5,
+    #[cfg(not(target_arch = "wasm32"))]
     cases: column_sums_cases,
 };
 
@@ -61,6 +62,7 @@ pub static COMBINE: Kernel = Kernel {
     fast: Some(combine_fast),
     // At most 256 normal numbers.
     tolerance: 1e-5,
+    #[cfg(not(target_arch = "wasm32"))]
     cases: combine_cases,
 };
 

@@ -42,6 +42,7 @@ pub static UPDATE: Kernel = Kernel {
     fast: Some(update_fast),
     // WGSL grants sqrt and division 2.5 units each; the centered variance loses a digit to cancellation.
     tolerance: 1e-5,
+    #[cfg(not(target_arch = "wasm32"))]
     cases,
 };
 

@@ -37,6 +37,7 @@ pub static UPDATE: Kernel = Kernel {
     fast: Some(update_fast),
     // Half a dozen roundings.
     tolerance: 2e-6,
+    #[cfg(not(target_arch = "wasm32"))]
     cases,
 };
 

@@ -32,7 +32,7 @@ mod work;
 mod world;
 
 pub use measure::{Measured, measure};
-pub use predict::{simulate, step_ms};
+pub use predict::{simulate, simulate_model, step_ms};
 pub use report::{Point, Report};
 pub use rig::{HostSpec, Preset, RigConfig};
 pub use scaling::{Kind, Part, Scaling, Wish, measure_scaling};

@@ -10,7 +10,7 @@ use super::world::{Arithmetic, Settings, World};
 use crate::data::Batch;
 use crate::error::Result;
 use crate::losses::Loss;
-use crate::model::{Objective, Weights};
+use crate::model::{Model, Objective, Weights};
 use crate::optimizers::Optimizer;
 use crate::plan::Role;
 use crate::scheduler::split::SplitMode;
@@ -48,7 +48,16 @@ struct Budget {
 /// # Errors
 /// If the model can't be built.
 pub fn simulate(rig: &RigConfig) -> Result<Report> {
-    let job = Job::of(rig)?;
+    simulate_model(rig, &rig.build_model()?)
+}
+
+/// The same for a model at hand, in place of that of the rig.
+///
+/// # Errors
+/// If a number of the rig makes no sense.
+pub fn simulate_model(rig: &RigConfig, model: &Model) -> Result<Report> {
+    rig.check()?;
+    let job = Job::of(rig, model)?;
     let mut alone = Vec::new();
     for adapter in &rig.adapters {
         let (budget, _) = job.run(std::slice::from_ref(adapter), rig.batch_size)?;
@@ -69,7 +78,7 @@ pub fn simulate(rig: &RigConfig) -> Result<Report> {
 /// # Errors
 /// If the model can't be built.
 pub fn step_ms(rig: &RigConfig) -> Result<f64> {
-    Ok(Job::of(rig)?.run(&rig.adapters, rig.batch_size)?.0.step_ms)
+    Ok(Job::of(rig, &rig.build_model()?)?.run(&rig.adapters, rig.batch_size)?.0.step_ms)
 }
 
 /// Of some adapters with their rows a second alone.
@@ -108,8 +117,7 @@ impl Budget {
 }
 
 impl Job {
-    fn of(rig: &RigConfig) -> Result<Self> {
-        let model = rig.build_model()?;
+    fn of(rig: &RigConfig, model: &Model) -> Result<Self> {
         let optimizer = rig.optimizer.unwrap_or_else(|| Optimizer::adam(1e-3));
         let losses = vec![Loss::MeanSquaredError; model.outputs().len()];
         let objective = Objective { losses, optimizer, clip_norm: 0.0 };

@@ -88,7 +88,11 @@ pub enum Preset {
 }
 
 impl Preset {
-    fn build(self) -> Result<Model> {
+    /// The model with fresh weights.
+    ///
+    /// # Errors
+    /// Not that it is known.
+    pub fn build(self) -> Result<Model> {
         match self {
             Self::Mlp => Sequential::new([784])
                 .add(Dense::new(1024).activation(Activation::Relu))
@@ -131,18 +135,6 @@ impl RigConfig {
         Ok(rig)
     }
 
-    /// Reads a rig from JSON, with the same names.
-    ///
-    /// # Errors
-    /// As [`parse`](Self::parse).
-    pub fn parse_json(text: &str) -> Result<Self> {
-        let rig: Self = serde_json::from_str(text).map_err(|error| {
-            Error::setting("the rig", format!("can't be read: {error}"), "see `examples/rigs/` for whole ones")
-        })?;
-        rig.check()?;
-        Ok(rig)
-    }
-
     /// Reads a rig from a TOML file.
     ///
     /// # Errors
@@ -165,7 +157,7 @@ impl RigConfig {
         })
     }
 
-    fn check(&self) -> Result<()> {
+    pub(super) fn check(&self) -> Result<()> {
         if self.adapters.is_empty() {
             return Err(Error::setting("`adapters`", "needs one or more, but there are none", "add `[[adapters]]`"));
         }

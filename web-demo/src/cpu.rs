@@ -28,9 +28,9 @@ fn open(info: &Info, adapter_idx: usize, runtime: &dyn Runtime, events: Sender<M
     let carry = move || -> Task {
         Box::pin(async move {
             let heard = incoming.clone();
-            let heard = Closure::<dyn Fn(String, Array)>::new(move |text: String, arrays: Array| {
+            let heard = Closure::<dyn Fn(Vec<u32>, Array)>::new(move |words: Vec<u32>, arrays: Array| {
                 // Who does not listen any more has closed the link.
-                drop(heard.try_send(host::packet(text, &arrays)));
+                drop(heard.try_send(host::packet(words, &arrays)));
             });
             let ended = incoming.clone();
             let ended = Closure::<dyn Fn()>::new(move || {
@@ -54,7 +54,7 @@ thread_local! {
     static INBOX: RefCell<Option<Sender<Packet>>> = const { RefCell::new(None) };
 }
 
-/// Serves a CPU adapter in this worker: `post(text, arrays)` carries its answers.
+/// Serves a CPU adapter in this worker: `post(words, arrays)` carries its answers.
 #[wasm_bindgen]
 pub fn serve_cpu(post: Function) {
     let (inbox, here) = async_channel::unbounded();
@@ -70,11 +70,11 @@ pub fn serve_cpu(post: Function) {
 
 /// A packet for the CPU adapter of this worker.
 #[wasm_bindgen]
-pub fn deliver(text: String, arrays: Array) {
+pub fn deliver(words: Vec<u32>, arrays: Array) {
     INBOX.with(|inbox| {
         if let Some(inbox) = &*inbox.borrow() {
             // The adapter listens as long as its worker lives.
-            drop(inbox.try_send(host::packet(text, &arrays)));
+            drop(inbox.try_send(host::packet(words, &arrays)));
         }
     });
 }

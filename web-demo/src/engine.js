@@ -17,17 +17,17 @@ function post(text, arrays) {
 }
 
 /**
- * @param {(text: string, arrays: Float32Array[]) => void} heard
+ * @param {(words: Uint32Array, arrays: Float32Array[]) => void} heard
  * @param {() => void} ended
  */
 function openCpu(heard, ended) {
   const worker = new Worker(import.meta.url, { type: "module", name: CPU });
-  worker.onmessage = ({ data: { text, arrays } }) => heard(text, arrays);
+  worker.onmessage = ({ data: { words, arrays } }) => heard(words, arrays);
   worker.onerror = ended;
   worker.postMessage({ module });
   return {
-    /** @type {(text: string, arrays: Float32Array[]) => void} */
-    send: (text, arrays) => worker.postMessage({ text, arrays }, arrays.map(({ buffer }) => buffer)),
+    /** @type {(words: Uint32Array, arrays: Float32Array[]) => void} */
+    send: (words, arrays) => worker.postMessage({ words, arrays }, arrays.map(({ buffer }) => buffer)),
     end: () => worker.terminate(),
   };
 }
@@ -37,14 +37,14 @@ function serveCpu() {
   const ready = new Promise((resolve) => addEventListener("message", ({ data }) => resolve(data.module), { once: true }));
   const started = ready.then(async (compiled) => {
     await init({ module_or_path: compiled });
-    engine.serve_cpu((/** @type {string} */ text, /** @type {Float32Array[]} */ arrays) => {
-      postMessage({ text, arrays }, { transfer: arrays.map(({ buffer }) => buffer) });
+    engine.serve_cpu((/** @type {Uint32Array} */ words, /** @type {Float32Array[]} */ arrays) => {
+      postMessage({ words, arrays }, { transfer: arrays.map(({ buffer }) => buffer) });
     });
   });
-  addEventListener("message", async ({ data: { text, arrays } }) => {
-    if (text === undefined) return;
+  addEventListener("message", async ({ data: { words, arrays } }) => {
+    if (words === undefined) return;
     await started;
-    engine.deliver(text, arrays);
+    engine.deliver(words, arrays);
   });
 }
 

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use js_sys::{Array, Float32Array, Function, JsString, Object, Reflect, Uint8Array};
+use js_sys::{Array, Float32Array, Function, Object, Reflect, Uint8Array, Uint32Array};
 use manyhands::adapters::remote::Packet;
 use wasm_bindgen::{JsCast, JsValue};
 
@@ -64,13 +64,13 @@ fn with_host(call: impl FnOnce(&Host) -> Result<JsValue, JsValue>) -> Option<JsV
 /// Hands a packet to a function that posts it.
 pub(crate) fn send(packet: &Packet, post: &Function) {
     let arrays: Array = packet.arrays.iter().map(|values| Float32Array::from(&values[..])).collect();
-    drop(post.call2(&JsValue::NULL, &JsString::from(packet.text.as_str()), &arrays));
+    drop(post.call2(&JsValue::NULL, &Uint32Array::from(packet.words.as_slice()), &arrays));
 }
 
 /// A packet that came.
-pub(crate) fn packet(text: String, arrays: &Array) -> Packet {
+pub(crate) fn packet(words: Vec<u32>, arrays: &Array) -> Packet {
     let arrays = arrays.iter().map(|values| values.unchecked_into::<Float32Array>().to_vec().into()).collect();
-    Packet { text, arrays }
+    Packet { words, arrays }
 }
 
 /// Training steps so far, for what is told without a trainer at hand.

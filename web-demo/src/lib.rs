@@ -5,6 +5,9 @@
 pub mod messages;
 pub mod models;
 
+#[cfg(all(target_arch = "wasm32", feature = "bench"))]
+#[path = "../bench/bench.rs"]
+mod bench;
 #[cfg(target_arch = "wasm32")]
 mod cpu;
 #[cfg(target_arch = "wasm32")]

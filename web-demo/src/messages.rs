@@ -3,7 +3,7 @@
 use manyhands::adapters::{Info, Kind};
 use manyhands::scheduler::Standing;
 use manyhands::scheduler::split::SplitMode;
-use manyhands::simulator::{Part, Report};
+use manyhands::simulator::{AdapterSpec, HostSpec, Part, Preset, Report, RigConfig};
 use manyhands::trainer::{AdapterLog, EpochLog, StepLog};
 use serde::{Deserialize, Serialize};
 
@@ -70,6 +70,26 @@ pub struct Change {
     pub learning_rate: Option<f32>,
 }
 
+/// A rig to predict, with a model of the crate's: a page reads no other.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct Described {
+    /// Rows of a batch.
+    pub batch_size: u32,
+    /// The model.
+    pub preset: Preset,
+    /// The host.
+    pub host: HostSpec,
+    /// The adapters.
+    pub adapters: Vec<AdapterSpec>,
+}
+
+impl From<Described> for RigConfig {
+    fn from(rig: Described) -> Self {
+        let Described { batch_size, preset, host, adapters } = rig;
+        Self { batch_size, preset: Some(preset), host, adapters, ..Self::default() }
+    }
+}
+
 /// What the page asks for.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -130,8 +150,8 @@ pub enum Request {
     Cancel,
     /// Predict a rig.
     Simulate {
-        /// As JSON.
-        rig: serde_json::Value,
+        /// What it is.
+        rig: Described,
     },
     /// The model as a file.
     Export,

@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use async_channel::{Receiver, Sender};
 use js_sys::Function;
 use manyhands::adapters::{self, Info, gpu};
-use manyhands::simulator::{RigConfig, simulate};
+use manyhands::simulator::{RigConfig, simulate_model};
 use manyhands::{Error, Result};
 use wasm_bindgen::prelude::wasm_bindgen;
 
@@ -163,7 +163,8 @@ impl Worker {
             }
             Request::Cancel => Ok(()),
             Request::Simulate { rig } => {
-                let report = simulate(&RigConfig::parse_json(&rig.to_string())?)?;
+                let model = rig.preset.build()?;
+                let report = simulate_model(&RigConfig::from(rig), &model)?;
                 tell(&Event::Simulated { report });
                 Ok(())
             }

@@ -96,6 +96,11 @@ impl Toolchain {
         }
     }
 
+    /// Is the standard library built from source, by a compiler that takes unstable flags?
+    pub fn builds_std(&self) -> bool {
+        self.compiler == Compiler::Debian
+    }
+
     /// Where what is built lies: `<folder>/debug` and `<folder>/release`.
     pub fn folder(&self) -> PathBuf {
         self.target_folder().join(self.target.triple())

@@ -10,6 +10,6 @@ fn main() -> Result<()> {
     let input = arguments.next().context("needs a wasm file")?;
     let folder = arguments.next().context("needs a folder for what it writes")?;
     let mut bindgen = Bindgen::new();
-    bindgen.input_path(input).web(true)?.typescript(false).remove_producers_section(true);
+    bindgen.input_path(input).web(true)?.typescript(false).remove_name_section(true).remove_producers_section(true);
     bindgen.generate(folder)
 }

@@ -1,0 +1,253 @@
+//! A plan as words of 32 bits, to be sent to another worker. Kernels and constants travel as places in the crate's tables.
+//!
+//! A page loads this code: the same through `serde` takes ten times the bytes.
+
+use std::collections::BTreeMap;
+
+use super::{
+    Buffer, BufferId, Combine, Command, Dispatch, Exchange, Grid, Length, Moving, Pass, Plan, Role, Scalars, View,
+    When, Word,
+};
+use crate::kernels::{self, Kernel};
+
+/// What can be written as words and read back.
+pub trait Wire: Sized {
+    /// Appends its words.
+    fn put(&self, words: &mut Vec<u32>);
+
+    /// Takes it from a reader; `None` if the words are of something else.
+    fn take(words: &mut Reader<'_>) -> Option<Self>;
+}
+
+/// Words that are left to read.
+#[derive(Debug)]
+pub struct Reader<'a>(pub &'a [u32]);
+
+impl Reader<'_> {
+    fn next(&mut self) -> Option<u32> {
+        let (first, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(*first)
+    }
+}
+
+/// Structs, field by field.
+macro_rules! structs {
+    ($($name:ident { $($field:ident),* $(,)? })*) => {$(
+        impl $crate::plan::Wire for $name {
+            fn put(&self, words: &mut Vec<u32>) {
+                $($crate::plan::Wire::put(&self.$field, words);)*
+            }
+
+            fn take(words: &mut $crate::plan::Reader<'_>) -> Option<Self> {
+                Some(Self { $($field: $crate::plan::Wire::take(words)?,)* })
+            }
+        }
+    )*};
+}
+
+/// Enums: a number for the variant, then its fields.
+macro_rules! enums {
+    ($($name:ident {
+        $($tag:literal => $variant:ident $(($($unnamed:ident),*))? $({ $($field:ident),* })?),* $(,)?
+    })*) => {$(
+        impl $crate::plan::Wire for $name {
+            fn put(&self, words: &mut Vec<u32>) {
+                match self {
+                    $(Self::$variant $(($($unnamed),*))? $({ $($field),* })? => {
+                        words.push($tag);
+                        $($($crate::plan::Wire::put($unnamed, words);)*)?
+                        $($($crate::plan::Wire::put($field, words);)*)?
+                    })*
+                }
+            }
+
+            fn take(words: &mut $crate::plan::Reader<'_>) -> Option<Self> {
+                let tag: u32 = $crate::plan::Wire::take(words)?;
+                Some(match tag {
+                    $($tag => {
+                        $($(let $unnamed = $crate::plan::Wire::take(words)?;)*)?
+                        $($(let $field = $crate::plan::Wire::take(words)?;)*)?
+                        Self::$variant $(($($unnamed),*))? $({ $($field),* })?
+                    })*
+                    _ => return None,
+                })
+            }
+        }
+    )*};
+}
+
+pub(crate) use {enums, structs};
+
+impl Wire for u32 {
+    fn put(&self, words: &mut Vec<u32>) {
+        words.push(*self);
+    }
+
+    fn take(words: &mut Reader<'_>) -> Option<Self> {
+        words.next()
+    }
+}
+
+impl Wire for u64 {
+    #[allow(clippy::cast_possible_truncation, reason = "both halves are written")]
+    fn put(&self, words: &mut Vec<u32>) {
+        words.extend([*self as u32, (*self >> 32) as u32]);
+    }
+
+    fn take(words: &mut Reader<'_>) -> Option<Self> {
+        let low = Self::from(words.next()?);
+        Some(low | Self::from(words.next()?) << 32)
+    }
+}
+
+impl Wire for usize {
+    fn put(&self, words: &mut Vec<u32>) {
+        (*self as u64).put(words);
+    }
+
+    fn take(words: &mut Reader<'_>) -> Option<Self> {
+        u64::take(words)?.try_into().ok()
+    }
+}
+
+impl Wire for f32 {
+    fn put(&self, words: &mut Vec<u32>) {
+        words.push(self.to_bits());
+    }
+
+    fn take(words: &mut Reader<'_>) -> Option<Self> {
+        words.next().map(Self::from_bits)
+    }
+}
+
+impl Wire for f64 {
+    fn put(&self, words: &mut Vec<u32>) {
+        self.to_bits().put(words);
+    }
+
+    fn take(words: &mut Reader<'_>) -> Option<Self> {
+        u64::take(words).map(Self::from_bits)
+    }
+}
+
+impl Wire for String {
+    fn put(&self, words: &mut Vec<u32>) {
+        self.len().put(words);
+        words.extend(self.bytes().map(u32::from));
+    }
+
+    fn take(words: &mut Reader<'_>) -> Option<Self> {
+        let len = usize::take(words)?;
+        let (text, rest) = words.0.split_at_checked(len)?;
+        words.0 = rest;
+        let bytes: Option<Vec<u8>> = text.iter().map(|byte| u8::try_from(*byte).ok()).collect();
+        Self::from_utf8(bytes?).ok()
+    }
+}
+
+impl<T: Wire> Wire for Vec<T> {
+    fn put(&self, words: &mut Vec<u32>) {
+        self.len().put(words);
+        self.iter().for_each(|item| item.put(words));
+    }
+
+    fn take(words: &mut Reader<'_>) -> Option<Self> {
+        (0..usize::take(words)?).map(|_| T::take(words)).collect()
+    }
+}
+
+impl<T: Wire> Wire for Option<T> {
+    fn put(&self, words: &mut Vec<u32>) {
+        words.push(u32::from(self.is_some()));
+        if let Some(item) = self {
+            item.put(words);
+        }
+    }
+
+    fn take(words: &mut Reader<'_>) -> Option<Self> {
+        Some(if words.next()? == 0 { None } else { Some(T::take(words)?) })
+    }
+}
+
+impl Wire for Dispatch {
+    fn put(&self, words: &mut Vec<u32>) {
+        let Self { kernel, node, constants, params, inputs, outputs, grid } = self;
+        let is_kernel = |known: &&Kernel| std::ptr::eq(*known, *kernel);
+        // A kernel of a layer of one's own is in no table: its reader will refuse it.
+        kernels::all().position(|known| is_kernel(&known)).unwrap_or(usize::MAX).put(words);
+        node.put(words);
+        constants.len().put(words);
+        for (name, value) in constants {
+            kernel.constants.iter().position(|known| known == name).unwrap_or(usize::MAX).put(words);
+            value.put(words);
+        }
+        (params.put(words), inputs.put(words), outputs.put(words), grid.put(words));
+    }
+
+    fn take(words: &mut Reader<'_>) -> Option<Self> {
+        let kernel = kernels::all().nth(usize::take(words)?)?;
+        let node = String::take(words)?;
+        let constant = |words: &mut Reader<'_>| {
+            let name = *kernel.constants.get(usize::take(words)?)?;
+            Some((name, f64::take(words)?))
+        };
+        let constants = (0..usize::take(words)?).map(|_| constant(words)).collect::<Option<_>>()?;
+        let (params, inputs, outputs) = (Wire::take(words)?, Wire::take(words)?, Wire::take(words)?);
+        Some(Self { kernel, node, constants, params, inputs, outputs, grid: Grid::take(words)? })
+    }
+}
+
+impl Wire for Plan {
+    fn put(&self, words: &mut Vec<u32>) {
+        (self.moving.put(words), self.buffers.put(words));
+        self.passes.len().put(words);
+        for (pass, commands) in &self.passes {
+            (pass.put(words), commands.put(words));
+        }
+    }
+
+    fn take(words: &mut Reader<'_>) -> Option<Self> {
+        let (moving, buffers) = (Wire::take(words)?, Wire::take(words)?);
+        let mut passes = BTreeMap::new();
+        for _ in 0..usize::take(words)? {
+            passes.insert(Pass::take(words)?, Wire::take(words)?);
+        }
+        Some(Self { moving, buffers, passes })
+    }
+}
+
+impl Wire for BufferId {
+    fn put(&self, words: &mut Vec<u32>) {
+        words.push(self.0);
+    }
+
+    fn take(words: &mut Reader<'_>) -> Option<Self> {
+        words.next().map(Self)
+    }
+}
+
+structs! {
+    Scalars { rows, batch_rows, first_row, seed, step, loss_scales, hyper }
+    Length { per_row, fixed }
+    Buffer { name, role, len }
+    View { buffer, offset, len }
+    Exchange { view, combine, when }
+    Moving { moments, channels, count_per_row, mean, variance, momentum }
+}
+
+enums! {
+    Word {
+        0 => U32(value), 1 => F32(value), 2 => Rows(factor), 3 => BatchRows(factor), 4 => FirstRow,
+        5 => LossScale(index), 6 => Hyper(index), 7 => Seed, 8 => Step,
+    }
+    Role {
+        0 => Input(idx), 1 => Target(idx), 2 => SampleWeight(idx), 3 => Parameters(segment), 4 => Gradients(segment),
+        5 => Statistics, 6 => State(kind, segment), 7 => Report(idx), 8 => Output(idx), 9 => Activation, 10 => Control,
+    }
+    Grid { 0 => Elements(count), 1 => Items(count), 2 => Tiles { m, n, depth } }
+    Combine { 0 => Sum, 1 => Moments { count_per_row } }
+    When { 0 => NextCommand, 1 => Update }
+    Command { 0 => Dispatch(dispatch), 1 => Exchange(exchange) }
+    Pass { 0 => Train, 1 => Evaluate, 2 => Predict, 3 => Update }
+}

@@ -1,0 +1,86 @@
+//! Training steps in a page, one by one, for `bench.js` to time beside another library's.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use manyhands::adapters::{self, Info, Kind};
+use manyhands::data::Batch;
+use manyhands::model::Objective;
+use manyhands::runtime;
+use manyhands::scheduler::split::SplitMode;
+use manyhands::scheduler::{CpuFallback, RigSettings, Scheduler, Step, TrainingState};
+use manyhands::{Error, Loss, Optimizer, Result};
+use wasm_bindgen::JsError;
+use wasm_bindgen::prelude::wasm_bindgen;
+
+#[path = "../../benches/common/models.rs"]
+mod models;
+
+/// A model on the page's WebGPU adapter.
+struct Bench {
+    scheduler: Scheduler,
+    batch: Batch,
+    step: u64,
+}
+
+thread_local! {
+    static BENCH: RefCell<Option<Rc<RefCell<Bench>>>> = const { RefCell::new(None) };
+}
+
+/// Opens `mlp` (batch 256, Adam) or `cnn` (batch 64, SGD with momentum).
+#[wasm_bindgen]
+pub async fn bench_open(model: String) -> std::result::Result<(), JsError> {
+    let bench = open(&model).await.map_err(|error| JsError::new(&error.to_string()))?;
+    BENCH.with(|place| *place.borrow_mut() = Some(Rc::new(RefCell::new(bench))));
+    Ok(())
+}
+
+async fn open(model: &str) -> Result<Bench> {
+    let (model, optimizer, rows) = match model {
+        "mlp" => (models::mlp(), Optimizer::adam(1e-3), 256),
+        _ => (models::cnn(), Optimizer::sgd(0.01, 0.9), 64),
+    };
+    let adapters: Vec<Info> =
+        adapters::list().await.into_iter().filter(|info| info.kind != Kind::Cpu).take(1).collect();
+    if adapters.is_empty() {
+        return Err(Error::adapter("this browser", "has no WebGPU adapter", "switch it on"));
+    }
+    let objective = Objective { losses: vec![Loss::SPARSE_CATEGORICAL_CROSSENTROPY], optimizer, clip_norm: 0.0 };
+    let (plan, layout) = (model.plan(&objective)?, model.layout().clone());
+    let settings = RigSettings {
+        adapters,
+        split: SplitMode::Learned,
+        capacity: rows,
+        cpu_fallback: CpuFallback::Refused,
+        accumulation_steps: 1,
+    };
+    let state = TrainingState::new(model.weights.clone(), optimizer);
+    let scheduler = Scheduler::open(runtime::system(), settings, plan, layout, Some(&objective), state).await?;
+    Ok(Bench { scheduler, batch: batch(rows), step: 0 })
+}
+
+fn batch(rows: u32) -> Batch {
+    let values = |len: u32, of: u32| (0..len).map(move |idx| f32::from(u8::try_from(idx * 7919 % of).unwrap_or(0)));
+    let inputs: Vec<f32> = values(rows * 784, 251).map(|value| value / 251.0).collect();
+    let targets: Vec<f32> = values(rows, 10).collect();
+    Batch { rows: rows as usize, inputs: vec![inputs.into()], targets: vec![Arc::from(targets)], sample_weights: None }
+}
+
+/// One training step; gives the mean loss of its rows.
+#[wasm_bindgen]
+pub async fn bench_step() -> std::result::Result<f64, JsError> {
+    let Some(bench) = BENCH.with(|place| place.borrow().clone()) else { return Err(JsError::new("nothing is open")) };
+    #[allow(clippy::await_holding_refcell_ref, reason = "the page takes one step at a time")]
+    let loss = async {
+        let bench = &mut *bench.borrow_mut();
+        let rows = u32::try_from(bench.batch.rows).map_or(1.0, |rows| 1.0 / f64::from(rows));
+        #[allow(clippy::cast_possible_truncation, reason = "a scale is f32 everywhere")]
+        let scale = rows as f32;
+        let step = Step { step: bench.step, seed: 0, learning_rate: 1e-3, loss_scales: vec![scale] };
+        bench.step += 1;
+        let report = bench.scheduler.train(&bench.batch, &step).await?;
+        Ok::<f64, Error>(report.reports[0].iter().step_by(2).map(|loss| f64::from(*loss)).sum())
+    };
+    loss.await.map_err(|error| JsError::new(&error.to_string()))
+}
