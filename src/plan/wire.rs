@@ -182,7 +182,10 @@ impl Wire for Dispatch {
             kernel.constants.iter().position(|known| known == name).unwrap_or(usize::MAX).put(words);
             value.put(words);
         }
-        (params.put(words), inputs.put(words), outputs.put(words), grid.put(words));
+        params.put(words);
+        inputs.put(words);
+        outputs.put(words);
+        grid.put(words);
     }
 
     fn take(words: &mut Reader<'_>) -> Option<Self> {
@@ -200,10 +203,12 @@ impl Wire for Dispatch {
 
 impl Wire for Plan {
     fn put(&self, words: &mut Vec<u32>) {
-        (self.moving.put(words), self.buffers.put(words));
+        self.moving.put(words);
+        self.buffers.put(words);
         self.passes.len().put(words);
         for (pass, commands) in &self.passes {
-            (pass.put(words), commands.put(words));
+            pass.put(words);
+            commands.put(words);
         }
     }
 
@@ -245,7 +250,7 @@ enums! {
         0 => Input(idx), 1 => Target(idx), 2 => SampleWeight(idx), 3 => Parameters(segment), 4 => Gradients(segment),
         5 => Statistics, 6 => State(kind, segment), 7 => Report(idx), 8 => Output(idx), 9 => Activation, 10 => Control,
     }
-    Grid { 0 => Elements(count), 1 => Items(count), 2 => Tiles { m, n, depth } }
+    Grid { 0 => Elements(count), 1 => Items(count), 2 => Tiles { m, n, depth, width } }
     Combine { 0 => Sum, 1 => Moments { count_per_row } }
     When { 0 => NextCommand, 1 => Update }
     Command { 0 => Dispatch(dispatch), 1 => Exchange(exchange) }
