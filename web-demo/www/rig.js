@@ -213,7 +213,7 @@ export class Rig {
     const idle = this.#order.filter(({ times, member }) => !times && member.presence === "there" && !member.is_resting);
     if (idle.length > 0) {
       const who = idle.map(({ letter }) => letter).join(", ");
-      return `${who} ${idle.length === 1 ? "has" : "have"} no rows: with them the step would take longer, or the batch is too small. An empty share adds nothing, and the result is exact.`;
+      return `${who} ${idle.length === 1 ? "has" : "have"} no rows: with them the step would take longer, or the batch is too small. An empty share adds nothing.`;
     }
     const working = this.#order.filter(({ times }) => times);
     const waits = working.map(({ times }) => times?.wait ?? 0);
