@@ -5,12 +5,17 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use xshell::{Shell, cmd};
 
-use crate::{macos, windows};
+use crate::{macos, web, windows};
 
 type Part = (&'static str, fn(&Shell) -> Result<()>);
 
-const PARTS: &[Part] =
-    &[("xtask", itself), ("scripts/test --full", tests), ("windows", on_windows), ("macos", macos::run)];
+const PARTS: &[Part] = &[
+    ("xtask", itself),
+    ("scripts/test --full", tests),
+    ("windows", on_windows),
+    ("macos", macos::run),
+    ("browser", in_browser),
+];
 
 /// Runs each part in turn, and says what each took. The first that fails ends it.
 pub fn run(shell: &Shell) -> Result<()> {
@@ -49,6 +54,10 @@ fn itself(shell: &Shell) -> Result<()> {
     cmd!(shell, "cargo clippy --locked --package xtask --all-targets -- -D warnings").run()?;
     cmd!(shell, "cargo test --locked --package xtask").run()?;
     Ok(())
+}
+
+fn in_browser(shell: &Shell) -> Result<()> {
+    web::run(shell, &web::WebJob::Check)
 }
 
 fn on_windows(shell: &Shell) -> Result<()> {

@@ -43,8 +43,7 @@ pub fn run(shell: &Shell, job: &WebJob) -> Result<()> {
         WebJob::Serve { port } => serve::run(&dist(), *port),
         WebJob::Check => {
             let check = Toolchain::find(shell, Target::Web)?.cargo(shell, "check");
-            let check = check.args(["--locked", "--package", PACKAGE, "--package", "manyhands"]);
-            check.args(["--no-default-features", "--features", "gpu"]).env("RUSTFLAGS", "-D warnings").run()?;
+            check.args(["--locked", "--package", PACKAGE]).env("RUSTFLAGS", "-D warnings").run()?;
             Ok(())
         }
     }
