@@ -1,6 +1,6 @@
 //! Does each entry point validate with no capability, translate to SPIR-V, HLSL and MSL, keep WebGPU's default
-//! limits, and match its host side? Needs no adapter. SPIR-V goes through `spirv-val`; in CI (`CI=true`) its absence is
-//! a failure.
+//! limits, and match its host side? Needs no adapter. SPIR-V goes through `spirv-val`; where CI runs on
+//! Linux (`CI=true`) its absence is a failure.
 
 #![allow(clippy::print_stdout, clippy::expect_used, reason = "a test says what it left out, and panics")]
 
@@ -146,7 +146,8 @@ const VULKAN: [(&str, (u8, u8)); 3] = [("vulkan1.0", (1, 0)), ("vulkan1.1", (1, 
 #[test]
 fn every_entry_point_is_valid_spirv() {
     if let Err(error) = Command::new("spirv-val").arg("--version").output() {
-        assert!(std::env::var_os("CI").is_none(), "`spirv-val` is needed, but can't be run: {error}");
+        let is_needed = std::env::var_os("CI").is_some() && cfg!(target_os = "linux");
+        assert!(!is_needed, "`spirv-val` is needed, but can't be run: {error}");
         println!("skipped: the validation of SPIR-V, for want of `spirv-val` (Debian's spirv-tools): {error}");
         return;
     }
