@@ -83,14 +83,15 @@ fn train(shell: &Shell, wine: &Wine<'_>, program: &Path) -> Result<()> {
         let compared = compare(shell, "windows.jsonl", "here.jsonl")?;
         eprintln!("digits on {adapters}: {compared}");
     }
-    let again =
-        |from: &str, to: &str| format!("--epochs 3 --adapters cpu --resume {from} --save {to} --json {to}.jsonl");
-    // Each goes on from what the other saved; then they compare with one that stayed.
-    run(System::Here, &again("windows", "from_windows"))?;
-    run(System::Windows, &again("here", "from_here"))?;
-    run(System::Here, &again("here", "stayed"))?;
-    eprintln!("a checkpoint of Windows resumed here: {}", compare(shell, "from_windows.jsonl", "stayed.jsonl")?);
-    eprintln!("a checkpoint of here resumed on Windows: {}", compare(shell, "from_here.jsonl", "stayed.jsonl")?);
+    // What either saved goes on in the same way on both.
+    for from in ["windows", "here"] {
+        let words = |to| format!("--epochs 3 --adapters cpu --resume {from} --save {to} --json {to}.jsonl");
+        run(System::Windows, &words("on_windows"))?;
+        run(System::Here, &words("on_here"))?;
+        let compared = compare(shell, "on_windows.jsonl", "on_here.jsonl")?;
+        eprintln!("checkpoint of `{from}`, resumed on both: {compared}");
+        ["on_windows.jsonl", "on_here.jsonl"].iter().try_for_each(|log| shell.remove_path(log))?;
+    }
     Ok(())
 }
 
