@@ -67,8 +67,9 @@ fn explanation(list: &[Info], wanted: Option<&str>) -> String {
     let old = list.iter().find(|info| adapters::list::is_fxc(info));
     let old = old.map_or(String::new(), |info| {
         format!(
-            "\nDX12 has FXC here, the old shader compiler, so shaders for `{}` take about three times as long to build. For the new one lay a\n\
-             `dxcompiler.dll` of version 1.8.2502 or later beside the program; or install the card's Vulkan driver.",
+            "\nDX12 has FXC here, the old shader compiler: shaders for `{}` take about three times as long to build.\n\
+             For the new one lay a `dxcompiler.dll` of version 1.8.2502 or later beside the program; or install the card's\n\
+             Vulkan driver.",
             info.name
         )
     });
