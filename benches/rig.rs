@@ -36,7 +36,7 @@ impl Bench<'_> {
         rows: usize,
     ) -> Rig {
         let adapters: Vec<Info> = chosen.iter().map(|idx| self.adapters[*idx].clone()).collect();
-        let rig = Rig::open(name, model, optimizer, &adapters, split, u32::try_from(rows).unwrap()).await;
+        let mut rig = Rig::open(name, model, optimizer, &adapters, split, u32::try_from(rows).unwrap()).await;
         for (position, idx) in chosen.iter().enumerate() {
             rig.scheduler.throttle(position, self.throttles.get(*idx).copied().unwrap_or(1.0));
         }
