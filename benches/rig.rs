@@ -1,8 +1,8 @@
 //! How much of the adapters' speed is left when they train together: each alone, evenly split, and split by speed.
 //!
 //! `cargo bench --bench rig -- [ADAPTERS] [ROUNDS] [THROTTLES]`, by default all software adapters, each with one thread of its own
-//! (`LP_NUM_THREADS=1`, `SwiftShader.ini`); throttles `3:1` make the first three times as slow. Rigs take turns, so that other work on the machine hits all alike; the
-//! medians of whole training steps count, host time included.
+//! (`LP_NUM_THREADS=1`, `SwiftShader.ini`); throttles `3:1` make the first three times as slow. Rigs take turns, so that
+//! other work on the machine hits all alike; the medians of whole training steps count, host time included.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench prints, and may panic")]
 

@@ -17,7 +17,6 @@ use manyhands::{Model, Optimizer};
 
 use rig::{Rig, batch};
 
-const ROWS: u16 = 128;
 const SLOWER: f64 = 3.0;
 /// Training steps in which a share may still move.
 const SETTLING: usize = 10;
@@ -25,12 +24,13 @@ const SETTLING: usize = 10;
 /// Rows, and the median milliseconds that they take.
 type Curve = Vec<(f64, f64)>;
 
-/// An adapter's busy times, alone, at several sizes.
-async fn curve(info: &Info, model: &Model) -> Curve {
+/// An adapter's busy times, alone, at several sizes up to the batch's.
+async fn curve(info: &Info, model: &Model, batch_rows: u16) -> Curve {
     let alone = std::slice::from_ref(info);
-    let mut rig = Rig::open(&info.name, model, optimizer(), alone, SplitMode::Learned, u32::from(ROWS)).await;
+    let mut rig = Rig::open(&info.name, model, optimizer(), alone, SplitMode::Learned, u32::from(batch_rows)).await;
     let mut points = Curve::new();
-    for rows in [8_u8, 16, 24, 32, 48, 64, 96, 112, 128] {
+    let sizes = [8_u16, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256];
+    for rows in sizes.into_iter().filter(|rows| *rows <= batch_rows) {
         let batch = batch(usize::from(rows));
         let mut times = Vec::new();
         for _ in 0..9 {
@@ -54,26 +54,27 @@ fn optimizer() -> Optimizer {
 }
 
 /// Rows of the first of two adapters with which both end together, the first being slowed down by a factor.
-fn ideal(factor: f64, first: &Curve, second: &Curve) -> f64 {
-    let (mut least, mut most) = (0.0, f64::from(ROWS));
+fn ideal(factor: f64, first: &Curve, second: &Curve, batch_rows: f64) -> f64 {
+    let (mut least, mut most) = (0.0, batch_rows);
     for _ in 0..50 {
         let rows = f64::midpoint(least, most);
-        let is_too_much = factor * ms_at(first, rows) > ms_at(second, f64::from(ROWS) - rows);
+        let is_too_much = factor * ms_at(first, rows) > ms_at(second, batch_rows - rows);
         *(if is_too_much { &mut most } else { &mut least }) = rows;
     }
     least
 }
 
-async fn measure(name: &str, model: &Model, adapters: &[Info], n_steps: usize) {
-    let (first, second) = (curve(&adapters[0], model).await, curve(&adapters[1], model).await);
+async fn measure(name: &str, model: &Model, batch_rows: u16, adapters: &[Info], n_steps: usize) {
+    let first = curve(&adapters[0], model, batch_rows).await;
+    let second = curve(&adapters[1], model, batch_rows).await;
     for (info, curve) in adapters.iter().zip([&first, &second]) {
         println!("{name}: {} alone, rows and ms: {curve:.0?}", info.name);
     }
-    let mut rig = Rig::open("together", model, optimizer(), adapters, SplitMode::Learned, u32::from(ROWS)).await;
-    let batch = batch(usize::from(ROWS));
+    let mut rig = Rig::open("together", model, optimizer(), adapters, SplitMode::Learned, u32::from(batch_rows)).await;
+    let batch = batch(usize::from(batch_rows));
     for (phase, factor) in [("before", 1.0), ("slowed", SLOWER), ("after", 1.0)] {
         rig.scheduler.throttle(0, factor);
-        let wanted = ideal(factor, &first, &second);
+        let wanted = ideal(factor, &first, &second, f64::from(batch_rows));
         let mut shares = Vec::new();
         for _ in 0..n_steps {
             let report = rig.train(&batch).await;
@@ -92,7 +93,7 @@ fn main() {
     pollster::block_on(async {
         let adapters = adapters::choose(&adapters::list().await, wanted).unwrap();
         assert_eq!(adapters.len(), 2, "two adapters are compared");
-        measure("small CNN", &models::small_cnn(), &adapters, n_steps).await;
-        measure("MLP", &models::mlp(), &adapters, n_steps).await;
+        measure("small CNN", &models::small_cnn(), 128, &adapters, n_steps).await;
+        measure("MLP", &models::mlp(), 256, &adapters, n_steps).await;
     });
 }
