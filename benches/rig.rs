@@ -6,12 +6,11 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench prints, and may panic")]
 
-#[path = "common/models.rs"]
-mod models;
 #[path = "common/rig.rs"]
 mod rig;
 
 use manyhands::adapters::{self, Info};
+use manyhands::bench::models;
 use manyhands::scheduler::split::SplitMode;
 use manyhands::{Model, Optimizer};
 
@@ -82,8 +81,10 @@ fn main() {
     pollster::block_on(async {
         let adapters = adapters::choose(&adapters::list().await, wanted).unwrap();
         let bench = Bench { adapters: &adapters, throttles: &throttles, rounds };
-        bench.measure("MLP 784-1024-1024-10, Adam", &models::mlp(), Optimizer::adam(1e-3), 256).await;
-        bench.measure("CNN, SGD momentum", &models::cnn(), Optimizer::sgd(0.01, 0.9), 64).await;
-        bench.measure("small CNN, SGD momentum", &models::small_cnn(), Optimizer::sgd(0.01, 0.9), 128).await;
+        bench.measure("MLP 784-1024-1024-10, Adam", &models::mlp().unwrap().model, Optimizer::adam(1e-3), 256).await;
+        bench.measure("CNN, SGD momentum", &models::cnn().unwrap().model, Optimizer::sgd(0.01, 0.9), 64).await;
+        bench
+            .measure("small CNN, SGD momentum", &models::small_cnn().unwrap().model, Optimizer::sgd(0.01, 0.9), 128)
+            .await;
     });
 }

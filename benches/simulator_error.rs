@@ -6,12 +6,10 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench prints, and may panic")]
 
-#[path = "common/models.rs"]
-mod models;
-
 use std::sync::Arc;
 
 use manyhands::adapters;
+use manyhands::bench::models;
 use manyhands::runtime::Native;
 use manyhands::simulator::{measure, step_ms};
 use manyhands::{Model, Optimizer};
@@ -22,8 +20,11 @@ fn main() {
     let names: Vec<&str> = adapters.iter().map(|info| info.name.as_str()).collect();
     println!("{} adapters: {}", adapters.len(), names.join(", "));
     println!("{:<10} {:>6} {:>14} {:>14} {:>8}", "model", "rows", "predicted", "measured", "error");
-    let models: [(&str, Model, u32); 3] =
-        [("mlp", models::mlp(), 256), ("cnn", models::cnn(), 32), ("small cnn", models::small_cnn(), 64)];
+    let models: [(&str, Model, u32); 3] = [
+        ("mlp", models::mlp().unwrap().model, 256),
+        ("cnn", models::cnn().unwrap().model, 32),
+        ("small cnn", models::small_cnn().unwrap().model, 64),
+    ];
     for (name, model, rows) in models {
         let run = measure(Arc::new(Native), adapters.clone(), &model, Optimizer::adam(1e-3), rows);
         let measured = pollster::block_on(run).unwrap();

@@ -6,12 +6,11 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench prints, and may panic")]
 
-#[path = "common/models.rs"]
-mod models;
 #[path = "common/rig.rs"]
 mod rig;
 
 use manyhands::adapters::{self, Info};
+use manyhands::bench::models;
 use manyhands::scheduler::split::SplitMode;
 use manyhands::{Model, Optimizer};
 
@@ -93,7 +92,7 @@ fn main() {
     pollster::block_on(async {
         let adapters = adapters::choose(&adapters::list().await, wanted).unwrap();
         assert_eq!(adapters.len(), 2, "two adapters are compared");
-        measure("small CNN", &models::small_cnn(), 128, &adapters, n_steps).await;
-        measure("MLP", &models::mlp(), 256, &adapters, n_steps).await;
+        measure("small CNN", &models::small_cnn().unwrap().model, 128, &adapters, n_steps).await;
+        measure("MLP", &models::mlp().unwrap().model, 256, &adapters, n_steps).await;
     });
 }

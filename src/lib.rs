@@ -1,6 +1,7 @@
 //! Train one network on every GPU in the machine, whatever its vendor, without CUDA.
 
 pub mod adapters;
+pub mod bench;
 pub mod checkpoint;
 pub mod data;
 pub mod error;

@@ -5,17 +5,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use manyhands::adapters::{self, Info, Kind};
+use manyhands::bench::models::{self, Workload};
 use manyhands::data::Batch;
 use manyhands::model::Objective;
 use manyhands::runtime;
 use manyhands::scheduler::split::SplitMode;
 use manyhands::scheduler::{CpuFallback, RigSettings, Scheduler, Step, TrainingState};
-use manyhands::{Error, Loss, Optimizer, Result};
+use manyhands::{Error, Result};
 use wasm_bindgen::JsError;
 use wasm_bindgen::prelude::wasm_bindgen;
-
-#[path = "../../benches/common/models.rs"]
-mod models;
 
 /// A model on the page's WebGPU adapter.
 struct Bench {
@@ -28,7 +26,7 @@ thread_local! {
     static BENCH: RefCell<Option<Rc<RefCell<Bench>>>> = const { RefCell::new(None) };
 }
 
-/// Opens `mlp` (batch 256, Adam) or `cnn` (batch 64, SGD with momentum).
+/// Opens one of [`models`], over 28 × 28 × 1.
 #[wasm_bindgen]
 pub async fn bench_open(model: String) -> std::result::Result<(), JsError> {
     let bench = open(&model).await.map_err(|error| JsError::new(&error.to_string()))?;
@@ -36,28 +34,25 @@ pub async fn bench_open(model: String) -> std::result::Result<(), JsError> {
     Ok(())
 }
 
-async fn open(model: &str) -> Result<Bench> {
-    let (model, optimizer, rows) = match model {
-        "mlp" => (models::mlp(), Optimizer::adam(1e-3), 256),
-        _ => (models::cnn(), Optimizer::sgd(0.01, 0.9), 64),
-    };
+async fn open(name: &str) -> Result<Bench> {
+    let Workload { model, optimizer, loss, batch_size, .. } = models::by_name(name)?;
     let adapters: Vec<Info> =
         adapters::list().await.into_iter().filter(|info| info.kind != Kind::Cpu).take(1).collect();
     if adapters.is_empty() {
         return Err(Error::adapter("this browser", "has no WebGPU adapter", "switch it on"));
     }
-    let objective = Objective { losses: vec![Loss::SPARSE_CATEGORICAL_CROSSENTROPY], optimizer, clip_norm: 0.0 };
+    let objective = Objective { losses: vec![loss], optimizer, clip_norm: 0.0 };
     let (plan, layout) = (model.plan(&objective)?, model.layout().clone());
     let settings = RigSettings {
         adapters,
         split: SplitMode::Learned,
-        capacity: rows,
+        capacity: batch_size,
         cpu_fallback: CpuFallback::Refused,
         accumulation_steps: 1,
     };
     let state = TrainingState::new(model.weights.clone(), optimizer);
     let scheduler = Scheduler::open(runtime::system(), settings, plan, layout, Some(&objective), state).await?;
-    Ok(Bench { scheduler, batch: batch(rows), step: 0 })
+    Ok(Bench { scheduler, batch: batch(batch_size), step: 0 })
 }
 
 fn batch(rows: u32) -> Batch {
