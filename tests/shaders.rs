@@ -17,6 +17,11 @@ const MAX_STORAGE_BUFFERS: usize = 8;
 const MAX_WORKGROUP_BYTES: u32 = 16_384;
 const MAX_INVOCATIONS: u32 = 256;
 
+/// What a text may ask of a device: nothing, but for the tile that shares loads in a subgroup.
+fn capabilities(tile: Tile) -> Capabilities {
+    if tile == Tile::Subgroups { Capabilities::SUBGROUP } else { Capabilities::empty() }
+}
+
 /// Every kernel with every tile that makes a difference to it.
 fn each(check: impl Fn(&Kernel, Tile, &Module, &ModuleInfo)) {
     let mut entries = 0;
@@ -25,7 +30,7 @@ fn each(check: impl Fn(&Kernel, Tile, &Module, &ModuleInfo)) {
             let text = kernel.wgsl(tile);
             let module = naga::front::wgsl::parse_str(&text)
                 .unwrap_or_else(|e| panic!("{kernel:?}: {}", e.emit_to_string(&text)));
-            let info = Validator::new(ValidationFlags::all(), Capabilities::empty())
+            let info = Validator::new(ValidationFlags::all(), capabilities(tile))
                 .validate(&module)
                 .unwrap_or_else(|e| panic!("{kernel:?}: {}", e.emit_to_string(&text)));
             check(kernel, tile, &module, &info);
@@ -54,14 +59,14 @@ fn constants(kernel: &Kernel) -> Vec<naga::back::PipelineConstants> {
 }
 
 /// An entry point with its constants filled in, as a driver gets it.
-fn each_resolved(check: impl Fn(&Kernel, &str, &Module, &ModuleInfo)) {
+fn each_resolved(check: impl Fn(&Kernel, Tile, &str, &Module, &ModuleInfo)) {
     each(|kernel, tile, module, info| {
         for constants in constants(kernel) {
             let name = format!("{kernel:?} {tile:?} {constants:?}");
             let entry = Some((ShaderStage::Compute, kernel.entry));
             let (module, info) = pipeline_constants::process_overrides(module, info, entry, &constants)
                 .unwrap_or_else(|e| panic!("{name}: {e}"));
-            check(kernel, &name, &module, &info);
+            check(kernel, tile, &name, &module, &info);
         }
     });
 }
@@ -74,17 +79,21 @@ fn policies(policy: BoundsCheckPolicy) -> BoundsCheckPolicies {
     BoundsCheckPolicies { index: policy, buffer: policy, image_load: policy, binding_array: policy }
 }
 
-/// SPIR-V for a version of Vulkan, with no capability but the one that every shader has.
+/// SPIR-V for a version of Vulkan, with no capability but the one that every shader has, and a subgroup's for its tile.
 fn spirv(
     kernel: &Kernel,
+    tile: Tile,
     module: &Module,
     info: &ModuleInfo,
     version: (u8, u8),
     (policy, bounded): (BoundsCheckPolicy, bool),
 ) -> Result<Vec<u8>, spv::Error> {
+    use spv::Capability::{GroupNonUniform, GroupNonUniformBallot, GroupNonUniformShuffle};
+    let of_subgroups = [GroupNonUniform, GroupNonUniformBallot, GroupNonUniformShuffle];
+    let of_tile = of_subgroups.into_iter().filter(|_| tile == Tile::Subgroups);
     let options = spv::Options {
         lang_version: version,
-        capabilities: Some([spv::Capability::Shader].into_iter().collect()),
+        capabilities: Some(std::iter::once(spv::Capability::Shader).chain(of_tile).collect()),
         bounds_check_policies: policies(policy),
         force_loop_bounding: bounded,
         zero_initialize_workgroup_memory: spv::ZeroInitializeWorkgroupMemoryMode::None,
@@ -97,9 +106,10 @@ fn spirv(
 
 #[test]
 fn every_entry_point_is_written_as_hlsl() {
-    each_resolved(|kernel, name, module, info| {
-        // FXC takes the first, DXC the second.
-        for shader_model in [hlsl::ShaderModel::V5_1, hlsl::ShaderModel::V6_0] {
+    each_resolved(|kernel, tile, name, module, info| {
+        // FXC takes the first, DXC the second; only that one knows subgroups.
+        let models = [hlsl::ShaderModel::V5_1, hlsl::ShaderModel::V6_0];
+        for shader_model in models.into_iter().skip(usize::from(tile == Tile::Subgroups)) {
             for (policy, bounded) in CHECKS {
                 let options = hlsl::Options {
                     shader_model,
@@ -121,10 +131,10 @@ fn every_entry_point_is_written_as_hlsl() {
 
 #[test]
 fn every_entry_point_is_written_as_msl() {
-    each_resolved(|kernel, name, module, info| {
+    each_resolved(|kernel, tile, name, module, info| {
         for (policy, bounded) in CHECKS {
             let options = msl::Options {
-                lang_version: (2, 0),
+                lang_version: if tile == Tile::Subgroups { (2, 1) } else { (2, 0) },
                 bounds_check_policies: policies(policy),
                 force_loop_bounding: bounded,
                 zero_initialize_workgroup_memory: false,
@@ -152,9 +162,12 @@ fn every_entry_point_is_valid_spirv() {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder for the modules");
-    each_resolved(|kernel, name, module, info| {
-        for ((target, version), checks) in VULKAN.iter().flat_map(|it| CHECKS.map(|checks| (*it, checks))) {
-            let bytes = spirv(kernel, module, info, version, checks).unwrap_or_else(|e| panic!("{name} {target}: {e}"));
+    each_resolved(|kernel, tile, name, module, info| {
+        // Vulkan 1.0 has no subgroups.
+        let targets = VULKAN.iter().skip(usize::from(tile == Tile::Subgroups));
+        for ((target, version), checks) in targets.flat_map(|it| CHECKS.map(|checks| (*it, checks))) {
+            let bytes =
+                spirv(kernel, tile, module, info, version, checks).unwrap_or_else(|e| panic!("{name} {target}: {e}"));
             let file = folder.path().join("entry.spv");
             std::fs::write(&file, bytes).expect("the module is written");
             let output = Command::new("spirv-val").args(["--target-env", target]).arg(&file).output();

@@ -72,15 +72,15 @@ pub enum Tile {
     Registers,
     /// 8 × 8 results an invocation, from registers alone, loaded four at a time.
     Vectors,
-    /// 8 × 16 results an invocation, from registers alone, loaded four at a time.
-    Wide,
+    /// 32 × 8 results an invocation, in subgroups of eight that share what they load: for adapters that are CPUs.
+    Subgroups,
     /// Tiles in workgroup memory: best on real GPUs.
     Workgroup,
 }
 
 impl Tile {
     /// Every tile.
-    pub const ALL: [Self; 4] = [Self::Registers, Self::Vectors, Self::Wide, Self::Workgroup];
+    pub const ALL: [Self; 4] = [Self::Registers, Self::Vectors, Self::Subgroups, Self::Workgroup];
 
     /// The one to use for a grid on an adapter where this one is best.
     ///
@@ -88,8 +88,8 @@ impl Tile {
     #[must_use]
     pub fn chosen_for(self, grid: Grid) -> Self {
         match self {
-            Self::Vectors | Self::Wide if !Self::Vectors.is_able(grid) => Self::Registers,
-            Self::Wide if columns(grid).is_some_and(|columns| columns <= NARROW) => Self::Vectors,
+            Self::Vectors | Self::Subgroups if !Self::Vectors.is_able(grid) => Self::Registers,
+            Self::Subgroups if columns(grid).is_some_and(|columns| columns <= NARROW) => Self::Vectors,
             tile => tile,
         }
     }
@@ -98,34 +98,32 @@ impl Tile {
     pub fn is_able(self, grid: Grid) -> bool {
         match self {
             Self::Registers | Self::Workgroup => true,
-            Self::Vectors | Self::Wide => matches!(grid, Grid::Tiles { width: 4, .. }),
+            Self::Vectors | Self::Subgroups => matches!(grid, Grid::Tiles { width: 4, .. }),
         }
     }
 
-    /// Invocations of a workgroup that lie side by side: the constant `PRODUCT_ACROSS`, where the text has it.
-    pub fn across(self, grid: Grid) -> Option<u32> {
-        let most = 8;
-        let side = match self {
-            Self::Registers | Self::Vectors => 8,
-            Self::Wide => 16,
-            Self::Workgroup => return None,
-        };
-        Some(columns(grid).map_or(most, |columns| columns.div_ceil(side).next_power_of_two().min(most)))
+    /// The `override` constant with which the text fits a grid, where it has one: few columns want another cut than many.
+    pub fn constant(self, grid: Grid) -> Option<(&'static str, u32)> {
+        let columns = columns(grid).unwrap_or(u32::MAX);
+        match self {
+            Self::Registers | Self::Vectors => Some(("PRODUCT_ACROSS", columns.div_ceil(8).min(8).next_power_of_two())),
+            Self::Subgroups => Some(("PRODUCT_COLUMNS", if columns <= 32 { 4 } else { 8 })),
+            Self::Workgroup => None,
+        }
     }
 
     /// Rows and columns of the result that one workgroup computes.
     pub fn size(self, grid: Grid) -> [u32; 2] {
-        const INVOCATIONS: u32 = 64;
-        match (self, self.across(grid)) {
-            (Self::Wide, Some(across)) => [INVOCATIONS / across * 8, across * 16],
-            (_, Some(across)) => [INVOCATIONS / across * 8, across * 8],
+        match (self, self.constant(grid)) {
+            (Self::Subgroups, Some((_, columns))) => [256, 8 * columns],
+            (_, Some((_, across))) => [64 / across * 8, across * 8],
             (_, None) => [64, 64],
         }
     }
 }
 
-/// Columns up to which [`Tile::Vectors`] are better than [`Tile::Wide`]: half of the wide tile would be idle.
-const NARROW: u32 = 64;
+/// Columns up to which [`Tile::Vectors`] are better than [`Tile::Subgroups`]: half of a subgroup would be idle.
+const NARROW: u32 = 16;
 
 /// Columns of a product's result, where they do not depend on the rows of a run.
 fn columns(grid: Grid) -> Option<u32> {
@@ -145,7 +143,7 @@ impl Library {
             (Self::Random, _) => include_str!("../../shaders/lib/random.wgsl"),
             (Self::Product, Tile::Registers) => include_str!("../../shaders/lib/product_registers.wgsl"),
             (Self::Product, Tile::Vectors) => include_str!("../../shaders/lib/product_vectors.wgsl"),
-            (Self::Product, Tile::Wide) => include_str!("../../shaders/lib/product_wide.wgsl"),
+            (Self::Product, Tile::Subgroups) => include_str!("../../shaders/lib/product_subgroups.wgsl"),
             (Self::Product, Tile::Workgroup) => include_str!("../../shaders/lib/product_workgroup.wgsl"),
         }
     }

@@ -81,12 +81,26 @@ struct Submitted {
     open: VecDeque<(Submission, wgpu::SubmissionIndex)>,
 }
 
-/// The best tile for a product on a "GPU" that is a CPU, by the lanes of its vectors.
+/// Invocations of the subgroups that [`Tile::Subgroups`] is written for.
+const SUBGROUP: u32 = 8;
+
+/// Has the adapter such subgroups?
+fn has_subgroups(adapter: &wgpu::Adapter) -> bool {
+    let info = adapter.get_info();
+    let sizes = (info.subgroup_min_size, info.subgroup_max_size);
+    sizes == (SUBGROUP, SUBGROUP) && adapter.features().contains(wgpu::Features::SUBGROUP)
+}
+
+/// The best tile for a product on a "GPU" that is a CPU.
 ///
-/// lavapipe takes a load lane by lane and has 8 lanes: large loads for many results pay (2.1 times
-/// [`Tile::Registers`]). SwiftShader has 4 lanes and few registers: there the same is slower.
-fn software_tile(lanes: u32) -> Tile {
-    if lanes >= 8 { Tile::Wide } else { Tile::Registers }
+/// lavapipe takes a load lane by lane: eight lanes that share their loads are several times as fast as
+/// [`Tile::Registers`]. SwiftShader has four lanes and few registers: large tiles are slower there.
+fn software_tile(lanes: u32, has_subgroups: bool) -> Tile {
+    match lanes {
+        _ if has_subgroups => Tile::Subgroups,
+        SUBGROUP.. => Tile::Vectors,
+        _ => Tile::Registers,
+    }
 }
 
 /// An open device.
@@ -95,6 +109,7 @@ pub(super) struct Gpu {
     pub(super) queue: wgpu::Queue,
     pub(super) limits: wgpu::Limits,
     pub(super) tile: Tile,
+    has_subgroups: bool,
     pub(super) checks: Checks,
     silence: Duration,
     #[cfg_attr(not(target_arch = "wasm32"), allow(dead_code, reason = "a native wait has its own clock"))]
@@ -104,7 +119,8 @@ pub(super) struct Gpu {
 }
 
 impl Gpu {
-    /// Opens a device of a listed adapter, with all that the adapter can do of WebGPU's limits and no feature.
+    /// Opens a device of a listed adapter, with all that the adapter can do of WebGPU's limits and no feature, but for
+    /// subgroups where a tile makes use of them.
     pub(super) async fn open(info: &Info, checks: Checks, runtime: Arc<dyn Runtime>) -> Result<Self, Fault> {
         let adapter =
             enumerate::find(info).await.ok_or_else(|| Fault::Lost("the adapter is not there any more".into()))?;
@@ -113,8 +129,10 @@ impl Gpu {
         }
         let mut limits = adapter.limits();
         limits.max_non_sampler_bindings = limits.max_non_sampler_bindings.min(MAX_BINDINGS);
+        let has_subgroups = has_subgroups(&adapter);
         let descriptor = wgpu::DeviceDescriptor {
             label: Some("manyhands"),
+            required_features: if has_subgroups { wgpu::Features::SUBGROUP } else { wgpu::Features::empty() },
             required_limits: limits.clone(),
             // A plan has few large buffers: large blocks to cut small ones from would lie idle.
             memory_hints: wgpu::MemoryHints::MemoryUsage,
@@ -125,10 +143,26 @@ impl Gpu {
         DEVICES.fetch_add(1, Ordering::Relaxed);
         let said = listen(&device);
         let (tile, silence) = match info.kind {
-            Kind::Software => (software_tile(adapter.get_info().subgroup_min_size), SILENCE_SOFTWARE),
+            Kind::Software => (software_tile(adapter.get_info().subgroup_min_size, has_subgroups), SILENCE_SOFTWARE),
             _ => (Tile::Workgroup, SILENCE),
         };
-        Ok(Self { device, queue, limits, tile, checks, silence, runtime, submitted: Mutex::default(), said })
+        Ok(Self {
+            device,
+            queue,
+            limits,
+            tile,
+            has_subgroups,
+            checks,
+            silence,
+            runtime,
+            submitted: Mutex::default(),
+            said,
+        })
+    }
+
+    /// Can the device compile a tile's text?
+    pub(super) fn is_able(&self, tile: Tile) -> bool {
+        tile != Tile::Subgroups || self.has_subgroups
     }
 
     /// Fails if the device is lost, or reported an error that no scope caught.

@@ -50,6 +50,11 @@ impl Direct {
         Ok(Self { name, gpu, pipelines: Pipelines::default(), runtime })
     }
 
+    /// Can the device compile a tile's text?
+    pub fn is_able(&self, tile: Tile) -> bool {
+        self.gpu.is_able(tile)
+    }
+
     /// Runs a kernel once; gives what the outputs then hold, all of it.
     ///
     /// # Errors

@@ -11,17 +11,17 @@ const MOST: u32 = 65_535;
 pub(super) struct Cut {
     /// The tile of a product.
     pub(super) tile: Tile,
-    /// Invocations side by side in it, where its text leaves them open.
-    pub(super) across: Option<u32>,
+    /// What its text leaves open.
+    pub(super) constant: Option<(&'static str, u32)>,
 }
 
 impl Cut {
     /// Of what is no product.
-    pub(super) const NONE: Self = Self { tile: Tile::Registers, across: None };
+    pub(super) const NONE: Self = Self { tile: Tile::Registers, constant: None };
 
     /// With a tile that is able to compute the grid.
     pub(super) fn of(tile: Tile, grid: Grid) -> Self {
-        Self { tile, across: tile.across(grid) }
+        Self { tile, constant: tile.constant(grid) }
     }
 }
 

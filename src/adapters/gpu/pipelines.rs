@@ -36,9 +36,9 @@ impl Pipelines {
         constants: &[(&'static str, f64)],
         cut: Cut,
     ) -> Result<Pipeline, Fault> {
-        let Cut { tile, across } = if kernel.is_tiled() { cut } else { Cut::NONE };
-        let across = across.map(|across| ("PRODUCT_ACROSS", f64::from(across)));
-        let constants: Vec<_> = constants.iter().copied().chain(across).collect();
+        let Cut { tile, constant } = if kernel.is_tiled() { cut } else { Cut::NONE };
+        let of_tile = constant.map(|(name, value)| (name, f64::from(value)));
+        let constants: Vec<_> = constants.iter().copied().chain(of_tile).collect();
         let bits = constants.iter().map(|(name, value)| (*name, value.to_bits())).collect();
         let key = (std::ptr::from_ref(kernel).addr(), bits, tile);
         if let Some(known) = self.pipelines.get(&key) {
