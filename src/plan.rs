@@ -7,6 +7,7 @@ mod layout;
 mod record;
 mod text;
 pub(crate) mod wire;
+mod work;
 
 use std::collections::BTreeMap;
 
@@ -15,6 +16,7 @@ use crate::kernels::Kernel;
 pub use layout::{Layout, Placed};
 pub use record::{Node, Recorder, Tensor, length_word};
 pub use wire::{Reader, Wire};
+pub use work::{Work, product_flops};
 
 /// Elements of f32 to which every view in a flat buffer is aligned: 256 bytes, WebGPU's default
 /// `min_storage_buffer_offset_alignment`.

@@ -251,6 +251,25 @@ const USES: &[(&[&str], &[&str])] = &[
     (&["src/model/"], &["model", "layers", "losses", "optimizers", "kernels", "plan", "error", "shape"]),
     (&["src/adapters/"], &["adapters", "kernels", "plan", "runtime", "error", "shape"]),
     (
+        &["src/bench/"],
+        &[
+            "bench",
+            "scheduler",
+            "adapters",
+            "model",
+            "data",
+            "layers",
+            "losses",
+            "optimizers",
+            "kernels",
+            "plan",
+            "runtime",
+            "error",
+            "shape",
+            "params",
+        ],
+    ),
+    (
         &["src/scheduler/"],
         &[
             "scheduler",

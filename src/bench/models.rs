@@ -55,15 +55,24 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 /// # Errors
 /// If there is none.
 pub fn by_name(name: &str) -> Result<Workload> {
-    let Some((_, build)) = WORKLOADS.iter().find(|(known, _)| *known == name) else {
+    find(name)?()
+}
+
+/// Is there a model of a name? Builds none.
+///
+/// # Errors
+/// If there is none.
+pub fn check(name: &str) -> Result<()> {
+    find(name).map(drop)
+}
+
+fn find(name: &str) -> Result<Build> {
+    let found = WORKLOADS.iter().find(|(known, _)| *known == name);
+    found.map(|(_, build)| *build).ok_or_else(|| {
         let known: Vec<&str> = names().collect();
-        return Err(Error::setting(
-            format!("model `{name}`"),
-            "is none that is measured",
-            format!("choose from {}", known.join(", ")),
-        ));
-    };
-    build()
+        let help = format!("choose from {}", known.join(", "));
+        Error::setting(format!("model `{name}`"), "is none that is measured", help)
+    })
 }
 
 /// The perceptron 784-1024-1024-10: 1,863,690 parameters, batch 256, Adam.

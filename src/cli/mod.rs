@@ -1,6 +1,7 @@
 //! The command line. Only here does anything print.
 
 mod adapters;
+mod bench;
 mod infer;
 mod place;
 mod progress;
@@ -40,6 +41,8 @@ enum Command {
     Summary(summary::SummaryArgs),
     /// What a rig of given speeds would do: rows a second of 1 to all of its adapters, and what limits them.
     Simulate(simulate::SimulateArgs),
+    /// How fast this machine is: kernels, training steps, scaling over adapters.
+    Bench(bench::BenchArgs),
 }
 
 /// Which adapters to use.
@@ -76,6 +79,7 @@ pub fn main() -> ExitCode {
         Command::Predict(args) => infer::predict(args),
         Command::Summary(args) => summary::run(args, &terminal),
         Command::Simulate(args) => simulate::run(args, &terminal),
+        Command::Bench(args) => bench::run(args, &terminal),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

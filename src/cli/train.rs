@@ -77,7 +77,8 @@ pub struct TrainArgs {
     quiet: bool,
 }
 
-fn parse_throttle(text: &str) -> Result<(usize, f64), String> {
+/// An adapter's position, and how many times as long it is to take.
+pub fn parse_throttle(text: &str) -> Result<(usize, f64), String> {
     let parsed = text.split_once('=').and_then(|(idx, factor)| Some((idx.parse().ok()?, factor.parse().ok()?)));
     match parsed {
         Some((idx, factor)) if (1.0..=1e6).contains(&factor) => Ok((idx, factor)),
@@ -195,7 +196,8 @@ fn prepare(args: &TrainArgs, terminal: &Terminal) -> Result<Run> {
     Ok(Run { trainer, train, fit, early_stopping, done })
 }
 
-fn check_throttles(throttles: &[(usize, f64)], n_adapters: usize) -> Result<()> {
+/// Refuses positions that no adapter in use has.
+pub fn check_throttles(throttles: &[(usize, f64)], n_adapters: usize) -> Result<()> {
     match throttles.iter().find(|(idx, _)| *idx >= n_adapters) {
         None => Ok(()),
         Some((idx, _)) => Err(Error::setting(

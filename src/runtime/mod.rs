@@ -2,6 +2,7 @@
 
 #[cfg(target_arch = "wasm32")]
 mod browser;
+mod metered;
 #[cfg(not(target_arch = "wasm32"))]
 mod native;
 #[cfg_attr(target_arch = "wasm32", path = "one_thread.rs")]
@@ -13,6 +14,7 @@ use std::sync::Arc;
 
 #[cfg(target_arch = "wasm32")]
 pub use browser::Browser;
+pub use metered::Metered;
 #[cfg(not(target_arch = "wasm32"))]
 pub use native::Native;
 

@@ -9,11 +9,11 @@ use rand::RngExt;
 
 use super::arithmetic::Memory;
 use super::spec::{Mishap, Moment};
+use super::traffic::Traffic;
 use super::virtual_time::{Virtual, lock};
-use super::work::{Traffic, Work};
 use super::world::Seat;
 use crate::adapters::{Combining, Event, Fault, Handle, Info, Message, Request, Run, Ticket, Timing, Writes};
-use crate::plan::{Command, Exchange, Pass, Plan, Role, When};
+use crate::plan::{Command, Exchange, Pass, Plan, Role, When, Work};
 use crate::runtime::{Runtime, Task};
 
 /// Part of a training row's time that a run which only goes forward takes: backward is about twice as much.

@@ -1,13 +1,10 @@
 //! The adapters of this machine as a rig to simulate: what a short run on them tells.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::rig::{HostSpec, RigConfig};
 use super::spec::AdapterSpec;
-use super::work::Traffic;
+use super::traffic::Traffic;
 use crate::adapters::Info;
 use crate::data::Batch;
 use crate::error::Result;
@@ -15,7 +12,7 @@ use crate::losses::Loss;
 use crate::model::{Model, Objective};
 use crate::optimizers::Optimizer;
 use crate::plan::{Plan, Role};
-use crate::runtime::{Runtime, Task};
+use crate::runtime::{Metered, Runtime};
 use crate::scheduler::split::SplitMode;
 use crate::scheduler::{CpuFallback, RigSettings, Scheduler, Step, TrainingState};
 
@@ -31,34 +28,6 @@ pub struct Measured {
     /// Milliseconds of a training step of all of them together: the median of some steps, between the two times at which
     /// speeds were taken.
     pub step_ms: f64,
-}
-
-/// A runtime that counts what is charged to it.
-struct Metered {
-    inner: Arc<dyn Runtime>,
-    bytes: AtomicU64,
-}
-
-impl Runtime for Metered {
-    fn now_ms(&self) -> f64 {
-        self.inner.now_ms()
-    }
-
-    fn sleep(&self, ms: f64) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-        self.inner.sleep(ms)
-    }
-
-    fn spawn(&self, name: &str, actor: Box<dyn FnOnce() -> Task + Send>) {
-        self.inner.spawn(name, actor);
-    }
-
-    fn charge(&self, bytes: u64) {
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    fn settle(&self, last_words: Task) {
-        self.inner.settle(last_words);
-    }
 }
 
 /// Trains a model on adapters for a few steps of noise, and tells how fast they are: a rig for
@@ -81,7 +50,7 @@ pub async fn measure(
     let plan = model.plan(&objective)?;
     let traffic = Traffic::of(&plan);
     let batch = noise(&plan, batch_size);
-    let metered = Arc::new(Metered { inner: runtime, bytes: AtomicU64::new(0) });
+    let metered = Arc::new(Metered::new(runtime));
     let settings = RigSettings {
         adapters,
         split: SplitMode::Learned,
@@ -98,7 +67,7 @@ pub async fn measure(
         let report = scheduler.train(&batch, &numbers(step)).await?;
         host_ms += report.reduce_ms + report.update_ms;
     }
-    let charged = metered.bytes.load(Ordering::Relaxed);
+    let charged = metered.bytes();
     let before = specs(&mut scheduler, &*metered, &traffic).await?;
     let host = if host_ms > 0.0 { HostSpec { copy_gb_s: gb_s(charged, host_ms) } } else { HostSpec::default() };
     let mut step_ms = Vec::new();

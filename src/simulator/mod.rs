@@ -27,8 +27,8 @@ mod rig;
 mod scaling;
 mod skeleton;
 mod spec;
+mod traffic;
 mod virtual_time;
-mod work;
 mod world;
 
 pub use measure::{Measured, measure};

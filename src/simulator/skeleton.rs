@@ -1,6 +1,6 @@
 //! A plan with the commands of another and hardly any values, so that large models are simulated in no time.
 
-use super::work::Traffic;
+use super::traffic::Traffic;
 use crate::plan::{ALIGN, BufferId, Combine, Command, Layout, Length, Plan, Role, View, When};
 
 /// A plan that takes the scheduler the same way as the one it stands for.

@@ -12,8 +12,8 @@ use rand_chacha::ChaCha8Rng;
 
 use super::adapter;
 use super::spec::{AdapterSpec, Trouble};
+use super::traffic::Traffic;
 use super::virtual_time::{Virtual, lock};
-use super::work::Traffic;
 use crate::adapters::{self, Info, Kind, Opener};
 use crate::error::{Error, Result};
 use crate::runtime::{Runtime, Task};

@@ -1,0 +1,227 @@
+//! What a machine can do at best, measured: the bandwidth of its memory, and arithmetic in registers.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::median;
+use crate::adapters::{Info, Kind};
+use crate::kernels::cases::{Case, Fill};
+use crate::kernels::{Call, Kernel, Library, Tile, Twin, add, dense};
+use crate::plan::Grid;
+use crate::runtime::{Runtime, system, threads};
+
+crate::params! {
+    /// Number of elements.
+    len: u32,
+    /// Rounds of each chain, of four multiply-adds.
+    rounds: u32,
+}
+
+const SOURCE: &str = include_str!("peak.wgsl");
+
+/// `x [len]` → `y [len]`, four elements an invocation; `len` is a multiple of four. Grid: `Elements(len / 4)`.
+pub static COPY: Kernel = kernel("copy", &["x"], &["y"], copy_twin, copy_cases);
+
+/// `factors [2]` → `sums [len]`: twelve chains of fused multiply-adds. Grid: `Elements(len)`.
+pub static CHAINS: Kernel = kernel("chains", &["factors"], &["sums"], chains_twin, chains_cases);
+
+const fn kernel(
+    entry: &'static str,
+    inputs: &'static [&'static str],
+    outputs: &'static [&'static str],
+    twin: Twin,
+    cases: fn() -> Vec<Case>,
+) -> Kernel {
+    Kernel {
+        stem: "peak",
+        entry,
+        source: SOURCE,
+        uses: &[Library::Grid],
+        params: Params::FIELDS,
+        inputs,
+        outputs,
+        workgroup: 64,
+        constants: &[],
+        twin,
+        fast: None,
+        // A chain forgets its start and what was rounded before; its end is a few units off.
+        tolerance: 1e-5,
+        cases,
+    }
+}
+
+fn copy_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
+    let len = call.params::<Params>().len as usize;
+    outputs[0][..len].copy_from_slice(&call.inputs[0][..len]);
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "results of kernels are f32")]
+fn chains_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
+    let Params { len, rounds } = call.params();
+    let [m, c] = [0, 1].map(|idx: usize| f64::from(call.inputs[0][idx]));
+    for (i, sum) in (0..len).zip(outputs[0].iter_mut()) {
+        let chain = |chain| (0..4 * rounds).fold(f64::from(i % 64 + chain), |a, _| a.mul_add(m, c));
+        *sum = (0..12).map(chain).sum::<f64>() as f32;
+    }
+}
+
+fn copy_cases() -> Vec<Case> {
+    [4, 260, 70_000].map(copy_case).into()
+}
+
+fn chains_cases() -> Vec<Case> {
+    vec![chains_case(1, 1), chains_case(65, 3), chains_case(257, 40)]
+}
+
+/// A copy of `len` elements.
+fn copy_case(len: u32) -> Case {
+    let elements = len as usize;
+    Case::elements(format!("{len}"), Params { len, rounds: 0 }.words(), len / 4)
+        .input(Fill::Uniform(elements, -1.0, 1.0))
+        .output(elements)
+}
+
+/// Chains of `len` invocations.
+fn chains_case(len: u32, rounds: u32) -> Case {
+    Case::elements(format!("{len} x {rounds}"), Params { len, rounds }.words(), len)
+        .input(Fill::Values(vec![0.5, 1.0]))
+        .output(len as usize)
+}
+
+/// What one invocation of [`CHAINS`] computes in a round: twelve chains of four multiply-adds.
+const FLOPS_OF_ROUND: f64 = 96.0;
+
+/// Elements that a copy moves: 64 MiB, read and written, are more than caches hold.
+const COPIED: u32 = 1 << 24;
+/// Invocations and rounds of the chains: 6.4 GFLOP.
+const CHAINED: [u32; 2] = [1 << 16, 1 << 10];
+
+/// A case, and what it does: to be timed in turn with others.
+pub(super) struct Probe {
+    pub kernel: &'static Kernel,
+    pub tile: Tile,
+    pub case: Case,
+    pub cost: Cost,
+}
+
+/// What a kernel is measured by.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Cost {
+    /// Multiplications and additions.
+    Flops(f64),
+    /// Bytes read and written.
+    Bytes(f64),
+}
+
+impl Cost {
+    /// In 10⁹ a second, for a time in milliseconds.
+    pub fn rate(self, ms: f64) -> f64 {
+        let (Self::Flops(amount) | Self::Bytes(amount)) = self;
+        amount / ms / 1e6
+    }
+}
+
+/// What an adapter can do at best.
+#[derive(Clone, Debug, Serialize)]
+pub struct Peaks {
+    /// Bytes that a copy reads and writes, in 10⁹ a second.
+    pub copy_gb_s: f64,
+    /// What copied.
+    pub copied_by: &'static str,
+    /// Multiplications and additions, in 10⁹ a second.
+    pub gflop_per_s: f64,
+    /// What computed.
+    pub computed_by: &'static str,
+}
+
+/// Probes of an adapter's peaks: those of bandwidth, then those of arithmetic.
+pub(super) fn probes(info: &Info) -> Vec<Probe> {
+    let probe = |kernel, case, cost| Probe { kernel, tile: Tile::Registers, case, cost };
+    if info.kind == Kind::Cpu {
+        return [512, 1024].map(|n| probe(&dense::FORWARD, product([n; 3]), product_cost([n; 3]))).into();
+    }
+    let bytes = Cost::Bytes(8.0 * f64::from(COPIED));
+    let scalar = Case { params: vec![COPIED], grid: Grid::Elements(COPIED.into()), ..copy_case(COPIED) };
+    let [len, rounds] = CHAINED;
+    let flops = Cost::Flops(f64::from(len) * f64::from(rounds) * FLOPS_OF_ROUND);
+    vec![
+        probe(&add::COPY, scalar, bytes),
+        probe(&COPY, copy_case(COPIED), bytes),
+        probe(&CHAINS, chains_case(len, rounds), flops),
+    ]
+}
+
+/// The peaks from the median times of [`probes`], and the fastest product that was measured beside them.
+pub(super) fn peaks(info: &Info, rounds: u32, timed: &[(Cost, f64)], product_gflop_per_s: f64) -> Peaks {
+    let best = |is_wanted: fn(Cost) -> bool| {
+        timed.iter().filter(|(cost, _)| is_wanted(*cost)).map(|(cost, ms)| cost.rate(*ms)).fold(0.0, f64::max)
+    };
+    let arithmetic = best(|cost| matches!(cost, Cost::Flops(_)));
+    let computed_by = match info.kind {
+        Kind::Cpu => "the fastest product, on all threads",
+        _ if product_gflop_per_s > arithmetic => "the fastest product, which is faster than chains of multiply-adds",
+        _ => "chains of fused multiply-adds in registers",
+    };
+    let (copy_gb_s, copied_by) = match info.kind {
+        Kind::Cpu => (host_copy_gb_s(rounds), "all threads"),
+        _ => (best(|cost| matches!(cost, Cost::Bytes(_))), "a kernel"),
+    };
+    Peaks { copy_gb_s, copied_by, gflop_per_s: arithmetic.max(product_gflop_per_s), computed_by }
+}
+
+/// A product `[m, n, k]` through [`dense::FORWARD`].
+pub(super) fn product([m, n, k]: [u32; 3]) -> Case {
+    let params = product_params([m, n, k]);
+    let len = |rows: u32, columns: u32| rows as usize * columns as usize;
+    Case::new(format!("{m} x {n} x {k}"), params.words(), params.record().forward_grid())
+        .input(Fill::Uniform(len(m, k), -1.0, 1.0))
+        .input(Fill::Uniform(len(k, n), -1.0, 1.0))
+        .input(Fill::Uniform(len(1, n), -1.0, 1.0))
+        .output(len(m, n))
+}
+
+/// A product `[m, n, k]` without gaps.
+pub(super) fn product_params([m, n, k]: [u32; 3]) -> dense::Params {
+    dense::Params { m, n, k, a_offset: 0, a_stride: k, b_offset: 0, b_stride: n, y_offset: 0, y_stride: n, splits: 1 }
+}
+
+fn product_cost(sizes: [u32; 3]) -> Cost {
+    Cost::Flops(2.0 * sizes.map(f64::from).iter().product::<f64>())
+}
+
+/// Elements that one task copies.
+const CHUNK: usize = 1 << 16;
+
+/// Bytes that a copy within the host's memory reads and writes, in 10⁹ a second: all threads, the median.
+pub fn host_copy_gb_s(rounds: u32) -> f64 {
+    let runtime: Arc<dyn Runtime> = system();
+    let from = vec![1.0f32; COPIED as usize];
+    let mut to = vec![0.0f32; COPIED as usize];
+    let times = (0..=rounds.max(1)).map(|_| {
+        let begin_ms = runtime.now_ms();
+        threads::chunks(&mut to, CHUNK, |idx, chunk| {
+            chunk.copy_from_slice(&from[idx * CHUNK..][..chunk.len()]);
+        });
+        std::hint::black_box(&mut to);
+        runtime.now_ms() - begin_ms
+    });
+    // The first gets its memory from the system.
+    let times: Vec<f64> = times.collect::<Vec<_>>().split_off(1);
+    Cost::Bytes(8.0 * f64::from(COPIED)).rate(median(times))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With m = 1/2 and c = 1, every chain ends at 2.
+    #[test]
+    fn chains_end_at_their_fixed_point() {
+        let sums = chains_case(65, 40).run(chains_twin).remove(0);
+        assert!(sums.iter().all(|sum| (sum - 24.0).abs() < 1e-5), "{sums:?}");
+        // One round from 0: 1, 1.5, 1.75, 1.875; the other chains start 1 to 11 above, of which a sixteenth is left.
+        let first = chains_case(1, 1).run(chains_twin)[0][0];
+        assert!((first - (12.0 * 1.875 + 66.0 / 16.0)).abs() < 1e-5, "{first}");
+    }
+}

@@ -1,0 +1,123 @@
+//! What was measured, and on what: as tables and as JSON.
+
+use std::fmt::{self, Display};
+
+use comfy_table::{CellAlignment, LineStyle, Table, presets};
+use serde::Serialize;
+
+use super::rig::Seat;
+use crate::error::{Error, Result};
+
+/// On what something was measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct About {
+    /// What was measured: `kernels`, `steps` or `scaling`.
+    pub bench: &'static str,
+    /// Version of this crate.
+    pub version: &'static str,
+    /// How it was built: `optimized`, or `debug` where assertions are on.
+    pub build: &'static str,
+    /// Operating system and processor.
+    pub system: String,
+    /// Threads that the machine runs at once.
+    pub threads: usize,
+    /// The adapters.
+    pub adapters: Vec<Seat>,
+    /// How often each rig or kernel had its turn.
+    pub rounds: u32,
+}
+
+impl About {
+    /// This machine, with some of its adapters.
+    pub fn new(bench: &'static str, adapters: &[Seat], rounds: u32) -> Self {
+        Self {
+            bench,
+            version: env!("CARGO_PKG_VERSION"),
+            build: if cfg!(debug_assertions) { "debug" } else { "optimized" },
+            system: format!("{} {}", std::env::consts::OS, std::env::consts::ARCH),
+            threads: std::thread::available_parallelism().map_or(1, usize::from),
+            adapters: adapters.to_vec(),
+            rounds,
+        }
+    }
+}
+
+impl Display for About {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { bench, version, build, system, threads, adapters, rounds } = self;
+        writeln!(f, "manyhands {version} ({build}), bench {bench}, {system}, {threads} threads, {rounds} rounds")?;
+        for seat in adapters {
+            let info = &seat.info;
+            let driver = if info.driver.is_empty() { "no driver" } else { &info.driver };
+            write!(f, "adapter {} `{}`: {}, {driver}", info.index, info.name, info.backend)?;
+            if seat.throttle > 1.0 {
+                write!(f, ", made to take {} times as long", seat.throttle)?;
+            }
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+}
+
+/// What was measured, and on what.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report<M> {
+    /// On what.
+    #[serde(flatten)]
+    pub about: About,
+    /// What.
+    #[serde(flatten)]
+    pub measured: M,
+}
+
+impl<M: Serialize> Report<M> {
+    /// As JSON.
+    ///
+    /// # Errors
+    /// If a number is not finite.
+    pub fn json(&self) -> Result<String> {
+        serde_json::to_string_pretty(self).map_err(|error| {
+            Error::setting("the report", format!("can't be written as JSON: {error}"), "measure again")
+        })
+    }
+}
+
+impl<M: Display> Display for Report<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.about, self.measured)
+    }
+}
+
+/// A table whose first `n_names` columns are words, the others numbers.
+pub(super) fn table(header: &[&str], n_names: usize, rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING.header_separator(LineStyle::none().fill('─').junction('─')));
+    table.set_header(header.to_vec());
+    table.add_rows(rows);
+    for column in table.column_iter_mut().skip(n_names) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table.to_string().lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
+}
+
+/// Milliseconds with three digits that count; nothing for none.
+pub(super) fn ms(value: f64) -> String {
+    match value {
+        0.0 => "–".into(),
+        value if value < 1.0 => format!("{value:.3}"),
+        value if value < 10.0 => format!("{value:.2}"),
+        value if value < 100.0 => format!("{value:.1}"),
+        value => format!("{value:.0}"),
+    }
+}
+
+/// A part as percents.
+pub(super) fn percent(part: f64) -> String {
+    format!("{:.0} %", 100.0 * part)
+}
+
+/// Bytes in MiB.
+#[allow(clippy::cast_precision_loss, reason = "bytes are far below 2^52")]
+pub(super) fn mib(bytes: u64) -> String {
+    format!("{:.1}", bytes as f64 / f64::from(1 << 20))
+}

@@ -1,0 +1,251 @@
+//! A rig that is measured: adapters with a model, and where the time of its training steps goes.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::models::Workload;
+use crate::adapters::Info;
+use crate::data::{Batch, Loader, LoaderSettings, Synthetic};
+use crate::error::{Error, Result};
+use crate::model::Objective;
+use crate::plan::{Pass, Work};
+use crate::runtime::{Metered, Runtime, system};
+use crate::scheduler::split::SplitMode;
+use crate::scheduler::timeline::{Lane, Span, Tracing, What};
+use crate::scheduler::{CpuFallback, RigSettings, Scheduler, ShardReport, Step, TrainingState};
+
+/// Times do not depend on it, and so no run gets to values that are not finite.
+const LEARNING_RATE: f32 = 1e-6;
+
+/// An adapter that takes part.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Seat {
+    /// What it is.
+    #[serde(flatten)]
+    pub info: Info,
+    /// How many times as long as it needs it is made to take.
+    pub throttle: f64,
+}
+
+impl From<Info> for Seat {
+    fn from(info: Info) -> Self {
+        Self { info, throttle: 1.0 }
+    }
+}
+
+/// Where rows come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Data {
+    /// One batch, which is there before the first step.
+    #[default]
+    Synthetic,
+    /// A loader makes each batch in threads of its own, in a new order.
+    Loaded,
+}
+
+/// What gives the batches.
+pub enum Source {
+    /// Always the same.
+    Same(Batch),
+    /// A loader, epoch after epoch.
+    Loader(Box<Loader>),
+}
+
+/// Batches of an epoch that a loader makes.
+const BATCHES: usize = 64;
+
+impl Source {
+    /// Batches of `rows` rows for a model.
+    ///
+    /// # Errors
+    /// If the system gives no threads.
+    pub fn new(workload: &Workload, data: Data, rows: u32) -> Result<Self> {
+        let rows = rows as usize;
+        let shape = workload.model.inputs()[0].shape.clone();
+        match data {
+            Data::Synthetic => {
+                let dataset = Synthetic::new(shape, workload.classes, 0..rows, 0)?;
+                Ok(Self::Same(Batch::fetch(&dataset, &(0..rows).collect::<Vec<_>>())?))
+            }
+            Data::Loaded => {
+                let dataset = Synthetic::new(shape, workload.classes, 0..BATCHES * rows, 0)?;
+                let settings = LoaderSettings { batch_size: rows, shuffle: Some(0), ..LoaderSettings::default() };
+                let mut loader = Loader::new(Arc::new(dataset), settings)?;
+                loader.start_epoch(0, 0);
+                Ok(Self::Loader(Box::new(loader)))
+            }
+        }
+    }
+
+    async fn next(&mut self) -> Result<Batch> {
+        match self {
+            Self::Same(batch) => Ok(batch.clone()),
+            Self::Loader(loader) => loop {
+                if let Some(batch) = loader.next().await? {
+                    return Ok(batch);
+                }
+                loader.start_epoch(loader.position().epoch + 1, 0);
+            },
+        }
+    }
+}
+
+/// A rig's turn, in training steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// Those that come first and do not count.
+    pub warm_up: u32,
+    /// Those that count.
+    pub counted: u32,
+}
+
+/// Where the time of a training step went, in milliseconds.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sample {
+    /// The whole step, its wait for data included.
+    pub step_ms: f64,
+    /// Host: waiting for the batch.
+    pub data_ms: f64,
+    /// Host: adding gradients.
+    pub reduce_ms: f64,
+    /// Host: updating the parameters.
+    pub update_ms: f64,
+    /// Host: giving the new ones out.
+    pub hand_out_ms: f64,
+    /// Bytes of its memory that the host read and wrote to add and update.
+    pub host_bytes: u64,
+    /// What each adapter did that had rows.
+    pub shards: Vec<ShardReport>,
+    /// Updating the parameters on the only adapter.
+    pub device_update_ms: f64,
+}
+
+/// Adapters that train together.
+pub struct Rig {
+    /// Name for people.
+    pub name: String,
+    /// The adapters.
+    pub scheduler: Scheduler,
+    runtime: Arc<Metered>,
+    step: u64,
+    /// The steps that count, of all turns.
+    pub samples: Vec<Sample>,
+}
+
+impl Rig {
+    /// Opens adapters for batches of up to `capacity` rows.
+    ///
+    /// # Errors
+    /// If an adapter can't be opened, or the split does not go with the adapters.
+    pub async fn open(workload: &Workload, seats: &[Seat], split: SplitMode, capacity: u32) -> Result<Self> {
+        let Workload { model, optimizer, loss, .. } = workload;
+        let objective = Objective { losses: vec![*loss], optimizer: *optimizer, clip_norm: 0.0 };
+        let (plan, layout) = (model.plan(&objective)?, model.layout().clone());
+        let settings = RigSettings {
+            adapters: seats.iter().map(|seat| seat.info.clone()).collect(),
+            split,
+            capacity,
+            cpu_fallback: CpuFallback::Refused,
+            accumulation_steps: 1,
+        };
+        let state = TrainingState::new(model.weights.clone(), *optimizer);
+        let runtime = Arc::new(Metered::new(system()));
+        let mut scheduler = Scheduler::open(runtime.clone(), settings, plan, layout, Some(&objective), state).await?;
+        // All adapters are to be measured together, also where fewer would do.
+        scheduler.keep_all();
+        for (adapter_idx, seat) in seats.iter().enumerate().filter(|(_, seat)| seat.throttle > 1.0) {
+            scheduler.throttle(adapter_idx, seat.throttle);
+        }
+        Ok(Self { name: name(seats), scheduler, runtime, step: 0, samples: Vec::new() })
+    }
+
+    /// Trains for some steps, of which those after the warm-up are kept.
+    ///
+    /// # Errors
+    /// If no batch can be made, or an adapter fails.
+    pub async fn turn(&mut self, source: &mut Source, turn: Turn) -> Result<()> {
+        for count in 0..turn.warm_up + turn.counted {
+            let begin_ms = self.runtime.now_ms();
+            let batch = source.next().await?;
+            let data_ms = self.runtime.now_ms() - begin_ms;
+            let sample = self.train(&batch).await?;
+            if count >= turn.warm_up {
+                self.samples.push(Sample { data_ms, step_ms: data_ms + sample.step_ms, ..sample });
+            }
+        }
+        Ok(())
+    }
+
+    /// One training step on a batch that is there.
+    ///
+    /// # Errors
+    /// If an adapter fails.
+    #[allow(clippy::cast_precision_loss, reason = "a batch is far below 2^24 rows")]
+    pub async fn train(&mut self, batch: &Batch) -> Result<Sample> {
+        let scale = 1.0 / batch.rows.max(1) as f32;
+        let step = Step { step: self.step, seed: 0, learning_rate: LEARNING_RATE, loss_scales: vec![scale] };
+        self.step += 1;
+        let bytes = self.runtime.bytes();
+        let begin_ms = self.runtime.now_ms();
+        self.scheduler.timeline_mut().start(begin_ms, Tracing::On);
+        let report = self.scheduler.train(batch, &step).await?;
+        let step_ms = self.runtime.now_ms() - begin_ms;
+        if !report.is_applied {
+            let problem = "needs finite gradients, but has others: it was not applied, and its time tells nothing";
+            return Err(Error::non_finite(format!("training step {}", step.step), problem, "use another batch size"));
+        }
+        let spans: Vec<&Span> = self.scheduler.timeline().spans().collect();
+        let total = |is_there: fn(Lane) -> bool, what: What| {
+            spans.iter().filter(|span| is_there(span.lane) && span.what == what).fold(0.0, |ms, span| ms + span.ms)
+        };
+        let on_host = |what| total(|lane| lane == Lane::Host, what);
+        Ok(Sample {
+            step_ms,
+            data_ms: 0.0,
+            reduce_ms: on_host(What::Reduce),
+            update_ms: on_host(What::Update),
+            hand_out_ms: on_host(What::HandOut),
+            host_bytes: self.runtime.bytes() - bytes,
+            device_update_ms: total(|lane| lane != Lane::Host, What::Update),
+            shards: report.shards,
+        })
+    }
+
+    /// Work of a training step on `rows` rows, over all adapters. Dispatches are those of one adapter.
+    pub fn work(&self, rows: u32) -> Work {
+        let mut work = Work::of(self.scheduler.plan(), Pass::Train, rows);
+        if self.scheduler.is_on_device() {
+            let update = Work::of(self.scheduler.plan(), Pass::Update, rows);
+            work = Work { bytes: work.bytes + update.bytes, dispatches: work.dispatches + update.dispatches, ..work };
+        }
+        work
+    }
+
+    /// Rows of each adapter in the last step that counted.
+    pub fn shares(&self) -> Vec<u32> {
+        self.samples.last().map_or(Vec::new(), Sample::shares)
+    }
+}
+
+impl Sample {
+    /// Rows of each adapter, in the order of their positions; adapters behind the last with rows are left out.
+    pub fn shares(&self) -> Vec<u32> {
+        let mut shares = Vec::new();
+        for shard in &self.shards {
+            shares.resize(shares.len().max(shard.adapter_idx + 1), 0);
+            shares[shard.adapter_idx] += shard.rows;
+        }
+        shares
+    }
+}
+
+/// What adapters are called together.
+pub fn name(seats: &[Seat]) -> String {
+    let of_seat = |seat: &Seat| match seat.throttle {
+        factor if factor > 1.0 => format!("{} / {factor}", seat.info.name),
+        _ => seat.info.name.clone(),
+    };
+    seats.iter().map(of_seat).collect::<Vec<_>>().join(" + ")
+}

@@ -1,0 +1,248 @@
+//! Training steps: how long they take, and where the time goes.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::models::Workload;
+use super::report::{About, Report, mib, ms, percent, table};
+use super::rig::{Data, Rig, Sample, Source};
+use super::{Settings, machine, median};
+use crate::error::Result;
+use crate::scheduler::ShardReport;
+
+/// Training steps of some models.
+#[derive(Clone, Debug, Serialize)]
+pub struct Steps {
+    /// Where the rows came from.
+    pub data: Data,
+    /// Bandwidth of copies in the host's memory, read and written bytes, all threads.
+    pub host_copy_gb_s: f64,
+    /// Each model on each rig.
+    pub rigs: Vec<RigSteps>,
+}
+
+/// Training steps of a model on a rig. Times are medians, each phase for itself.
+#[derive(Clone, Debug, Serialize)]
+pub struct RigSteps {
+    /// The model's name.
+    pub model: &'static str,
+    /// The model in words.
+    pub about: &'static str,
+    /// Parameters of the model.
+    pub parameters: usize,
+    /// Names of the adapters.
+    pub rig: String,
+    /// Rows of a batch.
+    pub batch_size: u32,
+    /// Steps that were counted.
+    pub counted: usize,
+    /// Milliseconds of a step, the wait for data included.
+    pub step_ms: f64,
+    /// The fastest step.
+    pub least_ms: f64,
+    /// The slowest step.
+    pub most_ms: f64,
+    /// Rows a second.
+    pub samples_per_s: f64,
+    /// Multiplications and additions of a step's products and convolutions, in 10⁹.
+    pub gflop: f64,
+    /// The same a second.
+    pub gflop_per_s: f64,
+    /// Kernels that an adapter runs in a step.
+    pub dispatches: usize,
+    /// Host: waiting for the batch.
+    pub data_ms: f64,
+    /// Host: adding gradients.
+    pub reduce_ms: f64,
+    /// Host: updating the parameters.
+    pub update_ms: f64,
+    /// Host: giving the new ones out.
+    pub hand_out_ms: f64,
+    /// Bytes that the host reads and writes to add and update, over the time of both; `None` where the device does it.
+    pub host_gb_s: Option<f64>,
+    /// Each adapter with rows.
+    pub adapters: Vec<AdapterSteps>,
+}
+
+/// An adapter's part of a step, in milliseconds.
+#[derive(Clone, Debug, Serialize)]
+pub struct AdapterSteps {
+    /// Position among the adapters of the rig.
+    pub adapter_idx: usize,
+    /// Its name.
+    pub name: String,
+    /// Its rows in the last step.
+    pub rows: u32,
+    /// Bytes that the model takes on it.
+    pub bytes: u64,
+    /// Taking in new weights, before its part.
+    pub weights_ms: f64,
+    /// Taking in rows.
+    pub upload_ms: f64,
+    /// Computing.
+    pub compute_ms: f64,
+    /// Giving gradients and losses back.
+    pub readback_ms: f64,
+    /// Waiting for others at an exchange.
+    pub wait_ms: f64,
+    /// Updating the parameters on the only adapter.
+    pub update_ms: f64,
+}
+
+/// Measures the models on each adapter alone and, if there are several, on all together. The rigs take turns.
+///
+/// `progress` is told what begins.
+///
+/// # Errors
+/// If a model is unknown, or an adapter fails.
+pub async fn measure(settings: &Settings, mut progress: impl FnMut(&str)) -> Result<Report<Steps>> {
+    let mut rigs = Vec::new();
+    for workload in settings.workloads()? {
+        rigs.extend(measure_model(settings, &workload?, &mut progress).await?);
+    }
+    let host_copy_gb_s = machine::host_copy_gb_s(settings.rounds);
+    let about = About::new("steps", &settings.seats, settings.rounds);
+    Ok(Report { about, measured: Steps { data: settings.data, host_copy_gb_s, rigs } })
+}
+
+async fn measure_model(
+    settings: &Settings,
+    workload: &Workload,
+    progress: &mut impl FnMut(&str),
+) -> Result<Vec<RigSteps>> {
+    let (rows, split) = (workload.batch_size, &settings.split);
+    let mut rigs = Vec::new();
+    for seat in settings.distinct() {
+        // A lone adapter gets all rows, whatever the others' shares are.
+        rigs.push(Rig::open(workload, &[seat], crate::scheduler::split::SplitMode::Learned, rows).await?);
+    }
+    if settings.seats.len() > 1 {
+        rigs.push(Rig::open(workload, &settings.seats, split.clone(), rows).await?);
+    }
+    let mut source = Source::new(workload, settings.data, rows)?;
+    for round in 0..settings.rounds {
+        for rig in &mut rigs {
+            progress(&format!("{}: round {} of {}, {}", workload.name, round + 1, settings.rounds, rig.name));
+            rig.turn(&mut source, settings.turn(round)).await?;
+        }
+    }
+    Ok(rigs.iter().map(|rig| RigSteps::new(workload, rig)).collect())
+}
+
+impl RigSteps {
+    #[allow(clippy::cast_precision_loss, reason = "bytes are far below 2^52")]
+    fn new(workload: &Workload, rig: &Rig) -> Self {
+        let of = |time: fn(&Sample) -> f64| median(rig.samples.iter().map(time));
+        let times = || rig.samples.iter().map(|sample| sample.step_ms);
+        let (step_ms, work) = (of(|sample| sample.step_ms), rig.work(workload.batch_size));
+        let (reduce_ms, update_ms) = (of(|sample| sample.reduce_ms), of(|sample| sample.update_ms));
+        let host_bytes = of(|sample| sample.host_bytes as f64);
+        Self {
+            model: workload.name,
+            about: workload.about,
+            parameters: workload.model.layout().n_parameters(),
+            rig: rig.name.clone(),
+            batch_size: workload.batch_size,
+            counted: rig.samples.len(),
+            step_ms,
+            least_ms: times().fold(f64::INFINITY, f64::min),
+            most_ms: times().fold(0.0, f64::max),
+            samples_per_s: f64::from(workload.batch_size) * 1e3 / step_ms,
+            gflop: work.flops / 1e9,
+            gflop_per_s: work.flops / step_ms / 1e6,
+            dispatches: work.dispatches,
+            data_ms: of(|sample| sample.data_ms),
+            reduce_ms,
+            update_ms,
+            hand_out_ms: of(|sample| sample.hand_out_ms),
+            host_gb_s: (host_bytes > 0.0).then(|| host_bytes / (reduce_ms + update_ms) / 1e6),
+            adapters: adapters(rig),
+        }
+    }
+}
+
+fn adapters(rig: &Rig) -> Vec<AdapterSteps> {
+    let (bytes, shares) = (rig.scheduler.bytes(), rig.shares());
+    let each = rig.scheduler.adapters().zip(bytes).enumerate().map(|(adapter_idx, (info, bytes))| {
+        let shards = || {
+            rig.samples.iter().flat_map(|sample| &sample.shards).filter(move |shard| shard.adapter_idx == adapter_idx)
+        };
+        let of = |time: fn(&ShardReport) -> f64| median(shards().map(time));
+        AdapterSteps {
+            adapter_idx,
+            name: info.name.clone(),
+            rows: shares.get(adapter_idx).copied().unwrap_or(0),
+            bytes,
+            weights_ms: of(|shard| shard.timing.weights.ms),
+            upload_ms: of(|shard| shard.timing.upload_ms),
+            compute_ms: of(|shard| shard.timing.compute_ms),
+            readback_ms: of(|shard| shard.timing.readback_ms),
+            wait_ms: of(|shard| shard.timing.wait_ms),
+            update_ms: median(rig.samples.iter().map(|sample| sample.device_update_ms)),
+        }
+    });
+    each.collect()
+}
+
+impl fmt::Display for Steps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rows = match self.data {
+            Data::Synthetic => "one batch, made before the first step",
+            Data::Loaded => "batches that a loader's threads make",
+        };
+        let header =
+            ["model", "rig", "batch", "step ms", "least", "most", "samples/s", "GFLOP", "GFLOP/s", "dispatches"];
+        writeln!(
+            f,
+            "\nTraining steps, {rows}; medians:\n\n{}",
+            table(&header, 2, self.rigs.iter().map(RigSteps::whole))
+        )?;
+        let header = ["model", "rig", "wait for data", "reduce", "update", "hand out", "GB/s", "of a copy"];
+        let host = self.rigs.iter().map(|rig| rig.host(self.host_copy_gb_s));
+        writeln!(f, "\nOf each step on the host, in ms:\n\n{}", table(&header, 2, host))?;
+        let header = ["model", "adapter", "rows", "weights", "upload", "compute", "readback", "wait", "update", "MiB"];
+        let adapters = self.rigs.iter().flat_map(|rig| rig.adapters.iter().map(|adapter| adapter.row(rig.model)));
+        writeln!(f, "\nOf each step on an adapter, in ms:\n\n{}", table(&header, 2, adapters))?;
+        write!(
+            f,
+            "\nGFLOP: those of products and convolutions. GB/s: bytes of adding and updating over the time of both; a copy on \
+             the host reads and writes {:.1} GB/s.",
+            self.host_copy_gb_s
+        )
+    }
+}
+
+impl RigSteps {
+    fn whole(&self) -> Vec<String> {
+        vec![
+            self.model.into(),
+            self.rig.clone(),
+            self.batch_size.to_string(),
+            ms(self.step_ms),
+            ms(self.least_ms),
+            ms(self.most_ms),
+            format!("{:.1}", self.samples_per_s),
+            format!("{:.2}", self.gflop),
+            format!("{:.1}", self.gflop_per_s),
+            self.dispatches.to_string(),
+        ]
+    }
+
+    fn host(&self, copy_gb_s: f64) -> Vec<String> {
+        let times = [self.data_ms, self.reduce_ms, self.update_ms, self.hand_out_ms].map(ms);
+        let bandwidth = self
+            .host_gb_s
+            .map_or(["–".into(), "–".into()], |gb_s| [format!("{gb_s:.1}"), percent(gb_s / copy_gb_s)]);
+        [self.model.to_owned(), self.rig.clone()].into_iter().chain(times).chain(bandwidth).collect()
+    }
+}
+
+impl AdapterSteps {
+    fn row(&self, model: &str) -> Vec<String> {
+        let times =
+            [self.weights_ms, self.upload_ms, self.compute_ms, self.readback_ms, self.wait_ms, self.update_ms].map(ms);
+        let names = [model.to_owned(), self.name.clone(), self.rows.to_string()];
+        names.into_iter().chain(times).chain([mib(self.bytes)]).collect()
+    }
+}

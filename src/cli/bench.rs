@@ -1,0 +1,167 @@
+//! `manyhands bench`.
+
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand, ValueEnum};
+use manyhands::bench::report::Report;
+use manyhands::bench::rig::{Data, Seat};
+use manyhands::bench::{Settings, kernels, plot, scaling, steps};
+use manyhands::scheduler::split::SplitMode;
+use manyhands::{Error, Result};
+use serde::Serialize;
+
+use super::settings::parse_split;
+use super::terminal::{Terminal, make_folder_of};
+use super::train::{check_throttles, parse_throttle};
+use super::{AdapterChoice, adapters};
+
+#[derive(Args)]
+pub struct BenchArgs {
+    #[command(subcommand)]
+    question: Question,
+}
+
+#[derive(Subcommand)]
+enum Question {
+    /// Single kernels: time, GFLOP/s or GB/s, and what that is of the adapter's measured peak.
+    Kernels(KernelArgs),
+    /// Training steps: each adapter alone and all together, and where the time goes.
+    Steps(StepArgs),
+    /// What 1 to N adapters do together, with a batch that stays and with one that grows.
+    Scaling(ScalingArgs),
+}
+
+#[derive(Args)]
+struct KernelArgs {
+    #[command(flatten)]
+    common: Common,
+    /// Only kernels with this in their name, such as `dense` or `adam.update`.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    only: String,
+}
+
+#[derive(Args)]
+struct StepArgs {
+    #[command(flatten)]
+    common: Common,
+    #[command(flatten)]
+    training: Training,
+}
+
+#[derive(Args)]
+struct ScalingArgs {
+    #[command(flatten)]
+    common: Common,
+    #[command(flatten)]
+    training: Training,
+    /// Write the curves beside the ideal as a picture.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+}
+
+#[derive(Args)]
+struct Common {
+    #[command(flatten)]
+    adapters: AdapterChoice,
+    /// How often everything that is compared has its turn.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Write the report as JSON, too.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+#[derive(Args)]
+struct Training {
+    /// Models: `mlp`, `cnn`, `small_cnn`, `resnet18`, `vgg11`, `make_parallel`, with commas.
+    #[arg(long, value_delimiter = ',', default_value = "mlp,cnn")]
+    models: Vec<String>,
+    /// Training steps of a turn that count.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
+    steps: u32,
+    /// Rows of a batch, of one adapter where it grows [default: each model's own].
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    batch_size: Option<u32>,
+    /// Where rows come from.
+    #[arg(long, value_enum, default_value_t = DataOption::Synthetic)]
+    data: DataOption,
+    /// How each batch is split: `learned` from speed, `even`, or proportions such as `3:1`.
+    #[arg(long, value_parser = parse_split, default_value = "learned")]
+    split: SplitMode,
+    /// Make an adapter slower: `1=4` makes the second one take 4 times as long. Repeatable.
+    #[arg(long, value_name = "IDX=FACTOR", value_parser = parse_throttle)]
+    throttle: Vec<(usize, f64)>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum DataOption {
+    /// One batch, made before the first step.
+    Synthetic,
+    /// Batches that the loader's threads make.
+    Loaded,
+}
+
+/// Measures, and shows what came out.
+pub fn run(args: &BenchArgs, terminal: &Terminal) -> Result<()> {
+    let progress = |text: &str| terminal.note(text);
+    match &args.question {
+        Question::Kernels(KernelArgs { common, only }) => {
+            make_folders([common.json.as_deref(), None])?;
+            let adapters = adapters::choose(common.adapters.adapters.as_deref(), None)?;
+            let settings = kernels::KernelSettings { adapters, only: only.clone(), rounds: common.rounds };
+            let report = pollster::block_on(kernels::measure(&settings, progress))?;
+            show(&report, common, terminal)
+        }
+        Question::Steps(StepArgs { common, training }) => {
+            make_folders([common.json.as_deref(), None])?;
+            let settings = settings(common, training)?;
+            let report = pollster::block_on(steps::measure(&settings, progress))?;
+            show(&report, common, terminal)
+        }
+        Question::Scaling(ScalingArgs { common, training, svg }) => {
+            make_folders([common.json.as_deref(), svg.as_deref()])?;
+            let settings = settings(common, training)?;
+            let report = pollster::block_on(scaling::measure(&settings, progress))?;
+            if let Some(file) = svg {
+                write(file, &plot::svg(&report.measured)?)?;
+            }
+            show(&report, common, terminal)
+        }
+    }
+}
+
+fn settings(common: &Common, training: &Training) -> Result<Settings> {
+    let chosen = adapters::choose(common.adapters.adapters.as_deref(), None)?;
+    check_throttles(&training.throttle, chosen.len())?;
+    let mut seats: Vec<Seat> = chosen.into_iter().map(Seat::from).collect();
+    for (adapter_idx, factor) in &training.throttle {
+        seats[*adapter_idx].throttle = *factor;
+    }
+    let data = match training.data {
+        DataOption::Synthetic => Data::Synthetic,
+        DataOption::Loaded => Data::Loaded,
+    };
+    Ok(Settings {
+        seats,
+        models: training.models.clone(),
+        rounds: common.rounds,
+        steps: training.steps,
+        batch_size: training.batch_size,
+        data,
+        split: training.split.clone(),
+    })
+}
+
+fn make_folders(files: [Option<&Path>; 2]) -> Result<()> {
+    files.into_iter().flatten().try_for_each(make_folder_of)
+}
+
+fn show<M: Serialize + Display>(report: &Report<M>, common: &Common, terminal: &Terminal) -> Result<()> {
+    terminal.line(report);
+    common.json.as_deref().map_or(Ok(()), |file| write(file, &report.json()?))
+}
+
+fn write(file: &Path, text: &str) -> Result<()> {
+    std::fs::write(file, text).map_err(|error| Error::writing(file, error))
+}

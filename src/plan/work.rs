@@ -1,0 +1,56 @@
+//! What the dispatches of a pass cost: arithmetic of products, bytes of everything else.
+
+use super::{Command, Pass, Plan, Scalars};
+use crate::kernels::Kernel;
+
+/// Bytes of an f32.
+const F32: u64 = 4;
+
+/// What the dispatches of a pass do for a number of rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Work {
+    /// Multiplications and additions of products and convolutions.
+    pub flops: f64,
+    /// Bytes that all other kernels read and write.
+    pub bytes: f64,
+    /// Kernels that run.
+    pub dispatches: usize,
+}
+
+impl Work {
+    /// Of a pass.
+    #[allow(clippy::cast_precision_loss, reason = "an estimate")]
+    pub fn of(plan: &Plan, pass: Pass, rows: u32) -> Self {
+        let scalars = Scalars { rows, batch_rows: rows, ..Scalars::default() };
+        let mut work = Self::default();
+        for command in plan.commands(pass) {
+            let Command::Dispatch(dispatch) = command else { continue };
+            let params: Vec<u32> = dispatch.params.iter().map(|word| word.bits(&scalars)).collect();
+            work.dispatches += 1;
+            match product_flops(dispatch.kernel, &params) {
+                Some(flops) => work.flops += flops,
+                None => {
+                    let views = dispatch.inputs.iter().chain(&dispatch.outputs);
+                    work.bytes += views.map(|view| (view.len.at(rows) * F32) as f64).sum::<f64>();
+                }
+            }
+        }
+        work
+    }
+}
+
+/// Multiplications and additions of a matrix product or convolution with these `Params`, those with zeros beyond the
+/// border counted; `None` for other kernels.
+pub fn product_flops(kernel: &Kernel, params: &[u32]) -> Option<f64> {
+    if !kernel.is_tiled() {
+        return None;
+    }
+    let field = |name: &str| {
+        let place = kernel.params.iter().position(|field| field.name == name)?;
+        Some(f64::from(*params.get(place)?))
+    };
+    let product = |names: &[&str]| names.iter().map(|name| field(name)).product::<Option<f64>>();
+    let terms =
+        product(&["m", "n", "k"]).or_else(|| product(&["rows", "out_h", "out_w", "out_c", "k_h", "k_w", "in_c"]));
+    terms.map(|terms| 2.0 * terms)
+}

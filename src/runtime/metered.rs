@@ -1,0 +1,48 @@
+//! A runtime that counts what is charged to it.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::{Runtime, Task};
+
+/// Another runtime, with a count of the bytes of host memory that were read and written by what it drives.
+pub struct Metered {
+    inner: Arc<dyn Runtime>,
+    bytes: AtomicU64,
+}
+
+impl Metered {
+    /// Counts from 0.
+    pub fn new(inner: Arc<dyn Runtime>) -> Self {
+        Self { inner, bytes: AtomicU64::new(0) }
+    }
+
+    /// Bytes so far.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+}
+
+impl Runtime for Metered {
+    fn now_ms(&self) -> f64 {
+        self.inner.now_ms()
+    }
+
+    fn sleep(&self, ms: f64) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        self.inner.sleep(ms)
+    }
+
+    fn spawn(&self, name: &str, actor: Box<dyn FnOnce() -> Task + Send>) {
+        self.inner.spawn(name, actor);
+    }
+
+    fn charge(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn settle(&self, last_words: Task) {
+        self.inner.settle(last_words);
+    }
+}

@@ -1,0 +1,39 @@
+//! What a plan costs beside its kernels: bytes that travel.
+
+use crate::plan::{Command, Pass, Plan, Role};
+
+/// Bytes of an f32.
+const F32: u64 = 4;
+
+/// Bytes that travel between host and adapter.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Traffic {
+    /// Inputs, targets and sample weights of a row.
+    pub fed_per_row: u64,
+    /// Each exchange of the training pass, by command: whatever the rows, and for each row.
+    pub exchanged: Vec<(u64, u64)>,
+    /// Bytes of the parameters for each byte that is written: more than 1 where a skeleton stands for the plan.
+    pub scale: f64,
+}
+
+impl Traffic {
+    /// Of a plan as it is.
+    pub fn of(plan: &Plan) -> Self {
+        let is_fed = |role| matches!(role, Role::Input(_) | Role::Target(_) | Role::SampleWeight(_));
+        let fed = plan.buffers.iter().filter(|buffer| is_fed(buffer.role));
+        let exchanged = plan.commands(Pass::Train).iter().map(|command| match command {
+            Command::Exchange(exchange) => (exchange.view.len.fixed * F32, exchange.view.len.per_row * F32),
+            Command::Dispatch(_) => (0, 0),
+        });
+        Self {
+            fed_per_row: fed.map(|buffer| buffer.len.per_row * F32).sum(),
+            exchanged: exchanged.collect(),
+            scale: 1.0,
+        }
+    }
+
+    /// Bytes of an exchange.
+    pub fn exchange(&self, command: usize, rows: u32) -> u64 {
+        self.exchanged.get(command).map_or(0, |(fixed, per_row)| fixed + per_row * u64::from(rows))
+    }
+}
