@@ -1,0 +1,225 @@
+"""Runs programs alternately: each is started once, warms up alone, and then takes turns with the others."""
+
+import json
+import os
+import statistics
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from programs import ROOT, Unavailable, say
+
+# A program that waits for its turn may take this part of a core before it is reported.
+IDLE = 0.02
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass
+class Turn:
+    """What a program's turn came to."""
+
+    ms: float
+    cpu_s: float
+    value: float
+
+
+@dataclass
+class Result:
+    """What a program did: its first line, and its turns."""
+
+    name: str
+    ready: dict
+    turns: list = field(default_factory=list)
+    # Seconds of CPU while others had their turns, and of those turns.
+    idle_cpu_s: float = 0.0
+    idle_s: float = 0.0
+
+    def ms(self):
+        """Milliseconds a step, median of the turns."""
+        return statistics.median(turn.ms for turn in self.turns)
+
+    def cpu_s(self):
+        """Seconds of CPU a step, median of the turns."""
+        return statistics.median(turn.cpu_s for turn in self.turns)
+
+    def ratios(self, other):
+        """How many times as long as another a step takes, in each round."""
+        return [mine.ms / theirs.ms for mine, theirs in zip(self.turns, other.turns)]
+
+
+@dataclass
+class Absence:
+    """A program that is not in the table, and why."""
+
+    name: str
+    reason: str
+
+
+class Running:
+    """A program that speaks the protocol."""
+
+    def __init__(self, program, settings, environment):
+        self.name = program.name
+        self.stderr = tempfile.TemporaryFile("w+")
+        command = [str(part) for part in (*program.command, *settings)]
+        # A variable that is set already has been chosen.
+        environment = program.environment | environment
+        self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, stderr=self.stderr, text=True)  # fmt: skip
+        try:
+            self.result = Result(program.name, self.read())
+        except Unavailable:
+            self.end()
+            raise
+
+    def read(self):
+        """A line of the program."""
+        line = self.process.stdout.readline()
+        if not line:
+            raise Unavailable(self.last_words())
+        try:
+            return json.loads(line)
+        except json.JSONDecodeError as error:
+            raise Unavailable(f"printed `{line.strip()}`, which is no JSON") from error
+
+    def last_words(self):
+        """Why a program ended."""
+        status = self.process.wait()
+        self.stderr.seek(0)
+        lines = [line.strip() for line in self.stderr.read().splitlines() if line.strip()]
+        # Rust's last line is about backtraces.
+        lines = [line for line in lines if "RUST_BACKTRACE" not in line]
+        return f"ended with status {status}: {' / '.join(lines[-2:]) or 'it said nothing'}"
+
+    def turn(self, steps):
+        """Some steps."""
+        before_s = self.cpu_s()
+        self.say(f"turn {steps}")
+        answer = self.read()
+        return Turn(answer["ms"] / steps, (self.cpu_s() - before_s) / steps, answer["value"])
+
+    def say(self, line):
+        try:
+            self.process.stdin.write(line + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError as error:
+            raise Unavailable(self.last_words()) from error
+
+    def cpu_s(self):
+        """Seconds of CPU of all its threads so far, as the kernel counts them."""
+        try:
+            text = Path(f"/proc/{self.process.pid}/stat").read_text()
+        except FileNotFoundError:
+            return 0.0
+        # The second field is the name in parentheses, and may hold spaces; 14 and 15 are user and system time.
+        fields = text.rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+
+    def end(self):
+        """Ends the program, by force if it does not hear."""
+        if self.process.poll() is None:
+            try:
+                self.say("quit")
+                self.process.wait(timeout=20)
+            except (Unavailable, subprocess.TimeoutExpired):
+                self.process.kill()
+                self.process.wait()
+        self.stderr.close()
+
+
+@dataclass
+class Plan:
+    """How a model is measured."""
+
+    model: str
+    rows: int
+    rounds: int
+    warm_up: int
+    turn_s: float
+    threads: int
+    environment: dict
+
+
+def compare(plan, programs):
+    """Results of the programs that ran to the end, ours first, and the absence of each other."""
+    running, absences = [], []
+    for program in programs:
+        try:
+            running.append(start(plan, program))
+        except Unavailable as reason:
+            absences.append(Absence(program.name, str(reason)))
+    try:
+        take_turns(plan, running, absences)
+    finally:
+        for program in running:
+            program.end()
+    return [program.result for program in running], absences
+
+
+def start(plan, program):
+    """A program that is warm."""
+    settings = ["--rows", str(plan.rows), "--warm-up", str(plan.warm_up)]
+    # Those in Rust take the number from their environment.
+    if plan.threads and str(program.command[-4]).endswith(".py"):
+        settings += ["--threads", str(plan.threads)]
+    say(f"{plan.model}: {program.name} warms up")
+    return Running(program, settings, plan.environment)
+
+
+def take_turns(plan, running, absences):
+    """Fills the results, turn by turn. Who fails is taken out."""
+    steps = {}
+    for program in list(running):
+        with_failures(program, running, absences, lambda: steps.update({program.name: steps_of(program, plan.turn_s)}))
+    for round_number in range(1, plan.rounds + 1):
+        say(f"{plan.model}: round {round_number} of {plan.rounds}")
+        for program in list(running):
+            others = [other for other in running if other is not program]
+            with_failures(program, running, absences, lambda: measure(program, others, steps[program.name]))
+
+
+def with_failures(program, running, absences, does):
+    """Does something with a program; if it fails, it goes from the running to the absent."""
+    try:
+        does()
+    except Unavailable as reason:
+        running.remove(program)
+        program.end()
+        absences.append(Absence(program.name, str(reason)))
+
+
+def steps_of(program, turn_s):
+    """Steps that take about as long as a turn is to take. Seeks them with turns that are not counted."""
+    steps = 1
+    while True:
+        ms = program.turn(steps).ms
+        wanted = max(1, round(turn_s * 1e3 / ms))
+        # Short turns are mostly the wait at their end, and tell little.
+        if wanted <= 4 * steps:
+            return wanted
+        steps = min(wanted, 10 * steps)
+
+
+def measure(program, others, steps):
+    """A turn, behind a step that is not counted: what lay in caches before others had their turns has gone."""
+    program.turn(1)
+    before_s, begin = [other.cpu_s() for other in others], time.monotonic()
+    turn = program.turn(steps)
+    took_s = time.monotonic() - begin
+    program.result.turns.append(turn)
+    for other, cpu_s in zip(others, before_s):
+        other.result.idle_s += took_s
+        other.result.idle_cpu_s += other.cpu_s() - cpu_s
+
+
+def busy_while_idle(results):
+    """Programs that computed while others had their turns, and so slowed them down."""
+    return [result for result in results if result.idle_cpu_s > IDLE * result.idle_s]
+
+
+def same_device(results):
+    """Drops no one; gives who computed on another device than ours, by the names that drivers give."""
+    names = [result.ready["device"].split(",")[0].split(" (")[0] for result in results]
+    return [result for result, name in zip(results, names) if name != names[0]]
