@@ -64,8 +64,6 @@ class Running:
         self.name = program.name
         self.stderr = tempfile.TemporaryFile("w+")
         command = [str(part) for part in (*program.command, *settings)]
-        # A variable that is set already has been chosen.
-        environment = program.environment | environment
         self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, stderr=self.stderr, text=True)  # fmt: skip
         try:
@@ -89,9 +87,10 @@ class Running:
         status = self.process.wait()
         self.stderr.seek(0)
         lines = [line.strip() for line in self.stderr.read().splitlines() if line.strip()]
-        # Rust's last line is about backtraces.
-        lines = [line for line in lines if "RUST_BACKTRACE" not in line]
-        return f"ended with status {status}: {' / '.join(lines[-2:]) or 'it said nothing'}"
+        # Rust says what is wrong behind the place, and then where it came from.
+        panics = [at for at, line in enumerate(lines) if "panicked at" in line]
+        said = lines[panics[0] : panics[0] + 2] if panics else lines[-1:]
+        return f"ended with status {status}: {' '.join(said) or 'it said nothing'}"
 
     def turn(self, steps):
         """Some steps."""
@@ -161,8 +160,7 @@ def compare(plan, programs):
 def start(plan, program):
     """A program that is warm."""
     settings = ["--rows", str(plan.rows), "--warm-up", str(plan.warm_up)]
-    # Those in Rust take the number from their environment.
-    if plan.threads and str(program.command[-4]).endswith(".py"):
+    if plan.threads and program.takes_threads:
         settings += ["--threads", str(plan.threads)]
     say(f"{plan.model}: {program.name} warms up")
     return Running(program, settings, plan.environment)
@@ -219,7 +217,7 @@ def busy_while_idle(results):
     return [result for result in results if result.idle_cpu_s > IDLE * result.idle_s]
 
 
-def same_device(results):
-    """Drops no one; gives who computed on another device than ours, by the names that drivers give."""
+def other_devices(results):
+    """Who computed on another device than ours, by the names that drivers give."""
     names = [result.ready["device"].split(",")[0].split(" (")[0] for result in results]
     return [result for result, name in zip(results, names) if name != names[0]]

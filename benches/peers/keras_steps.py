@@ -58,10 +58,10 @@ def resnet18():
 
 
 MODELS = {
-    "mlp": (lambda: dense_stack((28, 28, 1), [1024, 1024, 10]), 10, "adam"),
-    "cnn": (cnn, 10, "sgd"),
-    "resnet18": (resnet18, 10, "sgd"),
-    "make_parallel": (lambda: dense_stack((8000,), [4000, 2000, 500, 300, 1]), 1, "adam"),
+    "mlp": (lambda: dense_stack((28, 28, 1), [1024, 1024, 10]), 10, lambda: optimizers.Adam(1e-3, 0.9, 0.999, 1e-7)),
+    "cnn": (cnn, 10, lambda: optimizers.SGD(0.01, 0.9)),
+    "resnet18": (resnet18, 10, lambda: optimizers.SGD(0.01, 0.9)),
+    "make_parallel": (lambda: dense_stack((8000,), [4000, 2000, 500, 300, 1]), 1, lambda: optimizers.SGD(0.05)),
 }
 
 
@@ -71,7 +71,7 @@ class Training:
     def __init__(self, chosen):
         make, outputs, optimizer = MODELS[chosen.model]
         self.model = make()
-        self.optimizer = optimizers.Adam(1e-3) if optimizer == "adam" else optimizers.SGD(0.01, momentum=0.9)
+        self.optimizer = optimizer()
         self.optimizer.build(self.model.trainable_variables)
         shape = (chosen.rows, *self.model.input_shape[1:])
         self.images = turns.pattern(math.prod(shape), 7919, 251).reshape(shape)

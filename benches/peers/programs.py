@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 import venv
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -25,7 +25,8 @@ class Program:
 
     name: str
     command: list
-    environment: dict = field(default_factory=dict)
+    # Is it told how many threads compute? Those in Rust find it in their environment.
+    takes_threads: bool = False
 
 
 @dataclass
@@ -44,15 +45,13 @@ def is_software(adapter):
 
 
 def ours(places, adapter, model):
-    """Our program on an adapter."""
+    """Our program on an adapter, or on several with `+` between them."""
     places.ours = places.ours or build_ours()
-    return Program("manyhands", [places.ours, "--adapters", adapter, "--model", model])
+    return Program("manyhands", [places.ours, "--adapters", adapter.replace("+", ","), "--model", model])
 
 
-def naive(places, adapter, model):
+def naive(places, adapter, _model):
     """Our program with a product of one result an invocation."""
-    if model != "product":
-        raise Unavailable("is a product alone")
     program = ours(places, adapter, "naive_product")
     return Program("naive WGSL", program.command)
 
@@ -61,14 +60,13 @@ def burn(places, adapter, model):
     """burn's program, through wgpu."""
     places.burn = places.burn or build_burn()
     device = "cpu" if is_software(adapter) else "default"
-    # What was tuned before is forgotten, unless the caches are kept.
-    return Program("burn", [places.burn, "--device", device, "--model", model], {"CUBECL_AUTOTUNE_CACHE": "0"})
+    return Program("burn", [places.burn, "--device", device, "--model", model])
 
 
-def keras(places, adapter, model):
+def keras(places, _adapter, model):
     """Keras' program, in a virtual environment."""
     places.keras_python = places.keras_python or build_keras()
-    return Program("Keras", [places.keras_python, HERE / "keras_steps.py", "--model", model])
+    return Program("Keras", [places.keras_python, HERE / "keras_steps.py", "--model", model], takes_threads=True)
 
 
 def torch(places, adapter, model):
@@ -76,20 +74,26 @@ def torch(places, adapter, model):
     finds = [places.torch_python, "-c", "import torch"]
     if shutil.which(places.torch_python) is None or subprocess.run(finds, capture_output=True).returncode:
         raise Unavailable(f"`{places.torch_python}` has no module `torch`: name one that has, with --torch-python")
-    device = "cpu" if adapter == "cpu" else "gpu"
-    return Program("PyTorch", [places.torch_python, HERE / "torch_steps.py", "--device", device, "--model", model])
+    device = "cpu" if is_cpu(adapter) else "default" if is_software(adapter) else "gpu"
+    command = [places.torch_python, HERE / "torch_steps.py", "--device", device, "--model", model]
+    return Program("PyTorch", command, takes_threads=True)
 
 
 PEERS = {"naive": naive, "burn": burn, "keras": keras, "torch": torch}
+
+
+def is_cpu(adapter):
+    """Is it the CPU adapter, once or several times?"""
+    return set(adapter.split("+")) == {"cpu"}
 
 
 def fits(peer, adapter):
     """Does a peer compute on what an adapter is?"""
     match peer:
         case "naive" | "burn":
-            return adapter != "cpu"
+            return not is_cpu(adapter)
         case "keras":
-            return adapter == "cpu"
+            return is_cpu(adapter)
         case _:
             return not is_software(adapter)
 
@@ -136,14 +140,25 @@ def run(command, folder):
 
 
 def environment(threads, caches):
-    """What all programs are started with: threads where they are chosen, and a place for caches."""
+    """What all programs are started with: threads where they are chosen, and an empty place for caches if there is one."""
     chosen = dict(os.environ)
     if threads:
         names = ("RAYON_NUM_THREADS", "LP_NUM_THREADS", "OMP_NUM_THREADS")
         chosen |= {name: str(threads) for name in names}
     if caches:
-        chosen["XDG_CACHE_HOME"] = str(caches)
+        chosen |= {"XDG_CACHE_HOME": caches, "CUBECL_AUTOTUNE_CACHE": "0"}
     return chosen
+
+
+def default_adapters(places):
+    """The GPU, or Mesa's driver that computes on the CPU where there is none; and the CPU adapter."""
+    return ["gpu" if starts(ours(places, "gpu", "product")) else "llvmpipe", "cpu"]
+
+
+def starts(program):
+    """Does a program find its adapter?"""
+    command = [*program.command, "--rows", "64", "--warm-up", "1"]
+    return subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True).returncode == 0
 
 
 def say(text):

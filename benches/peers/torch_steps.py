@@ -6,6 +6,7 @@
 f32 throughout, without TF32. On CUDA where it is there, else on the CPU.
 """
 
+import math
 import sys
 import time
 
@@ -63,19 +64,25 @@ def resnet18():
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10))
 
 
+def adam(parameters):
+    return torch.optim.Adam(parameters, lr=1e-3, betas=(0.9, 0.999), eps=1e-7)
+
+
+def momentum(parameters):
+    return torch.optim.SGD(parameters, lr=0.01, momentum=0.9)
+
+
+def plain(parameters):
+    return torch.optim.SGD(parameters, lr=0.05)
+
+
+# How each is made, the shape of an image, the outputs, and the optimizer.
 MODELS = {
-    "mlp": (lambda: nn.Sequential(*dense_stack([784, 1024, 1024, 10])), (1, 28, 28), 10, "adam"),
-    "cnn": (cnn, (1, 28, 28), 10, "sgd"),
-    "resnet18": (resnet18, (3, 32, 32), 10, "sgd"),
-    "make_parallel": (lambda: nn.Sequential(*dense_stack([8000, 4000, 2000, 500, 300, 1])), (8000, 1, 1), 1, "adam"),
+    "mlp": (lambda: nn.Sequential(*dense_stack([784, 1024, 1024, 10])), (1, 28, 28), 10, adam),
+    "cnn": (cnn, (1, 28, 28), 10, momentum),
+    "resnet18": (resnet18, (3, 32, 32), 10, momentum),
+    "make_parallel": (lambda: nn.Sequential(*dense_stack([8000, 4000, 2000, 500, 300, 1])), (8000, 1, 1), 1, plain),
 }
-
-
-def optimizer_of(name, model):
-    """With the settings of all programs."""
-    if name == "adam":
-        return torch.optim.Adam(model.parameters(), lr=1e-3, betas=(0.9, 0.999), eps=1e-7)
-    return torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
 
 
 class Training:
@@ -85,9 +92,9 @@ class Training:
         make, image, outputs, optimizer = MODELS[chosen.model]
         self.device = device
         self.model = make().to(device).train()
-        self.optimizer = optimizer_of(optimizer, self.model)
-        height_width_channels = turns.pattern(chosen.rows * image[0] * image[1] * image[2], 7919, 251)
-        images = torch.from_numpy(height_width_channels).reshape(chosen.rows, *image)
+        self.optimizer = optimizer(self.model.parameters())
+        values = turns.pattern(chosen.rows * math.prod(image), 7919, 251)
+        images = torch.from_numpy(values).reshape(chosen.rows, *image)
         targets = torch.from_numpy(turns.classes(chosen.rows, max(outputs, 2)))
         self.criterion = nn.CrossEntropyLoss()
         if outputs == 1:

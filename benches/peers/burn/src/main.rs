@@ -51,13 +51,13 @@ fn work(settings: &Settings, device: Device) -> (Box<dyn Work>, usize) {
             let model = DenseStack::new(&[784, 1024, 1024, 10], &device);
             Box::new(Training::new(model, Batch::classes(rows, [1, 28, 28]), adam(), 1e-3, device))
         }
-        "cnn" => Box::new(Training::new(Cnn::new(&device), Batch::classes(rows, [1, 28, 28]), sgd(), 0.01, device)),
+        "cnn" => Box::new(Training::new(Cnn::new(&device), Batch::classes(rows, [1, 28, 28]), momentum(), 0.01, device)),
         "resnet18" => {
-            Box::new(Training::new(ResNet18::new(&device), Batch::classes(rows, [3, 32, 32]), sgd(), 0.01, device))
+            Box::new(Training::new(ResNet18::new(&device), Batch::classes(rows, [3, 32, 32]), momentum(), 0.01, device))
         }
         "make_parallel" => {
             let model = DenseStack::new(&[8000, 4000, 2000, 500, 300, 1], &device);
-            Box::new(Training::new(model, Batch::binary(rows, [8000, 1, 1]), adam(), 1e-3, device))
+            Box::new(Training::new(model, Batch::binary(rows, [8000, 1, 1]), SgdConfig::new().init(), 0.05, device))
         }
         other => panic!("burn has no model `{other}` here"),
     };
@@ -72,7 +72,7 @@ fn adam() -> ModuleOptimizer {
 }
 
 /// Without dampening, as in Keras and PyTorch; burn's own default is 0.1.
-fn sgd() -> ModuleOptimizer {
+fn momentum() -> ModuleOptimizer {
     let momentum = MomentumConfig::new().with_momentum(0.9).with_dampening(0.0);
     SgdConfig::new().with_momentum(Some(momentum)).init()
 }
