@@ -4,8 +4,6 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench prints, and may panic")]
 
-#[path = "../common/models.rs"]
-mod models;
 mod product;
 mod training;
 

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use manyhands::adapters::Info;
+use manyhands::bench::models::{self, Workload};
 use manyhands::data::Batch;
 use manyhands::model::Objective;
 use manyhands::runtime::{Native, Runtime};
 use manyhands::scheduler::split::SplitMode;
 use manyhands::scheduler::{CpuFallback, RigSettings, Scheduler, Step, TrainingState};
-use manyhands::{Loss, Model, Optimizer};
 
-use crate::{Turn, Work, models};
+use crate::{Turn, Work};
 
 /// A model in training, on one batch.
 pub struct Training {
@@ -21,48 +21,35 @@ pub struct Training {
     step: u64,
 }
 
-/// What a name stands for.
-struct Task {
-    model: Model,
-    loss: Loss,
-    optimizer: Optimizer,
-    /// Parameters in the other programs.
-    parameters: usize,
-    /// Values of a row.
-    row: usize,
-    classes: usize,
-}
-
-impl Task {
-    fn of(name: &str) -> Self {
-        let classes = Loss::SPARSE_CATEGORICAL_CROSSENTROPY;
-        let (adam, sgd) = (Optimizer::adam(1e-3), Optimizer::sgd(0.01, 0.9));
-        let (model, loss, optimizer, parameters, row, classes) = match name {
-            "mlp" => (models::mlp(), classes, adam, 1_863_690, 28 * 28, 10),
-            "cnn" => (models::cnn(), classes, sgd, 1_199_978, 28 * 28, 10),
-            other => panic!("manyhands has no model `{other}` here"),
-        };
-        Self { model, loss, optimizer, parameters, row, classes }
-    }
-
-    /// Rows that no training would learn from: the same in every program of the comparison.
-    fn batch(&self, rows: usize) -> Batch {
-        let inputs: Vec<f32> = (0..rows * self.row).map(|i| whole(i * 7919 % 251) / 251.0).collect();
-        let targets: Vec<f32> = (0..rows).map(|row| whole(row % self.classes)).collect();
-        Batch { rows, inputs: vec![inputs.into()], targets: vec![targets.into()], sample_weights: None }
-    }
+/// Rows that no training would learn from: the same in every program of the comparison.
+fn batch(task: &Workload, rows: usize) -> Batch {
+    let row: usize = task.model.inputs().iter().map(|input| input.shape.len()).sum();
+    let inputs: Vec<f32> = (0..rows * row).map(|i| whole(i * 7919 % 251) / 251.0).collect();
+    let targets: Vec<f32> = (0..rows).map(|row| whole(row % task.classes)).collect();
+    Batch { rows, inputs: vec![inputs.into()], targets: vec![targets.into()], sample_weights: None }
 }
 
 fn whole(value: usize) -> f32 {
     f32::from(u8::try_from(value).unwrap())
 }
 
+/// Parameters of a model in the other programs.
+fn parameters_elsewhere(name: &str) -> usize {
+    match name {
+        "mlp" => 1_863_690,
+        "cnn" => 1_199_978,
+        "resnet18" => 11_173_962,
+        "make_parallel" => 41_157_101,
+        other => panic!("the other programs have no model `{other}`"),
+    }
+}
+
 impl Training {
     pub fn new(name: &str, adapters: &[Info], rows: u32) -> Self {
-        let task = Task::of(name);
+        let task = models::by_name(name).unwrap();
         let parameters = task.model.layout().n_parameters();
-        assert_eq!(parameters, task.parameters, "`{name}` has {} parameters in the other programs", task.parameters);
-        let batch = task.batch(usize::try_from(rows).unwrap());
+        assert_eq!(parameters, parameters_elsewhere(name), "parameters of `{name}`, here and in the other programs");
+        let batch = batch(&task, usize::try_from(rows).unwrap());
         let rate = task.optimizer.learning_rate();
         Self { scheduler: pollster::block_on(open(&task, adapters, rows)), parameters, batch, rate, step: 0 }
     }
@@ -79,7 +66,7 @@ impl Training {
     }
 }
 
-async fn open(task: &Task, adapters: &[Info], rows: u32) -> Scheduler {
+async fn open(task: &Workload, adapters: &[Info], rows: u32) -> Scheduler {
     let objective = Objective { losses: vec![task.loss], optimizer: task.optimizer, clip_norm: 0.0 };
     let settings = RigSettings {
         adapters: adapters.to_vec(),
