@@ -161,7 +161,8 @@ def main():
         torch.set_num_threads(chosen.threads)
     device, device_name = device_of(chosen.device)
     work = (Product if chosen.model == "product" else Training)(chosen, device)
-    turns.serve(f"PyTorch {torch.__version__}", device_name, chosen, work.parameters, work.step, work.finish, begin)
+    peer = f"PyTorch {torch.__version__}, eager"
+    turns.serve(peer, device_name, chosen, work.parameters, work.step, work.finish, begin)
 
 
 if __name__ == "__main__":
