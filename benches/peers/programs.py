@@ -140,7 +140,7 @@ def run(command, folder):
 
 
 def environment(threads, caches):
-    """What all programs are started with: threads where they are chosen, and an empty place for caches if there is one."""
+    """What all programs are started with: threads where they are chosen, an empty place for caches if there is one."""
     chosen = dict(os.environ)
     if threads:
         names = ("RAYON_NUM_THREADS", "LP_NUM_THREADS", "OMP_NUM_THREADS")

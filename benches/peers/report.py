@@ -10,8 +10,8 @@ from pathlib import Path
 from comparison import busy_while_idle, other_devices
 from programs import ROOT
 
-HEAD = ["adapter", "model", "rows", "program", "ms a step", "ours is faster", "in each round", "aim", "GFLOP/s", "first step", "warm-up",
-        "CPU-s a step", "loss"]  # fmt: skip
+HEAD = ["adapter", "model", "rows", "program", "ms a step", "ours is faster", "in each round", "aim", "GFLOP/s",
+        "first step", "warm-up", "CPU-s a step", "loss"]  # fmt: skip
 
 # How many times as fast as a program ours is to be, by adapter and model.
 AIMS = {
@@ -39,7 +39,8 @@ def row(plan, adapter, result, ours):
     # Ours fills a product's buffers again in each turn, outside of its time.
     cpu = "" if is_product else f"{result.cpu_s():.3g}"
     first_s, warm_s = (ready["open_ms"] + ready["first_step_ms"]) / 1e3, (ready["open_ms"] + ready["warm_up_ms"]) / 1e3
-    return [adapter, plan.model, str(plan.rows), result.name, f"{result.ms():.4g}", faster, rounds, f"≥ {aim}" if aim else "", rate,
+    return [adapter, plan.model, str(plan.rows), result.name, f"{result.ms():.4g}",
+            faster, rounds, f"≥ {aim}" if aim else "", rate,
             f"{first_s:.2f} s", f"{warm_s:.2f} s", cpu, loss]  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 //! Our side of the comparison with other libraries: `benches/peers/README.md` tells the protocol.
 //!
-//! `turns --model mlp --rows 256 --warm-up 5 --adapters cpu`. Started, and asked for its turns, by `benches/peers/compare`.
+//! `turns --model mlp --rows 256 --warm-up 5 --adapters cpu`. `benches/peers/compare` starts it and asks for its turns.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench prints, and may panic")]
 

@@ -51,7 +51,9 @@ fn work(settings: &Settings, device: Device) -> (Box<dyn Work>, usize) {
             let model = DenseStack::new(&[784, 1024, 1024, 10], &device);
             Box::new(Training::new(model, Batch::classes(rows, [1, 28, 28]), adam(), 1e-3, device))
         }
-        "cnn" => Box::new(Training::new(Cnn::new(&device), Batch::classes(rows, [1, 28, 28]), momentum(), 0.01, device)),
+        "cnn" => {
+            Box::new(Training::new(Cnn::new(&device), Batch::classes(rows, [1, 28, 28]), momentum(), 0.01, device))
+        }
         "resnet18" => {
             Box::new(Training::new(ResNet18::new(&device), Batch::classes(rows, [3, 32, 32]), momentum(), 0.01, device))
         }

@@ -118,7 +118,11 @@ impl ResNet18 {
             blocks.push(Block::new([inputs, outputs], stride, device));
             blocks.push(Block::new([outputs, outputs], 1, device));
         }
-        Self { stem: ConvNorm::new([3, 64], 3, 1, around(), device), blocks, head: LinearConfig::new(512, 10).init(device) }
+        Self {
+            stem: ConvNorm::new([3, 64], 3, 1, around(), device),
+            blocks,
+            head: LinearConfig::new(512, 10).init(device),
+        }
     }
 }
 
