@@ -3,6 +3,7 @@
 import os
 import platform
 import shlex
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -31,7 +32,7 @@ def row(plan, adapter, result, ours):
     faster, rounds, aim = "", "", AIMS.get((adapter, plan.model, result.name))
     if result is not ours:
         ratios = sorted(result.ratios(ours))
-        faster = f"{median(ratios):.2f} ×"
+        faster = f"{statistics.median(ratios):.2f} ×"
         rounds = f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
     is_product = plan.model == "product"
     rate = f"{2e-6 * plan.rows**3 / result.ms():.4g}" if is_product else ""
@@ -42,11 +43,6 @@ def row(plan, adapter, result, ours):
     return [adapter, plan.model, str(plan.rows), result.name, f"{result.ms():.4g}",
             faster, rounds, f"≥ {aim}" if aim else "", rate,
             f"{first_s:.2f} s", f"{warm_s:.2f} s", cpu, loss]  # fmt: skip
-
-
-def median(ordered):
-    middle = len(ordered) // 2
-    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
 
 def markdown(rows):
