@@ -114,6 +114,7 @@ impl OnDevice {
         inputs: Vec<Vec<f32>>,
     ) -> Self {
         let direct = pollster::block_on(Direct::open(info, Checks::from_environment(), Arc::new(Native))).unwrap();
+        let tiles = tiles.into_iter().filter(|tile| direct.is_able(*tile)).collect();
         let (params, outputs) = (factors.params().words(), vec![vec![0.0; factors.a.len()]]);
         Self { direct, kernel, tiles, grid, params, inputs, outputs, factors, found: None }
     }

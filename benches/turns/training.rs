@@ -1,14 +1,12 @@
 //! Training steps of a model, as the trainer makes them.
 
-use std::sync::Arc;
-
 use manyhands::adapters::Info;
 use manyhands::bench::models::{self, Workload};
+use manyhands::bench::rig::{Rig, Seat};
 use manyhands::data::Batch;
-use manyhands::model::Objective;
 use manyhands::runtime::{Native, Runtime};
 use manyhands::scheduler::split::SplitMode;
-use manyhands::scheduler::{CpuFallback, RigSettings, Scheduler, Step, TrainingState};
+use manyhands::scheduler::{Scheduler, Step};
 
 use crate::{Turn, Work};
 
@@ -51,7 +49,9 @@ impl Training {
         assert_eq!(parameters, parameters_elsewhere(name), "parameters of `{name}`, here and in the other programs");
         let batch = batch(&task, usize::try_from(rows).unwrap());
         let rate = task.optimizer.learning_rate();
-        Self { scheduler: pollster::block_on(open(&task, adapters, rows)), parameters, batch, rate, step: 0 }
+        let seats: Vec<Seat> = adapters.iter().cloned().map(Seat::from).collect();
+        let rig = pollster::block_on(Rig::open(&task, &seats, SplitMode::Learned, rows)).unwrap();
+        Self { scheduler: rig.scheduler, parameters, batch, rate, step: 0 }
     }
 
     /// One training step; gives the mean loss.
@@ -64,24 +64,6 @@ impl Training {
         let losses = report.reports[0].iter().step_by(2);
         losses.map(|loss| f64::from(*loss)).sum::<f64>() * f64::from(scale)
     }
-}
-
-async fn open(task: &Workload, adapters: &[Info], rows: u32) -> Scheduler {
-    let objective = Objective { losses: vec![task.loss], optimizer: task.optimizer, clip_norm: 0.0 };
-    let settings = RigSettings {
-        adapters: adapters.to_vec(),
-        split: SplitMode::Learned,
-        capacity: rows,
-        cpu_fallback: CpuFallback::Refused,
-        accumulation_steps: 1,
-    };
-    let state = TrainingState::new(task.model.weights.clone(), task.optimizer);
-    let (plan, layout) = (task.model.plan(&objective).unwrap(), task.model.layout().clone());
-    let mut scheduler =
-        Scheduler::open(Arc::new(Native), settings, plan, layout, Some(&objective), state).await.unwrap();
-    // All adapters are to be measured together, also where fewer would do.
-    scheduler.keep_all();
-    scheduler
 }
 
 impl Work for Training {
