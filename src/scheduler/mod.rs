@@ -428,9 +428,12 @@ impl Scheduler {
     fn shared_weights(&self) -> Vec<(Role, Arc<[f32]>)> {
         let parameters = (0..).zip(&self.state.weights.parameters);
         let parameters = parameters.map(|(segment, values)| (Role::Parameters(segment), Arc::from(values.as_slice())));
+        parameters.chain(self.shared_statistics()).collect()
+    }
+
+    fn shared_statistics(&self) -> Option<(Role, Arc<[f32]>)> {
         let statistics = &self.state.weights.statistics;
-        let statistics = (!statistics.is_empty()).then(|| (Role::Statistics, Arc::from(statistics.as_slice())));
-        parameters.chain(statistics).collect()
+        (!statistics.is_empty()).then(|| (Role::Statistics, Arc::from(statistics.as_slice())))
     }
 
     fn hand_out_weights(&self, adapter_idx: usize, weights: &[(Role, Arc<[f32]>)]) {
@@ -521,12 +524,12 @@ impl Scheduler {
         let totals = self.reduce(&answers);
         let reduced_ms = self.record(What::Reduce, begin_ms, Some(step), 0);
         if totals.is_finite {
-            self.update_on_host(totals.norm, &scalars);
+            self.update_on_host(totals.norm, &scalars, &answers);
+            let updated_ms = self.runtime.now_ms();
             self.follow_statistics(&answers);
-            self.charge_update();
-            let updated_ms = self.record(What::Update, reduced_ms, Some(step), 0);
-            self.hand_out_after_step(&answers);
-            self.record(What::HandOut, updated_ms, Some(step), 0);
+            let followed_ms = self.record(What::Update, updated_ms, Some(step), 0);
+            self.hand_out_statistics();
+            self.record(What::HandOut, followed_ms, Some(step), 0);
         }
         let reports = shards::reports(&answers);
         for report in &reports {
@@ -545,17 +548,11 @@ impl Scheduler {
         })
     }
 
-    /// Gives new weights to the adapters that took part in a step. The others get them before their next run: what
-    /// rests costs nothing.
-    fn hand_out_after_step(&mut self, answers: &[round::Answer]) {
-        let weights = self.shared_weights();
-        for adapter_idx in 0..self.members.len() {
-            let took_part = answers.iter().any(|answer| answer.shard.adapter_idx == adapter_idx);
-            let member = &mut self.members[adapter_idx];
-            member.is_stale = !(took_part && member.is_alive());
-            if !member.is_stale {
-                self.hand_out_weights(adapter_idx, &weights);
-            }
+    /// Gives new moving statistics to the adapters that have the newest weights.
+    fn hand_out_statistics(&self) {
+        let statistics = self.shared_statistics();
+        for adapter_idx in (0..self.members.len()).filter(|idx| !self.members[*idx].is_stale) {
+            self.hand_out_weights(adapter_idx, statistics.as_slice());
         }
     }
 

@@ -1,43 +1,92 @@
-//! The update on the host: clip and optimizer, in one pass over memory on several threads.
+//! The update on the host: clip, optimizer and copy for the adapters in one pass over memory, on several threads.
 
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::adapters::Request;
 use crate::kernels::{Call, clip};
 use crate::model::CLIP_CONTROL;
+use crate::optimizers::Optimizer;
 use crate::plan::{Role, Scalars};
 use crate::runtime::threads;
 
+use super::round::Answer;
 use super::shards::count;
+use super::timeline::What;
 use super::{Scheduler, rounded};
 
 /// Elements that one thread updates at a time.
 const CHUNK: usize = 1 << 15;
 
+/// Parameters that are updated and handed out at once. While the adapters take them in, the next ones are updated.
+const PART: usize = 1 << 20;
+
 impl Scheduler {
-    /// Updates the parameters from the summed gradients, by the optimizer kernel's fast twin.
-    pub(super) fn update_on_host(&mut self, norm: f64, scalars: &Scalars) {
+    /// Updates the parameters from the summed gradients, by the optimizer kernel's fast twin, and gives them to the
+    /// adapters that took part in the step. The others get them before their next run: what rests costs nothing.
+    pub(super) fn update_on_host(&mut self, norm: f64, scalars: &Scalars, answers: &[Answer]) {
         let Some(optimizer) = self.optimizer else { return };
+        let receivers = self.receivers(answers);
         let scale = clip::clip_scale(f64::from(self.clip_norm), norm);
         let control = [rounded(scale), 1.0, rounded(norm), 0.0];
-        let (kernel, constants) = (optimizer.kernel(), optimizer.constants());
-        let update = kernel.fast.unwrap_or(kernel.twin);
-        let parameters = self.state.weights.parameters.iter_mut();
-        for (segment, (parameters, gradients)) in parameters.zip(&self.gradients).enumerate() {
-            let states = self.state.optimizer.iter_mut().map(|kind| kind[segment].as_mut_slice());
-            let chunks = chunks(parameters, gradients, states.collect());
-            threads::for_each(chunks, |(gradient, mut outputs)| {
-                let words: Vec<u32> =
-                    optimizer.params(count(gradient.len())).iter().map(|word| word.bits(scalars)).collect();
-                let call = Call { params: &words, constants: &constants, inputs: &[gradient, &control] };
-                update(&call, &mut outputs);
-            });
+        let step = Some(u64::from(scalars.step));
+        let mut now_ms = self.runtime.now_ms();
+        for segment in 0..self.gradients.len() {
+            for start in (0..self.gradients[segment].len()).step_by(PART) {
+                let range = start..(start + PART).min(self.gradients[segment].len());
+                self.update_part(optimizer, segment, range.clone(), &control, scalars);
+                now_ms = self.record(What::Update, now_ms, step, 0);
+                self.hand_out_part(segment, range, &receivers);
+                now_ms = self.record(What::HandOut, now_ms, step, 0);
+            }
         }
     }
 
-    /// Charges the runtime for an update: gradients are read, parameters and states read and written, the new parameters
-    /// copied once for all adapters.
-    pub(super) fn charge_update(&self) {
-        let bytes: u64 =
-            self.state.weights.parameters.iter().map(|segment| size_of_val(segment.as_slice()) as u64).sum();
-        self.runtime.charge(bytes * (1 + 2 + 2 * self.state.optimizer.len() as u64 + 2));
+    fn update_part(
+        &mut self,
+        optimizer: Optimizer,
+        segment: usize,
+        range: Range<usize>,
+        control: &[f32],
+        scalars: &Scalars,
+    ) {
+        let (kernel, constants) = (optimizer.kernel(), optimizer.constants());
+        let update = kernel.fast.unwrap_or(kernel.twin);
+        let parameters = &mut self.state.weights.parameters[segment][range.clone()];
+        let states = self.state.optimizer.iter_mut().map(|kind| &mut kind[segment][range.clone()]);
+        let chunks = chunks(parameters, &self.gradients[segment][range.clone()], states.collect());
+        threads::for_each(chunks, |(gradient, mut outputs)| {
+            let words: Vec<u32> =
+                optimizer.params(count(gradient.len())).iter().map(|word| word.bits(scalars)).collect();
+            let call = Call { params: &words, constants: &constants, inputs: &[gradient, control] };
+            update(&call, &mut outputs);
+        });
+        // Gradients are read, parameters and states read and written.
+        self.charge(range.len() * (1 + 2 + 2 * self.state.optimizer.len()));
+    }
+
+    fn hand_out_part(&self, segment: usize, range: Range<usize>, receivers: &[usize]) {
+        let (role, offset) = (Role::Parameters(count(segment)), range.start as u64);
+        let data: Arc<[f32]> = self.state.weights.parameters[segment][range].into();
+        // Copied once for all adapters.
+        self.charge(2 * data.len());
+        for adapter_idx in receivers {
+            self.send(*adapter_idx, Request::Write { role, offset, data: data.clone() });
+        }
+    }
+
+    /// Charges the runtime for values that are read or written.
+    fn charge(&self, values: usize) {
+        self.runtime.charge((values * size_of::<f32>()) as u64);
+    }
+
+    /// The adapters that took part in a step and are there; from now on the others lack the newest weights.
+    fn receivers(&mut self, answers: &[Answer]) -> Vec<usize> {
+        for (adapter_idx, member) in self.members.iter_mut().enumerate() {
+            let took_part = answers.iter().any(|answer| answer.shard.adapter_idx == adapter_idx);
+            member.is_stale = !(took_part && member.is_alive());
+        }
+        (0..self.members.len()).filter(|idx| !self.members[*idx].is_stale).collect()
     }
 
     /// Norm and whether the update was applied, from the plan's control buffers.

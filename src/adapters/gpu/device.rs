@@ -47,6 +47,19 @@ pub fn objects_created() -> usize {
     OBJECTS.load(Ordering::Relaxed)
 }
 
+static SUBMISSIONS: AtomicUsize = AtomicUsize::new(0);
+static ROUND_TRIPS: AtomicUsize = AtomicUsize::new(0);
+
+/// Submissions to devices by this process so far.
+pub fn submissions_made() -> usize {
+    SUBMISSIONS.load(Ordering::Relaxed)
+}
+
+/// Times that this process waited for a device so far.
+pub fn round_trips_made() -> usize {
+    ROUND_TRIPS.load(Ordering::Relaxed)
+}
+
 pub(super) fn count_object() {
     OBJECTS.fetch_add(1, Ordering::Relaxed);
 }
@@ -185,6 +198,7 @@ impl Gpu {
 
     /// Submits what an encoder holds.
     pub(super) fn submit(&self, encoder: wgpu::CommandEncoder) -> Submission {
+        SUBMISSIONS.fetch_add(1, Ordering::Relaxed);
         let index = self.queue.submit([encoder.finish()]);
         let mut submitted = self.submitted.lock().unwrap_or_else(PoisonError::into_inner);
         submitted.count += 1;
@@ -211,6 +225,7 @@ impl Gpu {
     #[cfg(not(target_arch = "wasm32"))]
     #[allow(clippy::unused_async, reason = "in a page this is a wait for the event loop")]
     async fn wait_for(&self, index: wgpu::SubmissionIndex) -> Result<(), Fault> {
+        ROUND_TRIPS.fetch_add(1, Ordering::Relaxed);
         let wait = wgpu::PollType::Wait { submission_index: Some(index), timeout: Some(self.silence) };
         let polled = self.device.poll(wait);
         self.check()?;
@@ -250,6 +265,7 @@ impl Gpu {
     /// Waits for a callback.
     #[cfg(target_arch = "wasm32")]
     async fn called(&self, done: &Receiver<bool>) -> Result<bool, Fault> {
+        ROUND_TRIPS.fetch_add(1, Ordering::Relaxed);
         let silence = self.runtime.sleep(self.silence.as_secs_f64() * 1e3);
         let answer = futures_lite::future::or(async { done.recv().await.ok() }, async {
             silence.await;

@@ -27,7 +27,7 @@ use crate::runtime::Runtime;
 use crate::{Error, Result};
 use desk::{Desk, Stop};
 use device::Gpu;
-pub use device::{CHECKED_VARIABLE, Checks, devices_opened, objects_created};
+pub use device::{CHECKED_VARIABLE, Checks, devices_opened, objects_created, round_trips_made, submissions_made};
 pub use direct::{Direct, Launch};
 pub use enumerate::enumerate;
 #[cfg(target_arch = "wasm32")]
