@@ -1,18 +1,17 @@
 """Runs programs alternately: each is started once, warms up alone, and then takes turns with the others."""
 
+import contextlib
 import json
 import os
+import signal
 import statistics
 import subprocess
 import tempfile
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from programs import ROOT, Unavailable, say
 
-# A program that waits for its turn may take this part of a core before it is reported.
-IDLE = 0.02
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -32,9 +31,6 @@ class Result:
     name: str
     ready: dict
     turns: list = field(default_factory=list)
-    # Seconds of CPU while others had their turns, and of those turns.
-    idle_cpu_s: float = 0.0
-    idle_s: float = 0.0
 
     def ms(self):
         """Milliseconds a step, median of the turns."""
@@ -71,6 +67,16 @@ class Running:
         except Unavailable:
             self.end()
             raise
+        self.process.send_signal(signal.SIGSTOP)
+
+    @contextlib.contextmanager
+    def awake(self):
+        """Lets the program run. Else it is stopped: burn polls its device also while it has nothing to do."""
+        self.process.send_signal(signal.SIGCONT)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGSTOP)
 
     def read(self):
         """A line of the program."""
@@ -119,6 +125,7 @@ class Running:
     def end(self):
         """Ends the program, by force if it does not hear."""
         if self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
             try:
                 self.say("quit")
                 self.process.wait(timeout=20)
@@ -169,23 +176,22 @@ def start(plan, program):
 def take_turns(plan, running, absences):
     """Fills the results, turn by turn. Who fails is taken out."""
     steps = {}
-    for program in list(running):
-        with_failures(program, running, absences, lambda: steps.update({program.name: steps_of(program, plan.turn_s)}))
+    with_each(running, absences, lambda program: steps.update({program.name: steps_of(program, plan.turn_s)}))
     for round_number in range(1, plan.rounds + 1):
         say(f"{plan.model}: round {round_number} of {plan.rounds}")
-        for program in list(running):
-            others = [other for other in running if other is not program]
-            with_failures(program, running, absences, lambda: measure(program, others, steps[program.name]))
+        with_each(running, absences, lambda program: measure(program, steps[program.name]))
 
 
-def with_failures(program, running, absences, does):
-    """Does something with a program; if it fails, it goes from the running to the absent."""
-    try:
-        does()
-    except Unavailable as reason:
-        running.remove(program)
-        program.end()
-        absences.append(Absence(program.name, str(reason)))
+def with_each(running, absences, does):
+    """Does something with each program; if it fails, the program goes from the running to the absent."""
+    for program in list(running):
+        try:
+            with program.awake():
+                does(program)
+        except Unavailable as reason:
+            running.remove(program)
+            program.end()
+            absences.append(Absence(program.name, str(reason)))
 
 
 def steps_of(program, turn_s):
@@ -200,21 +206,10 @@ def steps_of(program, turn_s):
         steps = min(wanted, 10 * steps)
 
 
-def measure(program, others, steps):
+def measure(program, steps):
     """A turn, behind a step that is not counted: what lay in caches before others had their turns has gone."""
     program.turn(1)
-    before_s, begin = [other.cpu_s() for other in others], time.monotonic()
-    turn = program.turn(steps)
-    took_s = time.monotonic() - begin
-    program.result.turns.append(turn)
-    for other, cpu_s in zip(others, before_s):
-        other.result.idle_s += took_s
-        other.result.idle_cpu_s += other.cpu_s() - cpu_s
-
-
-def busy_while_idle(results):
-    """Programs that computed while others had their turns, and so slowed them down."""
-    return [result for result in results if result.idle_cpu_s > IDLE * result.idle_s]
+    program.result.turns.append(program.turn(steps))
 
 
 def other_devices(results):

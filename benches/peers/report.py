@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from comparison import busy_while_idle, other_devices
+from comparison import other_devices
 from programs import ROOT
 
 HEAD = ["adapter", "model", "rows", "program", "ms a step", "ours is faster", "in each round", "aim", "GFLOP/s",
@@ -53,7 +53,7 @@ def markdown(rows):
 
 
 def notes(plan, adapter, results, absences):
-    """Who is not in the table and why, on what the others ran, and what disturbed them."""
+    """Who is not in the table and why, and on what the others ran."""
     where = f"{adapter}, {plan.model}"
     lines = [f"- {where}: {absence.name} is left out: {absence.reason}" for absence in absences]
     for result in results:
@@ -61,9 +61,6 @@ def notes(plan, adapter, results, absences):
         lines.append(f"- {where}: {result.name} is {result.ready['peer']} on {result.ready['device']}{choice}")
     for result in other_devices(results):
         lines.append(f"- {where}: **{result.name} ran on another device than ours**: the ratio compares devices")
-    for result in busy_while_idle(results):
-        part = 100 * result.idle_cpu_s / result.idle_s
-        lines.append(f"- {where}: {result.name} took {part:.0f} % of a core while others had their turns")
     return lines
 
 
