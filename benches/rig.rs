@@ -6,69 +6,52 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench prints, and may panic")]
 
-#[path = "common/rig.rs"]
-mod rig;
-
-use manyhands::adapters::{self, Info};
-use manyhands::bench::models;
+use manyhands::adapters;
+use manyhands::bench::models::{self, Workload};
+use manyhands::bench::rig::{Data, Rig, Seat, Source, Turn};
+use manyhands::bench::{median, rig};
 use manyhands::scheduler::split::SplitMode;
-use manyhands::{Model, Optimizer};
-
-use rig::{Rig, batch};
 
 /// What is trained on which adapters.
 struct Bench<'a> {
-    adapters: &'a [Info],
-    /// Factors by which the adapters are slowed down.
-    throttles: &'a [f64],
+    seats: &'a [Seat],
     rounds: usize,
 }
 
 impl Bench<'_> {
-    async fn rig(
-        &self,
-        name: &str,
-        model: &Model,
-        optimizer: Optimizer,
-        chosen: &[usize],
-        split: SplitMode,
-        rows: usize,
-    ) -> Rig {
-        let adapters: Vec<Info> = chosen.iter().map(|idx| self.adapters[*idx].clone()).collect();
-        let mut rig = Rig::open(name, model, optimizer, &adapters, split, u32::try_from(rows).unwrap()).await;
-        for (position, idx) in chosen.iter().enumerate() {
-            rig.scheduler.throttle(position, self.throttles.get(*idx).copied().unwrap_or(1.0));
-        }
-        rig
-    }
-
-    async fn measure(&self, name: &str, model: &Model, optimizer: Optimizer, rows: usize) {
-        let batch = batch(rows);
-        let all: Vec<usize> = (0..self.adapters.len()).collect();
+    async fn measure(&self, workload: &Workload) {
+        let rows = workload.batch_size;
         let mut rigs = Vec::new();
-        for idx in &all {
-            rigs.push(self.rig(&self.adapters[*idx].name, model, optimizer, &[*idx], SplitMode::Learned, rows).await);
+        for seat in self.seats {
+            let alone = std::slice::from_ref(seat);
+            rigs.push((rig::name(alone), Rig::open(workload, alone, SplitMode::Learned, rows).await.unwrap()));
         }
-        rigs.push(self.rig("together, even split", model, optimizer, &all, SplitMode::Even, rows).await);
-        rigs.push(self.rig("together, learned split", model, optimizer, &all, SplitMode::Learned, rows).await);
+        for (name, split) in
+            [("together, even split", SplitMode::Even), ("together, learned split", SplitMode::Learned)]
+        {
+            rigs.push((name.to_owned(), Rig::open(workload, self.seats, split, rows).await.unwrap()));
+        }
+        let mut source = Source::new(workload, Data::Synthetic, rows).unwrap();
         for _ in 0..self.rounds {
-            for rig in &mut rigs {
-                rig.turn(&batch).await;
+            for (_, rig) in &mut rigs {
+                rig.turn(&mut source, Turn { warm_up: 6, counted: 8 }).await.unwrap();
             }
         }
-        print(name, rows, all.len(), &rigs);
+        print(workload, self.seats.len(), &rigs);
     }
 }
 
-fn print(name: &str, rows: usize, n_alone: usize, rigs: &[Rig]) {
-    let alone: Vec<f64> = rigs[..n_alone].iter().map(|rig| rig.samples_per_s(rows)).collect();
+fn print(workload: &Workload, n_alone: usize, rigs: &[(String, Rig)]) {
+    let rows = workload.batch_size;
+    let speed = |rig: &Rig| f64::from(rows) * 1e3 / median(rig.samples.iter().map(|sample| sample.step_ms));
+    let alone: Vec<f64> = rigs[..n_alone].iter().map(|(_, rig)| speed(rig)).collect();
     let (sum, fastest) = (alone.iter().sum::<f64>(), alone.iter().copied().fold(0.0, f64::max));
-    println!("\n{name}, batch {rows}");
+    println!("\n{}, batch {rows}", workload.about);
     println!("{:<40} {:>12} {:>12} {:>14}  rows", "adapters", "samples/s", "of the sum", "of the fastest");
-    for rig in rigs {
-        let speed = rig.samples_per_s(rows);
+    for (name, rig) in rigs {
+        let speed = speed(rig);
         let (of_sum, of_fastest) = (100.0 * speed / sum, 100.0 * speed / fastest);
-        println!("{:<40} {speed:>12.1} {of_sum:>10.1} % {of_fastest:>12.1} %  {:?}", rig.name, rig.rows);
+        println!("{name:<40} {speed:>12.1} {of_sum:>10.1} % {of_fastest:>12.1} %  {:?}", rig.shares());
     }
 }
 
@@ -76,15 +59,16 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let wanted = arguments.first().map_or("software", String::as_str);
     let rounds = arguments.get(1).map_or(5, |rounds| rounds.parse().unwrap());
-    let throttles: Vec<f64> =
-        arguments.get(2).map_or(Vec::new(), |parts| parts.split(':').map(|part| part.parse().unwrap()).collect());
     pollster::block_on(async {
-        let adapters = adapters::choose(&adapters::list().await, wanted).unwrap();
-        let bench = Bench { adapters: &adapters, throttles: &throttles, rounds };
-        bench.measure("MLP 784-1024-1024-10, Adam", &models::mlp().unwrap().model, Optimizer::adam(1e-3), 256).await;
-        bench.measure("CNN, SGD momentum", &models::cnn().unwrap().model, Optimizer::sgd(0.01, 0.9), 64).await;
-        bench
-            .measure("small CNN, SGD momentum", &models::small_cnn().unwrap().model, Optimizer::sgd(0.01, 0.9), 128)
-            .await;
+        let chosen = adapters::choose(&adapters::list().await, wanted).unwrap();
+        let mut seats: Vec<Seat> = chosen.into_iter().map(Seat::from).collect();
+        let throttles = arguments.get(2).map_or("", String::as_str);
+        for (seat, factor) in seats.iter_mut().zip(throttles.split(':').filter(|factor| !factor.is_empty())) {
+            seat.throttle = factor.parse().unwrap();
+        }
+        let bench = Bench { seats: &seats, rounds };
+        for name in ["mlp", "cnn", "small_cnn"] {
+            bench.measure(&models::by_name(name).unwrap()).await;
+        }
     });
 }

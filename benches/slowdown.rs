@@ -6,15 +6,11 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench prints, and may panic")]
 
-#[path = "common/rig.rs"]
-mod rig;
-
-use manyhands::adapters::{self, Info};
-use manyhands::bench::models;
+use manyhands::adapters;
+use manyhands::bench::median;
+use manyhands::bench::models::{self, Workload};
+use manyhands::bench::rig::{Rig, Seat, synthetic};
 use manyhands::scheduler::split::SplitMode;
-use manyhands::{Model, Optimizer};
-
-use rig::{Rig, batch};
 
 const SLOWER: f64 = 3.0;
 /// Training steps in which a share may still move.
@@ -24,19 +20,18 @@ const SETTLING: usize = 10;
 type Curve = Vec<(f64, f64)>;
 
 /// An adapter's busy times, alone, at several sizes up to the batch's.
-async fn curve(info: &Info, model: &Model, batch_rows: u16) -> Curve {
-    let alone = std::slice::from_ref(info);
-    let mut rig = Rig::open(&info.name, model, optimizer(), alone, SplitMode::Learned, u32::from(batch_rows)).await;
+async fn curve(seat: &Seat, workload: &Workload) -> Curve {
+    let alone = std::slice::from_ref(seat);
+    let mut rig = Rig::open(workload, alone, SplitMode::Learned, workload.batch_size).await.unwrap();
     let mut points = Curve::new();
     let sizes = [8_u16, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256];
-    for rows in sizes.into_iter().filter(|rows| *rows <= batch_rows) {
-        let batch = batch(usize::from(rows));
+    for rows in sizes.into_iter().filter(|rows| u32::from(*rows) <= workload.batch_size) {
+        let batch = synthetic(workload, u32::from(rows)).unwrap();
         let mut times = Vec::new();
         for _ in 0..9 {
-            times.push(rig.train(&batch).await.shards[0].timing.busy_ms());
+            times.push(rig.train(&batch).await.unwrap().shards[0].timing.busy_ms());
         }
-        times.sort_by(f64::total_cmp);
-        points.push((f64::from(rows), times[times.len() / 2]));
+        points.push((f64::from(rows), median(times)));
     }
     points
 }
@@ -46,10 +41,6 @@ fn ms_at(curve: &Curve, rows: f64) -> f64 {
     let pair = curve.windows(2).find(|pair| rows <= pair[1].0).unwrap_or(&curve[curve.len() - 2..]);
     let slope = (pair[1].1 - pair[0].1) / (pair[1].0 - pair[0].0);
     pair[0].1 + slope * (rows - pair[0].0)
-}
-
-fn optimizer() -> Optimizer {
-    Optimizer::sgd(0.01, 0.9)
 }
 
 /// Rows of the first of two adapters with which both end together, the first being slowed down by a factor.
@@ -63,20 +54,20 @@ fn ideal(factor: f64, first: &Curve, second: &Curve, batch_rows: f64) -> f64 {
     least
 }
 
-async fn measure(name: &str, model: &Model, batch_rows: u16, adapters: &[Info], n_steps: usize) {
-    let first = curve(&adapters[0], model, batch_rows).await;
-    let second = curve(&adapters[1], model, batch_rows).await;
-    for (info, curve) in adapters.iter().zip([&first, &second]) {
-        println!("{name}: {} alone, rows and ms: {curve:.0?}", info.name);
+async fn measure(workload: &Workload, seats: &[Seat], n_steps: usize) {
+    let first = curve(&seats[0], workload).await;
+    let second = curve(&seats[1], workload).await;
+    for (seat, curve) in seats.iter().zip([&first, &second]) {
+        println!("{}: {} alone, rows and ms: {curve:.0?}", workload.name, seat.info.name);
     }
-    let mut rig = Rig::open("together", model, optimizer(), adapters, SplitMode::Learned, u32::from(batch_rows)).await;
-    let batch = batch(usize::from(batch_rows));
+    let mut rig = Rig::open(workload, seats, SplitMode::Learned, workload.batch_size).await.unwrap();
+    let batch = synthetic(workload, workload.batch_size).unwrap();
     for (phase, factor) in [("before", 1.0), ("slowed", SLOWER), ("after", 1.0)] {
         rig.scheduler.throttle(0, factor);
-        let wanted = ideal(factor, &first, &second, f64::from(batch_rows));
+        let wanted = ideal(factor, &first, &second, f64::from(workload.batch_size));
         let mut shares = Vec::new();
         for _ in 0..n_steps {
-            let report = rig.train(&batch).await;
+            let report = rig.train(&batch).await.unwrap();
             shares.push(report.shards.iter().find(|shard| shard.adapter_idx == 0).map_or(0, |shard| shard.rows));
         }
         let settled = &shares[SETTLING..];
@@ -90,9 +81,11 @@ fn main() {
     let wanted = arguments.first().map_or("software", String::as_str);
     let n_steps = arguments.get(1).map_or(40, |steps| steps.parse().unwrap());
     pollster::block_on(async {
-        let adapters = adapters::choose(&adapters::list().await, wanted).unwrap();
-        assert_eq!(adapters.len(), 2, "two adapters are compared");
-        measure("small CNN", &models::small_cnn().unwrap().model, 128, &adapters, n_steps).await;
-        measure("MLP", &models::mlp().unwrap().model, 256, &adapters, n_steps).await;
+        let chosen = adapters::choose(&adapters::list().await, wanted).unwrap();
+        let seats: Vec<Seat> = chosen.into_iter().map(Seat::from).collect();
+        assert_eq!(seats.len(), 2, "two adapters are compared");
+        for name in ["small_cnn", "mlp"] {
+            measure(&models::by_name(name).unwrap(), &seats, n_steps).await;
+        }
     });
 }

@@ -88,14 +88,15 @@ async fn measure_adapter(
     info: &Info,
     progress: &mut impl FnMut(&str),
 ) -> Result<AdapterKernels> {
-    let wanted: Vec<Probe> =
-        benched(info).into_iter().filter(|probe| probe.kernel.name().contains(&settings.only)).collect();
+    let mut wanted = benched(info);
+    wanted.retain(|probe| probe.kernel.name().contains(&settings.only));
     if wanted.is_empty() {
         return Err(unknown(&settings.only, info));
     }
+    let mut bench = Bench::open(info).await?;
+    wanted.retain(|probe| bench.is_able(probe));
     let of_peaks = probes(info);
     let all: Vec<&Probe> = of_peaks.iter().chain(&wanted).collect();
-    let mut bench = Bench::open(info).await?;
     let mut times = vec![Vec::new(); all.len()];
     for round in 0..settings.rounds {
         progress(&format!("{}: round {} of {}", info.name, round + 1, settings.rounds));
@@ -157,6 +158,15 @@ impl Bench {
     #[cfg(not(feature = "gpu"))]
     async fn open(_info: &Info) -> Result<Self> {
         Ok(Self::Host)
+    }
+
+    /// Can it cut a product so?
+    fn is_able(&self, probe: &Probe) -> bool {
+        match self {
+            Self::Host => true,
+            #[cfg(feature = "gpu")]
+            Self::Device(device) => !probe.kernel.is_tiled() || device.is_able(probe.tile),
+        }
     }
 
     /// Milliseconds of a kernel: the mean of as many calls as take some time.

@@ -56,20 +56,26 @@ pub enum Source {
 /// Batches of an epoch that a loader makes.
 const BATCHES: usize = 64;
 
+/// Rows for a model, the same for the same number.
+///
+/// # Errors
+/// If there are none.
+pub fn synthetic(workload: &Workload, rows: u32) -> Result<Batch> {
+    let (shape, rows) = (workload.model.inputs()[0].shape.clone(), rows as usize);
+    let dataset = Synthetic::new(shape, workload.classes, 0..rows, 0)?;
+    Batch::fetch(&dataset, &(0..rows).collect::<Vec<_>>())
+}
+
 impl Source {
     /// Batches of `rows` rows for a model.
     ///
     /// # Errors
     /// If the system gives no threads.
     pub fn new(workload: &Workload, data: Data, rows: u32) -> Result<Self> {
-        let rows = rows as usize;
-        let shape = workload.model.inputs()[0].shape.clone();
         match data {
-            Data::Synthetic => {
-                let dataset = Synthetic::new(shape, workload.classes, 0..rows, 0)?;
-                Ok(Self::Same(Batch::fetch(&dataset, &(0..rows).collect::<Vec<_>>())?))
-            }
+            Data::Synthetic => Ok(Self::Same(synthetic(workload, rows)?)),
             Data::Loaded => {
+                let (shape, rows) = (workload.model.inputs()[0].shape.clone(), rows as usize);
                 let dataset = Synthetic::new(shape, workload.classes, 0..BATCHES * rows, 0)?;
                 let settings = LoaderSettings { batch_size: rows, shuffle: Some(0), ..LoaderSettings::default() };
                 let mut loader = Loader::new(Arc::new(dataset), settings)?;

@@ -127,14 +127,13 @@ async fn measure_model(settings: &Settings, workload: &Workload, progress: &mut 
         let rig = Rig::open(workload, &[seat], SplitMode::Learned, rows).await?;
         alone.push((rig, Group::new(settings, workload, 1, rows)?));
     }
-    let (mut together, mut groups) = (None, Vec::new());
-    for (n_adapters, number) in (1..=seats.len()).zip(1..).skip(1) {
+    let mut groups = Vec::new();
+    for (n_adapters, grown) in (1..=seats.len()).zip(1..).skip(1) {
         groups.push(Group::new(settings, workload, n_adapters, rows)?);
-        groups.push(Group::new(settings, workload, n_adapters, rows * number)?);
-        together = Some(rows * number);
+        groups.push(Group::new(settings, workload, n_adapters, rows * grown)?);
     }
-    let mut together = match together {
-        Some(capacity) => Some(Rig::open(workload, seats, settings.split.clone(), capacity).await?),
+    let mut together = match groups.last() {
+        Some(largest) => Some(Rig::open(workload, seats, settings.split.clone(), largest.rows).await?),
         None => None,
     };
     for round in 0..settings.rounds {
