@@ -62,6 +62,7 @@ fn steps_are_told_by_phase() {
         let head = 7 * 7 * 16 * 10;
         let flops = 16 * 2 * (2 * first + 3 * second + 3 * head);
         assert_eq!(rig["gflop"].as_f64().unwrap(), f64::from(flops) / 1e9);
+        assert!(["submissions", "round_trips", "objects"].iter().all(|name| rig[name].is_u64()), "{rig}");
         assert_eq!((&rig["counted"], &rig["batch_size"]), (&2.into(), &16.into()));
         for adapter in rig["adapters"].as_array().unwrap() {
             assert_positive(adapter, &["rows", "bytes", "compute_ms"]);

@@ -120,12 +120,48 @@ pub struct Sample {
     pub update_ms: f64,
     /// Host: giving the new ones out.
     pub hand_out_ms: f64,
-    /// Bytes of its memory that the host read and wrote to add and update.
+    /// Bytes of its memory that the host read and wrote to add, update and hand out.
     pub host_bytes: u64,
+    /// What devices were asked for.
+    pub asked: Asked,
     /// What each adapter did that had rows.
     pub shards: Vec<ShardReport>,
     /// Updating the parameters on the only adapter.
     pub device_update_ms: f64,
+}
+
+/// What all devices of the process were asked for: a rig's own, while it alone runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Asked {
+    /// Submissions to a queue.
+    pub submissions: usize,
+    /// Waits of the host for a device.
+    pub round_trips: usize,
+    /// Buffers, bind groups, shader modules and pipelines made.
+    pub objects: usize,
+}
+
+impl Asked {
+    /// So far.
+    #[cfg(feature = "gpu")]
+    fn so_far() -> Self {
+        use crate::adapters::gpu::{objects_created, round_trips_made, submissions_made};
+        Self { submissions: submissions_made(), round_trips: round_trips_made(), objects: objects_created() }
+    }
+
+    /// Nothing without devices.
+    #[cfg(not(feature = "gpu"))]
+    fn so_far() -> Self {
+        Self::default()
+    }
+
+    fn since(self, before: Self) -> Self {
+        Self {
+            submissions: self.submissions - before.submissions,
+            round_trips: self.round_trips - before.round_trips,
+            objects: self.objects - before.objects,
+        }
+    }
 }
 
 /// Adapters that train together.
@@ -193,7 +229,7 @@ impl Rig {
         let scale = 1.0 / batch.rows.max(1) as f32;
         let step = Step { step: self.step, seed: 0, learning_rate: LEARNING_RATE, loss_scales: vec![scale] };
         self.step += 1;
-        let bytes = self.runtime.bytes();
+        let (bytes, asked) = (self.runtime.bytes(), Asked::so_far());
         let begin_ms = self.runtime.now_ms();
         self.scheduler.timeline_mut().start(begin_ms, Tracing::On);
         let report = self.scheduler.train(batch, &step).await?;
@@ -214,6 +250,7 @@ impl Rig {
             update_ms: on_host(What::Update),
             hand_out_ms: on_host(What::HandOut),
             host_bytes: self.runtime.bytes() - bytes,
+            asked: Asked::so_far().since(asked),
             device_update_ms: total(|lane| lane != Lane::Host, What::Update),
             shards: report.shards,
         })

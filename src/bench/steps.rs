@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::models::Workload;
 use super::report::{About, Report, mib, ms, percent, table};
-use super::rig::{Data, Rig, Sample, Source};
+use super::rig::{Asked, Data, Rig, Sample, Source};
 use super::{Settings, machine, median};
 use crate::error::Result;
 use crate::scheduler::ShardReport;
@@ -51,6 +51,9 @@ pub struct RigSteps {
     pub gflop_per_s: f64,
     /// Kernels that an adapter runs in a step.
     pub dispatches: usize,
+    /// What all devices are asked for in a step; a new object is none of a steady step.
+    #[serde(flatten)]
+    pub asked: Asked,
     /// Host: waiting for the batch.
     pub data_ms: f64,
     /// Host: adding gradients.
@@ -59,7 +62,7 @@ pub struct RigSteps {
     pub update_ms: f64,
     /// Host: giving the new ones out.
     pub hand_out_ms: f64,
-    /// Bytes that the host reads and writes to add and update, over the time of both; `None` where the device does it.
+    /// Bytes that the host reads and writes for these three, over their time; `None` where the device does it.
     pub host_gb_s: Option<f64>,
     /// Each adapter with rows.
     pub adapters: Vec<AdapterSteps>,
@@ -136,7 +139,7 @@ impl RigSteps {
         let of = |time: fn(&Sample) -> f64| median(rig.samples.iter().map(time));
         let times = || rig.samples.iter().map(|sample| sample.step_ms);
         let (step_ms, work) = (of(|sample| sample.step_ms), rig.work(workload.batch_size));
-        let (reduce_ms, update_ms) = (of(|sample| sample.reduce_ms), of(|sample| sample.update_ms));
+        let host_ms = of(|sample| sample.reduce_ms + sample.update_ms + sample.hand_out_ms);
         let host_bytes = of(|sample| sample.host_bytes as f64);
         Self {
             model: workload.name,
@@ -152,14 +155,26 @@ impl RigSteps {
             gflop: work.flops / 1e9,
             gflop_per_s: work.flops / step_ms / 1e6,
             dispatches: work.dispatches,
+            asked: Asked {
+                submissions: middle(rig, |asked| asked.submissions),
+                round_trips: middle(rig, |asked| asked.round_trips),
+                objects: middle(rig, |asked| asked.objects),
+            },
             data_ms: of(|sample| sample.data_ms),
-            reduce_ms,
-            update_ms,
+            reduce_ms: of(|sample| sample.reduce_ms),
+            update_ms: of(|sample| sample.update_ms),
             hand_out_ms: of(|sample| sample.hand_out_ms),
-            host_gb_s: (host_bytes > 0.0).then(|| host_bytes / (reduce_ms + update_ms) / 1e6),
+            host_gb_s: (host_bytes > 0.0).then(|| host_bytes / host_ms / 1e6),
             adapters: adapters(rig),
         }
     }
+}
+
+/// The median of a count.
+fn middle(rig: &Rig, count: fn(&Asked) -> usize) -> usize {
+    let mut counts: Vec<usize> = rig.samples.iter().map(|sample| count(&sample.asked)).collect();
+    counts.sort_unstable();
+    counts.get(counts.len() / 2).copied().unwrap_or(0)
 }
 
 fn adapters(rig: &Rig) -> Vec<AdapterSteps> {
@@ -191,12 +206,18 @@ impl fmt::Display for Steps {
             Data::Synthetic => "one batch, made before the first step",
             Data::Loaded => "batches that a loader's threads make",
         };
-        let header =
-            ["model", "rig", "batch", "step ms", "least", "most", "samples/s", "GFLOP", "GFLOP/s", "dispatches"];
+        let header = ["model", "rig", "batch", "step ms", "least", "most", "samples/s", "GFLOP", "GFLOP/s"];
         writeln!(
             f,
             "\nTraining steps, {rows}; medians:\n\n{}",
             table(&header, 2, self.rigs.iter().map(RigSteps::whole))
+        )?;
+        let header = ["model", "rig", "dispatches", "submissions", "round trips", "new objects"];
+        let asked = self.rigs.iter().map(RigSteps::asked);
+        writeln!(
+            f,
+            "\nKernels of an adapter in each step, and what all devices are asked for:\n\n{}",
+            table(&header, 2, asked)
         )?;
         let header = ["model", "rig", "wait for data", "reduce", "update", "hand out", "GB/s", "of a copy"];
         let host = self.rigs.iter().map(|rig| rig.host(self.host_copy_gb_s));
@@ -206,7 +227,7 @@ impl fmt::Display for Steps {
         writeln!(f, "\nOf each step on an adapter, in ms:\n\n{}", table(&header, 2, adapters))?;
         write!(
             f,
-            "\nGFLOP: those of products and convolutions. GB/s: bytes of adding and updating over the time of both; a copy on \
+            "\nGFLOP: those of products and convolutions. GB/s: bytes of reduce, update and hand out over their time; a copy on \
              the host reads and writes {:.1} GB/s.",
             self.host_copy_gb_s
         )
@@ -225,8 +246,13 @@ impl RigSteps {
             format!("{:.1}", self.samples_per_s),
             format!("{:.2}", self.gflop),
             format!("{:.1}", self.gflop_per_s),
-            self.dispatches.to_string(),
         ]
+    }
+
+    fn asked(&self) -> Vec<String> {
+        let Asked { submissions, round_trips, objects } = self.asked;
+        let counts = [self.dispatches, submissions, round_trips, objects].map(|count| count.to_string());
+        [self.model.to_owned(), self.rig.clone()].into_iter().chain(counts).collect()
     }
 
     fn host(&self, copy_gb_s: f64) -> Vec<String> {
