@@ -146,7 +146,8 @@ def environment(threads, caches):
         names = ("RAYON_NUM_THREADS", "LP_NUM_THREADS", "OMP_NUM_THREADS")
         chosen |= {name: str(threads) for name in names}
     if caches:
-        chosen |= {"XDG_CACHE_HOME": caches, "CUBECL_AUTOTUNE_CACHE": "0"}
+        # burn has its own place for what it tuned, and takes a name in it.
+        chosen |= {"XDG_CACHE_HOME": caches, "CUBECL_ENVIRONMENT": Path(caches).name}
     return chosen
 
 
