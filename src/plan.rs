@@ -197,6 +197,8 @@ pub enum Grid {
         m: Word,
         /// Columns of the result.
         n: Word,
+        /// Length of the sum behind each element, over all parts.
+        k: Word,
         /// Parts into which the sum is split.
         depth: u32,
         /// Elements of a factor that can be loaded at once: 4, or 1.

@@ -35,27 +35,27 @@ fn judge(folder: &Path) -> Result<Verdict, AnyError> {
     })
 }
 
-/// The kernels of each distinct text: entry points of one file share it.
-fn texts() -> BTreeMap<String, Vec<&'static Kernel>> {
-    let mut texts: BTreeMap<_, Vec<&'static Kernel>> = BTreeMap::new();
+/// The kernels of each distinct text, with their tiles: entry points of one file share it, and so do some tiles.
+fn texts() -> BTreeMap<String, Vec<(&'static Kernel, Tile)>> {
+    let mut texts: BTreeMap<_, Vec<(&'static Kernel, Tile)>> = BTreeMap::new();
     for kernel in kernels::all() {
         // A page can't ask for subgroups through wgpu: no browser ever sees that tile.
-        for tile in Tile::ALL.into_iter().filter(|tile| *tile != Tile::Subgroups) {
-            let sharing = texts.entry(kernel.wgsl(tile)).or_default();
-            if !sharing.iter().any(|known| known.entry == kernel.entry) {
-                sharing.push(kernel);
-            }
+        let tiles = Tile::ALL.into_iter().filter(|tile| *tile != Tile::Subgroups);
+        for tile in tiles.filter(|tile| kernel.is_tiled() || *tile == Tile::ALL[0]) {
+            texts.entry(kernel.wgsl(tile)).or_default().push((kernel, tile));
         }
     }
     texts
 }
 
 /// The pipelines that plans make of these kernels, as far as their cases show.
-fn pipelines(sharing: &[&Kernel]) -> Vec<serde_json::Value> {
+fn pipelines(sharing: &[(&Kernel, Tile)]) -> Vec<serde_json::Value> {
     let mut pipelines = Vec::new();
-    for kernel in sharing {
+    for (kernel, tile) in sharing {
         for case in (kernel.cases)() {
-            let constants: BTreeMap<_, _> = case.constants.into_iter().collect();
+            let of_tile = tile.constant(case.grid).filter(|_| kernel.is_tiled());
+            let of_tile = of_tile.map(|(name, value)| (name, f64::from(value)));
+            let constants: BTreeMap<_, _> = case.constants.into_iter().chain(of_tile).collect();
             let pipeline = serde_json::json!({ "entry": kernel.entry, "constants": constants });
             if !constants.is_empty() && !pipelines.contains(&pipeline) {
                 pipelines.push(pipeline);
@@ -68,7 +68,7 @@ fn pipelines(sharing: &[&Kernel]) -> Vec<serde_json::Value> {
 fn write_shaders(folder: &Path) -> Result<(), AnyError> {
     for (index, (text, sharing)) in texts().into_iter().enumerate() {
         // One file has several texts where the tiles of a matrix product differ.
-        let name = format!("{}.{index}", sharing[0].stem);
+        let name = format!("{}.{index}", sharing[0].0.stem);
         std::fs::write(folder.join(format!("{name}.wgsl")), text)?;
         std::fs::write(folder.join(format!("{name}.json")), serde_json::to_string(&pipelines(&sharing))?)?;
     }

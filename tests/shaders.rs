@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
+use manyhands::kernels::cases::Case;
 use manyhands::kernels::{self, FieldType, Kernel, Tile};
 use naga::back::{hlsl, msl, pipeline_constants, spv};
 use naga::proc::{BoundsCheckPolicies, BoundsCheckPolicy};
@@ -48,10 +49,12 @@ fn globals<'a>(kernel: &Kernel, module: &'a Module, info: &ModuleInfo) -> Vec<&'
     module.global_variables.iter().filter(|(handle, _)| !used[*handle].is_empty()).map(|(_, global)| global).collect()
 }
 
-/// Pipeline constants to try: the defaults, and those of every case.
-fn constants(kernel: &Kernel) -> Vec<naga::back::PipelineConstants> {
+/// Pipeline constants to try: the defaults, and those of every case with its tile's own.
+fn constants(kernel: &Kernel, tile: Tile) -> Vec<naga::back::PipelineConstants> {
     let cases = (kernel.cases)();
-    let of_cases = cases.iter().map(|case| case.constants.clone());
+    let as_float = |(name, value)| (name, f64::from(value));
+    let of_tile = |case: &Case| tile.constant(case.grid).filter(|_| kernel.is_tiled()).map(as_float);
+    let of_cases = cases.iter().map(|case| case.constants.iter().copied().chain(of_tile(case)).collect());
     let mut lists: Vec<Vec<(&str, f64)>> = std::iter::once(Vec::new()).chain(of_cases).collect();
     lists.sort_by_key(|list| format!("{list:?}"));
     lists.dedup();
@@ -61,7 +64,7 @@ fn constants(kernel: &Kernel) -> Vec<naga::back::PipelineConstants> {
 /// An entry point with its constants filled in, as a driver gets it.
 fn each_resolved(check: impl Fn(&Kernel, Tile, &str, &Module, &ModuleInfo)) {
     each(|kernel, tile, module, info| {
-        for constants in constants(kernel) {
+        for constants in constants(kernel, tile) {
             let name = format!("{kernel:?} {tile:?} {constants:?}");
             let entry = Some((ShaderStage::Compute, kernel.entry));
             let (module, info) = pipeline_constants::process_overrides(module, info, entry, &constants)
@@ -324,7 +327,7 @@ const NAMESPACES: [&str; 2] = ["dx", "vk"];
 #[test]
 fn texts_avoid_known_traps() {
     for kernel in kernels::all() {
-        let text = kernel.wgsl(Tile::Workgroup);
+        let text = kernel.wgsl(Tile::Workgroup64);
         for line in text.lines().map(|line| line.split("//").next().unwrap_or_default()) {
             assert!(!line.contains("enable ") && !line.contains("atomic"), "{kernel:?}: `{line}`");
             let mut words = line.split(|letter: char| !letter.is_alphanumeric() && letter != '_');

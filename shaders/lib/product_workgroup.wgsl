@@ -2,11 +2,11 @@
 //
 //     out[row, column] = sum over k of a[row, k] b[k, column]
 //
-// A workgroup of 16 x 16 invocations computes 64 x 64 results, 16 k at a time; an invocation the 4 x 4 of
-// rows y + 16 i and columns x + 16 j. So a tile in workgroup memory holds, as one vec4, the four rows
-// (or columns) of one invocation: every read of global memory is of 16 neighbours, every access to
-// workgroup memory is a whole vec4, and results are stored 16 neighbours at a time. The next tiles are
-// on their way to registers while the present ones are multiplied.
+// A workgroup of s x s invocations, s being 16 or 8, computes 4 s x 4 s results, s k at a time; an
+// invocation the 4 x 4 of rows y + s i and columns x + s j. So a tile in workgroup memory holds, as one
+// vec4, the four rows (or columns) of one invocation: every read of global memory is of s neighbours,
+// every access to workgroup memory is a whole vec4, and results are stored s neighbours at a time. The
+// next tiles are on their way to registers while the present ones are multiplied.
 //
 // The kernel gives the sizes and both factors; `part` is the workgroup's z (split of the sum, or phase):
 //
@@ -22,14 +22,16 @@
 alias Factor = f32;
 const FACTOR_WIDTH: u32 = 1u;
 
-const PRODUCT_INVOCATIONS: u32 = 256u;
-const PRODUCT_TILE: u32 = 64u;
-const PRODUCT_DEPTH: u32 = 16u;
+// Invocations side by side, and k at a time: 16, or 8 for small tiles.
+override PRODUCT_ACROSS: u32 = 16u;
+override PRODUCT_INVOCATIONS: u32 = PRODUCT_ACROSS * PRODUCT_ACROSS;
+override PRODUCT_TILE: u32 = 4u * PRODUCT_ACROSS;
 
-// 17, not 16, vec4s apart: invocations that differ in k write to different banks.
-const PRODUCT_PITCH: u32 = 17u;
-var<workgroup> tile_a: array<vec4<f32>, 272>;
-var<workgroup> tile_b: array<vec4<f32>, 272>;
+// A vec4 more than there are invocations side by side: those that differ in k write to different banks.
+override PRODUCT_PITCH: u32 = PRODUCT_ACROSS + 1u;
+override PRODUCT_LENGTH: u32 = PRODUCT_ACROSS * PRODUCT_PITCH;
+var<workgroup> tile_a: array<vec4<f32>, PRODUCT_LENGTH>;
+var<workgroup> tile_b: array<vec4<f32>, PRODUCT_LENGTH>;
 
 fn product(workgroup: vec3<u32>, workgroups: vec3<u32>, lane: u32) {
     let part = workgroup.z;
@@ -41,8 +43,8 @@ fn product(workgroup: vec3<u32>, workgroups: vec3<u32>, lane: u32) {
     if (first.x >= sizes.x) { return; }
 
     // What this invocation brings to the tiles: one k of four rows, and one k of four columns.
-    let fast = lane % 16u;
-    let slow = lane / 16u;
+    let fast = lane % PRODUCT_ACROSS;
+    let slow = lane / PRODUCT_ACROSS;
     let y_a = select(fast, slow, A_ALONG_K);
     let x_b = select(fast, slow, B_ALONG_K);
     let at_a = select(slow, fast, A_ALONG_K) * PRODUCT_PITCH + y_a;
@@ -51,13 +53,13 @@ fn product(workgroup: vec3<u32>, workgroups: vec3<u32>, lane: u32) {
     var k_b = sizes.z + select(slow, fast, B_ALONG_K);
     let last = sizes.xy - 1u;
     let ra0 = row_of_a(min(first.x + y_a, last.x), part);
-    let ra1 = row_of_a(min(first.x + y_a + 16u, last.x), part);
-    let ra2 = row_of_a(min(first.x + y_a + 32u, last.x), part);
-    let ra3 = row_of_a(min(first.x + y_a + 48u, last.x), part);
+    let ra1 = row_of_a(min(first.x + y_a + PRODUCT_ACROSS, last.x), part);
+    let ra2 = row_of_a(min(first.x + y_a + 2u * PRODUCT_ACROSS, last.x), part);
+    let ra3 = row_of_a(min(first.x + y_a + 3u * PRODUCT_ACROSS, last.x), part);
     let cb0 = column_of_b(min(first.y + x_b, last.y), part);
-    let cb1 = column_of_b(min(first.y + x_b + 16u, last.y), part);
-    let cb2 = column_of_b(min(first.y + x_b + 32u, last.y), part);
-    let cb3 = column_of_b(min(first.y + x_b + 48u, last.y), part);
+    let cb1 = column_of_b(min(first.y + x_b + PRODUCT_ACROSS, last.y), part);
+    let cb2 = column_of_b(min(first.y + x_b + 2u * PRODUCT_ACROSS, last.y), part);
+    let cb3 = column_of_b(min(first.y + x_b + 3u * PRODUCT_ACROSS, last.y), part);
 
     // Past the end of k, where a load would leave the buffer, the first k is loaded and not used.
     let first_a = inner_of_a(sizes.z, part);
@@ -73,7 +75,7 @@ fn product(workgroup: vec3<u32>, workgroups: vec3<u32>, lane: u32) {
     var next_b = vec4<f32>();
 
     // One round more than there are tiles: round i fetches tile i and multiplies tile i - 1.
-    let rounds = (sizes.w - sizes.z + PRODUCT_DEPTH - 1u) / PRODUCT_DEPTH;
+    let rounds = (sizes.w - sizes.z + PRODUCT_ACROSS - 1u) / PRODUCT_ACROSS;
     for (var round = 0u; round <= rounds; round++) {
         if (round > 0u) {
             workgroupBarrier();
@@ -86,18 +88,18 @@ fn product(workgroup: vec3<u32>, workgroups: vec3<u32>, lane: u32) {
             let ia = select(first_a, inner_a, in_a);
             let a = vec4<f32>(load_a(ra0, ia), load_a(ra1, ia), load_a(ra2, ia), load_a(ra3, ia));
             next_a = select(vec4<f32>(), a, in_a);
-            k_a += PRODUCT_DEPTH;
-            inner_a = next_of_a(inner_a, k_a, PRODUCT_DEPTH, part);
+            k_a += PRODUCT_ACROSS;
+            inner_a = next_of_a(inner_a, k_a, PRODUCT_ACROSS, part);
 
             let in_b = k_b < sizes.w;
             let ib = select(first_b, inner_b, in_b);
             let b = vec4<f32>(load_b(ib, cb0), load_b(ib, cb1), load_b(ib, cb2), load_b(ib, cb3));
             next_b = select(vec4<f32>(), b, in_b);
-            k_b += PRODUCT_DEPTH;
-            inner_b = next_of_b(inner_b, k_b, PRODUCT_DEPTH, part);
+            k_b += PRODUCT_ACROSS;
+            inner_b = next_of_b(inner_b, k_b, PRODUCT_ACROSS, part);
         }
         if (round > 0u) {
-            for (var k = 0u; k < PRODUCT_DEPTH * PRODUCT_PITCH; k += 4u * PRODUCT_PITCH) {
+            for (var k = 0u; k < PRODUCT_LENGTH; k += 4u * PRODUCT_PITCH) {
                 let at = k + vec2<u32>(slow, fast);
                 let a0 = tile_a[at.x];
                 let b0 = tile_b[at.y];
@@ -118,17 +120,17 @@ fn product(workgroup: vec3<u32>, workgroups: vec3<u32>, lane: u32) {
     let row = first.x + slow;
     let column = first.y + fast;
     store_row(row, column, sizes.xy, part, c0);
-    store_row(row + 16u, column, sizes.xy, part, c1);
-    store_row(row + 32u, column, sizes.xy, part, c2);
-    store_row(row + 48u, column, sizes.xy, part, c3);
+    store_row(row + PRODUCT_ACROSS, column, sizes.xy, part, c1);
+    store_row(row + 2u * PRODUCT_ACROSS, column, sizes.xy, part, c2);
+    store_row(row + 3u * PRODUCT_ACROSS, column, sizes.xy, part, c3);
 }
 
 fn store_row(row: u32, column: u32, size: vec2<u32>, part: u32, values: vec4<f32>) {
     if (row >= size.x) { return; }
     store_within(row, column, size.y, part, values.x);
-    store_within(row, column + 16u, size.y, part, values.y);
-    store_within(row, column + 32u, size.y, part, values.z);
-    store_within(row, column + 48u, size.y, part, values.w);
+    store_within(row, column + PRODUCT_ACROSS, size.y, part, values.y);
+    store_within(row, column + 2u * PRODUCT_ACROSS, size.y, part, values.z);
+    store_within(row, column + 3u * PRODUCT_ACROSS, size.y, part, values.w);
 }
 
 fn store_within(row: u32, column: u32, columns: u32, part: u32, value: f32) {

@@ -65,7 +65,8 @@ impl Params {
 
     /// The grid of [`FORWARD`]; `rows` gives the rows times a factor: [`Word::Rows`] in a plan.
     pub fn forward_grid(&self, rows: impl Fn(u32) -> Word) -> Grid {
-        Grid::Tiles { m: rows(self.out_h * self.out_w), n: self.out_c.into(), depth: 1, width: self.width() }
+        let (m, k) = (rows(self.out_h * self.out_w), self.k_h * self.k_w * self.in_c);
+        Grid::Tiles { m, n: self.out_c.into(), k: k.into(), depth: 1, width: self.width() }
     }
 
     /// The grid of [`BACKWARD_INPUT`]: a product for each phase of the strides.
@@ -73,13 +74,15 @@ impl Params {
         let phase = self.in_h.div_ceil(self.stride_h) * self.in_w.div_ceil(self.stride_w);
         // Both factors are loaded along the filters.
         let width = width(&[self.out_c.into()]);
-        Grid::Tiles { m: rows(phase), n: self.in_c.into(), depth: self.stride_h * self.stride_w, width }
+        let k = self.k_h.div_ceil(self.stride_h) * self.k_w.div_ceil(self.stride_w) * self.out_c;
+        let depth = self.stride_h * self.stride_w;
+        Grid::Tiles { m: rows(phase), n: self.in_c.into(), k: k.into(), depth, width }
     }
 
     /// The grid of [`BACKWARD_WEIGHTS`].
-    pub fn backward_weights_grid(&self) -> Grid {
-        let m = (self.k_h * self.k_w * self.in_c).into();
-        Grid::Tiles { m, n: self.out_c.into(), depth: self.splits, width: self.width() }
+    pub fn backward_weights_grid(&self, rows: impl Fn(u32) -> Word) -> Grid {
+        let (m, k) = ((self.k_h * self.k_w * self.in_c).into(), rows(self.out_h * self.out_w));
+        Grid::Tiles { m, n: self.out_c.into(), k, depth: self.splits, width: self.width() }
     }
 
     fn width(&self) -> u32 {
@@ -381,7 +384,8 @@ fn backward_input_cases() -> Vec<Case> {
 fn backward_weights_cases() -> Vec<Case> {
     let each = |p: Params| {
         let [input, weights, output] = lens(&p);
-        case(p, p.backward_weights_grid(), [input, output, p.splits * weights], p.rows * p.out_h * p.out_w)
+        let grid = p.backward_weights_grid(|factor| Word::U32(p.rows * factor));
+        case(p, grid, [input, output, p.splits * weights], p.rows * p.out_h * p.out_w)
     };
     let splits = |splits| all_sizes().into_iter().map(move |p| each(Params { splits, ..p }));
     splits(1).chain(splits(8)).chain(splits(3)).collect()

@@ -30,6 +30,8 @@ pub mod softmax_cross_entropy;
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::plan::{Grid, Word};
 
 /// Type of a field of `Params`.
@@ -66,7 +68,8 @@ pub enum Library {
 }
 
 /// How a matrix product is cut into workgroups. Which one is best depends on the adapter, and on the product.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Tile {
     /// 8 × 8 results an invocation, from registers alone, loaded one by one: for any product.
     Registers,
@@ -74,13 +77,18 @@ pub enum Tile {
     Vectors,
     /// 32 × 8 results an invocation, in subgroups of eight that share what they load: for adapters that are CPUs.
     Subgroups,
-    /// Tiles in workgroup memory: best on real GPUs.
-    Workgroup,
+    /// 32 × 32 results of 64 invocations through workgroup memory, 4 × 4 each.
+    Workgroup32,
+    /// 64 × 64 results of 256 invocations through workgroup memory, 4 × 4 each.
+    Workgroup64,
+    /// 128 × 128 results of 256 invocations through workgroup memory, 8 × 8 each.
+    Workgroup128,
 }
 
 impl Tile {
     /// Every tile.
-    pub const ALL: [Self; 4] = [Self::Registers, Self::Vectors, Self::Subgroups, Self::Workgroup];
+    pub const ALL: [Self; 6] =
+        [Self::Registers, Self::Vectors, Self::Subgroups, Self::Workgroup32, Self::Workgroup64, Self::Workgroup128];
 
     /// The one to use for a grid on an adapter where this one is best.
     ///
@@ -97,7 +105,7 @@ impl Tile {
     /// Can it compute a grid?
     pub fn is_able(self, grid: Grid) -> bool {
         match self {
-            Self::Registers | Self::Workgroup => true,
+            Self::Registers | Self::Workgroup32 | Self::Workgroup64 | Self::Workgroup128 => true,
             Self::Vectors | Self::Subgroups => matches!(grid, Grid::Tiles { width: 4, .. }),
         }
     }
@@ -108,16 +116,21 @@ impl Tile {
         match self {
             Self::Registers | Self::Vectors => Some(("PRODUCT_ACROSS", columns.div_ceil(8).min(8).next_power_of_two())),
             Self::Subgroups => Some(("PRODUCT_COLUMNS", if columns <= 32 { 4 } else { 8 })),
-            Self::Workgroup => None,
+            Self::Workgroup32 => Some(("PRODUCT_ACROSS", 8)),
+            Self::Workgroup64 => Some(("PRODUCT_ACROSS", 16)),
+            Self::Workgroup128 => None,
         }
     }
 
     /// Rows and columns of the result that one workgroup computes.
     pub fn size(self, grid: Grid) -> [u32; 2] {
-        match (self, self.constant(grid)) {
-            (Self::Subgroups, Some((_, columns))) => [256, 8 * columns],
-            (_, Some((_, across))) => [64 / across * 8, across * 8],
-            (_, None) => [64, 64],
+        let constant = self.constant(grid).map_or(1, |(_, value)| value);
+        match self {
+            Self::Registers | Self::Vectors => [64 / constant * 8, constant * 8],
+            Self::Subgroups => [256, 8 * constant],
+            Self::Workgroup32 => [32, 32],
+            Self::Workgroup64 => [64, 64],
+            Self::Workgroup128 => [128, 128],
         }
     }
 }
@@ -144,7 +157,10 @@ impl Library {
             (Self::Product, Tile::Registers) => include_str!("../../shaders/lib/product_registers.wgsl"),
             (Self::Product, Tile::Vectors) => include_str!("../../shaders/lib/product_vectors.wgsl"),
             (Self::Product, Tile::Subgroups) => include_str!("../../shaders/lib/product_subgroups.wgsl"),
-            (Self::Product, Tile::Workgroup) => include_str!("../../shaders/lib/product_workgroup.wgsl"),
+            (Self::Product, Tile::Workgroup32 | Tile::Workgroup64) => {
+                include_str!("../../shaders/lib/product_workgroup.wgsl")
+            }
+            (Self::Product, Tile::Workgroup128) => include_str!("../../shaders/lib/product_workgroup_128.wgsl"),
         }
     }
 }

@@ -255,7 +255,7 @@ impl Layer for Conv2D {
             dense::splits(taps, self.filters, ROWS_HINT * windows.out[0] * windows.out[1]),
             |rec, splits, partials| {
                 let params = self.params(&windows, splits);
-                let grid = params.backward_weights_grid();
+                let grid = params.backward_weights_grid(Word::Rows);
                 rec.dispatch(&kernel::BACKWARD_WEIGHTS, params.record(), [x, dz], [partials], grid);
             },
         );

@@ -250,7 +250,7 @@ enums! {
         0 => Input(idx), 1 => Target(idx), 2 => SampleWeight(idx), 3 => Parameters(segment), 4 => Gradients(segment),
         5 => Statistics, 6 => State(kind, segment), 7 => Report(idx), 8 => Output(idx), 9 => Activation, 10 => Control,
     }
-    Grid { 0 => Elements(count), 1 => Items(count), 2 => Tiles { m, n, depth, width } }
+    Grid { 0 => Elements(count), 1 => Items(count), 2 => Tiles { m, n, k, depth, width } }
     Combine { 0 => Sum, 1 => Moments { count_per_row } }
     When { 0 => NextCommand, 1 => Update }
     Command { 0 => Dispatch(dispatch), 1 => Exchange(exchange) }

@@ -157,7 +157,7 @@ impl Gpu {
         let said = listen(&device);
         let (tile, silence) = match info.kind {
             Kind::Software => (software_tile(adapter.get_info().subgroup_min_size, has_subgroups), SILENCE_SOFTWARE),
-            _ => (Tile::Workgroup, SILENCE),
+            _ => (Tile::Workgroup64, SILENCE),
         };
         Ok(Self {
             device,
