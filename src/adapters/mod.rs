@@ -145,6 +145,8 @@ pub struct Timing {
     pub readback_ms: f64,
     /// Waiting for the other adapters at exchanges.
     pub wait_ms: f64,
+    /// Computing longer than usual, because other tiles were tried: no part of the time that the adapter needs.
+    pub tuning_ms: f64,
     /// Writing weights since the run before; no part of this one.
     pub weights: Writes,
 }
@@ -169,14 +171,14 @@ impl Writes {
 }
 
 impl Timing {
-    /// Time in which the adapter was busy.
+    /// Time in which the adapter was busy, as far as that tells how fast it is.
     pub fn busy_ms(&self) -> f64 {
         self.upload_ms + self.compute_ms + self.readback_ms
     }
 
     /// When the run ended.
     pub fn end_ms(&self) -> f64 {
-        self.start_ms + self.busy_ms() + self.wait_ms
+        self.start_ms + self.busy_ms() + self.wait_ms + self.tuning_ms
     }
 }
 
@@ -272,4 +274,13 @@ pub fn open(info: &Info, adapter_idx: usize, runtime: Arc<dyn Runtime>, events: 
             "build with `--features gpu`, or choose `cpu`",
         )),
     }
+}
+
+/// Opens adapters with tiles that are chosen as `tuning` says, whatever the environment says.
+#[cfg(feature = "gpu")]
+pub fn tuned(tuning: gpu::Tuning) -> Opener {
+    Arc::new(move |info, adapter_idx, runtime, events| match info.kind {
+        Kind::Cpu => open(info, adapter_idx, runtime, events),
+        _ => gpu::open_tuned(info, adapter_idx, runtime, events, tuning.clone()),
+    })
 }

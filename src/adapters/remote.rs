@@ -114,7 +114,7 @@ pub async fn serve(runtime: Arc<dyn Runtime>, link: Link) {
 
 structs! {
     Ticket { step, attempt, slot }
-    Timing { start_ms, upload_ms, compute_ms, readback_ms, wait_ms, weights }
+    Timing { start_ms, upload_ms, compute_ms, readback_ms, wait_ms, tuning_ms, weights }
     Writes { start_ms, ms }
 }
 

@@ -537,7 +537,8 @@ impl Scheduler {
             self.splitter.learn_weights(report.adapter_idx, report.timing.weights.ms);
         }
         let end_ms = self.runtime.now_ms();
-        self.consider_fewer(end_ms - start_ms, scalars.rows, &shares);
+        let tuning_ms = reports.iter().map(|report| report.timing.tuning_ms).fold(0.0, f64::max);
+        self.consider_fewer((end_ms - start_ms - tuning_ms).max(0.0), scalars.rows, &shares);
         Ok(StepReport {
             reports: shards::concatenated(&answers, |answer| &answer.reports),
             gradient_norm: rounded(totals.norm),

@@ -130,6 +130,7 @@ pub(super) fn reports(answers: &[Answer]) -> Vec<ShardReport> {
                 report.timing.compute_ms += timing.compute_ms;
                 report.timing.readback_ms += timing.readback_ms;
                 report.timing.wait_ms += timing.wait_ms;
+                report.timing.tuning_ms += timing.tuning_ms;
             }
         }
     }

@@ -13,6 +13,7 @@ mod pipelines;
 mod program;
 mod run;
 mod staging;
+mod tuning;
 
 use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
@@ -22,7 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use futures_lite::FutureExt;
 
 use super::throttle::Throttle;
-use super::{Event, Fault, Handle, Info, Message, Request, Ticket, Writes};
+use super::{Event, Fault, Handle, Info, Message, Request, Run, Ticket, Writes};
 use crate::runtime::Runtime;
 use crate::{Error, Result};
 use desk::{Desk, Stop};
@@ -35,6 +36,21 @@ pub use enumerate::{Missing, missing, requested_as};
 use pipelines::Pipelines;
 use program::Program;
 use run::Execution;
+use tuning::Tuner;
+pub use tuning::{TUNING_VARIABLE, Tuning, tiles_tried};
+
+/// Opens a device of an adapter, tuned as [`TUNING_VARIABLE`] says; see [`open_tuned`].
+///
+/// # Errors
+/// [`Error::Adapter`] if the adapter is not one of [`enumerate`].
+pub fn open(
+    info: &Info,
+    adapter_idx: usize,
+    runtime: Arc<dyn Runtime>,
+    events: async_channel::Sender<Message>,
+) -> Result<Handle> {
+    open_tuned(info, adapter_idx, runtime, events, Tuning::from_environment())
+}
 
 /// Opens a device of an adapter, in a thread of its own. Opened twice, an adapter is two devices.
 ///
@@ -47,11 +63,12 @@ use run::Execution;
 ///
 /// # Errors
 /// [`Error::Adapter`] if the adapter is not one of [`enumerate`].
-pub fn open(
+pub fn open_tuned(
     info: &Info,
     adapter_idx: usize,
     runtime: Arc<dyn Runtime>,
     events: async_channel::Sender<Message>,
+    tuning: Tuning,
 ) -> Result<Handle> {
     if !enumerate::is_known(info) {
         return Err(Error::adapter(
@@ -70,7 +87,7 @@ pub fn open(
     let actor = move || -> crate::runtime::Task {
         Box::pin(async move {
             // wgpu panics in a poll that meets a lost device, and may once more when that device is dropped.
-            let Err(panic) = AssertUnwindSafe(serve(info, desk)).catch_unwind().await else { return };
+            let Err(panic) = AssertUnwindSafe(serve(info, desk, tuning)).catch_unwind().await else { return };
             if !has_ended.load(Ordering::Relaxed) {
                 let text = panic.downcast_ref::<String>().map_or("a call into the driver failed", String::as_str);
                 let event = Event::Failed { ticket: None, fault: Fault::Lost(text.into()) };
@@ -83,7 +100,7 @@ pub fn open(
 }
 
 /// The actor: serves requests in order until nobody is there, or the device is not.
-async fn serve(info: Info, mut desk: Desk) {
+async fn serve(info: Info, mut desk: Desk, tuning: Tuning) {
     let gpu = match Gpu::open(&info, Checks::from_environment(), desk.runtime.clone()).await {
         Ok(gpu) => gpu,
         Err(fault) => {
@@ -93,8 +110,9 @@ async fn serve(info: Info, mut desk: Desk) {
             return;
         }
     };
+    let tuner = Tuner::open(&info, &gpu, &tuning);
     let (pipelines, weights) = (Pipelines::default(), Writes::default());
-    let mut actor = Actor { gpu, pipelines, program: None, run_number: 0, weights };
+    let mut actor = Actor { gpu, pipelines, tuner, program: None, run_number: 0, weights };
     while let Ok(request) = desk.next().await {
         let ticket = match &request {
             Request::Run(run) => Some(run.ticket),
@@ -117,6 +135,7 @@ async fn serve(info: Info, mut desk: Desk) {
 struct Actor {
     gpu: Gpu,
     pipelines: Pipelines,
+    tuner: Tuner,
     program: Option<Program>,
     /// Number of the last run, which the proof of life writes. Below 2^23, so that it is whole as a float too.
     run_number: u32,
@@ -131,7 +150,9 @@ impl Actor {
                 // Its memory first: two plans may not fit.
                 self.program = None;
                 self.gpu.poll()?;
-                let program = Program::new(&self.gpu, &mut self.pipelines, plan, capacity).await?;
+                let mut program = Program::new(&self.gpu, &mut self.pipelines, plan, capacity).await?;
+                self.tuner.forget_plan();
+                program.adopt(&self.gpu, &mut self.pipelines, &self.tuner).await?;
                 let bytes = program.bytes;
                 self.program = Some(program);
                 desk.say(Event::Loaded { bytes }).await
@@ -143,12 +164,7 @@ impl Actor {
                 self.weights.add(begin_ms, desk.now_ms());
                 Ok(())
             }
-            Request::Run(run) => {
-                self.run_number = self.run_number % ((1 << 23) - 1) + 1;
-                let program = loaded(&mut self.program)?;
-                let weights = std::mem::take(&mut self.weights);
-                Execution::new(&self.gpu, program, desk, run.ticket).run(&run, self.run_number, weights).await
-            }
+            Request::Run(run) => self.run(desk, &run).await,
             Request::Read(role) => {
                 let program = loaded(&mut self.program)?;
                 Execution::new(&self.gpu, program, desk, NO_RUN).contents(role).await
@@ -161,6 +177,22 @@ impl Actor {
             // Of a run that has ended.
             Request::Combined { .. } | Request::Abandon(_) => Ok(()),
         }
+    }
+}
+
+impl Actor {
+    async fn run(&mut self, desk: &mut Desk, run: &Run) -> Result<(), Stop> {
+        self.run_number = self.run_number % ((1 << 23) - 1) + 1;
+        let (gpu, pipelines) = (&self.gpu, &mut self.pipelines);
+        let program = loaded(&mut self.program)?;
+        let trials = self.tuner.plan(gpu, pipelines, program, run, || desk.now_ms()).await?;
+        let weights = std::mem::take(&mut self.weights);
+        let execution = Execution::new(gpu, program, desk, run.ticket).trying(trials);
+        let tried = execution.run(run, self.run_number, weights).await?;
+        if self.tuner.learn(tried, run.scalars.rows) {
+            program.adopt(gpu, pipelines, &self.tuner).await?;
+        }
+        Ok(())
     }
 }
 

@@ -9,7 +9,8 @@ use super::device::{Gpu, padded};
 use super::grid::Cut;
 use super::pipelines::{Pipeline, Pipelines, Slice, bind_group};
 use super::staging::{Readbacks, Uploads};
-use crate::kernels::{Kernel, proof};
+use super::tuning::{self, Choice, Tuner};
+use crate::kernels::{Kernel, Tile, proof};
 use crate::plan::{Command, Dispatch, Pass, Plan, Role, Scalars, View};
 
 /// Bytes of an f32.
@@ -17,10 +18,21 @@ pub(super) const F32: u64 = 4;
 
 /// A dispatch that is ready to be encoded.
 pub(super) struct Prepared {
-    pub(super) pipeline: wgpu::ComputePipeline,
+    /// With the tile that suits the kind of adapter.
+    usual: Choice,
+    /// With tiles that were found better, by size of the run.
+    tuned: Vec<(u32, Choice)>,
     pub(super) bind_group: wgpu::BindGroup,
     /// Where its params stand in the arena, in bytes.
     params_at: u64,
+}
+
+impl Prepared {
+    /// Tile and pipeline for a run of so many rows.
+    pub(super) fn choice(&self, rows: u32) -> &Choice {
+        let size = tuning::size(rows);
+        self.tuned.iter().find(|(tuned, _)| *tuned == size).map_or(&self.usual, |(_, choice)| choice)
+    }
 }
 
 /// The commands of a pass; `None` stands for an exchange.
@@ -81,6 +93,21 @@ impl Program {
         Ok(program)
     }
 
+    /// Takes over what was found out about tiles; at the end of tuning it makes nothing that was not tried.
+    pub(super) async fn adopt(&mut self, gpu: &Gpu, pipelines: &mut Pipelines, tuner: &Tuner) -> Result<(), Fault> {
+        if !tuner.is_on() {
+            return Ok(());
+        }
+        for (pass, prepass) in &mut self.passes {
+            for (prepared, command) in prepass.commands.iter_mut().zip(self.plan.commands(*pass)) {
+                if let (Some(prepared), Some(dispatch)) = (prepared, dispatch(command)) {
+                    prepared.tuned = tuned(gpu, pipelines, tuner, dispatch, self.capacity).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// The device's buffer for a plan's buffer.
     pub(super) fn buffer(&self, idx: usize) -> Option<&wgpu::Buffer> {
         self.buffers.get(idx).and_then(Option::as_ref)
@@ -119,6 +146,27 @@ impl Program {
         self.words[word(at)] = run_number;
         send(gpu, &self.arena, &self.words, &(at..at + F32));
     }
+}
+
+/// The tiles of a dispatch that are not the usual one, for runs of each size that are decided.
+async fn tuned(
+    gpu: &Gpu,
+    pipelines: &mut Pipelines,
+    tuner: &Tuner,
+    dispatch: &Dispatch,
+    capacity: u32,
+) -> Result<Vec<(u32, Choice)>, Fault> {
+    let mut tuned = Vec::new();
+    let usual = gpu.tile.chosen_for(dispatch.grid);
+    for size in tuning::sizes(capacity) {
+        let Some(tile) = tuner.decided(dispatch, size).filter(|tile| *tile != usual) else { continue };
+        match pipelines.get(gpu, dispatch.kernel, &dispatch.constants, Cut::of(tile, dispatch.grid)).await {
+            Ok(made) => tuned.push((size, Choice { tile, pipeline: made.pipeline })),
+            Err(Fault::Unsupported(text)) => log::warn!("{tile:?} is not used: {text}"),
+            Err(fault) => return Err(fault),
+        }
+    }
+    Ok(tuned)
 }
 
 fn word(bytes: u64) -> usize {
@@ -272,7 +320,8 @@ impl Maker<'_> {
     }
 
     async fn dispatch(&mut self, dispatch: &Dispatch, buffers: &[Option<wgpu::Buffer>]) -> Result<Prepared, Fault> {
-        let cut = Cut::of(self.gpu.tile.chosen_for(dispatch.grid), dispatch.grid);
+        let tile = self.gpu.tile.chosen_for(dispatch.grid);
+        let cut = Cut::of(tile, dispatch.grid);
         let pipeline = self.pipelines.get(self.gpu, dispatch.kernel, &dispatch.constants, cut).await?;
         let capacity = self.capacity;
         let slice = |view: &View| {
@@ -282,7 +331,7 @@ impl Maker<'_> {
         };
         let views: Option<Vec<Slice<'_>>> = dispatch.inputs.iter().chain(&dispatch.outputs).map(slice).collect();
         let views = views.ok_or_else(|| Fault::Unsupported(format!("`{}` names an unknown buffer", dispatch.node)))?;
-        self.prepare(dispatch.kernel, &pipeline, &views).await
+        self.prepare(dispatch.kernel, tile, &pipeline, &views).await
     }
 
     async fn proof(&mut self, kernel: &'static Kernel) -> Result<Proof, Fault> {
@@ -290,17 +339,24 @@ impl Maker<'_> {
         let mark = self.gpu.scoped(|| self.gpu.buffer("proof", F32, usage)).await?;
         let pipeline = self.pipelines.get(self.gpu, kernel, &[], Cut::NONE).await?;
         let view = Slice { buffer: &mark, offset: 0, bytes: mark.size() };
-        let prepared = self.prepare(kernel, &pipeline, &[view]).await?;
+        let prepared = self.prepare(kernel, Cut::NONE.tile, &pipeline, &[view]).await?;
         Ok(Proof { prepared, mark })
     }
 
-    async fn prepare(&mut self, kernel: &Kernel, pipeline: &Pipeline, views: &[Slice<'_>]) -> Result<Prepared, Fault> {
+    async fn prepare(
+        &mut self,
+        kernel: &Kernel,
+        tile: Tile,
+        pipeline: &Pipeline,
+        views: &[Slice<'_>],
+    ) -> Result<Prepared, Fault> {
         let params_at = self.at;
         let bytes = params_bytes(kernel);
         let params = Slice { buffer: self.arena, offset: params_at, bytes };
         let params = (!kernel.params.is_empty()).then_some(params);
         self.at += bytes;
         let bind_group = self.gpu.scoped(|| bind_group(self.gpu, pipeline, params, views)).await?;
-        Ok(Prepared { pipeline: pipeline.pipeline.clone(), bind_group, params_at })
+        let usual = Choice { tile, pipeline: pipeline.pipeline.clone() };
+        Ok(Prepared { usual, tuned: Vec::new(), bind_group, params_at })
     }
 }

@@ -5,6 +5,7 @@ use super::desk::{Desk, Stop};
 use super::device::{Gpu, Submission};
 use super::grid::workgroups;
 use super::program::{F32, Prepared, Program};
+use super::tuning::{Choice, Trials};
 use crate::kernels::proof;
 use crate::plan::{Command, Exchange, Pass, Role, View, When};
 
@@ -36,18 +37,27 @@ pub(super) struct Execution<'a> {
     items: Vec<Vec<f32>>,
     wait_ms: f64,
     readback_ms: f64,
+    /// Products that try another tile.
+    trials: Trials,
 }
 
 impl<'a> Execution<'a> {
     pub(super) fn new(gpu: &'a Gpu, program: &'a mut Program, desk: &'a mut Desk, ticket: Ticket) -> Self {
         let encoder = gpu.encoder();
         let (targets, items) = (Vec::new(), Vec::new());
-        let is_encoded = false;
-        Self { gpu, program, desk, ticket, encoder, is_encoded, targets, items, wait_ms: 0.0, readback_ms: 0.0 }
+        let (is_encoded, trials) = (false, Trials::default());
+        let (wait_ms, readback_ms) = (0.0, 0.0);
+        Self { gpu, program, desk, ticket, encoder, is_encoded, targets, items, wait_ms, readback_ms, trials }
     }
 
-    /// Runs a pass and says [`Event::Done`].
-    pub(super) async fn run(mut self, run: &Run, run_number: u32, weights: Writes) -> Result<(), Stop> {
+    /// With products that try another tile.
+    pub(super) fn trying(mut self, trials: Trials) -> Self {
+        self.trials = trials;
+        self
+    }
+
+    /// Runs a pass and says [`Event::Done`]; gives back what was tried.
+    pub(super) async fn run(mut self, run: &Run, run_number: u32, weights: Writes) -> Result<Trials, Stop> {
         self.discard().await?;
         let start_ms = self.desk.now_ms();
         for (role, data) in &run.feeds {
@@ -63,14 +73,17 @@ impl<'a> Execution<'a> {
         let readback_ms = self.readback_ms + self.desk.now_ms() - read_at;
         let elapsed_ms = self.desk.now_ms() - start_ms;
         let mut compute_ms = (elapsed_ms - upload_ms - readback_ms - self.wait_ms).max(0.0);
-        self.note_pace(run, compute_ms, n_dispatches);
+        let tuning_ms = self.tuning_ms(run, compute_ms, n_dispatches);
+        compute_ms -= tuning_ms;
         self.prove(run_number)?;
         compute_ms += self.desk.wait_throttled(run, upload_ms + compute_ms + readback_ms).await;
-        let timing = Timing { start_ms, upload_ms, compute_ms, readback_ms, wait_ms: self.wait_ms, weights };
+        let wait_ms = self.wait_ms;
+        let timing = Timing { start_ms, upload_ms, compute_ms, readback_ms, wait_ms, tuning_ms, weights };
         let results = self.take_results();
         let (reports, outputs) = if run.pass == Pass::Predict { (Vec::new(), results) } else { (results, Vec::new()) };
         self.gpu.check()?;
-        self.desk.say(Event::Done { ticket: run.ticket, reports, outputs, timing }).await
+        self.desk.say(Event::Done { ticket: run.ticket, reports, outputs, timing }).await?;
+        Ok(self.trials)
     }
 
     /// Reads a buffer and says [`Event::Contents`].
@@ -101,6 +114,11 @@ impl<'a> Execution<'a> {
                     self.exchange(run, idx, exchange).await?;
                     from = idx + 1;
                 }
+                _ if self.trials.choice(idx).is_some() => {
+                    self.encode(run, from..idx);
+                    self.try_tile(run, idx).await?;
+                    from = idx + 1;
+                }
                 _ if idx + 1 - from >= limit => {
                     self.encode(run, from..idx + 1);
                     self.submit();
@@ -115,6 +133,19 @@ impl<'a> Execution<'a> {
         Ok(commands.iter().filter(|command| matches!(command, Command::Dispatch(_))).count())
     }
 
+    /// Runs one command alone and notes how long it takes.
+    async fn try_tile(&mut self, run: &Run, idx: usize) -> Result<(), Stop> {
+        let before = self.submit();
+        self.gpu.wait(before).await?;
+        self.receive_ready().await?;
+        let start_ms = self.desk.now_ms();
+        self.encode(run, idx..idx + 1);
+        let tried = self.submit();
+        self.gpu.wait(tried).await?;
+        self.trials.note(idx, self.desk.now_ms() - start_ms);
+        Ok(())
+    }
+
     /// Encodes the dispatches of a range of commands, but for those without work.
     fn encode(&mut self, run: &Run, range: std::ops::Range<usize>) {
         let (Some(prepass), Some(commands)) =
@@ -126,11 +157,11 @@ impl<'a> Execution<'a> {
             return;
         }
         let mut pass = self.encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
-        for (prepared, command) in prepass.commands[range.clone()].iter().zip(&commands[range]) {
-            if let (Some(prepared), Command::Dispatch(dispatch)) = (prepared, command) {
-                let tile = self.gpu.tile.chosen_for(dispatch.grid);
-                let groups = workgroups(dispatch.grid, dispatch.kernel, tile, &run.scalars);
-                launch(&mut pass, prepared, groups);
+        for idx in range {
+            if let (Some(prepared), Command::Dispatch(dispatch)) = (&prepass.commands[idx], &commands[idx]) {
+                let choice = self.trials.choice(idx).unwrap_or_else(|| prepared.choice(run.scalars.rows));
+                let groups = workgroups(dispatch.grid, dispatch.kernel, choice.tile, &run.scalars);
+                launch(&mut pass, prepared, choice, groups);
             }
         }
         self.is_encoded = true;
@@ -139,7 +170,8 @@ impl<'a> Execution<'a> {
     /// The last dispatch of a run: a device that is lost half-way can't have written its mark.
     fn encode_proof(&mut self) {
         let mut pass = self.encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
-        launch(&mut pass, &self.program.proof.prepared, [1, 1, 1]);
+        let prepared = &self.program.proof.prepared;
+        launch(&mut pass, prepared, prepared.choice(1), [1, 1, 1]);
         self.is_encoded = true;
     }
 
@@ -303,6 +335,20 @@ impl<'a> Execution<'a> {
         submission_length(pace, run.scalars.rows)
     }
 
+    /// The part of a run's time that trying tiles took: what is more than its pace foretells. A run that tries nothing
+    /// sets the pace.
+    fn tuning_ms(&mut self, run: &Run, compute_ms: f64, n_dispatches: usize) -> f64 {
+        if self.trials.is_empty() {
+            self.note_pace(run, compute_ms, n_dispatches);
+            return 0.0;
+        }
+        let pace = self.program.passes.get(&run.pass).and_then(|prepass| prepass.pace);
+        let usual_ms = pace.map_or(compute_ms, |(ms, rows)| {
+            ms * count_f64(n_dispatches) * f64::from(run.scalars.rows) / f64::from(rows.max(1))
+        });
+        (compute_ms - usual_ms).max(0.0)
+    }
+
     fn note_pace(&mut self, run: &Run, compute_ms: f64, n_dispatches: usize) {
         if let Some(prepass) = self.program.passes.get_mut(&run.pass) {
             prepass.pace = Some((compute_ms / count_f64(n_dispatches.max(1)), run.scalars.rows));
@@ -323,11 +369,11 @@ fn submission_length(pace: Option<(f64, u32)>, rows: u32) -> usize {
     })
 }
 
-fn launch(pass: &mut wgpu::ComputePass<'_>, prepared: &Prepared, groups: [u32; 3]) {
+fn launch(pass: &mut wgpu::ComputePass<'_>, prepared: &Prepared, choice: &Choice, groups: [u32; 3]) {
     if groups.contains(&0) {
         return;
     }
-    pass.set_pipeline(&prepared.pipeline);
+    pass.set_pipeline(&choice.pipeline);
     pass.set_bind_group(0, &prepared.bind_group, &[]);
     pass.dispatch_workgroups(groups[0], groups[1], groups[2]);
 }

@@ -240,7 +240,7 @@ impl Timeline {
         self.record(run.span(What::Upload, start_ms, upload_ms));
         let computing = if run.pass == Pass::Update { What::Update } else { What::Compute };
         let mut at_ms = start_ms + upload_ms;
-        let computed_ms = at_ms + timing.compute_ms + timing.wait_ms;
+        let computed_ms = at_ms + timing.compute_ms + timing.wait_ms + timing.tuning_ms;
         for (from_ms, to_ms) in waits {
             let (from_ms, to_ms) = (from_ms.clamp(at_ms, computed_ms), to_ms.clamp(at_ms, computed_ms));
             self.record(run.span(computing, at_ms, from_ms - at_ms));
@@ -301,8 +301,15 @@ mod tests {
         timeline.start(0.0, Tracing::On);
         let run = RunOf { adapter_idx: 0, pass: Pass::Train, step: Some(4), rows: 8 };
         let weights = crate::adapters::Writes { start_ms: 1.0, ms: 2.0 };
-        let timing =
-            Timing { start_ms: 10.0, upload_ms: 1.0, compute_ms: 5.0, readback_ms: 2.0, wait_ms: 3.0, weights };
+        let timing = Timing {
+            start_ms: 10.0,
+            upload_ms: 1.0,
+            compute_ms: 4.0,
+            readback_ms: 2.0,
+            wait_ms: 3.0,
+            tuning_ms: 1.0,
+            weights,
+        };
         timeline.record_run(&run, &timing, &[(12.0, 14.0), (15.0, 16.0)]);
         let told: Vec<_> = timeline.spans().map(|span| (span.what, span.start_ms, span.end_ms())).collect();
         let expected = [
