@@ -157,7 +157,7 @@ fn two_adapters_are_tuned_while_they_share_batches() {
     let tuning = Tuning::In(folder.path().into());
     let adapters = vec![info.clone(), info.clone()];
     let untuned = run(adapters.clone(), &Tuning::Off, 12);
-    let tuned = run(adapters, &tuning, 40);
+    let tuned = run(adapters, &tuning, 30);
     assert!(tuned.n_tried() > 0);
     assert_near(&untuned.losses, &tuned.losses);
     assert!(!table(folder.path()).is_empty());
@@ -169,13 +169,13 @@ fn a_broken_table_is_no_error() {
     let Some(info) = adapter() else { return };
     let folder = tempfile::tempdir().unwrap();
     let tuning = Tuning::In(folder.path().into());
-    run(vec![info.clone()], &tuning, 40);
+    run(vec![info.clone()], &tuning, 30);
     let whole = table(folder.path());
     assert!(!whole.is_empty());
     for file in std::fs::read_dir(folder.path()).unwrap() {
         std::fs::write(file.unwrap().path(), "{\"tiles\": 7").unwrap();
     }
-    assert!(run(vec![info], &tuning, 40).n_tried() > 0);
+    assert!(run(vec![info], &tuning, 30).n_tried() > 0);
     assert!(!table(folder.path()).is_empty(), "it is written anew");
 }
 

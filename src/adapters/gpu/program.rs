@@ -159,7 +159,7 @@ async fn tuned(
     let mut tuned = Vec::new();
     let usual = gpu.tile.chosen_for(dispatch.grid);
     for size in tuning::sizes(capacity) {
-        let Some(tile) = tuner.decided(dispatch, size).filter(|tile| *tile != usual) else { continue };
+        let Some(tile) = tuner.decided(gpu, dispatch, size).filter(|tile| *tile != usual) else { continue };
         match pipelines.get(gpu, dispatch.kernel, &dispatch.constants, Cut::of(tile, dispatch.grid)).await {
             Ok(made) => tuned.push((size, Choice { tile, pipeline: made.pipeline })),
             Err(Fault::Unsupported(text)) => log::warn!("{tile:?} is not used: {text}"),

@@ -148,9 +148,9 @@ impl Tuner {
     }
 
     /// The tile that was found best for a dispatch in runs of a size.
-    pub(in crate::adapters::gpu) fn decided(&self, dispatch: &Dispatch, size: u32) -> Option<Tile> {
+    pub(in crate::adapters::gpu) fn decided(&self, gpu: &Gpu, dispatch: &Dispatch, size: u32) -> Option<Tile> {
         let decided = self.table.as_ref()?.get(&class(dispatch, size)?);
-        decided.filter(|tile| tile.is_able(dispatch.grid))
+        decided.filter(|tile| is_able(gpu, *tile, dispatch.grid))
     }
 
     /// Is anything ever decided?
@@ -228,10 +228,9 @@ impl Tuner {
         dispatch: &Dispatch,
         class: &str,
     ) -> Result<Option<Choice>, Fault> {
-        let contest = self
-            .contests
-            .entry(class.into())
-            .or_insert_with(|| Contest::new(gpu.tile.chosen_for(dispatch.grid), |tile| tile.is_able(dispatch.grid)));
+        let contest = self.contests.entry(class.into()).or_insert_with(|| {
+            Contest::new(gpu.tile.chosen_for(dispatch.grid), |tile| is_able(gpu, tile, dispatch.grid))
+        });
         while let Some(tile) = contest.next() {
             let cut = Cut::of(tile, dispatch.grid);
             match pipelines.get(gpu, dispatch.kernel, &dispatch.constants, cut).await {
@@ -257,6 +256,10 @@ impl Tuner {
         table.insert(class, winner);
         self.is_changed = true;
     }
+}
+
+fn is_able(gpu: &Gpu, tile: Tile, grid: Grid) -> bool {
+    gpu.is_able(tile) && tile.is_able(grid)
 }
 
 /// Runs of up to so many rows have the same tiles: a power of two.
