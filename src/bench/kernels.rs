@@ -302,11 +302,11 @@ fn convolutions(sizes: conv2d::Params) -> [(&'static Kernel, Case, f64); 3] {
         let [a, b] = inputs.map(normal_like);
         Case::new(label, params.words(), grid).input(a).input(b).output(output)
     };
-    let bias = sizes.out_c as usize;
+    let (bias, partials) = (sizes.out_c as usize, sizes.splits as usize * w);
     [
         (&conv2d::FORWARD, case(whole, whole.forward_grid(rows), [x, w], y).input(normal_like(bias)), 0.0),
         (&conv2d::BACKWARD_INPUT, case(whole, whole.backward_input_grid(rows), [y, w], x), 0.0),
-        (&conv2d::BACKWARD_WEIGHTS, case(sizes, sizes.backward_weights_grid(), [x, y], sizes.splits as usize * w), 0.0),
+        (&conv2d::BACKWARD_WEIGHTS, case(sizes, sizes.backward_weights_grid(rows), [x, y], partials), 0.0),
     ]
 }
 

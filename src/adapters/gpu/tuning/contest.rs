@@ -20,10 +20,16 @@ pub(super) struct Contest {
     candidates: Vec<Candidate>,
 }
 
+/// Was a tile used before? A first use may compile, and does not count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Heat {
+    Cold,
+    Warm,
+}
+
 struct Candidate {
     tile: Tile,
-    /// Was it used before? A first use may compile, and does not count.
-    is_warm: bool,
+    heat: Heat,
     timings: u32,
     best_ms: f64,
 }
@@ -32,28 +38,30 @@ impl Contest {
     pub(super) fn new(usual: Tile, is_able: impl Fn(Tile) -> bool) -> Self {
         let others = Tile::ALL.into_iter().filter(|tile| *tile != usual && is_able(*tile));
         let all = std::iter::once(usual).chain(others);
-        let new = |tile| Candidate { tile, is_warm: tile == usual, timings: 0, best_ms: f64::INFINITY };
-        Self { candidates: all.map(new).collect() }
+        let new = |tile| Candidate { tile, heat: Heat::Cold, timings: 0, best_ms: f64::INFINITY };
+        let mut candidates: Vec<Candidate> = all.map(new).collect();
+        candidates[0].heat = Heat::Warm;
+        Self { candidates }
     }
 
     /// The tile to try next, `None` when it is over. In turn, but what is warm is timed at once: the usual tile is so
     /// from the start, and what is hopeless is out early.
-    pub(super) fn next(&self) -> Option<Tile> {
+    pub(super) fn next(&self) -> Option<(Tile, Heat)> {
         if self.winner().is_some() {
             return None;
         }
         let waiting = self.candidates.iter().filter(|candidate| candidate.timings < TIMINGS);
-        let turn = |candidate: &&Candidate| match (candidate.is_warm, candidate.timings) {
-            (true, 0) => 0,
+        let turn = |candidate: &&Candidate| match (candidate.heat, candidate.timings) {
+            (Heat::Warm, 0) => 0,
             (_, timings) => 1 + timings,
         };
-        waiting.min_by_key(turn).map(|candidate| candidate.tile)
+        waiting.min_by_key(turn).map(|candidate| (candidate.tile, candidate.heat))
     }
 
     /// Takes in what a tile took.
     pub(super) fn learn(&mut self, tile: Tile, ms: f64) {
         let Some(candidate) = self.candidates.iter_mut().find(|candidate| candidate.tile == tile) else { return };
-        if std::mem::replace(&mut candidate.is_warm, true) {
+        if std::mem::replace(&mut candidate.heat, Heat::Warm) == Heat::Warm {
             candidate.timings += 1;
             candidate.best_ms = candidate.best_ms.min(ms);
         }
@@ -100,7 +108,7 @@ mod tests {
     fn run(times_ms: impl Fn(Tile) -> f64) -> (Option<Tile>, Vec<Tile>) {
         let mut contest = Contest::new(Tile::Workgroup64, |_| true);
         let mut tried = Vec::new();
-        while let Some(tile) = contest.next() {
+        while let Some((tile, _)) = contest.next() {
             tried.push(tile);
             contest.learn(tile, times_ms(tile));
             assert!(tried.len() < 100, "it never ends");

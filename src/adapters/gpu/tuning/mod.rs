@@ -22,7 +22,7 @@ use super::pipelines::{Pipeline, Pipelines};
 use super::program::Program;
 use crate::kernels::Tile;
 use crate::plan::{Command, Dispatch, Grid, Pass, Word};
-use contest::Contest;
+use contest::{Contest, Heat};
 use table::Table;
 
 /// Environment variable: `off`, `on`, or a folder for the tables; see [`Tuning`].
@@ -80,7 +80,7 @@ pub fn tiles_tried() -> usize {
 const STEADY: u32 = 3;
 /// Tiles that one run tries at most.
 const AT_ONCE: usize = 4;
-/// Milliseconds of compiling in a run, after which it tries no more tiles.
+/// Milliseconds of a run for what is compiled for it. One pipeline may take longer, but then it is the only one.
 const COMPILING_MS: f64 = 50.0;
 
 /// A tile for a dispatch, and the pipeline with it.
@@ -94,6 +94,8 @@ pub(in crate::adapters::gpu) struct Choice {
 struct Trial {
     class: String,
     choice: Choice,
+    heat: Heat,
+    made_ms: f64,
     ms: Option<f64>,
 }
 
@@ -129,6 +131,8 @@ pub(in crate::adapters::gpu) struct Tuner {
     steady: (u32, u32),
     /// Sizes of runs for which all is decided.
     settled: BTreeSet<u32>,
+    /// What the last tile took that was new: to be made, and to be used for the first time.
+    cold_ms: f64,
     /// Was anything decided that is not saved?
     is_changed: bool,
 }
@@ -138,7 +142,14 @@ impl Tuner {
     pub(in crate::adapters::gpu) fn open(info: &Info, gpu: &Gpu, tuning: &Tuning) -> Self {
         let is_on = !cfg!(target_arch = "wasm32") && tuning.is_for(info.kind);
         let table = is_on.then(|| Table::open(info, gpu.checks, tuning));
-        Self { table, contests: BTreeMap::new(), steady: (0, 0), settled: BTreeSet::new(), is_changed: false }
+        Self {
+            table,
+            contests: BTreeMap::new(),
+            steady: (0, 0),
+            settled: BTreeSet::new(),
+            cold_ms: f64::INFINITY,
+            is_changed: false,
+        }
     }
 
     /// Forgets the plan before, but not what was learned of its products.
@@ -172,17 +183,21 @@ impl Tuner {
         if !self.is_on() || !self.may_try(run, size) {
             return Ok(trials);
         }
-        let (begin_ms, mut classes) = (now_ms(), BTreeSet::new());
+        let (mut classes, mut n_cold) = (BTreeSet::new(), 0);
         for (idx, command) in program.plan.commands(run.pass).iter().enumerate() {
             let Command::Dispatch(dispatch) = command else { continue };
             let Some(class) = self.undecided(dispatch, size).filter(|class| classes.insert(class.clone())) else {
                 continue;
             };
-            if trials.0.len() >= AT_ONCE || now_ms() - begin_ms > COMPILING_MS {
-                return Ok(trials);
+            let Some((tile, heat)) = self.next(gpu, dispatch, &class) else { continue };
+            if trials.0.len() >= AT_ONCE || (heat == Heat::Cold && !self.may_warm_up(n_cold)) {
+                continue;
             }
-            if let Some(choice) = self.candidate(gpu, pipelines, dispatch, &class).await? {
-                trials.0.insert(idx, Trial { class, choice, ms: None });
+            n_cold += u32::from(heat == Heat::Cold);
+            let begin_ms = now_ms();
+            if let Some(choice) = self.make(gpu, pipelines, dispatch, &class, tile).await? {
+                let made_ms = now_ms() - begin_ms;
+                trials.0.insert(idx, Trial { class, choice, heat, made_ms, ms: None });
             }
         }
         if classes.is_empty() {
@@ -196,6 +211,11 @@ impl Tuner {
         for trial in trials.0.into_values() {
             let (Some(contest), Some(ms)) = (self.contests.get_mut(&trial.class), trial.ms) else { continue };
             contest.learn(trial.choice.tile, ms * f64::from(size(rows)) / f64::from(rows.max(1)));
+            if trial.heat == Heat::Cold {
+                let Choice { tile, .. } = trial.choice;
+                log::debug!("{}: {tile:?} made in {:.1} ms, first used in {ms:.1} ms", trial.class, trial.made_ms);
+                self.cold_ms = trial.made_ms + ms;
+            }
             self.decide(&trial.class);
         }
         let is_changed = std::mem::take(&mut self.is_changed);
@@ -220,30 +240,39 @@ impl Tuner {
         class(dispatch, size).filter(|class| table.get(class).is_none())
     }
 
-    /// The next tile to try for a product. One that the device can't build is out of the contest.
-    async fn candidate(
+    /// The next tile to try for a product.
+    fn next(&mut self, gpu: &Gpu, dispatch: &Dispatch, class: &str) -> Option<(Tile, Heat)> {
+        let new = || Contest::new(gpu.tile.chosen_for(dispatch.grid), |tile| is_able(gpu, tile, dispatch.grid));
+        self.contests.entry(class.into()).or_insert_with(new).next()
+    }
+
+    /// May a run that warms up so many tiles warm up another?
+    fn may_warm_up(&self, n_cold: u32) -> bool {
+        n_cold == 0 || f64::from(n_cold + 1) * self.cold_ms <= COMPILING_MS
+    }
+
+    /// The pipeline for a tile. A tile that the device can't build is out of the contest.
+    async fn make(
         &mut self,
         gpu: &Gpu,
         pipelines: &mut Pipelines,
         dispatch: &Dispatch,
         class: &str,
+        tile: Tile,
     ) -> Result<Option<Choice>, Fault> {
-        let contest = self.contests.entry(class.into()).or_insert_with(|| {
-            Contest::new(gpu.tile.chosen_for(dispatch.grid), |tile| is_able(gpu, tile, dispatch.grid))
-        });
-        while let Some(tile) = contest.next() {
-            let cut = Cut::of(tile, dispatch.grid);
-            match pipelines.get(gpu, dispatch.kernel, &dispatch.constants, cut).await {
-                Ok(Pipeline { pipeline, .. }) => return Ok(Some(Choice { tile, pipeline })),
-                Err(Fault::Unsupported(text)) => {
-                    log::debug!("{tile:?} is left out: {text}");
+        let cut = Cut::of(tile, dispatch.grid);
+        match pipelines.get(gpu, dispatch.kernel, &dispatch.constants, cut).await {
+            Ok(Pipeline { pipeline, .. }) => Ok(Some(Choice { tile, pipeline })),
+            Err(Fault::Unsupported(text)) => {
+                log::debug!("{tile:?} is left out: {text}");
+                if let Some(contest) = self.contests.get_mut(class) {
                     contest.drop_out(tile);
                 }
-                Err(fault) => return Err(fault),
+                self.decide(class);
+                Ok(None)
             }
+            Err(fault) => Err(fault),
         }
-        self.decide(class);
-        Ok(None)
     }
 
     /// Ends a contest that has a winner.
@@ -258,8 +287,9 @@ impl Tuner {
     }
 }
 
+/// Can a device compute a grid with a tile, and is it not one that some other stands for?
 fn is_able(gpu: &Gpu, tile: Tile, grid: Grid) -> bool {
-    gpu.is_able(tile) && tile.is_able(grid)
+    gpu.is_able(tile) && tile.is_able(grid) && tile.chosen_for(grid) == tile
 }
 
 /// Runs of up to so many rows have the same tiles: a power of two.
