@@ -7,6 +7,7 @@ import signal
 import statistics
 import subprocess
 import tempfile
+import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -56,11 +57,12 @@ class Absence:
 class Running:
     """A program that speaks the protocol."""
 
-    def __init__(self, program, settings, environment):
+    def __init__(self, program, settings, plan):
         self.name = program.name
+        self.patience_s = plan.patience_s
         self.stderr = tempfile.TemporaryFile("w+")
         command = [str(part) for part in (*program.command, *settings)]
-        self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stdin=subprocess.PIPE,
+        self.process = subprocess.Popen(command, cwd=ROOT, env=plan.environment, stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, stderr=self.stderr, text=True)  # fmt: skip
         try:
             self.result = Result(program.name, self.read())
@@ -80,7 +82,10 @@ class Running:
 
     def read(self):
         """A line of the program."""
+        patience = threading.Timer(self.patience_s, self.process.kill)
+        patience.start()
         line = self.process.stdout.readline()
+        patience.cancel()
         if not line:
             raise Unavailable(self.last_words())
         try:
@@ -91,6 +96,8 @@ class Running:
     def last_words(self):
         """Why a program ended."""
         status = self.process.wait()
+        if status == -signal.SIGKILL:
+            return f"gave no answer for {self.patience_s:.0f} s, or was killed"
         self.stderr.seek(0)
         lines = [line.strip() for line in self.stderr.read().splitlines() if line.strip()]
         # Rust says what is wrong behind the place, and then where it came from.
@@ -144,6 +151,7 @@ class Plan:
     rounds: int
     warm_up: int
     turn_s: float
+    patience_s: float
     threads: int
     environment: dict
 
@@ -170,7 +178,7 @@ def start(plan, program):
     if plan.threads and program.takes_threads:
         settings += ["--threads", str(plan.threads)]
     say(f"{plan.model}: {program.name} warms up")
-    return Running(program, settings, plan.environment)
+    return Running(program, settings, plan)
 
 
 def take_turns(plan, running, absences):
