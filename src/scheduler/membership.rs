@@ -6,9 +6,10 @@ use crate::adapters::{Handle, Info, Request};
 use crate::error::{Error, Result};
 use crate::plan::{Pass, Plan};
 
+use super::opening::min_rows;
 use super::round::is_awaited;
 use super::split::SplitMode;
-use super::{Place, Presence, Scheduler, min_rows};
+use super::{Place, Presence, Scheduler};
 
 /// How it stands with an adapter of a rig.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
