@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::machine::{Cost, Peaks, Probe, peaks, probes, product, product_params};
+use super::machine::{Cost, HostCopy, Peaks, Probe, peaks, probes, product, product_params};
 use super::median;
 use super::report::{About, Report, ms, percent, table};
 use super::rig::Seat;
@@ -97,18 +97,21 @@ async fn measure_adapter(
     wanted.retain(|probe| bench.is_able(probe));
     let of_peaks = probes(info);
     let all: Vec<&Probe> = of_peaks.iter().chain(&wanted).collect();
-    let mut times = vec![Vec::new(); all.len()];
+    let (mut times, mut host) = (vec![Vec::new(); all.len()], HostCopy::default());
     for round in 0..settings.rounds {
         progress(&format!("{}: round {} of {}", info.name, round + 1, settings.rounds));
         for (probe, times) in all.iter().zip(&mut times) {
             times.push(bench.time(probe).await?);
+        }
+        if info.kind == Kind::Cpu {
+            host.turn();
         }
     }
     let timed: Vec<(Cost, f64)> = all.iter().zip(times).map(|(probe, times)| (probe.cost, median(times))).collect();
     let (of_peaks, of_wanted) = timed.split_at(of_peaks.len());
     let products = of_wanted.iter().filter(|(cost, _)| matches!(cost, Cost::Flops(_)));
     let fastest = products.map(|(cost, ms)| cost.rate(*ms)).fold(0.0, f64::max);
-    let peaks = peaks(info, settings.rounds, of_peaks, fastest);
+    let peaks = peaks(info, &host, of_peaks, fastest);
     let kernels = wanted.iter().zip(of_wanted).map(|(probe, (_, ms))| Timed::new(info, probe, *ms, &peaks)).collect();
     Ok(AdapterKernels { name: info.name.clone(), peaks, kernels })
 }
@@ -186,7 +189,10 @@ impl Bench {
                     outputs: &outputs,
                 };
                 let once_ms = device.time(launch, 1).await?;
-                device.time(launch, repeats(once_ms)).await
+                match repeats(once_ms) {
+                    1 => Ok(once_ms),
+                    repeats => device.time(launch, repeats).await,
+                }
             }
         }
     }
@@ -210,7 +216,10 @@ fn time_on_host(probe: &Probe, inputs: &[Vec<f32>], mut outputs: Vec<Vec<f32>>) 
     // The first call may have to fetch memory.
     time(1);
     let once_ms = time(1);
-    time(repeats(once_ms))
+    match repeats(once_ms) {
+        1 => once_ms,
+        repeats => time(repeats),
+    }
 }
 
 /// What is measured on an adapter: every tile that can compute a product, on a GPU.

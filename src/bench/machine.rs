@@ -153,7 +153,7 @@ pub(super) fn probes(info: &Info) -> Vec<Probe> {
 }
 
 /// The peaks from the median times of [`probes`], and the fastest product that was measured beside them.
-pub(super) fn peaks(info: &Info, rounds: u32, timed: &[(Cost, f64)], product_gflop_per_s: f64) -> Peaks {
+pub(super) fn peaks(info: &Info, host: &HostCopy, timed: &[(Cost, f64)], product_gflop_per_s: f64) -> Peaks {
     let best = |is_wanted: fn(Cost) -> bool| {
         timed.iter().filter(|(cost, _)| is_wanted(*cost)).map(|(cost, ms)| cost.rate(*ms)).fold(0.0, f64::max)
     };
@@ -164,7 +164,7 @@ pub(super) fn peaks(info: &Info, rounds: u32, timed: &[(Cost, f64)], product_gfl
         _ => "chains of fused multiply-adds in registers",
     };
     let (copy_gb_s, copied_by) = match info.kind {
-        Kind::Cpu => (host_copy_gb_s(rounds), "all threads"),
+        Kind::Cpu => (host.gb_s(), "all threads"),
         _ => (best(|cost| matches!(cost, Cost::Bytes(_))), "a kernel"),
     };
     Peaks { copy_gb_s, copied_by, gflop_per_s: arithmetic.max(product_gflop_per_s), computed_by }
@@ -193,22 +193,37 @@ fn product_cost(sizes: [u32; 3]) -> Cost {
 /// Elements that one task copies.
 const CHUNK: usize = 1 << 16;
 
-/// Bytes that a copy within the host's memory reads and writes, in 10⁹ a second: all threads, the median.
-pub fn host_copy_gb_s(rounds: u32) -> f64 {
-    let runtime: Arc<dyn Runtime> = system();
-    let from = vec![1.0f32; COPIED as usize];
-    let mut to = vec![0.0f32; COPIED as usize];
-    let times = (0..=rounds.max(1)).map(|_| {
+/// A copy within the host's memory, by all threads.
+pub struct HostCopy {
+    from: Vec<f32>,
+    to: Vec<f32>,
+    times: Vec<f64>,
+}
+
+impl Default for HostCopy {
+    fn default() -> Self {
+        // Not zeros, so that the system gives the memory now.
+        let values = |value: f32| vec![value; COPIED as usize];
+        Self { from: values(1.0), to: values(2.0), times: Vec::new() }
+    }
+}
+
+impl HostCopy {
+    /// Copies once.
+    pub fn turn(&mut self) {
+        let (runtime, from): (Arc<dyn Runtime>, &[f32]) = (system(), &self.from);
         let begin_ms = runtime.now_ms();
-        threads::chunks(&mut to, CHUNK, |idx, chunk| {
+        threads::chunks(&mut self.to, CHUNK, |idx, chunk| {
             chunk.copy_from_slice(&from[idx * CHUNK..][..chunk.len()]);
         });
-        std::hint::black_box(&mut to);
-        runtime.now_ms() - begin_ms
-    });
-    // The first gets its memory from the system.
-    let times: Vec<f64> = times.collect::<Vec<_>>().split_off(1);
-    Cost::Bytes(8.0 * f64::from(COPIED)).rate(median(times))
+        std::hint::black_box(&mut self.to);
+        self.times.push(runtime.now_ms() - begin_ms);
+    }
+
+    /// Bytes read and written in 10⁹ a second, the median of all turns.
+    pub fn gb_s(&self) -> f64 {
+        Cost::Bytes(8.0 * f64::from(COPIED)).rate(median(self.times.iter().copied()))
+    }
 }
 
 #[cfg(test)]

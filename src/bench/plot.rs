@@ -66,6 +66,7 @@ fn draw(curve: &Curve, area: &DrawingArea<SVGBackend<'_>, Shift>) -> Result<()> 
     chart
         .configure_mesh()
         .disable_x_mesh()
+        .light_line_style(TRANSPARENT)
         .x_desc("adapters")
         .y_desc("samples a second")
         .x_labels(n_adapters)

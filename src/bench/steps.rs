@@ -4,12 +4,14 @@ use std::fmt;
 
 use serde::Serialize;
 
+use super::machine::HostCopy;
 use super::models::Workload;
 use super::report::{About, Report, mib, ms, percent, table};
 use super::rig::{Asked, Data, Rig, Sample, Source};
-use super::{Settings, machine, median};
+use super::{Settings, median};
 use crate::error::Result;
 use crate::scheduler::ShardReport;
+use crate::scheduler::split::SplitMode;
 
 /// Training steps of some models.
 #[derive(Clone, Debug, Serialize)]
@@ -100,11 +102,11 @@ pub struct AdapterSteps {
 /// # Errors
 /// If a model is unknown, or an adapter fails.
 pub async fn measure(settings: &Settings, mut progress: impl FnMut(&str)) -> Result<Report<Steps>> {
-    let mut rigs = Vec::new();
+    let (mut rigs, mut host) = (Vec::new(), HostCopy::default());
     for workload in settings.workloads()? {
-        rigs.extend(measure_model(settings, &workload?, &mut progress).await?);
+        rigs.extend(measure_model(settings, &workload?, &mut host, &mut progress).await?);
     }
-    let host_copy_gb_s = machine::host_copy_gb_s(settings.rounds);
+    let host_copy_gb_s = host.gb_s();
     let about = About::new("steps", &settings.seats, settings.rounds);
     Ok(Report { about, measured: Steps { data: settings.data, host_copy_gb_s, rigs } })
 }
@@ -112,13 +114,14 @@ pub async fn measure(settings: &Settings, mut progress: impl FnMut(&str)) -> Res
 async fn measure_model(
     settings: &Settings,
     workload: &Workload,
+    host: &mut HostCopy,
     progress: &mut impl FnMut(&str),
 ) -> Result<Vec<RigSteps>> {
     let (rows, split) = (workload.batch_size, &settings.split);
     let mut rigs = Vec::new();
     for seat in settings.distinct() {
         // A lone adapter gets all rows, whatever the others' shares are.
-        rigs.push(Rig::open(workload, &[seat], crate::scheduler::split::SplitMode::Learned, rows).await?);
+        rigs.push(Rig::open(workload, &[seat], SplitMode::Learned, rows).await?);
     }
     if settings.seats.len() > 1 {
         rigs.push(Rig::open(workload, &settings.seats, split.clone(), rows).await?);
@@ -129,6 +132,7 @@ async fn measure_model(
             progress(&format!("{}: round {} of {}, {}", workload.name, round + 1, settings.rounds, rig.name));
             rig.turn(&mut source, settings.turn(round)).await?;
         }
+        host.turn();
     }
     Ok(rigs.iter().map(|rig| RigSteps::new(workload, rig)).collect())
 }
