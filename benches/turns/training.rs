@@ -1,6 +1,7 @@
 //! Training steps of a model, as the trainer makes them.
 
 use manyhands::adapters::Info;
+use manyhands::adapters::gpu::tiles_tried;
 use manyhands::bench::models::{self, Workload};
 use manyhands::bench::rig::{Rig, Seat};
 use manyhands::data::Batch;
@@ -76,7 +77,23 @@ impl Work for Training {
         Turn { ms: Native.now_ms() - begin_ms, value }
     }
 
+    /// Trains until the adapters try no more tiles: they do so in steps like any other, once those have settled.
+    fn tune(&mut self) -> String {
+        let (mut n_steps, mut n_still, mut tried) = (0, 0, tiles_tried());
+        while n_still < STILL && n_steps < LONGEST {
+            pollster::block_on(self.train());
+            n_still = if tiles_tried() == tried { n_still + 1 } else { 0 };
+            (n_steps, tried) = (n_steps + 1, tiles_tried());
+        }
+        if tried == 0 { String::new() } else { format!("{tried} tiles tried in {n_steps} steps") }
+    }
+
     fn parameters(&self) -> usize {
         self.parameters
     }
 }
+
+/// Steps in a row without a trial, behind which there will be none.
+const STILL: u32 = 6;
+/// Steps that tuning may take.
+const LONGEST: u32 = 500;
