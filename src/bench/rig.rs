@@ -164,6 +164,14 @@ impl Asked {
     }
 }
 
+/// Tiles that were tried so far, by all adapters of the process.
+fn tiles_tried() -> usize {
+    #[cfg(feature = "gpu")]
+    return crate::adapters::gpu::tiles_tried();
+    #[cfg(not(feature = "gpu"))]
+    0
+}
+
 /// Adapters that train together.
 pub struct Rig {
     /// Name for people.
@@ -203,19 +211,25 @@ impl Rig {
         Ok(Self { name: name(seats), scheduler, runtime, step: 0, samples: Vec::new() })
     }
 
-    /// Trains for some steps, of which those after the warm-up are kept.
+    /// Trains for some steps, of which those after the warm-up are kept. Steps in which an adapter tries tiles come on
+    /// top: a steady step is what counts, and tuning ends.
     ///
     /// # Errors
     /// If no batch can be made, or an adapter fails.
     pub async fn turn(&mut self, source: &mut Source, turn: Turn) -> Result<()> {
-        for count in 0..turn.warm_up + turn.counted {
-            let begin_ms = self.runtime.now_ms();
+        let mut count = 0;
+        while count < turn.warm_up + turn.counted {
+            let (begin_ms, tried) = (self.runtime.now_ms(), tiles_tried());
             let batch = source.next().await?;
             let data_ms = self.runtime.now_ms() - begin_ms;
             let sample = self.train(&batch).await?;
+            if tiles_tried() != tried {
+                continue;
+            }
             if count >= turn.warm_up {
                 self.samples.push(Sample { data_ms, step_ms: data_ms + sample.step_ms, ..sample });
             }
+            count += 1;
         }
         Ok(())
     }
