@@ -9,7 +9,7 @@ mod text;
 pub(crate) mod wire;
 mod work;
 
-use std::collections::BTreeMap;
+use litemap::LiteMap;
 
 use crate::kernels::Kernel;
 
@@ -304,7 +304,7 @@ pub struct Plan {
     /// All buffers.
     pub buffers: Vec<Buffer>,
     /// Commands of each pass.
-    pub passes: BTreeMap<Pass, Vec<Command>>,
+    pub passes: LiteMap<Pass, Vec<Command>>,
 }
 
 impl Plan {

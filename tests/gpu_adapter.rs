@@ -11,7 +11,7 @@
     reason = "a test stands outside the engine: it blocks, prints and panics"
 )]
 
-use std::collections::BTreeMap;
+use litemap::LiteMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use manyhands::adapters::list::list;
@@ -186,7 +186,7 @@ fn plan() -> Plan {
     let update = vec![step(&SCALE, Word::U32(1), Word::Hyper(0), vec![parameters], view(CONTROL, row()))];
     Plan {
         buffers,
-        passes: BTreeMap::from([(Pass::Train, train), (Pass::Predict, predict), (Pass::Update, update)]),
+        passes: LiteMap::from_iter([(Pass::Train, train), (Pass::Predict, predict), (Pass::Update, update)]),
         ..Plan::default()
     }
 }
@@ -341,7 +341,7 @@ fn a_long_pass_goes_in_pieces_and_long_exchanges_in_chunks() {
         commands.extend([values(When::Update), values(When::NextCommand)]);
         commands.push(step(&SCALE, Word::Rows(1), 2.0.into(), vec![a], view(REPORT, rows())));
         let plan =
-            Plan { buffers: plan().buffers, passes: BTreeMap::from([(Pass::Train, commands)]), ..Plan::default() };
+            Plan { buffers: plan().buffers, passes: LiteMap::from_iter([(Pass::Train, commands)]), ..Plan::default() };
         rig.load(plan, 1_000_000);
         // A small run to learn the pace, then one of which each exchange takes two chunks.
         for (step, rows) in [(1, 3), (2, 1_000_000)] {

@@ -1,6 +1,6 @@
 //! Which adapters there are, each physical one once, in an order that lasts; and the choice among them.
 
-use std::collections::BTreeMap;
+use litemap::LiteMap;
 
 use super::{Info, Kind};
 use crate::{Error, Result};
@@ -103,7 +103,7 @@ pub struct Raw {
 /// lesser, because DX12 reports the bus id of the first of two identical cards for both. GL is dropped
 /// where another backend shows the vendor.
 pub fn deduplicate(raw: Vec<Raw>, system: System) -> Vec<Raw> {
-    let mut by_rank: BTreeMap<usize, Vec<Raw>> = BTreeMap::new();
+    let mut by_rank: LiteMap<usize, Vec<Raw>> = LiteMap::new();
     let vendors: Vec<u32> = raw.iter().filter(|raw| raw.info.backend != "gl").map(|raw| raw.info.vendor).collect();
     for raw in raw {
         let vendor = raw.info.vendor;
@@ -113,7 +113,7 @@ pub fn deduplicate(raw: Vec<Raw>, system: System) -> Vec<Raw> {
         }
     }
     let mut cards: Vec<Raw> = Vec::new();
-    for listed in by_rank.into_values() {
+    for (_, listed) in by_rank {
         let new = unmatched(&cards, without_second_drivers(listed));
         cards.extend(new);
     }

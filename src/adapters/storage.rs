@@ -1,6 +1,6 @@
 //! Where activations live: buffers that are never needed at the same time share a slot.
 
-use std::collections::BTreeMap;
+use litemap::LiteMap;
 use std::ops::RangeInclusive;
 
 use crate::plan::{BufferId, Command, Length, Pass, Plan, Role};
@@ -15,7 +15,7 @@ pub struct Storage {
 }
 
 /// From first to last use of a buffer, by pass.
-type Life = BTreeMap<Pass, RangeInclusive<usize>>;
+type Life = LiteMap<Pass, RangeInclusive<usize>>;
 
 /// Gives each activation a slot, so that no two in a slot are alive at once in any pass.
 ///

@@ -1,6 +1,6 @@
 //! Making an adapter slower than it is, for tests and demonstrations.
 
-use std::collections::BTreeMap;
+use litemap::LiteMap;
 
 use crate::plan::Pass;
 
@@ -16,12 +16,12 @@ const BELIEF: f64 = 2.0;
 #[derive(Clone, Debug)]
 pub(crate) struct Throttle {
     factor: f64,
-    typical_ms: BTreeMap<Pass, f64>,
+    typical_ms: LiteMap<Pass, f64>,
 }
 
 impl Default for Throttle {
     fn default() -> Self {
-        Self { factor: 1.0, typical_ms: BTreeMap::new() }
+        Self { factor: 1.0, typical_ms: LiteMap::new() }
     }
 }
 

@@ -23,8 +23,8 @@ const IMAGE_LEN: usize = 8 * 8;
 /// The sum of 16 one-bit pixels of the scan that became one pixel.
 const WHITE: u8 = 16;
 
-static IMAGES: &[u8] = include_bytes!("../../data/digits-images-idx3-ubyte.gz");
-static LABELS: &[u8] = include_bytes!("../../data/digits-labels-idx1-ubyte.gz");
+static IMAGES: &[u8] = include_bytes!("../../data/digits-images-idx3-ubyte");
+static LABELS: &[u8] = include_bytes!("../../data/digits-labels-idx1-ubyte");
 
 /// The 1,437 images to train on.
 ///

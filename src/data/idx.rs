@@ -3,7 +3,6 @@
 //! Two zero bytes, the type of a value (8 is u8), the number of axes, each axis as a big-endian u32,
 //! then the values, row-major. Source: the file format at the end of <http://yann.lecun.com/exdb/mnist/>.
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use super::ByteImages;
@@ -88,7 +87,7 @@ impl IdxArray {
     /// Takes the bytes of a file, plain or gzipped. `who` names it in errors.
     pub(super) fn parse(who: &str, bytes: Vec<u8>) -> Result<Self> {
         let fail = |problem: String| Error::data(who, problem, HELP);
-        let mut bytes = if bytes.starts_with(&[0x1f, 0x8b]) { unzip(who, &bytes)? } else { bytes };
+        let mut bytes = unzipped(who, bytes)?;
         let &[0, 0, kind, n_axes, ref rest @ ..] = &bytes[..] else {
             return Err(fail("is not an IDX file: it does not begin with two zero bytes and a type".into()));
         };
@@ -133,10 +132,20 @@ impl IdxArray {
     }
 }
 
-fn unzip(who: &str, bytes: &[u8]) -> Result<Vec<u8>> {
+#[cfg(feature = "files")]
+fn unzipped(who: &str, bytes: Vec<u8>) -> Result<Vec<u8>> {
+    if !bytes.starts_with(&[0x1f, 0x8b]) {
+        return Ok(bytes);
+    }
     let mut plain = Vec::new();
-    flate2::read::MultiGzDecoder::new(bytes)
-        .read_to_end(&mut plain)
+    std::io::Read::read_to_end(&mut flate2::read::MultiGzDecoder::new(&bytes[..]), &mut plain)
         .map_err(|error| Error::data(who, format!("is not a whole gzip file: {error}"), HELP))?;
     Ok(plain)
+}
+
+/// Without the feature `files` nothing is unzipped: a page would have to load the code.
+#[cfg(not(feature = "files"))]
+#[allow(clippy::unnecessary_wraps, reason = "as its counterpart above")]
+fn unzipped(_who: &str, bytes: Vec<u8>) -> Result<Vec<u8>> {
+    Ok(bytes)
 }

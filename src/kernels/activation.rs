@@ -3,6 +3,7 @@
 use super::activation_functions::{Activation, erf_f32};
 use super::cases::{Case, Fill};
 use super::rounding::{index, single};
+use super::text::wgsl;
 use super::{Call, Kernel, Library, parallel};
 
 crate::params! {
@@ -13,7 +14,7 @@ crate::params! {
 /// The family.
 pub static KERNELS: &[&Kernel] = &[&FORWARD, &BACKWARD];
 
-const SOURCE: &str = include_str!("../../shaders/activation.wgsl");
+const SOURCE: &str = wgsl!("activation");
 
 /// `x [len]` → `y [len]`, `y = f(x)` for the function of the constant `ACTIVATION`.
 ///
@@ -34,7 +35,8 @@ pub static FORWARD: Kernel = Kernel {
     tolerance: 5e-6,
     #[cfg(not(target_arch = "wasm32"))]
     cases: forward_cases,
-};
+}
+.lean();
 
 /// `saved [len]`, `dy [len]` → `d_x [len]`, `d_x = dy f'`.
 ///
@@ -55,7 +57,8 @@ pub static BACKWARD: Kernel = Kernel {
     tolerance: 5e-6,
     #[cfg(not(target_arch = "wasm32"))]
     cases: backward_cases,
-};
+}
+.lean();
 
 /// The function and the slope of [`Activation::LeakyRelu`], from a call's constants.
 pub(crate) fn of_call(call: &Call<'_>) -> (Activation, f64) {

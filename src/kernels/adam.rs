@@ -2,6 +2,7 @@
 
 use super::cases::{Case, Fill};
 use super::rounding::{index, single};
+use super::text::wgsl;
 use super::{Call, Kernel, Library};
 
 crate::params! {
@@ -33,7 +34,7 @@ pub static KERNELS: &[&Kernel] = &[&UPDATE];
 pub static UPDATE: Kernel = Kernel {
     stem: "adam",
     entry: "update",
-    source: include_str!("../../shaders/adam.wgsl"),
+    source: wgsl!("adam"),
     uses: &[Library::Grid],
     params: Params::FIELDS,
     inputs: &["gradient", "control"],
@@ -46,7 +47,8 @@ pub static UPDATE: Kernel = Kernel {
     tolerance: 5e-6,
     #[cfg(not(target_arch = "wasm32"))]
     cases,
-};
+}
+.lean();
 
 fn update_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let params: Params = call.params();

@@ -2,6 +2,7 @@
 
 use super::cases::{Case, Fill};
 use super::rounding::{index, single};
+use super::text::wgsl;
 use super::{Call, Kernel, Library, Twin, parallel};
 
 crate::params! {
@@ -38,7 +39,7 @@ const fn kernel(
     Kernel {
         stem: "add",
         entry,
-        source: include_str!("../../shaders/add.wgsl"),
+        source: wgsl!("add"),
         uses: &[Library::Grid],
         params: Params::FIELDS,
         inputs,
@@ -52,6 +53,7 @@ const fn kernel(
         #[cfg(not(target_arch = "wasm32"))]
         cases,
     }
+    .lean()
 }
 
 fn forward_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {

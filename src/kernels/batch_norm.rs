@@ -11,6 +11,7 @@ mod fast;
 mod twins;
 
 use super::cases::Case;
+use super::text::wgsl;
 use super::{Kernel, Library, Twin};
 
 crate::params! {
@@ -154,7 +155,7 @@ const fn kernel(
     Kernel {
         stem: "batch_norm",
         entry,
-        source: include_str!("../../shaders/batch_norm.wgsl"),
+        source: wgsl!("batch_norm"),
         uses: &[Library::Grid, Library::Activation],
         params: Params::FIELDS,
         inputs,
@@ -167,6 +168,7 @@ const fn kernel(
         #[cfg(not(target_arch = "wasm32"))]
         cases,
     }
+    .lean()
 }
 
 #[cfg(test)]

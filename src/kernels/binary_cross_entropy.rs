@@ -2,6 +2,7 @@
 
 use super::cases::{Case, Fill};
 use super::rounding::{double, float, index, single};
+use super::text::wgsl;
 use super::{Call, Kernel, Library, parallel};
 
 crate::params! {
@@ -31,7 +32,7 @@ pub const LANES: u32 = 16;
 pub static FORWARD: Kernel = Kernel {
     stem: "binary_cross_entropy",
     entry: "forward",
-    source: include_str!("../../shaders/binary_cross_entropy.wgsl"),
+    source: wgsl!("binary_cross_entropy"),
     uses: &[Library::Grid, Library::Reduce],
     params: Params::FIELDS,
     inputs: &["logits", "targets", "sample_weights"],
@@ -44,7 +45,8 @@ pub static FORWARD: Kernel = Kernel {
     tolerance: 5e-6,
     #[cfg(not(target_arch = "wasm32"))]
     cases,
-};
+}
+.lean();
 
 fn forward_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let params: Params = call.params();

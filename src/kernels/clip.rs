@@ -6,6 +6,7 @@
 use super::cases::{Case, Fill};
 use super::parallel::{self, Slabs};
 use super::rounding::{double, index, single};
+use super::text::wgsl;
 use super::{Call, Kernel, Library, Twin};
 use crate::plan::Grid;
 
@@ -49,7 +50,7 @@ const fn kernel(
     Kernel {
         stem: "clip",
         entry,
-        source: include_str!("../../shaders/clip.wgsl"),
+        source: wgsl!("clip"),
         uses: &[Library::Grid, Library::Reduce],
         params: Params::FIELDS,
         inputs,
@@ -63,6 +64,7 @@ const fn kernel(
         #[cfg(not(target_arch = "wasm32"))]
         cases,
     }
+    .lean()
 }
 
 /// Largest norm of a slab that the shader gives.

@@ -2,6 +2,7 @@
 
 use super::cases::{Case, Fill};
 use super::rounding::index;
+use super::text::wgsl;
 use super::{Call, Kernel, Library, Twin};
 
 crate::params! {
@@ -38,7 +39,7 @@ const fn kernel(
     Kernel {
         stem: "concatenate",
         entry,
-        source: include_str!("../../shaders/concatenate.wgsl"),
+        source: wgsl!("concatenate"),
         uses: &[Library::Grid],
         params: Params::FIELDS,
         inputs,
@@ -53,6 +54,7 @@ const fn kernel(
         #[cfg(not(target_arch = "wasm32"))]
         cases,
     }
+    .lean()
 }
 
 fn forward_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {

@@ -5,6 +5,7 @@ use super::cases::{Case, Fill};
 use super::parallel::Slabs;
 use super::product::width;
 use super::rounding::{float, index, single};
+use super::text::wgsl;
 use super::{Call, Kernel, Library, patches};
 use crate::plan::{Grid, Word};
 
@@ -97,7 +98,7 @@ impl Params {
 pub static FORWARD: Kernel = Kernel {
     stem: "conv2d",
     entry: "forward",
-    source: include_str!("../../shaders/conv2d.wgsl"),
+    source: wgsl!("conv2d"),
     uses: &[Library::Product, Library::Activation, Library::Grid],
     params: Params::FIELDS,
     inputs: &["x", "w", "bias"],
@@ -109,7 +110,8 @@ pub static FORWARD: Kernel = Kernel {
     tolerance: TOLERANCE,
     #[cfg(not(target_arch = "wasm32"))]
     cases: forward_cases,
-};
+}
+.lean();
 
 /// The gradient with respect to `x`, from `dy [rows, out_h, out_w, out_c]`.
 ///
@@ -117,7 +119,7 @@ pub static FORWARD: Kernel = Kernel {
 pub static BACKWARD_INPUT: Kernel = Kernel {
     stem: "conv2d_backward_input",
     entry: "backward_input",
-    source: include_str!("../../shaders/conv2d_backward_input.wgsl"),
+    source: wgsl!("conv2d_backward_input"),
     uses: &[Library::Product, Library::Grid],
     params: Params::FIELDS,
     inputs: &["dy", "w"],
@@ -129,7 +131,8 @@ pub static BACKWARD_INPUT: Kernel = Kernel {
     tolerance: TOLERANCE,
     #[cfg(not(target_arch = "wasm32"))]
     cases: backward_input_cases,
-};
+}
+.lean();
 
 /// The gradient with respect to `w`, as partial sums over parts of the pixels: `[splits, k_h k_w in_c, out_c]`.
 ///
@@ -137,7 +140,7 @@ pub static BACKWARD_INPUT: Kernel = Kernel {
 pub static BACKWARD_WEIGHTS: Kernel = Kernel {
     stem: "conv2d_backward_weights",
     entry: "backward_weights",
-    source: include_str!("../../shaders/conv2d_backward_weights.wgsl"),
+    source: wgsl!("conv2d_backward_weights"),
     uses: &[Library::Product, Library::Grid],
     params: Params::FIELDS,
     inputs: &["x", "dy"],
@@ -149,7 +152,8 @@ pub static BACKWARD_WEIGHTS: Kernel = Kernel {
     tolerance: TOLERANCE,
     #[cfg(not(target_arch = "wasm32"))]
     cases: backward_weights_cases,
-};
+}
+.lean();
 
 /// The kernels of this file.
 pub static KERNELS: &[&Kernel] = &[&FORWARD, &BACKWARD_INPUT, &BACKWARD_WEIGHTS];

@@ -7,6 +7,7 @@ use super::cases::{Case, Fill};
 use super::parallel::Slabs;
 use super::product::{Epilogue, for_each_chunk, matrix, matrix_mut, multiply, multiply_here, width};
 use super::rounding::{float, index, single};
+use super::text::wgsl;
 use super::{Call, Kernel, Library};
 use crate::plan::{Grid, Word};
 
@@ -82,7 +83,7 @@ impl Params {
 pub static FORWARD: Kernel = Kernel {
     stem: "dense",
     entry: "forward",
-    source: include_str!("../../shaders/dense.wgsl"),
+    source: wgsl!("dense"),
     uses: &[Library::Product, Library::Activation, Library::Grid],
     params: Params::FIELDS,
     inputs: &["x", "w", "bias"],
@@ -94,13 +95,14 @@ pub static FORWARD: Kernel = Kernel {
     tolerance: TOLERANCE,
     #[cfg(not(target_arch = "wasm32"))]
     cases: forward_cases,
-};
+}
+.lean();
 
 /// `d_x = dy wᵀ`.
 pub static BACKWARD_INPUT: Kernel = Kernel {
     stem: "dense_backward_input",
     entry: "backward_input",
-    source: include_str!("../../shaders/dense_backward_input.wgsl"),
+    source: wgsl!("dense_backward_input"),
     uses: &[Library::Product, Library::Grid],
     params: Params::FIELDS,
     inputs: &["dy", "w"],
@@ -112,13 +114,14 @@ pub static BACKWARD_INPUT: Kernel = Kernel {
     tolerance: TOLERANCE,
     #[cfg(not(target_arch = "wasm32"))]
     cases: backward_input_cases,
-};
+}
+.lean();
 
 /// `dw = xᵀ dy`, as partial sums over parts of the rows: `[splits, m, n]`.
 pub static BACKWARD_WEIGHTS: Kernel = Kernel {
     stem: "dense_backward_weights",
     entry: "backward_weights",
-    source: include_str!("../../shaders/dense_backward_weights.wgsl"),
+    source: wgsl!("dense_backward_weights"),
     uses: &[Library::Product, Library::Grid],
     params: Params::FIELDS,
     inputs: &["x", "dy"],
@@ -130,7 +133,8 @@ pub static BACKWARD_WEIGHTS: Kernel = Kernel {
     tolerance: TOLERANCE,
     #[cfg(not(target_arch = "wasm32"))]
     cases: backward_weights_cases,
-};
+}
+.lean();
 
 /// The kernels of this file.
 pub static KERNELS: &[&Kernel] = &[&FORWARD, &BACKWARD_INPUT, &BACKWARD_WEIGHTS];

@@ -3,6 +3,7 @@
 use super::cases::{Case, Fill};
 use super::random::{self, RowKey};
 use super::rounding::{ceiling, index, single};
+use super::text::wgsl;
 use super::{Call, Kernel, Library, parallel};
 
 crate::params! {
@@ -32,7 +33,7 @@ pub static KERNELS: &[&Kernel] = &[&FORWARD];
 pub static FORWARD: Kernel = Kernel {
     stem: "dropout",
     entry: "forward",
-    source: include_str!("../../shaders/dropout.wgsl"),
+    source: wgsl!("dropout"),
     uses: &[Library::Grid, Library::Random],
     params: Params::FIELDS,
     inputs: &["x"],
@@ -45,7 +46,8 @@ pub static FORWARD: Kernel = Kernel {
     tolerance: 1e-6,
     #[cfg(not(target_arch = "wasm32"))]
     cases,
-};
+}
+.lean();
 
 fn factor(rate: f32) -> f64 {
     1.0 / f64::from((1.0 - rate).max(1e-7))

@@ -2,6 +2,7 @@
 
 use super::cases::{Case, Fill};
 use super::rounding::{double, float, index, single};
+use super::text::wgsl;
 use super::{Call, Kernel, Library, parallel};
 
 crate::params! {
@@ -29,7 +30,7 @@ pub const LANES: u32 = 16;
 pub static FORWARD: Kernel = Kernel {
     stem: "mean_squared_error",
     entry: "forward",
-    source: include_str!("../../shaders/mean_squared_error.wgsl"),
+    source: wgsl!("mean_squared_error"),
     uses: &[Library::Grid, Library::Reduce],
     params: Params::FIELDS,
     inputs: &["predictions", "targets", "sample_weights"],
@@ -42,7 +43,8 @@ pub static FORWARD: Kernel = Kernel {
     tolerance: 5e-6,
     #[cfg(not(target_arch = "wasm32"))]
     cases,
-};
+}
+.lean();
 
 fn forward_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let params: Params = call.params();

@@ -2,6 +2,8 @@
 //!
 //! [`FAMILIES`] is the one table. Tests, benches and the support matrix read it.
 
+mod text;
+
 pub mod activation;
 pub mod activation_functions;
 pub mod adam;
@@ -32,6 +34,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use self::text::wgsl;
 use crate::plan::{Grid, Word};
 
 /// Type of a field of `Params`.
@@ -150,17 +153,17 @@ impl Library {
     /// The text, for a tile where there are several.
     pub fn source(self, tile: Tile) -> &'static str {
         match (self, tile) {
-            (Self::Grid, _) => include_str!("../../shaders/lib/grid.wgsl"),
-            (Self::Reduce, _) => include_str!("../../shaders/lib/reduce.wgsl"),
-            (Self::Activation, _) => include_str!("../../shaders/lib/activation.wgsl"),
-            (Self::Random, _) => include_str!("../../shaders/lib/random.wgsl"),
-            (Self::Product, Tile::Registers) => include_str!("../../shaders/lib/product_registers.wgsl"),
-            (Self::Product, Tile::Vectors) => include_str!("../../shaders/lib/product_vectors.wgsl"),
-            (Self::Product, Tile::Subgroups) => include_str!("../../shaders/lib/product_subgroups.wgsl"),
+            (Self::Grid, _) => wgsl!("lib/grid"),
+            (Self::Reduce, _) => wgsl!("lib/reduce"),
+            (Self::Activation, _) => wgsl!("lib/activation"),
+            (Self::Random, _) => wgsl!("lib/random"),
+            (Self::Product, Tile::Registers) => wgsl!("lib/product_registers"),
+            (Self::Product, Tile::Vectors) => wgsl!("lib/product_vectors"),
+            (Self::Product, Tile::Subgroups) => wgsl!("lib/product_subgroups"),
             (Self::Product, Tile::Workgroup32 | Tile::Workgroup64) => {
-                include_str!("../../shaders/lib/product_workgroup.wgsl")
+                wgsl!("lib/product_workgroup")
             }
-            (Self::Product, Tile::Workgroup128) => include_str!("../../shaders/lib/product_workgroup_128.wgsl"),
+            (Self::Product, Tile::Workgroup128) => wgsl!("lib/product_workgroup_128"),
         }
     }
 }
@@ -223,6 +226,16 @@ pub struct Kernel {
 }
 
 impl Kernel {
+    /// As it is; in a page without its twin where there is a fast version, since a page computes with that and would have to
+    /// load both.
+    #[must_use]
+    pub const fn lean(mut self) -> Self {
+        if let (true, Some(fast)) = (cfg!(target_arch = "wasm32"), self.fast) {
+            self.twin = fast;
+        }
+        self
+    }
+
     /// `stem.entry`, the name in a trace.
     pub fn name(&self) -> String {
         format!("{}.{}", self.stem, self.entry)

@@ -5,6 +5,7 @@ mod twins;
 
 use super::cases::{Case, Fill};
 use super::rounding::index;
+use super::text::wgsl;
 use super::{Kernel, Library, Twin};
 
 crate::params! {
@@ -105,7 +106,7 @@ const fn kernel(
     Kernel {
         stem: "pooling",
         entry,
-        source: include_str!("../../shaders/pooling.wgsl"),
+        source: wgsl!("pooling"),
         uses: &[Library::Grid],
         params: Params::FIELDS,
         inputs,
@@ -119,6 +120,7 @@ const fn kernel(
         #[cfg(not(target_arch = "wasm32"))]
         cases,
     }
+    .lean()
 }
 
 /// The sizes of a call, as indices.

@@ -2,6 +2,7 @@
 
 use super::cases::Case;
 use super::rounding::{float, index};
+use super::text::wgsl;
 use super::{Call, Kernel};
 
 crate::params! {
@@ -18,7 +19,7 @@ pub static KERNELS: &[&Kernel] = &[&WRITE];
 pub static WRITE: Kernel = Kernel {
     stem: "proof",
     entry: "write",
-    source: include_str!("../../shaders/proof.wgsl"),
+    source: wgsl!("proof"),
     uses: &[],
     params: Params::FIELDS,
     inputs: &[],
@@ -31,7 +32,8 @@ pub static WRITE: Kernel = Kernel {
     tolerance: 0.0,
     #[cfg(not(target_arch = "wasm32"))]
     cases,
-};
+}
+.lean();
 
 /// What [`WRITE`] leaves for a step: `step` modulo 2^23, exact in f32.
 pub fn mark(step: u32) -> f32 {

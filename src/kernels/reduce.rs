@@ -8,6 +8,7 @@ use std::ops::Range;
 use super::cases::{Case, Fill};
 use super::parallel::{self, Slabs};
 use super::rounding::{index, single};
+use super::text::wgsl;
 use super::{Call, Kernel, Library};
 
 crate::params! {
@@ -22,7 +23,7 @@ crate::params! {
 /// The family.
 pub static KERNELS: &[&Kernel] = &[&COLUMN_SUMS, &COMBINE];
 
-const SOURCE: &str = include_str!("../../shaders/reduce.wgsl");
+const SOURCE: &str = wgsl!("reduce");
 
 /// `x [rows, cols]` → `partials [splits, cols]`, the sum of each slab's rows.
 ///
@@ -43,7 +44,8 @@ pub static COLUMN_SUMS: Kernel = Kernel {
     tolerance: 5e-5,
     #[cfg(not(target_arch = "wasm32"))]
     cases: column_sums_cases,
-};
+}
+.lean();
 
 /// `parts [splits, cols]` → `y [cols]`, their sum in order.
 ///
@@ -64,7 +66,8 @@ pub static COMBINE: Kernel = Kernel {
     tolerance: 1e-5,
     #[cfg(not(target_arch = "wasm32"))]
     cases: combine_cases,
-};
+}
+.lean();
 
 /// Slabs that give a GPU enough to do for a sum over many rows of `cols` columns: about 8192 invocations.
 pub fn splits(cols: usize) -> usize {

@@ -2,6 +2,7 @@
 
 use super::cases::{Case, Fill};
 use super::rounding::{index, single};
+use super::text::wgsl;
 use super::{Call, Kernel, Library};
 
 crate::params! {
@@ -31,7 +32,7 @@ pub static KERNELS: &[&Kernel] = &[&UPDATE];
 pub static UPDATE: Kernel = Kernel {
     stem: "rmsprop",
     entry: "update",
-    source: include_str!("../../shaders/rmsprop.wgsl"),
+    source: wgsl!("rmsprop"),
     uses: &[Library::Grid],
     params: Params::FIELDS,
     inputs: &["gradient", "control"],
@@ -44,7 +45,8 @@ pub static UPDATE: Kernel = Kernel {
     tolerance: 1e-5,
     #[cfg(not(target_arch = "wasm32"))]
     cases,
-};
+}
+.lean();
 
 fn update_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let params: Params = call.params();

@@ -2,6 +2,7 @@
 
 use super::cases::{Case, Fill};
 use super::rounding::{index, single};
+use super::text::wgsl;
 use super::{Call, Kernel, Library};
 
 crate::params! {
@@ -26,7 +27,7 @@ pub static KERNELS: &[&Kernel] = &[&UPDATE];
 pub static UPDATE: Kernel = Kernel {
     stem: "sgd",
     entry: "update",
-    source: include_str!("../../shaders/sgd.wgsl"),
+    source: wgsl!("sgd"),
     uses: &[Library::Grid],
     params: Params::FIELDS,
     inputs: &["gradient", "control"],
@@ -39,7 +40,8 @@ pub static UPDATE: Kernel = Kernel {
     tolerance: 2e-6,
     #[cfg(not(target_arch = "wasm32"))]
     cases,
-};
+}
+.lean();
 
 fn update_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let params: Params = call.params();

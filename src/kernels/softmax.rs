@@ -2,6 +2,7 @@
 
 use super::cases::{Case, Fill};
 use super::rounding::{index, single};
+use super::text::wgsl;
 use super::{Call, Kernel, Library, Twin, parallel};
 
 crate::params! {
@@ -39,7 +40,7 @@ const fn kernel(
     Kernel {
         stem: "softmax",
         entry,
-        source: include_str!("../../shaders/softmax.wgsl"),
+        source: wgsl!("softmax"),
         uses: &[Library::Grid, Library::Reduce],
         params: Params::FIELDS,
         inputs,
@@ -53,6 +54,7 @@ const fn kernel(
         #[cfg(not(target_arch = "wasm32"))]
         cases,
     }
+    .lean()
 }
 
 fn forward_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {

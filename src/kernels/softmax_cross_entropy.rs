@@ -2,6 +2,7 @@
 
 use super::cases::{Case, Fill};
 use super::rounding::{class, double, float, index, single};
+use super::text::wgsl;
 use super::{Call, Kernel, Library, Twin, parallel};
 
 crate::params! {
@@ -53,7 +54,7 @@ const fn kernel(
     Kernel {
         stem: "softmax_cross_entropy",
         entry,
-        source: include_str!("../../shaders/softmax_cross_entropy.wgsl"),
+        source: wgsl!("softmax_cross_entropy"),
         uses: &[Library::Grid, Library::Reduce],
         params: Params::FIELDS,
         inputs,
@@ -68,6 +69,7 @@ const fn kernel(
         #[cfg(not(target_arch = "wasm32"))]
         cases,
     }
+    .lean()
 }
 
 /// A row's logits, where its target stands, and its weight.

@@ -1,6 +1,6 @@
 //! Building a model: shapes are checked, weights are placed and filled.
 
-use std::collections::HashMap;
+use litemap::LiteMap;
 use std::sync::Arc;
 
 use rand::SeedableRng;
@@ -46,7 +46,7 @@ pub struct ModelBuilder {
     /// Tensor numbers here count inputs and nodes in the order of their creation.
     nodes: Vec<GraphNode>,
     tensors: Vec<Made>,
-    names: HashMap<String, usize>,
+    names: LiteMap<String, usize>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -165,10 +165,10 @@ impl ModelBuilder {
     }
 
     fn check(&self, outputs: &[TensorRef]) -> Result<()> {
-        let mut names = std::collections::HashSet::new();
+        let mut names = LiteMap::<_, ()>::new();
         let all = self.inputs.iter().map(|input| &input.name).chain(self.layers.iter().map(|layer| &layer.name));
         for name in all {
-            if name.is_empty() || name.contains(['/', ':']) || !names.insert(name) {
+            if name.is_empty() || name.contains(['/', ':']) || names.insert(name, ()).is_some() {
                 return Err(Error::model(
                     format!("name `{name}`"),
                     "needs to be there once, and without `/` or `:`, but is not",

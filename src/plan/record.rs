@@ -1,6 +1,6 @@
 //! Recording: layers, losses and optimizers write their commands into a plan through a [`Recorder`].
 
-use std::collections::{HashMap, HashSet};
+use litemap::LiteMap;
 
 use crate::kernels::{self, Kernel};
 use crate::shape::Shape;
@@ -44,8 +44,8 @@ pub struct Recorder<'a> {
     tensors: &'a [Tensor],
     values: Vec<Option<View>>,
     gradients: Vec<Option<View>>,
-    kept: HashMap<(usize, &'static str), View>,
-    written: HashSet<usize>,
+    kept: LiteMap<(usize, &'static str), View>,
+    written: LiteMap<usize, ()>,
     sums: Vec<(View, View)>,
     bucket_ends: Vec<u64>,
     node: Node,
@@ -62,8 +62,8 @@ impl<'a> Recorder<'a> {
             tensors,
             values: vec![None; tensors.len()],
             gradients: vec![None; tensors.len()],
-            kept: HashMap::new(),
-            written: HashSet::new(),
+            kept: LiteMap::new(),
+            written: LiteMap::new(),
             sums: Vec::new(),
             bucket_ends: layout.segments.clone(),
             node: Node { idx: 0, name: String::new(), layer: String::new(), inputs: Vec::new(), output: 0 },
@@ -183,7 +183,7 @@ impl<'a> Recorder<'a> {
     pub fn parameter_gradient(&mut self, name: &str) -> View {
         let idx = self.parameter_idx(name);
         let sum = self.flat_view(idx, Role::Gradients);
-        if self.written.insert(idx) {
+        if self.written.insert(idx, ()).is_none() {
             return sum;
         }
         let part = self.scratch(name, sum.len);
@@ -299,7 +299,9 @@ impl<'a> Recorder<'a> {
     pub fn complete_gradients(&mut self, first: usize) {
         let Some(placed) = self.layout.parameters.get(first) else { return };
         let rest = self.layout.parameters[first..].iter().map(|placed| placed.segment);
-        let segments: std::collections::BTreeSet<u32> = rest.collect();
+        let mut segments: Vec<u32> = rest.collect();
+        segments.sort_unstable();
+        segments.dedup();
         for segment in segments.into_iter().rev() {
             let start = if segment == placed.segment { placed.offset } else { 0 };
             self.send_bucket(segment, start, first == 0);

@@ -2,7 +2,7 @@
 //!
 //! A page loads this code: the same through `serde` takes ten times the bytes.
 
-use std::collections::BTreeMap;
+use litemap::LiteMap;
 
 use super::{
     Buffer, BufferId, Combine, Command, Dispatch, Exchange, Grid, Length, Moving, Pass, Plan, Role, Scalars, View,
@@ -214,7 +214,7 @@ impl Wire for Plan {
 
     fn take(words: &mut Reader<'_>) -> Option<Self> {
         let (moving, buffers) = (Wire::take(words)?, Wire::take(words)?);
-        let mut passes = BTreeMap::new();
+        let mut passes = LiteMap::new();
         for _ in 0..usize::take(words)? {
             passes.insert(Pass::take(words)?, Wire::take(words)?);
         }

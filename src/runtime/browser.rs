@@ -1,7 +1,7 @@
 //! A page's or a worker's event loop, its clock and its timers.
 
+use litemap::LiteMap;
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -51,14 +51,14 @@ impl Runtime for Browser {
 /// Timers that run, by a number of ours; and the one function that `setTimeout` calls with that number.
 struct Timers {
     next: f64,
-    running: BTreeMap<u64, Sender<()>>,
+    running: LiteMap<u64, Sender<()>>,
     ring: Closure<dyn Fn(f64)>,
 }
 
 thread_local! {
     static TIMERS: RefCell<Timers> = RefCell::new(Timers {
         next: 0.0,
-        running: BTreeMap::new(),
+        running: LiteMap::new(),
         ring: Closure::new(|number: f64| end(number)),
     });
 }

@@ -1,6 +1,6 @@
 //! One round: a pass over all shards of a batch, until every answer is in. A lost shard is run again on a survivor.
 
-use std::collections::BTreeMap;
+use litemap::LiteMap;
 use std::sync::Arc;
 
 use crate::adapters::{Combining, Event, Fault, Message, Request, Run, Ticket, Timing};
@@ -17,7 +17,7 @@ use super::{CpuFallback, Place, Scheduler, statistics};
 pub(crate) struct Answer {
     pub shard: Shard,
     /// Values to be combined before the update, by command.
-    pub exchanges: BTreeMap<usize, Vec<f32>>,
+    pub exchanges: LiteMap<usize, Vec<f32>>,
     pub reports: Vec<Vec<f32>>,
     pub outputs: Vec<Vec<f32>>,
     pub timing: Timing,
@@ -28,7 +28,7 @@ struct Task {
     shard: Shard,
     ticket: Ticket,
     /// Values to be combined, by command, both before the next command and before the update.
-    exchanges: BTreeMap<usize, Vec<f32>>,
+    exchanges: LiteMap<usize, Vec<f32>>,
     /// When its last value came.
     came_ms: f64,
     /// Its waits for combined values, from when its own came: start and end.
@@ -38,7 +38,7 @@ struct Task {
 
 impl Task {
     fn new(shard: Shard, ticket: Ticket) -> Self {
-        Self { shard, ticket, exchanges: BTreeMap::new(), came_ms: 0.0, waits: Vec::new(), answer: None }
+        Self { shard, ticket, exchanges: LiteMap::new(), came_ms: 0.0, waits: Vec::new(), answer: None }
     }
 }
 

@@ -20,7 +20,7 @@ impl Skeleton {
         let mut small = plan.clone();
         let gradients = plan.find(Role::Gradients(0));
         let mut n_buckets = 0;
-        for command in small.passes.values_mut().flatten() {
+        for command in small.passes.iter_mut().flat_map(|(_, commands)| commands) {
             let Command::Exchange(exchange) = command else { continue };
             let is_gradient = matches!(plan.get(exchange.view.buffer).role, Role::Gradients(_));
             if let (true, Some(buffer), Combine::Sum, When::Update) =

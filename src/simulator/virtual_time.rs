@@ -1,6 +1,6 @@
 //! A clock that moves only when it is told to, and its timers.
 
-use std::collections::BTreeMap;
+use litemap::LiteMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,7 +27,7 @@ struct Shared {
 struct Time {
     now_ms: f64,
     /// Deadlines from 0 up sort as their bits do; timers of one deadline go off in the order of their making.
-    timers: BTreeMap<(u64, u64), Waker>,
+    timers: LiteMap<(u64, u64), Waker>,
     n_timers: u64,
 }
 
@@ -56,10 +56,11 @@ impl Virtual {
         }
         time.now_ms = time.now_ms.max(deadline_ms);
         let after = (time.now_ms.to_bits() + 1, 0);
-        let later = time.timers.split_off(&after);
-        let due = std::mem::replace(&mut time.timers, later);
+        let timers = std::mem::take(&mut time.timers);
+        let (due, later): (LiteMap<_, Waker>, _) = timers.into_iter().partition(|(key, _)| *key < after);
+        time.timers = later;
         drop(time);
-        due.into_values().for_each(Waker::wake);
+        due.into_iter().for_each(|(_, waker)| waker.wake());
         true
     }
 }

@@ -13,7 +13,7 @@ mod predictor;
 mod run;
 mod time;
 
-use std::collections::BTreeMap;
+use litemap::LiteMap;
 use std::sync::Arc;
 
 use crate::adapters::{self, Info, Opener};
@@ -128,7 +128,7 @@ pub struct Trainer {
     split: SplitMode,
     cpu_fallback: CpuFallback,
     /// Factors by which adapters are slowed down, by their position.
-    throttles: BTreeMap<usize, f64>,
+    throttles: LiteMap<usize, f64>,
     scheduler: Option<Opened>,
     state: TrainingState,
     progress: Progress,
@@ -162,7 +162,7 @@ impl Trainer {
             adapters: None,
             split: SplitMode::default(),
             cpu_fallback: CpuFallback::default(),
-            throttles: BTreeMap::new(),
+            throttles: LiteMap::new(),
             scheduler: None,
             state,
             progress,

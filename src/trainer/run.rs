@@ -56,7 +56,7 @@ impl Trainer {
         let opener = self.opener.clone();
         let mut scheduler =
             Scheduler::open_with(opener, runtime, settings, plan, layout, Some(&objective), state).await?;
-        for (adapter_idx, factor) in self.throttles.range(..n_adapters) {
+        for (adapter_idx, factor) in self.throttles.iter().filter(|(adapter_idx, _)| **adapter_idx < n_adapters) {
             scheduler.throttle(*adapter_idx, *factor);
         }
         if let Some(timeline) = timeline {

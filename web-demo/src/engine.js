@@ -63,7 +63,8 @@ async function serve() {
     return;
   }
   engine.start(post, openCpu);
-  addEventListener("message", ({ data: { pixels, ...request } }) => {
+  addEventListener("message", ({ data: { type, pixels, ...fields } }) => {
+    const request = { [type]: Object.keys(fields).length > 0 ? fields : null };
     engine.request(JSON.stringify(request), pixels ?? new Float32Array());
   });
 }

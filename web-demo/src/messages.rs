@@ -90,9 +90,10 @@ impl From<Described> for RigConfig {
     }
 }
 
-/// What the page asks for.
+/// What the page asks for, named as `engine.js` hands it on: a tag beside the fields would need all of them held in
+/// between, with code for it that the page has to load.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
+#[serde(rename_all = "snake_case")]
 pub enum Request {
     /// Train from fresh weights.
     Start {
@@ -384,18 +385,19 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_read_as_the_page_writes_them() {
+    fn requests_are_read_as_engine_js_hands_them_on() {
         let start = request(
-            r#"{"type":"start","paused":true,"settings":{"model":"cnn","adapters":[0,1],"batch_size":64,
-                "split":"even","batch_norm":"whole_batch","learning_rate":0.002,"seed":4294967295,"epochs":0}}"#,
+            r#"{"start":{"paused":true,"settings":{"model":"cnn","adapters":[0,1],"batch_size":64,
+                "split":"even","batch_norm":"whole_batch","learning_rate":0.002,"seed":4294967295,"epochs":0}}}"#,
         );
         let Request::Start { settings, paused: true } = &start else { panic!("{start:?}") };
         assert_eq!((settings.seed, settings.split), (4_294_967_295, Split::Even));
         assert_eq!(start.name(), "start");
         let change = Change { batch_size: Some(3), ..Change::default() };
-        assert_eq!(request(r#"{"type":"change","batch_size":3}"#), Request::Change(change));
-        assert_eq!(request(r#"{"type":"classify","id":7}"#), Request::Classify { id: 7, pixels: Vec::new() });
-        assert_eq!(request(r#"{"type":"unplug","member":2}"#), Request::Unplug { member: 2 });
+        assert_eq!(request(r#"{"change":{"batch_size":3}}"#), Request::Change(change));
+        assert_eq!(request(r#"{"classify":{"id":7}}"#), Request::Classify { id: 7, pixels: Vec::new() });
+        assert_eq!(request(r#"{"unplug":{"member":2}}"#), Request::Unplug { member: 2 });
+        assert_eq!(request(r#"{"pause":null}"#), Request::Pause);
     }
 
     #[test]

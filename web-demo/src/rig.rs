@@ -21,7 +21,7 @@ struct Seat {
 pub(crate) struct Rig {
     seats: Vec<Seat>,
     next_id: u32,
-    throttles: std::collections::BTreeMap<u32, f64>,
+    throttles: litemap::LiteMap<u32, f64>,
     told: Vec<Member>,
     /// Places among those told, by position.
     pub(crate) places: Vec<Option<usize>>,

@@ -1,6 +1,6 @@
 //! Shader modules, layouts and pipelines, each made once for a device.
 
-use std::collections::HashMap;
+use litemap::LiteMap;
 
 use super::super::Fault;
 use super::device::{Checks, Gpu, count_object};
@@ -22,9 +22,9 @@ type Counts = (usize, usize, usize);
 
 #[derive(Default)]
 pub(super) struct Pipelines {
-    modules: HashMap<String, wgpu::ShaderModule>,
-    layouts: HashMap<Counts, (wgpu::BindGroupLayout, wgpu::PipelineLayout)>,
-    pipelines: HashMap<Key, Pipeline>,
+    modules: LiteMap<String, wgpu::ShaderModule>,
+    layouts: LiteMap<Counts, (wgpu::BindGroupLayout, wgpu::PipelineLayout)>,
+    pipelines: LiteMap<Key, Pipeline>,
 }
 
 impl Pipelines {

@@ -1,6 +1,6 @@
 //! A loaded plan: its buffers, its params arena, and a bind group for each dispatch.
 
-use std::collections::BTreeMap;
+use litemap::LiteMap;
 use std::sync::Arc;
 
 use super::super::Fault;
@@ -53,14 +53,14 @@ pub(super) struct Proof {
 
 pub(super) struct Program {
     pub(super) plan: Arc<Plan>,
-    pub(super) passes: BTreeMap<Pass, Prepass>,
+    pub(super) passes: LiteMap<Pass, Prepass>,
     pub(super) proof: Proof,
     pub(super) uploads: Uploads,
     pub(super) readbacks: Readbacks,
     pub(super) bytes: u64,
     pub(super) capacity: u32,
     buffers: Vec<Option<wgpu::Buffer>>,
-    roles: BTreeMap<Role, usize>,
+    roles: LiteMap<Role, usize>,
     arena: wgpu::Buffer,
     words: Vec<u32>,
 }
@@ -79,7 +79,7 @@ impl Program {
         let arena_bytes = arena_bytes(&plan);
         let (arena, uploads, readbacks) = gpu.scoped(|| transfers(gpu, &plan, capacity, arena_bytes)).await?;
         let mut maker = Maker { gpu, pipelines, arena: &arena, at: 0, capacity };
-        let mut passes = BTreeMap::new();
+        let mut passes = LiteMap::new();
         for (pass, commands) in &plan.passes {
             passes.insert(*pass, maker.pass(commands, &buffers).await?);
         }
