@@ -1,6 +1,6 @@
 //! Would `tests/kernels.rs` notice a wrong shader? Small errors are put into each one, and its cases must find them.
 //!
-//! Half a minute: each mutant is compiled.
+//! A minute: each mutant is compiled.
 
 #![cfg(feature = "gpu")]
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test that fails may panic, and says what it found")]
@@ -79,6 +79,7 @@ fn is_noticed(device: &mut Direct, mutant: &'static Kernel, cases: &[(Case, Vec<
 }
 
 #[test]
+#[ignore = "takes a minute: it tests the tests"]
 fn a_small_error_in_any_shader_is_noticed() {
     let infos: Vec<Info> = pollster::block_on(list()).into_iter().filter(|info| info.kind != Kind::Cpu).collect();
     let Some(info) = infos.iter().find(|info| info.name.contains("llvmpipe")).or(infos.first()) else {

@@ -126,32 +126,47 @@ fn rigs() -> Vec<String> {
     rigs
 }
 
-#[test]
-fn any_number_of_adapters_gives_the_losses_of_one() {
+fn check_any_number_of_adapters(steps: u64) {
     for (model, what) in [(perceptron(), "perceptron"), (convolutional(), "convolutional")] {
         for rows in [100, 2] {
-            let one = losses(&model, "cpu", SplitMode::Learned, rows, 50);
+            let one = losses(&model, "cpu", SplitMode::Learned, rows, steps);
             for rig in rigs() {
-                let several = losses(&model, &rig, SplitMode::Even, rows, 50);
+                let several = losses(&model, &rig, SplitMode::Even, rows, steps);
                 assert_close(&one, &several, &format!("{what}, {rows} rows, adapters {rig}"));
             }
         }
     }
 }
 
-#[test]
-fn batch_norm_with_all_shards_but_one_empty_is_that_of_one_adapter() {
+fn check_batch_norm_with_empty_shards(steps: u64) {
     let model = normalized();
     for rows in [100, 2] {
-        let one = losses(&model, "cpu", SplitMode::Learned, rows, 50);
+        let one = losses(&model, "cpu", SplitMode::Learned, rows, steps);
         for rig in rigs() {
             let n_adapters = rig.split(',').count();
             let mut parts = vec![0.0; n_adapters];
             parts[n_adapters - 1] = 1.0;
-            let several = losses(&model, &rig, SplitMode::Fixed(parts), rows, 50);
+            let several = losses(&model, &rig, SplitMode::Fixed(parts), rows, steps);
             assert_close(&one, &several, &format!("{rows} rows, adapters {rig}"));
         }
     }
+}
+
+#[test]
+fn any_number_of_adapters_gives_the_losses_of_one() {
+    check_any_number_of_adapters(12);
+}
+
+#[test]
+fn batch_norm_with_all_shards_but_one_empty_is_that_of_one_adapter() {
+    check_batch_norm_with_empty_shards(12);
+}
+
+#[test]
+#[ignore = "takes a minute"]
+fn fifty_steps_of_any_number_of_adapters_give_the_losses_of_one() {
+    check_any_number_of_adapters(50);
+    check_batch_norm_with_empty_shards(50);
 }
 
 #[test]

@@ -164,6 +164,7 @@ impl Bench {
     }
 
     /// Can it cut a product so?
+    #[cfg_attr(not(feature = "gpu"), expect(unused_variables, reason = "the host cuts no product into tiles"))]
     fn is_able(&self, probe: &Probe) -> bool {
         match self {
             Self::Host => true,

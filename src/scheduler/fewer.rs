@@ -23,6 +23,8 @@ const SETTLING: usize = 3;
 const WORTHWHILE: f64 = 1.05;
 /// A trial ends early if its steps take at least so many times as long.
 const HOPELESS: f64 = 1.25;
+/// Steps in a row that must be slow for those that rest to be tried before their time.
+const SLOW_STEPS: usize = 5;
 /// Steps after which a measurement is given up, since too few have the same number of rows.
 const MOST_TRIAL_STEPS: usize = 6 * SAMPLES;
 
@@ -70,6 +72,10 @@ enum Phase {
 pub(super) struct Fewer {
     /// Steps that each adapter rests for; `None` for those in use.
     rest: Vec<Option<u64>>,
+    /// Rows and milliseconds of a step when it was decided who rests.
+    decided_at: Option<(u32, f64)>,
+    /// Steps in a row that were far slower than that.
+    slow_steps: usize,
     phase: Phase,
     /// Steps until the next trial after one in vain.
     pause: u64,
@@ -86,6 +92,8 @@ impl Fewer {
     pub(super) fn new(n_adapters: usize) -> Self {
         Self {
             rest: vec![None; n_adapters],
+            decided_at: None,
+            slow_steps: 0,
             phase: Phase::Steady(FIRST_STEPS),
             pause: FIRST_STEPS,
             rows: 0,
@@ -108,6 +116,7 @@ impl Fewer {
         self.rest.iter_mut().flatten().for_each(|left| *left = left.saturating_sub(1));
         match self.phase {
             Phase::Steady(left) => {
+                self.watch(ms, rows);
                 let is_due = left <= 1 || self.rested().is_some();
                 self.enter(if is_due { Phase::Before } else { Phase::Steady(left - 1) });
                 Verdict::Same
@@ -124,6 +133,20 @@ impl Fewer {
         }
     }
 
+    /// Ends all rests where those in use have become slow: what was decided no longer holds.
+    fn watch(&mut self, ms: f64, rows: u32) {
+        let Some((decided_rows, decided_ms)) = self.decided_at else { return };
+        self.slow_steps = if rows == decided_rows && ms > HOPELESS * decided_ms { self.slow_steps + 1 } else { 0 };
+        if self.slow_steps == SLOW_STEPS {
+            self.rest.iter_mut().flatten().for_each(|left| *left = 0);
+        }
+    }
+
+    fn decide_at(&mut self, ms: f64) {
+        self.decided_at = self.rest.iter().any(Option::is_some).then_some((self.rows, ms));
+        self.slow_steps = 0;
+    }
+
     /// An adapter was lost, or came: what was measured says nothing any more.
     fn begin_anew(&mut self, alive: &[bool]) -> Verdict {
         self.undo();
@@ -133,6 +156,7 @@ impl Fewer {
         if (0..alive.len()).all(|idx| !alive[idx] || self.rests(idx)) {
             self.rest.fill(None);
         }
+        self.decided_at = None;
         self.pause = FIRST_STEPS;
         self.enter(Phase::Steady(FIRST_STEPS));
         Verdict::Same
@@ -199,6 +223,7 @@ impl Fewer {
             None => Verdict::Same,
             Some(after_ms) if after_ms * WORTHWHILE <= before_ms => {
                 self.pause = FIRST_STEPS;
+                self.decide_at(before_ms);
                 // One more may be too many.
                 self.enter(match change {
                     Change::Without(_) => Phase::Before,
@@ -217,11 +242,12 @@ impl Fewer {
 
     /// Ends a trial, if there is one, as if it had not been.
     fn undo(&mut self) -> Verdict {
-        let Phase::Trial { change, .. } = self.phase else { return Verdict::Same };
+        let Phase::Trial { change, before_ms } = self.phase else { return Verdict::Same };
         match change {
             Change::Without(idx) => self.rest[idx] = None,
             Change::With(idx) => self.rest[idx] = Some(REST_STEPS),
         }
+        self.decide_at(before_ms);
         self.put_off();
         Verdict::Undone
     }
@@ -341,6 +367,21 @@ mod tests {
             .collect();
         assert_eq!(kept, [Change::Without(2), Change::Without(1)]);
         assert_eq!([fewer.rests(0), fewer.rests(1), fewer.rests(2)], [false, true, true]);
+    }
+
+    #[test]
+    fn one_that_rests_is_tried_at_once_when_the_other_becomes_slow() {
+        let mut fewer = Fewer::new(2);
+        run(&mut fewer, 0..100, |in_use| 10.0 * count(in_use));
+        assert!(fewer.rests(1));
+        run(&mut fewer, 100..150, |in_use| if count(in_use) > 1.0 { 22.0 } else { 80.0 });
+        assert!(!fewer.rests(1));
+
+        let mut fewer = Fewer::new(2);
+        run(&mut fewer, 0..100, |in_use| 10.0 * count(in_use));
+        let late = run(&mut fewer, 100..400, |in_use| 80.0 * count(in_use));
+        let tried = late.iter().filter(|(_, verdict)| *verdict == Verdict::Tried).count();
+        assert!(tried == 1 && fewer.rests(1), "once, in vain: {late:?}");
     }
 
     #[test]

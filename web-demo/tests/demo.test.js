@@ -1,6 +1,7 @@
 // Does the demo do what it shows? The built page with the engine itself, in Chromium.
 //
-// MANYHANDS_WEB_DEMO names the folder that `cargo xtask web build` filled, if it is another than by default.
+// MANYHANDS_WEB_DEMO names the folder that `cargo xtask web build` filled, if it is another than by default;
+// MANYHANDS_COMMAND the native command, which is otherwise built.
 
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
@@ -93,7 +94,8 @@ async function metricsOf(page) {
 
 /** What the native command prints. @param {string[]} words */
 function manyhands(...words) {
-  const { status, stdout, stderr } = spawnSync("cargo", ["run", "--locked", "--quiet", "--", ...words], { cwd: ROOT, encoding: "utf8" });
+  const [command, ...first] = process.env.MANYHANDS_COMMAND ? [process.env.MANYHANDS_COMMAND] : ["cargo", "run", "--locked", "--quiet", "--"];
+  const { status, stdout, stderr } = spawnSync(command, [...first, ...words], { cwd: ROOT, encoding: "utf8" });
   assert.equal(status, 0, stderr);
   return stdout;
 }

@@ -3,7 +3,6 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { gunzipSync } from "node:zlib";
 import { EXAMPLES } from "../www/examples.js";
 import { raster } from "../www/raster.js";
 
@@ -19,7 +18,7 @@ function moments(image) {
 
 /** The training data's images, from 0 to 1. */
 function digits() {
-  const bytes = gunzipSync(readFileSync(new URL("../../data/digits-images-idx3-ubyte.gz", import.meta.url))).subarray(IDX_HEADER);
+  const bytes = readFileSync(new URL("../../data/digits-images-idx3-ubyte", import.meta.url)).subarray(IDX_HEADER);
   return Array.from({ length: bytes.length / PIXELS }, (_, row) =>
     Float32Array.from(bytes.subarray(row * PIXELS, (row + 1) * PIXELS), (value) => value / 16));
 }
