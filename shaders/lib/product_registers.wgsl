@@ -89,14 +89,22 @@ fn product(workgroup: vec3<u32>, workgroups: vec3<u32>, lane: u32) {
         ib = next_of_b(ib, k, 1u, part);
     }
 
-    store_row(row, column, sizes.xy, part, l0, h0);
-    store_row(row + 1u, column, sizes.xy, part, l1, h1);
-    store_row(row + 2u, column, sizes.xy, part, l2, h2);
-    store_row(row + 3u, column, sizes.xy, part, l3, h3);
-    store_row(row + 4u, column, sizes.xy, part, l4, h4);
-    store_row(row + 5u, column, sizes.xy, part, l5, h5);
-    store_row(row + 6u, column, sizes.xy, part, l6, h6);
-    store_row(row + 7u, column, sizes.xy, part, l7, h7);
+    // By one text for all rows: drivers take seconds to compile a store for each result.
+    for (var idx = 0u; idx < PRODUCT_SIDE; idx++) {
+        var low: vec4<f32>;
+        var high: vec4<f32>;
+        switch (idx) {
+            case 0u: { low = l0; high = h0; }
+            case 1u: { low = l1; high = h1; }
+            case 2u: { low = l2; high = h2; }
+            case 3u: { low = l3; high = h3; }
+            case 4u: { low = l4; high = h4; }
+            case 5u: { low = l5; high = h5; }
+            case 6u: { low = l6; high = h6; }
+            default: { low = l7; high = h7; }
+        }
+        store_row(row + idx, column, sizes.xy, part, low, high);
+    }
 }
 
 fn store_row(row: u32, column: u32, size: vec2<u32>, part: u32, low: vec4<f32>, high: vec4<f32>) {

@@ -143,15 +143,20 @@ fn a_along_k(row: u32, column: u32, sharer: u32, part: u32, sizes: vec4<u32>) {
         ib = next_of_b(ib, k, 1u, part);
     }
 
-    store_rows(row, 1u, column, sizes.xy, part, s0a);
-    store_rows(row + 8u, 1u, column, sizes.xy, part, s1a);
-    store_rows(row + 16u, 1u, column, sizes.xy, part, s2a);
-    store_rows(row + 24u, 1u, column, sizes.xy, part, s3a);
-    if (PRODUCT_COLUMNS == 8u) {
-        store_rows(row, 1u, column + 4u, sizes.xy, part, s0b);
-        store_rows(row + 8u, 1u, column + 4u, sizes.xy, part, s1b);
-        store_rows(row + 16u, 1u, column + 4u, sizes.xy, part, s2b);
-        store_rows(row + 24u, 1u, column + 4u, sizes.xy, part, s3b);
+    // Blocks of eight rows and four columns, by one text: drivers take seconds to compile a store for each result.
+    for (var block = 0u; block < PRODUCT_COLUMNS; block++) {
+        var sums: Sums;
+        switch (block) {
+            case 0u: { sums = s0a; }
+            case 1u: { sums = s1a; }
+            case 2u: { sums = s2a; }
+            case 3u: { sums = s3a; }
+            case 4u: { sums = s0b; }
+            case 5u: { sums = s1b; }
+            case 6u: { sums = s2b; }
+            default: { sums = s3b; }
+        }
+        store_rows(row + 8u * (block % 4u), 1u, column + block / 4u * 4u, sizes.xy, part, sums);
     }
 }
 
@@ -223,15 +228,20 @@ fn both_along_k(row: u32, column: u32, sharer: u32, part: u32, sizes: vec4<u32>)
         ib = next_of_b(ib, k, 4u, part);
     }
 
-    store_rows(row, 1u, column, sizes.xy, part, s0a);
-    store_rows(row + 8u, 1u, column, sizes.xy, part, s1a);
-    store_rows(row + 16u, 1u, column, sizes.xy, part, s2a);
-    store_rows(row + 24u, 1u, column, sizes.xy, part, s3a);
-    if (PRODUCT_COLUMNS == 8u) {
-        store_rows(row, 1u, column + 4u, sizes.xy, part, s0b);
-        store_rows(row + 8u, 1u, column + 4u, sizes.xy, part, s1b);
-        store_rows(row + 16u, 1u, column + 4u, sizes.xy, part, s2b);
-        store_rows(row + 24u, 1u, column + 4u, sizes.xy, part, s3b);
+    // Blocks of eight rows and four columns, by one text: drivers take seconds to compile a store for each result.
+    for (var block = 0u; block < PRODUCT_COLUMNS; block++) {
+        var sums: Sums;
+        switch (block) {
+            case 0u: { sums = s0a; }
+            case 1u: { sums = s1a; }
+            case 2u: { sums = s2a; }
+            case 3u: { sums = s3a; }
+            case 4u: { sums = s0b; }
+            case 5u: { sums = s1b; }
+            case 6u: { sums = s2b; }
+            default: { sums = s3b; }
+        }
+        store_rows(row + 8u * (block % 4u), 1u, column + block / 4u * 4u, sizes.xy, part, sums);
     }
 }
 
@@ -265,28 +275,39 @@ fn across_k(row: u32, column: u32, sharer: u32, part: u32, sizes: vec4<u32>) {
         ib = next_of_b(ib, k, 1u, part);
     }
 
-    store_rows(row, 4u, column, sizes.xy, part, s0a);
-    store_rows(row + 1u, 4u, column, sizes.xy, part, s1a);
-    store_rows(row + 2u, 4u, column, sizes.xy, part, s2a);
-    store_rows(row + 3u, 4u, column, sizes.xy, part, s3a);
-    if (PRODUCT_COLUMNS == 8u) {
-        store_rows(row, 4u, column + 4u, sizes.xy, part, s0b);
-        store_rows(row + 1u, 4u, column + 4u, sizes.xy, part, s1b);
-        store_rows(row + 2u, 4u, column + 4u, sizes.xy, part, s2b);
-        store_rows(row + 3u, 4u, column + 4u, sizes.xy, part, s3b);
+    // Blocks of eight rows and four columns, by one text: drivers take seconds to compile a store for each result.
+    for (var block = 0u; block < PRODUCT_COLUMNS; block++) {
+        var sums: Sums;
+        switch (block) {
+            case 0u: { sums = s0a; }
+            case 1u: { sums = s1a; }
+            case 2u: { sums = s2a; }
+            case 3u: { sums = s3a; }
+            case 4u: { sums = s0b; }
+            case 5u: { sums = s1b; }
+            case 6u: { sums = s2b; }
+            default: { sums = s3b; }
+        }
+        store_rows(row + 1u * (block % 4u), 4u, column + block / 4u * 4u, sizes.xy, part, sums);
     }
 }
 
 // Stores eight rows, `apart` from each other.
 fn store_rows(row: u32, apart: u32, column: u32, size: vec2<u32>, part: u32, sums: Sums) {
-    store_row(row, column, size, part, sums.s0);
-    store_row(row + apart, column, size, part, sums.s1);
-    store_row(row + 2u * apart, column, size, part, sums.s2);
-    store_row(row + 3u * apart, column, size, part, sums.s3);
-    store_row(row + 4u * apart, column, size, part, sums.s4);
-    store_row(row + 5u * apart, column, size, part, sums.s5);
-    store_row(row + 6u * apart, column, size, part, sums.s6);
-    store_row(row + 7u * apart, column, size, part, sums.s7);
+    for (var idx = 0u; idx < 8u; idx++) {
+        var sum: vec4<f32>;
+        switch (idx) {
+            case 0u: { sum = sums.s0; }
+            case 1u: { sum = sums.s1; }
+            case 2u: { sum = sums.s2; }
+            case 3u: { sum = sums.s3; }
+            case 4u: { sum = sums.s4; }
+            case 5u: { sum = sums.s5; }
+            case 6u: { sum = sums.s6; }
+            default: { sum = sums.s7; }
+        }
+        store_row(row + idx * apart, column, size, part, sum);
+    }
 }
 
 fn store_row(row: u32, column: u32, size: vec2<u32>, part: u32, sums: vec4<f32>) {

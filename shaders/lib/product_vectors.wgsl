@@ -130,14 +130,22 @@ fn a_along_k(row: u32, column: u32, part: u32, sizes: vec4<u32>) {
         ib = next_of_b(ib, k, 1u, part);
     }
 
-    store_row(row, column, sizes.xy, part, s0a, s0b);
-    store_row(row + 1u, column, sizes.xy, part, s1a, s1b);
-    store_row(row + 2u, column, sizes.xy, part, s2a, s2b);
-    store_row(row + 3u, column, sizes.xy, part, s3a, s3b);
-    store_row(row + 4u, column, sizes.xy, part, s4a, s4b);
-    store_row(row + 5u, column, sizes.xy, part, s5a, s5b);
-    store_row(row + 6u, column, sizes.xy, part, s6a, s6b);
-    store_row(row + 7u, column, sizes.xy, part, s7a, s7b);
+    // By one text for all rows: drivers take seconds to compile a store for each result.
+    for (var idx = 0u; idx < PRODUCT_ROWS; idx++) {
+        var low: vec4<f32>;
+        var high: vec4<f32>;
+        switch (idx) {
+            case 0u: { low = s0a; high = s0b; }
+            case 1u: { low = s1a; high = s1b; }
+            case 2u: { low = s2a; high = s2b; }
+            case 3u: { low = s3a; high = s3b; }
+            case 4u: { low = s4a; high = s4b; }
+            case 5u: { low = s5a; high = s5b; }
+            case 6u: { low = s6a; high = s6b; }
+            default: { low = s7a; high = s7b; }
+        }
+        store_row(row + idx, column, sizes.xy, part, low, high);
+    }
 }
 
 // Both along k: four k a round.
@@ -237,14 +245,22 @@ fn both_along_k(row: u32, column: u32, part: u32, sizes: vec4<u32>) {
         s7a += a7.w * k3a; s7b += a7.w * k3b;
     }
 
-    store_row(row, column, sizes.xy, part, s0a, s0b);
-    store_row(row + 1u, column, sizes.xy, part, s1a, s1b);
-    store_row(row + 2u, column, sizes.xy, part, s2a, s2b);
-    store_row(row + 3u, column, sizes.xy, part, s3a, s3b);
-    store_row(row + 4u, column, sizes.xy, part, s4a, s4b);
-    store_row(row + 5u, column, sizes.xy, part, s5a, s5b);
-    store_row(row + 6u, column, sizes.xy, part, s6a, s6b);
-    store_row(row + 7u, column, sizes.xy, part, s7a, s7b);
+    // By one text for all rows: drivers take seconds to compile a store for each result.
+    for (var idx = 0u; idx < PRODUCT_ROWS; idx++) {
+        var low: vec4<f32>;
+        var high: vec4<f32>;
+        switch (idx) {
+            case 0u: { low = s0a; high = s0b; }
+            case 1u: { low = s1a; high = s1b; }
+            case 2u: { low = s2a; high = s2b; }
+            case 3u: { low = s3a; high = s3b; }
+            case 4u: { low = s4a; high = s4b; }
+            case 5u: { low = s5a; high = s5b; }
+            case 6u: { low = s6a; high = s6b; }
+            default: { low = s7a; high = s7b; }
+        }
+        store_row(row + idx, column, sizes.xy, part, low, high);
+    }
 }
 
 // Both across k: their rows are the k, and neighbours are rows and columns of the result.
@@ -284,14 +300,22 @@ fn across_k(row: u32, column: u32, part: u32, sizes: vec4<u32>) {
         ib = next_of_b(ib, k, 1u, part);
     }
 
-    store_row(row, column, sizes.xy, part, s0a, s0b);
-    store_row(row + 1u, column, sizes.xy, part, s1a, s1b);
-    store_row(row + 2u, column, sizes.xy, part, s2a, s2b);
-    store_row(row + 3u, column, sizes.xy, part, s3a, s3b);
-    store_row(row + 4u, column, sizes.xy, part, s4a, s4b);
-    store_row(row + 5u, column, sizes.xy, part, s5a, s5b);
-    store_row(row + 6u, column, sizes.xy, part, s6a, s6b);
-    store_row(row + 7u, column, sizes.xy, part, s7a, s7b);
+    // By one text for all rows: drivers take seconds to compile a store for each result.
+    for (var idx = 0u; idx < PRODUCT_ROWS; idx++) {
+        var low: vec4<f32>;
+        var high: vec4<f32>;
+        switch (idx) {
+            case 0u: { low = s0a; high = s0b; }
+            case 1u: { low = s1a; high = s1b; }
+            case 2u: { low = s2a; high = s2b; }
+            case 3u: { low = s3a; high = s3b; }
+            case 4u: { low = s4a; high = s4b; }
+            case 5u: { low = s5a; high = s5b; }
+            case 6u: { low = s6a; high = s6b; }
+            default: { low = s7a; high = s7b; }
+        }
+        store_row(row + idx, column, sizes.xy, part, low, high);
+    }
 }
 
 fn store_row(row: u32, column: u32, size: vec2<u32>, part: u32, a: vec4<f32>, b: vec4<f32>) {
