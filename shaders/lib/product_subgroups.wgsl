@@ -143,21 +143,7 @@ fn a_along_k(row: u32, column: u32, sharer: u32, part: u32, sizes: vec4<u32>) {
         ib = next_of_b(ib, k, 1u, part);
     }
 
-    // Blocks of eight rows and four columns, by one text: drivers take seconds to compile a store for each result.
-    for (var block = 0u; block < PRODUCT_COLUMNS; block++) {
-        var sums: Sums;
-        switch (block) {
-            case 0u: { sums = s0a; }
-            case 1u: { sums = s1a; }
-            case 2u: { sums = s2a; }
-            case 3u: { sums = s3a; }
-            case 4u: { sums = s0b; }
-            case 5u: { sums = s1b; }
-            case 6u: { sums = s2b; }
-            default: { sums = s3b; }
-        }
-        store_rows(row + 8u * (block % 4u), 1u, column + block / 4u * 4u, sizes.xy, part, sums);
-    }
+    store_blocks(row, vec2<u32>(8u, 1u), column, sizes.xy, part, s0a, s1a, s2a, s3a, s0b, s1b, s2b, s3b);
 }
 
 // Both along k: four k a round.
@@ -228,21 +214,7 @@ fn both_along_k(row: u32, column: u32, sharer: u32, part: u32, sizes: vec4<u32>)
         ib = next_of_b(ib, k, 4u, part);
     }
 
-    // Blocks of eight rows and four columns, by one text: drivers take seconds to compile a store for each result.
-    for (var block = 0u; block < PRODUCT_COLUMNS; block++) {
-        var sums: Sums;
-        switch (block) {
-            case 0u: { sums = s0a; }
-            case 1u: { sums = s1a; }
-            case 2u: { sums = s2a; }
-            case 3u: { sums = s3a; }
-            case 4u: { sums = s0b; }
-            case 5u: { sums = s1b; }
-            case 6u: { sums = s2b; }
-            default: { sums = s3b; }
-        }
-        store_rows(row + 8u * (block % 4u), 1u, column + block / 4u * 4u, sizes.xy, part, sums);
-    }
+    store_blocks(row, vec2<u32>(8u, 1u), column, sizes.xy, part, s0a, s1a, s2a, s3a, s0b, s1b, s2b, s3b);
 }
 
 // Both across k: their rows are the k, and neighbours are rows and columns of the result.
@@ -275,6 +247,14 @@ fn across_k(row: u32, column: u32, sharer: u32, part: u32, sizes: vec4<u32>) {
         ib = next_of_b(ib, k, 1u, part);
     }
 
+    store_blocks(row, vec2<u32>(1u, 4u), column, sizes.xy, part, s0a, s1a, s2a, s3a, s0b, s1b, s2b, s3b);
+}
+
+// Stores the blocks, whose first rows are apart.x from each other, and the rows of each apart.y.
+fn store_blocks(
+    row: u32, apart: vec2<u32>, column: u32, size: vec2<u32>, part: u32,
+    s0a: Sums, s1a: Sums, s2a: Sums, s3a: Sums, s0b: Sums, s1b: Sums, s2b: Sums, s3b: Sums,
+) {
     // Blocks of eight rows and four columns, by one text: drivers take seconds to compile a store for each result.
     for (var block = 0u; block < PRODUCT_COLUMNS; block++) {
         var sums: Sums;
@@ -288,7 +268,7 @@ fn across_k(row: u32, column: u32, sharer: u32, part: u32, sizes: vec4<u32>) {
             case 6u: { sums = s2b; }
             default: { sums = s3b; }
         }
-        store_rows(row + 1u * (block % 4u), 4u, column + block / 4u * 4u, sizes.xy, part, sums);
+        store_rows(row + apart.x * (block % 4u), apart.y, column + block / 4u * 4u, size, part, sums);
     }
 }
 

@@ -130,22 +130,10 @@ fn a_along_k(row: u32, column: u32, part: u32, sizes: vec4<u32>) {
         ib = next_of_b(ib, k, 1u, part);
     }
 
-    // By one text for all rows: drivers take seconds to compile a store for each result.
-    for (var idx = 0u; idx < PRODUCT_ROWS; idx++) {
-        var low: vec4<f32>;
-        var high: vec4<f32>;
-        switch (idx) {
-            case 0u: { low = s0a; high = s0b; }
-            case 1u: { low = s1a; high = s1b; }
-            case 2u: { low = s2a; high = s2b; }
-            case 3u: { low = s3a; high = s3b; }
-            case 4u: { low = s4a; high = s4b; }
-            case 5u: { low = s5a; high = s5b; }
-            case 6u: { low = s6a; high = s6b; }
-            default: { low = s7a; high = s7b; }
-        }
-        store_row(row + idx, column, sizes.xy, part, low, high);
-    }
+    store_rows(
+        row, column, sizes.xy, part,
+        Sums(s0a, s1a, s2a, s3a, s4a, s5a, s6a, s7a), Sums(s0b, s1b, s2b, s3b, s4b, s5b, s6b, s7b),
+    );
 }
 
 // Both along k: four k a round.
@@ -245,22 +233,10 @@ fn both_along_k(row: u32, column: u32, part: u32, sizes: vec4<u32>) {
         s7a += a7.w * k3a; s7b += a7.w * k3b;
     }
 
-    // By one text for all rows: drivers take seconds to compile a store for each result.
-    for (var idx = 0u; idx < PRODUCT_ROWS; idx++) {
-        var low: vec4<f32>;
-        var high: vec4<f32>;
-        switch (idx) {
-            case 0u: { low = s0a; high = s0b; }
-            case 1u: { low = s1a; high = s1b; }
-            case 2u: { low = s2a; high = s2b; }
-            case 3u: { low = s3a; high = s3b; }
-            case 4u: { low = s4a; high = s4b; }
-            case 5u: { low = s5a; high = s5b; }
-            case 6u: { low = s6a; high = s6b; }
-            default: { low = s7a; high = s7b; }
-        }
-        store_row(row + idx, column, sizes.xy, part, low, high);
-    }
+    store_rows(
+        row, column, sizes.xy, part,
+        Sums(s0a, s1a, s2a, s3a, s4a, s5a, s6a, s7a), Sums(s0b, s1b, s2b, s3b, s4b, s5b, s6b, s7b),
+    );
 }
 
 // Both across k: their rows are the k, and neighbours are rows and columns of the result.
@@ -300,21 +276,40 @@ fn across_k(row: u32, column: u32, part: u32, sizes: vec4<u32>) {
         ib = next_of_b(ib, k, 1u, part);
     }
 
+    store_rows(
+        row, column, sizes.xy, part,
+        Sums(s0a, s1a, s2a, s3a, s4a, s5a, s6a, s7a), Sums(s0b, s1b, s2b, s3b, s4b, s5b, s6b, s7b),
+    );
+}
+
+// Sums of eight rows and four columns.
+struct Sums {
+    s0: vec4<f32>,
+    s1: vec4<f32>,
+    s2: vec4<f32>,
+    s3: vec4<f32>,
+    s4: vec4<f32>,
+    s5: vec4<f32>,
+    s6: vec4<f32>,
+    s7: vec4<f32>,
+}
+
+fn store_rows(row: u32, column: u32, size: vec2<u32>, part: u32, a: Sums, b: Sums) {
     // By one text for all rows: drivers take seconds to compile a store for each result.
     for (var idx = 0u; idx < PRODUCT_ROWS; idx++) {
         var low: vec4<f32>;
         var high: vec4<f32>;
         switch (idx) {
-            case 0u: { low = s0a; high = s0b; }
-            case 1u: { low = s1a; high = s1b; }
-            case 2u: { low = s2a; high = s2b; }
-            case 3u: { low = s3a; high = s3b; }
-            case 4u: { low = s4a; high = s4b; }
-            case 5u: { low = s5a; high = s5b; }
-            case 6u: { low = s6a; high = s6b; }
-            default: { low = s7a; high = s7b; }
+            case 0u: { low = a.s0; high = b.s0; }
+            case 1u: { low = a.s1; high = b.s1; }
+            case 2u: { low = a.s2; high = b.s2; }
+            case 3u: { low = a.s3; high = b.s3; }
+            case 4u: { low = a.s4; high = b.s4; }
+            case 5u: { low = a.s5; high = b.s5; }
+            case 6u: { low = a.s6; high = b.s6; }
+            default: { low = a.s7; high = b.s7; }
         }
-        store_row(row + idx, column, sizes.xy, part, low, high);
+        store_row(row + idx, column, size, part, low, high);
     }
 }
 
