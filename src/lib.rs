@@ -26,6 +26,7 @@ pub use error::{Error, Result};
 pub use losses::{Loss, Metric, Reduction};
 pub use model::{Model, ModelBuilder, ModelConfig, Sequential};
 pub use optimizers::{Optimizer, Schedule};
+pub use plan::GradientCompression;
 pub use shape::Shape;
 pub use trainer::{Compile, Fit, History, Predictor, Trainer};
 

@@ -11,7 +11,7 @@ mod work;
 
 use litemap::LiteMap;
 
-use crate::kernels::Kernel;
+use crate::kernels::{Kernel, halves};
 
 pub use layout::{Layout, Placed};
 pub use record::{Node, Recorder, Tensor, length_word};
@@ -255,6 +255,15 @@ pub struct Exchange {
     pub combine: Combine,
     /// When.
     pub when: When,
+    /// What travels in its place: the same values as [`kernels::halves`](crate::kernels::halves) packs them.
+    pub halves: Option<View>,
+}
+
+impl Exchange {
+    /// What an adapter sends.
+    pub fn sent(&self) -> View {
+        self.halves.unwrap_or(self.view)
+    }
 }
 
 /// One entry of a pass.
@@ -264,6 +273,28 @@ pub enum Command {
     Dispatch(Dispatch),
     /// Combine a view over all adapters.
     Exchange(Exchange),
+}
+
+impl Command {
+    /// Is it of use only where there are other adapters?
+    pub fn is_for_others(&self) -> bool {
+        match self {
+            Self::Dispatch(dispatch) => std::ptr::eq(dispatch.kernel, &raw const halves::PACK),
+            Self::Exchange(_) => true,
+        }
+    }
+}
+
+/// What gradients are on their way from an adapter to the host. With one adapter they stay where they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GradientCompression {
+    /// 32-bit floats, as they were computed.
+    #[default]
+    None,
+    /// 16-bit floats with a factor for each 64: about half the bytes, each value within 2^-11 of itself (2^-10 where
+    /// the device does not round to the nearest), or within 2^-39 of the largest of its block. Sums are of 32 bits.
+    Fp16,
 }
 
 /// What a run of a plan is for.

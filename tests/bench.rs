@@ -7,6 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use manyhands::GradientCompression;
 use manyhands::adapters::cpu;
 use manyhands::bench::rig::{Data, Rig, Seat, Source, Turn};
 use manyhands::bench::{Settings, machine, models, plot, scaling};
@@ -250,10 +251,13 @@ fn the_same_adapter_twice_is_measured_alone_once() {
         batch_size: Some(16),
         data: Data::Synthetic,
         split: SplitMode::Even,
+        gradient_compression: GradientCompression::Fp16,
     };
     let mut said = Vec::new();
     let report =
         pollster::block_on(manyhands::bench::steps::measure(&settings, |text| said.push(text.to_owned()))).unwrap();
-    assert_eq!((report.measured.rigs.len(), said.len()), (2, 2), "{said:?}");
-    assert_eq!(report.measured.rigs[1].adapters.iter().map(|adapter| adapter.rows).collect::<Vec<_>>(), [8, 8]);
+    let rigs = &report.measured.rigs;
+    assert_eq!((rigs.len(), said.len()), (3, 3), "{said:?}");
+    assert_eq!(rigs[1].adapters.iter().map(|adapter| adapter.rows).collect::<Vec<_>>(), [8, 8]);
+    assert_eq!(rigs[2].rig, format!("{}, fp16", rigs[1].rig));
 }

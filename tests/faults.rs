@@ -29,11 +29,8 @@ fn model(batch_norm: BatchNormalization) -> Model {
 }
 
 async fn open(model: &Model, adapters: &str, fallback: CpuFallback) -> Scheduler {
-    let objective = Objective {
-        losses: vec![Loss::SPARSE_CATEGORICAL_CROSSENTROPY],
-        optimizer: Optimizer::adam(1e-3),
-        clip_norm: 1.0,
-    };
+    let losses = vec![Loss::SPARSE_CATEGORICAL_CROSSENTROPY];
+    let objective = Objective { clip_norm: 1.0, ..Objective::new(losses, Optimizer::adam(1e-3)) };
     let adapters = adapters::choose(&adapters::list().await, adapters).unwrap();
     let settings =
         RigSettings { adapters, split: SplitMode::Even, capacity: 96, cpu_fallback: fallback, accumulation_steps: 1 };

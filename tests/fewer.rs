@@ -38,7 +38,7 @@ fn train_in(mut world: World, split: SplitMode, steps: u64) -> Outcome {
     let (opener, runtime, adapters) = (world.opener(), world.runtime(), world.adapters());
     let run = async move {
         let (model, loss) = (model(), Loss::SPARSE_CATEGORICAL_CROSSENTROPY);
-        let objective = Objective { losses: vec![loss], optimizer: Optimizer::sgd(0.1, 0.0), clip_norm: 0.0 };
+        let objective = Objective::new(vec![loss], Optimizer::sgd(0.1, 0.0));
         let state = TrainingState::new(model.weights.clone(), objective.optimizer);
         let (plan, layout) = (model.plan(&objective).unwrap(), model.layout().clone());
         let (cpu_fallback, capacity) = (CpuFallback::Refused, 96);

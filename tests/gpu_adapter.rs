@@ -151,7 +151,7 @@ fn step(kernel: &'static Kernel, rows_word: Word, factor: Word, inputs: Vec<View
 }
 
 fn exchange(buffer: u32, when: When) -> Command {
-    Command::Exchange(Exchange { view: view(buffer, row()), combine: Combine::Sum, when })
+    Command::Exchange(Exchange { view: view(buffer, row()), combine: Combine::Sum, when, halves: None })
 }
 
 /// Doubled = 2 x + 1; shifted = h doubled + 1; total = sum of shifted over all rows of all adapters;
@@ -337,7 +337,7 @@ fn a_long_pass_goes_in_pieces_and_long_exchanges_in_chunks() {
             commands.push(step(&SCALE, Word::Rows(1), 1.0.into(), vec![a], b));
             commands.push(step(&SCALE, Word::Rows(1), 1.0.into(), vec![b], a));
         }
-        let values = |when| Command::Exchange(Exchange { view: a, combine: Combine::Sum, when });
+        let values = |when| Command::Exchange(Exchange { view: a, combine: Combine::Sum, when, halves: None });
         commands.extend([values(When::Update), values(When::NextCommand)]);
         commands.push(step(&SCALE, Word::Rows(1), 2.0.into(), vec![a], view(REPORT, rows())));
         let plan =

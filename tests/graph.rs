@@ -13,7 +13,7 @@ use manyhands::layers::{
 use manyhands::model::{Objective, TensorRef};
 use manyhands::plan::{ALIGN, Command, Layout, MAX_BINDING, Pass, Role};
 use manyhands::scheduler::split::SplitMode;
-use manyhands::{Loss, Model, ModelBuilder, Optimizer, Sequential};
+use manyhands::{GradientCompression, Loss, Model, ModelBuilder, Optimizer, Sequential};
 
 /// A graph under construction, with short names.
 struct Graph {
@@ -343,6 +343,24 @@ fn large_gradients_leave_in_several_buckets() {
 }
 
 #[test]
+fn gradients_as_halves_are_half_the_bytes() {
+    let model = Sequential::new([300]).add(Dense::new(600)).add(Dense::new(300)).build(0).unwrap();
+    let sent = |gradient_compression| {
+        let objective = Objective::new(vec![Loss::MeanSquaredError], Optimizer::sgd(0.1, 0.0));
+        let plan = model.plan(&Objective { gradient_compression, ..objective }).unwrap();
+        let commands = plan.commands(Pass::Train).iter();
+        let lengths = commands.filter_map(|command| match command {
+            Command::Exchange(exchange) => Some(exchange.sent().len.fixed),
+            Command::Dispatch(_) => None,
+        });
+        lengths.sum::<u64>()
+    };
+    let (whole, halves) = (sent(GradientCompression::None), sent(GradientCompression::Fp16));
+    assert_eq!(whole, model.layout().segments[0]);
+    assert_eq!(halves, whole / 64 * 33);
+}
+
+#[test]
 fn a_layout_is_aligned_and_segments_fit_a_binding() {
     let mut layout = Layout::default();
     let lens = [1, 64, 65, MAX_BINDING, 3, MAX_BINDING - 64, 64, 1];
@@ -377,7 +395,7 @@ fn tiny() -> Model {
 #[test]
 fn a_plan_reads_as_text() {
     let objective =
-        Objective { losses: vec![Loss::MeanSquaredError], optimizer: Optimizer::sgd(0.1, 0.9), clip_norm: 1.0 };
+        Objective { clip_norm: 1.0, ..Objective::new(vec![Loss::MeanSquaredError], Optimizer::sgd(0.1, 0.9)) };
     let text = tiny().plan(&objective).unwrap().to_string();
     let needed = "\
 Train

@@ -217,11 +217,7 @@ fn a_link_that_closes_is_a_lost_adapter() {
 #[test]
 fn scaling_is_measured_for_each_number_of_adapters_and_can_be_cancelled() {
     let model = model(true);
-    let objective = Objective {
-        losses: vec![Loss::SPARSE_CATEGORICAL_CROSSENTROPY],
-        optimizer: Optimizer::adam(1e-3),
-        clip_norm: 0.0,
-    };
+    let objective = Objective::new(vec![Loss::SPARSE_CATEGORICAL_CROSSENTROPY], Optimizer::adam(1e-3));
     let job = Scaling {
         opener: Arc::new(adapters::open),
         runtime: Arc::new(Native),

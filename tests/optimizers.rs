@@ -108,7 +108,7 @@ fn updates_on_the_device_are_golden() {
     each_case(|case, problem| {
         let (optimizer, clip_norm, rates) = ours(case);
         let model = model(problem);
-        let objective = Objective { losses: vec![Loss::MeanSquaredError], optimizer, clip_norm };
+        let objective = Objective { clip_norm, ..Objective::new(vec![Loss::MeanSquaredError], optimizer) };
         let plan = Arc::new(model.plan(&objective).unwrap());
         let mut machine = Machine::new(plan.clone(), 1);
         machine.write(Role::Parameters(0), 0, &model.weights.parameters[0]);

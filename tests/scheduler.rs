@@ -105,7 +105,7 @@ impl Case {
         if self.family == Family::SharedLayerTwoOutputs {
             losses.push(Loss::MeanSquaredError);
         }
-        Objective { losses, optimizer: self.optimizer, clip_norm: self.clip_norm }
+        Objective { clip_norm: self.clip_norm, ..Objective::new(losses, self.optimizer) }
     }
 
     fn batch(&self, step: u64) -> Batch {

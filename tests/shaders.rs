@@ -1,4 +1,4 @@
-//! Does each entry point validate with no capability, translate to SPIR-V, HLSL and MSL, keep WebGPU's default
+//! Does each entry point validate with no capability that it need not have, translate to SPIR-V, HLSL and MSL, keep WebGPU's default
 //! limits, and match its host side? Needs no adapter. SPIR-V goes through `spirv-val`; where CI runs on
 //! Linux (`CI=true`) its absence is a failure.
 
@@ -18,9 +18,12 @@ const MAX_STORAGE_BUFFERS: usize = 8;
 const MAX_WORKGROUP_BYTES: u32 = 16_384;
 const MAX_INVOCATIONS: u32 = 256;
 
-/// What a text may ask of a device: nothing, but for the tile that shares loads in a subgroup.
-fn capabilities(tile: Tile) -> Capabilities {
-    if tile == Tile::Subgroups { Capabilities::SUBGROUP } else { Capabilities::empty() }
+/// What a text may ask of a device: nothing, but for the tile that shares loads in a subgroup, and `pack2x16float`, which
+/// is no feature in WebGPU.
+fn capabilities(kernel: &Kernel, tile: Tile) -> Capabilities {
+    let subgroups = if tile == Tile::Subgroups { Capabilities::SUBGROUP } else { Capabilities::empty() };
+    let halves = if kernel.stem == "halves" { Capabilities::SHADER_FLOAT16_IN_FLOAT32 } else { Capabilities::empty() };
+    subgroups | halves
 }
 
 /// Every kernel with every tile that makes a difference to it.
@@ -31,7 +34,7 @@ fn each(check: impl Fn(&Kernel, Tile, &Module, &ModuleInfo)) {
             let text = kernel.wgsl(tile);
             let module = naga::front::wgsl::parse_str(&text)
                 .unwrap_or_else(|e| panic!("{kernel:?}: {}", e.emit_to_string(&text)));
-            let info = Validator::new(ValidationFlags::all(), capabilities(tile))
+            let info = Validator::new(ValidationFlags::all(), capabilities(kernel, tile))
                 .validate(&module)
                 .unwrap_or_else(|e| panic!("{kernel:?}: {}", e.emit_to_string(&text)));
             check(kernel, tile, &module, &info);

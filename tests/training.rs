@@ -18,7 +18,7 @@ use manyhands::plan::Role;
 use manyhands::runtime::Native;
 use manyhands::scheduler::split::SplitMode;
 use manyhands::scheduler::{CpuFallback, RigSettings, Scheduler, Step, StepReport, TrainingState};
-use manyhands::{Loss, Model, Optimizer, Sequential};
+use manyhands::{GradientCompression, Loss, Model, Optimizer, Sequential};
 
 fn perceptron() -> Model {
     Sequential::new([8, 8, 1])
@@ -50,11 +50,18 @@ fn normalized() -> Model {
 }
 
 fn open(model: &Model, adapters: &str, split: SplitMode, capacity: u32) -> Scheduler {
-    let objective = Objective {
-        losses: vec![Loss::SPARSE_CATEGORICAL_CROSSENTROPY],
-        optimizer: Optimizer::sgd(0.1, 0.0),
-        clip_norm: 0.0,
-    };
+    open_compressed(GradientCompression::None, model, adapters, split, capacity)
+}
+
+fn open_compressed(
+    gradient_compression: GradientCompression,
+    model: &Model,
+    adapters: &str,
+    split: SplitMode,
+    capacity: u32,
+) -> Scheduler {
+    let losses = vec![Loss::SPARSE_CATEGORICAL_CROSSENTROPY];
+    let objective = Objective { gradient_compression, ..Objective::new(losses, Optimizer::sgd(0.1, 0.0)) };
     pollster::block_on(async {
         let adapters = adapters::choose(&adapters::list().await, adapters).unwrap();
         let settings =
@@ -167,6 +174,71 @@ fn batch_norm_with_all_shards_but_one_empty_is_that_of_one_adapter() {
 fn fifty_steps_of_any_number_of_adapters_give_the_losses_of_one() {
     check_any_number_of_adapters(50);
     check_batch_norm_with_empty_shards(50);
+}
+
+/// Parameters after each of some steps, read back from all adapters, which hold the same bits.
+fn trained(compression: GradientCompression, model: &Model, adapters: &str, steps: u64) -> Vec<Vec<f32>> {
+    let data = digits::train().unwrap();
+    let mut scheduler = open_compressed(compression, model, adapters, SplitMode::Even, 50);
+    let n_adapters = scheduler.adapters().count();
+    let mut parameters = Vec::new();
+    for number in 0..steps {
+        step(&mut scheduler, &data, number, 50);
+        let copies: Vec<Vec<f32>> =
+            (0..n_adapters).map(|idx| pollster::block_on(scheduler.read(idx, Role::Parameters(0))).unwrap()).collect();
+        assert!(copies.iter().all(|copy| hash(copy) == hash(&copies[0])), "weights differ after step {number}");
+        parameters.extend(copies.into_iter().next());
+    }
+    parameters
+}
+
+fn norm(values: impl Iterator<Item = f32>) -> f64 {
+    values.map(|value| f64::from(value).powi(2)).sum::<f64>().sqrt()
+}
+
+#[test]
+fn gradients_as_halves_move_weights_as_whole_ones_do() {
+    for model in [perceptron(), convolutional()] {
+        for rig in rigs().iter().filter(|rig| rig.contains(',')) {
+            let start = &model.weights.parameters[0];
+            let whole = trained(GradientCompression::None, &model, rig, 8);
+            let halves = trained(GradientCompression::Fp16, &model, rig, 8);
+            // One step: each gradient lost at most one unit of its 10 bits. More steps: a few times that.
+            for (step, allowed) in [(0, 1.0 / 1024.0), (7, 1.0 / 200.0)] {
+                let moved = norm(whole[step].iter().zip(start).map(|(end, start)| end - start));
+                let off = norm(halves[step].iter().zip(&whole[step]).map(|(half, whole)| half - whole));
+                assert!(off > 0.0, "adapters {rig}: nothing was rounded");
+                assert!(
+                    off <= allowed * moved,
+                    "adapters {rig}, step {step}: {off} off where weights moved by {moved}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn one_adapter_keeps_its_gradients_whole() {
+    for rig in rigs().iter().filter(|rig| !rig.contains(',')) {
+        let whole = trained(GradientCompression::None, &perceptron(), rig, 3);
+        let halves = trained(GradientCompression::Fp16, &perceptron(), rig, 3);
+        assert_eq!(whole, halves, "adapter {rig}");
+    }
+}
+
+/// A gradient that is not finite is seen through the packing, and nothing moves.
+#[test]
+fn a_step_that_is_not_finite_is_not_applied_with_halves_either() {
+    let (data, model) = (digits::train().unwrap(), perceptron());
+    for rig in rigs().iter().filter(|rig| rig.contains(',')) {
+        let mut scheduler = open_compressed(GradientCompression::Fp16, &model, rig, SplitMode::Even, 50);
+        let batch = Batch::fetch(&data, &(0..50).collect::<Vec<_>>()).unwrap();
+        let numbers = Step { step: 0, seed: 3, learning_rate: 0.1, loss_scales: vec![f32::INFINITY] };
+        let report = pollster::block_on(scheduler.train(&batch, &numbers)).unwrap();
+        assert!(!report.is_applied, "adapters {rig}");
+        let parameters = pollster::block_on(scheduler.read(0, Role::Parameters(0))).unwrap();
+        assert_eq!(parameters, model.weights.parameters[0], "adapters {rig}");
+    }
 }
 
 #[test]

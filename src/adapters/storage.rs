@@ -51,7 +51,9 @@ pub fn used(command: &Command) -> Vec<BufferId> {
         Command::Dispatch(dispatch) => {
             dispatch.inputs.iter().chain(&dispatch.outputs).map(|view| view.buffer).collect()
         }
-        Command::Exchange(exchange) => vec![exchange.view.buffer],
+        Command::Exchange(exchange) => {
+            std::iter::once(exchange.view).chain(exchange.halves).map(|view| view.buffer).collect()
+        }
     }
 }
 
@@ -96,7 +98,7 @@ mod tests {
         let buffers = roles.iter().map(|(role, len)| Buffer { name: String::new(), role: *role, len: *len }).collect();
         let exchange = |buffer: &u32| {
             let view = View { buffer: BufferId(*buffer), offset: 0, len: Length::fixed(1) };
-            Command::Exchange(Exchange { view, combine: Combine::Sum, when: When::Update })
+            Command::Exchange(Exchange { view, combine: Combine::Sum, when: When::Update, halves: None })
         };
         let passes = passes.iter().map(|(pass, uses)| (*pass, uses.iter().map(exchange).collect())).collect();
         Plan { buffers, passes, ..Plan::default() }

@@ -33,6 +33,7 @@ mod native {
     use super::models::{self, Workload};
     use super::rig::{Data, Seat, Turn};
     use crate::error::Result;
+    use crate::plan::GradientCompression;
     use crate::scheduler::split::SplitMode;
 
     /// What is trained on what, and how often.
@@ -52,6 +53,8 @@ mod native {
         pub data: Data,
         /// How several adapters share a batch.
         pub split: SplitMode,
+        /// What gradients are on their way, in a rig beside the one where they are whole.
+        pub gradient_compression: GradientCompression,
     }
 
     impl Settings {

@@ -7,6 +7,7 @@ use crate::layers::{
 use crate::losses::Loss;
 use crate::model::{Model, ModelBuilder, Sequential, TensorRef};
 use crate::optimizers::Optimizer;
+use crate::plan::GradientCompression;
 
 /// A model with all that a training step of it needs but data.
 #[derive(Clone, Debug)]
@@ -25,6 +26,8 @@ pub struct Workload {
     pub classes: usize,
     /// Rows of a batch, if nothing else is said.
     pub batch_size: u32,
+    /// What gradients are on their way to the host.
+    pub gradient_compression: GradientCompression,
 }
 
 type Build = fn() -> Result<Workload>;
@@ -94,6 +97,7 @@ pub fn mlp() -> Result<Workload> {
         loss: Loss::SPARSE_CATEGORICAL_CROSSENTROPY,
         classes: 10,
         batch_size: 256,
+        gradient_compression: GradientCompression::None,
     })
 }
 
@@ -107,6 +111,7 @@ fn convolutional(name: &'static str, about: &'static str, model: Model, batch_si
         loss: Loss::SPARSE_CATEGORICAL_CROSSENTROPY,
         classes: 10,
         batch_size,
+        gradient_compression: GradientCompression::None,
     }
 }
 
@@ -231,6 +236,7 @@ pub fn make_parallel() -> Result<Workload> {
         loss: Loss::BINARY_CROSSENTROPY,
         classes: 2,
         batch_size: 256,
+        gradient_compression: GradientCompression::None,
     })
 }
 

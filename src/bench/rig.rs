@@ -9,7 +9,7 @@ use crate::adapters::Info;
 use crate::data::{Batch, Loader, LoaderSettings, Synthetic};
 use crate::error::{Error, Result};
 use crate::model::Objective;
-use crate::plan::{Pass, Work};
+use crate::plan::{GradientCompression, Pass, Work};
 use crate::runtime::{Metered, Runtime, system};
 use crate::scheduler::split::SplitMode;
 use crate::scheduler::timeline::{Lane, Span, Tracing, What};
@@ -190,8 +190,9 @@ impl Rig {
     /// # Errors
     /// If an adapter can't be opened, or the split does not go with the adapters.
     pub async fn open(workload: &Workload, seats: &[Seat], split: SplitMode, capacity: u32) -> Result<Self> {
-        let Workload { model, optimizer, loss, .. } = workload;
-        let objective = Objective { losses: vec![*loss], optimizer: *optimizer, clip_norm: 0.0 };
+        let Workload { model, optimizer, loss, gradient_compression, .. } = workload;
+        let gradient_compression = *gradient_compression;
+        let objective = Objective { gradient_compression, ..Objective::new(vec![*loss], *optimizer) };
         let (plan, layout) = (model.plan(&objective)?, model.layout().clone());
         let settings = RigSettings {
             adapters: seats.iter().map(|seat| seat.info.clone()).collect(),
@@ -208,7 +209,11 @@ impl Rig {
         for (adapter_idx, seat) in seats.iter().enumerate().filter(|(_, seat)| seat.throttle > 1.0) {
             scheduler.throttle(adapter_idx, seat.throttle);
         }
-        Ok(Self { name: name(seats), scheduler, runtime, step: 0, samples: Vec::new() })
+        let name = match gradient_compression {
+            GradientCompression::None => name(seats),
+            GradientCompression::Fp16 => format!("{}, fp16", name(seats)),
+        };
+        Ok(Self { name, scheduler, runtime, step: 0, samples: Vec::new() })
     }
 
     /// Trains for some steps, of which those after the warm-up are kept. Steps in which an adapter tries tiles come on

@@ -10,6 +10,7 @@ use super::report::{About, Report, mib, ms, percent, table};
 use super::rig::{Asked, Data, Rig, Sample, Source};
 use super::{Settings, median};
 use crate::error::Result;
+use crate::plan::GradientCompression;
 use crate::scheduler::ShardReport;
 use crate::scheduler::split::SplitMode;
 
@@ -125,6 +126,10 @@ async fn measure_model(
     }
     if settings.seats.len() > 1 {
         rigs.push(Rig::open(workload, &settings.seats, split.clone(), rows).await?);
+        if settings.gradient_compression != GradientCompression::None {
+            let workload = Workload { gradient_compression: settings.gradient_compression, ..workload.clone() };
+            rigs.push(Rig::open(&workload, &settings.seats, split.clone(), rows).await?);
+        }
     }
     let mut source = Source::new(workload, settings.data, rows)?;
     for round in 0..settings.rounds {

@@ -8,7 +8,7 @@ use manyhands::bench::report::Report;
 use manyhands::bench::rig::{Data, Seat};
 use manyhands::bench::{Settings, kernels, plot, scaling, steps};
 use manyhands::scheduler::split::SplitMode;
-use manyhands::{Error, Result};
+use manyhands::{Error, GradientCompression, Result};
 use serde::Serialize;
 
 use super::settings::parse_split;
@@ -47,6 +47,9 @@ struct StepArgs {
     common: Common,
     #[command(flatten)]
     training: Training,
+    /// With `fp16`, measure several adapters a second time, with gradients of 16 bits on their way to the host.
+    #[arg(long, value_enum, default_value_t = CompressionOption::None)]
+    gradient_compression: CompressionOption,
 }
 
 #[derive(Args)]
@@ -102,6 +105,14 @@ enum DataOption {
     Loaded,
 }
 
+#[derive(Clone, Copy, ValueEnum)]
+enum CompressionOption {
+    /// Gradients of 32 bits.
+    None,
+    /// Gradients of 16 bits, with a factor for each 64.
+    Fp16,
+}
+
 /// Measures, and shows what came out.
 pub fn run(args: &BenchArgs, terminal: &Terminal) -> Result<()> {
     let progress = |text: &str| terminal.note(text);
@@ -113,9 +124,13 @@ pub fn run(args: &BenchArgs, terminal: &Terminal) -> Result<()> {
             let report = pollster::block_on(kernels::measure(&settings, progress))?;
             show(&report, common, terminal)
         }
-        Question::Steps(StepArgs { common, training }) => {
+        Question::Steps(StepArgs { common, training, gradient_compression }) => {
             make_folders([common.json.as_deref(), None])?;
-            let settings = settings(common, training)?;
+            let gradient_compression = match gradient_compression {
+                CompressionOption::None => GradientCompression::None,
+                CompressionOption::Fp16 => GradientCompression::Fp16,
+            };
+            let settings = Settings { gradient_compression, ..settings(common, training)? };
             let report = pollster::block_on(steps::measure(&settings, progress))?;
             show(&report, common, terminal)
         }
@@ -150,6 +165,7 @@ fn settings(common: &Common, training: &Training) -> Result<Settings> {
         batch_size: training.batch_size,
         data,
         split: training.split.clone(),
+        gradient_compression: GradientCompression::None,
     })
 }
 

@@ -7,7 +7,7 @@ use manyhands::data::{self, DataConfig, DataPair, Dataset};
 use manyhands::scheduler::CpuFallback;
 use manyhands::scheduler::split::SplitMode;
 use manyhands::trainer::{Compile, EarlyStopping, Monitor, NonFinite};
-use manyhands::{Error, Loss, Metric, Model, ModelConfig, Optimizer, Reduction, Result, Schedule};
+use manyhands::{Error, GradientCompression, Loss, Metric, Model, ModelConfig, Optimizer, Reduction, Result, Schedule};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -53,6 +53,7 @@ pub struct Training {
     #[serde(deserialize_with = "split")]
     pub split: SplitMode,
     clip_norm: Option<f32>,
+    gradient_compression: GradientCompression,
     pub drop_remainder: bool,
     pub gradient_accumulation_steps: u32,
     pub shuffle: bool,
@@ -77,6 +78,7 @@ impl Default for Training {
             adapters: None,
             split: SplitMode::default(),
             clip_norm: None,
+            gradient_compression: GradientCompression::None,
             drop_remainder: false,
             gradient_accumulation_steps: 1,
             shuffle: true,
@@ -200,6 +202,7 @@ impl Settings {
                 )
             })?,
             clip_norm: training.clip_norm,
+            gradient_compression: training.gradient_compression,
             schedule: self.schedule.clone(),
             learning_rate_batch: training.learning_rate_batch,
             non_finite: training.non_finite,
@@ -478,6 +481,7 @@ mod tests {
             adapters = "all"
             split = "3:1"
             clip_norm = 1.0
+            gradient_compression = "fp16"
             drop_remainder = true
             gradient_accumulation_steps = 2
             shuffle = false

@@ -56,6 +56,9 @@ fn normal(random: &mut ChaCha8Rng) -> f32 {
     (-2.0 * u.ln()).sqrt() * (std::f32::consts::TAU * v).cos()
 }
 
+/// Makes numbers of what a kernel wrote.
+pub type Reading = fn(&[f32]) -> Vec<f32>;
+
 /// One call of a kernel.
 #[derive(Clone, Debug)]
 pub struct Case {
@@ -71,6 +74,8 @@ pub struct Case {
     pub outputs: Vec<Fill>,
     /// The grid.
     pub grid: Grid,
+    /// Makes numbers of outputs that are not f32, to be compared.
+    pub read_by: Option<Reading>,
 }
 
 impl Case {
@@ -81,7 +86,15 @@ impl Case {
 
     /// A case without constants and buffers.
     pub fn new(label: impl Into<String>, params: Vec<u32>, grid: Grid) -> Self {
-        Self { label: label.into(), params, constants: Vec::new(), inputs: Vec::new(), outputs: Vec::new(), grid }
+        let (constants, inputs, outputs) = (Vec::new(), Vec::new(), Vec::new());
+        Self { label: label.into(), params, constants, inputs, outputs, grid, read_by: None }
+    }
+
+    /// Compares what a function makes of the outputs, which are not f32.
+    #[must_use]
+    pub fn read_by(mut self, read: Reading) -> Self {
+        self.read_by = Some(read);
+        self
     }
 
     /// Adds a constant.
@@ -137,8 +150,10 @@ impl Case {
 /// # Errors
 /// The first element that differs by more than `tolerance * (1 + |twin|)`, or is finite on one side only.
 pub fn compare(kernel: &Kernel, case: &Case, got: &[Vec<f32>], twin: &[Vec<f32>]) -> Result<(), String> {
+    let read = |values: &[f32]| case.read_by.map_or_else(|| values.to_vec(), |read| read(values));
     for (name, (got, twin)) in kernel.outputs.iter().zip(got.iter().zip(twin)) {
-        for (at, (a, b)) in got.iter().zip(twin).enumerate() {
+        let (got, twin) = (read(got), read(twin));
+        for (at, (a, b)) in got.iter().zip(&twin).enumerate() {
             let same = a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan());
             let close = b.is_finite() && (a - b).abs() <= kernel.tolerance * (1.0 + b.abs());
             if !same && !close {

@@ -16,6 +16,7 @@ pub mod concatenate;
 pub mod conv2d;
 pub mod dense;
 pub mod dropout;
+pub mod halves;
 pub mod mean_squared_error;
 pub(crate) mod parallel;
 mod patches;
@@ -317,6 +318,7 @@ pub static FAMILIES: &[&[&Kernel]] = &[
     conv2d::KERNELS,
     dense::KERNELS,
     dropout::KERNELS,
+    halves::KERNELS,
     mean_squared_error::KERNELS,
     pooling::KERNELS,
     proof::KERNELS,

@@ -5,7 +5,9 @@ use crate::error::{Error, Result};
 use crate::kernels::{add, batch_norm, clip};
 use crate::losses::Loss;
 use crate::optimizers::Optimizer;
-use crate::plan::{Grid, Length, Moving, Node, Pass, Plan, Recorder, Role, Tensor, View, Word, length_word};
+use crate::plan::{
+    GradientCompression, Grid, Length, Moving, Node, Pass, Plan, Recorder, Role, Tensor, View, Word, length_word,
+};
 
 /// What training is for: a loss for each output, and the optimizer.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,6 +18,15 @@ pub struct Objective {
     pub optimizer: Optimizer,
     /// Global norm above which gradients are scaled down; 0 switches it off.
     pub clip_norm: f32,
+    /// What gradients are on their way to the host.
+    pub gradient_compression: GradientCompression,
+}
+
+impl Objective {
+    /// Losses and an optimizer; gradients are neither clipped nor compressed.
+    pub fn new(losses: Vec<Loss>, optimizer: Optimizer) -> Self {
+        Self { losses, optimizer, clip_norm: 0.0, gradient_compression: GradientCompression::None }
+    }
 }
 
 /// Slabs into which the norm of a gradient segment is summed.
@@ -40,7 +51,7 @@ impl Model {
         self.check_losses(&objective.losses)?;
         objective.optimizer.check()?;
         let mut plan = self.flat_buffers();
-        self.record_training(&mut plan, &objective.losses);
+        self.record_training(&mut plan, objective);
         self.record_forward_pass(&mut plan, Pass::Evaluate, &objective.losses);
         self.record_forward_pass(&mut plan, Pass::Predict, &[]);
         self.record_update(&mut plan, objective);
@@ -155,11 +166,12 @@ impl Model {
         gradients
     }
 
-    fn record_training(&self, plan: &mut Plan, losses: &[Loss]) {
+    fn record_training(&self, plan: &mut Plan, objective: &Objective) {
         let tensors = self.recorded_tensors();
-        let mut rec = Recorder::new(plan, &self.layout, Pass::Train, &tensors);
+        let rec = Recorder::new(plan, &self.layout, Pass::Train, &tensors);
+        let mut rec = rec.compressed(objective.gradient_compression);
         self.record_forward(&mut rec);
-        let gradients = self.record_losses(&mut rec, losses);
+        let gradients = self.record_losses(&mut rec, &objective.losses);
         for (tensor, gradient) in self.outputs.iter().zip(gradients) {
             rec.add_gradient(*tensor, gradient);
         }

@@ -2,10 +2,12 @@
 
 use litemap::LiteMap;
 
-use crate::kernels::{self, Kernel};
+use crate::kernels::{self, Kernel, halves};
 use crate::shape::Shape;
 
-use super::{Combine, Command, Dispatch, Exchange, Grid, Layout, Length, Pass, Plan, Role, View, When, Word};
+use super::{
+    Combine, Command, Dispatch, Exchange, GradientCompression, Grid, Layout, Length, Pass, Plan, Role, View, When, Word,
+};
 
 /// Smallest number of elements at which finished gradients leave for the host while backward goes on: 1 MiB.
 const BUCKET: u64 = 1 << 18;
@@ -48,6 +50,7 @@ pub struct Recorder<'a> {
     written: LiteMap<usize, ()>,
     sums: Vec<(View, View)>,
     bucket_ends: Vec<u64>,
+    compression: GradientCompression,
     node: Node,
 }
 
@@ -66,8 +69,16 @@ impl<'a> Recorder<'a> {
             written: LiteMap::new(),
             sums: Vec::new(),
             bucket_ends: layout.segments.clone(),
+            compression: GradientCompression::None,
             node: Node { idx: 0, name: String::new(), layer: String::new(), inputs: Vec::new(), output: 0 },
         }
+    }
+
+    /// With gradients that leave for the host in another form.
+    #[must_use]
+    pub fn compressed(mut self, compression: GradientCompression) -> Self {
+        self.compression = compression;
+        self
     }
 
     /// The node that records from now on.
@@ -274,7 +285,7 @@ impl<'a> Recorder<'a> {
 
     /// Records that a view is to be combined over all adapters.
     pub fn exchange(&mut self, view: View, combine: Combine, when: When) {
-        self.commands.push(Command::Exchange(Exchange { view, combine, when }));
+        self.commands.push(Command::Exchange(Exchange { view, combine, when, halves: None }));
     }
 
     /// Records moving statistics that follow a view of moments.
@@ -319,7 +330,20 @@ impl<'a> Recorder<'a> {
         self.bucket_ends[segment as usize] = start;
         let buffer = self.plan.find(Role::Gradients(segment)).expect("the plan holds the gradients");
         let view = View { buffer, offset: start, len: Length::fixed(len as usize) };
-        self.exchange(view, Combine::Sum, When::Update);
+        let halves = (self.compression == GradientCompression::Fp16).then(|| self.packed(segment, view));
+        self.commands.push(Command::Exchange(Exchange { view, combine: Combine::Sum, when: When::Update, halves }));
+    }
+
+    /// Records that values of a segment are packed as halves.
+    #[allow(clippy::cast_possible_truncation, reason = "a segment is smaller than 2^25 elements")]
+    fn packed(&mut self, segment: u32, values: View) -> View {
+        let name = format!("gradients{segment}+{}.halves", values.offset);
+        let blocks = values.len.fixed as usize / halves::BLOCK;
+        let packed =
+            self.plan.buffer(name, Role::Activation, Length::fixed(halves::packed_len(blocks * halves::BLOCK)));
+        let blocks = kernels::whole(blocks);
+        self.dispatch(&halves::PACK, halves::Record { blocks }, [values], [packed], Grid::Elements(blocks));
+        packed
     }
 
     /// Gives the finished pass to the plan, and what each tensor's values are.

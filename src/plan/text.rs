@@ -65,7 +65,9 @@ impl Plan {
                     When::NextCommand => "before the next command",
                     When::Update => "before the update",
                 };
-                format!("exchange {} ({}): {combine}, {when}", self.view_text(&exchange.view), exchange.view.len)
+                let (view, len) = (self.view_text(&exchange.view), exchange.view.len);
+                let halves = exchange.halves.map(|sent| format!(" as {}", self.view_text(&sent))).unwrap_or_default();
+                format!("exchange {view}{halves} ({len}): {combine}, {when}")
             }
         }
     }

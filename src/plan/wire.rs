@@ -237,7 +237,7 @@ structs! {
     Length { per_row, fixed }
     Buffer { name, role, len }
     View { buffer, offset, len }
-    Exchange { view, combine, when }
+    Exchange { view, combine, when, halves }
     Moving { moments, channels, count_per_row, mean, variance, momentum }
 }
 

@@ -1,6 +1,9 @@
 //! Adding the shards' gradients on the host.
 
+use std::ops::Range;
+
 use crate::kernels::clip;
+use crate::kernels::halves::{BLOCK, Halves};
 use crate::plan::{Combine, Command, Pass, Role, When};
 use crate::runtime::threads;
 
@@ -33,30 +36,60 @@ impl Scheduler {
             if exchange.combine != Combine::Sum || exchange.when != When::Update {
                 continue;
             }
-            let parts: Vec<&[f32]> =
-                answers.iter().filter_map(|answer| answer.exchanges.get(&command_idx)).map(Vec::as_slice).collect();
+            let sent = answers.iter().filter_map(|answer| answer.exchanges.get(&command_idx));
+            let parts: Vec<Part<'_>> = match exchange.halves {
+                None => sent.map(|values| Part::Whole(values)).collect(),
+                Some(_) => sent.map(|packed| Part::Halves(Halves::new(packed))).collect(),
+            };
             let start = usize::try_from(exchange.view.offset).unwrap_or(usize::MAX);
             let len = usize::try_from(exchange.view.len.fixed).unwrap_or(usize::MAX);
             let (squares, wrong) = add(&mut self.gradients[segment as usize][start..start + len], &parts);
             total = (total.0 + squares, total.1 + wrong);
-            self.runtime.charge(F32 * (parts.len() as u64 + 1) * exchange.view.len.fixed);
+            self.runtime.charge(F32 * (parts.len() as u64 * exchange.sent().len.fixed + exchange.view.len.fixed));
         }
         Totals { norm: total.0.sqrt(), is_finite: total.1 == 0 }
     }
 }
 
+/// What a shard gave of a bucket.
+#[derive(Clone, Copy)]
+enum Part<'a> {
+    Whole(&'a [f32]),
+    Halves(Halves<'a>),
+}
+
+impl Part<'_> {
+    /// Writes a range of it, which begins between blocks.
+    fn write(self, range: Range<usize>, sum: &mut [f32]) {
+        match self {
+            Self::Whole(values) => sum.copy_from_slice(&values[range]),
+            Self::Halves(halves) => {
+                halves.for_each(range, |first, values| sum[first..first + BLOCK].copy_from_slice(values));
+            }
+        }
+    }
+
+    /// Adds a range of it, which begins between blocks.
+    fn add(self, range: Range<usize>, sum: &mut [f32]) {
+        let add = |sum: &mut [f32], values: &[f32]| sum.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
+        match self {
+            Self::Whole(values) => add(sum, &values[range]),
+            Self::Halves(halves) => halves.for_each(range, |first, values| add(&mut sum[first..first + BLOCK], values)),
+        }
+    }
+}
+
 /// `sum = Σ parts`, in order. Returns the sum of its squares, and how many values are not finite.
-fn add(sum: &mut [f32], parts: &[&[f32]]) -> (f64, usize) {
+fn add(sum: &mut [f32], parts: &[Part<'_>]) -> (f64, usize) {
     // A list first: a sum over threads would add in an order of its own.
     let sums = threads::map_chunks(sum, CHUNK, |idx, sum| {
         let range = idx * CHUNK..idx * CHUNK + sum.len();
-        let mut parts = parts.iter().map(|part| &part[range.clone()]);
-        match parts.next() {
-            Some(first) => sum.copy_from_slice(first),
+        match parts.split_first() {
             None => sum.fill(0.0),
-        }
-        for part in parts {
-            sum.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
+            Some((first, rest)) => {
+                first.write(range.clone(), sum);
+                rest.iter().for_each(|part| part.add(range.clone(), sum));
+            }
         }
         clip::sum_of_squares(sum)
     });

@@ -254,12 +254,12 @@ impl Actor {
         self.trouble(&progress).await?;
         for (command_idx, command) in plan.commands(run.pass).iter().enumerate() {
             match command {
+                command if run.combining == Combining::Device && command.is_for_others() => {}
                 Command::Dispatch(dispatch) => {
                     memory.dispatch(dispatch, &run.scalars);
                     progress.done += 1;
                     progress.owed_ms += progress.dispatch_ms;
                 }
-                Command::Exchange(_) if run.combining == Combining::Device => {}
                 Command::Exchange(exchange) => {
                     self.compute(&mut progress, &mut timing).await?;
                     self.exchange(memory, run, command_idx, exchange, &mut timing).await?;
@@ -355,7 +355,7 @@ impl Actor {
         let bytes = self.traffic.exchange(command, run.scalars.rows) as f64;
         let begin_ms = self.runtime.now_ms();
         self.link_free_ms = self.link_free_ms.max(begin_ms) + transfer_ms(bytes, spec.download_gb_s, 0.0);
-        let data = memory.view(exchange.view, run.scalars.rows);
+        let data = memory.view(exchange.sent(), run.scalars.rows);
         let event = Event::Exchange { ticket: run.ticket, command, data };
         if exchange.when == When::Update {
             // Said before it has travelled: nothing is done with it before the run's end, which waits for the link.

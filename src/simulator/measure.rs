@@ -46,7 +46,7 @@ pub async fn measure(
     batch_size: u32,
 ) -> Result<Measured> {
     let losses = vec![Loss::MeanSquaredError; model.outputs().len()];
-    let objective = Objective { losses, optimizer, clip_norm: 0.0 };
+    let objective = Objective::new(losses, optimizer);
     let plan = model.plan(&objective)?;
     let traffic = Traffic::of(&plan);
     let batch = noise(&plan, batch_size);

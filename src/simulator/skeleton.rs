@@ -27,6 +27,7 @@ impl Skeleton {
                 (is_gradient, gradients, exchange.combine, exchange.when)
             {
                 exchange.view = View { buffer, offset: n_buckets * ALIGN, len: Length { per_row: 0, fixed: ALIGN } };
+                exchange.halves = None;
                 n_buckets += 1;
             }
         }

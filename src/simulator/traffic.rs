@@ -22,7 +22,10 @@ impl Traffic {
         let is_fed = |role| matches!(role, Role::Input(_) | Role::Target(_) | Role::SampleWeight(_));
         let fed = plan.buffers.iter().filter(|buffer| is_fed(buffer.role));
         let exchanged = plan.commands(Pass::Train).iter().map(|command| match command {
-            Command::Exchange(exchange) => (exchange.view.len.fixed * F32, exchange.view.len.per_row * F32),
+            Command::Exchange(exchange) => {
+                let sent = exchange.sent().len;
+                (sent.fixed * F32, sent.per_row * F32)
+            }
             Command::Dispatch(_) => (0, 0),
         });
         Self {

@@ -22,6 +22,7 @@ use crate::error::{Error, Result};
 use crate::losses::{Loss, Metric, Reduction};
 use crate::model::{Model, Objective};
 use crate::optimizers::{Optimizer, Schedule};
+use crate::plan::GradientCompression;
 use crate::runtime::{self, Runtime};
 use crate::scheduler::split::SplitMode;
 use crate::scheduler::{CpuFallback, Scheduler, TrainingState};
@@ -61,6 +62,8 @@ pub struct Compile {
     pub metrics: Vec<Vec<Metric>>,
     /// Global norm above which gradients are scaled down.
     pub clip_norm: Option<f32>,
+    /// What gradients are on their way to the host. With one adapter it makes no difference.
+    pub gradient_compression: GradientCompression,
     /// Learning rate over the steps.
     pub schedule: Schedule,
     /// Batch size for which the learning rate was chosen: with another batch it is scaled in proportion.
@@ -82,6 +85,7 @@ impl Compile {
             reduction: Reduction::default(),
             metrics: Vec::new(),
             clip_norm: None,
+            gradient_compression: GradientCompression::None,
             schedule: Schedule::default(),
             learning_rate_batch: None,
             non_finite: NonFinite::default(),
@@ -90,7 +94,12 @@ impl Compile {
     }
 
     fn objective(&self) -> Objective {
-        Objective { losses: self.losses.clone(), optimizer: self.optimizer, clip_norm: self.clip_norm.unwrap_or(0.0) }
+        Objective {
+            losses: self.losses.clone(),
+            optimizer: self.optimizer,
+            clip_norm: self.clip_norm.unwrap_or(0.0),
+            gradient_compression: self.gradient_compression,
+        }
     }
 
     fn loss_weight(&self, output: usize) -> f32 {

@@ -46,7 +46,7 @@ pub struct Bench {
 impl Bench {
     /// A bench for a batch. Each output's loss counts by `1 / (rows * positions)`.
     pub fn new(model: Model, losses: Vec<Loss>, batch: Batch) -> Self {
-        let objective = Objective { losses, optimizer: Optimizer::sgd(1.0, 0.0), clip_norm: 0.0 };
+        let objective = Objective::new(losses, Optimizer::sgd(1.0, 0.0));
         let plan = Arc::new(model.plan(&objective).unwrap());
         let rows = u32::try_from(batch.rows).unwrap();
         let scale = |positions: usize| 1.0 / (batch.rows.max(1) * positions) as f32;
@@ -219,7 +219,7 @@ impl Bench {
         let mut times: Vec<Vec<u32>> =
             layout.segments.iter().map(|len| vec![0; usize::try_from(*len).unwrap()]).collect();
         for command in self.plan.commands(Pass::Train) {
-            let Command::Exchange(Exchange { view, combine: Combine::Sum, when: When::Update }) = command else {
+            let Command::Exchange(Exchange { view, combine: Combine::Sum, when: When::Update, .. }) = command else {
                 continue;
             };
             let Role::Gradients(segment) = self.plan.get(view.buffer).role else {

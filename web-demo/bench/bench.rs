@@ -41,7 +41,7 @@ async fn open(name: &str) -> Result<Bench> {
     if adapters.is_empty() {
         return Err(Error::adapter("this browser", "has no WebGPU adapter", "switch it on"));
     }
-    let objective = Objective { losses: vec![loss], optimizer, clip_norm: 0.0 };
+    let objective = Objective::new(vec![loss], optimizer);
     let (plan, layout) = (model.plan(&objective)?, model.layout().clone());
     let settings = RigSettings {
         adapters,

@@ -193,11 +193,8 @@ impl Run {
         batch_size: u32,
         is_cancelled: &dyn Fn() -> bool,
     ) -> Result<Option<Report>> {
-        let objective = Objective {
-            losses: vec![Loss::SPARSE_CATEGORICAL_CROSSENTROPY],
-            optimizer: Optimizer::adam(self.settings.learning_rate),
-            clip_norm: 0.0,
-        };
+        let optimizer = Optimizer::adam(self.settings.learning_rate);
+        let objective = Objective::new(vec![Loss::SPARSE_CATEGORICAL_CROSSENTROPY], optimizer);
         let model = self.trainer.current_model().await?;
         let (opener, runtime) = (opener(), Arc::clone(&self.clock));
         let job = Scaling { opener, runtime, adapters, model, objective: &objective, batch_size };

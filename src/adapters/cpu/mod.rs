@@ -151,11 +151,11 @@ impl Actor {
         for (command_idx, command) in plan.commands(run.pass).iter().enumerate() {
             let begin_ms = self.runtime.now_ms();
             match command {
+                command if run.combining == Combining::Device && command.is_for_others() => {}
                 Command::Dispatch(dispatch) => {
                     machine.dispatch(dispatch, &run.scalars);
                     timing.compute_ms += self.runtime.now_ms() - begin_ms;
                 }
-                Command::Exchange(_) if run.combining == Combining::Device => {}
                 Command::Exchange(exchange) => {
                     let Some(waited_ms) = self.exchange(machine, run, command_idx, exchange).await? else {
                         return Ok(None);
@@ -189,7 +189,7 @@ impl Actor {
         command: usize,
         exchange: &Exchange,
     ) -> Result<Option<f64>, Gone> {
-        let data = machine.view(exchange.view, run.scalars.rows).to_vec();
+        let data = machine.view(exchange.sent(), run.scalars.rows).to_vec();
         self.say(Event::Exchange { ticket: run.ticket, command, data }).await?;
         if exchange.when == When::Update {
             return Ok(Some(0.0));

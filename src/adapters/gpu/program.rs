@@ -280,7 +280,7 @@ fn transfers(gpu: &Gpu, plan: &Plan, capacity: u32, arena_bytes: u64) -> (wgpu::
     let up = moved(|role| matches!(role, Role::Report(_) | Role::Output(_) | Role::Control));
     let exchanged = |commands: &Vec<Command>| -> Vec<u64> {
         let views = commands.iter().filter_map(|command| match command {
-            Command::Exchange(exchange) => Some(exchange.view),
+            Command::Exchange(exchange) => Some(exchange.sent()),
             Command::Dispatch(_) => None,
         });
         views.map(|view| view.len.at(capacity) * F32).collect()

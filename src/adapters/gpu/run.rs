@@ -158,6 +158,9 @@ impl<'a> Execution<'a> {
         }
         let mut pass = self.encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
         for idx in range {
+            if run.combining == Combining::Device && commands[idx].is_for_others() {
+                continue;
+            }
             if let (Some(prepared), Command::Dispatch(dispatch)) = (&prepass.commands[idx], &commands[idx]) {
                 let choice = self.trials.choice(idx).unwrap_or_else(|| prepared.choice(run.scalars.rows));
                 let groups = workgroups(dispatch.grid, dispatch.kernel, choice.tile, &run.scalars);
@@ -176,7 +179,7 @@ impl<'a> Execution<'a> {
     }
 
     async fn exchange(&mut self, run: &Run, command: usize, exchange: &Exchange) -> Result<(), Stop> {
-        let (buffer, offset, elements) = self.place(exchange.view, run)?;
+        let (buffer, offset, elements) = self.place(exchange.sent(), run)?;
         self.read(&buffer, offset, elements, Target::Exchange(command)).await?;
         self.submit();
         if exchange.when == When::Update {
