@@ -307,6 +307,54 @@ fn a_lone_device_passes_exchanges_over() {
     });
 }
 
+/// The device computes a step while the host prepares the next: two runs stay under way, once they have run before.
+#[test]
+fn a_lone_device_begins_the_next_runs_before_it_answers() {
+    on_every_adapter(|rig| {
+        rig.load(plan(), 8);
+        rig.ask(Request::Write { role: Role::Parameters(0), offset: 0, data: [1.0, 2.0, 3.0].as_slice().into() });
+        let answered = || match rig.event() {
+            Event::Done { ticket, reports, .. } => (ticket.step, reports),
+            other => panic!("{other:?}"),
+        };
+        let report = |rows: usize| {
+            let doubled = doubled(&input(rows));
+            let total = sums(&doubled.iter().map(|d| 10.0 * d + 1.0).collect::<Vec<_>>());
+            vec![doubled.iter().enumerate().map(|(i, d)| d + total[i % 3]).collect::<Vec<f32>>()]
+        };
+        let control = || vec![vec![11.0, 21.0, 31.0]];
+        rig.run(Pass::Train, &input(8), Combining::Device, 1);
+        rig.run(Pass::Update, &[], Combining::Device, 1);
+        assert_eq!((answered(), answered()), ((1, report(8)), (1, control())));
+        rig.run(Pass::Train, &input(5), Combining::Device, 2);
+        rig.run(Pass::Update, &[], Combining::Device, 2);
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        assert!(rig.events.is_empty(), "answered before anybody asked");
+        rig.run(Pass::Train, &input(3), Combining::Device, 3);
+        assert_eq!(answered(), (2, report(5)));
+        rig.run(Pass::Update, &[], Combining::Device, 3);
+        assert_eq!(answered(), (2, control()));
+        // A read sees what all runs before it did, and comes behind their answers.
+        rig.ask(Request::Read(Role::Control));
+        assert_eq!((answered(), answered()), ((3, report(3)), (3, control())));
+        assert!(matches!(rig.event(), Event::Contents { data, .. } if data == [11.0, 21.0, 31.0]));
+    });
+}
+
+#[test]
+fn what_stands_behind_a_failed_run_of_a_lone_device_is_dropped() {
+    on_every_adapter(|rig| {
+        let ticket = rig.run(Pass::Train, &input(8), Combining::Device, 1);
+        rig.run(Pass::Update, &[], Combining::Device, 1);
+        assert!(matches!(rig.event(), Event::Failed { ticket: Some(failed), .. } if failed == ticket));
+        assert!(matches!(rig.load(plan(), 8), Event::Loaded { .. }));
+        rig.run(Pass::Train, &input(8), Combining::Device, 2);
+        rig.ask(Request::Abandon(ticket));
+        rig.run(Pass::Update, &[], Combining::Device, 3);
+        assert!(matches!(rig.event(), Event::Done { ticket, .. } if ticket.step == 3));
+    });
+}
+
 #[test]
 fn long_values_go_there_and_back() {
     on_every_adapter(|rig| {
@@ -381,6 +429,7 @@ fn an_update_gives_its_control_words() {
         rig.load(plan(), 1);
         rig.ask(Request::Write { role: Role::Parameters(0), offset: 0, data: [1.0, 2.0, 3.0].as_slice().into() });
         rig.run(Pass::Update, &[], Combining::Device, 1);
+        rig.ask(Request::Finish);
         assert_eq!(rig.done().0, [[11.0, 21.0, 31.0]]);
     });
 }

@@ -220,9 +220,11 @@ fn bindings_are_those_of_the_host_side() {
             let name = global.name.as_deref().unwrap_or_default();
             found.push((binding.binding, name, access.contains(StorageAccess::STORE)));
             let TypeInner::Array { base, .. } = module.types[global.ty].inner else { panic!("{kernel:?} {name}") };
-            let is_f32 = matches!(module.types[base].inner,
-                TypeInner::Scalar(scalar) | TypeInner::Vector { scalar, .. } if scalar == naga::Scalar::F32);
-            assert!(is_f32, "{kernel:?}: `{name}` is no array of f32");
+            // Halves stand in pairs, as words.
+            let wanted = if name == "packed" { naga::Scalar::U32 } else { naga::Scalar::F32 };
+            let is_wanted = matches!(module.types[base].inner,
+                TypeInner::Scalar(scalar) | TypeInner::Vector { scalar, .. } if scalar == wanted);
+            assert!(is_wanted, "{kernel:?}: `{name}` is no array of f32");
         }
         found.sort_unstable();
         assert_eq!(found, told, "{kernel:?} {tile:?}: shader (left) and host side (right)");

@@ -55,15 +55,24 @@ impl Training {
         Self { scheduler: rig.scheduler, parameters, batch, rate, step: 0 }
     }
 
-    /// One training step; gives the mean loss.
-    async fn train(&mut self) -> f64 {
-        let scale = 1.0 / f32::from(u16::try_from(self.batch.rows).unwrap());
-        let step = Step { step: self.step, seed: 0, learning_rate: self.rate, loss_scales: vec![scale] };
+    /// The part of a row in the mean.
+    fn scale(&self) -> f32 {
+        1.0 / f32::from(u16::try_from(self.batch.rows).unwrap())
+    }
+
+    fn begin(&mut self) {
+        let loss_scales = vec![self.scale()];
+        let step = Step { step: self.step, seed: 0, learning_rate: self.rate, loss_scales };
         self.step += 1;
-        let report = self.scheduler.train(&self.batch, &step).await.unwrap();
+        self.scheduler.begin(&self.batch, &step);
+    }
+
+    /// Ends the oldest step that has begun; gives the mean loss.
+    async fn finish(&mut self) -> f64 {
+        let report = self.scheduler.finish().await.unwrap();
         assert!(report.is_applied, "step {} was not applied", self.step);
         let losses = report.reports[0].iter().step_by(2);
-        losses.map(|loss| f64::from(*loss)).sum::<f64>() * f64::from(scale)
+        losses.map(|loss| f64::from(*loss)).sum::<f64>() * f64::from(self.scale())
     }
 }
 
@@ -71,8 +80,14 @@ impl Work for Training {
     fn turn(&mut self, steps: u32) -> Turn {
         let begin_ms = Native.now_ms();
         let mut value = f64::NAN;
-        for _ in 0..steps {
-            value = pollster::block_on(self.train());
+        let ahead = u32::from(self.scheduler.runs_ahead());
+        for step in 0..steps + ahead {
+            if step < steps {
+                self.begin();
+            }
+            if step >= ahead {
+                value = pollster::block_on(self.finish());
+            }
         }
         Turn { ms: Native.now_ms() - begin_ms, value }
     }
@@ -81,7 +96,7 @@ impl Work for Training {
     fn tune(&mut self) -> String {
         let (mut n_steps, mut n_still, mut tried) = (0, 0, tiles_tried());
         while n_still < STILL && n_steps < LONGEST {
-            pollster::block_on(self.train());
+            self.turn(1);
             n_still = if tiles_tried() == tried { n_still + 1 } else { 0 };
             (n_steps, tried) = (n_steps + 1, tiles_tried());
         }

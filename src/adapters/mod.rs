@@ -73,7 +73,9 @@ pub struct Ticket {
 pub enum Combining {
     /// The host, over several adapters: exchanges are answered with [`Event::Exchange`].
     Host,
-    /// Nobody: this is the only adapter, the update runs on it, exchanges are passed over.
+    /// Nobody: this is the only adapter, the update runs on it, exchanges are passed over. Such a run may be answered after
+    /// the next ones have begun, so that the device never waits for the host; [`Request::Finish`] asks for the answers.
+    /// When it fails, those that follow are dropped until [`Request::Abandon`].
     Device,
 }
 
@@ -122,8 +124,10 @@ pub enum Request {
         /// The combined value.
         data: Arc<[f32]>,
     },
-    /// Give up a run that waits for a [`Request::Combined`].
+    /// Give up a run that waits for a [`Request::Combined`]; or go on after one without other adapters that failed.
     Abandon(Ticket),
+    /// Answer all runs that have begun.
+    Finish,
     /// Read a buffer that outlives a pass. Answer: [`Event::Contents`].
     Read(Role),
     /// From now on take `factor` times as long for a run, by waiting. For tests and demonstrations.

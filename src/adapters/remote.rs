@@ -39,6 +39,7 @@ enum Asked {
     Abandon(Ticket),
     Read(Role),
     Throttle(f64),
+    Finish,
 }
 
 /// What a link carries from the adapter: [`Event`], but for its values.
@@ -124,6 +125,7 @@ enums! {
     Asked {
         0 => Load { plan, capacity }, 1 => Write { role, offset }, 2 => Run { ticket, pass, scalars, feeds, combining },
         3 => Combined { ticket, command }, 4 => Abandon(ticket), 5 => Read(role), 6 => Throttle(factor),
+        7 => Finish,
     }
     Said {
         0 => Loaded { bytes }, 1 => Exchange { ticket, command }, 2 => Done { ticket, n_reports, timing },
@@ -152,6 +154,7 @@ fn pack(request: Request) -> Packet {
         Request::Combined { ticket, command, data } => packet(&Asked::Combined { ticket, command }, vec![data]),
         Request::Abandon(ticket) => packet(&Asked::Abandon(ticket), Vec::new()),
         Request::Read(role) => packet(&Asked::Read(role), Vec::new()),
+        Request::Finish => packet(&Asked::Finish, Vec::new()),
         Request::Throttle(factor) => packet(&Asked::Throttle(factor), Vec::new()),
         // It never travels: see `connect`.
         Request::Lose => Packet::default(),
@@ -172,6 +175,7 @@ fn unpack_request(packet: Packet) -> Result<Request, String> {
         Asked::Combined { ticket, command } => Request::Combined { ticket, command, data: array()? },
         Asked::Abandon(ticket) => Request::Abandon(ticket),
         Asked::Read(role) => Request::Read(role),
+        Asked::Finish => Request::Finish,
         Asked::Throttle(factor) => Request::Throttle(factor),
     })
 }

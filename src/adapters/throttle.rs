@@ -31,6 +31,11 @@ impl Throttle {
         self.factor = factor.max(1.0);
     }
 
+    /// Is the adapter made slower at all?
+    pub(crate) fn is_on(&self) -> bool {
+        self.factor > 1.0
+    }
+
     /// Milliseconds to wait after a run of a pass over `rows` rows that took `busy_ms`.
     pub(crate) fn wait_ms(&mut self, pass: Pass, rows: u32, busy_ms: f64) -> f64 {
         let rows = f64::from(rows.max(1));

@@ -1,5 +1,6 @@
 //! A rig that is measured: adapters with a model, and where the time of its training steps goes.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -172,6 +173,14 @@ fn tiles_tried() -> usize {
     0
 }
 
+/// Where a step's measurements begin: at the end of the one before.
+#[derive(Default)]
+struct Ended {
+    ms: f64,
+    bytes: u64,
+    asked: Asked,
+}
+
 /// Adapters that train together.
 pub struct Rig {
     /// Name for people.
@@ -180,6 +189,10 @@ pub struct Rig {
     pub scheduler: Scheduler,
     runtime: Arc<Metered>,
     step: u64,
+    /// The wait for the batch of each step that has begun.
+    begun: VecDeque<f64>,
+    /// When the last step ended, and what had been asked and moved by then.
+    ended: Ended,
     /// The steps that count, of all turns.
     pub samples: Vec<Sample>,
 }
@@ -213,7 +226,15 @@ impl Rig {
             GradientCompression::None => name(seats),
             GradientCompression::Fp16 => format!("{}, fp16", name(seats)),
         };
-        Ok(Self { name, scheduler, runtime, step: 0, samples: Vec::new() })
+        Ok(Self {
+            name,
+            scheduler,
+            runtime,
+            step: 0,
+            begun: VecDeque::new(),
+            ended: Ended::default(),
+            samples: Vec::new(),
+        })
     }
 
     /// Trains for some steps, of which those after the warm-up are kept. Steps in which an adapter tries tiles come on
@@ -222,17 +243,22 @@ impl Rig {
     /// # Errors
     /// If no batch can be made, or an adapter fails.
     pub async fn turn(&mut self, source: &mut Source, turn: Turn) -> Result<()> {
-        let mut count = 0;
-        while count < turn.warm_up + turn.counted {
-            let (begin_ms, tried) = (self.runtime.now_ms(), tiles_tried());
-            let batch = source.next().await?;
-            let data_ms = self.runtime.now_ms() - begin_ms;
-            let sample = self.train(&batch).await?;
-            if tiles_tried() != tried {
+        let (mut count, total) = (0, turn.warm_up + turn.counted);
+        let mut tried = tiles_tried();
+        while count < total {
+            // As training does: on an adapter that is alone the next step begins before this one is finished.
+            let under_way = if self.scheduler.runs_ahead() { 2 } else { 1 };
+            while self.begun.len() < under_way.min((total - count) as usize) {
+                let begin_ms = self.runtime.now_ms();
+                let batch = source.next().await?;
+                self.begin(&batch, begin_ms);
+            }
+            let sample = self.finish().await?;
+            if std::mem::replace(&mut tried, tiles_tried()) != tried {
                 continue;
             }
             if count >= turn.warm_up {
-                self.samples.push(Sample { data_ms, step_ms: data_ms + sample.step_ms, ..sample });
+                self.samples.push(sample);
             }
             count += 1;
         }
@@ -243,36 +269,57 @@ impl Rig {
     ///
     /// # Errors
     /// If an adapter fails.
-    #[allow(clippy::cast_precision_loss, reason = "a batch is far below 2^24 rows")]
     pub async fn train(&mut self, batch: &Batch) -> Result<Sample> {
+        self.begin(batch, self.runtime.now_ms());
+        self.finish().await
+    }
+
+    /// Begins a step on a batch that was waited for since `begin_ms`.
+    #[allow(clippy::cast_precision_loss, reason = "a batch is far below 2^24 rows")]
+    fn begin(&mut self, batch: &Batch, begin_ms: f64) {
+        if self.begun.is_empty() {
+            self.mark(begin_ms);
+        }
+        self.begun.push_back(self.runtime.now_ms() - begin_ms);
         let scale = 1.0 / batch.rows.max(1) as f32;
         let step = Step { step: self.step, seed: 0, learning_rate: LEARNING_RATE, loss_scales: vec![scale] };
         self.step += 1;
-        let (bytes, asked) = (self.runtime.bytes(), Asked::so_far());
-        let begin_ms = self.runtime.now_ms();
-        self.scheduler.timeline_mut().start(begin_ms, Tracing::On);
-        let report = self.scheduler.train(batch, &step).await?;
-        let step_ms = self.runtime.now_ms() - begin_ms;
+        self.scheduler.begin(batch, &step);
+    }
+
+    /// What is measured from now on is the next step's.
+    fn mark(&mut self, now_ms: f64) {
+        self.ended = Ended { ms: now_ms, bytes: self.runtime.bytes(), asked: Asked::so_far() };
+        self.scheduler.timeline_mut().start(now_ms, Tracing::On);
+    }
+
+    async fn finish(&mut self) -> Result<Sample> {
+        let report = self.scheduler.finish().await?;
+        let data_ms = self.begun.pop_front().unwrap_or_default();
+        let now_ms = self.runtime.now_ms();
+        let step_ms = now_ms - self.ended.ms;
         if !report.is_applied {
             let problem = "needs finite gradients, but has others: it was not applied, and its time tells nothing";
-            return Err(Error::non_finite(format!("training step {}", step.step), problem, "use another batch size"));
+            return Err(Error::non_finite("a training step", problem, "use another batch size"));
         }
         let spans: Vec<&Span> = self.scheduler.timeline().spans().collect();
         let total = |is_there: fn(Lane) -> bool, what: What| {
             spans.iter().filter(|span| is_there(span.lane) && span.what == what).fold(0.0, |ms, span| ms + span.ms)
         };
         let on_host = |what| total(|lane| lane == Lane::Host, what);
-        Ok(Sample {
+        let sample = Sample {
             step_ms,
-            data_ms: 0.0,
+            data_ms,
             reduce_ms: on_host(What::Reduce),
             update_ms: on_host(What::Update),
             hand_out_ms: on_host(What::HandOut),
-            host_bytes: self.runtime.bytes() - bytes,
-            asked: Asked::so_far().since(asked),
+            host_bytes: self.runtime.bytes() - self.ended.bytes,
+            asked: Asked::so_far().since(self.ended.asked),
             device_update_ms: total(|lane| lane != Lane::Host, What::Update),
             shards: report.shards,
-        })
+        };
+        self.mark(now_ms);
+        Ok(sample)
     }
 
     /// Work of a training step on `rows` rows, over all adapters. Dispatches are those of one adapter.

@@ -2,6 +2,7 @@
 //!
 //! Nothing in a step depends on which adapter finishes first: values are combined in the order of the rows.
 
+mod alone;
 mod calibration;
 mod diagnosis;
 mod fewer;
@@ -16,6 +17,7 @@ mod statistics;
 pub mod timeline;
 mod update;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use async_channel::{Receiver, Sender};
@@ -28,9 +30,9 @@ use crate::optimizers::Optimizer;
 use crate::plan::{Layout, Pass, Plan, Role, Scalars};
 use crate::runtime::Runtime;
 
+use self::alone::Begun;
 use self::fewer::Fewer;
 pub use self::membership::Standing;
-use self::shards::Shard;
 use self::split::{SplitMode, Splitter};
 use self::timeline::{Lane, Span, Timeline, What};
 
@@ -200,6 +202,9 @@ pub struct Scheduler {
     pub(crate) timeline: Timeline,
     attempt: u32,
     is_calibrated: bool,
+    /// Training steps that have begun, and when the last one ended.
+    begun: VecDeque<Begun>,
+    ended_ms: f64,
     /// Parameters, statistics and optimizer state. With the update on the device: as of the last [`Self::sync`].
     state: TrainingState,
     gradients: Vec<Vec<f32>>,
@@ -276,28 +281,6 @@ impl Scheduler {
         }
     }
 
-    /// Runs one training step: all of it, or nothing.
-    ///
-    /// # Errors
-    /// If no adapter is left to run it.
-    pub async fn train(&mut self, batch: &Batch, step: &Step) -> Result<StepReport> {
-        let scalars = self.scalars(batch, step);
-        let (begin_ms, rows) = (self.runtime.now_ms(), scalars.rows);
-        let on_device = match self.place {
-            Place::Device => self.train_on_device(batch, &scalars).await?,
-            Place::Host => None,
-        };
-        let report = match on_device {
-            Some(report) => report,
-            None => self.train_on_host(batch, step.step, scalars).await?,
-        };
-        self.record(What::Step, begin_ms, Some(step.step), rows);
-        for shard in &report.shards {
-            self.timeline.add_rows(shard.adapter_idx, shard.rows, shard.timing.busy_ms());
-        }
-        Ok(report)
-    }
-
     /// Takes in what the host did since `start_ms`, and gives the present time.
     pub(crate) fn record(&mut self, what: What, start_ms: f64, step: Option<u64>, rows: u32) -> f64 {
         let now_ms = self.runtime.now_ms();
@@ -327,25 +310,6 @@ impl Scheduler {
             loss_scales: step.loss_scales.clone(),
             hyper,
         }
-    }
-
-    /// `None` if the adapter's memory does not suffice: nothing was updated, and from now on it is done on the host.
-    async fn train_on_device(&mut self, batch: &Batch, scalars: &Scalars) -> Result<Option<StepReport>> {
-        let shards = vec![Shard { adapter_idx: 0, first: 0, rows: batch.rows }];
-        let mut answers = self.round(Pass::Train, batch, scalars, shards, Combining::Device).await?;
-        if answers.is_empty() {
-            return Ok(None);
-        }
-        let update = self.update_on_device(scalars).await?;
-        let [norm, is_applied] = self.clip_result(&update);
-        let shards = shards::reports(&answers);
-        Ok(Some(StepReport {
-            reports: std::mem::take(&mut answers[0].reports),
-            gradient_norm: norm,
-            is_applied: is_applied > 0.0,
-            shards,
-            ..StepReport::default()
-        }))
     }
 
     async fn train_on_host(&mut self, batch: &Batch, step: u64, scalars: Scalars) -> Result<StepReport> {
@@ -410,6 +374,7 @@ impl Scheduler {
     }
 
     async fn infer(&mut self, pass: Pass, batch: &Batch, loss_scales: Vec<f32>) -> Result<Vec<round::Answer>> {
+        self.settle().await?;
         let step = Step { step: 0, seed: 0, learning_rate: 0.0, loss_scales };
         let scalars = self.scalars(batch, &step);
         let shards = self.shards(scalars.rows);
@@ -428,6 +393,12 @@ impl Scheduler {
     /// # Errors
     /// If the adapter was lost.
     pub async fn sync(&mut self) -> Result<&TrainingState> {
+        self.settle().await?;
+        self.read_state().await
+    }
+
+    /// The same while no step is under way.
+    async fn read_state(&mut self) -> Result<&TrainingState> {
         if self.place == Place::Device {
             for segment in 0..shards::count(self.layout.segments.len()) {
                 self.state.weights.parameters[segment as usize] = self.read(0, Role::Parameters(segment)).await?;

@@ -1,5 +1,6 @@
 //! Opening the adapters, and loading the plan on them: with fewer rows where memory does not suffice.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::fewer::Fewer;
@@ -71,6 +72,8 @@ impl Scheduler {
             timeline: Timeline::default(),
             attempt: 0,
             is_calibrated: false,
+            begun: VecDeque::new(),
+            ended_ms: 0.0,
             state,
             gradients,
         };

@@ -24,7 +24,7 @@ pub(crate) struct Answer {
 }
 
 /// A shard on its way.
-struct Task {
+pub(super) struct Task {
     shard: Shard,
     ticket: Ticket,
     /// Values to be combined, by command, both before the next command and before the update.
@@ -33,17 +33,17 @@ struct Task {
     came_ms: f64,
     /// Its waits for combined values, from when its own came: start and end.
     waits: Vec<(f64, f64)>,
-    answer: Option<Answer>,
+    pub(super) answer: Option<Answer>,
 }
 
 impl Task {
-    fn new(shard: Shard, ticket: Ticket) -> Self {
+    pub(super) fn new(shard: Shard, ticket: Ticket) -> Self {
         Self { shard, ticket, exchanges: LiteMap::new(), came_ms: 0.0, waits: Vec::new(), answer: None }
     }
 }
 
 /// What can be said of a round as a whole.
-struct Job<'a> {
+pub(super) struct Job<'a> {
     pass: Pass,
     batch: &'a Batch,
     scalars: &'a Scalars,
@@ -71,15 +71,21 @@ impl Scheduler {
         let is_coupled = combining == Combining::Host && self.plan.commands(pass).iter().any(is_awaited);
         let job = Job { pass, batch, scalars, combining, is_coupled };
         let mut tasks = self.start(&job, shards)?;
-        while tasks.iter().any(|task| task.answer.is_none()) {
-            match self.event_within(self.patience_ms(&tasks)).await {
-                Some(message) => self.handle(&job, &mut tasks, message).await?,
-                None => self.declare_silent(&job, &mut tasks).await?,
-            }
-        }
+        self.wait_for_answers(&job, &mut tasks).await?;
         let answers: Vec<Answer> = tasks.into_iter().filter_map(|task| task.answer).collect();
         self.record_ends(job.step(), &answers);
         Ok(answers)
+    }
+
+    /// Takes in what adapters say until every task has its answer, or none is left.
+    pub(super) async fn wait_for_answers(&mut self, job: &Job<'_>, tasks: &mut Vec<Task>) -> Result<()> {
+        while tasks.iter().any(|task| task.answer.is_none()) {
+            match self.event_within(self.patience_ms(tasks)).await {
+                Some(message) => self.handle(job, tasks, message).await?,
+                None => self.declare_silent(job, tasks).await?,
+            }
+        }
+        Ok(())
     }
 
     /// Takes in how long each adapter waited for the slowest at the end of a round.
@@ -131,7 +137,7 @@ impl Scheduler {
         }
     }
 
-    fn dispatch(&mut self, job: &Job<'_>, shard: Shard, slot: u32) -> Ticket {
+    pub(super) fn dispatch(&mut self, job: &Job<'_>, shard: Shard, slot: u32) -> Ticket {
         self.attempt = self.attempt.wrapping_add(1);
         let ticket = Ticket { step: u64::from(job.scalars.step), attempt: self.attempt, slot };
         let scalars = Scalars { rows: count(shard.rows), first_row: count(shard.first), ..job.scalars.clone() };
@@ -256,8 +262,10 @@ impl Scheduler {
         text: &str,
     ) -> Result<()> {
         if job.combining == Combining::Device {
+            // The update behind this pass, and steps behind it, were dropped.
+            tasks.iter().for_each(|task| self.send(adapter_idx, Request::Abandon(task.ticket)));
             // What was trained stands on the device alone, and loading clears it.
-            self.sync().await?;
+            self.read_state().await?;
             self.place = Place::Host;
         }
         let capacity = self.members[adapter_idx].capacity.div_ceil(2);
@@ -330,36 +338,14 @@ impl Scheduler {
         *tasks = self.start(job, shards)?;
         Ok(())
     }
-
-    /// Runs the update on the only adapter. Returns the contents of the plan's control buffers.
-    pub(super) async fn update_on_device(&mut self, scalars: &Scalars) -> Result<Vec<Vec<f32>>> {
-        let batch = Batch { rows: 0, inputs: Vec::new(), targets: Vec::new(), sample_weights: None };
-        let shard = Shard { adapter_idx: 0, first: 0, rows: 0 };
-        let ticket = Ticket { step: u64::from(scalars.step), attempt: u32::MAX, slot: 0 };
-        let run = Run {
-            ticket,
-            pass: Pass::Update,
-            scalars: scalars.clone(),
-            feeds: Vec::new(),
-            combining: Combining::Device,
-        };
-        self.members[0].heard_ms = self.runtime.now_ms();
-        self.send(0, Request::Run(run));
-        let job = Job { pass: Pass::Update, batch: &batch, scalars, combining: Combining::Device, is_coupled: false };
-        let mut tasks = vec![Task::new(shard, ticket)];
-        loop {
-            match self.event_within(self.patience_ms(&tasks)).await {
-                Some(message) => self.handle(&job, &mut tasks, message).await?,
-                None => self.declare_silent(&job, &mut tasks).await?,
-            }
-            if let Some(answer) = tasks[0].answer.take() {
-                return Ok(answer.reports);
-            }
-        }
-    }
 }
 
-impl Job<'_> {
+impl<'a> Job<'a> {
+    /// A pass of the only adapter.
+    pub(super) fn alone(pass: Pass, batch: &'a Batch, scalars: &'a Scalars) -> Self {
+        Self { pass, batch, scalars, combining: Combining::Device, is_coupled: false }
+    }
+
     /// The training step, if this is of one.
     fn step(&self) -> Option<u64> {
         matches!(self.pass, Pass::Train | Pass::Update).then(|| u64::from(self.scalars.step))

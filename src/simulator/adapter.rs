@@ -43,6 +43,7 @@ pub(super) fn open(
                 throttle: 1.0,
                 weights: Writes::default(),
                 link_free_ms: 0.0,
+                is_halted: false,
             };
             actor.serve().await;
         })
@@ -78,6 +79,8 @@ struct Actor {
     weights: Writes,
     /// When what was read back so far is on the host: buckets travel while later commands compute.
     link_free_ms: f64,
+    /// Did a run without other adapters fail, so that what was asked behind it makes no sense?
+    is_halted: bool,
 }
 
 /// One run: which it is, and how much of it is done.
@@ -202,9 +205,18 @@ impl Actor {
                 Ok(())
             }
             Request::Lose => Err(Stop::Lost),
-            // Late: the run that waited for it is over.
-            Request::Combined { .. } | Request::Abandon(_) => Ok(()),
-            Request::Run(run) => self.run(&run).await,
+            Request::Abandon(_) => {
+                self.is_halted = false;
+                Ok(())
+            }
+            // Late: the run that waited for it is over. Runs are answered as they end.
+            Request::Combined { .. } | Request::Finish => Ok(()),
+            Request::Run(run) if self.is_halted && run.combining == Combining::Device => Ok(()),
+            Request::Run(run) => {
+                let ran = self.run(&run).await;
+                self.is_halted = ran.is_err() && run.combining == Combining::Device;
+                ran
+            }
         }
     }
 

@@ -5,15 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::callbacks::{Callback, EpochEnd, Flow};
-use super::{EpochLog, History, StepLog, Trainer, Values};
+use super::{EpochLog, History, Trainer, Values};
 use crate::checkpoint::Checkpoint;
-use crate::data::{Batch, Dataset, Loader, LoaderSettings};
+use crate::data::{Dataset, Loader, LoaderSettings};
 use crate::error::{Error, Result};
 use crate::optimizers::Schedule;
 use crate::scheduler::timeline::What;
-
-/// Steps after which the state of a single adapter is copied to the host: so many at most are trained again if it is lost.
-const SNAPSHOT_STEPS: u64 = 100;
 
 /// How a run of training goes.
 #[derive(Clone)]
@@ -167,6 +164,7 @@ impl Trainer {
         // A file that can't be written is found now, not after hours.
         self.write_trace(fit)?;
         let result = self.epochs(&mut loader, fit, callbacks).await;
+        self.end_steps(loader.batches_per_epoch()).await;
         // After an error the trace shows what led to it; the error itself is what the caller gets.
         let traced = self.write_trace(fit);
         let mut history = result?;
@@ -204,13 +202,19 @@ impl Trainer {
         loader.start_epoch(self.progress.epoch, self.progress.batch);
         self.take_snapshot(0).await?;
         let mut rows = 0;
-        while let Some(log) = self.next_step(loader).await? {
+        let is_due = |step| fit.save.as_ref().is_some_and(|save| is_due(save, step));
+        let is_free = |step| !is_due(step) && !fit.stop.load(Ordering::Relaxed);
+        while let Some(log) = self.next_step(loader, &is_free).await? {
             rows += log.rows;
             for callback in callbacks.iter_mut() {
                 callback.on_step(&log)?;
             }
             let is_stopped = fit.stop.load(Ordering::Relaxed);
-            if is_stopped || fit.save.as_ref().is_some_and(|save| is_due(save, self.progress.step)) {
+            if is_stopped && !self.begun.is_empty() {
+                // The step that is under way comes to its end, too.
+                continue;
+            }
+            if is_stopped || is_due(self.progress.step) {
                 self.save(fit, callbacks).await?;
             }
             if is_stopped {
@@ -219,25 +223,6 @@ impl Trainer {
             }
         }
         self.epoch_log(fit, rows, begin_ms).await.map(Some)
-    }
-
-    /// The next training step of an epoch; `None` at its end.
-    pub(super) async fn next_step(&mut self, loader: &mut Loader) -> Result<Option<StepLog>> {
-        loop {
-            let step_ms = self.runtime.now_ms();
-            let Some(batch) = loader.next().await? else { return Ok(None) };
-            let data_ms = self.record(What::Data, step_ms) - step_ms;
-            match self.step(&batch, loader.batches_per_epoch(), step_ms, data_ms).await {
-                Ok(log) => {
-                    self.take_snapshot(SNAPSHOT_STEPS).await?;
-                    return Ok(Some(log));
-                }
-                Err(error) => {
-                    self.go_back(error).await?;
-                    loader.start_epoch(self.progress.epoch, self.progress.batch);
-                }
-            }
-        }
     }
 
     /// What an epoch of `rows` rows gave, validation included.
@@ -288,30 +273,6 @@ impl Trainer {
         Ok(flow)
     }
 
-    async fn step(&mut self, batch: &Batch, batches: usize, begin_ms: f64, data_ms: f64) -> Result<StepLog> {
-        let learning_rate = self.learning_rate();
-        let (report, values) = self.train_batch(batch, learning_rate).await?;
-        let ms = self.runtime.now_ms() - begin_ms;
-        Ok(StepLog {
-            step: self.progress.step,
-            epoch: self.progress.epoch + 1,
-            batch: self.progress.batch,
-            batches,
-            rows: batch.rows,
-            values,
-            running: self.running(),
-            learning_rate,
-            gradient_norm: report.gradient_norm,
-            is_applied: report.is_applied,
-            ms,
-            data_ms,
-            reduce_ms: report.reduce_ms,
-            update_ms: report.update_ms,
-            samples_per_s: per_second(batch.rows, ms),
-            adapters: self.adapter_logs(&report.shards),
-        })
-    }
-
     /// Writes the checkpoint of this moment.
     async fn save(&mut self, fit: &Fit, callbacks: &[&mut dyn Callback]) -> Result<()> {
         let Some(save) = &fit.save else { return Ok(()) };
@@ -358,8 +319,13 @@ impl Trainer {
     }
 
     /// Learning rate of the next step.
-    pub(super) fn learning_rate(&self) -> f32 {
-        self.compile.schedule.rate(self.progress.learning_rate * self.batch_factor(), self.progress.step)
+    fn learning_rate(&self) -> f32 {
+        self.learning_rate_of(self.progress.step)
+    }
+
+    /// Learning rate of a step, counted from 0.
+    pub(super) fn learning_rate_of(&self, step: u64) -> f32 {
+        self.compile.schedule.rate(self.progress.learning_rate * self.batch_factor(), step)
     }
 
     #[allow(clippy::cast_precision_loss, reason = "batch sizes are small")]
@@ -389,6 +355,6 @@ fn is_due(save: &SaveSettings, step: u64) -> bool {
 }
 
 #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
-fn per_second(rows: usize, ms: f64) -> f64 {
+pub(super) fn per_second(rows: usize, ms: f64) -> f64 {
     rows as f64 * 1e3 / ms.max(1e-3)
 }

@@ -47,7 +47,7 @@ impl Session {
     pub async fn step(&mut self, trainer: &mut Trainer) -> Result<Option<StepLog>> {
         trainer.open_async(&self.fit).await?;
         trainer.take_snapshot(u64::MAX).await?;
-        let log = trainer.next_step(&mut self.loader).await?;
+        let log = trainer.next_step(&mut self.loader, &|_| false).await?;
         self.rows += log.as_ref().map_or(0, |log| log.rows);
         Ok(log)
     }

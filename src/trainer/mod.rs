@@ -11,9 +11,11 @@ mod log;
 mod meter;
 mod predictor;
 mod run;
+mod steps;
 mod time;
 
 use litemap::LiteMap;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::adapters::{self, Info, Opener};
@@ -142,6 +144,9 @@ pub struct Trainer {
     state: TrainingState,
     progress: Progress,
     snapshot: Option<(TrainingState, Progress)>,
+    /// Training steps that have begun, and when the last one ended.
+    begun: VecDeque<steps::Begun>,
+    stepped_ms: f64,
 }
 
 /// Adapters that are open, for batches of up to `capacity` rows.
@@ -176,6 +181,8 @@ impl Trainer {
             state,
             progress,
             snapshot: None,
+            begun: VecDeque::new(),
+            stepped_ms: 0.0,
         })
     }
 

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use super::meter::{self, Meter};
-use super::{AdapterLog, Fit, NonFinite, Opened, Trainer, Values};
+use super::{Fit, Opened, Trainer, Values};
 use crate::adapters::{self, Info};
-use crate::data::{Batch, Dataset, Loader, LoaderSettings, check_labels};
+use crate::data::{Dataset, Loader, LoaderSettings, check_labels};
 use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::scheduler::timeline::What;
-use crate::scheduler::{CpuFallback, RigSettings, Scheduler, ShardReport, Step, StepReport};
+use crate::scheduler::{CpuFallback, RigSettings, Scheduler};
 use crate::shape::Shape;
 
 /// Fewest rows an adapter should get on average, for its fixed costs to be worth it and its statistics to mean something.
@@ -137,61 +137,6 @@ impl Trainer {
         self.progress.meter.values(&self.compile, &self.model.outputs())
     }
 
-    /// One training step; counts it.
-    pub(super) async fn train_batch(&mut self, batch: &Batch, learning_rate: f32) -> Result<(StepReport, Values)> {
-        let loss_scales = meter::loss_scales(&self.compile, &self.model.outputs(), batch);
-        let step = Step {
-            step: self.progress.step,
-            seed: seed_bits(self.compile.seed),
-            learning_rate,
-            loss_scales: loss_scales.clone(),
-        };
-        let report = self.opened()?.train(batch, &step).await?;
-        let outputs = self.model.outputs();
-        let values = if report.is_applied {
-            self.progress.meter.add(&self.compile, &outputs, &report.reports, &loss_scales, batch.rows)
-        } else {
-            Meter::default().add(&self.compile, &outputs, &report.reports, &loss_scales, batch.rows)
-        };
-        if !report.is_applied {
-            self.refuse_non_finite(batch, &step, &report).await?;
-        }
-        self.progress.step += 1;
-        self.progress.batch += 1;
-        Ok((report, values))
-    }
-
-    async fn refuse_non_finite(&mut self, batch: &Batch, step: &Step, report: &StepReport) -> Result<()> {
-        let error = self.opened()?.non_finite(batch, step, report).await?;
-        match self.compile.non_finite {
-            NonFinite::Stop => Err(error),
-            NonFinite::Skip => {
-                log::warn!("{error}");
-                Ok(())
-            }
-        }
-    }
-
-    pub(super) fn adapter_logs(&self, shards: &[ShardReport]) -> Vec<AdapterLog> {
-        let names: Vec<String> = match &self.scheduler {
-            Some(opened) => opened.scheduler.adapters().map(|info| info.name.clone()).collect(),
-            None => Vec::new(),
-        };
-        let end_ms = shards.iter().map(|shard| shard.timing.end_ms()).fold(f64::NEG_INFINITY, f64::max);
-        let logs = shards.iter().map(|shard| AdapterLog {
-            adapter: shard.adapter_idx,
-            name: names.get(shard.adapter_idx).cloned().unwrap_or_default(),
-            rows: shard.rows,
-            ms: shard.timing.busy_ms(),
-            upload_ms: shard.timing.upload_ms,
-            compute_ms: shard.timing.compute_ms,
-            readback_ms: shard.timing.readback_ms,
-            wait_ms: shard.timing.wait_ms,
-            end_wait_ms: end_ms - shard.timing.end_ms(),
-        });
-        logs.collect()
-    }
-
     /// Loss and metrics of a dataset at inference, without blocking.
     ///
     /// # Errors
@@ -298,12 +243,6 @@ pub(super) async fn predict_with(
 pub(super) fn check_inputs(model: &Model, dataset: &dyn Dataset) -> Result<()> {
     let names: Vec<(&str, &Shape)> = model.inputs().iter().map(|input| (input.name.as_str(), &input.shape)).collect();
     check_shapes("input", &names, &dataset.input_shapes())
-}
-
-/// The key of dropout's random numbers: the seed folded to 32 bits.
-#[allow(clippy::cast_possible_truncation, reason = "folding keeps both halves")]
-fn seed_bits(seed: u64) -> u32 {
-    (seed ^ (seed >> 32)) as u32
 }
 
 fn check_shapes(kind: &str, needed: &[(&str, &Shape)], got: &[Shape]) -> Result<()> {

@@ -120,8 +120,8 @@ impl Actor {
                 self.say(Event::Failed { ticket: None, fault }).await?;
                 Err(Gone)
             }
-            // Late: the run that waited for it is over.
-            Request::Combined { .. } | Request::Abandon(_) => Ok(()),
+            // Late: the run that waited for it is over. Runs are answered as they end.
+            Request::Combined { .. } | Request::Abandon(_) | Request::Finish => Ok(()),
             Request::Run(run) => self.run(&run).await,
         }
     }

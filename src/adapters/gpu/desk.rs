@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::super::throttle::Throttle;
-use super::super::{Event, Fault, Message, Request, Run, Ticket};
+use super::super::{Event, Fault, Message, Request, Ticket};
+use crate::plan::Pass;
 use crate::runtime::Runtime;
 
 /// Why a request was not served to its end.
@@ -96,8 +97,8 @@ impl Desk {
     }
 
     /// Waits so that a run of `busy_ms` takes as long as was asked for; gives the time waited.
-    pub(super) async fn wait_throttled(&mut self, run: &Run, busy_ms: f64) -> f64 {
-        let wait_ms = self.throttle.wait_ms(run.pass, run.scalars.rows, busy_ms);
+    pub(super) async fn wait_throttled(&mut self, pass: Pass, rows: u32, busy_ms: f64) -> f64 {
+        let wait_ms = self.throttle.wait_ms(pass, rows, busy_ms);
         if wait_ms <= 0.0 {
             return 0.0;
         }

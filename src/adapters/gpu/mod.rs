@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use futures_lite::FutureExt;
 
 use super::throttle::Throttle;
-use super::{Event, Fault, Handle, Info, Message, Request, Run, Ticket, Writes};
+use super::{Combining, Event, Fault, Handle, Info, Message, Request, Run, Ticket, Writes};
 use crate::runtime::Runtime;
 use crate::{Error, Result};
 use desk::{Desk, Stop};
@@ -35,7 +35,7 @@ pub use enumerate::enumerate;
 pub use enumerate::{Missing, missing, requested_as};
 use pipelines::Pipelines;
 use program::Program;
-use run::Execution;
+use run::{Execution, ahead};
 use tuning::Tuner;
 pub use tuning::{TUNING_VARIABLE, Tuning, tiles_tried};
 
@@ -112,7 +112,7 @@ async fn serve(info: Info, mut desk: Desk, tuning: Tuning) {
     };
     let tuner = Tuner::open(&info, &gpu, &tuning);
     let (pipelines, weights) = (Pipelines::default(), Writes::default());
-    let mut actor = Actor { gpu, pipelines, tuner, program: None, run_number: 0, weights };
+    let mut actor = Actor { gpu, pipelines, tuner, program: None, run_number: 0, weights, is_halted: false };
     while let Ok(request) = desk.next().await {
         let ticket = match &request {
             Request::Run(run) => Some(run.ticket),
@@ -141,10 +141,18 @@ struct Actor {
     run_number: u32,
     /// Weights that were written since the last run.
     weights: Writes,
+    /// Did a run without other adapters fail, so that what was asked behind it makes no sense?
+    is_halted: bool,
 }
 
 impl Actor {
     async fn serve(&mut self, desk: &mut Desk, request: Request) -> Result<(), Stop> {
+        if let Request::Run(run) = &request
+            && run.combining == Combining::Device
+        {
+            return if self.is_halted { Ok(()) } else { self.run_alone(desk, run).await };
+        }
+        self.answer_all(desk).await?;
         match request {
             Request::Load { plan, capacity } => {
                 // Its memory first: two plans may not fit.
@@ -164,7 +172,7 @@ impl Actor {
                 self.weights.add(begin_ms, desk.now_ms());
                 Ok(())
             }
-            Request::Run(run) => self.run(desk, &run).await,
+            Request::Run(run) => self.run(desk, &run, false).await,
             Request::Read(role) => {
                 let program = loaded(&mut self.program)?;
                 Execution::new(&self.gpu, program, desk, NO_RUN).contents(role).await
@@ -174,21 +182,54 @@ impl Actor {
                 Ok(())
             }
             Request::Lose => Err(Stop::Lose),
-            // Of a run that has ended.
-            Request::Combined { .. } | Request::Abandon(_) => Ok(()),
+            Request::Abandon(_) => {
+                self.is_halted = false;
+                Ok(())
+            }
+            // Of a run that has ended, or done by now.
+            Request::Combined { .. } | Request::Finish => Ok(()),
         }
     }
 }
 
 impl Actor {
-    async fn run(&mut self, desk: &mut Desk, run: &Run) -> Result<(), Stop> {
+    /// Runs under way are answered before anything else than the next.
+    async fn answer_all(&mut self, desk: &mut Desk) -> Result<(), Stop> {
+        match &mut self.program {
+            Some(program) => ahead::answer(&self.gpu, program, desk, 0).await,
+            None => Ok(()),
+        }
+    }
+
+    /// A run without other adapters: it begins while the device still works on those before.
+    async fn run_alone(&mut self, desk: &mut Desk, run: &Run) -> Result<(), Stop> {
+        let result = match &self.program {
+            Some(program) if program.ahead.has_room() => self.run(desk, run, true).await,
+            _ => self.run(desk, run, false).await,
+        };
+        self.is_halted = matches!(result, Err(Stop::Fault(_)));
+        result
+    }
+
+    async fn run(&mut self, desk: &mut Desk, run: &Run, is_ahead: bool) -> Result<(), Stop> {
         self.run_number = self.run_number % ((1 << 23) - 1) + 1;
         let (gpu, pipelines) = (&self.gpu, &mut self.pipelines);
         let program = loaded(&mut self.program)?;
+        ahead::answer_ready(gpu, program, desk).await?;
         let trials = self.tuner.plan(gpu, pipelines, program, run, || desk.now_ms()).await?;
+        if !trials.is_empty() {
+            // What is measured must be alone.
+            ahead::answer(gpu, program, desk, 0).await?;
+        }
         let weights = std::mem::take(&mut self.weights);
         let execution = Execution::new(gpu, program, desk, run.ticket).trying(trials);
-        let tried = execution.run(run, self.run_number, weights).await?;
+        let tried = if is_ahead {
+            let tried = execution.begin(run, self.run_number, weights).await?;
+            ahead::answer_older(gpu, program, desk).await?;
+            tried
+        } else {
+            execution.run(run, self.run_number, weights).await?
+        };
         if self.tuner.learn(tried, run.scalars.rows) {
             program.adopt(gpu, pipelines, &self.tuner).await?;
         }

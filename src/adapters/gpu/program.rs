@@ -8,6 +8,7 @@ use super::super::storage::{self, Storage};
 use super::device::{Gpu, padded};
 use super::grid::Cut;
 use super::pipelines::{Pipeline, Pipelines, Slice, bind_group};
+use super::run::ahead::Ahead;
 use super::staging::{Readbacks, Uploads};
 use super::tuning::{self, Choice, Tuner};
 use crate::kernels::{Kernel, Tile, proof};
@@ -57,6 +58,7 @@ pub(super) struct Program {
     pub(super) proof: Proof,
     pub(super) uploads: Uploads,
     pub(super) readbacks: Readbacks,
+    pub(super) ahead: Ahead,
     pub(super) bytes: u64,
     pub(super) capacity: u32,
     buffers: Vec<Option<wgpu::Buffer>>,
@@ -78,6 +80,7 @@ impl Program {
         let (buffers, bytes) = gpu.scoped(|| allocate(gpu, &plan, &storage, capacity)).await?;
         let arena_bytes = arena_bytes(&plan);
         let (arena, uploads, readbacks) = gpu.scoped(|| transfers(gpu, &plan, capacity, arena_bytes)).await?;
+        let ahead = gpu.scoped(|| Ahead::new(gpu, &plan, capacity)).await?;
         let mut maker = Maker { gpu, pipelines, arena: &arena, at: 0, capacity };
         let mut passes = LiteMap::new();
         for (pass, commands) in &plan.passes {
@@ -88,7 +91,7 @@ impl Program {
         let words = vec![0; usize::try_from(arena_bytes / F32).unwrap_or_default()];
         let bytes = bytes + arena.size();
         let mut program =
-            Self { plan, passes, proof, uploads, readbacks, bytes, capacity, buffers, roles, arena, words };
+            Self { plan, passes, proof, uploads, readbacks, ahead, bytes, capacity, buffers, roles, arena, words };
         program.uploads.prime(gpu);
         Ok(program)
     }

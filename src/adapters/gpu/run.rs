@@ -1,5 +1,7 @@
 //! One run of a pass: encode, submit in short pieces, exchange, read back.
 
+pub(super) mod ahead;
+
 use super::super::{Combining, Event, Fault, Run, Ticket, Timing, Writes};
 use super::desk::{Desk, Stop};
 use super::device::{Gpu, Submission};
@@ -56,8 +58,8 @@ impl<'a> Execution<'a> {
         self
     }
 
-    /// Runs a pass and says [`Event::Done`]; gives back what was tried.
-    pub(super) async fn run(mut self, run: &Run, run_number: u32, weights: Writes) -> Result<Trials, Stop> {
+    /// Uploads what a run is fed, and encodes its commands; the last of them are not submitted.
+    async fn start(&mut self, run: &Run, run_number: u32) -> Result<Started, Stop> {
         self.discard().await?;
         let start_ms = self.desk.now_ms();
         for (role, data) in &run.feeds {
@@ -66,6 +68,12 @@ impl<'a> Execution<'a> {
         self.program.write_params(self.gpu, run.pass, &run.scalars, run_number);
         let upload_ms = self.desk.now_ms() - start_ms;
         let n_dispatches = self.commands(run).await?;
+        Ok(Started { start_ms, upload_ms, n_dispatches })
+    }
+
+    /// Runs a pass and says [`Event::Done`]; gives back what was tried.
+    pub(super) async fn run(mut self, run: &Run, run_number: u32, weights: Writes) -> Result<Trials, Stop> {
+        let Started { start_ms, upload_ms, n_dispatches } = self.start(run, run_number).await?;
         let computed = self.submit();
         self.results(run, computed).await?;
         let read_at = self.desk.now_ms();
@@ -73,10 +81,13 @@ impl<'a> Execution<'a> {
         let readback_ms = self.readback_ms + self.desk.now_ms() - read_at;
         let elapsed_ms = self.desk.now_ms() - start_ms;
         let mut compute_ms = (elapsed_ms - upload_ms - readback_ms - self.wait_ms).max(0.0);
-        let tuning_ms = self.tuning_ms(run, compute_ms, n_dispatches);
+        let (pass, rows) = (run.pass, run.scalars.rows);
+        let is_trying = !self.trials.is_empty();
+        let tuning_ms = tuning_ms(self.program, (pass, rows), is_trying, compute_ms, n_dispatches);
         compute_ms -= tuning_ms;
-        self.prove(run_number)?;
-        compute_ms += self.desk.wait_throttled(run, upload_ms + compute_ms + readback_ms).await;
+        let proof = self.targets.iter().zip(&self.items).find(|((target, _), _)| *target == Target::Proof);
+        prove(proof.and_then(|(_, item)| item.first()).copied(), run_number)?;
+        compute_ms += self.desk.wait_throttled(pass, rows, upload_ms + compute_ms + readback_ms).await;
         let wait_ms = self.wait_ms;
         let timing = Timing { start_ms, upload_ms, compute_ms, readback_ms, wait_ms, tuning_ms, weights };
         let results = self.take_results();
@@ -323,40 +334,45 @@ impl<'a> Execution<'a> {
         all.filter(|(_, (target, _))| *target == Target::Result).map(|(item, _)| item).collect()
     }
 
-    /// Compares the mark with the number of the run.
-    fn prove(&self, run_number: u32) -> Result<(), Fault> {
-        let proof = self.targets.iter().zip(&self.items).find(|((target, _), _)| *target == Target::Proof);
-        let mark = proof.and_then(|(_, item)| item.first()).copied().unwrap_or_default();
-        if mark.to_bits() == proof::mark(run_number).to_bits() {
-            return Ok(());
-        }
-        Err(Fault::Lost("the device did not run to the end".into()))
-    }
-
     fn submission_length(&self, run: &Run) -> usize {
         let pace = self.program.passes.get(&run.pass).and_then(|prepass| prepass.pace);
         submission_length(pace, run.scalars.rows)
     }
+}
 
-    /// The part of a run's time that trying tiles took: what is more than its pace foretells. A run that tries nothing
-    /// sets the pace.
-    fn tuning_ms(&mut self, run: &Run, compute_ms: f64, n_dispatches: usize) -> f64 {
-        if self.trials.is_empty() {
-            self.note_pace(run, compute_ms, n_dispatches);
-            return 0.0;
-        }
-        let pace = self.program.passes.get(&run.pass).and_then(|prepass| prepass.pace);
-        let usual_ms = pace.map_or(compute_ms, |(ms, rows)| {
-            ms * count_f64(n_dispatches) * f64::from(run.scalars.rows) / f64::from(rows.max(1))
-        });
-        (compute_ms - usual_ms).max(0.0)
-    }
+/// A run whose commands are encoded.
+struct Started {
+    start_ms: f64,
+    upload_ms: f64,
+    n_dispatches: usize,
+}
 
-    fn note_pace(&mut self, run: &Run, compute_ms: f64, n_dispatches: usize) {
-        if let Some(prepass) = self.program.passes.get_mut(&run.pass) {
-            prepass.pace = Some((compute_ms / count_f64(n_dispatches.max(1)), run.scalars.rows));
-        }
+/// Compares what a device marked with the number of the run.
+fn prove(mark: Option<f32>, run_number: u32) -> Result<(), Fault> {
+    if mark.map(f32::to_bits) == Some(proof::mark(run_number).to_bits()) {
+        return Ok(());
     }
+    Err(Fault::Lost("the device did not run to the end".into()))
+}
+
+/// The part of a run's time that trying tiles took: what is more than its pace foretells. A run that tries nothing sets
+/// the pace.
+fn tuning_ms(
+    program: &mut Program,
+    (pass, rows): (Pass, u32),
+    is_trying: bool,
+    compute_ms: f64,
+    n_dispatches: usize,
+) -> f64 {
+    let Some(prepass) = program.passes.get_mut(&pass) else { return 0.0 };
+    if !is_trying {
+        prepass.pace = Some((compute_ms / count_f64(n_dispatches.max(1)), rows));
+        return 0.0;
+    }
+    let usual_ms = prepass.pace.map_or(compute_ms, |(ms, rows_then)| {
+        ms * count_f64(n_dispatches) * f64::from(rows) / f64::from(rows_then.max(1))
+    });
+    (compute_ms - usual_ms).max(0.0)
 }
 
 /// How many dispatches go into one submission for `rows` rows, by the milliseconds of a dispatch in the last run and

@@ -21,19 +21,19 @@ fn chunk_bytes(largest: u64) -> u64 {
 }
 
 /// A buffer that is mapped, or being mapped behind a submission.
-struct Chunk {
+pub(super) struct Chunk {
     buffer: wgpu::Buffer,
     done: (async_channel::Sender<bool>, async_channel::Receiver<bool>),
     behind: Option<Submission>,
 }
 
 impl Chunk {
-    fn new(gpu: &Gpu, label: &str, bytes: u64, usage: wgpu::BufferUsages) -> Self {
+    pub(super) fn new(gpu: &Gpu, label: &str, bytes: u64, usage: wgpu::BufferUsages) -> Self {
         Self { buffer: gpu.buffer(label, bytes, usage), done: async_channel::bounded(1), behind: None }
     }
 
     /// Asks for the mapping, which is there when `submission` is done.
-    fn map(&mut self, mode: wgpu::MapMode, bytes: u64, submission: Submission) {
+    pub(super) fn map(&mut self, mode: wgpu::MapMode, bytes: u64, submission: Submission) {
         let done = self.done.0.clone();
         self.behind = Some(submission);
         self.buffer.slice(..bytes).map_async(mode, move |result| {
@@ -43,12 +43,27 @@ impl Chunk {
     }
 
     /// Is it mapped by now?
-    fn is_mapped(&self) -> bool {
+    pub(super) fn is_mapped(&self) -> bool {
         self.behind.is_none() || !self.done.1.is_empty()
     }
 
+    /// Encodes a copy of the beginning of a buffer.
+    pub(super) fn copy(&self, encoder: &mut wgpu::CommandEncoder, from: &wgpu::Buffer, at: u64, bytes: u64) {
+        encoder.copy_buffer_to_buffer(from, 0, &self.buffer, at, bytes);
+    }
+
+    /// The values of a mapped chunk, which is free again.
+    pub(super) fn read(&self, bytes: u64) -> Result<Vec<f32>, Fault> {
+        let mapped = self.buffer.slice(..bytes).get_mapped_range();
+        let mapped = mapped.map_err(|error| Fault::Lost(error.to_string()))?;
+        let values = bytemuck::cast_slice(&mapped).to_vec();
+        drop(mapped);
+        self.buffer.unmap();
+        Ok(values)
+    }
+
     /// Waits for the mapping.
-    async fn mapped(&mut self, gpu: &Gpu) -> Result<(), Fault> {
+    pub(super) async fn mapped(&mut self, gpu: &Gpu) -> Result<(), Fault> {
         let Some(submission) = self.behind else { return Ok(()) };
         let is_mapped = gpu.mapped(submission, &self.done.1).await?;
         self.behind = None;

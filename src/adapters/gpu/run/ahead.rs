@@ -1,0 +1,187 @@
+//! Runs without other adapters: the next ones begin before the results of the last are taken in, so that the device
+//! never waits for the host.
+
+use std::collections::VecDeque;
+
+use super::super::super::{Event, Fault, Run, Ticket, Timing, Writes};
+use super::super::desk::{Desk, Stop};
+use super::super::device::Gpu;
+use super::super::program::{F32, Program};
+use super::super::staging::Chunk;
+use super::super::tuning::Trials;
+use super::{Execution, prove, tuning_ms, wanted};
+use crate::plan::{Pass, Plan};
+
+/// Runs that may be under way when the next begins: a step's training pass and its update.
+const AHEAD: usize = 2;
+/// Largest results of a run that may be under way; larger ones are taken in at once.
+const LARGEST: u64 = 8 << 20;
+
+/// Runs under way, and the buffers for their results.
+pub(in crate::adapters::gpu) struct Ahead {
+    free: Vec<Chunk>,
+    open: VecDeque<Open>,
+    /// When the last results were taken in: until then the device was busy with that run.
+    ended_ms: f64,
+}
+
+/// A run under way.
+struct Open {
+    ticket: Ticket,
+    pass: Pass,
+    rows: u32,
+    number: u32,
+    /// Results one behind the other, then the mark.
+    chunk: Chunk,
+    lengths: Vec<u64>,
+    start_ms: f64,
+    upload_ms: f64,
+    weights: Writes,
+    n_dispatches: usize,
+    is_trying: bool,
+}
+
+impl Ahead {
+    /// Buffers for the results of runs of up to `capacity` rows; none where no run is without others, or results are large.
+    pub(in crate::adapters::gpu) fn new(gpu: &Gpu, plan: &Plan, capacity: u32) -> Self {
+        let bytes_of = |pass| {
+            let results = wanted(plan, pass).into_iter().map(|idx| plan.buffers[idx].len.at(capacity));
+            (results.sum::<u64>() + 1) * F32
+        };
+        let bytes = bytes_of(Pass::Train).max(bytes_of(Pass::Update));
+        let count = if plan.commands(Pass::Update).is_empty() || bytes > LARGEST { 0 } else { AHEAD + 1 };
+        let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
+        let free = (0..count).map(|_| Chunk::new(gpu, "results", bytes, usage)).collect();
+        Self { free, open: VecDeque::new(), ended_ms: 0.0 }
+    }
+
+    /// Is there a buffer for one more run?
+    pub(in crate::adapters::gpu) fn has_room(&self) -> bool {
+        !self.free.is_empty()
+    }
+}
+
+impl Execution<'_> {
+    /// Begins a run that [`answer`] ends. There must be room for it.
+    pub(in crate::adapters::gpu) async fn begin(
+        mut self,
+        run: &Run,
+        number: u32,
+        weights: Writes,
+    ) -> Result<Trials, Stop> {
+        let started = self.start(run, number).await?;
+        let Some(mut chunk) = self.program.ahead.free.pop() else {
+            return Err(Fault::Unsupported("too many runs are under way".into()).into());
+        };
+        let (plan, mut lengths, mut at) = (self.program.plan.clone(), Vec::new(), 0);
+        for idx in wanted(&plan, run.pass) {
+            let length = plan.buffers[idx].len.at(run.scalars.rows);
+            if let Some(buffer) = self.program.buffer(idx).filter(|_| length > 0) {
+                chunk.copy(&mut self.encoder, buffer, at, length * F32);
+            }
+            lengths.push(length);
+            at += length * F32;
+        }
+        chunk.copy(&mut self.encoder, &self.program.proof.mark, at, F32);
+        let submission = self.submit();
+        chunk.map(wgpu::MapMode::Read, at + F32, submission);
+        self.program.ahead.open.push_back(Open {
+            ticket: run.ticket,
+            pass: run.pass,
+            rows: run.scalars.rows,
+            number,
+            chunk,
+            lengths,
+            start_ms: started.start_ms,
+            upload_ms: started.upload_ms,
+            weights,
+            n_dispatches: started.n_dispatches,
+            is_trying: !self.trials.is_empty(),
+        });
+        Ok(self.trials)
+    }
+}
+
+/// Answers the oldest runs until no more than so many are under way.
+pub(in crate::adapters::gpu) async fn answer(
+    gpu: &Gpu,
+    program: &mut Program,
+    desk: &mut Desk,
+    stay: usize,
+) -> Result<(), Stop> {
+    while program.ahead.open.len() > stay {
+        let Some(open) = program.ahead.open.pop_front() else { break };
+        let answered = answer_one(gpu, program, desk, open).await;
+        answered.map_err(|stop| if program.ahead.open.is_empty() { stop } else { too_late(stop) })?;
+    }
+    Ok(())
+}
+
+/// A run that fails when others stand behind it has left a state that is neither old nor new, which is as bad as a loss.
+fn too_late(stop: Stop) -> Stop {
+    match stop {
+        Stop::Fault(Fault::OutOfMemory(text) | Fault::Unsupported(text)) => Fault::Lost(text).into(),
+        other => other,
+    }
+}
+
+/// Answers the oldest runs whose results are there already.
+pub(in crate::adapters::gpu) async fn answer_ready(
+    gpu: &Gpu,
+    program: &mut Program,
+    desk: &mut Desk,
+) -> Result<(), Stop> {
+    gpu.poll()?;
+    while program.ahead.open.front().is_some_and(|open| open.chunk.is_mapped()) {
+        let stay = program.ahead.open.len() - 1;
+        answer(gpu, program, desk, stay).await?;
+    }
+    Ok(())
+}
+
+/// Answers runs until one more may begin; all of them if their pass has not run with as many rows before, since it may then
+/// fail for want of memory, or if runs are made slower by waiting.
+pub(in crate::adapters::gpu) async fn answer_older(
+    gpu: &Gpu,
+    program: &mut Program,
+    desk: &mut Desk,
+) -> Result<(), Stop> {
+    let is_proven = |open: &Open| {
+        let pace = program.passes.get(&open.pass).and_then(|prepass| prepass.pace);
+        pace.is_some_and(|(_, rows)| rows >= open.rows)
+    };
+    let may_stay = !desk.throttle.is_on() && program.ahead.open.iter().all(is_proven);
+    answer(gpu, program, desk, if may_stay { AHEAD } else { 0 }).await
+}
+
+async fn answer_one(gpu: &Gpu, program: &mut Program, desk: &mut Desk, mut open: Open) -> Result<(), Stop> {
+    let mapped = async { Ok(open.chunk.mapped(gpu).await?) };
+    let interrupted = async { Err(desk.interrupted(open.ticket).await) };
+    futures_lite::future::or(mapped, interrupted).await?;
+    let mapped_ms = desk.now_ms();
+    let bytes = (open.lengths.iter().sum::<u64>() + 1) * F32;
+    let values = open.chunk.read(bytes)?;
+    let mut rest = values.as_slice();
+    let mut results = Vec::with_capacity(open.lengths.len());
+    for length in &open.lengths {
+        let (result, after) = rest.split_at(usize::try_from(*length).unwrap_or(usize::MAX));
+        results.push(result.to_vec());
+        rest = after;
+    }
+    prove(rest.first().copied(), open.number)?;
+    program.ahead.free.push(open.chunk);
+    let now_ms = desk.now_ms();
+    let start_ms = open.start_ms.max(program.ahead.ended_ms);
+    // A part of it, or all, was hidden behind the run before.
+    let uploaded_ms = open.start_ms + open.upload_ms;
+    let upload_ms = (uploaded_ms.min(mapped_ms) - start_ms).max(0.0);
+    let (elapsed_ms, readback_ms) = (mapped_ms - start_ms - upload_ms, now_ms - mapped_ms);
+    let tuning_ms = tuning_ms(program, (open.pass, open.rows), open.is_trying, elapsed_ms, open.n_dispatches);
+    let mut compute_ms = elapsed_ms - tuning_ms;
+    compute_ms += desk.wait_throttled(open.pass, open.rows, upload_ms + compute_ms + readback_ms).await;
+    program.ahead.ended_ms = desk.now_ms();
+    let (wait_ms, weights) = (0.0, open.weights);
+    let timing = Timing { start_ms, upload_ms, compute_ms, readback_ms, wait_ms, tuning_ms, weights };
+    gpu.check()?;
+    desk.say(Event::Done { ticket: open.ticket, reports: results, outputs: Vec::new(), timing }).await
+}
