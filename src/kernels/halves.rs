@@ -131,7 +131,6 @@ fn pack_block(block: &[f32], pairs: &mut [f32]) -> f32 {
 }
 
 /// Halves as numbers, and the exponents of factors: what a test can compare.
-#[cfg(not(target_arch = "wasm32"))]
 fn readable(packed: &[f32]) -> Vec<f32> {
     let Halves { pairs, factors } = Halves::new(packed);
     let mut values = vec![0.0; 2 * pairs.len()];
@@ -140,7 +139,6 @@ fn readable(packed: &[f32]) -> Vec<f32> {
     values.into_iter().chain(exponents).collect()
 }
 
-#[cfg(not(target_arch = "wasm32"))]
 fn cases() -> Vec<Case> {
     let case = |label: String, fill: Fill| {
         let blocks = fill.len() / BLOCK;
