@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::error::{Error, Result};
 use crate::layers::Entry;
-use crate::model::{Model, ModelConfig, Weights};
+use crate::model::{BEST, Model, ModelConfig, OPTIMIZER, Weights};
 use crate::optimizers::Optimizer;
 use crate::plan::Placed;
 use crate::runtime::threads;
@@ -24,10 +24,6 @@ use crate::trainer::Meter;
 const MODEL_KEY: &str = "manyhands.model";
 /// Key of the metadata under which a checkpoint's progress stands.
 const TRAINING_KEY: &str = "manyhands.training";
-/// Prefix of optimizer state.
-const OPTIMIZER: &str = "optimizer";
-/// Prefix of the best weights so far.
-const BEST: &str = "best";
 
 /// How far a run has come: with the weights and the optimizer's state, all that it needs to go on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

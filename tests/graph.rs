@@ -453,3 +453,15 @@ fn names_and_tensors_are_found() {
     let bench = Bench::of_normals(model, 2);
     assert!(bench.plan.find(Role::Output(0)).is_some() && bench.plan.find(Role::Output(1)).is_none());
 }
+
+#[test]
+fn names_that_a_file_could_not_tell_apart_are_refused() {
+    let named = |name: &str| Sequential::new([4]).add_named(name, Dense::new(2)).build(0).map(|_| ()).unwrap_err();
+    for name in ["", "a/b", "a:1", "input"] {
+        assert!(named(name).to_string().contains("needs to be there once, and without `/` or `:`"), "`{name}`");
+    }
+    for name in ["optimizer", "best"] {
+        let error = named(name).to_string();
+        assert!(error.starts_with(&format!("layer `{name}` needs another name")), "{error}");
+    }
+}

@@ -15,6 +15,11 @@ use crate::shape::Shape;
 /// Largest number of elements of a row: keeps every index within 32 bits for batches of at least 8 rows.
 const MAX_ROW: usize = 1 << 28;
 
+/// Prefix of optimizer state in a checkpoint: no layer's name.
+pub(crate) const OPTIMIZER: &str = "optimizer";
+/// Prefix of the best weights so far in a checkpoint: no layer's name.
+pub(crate) const BEST: &str = "best";
+
 /// A tensor of a model that is being built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TensorRef(pub(super) usize);
@@ -175,6 +180,13 @@ impl ModelBuilder {
                     "give each input and layer a name of its own; to use one layer twice, make it once and call it twice",
                 ));
             }
+        }
+        if let Some(layer) = self.layers.iter().find(|layer| [OPTIMIZER, BEST].contains(&layer.name.as_str())) {
+            return Err(Error::model(
+                format!("layer `{}`", layer.name),
+                "needs another name: under this one a checkpoint keeps tensors of its own",
+                format!("names in use there are `{OPTIMIZER}` and `{BEST}`"),
+            ));
         }
         if let Some(input) = self.inputs.iter().find(|input| input.shape.len() == 0 || input.shape.len() > MAX_ROW) {
             return Err(Error::model(

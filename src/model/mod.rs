@@ -5,6 +5,7 @@ mod compile;
 mod config;
 mod summary;
 
+pub(crate) use build::{BEST, OPTIMIZER};
 pub(crate) use compile::CLIP_CONTROL;
 
 use std::sync::Arc;

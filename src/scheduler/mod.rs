@@ -25,6 +25,7 @@ use async_channel::{Receiver, Sender};
 use crate::adapters::{Combining, Event, Handle, Info, Message, Opener, Request, Timing};
 use crate::data::Batch;
 use crate::error::Result;
+use crate::kernels::rounding::single;
 use crate::model::Weights;
 use crate::optimizers::Optimizer;
 use crate::plan::{Layout, Pass, Plan, Role, Scalars};
@@ -339,7 +340,7 @@ impl Scheduler {
         self.consider_fewer((end_ms - start_ms - tuning_ms).max(0.0), scalars.rows, &shares);
         Ok(StepReport {
             reports: shards::concatenated(&answers, |answer| &answer.reports),
-            gradient_norm: rounded(totals.norm),
+            gradient_norm: single(totals.norm),
             is_applied: totals.is_finite,
             shards: reports,
             reduce_ms: reduced_ms - begin_ms,
@@ -465,11 +466,6 @@ impl Scheduler {
     pub fn lose(&self, adapter_idx: usize) {
         self.send(adapter_idx, Request::Lose);
     }
-}
-
-#[allow(clippy::cast_possible_truncation, reason = "rounded to f32 on purpose")]
-fn rounded(value: f64) -> f32 {
-    value as f32
 }
 
 /// Longest wait for the adapters to close their devices at the end.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::adapters::{Combining, Event, Fault, Message, Request, Run, Ticket, Timing};
 use crate::data::Batch;
 use crate::error::{Error, Result};
+use crate::kernels::rounding::single;
 use crate::plan::{Combine, Command, Exchange, Pass, Scalars, When};
 
 use super::shards::{self, Shard, count};
@@ -366,8 +367,7 @@ pub(super) fn combine<'a>(exchange: &Exchange, parts: impl Iterator<Item = (u32,
                 sum.resize(part.len(), 0.0);
                 sum.iter_mut().zip(part).for_each(|(sum, part)| *sum += f64::from(*part));
             }
-            #[allow(clippy::cast_possible_truncation, reason = "rounded to f32 on purpose")]
-            sum.into_iter().map(|value| value as f32).collect()
+            sum.into_iter().map(single).collect()
         }
         Combine::Moments { count_per_row } => {
             let parts = parts.map(|(rows, part)| (u64::from(rows) * u64::from(count_per_row), part));

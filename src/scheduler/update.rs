@@ -4,16 +4,17 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::adapters::Request;
+use crate::kernels::rounding::single;
 use crate::kernels::{Call, clip};
 use crate::model::CLIP_CONTROL;
 use crate::optimizers::Optimizer;
 use crate::plan::{Role, Scalars};
 use crate::runtime::threads;
 
+use super::Scheduler;
 use super::round::Answer;
 use super::shards::count;
 use super::timeline::What;
-use super::{Scheduler, rounded};
 
 /// Elements that one thread updates at a time.
 const CHUNK: usize = 1 << 15;
@@ -28,7 +29,7 @@ impl Scheduler {
         let Some(optimizer) = self.optimizer else { return };
         let receivers = self.receivers(answers);
         let scale = clip::clip_scale(f64::from(self.clip_norm), norm);
-        let control = [rounded(scale), 1.0, rounded(norm), 0.0];
+        let control = [single(scale), 1.0, single(norm), 0.0];
         let step = Some(u64::from(scalars.step));
         let mut now_ms = self.runtime.now_ms();
         for segment in 0..self.gradients.len() {
