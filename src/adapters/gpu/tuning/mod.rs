@@ -11,7 +11,7 @@
 mod contest;
 mod table;
 
-use std::collections::{BTreeMap, BTreeSet};
+use litemap::LiteMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -75,6 +75,8 @@ pub fn tiles_tried() -> usize {
     TIMINGS.load(Ordering::Relaxed)
 }
 
+/// Is there anything to tune on this system? A page does not load what it never does.
+const CAN_TUNE: bool = !cfg!(target_arch = "wasm32");
 /// Runs with about as many rows, one after the other, before the next may try tiles: calibration is over by then, and
 /// what is compiled late is compiled.
 const STEADY: u32 = 3;
@@ -101,7 +103,7 @@ struct Trial {
 
 /// The trials of a run, by command.
 #[derive(Default)]
-pub(in crate::adapters::gpu) struct Trials(BTreeMap<usize, Trial>);
+pub(in crate::adapters::gpu) struct Trials(LiteMap<usize, Trial>);
 
 impl Trials {
     pub(in crate::adapters::gpu) fn is_empty(&self) -> bool {
@@ -110,6 +112,9 @@ impl Trials {
 
     /// The tile that a command shall try.
     pub(in crate::adapters::gpu) fn choice(&self, command: usize) -> Option<&Choice> {
+        if !CAN_TUNE {
+            return None;
+        }
         self.0.get(&command).map(|trial| &trial.choice)
     }
 
@@ -126,11 +131,11 @@ impl Trials {
 pub(in crate::adapters::gpu) struct Tuner {
     /// `None` where nothing is to be found out.
     table: Option<Table>,
-    contests: BTreeMap<String, Contest>,
+    contests: LiteMap<String, Contest>,
     /// Size of the last training runs, and how many of them there were in a row.
     steady: (u32, u32),
     /// Sizes of runs for which all is decided.
-    settled: BTreeSet<u32>,
+    settled: LiteMap<u32, ()>,
     /// What the last tile took that was new: to be made, and to be used for the first time.
     cold_ms: f64,
     /// Was anything decided that is not saved?
@@ -140,13 +145,13 @@ pub(in crate::adapters::gpu) struct Tuner {
 impl Tuner {
     /// With what was found out before, if this adapter is to be tuned.
     pub(in crate::adapters::gpu) fn open(info: &Info, gpu: &Gpu, tuning: &Tuning) -> Self {
-        let is_on = !cfg!(target_arch = "wasm32") && tuning.is_for(info.kind);
+        let is_on = CAN_TUNE && tuning.is_for(info.kind);
         let table = is_on.then(|| Table::open(info, gpu.checks, tuning));
         Self {
             table,
-            contests: BTreeMap::new(),
+            contests: LiteMap::new(),
             steady: (0, 0),
-            settled: BTreeSet::new(),
+            settled: LiteMap::new(),
             cold_ms: f64::INFINITY,
             is_changed: false,
         }
@@ -166,7 +171,7 @@ impl Tuner {
 
     /// Is anything ever decided?
     pub(in crate::adapters::gpu) fn is_on(&self) -> bool {
-        !cfg!(target_arch = "wasm32") && self.table.is_some()
+        CAN_TUNE && self.table.is_some()
     }
 
     /// What a run shall try, with pipelines made where they are missing.
@@ -183,10 +188,12 @@ impl Tuner {
         if !self.is_on() || !self.may_try(run, size) {
             return Ok(trials);
         }
-        let (mut classes, mut n_cold) = (BTreeSet::new(), 0);
+        let (mut classes, mut n_cold) = (LiteMap::<_, ()>::new(), 0);
         for (idx, command) in program.plan.commands(run.pass).iter().enumerate() {
             let Command::Dispatch(dispatch) = command else { continue };
-            let Some(class) = self.undecided(dispatch, size).filter(|class| classes.insert(class.clone())) else {
+            let Some(class) =
+                self.undecided(dispatch, size).filter(|class| classes.insert(class.clone(), ()).is_none())
+            else {
                 continue;
             };
             let Some((tile, heat)) = self.next(gpu, dispatch, &class) else { continue };
@@ -201,14 +208,17 @@ impl Tuner {
             }
         }
         if classes.is_empty() {
-            self.settled.insert(size);
+            self.settled.insert(size, ());
         }
         Ok(trials)
     }
 
     /// Takes in what a run found out; says whether that decided anything.
     pub(in crate::adapters::gpu) fn learn(&mut self, trials: Trials, rows: u32) -> bool {
-        for trial in trials.0.into_values() {
+        if !self.is_on() {
+            return false;
+        }
+        for (_, trial) in trials.0 {
             let (Some(contest), Some(ms)) = (self.contests.get_mut(&trial.class), trial.ms) else { continue };
             contest.learn(trial.choice.tile, ms * f64::from(size(rows)) / f64::from(rows.max(1)));
             if trial.heat == Heat::Cold {
@@ -232,7 +242,7 @@ impl Tuner {
         }
         let (known, times) = self.steady;
         self.steady = if known == size { (size, times.saturating_add(1)) } else { (size, 1) };
-        self.steady.1 > STEADY && !self.settled.contains(&size)
+        self.steady.1 > STEADY && !self.settled.contains_key(&size)
     }
 
     fn undecided(&self, dispatch: &Dispatch, size: u32) -> Option<String> {
@@ -243,7 +253,7 @@ impl Tuner {
     /// The next tile to try for a product.
     fn next(&mut self, gpu: &Gpu, dispatch: &Dispatch, class: &str) -> Option<(Tile, Heat)> {
         let new = || Contest::new(gpu.tile.chosen_for(dispatch.grid), |tile| is_able(gpu, tile, dispatch.grid));
-        self.contests.entry(class.into()).or_insert_with(new).next()
+        self.contests.entry(class.to_owned()).or_insert_with(new).next()
     }
 
     /// May a run that warms up so many tiles warm up another?
