@@ -3,10 +3,9 @@
 use std::fs::File;
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
-use manyhands::data::{DataPair, Dataset};
+use manyhands::data::{DataConfig, DataPair, Inputs};
 use manyhands::losses::Score;
 use manyhands::{Error, Loss, Model, Result, Shape, Trainer};
 
@@ -30,6 +29,14 @@ pub struct EvaluateArgs {
 pub struct PredictArgs {
     #[command(flatten)]
     trained: Trained,
+    /// Predict from data without targets, in place of the settings' data: a table, an image, a folder of images or an
+    /// IDX file.
+    ///
+    /// What it must be follows from the settings' data. `csv`: a table in which the inputs are found by the names of their
+    /// columns, or, without a header, by their place. `image_folder`: an image, or a folder of images at any depth; the
+    /// output names the file of each. `idx`, `idx_files`: a file of images.
+    #[arg(long, value_name = "PATH", conflicts_with = "part")]
+    input: Option<PathBuf>,
     /// File to write to, in place of stdout.
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -61,24 +68,19 @@ enum Part {
     Train,
 }
 
-/// A model ready to run, its data and their classes.
+/// A model ready to run, and its rows: with targets, if they are a part of the settings' data.
 struct Ready {
     trainer: Trainer,
-    dataset: Arc<dyn Dataset>,
-    classes: Option<Vec<String>>,
+    inputs: Inputs,
     losses: Vec<Loss>,
 }
 
-impl Trained {
-    fn prepare(&self) -> Result<Ready> {
-        let model = Model::load(&self.file)?;
-        let settings = Settings::of_choice(&self.data)?;
-        let compile = settings.compile(&model, 0)?;
-        let losses = compile.losses.clone();
-        let DataPair { train, test, classes } = settings.data.open()?;
-        let dataset = match self.part {
-            Part::Train => train,
-            Part::Test => test.ok_or_else(|| {
+impl Part {
+    fn open(self, data: &DataConfig) -> Result<Inputs> {
+        let DataPair { train, test, classes } = data.open()?;
+        let dataset = match self {
+            Self::Train => train,
+            Self::Test => test.ok_or_else(|| {
                 Error::data(
                     "the test data",
                     "are needed, but the settings name none",
@@ -86,10 +88,32 @@ impl Trained {
                 )
             })?,
         };
+        Ok(Inputs { dataset, classes, names: None })
+    }
+}
+
+impl Trained {
+    /// With the rows of a part of the data, whose targets are checked, too.
+    fn prepare(&self) -> Result<Ready> {
+        let ready = self.prepare_with(|data| self.part.open(data))?;
+        ready.trainer.check_data(ready.inputs.dataset.as_ref()).map_err(|error| self.hint(error))?;
+        Ok(ready)
+    }
+
+    /// With rows that have no targets.
+    fn prepare_input(&self, path: &Path) -> Result<Ready> {
+        self.prepare_with(|data| data.open_inputs(path).map_err(|error| self.hint(error)))
+    }
+
+    fn prepare_with(&self, open: impl FnOnce(&DataConfig) -> Result<Inputs>) -> Result<Ready> {
+        let model = Model::load(&self.file)?;
+        let settings = Settings::of_choice(&self.data)?;
+        let compile = settings.compile(&model, 0)?;
+        let losses = compile.losses.clone();
+        let inputs = open(&settings.data)?;
         let chosen = adapters::choose(self.adapters.adapters.as_deref(), settings.training.adapters.as_deref())?;
         let trainer = Trainer::new(model, compile).map_err(|error| self.hint(error))?.on(chosen);
-        trainer.check_data(dataset.as_ref()).map_err(|error| self.hint(error))?;
-        Ok(Ready { trainer, dataset, classes, losses })
+        Ok(Ready { trainer, inputs, losses })
     }
 
     /// Where no settings are named, a model of something else than digits meets digits.
@@ -107,7 +131,7 @@ impl Trained {
 
 /// Prints loss and metrics.
 pub fn evaluate(args: &EvaluateArgs, terminal: &Terminal) -> Result<()> {
-    let Ready { mut trainer, dataset, .. } = args.trained.prepare()?;
+    let Ready { mut trainer, inputs: Inputs { dataset, .. }, .. } = args.trained.prepare()?;
     let rows = dataset.len();
     let values = trainer.evaluate(dataset, args.trained.batch_size)?;
     if args.json {
@@ -122,8 +146,12 @@ pub fn evaluate(args: &EvaluateArgs, terminal: &Terminal) -> Result<()> {
 
 /// Writes what the model says of each row.
 pub fn predict(args: &PredictArgs) -> Result<()> {
-    let Ready { mut trainer, dataset, classes, losses } = args.trained.prepare()?;
-    let rows = dataset.len();
+    let Ready { mut trainer, inputs, losses } = match &args.input {
+        Some(path) => args.trained.prepare_input(path)?,
+        None => args.trained.prepare()?,
+    };
+    let Inputs { dataset, classes, names } = inputs;
+    let rows = Rows { count: dataset.len(), names };
     let outputs = trainer.predict(dataset, args.trained.batch_size)?;
     let named = trainer.model().outputs();
     let is_single = named.len() == 1;
@@ -138,34 +166,53 @@ pub fn predict(args: &PredictArgs) -> Result<()> {
     });
     let columns: Vec<Columns<'_>> = columns.collect();
     match &args.output {
-        Some(path) => write_file(path, rows, &columns),
-        None => match write_csv(io::stdout().lock(), rows, &columns) {
+        Some(path) => write_file(path, &rows, &columns),
+        None => match write_csv(io::stdout().lock(), &rows, &columns) {
             Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Error::writing("stdout", error)),
             _ => Ok(()),
         },
     }
 }
 
-fn write_file(path: &Path, rows: usize, columns: &[Columns<'_>]) -> Result<()> {
+fn write_file(path: &Path, rows: &Rows, columns: &[Columns<'_>]) -> Result<()> {
     make_folder_of(path)?;
     let file = File::create(path).map_err(|error| Error::writing(path, error))?;
     write_csv(BufWriter::new(file), rows, columns).map_err(|error| Error::writing(path, error))
 }
 
-fn write_csv(out: impl Write, rows: usize, columns: &[Columns<'_>]) -> io::Result<()> {
+fn write_csv(out: impl Write, rows: &Rows, columns: &[Columns<'_>]) -> io::Result<()> {
     // Not `From`, which hides the kind: a broken pipe has to be known.
     let io_error = |error: csv::Error| match error.into_kind() {
         csv::ErrorKind::Io(error) => error,
         kind => io::Error::other(format!("{kind:?}")),
     };
     let mut out = csv::Writer::from_writer(out);
-    let header = std::iter::once("row".to_owned()).chain(columns.iter().flat_map(Columns::header));
+    let header = rows.header().into_iter().chain(columns.iter().flat_map(Columns::header));
     out.write_record(header).map_err(io_error)?;
-    for row in 0..rows {
+    for row in 0..rows.count {
         let fields = columns.iter().flat_map(|columns| columns.fields(row));
-        out.write_record(std::iter::once(row.to_string()).chain(fields)).map_err(io_error)?;
+        out.write_record(rows.fields(row).into_iter().chain(fields)).map_err(io_error)?;
     }
     out.flush()
+}
+
+/// What says which row a line is of.
+struct Rows {
+    count: usize,
+    /// The file of each.
+    names: Option<Vec<String>>,
+}
+
+impl Rows {
+    fn header(&self) -> Vec<String> {
+        let file = self.names.as_ref().map(|_| "file");
+        std::iter::once("row").chain(file).map(String::from).collect()
+    }
+
+    fn fields(&self, row: usize) -> Vec<String> {
+        let file = self.names.as_ref().map(|names| names[row].clone());
+        std::iter::once(row.to_string()).chain(file).collect()
+    }
 }
 
 /// What an output's numbers are.

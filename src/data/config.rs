@@ -1,12 +1,12 @@
 //! Which data to use, as a settings file says it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use super::csv::{self, Column, CsvSettings, TargetKind};
-use super::images::{ImageFolder, ImageSettings};
+use super::images::{self, ImageFiles, ImageFolder, ImageSettings};
 use super::{ByteImages, Channels, Dataset, Synthetic, cifar, digits, idx};
 use crate::{Error, Result};
 
@@ -145,6 +145,23 @@ impl DataPair {
     }
 }
 
+/// Rows without targets, for a model to predict from.
+#[derive(Clone)]
+pub struct Inputs {
+    /// The rows.
+    pub dataset: Arc<dyn Dataset>,
+    /// Names of the classes by label, where the training data has them.
+    pub classes: Option<Vec<String>>,
+    /// Name of each row, where rows have one: the file of an image, as [`ImageFiles::names`] gives it.
+    pub names: Option<Vec<String>>,
+}
+
+impl Inputs {
+    fn new<D: Dataset + 'static>(dataset: D, classes: Option<Vec<String>>, names: Option<Vec<String>>) -> Self {
+        Self { dataset: Arc::new(dataset), classes, names }
+    }
+}
+
 fn same_shapes(train: &dyn Dataset, test: &dyn Dataset) -> Result<()> {
     let shapes = |data: &dyn Dataset| (data.input_shapes(), data.target_shapes());
     if shapes(train) == shapes(test) {
@@ -179,14 +196,8 @@ impl DataConfig {
                 DataPair::new(cifar::open(folder)?, Some(cifar::CLASSES.map(String::from).to_vec()))
             }
             Self::Csv { train, test, target, target_kind, ignore, sample_weight, header, delimiter } => {
-                let settings = CsvSettings {
-                    target: target.to_vec(),
-                    target_kind: *target_kind,
-                    ignore: ignore.clone(),
-                    sample_weight: sample_weight.clone(),
-                    header: *header,
-                    delimiter: delimiter.unwrap_or(','),
-                };
+                let weight = sample_weight.as_ref();
+                let settings = csv_settings(target, *target_kind, ignore, weight, *header, *delimiter);
                 let train = csv::open(train, &settings)?;
                 let test = test.as_ref().map(|test| csv::open_like(test, &settings, &train)).transpose()?;
                 DataPair::new((train.dataset, test.map(|test| test.dataset)), train.classes)
@@ -206,6 +217,82 @@ impl DataConfig {
             }
         }
     }
+
+    /// Reads or lists data without targets, of the kind that the training data is.
+    ///
+    /// | type | `path` is | of the training data is read |
+    /// | --- | --- | --- |
+    /// | `csv` | a table with the input columns ([`csv::open_inputs`]) | the table: columns and classes |
+    /// | `image_folder` | an image, or a folder of them ([`ImageFiles`]) | the names of the classes |
+    /// | `idx`, `idx_files` | a file of images ([`idx::open_images`]) | nothing |
+    ///
+    /// Whether the rows have the shape that a model needs is found when it predicts.
+    ///
+    /// # Errors
+    ///
+    /// When the data is of another type, a file is missing or damaged, or an input column is not there.
+    ///
+    /// ```
+    /// use manyhands::data::DataConfig;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let folder = tempfile::tempdir()?;
+    /// let (train, new) = (folder.path().join("train.csv"), folder.path().join("new.csv"));
+    /// std::fs::write(&train, "width,height,kind\n1,2,pear\n3,1,plum\n")?;
+    /// std::fs::write(&new, "height,id,width\n5,a17,4\n")?;
+    /// let settings = format!("type = 'csv'\ntrain = '{}'\ntarget = 'kind'\ntarget_kind = 'classes'", train.display());
+    /// let config: DataConfig = toml::from_str(&settings)?;
+    /// let inputs = config.open_inputs(&new)?;
+    /// assert_eq!(inputs.dataset.len(), 1);
+    /// assert_eq!(inputs.classes.unwrap(), ["pear", "plum"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn open_inputs(&self, path: &Path) -> Result<Inputs> {
+        match self {
+            Self::Csv { train, test: _, target, target_kind, ignore, sample_weight, header, delimiter } => {
+                let weight = sample_weight.as_ref();
+                let settings = csv_settings(target, *target_kind, ignore, weight, *header, *delimiter);
+                let train = csv::open(train, &settings)?;
+                Ok(Inputs::new(csv::open_inputs(path, &settings, &train)?, train.classes, None))
+            }
+            &Self::ImageFolder { ref train, test: _, height, width, channels } => {
+                let classes = images::class_names(train)?;
+                let images = ImageFiles::open(path, ImageSettings { height, width, channels })?;
+                let names = images.names();
+                Ok(Inputs::new(images, Some(classes), Some(names)))
+            }
+            Self::Idx { .. } | Self::IdxFiles { .. } => Ok(Inputs::new(idx::open_images(path)?, None, None)),
+            Self::Digits {} => Err(takes_no_input(path, "digits")),
+            Self::Cifar10 { .. } => Err(takes_no_input(path, "cifar10")),
+            Self::Synthetic { .. } => Err(takes_no_input(path, "synthetic")),
+        }
+    }
+}
+
+fn csv_settings(
+    target: &OneOrMany<Column>,
+    target_kind: TargetKind,
+    ignore: &[Column],
+    sample_weight: Option<&Column>,
+    header: Option<bool>,
+    delimiter: Option<char>,
+) -> CsvSettings {
+    CsvSettings {
+        target: target.to_vec(),
+        target_kind,
+        ignore: ignore.to_vec(),
+        sample_weight: sample_weight.cloned(),
+        header,
+        delimiter: delimiter.unwrap_or(','),
+    }
+}
+
+fn takes_no_input(path: &Path, kind: &str) -> Error {
+    Error::data(
+        format!("the input `{}`", path.display()),
+        format!("needs data of type `csv`, `image_folder`, `idx` or `idx_files`, but the data is of type `{kind}`"),
+        "name settings whose data is of such a type; for any other data `Predictor` takes a `Dataset`",
+    )
 }
 
 fn test_files(images: Option<&PathBuf>, labels: Option<&PathBuf>) -> Result<Option<ByteImages>> {

@@ -68,6 +68,7 @@ pub struct CsvTable {
     pub columns: Vec<String>,
     /// Names of the classes, by label.
     pub classes: Option<Vec<String>>,
+    layout: Layout,
 }
 
 /// Reads a whole table.
@@ -77,7 +78,7 @@ pub struct CsvTable {
 /// When a column is not there, a line has another number of fields, or a value is missing or no
 /// finite number; the error names the line and the column.
 pub fn open(path: &Path, settings: &CsvSettings) -> Result<CsvTable> {
-    Table::read(path, settings, None)?.finish()
+    Table::read(path, settings, None, |who, n_columns, header| Layout::new(who, settings, n_columns, header))?.finish()
 }
 
 /// Reads a table for testing: with the classes of `train`, and the same input columns.
@@ -86,8 +87,9 @@ pub fn open(path: &Path, settings: &CsvSettings) -> Result<CsvTable> {
 ///
 /// As [`open`]; also when the input columns differ, or a class is not among those of `train`.
 pub fn open_like(path: &Path, settings: &CsvSettings, train: &CsvTable) -> Result<CsvTable> {
-    let table = Table::read(path, settings, train.classes.as_deref())?;
-    let columns = table.columns();
+    let layout = |who: &str, n_columns, header| Layout::new(who, settings, n_columns, header);
+    let table = Table::read(path, settings, train.classes.as_deref(), layout)?;
+    let columns = table.layout.columns();
     if columns != train.columns {
         return Err(Error::data(
             named(path),
@@ -98,32 +100,86 @@ pub fn open_like(path: &Path, settings: &CsvSettings, train: &CsvTable) -> Resul
     table.finish()
 }
 
+/// Reads a table to predict from: the input columns of `train`, without targets and weights.
+///
+/// Where both tables have a header, columns are found by name, in any order, and others are left out. Else the table
+/// needs the input columns alone, in their order, or as many columns as `train` has, with the same uses.
+///
+/// # Errors
+///
+/// When an input column is not there, a line has another number of fields, or an input is missing or no finite number;
+/// the error names the line and the column.
+pub fn open_inputs(path: &Path, settings: &CsvSettings, train: &CsvTable) -> Result<InMemory> {
+    let layout = |who: &str, n_columns, header| Layout::of_inputs(who, &train.layout, n_columns, header);
+    Ok(Table::read(path, settings, None, layout)?.finish()?.dataset)
+}
+
 /// Indices of columns by their use.
+#[derive(Clone, Debug)]
 struct Layout {
+    n_columns: usize,
     inputs: Vec<usize>,
-    targets: Vec<usize>,
+    targets: Targets,
     weight: Option<usize>,
     header: Option<StringRecord>,
 }
 
+/// Indices of the target columns.
+#[derive(Clone, Debug)]
+enum Targets {
+    /// A table to predict from.
+    None,
+    /// Names of classes.
+    Class(usize),
+    /// Numbers.
+    Values(Vec<usize>),
+}
+
 impl Layout {
-    fn new(who: &str, settings: &CsvSettings, first: &StringRecord, header: Option<StringRecord>) -> Result<Self> {
-        let find = |column: &Column| find(who, column, first.len(), header.as_ref());
+    fn new(who: &str, settings: &CsvSettings, n_columns: usize, header: Option<StringRecord>) -> Result<Self> {
+        let find = |column: &Column| find(who, column, n_columns, header.as_ref());
         let targets = settings.target.iter().map(find).collect::<Result<Vec<_>>>()?;
         let weight = settings.sample_weight.as_ref().map(find).transpose()?;
         let ignored = settings.ignore.iter().map(find).collect::<Result<Vec<_>>>()?;
         let used = [&targets[..], &ignored, weight.as_slice()].concat();
-        let inputs: Vec<usize> = (0..first.len()).filter(|column| !used.contains(column)).collect();
-        let wrong_targets = match settings.target_kind {
-            TargetKind::Classes => targets.len() != 1,
-            TargetKind::Values => targets.is_empty(),
+        let inputs: Vec<usize> = (0..n_columns).filter(|column| !used.contains(column)).collect();
+        let targets = match (settings.target_kind, &targets[..]) {
+            (TargetKind::Classes, &[target]) if !inputs.is_empty() => Targets::Class(target),
+            (TargetKind::Values, [_, ..]) if !inputs.is_empty() => Targets::Values(targets),
+            _ => {
+                let problem = format!("has {} input columns and {} target columns", inputs.len(), targets.len());
+                let help = "at least one input is needed, and one target: several only if its kind is `values`";
+                return Err(Error::data(who, problem, help));
+            }
         };
-        if wrong_targets || inputs.is_empty() {
-            let problem = format!("has {} input columns and {} target columns", inputs.len(), targets.len());
-            let help = "at least one input is needed, and one target: several only if its kind is `values`";
-            return Err(Error::data(who, problem, help));
-        }
-        Ok(Self { inputs, targets, weight, header })
+        Ok(Self { n_columns, inputs, targets, weight, header })
+    }
+
+    /// Where the input columns of the training table stand in another.
+    fn of_inputs(who: &str, train: &Self, n_columns: usize, header: Option<StringRecord>) -> Result<Self> {
+        let inputs = match (&header, &train.header) {
+            // Also where a name stands twice.
+            (Some(header), Some(names)) if header == names => train.inputs.clone(),
+            (Some(_), Some(_)) => {
+                let find = |name: String| find(who, &Column::Name(name), n_columns, header.as_ref());
+                train.columns().into_iter().map(find).collect::<Result<_>>()?
+            }
+            _ if n_columns == train.inputs.len() => (0..n_columns).collect(),
+            _ if n_columns == train.n_columns => train.inputs.clone(),
+            _ => {
+                let (inputs, all) = (train.inputs.len(), train.n_columns);
+                let problem = format!("needs {inputs} columns, or {all} as the training table, but has {n_columns}");
+                let columns = train.columns().join(", ");
+                let help = format!("without names in both tables columns count by place; the inputs are {columns}");
+                return Err(Error::data(who, problem, help));
+            }
+        };
+        Ok(Self { n_columns, inputs, targets: Targets::None, weight: None, header })
+    }
+
+    /// Names of the input columns.
+    fn columns(&self) -> Vec<String> {
+        self.inputs.iter().map(|&column| self.name(column)).collect()
     }
 
     /// The column's name in the header, or `column 3`.
@@ -136,11 +192,12 @@ impl Layout {
     fn bad_field(&self, path: &Path, record: &StringRecord, column: usize, needed: &str) -> Error {
         let name = self.header.as_ref().map_or_else(String::new, |_| format!(" (`{}`)", self.name(column)));
         let got = if record[column].is_empty() { "is empty".into() } else { format!("holds `{}`", &record[column]) };
-        Error::data(
-            format!("{}, column {column}{name}", line_of(path, record.position())),
-            format!("{needed}, but {got}"),
-            "mend the field, leave the line out, or name the column in `ignore` if it is no input",
-        )
+        let help = match self.targets {
+            Targets::None => "mend the field, or leave the line out",
+            _ => "mend the field, leave the line out, or name the column in `ignore` if it is no input",
+        };
+        let who = format!("{}, column {column}{name}", line_of(path, record.position()));
+        Error::data(who, format!("{needed}, but {got}"), help)
     }
 
     fn number(&self, path: &Path, record: &StringRecord, column: usize) -> Result<f32> {
@@ -172,7 +229,6 @@ fn find(who: &str, column: &Column, n_columns: usize, header: Option<&StringReco
 struct Table {
     path: PathBuf,
     layout: Layout,
-    kind: TargetKind,
     rows: usize,
     inputs: Vec<f32>,
     targets: Vec<f32>,
@@ -185,7 +241,13 @@ struct Table {
 }
 
 impl Table {
-    fn read(path: &Path, settings: &CsvSettings, known_classes: Option<&[String]>) -> Result<Self> {
+    /// `layout` takes the table's name in errors, the number of columns, and the header.
+    fn read(
+        path: &Path,
+        settings: &CsvSettings,
+        known_classes: Option<&[String]>,
+        layout: impl FnOnce(&str, usize, Option<StringRecord>) -> Result<Layout>,
+    ) -> Result<Self> {
         let who = named(path);
         let file = std::fs::File::open(path).map_err(|source| Error::reading(path, source))?;
         let delimiter = u8::try_from(settings.delimiter).map_err(|_| {
@@ -197,19 +259,18 @@ impl Table {
         let empty = || Error::data(&who, "needs at least one row, but has none", "check that it is the right file");
         let first = records.next().ok_or_else(empty)??;
         let has_header = settings.header.unwrap_or_else(|| first.iter().all(|field| field.parse::<f64>().is_err()));
-        let layout = Layout::new(&who, settings, &first, has_header.then(|| first.clone()))?;
-        let mut table = Self::new(path, layout, settings.target_kind, known_classes);
+        let layout = layout(&who, first.len(), has_header.then(|| first.clone()))?;
+        let mut table = Self::new(path, layout, known_classes);
         for record in (!has_header).then_some(Ok(first)).into_iter().chain(records) {
             table.push(&record?)?;
         }
         if table.rows == 0 { Err(empty()) } else { Ok(table) }
     }
 
-    fn new(path: &Path, layout: Layout, kind: TargetKind, known_classes: Option<&[String]>) -> Self {
+    fn new(path: &Path, layout: Layout, known_classes: Option<&[String]>) -> Self {
         Self {
             path: path.to_path_buf(),
             layout,
-            kind,
             rows: 0,
             inputs: Vec::new(),
             targets: Vec::new(),
@@ -229,14 +290,18 @@ impl Table {
         if let Some(column) = &self.layout.weight {
             self.weights.push(number(column)?);
         }
-        if self.kind == TargetKind::Values {
-            for column in &self.layout.targets {
-                self.targets.push(number(column)?);
+        match &self.layout.targets {
+            Targets::None => {}
+            Targets::Class(column) => {
+                let label = self.label(record, *column)?;
+                self.labels.push(label);
             }
-            return Ok(());
+            Targets::Values(columns) => {
+                for column in columns {
+                    self.targets.push(number(column)?);
+                }
+            }
         }
-        let label = self.label(record, self.layout.targets[0])?;
-        self.labels.push(label);
         Ok(())
     }
 
@@ -257,20 +322,17 @@ impl Table {
         Ok(next)
     }
 
-    fn columns(&self) -> Vec<String> {
-        self.layout.inputs.iter().map(|&column| self.layout.name(column)).collect()
-    }
-
     fn finish(mut self) -> Result<CsvTable> {
-        let columns = self.columns();
+        let columns = self.layout.columns();
         let (inputs, targets) = (std::mem::take(&mut self.inputs), std::mem::take(&mut self.targets));
         let inputs = self.array(inputs, columns.len())?;
-        let (mut dataset, classes) = match self.kind {
-            TargetKind::Values => {
-                let targets = self.array(targets, self.layout.targets.len())?;
+        let (mut dataset, classes) = match &self.layout.targets {
+            Targets::None => (InMemory::without_targets(inputs)?, None),
+            Targets::Values(columns) => {
+                let targets = self.array(targets, columns.len())?;
                 (InMemory::new(inputs, targets)?, None)
             }
-            TargetKind::Classes => {
+            Targets::Class(_) => {
                 let classes = self.known_classes.take().unwrap_or_else(|| sorted(&self.classes));
                 let labels = relabel(&self.labels, &self.classes, &classes);
                 (InMemory::new(inputs, labels)?, Some(classes))
@@ -279,7 +341,7 @@ impl Table {
         if self.layout.weight.is_some() {
             dataset = dataset.with_sample_weights(Array1::from_vec(self.weights))?;
         }
-        Ok(CsvTable { dataset, columns, classes })
+        Ok(CsvTable { dataset, columns, classes, layout: self.layout })
     }
 
     fn array(&self, values: Vec<f32>, columns: usize) -> Result<Array2<f32>> {

@@ -67,7 +67,18 @@ pub fn open_pair(images: &Path, labels: &Path) -> Result<ByteImages> {
             format!("needs a label for each image, but has {:?} for {:?}", label_array.axes, image_array.axes);
         return Err(Error::data(who, problem, "use images and labels of the same set: `train` or `t10k`"));
     }
-    image_array.into_images(&format!("`{}`", images.display()), label_array.values, u8::MAX)
+    let shape = image_array.image_shape(images)?;
+    ByteImages::new(shape, image_array.values, label_array.values, u8::MAX)
+}
+
+/// Images without labels, to predict from; as those of [`open_pair`].
+///
+/// # Errors
+///
+/// When the file is not IDX, not of bytes, not whole, or not of images.
+pub fn open_images(images: &Path) -> Result<ByteImages> {
+    let array = IdxArray::read(images)?;
+    ByteImages::without_labels(array.image_shape(images)?, array.values, u8::MAX)
 }
 
 /// A whole IDX file of bytes.
@@ -114,8 +125,8 @@ impl IdxArray {
         Ok(Self { axes, values: bytes })
     }
 
-    /// Images with their labels; `white` is the byte that becomes 1.
-    pub(super) fn into_images(self, who: &str, labels: Vec<u8>, white: u8) -> Result<ByteImages> {
+    /// The shape of an image; `path` is the file's, for errors.
+    fn image_shape(&self, path: &Path) -> Result<Shape> {
         let mut axes = self.axes.get(1..).unwrap_or_default().to_vec();
         match axes.len() {
             2 => axes.push(1),
@@ -125,10 +136,11 @@ impl IdxArray {
                     "needs images, [rows, height, width] or [rows, height, width, channels], but has shape {:?}",
                     self.axes
                 );
-                return Err(Error::data(who, problem, "name the file with the images first, then the one with labels"));
+                let help = "name the file with the images here, not the one with the labels";
+                return Err(Error::data(format!("`{}`", path.display()), problem, help));
             }
         }
-        ByteImages::new(Shape::new(axes), self.values, labels, white)
+        Ok(Shape::new(axes))
     }
 }
 

@@ -1,4 +1,4 @@
-//! A folder of images, one sub-folder for each class.
+//! Files of images: a folder with a sub-folder for each class, or images without classes.
 
 use std::path::{Path, PathBuf};
 
@@ -74,9 +74,9 @@ pub struct ImageSettings {
 /// are decoded when a batch asks for them, in the loader's workers.
 #[derive(Clone, Debug)]
 pub struct ImageFolder {
-    settings: ImageSettings,
+    images: ImageFiles,
+    labels: Vec<usize>,
     classes: Vec<String>,
-    files: Vec<(PathBuf, usize)>,
 }
 
 impl ImageFolder {
@@ -89,10 +89,10 @@ impl ImageFolder {
         let classes = class_names(folder)?;
         let this = Self::list(folder, settings, classes)?;
         let mut has_image = vec![false; this.classes.len()];
-        this.files.iter().for_each(|(_, label)| has_image[*label] = true);
+        this.labels.iter().for_each(|label| has_image[*label] = true);
         match has_image.iter().position(|has| !has) {
             None => Ok(this),
-            Some(label) => Err(no_images(&folder.join(&this.classes[label]))),
+            Some(label) => Err(no_images(&folder.join(&this.classes[label]), TAKE_AWAY)),
         }
     }
 
@@ -110,7 +110,7 @@ impl ImageFolder {
             ));
         }
         let this = Self::list(folder, settings, classes.to_vec())?;
-        if this.files.is_empty() { Err(no_images(folder)) } else { Ok(this) }
+        if this.labels.is_empty() { Err(no_images(folder, TAKE_AWAY)) } else { Ok(this) }
     }
 
     /// Names of the classes, by label.
@@ -119,21 +119,62 @@ impl ImageFolder {
     }
 
     fn list(folder: &Path, settings: ImageSettings, classes: Vec<String>) -> Result<Self> {
+        let (mut files, mut labels) = (Vec::new(), Vec::new());
+        for (label, class) in classes.iter().enumerate() {
+            let class_folder = folder.join(class);
+            if class_folder.is_dir() {
+                files.extend(images_in(&class_folder)?);
+                labels.resize(files.len(), label);
+            }
+        }
+        Ok(Self { images: ImageFiles::new(folder, files, settings)?, labels, classes })
+    }
+}
+
+/// Images without classes, to predict from: a file, or all those of a folder, at any depth, sorted by path.
+///
+/// Input 0 is that of [`ImageFolder`]; there are no targets.
+#[derive(Clone, Debug)]
+pub struct ImageFiles {
+    /// Where the names of the files start.
+    folder: PathBuf,
+    files: Vec<PathBuf>,
+    settings: ImageSettings,
+}
+
+impl ImageFiles {
+    /// Lists the files of a folder, or takes a single file, whatever its extension; decodes none.
+    ///
+    /// # Errors
+    ///
+    /// When the path can't be read, or the folder has no image.
+    pub fn open(path: &Path, settings: ImageSettings) -> Result<Self> {
+        if path.is_dir() {
+            let files = images_in(path)?;
+            if files.is_empty() {
+                return Err(no_images(path, "name a folder with PNG, JPEG or BMP files, at any depth, or such a file"));
+            }
+            return Self::new(path, files, settings);
+        }
+        std::fs::metadata(path).map_err(|source| Error::reading(path, source))?;
+        Self::new(path.parent().unwrap_or(path), vec![path.to_path_buf()], settings)
+    }
+
+    /// The file of each row: its path below the folder that was opened, with `/` on every system.
+    pub fn names(&self) -> Vec<String> {
+        let name = |file: &PathBuf| {
+            let below = file.strip_prefix(&self.folder).unwrap_or(file);
+            below.iter().map(|part| part.to_string_lossy()).collect::<Vec<_>>().join("/")
+        };
+        self.files.iter().map(name).collect()
+    }
+
+    fn new(folder: &Path, files: Vec<PathBuf>, settings: ImageSettings) -> Result<Self> {
         if settings.height == 0 || settings.width == 0 {
             let problem = format!("need at least 1×1 pixels, but got {}×{}", settings.height, settings.width);
             return Err(Error::setting("`height` and `width`", problem, "use the size that the model takes"));
         }
-        let mut files = Vec::new();
-        for (label, class) in classes.iter().enumerate() {
-            let class_folder = folder.join(class);
-            if class_folder.is_dir() {
-                let mut found = Vec::new();
-                find_images(&class_folder, &mut found)?;
-                found.sort();
-                files.extend(found.into_iter().map(|file| (file, label)));
-            }
-        }
-        Ok(Self { settings, classes, files })
+        Ok(Self { folder: folder.to_path_buf(), files, settings })
     }
 
     fn decode(&self, path: &Path, to: &mut [f32]) -> Result<()> {
@@ -175,12 +216,14 @@ fn open_image(path: &Path, fail: impl Fn(String) -> Error) -> Result<DynamicImag
     decode().map_err(|error: image::ImageError| fail(format!("can't be decoded as an image: {error}")))
 }
 
-fn no_images(folder: &Path) -> Error {
-    let who = format!("the folder `{}`", folder.display());
-    Error::data(who, "needs images, but has none", "add PNG, JPEG or BMP files, or take the folder away")
+const TAKE_AWAY: &str = "add PNG, JPEG or BMP files, or take the folder away";
+
+fn no_images(folder: &Path, help: &str) -> Error {
+    Error::data(format!("the folder `{}`", folder.display()), "needs images, but has none", help)
 }
 
-fn class_names(folder: &Path) -> Result<Vec<String>> {
+/// Names of the sub-folders, sorted: the classes, by label.
+pub(super) fn class_names(folder: &Path) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for path in entries(folder)? {
         // A link to a folder is as good as the folder.
@@ -197,6 +240,14 @@ fn class_names(folder: &Path) -> Result<Vec<String>> {
     }
     names.sort();
     Ok(names)
+}
+
+/// All images of a folder, at any depth, sorted by path.
+fn images_in(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    find_images(folder, &mut found)?;
+    found.sort();
+    Ok(found)
 }
 
 fn find_images(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
@@ -231,6 +282,28 @@ fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
 
 impl Dataset for ImageFolder {
     fn len(&self) -> usize {
+        self.images.len()
+    }
+
+    fn input_shapes(&self) -> Vec<Shape> {
+        self.images.input_shapes()
+    }
+
+    fn target_shapes(&self) -> Vec<Shape> {
+        vec![Shape::new([])]
+    }
+
+    fn fetch(&self, rows: &[usize], batch: &mut BatchMut<'_>) -> Result<()> {
+        self.images.fetch(rows, batch)?;
+        for (to, &row) in batch.target(0).iter_mut().zip(rows) {
+            *to = label_value(self.labels[row]);
+        }
+        Ok(())
+    }
+}
+
+impl Dataset for ImageFiles {
+    fn len(&self) -> usize {
         self.files.len()
     }
 
@@ -240,16 +313,13 @@ impl Dataset for ImageFolder {
     }
 
     fn target_shapes(&self) -> Vec<Shape> {
-        vec![Shape::new([])]
+        Vec::new()
     }
 
     fn fetch(&self, rows: &[usize], batch: &mut BatchMut<'_>) -> Result<()> {
         let ImageSettings { height, width, channels } = self.settings;
         for (to, &row) in batch.input(0).chunks_exact_mut(height * width * channels.count()).zip(rows) {
-            self.decode(&self.files[row].0, to)?;
-        }
-        for (to, &row) in batch.target(0).iter_mut().zip(rows) {
-            *to = label_value(self.files[row].1);
+            self.decode(&self.files[row], to)?;
         }
         Ok(())
     }

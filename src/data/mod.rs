@@ -8,6 +8,7 @@
 //! | CIFAR-10 | [`cifar`] |
 //! | a table | [`csv`] |
 //! | a folder of images for each class | [`ImageFolder`] |
+//! | data without targets, to predict from | [`DataConfig::open_inputs`], [`InMemory::without_targets`] |
 //! | anything else | your own [`Dataset`] |
 //!
 //! [`split`] sets rows aside for validation. A [`Loader`] shuffles, and decodes batches ahead in threads.
@@ -50,9 +51,9 @@ pub use self::csv::{Column, CsvSettings, CsvTable, TargetKind};
 pub use batch::{Batch, BatchMut, check_labels};
 pub use bytes::ByteImages;
 #[cfg(feature = "files")]
-pub use config::{DataConfig, DataPair, OneOrMany};
+pub use config::{DataConfig, DataPair, Inputs, OneOrMany};
 #[cfg(feature = "files")]
-pub use images::{Channels, ImageFolder, ImageSettings};
+pub use images::{Channels, ImageFiles, ImageFolder, ImageSettings};
 pub use loader::{Loader, LoaderSettings, Position};
 pub use memory::InMemory;
 pub use subset::{Subset, split};
