@@ -32,6 +32,7 @@ impl Throttle {
     }
 
     /// Is the adapter made slower at all?
+    #[cfg(feature = "gpu")]
     pub(crate) fn is_on(&self) -> bool {
         self.factor > 1.0
     }
