@@ -14,7 +14,7 @@ use litemap::LiteMap;
 use crate::kernels::{Kernel, halves};
 
 pub use layout::{Layout, Placed};
-pub use record::{Node, Recorder, Tensor, length_word};
+pub use record::{Node, Recorder, Tensor, length_word, vectors_word};
 pub use wire::{Reader, Wire};
 pub use work::{Work, product_flops};
 

@@ -366,7 +366,7 @@ fn update(elements: u32) -> (&'static Kernel, Case, f64) {
         weight_decay: 0.0,
     };
     let values = || Fill::Uniform(elements as usize, 0.0, 1.0);
-    let case = Case::elements(format!("{elements}"), params.words(), elements)
+    let case = Case::elements(format!("{elements}"), params.words(), elements.div_ceil(4))
         .input(values())
         .input(Fill::Values(vec![1.0, 1.0, 1.0, 0.0]))
         .in_place(values())
