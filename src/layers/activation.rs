@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{Built, Layer, Problem, only, to_config};
 use crate::kernels::{activation as kernel, softmax, whole};
-use crate::plan::{Dispatch, Grid, Length, Recorder, View, length_word};
+use crate::plan::{Dispatch, Grid, Length, Recorder, View, length_word, vectors_word};
 use crate::shape::Shape;
 
 /// An activation function, by its Keras name.
@@ -125,13 +125,14 @@ impl Activation {
 }
 
 fn forward(rec: &mut Recorder<'_>, code: Code, x: View, y: View) {
-    let len = length_word(y.len);
-    code.set(rec.dispatch(&kernel::FORWARD, kernel::Record { len }, [x], [y], Grid::Elements(len)));
+    let (len, grid) = (length_word(y.len), Grid::Elements(vectors_word(y.len)));
+    code.set(rec.dispatch(&kernel::FORWARD, kernel::Record { len }, [x], [y], grid));
 }
 
 fn backward(rec: &mut Recorder<'_>, code: Code, saved: View, dx: View) {
-    let (len, dy) = (length_word(dx.len), rec.output_gradient());
-    code.set(rec.dispatch(&kernel::BACKWARD, kernel::Record { len }, [saved, dy], [dx], Grid::Elements(len)));
+    let (len, grid) = (length_word(dx.len), Grid::Elements(vectors_word(dx.len)));
+    let dy = rec.output_gradient();
+    code.set(rec.dispatch(&kernel::BACKWARD, kernel::Record { len }, [saved, dy], [dx], grid));
 }
 
 /// Records a softmax over the last axis of the node's output shape.
