@@ -329,8 +329,8 @@ fn normalizations(pixels: u32, channels: u32) -> [(&'static Kernel, Case, f64); 
     let case = |elements: u32| Case::elements(format!("{pixels} x {channels}"), params.words(), elements);
     let (x, few, partials) = (|| normal_like(values), || Fill::Uniform(2 * c, 1.0, 2.0), splits * 2 * c);
     let sums = params.splits * channels;
-    let all = pixels * channels;
-    let pass = 4.0 * f64::from(all);
+    let all = pixels.div_ceil(batch_norm::PIXELS) * channels;
+    let pass = 4.0 * f64::from(pixels) * f64::from(channels);
     [
         (&batch_norm::STATISTICS, case(sums).input(x()).output(partials), pass),
         (&batch_norm::FORWARD, case(all).input(x()).input(few()).input(few()).input(few()).output(values), 2.0 * pass),
