@@ -14,7 +14,7 @@ use crate::adapters::{Info, Kind};
 use crate::error::{Error, Result};
 use crate::kernels::cases::{Case, Fill};
 use crate::kernels::{
-    Call, Kernel, Tile, adam, batch_norm, conv2d, dense, reduce, softmax_cross_entropy as cross_entropy,
+    Call, Kernel, Tile, adam, batch_norm, conv2d, dense, lanes, reduce, softmax_cross_entropy as cross_entropy,
 };
 use crate::plan::{Grid, Word, product_flops};
 use crate::runtime::system;
@@ -345,7 +345,9 @@ fn normalizations(pixels: u32, channels: u32) -> [(&'static Kernel, Case, f64); 
 
 fn softmax(rows: u32, cols: u32) -> (&'static Kernel, Case, f64) {
     let params = cross_entropy::Params { rows, cols, positions: 1, scale: 1.0, smoothing: 0.0 };
-    let case = Case::elements(format!("{rows} x {cols}"), params.words(), rows * cross_entropy::LANES)
+    let lanes = lanes(cols as usize);
+    let case = Case::elements(format!("{rows} x {cols}"), params.words(), rows * lanes)
+        .constant("LANES", f64::from(lanes))
         .input(normal_like(len(&[rows, cols])))
         .input(Fill::Labels(rows as usize, cols))
         .input(Fill::Uniform(rows as usize, 1.0, 1.0))
