@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::kernels::{binary_cross_entropy, mean_squared_error, softmax_cross_entropy, whole};
+use crate::kernels::{binary_cross_entropy, lanes, mean_squared_error, softmax_cross_entropy, whole};
 use crate::plan::{Grid, Length, Recorder, Role, View, Word, length_word};
 use crate::shape::Shape;
 
@@ -139,41 +139,25 @@ impl Loss {
         let rows = length_word(Length::per_row(shape.positions()));
         let (cols, positions) = (whole(shape.last()), whole(shape.positions()));
         let (scale, smoothing) = (Word::LossScale(output_idx), Word::F32(self.label_smoothing()));
-        let grid = |lanes: u32| Grid::Elements(length_word(Length::per_row(shape.positions() * lanes as usize)));
-        match self {
+        let lanes = lanes(shape.last());
+        let grid = Grid::Elements(length_word(Length::per_row(shape.positions() * lanes as usize)));
+        let dispatch = match self {
             Self::SparseCategoricalCrossentropy { .. } | Self::CategoricalCrossentropy { .. } => {
                 use softmax_cross_entropy::{FORWARD, FORWARD_DENSE, Record};
                 let sparse = matches!(self, Self::SparseCategoricalCrossentropy { .. });
                 let kernel = if sparse { &FORWARD } else { &FORWARD_DENSE };
-                rec.dispatch(
-                    kernel,
-                    Record { rows, cols, positions, scale, smoothing },
-                    inputs,
-                    outputs,
-                    grid(softmax_cross_entropy::LANES),
-                );
+                rec.dispatch(kernel, Record { rows, cols, positions, scale, smoothing }, inputs, outputs, grid)
             }
             Self::BinaryCrossentropy { .. } => {
                 use binary_cross_entropy::{FORWARD, Record};
-                rec.dispatch(
-                    &FORWARD,
-                    Record { rows, cols, positions, scale, smoothing },
-                    inputs,
-                    outputs,
-                    grid(binary_cross_entropy::LANES),
-                );
+                rec.dispatch(&FORWARD, Record { rows, cols, positions, scale, smoothing }, inputs, outputs, grid)
             }
             Self::MeanSquaredError => {
                 use mean_squared_error::{FORWARD, Record};
-                rec.dispatch(
-                    &FORWARD,
-                    Record { rows, cols, positions, scale },
-                    inputs,
-                    outputs,
-                    grid(mean_squared_error::LANES),
-                );
+                rec.dispatch(&FORWARD, Record { rows, cols, positions, scale }, inputs, outputs, grid)
             }
-        }
+        };
+        dispatch.constants.push(("LANES", f64::from(lanes)));
         gradient
     }
 }

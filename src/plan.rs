@@ -14,7 +14,7 @@ use litemap::LiteMap;
 use crate::kernels::{Kernel, halves};
 
 pub use layout::{Layout, Placed};
-pub use record::{Node, Recorder, Tensor, length_word};
+pub use record::{Node, Recorder, Tensor, length_word, vectors_word};
 pub use wire::{Reader, Wire};
 pub use work::{Work, product_flops};
 
@@ -34,6 +34,8 @@ pub enum Word {
     F32(f32),
     /// The rows of this run, times a factor (u32).
     Rows(u32),
+    /// The groups of so many rows of this run, the last of which may be short, times a factor (u32).
+    RowGroups(u32, u32),
     /// The rows of the whole batch, over all adapters, times a factor (u32).
     BatchRows(u32),
     /// Index in the whole batch of this run's first row (u32).
@@ -89,6 +91,7 @@ impl Word {
             Self::U32(value) => value,
             Self::F32(value) => value.to_bits(),
             Self::Rows(factor) => scalars.rows * factor,
+            Self::RowGroups(size, factor) => scalars.rows.div_ceil(size.max(1)) * factor,
             Self::BatchRows(factor) => scalars.batch_rows * factor,
             Self::FirstRow => scalars.first_row,
             Self::LossScale(index) => float(&scalars.loss_scales, index),

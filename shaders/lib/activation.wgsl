@@ -27,6 +27,10 @@ fn activate(x: f32) -> f32 {
     }
 }
 
+fn activate4(x: vec4<f32>) -> vec4<f32> {
+    return vec4<f32>(activate(x.x), activate(x.y), activate(x.z), activate(x.w));
+}
+
 // dy/d_x of codes 0 to 4, from y. Zero at the kink, but for the leaky one, which has SLOPE >= 0 there.
 fn activation_slope_from_output(y: f32) -> f32 {
     switch ACTIVATION {

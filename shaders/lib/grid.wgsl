@@ -16,6 +16,11 @@ fn element_index(workgroup: vec3<u32>, workgroups: vec3<u32>, lane: u32, size: u
     return item_index(workgroup, workgroups) * size + lane;
 }
 
+// Which of the four elements of vector `i` stand behind the end of `len` elements.
+fn behind_end(i: u32, len: u32) -> vec4<bool> {
+    return vec4<u32>(4u * i) + vec4<u32>(0u, 1u, 2u, 3u) >= vec4<u32>(len);
+}
+
 // Row and column, in tiles, of a workgroup of `Grid::Tiles`; columns run fastest.
 fn tile_index(workgroup: vec3<u32>, workgroups: vec3<u32>, columns: u32) -> vec2<u32> {
     let item = item_index(workgroup, workgroups);

@@ -2,29 +2,31 @@
 //
 // Every lane gets the result. The order of the additions is that of a butterfly, a + b = b + a at each
 // stage, so all lanes hold the same bits, and no lane writes alone before a read of all (wgpu#4500, #3181).
-// Call in uniform control flow; `width` is a power of two, the same in all lanes, and divides the workgroup.
+// Two stages at a time, for half the barriers. Call in uniform control flow; `width` is a power of four, the
+// same in all lanes, and divides the workgroup.
 
 var<workgroup> lane_values: array<f32, 256>;
 var<workgroup> lane_vectors: array<vec4<f32>, 256>;
 
 fn lanes_sum(value: f32, lane: u32, width: u32) -> f32 {
     var sum = value;
-    for (var stride = width / 2u; stride > 0u; stride /= 2u) {
+    for (var stride = width / 4u; stride > 0u; stride /= 4u) {
         workgroupBarrier();
         lane_values[lane] = sum;
         workgroupBarrier();
-        sum += lane_values[lane ^ stride];
+        sum = (sum + lane_values[lane ^ (2u * stride)]) + (lane_values[lane ^ stride] + lane_values[lane ^ (3u * stride)]);
     }
     return sum;
 }
 
 fn lanes_max(value: f32, lane: u32, width: u32) -> f32 {
     var largest = value;
-    for (var stride = width / 2u; stride > 0u; stride /= 2u) {
+    for (var stride = width / 4u; stride > 0u; stride /= 4u) {
         workgroupBarrier();
         lane_values[lane] = largest;
         workgroupBarrier();
-        largest = max(largest, lane_values[lane ^ stride]);
+        let others = max(lane_values[lane ^ stride], lane_values[lane ^ (3u * stride)]);
+        largest = max(max(largest, lane_values[lane ^ (2u * stride)]), others);
     }
     return largest;
 }
@@ -32,11 +34,11 @@ fn lanes_max(value: f32, lane: u32, width: u32) -> f32 {
 // Four sums at once, for the barriers of one.
 fn lanes_sum4(value: vec4<f32>, lane: u32, width: u32) -> vec4<f32> {
     var sum = value;
-    for (var stride = width / 2u; stride > 0u; stride /= 2u) {
+    for (var stride = width / 4u; stride > 0u; stride /= 4u) {
         workgroupBarrier();
         lane_vectors[lane] = sum;
         workgroupBarrier();
-        sum += lane_vectors[lane ^ stride];
+        sum = (sum + lane_vectors[lane ^ (2u * stride)]) + (lane_vectors[lane ^ stride] + lane_vectors[lane ^ (3u * stride)]);
     }
     return sum;
 }

@@ -14,7 +14,7 @@ use crate::adapters::{Info, Kind};
 use crate::error::{Error, Result};
 use crate::kernels::cases::{Case, Fill};
 use crate::kernels::{
-    Call, Kernel, Tile, adam, batch_norm, conv2d, dense, reduce, softmax_cross_entropy as cross_entropy,
+    Call, Kernel, Tile, adam, batch_norm, conv2d, dense, lanes, reduce, softmax_cross_entropy as cross_entropy,
 };
 use crate::plan::{Grid, Word, product_flops};
 use crate::runtime::system;
@@ -329,8 +329,8 @@ fn normalizations(pixels: u32, channels: u32) -> [(&'static Kernel, Case, f64); 
     let case = |elements: u32| Case::elements(format!("{pixels} x {channels}"), params.words(), elements);
     let (x, few, partials) = (|| normal_like(values), || Fill::Uniform(2 * c, 1.0, 2.0), splits * 2 * c);
     let sums = params.splits * channels;
-    let all = pixels * channels;
-    let pass = 4.0 * f64::from(all);
+    let all = pixels.div_ceil(batch_norm::PIXELS) * channels;
+    let pass = 4.0 * f64::from(pixels) * f64::from(channels);
     [
         (&batch_norm::STATISTICS, case(sums).input(x()).output(partials), pass),
         (&batch_norm::FORWARD, case(all).input(x()).input(few()).input(few()).input(few()).output(values), 2.0 * pass),
@@ -345,7 +345,9 @@ fn normalizations(pixels: u32, channels: u32) -> [(&'static Kernel, Case, f64); 
 
 fn softmax(rows: u32, cols: u32) -> (&'static Kernel, Case, f64) {
     let params = cross_entropy::Params { rows, cols, positions: 1, scale: 1.0, smoothing: 0.0 };
-    let case = Case::elements(format!("{rows} x {cols}"), params.words(), rows * cross_entropy::LANES)
+    let lanes = lanes(cols as usize);
+    let case = Case::elements(format!("{rows} x {cols}"), params.words(), rows * lanes)
+        .constant("LANES", f64::from(lanes))
         .input(normal_like(len(&[rows, cols])))
         .input(Fill::Labels(rows as usize, cols))
         .input(Fill::Uniform(rows as usize, 1.0, 1.0))
@@ -366,7 +368,7 @@ fn update(elements: u32) -> (&'static Kernel, Case, f64) {
         weight_decay: 0.0,
     };
     let values = || Fill::Uniform(elements as usize, 0.0, 1.0);
-    let case = Case::elements(format!("{elements}"), params.words(), elements)
+    let case = Case::elements(format!("{elements}"), params.words(), elements.div_ceil(4))
         .input(values())
         .input(Fill::Values(vec![1.0, 1.0, 1.0, 0.0]))
         .in_place(values())

@@ -18,7 +18,7 @@ const SOURCE: &str = wgsl!("activation");
 
 /// `x [len]` → `y [len]`, `y = f(x)` for the function of the constant `ACTIVATION`.
 ///
-/// Grid: `Elements(len)`.
+/// Grid: `Elements(ceil(len / 4))`.
 pub static FORWARD: Kernel = Kernel {
     stem: "activation",
     entry: "forward",
@@ -40,7 +40,7 @@ pub static FORWARD: Kernel = Kernel {
 
 /// `saved [len]`, `dy [len]` → `d_x [len]`, `d_x = dy f'`.
 ///
-/// `saved` is `x` where [`Activation::slope_needs_input`], otherwise `y`. Grid: `Elements(len)`.
+/// `saved` is `x` where [`Activation::slope_needs_input`], otherwise `y`. Grid: `Elements(ceil(len / 4))`.
 pub static BACKWARD: Kernel = Kernel {
     stem: "activation",
     entry: "backward",
@@ -143,7 +143,7 @@ fn backward_cases() -> Vec<Case> {
 fn each_activation(buffers: fn(Case, usize) -> Case) -> Vec<Case> {
     let sizes = [1, 63, 64, 65, 257, 70_001, 1000];
     let case = |(activation, len): (Activation, u32)| {
-        let case = Case::elements(format!("{activation:?} of {len}"), Params { len }.words(), len);
+        let case = Case::elements(format!("{activation:?} of {len}"), Params { len }.words(), len.div_ceil(4));
         buffers(case.constant("ACTIVATION", activation.code()).constant("SLOPE", 0.25), index(len))
     };
     Activation::ALL.into_iter().zip(sizes).map(case).collect()

@@ -30,7 +30,7 @@ pub static KERNELS: &[&Kernel] = &[&UPDATE];
 /// `gradient [len]`, `control [4]` → `parameter`, `momentum`, `velocity` `[len]`, all in place.
 ///
 /// `control` is `[scale, apply, norm, 0]`, as `clip.combine` writes it; with `apply` 0 nothing changes.
-/// Grid: `Elements(len)`. Source: Kingma, Ba 2014, arXiv:1412.6980, as Keras 3 `Adam` and `AdamW` write it.
+/// Grid: `Elements(ceil(len / 4))`. Source: Kingma, Ba 2014, arXiv:1412.6980, as Keras 3 `Adam` and `AdamW` write it.
 pub static UPDATE: Kernel = Kernel {
     stem: "adam",
     entry: "update",
@@ -102,12 +102,16 @@ fn cases() -> Vec<Case> {
             correction_2: 1.0 - 0.999f32.powi(step),
             weight_decay,
         };
-        Case::elements(format!("{len}, step {step}, decay {weight_decay}, {control:?}"), params.words(), len)
-            .input(Fill::Normal(index(len)))
-            .input(Fill::Values(control.into()))
-            .in_place(Fill::Normal(index(len)))
-            .in_place(Fill::Normal(index(len)))
-            .in_place(Fill::Uniform(index(len), 0.0, 2.0))
+        Case::elements(
+            format!("{len}, step {step}, decay {weight_decay}, {control:?}"),
+            params.words(),
+            len.div_ceil(4),
+        )
+        .input(Fill::Normal(index(len)))
+        .input(Fill::Values(control.into()))
+        .in_place(Fill::Normal(index(len)))
+        .in_place(Fill::Normal(index(len)))
+        .in_place(Fill::Uniform(index(len), 0.0, 2.0))
     };
     let mut first = case(65, 0.0, 1, [1.0, 1.0, 0.0, 0.0]);
     first.label = "65, first step, some gradients 0".into();

@@ -41,12 +41,16 @@ pub static KERNELS: &[&Kernel] = &[
     &UPDATE,
 ];
 
-/// `x [pixels, channels]` → `partials [splits, 2, channels]`: mean and M2 of each slab's pixels.
+/// Pixels for which [`FORWARD`], [`INFERENCE`] and [`BACKWARD_INPUT`] have as many invocations as there are channels: each
+/// takes four vectors of four elements.
+pub const PIXELS: u32 = 16;
+
+/// `values [pixels, channels]`, which is x → `partials [splits, 2, channels]`: mean and M2 of each slab's pixels.
 ///
 /// Grid: `Elements(splits * channels)`. How many slabs: [`reduce::splits`](super::reduce::splits)`(channels)`.
 pub static STATISTICS: Kernel = kernel(
     "statistics",
-    [&["x"], &["partials"], &[]],
+    [&["values"], &["partials"], &[]],
     (twins::statistics, fast::statistics),
     // M2 of 4096 values near 4096, by blocks of eight: some hundred roundings of 6e-8 that partly cancel.
     2e-5,
@@ -68,7 +72,8 @@ pub static COMBINE_STATISTICS: Kernel = kernel(
 /// `x`, `moments [2, channels]`, `gamma [channels]`, `beta [channels]` → `y [pixels, channels]`.
 ///
 /// The variance is M2 / `count`. Constants: `ACTIVATION`, `SLOPE` (fused), `USE_SCALE`, `USE_CENTER` (1 unless set;
-/// with 0, `gamma` or `beta` is not read and may be any buffer). Grid: `Elements(pixels * channels)`.
+/// with 0, `gamma` or `beta` is not read and may be any buffer).
+/// Grid: `Elements(ceil(pixels / PIXELS) * channels)`.
 pub static FORWARD: Kernel = kernel(
     "forward",
     [&["x", "moments", "gamma", "beta"], &["y"], &["ACTIVATION", "SLOPE", "USE_SCALE", "USE_CENTER"]],
@@ -80,7 +85,7 @@ pub static FORWARD: Kernel = kernel(
 
 /// `x`, `moving_mean`, `moving_variance`, `inference_gamma`, `inference_beta` (all `[channels]`) → `inference_y`.
 ///
-/// Constants as [`FORWARD`]. Grid: `Elements(pixels * channels)`.
+/// Constants as [`FORWARD`]. Grid: `Elements(ceil(pixels / PIXELS) * channels)`.
 pub static INFERENCE: Kernel = kernel(
     "inference",
     [
@@ -94,12 +99,13 @@ pub static INFERENCE: Kernel = kernel(
     cases::inference,
 );
 
-/// `x`, `dy`, `saved_moments [2, channels]` → `partial_sums [splits, 2, channels]`: Σ dy and Σ dy x̂ of each slab.
+/// `values`, `slopes` (x and dy), `saved_moments [2, channels]` → `partial_sums [splits, 2, channels]`: Σ dy and Σ dy x̂ of
+/// each slab.
 ///
-/// `dy` is the gradient before the activation. Grid: `Elements(splits * channels)`.
+/// dy is the gradient before the activation. Grid: `Elements(splits * channels)`.
 pub static BACKWARD_SUMS: Kernel = kernel(
     "backward_sums",
-    [&["x", "dy", "saved_moments"], &["partial_sums"], &[]],
+    [&["values", "slopes", "saved_moments"], &["partial_sums"], &[]],
     (twins::backward_sums, fast::backward_sums),
     // Sums of up to 4096 normal numbers of both signs, by blocks of four, about 60 in size.
     1e-4,
@@ -122,7 +128,7 @@ pub static BACKWARD_PARAMETERS: Kernel = kernel(
 /// `x`, `dy`, `saved_moments`, `saved_gamma [channels]`, `whole_sums [2, channels]` → `d_x [pixels, channels]`.
 ///
 /// `whole_sums` are those over the `count` values of the moments. Constant: `USE_SCALE`.
-/// Grid: `Elements(pixels * channels)`.
+/// Grid: `Elements(ceil(pixels / PIXELS) * channels)`.
 pub static BACKWARD_INPUT: Kernel = kernel(
     "backward_input",
     [&["x", "dy", "saved_moments", "saved_gamma", "whole_sums"], &["d_x"], &["USE_SCALE"]],

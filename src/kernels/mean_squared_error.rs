@@ -3,7 +3,7 @@
 use super::cases::{Case, Fill};
 use super::rounding::{double, float, index, single};
 use super::text::wgsl;
-use super::{Call, Kernel, Library, parallel};
+use super::{Call, Kernel, Library, lanes, parallel};
 
 crate::params! {
     /// Rows, each a position of a sample: the batch's rows times `positions`.
@@ -19,14 +19,11 @@ crate::params! {
 /// The family.
 pub static KERNELS: &[&Kernel] = &[&FORWARD];
 
-/// Invocations for each row.
-pub const LANES: u32 = 16;
-
 /// `predictions [rows, cols]`, `targets [rows, cols]`, `sample_weights` → `report [rows, 2]`, `gradient [rows, cols]`.
 ///
 /// `report` holds the weighted loss (without `scale`), a mean over the columns, and the mean absolute error (without
 /// weight). A row of weight 0 gives loss and gradient 0, whatever it holds.
-/// Grid: `Elements(rows * LANES)`. Source: Keras 3 `MeanSquaredError`.
+/// The constant `LANES` is [`lanes`]`(cols)`. Grid: `Elements(rows * LANES)`. Source: Keras 3 `MeanSquaredError`.
 pub static FORWARD: Kernel = Kernel {
     stem: "mean_squared_error",
     entry: "forward",
@@ -36,7 +33,7 @@ pub static FORWARD: Kernel = Kernel {
     inputs: &["predictions", "targets", "sample_weights"],
     outputs: &["report", "gradient"],
     workgroup: 64,
-    constants: &[],
+    constants: &["LANES"],
     twin: forward_twin,
     fast: Some(forward_fast),
     // All terms are positive: 256 additions a lane, of which half a unit each partly cancel; fast adds 4096.
@@ -92,7 +89,9 @@ fn cases() -> Vec<Case> {
     let case = |rows: u32, cols: u32, positions: u32| {
         let params = Params { rows, cols, positions, scale: 0.25 };
         let weights = (0..index(rows / positions)).map(|sample| float(sample % 3) * 0.75).collect();
-        Case::elements(format!("{rows} x {cols}, {positions} positions"), params.words(), rows * LANES)
+        let lanes = lanes(index(cols));
+        Case::elements(format!("{rows} x {cols}, {positions} positions"), params.words(), rows * lanes)
+            .constant("LANES", f64::from(lanes))
             .input(Fill::Normal(index(rows * cols)))
             .input(Fill::Normal(index(rows * cols)))
             .input(Fill::Values(weights))

@@ -297,6 +297,13 @@ macro_rules! params {
     (@type f32) => { $crate::kernels::FieldType::F32 };
 }
 
+/// Invocations that share a row of `cols` columns, where a kernel has the constant `LANES`.
+///
+/// A short row is one invocation's: to gather the sums of several takes longer than to read it.
+pub fn lanes(cols: usize) -> u32 {
+    if cols <= 16 { 1 } else { 16 }
+}
+
 /// A word that is the whole number `value`.
 ///
 /// # Panics

@@ -28,7 +28,7 @@ pub static KERNELS: &[&Kernel] = &[&UPDATE];
 /// `control` is `[scale, apply, norm, 0]`, as `clip.combine` writes it; with `apply` 0 nothing changes. The
 /// constant `CENTERED` is 0 or 1. `momentum_buffer` is only written with momentum, `mean_gradient` only if centered:
 /// what is bound there otherwise must still be of one element at least and no part of another binding.
-/// Grid: `Elements(len)`. Source: Keras 3 `RMSprop`; the centered variance is kept from going below 0.
+/// Grid: `Elements(ceil(len / 4))`. Source: Keras 3 `RMSprop`; the centered variance is kept from going below 0.
 pub static UPDATE: Kernel = Kernel {
     stem: "rmsprop",
     entry: "update",
@@ -121,7 +121,7 @@ fn cases() -> Vec<Case> {
         let params =
             Params { len, learning_rate: 0.01, rho: 0.875, momentum, epsilon: 1e-7, weight_decay: momentum * 0.1 };
         let label = format!("{len}, momentum {momentum}, CENTERED {centered}, {control:?}");
-        Case::elements(label, params.words(), len)
+        Case::elements(label, params.words(), len.div_ceil(4))
             .constant("CENTERED", centered)
             .input(Fill::Normal(index(len)))
             .input(Fill::Values(control.into()))

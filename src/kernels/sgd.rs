@@ -23,7 +23,7 @@ pub static KERNELS: &[&Kernel] = &[&UPDATE];
 ///
 /// `control` is `[scale, apply, norm, 0]`, as `clip.combine` writes it; with `apply` 0 nothing changes.
 /// The constant `NESTEROV` is 0 or 1. `velocity` is bound and written without momentum, too.
-/// Grid: `Elements(len)`. Source: Keras 3 `SGD`.
+/// Grid: `Elements(ceil(len / 4))`. Source: Keras 3 `SGD`.
 pub static UPDATE: Kernel = Kernel {
     stem: "sgd",
     entry: "update",
@@ -89,7 +89,7 @@ fn cases() -> Vec<Case> {
     let case = |len: u32, [momentum, weight_decay, nesterov]: [f32; 3], control: [f32; 4]| {
         let params = Params { len, learning_rate: 0.1, momentum, weight_decay };
         let label = format!("{len}, momentum {momentum}, decay {weight_decay}, NESTEROV {nesterov}, {control:?}");
-        Case::elements(label, params.words(), len)
+        Case::elements(label, params.words(), len.div_ceil(4))
             .constant("NESTEROV", f64::from(nesterov))
             .input(Fill::Normal(index(len)))
             .input(Fill::Values(control.into()))

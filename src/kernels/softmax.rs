@@ -3,7 +3,7 @@
 use super::cases::{Case, Fill};
 use super::rounding::{index, single};
 use super::text::wgsl;
-use super::{Call, Kernel, Library, Twin, parallel};
+use super::{Call, Kernel, Library, Twin, lanes, parallel};
 
 crate::params! {
     /// Rows: all axes but the last, multiplied.
@@ -15,17 +15,14 @@ crate::params! {
 /// The family.
 pub static KERNELS: &[&Kernel] = &[&FORWARD, &BACKWARD];
 
-/// Invocations for each row.
-pub const LANES: u32 = 16;
-
 /// `x [rows, cols]` → `y [rows, cols]`, each row positive with sum 1.
 ///
-/// Grid: `Elements(rows * LANES)`.
+/// The constant `LANES` is [`lanes`]`(cols)`. Grid: `Elements(rows * LANES)`.
 pub static FORWARD: Kernel = kernel("forward", &["x"], &["y"], forward_twin, forward_fast, forward_cases);
 
 /// `saved [rows, cols]`, the forward output, and `dy [rows, cols]` → `d_x [rows, cols]`.
 ///
-/// Grid: `Elements(rows * LANES)`.
+/// The constant `LANES` is [`lanes`]`(cols)`. Grid: `Elements(rows * LANES)`.
 pub static BACKWARD: Kernel =
     kernel("backward", &["saved", "dy"], &["d_x"], backward_twin, backward_fast, backward_cases);
 
@@ -46,7 +43,7 @@ const fn kernel(
         inputs,
         outputs,
         workgroup: 64,
-        constants: &[],
+        constants: &["LANES"],
         twin,
         fast: Some(fast),
         // WGSL grants exp(x) 3 + 2 |x| units in the last place, which counts where exp(x) is near 1.
@@ -109,7 +106,9 @@ fn backward_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 fn each_size(buffers: fn(Case, usize) -> Case) -> Vec<Case> {
     [(1, 1), (63, 10), (64, 15), (65, 16), (257, 17), (3, 257), (2, 4096), (7001, 10)]
         .map(|(rows, cols)| {
-            let case = Case::elements(format!("{rows} x {cols}"), Params { rows, cols }.words(), rows * LANES);
+            let lanes = lanes(index(cols));
+            let case = Case::elements(format!("{rows} x {cols}"), Params { rows, cols }.words(), rows * lanes)
+                .constant("LANES", f64::from(lanes));
             buffers(case, index(rows * cols))
         })
         .into()
@@ -120,7 +119,7 @@ fn forward_cases() -> Vec<Case> {
     let mut large = cases[0].clone();
     large.label = "large logits".into();
     large.params = Params { rows: 2, cols: 3 }.words();
-    large.grid = crate::plan::Grid::Elements((2 * LANES).into());
+    large.grid = crate::plan::Grid::Elements(2.into());
     large.inputs[0] = Fill::Values(vec![3e38, -3e38, 3e38, 1e4, 1e4 + 1.0, 0.0]);
     large.outputs[0] = Fill::Values(vec![7.0; 6]);
     cases.push(large);

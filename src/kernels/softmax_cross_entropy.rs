@@ -3,7 +3,7 @@
 use super::cases::{Case, Fill};
 use super::rounding::{class, double, float, index, single};
 use super::text::wgsl;
-use super::{Call, Kernel, Library, Twin, parallel};
+use super::{Call, Kernel, Library, Twin, lanes, parallel};
 
 crate::params! {
     /// Rows, each a position of a sample: the batch's rows times `positions`.
@@ -21,21 +21,18 @@ crate::params! {
 /// The family.
 pub static KERNELS: &[&Kernel] = &[&FORWARD, &FORWARD_DENSE];
 
-/// Invocations for each row.
-pub const LANES: u32 = 16;
-
 /// `logits [rows, cols]`, `labels [rows]`, `sample_weights` → `report [rows, 2]`, `gradient [rows, cols]`.
 ///
 /// `report` holds the weighted loss (without `scale`) and the rank of the true class: the number of logits above
 /// its own, where a tie counts for the lower index; it is among the top `k` if its rank is below `k`.
-/// Grid: `Elements(rows * LANES)`. Source: Keras 3 `SparseCategoricalCrossentropy(from_logits=True)`.
+/// The constant `LANES` is [`lanes`]`(cols)`. Grid: `Elements(rows * LANES)`. Source: Keras 3 `SparseCategoricalCrossentropy(from_logits=True)`.
 pub static FORWARD: Kernel =
     kernel("forward", &["logits", "labels", "sample_weights"], forward_twin, forward_fast, sparse_cases);
 
 /// `logits [rows, cols]`, `targets [rows, cols]`, `sample_weights` → `report [rows, 2]`, `gradient [rows, cols]`.
 ///
 /// As [`FORWARD`]; the true class is that of the first largest target. Targets of a row need not sum to one.
-/// Grid: `Elements(rows * LANES)`. Source: Keras 3 `CategoricalCrossentropy(from_logits=True)`.
+/// The constant `LANES` is [`lanes`]`(cols)`. Grid: `Elements(rows * LANES)`. Source: Keras 3 `CategoricalCrossentropy(from_logits=True)`.
 pub static FORWARD_DENSE: Kernel = kernel(
     "forward_dense",
     &["logits", "targets", "sample_weights"],
@@ -60,7 +57,7 @@ const fn kernel(
         inputs,
         outputs: &["report", "gradient"],
         workgroup: 64,
-        constants: &[],
+        constants: &["LANES"],
         twin,
         fast: Some(fast),
         // WGSL grants exp(x) 3 + 2 |x| units in the last place: 1e-5 at the small end of the softmax, where it
@@ -208,11 +205,21 @@ fn each_row(
 fn base_case(rows: u32, cols: u32, positions: u32, smoothing: f32) -> Case {
     let params = Params { rows, cols, positions, scale: 0.25, smoothing };
     let label = format!("{rows} x {cols}, {positions} positions, smoothing {smoothing}");
-    Case::elements(label, params.words(), rows * LANES).input(Fill::Uniform(index(rows * cols), -8.0, 8.0))
+    let lanes = lanes(index(cols));
+    Case::elements(label, params.words(), rows * lanes).constant("LANES", f64::from(lanes)).input(Fill::Uniform(
+        index(rows * cols),
+        -8.0,
+        8.0,
+    ))
 }
 
 fn with_outputs(case: Case, rows: u32, cols: u32) -> Case {
     case.output(index(2 * rows)).output(index(rows * cols))
+}
+
+/// Values of which every third is the same.
+fn thirds(len: usize) -> Fill {
+    Fill::Values((0..len).map(|i| float(i % 3)).collect())
 }
 
 /// Weights of which every third is 0.
@@ -239,6 +246,12 @@ fn sparse_cases() -> Vec<Case> {
     tied.label = "ties and large logits".into();
     tied.inputs[0] = Fill::Values(vec![1.0, 1.0, 1.0, 1.0, 5e4, -5e4, 5e4, 5e4, -3e38, 3e4, 2e4, 3e4]);
     cases.push(tied);
+    let mut tied = case(2, 20, 1, 0.0);
+    tied.label = "ties in several lanes".into();
+    tied.inputs[0] = thirds(40);
+    tied.inputs[1] = Fill::Values(vec![19.0, 3.0]);
+    tied.inputs[2] = Fill::Values(vec![1.0; 2]);
+    cases.push(tied);
     cases
 }
 
@@ -250,8 +263,12 @@ fn dense_cases() -> Vec<Case> {
     let mut one_hot = case(2, 3, 1, 0.1);
     one_hot.label = "one-hot and all equal".into();
     one_hot.inputs[1] = Fill::Values(vec![0.0, 0.0, 1.0, 0.25, 0.25, 0.25]);
+    let mut tied = case(2, 20, 1, 0.0);
+    tied.label = "largest targets in several lanes".into();
+    (tied.inputs[0], tied.inputs[1]) = (thirds(40), thirds(40));
     vec![
         one_hot,
+        tied,
         case(1, 1, 1, 0.0),
         case(63, 10, 3, 0.0),
         case(65, 33, 1, 0.1),

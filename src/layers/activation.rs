@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Built, Layer, Problem, only, to_config};
-use crate::kernels::{activation as kernel, softmax, whole};
-use crate::plan::{Dispatch, Grid, Length, Recorder, View, length_word};
+use crate::kernels::{activation as kernel, lanes, softmax, whole};
+use crate::plan::{Dispatch, Grid, Length, Recorder, View, length_word, vectors_word};
 use crate::shape::Shape;
 
 /// An activation function, by its Keras name.
@@ -125,32 +125,37 @@ impl Activation {
 }
 
 fn forward(rec: &mut Recorder<'_>, code: Code, x: View, y: View) {
-    let len = length_word(y.len);
-    code.set(rec.dispatch(&kernel::FORWARD, kernel::Record { len }, [x], [y], Grid::Elements(len)));
+    let (len, grid) = (length_word(y.len), Grid::Elements(vectors_word(y.len)));
+    code.set(rec.dispatch(&kernel::FORWARD, kernel::Record { len }, [x], [y], grid));
 }
 
 fn backward(rec: &mut Recorder<'_>, code: Code, saved: View, dx: View) {
-    let (len, dy) = (length_word(dx.len), rec.output_gradient());
-    code.set(rec.dispatch(&kernel::BACKWARD, kernel::Record { len }, [saved, dy], [dx], Grid::Elements(len)));
+    let (len, grid) = (length_word(dx.len), Grid::Elements(vectors_word(dx.len)));
+    let dy = rec.output_gradient();
+    code.set(rec.dispatch(&kernel::BACKWARD, kernel::Record { len }, [saved, dy], [dx], grid));
 }
 
 /// Records a softmax over the last axis of the node's output shape.
 pub(super) fn softmax_forward(rec: &mut Recorder<'_>, x: View, y: View) {
-    let (params, grid) = softmax_params(&rec.output_shape());
-    rec.dispatch(&softmax::FORWARD, params, [x], [y], grid);
+    let (params, grid, lanes) = softmax_params(&rec.output_shape());
+    set_lanes(rec.dispatch(&softmax::FORWARD, params, [x], [y], grid), lanes);
 }
 
 /// Records the softmax's gradient from the node's output and its gradient.
 pub(super) fn softmax_backward(rec: &mut Recorder<'_>, dx: View) {
-    let (params, grid) = softmax_params(&rec.output_shape());
+    let (params, grid, lanes) = softmax_params(&rec.output_shape());
     let (y, dy) = (rec.output(), rec.output_gradient());
-    rec.dispatch(&softmax::BACKWARD, params, [y, dy], [dx], grid);
+    set_lanes(rec.dispatch(&softmax::BACKWARD, params, [y, dy], [dx], grid), lanes);
 }
 
-fn softmax_params(shape: &Shape) -> (softmax::Record, Grid) {
-    let rows = length_word(Length::per_row(shape.positions()));
-    let lanes = length_word(Length::per_row(shape.positions() * softmax::LANES as usize));
-    (softmax::Record { rows, cols: whole(shape.last()) }, Grid::Elements(lanes))
+fn set_lanes(dispatch: &mut Dispatch, lanes: u32) {
+    dispatch.constants.push(("LANES", f64::from(lanes)));
+}
+
+fn softmax_params(shape: &Shape) -> (softmax::Record, Grid, u32) {
+    let (rows, lanes) = (shape.positions(), lanes(shape.last()));
+    let grid = Grid::Elements(length_word(Length::per_row(rows * lanes as usize)));
+    (softmax::Record { rows: length_word(Length::per_row(rows)), cols: whole(shape.last()) }, grid, lanes)
 }
 
 /// Any activation function as a layer.

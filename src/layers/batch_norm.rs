@@ -145,6 +145,13 @@ impl BatchNormalization {
     }
 }
 
+/// The grid of kernels that take 16 pixels at a time: parts of a row, or several small rows.
+fn normalizing_grid(shape: &Shape) -> Grid {
+    let [pixels, channels] = [shape.positions(), shape.last()].map(|size| u32::try_from(size).unwrap_or(u32::MAX));
+    let rows = (kernel::PIXELS / pixels.max(1)).max(1);
+    Grid::Elements(Word::RowGroups(rows, (rows * pixels).div_ceil(kernel::PIXELS) * channels))
+}
+
 impl Layer for BatchNormalization {
     fn kind(&self) -> &'static str {
         "BatchNormalization"
@@ -189,7 +196,7 @@ impl Layer for BatchNormalization {
     fn forward(&self, rec: &mut Recorder<'_>) {
         let [gamma, beta] = self.scale_and_center(rec);
         let (x, y, params) = (rec.input(0), rec.output(), self.params(rec));
-        let grid = Grid::Elements(length_word(y.len));
+        let grid = normalizing_grid(&rec.input_shape(0));
         let dispatch = if rec.is_training() {
             let moments = self.record_moments(rec);
             rec.keep("moments", moments);
@@ -224,9 +231,26 @@ impl Layer for BatchNormalization {
         }
         let [gamma, _] = self.scale_and_center(rec);
         if let Some(dx) = rec.input_gradient(0) {
-            let grid = Grid::Elements(length_word(dx.len));
+            let grid = normalizing_grid(&rec.input_shape(0));
             let dispatch = rec.dispatch(&kernel::BACKWARD_INPUT, params, [x, dy, moments, gamma, sums], [dx], grid);
             self.set_options(dispatch);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Scalars;
+
+    /// Too small a grid would leave pixels out; one twice as large would cost time.
+    #[test]
+    fn the_grid_holds_all_pixels_and_few_more() {
+        for (side, rows) in [1, 2, 3, 4, 5, 24].into_iter().flat_map(|side| (0..70).map(move |rows| (side, rows))) {
+            let Grid::Elements(count) = normalizing_grid(&Shape::new(vec![side, side, 3])) else { panic!() };
+            let count = count.bits(&Scalars { rows, ..Scalars::default() });
+            let needed = (rows * u32::try_from(side * side).unwrap()).div_ceil(kernel::PIXELS) * 3;
+            assert!((needed..=2 * needed).contains(&count), "{rows} of {side} x {side}: {count}, {needed} needed");
         }
     }
 }

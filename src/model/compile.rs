@@ -7,6 +7,7 @@ use crate::losses::Loss;
 use crate::optimizers::Optimizer;
 use crate::plan::{
     GradientCompression, Grid, Length, Moving, Node, Pass, Plan, Recorder, Role, Tensor, View, Word, length_word,
+    vectors_word,
 };
 
 /// What training is for: a loss for each output, and the optimizer.
@@ -272,8 +273,8 @@ fn record_segment(rec: &mut Recorder<'_>, optimizer: Optimizer, segment: u32, le
     for (kind, _) in (0..).zip(optimizer.state_names()) {
         outputs.push(flat(rec, Role::State(kind, segment), len));
     }
+    let grid = Grid::Elements(vectors_word(gradient.len));
     let len = u32::try_from(len).unwrap_or(u32::MAX);
-    let grid = Grid::Elements(Word::U32(len));
     let dispatch = rec.dispatch(optimizer.kernel(), optimizer.params(len), [gradient, control], outputs, grid);
     dispatch.constants = optimizer.constants();
 }

@@ -363,6 +363,11 @@ impl<'a> Recorder<'a> {
     }
 }
 
+/// A word for a grid of vectors of four elements: as many as a length fills, or a few more.
+pub fn vectors_word(len: Length) -> Word {
+    length_word(Length { per_row: len.per_row.div_ceil(4), fixed: len.fixed.div_ceil(4) })
+}
+
 /// A length as a word of `Params`.
 ///
 /// # Panics

@@ -11,6 +11,7 @@ impl fmt::Display for Word {
             Self::F32(value) => write!(f, "{value:?}"),
             Self::Rows(1) => f.write_str("rows"),
             Self::Rows(factor) => write!(f, "rows*{factor}"),
+            Self::RowGroups(size, factor) => write!(f, "ceil(rows/{size})*{factor}"),
             Self::BatchRows(1) => f.write_str("batch_rows"),
             Self::BatchRows(factor) => write!(f, "batch_rows*{factor}"),
             Self::FirstRow => f.write_str("first_row"),

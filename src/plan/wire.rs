@@ -244,7 +244,7 @@ structs! {
 enums! {
     Word {
         0 => U32(value), 1 => F32(value), 2 => Rows(factor), 3 => BatchRows(factor), 4 => FirstRow,
-        5 => LossScale(index), 6 => Hyper(index), 7 => Seed, 8 => Step,
+        5 => LossScale(index), 6 => Hyper(index), 7 => Seed, 8 => Step, 9 => RowGroups(size, factor),
     }
     Role {
         0 => Input(idx), 1 => Target(idx), 2 => SampleWeight(idx), 3 => Parameters(segment), 4 => Gradients(segment),

@@ -3,7 +3,7 @@
 use super::super::activation_functions::Activation;
 use super::super::cases::{Case, Fill};
 use super::super::rounding::{index, single};
-use super::Params;
+use super::{PIXELS, Params};
 
 /// Pixels, channels, slabs.
 const SIZES: [[u32; 3]; 8] =
@@ -92,7 +92,7 @@ fn with_constants(mut cases: Vec<Case>) -> Vec<Case> {
 
 pub(super) fn forward() -> Vec<Case> {
     with_constants(each_size(
-        |params| params.pixels * params.channels,
+        |params| params.pixels.div_ceil(PIXELS) * params.channels,
         |case, sizes| {
             let case = case.input(Fill::Normal(sizes.all)).input(sizes.moments());
             case.input(Fill::Normal(sizes.channels)).input(Fill::Normal(sizes.channels)).output(sizes.all)
@@ -102,7 +102,7 @@ pub(super) fn forward() -> Vec<Case> {
 
 pub(super) fn inference() -> Vec<Case> {
     with_constants(each_size(
-        |params| params.pixels * params.channels,
+        |params| params.pixels.div_ceil(PIXELS) * params.channels,
         |case, sizes| {
             let case = case.input(Fill::Normal(sizes.all)).input(Fill::Normal(sizes.channels));
             let case = case.input(Fill::Uniform(sizes.channels, 0.5, 2.0));
@@ -133,7 +133,7 @@ pub(super) fn backward_parameters() -> Vec<Case> {
 
 pub(super) fn backward_input() -> Vec<Case> {
     let mut cases = each_size(
-        |params| params.pixels * params.channels,
+        |params| params.pixels.div_ceil(PIXELS) * params.channels,
         |case, sizes| {
             let case = case.input(Fill::Normal(sizes.all)).input(Fill::Normal(sizes.all)).input(sizes.moments());
             case.input(Fill::Normal(sizes.channels)).input(Fill::Normal(2 * sizes.channels)).output(sizes.all)
