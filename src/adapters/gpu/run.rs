@@ -303,7 +303,8 @@ impl<'a> Execution<'a> {
         while self.program.readbacks.is_ready() {
             self.receive().await?;
         }
-        Ok(())
+        // A submission may have waited for the runs before this one.
+        ahead::answer_mapped(self.gpu, self.program, self.desk).await
     }
 
     async fn receive_all(&mut self) -> Result<(), Stop> {

@@ -132,6 +132,11 @@ pub(in crate::adapters::gpu) async fn answer_ready(
     desk: &mut Desk,
 ) -> Result<(), Stop> {
     gpu.poll()?;
+    answer_mapped(gpu, program, desk).await
+}
+
+/// The same as of the last poll.
+pub(super) async fn answer_mapped(gpu: &Gpu, program: &mut Program, desk: &mut Desk) -> Result<(), Stop> {
     while program.ahead.open.front().is_some_and(|open| open.chunk.is_mapped()) {
         let stay = program.ahead.open.len() - 1;
         answer(gpu, program, desk, stay).await?;
