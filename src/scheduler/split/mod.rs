@@ -26,6 +26,11 @@ pub enum SplitMode {
 /// shares should not follow noise.
 const WORTHWHILE: f64 = 1.02;
 
+/// Even shares are taken if they are predicted to be slower than the best by no more than this factor: cards of one kind
+/// then compute the same rows in every run. Besides, tiles of a product are some dozen rows high, and a share just above
+/// their multiple pays for a whole one.
+const ALIKE: f64 = 1.05;
+
 /// Part of its rows that a share may be off, for a split that is kept: a small share can be far from what it should be
 /// and hardly change the time of the slowest.
 const KEPT_WITHIN: f64 = 0.1;
@@ -155,7 +160,7 @@ impl Splitter {
         }
         let mut shares = self.shares(rows, alive);
         if self.is_learned() {
-            shares = self.steady(shares, alive);
+            shares = self.even_among_alike(&shares).unwrap_or_else(|| self.steady(shares, alive));
             self.add_trial(&mut shares, alive);
         }
         for (idx, share) in shares.iter().enumerate() {
@@ -175,6 +180,16 @@ impl Splitter {
         let fits =
             shares.iter().sum::<u32>() == rows && shares.iter().zip(alive).all(|(share, alive)| *alive || *share == 0);
         fits.then(|| shares.clone())
+    }
+
+    /// The same rows for all that have any, if they are about as fast as each other.
+    fn even_among_alike(&self, shares: &[u32]) -> Option<Vec<u32>> {
+        let used: Vec<usize> = (0..shares.len()).filter(|idx| shares[*idx] > 0).collect();
+        let lines: Vec<Option<Line>> = vec![Some(Line::EVEN); shares.len()];
+        let even = balanced(shares.iter().sum(), &used, &lines);
+        let is_fair = used.len() > 1 && used.iter().all(|idx| even[*idx] >= self.min_rows);
+        let is_alike = self.slowest_ms(&even)? <= self.slowest_ms(shares)? * ALIKE;
+        (is_fair && is_alike).then_some(even)
     }
 
     /// The last split, unless the new one is worth a change.
@@ -360,6 +375,20 @@ mod tests {
             let got = splitter.slowest_ms(&shares).unwrap();
             assert!(got <= best + 1e-9, "{rows} rows: {shares:?} takes {got} ms, but {best} ms is possible");
         }
+    }
+
+    #[test]
+    fn adapters_that_are_about_as_fast_get_the_same_rows() {
+        let step_shares = |per_row: [f64; 3]| {
+            let mut splitter = splitter(SplitMode::Learned, 3, 1);
+            for (idx, ms) in per_row.into_iter().enumerate() {
+                splitter.calibrate(idx, (10, 10.0 * ms), (20, 20.0 * ms));
+            }
+            splitter.step_shares(0, 96, &[true; 3])
+        };
+        assert_eq!(step_shares([1.0, 1.03, 0.98]), [32, 32, 32]);
+        assert_ne!(step_shares([1.0, 1.2, 1.0]), [32, 32, 32]);
+        assert_eq!(step_shares([1.0, 1.03, 100.0]), [48, 48, 0], "one that is too slow is not asked");
     }
 
     #[test]
