@@ -80,7 +80,7 @@ impl Work for Training {
     fn turn(&mut self, steps: u32) -> Turn {
         let begin_ms = Native.now_ms();
         let mut value = f64::NAN;
-        let ahead = u32::from(self.scheduler.runs_ahead());
+        let ahead = u32::from(self.scheduler.is_on_device());
         for step in 0..steps + ahead {
             if step < steps {
                 self.begin();

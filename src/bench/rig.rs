@@ -247,7 +247,7 @@ impl Rig {
         let mut tried = tiles_tried();
         while count < total {
             // As training does: on an adapter that is alone the next step begins before this one is finished.
-            let under_way = if self.scheduler.runs_ahead() { 2 } else { 1 };
+            let under_way = if self.scheduler.is_on_device() { 2 } else { 1 };
             while self.begun.len() < under_way.min((total - count) as usize) {
                 let begin_ms = self.runtime.now_ms();
                 let batch = source.next().await?;

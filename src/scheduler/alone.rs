@@ -8,7 +8,7 @@ use crate::plan::{Pass, Scalars};
 use super::round::{Job, Task};
 use super::shards::{self, Shard};
 use super::timeline::What;
-use super::{Place, Scheduler, Step, StepReport};
+use super::{Scheduler, Step, StepReport};
 
 /// A training step that has begun.
 pub(super) struct Begun {
@@ -38,17 +38,12 @@ impl Scheduler {
         self.finish().await
     }
 
-    /// Is it of use to begin a step before the one before it is finished? So it is with an adapter that is alone, which then
-    /// never waits for the host.
-    pub fn runs_ahead(&self) -> bool {
-        self.place == Place::Device
-    }
-
-    /// Begins a step, which [`finish`](Self::finish) ends. On an adapter that is alone it is under way from now on.
+    /// Begins a step, which [`finish`](Self::finish) ends. Where parameters live on the only adapter
+    /// ([`is_on_device`](Self::is_on_device)) it is under way from now on: begun before the step before it is finished, it
+    /// never lets the device wait for the host.
     pub fn begin(&mut self, batch: &Batch, step: &Step) {
         let begin_ms = self.runtime.now_ms();
-        let scalars = self.scalars(batch, step);
-        let under_way = (self.place == Place::Device).then(|| self.ask(batch, &scalars));
+        let under_way = self.is_on_device().then(|| self.ask(batch, &self.scalars(batch, step)));
         self.begun.push_back(Begun { batch: batch.clone(), step: step.clone(), begin_ms, under_way, report: None });
     }
 
@@ -80,7 +75,7 @@ impl Scheduler {
     async fn finish_one(&mut self, begun: &Begun) -> Result<StepReport> {
         let scalars = self.scalars(&begun.batch, &begun.step);
         let rows = scalars.rows;
-        let alone = match begun.under_way.filter(|_| self.place == Place::Device) {
+        let alone = match begun.under_way.filter(|_| self.is_on_device()) {
             Some(under_way) => self.finish_alone(begun, &scalars, under_way).await?,
             None => None,
         };

@@ -67,7 +67,7 @@ impl Trainer {
         let number = self.progress.step + 1;
         let is_snapshot_due =
             self.snapshot.as_ref().is_none_or(|(_, progress)| number - progress.step >= SNAPSHOT_STEPS);
-        Ok(!is_snapshot_due && is_free(number) && self.opened()?.runs_ahead())
+        Ok(!is_snapshot_due && is_free(number) && self.opened()?.is_on_device())
     }
 
     /// Begins a step with the next batch; false if there is none.

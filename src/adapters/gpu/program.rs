@@ -79,8 +79,8 @@ impl Program {
         check(gpu, &plan, &storage, capacity)?;
         let (buffers, bytes) = gpu.scoped(|| allocate(gpu, &plan, &storage, capacity)).await?;
         let arena_bytes = arena_bytes(&plan);
-        let (arena, uploads, readbacks) = gpu.scoped(|| transfers(gpu, &plan, capacity, arena_bytes)).await?;
-        let ahead = gpu.scoped(|| Ahead::new(gpu, &plan, capacity)).await?;
+        let make = || (transfers(gpu, &plan, capacity, arena_bytes), Ahead::new(gpu, &plan, capacity));
+        let ((arena, uploads, readbacks), ahead) = gpu.scoped(make).await?;
         let mut maker = Maker { gpu, pipelines, arena: &arena, at: 0, capacity };
         let mut passes = LiteMap::new();
         for (pass, commands) in &plan.passes {

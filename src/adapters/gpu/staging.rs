@@ -47,19 +47,28 @@ impl Chunk {
         self.behind.is_none() || !self.done.1.is_empty()
     }
 
-    /// Encodes a copy of the beginning of a buffer.
-    pub(super) fn copy(&self, encoder: &mut wgpu::CommandEncoder, from: &wgpu::Buffer, at: u64, bytes: u64) {
-        encoder.copy_buffer_to_buffer(from, 0, &self.buffer, at, bytes);
+    /// Encodes a copy of a part of a buffer, `(buffer, offset)`, to a byte offset of this one.
+    pub(super) fn copy(
+        &self,
+        encoder: &mut wgpu::CommandEncoder,
+        (from, offset): (&wgpu::Buffer, u64),
+        at: u64,
+        bytes: u64,
+    ) {
+        encoder.copy_buffer_to_buffer(from, offset, &self.buffer, at, bytes);
     }
 
-    /// The values of a mapped chunk, which is free again.
-    pub(super) fn read(&self, bytes: u64) -> Result<Vec<f32>, Fault> {
+    /// Appends the values of a mapped chunk, if anybody wants them, and unmaps it.
+    pub(super) fn read(&self, bytes: u64, values: Option<&mut Vec<f32>>) -> Result<(), Fault> {
         let mapped = self.buffer.slice(..bytes).get_mapped_range();
         let mapped = mapped.map_err(|error| Fault::Lost(error.to_string()))?;
-        let values = bytemuck::cast_slice(&mapped).to_vec();
+        if let Some(values) = values {
+            // In one sequence: mapped memory may be uncached.
+            values.extend_from_slice(bytemuck::cast_slice(&mapped));
+        }
         drop(mapped);
         self.buffer.unmap();
-        Ok(values)
+        Ok(())
     }
 
     /// Waits for the mapping.
@@ -193,7 +202,7 @@ impl Readbacks {
         item: usize,
     ) {
         if let Some(chunk) = self.free.pop() {
-            encoder.copy_buffer_to_buffer(buffer, offset, &chunk.buffer, 0, bytes);
+            chunk.copy(encoder, (buffer, offset), 0, bytes);
             self.encoded.push(Pending { chunk, item, bytes });
         }
     }
@@ -226,14 +235,7 @@ impl Readbacks {
         let Some(front) = self.pending.front_mut() else { return Ok(None) };
         front.chunk.mapped(gpu).await?;
         let Some(pending) = self.pending.pop_front() else { return Ok(None) };
-        let mapped = pending.chunk.buffer.slice(..pending.bytes).get_mapped_range();
-        let mapped = mapped.map_err(|error| Fault::Lost(error.to_string()))?;
-        if let Some(item) = items.get_mut(pending.item) {
-            // In one sequence: mapped memory may be uncached.
-            item.extend_from_slice(bytemuck::cast_slice(&mapped));
-        }
-        drop(mapped);
-        pending.chunk.buffer.unmap();
+        pending.chunk.read(pending.bytes, items.get_mut(pending.item))?;
         self.free.push(pending.chunk);
         Ok(Some(pending.item))
     }

@@ -77,12 +77,12 @@ impl Execution<'_> {
         for idx in wanted(&plan, run.pass) {
             let length = plan.buffers[idx].len.at(run.scalars.rows);
             if let Some(buffer) = self.program.buffer(idx).filter(|_| length > 0) {
-                chunk.copy(&mut self.encoder, buffer, at, length * F32);
+                chunk.copy(&mut self.encoder, (buffer, 0), at, length * F32);
             }
             lengths.push(length);
             at += length * F32;
         }
-        chunk.copy(&mut self.encoder, &self.program.proof.mark, at, F32);
+        chunk.copy(&mut self.encoder, (&self.program.proof.mark, 0), at, F32);
         let submission = self.submit();
         chunk.map(wgpu::MapMode::Read, at + F32, submission);
         self.program.ahead.open.push_back(Open {
@@ -131,6 +131,9 @@ pub(in crate::adapters::gpu) async fn answer_ready(
     program: &mut Program,
     desk: &mut Desk,
 ) -> Result<(), Stop> {
+    if program.ahead.open.is_empty() {
+        return Ok(());
+    }
     gpu.poll()?;
     answer_mapped(gpu, program, desk).await
 }
@@ -165,7 +168,8 @@ async fn answer_one(gpu: &Gpu, program: &mut Program, desk: &mut Desk, mut open:
     futures_lite::future::or(mapped, interrupted).await?;
     let mapped_ms = desk.now_ms();
     let bytes = (open.lengths.iter().sum::<u64>() + 1) * F32;
-    let values = open.chunk.read(bytes)?;
+    let mut values = Vec::with_capacity(usize::try_from(bytes / F32).unwrap_or_default());
+    open.chunk.read(bytes, Some(&mut values))?;
     let mut rest = values.as_slice();
     let mut results = Vec::with_capacity(open.lengths.len());
     for length in &open.lengths {
