@@ -6,8 +6,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::kernels::{binary_cross_entropy, lanes, mean_squared_error, softmax_cross_entropy, whole};
-use crate::plan::{Grid, Length, Recorder, Role, View, Word, length_word};
+use crate::kernels::{binary_cross_entropy, mean_squared_error, rows_grid, softmax_cross_entropy, whole};
+use crate::plan::{Length, Recorder, Role, View, Word, length_word};
 use crate::shape::Shape;
 
 /// What training makes small, for one output. Cross-entropies take logits (Keras' `from_logits=True`).
@@ -139,8 +139,7 @@ impl Loss {
         let rows = length_word(Length::per_row(shape.positions()));
         let (cols, positions) = (whole(shape.last()), whole(shape.positions()));
         let (scale, smoothing) = (Word::LossScale(output_idx), Word::F32(self.label_smoothing()));
-        let lanes = lanes(shape.last());
-        let grid = Grid::Elements(length_word(Length::per_row(shape.positions() * lanes as usize)));
+        let (grid, lanes) = rows_grid(shape.positions(), shape.last());
         let dispatch = match self {
             Self::SparseCategoricalCrossentropy { .. } | Self::CategoricalCrossentropy { .. } => {
                 use softmax_cross_entropy::{FORWARD, FORWARD_DENSE, Record};
@@ -157,7 +156,7 @@ impl Loss {
                 rec.dispatch(&FORWARD, Record { rows, cols, positions, scale }, inputs, outputs, grid)
             }
         };
-        dispatch.constants.push(("LANES", f64::from(lanes)));
+        dispatch.constants.push(lanes);
         gradient
     }
 }

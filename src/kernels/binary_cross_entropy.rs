@@ -3,7 +3,7 @@
 use super::cases::{Case, Fill};
 use super::rounding::{double, float, index, single};
 use super::text::wgsl;
-use super::{Call, Kernel, Library, lanes, parallel};
+use super::{Call, Kernel, Library, parallel};
 
 crate::params! {
     /// Rows, each a position of a sample: the batch's rows times `positions`.
@@ -25,7 +25,7 @@ pub static KERNELS: &[&Kernel] = &[&FORWARD];
 ///
 /// `report` holds the weighted loss (without `scale`), a mean over the columns, and the share of columns that are
 /// right: `logit > 0` just as `target > 0.5`. A row of weight 0 gives loss and gradient 0, whatever it holds.
-/// The constant `LANES` is [`lanes`]`(cols)`. Grid: `Elements(rows * LANES)`. Source: Keras 3 `BinaryCrossentropy(from_logits=True)`.
+/// The constant `LANES` is [`lanes`](super::lanes)`(cols)`. Grid: `Elements(rows * LANES)`. Source: Keras 3 `BinaryCrossentropy(from_logits=True)`.
 pub static FORWARD: Kernel = Kernel {
     stem: "binary_cross_entropy",
     entry: "forward",
@@ -94,9 +94,7 @@ fn cases() -> Vec<Case> {
         let params = Params { rows, cols, positions, scale: 0.25, smoothing };
         let weights = (0..index(rows / positions)).map(|sample| float(sample % 3) * 0.75).collect();
         let label = format!("{rows} x {cols}, {positions} positions, smoothing {smoothing}");
-        let lanes = lanes(index(cols));
-        Case::elements(label, params.words(), rows * lanes)
-            .constant("LANES", f64::from(lanes))
+        Case::rows(label, params.words(), rows, cols)
             .input(Fill::Uniform(index(rows * cols), -8.0, 8.0))
             .input(Fill::Labels(index(rows * cols), 2))
             .input(Fill::Values(weights))

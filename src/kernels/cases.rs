@@ -5,7 +5,8 @@ use std::borrow::Cow;
 use rand::rand_core::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::{Call, Kernel, Twin};
+use super::rounding::index;
+use super::{Call, Kernel, Twin, lanes};
 use crate::plan::{Grid, Word};
 
 /// How an input is filled.
@@ -84,6 +85,12 @@ impl Case {
     /// A case without constants and buffers; `elements` is the count of [`Grid::Elements`].
     pub fn elements(label: impl Into<String>, params: Vec<u32>, elements: u32) -> Self {
         Self::new(label, params, Grid::Elements(Word::U32(elements)))
+    }
+
+    /// A case of a kernel whose rows have [`lanes`] invocations each.
+    pub fn rows(label: impl Into<String>, params: Vec<u32>, rows: u32, cols: u32) -> Self {
+        let lanes = lanes(index(cols));
+        Self::elements(label, params, rows * lanes).constant("LANES", f64::from(lanes))
     }
 
     /// A case without constants and buffers.

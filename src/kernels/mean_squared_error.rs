@@ -3,7 +3,7 @@
 use super::cases::{Case, Fill};
 use super::rounding::{double, float, index, single};
 use super::text::wgsl;
-use super::{Call, Kernel, Library, lanes, parallel};
+use super::{Call, Kernel, Library, parallel};
 
 crate::params! {
     /// Rows, each a position of a sample: the batch's rows times `positions`.
@@ -23,7 +23,7 @@ pub static KERNELS: &[&Kernel] = &[&FORWARD];
 ///
 /// `report` holds the weighted loss (without `scale`), a mean over the columns, and the mean absolute error (without
 /// weight). A row of weight 0 gives loss and gradient 0, whatever it holds.
-/// The constant `LANES` is [`lanes`]`(cols)`. Grid: `Elements(rows * LANES)`. Source: Keras 3 `MeanSquaredError`.
+/// The constant `LANES` is [`lanes`](super::lanes)`(cols)`. Grid: `Elements(rows * LANES)`. Source: Keras 3 `MeanSquaredError`.
 pub static FORWARD: Kernel = Kernel {
     stem: "mean_squared_error",
     entry: "forward",
@@ -89,9 +89,7 @@ fn cases() -> Vec<Case> {
     let case = |rows: u32, cols: u32, positions: u32| {
         let params = Params { rows, cols, positions, scale: 0.25 };
         let weights = (0..index(rows / positions)).map(|sample| float(sample % 3) * 0.75).collect();
-        let lanes = lanes(index(cols));
-        Case::elements(format!("{rows} x {cols}, {positions} positions"), params.words(), rows * lanes)
-            .constant("LANES", f64::from(lanes))
+        Case::rows(format!("{rows} x {cols}, {positions} positions"), params.words(), rows, cols)
             .input(Fill::Normal(index(rows * cols)))
             .input(Fill::Normal(index(rows * cols)))
             .input(Fill::Values(weights))

@@ -36,7 +36,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use self::text::wgsl;
-use crate::plan::{Grid, Word};
+use crate::plan::{Grid, Length, Word, length_word};
 
 /// Type of a field of `Params`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -302,6 +302,14 @@ macro_rules! params {
 /// A short row is one invocation's: to gather the sums of several takes longer than to read it.
 pub fn lanes(cols: usize) -> u32 {
     if cols <= 16 { 1 } else { 16 }
+}
+
+/// The grid of a kernel that takes `positions` rows of `cols` columns a sample, with [`lanes`] invocations each, and its
+/// constant `LANES`.
+pub fn rows_grid(positions: usize, cols: usize) -> (Grid, (&'static str, f64)) {
+    let lanes = lanes(cols);
+    let count = length_word(Length::per_row(positions * lanes as usize));
+    (Grid::Elements(count), ("LANES", f64::from(lanes)))
 }
 
 /// A word that is the whole number `value`.

@@ -3,7 +3,7 @@
 use super::cases::{Case, Fill};
 use super::rounding::{index, single};
 use super::text::wgsl;
-use super::{Call, Kernel, Library, Twin, lanes, parallel};
+use super::{Call, Kernel, Library, Twin, parallel};
 
 crate::params! {
     /// Rows: all axes but the last, multiplied.
@@ -17,12 +17,12 @@ pub static KERNELS: &[&Kernel] = &[&FORWARD, &BACKWARD];
 
 /// `x [rows, cols]` → `y [rows, cols]`, each row positive with sum 1.
 ///
-/// The constant `LANES` is [`lanes`]`(cols)`. Grid: `Elements(rows * LANES)`.
+/// The constant `LANES` is [`lanes`](super::lanes)`(cols)`. Grid: `Elements(rows * LANES)`.
 pub static FORWARD: Kernel = kernel("forward", &["x"], &["y"], forward_twin, forward_fast, forward_cases);
 
 /// `saved [rows, cols]`, the forward output, and `dy [rows, cols]` → `d_x [rows, cols]`.
 ///
-/// The constant `LANES` is [`lanes`]`(cols)`. Grid: `Elements(rows * LANES)`.
+/// The constant `LANES` is [`lanes`](super::lanes)`(cols)`. Grid: `Elements(rows * LANES)`.
 pub static BACKWARD: Kernel =
     kernel("backward", &["saved", "dy"], &["d_x"], backward_twin, backward_fast, backward_cases);
 
@@ -106,9 +106,7 @@ fn backward_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 fn each_size(buffers: fn(Case, usize) -> Case) -> Vec<Case> {
     [(1, 1), (63, 10), (64, 15), (65, 16), (257, 17), (3, 257), (2, 4096), (7001, 10)]
         .map(|(rows, cols)| {
-            let lanes = lanes(index(cols));
-            let case = Case::elements(format!("{rows} x {cols}"), Params { rows, cols }.words(), rows * lanes)
-                .constant("LANES", f64::from(lanes));
+            let case = Case::rows(format!("{rows} x {cols}"), Params { rows, cols }.words(), rows, cols);
             buffers(case, index(rows * cols))
         })
         .into()

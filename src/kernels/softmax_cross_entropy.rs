@@ -3,7 +3,7 @@
 use super::cases::{Case, Fill};
 use super::rounding::{class, double, float, index, single};
 use super::text::wgsl;
-use super::{Call, Kernel, Library, Twin, lanes, parallel};
+use super::{Call, Kernel, Library, Twin, parallel};
 
 crate::params! {
     /// Rows, each a position of a sample: the batch's rows times `positions`.
@@ -25,14 +25,14 @@ pub static KERNELS: &[&Kernel] = &[&FORWARD, &FORWARD_DENSE];
 ///
 /// `report` holds the weighted loss (without `scale`) and the rank of the true class: the number of logits above
 /// its own, where a tie counts for the lower index; it is among the top `k` if its rank is below `k`.
-/// The constant `LANES` is [`lanes`]`(cols)`. Grid: `Elements(rows * LANES)`. Source: Keras 3 `SparseCategoricalCrossentropy(from_logits=True)`.
+/// The constant `LANES` is [`lanes`](super::lanes)`(cols)`. Grid: `Elements(rows * LANES)`. Source: Keras 3 `SparseCategoricalCrossentropy(from_logits=True)`.
 pub static FORWARD: Kernel =
     kernel("forward", &["logits", "labels", "sample_weights"], forward_twin, forward_fast, sparse_cases);
 
 /// `logits [rows, cols]`, `targets [rows, cols]`, `sample_weights` → `report [rows, 2]`, `gradient [rows, cols]`.
 ///
 /// As [`FORWARD`]; the true class is that of the first largest target. Targets of a row need not sum to one.
-/// The constant `LANES` is [`lanes`]`(cols)`. Grid: `Elements(rows * LANES)`. Source: Keras 3 `CategoricalCrossentropy(from_logits=True)`.
+/// The constant `LANES` is [`lanes`](super::lanes)`(cols)`. Grid: `Elements(rows * LANES)`. Source: Keras 3 `CategoricalCrossentropy(from_logits=True)`.
 pub static FORWARD_DENSE: Kernel = kernel(
     "forward_dense",
     &["logits", "targets", "sample_weights"],
@@ -205,12 +205,7 @@ fn each_row(
 fn base_case(rows: u32, cols: u32, positions: u32, smoothing: f32) -> Case {
     let params = Params { rows, cols, positions, scale: 0.25, smoothing };
     let label = format!("{rows} x {cols}, {positions} positions, smoothing {smoothing}");
-    let lanes = lanes(index(cols));
-    Case::elements(label, params.words(), rows * lanes).constant("LANES", f64::from(lanes)).input(Fill::Uniform(
-        index(rows * cols),
-        -8.0,
-        8.0,
-    ))
+    Case::rows(label, params.words(), rows, cols).input(Fill::Uniform(index(rows * cols), -8.0, 8.0))
 }
 
 fn with_outputs(case: Case, rows: u32, cols: u32) -> Case {

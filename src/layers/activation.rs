@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Built, Layer, Problem, only, to_config};
-use crate::kernels::{activation as kernel, lanes, softmax, whole};
+use crate::kernels::{activation as kernel, rows_grid, softmax, whole};
 use crate::plan::{Dispatch, Grid, Length, Recorder, View, length_word, vectors_word};
 use crate::shape::Shape;
 
@@ -137,25 +137,24 @@ fn backward(rec: &mut Recorder<'_>, code: Code, saved: View, dx: View) {
 
 /// Records a softmax over the last axis of the node's output shape.
 pub(super) fn softmax_forward(rec: &mut Recorder<'_>, x: View, y: View) {
-    let (params, grid, lanes) = softmax_params(&rec.output_shape());
-    set_lanes(rec.dispatch(&softmax::FORWARD, params, [x], [y], grid), lanes);
+    let (shape, params) = softmax_params(rec);
+    let (grid, lanes) = rows_grid(shape.positions(), shape.last());
+    rec.dispatch(&softmax::FORWARD, params, [x], [y], grid).constants.push(lanes);
 }
 
 /// Records the softmax's gradient from the node's output and its gradient.
 pub(super) fn softmax_backward(rec: &mut Recorder<'_>, dx: View) {
-    let (params, grid, lanes) = softmax_params(&rec.output_shape());
+    let (shape, params) = softmax_params(rec);
+    let (grid, lanes) = rows_grid(shape.positions(), shape.last());
     let (y, dy) = (rec.output(), rec.output_gradient());
-    set_lanes(rec.dispatch(&softmax::BACKWARD, params, [y, dy], [dx], grid), lanes);
+    rec.dispatch(&softmax::BACKWARD, params, [y, dy], [dx], grid).constants.push(lanes);
 }
 
-fn set_lanes(dispatch: &mut Dispatch, lanes: u32) {
-    dispatch.constants.push(("LANES", f64::from(lanes)));
-}
-
-fn softmax_params(shape: &Shape) -> (softmax::Record, Grid, u32) {
-    let (rows, lanes) = (shape.positions(), lanes(shape.last()));
-    let grid = Grid::Elements(length_word(Length::per_row(rows * lanes as usize)));
-    (softmax::Record { rows: length_word(Length::per_row(rows)), cols: whole(shape.last()) }, grid, lanes)
+fn softmax_params(rec: &Recorder<'_>) -> (Shape, softmax::Record) {
+    let shape = rec.output_shape();
+    let rows = length_word(Length::per_row(shape.positions()));
+    let cols = whole(shape.last());
+    (shape, softmax::Record { rows, cols })
 }
 
 /// Any activation function as a layer.
