@@ -164,12 +164,18 @@ fn a_step_that_is_not_finite_is_named_though_the_next_is_under_way() {
             let mut trainer = Trainer::new(model(), compile).unwrap().on(vec![info.clone()]);
             let mut watch = Watch { steps: Vec::new(), at: 0, act: &mut || Ok(()) };
             let result = trainer.fit_with(spoilt(3 * 64 + 7), &fit, &mut [&mut watch]);
-            (watch.steps, result)
+            (watch.steps, result, trainer)
         };
-        let (steps, result) = run(NonFinite::Stop);
+        let (_, result, skipping) = run(NonFinite::Skip);
+        result.unwrap();
+        let (steps, result, mut stopped) = run(NonFinite::Stop);
         let error = result.unwrap_err().to_string();
         assert!(error.starts_with("training step 4 on adapter 0") && steps.len() == 3, "{error}");
-        let (steps, result) = run(NonFinite::Skip);
+        // The step that was under way counts, and so does the one before it.
+        assert_eq!((stopped.progress().step, stopped.progress().batch), (5, 5));
+        stopped.fit(spoilt(3 * 64 + 7), &fit).unwrap();
+        assert_eq!(bits(&stopped), bits(&skipping), "{}", info.name);
+        let (steps, result, _) = run(NonFinite::Skip);
         result.unwrap();
         let spoilt: Vec<u64> = steps.iter().filter(|step| !step.2.is_finite()).map(|step| step.0).collect();
         assert_eq!((steps.len(), spoilt), (10, vec![4]), "{}", info.name);

@@ -329,7 +329,8 @@ fn a_lone_device_begins_the_next_runs_before_it_answers() {
         rig.run(Pass::Train, &input(5), Combining::Device, 2);
         rig.run(Pass::Update, &[], Combining::Device, 2);
         std::thread::sleep(std::time::Duration::from_millis(300));
-        assert!(rig.events.is_empty(), "answered before anybody asked");
+        // The training pass may be, if its results were there when the update came.
+        assert!(rig.events.len() < 2, "the update is answered before anybody asked");
         rig.run(Pass::Train, &input(3), Combining::Device, 3);
         assert_eq!(answered(), (2, report(5)));
         rig.run(Pass::Update, &[], Combining::Device, 3);

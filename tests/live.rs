@@ -221,7 +221,7 @@ fn scaling_is_measured_for_each_number_of_adapters_and_can_be_cancelled() {
     let job = Scaling {
         opener: Arc::new(adapters::open),
         runtime: Arc::new(Native),
-        adapters: vec![cpu(); 3],
+        adapters: vec![(cpu(), 1.0); 3],
         model: &model,
         objective: &objective,
         batch_size: 24,

@@ -427,6 +427,43 @@ fn order_does_not_matter(case: &Case) {
 }
 
 #[test]
+fn nobody_counts_as_silent_while_it_waits_for_the_slowest() {
+    let slow = AdapterSpec::new("slow", 0.0, 5_000.0);
+    let case = Case {
+        family: Family::NormOfBatch,
+        width: 3,
+        rows: 16,
+        steps: 3,
+        adapters: vec![AdapterSpec::new("fast", 0.0, 0.01), slow],
+        split: SplitMode::Even,
+        accumulation_steps: 1,
+        capacity: 16,
+        is_weighted: false,
+        optimizer: Optimizer::sgd(0.1, 0.0),
+        clip_norm: 0.0,
+        seed: 1,
+    };
+    let mut world = World::seeded(case.adapters.clone(), case.seed);
+    let (opener, runtime, adapters) = (world.opener(), world.runtime(), world.adapters());
+    let steps = async {
+        let (model, objective) = (case.model(), case.objective());
+        let state = TrainingState::new(model.weights.clone(), objective.optimizer);
+        let (plan, layout) = (model.plan(&objective)?, model.layout().clone());
+        let settings = case.settings(adapters);
+        let mut scheduler =
+            Scheduler::open_with(opener, runtime, settings, plan, layout, Some(&objective), state).await?;
+        for step in 0..case.steps {
+            let numbers = Step { step, seed: RUN_SEED, learning_rate: LEARNING_RATE, loss_scales: case.loss_scales() };
+            scheduler.train(&case.batch(step), &numbers).await?;
+            assert!(scheduler.alive().iter().all(|is_there| *is_there), "lost after step {step}");
+        }
+        Ok(())
+    };
+    let done: Result<Result<()>> = world.run(LIMIT_MS, steps);
+    done.unwrap().unwrap();
+}
+
+#[test]
 fn any_split_gives_the_weights_of_one_adapter() {
     check(3_000, case(0), is_as_one_adapter);
 }

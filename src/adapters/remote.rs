@@ -98,7 +98,10 @@ pub async fn serve(runtime: Arc<dyn Runtime>, link: Link) {
         while let Ok(packet) = here.recv().await {
             match unpack_request(packet) {
                 Ok(request) => drop(requests.send(request).await),
-                Err(error) => log::error!("a request that can't be read: {error}"),
+                Err(error) => {
+                    log::error!("a request that can't be read: {error}");
+                    return;
+                }
             }
         }
         requests.close();
@@ -110,7 +113,8 @@ pub async fn serve(runtime: Arc<dyn Runtime>, link: Link) {
             }
         }
     };
-    futures_lite::future::zip(take, give).await;
+    // Whichever ends first: who asks learns from the link's end that the adapter is gone.
+    futures_lite::future::or(take, give).await;
 }
 
 structs! {

@@ -1,6 +1,6 @@
 //! Steps of an adapter that is alone: nothing is combined, so the next may begin before this one's results are there.
 
-use crate::adapters::{Combining, Fault, Request, Run, Ticket};
+use crate::adapters::{Combining, Request, Run, Ticket};
 use crate::data::Batch;
 use crate::error::{Error, Result};
 use crate::plan::{Pass, Scalars};
@@ -58,7 +58,14 @@ impl Scheduler {
         };
         match begun.report.take() {
             Some(report) => Ok(report),
-            None => self.finish_one(&begun).await,
+            None => {
+                let finished = self.finish_one(&begun).await;
+                if finished.is_err() {
+                    // Steps behind one that failed make no sense.
+                    self.begun.clear();
+                }
+                finished
+            }
         }
     }
 
@@ -94,6 +101,7 @@ impl Scheduler {
 
     /// Asks for a training pass and the update behind it, which reads on the device whether all is finite.
     fn ask(&mut self, batch: &Batch, scalars: &Scalars) -> UnderWay {
+        self.is_behind = true;
         let shard = Shard { adapter_idx: 0, first: 0, rows: batch.rows };
         let train = self.dispatch(&Job::alone(Pass::Train, batch, scalars), shard, 0);
         let update = Ticket { attempt: u32::MAX, ..train };
@@ -109,9 +117,7 @@ impl Scheduler {
         scalars: &Scalars,
         under_way: UnderWay,
     ) -> Result<Option<StepReport>> {
-        if !self.members[0].is_alive() {
-            return Err(self.refused(0, &Fault::Lost("in the step before".into())));
-        }
+        self.ensure_survivor().await?;
         if self.begun.is_empty() {
             self.send(0, Request::Finish);
         }

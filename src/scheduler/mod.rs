@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use async_channel::{Receiver, Sender};
 
-use crate::adapters::{Combining, Event, Handle, Info, Message, Opener, Request, Timing};
+use crate::adapters::{Combining, Event, Fault, Handle, Info, Message, Opener, Request, Timing};
 use crate::data::Batch;
 use crate::error::Result;
 use crate::kernels::rounding::single;
@@ -208,6 +208,8 @@ pub struct Scheduler {
     ended_ms: f64,
     /// Parameters, statistics and optimizer state. With the update on the device: as of the last [`Self::sync`].
     state: TrainingState,
+    /// Has the only adapter trained since?
+    is_behind: bool,
     gradients: Vec<Vec<f32>>,
 }
 
@@ -315,6 +317,7 @@ impl Scheduler {
 
     async fn train_on_host(&mut self, batch: &Batch, step: u64, scalars: Scalars) -> Result<StepReport> {
         self.welcome_returned();
+        self.ensure_survivor().await?;
         self.calibrate(batch, &scalars).await?;
         let start_ms = self.runtime.now_ms();
         let (shares, shards) = self.step_shards(step, scalars.rows);
@@ -376,6 +379,7 @@ impl Scheduler {
 
     async fn infer(&mut self, pass: Pass, batch: &Batch, loss_scales: Vec<f32>) -> Result<Vec<round::Answer>> {
         self.settle().await?;
+        self.ensure_survivor().await?;
         let step = Step { step: 0, seed: 0, learning_rate: 0.0, loss_scales };
         let scalars = self.scalars(batch, &step);
         let shards = self.shards(scalars.rows);
@@ -400,7 +404,7 @@ impl Scheduler {
 
     /// The same while no step is under way.
     async fn read_state(&mut self) -> Result<&TrainingState> {
-        if self.place == Place::Device {
+        if self.is_behind {
             for segment in 0..shards::count(self.layout.segments.len()) {
                 self.state.weights.parameters[segment as usize] = self.read(0, Role::Parameters(segment)).await?;
                 for kind in 0..self.state.optimizer.len() {
@@ -411,13 +415,14 @@ impl Scheduler {
             if !self.state.weights.statistics.is_empty() {
                 self.state.weights.statistics = self.read(0, Role::Statistics).await?;
             }
+            self.is_behind = false;
         }
         Ok(&self.state)
     }
 
     /// Replaces the state, on all adapters.
     pub fn restore(&mut self, state: TrainingState) {
-        self.state = state;
+        (self.state, self.is_behind) = (state, false);
         for adapter_idx in 0..self.members.len() {
             self.hand_out_state(adapter_idx);
         }
@@ -441,25 +446,36 @@ impl Scheduler {
     /// Reads a buffer back from an adapter.
     ///
     /// # Errors
-    /// If it was lost or is silent.
+    /// If it was lost or is silent, which is as much as lost.
     pub async fn read(&mut self, adapter_idx: usize, role: Role) -> Result<Vec<f32>> {
+        if !self.members[adapter_idx].is_alive() {
+            return Err(self.refused(adapter_idx, &Fault::Lost("with what it held".into())));
+        }
         if self.members[adapter_idx].is_stale {
             self.hand_out_state(adapter_idx);
         }
         self.send(adapter_idx, Request::Read(role));
-        loop {
-            match self.wait_for(adapter_idx).await? {
-                Event::Contents { role: answered, data } if answered == role => return Ok(data),
-                Event::Failed { fault, .. } => return Err(self.refused(adapter_idx, &fault)),
-                _ => {}
+        let error = loop {
+            match self.wait_for(adapter_idx).await {
+                Ok(Event::Contents { role: answered, data }) if answered == role => return Ok(data),
+                Ok(Event::Failed { fault, .. }) => break self.refused(adapter_idx, &fault),
+                Ok(_) => {}
+                Err(error) => break error,
             }
-        }
+        };
+        self.lose_member(adapter_idx, "it could not be read");
+        Err(error)
     }
 
     /// Makes an adapter `factor` times as slow, also when it is lost and comes back.
     pub fn throttle(&mut self, adapter_idx: usize, factor: f64) {
         self.members[adapter_idx].throttle = factor;
         self.send(adapter_idx, Request::Throttle(factor));
+    }
+
+    /// How many times as slow an adapter is made.
+    pub fn throttle_of(&self, adapter_idx: usize) -> f64 {
+        self.members[adapter_idx].throttle
     }
 
     /// Destroys an adapter's device, as a driver reset would.

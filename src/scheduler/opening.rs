@@ -75,6 +75,7 @@ impl Scheduler {
             begun: VecDeque::new(),
             ended_ms: 0.0,
             state,
+            is_behind: false,
             gradients,
         };
         for info in &settings.adapters {

@@ -81,7 +81,7 @@ impl Scheduler {
     /// Takes in what adapters say until every task has its answer, or none is left.
     pub(super) async fn wait_for_answers(&mut self, job: &Job<'_>, tasks: &mut Vec<Task>) -> Result<()> {
         while tasks.iter().any(|task| task.answer.is_none()) {
-            match self.event_within(self.patience_ms(tasks)).await {
+            match self.event_within(self.patience_ms(job, tasks)).await {
                 Some(message) => self.handle(job, tasks, message).await?,
                 None => self.declare_silent(job, tasks).await?,
             }
@@ -154,12 +154,22 @@ impl Scheduler {
     }
 
     /// How long to wait for the next event before some adapter counts as hung.
-    fn patience_ms(&self, tasks: &[Task]) -> f64 {
+    fn patience_ms(&self, job: &Job<'_>, tasks: &[Task]) -> f64 {
         let now_ms = self.runtime.now_ms();
-        let open = tasks.iter().filter(|task| task.answer.is_none());
-        let left_ms =
-            open.map(|task| self.members[task.shard.adapter_idx].heard_ms + self.limit_ms(task.shard) - now_ms);
+        let left_ms = self.limits(job, tasks).into_iter().map(|(_, until_ms)| until_ms - now_ms);
         left_ms.fold(FIRST_RUN_MS, f64::min).max(1.0)
+    }
+
+    /// The adapters whose answers are open, and until when each may be silent.
+    fn limits(&self, job: &Job<'_>, tasks: &[Task]) -> Vec<(usize, f64)> {
+        let open = tasks.iter().filter(|task| task.answer.is_none()).map(|task| task.shard);
+        let mut limits: Vec<(usize, f64)> = open.map(|shard| (shard.adapter_idx, self.limit_ms(shard))).collect();
+        if job.is_coupled {
+            // Who waits for the slowest says nothing meanwhile.
+            let longest_ms = limits.iter().map(|(_, ms)| *ms).fold(0.0, f64::max);
+            limits.iter_mut().for_each(|(_, ms)| *ms = longest_ms);
+        }
+        limits.into_iter().map(|(idx, ms)| (idx, self.members[idx].heard_ms + ms)).collect()
     }
 
     fn limit_ms(&self, shard: Shard) -> f64 {
@@ -171,9 +181,8 @@ impl Scheduler {
 
     async fn declare_silent(&mut self, job: &Job<'_>, tasks: &mut Vec<Task>) -> Result<()> {
         let now_ms = self.runtime.now_ms();
-        let open = tasks.iter().filter(|task| task.answer.is_none()).map(|task| task.shard);
-        let overdue = open.filter(|shard| self.members[shard.adapter_idx].heard_ms + self.limit_ms(*shard) <= now_ms);
-        let silent: Vec<usize> = overdue.map(|shard| shard.adapter_idx).collect();
+        let overdue = self.limits(job, tasks).into_iter().filter(|(_, until_ms)| *until_ms <= now_ms);
+        let silent: Vec<usize> = overdue.map(|(adapter_idx, _)| adapter_idx).collect();
         for adapter_idx in silent {
             if self.members[adapter_idx].is_alive() {
                 let fault = Fault::Lost("it is silent".into());
@@ -238,16 +247,18 @@ impl Scheduler {
 
     async fn failed(&mut self, job: &Job<'_>, tasks: &mut Vec<Task>, adapter_idx: usize, fault: Fault) -> Result<()> {
         match fault {
-            Fault::Unsupported(_) => Err(self.refused(adapter_idx, &fault)),
-            Fault::OutOfMemory(text) if job.pass != Pass::Update => {
+            Fault::Unsupported(_) => {
+                // Whoever uses the adapter next finds it free.
+                tasks.iter().for_each(|task| self.send(adapter_idx, Request::Abandon(task.ticket)));
+                Err(self.refused(adapter_idx, &fault))
+            }
+            Fault::OutOfMemory(text) if job.pass != Pass::Update && self.members[adapter_idx].capacity > 1 => {
                 self.ran_out_of_memory(job, tasks, adapter_idx, &text).await
             }
-            // An update that failed may have changed a part of the state, which is as bad as a loss.
+            // An update that failed may have changed a part of the state, which is as bad as a loss. So is an adapter that
+            // has no memory for a single row.
             Fault::Lost(text) | Fault::OutOfMemory(text) => {
                 self.lose_member(adapter_idx, &text);
-                if job.combining == Combining::Device {
-                    return Err(self.refused(adapter_idx, &Fault::Lost(text)));
-                }
                 self.ensure_survivor().await?;
                 if job.is_coupled { self.restart(job, tasks) } else { self.run_again(job, tasks, adapter_idx) }
             }
@@ -265,10 +276,10 @@ impl Scheduler {
         if job.combining == Combining::Device {
             // The update behind this pass, and steps behind it, were dropped.
             tasks.iter().for_each(|task| self.send(adapter_idx, Request::Abandon(task.ticket)));
-            // What was trained stands on the device alone, and loading clears it.
-            self.read_state().await?;
-            self.place = Place::Host;
         }
+        // What was trained may stand on the device alone, and loading clears it.
+        self.read_state().await?;
+        self.place = Place::Host;
         let capacity = self.members[adapter_idx].capacity.div_ceil(2);
         log::warn!("{} ran out of memory ({text}); it now takes {capacity} rows at once", self.who(adapter_idx));
         self.members[adapter_idx].capacity = capacity;
@@ -285,10 +296,18 @@ impl Scheduler {
         self.restart(job, tasks)
     }
 
-    async fn ensure_survivor(&mut self) -> Result<()> {
+    /// Has the CPU adapter go on if no other is left, if that is allowed.
+    ///
+    /// # Errors
+    /// If not, or if the only adapter took with it what it had trained.
+    pub(super) async fn ensure_survivor(&mut self) -> Result<()> {
         if self.has_survivor() {
             return Ok(());
         }
+        if self.is_behind {
+            return Err(self.refused(0, &Fault::Lost("with what it had trained".into())));
+        }
+        self.place = Place::Host;
         if self.cpu_fallback == CpuFallback::Refused {
             return Err(Error::adapter(
                 "all adapters",

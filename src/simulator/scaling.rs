@@ -25,8 +25,8 @@ pub struct Scaling<'a> {
     pub opener: Opener,
     /// Clock, timer and spawn.
     pub runtime: Arc<dyn Runtime>,
-    /// The adapters, in the order in which they join.
-    pub adapters: Vec<Info>,
+    /// The adapters, in the order in which they join, and how many times as slow each is made.
+    pub adapters: Vec<(Info, f64)>,
     /// The model; its weights are left alone.
     pub model: &'a Model,
     /// Its losses and optimizer.
@@ -113,14 +113,14 @@ pub async fn measure_scaling(job: &Scaling<'_>, mut wish: impl FnMut(Part) -> Wi
         let ideal: f64 = alone[..point.n_adapters].iter().map(|alone| alone.rows_per_s).sum();
         point.efficiency = point.rows_per_s / ideal;
     }
-    let adapters = job.adapters.iter().map(|info| info.name.clone()).collect();
+    let adapters = job.adapters.iter().map(|(info, _)| info.name.clone()).collect();
     Ok(Some(Report { batch_size: job.batch_size, adapters, strong, weak }))
 }
 
 impl Scaling<'_> {
-    async fn open(&self, adapters: &[Info], capacity: u32) -> Result<Scheduler> {
+    async fn open(&self, adapters: &[(Info, f64)], capacity: u32) -> Result<Scheduler> {
         let settings = RigSettings {
-            adapters: adapters.to_vec(),
+            adapters: adapters.iter().map(|(info, _)| info.clone()).collect(),
             split: SplitMode::Learned,
             capacity,
             cpu_fallback: CpuFallback::Refused,
@@ -131,6 +131,9 @@ impl Scaling<'_> {
         let (opener, runtime) = (self.opener.clone(), self.runtime.clone());
         let mut scheduler =
             Scheduler::open_with(opener, runtime, settings, plan, layout, Some(self.objective), state).await?;
+        for (adapter_idx, (_, factor)) in adapters.iter().enumerate() {
+            scheduler.throttle(adapter_idx, *factor);
+        }
         // Each number of adapters has a line of its own: no trials with fewer.
         scheduler.keep_all();
         Ok(scheduler)

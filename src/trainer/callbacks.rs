@@ -76,8 +76,10 @@ impl Monitor {
         Self { name, larger_is_better }
     }
 
-    fn is_better(&self, new: f64, old: f64, min_delta: f64) -> bool {
-        if self.larger_is_better { new > old + min_delta } else { new < old - min_delta }
+    /// Is it better than the best so far? NaN never is, not even as the first.
+    fn is_better(&self, new: f64, best: Option<f64>, min_delta: f64) -> bool {
+        let beats = |best| if self.larger_is_better { new > best + min_delta } else { new < best - min_delta };
+        !new.is_nan() && best.is_none_or(beats)
     }
 
     fn of(&self, log: &EpochLog) -> Result<f64> {
@@ -125,7 +127,7 @@ impl EarlyStopping {
 impl Callback for EarlyStopping {
     fn on_epoch(&mut self, end: &mut EpochEnd<'_>) -> Result<Flow> {
         let value = self.monitor.of(end.log)?;
-        if self.best.is_none_or(|best| self.monitor.is_better(value, best, self.min_delta)) {
+        if self.monitor.is_better(value, self.best, self.min_delta) {
             self.best = Some(value);
             self.best_weights = Some(end.model.weights.clone());
             self.waited = 0;
@@ -156,5 +158,21 @@ impl Callback for EarlyStopping {
     fn restore(&mut self, state: &Value) {
         self.best = state["best"].as_f64();
         self.waited = state["waited"].as_u64().and_then(|waited| u32::try_from(waited).ok()).unwrap_or(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Monitor;
+
+    #[test]
+    fn a_value_that_is_no_number_is_never_the_best() {
+        let [loss, accuracy] = ["val_loss", "val_accuracy"].map(Monitor::new);
+        for monitor in [&loss, &accuracy] {
+            assert!(!monitor.is_better(f64::NAN, None, 0.0) && !monitor.is_better(f64::NAN, Some(1.0), 0.0));
+            assert!(monitor.is_better(0.5, None, 0.0));
+        }
+        assert!(loss.is_better(0.5, Some(0.6), 0.0) && !loss.is_better(0.5, Some(0.6), 0.2));
+        assert!(accuracy.is_better(0.7, Some(0.6), 0.0) && !accuracy.is_better(0.7, Some(0.6), 0.2));
     }
 }

@@ -150,6 +150,8 @@ impl Trainer {
         if let Some(validation) = &fit.validation {
             self.check_data(validation.as_ref())?;
         }
+        // Those of a run that nobody drove to its end.
+        self.end_steps(0).await;
         self.check_position(train.len(), fit)?;
         self.open_async(fit).await?;
         self.warn_of_small_batches(fit.batch_size, train.len());
@@ -165,6 +167,10 @@ impl Trainer {
         self.write_trace(fit)?;
         let result = self.epochs(&mut loader, fit, callbacks).await;
         self.end_steps(loader.batches_per_epoch()).await;
+        if result.is_err() {
+            // Weights go with the position as far as they can be had.
+            drop(self.sync_state().await);
+        }
         // After an error the trace shows what led to it; the error itself is what the caller gets.
         let traced = self.write_trace(fit);
         let mut history = result?;
@@ -337,7 +343,7 @@ impl Trainer {
         let Schedule::ReduceLROnPlateau { factor, patience, min_delta, min_lr } = self.compile.schedule else { return };
         let Some(value) = values.get("val_loss").or_else(|| values.get("loss")) else { return };
         let progress = &mut self.progress;
-        if progress.plateau_best.is_none_or(|best| value < best - min_delta) {
+        if !value.is_nan() && progress.plateau_best.is_none_or(|best| value < best - min_delta) {
             (progress.plateau_best, progress.plateau_waited) = (Some(value), 0);
             return;
         }

@@ -60,6 +60,7 @@ impl Session {
         let log = trainer.epoch_log(&self.fit, self.rows, self.begin_ms).await?;
         if trainer.end_epoch(&log, &self.fit, &mut []).await? == Flow::Continue {
             self.loader.start_epoch(trainer.progress.epoch, 0);
+            trainer.take_snapshot(0).await?;
         }
         (self.rows, self.begin_ms) = (0, trainer.runtime.now_ms());
         Ok(log)
@@ -82,6 +83,8 @@ impl Session {
         self.fit.batch_size = rows;
         trainer.progress.batch_size = rows;
         trainer.progress.batch = self.loader.position().batch;
+        // Its position counts batches of another size; the next step makes a new one.
+        trainer.snapshot = None;
         Ok(())
     }
 }
@@ -97,6 +100,7 @@ impl Trainer {
         if let Some(validation) = &fit.validation {
             self.check_data(validation.as_ref())?;
         }
+        self.end_steps(0).await;
         self.check_position(train.len(), &fit)?;
         self.open_async(&fit).await?;
         let mut loader = Loader::new(train, fit.loader(self.compile.seed))?;
@@ -112,6 +116,7 @@ impl Trainer {
     /// # Errors
     /// If no adapters are open yet, or this one can't be opened. Then nothing has changed.
     pub async fn join(&mut self, info: &Info) -> Result<usize> {
+        self.sync().await?;
         let adapter_idx = self.opened()?.join(info).await?;
         self.note_adapters();
         Ok(adapter_idx)
@@ -152,6 +157,9 @@ impl Trainer {
     /// Learning rate from the next step on, before schedule and batch size change it.
     pub fn set_learning_rate(&mut self, rate: f32) {
         self.progress.learning_rate = rate;
+        if let Some((_, progress)) = &mut self.snapshot {
+            progress.learning_rate = rate;
+        }
     }
 
     /// Goes on with a model of the same tensors, in which layers have other settings: batch normalization over the whole

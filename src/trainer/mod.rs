@@ -27,6 +27,7 @@ use crate::optimizers::{Optimizer, Schedule};
 use crate::plan::GradientCompression;
 use crate::runtime::{self, Runtime};
 use crate::scheduler::split::SplitMode;
+use crate::scheduler::timeline::Timeline;
 use crate::scheduler::{CpuFallback, Scheduler, TrainingState};
 
 pub use callbacks::{Callback, EarlyStopping, EpochEnd, Flow, Monitor};
@@ -64,7 +65,7 @@ pub struct Compile {
     pub metrics: Vec<Vec<Metric>>,
     /// Global norm above which gradients are scaled down.
     pub clip_norm: Option<f32>,
-    /// What gradients are on their way to the host. With one adapter it makes no difference.
+    /// What gradients are on their way to the host. One adapter that updates by itself sends none.
     pub gradient_compression: GradientCompression,
     /// Learning rate over the steps.
     pub schedule: Schedule,
@@ -144,6 +145,10 @@ pub struct Trainer {
     state: TrainingState,
     progress: Progress,
     snapshot: Option<(TrainingState, Progress)>,
+    /// Does a loader stand elsewhere than `progress`: after a step that failed, or back at the snapshot?
+    is_loader_off: bool,
+    /// Of adapters that were open, for those that are opened next.
+    timeline: Option<Timeline>,
     /// Training steps that have begun, and when the last one ended.
     begun: VecDeque<steps::Begun>,
     stepped_ms: f64,
@@ -181,6 +186,8 @@ impl Trainer {
             state,
             progress,
             snapshot: None,
+            is_loader_off: false,
+            timeline: None,
             begun: VecDeque::new(),
             stepped_ms: 0.0,
         })
@@ -273,7 +280,7 @@ impl Trainer {
         if rate != old_rate {
             self.progress.learning_rate *= if old_rate > 0.0 { rate / old_rate } else { 1.0 };
         }
-        self.snapshot = None;
+        (self.snapshot, self.is_loader_off) = (None, false);
         self.scheduler = None;
         Ok(())
     }

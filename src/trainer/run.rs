@@ -32,14 +32,23 @@ impl Trainer {
         if let Some(opened) = self.scheduler.as_mut().filter(|opened| opened.accumulation_steps == accumulation_steps) {
             let capacity = capacity_of(batch_size, accumulation_steps);
             let plan = opened.scheduler.plan().clone();
-            opened.scheduler.reload(plan, capacity).await?;
-            opened.capacity = batch_size;
-            return Ok(());
+            match opened.scheduler.reload(plan, capacity).await {
+                Ok(()) => {
+                    opened.capacity = batch_size;
+                    return Ok(());
+                }
+                Err(error) => self.fall_back(error)?,
+            }
         }
-        let mut timeline = None;
-        if let Some(mut opened) = self.scheduler.take() {
-            self.state = opened.scheduler.sync().await?.clone();
-            timeline = Some(std::mem::take(opened.scheduler.timeline_mut()));
+        if let Some(opened) = &mut self.scheduler {
+            match opened.scheduler.sync().await {
+                Ok(state) => {
+                    self.state = state.clone();
+                    self.timeline = Some(std::mem::take(opened.scheduler.timeline_mut()));
+                    self.scheduler = None;
+                }
+                Err(error) => self.fall_back(error)?,
+            }
         }
         let adapters = chosen(self.adapters.as_deref()).await?;
         let settings = RigSettings {
@@ -59,7 +68,7 @@ impl Trainer {
         for (adapter_idx, factor) in self.throttles.iter().filter(|(adapter_idx, _)| **adapter_idx < n_adapters) {
             scheduler.throttle(*adapter_idx, *factor);
         }
-        if let Some(timeline) = timeline {
+        if let Some(timeline) = self.timeline.take() {
             scheduler.timeline_mut().go_on(timeline);
         }
         self.scheduler = Some(Opened { scheduler, capacity: batch_size, accumulation_steps });
@@ -85,9 +94,17 @@ impl Trainer {
 
     /// Brings state and model up to date with the adapters.
     pub(super) async fn sync(&mut self) -> Result<()> {
-        if let Some(opened) = &mut self.scheduler {
-            self.state = opened.scheduler.sync().await?.clone();
-            self.model.weights = self.state.weights.clone();
+        self.sync_state().await?;
+        self.model.weights = self.state.weights.clone();
+        Ok(())
+    }
+
+    /// Brings the state up to date with the adapters. If the only one is lost it is that of the last snapshot.
+    pub(super) async fn sync_state(&mut self) -> Result<()> {
+        let Some(opened) = &mut self.scheduler else { return Ok(()) };
+        match opened.scheduler.sync().await {
+            Ok(state) => self.state = state.clone(),
+            Err(error) => self.go_back(error).await?,
         }
         Ok(())
     }
@@ -96,8 +113,8 @@ impl Trainer {
     pub(super) async fn take_snapshot(&mut self, steps: u64) -> Result<()> {
         let age = self.snapshot.as_ref().map_or(u64::MAX, |(_, progress)| self.progress.step - progress.step);
         if age >= steps && self.opened()?.is_on_device() {
-            let state = self.opened()?.sync().await?.clone();
-            self.snapshot = Some((state, self.progress.clone()));
+            self.sync_state().await?;
+            self.snapshot = Some((self.state.clone(), self.progress.clone()));
         }
         Ok(())
     }
@@ -106,6 +123,13 @@ impl Trainer {
     ///
     /// Steps since the snapshot are trained again, and reported again.
     pub(super) async fn go_back(&mut self, error: Error) -> Result<()> {
+        let opened = self.scheduler.as_ref().map_or((0, 1), |opened| (opened.capacity, opened.accumulation_steps));
+        self.fall_back(error)?;
+        self.open_for(opened.0, opened.1).await
+    }
+
+    /// The same without opening it: state and position are those of the snapshot, and no adapter is open.
+    fn fall_back(&mut self, error: Error) -> Result<()> {
         let is_lost = self.scheduler.as_ref().is_some_and(|opened| !opened.scheduler.has_survivor());
         let (true, CpuFallback::Allowed, Some((state, progress))) = (is_lost, self.cpu_fallback, self.snapshot.take())
         else {
@@ -114,13 +138,11 @@ impl Trainer {
         let steps = self.progress.step - progress.step;
         log::warn!("{error}\n  the CPU adapter goes on from {steps} steps before");
         (self.state, self.progress) = (state, progress);
-        let Some(mut lost) = self.scheduler.take() else { return Err(error) };
-        let timeline = std::mem::take(lost.scheduler.timeline_mut());
-        let (capacity, accumulation_steps) = (lost.capacity, lost.accumulation_steps);
-        drop(lost);
+        self.is_loader_off = true;
+        self.timeline = self.scheduler.take().map(|mut lost| std::mem::take(lost.scheduler.timeline_mut()));
         self.adapters = Some(vec![adapters::cpu::info()]);
-        self.open_for(capacity, accumulation_steps).await?;
-        self.opened()?.timeline_mut().go_on(timeline);
+        // They were those of the adapter that is lost.
+        self.throttles.clear();
         Ok(())
     }
 
@@ -143,6 +165,15 @@ impl Trainer {
     /// If the data does not fit the model, or an adapter fails beyond repair.
     pub async fn evaluate_async(&mut self, dataset: Arc<dyn Dataset>, batch_size: usize) -> Result<Values> {
         self.check_data(dataset.as_ref())?;
+        loop {
+            match self.evaluate_once(dataset.clone(), batch_size).await {
+                Err(error) => self.go_back(error).await?,
+                evaluated => return evaluated,
+            }
+        }
+    }
+
+    async fn evaluate_once(&mut self, dataset: Arc<dyn Dataset>, batch_size: usize) -> Result<Values> {
         self.open_for_inference(batch_size).await?;
         let mut loader = Loader::new(dataset, LoaderSettings { batch_size, ..LoaderSettings::default() })?;
         loader.start_epoch(0, 0);
@@ -164,6 +195,15 @@ impl Trainer {
     /// If the data does not fit the model, or an adapter fails beyond repair.
     pub async fn predict_async(&mut self, dataset: Arc<dyn Dataset>, batch_size: usize) -> Result<Vec<Vec<f32>>> {
         check_inputs(&self.model, dataset.as_ref())?;
+        loop {
+            match self.predict_once(dataset.clone(), batch_size).await {
+                Err(error) => self.go_back(error).await?,
+                predicted => return predicted,
+            }
+        }
+    }
+
+    async fn predict_once(&mut self, dataset: Arc<dyn Dataset>, batch_size: usize) -> Result<Vec<Vec<f32>>> {
         self.open_for_inference(batch_size).await?;
         let n_outputs = self.model.outputs().len();
         predict_with(self.opened()?, n_outputs, dataset, batch_size).await

@@ -30,7 +30,16 @@ impl Trainer {
         is_free: &dyn Fn(u64) -> bool,
     ) -> Result<Option<StepLog>> {
         loop {
+            if std::mem::take(&mut self.is_loader_off) {
+                self.begun.clear();
+                loader.start_epoch(self.progress.epoch, self.progress.batch);
+            }
             if self.begun.is_empty() && !self.begin_step(loader).await? {
+                // What comes at the end of an epoch finds all that was trained on the host, and can lose nothing.
+                self.take_snapshot(0).await?;
+                if self.is_loader_off {
+                    continue;
+                }
                 return Ok(None);
             }
             if self.begun.len() == 1 && self.may_run_ahead(is_free)? {
@@ -45,9 +54,9 @@ impl Trainer {
                     return Ok(Some(log));
                 }
                 Err(error) => {
+                    // The batch of a step that failed comes again.
+                    self.is_loader_off = self.begun.is_empty();
                     self.go_back(error).await?;
-                    self.begun.clear();
-                    loader.start_epoch(self.progress.epoch, self.progress.batch);
                 }
             }
         }
@@ -56,9 +65,8 @@ impl Trainer {
     /// Ends the steps that have begun when nobody asks for them any more: weights and position stay one.
     pub(super) async fn end_steps(&mut self, batches: usize) {
         while !self.begun.is_empty() {
-            if self.finish_step(batches).await.is_err() {
-                self.begun.clear();
-            }
+            // What fails now counts for nothing, and the error that ended the run is the one that is told.
+            drop(self.finish_step(batches).await);
         }
     }
 
@@ -93,10 +101,10 @@ impl Trainer {
     /// Ends the oldest step that has begun, and counts it.
     async fn finish_step(&mut self, batches: usize) -> Result<StepLog> {
         let asked_ms = self.runtime.now_ms();
-        let report = self.opened()?.finish().await?;
         let Some(begun) = self.begun.pop_front() else {
             return Err(Error::setting("a training step", "needs to have begun, but none has", "begin one first"));
         };
+        let report = self.opened()?.finish().await?;
         let was_busy = self.runtime.now_ms() - asked_ms > BUSY_MS;
         if let Some(next) = self.begun.front_mut() {
             // Nobody waited for that batch but the host.
@@ -109,11 +117,13 @@ impl Trainer {
         let mut aside = Meter::default();
         let meter = if report.is_applied { &mut self.progress.meter } else { &mut aside };
         let values = meter.add(&self.compile, &outputs, &report.reports, &step.loss_scales, batch.rows);
-        if !report.is_applied {
-            self.refuse_non_finite(&batch, &step, &report).await?;
+        let refused = if report.is_applied { Ok(()) } else { self.refuse_non_finite(&batch, &step, &report).await };
+        if refused.is_ok() || !self.begun.is_empty() {
+            // Weights already hold the step behind a refused one, so that it counts.
+            self.progress.step += 1;
+            self.progress.batch += 1;
         }
-        self.progress.step += 1;
-        self.progress.batch += 1;
+        refused?;
         let now_ms = self.runtime.now_ms();
         // It may have begun while the step before it was under way.
         let ms = now_ms - begin_ms.max(self.stepped_ms);

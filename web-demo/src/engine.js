@@ -41,6 +41,8 @@ function serveCpu() {
       postMessage({ words, arrays }, { transfer: arrays.map(({ buffer }) => buffer) });
     });
   });
+  // An error event, which a rejection is not, tells the engine that this adapter is lost.
+  started.catch((error) => setTimeout(() => { throw error; }));
   addEventListener("message", async ({ data: { words, arrays } }) => {
     if (words === undefined) return;
     await started;
@@ -52,6 +54,14 @@ async function serve() {
   const failed = (/** @type {unknown} */ error) => postMessage({ type: "failed", message: String(error) });
   addEventListener("error", ({ message }) => failed(message));
   addEventListener("unhandledrejection", ({ reason }) => failed(reason));
+  // Heard from now on: a page may ask before the engine is there.
+  let start = () => {};
+  const started = new Promise((resolve) => { start = () => resolve(undefined); });
+  addEventListener("message", async ({ data: { type, pixels, ...fields } }) => {
+    await started;
+    const request = { [type]: Object.keys(fields).length > 0 ? fields : null };
+    engine.request(JSON.stringify(request), pixels ?? new Float32Array());
+  });
   try {
     const address = new URL("./engine/manyhands_web_demo_bg.wasm", import.meta.url);
     const response = await fetch(address);
@@ -63,10 +73,7 @@ async function serve() {
     return;
   }
   engine.start(post, openCpu);
-  addEventListener("message", ({ data: { type, pixels, ...fields } }) => {
-    const request = { [type]: Object.keys(fields).length > 0 ? fields : null };
-    engine.request(JSON.stringify(request), pixels ?? new Float32Array());
-  });
+  start();
 }
 
 if (self.name === CPU) {

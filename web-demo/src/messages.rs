@@ -246,10 +246,20 @@ pub fn share_device(a: &Info, b: &Info) -> bool {
     (on_processor(a) && on_processor(b)) || Info { index: b.index, ..a.clone() } == *b
 }
 
+/// A member as the page's logs name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Position among the members.
+    pub at: usize,
+    /// Names it.
+    pub id: u32,
+}
+
 /// One adapter's part in a step, waits at its end included.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Worked {
     adapter: usize,
+    member: u32,
     name: String,
     rows: u32,
     ms: f64,
@@ -261,10 +271,20 @@ pub struct Worked {
 
 impl Worked {
     /// `places` are the members' places by their positions in the engine.
-    fn of(log: AdapterLog, places: &[Option<usize>]) -> Option<Self> {
+    fn of(log: AdapterLog, places: &[Option<Place>]) -> Option<Self> {
         let AdapterLog { adapter, name, rows, ms, upload_ms, compute_ms, readback_ms, wait_ms, end_wait_ms } = log;
-        let adapter = (*places.get(adapter)?)?;
-        Some(Self { adapter, name, rows, ms, upload_ms, compute_ms, readback_ms, wait_ms: wait_ms + end_wait_ms })
+        let Place { at: adapter, id: member } = (*places.get(adapter)?)?;
+        Some(Self {
+            adapter,
+            member,
+            name,
+            rows,
+            ms,
+            upload_ms,
+            compute_ms,
+            readback_ms,
+            wait_ms: wait_ms + end_wait_ms,
+        })
     }
 }
 
@@ -278,7 +298,7 @@ pub struct Stepped {
 
 impl Stepped {
     /// `places` are the members' places by their positions in the engine.
-    pub fn of(mut log: StepLog, places: &[Option<usize>]) -> Self {
+    pub fn of(mut log: StepLog, places: &[Option<Place>]) -> Self {
         let adapters = std::mem::take(&mut log.adapters);
         let adapters = adapters.into_iter().filter_map(|adapter| Worked::of(adapter, places)).collect();
         Self { log, adapters }
@@ -443,8 +463,9 @@ mod tests {
             adapters: vec![worked],
         };
         // The member at position 0 has left.
-        let text = serde_json::to_value(Stepped::of(log, &[None, Some(0), Some(1)])).unwrap();
-        assert_eq!(text["adapters"][0]["adapter"], 1);
+        let place = |at, id| Some(Place { at, id });
+        let text = serde_json::to_value(Stepped::of(log, &[None, place(0, 4), place(1, 7)])).unwrap();
+        assert_eq!((&text["adapters"][0]["adapter"], &text["adapters"][0]["member"]), (&1.into(), &7.into()));
         assert_eq!(text["adapters"][0]["wait_ms"], 6.0);
         assert_eq!(text["batches"], 9);
     }

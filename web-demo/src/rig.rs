@@ -3,11 +3,11 @@
 use std::cell::RefCell;
 
 use manyhands::Trainer;
-use manyhands::adapters::{Info, Request, gpu};
+use manyhands::adapters::{Info, Kind, Request, gpu};
 use manyhands::scheduler::Standing;
 
 use crate::host::tell;
-use crate::messages::{Event, Listed, Member, share_device};
+use crate::messages::{Event, Listed, Member, Place, share_device};
 
 /// An adapter with the page's id for it.
 #[derive(Clone)]
@@ -21,10 +21,11 @@ struct Seat {
 pub(crate) struct Rig {
     seats: Vec<Seat>,
     next_id: u32,
-    throttles: litemap::LiteMap<u32, f64>,
+    /// The CPU adapter as the page's list has it: the engine opens one by itself where all others are lost.
+    cpu: Option<Info>,
     told: Vec<Member>,
     /// Places among those told, by position.
-    pub(crate) places: Vec<Option<usize>>,
+    pub(crate) places: Vec<Option<Place>>,
 }
 
 thread_local! {
@@ -32,12 +33,14 @@ thread_local! {
     static PLUGS: RefCell<Vec<(u32, async_channel::Sender<Request>)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Destroys the device of a member, at once. False if there is no such member.
-pub(crate) fn unplug(id: u32) -> bool {
+/// Destroys the device of a member, at once, if it has one.
+pub(crate) fn unplug(id: u32) {
     PLUGS.with(|plugs| {
-        let plugs = plugs.borrow();
-        plugs.iter().find(|plug| plug.0 == id).is_some_and(|plug| plug.1.try_send(Request::Lose).is_ok())
-    })
+        for (_, plug) in plugs.borrow().iter().filter(|plug| plug.0 == id) {
+            // One that is lost takes no more requests.
+            drop(plug.try_send(Request::Lose));
+        }
+    });
 }
 
 /// An adapter as the page is told of it.
@@ -46,10 +49,14 @@ pub(crate) fn listed(info: &Info) -> Listed {
 }
 
 impl Rig {
+    /// None of these in use yet.
+    pub(crate) fn of(list: &[Info]) -> Self {
+        Self { cpu: list.iter().find(|info| info.kind == Kind::Cpu).cloned(), ..Self::default() }
+    }
+
     /// Another list of adapters, all new.
     pub(crate) fn begin(&mut self, infos: &[Info]) {
         self.seats.clear();
-        self.throttles.clear();
         infos.iter().for_each(|info| self.sit(info));
     }
 
@@ -64,32 +71,25 @@ impl Rig {
         self.places.get(position).copied().flatten().map(|_| position)
     }
 
-    /// Remembers a throttle.
-    pub(crate) fn throttle(&mut self, id: u32, factor: f64) {
-        self.throttles.insert(id, factor);
-    }
-
     /// Keeps those that stay, in their order, for a trainer that begins anew; gives them with their throttles.
     pub(crate) fn keep(&mut self) -> Vec<(Info, f64)> {
-        let stays = |position: usize| self.places.get(position).is_some_and(Option::is_some);
-        self.seats = (0..self.seats.len()).filter(|idx| stays(*idx)).map(|idx| self.seats[idx].clone()).collect();
-        self.seats.iter().map(|seat| (seat.info.clone(), self.factor(seat.id))).collect()
+        self.seats.retain(|seat| self.told.iter().any(|member| member.id == seat.id));
+        self.told.iter().map(|member| (member.info.info.clone(), member.throttle)).collect()
     }
 
-    fn factor(&self, id: u32) -> f64 {
-        self.throttles.get(&id).copied().unwrap_or(1.0)
-    }
-
-    /// The adapters that stay.
-    pub(crate) fn infos(&self) -> Vec<Info> {
-        self.told.iter().map(|member| member.info.info.clone()).collect()
+    /// The adapters that take part, with their throttles.
+    pub(crate) fn there(&self) -> Vec<(Info, f64)> {
+        let there = self.told.iter().filter(|member| member.presence == "there");
+        there.map(|member| (member.info.info.clone(), member.throttle)).collect()
     }
 
     /// Takes in which adapters the engine has and how it stands with them; tells the page if it looks another way.
     pub(crate) fn update(&mut self, trainer: &mut Trainer) {
         let Some(scheduler) = trainer.scheduler() else { return };
-        let infos: Vec<Info> = scheduler.adapters().cloned().collect();
+        let listed = |info: &Info| self.cpu.clone().filter(|_| info.kind == Kind::Cpu).unwrap_or_else(|| info.clone());
+        let infos: Vec<Info> = scheduler.adapters().map(listed).collect();
         let standings = scheduler.standings();
+        let throttles: Vec<f64> = (0..infos.len()).map(|idx| scheduler.throttle_of(idx)).collect();
         // The engine may have gone on with another adapter by itself.
         self.seats.truncate(infos.len());
         for (idx, info) in infos.iter().enumerate() {
@@ -106,15 +106,15 @@ impl Rig {
             let near = |(idx, seat): (usize, &Seat)| (seat.id, scheduler.near_end(idx).requests.clone());
             *plugs.borrow_mut() = self.seats.iter().enumerate().map(near).collect();
         });
-        self.tell(&standings);
+        self.tell(&standings, &throttles);
     }
 
-    fn tell(&mut self, standings: &[Standing]) {
+    fn tell(&mut self, standings: &[Standing], throttles: &[f64]) {
         let mut members: Vec<Member> = Vec::new();
         self.places.clear();
-        for (seat, standing) in self.seats.iter().zip(standings) {
+        for ((seat, standing), throttle) in self.seats.iter().zip(standings).zip(throttles) {
             let has_left = *standing == Standing::Left;
-            self.places.push((!has_left).then_some(members.len()));
+            self.places.push((!has_left).then_some(Place { at: members.len(), id: seat.id }));
             if has_left {
                 continue;
             }
@@ -125,7 +125,7 @@ impl Rig {
                 presence: "there",
                 again_ms: None,
                 is_resting: false,
-                throttle: self.factor(seat.id),
+                throttle: *throttle,
                 shares_device_with: twin.map(|twin| twin.id),
             };
             members.push(member.standing(*standing));

@@ -189,7 +189,7 @@ impl Run {
     /// 1 to N adapters, while training rests. `None` if it was cancelled.
     pub(crate) async fn measure(
         &mut self,
-        adapters: Vec<Info>,
+        adapters: Vec<(Info, f64)>,
         batch_size: u32,
         is_cancelled: &dyn Fn() -> bool,
     ) -> Result<Option<Report>> {

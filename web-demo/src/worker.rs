@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 
 use async_channel::{Receiver, Sender};
 use js_sys::Function;
-use manyhands::adapters::{self, Info, gpu};
+use manyhands::adapters::{self, Info, Kind, gpu};
 use manyhands::simulator::{RigConfig, simulate_model};
 use manyhands::{Error, Result};
 use wasm_bindgen::prelude::wasm_bindgen;
@@ -35,7 +35,10 @@ pub fn start(post: Function, open_cpu: Function) {
     INBOX.with(|place| *place.borrow_mut() = Some(inbox));
     wasm_bindgen_futures::spawn_local(async move {
         match hello().await {
-            Ok(list) => Worker { list, requests, rig: Rig::default(), run: None, state: "idle" }.work().await,
+            Ok(list) => {
+                let rig = Rig::of(&list);
+                Worker { list, requests, rig, run: None, state: "idle" }.work().await;
+            }
             Err(error) => tell(&Event::Failed { message: error.to_string() }),
         }
     });
@@ -51,17 +54,19 @@ pub fn request(text: &str, pixels: Vec<f32>) {
             return tell(&Event::Error { request: None, message: format!("a request can't be read: {error}") });
         }
     };
+    // Some take effect while a step runs, or a measurement.
     match &request {
-        // These take effect while a step runs.
-        Request::Unplug { member } if rig::unplug(*member) => {}
+        Request::Unplug { member } => rig::unplug(*member),
         Request::Cancel => IS_CANCELLED.set(true),
-        _ => INBOX.with(|inbox| {
-            if let Some(inbox) = &*inbox.borrow() {
-                // The worker listens as long as it lives.
-                drop(inbox.try_send(request));
-            }
-        }),
+        Request::Measure { .. } => IS_CANCELLED.set(false),
+        _ => {}
     }
+    INBOX.with(|inbox| {
+        if let Some(inbox) = &*inbox.borrow() {
+            // The worker listens as long as it lives.
+            drop(inbox.try_send(request));
+        }
+    });
 }
 
 async fn hello() -> Result<Vec<Info>> {
@@ -100,7 +105,9 @@ impl Worker {
                         refuse(Some(name), &error);
                     }
                 }
-                None => self.step().await,
+                None => {
+                    self.step().await;
+                }
             }
         }
     }
@@ -111,18 +118,19 @@ impl Worker {
         tell(&Event::State { state, step, epoch });
     }
 
-    /// One training step. One that fails ends in a pause.
-    async fn step(&mut self) {
-        let Some(run) = &mut self.run else { return };
+    /// One training step. One that fails ends in a pause. True if another may follow.
+    async fn step(&mut self) -> bool {
+        let Some(run) = &mut self.run else { return false };
         match run.step(&mut self.rig).await {
-            Ok(Outcome::Stepped) => {}
+            Ok(Outcome::Stepped) => return true,
             Ok(Outcome::Finished) => self.enter("finished"),
             Err(error) => {
                 run.tell_steps();
-                refuse(None, &error);
                 self.enter("paused");
+                refuse(None, &error);
             }
         }
+        false
     }
 
     /// Rests, with all that is known told.
@@ -152,14 +160,15 @@ impl Worker {
                 if self.run.as_ref().ok_or_else(no_run)?.is_finished() {
                     return Ok(self.enter("finished"));
                 }
-                self.step().await;
-                if self.state == "finished" { Ok(()) } else { self.rest().await }
+                if self.step().await { self.rest().await } else { Ok(()) }
             }
             Request::Reset => {
                 let settings = self.run.take().ok_or_else(no_run)?.settings;
                 let kept = self.rig.keep();
-                self.open(settings, &kept).await?;
-                self.rest().await
+                let missing = self.open(settings, &kept).await?;
+                let rested = self.rest().await;
+                missing.iter().for_each(|error| refuse(None, error));
+                rested
             }
             Request::Cancel => Ok(()),
             Request::Simulate { rig } => {
@@ -179,20 +188,28 @@ impl Worker {
         match request {
             Request::Add { index } => {
                 let info = self.list.get(index).ok_or_else(|| unknown(&self.list, index))?;
+                run.tell_steps();
                 run.trainer.join(info).await?;
                 self.rig.update(&mut run.trainer);
             }
             Request::Remove { member } => {
+                run.tell_steps();
                 run.trainer.leave(self.rig.position(member).ok_or_else(|| no_member(member))?)?;
                 self.rig.update(&mut run.trainer);
             }
             Request::Throttle { member, factor } => {
                 let position = self.rig.position(member).ok_or_else(|| no_member(member))?;
                 run.trainer.set_throttle(position, factor);
-                self.rig.throttle(member, factor);
                 self.rig.update(&mut run.trainer);
             }
-            Request::Unplug { member } => return Err(no_member(member)),
+            Request::Unplug { member } => {
+                self.rig.position(member).ok_or_else(|| no_member(member))?;
+                if self.state != "running" {
+                    // No step finds out that it is gone; this does.
+                    run.predict().await?;
+                    self.rig.update(&mut run.trainer);
+                }
+            }
             Request::Change(change) => {
                 run.change(change).await?;
                 let state = self.state;
@@ -216,17 +233,28 @@ impl Worker {
         self.run = None;
         self.rig.begin(&infos);
         let adapters: Vec<(Info, f64)> = infos.into_iter().map(|info| (info, 1.0)).collect();
-        self.open(settings, &adapters).await?;
+        let missing = self.open(settings, &adapters).await?;
         self.enter(if paused { "paused" } else { "running" });
+        missing.iter().for_each(|error| refuse(None, error));
         Ok(())
     }
 
-    async fn open(&mut self, settings: Settings, adapters: &[(Info, f64)]) -> Result<()> {
+    /// Opens the adapters of a run. If one can't be opened the run begins on CPU adapters alone; gives the reason then.
+    async fn open(&mut self, settings: Settings, adapters: &[(Info, f64)]) -> Result<Option<Error>> {
         self.enter("opening");
-        match Run::open(settings, adapters, &mut self.rig).await {
+        let (opened, missing) = match Run::open(settings.clone(), adapters, &mut self.rig).await {
+            Err(error @ Error::Adapter { .. }) if adapters.iter().any(|(info, _)| info.kind != Kind::Cpu) => {
+                let cpus = self.cpus_of(adapters);
+                let infos: Vec<Info> = cpus.iter().map(|(info, _)| info.clone()).collect();
+                self.rig.begin(&infos);
+                (Run::open(settings, &cpus, &mut self.rig).await, Some(error))
+            }
+            opened => (opened, None),
+        };
+        match opened {
             Ok(run) => {
                 self.run = Some(run);
-                Ok(())
+                Ok(missing)
             }
             Err(error) => {
                 self.enter("idle");
@@ -235,12 +263,21 @@ impl Worker {
         }
     }
 
+    /// The CPU adapters among these, or the one of the list.
+    fn cpus_of(&self, adapters: &[(Info, f64)]) -> Vec<(Info, f64)> {
+        let is_cpu = |info: &Info| info.kind == Kind::Cpu;
+        let cpus: Vec<(Info, f64)> = adapters.iter().filter(|(info, _)| is_cpu(info)).cloned().collect();
+        if !cpus.is_empty() {
+            return cpus;
+        }
+        self.list.iter().filter(|info| is_cpu(info)).map(|info| (info.clone(), 1.0)).collect()
+    }
+
     async fn measure(&mut self, batch_size: u32) -> Result<()> {
         check_batch(usize::try_from(batch_size).unwrap_or(usize::MAX))?;
         let before = self.state;
-        let adapters = self.rig.infos();
+        let adapters = self.rig.there();
         self.run.as_ref().ok_or_else(no_run)?;
-        IS_CANCELLED.set(false);
         self.enter("measuring");
         let run = self.run.as_mut().ok_or_else(no_run)?;
         run.tell_steps();

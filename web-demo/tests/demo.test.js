@@ -31,6 +31,8 @@ let webgpu;
 let plain;
 /** @type {import("./serve.js").Served} */
 let server;
+/** @type {import("./serve.js").Served[]} */
+const servers = [];
 
 before(async () => {
   assert.ok(existsSync(path.join(BUILT, "index.html")), `${BUILT} holds no demo\n  help: cargo xtask web build`);
@@ -40,6 +42,7 @@ before(async () => {
 after(async () => {
   await Promise.all([webgpu?.close(), plain?.close()]);
   server?.close();
+  servers.forEach((other) => other.close());
 });
 
 /**
@@ -219,6 +222,63 @@ test("pulling a plug in mid-step costs no step, and the loss is that of a run in
     const other = peaceful.steps[index].loss;
     assert.ok(Math.abs(loss - other) < 0.02 * Math.max(loss, 0.1), `step ${step}: loss ${loss}, without the loss of a device ${other}`);
   });
+  assert.deepEqual(said, []);
+  await leave();
+});
+
+test("the plug of the only adapter is pulled while training rests: the CPU goes on from the last copy of its weights", async () => {
+  const { page, said, leave } = await open(webgpu, "?adapters=software&model=small&batch_size=32");
+  await page.click("#run");
+  await reach(page, 4);
+  await pause(page);
+  await page.locator(".unplug").click();
+  await page.locator("#log li", { hasText: "the CPU adapter goes on" }).waitFor();
+  await page.locator(".lane .name", { hasText: "CPU" }).waitFor();
+  assert.match(page.url(), /[?&]adapters=cpu(&|$)/);
+  await page.click("#run");
+  await reach(page, 6);
+  await pause(page);
+  const { steps, adapters } = await metricsOf(page);
+  assert.deepEqual(steps.map(({ step }) => step), steps.map((_, index) => index + 1), "no step is lost or doubled");
+  assert.deepEqual(adapters.map(({ kind }) => kind), ["cpu"]);
+  assert.deepEqual(said, []);
+  await leave();
+});
+
+/**
+ * The demo with something else in the place of some files.
+ * @param {Record<string, string | Promise<Buffer>>} replaced
+ * @param {string} query
+ */
+async function changed(replaced, query) {
+  const other = await serve([["/", BUILT]], replaced);
+  servers.push(other);
+  const visited = await visit(webgpu, `http://localhost:${other.port}/${query}`);
+  visited.page.setDefaultTimeout(PATIENCE_MS);
+  return visited;
+}
+
+test("an adapter that gives no device is said, and the CPU trains", async () => {
+  const engine = readFileSync(path.join(BUILT, "engine.js"), "utf8");
+  const refuse = "GPUAdapter.prototype.requestDevice = () => Promise.reject(new Error('no device today'));";
+  const { page, leave } = await changed({ "/engine.js": `${engine}\n${refuse}` }, "?adapters=software,cpu&model=small");
+  await page.locator("#log li", { hasText: "no device today" }).first().waitFor();
+  await page.locator("#status[data-kind=error]", { hasText: "SwiftShader" }).waitFor();
+  assert.deepEqual(await page.locator(".lane .name").allTextContents().then((names) => names.map((name) => name.slice(0, 3))), ["CPU"]);
+  await page.click("#run");
+  await reach(page, 3);
+  await leave();
+});
+
+test("a digit that is drawn before the engine is there is read once it is", async () => {
+  const name = "/engine/manyhands_web_demo_bg.wasm";
+  let load = () => {};
+  const loaded = new Promise((resolve) => { load = () => resolve(readFileSync(path.join(BUILT, name))); });
+  const { page, said, leave } = await changed({ [name]: loaded }, "?adapters=cpu&model=small");
+  await page.locator("#pad").press("3");
+  await page.locator("#status", { hasText: "Loading the engine" }).waitFor();
+  load();
+  await page.waitForFunction(() => document.getElementById("verdict")?.textContent !== "–", undefined, { timeout: PATIENCE_MS });
   assert.deepEqual(said, []);
   await leave();
 });

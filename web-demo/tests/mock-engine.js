@@ -17,6 +17,7 @@ const RIGS = {
   ],
   software: [gpu(0, "SwiftShader Device (Subzero)", "software", ["high-performance", "low-power", "fallback"]), cpu(1)],
   none: [cpu(0)],
+  alone: [cpu(0)],
 };
 const TEST_ROWS = 360;
 const TRAIN_ROWS = 1437;
@@ -24,6 +25,7 @@ const TRAIN_ROWS = 1437;
 const SPEEDS = { discrete_gpu: 0.12, integrated_gpu: 0.45, virtual_gpu: 0.3, cpu: 0.35, software: 2 };
 
 const infos = RIGS[variant] ?? RIGS.none;
+let starts = 0;
 /** @type {Settings | null} */
 let settings = null;
 /** @type {Member[]} */
@@ -94,7 +96,7 @@ function train() {
     const rows = at === there.length - 1 ? rest : Math.min(rest, Math.round((settings?.batch_size ?? 0) * (parts.get(member.id) ?? 0)));
     rest -= rows;
     const compute_ms = rows / speed(member) * (0.95 + 0.1 * Math.random());
-    return { adapter: members.indexOf(member), name: member.info.name, rows, ms: compute_ms + 1.4, upload_ms: 0.4, compute_ms, readback_ms: 1, wait_ms: 0 };
+    return { adapter: members.indexOf(member), member: member.id, name: member.info.name, rows, ms: compute_ms + 1.4, upload_ms: 0.4, compute_ms, readback_ms: 1, wait_ms: 0 };
   }).filter(({ rows }) => rows > 0);
   const longest = Math.max(...adapters.map(({ ms }) => ms));
   for (const adapter of adapters) adapter.wait_ms = longest - adapter.ms;
@@ -156,6 +158,12 @@ function report(names, batch_size, limit) {
 function unplug(id) {
   const member = members.find((it) => it.id === id);
   if (!member) return;
+  if (members.length === 1) {
+    // The only one: from the last copy of its weights.
+    step = 0;
+    post({ type: "notice", level: "warn", step, message: "the CPU adapter goes on from some steps before" });
+    return;
+  }
   [member.presence, member.again_ms] = ["lost", 4000];
   rig();
   post({ type: "notice", level: "warn", step, message: `adapter ${members.indexOf(member)} \`${member.info.name}\` was lost (device destroyed); its rows go to the others` });
@@ -173,6 +181,12 @@ function take(request) {
       settings = request.settings;
       members = [];
       settings.adapters.forEach(add);
+      starts += 1;
+      if (variant === "refused" && starts === 1) {
+        state("opening");
+        state("idle");
+        return post({ type: "error", request: "start", message: "adapter 0 `CPU` gives no device\n  help: try again" });
+      }
       return begin(request.paused);
     case "reset": return begin(true);
     case "pause": predict(); return state("paused");
@@ -186,13 +200,24 @@ function take(request) {
       members = members.map((member) => (member.id === request.member ? { ...member, throttle: request.factor } : member));
       return rig();
     case "unplug": return unplug(request.member);
-    case "change": if (settings) Object.assign(settings, request); return undefined;
+    case "change":
+      if (settings) Object.assign(settings, request);
+      if (variant === "refused" && request.learning_rate === 1) {
+        state("paused");
+        post({ type: "error", request: null, message: "step 4: a value is not finite\n  help: lower the learning rate" });
+      }
+      return undefined;
     case "classify": {
+      if (variant === "dies") {
+        // The worker's own listener tells of it, and so does the error event.
+        post({ type: "failed", message: "RuntimeError: unreachable" });
+        throw new Error("RuntimeError: unreachable");
+      }
       const probabilities = new Float32Array(10).fill(0.02);
       probabilities[3] = 0.82;
       return post({ type: "classified", id: request.id, step, probabilities });
     }
-    case "measure": return post({ type: "measured", report: report(members.map(({ info }) => info.name), request.batch_size, "") });
+    case "measure": return variant === "dies" ? undefined : post({ type: "measured", report: report(members.map(({ info }) => info.name), request.batch_size, "") });
     case "simulate":
       return post({ type: "simulated", report: report(request.rig.adapters.map(({ name }) => name), request.rig.batch_size, "computing on GeForce RTX 3060 (78 %)") });
     case "export": return post({ type: "exported", name: "digits.safetensors", bytes: new Uint8Array(64) });

@@ -138,6 +138,92 @@ test("with reduced motion nothing slides", async () => {
   await leave();
 });
 
+test("a field that is emptied changes nothing", async () => {
+  const { page, said, leave } = await open("gpus");
+  await page.click("#run");
+  await page.waitForFunction(() => Number(document.getElementById("fact-step")?.textContent) > 5);
+  await page.locator("summary").click();
+  for (const field of ["#seed", "#epochs", "#learning-rate"]) {
+    await page.locator(field).fill("");
+    await page.locator(field).press("Tab");
+  }
+  assert.doesNotMatch(page.url(), /NaN/);
+  assert.equal(await page.evaluate(() => document.body.dataset.state), "running");
+  assert.ok(Number(await page.locator("#fact-step").textContent()) > 5, "the run goes on");
+  assert.deepEqual(said, []);
+  await leave();
+});
+
+test("settings that begin a run anew leave a training one training, however fast they change", async () => {
+  const { page, said, leave } = await open("gpus");
+  await page.click("#run");
+  await page.waitForFunction(() => Number(document.getElementById("fact-step")?.textContent) > 5);
+  await page.locator("summary").click();
+  await page.evaluate(() => {
+    for (const value of ["1", "2", "3"]) {
+      const seed = /** @type {HTMLInputElement} */ (document.getElementById("seed"));
+      seed.value = value;
+      seed.dispatchEvent(new Event("change"));
+    }
+  });
+  await page.waitForFunction(() => location.search.includes("seed=3"));
+  await page.waitForFunction(() => Number(document.getElementById("fact-step")?.textContent) > 2);
+  assert.equal(await page.evaluate(() => document.body.dataset.state), "running");
+  assert.deepEqual(said, []);
+  await leave();
+});
+
+test("what was refused is read on a phone, too, and start can be pressed again", async () => {
+  const { page, said, leave } = await open("refused", { viewport: { width: 390, height: 800 } });
+  await page.locator("#status", { hasText: "gives no device" }).waitFor();
+  await page.locator("#announce", { hasText: "gives no device" }).waitFor({ state: "attached" });
+  await page.click("#run");
+  await page.waitForFunction(() => Number(document.getElementById("fact-step")?.textContent) > 3);
+  await page.locator("#learning-rate").evaluate((input) => {
+    /** @type {HTMLInputElement} */ (input).value = "1";
+    input.dispatchEvent(new Event("change"));
+  });
+  await page.locator("#status:visible", { hasText: "not finite" }).waitFor();
+  assert.equal(await page.evaluate(() => document.body.dataset.state), "paused");
+  assert.deepEqual(said, []);
+  await leave();
+});
+
+test("steps that are trained again take the place of those before", async () => {
+  const { page, said, leave } = await open("alone");
+  if ((await page.locator(".remove").count()) > 1) await page.locator(".remove").nth(1).click();
+  await page.locator("#lanes .lane").nth(1).waitFor({ state: "detached" });
+  await page.click("#run");
+  await page.waitForFunction(() => Number(document.getElementById("fact-step")?.textContent) > 20);
+  await page.locator(".unplug").click();
+  await page.waitForFunction(() => Number(document.getElementById("fact-step")?.textContent) < 15);
+  await page.waitForFunction(() => Number(document.getElementById("fact-step")?.textContent) > 30);
+  const [download] = await Promise.all([page.waitForEvent("download"), page.click("#export-metrics")]);
+  const { steps } = JSON.parse(readFileSync(await download.path(), "utf8"));
+  assert.deepEqual(steps.map((/** @type {any} */ { step }) => step), steps.map((/** @type {any} */ _, /** @type {number} */ at) => at + 1));
+  assert.deepEqual(said, []);
+  await leave();
+});
+
+test("an engine that dies takes no button for what is here, and is said once", async () => {
+  const { page, leave } = await open("dies");
+  await page.click("#run");
+  await page.waitForFunction(() => Number(document.getElementById("fact-step")?.textContent) > 5);
+  await page.click("#measure");
+  await page.locator("#pad").press("9");
+  await page.locator("[data-kind=failed]").waitFor();
+  await page.waitForTimeout(200);
+  assert.equal(await page.locator("[data-kind=failed]").count(), 1);
+  assert.deepEqual(await page.locator("button:enabled").allTextContents(), ["Metrics (.json)"]);
+  await leave();
+});
+
+test("a page whose scripts can't run here says so", async () => {
+  const { page, leave } = await open("gpus", {}, { "/page.js": "class A { #b = ; }" });
+  await page.locator("#status", { hasText: "needs a browser of the last years" }).waitFor();
+  await leave();
+});
+
 test("a second device on a GPU is called what it is", async () => {
   const { page, leave } = await open("gpus");
   await page.getByRole("button", { name: "+ another device on NVIDIA GeForce RTX 3060" }).click();

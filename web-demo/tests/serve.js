@@ -33,14 +33,15 @@ export const WRITTEN = [["/vendor/", path.join(HERE, "node_modules/uplot/dist")]
 /**
  * Serves files.
  * @param {Route[]} routes
- * @param {Record<string, string | null>} [replaced] Texts by path, in place of files: `/engine.js`. `null`: not there.
+ * @param {Record<string, string | null | Promise<Buffer>>} [replaced] Contents by path, in place of files: `/engine.js`.
+ *   `null`: not there.
  * @returns {Promise<Served>}
  */
 export async function serve(routes, replaced = {}) {
   const server = createServer(async (request, response) => {
     const { pathname } = new URL(request.url ?? "/", "http://localhost");
     const name = pathname.endsWith("/") ? `${pathname}index.html` : pathname;
-    const content = name in replaced ? replaced[name] : await found(routes, name);
+    const content = name in replaced ? await replaced[name] : await found(routes, name);
     if (content === null) {
       response.writeHead(404).end();
       return;

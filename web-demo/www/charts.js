@@ -44,6 +44,7 @@ export class Chart {
   marks = [];
   #element;
   #look;
+  #end = new AbortController();
 
   /**
    * @param {HTMLElement} element
@@ -53,9 +54,18 @@ export class Chart {
     this.#element = element;
     this.#look = look;
     this.#data = [[], ...look.lines.map(() => [])];
-    new ResizeObserver(() => this.#fit()).observe(element);
-    onScheme(() => this.#make());
+    const observer = new ResizeObserver(() => this.#fit());
+    observer.observe(element);
+    this.#end.signal.addEventListener("abort", () => observer.disconnect());
+    onScheme(() => this.#make(), this.#end.signal);
     this.#make();
+  }
+
+  /** Draws no more. */
+  close() {
+    this.#end.abort();
+    this.#plot?.destroy();
+    this.#plot = null;
   }
 
   /** The x axis, then each line. @param {(number | null)[][]} data */

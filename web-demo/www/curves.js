@@ -72,6 +72,17 @@ export class Curves {
     this.#draw();
   }
 
+  /**
+   * Forgets a step and those behind it.
+   * @param {number} first
+   */
+  goBackTo(first) {
+    const is_before = (/** @type {{ raw: Numbers }} */ { raw }) => raw.step < first;
+    [this.#points, this.#open] = [this.#points.filter(is_before), this.#open.filter(is_before)];
+    this.#epochs = this.#epochs.filter(({ step }) => step < first);
+    this.#marks = this.#marks.map((mark) => ({ ...mark, at: Math.min(mark.at, first) }));
+  }
+
   clear() {
     [this.#points, this.#open, this.#epochs, this.#marks] = [[], [], [], []];
     [this.#stride, this.#mean, this.#weight] = [1, null, 0];
@@ -107,9 +118,11 @@ export class Curves {
     const test = (/** @type {"val_loss" | "val_accuracy"} */ name) => {
       /** @type {(number | null)[]} */
       const values = steps.map(() => null);
+      // Both go up.
+      let at = 0;
       for (const epoch of this.#epochs) {
-        const at = steps.findIndex((step) => step >= epoch.step);
-        if (at >= 0) values[at] = epoch[name];
+        while (at < steps.length && steps[at] < epoch.step) at += 1;
+        if (at < steps.length) values[at] = epoch[name];
       }
       return values;
     };

@@ -26,6 +26,8 @@ export class Digits {
   #tile = NARROWEST;
   /** @type {number[]} The row in each place, -1 where there is none. */
   #places = [];
+  /** The row that is pointed at, or -1. */
+  #pointed = -1;
   #canvas = byId("digits", HTMLCanvasElement);
   #draw = paced(() => this.#redraw(), 100);
 
@@ -34,7 +36,11 @@ export class Digits {
     onScheme(this.#draw);
     this.#canvas.addEventListener("pointermove", (event) => this.#pointAt(event));
     this.#canvas.addEventListener("pointerdown", (event) => this.#pointAt(event));
-    this.#canvas.addEventListener("pointerleave", () => this.#tell());
+    this.#canvas.addEventListener("pointerleave", ({ pointerType }) => {
+      // A finger leaves as soon as it is lifted, and only then can one read.
+      if (pointerType === "mouse") this.#pointed = -1;
+      this.#tell();
+    });
   }
 
   /** @param {Hello} hello */
@@ -114,9 +120,8 @@ export class Digits {
   /** @param {PointerEvent} event */
   #pointAt({ offsetX, offsetY }) {
     const column = Math.min(this.#columns - 1, Math.floor(offsetX / this.#tile));
-    const row = this.#places[Math.floor(offsetY / this.#tile) * this.#columns + column] ?? -1;
-    if (row < 0) this.#tell();
-    else say(byId("digits-says", HTMLElement), this.#reading(row));
+    this.#pointed = this.#places[Math.floor(offsetY / this.#tile) * this.#columns + column] ?? -1;
+    this.#tell();
   }
 
   /** @param {number} row */
@@ -135,7 +140,7 @@ export class Digits {
     const right = this.#labels.length - wrong;
     const text = `${right} of ${this.#labels.length} right after step ${predictions.step}.`;
     this.#canvas.setAttribute("aria-label", `Test digits, by class. ${text} Those read wrong are listed beside them.`);
-    say(byId("digits-says", HTMLElement), text);
+    say(byId("digits-says", HTMLElement), this.#pointed < 0 ? `${text} Point at one to see what it is read as.` : this.#reading(this.#pointed));
   }
 
   #list() {

@@ -85,9 +85,10 @@ export function colour(name) {
 /**
  * Calls back when the scheme turns light or dark.
  * @param {() => void} callback
+ * @param {AbortSignal} [signal] Ends that.
  */
-export function onScheme(callback) {
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", callback);
+export function onScheme(callback, signal) {
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", callback, { signal });
 }
 
 /**

@@ -21,6 +21,8 @@ export class Draw {
   #pixels = null;
   #is_asking = false;
   #is_stale = false;
+  /** Is a question to be asked in a moment? */
+  #is_due = false;
   #asked_ms = 0;
   #id = 0;
   #pad = byId("pad", HTMLCanvasElement);
@@ -57,7 +59,12 @@ export class Draw {
 
   /** The weights are new: the answer may be another. */
   learned() {
-    if (this.#pixels && performance.now() - this.#asked_ms > PACE_MS) this.#ask();
+    if (!this.#pixels || this.#is_due) return;
+    this.#is_due = true;
+    setTimeout(() => {
+      this.#is_due = false;
+      this.#ask();
+    }, Math.max(0, this.#asked_ms + PACE_MS - performance.now()));
   }
 
   /** @param {PointerEvent} event */

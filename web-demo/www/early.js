@@ -1,21 +1,27 @@
-// Says what is wrong where the page's own scripts can't: they did not load.
+// Says what is wrong where the page's own scripts can't: they did not load, or can't run in this browser.
 "use strict";
-addEventListener(
-  "error",
-  (event) => {
-    const script = event.target;
-    if (!(script instanceof HTMLScriptElement)) return;
-    const say = () => {
-      const status = document.getElementById("status");
-      if (status) {
-        status.textContent =
+{
+  const say = (/** @type {string} */ text) => {
+    const status = document.getElementById("status");
+    if (status) status.textContent = text;
+    else addEventListener("DOMContentLoaded", () => say(text));
+  };
+  const TOO_OLD = "This page needs a browser of the last years: current versions of Chrome, Edge, Firefox and Safari will do.";
+  if (!("noModule" in HTMLScriptElement.prototype)) say(TOO_OLD);
+  addEventListener(
+    "error",
+    (event) => {
+      if (event.target instanceof HTMLScriptElement) {
+        say(
           location.protocol === "file:"
             ? "Browsers load no modules from a file. Serve this folder: cargo xtask web serve."
-            : "A part of this page did not load. Check the connection and load it again.";
+            : "A part of this page did not load. Check the connection and load it again.",
+        );
+      } else if (event instanceof ErrorEvent && document.body.dataset.state === undefined) {
+        // The page has not come to life.
+        say(TOO_OLD);
       }
-    };
-    if (document.readyState === "loading") addEventListener("DOMContentLoaded", say);
-    else say();
-  },
-  true,
-);
+    },
+    true,
+  );
+}

@@ -175,10 +175,11 @@ function kindOf({ info, presence, again_ms, is_resting }, twin) {
 }
 
 /** @param {Info} info */
-function plainKind({ kind, driver }) {
-  const by = driver ? `; ${driver}` : "";
+function plainKind({ kind, driver, requested_as }) {
+  const choice = requested_as.length > 0 ? `; the browser’s ${requested_as.join(" and ")} choice` : "";
+  const by = `${driver ? `; ${driver}` : ""}${choice}`;
   if (kind === "cpu") return "the processor, through WebAssembly";
-  if (kind === "software") return "software: computes on the processor, for want of a GPU";
+  if (kind === "software") return `software: computes on the processor, for want of a GPU${choice}`;
   if (kind === "discrete_gpu") return `graphics card, through WebGPU${by}`;
   if (kind === "integrated_gpu") return `integrated graphics, through WebGPU${by}`;
   return `graphics processor, through WebGPU${by}`;

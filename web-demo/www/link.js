@@ -25,7 +25,7 @@ export class Link {
     this.#worker.addEventListener("message", ({ data }) => this.#take(data, hear));
     this.#worker.addEventListener("error", (event) => {
       event.preventDefault();
-      hear({ type: "failed", message: event.message || "its worker did not load" });
+      this.#take({ type: "failed", message: event.message || "its worker did not load" }, hear);
     });
   }
 
@@ -54,6 +54,11 @@ export class Link {
    * @param {(event: Event) => void} hear
    */
   #take(event, hear) {
+    if (event.type === "failed") {
+      // Nobody answers any more.
+      for (const { refuse } of [...this.#awaited.values()].flat()) refuse(new Error("the engine is gone"));
+      this.#awaited.clear();
+    }
     const name = event.type === "error" ? event.request : ANSWERS[event.type];
     const waiting = name ? this.#awaited.get(name)?.shift() : undefined;
     if (!waiting) hear(event);

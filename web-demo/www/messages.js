@@ -13,6 +13,8 @@
 //   name in `request`. All others take effect between two training steps and are answered by `state` or `rig`.
 // - A request that can't be served, for example to remove the last adapter, is answered by `error`; nothing has
 //   changed then.
+// - If an adapter of `start` or `reset` can't be opened the run begins on CPU adapters alone, and an `error` behind the
+//   `state` says why.
 
 /**
  * Why WebGPU gives no adapter here. `no_webgpu`: the browser has none. `insecure_origin`: it has, but for secure
@@ -74,6 +76,7 @@
  * One adapter's part in a training step.
  * @typedef {object} AdapterLog
  * @property {number} adapter Index into the members.
+ * @property {number} member Its id, by which metrics name it when members have come and gone.
  * @property {string} name
  * @property {number} rows
  * @property {number} ms Busy: upload, compute and readback.
@@ -189,8 +192,8 @@
  *   row-major, ink is 1.
  */
 /**
- * Measure 1 to N of the rig's members, in their order, with this batch. Training rests meanwhile, and its weights are not
- * touched.
+ * Measure 1 to N of the rig's members that are there, in their order, with this batch and their throttles. Training rests
+ * meanwhile, and its weights are not touched.
  * @typedef {{ type: "measure", batch_size: number }} Measure
  */
 /** @typedef {{ type: "cancel" }} Cancel Ends a measurement early; it is answered by `error` with request `measure`. */
@@ -230,7 +233,8 @@
  */
 /** @typedef {{ type: "rig", members: Member[] }} Rig Whenever a member or its presence changes. */
 /**
- * Steps since the last such event, in order: sent at most about twenty times a second.
+ * Steps since the last such event, in order: sent at most about twenty times a second. After the loss of the only adapter
+ * steps come again, from the last copy of its weights on.
  * @typedef {{ type: "steps", steps: StepLog[] }} Steps
  */
 /** @typedef {{ type: "epoch", epoch: EpochLog }} Epoch */

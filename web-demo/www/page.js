@@ -12,10 +12,11 @@ import { Rules } from "./rules.js";
 import { Measurement } from "./scaling.js";
 import { format, parse } from "./settings.js";
 
-/** @import { EpochLog, Event, Hello, Member, Settings, State, StepLog } from "./messages.js" */
+/** @import { EpochLog, Event, Hello, Info, Member, Predictions, Settings, State, StepLog } from "./messages.js" */
 
 /** Steps that the metrics keep, the newest: some tens of megabytes. */
 const MOST_STEPS = 20_000;
+const MOST_NOTICES = 1000;
 const FACTS_MS = 200;
 const N_CORES = navigator.hardwareConcurrency || 1;
 
@@ -43,6 +44,10 @@ let steps = [];
 let epochs = [];
 /** @type {{ step: number, message: string }[]} */
 let notices = [];
+/** All members of this page's life, by their ids, as logs name them. @type {Map<number, Info>} */
+const known = new Map();
+/** Does the visitor want training to go on, whatever the engine does just now? */
+let is_to_run = false;
 let is_dead = false;
 
 const link = new Link(hear);
@@ -64,7 +69,7 @@ const rules = new Rules({
     if (!settings) return;
     Object.assign(settings, changed);
     keepAddress();
-    start(state.state !== "running");
+    start();
   },
 });
 const run = byId("run", HTMLButtonElement);
@@ -72,10 +77,13 @@ const step = byId("step", HTMLButtonElement);
 const reset = byId("reset", HTMLButtonElement);
 const drawFacts = paced(showFacts, FACTS_MS);
 
-run.addEventListener("click", () => link.send({ type: state.state === "running" ? "pause" : "resume" }));
+run.addEventListener("click", () => {
+  is_to_run = state.state !== "running";
+  if (state.state === "idle") start();
+  else link.send({ type: is_to_run ? "resume" : "pause" });
+});
 step.addEventListener("click", () => link.send({ type: "step" }));
 reset.addEventListener("click", () => {
-  clear();
   link.send({ type: "reset" });
   announce("Back to fresh weights.");
 });
@@ -92,7 +100,7 @@ function hear(event) {
     case "rig": return takeRig(event.members);
     case "steps": return takeSteps(event.steps);
     case "epoch": return takeEpoch(event.epoch);
-    case "predictions": digits.predictions = event; return undefined;
+    case "predictions": return takePredictions(event);
     case "notice": return tell(event.step, event.message);
     case "measuring": return measurement.progress(event);
     case "error": return takeError(event.message);
@@ -114,14 +122,12 @@ function greet(said) {
   say(byId("version", HTMLElement), said.version);
   for (const id of ["export-model", "export-metrics", "copy-link"]) byId(id, HTMLButtonElement).disabled = false;
   form.enabled = true;
-  start(true);
+  start();
 }
 
-/** @param {boolean} paused */
-function start(paused) {
-  if (!settings) return;
-  clear();
-  link.send({ type: "start", settings: { ...settings }, paused });
+/** From fresh weights. What is shown stays until the engine has begun. */
+function start() {
+  if (settings) link.send({ type: "start", settings: { ...settings }, paused: !is_to_run });
 }
 
 function clear() {
@@ -134,12 +140,14 @@ function clear() {
 
 /** @param {string} message */
 function fail(message) {
+  if (is_dead) return;
   is_dead = true;
   const text = `The engine could not go on: ${firstLine(message)}`;
   banner(`${text}. It needs a browser with WebAssembly, in a version of the last years; loading the page again may help.`, "failed");
   say(byId("status", HTMLElement), "The engine is not there.");
   announce(text);
-  for (const button of document.querySelectorAll("button")) button.disabled = true;
+  // What was measured is here, and can still be saved.
+  for (const button of document.querySelectorAll("button")) button.disabled = button.id !== "export-metrics" || hello === null;
 }
 
 /** @param {State} said */
@@ -148,14 +156,15 @@ function follow(said) {
   state = said;
   if (is_dead) return;
   // Steps of the run before may have been under way when it ended.
-  if (said.step === 0 && steps.length > 0) clear();
+  if (said.state === "opening") clear();
   const is_open = said.state === "paused" || said.state === "finished" || said.state === "running";
-  run.disabled = !is_open;
+  if (is_open || said.state === "idle") is_to_run = said.state === "running";
+  run.disabled = !(is_open || said.state === "idle");
   say(run, said.state === "running" ? "Pause" : said.step === 0 ? "Start" : "Go on");
-  step.disabled = !(said.state === "paused" || said.state === "finished");
+  step.disabled = said.state !== "paused";
   reset.disabled = !is_open;
   measurement.enabled = is_open;
-  say(byId("status", HTMLElement), said.state === "paused" && said.step === 0 ? "Ready: press Start." : STATES[said.state]);
+  status(said.state === "paused" && said.step === 0 ? "Ready: press Start." : STATES[said.state], "state");
   document.body.dataset.state = said.state;
   if (before !== said.state) announce(STATES[said.state]);
   drawFacts();
@@ -165,7 +174,9 @@ function follow(said) {
 function takeRig(now) {
   for (const member of now) {
     const before = members.find(({ id }) => id === member.id);
-    if (before && before.presence !== member.presence && member.presence !== "returning") {
+    known.set(member.id, member.info);
+    const is_news = before && before.presence !== member.presence && member.presence !== "returning";
+    if (is_news && state.step > 0) {
       const at = now.indexOf(member);
       queueMicrotask(() => curves.mark(state.step, `${rig.letters[at]} ${member.presence === "lost" ? "lost" : "back"}`));
     }
@@ -184,12 +195,32 @@ function takeSteps(now) {
   const last = now[now.length - 1];
   if (!last) return;
   state = { ...state, step: last.step, epoch: last.epoch };
+  goBackTo(now[0].step);
   steps.push(...now);
   if (steps.length > MOST_STEPS) steps = steps.slice(-MOST_STEPS);
   rig.take(now);
   curves.take(now);
   draw.learned();
   drawFacts();
+}
+
+/**
+ * Forgets a step and those behind it, which are trained again: after the only adapter was lost, from the last copy of its
+ * weights.
+ * @param {number} first
+ */
+function goBackTo(first) {
+  const last = steps[steps.length - 1];
+  if (!last || last.step < first) return;
+  steps = steps.filter(({ step }) => step < first);
+  epochs = epochs.filter(({ step }) => step < first);
+  curves.goBackTo(first);
+}
+
+/** @param {Predictions} predictions */
+function takePredictions(predictions) {
+  digits.predictions = predictions;
+  draw.learned();
 }
 
 /** @param {EpochLog} epoch */
@@ -206,6 +237,7 @@ function takeEpoch(epoch) {
  */
 function tell(at, message) {
   notices.push({ step: at, message });
+  if (notices.length > MOST_NOTICES) notices.shift();
   log(at, message);
   announce(firstLine(message));
 }
@@ -213,16 +245,32 @@ function tell(at, message) {
 /** @param {string} message */
 function takeError(message) {
   tell(state.step, message);
-  say(byId("status", HTMLElement), firstLine(message));
+  status(firstLine(message), "error");
+}
+
+/**
+ * The line beside the buttons.
+ * @param {string} text
+ * @param {"state" | "error"} kind An error is shown on a phone, too.
+ */
+function status(text, kind) {
+  const line = byId("status", HTMLElement);
+  line.dataset.kind = kind;
+  say(line, text);
 }
 
 function showFacts() {
   const epoch = epochs[epochs.length - 1];
   const speed = curves.samples_per_s;
   say(byId("fact-step", HTMLElement), whole(state.step));
-  say(byId("fact-epoch", HTMLElement), settings && settings.epochs > 0 ? `${state.epoch} of ${settings.epochs}` : String(state.epoch));
+  say(byId("fact-epoch", HTMLElement), settings && settings.epochs > 0 ? `${state.epoch} of ${lastEpoch(settings.epochs)}` : String(state.epoch));
   say(byId("fact-accuracy", HTMLElement), epoch ? percent(epoch.val_accuracy) : "–");
   say(byId("fact-speed", HTMLElement), speed === null ? "–" : whole(speed));
+}
+
+/** Who goes on at the end gets as many epochs again. @param {number} epochs */
+function lastEpoch(epochs) {
+  return epochs * Math.max(1, Math.ceil(state.epoch / epochs));
 }
 
 function keepAddress() {
@@ -256,7 +304,8 @@ async function exportModel() {
 }
 
 function exportMetrics() {
-  const metrics = { manyhands: hello?.version, settings, adapters: members.map(({ info }) => info), epochs, steps, notices };
+  const adapters = members.map(({ info }) => info);
+  const metrics = { manyhands: hello?.version, settings, adapters, members: Object.fromEntries(known), epochs, steps, notices };
   save("manyhands-metrics.json", `${JSON.stringify(metrics, null, 1)}\n`, "application/json");
 }
 

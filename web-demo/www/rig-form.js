@@ -75,8 +75,11 @@ export class RigForm {
     element.setAttribute("aria-label", spec.name);
     remove.setAttribute("aria-label", `Remove ${spec.name}`);
     remove.addEventListener("click", () => {
-      if (this.#list.children.length > 1) element.remove();
-      else say(this.#says, "A rig needs one adapter at least.");
+      if (this.#list.children.length > 1) {
+        const next = element.nextElementSibling ?? element.previousElementSibling;
+        element.remove();
+        next?.querySelector("button")?.focus();
+      } else say(this.#says, "A rig needs one adapter at least.");
     });
     this.#list.append(element);
   }

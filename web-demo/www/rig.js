@@ -2,6 +2,7 @@
 
 import { byId, colour, make, onScheme, paced, percent, say, short, sized } from "./dom.js";
 import { COLOURS, GAIN, Lane, place } from "./lane.js";
+import { MOST_ADAPTERS } from "./settings.js";
 
 /** @import { Info, Member, Request, StepLog } from "./messages.js" */
 
@@ -54,7 +55,9 @@ export class Rig {
   set members(members) {
     for (const [id, lane] of this.#lanes) {
       if (members.some((member) => member.id === id)) continue;
+      const had_focus = lane.element.contains(document.activeElement);
       lane.element.remove();
+      if (had_focus) byId("add", HTMLElement).querySelector("button")?.focus();
       this.#lanes.delete(id);
     }
     this.#order = members.map((member) => this.#laneOf(member));
@@ -129,6 +132,8 @@ export class Rig {
       return `+ ${is_in_use ? `${again} ` : ""}${kind === "cpu" ? "CPU" : name}`;
     });
     const box = byId("add", HTMLElement);
+    const is_full = this.#order.length >= MOST_ADAPTERS;
+    for (const button of box.querySelectorAll("button")) button.disabled = is_full;
     // Buttons that stay as they are keep their focus.
     if (texts.join("\n") === [...box.children].map(({ textContent }) => textContent).join("\n")) return;
     const buttons = this.#adapters.map(({ index }, at) => {

@@ -24,6 +24,8 @@ class Pair {
   #box;
   /** @type {number[]} */
   #counts = [];
+  /** @type {Chart[]} */
+  #charts = [];
 
   /** @param {HTMLElement} box */
   constructor(box) {
@@ -35,7 +37,9 @@ class Pair {
     this.#box.hidden = false;
     this.#counts = report.strong.map((point) => point.n_adapters);
     // A chart keeps its ticks: it is made anew for another number of adapters.
+    this.#charts.forEach((chart) => chart.close());
     const halves = { strong: this.#half("strong"), weak: this.#half("weak") };
+    this.#charts = [halves.strong.chart, halves.weak.chart];
     this.#box.replaceChildren(halves.strong.figure, halves.weak.figure);
     this.#fill(halves.strong, report.strong);
     this.#fill(halves.weak, report.weak);

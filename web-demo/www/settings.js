@@ -7,6 +7,8 @@ export const BATCH_SIZES = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 1
 
 const MAX_BATCH_SIZE = 512;
 const MAX_SEED = 4294967295;
+/** Adapters in a rig; each of the CPU's is a worker. */
+export const MOST_ADAPTERS = 16;
 
 /** @param {Info} info */
 export function isGpu(info) {
@@ -81,7 +83,8 @@ export function parse(search, hello, n_cores) {
   const absent = items.filter((_, at) => found[at] === undefined);
   if (absent.length > 0) remarks.push(`The address names adapter ${absent.join(", ")}, which is not here: left out.`);
   const indices = found.filter((index) => index !== undefined);
-  if (indices.length > 0) settings.adapters = indices;
+  if (indices.length > MOST_ADAPTERS) remarks.push(`The address names ${indices.length} adapters, but a rig here has ${MOST_ADAPTERS} at most: the others are left out.`);
+  if (indices.length > 0) settings.adapters = indices.slice(0, MOST_ADAPTERS);
   return { settings, remarks };
 }
 

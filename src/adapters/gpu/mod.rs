@@ -208,7 +208,8 @@ impl Actor {
             _ => self.run(desk, run, false).await,
         };
         self.is_halted = matches!(result, Err(Stop::Fault(_)));
-        result
+        let is_behind_others = self.program.as_ref().is_some_and(|program| !program.ahead.is_idle());
+        if is_behind_others { result.map_err(ahead::too_late) } else { result }
     }
 
     async fn run(&mut self, desk: &mut Desk, run: &Run, is_ahead: bool) -> Result<(), Stop> {

@@ -55,6 +55,11 @@ impl Ahead {
         Self { free, open: VecDeque::new(), ended_ms: 0.0 }
     }
 
+    /// Is no run under way?
+    pub(in crate::adapters::gpu) fn is_idle(&self) -> bool {
+        self.open.is_empty()
+    }
+
     /// Is there a buffer for one more run?
     pub(in crate::adapters::gpu) fn has_room(&self) -> bool {
         !self.free.is_empty()
@@ -112,15 +117,16 @@ pub(in crate::adapters::gpu) async fn answer(
     while program.ahead.open.len() > stay {
         let Some(open) = program.ahead.open.pop_front() else { break };
         let answered = answer_one(gpu, program, desk, open).await;
-        answered.map_err(|stop| if program.ahead.open.is_empty() { stop } else { too_late(stop) })?;
+        answered.map_err(|stop| if program.ahead.is_idle() { stop } else { too_late(stop) })?;
     }
     Ok(())
 }
 
-/// A run that fails when others stand behind it has left a state that is neither old nor new, which is as bad as a loss.
-fn too_late(stop: Stop) -> Stop {
+/// Memory that gives out while other runs are under way leaves a state that is neither old nor new, which is as bad as a
+/// loss.
+pub(in crate::adapters::gpu) fn too_late(stop: Stop) -> Stop {
     match stop {
-        Stop::Fault(Fault::OutOfMemory(text) | Fault::Unsupported(text)) => Fault::Lost(text).into(),
+        Stop::Fault(Fault::OutOfMemory(text)) => Fault::Lost(text).into(),
         other => other,
     }
 }
