@@ -191,6 +191,7 @@ test("what was refused is read on a phone, too, and start can be pressed again",
 
 test("steps that are trained again take the place of those before", async () => {
   const { page, said, leave } = await open("alone");
+  await page.locator("#run:enabled").waitFor();
   if ((await page.locator(".remove").count()) > 1) await page.locator(".remove").nth(1).click();
   await page.locator("#lanes .lane").nth(1).waitFor({ state: "detached" });
   await page.click("#run");
