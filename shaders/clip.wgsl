@@ -1,6 +1,6 @@
 // Norm of the whole gradient, whether it is finite, and the factor that clips it.
 //
-//     partials[s] = (norm of slab s, number of its values that are not finite)         (norm)
+//     partials[s] = (norm of slab s, number of its values that are not finite), or 0 behind the last     (norm)
 //     n = root of the sum of the squares of all slabs' norms                           (combine)
 //     control = (max_norm > 0 ? min(1, max_norm / n) : 1,  every value finite ? 1 : 0,  n,  0)
 //
@@ -8,7 +8,7 @@
 //           Squares above 2^100 are summed scaled, and the slabs hand on norms instead of sums of squares: a
 //           large but finite gradient gives its norm, and only bits that say Inf or NaN make it not finite.
 //           Values below 2^-63 count as 0, values that are not finite are left out of the norm.
-// Shapes    gradient [len]; partials [splits, 2]; parts [parts, 2], all slabs of all segments; control [4].
+// Shapes    gradient [len]; partials [splits rounded up to 32, 2]; parts [parts, 2], all slabs of all segments; control [4].
 //           Slab s holds ceil(len / splits) values; the last may be short or empty.
 // Grid      norm: a workgroup for each slab; combine: one workgroup.
 // Accuracy  within 1e-5 of the twin, relative to 1 + norm, for slabs up to 2^24 values.
@@ -68,6 +68,11 @@ fn norm(
         let large = min(sqrt(sums.y + shrunk * shrunk), 2.8e14) * GROW;
         partials[2u * split] = select(usual, large, sums.y > 0.0);
         partials[2u * split + 1u] = sums.z;
+    }
+    let slot = params.splits + lane;
+    if split == 0u && slot < (params.splits + 31u) / 32u * 32u {
+        partials[2u * slot] = 0.0;
+        partials[2u * slot + 1u] = 0.0;
     }
 }
 

@@ -24,13 +24,27 @@ crate::params! {
 /// The family.
 pub static KERNELS: &[&Kernel] = &[&NORM, &COMBINE];
 
-/// Slabs for each segment of the gradient: the results of one segment then fill a whole number of aligned views.
-pub const SPLITS: usize = 128;
+/// Slabs at most for a segment of the gradient, and values that a slab has at least where there are several.
+const MOST_SPLITS: u32 = 64;
+const SLAB: u32 = 4096;
 
-/// `gradient [len]` → `partials [splits, 2]`: the norm of each slab, and how many of its values are not finite.
+/// Slabs in whose number the `partials` of several segments follow each other without gaps.
+const ALIGNED: u32 = 32;
+
+/// Slabs for a segment of `len` values: enough to keep a GPU busy, and no workgroup with next to nothing to add.
+pub fn splits(len: u64) -> u32 {
+    u32::try_from(len.div_ceil(SLAB.into())).map_or(MOST_SPLITS, |splits| splits.clamp(1, MOST_SPLITS))
+}
+
+/// Rows of `partials` for so many slabs.
+pub fn slots(splits: u32) -> u32 {
+    splits.next_multiple_of(ALIGNED)
+}
+
+/// `gradient [len]` → `partials [slots(splits), 2]`: the norm of each slab, and how many of its values are not finite;
+/// zeros behind the last.
 ///
-/// Values that are not finite are left out of the norm; so are those below 2^-63, on a device. With a multiple of
-/// 32 splits the `partials` of several segments follow each other without gaps. Grid: `Items(splits)`.
+/// Values that are not finite are left out of the norm; so are those below 2^-63, on a device. Grid: `Items(splits)`.
 pub static NORM: Kernel = kernel("norm", &["gradient"], &["partials"], norm_twin, Some(norm_fast), norm_cases);
 
 /// `parts [parts, 2]` → `control [4]` = `[scale, apply, norm, 0]`.
@@ -107,6 +121,7 @@ fn norm_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
         partial[0] = single(norm.min(LARGEST_SLAB));
         partial[1] = single(double(values.iter().filter(|value| !value.is_finite()).count()));
     }
+    outputs[0][2 * index(splits)..].fill(0.0);
 }
 
 fn norm_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
@@ -117,6 +132,7 @@ fn norm_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
         partial[0] = single(squares.sqrt().min(LARGEST_SLAB));
         partial[1] = single(double(wrong));
     });
+    outputs[0][2 * index(splits)..].fill(0.0);
 }
 
 fn combine_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
@@ -136,7 +152,7 @@ fn norm_cases() -> Vec<Case> {
         let params = Params { len, splits, max_norm: 0.0, parts: 0 };
         Case::new(format!("{len} in {splits} slabs"), params.words(), Grid::Items(splits.into()))
             .input(Fill::Normal(index(len)))
-            .output(index(2 * splits))
+            .output(index(2 * slots(splits)))
     };
     let mut special = case(8, 3);
     special.label = "not finite, huge and tiny".into();
@@ -183,8 +199,8 @@ mod tests {
 
     fn control(gradient: &[f32], splits: u32, max_norm: f32) -> [f32; 4] {
         let len = u32::try_from(gradient.len()).unwrap();
-        let params = Params { len, splits, max_norm, parts: splits }.words();
-        let (mut partials, mut control) = (vec![9.0; index(2 * splits)], [9.0; 4]);
+        let params = Params { len, splits, max_norm, parts: slots(splits) }.words();
+        let (mut partials, mut control) = (vec![9.0; index(2 * slots(splits))], [9.0; 4]);
         norm_twin(&Call { params: &params, constants: &[], inputs: &[gradient] }, &mut [&mut partials]);
         combine_twin(&Call { params: &params, constants: &[], inputs: &[&partials] }, &mut [&mut control]);
         control

@@ -30,9 +30,6 @@ impl Objective {
     }
 }
 
-/// Slabs into which the norm of a gradient segment is summed.
-const NORM_SPLITS: u32 = 64;
-
 /// Name of the buffer that holds what the clip decided: `[scale, apply, norm, 0]`.
 pub(crate) const CLIP_CONTROL: &str = "update.control";
 
@@ -247,23 +244,27 @@ fn flat(rec: &mut Recorder<'_>, role: Role, len: u64) -> View {
 }
 
 fn record_clip(rec: &mut Recorder<'_>, segments: &[u64], max_norm: f32) -> View {
-    let parts = u32::try_from(segments.len()).unwrap_or(u32::MAX) * NORM_SPLITS;
+    let slots = |len: &u64| clip::slots(clip::splits(*len));
+    let parts: u32 = segments.iter().map(slots).sum();
     let partials = rec.scratch("norm_partials", Length { per_row: 0, fixed: 2 * u64::from(parts) });
     let control = rec.control("control", 4);
-    let record = |len: Word| clip::Record {
+    let record = |len: Word, splits: u32| clip::Record {
         len,
-        splits: Word::U32(NORM_SPLITS),
+        splits: Word::U32(splits),
         max_norm: Word::F32(max_norm),
         parts: Word::U32(parts),
     };
+    let mut offset = 0;
     for (segment, len) in (0..).zip(segments) {
         let gradient = flat(rec, Role::Gradients(segment), *len);
-        let part = Length { per_row: 0, fixed: 2 * u64::from(NORM_SPLITS) };
-        let out = View { buffer: partials.buffer, offset: u64::from(segment) * part.fixed, len: part };
-        let grid = Grid::Items(Word::U32(NORM_SPLITS));
-        rec.dispatch(&clip::NORM, record(length_word(gradient.len)), [gradient], [out], grid);
+        let part = Length { per_row: 0, fixed: 2 * u64::from(slots(len)) };
+        let out = View { buffer: partials.buffer, offset, len: part };
+        offset += part.fixed;
+        let splits = clip::splits(*len);
+        let record = record(length_word(gradient.len), splits);
+        rec.dispatch(&clip::NORM, record, [gradient], [out], Grid::Items(Word::U32(splits)));
     }
-    rec.dispatch(&clip::COMBINE, record(Word::U32(0)), [partials], [control], Grid::Items(Word::U32(1)));
+    rec.dispatch(&clip::COMBINE, record(Word::U32(0), 0), [partials], [control], Grid::Items(Word::U32(1)));
     control
 }
 

@@ -10,6 +10,8 @@ const FACTORS = [1, 1.5, 2, 3, 4, 6, 8, 12, 16];
 export const GAIN = 0.25;
 /** Colours of page.css for adapters. */
 export const COLOURS = 6;
+/** `a, b, and c`. */
+const LIST = new Intl.ListFormat("en");
 const PHASES = /** @type {const} */ (["upload", "compute", "readback", "wait"]);
 
 /** @typedef {Record<typeof PHASES[number], number>} Phases */
@@ -176,7 +178,7 @@ function kindOf({ info, presence, again_ms, is_resting }, twin) {
 
 /** @param {Info} info */
 function plainKind({ kind, driver, requested_as }) {
-  const choice = requested_as.length > 0 ? `; the browser’s ${requested_as.join(" and ")} choice` : "";
+  const choice = requested_as.length > 0 ? `; the browser’s ${LIST.format(requested_as)} choice` : "";
   const by = `${driver ? `; ${driver}` : ""}${choice}`;
   if (kind === "cpu") return "the processor, through WebAssembly";
   if (kind === "software") return `software: computes on the processor, for want of a GPU${choice}`;
