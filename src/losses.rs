@@ -174,7 +174,7 @@ pub enum Score {
 
 /// What is reported beside the loss, by its Keras name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Metric {
     /// Part of the rows whose likeliest class is the true one (binary: part of the columns on the right side).
     Accuracy,

@@ -186,12 +186,22 @@ impl Optimizer {
             }
             Self::RmsProp { rho, momentum, .. } => [("rho", rho), ("momentum", momentum)],
         };
-        match decays.iter().find(|(_, decay)| !(0.0..1.0).contains(decay)) {
-            Some((name, decay)) => {
-                Err(self.refuse(format!("needs `{name}` of at least 0 and below 1, but got {decay}")))
-            }
-            None => Ok(()),
+        if let Some((name, decay)) = decays.iter().find(|(_, decay)| !(0.0..1.0).contains(decay)) {
+            return Err(self.refuse(format!("needs `{name}` of at least 0 and below 1, but got {decay}")));
         }
+        let (epsilon, weight_decay) = match self {
+            Self::Sgd { weight_decay, .. } => (1.0, weight_decay),
+            Self::Adam { epsilon, .. } | Self::RmsProp { epsilon, .. } => (epsilon, 0.0),
+            Self::AdamW { epsilon, weight_decay, .. } => (epsilon, weight_decay),
+        };
+        if !(epsilon > 0.0 && epsilon.is_finite()) {
+            // A gradient that was 0 all along would be divided by 0.
+            return Err(self.refuse(format!("needs `epsilon` above 0, but got {epsilon}")));
+        }
+        if !(weight_decay >= 0.0 && weight_decay.is_finite()) {
+            return Err(self.refuse(format!("needs `weight_decay` of at least 0, but got {weight_decay}")));
+        }
+        Ok(())
     }
 
     fn refuse(self, problem: String) -> Error {

@@ -13,6 +13,9 @@ use litemap::LiteMap;
 
 use crate::kernels::{Kernel, halves};
 
+/// Elements of a buffer at most: shaders count them in 32 bits, and a grid ends a little behind the last.
+pub(crate) const MOST_ELEMENTS: u64 = (1 << 32) - (1 << 20);
+
 pub use layout::{Layout, Placed};
 pub use record::{Node, Recorder, Tensor, length_word, vectors_word};
 pub use wire::{Reader, Wire};

@@ -231,6 +231,20 @@ const MISTAKES: &[(&str, &str)] = &[
         "error: `narrow.csv` needs a column `y`, but has none\n  help: its columns are x, kind",
     ),
     ("predict other.safetensors --config table.toml --input nowhere.csv", "error: `nowhere.csv` can't be read: "),
+    (
+        "predict other.safetensors --config table.toml --input table.csv -o ./table.csv",
+        "error: the file `table.csv` needs to be named once, but is named for two things",
+    ),
+    ("train --json log --csv log", "error: the file `log` needs to be named once, but is named for two things"),
+    (
+        "train table.toml --epochs 1 --csv table.csv",
+        "error: the log `table.csv` needs to be a log of that kind, or no file yet, but is a file that holds something else",
+    ),
+    ("train --save .", "error: `.` needs to be a file, but is a folder"),
+    (
+        "train monitor.toml",
+        "error: monitor `val_acc` is needed, but an epoch reports only loss, accuracy, val_loss, val_accuracy",
+    ),
 ];
 
 #[test]
@@ -258,6 +272,8 @@ fn mistakes_are_named() {
     let model = &table[table.find("[model]").unwrap()..];
     write(&folder, "cifar.toml", format!("[data]\ntype = \"cifar10\"\nfolder = \"nowhere\"\n{model}"));
     write(&folder, "layer.toml", DENSE_DIGITS.replace("units", "unit"));
+    let stopping = "[training]\nearly_stopping = { monitor = \"val_acc\", patience = 3 }";
+    write(&folder, "monitor.toml", format!("{DENSE_DIGITS}{stopping}\n"));
 
     for (line, expected) in MISTAKES {
         let error = refused(&folder, line);
@@ -487,6 +503,28 @@ fn wait(child: &mut Child) -> ExitStatus {
 
 fn pause(ms: u64) {
     std::thread::sleep(Duration::from_millis(ms));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_run_that_ends_with_an_error_keeps_what_was_trained() {
+    let folder = tempfile::tempdir().unwrap();
+    write_table(&folder, 2, 3, "");
+    let error = refused(&folder, "train table.toml --epochs 2 --json /dev/full --save run.safetensors");
+    assert!(error.contains("`/dev/full` can't be written"), "{error}");
+    let goes_on = succeed(&folder, "train table.toml --epochs 2 --resume run.safetensors");
+    // The step that was under way counts, too.
+    assert!(goes_on.contains("goes on after step 2, with 0 of 2 epochs done"), "{goes_on}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_result_that_can_not_be_written_is_a_failure() {
+    let folder = tempfile::tempdir().unwrap();
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_manyhands"));
+    let status = command.args(["train", "--print-config"]).current_dir(&folder).stdout(full).status().unwrap();
+    assert_eq!(status.code(), Some(1));
 }
 
 mod signals {

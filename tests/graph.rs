@@ -455,6 +455,28 @@ fn names_and_tensors_are_found() {
 }
 
 #[test]
+fn a_layer_without_parameters_has_statistics_of_one_width_too() {
+    let mut graph = ModelBuilder::new();
+    let (narrow, wide) = (graph.input("narrow", [4]), graph.input("wide", [5]));
+    let norm = graph.layer("norm", BatchNormalization { center: false, scale: false, ..BatchNormalization::new() });
+    let outputs = [graph.call(norm, &[narrow]), graph.call(norm, &[wide])];
+    let error = graph.build(&outputs, 0).err().unwrap().to_string();
+    assert!(error.contains("needs inputs of one width at each of its uses"), "{error}");
+}
+
+#[test]
+fn a_layer_that_is_used_again_has_the_settings_that_it_has() {
+    for more in ["type = \"Dense\"", "units = 3", "name = \"b\""] {
+        let text = format!(
+            "input = [4]\nlayers = [{{ type = \"Dense\", units = 4, name = \"a\" }}, {{ reuse = \"a\", {more} }}]"
+        );
+        let config: manyhands::model::ModelConfig = toml::from_str(&text).unwrap();
+        let error = config.build(0).err().unwrap().to_string();
+        assert!(error.contains("reuses `a`, and so can have `inputs` alone, but has `"), "{error}");
+    }
+}
+
+#[test]
 fn names_that_a_file_could_not_tell_apart_are_refused() {
     let named = |name: &str| Sequential::new([4]).add_named(name, Dense::new(2)).build(0).map(|_| ()).unwrap_err();
     for name in ["", "a/b", "a:1", "input"] {

@@ -460,6 +460,17 @@ fn unknown_settings_are_refused() {
     }
 }
 
+#[test]
+fn settings_that_no_kernel_can_serve_are_refused() {
+    use manyhands::Sequential;
+    use manyhands::layers::{Conv2D, LeakyRelu};
+    let leaky = Sequential::new([3]).add(LeakyRelu { negative_slope: -0.5 }).build(0).err().unwrap().to_string();
+    assert!(leaky.contains("needs `negative_slope` of at least 0, but got -0.5"), "{leaky}");
+    let conv = Sequential::new([600, 600, 1]).add(Conv2D::new(1, [1, 1]).strides([300, 300])).build(0);
+    let conv = conv.err().unwrap().to_string();
+    assert!(conv.contains("needs strides whose product is at most 65535, but got [300, 300]"), "{conv}");
+}
+
 /// The forms in which a golden layer of Keras can be written here.
 fn forms(case: &Case) -> Vec<Vec<(&'static str, Settings)>> {
     let layer = case.facts["layer"].as_str().unwrap();

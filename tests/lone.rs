@@ -115,12 +115,72 @@ fn the_settings_of_a_session_outlive_its_adapter() {
         steps(&mut session, &mut trainer, 1).await;
         trainer.set_learning_rate(1e-3);
         lose(&mut trainer);
-        // 640 of 1437 rows were seen before: a position holds whole batches of 256, which are 512 rows.
-        let rest = steps(&mut session, &mut trainer, 4).await;
+        // From the beginning, but with the batch size and the rate of now.
+        let rest = steps(&mut session, &mut trainer, 6).await;
         let seen: Vec<(u64, usize)> = rest.iter().map(|log| (log.step, log.rows)).collect();
-        assert_eq!(seen, [(11, 256), (12, 256), (13, 256), (14, 157)]);
+        assert_eq!(seen, [(1, 256), (2, 256), (3, 256), (4, 256), (5, 256), (6, 157)]);
         assert!(rest.iter().all(|log| log.learning_rate == 1e-3));
         assert!(session.step(&mut trainer).await.unwrap().is_none());
+    });
+}
+
+#[test]
+fn a_batch_size_that_changes_at_rest_keeps_the_way_back() {
+    pollster::block_on(async {
+        let mut trainer = trainer();
+        let mut session = session(&mut trainer).await;
+        steps(&mut session, &mut trainer, 5).await;
+        session.set_batch_size(&mut trainer, 2 * ROWS).unwrap();
+        lose(&mut trainer);
+        let outputs = trainer.predict_async(Arc::new(digits::test().unwrap()), ROWS).await.unwrap();
+        assert_eq!(outputs[0], undisturbed(0).0);
+        // The loader stands at the fifth batch: the position is that of the weights all the same.
+        session.set_batch_size(&mut trainer, ROWS).unwrap();
+        steps(&mut session, &mut trainer, 7).await;
+        assert_eq!(weights(&mut trainer).await, undisturbed(7).1);
+    });
+}
+
+#[test]
+fn an_epoch_whose_steps_come_again_does_not_end() {
+    pollster::block_on(async {
+        let mut trainer = trainer();
+        let mut session = session(&mut trainer).await;
+        steps(&mut session, &mut trainer, STEPS).await;
+        lose(&mut trainer);
+        let error = session.end_epoch(&mut trainer).await.unwrap_err().to_string();
+        assert!(error.contains("trained again") && trainer.progress().epoch == 0, "{error}");
+        assert_eq!(steps(&mut session, &mut trainer, STEPS).await[0].step, 1);
+        assert!(session.step(&mut trainer).await.unwrap().is_none());
+        assert_eq!(session.end_epoch(&mut trainer).await.unwrap().step, STEPS);
+        assert_eq!(weights(&mut trainer).await, undisturbed(STEPS).1);
+    });
+}
+
+#[test]
+fn an_adapter_that_is_lost_when_a_larger_batch_comes_is_replaced() {
+    pollster::block_on(async {
+        let mut trainer = trainer();
+        let mut session = session(&mut trainer).await;
+        steps(&mut session, &mut trainer, 5).await;
+        weights(&mut trainer).await;
+        lose(&mut trainer);
+        let outputs = trainer.predict_async(Arc::new(digits::test().unwrap()), 4 * ROWS).await.unwrap();
+        assert_eq!(outputs[0], undisturbed(5).0);
+        assert_eq!(steps(&mut session, &mut trainer, 1).await[0].step, 6);
+    });
+}
+
+#[test]
+fn an_export_is_a_copy_to_go_back_to() {
+    pollster::block_on(async {
+        let mut trainer = trainer();
+        let mut session = session(&mut trainer).await;
+        steps(&mut session, &mut trainer, 5).await;
+        weights(&mut trainer).await;
+        lose(&mut trainer);
+        assert_eq!(steps(&mut session, &mut trainer, 2).await[0].step, 6);
+        assert_eq!(weights(&mut trainer).await, undisturbed(7).1);
     });
 }
 

@@ -261,6 +261,19 @@ fn metrics_that_a_loss_does_not_tell_are_refused() {
     );
 }
 
+#[test]
+fn no_digit_is_read_right_by_a_model_that_says_nan() {
+    let problem = problem(Loss::SPARSE_CATEGORICAL_CROSSENTROPY, &[2, 3], &[f32::NAN; 6], &[2], &[0.0, 2.0]);
+    let metrics = vec![Metric::Accuracy, Metric::TopKCategoricalAccuracy { k: 2 }];
+    let report = problem.trainer(metrics, &[1.0]).evaluate(problem.data(), problem.rows()).unwrap();
+    assert!(report.get("loss").unwrap().is_nan());
+    assert_eq!((report.get("accuracy"), report.get("top_2_accuracy")), (Some(0.0), Some(0.0)));
+    let mut compile = Compile::new(Optimizer::adam(0.1), problem.loss);
+    compile.metrics = vec![vec![Metric::TopKCategoricalAccuracy { k: 0 }]];
+    let error = Trainer::new(problem.model(), compile).err().unwrap().to_string();
+    assert!(error.contains("needs `k` of at least 1, but is 0"), "{error}");
+}
+
 /// A softmax before a loss that applies its own trains badly without a word: it is refused.
 #[test]
 fn a_softmax_before_the_loss_is_refused() {

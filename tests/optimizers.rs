@@ -280,6 +280,11 @@ fn settings_out_of_range_are_refused() {
             r#"{"type": "RMSprop", "rho": -0.1}"#,
             "optimizer `RMSprop` needs `rho` of at least 0 and below 1, but got -0.1",
         ),
+        (r#"{"type": "Adam", "epsilon": 0.0}"#, "optimizer `Adam` needs `epsilon` above 0, but got 0"),
+        (
+            r#"{"type": "AdamW", "weight_decay": -1.0}"#,
+            "optimizer `AdamW` needs `weight_decay` of at least 0, but got -1",
+        ),
     ];
     for (settings, needed) in told {
         let optimizer: Optimizer = serde_json::from_str(settings).unwrap();

@@ -138,10 +138,11 @@ pub fn run(args: &BenchArgs, terminal: &Terminal) -> Result<()> {
             make_folders([common.json.as_deref(), svg.as_deref()])?;
             let settings = settings(common, training)?;
             let report = pollster::block_on(scaling::measure(&settings, progress))?;
-            if let Some(file) = svg {
-                write(file, &plot::svg(&report.measured)?)?;
+            show(&report, common, terminal)?;
+            match svg {
+                Some(file) => write(file, &plot::svg(&report.measured)?),
+                None => Ok(()),
             }
-            show(&report, common, terminal)
         }
     }
 }

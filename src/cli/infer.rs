@@ -10,7 +10,7 @@ use manyhands::losses::Score;
 use manyhands::{Error, Loss, Model, Result, Shape, Trainer};
 
 use super::settings::Settings;
-use super::terminal::{Terminal, make_folder_of};
+use super::terminal::{Terminal, check_distinct, check_file, make_folder_of};
 use super::{AdapterChoice, DataChoice, adapters, at_least_one};
 
 /// Rows at once: inference gives the same for any number.
@@ -146,10 +146,18 @@ pub fn evaluate(args: &EvaluateArgs, terminal: &Terminal) -> Result<()> {
 
 /// Writes what the model says of each row.
 pub fn predict(args: &PredictArgs) -> Result<()> {
+    let named = [args.output.as_deref(), args.input.as_deref(), Some(args.trained.file.as_path())];
+    check_distinct(named.into_iter().flatten())?;
     let Ready { mut trainer, inputs, losses } = match &args.input {
         Some(path) => args.trained.prepare_input(path)?,
         None => args.trained.prepare()?,
     };
+    if let Some(path) = &args.output {
+        // Found out now, and not when all is computed.
+        check_file(path)?;
+        make_folder_of(path)?;
+        File::options().append(true).create(true).open(path).map_err(|error| Error::writing(path, error))?;
+    }
     let Inputs { dataset, classes, names } = inputs;
     let rows = Rows { count: dataset.len(), names };
     let outputs = trainer.predict(dataset, args.trained.batch_size)?;
@@ -175,7 +183,6 @@ pub fn predict(args: &PredictArgs) -> Result<()> {
 }
 
 fn write_file(path: &Path, rows: &Rows, columns: &[Columns<'_>]) -> Result<()> {
-    make_folder_of(path)?;
     let file = File::create(path).map_err(|error| Error::writing(path, error))?;
     write_csv(BufWriter::new(file), rows, columns).map_err(|error| Error::writing(path, error))
 }

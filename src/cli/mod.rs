@@ -82,6 +82,7 @@ pub fn main() -> ExitCode {
         Command::Bench(args) => bench::run(args, &terminal),
     };
     match done {
+        Ok(()) if terminal.has_failed() => ExitCode::FAILURE,
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             terminal.error(&error);

@@ -3,6 +3,8 @@
 use std::fmt::{Arguments, Display};
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use comfy_table::{LineStyle, Table, presets};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
@@ -16,11 +18,13 @@ const NO_PICTURES: &str = "create_factory_media failed";
 #[derive(Clone)]
 pub struct Terminal {
     bars: MultiProgress,
+    /// Was there a result that could not be written?
+    has_failed: Arc<AtomicBool>,
 }
 
 impl Terminal {
     pub fn new() -> Self {
-        Self { bars: MultiProgress::new() }
+        Self { bars: MultiProgress::new(), has_failed: Arc::default() }
     }
 
     /// Shows the warnings of the library above the bar; `RUST_LOG` asks for more or less.
@@ -54,8 +58,14 @@ impl Terminal {
         if let Err(error) = written
             && error.kind() != ErrorKind::BrokenPipe
         {
-            log::warn!("stdout can't be written: {error}");
+            self.has_failed.store(true, Ordering::Relaxed);
+            self.error(&Error::writing("stdout", error));
         }
+    }
+
+    /// Was there a result that could not be written?
+    pub fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Relaxed)
     }
 
     /// A line beside the results.
@@ -106,6 +116,32 @@ pub fn table<const N: usize>(header: [&str; N]) -> Table {
     table.load_style(presets::NOTHING.header_separator(LineStyle::none().fill('─').junction('─')));
     table.set_header(header);
     table
+}
+
+/// Refuses a file that is named twice: one use of it would destroy what the other needs.
+pub fn check_distinct<'a>(files: impl Iterator<Item = &'a Path>) -> Result<()> {
+    let mut known = Vec::new();
+    for file in files {
+        let whole = std::fs::canonicalize(file).or_else(|_| std::path::absolute(file)).unwrap_or_else(|_| file.into());
+        if known.contains(&whole) {
+            return Err(Error::setting(
+                format!("the file `{}`", file.display()),
+                "needs to be named once, but is named for two things",
+                "give each its own file; nothing was written",
+            ));
+        }
+        known.push(whole);
+    }
+    Ok(())
+}
+
+/// Refuses a folder as a file to write: now, and not when there is something to lose.
+pub fn check_file(path: &Path) -> Result<()> {
+    if path.is_dir() {
+        let problem = "needs to be a file, but is a folder";
+        return Err(Error::setting(format!("`{}`", path.display()), problem, "name a file in it"));
+    }
+    Ok(())
 }
 
 /// Makes the folder of a file that is to be written, so that a long run does not end with an error.

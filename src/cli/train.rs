@@ -12,7 +12,7 @@ use manyhands::{Checkpoint, Error, Fit, Result, Trainer};
 
 use super::progress::{Progress, in_use};
 use super::settings::{DIGITS, Settings, parse_split};
-use super::terminal::{Terminal, make_folder_of};
+use super::terminal::{Terminal, check_distinct, check_file, make_folder_of};
 use super::{AdapterChoice, adapters, at_least_one};
 
 /// Where a run is saved if nothing else is said.
@@ -129,8 +129,11 @@ pub fn run(args: &TrainArgs, terminal: &Terminal) -> Result<()> {
         terminal.line(DIGITS.trim_end());
         return Ok(());
     }
-    let written = [args.json.as_deref(), args.csv.as_deref(), args.trace.as_deref()];
-    for file in std::iter::once(args.save_file()).chain(written.into_iter().flatten()) {
+    let written = [Some(args.save_file()), args.json.as_deref(), args.csv.as_deref(), args.trace.as_deref()];
+    let written: Vec<&Path> = written.into_iter().flatten().collect();
+    check_distinct(written.iter().copied().chain(args.config.as_deref()))?;
+    for file in written {
+        check_file(file)?;
         make_folder_of(file)?;
     }
     let mut run = prepare(args, terminal)?;
@@ -177,6 +180,9 @@ fn prepare(args: &TrainArgs, terminal: &Terminal) -> Result<Run> {
         trainer.check_data(data.as_ref())?;
     }
     let early_stopping = settings.training.early_stopping(validation.is_some())?;
+    if let Some(stopping) = &early_stopping {
+        stopping.monitor().check(&trainer.log_names(validation.is_some()))?;
+    }
     let fit = Fit {
         epochs: settings.training.epochs,
         batch_size: settings.training.batch_size,

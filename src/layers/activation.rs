@@ -225,7 +225,7 @@ fn element_backward(rec: &mut Recorder<'_>, code: Code) {
 }
 
 macro_rules! element_layer {
-    ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $ty:ty = $default:expr),* }, $kind:literal, $code:expr) => {
+    ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $ty:ty = $default:expr),* }, $kind:literal, $code:expr $(, $check:expr)?) => {
         $(#[$doc])*
         ///
         /// | tensor | shape |
@@ -253,6 +253,10 @@ macro_rules! element_layer {
             }
 
             fn build(&self, inputs: &[Shape]) -> Result<Built, Problem> {
+                $(
+                    let check: fn(&Self) -> Result<(), Problem> = $check;
+                    check(self)?;
+                )?
                 Ok(Built::plain(only(inputs)?.clone()))
             }
 
@@ -277,9 +281,16 @@ element_layer! {
 element_layer! {
     /// Leaky rectified linear unit: `x` above 0, `negative_slope * x` below. Kept for backward: the output.
     LeakyRelu {
-        /// Slope below 0; must be positive.
+        /// Slope below 0; at least 0.
         negative_slope: f32 = 0.3
-    }, "LeakyReLU", |layer| Code::leaky_relu(layer.negative_slope)
+    }, "LeakyReLU", |layer| Code::leaky_relu(layer.negative_slope), |layer| {
+        let slope = layer.negative_slope;
+        // Backward tells from the output on which side of 0 the input was.
+        if slope >= 0.0 && slope.is_finite() {
+            return Ok(());
+        }
+        Err(Problem::new(format!("needs `negative_slope` of at least 0, but got {slope}"), "0.3 is the default of Keras"))
+    }
 }
 
 element_layer! {

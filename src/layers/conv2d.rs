@@ -9,6 +9,9 @@ use crate::kernels::{conv2d as kernel, dense};
 use crate::plan::{Recorder, Word};
 use crate::shape::Shape;
 
+/// Strides' product at most: the input's gradient is computed by phases, which are the z of a grid.
+const MOST_PHASES: usize = 65_535;
+
 /// What stands beyond the border of an image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -212,6 +215,10 @@ impl Layer for Conv2D {
         let windows = self.windows(inputs)?;
         if self.filters == 0 {
             return Err(Problem::new("needs at least one filter, but got 0", "set `filters`"));
+        }
+        if self.strides.iter().product::<usize>() > MOST_PHASES {
+            let problem = format!("needs strides whose product is at most {MOST_PHASES}, but got {:?}", self.strides);
+            return Err(Problem::new(problem, "take a smaller picture"));
         }
         let [kernel_height, kernel_width] = self.kernel_size;
         let mut parameters = vec![Parameter {

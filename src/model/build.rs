@@ -218,7 +218,8 @@ impl Model {
                 let help = format!("{}; its input comes from {}", problem.help, before.collect::<Vec<_>>().join(", "));
                 Error::model(Self::who(node.layer_idx, named), problem.problem, help)
             })?;
-            if let Some(first) = layers[node.layer_idx].as_ref().filter(|first| first.parameters != built.parameters) {
+            let differs = |first: &&Built| first.parameters != built.parameters || first.statistics != built.statistics;
+            if let Some(first) = layers[node.layer_idx].as_ref().filter(differs) {
                 return Err(Error::model(
                     Self::who(node.layer_idx, named),
                     format!(

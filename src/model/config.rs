@@ -153,6 +153,14 @@ impl Reader {
 
     fn find_layer(&mut self, who: &str, config: &LayerConfig, own: &[Entry]) -> Result<super::LayerRef> {
         if let Some(name) = &config.reuse {
+            let other = config.kind.as_ref().map(|_| "type").or(config.name.as_ref().map(|_| "name"));
+            if let Some(key) = other.or(config.settings.keys().next().map(String::as_str)) {
+                return Err(Error::model(
+                    who,
+                    format!("reuses `{name}`, and so can have `inputs` alone, but has `{key}`, too"),
+                    "leave it out: a layer that is used again has the settings that it was made with",
+                ));
+            }
             return self.layers.get(name).copied().ok_or_else(|| {
                 Error::model(
                     who,

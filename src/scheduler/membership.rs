@@ -126,11 +126,16 @@ impl Scheduler {
             }
         }
         for adapter_idx in 0..self.members.len() {
+            if !self.members[adapter_idx].is_alive() {
+                continue;
+            }
+            // One that was lost at it leaves the others to go on.
+            let loaded = self.finish_load(adapter_idx).await;
             if self.members[adapter_idx].is_alive() {
-                self.finish_load(adapter_idx).await?;
+                loaded?;
             }
         }
-        Ok(())
+        self.ensure_survivor().await
     }
 
     /// The plan that runs.

@@ -124,9 +124,19 @@ impl Scheduler {
     }
 
     /// Waits until an adapter has loaded the plan, with fewer rows if it must, and gives it the state.
+    ///
+    /// # Errors
+    /// If it can't: it was lost then, unless it refused the plan.
     pub(super) async fn finish_load(&mut self, adapter_idx: usize) -> Result<()> {
         loop {
-            match self.wait_for(adapter_idx).await? {
+            let event = match self.wait_for(adapter_idx).await {
+                Ok(event) => event,
+                Err(error) => {
+                    self.lose_member(adapter_idx, "it is silent");
+                    return Err(error);
+                }
+            };
+            match event {
                 Event::Loaded { bytes } => {
                     self.members[adapter_idx].bytes = bytes;
                     self.hand_out_state(adapter_idx);
@@ -147,7 +157,14 @@ impl Scheduler {
                 }
                 // Runs that stood before the request fail of what has been dealt with already.
                 Event::Failed { ticket: Some(_), fault: Fault::OutOfMemory(_) | Fault::Unsupported(_) } => {}
-                Event::Failed { fault, .. } => return Err(self.refused(adapter_idx, &fault)),
+                Event::Failed { fault, .. } => {
+                    let error = self.refused(adapter_idx, &fault);
+                    match fault {
+                        Fault::Lost(text) | Fault::OutOfMemory(text) => self.lose_member(adapter_idx, &text),
+                        Fault::Unsupported(_) => {}
+                    }
+                    return Err(error);
+                }
                 _ => {}
             }
         }

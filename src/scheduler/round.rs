@@ -181,13 +181,11 @@ impl Scheduler {
 
     async fn declare_silent(&mut self, job: &Job<'_>, tasks: &mut Vec<Task>) -> Result<()> {
         let now_ms = self.runtime.now_ms();
-        let overdue = self.limits(job, tasks).into_iter().filter(|(_, until_ms)| *until_ms <= now_ms);
-        let silent: Vec<usize> = overdue.map(|(adapter_idx, _)| adapter_idx).collect();
-        for adapter_idx in silent {
-            if self.members[adapter_idx].is_alive() {
-                let fault = Fault::Lost("it is silent".into());
-                self.failed(job, tasks, adapter_idx, fault).await?;
-            }
+        let is_overdue = |(idx, until_ms): &(usize, f64)| *until_ms <= now_ms && self.members[*idx].is_alive();
+        let overdue = self.limits(job, tasks).into_iter().filter(is_overdue);
+        // Only the one that is silent longest: those who waited for it get work again.
+        if let Some((adapter_idx, _)) = overdue.min_by(|a, b| a.1.total_cmp(&b.1)) {
+            self.failed(job, tasks, adapter_idx, Fault::Lost("it is silent".into())).await?;
         }
         Ok(())
     }
@@ -249,14 +247,13 @@ impl Scheduler {
         match fault {
             Fault::Unsupported(_) => {
                 // Whoever uses the adapter next finds it free.
-                tasks.iter().for_each(|task| self.send(adapter_idx, Request::Abandon(task.ticket)));
+                tasks.iter().for_each(|task| self.send(task.shard.adapter_idx, Request::Abandon(task.ticket)));
                 Err(self.refused(adapter_idx, &fault))
             }
-            Fault::OutOfMemory(text) if job.pass != Pass::Update && self.members[adapter_idx].capacity > 1 => {
+            Fault::OutOfMemory(text) if job.pass != Pass::Update => {
                 self.ran_out_of_memory(job, tasks, adapter_idx, &text).await
             }
-            // An update that failed may have changed a part of the state, which is as bad as a loss. So is an adapter that
-            // has no memory for a single row.
+            // An update that failed may have changed a part of the state, which is as bad as a loss.
             Fault::Lost(text) | Fault::OutOfMemory(text) => {
                 self.lose_member(adapter_idx, &text);
                 self.ensure_survivor().await?;
@@ -265,7 +262,7 @@ impl Scheduler {
         }
     }
 
-    /// Lets an adapter load the plan again for half the rows. One that fails at that counts as lost.
+    /// Lets an adapter load the plan again for half the rows. One that fails at that, or had a single row, counts as lost.
     async fn ran_out_of_memory(
         &mut self,
         job: &Job<'_>,
@@ -280,14 +277,19 @@ impl Scheduler {
         // What was trained may stand on the device alone, and loading clears it.
         self.read_state().await?;
         self.place = Place::Host;
-        let capacity = self.members[adapter_idx].capacity.div_ceil(2);
-        log::warn!("{} ran out of memory ({text}); it now takes {capacity} rows at once", self.who(adapter_idx));
-        self.members[adapter_idx].capacity = capacity;
-        self.send(adapter_idx, Request::Load { plan: self.plan.clone(), capacity });
-        if let Err(error) = self.finish_load(adapter_idx).await {
-            self.lose_member(adapter_idx, &error.to_string());
-            self.ensure_survivor().await?;
+        if self.members[adapter_idx].capacity > 1 {
+            let capacity = self.members[adapter_idx].capacity.div_ceil(2);
+            log::warn!("{} ran out of memory ({text}); it now takes {capacity} rows at once", self.who(adapter_idx));
+            self.members[adapter_idx].capacity = capacity;
+            self.send(adapter_idx, Request::Load { plan: self.plan.clone(), capacity });
+            let loaded = self.finish_load(adapter_idx).await;
+            if self.members[adapter_idx].is_alive() {
+                loaded?;
+            }
+        } else {
+            self.lose_member(adapter_idx, &format!("{text} for a single row"));
         }
+        self.ensure_survivor().await?;
         if job.combining == Combining::Device {
             // The step begins anew, in pieces whose gradients are added on the host.
             tasks.clear();

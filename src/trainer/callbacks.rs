@@ -82,15 +82,26 @@ impl Monitor {
         !new.is_nan() && best.is_none_or(beats)
     }
 
+    /// Checks that an epoch reports such a number.
+    ///
+    /// # Errors
+    /// If it does not: what it reports.
+    pub fn check(&self, reported: &[impl AsRef<str>]) -> Result<()> {
+        let known: Vec<&str> = reported.iter().map(AsRef::as_ref).collect();
+        if known.contains(&self.name.as_str()) {
+            return Ok(());
+        }
+        Err(Error::setting(
+            format!("monitor `{}`", self.name),
+            format!("is needed, but an epoch reports only {}", known.join(", ")),
+            "name one of these; those with `val_` need validation data",
+        ))
+    }
+
     fn of(&self, log: &EpochLog) -> Result<f64> {
-        log.values.get(&self.name).ok_or_else(|| {
-            let known = log.values.iter().map(|(name, _)| name).collect::<Vec<_>>().join(", ");
-            Error::setting(
-                format!("monitor `{}`", self.name),
-                format!("is needed, but an epoch reports only {known}"),
-                "name one of these; those with `val_` need validation data",
-            )
-        })
+        let known: Vec<&str> = log.values.iter().map(|(name, _)| name).collect();
+        self.check(&known)?;
+        Ok(log.values.get(&self.name).unwrap_or(f64::NAN))
     }
 }
 
@@ -116,6 +127,11 @@ impl EarlyStopping {
     pub fn min_delta(mut self, min_delta: f64) -> Self {
         self.min_delta = min_delta;
         self
+    }
+
+    /// What it watches.
+    pub fn monitor(&self) -> &Monitor {
+        &self.monitor
     }
 
     /// The best value so far.

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,6 +15,29 @@ use serde_json::Value;
 use super::{Callback, EpochEnd, EpochLog, Flow, StepLog};
 use crate::error::{Error, Result};
 use crate::scheduler::split::SplitMode;
+
+/// Bytes by which a log is known.
+const BEGIN: u64 = 4096;
+
+/// Refuses to write a log over a file that holds something else: the user's data, for example.
+fn check_is_log(path: &Path, is_line: impl Fn(&str) -> bool) -> Result<()> {
+    // A pipe or a device holds nothing, and reading one may never end.
+    if !path.metadata().is_ok_and(|metadata| metadata.is_file()) {
+        return Ok(());
+    }
+    let mut begin = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(BEGIN).read_to_end(&mut begin));
+    read.map_err(|error| Error::reading(path, error))?;
+    let begin = String::from_utf8_lossy(&begin);
+    if begin.trim().is_empty() || is_line(begin.lines().next().unwrap_or_default()) {
+        return Ok(());
+    }
+    Err(Error::setting(
+        format!("the log `{}`", path.display()),
+        "needs to be a log of that kind, or no file yet, but is a file that holds something else",
+        "name another file; nothing was written",
+    ))
+}
 
 /// Opens a log to continue it after the lines to keep; the first other line, and all after it, are cut off.
 fn reopen(path: &Path, is_kept: impl Fn(&str) -> bool) -> Result<File> {
@@ -43,6 +66,7 @@ impl CsvLog {
     /// # Errors
     /// If it can't be written.
     pub fn create(path: &Path) -> Result<Self> {
+        check_is_log(path, Self::is_line)?;
         let file = File::create(path).map_err(|error| Error::writing(path, error))?;
         Ok(Self { path: path.into(), file, has_header: false })
     }
@@ -52,12 +76,19 @@ impl CsvLog {
     /// # Errors
     /// If it can't be read or written.
     pub fn resume(path: &Path, epochs: u64) -> Result<Self> {
+        check_is_log(path, Self::is_line)?;
         let file = reopen(path, |line| {
             let epoch = line.split(',').next().unwrap_or_default();
             epoch == FIXED[0] || epoch.parse().is_ok_and(|epoch: u64| epoch <= epochs)
         })?;
         let has_header = file.metadata().is_ok_and(|metadata| metadata.len() > 0);
         Ok(Self { path: path.into(), file, has_header })
+    }
+
+    fn is_line(line: &str) -> bool {
+        // A run that was killed may have left a part of one.
+        let header = FIXED.join(",");
+        line.starts_with(&format!("{},", FIXED[0])) || header.starts_with(line)
     }
 
     fn write(&mut self, log: &EpochLog) -> csv::Result<()> {
@@ -99,6 +130,7 @@ impl JsonLog {
     /// # Errors
     /// If it can't be written.
     pub fn create(path: &Path) -> Result<Self> {
+        check_is_log(path, Self::is_line)?;
         let file = File::create(path).map_err(|error| Error::writing(path, error))?;
         Ok(Self { path: path.into(), file })
     }
@@ -108,12 +140,18 @@ impl JsonLog {
     /// # Errors
     /// If it can't be read or written.
     pub fn resume(path: &Path, epochs: u64, steps: u64) -> Result<Self> {
+        check_is_log(path, Self::is_line)?;
         let file = reopen(path, |line| {
             let value: Value = serde_json::from_str(line).unwrap_or_default();
             let (key, done) = if value["kind"] == "epoch" { ("epoch", epochs) } else { ("step", steps) };
             value[key].as_u64().is_some_and(|number| number <= done)
         })?;
         Ok(Self { path: path.into(), file })
+    }
+
+    fn is_line(line: &str) -> bool {
+        let begin = r#"{"kind":"#;
+        line.starts_with(begin) || begin.starts_with(line)
     }
 
     /// The rows that each of `n_adapters` adapters had in each step of a logged run: to repeat it to the same bits.
@@ -211,6 +249,23 @@ mod tests {
         std::fs::write(&path, "epoch,step\n1,10\n2,20\n3,3").unwrap();
         drop(CsvLog::resume(&path, 1).unwrap());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "epoch,step\n1,10\n");
+    }
+
+    #[test]
+    fn no_log_is_written_over_something_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("data.csv");
+        let logs = ["epoch,step,learning_rate,seconds,loss\n1,10,0.1,2,3\n", "{\"kind\":\"step\",\"step\":1}\n"];
+        for (text, [csv, json]) in [("a,b\n1,2\n", [false; 2]), (logs[0], [true, false]), (logs[1], [false, true])] {
+            let write = || std::fs::write(&path, text).unwrap();
+            write();
+            assert_eq!(CsvLog::resume(&path, 1).is_ok(), csv, "{text}");
+            assert_eq!(JsonLog::resume(&path, 1, 1).is_ok(), json, "{text}");
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+            assert_eq!(CsvLog::create(&path).is_ok(), csv, "{text}");
+            write();
+            assert_eq!(JsonLog::create(&path).is_ok(), json, "{text}");
+        }
     }
 
     #[test]

@@ -165,11 +165,16 @@ impl Trainer {
         self.start_timeline(fit)?;
         // A file that can't be written is found now, not after hours.
         self.write_trace(fit)?;
+        let first_step = self.progress.step;
         let result = self.epochs(&mut loader, fit, callbacks).await;
         self.end_steps(loader.batches_per_epoch()).await;
-        if result.is_err() {
-            // Weights go with the position as far as they can be had.
-            drop(self.sync_state().await);
+        // Weights go with the position as far as they can be had, and what was trained is not lost with the run.
+        if result.is_err()
+            && self.sync_state().await.is_ok()
+            && self.progress.step > first_step
+            && let Err(error) = self.save(fit, callbacks).await
+        {
+            log::warn!("the run can't be saved where it ended: {error}");
         }
         // After an error the trace shows what led to it; the error itself is what the caller gets.
         let traced = self.write_trace(fit);
@@ -331,7 +336,7 @@ impl Trainer {
 
     /// Learning rate of a step, counted from 0.
     pub(super) fn learning_rate_of(&self, step: u64) -> f32 {
-        self.compile.schedule.rate(self.progress.learning_rate * self.batch_factor(), step)
+        self.compile.schedule.rate(self.progress.learning_rate, step) * self.batch_factor()
     }
 
     #[allow(clippy::cast_precision_loss, reason = "batch sizes are small")]
@@ -350,8 +355,10 @@ impl Trainer {
         progress.plateau_waited += 1;
         if progress.plateau_waited >= patience {
             progress.plateau_waited = 0;
-            progress.learning_rate = (progress.learning_rate * factor).max(min_lr);
-            log::info!("no improvement for {patience} epochs: the learning rate is now {}", progress.learning_rate);
+            if progress.learning_rate > min_lr {
+                progress.learning_rate = (progress.learning_rate * factor).max(min_lr);
+                log::info!("no improvement for {patience} epochs: the learning rate is now {}", progress.learning_rate);
+            }
         }
     }
 }

@@ -55,8 +55,13 @@ impl Session {
     /// Validates, and goes to the next epoch.
     ///
     /// # Errors
-    /// If an adapter fails beyond repair.
+    /// If an adapter fails beyond repair, or the only one was lost with steps of the epoch.
     pub async fn end_epoch(&mut self, trainer: &mut Trainer) -> Result<EpochLog> {
+        trainer.take_snapshot(0).await?;
+        if trainer.is_loader_off {
+            let problem = "can't end yet: steps of it are to be trained again";
+            return Err(Error::setting("the epoch", problem, "call `step` until it gives `None`"));
+        }
         let log = trainer.epoch_log(&self.fit, self.rows, self.begin_ms).await?;
         if trainer.end_epoch(&log, &self.fit, &mut []).await? == Flow::Continue {
             self.loader.start_epoch(trainer.progress.epoch, 0);
@@ -79,12 +84,18 @@ impl Session {
         if rows == self.fit.batch_size {
             return Ok(());
         }
+        if std::mem::take(&mut trainer.is_loader_off) {
+            self.loader.start_epoch(trainer.progress.epoch, trainer.progress.batch);
+        }
         self.loader.set_batch_size(rows)?;
         self.fit.batch_size = rows;
         trainer.progress.batch_size = rows;
         trainer.progress.batch = self.loader.position().batch;
-        // Its position counts batches of another size; the next step makes a new one.
-        trainer.snapshot = None;
+        if let Some(progress) = &mut trainer.snapshot {
+            // Whole batches of the new size, as the loader counts.
+            progress.batch = progress.batch * progress.batch_size / rows.max(1);
+            progress.batch_size = rows;
+        }
         Ok(())
     }
 }
@@ -157,7 +168,7 @@ impl Trainer {
     /// Learning rate from the next step on, before schedule and batch size change it.
     pub fn set_learning_rate(&mut self, rate: f32) {
         self.progress.learning_rate = rate;
-        if let Some((_, progress)) = &mut self.snapshot {
+        if let Some(progress) = &mut self.snapshot {
             progress.learning_rate = rate;
         }
     }

@@ -17,9 +17,9 @@ impl Values {
         self.0.insert(name.into(), value.into());
     }
 
-    /// A number by its name.
+    /// A number by its name; NaN for one that is not finite, which JSON can't tell.
     pub fn get(&self, name: &str) -> Option<f64> {
-        self.0.get(name)?.as_f64()
+        self.0.get(name).map(|value| value.as_f64().unwrap_or(f64::NAN))
     }
 
     /// All numbers with their names, in order.
@@ -168,5 +168,6 @@ mod tests {
             values.set(name, value);
         }
         assert_eq!(values.to_string(), "loss 0.0000, accuracy 0.9800, val_loss 1.500e-5, val_accuracy NaN");
+        assert!(values.get("val_accuracy").unwrap().is_nan() && values.get("val_mae").is_none());
     }
 }

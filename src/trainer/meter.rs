@@ -23,7 +23,7 @@ fn numbers_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<f64
 }
 
 /// What is reported, in order.
-fn names(compile: &Compile, outputs: &[(&str, &Shape)]) -> Vec<String> {
+pub(super) fn names(compile: &Compile, outputs: &[(&str, &Shape)]) -> Vec<String> {
     let several = outputs.len() > 1;
     let mut names = vec!["loss".to_owned()];
     for (output, (name, _)) in outputs.iter().enumerate() {
@@ -68,8 +68,9 @@ fn numbers(compile: &Compile, n_outputs: usize, reports: &[Vec<f32>], scales: &[
             numbers.push(loss);
         }
         for metric in compile.metrics_of(output) {
-            let scores = report.iter().skip(1).step_by(2);
-            let sum: f64 = scores.filter_map(|value| metric.value(score, *value)).sum();
+            // Nothing is larger than NaN, so that its rank would be the best.
+            let scores = report.chunks_exact(2).map(|row| if row[0].is_nan() { f32::NAN } else { row[1] });
+            let sum: f64 = scores.filter_map(|value| metric.value(score, value)).sum();
             numbers.push(sum / (report.len() / 2).max(1) as f64);
         }
     }
@@ -96,6 +97,10 @@ impl Meter {
 
     /// Loss and metrics so far: each batch counts by its rows.
     pub(super) fn values(&self, compile: &Compile, outputs: &[(&str, &Shape)]) -> Values {
+        if self.sums.is_empty() {
+            // Nothing counted: each number is there, and none is one.
+            return named(compile, outputs, &vec![f64::NAN; names(compile, outputs).len()]);
+        }
         let means: Vec<f64> = self.sums.iter().map(|sum| sum / self.rows.max(1.0)).collect();
         named(compile, outputs, &means)
     }

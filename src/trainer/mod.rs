@@ -39,7 +39,7 @@ pub use log::{AdapterLog, EpochLog, History, StepLog, Values};
 pub use meter::Meter;
 pub use predictor::Predictor;
 
-/// What to do with a step whose loss or gradient is not finite. It is never applied.
+/// What to do with a step whose gradient is not finite. It is never applied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NonFinite {
@@ -142,9 +142,11 @@ pub struct Trainer {
     /// Factors by which adapters are slowed down, by their position.
     throttles: LiteMap<usize, f64>,
     scheduler: Option<Opened>,
+    /// As of the last copy from the adapters.
     state: TrainingState,
     progress: Progress,
-    snapshot: Option<(TrainingState, Progress)>,
+    /// The position of `state`, where the only adapter may be ahead of it.
+    snapshot: Option<Progress>,
     /// Does a loader stand elsewhere than `progress`: after a step that failed, or back at the snapshot?
     is_loader_off: bool,
     /// Of adapters that were open, for those that are opened next.
@@ -277,8 +279,10 @@ impl Trainer {
         self.progress = checkpoint.progress;
         let (rate, old_rate) = (self.compile.optimizer.learning_rate(), checkpoint.optimizer.learning_rate());
         // A rate that was changed on purpose counts; what plateaus took off it stays off.
-        if rate != old_rate {
-            self.progress.learning_rate *= if old_rate > 0.0 { rate / old_rate } else { 1.0 };
+        if rate != old_rate && old_rate > 0.0 {
+            self.progress.learning_rate *= rate / old_rate;
+        } else if rate != old_rate {
+            self.progress.learning_rate = rate;
         }
         (self.snapshot, self.is_loader_off) = (None, false);
         self.scheduler = None;
@@ -305,6 +309,10 @@ fn check_compile(model: &Model, compile: &Compile) -> Result<()> {
                 "accuracy goes with cross-entropies, mean absolute error with mean squared error",
             );
         }
+    }
+    let is_of_none = |metric: &Metric| *metric == Metric::TopKCategoricalAccuracy { k: 0 };
+    if compile.metrics.iter().flatten().any(is_of_none) {
+        return refuse("metric `top_k_categorical_accuracy`", "needs `k` of at least 1, but is 0".into(), "5 is usual");
     }
     if compile.clip_norm.is_some_and(|norm| !(norm > 0.0 && norm.is_finite())) {
         return refuse(

@@ -104,19 +104,16 @@ impl Trainer {
         let Some(opened) = &mut self.scheduler else { return Ok(()) };
         match opened.scheduler.sync().await {
             Ok(state) => self.state = state.clone(),
-            Err(error) => self.go_back(error).await?,
+            Err(error) => return self.go_back(error).await,
         }
+        self.snapshot = opened.scheduler.is_on_device().then(|| self.progress.clone());
         Ok(())
     }
 
     /// Copies the state to the host if it lives on a single adapter and the last copy is `steps` old.
     pub(super) async fn take_snapshot(&mut self, steps: u64) -> Result<()> {
-        let age = self.snapshot.as_ref().map_or(u64::MAX, |(_, progress)| self.progress.step - progress.step);
-        if age >= steps && self.opened()?.is_on_device() {
-            self.sync_state().await?;
-            self.snapshot = Some((self.state.clone(), self.progress.clone()));
-        }
-        Ok(())
+        let age = self.snapshot.as_ref().map_or(u64::MAX, |progress| self.progress.step - progress.step);
+        if age >= steps && self.opened()?.is_on_device() { self.sync_state().await } else { Ok(()) }
     }
 
     /// After the loss of the only adapter: goes on with the CPU adapter from the last snapshot, if that is allowed.
@@ -131,13 +128,13 @@ impl Trainer {
     /// The same without opening it: state and position are those of the snapshot, and no adapter is open.
     fn fall_back(&mut self, error: Error) -> Result<()> {
         let is_lost = self.scheduler.as_ref().is_some_and(|opened| !opened.scheduler.has_survivor());
-        let (true, CpuFallback::Allowed, Some((state, progress))) = (is_lost, self.cpu_fallback, self.snapshot.take())
-        else {
+        if !is_lost || self.cpu_fallback == CpuFallback::Refused {
             return Err(error);
-        };
+        }
+        let Some(progress) = self.snapshot.take() else { return Err(error) };
         let steps = self.progress.step - progress.step;
         log::warn!("{error}\n  the CPU adapter goes on from {steps} steps before");
-        (self.state, self.progress) = (state, progress);
+        self.progress = progress;
         self.is_loader_off = true;
         self.timeline = self.scheduler.take().map(|mut lost| std::mem::take(lost.scheduler.timeline_mut()));
         self.adapters = Some(vec![adapters::cpu::info()]);
@@ -165,10 +162,11 @@ impl Trainer {
     /// If the data does not fit the model, or an adapter fails beyond repair.
     pub async fn evaluate_async(&mut self, dataset: Arc<dyn Dataset>, batch_size: usize) -> Result<Values> {
         self.check_data(dataset.as_ref())?;
-        loop {
-            match self.evaluate_once(dataset.clone(), batch_size).await {
-                Err(error) => self.go_back(error).await?,
-                evaluated => return evaluated,
+        match self.evaluate_once(dataset.clone(), batch_size).await {
+            Ok(values) => Ok(values),
+            Err(error) => {
+                self.go_back(error).await?;
+                self.evaluate_once(dataset, batch_size).await
             }
         }
     }
@@ -195,10 +193,11 @@ impl Trainer {
     /// If the data does not fit the model, or an adapter fails beyond repair.
     pub async fn predict_async(&mut self, dataset: Arc<dyn Dataset>, batch_size: usize) -> Result<Vec<Vec<f32>>> {
         check_inputs(&self.model, dataset.as_ref())?;
-        loop {
-            match self.predict_once(dataset.clone(), batch_size).await {
-                Err(error) => self.go_back(error).await?,
-                predicted => return predicted,
+        match self.predict_once(dataset.clone(), batch_size).await {
+            Ok(outputs) => Ok(outputs),
+            Err(error) => {
+                self.go_back(error).await?;
+                self.predict_once(dataset, batch_size).await
             }
         }
     }
@@ -226,6 +225,13 @@ impl Trainer {
             }
         }
         Ok(())
+    }
+
+    /// The numbers that an epoch reports.
+    pub fn log_names(&self, has_validation: bool) -> Vec<String> {
+        let names = meter::names(&self.compile, &self.model.outputs());
+        let validation = has_validation.then(|| names.iter().map(|name| format!("val_{name}")).collect::<Vec<_>>());
+        names.iter().cloned().chain(validation.into_iter().flatten()).collect()
     }
 
     pub(super) fn warn_of_small_batches(&self, batch_size: usize, rows: usize) {

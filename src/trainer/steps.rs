@@ -73,8 +73,7 @@ impl Trainer {
     /// May the step after the one that has begun begin, too?
     fn may_run_ahead(&mut self, is_free: &dyn Fn(u64) -> bool) -> Result<bool> {
         let number = self.progress.step + 1;
-        let is_snapshot_due =
-            self.snapshot.as_ref().is_none_or(|(_, progress)| number - progress.step >= SNAPSHOT_STEPS);
+        let is_snapshot_due = self.snapshot.as_ref().is_none_or(|progress| number - progress.step >= SNAPSHOT_STEPS);
         Ok(!is_snapshot_due && is_free(number) && self.opened()?.is_on_device())
     }
 

@@ -30,6 +30,8 @@ pub(crate) struct Run {
     test: Arc<dyn Dataset>,
     clock: Arc<dyn Runtime>,
     steps: Vec<Stepped>,
+    /// Number of the newest of them, or of those told.
+    told_step: u64,
     told_ms: f64,
     /// When the test digits were last predicted, and how long that took.
     predicted_ms: f64,
@@ -73,6 +75,7 @@ impl Run {
             test,
             clock,
             steps,
+            told_step: 0,
             told_ms,
             predicted_ms: 0.0,
             predicting_ms: 0.0,
@@ -100,12 +103,13 @@ impl Run {
         rig.update(&mut self.trainer);
         if let Some(log) = stepped? {
             host::set_step(log.step);
-            let is_last = log.batch >= log.batches;
+            if self.told_step >= log.step {
+                // Steps that come again are told apart from those before.
+                self.tell_steps();
+            }
+            self.told_step = log.step;
             self.steps.push(Stepped::of(log, &rig.places));
             let now_ms = self.clock.now_ms();
-            if is_last {
-                return self.end_epoch().await;
-            }
             if now_ms - self.told_ms > TELL_MS {
                 self.tell_steps();
             }
@@ -114,7 +118,7 @@ impl Run {
             }
             return Ok(Outcome::Stepped);
         }
-        // The batch grew, and no row of the epoch is left.
+        // No row of the epoch is left.
         self.end_epoch().await
     }
 

@@ -138,6 +138,7 @@ impl Worker {
         let run = self.run.as_mut().ok_or_else(no_run)?;
         run.tell_steps();
         let predicted = run.predict().await;
+        self.rig.update(&mut run.trainer);
         let state = if run.is_finished() { "finished" } else { "paused" };
         self.enter(state);
         predicted
@@ -203,11 +204,13 @@ impl Worker {
                 self.rig.update(&mut run.trainer);
             }
             Request::Unplug { member } => {
-                self.rig.position(member).ok_or_else(|| no_member(member))?;
-                if self.state != "running" {
-                    // No step finds out that it is gone; this does.
-                    run.predict().await?;
+                // Who is not in the rig any more was replaced in the step that found it gone.
+                if self.rig.position(member).is_some() && self.state != "running" {
+                    // No step finds out; this does.
+                    let predicted = run.predict().await;
                     self.rig.update(&mut run.trainer);
+                    self.enter(self.state);
+                    predicted?;
                 }
             }
             Request::Change(change) => {
@@ -215,8 +218,16 @@ impl Worker {
                 let state = self.state;
                 self.enter(state);
             }
-            Request::Classify { id, pixels } => run.classify(id, &pixels).await?,
-            Request::Export => run.export().await?,
+            Request::Classify { id, pixels } => {
+                let classified = run.classify(id, &pixels).await;
+                self.rig.update(&mut run.trainer);
+                classified?;
+            }
+            Request::Export => {
+                let exported = run.export().await;
+                self.rig.update(&mut run.trainer);
+                exported?;
+            }
             _ => {}
         }
         Ok(())

@@ -9,7 +9,7 @@ use async_channel::{Receiver, Sender};
 
 use super::throttle::Throttle;
 use super::{Combining, Event, Fault, Handle, Info, Kind, Message, Request, Run, Ticket, Timing, Writes};
-use crate::plan::{Command, Exchange, When};
+use crate::plan::{Command, Exchange, MOST_ELEMENTS, When};
 use crate::runtime::{Runtime, threads};
 
 pub use machine::Machine;
@@ -94,6 +94,10 @@ impl Actor {
     async fn answer(&mut self, request: Request) -> Result<(), Gone> {
         match request {
             Request::Load { plan, capacity } => {
+                if let Some(buffer) = plan.buffers.iter().find(|buffer| buffer.len.at(capacity) > MOST_ELEMENTS) {
+                    let text = format!("`{}` has more than {MOST_ELEMENTS} values", buffer.name);
+                    return self.say(Event::Failed { ticket: None, fault: Fault::OutOfMemory(text) }).await;
+                }
                 let machine = Machine::new(plan, capacity);
                 let bytes = machine.bytes();
                 self.machine = Some(machine);

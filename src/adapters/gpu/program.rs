@@ -12,7 +12,7 @@ use super::run::ahead::Ahead;
 use super::staging::{Readbacks, Uploads};
 use super::tuning::{self, Choice, Tuner};
 use crate::kernels::{Kernel, Tile, proof};
-use crate::plan::{Command, Dispatch, Pass, Plan, Role, Scalars, View};
+use crate::plan::{Command, Dispatch, MOST_ELEMENTS, Pass, Plan, Role, Scalars, View};
 
 /// Bytes of an f32.
 pub(super) const F32: u64 = 4;
@@ -228,10 +228,13 @@ fn check_aliases(plan: &Plan, dispatch: &Dispatch) -> Result<(), Fault> {
 /// Checks a length against a limit in bytes: too many rows are out of memory, too long a row is a plan for others.
 fn fits(limit: u64, what: &str, name: &str, length: u64, per_row: u64) -> Result<(), Fault> {
     let bytes = padded(length.saturating_mul(F32));
-    if bytes <= limit {
+    if bytes <= limit && length <= MOST_ELEMENTS {
         return Ok(());
     }
-    let text = format!("`{name}` needs {bytes} bytes, but {what} of this adapter has at most {limit}");
+    let text = format!(
+        "`{name}` needs {bytes} bytes, but {what} of this adapter has at most {}",
+        limit.min(MOST_ELEMENTS * F32)
+    );
     Err(if per_row > 0 { Fault::OutOfMemory(text) } else { Fault::Unsupported(text) })
 }
 

@@ -54,6 +54,8 @@ pub struct Splitter {
     idle_steps: Vec<u64>,
     min_rows: u32,
     last: Vec<u32>,
+    /// Was it said that a recorded split does not fit?
+    has_departed: bool,
 }
 
 impl Splitter {
@@ -79,6 +81,7 @@ impl Splitter {
                 idle_steps: vec![0; n_adapters],
                 min_rows,
                 last: Vec::new(),
+                has_departed: false,
             }),
         }
     }
@@ -157,6 +160,13 @@ impl Splitter {
     pub fn step_shares(&mut self, step: u64, rows: u32, alive: &[bool]) -> Vec<u32> {
         if let Some(recorded) = self.recorded(step, rows, alive) {
             return recorded;
+        }
+        if matches!(self.mode, SplitMode::Recorded(_)) && !std::mem::replace(&mut self.has_departed, true) {
+            log::warn!(
+                "the recorded split says nothing of step {} with {rows} rows on the adapters that are there: rows are \
+                 split evenly there",
+                step + 1
+            );
         }
         let mut shares = self.shares(rows, alive);
         if self.is_learned() {

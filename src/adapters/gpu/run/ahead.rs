@@ -122,11 +122,10 @@ pub(in crate::adapters::gpu) async fn answer(
     Ok(())
 }
 
-/// Memory that gives out while other runs are under way leaves a state that is neither old nor new, which is as bad as a
-/// loss.
+/// What fails while other runs are under way leaves a state that is neither old nor new, which is as bad as a loss.
 pub(in crate::adapters::gpu) fn too_late(stop: Stop) -> Stop {
     match stop {
-        Stop::Fault(Fault::OutOfMemory(text)) => Fault::Lost(text).into(),
+        Stop::Fault(Fault::OutOfMemory(text) | Fault::Unsupported(text)) => Fault::Lost(text).into(),
         other => other,
     }
 }
