@@ -245,6 +245,23 @@ test("the plug of the only adapter is pulled while training rests: the CPU goes 
   await leave();
 });
 
+test("the plug of the only adapter is pulled in mid-step: steps come again, and each is kept once", async () => {
+  const { page, said, leave } = await open(webgpu, "?adapters=software&model=small&batch_size=32");
+  await page.click("#run");
+  await reach(page, 4);
+  await page.locator(".unplug").click();
+  await page.locator(".lane .name", { hasText: "CPU" }).waitFor();
+  await reach(page, 60);
+  await pause(page);
+  const { steps, epochs } = await metricsOf(page);
+  assert.deepEqual(steps.map(({ step }) => step), steps.map((_, index) => index + 1), "no step is lost or doubled");
+  assert.deepEqual(epochs.map(({ epoch }) => epoch), epochs.map((_, index) => index + 1));
+  assert.ok(steps.every(({ adapters }) => adapters.every(({ name }) => name.startsWith("CPU"))), "all steps that count are the CPU's");
+  assert.equal(await page.locator("#status").getAttribute("data-kind"), "state");
+  assert.deepEqual(said, []);
+  await leave();
+});
+
 /**
  * The demo with something else in the place of some files.
  * @param {Record<string, string | Promise<Buffer>>} replaced
