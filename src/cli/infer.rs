@@ -146,18 +146,18 @@ pub fn evaluate(args: &EvaluateArgs, terminal: &Terminal) -> Result<()> {
 
 /// Writes what the model says of each row.
 pub fn predict(args: &PredictArgs) -> Result<()> {
-    let named = [args.output.as_deref(), args.input.as_deref(), Some(args.trained.file.as_path())];
-    check_distinct(named.into_iter().flatten())?;
+    let Trained { file, data, .. } = &args.trained;
+    if let Some(output) = args.output.as_deref() {
+        for read in [args.input.as_deref(), Some(file), data.config.as_deref()].into_iter().flatten() {
+            check_distinct([read, output].into_iter())?;
+        }
+    }
     let Ready { mut trainer, inputs, losses } = match &args.input {
         Some(path) => args.trained.prepare_input(path)?,
         None => args.trained.prepare()?,
     };
-    if let Some(path) = &args.output {
-        // Found out now, and not when all is computed.
-        check_file(path)?;
-        make_folder_of(path)?;
-        File::options().append(true).create(true).open(path).map_err(|error| Error::writing(path, error))?;
-    }
+    // Opened now: that it can't be is found out before all is computed.
+    let output = args.output.as_deref().map(open_output).transpose()?;
     let Inputs { dataset, classes, names } = inputs;
     let rows = Rows { count: dataset.len(), names };
     let outputs = trainer.predict(dataset, args.trained.batch_size)?;
@@ -173,8 +173,8 @@ pub fn predict(args: &PredictArgs) -> Result<()> {
         values,
     });
     let columns: Vec<Columns<'_>> = columns.collect();
-    match &args.output {
-        Some(path) => write_file(path, &rows, &columns),
+    match output {
+        Some((path, file)) => write_file(&file, &rows, &columns).map_err(|error| Error::writing(path, error)),
         None => match write_csv(io::stdout().lock(), &rows, &columns) {
             Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Error::writing("stdout", error)),
             _ => Ok(()),
@@ -182,9 +182,20 @@ pub fn predict(args: &PredictArgs) -> Result<()> {
     }
 }
 
-fn write_file(path: &Path, rows: &Rows, columns: &[Columns<'_>]) -> Result<()> {
-    let file = File::create(path).map_err(|error| Error::writing(path, error))?;
-    write_csv(BufWriter::new(file), rows, columns).map_err(|error| Error::writing(path, error))
+/// Opens a file to write without touching what it holds.
+fn open_output(path: &Path) -> Result<(&Path, File)> {
+    check_file(path)?;
+    make_folder_of(path)?;
+    let opened = File::options().write(true).create(true).truncate(false).open(path);
+    Ok((path, opened.map_err(|error| Error::writing(path, error))?))
+}
+
+fn write_file(file: &File, rows: &Rows, columns: &[Columns<'_>]) -> io::Result<()> {
+    // A pipe has no length.
+    if file.metadata()?.is_file() {
+        file.set_len(0)?;
+    }
+    write_csv(BufWriter::new(file), rows, columns)
 }
 
 fn write_csv(out: impl Write, rows: &Rows, columns: &[Columns<'_>]) -> io::Result<()> {

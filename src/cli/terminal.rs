@@ -121,7 +121,8 @@ pub fn table<const N: usize>(header: [&str; N]) -> Table {
 /// Refuses a file that is named twice: one use of it would destroy what the other needs.
 pub fn check_distinct<'a>(files: impl Iterator<Item = &'a Path>) -> Result<()> {
     let mut known = Vec::new();
-    for file in files {
+    // Pipes and devices may serve two.
+    for file in files.filter(|file| file.metadata().map_or(true, |metadata| metadata.is_file())) {
         let whole = std::fs::canonicalize(file).or_else(|_| std::path::absolute(file)).unwrap_or_else(|_| file.into());
         if known.contains(&whole) {
             return Err(Error::setting(

@@ -20,7 +20,9 @@ use crate::scheduler::split::SplitMode;
 const BEGIN: u64 = 4096;
 
 /// Refuses to write a log over a file that holds something else: the user's data, for example.
-fn check_is_log(path: &Path, is_line: impl Fn(&str) -> bool) -> Result<()> {
+///
+/// `begins` are the words with which a line of it begins; a run that was killed may have left a part of the first line.
+fn check_is_log(path: &Path, begins: &[&str]) -> Result<()> {
     // A pipe or a device holds nothing, and reading one may never end.
     if !path.metadata().is_ok_and(|metadata| metadata.is_file()) {
         return Ok(());
@@ -28,8 +30,12 @@ fn check_is_log(path: &Path, is_line: impl Fn(&str) -> bool) -> Result<()> {
     let mut begin = Vec::new();
     let read = File::open(path).and_then(|file| file.take(BEGIN).read_to_end(&mut begin));
     read.map_err(|error| Error::reading(path, error))?;
-    let begin = String::from_utf8_lossy(&begin);
-    if begin.trim().is_empty() || is_line(begin.lines().next().unwrap_or_default()) {
+    let text = String::from_utf8_lossy(&begin);
+    let is_log = |begin: &&str| match text.split_once('\n') {
+        Some((line, _)) => line.starts_with(begin),
+        None => text.starts_with(begin) || begin.starts_with(&*text),
+    };
+    if begins.iter().any(is_log) {
         return Ok(());
     }
     Err(Error::setting(
@@ -66,7 +72,7 @@ impl CsvLog {
     /// # Errors
     /// If it can't be written.
     pub fn create(path: &Path) -> Result<Self> {
-        check_is_log(path, Self::is_line)?;
+        check_is_log(path, &["epoch,"])?;
         let file = File::create(path).map_err(|error| Error::writing(path, error))?;
         Ok(Self { path: path.into(), file, has_header: false })
     }
@@ -76,19 +82,13 @@ impl CsvLog {
     /// # Errors
     /// If it can't be read or written.
     pub fn resume(path: &Path, epochs: u64) -> Result<Self> {
-        check_is_log(path, Self::is_line)?;
+        check_is_log(path, &["epoch,"])?;
         let file = reopen(path, |line| {
             let epoch = line.split(',').next().unwrap_or_default();
             epoch == FIXED[0] || epoch.parse().is_ok_and(|epoch: u64| epoch <= epochs)
         })?;
         let has_header = file.metadata().is_ok_and(|metadata| metadata.len() > 0);
         Ok(Self { path: path.into(), file, has_header })
-    }
-
-    fn is_line(line: &str) -> bool {
-        // A run that was killed may have left a part of one.
-        let header = FIXED.join(",");
-        line.starts_with(&format!("{},", FIXED[0])) || header.starts_with(line)
     }
 
     fn write(&mut self, log: &EpochLog) -> csv::Result<()> {
@@ -130,7 +130,7 @@ impl JsonLog {
     /// # Errors
     /// If it can't be written.
     pub fn create(path: &Path) -> Result<Self> {
-        check_is_log(path, Self::is_line)?;
+        check_is_log(path, &[r#"{"kind":"#])?;
         let file = File::create(path).map_err(|error| Error::writing(path, error))?;
         Ok(Self { path: path.into(), file })
     }
@@ -140,18 +140,13 @@ impl JsonLog {
     /// # Errors
     /// If it can't be read or written.
     pub fn resume(path: &Path, epochs: u64, steps: u64) -> Result<Self> {
-        check_is_log(path, Self::is_line)?;
+        check_is_log(path, &[r#"{"kind":"#])?;
         let file = reopen(path, |line| {
             let value: Value = serde_json::from_str(line).unwrap_or_default();
             let (key, done) = if value["kind"] == "epoch" { ("epoch", epochs) } else { ("step", steps) };
             value[key].as_u64().is_some_and(|number| number <= done)
         })?;
         Ok(Self { path: path.into(), file })
-    }
-
-    fn is_line(line: &str) -> bool {
-        let begin = r#"{"kind":"#;
-        line.starts_with(begin) || begin.starts_with(line)
     }
 
     /// The rows that each of `n_adapters` adapters had in each step of a logged run: to repeat it to the same bits.
@@ -256,7 +251,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("data.csv");
         let logs = ["epoch,step,learning_rate,seconds,loss\n1,10,0.1,2,3\n", "{\"kind\":\"step\",\"step\":1}\n"];
-        for (text, [csv, json]) in [("a,b\n1,2\n", [false; 2]), (logs[0], [true, false]), (logs[1], [false, true])] {
+        let data = ["a,b\n1,2\n", "{\n \"a\": 1\n}\n", "\n1,2\n"].map(|text| (text, [false; 2]));
+        let own = [(logs[0], [true, false]), (logs[1], [false, true])];
+        for (text, [csv, json]) in data.into_iter().chain(own) {
             let write = || std::fs::write(&path, text).unwrap();
             write();
             assert_eq!(CsvLog::resume(&path, 1).is_ok(), csv, "{text}");

@@ -168,13 +168,18 @@ impl Trainer {
         let first_step = self.progress.step;
         let result = self.epochs(&mut loader, fit, callbacks).await;
         self.end_steps(loader.batches_per_epoch()).await;
-        // Weights go with the position as far as they can be had, and what was trained is not lost with the run.
-        if result.is_err()
-            && self.sync_state().await.is_ok()
-            && self.progress.step > first_step
-            && let Err(error) = self.save(fit, callbacks).await
-        {
-            log::warn!("the run can't be saved where it ended: {error}");
+        if let Err(error) = &result {
+            // Weights go with the position as far as they can be had.
+            let is_whole = self.sync_state().await.is_ok() && self.progress.step > first_step;
+            // Behind the last batch callbacks have seen an epoch that is not over; and data that are mended may be others,
+            // with which only whole epochs go on.
+            let may_go_on = self.progress.batch < loader.batches_per_epoch() && !matches!(error, Error::Data { .. });
+            if is_whole
+                && may_go_on
+                && let Err(error) = self.save(fit, callbacks).await
+            {
+                log::warn!("the run can't be saved where it ended: {error}");
+            }
         }
         // After an error the trace shows what led to it; the error itself is what the caller gets.
         let traced = self.write_trace(fit);

@@ -190,8 +190,9 @@ impl Worker {
             Request::Add { index } => {
                 let info = self.list.get(index).ok_or_else(|| unknown(&self.list, index))?;
                 run.tell_steps();
-                run.trainer.join(info).await?;
+                let joined = run.trainer.join(info).await;
                 self.rig.update(&mut run.trainer);
+                joined?;
             }
             Request::Remove { member } => {
                 run.tell_steps();
@@ -214,7 +215,9 @@ impl Worker {
                 }
             }
             Request::Change(change) => {
-                run.change(change).await?;
+                let changed = run.change(change).await;
+                self.rig.update(&mut run.trainer);
+                changed?;
                 let state = self.state;
                 self.enter(state);
             }
@@ -293,6 +296,7 @@ impl Worker {
         let run = self.run.as_mut().ok_or_else(no_run)?;
         run.tell_steps();
         let measured = run.measure(adapters, batch_size, &|| IS_CANCELLED.get()).await;
+        self.rig.update(&mut run.trainer);
         self.enter(before);
         match measured? {
             Some(report) => tell(&Event::Measured { report }),

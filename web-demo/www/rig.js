@@ -132,12 +132,12 @@ export class Rig {
       return `+ ${is_in_use ? `${again} ` : ""}${kind === "cpu" ? "CPU" : name}`;
     });
     const box = byId("add", HTMLElement);
-    const is_full = this.#order.length >= MOST_ADAPTERS;
-    for (const button of box.querySelectorAll("button")) button.disabled = is_full;
+    const disabled = this.#order.length >= MOST_ADAPTERS;
+    for (const button of box.querySelectorAll("button")) button.disabled = disabled;
     // Buttons that stay as they are keep their focus.
     if (texts.join("\n") === [...box.children].map(({ textContent }) => textContent).join("\n")) return;
     const buttons = this.#adapters.map(({ index }, at) => {
-      const button = make("button", { className: "small", textContent: texts[at] });
+      const button = make("button", { className: "small", textContent: texts[at], disabled });
       button.addEventListener("click", () => this.#send({ type: "add", index }));
       return button;
     });
