@@ -233,7 +233,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ("predict other.safetensors --config table.toml --input nowhere.csv", "error: `nowhere.csv` can't be read: "),
     (
         "predict other.safetensors --config table.toml --input table.csv -o ./table.csv",
-        "error: the file `table.csv` needs to be named once, but is named for two things",
+        "error: the file `./table.csv` needs to be named once, but is named for two things",
     ),
     ("train --json log --csv log", "error: the file `log` needs to be named once, but is named for two things"),
     (
@@ -510,9 +510,9 @@ fn pause(ms: u64) {
 fn a_run_that_ends_with_an_error_keeps_what_was_trained() {
     let folder = tempfile::tempdir().unwrap();
     write_table(&folder, 2, 3, "");
-    let error = refused(&folder, "train table.toml --epochs 2 --json /dev/full --save run.safetensors");
+    let error = refused(&folder, "train table.toml --batch-size 4 --epochs 2 --json /dev/full --save run.safetensors");
     assert!(error.contains("`/dev/full` can't be written"), "{error}");
-    let goes_on = succeed(&folder, "train table.toml --epochs 2 --resume run.safetensors");
+    let goes_on = succeed(&folder, "train table.toml --batch-size 4 --epochs 2 --resume run.safetensors");
     // The step that was under way counts, too.
     assert!(goes_on.contains("goes on after step 2, with 0 of 2 epochs done"), "{goes_on}");
 }
