@@ -168,10 +168,14 @@ impl Callback for EarlyStopping {
     }
 
     fn state(&self) -> Value {
-        json!({ "best": self.best, "waited": self.waited })
+        json!({ "monitor": self.monitor.name, "best": self.best, "waited": self.waited })
     }
 
     fn restore(&mut self, state: &Value) {
+        // The best of another number says nothing of this one.
+        if state["monitor"].as_str().is_some_and(|monitor| monitor != self.monitor.name) {
+            return;
+        }
         self.best = state["best"].as_f64();
         self.waited = state["waited"].as_u64().and_then(|waited| u32::try_from(waited).ok()).unwrap_or(0);
     }
@@ -179,7 +183,19 @@ impl Callback for EarlyStopping {
 
 #[cfg(test)]
 mod tests {
-    use super::Monitor;
+    use super::{Callback, EarlyStopping, Monitor};
+
+    #[test]
+    fn early_stopping_goes_on_with_the_number_that_it_watched() {
+        let mut loss = EarlyStopping::new(Monitor::new("val_loss"), 3);
+        (loss.best, loss.waited) = (Some(0.5), 2);
+        let resumed = |name: &str| {
+            let mut stopping = EarlyStopping::new(Monitor::new(name), 3);
+            stopping.restore(&loss.state());
+            (stopping.best, stopping.waited)
+        };
+        assert_eq!((resumed("val_loss"), resumed("val_accuracy")), ((Some(0.5), 2), (None, 0)));
+    }
 
     #[test]
     fn a_value_that_is_no_number_is_never_the_best() {
