@@ -2,11 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+#[path = "common/breakable.rs"]
+mod breakable;
 
-use async_channel::Sender;
-use manyhands::adapters::{self, Info, Kind, Opener, Request};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use breakable::breakable;
+use manyhands::adapters::{self, Info, Kind, Request};
 use manyhands::data::{Batch, InMemory, digits};
 use manyhands::layers::{BatchNormalization, Conv2D, Dense, Flatten};
 use manyhands::trainer::{Callback, NonFinite, SaveSettings, StepLog};
@@ -180,18 +183,6 @@ fn a_step_that_is_not_finite_is_named_though_the_next_is_under_way() {
         let spoilt: Vec<u64> = steps.iter().filter(|step| !step.2.is_finite()).map(|step| step.0).collect();
         assert_eq!((steps.len(), spoilt), (10, vec![4]), "{}", info.name);
     }
-}
-
-/// An adapter that a test can take away at any moment.
-fn breakable() -> (Opener, Arc<Mutex<Option<Sender<Request>>>>) {
-    let kept: Arc<Mutex<Option<Sender<Request>>>> = Arc::default();
-    let keep = kept.clone();
-    let opener: Opener = Arc::new(move |info, adapter_idx, runtime, events| {
-        let handle = adapters::open(info, adapter_idx, runtime, events)?;
-        keep.lock().unwrap().get_or_insert_with(|| handle.requests.clone());
-        Ok(handle)
-    });
-    (opener, kept)
 }
 
 #[test]

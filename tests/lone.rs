@@ -2,11 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+#[path = "common/breakable.rs"]
+mod breakable;
 
-use async_channel::Sender;
-use manyhands::adapters::{self, Opener, Request};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use breakable::{Requests, breakable};
+use manyhands::adapters::{self, Request};
 use manyhands::data::{Batch, BatchMut, ByteImages, Dataset, InMemory, digits};
 use manyhands::layers::{BatchNormalization, Dense, Flatten};
 use manyhands::trainer::{Session, StepLog};
@@ -31,8 +34,12 @@ fn trainer() -> Trainer {
     Trainer::new(model(), compile()).unwrap().on(vec![adapters::cpu::info()])
 }
 
-async fn session(trainer: &mut Trainer) -> Session {
-    trainer.session(digits::train().unwrap(), Fit::new(1).batch_size(ROWS)).await.unwrap()
+/// A run after some steps that nothing disturbed.
+async fn trained(n_steps: u64) -> (Trainer, Session) {
+    let mut trainer = trainer();
+    let mut session = trainer.session(digits::train().unwrap(), Fit::new(1).batch_size(ROWS)).await.unwrap();
+    steps(&mut session, &mut trainer, n_steps).await;
+    (trainer, session)
 }
 
 async fn steps(session: &mut Session, trainer: &mut Trainer, n_steps: u64) -> Vec<StepLog> {
@@ -51,9 +58,7 @@ async fn weights(trainer: &mut Trainer) -> Vec<f32> {
 /// The outputs for the test digits, and the weights behind them, after some steps that nothing disturbs.
 fn undisturbed(n_steps: u64) -> (Vec<f32>, Vec<f32>) {
     pollster::block_on(async {
-        let mut trainer = trainer();
-        let mut session = session(&mut trainer).await;
-        steps(&mut session, &mut trainer, n_steps).await;
+        let (mut trainer, _) = trained(n_steps).await;
         let outputs = trainer.predict_async(Arc::new(digits::test().unwrap()), ROWS).await.unwrap();
         (outputs[0].clone(), weights(&mut trainer).await)
     })
@@ -66,9 +71,7 @@ fn lose(trainer: &mut Trainer) {
 #[test]
 fn a_prediction_goes_back_to_the_snapshot_and_so_does_training() {
     pollster::block_on(async {
-        let mut trainer = trainer();
-        let mut session = session(&mut trainer).await;
-        steps(&mut session, &mut trainer, 5).await;
+        let (mut trainer, mut session) = trained(5).await;
         lose(&mut trainer);
         let outputs = trainer.predict_async(Arc::new(digits::test().unwrap()), ROWS).await.unwrap();
         assert_eq!(outputs[0], undisturbed(0).0);
@@ -81,9 +84,7 @@ fn a_prediction_goes_back_to_the_snapshot_and_so_does_training() {
 #[test]
 fn weights_that_can_not_be_read_any_more_are_those_of_the_snapshot() {
     pollster::block_on(async {
-        let mut trainer = trainer();
-        let mut session = session(&mut trainer).await;
-        steps(&mut session, &mut trainer, 5).await;
+        let (mut trainer, mut session) = trained(5).await;
         lose(&mut trainer);
         assert_eq!(weights(&mut trainer).await, undisturbed(0).1);
         assert_eq!(steps(&mut session, &mut trainer, 3).await[0].step, 1);
@@ -94,9 +95,7 @@ fn weights_that_can_not_be_read_any_more_are_those_of_the_snapshot() {
 #[test]
 fn what_was_read_is_not_lost_with_the_adapter() {
     pollster::block_on(async {
-        let mut trainer = trainer();
-        let mut session = session(&mut trainer).await;
-        steps(&mut session, &mut trainer, 5).await;
+        let (mut trainer, mut session) = trained(5).await;
         let before = weights(&mut trainer).await;
         lose(&mut trainer);
         let outputs = trainer.predict_async(Arc::new(digits::test().unwrap()), ROWS).await.unwrap();
@@ -108,9 +107,7 @@ fn what_was_read_is_not_lost_with_the_adapter() {
 #[test]
 fn the_settings_of_a_session_outlive_its_adapter() {
     pollster::block_on(async {
-        let mut trainer = trainer();
-        let mut session = session(&mut trainer).await;
-        steps(&mut session, &mut trainer, 10).await;
+        let (mut trainer, mut session) = trained(10).await;
         session.set_batch_size(&mut trainer, 256).unwrap();
         steps(&mut session, &mut trainer, 1).await;
         trainer.set_learning_rate(1e-3);
@@ -127,9 +124,7 @@ fn the_settings_of_a_session_outlive_its_adapter() {
 #[test]
 fn a_batch_size_that_changes_at_rest_keeps_the_way_back() {
     pollster::block_on(async {
-        let mut trainer = trainer();
-        let mut session = session(&mut trainer).await;
-        steps(&mut session, &mut trainer, 5).await;
+        let (mut trainer, mut session) = trained(5).await;
         session.set_batch_size(&mut trainer, 2 * ROWS).unwrap();
         lose(&mut trainer);
         let outputs = trainer.predict_async(Arc::new(digits::test().unwrap()), ROWS).await.unwrap();
@@ -144,9 +139,7 @@ fn a_batch_size_that_changes_at_rest_keeps_the_way_back() {
 #[test]
 fn an_epoch_whose_steps_come_again_does_not_end() {
     pollster::block_on(async {
-        let mut trainer = trainer();
-        let mut session = session(&mut trainer).await;
-        steps(&mut session, &mut trainer, STEPS).await;
+        let (mut trainer, mut session) = trained(STEPS).await;
         lose(&mut trainer);
         let error = session.end_epoch(&mut trainer).await.unwrap_err().to_string();
         assert!(error.contains("trained again") && trainer.progress().epoch == 0, "{error}");
@@ -160,9 +153,7 @@ fn an_epoch_whose_steps_come_again_does_not_end() {
 #[test]
 fn an_adapter_that_is_lost_when_a_larger_batch_comes_is_replaced() {
     pollster::block_on(async {
-        let mut trainer = trainer();
-        let mut session = session(&mut trainer).await;
-        steps(&mut session, &mut trainer, 5).await;
+        let (mut trainer, mut session) = trained(5).await;
         weights(&mut trainer).await;
         lose(&mut trainer);
         let outputs = trainer.predict_async(Arc::new(digits::test().unwrap()), 4 * ROWS).await.unwrap();
@@ -174,9 +165,7 @@ fn an_adapter_that_is_lost_when_a_larger_batch_comes_is_replaced() {
 #[test]
 fn an_export_is_a_copy_to_go_back_to() {
     pollster::block_on(async {
-        let mut trainer = trainer();
-        let mut session = session(&mut trainer).await;
-        steps(&mut session, &mut trainer, 5).await;
+        let (mut trainer, mut session) = trained(5).await;
         weights(&mut trainer).await;
         lose(&mut trainer);
         assert_eq!(steps(&mut session, &mut trainer, 2).await[0].step, 6);
@@ -187,7 +176,7 @@ fn an_export_is_a_copy_to_go_back_to() {
 /// Data whose first row takes an adapter away when it is asked for.
 struct Trap {
     images: ByteImages,
-    requests: Arc<Mutex<Option<Sender<Request>>>>,
+    requests: Requests,
     is_set: AtomicBool,
 }
 
@@ -216,13 +205,7 @@ impl Dataset for Trap {
 }
 
 fn validated(is_set: bool) -> (History, Vec<f32>) {
-    let requests: Arc<Mutex<Option<Sender<Request>>>> = Arc::default();
-    let keep = requests.clone();
-    let opener: Opener = Arc::new(move |info, adapter_idx, runtime, events| {
-        let handle = adapters::open(info, adapter_idx, runtime, events)?;
-        keep.lock().unwrap().get_or_insert_with(|| handle.requests.clone());
-        Ok(handle)
-    });
+    let (opener, requests) = breakable();
     let trap = Trap { images: digits::test().unwrap(), requests, is_set: AtomicBool::new(is_set) };
     let mut trainer = trainer().opener(opener);
     let fit = Fit::new(2).batch_size(ROWS).validation(trap);

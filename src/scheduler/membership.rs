@@ -126,13 +126,8 @@ impl Scheduler {
             }
         }
         for adapter_idx in 0..self.members.len() {
-            if !self.members[adapter_idx].is_alive() {
-                continue;
-            }
-            // One that was lost at it leaves the others to go on.
-            let loaded = self.finish_load(adapter_idx).await;
             if self.members[adapter_idx].is_alive() {
-                loaded?;
+                self.finish_load_or_lose(adapter_idx).await?;
             }
         }
         self.ensure_survivor().await

@@ -170,6 +170,15 @@ impl Scheduler {
         }
     }
 
+    /// The same where others may go on without it.
+    ///
+    /// # Errors
+    /// If it refused the plan.
+    pub(super) async fn finish_load_or_lose(&mut self, adapter_idx: usize) -> Result<()> {
+        let loaded = self.finish_load(adapter_idx).await;
+        if self.members[adapter_idx].is_alive() { loaded } else { Ok(()) }
+    }
+
     pub(super) fn refused(&self, adapter_idx: usize, fault: &Fault) -> Error {
         let (problem, help) = match fault {
             Fault::Lost(text) => (format!("was lost: {text}"), "try again, or choose other adapters"),

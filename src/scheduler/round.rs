@@ -282,10 +282,7 @@ impl Scheduler {
             log::warn!("{} ran out of memory ({text}); it now takes {capacity} rows at once", self.who(adapter_idx));
             self.members[adapter_idx].capacity = capacity;
             self.send(adapter_idx, Request::Load { plan: self.plan.clone(), capacity });
-            let loaded = self.finish_load(adapter_idx).await;
-            if self.members[adapter_idx].is_alive() {
-                loaded?;
-            }
+            self.finish_load_or_lose(adapter_idx).await?;
         } else {
             self.lose_member(adapter_idx, &format!("{text} for a single row"));
         }

@@ -16,13 +16,16 @@ use super::{Callback, EpochEnd, EpochLog, Flow, StepLog};
 use crate::error::{Error, Result};
 use crate::scheduler::split::SplitMode;
 
-/// Bytes by which a log is known.
+/// How the first line of each log starts.
+const CSV_HEAD: &str = "epoch,";
+const JSON_HEAD: &str = r#"{"kind":"#;
+/// Bytes in which that is looked for.
 const BEGIN: u64 = 4096;
 
 /// Refuses to write a log over a file that holds something else: the user's data, for example.
 ///
-/// `begins` are the words with which a line of it begins; a run that was killed may have left a part of the first line.
-fn check_is_log(path: &Path, begins: &[&str]) -> Result<()> {
+/// Its first line starts with `head`; a run that was killed may have left a part of it.
+fn check_is_log(path: &Path, head: &str) -> Result<()> {
     // A pipe or a device holds nothing, and reading one may never end.
     if !path.metadata().is_ok_and(|metadata| metadata.is_file()) {
         return Ok(());
@@ -31,11 +34,11 @@ fn check_is_log(path: &Path, begins: &[&str]) -> Result<()> {
     let read = File::open(path).and_then(|file| file.take(BEGIN).read_to_end(&mut begin));
     read.map_err(|error| Error::reading(path, error))?;
     let text = String::from_utf8_lossy(&begin);
-    let is_log = |begin: &&str| match text.split_once('\n') {
-        Some((line, _)) => line.starts_with(begin),
-        None => text.starts_with(begin) || begin.starts_with(&*text),
+    let is_log = match text.split_once('\n') {
+        Some((line, _)) => line.starts_with(head),
+        None => text.starts_with(head) || head.starts_with(&*text),
     };
-    if begins.iter().any(is_log) {
+    if is_log {
         return Ok(());
     }
     Err(Error::setting(
@@ -45,8 +48,15 @@ fn check_is_log(path: &Path, begins: &[&str]) -> Result<()> {
     ))
 }
 
+/// Starts a log anew.
+fn create(path: &Path, head: &str) -> Result<File> {
+    check_is_log(path, head)?;
+    File::create(path).map_err(|error| Error::writing(path, error))
+}
+
 /// Opens a log to continue it after the lines to keep; the first other line, and all after it, are cut off.
-fn reopen(path: &Path, is_kept: impl Fn(&str) -> bool) -> Result<File> {
+fn reopen(path: &Path, head: &str, is_kept: impl Fn(&str) -> bool) -> Result<File> {
+    check_is_log(path, head)?;
     let opened = || -> std::io::Result<File> {
         let file = File::options().append(true).create(true).open(path)?;
         let text = String::from_utf8_lossy(&std::fs::read(path)?).into_owned();
@@ -72,8 +82,7 @@ impl CsvLog {
     /// # Errors
     /// If it can't be written.
     pub fn create(path: &Path) -> Result<Self> {
-        check_is_log(path, &["epoch,"])?;
-        let file = File::create(path).map_err(|error| Error::writing(path, error))?;
+        let file = create(path, CSV_HEAD)?;
         Ok(Self { path: path.into(), file, has_header: false })
     }
 
@@ -82,8 +91,7 @@ impl CsvLog {
     /// # Errors
     /// If it can't be read or written.
     pub fn resume(path: &Path, epochs: u64) -> Result<Self> {
-        check_is_log(path, &["epoch,"])?;
-        let file = reopen(path, |line| {
+        let file = reopen(path, CSV_HEAD, |line| {
             let epoch = line.split(',').next().unwrap_or_default();
             epoch == FIXED[0] || epoch.parse().is_ok_and(|epoch: u64| epoch <= epochs)
         })?;
@@ -130,8 +138,7 @@ impl JsonLog {
     /// # Errors
     /// If it can't be written.
     pub fn create(path: &Path) -> Result<Self> {
-        check_is_log(path, &[r#"{"kind":"#])?;
-        let file = File::create(path).map_err(|error| Error::writing(path, error))?;
+        let file = create(path, JSON_HEAD)?;
         Ok(Self { path: path.into(), file })
     }
 
@@ -140,8 +147,7 @@ impl JsonLog {
     /// # Errors
     /// If it can't be read or written.
     pub fn resume(path: &Path, epochs: u64, steps: u64) -> Result<Self> {
-        check_is_log(path, &[r#"{"kind":"#])?;
-        let file = reopen(path, |line| {
+        let file = reopen(path, JSON_HEAD, |line| {
             let value: Value = serde_json::from_str(line).unwrap_or_default();
             let (key, done) = if value["kind"] == "epoch" { ("epoch", epochs) } else { ("step", steps) };
             value[key].as_u64().is_some_and(|number| number <= done)

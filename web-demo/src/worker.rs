@@ -101,7 +101,12 @@ impl Worker {
             match request {
                 Some(request) => {
                     let name = request.name();
-                    if let Err(error) = self.serve(request).await {
+                    let served = self.serve(request).await;
+                    if let Some(run) = &mut self.run {
+                        // Whatever it was, the engine may have found an adapter gone, and gone on with another.
+                        self.rig.update(&mut run.trainer);
+                    }
+                    if let Err(error) = served {
                         refuse(Some(name), &error);
                     }
                 }
@@ -138,7 +143,6 @@ impl Worker {
         let run = self.run.as_mut().ok_or_else(no_run)?;
         run.tell_steps();
         let predicted = run.predict().await;
-        self.rig.update(&mut run.trainer);
         let state = if run.is_finished() { "finished" } else { "paused" };
         self.enter(state);
         predicted
@@ -190,47 +194,32 @@ impl Worker {
             Request::Add { index } => {
                 let info = self.list.get(index).ok_or_else(|| unknown(&self.list, index))?;
                 run.tell_steps();
-                let joined = run.trainer.join(info).await;
-                self.rig.update(&mut run.trainer);
-                joined?;
+                run.trainer.join(info).await?;
             }
             Request::Remove { member } => {
                 run.tell_steps();
                 run.trainer.leave(self.rig.position(member).ok_or_else(|| no_member(member))?)?;
-                self.rig.update(&mut run.trainer);
             }
             Request::Throttle { member, factor } => {
                 let position = self.rig.position(member).ok_or_else(|| no_member(member))?;
                 run.trainer.set_throttle(position, factor);
-                self.rig.update(&mut run.trainer);
             }
             Request::Unplug { member } => {
                 // Who is not in the rig any more was replaced in the step that found it gone.
                 if self.rig.position(member).is_some() && self.state != "running" {
                     // No step finds out; this does.
                     let predicted = run.predict().await;
-                    self.rig.update(&mut run.trainer);
                     self.enter(self.state);
                     predicted?;
                 }
             }
             Request::Change(change) => {
-                let changed = run.change(change).await;
-                self.rig.update(&mut run.trainer);
-                changed?;
+                run.change(change).await?;
                 let state = self.state;
                 self.enter(state);
             }
-            Request::Classify { id, pixels } => {
-                let classified = run.classify(id, &pixels).await;
-                self.rig.update(&mut run.trainer);
-                classified?;
-            }
-            Request::Export => {
-                let exported = run.export().await;
-                self.rig.update(&mut run.trainer);
-                exported?;
-            }
+            Request::Classify { id, pixels } => run.classify(id, &pixels).await?,
+            Request::Export => run.export().await?,
             _ => {}
         }
         Ok(())
@@ -296,7 +285,6 @@ impl Worker {
         let run = self.run.as_mut().ok_or_else(no_run)?;
         run.tell_steps();
         let measured = run.measure(adapters, batch_size, &|| IS_CANCELLED.get()).await;
-        self.rig.update(&mut run.trainer);
         self.enter(before);
         match measured? {
             Some(report) => tell(&Event::Measured { report }),

@@ -37,11 +37,11 @@ const servers = [];
 before(async () => {
   assert.ok(existsSync(path.join(BUILT, "index.html")), `${BUILT} holds no demo\n  help: cargo xtask web build`);
   server = await serve([["/", BUILT]]);
+  servers.push(server);
   [webgpu, plain] = [await launch("webgpu"), await launch("no adapter")];
 });
 after(async () => {
   await Promise.all([webgpu?.close(), plain?.close()]);
-  server?.close();
   servers.forEach((other) => other.close());
 });
 
@@ -226,10 +226,16 @@ test("pulling a plug in mid-step costs no step, and the loss is that of a run in
   await leave();
 });
 
+/** A run on one software adapter, some steps on. */
+async function trainsAlone() {
+  const visited = await open(webgpu, "?adapters=software&model=small&batch_size=32");
+  await visited.page.click("#run");
+  await reach(visited.page, 4);
+  return visited;
+}
+
 test("the plug of the only adapter is pulled while training rests: the CPU goes on from the last copy of its weights", async () => {
-  const { page, said, leave } = await open(webgpu, "?adapters=software&model=small&batch_size=32");
-  await page.click("#run");
-  await reach(page, 4);
+  const { page, said, leave } = await trainsAlone();
   await pause(page);
   await page.locator(".unplug").click();
   await page.locator("#log li", { hasText: "the CPU adapter goes on" }).waitFor();
@@ -246,9 +252,7 @@ test("the plug of the only adapter is pulled while training rests: the CPU goes 
 });
 
 test("the plug of the only adapter is pulled in mid-step: steps come again, and each is kept once", async () => {
-  const { page, said, leave } = await open(webgpu, "?adapters=software&model=small&batch_size=32");
-  await page.click("#run");
-  await reach(page, 4);
+  const { page, said, leave } = await trainsAlone();
   await page.locator(".unplug").click();
   await page.locator(".lane .name", { hasText: "CPU" }).waitFor();
   await reach(page, 60);

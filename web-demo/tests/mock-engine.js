@@ -17,7 +17,6 @@ const RIGS = {
   ],
   software: [gpu(0, "SwiftShader Device (Subzero)", "software", ["high-performance", "low-power", "fallback"]), cpu(1)],
   none: [cpu(0)],
-  alone: [cpu(0)],
 };
 const TEST_ROWS = 360;
 const TRAIN_ROWS = 1437;

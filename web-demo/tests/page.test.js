@@ -37,10 +37,19 @@ async function open(variant, options = {}, replaced = {}) {
   return visit(browser, `http://localhost:${server.port}/`, options);
 }
 
+/**
+ * Starts training, and waits until it is past a step.
+ * @param {Page} page
+ * @param {number} step
+ */
+async function train(page, step) {
+  await page.click("#run");
+  await page.waitForFunction((least) => Number(document.getElementById("fact-step")?.textContent) > least, step);
+}
+
 /** Everything on the page in use: training, an adapter lost, a digit drawn, both reports. @param {Page} page */
 async function useAll(page) {
-  await page.click("#run");
-  await page.waitForFunction(() => Number(document.getElementById("fact-step")?.textContent) > 30);
+  await train(page, 30);
   await page.locator(".unplug").nth(1).click();
   await page.locator("#pad").press("3");
   await page.click("#measure");
@@ -140,8 +149,7 @@ test("with reduced motion nothing slides", async () => {
 
 test("a field that is emptied changes nothing", async () => {
   const { page, said, leave } = await open("gpus");
-  await page.click("#run");
-  await page.waitForFunction(() => Number(document.getElementById("fact-step")?.textContent) > 5);
+  await train(page, 5);
   await page.locator("summary").click();
   for (const field of ["#seed", "#epochs", "#learning-rate"]) {
     await page.locator(field).fill("");
@@ -156,8 +164,7 @@ test("a field that is emptied changes nothing", async () => {
 
 test("settings that begin a run anew leave a training one training, however fast they change", async () => {
   const { page, said, leave } = await open("gpus");
-  await page.click("#run");
-  await page.waitForFunction(() => Number(document.getElementById("fact-step")?.textContent) > 5);
+  await train(page, 5);
   await page.locator("summary").click();
   await page.evaluate(() => {
     for (const value of ["1", "2", "3"]) {
@@ -177,8 +184,7 @@ test("what was refused is read on a phone, too, and start can be pressed again",
   const { page, said, leave } = await open("refused", { viewport: { width: 390, height: 800 } });
   await page.locator("#status", { hasText: "gives no device" }).waitFor();
   await page.locator("#announce", { hasText: "gives no device" }).waitFor({ state: "attached" });
-  await page.click("#run");
-  await page.waitForFunction(() => Number(document.getElementById("fact-step")?.textContent) > 3);
+  await train(page, 3);
   await page.locator("#learning-rate").evaluate((input) => {
     /** @type {HTMLInputElement} */ (input).value = "1";
     input.dispatchEvent(new Event("change"));
@@ -194,8 +200,7 @@ test("steps that are trained again take the place of those before", async () => 
   await page.locator("#run:enabled").waitFor();
   if ((await page.locator(".remove").count()) > 1) await page.locator(".remove").nth(1).click();
   await page.locator("#lanes .lane").nth(1).waitFor({ state: "detached" });
-  await page.click("#run");
-  await page.waitForFunction(() => Number(document.getElementById("fact-step")?.textContent) > 20);
+  await train(page, 20);
   await page.locator(".unplug").click();
   await page.waitForFunction(() => Number(document.getElementById("fact-step")?.textContent) < 15);
   await page.waitForFunction(() => Number(document.getElementById("fact-step")?.textContent) > 30);
@@ -208,8 +213,7 @@ test("steps that are trained again take the place of those before", async () => 
 
 test("an engine that dies takes no button for what is here, and is said once", async () => {
   const { page, leave } = await open("dies");
-  await page.click("#run");
-  await page.waitForFunction(() => Number(document.getElementById("fact-step")?.textContent) > 5);
+  await train(page, 5);
   await page.click("#measure");
   await page.locator("#pad").press("9");
   await page.locator("[data-kind=failed]").waitFor();
@@ -264,8 +268,7 @@ test("parts that did not load are said", async () => {
 
 test("without the chart library all else works", async () => {
   const { page, leave } = await open("gpus", {}, { "/vendor/uPlot.iife.min.js": null });
-  await page.click("#run");
-  await page.waitForFunction(() => Number(document.getElementById("fact-step")?.textContent) > 3);
+  await train(page, 3);
   await leave();
 });
 

@@ -227,14 +227,11 @@ fn check_aliases(plan: &Plan, dispatch: &Dispatch) -> Result<(), Fault> {
 
 /// Checks a length against a limit in bytes: too many rows are out of memory, too long a row is a plan for others.
 fn fits(limit: u64, what: &str, name: &str, length: u64, per_row: u64) -> Result<(), Fault> {
-    let bytes = padded(length.saturating_mul(F32));
-    if bytes <= limit && length <= MOST_ELEMENTS {
+    let (bytes, limit) = (padded(length.saturating_mul(F32)), limit.min(MOST_ELEMENTS * F32));
+    if bytes <= limit {
         return Ok(());
     }
-    let text = format!(
-        "`{name}` needs {bytes} bytes, but {what} of this adapter has at most {}",
-        limit.min(MOST_ELEMENTS * F32)
-    );
+    let text = format!("`{name}` needs {bytes} bytes, but {what} of this adapter has at most {limit}");
     Err(if per_row > 0 { Fault::OutOfMemory(text) } else { Fault::Unsupported(text) })
 }
 

@@ -136,7 +136,7 @@ pub(in crate::adapters::gpu) async fn answer_ready(
     program: &mut Program,
     desk: &mut Desk,
 ) -> Result<(), Stop> {
-    if program.ahead.open.is_empty() {
+    if program.ahead.is_idle() {
         return Ok(());
     }
     gpu.poll()?;
