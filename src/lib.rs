@@ -2,9 +2,9 @@
 
 pub mod adapters;
 pub mod bench;
-pub mod checkpoint;
 pub mod data;
 pub mod error;
+mod files;
 #[cfg_attr(
     target_arch = "wasm32",
     allow(dead_code, unused_variables, reason = "the cases of kernels are no part of a page")
@@ -21,14 +21,13 @@ mod shape;
 pub mod simulator;
 pub mod trainer;
 
-pub use checkpoint::Checkpoint;
 pub use error::{Error, Result};
 pub use losses::{Loss, Metric, Reduction};
 pub use model::{Model, ModelBuilder, ModelConfig, Sequential};
 pub use optimizers::{Optimizer, Schedule};
 pub use plan::GradientCompression;
 pub use shape::Shape;
-pub use trainer::{Compile, Fit, History, Predictor, Trainer};
+pub use trainer::{Checkpoint, Compile, Fit, History, Predictor, Trainer};
 
 /// The code of the README runs.
 #[cfg(doctest)]

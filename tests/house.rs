@@ -248,7 +248,8 @@ const USES: &[(&[&str], &[&str])] = &[
     (&["src/layers/"], &["layers", "kernels", "plan", "error", "shape"]),
     (&["src/losses.rs", "src/optimizers.rs"], &["kernels", "plan", "error", "shape"]),
     (&["src/data/"], &["data", "error", "shape", "runtime"]),
-    (&["src/model/"], &["model", "layers", "losses", "optimizers", "kernels", "plan", "error", "shape"]),
+    (&["src/files.rs"], &["error", "runtime"]),
+    (&["src/model/"], &["model", "files", "layers", "losses", "optimizers", "kernels", "plan", "error", "shape"]),
     (&["src/adapters/"], &["adapters", "kernels", "plan", "runtime", "error", "shape"]),
     (
         &["src/bench/"],

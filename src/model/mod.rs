@@ -3,6 +3,7 @@
 mod build;
 mod compile;
 mod config;
+pub(crate) mod file;
 mod summary;
 
 pub(crate) use build::{BEST, OPTIMIZER};

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::callbacks::{Callback, EpochEnd, Flow};
-use super::{EpochLog, History, Trainer, Values};
-use crate::checkpoint::Checkpoint;
+use super::{Checkpoint, EpochLog, History, Trainer, Values};
 use crate::data::{Dataset, Loader, LoaderSettings};
 use crate::error::{Error, Result};
 use crate::optimizers::Schedule;

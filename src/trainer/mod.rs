@@ -3,6 +3,7 @@
 #[cfg(not(target_arch = "wasm32"))]
 mod blocking;
 mod callbacks;
+mod checkpoint;
 #[cfg(feature = "files")]
 mod files;
 mod fit;
@@ -19,7 +20,6 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::adapters::{self, Info, Opener};
-use crate::checkpoint::{Checkpoint, Progress};
 use crate::error::{Error, Result};
 use crate::losses::{Loss, Metric, Reduction};
 use crate::model::{Model, Objective};
@@ -31,6 +31,7 @@ use crate::scheduler::timeline::Timeline;
 use crate::scheduler::{CpuFallback, Scheduler, TrainingState};
 
 pub use callbacks::{Callback, EarlyStopping, EpochEnd, Flow, Monitor};
+pub use checkpoint::{Checkpoint, Progress};
 #[cfg(feature = "files")]
 pub use files::{CsvLog, JsonLog};
 pub use fit::{Fit, SaveSettings};
