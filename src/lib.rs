@@ -19,6 +19,7 @@ pub mod runtime;
 pub mod scheduler;
 mod shape;
 pub mod simulator;
+pub mod size;
 pub mod trainer;
 
 pub use error::{Error, Result};

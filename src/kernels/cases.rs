@@ -7,7 +7,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::rounding::index;
 use super::{Call, Kernel, Twin, lanes};
-use crate::plan::{Grid, Word};
+use crate::size::{Grid, Word};
 
 /// How an input is filled.
 #[derive(Clone, Debug, PartialEq)]

@@ -8,7 +8,7 @@ use super::parallel::{self, Slabs};
 use super::rounding::{double, index, single};
 use super::text::wgsl;
 use super::{Call, Kernel, Library, Twin};
-use crate::plan::Grid;
+use crate::size::Grid;
 
 crate::params! {
     /// Elements of the gradient; not read by `combine`.

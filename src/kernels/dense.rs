@@ -9,7 +9,7 @@ use super::product::{Epilogue, for_each_chunk, matrix, matrix_mut, multiply, mul
 use super::rounding::{float, index, single};
 use super::text::wgsl;
 use super::{Call, Kernel, Library};
-use crate::plan::{Grid, Word};
+use crate::size::{Grid, Word};
 
 pub use super::product::splits;
 

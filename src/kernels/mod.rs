@@ -16,10 +16,10 @@ pub mod concatenate;
 pub mod conv2d;
 pub mod dense;
 pub mod dropout;
+mod families;
 pub mod halves;
 pub mod mean_squared_error;
 pub(crate) mod parallel;
-mod patches;
 pub mod pooling;
 pub mod product;
 pub mod proof;
@@ -36,7 +36,9 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use self::text::wgsl;
-use crate::plan::{Grid, Length, Word, length_word};
+use crate::size::{Grid, Length, Word, length_word};
+
+pub use families::{FAMILIES, all, find, is_known};
 
 /// Type of a field of `Params`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -285,9 +287,9 @@ macro_rules! params {
 
         /// `Params` as a layer records it.
         #[derive(Clone, Copy, Debug)]
-        pub struct Record { $($(#[$doc])* pub $name: $crate::plan::Word,)* }
+        pub struct Record { $($(#[$doc])* pub $name: $crate::size::Word,)* }
 
-        impl From<Record> for Vec<$crate::plan::Word> {
+        impl From<Record> for Vec<$crate::size::Word> {
             fn from(record: Record) -> Self {
                 vec![$(record.$name,)*]
             }
@@ -319,42 +321,4 @@ pub fn rows_grid(positions: usize, cols: usize) -> (Grid, (&'static str, f64)) {
 #[allow(clippy::expect_used, reason = "a build check keeps every size of a model below 2^31")]
 pub fn whole(value: usize) -> Word {
     Word::U32(u32::try_from(value).expect("a size was checked when the model was built"))
-}
-
-/// Every kernel of the crate, a line for each family: the host file's own table.
-pub static FAMILIES: &[&[&Kernel]] = &[
-    activation::KERNELS,
-    adam::KERNELS,
-    add::KERNELS,
-    batch_norm::KERNELS,
-    binary_cross_entropy::KERNELS,
-    clip::KERNELS,
-    concatenate::KERNELS,
-    conv2d::KERNELS,
-    dense::KERNELS,
-    dropout::KERNELS,
-    halves::KERNELS,
-    mean_squared_error::KERNELS,
-    pooling::KERNELS,
-    proof::KERNELS,
-    reduce::KERNELS,
-    rmsprop::KERNELS,
-    sgd::KERNELS,
-    softmax::KERNELS,
-    softmax_cross_entropy::KERNELS,
-];
-
-/// Every kernel of the crate.
-pub fn all() -> impl Iterator<Item = &'static Kernel> {
-    FAMILIES.iter().flat_map(|family| family.iter().copied())
-}
-
-/// Is this a kernel of the crate, and not one of yours?
-pub fn is_known(kernel: &Kernel) -> bool {
-    all().any(|known| std::ptr::eq(known, kernel))
-}
-
-/// The kernel of a name, `stem.entry`.
-pub fn find(name: &str) -> Option<&'static Kernel> {
-    all().find(|kernel| kernel.name() == name)
 }

@@ -214,7 +214,7 @@ fn each_size(count: fn(&Sizes) -> usize, buffers: fn(Case, &Sizes) -> Case) -> V
             };
             let sizes = Sizes::of(&params);
             let label = format!("{rows} x {input:?} x {channels}, window {pool:?}, stride {stride:?}, pad {before:?}");
-            let grid = crate::plan::Grid::Elements(super::whole(count(&sizes)));
+            let grid = crate::size::Grid::Elements(super::whole(count(&sizes)));
             buffers(Case::new(label, params.words(), grid), &sizes)
         })
         .into()

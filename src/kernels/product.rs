@@ -11,7 +11,7 @@ use crate::runtime::threads;
 
 use super::Call;
 use super::activation_functions::Activation;
-use crate::plan::Word;
+use crate::size::Word;
 
 /// Multiplications that one task does: some 50 µs, well above what handing it to a thread costs.
 pub(super) const TASK: usize = 1 << 22;

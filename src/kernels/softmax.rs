@@ -117,7 +117,7 @@ fn forward_cases() -> Vec<Case> {
     let mut large = cases[0].clone();
     large.label = "large logits".into();
     large.params = Params { rows: 2, cols: 3 }.words();
-    large.grid = crate::plan::Grid::Elements(2.into());
+    large.grid = crate::size::Grid::Elements(2.into());
     large.inputs[0] = Fill::Values(vec![3e38, -3e38, 3e38, 1e4, 1e4 + 1.0, 0.0]);
     large.outputs[0] = Fill::Values(vec![7.0; 6]);
     cases.push(large);

@@ -3,8 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::dense::yes;
-use super::{Built, Initializer, Layer, Parameter, Problem, Statistic, only, to_config};
+use super::{Built, Initializer, Layer, Parameter, Problem, Statistic, only, to_config, yes};
 use crate::kernels::{batch_norm as kernel, reduce, whole};
 use crate::plan::{Combine, Grid, Length, Moving, Recorder, View, When, Word, length_word};
 use crate::shape::Shape;

@@ -3,83 +3,15 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::dense::{ROWS_HINT, sum_columns, sum_parts, yes};
-use super::{Activation, Built, Initializer, Layer, Parameter, Problem, image, to_config};
+use super::gradient_sums::{ROWS_HINT, sum_columns, sum_parts};
+use super::windows::{Padding, Windows};
+use super::{Activation, Built, Initializer, Layer, Parameter, Problem, image, to_config, yes};
 use crate::kernels::{conv2d as kernel, dense};
 use crate::plan::{Recorder, Word};
 use crate::shape::Shape;
 
 /// Strides' product at most: the input's gradient is computed by phases, which are the z of a grid.
 const MOST_PHASES: usize = 65_535;
-
-/// What stands beyond the border of an image.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Padding {
-    /// Nothing: windows lie within the image.
-    #[default]
-    Valid,
-    /// As much that the output is `ceil(size / stride)` long; what is odd goes to the end, as in Keras.
-    Same,
-}
-
-/// A window over one axis.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Axis {
-    pub out: usize,
-    pub before: usize,
-}
-
-impl Padding {
-    /// Output size and padding before, of windows of `window` at every `stride`.
-    pub(super) fn axis(self, size: usize, window: usize, stride: usize) -> Option<Axis> {
-        match self {
-            Self::Valid => Some(Axis { out: size.checked_sub(window)? / stride + 1, before: 0 }),
-            Self::Same => {
-                let out = size.div_ceil(stride);
-                let total = ((out - 1) * stride + window).saturating_sub(size);
-                Some(Axis { out, before: total / 2 })
-            }
-        }
-    }
-}
-
-/// The geometry of windows over an image.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Windows {
-    pub input: [usize; 3],
-    pub size: [usize; 2],
-    pub strides: [usize; 2],
-    pub out: [usize; 2],
-    pub before: [usize; 2],
-}
-
-impl Windows {
-    pub(super) fn new(
-        input: [usize; 3],
-        size: [usize; 2],
-        strides: [usize; 2],
-        padding: Padding,
-    ) -> Result<Self, Problem> {
-        if size.contains(&0) || strides.contains(&0) || input.contains(&0) {
-            return Err(Problem::new(
-                format!(
-                    "needs sizes and strides of at least 1, but got size {size:?}, strides {strides:?}, input {input:?}"
-                ),
-                "set them to 1 or more",
-            ));
-        }
-        let rows = padding.axis(input[0], size[0], strides[0]);
-        let cols = padding.axis(input[1], size[1], strides[1]);
-        let (Some(rows), Some(cols)) = (rows, cols) else {
-            return Err(Problem::new(
-                format!("needs an image of at least {} × {}, but got {} × {}", size[0], size[1], input[0], input[1]),
-                "use padding `same`, a smaller window, or fewer layers that shrink the image",
-            ));
-        };
-        Ok(Self { input, size, strides, out: [rows.out, cols.out], before: [rows.before, cols.before] })
-    }
-}
 
 /// Convolution over images: `y = activation(Σ x[window] · kernel + bias)`.
 ///

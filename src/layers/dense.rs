@@ -3,9 +3,10 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Activation, Built, Initializer, Layer, Parameter, Problem, only, to_config};
+use super::gradient_sums::{ROWS_HINT, sum_columns, sum_parts};
+use super::{Activation, Built, Initializer, Layer, Parameter, Problem, only, to_config, yes};
 use crate::kernels::{dense as kernel, whole};
-use crate::plan::{Grid, Length, Recorder, View, Word, length_word};
+use crate::plan::{Length, Recorder, Word, length_word};
 use crate::shape::Shape;
 
 /// Fully connected layer over the last axis: `y = activation(x · kernel + bias)`.
@@ -40,14 +41,6 @@ pub struct Dense {
     /// Initial values of `kernel`.
     #[serde(default)]
     pub kernel_initializer: Initializer,
-}
-
-/// Rows of a shard for which sums over rows are split well; any other number works.
-pub(super) const ROWS_HINT: usize = 128;
-
-/// Default of settings that are on unless switched off.
-pub(super) fn yes() -> bool {
-    true
 }
 
 impl Dense {
@@ -168,41 +161,4 @@ fn strided(record: kernel::Record, x_cols: Word, dy_cols: Word) -> kernel::Recor
 /// Row strides of `dy · wᵀ`: `w` is stored `[inputs, units]`.
 fn strided_transposed(record: kernel::Record, units: Word) -> kernel::Record {
     kernel::Record { b_stride: units, ..record }
-}
-
-/// Records a gradient that is a sum over rows, as `splits` partial sums that are then added in order.
-pub(super) fn sum_parts(
-    rec: &mut Recorder<'_>,
-    parameter: &str,
-    splits: u32,
-    record: impl FnOnce(&mut Recorder<'_>, u32, View),
-) {
-    use crate::kernels::reduce;
-    let gradient = rec.parameter_gradient(parameter);
-    if splits == 1 {
-        record(rec, 1, gradient);
-        return;
-    }
-    let partials = rec.scratch(
-        &format!("{parameter}_partials"),
-        Length { per_row: 0, fixed: gradient.len.fixed * u64::from(splits) },
-    );
-    record(rec, splits, partials);
-    let cols = length_word(gradient.len);
-    let params = reduce::Record { rows: Word::U32(0), cols, splits: Word::U32(splits) };
-    rec.dispatch(&reduce::COMBINE, params, [partials], [gradient], Grid::Elements(cols));
-}
-
-/// Records the gradient of a bias: the sums of the columns of `[rows * positions, cols]`.
-pub(super) fn sum_columns(rec: &mut Recorder<'_>, x: View, positions: usize, cols: usize, parameter: &str) {
-    use crate::kernels::reduce;
-    let splits = u32::try_from(reduce::splits(cols)).unwrap_or(1);
-    sum_parts(rec, parameter, splits, |rec, splits, partials| {
-        let params = reduce::Record {
-            rows: length_word(Length::per_row(positions)),
-            cols: whole(cols),
-            splits: Word::U32(splits),
-        };
-        rec.dispatch(&reduce::COLUMN_SUMS, params, [x], [partials], Grid::Elements(whole(cols * splits as usize)));
-    });
 }

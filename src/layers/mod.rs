@@ -11,10 +11,13 @@ mod conv2d;
 mod dense;
 mod dropout;
 mod flatten;
+mod gradient_sums;
 mod initializer;
 mod pooling;
 mod reshape;
 mod softmax;
+mod table;
+mod windows;
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,7 +31,7 @@ pub use activation::{Activation, ActivationLayer, Gelu, LeakyRelu, Relu, Sigmoid
 pub use add::Add;
 pub use batch_norm::BatchNormalization;
 pub use concatenate::Concatenate;
-pub use conv2d::{Conv2D, Padding};
+pub use conv2d::Conv2D;
 pub use dense::Dense;
 pub use dropout::Dropout;
 pub use flatten::Flatten;
@@ -36,6 +39,8 @@ pub use initializer::Initializer;
 pub use pooling::{AveragePooling2D, GlobalAveragePooling2D, MaxPooling2D};
 pub use reshape::Reshape;
 pub use softmax::Softmax;
+pub use table::LAYERS;
+pub use windows::Padding;
 
 /// What a layer can't do with the inputs it was given. The model adds who it was.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -137,31 +142,14 @@ pub const fn entry<L: Layer + serde::de::DeserializeOwned + 'static>(kind: &'sta
     Entry { kind, from_config: |config| Ok(Arc::new(serde_json::from_value::<L>(config)?)) }
 }
 
-/// Every layer of the crate.
-pub static LAYERS: &[Entry] = &[
-    entry::<ActivationLayer>("Activation"),
-    entry::<Add>("Add"),
-    entry::<AveragePooling2D>("AveragePooling2D"),
-    entry::<BatchNormalization>("BatchNormalization"),
-    entry::<Concatenate>("Concatenate"),
-    entry::<Conv2D>("Conv2D"),
-    entry::<Dense>("Dense"),
-    entry::<Dropout>("Dropout"),
-    entry::<Flatten>("Flatten"),
-    entry::<Gelu>("GELU"),
-    entry::<GlobalAveragePooling2D>("GlobalAveragePooling2D"),
-    entry::<LeakyRelu>("LeakyReLU"),
-    entry::<MaxPooling2D>("MaxPooling2D"),
-    entry::<Relu>("ReLU"),
-    entry::<Reshape>("Reshape"),
-    entry::<Sigmoid>("Sigmoid"),
-    entry::<Softmax>("Softmax"),
-    entry::<Tanh>("Tanh"),
-];
-
 /// The settings of a layer as JSON. Settings are plain structs, which always serialise.
 pub fn to_config<L: serde::Serialize>(layer: &L) -> Value {
     serde_json::to_value(layer).unwrap_or(Value::Null)
+}
+
+/// Default of settings that are on unless switched off.
+fn yes() -> bool {
+    true
 }
 
 /// The one input of a layer that takes one.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::conv2d::{Padding, Windows};
+use super::windows::{Padding, Windows};
 use super::{Built, Layer, Problem, image, to_config};
 use crate::kernels::{pooling as kernel, whole};
 use crate::plan::{Grid, Length, Recorder, Word, length_word};

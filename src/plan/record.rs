@@ -4,10 +4,9 @@ use litemap::LiteMap;
 
 use crate::kernels::{self, Kernel, halves};
 use crate::shape::Shape;
+use crate::size::{Grid, Length, Word, length_word};
 
-use super::{
-    Combine, Command, Dispatch, Exchange, GradientCompression, Grid, Layout, Length, Pass, Plan, Role, View, When, Word,
-};
+use super::{Combine, Command, Dispatch, Exchange, GradientCompression, Layout, Pass, Plan, Role, View, When};
 
 /// Smallest number of elements at which finished gradients leave for the host while backward goes on: 1 MiB.
 const BUCKET: u64 = 1 << 18;
@@ -360,24 +359,5 @@ impl<'a> Recorder<'a> {
     /// The flat layout.
     pub fn layout(&self) -> &'a Layout {
         self.layout
-    }
-}
-
-/// A word for a grid of vectors of four elements: as many as a length fills, or a few more.
-pub fn vectors_word(len: Length) -> Word {
-    length_word(Length { per_row: len.per_row.div_ceil(4), fixed: len.fixed.div_ceil(4) })
-}
-
-/// A length as a word of `Params`.
-///
-/// # Panics
-/// If the length mixes rows and a fixed part, or does not fit 32 bits; a build check prevents the latter.
-#[allow(clippy::expect_used, reason = "lengths of tensors were checked when the model was built")]
-pub fn length_word(len: Length) -> Word {
-    if len.per_row == 0 {
-        Word::U32(u32::try_from(len.fixed).expect("a length fits 32 bits"))
-    } else {
-        assert_eq!(len.fixed, 0, "a tensor's length is per row or fixed");
-        Word::Rows(u32::try_from(len.per_row).expect("a row's length fits 32 bits"))
     }
 }

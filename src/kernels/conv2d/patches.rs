@@ -6,12 +6,12 @@ use std::ops::Range;
 
 use ndarray::s;
 
-use super::Call;
-use super::conv2d::Sizes;
-use super::parallel::Slabs;
-use super::product::{
+use super::super::Call;
+use super::super::parallel::Slabs;
+use super::super::product::{
     Epilogue, TASK, accumulate, for_each_chunk, matrix, matrix_mut, multiply, multiply_here, with_scratch,
 };
+use super::sizes::Sizes;
 
 /// Values of patches that are made at a time: 1 MiB, within the L2 cache of today's cores.
 const SCRATCH: usize = 1 << 18;
@@ -22,75 +22,22 @@ const FEWEST_PIXELS: usize = 256;
 /// Splits from which there are parts enough for every thread.
 const MANY_SPLITS: usize = 8;
 
-impl Sizes {
-    /// Is it a plain product of pixels and weights?
-    fn is_product(&self) -> bool {
-        let [size, stride, pad] = [(self.k_h, self.k_w), (self.stride_h, self.stride_w), (self.pad_top, self.pad_left)];
-        size == (1, 1) && stride == (1, 1) && pad == (0, 0) && self.in_pixels() == self.out_pixels()
-    }
+/// Pixels to take at a time: what fits [`SCRATCH`] and is no more than a task.
+fn block(s: &Sizes) -> usize {
+    (SCRATCH / s.patch()).min(TASK / (s.patch() * s.out_c)).max(FEWEST_PIXELS)
+}
 
-    /// Pixels to take at a time: what fits [`SCRATCH`] and is no more than a task.
-    fn block(&self) -> usize {
-        (SCRATCH / self.patch()).min(TASK / (self.patch() * self.out_c)).max(FEWEST_PIXELS)
-    }
+/// Multiplications of the whole convolution; making a value of a patch takes as long as some 32.
+fn work(s: &Sizes) -> usize {
+    s.pixels() * s.patch() * (s.out_c + 32)
+}
 
-    /// Multiplications of the whole convolution; making a value of a patch takes as long as some 32.
-    fn work(&self) -> usize {
-        self.pixels() * self.patch() * (self.out_c + 32)
-    }
-
-    /// Lines of an image of the input that lines `first` to `last` of the output see.
-    fn lines_seen(&self, first: usize, last: usize) -> Range<usize> {
-        let [start, end] = [first * self.stride_h, last * self.stride_h + self.k_h];
-        let [start, end] = [start, end].map(|line| line.saturating_sub(self.pad_top).min(self.in_h));
-        start..end
-    }
-
-    /// Of `run` neighbours in a line of the output, which see the image and not the padding at a tap, and the first
-    /// pixel that they see. `place` is what the first neighbour sees of the padded line.
-    fn reach(&self, place: usize, run: usize) -> (Range<usize>, usize) {
-        let reach = |edge: usize| edge.saturating_sub(place).div_ceil(self.stride_w).min(run);
-        let (low, high) = (reach(self.pad_left), reach(self.pad_left + self.in_w));
-        if low < high { (low..high, place + low * self.stride_w - self.pad_left) } else { (run..run, 0) }
-    }
-
-    /// Copies every `stride_w`th pixel.
-    fn copy_line(&self, from: &[f32], to: &mut [f32]) {
-        if self.stride_w == 1 {
-            to.copy_from_slice(&from[..to.len()]);
-        } else {
-            to.iter_mut().zip(from.iter().step_by(self.stride_w)).for_each(|(to, from)| *to = *from);
-        }
-    }
-
-    /// Calls `f(run in the patches, its place in x)` for each run of values that patches take from x, and with no
-    /// place for each run in the padding. Only `taps` of each patch are there.
-    fn each_run(&self, pixels: Range<usize>, taps: &Range<usize>, mut f: impl FnMut(Range<usize>, Option<usize>)) {
-        let mut at = 0;
-        for pixel in pixels {
-            let (line, ox) = (pixel / self.out_w, pixel % self.out_w);
-            let (image, oy) = (line / self.out_h, line % self.out_h);
-            for kh in taps.start / self.k_w..taps.end.div_ceil(self.k_w) {
-                let first = kh * self.k_w;
-                let [from, to] = [taps.start.max(first), taps.end.min(first + self.k_w)].map(|tap| tap - first);
-                let iy = (oy * self.stride_h + kh).checked_sub(self.pad_top).filter(|iy| *iy < self.in_h);
-                let end = at + (to - from) * self.in_c;
-                match iy {
-                    None => f(at..end, None),
-                    Some(iy) => {
-                        // Taps from `low` on are right of the image's left edge, those from `high` past its right one.
-                        let low = self.pad_left.saturating_sub(ox * self.stride_w).clamp(from, to);
-                        let high = (self.in_w + self.pad_left).saturating_sub(ox * self.stride_w).clamp(low, to);
-                        let [inside, outside] = [low, high].map(|tap| at + (tap - from) * self.in_c);
-                        let ix = (ox * self.stride_w + low).saturating_sub(self.pad_left);
-                        f(at..inside, None);
-                        f(inside..outside, Some(((image * self.in_h + iy) * self.in_w + ix) * self.in_c));
-                        f(outside..end, None);
-                    }
-                }
-                at = end;
-            }
-        }
+/// Copies every `stride_w`th pixel.
+fn copy_line(s: &Sizes, from: &[f32], to: &mut [f32]) {
+    if s.stride_w == 1 {
+        to.copy_from_slice(&from[..to.len()]);
+    } else {
+        to.iter_mut().zip(from.iter().step_by(s.stride_w)).for_each(|(to, from)| *to = *from);
     }
 }
 
@@ -131,7 +78,7 @@ fn gather_columns(s: &Sizes, x: &[f32], pixels: Range<usize>, planes: &mut [f32]
                 let line = &plane[(iy - seen.start) * s.in_w..][..s.in_w];
                 column[..inside.start].fill(0.0);
                 column[inside.end..].fill(0.0);
-                s.copy_line(&line[first..], &mut column[inside.clone()]);
+                copy_line(s, &line[first..], &mut column[inside.clone()]);
             }
         }
         pixel += run;
@@ -169,8 +116,8 @@ pub(super) fn forward(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
         let x = matrix(x, s.pixels(), s.in_c, s.in_c);
         return multiply(x, w, matrix_mut(y, s.pixels(), s.out_c, s.out_c), epilogue);
     }
-    let block = s.block();
-    for_each_chunk(y, block * s.out_c, s.work(), |index, y| {
+    let block = block(&s);
+    for_each_chunk(y, block * s.out_c, work(&s), |index, y| {
         let pixels = y.len() / s.out_c;
         let plane = s.in_pixels() * s.in_c;
         with_scratch(plane + pixels * s.patch(), |scratch| {
@@ -194,12 +141,12 @@ pub(super) fn backward_input(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     }
     // Whole images: patches overlap, and nobody else adds to the same pixels.
     let images = FEWEST_PIXELS.div_ceil(s.out_pixels());
-    for_each_chunk(d_x, images * image, s.work(), |index, d_x| {
+    for_each_chunk(d_x, images * image, work(&s), |index, d_x| {
         let first = index * images;
         let end = (first + d_x.len() / image) * s.out_pixels();
         d_x.fill(0.0);
-        for start in (first * s.out_pixels()..end).step_by(s.block()) {
-            let pixels = start..(start + s.block()).min(end);
+        for start in (first * s.out_pixels()..end).step_by(block(&s)) {
+            let pixels = start..(start + block(&s)).min(end);
             with_scratch(pixels.len() * s.patch(), |patches| {
                 let dy = dy.slice(s![pixels.clone(), ..]);
                 let result = matrix_mut(patches, pixels.len(), s.patch(), s.patch());
@@ -225,7 +172,7 @@ pub(super) fn backward_weights(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let taps = if is_cut { 1 } else { s.taps() };
     let parts = s.taps() / taps;
     let columns = taps * s.in_c;
-    for_each_chunk(partials, columns * s.out_c, s.work(), |index, partial| {
+    for_each_chunk(partials, columns * s.out_c, work(&s), |index, partial| {
         let range = Slabs::new(s.pixels(), s.splits).range(index / parts);
         let taps = index % parts * taps..(index % parts + 1) * taps;
         let mut partial = matrix_mut(partial, columns, s.out_c, s.out_c);

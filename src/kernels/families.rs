@@ -1,0 +1,44 @@
+//! The table of kernels, a line for each family.
+
+use super::{
+    Kernel, activation, adam, add, batch_norm, binary_cross_entropy, clip, concatenate, conv2d, dense, dropout, halves,
+    mean_squared_error, pooling, proof, reduce, rmsprop, sgd, softmax, softmax_cross_entropy,
+};
+
+/// Every kernel of the crate, a line for each family: the host file's own table.
+pub static FAMILIES: &[&[&Kernel]] = &[
+    activation::KERNELS,
+    adam::KERNELS,
+    add::KERNELS,
+    batch_norm::KERNELS,
+    binary_cross_entropy::KERNELS,
+    clip::KERNELS,
+    concatenate::KERNELS,
+    conv2d::KERNELS,
+    dense::KERNELS,
+    dropout::KERNELS,
+    halves::KERNELS,
+    mean_squared_error::KERNELS,
+    pooling::KERNELS,
+    proof::KERNELS,
+    reduce::KERNELS,
+    rmsprop::KERNELS,
+    sgd::KERNELS,
+    softmax::KERNELS,
+    softmax_cross_entropy::KERNELS,
+];
+
+/// Every kernel of the crate.
+pub fn all() -> impl Iterator<Item = &'static Kernel> {
+    FAMILIES.iter().flat_map(|family| family.iter().copied())
+}
+
+/// Is this a kernel of the crate, and not one of yours?
+pub fn is_known(kernel: &Kernel) -> bool {
+    all().any(|known| std::ptr::eq(known, kernel))
+}
+
+/// The kernel of a name, `stem.entry`.
+pub fn find(name: &str) -> Option<&'static Kernel> {
+    all().find(|kernel| kernel.name() == name)
+}
