@@ -17,6 +17,7 @@ pub mod optimizers;
 pub mod plan;
 pub mod runtime;
 pub mod scheduler;
+pub mod schema;
 mod shape;
 pub mod simulator;
 pub mod size;
@@ -27,6 +28,7 @@ pub use losses::{Loss, Metric, Reduction};
 pub use model::{Model, ModelBuilder, ModelConfig, Sequential};
 pub use optimizers::{Optimizer, Schedule};
 pub use plan::GradientCompression;
+pub use schema::Schema;
 pub use shape::Shape;
 pub use trainer::{Checkpoint, Compile, Fit, History, Predictor, Trainer};
 

@@ -12,7 +12,7 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 
-use manyhands::data::csv::{self, Column, CsvSettings, TargetKind};
+use manyhands::data::csv::{self, Column, CsvSettings, InputColumns, OneOrMany, OutputColumns, TargetKind};
 use manyhands::data::{
     Batch, ByteImages, Channels, DataConfig, Dataset, ImageFiles, ImageFolder, ImageSettings, InMemory, Synthetic,
     check_labels, cifar, digits, idx,
@@ -25,6 +25,8 @@ use tempfile::TempDir;
 mod images;
 #[path = "data/inputs.rs"]
 mod inputs;
+#[path = "data/schema.rs"]
+mod schema;
 
 fn all(dataset: &dyn Dataset) -> Batch {
     Batch::fetch(dataset, &(0..dataset.len()).collect::<Vec<_>>()).unwrap()
@@ -318,8 +320,9 @@ fn tables_have_classes_in_sorted_order() {
         "\u{feff}length,species,width\r\n1.5,setosa,2\r\n\"3\", virginica ,4e-1\r\n-5,\"setosa\",6\r\n7,alba,8\r\n";
     let path = write(&folder, "iris.csv", text);
     let table = csv::open(&path, &by_name("species", TargetKind::Classes)).unwrap();
-    assert_eq!(table.columns, ["length", "width"]);
-    assert_eq!(table.classes.as_deref().unwrap(), ["alba", "setosa", "virginica"]);
+    let schema = table.dataset.schema();
+    assert_eq!(schema.inputs[0].column_names(), ["length", "width"]);
+    assert_eq!(schema.classes(0), ["alba", "setosa", "virginica"]);
     let batch = all(&table.dataset);
     assert_eq!(batch.inputs[0][..], [1.5, 2.0, 3.0, 0.4, -5.0, 6.0, 7.0, 8.0]);
     assert_eq!(batch.targets[0][..], [1.0, 2.0, 1.0, 0.0]);
@@ -327,20 +330,22 @@ fn tables_have_classes_in_sorted_order() {
 
     let path = write(&folder, "test.csv", "length,species,width\n1,virginica,2\n");
     let settings = by_name("species", TargetKind::Classes);
-    let test = csv::open_like(&path, &settings, &table).unwrap();
+    let test = csv::open_like(&path, &settings, &schema).unwrap();
     assert_eq!(all(&test.dataset).targets[0][..], [2.0], "the classes are those of the training table");
     let path = write(&folder, "test.csv", "length,species,width\n1,setosa,2\n1,rosa,2\n");
     assert_eq!(
-        message_in(&folder, csv::open_like(&path, &settings, &table)),
+        message_in(&folder, csv::open_like(&path, &settings, &schema)),
         "`test.csv` line 3, column 1 (`species`) needs one of the training table's classes (alba, setosa, virginica), \
          but holds `rosa`\n  \
          help: mend the field, leave the line out, or name the column in `ignore` if it is no input"
     );
-    let path = write(&folder, "test.csv", "width,species,length\n1,setosa,2\n");
+    let path = write(&folder, "test.csv", "width,id,species,length\n1,x,setosa,2\n");
+    let test = csv::open_like(&path, &settings, &schema).unwrap();
+    assert_eq!(all(&test.dataset).inputs[0][..], [2.0, 1.0], "columns are found by name");
+    let path = write(&folder, "test.csv", "height,species,length\n1,setosa,2\n");
     assert_eq!(
-        message_in(&folder, csv::open_like(&path, &settings, &table)),
-        "`test.csv` needs the input columns of the training table, but has width, length\n  \
-         help: the training table has length, width"
+        message_in(&folder, csv::open_like(&path, &settings, &schema)),
+        "`test.csv` needs a column `width`, but has none\n  help: its columns are height, species, length"
     );
 }
 
@@ -348,26 +353,30 @@ fn tables_have_classes_in_sorted_order() {
 fn tables_may_lack_a_header_and_have_several_targets() {
     let folder = tempfile::tempdir().unwrap();
     let path = write(&folder, "t.csv", "10;1;2;3;id1\n2;4;5;0.5;id2\n");
+    let output = |columns: &[usize], target_kind| OutputColumns {
+        name: None,
+        target: OneOrMany::Many(columns.iter().copied().map(Column::Index).collect()),
+        target_kind,
+    };
     let settings = CsvSettings {
-        target: vec![Column::Index(2), Column::Index(0)],
         ignore: vec![Column::Index(4)],
         sample_weight: Some(Column::Index(3)),
         delimiter: ';',
-        ..CsvSettings::new(Column::Index(0), TargetKind::Values)
+        ..CsvSettings::of_outputs(vec![output(&[2, 0], TargetKind::Values)])
     };
     let table = csv::open(&path, &settings).unwrap();
-    assert_eq!(table.columns, ["column 1"]);
-    assert_eq!(table.classes, None);
+    assert_eq!(table.dataset.schema().inputs[0].column_names(), ["column 1"]);
+    assert_eq!(table.dataset.schema().targets[0].column_names(), ["column 2", "column 0"]);
+    assert!(table.dataset.schema().classes(0).is_empty());
     let batch = all(&table.dataset);
     assert_eq!(batch.inputs[0][..], [1.0, 4.0]);
     assert_eq!(batch.targets[0][..], [2.0, 10.0, 5.0, 2.0]);
     assert_eq!(batch.sample_weights.unwrap()[..], [3.0, 0.5]);
     assert_eq!(table.dataset.target_shapes(), [Shape::new([2])]);
 
-    let settings = CsvSettings { ignore: vec![Column::Index(4)], target: vec![Column::Index(0)], ..settings };
-    let settings = CsvSettings { target_kind: TargetKind::Classes, ..settings };
+    let settings = CsvSettings { outputs: vec![output(&[0], TargetKind::Classes)], ..settings };
     let table = csv::open(&path, &settings).unwrap();
-    assert_eq!(table.classes.unwrap(), ["2", "10"], "numbers are sorted by value");
+    assert_eq!(table.dataset.schema().classes(0), ["2", "10"], "numbers are sorted by value");
 }
 
 #[test]
@@ -480,7 +489,8 @@ fn settings_open_every_kind() {
     for (text, train, test, classes) in cases {
         let config = config(&text);
         let data = config.open().unwrap();
-        let got = (data.train.len(), data.test.map(|test| test.len()), data.classes.map(|classes| classes.len()));
+        let classes_of = data.train.schema().classes(0).len();
+        let got = (data.train.len(), data.test.map(|test| test.len()), (classes_of > 0).then_some(classes_of));
         assert_eq!(got, (train, test, classes), "{text}");
         let written = toml::to_string(&config).unwrap();
         assert_eq!(toml::from_str::<DataConfig>(&written).unwrap(), config, "{written}");

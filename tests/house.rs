@@ -247,9 +247,13 @@ const USES: &[(&[&str], &[&str])] = &[
     (&["src/plan.rs", "src/plan/"], &["plan", "kernels", "error", "shape", "size"]),
     (&["src/layers/"], &["layers", "kernels", "plan", "error", "shape"]),
     (&["src/losses.rs", "src/optimizers.rs"], &["kernels", "plan", "error", "shape"]),
-    (&["src/data/"], &["data", "error", "shape", "runtime"]),
+    (&["src/schema.rs"], &[]),
+    (&["src/data/"], &["data", "schema", "error", "shape", "runtime"]),
     (&["src/files.rs"], &["error", "runtime"]),
-    (&["src/model/"], &["model", "files", "layers", "losses", "optimizers", "kernels", "plan", "error", "shape"]),
+    (
+        &["src/model/"],
+        &["model", "files", "layers", "losses", "optimizers", "kernels", "plan", "schema", "error", "shape"],
+    ),
     (&["src/adapters/"], &["adapters", "kernels", "plan", "runtime", "error", "shape"]),
     (
         &["src/bench/"],

@@ -77,7 +77,8 @@ struct Ready {
 
 impl Part {
     fn open(self, data: &DataConfig) -> Result<Inputs> {
-        let DataPair { train, test, classes } = data.open()?;
+        let DataPair { train, test } = data.open()?;
+        let trained = train.schema();
         let dataset = match self {
             Self::Train => train,
             Self::Test => test.ok_or_else(|| {
@@ -88,7 +89,7 @@ impl Part {
                 )
             })?,
         };
-        Ok(Inputs { dataset, classes, names: None })
+        Ok(Inputs { dataset, trained, names: None })
     }
 }
 
@@ -102,7 +103,7 @@ impl Trained {
 
     /// With rows that have no targets.
     fn prepare_input(&self, path: &Path) -> Result<Ready> {
-        self.prepare_with(|data| data.open_inputs(path).map_err(|error| self.hint(error)))
+        self.prepare_with(|data| data.open_inputs(path, None).map_err(|error| self.hint(error)))
     }
 
     fn prepare_with(&self, open: impl FnOnce(&DataConfig) -> Result<Inputs>) -> Result<Ready> {
@@ -158,7 +159,8 @@ pub fn predict(args: &PredictArgs) -> Result<()> {
     };
     // Opened now: that it can't be is found out before all is computed.
     let output = args.output.as_deref().map(open_output).transpose()?;
-    let Inputs { dataset, classes, names } = inputs;
+    let Inputs { dataset, trained, names } = inputs;
+    let classes = Some(trained.classes(0).to_vec());
     let rows = Rows { count: dataset.len(), names };
     let outputs = trainer.predict(dataset, args.trained.batch_size)?;
     let named = trainer.model().outputs();

@@ -141,17 +141,8 @@ impl Settings {
 
     /// Paths of the data that are not absolute start at a folder.
     pub fn start_paths_at(&mut self, folder: Option<&Path>) {
-        let Some(start) = folder else { return };
-        let join = |path: &mut PathBuf| *path = start.join(&*path);
-        match &mut self.data {
-            DataConfig::Idx { folder } | DataConfig::Cifar10 { folder } => join(folder),
-            DataConfig::IdxFiles { train_images, train_labels, test_images, test_labels } => {
-                [train_images, train_labels].into_iter().chain(test_images).chain(test_labels).for_each(join);
-            }
-            DataConfig::Csv { train, test, .. } | DataConfig::ImageFolder { train, test, .. } => {
-                [train].into_iter().chain(test).for_each(join);
-            }
-            DataConfig::Digits {} | DataConfig::Synthetic { .. } => {}
+        if let Some(folder) = folder {
+            self.data = self.data.clone().rooted_at(folder);
         }
     }
 
@@ -500,8 +491,7 @@ mod tests {
         assert_eq!(settings.training.split, SplitMode::Fixed(vec![3.0, 1.0]));
         assert_eq!(settings.training.metrics.of_outputs(1).unwrap()[0][1], Metric::TopKCategoricalAccuracy { k: 5 });
         settings.start_paths_at(Some(Path::new("/data")));
-        let DataConfig::Csv { train, test, .. } = settings.data else { panic!() };
-        assert_eq!((train, test), (PathBuf::from("/data/a.csv"), Some(PathBuf::from("/data/b.csv"))));
+        assert_eq!(settings.data.files(), [PathBuf::from("/data/a.csv"), PathBuf::from("/data/b.csv")]);
     }
 
     /// What stands in comments of the example is right as well.

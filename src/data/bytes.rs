@@ -1,6 +1,7 @@
 //! Images that stay bytes until a batch is made: a quarter of the memory of f32.
 
 use super::{BatchMut, Dataset};
+use crate::schema::Schema;
 use crate::{Error, Result, Shape};
 
 /// Images of one byte a value, mostly with a label each, scaled to 0–1 when a batch is made.
@@ -15,6 +16,7 @@ pub struct ByteImages {
     pixels: Vec<u8>,
     labels: Option<Vec<u8>>,
     scaled: Box<[f32; 256]>,
+    schema: Schema,
 }
 
 impl ByteImages {
@@ -54,7 +56,14 @@ impl ByteImages {
         // Divided, not multiplied by 1/white: the same bits as NumPy's `x.astype('float32') / 255`.
         let white = f32::from(white.max(1));
         let scaled = Box::new(std::array::from_fn(|byte| f32::from(u8::try_from(byte).unwrap_or(u8::MAX)) / white));
-        Self { shape, pixels, labels, scaled }
+        Self { shape, pixels, labels, scaled, schema: Schema::default() }
+    }
+
+    /// The same images, of which it is known what they are.
+    #[must_use]
+    pub fn with_schema(mut self, schema: Schema) -> Self {
+        self.schema = schema;
+        self
     }
 
     /// The label of each row; empty where there are none.
@@ -74,6 +83,10 @@ impl Dataset for ByteImages {
 
     fn target_shapes(&self) -> Vec<Shape> {
         self.labels.iter().map(|_| Shape::new([])).collect()
+    }
+
+    fn schema(&self) -> Schema {
+        self.schema.clone()
     }
 
     fn fetch(&self, rows: &[usize], batch: &mut BatchMut<'_>) -> Result<()> {

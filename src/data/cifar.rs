@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use super::ByteImages;
+use crate::schema::{Format, Schema};
 use crate::{Error, Result, Shape};
 
 /// The classes, by label.
@@ -65,7 +66,8 @@ fn read(files: &[PathBuf]) -> Result<ByteImages> {
         let bytes = std::fs::read(file).map_err(|source| Error::reading(file, source))?;
         decode(file, &bytes, &mut pixels, &mut labels)?;
     }
-    ByteImages::new(Shape::new([32, 32, CHANNELS]), pixels, labels, u8::MAX)
+    let images = ByteImages::new(Shape::new([32, 32, CHANNELS]), pixels, labels, u8::MAX)?;
+    Ok(images.with_schema(Schema::with_classes(Format::Cifar10, CLASSES)))
 }
 
 /// Appends a file's records, its planes of colours turned into pixels of three channels.

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::csv::{self, Column, CsvSettings, TargetKind};
+use super::csv::{self, Column, CsvSettings, InputColumns, OneOrMany, OutputColumns, TargetKind};
 use super::images::{self, ImageFiles, ImageFolder, ImageSettings};
 use super::{ByteImages, Channels, Dataset, Synthetic, cifar, digits, idx};
+use crate::schema::{Format, Schema, few};
 use crate::{Error, Result};
 
 /// Which data to use; the table `[data]` of a settings file.
@@ -55,26 +56,8 @@ pub enum DataConfig {
         /// The folder.
         folder: PathBuf,
     },
-    /// Tables ([`csv::open`]); the fields are those of [`CsvSettings`].
-    Csv {
-        /// Training table.
-        train: PathBuf,
-        /// Test table.
-        test: Option<PathBuf>,
-        /// Target column, or several.
-        target: OneOrMany<Column>,
-        /// `classes` or `values`.
-        target_kind: TargetKind,
-        /// Columns that are no input.
-        #[serde(default)]
-        ignore: Vec<Column>,
-        /// Column of the sample weights.
-        sample_weight: Option<Column>,
-        /// Whether there is a header; found out if not said.
-        header: Option<bool>,
-        /// What stands between fields; a comma if not said.
-        delimiter: Option<char>,
-    },
+    /// Tables ([`csv::open`]).
+    Csv(TableConfig),
     /// A folder of images for each class ([`ImageFolder`]).
     ImageFolder {
         /// Folder of the training images.
@@ -106,22 +89,82 @@ pub enum DataConfig {
     },
 }
 
-/// A value, or a list of them.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(untagged, expecting = "a column's name or index, or a list of them")]
-pub enum OneOrMany<T> {
-    /// One.
-    One(T),
-    /// A list.
-    Many(Vec<T>),
+/// Tables; the fields are those of [`CsvSettings`].
+///
+/// One input and one output take `target` and `target_kind`; all other columns are the input. Several are named as the
+/// model's inputs and outputs are:
+///
+/// ```toml
+/// type = "csv"
+/// train = "houses.csv"
+/// inputs = [
+///   { name = "place", columns = ["north", "east"] },
+///   { name = "house", columns = ["area", "rooms"] },
+/// ]
+/// outputs = [
+///   { name = "price", target = "price", target_kind = "values" },
+///   { name = "kind", target = "kind", target_kind = "classes" },
+/// ]
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct TableConfig {
+    /// Training table.
+    pub train: PathBuf,
+    /// Test table.
+    pub test: Option<PathBuf>,
+    /// Target column, or several, of the one output.
+    pub target: Option<OneOrMany<Column>>,
+    /// `classes` or `values`.
+    pub target_kind: Option<TargetKind>,
+    /// Columns of each input; without it, all columns that nothing else uses are the one input.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub inputs: Vec<InputColumns>,
+    /// Target columns of each output, in place of `target`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outputs: Vec<OutputColumns>,
+    /// Columns that are no input.
+    #[serde(default)]
+    pub ignore: Vec<Column>,
+    /// Column of the sample weights.
+    pub sample_weight: Option<Column>,
+    /// Whether there is a header; found out if not said.
+    pub header: Option<bool>,
+    /// What stands between fields; a comma if not said.
+    pub delimiter: Option<char>,
 }
 
-impl<T: Clone> OneOrMany<T> {
-    fn to_vec(&self) -> Vec<T> {
-        match self {
-            Self::One(value) => vec![value.clone()],
-            Self::Many(values) => values.clone(),
-        }
+impl TableConfig {
+    fn settings(&self) -> Result<CsvSettings> {
+        let outputs = match (&self.target, self.target_kind, &self.outputs[..]) {
+            (Some(target), Some(target_kind), []) => {
+                vec![OutputColumns { name: None, target: target.clone(), target_kind }]
+            }
+            (None, None, [_, ..]) => self.outputs.clone(),
+            _ => {
+                return Err(Error::setting(
+                    "`[data]`",
+                    "needs either `target` and `target_kind`, or `outputs`",
+                    "one output: `target = \"species\"` and `target_kind = \"classes\"`; several: `[[data.outputs]]` with \
+                     `name`, `target` and `target_kind`",
+                ));
+            }
+        };
+        Ok(CsvSettings {
+            inputs: self.inputs.clone(),
+            outputs,
+            ignore: self.ignore.clone(),
+            sample_weight: self.sample_weight.clone(),
+            header: self.header,
+            delimiter: self.delimiter.unwrap_or(','),
+        })
+    }
+
+    /// With the settings of a table that was read before.
+    fn of_settings(train: PathBuf, settings: CsvSettings) -> Self {
+        let CsvSettings { inputs, outputs, ignore, sample_weight, header, delimiter } = settings;
+        let delimiter = Some(delimiter);
+        Self { train, inputs, outputs, ignore, sample_weight, header, delimiter, ..Self::default() }
     }
 }
 
@@ -132,16 +175,14 @@ pub struct DataPair {
     pub train: Arc<dyn Dataset>,
     /// Rows to test with, of the same shapes.
     pub test: Option<Arc<dyn Dataset>>,
-    /// Names of the classes by label, where they are known.
-    pub classes: Option<Vec<String>>,
 }
 
 impl DataPair {
-    fn new<D: Dataset + 'static>((train, test): (D, Option<D>), classes: Option<Vec<String>>) -> Result<Self> {
+    fn new<D: Dataset + 'static>((train, test): (D, Option<D>)) -> Result<Self> {
         if let Some(test) = &test {
             same_shapes(&train, test)?;
         }
-        Ok(Self { train: Arc::new(train), test: test.map(|test| Arc::new(test) as Arc<dyn Dataset>), classes })
+        Ok(Self { train: Arc::new(train), test: test.map(|test| Arc::new(test) as Arc<dyn Dataset>) })
     }
 }
 
@@ -150,16 +191,10 @@ impl DataPair {
 pub struct Inputs {
     /// The rows.
     pub dataset: Arc<dyn Dataset>,
-    /// Names of the classes by label, where the training data has them.
-    pub classes: Option<Vec<String>>,
+    /// What the training data's values mean: names of classes, for example.
+    pub trained: Schema,
     /// Name of each row, where rows have one: the file of an image, as [`ImageFiles::names`] gives it.
     pub names: Option<Vec<String>>,
-}
-
-impl Inputs {
-    fn new<D: Dataset + 'static>(dataset: D, classes: Option<Vec<String>>, names: Option<Vec<String>>) -> Self {
-        Self { dataset: Arc::new(dataset), classes, names }
-    }
 }
 
 fn same_shapes(train: &dyn Dataset, test: &dyn Dataset) -> Result<()> {
@@ -183,50 +218,98 @@ impl DataConfig {
     /// When a file is missing or damaged, or the test data has other shapes than the training data.
     pub fn open(&self) -> Result<DataPair> {
         match self {
-            Self::Digits {} => {
-                let names = (0..digits::CLASSES).map(|digit| digit.to_string()).collect();
-                DataPair::new((digits::train()?, Some(digits::test()?)), Some(names))
-            }
-            Self::Idx { folder } => DataPair::new(idx::open_folder(folder)?, None),
+            Self::Digits {} => DataPair::new((digits::train()?, Some(digits::test()?))),
+            Self::Idx { folder } => DataPair::new(idx::open_folder(folder)?),
             Self::IdxFiles { train_images, train_labels, test_images, test_labels } => {
                 let train = idx::open_pair(train_images, train_labels)?;
-                DataPair::new((train, test_files(test_images.as_ref(), test_labels.as_ref())?), None)
+                DataPair::new((train, test_files(test_images.as_ref(), test_labels.as_ref())?))
             }
-            Self::Cifar10 { folder } => {
-                DataPair::new(cifar::open(folder)?, Some(cifar::CLASSES.map(String::from).to_vec()))
-            }
-            Self::Csv { train, test, target, target_kind, ignore, sample_weight, header, delimiter } => {
-                let weight = sample_weight.as_ref();
-                let settings = csv_settings(target, *target_kind, ignore, weight, *header, *delimiter);
-                let train = csv::open(train, &settings)?;
-                let test = test.as_ref().map(|test| csv::open_like(test, &settings, &train)).transpose()?;
-                DataPair::new((train.dataset, test.map(|test| test.dataset)), train.classes)
+            Self::Cifar10 { folder } => DataPair::new(cifar::open(folder)?),
+            Self::Csv(table) => {
+                let settings = table.settings()?;
+                let train = csv::open(&table.train, &settings)?.dataset;
+                let schema = train.schema();
+                let open_test = |test| Ok(csv::open_like(test, &settings, &schema)?.dataset);
+                let test = table.test.as_deref().map(open_test).transpose()?;
+                DataPair::new((train, test))
             }
             &Self::ImageFolder { ref train, ref test, height, width, channels } => {
                 let settings = ImageSettings { height, width, channels };
                 let train = ImageFolder::open(train, settings)?;
-                let classes = train.classes().to_vec();
-                let open_test = |test| ImageFolder::open_with_classes(test, settings, &classes);
+                let open_test = |test| ImageFolder::open_with_classes(test, settings, train.classes());
                 let test = test.as_deref().map(open_test).transpose()?;
-                DataPair::new((train, test), Some(classes))
+                DataPair::new((train, test))
             }
             &Self::Synthetic { ref shape, classes, rows, test_rows, seed } => {
                 let part = |rows| Synthetic::new(shape.clone(), classes, rows, seed);
                 let test = (test_rows > 0).then(|| part(rows..rows.saturating_add(test_rows))).transpose()?;
-                DataPair::new((part(0..rows)?, test), None)
+                DataPair::new((part(0..rows)?, test))
             }
+        }
+    }
+
+    /// Reads or lists the data for a model that was trained on data of this schema: tables with its columns, in its order,
+    /// and labels by its classes' names.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open); also when a column is not there, or a class is not among the schema's.
+    pub fn open_like(&self, trained: &Schema) -> Result<DataPair> {
+        let classes = trained.classes(0);
+        match self {
+            Self::Csv(table) if matches!(trained.format, Format::Csv { .. }) => {
+                let settings = table.settings()?;
+                let open = |path: &Path| Ok(csv::open_like(path, &settings, trained)?.dataset);
+                DataPair::new((open(&table.train)?, table.test.as_deref().map(open).transpose()?))
+            }
+            &Self::ImageFolder { ref train, ref test, height, width, channels } if !classes.is_empty() => {
+                let settings = ImageSettings { height, width, channels };
+                let open = |path: &Path| ImageFolder::open_with_classes(path, settings, classes);
+                DataPair::new((open(train)?, test.as_deref().map(open).transpose()?))
+            }
+            _ => self.open(),
+        }
+    }
+
+    /// Settings for data at `path`, of the kind that a model was trained on. A table, or a folder of images, is then the
+    /// training data.
+    ///
+    /// # Errors
+    ///
+    /// When the schema does not say what kind it was.
+    pub fn of_schema(trained: &Schema, path: &Path) -> Result<Self> {
+        let folder = path.to_path_buf();
+        match trained.format {
+            Format::Digits => Ok(Self::Digits {}),
+            Format::Idx => Ok(Self::Idx { folder }),
+            Format::Cifar10 => Ok(Self::Cifar10 { folder }),
+            Format::ImageFolder { height, width, channels } => {
+                let channels = Channels::try_from(channels).map_err(|problem| {
+                    Error::data("the model's images", problem, "the model file is damaged, or of a newer version")
+                })?;
+                Ok(Self::ImageFolder { train: folder, test: None, height, width, channels })
+            }
+            Format::Csv { .. } | Format::Other => match CsvSettings::of_schema(trained) {
+                Some(settings) => Ok(Self::Csv(TableConfig::of_settings(folder, settings))),
+                None => Err(Error::data(
+                    format!("`{}`", path.display()),
+                    "needs data of a kind that the model file names, but it names none",
+                    "say in a settings file what the data are: `--config run.toml`",
+                )),
+            },
         }
     }
 
     /// Reads or lists data without targets, of the kind that the training data is.
     ///
-    /// | type | `path` is | of the training data is read |
+    /// | type | `path` is | without `trained` is read of the training data |
     /// | --- | --- | --- |
     /// | `csv` | a table with the input columns ([`csv::open_inputs`]) | the table: columns and classes |
     /// | `image_folder` | an image, or a folder of them ([`ImageFiles`]) | the names of the classes |
     /// | `idx`, `idx_files` | a file of images ([`idx::open_images`]) | nothing |
     ///
-    /// Whether the rows have the shape that a model needs is found when it predicts.
+    /// `trained` is the schema of the model's training data, where its file keeps it. Whether the rows have the shape that a
+    /// model needs is found when it predicts.
     ///
     /// # Errors
     ///
@@ -241,49 +324,94 @@ impl DataConfig {
     /// std::fs::write(&new, "height,id,width\n5,a17,4\n")?;
     /// let settings = format!("type = 'csv'\ntrain = '{}'\ntarget = 'kind'\ntarget_kind = 'classes'", train.display());
     /// let config: DataConfig = toml::from_str(&settings)?;
-    /// let inputs = config.open_inputs(&new)?;
+    /// let inputs = config.open_inputs(&new, None)?;
     /// assert_eq!(inputs.dataset.len(), 1);
-    /// assert_eq!(inputs.classes.unwrap(), ["pear", "plum"]);
+    /// assert_eq!(inputs.trained.classes(0), ["pear", "plum"]);
     /// # Ok(())
     /// # }
     /// ```
-    pub fn open_inputs(&self, path: &Path) -> Result<Inputs> {
+    pub fn open_inputs(&self, path: &Path, trained: Option<&Schema>) -> Result<Inputs> {
         match self {
-            Self::Csv { train, test: _, target, target_kind, ignore, sample_weight, header, delimiter } => {
-                let weight = sample_weight.as_ref();
-                let settings = csv_settings(target, *target_kind, ignore, weight, *header, *delimiter);
-                let train = csv::open(train, &settings)?;
-                Ok(Inputs::new(csv::open_inputs(path, &settings, &train)?, train.classes, None))
+            Self::Csv(table) => {
+                let settings = table.settings()?;
+                let trained = match trained.filter(|trained| matches!(trained.format, Format::Csv { .. })) {
+                    Some(trained) => trained.clone(),
+                    None => csv::open(&table.train, &settings)?.dataset.schema(),
+                };
+                let dataset = Arc::new(csv::open_inputs(path, &settings, &trained)?);
+                Ok(Inputs { dataset, trained, names: None })
             }
             &Self::ImageFolder { ref train, test: _, height, width, channels } => {
-                let classes = images::class_names(train)?;
                 let images = ImageFiles::open(path, ImageSettings { height, width, channels })?;
-                let names = images.names();
-                Ok(Inputs::new(images, Some(classes), Some(names)))
+                let trained = match trained {
+                    Some(trained) => trained.clone(),
+                    None => Schema::with_classes(images.schema().format, images::class_names(train)?),
+                };
+                let names = Some(images.names());
+                Ok(Inputs { dataset: Arc::new(images), trained, names })
             }
-            Self::Idx { .. } | Self::IdxFiles { .. } => Ok(Inputs::new(idx::open_images(path)?, None, None)),
+            Self::Idx { .. } | Self::IdxFiles { .. } => {
+                let trained = trained.cloned().unwrap_or_default();
+                Ok(Inputs { dataset: Arc::new(idx::open_images(path)?), trained, names: None })
+            }
             Self::Digits {} => Err(takes_no_input(path, "digits")),
             Self::Cifar10 { .. } => Err(takes_no_input(path, "cifar10")),
             Self::Synthetic { .. } => Err(takes_no_input(path, "synthetic")),
         }
     }
-}
 
-fn csv_settings(
-    target: &OneOrMany<Column>,
-    target_kind: TargetKind,
-    ignore: &[Column],
-    sample_weight: Option<&Column>,
-    header: Option<bool>,
-    delimiter: Option<char>,
-) -> CsvSettings {
-    CsvSettings {
-        target: target.to_vec(),
-        target_kind,
-        ignore: ignore.to_vec(),
-        sample_weight: sample_weight.cloned(),
-        header,
-        delimiter: delimiter.unwrap_or(','),
+    /// The files and folders that are read. A folder stands for all that lies in it.
+    pub fn files(&self) -> Vec<PathBuf> {
+        let mut files = Vec::new();
+        self.clone().each_path(&mut |path| files.push(path.clone()));
+        files
+    }
+
+    /// The same data, whose paths that are not absolute start at a folder.
+    #[must_use]
+    pub fn rooted_at(mut self, folder: &Path) -> Self {
+        self.each_path(&mut |path| *path = folder.join(&*path));
+        self
+    }
+
+    /// Every path that the data are read from.
+    fn each_path(&mut self, visit: &mut dyn FnMut(&mut PathBuf)) {
+        match self {
+            Self::Digits {} | Self::Synthetic { .. } => {}
+            Self::Idx { folder } | Self::Cifar10 { folder } => visit(folder),
+            Self::IdxFiles { train_images, train_labels, test_images, test_labels } => {
+                [train_images, train_labels].into_iter().chain(test_images).chain(test_labels).for_each(visit);
+            }
+            Self::Csv(TableConfig { train, test, .. }) | Self::ImageFolder { train, test, .. } => {
+                [train].into_iter().chain(test).for_each(visit);
+            }
+        }
+    }
+
+    /// The same data with inputs and outputs in a model's order.
+    ///
+    /// # Errors
+    ///
+    /// When the data name an input or an output that the model does not have.
+    pub fn in_order(mut self, inputs: &[&str], outputs: &[&str]) -> Result<Self> {
+        let Self::Csv(table) = &mut self else { return Ok(self) };
+        for (kind, names, of_model) in [
+            ("input", table.inputs.iter().map(|input| Some(&input.name)).collect::<Vec<_>>(), inputs),
+            ("output", table.outputs.iter().map(|output| output.name.as_ref()).collect(), outputs),
+        ] {
+            let is_known = |name: &String| of_model.contains(&name.as_str());
+            if let Some(name) = names.into_iter().flatten().find(|name| !is_known(name)) {
+                return Err(Error::setting(
+                    format!("`[data]`, {kind} `{name}`,"),
+                    format!("needs to be an {kind} of the model, but the model has {}", few(of_model)),
+                    format!("name each {kind} as the model does"),
+                ));
+            }
+        }
+        let place = |names: &[&str], name: Option<&str>| names.iter().position(|known| Some(*known) == name);
+        table.inputs.sort_by_key(|input| place(inputs, Some(&input.name)));
+        table.outputs.sort_by_key(|output| place(outputs, output.name.as_deref()));
+        Ok(self)
     }
 }
 

@@ -13,6 +13,7 @@
 
 use super::ByteImages;
 use super::idx::IdxArray;
+use crate::schema::{Format, Schema};
 use crate::{Result, Shape};
 
 /// Number of classes.
@@ -67,5 +68,6 @@ fn all() -> Result<(Vec<u8>, Vec<u8>)> {
 }
 
 fn images(pixels: Vec<u8>, labels: Vec<u8>) -> Result<ByteImages> {
-    ByteImages::new(Shape::new([8, 8, 1]), pixels, labels, WHITE)
+    let schema = Schema::with_classes(Format::Digits, (0..CLASSES).map(|digit| digit.to_string()));
+    Ok(ByteImages::new(Shape::new([8, 8, 1]), pixels, labels, WHITE)?.with_schema(schema))
 }

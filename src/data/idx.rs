@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use super::ByteImages;
+use crate::schema::{Format, Schema};
 use crate::{Error, Result, Shape};
 
 /// Training images and, where the folder has them, test images.
@@ -68,7 +69,8 @@ pub fn open_pair(images: &Path, labels: &Path) -> Result<ByteImages> {
         return Err(Error::data(who, problem, "use images and labels of the same set: `train` or `t10k`"));
     }
     let shape = image_array.image_shape(images)?;
-    ByteImages::new(shape, image_array.values, label_array.values, u8::MAX)
+    let images = ByteImages::new(shape, image_array.values, label_array.values, u8::MAX)?;
+    Ok(images.with_schema(Schema { format: Format::Idx, ..Schema::default() }))
 }
 
 /// Images without labels, to predict from; as those of [`open_pair`].

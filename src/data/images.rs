@@ -7,6 +7,7 @@ use image::{DynamicImage, ImageDecoder, ImageReader};
 use serde::{Deserialize, Serialize};
 
 use super::{BatchMut, Dataset, label_value};
+use crate::schema::{Format, Schema, few};
 use crate::{Error, Result, Shape};
 
 /// Channels of an image.
@@ -61,6 +62,12 @@ pub struct ImageSettings {
     pub channels: Channels,
 }
 
+impl ImageSettings {
+    fn format(self) -> Format {
+        Format::ImageFolder { height: self.height, width: self.width, channels: self.channels.into() }
+    }
+}
+
 /// Images in sub-folders, whose names, sorted, are the classes.
 ///
 /// | part | shape | values |
@@ -106,7 +113,7 @@ impl ImageFolder {
             return Err(Error::data(
                 format!("the folder `{}`", folder.join(&other).display()),
                 format!("needs to be one of the {} classes of the training images, but is not", classes.len()),
-                format!("the classes are {}", classes.join(", ")),
+                format!("the classes are {}", few(classes)),
             ));
         }
         let this = Self::list(folder, settings, classes.to_vec())?;
@@ -293,6 +300,10 @@ impl Dataset for ImageFolder {
         vec![Shape::new([])]
     }
 
+    fn schema(&self) -> Schema {
+        Schema::with_classes(self.images.settings.format(), &self.classes)
+    }
+
     fn fetch(&self, rows: &[usize], batch: &mut BatchMut<'_>) -> Result<()> {
         self.images.fetch(rows, batch)?;
         for (to, &row) in batch.target(0).iter_mut().zip(rows) {
@@ -314,6 +325,10 @@ impl Dataset for ImageFiles {
 
     fn target_shapes(&self) -> Vec<Shape> {
         Vec::new()
+    }
+
+    fn schema(&self) -> Schema {
+        Schema { format: self.settings.format(), ..Schema::default() }
     }
 
     fn fetch(&self, rows: &[usize], batch: &mut BatchMut<'_>) -> Result<()> {

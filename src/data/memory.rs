@@ -4,6 +4,7 @@ use ndarray::{Array, Array1, Dimension};
 
 use super::Dataset;
 use super::batch::{BatchMut, check_finite, check_weights};
+use crate::schema::Schema;
 use crate::{Error, Result, Shape};
 
 /// A dataset of arrays whose first axis is the row.
@@ -30,6 +31,7 @@ pub struct InMemory {
     inputs: Vec<Column>,
     targets: Vec<Column>,
     sample_weights: Option<Vec<f32>>,
+    schema: Schema,
 }
 
 /// One input or target of all rows.
@@ -64,7 +66,8 @@ impl InMemory {
                 "the first axis of an array is the row",
             ));
         }
-        Self { rows, inputs: Vec::new(), targets: Vec::new(), sample_weights: None }.with_input(inputs)
+        Self { rows, inputs: Vec::new(), targets: Vec::new(), sample_weights: None, schema: Schema::default() }
+            .with_input(inputs)
     }
 
     /// One more input.
@@ -99,6 +102,25 @@ impl InMemory {
         check_weights(&weights, |row| row)?;
         self.sample_weights = Some(weights);
         Ok(self)
+    }
+
+    /// Says what the values mean: names of columns and of classes.
+    ///
+    /// ```
+    /// use manyhands::data::{Dataset, InMemory};
+    /// use manyhands::schema::{Format, Schema};
+    /// use ndarray::array;
+    /// # fn main() -> manyhands::Result<()> {
+    /// let animals = InMemory::new(array![[0.5, 1.0], [2.0, 0.1]], array![0., 1.])?
+    ///     .with_schema(Schema::with_classes(Format::Other, ["cat", "dog"]));
+    /// assert_eq!(animals.schema().classes(0), ["cat", "dog"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_schema(mut self, schema: Schema) -> Self {
+        self.schema = schema;
+        self
     }
 
     fn column<D: Dimension>(&self, who: &str, array: Array<f32, D>) -> Result<Column> {
@@ -151,6 +173,10 @@ impl Dataset for InMemory {
 
     fn has_sample_weights(&self) -> bool {
         self.sample_weights.is_some()
+    }
+
+    fn schema(&self) -> Schema {
+        self.schema.clone()
     }
 
     fn fetch(&self, rows: &[usize], batch: &mut BatchMut<'_>) -> Result<()> {

@@ -47,11 +47,11 @@ mod subset;
 mod synthetic;
 
 #[cfg(feature = "files")]
-pub use self::csv::{Column, CsvSettings, CsvTable, TargetKind};
+pub use self::csv::{Column, CsvSettings, CsvTable, InputColumns, OneOrMany, OutputColumns, TargetKind};
 pub use batch::{Batch, BatchMut, check_labels};
 pub use bytes::ByteImages;
 #[cfg(feature = "files")]
-pub use config::{DataConfig, DataPair, Inputs, OneOrMany};
+pub use config::{DataConfig, DataPair, Inputs, TableConfig};
 #[cfg(feature = "files")]
 pub use images::{Channels, ImageFiles, ImageFolder, ImageSettings};
 pub use loader::{Loader, LoaderSettings, Position};
@@ -64,6 +64,7 @@ use std::sync::Arc;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
+use crate::schema::Schema;
 use crate::{Result, Shape};
 
 /// Rows that a model can train on or be tested with.
@@ -89,6 +90,11 @@ pub trait Dataset: Send + Sync {
     /// Whether each row has a weight in the loss.
     fn has_sample_weights(&self) -> bool {
         false
+    }
+
+    /// What the values mean: names of columns and classes, and how rows are read. A model keeps it in its file.
+    fn schema(&self) -> Schema {
+        Schema::default()
     }
 
     /// Writes the values of `rows`, in their order, into the slices of `batch`.
@@ -119,6 +125,10 @@ impl<D: Dataset + ?Sized> Dataset for Arc<D> {
 
     fn has_sample_weights(&self) -> bool {
         (**self).has_sample_weights()
+    }
+
+    fn schema(&self) -> Schema {
+        (**self).schema()
     }
 
     fn fetch(&self, rows: &[usize], batch: &mut BatchMut<'_>) -> Result<()> {

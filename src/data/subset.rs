@@ -5,6 +5,7 @@ use std::sync::Arc;
 use rand::seq::SliceRandom;
 
 use super::{BatchMut, Dataset, Purpose, generator};
+use crate::schema::{HeldOut, Schema};
 use crate::{Error, Result, Shape};
 
 /// Some rows of another dataset, in an order of their own. Copies no values.
@@ -12,6 +13,7 @@ use crate::{Error, Result, Shape};
 pub struct Subset {
     dataset: Arc<dyn Dataset>,
     rows: Vec<usize>,
+    held_out: Option<HeldOut>,
 }
 
 impl Subset {
@@ -22,7 +24,7 @@ impl Subset {
     /// When a row is not there.
     pub fn new(dataset: Arc<dyn Dataset>, rows: Vec<usize>) -> Result<Self> {
         match rows.iter().find(|&&row| row >= dataset.len()) {
-            None => Ok(Self { dataset, rows }),
+            None => Ok(Self { dataset, rows, held_out: None }),
             Some(row) => Err(Error::data(
                 "the subset",
                 format!("needs rows below {}, but got row {row}", dataset.len()),
@@ -63,7 +65,8 @@ pub fn split(dataset: Arc<dyn Dataset>, fraction: f64, seed: u64) -> Result<(Sub
     let mut rest = rows.split_off(aside);
     rows.sort_unstable();
     rest.sort_unstable();
-    Ok((Subset { dataset: Arc::clone(&dataset), rows: rest }, Subset { dataset, rows }))
+    let held_out = Some(HeldOut { fraction, seed, rows: len });
+    Ok((Subset { dataset: Arc::clone(&dataset), rows: rest, held_out }, Subset { dataset, rows, held_out: None }))
 }
 
 #[allow(
@@ -91,6 +94,11 @@ impl Dataset for Subset {
 
     fn has_sample_weights(&self) -> bool {
         self.dataset.has_sample_weights()
+    }
+
+    fn schema(&self) -> Schema {
+        let schema = self.dataset.schema();
+        Schema { held_out: self.held_out.or(schema.held_out), ..schema }
     }
 
     fn fetch(&self, rows: &[usize], batch: &mut BatchMut<'_>) -> Result<()> {

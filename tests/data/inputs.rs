@@ -8,7 +8,7 @@ fn tables_to_predict_from_need_the_inputs_alone() {
     let folder = tempfile::tempdir().unwrap();
     let open = |train: &str, settings: &CsvSettings, text: &str| {
         let train = csv::open(&write(&folder, "train.csv", train), settings).unwrap();
-        csv::open_inputs(&write(&folder, "new.csv", text), settings, &train)
+        csv::open_inputs(&write(&folder, "new.csv", text), settings, &train.dataset.schema())
     };
     let names = by_name("species", TargetKind::Classes);
     let places = CsvSettings::new(Column::Index(1), TargetKind::Values);
@@ -65,10 +65,10 @@ fn images_to_predict_from_need_no_classes() {
     write(&folder, "new/notes.txt", "no image");
     let train = folder.path().join("train");
     let inputs = DataConfig::ImageFolder { train, test: None, height: 2, width: 3, channels: Channels::Rgb }
-        .open_inputs(&folder.path().join("new"))
+        .open_inputs(&folder.path().join("new"), None)
         .unwrap();
     assert_eq!(inputs.names.unwrap(), ["a/z.png", "b.png", "deep/er/x.png"]);
-    assert_eq!(inputs.classes.unwrap(), ["cat"]);
+    assert_eq!(inputs.trained.classes(0), ["cat"]);
     assert_eq!((inputs.dataset.input_shapes(), inputs.dataset.target_shapes()), (vec![Shape::new([2, 3, 3])], vec![]));
     let reds: Vec<f32> = all(&inputs.dataset).inputs[0].iter().step_by(18).copied().collect();
     assert_eq!(reds, [0.8, 0.4, 0.2]);

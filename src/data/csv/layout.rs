@@ -1,0 +1,196 @@
+//! Which column of a table is what.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use ::csv::StringRecord;
+
+use super::line_of;
+use super::settings::{Column, CsvSettings, InputColumns, OutputColumns, TargetKind};
+use crate::schema::{Field, Format, Schema, TableColumn, few};
+use crate::{Error, Result};
+
+/// Whether a table has targets.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Targets {
+    Needed,
+    None,
+}
+
+/// Where the input columns of the training table stand in another.
+pub(super) fn inputs_like(
+    who: &str,
+    train: &Schema,
+    width: usize,
+    header: Option<&StringRecord>,
+    targets: Targets,
+) -> Result<Vec<Part>> {
+    let train_width = if let Format::Csv { width, .. } = train.format { width } else { 0 };
+    let all = || train.inputs.iter().flat_map(|field| &field.columns);
+    let places = |place: &dyn Fn(&TableColumn) -> Result<usize>| -> Result<Vec<Part>> {
+        let part = |field: &Field| {
+            let columns = field.columns.iter().map(place).collect::<Result<_>>()?;
+            Ok(Part { name: field.name.clone(), columns })
+        };
+        train.inputs.iter().map(part).collect()
+    };
+    let is_named = all().all(|column| column.name.is_some());
+    if let (Some(header), true) = (header, is_named) {
+        // Also where a name stands twice.
+        let is_there = |column: &TableColumn| header.get(column.index) == column.name.as_deref();
+        if width == train_width && all().all(is_there) {
+            return places(&|column| Ok(column.index));
+        }
+        return places(&|column| find(who, &Column::of(column), width, Some(header)));
+    }
+    let inputs: BTreeSet<usize> = all().map(|column| column.index).collect();
+    if targets == Targets::None && width == inputs.len() {
+        return places(&|column| Ok(inputs.range(..column.index).count()));
+    }
+    if width == train_width {
+        return places(&|column| Ok(column.index));
+    }
+    let needed = match targets {
+        Targets::None => format!("{} columns, or {train_width} as the training table", inputs.len()),
+        Targets::Needed => format!("{train_width} columns as the training table"),
+    };
+    let names: Vec<String> = all().map(ToString::to_string).collect();
+    Err(Error::data(
+        who,
+        format!("needs {needed}, but has {width}"),
+        format!("without names in both tables columns count by place; the inputs are {}", few(&names)),
+    ))
+}
+
+/// Indices of columns by their use.
+#[derive(Clone, Debug)]
+pub(super) struct Layout {
+    pub width: usize,
+    pub inputs: Vec<Part>,
+    pub targets: Vec<Part>,
+    pub weight: Option<usize>,
+    pub header: Option<StringRecord>,
+}
+
+/// Columns that become one array.
+#[derive(Clone, Debug)]
+pub(super) struct Part {
+    pub name: Option<String>,
+    pub columns: Vec<usize>,
+}
+
+impl Layout {
+    pub fn new(who: &str, settings: &CsvSettings, width: usize, header: Option<StringRecord>) -> Result<Self> {
+        let find = |column: &Column| find(who, column, width, header.as_ref());
+        let ignored = settings.ignore.iter().map(find).collect::<Result<Vec<_>>>()?;
+        let inputs = |used: &[usize]| {
+            if settings.inputs.is_empty() {
+                let columns = (0..width).filter(|column| !used.contains(column) && !ignored.contains(column)).collect();
+                return Ok(vec![Part { name: None, columns }]);
+            }
+            let part = |input: &InputColumns| {
+                let columns = input.columns.iter().map(find).collect::<Result<Vec<_>>>()?;
+                if let Some(column) = columns.iter().find(|column| used.contains(column)) {
+                    let problem = format!("needs columns that are no target and no weight, but has column {column}");
+                    let who = format!("{who}, input `{}`,", input.name);
+                    return Err(Error::data(who, problem, "a column is an input or a target, not both"));
+                }
+                Ok(Part { name: Some(input.name.clone()), columns })
+            };
+            settings.inputs.iter().map(part).collect()
+        };
+        Self::with_inputs(who, settings, width, header.clone(), inputs)
+    }
+
+    /// `inputs` takes the columns that are targets and weights.
+    pub fn with_inputs(
+        who: &str,
+        settings: &CsvSettings,
+        width: usize,
+        header: Option<StringRecord>,
+        inputs: impl FnOnce(&[usize]) -> Result<Vec<Part>>,
+    ) -> Result<Self> {
+        let find = |column: &Column| find(who, column, width, header.as_ref());
+        let target = |output: &OutputColumns| {
+            let columns = output.target.as_slice().iter().map(find).collect::<Result<_>>()?;
+            Ok(Part { name: output.name.clone(), columns })
+        };
+        let targets: Vec<Part> = settings.outputs.iter().map(target).collect::<Result<_>>()?;
+        let weight = settings.sample_weight.as_ref().map(find).transpose()?;
+        let used: Vec<usize> = targets.iter().flat_map(|part| &part.columns).chain(&weight).copied().collect();
+        let inputs = inputs(&used)?;
+        let is_whole = |(part, output): (&Part, &OutputColumns)| match output.target_kind {
+            TargetKind::Classes => part.columns.len() == 1,
+            TargetKind::Values => !part.columns.is_empty(),
+        };
+        let has_inputs = !inputs.is_empty() && inputs.iter().all(|part| !part.columns.is_empty());
+        if !has_inputs || targets.is_empty() || !targets.iter().zip(&settings.outputs).all(is_whole) {
+            let count = |parts: &[Part]| parts.iter().map(|part| part.columns.len()).sum::<usize>();
+            let problem = format!("has {} input columns and {} target columns", count(&inputs), count(&targets));
+            let help = "at least one input is needed, and one target: several only if its kind is `values`";
+            return Err(Error::data(who, problem, help));
+        }
+        Ok(Self { width, inputs, targets, weight, header })
+    }
+
+    /// What the columns are.
+    pub fn schema(&self, settings: &CsvSettings, classes: Vec<Vec<String>>) -> Schema {
+        let field = |part: &Part, classes| Field {
+            name: part.name.clone(),
+            columns: part.columns.iter().map(|&index| self.column(index)).collect(),
+            classes,
+        };
+        Schema {
+            format: Format::Csv {
+                width: self.width,
+                header: settings.header,
+                delimiter: settings.delimiter,
+                sample_weight: self.weight.map(|index| self.column(index)),
+            },
+            inputs: self.inputs.iter().map(|part| field(part, Vec::new())).collect(),
+            targets: self.targets.iter().zip(classes).map(|(part, classes)| field(part, classes)).collect(),
+            held_out: None,
+        }
+    }
+
+    fn column(&self, index: usize) -> TableColumn {
+        let name = self.header.as_ref().and_then(|header| header.get(index));
+        TableColumn { index, name: name.map(str::to_owned) }
+    }
+
+    /// What is wrong with a field, by line and column.
+    pub fn bad_field(&self, path: &Path, record: &StringRecord, column: usize, needed: &str) -> Error {
+        let name = self.header.as_ref().map_or_else(String::new, |_| format!(" (`{}`)", self.column(column)));
+        let got = if record[column].is_empty() { "is empty".into() } else { format!("holds `{}`", &record[column]) };
+        let help = match self.targets[..] {
+            [] => "mend the field, or leave the line out",
+            _ => "mend the field, leave the line out, or name the column in `ignore` if it is no input",
+        };
+        let who = format!("{}, column {column}{name}", line_of(path, record.position()));
+        Error::data(who, format!("{needed}, but {got}"), help)
+    }
+
+    pub fn number(&self, path: &Path, record: &StringRecord, column: usize) -> Result<f32> {
+        let number = record[column].parse().ok().filter(|number: &f32| number.is_finite());
+        number.ok_or_else(|| self.bad_field(path, record, column, "needs a finite number"))
+    }
+}
+
+fn find(who: &str, column: &Column, n_columns: usize, header: Option<&StringRecord>) -> Result<usize> {
+    let (wanted, found) = match column {
+        Column::Index(index) => (format!("column {index}"), (0..n_columns).filter(|at| at == index).collect()),
+        Column::Name(name) => {
+            let matches = |at: &usize| header.and_then(|header| header.get(*at)) == Some(name);
+            (format!("a column `{name}`"), (0..n_columns).filter(matches).collect::<Vec<_>>())
+        }
+    };
+    if let [index] = found[..] {
+        return Ok(index);
+    }
+    let has = if found.is_empty() { "has none".into() } else { format!("has {}", found.len()) };
+    let help = header.map_or_else(
+        || format!("the table has no header and {n_columns} columns; their indices count from 0"),
+        |header| format!("its columns are {}", few(&header.iter().collect::<Vec<_>>())),
+    );
+    Err(Error::data(who, format!("needs {wanted}, but {has}"), help))
+}

@@ -1,0 +1,140 @@
+//! What the values of a row mean: the names of columns and classes, and how rows were read.
+//!
+//! A data set knows its [`Schema`]; a model file keeps that of the data it was trained on.
+
+use serde::{Deserialize, Serialize};
+
+/// What the inputs and targets of a row mean. What is not known is empty.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Schema {
+    /// How the rows were read.
+    pub format: Format,
+    /// The inputs, in order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub inputs: Vec<Field>,
+    /// The targets, in order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub targets: Vec<Field>,
+    /// The rows that were set aside, if these are what was left.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held_out: Option<HeldOut>,
+}
+
+/// An input or a target.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Field {
+    /// The model's input or output that it is meant for, where one is named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The columns of its table, in the order of its elements.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub columns: Vec<TableColumn>,
+    /// Names of the classes by label, where it holds labels.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub classes: Vec<String>,
+}
+
+/// A column of a table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TableColumn {
+    /// Its place, from 0.
+    pub index: usize,
+    /// Its name in the header, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+/// How rows are read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Format {
+    /// The digits that are part of the crate.
+    Digits,
+    /// IDX files.
+    Idx,
+    /// CIFAR-10's binary files.
+    Cifar10,
+    /// A table.
+    Csv {
+        /// Columns of the training table.
+        width: usize,
+        /// Whether there is a header, where the settings say so.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        header: Option<bool>,
+        /// What stands between fields.
+        delimiter: char,
+        /// Column of the sample weights.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        sample_weight: Option<TableColumn>,
+    },
+    /// Files of images, all brought to one size.
+    ImageFolder {
+        /// Height in pixels.
+        height: usize,
+        /// Width in pixels.
+        width: usize,
+        /// 1 or 3.
+        channels: u8,
+    },
+    /// Arrays, or anything else that no file tells how to read.
+    #[default]
+    #[serde(other)]
+    Other,
+}
+
+/// Rows that `data::split` set aside.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HeldOut {
+    /// The part of the rows.
+    pub fraction: f64,
+    /// Seed of the choice.
+    pub seed: u64,
+    /// Rows before the split.
+    pub rows: usize,
+}
+
+impl Schema {
+    /// One input and one target whose labels have names.
+    pub fn with_classes<S: Into<String>>(format: Format, classes: impl IntoIterator<Item = S>) -> Self {
+        let classes = classes.into_iter().map(Into::into).collect();
+        let targets = vec![Field { classes, ..Field::default() }];
+        Self { format, inputs: vec![Field::default()], targets, held_out: None }
+    }
+
+    /// Names of the classes of a target, by label; empty where they are not known.
+    pub fn classes(&self, target: usize) -> &[String] {
+        self.targets.get(target).map_or(&[], |field| &field.classes)
+    }
+}
+
+impl Field {
+    /// Names of the columns; `column 3` where one has none.
+    pub fn column_names(&self) -> Vec<String> {
+        self.columns.iter().map(ToString::to_string).collect()
+    }
+}
+
+impl std::fmt::Display for TableColumn {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.name {
+            Some(name) => f.write_str(name),
+            None => write!(f, "column {}", self.index),
+        }
+    }
+}
+
+/// Names in a message: a handful, and how many there are.
+///
+/// ```
+/// use manyhands::schema::few;
+/// assert_eq!(few(&["a", "b"]), "a, b");
+/// let many: Vec<String> = (0..1000).map(|class| class.to_string()).collect();
+/// assert_eq!(few(&many), "0, 1, 2, 3, 4, 5, 6, 7, … (1000 in all)");
+/// ```
+pub fn few<S: AsRef<str>>(names: &[S]) -> String {
+    const MOST: usize = 8;
+    let shown = names.iter().take(MOST).map(AsRef::as_ref).collect::<Vec<_>>().join(", ");
+    if names.len() > MOST { format!("{shown}, … ({} in all)", names.len()) } else { shown }
+}
