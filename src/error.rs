@@ -134,3 +134,19 @@ impl Error {
         }
     }
 }
+
+/// What a layer, a loss or an optimizer can't do with its inputs or settings. Whoever holds it adds who it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// What it needs and what it got: `needs an input [batch, height, width, channels], but got [batch, 64]`.
+    pub problem: String,
+    /// What to change.
+    pub help: String,
+}
+
+impl Problem {
+    /// A problem and its remedy.
+    pub fn new(problem: impl Into<String>, help: impl Into<String>) -> Self {
+        Self { problem: problem.into(), help: help.into() }
+    }
+}

@@ -10,6 +10,7 @@ mod files;
     allow(dead_code, unused_variables, reason = "the cases of kernels are no part of a page")
 )]
 pub mod kernels;
+pub mod kind;
 pub mod layers;
 pub mod losses;
 pub mod model;

@@ -34,7 +34,7 @@ async fn open(model: &Model, adapters: &str, fallback: CpuFallback) -> Scheduler
     let adapters = adapters::choose(&adapters::list().await, adapters).unwrap();
     let settings =
         RigSettings { adapters, split: SplitMode::Even, capacity: 96, cpu_fallback: fallback, accumulation_steps: 1 };
-    let state = TrainingState::new(model.weights.clone(), objective.optimizer);
+    let state = TrainingState::new(model.weights.clone(), &objective.optimizer);
     let (plan, layout) = (model.plan(&objective).unwrap(), model.layout().clone());
     Scheduler::open(Arc::new(Native), settings, plan, layout, Some(&objective), state).await.unwrap()
 }

@@ -39,7 +39,7 @@ fn train_in(mut world: World, split: SplitMode, steps: u64) -> Outcome {
     let run = async move {
         let (model, loss) = (model(), Loss::SPARSE_CATEGORICAL_CROSSENTROPY);
         let objective = Objective::new(vec![loss], Optimizer::sgd(0.1, 0.0));
-        let state = TrainingState::new(model.weights.clone(), objective.optimizer);
+        let state = TrainingState::new(model.weights.clone(), &objective.optimizer);
         let (plan, layout) = (model.plan(&objective).unwrap(), model.layout().clone());
         let (cpu_fallback, capacity) = (CpuFallback::Refused, 96);
         let settings = RigSettings { adapters, split, capacity, cpu_fallback, accumulation_steps: 1 };

@@ -346,7 +346,7 @@ fn large_gradients_leave_in_several_buckets() {
 fn gradients_as_halves_are_half_the_bytes() {
     let model = Sequential::new([300]).add(Dense::new(600)).add(Dense::new(300)).build(0).unwrap();
     let sent = |gradient_compression| {
-        let objective = Objective::new(vec![Loss::MeanSquaredError], Optimizer::sgd(0.1, 0.0));
+        let objective = Objective::new(vec![Loss::MEAN_SQUARED_ERROR], Optimizer::sgd(0.1, 0.0));
         let plan = model.plan(&Objective { gradient_compression, ..objective }).unwrap();
         let commands = plan.commands(Pass::Train).iter();
         let lengths = commands.filter_map(|command| match command {
@@ -395,7 +395,7 @@ fn tiny() -> Model {
 #[test]
 fn a_plan_reads_as_text() {
     let objective =
-        Objective { clip_norm: 1.0, ..Objective::new(vec![Loss::MeanSquaredError], Optimizer::sgd(0.1, 0.9)) };
+        Objective { clip_norm: 1.0, ..Objective::new(vec![Loss::MEAN_SQUARED_ERROR], Optimizer::sgd(0.1, 0.9)) };
     let text = tiny().plan(&objective).unwrap().to_string();
     let needed = "\
 Train

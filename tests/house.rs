@@ -221,7 +221,7 @@ fn every_layer_has_a_row(tree: &Tree) -> Vec<String> {
 
 fn every_layer_tells_of_splits(tree: &Tree) -> Vec<String> {
     let layers = tree.files("src/layers/", ".rs").filter(|(_, text)| text.contains("impl Layer for"));
-    let others = ["src/losses.rs", "src/optimizers.rs"].map(|path| (path, tree.text(path)));
+    let others = ["src/losses/mod.rs", "src/optimizers/mod.rs"].map(|path| (path, tree.text(path)));
     let silent = layers.chain(others).filter(|(_, text)| !text.contains("**Across adapters**"));
     silent
         .map(|(path, _)| format!("{path}: say under `**Across adapters**` what splitting the batch changes"))
@@ -242,11 +242,12 @@ fn wgpu_is_named_in_one_folder(tree: &Tree) -> Vec<String> {
 
 /// What each part may use of the crate; a part that is not here may use all.
 const USES: &[(&[&str], &[&str])] = &[
-    (&["src/shape.rs", "src/error.rs", "src/size.rs", "src/runtime/"], &["error", "shape"]),
+    (&["src/shape.rs", "src/error.rs", "src/size.rs", "src/kind.rs", "src/runtime/"], &["error", "shape"]),
     (&["src/kernels/"], &["kernels", "params", "runtime", "size"]),
     (&["src/plan.rs", "src/plan/"], &["plan", "kernels", "error", "shape", "size"]),
-    (&["src/layers/"], &["layers", "kernels", "plan", "error", "shape"]),
-    (&["src/losses.rs", "src/optimizers.rs"], &["kernels", "plan", "error", "shape"]),
+    (&["src/layers/"], &["layers", "kernels", "plan", "kind", "error", "shape"]),
+    (&["src/losses/"], &["losses", "kernels", "plan", "kind", "error", "shape"]),
+    (&["src/optimizers/"], &["optimizers", "kernels", "plan", "kind", "error", "shape"]),
     (&["src/schema.rs"], &[]),
     (&["src/data/"], &["data", "schema", "error", "shape", "runtime"]),
     (&["src/files.rs"], &["error", "runtime"]),

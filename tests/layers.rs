@@ -287,7 +287,7 @@ impl Row {
 
 fn bench(model: Model, rows: usize, targets: Vec<f32>) -> Bench {
     let batch = Batch { rows, inputs: vec![table::rows(rows)], targets: vec![targets.into()], sample_weights: None };
-    Bench::new(model, vec![Loss::MeanSquaredError], batch)
+    Bench::new(model, vec![Loss::MEAN_SQUARED_ERROR], batch)
 }
 
 #[test]

@@ -18,6 +18,7 @@ use bench::assert_close;
 use golden::{Case, Golden};
 use manyhands::adapters::cpu;
 use manyhands::data::InMemory;
+use manyhands::losses::{CategoricalCrossentropy, LOSSES, SparseCategoricalCrossentropy};
 use manyhands::scheduler::split::SplitMode;
 use manyhands::{Compile, Fit, Loss, Metric, Model, Optimizer, Reduction, Shape, Trainer};
 use ndarray::{Array1, ArrayD, IxDyn};
@@ -86,7 +87,7 @@ impl Problem {
     }
 
     fn trainer(&self, metrics: Vec<Metric>, split: &[f64]) -> Trainer {
-        let mut compile = Compile::new(Optimizer::sgd(1.0, 0.0), self.loss);
+        let mut compile = Compile::new(Optimizer::sgd(1.0, 0.0), self.loss.clone());
         compile.reduction = self.reduction;
         if !metrics.is_empty() {
             compile.metrics = vec![metrics];
@@ -150,7 +151,7 @@ fn smoothed_labels_are_those_of_dense_targets() {
         (&one_hot[..], labels.values("logits")),
         "shared data"
     );
-    let loss = Loss::SparseCategoricalCrossentropy { label_smoothing: 0.1 };
+    let loss = SparseCategoricalCrossentropy { label_smoothing: 0.1 }.into();
     let outcome = Problem { loss, ..Problem::golden(&labels) }.solve(Vec::new(), &[1.0, 1.0]);
     assert!((outcome.loss - f64::from(dense.values("loss")[0])).abs() < 1e-5, "{}", outcome.loss);
     assert_close("gradient", &outcome.gradient, dense.values("logits_gradient"), 1e-6);
@@ -215,16 +216,16 @@ fn metrics_are_what_one_counts() {
     let one_hot: Vec<f32> =
         labels.iter().flat_map(|label| [0.0, 1.0, 2.0].map(|class| if class == *label { 1.0 } else { 0.0 })).collect();
     let sparse = problem(Loss::SPARSE_CATEGORICAL_CROSSENTROPY, &[5, 3], &logits, &[5], &labels);
-    let dense = problem(Loss::CategoricalCrossentropy { label_smoothing: 0.0 }, &[5, 3], &logits, &[5, 3], &one_hot);
+    let dense = problem(Loss::CATEGORICAL_CROSSENTROPY, &[5, 3], &logits, &[5, 3], &one_hot);
     let rank_3 = problem(Loss::SPARSE_CATEGORICAL_CROSSENTROPY, &[1, 5, 3], &logits, &[1, 5], &labels);
     let binary = problem(
-        Loss::BinaryCrossentropy { label_smoothing: 0.0 },
+        Loss::BINARY_CROSSENTROPY,
         &[2, 3],
         &[1.0, -2.0, 3.0, -1.0, 5.0, 0.5],
         &[2, 3],
         &[1.0, 0.0, 0.0, 0.0, 0.0, 1.0],
     );
-    let squared = problem(Loss::MeanSquaredError, &[2, 2], &[1.0, 2.0, 3.0, 4.0], &[2, 2], &[0.0, 4.0, 3.5, 4.0]);
+    let squared = problem(Loss::MEAN_SQUARED_ERROR, &[2, 2], &[1.0, 2.0, 3.0, 4.0], &[2, 2], &[0.0, 4.0, 3.5, 4.0]);
     let told: [Counted; 5] = [
         ("sparse", sparse, accuracy(), &[("accuracy", 0.4), ("top_2_accuracy", 0.8)]),
         ("dense", dense, accuracy(), &[("accuracy", 0.4), ("top_2_accuracy", 0.8)]),
@@ -250,13 +251,13 @@ fn metrics_are_what_one_counts() {
 
 #[test]
 fn metrics_that_a_loss_does_not_tell_are_refused() {
-    let problem = problem(Loss::MeanSquaredError, &[1, 2], &[0.0; 2], &[1, 2], &[0.0; 2]);
-    let mut compile = Compile::new(Optimizer::adam(0.1), problem.loss);
+    let problem = problem(Loss::MEAN_SQUARED_ERROR, &[1, 2], &[0.0; 2], &[1, 2], &[0.0; 2]);
+    let mut compile = Compile::new(Optimizer::adam(0.1), problem.loss.clone());
     compile.metrics = vec![vec![Metric::Accuracy]];
     let error = Trainer::new(problem.model(), compile).err().unwrap();
     assert_eq!(
         error.to_string(),
-        "metric `accuracy` can't be told from the loss `MeanSquaredError` of output 0\n  help: accuracy goes with \
+        "metric `accuracy` of output 0 can't be told from the loss `MeanSquaredError`\n  help: accuracy goes with \
          cross-entropies, mean absolute error with mean squared error"
     );
 }
@@ -268,7 +269,7 @@ fn no_digit_is_read_right_by_a_model_that_says_nan() {
     let report = problem.trainer(metrics, &[1.0]).evaluate(problem.data(), problem.rows()).unwrap();
     assert!(report.get("loss").unwrap().is_nan());
     assert_eq!((report.get("accuracy"), report.get("top_2_accuracy")), (Some(0.0), Some(0.0)));
-    let mut compile = Compile::new(Optimizer::adam(0.1), problem.loss);
+    let mut compile = Compile::new(Optimizer::adam(0.1), problem.loss.clone());
     compile.metrics = vec![vec![Metric::TopKCategoricalAccuracy { k: 0 }]];
     let error = Trainer::new(problem.model(), compile).err().unwrap().to_string();
     assert!(error.contains("needs `k` of at least 1, but is 0"), "{error}");
@@ -285,22 +286,22 @@ fn a_softmax_before_the_loss_is_refused() {
     };
     let dense = || Sequential::new([3]).add(Dense::new(2));
     let sparse = Loss::SPARSE_CATEGORICAL_CROSSENTROPY;
-    let binary = Loss::BinaryCrossentropy { label_smoothing: 0.0 };
+    let binary = Loss::BINARY_CROSSENTROPY;
     let needed = "layer 1 `softmax` (Softmax) needs to give logits, since the loss `SparseCategoricalCrossentropy` applies \
                   its own softmax, but it ends in softmax\n  help: remove the softmax; apply it to the predictions where \
                   you need probabilities";
-    assert_eq!(refused(dense().add(Softmax::default()), sparse).as_deref(), Some(needed));
+    assert_eq!(refused(dense().add(Softmax::default()), sparse.clone()).as_deref(), Some(needed));
     let fused = Sequential::new([3]).add(Dense::new(2).activation(Activation::Softmax));
     assert!(refused(fused, sparse).unwrap().contains("ends in softmax"));
     assert!(refused(dense().add(Sigmoid::default()), binary).unwrap().contains("ends in sigmoid"));
-    assert_eq!(refused(dense().add(Softmax::default()), Loss::MeanSquaredError), None);
+    assert_eq!(refused(dense().add(Softmax::default()), Loss::MEAN_SQUARED_ERROR), None);
 }
 
 #[test]
 fn label_smoothing_has_a_range() {
     let problem =
-        problem(Loss::CategoricalCrossentropy { label_smoothing: 1.0 }, &[1, 2], &[0.0; 2], &[1, 2], &[0.0, 1.0]);
-    let error = Trainer::new(problem.model(), Compile::new(Optimizer::adam(0.1), problem.loss)).err().unwrap();
+        problem(CategoricalCrossentropy { label_smoothing: 1.0 }.into(), &[1, 2], &[0.0; 2], &[1, 2], &[0.0, 1.0]);
+    let error = Trainer::new(problem.model(), Compile::new(Optimizer::adam(0.1), problem.loss.clone())).err().unwrap();
     assert_eq!(
         error.to_string(),
         "loss `CategoricalCrossentropy` needs a label smoothing of at least 0 and below 1, but got 1\n  help: 0 switches it \
@@ -308,5 +309,57 @@ fn label_smoothing_has_a_range() {
     );
     let shape = Shape::new([2, 5]);
     assert_eq!(Loss::SPARSE_CATEGORICAL_CROSSENTROPY.target_shape(&shape), Shape::new([2]));
-    assert_eq!(Loss::MeanSquaredError.target_shape(&shape), shape);
+    assert_eq!(Loss::MEAN_SQUARED_ERROR.target_shape(&shape), shape);
+}
+
+#[test]
+fn losses_and_metrics_stand_in_files_as_ever() {
+    for entry in LOSSES {
+        let loss: Loss = serde_json::from_value(json!({ "type": entry.kind })).unwrap();
+        assert_eq!(loss.name(), entry.kind);
+        let text = serde_json::to_string(&loss).unwrap();
+        let smoothing = if entry.kind == "MeanSquaredError" { "" } else { ",\"label_smoothing\":0.0" };
+        assert_eq!(text, format!("{{\"type\":\"{}\"{smoothing}}}", entry.kind));
+        assert_eq!(serde_json::from_str::<Loss>(&text).unwrap(), loss);
+    }
+    let smoothed: Loss = CategoricalCrossentropy { label_smoothing: 0.1 }.into();
+    let text = serde_json::to_string(&smoothed).unwrap();
+    assert_eq!(text, r#"{"type":"CategoricalCrossentropy","label_smoothing":0.1}"#);
+    let metrics = vec![Metric::Accuracy, Metric::TopKCategoricalAccuracy { k: 5 }, Metric::MeanAbsoluteError];
+    let text = serde_json::to_string(&metrics).unwrap();
+    assert_eq!(text, r#"["accuracy",{"top_k_categorical_accuracy":{"k":5}},"mean_absolute_error"]"#);
+    let unknown = serde_json::from_str::<Loss>(r#"{"type": "MSE"}"#).unwrap_err().to_string();
+    assert!(
+        unknown.starts_with("unknown variant `MSE`, expected one of `SparseCategoricalCrossentropy`, "),
+        "{unknown}"
+    );
+}
+
+/// A number outside of 0 to 1 makes a cross-entropy that has no least value: it is found before anything is updated.
+#[test]
+fn targets_that_are_no_probabilities_are_refused() {
+    let refused = |loss: &Loss, logits: &[f32], targets: &[f32]| {
+        let problem = problem(loss.clone(), &[3, logits.len() / 3], logits, &[3, targets.len() / 3], targets);
+        let mut trainer = problem.trainer(Vec::new(), &[1.0]);
+        let fit = Fit { batch_size: 3, shuffle: false, ..Fit::default() };
+        let error = trainer.fit(problem.data(), &fit).unwrap_err().to_string();
+        assert_eq!(trainer.evaluate(problem.data(), 3).unwrap_err().to_string(), error);
+        assert_eq!(trainer.model().tensor("in0/kernel").unwrap(), logits, "nothing is updated");
+        error
+    };
+    // Three classes, one unit: a loss far below 0 before.
+    let binary = Loss::BINARY_CROSSENTROPY;
+    assert_eq!(
+        refused(&binary, &[0.5, 1.5, 2.5], &[0.0, 1.0, 2.0]),
+        "target 0 needs numbers from 0 to 1, but row 2 holds 2\n  help: one number tells two classes apart, 0 and 1; for \
+         more, give the last layer a unit for each class and use `SparseCategoricalCrossentropy`"
+    );
+    let scale = "a cross-entropy takes probabilities; for other numbers use `MeanSquaredError`, or scale them";
+    assert_eq!(
+        refused(&binary, &[0.5, 1.5, 2.5], &[0.0, -0.25, 2.0]),
+        format!("target 0 needs numbers from 0 to 1, but row 1 holds -0.25\n  help: {scale}")
+    );
+    let dense = Loss::CATEGORICAL_CROSSENTROPY;
+    let error = refused(&dense, &[0.0; 6], &[0.0, 1.0, 1.5, 0.0, 0.0, 1.0]);
+    assert_eq!(error, format!("target 0 needs numbers from 0 to 1, but row 1 holds 1.5\n  help: {scale}"));
 }

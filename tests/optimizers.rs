@@ -17,11 +17,12 @@ use manyhands::adapters::cpu::Machine;
 use manyhands::data::Batch;
 use manyhands::layers::Dense;
 use manyhands::model::Objective;
+use manyhands::optimizers::OPTIMIZERS;
 use manyhands::plan::{Command, Pass, Role};
 use manyhands::scheduler::split::SplitMode;
 use manyhands::scheduler::{Step, TrainingState};
 use manyhands::{Loss, Model, Optimizer, Schedule, Sequential};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 const STEPS: u32 = 5;
 /// Inputs, which are as many as the rows less one, and units of the golden problem.
@@ -108,7 +109,7 @@ fn updates_on_the_device_are_golden() {
     each_case(|case, problem| {
         let (optimizer, clip_norm, rates) = ours(case);
         let model = model(problem);
-        let objective = Objective { clip_norm, ..Objective::new(vec![Loss::MeanSquaredError], optimizer) };
+        let objective = Objective { clip_norm, ..Objective::new(vec![Loss::MEAN_SQUARED_ERROR], optimizer.clone()) };
         let plan = Arc::new(model.plan(&objective).unwrap());
         let mut machine = Machine::new(plan.clone(), 1);
         machine.write(Role::Parameters(0), 0, &model.weights.parameters[0]);
@@ -158,13 +159,13 @@ fn updates_of_the_scheduler_are_golden() {
         let (optimizer, clip_norm, rates) = ours(case);
         let model = model(problem);
         let first = batch(problem, 0, &model, &model.weights.parameters[0]);
-        let mut bench = Bench::new(model, vec![Loss::MeanSquaredError], first);
-        bench.objective = Objective { optimizer, clip_norm, ..bench.objective };
+        let mut bench = Bench::new(model, vec![Loss::MEAN_SQUARED_ERROR], first);
+        bench.objective = Objective { optimizer: optimizer.clone(), clip_norm, ..bench.objective };
         bench.plan = Arc::new(bench.model.plan(&bench.objective).unwrap());
         for n_adapters in [1, 2, 3] {
             pollster::block_on(async {
                 let mut scheduler = bench.open(n_adapters, SplitMode::Even).await;
-                let mut state = TrainingState::new(bench.model.weights.clone(), optimizer);
+                let mut state = TrainingState::new(bench.model.weights.clone(), &optimizer);
                 for (step, rate) in (0..STEPS).zip(&rates) {
                     let batch = batch(problem, step, &bench.model, &state.weights.parameters[0]);
                     let settings = Step { step: step.into(), seed: 0, learning_rate: *rate, loss_scales: vec![2.0] };
@@ -189,7 +190,7 @@ fn host_and_device_agree_on_long_parameters() {
     for optimizer in optimizers {
         let model = Sequential::new([211]).add(Dense::new(307)).add(Dense::new(1)).build(3).unwrap();
         let mut bench = Bench::of_normals(model, 6);
-        bench.objective = Objective { optimizer, clip_norm: 0.5, ..bench.objective };
+        bench.objective = Objective { optimizer: optimizer.clone(), clip_norm: 0.5, ..bench.objective };
         bench.plan = Arc::new(bench.model.plan(&bench.objective).unwrap());
         let (device, needed) = bench.step(1, SplitMode::Even);
         let (host, state) = bench.step(2, SplitMode::Even);
@@ -216,7 +217,7 @@ fn a_step_that_is_not_finite_changes_nothing() {
         for n_adapters in [1, 2, 3] {
             let (report, state) = bench.step(n_adapters, SplitMode::Even);
             assert!(!report.is_applied, "{bad} on {n_adapters} adapters");
-            assert_eq!(state, TrainingState::new(bench.model.weights.clone(), bench.objective.optimizer));
+            assert_eq!(state, TrainingState::new(bench.model.weights.clone(), &bench.objective.optimizer));
         }
     }
 }
@@ -266,7 +267,7 @@ fn settings_out_of_range_are_refused() {
     let told = [
         (
             r#"{"type": "SGD", "learning_rate": -1.0}"#,
-            "optimizer `SGD` needs a learning rate of at least 0, but got -1",
+            "optimizer `SGD` needs `learning_rate` of at least 0, but got -1",
         ),
         (
             r#"{"type": "SGD", "momentum": 1.0}"#,
@@ -299,6 +300,58 @@ fn settings_out_of_range_are_refused() {
     );
 }
 
+/// Whoever adds an optimizer can forget no setting: each number in a file has a range, and what is outside is refused.
+#[test]
+fn no_setting_of_any_optimizer_goes_unchecked() {
+    let mut checked = BTreeSet::new();
+    for entry in OPTIMIZERS {
+        let optimizer: Optimizer = serde_json::from_value(json!({ "type": entry.kind })).unwrap();
+        assert_eq!(optimizer.name(), entry.kind);
+        optimizer.check().unwrap();
+        let numbers = optimizer.rule().config();
+        for (name, _) in numbers.iter().filter(|(_, value)| value.is_number()) {
+            let spoiled: Optimizer = serde_json::from_value(json!({ "type": entry.kind, name: -1.0 })).unwrap();
+            let error = spoiled.check().unwrap_err().to_string();
+            assert!(error.starts_with(&format!("optimizer `{}` needs `{name}` ", entry.kind)), "{error}");
+            assert!(error.contains("but got -1"), "{error}");
+            checked.insert((entry.kind, name.to_owned()));
+        }
+    }
+    assert!(checked.contains(&("RMSprop", "weight_decay".into())), "{checked:?}");
+    assert_eq!(checked.len(), 3 + 4 + 5 + 5);
+}
+
+/// Checkpoints are compared as text, and read by older versions: kind first, then the settings in their order.
+#[test]
+fn optimizers_stand_in_files_as_ever() {
+    let text = |settings: &str| {
+        let optimizer: Optimizer = serde_json::from_str(settings).unwrap();
+        let text = serde_json::to_string(&optimizer).unwrap();
+        assert_eq!(serde_json::from_str::<Optimizer>(&text).unwrap(), optimizer);
+        text
+    };
+    assert_eq!(
+        text(r#"{"type": "SGD", "momentum": 0.9}"#),
+        r#"{"type":"SGD","learning_rate":0.01,"momentum":0.9,"nesterov":false,"weight_decay":0.0}"#
+    );
+    assert_eq!(
+        text(r#"{"learning_rate": 0.003, "type": "Adam"}"#),
+        r#"{"type":"Adam","learning_rate":0.003,"beta_1":0.9,"beta_2":0.999,"epsilon":1e-7}"#
+    );
+    assert_eq!(
+        text(r#"{"type": "AdamW"}"#),
+        r#"{"type":"AdamW","learning_rate":0.001,"beta_1":0.9,"beta_2":0.999,"epsilon":1e-7,"weight_decay":0.004}"#
+    );
+    assert_eq!(
+        text(r#"{"type": "RMSprop", "centered": true}"#),
+        r#"{"type":"RMSprop","learning_rate":0.001,"rho":0.9,"momentum":0.0,"epsilon":1e-7,"centered":true,"weight_decay":0.0}"#
+    );
+    let refused = |text: &str| serde_json::from_str::<Optimizer>(text).unwrap_err().to_string();
+    let unknown = "unknown variant `Adamm`, expected one of `SGD`, `Adam`, `AdamW`, `RMSprop`";
+    assert!(refused(r#"{"type": "Adamm"}"#).starts_with(unknown));
+    assert!(refused(r#"{"type": "SGD", "lr": 1}"#).starts_with("unknown field `lr`, expected one of `learning_rate`"));
+}
+
 #[test]
 fn defaults_are_those_of_keras() {
     let golden = Golden::open("optimizers");
@@ -306,7 +359,7 @@ fn defaults_are_those_of_keras() {
     {
         let (told, ..) = ours(case);
         let name = case.facts["optimizer"].as_str().unwrap();
-        let plain: Optimizer = serde_json::from_value(serde_json::json!({ "type": name })).unwrap();
+        let plain: Optimizer = serde_json::from_value(json!({ "type": name })).unwrap();
         assert_eq!(plain.with_learning_rate(0.05), told.with_learning_rate(0.05), "{name}");
     }
 }

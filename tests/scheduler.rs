@@ -9,6 +9,7 @@ use manyhands::adapters::{self, Info, Opener};
 use manyhands::data::Batch;
 use manyhands::layers::{Activation, BatchNormalization, Conv2D, Dense, Dropout, Flatten, MaxPooling2D};
 use manyhands::model::Objective;
+use manyhands::optimizers::Adam;
 use manyhands::plan::{Command, Pass, Role, Scalars};
 use manyhands::runtime::{Native, Runtime};
 use manyhands::scheduler::split::SplitMode;
@@ -103,9 +104,9 @@ impl Case {
     fn objective(&self) -> Objective {
         let mut losses = vec![Loss::SPARSE_CATEGORICAL_CROSSENTROPY];
         if self.family == Family::SharedLayerTwoOutputs {
-            losses.push(Loss::MeanSquaredError);
+            losses.push(Loss::MEAN_SQUARED_ERROR);
         }
-        Objective { clip_norm: self.clip_norm, ..Objective::new(losses, self.optimizer) }
+        Objective { clip_norm: self.clip_norm, ..Objective::new(losses, self.optimizer.clone()) }
     }
 
     fn batch(&self, step: u64) -> Batch {
@@ -164,7 +165,7 @@ struct Outcome {
 
 async fn train(case: &Case, opener: Opener, runtime: Arc<dyn Runtime>, adapters: Vec<Info>) -> Result<Outcome> {
     let (model, objective) = (case.model(), case.objective());
-    let state = TrainingState::new(model.weights.clone(), objective.optimizer);
+    let state = TrainingState::new(model.weights.clone(), &objective.optimizer);
     let (plan, layout) = (model.plan(&objective)?, model.layout().clone());
     let settings = case.settings(adapters);
     let mut scheduler =
@@ -220,7 +221,7 @@ fn reference(case: &Case) -> Outcome {
     let mut machine = Machine::new(plan.clone(), rows);
     machine.write(Role::Parameters(0), 0, &model.weights.parameters[0]);
     machine.write(Role::Statistics, 0, &model.weights.statistics);
-    let state = TrainingState::new(model.weights.clone(), objective.optimizer);
+    let state = TrainingState::new(model.weights.clone(), &objective.optimizer);
     let mut outcome = Outcome { reports: Vec::new(), norms: Vec::new(), rows: Vec::new(), state };
     for step in 0..case.steps {
         let hyper = objective.optimizer.hyper(LEARNING_RATE, step + 1);
@@ -349,7 +350,7 @@ fn between(mut cuts: Vec<usize>, rows: usize) -> Vec<u32> {
 
 fn optimizer() -> impl Strategy<Value = Optimizer> {
     // A large epsilon: else rounding errors of gradients near 0 become whole steps.
-    let adam = Optimizer::Adam { learning_rate: LEARNING_RATE, beta_1: 0.9, beta_2: 0.99, epsilon: 0.1 };
+    let adam = Optimizer::from(Adam { learning_rate: LEARNING_RATE, beta_1: 0.9, beta_2: 0.99, epsilon: 0.1 });
     prop_oneof![Just(Optimizer::sgd(LEARNING_RATE, 0.0)), Just(Optimizer::sgd(LEARNING_RATE, 0.9)), Just(adam)]
 }
 
@@ -447,7 +448,7 @@ fn nobody_counts_as_silent_while_it_waits_for_the_slowest() {
     let (opener, runtime, adapters) = (world.opener(), world.runtime(), world.adapters());
     let steps = async {
         let (model, objective) = (case.model(), case.objective());
-        let state = TrainingState::new(model.weights.clone(), objective.optimizer);
+        let state = TrainingState::new(model.weights.clone(), &objective.optimizer);
         let (plan, layout) = (model.plan(&objective)?, model.layout().clone());
         let settings = case.settings(adapters);
         let mut scheduler =

@@ -25,8 +25,8 @@ struct Seen {
 /// Steps of a small model: what they take is as the specs say.
 fn steps(adapters: Vec<AdapterSpec>, split: SplitMode, n_steps: u64, seed: u64) -> Vec<Seen> {
     let model = Sequential::new([3]).add(Dense::new(2)).build(0).unwrap();
-    let objective = Objective::new(vec![Loss::MeanSquaredError], Optimizer::sgd(0.1, 0.0));
-    let state = TrainingState::new(model.weights.clone(), objective.optimizer);
+    let objective = Objective::new(vec![Loss::MEAN_SQUARED_ERROR], Optimizer::sgd(0.1, 0.0));
+    let state = TrainingState::new(model.weights.clone(), &objective.optimizer);
     let (plan, layout) = (model.plan(&objective).unwrap(), model.layout().clone());
     let (inputs, targets) = (vec![vec![0.5; 3 * ROWS as usize].into()], vec![vec![0.1; 2 * ROWS as usize].into()]);
     let batch = Batch { rows: ROWS as usize, inputs, targets, sample_weights: None };

@@ -66,7 +66,7 @@ fn open_compressed(
         let adapters = adapters::choose(&adapters::list().await, adapters).unwrap();
         let settings =
             RigSettings { adapters, split, capacity, cpu_fallback: CpuFallback::Refused, accumulation_steps: 1 };
-        let state = TrainingState::new(model.weights.clone(), objective.optimizer);
+        let state = TrainingState::new(model.weights.clone(), &objective.optimizer);
         let (plan, layout) = (model.plan(&objective).unwrap(), model.layout().clone());
         Scheduler::open(Arc::new(Native), settings, plan, layout, Some(&objective), state).await.unwrap()
     })

@@ -205,7 +205,7 @@ impl Rig {
     pub async fn open(workload: &Workload, seats: &[Seat], split: SplitMode, capacity: u32) -> Result<Self> {
         let Workload { model, optimizer, loss, gradient_compression, .. } = workload;
         let gradient_compression = *gradient_compression;
-        let objective = Objective { gradient_compression, ..Objective::new(vec![*loss], *optimizer) };
+        let objective = Objective { gradient_compression, ..Objective::new(vec![loss.clone()], optimizer.clone()) };
         let (plan, layout) = (model.plan(&objective)?, model.layout().clone());
         let settings = RigSettings {
             adapters: seats.iter().map(|seat| seat.info.clone()).collect(),
@@ -214,7 +214,7 @@ impl Rig {
             cpu_fallback: CpuFallback::Refused,
             accumulation_steps: 1,
         };
-        let state = TrainingState::new(model.weights.clone(), *optimizer);
+        let state = TrainingState::new(model.weights.clone(), optimizer);
         let runtime = Arc::new(Metered::new(system()));
         let mut scheduler = Scheduler::open(runtime.clone(), settings, plan, layout, Some(&objective), state).await?;
         // All adapters are to be measured together, also where fewer would do.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use manyhands::data::{DataConfig, DataPair, Inputs};
-use manyhands::losses::Score;
+use manyhands::losses::Head;
 use manyhands::{Error, Loss, Model, Result, Shape, Trainer};
 
 use super::settings::Settings;
@@ -167,7 +167,7 @@ pub fn predict(args: &PredictArgs) -> Result<()> {
     let is_single = named.len() == 1;
     let columns = named.iter().zip(&losses).zip(&outputs).map(|(((name, shape), loss), values)| Columns {
         prefix: if is_single { String::new() } else { format!("{name}_") },
-        head: Head::of(*loss, shape),
+        head: head_of(loss, shape),
         // The names belong to the one target that the data have.
         classes: classes.as_ref().filter(|classes| is_single && classes.len() == shape.len()),
         width: shape.len(),
@@ -235,24 +235,11 @@ impl Rows {
     }
 }
 
-/// What an output's numbers are.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Head {
-    /// One class of several: softmax gives the probabilities.
-    Classes,
-    /// Yes or no for each column: the sigmoid gives the probabilities.
-    Binary,
-    /// Numbers.
-    Values,
-}
-
-impl Head {
-    fn of(loss: Loss, shape: &Shape) -> Self {
-        match loss.score() {
-            Score::Rank if shape.positions() == 1 => Self::Classes,
-            Score::Hits => Self::Binary,
-            _ => Self::Values,
-        }
+/// How an output is shown. Of classes at many positions, no row has one class: the numbers are shown as they are.
+fn head_of(loss: &Loss, shape: &Shape) -> Head {
+    match loss.head() {
+        Head::Softmax if shape.positions() > 1 => Head::Values,
+        head => head,
     }
 }
 
@@ -280,7 +267,7 @@ impl Columns<'_> {
     }
 
     fn has_class(&self) -> bool {
-        self.head == Head::Classes || (self.head == Head::Binary && self.width == 1)
+        self.head == Head::Softmax || (self.head == Head::Sigmoid && self.width == 1)
     }
 
     fn name(&self, class: usize) -> String {
@@ -290,14 +277,14 @@ impl Columns<'_> {
     fn fields(&self, row: usize) -> Vec<String> {
         let values = &self.values[row * self.width..(row + 1) * self.width];
         let class = match self.head {
-            Head::Classes => Some(self.name(largest(values))),
-            Head::Binary if self.width == 1 => Some(u8::from(values[0] > 0.0).to_string()),
+            Head::Softmax => Some(self.name(largest(values))),
+            Head::Sigmoid if self.width == 1 => Some(u8::from(values[0] > 0.0).to_string()),
             _ => None,
         };
         let shown = match self.head {
             _ if self.is_raw => values.to_vec(),
-            Head::Classes => softmax(values),
-            Head::Binary => values.iter().map(|value| 1.0 / (1.0 + (-value).exp())).collect(),
+            Head::Softmax => softmax(values),
+            Head::Sigmoid => values.iter().map(|value| 1.0 / (1.0 + (-value).exp())).collect(),
             Head::Values => values.to_vec(),
         };
         class.into_iter().chain(shown.iter().map(f32::to_string)).collect()
@@ -324,7 +311,7 @@ mod tests {
     fn columns_follow_the_loss() {
         let of = |loss, values: &'static [f32], width| Columns {
             prefix: String::new(),
-            head: Head::of(loss, &Shape::new([width])),
+            head: head_of(&loss, &Shape::new([width])),
             classes: None,
             width,
             is_raw: false,
@@ -333,12 +320,12 @@ mod tests {
         let classes = of(Loss::SPARSE_CATEGORICAL_CROSSENTROPY, &[0.0, 0.0, 1.0, 1.0], 2);
         assert_eq!(classes.header(), ["class", "probability_0", "probability_1"]);
         assert_eq!(classes.fields(1), ["0", "0.5", "0.5"]);
-        let binary = of(Loss::BinaryCrossentropy { label_smoothing: 0.0 }, &[0.0, 100.0], 1);
+        let binary = of(Loss::BINARY_CROSSENTROPY, &[0.0, 100.0], 1);
         assert_eq!(
             (binary.fields(0), binary.fields(1)),
             (vec!["0".into(), "0.5".into()], vec!["1".into(), "1".into()])
         );
-        let values = of(Loss::MeanSquaredError, &[1.5, 2.5], 2);
+        let values = of(Loss::MEAN_SQUARED_ERROR, &[1.5, 2.5], 2);
         assert_eq!(
             (values.header(), values.fields(0)),
             (vec!["value_0".into(), "value_1".into()], vec!["1.5".to_string(), "2.5".into()])

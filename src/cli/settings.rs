@@ -162,8 +162,8 @@ impl Settings {
     /// What the training is for.
     pub fn compile(&self, model: &Model, seed: u64) -> Result<Compile> {
         let training = &self.training;
-        let losses = match (self.loss, &self.losses) {
-            (Some(loss), None) => vec![loss],
+        let losses = match (&self.loss, &self.losses) {
+            (Some(loss), None) => vec![loss.clone()],
             (None, Some(losses)) => losses.clone(),
             (None, None) => {
                 return Err(self.refuse(
@@ -199,7 +199,7 @@ impl Settings {
             non_finite: training.non_finite,
             seed,
             losses,
-            ..Compile::new(self.optimizer, Loss::MeanSquaredError)
+            ..Compile::new(self.optimizer.clone(), Loss::MEAN_SQUARED_ERROR)
         })
     }
 

@@ -171,6 +171,39 @@ const LABEL_CHUNK: usize = 4096;
 /// # }
 /// ```
 pub fn check_labels(dataset: &dyn Dataset, target: usize, classes: usize) -> Result<()> {
+    match first_target_that(dataset, target, |label| !is_label(label, classes))? {
+        Some((row, label)) => Err(label_error(target, row, label, classes)),
+        None => Ok(()),
+    }
+}
+
+/// Checks that every number of a target is from 0 to 1.
+///
+/// # Errors
+///
+/// Names the first row and value that is not, or what went wrong while reading.
+///
+/// ```
+/// use manyhands::data::{check_probabilities, digits};
+/// # fn main() -> manyhands::Result<()> {
+/// let error = check_probabilities(&digits::test()?, 0).unwrap_err();
+/// assert!(error.to_string().starts_with("target 0 needs numbers from 0 to 1, but row "));
+/// # Ok(())
+/// # }
+/// ```
+pub fn check_probabilities(dataset: &dyn Dataset, target: usize) -> Result<()> {
+    match first_target_that(dataset, target, |value| !(0.0..=1.0).contains(&value))? {
+        Some((row, value)) => Err(probability_error(target, row, value)),
+        None => Ok(()),
+    }
+}
+
+/// Row and value of the first number of a target that is refused.
+fn first_target_that(
+    dataset: &dyn Dataset,
+    target: usize,
+    is_refused: impl Fn(f32) -> bool,
+) -> Result<Option<(usize, f32)>> {
     let shapes = dataset.target_shapes();
     let Some(shape) = shapes.get(target) else {
         return Err(Error::data(
@@ -188,12 +221,12 @@ pub fn check_labels(dataset: &dyn Dataset, target: usize, classes: usize) -> Res
             *values = &mut std::mem::take(values)[..rows.len() * shape.len()];
         }
         dataset.fetch(&rows, &mut BatchMut { inputs: Vec::new(), targets, sample_weights: &mut [] })?;
-        let labels = &buffers[target][..rows.len() * shape.len()];
-        if let Some(element) = labels.iter().position(|&label| !is_label(label, classes)) {
-            return Err(label_error(target, rows[element / row_len], labels[element], classes));
+        let values = &buffers[target][..rows.len() * shape.len()];
+        if let Some(element) = values.iter().position(|value| is_refused(*value)) {
+            return Ok(Some((rows[element / row_len], values[element])));
         }
     }
-    Ok(())
+    Ok(None)
 }
 
 fn is_label(label: f32, classes: usize) -> bool {
@@ -211,6 +244,16 @@ fn label_error(target: usize, row: usize, label: f32, classes: usize) -> Error {
         format!("needs labels from 0 to {}, but row {row} has label {label}", classes.saturating_sub(1)),
         help,
     )
+}
+
+fn probability_error(target: usize, row: usize, value: f32) -> Error {
+    let help = if value > 1.0 && value.fract() == 0.0 {
+        "one number tells two classes apart, 0 and 1; for more, give the last layer a unit for each class and use \
+         `SparseCategoricalCrossentropy`"
+    } else {
+        "a cross-entropy takes probabilities; for other numbers use `MeanSquaredError`, or scale them"
+    };
+    Error::data(format!("target {target}"), format!("needs numbers from 0 to 1, but row {row} holds {value}"), help)
 }
 
 /// Checks `[rows, ..shape]` values; `row_name` turns an index in `values` into the row to name.

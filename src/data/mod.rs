@@ -48,7 +48,7 @@ mod synthetic;
 
 #[cfg(feature = "files")]
 pub use self::csv::{Column, CsvSettings, CsvTable, InputColumns, OneOrMany, OutputColumns, TargetKind};
-pub use batch::{Batch, BatchMut, check_labels};
+pub use batch::{Batch, BatchMut, check_labels, check_probabilities};
 pub use bytes::ByteImages;
 #[cfg(feature = "files")]
 pub use config::{DataConfig, DataPair, Inputs, TableConfig};

@@ -27,6 +27,7 @@ use serde_json::Value;
 use crate::plan::Recorder;
 use crate::shape::Shape;
 
+pub use crate::error::Problem;
 pub use activation::{Activation, ActivationLayer, Gelu, LeakyRelu, Relu, Sigmoid, Tanh};
 pub use add::Add;
 pub use batch_norm::BatchNormalization;
@@ -41,22 +42,6 @@ pub use reshape::Reshape;
 pub use softmax::Softmax;
 pub use table::LAYERS;
 pub use windows::Padding;
-
-/// What a layer can't do with the inputs it was given. The model adds who it was.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
-    /// What it needs and what it got: `needs an input [batch, height, width, channels], but got [batch, 64]`.
-    pub problem: String,
-    /// What to change.
-    pub help: String,
-}
-
-impl Problem {
-    /// A problem and its remedy.
-    pub fn new(problem: impl Into<String>, help: impl Into<String>) -> Self {
-        Self { problem: problem.into(), help: help.into() }
-    }
-}
 
 /// A trainable tensor of a layer.
 #[derive(Clone, Debug, PartialEq)]
@@ -119,23 +104,8 @@ pub trait Layer: fmt::Debug + Send + Sync {
     fn backward(&self, rec: &mut Recorder<'_>);
 }
 
-/// Makes a layer from its settings.
-pub type FromConfig = fn(Value) -> Result<Arc<dyn Layer>, serde_json::Error>;
-
 /// A kind of layer that can be read from a file.
-#[derive(Clone, Copy)]
-pub struct Entry {
-    /// Name of the kind.
-    pub kind: &'static str,
-    /// How it is made.
-    pub from_config: FromConfig,
-}
-
-impl fmt::Debug for Entry {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.kind)
-    }
-}
+pub type Entry = crate::kind::Entry<dyn Layer>;
 
 /// The entry of a layer that derives `Deserialize`.
 pub const fn entry<L: Layer + serde::de::DeserializeOwned + 'static>(kind: &'static str) -> Entry {

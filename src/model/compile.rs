@@ -3,7 +3,7 @@
 use super::Model;
 use crate::error::{Error, Result};
 use crate::kernels::{add, batch_norm, clip};
-use crate::losses::Loss;
+use crate::losses::{Head, Loss};
 use crate::optimizers::Optimizer;
 use crate::plan::{
     GradientCompression, Grid, Length, Moving, Node, Pass, Plan, Recorder, Role, Tensor, View, Word, length_word,
@@ -66,22 +66,22 @@ impl Model {
         }
         for (loss, output) in losses.iter().zip(&self.outputs) {
             loss.check()?;
-            self.check_logits(*loss, *output)?;
+            self.check_logits(loss, *output)?;
         }
         Ok(())
     }
 
     /// Cross-entropies apply their own softmax or sigmoid; a second one trains badly without a word.
-    fn check_logits(&self, loss: Loss, output: usize) -> Result<()> {
+    fn check_logits(&self, loss: &Loss, output: usize) -> Result<()> {
         let Some(node) = output.checked_sub(self.inputs.len()).map(|idx| &self.nodes[idx]) else { return Ok(()) };
         let named = &self.layers[node.layer_idx];
         let config = named.layer.config();
         let activation = config.get("activation").and_then(|value| value.as_str()).unwrap_or(named.layer.kind());
         let ends_in = activation.to_ascii_lowercase();
-        let doubled = match loss {
-            Loss::MeanSquaredError => false,
-            Loss::BinaryCrossentropy { .. } => ends_in == "sigmoid",
-            _ => ends_in == "softmax",
+        let doubled = match loss.head() {
+            Head::Values => false,
+            Head::Sigmoid => ends_in == "sigmoid",
+            Head::Softmax => ends_in == "softmax",
         };
         if !doubled {
             return Ok(());
@@ -230,7 +230,7 @@ impl Model {
         rec.enter(Node { idx: 0, name: "update".into(), layer: String::new(), inputs: Vec::new(), output: 0 });
         let control = record_clip(&mut rec, &self.layout.segments, objective.clip_norm);
         for (segment, len) in (0..).zip(&self.layout.segments) {
-            record_segment(&mut rec, objective.optimizer, segment, *len, control);
+            record_segment(&mut rec, &objective.optimizer, segment, *len, control);
         }
         for moving in moving {
             record_moving(&mut rec, &moving, control);
@@ -268,16 +268,16 @@ fn record_clip(rec: &mut Recorder<'_>, segments: &[u64], max_norm: f32) -> View 
     control
 }
 
-fn record_segment(rec: &mut Recorder<'_>, optimizer: Optimizer, segment: u32, len: u64, control: View) {
+fn record_segment(rec: &mut Recorder<'_>, optimizer: &Optimizer, segment: u32, len: u64, control: View) {
     let gradient = flat(rec, Role::Gradients(segment), len);
     let mut outputs = vec![flat(rec, Role::Parameters(segment), len)];
     for (kind, _) in (0..).zip(optimizer.state_names()) {
         outputs.push(flat(rec, Role::State(kind, segment), len));
     }
     let grid = Grid::Elements(vectors_word(gradient.len));
-    let len = u32::try_from(len).unwrap_or(u32::MAX);
-    let dispatch = rec.dispatch(optimizer.kernel(), optimizer.params(len), [gradient, control], outputs, grid);
-    dispatch.constants = optimizer.constants();
+    let (rule, len) = (optimizer.rule(), u32::try_from(len).unwrap_or(u32::MAX));
+    let dispatch = rec.dispatch(rule.kernel(), rule.params(len), [gradient, control], outputs, grid);
+    dispatch.constants = rule.constants();
 }
 
 fn record_moving(rec: &mut Recorder<'_>, moving: &Moving, control: View) {

@@ -8,10 +8,9 @@ use std::path::Path;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::Serialize;
 
-use super::{BEST, Model, ModelConfig, OPTIMIZER, Weights};
+use super::{BEST, Model, ModelConfig, OPTIMIZER, Own, Weights};
 use crate::error::{Error, Result};
 use crate::files;
-use crate::layers::Entry;
 use crate::plan::Placed;
 
 /// Key of the metadata under which the architecture stands.
@@ -81,14 +80,14 @@ impl Model {
     /// # Errors
     /// If the file is not there, not whole, or not of this crate.
     pub fn load(path: impl AsRef<Path>) -> Result<Self> {
-        Self::load_with(path, &[])
+        Self::load_with(path, Own::default())
     }
 
-    /// Reads a model with layers of your own beside the crate's.
+    /// Reads a model with layers of your own beside the crate's: a slice of entries, or an [`Own`].
     ///
     /// # Errors
     /// As [`load`](Self::load).
-    pub fn load_with(path: impl AsRef<Path>, own: &[Entry]) -> Result<Self> {
+    pub fn load_with<'a>(path: impl AsRef<Path>, own: impl Into<Own<'a>>) -> Result<Self> {
         let path = path.as_ref();
         let bytes = std::fs::read(path).map_err(|error| Error::reading(path, error))?;
         Self::from_bytes(&bytes, &path.display().to_string(), own)
@@ -98,8 +97,8 @@ impl Model {
     ///
     /// # Errors
     /// If they are not whole, or not of this crate.
-    pub fn from_bytes(bytes: &[u8], name: &str, own: &[Entry]) -> Result<Self> {
-        FileReader::open(bytes, name)?.model(own)
+    pub fn from_bytes<'a>(bytes: &[u8], name: &str, own: impl Into<Own<'a>>) -> Result<Self> {
+        FileReader::open(bytes, name)?.model(own.into())
     }
 }
 
@@ -137,11 +136,11 @@ impl<'a> FileReader<'a> {
     }
 
     /// The model, with its weights.
-    pub(crate) fn model(&self, own: &[Entry]) -> Result<Model> {
+    pub(crate) fn model(&self, own: Own<'_>) -> Result<Model> {
         let config: ModelConfig = self.metadata(MODEL_KEY).map_err(|problem| {
             self.refuse(&problem, "only files that manyhands wrote hold an architecture; nothing of it was loaded")
         })?;
-        let mut model = config.build_with(own, 0)?;
+        let mut model = config.build_with(own.layers, 0)?;
         let weights = self.weights(&model, "")?;
         self.check_no_more(&model)?;
         model.weights = weights;

@@ -4,6 +4,7 @@ mod build;
 mod compile;
 mod config;
 pub(crate) mod file;
+mod own;
 mod summary;
 
 pub(crate) use build::{BEST, OPTIMIZER};
@@ -18,6 +19,7 @@ use crate::shape::Shape;
 pub use build::{LayerRef, ModelBuilder, Sequential, TensorRef};
 pub use compile::Objective;
 pub use config::{InputConfig, LayerConfig, ModelConfig};
+pub use own::Own;
 
 /// An input of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -73,7 +73,7 @@ pub struct TrainingState {
 
 impl TrainingState {
     /// The state before the first step of an optimizer.
-    pub fn new(weights: Weights, optimizer: Optimizer) -> Self {
+    pub fn new(weights: Weights, optimizer: &Optimizer) -> Self {
         let zeros: Vec<Vec<f32>> = weights.parameters.iter().map(|segment| vec![0.0; segment.len()]).collect();
         Self { weights, optimizer: vec![zeros; optimizer.state_names().len()] }
     }
@@ -303,7 +303,7 @@ impl Scheduler {
 
     #[allow(clippy::cast_possible_truncation, reason = "the key of random numbers takes the low bits of the step")]
     fn scalars(&self, batch: &Batch, step: &Step) -> Scalars {
-        let hyper = self.optimizer.map_or_else(Vec::new, |it| it.hyper(step.learning_rate, step.step + 1));
+        let hyper = self.optimizer.as_ref().map_or_else(Vec::new, |it| it.hyper(step.learning_rate, step.step + 1));
         Scalars {
             rows: shards::count(batch.rows),
             batch_rows: shards::count(batch.rows),

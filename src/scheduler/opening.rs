@@ -55,7 +55,7 @@ impl Scheduler {
             opener,
             plan: Arc::new(plan),
             layout,
-            optimizer: objective.map(|objective| objective.optimizer),
+            optimizer: objective.map(|objective| objective.optimizer.clone()),
             clip_norm: objective.map_or(0.0, |objective| objective.clip_norm),
             place,
             cpu_fallback: settings.cpu_fallback,

@@ -7,7 +7,7 @@ use crate::adapters::Request;
 use crate::kernels::rounding::single;
 use crate::kernels::{Call, clip};
 use crate::model::CLIP_CONTROL;
-use crate::optimizers::Optimizer;
+use crate::optimizers::UpdateRule;
 use crate::plan::{Role, Scalars};
 use crate::runtime::threads;
 
@@ -26,7 +26,7 @@ impl Scheduler {
     /// Updates the parameters from the summed gradients, by the optimizer kernel's fast twin, and gives them to the
     /// adapters that took part in the step. The others get them before their next run: what rests costs nothing.
     pub(super) fn update_on_host(&mut self, norm: f64, scalars: &Scalars, answers: &[Answer]) {
-        let Some(optimizer) = self.optimizer else { return };
+        let Some(optimizer) = self.optimizer.clone() else { return };
         let receivers = self.receivers(answers);
         let scale = clip::clip_scale(f64::from(self.clip_norm), norm);
         let control = [single(scale), 1.0, single(norm), 0.0];
@@ -35,7 +35,7 @@ impl Scheduler {
         for segment in 0..self.gradients.len() {
             for start in (0..self.gradients[segment].len()).step_by(PART) {
                 let range = start..(start + PART).min(self.gradients[segment].len());
-                self.update_part(optimizer, segment, range.clone(), &control, scalars);
+                self.update_part(optimizer.rule(), segment, range.clone(), &control, scalars);
                 now_ms = self.record(What::Update, now_ms, step, 0);
                 self.hand_out_part(segment, range, &receivers);
                 now_ms = self.record(What::HandOut, now_ms, step, 0);
@@ -45,20 +45,19 @@ impl Scheduler {
 
     fn update_part(
         &mut self,
-        optimizer: Optimizer,
+        rule: &dyn UpdateRule,
         segment: usize,
         range: Range<usize>,
         control: &[f32],
         scalars: &Scalars,
     ) {
-        let (kernel, constants) = (optimizer.kernel(), optimizer.constants());
+        let (kernel, constants) = (rule.kernel(), rule.constants());
         let update = kernel.fast.unwrap_or(kernel.twin);
         let parameters = &mut self.state.weights.parameters[segment][range.clone()];
         let states = self.state.optimizer.iter_mut().map(|kind| &mut kind[segment][range.clone()]);
         let chunks = chunks(parameters, &self.gradients[segment][range.clone()], states.collect());
         threads::for_each(chunks, |(gradient, mut outputs)| {
-            let words: Vec<u32> =
-                optimizer.params(count(gradient.len())).iter().map(|word| word.bits(scalars)).collect();
+            let words: Vec<u32> = rule.params(count(gradient.len())).iter().map(|word| word.bits(scalars)).collect();
             let call = Call { params: &words, constants: &constants, inputs: &[gradient, control] };
             update(&call, &mut outputs);
         });

@@ -45,8 +45,8 @@ pub async fn measure(
     optimizer: Optimizer,
     batch_size: u32,
 ) -> Result<Measured> {
-    let losses = vec![Loss::MeanSquaredError; model.outputs().len()];
-    let objective = Objective::new(losses, optimizer);
+    let losses = vec![Loss::MEAN_SQUARED_ERROR; model.outputs().len()];
+    let objective = Objective::new(losses, optimizer.clone());
     let plan = model.plan(&objective)?;
     let traffic = Traffic::of(&plan);
     let batch = noise(&plan, batch_size);
@@ -58,7 +58,7 @@ pub async fn measure(
         cpu_fallback: CpuFallback::Refused,
         accumulation_steps: 1,
     };
-    let state = TrainingState::new(model.weights.clone(), optimizer);
+    let state = TrainingState::new(model.weights.clone(), &optimizer);
     let layout = model.layout().clone();
     let mut scheduler = Scheduler::open(metered.clone(), settings, plan, layout, Some(&objective), state).await?;
     scheduler.keep_all();

@@ -118,8 +118,8 @@ impl Budget {
 
 impl Job {
     fn of(rig: &RigConfig, model: &Model) -> Result<Self> {
-        let optimizer = rig.optimizer.unwrap_or_else(|| Optimizer::adam(1e-3));
-        let losses = vec![Loss::MeanSquaredError; model.outputs().len()];
+        let optimizer = rig.optimizer.clone().unwrap_or_else(|| Optimizer::adam(1e-3));
+        let losses = vec![Loss::MEAN_SQUARED_ERROR; model.outputs().len()];
         let objective = Objective::new(losses, optimizer);
         let skeleton = Skeleton::of(&model.plan(&objective)?, model.layout());
         Ok(Self { skeleton, objective, host_bytes_per_ms: rig.host.copy_gb_s * 1e6 })
@@ -187,7 +187,7 @@ impl Job {
         let zeros = |len: u64| vec![0.0; usize::try_from(len).unwrap_or(0)];
         let parameters = layout.segments.iter().map(|len| zeros(*len)).collect();
         let weights = Weights { parameters, statistics: zeros(layout.statistics_len) };
-        TrainingState::new(weights, self.objective.optimizer)
+        TrainingState::new(weights, &self.objective.optimizer)
     }
 }
 

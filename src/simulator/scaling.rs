@@ -127,7 +127,7 @@ impl Scaling<'_> {
             accumulation_steps: 1,
         };
         let (plan, layout) = (self.model.plan(self.objective)?, self.model.layout().clone());
-        let state = TrainingState::new(self.model.weights.clone(), self.objective.optimizer);
+        let state = TrainingState::new(self.model.weights.clone(), &self.objective.optimizer);
         let (opener, runtime) = (self.opener.clone(), self.runtime.clone());
         let mut scheduler =
             Scheduler::open_with(opener, runtime, settings, plan, layout, Some(self.objective), state).await?;

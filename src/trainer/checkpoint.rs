@@ -9,9 +9,9 @@ use serde_json::Value;
 use super::Meter;
 use crate::error::{Error, Result};
 use crate::files;
-use crate::layers::Entry;
+use crate::kind::Named;
 use crate::model::file::{Entered, FileReader, MODEL_KEY, json, serialized};
-use crate::model::{BEST, Model, OPTIMIZER, Weights};
+use crate::model::{BEST, Model, OPTIMIZER, Own, Weights};
 use crate::optimizers::Optimizer;
 use crate::scheduler::TrainingState;
 
@@ -64,9 +64,16 @@ pub struct Checkpoint {
     pub progress: Progress,
 }
 
-#[derive(Serialize, Deserialize)]
-struct Training {
-    optimizer: Optimizer,
+#[derive(Serialize)]
+struct Training<'a> {
+    optimizer: &'a Optimizer,
+    progress: &'a Progress,
+}
+
+/// The same as it is read: it may take entries of the user's to know the optimizer.
+#[derive(Deserialize)]
+struct TrainingRead {
+    optimizer: Named,
     progress: Progress,
 }
 
@@ -88,7 +95,7 @@ impl Checkpoint {
                 values: &segments[placed.segment as usize][placed.range()],
             }));
         }
-        let training = Training { optimizer: self.optimizer, progress: self.progress.clone() };
+        let training = Training { optimizer: &self.optimizer, progress: &self.progress };
         let metadata = HashMap::from([
             (MODEL_KEY.to_owned(), json(&self.model.config())?),
             (TRAINING_KEY.to_owned(), json(&training)?),
@@ -101,35 +108,40 @@ impl Checkpoint {
     /// # Errors
     /// If the file is not there, not whole, or only a model.
     pub fn load(path: &Path) -> Result<Self> {
-        Self::load_with(path, &[])
+        Self::load_with(path, Own::default())
     }
 
-    /// Reads a checkpoint of a model with layers of your own.
+    /// Reads a checkpoint of a run with layers, or an optimizer, of your own: a slice of layers' entries, or an [`Own`].
     ///
     /// # Errors
     /// As [`load`](Self::load).
-    pub fn load_with(path: &Path, own: &[Entry]) -> Result<Self> {
+    pub fn load_with<'a>(path: &Path, own: impl Into<Own<'a>>) -> Result<Self> {
+        let own = own.into();
         let bytes = std::fs::read(path).map_err(|error| Error::reading(path, error))?;
         let name = path.display().to_string();
         let file = FileReader::open(&bytes, &name)?;
         let model = file.model(own)?;
-        let training: Training = file.metadata(TRAINING_KEY).map_err(|problem| {
+        let TrainingRead { optimizer, progress } = file.metadata(TRAINING_KEY).map_err(|problem| {
             file.refuse(
                 &problem,
                 "this file holds a model, not a run: load it as a model, or name the run's checkpoint",
             )
         })?;
-        let optimizer = optimizer_state(&file, &model, training.optimizer)?;
-        let state = TrainingState { weights: model.weights.clone(), optimizer };
-        let progress = Progress { best: best_weights(&file, &model)?, ..training.progress };
-        Ok(Self { model, optimizer: training.optimizer, state, progress })
+        let optimizer = Optimizer::read(optimizer, own.optimizers).map_err(|problem| {
+            let help = "name optimizers of your own in `load_with`; nothing of it was loaded";
+            file.refuse(&format!("has an optimizer that can't be read: {problem}"), help)
+        })?;
+        let states = optimizer_state(&file, &model, &optimizer)?;
+        let state = TrainingState { weights: model.weights.clone(), optimizer: states };
+        let progress = Progress { best: best_weights(&file, &model)?, ..progress };
+        Ok(Self { model, optimizer, state, progress })
     }
 
     /// Can a trainer of this model and optimizer go on from here?
     ///
     /// # Errors
     /// If not: what differs.
-    pub fn check_fits(&self, model: &Model, optimizer: Optimizer) -> Result<()> {
+    pub fn check_fits(&self, model: &Model, optimizer: &Optimizer) -> Result<()> {
         if self.model.config() != model.config() {
             return Err(Error::checkpoint(
                 "the checkpoint",
@@ -159,7 +171,7 @@ fn best_weights(file: &FileReader<'_>, model: &Model) -> Result<Option<Weights>>
 }
 
 /// The optimizer's state, by kind and segment.
-fn optimizer_state(file: &FileReader<'_>, model: &Model, optimizer: Optimizer) -> Result<Vec<Vec<Vec<f32>>>> {
+fn optimizer_state(file: &FileReader<'_>, model: &Model, optimizer: &Optimizer) -> Result<Vec<Vec<Vec<f32>>>> {
     let mut state =
         TrainingState::new(Weights { statistics: Vec::new(), ..model.weights.clone() }, optimizer).optimizer;
     for (kind, segments) in optimizer.state_names().iter().zip(&mut state) {

@@ -298,7 +298,7 @@ impl Trainer {
         self.progress.batch_size = fit.batch_size;
         let checkpoint = Checkpoint {
             model: self.model.clone(),
-            optimizer: self.compile.optimizer,
+            optimizer: self.compile.optimizer.clone(),
             state: self.state.clone(),
             progress: self.progress.clone(),
         };

@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::adapters::{self, Info, Opener};
-use crate::error::{Error, Result};
+use crate::error::{Error, Problem, Result};
 use crate::losses::{Loss, Metric, Reduction};
 use crate::model::{Model, Objective};
 use crate::optimizers::{Optimizer, Schedule};
@@ -81,10 +81,10 @@ pub struct Compile {
 
 impl Compile {
     /// One optimizer and one loss, for a model with one output.
-    pub fn new(optimizer: Optimizer, loss: Loss) -> Self {
+    pub fn new(optimizer: impl Into<Optimizer>, loss: impl Into<Loss>) -> Self {
         Self {
-            optimizer,
-            losses: vec![loss],
+            optimizer: optimizer.into(),
+            losses: vec![loss.into()],
             loss_weights: Vec::new(),
             reduction: Reduction::default(),
             metrics: Vec::new(),
@@ -100,7 +100,7 @@ impl Compile {
     fn objective(&self) -> Objective {
         Objective {
             losses: self.losses.clone(),
-            optimizer: self.optimizer,
+            optimizer: self.optimizer.clone(),
             clip_norm: self.clip_norm.unwrap_or(0.0),
             gradient_compression: self.gradient_compression,
         }
@@ -111,7 +111,7 @@ impl Compile {
     }
 
     fn metrics_of(&self, output: usize) -> Vec<Metric> {
-        let default = || vec![Metric::default_of(self.losses[output])];
+        let default = || vec![Metric::default_of(self.losses[output].function())];
         self.metrics.get(output).cloned().unwrap_or_else(default)
     }
 }
@@ -174,7 +174,7 @@ impl Trainer {
         compile.schedule.check()?;
         check_compile(&model, &compile)?;
         model.plan(&compile.objective())?;
-        let state = TrainingState::new(model.weights.clone(), compile.optimizer);
+        let state = TrainingState::new(model.weights.clone(), &compile.optimizer);
         let progress = Progress { learning_rate: compile.optimizer.learning_rate(), ..Progress::default() };
         Ok(Self {
             model,
@@ -274,7 +274,7 @@ impl Trainer {
     /// # Errors
     /// If the checkpoint is of another model or optimizer. Then nothing is changed.
     pub fn resume(&mut self, checkpoint: Checkpoint) -> Result<()> {
-        checkpoint.check_fits(&self.model, self.compile.optimizer)?;
+        checkpoint.check_fits(&self.model, &self.compile.optimizer)?;
         self.model.weights = checkpoint.state.weights.clone();
         self.state = checkpoint.state;
         self.progress = checkpoint.progress;
@@ -301,19 +301,12 @@ fn check_compile(model: &Model, compile: &Compile) -> Result<()> {
             "give the losses in the order of the model's outputs",
         );
     }
-    for output in 0..outputs {
-        let score = compile.losses[output].score();
-        if let Some(metric) = compile.metrics_of(output).iter().find(|metric| metric.value(score, 0.0).is_none()) {
-            return refuse(
-                &format!("metric `{}`", metric.name()),
-                format!("can't be told from the loss `{}` of output {output}", compile.losses[output].name()),
-                "accuracy goes with cross-entropies, mean absolute error with mean squared error",
-            );
+    for (output, loss) in compile.losses.iter().enumerate() {
+        for metric in compile.metrics_of(output) {
+            metric.check(loss.function()).map_err(|Problem { problem, help }| {
+                Error::setting(format!("metric `{}` of output {output}", metric.name()), problem, help)
+            })?;
         }
-    }
-    let is_of_none = |metric: &Metric| *metric == Metric::TopKCategoricalAccuracy { k: 0 };
-    if compile.metrics.iter().flatten().any(is_of_none) {
-        return refuse("metric `top_k_categorical_accuracy`", "needs `k` of at least 1, but is 0".into(), "5 is usual");
     }
     if compile.clip_norm.is_some_and(|norm| !(norm > 0.0 && norm.is_finite())) {
         return refuse(

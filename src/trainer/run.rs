@@ -5,8 +5,9 @@ use std::sync::Arc;
 use super::meter::{self, Meter};
 use super::{Fit, Opened, Trainer, Values};
 use crate::adapters::{self, Info};
-use crate::data::{Dataset, Loader, LoaderSettings, check_labels};
+use crate::data::{Dataset, Loader, LoaderSettings, check_labels, check_probabilities};
 use crate::error::{Error, Result};
+use crate::losses::Domain;
 use crate::model::Model;
 use crate::scheduler::timeline::What;
 use crate::scheduler::{CpuFallback, RigSettings, Scheduler};
@@ -220,8 +221,10 @@ impl Trainer {
         let names: Vec<(&str, &Shape)> = outputs.iter().map(|(name, _)| *name).zip(&targets).collect();
         check_shapes("target for output", &names, &dataset.target_shapes())?;
         for (output, ((_, shape), loss)) in outputs.iter().zip(&self.compile.losses).enumerate() {
-            if let Some(classes) = loss.label_classes(shape) {
-                check_labels(dataset, output, classes)?;
+            match loss.target(shape).domain {
+                Domain::Classes(classes) => check_labels(dataset, output, classes)?,
+                Domain::Probabilities => check_probabilities(dataset, output)?,
+                Domain::Numbers => {}
             }
         }
         Ok(())

@@ -62,7 +62,7 @@ impl Bench {
         let inputs = (1..).zip(model.inputs()).map(|(seed, input)| values(input.shape.len(), seed)).collect();
         let targets = (11..).zip(model.outputs()).map(|(seed, (_, shape))| values(shape.len(), seed)).collect();
         let batch = Batch { rows, inputs, targets, sample_weights: None };
-        let losses = vec![Loss::MeanSquaredError; model.outputs().len()];
+        let losses = vec![Loss::MEAN_SQUARED_ERROR; model.outputs().len()];
         Self::new(model, losses, batch)
     }
 
@@ -202,7 +202,7 @@ impl Bench {
             cpu_fallback: CpuFallback::Refused,
             accumulation_steps: self.accumulation_steps,
         };
-        let state = TrainingState::new(self.model.weights.clone(), self.objective.optimizer);
+        let state = TrainingState::new(self.model.weights.clone(), &self.objective.optimizer);
         let layout = self.model.layout().clone();
         let plan = (*self.plan).clone();
         Scheduler::open(Arc::new(Native), settings, plan, layout, Some(&self.objective), state).await.unwrap()

@@ -41,7 +41,7 @@ async fn open(name: &str) -> Result<Bench> {
     if adapters.is_empty() {
         return Err(Error::adapter("this browser", "has no WebGPU adapter", "switch it on"));
     }
-    let objective = Objective::new(vec![loss], optimizer);
+    let objective = Objective::new(vec![loss], optimizer.clone());
     let (plan, layout) = (model.plan(&objective)?, model.layout().clone());
     let settings = RigSettings {
         adapters,
@@ -50,7 +50,7 @@ async fn open(name: &str) -> Result<Bench> {
         cpu_fallback: CpuFallback::Refused,
         accumulation_steps: 1,
     };
-    let state = TrainingState::new(model.weights.clone(), optimizer);
+    let state = TrainingState::new(model.weights.clone(), &optimizer);
     let scheduler = Scheduler::open(runtime::system(), settings, plan, layout, Some(&objective), state).await?;
     Ok(Bench { scheduler, batch: batch(batch_size), step: 0 })
 }

@@ -1,0 +1,104 @@
+//! What a loss is: settings, the target that it takes, and the recording of a kernel.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+
+use super::recording::Recording;
+use crate::error::Problem;
+use crate::kind::{self, Settings};
+use crate::plan::Recorder;
+use crate::shape::Shape;
+
+/// What training makes small, for one output: settings, and the recording of a kernel. Plain data.
+///
+/// `examples/05_custom_loss_and_optimizer.rs` has one of its own.
+pub trait LossFunction: fmt::Debug + Send + Sync {
+    /// Name of the kind, as in Keras: `MeanSquaredError`.
+    fn kind(&self) -> &'static str;
+
+    /// The settings, as they stand in a file: [`Settings::of`] a struct that serialises.
+    fn config(&self) -> Settings;
+
+    /// Checks the settings.
+    ///
+    /// # Errors
+    /// If one is out of its range.
+    fn check(&self) -> Result<(), Problem>;
+
+    /// What the numbers of the output are.
+    fn head(&self) -> Head;
+
+    /// Shape and values of the target of an output.
+    fn target(&self, output: &Shape) -> Target;
+
+    /// What the score in a report is.
+    fn score(&self) -> Score;
+
+    /// Records report and gradient.
+    fn record(&self, rec: &mut Recorder<'_>, it: &Recording);
+}
+
+/// What the numbers of an output are to its loss, and so how they are to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Head {
+    /// Logits of one class of several, along the last axis: the loss applies softmax.
+    Softmax,
+    /// Logits of a yes or no for each number: the loss applies the sigmoid.
+    Sigmoid,
+    /// The numbers themselves.
+    Values,
+}
+
+/// Shape and values of the target of an output.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Target {
+    /// Shape of a row.
+    pub shape: Shape,
+    /// Which values it may hold.
+    pub domain: Domain,
+}
+
+/// Which values a target may hold. The whole dataset is checked before the first step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Domain {
+    /// Class indices: whole numbers from 0 up, below the number of classes.
+    Classes(usize),
+    /// Probabilities: numbers from 0 to 1.
+    Probabilities,
+    /// Any finite number.
+    Numbers,
+}
+
+/// A kind of loss that can be read from a file.
+pub type Entry = kind::Entry<dyn LossFunction>;
+
+/// The entry of a loss that derives `Deserialize`.
+pub const fn entry<L: LossFunction + DeserializeOwned + 'static>(kind: &'static str) -> Entry {
+    Entry { kind, from_config: |config| Ok(Arc::new(serde_json::from_value::<L>(config)?)) }
+}
+
+/// What the second number of a row's report is; the first is its weighted loss.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Score {
+    /// Number of classes that the model finds likelier than the true one: below `k`, it is in the top `k`.
+    Rank,
+    /// Part of the columns on the right side of 0.
+    Hits,
+    /// Mean absolute error.
+    AbsoluteError,
+    /// A number of your own loss: its mean is reported under this name.
+    Own(&'static str),
+}
+
+/// Label smoothing must leave a part of the label.
+pub(super) fn check_smoothing(smoothing: f32) -> Result<(), Problem> {
+    if (0.0..1.0).contains(&smoothing) {
+        return Ok(());
+    }
+    Err(Problem::new(
+        format!("needs a label smoothing of at least 0 and below 1, but got {smoothing}"),
+        "0 switches it off; 0.1 is usual",
+    ))
+}

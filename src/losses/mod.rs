@@ -1,0 +1,177 @@
+//! Losses and the metrics that come with them, under Keras' names.
+//!
+//! A loss is a [`LossFunction`]: a struct of settings that records a kernel. [`LOSSES`] is the one table: what stands in
+//! it can be read from a file by name.
+//!
+//! The gradient that a loss records is that of the *whole* batch's loss: it is scaled by the global count (or sum of
+//! sample weights), never by the shard's. So plain addition over shards gives the gradient of one loss.
+
+mod binary_cross_entropy;
+mod function;
+mod mean_squared_error;
+mod metric;
+mod recording;
+mod softmax_cross_entropy;
+mod table;
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::error::{Error, Problem, Result};
+use crate::kind::{Handle, Named};
+use crate::plan::{Recorder, View};
+use crate::shape::Shape;
+
+pub use crate::kind::Settings;
+pub use binary_cross_entropy::BinaryCrossentropy;
+pub use function::{Domain, Entry, Head, LossFunction, Score, Target, entry};
+pub use mean_squared_error::MeanSquaredError;
+pub use metric::Metric;
+pub use recording::Recording;
+pub use softmax_cross_entropy::{CategoricalCrossentropy, SparseCategoricalCrossentropy};
+pub use table::LOSSES;
+
+/// What training makes small, for one output: one of [`LOSSES`], or a [`LossFunction`] of your own. Clones share it.
+///
+/// Cross-entropies take logits (Keras' `from_logits=True`).
+///
+/// | loss | output | target |
+/// | --- | --- | --- |
+/// | `SparseCategoricalCrossentropy` | `[batch, ..., classes]` | `[batch, ...]`, class indices |
+/// | `CategoricalCrossentropy` | `[batch, ..., classes]` | the same shape, probabilities |
+/// | `BinaryCrossentropy` | `[batch, ...]` | the same shape, 0 to 1 |
+/// | `MeanSquaredError` | `[batch, ...]` | the same shape |
+///
+/// **Across adapters** nothing changes: the sum over rows is divided by the whole batch's count. Golden values: Keras 3.
+///
+/// ```
+/// use manyhands::Loss;
+/// use manyhands::losses::CategoricalCrossentropy;
+///
+/// let smoothed: Loss = CategoricalCrossentropy { label_smoothing: 0.1 }.into();
+/// assert_eq!(smoothed.name(), Loss::CATEGORICAL_CROSSENTROPY.name());
+/// assert_ne!(smoothed, Loss::CATEGORICAL_CROSSENTROPY);
+/// ```
+#[derive(Clone)]
+pub struct Loss(Handle<dyn LossFunction>);
+
+impl<L: LossFunction + 'static> From<L> for Loss {
+    fn from(loss: L) -> Self {
+        Self(Handle::Shared(Arc::new(loss)))
+    }
+}
+
+impl Loss {
+    /// Cross-entropy with class indices, without smoothing.
+    pub const SPARSE_CATEGORICAL_CROSSENTROPY: Self =
+        Self(Handle::Static(&SparseCategoricalCrossentropy { label_smoothing: 0.0 }));
+
+    /// Cross-entropy with probabilities as targets, without smoothing.
+    pub const CATEGORICAL_CROSSENTROPY: Self = Self(Handle::Static(&CategoricalCrossentropy { label_smoothing: 0.0 }));
+
+    /// Binary cross-entropy without smoothing.
+    pub const BINARY_CROSSENTROPY: Self = Self(Handle::Static(&BinaryCrossentropy { label_smoothing: 0.0 }));
+
+    /// Mean squared error.
+    pub const MEAN_SQUARED_ERROR: Self = Self(Handle::Static(&MeanSquaredError {}));
+
+    /// One of a file, where losses of your own may stand, too.
+    ///
+    /// # Errors
+    /// If the kind is unknown, or its settings can't be read.
+    pub fn read(named: Named, own: &[Entry]) -> Result<Self, String> {
+        named.make(own, LOSSES).map(|loss| Self(Handle::Shared(loss)))
+    }
+
+    /// The function behind it.
+    pub fn function(&self) -> &dyn LossFunction {
+        &*self.0
+    }
+
+    /// Its name in Keras.
+    pub fn name(&self) -> &'static str {
+        self.0.kind()
+    }
+
+    /// Shape and values of the target of an output.
+    pub fn target(&self, output: &Shape) -> Target {
+        self.0.target(output)
+    }
+
+    /// Shape of the target of an output.
+    pub fn target_shape(&self, output: &Shape) -> Shape {
+        self.target(output).shape
+    }
+
+    /// What the numbers of the output are.
+    pub fn head(&self) -> Head {
+        self.0.head()
+    }
+
+    /// What the score in a report is.
+    pub fn score(&self) -> Score {
+        self.0.score()
+    }
+
+    /// Checks the settings.
+    ///
+    /// # Errors
+    /// If one is out of its range.
+    pub fn check(&self) -> Result<()> {
+        self.0
+            .check()
+            .map_err(|Problem { problem, help }| Error::setting(format!("loss `{}`", self.name()), problem, help))
+    }
+
+    /// Records report and gradient of output `output_idx`, whose values are `y`. Returns the gradient.
+    pub(crate) fn record(&self, rec: &mut Recorder<'_>, output_idx: u32, shape: &Shape, y: View) -> View {
+        let it = Recording::new(rec, output_idx, shape, &self.target_shape(shape), y);
+        self.0.record(rec, &it);
+        it.gradient
+    }
+
+    fn named(&self) -> Named {
+        Named { kind: self.name().into(), settings: self.0.config() }
+    }
+}
+
+impl fmt::Debug for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The same kind with the same settings.
+impl PartialEq for Loss {
+    fn eq(&self, other: &Self) -> bool {
+        self.named() == other.named()
+    }
+}
+
+impl Serialize for Loss {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.named().serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Loss {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::read(Named::deserialize(deserializer)?, &[]).map_err(D::Error::custom)
+    }
+}
+
+/// How the rows' losses become one, as Keras' `reduction`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reduction {
+    /// `Σ weight · loss / count`: Keras' default.
+    #[default]
+    SumOverBatchSize,
+    /// `Σ weight · loss / Σ weight`.
+    MeanWithSampleWeight,
+    /// `Σ weight · loss`.
+    Sum,
+}

@@ -1,0 +1,63 @@
+//! What a loss reads and writes in a plan.
+
+use crate::kernels::{Kernel, rows_grid, whole};
+use crate::plan::{Length, Recorder, Role, View, Word, length_word};
+use crate::shape::Shape;
+
+/// What the loss of an output reads and writes. A kernel's rows are the batch's rows times the output's positions: all
+/// its axes but the last.
+#[derive(Clone, Copy, Debug)]
+pub struct Recording {
+    /// The model's output, `[rows, cols]`.
+    pub output: View,
+    /// The target, as the loss declares it.
+    pub target: View,
+    /// A weight for each sample, `[rows / positions]`.
+    pub sample_weight: View,
+    /// To be written: loss of each row times its sample's weight, and its score, `[rows, 2]`. A row of weight 0 has loss 0,
+    /// whatever it holds.
+    pub report: View,
+    /// To be written: the derivative of `scale` · the first column of the report, added up, `[rows, cols]`.
+    pub gradient: View,
+    /// Rows of the kernel.
+    pub rows: Word,
+    /// Length of the output's last axis.
+    pub cols: Word,
+    /// Rows of the kernel that share a sample.
+    pub positions: Word,
+    /// Factor of the gradient.
+    pub scale: Word,
+    /// Positions and columns.
+    size: (usize, usize),
+}
+
+impl Recording {
+    pub(super) fn new(rec: &mut Recorder<'_>, output_idx: u32, shape: &Shape, target: &Shape, y: View) -> Self {
+        let name = format!("loss{output_idx}");
+        let target = rec.plan().find_or_add(&name, Role::Target(output_idx), Length::per_row(target.len()));
+        let sample_weight = rec.plan().find_or_add(&name, Role::SampleWeight(output_idx), Length::per_row(1));
+        let report = Length::per_row(2 * shape.positions());
+        let report = rec.plan().find_or_add(&name, Role::Report(output_idx), report);
+        Self {
+            output: y,
+            target,
+            sample_weight,
+            report,
+            gradient: rec.scratch("gradient", y.len),
+            rows: length_word(Length::per_row(shape.positions())),
+            cols: whole(shape.last()),
+            positions: whole(shape.positions()),
+            scale: Word::LossScale(output_idx),
+            size: (shape.positions(), shape.last()),
+        }
+    }
+
+    /// Records a kernel with the constant `LANES`, of which so many invocations share a row: inputs output, target and
+    /// sample weight, outputs report and gradient.
+    pub fn dispatch(&self, rec: &mut Recorder<'_>, kernel: &'static Kernel, params: impl Into<Vec<Word>>) {
+        let (grid, lanes) = rows_grid(self.size.0, self.size.1);
+        let inputs = [self.output, self.target, self.sample_weight];
+        let dispatch = rec.dispatch(kernel, params, inputs, [self.report, self.gradient], grid);
+        dispatch.constants.push(lanes);
+    }
+}

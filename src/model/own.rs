@@ -1,0 +1,34 @@
+//! What files may name beside the crate's own layers, losses and optimizers.
+
+use crate::{layers, losses, optimizers};
+
+/// Layers, losses and optimizers of your own that a file may name.
+///
+/// ```
+/// use manyhands::model::Own;
+/// let none = Own::default();
+/// assert!(none.layers.is_empty() && none.losses.is_empty() && none.optimizers.is_empty());
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Own<'a> {
+    /// Made by [`layers::entry`].
+    pub layers: &'a [layers::Entry],
+    /// Made by [`losses::entry`].
+    pub losses: &'a [losses::Entry],
+    /// Made by [`optimizers::entry`].
+    pub optimizers: &'a [optimizers::Entry],
+}
+
+/// Layers alone.
+impl<'a> From<&'a [layers::Entry]> for Own<'a> {
+    fn from(layers: &'a [layers::Entry]) -> Self {
+        Self { layers, ..Self::default() }
+    }
+}
+
+/// Layers alone.
+impl<'a, const N: usize> From<&'a [layers::Entry; N]> for Own<'a> {
+    fn from(layers: &'a [layers::Entry; N]) -> Self {
+        layers.as_slice().into()
+    }
+}

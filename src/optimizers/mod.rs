@@ -1,0 +1,143 @@
+//! Optimizers and learning-rate schedules, under Keras' names and with its semantics.
+//!
+//! An optimizer is an [`UpdateRule`]: a struct of settings with a kernel. [`OPTIMIZERS`] is the one table: what stands in
+//! it can be read from a file by name. The kernel serves both places where an update can run: its twin on the host, over
+//! several adapters, and its shader on the device, with one.
+
+mod adam;
+mod rmsprop;
+mod rule;
+mod schedule;
+mod sgd;
+mod table;
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::error::{Error, Problem, Result};
+use crate::kind::{Handle, Named};
+
+pub use crate::kind::Settings;
+pub use adam::{Adam, AdamW};
+pub use rmsprop::RmsProp;
+pub use rule::{Entry, LEARNING_RATE, Range, UpdateRule, entry};
+pub use schedule::Schedule;
+pub use sgd::Sgd;
+pub use table::OPTIMIZERS;
+
+/// How gradients become new parameters: one of [`OPTIMIZERS`], or an [`UpdateRule`] of your own. Clones share it.
+///
+/// `weight_decay` is decoupled, as in Keras: each step first takes `weight_decay * learning_rate * w` off each
+/// parameter. Parameters that no loss reaches stay as they are. **Across adapters** the update runs once, on the summed
+/// gradients, and all adapters get the same bits. Golden values: Keras 3.
+///
+/// ```
+/// use manyhands::Optimizer;
+/// use manyhands::optimizers::Sgd;
+///
+/// let momentum: Optimizer = Sgd { momentum: 0.9, nesterov: true, ..Sgd::default() }.into();
+/// assert_eq!(momentum.learning_rate(), 0.01);
+/// assert_eq!(Optimizer::adam(3e-3).name(), "Adam");
+/// ```
+#[derive(Clone)]
+pub struct Optimizer(Handle<dyn UpdateRule>);
+
+impl<R: UpdateRule + 'static> From<R> for Optimizer {
+    fn from(rule: R) -> Self {
+        Self(Handle::Shared(Arc::new(rule)))
+    }
+}
+
+impl Optimizer {
+    /// Adam with Keras' defaults and a learning rate.
+    pub fn adam(learning_rate: f32) -> Self {
+        Adam { learning_rate, ..Adam::default() }.into()
+    }
+
+    /// SGD with a learning rate and momentum.
+    pub fn sgd(learning_rate: f32, momentum: f32) -> Self {
+        Sgd { learning_rate, momentum, ..Sgd::default() }.into()
+    }
+
+    /// One of a file, where optimizers of your own may stand, too.
+    ///
+    /// # Errors
+    /// If the kind is unknown, or its settings can't be read.
+    pub fn read(named: Named, own: &[Entry]) -> Result<Self, String> {
+        named.make(own, OPTIMIZERS).map(|rule| Self(Handle::Shared(rule)))
+    }
+
+    /// The rule behind it.
+    pub fn rule(&self) -> &dyn UpdateRule {
+        &*self.0
+    }
+
+    /// Its name in Keras.
+    pub fn name(&self) -> &'static str {
+        self.0.kind()
+    }
+
+    /// The learning rate before any schedule.
+    pub fn learning_rate(&self) -> f32 {
+        self.0.learning_rate()
+    }
+
+    /// The same with another learning rate.
+    #[must_use]
+    pub fn with_learning_rate(&self, rate: f32) -> Self {
+        Self(Handle::Shared(self.0.with_learning_rate(rate)))
+    }
+
+    /// Names of the state that each parameter has, as in Keras.
+    pub fn state_names(&self) -> &'static [&'static str] {
+        self.0.state_names()
+    }
+
+    /// Checks the settings.
+    ///
+    /// # Errors
+    /// If one is out of its range.
+    pub fn check(&self) -> Result<()> {
+        let problem = self.0.ranges().into_iter().find_map(|(name, value, range)| range.problem(name, value));
+        problem.map_or(Ok(()), |Problem { problem, help }| {
+            Err(Error::setting(format!("optimizer `{}`", self.name()), problem, help))
+        })
+    }
+
+    /// The numbers of a step: what the update's `Word::Hyper`s stand for. `step` counts from 1.
+    pub fn hyper(&self, learning_rate: f32, step: u64) -> Vec<f32> {
+        std::iter::once(learning_rate).chain(self.0.step_numbers(step)).collect()
+    }
+
+    fn named(&self) -> Named {
+        Named { kind: self.name().into(), settings: self.0.config() }
+    }
+}
+
+impl fmt::Debug for Optimizer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The same kind with the same settings.
+impl PartialEq for Optimizer {
+    fn eq(&self, other: &Self) -> bool {
+        self.named() == other.named()
+    }
+}
+
+impl Serialize for Optimizer {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.named().serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Optimizer {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::read(Named::deserialize(deserializer)?, &[]).map_err(D::Error::custom)
+    }
+}

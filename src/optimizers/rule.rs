@@ -1,0 +1,91 @@
+//! What an optimizer is: settings with their ranges, and a kernel.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+
+use crate::error::Problem;
+use crate::kernels::Kernel;
+use crate::kind::{self, Settings};
+use crate::plan::Word;
+
+/// The learning rate of the step, in a kernel's `Params`. The rule's own numbers of a step are `Word::Hyper(1)` and on.
+pub const LEARNING_RATE: Word = Word::Hyper(0);
+
+/// How gradients become new parameters: settings and a kernel. Plain data.
+///
+/// `examples/05_custom_loss_and_optimizer.rs` has one of its own.
+pub trait UpdateRule: fmt::Debug + Send + Sync {
+    /// Name of the kind, as in Keras: `Adam`.
+    fn kind(&self) -> &'static str;
+
+    /// The settings, as they stand in a file: [`Settings::of`] a struct that serialises.
+    fn config(&self) -> Settings;
+
+    /// The range of each setting that is a number, by its name in a file.
+    fn ranges(&self) -> Vec<(&'static str, f32, Range)>;
+
+    /// The learning rate before any schedule.
+    fn learning_rate(&self) -> f32;
+
+    /// The same with another learning rate.
+    fn with_learning_rate(&self, rate: f32) -> Arc<dyn UpdateRule>;
+
+    /// Names of the state that each parameter has, as in Keras. All begin as zeros.
+    fn state_names(&self) -> &'static [&'static str];
+
+    /// Numbers that change with the step, counted from 1, beside the learning rate: what `Word::Hyper(1)`, `Word::Hyper(2)`,
+    /// … of the params stand for.
+    fn step_numbers(&self, _step: u64) -> Vec<f32> {
+        Vec::new()
+    }
+
+    /// The kernel of the update: inputs `gradient [len]` and `control [4]`, outputs `parameter [len]` and each state
+    /// `[len]`, all in place.
+    ///
+    /// `control` is `[scale, apply, norm, 0]`: gradients count times `scale`, and with `apply` 0 nothing may change. The
+    /// grid has an invocation for each four elements; views begin at multiples of 256 bytes. The twin updates any part of
+    /// the parameters alone.
+    fn kernel(&self) -> &'static Kernel;
+
+    /// `Params` of the update of `len` elements.
+    fn params(&self, len: u32) -> Vec<Word>;
+
+    /// `override` constants of the kernel.
+    fn constants(&self) -> Vec<(&'static str, f64)> {
+        Vec::new()
+    }
+}
+
+/// A kind of optimizer that can be read from a file.
+pub type Entry = kind::Entry<dyn UpdateRule>;
+
+/// The entry of an optimizer that derives `Deserialize`.
+pub const fn entry<R: UpdateRule + DeserializeOwned + 'static>(kind: &'static str) -> Entry {
+    Entry { kind, from_config: |config| Ok(Arc::new(serde_json::from_value::<R>(config)?)) }
+}
+
+/// Which numbers a setting may be. None of them is infinite or `NaN`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Range {
+    /// 0 and above.
+    AtLeastZero,
+    /// Above 0: a gradient that was 0 all along would be divided by 0.
+    AboveZero,
+    /// 0 and above, below 1: the part of an average that stays.
+    BelowOne,
+}
+
+impl Range {
+    /// What is wrong with the value of a setting; `None` if nothing is.
+    pub fn problem(self, name: &str, value: f32) -> Option<Problem> {
+        let (is_in, words) = match self {
+            Self::AtLeastZero => (value >= 0.0 && value.is_finite(), "of at least 0"),
+            Self::AboveZero => (value > 0.0 && value.is_finite(), "above 0"),
+            Self::BelowOne => ((0.0..1.0).contains(&value), "of at least 0 and below 1"),
+        };
+        let help = "leave it out to take the default of Keras";
+        (!is_in).then(|| Problem::new(format!("needs `{name}` {words}, but got {value}"), help))
+    }
+}
