@@ -214,11 +214,16 @@ const MISTAKES: &[(&str, &str)] = &[
     ("summary foreign.safetensors", "error: `foreign.safetensors` needs metadata `manyhands.model`, but has none"),
     (
         "evaluate other.safetensors",
+        "error: the data are needed, but none are named\n  help: name them by `--data`, or settings by `--config`; \
+         the model was trained on a table with the columns x, y and the target kind",
+    ),
+    (
+        "evaluate old.safetensors",
         "but the dataset gives [batch, 8, 8, 1]\n  help: without `--config` the data are the digits",
     ),
     ("evaluate other.safetensors --config table.toml", "error: the test data are needed, but the settings name none"),
     (
-        "predict other.safetensors --input table.csv",
+        "predict old.safetensors --input table.csv",
         "error: the input `table.csv` needs data of type `csv`, `image_folder`, `idx` or `idx_files`, but the data is of \
          type `digits`\n  help: without `--config` the data are the digits",
     ),
@@ -268,6 +273,9 @@ fn mistakes_are_named() {
         .save(folder.path().join("model.safetensors"))
         .unwrap();
     write(&folder, "narrow.csv", "x,kind\n1,a\n");
+    // As a file of a version that wrote no names.
+    let old = Model::load(folder.path().join("other.safetensors")).unwrap().config().build(0).unwrap();
+    old.save(folder.path().join("old.safetensors")).unwrap();
     let table = fs::read_to_string(folder.path().join("table.toml")).unwrap();
     let model = &table[table.find("[model]").unwrap()..];
     write(&folder, "cifar.toml", format!("[data]\ntype = \"cifar10\"\nfolder = \"nowhere\"\n{model}"));

@@ -3,11 +3,13 @@
 use std::fs::File;
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
-use manyhands::data::{DataConfig, DataPair, Inputs};
+use manyhands::data::{self, DataConfig, DataPair, Inputs};
 use manyhands::losses::Head;
-use manyhands::{Error, Loss, Model, Result, Shape, Trainer};
+use manyhands::schema::{Field, Format, Schema, few};
+use manyhands::{Compile, Error, Loss, Model, Result, Shape, Trainer};
 
 use super::settings::Settings;
 use super::terminal::{Terminal, check_distinct, check_file, make_folder_of};
@@ -29,10 +31,10 @@ pub struct EvaluateArgs {
 pub struct PredictArgs {
     #[command(flatten)]
     trained: Trained,
-    /// Predict from data without targets, in place of the settings' data: a table, an image, a folder of images or an
+    /// Predict from data without targets: a table, an image, a folder of images or an
     /// IDX file.
     ///
-    /// What it must be follows from the settings' data. `csv`: a table in which the inputs are found by the names of their
+    /// What it must be follows from the model's training data. `csv`: a table in which the inputs are found by the names of their
     /// columns, or, without a header, by their place. `image_folder`: an image, or a folder of images at any depth; the
     /// output names the file of each. `idx`, `idx_files`: a file of images.
     #[arg(long, value_name = "PATH", conflicts_with = "part")]
@@ -52,8 +54,8 @@ struct Trained {
     file: PathBuf,
     #[command(flatten)]
     data: DataChoice,
-    /// Which part of the data.
-    #[arg(long, value_enum, default_value_t = Part::Test)]
+    /// Which rows of the data: those to test with, to train on, or those that `validation = 0.2` set aside.
+    #[arg(long, visible_alias = "rows", value_enum, default_value_t = Part::Test)]
     part: Part,
     #[command(flatten)]
     adapters: AdapterChoice,
@@ -62,10 +64,11 @@ struct Trained {
     batch_size: usize,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Part {
     Test,
     Train,
+    Validation,
 }
 
 /// A model ready to run, and its rows: with targets, if they are a part of the settings' data.
@@ -75,19 +78,38 @@ struct Ready {
     losses: Vec<Loss>,
 }
 
+/// Where the data come from.
+struct Source {
+    config: DataConfig,
+    /// Are they one table or folder, named without settings, with no parts of its own?
+    is_one: bool,
+    workers: usize,
+}
+
 impl Part {
-    fn open(self, data: &DataConfig) -> Result<Inputs> {
-        let DataPair { train, test } = data.open()?;
+    fn open(self, source: &Source, model: &Model) -> Result<Inputs> {
+        let DataPair { train, test } = source.config.open_like(model.schema())?;
         let trained = train.schema();
-        let dataset = match self {
-            Self::Train => train,
-            Self::Test => test.ok_or_else(|| {
-                Error::data(
+        let dataset = match (self, test, model.schema().held_out) {
+            (Self::Train, ..) => train,
+            (Self::Test, Some(test), _) => test,
+            (Self::Test, None, _) if source.is_one => train,
+            (Self::Test, None, held_out) => {
+                let validation = if held_out.is_some() { "`--part validation` or " } else { "" };
+                return Err(Error::data(
                     "the test data",
                     "are needed, but the settings name none",
-                    "name them in `[data]`, or use `--part train`",
-                )
-            })?,
+                    format!("name them in `[data]` or by `--data`, or use {validation}`--part train`"),
+                ));
+            }
+            (Self::Validation, _, Some(held_out)) => Arc::new(data::held_out(train, held_out)?),
+            (Self::Validation, _, None) => {
+                return Err(Error::data(
+                    "`--part validation`",
+                    "needs a model whose training set rows aside, but the file names none",
+                    "`validation = 0.2` in `[training]` sets rows aside; use `--part test` or `--part train`",
+                ));
+            }
         };
         Ok(Inputs { dataset, trained, names: None })
     }
@@ -96,37 +118,99 @@ impl Part {
 impl Trained {
     /// With the rows of a part of the data, whose targets are checked, too.
     fn prepare(&self) -> Result<Ready> {
-        let ready = self.prepare_with(|data| self.part.open(data))?;
+        let ready = self.prepare_with(self.data.data.as_deref(), |source, model| self.part.open(source, model))?;
         ready.trainer.check_data(ready.inputs.dataset.as_ref()).map_err(|error| self.hint(error))?;
         Ok(ready)
     }
 
     /// With rows that have no targets.
     fn prepare_input(&self, path: &Path) -> Result<Ready> {
-        self.prepare_with(|data| data.open_inputs(path, None).map_err(|error| self.hint(error)))
+        self.prepare_with(Some(path), |source, model| {
+            let trained = Some(model.schema()).filter(|schema| **schema != Schema::default());
+            source.config.open_inputs(path, trained).map_err(|error| self.hint(error))
+        })
     }
 
-    fn prepare_with(&self, open: impl FnOnce(&DataConfig) -> Result<Inputs>) -> Result<Ready> {
+    /// `path` names data without settings, if there are any.
+    fn prepare_with(&self, path: Option<&Path>, open: impl FnOnce(&Source, &Model) -> Result<Inputs>) -> Result<Ready> {
         let model = Model::load(&self.file)?;
+        model.check_finite().map_err(|error| in_file(&self.file, error))?;
         let settings = Settings::of_choice(&self.data)?;
-        let compile = settings.compile(&model, 0)?;
+        let evaluation = model.evaluation().filter(|_| self.data.config.is_none());
+        let compile = evaluation.map_or_else(|| settings.compile(&model, 0), |it| Ok(Compile::for_evaluation(it)))?;
         let losses = compile.losses.clone();
-        let inputs = open(&settings.data)?;
+        let source = self.source(&settings, &model, path)?;
+        let inputs = open(&source, &model)?;
         let chosen = adapters::choose(self.adapters.adapters.as_deref(), settings.training.adapters.as_deref())?;
-        let trainer = Trainer::new(model, compile).map_err(|error| self.hint(error))?.on(chosen);
-        Ok(Ready { trainer, inputs, losses })
+        let trainer = Trainer::new(model, compile).map_err(|error| self.hint(error))?;
+        Ok(Ready { trainer: trainer.on(chosen).workers(source.workers), inputs, losses })
+    }
+
+    /// The settings' data, or those at a path, of the kind that the model file names.
+    fn source(&self, settings: &Settings, model: &Model, path: Option<&Path>) -> Result<Source> {
+        let (schema, workers) = (model.schema(), settings.training.workers);
+        let is_known = !matches!(schema.format, Format::Other | Format::Digits);
+        match path {
+            _ if self.data.config.is_some() => Ok(Source { config: settings.data_of(model)?, is_one: false, workers }),
+            Some(path) if is_known => {
+                let is_one = matches!(schema.format, Format::Csv { .. } | Format::ImageFolder { .. });
+                let config = DataConfig::of_schema(schema, path)?;
+                Ok(Source { config: self.data.rooted(config), is_one, workers })
+            }
+            None if is_known => Err(Error::data(
+                "the data",
+                "are needed, but none are named",
+                format!("name them by `--data`, or settings by `--config`; the model was trained on {}", said(schema)),
+            )),
+            _ => Ok(Source { config: settings.data.clone(), is_one: false, workers }),
+        }
     }
 
     /// Where no settings are named, a model of something else than digits meets digits.
     fn hint(&self, error: Error) -> Error {
         match error {
-            Error::Data { who, problem, .. } | Error::Setting { who, problem, .. } if self.data.config.is_none() => Error::Data {
-                who,
-                problem,
-                help: "without `--config` the data are the digits: name the settings file that the model was trained with".into(),
-            },
+            Error::Data { who, problem, .. } | Error::Setting { who, problem, .. }
+                if self.data.config.is_none() && self.data.data.is_none() && !is_described(&self.file) =>
+            {
+                Error::Data {
+                    who,
+                    problem,
+                    help: "without `--config` the data are the digits: name the settings file that the model was trained with"
+                        .into(),
+                }
+            }
             error => error,
         }
+    }
+}
+
+/// Does a model file say what its data were?
+fn is_described(file: &Path) -> bool {
+    Model::load(file).is_ok_and(|model| model.schema().format != Format::Other)
+}
+
+/// What a model was trained on, in a message.
+fn said(schema: &Schema) -> String {
+    match schema.format {
+        Format::Csv { .. } => {
+            let inputs: Vec<String> = schema.inputs.iter().flat_map(Field::column_names).collect();
+            let targets: Vec<String> = schema.targets.iter().flat_map(Field::column_names).collect();
+            format!("a table with the columns {} and the target {}", few(&inputs), few(&targets))
+        }
+        Format::ImageFolder { .. } => format!("a folder of images for each of {}", few(schema.classes(0))),
+        Format::Idx => "IDX files".into(),
+        Format::Cifar10 => "CIFAR-10".into(),
+        Format::Digits | Format::Other => "other data".into(),
+    }
+}
+
+/// An error of a model, with its file.
+fn in_file(file: &Path, error: Error) -> Error {
+    match error {
+        Error::NonFinite { who, problem, help } => {
+            Error::non_finite(format!("`{}`, {who},", file.display()), problem, help)
+        }
+        error => error,
     }
 }
 
@@ -134,7 +218,16 @@ impl Trained {
 pub fn evaluate(args: &EvaluateArgs, terminal: &Terminal) -> Result<()> {
     let Ready { mut trainer, inputs: Inputs { dataset, .. }, .. } = args.trained.prepare()?;
     let rows = dataset.len();
-    let values = trainer.evaluate(dataset, args.trained.batch_size)?;
+    let values = trainer.evaluate(dataset.clone(), args.trained.batch_size)?;
+    if let Some((name, value)) = values.iter().find(|(_, value)| !value.is_finite()) {
+        let outputs = trainer.predict(dataset, args.trained.batch_size)?;
+        check_outputs(trainer.model(), rows, &outputs)?;
+        return Err(Error::non_finite(
+            format!("`{name}` of {rows} rows"),
+            format!("needs to be a finite number, but is {value}"),
+            "the outputs are so large that the loss overflows: look at the data's range",
+        ));
+    }
     if args.json {
         let object: serde_json::Map<String, serde_json::Value> =
             values.iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
@@ -149,7 +242,9 @@ pub fn evaluate(args: &EvaluateArgs, terminal: &Terminal) -> Result<()> {
 pub fn predict(args: &PredictArgs) -> Result<()> {
     let Trained { file, data, .. } = &args.trained;
     if let Some(output) = args.output.as_deref() {
-        for read in [args.input.as_deref(), Some(file), data.config.as_deref()].into_iter().flatten() {
+        for read in
+            [args.input.as_deref(), Some(file), data.config.as_deref(), data.data.as_deref()].into_iter().flatten()
+        {
             check_distinct([read, output].into_iter())?;
         }
     }
@@ -160,19 +255,23 @@ pub fn predict(args: &PredictArgs) -> Result<()> {
     // Opened now: that it can't be is found out before all is computed.
     let output = args.output.as_deref().map(open_output).transpose()?;
     let Inputs { dataset, trained, names } = inputs;
-    let classes = Some(trained.classes(0).to_vec());
     let rows = Rows { count: dataset.len(), names };
     let outputs = trainer.predict(dataset, args.trained.batch_size)?;
+    check_outputs(trainer.model(), rows.count, &outputs)?;
+    // An old file has no names: those of the settings' data stand in.
+    let schema = Some(trainer.model().schema()).filter(|schema| !schema.targets.is_empty()).unwrap_or(&trained);
     let named = trainer.model().outputs();
     let is_single = named.len() == 1;
-    let columns = named.iter().zip(&losses).zip(&outputs).map(|(((name, shape), loss), values)| Columns {
-        prefix: if is_single { String::new() } else { format!("{name}_") },
-        head: head_of(loss, shape),
-        // The names belong to the one target that the data have.
-        classes: classes.as_ref().filter(|classes| is_single && classes.len() == shape.len()),
-        width: shape.len(),
-        is_raw: args.logits,
-        values,
+    let columns = named.iter().zip(&losses).zip(&outputs).enumerate().map(|(at, (((name, shape), loss), values))| {
+        let head = head_of(loss, shape);
+        Columns {
+            prefix: if is_single { String::new() } else { format!("{name}_") },
+            head,
+            names: Names::of(head, shape.len(), schema.targets.get(at)),
+            width: shape.len(),
+            is_raw: args.logits,
+            values,
+        }
     });
     let columns: Vec<Columns<'_>> = columns.collect();
     match output {
@@ -182,6 +281,21 @@ pub fn predict(args: &PredictArgs) -> Result<()> {
             _ => Ok(()),
         },
     }
+}
+
+/// Refuses outputs that are no numbers: no class and no value follows from them.
+fn check_outputs(model: &Model, rows: usize, outputs: &[Vec<f32>]) -> Result<()> {
+    for ((name, _), values) in model.outputs().into_iter().zip(outputs) {
+        if let Some(at) = values.iter().position(|value| !value.is_finite()) {
+            let row = at / (values.len() / rows.max(1)).max(1);
+            return Err(Error::non_finite(
+                format!("output `{name}` of row {row}"),
+                format!("needs finite numbers, but holds {}", values[at]),
+                "look at the row's values: they may be far outside the range of the training data",
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Opens a file to write without touching what it holds.
@@ -243,11 +357,42 @@ fn head_of(loss: &Loss, shape: &Shape) -> Head {
     }
 }
 
+/// What the numbers of an output are called.
+struct Names {
+    /// Of each column.
+    columns: Vec<String>,
+    /// Of each class that a row can be of.
+    classes: Vec<String>,
+}
+
+impl Names {
+    fn of(head: Head, width: usize, field: Option<&Field>) -> Self {
+        let numbers = |count: usize| (0..count).map(|at| at.to_string()).collect::<Vec<_>>();
+        let known = field.map_or(&[][..], |field| &field.classes);
+        let targets = field.map(Field::column_names).filter(|names| names.len() == width && known.is_empty());
+        match head {
+            Head::Softmax if !known.is_empty() && known.len() <= width => {
+                // A unit without a class has no number of its own, which could be the name of a class.
+                let more = (known.len()..width).map(|unit| format!("unit {unit}"));
+                let classes: Vec<String> = known.iter().cloned().chain(more).collect();
+                Self { columns: classes.clone(), classes }
+            }
+            Head::Sigmoid if width == 1 && known.len() == 2 => {
+                Self { columns: vec![known[1].clone()], classes: known.to_vec() }
+            }
+            Head::Sigmoid | Head::Values if targets.is_some() => {
+                Self { columns: targets.unwrap_or_default(), classes: numbers(2) }
+            }
+            _ => Self { columns: numbers(width), classes: numbers(width.max(2)) },
+        }
+    }
+}
+
 /// The columns of one output.
 struct Columns<'a> {
     prefix: String,
     head: Head,
-    classes: Option<&'a Vec<String>>,
+    names: Names,
     width: usize,
     is_raw: bool,
     values: &'a [f32],
@@ -262,7 +407,7 @@ impl Columns<'_> {
             (_, false) => "probability",
         };
         let class = self.has_class().then(|| format!("{prefix}class"));
-        let columns = (0..self.width).map(|column| format!("{prefix}{what}_{}", self.name(column)));
+        let columns = self.names.columns.iter().map(|name| format!("{prefix}{what}_{name}"));
         class.into_iter().chain(columns).collect()
     }
 
@@ -270,15 +415,11 @@ impl Columns<'_> {
         self.head == Head::Softmax || (self.head == Head::Sigmoid && self.width == 1)
     }
 
-    fn name(&self, class: usize) -> String {
-        self.classes.map_or_else(|| class.to_string(), |names| names[class].clone())
-    }
-
     fn fields(&self, row: usize) -> Vec<String> {
         let values = &self.values[row * self.width..(row + 1) * self.width];
         let class = match self.head {
-            Head::Softmax => Some(self.name(largest(values))),
-            Head::Sigmoid if self.width == 1 => Some(u8::from(values[0] > 0.0).to_string()),
+            Head::Softmax => Some(self.names.classes[largest(values)].clone()),
+            Head::Sigmoid if self.width == 1 => Some(self.names.classes[usize::from(values[0] > 0.0)].clone()),
             _ => None,
         };
         let shown = match self.head {
@@ -312,7 +453,7 @@ mod tests {
         let of = |loss, values: &'static [f32], width| Columns {
             prefix: String::new(),
             head: head_of(&loss, &Shape::new([width])),
-            classes: None,
+            names: Names::of(head_of(&loss, &Shape::new([width])), width, None),
             width,
             is_raw: false,
             values,

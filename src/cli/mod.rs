@@ -16,6 +16,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 use manyhands::Result;
+use manyhands::data::DataConfig;
 
 use self::terminal::Terminal;
 
@@ -59,12 +60,26 @@ struct AdapterChoice {
 /// Where data and losses stand.
 #[derive(Args)]
 struct DataChoice {
-    /// Settings file that the model was trained with: its data and losses are used. Default: the digits.
-    #[arg(long, visible_alias = "data", value_name = "CONFIG.toml")]
+    /// Settings file: its data and losses are used, in place of those that the model file names.
+    #[arg(long, value_name = "CONFIG.toml")]
     config: Option<PathBuf>,
+    /// Data of the kind that the model was trained on: a table, a folder of images, a folder of IDX files or of CIFAR-10.
+    /// A model of the digits needs none.
+    #[arg(long, value_name = "PATH", conflicts_with = "config")]
+    data: Option<PathBuf>,
     /// Folder at which the data's paths start, in place of the current folder.
     #[arg(long, value_name = "FOLDER")]
     data_folder: Option<PathBuf>,
+}
+
+impl DataChoice {
+    /// Data whose paths start where they are to.
+    fn rooted(&self, data: DataConfig) -> DataConfig {
+        match &self.data_folder {
+            Some(folder) => data.rooted_at(folder),
+            None => data,
+        }
+    }
 }
 
 /// Runs the command that the arguments name.

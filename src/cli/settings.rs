@@ -7,7 +7,9 @@ use manyhands::data::{self, DataConfig, DataPair, Dataset};
 use manyhands::scheduler::CpuFallback;
 use manyhands::scheduler::split::SplitMode;
 use manyhands::trainer::{Compile, EarlyStopping, Monitor, NonFinite};
-use manyhands::{Error, GradientCompression, Loss, Metric, Model, ModelConfig, Optimizer, Reduction, Result, Schedule};
+use manyhands::{
+    Error, GradientCompression, Loss, Metric, Model, ModelConfig, Optimizer, Reduction, Result, Schedule, Trainer,
+};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -156,6 +158,25 @@ impl Settings {
                 }
                 error => error,
             }),
+        }
+    }
+
+    /// The data, with inputs and outputs in the model's order.
+    pub fn data_of(&self, model: &Model) -> Result<DataConfig> {
+        let inputs: Vec<&str> = model.inputs().iter().map(|input| input.name.as_str()).collect();
+        let outputs: Vec<&str> = model.outputs().into_iter().map(|(name, _)| name).collect();
+        self.data.clone().in_order(&inputs, &outputs)
+    }
+
+    /// Opens the data: as those that the model was trained on, if its training goes on, or they have the same names.
+    pub fn open_data(&self, trainer: &Trainer) -> Result<DataPair> {
+        let (model, is_resumed) = (trainer.model(), trainer.progress().step > 0);
+        let data = self.data_of(model)?;
+        match &self.model {
+            _ if is_resumed => data.open_like(model.schema()),
+            // Names that the model does not know belong to a new task.
+            ModelSource::File(_) => data.open_like(model.schema()).or_else(|_| data.open()),
+            ModelSource::Layers(_) => data.open(),
         }
     }
 

@@ -175,10 +175,8 @@ fn prepare(args: &TrainArgs, terminal: &Terminal) -> Result<Run> {
     if let Some(checkpoint) = checkpoint {
         trainer.resume(checkpoint)?;
     }
-    let (train, validation) = settings.split_data(settings.data.open()?, seed)?;
-    for data in std::iter::once(&train).chain(&validation) {
-        trainer.check_data(data.as_ref())?;
-    }
+    let (train, validation) = settings.split_data(settings.open_data(&trainer)?, seed)?;
+    trainer.check_run(train.as_ref(), validation.as_deref())?;
     let early_stopping = settings.training.early_stopping(validation.is_some())?;
     if let Some(stopping) = &early_stopping {
         stopping.monitor().check(&trainer.log_names(validation.is_some()))?;

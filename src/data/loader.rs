@@ -21,7 +21,7 @@ pub struct LoaderSettings {
     pub shuffle: Option<u64>,
     /// Leave out a last batch of fewer rows. Default `false`.
     pub drop_remainder: bool,
-    /// Threads that decode; 0 decodes when a batch is asked for, as a browser always does. Default 2.
+    /// Threads that decode; 0 decodes when a batch is asked for, as a browser always does. Default 1.
     pub workers: usize,
     /// Batches that are decoded ahead, at most. Default 4.
     pub prefetch: usize,
@@ -29,7 +29,7 @@ pub struct LoaderSettings {
 
 impl Default for LoaderSettings {
     fn default() -> Self {
-        Self { batch_size: 32, shuffle: None, drop_remainder: false, workers: 2, prefetch: 4 }
+        Self { batch_size: 32, shuffle: None, drop_remainder: false, workers: 1, prefetch: 4 }
     }
 }
 

@@ -56,7 +56,7 @@ pub use config::{DataConfig, DataPair, Inputs, TableConfig};
 pub use images::{Channels, ImageFiles, ImageFolder, ImageSettings};
 pub use loader::{Loader, LoaderSettings, Position};
 pub use memory::InMemory;
-pub use subset::{Subset, split};
+pub use subset::{Subset, held_out, split};
 pub use synthetic::Synthetic;
 
 use std::sync::Arc;

@@ -69,6 +69,34 @@ pub fn split(dataset: Arc<dyn Dataset>, fraction: f64, seed: u64) -> Result<(Sub
     Ok((Subset { dataset: Arc::clone(&dataset), rows: rest, held_out }, Subset { dataset, rows, held_out: None }))
 }
 
+/// The rows that [`split`] set aside, taken again from the whole dataset.
+///
+/// # Errors
+///
+/// When the dataset has another number of rows than it had then.
+///
+/// ```
+/// use std::sync::Arc;
+/// use manyhands::data::{Dataset, digits, held_out, split};
+/// # fn main() -> manyhands::Result<()> {
+/// let data: Arc<dyn Dataset> = Arc::new(digits::train()?);
+/// let (train, validation) = split(data.clone(), 0.1, 42)?;
+/// let again = held_out(data, train.schema().held_out.unwrap())?;
+/// assert_eq!(again.len(), validation.len());
+/// # Ok(())
+/// # }
+/// ```
+pub fn held_out(dataset: Arc<dyn Dataset>, of: HeldOut) -> Result<Subset> {
+    if dataset.len() != of.rows {
+        return Err(Error::data(
+            "the rows that were held out",
+            format!("need the {} rows of which they were chosen, but the data have {}", of.rows, dataset.len()),
+            "name the training data as they were",
+        ));
+    }
+    Ok(split(dataset, of.fraction, of.seed)?.1)
+}
+
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

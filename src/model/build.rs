@@ -10,6 +10,7 @@ use super::{GraphNode, Input, Model, NamedLayer, Weights};
 use crate::error::{Error, Result};
 use crate::layers::{Built, Layer, Parameter};
 use crate::plan::Layout;
+use crate::schema::Schema;
 use crate::shape::Shape;
 
 /// Largest number of elements of a row: keeps every index within 32 bits for batches of at least 8 rows.
@@ -156,6 +157,8 @@ impl ModelBuilder {
         });
         let mut model = Model {
             nodes: nodes.collect(),
+            schema: Schema::default(),
+            evaluation: None,
             outputs: outputs.iter().map(|tensor| renumbered(tensor.0)).collect(),
             shapes: self.inputs.iter().map(|input| input.shape.clone()).collect(),
             inputs: self.inputs,

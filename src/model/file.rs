@@ -8,13 +8,19 @@ use std::path::Path;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::Serialize;
 
+use super::evaluation::EvaluationRead;
 use super::{BEST, Model, ModelConfig, OPTIMIZER, Own, Weights};
 use crate::error::{Error, Result};
 use crate::files;
 use crate::plan::Placed;
+use crate::schema::Schema;
 
 /// Key of the metadata under which the architecture stands.
-pub(crate) const MODEL_KEY: &str = "manyhands.model";
+const MODEL_KEY: &str = "manyhands.model";
+/// Key of the metadata under which stands what the data mean.
+const SCHEMA_KEY: &str = "manyhands.schema";
+/// Key of the metadata under which losses and metrics stand.
+const EVALUATION_KEY: &str = "manyhands.evaluation";
 
 /// A tensor on its way to a file.
 pub(crate) struct Entered<'a> {
@@ -58,13 +64,24 @@ impl Model {
         tensors.map(|(placed, values)| Entered { name: placed.name.clone(), shape: &placed.shape, values }).collect()
     }
 
+    /// Architecture, names and losses, as they go into a file.
+    pub(crate) fn metadata(&self) -> Result<HashMap<String, String>> {
+        let mut metadata = HashMap::from([(MODEL_KEY.to_owned(), json(&self.config())?)]);
+        if self.schema != Schema::default() {
+            metadata.insert(SCHEMA_KEY.to_owned(), json(&self.schema)?);
+        }
+        if let Some(evaluation) = &self.evaluation {
+            metadata.insert(EVALUATION_KEY.to_owned(), json(evaluation)?);
+        }
+        Ok(metadata)
+    }
+
     /// Weights, architecture and moving statistics as the bytes of a safetensors file.
     ///
     /// # Errors
     /// If a layer's settings do not serialise.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        let metadata = HashMap::from([(MODEL_KEY.to_owned(), json(&self.config())?)]);
-        serialized(&self.entered(), metadata)
+        serialized(&self.entered(), self.metadata()?)
     }
 
     /// Writes weights, architecture and moving statistics to a safetensors file, in one go.
@@ -144,6 +161,18 @@ impl<'a> FileReader<'a> {
         let weights = self.weights(&model, "")?;
         self.check_no_more(&model)?;
         model.weights = weights;
+        if self.metadata.contains_key(SCHEMA_KEY) {
+            let help = "the file is damaged or was edited; nothing of it was loaded";
+            model.schema = self.metadata(SCHEMA_KEY).map_err(|problem| self.refuse(&problem, help))?;
+        }
+        if self.metadata.contains_key(EVALUATION_KEY) {
+            let help = "the file is damaged or was edited; nothing of it was loaded";
+            let read: EvaluationRead = self.metadata(EVALUATION_KEY).map_err(|problem| self.refuse(&problem, help))?;
+            let name = self.name;
+            // A loss of another program's own hinders no prediction.
+            let unknown = |problem| log::info!("`{name}` was trained with a loss that can't be read: {problem}");
+            model.evaluation = read.evaluation(own).map_err(unknown).ok();
+        }
         Ok(model)
     }
 

@@ -3,6 +3,7 @@
 mod build;
 mod compile;
 mod config;
+mod evaluation;
 pub(crate) mod file;
 mod own;
 mod summary;
@@ -14,11 +15,13 @@ use std::sync::Arc;
 
 use crate::layers::Layer;
 use crate::plan::{Layout, Placed};
+use crate::schema::Schema;
 use crate::shape::Shape;
 
 pub use build::{LayerRef, ModelBuilder, Sequential, TensorRef};
 pub use compile::Objective;
 pub use config::{InputConfig, LayerConfig, ModelConfig};
+pub use evaluation::Evaluation;
 pub use own::Own;
 
 /// An input of a model.
@@ -71,6 +74,8 @@ pub struct Model {
     pub(crate) outputs: Vec<usize>,
     pub(crate) shapes: Vec<Shape>,
     pub(crate) layout: Layout,
+    pub(crate) schema: Schema,
+    pub(crate) evaluation: Option<Evaluation>,
     /// Values of all parameters and statistics.
     pub weights: Weights,
 }

@@ -1,6 +1,5 @@
 //! A checkpoint: a model file that also holds all that a run needs to go on.
 
-use std::collections::HashMap;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -10,7 +9,7 @@ use super::Meter;
 use crate::error::{Error, Result};
 use crate::files;
 use crate::kind::Named;
-use crate::model::file::{Entered, FileReader, MODEL_KEY, json, serialized};
+use crate::model::file::{Entered, FileReader, json, serialized};
 use crate::model::{BEST, Model, OPTIMIZER, Own, Weights};
 use crate::optimizers::Optimizer;
 use crate::scheduler::TrainingState;
@@ -96,10 +95,8 @@ impl Checkpoint {
             }));
         }
         let training = Training { optimizer: &self.optimizer, progress: &self.progress };
-        let metadata = HashMap::from([
-            (MODEL_KEY.to_owned(), json(&self.model.config())?),
-            (TRAINING_KEY.to_owned(), json(&training)?),
-        ]);
+        let mut metadata = self.model.metadata()?;
+        metadata.insert(TRAINING_KEY.to_owned(), json(&training)?);
         files::write_atomically(path, &serialized(&tensors, metadata)?)
     }
 

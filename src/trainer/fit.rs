@@ -57,8 +57,8 @@ impl Default for Fit {
             shuffle: true,
             drop_remainder: false,
             gradient_accumulation_steps: 1,
-            workers: 1,
-            prefetch: 4,
+            workers: LoaderSettings::default().workers,
+            prefetch: LoaderSettings::default().prefetch,
             save: None,
             trace: None,
             stop: Arc::new(AtomicBool::new(false)),
@@ -145,15 +145,14 @@ impl Trainer {
         fit: &Fit,
         callbacks: &mut [&mut dyn Callback],
     ) -> Result<History> {
-        self.check_data(train.as_ref())?;
-        if let Some(validation) = &fit.validation {
-            self.check_data(validation.as_ref())?;
-        }
+        self.check_run(train.as_ref(), fit.validation.as_deref())?;
         // Those of a run that nobody drove to its end.
         self.end_steps(0).await;
         self.check_position(train.len(), fit)?;
         self.open_async(fit).await?;
         self.warn_of_small_batches(fit.batch_size, train.len());
+        self.warn_of_classes();
+        self.read_as(fit);
         for (callback, state) in callbacks.iter_mut().zip(&self.progress.callbacks) {
             callback.restore(state);
             if let Some(best) = &self.progress.best {
@@ -187,6 +186,11 @@ impl Trainer {
         history.time = self.time_summary(loader.settings())?;
         log::debug!("{}", history.time);
         Ok(history)
+    }
+
+    /// Evaluation within a run reads its data as the run does.
+    pub(super) fn read_as(&mut self, fit: &Fit) {
+        self.reading = LoaderSettings { workers: fit.workers, prefetch: fit.prefetch, ..LoaderSettings::default() };
     }
 
     /// All epochs that are left.

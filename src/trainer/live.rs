@@ -107,10 +107,9 @@ impl Trainer {
     /// If the data does not fit the model, or no adapter can be opened.
     pub async fn session(&mut self, train: impl Dataset + 'static, fit: Fit) -> Result<Session> {
         let train: Arc<dyn Dataset> = Arc::new(train);
-        self.check_data(train.as_ref())?;
-        if let Some(validation) = &fit.validation {
-            self.check_data(validation.as_ref())?;
-        }
+        self.check_run(train.as_ref(), fit.validation.as_deref())?;
+        self.warn_of_classes();
+        self.read_as(&fit);
         self.end_steps(0).await;
         self.check_position(train.len(), &fit)?;
         self.open_async(&fit).await?;
@@ -188,6 +187,7 @@ impl Trainer {
         }
         self.sync().await?;
         model.weights = self.model.weights.clone();
+        (model.schema, model.evaluation) = (self.model.schema.clone(), self.model.evaluation.clone());
         let plan = model.plan(&self.compile.objective())?;
         if let Some(opened) = &mut self.scheduler {
             let capacity = super::run::capacity_of(opened.capacity, opened.accumulation_steps);

@@ -4,6 +4,7 @@
 mod blocking;
 mod callbacks;
 mod checkpoint;
+mod describe;
 #[cfg(feature = "files")]
 mod files;
 mod fit;
@@ -20,6 +21,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::adapters::{self, Info, Opener};
+use crate::data::LoaderSettings;
 use crate::error::{Error, Problem, Result};
 use crate::losses::{Loss, Metric, Reduction};
 use crate::model::{Model, Objective};
@@ -152,6 +154,8 @@ pub struct Trainer {
     is_loader_off: bool,
     /// Of adapters that were open, for those that are opened next.
     timeline: Option<Timeline>,
+    /// How evaluation and prediction read their data.
+    reading: LoaderSettings,
     /// Training steps that have begun, and when the last one ended.
     begun: VecDeque<steps::Begun>,
     stepped_ms: f64,
@@ -191,6 +195,7 @@ impl Trainer {
             snapshot: None,
             is_loader_off: false,
             timeline: None,
+            reading: LoaderSettings::default(),
             begun: VecDeque::new(),
             stepped_ms: 0.0,
         })
@@ -209,6 +214,13 @@ impl Trainer {
     pub fn split(mut self, split: SplitMode) -> Self {
         self.split = split;
         self.scheduler = None;
+        self
+    }
+
+    /// Threads that read the data of evaluation and prediction; within a run those of [`Fit`] do.
+    #[must_use]
+    pub fn workers(mut self, n_workers: usize) -> Self {
+        self.reading.workers = n_workers;
         self
     }
 
@@ -276,6 +288,7 @@ impl Trainer {
     pub fn resume(&mut self, checkpoint: Checkpoint) -> Result<()> {
         checkpoint.check_fits(&self.model, &self.compile.optimizer)?;
         self.model.weights = checkpoint.state.weights.clone();
+        self.model.schema = checkpoint.model.schema;
         self.state = checkpoint.state;
         self.progress = checkpoint.progress;
         let (rate, old_rate) = (self.compile.optimizer.learning_rate(), checkpoint.optimizer.learning_rate());

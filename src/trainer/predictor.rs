@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use super::describe::check_meaning;
 use super::run::{check_inputs, chosen, predict_with};
 use crate::adapters::Info;
-use crate::data::Dataset;
+use crate::data::{Dataset, LoaderSettings};
 use crate::error::Result;
 use crate::model::Model;
 use crate::runtime::{self, Runtime};
@@ -67,6 +68,7 @@ impl Predictor {
     /// If the data does not fit the model, or an adapter fails beyond repair.
     pub async fn predict_async(&mut self, dataset: Arc<dyn Dataset>, batch_size: usize) -> Result<Vec<Vec<f32>>> {
         check_inputs(&self.model, dataset.as_ref())?;
+        check_meaning(&self.model, &dataset.schema())?;
         let scheduler = match self.scheduler.take() {
             Some((scheduler, capacity)) if capacity >= batch_size => self.scheduler.insert((scheduler, capacity)),
             _ => {
@@ -74,7 +76,8 @@ impl Predictor {
                 self.scheduler.insert((scheduler, batch_size))
             }
         };
-        predict_with(&mut scheduler.0, self.model.outputs().len(), dataset, batch_size).await
+        let reading = LoaderSettings { batch_size, ..LoaderSettings::default() };
+        predict_with(&mut scheduler.0, self.model.outputs().len(), dataset, reading).await
     }
 
     async fn open(&self, batch_size: usize) -> Result<Scheduler> {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::describe::check_meaning;
 use super::meter::{self, Meter};
 use super::{Fit, Opened, Trainer, Values};
 use crate::adapters::{self, Info};
@@ -174,7 +175,7 @@ impl Trainer {
 
     async fn evaluate_once(&mut self, dataset: Arc<dyn Dataset>, batch_size: usize) -> Result<Values> {
         self.open_for_inference(batch_size).await?;
-        let mut loader = Loader::new(dataset, LoaderSettings { batch_size, ..LoaderSettings::default() })?;
+        let mut loader = Loader::new(dataset, LoaderSettings { batch_size, ..self.reading.clone() })?;
         loader.start_epoch(0, 0);
         let mut meter = Meter::default();
         loop {
@@ -194,6 +195,7 @@ impl Trainer {
     /// If the data does not fit the model, or an adapter fails beyond repair.
     pub async fn predict_async(&mut self, dataset: Arc<dyn Dataset>, batch_size: usize) -> Result<Vec<Vec<f32>>> {
         check_inputs(&self.model, dataset.as_ref())?;
+        check_meaning(&self.model, &dataset.schema())?;
         match self.predict_once(dataset.clone(), batch_size).await {
             Ok(outputs) => Ok(outputs),
             Err(error) => {
@@ -206,7 +208,8 @@ impl Trainer {
     async fn predict_once(&mut self, dataset: Arc<dyn Dataset>, batch_size: usize) -> Result<Vec<Vec<f32>>> {
         self.open_for_inference(batch_size).await?;
         let n_outputs = self.model.outputs().len();
-        predict_with(self.opened()?, n_outputs, dataset, batch_size).await
+        let reading = LoaderSettings { batch_size, ..self.reading.clone() };
+        predict_with(self.opened()?, n_outputs, dataset, reading).await
     }
 
     /// Checks that a dataset has the shapes and labels that model and losses need, before anything runs.
@@ -215,6 +218,9 @@ impl Trainer {
     /// If not: which shape, or the first label that is no class.
     pub fn check_data(&self, dataset: &dyn Dataset) -> Result<()> {
         check_inputs(&self.model, dataset)?;
+        let schema = dataset.schema();
+        check_meaning(&self.model, &schema)?;
+        self.check_classes(&schema)?;
         let outputs = self.model.outputs();
         let targets: Vec<Shape> =
             outputs.iter().zip(&self.compile.losses).map(|((_, shape), loss)| loss.target_shape(shape)).collect();
@@ -277,9 +283,9 @@ pub(super) async fn predict_with(
     scheduler: &mut Scheduler,
     n_outputs: usize,
     dataset: Arc<dyn Dataset>,
-    batch_size: usize,
+    reading: LoaderSettings,
 ) -> Result<Vec<Vec<f32>>> {
-    let mut loader = Loader::new(dataset, LoaderSettings { batch_size, ..LoaderSettings::default() })?;
+    let mut loader = Loader::new(dataset, reading)?;
     loader.start_epoch(0, 0);
     let mut outputs: Vec<Vec<f32>> = vec![Vec::new(); n_outputs];
     while let Some(batch) = loader.next().await? {

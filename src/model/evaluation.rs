@@ -1,0 +1,80 @@
+//! How a model is judged: what its file keeps beside the architecture, so that it can be evaluated without settings.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Model, Own};
+use crate::error::{Error, Result};
+use crate::kind::Named;
+use crate::losses::{Loss, Metric, Reduction};
+use crate::schema::Schema;
+
+/// The losses and metrics that a model was trained with, as Keras' `compile` takes them.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Evaluation {
+    /// Loss of each output.
+    pub losses: Vec<Loss>,
+    /// Weight of each output's loss; 1 where none is given.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub loss_weights: Vec<f32>,
+    /// How the rows' losses become one.
+    pub reduction: Reduction,
+    /// Metrics of each output; those that go with its loss where none are given.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub metrics: Vec<Vec<Metric>>,
+}
+
+/// The same as it is read: it may take entries of the user's to know a loss.
+#[derive(Deserialize)]
+pub(super) struct EvaluationRead {
+    losses: Vec<Named>,
+    #[serde(default)]
+    loss_weights: Vec<f32>,
+    #[serde(default)]
+    reduction: Reduction,
+    #[serde(default)]
+    metrics: Vec<Vec<Metric>>,
+}
+
+impl EvaluationRead {
+    /// With losses of the user's own; the error names the loss that is neither such nor the crate's.
+    pub(super) fn evaluation(self, own: Own<'_>) -> Result<Evaluation, String> {
+        let Self { losses, loss_weights, reduction, metrics } = self;
+        let losses = losses.into_iter().map(|named| Loss::read(named, own.losses)).collect::<Result<_, _>>()?;
+        Ok(Evaluation { losses, loss_weights, reduction, metrics })
+    }
+}
+
+impl Model {
+    /// What the values of the data mean that it was trained on; empty if it was not trained, or is of an old file.
+    pub fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    /// Says what the values of its data mean. Training does so by itself.
+    pub fn set_schema(&mut self, schema: Schema) {
+        self.schema = schema;
+    }
+
+    /// The losses and metrics that it was trained with, if it was.
+    pub fn evaluation(&self) -> Option<&Evaluation> {
+        self.evaluation.as_ref()
+    }
+
+    /// Checks that every parameter and statistic is a finite number: with another, every output is none.
+    ///
+    /// # Errors
+    /// If not: the first tensor, and which of its elements.
+    pub fn check_finite(&self) -> Result<()> {
+        for (placed, values) in self.tensors() {
+            if let Some(element) = values.iter().position(|value| !value.is_finite()) {
+                return Err(Error::non_finite(
+                    format!("tensor `{}` of the model", placed.name),
+                    format!("needs finite numbers, but element {element} is {}", values[element]),
+                    "its training has diverged: go back to an earlier file, or train again with a lower learning rate or \
+                     `clip_norm`",
+                ));
+            }
+        }
+        Ok(())
+    }
+}
