@@ -25,7 +25,7 @@ import jax
 import jaxlib
 import keras
 import numpy as np
-from keras import layers, losses, optimizers
+from keras import layers, losses, metrics, optimizers
 from keras.src.backend.common import dtypes
 from safetensors.numpy import save_file
 
@@ -310,6 +310,31 @@ def loss_file():
     return file
 
 
+def metric_case(file, name, logits, labels):
+    """Accuracy takes the first of the largest logits; a class is among the top k if fewer than k are larger."""
+    classes = logits.shape[-1]
+    tensors = {"logits": logits, "labels": labels,
+               "accuracy": np.mean(metrics.sparse_categorical_accuracy(labels, logits)),
+               "top_k": [np.mean(metrics.sparse_top_k_categorical_accuracy(labels, logits, k=k + 1))
+                         for k in range(classes)]}
+    one_hot = np.eye(classes)[labels]
+    assert tensors["accuracy"] == np.mean(metrics.categorical_accuracy(one_hot, logits))
+    assert tensors["top_k"] == [np.mean(metrics.top_k_categorical_accuracy(one_hot, logits, k=k + 1))
+                                for k in range(classes)]
+    file.add(name, tensors)
+
+
+def metric_file():
+    file = File("metrics", "accuracy, and top-k accuracy for k from 1 to the number of classes")
+    rng = generator("metrics")
+    metric_case(file, "distinct", normal(rng, (40, 5), 2.0), rng.integers(0, 5, 40))
+    # One of three values each: most rows have ties.
+    metric_case(file, "tied", exact(rng.integers(0, 3, (60, 7))), rng.integers(0, 7, 60))
+    metric_case(file, "tied_wide", exact(rng.integers(0, 3, (20, 70))), rng.integers(0, 70, 20))
+    metric_case(file, "all_equal", exact(np.ones((8, 6))), np.array([0, 1, 2, 3, 4, 5, 0, 5]))
+    return file
+
+
 # Optimizers and learning rates
 
 STEPS = 5
@@ -506,7 +531,7 @@ def main():
     root = Path(__file__).resolve().parent.parent
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else root / "tests" / "golden"
     folder.mkdir(parents=True, exist_ok=True)
-    for make in (layer_file, shard_file, loss_file, optimizer_file, schedule_file, training_file):
+    for make in (layer_file, shard_file, loss_file, metric_file, optimizer_file, schedule_file, training_file):
         compute_in("float64")
         make().write(folder)
 

@@ -1,7 +1,7 @@
 // Softmax and cross-entropy of it, with the gradient, in one go.
 //
 //     p = softmax(logits[r]);  q = target * (1 - smoothing) + smoothing / cols
-//     report[r]   = (w * sum of -q * log p,  number of logits that stand before the true class)
+//     report[r]   = (w * sum of -q * log p,  number of logits above the true class's, and 1/2 if one before it is as large)
 //     gradient[r] = (p * sum of q - q) * w * scale
 //
 // Source    Keras 3 SparseCategoricalCrossentropy and CategoricalCrossentropy, from_logits, label_smoothing.
@@ -45,9 +45,9 @@ fn largest_of(values: vec4<f32>) -> f32 {
     return max(max(values.x, values.y), max(values.z, values.w));
 }
 
-// Which logits stand before the true class? A tie counts for the lower index, as in tf.math.top_k.
-fn stand_before(values: vec4<f32>, col: vec4<u32>, true_value: f32, true_col: u32) -> vec4<bool> {
-    return (values > vec4<f32>(true_value)) | ((values == vec4<f32>(true_value)) & (col < vec4<u32>(true_col)));
+// Which logits before the true class are as large? The first of the largest is what the model says.
+fn tie_before(values: vec4<f32>, col: vec4<u32>, true_value: f32, true_col: u32) -> vec4<bool> {
+    return (values == vec4<f32>(true_value)) & (col < vec4<u32>(true_col));
 }
 
 @compute @workgroup_size(64)
@@ -74,21 +74,24 @@ fn forward(
 
     let true_col = min(u32(labels[row]), params.cols - 1u);
     let true_value = logit(base + true_col);
-    // Sums of exponentials, of the logits under the largest, and of the logits before the true one.
+    // Sums of exponentials, of the logits under the largest, of the logits above the true one, and of its ties.
     var exponentials = vec4<f32>(0.0);
     var depths = vec4<f32>(0.0);
     var ranks = vec4<f32>(0.0);
+    var ties = vec4<f32>(0.0);
     for (var vector = base / 4u + start; 4u * vector < end; vector += LANES) {
         let col = columns(vector, base);
         let inside = col < vec4<u32>(cols);
         let values = logits[vector];
-        let before = inside & stand_before(values, col, true_value, true_col);
+        let above = inside & (values > vec4<f32>(true_value));
+        let tied = inside & tie_before(values, col, true_value, true_col);
         exponentials += select(vec4<f32>(0.0), exp(values - largest), inside);
         depths += select(vec4<f32>(0.0), values - largest, inside);
-        ranks += select(vec4<f32>(0.0), vec4<f32>(1.0), before);
+        ranks += select(vec4<f32>(0.0), vec4<f32>(1.0), above);
+        ties = max(ties, select(vec4<f32>(0.0), vec4<f32>(1.0), tied));
     }
     let one = vec4<f32>(1.0);
-    let own = vec4<f32>(dot(exponentials, one), dot(depths, one), dot(ranks, one), 0.0);
+    let own = vec4<f32>(dot(exponentials, one), dot(depths, one), dot(ranks, one), dot(ties, one));
     let sums = lanes_sum4(own, lane, LANES);
 
     let weight = sample_weights[row / params.positions];
@@ -104,7 +107,7 @@ fn forward(
         let spread = select(0.0, even * sums.y, even > 0.0);
         let loss = log(sums.x) - (1.0 - params.smoothing) * (true_value - largest) - spread;
         report[2u * row] = select(loss * weight, 0.0, weight == 0.0);
-        report[2u * row + 1u] = sums.z;
+        report[2u * row + 1u] = sums.z + select(0.0, 0.5, sums.w > 0.0);
     }
 }
 
@@ -142,26 +145,30 @@ fn forward_dense(
     let true_value = logit(base + true_col);
 
     let even = params.smoothing / f32(params.cols);
-    // Sums of exponentials, of q * (logit - largest), of the logits before the true one, and of q.
+    // Sums of exponentials, of q * (logit - largest), of the logits above the true one, and of q.
     var exponentials = vec4<f32>(0.0);
     var products = vec4<f32>(0.0);
     var ranks = vec4<f32>(0.0);
     var masses = vec4<f32>(0.0);
+    var ties = vec4<f32>(0.0);
     for (var vector = base / 4u + start; 4u * vector < end; vector += LANES) {
         let col = columns(vector, base);
         let inside = col < vec4<u32>(cols);
         let values = logits[vector];
         let q = select(vec4<f32>(0.0), targets[vector] * (1.0 - params.smoothing) + even, inside);
-        let before = inside & stand_before(values, col, true_value, true_col);
+        let above = inside & (values > vec4<f32>(true_value));
+        let tied = inside & tie_before(values, col, true_value, true_col);
         exponentials += select(vec4<f32>(0.0), exp(values - largest), inside);
         // A logit of -inf with target 0 adds nothing.
         products += select(q * (values - largest), vec4<f32>(0.0), q == vec4<f32>(0.0));
-        ranks += select(vec4<f32>(0.0), vec4<f32>(1.0), before);
+        ranks += select(vec4<f32>(0.0), vec4<f32>(1.0), above);
+        ties = max(ties, select(vec4<f32>(0.0), vec4<f32>(1.0), tied));
         masses += q;
     }
     let one = vec4<f32>(1.0);
     let own = vec4<f32>(dot(exponentials, one), dot(products, one), dot(ranks, one), dot(masses, one));
     let sums = lanes_sum4(own, lane, LANES);
+    let tie = lanes_max(largest_of(ties), lane, LANES);
 
     let weight = sample_weights[row / params.positions];
     let step = weight * params.scale;
@@ -174,6 +181,6 @@ fn forward_dense(
     if live && start == 0u {
         let loss = log(sums.x) * sums.w - sums.y;
         report[2u * row] = select(loss * weight, 0.0, weight == 0.0);
-        report[2u * row + 1u] = sums.z;
+        report[2u * row + 1u] = sums.z + select(0.0, 0.5, tie > 0.0);
     }
 }

@@ -237,6 +237,20 @@ impl Plan {
         u32::try_from(idx).ok().map(BufferId)
     }
 
+    /// The stretches of the flat parameters that the update changes: segment and elements.
+    #[allow(clippy::cast_possible_truncation, reason = "a segment is smaller than 2^25 elements")]
+    pub fn updated(&self) -> Vec<(u32, std::ops::Range<usize>)> {
+        let outputs = self.commands(Pass::Update).iter().filter_map(|command| match command {
+            Command::Dispatch(dispatch) => dispatch.outputs.first(),
+            Command::Exchange(_) => None,
+        });
+        let parameters = outputs.filter_map(|view| match self.get(view.buffer).role {
+            Role::Parameters(segment) => Some((segment, view.offset as usize..(view.offset + view.len.fixed) as usize)),
+            _ => None,
+        });
+        parameters.collect()
+    }
+
     /// The commands of a pass; none if it was not recorded.
     pub fn commands(&self, pass: Pass) -> &[Command] {
         self.passes.get(&pass).map_or(&[], Vec::as_slice)

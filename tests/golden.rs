@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use golden::{Case, Golden, folder};
 
-const STEMS: [&str; 6] = ["layers", "losses", "optimizers", "schedules", "sync_batch_norm", "training"];
+const STEMS: [&str; 7] = ["layers", "losses", "metrics", "optimizers", "schedules", "sync_batch_norm", "training"];
 
 /// Kept small enough for a clone, whatever is added.
 const MAX_BYTES: u64 = 600_000;

@@ -18,10 +18,11 @@ use bench::assert_close;
 use golden::{Case, Golden};
 use manyhands::adapters::cpu;
 use manyhands::data::InMemory;
+use manyhands::layers::{BatchNormalization, Dense};
 use manyhands::losses::{CategoricalCrossentropy, LOSSES, SparseCategoricalCrossentropy};
 use manyhands::scheduler::split::SplitMode;
-use manyhands::{Compile, Fit, Loss, Metric, Model, Optimizer, Reduction, Shape, Trainer};
-use ndarray::{Array1, ArrayD, IxDyn};
+use manyhands::{Compile, Fit, Loss, Metric, Model, ModelBuilder, Optimizer, Reduction, Shape, Trainer};
+use ndarray::{Array1, Array2, ArrayD, IxDyn};
 use serde_json::json;
 
 /// A problem of a loss: logits, targets and weights.
@@ -249,6 +250,32 @@ fn metrics_are_what_one_counts() {
     }
 }
 
+/// Ties count in the top k, and for the first of them in the accuracy: as in Keras.
+#[test]
+fn metrics_are_golden_with_ties_too() {
+    for case in Golden::open("metrics").cases() {
+        let (shape, labels) = (&case.tensor("logits").shape, case.values("labels"));
+        let classes = shape[1];
+        let one_hot: Vec<f32> = labels
+            .iter()
+            .flat_map(|label| (0_u16..).take(classes).map(|class| f32::from(u8::from(f32::from(class) == *label))))
+            .collect();
+        let top_k = (1..).take(classes).map(|k| Metric::TopKCategoricalAccuracy { k });
+        let metrics: Vec<Metric> = [Metric::Accuracy].into_iter().chain(top_k).collect();
+        let needed: Vec<f32> = [case.values("accuracy"), case.values("top_k")].concat();
+        let sparse = problem(Loss::SPARSE_CATEGORICAL_CROSSENTROPY, shape, case.values("logits"), &shape[..1], labels);
+        let dense = problem(Loss::CATEGORICAL_CROSSENTROPY, shape, case.values("logits"), shape, &one_hot);
+        for (problem, split) in [(&sparse, SPLITS[0]), (&dense, SPLITS[0]), (&sparse, SPLITS[2]), (&dense, SPLITS[2])] {
+            let values = problem.trainer(metrics.clone(), split).evaluate(problem.data(), problem.rows()).unwrap();
+            for (metric, needed) in metrics.iter().zip(&needed) {
+                let got = values.get(&metric.name()).unwrap();
+                let what = format!("golden case `{}`, {}: {}", case.name, problem.loss.name(), metric.name());
+                assert!((got - f64::from(*needed)).abs() < 1e-6, "{what} is {got}, needs {needed}");
+            }
+        }
+    }
+}
+
 #[test]
 fn metrics_that_a_loss_does_not_tell_are_refused() {
     let problem = problem(Loss::MEAN_SQUARED_ERROR, &[1, 2], &[0.0; 2], &[1, 2], &[0.0; 2]);
@@ -279,7 +306,7 @@ fn no_digit_is_read_right_by_a_model_that_says_nan() {
 #[test]
 fn a_softmax_before_the_loss_is_refused() {
     use manyhands::Sequential;
-    use manyhands::layers::{Activation, Dense, Sigmoid, Softmax};
+    use manyhands::layers::{Activation, Sigmoid, Softmax};
     let refused = |model: Sequential, loss: Loss| {
         let compile = Compile::new(Optimizer::adam(0.1), loss);
         Trainer::new(model.build(0).unwrap(), compile).err().map(|error| error.to_string())
@@ -362,4 +389,95 @@ fn targets_that_are_no_probabilities_are_refused() {
     let dense = Loss::CATEGORICAL_CROSSENTROPY;
     let error = refused(&dense, &[0.0; 6], &[0.0, 1.0, 1.5, 0.0, 0.0, 1.0]);
     assert_eq!(error, format!("target 0 needs numbers from 0 to 1, but row 1 holds 1.5\n  help: {scale}"));
+}
+
+/// Two outputs that read one input.
+fn two_outputs(names: [&str; 2]) -> Model {
+    let mut graph = ModelBuilder::new();
+    let input = graph.input("x", [3]);
+    let outputs = names.map(|name| graph.add_named(name, Dense::new(2), &[input]));
+    graph.build(&outputs, 5).unwrap()
+}
+
+fn two_losses(loss_weights: Vec<f32>) -> Compile {
+    let losses = vec![Loss::MEAN_SQUARED_ERROR, Loss::SPARSE_CATEGORICAL_CROSSENTROPY];
+    Compile { losses, loss_weights, ..Compile::new(Optimizer::sgd(0.1, 0.0), Loss::MEAN_SQUARED_ERROR) }
+}
+
+/// Keras' `CompileLoss` records the losses of outputs before it multiplies them by their weights.
+#[test]
+fn losses_of_outputs_are_reported_without_their_weights() {
+    let inputs = Array2::from_shape_fn((6, 3), |(row, col)| bench::normal(18, 1)[3 * row + col]);
+    let values = Array2::from_shape_fn((6, 2), |(row, col)| bench::normal(12, 2)[2 * row + col]);
+    let labels = Array1::from_iter([0.0, 1.0, 1.0, 0.0, 1.0, 0.0]);
+    let data = Arc::new(InMemory::new(inputs, values).unwrap().with_target(labels).unwrap());
+    let values = |loss_weights: Vec<f32>, split: &[f64]| {
+        let trainer = Trainer::new(two_outputs(["a", "b"]), two_losses(loss_weights)).unwrap();
+        let mut trainer = trainer.on(vec![cpu::info(); split.len()]).split(SplitMode::Fixed(split.to_vec()));
+        let evaluated = trainer.evaluate(data.clone(), 4).unwrap();
+        let history = trainer.fit(data.clone(), &Fit { batch_size: 6, shuffle: false, ..Fit::default() }).unwrap();
+        let trained = ["loss", "a_loss", "b_loss"].map(|name| history.of(name)[0]);
+        [["loss", "a_loss", "b_loss"].map(|name| evaluated.get(name).unwrap()), trained]
+    };
+    for split in SPLITS {
+        let even = values(Vec::new(), split);
+        for ([total, a, b], [_, even_a, even_b]) in values(vec![0.25, 3.0], split).into_iter().zip(even) {
+            assert_eq!((a, b), (even_a, even_b), "{split:?}");
+            assert!((total - (0.25 * a + 3.0 * b)).abs() < 1e-6, "{split:?}: {total} of {a} and {b}");
+        }
+        let [[total, a, b], _] = values(vec![1.0, 0.0], split);
+        assert!((total - a).abs() < 1e-7 && b > 0.1, "{split:?}: {total} of {a} and {b}");
+    }
+}
+
+#[test]
+fn a_name_in_the_log_is_that_of_one_number() {
+    let refused = |names: [&str; 2], metrics: Vec<Vec<Metric>>| {
+        let compile = Compile { metrics, ..two_losses(Vec::new()) };
+        Trainer::new(two_outputs(names), compile).err().map(|error| error.to_string())
+    };
+    assert_eq!(
+        refused(["val", "b"], Vec::new()).as_deref(),
+        Some(
+            "output `val` needs a name that does not begin like a number of validation, but `val_loss` would\n  help: give \
+             the layer another `name`: `val_loss` is the loss on validation data"
+        )
+    );
+    assert!(refused(["b", "val_b"], Vec::new()).unwrap().starts_with("output `val_b` needs a name"));
+    assert_eq!(refused(["value", "validity"], Vec::new()), None);
+    let accuracy = || vec![Metric::Accuracy, Metric::Accuracy];
+    assert_eq!(
+        refused(["a", "b"], vec![Vec::new(), accuracy()]).as_deref(),
+        Some(
+            "`b_accuracy` needs to be the name of one number in the log, but is that of two\n  help: name each metric of an \
+             output once, and give outputs names that do not end in a metric's or another's"
+        )
+    );
+    // One output has no prefix.
+    let one = |name: &str| manyhands::Sequential::new([3]).add_named(name, Dense::new(2)).build(0).unwrap();
+    assert!(Trainer::new(one("val"), Compile::new(Optimizer::adam(0.1), Loss::MEAN_SQUARED_ERROR)).is_ok());
+}
+
+/// Statistics of the whole batch and micro-batches exclude each other: the message names both settings.
+#[test]
+fn micro_batches_of_a_synchronized_model_are_refused() {
+    let norm = |synchronized| BatchNormalization { synchronized, ..BatchNormalization::new() };
+    let model = |synchronized| {
+        let layers = manyhands::Sequential::new([6]).add(Dense::new(4)).add(norm(synchronized));
+        layers.add(Dense::new(3)).build(0).unwrap()
+    };
+    let (inputs, labels) = (Array2::<f32>::eye(6), Array1::from_iter([0.0, 1.0, 2.0, 0.0, 1.0, 2.0]));
+    let data = Arc::new(InMemory::new(inputs, labels).unwrap());
+    let fit = Fit { micro_batches: 2, ..Fit::new(1).batch_size(6) };
+    let run = |synchronized| {
+        let compile = Compile::new(Optimizer::adam(0.1), Loss::SPARSE_CATEGORICAL_CROSSENTROPY);
+        let trainer = Trainer::new(model(synchronized), compile).unwrap();
+        trainer.on(vec![cpu::info(); 2]).fit(data.clone(), &fit).map_err(|error| error.to_string())
+    };
+    assert!(run(false).is_ok());
+    assert_eq!(
+        run(true).unwrap_err(),
+        "micro_batches needs to be 1 where batch-norm is `synchronized`, whose statistics are those of the whole batch, but \
+         is 2\n  help: leave it out, or set `synchronized = false`: then statistics are those of a micro-batch"
+    );
 }

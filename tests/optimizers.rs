@@ -21,7 +21,7 @@ use manyhands::optimizers::OPTIMIZERS;
 use manyhands::plan::{Command, Pass, Role};
 use manyhands::scheduler::split::SplitMode;
 use manyhands::scheduler::{Step, TrainingState};
-use manyhands::{Loss, Model, Optimizer, Schedule, Sequential};
+use manyhands::{Loss, Model, ModelBuilder, Optimizer, Schedule, Sequential};
 use serde_json::{Map, Value, json};
 
 const STEPS: u32 = 5;
@@ -361,5 +361,34 @@ fn defaults_are_those_of_keras() {
         let name = case.facts["optimizer"].as_str().unwrap();
         let plain: Optimizer = serde_json::from_value(json!({ "type": name })).unwrap();
         assert_eq!(plain.with_learning_rate(0.05), told.with_learning_rate(0.05), "{name}");
+    }
+}
+
+/// Keras gives no update to a variable whose gradient is `None`: weight decay does not shrink it.
+#[test]
+fn parameters_that_no_loss_reaches_stay_as_they_are() {
+    let mut graph = ModelBuilder::new();
+    let input = graph.input("x", [3]);
+    let hidden = graph.add_named("first", Dense::new(70), &[input]);
+    graph.add_named("dead", Dense::new(5), &[hidden]);
+    let output = graph.add_named("last", Dense::new(2), &[hidden]);
+    let model = graph.build(&[output], 3).unwrap();
+    for settings in [r#"{"type": "AdamW", "weight_decay": 0.5}"#, r#"{"type": "SGD", "weight_decay": 0.5}"#] {
+        let optimizer: Optimizer = serde_json::from_str(settings).unwrap();
+        let mut bench = Bench::of_normals(model.clone(), 6);
+        bench.objective = Objective { optimizer: optimizer.clone(), ..bench.objective };
+        bench.plan = Arc::new(bench.model.plan(&bench.objective).unwrap());
+        for n_adapters in [1, 2, 3] {
+            let (report, state) = bench.step(n_adapters, SplitMode::Even);
+            assert!(report.is_applied);
+            for placed in &model.layout().parameters {
+                let of = |flat: &[Vec<f32>]| flat[placed.segment as usize][placed.range()].to_vec();
+                let (old, new) = (of(&model.weights.parameters), of(&state.weights.parameters));
+                let is_dead = placed.name.starts_with("dead/");
+                assert_eq!(old == new, is_dead, "`{}` with {} on {n_adapters} adapters", placed.name, optimizer.name());
+                let has_state = state.optimizer.iter().any(|kind| of(kind).iter().any(|value| *value != 0.0));
+                assert_eq!(has_state, !is_dead, "state of `{}`", placed.name);
+            }
+        }
     }
 }

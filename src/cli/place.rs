@@ -5,7 +5,7 @@ use manyhands::Error;
 /// The error of a file, with line and key.
 pub fn refuse(text: &str, file: &str, error: &toml::de::Error) -> Error {
     let message = error.message().lines().next().unwrap_or_default();
-    let help = "`manyhands train --print-config` shows a whole file, to copy from";
+    let help = renamed(message).unwrap_or("`manyhands train --print-config` shows a whole file, to copy from");
     // Something that is missing from the whole file stands in no line.
     let Some(span) = error.span().filter(|span| span.start > 0 || !message.starts_with("missing field")) else {
         return Error::setting(format!("`{file}`"), format!("can't be read: {message}"), help);
@@ -27,6 +27,14 @@ pub fn refuse(text: &str, file: &str, error: &toml::de::Error) -> Error {
     let number = before.matches('\n').count() + 1;
     let key = line.split('=').next().unwrap_or_default().trim().trim_matches(['[', ']']);
     Error::setting(format!("`{file}`, line {number}, key `{key}`,"), format!("can't be read: {message}"), help)
+}
+
+/// What to write in place of a key that Keras has, but with another meaning.
+fn renamed(message: &str) -> Option<&'static str> {
+    message.starts_with("unknown field `gradient_accumulation_steps`").then_some(
+        "Keras updates after so many batches; here one batch is computed in parts: for Keras' 4 steps of 32 rows write \
+         `batch_size = 128` and `micro_batches = 4`",
+    )
 }
 
 /// What a message complains of. Within a table that is chosen by its `type`, only the message tells.

@@ -57,7 +57,7 @@ pub struct Training {
     clip_norm: Option<f32>,
     gradient_compression: GradientCompression,
     pub drop_remainder: bool,
-    pub gradient_accumulation_steps: u32,
+    pub micro_batches: u32,
     pub shuffle: bool,
     pub workers: usize,
     pub prefetch: usize,
@@ -82,7 +82,7 @@ impl Default for Training {
             clip_norm: None,
             gradient_compression: GradientCompression::None,
             drop_remainder: false,
-            gradient_accumulation_steps: 1,
+            micro_batches: 1,
             shuffle: true,
             workers: 1,
             prefetch: 4,
@@ -247,9 +247,9 @@ impl Training {
         if self.epochs == 0 {
             return Err(Error::setting(who("epochs"), "needs at least 1, but is 0", "10 is a good first choice"));
         }
-        if self.gradient_accumulation_steps == 0 {
+        if self.micro_batches == 0 {
             return Err(Error::setting(
-                who("gradient_accumulation_steps"),
+                who("micro_batches"),
                 "needs at least 1, but is 0",
                 "1 computes a batch at once",
             ));
@@ -447,6 +447,15 @@ mod tests {
                 "[optimizer]\ntype = \"Adamm\"\n",
                 "`run.toml`, line 2, key `type`, can't be read: unknown variant `Adamm`, expected one of `SGD`",
             ),
+            (
+                "[training]\nbatch_size = 32\ngradient_accumulation_steps = 4\n",
+                "`run.toml`, line 3, key `gradient_accumulation_steps`, can't be read: unknown field",
+            ),
+            (
+                "[training]\ngradient_accumulation_steps = 4\n",
+                "help: Keras updates after so many batches; here one batch is computed in parts: for Keras' 4 steps of 32 rows \
+                 write `batch_size = 128` and `micro_batches = 4`",
+            ),
             ("[trainning]\n", "`run.toml`, line 1, key `trainning`, can't be read: unknown field `trainning`"),
             (
                 "[training]\nsplit = \"odd\"\n",
@@ -495,7 +504,7 @@ mod tests {
             clip_norm = 1.0
             gradient_compression = "fp16"
             drop_remainder = true
-            gradient_accumulation_steps = 2
+            micro_batches = 2
             shuffle = false
             workers = 0
             prefetch = 0

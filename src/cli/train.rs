@@ -187,7 +187,7 @@ fn prepare(args: &TrainArgs, terminal: &Terminal) -> Result<Run> {
         validation,
         shuffle: settings.training.shuffle,
         drop_remainder: settings.training.drop_remainder,
-        gradient_accumulation_steps: settings.training.gradient_accumulation_steps,
+        micro_batches: settings.training.micro_batches,
         workers: settings.training.workers,
         prefetch: settings.training.prefetch,
         save: Some(SaveSettings {

@@ -23,8 +23,9 @@ pub static KERNELS: &[&Kernel] = &[&FORWARD, &FORWARD_DENSE];
 
 /// `logits [rows, cols]`, `labels [rows]`, `sample_weights` → `report [rows, 2]`, `gradient [rows, cols]`.
 ///
-/// `report` holds the weighted loss (without `scale`) and the rank of the true class: the number of logits above
-/// its own, where a tie counts for the lower index; it is among the top `k` if its rank is below `k`.
+/// `report` holds the weighted loss (without `scale`) and the rank of the true class: the number of logits above its own,
+/// and a half if one before it is as large. So it is the first of the largest if its rank is 0, and among the top `k`,
+/// where ties count as Keras counts them, if its rank is below `k`.
 /// The constant `LANES` is [`lanes`](super::lanes)`(cols)`. Grid: `Elements(rows * LANES)`. Source: Keras 3 `SparseCategoricalCrossentropy(from_logits=True)`.
 pub static FORWARD: Kernel =
     kernel("forward", &["logits", "labels", "sample_weights"], forward_twin, forward_fast, sparse_cases);
@@ -86,12 +87,11 @@ impl<'a> Row<'a> {
         self.logits.iter().copied().fold(-3.4e38, f32::max)
     }
 
-    /// Number of logits that stand before that of `true_col`.
+    /// Number of logits above that of `true_col`, and a half if one before it is as large.
     fn rank(&self, true_col: usize) -> f32 {
         let true_value = self.logits[true_col];
-        let (lower, upper) = self.logits.split_at(true_col);
-        let ties = lower.iter().filter(|value| **value >= true_value).count();
-        float(ties + upper.iter().filter(|value| **value > true_value).count())
+        let above = self.logits.iter().filter(|value| **value > true_value).count();
+        float(above) + if self.logits[..true_col].contains(&true_value) { 0.5 } else { 0.0 }
     }
 }
 
@@ -295,7 +295,7 @@ mod tests {
         let params = Params { rows: 2, cols: 4, positions: 1, scale: 0.5, smoothing: 0.0 };
         let (report, gradient) = run(forward_twin, &params, &[&[3.0; 8], &[0.0, 2.0], &[1.0, 2.0]]);
         let log4 = 4f32.ln();
-        assert_eq!(report, [log4, 0.0, 2.0 * log4, 2.0]);
+        assert_eq!(report, [log4, 0.0, 2.0 * log4, 0.5]);
         assert_eq!(gradient, [-0.375, 0.125, 0.125, 0.125, 0.25, 0.25, -0.75, 0.25]);
     }
 

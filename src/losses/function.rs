@@ -82,7 +82,8 @@ pub const fn entry<L: LossFunction + DeserializeOwned + 'static>(kind: &'static 
 /// What the second number of a row's report is; the first is its weighted loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Score {
-    /// Number of classes that the model finds likelier than the true one: below `k`, it is in the top `k`.
+    /// Number of classes that the model finds likelier than the true one, and a half if one before it is as likely: 0 for
+    /// the first of the likeliest, and below `k` in the top `k`.
     Rank,
     /// Part of the columns on the right side of 0.
     Hits,

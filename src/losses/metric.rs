@@ -9,9 +9,9 @@ use crate::error::Problem;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Metric {
-    /// Part of the rows whose likeliest class is the true one (binary: part of the columns on the right side).
+    /// Part of the rows whose likeliest class, the first of several, is the true one (binary: part of the columns on the right side).
     Accuracy,
-    /// Part of the rows whose true class is among the likeliest `k`.
+    /// Part of the rows for which fewer than `k` classes are likelier than the true one: ties count, as in Keras.
     TopKCategoricalAccuracy {
         /// How many classes count.
         k: u32,
@@ -54,9 +54,9 @@ impl Metric {
     #[allow(clippy::cast_precision_loss, reason = "k is a small number")]
     pub fn value(&self, score: Score, value: f32) -> Option<f64> {
         match (self, score) {
-            (Self::Accuracy, Score::Rank) => Some(f64::from(u8::from(value < 0.5))),
+            (Self::Accuracy, Score::Rank) => Some(f64::from(u8::from(value < 0.25))),
             (Self::Accuracy, Score::Hits) | (Self::MeanAbsoluteError, Score::AbsoluteError) => Some(f64::from(value)),
-            (Self::TopKCategoricalAccuracy { k }, Score::Rank) => Some(f64::from(u8::from(value < *k as f32 - 0.5))),
+            (Self::TopKCategoricalAccuracy { k }, Score::Rank) => Some(f64::from(u8::from(value < *k as f32))),
             (Self::Own(name), Score::Own(own)) if name == own => Some(f64::from(value)),
             _ => None,
         }

@@ -6,8 +6,8 @@ use crate::kernels::{add, batch_norm, clip};
 use crate::losses::{Head, Loss};
 use crate::optimizers::Optimizer;
 use crate::plan::{
-    GradientCompression, Grid, Length, Moving, Node, Pass, Plan, Recorder, Role, Tensor, View, Word, length_word,
-    vectors_word,
+    GradientCompression, Grid, Layout, Length, Moving, Node, Pass, Plan, Recorder, Role, Tensor, View, Word,
+    length_word, vectors_word,
 };
 
 /// What training is for: a loss for each output, and the optimizer.
@@ -49,10 +49,10 @@ impl Model {
         self.check_losses(&objective.losses)?;
         objective.optimizer.check()?;
         let mut plan = self.flat_buffers();
-        self.record_training(&mut plan, objective);
+        let trained = self.record_training(&mut plan, objective);
         self.record_forward_pass(&mut plan, Pass::Evaluate, &objective.losses);
         self.record_forward_pass(&mut plan, Pass::Predict, &[]);
-        self.record_update(&mut plan, objective);
+        self.record_update(&mut plan, objective, &trained);
         Ok(plan)
     }
 
@@ -164,7 +164,8 @@ impl Model {
         gradients
     }
 
-    fn record_training(&self, plan: &mut Plan, objective: &Objective) {
+    /// Gives the stretches of the flat parameters whose gradients it computes.
+    fn record_training(&self, plan: &mut Plan, objective: &Objective) -> Vec<Stretch> {
         let tensors = self.recorded_tensors();
         let rec = Recorder::new(plan, &self.layout, Pass::Train, &tensors);
         let mut rec = rec.compressed(objective.gradient_compression);
@@ -184,7 +185,9 @@ impl Model {
                 rec.complete_gradients(first);
             }
         }
+        let trained = stretches(&self.layout, |parameter| rec.has_parameter_gradient(parameter));
         rec.finish();
+        trained
     }
 
     /// The first parameter of a node's layer, if this is the layer's first use: backward, its last.
@@ -224,13 +227,13 @@ impl Model {
         }
     }
 
-    fn record_update(&self, plan: &mut Plan, objective: &Objective) {
+    fn record_update(&self, plan: &mut Plan, objective: &Objective, trained: &[Stretch]) {
         let moving = plan.moving.clone();
         let mut rec = Recorder::new(plan, &self.layout, Pass::Update, &[]);
         rec.enter(Node { idx: 0, name: "update".into(), layer: String::new(), inputs: Vec::new(), output: 0 });
         let control = record_clip(&mut rec, &self.layout.segments, objective.clip_norm);
-        for (segment, len) in (0..).zip(&self.layout.segments) {
-            record_segment(&mut rec, &objective.optimizer, segment, *len, control);
+        for stretch in trained {
+            record_stretch(&mut rec, &objective.optimizer, stretch, control);
         }
         for moving in moving {
             record_moving(&mut rec, &moving, control);
@@ -268,11 +271,39 @@ fn record_clip(rec: &mut Recorder<'_>, segments: &[u64], max_norm: f32) -> View 
     control
 }
 
-fn record_segment(rec: &mut Recorder<'_>, optimizer: &Optimizer, segment: u32, len: u64, control: View) {
-    let gradient = flat(rec, Role::Gradients(segment), len);
-    let mut outputs = vec![flat(rec, Role::Parameters(segment), len)];
+/// Neighbours among the flat parameters.
+struct Stretch {
+    segment: u32,
+    offset: u64,
+    len: u64,
+}
+
+/// The parameters that are trained, in as few stretches as hold no other.
+///
+/// One whose gradient nothing computes is no part of an update, as in Keras: neither weight decay nor old momentum moves it.
+fn stretches(layout: &Layout, is_trained: impl Fn(usize) -> bool) -> Vec<Stretch> {
+    let mut stretches: Vec<Stretch> = Vec::new();
+    for (idx, placed) in layout.parameters.iter().enumerate().filter(|(idx, _)| is_trained(*idx)) {
+        let next = layout.parameters.get(idx + 1).filter(|next| next.segment == placed.segment);
+        let end = next.map_or(layout.segments[placed.segment as usize], |next| next.offset);
+        match stretches.last_mut() {
+            Some(last) if last.segment == placed.segment && last.offset + last.len == placed.offset => {
+                last.len = end - last.offset;
+            }
+            _ => stretches.push(Stretch { segment: placed.segment, offset: placed.offset, len: end - placed.offset }),
+        }
+    }
+    stretches
+}
+
+fn record_stretch(rec: &mut Recorder<'_>, optimizer: &Optimizer, stretch: &Stretch, control: View) {
+    let Stretch { segment, offset, len } = *stretch;
+    let whole = rec.layout().segments[segment as usize];
+    let mut part = |role: Role| View { offset, len: Length { per_row: 0, fixed: len }, ..flat(rec, role, whole) };
+    let gradient = part(Role::Gradients(segment));
+    let mut outputs = vec![part(Role::Parameters(segment))];
     for (kind, _) in (0..).zip(optimizer.state_names()) {
-        outputs.push(flat(rec, Role::State(kind, segment), len));
+        outputs.push(part(Role::State(kind, segment)));
     }
     let grid = Grid::Elements(vectors_word(gradient.len));
     let (rule, len) = (optimizer.rule(), u32::try_from(len).unwrap_or(u32::MAX));

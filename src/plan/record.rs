@@ -201,6 +201,11 @@ impl<'a> Recorder<'a> {
         part
     }
 
+    /// Is the gradient of a parameter computed in this pass? None is where no loss reaches.
+    pub(crate) fn has_parameter_gradient(&self, idx: usize) -> bool {
+        self.written.contains_key(&idx)
+    }
+
     /// A moving statistic of the layer.
     ///
     /// # Panics

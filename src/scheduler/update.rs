@@ -32,9 +32,10 @@ impl Scheduler {
         let control = [single(scale), 1.0, single(norm), 0.0];
         let step = Some(u64::from(scalars.step));
         let mut now_ms = self.runtime.now_ms();
-        for segment in 0..self.gradients.len() {
-            for start in (0..self.gradients[segment].len()).step_by(PART) {
-                let range = start..(start + PART).min(self.gradients[segment].len());
+        for (segment, updated) in self.plan.updated() {
+            let segment = segment as usize;
+            for start in updated.clone().step_by(PART) {
+                let range = start..(start + PART).min(updated.end);
                 self.update_part(optimizer.rule(), segment, range.clone(), &control, scalars);
                 now_ms = self.record(What::Update, now_ms, step, 0);
                 self.hand_out_part(segment, range, &receivers);

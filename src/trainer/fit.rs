@@ -26,7 +26,7 @@ pub struct Fit {
     pub drop_remainder: bool,
     /// Parts in which each adapter computes its rows, one after the other, before the one update: less memory for the
     /// same batch. The result is the same, but for batch normalization, whose statistics are then those of each part.
-    pub gradient_accumulation_steps: u32,
+    pub micro_batches: u32,
     /// Threads that decode data; 0 decodes between steps.
     pub workers: usize,
     /// Batches that are decoded ahead.
@@ -56,7 +56,7 @@ impl Default for Fit {
             validation: None,
             shuffle: true,
             drop_remainder: false,
-            gradient_accumulation_steps: 1,
+            micro_batches: 1,
             workers: LoaderSettings::default().workers,
             prefetch: LoaderSettings::default().prefetch,
             save: None,

@@ -4,6 +4,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{Compile, Values};
 use crate::data::Batch;
+use crate::error::{Error, Result};
 use crate::losses::Reduction;
 use crate::shape::Shape;
 
@@ -36,10 +37,39 @@ pub(super) fn names(compile: &Compile, outputs: &[(&str, &Shape)]) -> Vec<String
     names
 }
 
-/// The factor of each output's loss: its weight over the whole batch's count.
+/// Checks that each name of a log stands for one number, those of validation included.
+pub(super) fn check_names(compile: &Compile, outputs: &[(&str, &Shape)]) -> Result<()> {
+    if let Some((name, _)) = outputs.iter().find(|(name, _)| outputs.len() > 1 && is_validation(name)) {
+        return Err(Error::setting(
+            format!("output `{name}`"),
+            format!("needs a name that does not begin like a number of validation, but `{name}_loss` would"),
+            "give the layer another `name`: `val_loss` is the loss on validation data",
+        ));
+    }
+    let names = names(compile, outputs);
+    match (1..names.len()).find(|at| names[..*at].contains(&names[*at])) {
+        None => Ok(()),
+        Some(at) => Err(Error::setting(
+            format!("`{}`", names[at]),
+            "needs to be the name of one number in the log, but is that of two",
+            "name each metric of an output once, and give outputs names that do not end in a metric's or another's",
+        )),
+    }
+}
+
+fn is_validation(output: &str) -> bool {
+    output == "val" || output.starts_with("val_")
+}
+
+/// The factor of each output's loss in the total: its weight over the whole batch's count.
+pub(super) fn loss_scales(compile: &Compile, outputs: &[(&str, &Shape)], batch: &Batch) -> Vec<f32> {
+    scales(compile, outputs, batch, |output| compile.loss_weight(output))
+}
+
+/// The factor of each output's loss: `weight` of the output over the whole batch's count.
 #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
 #[allow(clippy::cast_possible_truncation, reason = "rounded to f32 on purpose")]
-pub(super) fn loss_scales(compile: &Compile, outputs: &[(&str, &Shape)], batch: &Batch) -> Vec<f32> {
+fn scales(compile: &Compile, outputs: &[(&str, &Shape)], batch: &Batch, weight: impl Fn(usize) -> f32) -> Vec<f32> {
     let weight_sum = || batch.sample_weights.as_ref().map(|weights| weights.iter().map(|w| f64::from(*w)).sum::<f64>());
     let rows = match compile.reduction {
         Reduction::SumOverBatchSize => batch.rows as f64,
@@ -48,7 +78,7 @@ pub(super) fn loss_scales(compile: &Compile, outputs: &[(&str, &Shape)], batch: 
     };
     let scale = |(output, (_, shape)): (usize, &(&str, &Shape))| {
         let positions = if compile.reduction == Reduction::Sum { 1.0 } else { shape.positions() as f64 };
-        let weight = f64::from(compile.loss_weight(output));
+        let weight = f64::from(weight(output));
         // A batch of weight 0 has no loss and no gradient; not 0 / 0.
         if rows > 0.0 { (weight / (rows * positions)) as f32 } else { 0.0 }
     };
@@ -56,16 +86,19 @@ pub(super) fn loss_scales(compile: &Compile, outputs: &[(&str, &Shape)], batch: 
 }
 
 /// Loss and metrics of a batch from its rows' reports. Sums go over the rows in order, whatever the split was.
+///
+/// The total counts each output's loss by its weight; the loss of an output is reported without it, as in Keras.
 #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
-fn numbers(compile: &Compile, n_outputs: usize, reports: &[Vec<f32>], scales: &[f32]) -> Vec<f64> {
+fn numbers(compile: &Compile, outputs: &[(&str, &Shape)], reports: &[Vec<f32>], batch: &Batch) -> Vec<f64> {
+    let in_total = loss_scales(compile, outputs, batch);
+    let own = scales(compile, outputs, batch, |_| 1.0);
     let mut numbers = vec![0.0];
-    for output in 0..n_outputs {
+    for output in 0..outputs.len() {
         let (report, score) = (&reports[output], compile.losses[output].score());
         let weighted: f64 = report.iter().step_by(2).map(|loss| f64::from(*loss)).sum();
-        let loss = weighted * f64::from(scales[output]);
-        numbers[0] += loss;
-        if n_outputs > 1 {
-            numbers.push(loss);
+        numbers[0] += weighted * f64::from(in_total[output]);
+        if outputs.len() > 1 {
+            numbers.push(weighted * f64::from(own[output]));
         }
         for metric in compile.metrics_of(output) {
             // Nothing is larger than NaN, so that its rank would be the best.
@@ -85,13 +118,13 @@ impl Meter {
         compile: &Compile,
         outputs: &[(&str, &Shape)],
         reports: &[Vec<f32>],
-        scales: &[f32],
-        rows: usize,
+        batch: &Batch,
     ) -> Values {
-        let numbers = numbers(compile, outputs.len(), reports, scales);
-        self.rows += rows as f64;
+        let numbers = numbers(compile, outputs, reports, batch);
+        let rows = batch.rows as f64;
+        self.rows += rows;
         self.sums.resize(numbers.len(), 0.0);
-        self.sums.iter_mut().zip(&numbers).for_each(|(sum, value)| *sum += value * rows as f64);
+        self.sums.iter_mut().zip(&numbers).for_each(|(sum, value)| *sum += value * rows);
         named(compile, outputs, &numbers)
     }
 

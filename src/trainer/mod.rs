@@ -321,6 +321,7 @@ fn check_compile(model: &Model, compile: &Compile) -> Result<()> {
             })?;
         }
     }
+    meter::check_names(compile, &model.outputs())?;
     if compile.clip_norm.is_some_and(|norm| !(norm > 0.0 && norm.is_finite())) {
         return refuse(
             "clip_norm",

@@ -23,7 +23,7 @@ impl Trainer {
     /// # Errors
     /// If no adapter can be opened, or one can't run the model.
     pub async fn open_async(&mut self, fit: &Fit) -> Result<()> {
-        self.open_for(fit.batch_size, fit.gradient_accumulation_steps).await
+        self.open_for(fit.batch_size, fit.micro_batches).await
     }
 
     async fn open_for(&mut self, batch_size: usize, accumulation_steps: u32) -> Result<()> {
@@ -67,6 +67,16 @@ impl Trainer {
         let opener = self.opener.clone();
         let mut scheduler =
             Scheduler::open_with(opener, runtime, settings, plan, layout, Some(&objective), state).await?;
+        if accumulation_steps > 1 && scheduler.is_coupled() {
+            return Err(Error::setting(
+                "micro_batches",
+                format!(
+                    "needs to be 1 where batch-norm is `synchronized`, whose statistics are those of the whole batch, but is \
+                     {accumulation_steps}"
+                ),
+                "leave it out, or set `synchronized = false`: then statistics are those of a micro-batch",
+            ));
+        }
         for (adapter_idx, factor) in self.throttles.iter().filter(|(adapter_idx, _)| **adapter_idx < n_adapters) {
             scheduler.throttle(*adapter_idx, *factor);
         }
@@ -183,8 +193,8 @@ impl Trainer {
             let Some(batch) = loader.next().await? else { break };
             self.trace(What::Data, begin_ms);
             let scales = meter::loss_scales(&self.compile, &self.model.outputs(), &batch);
-            let reports = self.opened()?.evaluate(&batch, scales.clone()).await?;
-            meter.add(&self.compile, &self.model.outputs(), &reports, &scales, batch.rows);
+            let reports = self.opened()?.evaluate(&batch, scales).await?;
+            meter.add(&self.compile, &self.model.outputs(), &reports, &batch);
         }
         Ok(meter.values(&self.compile, &self.model.outputs()))
     }

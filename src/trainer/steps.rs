@@ -115,7 +115,7 @@ impl Trainer {
         let outputs = self.model.outputs();
         let mut aside = Meter::default();
         let meter = if report.is_applied { &mut self.progress.meter } else { &mut aside };
-        let values = meter.add(&self.compile, &outputs, &report.reports, &step.loss_scales, batch.rows);
+        let values = meter.add(&self.compile, &outputs, &report.reports, &batch);
         let refused = if report.is_applied { Ok(()) } else { self.refuse_non_finite(&batch, &step, &report).await };
         if refused.is_ok() || !self.begun.is_empty() {
             // Weights already hold the step behind a refused one, so that it counts.

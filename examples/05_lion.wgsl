@@ -1,0 +1,46 @@
+// Lion: steps of one length, in the direction of a mean of gradients.
+//
+//     g = gradient * control[0];  c = beta_1 * momentum + (1 - beta_1) * g
+//     parameter = parameter * (1 - weight_decay * learning_rate) - learning_rate * sign(c)
+//     momentum  = beta_2 * momentum + (1 - beta_2) * g
+//
+// Source    Chen et al. 2023, arXiv:2302.06675, algorithm 2.
+// Shapes    gradient, parameter, momentum [len]; control [4]. Nothing if control[1] is 0.
+// Grid      an invocation for each four elements.
+// Accuracy  within 1e-5 of the twin, but for a `c` of either sign next to 0.
+// Twin      examples/05_custom_loss_and_optimizer.rs.
+// Uses      lib/grid.wgsl
+
+struct Params {
+    len: u32,
+    learning_rate: f32,
+    beta_1: f32,
+    beta_2: f32,
+    weight_decay: f32,
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> gradient: array<f32>;
+@group(0) @binding(2) var<storage, read> control: array<f32>;
+@group(0) @binding(3) var<storage, read_write> parameter: array<f32>;
+@group(0) @binding(4) var<storage, read_write> momentum: array<f32>;
+
+@compute @workgroup_size(64)
+fn update(
+    @builtin(workgroup_id) workgroup: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let first = 4u * element_index(workgroup, workgroups, lane, 64u);
+    if control[1] == 0.0 {
+        return;
+    }
+    for (var i = first; i < min(first + 4u, params.len); i++) {
+        let g = gradient[i] * control[0];
+        let m = momentum[i];
+        let c = params.beta_1 * m + (1.0 - params.beta_1) * g;
+        let kept = parameter[i] * (1.0 - params.weight_decay * params.learning_rate);
+        parameter[i] = kept - params.learning_rate * sign(c);
+        momentum[i] = params.beta_2 * m + (1.0 - params.beta_2) * g;
+    }
+}
