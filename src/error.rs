@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::shown::shown;
+
 /// `Result` with the crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -72,7 +74,7 @@ pub enum Error {
         help: String,
     },
     /// A file that can't be read or written.
-    #[error("`{}` can't be {action}: {source}\n  help: {help}", path.display())]
+    #[error("`{}` can't be {action}: {source}\n  help: {help}", shown(path))]
     File {
         /// The file.
         path: PathBuf,

@@ -23,7 +23,7 @@ pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
     };
     written().map_err(|error| {
         if let Err(left) = std::fs::remove_file(temporary) {
-            log::debug!("`{}` can't be removed: {left}", temporary.display());
+            log::debug!("`{}` can't be removed: {left}", crate::shown(temporary));
         }
         Error::writing(path, error)
     })

@@ -20,6 +20,7 @@ pub mod runtime;
 pub mod scheduler;
 pub mod schema;
 mod shape;
+mod shown;
 pub mod simulator;
 pub mod size;
 pub mod trainer;
@@ -31,6 +32,7 @@ pub use optimizers::{Optimizer, Schedule};
 pub use plan::GradientCompression;
 pub use schema::Schema;
 pub use shape::Shape;
+pub use shown::{Shown, shown, thousands};
 pub use trainer::{Checkpoint, Compile, Fit, History, Predictor, Trainer};
 
 /// The code of the README runs.

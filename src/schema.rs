@@ -4,6 +4,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::{shown, thousands};
+
 /// What the inputs and targets of a row mean. What is not known is empty.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -125,16 +127,18 @@ impl std::fmt::Display for TableColumn {
     }
 }
 
-/// Names in a message: a handful, and how many there are.
+/// Names in a message: a handful, and how many others there are. They are escaped as [`shown`] does.
 ///
 /// ```
 /// use manyhands::schema::few;
-/// assert_eq!(few(&["a", "b"]), "a, b");
-/// let many: Vec<String> = (0..1000).map(|class| class.to_string()).collect();
-/// assert_eq!(few(&many), "0, 1, 2, 3, 4, 5, 6, 7, … (1000 in all)");
+/// assert_eq!(few(&["a", "b\u{1b}"]), r"a, b\u{1b}");
+/// let many: Vec<String> = (0..9_998).map(|class| class.to_string()).collect();
+/// assert_eq!(few(&many), "0, 1, 2, 3, 4, 5, 6, 7 … and 9,990 others");
 /// ```
 pub fn few<S: AsRef<str>>(names: &[S]) -> String {
     const MOST: usize = 8;
-    let shown = names.iter().take(MOST).map(AsRef::as_ref).collect::<Vec<_>>().join(", ");
-    if names.len() > MOST { format!("{shown}, … ({} in all)", names.len()) } else { shown }
+    // One more takes no more room than to say that it is left out.
+    let most = if names.len() == MOST + 1 { MOST + 1 } else { MOST };
+    let text = names.iter().take(most).map(|name| shown(name.as_ref()).to_string()).collect::<Vec<_>>().join(", ");
+    if names.len() > most { format!("{text} … and {} others", thousands(names.len() - most)) } else { text }
 }

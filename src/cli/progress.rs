@@ -2,9 +2,9 @@
 
 use comfy_table::Table;
 use indicatif::ProgressBar;
-use manyhands::Result;
 use manyhands::adapters::Info;
 use manyhands::trainer::{Callback, EpochEnd, Flow, StepLog};
+use manyhands::{Result, thousands};
 
 use super::adapters::kind;
 use super::terminal::{Terminal, table};
@@ -54,7 +54,7 @@ impl<'a> Progress<'a> {
     /// Rows a second in this epoch, and the part of each adapter.
     fn speed(&self) -> String {
         let rows: u64 = self.epoch.iter().sum();
-        let per_second = format!("{} samples/s", thousands(ratio(rows, self.epoch_ms / 1e3)));
+        let per_second = format!("{} samples/s", thousands(format_args!("{:.0}", ratio(rows, self.epoch_ms / 1e3))));
         if self.epoch.len() < 2 {
             return per_second;
         }
@@ -113,27 +113,4 @@ fn count(value: u64) -> f64 {
 
 fn ratio(part: u64, whole: f64) -> f64 {
     if whole > 0.0 { count(part) / whole } else { 0.0 }
-}
-
-/// A whole number with its digits in groups of three.
-fn thousands(value: f64) -> String {
-    let digits = format!("{value:.0}");
-    let mut text = String::new();
-    for (idx, digit) in digits.chars().enumerate() {
-        if idx > 0 && (digits.len() - idx).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_are_short() {
-        assert_eq!([0.0, 999.4, 1000.0, 1_234_567.0].map(thousands), ["0", "999", "1,000", "1,234,567"]);
-    }
 }

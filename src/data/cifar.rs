@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::ByteImages;
 use crate::schema::{Format, Schema};
-use crate::{Error, Result, Shape};
+use crate::{Error, Result, Shape, shown};
 
 /// The classes, by label.
 pub const CLASSES: [&str; 10] =
@@ -36,7 +36,7 @@ pub fn open(folder: &Path) -> Result<(ByteImages, Option<ByteImages>)> {
     let batches = batch_files(&folder)?;
     if batches.is_empty() {
         return Err(Error::data(
-            format!("the folder `{}`", folder.display()),
+            format!("the folder `{}`", shown(&folder)),
             "needs `data_batch_1.bin` and its like, but has none",
             "unpack `cifar-10-binary.tar.gz` there; the Python and Matlab versions are not read",
         ));
@@ -74,7 +74,7 @@ fn read(files: &[PathBuf]) -> Result<ByteImages> {
 fn decode(file: &Path, bytes: &[u8], pixels: &mut Vec<u8>, labels: &mut Vec<u8>) -> Result<()> {
     let fail = |problem| {
         let help = "fetch the binary version of CIFAR-10 again; a file has 10000 records of 3073 bytes";
-        Error::data(format!("`{}`", file.display()), problem, help)
+        Error::data(format!("`{}`", shown(file)), problem, help)
     };
     if bytes.is_empty() || !bytes.len().is_multiple_of(RECORD) {
         return Err(fail(format!("needs whole records of {RECORD} bytes, but has {} bytes", bytes.len())));

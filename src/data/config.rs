@@ -9,7 +9,7 @@ use super::csv::{self, Column, CsvSettings, InputColumns, OneOrMany, OutputColum
 use super::images::{self, ImageFiles, ImageFolder, ImageSettings};
 use super::{ByteImages, Channels, Dataset, Synthetic, cifar, digits, idx};
 use crate::schema::{Format, Schema, few};
-use crate::{Error, Result};
+use crate::{Error, Result, shown};
 
 /// Which data to use; the table `[data]` of a settings file.
 ///
@@ -292,7 +292,7 @@ impl DataConfig {
             Format::Csv { .. } | Format::Other => match CsvSettings::of_schema(trained) {
                 Some(settings) => Ok(Self::Csv(TableConfig::of_settings(folder, settings))),
                 None => Err(Error::data(
-                    format!("`{}`", path.display()),
+                    format!("`{}`", shown(path)),
                     "needs data of a kind that the model file names, but it names none",
                     "say in a settings file what the data are: `--config run.toml`",
                 )),
@@ -417,7 +417,7 @@ impl DataConfig {
 
 fn takes_no_input(path: &Path, kind: &str) -> Error {
     Error::data(
-        format!("the input `{}`", path.display()),
+        format!("the input `{}`", shown(path)),
         format!("needs data of type `csv`, `image_folder`, `idx` or `idx_files`, but the data is of type `{kind}`"),
         "name settings whose data is of such a type; for any other data `Predictor` takes a `Dataset`",
     )

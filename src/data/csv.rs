@@ -17,7 +17,7 @@ pub use self::settings::{Column, CsvSettings, InputColumns, OneOrMany, OutputCol
 use self::layout::{Layout, Targets, inputs_like};
 use super::{InMemory, label_value};
 use crate::schema::{Schema, few};
-use crate::{Error, Result};
+use crate::{Error, Result, shown};
 
 /// A table that was read.
 #[derive(Clone, Debug)]
@@ -245,7 +245,7 @@ fn relabel(labels: &[usize], classes: &BTreeMap<String, usize>, names: &[String]
 }
 
 fn named(path: &Path) -> String {
-    format!("`{}`", path.display())
+    format!("`{}`", shown(path))
 }
 
 /// The file and the line where a record starts, counted from 1.

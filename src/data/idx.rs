@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::ByteImages;
 use crate::schema::{Format, Schema};
-use crate::{Error, Result, Shape};
+use crate::{Error, Result, Shape, shown};
 
 /// Training images and, where the folder has them, test images.
 ///
@@ -21,7 +21,7 @@ use crate::{Error, Result, Shape};
 pub fn open_folder(folder: &Path) -> Result<(ByteImages, Option<ByteImages>)> {
     let train = pair(folder, "train")?.ok_or_else(|| {
         Error::data(
-            format!("the folder `{}`", folder.display()),
+            format!("the folder `{}`", shown(folder)),
             "needs `train-images-idx3-ubyte` or `train-images-idx3-ubyte.gz`, but has neither",
             "name the folder that holds MNIST's files, or name the files one by one",
         )
@@ -33,7 +33,7 @@ fn pair(folder: &Path, part: &str) -> Result<Option<ByteImages>> {
     let Some(images) = find(folder, part, "images", 3) else { return Ok(None) };
     let labels = find(folder, part, "labels", 1).ok_or_else(|| {
         Error::data(
-            format!("`{}`", images.display()),
+            format!("`{}`", shown(&images)),
             format!("needs `{part}-labels-idx1-ubyte` beside it, but there is none"),
             "put the file with the labels into the same folder",
         )
@@ -58,7 +58,7 @@ fn find(folder: &Path, part: &str, what: &str, axes: usize) -> Option<PathBuf> {
 pub fn open_pair(images: &Path, labels: &Path) -> Result<ByteImages> {
     let image_array = IdxArray::read(images)?;
     let label_array = IdxArray::read(labels)?;
-    let who = format!("`{}`", labels.display());
+    let who = format!("`{}`", shown(labels));
     if label_array.axes.len() != 1 {
         let problem = format!("needs one axis, a label for each image, but has shape {:?}", label_array.axes);
         return Err(Error::data(who, problem, "name the file with the images first, then the one with the labels"));
@@ -94,7 +94,7 @@ const HELP: &str = "fetch or copy the file again; it must be IDX as MNIST's file
 impl IdxArray {
     fn read(path: &Path) -> Result<Self> {
         let bytes = std::fs::read(path).map_err(|source| Error::reading(path, source))?;
-        Self::parse(&format!("`{}`", path.display()), bytes)
+        Self::parse(&format!("`{}`", shown(path)), bytes)
     }
 
     /// Takes the bytes of a file, plain or gzipped. `who` names it in errors.
@@ -139,7 +139,7 @@ impl IdxArray {
                     self.axes
                 );
                 let help = "name the file with the images here, not the one with the labels";
-                return Err(Error::data(format!("`{}`", path.display()), problem, help));
+                return Err(Error::data(format!("`{}`", shown(path)), problem, help));
             }
         }
         Ok(Shape::new(axes))

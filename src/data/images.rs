@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{BatchMut, Dataset, label_value};
 use crate::schema::{Format, Schema, few};
-use crate::{Error, Result, Shape};
+use crate::{Error, Result, Shape, shown};
 
 /// Channels of an image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -111,7 +111,7 @@ impl ImageFolder {
     pub fn open_with_classes(folder: &Path, settings: ImageSettings, classes: &[String]) -> Result<Self> {
         if let Some(other) = class_names(folder)?.into_iter().find(|name| !classes.contains(name)) {
             return Err(Error::data(
-                format!("the folder `{}`", folder.join(&other).display()),
+                format!("the folder `{}`", shown(&folder.join(&other))),
                 format!("needs to be one of the {} classes of the training images, but is not", classes.len()),
                 format!("the classes are {}", few(classes)),
             ));
@@ -186,7 +186,7 @@ impl ImageFiles {
 
     fn decode(&self, path: &Path, to: &mut [f32]) -> Result<()> {
         let fail = |problem: String| {
-            Error::data(format!("`{}`", path.display()), problem, "mend the file, or take it out of the folder")
+            Error::data(format!("`{}`", shown(path)), problem, "mend the file, or take it out of the folder")
         };
         let image = open_image(path, fail)?;
         let ImageSettings { height, width, channels } = self.settings;
@@ -226,7 +226,7 @@ fn open_image(path: &Path, fail: impl Fn(String) -> Error) -> Result<DynamicImag
 const TAKE_AWAY: &str = "add PNG, JPEG or BMP files, or take the folder away";
 
 fn no_images(folder: &Path, help: &str) -> Error {
-    Error::data(format!("the folder `{}`", folder.display()), "needs images, but has none", help)
+    Error::data(format!("the folder `{}`", shown(folder)), "needs images, but has none", help)
 }
 
 /// Names of the sub-folders, sorted: the classes, by label.
@@ -240,7 +240,7 @@ pub(super) fn class_names(folder: &Path) -> Result<Vec<String>> {
     }
     if names.is_empty() {
         return Err(Error::data(
-            format!("the folder `{}`", folder.display()),
+            format!("the folder `{}`", shown(folder)),
             "needs a sub-folder of images for each class, but has none",
             "name the folder above those of the classes",
         ));

@@ -107,7 +107,7 @@ impl Model {
     pub fn load_with<'a>(path: impl AsRef<Path>, own: impl Into<Own<'a>>) -> Result<Self> {
         let path = path.as_ref();
         let bytes = std::fs::read(path).map_err(|error| Error::reading(path, error))?;
-        Self::from_bytes(&bytes, &path.display().to_string(), own)
+        Self::from_bytes(&bytes, &crate::shown(path).to_string(), own)
     }
 
     /// Reads a model from the bytes of a file; `name` is for messages.

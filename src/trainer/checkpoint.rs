@@ -115,7 +115,7 @@ impl Checkpoint {
     pub fn load_with<'a>(path: &Path, own: impl Into<Own<'a>>) -> Result<Self> {
         let own = own.into();
         let bytes = std::fs::read(path).map_err(|error| Error::reading(path, error))?;
-        let name = path.display().to_string();
+        let name = crate::shown(path).to_string();
         let file = FileReader::open(&bytes, &name)?;
         let model = file.model(own)?;
         let TrainingRead { optimizer, progress } = file.metadata(TRAINING_KEY).map_err(|problem| {

@@ -15,6 +15,7 @@ use serde_json::Value;
 use super::{Callback, EpochEnd, EpochLog, Flow, StepLog};
 use crate::error::{Error, Result};
 use crate::scheduler::split::SplitMode;
+use crate::shown;
 
 /// How the first line of each log starts.
 const CSV_HEAD: &str = "epoch,";
@@ -42,7 +43,7 @@ fn check_is_log(path: &Path, head: &str) -> Result<()> {
         return Ok(());
     }
     Err(Error::setting(
-        format!("the log `{}`", path.display()),
+        format!("the log `{}`", shown(path)),
         "needs to be a log of that kind, or no file yet, but is a file that holds something else",
         "name another file; nothing was written",
     ))
@@ -161,7 +162,7 @@ impl JsonLog {
     /// If the file can't be read, holds no training steps from the first on, or is of a run with more adapters.
     pub fn recorded_split(path: &Path, n_adapters: usize) -> Result<SplitMode> {
         let refuse = |problem: String, help: &str| {
-            Err(Error::setting(format!("the recorded split `{}`", path.display()), problem, help))
+            Err(Error::setting(format!("the recorded split `{}`", shown(path)), problem, help))
         };
         let text = std::fs::read_to_string(path).map_err(|error| Error::reading(path, error))?;
         let mut steps: BTreeMap<u64, Vec<u32>> = BTreeMap::new();

@@ -111,7 +111,7 @@ fn of_many_known_classes_a_handful_is_named() {
     let train = csv::open(&write(&folder, "train.csv", format!("x,y\n{rows}")), &settings).unwrap();
     let test = write(&folder, "test.csv", "x,y\n1,nowhere\n");
     let error = message(csv::open_like(&test, &settings, &train.dataset.schema()));
-    assert!(error.contains("c0, c1, c10, c100, c1000, c1001, c1002, c1003, … (10000 in all)"), "{error}");
+    assert!(error.contains("c0, c1, c10, c100, c1000, c1001, c1002, c1003 … and 9,992 others"), "{error}");
     assert!(error.len() < 500, "{error}");
     for class in (0..30).map(|class| format!("train/c{class}/1.png")).chain(["test/other/1.png".into()]) {
         save(&folder, &class, image::RgbImage::new(1, 1));
@@ -119,7 +119,7 @@ fn of_many_known_classes_a_handful_is_named() {
     let train = ImageFolder::open(&folder.path().join("train"), super::images::TINY).unwrap();
     let error =
         message(ImageFolder::open_with_classes(&folder.path().join("test"), super::images::TINY, train.classes()));
-    assert!(error.contains("… (30 in all)"), "{error}");
+    assert!(error.contains("… and 22 others"), "{error}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use ::csv::StringRecord;
 use super::line_of;
 use super::settings::{Column, CsvSettings, InputColumns, OutputColumns, TargetKind};
 use crate::schema::{Field, Format, Schema, TableColumn, few};
-use crate::{Error, Result};
+use crate::{Error, Result, shown};
 
 /// Whether a table has targets.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -161,7 +161,8 @@ impl Layout {
     /// What is wrong with a field, by line and column.
     pub fn bad_field(&self, path: &Path, record: &StringRecord, column: usize, needed: &str) -> Error {
         let name = self.header.as_ref().map_or_else(String::new, |_| format!(" (`{}`)", self.column(column)));
-        let got = if record[column].is_empty() { "is empty".into() } else { format!("holds `{}`", &record[column]) };
+        let got =
+            if record[column].is_empty() { "is empty".into() } else { format!("holds `{}`", shown(&record[column])) };
         let help = match self.targets[..] {
             [] => "mend the field, or leave the line out",
             _ => "mend the field, leave the line out, or name the column in `ignore` if it is no input",
@@ -181,7 +182,7 @@ fn find(who: &str, column: &Column, n_columns: usize, header: Option<&StringReco
         Column::Index(index) => (format!("column {index}"), (0..n_columns).filter(|at| at == index).collect()),
         Column::Name(name) => {
             let matches = |at: &usize| header.and_then(|header| header.get(*at)) == Some(name);
-            (format!("a column `{name}`"), (0..n_columns).filter(matches).collect::<Vec<_>>())
+            (format!("a column `{}`", shown(name)), (0..n_columns).filter(matches).collect::<Vec<_>>())
         }
     };
     if let [index] = found[..] {

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use super::{Lane, Span, Timeline};
 use crate::error::{Error, Result};
+use crate::shown;
 
 /// The one process of a trace. The host is its main thread, which has the same number: Perfetto takes 0 for no thread,
 /// and lays its spans over another's. The adapters are the threads after it.
@@ -50,7 +51,7 @@ impl Timeline {
         if self.n_dropped > 0 {
             log::warn!(
                 "`{}` holds the last {} spans: {} before them were not kept",
-                path.display(),
+                shown(path),
                 self.spans.len(),
                 self.n_dropped
             );

@@ -9,6 +9,7 @@ use super::super::super::Info;
 use super::super::device::Checks;
 use super::Tuning;
 use crate::kernels::Tile;
+use crate::shown;
 
 /// Longest name of a file, in bytes, without its ending.
 const MOST_LETTERS: usize = 150;
@@ -67,7 +68,7 @@ impl Table {
         let Some(path) = self.path.clone() else { return };
         self.found.take_in(&path);
         if let Err(error) = self.found.write(&path) {
-            log::warn!("the tiles in `{}` can't be written: {error}", path.display());
+            log::warn!("the tiles in `{}` can't be written: {error}", shown(&path));
             self.path = None;
         }
     }
@@ -120,7 +121,7 @@ impl Found {
             Ok(Some(tiles)) => tiles.into_iter().for_each(|(class, tile)| {
                 self.tiles.entry(class).or_insert(tile);
             }),
-            Err(why) => log::warn!("the tiles in `{}` are not used: {why}", path.display()),
+            Err(why) => log::warn!("the tiles in `{}` are not used: {why}", shown(path)),
         }
     }
 
