@@ -23,6 +23,7 @@ mod shape;
 mod shown;
 pub mod simulator;
 pub mod size;
+pub mod table;
 pub mod trainer;
 
 pub use error::{Error, Result};

@@ -20,6 +20,16 @@ pub async fn list() -> Vec<Info> {
     sort([gpus, vec![super::cpu::info()]].concat())
 }
 
+/// The adapters among which a choice is made: all, or, where only the CPU can be meant, that alone.
+///
+/// Drivers of GPUs take time to start, may print, and may crash: no driver is started for the CPU adapter.
+pub async fn list_for(wanted: &str) -> Vec<Info> {
+    if wanted.split(',').all(|item| item.trim().eq_ignore_ascii_case("cpu")) {
+        return vec![super::cpu::info()];
+    }
+    list().await
+}
+
 /// Sorts and numbers a list.
 pub fn sort(mut infos: Vec<Info>) -> Vec<Info> {
     infos.sort_by_cached_key(order);
@@ -226,7 +236,7 @@ fn select(list: &[Info], wanted: impl Fn(&Info) -> bool) -> Vec<Info> {
 }
 
 fn unknown(list: &[Info], item: &str) -> Error {
-    let adapters: Vec<String> = list.iter().map(|info| format!("{} `{}`", info.index, info.name)).collect();
+    let adapters: Vec<String> = list.iter().map(|info| format!("`{}` (index {})", info.name, info.index)).collect();
     let problem = if item.is_empty() {
         "has an empty item".to_owned()
     } else {
@@ -236,7 +246,7 @@ fn unknown(list: &[Info], item: &str) -> Error {
         "the choice of adapters",
         problem,
         format!(
-            "give indices, name parts, `discrete`, `integrated`, `gpu`, `cpu`, `software` or `all`, with commas; there are {}",
+            "give indices, name parts, `discrete`, `integrated`, `gpu`, `cpu`, `software` or `all`, with commas; this machine has {}",
             adapters.join(", ")
         ),
     )

@@ -18,7 +18,7 @@ use crate::Result;
 use crate::plan::{Pass, Plan, Role, Scalars};
 use crate::runtime::Runtime;
 
-pub use list::{ADAPTERS_VARIABLE, choose, list};
+pub use list::{ADAPTERS_VARIABLE, choose, list, list_for};
 
 /// What an adapter is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]

@@ -385,7 +385,8 @@ impl fmt::Display for Kernels {
             writeln!(f, "\n{}: a copy by {copied_by} reads and writes {copy_gb_s:.1} GB/s;", adapter.name)?;
             writeln!(f, "the peak of arithmetic is that of {computed_by}, {gflop_per_s:.1} GFLOP/s.\n")?;
             let header = ["kernel", "size", "tile", "ms", "GFLOP/s", "GB/s", "of the peak"];
-            writeln!(f, "{}", table(&header, 3, adapter.kernels.iter().map(Timed::row)))?;
+            table(&header, 3, adapter.kernels.iter().map(Timed::row)).fmt(f)?;
+            writeln!(f)?;
         }
         write!(
             f,

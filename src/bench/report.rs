@@ -2,11 +2,11 @@
 
 use std::fmt::{self, Display};
 
-use comfy_table::{CellAlignment, LineStyle, Table, presets};
 use serde::Serialize;
 
 use super::rig::Seat;
 use crate::error::{Error, Result};
+use crate::table::Table;
 
 /// On what something was measured.
 #[derive(Clone, Debug, Serialize)]
@@ -84,20 +84,16 @@ impl<M: Serialize> Report<M> {
 
 impl<M: Display> Display for Report<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", self.about, self.measured)
+        self.about.fmt(f)?;
+        self.measured.fmt(f)
     }
 }
 
 /// A table whose first `n_names` columns are words, the others numbers.
-pub(super) fn table(header: &[&str], n_names: usize, rows: impl IntoIterator<Item = Vec<String>>) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING.header_separator(LineStyle::none().fill('─').junction('─')));
-    table.set_header(header.to_vec());
-    table.add_rows(rows);
-    for column in table.column_iter_mut().skip(n_names) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table.to_string().lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
+pub(super) fn table(header: &[&str], n_names: usize, rows: impl IntoIterator<Item = Vec<String>>) -> Table {
+    let mut table = Table::new(header.iter().copied()).numbers(n_names..header.len());
+    rows.into_iter().for_each(|row| table.row(row));
+    table
 }
 
 /// Milliseconds with three digits that count; nothing for none.

@@ -10,6 +10,7 @@ use super::rig::{Data, Rig, Sample, Source, name};
 use super::{Settings, median};
 use crate::error::Result;
 use crate::scheduler::split::SplitMode;
+use crate::table::Table;
 
 /// Scaling of some models.
 #[derive(Clone, Debug, Serialize)]
@@ -187,15 +188,18 @@ impl fmt::Display for Scaling {
                 .alone
                 .iter()
                 .map(|alone| vec![alone.name.clone(), ms(alone.step_ms), format!("{:.1}", alone.samples_per_s)]);
-            writeln!(f, "{}", table(&["adapter", "step ms", "samples/s"], 1, alone))?;
-            writeln!(f, "\nThe batch stays:\n\n{}", points(&curve.strong))?;
-            writeln!(f, "\nThe batch grows with the adapters:\n\n{}", points(&curve.weak))?;
+            table(&["adapter", "step ms", "samples/s"], 1, alone).fmt(f)?;
+            writeln!(f, "\n\nThe batch stays:\n")?;
+            points(&curve.strong).fmt(f)?;
+            writeln!(f, "\n\nThe batch grows with the adapters:\n")?;
+            points(&curve.weak).fmt(f)?;
+            writeln!(f)?;
         }
         write!(f, "\nIdeal: the sum of what each adapter does alone with the batch of one. Medians of whole steps.")
     }
 }
 
-fn points(points: &[Point]) -> String {
+fn points(points: &[Point]) -> Table {
     let header = ["adapters", "batch", "step ms", "samples/s", "ideal", "efficiency", "rows of each"];
     let rows = points.iter().map(|point| {
         let shares: Vec<String> = point.shares.iter().map(ToString::to_string).collect();

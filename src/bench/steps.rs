@@ -216,27 +216,23 @@ impl fmt::Display for Steps {
             Data::Loaded => "batches that a loader's threads make",
         };
         let header = ["model", "rig", "batch", "step ms", "least", "most", "samples/s", "GFLOP", "GFLOP/s"];
-        writeln!(
-            f,
-            "\nTraining steps, {rows}; medians:\n\n{}",
-            table(&header, 2, self.rigs.iter().map(RigSteps::whole))
-        )?;
+        writeln!(f, "\nTraining steps, {rows}; medians:\n")?;
+        table(&header, 2, self.rigs.iter().map(RigSteps::whole)).fmt(f)?;
         let header = ["model", "rig", "dispatches", "submissions", "round trips", "new objects"];
         let asked = self.rigs.iter().map(RigSteps::asked);
-        writeln!(
-            f,
-            "\nKernels of an adapter in each step, and what all devices are asked for:\n\n{}",
-            table(&header, 2, asked)
-        )?;
+        writeln!(f, "\n\nKernels of an adapter in each step, and what all devices are asked for:\n")?;
+        table(&header, 2, asked).fmt(f)?;
         let header = ["model", "rig", "wait for data", "reduce", "update", "hand out", "GB/s", "of a copy"];
         let host = self.rigs.iter().map(|rig| rig.host(self.host_copy_gb_s));
-        writeln!(f, "\nOf each step on the host, in ms:\n\n{}", table(&header, 2, host))?;
+        writeln!(f, "\n\nOf each step on the host, in ms:\n")?;
+        table(&header, 2, host).fmt(f)?;
         let header = ["model", "adapter", "rows", "weights", "upload", "compute", "readback", "wait", "update", "MiB"];
         let adapters = self.rigs.iter().flat_map(|rig| rig.adapters.iter().map(|adapter| adapter.row(rig.model)));
-        writeln!(f, "\nOf each step on an adapter, in ms:\n\n{}", table(&header, 2, adapters))?;
+        writeln!(f, "\n\nOf each step on an adapter, in ms:\n")?;
+        table(&header, 2, adapters).fmt(f)?;
         write!(
             f,
-            "\nGFLOP: those of products and convolutions. GB/s: bytes of reduce, update and hand out over their time; a copy on \
+            "\n\nGFLOP: those of products and convolutions. GB/s: bytes of reduce, update and hand out over their time; a copy on \
              the host reads and writes {:.1} GB/s.",
             self.host_copy_gb_s
         )

@@ -3,12 +3,12 @@
 use std::env::{self, VarError};
 
 use clap::Args;
-use comfy_table::Table;
 use manyhands::adapters::{self, ADAPTERS_VARIABLE, Info, Kind};
+use manyhands::table::Table;
 use manyhands::{Error, Result};
 use serde::Serialize;
 
-use super::terminal::{self, Terminal};
+use super::terminal::Terminal;
 
 #[derive(Args)]
 pub struct AdaptersArgs {
@@ -39,20 +39,20 @@ pub fn run(args: &AdaptersArgs, terminal: &Terminal) -> Result<()> {
         let text = serde_json::to_string_pretty(&listed).map_err(|error| {
             Error::adapter("the list of adapters", format!("can't be shown: {error}"), "leave out `--json`")
         })?;
-        terminal.line(text);
+        terminal.verbatim(text);
         return chosen.map(drop);
     }
-    terminal.line(table(&listed));
+    terminal.report(&table(&listed));
     terminal.line(explanation(&list, wanted.as_deref()));
     chosen.map(drop)
 }
 
 fn table(listed: &[Listed<'_>]) -> Table {
-    let mut table = terminal::table(["index", "name", "kind", "backend", "driver", "used by default"]);
+    let mut table = Table::new(["index", "name", "kind", "backend", "driver", "used by default"]);
     for Listed { info, is_default } in listed {
         let used = if *is_default { "yes" } else { "" };
         let index = info.index.to_string();
-        table.add_row([index.as_str(), &info.name, kind(info.kind), &info.backend, &info.driver, used]);
+        table.row([index.as_str(), &info.name, kind(info.kind), &info.backend, &info.driver, used].map(String::from));
     }
     table
 }
@@ -67,14 +67,14 @@ fn explanation(list: &[Info], wanted: Option<&str>) -> String {
     let old = list.iter().find(|info| adapters::list::is_fxc(info));
     let old = old.map_or(String::new(), |info| {
         format!(
-            "\nDX12 has FXC here, the old shader compiler: shaders for `{}` take about three times as long to build.\n\
-             For the new one lay a `dxcompiler.dll` of version 1.8.2502 or later beside the program; or install the card's\n\
+            "\nDX12 has FXC here, the old shader compiler: shaders for `{}` take about three times as long to build. \
+             For the new one lay a `dxcompiler.dll` of version 1.8.2502 or later beside the program; or install the card's \
              Vulkan driver.",
             info.name
         )
     });
     format!(
-        "{reason} Choose with `--adapters` (or {ADAPTERS_VARIABLE}): indices or parts of names with commas, `discrete`,\n\
+        "{reason} Choose with `--adapters` (or {ADAPTERS_VARIABLE}): indices or parts of names with commas, `discrete`, \
          `integrated`, `gpu`, `cpu`, `software` or `all`. Software adapters compute on the CPU, slower than `cpu`.{old}"
     )
 }
@@ -107,9 +107,9 @@ fn is_gpu(info: &Info) -> bool {
     !matches!(info.kind, Kind::Cpu | Kind::Software)
 }
 
-/// Is there any GPU that is not software?
-pub fn has_gpu() -> bool {
-    pollster::block_on(adapters::list()).iter().any(is_gpu)
+/// Do flag, settings file or environment choose adapters?
+pub fn has_choice(flag: Option<&str>, setting: Option<&str>) -> bool {
+    flag.or(setting).is_some() || from_environment().is_ok_and(|wanted| wanted.is_some())
 }
 
 /// The adapters to use: those of the flag, else of the settings file, else of the environment, else the default.
@@ -126,5 +126,5 @@ pub fn choose(flag: Option<&str>, setting: Option<&str>) -> Result<Vec<Info>> {
             "see `manyhands adapters`",
         ));
     }
-    adapters::choose(&pollster::block_on(adapters::list()), &wanted)
+    adapters::choose(&pollster::block_on(adapters::list_for(&wanted)), &wanted)
 }

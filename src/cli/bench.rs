@@ -175,7 +175,7 @@ fn make_folders(files: [Option<&Path>; 2]) -> Result<()> {
 }
 
 fn show<M: Serialize + Display>(report: &Report<M>, common: &Common, terminal: &Terminal) -> Result<()> {
-    terminal.line(report);
+    terminal.report(report);
     common.json.as_deref().map_or(Ok(()), |file| write(file, &report.json()?))
 }
 

@@ -231,7 +231,7 @@ pub fn evaluate(args: &EvaluateArgs, terminal: &Terminal) -> Result<()> {
     if args.json {
         let object: serde_json::Map<String, serde_json::Value> =
             values.iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
-        terminal.line(serde_json::Value::Object(object));
+        terminal.verbatim(serde_json::Value::Object(object));
         return Ok(());
     }
     terminal.line(format_args!("{rows} rows: {values}"));

@@ -2,7 +2,9 @@
 
 mod adapters;
 mod bench;
+mod drivers;
 mod infer;
+mod interrupt;
 mod place;
 mod progress;
 mod settings;
@@ -84,12 +86,16 @@ impl DataChoice {
 
 /// Runs the command that the arguments name.
 pub fn main() -> ExitCode {
+    drivers::silence();
     let arguments = Arguments::parse();
     let terminal = Terminal::new();
     terminal.start_log();
     let done = match &arguments.command {
         Command::Adapters(args) => adapters::run(args, &terminal),
-        Command::Train(args) => train::run(args, &terminal),
+        Command::Train(args) => match train::run(args, &terminal) {
+            Ok(Some(status)) => std::process::exit(status),
+            done => done.map(drop),
+        },
         Command::Evaluate(args) => infer::evaluate(args, &terminal),
         Command::Predict(args) => infer::predict(args),
         Command::Summary(args) => summary::run(args, &terminal),

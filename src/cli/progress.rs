@@ -1,13 +1,13 @@
 //! What `train` shows while it runs: a bar on a terminal, a line an epoch, and each adapter's part.
 
-use comfy_table::Table;
 use indicatif::ProgressBar;
 use manyhands::adapters::Info;
+use manyhands::table::Table;
 use manyhands::trainer::{Callback, EpochEnd, Flow, StepLog};
-use manyhands::{Result, thousands};
+use manyhands::{Result, shown, thousands};
 
 use super::adapters::kind;
-use super::terminal::{Terminal, table};
+use super::terminal::Terminal;
 
 /// Shows a run's progress.
 pub struct Progress<'a> {
@@ -46,7 +46,7 @@ impl<'a> Progress<'a> {
         }
         if let Some(bar) = &self.bar {
             bar.set_prefix(format!("epoch {}/{}", log.epoch, self.epochs));
-            bar.set_message(format!("{}  {}", log.running, self.speed()));
+            bar.set_message(shown(&format!("{}  {}", log.running, self.speed())).to_string());
             bar.set_position(position);
         }
     }
@@ -98,10 +98,10 @@ impl Callback for Progress<'_> {
 
 /// The adapters in use, with the memory that the model takes on each.
 pub fn in_use(infos: &[Info], bytes: &[u64]) -> Table {
-    let mut table = table(["adapter", "name", "kind", "backend", "memory"]);
+    let mut table = Table::new(["adapter", "name", "kind", "backend", "memory"]).numbers([4]);
     for (idx, (info, bytes)) in infos.iter().zip(bytes).enumerate() {
         let megabytes = format!("{:.1} MB", count(*bytes) / 1e6);
-        table.add_row([idx.to_string(), info.name.clone(), kind(info.kind).into(), info.backend.clone(), megabytes]);
+        table.row([idx.to_string(), info.name.clone(), kind(info.kind).into(), info.backend.clone(), megabytes]);
     }
     table
 }

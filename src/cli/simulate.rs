@@ -16,6 +16,6 @@ pub struct SimulateArgs {
 
 /// Shows what the fastest 1 to N adapters of a rig would do.
 pub fn run(args: &SimulateArgs, terminal: &Terminal) -> Result<()> {
-    terminal.line(simulate(&RigConfig::load(&args.rig)?)?);
+    terminal.report(&simulate(&RigConfig::load(&args.rig)?)?);
     Ok(())
 }

@@ -6,7 +6,7 @@ use clap::Args;
 use manyhands::{Checkpoint, Model, Result};
 
 use super::settings::Settings;
-use super::terminal::Terminal;
+use super::terminal::{Terminal, columns};
 
 #[derive(Args)]
 pub struct SummaryArgs {
@@ -17,10 +17,10 @@ pub struct SummaryArgs {
 /// Shows the layers of a model, and how far its training has come.
 pub fn run(args: &SummaryArgs, terminal: &Terminal) -> Result<()> {
     if args.file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("toml")) {
-        terminal.line(Settings::of(Some(&args.file))?.build_model(0)?.summary().trim_end());
+        show(&Settings::of(Some(&args.file))?.build_model(0)?, terminal);
         return Ok(());
     }
-    terminal.line(Model::load(&args.file)?.summary().trim_end());
+    show(&Model::load(&args.file)?, terminal);
     // A file that holds only a model is no checkpoint, which is no fault here.
     if let Ok(checkpoint) = Checkpoint::load(&args.file) {
         let progress = &checkpoint.progress;
@@ -32,4 +32,10 @@ pub fn run(args: &SummaryArgs, terminal: &Terminal) -> Result<()> {
         ));
     }
     Ok(())
+}
+
+/// Shows the layers.
+pub fn show(model: &Model, terminal: &Terminal) {
+    let summary = columns().map_or_else(|| model.summary(), |columns| model.summary_within(columns));
+    terminal.line(summary.trim_end());
 }

@@ -1,15 +1,17 @@
 //! Where text goes: results to stdout, progress, warnings and errors to stderr, none of them tearing another.
 
+use std::env;
 use std::fmt::{Arguments, Display};
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use comfy_table::{LineStyle, Table, presets};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use log::{Level, LevelFilter};
-use manyhands::{Error, Result};
+use manyhands::table::wrap;
+use manyhands::{Error, Result, shown};
+use terminal_size::terminal_size_of;
 
 /// What wgpu calls an error where Windows is Wine: it misses what shows pictures. Nothing here does.
 const NO_PICTURES: &str = "create_factory_media failed";
@@ -43,7 +45,7 @@ impl Terminal {
                     Level::Warn => "warning".into(),
                     level => level.as_str().to_lowercase(),
                 };
-                writeln!(out, "{level}: {text}")
+                writeln!(out, "{}", to_show(&format!("{level}: {text}"), error_columns()))
             })
             .target(env_logger::Target::Pipe(Box::new(stderr)))
             .try_init();
@@ -52,13 +54,26 @@ impl Terminal {
         }
     }
 
-    /// A line of the result. A reader that has gone away, such as `head`, is no error.
+    /// Text of the result, in lines that fit the terminal. Names in it can't change what the terminal shows.
     pub fn line(&self, text: impl Display) {
+        self.verbatim(to_show(&text.to_string(), columns()));
+    }
+
+    /// The same for what has tables, which fit the width that its precision says.
+    pub fn report(&self, report: &impl Display) {
+        match columns() {
+            Some(columns) => self.line(format_args!("{report:.columns$}")),
+            None => self.line(report),
+        }
+    }
+
+    /// A result for other programs, as it is. A reader that has gone away, such as `head`, is no error.
+    pub fn verbatim(&self, text: impl Display) {
         let written = self.bars.suspend(|| writeln!(io::stdout().lock(), "{text}"));
         if let Err(error) = written
             && error.kind() != ErrorKind::BrokenPipe
+            && !self.has_failed.swap(true, Ordering::Relaxed)
         {
-            self.has_failed.store(true, Ordering::Relaxed);
             self.error(&Error::writing("stdout", error));
         }
     }
@@ -70,6 +85,7 @@ impl Terminal {
 
     /// A line beside the results.
     pub fn note(&self, text: impl Display) {
+        let text = to_show(&text.to_string(), error_columns());
         self.bars.suspend(|| to_stderr(format_args!("{text}\n")));
     }
 
@@ -84,11 +100,37 @@ impl Terminal {
             return None;
         }
         let bar = self.bars.add(ProgressBar::new(len).with_position(position));
-        let style = ProgressStyle::with_template("{prefix} {bar:24} {pos}/{len} steps, {eta} left · {wide_msg}");
-        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        let template = match error_columns().unwrap_or(usize::MAX) {
+            110.. => "{prefix} {bar:24} {pos}/{len} steps, {eta} left · {wide_msg}",
+            70.. => "{prefix} {bar:8} {pos}/{len}, {eta} left · {wide_msg}",
+            _ => "{prefix} {pos}/{len} · {wide_msg}",
+        };
+        bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
         bar.reset_eta();
         Some(bar)
     }
+}
+
+/// Columns of the results: those of the variable `COLUMNS`, else of the terminal. Without limit where there is none.
+pub fn columns() -> Option<usize> {
+    told_columns().or_else(|| Some(terminal_size_of(io::stdout())?.0.0.into()))
+}
+
+/// Columns of the terminal that shows warnings and errors. In a file they stay whole, to be searched for.
+fn error_columns() -> Option<usize> {
+    let columns = terminal_size_of(io::stderr())?.0.0.into();
+    Some(told_columns().unwrap_or(columns))
+}
+
+fn told_columns() -> Option<usize> {
+    env::var("COLUMNS").ok()?.parse().ok().filter(|columns| *columns > 0)
+}
+
+/// Text in lines that fit, without anything that a terminal would obey.
+fn to_show(text: &str, columns: Option<usize>) -> String {
+    let lines: Vec<String> = text.split('\n').map(|line| shown(line).to_string()).collect();
+    let text = lines.join("\n");
+    columns.map_or(text.clone(), |columns| wrap(&text, columns))
 }
 
 /// There is nobody left to tell if stderr is gone.
@@ -108,14 +150,6 @@ impl Write for AboveBar {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
-}
-
-/// A table with a line under its header.
-pub fn table<const N: usize>(header: [&str; N]) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING.header_separator(LineStyle::none().fill('─').junction('─')));
-    table.set_header(header);
-    table
 }
 
 /// Refuses a file that is named twice: one use of it would destroy what the other needs.

@@ -2,23 +2,23 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use clap::Args;
+use manyhands::adapters::Kind;
 use manyhands::data::Dataset;
 use manyhands::scheduler::split::SplitMode;
 use manyhands::trainer::{Callback, CsvLog, EarlyStopping, History, JsonLog, SaveSettings};
 use manyhands::{Checkpoint, Error, Fit, Result, Trainer};
 
+use super::interrupt::Interrupt;
 use super::progress::{Progress, in_use};
 use super::settings::{DIGITS, Settings, parse_split};
 use super::terminal::{Terminal, check_distinct, check_file, make_folder_of};
-use super::{AdapterChoice, adapters, at_least_one};
+use super::{AdapterChoice, adapters, at_least_one, summary};
 
 /// Where a run is saved if nothing else is said.
 const DEFAULT_FILE: &str = "manyhands.safetensors";
-/// Exit status of a program that Ctrl-C ended.
-const INTERRUPTED: i32 = 130;
 
 #[derive(Args)]
 pub struct TrainArgs {
@@ -119,15 +119,17 @@ struct Run {
     train: Arc<dyn Dataset>,
     fit: Fit,
     early_stopping: Option<EarlyStopping>,
+    /// The adapters of the settings file.
+    adapters: Option<String>,
     /// What the resumed run had done: epochs and steps.
     done: Option<(u64, u64)>,
 }
 
-/// Trains.
-pub fn run(args: &TrainArgs, terminal: &Terminal) -> Result<()> {
+/// Trains. Gives the exit status of a program that a signal ended, if one came.
+pub fn run(args: &TrainArgs, terminal: &Terminal) -> Result<Option<i32>> {
     if args.print_config {
-        terminal.line(DIGITS.trim_end());
-        return Ok(());
+        terminal.verbatim(DIGITS.trim_end());
+        return Ok(None);
     }
     let written = [Some(args.save_file()), args.json.as_deref(), args.csv.as_deref(), args.trace.as_deref()];
     let written: Vec<&Path> = written.into_iter().flatten().collect();
@@ -139,15 +141,16 @@ pub fn run(args: &TrainArgs, terminal: &Terminal) -> Result<()> {
     let mut run = prepare(args, terminal)?;
     if let Some(reason) = finished(&run) {
         terminal.line(reason);
-        return Ok(());
+        return Ok(None);
     }
-    stop_on_ctrl_c(run.fit.stop.clone(), terminal)?;
+    let interrupt = Interrupt::catch(run.fit.stop.clone(), terminal)?;
     open_adapters(&mut run, args, terminal)?;
     let n_adapters = run.trainer.scheduler().map_or(0, |scheduler| scheduler.adapters().count());
     let mut progress = Progress::new(terminal, args.quiet, run.fit.epochs, n_adapters);
     let history = fit(&mut run, args, &mut progress);
     progress.finish();
-    report(&mut run, args, terminal, &history?)
+    report(&mut run, args, terminal, &history?)?;
+    Ok(interrupt.status())
 }
 
 fn prepare(args: &TrainArgs, terminal: &Terminal) -> Result<Run> {
@@ -157,7 +160,7 @@ fn prepare(args: &TrainArgs, terminal: &Terminal) -> Result<Run> {
     let seed = settings.training.seed.or(resumed_seed).unwrap_or(0);
     let model = settings.build_model(seed)?;
     if !args.quiet {
-        terminal.line(model.summary());
+        summary::show(&model, terminal);
     }
     let compile = settings.compile(&model, seed)?;
     let chosen = adapters::choose(args.adapters.adapters.as_deref(), settings.training.adapters.as_deref())?;
@@ -197,7 +200,7 @@ fn prepare(args: &TrainArgs, terminal: &Terminal) -> Result<Run> {
         trace: args.trace.clone(),
         stop: Arc::new(AtomicBool::new(false)),
     };
-    Ok(Run { trainer, train, fit, early_stopping, done })
+    Ok(Run { trainer, train, fit, early_stopping, adapters: settings.training.adapters, done })
 }
 
 /// Refuses positions that no adapter in use has.
@@ -226,26 +229,15 @@ fn open_adapters(run: &mut Run, args: &TrainArgs, terminal: &Terminal) -> Result
     run.trainer.open(&run.fit)?;
     let Some(scheduler) = run.trainer.scheduler().filter(|_| !args.quiet) else { return Ok(()) };
     let infos: Vec<_> = scheduler.adapters().cloned().collect();
-    terminal.line(in_use(&infos, &scheduler.bytes()));
-    if !adapters::has_gpu() {
+    terminal.report(&in_use(&infos, &scheduler.bytes()));
+    let has_choice = adapters::has_choice(args.adapters.adapters.as_deref(), run.adapters.as_deref());
+    if !has_choice && infos.iter().all(|info| info.kind == Kind::Cpu) {
         terminal.line("this machine has no GPU, or no driver for it: see `manyhands adapters`");
     }
     if let Some((epochs, steps)) = run.done {
         terminal.line(format_args!("goes on after step {steps}, with {epochs} of {} epochs done", run.fit.epochs));
     }
     Ok(())
-}
-
-/// The first Ctrl-C ends the run after the step at hand, the second at once.
-fn stop_on_ctrl_c(stop: Arc<AtomicBool>, terminal: &Terminal) -> Result<()> {
-    let terminal = terminal.clone();
-    let set = ctrlc::set_handler(move || {
-        if stop.swap(true, Ordering::Relaxed) {
-            std::process::exit(INTERRUPTED);
-        }
-        terminal.note("finishing this step, then saving; Ctrl-C again ends at once");
-    });
-    set.map_err(|error| Error::setting("Ctrl-C", format!("can't be caught: {error}"), "run this from another shell"))
 }
 
 fn fit(run: &mut Run, args: &TrainArgs, progress: &mut Progress<'_>) -> Result<History> {
@@ -285,7 +277,7 @@ fn report(run: &mut Run, args: &TrainArgs, terminal: &Terminal, history: &Histor
     if args.quiet {
         return Ok(());
     }
-    terminal.line(&history.time);
+    terminal.report(&history.time);
     if let Some(best) = best {
         terminal.line(format_args!("stopped early; the best weights: {best}"));
     } else if let Some(last) = history.epochs.last() {

@@ -1,20 +1,27 @@
 //! A model as a table.
 
-use comfy_table::{CellAlignment, LineStyle, Table, presets};
-
 use super::Model;
 use crate::plan::Placed;
+use crate::table::{Table, wrap};
 
 impl Model {
     /// A table of the model: layer, output shape, parameters, memory per row; and the totals.
     ///
     /// Memory is that of the layer's output, in bytes for each row of a batch.
     pub fn summary(&self) -> String {
-        let mut table = Table::new();
-        table.load_style(presets::NOTHING.header_separator(LineStyle::none().fill('─').junction('─')));
-        table.set_header(["layer (type)", "output shape", "parameters", "reads", "bytes/row"]);
+        format!("{}\n{}\n", self.table(), self.totals())
+    }
+
+    /// The [`summary`](Self::summary) in lines of at most so many columns.
+    pub fn summary_within(&self, columns: usize) -> String {
+        format!("{:.columns$}\n{}\n", self.table(), wrap(&self.totals(), columns))
+    }
+
+    fn table(&self) -> Table {
+        let header = ["layer (type)", "output shape", "parameters", "reads", "bytes/row"];
+        let mut table = Table::new(header).numbers([2, 4]);
         for input in &self.inputs {
-            table.add_row([
+            table.row([
                 format!("{} (input)", input.name),
                 input.shape.to_string(),
                 "0".into(),
@@ -28,7 +35,7 @@ impl Model {
             let parameters = if first_use { self.layer_len(&named.name).to_string() } else { "shared".into() };
             let reads = node.inputs.iter().map(|tensor| self.tensor_name(*tensor)).collect::<Vec<_>>().join(", ");
             let shape = &self.shapes[self.inputs.len() + idx];
-            table.add_row([
+            table.row([
                 format!("{} ({})", node.name, named.layer.kind()),
                 shape.to_string(),
                 parameters,
@@ -36,16 +43,13 @@ impl Model {
                 bytes(shape.len()),
             ]);
         }
-        for column in [2, 4] {
-            if let Some(column) = table.column_mut(column) {
-                column.set_cell_alignment(CellAlignment::Right);
-            }
-        }
+        table
+    }
+
+    fn totals(&self) -> String {
         let (trainable, statistics) = (self.layout.n_parameters(), self.layout.n_statistics());
-        format!(
-            "{table}\n{trainable} trainable parameters ({:.1} kB), {statistics} moving statistics\n",
-            kilobytes(trainable)
-        )
+        let kilobytes = kilobytes(trainable);
+        format!("{trainable} trainable parameters ({kilobytes:.1} kB), {statistics} moving statistics")
     }
 
     fn layer_len(&self, layer: &str) -> usize {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use comfy_table::{CellAlignment, LineStyle, Table, presets};
+use crate::table::Table;
 
 /// A prediction for the fastest 1 to N adapters of a rig.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
@@ -39,23 +39,24 @@ pub struct Point {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "Adapters, the fastest first: {}.", self.adapters.join(", "))?;
-        writeln!(f, "\nThe batch stays {} rows:\n\n{}", self.batch_size, table(&self.strong))?;
-        writeln!(f, "\nThe batch grows with the adapters:\n\n{}", table(&self.weak))?;
         let batch_size = self.batch_size;
+        writeln!(f, "\nThe batch stays {batch_size} rows:\n")?;
+        table(&self.strong).fmt(f)?;
+        writeln!(f, "\n\nThe batch grows with the adapters:\n")?;
+        table(&self.weak).fmt(f)?;
         write!(
             f,
-            "\nEfficiency: rows a second over the sum of what the same adapters do alone, {batch_size} rows a step."
+            "\n\nEfficiency: rows a second over the sum of what the same adapters do alone, {batch_size} rows a step."
         )
     }
 }
 
-fn table(points: &[Point]) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING.header_separator(LineStyle::none().fill('─').junction('─')));
-    table.set_header(["adapters", "batch", "step ms", "rows/s", "efficiency", "rows of each", "limited by"]);
+fn table(points: &[Point]) -> Table {
+    let header = ["adapters", "batch", "step ms", "rows/s", "efficiency", "rows of each", "limited by"];
+    let mut table = Table::new(header).numbers(0..5);
     for point in points {
         let shares: Vec<String> = point.shares.iter().map(ToString::to_string).collect();
-        table.add_row([
+        table.row([
             point.n_adapters.to_string(),
             point.batch_size.to_string(),
             format!("{:.1}", point.step_ms),
@@ -65,8 +66,5 @@ fn table(points: &[Point]) -> String {
             point.limit.clone(),
         ]);
     }
-    for column in table.column_iter_mut().take(5) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table.to_string().lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
+    table
 }

@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use comfy_table::{CellAlignment, LineStyle, Table, presets};
 use serde::Serialize;
 
 use super::{Timeline, Totals, What};
 use crate::data::LoaderSettings;
 use crate::scheduler::split::SplitMode;
+use crate::table::Table;
 
 /// Where the time of a run went, and what would make it shorter. Times in milliseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -141,9 +141,7 @@ impl TimeSummary {
     }
 
     fn table(&self) -> Table {
-        let mut table = Table::new();
-        table.load_style(presets::NOTHING.header_separator(LineStyle::none().fill('─').junction('─')));
-        table.set_header([
+        let header = [
             "adapter",
             "rows",
             "share",
@@ -153,7 +151,8 @@ impl TimeSummary {
             "waiting\nfor others",
             "waiting\nfor data",
             "idle",
-        ]);
+        ];
+        let mut table = Table::new(header).numbers(1..9);
         for (idx, adapter) in self.adapters.iter().enumerate() {
             let times = [adapter.compute_ms, adapter.transfer_ms, adapter.others_ms, adapter.data_ms, adapter.idle_ms];
             let cells = [
@@ -162,12 +161,7 @@ impl TimeSummary {
                 percent(part_of(adapter.rows, self.rows)),
                 format!("{:.0}", adapter.rows_per_busy_s),
             ];
-            table.add_row(cells.into_iter().chain(times.map(|ms| percent(self.part(ms)))));
-        }
-        for column in 1..=8 {
-            if let Some(column) = table.column_mut(column) {
-                column.set_cell_alignment(CellAlignment::Right);
-            }
+            table.row(cells.into_iter().chain(times.map(|ms| percent(self.part(ms)))));
         }
         table
     }
@@ -184,7 +178,7 @@ impl fmt::Display for TimeSummary {
             self.steps_per_s(),
             self.rows_per_s()
         )?;
-        writeln!(f, "{}", self.table())?;
+        self.table().fmt(f)?;
         let host = &self.host;
         let parts = [
             ("waiting for adapters", host.adapters_ms),
@@ -198,7 +192,7 @@ impl fmt::Display for TimeSummary {
         ];
         let parts = parts.iter().filter(|(_, ms)| self.part(*ms) >= 0.005);
         let parts: Vec<String> = parts.map(|(what, ms)| format!("{what} {}", percent(self.part(*ms)))).collect();
-        write!(f, "host: {}", parts.join(", "))?;
+        write!(f, "\nhost: {}", parts.join(", "))?;
         self.advice.iter().try_for_each(|advice| write!(f, "\n{advice}"))
     }
 }

@@ -1,0 +1,82 @@
+//! What ends a run early: Ctrl-C, and on Unix `kill` and a terminal that closes, too.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+
+use manyhands::{Error, Result};
+
+use super::terminal::Terminal;
+
+/// Asks a run to end after the step at hand when a signal comes. A second one ends the program at once.
+#[derive(Clone)]
+pub struct Interrupt {
+    /// Is the run to end?
+    stop: Arc<AtomicBool>,
+    /// The exit status of a program that the signal ended; 0 if none came.
+    status: Arc<AtomicI32>,
+}
+
+impl Interrupt {
+    /// Catches the signals from now on.
+    pub fn catch(stop: Arc<AtomicBool>, terminal: &Terminal) -> Result<Self> {
+        let interrupt = Self { stop, status: Arc::default() };
+        let (handler, terminal) = (interrupt.clone(), terminal.clone());
+        system::catch(move |status| handler.came(status, &terminal)).map_err(|error| {
+            Error::setting("Ctrl-C", format!("can't be caught: {error}"), "run this from another shell")
+        })?;
+        Ok(interrupt)
+    }
+
+    /// The exit status of the program; `None` if no signal came.
+    pub fn status(&self) -> Option<i32> {
+        Some(self.status.load(Ordering::Relaxed)).filter(|status| *status != 0)
+    }
+
+    fn came(&self, status: i32, terminal: &Terminal) {
+        self.status.store(status, Ordering::Relaxed);
+        if self.stop.swap(true, Ordering::Relaxed) {
+            std::process::exit(status);
+        }
+        terminal.note("finishing this step, then saving; Ctrl-C again ends at once");
+    }
+}
+
+#[cfg(unix)]
+mod system {
+    use std::io;
+    use std::process::{Command, Stdio};
+
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    use signal_hook::iterator::Signals;
+
+    /// A shell's exit status of a program that signal `n` ended is 128 + n.
+    const BY_SIGNAL: i32 = 128;
+
+    /// Calls a function with the exit status of each signal that comes. A signal that whoever started the program lets
+    /// it ignore stays ignored: `nohup` does so with the hang-up of a terminal that closes.
+    pub fn catch(came: impl Fn(i32) + Send + 'static) -> io::Result<()> {
+        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !is_ignored(*signal)))?;
+        let wait = move || signals.forever().for_each(|signal| came(BY_SIGNAL + signal));
+        std::thread::Builder::new().name("signals".into()).spawn(wait).map(drop)
+    }
+
+    /// Is this process to ignore a signal? A child inherits that, and shows it by its survival; to ask the system for it
+    /// takes unsafe code.
+    fn is_ignored(signal: i32) -> bool {
+        let mut shell = Command::new("/bin/sh");
+        shell.args(["-c", &format!("kill -{signal} $$")]);
+        shell.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        shell.status().is_ok_and(|status| status.success())
+    }
+}
+
+#[cfg(windows)]
+mod system {
+    /// `STATUS_CONTROL_C_EXIT`, by which Windows says that Ctrl-C ended a program.
+    const BY_CTRL_C: i32 = 0xC000_013A_u32.cast_signed();
+
+    /// Calls a function with the exit status each time that Ctrl-C or Ctrl-Break comes.
+    pub fn catch(came: impl Fn(i32) + Send + 'static) -> Result<(), ctrlc::Error> {
+        ctrlc::set_handler(move || came(BY_CTRL_C))
+    }
+}
