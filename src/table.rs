@@ -264,7 +264,10 @@ adapter               kind          rows/s  share
         assert_eq!(wrap("short", 40), "short");
         assert_eq!(wrap("  help: name one of these, or none", 24), "  help: name one of\n    these, or none");
         assert_eq!(wrap("aaaaaaaaaaaaaaaaaaaaaaaaa", 20), "aaaaaaaaaaaaaaaaaa\n  aaaaaaa");
-        assert_eq!(wrap("epoch 1/2  loss 0.1234, accuracy 0.5  1 s", 24), "epoch 1/2  loss 0.1234,\n  accuracy 0.5  1 s");
+        assert_eq!(
+            wrap("epoch 1/2  loss 0.1234, accuracy 0.5  1 s", 24),
+            "epoch 1/2  loss 0.1234,\n  accuracy 0.5  1 s"
+        );
         assert_eq!(widest(&wrap(&"漢字".repeat(30), 21)), 20);
     }
 }

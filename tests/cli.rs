@@ -525,6 +525,101 @@ fn a_run_that_ends_with_an_error_keeps_what_was_trained() {
     assert!(goes_on.contains("goes on after step 2, with 0 of 2 epochs done"), "{goes_on}");
 }
 
+/// The widest line of a text, in columns.
+fn widest(text: &str) -> (usize, &str) {
+    text.lines().map(|line| (line.chars().count(), line)).max().unwrap_or_default()
+}
+
+#[test]
+fn what_is_shown_fits_the_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    let name = "a_dense_layer_with_a_name_that_says_very_exactly_what_it_is_there_for";
+    let named = DENSE_DIGITS.replace("type = \"Dense\"", &format!("name = \"{name}\", type = \"Dense\""));
+    write(&folder, "named.toml", named);
+    let rig = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/rigs/eight.toml");
+    let lines = [
+        "adapters".to_owned(),
+        "train --epochs 1 --adapters cpu,cpu,cpu --split 3:2:1".into(),
+        "summary named.toml".into(),
+        "summary manyhands.safetensors".into(),
+        format!("simulate {rig}"),
+        "bench steps --models mlp --steps 1 --rounds 1 --batch-size 8 --adapters cpu,cpu --split even".into(),
+    ];
+    for columns in [60, 80, 200] {
+        for line in &lines {
+            let mut command = command(folder.path(), line);
+            let output = command.env_remove(ADAPTERS_VARIABLE).env("COLUMNS", columns.to_string()).output().unwrap();
+            let shown = text(&output.stdout);
+            assert!(output.status.success(), "{line}: {shown}{}", text(&output.stderr));
+            assert!(widest(&shown).0 <= columns, "{line} at {columns}: {:?}\n{shown}", widest(&shown));
+        }
+    }
+    // What other programs read stays as it is.
+    let json = command(folder.path(), "adapters --json").env("COLUMNS", "20").output().unwrap();
+    assert!(serde_json::from_slice::<Value>(&json.stdout).is_ok());
+    let printed = command(folder.path(), "train --print-config").env("COLUMNS", "20").output().unwrap();
+    assert_eq!(text(&printed.stdout), include_str!("../src/cli/digits.toml"));
+    // So does what no terminal shows.
+    assert!(succeed(&folder, "summary named.toml").lines().any(|line| line.contains(name)));
+}
+
+#[test]
+fn names_of_files_do_not_steer_the_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    let named = DENSE_DIGITS.replace("type = \"Dense\"", "name = \"a\\u001B[31mb\", type = \"Dense\"");
+    write(&folder, "named.toml", named);
+    write_table(&folder, 2, 3, "");
+    let table = fs::read_to_string(folder.path().join("table.csv")).unwrap();
+    write(&folder, "table.csv", table.replace(",c\n", ",\u{1b}[2Jc\n"));
+    for line in ["train named.toml --epochs 1", "summary manyhands.safetensors", "train table.toml --epochs 1 --save b"] {
+        let output = run(&folder, line);
+        assert!(output.status.success(), "{line}: {}", text(&output.stderr));
+        let shown = text(&output.stdout) + &text(&output.stderr);
+        assert!(!shown.contains('\u{1b}'), "{line}: {shown:?}");
+    }
+    assert!(succeed(&folder, "summary manyhands.safetensors").contains("a\\u{1b}[31mb (Dense)"));
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let folder = tempfile::tempdir().unwrap();
+    for line in ["adapters", "train --print-config", "train --epochs 1"] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = command(folder.path(), line).stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
+        let output = output.wait_with_output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{line}: {}", text(&output.stderr));
+    }
+}
+
+/// Mesa's layer that looks for a desktop prints where there is none, and starting any driver takes time.
+#[test]
+fn drivers_are_quiet_and_not_started_for_the_cpu() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = |line: &str, log: &str| {
+        let mut command = command(folder.path(), line);
+        command.env_remove("XDG_RUNTIME_DIR").env_remove("NODEVICE_SELECT").env_remove(ADAPTERS_VARIABLE);
+        let output = command.env("RUST_LOG", log).output().unwrap();
+        assert!(output.status.success(), "{line}: {}", text(&output.stderr));
+        text(&output.stderr)
+    };
+    assert_eq!(output("adapters", "error"), "");
+    assert_eq!(output("train --epochs 1 --quiet", "error"), "");
+    assert!(output("adapters", "trace").contains("wgpu") || cfg!(not(feature = "gpu")));
+    let cpu_alone = output("train --epochs 1 --quiet --adapters cpu,CPU", "wgpu_hal=trace,wgpu_core=trace");
+    assert_eq!(cpu_alone, "");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_is_told_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = command(folder.path(), "train --epochs 2").stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(text(&output.stderr).matches("`stdout` can't be written").count(), 1, "{}", text(&output.stderr));
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn a_result_that_can_not_be_written_is_a_failure() {
@@ -537,6 +632,13 @@ fn a_result_that_can_not_be_written_is_a_failure() {
 
 mod signals {
     use super::*;
+
+    /// The exit status of a program that Ctrl-C ended.
+    #[cfg(unix)]
+    const BY_CTRL_C: i32 = 130;
+    /// `STATUS_CONTROL_C_EXIT`.
+    #[cfg(windows)]
+    const BY_CTRL_C: i32 = 0xC000_013A_u32.cast_signed();
 
     /// Sends Ctrl-C to a command that [`interruptible`] made.
     #[cfg(unix)]
@@ -586,7 +688,7 @@ mod signals {
         let mut child = interruptible(&folder, start).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         wait_for(&folder, "a.jsonl", "\"step\":30,");
         interrupt(&child);
-        assert_eq!(wait(&mut child).code(), Some(0));
+        assert_eq!(wait(&mut child).code(), Some(BY_CTRL_C));
         let output = child.wait_with_output().unwrap();
         assert!(text(&output.stderr).contains("finishing this step, then saving; Ctrl-C again ends at once"));
         assert!(text(&output.stdout).contains("; saved to `a.safetensors`; `--resume` goes on from there"));
@@ -610,8 +712,56 @@ mod signals {
         interrupt(&child);
         wait_for(&folder, "stderr", "Ctrl-C again");
         interrupt(&child);
-        assert_eq!(wait(&mut child).code(), Some(130));
+        assert_eq!(wait(&mut child).code(), Some(BY_CTRL_C));
         assert!(!folder.path().join("a.safetensors").exists());
+    }
+
+    /// A run that is under way, and that a signal ends after the step at hand.
+    #[cfg(unix)]
+    fn run_under_way(folder: &TempDir, command: &mut Command) -> Child {
+        let file = |name: &str| fs::File::create(folder.path().join(name)).unwrap();
+        let child = command.stdout(file("stdout")).stderr(file("stderr")).spawn().unwrap();
+        wait_for(folder, "a.jsonl", "\"step\":3,");
+        child
+    }
+
+    #[cfg(unix)]
+    fn send(child: &Child, signal: &str) {
+        assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
+    }
+
+    #[cfg(unix)]
+    const LONG: &str = "train --epochs 50 --throttle 0=3 --json a.jsonl --save a.safetensors";
+
+    #[cfg(unix)]
+    #[test]
+    fn each_signal_has_its_exit_status() {
+        for (signal, status) in [("-INT", 130), ("-TERM", 143), ("-HUP", 129)] {
+            let folder = tempfile::tempdir().unwrap();
+            let mut child = run_under_way(&folder, &mut command(folder.path(), LONG));
+            send(&child, signal);
+            assert_eq!(wait(&mut child).code(), Some(status), "{signal}");
+            assert!(Checkpoint::load(&folder.path().join("a.safetensors")).unwrap().progress.step >= 3, "{signal}");
+        }
+    }
+
+    /// `nohup` starts a program with the signal ignored.
+    #[cfg(unix)]
+    #[test]
+    fn a_hang_up_that_is_to_be_ignored_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = env!("CARGO_BIN_EXE_manyhands");
+        let mut nohup = Command::new("/bin/sh");
+        nohup.current_dir(folder.path()).env(ADAPTERS_VARIABLE, "cpu").stdin(Stdio::null());
+        nohup.args(["-c", &format!("trap '' HUP; exec {program} {LONG}")]);
+        let mut child = run_under_way(&folder, &mut nohup);
+        send(&child, "-HUP");
+        let log = fs::read_to_string(folder.path().join("a.jsonl")).unwrap();
+        let steps = log.matches("\"kind\":\"step\"").count();
+        wait_for(&folder, "a.jsonl", &format!("\"step\":{},", steps + 10));
+        assert!(child.try_wait().unwrap().is_none());
+        send(&child, "-TERM");
+        assert_eq!(wait(&mut child).code(), Some(143));
     }
 
     /// The run `a` has the bits of `whole`, and its log has each step and epoch once.
