@@ -412,11 +412,7 @@ fn a_reader_that_goes_away_is_no_crash() {
         let mut child = command(folder.path(), line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         drop(child.stdout.take());
         let output = child.wait_with_output().unwrap();
-        assert!(
-            output.status.success() && !text(&output.stderr).contains("panicked"),
-            "{line}: {}",
-            text(&output.stderr)
-        );
+        assert!(output.status.success() && output.stderr.is_empty(), "{line}: {}", text(&output.stderr));
     }
 }
 
@@ -571,25 +567,14 @@ fn names_of_files_do_not_steer_the_terminal() {
     write_table(&folder, 2, 3, "");
     let table = fs::read_to_string(folder.path().join("table.csv")).unwrap();
     write(&folder, "table.csv", table.replace(",c\n", ",\u{1b}[2Jc\n"));
-    for line in ["train named.toml --epochs 1", "summary manyhands.safetensors", "train table.toml --epochs 1 --save b"] {
+    for line in ["train named.toml --epochs 1", "summary manyhands.safetensors", "train table.toml --epochs 1 --save b"]
+    {
         let output = run(&folder, line);
         assert!(output.status.success(), "{line}: {}", text(&output.stderr));
         let shown = text(&output.stdout) + &text(&output.stderr);
         assert!(!shown.contains('\u{1b}'), "{line}: {shown:?}");
     }
     assert!(succeed(&folder, "summary manyhands.safetensors").contains("a\\u{1b}[31mb (Dense)"));
-}
-
-#[test]
-fn a_reader_that_goes_away_is_no_error() {
-    let folder = tempfile::tempdir().unwrap();
-    for line in ["adapters", "train --print-config", "train --epochs 1"] {
-        let (reader, writer) = std::io::pipe().unwrap();
-        drop(reader);
-        let output = command(folder.path(), line).stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
-        let output = output.wait_with_output().unwrap();
-        assert!(output.status.success() && output.stderr.is_empty(), "{line}: {}", text(&output.stderr));
-    }
 }
 
 /// Mesa's layer that looks for a desktop prints where there is none, and starting any driver takes time.
@@ -605,9 +590,10 @@ fn drivers_are_quiet_and_not_started_for_the_cpu() {
     };
     assert_eq!(output("adapters", "error"), "");
     assert_eq!(output("train --epochs 1 --quiet", "error"), "");
-    assert!(output("adapters", "trace").contains("wgpu") || cfg!(not(feature = "gpu")));
-    let cpu_alone = output("train --epochs 1 --quiet --adapters cpu,CPU", "wgpu_hal=trace,wgpu_core=trace");
-    assert_eq!(cpu_alone, "");
+    if cfg!(feature = "gpu") {
+        assert_ne!(output("adapters", "wgpu_hal=trace"), "");
+    }
+    assert_eq!(output("train --epochs 1 --quiet --adapters cpu,CPU", "wgpu_hal=trace"), "");
 }
 
 #[cfg(target_os = "linux")]
