@@ -54,6 +54,10 @@ mod system {
 
     /// Calls a function with the exit status of each signal that comes. A signal that whoever started the program lets
     /// it ignore stays ignored: `nohup` does so with the hang-up of a terminal that closes.
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "the command is no part of a page, and its library need not know of signals"
+    )]
     pub fn catch(came: impl Fn(i32) + Send + 'static) -> io::Result<()> {
         let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !is_ignored(*signal)))?;
         let wait = move || signals.forever().for_each(|signal| came(BY_SIGNAL + signal));
