@@ -10,7 +10,7 @@ use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use command::{outputs, refused, succeed, write};
+use command::{outputs, refused, succeed};
 use manyhands::data::{BatchMut, Dataset, InMemory, digits};
 use manyhands::layers::{Dense, Flatten};
 use manyhands::schema::{Format, Schema};
@@ -18,6 +18,10 @@ use manyhands::{Checkpoint, Compile, Fit, Loss, Model, Optimizer, Sequential, Sh
 use ndarray::{Array1, array};
 use serde_json::Value;
 use tempfile::TempDir;
+
+fn write(folder: &TempDir, name: &str, text: impl AsRef<[u8]>) {
+    fs::write(folder.path().join(name), text).unwrap();
+}
 
 /// Two classes of rows that a line tells apart, under these names.
 fn table(names: [&str; 2]) -> String {

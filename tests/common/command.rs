@@ -2,12 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail loudly")]
 
-use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use manyhands::adapters::ADAPTERS_VARIABLE;
-use tempfile::TempDir;
 
 fn run(folder: &Path, line: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_manyhands"));
@@ -38,8 +36,4 @@ pub fn refused(folder: &Path, line: &str) -> String {
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
-}
-
-pub fn write(folder: &TempDir, name: &str, text: impl AsRef<[u8]>) {
-    fs::write(folder.path().join(name), text).unwrap();
 }

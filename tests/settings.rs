@@ -1,0 +1,100 @@
+//! Do the example settings train, evaluate and predict? Is `docs/settings.md` what the code says?
+
+#![cfg(feature = "cli")]
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail loudly")]
+
+#[path = "common/command.rs"]
+mod command;
+#[path = "settings/page.rs"]
+mod page;
+
+use std::fs;
+use std::path::Path;
+
+use command::{refused, succeed};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Where the paths of the examples start.
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+const DATA: &str = "examples/settings/data";
+
+/// Trains an example; gives the folder with its file, and what an evaluation of it says.
+fn trained(name: &str, evaluate: &str) -> (TempDir, Value) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("model.safetensors").display().to_string();
+    let root = Path::new(ROOT);
+    succeed(root, &format!("train examples/settings/{name}.toml --quiet --save {file}"));
+    let said = succeed(root, &format!("evaluate {file} --json {evaluate}"));
+    (folder, serde_json::from_str(&said).unwrap())
+}
+
+fn predicted(folder: &TempDir, input: &str) -> Vec<Vec<String>> {
+    let file = folder.path().join("model.safetensors").display().to_string();
+    let table = succeed(Path::new(ROOT), &format!("predict {file} --input {DATA}/{input}"));
+    table.lines().map(|line| line.split(',').map(str::to_owned).collect()).collect()
+}
+
+fn number(values: &Value, name: &str) -> f64 {
+    values[name].as_f64().unwrap_or_else(|| panic!("{name}: {values}"))
+}
+
+#[test]
+fn a_table_with_classes() {
+    let (folder, values) = trained("table", &format!("--data {DATA}/flowers_test.csv"));
+    assert!(number(&values, "accuracy") > 0.9, "{values}");
+    let rows = predicted(&folder, "flowers_test.csv");
+    assert_eq!(rows[0], ["row", "class", "probability_daisy", "probability_rose", "probability_tulip"]);
+    assert_eq!(rows.len(), 31);
+    assert_eq!((&*rows[1][1], &*rows[2][1], &*rows[3][1]), ("daisy", "rose", "tulip"));
+}
+
+#[test]
+fn a_folder_of_images() {
+    let (folder, values) = trained("images", &format!("--data {DATA}/bars/test"));
+    assert!(number(&values, "accuracy") > 0.8, "{values}");
+    let rows = predicted(&folder, "bars/test");
+    assert_eq!(rows[0], ["row", "file", "class", "probability_across", "probability_upright"]);
+    assert_eq!((&*rows[1][1], rows.len()), ("across/1.png", 7));
+}
+
+#[test]
+fn regression() {
+    let (folder, values) = trained("regression", "--part validation --config examples/settings/regression.toml");
+    // The prices' own variance is about 1.
+    assert!(number(&values, "loss") < 0.2, "{values}");
+    let rows = predicted(&folder, "houses_test.csv");
+    assert_eq!((&rows[0][..], rows.len()), (&["row".to_owned(), "value_price".to_owned()][..], 41));
+    let file = folder.path().join("model.safetensors").display().to_string();
+    let error = refused(Path::new(ROOT), &format!("evaluate {file} --config examples/settings/regression.toml"));
+    assert!(error.contains("or use `--part validation` or `--part train`"), "{error}");
+}
+
+#[test]
+fn two_inputs_and_two_outputs() {
+    let (folder, values) = trained("two_inputs_two_outputs", &format!("--data {DATA}/houses_test.csv"));
+    assert!(number(&values, "price_loss") < 0.2 && number(&values, "kind_accuracy") > 0.85, "{values}");
+    let rows = predicted(&folder, "houses_test.csv");
+    assert_eq!(rows[0], ["row", "price_value_price", "kind_class", "kind_probability_flat", "kind_probability_house"]);
+    assert!(rows[1..].iter().all(|row| row[2] == "flat" || row[2] == "house"));
+}
+
+#[test]
+fn every_example_is_tested() {
+    let names = fs::read_dir(Path::new(ROOT).join("examples/settings")).unwrap();
+    let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = names.filter(|name| name.ends_with(".toml")).collect();
+    names.sort();
+    assert_eq!(names, ["images.toml", "regression.toml", "table.toml", "two_inputs_two_outputs.toml"]);
+}
+
+/// `UPDATE=1 cargo test --test settings` writes it again.
+#[test]
+fn the_page_of_settings_is_that_of_the_code() {
+    let (path, page) = (Path::new(ROOT).join("docs/settings.md"), page::page());
+    if std::env::var_os("UPDATE").is_some() {
+        fs::write(&path, &page).unwrap();
+    }
+    let written = fs::read_to_string(&path).unwrap_or_default().replace("\r\n", "\n");
+    assert!(written == page, "docs/settings.md is not what the code says: run `UPDATE=1 cargo test --test settings`");
+}

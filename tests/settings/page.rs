@@ -1,0 +1,312 @@
+//! `docs/settings.md`: names and documentation are read from the source, defaults from values that the code made.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use manyhands::Schedule;
+use manyhands::data::DataConfig;
+use manyhands::layers::LAYERS;
+use manyhands::losses::LOSSES;
+use manyhands::optimizers::OPTIMIZERS;
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Map, Value, json};
+
+const HEAD: &str = "# Settings
+
+What each part of a settings file takes. This page is written from the code by `tests/settings.rs`: `UPDATE=1 cargo test --test
+settings` writes it again. The keys of `[training]` stand in the [README](../README.md#a-run-as-a-file); examples that run in
+[`examples/settings`](../examples/settings).
+
+Worth knowing:
+
+- `ReduceLROnPlateau` watches `val_loss`, or `loss` where there are no validation data.
+- `validation = 0.2` draws the rows at random, by `seed`; `manyhands evaluate model.safetensors --part validation` finds them again.
+- `{ top_k_categorical_accuracy = { k = 5 } }` is reported as `top_5_accuracy`.
+- A layer that is used again (`reuse = \"name\"`) gives outputs `name:1`, `name:2` and so on: by these later layers read them.
+- A model file holds its architecture as JSON under `manyhands.model` in the metadata, names of columns and classes under
+  `manyhands.schema`, losses and metrics under `manyhands.evaluation`.
+";
+
+/// A struct, or a variant of an enum, as its source has it.
+struct Item {
+    doc: String,
+    fields: Vec<Field>,
+}
+
+struct Field {
+    name: String,
+    doc: String,
+    kind: String,
+}
+
+/// The text of all files of a folder.
+fn source(folder: &str) -> String {
+    let mut files: Vec<_> = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    files.sort();
+    let rust = files.iter().filter(|path| path.extension().is_some_and(|extension| extension == "rs"));
+    rust.map(|path| fs::read_to_string(path).unwrap()).collect::<Vec<_>>().join("\n")
+}
+
+/// The first paragraph of the documentation that stands before a line, without links.
+fn doc_before(lines: &[&str], at: usize) -> String {
+    let mut first = at;
+    while first > 0 && ["///", "#[", "#!["].iter().any(|start| lines[first - 1].trim().starts_with(start)) {
+        first -= 1;
+    }
+    let docs = lines[first..at].iter().filter_map(|line| line.trim().strip_prefix("///"));
+    let paragraph: Vec<&str> = docs.map(str::trim).take_while(|line| !line.is_empty()).collect();
+    let doc = without_links(&paragraph.join(" "));
+    // What concerns those who write layers.
+    doc.split(" Kept for backward")
+        .next()
+        .and_then(|doc| doc.split(" Nothing is").next())
+        .unwrap_or_default()
+        .to_owned()
+}
+
+/// ``[`CsvSettings`](path)`` as `` `CsvSettings` ``.
+fn without_links(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(start) = rest.find("[`") {
+        let Some(end) = rest[start..].find("`]").map(|end| start + end) else { break };
+        out.push_str(&rest[..start]);
+        out.push_str(&rest[start + 1..=end]);
+        rest = &rest[end + 2..];
+        if let Some(target) = rest.strip_prefix('(') {
+            rest = target.split_once(')').map_or(target, |(_, rest)| rest);
+        }
+    }
+    out + rest
+}
+
+/// The fields between a line that opens a brace and the one that closes it.
+fn fields(lines: &[&str], open: usize) -> Vec<Field> {
+    let indent = lines[open].len() - lines[open].trim_start().len();
+    let is_end = |line: &&str| line.trim_start().starts_with('}') && line.len() - line.trim_start().len() == indent;
+    let end = open + 1 + lines[open + 1..].iter().position(is_end).unwrap();
+    let field = |at: usize| {
+        let line = lines[at].trim().strip_prefix("pub ").unwrap_or(lines[at].trim());
+        let is_code = !line.starts_with("///") && !line.starts_with('#');
+        let (name, kind) = line.trim_end_matches(',').split_once(": ").filter(|_| is_code)?;
+        // A macro's fields have their default beside them.
+        let kind = kind.split(" = ").next()?;
+        Some(Field { name: name.into(), doc: doc_before(lines, at), kind: kind.into() })
+    };
+    (open + 1..end).filter_map(field).collect()
+}
+
+/// A struct of the source.
+fn structure(source: &str, name: &str) -> Item {
+    let lines: Vec<&str> = source.lines().collect();
+    let opens = |line: &&str| **line == format!("pub struct {name} {{") || **line == format!("pub struct {name} {{}}");
+    let is_unit = |line: &&str| **line == format!("pub struct {name};");
+    let Some(at) = lines.iter().position(|line| opens(line) || is_unit(line)) else {
+        return made_by_macro(&lines, name).unwrap_or_else(|| panic!("no struct {name}"));
+    };
+    let fields = if lines[at].ends_with('{') { fields(&lines, at) } else { Vec::new() };
+    Item { doc: doc_before(&lines, at), fields }
+}
+
+/// A struct that a macro of the source makes: `macro! { /// Documentation. Name { fields }, … }`.
+fn made_by_macro(lines: &[&str], name: &str) -> Option<Item> {
+    let is_name = |line: &&str| {
+        let rest = line.trim().strip_prefix(name);
+        line.starts_with("    ") && rest.is_some_and(|rest| rest.starts_with(',') || rest.starts_with(" {"))
+    };
+    let call = |at: usize| {
+        let before = lines[..at].iter().rev().find(|line| !line.trim().starts_with("///"))?;
+        before.strip_suffix("! {").map(str::to_owned)
+    };
+    let (at, macro_name) = (0..lines.len()).filter(|at| is_name(&lines[*at])).find_map(|at| Some((at, call(at)?)))?;
+    let fields = if lines[at].ends_with('{') {
+        fields(lines, at)
+    } else if lines[at].contains("{}") {
+        Vec::new()
+    } else {
+        let start = lines.iter().position(|line| **line == format!("macro_rules! {macro_name} {{"))?;
+        let open = lines[start..].iter().position(|line| line.trim() == "pub struct $name {")?;
+        fields(lines, start + open)
+    };
+    Some(Item { doc: doc_before(lines, at), fields })
+}
+
+/// The variants of an enum: `None` in place of fields where a variant is another struct.
+fn variants(source: &str, name: &str) -> Vec<(String, Item, Option<String>)> {
+    let lines: Vec<&str> = source.lines().collect();
+    let start = lines.iter().position(|line| *line == format!("pub enum {name} {{")).unwrap();
+    let end = start + lines[start..].iter().position(|line| *line == "}").unwrap();
+    let variant = |at: usize| {
+        let line = lines[at].strip_prefix("    ").filter(|line| line.starts_with(char::is_uppercase))?;
+        let name: String = line.chars().take_while(|letter| letter.is_alphanumeric()).collect();
+        let inner = line.split_once('(').map(|(_, inner)| inner.trim_end_matches("),").to_owned());
+        let fields = if line.ends_with('{') { fields(&lines, at) } else { Vec::new() };
+        Some((name, Item { doc: doc_before(&lines, at), fields }, inner))
+    };
+    (start + 1..end).filter_map(variant).collect()
+}
+
+/// `LeakyRelu` as `leaky_relu`.
+fn snake(name: &str) -> String {
+    let mut out = String::new();
+    for letter in name.chars() {
+        if letter.is_uppercase() && !out.is_empty() {
+            out.push('_');
+        }
+        out.extend(letter.to_lowercase());
+    }
+    out
+}
+
+/// A value that a setting without a default can have, by its type.
+fn sample(kind: &str) -> Value {
+    match kind {
+        "usize" | "u64" | "u32" => json!(2),
+        "f32" | "f64" => json!(0.5),
+        "[usize; 2]" => json!([2, 2]),
+        "PathBuf" => json!("file"),
+        "Activation" => json!("relu"),
+        _ if kind.starts_with("Vec") || kind == "Shape" => json!([2]),
+        _ => panic!("give a sample of `{kind}`"),
+    }
+}
+
+/// All settings of a value that is made from those that must be given, and these.
+struct Defaults {
+    all: Map<String, Value>,
+    given: Map<String, Value>,
+}
+
+fn defaults(fields: &[Field], make: impl Fn(Value) -> Result<Value, String>) -> Defaults {
+    let mut given = Map::new();
+    loop {
+        match make(Value::Object(given.clone())) {
+            Ok(Value::Object(all)) => return Defaults { all, given },
+            Ok(other) => panic!("settings are a table, not {other}"),
+            Err(error) => {
+                let name = error.split("missing field `").nth(1).and_then(|rest| rest.split('`').next());
+                let field = name.and_then(|name| fields.iter().find(|field| field.name == name));
+                let field = field.unwrap_or_else(|| panic!("{error}"));
+                given.insert(field.name.clone(), sample(&field.kind));
+            }
+        }
+    }
+}
+
+/// A default as it stands in a file; a float is the shortest that means the same f32.
+fn shown(value: &Value) -> String {
+    #[allow(clippy::cast_possible_truncation, reason = "settings are f32")]
+    match value.as_f64().filter(|_| value.is_f64()) {
+        Some(number) if f64::from(number as f32) == number => format!("`{:?}`", number as f32),
+        _ => format!("`{value}`"),
+    }
+}
+
+fn section(page: &mut String, name: &str, item: &Item, defaults: &Defaults) {
+    write!(page, "\n### `{name}`\n\n{}\n", item.doc).unwrap();
+    if item.fields.is_empty() {
+        return;
+    }
+    page.push_str("\n| setting | default | is |\n| --- | --- | --- |\n");
+    for Field { name, doc, .. } in &item.fields {
+        let default = match defaults.all.get(name) {
+            _ if defaults.given.contains_key(name) => "must be given".into(),
+            None | Some(Value::Null) => "none".into(),
+            Some(value) => shown(value),
+        };
+        writeln!(page, "| `{name}` | {default} | {} |", doc.replace('|', "\\|")).unwrap();
+    }
+}
+
+/// The sections of a table `[entry::<Type>("Name")]`.
+fn table(page: &mut String, folder: &str, config: impl Fn(&str, Value) -> Result<Value, String>) -> usize {
+    let source = source(folder);
+    let entries: Vec<&str> = source.split("entry::<").skip(1).filter(|it| it.contains(">(\"")).collect();
+    let mut count = 0;
+    for entry in entries {
+        let Some((structure_name, rest)) = entry.split_once(">(\"") else { continue };
+        let name = rest.split('"').next().unwrap();
+        if !structure_name.chars().all(char::is_alphanumeric) {
+            continue;
+        }
+        let item = structure(&source, structure_name);
+        let defaults = defaults(&item.fields, |value| config(name, value));
+        section(page, name, &item, &defaults);
+        count += 1;
+    }
+    count
+}
+
+/// The sections of an enum with a `type`.
+fn tagged<T: Serialize + DeserializeOwned>(page: &mut String, source: &str, name: &str, rename: fn(&str) -> String) {
+    for (variant, item, inner) in variants(source, name) {
+        let kind = rename(&variant);
+        let inner = inner.map(|inner| structure(source, &inner));
+        let fields = inner.map_or(item.fields, |inner| inner.fields);
+        let item = Item { doc: item.doc, fields };
+        let make = |value: Value| {
+            let Value::Object(mut settings) = value else { return Err("no table".into()) };
+            settings.insert("type".into(), kind.clone().into());
+            let value: T = serde_json::from_value(Value::Object(settings)).map_err(|error| error.to_string())?;
+            serde_json::to_value(&value).map_err(|error| error.to_string())
+        };
+        let defaults = defaults(&item.fields, make);
+        section(page, &kind, &item, &defaults);
+    }
+}
+
+/// What a setting of this type can be.
+fn choices(page: &mut String, source: &str, name: &str, title: &str) {
+    write!(page, "\n### {title}\n\n| value | is |\n| --- | --- |\n").unwrap();
+    for (variant, item, _) in variants(source, name) {
+        let fields: Vec<&str> = item.fields.iter().map(|field| field.name.as_str()).collect();
+        let with = if fields.is_empty() { String::new() } else { format!(" (`{}`)", fields.join("`, `")) };
+        writeln!(page, "| `{}`{with} | {} |", snake(&variant), item.doc.replace('|', "\\|")).unwrap();
+    }
+}
+
+/// The whole page.
+pub fn page() -> String {
+    let mut page = HEAD.to_owned();
+    let (layers, data) = (source("src/layers"), source("src/data") + &source("src/data/csv"));
+
+    page.push_str("\n## `[data]`\n");
+    tagged::<DataConfig>(&mut page, &data, "DataConfig", snake);
+    choices(&mut page, &data, "TargetKind", "`target_kind`");
+
+    page.push_str("\n## Layers\n\nBeside `type` each takes `name` and `inputs`, the names of what it reads.\n");
+    let unknown = |kind: &str| format!("no `{kind}`");
+    let count = table(&mut page, "src/layers", |kind, value| {
+        let entry = LAYERS.iter().find(|entry| entry.kind == kind).ok_or_else(|| unknown(kind))?;
+        (entry.from_config)(value).map(|layer| layer.config()).map_err(|error| error.to_string())
+    });
+    assert_eq!(count, LAYERS.len(), "each layer has a section");
+    choices(&mut page, &layers, "Activation", "`activation`");
+    choices(&mut page, &layers, "Padding", "`padding`");
+    choices(&mut page, &layers, "Initializer", "`kernel_initializer`");
+
+    page.push_str("\n## `[loss]`\n");
+    let count = table(&mut page, "src/losses", |kind, value| {
+        let entry = LOSSES.iter().find(|entry| entry.kind == kind).ok_or_else(|| unknown(kind))?;
+        let loss = (entry.from_config)(value).map_err(|error| error.to_string())?;
+        Ok(loss.config().iter().map(|(name, value)| (name.to_owned(), value.clone())).collect())
+    });
+    assert_eq!(count, LOSSES.len(), "each loss has a section");
+    choices(&mut page, &source("src/losses"), "Metric", "`metrics`");
+
+    page.push_str("\n## `[optimizer]`\n");
+    let count = table(&mut page, "src/optimizers", |kind, value| {
+        let entry = OPTIMIZERS.iter().find(|entry| entry.kind == kind).ok_or_else(|| unknown(kind))?;
+        let optimizer = (entry.from_config)(value).map_err(|error| error.to_string())?;
+        Ok(optimizer.config().iter().map(|(name, value)| (name.to_owned(), value.clone())).collect())
+    });
+    assert_eq!(count, OPTIMIZERS.len(), "each optimizer has a section");
+
+    page.push_str("\n## `[schedule]`\n");
+    tagged::<Schedule>(&mut page, &source("src/optimizers"), "Schedule", str::to_owned);
+    page
+}
