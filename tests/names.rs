@@ -225,6 +225,24 @@ fn a_file_without_names_is_read_as_before() {
     assert_eq!(named.schema().classes(0).len(), 10);
 }
 
+#[test]
+fn a_loss_that_is_not_known_hinders_no_prediction() {
+    let mut run = trainer(Sequential::new([2]).add(Dense::new(2)).build(0).unwrap());
+    run.fit(named(["cat", "dog"]), &Fit::new(1)).unwrap();
+    let bytes = run.model().to_bytes().unwrap();
+    let (name, other) = (b"SparseCategoricalCrossentropy", b"A loss of a program of its own");
+    let at = bytes.windows(name.len()).position(|window| window == name).unwrap();
+    let foreign = [&bytes[..at], &other[..name.len()], &bytes[at + name.len()..]].concat();
+    let model = Model::from_bytes(&foreign, "foreign", &[]).unwrap();
+    assert_eq!((model.evaluation(), model.schema().classes(0).len()), (None, 2));
+    let damaged = String::from_utf8_lossy(&bytes[8..]).find("manyhands.evaluation").unwrap() + 8;
+    let mut broken = bytes.clone();
+    let brace = broken[damaged..].iter().position(|byte| *byte == b'{').unwrap() + damaged;
+    broken[brace] = b'[';
+    let error = Model::from_bytes(&broken, "broken", &[]).unwrap_err().to_string();
+    assert!(error.starts_with("`broken` has metadata `manyhands.evaluation` that can't be read: "), "{error}");
+}
+
 /// Counts the batches that were read in threads of a loader.
 struct Watched(Arc<AtomicUsize>);
 
