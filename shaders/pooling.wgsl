@@ -3,6 +3,7 @@
 //     y[r, oy, ox, c]  = max or mean of x over the window's positions that lie in the image
 //     d_x[r, iy, ix, c] = sum of dy over the windows that hold (iy, ix): where it is the window's first maximum in
 //                        row-major order, or of dy / (positions of the window in the image)
+//     A window with a NaN has the maximum NaN, and no gradient.
 //
 // Source    Keras 3 MaxPooling2D, AveragePooling2D, GlobalAveragePooling2D; padding counts for nothing. Gather
 //           form: an invocation owns one element of d_x, so that nothing is added by two.
@@ -87,12 +88,16 @@ fn forward_max(
     let lines = window(at.line, params.stride_h, params.pool_h, params.pad_top, params.in_h);
     let columns = window(at.column, params.stride_w, params.pool_w, params.pad_left, params.in_w);
     var largest = -3.4e38;
+    // Largest bits without sign: those of a NaN are above those of all numbers, and max() may pass it over.
+    var magnitude = 0u;
     for (var line = lines.x; line < lines.y; line += 1u) {
         for (var column = columns.x; column < columns.y; column += 1u) {
-            largest = max(largest, x[in_index(at.row, line, column, at.channel)]);
+            let value = x[in_index(at.row, line, column, at.channel)];
+            largest = max(largest, value);
+            magnitude = max(magnitude, bitcast<u32>(value) & 0x7fffffffu);
         }
     }
-    y[i] = largest;
+    y[i] = select(largest, bitcast<f32>(magnitude), magnitude > 0x7f800000u);
 }
 
 @compute @workgroup_size(64)

@@ -30,7 +30,7 @@ pub use error::{Error, Result};
 pub use losses::{Loss, Metric, Reduction};
 pub use model::{Model, ModelBuilder, ModelConfig, Sequential};
 pub use optimizers::{Optimizer, Schedule};
-pub use plan::GradientCompression;
+pub use plan::{BatchStatistics, GradientCompression};
 pub use schema::Schema;
 pub use shape::Shape;
 pub use shown::{Shown, shown, thousands};

@@ -173,6 +173,18 @@ pub enum GradientCompression {
     Fp16,
 }
 
+/// Whose mean and variance batch normalization takes in training, where several adapters share a batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BatchStatistics {
+    /// Those of each adapter's own rows, but for layers that are `synchronized`: nothing waits, and the result depends on
+    /// the split.
+    #[default]
+    Shard,
+    /// Those of the whole batch in all layers, as on one adapter: every adapter waits twice a layer for the slowest.
+    Batch,
+}
+
 /// What a run of a plan is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Pass {

@@ -29,10 +29,10 @@ impl Shape {
         &self.0
     }
 
-    /// Number of elements of one row; 1 for a scalar.
+    /// Number of elements of one row; 1 for a scalar, `usize::MAX` where they can't be counted.
     #[allow(clippy::len_without_is_empty, reason = "a shape of no elements is refused when a model is built")]
     pub fn len(&self) -> usize {
-        self.0.iter().product()
+        elements(&self.0)
     }
 
     /// Number of axes.
@@ -47,7 +47,7 @@ impl Shape {
 
     /// Number of positions before the last axis: [`len`](Self::len) / [`last`](Self::last).
     pub fn positions(&self) -> usize {
-        self.0.split_last().map_or(1, |(_, outer)| outer.iter().product())
+        self.0.split_last().map_or(1, |(_, outer)| elements(outer))
     }
 
     /// The same shape with another last axis.
@@ -57,6 +57,13 @@ impl Shape {
         axes.push(last);
         Self(axes)
     }
+}
+
+/// The product of sizes: `usize::MAX` where it does not fit, and never a small number by wrapping around.
+///
+/// Every product of sizes that a user may set goes through here, and is then compared with a limit.
+pub(crate) fn elements(sizes: &[usize]) -> usize {
+    sizes.iter().fold(1, |product, size| product.saturating_mul(*size))
 }
 
 impl From<Vec<usize>> for Shape {
@@ -84,5 +91,19 @@ impl fmt::Display for Shape {
 impl fmt::Debug for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn products_that_do_not_fit_are_the_largest_number() {
+        assert_eq!(elements(&[1 << 31, 1 << 31, 4]), usize::MAX);
+        assert_eq!(Shape::new([usize::MAX, usize::MAX, 3]).len(), usize::MAX);
+        assert_eq!(Shape::new([usize::MAX, 2, 3]).positions(), usize::MAX);
+        assert_eq!(elements(&[usize::MAX, usize::MAX, 0]), 0);
+        assert_eq!((elements(&[]), elements(&[3, 5])), (1, 15));
     }
 }

@@ -65,9 +65,9 @@ impl Word {
         match self {
             Self::U32(value) => value,
             Self::F32(value) => value.to_bits(),
-            Self::Rows(factor) => scalars.rows * factor,
-            Self::RowGroups(size, factor) => scalars.rows.div_ceil(size.max(1)) * factor,
-            Self::BatchRows(factor) => scalars.batch_rows * factor,
+            Self::Rows(factor) => scalars.rows.saturating_mul(factor),
+            Self::RowGroups(size, factor) => scalars.rows.div_ceil(size.max(1)).saturating_mul(factor),
+            Self::BatchRows(factor) => scalars.batch_rows.saturating_mul(factor),
             Self::FirstRow => scalars.first_row,
             Self::LossScale(index) => float(&scalars.loss_scales, index),
             Self::Hyper(index) => float(&scalars.hyper, index),
@@ -99,7 +99,7 @@ impl Length {
 
     /// Elements for a number of rows.
     pub fn at(self, rows: u32) -> u64 {
-        self.per_row * u64::from(rows) + self.fixed
+        self.per_row.saturating_mul(u64::from(rows)).saturating_add(self.fixed)
     }
 
     /// The smallest length that holds both.

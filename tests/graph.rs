@@ -215,6 +215,23 @@ fn shared_normalization() -> Model {
     g.build(&[sum])
 }
 
+/// Batch normalization that applies the activation behind it, and one whose values others read, too.
+fn activated_normalization() -> Model {
+    let mut g = Graph::new(&[3]);
+    let whole = || BatchNormalization::new().synchronized();
+    let hidden = g.add(Dense::new(4), &[g.x]);
+    let normal = g.add(whole(), &[hidden]);
+    let fused = g.add(Activation::Tanh.layer(), &[normal]);
+    let normal = g.add(whole(), &[fused]);
+    let apart = g.add(Activation::Sigmoid.layer(), &[normal]);
+    let sum = g.add(Add::default(), &[apart, normal]);
+    let normal = g.add(whole(), &[sum]);
+    let gelu = g.add(Activation::Gelu.layer(), &[normal]);
+    let out = g.add(whole(), &[gelu]);
+    let read = g.add(Activation::Tanh.layer(), &[out]);
+    g.build(&[out, read])
+}
+
 /// A graph under its name.
 type Named = (&'static str, fn() -> Model);
 
@@ -235,6 +252,7 @@ const GRAPHS: &[Named] = &[
     ("dead branches", dead_branches),
     ("no parameters", no_parameters),
     ("shared normalization", shared_normalization),
+    ("activated normalization", activated_normalization),
 ];
 
 #[test]
@@ -319,6 +337,51 @@ fn no_dispatch_reads_what_it_writes() {
     }
 }
 
+/// Kernels that apply an activation on their own, by node.
+fn activations(model: &Model, pass: Pass) -> Vec<String> {
+    let plan = Bench::of_normals(model.clone(), 2).plan;
+    let dispatches = plan.commands(pass).iter().filter_map(|command| match command {
+        Command::Dispatch(dispatch) => Some((dispatch.kernel.name(), dispatch.node.clone())),
+        Command::Exchange(_) => None,
+    });
+    dispatches.filter(|(kernel, _)| kernel == "activation.forward").map(|(_, node)| node).collect()
+}
+
+/// Only where no one else reads the value before the activation, and its slope follows from the value behind it.
+#[test]
+fn batch_norm_applies_the_activation_of_its_only_reader() {
+    let model = activated_normalization();
+    for pass in [Pass::Train, Pass::Evaluate, Pass::Predict] {
+        assert_eq!(activations(&model, pass), ["activation_1", "activation_2", "activation_3"], "{pass:?}");
+    }
+    let text = Bench::of_normals(model, 2).plan.to_string();
+    let fused = "batch_normalization: batch_norm.forward(";
+    let line = text.lines().find(|line| line.trim_start().starts_with(fused)).unwrap();
+    assert!(line.contains("-> batch_normalization.output [") && line.ends_with("ACTIVATION=4]"), "{line}");
+}
+
+/// The same bits on the CPU adapter as with a pass of its own.
+#[test]
+fn a_fused_activation_gives_the_bits_of_one_apart() {
+    for activation in [Activation::Relu, Activation::LeakyRelu, Activation::Sigmoid, Activation::Tanh] {
+        let model = |is_read: bool| {
+            let mut g = Graph::new(&[5, 7]);
+            let normal = g.add(BatchNormalization::new(), &[g.x]);
+            let out = g.add(activation.layer(), &[normal]);
+            let outputs = if is_read { vec![out, normal] } else { vec![out] };
+            g.build(&outputs)
+        };
+        let [fused, apart] = [false, true].map(|is_read| Bench::of_normals(model(is_read), 9));
+        assert_eq!(
+            (activations(&fused.model, Pass::Train).len(), activations(&apart.model, Pass::Train).len()),
+            (0, 1)
+        );
+        for pass in [Pass::Train, Pass::Predict] {
+            assert_eq!(fused.outputs(pass)[0], apart.outputs(pass)[0], "{activation:?}, {pass:?}");
+        }
+    }
+}
+
 #[test]
 fn every_gradient_is_exchanged_once() {
     for (_, model) in GRAPHS {
@@ -374,8 +437,8 @@ fn a_layout_is_aligned_and_segments_fit_a_binding() {
     assert_eq!(layout.n_parameters() as u64, lens.iter().sum::<u64>());
     assert!(layout.segments.iter().all(|len| *len <= MAX_BINDING && len.is_multiple_of(ALIGN)));
 
-    layout.add_statistic("s0".into(), vec![5]);
-    layout.add_statistic("s1".into(), vec![7]);
+    layout.add_statistic("s0".into(), vec![5]).unwrap();
+    layout.add_statistic("s1".into(), vec![7]).unwrap();
     assert_eq!((layout.statistics[1].offset, layout.statistics_len, layout.n_statistics()), (64, 128, 12));
 }
 

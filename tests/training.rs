@@ -18,7 +18,7 @@ use manyhands::plan::Role;
 use manyhands::runtime::Native;
 use manyhands::scheduler::split::SplitMode;
 use manyhands::scheduler::{CpuFallback, RigSettings, Scheduler, Step, StepReport, TrainingState};
-use manyhands::{GradientCompression, Loss, Model, Optimizer, Sequential};
+use manyhands::{BatchStatistics, GradientCompression, Loss, Model, Optimizer, Sequential};
 
 fn perceptron() -> Model {
     Sequential::new([8, 8, 1])
@@ -53,6 +53,10 @@ fn open(model: &Model, adapters: &str, split: SplitMode, capacity: u32) -> Sched
     open_compressed(GradientCompression::None, model, adapters, split, capacity)
 }
 
+fn objective() -> Objective {
+    Objective::new(vec![Loss::SPARSE_CATEGORICAL_CROSSENTROPY], Optimizer::sgd(0.1, 0.0))
+}
+
 fn open_compressed(
     gradient_compression: GradientCompression,
     model: &Model,
@@ -60,15 +64,17 @@ fn open_compressed(
     split: SplitMode,
     capacity: u32,
 ) -> Scheduler {
-    let losses = vec![Loss::SPARSE_CATEGORICAL_CROSSENTROPY];
-    let objective = Objective { gradient_compression, ..Objective::new(losses, Optimizer::sgd(0.1, 0.0)) };
+    open_with(&Objective { gradient_compression, ..objective() }, model, adapters, split, capacity)
+}
+
+fn open_with(objective: &Objective, model: &Model, adapters: &str, split: SplitMode, capacity: u32) -> Scheduler {
     pollster::block_on(async {
         let adapters = adapters::choose(&adapters::list().await, adapters).unwrap();
         let settings =
             RigSettings { adapters, split, capacity, cpu_fallback: CpuFallback::Refused, accumulation_steps: 1 };
         let state = TrainingState::new(model.weights.clone(), &objective.optimizer);
-        let (plan, layout) = (model.plan(&objective).unwrap(), model.layout().clone());
-        Scheduler::open(Arc::new(Native), settings, plan, layout, Some(&objective), state).await.unwrap()
+        let (plan, layout) = (model.plan(objective).unwrap(), model.layout().clone());
+        Scheduler::open(Arc::new(Native), settings, plan, layout, Some(objective), state).await.unwrap()
     })
 }
 
@@ -93,8 +99,11 @@ fn hash(values: &[f32]) -> u64 {
 
 /// Losses of some steps. After each, the weights read back from all adapters are the same bits, and finite.
 fn losses(model: &Model, adapters: &str, split: SplitMode, rows: usize, steps: u64) -> Vec<f64> {
+    losses_of(open(model, adapters, split, u32::try_from(rows).unwrap()), model, rows, steps)
+}
+
+fn losses_of(mut scheduler: Scheduler, model: &Model, rows: usize, steps: u64) -> Vec<f64> {
     let data = digits::train().unwrap();
-    let mut scheduler = open(model, adapters, split, u32::try_from(rows).unwrap());
     let n_adapters = scheduler.adapters().count();
     let mut losses = Vec::new();
     for number in 0..steps {
@@ -167,6 +176,20 @@ fn any_number_of_adapters_gives_the_losses_of_one() {
 #[test]
 fn batch_norm_with_all_shards_but_one_empty_is_that_of_one_adapter() {
     check_batch_norm_with_empty_shards(12);
+}
+
+/// One switch for all layers: the losses of one adapter, for any split. With the layers' own statistics they differ.
+#[test]
+fn batch_norm_over_the_whole_batch_is_that_of_one_adapter() {
+    let model = normalized();
+    let whole = Objective { batch_statistics: BatchStatistics::Batch, ..objective() };
+    let one = losses(&model, "cpu", SplitMode::Learned, 100, 12);
+    for rig in rigs() {
+        let scheduler = open_with(&whole, &model, &rig, SplitMode::Even, 100);
+        assert_close(&one, &losses_of(scheduler, &model, 100, 12), &format!("adapters {rig}"));
+    }
+    let shards = losses(&model, "cpu,cpu", SplitMode::Even, 100, 1);
+    assert!((shards[0] - one[0]).abs() > 1e-4 * one[0], "shards give {shards:?}, one adapter {one:?}");
 }
 
 #[test]

@@ -48,13 +48,15 @@ fn activation_slope_from_input(x: f32) -> f32 {
         case 5u: {
             // The density is 0 in f32 past |x| = 13; the bound keeps x * x finite.
             let b = clamp(x, -15.0, 15.0);
-            return 0.5 * (1.0 + erf(x * 0.70710678)) + b * 0.3989422804 * exp(-0.5 * b * b);
+            let slope = 0.5 * (1.0 + erf(x * 0.70710678)) + b * 0.3989422804 * exp(-0.5 * b * b);
+            return select(slope, x, is_nan(x));
         }
         case 6u: {
             // Past |x| = 10 the tanh is 1 in f32 and the second term 0; the bound keeps x^3 finite.
             let b = clamp(x, -10.0, 10.0);
             let t = bounded_tanh(gelu_inner(b));
-            return 0.5 * (1.0 + t) + 0.5 * b * (1.0 - t * t) * 0.7978845608 * (1.0 + 0.134145 * b * b);
+            let slope = 0.5 * (1.0 + t) + 0.5 * b * (1.0 - t * t) * 0.7978845608 * (1.0 + 0.134145 * b * b);
+            return select(slope, x, is_nan(x));
         }
         default: { return 1.0; }
     }
@@ -66,9 +68,14 @@ fn sigmoid(x: f32) -> f32 {
     return select(e, 1.0, x >= 0.0) / (1.0 + e);
 }
 
-// SwiftShader's tanh(90) is NaN; past 15 it is 1 in f32 anyway.
+// SwiftShader's tanh(90) is NaN; past 15 it is 1 in f32 anyway. Of a NaN, clamp() makes a number on some devices.
 fn bounded_tanh(x: f32) -> f32 {
-    return tanh(clamp(x, -15.0, 15.0));
+    return select(tanh(clamp(x, -15.0, 15.0)), x, is_nan(x));
+}
+
+// By bits: compilers fold x != x to false.
+fn is_nan(x: f32) -> bool {
+    return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u;
 }
 
 // Past |x| = 10 the tanh of this is 1 in f32; the bound keeps x^3 finite.

@@ -1,7 +1,10 @@
 //! Where activations live: buffers that are never needed at the same time share a slot.
 
-use litemap::LiteMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap};
 use std::ops::RangeInclusive;
+
+use litemap::LiteMap;
 
 use crate::plan::{BufferId, Command, Length, Pass, Plan, Role};
 
@@ -21,28 +24,89 @@ type Life = LiteMap<Pass, RangeInclusive<usize>>;
 ///
 /// A buffer is alive from the first to the last command that names it, both included: the buffers of
 /// one dispatch never share a slot. Each buffer, in the order of first use, takes the free slot that
-/// has to grow least for it.
+/// has to grow least for it. Time grows with the buffers, times the number of different lengths.
 pub fn storage(plan: &Plan) -> Storage {
     let lives = lives(plan);
-    let mut storage = Storage { slots: vec![None; plan.buffers.len()], lengths: Vec::new() };
-    let mut tenants: Vec<Vec<usize>> = Vec::new();
+    let mut slots = vec![None; plan.buffers.len()];
+    let mut places = Places::default();
     for idx in by_first_use(&lives) {
-        let buffer = &plan.buffers[idx];
-        if buffer.role != Role::Activation {
-            continue;
+        if plan.buffers[idx].role == Role::Activation {
+            slots[idx] = places.take(&lives[idx], plan.buffers[idx].len);
         }
-        let is_free = |slot: &usize| tenants[*slot].iter().all(|other| !overlap(&lives[idx], &lives[*other]));
-        let growth = |slot: &usize| grown(storage.lengths[*slot], buffer.len);
-        let slot = (0..tenants.len()).filter(is_free).min_by_key(growth).unwrap_or_else(|| {
-            tenants.push(Vec::new());
-            storage.lengths.push(Length::default());
-            tenants.len() - 1
-        });
-        storage.lengths[slot] = storage.lengths[slot].max(buffer.len);
-        storage.slots[idx] = Some(slot);
-        tenants[slot].push(idx);
     }
-    storage
+    Storage { slots, lengths: places.lengths }
+}
+
+/// The slots while buffers take them in the order of first use.
+#[derive(Default)]
+struct Places {
+    lengths: Vec<Length>,
+    /// The pass in which the buffers at hand are first used.
+    pass: Option<Pass>,
+    /// Slots that are taken in this pass: last use first, and slot.
+    taken: BinaryHeap<Reverse<(usize, usize)>>,
+    /// Slots that are free in this pass, by length.
+    free: Vec<(Length, BTreeSet<usize>)>,
+    /// Uses of each slot in passes after a buffer's first.
+    later: Vec<Vec<(Pass, RangeInclusive<usize>)>>,
+}
+
+impl Places {
+    /// A slot for a buffer; `None` for one that no command uses.
+    fn take(&mut self, life: &Life, len: Length) -> Option<usize> {
+        let (pass, uses) = life.iter().next()?;
+        self.go_to(*pass, *uses.start());
+        let slot = self.best(life, len).unwrap_or_else(|| {
+            self.lengths.push(Length::default());
+            self.later.push(Vec::new());
+            self.lengths.len() - 1
+        });
+        self.lengths[slot] = self.lengths[slot].max(len);
+        self.taken.push(Reverse((*uses.end(), slot)));
+        self.later[slot].extend(life.iter().skip(1).map(|(pass, uses)| (*pass, uses.clone())));
+        Some(slot)
+    }
+
+    /// Frees what is not used any more at a command of a pass.
+    fn go_to(&mut self, pass: Pass, command: usize) {
+        if self.pass != Some(pass) {
+            self.pass = Some(pass);
+            self.taken.clear();
+            self.free.clear();
+            (0..self.lengths.len()).for_each(|slot| self.release(slot));
+        }
+        while let Some(Reverse((last, slot))) = self.taken.peek().copied()
+            && last < command
+        {
+            self.taken.pop();
+            self.release(slot);
+        }
+    }
+
+    fn release(&mut self, slot: usize) {
+        let len = self.lengths[slot];
+        match self.free.iter_mut().find(|(of, _)| *of == len) {
+            Some((_, slots)) => drop(slots.insert(slot)),
+            None => self.free.push((len, BTreeSet::from([slot]))),
+        }
+    }
+
+    /// The free slot that has to grow least; of several, the first.
+    fn best(&mut self, life: &Life, wanted: Length) -> Option<usize> {
+        let later = &self.later;
+        let is_used = |(pass, uses): &(Pass, _)| life.get(pass).is_some_and(|own| meet(own, uses));
+        let fits = |slot: &&usize| !later[**slot].iter().any(is_used);
+        let firsts = self.free.iter().enumerate().filter_map(|(group, (len, slots))| {
+            let slot = *slots.iter().find(fits)?;
+            Some((grown(*len, wanted), slot, group))
+        });
+        let (_, slot, group) = firsts.min()?;
+        self.free[group].1.remove(&slot);
+        if self.free[group].1.is_empty() {
+            self.free.swap_remove(group);
+        }
+        Some(slot)
+    }
 }
 
 /// The buffers that a command names.
@@ -77,8 +141,8 @@ fn by_first_use(lives: &[Life]) -> Vec<usize> {
     order
 }
 
-fn overlap(a: &Life, b: &Life) -> bool {
-    a.iter().any(|(pass, a)| b.get(pass).is_some_and(|b| a.start() <= b.end() && b.start() <= a.end()))
+fn meet(a: &RangeInclusive<usize>, b: &RangeInclusive<usize>) -> bool {
+    a.start() <= b.end() && b.start() <= a.end()
 }
 
 /// Elements by which a slot must grow, and those it would leave unused: for each row first.
@@ -157,5 +221,54 @@ mod tests {
     fn only_used_activations_have_slots() {
         let roles = [(Role::Parameters(0), Length::fixed(4)), (Role::Activation, Length::fixed(4))];
         assert_eq!(storage(&plan(&roles, &[(Pass::Train, &[0])])).slots, [None, None]);
+    }
+
+    fn overlap(a: &Life, b: &Life) -> bool {
+        a.iter().any(|(pass, a)| b.get(pass).is_some_and(|b| meet(a, b)))
+    }
+
+    /// The same by looking at every slot and all its buffers for each buffer.
+    fn plain_storage(plan: &Plan) -> Storage {
+        let lives = lives(plan);
+        let mut storage = Storage { slots: vec![None; plan.buffers.len()], lengths: Vec::new() };
+        let mut tenants: Vec<Vec<usize>> = Vec::new();
+        for idx in by_first_use(&lives) {
+            let len = plan.buffers[idx].len;
+            let is_free = |slot: &usize| tenants[*slot].iter().all(|other| !overlap(&lives[idx], &lives[*other]));
+            let growth = |slot: &usize| grown(storage.lengths[*slot], len);
+            let slot = (0..tenants.len()).filter(is_free).min_by_key(growth).unwrap_or_else(|| {
+                tenants.push(Vec::new());
+                storage.lengths.push(Length::default());
+                tenants.len() - 1
+            });
+            storage.lengths[slot] = storage.lengths[slot].max(len);
+            storage.slots[idx] = Some(slot);
+            tenants[slot].push(idx);
+        }
+        storage
+    }
+
+    #[test]
+    fn slots_are_those_of_the_plain_search() {
+        let mut state = 1u32;
+        let mut random = move |below: u32| {
+            state = state.wrapping_mul(747_796_405).wrapping_add(2_891_336_453);
+            (state >> 16) % below
+        };
+        for _ in 0..500 {
+            let n_buffers = 1 + random(24);
+            let lens: Vec<_> = (0..n_buffers)
+                .map(|_| (Role::Activation, Length { per_row: u64::from(random(4)), fixed: u64::from(random(3)) }))
+                .collect();
+            // Buffers of a pass of their own, and one in five in any.
+            let mut uses = |pass: u32| -> Vec<u32> {
+                let mut any = || (random(5) == 0, random(n_buffers));
+                let uses = (0..40).map(|_| any());
+                uses.filter(|(is_any, buffer)| *is_any || buffer % 2 == pass).map(|(_, buffer)| buffer).collect()
+            };
+            let (train, predict) = (uses(0), uses(1));
+            let plan = plan(&lens, &[(Pass::Train, &train), (Pass::Predict, &predict)]);
+            assert_eq!(storage(&plan), plain_storage(&plan), "{lens:?} {train:?} {predict:?}");
+        }
     }
 }

@@ -8,7 +8,8 @@ use manyhands::scheduler::CpuFallback;
 use manyhands::scheduler::split::SplitMode;
 use manyhands::trainer::{Compile, EarlyStopping, Monitor, NonFinite};
 use manyhands::{
-    Error, GradientCompression, Loss, Metric, Model, ModelConfig, Optimizer, Reduction, Result, Schedule, Trainer,
+    BatchStatistics, Error, GradientCompression, Loss, Metric, Model, ModelConfig, Optimizer, Reduction, Result,
+    Schedule, Trainer,
 };
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, MapAccess, SeqAccess, Visitor};
@@ -56,6 +57,7 @@ pub struct Training {
     pub split: SplitMode,
     clip_norm: Option<f32>,
     gradient_compression: GradientCompression,
+    batch_statistics: BatchStatistics,
     pub drop_remainder: bool,
     pub micro_batches: u32,
     pub shuffle: bool,
@@ -81,6 +83,7 @@ impl Default for Training {
             split: SplitMode::default(),
             clip_norm: None,
             gradient_compression: GradientCompression::None,
+            batch_statistics: BatchStatistics::default(),
             drop_remainder: false,
             micro_batches: 1,
             shuffle: true,
@@ -215,6 +218,7 @@ impl Settings {
             })?,
             clip_norm: training.clip_norm,
             gradient_compression: training.gradient_compression,
+            batch_statistics: training.batch_statistics,
             schedule: self.schedule.clone(),
             learning_rate_batch: training.learning_rate_batch,
             non_finite: training.non_finite,
@@ -503,6 +507,7 @@ mod tests {
             split = "3:1"
             clip_norm = 1.0
             gradient_compression = "fp16"
+            batch_statistics = "batch"
             drop_remainder = true
             micro_batches = 2
             shuffle = false

@@ -132,12 +132,24 @@ fn gelu_tanh_slope(x: f32) -> f32 {
 }
 
 fn forward_cases() -> Vec<Case> {
-    each_activation(|case, len| case.input(Fill::Uniform(len, -20.0, 20.0)).output(len))
+    let numbers = each_activation(|case, len| case.input(Fill::Uniform(len, -20.0, 20.0)).output(len));
+    let broken = each_activation(|case, len| case.input(broken(len)).output(len));
+    numbers.into_iter().chain(broken.into_iter().map(|case| case.labelled("with NaN"))).collect()
 }
 
 fn backward_cases() -> Vec<Case> {
     // Outputs of a sigmoid lie in (0, 1); any number will do for the others.
-    each_activation(|case, len| case.input(Fill::Normal(len)).input(Fill::Normal(len)).output(len))
+    let numbers = each_activation(|case, len| case.input(Fill::Normal(len)).input(Fill::Normal(len)).output(len));
+    // What follows a NaN has a gradient of NaN, too.
+    let broken = each_activation(|case, len| case.input(broken(len)).input(broken(len)).output(len));
+    numbers.into_iter().chain(broken.into_iter().map(|case| case.labelled("with NaN"))).collect()
+}
+
+/// Normal numbers with a NaN at every third place.
+fn broken(len: usize) -> Fill {
+    let mut values = Fill::Normal(len).values(1);
+    values.iter_mut().step_by(3).for_each(|value| *value = f32::NAN);
+    Fill::Values(values)
 }
 
 fn each_activation(buffers: fn(Case, usize) -> Case) -> Vec<Case> {

@@ -102,6 +102,28 @@ impl Activation {
     }
 }
 
+/// An activation function as a kernel takes it: with the number that some need.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Function {
+    /// Which.
+    pub activation: Activation,
+    /// Slope below 0 of [`Activation::LeakyRelu`]; 0 for the others.
+    pub slope: f32,
+}
+
+impl Function {
+    /// A function that needs no number.
+    pub const fn plain(activation: Activation) -> Self {
+        Self { activation, slope: 0.0 }
+    }
+
+    /// Values of the `override` constants that choose it.
+    pub fn constants(self) -> impl Iterator<Item = (&'static str, f64)> {
+        let slope = (self.slope != 0.0).then_some(("SLOPE", f64::from(self.slope)));
+        std::iter::once(("ACTIVATION", self.activation.code())).chain(slope)
+    }
+}
+
 fn gelu_inner(x: f64) -> f64 {
     SQRT_2_OVER_PI * (x + 0.044_715 * x * x * x)
 }

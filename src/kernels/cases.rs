@@ -99,6 +99,13 @@ impl Case {
         Self { label: label.into(), params, constants, inputs, outputs, grid, read_by: None }
     }
 
+    /// Says what else is special about it.
+    #[must_use]
+    pub fn labelled(mut self, special: &str) -> Self {
+        self.label = format!("{}, {special}", self.label);
+        self
+    }
+
     /// Compares what a function makes of the outputs, which are not f32.
     #[must_use]
     pub fn read_by(mut self, read: Reading) -> Self {

@@ -194,7 +194,7 @@ const SIZES: [Size; 8] = [
     (6, [33, 33], 17, [3, 3], [2, 2], [[1, 1], [1, 1]]),
 ];
 
-fn each_size(count: fn(&Sizes) -> usize, buffers: fn(Case, &Sizes) -> Case) -> Vec<Case> {
+fn each_size(count: fn(&Sizes) -> usize, buffers: impl Fn(Case, &Sizes) -> Case) -> Vec<Case> {
     SIZES
         .map(|(rows, input, channels, pool, stride, [before, after])| {
             let out = |axis: usize| (input[axis] + before[axis] + after[axis] - pool[axis]) / stride[axis] + 1;
@@ -241,18 +241,35 @@ fn tied(len: usize) -> Fill {
     Fill::Labels(len, 5)
 }
 
+/// A NaN at every eleventh place, of either sign and with a payload.
+fn broken(mut values: Vec<f32>) -> Vec<f32> {
+    let nans = [0x7fc0_0000, 0xffc0_0001, 0x7f80_0001].into_iter().cycle().map(f32::from_bits);
+    values.iter_mut().step_by(11).zip(nans).for_each(|(value, nan)| *value = nan);
+    values
+}
+
 fn forward_max_cases() -> Vec<Case> {
-    each_size(all_out, |case, sizes| case.input(Fill::Uniform(all_in(sizes), -9.0, -1.0)).output(all_out(sizes)))
+    let of = |fill: fn(usize) -> Fill| {
+        each_size(all_out, move |case, sizes| case.input(fill(all_in(sizes))).output(all_out(sizes)))
+    };
+    let negative = of(|len| Fill::Uniform(len, -9.0, -1.0));
+    let broken = of(|len| Fill::Values(broken(Fill::Normal(len).values(1))));
+    negative.into_iter().chain(broken.into_iter().map(|case| case.labelled("with NaN"))).collect()
 }
 
 fn backward_max_cases() -> Vec<Case> {
-    each_size(all_in, |case, sizes| {
-        let mut y = vec![0.0; all_out(sizes)];
-        let x = tied(all_in(sizes)).values(1);
-        let call = super::Call { params: &case.params, constants: &[], inputs: &[&x] };
-        twins::forward_max(&call, &mut [&mut y]);
-        case.input(Fill::Values(x)).input(Fill::Values(y)).input(Fill::Normal(all_out(sizes))).output(all_in(sizes))
-    })
+    let of = |fill: fn(usize) -> Vec<f32>| {
+        each_size(all_in, move |case, sizes| {
+            let mut y = vec![0.0; all_out(sizes)];
+            let x = fill(all_in(sizes));
+            let call = super::Call { params: &case.params, constants: &[], inputs: &[&x] };
+            twins::forward_max(&call, &mut [&mut y]);
+            case.input(Fill::Values(x)).input(Fill::Values(y)).input(Fill::Normal(all_out(sizes))).output(all_in(sizes))
+        })
+    };
+    let numbers = of(|len| tied(len).values(1));
+    let broken = of(|len| broken(tied(len).values(1)));
+    numbers.into_iter().chain(broken.into_iter().map(|case| case.labelled("with NaN"))).collect()
 }
 
 fn forward_global_cases() -> Vec<Case> {

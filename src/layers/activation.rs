@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Built, Layer, Problem, only, to_config};
+use crate::kernels::activation_functions::{self as functions, Function};
 use crate::kernels::{activation as kernel, rows_grid, softmax, whole};
 use crate::plan::{Dispatch, Grid, Length, Recorder, View, length_word, vectors_word};
 use crate::shape::Shape;
@@ -29,52 +30,16 @@ pub enum Activation {
     Softmax,
 }
 
-/// Where the derivative is taken from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Saved {
-    Output,
-    Input,
-}
-
-/// `ACTIVATION` and `SLOPE` of the shaders.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Code {
-    activation: u32,
-    slope: f32,
-}
-
-impl Code {
-    pub(super) const RELU: Self = Self { activation: 1, slope: 0.0 };
-    const SIGMOID: Self = Self { activation: 3, slope: 0.0 };
-    const TANH: Self = Self { activation: 4, slope: 0.0 };
-    const GELU: Self = Self { activation: 5, slope: 0.0 };
-    const GELU_APPROXIMATE: Self = Self { activation: 6, slope: 0.0 };
-
-    fn leaky_relu(slope: f32) -> Self {
-        Self { activation: 2, slope }
-    }
-
-    fn saved(self) -> Saved {
-        if self.activation >= Self::GELU.activation { Saved::Input } else { Saved::Output }
-    }
-
-    fn set(self, dispatch: &mut Dispatch) {
-        dispatch.constants.push(("ACTIVATION", f64::from(self.activation)));
-        if self.slope != 0.0 {
-            dispatch.constants.push(("SLOPE", f64::from(self.slope)));
-        }
-    }
-}
-
 impl Activation {
-    fn code(self) -> Option<Code> {
+    /// The element-wise function; `None` for none, and for the softmax.
+    fn function(self) -> Option<Function> {
         match self {
             Self::Linear | Self::Softmax => None,
-            Self::Relu => Some(Code::RELU),
-            Self::LeakyRelu => Some(Code::leaky_relu(0.2)),
-            Self::Sigmoid => Some(Code::SIGMOID),
-            Self::Tanh => Some(Code::TANH),
-            Self::Gelu => Some(Code::GELU),
+            Self::Relu => Some(Function::plain(functions::Activation::Relu)),
+            Self::LeakyRelu => Some(leaky_relu(0.2)),
+            Self::Sigmoid => Some(Function::plain(functions::Activation::Sigmoid)),
+            Self::Tanh => Some(Function::plain(functions::Activation::Tanh)),
+            Self::Gelu => Some(Function::plain(functions::Activation::Gelu)),
         }
     }
 
@@ -85,12 +50,12 @@ impl Activation {
         rec: &mut Recorder<'_>,
         record: impl for<'r> FnOnce(&'r mut Recorder<'_>, View) -> &'r mut Dispatch,
     ) {
-        let fused = self.code().filter(|code| code.saved() == Saved::Output);
+        let fused = self.function().filter(|function| !function.activation.slope_needs_input());
         if self == Self::Linear || fused.is_some() {
             let output = rec.output();
             let dispatch = record(rec, output);
-            if let Some(code) = fused {
-                code.set(dispatch);
+            if let Some(function) = fused {
+                dispatch.constants.extend(function.constants());
             }
             return;
         }
@@ -98,8 +63,8 @@ impl Activation {
         record(rec, before);
         rec.keep("before_activation", before);
         let output = rec.output();
-        match self.code() {
-            Some(code) => forward(rec, code, before, output),
+        match self.function() {
+            Some(function) => forward(rec, function, before, output),
             None => softmax_forward(rec, before, output),
         }
     }
@@ -110,29 +75,33 @@ impl Activation {
             return rec.output_gradient();
         }
         let gradient = rec.scratch("before_activation_gradient", Length::per_row(rec.output_shape().len()));
-        match self.code() {
+        match self.function() {
             None => softmax_backward(rec, gradient),
-            Some(code) => {
-                let saved = match code.saved() {
-                    Saved::Output => rec.output(),
-                    Saved::Input => rec.kept("before_activation"),
-                };
-                backward(rec, code, saved, gradient);
+            Some(function) => {
+                let needs_input = function.activation.slope_needs_input();
+                let saved = if needs_input { rec.kept("before_activation") } else { rec.output() };
+                backward(rec, function, saved, gradient);
             }
         }
         gradient
     }
 }
 
-fn forward(rec: &mut Recorder<'_>, code: Code, x: View, y: View) {
-    let (len, grid) = (length_word(y.len), Grid::Elements(vectors_word(y.len)));
-    code.set(rec.dispatch(&kernel::FORWARD, kernel::Record { len }, [x], [y], grid));
+fn leaky_relu(slope: f32) -> Function {
+    Function { activation: functions::Activation::LeakyRelu, slope }
 }
 
-fn backward(rec: &mut Recorder<'_>, code: Code, saved: View, dx: View) {
+fn forward(rec: &mut Recorder<'_>, function: Function, x: View, y: View) {
+    let (len, grid) = (length_word(y.len), Grid::Elements(vectors_word(y.len)));
+    let dispatch = rec.dispatch(&kernel::FORWARD, kernel::Record { len }, [x], [y], grid);
+    dispatch.constants.extend(function.constants());
+}
+
+fn backward(rec: &mut Recorder<'_>, function: Function, saved: View, dx: View) {
     let (len, grid) = (length_word(dx.len), Grid::Elements(vectors_word(dx.len)));
     let dy = rec.output_gradient();
-    code.set(rec.dispatch(&kernel::BACKWARD, kernel::Record { len }, [saved, dy], [dx], grid));
+    let dispatch = rec.dispatch(&kernel::BACKWARD, kernel::Record { len }, [saved, dy], [dx], grid);
+    dispatch.constants.extend(function.constants());
 }
 
 /// Records a softmax over the last axis of the node's output shape.
@@ -185,9 +154,13 @@ impl Layer for ActivationLayer {
         Ok(Built::plain(only(inputs)?.clone()))
     }
 
+    fn function(&self) -> Option<Function> {
+        self.activation.function()
+    }
+
     fn forward(&self, rec: &mut Recorder<'_>) {
-        match self.activation.code() {
-            Some(code) => element_forward(rec, code),
+        match self.activation.function() {
+            Some(function) => element_forward(rec, function),
             None if self.activation == Activation::Softmax => {
                 let (x, y) = (rec.input(0), rec.output());
                 softmax_forward(rec, x, y);
@@ -197,8 +170,8 @@ impl Layer for ActivationLayer {
     }
 
     fn backward(&self, rec: &mut Recorder<'_>) {
-        match self.activation.code() {
-            Some(code) => element_backward(rec, code),
+        match self.activation.function() {
+            Some(function) => element_backward(rec, function),
             None if self.activation == Activation::Softmax => {
                 if let Some(dx) = rec.input_gradient(0) {
                     softmax_backward(rec, dx);
@@ -209,23 +182,20 @@ impl Layer for ActivationLayer {
     }
 }
 
-fn element_forward(rec: &mut Recorder<'_>, code: Code) {
+fn element_forward(rec: &mut Recorder<'_>, function: Function) {
     let (x, y) = (rec.input(0), rec.output());
-    forward(rec, code, x, y);
+    forward(rec, function, x, y);
 }
 
-fn element_backward(rec: &mut Recorder<'_>, code: Code) {
-    let saved = match code.saved() {
-        Saved::Output => rec.output(),
-        Saved::Input => rec.input(0),
-    };
+fn element_backward(rec: &mut Recorder<'_>, function: Function) {
+    let saved = if function.activation.slope_needs_input() { rec.input(0) } else { rec.output() };
     if let Some(dx) = rec.input_gradient(0) {
-        backward(rec, code, saved, dx);
+        backward(rec, function, saved, dx);
     }
 }
 
 macro_rules! element_layer {
-    ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $ty:ty = $default:expr),* }, $kind:literal, $code:expr $(, $check:expr)?) => {
+    ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $ty:ty = $default:expr),* }, $kind:literal, $function:expr $(, $check:expr)?) => {
         $(#[$doc])*
         ///
         /// | tensor | shape |
@@ -260,14 +230,19 @@ macro_rules! element_layer {
                 Ok(Built::plain(only(inputs)?.clone()))
             }
 
+            fn function(&self) -> Option<Function> {
+                let function: fn(&Self) -> Function = $function;
+                Some(function(self))
+            }
+
             fn forward(&self, rec: &mut Recorder<'_>) {
-                let code: fn(&Self) -> Code = $code;
-                element_forward(rec, code(self));
+                let function: fn(&Self) -> Function = $function;
+                element_forward(rec, function(self));
             }
 
             fn backward(&self, rec: &mut Recorder<'_>) {
-                let code: fn(&Self) -> Code = $code;
-                element_backward(rec, code(self));
+                let function: fn(&Self) -> Function = $function;
+                element_backward(rec, function(self));
             }
         }
     };
@@ -275,7 +250,7 @@ macro_rules! element_layer {
 
 element_layer! {
     /// Rectified linear unit: `max(x, 0)`. Kept for backward: the output.
-    Relu {}, "ReLU", |_| Code::RELU
+    Relu {}, "ReLU", |_| Function::plain(functions::Activation::Relu)
 }
 
 element_layer! {
@@ -283,7 +258,7 @@ element_layer! {
     LeakyRelu {
         /// Slope below 0; at least 0.
         negative_slope: f32 = 0.3
-    }, "LeakyReLU", |layer| Code::leaky_relu(layer.negative_slope), |layer| {
+    }, "LeakyReLU", |layer| leaky_relu(layer.negative_slope), |layer| {
         let slope = layer.negative_slope;
         // Backward tells from the output on which side of 0 the input was.
         if slope >= 0.0 && slope.is_finite() {
@@ -298,15 +273,17 @@ element_layer! {
     Gelu {
         /// Take the tanh approximation of the paper.
         approximate: bool = false
-    }, "GELU", |layer| if layer.approximate { Code::GELU_APPROXIMATE } else { Code::GELU }
+    }, "GELU", |layer| Function::plain(
+        if layer.approximate { functions::Activation::GeluTanh } else { functions::Activation::Gelu }
+    )
 }
 
 element_layer! {
     /// Logistic function: `1 / (1 + exp(-x))`. Kept for backward: the output.
-    Sigmoid {}, "Sigmoid", |_| Code::SIGMOID
+    Sigmoid {}, "Sigmoid", |_| Function::plain(functions::Activation::Sigmoid)
 }
 
 element_layer! {
     /// Hyperbolic tangent. Kept for backward: the output.
-    Tanh {}, "Tanh", |_| Code::TANH
+    Tanh {}, "Tanh", |_| Function::plain(functions::Activation::Tanh)
 }

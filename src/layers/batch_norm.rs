@@ -4,8 +4,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Built, Initializer, Layer, Parameter, Problem, Statistic, only, to_config, yes};
+use crate::kernels::activation_functions::Function;
 use crate::kernels::{batch_norm as kernel, reduce, whole};
-use crate::plan::{Combine, Grid, Length, Moving, Recorder, View, When, Word, length_word};
+use crate::plan::{BatchStatistics, Combine, Grid, Length, Moving, Recorder, View, When, Word, length_word};
 use crate::shape::Shape;
 
 /// Normalizes each channel to mean 0 and variance 1, then scales and shifts it.
@@ -88,7 +89,7 @@ impl BatchNormalization {
         let shape = rec.input_shape(0);
         let pixels = length_word(Length::per_row(shape.positions()));
         let count = match pixels {
-            Word::Rows(factor) if self.synchronized => Word::BatchRows(factor),
+            Word::Rows(factor) if self.is_whole(rec) => Word::BatchRows(factor),
             same => same,
         };
         kernel::Record {
@@ -101,8 +102,9 @@ impl BatchNormalization {
         }
     }
 
-    fn when(&self) -> When {
-        if self.synchronized { When::NextCommand } else { When::Update }
+    /// Are the statistics those of the whole batch?
+    fn is_whole(&self, rec: &Recorder<'_>) -> bool {
+        self.synchronized || rec.batch_statistics() == BatchStatistics::Batch
     }
 
     fn set_options(&self, dispatch: &mut crate::plan::Dispatch) {
@@ -137,7 +139,8 @@ impl BatchNormalization {
         let grid = Grid::Elements(whole(channels));
         rec.dispatch(&kernel::COMBINE_STATISTICS, params, [partials], [moments], grid);
         let count_per_row = u32::try_from(rec.input_shape(0).positions()).unwrap_or(u32::MAX);
-        rec.exchange(moments, Combine::Moments { count_per_row }, self.when());
+        let when = if self.is_whole(rec) { When::NextCommand } else { When::Update };
+        rec.exchange(moments, Combine::Moments { count_per_row }, when);
         let (mean, variance) = (rec.statistic("moving_mean"), rec.statistic("moving_variance"));
         rec.moving(Moving { moments, channels, count_per_row, mean, variance, momentum: self.momentum });
         moments
@@ -192,8 +195,12 @@ impl Layer for BatchNormalization {
         Ok(Built { output: input.clone(), parameters, statistics })
     }
 
+    fn can_fuse(&self) -> bool {
+        true
+    }
+
     fn forward(&self, rec: &mut Recorder<'_>) {
-        let [gamma, beta] = self.scale_and_center(rec);
+        let ([gamma, beta], fused) = (self.scale_and_center(rec), rec.fused());
         let (x, y, params) = (rec.input(0), rec.output(), self.params(rec));
         let grid = normalizing_grid(&rec.input_shape(0));
         let dispatch = if rec.is_training() {
@@ -205,6 +212,7 @@ impl Layer for BatchNormalization {
             rec.dispatch(&kernel::INFERENCE, params, [x, mean, variance, gamma, beta], [y], grid)
         };
         self.set_options(dispatch);
+        dispatch.constants.extend(fused.into_iter().flat_map(Function::constants));
     }
 
     fn backward(&self, rec: &mut Recorder<'_>) {
@@ -225,7 +233,7 @@ impl Layer for BatchNormalization {
         let (dgamma, dbeta) = (gradient(self.scale, "gamma"), gradient(self.center, "beta"));
         let grid = Grid::Elements(whole(channels));
         rec.dispatch(&kernel::BACKWARD_PARAMETERS, params, [partials], [sums, dgamma, dbeta], grid);
-        if self.synchronized {
+        if self.is_whole(rec) {
             rec.exchange(sums, Combine::Sum, When::NextCommand);
         }
         let [gamma, _] = self.scale_and_center(rec);

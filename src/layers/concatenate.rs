@@ -60,7 +60,8 @@ impl Layer for Concatenate {
                 "bring them to one height and width first, for example with pooling or strides",
             ));
         }
-        Ok(Built::plain(first.with_last(inputs.iter().map(Shape::last).sum())))
+        let width = inputs.iter().map(Shape::last).fold(0, usize::saturating_add);
+        Ok(Built::plain(first.with_last(width)))
     }
 
     fn forward(&self, rec: &mut Recorder<'_>) {

@@ -8,7 +8,7 @@ use super::windows::{Padding, Windows};
 use super::{Activation, Built, Initializer, Layer, Parameter, Problem, image, to_config, yes};
 use crate::kernels::{conv2d as kernel, dense};
 use crate::plan::{Recorder, Word};
-use crate::shape::Shape;
+use crate::shape::{Shape, elements};
 
 /// Strides' product at most: the input's gradient is computed by phases, which are the z of a grid.
 const MOST_PHASES: usize = 65_535;
@@ -148,7 +148,7 @@ impl Layer for Conv2D {
         if self.filters == 0 {
             return Err(Problem::new("needs at least one filter, but got 0", "set `filters`"));
         }
-        if self.strides.iter().product::<usize>() > MOST_PHASES {
+        if elements(&self.strides) > MOST_PHASES {
             let problem = format!("needs strides whose product is at most {MOST_PHASES}, but got {:?}", self.strides);
             return Err(Problem::new(problem, "take a smaller picture"));
         }
@@ -191,7 +191,7 @@ impl Layer for Conv2D {
         sum_parts(
             rec,
             "kernel",
-            dense::splits(taps, self.filters, ROWS_HINT * windows.out[0] * windows.out[1]),
+            dense::splits(taps, self.filters, elements(&[ROWS_HINT, windows.out[0], windows.out[1]])),
             |rec, splits, partials| {
                 let params = self.params(&windows, splits);
                 let grid = params.backward_weights_grid(Word::Rows);

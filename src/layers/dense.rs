@@ -7,7 +7,7 @@ use super::gradient_sums::{ROWS_HINT, sum_columns, sum_parts};
 use super::{Activation, Built, Initializer, Layer, Parameter, Problem, only, to_config, yes};
 use crate::kernels::{dense as kernel, whole};
 use crate::plan::{Length, Recorder, Word, length_word};
-use crate::shape::Shape;
+use crate::shape::{Shape, elements};
 
 /// Fully connected layer over the last axis: `y = activation(x · kernel + bias)`.
 ///
@@ -115,7 +115,8 @@ impl Layer for Dense {
             sum_columns(rec, dz, positions, self.units, "bias");
         }
         let x = rec.input(0);
-        sum_parts(rec, "kernel", kernel::splits(inputs, self.units, ROWS_HINT * positions), |rec, splits, partials| {
+        let splits = kernel::splits(inputs, self.units, elements(&[ROWS_HINT, positions]));
+        sum_parts(rec, "kernel", splits, |rec, splits, partials| {
             let params = kernel::Record { splits: Word::U32(splits), ..strided(product(k, n, m), k, n) };
             let grid = params.backward_weights_grid(splits);
             rec.dispatch(&kernel::BACKWARD_WEIGHTS, params, [x, dz], [partials], grid);

@@ -3,6 +3,8 @@
 use rand::{Rng, RngExt};
 use serde::{Deserialize, Serialize};
 
+use crate::shape::elements;
+
 /// How a parameter is filled before training.
 ///
 /// Fans are those of Keras: for `[in, out]` they are `in` and `out`; for `[kh, kw, in, out]` both are multiplied by
@@ -49,7 +51,7 @@ fn fans(shape: &[usize]) -> (f64, f64) {
         [] => (1.0, 1.0),
         [len] => (*len as f64, *len as f64),
         [window @ .., input, output] => {
-            let window = window.iter().product::<usize>() as f64;
+            let window = elements(window) as f64;
             (*input as f64 * window, *output as f64 * window)
         }
     }

@@ -24,6 +24,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::kernels::activation_functions::Function;
 use crate::plan::Recorder;
 use crate::shape::Shape;
 
@@ -96,6 +97,18 @@ pub trait Layer: fmt::Debug + Send + Sync {
     /// # Errors
     /// If the layer can't take such inputs.
     fn build(&self, inputs: &[Shape]) -> Result<Built, Problem>;
+
+    /// The function of each element that this layer is, if it is nothing else: the layer before may apply it.
+    fn function(&self) -> Option<Function> {
+        None
+    }
+
+    /// Does [`forward`](Self::forward) apply [`Recorder::fused`] to the output, if there is one?
+    ///
+    /// Backward gets the gradient before the function; so its derivative must follow from the function's output alone.
+    fn can_fuse(&self) -> bool {
+        false
+    }
 
     /// Records the output from the inputs.
     fn forward(&self, rec: &mut Recorder<'_>);

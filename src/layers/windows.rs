@@ -29,8 +29,9 @@ impl Padding {
             Self::Valid => Some(Axis { out: size.checked_sub(window)? / stride + 1, before: 0 }),
             Self::Same => {
                 let out = size.div_ceil(stride);
-                let total = ((out - 1) * stride + window).saturating_sub(size);
-                Some(Axis { out, before: total / 2 })
+                // At most the size itself, and a window.
+                let read = ((out - 1) * stride).saturating_add(window);
+                Some(Axis { out, before: read.saturating_sub(size) / 2 })
             }
         }
     }
@@ -61,6 +62,7 @@ impl Windows {
                 "set them to 1 or more",
             ));
         }
+        check_sides(input, size, strides, padding)?;
         let rows = padding.axis(input[0], size[0], strides[0]);
         let cols = padding.axis(input[1], size[1], strides[1]);
         let (Some(rows), Some(cols)) = (rows, cols) else {
@@ -71,4 +73,29 @@ impl Windows {
         };
         Ok(Self { input, size, strides, out: [rows.out, cols.out], before: [rows.before, cols.before] })
     }
+}
+
+/// Largest stride: shaders count pixels in 32 bits.
+const MOST_STRIDE: usize = 1 << 28;
+
+/// Windows beyond this, and beyond twice the image, read nothing but padding at their ends.
+const WIDE_WINDOW: usize = 32;
+
+/// Nothing that would take memory without bound, or that shaders can't count.
+fn check_sides(input: [usize; 3], size: [usize; 2], strides: [usize; 2], padding: Padding) -> Result<(), Problem> {
+    if let Some(stride) = strides.iter().find(|stride| **stride > MOST_STRIDE) {
+        let problem = format!("needs strides of at most {MOST_STRIDE}, but got {stride}");
+        return Err(Problem::new(problem, "a stride as long as the image gives one window"));
+    }
+    let most = [input[0], input[1]].map(|side| side.saturating_mul(2).max(WIDE_WINDOW));
+    if padding == Padding::Valid || (size[0] <= most[0] && size[1] <= most[1]) {
+        return Ok(());
+    }
+    Err(Problem::new(
+        format!(
+            "needs a window of at most {} × {} for an image of {} × {}, but got {} × {}",
+            most[0], most[1], input[0], input[1], size[0], size[1]
+        ),
+        "take a smaller window: the ends of this one would read nothing but padding",
+    ))
 }

@@ -1,14 +1,16 @@
 //! Building a model: shapes are checked, weights are placed and filled.
 
-use litemap::LiteMap;
+use std::collections::HashSet;
 use std::sync::Arc;
+
+use litemap::LiteMap;
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 use super::{GraphNode, Input, Model, NamedLayer, Weights};
 use crate::error::{Error, Result};
-use crate::layers::{Built, Layer, Parameter};
+use crate::layers::{Built, Layer};
 use crate::plan::Layout;
 use crate::schema::Schema;
 use crate::shape::Shape;
@@ -52,13 +54,32 @@ pub struct ModelBuilder {
     /// Tensor numbers here count inputs and nodes in the order of their creation.
     nodes: Vec<GraphNode>,
     tensors: Vec<Made>,
+    /// Names that were made of each stem.
     names: LiteMap<String, usize>,
+    /// Uses of each layer.
+    uses: Vec<usize>,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Made {
     Input(usize),
     Node(usize),
+}
+
+impl Made {
+    /// Its number among the tensors of a model: inputs first.
+    fn number(self, n_inputs: usize) -> usize {
+        match self {
+            Self::Input(idx) => idx,
+            Self::Node(idx) => n_inputs + idx,
+        }
+    }
+}
+
+/// Name of a layer's next use: the layer's own, then with a number.
+pub(super) fn use_name(layer: &str, uses: &mut usize) -> String {
+    *uses += 1;
+    if *uses == 1 { layer.to_owned() } else { format!("{layer}:{}", *uses - 1) }
 }
 
 /// `BatchNormalization` to `batch_normalization`, as Keras names layers.
@@ -96,14 +117,13 @@ impl ModelBuilder {
     pub(super) fn shared_layer(&mut self, name: Option<&str>, layer: Arc<dyn Layer>) -> LayerRef {
         let name = name.map_or_else(|| self.unique(&snake(layer.kind())), str::to_owned);
         self.layers.push(NamedLayer { name, layer });
+        self.uses.push(0);
         LayerRef(self.layers.len() - 1)
     }
 
     /// Uses a layer.
     pub fn call(&mut self, layer: LayerRef, inputs: &[TensorRef]) -> TensorRef {
-        let uses = self.nodes.iter().filter(|node| node.layer_idx == layer.0).count();
-        let name = &self.layers[layer.0].name;
-        let name = if uses == 0 { name.clone() } else { format!("{name}:{uses}") };
+        let name = use_name(&self.layers[layer.0].name, &mut self.uses[layer.0]);
         let inputs = inputs.iter().map(|tensor| tensor.0).collect();
         self.tensors.push(Made::Node(self.nodes.len()));
         self.nodes.push(GraphNode { name, layer_idx: layer.0, inputs });
@@ -143,23 +163,25 @@ impl ModelBuilder {
 
     /// Checks all shapes, places all parameters, and fills them from the seed.
     ///
+    /// Layers that no output needs are checked, and then left out, as Keras' `Model(inputs, outputs)` does: they take
+    /// no memory and no time, and a file of the model does not name them. [`Model::summary`] does.
+    ///
     /// # Errors
-    /// If a layer can't take its inputs, two things have one name, or there is no output.
+    /// If a layer can't take its inputs, two things have one name, there is no output, or memory does not suffice for
+    /// the weights.
     pub fn build(self, outputs: &[TensorRef], seed: u64) -> Result<Model> {
         self.check(outputs)?;
-        let renumbered = |tensor: usize| match self.tensors[tensor] {
-            Made::Input(idx) => idx,
-            Made::Node(idx) => self.inputs.len() + idx,
-        };
-        let nodes = self.nodes.iter().map(|node| GraphNode {
-            inputs: node.inputs.iter().map(|tensor| renumbered(*tensor)).collect(),
-            ..node.clone()
-        });
+        let n_inputs = self.inputs.len();
+        let renumbered: Vec<usize> = self.tensors.iter().map(|made| made.number(n_inputs)).collect();
+        let mut nodes = self.nodes;
+        for tensor in nodes.iter_mut().flat_map(|node| &mut node.inputs) {
+            *tensor = renumbered[*tensor];
+        }
         let mut model = Model {
-            nodes: nodes.collect(),
+            nodes,
             schema: Schema::default(),
             evaluation: None,
-            outputs: outputs.iter().map(|tensor| renumbered(tensor.0)).collect(),
+            outputs: outputs.iter().map(|tensor| renumbered[tensor.0]).collect(),
             shapes: self.inputs.iter().map(|input| input.shape.clone()).collect(),
             inputs: self.inputs,
             layers: self.layers,
@@ -167,16 +189,17 @@ impl ModelBuilder {
             weights: Weights::default(),
         };
         let built = model.infer()?;
+        model.leave_out_unneeded();
         model.place(&built)?;
-        model.fill(&built, seed);
+        model.fill(&built, seed)?;
         Ok(model)
     }
 
     fn check(&self, outputs: &[TensorRef]) -> Result<()> {
-        let mut names = LiteMap::<_, ()>::new();
+        let mut names = HashSet::new();
         let all = self.inputs.iter().map(|input| &input.name).chain(self.layers.iter().map(|layer| &layer.name));
         for name in all {
-            if name.is_empty() || name.contains(['/', ':']) || names.insert(name, ()).is_some() {
+            if name.is_empty() || name.contains(['/', ':']) || !names.insert(name) {
                 return Err(Error::model(
                     format!("name `{name}`"),
                     "needs to be there once, and without `/` or `:`, but is not",
@@ -213,79 +236,104 @@ impl Model {
     /// Shapes of all tensors, and what each layer is made of.
     fn infer(&mut self) -> Result<Vec<Option<Built>>> {
         let mut layers: Vec<Option<Built>> = vec![None; self.layers.len()];
-        for node in self.nodes.clone() {
-            let named = &self.layers[node.layer_idx];
-            let inputs: Vec<Shape> = node.inputs.iter().map(|tensor| self.shapes[*tensor].clone()).collect();
-            let built = named.layer.build(&inputs).map_err(|problem| {
-                let before = node.inputs.iter().map(|tensor| format!("`{}`", self.tensor_name(*tensor)));
-                let help = format!("{}; its input comes from {}", problem.help, before.collect::<Vec<_>>().join(", "));
-                Error::model(Self::who(node.layer_idx, named), problem.problem, help)
-            })?;
-            let differs = |first: &&Built| first.parameters != built.parameters || first.statistics != built.statistics;
-            if let Some(first) = layers[node.layer_idx].as_ref().filter(differs) {
-                return Err(Error::model(
-                    Self::who(node.layer_idx, named),
-                    format!(
-                        "needs inputs of one width at each of its uses, but {} does not fit {}",
-                        inputs[0], first.output
-                    ),
-                    "give all inputs of a shared layer the same last axis, or use two layers",
-                ));
-            }
-            if built.output.len() == 0 || built.output.len() > MAX_ROW {
-                return Err(Error::model(
-                    Self::who(node.layer_idx, named),
-                    format!("needs an output of 1 to {MAX_ROW} elements a row, but it would be {}", built.output),
-                    "make the layer smaller",
-                ));
-            }
+        for node_idx in 0..self.nodes.len() {
+            let layer_idx = self.nodes[node_idx].layer_idx;
+            let built = self.infer_node(node_idx, layers[layer_idx].as_ref())?;
             self.shapes.push(built.output.clone());
-            layers[node.layer_idx] = Some(built);
+            layers[layer_idx] = Some(built);
         }
         Ok(layers)
     }
 
-    fn layers_in_use<'a>(&self, built: &'a [Option<Built>]) -> Vec<(String, &'a Built)> {
+    /// What a node is made of, checked against an earlier use of its layer.
+    fn infer_node(&self, node_idx: usize, first: Option<&Built>) -> Result<Built> {
+        let node = &self.nodes[node_idx];
+        let named = &self.layers[node.layer_idx];
+        let who = || Self::who(node.layer_idx, named);
+        let inputs: Vec<Shape> = node.inputs.iter().map(|tensor| self.shapes[*tensor].clone()).collect();
+        let built = named.layer.build(&inputs).map_err(|problem| {
+            let before = node.inputs.iter().map(|tensor| format!("`{}`", self.tensor_name(*tensor)));
+            let help = format!("{}; its input comes from {}", problem.help, before.collect::<Vec<_>>().join(", "));
+            Error::model(who(), problem.problem, help)
+        })?;
+        let differs = |first: &&Built| first.parameters != built.parameters || first.statistics != built.statistics;
+        if let Some(first) = first.filter(differs) {
+            return Err(Error::model(
+                who(),
+                format!(
+                    "needs inputs of one width at each of its uses, but {} does not fit {}",
+                    inputs[0], first.output
+                ),
+                "give all inputs of a shared layer the same last axis, or use two layers",
+            ));
+        }
+        if built.output.len() == 0 || built.output.len() > MAX_ROW {
+            return Err(Error::model(
+                who(),
+                format!("needs an output of 1 to {MAX_ROW} elements a row, but it would be {}", built.output),
+                "make the layer smaller",
+            ));
+        }
+        Ok(built)
+    }
+
+    /// Each layer that is used, in the order of first use.
+    fn layers_in_use<'a>(&'a self, built: &'a [Option<Built>]) -> impl Iterator<Item = (&'a str, &'a Built)> {
         let mut seen = vec![false; built.len()];
-        let first_uses = self.nodes.iter().filter(|node| !std::mem::replace(&mut seen[node.layer_idx], true));
-        let layers = first_uses.filter_map(|node| {
-            let built = built[node.layer_idx].as_ref()?;
-            Some((self.layers[node.layer_idx].name.clone(), built))
-        });
-        layers.collect()
+        let first_uses = self.nodes.iter().filter(move |node| !std::mem::replace(&mut seen[node.layer_idx], true));
+        first_uses.filter_map(|node| Some((self.layers[node.layer_idx].name.as_str(), built[node.layer_idx].as_ref()?)))
     }
 
     fn place(&mut self, built: &[Option<Built>]) -> Result<()> {
+        let mut layout = Layout::default();
         for (layer, built) in self.layers_in_use(built) {
             for parameter in &built.parameters {
-                self.layout.add_parameter(format!("{layer}/{}", parameter.name), parameter.shape.clone())?;
+                layout.add_parameter(format!("{layer}/{}", parameter.name), parameter.shape.clone())?;
             }
             for statistic in &built.statistics {
-                self.layout.add_statistic(format!("{layer}/{}", statistic.name), statistic.shape.clone());
+                layout.add_statistic(format!("{layer}/{}", statistic.name), statistic.shape.clone())?;
             }
         }
+        self.layout = layout;
         Ok(())
     }
 
-    #[allow(clippy::cast_possible_truncation, reason = "a segment is smaller than 2^25 elements")]
-    fn fill(&mut self, built: &[Option<Built>], seed: u64) {
-        let zeros = |len: &u64| vec![0.0; *len as usize];
-        self.weights.parameters = self.layout.segments.iter().map(zeros).collect();
-        self.weights.statistics = zeros(&self.layout.statistics_len);
-        let layers = self.layers_in_use(built);
-        let parameters: Vec<Parameter> = layers.iter().flat_map(|(_, built)| built.parameters.clone()).collect();
-        for (idx, (placed, parameter)) in self.layout.parameters.iter().zip(&parameters).enumerate() {
+    fn fill(&mut self, built: &[Option<Built>], seed: u64) -> Result<()> {
+        let mut weights = Weights {
+            parameters: self.layout.segments.iter().map(|len| zeros(*len)).collect::<Result<_>>()?,
+            statistics: zeros(self.layout.statistics_len)?,
+        };
+        let parameters = self.layers_in_use(built).flat_map(|(_, built)| &built.parameters);
+        for ((idx, placed), parameter) in (0..).zip(&self.layout.parameters).zip(parameters) {
             // A stream of its own, so that a parameter's values do not depend on the sizes of those before it.
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
-            rng.set_stream(idx as u64);
-            let values = &mut self.weights.parameters[placed.segment as usize][placed.range()];
+            rng.set_stream(idx);
+            let values = &mut weights.parameters[placed.segment as usize][placed.range()];
             parameter.initializer.fill(&parameter.shape, &mut rng, values);
         }
-        let initial = layers.iter().flat_map(|(_, built)| built.statistics.iter().map(|statistic| statistic.initial));
-        for (placed, initial) in self.layout.statistics.iter().zip(initial) {
-            self.weights.statistics[placed.range()].fill(initial);
+        let statistics = self.layers_in_use(built).flat_map(|(_, built)| &built.statistics);
+        for (placed, statistic) in self.layout.statistics.iter().zip(statistics) {
+            weights.statistics[placed.range()].fill(statistic.initial);
         }
+        self.weights = weights;
+        Ok(())
     }
+}
+
+/// Zeros, or an error where the system has no memory for them.
+fn zeros(len: u64) -> Result<Vec<f32>> {
+    let refuse = || {
+        Error::model(
+            "the model",
+            format!("needs another {} MB for its weights, but the system has no more memory", (len >> 18) + 1),
+            "make its layers smaller, or run it on a machine with more memory",
+        )
+    };
+    let len = usize::try_from(len).map_err(|_| refuse())?;
+    let mut values = Vec::new();
+    values.try_reserve_exact(len).map_err(|_| refuse())?;
+    values.resize(len, 0.0);
+    Ok(values)
 }
 
 /// A chain of layers: sugar over [`ModelBuilder`].

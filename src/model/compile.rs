@@ -6,7 +6,7 @@ use crate::kernels::{add, batch_norm, clip};
 use crate::losses::{Head, Loss};
 use crate::optimizers::Optimizer;
 use crate::plan::{
-    GradientCompression, Grid, Layout, Length, Moving, Node, Pass, Plan, Recorder, Role, Tensor, View, Word,
+    BatchStatistics, GradientCompression, Grid, Layout, Length, Moving, Node, Pass, Plan, Recorder, Role, Tensor, View, Word,
     length_word, vectors_word,
 };
 
@@ -21,12 +21,35 @@ pub struct Objective {
     pub clip_norm: f32,
     /// What gradients are on their way to the host.
     pub gradient_compression: GradientCompression,
+    /// Whose statistics batch normalization takes.
+    pub batch_statistics: BatchStatistics,
 }
 
 impl Objective {
     /// Losses and an optimizer; gradients are neither clipped nor compressed.
     pub fn new(losses: Vec<Loss>, optimizer: Optimizer) -> Self {
-        Self { losses, optimizer, clip_norm: 0.0, gradient_compression: GradientCompression::None }
+        Self {
+            losses,
+            optimizer,
+            clip_norm: 0.0,
+            gradient_compression: GradientCompression::None,
+            batch_statistics: BatchStatistics::default(),
+        }
+    }
+}
+
+/// Where each layer begins.
+struct Firsts {
+    /// Its first parameter in the layout, if it has any.
+    parameter: Vec<Option<usize>>,
+    /// The first node that uses it.
+    node: Vec<Option<usize>>,
+}
+
+impl Firsts {
+    /// The first parameter of a node's layer, if this is the layer's first use: backward, its last.
+    fn completes(&self, node_idx: usize, layer_idx: usize) -> Option<usize> {
+        self.parameter[layer_idx].filter(|_| self.node[layer_idx] == Some(node_idx))
     }
 }
 
@@ -113,12 +136,23 @@ impl Model {
         plan
     }
 
+    /// The first parameter of each layer, and the node of its first use.
+    fn firsts(&self) -> Firsts {
+        let mut firsts = Firsts { parameter: vec![None; self.layers.len()], node: vec![None; self.layers.len()] };
+        for (idx, (layer_idx, _)) in self.owners(&self.layout.parameters).enumerate() {
+            firsts.parameter[layer_idx].get_or_insert(idx);
+        }
+        for (idx, node) in self.nodes.iter().enumerate() {
+            firsts.node[node.layer_idx].get_or_insert(idx);
+        }
+        firsts
+    }
+
     /// Which tensors stand behind a parameter.
-    fn recorded_tensors(&self) -> Vec<Tensor> {
+    fn recorded_tensors(&self, firsts: &Firsts) -> Vec<Tensor> {
         let mut needs = vec![false; self.inputs.len()];
         for node in &self.nodes {
-            let prefix = format!("{}/", self.layers[node.layer_idx].name);
-            let own = self.layout.parameters.iter().any(|placed| placed.name.starts_with(&prefix));
+            let own = firsts.parameter[node.layer_idx].is_some();
             needs.push(own || node.inputs.iter().any(|tensor| needs[*tensor]));
         }
         let tensors = self.shapes.iter().zip(needs);
@@ -141,10 +175,42 @@ impl Model {
             let view = rec.plan().find_or_add("input", role, Length::per_row(self.inputs[idx].shape.len()));
             rec.set_value(idx, view);
         }
+        let fused = self.fused_readers();
+        let mut is_done = vec![false; self.nodes.len()];
         for (idx, node) in self.nodes.iter().enumerate() {
             rec.enter(self.node(idx));
+            if is_done[idx] {
+                rec.pass_value();
+                continue;
+            }
+            if let Some(reader) = fused[idx] {
+                rec.fuse(self.layers[self.nodes[reader].layer_idx].layer.function());
+                is_done[reader] = true;
+            }
             self.layers[node.layer_idx].layer.forward(rec);
         }
+    }
+
+    /// The node whose function each node applies to its own output: its only reader, if that is such a function.
+    fn fused_readers(&self) -> Vec<Option<usize>> {
+        let n_inputs = self.inputs.len();
+        let mut readers = vec![0; self.shapes.len()];
+        let read = self.nodes.iter().flat_map(|node| &node.inputs).chain(&self.outputs);
+        read.for_each(|tensor| readers[*tensor] += 1);
+        let mut fused = vec![None; self.nodes.len()];
+        for (idx, node) in self.nodes.iter().enumerate() {
+            let [Some(before)] = node.inputs.iter().map(|tensor| tensor.checked_sub(n_inputs)).collect::<Vec<_>>()[..]
+            else {
+                continue;
+            };
+            let function = self.layers[node.layer_idx].layer.function();
+            let fits = function.is_some_and(|function| !function.activation.slope_needs_input());
+            let takes = self.layers[self.nodes[before].layer_idx].layer.can_fuse();
+            if fits && takes && readers[n_inputs + before] == 1 {
+                fused[before] = Some(idx);
+            }
+        }
+        fused
     }
 
     fn record_losses(&self, rec: &mut Recorder<'_>, losses: &[Loss]) -> Vec<View> {
@@ -166,9 +232,10 @@ impl Model {
 
     /// Gives the stretches of the flat parameters whose gradients it computes.
     fn record_training(&self, plan: &mut Plan, objective: &Objective) -> Vec<Stretch> {
-        let tensors = self.recorded_tensors();
+        let firsts = self.firsts();
+        let tensors = self.recorded_tensors(&firsts);
         let rec = Recorder::new(plan, &self.layout, Pass::Train, &tensors);
-        let mut rec = rec.compressed(objective.gradient_compression);
+        let mut rec = rec.compressed(objective.gradient_compression).over(objective.batch_statistics);
         self.record_forward(&mut rec);
         let gradients = self.record_losses(&mut rec, &objective.losses);
         for (tensor, gradient) in self.outputs.iter().zip(gradients) {
@@ -181,7 +248,7 @@ impl Model {
                 self.layers[node.layer_idx].layer.backward(&mut rec);
                 rec.leave();
             }
-            if let Some(first) = self.completes(idx) {
+            if let Some(first) = firsts.completes(idx, node.layer_idx) {
                 rec.complete_gradients(first);
             }
         }
@@ -190,18 +257,8 @@ impl Model {
         trained
     }
 
-    /// The first parameter of a node's layer, if this is the layer's first use: backward, its last.
-    fn completes(&self, node_idx: usize) -> Option<usize> {
-        let layer_idx = self.nodes[node_idx].layer_idx;
-        if self.nodes[..node_idx].iter().any(|node| node.layer_idx == layer_idx) {
-            return None;
-        }
-        let prefix = format!("{}/", self.layers[layer_idx].name);
-        self.layout.parameters.iter().position(|placed| placed.name.starts_with(&prefix))
-    }
-
     fn record_forward_pass(&self, plan: &mut Plan, pass: Pass, losses: &[Loss]) {
-        let tensors = self.recorded_tensors();
+        let tensors = self.recorded_tensors(&self.firsts());
         let mut rec = Recorder::new(plan, &self.layout, pass, &tensors);
         self.record_forward(&mut rec);
         self.record_losses(&mut rec, losses);

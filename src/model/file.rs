@@ -2,7 +2,7 @@
 //!
 //! A file knows nothing of adapters. Tensors are named `layer/tensor`; the architecture stands in the metadata.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
@@ -213,9 +213,13 @@ impl<'a> FileReader<'a> {
 
     fn check_no_more(&self, model: &Model) -> Result<()> {
         let layout = model.layout();
+        // Files of earlier versions hold the weights of layers that no output needs.
+        let left_out: HashSet<&str> = model.left_out().map(|layer| layer.name.as_str()).collect();
         let is_known = |name: &str| {
-            [OPTIMIZER, BEST].iter().any(|prefix| name.starts_with(&format!("{prefix}/")))
-                || layout.parameter(name).or(layout.statistic(name)).is_some()
+            layout.parameter(name).or(layout.statistic(name)).is_some()
+                || name
+                    .split_once('/')
+                    .is_some_and(|(prefix, _)| [OPTIMIZER, BEST].contains(&prefix) || left_out.contains(prefix))
         };
         match self.names().iter().find(|name| !is_known(name)) {
             None => Ok(()),

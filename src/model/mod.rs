@@ -5,12 +5,14 @@ mod compile;
 mod config;
 mod evaluation;
 pub(crate) mod file;
+mod needed;
 mod own;
 mod summary;
 
 pub(crate) use build::{BEST, OPTIMIZER};
 pub(crate) use compile::CLIP_CONTROL;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::layers::Layer;
@@ -123,6 +125,16 @@ impl Model {
             parameters.map(|placed| (placed, &self.weights.parameters[placed.segment as usize][placed.range()]));
         let statistics = self.layout.statistics.iter().map(|placed| (placed, &self.weights.statistics[placed.range()]));
         parameters.chain(statistics)
+    }
+
+    /// The layer to which a parameter or statistic belongs, by position.
+    pub(crate) fn owners<'a>(&'a self, tensors: &'a [Placed]) -> impl Iterator<Item = (usize, &'a Placed)> {
+        let names = self.layers.iter().enumerate().map(|(idx, layer)| (layer.name.as_str(), idx));
+        let layers: HashMap<&str, usize> = names.collect();
+        tensors.iter().filter_map(move |placed| {
+            let (layer, _) = placed.name.split_once('/')?;
+            Some((*layers.get(layer)?, placed))
+        })
     }
 
     /// Does any layer use statistics of a batch? Then a shard should not be tiny.

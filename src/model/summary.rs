@@ -1,7 +1,6 @@
 //! A model as a table.
 
 use super::Model;
-use crate::plan::Placed;
 use crate::table::{Table, wrap};
 
 impl Model {
@@ -29,10 +28,11 @@ impl Model {
                 bytes(input.shape.len()),
             ]);
         }
+        let mut lens = self.layer_lens();
         for (idx, node) in self.nodes.iter().enumerate() {
             let named = &self.layers[node.layer_idx];
-            let first_use = !self.nodes[..idx].iter().any(|before| before.layer_idx == node.layer_idx);
-            let parameters = if first_use { self.layer_len(&named.name).to_string() } else { "shared".into() };
+            let first_use = lens[node.layer_idx].take();
+            let parameters = first_use.map_or_else(|| "shared".into(), |len| len.to_string());
             let reads = node.inputs.iter().map(|tensor| self.tensor_name(*tensor)).collect::<Vec<_>>().join(", ");
             let shape = &self.shapes[self.inputs.len() + idx];
             table.row([
@@ -48,19 +48,34 @@ impl Model {
 
     fn totals(&self) -> String {
         let (trainable, statistics) = (self.layout.n_parameters(), self.layout.n_statistics());
-        let kilobytes = kilobytes(trainable);
-        format!("{trainable} trainable parameters ({kilobytes:.1} kB), {statistics} moving statistics")
+        let (kilobytes, left_out) = (kilobytes(trainable), self.left_out_text());
+        format!("{trainable} trainable parameters ({kilobytes:.1} kB), {statistics} moving statistics{left_out}")
     }
 
-    fn layer_len(&self, layer: &str) -> usize {
-        let prefix = format!("{layer}/");
-        let all = self.layout.parameters.iter().chain(&self.layout.statistics);
-        all.filter(|placed| placed.name.starts_with(&prefix)).map(Placed::len).sum()
+    /// Numbers that each layer holds.
+    fn layer_lens(&self) -> Vec<Option<usize>> {
+        let mut lens = vec![Some(0); self.layers.len()];
+        let layout = &self.layout;
+        for (layer_idx, placed) in self.owners(&layout.parameters).chain(self.owners(&layout.statistics)) {
+            if let Some(len) = &mut lens[layer_idx] {
+                *len += placed.len();
+            }
+        }
+        lens
+    }
+
+    fn left_out_text(&self) -> String {
+        let layers: Vec<String> =
+            self.left_out().map(|layer| format!("`{}` ({})", layer.name, layer.layer.kind())).collect();
+        match layers.len() {
+            0 => String::new(),
+            n => format!("\n{n} left out, since no output needs them: {}", layers.join(", ")),
+        }
     }
 }
 
 fn bytes(elements: usize) -> String {
-    (elements * size_of::<f32>()).to_string()
+    elements.saturating_mul(size_of::<f32>()).to_string()
 }
 
 #[allow(clippy::cast_precision_loss, reason = "shown with one digit")]

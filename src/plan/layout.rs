@@ -1,6 +1,9 @@
 //! Where each parameter and statistic stands in the flat buffers.
 
+use std::collections::HashMap;
+
 use crate::error::{Error, Result};
+use crate::shape::elements;
 
 use super::{ALIGN, Length, MAX_BINDING};
 
@@ -20,7 +23,7 @@ pub struct Placed {
 impl Placed {
     /// Number of elements.
     pub fn len(&self) -> usize {
-        self.shape.iter().product()
+        elements(&self.shape)
     }
 
     /// No elements?
@@ -50,6 +53,9 @@ pub struct Layout {
     pub statistics: Vec<Placed>,
     /// Length of the statistics, in elements.
     pub statistics_len: u64,
+    /// Index of each parameter by its name: a model may have a hundred thousand.
+    parameters_by_name: HashMap<String, usize>,
+    statistics_by_name: HashMap<String, usize>,
 }
 
 fn padded(len: u64) -> u64 {
@@ -62,16 +68,7 @@ impl Layout {
     /// # Errors
     /// If it is larger than one binding can be.
     pub fn add_parameter(&mut self, name: String, shape: Vec<usize>) -> Result<()> {
-        let len = shape.iter().map(|axis| *axis as u64).product::<u64>();
-        if len > MAX_BINDING {
-            return Err(Error::model(
-                format!("parameter `{name}`"),
-                format!(
-                    "needs at most {MAX_BINDING} elements (128 MiB, the largest binding WebGPU promises), but has {len}"
-                ),
-                "make the layer narrower, or split it into two layers and concatenate their outputs",
-            ));
-        }
+        let len = binding_len("parameter", &name, &shape)?;
         if self.segments.last().is_none_or(|used| used + padded(len) > MAX_BINDING) {
             self.segments.push(0);
         }
@@ -79,25 +76,31 @@ impl Layout {
         let offset = self.segments[segment];
         self.segments[segment] += padded(len);
         let segment = u32::try_from(segment).unwrap_or(u32::MAX);
+        self.parameters_by_name.insert(name.clone(), self.parameters.len());
         self.parameters.push(Placed { name, shape, segment, offset });
         Ok(())
     }
 
     /// Places a statistic behind the others.
-    pub fn add_statistic(&mut self, name: String, shape: Vec<usize>) {
-        let placed = Placed { name, shape, segment: 0, offset: self.statistics_len };
-        self.statistics_len += padded(placed.len() as u64);
-        self.statistics.push(placed);
+    ///
+    /// # Errors
+    /// If it is larger than one binding can be.
+    pub fn add_statistic(&mut self, name: String, shape: Vec<usize>) -> Result<()> {
+        let len = binding_len("statistic", &name, &shape)?;
+        self.statistics_by_name.insert(name.clone(), self.statistics.len());
+        self.statistics.push(Placed { name, shape, segment: 0, offset: self.statistics_len });
+        self.statistics_len += padded(len);
+        Ok(())
     }
 
     /// Index of a parameter.
     pub fn parameter(&self, name: &str) -> Option<usize> {
-        self.parameters.iter().position(|placed| placed.name == name)
+        self.parameters_by_name.get(name).copied().filter(|idx| *idx < self.parameters.len())
     }
 
     /// Index of a statistic.
     pub fn statistic(&self, name: &str) -> Option<usize> {
-        self.statistics.iter().position(|placed| placed.name == name)
+        self.statistics_by_name.get(name).copied()
     }
 
     /// Number of trainable numbers, padding not counted.
@@ -109,6 +112,20 @@ impl Layout {
     pub fn n_statistics(&self) -> usize {
         self.statistics.iter().map(Placed::len).sum()
     }
+}
+
+/// Elements of a tensor that one binding holds.
+fn binding_len(kind: &str, name: &str, shape: &[usize]) -> Result<u64> {
+    let len = elements(shape) as u64;
+    if len <= MAX_BINDING {
+        return Ok(len);
+    }
+    let got = if len == usize::MAX as u64 { format!("is of shape {shape:?}") } else { format!("has {len}") };
+    Err(Error::model(
+        format!("{kind} `{name}`"),
+        format!("needs at most {MAX_BINDING} elements (128 MiB, the largest binding WebGPU promises), but {got}"),
+        "make the layer narrower, or split it into two layers and concatenate their outputs",
+    ))
 }
 
 impl Placed {

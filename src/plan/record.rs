@@ -2,11 +2,14 @@
 
 use litemap::LiteMap;
 
+use crate::kernels::activation_functions::Function;
 use crate::kernels::{self, Kernel, halves};
 use crate::shape::Shape;
 use crate::size::{Grid, Length, Word, length_word};
 
-use super::{Combine, Command, Dispatch, Exchange, GradientCompression, Layout, Pass, Plan, Role, View, When};
+use super::{
+    BatchStatistics, Combine, Command, Dispatch, Exchange, GradientCompression, Layout, Pass, Plan, Role, View, When,
+};
 
 /// Smallest number of elements at which finished gradients leave for the host while backward goes on: 1 MiB.
 const BUCKET: u64 = 1 << 18;
@@ -46,10 +49,13 @@ pub struct Recorder<'a> {
     values: Vec<Option<View>>,
     gradients: Vec<Option<View>>,
     kept: LiteMap<(usize, &'static str), View>,
-    written: LiteMap<usize, ()>,
+    /// Which parameters have a gradient.
+    written: Vec<bool>,
     sums: Vec<(View, View)>,
     bucket_ends: Vec<u64>,
     compression: GradientCompression,
+    statistics: BatchStatistics,
+    fused: Option<Function>,
     node: Node,
 }
 
@@ -65,10 +71,12 @@ impl<'a> Recorder<'a> {
             values: vec![None; tensors.len()],
             gradients: vec![None; tensors.len()],
             kept: LiteMap::new(),
-            written: LiteMap::new(),
+            written: vec![false; layout.parameters.len()],
             sums: Vec::new(),
             bucket_ends: layout.segments.clone(),
             compression: GradientCompression::None,
+            statistics: BatchStatistics::Shard,
+            fused: None,
             node: Node { idx: 0, name: String::new(), layer: String::new(), inputs: Vec::new(), output: 0 },
         }
     }
@@ -80,9 +88,32 @@ impl<'a> Recorder<'a> {
         self
     }
 
+    /// With batch statistics of other rows.
+    #[must_use]
+    pub fn over(mut self, statistics: BatchStatistics) -> Self {
+        self.statistics = statistics;
+        self
+    }
+
     /// The node that records from now on.
     pub fn enter(&mut self, node: Node) {
         self.node = node;
+        self.fused = None;
+    }
+
+    /// Lets the node apply a function to its output: that of the only node that reads it.
+    pub fn fuse(&mut self, function: Option<Function>) {
+        self.fused = function;
+    }
+
+    /// The function to apply to the output.
+    pub fn fused(&self) -> Option<Function> {
+        self.fused
+    }
+
+    /// Whose statistics batch normalization takes.
+    pub fn batch_statistics(&self) -> BatchStatistics {
+        self.statistics
     }
 
     /// Is this pass training? Else it is inference.
@@ -193,7 +224,7 @@ impl<'a> Recorder<'a> {
     pub fn parameter_gradient(&mut self, name: &str) -> View {
         let idx = self.parameter_idx(name);
         let sum = self.flat_view(idx, Role::Gradients);
-        if self.written.insert(idx, ()).is_none() {
+        if !std::mem::replace(&mut self.written[idx], true) {
             return sum;
         }
         let part = self.scratch(name, sum.len);
@@ -203,7 +234,7 @@ impl<'a> Recorder<'a> {
 
     /// Is the gradient of a parameter computed in this pass? None is where no loss reaches.
     pub(crate) fn has_parameter_gradient(&self, idx: usize) -> bool {
-        self.written.contains_key(&idx)
+        self.written[idx]
     }
 
     /// A moving statistic of the layer.
@@ -312,12 +343,11 @@ impl<'a> Recorder<'a> {
 
     /// Marks the gradients of all parameters from `first` on as complete, so that they may leave for the host.
     pub fn complete_gradients(&mut self, first: usize) {
-        let Some(placed) = self.layout.parameters.get(first) else { return };
-        let rest = self.layout.parameters[first..].iter().map(|placed| placed.segment);
-        let mut segments: Vec<u32> = rest.collect();
-        segments.sort_unstable();
-        segments.dedup();
-        for segment in segments.into_iter().rev() {
+        let (Some(placed), Some(last)) = (self.layout.parameters.get(first), self.layout.parameters.last()) else {
+            return;
+        };
+        // Parameters fill one segment after the other.
+        for segment in (placed.segment..=last.segment).rev() {
             let start = if segment == placed.segment { placed.offset } else { 0 };
             self.send_bucket(segment, start, first == 0);
         }

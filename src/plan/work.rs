@@ -4,7 +4,7 @@ use super::{Command, Pass, Plan, Scalars};
 use crate::kernels::Kernel;
 
 /// Bytes of an f32.
-const F32: u64 = 4;
+const F32: f64 = 4.0;
 
 /// What the dispatches of a pass do for a number of rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -31,7 +31,7 @@ impl Work {
                 Some(flops) => work.flops += flops,
                 None => {
                     let views = dispatch.inputs.iter().chain(&dispatch.outputs);
-                    work.bytes += views.map(|view| (view.len.at(rows) * F32) as f64).sum::<f64>();
+                    work.bytes += views.map(|view| view.len.at(rows) as f64 * F32).sum::<f64>();
                 }
             }
         }

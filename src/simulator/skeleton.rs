@@ -36,8 +36,9 @@ impl Skeleton {
             shrink(&mut small, idx, segment);
         }
         traffic.scale = layout.segments.iter().sum::<u64>() as f64 / segment as f64;
-        let layout = Layout { parameters: Vec::new(), segments: vec![segment], ..layout.clone() };
-        Self { plan: small, layout, traffic }
+        let mut small_layout = layout.clone();
+        (small_layout.parameters, small_layout.segments) = (Vec::new(), vec![segment]);
+        Self { plan: small, layout: small_layout, traffic }
     }
 }
 

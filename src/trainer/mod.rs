@@ -26,7 +26,7 @@ use crate::error::{Error, Problem, Result};
 use crate::losses::{Loss, Metric, Reduction};
 use crate::model::{Model, Objective};
 use crate::optimizers::{Optimizer, Schedule};
-use crate::plan::GradientCompression;
+use crate::plan::{BatchStatistics, GradientCompression};
 use crate::runtime::{self, Runtime};
 use crate::scheduler::split::SplitMode;
 use crate::scheduler::timeline::Timeline;
@@ -70,6 +70,8 @@ pub struct Compile {
     pub clip_norm: Option<f32>,
     /// What gradients are on their way to the host. One adapter that updates by itself sends none.
     pub gradient_compression: GradientCompression,
+    /// Whose mean and variance batch normalization takes where several adapters share a batch.
+    pub batch_statistics: BatchStatistics,
     /// Learning rate over the steps.
     pub schedule: Schedule,
     /// Batch size for which the learning rate was chosen: with another batch it is scaled in proportion.
@@ -92,6 +94,7 @@ impl Compile {
             metrics: Vec::new(),
             clip_norm: None,
             gradient_compression: GradientCompression::None,
+            batch_statistics: BatchStatistics::default(),
             schedule: Schedule::default(),
             learning_rate_batch: None,
             non_finite: NonFinite::default(),
@@ -105,6 +108,7 @@ impl Compile {
             optimizer: self.optimizer.clone(),
             clip_norm: self.clip_norm.unwrap_or(0.0),
             gradient_compression: self.gradient_compression,
+            batch_statistics: self.batch_statistics,
         }
     }
 

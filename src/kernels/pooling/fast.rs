@@ -32,7 +32,7 @@ pub(super) fn forward_max(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
         y.fill(-3.4e38);
         each_position(&sizes, |to, at| {
             let y = &mut y[to..to + sizes.channels];
-            y.iter_mut().zip(&x[at..]).for_each(|(y, x)| *y = if *x > *y { *x } else { *y });
+            y.iter_mut().zip(&x[at..]).for_each(|(y, x)| *y = if *x > *y || x.is_nan() { *x } else { *y });
         });
     });
 }

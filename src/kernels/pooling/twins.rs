@@ -18,9 +18,10 @@ fn each_window(call: &Call<'_>, mut f: impl FnMut(usize, Vec<usize>)) {
     }
 }
 
-/// Offset of the first largest.
+/// Offset of the first largest; a NaN is larger than all numbers.
 fn first_largest(x: &[f32], offsets: &[usize]) -> Option<usize> {
-    let better = |best: usize, at: usize| if x[at] > x[best] { at } else { best };
+    let is_better = |best: usize, at: usize| x[at] > x[best] || (x[at].is_nan() && !x[best].is_nan());
+    let better = |best: usize, at: usize| if is_better(best, at) { at } else { best };
     offsets.iter().copied().reduce(better)
 }
 
@@ -45,7 +46,8 @@ fn scatter(call: &Call<'_>, d_x: &mut [f32], mut share: impl FnMut(usize, Vec<us
 pub(super) fn backward_max(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let [x, dy] = [call.inputs[0], call.inputs[2]];
     scatter(call, outputs[0], |output, inputs| {
-        (first_largest(x, &inputs).into_iter().collect(), f64::from(dy[output]))
+        let largest = first_largest(x, &inputs).filter(|at| !x[*at].is_nan());
+        (largest.into_iter().collect(), f64::from(dy[output]))
     });
 }
 
