@@ -15,7 +15,7 @@ use manyhands::{Loss, Model, ModelBuilder, Optimizer, Predictor, Sequential, Sha
 use ndarray::arr2;
 
 fn objective() -> Objective {
-    Objective::new(vec![Loss::MeanSquaredError], Optimizer::adam(1e-3))
+    Objective::new(vec![Loss::MEAN_SQUARED_ERROR], Optimizer::adam(1e-3))
 }
 
 fn refused(shape: impl Into<Shape>, layer: impl Layer + 'static) -> String {

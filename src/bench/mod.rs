@@ -33,7 +33,7 @@ mod native {
     use super::models::{self, Workload};
     use super::rig::{Data, Seat, Turn};
     use crate::error::Result;
-    use crate::plan::GradientCompression;
+    use crate::plan::{BatchStatistics, GradientCompression};
     use crate::scheduler::split::SplitMode;
 
     /// What is trained on what, and how often.
@@ -55,6 +55,8 @@ mod native {
         pub split: SplitMode,
         /// What gradients are on their way, in a rig beside the one where they are whole.
         pub gradient_compression: GradientCompression,
+        /// Whose batch statistics several adapters take, in a rig beside the one with their defaults.
+        pub batch_statistics: BatchStatistics,
     }
 
     impl Settings {

@@ -7,7 +7,7 @@ use crate::layers::{
 use crate::losses::Loss;
 use crate::model::{Model, ModelBuilder, Sequential, TensorRef};
 use crate::optimizers::Optimizer;
-use crate::plan::GradientCompression;
+use crate::plan::{BatchStatistics, GradientCompression};
 
 /// A model with all that a training step of it needs but data.
 #[derive(Clone, Debug)]
@@ -28,6 +28,8 @@ pub struct Workload {
     pub batch_size: u32,
     /// What gradients are on their way to the host.
     pub gradient_compression: GradientCompression,
+    /// Whose statistics batch normalization takes.
+    pub batch_statistics: BatchStatistics,
 }
 
 type Build = fn() -> Result<Workload>;
@@ -98,6 +100,7 @@ pub fn mlp() -> Result<Workload> {
         classes: 10,
         batch_size: 256,
         gradient_compression: GradientCompression::None,
+        batch_statistics: BatchStatistics::default(),
     })
 }
 
@@ -112,6 +115,7 @@ fn convolutional(name: &'static str, about: &'static str, model: Model, batch_si
         classes: 10,
         batch_size,
         gradient_compression: GradientCompression::None,
+        batch_statistics: BatchStatistics::default(),
     }
 }
 
@@ -179,13 +183,13 @@ pub fn resnet18() -> Result<Workload> {
 }
 
 /// A convolution with `same` padding and without bias, and its batch normalization.
-fn normalized(graph: &mut ModelBuilder, x: TensorRef, convolution: Conv2D) -> TensorRef {
+pub(crate) fn normalized(graph: &mut ModelBuilder, x: TensorRef, convolution: Conv2D) -> TensorRef {
     let convolved = graph.add(convolution.same().no_bias(), &[x]);
     graph.add(BatchNormalization::new(), &[convolved])
 }
 
 /// Two convolutions of 3 × 3 beside a shortcut, which is a projection where the block has a stride.
-fn basic_block(graph: &mut ModelBuilder, x: TensorRef, channels: usize, stride: usize) -> TensorRef {
+pub(crate) fn basic_block(graph: &mut ModelBuilder, x: TensorRef, channels: usize, stride: usize) -> TensorRef {
     let first = normalized(graph, x, Conv2D::new(channels, [3, 3]).strides([stride; 2]));
     let first = graph.add(Relu::default(), &[first]);
     let second = normalized(graph, first, Conv2D::new(channels, [3, 3]));
@@ -237,6 +241,7 @@ pub fn make_parallel() -> Result<Workload> {
         classes: 2,
         batch_size: 256,
         gradient_compression: GradientCompression::None,
+        batch_statistics: BatchStatistics::default(),
     })
 }
 

@@ -10,7 +10,7 @@ use crate::adapters::Info;
 use crate::data::{Batch, Loader, LoaderSettings, Synthetic};
 use crate::error::{Error, Result};
 use crate::model::Objective;
-use crate::plan::{GradientCompression, Pass, Work};
+use crate::plan::{BatchStatistics, GradientCompression, Pass, Work};
 use crate::runtime::{Metered, Runtime, system};
 use crate::scheduler::split::SplitMode;
 use crate::scheduler::timeline::{Lane, Span, Tracing, What};
@@ -203,9 +203,12 @@ impl Rig {
     /// # Errors
     /// If an adapter can't be opened, or the split does not go with the adapters.
     pub async fn open(workload: &Workload, seats: &[Seat], split: SplitMode, capacity: u32) -> Result<Self> {
-        let Workload { model, optimizer, loss, gradient_compression, .. } = workload;
-        let gradient_compression = *gradient_compression;
-        let objective = Objective { gradient_compression, ..Objective::new(vec![loss.clone()], optimizer.clone()) };
+        let Workload { model, optimizer, loss, gradient_compression, batch_statistics, .. } = workload;
+        let objective = Objective {
+            gradient_compression: *gradient_compression,
+            batch_statistics: *batch_statistics,
+            ..Objective::new(vec![loss.clone()], optimizer.clone())
+        };
         let (plan, layout) = (model.plan(&objective)?, model.layout().clone());
         let settings = RigSettings {
             adapters: seats.iter().map(|seat| seat.info.clone()).collect(),
@@ -222,10 +225,13 @@ impl Rig {
         for (adapter_idx, seat) in seats.iter().enumerate().filter(|(_, seat)| seat.throttle > 1.0) {
             scheduler.throttle(adapter_idx, seat.throttle);
         }
-        let name = match gradient_compression {
-            GradientCompression::None => name(seats),
-            GradientCompression::Fp16 => format!("{}, fp16", name(seats)),
-        };
+        let mut name = name(seats);
+        if *gradient_compression == GradientCompression::Fp16 {
+            name += ", fp16";
+        }
+        if *batch_statistics == BatchStatistics::Batch {
+            name += ", batch statistics";
+        }
         Ok(Self {
             name,
             scheduler,

@@ -130,6 +130,10 @@ async fn measure_model(
             let workload = Workload { gradient_compression: settings.gradient_compression, ..workload.clone() };
             rigs.push(Rig::open(&workload, &settings.seats, split.clone(), rows).await?);
         }
+        if settings.batch_statistics != workload.batch_statistics {
+            let workload = Workload { batch_statistics: settings.batch_statistics, ..workload.clone() };
+            rigs.push(Rig::open(&workload, &settings.seats, split.clone(), rows).await?);
+        }
     }
     let mut source = Source::new(workload, settings.data, rows)?;
     for round in 0..settings.rounds {

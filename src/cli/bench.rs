@@ -8,7 +8,7 @@ use manyhands::bench::report::Report;
 use manyhands::bench::rig::{Data, Seat};
 use manyhands::bench::{Settings, kernels, plot, scaling, steps};
 use manyhands::scheduler::split::SplitMode;
-use manyhands::{Error, GradientCompression, Result};
+use manyhands::{BatchStatistics, Error, GradientCompression, Result};
 use serde::Serialize;
 
 use super::settings::parse_split;
@@ -50,6 +50,9 @@ struct StepArgs {
     /// With `fp16`, measure several adapters a second time, with gradients of 16 bits on their way to the host.
     #[arg(long, value_enum, default_value_t = CompressionOption::None)]
     gradient_compression: CompressionOption,
+    /// With `batch`, measure several adapters a second time, with batch normalization over the whole batch.
+    #[arg(long, value_enum, default_value_t = StatisticsOption::Shard)]
+    batch_statistics: StatisticsOption,
 }
 
 #[derive(Args)]
@@ -113,6 +116,14 @@ enum CompressionOption {
     Fp16,
 }
 
+#[derive(Clone, Copy, ValueEnum)]
+enum StatisticsOption {
+    /// Statistics of each adapter's rows.
+    Shard,
+    /// Statistics of the whole batch.
+    Batch,
+}
+
 /// Measures, and shows what came out.
 pub fn run(args: &BenchArgs, terminal: &Terminal) -> Result<()> {
     let progress = |text: &str| terminal.note(text);
@@ -124,13 +135,17 @@ pub fn run(args: &BenchArgs, terminal: &Terminal) -> Result<()> {
             let report = pollster::block_on(kernels::measure(&settings, progress))?;
             show(&report, common, terminal)
         }
-        Question::Steps(StepArgs { common, training, gradient_compression }) => {
+        Question::Steps(StepArgs { common, training, gradient_compression, batch_statistics }) => {
             make_folders([common.json.as_deref(), None])?;
             let gradient_compression = match gradient_compression {
                 CompressionOption::None => GradientCompression::None,
                 CompressionOption::Fp16 => GradientCompression::Fp16,
             };
-            let settings = Settings { gradient_compression, ..settings(common, training)? };
+            let batch_statistics = match batch_statistics {
+                StatisticsOption::Shard => BatchStatistics::Shard,
+                StatisticsOption::Batch => BatchStatistics::Batch,
+            };
+            let settings = Settings { gradient_compression, batch_statistics, ..settings(common, training)? };
             let report = pollster::block_on(steps::measure(&settings, progress))?;
             show(&report, common, terminal)
         }
@@ -167,6 +182,7 @@ fn settings(common: &Common, training: &Training) -> Result<Settings> {
         data,
         split: training.split.clone(),
         gradient_compression: GradientCompression::None,
+        batch_statistics: BatchStatistics::Shard,
     })
 }
 

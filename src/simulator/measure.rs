@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::losses::Loss;
 use crate::model::{Model, Objective};
 use crate::optimizers::Optimizer;
-use crate::plan::{Plan, Role};
+use crate::plan::{BatchStatistics, Plan, Role};
 use crate::runtime::{Metered, Runtime};
 use crate::scheduler::split::SplitMode;
 use crate::scheduler::{CpuFallback, RigSettings, Scheduler, Step, TrainingState};
@@ -80,7 +80,15 @@ pub async fn measure(
     let after = specs(&mut scheduler, &*metered, &traffic).await?;
     let specs = before.iter().zip(&after).map(|(before, after)| between(before, after)).collect();
     let model = Some(model.config());
-    let rig = RigConfig { batch_size, preset: None, optimizer: Some(optimizer), host, adapters: specs, model };
+    let rig = RigConfig {
+        batch_size,
+        preset: None,
+        optimizer: Some(optimizer),
+        batch_statistics: BatchStatistics::default(),
+        host,
+        adapters: specs,
+        model,
+    };
     Ok(Measured { rig, step_ms: step_ms[step_ms.len() / 2] })
 }
 

@@ -23,6 +23,7 @@ mod arithmetic;
 mod measure;
 mod predict;
 mod report;
+mod resnet;
 mod rig;
 mod scaling;
 mod skeleton;

@@ -120,7 +120,7 @@ impl Job {
     fn of(rig: &RigConfig, model: &Model) -> Result<Self> {
         let optimizer = rig.optimizer.clone().unwrap_or_else(|| Optimizer::adam(1e-3));
         let losses = vec![Loss::MEAN_SQUARED_ERROR; model.outputs().len()];
-        let objective = Objective::new(losses, optimizer);
+        let objective = Objective { batch_statistics: rig.batch_statistics, ..Objective::new(losses, optimizer) };
         let skeleton = Skeleton::of(&model.plan(&objective)?, model.layout());
         Ok(Self { skeleton, objective, host_bytes_per_ms: rig.host.copy_gb_s * 1e6 })
     }

@@ -4,11 +4,13 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::resnet;
 use super::spec::AdapterSpec;
 use crate::error::{Error, Result};
 use crate::layers::{Activation, BatchNormalization, Conv2D, Dense, Flatten, GlobalAveragePooling2D, MaxPooling2D};
 use crate::model::{Model, ModelConfig, Sequential};
 use crate::optimizers::Optimizer;
+use crate::plan::BatchStatistics;
 
 /// What [`simulate`](super::simulate) is asked about.
 ///
@@ -49,6 +51,9 @@ pub struct RigConfig {
     /// How parameters are updated; what the host has to do depends on it. Default: Adam.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub optimizer: Option<Optimizer>,
+    /// Whose statistics batch normalization takes: of each adapter's rows, or of the whole batch.
+    #[serde(default)]
+    pub batch_statistics: BatchStatistics,
     /// The host.
     #[serde(default)]
     pub host: HostSpec,
@@ -83,6 +88,10 @@ pub enum Preset {
     Mlp,
     /// Six convolutions with batch normalization over 32 × 32 × 3: 0.3 million parameters, much arithmetic.
     Cnn,
+    /// ResNet-18 over 224 × 224 × 3: 12 million parameters, 20 batch normalizations.
+    Resnet18,
+    /// ResNet-50 over 224 × 224 × 3: 26 million parameters, 53 batch normalizations.
+    Resnet50,
     /// 16 convolutions as in VGG-16 over 224 × 224 × 3, with one dense layer at the end: 15 million parameters.
     Vgg,
 }
@@ -102,6 +111,8 @@ impl Preset {
             Self::Cnn => {
                 blocks([32, 32, 3], &[(2, 32), (2, 64), (2, 128)]).add(Flatten::default()).add(Dense::new(10)).build(0)
             }
+            Self::Resnet18 => resnet::resnet18(),
+            Self::Resnet50 => resnet::resnet50(),
             Self::Vgg => blocks([224, 224, 3], &[(2, 64), (2, 128), (3, 256), (3, 512), (3, 512)])
                 .add(GlobalAveragePooling2D::default())
                 .add(Dense::new(1000))
