@@ -133,7 +133,8 @@ impl Scheduler {
                     self.who(shard.adapter_idx),
                     self.members[shard.adapter_idx].capacity
                 ),
-                "use a smaller batch, more adapters, or `synchronized = false`",
+                "use a smaller batch, more adapters, `gradient_accumulation_steps = 1`, or statistics of each adapter's rows \
+                 (`batch_statistics = \"shard\"`, and layers without `synchronized`)",
             )),
         }
     }
