@@ -1,6 +1,11 @@
 //! Building models: sizes that can't be, layers that no output needs, and a hundred thousand layers. Needs the CPU alone.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stands outside the engine: it panics")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    reason = "a test stands outside the engine: it panics, prints and reads the clock"
+)]
 
 use std::time::{Duration, Instant};
 

@@ -30,7 +30,7 @@ pub(super) fn resnet50() -> Result<Model> {
     large([3, 4, 6, 3], bottleneck)
 }
 
-/// The form for ImageNet: a stem of 7 × 7 and pooling, four stages of blocks, 1000 classes.
+/// The form for `ImageNet`: a stem of 7 × 7 and pooling, four stages of blocks, 1000 classes.
 fn large(blocks: [usize; 4], block: Block) -> Result<Model> {
     let mut graph = ModelBuilder::new();
     let image = graph.input("input", [224, 224, 3]);
