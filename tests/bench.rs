@@ -7,12 +7,12 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use manyhands::GradientCompression;
 use manyhands::adapters::cpu;
 use manyhands::bench::rig::{Data, Rig, Seat, Source, Turn};
 use manyhands::bench::{Settings, machine, models, plot, scaling};
 use manyhands::kernels::cases::compare;
 use manyhands::scheduler::split::SplitMode;
+use manyhands::{BatchStatistics, GradientCompression};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -252,12 +252,14 @@ fn the_same_adapter_twice_is_measured_alone_once() {
         data: Data::Synthetic,
         split: SplitMode::Even,
         gradient_compression: GradientCompression::Fp16,
+        batch_statistics: BatchStatistics::Batch,
     };
     let mut said = Vec::new();
     let report =
         pollster::block_on(manyhands::bench::steps::measure(&settings, |text| said.push(text.to_owned()))).unwrap();
     let rigs = &report.measured.rigs;
-    assert_eq!((rigs.len(), said.len()), (3, 3), "{said:?}");
+    assert_eq!((rigs.len(), said.len()), (4, 4), "{said:?}");
     assert_eq!(rigs[1].adapters.iter().map(|adapter| adapter.rows).collect::<Vec<_>>(), [8, 8]);
     assert_eq!(rigs[2].rig, format!("{}, fp16", rigs[1].rig));
+    assert_eq!(rigs[3].rig, format!("{}, batch statistics", rigs[1].rig));
 }
