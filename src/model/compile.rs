@@ -6,8 +6,8 @@ use crate::kernels::{add, batch_norm, clip};
 use crate::losses::{Head, Loss};
 use crate::optimizers::Optimizer;
 use crate::plan::{
-    BatchStatistics, GradientCompression, Grid, Layout, Length, Moving, Node, Pass, Plan, Recorder, Role, Tensor, View, Word,
-    length_word, vectors_word,
+    BatchStatistics, GradientCompression, Grid, Layout, Length, Moving, Node, Pass, Plan, Recorder, Role, Tensor, View,
+    Word, length_word, vectors_word,
 };
 
 /// What training is for: a loss for each output, and the optimizer.

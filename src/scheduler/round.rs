@@ -133,7 +133,7 @@ impl Scheduler {
                     self.who(shard.adapter_idx),
                     self.members[shard.adapter_idx].capacity
                 ),
-                "use a smaller batch, more adapters, `gradient_accumulation_steps = 1`, or statistics of each adapter's rows \
+                "use a smaller batch, more adapters, `micro_batches = 1`, or statistics of each adapter's rows \
                  (`batch_statistics = \"shard\"`, and layers without `synchronized`)",
             )),
         }
