@@ -14,13 +14,15 @@ use std::path::Path;
 
 use manyhands::data::csv::{self, Column, CsvSettings, InputColumns, OneOrMany, OutputColumns, TargetKind};
 use manyhands::data::{
-    Batch, ByteImages, Channels, DataConfig, Dataset, ImageFiles, ImageFolder, ImageSettings, InMemory, Synthetic,
-    check_labels, cifar, digits, idx,
+    Batch, ByteImages, Channels, DataConfig, Dataset, Description, ImageFiles, ImageFolder, ImageSettings, InMemory,
+    Synthetic, Unreadable, check_labels, cifar, digits, idx,
 };
 use manyhands::{Error, Shape};
 use ndarray::{Array1, Array2, Array3, array};
 use tempfile::TempDir;
 
+#[path = "data/described.rs"]
+mod described;
 #[path = "data/images.rs"]
 mod images;
 #[path = "data/inputs.rs"]
@@ -276,6 +278,22 @@ fn fashion_mnist_is_read_where_it_is_installed() {
         .map(f64::from)
         .sum();
     assert!((sum / (60_000.0 * 784.0) - 0.2860).abs() < 5e-5);
+}
+
+#[test]
+fn what_unpacks_without_end_is_read_as_far_as_its_header_asks() {
+    let folder = tempfile::tempdir().unwrap();
+    let labels = write(&folder, "labels", idx_file(&[2], &[1, 2]));
+    // 64 MiB of zeros in 64 kB: behind a header for 8 bytes, and behind one for more than can be packed in so few.
+    for (axes, expected) in
+        [([2, 2, 2], "needs 8 bytes, but it has"), ([1 << 20, 1 << 10, 1 << 10], "bytes, but it has 1")]
+    {
+        let images = write(&folder, "images", gzip(&idx_file(&axes, &vec![0; 64 << 20])));
+        let text = message_in(&folder, idx::open_pair(&images, &labels));
+        assert!(text.starts_with("`images` is cut short or too long") && text.contains(expected), "{text}");
+        let got: usize = text.split(" it has ").nth(1).unwrap().split('\n').next().unwrap().parse().unwrap();
+        assert!(got < 1024, "{text}");
+    }
 }
 
 // CIFAR-10

@@ -1,5 +1,6 @@
 //! `manyhands evaluate` and `manyhands predict`.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -255,8 +256,9 @@ pub fn predict(args: &PredictArgs) -> Result<()> {
     // Opened now: that it can't be is found out before all is computed.
     let output = args.output.as_deref().map(open_output).transpose()?;
     let Inputs { dataset, trained, names } = inputs;
-    let rows = Rows { count: dataset.len(), names };
-    let outputs = trainer.predict(dataset, args.trained.batch_size)?;
+    let outputs = trainer.predict(dataset.clone(), args.trained.batch_size)?;
+    let unreadable = dataset.unreadable().into_iter().map(|(row, _)| row).collect();
+    let rows = Rows { count: dataset.len(), names, unreadable };
     check_outputs(trainer.model(), rows.count, &outputs)?;
     // An old file has no names: those of the settings' data stand in.
     let schema = Some(trainer.model().schema()).filter(|schema| !schema.targets.is_empty()).unwrap_or(&trained);
@@ -280,7 +282,8 @@ pub fn predict(args: &PredictArgs) -> Result<()> {
             Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Error::writing("stdout", error)),
             _ => Ok(()),
         },
-    }
+    }?;
+    rows.check_readable()
 }
 
 /// Refuses outputs that are no numbers: no class and no value follows from them.
@@ -324,7 +327,9 @@ fn write_csv(out: impl Write, rows: &Rows, columns: &[Columns<'_>]) -> io::Resul
     let header = rows.header().into_iter().chain(columns.iter().flat_map(Columns::header));
     out.write_record(header).map_err(io_error)?;
     for row in 0..rows.count {
+        let is_readable = !rows.unreadable.contains(&row);
         let fields = columns.iter().flat_map(|columns| columns.fields(row));
+        let fields = fields.map(|field| if is_readable { field } else { String::new() });
         out.write_record(rows.fields(row).into_iter().chain(fields)).map_err(io_error)?;
     }
     out.flush()
@@ -335,9 +340,23 @@ struct Rows {
     count: usize,
     /// The file of each.
     names: Option<Vec<String>>,
+    /// Rows whose file can't be read: what the model says of them means nothing.
+    unreadable: BTreeSet<usize>,
 }
 
 impl Rows {
+    /// An error if there are rows without a prediction; each was named in a warning.
+    fn check_readable(&self) -> Result<()> {
+        match self.unreadable.len() {
+            0 => Ok(()),
+            count => Err(Error::data(
+                format!("{count} of {} rows", self.count),
+                "need a file that can be read: they have empty fields, all others are predicted",
+                "see the warnings for the files; mend them, or take them out",
+            )),
+        }
+    }
+
     fn header(&self) -> Vec<String> {
         let file = self.names.as_ref().map(|_| "file");
         std::iter::once("row").chain(file).map(String::from).collect()

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use clap::Args;
 use manyhands::adapters::Kind;
-use manyhands::data::Dataset;
+use manyhands::data::{Dataset, Description};
 use manyhands::scheduler::split::SplitMode;
 use manyhands::trainer::{Callback, CsvLog, EarlyStopping, History, JsonLog, SaveSettings};
 use manyhands::{Checkpoint, Error, Fit, Result, Trainer};
@@ -179,6 +179,12 @@ fn prepare(args: &TrainArgs, terminal: &Terminal) -> Result<Run> {
         trainer.resume(checkpoint)?;
     }
     let (train, validation) = settings.split_data(settings.open_data(&trainer)?, seed)?;
+    if !args.quiet {
+        terminal.line(Description::of("training data", &train)?);
+        if let Some(validation) = &validation {
+            terminal.line(Description::of("validation data", validation)?);
+        }
+    }
     trainer.check_run(train.as_ref(), validation.as_deref())?;
     let early_stopping = settings.training.early_stopping(validation.is_some())?;
     if let Some(stopping) = &early_stopping {

@@ -199,10 +199,10 @@ pub fn check_probabilities(dataset: &dyn Dataset, target: usize) -> Result<()> {
 }
 
 /// Row and value of the first number of a target that is refused.
-fn first_target_that(
+pub(super) fn first_target_that(
     dataset: &dyn Dataset,
     target: usize,
-    is_refused: impl Fn(f32) -> bool,
+    mut is_refused: impl FnMut(f32) -> bool,
 ) -> Result<Option<(usize, f32)>> {
     let shapes = dataset.target_shapes();
     let Some(shape) = shapes.get(target) else {

@@ -79,6 +79,7 @@ fn decode(file: &Path, bytes: &[u8], pixels: &mut Vec<u8>, labels: &mut Vec<u8>)
     if bytes.is_empty() || !bytes.len().is_multiple_of(RECORD) {
         return Err(fail(format!("needs whole records of {RECORD} bytes, but has {} bytes", bytes.len())));
     }
+    pixels.try_reserve(bytes.len()).map_err(|_| super::no_memory(&format!("`{}`", shown(file))))?;
     for (record_idx, record) in bytes.chunks_exact(RECORD).enumerate() {
         let (label, planes) = (record[0], &record[1..]);
         if usize::from(label) >= CLASSES.len() {

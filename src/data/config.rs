@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::csv::{self, Column, CsvSettings, InputColumns, OneOrMany, OutputColumns, TargetKind};
-use super::images::{self, ImageFiles, ImageFolder, ImageSettings};
+use super::images::{self, ImageFiles, ImageFolder, ImageSettings, Unreadable};
 use super::{ByteImages, Channels, Dataset, Synthetic, cifar, digits, idx};
 use crate::schema::{Format, Schema, few};
 use crate::{Error, Result, shown};
@@ -71,6 +71,9 @@ pub enum DataConfig {
         /// 1 or 3.
         #[serde(default)]
         channels: Channels,
+        /// `error` (the default) or `skip`: what becomes of images that can't be read ([`Unreadable`]).
+        #[serde(default)]
+        unreadable: Unreadable,
     },
     /// Made-up data ([`Synthetic`]).
     Synthetic {
@@ -233,8 +236,8 @@ impl DataConfig {
                 let test = table.test.as_deref().map(open_test).transpose()?;
                 DataPair::new((train, test))
             }
-            &Self::ImageFolder { ref train, ref test, height, width, channels } => {
-                let settings = ImageSettings { height, width, channels };
+            &Self::ImageFolder { ref train, ref test, height, width, channels, unreadable } => {
+                let settings = ImageSettings { height, width, channels, unreadable };
                 let train = ImageFolder::open(train, settings)?;
                 let open_test = |test| ImageFolder::open_with_classes(test, settings, train.classes());
                 let test = test.as_deref().map(open_test).transpose()?;
@@ -262,8 +265,8 @@ impl DataConfig {
                 let open = |path: &Path| Ok(csv::open_like(path, &settings, trained)?.dataset);
                 DataPair::new((open(&table.train)?, table.test.as_deref().map(open).transpose()?))
             }
-            &Self::ImageFolder { ref train, ref test, height, width, channels } if !classes.is_empty() => {
-                let settings = ImageSettings { height, width, channels };
+            &Self::ImageFolder { ref train, ref test, height, width, channels, unreadable } if !classes.is_empty() => {
+                let settings = ImageSettings { height, width, channels, unreadable };
                 let open = |path: &Path| ImageFolder::open_with_classes(path, settings, classes);
                 DataPair::new((open(train)?, test.as_deref().map(open).transpose()?))
             }
@@ -287,7 +290,14 @@ impl DataConfig {
                 let channels = Channels::try_from(channels).map_err(|problem| {
                     Error::data("the model's images", problem, "the model file is damaged, or of a newer version")
                 })?;
-                Ok(Self::ImageFolder { train: folder, test: None, height, width, channels })
+                Ok(Self::ImageFolder {
+                    train: folder,
+                    test: None,
+                    height,
+                    width,
+                    channels,
+                    unreadable: Unreadable::Error,
+                })
             }
             Format::Csv { .. } | Format::Other => match CsvSettings::of_schema(trained) {
                 Some(settings) => Ok(Self::Csv(TableConfig::of_settings(folder, settings))),
@@ -341,8 +351,13 @@ impl DataConfig {
                 let dataset = Arc::new(csv::open_inputs(path, &settings, &trained)?);
                 Ok(Inputs { dataset, trained, names: None })
             }
-            &Self::ImageFolder { ref train, test: _, height, width, channels } => {
-                let images = ImageFiles::open(path, ImageSettings { height, width, channels })?;
+            &Self::ImageFolder { ref train, test: _, height, width, channels, unreadable } => {
+                let settings = ImageSettings { height, width, channels, unreadable };
+                let images = match unreadable {
+                    // A row for each file: the others are predicted all the same.
+                    Unreadable::Error => ImageFiles::open_all(path, settings)?,
+                    Unreadable::Skip => ImageFiles::open(path, settings)?,
+                };
                 let trained = match trained {
                     Some(trained) => trained.clone(),
                     None => Schema::with_classes(images.schema().format, images::class_names(train)?),

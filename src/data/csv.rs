@@ -4,9 +4,12 @@
 //! out. UTF-8, with or without a byte-order mark; lines end with LF or CRLF; fields may be quoted.
 
 mod layout;
+mod notes;
 mod settings;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use ::csv::{ErrorKind, Position, ReaderBuilder, StringRecord, Trim};
@@ -18,6 +21,9 @@ use self::layout::{Layout, Targets, inputs_like};
 use super::{InMemory, label_value};
 use crate::schema::{Schema, few};
 use crate::{Error, Result, shown};
+
+/// Bytes that a row may have at most: one that is longer is a quote that was never closed, or no table.
+pub const MAX_ROW_BYTES: u64 = 16 << 20;
 
 /// A table that was read.
 #[derive(Clone, Debug)]
@@ -78,6 +84,11 @@ struct Table {
     inputs: Vec<Vec<f32>>,
     targets: Vec<Target>,
     weights: Vec<f32>,
+    /// Where the last row starts, in bytes.
+    last_row: u64,
+    /// Rows of several lines, and where the first of them starts.
+    broken_rows: usize,
+    first_broken: Option<Position>,
 }
 
 /// The values of one target.
@@ -110,8 +121,13 @@ impl Table {
             let problem = format!("needs an ASCII character, but is `{}`", settings.delimiter);
             Error::setting("`delimiter`", problem, "use `,`, `;` or a tab")
         })?;
+        let since = Cell::new(0);
+        let file = RowLimit { file, since: &since };
         let mut reader = ReaderBuilder::new().has_headers(false).delimiter(delimiter).trim(Trim::All).from_reader(file);
-        let mut records = reader.records().map(|record| record.map_err(|error| unreadable(path, &error)));
+        let mut records = reader.records().map(|record| {
+            since.set(0);
+            record.map_err(|error| unreadable(path, &error))
+        });
         let empty = || Error::data(&who, "needs at least one row, but has none", "check that it is the right file");
         let first = records.next().ok_or_else(empty)??;
         let has_header = settings.header.unwrap_or_else(|| first.iter().all(|field| field.parse::<f64>().is_err()));
@@ -120,7 +136,11 @@ impl Table {
         for record in (!has_header).then_some(Ok(first)).into_iter().chain(records) {
             table.push(&record?)?;
         }
-        if table.rows == 0 { Err(empty()) } else { Ok(table) }
+        if table.rows == 0 {
+            return Err(empty());
+        }
+        notes::check_last_quote(path, delimiter, table.last_row)?;
+        Ok(table)
     }
 
     fn new(path: &Path, layout: Layout, settings: &CsvSettings, like: Option<&Schema>) -> Self {
@@ -139,11 +159,20 @@ impl Table {
             layout,
             rows: 0,
             weights: Vec::new(),
+            last_row: 0,
+            broken_rows: 0,
+            first_broken: None,
         }
     }
 
     fn push(&mut self, record: &StringRecord) -> Result<()> {
         self.rows += 1;
+        self.last_row = record.position().map_or(0, Position::byte);
+        if record.iter().any(|field| field.contains(['\n', '\r'])) {
+            self.broken_rows += 1;
+            self.first_broken = self.first_broken.take().or_else(|| record.position().cloned());
+        }
+        self.reserve()?;
         let (path, layout) = (&self.path, &self.layout);
         let number = |column: &usize| layout.number(path, record, *column);
         for (part, values) in layout.inputs.iter().zip(&mut self.inputs) {
@@ -167,7 +196,15 @@ impl Table {
         Ok(())
     }
 
+    /// Makes room for a row: a table may be larger than memory.
+    fn reserve(&mut self) -> Result<()> {
+        let inputs = self.layout.inputs.iter().map(|part| part.columns.len()).zip(&mut self.inputs);
+        let has_room = inputs.into_iter().all(|(columns, values)| values.try_reserve(columns).is_ok());
+        if has_room { Ok(()) } else { Err(super::no_memory(&named(&self.path))) }
+    }
+
     fn finish(mut self, settings: &CsvSettings) -> Result<CsvTable> {
+        let notes = notes::notes(&self);
         let mut inputs = std::mem::take(&mut self.inputs).into_iter();
         let mut dataset = InMemory::without_targets(self.array(inputs.next().unwrap_or_default())?)?;
         for values in inputs {
@@ -190,7 +227,7 @@ impl Table {
         if self.layout.weight.is_some() {
             dataset = dataset.with_sample_weights(Array1::from_vec(self.weights))?;
         }
-        Ok(CsvTable { dataset: dataset.with_schema(self.layout.schema(settings, names)) })
+        Ok(CsvTable { dataset: dataset.with_schema(self.layout.schema(settings, names)).with_notes(notes) })
     }
 
     /// As many columns as there are values for the rows.
@@ -208,9 +245,13 @@ impl Classes {
         let label = match (self.met.get(name), &self.known) {
             (Some(&label), _) => label,
             (None, _) if name.is_empty() => return Err("needs a class".into()),
-            (None, Some(known)) => {
-                return Err(format!("needs one of the training table's classes ({})", few(known)));
+            (None, _) if name.contains(['\n', '\r']) => {
+                return Err("needs a class on one line (is a quote not closed?)".into());
             }
+            (None, Some(known)) => match equal_number(name, known) {
+                Some(label) => label,
+                None => return Err(format!("needs one of the training table's classes ({})", few(known))),
+            },
             (None, None) => {
                 self.met.insert(name.into(), next);
                 next
@@ -221,27 +262,63 @@ impl Classes {
     }
 }
 
-/// Class names sorted, by value if all are numbers.
+/// The number that a class's name is, if it is one.
+fn number(name: &str) -> Option<f64> {
+    name.parse().ok().filter(|number: &f64| number.is_finite())
+}
+
+/// The class that is equal to `name` as a number, where all classes are numbers.
+fn equal_number(name: &str, classes: &[String]) -> Option<usize> {
+    let wanted = number(name)?;
+    let numbers: Vec<f64> = classes.iter().map(|class| number(class)).collect::<Option<_>>()?;
+    numbers.iter().position(|number| *number == wanted)
+}
+
+/// Class names sorted, by value if all are numbers; then those of equal value are one class, by its shortest name.
 fn sorted(classes: &BTreeMap<String, usize>) -> Vec<String> {
-    let mut names: Vec<String> = classes.keys().cloned().collect();
-    let values: Option<Vec<f64>> = names.iter().map(|name| name.parse().ok()).collect();
-    if let Some(values) = values {
-        let mut by_value: Vec<(f64, String)> = values.into_iter().zip(names).collect();
-        by_value.sort_by(|a, b| a.0.total_cmp(&b.0));
-        names = by_value.into_iter().map(|(_, name)| name).collect();
-    }
-    names
+    let names: Vec<&String> = classes.keys().collect();
+    let Some(values) = names.iter().map(|name| number(name)).collect::<Option<Vec<f64>>>() else {
+        return names.into_iter().cloned().collect();
+    };
+    // 0 and -0 are equal, too.
+    let mut by_value: Vec<(f64, &String)> = values.into_iter().map(|value| value + 0.0).zip(names).collect();
+    by_value.sort_by(|(a, a_name), (b, b_name)| {
+        a.total_cmp(b).then(a_name.len().cmp(&b_name.len())).then(a_name.cmp(b_name))
+    });
+    by_value.dedup_by(|(a, _), (b, _)| a == b);
+    by_value.into_iter().map(|(_, name)| name.clone()).collect()
 }
 
 /// Labels in the order of `names`, from labels in the order in which the classes were met.
 fn relabel(labels: &[usize], classes: &BTreeMap<String, usize>, names: &[String]) -> Array1<f32> {
+    let place: BTreeMap<&str, usize> = names.iter().map(String::as_str).zip(0..).collect();
     let mut sorted_label = vec![0.0; classes.len()];
-    for (label, name) in names.iter().enumerate() {
-        if let Some(&met) = classes.get(name) {
+    for (name, &met) in classes {
+        if let Some(label) = place.get(name.as_str()).copied().or_else(|| equal_number(name, names)) {
             sorted_label[met] = label_value(label);
         }
     }
     labels.iter().map(|&met| sorted_label[met]).collect()
+}
+
+/// A file of which no row may be too long.
+struct RowLimit<'a> {
+    file: std::fs::File,
+    /// Bytes since the last whole row.
+    since: &'a Cell<u64>,
+}
+
+impl Read for RowLimit<'_> {
+    fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
+        if self.since.get() > MAX_ROW_BYTES {
+            return Err(std::io::Error::other(format!(
+                "a row has more than {MAX_ROW_BYTES} bytes: is a quote not closed?"
+            )));
+        }
+        let read = self.file.read(to)?;
+        self.since.set(self.since.get() + read as u64);
+        Ok(read)
+    }
 }
 
 fn named(path: &Path) -> String {

@@ -107,15 +107,8 @@ impl IdxArray {
         if kind != 8 {
             return Err(fail(format!("needs values of type 8 (unsigned bytes), but has type {kind}")));
         }
-        let axes: Vec<usize> = rest
-            .as_chunks::<4>()
-            .0
-            .iter()
-            .take(usize::from(n_axes))
-            .filter_map(|axis| usize::try_from(u32::from_be_bytes(*axis)).ok())
-            .collect();
+        let (axes, needed) = axes_of(rest, n_axes);
         let header = 4 + 4 * usize::from(n_axes);
-        let needed = axes.iter().try_fold(1_usize, |all, &axis| all.checked_mul(axis));
         let got = bytes.len().saturating_sub(header);
         if n_axes == 0 || axes.len() != usize::from(n_axes) || needed != Some(got) {
             let needed = needed.map_or("too many".into(), |needed| needed.to_string());
@@ -146,14 +139,36 @@ impl IdxArray {
     }
 }
 
+/// The axes that a header names, and how many values they ask for, if that is a number at all.
+fn axes_of(rest: &[u8], n_axes: u8) -> (Vec<usize>, Option<usize>) {
+    let axes = rest.as_chunks::<4>().0.iter().take(usize::from(n_axes));
+    let axes: Vec<usize> = axes.filter_map(|axis| usize::try_from(u32::from_be_bytes(*axis)).ok()).collect();
+    let needed = axes.iter().try_fold(1_usize, |all, &axis| all.checked_mul(axis));
+    (axes, needed)
+}
+
+/// Unpacks what the header asks for and one byte more, which tells that there is too much: the rest may be without end.
 #[cfg(feature = "files")]
 fn unzipped(who: &str, bytes: Vec<u8>) -> Result<Vec<u8>> {
+    use std::io::Read;
+    /// The longest header: 255 axes.
+    const HEADER: u64 = 4 + 4 * 255;
+    /// Bytes that one packed byte can become at most; source: RFC 1951, copies of 258 bytes by 2 bits.
+    const DEFLATE: usize = 1032;
     if !bytes.starts_with(&[0x1f, 0x8b]) {
         return Ok(bytes);
     }
+    let fail = |error: std::io::Error| Error::data(who, format!("is not a whole gzip file: {error}"), HELP);
+    let mut unpacked = flate2::read::MultiGzDecoder::new(&bytes[..]);
     let mut plain = Vec::new();
-    std::io::Read::read_to_end(&mut flate2::read::MultiGzDecoder::new(&bytes[..]), &mut plain)
-        .map_err(|error| Error::data(who, format!("is not a whole gzip file: {error}"), HELP))?;
+    unpacked.by_ref().take(HEADER).read_to_end(&mut plain).map_err(fail)?;
+    let &[_, _, _, n_axes, ref rest @ ..] = &plain[..] else { return Ok(plain) };
+    let (_, needed) = axes_of(rest, n_axes);
+    let whole = needed.and_then(|needed| needed.checked_add(4 + 4 * usize::from(n_axes) + 1));
+    let Some(whole) = whole.filter(|whole| *whole / DEFLATE <= bytes.len()) else { return Ok(plain) };
+    let missing = whole.saturating_sub(plain.len());
+    plain.try_reserve_exact(missing).map_err(|_| super::no_memory(who))?;
+    unpacked.take(missing as u64).read_to_end(&mut plain).map_err(fail)?;
     Ok(plain)
 }
 

@@ -1,11 +1,18 @@
 //! Files of images: a folder with a sub-folder for each class, or images without classes.
 
-use std::path::{Path, PathBuf};
+mod decode;
+mod list;
+mod probe;
 
-use image::imageops::FilterType;
-use image::{DynamicImage, ImageDecoder, ImageReader};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
 use serde::{Deserialize, Serialize};
 
+pub use self::list::Unreadable;
+
+use self::list::{ClassFolder, LeftOut, class_folders, images_in, problems, refuse_all};
 use super::{BatchMut, Dataset, label_value};
 use crate::schema::{Format, Schema, few};
 use crate::{Error, Result, Shape, shown};
@@ -60,9 +67,22 @@ pub struct ImageSettings {
     /// Gray or colour. Default: colour.
     #[serde(default)]
     pub channels: Channels,
+    /// What becomes of files that can't be read. Default: an error.
+    #[serde(default)]
+    pub unreadable: Unreadable,
 }
 
 impl ImageSettings {
+    /// Pixels that a file may have at most: 8192 × 8192, or any other proportions. Others can't be read.
+    pub const MAX_PIXELS: u64 = probe::MAX_PIXELS;
+    /// Bytes that a file may have, and that it may take when it is decoded: 512 MiB. Others can't be read.
+    pub const MAX_BYTES: u64 = probe::MAX_BYTES;
+
+    /// Colour images of a size.
+    pub fn new(height: usize, width: usize) -> Self {
+        Self { height, width, channels: Channels::Rgb, unreadable: Unreadable::Error }
+    }
+
     fn format(self) -> Format {
         Format::ImageFolder { height: self.height, width: self.width, channels: self.channels.into() }
     }
@@ -77,8 +97,12 @@ impl ImageSettings {
 ///
 /// PNG, JPEG and BMP, at any depth below a class; other and hidden files are left out. An image is
 /// turned upright by its EXIF orientation and resized to `height`×`width` with a triangle filter
-/// (bilinear, smoothed when it gets smaller), whatever its proportions; transparency is dropped. Files
-/// are decoded when a batch asks for them, in the loader's workers.
+/// (bilinear, smoothed when it gets smaller), whatever its proportions; transparency is dropped, 16 bits become 8. Gray
+/// from colour has the weights of ITU-R 601 (0.299, 0.587, 0.114), as in PIL and Keras. Files are decoded when a batch
+/// asks for them, in the loader's workers.
+///
+/// Header and end of every file are looked at when the folder is opened. A file that is cut short, or has more than
+/// [`MAX_PIXELS`](ImageSettings::MAX_PIXELS), is an error, or is left out, as [`Unreadable`] says.
 #[derive(Clone, Debug)]
 pub struct ImageFolder {
     images: ImageFiles,
@@ -91,15 +115,16 @@ impl ImageFolder {
     ///
     /// # Errors
     ///
-    /// When the folder can't be read, has no sub-folder, or one of them has no image.
+    /// When the folder can't be read, has no sub-folder, or one of them has no image; when an image can't be read.
     pub fn open(folder: &Path, settings: ImageSettings) -> Result<Self> {
-        let classes = class_names(folder)?;
-        let this = Self::list(folder, settings, classes)?;
+        let (folders, left_out) = class_folders(folder)?;
+        let classes = folders.iter().map(|class| class.name.clone()).collect();
+        let this = Self::list(folder, settings, &folders, left_out, classes)?;
         let mut has_image = vec![false; this.classes.len()];
         this.labels.iter().for_each(|label| has_image[*label] = true);
-        match has_image.iter().position(|has| !has) {
+        match folders.iter().zip(has_image).find(|(_, has_image)| !has_image) {
             None => Ok(this),
-            Some(label) => Err(no_images(&folder.join(&this.classes[label]), TAKE_AWAY)),
+            Some((class, _)) => Err(no_images(&class.path, TAKE_AWAY)),
         }
     }
 
@@ -107,16 +132,18 @@ impl ImageFolder {
     ///
     /// # Errors
     ///
-    /// When the folder can't be read, has no image, or has a class that is not among `classes`.
+    /// When the folder can't be read, has no image, or has a class that is not among `classes`; when an image can't be
+    /// read.
     pub fn open_with_classes(folder: &Path, settings: ImageSettings, classes: &[String]) -> Result<Self> {
-        if let Some(other) = class_names(folder)?.into_iter().find(|name| !classes.contains(name)) {
+        let (folders, left_out) = class_folders(folder)?;
+        if let Some(other) = folders.iter().find(|class| !classes.contains(&class.name)) {
             return Err(Error::data(
-                format!("the folder `{}`", shown(&folder.join(&other))),
+                format!("the folder `{}`", shown(&other.path)),
                 format!("needs to be one of the {} classes of the training images, but is not", classes.len()),
                 format!("the classes are {}", few(classes)),
             ));
         }
-        let this = Self::list(folder, settings, classes.to_vec())?;
+        let this = Self::list(folder, settings, &folders, left_out, classes.to_vec())?;
         if this.labels.is_empty() { Err(no_images(folder, TAKE_AWAY)) } else { Ok(this) }
     }
 
@@ -125,16 +152,28 @@ impl ImageFolder {
         &self.classes
     }
 
-    fn list(folder: &Path, settings: ImageSettings, classes: Vec<String>) -> Result<Self> {
+    fn list(
+        folder: &Path,
+        settings: ImageSettings,
+        folders: &[ClassFolder],
+        mut left_out: LeftOut,
+        classes: Vec<String>,
+    ) -> Result<Self> {
         let (mut files, mut labels) = (Vec::new(), Vec::new());
-        for (label, class) in classes.iter().enumerate() {
-            let class_folder = folder.join(class);
-            if class_folder.is_dir() {
-                files.extend(images_in(&class_folder)?);
-                labels.resize(files.len(), label);
-            }
+        for class in folders {
+            let found = images_in(&class.path)?;
+            left_out.merge(found.left_out);
+            let label = classes.iter().position(|name| *name == class.name).unwrap_or_default();
+            labels.resize(labels.len() + found.images.len(), label);
+            files.extend(found.images);
         }
-        Ok(Self { images: ImageFiles::new(folder, files, settings)?, labels, classes })
+        // By label, though folders may be sorted otherwise than `classes`.
+        let mut rows: Vec<(usize, PathBuf)> = labels.into_iter().zip(files).collect();
+        rows.sort();
+        let (labels, files): (Vec<usize>, Vec<PathBuf>) = rows.into_iter().unzip();
+        let (images, is_kept) = ImageFiles::new(folder, files, settings)?.checked(left_out)?;
+        let labels = labels.into_iter().zip(is_kept).filter_map(|(label, is_kept)| is_kept.then_some(label)).collect();
+        Ok(Self { images, labels, classes })
     }
 }
 
@@ -147,6 +186,9 @@ pub struct ImageFiles {
     folder: PathBuf,
     files: Vec<PathBuf>,
     settings: ImageSettings,
+    left_out: LeftOut,
+    /// Rows of zeros in place of an image, and why; nothing where such a row is an error.
+    zeros: Option<Arc<Mutex<BTreeMap<usize, String>>>>,
 }
 
 impl ImageFiles {
@@ -154,26 +196,45 @@ impl ImageFiles {
     ///
     /// # Errors
     ///
-    /// When the path can't be read, or the folder has no image.
+    /// When the path can't be read, or the folder has no image; when an image can't be read.
     pub fn open(path: &Path, settings: ImageSettings) -> Result<Self> {
-        if path.is_dir() {
-            let files = images_in(path)?;
-            if files.is_empty() {
-                return Err(no_images(path, "name a folder with PNG, JPEG or BMP files, at any depth, or such a file"));
-            }
-            return Self::new(path, files, settings);
-        }
-        std::fs::metadata(path).map_err(|source| Error::reading(path, source))?;
-        Self::new(path.parent().unwrap_or(path), vec![path.to_path_buf()], settings)
+        let (this, left_out) = Self::list(path, settings)?;
+        Ok(this.checked(left_out)?.0)
     }
 
-    /// The file of each row: its path below the folder that was opened, with `/` on every system.
+    /// The same with every file: one that can't be read is a row of zeros, which [`Dataset::unreadable`] names once the
+    /// row was asked for.
+    ///
+    /// # Errors
+    ///
+    /// When the path can't be read, or the folder has no image.
+    pub fn open_all(path: &Path, settings: ImageSettings) -> Result<Self> {
+        let (this, left_out) = Self::list(path, settings)?;
+        Ok(Self { left_out, zeros: Some(Arc::default()), ..this })
+    }
+
+    /// The file of each row: its path below the folder that was opened, with `/` on every system; bytes that are no UTF-8
+    /// as [`shown`] writes them.
     pub fn names(&self) -> Vec<String> {
+        let part = |part: &std::ffi::OsStr| part.to_str().map_or_else(|| shown(part).to_string(), str::to_owned);
         let name = |file: &PathBuf| {
             let below = file.strip_prefix(&self.folder).unwrap_or(file);
-            below.iter().map(|part| part.to_string_lossy()).collect::<Vec<_>>().join("/")
+            below.iter().map(part).collect::<Vec<_>>().join("/")
         };
         self.files.iter().map(name).collect()
+    }
+
+    fn list(path: &Path, settings: ImageSettings) -> Result<(Self, LeftOut)> {
+        if path.is_dir() {
+            let found = images_in(path)?;
+            if found.images.is_empty() {
+                return Err(no_images(path, "name a folder with PNG, JPEG or BMP files, at any depth, or such a file"));
+            }
+            return Ok((Self::new(path, found.images, settings)?, found.left_out));
+        }
+        std::fs::metadata(path).map_err(|source| Error::reading(path, source))?;
+        let folder = path.parent().unwrap_or(path);
+        Ok((Self::new(folder, vec![path.to_path_buf()], settings)?, LeftOut::default()))
     }
 
     fn new(folder: &Path, files: Vec<PathBuf>, settings: ImageSettings) -> Result<Self> {
@@ -181,46 +242,48 @@ impl ImageFiles {
             let problem = format!("need at least 1×1 pixels, but got {}×{}", settings.height, settings.width);
             return Err(Error::setting("`height` and `width`", problem, "use the size that the model takes"));
         }
-        Ok(Self { folder: folder.to_path_buf(), files, settings })
+        Ok(Self { folder: folder.to_path_buf(), files, settings, left_out: LeftOut::default(), zeros: None })
     }
 
-    fn decode(&self, path: &Path, to: &mut [f32]) -> Result<()> {
-        let fail = |problem: String| {
-            Error::data(format!("`{}`", shown(path)), problem, "mend the file, or take it out of the folder")
-        };
-        let image = open_image(path, fail)?;
-        let ImageSettings { height, width, channels } = self.settings;
-        let size = |pixels: usize| u32::try_from(pixels).unwrap_or(u32::MAX);
-        // Reduced to bytes first, so that fewer channels are resized.
-        let image = match channels {
-            Channels::Gray => DynamicImage::from(image.into_luma8()),
-            Channels::Rgb => DynamicImage::from(image.into_rgb8()),
-        };
-        let image = if (image.height(), image.width()) == (size(height), size(width)) {
-            image
-        } else {
-            image.resize_exact(size(width), size(height), FilterType::Triangle)
-        };
-        for (to, byte) in to.iter_mut().zip(image.as_bytes()) {
-            *to = f32::from(*byte) / 255.0;
+    /// With the files that can be read, as far as headers and ends tell; and which were kept.
+    fn checked(mut self, left_out: LeftOut) -> Result<(Self, Vec<bool>)> {
+        self.left_out = left_out;
+        let problems = problems(&self.files);
+        let is_kept: Vec<bool> = problems.iter().map(Option::is_none).collect();
+        if self.settings.unreadable == Unreadable::Error {
+            refuse_all(&self.folder, &self.files, problems)?;
+            return Ok((self, is_kept));
         }
-        Ok(())
+        for (path, problem) in self.files.iter().zip(&problems) {
+            if let Some(problem) = problem {
+                log::warn!("left out: {problem}");
+                self.left_out.add("since they can't be read".into(), path.clone());
+            }
+        }
+        let mut kept = is_kept.iter();
+        self.files.retain(|_| kept.next().copied().unwrap_or_default());
+        if self.files.is_empty() {
+            return Err(no_images(&self.folder, "every image in it can't be read: see the warnings"));
+        }
+        self.zeros = Some(Arc::default());
+        Ok((self, is_kept))
     }
-}
 
-/// Decodes a file, whatever its extension, and turns it upright.
-fn open_image(path: &Path, fail: impl Fn(String) -> Error) -> Result<DynamicImage> {
-    let reader = ImageReader::open(path)
-        .and_then(ImageReader::with_guessed_format)
-        .map_err(|source| Error::reading(path, source))?;
-    let decode = || {
-        let mut decoder = reader.into_decoder()?;
-        let orientation = decoder.orientation()?;
-        let mut image = DynamicImage::from_decoder(decoder)?;
-        image.apply_orientation(orientation);
-        Ok(image)
-    };
-    decode().map_err(|error: image::ImageError| fail(format!("can't be decoded as an image: {error}")))
+    /// A row's values. Zeros where the file can't be read and that is no error.
+    fn read(&self, row: usize, to: &mut [f32]) -> Result<()> {
+        match (decode::read(&self.files[row], self.settings, to), &self.zeros) {
+            (Ok(()), _) => Ok(()),
+            (Err(error), None) => Err(error),
+            (Err(error), Some(zeros)) => {
+                to.fill(0.0);
+                let text = error.to_string();
+                if zeros.lock().unwrap_or_else(PoisonError::into_inner).insert(row, text.clone()).is_none() {
+                    log::warn!("{text}");
+                }
+                Ok(())
+            }
+        }
+    }
 }
 
 const TAKE_AWAY: &str = "add PNG, JPEG or BMP files, or take the folder away";
@@ -231,60 +294,7 @@ fn no_images(folder: &Path, help: &str) -> Error {
 
 /// Names of the sub-folders, sorted: the classes, by label.
 pub(super) fn class_names(folder: &Path) -> Result<Vec<String>> {
-    let mut names = Vec::new();
-    for path in entries(folder)? {
-        // A link to a folder is as good as the folder.
-        if path.is_dir() {
-            names.push(path.file_name().unwrap_or_default().to_string_lossy().into_owned());
-        }
-    }
-    if names.is_empty() {
-        return Err(Error::data(
-            format!("the folder `{}`", shown(folder)),
-            "needs a sub-folder of images for each class, but has none",
-            "name the folder above those of the classes",
-        ));
-    }
-    names.sort();
-    Ok(names)
-}
-
-/// All images of a folder, at any depth, sorted by path.
-fn images_in(folder: &Path) -> Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
-    find_images(folder, &mut found)?;
-    found.sort();
-    Ok(found)
-}
-
-fn find_images(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
-    for path in entries(folder)? {
-        // Links to folders are not followed here: they could lead in circles.
-        if path.is_dir() && !path.is_symlink() {
-            find_images(&path, found)?;
-        } else if is_image(&path) && path.is_file() {
-            found.push(path);
-        }
-    }
-    Ok(())
-}
-
-fn is_image(path: &Path) -> bool {
-    let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
-    ["png", "jpg", "jpeg", "bmp"].iter().any(|known| extension.eq_ignore_ascii_case(known))
-}
-
-/// What a folder holds, but for hidden files.
-fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
-    let fail = |source| Error::reading(folder, source);
-    let mut paths = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(fail)? {
-        let entry = entry.map_err(fail)?;
-        if !entry.file_name().to_string_lossy().starts_with('.') {
-            paths.push(entry.path());
-        }
-    }
-    Ok(paths)
+    Ok(class_folders(folder)?.0.into_iter().map(|class| class.name).collect())
 }
 
 impl Dataset for ImageFolder {
@@ -300,14 +310,30 @@ impl Dataset for ImageFolder {
         vec![Shape::new([])]
     }
 
+    fn has_sample_weights(&self) -> bool {
+        self.images.zeros.is_some()
+    }
+
     fn schema(&self) -> Schema {
         Schema::with_classes(self.images.settings.format(), &self.classes)
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.images.notes()
+    }
+
+    fn unreadable(&self) -> Vec<(usize, String)> {
+        self.images.unreadable()
     }
 
     fn fetch(&self, rows: &[usize], batch: &mut BatchMut<'_>) -> Result<()> {
         self.images.fetch(rows, batch)?;
         for (to, &row) in batch.target(0).iter_mut().zip(rows) {
             *to = label_value(self.labels[row]);
+        }
+        let unreadable: BTreeMap<usize, String> = self.unreadable().into_iter().collect();
+        for (to, row) in batch.sample_weights().iter_mut().zip(rows) {
+            *to = if unreadable.contains_key(row) { 0.0 } else { 1.0 };
         }
         Ok(())
     }
@@ -319,7 +345,7 @@ impl Dataset for ImageFiles {
     }
 
     fn input_shapes(&self) -> Vec<Shape> {
-        let ImageSettings { height, width, channels } = self.settings;
+        let ImageSettings { height, width, channels, .. } = self.settings;
         vec![Shape::new([height, width, channels.count()])]
     }
 
@@ -331,10 +357,19 @@ impl Dataset for ImageFiles {
         Schema { format: self.settings.format(), ..Schema::default() }
     }
 
+    fn notes(&self) -> Vec<String> {
+        self.left_out.notes(&self.folder)
+    }
+
+    fn unreadable(&self) -> Vec<(usize, String)> {
+        let zeros = self.zeros.as_ref().map(|zeros| zeros.lock().unwrap_or_else(PoisonError::into_inner).clone());
+        zeros.unwrap_or_default().into_iter().collect()
+    }
+
     fn fetch(&self, rows: &[usize], batch: &mut BatchMut<'_>) -> Result<()> {
-        let ImageSettings { height, width, channels } = self.settings;
+        let ImageSettings { height, width, channels, .. } = self.settings;
         for (to, &row) in batch.input(0).chunks_exact_mut(height * width * channels.count()).zip(rows) {
-            self.decode(&self.files[row], to)?;
+            self.read(row, to)?;
         }
         Ok(())
     }

@@ -32,6 +32,7 @@ pub struct InMemory {
     targets: Vec<Column>,
     sample_weights: Option<Vec<f32>>,
     schema: Schema,
+    notes: Vec<String>,
 }
 
 /// One input or target of all rows.
@@ -66,8 +67,15 @@ impl InMemory {
                 "the first axis of an array is the row",
             ));
         }
-        Self { rows, inputs: Vec::new(), targets: Vec::new(), sample_weights: None, schema: Schema::default() }
-            .with_input(inputs)
+        Self {
+            rows,
+            inputs: Vec::new(),
+            targets: Vec::new(),
+            sample_weights: None,
+            schema: Schema::default(),
+            notes: Vec::new(),
+        }
+        .with_input(inputs)
     }
 
     /// One more input.
@@ -120,6 +128,13 @@ impl InMemory {
     #[must_use]
     pub fn with_schema(mut self, schema: Schema) -> Self {
         self.schema = schema;
+        self
+    }
+
+    /// With what its reader has to say of it: [`Dataset::notes`].
+    #[must_use]
+    pub fn with_notes(mut self, notes: Vec<String>) -> Self {
+        self.notes = notes;
         self
     }
 
@@ -177,6 +192,10 @@ impl Dataset for InMemory {
 
     fn schema(&self) -> Schema {
         self.schema.clone()
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.notes.clone()
     }
 
     fn fetch(&self, rows: &[usize], batch: &mut BatchMut<'_>) -> Result<()> {

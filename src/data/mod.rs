@@ -37,6 +37,7 @@ pub mod cifar;
 mod config;
 #[cfg(feature = "files")]
 pub mod csv;
+mod description;
 pub mod digits;
 pub mod idx;
 #[cfg(feature = "files")]
@@ -52,8 +53,9 @@ pub use batch::{Batch, BatchMut, check_labels, check_probabilities};
 pub use bytes::ByteImages;
 #[cfg(feature = "files")]
 pub use config::{DataConfig, DataPair, Inputs, TableConfig};
+pub use description::{ClassCount, Description};
 #[cfg(feature = "files")]
-pub use images::{Channels, ImageFiles, ImageFolder, ImageSettings};
+pub use images::{Channels, ImageFiles, ImageFolder, ImageSettings, Unreadable};
 pub use loader::{Loader, LoaderSettings, Position};
 pub use memory::InMemory;
 pub use subset::{Subset, held_out, split};
@@ -97,6 +99,16 @@ pub trait Dataset: Send + Sync {
         Schema::default()
     }
 
+    /// What its reader has to say at the start of a run: files that are left out, inputs that want scaling.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Rows that were asked for and can't be read, and why: their values are zeros, where that is no error.
+    fn unreadable(&self) -> Vec<(usize, String)> {
+        Vec::new()
+    }
+
     /// Writes the values of `rows`, in their order, into the slices of `batch`.
     ///
     /// Each slice holds `rows.len()` rows without gaps and must be filled whole. A part that is not
@@ -131,9 +143,23 @@ impl<D: Dataset + ?Sized> Dataset for Arc<D> {
         (**self).schema()
     }
 
+    fn notes(&self) -> Vec<String> {
+        (**self).notes()
+    }
+
+    fn unreadable(&self) -> Vec<(usize, String)> {
+        (**self).unreadable()
+    }
+
     fn fetch(&self, rows: &[usize], batch: &mut BatchMut<'_>) -> Result<()> {
         (**self).fetch(rows, batch)
     }
+}
+
+/// What is said where memory does not suffice for a file.
+#[cfg(feature = "files")]
+fn no_memory(who: &str) -> crate::Error {
+    crate::Error::data(who, "needs more memory than the system gives", "close other programs, or use fewer rows")
 }
 
 /// What a stream of random numbers is for, so that one seed gives streams that share nothing.

@@ -1,5 +1,6 @@
 //! Some rows of a dataset.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rand::seq::SliceRandom;
@@ -127,6 +128,16 @@ impl Dataset for Subset {
     fn schema(&self) -> Schema {
         let schema = self.dataset.schema();
         Schema { held_out: self.held_out.or(schema.held_out), ..schema }
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.dataset.notes()
+    }
+
+    fn unreadable(&self) -> Vec<(usize, String)> {
+        let of_dataset: BTreeMap<usize, String> = self.dataset.unreadable().into_iter().collect();
+        let rows = self.rows.iter().enumerate();
+        rows.filter_map(|(row, of)| Some((row, of_dataset.get(of)?.clone()))).collect()
     }
 
     fn fetch(&self, rows: &[usize], batch: &mut BatchMut<'_>) -> Result<()> {

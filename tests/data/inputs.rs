@@ -64,9 +64,16 @@ fn images_to_predict_from_need_no_classes() {
     }
     write(&folder, "new/notes.txt", "no image");
     let train = folder.path().join("train");
-    let inputs = DataConfig::ImageFolder { train, test: None, height: 2, width: 3, channels: Channels::Rgb }
-        .open_inputs(&folder.path().join("new"), None)
-        .unwrap();
+    let inputs = DataConfig::ImageFolder {
+        train,
+        test: None,
+        height: 2,
+        width: 3,
+        channels: Channels::Rgb,
+        unreadable: Unreadable::Error,
+    }
+    .open_inputs(&folder.path().join("new"), None)
+    .unwrap();
     assert_eq!(inputs.names.unwrap(), ["a/z.png", "b.png", "deep/er/x.png"]);
     assert_eq!(inputs.trained.classes(0), ["cat"]);
     assert_eq!((inputs.dataset.input_shapes(), inputs.dataset.target_shapes()), (vec![Shape::new([2, 3, 3])], vec![]));
@@ -75,8 +82,9 @@ fn images_to_predict_from_need_no_classes() {
 
     let open = |name: &str| ImageFiles::open(&folder.path().join(name), TINY);
     assert_eq!(open("new/deep/er/x.png").unwrap().names(), ["x.png"]);
-    let text = Batch::fetch(&open("new/notes.txt").unwrap(), &[0]);
-    assert!(message_in(&folder, text).starts_with("`new/notes.txt` can't be decoded as an image"));
+    assert!(
+        message_in(&folder, open("new/notes.txt")).starts_with("`new/notes.txt` needs to be PNG, JPEG or BMP, but is")
+    );
     fs::create_dir(folder.path().join("empty")).unwrap();
     assert!(message_in(&folder, open("empty")).starts_with("the folder `empty` needs images, but has none"));
     assert!(message_in(&folder, open("nowhere.png")).starts_with("`nowhere.png` can't be read: "));

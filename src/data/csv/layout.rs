@@ -153,7 +153,7 @@ impl Layout {
         }
     }
 
-    fn column(&self, index: usize) -> TableColumn {
+    pub fn column(&self, index: usize) -> TableColumn {
         let name = self.header.as_ref().and_then(|header| header.get(index));
         TableColumn { index, name: name.map(str::to_owned) }
     }

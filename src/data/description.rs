@@ -1,0 +1,158 @@
+//! What was read, in the first lines of a run.
+
+use std::fmt::{self, Display, Formatter};
+
+use super::Dataset;
+use super::batch::first_target_that;
+use crate::schema::{Field, few};
+use crate::{Result, Shape, shown, thousands};
+
+/// What a data set holds: rows, shapes, classes with their counts, and what its reader has to say.
+///
+/// As text it has lines of at most 80 columns.
+///
+/// ```
+/// use manyhands::data::{Description, digits};
+/// # fn main() -> manyhands::Result<()> {
+/// let text = Description::of("test data", &digits::test()?)?.to_string();
+/// assert!(text.starts_with("test data: 360 rows of [8, 8, 1]\n  10 classes: 0 (36), 1 (36), 2 (35), "));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Description {
+    /// What the rows are for: `training data`.
+    pub name: String,
+    /// Number of rows.
+    pub rows: usize,
+    /// Shape and columns of each input.
+    pub inputs: Vec<(Shape, Field)>,
+    /// Columns of each target, and the rows of each class, if it has classes.
+    pub targets: Vec<(Field, Vec<ClassCount>)>,
+    /// What its reader has to say: [`Dataset::notes`].
+    pub notes: Vec<String>,
+}
+
+/// A class, and how many rows it has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClassCount {
+    /// The class's name, or its label where it has none.
+    pub name: String,
+    /// Its rows.
+    pub rows: usize,
+}
+
+/// Classes that are listed one by one, at most.
+const MOST_CLASSES: usize = 20;
+/// Labels above this are taken for numbers to predict.
+const MOST_LABELS: f32 = 1e5;
+/// Columns of a line.
+const WIDTH: usize = 80;
+
+impl Description {
+    /// Describes a data set. Its targets are read, its inputs are not.
+    ///
+    /// # Errors
+    ///
+    /// When a target can't be read.
+    pub fn of(name: impl Into<String>, dataset: &dyn Dataset) -> Result<Self> {
+        let schema = dataset.schema();
+        let shapes = dataset.target_shapes();
+        let mut targets = Vec::new();
+        for (target, shape) in shapes.iter().enumerate() {
+            let field = schema.targets.get(target).cloned().unwrap_or_default();
+            let counts = if shape.len() == 1 { class_counts(dataset, target, &field)? } else { Vec::new() };
+            targets.push((field, counts));
+        }
+        let fields = schema.inputs.into_iter().chain(std::iter::repeat(Field::default()));
+        let inputs = dataset.input_shapes().into_iter().zip(fields).collect();
+        Ok(Self { name: name.into(), rows: dataset.len(), inputs, targets, notes: dataset.notes() })
+    }
+}
+
+/// Rows of each class; nothing where the target is no label.
+fn class_counts(dataset: &dyn Dataset, target: usize, field: &Field) -> Result<Vec<ClassCount>> {
+    let is_table = !field.columns.is_empty();
+    if is_table && field.classes.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut counts = vec![0; field.classes.len()];
+    let is_no_label = |label: f32| {
+        if !(0.0..=MOST_LABELS).contains(&label) || label.fract() != 0.0 {
+            return true;
+        }
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a whole number up to 1e5")]
+        let label = label as usize;
+        if label >= counts.len() {
+            counts.resize(label + 1, 0);
+        }
+        counts[label] += 1;
+        false
+    };
+    if first_target_that(dataset, target, is_no_label)?.is_some() {
+        return Ok(Vec::new());
+    }
+    let name = |label: usize| field.classes.get(label).cloned().unwrap_or_else(|| label.to_string());
+    let counted = counts.into_iter().enumerate().map(|(label, rows)| ClassCount { name: name(label), rows });
+    Ok(counted.collect())
+}
+
+impl Display for Description {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let rows = if self.rows == 1 { "row" } else { "rows" };
+        let inputs: Vec<String> = self.inputs.iter().map(|(shape, field)| input(shape, field)).collect();
+        let head = format!("{}: {} {rows} of {}", self.name, thousands(self.rows), inputs.join("; "));
+        write!(f, "{}", wrapped(&head, ""))?;
+        for (field, counts) in &self.targets {
+            if let Some(text) = target(field, counts) {
+                write!(f, "\n{}", wrapped(&text, "  "))?;
+            }
+        }
+        self.notes.iter().try_for_each(|note| write!(f, "\n{}", wrapped(note, "  ")))
+    }
+}
+
+fn input(shape: &Shape, field: &Field) -> String {
+    let names = field.column_names();
+    let name = field.name.as_ref().map_or_else(String::new, |name| format!("`{}` ", shown(name)));
+    match &names[..] {
+        [] => format!("{name}{:?}", shape.axes()),
+        [only] => format!("{name}1 input column: {}", shown(only)),
+        _ => format!("{name}{} input columns: {}", thousands(names.len()), few(&names)),
+    }
+}
+
+fn target(field: &Field, counts: &[ClassCount]) -> Option<String> {
+    let names = field.column_names();
+    let of = if names.is_empty() { String::new() } else { format!(" of `{}`", few(&names)) };
+    if counts.is_empty() {
+        return (!names.is_empty()).then(|| format!("to predict: {}", few(&names)));
+    }
+    let count = |class: &ClassCount| format!("{} ({})", shown(&class.name), thousands(class.rows));
+    let text = if counts.len() <= MOST_CLASSES {
+        counts.iter().map(count).collect::<Vec<_>>().join(", ")
+    } else {
+        let by_rows = |class: &&ClassCount| class.rows;
+        let (most, fewest) = (counts.iter().max_by_key(by_rows)?, counts.iter().min_by_key(by_rows)?);
+        format!("most rows in {}, fewest in {}", count(most), count(fewest))
+    };
+    let classes = if counts.len() == 1 { "class" } else { "classes" };
+    Some(format!("{} {classes}{of}: {text}", thousands(counts.len())))
+}
+
+/// Breaks a text between words. What is longer than a line stays whole.
+fn wrapped(text: &str, indent: &str) -> String {
+    let mut lines = vec![indent.to_owned()];
+    for word in text.split(' ') {
+        let line = lines.last_mut().filter(|line| {
+            let is_empty = line.trim().is_empty();
+            is_empty || line.chars().count() + 1 + word.chars().count() <= WIDTH
+        });
+        match line {
+            Some(line) if line.trim().is_empty() => line.push_str(word),
+            Some(line) => line.extend([" ", word]),
+            None => lines.push(format!("{indent}  {word}")),
+        }
+    }
+    lines.join("\n")
+}

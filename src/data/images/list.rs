@@ -1,0 +1,179 @@
+//! Which files of a folder are images, and which are left out.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use super::decode;
+use crate::runtime::threads;
+use crate::schema::few;
+use crate::{Error, Result, shown, thousands};
+
+/// What becomes of image files that can't be read: cut short, too large, or no images at all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unreadable {
+    /// They are an error that names the first of them, when the folder is opened.
+    #[default]
+    Error,
+    /// They are left out, with a warning. One whose pixels turn out to be damaged later becomes a row of zeros with
+    /// sample weight 0.
+    Skip,
+}
+
+/// A class, by the folder of its images.
+pub(super) struct ClassFolder {
+    /// The folder's name; bytes that are no UTF-8 as [`shown`] writes them.
+    pub name: String,
+    pub path: PathBuf,
+}
+
+/// Images that were found, and what was not taken.
+#[derive(Debug, Default)]
+pub(super) struct Listing {
+    pub images: Vec<PathBuf>,
+    pub left_out: LeftOut,
+}
+
+/// Files that are left out: how many for each reason, and the first.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LeftOut(BTreeMap<String, (usize, PathBuf)>);
+
+impl LeftOut {
+    pub fn add(&mut self, reason: String, path: PathBuf) {
+        let (count, first) = self.0.entry(reason).or_insert((0, path.clone()));
+        *count += 1;
+        if path < *first {
+            *first = path;
+        }
+    }
+
+    pub fn merge(&mut self, other: Self) {
+        for (reason, (count, first)) in other.0 {
+            self.add(reason.clone(), first);
+            if let Some(entry) = self.0.get_mut(&reason) {
+                entry.0 += count - 1;
+            }
+        }
+    }
+
+    /// A line for each reason; paths start at `folder`.
+    pub fn notes(&self, folder: &Path) -> Vec<String> {
+        let note = |(reason, (count, first)): (&String, &(usize, PathBuf))| {
+            let first = first.strip_prefix(folder).unwrap_or(first);
+            let files = if *count == 1 { "file is" } else { "files are" };
+            let example = if *count == 1 { "" } else { "for example " };
+            format!("{} {files} left out, {reason}: {example}`{}`", thousands(count), shown(first))
+        };
+        self.0.iter().map(note).collect()
+    }
+}
+
+/// The sub-folders, sorted by name: the classes, by label. Files beside them are left out.
+pub(super) fn class_folders(folder: &Path) -> Result<(Vec<ClassFolder>, LeftOut)> {
+    let (mut classes, mut left_out) = (Vec::new(), LeftOut::default());
+    for path in entries(folder)? {
+        // A link to a folder is as good as the folder.
+        if path.is_dir() {
+            let name = name_of(path.file_name().unwrap_or_default());
+            classes.push(ClassFolder { name, path });
+        } else if is_image(&path) {
+            left_out.add("images in no class's folder".into(), path);
+        } else {
+            left_out.add(kind(&path), path);
+        }
+    }
+    if classes.is_empty() {
+        return Err(Error::data(
+            format!("the folder `{}`", shown(folder)),
+            "needs a sub-folder of images for each class, but has none",
+            "name the folder above those of the classes",
+        ));
+    }
+    classes.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok((classes, left_out))
+}
+
+/// A name that is UTF-8 stays as it is, whatever it holds.
+fn name_of(name: &OsStr) -> String {
+    name.to_str().map_or_else(|| shown(name).to_string(), str::to_owned)
+}
+
+/// All images of a folder, at any depth, sorted by path.
+pub(super) fn images_in(folder: &Path) -> Result<Listing> {
+    let mut found = Listing::default();
+    find_images(folder, &mut found)?;
+    found.images.sort();
+    Ok(found)
+}
+
+fn find_images(folder: &Path, found: &mut Listing) -> Result<()> {
+    for path in entries(folder)? {
+        // Links to folders are not followed here: they could lead in circles.
+        if path.is_dir() && !path.is_symlink() {
+            find_images(&path, found)?;
+        } else if is_image(&path) && path.is_file() {
+            found.images.push(path);
+        } else if path.is_dir() {
+            found.left_out.add("links to folders".into(), path);
+        } else {
+            found.left_out.add(kind(&path), path);
+        }
+    }
+    Ok(())
+}
+
+/// What is wrong with each file, as far as headers and ends tell; looked at on all cores.
+pub(super) fn problems(files: &[PathBuf]) -> Vec<Option<Error>> {
+    let mut problems: Vec<Option<Error>> = files.iter().map(|_| None).collect();
+    let each: Vec<_> = files.iter().zip(&mut problems).collect();
+    threads::for_each(each, |(path, problem)| *problem = decode::check(path).err());
+    problems
+}
+
+/// One error for all files that can't be read.
+pub(super) fn refuse_all(folder: &Path, files: &[PathBuf], problems: Vec<Option<Error>>) -> Result<()> {
+    let bad = files.iter().zip(&problems).filter(|(_, problem)| problem.is_some());
+    let name = |(path, _): (&PathBuf, _)| path.strip_prefix(folder).unwrap_or(path).to_string_lossy().into_owned();
+    let names: Vec<String> = bad.map(name).collect();
+    let count = names.len();
+    match problems.into_iter().flatten().next() {
+        None => Ok(()),
+        Some(only) if count == 1 => Err(only),
+        Some(first) => Err(Error::data(
+            format!("{} images in `{}`", thousands(count), shown(folder)),
+            format!(
+                "can't be read: {}; the first: {}",
+                few(&names),
+                first.to_string().lines().next().unwrap_or_default()
+            ),
+            "mend them, take them out of the folder, or set `unreadable = \"skip\"` in `[data]`",
+        )),
+    }
+}
+
+fn is_image(path: &Path) -> bool {
+    let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+    ["png", "jpg", "jpeg", "bmp"].iter().any(|known| extension.eq_ignore_ascii_case(known))
+}
+
+/// What a file is that is left out.
+fn kind(path: &Path) -> String {
+    match path.extension() {
+        Some(extension) => format!("not PNG, JPEG or BMP (`.{}`)", shown(&extension.to_ascii_lowercase())),
+        None => "not PNG, JPEG or BMP".into(),
+    }
+}
+
+/// What a folder holds, but for hidden files.
+fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
+    let fail = |source| Error::reading(folder, source);
+    let mut paths = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(fail)? {
+        let entry = entry.map_err(fail)?;
+        if !entry.file_name().as_encoded_bytes().starts_with(b".") {
+            paths.push(entry.path());
+        }
+    }
+    Ok(paths)
+}
