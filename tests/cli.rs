@@ -815,3 +815,94 @@ mod signals {
         kill_and_resume(16, 3);
     }
 }
+
+#[test]
+fn a_batch_is_planned_for_no_more_rows_than_there_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = |batch_size: &str| {
+        let output = run(&folder, &format!("train --epochs 1 --batch-size {batch_size} --json {batch_size}.jsonl"));
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        assert_eq!(text(&output.stderr), "", "{batch_size}");
+        json_lines(&folder, &format!("{batch_size}.jsonl"))
+            .into_iter()
+            .map(|line| line["loss"].clone())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(log("9000000000000"), log("1437"));
+    let evaluated = succeed(&folder, "evaluate manyhands.safetensors --batch-size 9000000000000");
+    assert!(evaluated.starts_with("360 rows: "), "{evaluated}");
+}
+
+/// Whatever the system refuses, the answer is a message: no panic, and none while another unwinds.
+#[cfg(target_os = "linux")]
+#[test]
+fn tiny_limits_end_in_a_message() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = env!("CARGO_BIN_EXE_manyhands");
+    let limits = (4..=12)
+        .map(|files| format!("ulimit -n {files}"))
+        .chain([20_000, 60_000, 80_000].map(|kib| format!("ulimit -v {kib}")));
+    for limit in limits {
+        let script = format!("{limit} && exec '{program}' train --epochs 1");
+        let mut command = Command::new("sh");
+        command.args(["-c", &script]).current_dir(folder.path()).env(ADAPTERS_VARIABLE, "cpu").env_remove("RUST_LOG");
+        let output = command.env("XDG_RUNTIME_DIR", folder.path()).stdin(Stdio::null()).output().unwrap();
+        let error = text(&output.stderr);
+        assert!(!error.contains("panicked"), "{limit}: {error}");
+        match output.status.code() {
+            Some(0) => {}
+            Some(1) => assert!(error.contains("error: ") && error.contains("  help: "), "{limit}: {error}"),
+            // The program did not start: its libraries or its own memory are refused.
+            Some(126 | 127) => {}
+            // Rust ends a program that gets no memory for a small thing, with a message of its own.
+            None if error.contains("memory allocation of ") => {}
+            other => panic!("{limit}: {other:?} {error}"),
+        }
+    }
+}
+
+#[test]
+fn what_was_read_is_told_first() {
+    let folder = tempfile::tempdir().unwrap();
+    write_table(&folder, 2, 3, "");
+    let shown = succeed(&folder, "train table.toml --epochs 1");
+    let expected = "training data: 40 rows of 2 input columns: x, y\n  3 classes of `kind`: a (14), b (13), c (13)\n";
+    assert!(shown.contains(expected), "{shown}");
+    assert!(succeed(&folder, "train --epochs 1").contains("validation data: 360 rows of [8, 8, 1]\n"));
+    assert!(!succeed(&folder, "train table.toml --epochs 1 --quiet").contains("training data"));
+}
+
+#[test]
+fn an_image_that_can_t_be_read_stops_no_other_prediction() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["train/a/1.png", "train/b/2.png", "new/1.png", "new/3.png"] {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        image::RgbImage::from_pixel(2, 2, image::Rgb([9, 90, 200])).save(path).unwrap();
+    }
+    write(&folder, "new/2.png", "no image");
+    let settings = |more: &str| {
+        format!(
+            "[data]\ntype = \"image_folder\"\ntrain = \"train\"\nheight = 2\nwidth = 2\n{more}\n[model]\ninput = [2, 2, 3]\n\
+             layers = [{{ type = \"Flatten\" }}, {{ type = \"Dense\", units = 2 }}]\n\
+             [loss]\ntype = \"SparseCategoricalCrossentropy\"\n"
+        )
+    };
+    write(&folder, "run.toml", settings(""));
+    write(&folder, "skip.toml", settings("unreadable = \"skip\""));
+    succeed(&folder, "train run.toml --epochs 1");
+    let output = run(&folder, "predict manyhands.safetensors --config run.toml --input new");
+    assert_eq!(output.status.code(), Some(1));
+    let lines: Vec<String> = text(&output.stdout).lines().map(String::from).collect();
+    assert_eq!((lines.len(), lines[2].as_str()), (4, "1,2.png,,,"), "{lines:?}");
+    assert!(lines[3].starts_with("2,3.png,") && !lines[3].ends_with(','), "{lines:?}");
+    let error = text(&output.stderr);
+    assert!(error.contains("new/2.png` needs to be PNG, JPEG or BMP, but is none of them"), "{error}");
+    assert!(error.contains("error: 1 of 3 rows need a file that can be read"), "{error}");
+    let skipped = succeed(&folder, "predict manyhands.safetensors --config skip.toml --input new");
+    assert_eq!(skipped.lines().count(), 3, "{skipped}");
+    write(&folder, "train/a/bad.png", "no image");
+    assert!(refused(&folder, "train run.toml --epochs 1").contains("train/a/bad.png` needs to be PNG, JPEG or BMP"));
+    let trained = succeed(&folder, "train skip.toml --epochs 1 --save skipped.safetensors");
+    assert!(trained.contains("1 file is left out, since they can't be read: `a/bad.png`"), "{trained}");
+}

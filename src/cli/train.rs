@@ -232,7 +232,9 @@ fn finished(run: &Run) -> Option<String> {
 }
 
 fn open_adapters(run: &mut Run, args: &TrainArgs, terminal: &Terminal) -> Result<()> {
-    run.trainer.open(&run.fit)?;
+    // As `fit` does: batches hold no more rows than there are.
+    let rows = run.fit.validation.as_ref().map_or(0, |validation| validation.len()).max(run.train.len());
+    run.trainer.open(&Fit { batch_size: run.fit.batch_size.min(rows), ..run.fit.clone() })?;
     let Some(scheduler) = run.trainer.scheduler().filter(|_| !args.quiet) else { return Ok(()) };
     let infos: Vec<_> = scheduler.adapters().cloned().collect();
     terminal.report(&in_use(&infos, &scheduler.bytes()));

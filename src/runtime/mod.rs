@@ -7,6 +7,8 @@ mod metered;
 mod native;
 #[cfg_attr(target_arch = "wasm32", path = "one_thread.rs")]
 pub(crate) mod threads;
+#[cfg(not(target_arch = "wasm32"))]
+mod timers;
 
 use std::future::Future;
 use std::pin::Pin;

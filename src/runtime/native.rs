@@ -20,23 +20,19 @@ impl Runtime for Native {
     }
 
     fn sleep(&self, ms: f64) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-        let timer = async_io::Timer::after(std::time::Duration::from_secs_f64(ms.max(0.0) / 1e3));
-        Box::pin(async move {
-            timer.await;
-        })
+        Box::pin(super::timers::sleep(ms))
     }
 
-    #[allow(
-        clippy::disallowed_methods,
-        clippy::expect_used,
-        reason = "this is the native spawn; without threads nothing can run"
-    )]
+    #[allow(clippy::disallowed_methods, reason = "this is the native spawn")]
     fn spawn(&self, name: &str, actor: Box<dyn FnOnce() -> Task + Send>) {
-        std::thread::Builder::new()
-            .name(name.into())
-            .stack_size(STACK_BYTES)
-            .spawn(move || pollster::block_on(actor()))
-            .expect("the system gives a thread");
+        let thread = std::thread::Builder::new().name(name.into()).stack_size(STACK_BYTES);
+        // The actor goes with its channels, so that its other end finds nobody there.
+        if let Err(error) = thread.spawn(move || pollster::block_on(actor())) {
+            log::error!(
+                "the system gives no thread for `{name}`: {error}\n  \
+                 help: end other programs, or raise the limits of threads and memory (`ulimit -u`, `ulimit -v`)"
+            );
+        }
     }
 
     fn settle(&self, last_words: Task) {

@@ -1,25 +1,61 @@
 //! Work on all cores. `one_thread.rs` has the same functions where there is one.
 
+use std::sync::OnceLock;
+
+use rayon::ThreadPool;
 use rayon::prelude::*;
+
+#[allow(dead_code, reason = "its pause is for where nothing may wait")]
+#[path = "one_thread.rs"]
+mod one_thread;
+
+/// The threads that compute; none where the system gives none, and then the caller's own has to do.
+///
+/// Not rayon's own pool, which panics then.
+fn pool() -> Option<&'static ThreadPool> {
+    static POOL: OnceLock<Option<ThreadPool>> = OnceLock::new();
+    let build = || {
+        let built = rayon::ThreadPoolBuilder::new().build();
+        built.map_err(|error| log::warn!("the system gives no threads to compute on, so one does it all: {error}")).ok()
+    };
+    POOL.get_or_init(build).as_ref()
+}
+
+/// Does work on the pool, unless the caller is one of a pool's threads.
+fn on<R: Send>(pool: &ThreadPool, work: impl FnOnce() -> R + Send) -> R {
+    if rayon::current_thread_index().is_some() { work() } else { pool.install(work) }
+}
 
 /// How many threads compute.
 pub(crate) fn count() -> usize {
-    rayon::current_num_threads()
+    pool().map_or(1, |pool| on(pool, rayon::current_num_threads))
 }
 
 /// Does two things, at once where a thread is free.
 pub(crate) fn join(a: impl FnOnce() + Send, b: impl FnOnce() + Send) {
-    rayon::join(a, b);
+    match pool() {
+        Some(pool) => on(pool, || rayon::join(a, b)),
+        None => {
+            one_thread::join(a, b);
+            ((), ())
+        }
+    };
 }
 
 /// Calls `each(item)` for all items.
 pub(crate) fn for_each<T: Send>(items: Vec<T>, each: impl Fn(T) + Send + Sync) {
-    items.into_par_iter().for_each(each);
+    match pool() {
+        Some(pool) => on(pool, || items.into_par_iter().for_each(each)),
+        None => one_thread::for_each(items, each),
+    }
 }
 
 /// Calls `each(index, chunk)` for the chunks of a slice.
 pub(crate) fn chunks(data: &mut [f32], len: usize, each: impl Fn(usize, &mut [f32]) + Sync) {
-    data.par_chunks_mut(len).enumerate().for_each(|(idx, chunk)| each(idx, chunk));
+    match pool() {
+        Some(pool) => on(pool, || data.par_chunks_mut(len).enumerate().for_each(|(idx, chunk)| each(idx, chunk))),
+        None => one_thread::chunks(data, len, each),
+    }
 }
 
 /// Calls `each(index, chunk, chunk)` for the chunks of two slices, side by side.
@@ -28,8 +64,11 @@ pub(crate) fn chunk_pairs(
     (b, b_len): (&mut [f32], usize),
     each: impl Fn(usize, &mut [f32], &mut [f32]) + Sync,
 ) {
-    let pairs = a.par_chunks_mut(a_len).zip(b.par_chunks_mut(b_len)).enumerate();
-    pairs.for_each(|(idx, (a, b))| each(idx, a, b));
+    let Some(pool) = pool() else { return one_thread::chunk_pairs((a, a_len), (b, b_len), each) };
+    on(pool, || {
+        let pairs = a.par_chunks_mut(a_len).zip(b.par_chunks_mut(b_len)).enumerate();
+        pairs.for_each(|(idx, (a, b))| each(idx, a, b));
+    });
 }
 
 /// What `each(index, chunk)` gives for the chunks of a slice, in their order.
@@ -38,7 +77,10 @@ pub(crate) fn map_chunks<R: Send>(
     len: usize,
     each: impl Fn(usize, &mut [f32]) -> R + Sync,
 ) -> Vec<R> {
-    data.par_chunks_mut(len).enumerate().map(|(idx, chunk)| each(idx, chunk)).collect()
+    match pool() {
+        Some(pool) => on(pool, || data.par_chunks_mut(len).enumerate().map(|(idx, chunk)| each(idx, chunk)).collect()),
+        None => one_thread::map_chunks(data, len, each),
+    }
 }
 
 /// Waits. For files that another program holds, not for devices: the engine never blocks on those.

@@ -149,7 +149,7 @@ impl Trainer {
         // Those of a run that nobody drove to its end.
         self.end_steps(0).await;
         self.check_position(train.len(), fit)?;
-        self.open_async(fit).await?;
+        self.open_for_rows(fit, train.len()).await?;
         self.warn_of_small_batches(fit.batch_size, train.len());
         self.warn_of_classes();
         self.read_as(fit);

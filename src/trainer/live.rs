@@ -45,7 +45,7 @@ impl Session {
     /// # Errors
     /// If an adapter fails beyond repair, or a value is not finite.
     pub async fn step(&mut self, trainer: &mut Trainer) -> Result<Option<StepLog>> {
-        trainer.open_async(&self.fit).await?;
+        trainer.open_for_rows(&self.fit, self.loader.dataset().len()).await?;
         trainer.take_snapshot(u64::MAX).await?;
         let log = trainer.next_step(&mut self.loader, &|_| false).await?;
         self.rows += log.as_ref().map_or(0, |log| log.rows);
@@ -112,7 +112,7 @@ impl Trainer {
         self.read_as(&fit);
         self.end_steps(0).await;
         self.check_position(train.len(), &fit)?;
-        self.open_async(&fit).await?;
+        self.open_for_rows(&fit, train.len()).await?;
         let mut loader = Loader::new(train, fit.loader(self.compile.seed))?;
         self.start_timeline(&fit)?;
         loader.start_epoch(self.progress.epoch, self.progress.batch);

@@ -68,6 +68,8 @@ impl Predictor {
     /// If the data does not fit the model, or an adapter fails beyond repair.
     pub async fn predict_async(&mut self, dataset: Arc<dyn Dataset>, batch_size: usize) -> Result<Vec<Vec<f32>>> {
         check_inputs(&self.model, dataset.as_ref())?;
+        // No more is planned for than there is.
+        let batch_size = batch_size.min(dataset.len().max(1));
         check_meaning(&self.model, &dataset.schema())?;
         let scheduler = match self.scheduler.take() {
             Some((scheduler, capacity)) if capacity >= batch_size => self.scheduler.insert((scheduler, capacity)),

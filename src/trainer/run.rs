@@ -26,6 +26,12 @@ impl Trainer {
         self.open_for(fit.batch_size, fit.micro_batches).await
     }
 
+    /// The same for a data set: batches hold no more rows than there are.
+    pub(super) async fn open_for_rows(&mut self, fit: &Fit, rows: usize) -> Result<()> {
+        let rows = fit.validation.as_ref().map_or(rows, |validation| rows.max(validation.len()));
+        self.open_for(fit.batch_size.min(rows), fit.micro_batches).await
+    }
+
     async fn open_for(&mut self, batch_size: usize, accumulation_steps: u32) -> Result<()> {
         let fits = |opened: &Opened| opened.capacity >= batch_size && opened.accumulation_steps == accumulation_steps;
         if self.scheduler.as_ref().is_some_and(fits) {
@@ -184,7 +190,7 @@ impl Trainer {
     }
 
     async fn evaluate_once(&mut self, dataset: Arc<dyn Dataset>, batch_size: usize) -> Result<Values> {
-        self.open_for_inference(batch_size).await?;
+        self.open_for_inference(batch_size.min(dataset.len())).await?;
         let mut loader = Loader::new(dataset, LoaderSettings { batch_size, ..self.reading.clone() })?;
         loader.start_epoch(0, 0);
         let mut meter = Meter::default();
@@ -216,7 +222,7 @@ impl Trainer {
     }
 
     async fn predict_once(&mut self, dataset: Arc<dyn Dataset>, batch_size: usize) -> Result<Vec<Vec<f32>>> {
-        self.open_for_inference(batch_size).await?;
+        self.open_for_inference(batch_size.min(dataset.len())).await?;
         let n_outputs = self.model.outputs().len();
         let reading = LoaderSettings { batch_size, ..self.reading.clone() };
         predict_with(self.opened()?, n_outputs, dataset, reading).await

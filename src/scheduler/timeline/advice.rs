@@ -7,6 +7,8 @@ use crate::scheduler::split::SplitMode;
 
 /// Steps below which nothing can be said.
 const FEW_STEPS: u64 = 10;
+/// Milliseconds below which starting up is most of the time.
+const SHORT_MS: f64 = 1000.0;
 /// Part of the time above which waiting for data is starvation.
 const STARVING: f64 = 0.1;
 /// Part of the others' time above which an adapter that they wait for is named; more where the split is learned, since
@@ -25,7 +27,7 @@ pub(super) fn advice(summary: &TimeSummary, loader: &LoaderSettings, split: &Spl
 
 fn starvation(summary: &TimeSummary, loader: &LoaderSettings) -> Option<String> {
     let part = summary.part(summary.host.data_ms);
-    if part <= STARVING {
+    if part <= STARVING || summary.ms < SHORT_MS {
         return None;
     }
     let LoaderSettings { workers, prefetch, .. } = loader;
@@ -98,6 +100,8 @@ mod tests {
         assert!(text(0, 4).contains("`workers = 2`"), "{}", text(0, 4));
         assert!(text(4, 2).contains("raise `prefetch` from 2 to 10"), "{}", text(4, 2));
         assert!(text(1, 4).contains("the source is slow: use more `workers` (now 1)"), "{}", text(1, 4));
+        let short = TimeSummary { ms: 999.0, ..starved.clone() };
+        assert_eq!(advice(&short, &LoaderSettings::default(), &SplitMode::Learned), Vec::<String>::new());
         let fed = summary(HostTime { data_ms: 99.0, ..HostTime::default() }, [0.0; 3]);
         assert_eq!(advice(&fed, &LoaderSettings::default(), &SplitMode::Learned), Vec::<String>::new());
     }

@@ -1,0 +1,143 @@
+//! Timers of the native runtime: one thread wakes whoever waits.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+/// Resolves after some milliseconds; never, if they are more than a clock can count.
+pub(super) fn sleep(ms: f64) -> Sleep {
+    let duration = Duration::try_from_secs_f64(ms.max(0.0) / 1e3).ok();
+    Sleep { end: duration.and_then(|duration| now().checked_add(duration)), place: None }
+}
+
+#[allow(clippy::disallowed_methods, reason = "this is the native clock")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+pub(super) struct Sleep {
+    end: Option<Instant>,
+    /// Its place among those that wait, once it does.
+    place: Option<Place>,
+}
+
+/// When to wake, and a number of its own.
+type Place = (Instant, u64);
+
+struct Timers {
+    waiting: Mutex<Waiting>,
+    /// Another is the first to be woken.
+    changed: Condvar,
+}
+
+struct Waiting {
+    wakers: BTreeMap<Place, Waker>,
+    next: u64,
+}
+
+static TIMERS: Timers =
+    Timers { waiting: Mutex::new(Waiting { wakers: BTreeMap::new(), next: 0 }), changed: Condvar::new() };
+
+impl Timers {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts the thread, if it does not run yet.
+    #[allow(clippy::disallowed_methods, reason = "this is a native thread")]
+    fn start(&'static self) {
+        static STARTED: OnceLock<()> = OnceLock::new();
+        STARTED.get_or_init(|| {
+            let started = std::thread::Builder::new().name("timers".into()).spawn(|| self.wake());
+            if let Err(error) = started {
+                // Who waits for something else beside the time goes on.
+                log::error!("the system gives no thread for timers ({error}): nothing is found to be late");
+            }
+        });
+    }
+
+    fn wake(&self) -> ! {
+        let mut waiting = self.lock();
+        loop {
+            let now = now();
+            let later = waiting.wakers.split_off(&(now, u64::MAX));
+            let due = std::mem::replace(&mut waiting.wakers, later);
+            if !due.is_empty() {
+                drop(waiting);
+                due.into_values().for_each(Waker::wake);
+                waiting = self.lock();
+                continue;
+            }
+            let first = waiting.wakers.first_key_value().map(|((end, _), _)| end.saturating_duration_since(now));
+            waiting = match first {
+                Some(rest) => self.changed.wait_timeout(waiting, rest).unwrap_or_else(PoisonError::into_inner).0,
+                None => self.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner),
+            };
+        }
+    }
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let Some(end) = self.end else { return Poll::Pending };
+        if now() >= end {
+            return Poll::Ready(());
+        }
+        TIMERS.start();
+        let mut waiting = TIMERS.lock();
+        let place = *self.place.get_or_insert_with(|| {
+            waiting.next += 1;
+            (end, waiting.next)
+        });
+        let is_first = waiting.wakers.first_key_value().is_none_or(|(first, _)| place < *first);
+        waiting.wakers.insert(place, context.waker().clone());
+        drop(waiting);
+        if is_first {
+            TIMERS.changed.notify_one();
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        if let Some(place) = self.place {
+            TIMERS.lock().wakers.remove(&place);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_that_wait_are_woken_in_time() {
+        let begin = now();
+        let ms = || begin.elapsed().as_secs_f64() * 1e3;
+        let order = Mutex::new(Vec::new());
+        let wait = |ms: f64| {
+            let order = &order;
+            async move {
+                sleep(ms).await;
+                order.lock().unwrap_or_else(PoisonError::into_inner).push(ms);
+            }
+        };
+        pollster::block_on(futures_lite::future::zip(wait(60.0), futures_lite::future::zip(wait(20.0), wait(0.0))));
+        assert!(ms() >= 60.0);
+        assert_eq!(order.into_inner().unwrap_or_default(), [0.0, 20.0, 60.0]);
+        // Dropped, or for ever: both leave nothing behind.
+        pollster::block_on(async {
+            let mut long = sleep(1e300);
+            let mut dropped = sleep(1e6);
+            assert!(futures_lite::future::poll_once(&mut long).await.is_none());
+            assert!(futures_lite::future::poll_once(&mut dropped).await.is_none());
+        });
+        pollster::block_on(sleep(1.0));
+    }
+}
