@@ -253,7 +253,7 @@ const USES: &[(&[&str], &[&str])] = &[
     (&["src/files.rs"], &["error", "runtime"]),
     (
         &["src/model/"],
-        &["model", "files", "layers", "losses", "optimizers", "kernels", "plan", "schema", "error", "shape"],
+        &["model", "files", "layers", "losses", "optimizers", "kernels", "plan", "kind", "schema", "error", "shape"],
     ),
     (&["src/adapters/"], &["adapters", "kernels", "plan", "runtime", "error", "shape"]),
     (
