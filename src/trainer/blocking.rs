@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Callback, Fit, History, Predictor, Trainer, Values};
+use super::{Callback, Fit, History, Trainer, Values};
 use crate::adapters;
 use crate::data::Dataset;
 use crate::error::Result;
@@ -54,25 +54,6 @@ impl Trainer {
     /// If the data does not fit the model, or an adapter fails beyond repair.
     pub fn evaluate(&mut self, dataset: impl Dataset + 'static, batch_size: usize) -> Result<Values> {
         pollster::block_on(self.evaluate_async(Arc::new(dataset), batch_size))
-    }
-
-    /// The outputs for a dataset, in the order of its rows: one flat array for each output. Blocks until it is done.
-    ///
-    /// # Errors
-    /// If the data does not fit the model, or an adapter fails beyond repair.
-    pub fn predict(&mut self, dataset: impl Dataset + 'static, batch_size: usize) -> Result<Vec<Vec<f32>>> {
-        pollster::block_on(self.predict_async(Arc::new(dataset), batch_size))
-    }
-}
-
-impl Predictor {
-    /// Predicts on other adapters: see [`choose`](adapters::choose).
-    ///
-    /// # Errors
-    /// If one is not there.
-    pub fn adapters(self, wanted: &str) -> Result<Self> {
-        let chosen = adapters::choose(&pollster::block_on(adapters::list()), wanted)?;
-        Ok(self.on(chosen))
     }
 
     /// The outputs for a dataset, in the order of its rows: one flat array for each output. Blocks until it is done.

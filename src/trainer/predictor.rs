@@ -95,3 +95,24 @@ impl Predictor {
         Scheduler::open(self.runtime.clone(), settings, plan, layout, None, state).await
     }
 }
+
+/// What blocks until it is done: not in a page.
+#[cfg(not(target_arch = "wasm32"))]
+impl Predictor {
+    /// Predicts on other adapters: see [`choose`](crate::adapters::choose).
+    ///
+    /// # Errors
+    /// If one is not there.
+    pub fn adapters(self, wanted: &str) -> Result<Self> {
+        let chosen = crate::adapters::choose(&pollster::block_on(crate::adapters::list()), wanted)?;
+        Ok(self.on(chosen))
+    }
+
+    /// The outputs for a dataset, in the order of its rows: one flat array for each output. Blocks until it is done.
+    ///
+    /// # Errors
+    /// If the data does not fit the model, or an adapter fails beyond repair.
+    pub fn predict(&mut self, dataset: impl Dataset + 'static, batch_size: usize) -> Result<Vec<Vec<f32>>> {
+        pollster::block_on(self.predict_async(Arc::new(dataset), batch_size))
+    }
+}

@@ -5,9 +5,16 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stands outside the engine: it panics")]
 
+mod direction;
+mod documents;
+mod imports;
+mod rust;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use direction::{dependencies_point_one_way, every_part_has_a_direction, no_files_form_a_circle, types_have_one_home};
+use documents::{the_map_names_every_folder, the_map_names_what_is_there, the_table_of_tests_is_whole};
 use manyhands::kernels::{self, Kernel, Library, Tile};
 use manyhands::layers::LAYERS;
 
@@ -24,6 +31,8 @@ impl Tree {
                 &Path::new(env!("CARGO_MANIFEST_DIR")).join(folder),
             );
         }
+        let map = Path::new(env!("CARGO_MANIFEST_DIR")).join("ARCHITECTURE.md");
+        tree.0.insert("ARCHITECTURE.md".to_owned(), std::fs::read_to_string(map).unwrap());
         tree
     }
 
@@ -240,103 +249,6 @@ fn wgpu_is_named_in_one_folder(tree: &Tree) -> Vec<String> {
         .collect()
 }
 
-/// What each part may use of the crate; a part that is not here may use all.
-const USES: &[(&[&str], &[&str])] = &[
-    (&["src/shape.rs", "src/error.rs", "src/size.rs", "src/kind.rs", "src/runtime/"], &["error", "shape"]),
-    (&["src/kernels/"], &["kernels", "params", "runtime", "size"]),
-    (&["src/plan.rs", "src/plan/"], &["plan", "kernels", "error", "shape", "size"]),
-    (&["src/layers/"], &["layers", "kernels", "plan", "kind", "error", "shape"]),
-    (&["src/losses/"], &["losses", "kernels", "plan", "kind", "error", "shape"]),
-    (&["src/optimizers/"], &["optimizers", "kernels", "plan", "kind", "error", "shape"]),
-    (&["src/schema.rs"], &[]),
-    (&["src/data/"], &["data", "schema", "error", "shape", "runtime"]),
-    (&["src/files.rs"], &["error", "runtime"]),
-    (
-        &["src/model/"],
-        &["model", "files", "layers", "losses", "optimizers", "kernels", "plan", "kind", "schema", "error", "shape"],
-    ),
-    (&["src/adapters/"], &["adapters", "kernels", "plan", "runtime", "error", "shape"]),
-    (
-        &["src/bench/"],
-        &[
-            "bench",
-            "scheduler",
-            "adapters",
-            "model",
-            "data",
-            "layers",
-            "losses",
-            "optimizers",
-            "kernels",
-            "plan",
-            "runtime",
-            "error",
-            "shape",
-            "params",
-        ],
-    ),
-    (
-        &["src/scheduler/"],
-        &[
-            "scheduler",
-            "adapters",
-            "model",
-            "data",
-            "layers",
-            "losses",
-            "optimizers",
-            "kernels",
-            "plan",
-            "runtime",
-            "error",
-            "shape",
-        ],
-    ),
-];
-
-/// How names and numbers are shown: every part has messages.
-const EVERYWHERE: &str = "shown";
-
-/// First names behind `crate::` in a line, `crate::{a, b::c}` included. The root's own types count as their modules.
-fn used(line: &str) -> Vec<&str> {
-    let is_name = |letter: char| letter.is_alphanumeric() || letter == '_';
-    let mut names = Vec::new();
-    for part in line.split("crate::").skip(1) {
-        match part.strip_prefix('{') {
-            None => names.extend(part.split(|letter| !is_name(letter)).next()),
-            Some(group) => {
-                let firsts = group.split('}').next().unwrap_or(group).split(',');
-                names.extend(firsts.filter_map(|item| item.trim().split(|letter| !is_name(letter)).next()));
-            }
-        }
-    }
-    let module = |name| match name {
-        "Result" | "Error" => "error",
-        "Shape" => "shape",
-        "Shown" | "thousands" => EVERYWHERE,
-        other => other,
-    };
-    names.into_iter().filter(|name| !name.is_empty()).map(module).collect()
-}
-
-fn dependencies_point_one_way(tree: &Tree) -> Vec<String> {
-    let mut complaints = Vec::new();
-    for (path, text) in tree.files("src/", ".rs") {
-        let Some((_, allowed)) = USES.iter().find(|(parts, _)| parts.iter().any(|part| path.starts_with(part))) else {
-            continue;
-        };
-        for (at, line) in code(text) {
-            for name in used(line).into_iter().filter(|name| *name != EVERYWHERE && !allowed.contains(name)) {
-                complaints.push(format!(
-                    "{path}:{at} uses `crate::{name}`: this part may use {allowed:?} only; move what it needs down, or \
-                     what it does up"
-                ));
-            }
-        }
-    }
-    complaints
-}
-
 fn the_library_does_not_print(tree: &Tree) -> Vec<String> {
     let is_command = |path: &str| path == "src/main.rs" || path.starts_with("src/cli");
     let prints = |line: &str| ["println!(", "print!(", "dbg!("].iter().any(|name| line.contains(name));
@@ -361,7 +273,7 @@ fn files_are_short(tree: &Tree) -> Vec<String> {
 
 fn nothing_is_left_for_later(tree: &Tree) -> Vec<String> {
     // This file has to name them.
-    let files = tree.0.iter().filter(|(path, _)| *path != "tests/house.rs");
+    let files = tree.0.iter().filter(|(path, _)| *path != "tests/house/main.rs");
     let lines = files.flat_map(|(path, text)| (1..).zip(text.lines()).map(move |(at, line)| (path, at, line)));
     let mut complaints = Vec::new();
     for (path, at, line) in lines {
@@ -379,7 +291,7 @@ fn nothing_is_left_for_later(tree: &Tree) -> Vec<String> {
 
 fn ignored_tests_say_why(tree: &Tree) -> Vec<String> {
     let lines = tree.files("", ".rs").flat_map(|(path, text)| code(text).map(move |(at, line)| (path, at, line)));
-    let silent = lines.filter(|(path, _, line)| *path != "tests/house.rs" && line.trim() == "#[ignore]");
+    let silent = lines.filter(|(path, _, line)| *path != "tests/house/main.rs" && line.trim() == "#[ignore]");
     silent
         .map(|(path, at, _)| format!("{path}:{at} ignores a test without a word: write `#[ignore = \"why\"]`"))
         .collect()
@@ -452,12 +364,81 @@ static RULES: &[Rule] = &[
     Rule {
         check: dependencies_point_one_way,
         breach: ["src/layers/new.rs", "use crate::{Shape, adapters::Info};\n"],
-        complaint: "src/layers/new.rs:1 uses `crate::adapters`",
+        complaint: "src/layers/new.rs:1 uses `crate::adapters::Info` of src/adapters/mod.rs",
     },
     Rule {
         check: dependencies_point_one_way,
         breach: ["src/adapters/gpu/new.rs", "fn f() {\n    crate::scheduler::f();\n}\n"],
-        complaint: "src/adapters/gpu/new.rs:2 uses `crate::scheduler`",
+        complaint: "src/adapters/gpu/new.rs:2 uses `crate::scheduler::f`",
+    },
+    Rule {
+        check: dependencies_point_one_way,
+        breach: [
+            "src/plan/new.rs",
+            "use super::super::{\n    shape::Shape,\n    model::{\n        Model,\n    },\n};\n",
+        ],
+        complaint: "src/plan/new.rs:4 uses `super::super::model::Model` of src/model/mod.rs",
+    },
+    Rule {
+        check: dependencies_point_one_way,
+        breach: [
+            "src/adapters/cpu/new.rs",
+            "use super::super::gpu as other;\nfn f() -> u8 {\n    other::device::f()\n}\n",
+        ],
+        complaint: "src/adapters/cpu/new.rs:3 uses `other::device::f` of src/adapters/gpu/device.rs",
+    },
+    Rule {
+        check: dependencies_point_one_way,
+        breach: [
+            "src/size/new.rs",
+            "/* \" */ fn f(_: &'static str, _: char) -> crate::Model {\n    f(r#\"\"\"#, '\"')\n}\n",
+        ],
+        complaint: "src/size/new.rs:1 uses `crate::Model` of src/model/mod.rs",
+    },
+    Rule {
+        check: every_part_has_a_direction,
+        breach: ["src/new/mod.rs", "//! New.\n"],
+        complaint: "src/new/mod.rs is in no part of `USES`",
+    },
+    Rule {
+        check: no_files_form_a_circle,
+        breach: ["src/size.rs", "\npub use crate::plan::Plan;\nfn f(plan: &Plan) {}\n"],
+        complaint: "src/kernels/mod.rs uses src/size.rs",
+    },
+    Rule {
+        check: types_have_one_home,
+        breach: ["src/model/new.rs", "use crate::Shape;\nimpl Clone for Shape {}\nimpl<T: Fn() -> u8> Shape {}\n"],
+        complaint: "src/model/new.rs:3 has methods of `Shape`, which src/shape.rs declares",
+    },
+    Rule {
+        check: the_map_names_every_folder,
+        breach: ["src/kernels/new/mod.rs", "//! New.\n"],
+        complaint: "its map does not name `src/kernels/new/`",
+    },
+    Rule {
+        check: the_map_names_every_folder,
+        breach: ["src/new.rs", "//! New.\n"],
+        complaint: "its map does not name `src/new.rs`",
+    },
+    Rule {
+        check: the_map_names_what_is_there,
+        breach: ["src/shape.rs", ""],
+        complaint: "names `src/shape.rs`, which is not there",
+    },
+    Rule {
+        check: the_map_names_what_is_there,
+        breach: ["src/model/build.rs", ""],
+        complaint: "row `src/model/` names `build.rs`, which is not there",
+    },
+    Rule {
+        check: the_table_of_tests_is_whole,
+        breach: ["tests/new.rs", "//! New.\n"],
+        complaint: "its table of tests does not name `new.rs`",
+    },
+    Rule {
+        check: the_table_of_tests_is_whole,
+        breach: ["tests/kernels.rs", ""],
+        complaint: "its table of tests names `kernels.rs`, which is not there",
     },
     Rule {
         check: the_library_does_not_print,
@@ -506,10 +487,10 @@ fn each_rule_finds_its_breach() {
     for rule in RULES {
         let mut tree = tree.clone();
         let [path, text] = rule.breach;
-        if text.is_empty() {
-            tree.0.remove(path);
+        match text {
+            "" => drop(tree.0.remove(path)),
+            text => tree.append(path, text),
         }
-        tree.append(path, text);
         let complaints = (rule.check)(&tree);
         let is_found = complaints.iter().any(|complaint| complaint.contains(rule.complaint));
         assert!(is_found, "`{text}` in {path}: {complaints:?} do not say `{}`", rule.complaint);
