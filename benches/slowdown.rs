@@ -63,7 +63,7 @@ async fn measure(workload: &Workload, seats: &[Seat], n_steps: usize) {
     let mut rig = Rig::open(workload, seats, SplitMode::Learned, workload.batch_size).await.unwrap();
     let batch = synthetic(workload, workload.batch_size).unwrap();
     for (phase, factor) in [("before", 1.0), ("slowed", SLOWER), ("after", 1.0)] {
-        rig.scheduler.throttle(0, factor);
+        rig.throttles.set(0, factor);
         let wanted = ideal(factor, &first, &second, f64::from(workload.batch_size));
         let mut shares = Vec::new();
         for _ in 0..n_steps {

@@ -159,6 +159,11 @@ impl Command {
             Self::Exchange(_) => true,
         }
     }
+
+    /// Does the next command need what all adapters have?
+    pub fn is_awaited(&self) -> bool {
+        matches!(self, Self::Exchange(exchange) if exchange.when == When::NextCommand)
+    }
 }
 
 /// What gradients are on their way from an adapter to the host. With one adapter they stay where they are.
@@ -266,6 +271,11 @@ impl Plan {
     /// The commands of a pass; none if it was not recorded.
     pub fn commands(&self, pass: Pass) -> &[Command] {
         self.passes.get(&pass).map_or(&[], Vec::as_slice)
+    }
+
+    /// Do the adapters of a pass wait for each other?
+    pub fn is_coupled(&self, pass: Pass) -> bool {
+        self.commands(pass).iter().any(Command::is_awaited)
     }
 
     /// A buffer by its id.

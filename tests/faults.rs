@@ -6,16 +6,17 @@
     reason = "a test that fails may panic, and says what it could not run"
 )]
 
+use std::pin::Pin;
 use std::sync::Arc;
 
-use manyhands::adapters::{self, Kind};
+use manyhands::adapters::{self, Kind, Opener, Request};
 use manyhands::data::{Batch, Dataset, digits};
 use manyhands::layers::{Activation, BatchNormalization, Conv2D, Dense, Flatten};
 use manyhands::model::Objective;
-use manyhands::runtime::Native;
+use manyhands::runtime::{Native, Runtime, Task};
 use manyhands::scheduler::split::SplitMode;
-use manyhands::scheduler::{CpuFallback, RigSettings, Scheduler, Step, TrainingState};
-use manyhands::{Loss, Model, Optimizer, Sequential};
+use manyhands::scheduler::{CpuFallback, Scheduler, Step};
+use manyhands::{Compile, Fit, Loss, Model, Optimizer, Sequential, Trainer};
 
 fn model(batch_norm: BatchNormalization) -> Model {
     Sequential::new([8, 8, 1])
@@ -32,11 +33,8 @@ async fn open(model: &Model, adapters: &str, fallback: CpuFallback) -> Scheduler
     let losses = vec![Loss::SPARSE_CATEGORICAL_CROSSENTROPY];
     let objective = Objective { clip_norm: 1.0, ..Objective::new(losses, Optimizer::adam(1e-3)) };
     let adapters = adapters::choose(&adapters::list().await, adapters).unwrap();
-    let settings =
-        RigSettings { adapters, split: SplitMode::Even, capacity: 96, cpu_fallback: fallback, accumulation_steps: 1 };
-    let state = TrainingState::new(model.weights.clone(), &objective.optimizer);
-    let (plan, layout) = (model.plan(&objective).unwrap(), model.layout().clone());
-    Scheduler::open(Arc::new(Native), settings, plan, layout, Some(&objective), state).await.unwrap()
+    let builder = Scheduler::builder(model, &objective).adapters(adapters).split(SplitMode::Even).capacity(96);
+    builder.cpu_fallback(fallback).open().await.unwrap()
 }
 
 /// Losses of 12 steps, and the final weights; before each step `disturb` may do something to the rig.
@@ -149,10 +147,44 @@ fn an_adapter_that_hangs_is_given_up() {
         let mut rig = open(&model, "cpu,cpu", CpuFallback::Refused).await;
         let disturbed = run(&mut rig, |rig, step| {
             if step == 4 {
-                rig.throttle(1, 1e12)
+                rig.handle(1).requests.try_send(Request::Throttle(1e12)).unwrap();
             }
         })
         .await;
         assert_close(&disturbed.0, &undisturbed.0);
     });
+}
+
+/// The native runtime, with a clock that panics in adapters' threads.
+struct Broken;
+
+impl Runtime for Broken {
+    fn now_ms(&self) -> f64 {
+        panic!("this clock is broken")
+    }
+
+    fn sleep(&self, ms: f64) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Native.sleep(ms)
+    }
+
+    fn spawn(&self, name: &str, actor: Box<dyn FnOnce() -> Task + Send>) {
+        Native.spawn(name, actor);
+    }
+}
+
+/// Opens adapters that panic as soon as they are given weights.
+fn panicking() -> Opener {
+    Arc::new(|info, actor, _, events| adapters::open(info, actor, Arc::new(Broken), events))
+}
+
+/// A panic in the CPU adapter's thread once let the run wait for ever; and it must not be retried for ever.
+#[test]
+fn adapters_that_panic_end_the_run() {
+    for (n_adapters, said) in [(1, "was lost 6 times"), (2, "were lost, and the CPU adapter in their place")] {
+        let compile = Compile::new(Optimizer::sgd(0.1, 0.0), Loss::SPARSE_CATEGORICAL_CROSSENTROPY);
+        let trainer = Trainer::new(model(BatchNormalization::new()), compile).unwrap().opener(panicking());
+        let mut trainer = trainer.on(vec![adapters::cpu::info(); n_adapters]);
+        let error = trainer.fit(digits::train().unwrap(), &Fit::new(1).batch_size(64)).unwrap_err().to_string();
+        assert!(error.contains(said), "{n_adapters} adapters: {error}");
+    }
 }

@@ -2,11 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test stands outside the engine: it panics")]
 
+#[path = "common/simulated.rs"]
+mod simulated;
+
 use manyhands::data::Batch;
 use manyhands::layers::{Activation, Dense};
 use manyhands::model::Objective;
+use manyhands::scheduler::Step;
 use manyhands::scheduler::split::SplitMode;
-use manyhands::scheduler::{CpuFallback, RigSettings, Scheduler, Step, TrainingState};
 use manyhands::simulator::{AdapterSpec, World};
 use manyhands::{Loss, Model, Optimizer, Sequential};
 
@@ -35,16 +38,12 @@ fn train(adapters: Vec<AdapterSpec>, split: SplitMode, steps: u64) -> Outcome {
 
 fn train_in(mut world: World, split: SplitMode, steps: u64) -> Outcome {
     let n_adapters = world.adapters().len();
-    let (opener, runtime, adapters) = (world.opener(), world.runtime(), world.adapters());
+    let (model, loss) = (model(), Loss::SPARSE_CATEGORICAL_CROSSENTROPY);
+    let objective = Objective::new(vec![loss], Optimizer::sgd(0.1, 0.0));
+    let runtime = world.runtime();
+    let rig = simulated::rig(&world, &model, &objective).split(split).capacity(96);
     let run = async move {
-        let (model, loss) = (model(), Loss::SPARSE_CATEGORICAL_CROSSENTROPY);
-        let objective = Objective::new(vec![loss], Optimizer::sgd(0.1, 0.0));
-        let state = TrainingState::new(model.weights.clone(), &objective.optimizer);
-        let (plan, layout) = (model.plan(&objective).unwrap(), model.layout().clone());
-        let (cpu_fallback, capacity) = (CpuFallback::Refused, 96);
-        let settings = RigSettings { adapters, split, capacity, cpu_fallback, accumulation_steps: 1 };
-        let scheduler = Scheduler::open_with(opener, runtime.clone(), settings, plan, layout, Some(&objective), state);
-        let mut scheduler = scheduler.await.unwrap();
+        let mut scheduler = rig.open().await.unwrap();
         let mut outcome = Outcome { rows: Vec::new(), ms: Vec::new(), weights: Vec::new() };
         for step in 0..steps {
             let begin_ms = runtime.now_ms();

@@ -4,12 +4,12 @@
 
 use std::sync::Arc;
 
-use manyhands::adapters::{self, Info, Opener, Request, remote};
+use manyhands::adapters::{self, ActorId, Info, Opener, Request, remote};
 use manyhands::data::digits;
 use manyhands::layers::{BatchNormalization, Conv2D, Dense, Flatten};
 use manyhands::model::Objective;
 use manyhands::runtime::Native;
-use manyhands::scheduler::Standing;
+use manyhands::scheduler::AdapterStatus;
 use manyhands::scheduler::split::SplitMode;
 use manyhands::simulator::{Kind, Scaling, Wish, measure_scaling};
 use manyhands::trainer::Session;
@@ -76,8 +76,11 @@ fn adapters_join_and_leave_and_the_loss_does_not_notice() {
             trainer.leave(2).unwrap();
             let error = trainer.leave(1).unwrap_err().to_string();
             assert!(error.contains("needs to stay: no other takes part"), "{error}");
-            let standings = trainer.scheduler().unwrap().standings();
-            assert_eq!(standings, [Standing::Left, Standing::There { is_resting: false }, Standing::Left]);
+            let standings = trainer.scheduler().unwrap().statuses();
+            assert_eq!(
+                standings,
+                [AdapterStatus::Left, AdapterStatus::Active { is_excluded: false }, AdapterStatus::Left]
+            );
         }
         _ => {}
     });
@@ -95,7 +98,7 @@ fn split_and_throttle_change_on_the_way() {
         }
         4 => {
             trainer.set_split(SplitMode::Learned).unwrap();
-            let near = trainer.scheduler().unwrap().near_end(1);
+            let near = trainer.scheduler().unwrap().handle(1);
             near.requests.try_send(Request::Throttle(2.0)).unwrap();
         }
         _ => {}
@@ -108,7 +111,7 @@ fn an_adapter_that_is_lost_in_a_step_changes_nothing() {
     let undisturbed = losses(trainer(1), 6, async |_, _, _| {});
     let changed = losses(trainer(2), 6, async |step, trainer, _| {
         if step == 3 {
-            let near = trainer.scheduler().unwrap().near_end(0).clone();
+            let near = trainer.scheduler().unwrap().handle(0).clone();
             near.requests.try_send(Request::Lose).unwrap();
         }
     });
@@ -170,7 +173,7 @@ fn the_epoch_ends_where_the_data_end() {
 
 /// Opens CPU adapters at the other end of a link, in threads of their own.
 fn linked() -> Opener {
-    Arc::new(|info, adapter_idx, runtime, events| {
+    Arc::new(|info, actor, runtime, events| {
         let (there, far_here) = async_channel::unbounded();
         let (far_there, here) = async_channel::unbounded();
         let far = runtime.clone();
@@ -178,7 +181,7 @@ fn linked() -> Opener {
             Box::pin(remote::serve(far, remote::Link { there: far_there, here: far_here }))
         };
         runtime.spawn("far end", Box::new(serve));
-        Ok(remote::connect(info, adapter_idx, &*runtime, events, remote::Link { there, here }))
+        Ok(remote::connect(info, actor, &*runtime, events, remote::Link { there, here }))
     })
 }
 
@@ -206,10 +209,16 @@ fn a_link_that_closes_is_a_lost_adapter() {
         let (events, said) = async_channel::unbounded();
         let (there, _asked) = async_channel::unbounded();
         let (far_there, here) = async_channel::unbounded();
-        let _near = remote::connect(&cpu(), 7, &Native, events, remote::Link { there, here });
+        let _near = remote::connect(
+            &cpu(),
+            ActorId { adapter_idx: 7, reopened: 1 },
+            &Native,
+            events,
+            remote::Link { there, here },
+        );
         far_there.close();
         let message = said.recv().await.unwrap();
-        assert_eq!(message.adapter_idx, 7);
+        assert_eq!(message.actor, ActorId { adapter_idx: 7, reopened: 1 });
         assert!(format!("{:?}", message.event).contains("its worker has ended"), "{:?}", message.event);
     });
 }

@@ -13,7 +13,7 @@ use manyhands::optimizers::Adam;
 use manyhands::plan::{Command, Pass, Role, Scalars};
 use manyhands::runtime::{Native, Runtime};
 use manyhands::scheduler::split::SplitMode;
-use manyhands::scheduler::{CpuFallback, RigSettings, Scheduler, Step, TrainingState};
+use manyhands::scheduler::{Builder, Scheduler, Step, TrainingState};
 use manyhands::simulator::{AdapterSpec, Mishap, Moment, Slowdown, Trouble, World};
 use manyhands::{Loss, Model, ModelBuilder, Optimizer, Result, Sequential};
 use proptest::prelude::*;
@@ -128,14 +128,10 @@ impl Case {
         vec![1.0 / self.rows as f32, 0.5 / self.rows as f32][..self.objective().losses.len()].to_vec()
     }
 
-    fn settings(&self, adapters: Vec<Info>) -> RigSettings {
-        RigSettings {
-            adapters,
-            split: self.split.clone(),
-            capacity: self.capacity,
-            cpu_fallback: CpuFallback::Allowed,
-            accumulation_steps: self.accumulation_steps,
-        }
+    /// The rig of a run; adapters, opener and runtime are to be set.
+    fn rig<'a>(&self, model: &'a Model, objective: &'a Objective) -> Builder<'a> {
+        let builder = Scheduler::builder(model, objective).split(self.split.clone()).capacity(self.capacity);
+        builder.micro_batches(self.accumulation_steps)
     }
 
     /// Are batch statistics those of the shards, and more than one shard possible?
@@ -165,11 +161,9 @@ struct Outcome {
 
 async fn train(case: &Case, opener: Opener, runtime: Arc<dyn Runtime>, adapters: Vec<Info>) -> Result<Outcome> {
     let (model, objective) = (case.model(), case.objective());
-    let state = TrainingState::new(model.weights.clone(), &objective.optimizer);
-    let (plan, layout) = (model.plan(&objective)?, model.layout().clone());
-    let settings = case.settings(adapters);
-    let mut scheduler =
-        Scheduler::open_with(opener, runtime, settings, plan, layout, Some(&objective), state.clone()).await?;
+    let rig = case.rig(&model, &objective).adapters(adapters).opener(opener).runtime(runtime);
+    let mut scheduler = rig.open().await?;
+    let state = scheduler.state().clone();
     let mut outcome = Outcome { reports: Vec::new(), norms: Vec::new(), rows: Vec::new(), state };
     for step in 0..case.steps {
         let numbers = Step { step, seed: RUN_SEED, learning_rate: LEARNING_RATE, loss_scales: case.loss_scales() };
@@ -187,7 +181,7 @@ async fn train(case: &Case, opener: Opener, runtime: Arc<dyn Runtime>, adapters:
 /// All adapters that take part hold the bits of the host's state.
 async fn check_replicas(scheduler: &mut Scheduler, step: u64) -> Result<()> {
     let state = scheduler.sync().await?.clone();
-    for (adapter_idx, is_there) in scheduler.alive().into_iter().enumerate() {
+    for (adapter_idx, is_there) in scheduler.active().into_iter().enumerate() {
         for (role, wanted) in
             [(Role::Parameters(0), &state.weights.parameters[0]), (Role::Statistics, &state.weights.statistics)]
         {
@@ -448,15 +442,12 @@ fn nobody_counts_as_silent_while_it_waits_for_the_slowest() {
     let (opener, runtime, adapters) = (world.opener(), world.runtime(), world.adapters());
     let steps = async {
         let (model, objective) = (case.model(), case.objective());
-        let state = TrainingState::new(model.weights.clone(), &objective.optimizer);
-        let (plan, layout) = (model.plan(&objective)?, model.layout().clone());
-        let settings = case.settings(adapters);
-        let mut scheduler =
-            Scheduler::open_with(opener, runtime, settings, plan, layout, Some(&objective), state).await?;
+        let rig = case.rig(&model, &objective).adapters(adapters).opener(opener).runtime(runtime);
+        let mut scheduler = rig.open().await?;
         for step in 0..case.steps {
             let numbers = Step { step, seed: RUN_SEED, learning_rate: LEARNING_RATE, loss_scales: case.loss_scales() };
             scheduler.train(&case.batch(step), &numbers).await?;
-            assert!(scheduler.alive().iter().all(|is_there| *is_there), "lost after step {step}");
+            assert!(scheduler.active().iter().all(|is_there| *is_there), "lost after step {step}");
         }
         Ok(())
     };

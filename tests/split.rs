@@ -2,13 +2,14 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test stands outside the engine: it panics")]
 
-use std::sync::Arc;
+#[path = "common/simulated.rs"]
+mod simulated;
 
 use manyhands::data::Batch;
 use manyhands::layers::Dense;
 use manyhands::model::Objective;
+use manyhands::scheduler::Step;
 use manyhands::scheduler::split::SplitMode;
-use manyhands::scheduler::{CpuFallback, RigSettings, Scheduler, Step, TrainingState};
 use manyhands::simulator::{AdapterSpec, Slowdown, World};
 use manyhands::{Loss, Optimizer, Sequential};
 
@@ -26,24 +27,13 @@ struct Seen {
 fn steps(adapters: Vec<AdapterSpec>, split: SplitMode, n_steps: u64, seed: u64) -> Vec<Seen> {
     let model = Sequential::new([3]).add(Dense::new(2)).build(0).unwrap();
     let objective = Objective::new(vec![Loss::MEAN_SQUARED_ERROR], Optimizer::sgd(0.1, 0.0));
-    let state = TrainingState::new(model.weights.clone(), &objective.optimizer);
-    let (plan, layout) = (model.plan(&objective).unwrap(), model.layout().clone());
     let (inputs, targets) = (vec![vec![0.5; 3 * ROWS as usize].into()], vec![vec![0.1; 2 * ROWS as usize].into()]);
     let batch = Batch { rows: ROWS as usize, inputs, targets, sample_weights: None };
     let mut world = World::seeded(adapters, seed);
-    let (opener, runtime) = (world.opener(), world.runtime());
-    let settings = RigSettings {
-        adapters: world.adapters(),
-        split,
-        capacity: ROWS,
-        cpu_fallback: CpuFallback::Refused,
-        accumulation_steps: 1,
-    };
+    let runtime = world.runtime();
+    let rig = simulated::rig(&world, &model, &objective).split(split).capacity(ROWS);
     let all = async {
-        let mut scheduler =
-            Scheduler::open_with(opener, Arc::clone(&runtime), settings, plan, layout, Some(&objective), state)
-                .await
-                .unwrap();
+        let mut scheduler = rig.open().await.unwrap();
         // Trials with fewer adapters are another matter: tests/fewer.rs.
         scheduler.keep_all();
         let n_adapters = scheduler.adapters().count();

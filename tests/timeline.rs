@@ -114,7 +114,7 @@ fn check_rig(rig: &str) {
     let of = |thread: u64, name: &'static str| {
         events.iter().filter(move |event| event.thread == thread && event.name == name)
     };
-    for name in ["wait for data", "step", "reduce", "update", "hand out", "evaluate"] {
+    for name in ["wait for data", "step", "reduce", "update", "broadcast", "evaluate"] {
         assert!(of(HOST, name).next().is_some(), "{rig}: the host has no `{name}`");
     }
     assert_eq!(of(HOST, "step").count() as u64, time.steps);
@@ -147,7 +147,7 @@ fn check_summary(time: &TimeSummary, rows: u64) {
         + host.adapters_ms
         + host.reduce_ms
         + host.update_ms
-        + host.hand_out_ms
+        + host.broadcast_ms
         + host.evaluate_ms
         + host.save_ms
         + host.other_ms;

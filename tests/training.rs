@@ -8,16 +8,14 @@
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
-use std::sync::Arc;
 
 use manyhands::adapters::{self, Kind};
 use manyhands::data::{Batch, Dataset, digits};
 use manyhands::layers::{Activation, BatchNormalization, Conv2D, Dense, Flatten, MaxPooling2D};
 use manyhands::model::Objective;
 use manyhands::plan::Role;
-use manyhands::runtime::Native;
 use manyhands::scheduler::split::SplitMode;
-use manyhands::scheduler::{CpuFallback, RigSettings, Scheduler, Step, StepReport, TrainingState};
+use manyhands::scheduler::{CpuFallback, Scheduler, Step, StepReport};
 use manyhands::{BatchStatistics, GradientCompression, Loss, Model, Optimizer, Sequential};
 
 fn perceptron() -> Model {
@@ -70,11 +68,8 @@ fn open_compressed(
 fn open_with(objective: &Objective, model: &Model, adapters: &str, split: SplitMode, capacity: u32) -> Scheduler {
     pollster::block_on(async {
         let adapters = adapters::choose(&adapters::list().await, adapters).unwrap();
-        let settings =
-            RigSettings { adapters, split, capacity, cpu_fallback: CpuFallback::Refused, accumulation_steps: 1 };
-        let state = TrainingState::new(model.weights.clone(), &objective.optimizer);
-        let (plan, layout) = (model.plan(objective).unwrap(), model.layout().clone());
-        Scheduler::open(Arc::new(Native), settings, plan, layout, Some(objective), state).await.unwrap()
+        let builder = Scheduler::builder(model, objective).adapters(adapters).split(split).capacity(capacity);
+        builder.cpu_fallback(CpuFallback::Refused).open().await.unwrap()
     })
 }
 

@@ -7,7 +7,7 @@ use manyhands::bench::rig::{Rig, Seat};
 use manyhands::data::Batch;
 use manyhands::runtime::{Native, Runtime};
 use manyhands::scheduler::split::SplitMode;
-use manyhands::scheduler::{Scheduler, Step};
+use manyhands::scheduler::{DataWait, Finished, Scheduler, Step};
 
 use crate::{Turn, Work};
 
@@ -64,12 +64,13 @@ impl Training {
         let loss_scales = vec![self.scale()];
         let step = Step { step: self.step, seed: 0, learning_rate: self.rate, loss_scales };
         self.step += 1;
-        self.scheduler.begin(&self.batch, &step);
+        self.scheduler.begin(self.batch.clone(), step, DataWait::default()).unwrap();
     }
 
     /// Ends the oldest step that has begun; gives the mean loss.
     async fn finish(&mut self) -> f64 {
-        let report = self.scheduler.finish().await.unwrap();
+        let Finished::Step(finished) = self.scheduler.finish().await.unwrap() else { panic!("the adapter was lost") };
+        let report = finished.report;
         assert!(report.is_applied, "step {} was not applied", self.step);
         let losses = report.reports[0].iter().step_by(2);
         losses.map(|loss| f64::from(*loss)).sum::<f64>() * f64::from(self.scale())

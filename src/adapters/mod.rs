@@ -1,11 +1,22 @@
 //! Adapters: actors that run plans. `gpu` runs the shaders through wgpu, `cpu` runs the twins.
 //!
-//! An adapter knows nothing of other adapters. It takes [`Request`]s in order and answers with [`Event`]s.
+//! An adapter knows nothing of other adapters. It takes [`Request`]s in order and answers with [`Event`]s. All adapters,
+//! simulated ones too, share one mailbox, so the contract is one:
+//!
+//! - While a run waits, for its device or for a combined value, later requests wait. [`Request::Abandon`] and
+//!   [`Request::Lose`] take effect at once.
+//! - [`Request::Abandon`] ends a run in progress at the next point at which the adapter looks, at the latest where it would
+//!   wait; a run that has not begun is dropped. Neither is answered.
+//! - After a failed run of [`Combining::Device`] the runs of that kind behind it are dropped until the next `Abandon`.
+//! - A role that the plan lacks, a pass that it lacks, and a request without a plan give [`Fault::Unsupported`]. The adapter
+//!   stays as it is.
+//! - [`Fault::Lost`] is an adapter's last event. A panic in its thread is reported as one.
 
 pub mod cpu;
 #[cfg(feature = "gpu")]
 pub mod gpu;
 pub mod list;
+pub(crate) mod mailbox;
 pub mod remote;
 pub mod storage;
 mod throttle;
@@ -19,6 +30,7 @@ use crate::plan::{Pass, Plan, Role, Scalars};
 use crate::runtime::Runtime;
 
 pub use list::{ADAPTERS_VARIABLE, choose, list, list_for};
+pub use throttle::Throttles;
 
 /// What an adapter is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
@@ -124,7 +136,8 @@ pub enum Request {
         /// The combined value.
         data: Arc<[f32]>,
     },
-    /// Give up a run that waits for a [`Request::Combined`]; or go on after one without other adapters that failed.
+    /// Give up a run, whether it is in progress or waits its turn. No answer. Runs of [`Combining::Device`] are served again
+    /// after one that failed.
     Abandon(Ticket),
     /// Answer all runs that have begun.
     Finish,
@@ -197,7 +210,7 @@ pub enum Fault {
     Unsupported(String),
 }
 
-/// What an adapter says.
+/// What an adapter reports.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// Answer to [`Request::Load`].
@@ -241,12 +254,22 @@ pub enum Event {
     },
 }
 
-/// An event, and the adapter that it comes from.
+/// The actor behind an adapter. An adapter that is opened again has a new one, so that late events of the lost one are
+/// told apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ActorId {
+    /// Position of the adapter in the rig.
+    pub adapter_idx: usize,
+    /// How many times it was opened before.
+    pub reopened: u32,
+}
+
+/// An event, and the actor that it comes from.
 #[derive(Clone, Debug)]
 pub struct Message {
-    /// Position of the adapter among those in use.
-    pub adapter_idx: usize,
-    /// What it says.
+    /// The actor.
+    pub actor: ActorId,
+    /// What it reports.
     pub event: Event,
 }
 
@@ -260,17 +283,17 @@ pub struct Handle {
 }
 
 /// How adapters are opened: [`open`], or the way of a simulated rig.
-pub type Opener = Arc<dyn Fn(&Info, usize, Arc<dyn Runtime>, Sender<Message>) -> Result<Handle> + Send + Sync>;
+pub type Opener = Arc<dyn Fn(&Info, ActorId, Arc<dyn Runtime>, Sender<Message>) -> Result<Handle> + Send + Sync>;
 
-/// Opens an adapter as the `adapter_idx`th of those in use. Its events come on `events`.
+/// Opens an adapter. Its events come on `events`, each with `actor`.
 ///
 /// # Errors
 /// If it is not there any more.
-pub fn open(info: &Info, adapter_idx: usize, runtime: Arc<dyn Runtime>, events: Sender<Message>) -> Result<Handle> {
+pub fn open(info: &Info, actor: ActorId, runtime: Arc<dyn Runtime>, events: Sender<Message>) -> Result<Handle> {
     match info.kind {
-        Kind::Cpu => Ok(cpu::open(info, adapter_idx, runtime, events)),
+        Kind::Cpu => Ok(cpu::open(info, actor, runtime, events)),
         #[cfg(feature = "gpu")]
-        _ => gpu::open(info, adapter_idx, runtime, events),
+        _ => gpu::open(info, actor, runtime, events),
         #[cfg(not(feature = "gpu"))]
         _ => Err(crate::Error::adapter(
             format!("adapter {} `{}`", info.index, info.name),
@@ -283,8 +306,8 @@ pub fn open(info: &Info, adapter_idx: usize, runtime: Arc<dyn Runtime>, events: 
 /// Opens adapters with tiles that are chosen as `tuning` says, whatever the environment says.
 #[cfg(feature = "gpu")]
 pub fn tuned(tuning: gpu::Tuning) -> Opener {
-    Arc::new(move |info, adapter_idx, runtime, events| match info.kind {
-        Kind::Cpu => open(info, adapter_idx, runtime, events),
-        _ => gpu::open_tuned(info, adapter_idx, runtime, events, tuning.clone()),
+    Arc::new(move |info, actor, runtime, events| match info.kind {
+        Kind::Cpu => open(info, actor, runtime, events),
+        _ => gpu::open_tuned(info, actor, runtime, events, tuning.clone()),
     })
 }

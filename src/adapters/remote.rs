@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use async_channel::{Receiver, Sender};
 
-use super::{Combining, Event, Fault, Handle, Info, Message, Request, Run, Ticket, Timing, Writes, cpu};
+use super::{ActorId, Combining, Event, Fault, Handle, Info, Message, Request, Run, Ticket, Timing, Writes, cpu};
 use crate::plan::wire::{enums, structs};
 use crate::plan::{Pass, Plan, Reader, Role, Scalars, Wire};
 use crate::runtime::{Runtime, Task};
@@ -52,7 +52,7 @@ enum Said {
 }
 
 /// The near end: an adapter like any other. When the link closes, the adapter is lost; to lose it closes the link.
-pub fn connect(info: &Info, adapter_idx: usize, runtime: &dyn Runtime, events: Sender<Message>, link: Link) -> Handle {
+pub fn connect(info: &Info, actor: ActorId, runtime: &dyn Runtime, events: Sender<Message>, link: Link) -> Handle {
     let (requests, asked) = async_channel::unbounded();
     let Link { there, here } = link;
     let forward = move || -> Task {
@@ -77,21 +77,21 @@ pub fn connect(info: &Info, adapter_idx: usize, runtime: &dyn Runtime, events: S
                     Err(_) => lost("its worker has ended"),
                 };
                 let is_last = matches!(event, Event::Failed { fault: Fault::Lost(_), .. });
-                if events.send(Message { adapter_idx, event }).await.is_err() || is_last {
+                if events.send(Message { actor, event }).await.is_err() || is_last {
                     return;
                 }
             }
         })
     };
-    runtime.spawn(&format!("requests {adapter_idx}"), Box::new(forward));
-    runtime.spawn(&format!("events {adapter_idx}"), Box::new(back));
+    runtime.spawn(&format!("requests {}", actor.adapter_idx), Box::new(forward));
+    runtime.spawn(&format!("events {}", actor.adapter_idx), Box::new(back));
     Handle { info: info.clone(), requests }
 }
 
 /// The far end: a CPU adapter that serves a link until it closes.
 pub async fn serve(runtime: Arc<dyn Runtime>, link: Link) {
     let (events, said) = async_channel::unbounded();
-    let handle = cpu::open(&cpu::info(), 0, runtime, events);
+    let handle = cpu::open(&cpu::info(), ActorId::default(), runtime, events);
     let Link { there, here } = link;
     let requests = handle.requests;
     let take = async {

@@ -1,8 +1,83 @@
-//! Making an adapter slower than it is, for tests and demonstrations.
+//! Making adapters slower than they are, for tests and demonstrations: a wrapper of an opener.
 
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_channel::Sender;
 use litemap::LiteMap;
 
+use super::{Opener, Request};
 use crate::plan::Pass;
+
+/// How many times as slow adapters are made, by waiting after each run: factors by their positions in a rig.
+///
+/// ```
+/// use std::sync::Arc;
+/// use manyhands::adapters::{self, Opener, Throttles};
+///
+/// let throttles = Throttles::default();
+/// let _opener: Opener = throttles.wrap(Arc::new(adapters::open));
+/// throttles.set(1, 3.0);
+/// assert_eq!((throttles.of(0), throttles.of(1)), (1.0, 3.0));
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Throttles(Arc<Mutex<LiteMap<usize, Slot>>>);
+
+/// A position of a rig.
+#[derive(Debug)]
+struct Slot {
+    factor: f64,
+    /// Requests to the adapter that is open there.
+    requests: Option<Sender<Request>>,
+}
+
+impl Default for Slot {
+    fn default() -> Self {
+        Self { factor: 1.0, requests: None }
+    }
+}
+
+impl Throttles {
+    /// Makes the adapter at a position `factor` times as slow: at once if it is open, and whenever it is opened.
+    pub fn set(&self, adapter_idx: usize, factor: f64) {
+        let mut slots = self.slots();
+        let slot = slots.entry(adapter_idx).or_default();
+        slot.factor = factor;
+        if let Some(requests) = &slot.requests {
+            // An adapter that is gone takes no requests.
+            drop(requests.try_send(Request::Throttle(factor)));
+        }
+    }
+
+    /// How many times as slow the adapter at a position is made.
+    pub fn of(&self, adapter_idx: usize) -> f64 {
+        self.slots().get(&adapter_idx).map_or(1.0, |slot| slot.factor)
+    }
+
+    /// Forgets all factors: for adapters that take the places of others.
+    pub fn clear(&self) {
+        self.slots().clear();
+    }
+
+    /// An opener whose adapters are slowed down.
+    #[must_use]
+    pub fn wrap(&self, opener: Opener) -> Opener {
+        let throttles = self.clone();
+        Arc::new(move |info, actor, runtime, events| {
+            let handle = opener(info, actor, runtime, events)?;
+            let mut slots = throttles.slots();
+            let slot = slots.entry(actor.adapter_idx).or_default();
+            slot.requests = Some(handle.requests.clone());
+            if slot.factor > 1.0 {
+                drop(handle.requests.try_send(Request::Throttle(slot.factor)));
+            }
+            Ok(handle)
+        })
+    }
+
+    fn slots(&self) -> MutexGuard<'_, LiteMap<usize, Slot>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// Part of a run's deviation that the typical time takes up.
 const GAIN: f64 = 0.1;

@@ -1,12 +1,11 @@
 //! A rig that is measured: adapters with a model, and where the time of its training steps goes.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use serde::Serialize;
 
 use super::models::Workload;
-use crate::adapters::Info;
+use crate::adapters::{self, Info, Throttles};
 use crate::data::{Batch, Loader, LoaderSettings, Synthetic};
 use crate::error::{Error, Result};
 use crate::model::Objective;
@@ -14,7 +13,7 @@ use crate::plan::{BatchStatistics, GradientCompression, Pass, Work};
 use crate::runtime::{Metered, Runtime, system};
 use crate::scheduler::split::SplitMode;
 use crate::scheduler::timeline::{Lane, Span, Tracing, What};
-use crate::scheduler::{CpuFallback, RigSettings, Scheduler, ShardReport, Step, TrainingState};
+use crate::scheduler::{CpuFallback, DataWait, Finished, Scheduler, ShardReport, Step};
 
 /// Times do not depend on it, and so no run gets to values that are not finite.
 const LEARNING_RATE: f32 = 1e-6;
@@ -120,8 +119,8 @@ pub struct Sample {
     /// Host: updating the parameters.
     pub update_ms: f64,
     /// Host: giving the new ones out.
-    pub hand_out_ms: f64,
-    /// Bytes of its memory that the host read and wrote to add, update and hand out.
+    pub broadcast_ms: f64,
+    /// Bytes of its memory that the host read and wrote to add, update and broadcast.
     pub host_bytes: u64,
     /// What devices were asked for.
     pub asked: Asked,
@@ -187,10 +186,10 @@ pub struct Rig {
     pub name: String,
     /// The adapters.
     pub scheduler: Scheduler,
+    /// How many times as slow each is made.
+    pub throttles: Throttles,
     runtime: Arc<Metered>,
     step: u64,
-    /// The wait for the batch of each step that has begun.
-    begun: VecDeque<f64>,
     /// When the last step ended, and what had been asked and moved by then.
     ended: Ended,
     /// The steps that count, of all turns.
@@ -209,22 +208,20 @@ impl Rig {
             batch_statistics: *batch_statistics,
             ..Objective::new(vec![loss.clone()], optimizer.clone())
         };
-        let (plan, layout) = (model.plan(&objective)?, model.layout().clone());
-        let settings = RigSettings {
-            adapters: seats.iter().map(|seat| seat.info.clone()).collect(),
-            split,
-            capacity,
-            cpu_fallback: CpuFallback::Refused,
-            accumulation_steps: 1,
-        };
-        let state = TrainingState::new(model.weights.clone(), optimizer);
         let runtime = Arc::new(Metered::new(system()));
-        let mut scheduler = Scheduler::open(runtime.clone(), settings, plan, layout, Some(&objective), state).await?;
+        let throttles = Throttles::default();
+        seats.iter().enumerate().for_each(|(adapter_idx, seat)| throttles.set(adapter_idx, seat.throttle));
+        let mut scheduler = Scheduler::builder(model, &objective)
+            .adapters(seats.iter().map(|seat| seat.info.clone()).collect())
+            .opener(throttles.wrap(Arc::new(adapters::open)))
+            .runtime(runtime.clone())
+            .split(split)
+            .capacity(capacity)
+            .cpu_fallback(CpuFallback::Refused)
+            .open()
+            .await?;
         // All adapters are to be measured together, also where fewer would do.
         scheduler.keep_all();
-        for (adapter_idx, seat) in seats.iter().enumerate().filter(|(_, seat)| seat.throttle > 1.0) {
-            scheduler.throttle(adapter_idx, seat.throttle);
-        }
         let mut name = name(seats);
         if *gradient_compression == GradientCompression::Fp16 {
             name += ", fp16";
@@ -232,15 +229,7 @@ impl Rig {
         if *batch_statistics == BatchStatistics::Batch {
             name += ", batch statistics";
         }
-        Ok(Self {
-            name,
-            scheduler,
-            runtime,
-            step: 0,
-            begun: VecDeque::new(),
-            ended: Ended::default(),
-            samples: Vec::new(),
-        })
+        Ok(Self { name, scheduler, throttles, runtime, step: 0, ended: Ended::default(), samples: Vec::new() })
     }
 
     /// Trains for some steps, of which those after the warm-up are kept. Steps in which an adapter tries tiles come on
@@ -253,11 +242,11 @@ impl Rig {
         let mut tried = tiles_tried();
         while count < total {
             // As training does: on an adapter that is alone the next step begins before this one is finished.
-            let under_way = if self.scheduler.is_on_device() { 2 } else { 1 };
-            while self.begun.len() < under_way.min((total - count) as usize) {
+            let in_flight = if self.scheduler.is_on_device() { 2 } else { 1 };
+            while self.scheduler.n_in_flight() < in_flight.min((total - count) as usize) {
                 let begin_ms = self.runtime.now_ms();
                 let batch = source.next().await?;
-                self.begin(&batch, begin_ms);
+                self.begin(batch, begin_ms)?;
             }
             let sample = self.finish().await?;
             if std::mem::replace(&mut tried, tiles_tried()) != tried {
@@ -276,21 +265,21 @@ impl Rig {
     /// # Errors
     /// If an adapter fails.
     pub async fn train(&mut self, batch: &Batch) -> Result<Sample> {
-        self.begin(batch, self.runtime.now_ms());
+        self.begin(batch.clone(), self.runtime.now_ms())?;
         self.finish().await
     }
 
     /// Begins a step on a batch that was waited for since `begin_ms`.
     #[allow(clippy::cast_precision_loss, reason = "a batch is far below 2^24 rows")]
-    fn begin(&mut self, batch: &Batch, begin_ms: f64) {
-        if self.begun.is_empty() {
+    fn begin(&mut self, batch: Batch, begin_ms: f64) -> Result<()> {
+        if self.scheduler.n_in_flight() == 0 {
             self.mark(begin_ms);
         }
-        self.begun.push_back(self.runtime.now_ms() - begin_ms);
+        let data = DataWait::since(begin_ms, self.runtime.now_ms());
         let scale = 1.0 / batch.rows.max(1) as f32;
         let step = Step { step: self.step, seed: 0, learning_rate: LEARNING_RATE, loss_scales: vec![scale] };
         self.step += 1;
-        self.scheduler.begin(batch, &step);
+        self.scheduler.begin(batch, step, data)
     }
 
     /// What is measured from now on is the next step's.
@@ -300,8 +289,11 @@ impl Rig {
     }
 
     async fn finish(&mut self) -> Result<Sample> {
-        let report = self.scheduler.finish().await?;
-        let data_ms = self.begun.pop_front().unwrap_or_default();
+        let Finished::Step(finished) = self.scheduler.finish().await? else {
+            let problem = "was lost with what it had trained: its times tell nothing";
+            return Err(Error::adapter(&self.name, problem, "measure other adapters"));
+        };
+        let (report, data_ms) = (finished.report, finished.data.ms);
         let now_ms = self.runtime.now_ms();
         let step_ms = now_ms - self.ended.ms;
         if !report.is_applied {
@@ -318,7 +310,7 @@ impl Rig {
             data_ms,
             reduce_ms: on_host(What::Reduce),
             update_ms: on_host(What::Update),
-            hand_out_ms: on_host(What::HandOut),
+            broadcast_ms: on_host(What::Broadcast),
             host_bytes: self.runtime.bytes() - self.ended.bytes,
             asked: Asked::so_far().since(self.ended.asked),
             device_update_ms: total(|lane| lane != Lane::Host, What::Update),

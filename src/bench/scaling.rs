@@ -100,7 +100,7 @@ impl Group {
     }
 
     async fn turn(&mut self, settings: &Settings, round: u32, rig: &mut Rig) -> Result<()> {
-        rig.scheduler.field(self.n_adapters);
+        rig.scheduler.limit_active(self.n_adapters);
         rig.turn(&mut self.source, settings.turn(round)).await?;
         self.samples.append(&mut rig.samples);
         Ok(())

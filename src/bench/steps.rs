@@ -64,7 +64,7 @@ pub struct RigSteps {
     /// Host: updating the parameters.
     pub update_ms: f64,
     /// Host: giving the new ones out.
-    pub hand_out_ms: f64,
+    pub broadcast_ms: f64,
     /// Bytes that the host reads and writes for these three, over their time; `None` where the device does it.
     pub host_gb_s: Option<f64>,
     /// Each adapter with rows.
@@ -152,7 +152,7 @@ impl RigSteps {
         let of = |time: fn(&Sample) -> f64| median(rig.samples.iter().map(time));
         let times = || rig.samples.iter().map(|sample| sample.step_ms);
         let (step_ms, work) = (of(|sample| sample.step_ms), rig.work(workload.batch_size));
-        let host_ms = of(|sample| sample.reduce_ms + sample.update_ms + sample.hand_out_ms);
+        let host_ms = of(|sample| sample.reduce_ms + sample.update_ms + sample.broadcast_ms);
         let host_bytes = of(|sample| sample.host_bytes as f64);
         Self {
             model: workload.name,
@@ -176,7 +176,7 @@ impl RigSteps {
             data_ms: of(|sample| sample.data_ms),
             reduce_ms: of(|sample| sample.reduce_ms),
             update_ms: of(|sample| sample.update_ms),
-            hand_out_ms: of(|sample| sample.hand_out_ms),
+            broadcast_ms: of(|sample| sample.broadcast_ms),
             host_gb_s: (host_bytes > 0.0).then(|| host_bytes / host_ms / 1e6),
             adapters: adapters(rig),
         }
@@ -226,7 +226,7 @@ impl fmt::Display for Steps {
         let asked = self.rigs.iter().map(RigSteps::asked);
         writeln!(f, "\n\nKernels of an adapter in each step, and what all devices are asked for:\n")?;
         table(&header, 2, asked).fmt(f)?;
-        let header = ["model", "rig", "wait for data", "reduce", "update", "hand out", "GB/s", "of a copy"];
+        let header = ["model", "rig", "wait for data", "reduce", "update", "broadcast", "GB/s", "of a copy"];
         let host = self.rigs.iter().map(|rig| rig.host(self.host_copy_gb_s));
         writeln!(f, "\n\nOf each step on the host, in ms:\n")?;
         table(&header, 2, host).fmt(f)?;
@@ -236,7 +236,7 @@ impl fmt::Display for Steps {
         table(&header, 2, adapters).fmt(f)?;
         write!(
             f,
-            "\n\nGFLOP: those of products and convolutions. GB/s: bytes of reduce, update and hand out over their time; a copy on \
+            "\n\nGFLOP: those of products and convolutions. GB/s: bytes of reduce, update and broadcast over their time; a copy on \
              the host reads and writes {:.1} GB/s.",
             self.host_copy_gb_s
         )
@@ -265,7 +265,7 @@ impl RigSteps {
     }
 
     fn host(&self, copy_gb_s: f64) -> Vec<String> {
-        let times = [self.data_ms, self.reduce_ms, self.update_ms, self.hand_out_ms].map(ms);
+        let times = [self.data_ms, self.reduce_ms, self.update_ms, self.broadcast_ms].map(ms);
         let bandwidth = self
             .host_gb_s
             .map_or(["–".into(), "–".into()], |gb_s| [format!("{gb_s:.1}"), percent(gb_s / copy_gb_s)]);

@@ -1,12 +1,14 @@
 //! Where a value that is not finite came from: the step is run again on the CPU, command by command.
 
+use std::sync::Arc;
+
 use crate::adapters::cpu::Machine;
 use crate::data::Batch;
 use crate::error::{Error, Result};
-use crate::plan::{Command, Pass, Scalars};
+use crate::plan::{Command, Layout, Pass, Plan, Scalars};
 
-use super::shards::{self, count};
-use super::{Scheduler, Step, StepReport};
+use super::state::State;
+use super::{Scheduler, Step, StepReport, shards};
 
 impl Scheduler {
     /// The error for a step that was not applied: it names step, adapter and the first node with such a value.
@@ -15,48 +17,48 @@ impl Scheduler {
     /// If the weights can't be read from the device.
     pub async fn non_finite(&mut self, batch: &Batch, step: &Step, report: &StepReport) -> Result<Error> {
         self.sync().await?;
-        let mut first = 0;
+        let whole = self.state.scalars(shards::rows_of(batch)?, step);
+        let mut first_row = 0;
         for shard in &report.shards {
-            let rows = shard.rows as usize;
-            let part = batch.shard(first..first + rows);
-            let scalars = Scalars { rows: shard.rows, first_row: count(first), ..self.scalars(batch, step) };
-            first += rows;
-            if let Some(what) = self.first_non_finite(&part, &scalars) {
-                return Ok(non_finite(step, &self.who(shard.adapter_idx), &what));
+            let part = batch.shard(first_row as usize..(first_row + shard.rows) as usize);
+            let scalars = Scalars { rows: shard.rows, first_row, ..whole.clone() };
+            first_row += shard.rows;
+            if let Some(what) = first_non_finite(self.rig.plan(), &self.state, &part, &scalars) {
+                return Ok(non_finite(step, &self.rig.name(shard.adapter_idx), &what));
             }
         }
         let somewhere = "the sum of gradients, though each adapter's own are finite";
         Ok(non_finite(step, "all adapters", somewhere))
     }
+}
 
-    fn first_non_finite(&self, part: &Batch, scalars: &Scalars) -> Option<String> {
-        let mut machine = Machine::new(self.plan.clone(), scalars.rows);
-        for (role, data) in self.shared_weights() {
-            machine.write(role, 0, &data);
-        }
-        if let Some((segment, _)) = (0..).zip(&self.state.weights.parameters).find(|(_, values)| !are_finite(values)) {
-            return Some(self.spoilt_parameter(segment));
-        }
-        for (role, data) in shards::feeds(&self.plan, Pass::Train, part) {
-            machine.write(role, 0, &data);
-        }
-        for command in self.plan.commands(Pass::Train) {
-            let Command::Dispatch(dispatch) = command else { continue };
-            machine.dispatch(dispatch, scalars);
-            if dispatch.outputs.iter().any(|view| !are_finite(machine.view(*view, scalars.rows))) {
-                let kernel = dispatch.kernel.name();
-                return Some(format!("`{}` (in its {kernel})", dispatch.node));
-            }
-        }
-        None
+fn first_non_finite(plan: &Arc<Plan>, state: &State, part: &Batch, scalars: &Scalars) -> Option<String> {
+    let mut machine = Machine::new(plan.clone(), scalars.rows);
+    for (role, data) in state.weights() {
+        machine.write(role, 0, &data);
     }
+    let parameters = &state.training().weights.parameters;
+    if let Some((segment, values)) = (0..).zip(parameters).find(|(_, values)| !are_finite(values)) {
+        return Some(spoilt_parameter(&state.layout, segment, values));
+    }
+    for (role, data) in shards::feeds(plan, Pass::Train, part) {
+        machine.write(role, 0, &data);
+    }
+    for command in plan.commands(Pass::Train) {
+        let Command::Dispatch(dispatch) = command else { continue };
+        machine.dispatch(dispatch, scalars);
+        if dispatch.outputs.iter().any(|view| !are_finite(machine.view(*view, scalars.rows))) {
+            let kernel = dispatch.kernel.name();
+            return Some(format!("`{}` (in its {kernel})", dispatch.node));
+        }
+    }
+    None
+}
 
-    fn spoilt_parameter(&self, segment: u32) -> String {
-        let values = &self.state.weights.parameters[segment as usize];
-        let in_segment = self.layout.parameters.iter().filter(|placed| placed.segment == segment);
-        let spoilt = in_segment.into_iter().find(|placed| !are_finite(&values[placed.range()]));
-        format!("the parameter `{}`", spoilt.map_or("?", |placed| placed.name.as_str()))
-    }
+fn spoilt_parameter(layout: &Layout, segment: u32, values: &[f32]) -> String {
+    let in_segment = layout.parameters.iter().filter(|placed| placed.segment == segment);
+    let spoilt = in_segment.into_iter().find(|placed| !are_finite(&values[placed.range()]));
+    format!("the parameter `{}`", spoilt.map_or("?", |placed| placed.name.as_str()))
 }
 
 fn are_finite(values: &[f32]) -> bool {

@@ -1,10 +1,9 @@
 //! The actor of a simulated adapter: requests and events as those of a real one, time by its spec.
 
-use std::collections::VecDeque;
 use std::future::pending;
 use std::sync::Arc;
 
-use async_channel::{Receiver, Sender};
+use async_channel::Sender;
 use rand::RngExt;
 
 use super::arithmetic::Memory;
@@ -12,75 +11,36 @@ use super::spec::{Mishap, Moment};
 use super::traffic::Traffic;
 use super::virtual_time::{Virtual, lock};
 use super::world::Seat;
-use crate::adapters::{Combining, Event, Fault, Handle, Info, Message, Request, Run, Ticket, Timing, Writes};
+use crate::adapters::mailbox::{self, Device, Done, Mailbox, Stop};
+use crate::adapters::{ActorId, Combining, Event, Fault, Handle, Info, Message, Request, Run, Timing, Writes};
 use crate::plan::{Command, Exchange, Pass, Plan, Role, When, Work};
-use crate::runtime::{Runtime, Task};
+use crate::runtime::Runtime;
 
 /// Part of a training row's time that a run which only goes forward takes: backward is about twice as much.
 const FORWARD_PART: f64 = 1.0 / 3.0;
 
 /// Opens a simulated adapter.
-pub(super) fn open(
-    seat: Arc<Seat>,
-    info: &Info,
-    adapter_idx: usize,
-    runtime: Virtual,
-    events: Sender<Message>,
-) -> Handle {
-    let (requests, inbox) = async_channel::unbounded();
+pub(super) fn open(seat: Arc<Seat>, info: &Info, actor: ActorId, runtime: Virtual, events: Sender<Message>) -> Handle {
     let clock = runtime.clone();
-    let actor = move || -> Task {
-        Box::pin(async move {
-            let mut actor = Actor {
-                adapter_idx,
-                runtime: clock,
-                seat,
-                events,
-                inbox,
-                held: VecDeque::new(),
-                memory: None,
-                traffic: Traffic::default(),
-                throttle: 1.0,
-                weights: Writes::default(),
-                link_free_ms: 0.0,
-                is_halted: false,
-            };
-            actor.serve().await;
-        })
-    };
-    runtime.spawn(&info.name, Box::new(actor));
-    Handle { info: info.clone(), requests }
+    let device = async move |_| Ok(Simulated { runtime: clock, seat, loaded: None, link_free_ms: 0.0 });
+    let runtime: Arc<dyn Runtime> = Arc::new(runtime);
+    Handle { info: info.clone(), requests: mailbox::spawn(&info.name, actor, &runtime, events, device) }
 }
 
-/// Why a run, or the actor, does not go on.
-enum Stop {
-    /// The other end is gone.
-    Gone,
-    /// The device is gone.
-    Lost,
-    /// Too little memory for this request.
-    OutOfMemory,
-    /// The run was given up.
-    Abandoned,
-}
-
-struct Actor {
-    adapter_idx: usize,
+struct Simulated {
     runtime: Virtual,
     seat: Arc<Seat>,
-    events: Sender<Message>,
-    inbox: Receiver<Request>,
-    /// Requests that came while a run waited for a combined value.
-    held: VecDeque<Request>,
-    memory: Option<Memory>,
-    traffic: Traffic,
-    throttle: f64,
-    /// Weights that were written since the last run.
-    weights: Writes,
+    loaded: Option<Loaded>,
     /// When what was read back so far is on the host: buckets travel while later commands compute.
     link_free_ms: f64,
-    /// Did a run without other adapters fail, so that what was asked behind it makes no sense?
-    is_halted: bool,
+}
+
+/// A plan that is loaded.
+struct Loaded {
+    memory: Memory,
+    capacity: u32,
+    plan: Arc<Plan>,
+    traffic: Traffic,
 }
 
 /// One run: which it is, and how much of it is done.
@@ -100,43 +60,11 @@ impl Progress {
     }
 }
 
-impl Actor {
-    async fn serve(&mut self) {
-        loop {
-            let request = match self.next().await {
-                Ok(request) => request,
-                Err(stop) => return self.fall(stop).await,
-            };
-            let ticket = if let Request::Run(run) = &request { Some(run.ticket) } else { None };
-            match self.answer(request).await {
-                Ok(()) | Err(Stop::Abandoned) => {}
-                Err(Stop::OutOfMemory) => {
-                    let fault = Fault::OutOfMemory("simulated".into());
-                    drop(self.say(Event::Failed { ticket, fault }).await);
-                }
-                Err(stop) => return self.fall(stop).await,
-            }
-        }
-    }
-
-    async fn fall(&self, stop: Stop) {
-        if let Stop::Lost = stop {
-            let fault = Fault::Lost("simulated".into());
-            drop(self.say(Event::Failed { ticket: None, fault }).await);
-        }
-    }
-
-    async fn say(&self, event: Event) -> Result<(), Stop> {
-        self.events.send(Message { adapter_idx: self.adapter_idx, event }).await.map_err(|_| Stop::Gone)
-    }
-
+impl Device for Simulated {
     /// The next request, unless a trouble comes first.
-    async fn next(&mut self) -> Result<Request, Stop> {
+    async fn next(&mut self, mailbox: &mut Mailbox) -> Result<Request, Stop> {
         loop {
-            if let Some(request) = self.held.pop_front() {
-                return Ok(request);
-            }
-            let request = async { Some(self.inbox.recv().await.map_err(|_| Stop::Gone)) };
+            let request = async { Some(mailbox.next().await) };
             let trouble = async {
                 match self.ms_to_trouble() {
                     Some(ms) => self.runtime.sleep(ms).await,
@@ -151,6 +79,63 @@ impl Actor {
         }
     }
 
+    fn loaded(&self) -> Option<(&Plan, u32)> {
+        self.loaded.as_ref().map(|loaded| (&*loaded.plan, loaded.capacity))
+    }
+
+    async fn load(&mut self, plan: Arc<Plan>, capacity: u32) -> Result<u64, Stop> {
+        self.loaded = None;
+        let number = {
+            let mut history = lock(&self.seat.history);
+            history.loads += 1;
+            history.loads - 1
+        };
+        self.meet(|at| matches!(at, Moment::Load { number: at } if at == number)).await?;
+        if self.seat.spec.max_rows.is_some_and(|max_rows| capacity > max_rows) {
+            return Err(out_of_memory());
+        }
+        let traffic = self.seat.traffic.clone().unwrap_or_else(|| Traffic::of(&plan));
+        let memory = Memory::new(self.seat.arithmetic, plan.clone(), capacity);
+        let bytes = memory.bytes();
+        self.loaded = Some(Loaded { memory, capacity, plan, traffic });
+        Ok(bytes)
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "bytes are far below 2^52")]
+    async fn write(&mut self, role: Role, offset: u64, data: &[f32]) -> Result<(), Stop> {
+        let Some(loaded) = &mut self.loaded else { return Ok(()) };
+        let scale = if matches!(role, Role::Parameters(_) | Role::State(..)) { loaded.traffic.scale } else { 1.0 };
+        let bytes = size_of_val(data) as f64 * scale;
+        self.runtime.sleep(transfer_ms(bytes, self.seat.spec.upload_gb_s, self.seat.spec.latency_ms)).await;
+        loaded.memory.write(role, offset, data);
+        Ok(())
+    }
+
+    async fn read(&mut self, _mailbox: &mut Mailbox, role: Role) -> Result<Vec<f32>, Stop> {
+        Ok(self.loaded.as_ref().map_or_else(Vec::new, |loaded| loaded.memory.read(role)))
+    }
+
+    async fn run(&mut self, mailbox: &mut Mailbox, run: &Run, weights: Writes) -> Result<(), Stop> {
+        let Some(mut loaded) = self.loaded.take() else { return Ok(()) };
+        let done = self.run_commands(mailbox, &mut loaded, run, weights).await;
+        self.loaded = Some(loaded);
+        mailbox.done(done?).await
+    }
+
+    fn destroy(&mut self) -> Fault {
+        lost()
+    }
+}
+
+fn lost() -> Fault {
+    Fault::Lost("simulated".into())
+}
+
+fn out_of_memory() -> Stop {
+    Fault::OutOfMemory("simulated".into()).into()
+}
+
+impl Simulated {
     fn ms_to_trouble(&self) -> Option<f64> {
         let history = lock(&self.seat.history);
         let times = history.troubles.iter().filter_map(|trouble| match trouble.at {
@@ -174,9 +159,9 @@ impl Actor {
         };
         match trouble.map(|trouble| trouble.what) {
             None => Ok(()),
-            Some(Mishap::Lost) => Err(Stop::Lost),
+            Some(Mishap::Lost) => Err(lost().into()),
             Some(Mishap::Hang) => pending().await,
-            Some(Mishap::OutOfMemory) => Err(Stop::OutOfMemory),
+            Some(Mishap::OutOfMemory) => Err(out_of_memory()),
             Some(Mishap::Pause { ms }) => {
                 self.runtime.sleep(ms).await;
                 Ok(())
@@ -184,97 +169,31 @@ impl Actor {
         }
     }
 
-    async fn answer(&mut self, request: Request) -> Result<(), Stop> {
-        match request {
-            Request::Load { plan, capacity } => self.load(plan, capacity).await,
-            Request::Write { role, offset, data } => {
-                let begin_ms = self.runtime.now_ms();
-                self.write(role, &data).await;
-                self.weights.add(begin_ms, self.runtime.now_ms());
-                if let Some(memory) = &mut self.memory {
-                    memory.write(role, offset, &data);
-                }
-                Ok(())
-            }
-            Request::Read(role) => {
-                let data = self.memory.as_ref().map_or_else(Vec::new, |memory| memory.read(role));
-                self.say(Event::Contents { role, data }).await
-            }
-            Request::Throttle(factor) => {
-                self.throttle = factor.max(1.0);
-                Ok(())
-            }
-            Request::Lose => Err(Stop::Lost),
-            Request::Abandon(_) => {
-                self.is_halted = false;
-                Ok(())
-            }
-            // Late: the run that waited for it is over. Runs are answered as they end.
-            Request::Combined { .. } | Request::Finish => Ok(()),
-            Request::Run(run) if self.is_halted && run.combining == Combining::Device => Ok(()),
-            Request::Run(run) => {
-                let ran = self.run(&run).await;
-                self.is_halted = ran.is_err() && run.combining == Combining::Device;
-                ran
-            }
-        }
-    }
-
-    async fn load(&mut self, plan: Arc<Plan>, capacity: u32) -> Result<(), Stop> {
-        self.memory = None;
-        let number = {
-            let mut history = lock(&self.seat.history);
-            history.loads += 1;
-            history.loads - 1
-        };
-        self.meet(|at| matches!(at, Moment::Load { number: at } if at == number)).await?;
-        if self.seat.spec.max_rows.is_some_and(|max_rows| capacity > max_rows) {
-            return Err(Stop::OutOfMemory);
-        }
-        self.traffic = self.seat.traffic.clone().unwrap_or_else(|| Traffic::of(&plan));
-        let memory = Memory::new(self.seat.arithmetic, plan, capacity);
-        let bytes = memory.bytes();
-        self.memory = Some(memory);
-        self.say(Event::Loaded { bytes }).await
-    }
-
-    #[allow(clippy::cast_precision_loss, reason = "bytes are far below 2^52")]
-    async fn write(&self, role: Role, data: &[f32]) {
-        let scale = if matches!(role, Role::Parameters(_) | Role::State(..)) { self.traffic.scale } else { 1.0 };
-        let bytes = size_of_val(data) as f64 * scale;
-        self.runtime.sleep(transfer_ms(bytes, self.seat.spec.upload_gb_s, self.seat.spec.latency_ms)).await;
-    }
-
-    async fn run(&mut self, run: &Run) -> Result<(), Stop> {
-        let Some(mut memory) = self.memory.take() else {
-            let fault = Fault::Unsupported("no plan is loaded".into());
-            return self.say(Event::Failed { ticket: Some(run.ticket), fault }).await;
-        };
-        let done = self.run_commands(&mut memory, run).await;
-        self.memory = Some(memory);
-        let done = done?;
-        self.say(done).await
-    }
-
-    async fn run_commands(&mut self, memory: &mut Memory, run: &Run) -> Result<Event, Stop> {
-        let plan = memory.plan();
-        let weights = std::mem::take(&mut self.weights);
+    async fn run_commands(
+        &mut self,
+        mailbox: &mut Mailbox,
+        loaded: &mut Loaded,
+        run: &Run,
+        weights: Writes,
+    ) -> Result<Done, Stop> {
+        let plan = loaded.plan.clone();
         let mut timing = Timing { start_ms: self.runtime.now_ms(), weights, ..Timing::default() };
         let mut progress = self.begin(&plan, run);
-        self.feed(memory, run).await;
+        self.feed(loaded, run).await;
         timing.upload_ms = self.runtime.now_ms() - timing.start_ms;
         self.trouble(&progress).await?;
         for (command_idx, command) in plan.commands(run.pass).iter().enumerate() {
+            mailbox.check(run.ticket)?;
             match command {
                 command if run.combining == Combining::Device && command.is_for_others() => {}
                 Command::Dispatch(dispatch) => {
-                    memory.dispatch(dispatch, &run.scalars);
+                    loaded.memory.dispatch(dispatch, &run.scalars);
                     progress.done += 1;
                     progress.owed_ms += progress.dispatch_ms;
                 }
                 Command::Exchange(exchange) => {
                     self.compute(&mut progress, &mut timing).await?;
-                    self.exchange(memory, run, command_idx, exchange, &mut timing).await?;
+                    self.exchange(mailbox, loaded, run, (command_idx, exchange), &mut timing).await?;
                 }
             }
         }
@@ -283,8 +202,9 @@ impl Actor {
         self.runtime.sleep(self.link_free_ms - begin_ms).await;
         self.runtime.sleep(self.seat.spec.latency_ms).await;
         timing.readback_ms += self.runtime.now_ms() - begin_ms;
-        let (reports, outputs) = memory.results(run.pass, run.scalars.rows);
-        Ok(Event::Done { ticket: run.ticket, reports, outputs, timing })
+        let (ticket, pass, rows) = (run.ticket, run.pass, run.scalars.rows);
+        let (reports, outputs) = loaded.memory.results(pass, rows);
+        Ok(Done { ticket, pass, rows, reports, outputs, timing })
     }
 
     fn begin(&self, plan: &Plan, run: &Run) -> Progress {
@@ -312,21 +232,21 @@ impl Actor {
     }
 
     #[allow(clippy::cast_precision_loss, reason = "bytes are far below 2^52")]
-    async fn feed(&self, memory: &mut Memory, run: &Run) {
+    async fn feed(&self, loaded: &mut Loaded, run: &Run) {
         if run.feeds.is_empty() {
             return;
         }
         for (role, data) in &run.feeds {
-            memory.write(*role, 0, data);
+            loaded.memory.write(*role, 0, data);
         }
-        let bytes = (self.traffic.fed_per_row * u64::from(run.scalars.rows)) as f64;
+        let bytes = (loaded.traffic.fed_per_row * u64::from(run.scalars.rows)) as f64;
         self.runtime.sleep(transfer_ms(bytes, self.seat.spec.upload_gb_s, self.seat.spec.latency_ms)).await;
     }
 
     /// Lets the computing that was done pass by the clock too.
     async fn compute(&self, progress: &mut Progress, timing: &mut Timing) -> Result<(), Stop> {
         let begin_ms = self.runtime.now_ms();
-        self.work(std::mem::take(&mut progress.owed_ms) * self.throttle).await;
+        self.work(std::mem::take(&mut progress.owed_ms)).await;
         self.trouble(progress).await?;
         timing.compute_ms += self.runtime.now_ms() - begin_ms;
         Ok(())
@@ -357,45 +277,32 @@ impl Actor {
     #[allow(clippy::cast_precision_loss, reason = "bytes are far below 2^52")]
     async fn exchange(
         &mut self,
-        memory: &mut Memory,
+        mailbox: &mut Mailbox,
+        loaded: &mut Loaded,
         run: &Run,
-        command: usize,
-        exchange: &Exchange,
+        (command, exchange): (usize, &Exchange),
         timing: &mut Timing,
     ) -> Result<(), Stop> {
         let spec = &self.seat.spec;
-        let bytes = self.traffic.exchange(command, run.scalars.rows) as f64;
+        let bytes = loaded.traffic.exchange(command, run.scalars.rows) as f64;
         let begin_ms = self.runtime.now_ms();
         self.link_free_ms = self.link_free_ms.max(begin_ms) + transfer_ms(bytes, spec.download_gb_s, 0.0);
-        let data = memory.view(exchange.sent(), run.scalars.rows);
+        let data = loaded.memory.view(exchange.sent(), run.scalars.rows);
         let event = Event::Exchange { ticket: run.ticket, command, data };
         if exchange.when == When::Update {
-            // Said before it has travelled: nothing is done with it before the run's end, which waits for the link.
-            return self.say(event).await;
+            // Sent before it has travelled: nothing is done with it before the run's end, which waits for the link.
+            return mailbox.send(event).await;
         }
         self.runtime.sleep(self.link_free_ms - begin_ms + spec.latency_ms).await;
         let upload_ms = transfer_ms(bytes, spec.upload_gb_s, spec.latency_ms);
-        self.say(event).await?;
+        mailbox.send(event).await?;
         let asked_ms = self.runtime.now_ms();
-        let combined = self.combined(run.ticket, command).await?;
+        let combined = mailbox.combined(run.ticket, command).await?;
         timing.wait_ms += self.runtime.now_ms() - asked_ms;
-        memory.replace(exchange.view, run.scalars.rows, &combined);
+        loaded.memory.replace(exchange.view, run.scalars.rows, &combined);
         self.runtime.sleep(upload_ms).await;
         timing.compute_ms += asked_ms - begin_ms + upload_ms;
         Ok(())
-    }
-
-    async fn combined(&mut self, wanted: Ticket, wanted_command: usize) -> Result<Arc<[f32]>, Stop> {
-        loop {
-            match self.inbox.recv().await.map_err(|_| Stop::Gone)? {
-                Request::Combined { ticket, command, data } if ticket == wanted && command == wanted_command => {
-                    return Ok(data);
-                }
-                Request::Abandon(ticket) if ticket == wanted => return Err(Stop::Abandoned),
-                Request::Combined { .. } | Request::Abandon(_) => {}
-                other => self.held.push_back(other),
-            }
-        }
     }
 }
 

@@ -23,13 +23,6 @@ impl Memory {
         }
     }
 
-    pub fn plan(&self) -> Arc<Plan> {
-        match self {
-            Self::Twins(machine) => machine.plan(),
-            Self::TimeOnly(plan) => plan.clone(),
-        }
-    }
-
     pub fn bytes(&self) -> u64 {
         match self {
             Self::Twins(machine) => machine.bytes(),

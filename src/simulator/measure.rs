@@ -13,8 +13,7 @@ use crate::model::{Model, Objective};
 use crate::optimizers::Optimizer;
 use crate::plan::{BatchStatistics, Plan, Role};
 use crate::runtime::{Metered, Runtime};
-use crate::scheduler::split::SplitMode;
-use crate::scheduler::{CpuFallback, RigSettings, Scheduler, Step, TrainingState};
+use crate::scheduler::{CpuFallback, Scheduler, Step};
 
 /// Training steps from which speeds are learned, and those whose time is then taken.
 const LEARNING: u64 = 12;
@@ -51,16 +50,13 @@ pub async fn measure(
     let traffic = Traffic::of(&plan);
     let batch = noise(&plan, batch_size);
     let metered = Arc::new(Metered::new(runtime));
-    let settings = RigSettings {
-        adapters,
-        split: SplitMode::Learned,
-        capacity: batch_size,
-        cpu_fallback: CpuFallback::Refused,
-        accumulation_steps: 1,
-    };
-    let state = TrainingState::new(model.weights.clone(), &optimizer);
-    let layout = model.layout().clone();
-    let mut scheduler = Scheduler::open(metered.clone(), settings, plan, layout, Some(&objective), state).await?;
+    let mut scheduler = Scheduler::builder(model, &objective)
+        .adapters(adapters)
+        .runtime(metered.clone())
+        .capacity(batch_size)
+        .cpu_fallback(CpuFallback::Refused)
+        .open()
+        .await?;
     scheduler.keep_all();
     let mut host_ms = 0.0;
     for step in 0..LEARNING {
@@ -99,7 +95,7 @@ async fn specs(scheduler: &mut Scheduler, clock: &dyn Runtime, traffic: &Traffic
     let bytes: u64 = state.weights.parameters.iter().map(|segment| size_of_val(segment.as_slice()) as u64).sum();
     let mut specs = Vec::new();
     for (adapter_idx, name) in names.into_iter().enumerate() {
-        let Some(line) = scheduler.splitter.estimate(adapter_idx).map(|estimate| estimate.line()) else { continue };
+        let Some(line) = scheduler.estimate(adapter_idx).map(|estimate| estimate.line()) else { continue };
         scheduler.read(adapter_idx, Role::Parameters(0)).await?;
         let begin_ms = clock.now_ms();
         scheduler.read(adapter_idx, Role::Parameters(0)).await?;

@@ -13,8 +13,7 @@ use crate::losses::Loss;
 use crate::model::{Model, Objective, Weights};
 use crate::optimizers::Optimizer;
 use crate::plan::Role;
-use crate::scheduler::split::SplitMode;
-use crate::scheduler::{CpuFallback, RigSettings, Scheduler, ShardReport, Step, StepReport, TrainingState};
+use crate::scheduler::{CpuFallback, Scheduler, ShardReport, Step, StepReport, TrainingState};
 
 /// Training steps in which the split is learned, and those that count.
 const WARM_UP: u64 = 20;
@@ -103,13 +102,13 @@ impl Budget {
     fn limit(&self, adapters: &[AdapterSpec]) -> String {
         let adapter = &adapters[self.slowest];
         let fixed_ms = adapter.fixed_ms.min(self.compute_ms);
-        let hand_out_ms = self.step_ms - self.compute_ms - self.transfer_ms - self.host_ms;
+        let broadcast_ms = self.step_ms - self.compute_ms - self.transfer_ms - self.host_ms;
         let parts = [
             (self.compute_ms - fixed_ms, format!("computing on {}", adapter.name)),
             (fixed_ms, format!("fixed costs of {}", adapter.name)),
             (self.transfer_ms, format!("rows and gradients of {}, on their way", adapter.name)),
             (self.host_ms, "the host's sums and update".to_owned()),
-            (hand_out_ms, format!("new weights on their way to {}", adapter.name)),
+            (broadcast_ms, format!("new weights on their way to {}", adapter.name)),
         ];
         let largest = parts.iter().max_by(|a, b| a.0.total_cmp(&b.0));
         largest.map_or_else(String::new, |(ms, what)| format!("{what} ({:.0} %)", 100.0 * ms / self.step_ms))
@@ -137,20 +136,20 @@ impl Job {
         };
         let mut world = World::with(adapters.to_vec(), &settings);
         let (opener, runtime) = (world.opener(), world.runtime());
-        let rig = RigSettings {
-            adapters: world.adapters(),
-            split: SplitMode::Learned,
-            capacity: rows,
-            cpu_fallback: CpuFallback::Refused,
-            accumulation_steps: 1,
-        };
+        let simulated = world.adapters();
         let batch = self.batch(rows);
         let state = self.state();
         let (plan, layout) = (plan.clone(), layout.clone());
         let all = async {
-            let mut scheduler =
-                Scheduler::open_with(opener, Arc::clone(&runtime), rig, plan, layout, Some(&self.objective), state)
-                    .await?;
+            let mut scheduler = Scheduler::for_plan(plan, layout, &self.objective)
+                .adapters(simulated)
+                .opener(opener)
+                .runtime(Arc::clone(&runtime))
+                .capacity(rows)
+                .cpu_fallback(CpuFallback::Refused)
+                .state(state)
+                .open()
+                .await?;
             // Each number of adapters has a line of its own in the report: no trials with fewer.
             scheduler.keep_all();
             let mut seen = Vec::new();

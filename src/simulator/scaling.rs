@@ -4,13 +4,12 @@ use std::sync::Arc;
 
 use super::measure::{noise, numbers};
 use super::report::{Point, Report};
-use crate::adapters::{Info, Opener};
+use crate::adapters::{Info, Opener, Throttles};
 use crate::data::Batch;
 use crate::error::Result;
 use crate::model::{Model, Objective};
 use crate::runtime::Runtime;
-use crate::scheduler::split::SplitMode;
-use crate::scheduler::{CpuFallback, RigSettings, Scheduler, TrainingState};
+use crate::scheduler::{CpuFallback, Scheduler};
 
 /// Training steps before those that count, in which the split is learned.
 const WARM_UP: u64 = 6;
@@ -119,21 +118,16 @@ pub async fn measure_scaling(job: &Scaling<'_>, mut wish: impl FnMut(Part) -> Wi
 
 impl Scaling<'_> {
     async fn open(&self, adapters: &[(Info, f64)], capacity: u32) -> Result<Scheduler> {
-        let settings = RigSettings {
-            adapters: adapters.iter().map(|(info, _)| info.clone()).collect(),
-            split: SplitMode::Learned,
-            capacity,
-            cpu_fallback: CpuFallback::Refused,
-            accumulation_steps: 1,
-        };
-        let (plan, layout) = (self.model.plan(self.objective)?, self.model.layout().clone());
-        let state = TrainingState::new(self.model.weights.clone(), &self.objective.optimizer);
-        let (opener, runtime) = (self.opener.clone(), self.runtime.clone());
-        let mut scheduler =
-            Scheduler::open_with(opener, runtime, settings, plan, layout, Some(self.objective), state).await?;
-        for (adapter_idx, (_, factor)) in adapters.iter().enumerate() {
-            scheduler.throttle(adapter_idx, *factor);
-        }
+        let throttles = Throttles::default();
+        adapters.iter().enumerate().for_each(|(idx, (_, factor))| throttles.set(idx, *factor));
+        let mut scheduler = Scheduler::builder(self.model, self.objective)
+            .adapters(adapters.iter().map(|(info, _)| info.clone()).collect())
+            .opener(throttles.wrap(self.opener.clone()))
+            .runtime(self.runtime.clone())
+            .capacity(capacity)
+            .cpu_fallback(CpuFallback::Refused)
+            .open()
+            .await?;
         // Each number of adapters has a line of its own: no trials with fewer.
         scheduler.keep_all();
         Ok(scheduler)
@@ -141,7 +135,7 @@ impl Scaling<'_> {
 
     /// The median of some steps of the first adapters.
     async fn point(&self, scheduler: &mut Scheduler, n_adapters: usize, rows: u32) -> Result<Point> {
-        scheduler.field(n_adapters);
+        scheduler.limit_active(n_adapters);
         let batch: Batch = noise(scheduler.plan(), rows);
         for step in 0..WARM_UP {
             scheduler.train(&batch, &numbers(step)).await?;

@@ -138,15 +138,13 @@ impl World {
         Arc::new(self.runtime.clone())
     }
 
-    /// Opens its adapters, for [`Scheduler::open_with`](crate::scheduler::Scheduler::open_with). What is not of this world
+    /// Opens its adapters, for [`Builder::opener`](crate::scheduler::Builder::opener). What is not of this world
     /// is opened as it always is: the CPU adapter, which computes in no time.
     pub fn opener(&self) -> Opener {
         let (seats, clock) = (self.seats.clone(), self.runtime.clone());
-        Arc::new(move |info, adapter_idx, runtime, events| {
-            match seats.get(info.index).filter(|_| info.backend == BACKEND) {
-                Some(seat) => Ok(adapter::open(seat.clone(), info, adapter_idx, clock.clone(), events)),
-                None => adapters::open(info, adapter_idx, runtime, events),
-            }
+        Arc::new(move |info, actor, runtime, events| match seats.get(info.index).filter(|_| info.backend == BACKEND) {
+            Some(seat) => Ok(adapter::open(seat.clone(), info, actor, clock.clone(), events)),
+            None => adapters::open(info, actor, runtime, events),
         })
     }
 

@@ -146,7 +146,7 @@ impl Trainer {
         callbacks: &mut [&mut dyn Callback],
     ) -> Result<History> {
         self.check_run(train.as_ref(), fit.validation.as_deref())?;
-        // Those of a run that nobody drove to its end.
+        // Steps left in flight by a session that was abandoned.
         self.end_steps(0).await;
         self.check_position(train.len(), fit)?;
         self.open_for_rows(fit, train.len()).await?;
@@ -229,8 +229,8 @@ impl Trainer {
                 callback.on_step(&log)?;
             }
             let is_stopped = fit.stop.load(Ordering::Relaxed);
-            if is_stopped && !self.begun.is_empty() {
-                // The step that is under way comes to its end, too.
+            if is_stopped && self.n_in_flight() > 0 {
+                // The step in flight comes to its end, too.
                 continue;
             }
             if is_stopped || is_due(self.progress.step) {
@@ -303,7 +303,7 @@ impl Trainer {
         let checkpoint = Checkpoint {
             model: self.model.clone(),
             optimizer: self.compile.optimizer.clone(),
-            state: self.state.clone(),
+            state: self.state().clone(),
             progress: self.progress.clone(),
         };
         checkpoint.save(&save.path)?;

@@ -58,7 +58,7 @@ impl Session {
     /// If an adapter fails beyond repair, or the only one was lost with steps of the epoch.
     pub async fn end_epoch(&mut self, trainer: &mut Trainer) -> Result<EpochLog> {
         trainer.take_snapshot(0).await?;
-        if trainer.is_loader_off {
+        if !trainer.is_at(&self.loader) {
             let problem = "can't end yet: steps of it are to be trained again";
             return Err(Error::setting("the epoch", problem, "call `step` until it gives `None`"));
         }
@@ -84,9 +84,7 @@ impl Session {
         if rows == self.fit.batch_size {
             return Ok(());
         }
-        if std::mem::take(&mut trainer.is_loader_off) {
-            self.loader.start_epoch(trainer.progress.epoch, trainer.progress.batch);
-        }
+        trainer.reposition(&mut self.loader);
         self.loader.set_batch_size(rows)?;
         self.fit.batch_size = rows;
         trainer.progress.batch_size = rows;
@@ -142,16 +140,6 @@ impl Trainer {
         Ok(())
     }
 
-    /// Those in use are those to open, should they be opened anew.
-    fn note_adapters(&mut self) {
-        if let Some(opened) = &self.scheduler {
-            let standings = opened.scheduler.standings();
-            let stay =
-                |(info, standing): (&Info, _)| (standing != crate::scheduler::Standing::Left).then(|| info.clone());
-            self.adapters = Some(opened.scheduler.adapters().zip(standings).filter_map(stay).collect());
-        }
-    }
-
     /// Splits batches in another way from the next step on.
     ///
     /// # Errors
@@ -190,7 +178,7 @@ impl Trainer {
         (model.schema, model.evaluation) = (self.model.schema.clone(), self.model.evaluation.clone());
         let plan = model.plan(&self.compile.objective())?;
         if let Some(opened) = &mut self.scheduler {
-            let capacity = super::run::capacity_of(opened.capacity, opened.accumulation_steps);
+            let capacity = super::run::capacity_of(opened.capacity, opened.accumulation_steps)?;
             opened.scheduler.reload(plan, capacity).await?;
         }
         self.model = model;

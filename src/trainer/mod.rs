@@ -16,11 +16,9 @@ mod run;
 mod steps;
 mod time;
 
-use litemap::LiteMap;
-use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::adapters::{self, Info, Opener};
+use crate::adapters::{self, Info, Opener, Throttles};
 use crate::data::LoaderSettings;
 use crate::error::{Error, Problem, Result};
 use crate::losses::{Loss, Metric, Reduction};
@@ -146,23 +144,17 @@ pub struct Trainer {
     adapters: Option<Vec<Info>>,
     split: SplitMode,
     cpu_fallback: CpuFallback,
-    /// Factors by which adapters are slowed down, by their position.
-    throttles: LiteMap<usize, f64>,
+    throttles: Throttles,
     scheduler: Option<Opened>,
-    /// As of the last copy from the adapters.
+    /// The state to open adapters with; while they are open, it is the scheduler's.
     state: TrainingState,
     progress: Progress,
-    /// The position of `state`, where the only adapter may be ahead of it.
+    /// The position of the scheduler's copy of the state, where the only adapter may be ahead of it.
     snapshot: Option<Progress>,
-    /// Does a loader stand elsewhere than `progress`: after a step that failed, or back at the snapshot?
-    is_loader_off: bool,
     /// Of adapters that were open, for those that are opened next.
     timeline: Option<Timeline>,
     /// How evaluation and prediction read their data.
     reading: LoaderSettings,
-    /// Training steps that have begun, and when the last one ended.
-    begun: VecDeque<steps::Begun>,
-    stepped_ms: f64,
 }
 
 /// Adapters that are open, for batches of up to `capacity` rows.
@@ -192,16 +184,13 @@ impl Trainer {
             adapters: None,
             split: SplitMode::default(),
             cpu_fallback: CpuFallback::default(),
-            throttles: LiteMap::new(),
+            throttles: Throttles::default(),
             scheduler: None,
             state,
             progress,
             snapshot: None,
-            is_loader_off: false,
             timeline: None,
             reading: LoaderSettings::default(),
-            begun: VecDeque::new(),
-            stepped_ms: 0.0,
         })
     }
 
@@ -209,7 +198,7 @@ impl Trainer {
     #[must_use]
     pub fn on(mut self, adapters: Vec<Info>) -> Self {
         self.adapters = Some(adapters);
-        self.scheduler = None;
+        self.close();
         self
     }
 
@@ -217,7 +206,7 @@ impl Trainer {
     #[must_use]
     pub fn split(mut self, split: SplitMode) -> Self {
         self.split = split;
-        self.scheduler = None;
+        self.close();
         self
     }
 
@@ -238,17 +227,19 @@ impl Trainer {
     /// Makes the adapter at a position of the list in use `factor` times as slow, by waiting: to see what a slower one
     /// would do. Holds from when it is opened, or at once if it is open.
     #[must_use]
-    pub fn throttle(mut self, adapter_idx: usize, factor: f64) -> Self {
-        self.set_throttle(adapter_idx, factor);
+    pub fn throttle(self, adapter_idx: usize, factor: f64) -> Self {
+        self.throttles.set(adapter_idx, factor);
         self
     }
 
-    /// The same for a trainer that runs.
+    /// Makes an adapter `factor` times as slow, also while training.
     pub fn set_throttle(&mut self, adapter_idx: usize, factor: f64) {
-        self.throttles.insert(adapter_idx, factor);
-        if let Some(opened) = self.scheduler.as_mut().filter(|it| adapter_idx < it.scheduler.adapters().count()) {
-            opened.scheduler.throttle(adapter_idx, factor);
-        }
+        self.throttles.set(adapter_idx, factor);
+    }
+
+    /// How many times as slow an adapter is made.
+    pub fn throttle_of(&self, adapter_idx: usize) -> f64 {
+        self.throttles.of(adapter_idx)
     }
 
     /// Opens adapters in another way: in other workers of a page, for example.
@@ -280,7 +271,7 @@ impl Trainer {
         &self.progress
     }
 
-    /// The scheduler, once adapters are open: to read buffers back, to throttle an adapter, or to take one away.
+    /// The scheduler, once adapters are open: to read buffers back, or to take an adapter away.
     pub fn scheduler(&mut self) -> Option<&mut Scheduler> {
         self.scheduler.as_mut().map(|opened| &mut opened.scheduler)
     }
@@ -291,6 +282,7 @@ impl Trainer {
     /// If the checkpoint is of another model or optimizer. Then nothing is changed.
     pub fn resume(&mut self, checkpoint: Checkpoint) -> Result<()> {
         checkpoint.check_fits(&self.model, &self.compile.optimizer)?;
+        self.close();
         self.model.weights = checkpoint.state.weights.clone();
         self.model.schema = checkpoint.model.schema;
         self.state = checkpoint.state;
@@ -302,8 +294,7 @@ impl Trainer {
         } else if rate != old_rate {
             self.progress.learning_rate = rate;
         }
-        (self.snapshot, self.is_loader_off) = (None, false);
-        self.scheduler = None;
+        self.snapshot = None;
         Ok(())
     }
 }

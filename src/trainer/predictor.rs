@@ -3,14 +3,13 @@
 use std::sync::Arc;
 
 use super::describe::check_meaning;
-use super::run::{check_inputs, chosen, predict_with};
+use super::run::{capacity_of, check_inputs, chosen, predict_with};
 use crate::adapters::Info;
 use crate::data::{Dataset, LoaderSettings};
 use crate::error::Result;
 use crate::model::Model;
 use crate::runtime::{self, Runtime};
-use crate::scheduler::split::SplitMode;
-use crate::scheduler::{CpuFallback, RigSettings, Scheduler, TrainingState};
+use crate::scheduler::Scheduler;
 
 /// Runs a trained model over the adapters of the machine.
 ///
@@ -83,16 +82,12 @@ impl Predictor {
     }
 
     async fn open(&self, batch_size: usize) -> Result<Scheduler> {
-        let settings = RigSettings {
-            adapters: chosen(self.adapters.as_deref()).await?,
-            split: SplitMode::Learned,
-            capacity: u32::try_from(batch_size).unwrap_or(u32::MAX),
-            cpu_fallback: CpuFallback::Allowed,
-            accumulation_steps: 1,
-        };
-        let (plan, layout) = (self.model.inference_plan(), self.model.layout().clone());
-        let state = TrainingState { weights: self.model.weights.clone(), optimizer: Vec::new() };
-        Scheduler::open(self.runtime.clone(), settings, plan, layout, None, state).await
+        Scheduler::for_inference(&self.model)
+            .adapters(chosen(self.adapters.as_deref()).await?)
+            .runtime(self.runtime.clone())
+            .capacity(capacity_of(batch_size, 1)?)
+            .open()
+            .await
     }
 }
 

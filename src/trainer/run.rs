@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::losses::Domain;
 use crate::model::Model;
 use crate::scheduler::timeline::What;
-use crate::scheduler::{CpuFallback, RigSettings, Scheduler};
+use crate::scheduler::{AdapterStatus, Scheduler, TrainingState};
 use crate::shape::Shape;
 
 /// Fewest rows an adapter should get on average, for its fixed costs to be worth it and its statistics to mean something.
@@ -37,60 +37,43 @@ impl Trainer {
         if self.scheduler.as_ref().is_some_and(fits) {
             return Ok(());
         }
+        let capacity = capacity_of(batch_size, accumulation_steps)?;
         if let Some(opened) = self.scheduler.as_mut().filter(|opened| opened.accumulation_steps == accumulation_steps) {
-            let capacity = capacity_of(batch_size, accumulation_steps);
             let plan = opened.scheduler.plan().clone();
-            match opened.scheduler.reload(plan, capacity).await {
-                Ok(()) => {
-                    opened.capacity = batch_size;
-                    return Ok(());
-                }
-                Err(error) => self.fall_back(error)?,
-            }
+            opened.scheduler.reload(plan, capacity).await?;
+            opened.capacity = batch_size;
+            self.follow_rewind();
+            return Ok(());
         }
-        if let Some(opened) = &mut self.scheduler {
-            match opened.scheduler.sync().await {
-                Ok(state) => {
-                    self.state = state.clone();
-                    self.timeline = Some(std::mem::take(opened.scheduler.timeline_mut()));
-                    self.scheduler = None;
-                }
-                Err(error) => self.fall_back(error)?,
-            }
-        }
+        self.sync_state().await?;
+        self.close();
         let adapters = chosen(self.adapters.as_deref()).await?;
-        let settings = RigSettings {
-            adapters,
-            split: self.split.clone(),
-            capacity: capacity_of(batch_size, accumulation_steps),
-            cpu_fallback: self.cpu_fallback,
-            accumulation_steps,
-        };
         let objective = self.compile.objective();
-        let (plan, layout) = (self.model.plan(&objective)?, self.model.layout().clone());
-        let (runtime, state) = (self.runtime.clone(), self.state.clone());
-        let n_adapters = settings.adapters.len();
-        let opener = self.opener.clone();
-        let mut scheduler =
-            Scheduler::open_with(opener, runtime, settings, plan, layout, Some(&objective), state).await?;
-        if accumulation_steps > 1 && scheduler.is_coupled() {
-            return Err(Error::setting(
-                "micro_batches",
-                format!(
-                    "needs to be 1 where batch-norm is `synchronized`, whose statistics are those of the whole batch, but is \
-                     {accumulation_steps}"
-                ),
-                "leave it out, or set `synchronized = false`: then statistics are those of a micro-batch",
-            ));
-        }
-        for (adapter_idx, factor) in self.throttles.iter().filter(|(adapter_idx, _)| **adapter_idx < n_adapters) {
-            scheduler.throttle(*adapter_idx, *factor);
-        }
+        let mut scheduler = Scheduler::builder(&self.model, &objective)
+            .adapters(adapters)
+            .opener(self.throttles.wrap(self.opener.clone()))
+            .runtime(self.runtime.clone())
+            .split(self.split.clone())
+            .capacity(capacity)
+            .cpu_fallback(self.cpu_fallback)
+            .micro_batches(accumulation_steps)
+            .state(self.state.clone())
+            .open()
+            .await?;
         if let Some(timeline) = self.timeline.take() {
             scheduler.timeline_mut().go_on(timeline);
         }
+        self.state = TrainingState::default();
         self.scheduler = Some(Opened { scheduler, capacity: batch_size, accumulation_steps });
         Ok(())
+    }
+
+    /// Closes the adapters, if they are open. Their state stays.
+    pub(super) fn close(&mut self) {
+        if let Some(mut opened) = self.scheduler.take() {
+            self.timeline = Some(std::mem::take(opened.scheduler.timeline_mut()));
+            self.state = opened.scheduler.into_state();
+        }
     }
 
     /// Adapters that train serve inference, too.
@@ -113,19 +96,23 @@ impl Trainer {
     /// Brings state and model up to date with the adapters.
     pub(super) async fn sync(&mut self) -> Result<()> {
         self.sync_state().await?;
-        self.model.weights = self.state.weights.clone();
+        self.model.weights = self.state().weights.clone();
         Ok(())
     }
 
     /// Brings the state up to date with the adapters. If the only one is lost it is that of the last snapshot.
     pub(super) async fn sync_state(&mut self) -> Result<()> {
         let Some(opened) = &mut self.scheduler else { return Ok(()) };
-        match opened.scheduler.sync().await {
-            Ok(state) => self.state = state.clone(),
-            Err(error) => return self.go_back(error).await,
-        }
-        self.snapshot = opened.scheduler.is_on_device().then(|| self.progress.clone());
+        opened.scheduler.sync().await?;
+        let is_on_device = opened.scheduler.is_on_device();
+        self.follow_rewind();
+        self.snapshot = is_on_device.then(|| self.progress.clone());
         Ok(())
+    }
+
+    /// Weights, statistics and optimizer state as of the last [`sync_state`](Self::sync_state).
+    pub(super) fn state(&self) -> &TrainingState {
+        self.scheduler.as_ref().map_or(&self.state, |opened| opened.scheduler.state())
     }
 
     /// Copies the state to the host if it lives on a single adapter and the last copy is `steps` old.
@@ -134,38 +121,46 @@ impl Trainer {
         if age >= steps && self.opened()?.is_on_device() { self.sync_state().await } else { Ok(()) }
     }
 
-    /// After the loss of the only adapter: goes on with the CPU adapter from the last snapshot, if that is allowed.
-    ///
-    /// Steps since the snapshot are trained again, and reported again.
-    pub(super) async fn go_back(&mut self, error: Error) -> Result<()> {
-        let opened = self.scheduler.as_ref().map_or((0, 1), |opened| (opened.capacity, opened.accumulation_steps));
-        self.fall_back(error)?;
-        self.open_for(opened.0, opened.1).await
+    /// Goes back with the scheduler, if it had to: see [`rewind`](Self::rewind). True if so.
+    pub(super) fn follow_rewind(&mut self) -> bool {
+        let is_rewound = self.scheduler.as_mut().is_some_and(|opened| opened.scheduler.take_rewound());
+        if is_rewound {
+            self.rewind();
+        }
+        is_rewound
     }
 
-    /// The same without opening it: state and position are those of the snapshot, and no adapter is open.
-    fn fall_back(&mut self, error: Error) -> Result<()> {
-        let is_lost = self.scheduler.as_ref().is_some_and(|opened| !opened.scheduler.has_survivor());
-        if !is_lost || self.cpu_fallback == CpuFallback::Refused {
-            return Err(error);
+    /// After the loss of the only adapter: the position is that of the snapshot, as the state is, and the CPU adapter trains.
+    ///
+    /// Steps since the snapshot are trained again, and reported again.
+    pub(super) fn rewind(&mut self) {
+        if let Some(progress) = self.snapshot.clone() {
+            log::warn!("resuming after step {}, {} steps back", progress.step, self.progress.step - progress.step);
+            self.progress = progress;
         }
-        let Some(progress) = self.snapshot.take() else { return Err(error) };
-        let steps = self.progress.step - progress.step;
-        log::warn!("{error}\n  the CPU adapter goes on from {steps} steps before");
-        self.progress = progress;
-        self.is_loader_off = true;
-        self.timeline = self.scheduler.take().map(|mut lost| std::mem::take(lost.scheduler.timeline_mut()));
-        self.adapters = Some(vec![adapters::cpu::info()]);
         // They were those of the adapter that is lost.
         self.throttles.clear();
-        Ok(())
+        self.note_adapters();
+    }
+
+    /// The adapters that are open are those to open, should they be opened again.
+    pub(super) fn note_adapters(&mut self) {
+        if let Some(opened) = &self.scheduler {
+            let stays = |(info, status): (&Info, _)| (status != AdapterStatus::Left).then(|| info.clone());
+            let statuses = opened.scheduler.statuses();
+            self.adapters = Some(opened.scheduler.adapters().zip(statuses).filter_map(stays).collect());
+        }
     }
 
     /// Gives changed weights of the model to all adapters.
     pub(super) fn push_weights(&mut self) {
-        self.state.weights = self.model.weights.clone();
-        if let Some(opened) = &mut self.scheduler {
-            opened.scheduler.restore(self.state.clone());
+        let weights = self.model.weights.clone();
+        match &mut self.scheduler {
+            Some(opened) => {
+                let state = TrainingState { weights, ..opened.scheduler.state().clone() };
+                opened.scheduler.restore(state);
+            }
+            None => self.state.weights = weights,
         }
     }
 
@@ -180,11 +175,11 @@ impl Trainer {
     /// If the data does not fit the model, or an adapter fails beyond repair.
     pub async fn evaluate_async(&mut self, dataset: Arc<dyn Dataset>, batch_size: usize) -> Result<Values> {
         self.check_data(dataset.as_ref())?;
-        match self.evaluate_once(dataset.clone(), batch_size).await {
-            Ok(values) => Ok(values),
-            Err(error) => {
-                self.go_back(error).await?;
-                self.evaluate_once(dataset, batch_size).await
+        loop {
+            let values = self.evaluate_once(dataset.clone(), batch_size).await?;
+            // All rows are to see the same weights.
+            if !self.follow_rewind() {
+                return Ok(values);
             }
         }
     }
@@ -212,11 +207,10 @@ impl Trainer {
     pub async fn predict_async(&mut self, dataset: Arc<dyn Dataset>, batch_size: usize) -> Result<Vec<Vec<f32>>> {
         check_inputs(&self.model, dataset.as_ref())?;
         check_meaning(&self.model, &dataset.schema())?;
-        match self.predict_once(dataset.clone(), batch_size).await {
-            Ok(outputs) => Ok(outputs),
-            Err(error) => {
-                self.go_back(error).await?;
-                self.predict_once(dataset, batch_size).await
+        loop {
+            let outputs = self.predict_once(dataset.clone(), batch_size).await?;
+            if !self.follow_rewind() {
+                return Ok(outputs);
             }
         }
     }
@@ -280,8 +274,14 @@ impl Trainer {
 }
 
 /// Rows that an adapter must be able to run at once.
-pub(super) fn capacity_of(batch_size: usize, accumulation_steps: u32) -> u32 {
-    u32::try_from(batch_size.div_ceil(accumulation_steps.max(1) as usize)).unwrap_or(u32::MAX)
+///
+/// # Errors
+/// If there are more than can be counted.
+pub(super) fn capacity_of(batch_size: usize, accumulation_steps: u32) -> Result<u32> {
+    let rows = batch_size.div_ceil(accumulation_steps.max(1) as usize);
+    u32::try_from(rows).map_err(|_| {
+        Error::setting("batch_size", format!("needs less than 2^32 rows for an adapter, but got {rows}"), "32 is usual")
+    })
 }
 
 /// The adapters that were chosen, else those of the environment, else the default.

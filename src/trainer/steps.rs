@@ -3,21 +3,11 @@
 use super::meter::{self, Meter};
 use super::{AdapterLog, NonFinite, StepLog, Trainer};
 use crate::data::{Batch, Loader};
-use crate::error::{Error, Result};
-use crate::scheduler::{ShardReport, Step, StepReport};
+use crate::error::Result;
+use crate::scheduler::{DataWait, Finished, FinishedStep, ShardReport, Step, StepReport};
 
 /// Steps after which the state of a single adapter is copied to the host: so many at most are trained again if it is lost.
 const SNAPSHOT_STEPS: u64 = 100;
-/// A wait for an adapter that is longer than this tells that it was busy all the time before.
-const BUSY_MS: f64 = 0.2;
-
-/// A step that has begun.
-pub(super) struct Begun {
-    batch: Batch,
-    step: Step,
-    begin_ms: f64,
-    data_ms: f64,
-}
 
 impl Trainer {
     /// The next training step of an epoch; `None` at its end.
@@ -30,47 +20,54 @@ impl Trainer {
         is_free: &dyn Fn(u64) -> bool,
     ) -> Result<Option<StepLog>> {
         loop {
-            if std::mem::take(&mut self.is_loader_off) {
-                self.begun.clear();
-                loader.start_epoch(self.progress.epoch, self.progress.batch);
-            }
-            if self.begun.is_empty() && !self.begin_step(loader).await? {
+            self.reposition(loader);
+            if self.n_in_flight() == 0 && !self.begin_step(loader).await? {
                 // What comes at the end of an epoch finds all that was trained on the host, and can lose nothing.
                 self.take_snapshot(0).await?;
-                if self.is_loader_off {
-                    continue;
+                if self.is_at(loader) {
+                    return Ok(None);
                 }
-                return Ok(None);
+                continue;
             }
-            if self.begun.len() == 1 && self.may_run_ahead(is_free)? {
-                // A batch that can't be read is an error of its own step, not of the one under way.
+            if self.n_in_flight() == 1 && self.may_run_ahead(is_free)? {
+                // A batch that can't be read is an error of its own step, not of the one in flight.
                 drop(self.begin_step(loader).await);
             }
-            match self.finish_step(loader.batches_per_epoch()).await {
-                Ok(log) => {
-                    if self.begun.is_empty() {
-                        self.take_snapshot(SNAPSHOT_STEPS).await?;
-                    }
-                    return Ok(Some(log));
+            if let Some(log) = self.finish_step(loader.batches_per_epoch()).await? {
+                if self.n_in_flight() == 0 {
+                    self.take_snapshot(SNAPSHOT_STEPS).await?;
                 }
-                Err(error) => {
-                    // The batch of a step that failed comes again.
-                    self.is_loader_off = self.begun.is_empty();
-                    self.go_back(error).await?;
-                }
+                return Ok(Some(log));
             }
         }
     }
 
-    /// Ends the steps that have begun when nobody asks for them any more: weights and position stay one.
+    /// Ends the steps in flight when nobody asks for them any more: weights and position stay one.
     pub(super) async fn end_steps(&mut self, batches: usize) {
-        while !self.begun.is_empty() {
-            // What fails now counts for nothing, and the error that ended the run is the one that is told.
+        while self.n_in_flight() > 0 {
+            // What fails now counts for nothing, and the error that ended the run is the one that is reported.
             drop(self.finish_step(batches).await);
         }
     }
 
-    /// May the step after the one that has begun begin, too?
+    pub(super) fn n_in_flight(&self) -> usize {
+        self.scheduler.as_ref().map_or(0, |opened| opened.scheduler.n_in_flight())
+    }
+
+    /// Is a loader's next batch that of the next step?
+    pub(super) fn is_at(&self, loader: &Loader) -> bool {
+        let position = loader.position();
+        (position.epoch, position.batch) == (self.progress.epoch, self.progress.batch + self.n_in_flight())
+    }
+
+    /// Lets a loader go on with the batch of the next step: after one that failed, or was rewound, it comes again.
+    pub(super) fn reposition(&self, loader: &mut Loader) {
+        if self.n_in_flight() == 0 && !self.is_at(loader) {
+            loader.start_epoch(self.progress.epoch, self.progress.batch);
+        }
+    }
+
+    /// May the step after the one in flight begin, too?
     fn may_run_ahead(&mut self, is_free: &dyn Fn(u64) -> bool) -> Result<bool> {
         let number = self.progress.step + 1;
         let is_snapshot_due = self.snapshot.as_ref().is_none_or(|progress| number - progress.step >= SNAPSHOT_STEPS);
@@ -81,53 +78,39 @@ impl Trainer {
     async fn begin_step(&mut self, loader: &mut Loader) -> Result<bool> {
         let begin_ms = self.runtime.now_ms();
         let Some(batch) = loader.next().await? else { return Ok(false) };
-        let data_ms = self.runtime.now_ms() - begin_ms;
-        if self.begun.is_empty() {
-            self.record_data(begin_ms, data_ms, false);
-        }
-        let number = self.progress.step + self.begun.len() as u64;
+        let data = DataWait::since(begin_ms, self.runtime.now_ms());
+        let number = self.progress.step + self.n_in_flight() as u64;
         let step = Step {
             step: number,
             seed: seed_bits(self.compile.seed),
             learning_rate: self.learning_rate_of(number),
             loss_scales: meter::loss_scales(&self.compile, &self.model.outputs(), &batch),
         };
-        self.opened()?.begin(&batch, &step);
-        self.begun.push_back(Begun { batch, step, begin_ms, data_ms });
+        self.opened()?.begin(batch, step, data)?;
         Ok(true)
     }
 
-    /// Ends the oldest step that has begun, and counts it.
-    async fn finish_step(&mut self, batches: usize) -> Result<StepLog> {
-        let asked_ms = self.runtime.now_ms();
-        let Some(begun) = self.begun.pop_front() else {
-            return Err(Error::setting("a training step", "needs to have begun, but none has", "begin one first"));
+    /// Ends the oldest step in flight, and counts it; `None` if training was rewound.
+    async fn finish_step(&mut self, batches: usize) -> Result<Option<StepLog>> {
+        let FinishedStep { batch, step, report, data, ms } = match self.opened()?.finish().await? {
+            Finished::Step(finished) => *finished,
+            Finished::Rewound => {
+                self.rewind();
+                return Ok(None);
+            }
         };
-        let report = self.opened()?.finish().await?;
-        let was_busy = self.runtime.now_ms() - asked_ms > BUSY_MS;
-        if let Some(next) = self.begun.front_mut() {
-            // Nobody waited for that batch but the host.
-            let (start_ms, ms) = (next.begin_ms, next.data_ms);
-            next.data_ms = if was_busy { 0.0 } else { ms };
-            self.record_data(start_ms, ms, was_busy);
-        }
-        let Begun { batch, step, begin_ms, data_ms } = begun;
         let outputs = self.model.outputs();
         let mut aside = Meter::default();
         let meter = if report.is_applied { &mut self.progress.meter } else { &mut aside };
         let values = meter.add(&self.compile, &outputs, &report.reports, &batch);
         let refused = if report.is_applied { Ok(()) } else { self.refuse_non_finite(&batch, &step, &report).await };
-        if refused.is_ok() || !self.begun.is_empty() {
+        if refused.is_ok() || self.n_in_flight() > 0 {
             // Weights already hold the step behind a refused one, so that it counts.
             self.progress.step += 1;
             self.progress.batch += 1;
         }
         refused?;
-        let now_ms = self.runtime.now_ms();
-        // It may have begun while the step before it was under way.
-        let ms = now_ms - begin_ms.max(self.stepped_ms);
-        self.stepped_ms = now_ms;
-        Ok(StepLog {
+        Ok(Some(StepLog {
             step: self.progress.step,
             epoch: self.progress.epoch + 1,
             batch: self.progress.batch,
@@ -139,12 +122,12 @@ impl Trainer {
             gradient_norm: report.gradient_norm,
             is_applied: report.is_applied,
             ms,
-            data_ms,
+            data_ms: data.exposed_ms(),
             reduce_ms: report.reduce_ms,
             update_ms: report.update_ms,
             samples_per_s: super::fit::per_second(batch.rows, ms),
             adapters: self.adapter_logs(&report.shards),
-        })
+        }))
     }
 
     async fn refuse_non_finite(&mut self, batch: &Batch, step: &Step, report: &StepReport) -> Result<()> {

@@ -29,14 +29,6 @@ impl Trainer {
         }
     }
 
-    /// Takes in a wait for data, for the trace alone if the adapter was busy all the time.
-    pub(super) fn record_data(&mut self, start_ms: f64, ms: f64, was_busy: bool) {
-        let Some(opened) = &mut self.scheduler else { return };
-        let span = Span { lane: Lane::Host, what: What::Data, start_ms, ms, step: None, rows: 0 };
-        let timeline = opened.scheduler.timeline_mut();
-        if was_busy { timeline.trace(span) } else { timeline.record(span) }
-    }
-
     pub(super) fn write_trace(&self, fit: &Fit) -> Result<()> {
         match (&fit.trace, &self.scheduler) {
             (Some(path), Some(opened)) => opened.scheduler.timeline().write_trace(path),

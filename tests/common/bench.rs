@@ -11,9 +11,8 @@ use manyhands::data::Batch;
 use manyhands::kernels::cases::Fill;
 use manyhands::model::Objective;
 use manyhands::plan::{BufferId, Combine, Command, Exchange, Pass, Plan, Role, Scalars, When};
-use manyhands::runtime::Native;
 use manyhands::scheduler::split::SplitMode;
-use manyhands::scheduler::{CpuFallback, RigSettings, Scheduler, Step, StepReport, TrainingState};
+use manyhands::scheduler::{CpuFallback, Scheduler, Step, StepReport, TrainingState};
 use manyhands::{Loss, Model, Optimizer};
 
 /// Normal numbers, the same for the same seed.
@@ -195,17 +194,9 @@ impl Bench {
 
     /// A scheduler of CPU adapters with the plan and the weights.
     pub async fn open(&self, n_adapters: usize, split: SplitMode) -> Scheduler {
-        let settings = RigSettings {
-            adapters: vec![cpu::info(); n_adapters],
-            split,
-            capacity: self.scalars.rows,
-            cpu_fallback: CpuFallback::Refused,
-            accumulation_steps: self.accumulation_steps,
-        };
-        let state = TrainingState::new(self.model.weights.clone(), &self.objective.optimizer);
-        let layout = self.model.layout().clone();
-        let plan = (*self.plan).clone();
-        Scheduler::open(Arc::new(Native), settings, plan, layout, Some(&self.objective), state).await.unwrap()
+        let builder = Scheduler::builder(&self.model, &self.objective).adapters(vec![cpu::info(); n_adapters]);
+        let builder = builder.split(split).capacity(self.scalars.rows).micro_batches(self.accumulation_steps);
+        builder.cpu_fallback(CpuFallback::Refused).open().await.unwrap()
     }
 
     /// The bench with the first rows of its batch alone.

@@ -12,8 +12,8 @@ pub type Requests = Arc<Mutex<Option<Sender<Request>>>>;
 pub fn breakable() -> (Opener, Requests) {
     let kept: Requests = Arc::default();
     let keep = kept.clone();
-    let opener: Opener = Arc::new(move |info, adapter_idx, runtime, events| {
-        let handle = adapters::open(info, adapter_idx, runtime, events)?;
+    let opener: Opener = Arc::new(move |info, actor, runtime, events| {
+        let handle = adapters::open(info, actor, runtime, events)?;
         keep.lock().unwrap().get_or_insert_with(|| handle.requests.clone());
         Ok(handle)
     });

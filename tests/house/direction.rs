@@ -141,7 +141,6 @@ const KNOWN_CIRCLES: &[&[&str]] = &[
         "src/adapters/gpu/run/ahead.rs",
         "src/adapters/gpu/tuning/mod.rs",
     ],
-    &["src/scheduler/round.rs", "src/scheduler/shards.rs", "src/scheduler/statistics.rs"],
     &["src/scheduler/timeline/advice.rs", "src/scheduler/timeline/summary.rs"],
     &["src/simulator/adapter.rs", "src/simulator/arithmetic.rs", "src/simulator/world.rs"],
 ];

@@ -8,9 +8,7 @@ use manyhands::adapters::{self, Info, Kind};
 use manyhands::bench::models::{self, Workload};
 use manyhands::data::Batch;
 use manyhands::model::Objective;
-use manyhands::runtime;
-use manyhands::scheduler::split::SplitMode;
-use manyhands::scheduler::{CpuFallback, RigSettings, Scheduler, Step, TrainingState};
+use manyhands::scheduler::{CpuFallback, Scheduler, Step};
 use manyhands::{Error, Result};
 use wasm_bindgen::JsError;
 use wasm_bindgen::prelude::wasm_bindgen;
@@ -41,17 +39,9 @@ async fn open(name: &str) -> Result<Bench> {
     if adapters.is_empty() {
         return Err(Error::adapter("this browser", "has no WebGPU adapter", "switch it on"));
     }
-    let objective = Objective::new(vec![loss], optimizer.clone());
-    let (plan, layout) = (model.plan(&objective)?, model.layout().clone());
-    let settings = RigSettings {
-        adapters,
-        split: SplitMode::Learned,
-        capacity: batch_size,
-        cpu_fallback: CpuFallback::Refused,
-        accumulation_steps: 1,
-    };
-    let state = TrainingState::new(model.weights.clone(), &optimizer);
-    let scheduler = Scheduler::open(runtime::system(), settings, plan, layout, Some(&objective), state).await?;
+    let objective = Objective::new(vec![loss], optimizer);
+    let rig = Scheduler::builder(&model, &objective).adapters(adapters).capacity(batch_size);
+    let scheduler = rig.cpu_fallback(CpuFallback::Refused).open().await?;
     Ok(Bench { scheduler, batch: batch(batch_size), step: 0 })
 }
 

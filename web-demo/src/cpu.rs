@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_channel::Sender;
 use js_sys::{Array, Function};
 use manyhands::adapters::remote::{self, Link, Packet};
-use manyhands::adapters::{self, Handle, Info, Kind, Message, Opener};
+use manyhands::adapters::{self, ActorId, Handle, Info, Kind, Message, Opener};
 use manyhands::runtime::{self, Runtime, Task};
 use wasm_bindgen::JsCast;
 use wasm_bindgen::closure::Closure;
@@ -16,13 +16,13 @@ use crate::host;
 
 /// Opens adapters as a page can: the CPU adapter in another worker, where it does not keep this one from its GPUs.
 pub(crate) fn opener() -> Opener {
-    Arc::new(|info: &Info, adapter_idx: usize, runtime: Arc<dyn Runtime>, events: Sender<Message>| match info.kind {
-        Kind::Cpu => Ok(open(info, adapter_idx, &*runtime, events)),
-        _ => adapters::open(info, adapter_idx, runtime, events),
+    Arc::new(|info: &Info, actor: ActorId, runtime: Arc<dyn Runtime>, events: Sender<Message>| match info.kind {
+        Kind::Cpu => Ok(open(info, actor, &*runtime, events)),
+        _ => adapters::open(info, actor, runtime, events),
     })
 }
 
-fn open(info: &Info, adapter_idx: usize, runtime: &dyn Runtime, events: Sender<Message>) -> Handle {
+fn open(info: &Info, actor: ActorId, runtime: &dyn Runtime, events: Sender<Message>) -> Handle {
     let (there, outgoing) = async_channel::unbounded::<Packet>();
     let (incoming, here) = async_channel::unbounded();
     let carry = move || -> Task {
@@ -46,7 +46,7 @@ fn open(info: &Info, adapter_idx: usize, runtime: &dyn Runtime, events: Sender<M
         })
     };
     runtime.spawn("worker", Box::new(carry));
-    remote::connect(info, adapter_idx, runtime, events, Link { there, here })
+    remote::connect(info, actor, runtime, events, Link { there, here })
 }
 
 thread_local! {

@@ -1,7 +1,7 @@
 //! The messages of `www/messages.js`, which tells what each means. Arrays travel beside the text.
 
 use manyhands::adapters::{Info, Kind};
-use manyhands::scheduler::Standing;
+use manyhands::scheduler::AdapterStatus;
 use manyhands::scheduler::split::SplitMode;
 use manyhands::simulator::{AdapterSpec, HostSpec, Part, Preset, Report, RigConfig};
 use manyhands::trainer::{AdapterLog, EpochLog, StepLog};
@@ -224,12 +224,12 @@ pub struct Member {
 impl Member {
     /// Takes in how it stands with it.
     #[must_use]
-    pub fn standing(self, standing: Standing) -> Self {
+    pub fn standing(self, standing: AdapterStatus) -> Self {
         let (presence, again_ms, is_resting) = match standing {
-            Standing::There { is_resting } => ("there", None, is_resting),
-            Standing::Lost { again_ms } => ("lost", again_ms, false),
-            Standing::Returning => ("returning", None, false),
-            Standing::Left => ("lost", None, false),
+            AdapterStatus::Active { is_excluded } => ("there", None, is_excluded),
+            AdapterStatus::Lost { again_ms } => ("lost", again_ms, false),
+            AdapterStatus::Returning => ("returning", None, false),
+            AdapterStatus::Left => ("lost", None, false),
         };
         Self { presence, again_ms, is_resting, ..self }
     }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use manyhands::Trainer;
 use manyhands::adapters::{Info, Kind, Request, gpu};
-use manyhands::scheduler::Standing;
+use manyhands::scheduler::AdapterStatus;
 
 use crate::host::tell;
 use crate::messages::{Event, Listed, Member, Place, share_device};
@@ -88,8 +88,7 @@ impl Rig {
         let Some(scheduler) = trainer.scheduler() else { return };
         let listed = |info: &Info| self.cpu.clone().filter(|_| info.kind == Kind::Cpu).unwrap_or_else(|| info.clone());
         let infos: Vec<Info> = scheduler.adapters().map(listed).collect();
-        let standings = scheduler.standings();
-        let throttles: Vec<f64> = (0..infos.len()).map(|idx| scheduler.throttle_of(idx)).collect();
+        let standings = scheduler.statuses();
         // The engine may have gone on with another adapter by itself.
         self.seats.truncate(infos.len());
         for (idx, info) in infos.iter().enumerate() {
@@ -103,17 +102,18 @@ impl Rig {
             }
         }
         PLUGS.with(|plugs| {
-            let near = |(idx, seat): (usize, &Seat)| (seat.id, scheduler.near_end(idx).requests.clone());
+            let near = |(idx, seat): (usize, &Seat)| (seat.id, scheduler.handle(idx).requests.clone());
             *plugs.borrow_mut() = self.seats.iter().enumerate().map(near).collect();
         });
+        let throttles: Vec<f64> = (0..infos.len()).map(|idx| trainer.throttle_of(idx)).collect();
         self.tell(&standings, &throttles);
     }
 
-    fn tell(&mut self, standings: &[Standing], throttles: &[f64]) {
+    fn tell(&mut self, standings: &[AdapterStatus], throttles: &[f64]) {
         let mut members: Vec<Member> = Vec::new();
         self.places.clear();
         for ((seat, standing), throttle) in self.seats.iter().zip(standings).zip(throttles) {
-            let has_left = *standing == Standing::Left;
+            let has_left = *standing == AdapterStatus::Left;
             self.places.push((!has_left).then_some(Place { at: members.len(), id: seat.id }));
             if has_left {
                 continue;

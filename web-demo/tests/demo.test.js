@@ -238,7 +238,7 @@ test("the plug of the only adapter is pulled while training rests: the CPU goes 
   const { page, said, leave } = await trainsAlone();
   await pause(page);
   await page.locator(".unplug").click();
-  await page.locator("#log li", { hasText: "the CPU adapter goes on" }).waitFor();
+  await page.locator("#log li", { hasText: "continuing on the CPU adapter" }).waitFor();
   await page.locator(".lane .name", { hasText: "CPU" }).waitFor();
   assert.match(page.url(), /[?&]adapters=cpu(&|$)/);
   await page.click("#run");

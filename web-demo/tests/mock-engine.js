@@ -160,7 +160,7 @@ function unplug(id) {
   if (members.length === 1) {
     // The only one: from the last copy of its weights.
     step = 0;
-    post({ type: "notice", level: "warn", step, message: "the CPU adapter goes on from some steps before" });
+    post({ type: "notice", level: "warn", step, message: "every adapter was lost: continuing on the CPU adapter" });
     return;
   }
   [member.presence, member.again_ms] = ["lost", 4000];

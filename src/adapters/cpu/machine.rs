@@ -10,6 +10,7 @@ use crate::plan::{BufferId, Dispatch, Grid, Pass, Plan, Role, Scalars, View};
 #[derive(Debug)]
 pub struct Machine {
     plan: Arc<Plan>,
+    capacity: u32,
     /// Which of `memory` each buffer stands in.
     places: Vec<usize>,
     memory: Vec<Vec<f32>>,
@@ -29,12 +30,17 @@ impl Machine {
             }));
         }
         let memory = lengths.into_iter().map(|len| vec![0.0; len as usize]).collect();
-        Self { plan, places, memory }
+        Self { plan, capacity, places, memory }
     }
 
     /// The plan.
     pub fn plan(&self) -> Arc<Plan> {
         self.plan.clone()
+    }
+
+    /// The plan, and the rows that a run may have.
+    pub(crate) fn loaded(&self) -> (&Plan, u32) {
+        (&self.plan, self.capacity)
     }
 
     /// Bytes of all buffers.

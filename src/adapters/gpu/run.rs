@@ -2,8 +2,8 @@
 
 pub(super) mod ahead;
 
+use super::super::mailbox::{Done, Mailbox, Stop};
 use super::super::{Combining, Event, Fault, Run, Ticket, Timing, Writes};
-use super::desk::{Desk, Stop};
 use super::device::{Gpu, Submission};
 use super::grid::workgroups;
 use super::program::{F32, Prepared, Program};
@@ -30,7 +30,7 @@ enum Target {
 pub(super) struct Execution<'a> {
     gpu: &'a Gpu,
     program: &'a mut Program,
-    desk: &'a mut Desk,
+    mailbox: &'a mut Mailbox,
     ticket: Ticket,
     encoder: wgpu::CommandEncoder,
     is_encoded: bool,
@@ -44,12 +44,12 @@ pub(super) struct Execution<'a> {
 }
 
 impl<'a> Execution<'a> {
-    pub(super) fn new(gpu: &'a Gpu, program: &'a mut Program, desk: &'a mut Desk, ticket: Ticket) -> Self {
+    pub(super) fn new(gpu: &'a Gpu, program: &'a mut Program, mailbox: &'a mut Mailbox, ticket: Ticket) -> Self {
         let encoder = gpu.encoder();
         let (targets, items) = (Vec::new(), Vec::new());
         let (is_encoded, trials) = (false, Trials::default());
         let (wait_ms, readback_ms) = (0.0, 0.0);
-        Self { gpu, program, desk, ticket, encoder, is_encoded, targets, items, wait_ms, readback_ms, trials }
+        Self { gpu, program, mailbox, ticket, encoder, is_encoded, targets, items, wait_ms, readback_ms, trials }
     }
 
     /// With products that try another tile.
@@ -61,25 +61,25 @@ impl<'a> Execution<'a> {
     /// Uploads what a run is fed, and encodes its commands; the last of them are not submitted.
     async fn start(&mut self, run: &Run, run_number: u32) -> Result<Started, Stop> {
         self.discard().await?;
-        let start_ms = self.desk.now_ms();
+        let start_ms = self.mailbox.now_ms();
         for (role, data) in &run.feeds {
             self.program.write(self.gpu, *role, 0, data).await?;
         }
         self.program.write_params(self.gpu, run.pass, &run.scalars, run_number);
-        let upload_ms = self.desk.now_ms() - start_ms;
+        let upload_ms = self.mailbox.now_ms() - start_ms;
         let n_dispatches = self.commands(run).await?;
         Ok(Started { start_ms, upload_ms, n_dispatches })
     }
 
-    /// Runs a pass and says [`Event::Done`]; gives back what was tried.
+    /// Runs a pass and answers it; gives back what was tried.
     pub(super) async fn run(mut self, run: &Run, run_number: u32, weights: Writes) -> Result<Trials, Stop> {
         let Started { start_ms, upload_ms, n_dispatches } = self.start(run, run_number).await?;
         let computed = self.submit();
         self.results(run, computed).await?;
-        let read_at = self.desk.now_ms();
+        let read_at = self.mailbox.now_ms();
         self.receive_all().await?;
-        let readback_ms = self.readback_ms + self.desk.now_ms() - read_at;
-        let elapsed_ms = self.desk.now_ms() - start_ms;
+        let readback_ms = self.readback_ms + self.mailbox.now_ms() - read_at;
+        let elapsed_ms = self.mailbox.now_ms() - start_ms;
         let mut compute_ms = (elapsed_ms - upload_ms - readback_ms - self.wait_ms).max(0.0);
         let (pass, rows) = (run.pass, run.scalars.rows);
         let is_trying = !self.trials.is_empty();
@@ -87,18 +87,17 @@ impl<'a> Execution<'a> {
         compute_ms -= tuning_ms;
         let proof = self.targets.iter().zip(&self.items).find(|((target, _), _)| *target == Target::Proof);
         prove(proof.and_then(|(_, item)| item.first()).copied(), run_number)?;
-        compute_ms += self.desk.wait_throttled(pass, rows, upload_ms + compute_ms + readback_ms).await;
         let wait_ms = self.wait_ms;
         let timing = Timing { start_ms, upload_ms, compute_ms, readback_ms, wait_ms, tuning_ms, weights };
         let results = self.take_results();
         let (reports, outputs) = if run.pass == Pass::Predict { (Vec::new(), results) } else { (results, Vec::new()) };
         self.gpu.check()?;
-        self.desk.say(Event::Done { ticket: run.ticket, reports, outputs, timing }).await?;
+        self.mailbox.done(Done { ticket: run.ticket, pass, rows, reports, outputs, timing }).await?;
         Ok(self.trials)
     }
 
-    /// Reads a buffer and says [`Event::Contents`].
-    pub(super) async fn contents(mut self, role: Role) -> Result<(), Stop> {
+    /// Reads a buffer.
+    pub(super) async fn contents(mut self, role: Role) -> Result<Vec<f32>, Stop> {
         self.discard().await?;
         let (idx, buffer) = self.program.by_role(role)?;
         let buffer = buffer.clone();
@@ -106,16 +105,13 @@ impl<'a> Execution<'a> {
         self.read(&buffer, 0, elements, Target::Result).await?;
         self.submit();
         self.receive_all().await?;
-        let data = self.take_results().pop().unwrap_or_default();
-        self.desk.say(Event::Contents { role, data }).await
+        Ok(self.take_results().pop().unwrap_or_default())
     }
 
     /// Encodes and submits the commands of a pass; gives the number of dispatches.
     async fn commands(&mut self, run: &Run) -> Result<usize, Stop> {
         let plan = self.program.plan.clone();
-        let Some(commands) = plan.passes.get(&run.pass) else {
-            return Err(Fault::Unsupported(format!("the plan has no pass {:?}", run.pass)).into());
-        };
+        let commands = plan.commands(run.pass);
         let limit = self.submission_length(run);
         let mut from = 0;
         for (idx, command) in commands.iter().enumerate() {
@@ -149,11 +145,11 @@ impl<'a> Execution<'a> {
         let before = self.submit();
         self.gpu.wait(before).await?;
         self.receive_ready().await?;
-        let start_ms = self.desk.now_ms();
+        let start_ms = self.mailbox.now_ms();
         self.encode(run, idx..idx + 1);
         let tried = self.submit();
         self.gpu.wait(tried).await?;
-        self.trials.note(idx, self.desk.now_ms() - start_ms);
+        self.trials.note(idx, self.mailbox.now_ms() - start_ms);
         Ok(())
     }
 
@@ -197,9 +193,9 @@ impl<'a> Execution<'a> {
             return self.receive_ready().await;
         }
         self.receive_all().await?;
-        let asked_ms = self.desk.now_ms();
-        let data = self.desk.combined(run.ticket, command).await?;
-        self.wait_ms += self.desk.now_ms() - asked_ms;
+        let asked_ms = self.mailbox.now_ms();
+        let data = self.mailbox.combined(run.ticket, command).await?;
+        self.wait_ms += self.mailbox.now_ms() - asked_ms;
         if data.len() as u64 != elements {
             let text = format!("command {command} needs {elements} combined values, but {} came", data.len());
             return Err(Fault::Unsupported(text).into());
@@ -229,7 +225,7 @@ impl<'a> Execution<'a> {
         if is_long {
             self.computed(computed).await?;
         }
-        let read_at = self.desk.now_ms();
+        let read_at = self.mailbox.now_ms();
         for idx in wanted {
             if let Some(buffer) = self.program.buffer(idx).cloned() {
                 self.read(&buffer, 0, plan.buffers[idx].len.at(rows), Target::Result).await?;
@@ -239,7 +235,7 @@ impl<'a> Execution<'a> {
         self.read(&mark, 0, 1, Target::Proof).await?;
         self.submit();
         if is_long {
-            self.readback_ms += self.desk.now_ms() - read_at;
+            self.readback_ms += self.mailbox.now_ms() - read_at;
             return Ok(());
         }
         self.computed(computed).await
@@ -251,7 +247,7 @@ impl<'a> Execution<'a> {
             self.receive().await?;
         }
         let waited = async { Ok(self.gpu.wait(computed).await?) };
-        let interrupted = async { Err(self.desk.interrupted(self.ticket).await) };
+        let interrupted = async { Err(self.mailbox.interrupted(self.ticket).await) };
         futures_lite::future::or(waited, interrupted).await
     }
 
@@ -291,7 +287,7 @@ impl<'a> Execution<'a> {
     /// Takes the oldest copy in, and sends what is whole and expected elsewhere.
     async fn receive(&mut self) -> Result<(), Stop> {
         let next = async { Ok(self.program.readbacks.next(self.gpu, &mut self.items).await?) };
-        let interrupted = async { Err(self.desk.interrupted(self.ticket).await) };
+        let interrupted = async { Err(self.mailbox.interrupted(self.ticket).await) };
         match futures_lite::future::or(next, interrupted).await? {
             Some(item) if self.items[item].len() as u64 == self.targets[item].1 => self.deliver(item).await,
             _ => Ok(()),
@@ -304,7 +300,7 @@ impl<'a> Execution<'a> {
             self.receive().await?;
         }
         // A submission may have waited for the runs before this one.
-        ahead::answer_mapped(self.gpu, self.program, self.desk).await
+        ahead::answer_mapped(self.gpu, self.program, self.mailbox).await
     }
 
     async fn receive_all(&mut self) -> Result<(), Stop> {
@@ -317,7 +313,7 @@ impl<'a> Execution<'a> {
     async fn deliver(&mut self, item: usize) -> Result<(), Stop> {
         let Target::Exchange(command) = self.targets[item].0 else { return Ok(()) };
         let data = std::mem::take(&mut self.items[item]);
-        self.desk.say(Event::Exchange { ticket: self.ticket, command, data }).await
+        self.mailbox.send(Event::Exchange { ticket: self.ticket, command, data }).await
     }
 
     /// Takes in what an earlier run, given up half-way, left behind.

@@ -16,7 +16,7 @@ pub enum SplitMode {
     Learned,
     /// The same for all.
     Even,
-    /// In fixed proportions, one for each adapter.
+    /// In fixed proportions, one for each adapter, however few rows one gets.
     Fixed(Vec<f64>),
     /// Row counts of an earlier run: for each training step, rows for each adapter. A repeated run gives the same bits.
     Recorded(Arc<Vec<Vec<u32>>>),
@@ -54,12 +54,12 @@ pub struct Splitter {
     idle_steps: Vec<u64>,
     min_rows: u32,
     last: Vec<u32>,
-    /// Was it said that a recorded split does not fit?
-    has_departed: bool,
+    /// Was it reported that a recorded split does not fit, or that fixed shares are small?
+    has_warned: bool,
 }
 
 impl Splitter {
-    /// A splitter for a number of adapters; no share is below `min_rows` while another split exists.
+    /// A splitter for a number of adapters; no share is below `min_rows` while another split exists, unless it is fixed.
     ///
     /// # Errors
     /// If fixed proportions or recorded rows do not go with the adapters.
@@ -81,7 +81,7 @@ impl Splitter {
                 idle_steps: vec![0; n_adapters],
                 min_rows,
                 last: Vec::new(),
-                has_departed: false,
+                has_warned: false,
             }),
         }
     }
@@ -109,6 +109,16 @@ impl Splitter {
     /// Fewest rows of a shard while another split exists.
     pub fn min_rows(&self) -> u32 {
         self.min_rows
+    }
+
+    /// How many adapters there are.
+    pub fn n_adapters(&self) -> usize {
+        self.estimates.len()
+    }
+
+    /// Another adapter, of unknown speed, at a position.
+    pub fn forget(&mut self, adapter_idx: usize) {
+        (self.estimates[adapter_idx], self.weights_ms[adapter_idx]) = (None, 0.0);
     }
 
     /// One adapter more, of unknown speed; with fixed proportions it gets rows only when no other can.
@@ -161,7 +171,7 @@ impl Splitter {
         if let Some(recorded) = self.recorded(step, rows, alive) {
             return recorded;
         }
-        if matches!(self.mode, SplitMode::Recorded(_)) && !std::mem::replace(&mut self.has_departed, true) {
+        if matches!(self.mode, SplitMode::Recorded(_)) && !std::mem::replace(&mut self.has_warned, true) {
             log::warn!(
                 "the recorded split says nothing of step {} with {rows} rows on the adapters that are there: rows are \
                  split evenly there",
@@ -169,6 +179,7 @@ impl Splitter {
             );
         }
         let mut shares = self.shares(rows, alive);
+        self.warn_of_small(&shares);
         if self.is_learned() {
             shares = self.even_among_alike(&shares).unwrap_or_else(|| self.steady(shares, alive));
             self.add_trial(&mut shares, alive);
@@ -182,6 +193,22 @@ impl Splitter {
         }
         self.last.clone_from(&shares);
         shares
+    }
+
+    /// Fixed shares are kept, also where they are too small for statistics of their own.
+    fn warn_of_small(&mut self, shares: &[u32]) {
+        let is_small = |share: &u32| *share > 0 && *share < self.min_rows;
+        let Some(adapter_idx) = shares.iter().position(is_small) else { return };
+        if !matches!(self.mode, SplitMode::Fixed(_)) || std::mem::replace(&mut self.has_warned, true) {
+            return;
+        }
+        log::warn!(
+            "the fixed split gives adapter {adapter_idx} {} rows of {}, too few for the statistics of batch \
+             normalization: at least {} are better\n  help: use a larger batch, another split, or `synchronized = true`",
+            shares[adapter_idx],
+            shares.iter().sum::<u32>(),
+            self.min_rows
+        );
     }
 
     fn recorded(&self, step: u64, rows: u32, alive: &[bool]) -> Option<Vec<u32>> {
@@ -263,6 +290,9 @@ impl Splitter {
         }
         loop {
             let shares = balanced(rows, &used, &lines);
+            if matches!(self.mode, SplitMode::Fixed(_)) {
+                return shares;
+            }
             let small = used.iter().copied().filter(|idx| shares[*idx] < self.min_rows);
             match small.min_by_key(|idx| (shares[*idx], std::cmp::Reverse(*idx))) {
                 Some(idx) if used.len() > 1 => used.retain(|other| *other != idx),
@@ -290,7 +320,7 @@ impl Splitter {
     fn mean_line(&self) -> Line {
         let known: Vec<f64> =
             self.estimates.iter().flatten().map(|estimate| 1.0 / estimate.line().per_row_ms).collect();
-        let mean = known.iter().sum::<f64>() / f64::from(super::shards::count(known.len()));
+        let mean = known.iter().sum::<f64>() / known.iter().map(|_| 1.0).sum::<f64>();
         if known.is_empty() { Line::EVEN } else { Line { fixed_ms: 0.0, per_row_ms: 1.0 / mean } }
     }
 }
@@ -440,6 +470,14 @@ mod tests {
         assert_eq!(splitter(SplitMode::Fixed(vec![3.0, 1.0]), 2, 1).shares(100, &[true; 2]), [75, 25]);
         assert_eq!(splitter(SplitMode::Fixed(vec![0.0, 1.0]), 2, 1).shares(9, &[true; 2]), [0, 9]);
         assert_eq!(splitter(SplitMode::Fixed(vec![0.0, 1.0]), 2, 1).shares(9, &[true, false]), [9, 0]);
+    }
+
+    #[test]
+    fn fixed_proportions_are_kept_however_few_rows_they_give() {
+        let mut splitter = splitter(SplitMode::Fixed(vec![2.0, 1.0, 2.0]), 3, 8);
+        assert_eq!(splitter.step_shares(0, 24, &[true; 3]), [10, 5, 9]);
+        assert_eq!(splitter.step_shares(1, 40, &[true; 3]), [16, 8, 16]);
+        assert_eq!(splitter.step_shares(2, 5, &[true; 3]), [2, 1, 2]);
     }
 
     #[test]

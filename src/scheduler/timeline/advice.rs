@@ -68,7 +68,7 @@ fn slowest(summary: &TimeSummary, split: &SplitMode) -> Option<String> {
 
 fn host(summary: &TimeSummary) -> Option<String> {
     let host = &summary.host;
-    let part = summary.part(host.reduce_ms + host.update_ms + host.hand_out_ms);
+    let part = summary.part(host.reduce_ms + host.update_ms + host.broadcast_ms);
     (part > HOST_BOUND).then(|| {
         format!(
             "adding gradients, updating and handing weights out took {} of the time\n  \
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn work_on_the_host_is_named() {
-        let busy = HostTime { reduce_ms: 200.0, update_ms: 100.0, hand_out_ms: 50.0, ..HostTime::default() };
+        let busy = HostTime { reduce_ms: 200.0, update_ms: 100.0, broadcast_ms: 50.0, ..HostTime::default() };
         let text = advice(&summary(busy, [0.0; 3]), &LoaderSettings::default(), &SplitMode::Learned).join("\n");
         assert!(text.contains("took 35 % of the time") && text.contains("larger batches"), "{text}");
     }

@@ -39,7 +39,7 @@ pub enum What {
     /// Host: updating parameters and moving statistics. Adapter: the same on a device that trains alone.
     Update,
     /// Host: giving weights out.
-    HandOut,
+    Broadcast,
     /// Host: evaluating a dataset. It encloses the waits for its batches.
     Evaluate,
     /// Host: writing a checkpoint.
@@ -61,7 +61,7 @@ pub enum What {
 const KINDS: usize = What::Lost as usize + 1;
 
 impl What {
-    /// As in a trace: `hand out`.
+    /// As in a trace: `broadcast`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Data => "wait for data",
@@ -69,7 +69,7 @@ impl What {
             Self::Calibrate => "calibrate",
             Self::Reduce => "reduce",
             Self::Update => "update",
-            Self::HandOut => "hand out",
+            Self::Broadcast => "broadcast",
             Self::Evaluate => "evaluate",
             Self::Save => "save",
             Self::Weights => "upload weights",

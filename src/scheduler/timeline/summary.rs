@@ -38,7 +38,7 @@ pub struct HostTime {
     /// Updating parameters.
     pub update_ms: f64,
     /// Giving weights out.
-    pub hand_out_ms: f64,
+    pub broadcast_ms: f64,
     /// Evaluating on validation data.
     pub evaluate_ms: f64,
     /// Writing checkpoints.
@@ -90,14 +90,14 @@ impl Timeline {
 
     fn host_time(&self, ms: f64) -> HostTime {
         let of = |what| self.host.of(what);
-        let within_step_ms = of(What::Reduce) + of(What::Update) + of(What::HandOut);
+        let within_step_ms = of(What::Reduce) + of(What::Update) + of(What::Broadcast);
         let told_ms = of(What::Data) + of(What::Step) + of(What::Evaluate) + of(What::Save);
         HostTime {
             data_ms: of(What::Data),
             adapters_ms: (of(What::Step) - within_step_ms).max(0.0),
             reduce_ms: of(What::Reduce),
             update_ms: of(What::Update),
-            hand_out_ms: of(What::HandOut),
+            broadcast_ms: of(What::Broadcast),
             evaluate_ms: of(What::Evaluate),
             save_ms: of(What::Save),
             other_ms: (ms - told_ms).max(0.0),
@@ -185,7 +185,7 @@ impl fmt::Display for TimeSummary {
             ("waiting for data", host.data_ms),
             ("adding gradients", host.reduce_ms),
             ("updating", host.update_ms),
-            ("handing weights out", host.hand_out_ms),
+            ("broadcasting weights", host.broadcast_ms),
             ("evaluating", host.evaluate_ms),
             ("saving", host.save_ms),
             ("other", host.other_ms),

@@ -3,8 +3,8 @@
 
 use std::collections::VecDeque;
 
-use super::super::super::{Event, Fault, Run, Ticket, Timing, Writes};
-use super::super::desk::{Desk, Stop};
+use super::super::super::mailbox::{Done, Mailbox, Stop};
+use super::super::super::{Fault, Run, Ticket, Timing, Writes};
 use super::super::device::Gpu;
 use super::super::program::{F32, Program};
 use super::super::staging::Chunk;
@@ -111,12 +111,12 @@ impl Execution<'_> {
 pub(in crate::adapters::gpu) async fn answer(
     gpu: &Gpu,
     program: &mut Program,
-    desk: &mut Desk,
+    mailbox: &mut Mailbox,
     stay: usize,
 ) -> Result<(), Stop> {
     while program.ahead.open.len() > stay {
         let Some(open) = program.ahead.open.pop_front() else { break };
-        let answered = answer_one(gpu, program, desk, open).await;
+        let answered = answer_one(gpu, program, mailbox, open).await;
         answered.map_err(|stop| if program.ahead.is_idle() { stop } else { too_late(stop) })?;
     }
     Ok(())
@@ -134,20 +134,20 @@ pub(in crate::adapters::gpu) fn too_late(stop: Stop) -> Stop {
 pub(in crate::adapters::gpu) async fn answer_ready(
     gpu: &Gpu,
     program: &mut Program,
-    desk: &mut Desk,
+    mailbox: &mut Mailbox,
 ) -> Result<(), Stop> {
     if program.ahead.is_idle() {
         return Ok(());
     }
     gpu.poll()?;
-    answer_mapped(gpu, program, desk).await
+    answer_mapped(gpu, program, mailbox).await
 }
 
 /// The same as of the last poll.
-pub(super) async fn answer_mapped(gpu: &Gpu, program: &mut Program, desk: &mut Desk) -> Result<(), Stop> {
+pub(super) async fn answer_mapped(gpu: &Gpu, program: &mut Program, mailbox: &mut Mailbox) -> Result<(), Stop> {
     while program.ahead.open.front().is_some_and(|open| open.chunk.is_mapped()) {
         let stay = program.ahead.open.len() - 1;
-        answer(gpu, program, desk, stay).await?;
+        answer(gpu, program, mailbox, stay).await?;
     }
     Ok(())
 }
@@ -157,21 +157,21 @@ pub(super) async fn answer_mapped(gpu: &Gpu, program: &mut Program, desk: &mut D
 pub(in crate::adapters::gpu) async fn answer_older(
     gpu: &Gpu,
     program: &mut Program,
-    desk: &mut Desk,
+    mailbox: &mut Mailbox,
 ) -> Result<(), Stop> {
     let is_proven = |open: &Open| {
         let pace = program.passes.get(&open.pass).and_then(|prepass| prepass.pace);
         pace.is_some_and(|(_, rows)| rows >= open.rows)
     };
-    let may_stay = !desk.throttle.is_on() && program.ahead.open.iter().all(is_proven);
-    answer(gpu, program, desk, if may_stay { AHEAD } else { 0 }).await
+    let may_stay = !mailbox.is_throttled() && program.ahead.open.iter().all(is_proven);
+    answer(gpu, program, mailbox, if may_stay { AHEAD } else { 0 }).await
 }
 
-async fn answer_one(gpu: &Gpu, program: &mut Program, desk: &mut Desk, mut open: Open) -> Result<(), Stop> {
+async fn answer_one(gpu: &Gpu, program: &mut Program, mailbox: &mut Mailbox, mut open: Open) -> Result<(), Stop> {
     let mapped = async { Ok(open.chunk.mapped(gpu).await?) };
-    let interrupted = async { Err(desk.interrupted(open.ticket).await) };
+    let interrupted = async { Err(mailbox.interrupted(open.ticket).await) };
     futures_lite::future::or(mapped, interrupted).await?;
-    let mapped_ms = desk.now_ms();
+    let mapped_ms = mailbox.now_ms();
     let bytes = (open.lengths.iter().sum::<u64>() + 1) * F32;
     let mut values = Vec::with_capacity(usize::try_from(bytes / F32).unwrap_or_default());
     open.chunk.read(bytes, Some(&mut values))?;
@@ -184,18 +184,19 @@ async fn answer_one(gpu: &Gpu, program: &mut Program, desk: &mut Desk, mut open:
     }
     prove(rest.first().copied(), open.number)?;
     program.ahead.free.push(open.chunk);
-    let now_ms = desk.now_ms();
+    let now_ms = mailbox.now_ms();
     let start_ms = open.start_ms.max(program.ahead.ended_ms);
     // A part of it, or all, was hidden behind the run before.
     let uploaded_ms = open.start_ms + open.upload_ms;
     let upload_ms = (uploaded_ms.min(mapped_ms) - start_ms).max(0.0);
     let (elapsed_ms, readback_ms) = (mapped_ms - start_ms - upload_ms, now_ms - mapped_ms);
     let tuning_ms = tuning_ms(program, (open.pass, open.rows), open.is_trying, elapsed_ms, open.n_dispatches);
-    let mut compute_ms = elapsed_ms - tuning_ms;
-    compute_ms += desk.wait_throttled(open.pass, open.rows, upload_ms + compute_ms + readback_ms).await;
-    program.ahead.ended_ms = desk.now_ms();
+    let compute_ms = elapsed_ms - tuning_ms;
     let (wait_ms, weights) = (0.0, open.weights);
     let timing = Timing { start_ms, upload_ms, compute_ms, readback_ms, wait_ms, tuning_ms, weights };
     gpu.check()?;
-    desk.say(Event::Done { ticket: open.ticket, reports: results, outputs: Vec::new(), timing }).await
+    let Open { ticket, pass, rows, .. } = open;
+    let answered = mailbox.done(Done { ticket, pass, rows, reports: results, outputs: Vec::new(), timing }).await;
+    program.ahead.ended_ms = mailbox.now_ms();
+    answered
 }

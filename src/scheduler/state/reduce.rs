@@ -7,12 +7,13 @@ use crate::kernels::halves::{BLOCK, Halves};
 use crate::plan::{Combine, Command, Pass, Role, When};
 use crate::runtime::threads;
 
-use super::Scheduler;
-use super::round::Answer;
+use super::State;
+use crate::scheduler::rig::Rig;
+use crate::scheduler::shards::Answer;
 
 /// What is known of the summed gradients.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Totals {
+pub(in crate::scheduler) struct Totals {
     /// Global norm, of the finite values.
     pub norm: f64,
     /// Is every element finite?
@@ -25,10 +26,10 @@ const F32: u64 = 4;
 /// Elements that one thread adds at a time; fixed, so that sums do not depend on the number of threads.
 const CHUNK: usize = 1 << 15;
 
-impl Scheduler {
+impl State {
     /// Adds all gradients in the order of the shards, whatever order they came in.
-    pub(super) fn reduce(&mut self, answers: &[Answer]) -> Totals {
-        let plan = self.plan.clone();
+    pub fn reduce(&mut self, rig: &Rig, answers: &[Answer]) -> Totals {
+        let plan = rig.plan();
         let mut total = (0.0, 0);
         for (command_idx, command) in plan.commands(Pass::Train).iter().enumerate() {
             let Command::Exchange(exchange) = command else { continue };
@@ -45,7 +46,7 @@ impl Scheduler {
             let len = usize::try_from(exchange.view.len.fixed).unwrap_or(usize::MAX);
             let (squares, wrong) = add(&mut self.gradients[segment as usize][start..start + len], &parts);
             total = (total.0 + squares, total.1 + wrong);
-            self.runtime.charge(F32 * (parts.len() as u64 * exchange.sent().len.fixed + exchange.view.len.fixed));
+            rig.runtime.charge(F32 * (parts.len() as u64 * exchange.sent().len.fixed + exchange.view.len.fixed));
         }
         Totals { norm: total.0.sqrt(), is_finite: total.1 == 0 }
     }

@@ -1,10 +1,10 @@
 //! Batch statistics of several shards, merged by count, and the moving statistics that follow them.
 
-use crate::plan::{Command, Pass};
-
-use super::Scheduler;
-use super::round::Answer;
-use super::shards::count;
+use super::State;
+use crate::adapters::Request;
+use crate::plan::{Command, Moving, Pass};
+use crate::scheduler::rig::Rig;
+use crate::scheduler::shards::Answer;
 
 /// Merges `[mean, sum of squared deviations]` of several shards, each of its count. A count of 0 adds nothing, whatever
 /// stands in its values. Returns the total count and the merged moments.
@@ -13,7 +13,7 @@ use super::shards::count;
 /// Source: Chan, Golub, LeVeque 1979, Stanford STAN-CS-79-773, eq. 2.1.
 #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
 #[allow(clippy::cast_possible_truncation, reason = "rounded to f32 on purpose")]
-pub(crate) fn merge<'a>(parts: impl Iterator<Item = (u64, &'a [f32])>) -> (u64, Vec<f32>) {
+pub(in crate::scheduler) fn merge<'a>(parts: impl Iterator<Item = (u64, &'a [f32])>) -> (u64, Vec<f32>) {
     let (mut total, mut merged) = (0_u64, Vec::<f64>::new());
     for (part_count, part) in parts.filter(|(part_count, _)| *part_count > 0) {
         merged.resize(part.len(), 0.0);
@@ -31,15 +31,15 @@ pub(crate) fn merge<'a>(parts: impl Iterator<Item = (u64, &'a [f32])>) -> (u64, 
     (total, merged.into_iter().map(|value| value as f32).collect())
 }
 
-impl Scheduler {
+impl State {
     /// Moves the moving statistics towards those of the whole batch.
-    pub(super) fn follow_statistics(&mut self, answers: &[Answer]) {
-        let plan = self.plan.clone();
+    pub fn follow_statistics(&mut self, rig: &Rig, answers: &[Answer]) {
+        let plan = rig.plan();
         for (command_idx, command) in plan.commands(Pass::Train).iter().enumerate() {
             let Command::Exchange(exchange) = command else { continue };
             let Some(moving) = plan.moving.iter().find(|moving| moving.moments == exchange.view) else { continue };
             let parts = answers.iter().filter_map(|answer| {
-                let part_count = u64::from(count(answer.shard.rows)) * u64::from(moving.count_per_row);
+                let part_count = u64::from(answer.shard.rows) * u64::from(moving.count_per_row);
                 Some((part_count, answer.exchanges.get(&command_idx)?.as_slice()))
             });
             let (total, merged) = merge(parts);
@@ -49,11 +49,19 @@ impl Scheduler {
         }
     }
 
+    /// Sends new moving statistics to the adapters that have the newest parameters.
+    pub fn broadcast_statistics(&self, rig: &Rig) {
+        let Some((role, data)) = self.statistics() else { return };
+        for adapter_idx in (0..rig.members.len()).filter(|idx| !rig.members[*idx].is_stale) {
+            rig.send(adapter_idx, Request::Write { role, offset: 0, data: data.clone() });
+        }
+    }
+
     #[allow(clippy::cast_precision_loss, reason = "counts are rounded to f32 as on the device")]
     #[allow(clippy::cast_possible_truncation, reason = "a segment is smaller than 2^25 elements")]
-    fn follow(&mut self, moving: &crate::plan::Moving, total: u64, merged: &[f32]) {
+    fn follow(&mut self, moving: &Moving, total: u64, merged: &[f32]) {
         let (mean_at, variance_at) = (moving.mean.offset as usize, moving.variance.offset as usize);
-        let statistics = &mut self.state.weights.statistics;
+        let statistics = &mut self.training.weights.statistics;
         for channel in 0..moving.channels {
             let variance = merged[moving.channels + channel] / total as f32;
             let follow = |old: &mut f32, new: f32| *old = *old * moving.momentum + new * (1.0 - moving.momentum);

@@ -1,0 +1,363 @@
+//! An actor's mailbox and the contract of adapters: written once, for GPU, CPU and simulated ones.
+//!
+//! - **Order.** Requests are served in order. While a run waits, for the device or for a combined value, later requests
+//!   wait in the mailbox; [`Request::Abandon`] and [`Request::Lose`] are seen at once.
+//! - **[`Request::Abandon`]** of a run in progress ends it at the next point at which the adapter looks: at the latest where
+//!   it would wait. A run that has not begun is dropped. Neither is answered. A run that has ended is not touched.
+//! - **After a failed run of [`Combining::Device`]** the runs of that kind behind it are dropped until the next `Abandon`.
+//! - **A role that the plan lacks**, a plan that lacks the pass, and a request without a plan give
+//!   [`Fault::Unsupported`]; the adapter stays, and so does its plan.
+//! - **[`Fault::Lost`]** is the last event of an actor. A panic is reported as one: no request stays without an end.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use async_channel::{Receiver, Sender};
+use futures_lite::FutureExt;
+
+use super::throttle::Throttle;
+use super::{ActorId, Combining, Event, Fault, Message, Request, Run, Ticket, Timing, Writes};
+use crate::plan::{Pass, Plan, Role};
+use crate::runtime::{Runtime, Task};
+
+/// Why a request was not served to its end.
+pub(crate) enum Stop {
+    /// The other end of a channel is gone: nobody waits for an answer.
+    Closed,
+    /// The run was given up.
+    Abandoned,
+    /// The device is to be destroyed.
+    Lose,
+    /// It can't be served.
+    Fault(Fault),
+}
+
+impl From<Fault> for Stop {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+/// What an adapter does for the requests of the contract.
+pub(crate) trait Device {
+    /// The next request. A device that may fail while it is idle waits for that, too.
+    async fn next(&mut self, mailbox: &mut Mailbox) -> Result<Request, Stop> {
+        mailbox.next().await
+    }
+
+    /// The plan that is loaded, and the rows that a run may have.
+    fn loaded(&self) -> Option<(&Plan, u32)>;
+
+    /// Loads a plan in place of the last one, for runs of up to `capacity` rows; gives the bytes that it takes.
+    async fn load(&mut self, plan: Arc<Plan>, capacity: u32) -> Result<u64, Stop>;
+
+    /// Writes a part of a buffer that the plan has.
+    async fn write(&mut self, role: Role, offset: u64, data: &[f32]) -> Result<(), Stop>;
+
+    /// Reads a buffer that the plan has.
+    async fn read(&mut self, mailbox: &mut Mailbox, role: Role) -> Result<Vec<f32>, Stop>;
+
+    /// Runs a pass that the plan has and answers it with [`Mailbox::done`], at once or, with [`Combining::Device`], in [`finish`](Self::finish).
+    /// `weights` is the time that writing has taken since the last run.
+    async fn run(&mut self, mailbox: &mut Mailbox, run: &Run, weights: Writes) -> Result<(), Stop>;
+
+    /// Answers all runs in flight.
+    async fn finish(&mut self, _mailbox: &mut Mailbox) -> Result<(), Stop> {
+        Ok(())
+    }
+
+    /// Destroys the device, as a driver reset would; gives the fault to report.
+    fn destroy(&mut self) -> Fault {
+        Fault::Lost("it was told to fail".into())
+    }
+
+    /// Frees what the device holds, when the actor ends.
+    fn close(&mut self) {}
+}
+
+/// A run that is done, with what it gave.
+pub(crate) struct Done {
+    pub ticket: Ticket,
+    pub pass: Pass,
+    pub rows: u32,
+    pub reports: Vec<Vec<f32>>,
+    pub outputs: Vec<Vec<f32>>,
+    pub timing: Timing,
+}
+
+/// The near end of an actor: its requests, its events, its clock.
+pub(crate) struct Mailbox {
+    actor: ActorId,
+    requests: Receiver<Request>,
+    events: Sender<Message>,
+    runtime: Arc<dyn Runtime>,
+    /// Requests that were received, but not served yet.
+    backlog: VecDeque<Request>,
+    /// Was the loss of the device reported?
+    has_ended: Arc<AtomicBool>,
+    throttle: Throttle,
+}
+
+/// Starts an actor in a thread of its own; `open` makes its device there. Gives the end to send requests to.
+pub(crate) fn spawn<D, F>(
+    name: &str,
+    actor: ActorId,
+    runtime: &Arc<dyn Runtime>,
+    events: Sender<Message>,
+    open: impl FnOnce(Arc<dyn Runtime>) -> F + Send + 'static,
+) -> Sender<Request>
+where
+    D: Device + 'static,
+    F: Future<Output = Result<D, Fault>> + 'static,
+{
+    let (sender, requests) = async_channel::unbounded();
+    let (last_event, has_ended) = (events.clone(), Arc::new(AtomicBool::new(false)));
+    let (backlog, throttle) = (VecDeque::new(), Throttle::default());
+    let (clock, reported) = (runtime.clone(), has_ended.clone());
+    let mailbox = Mailbox { actor, requests, events, runtime: clock.clone(), backlog, has_ended, throttle };
+    let task = move || -> Task {
+        Box::pin(async move {
+            // wgpu panics in a poll that meets a lost device, and may once more when that device is dropped.
+            let served = AssertUnwindSafe(serve(open(clock), mailbox)).catch_unwind().await;
+            if let Err(panic) = served
+                && !reported.load(Ordering::Relaxed)
+            {
+                let fault = Fault::Lost(format!("its thread panicked: {}", text_of(panic.as_ref())));
+                let event = Event::Failed { ticket: None, fault };
+                drop(last_event.send(Message { actor, event }).await);
+            }
+        })
+    };
+    runtime.spawn(name, Box::new(task));
+    sender
+}
+
+fn text_of(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no reason is known")
+}
+
+/// The actor: opens its device, then serves requests until nobody sends any, or the device is lost.
+async fn serve<D: Device>(open: impl Future<Output = Result<D, Fault>>, mut mailbox: Mailbox) {
+    let mut device = match open.await {
+        Ok(device) => device,
+        Err(fault) => {
+            log::warn!("adapter {} has no device: {fault:?}", mailbox.actor.adapter_idx);
+            drop(mailbox.send(Event::Failed { ticket: None, fault }).await);
+            return;
+        }
+    };
+    let (mut weights, mut is_halted) = (Writes::default(), false);
+    loop {
+        let (ticket, served) = match device.next(&mut mailbox).await {
+            Ok(request) => {
+                let ticket = if let Request::Run(run) = &request { Some(run.ticket) } else { None };
+                (ticket, serve_one(&mut device, &mut mailbox, request, &mut weights, &mut is_halted).await)
+            }
+            Err(stop) => (None, Err(stop)),
+        };
+        let fault = match served {
+            Ok(()) | Err(Stop::Abandoned) => continue,
+            Err(Stop::Closed) => break,
+            Err(Stop::Lose) => device.destroy(),
+            Err(Stop::Fault(fault)) => fault,
+        };
+        let is_lost = matches!(fault, Fault::Lost(_));
+        if mailbox.send(Event::Failed { ticket, fault }).await.is_err() || is_lost {
+            break;
+        }
+    }
+    device.close();
+}
+
+async fn serve_one(
+    device: &mut impl Device,
+    mailbox: &mut Mailbox,
+    request: Request,
+    weights: &mut Writes,
+    is_halted: &mut bool,
+) -> Result<(), Stop> {
+    if let Request::Run(run) = &request
+        && run.combining == Combining::Device
+    {
+        if *is_halted {
+            return Ok(());
+        }
+        let ran = run_checked(device, mailbox, run, weights).await;
+        *is_halted = matches!(ran, Err(Stop::Fault(_)));
+        return ran;
+    }
+    // Runs in flight are answered before anything else than the next of them.
+    device.finish(mailbox).await?;
+    match request {
+        Request::Load { plan, capacity } => {
+            let bytes = device.load(plan, capacity).await?;
+            mailbox.send(Event::Loaded { bytes }).await
+        }
+        Request::Write { role, offset, data } => {
+            check_write(device, role, offset, data.len())?;
+            let begin_ms = mailbox.now_ms();
+            device.write(role, offset, &data).await?;
+            weights.add(begin_ms, mailbox.now_ms());
+            Ok(())
+        }
+        Request::Run(run) => run_checked(device, mailbox, &run, weights).await,
+        Request::Read(role) => {
+            check_write(device, role, 0, 0)?;
+            let data = device.read(mailbox, role).await?;
+            mailbox.send(Event::Contents { role, data }).await
+        }
+        Request::Throttle(factor) => {
+            mailbox.throttle.set(factor);
+            Ok(())
+        }
+        Request::Lose => Err(Stop::Lose),
+        Request::Abandon(_) => {
+            *is_halted = false;
+            Ok(())
+        }
+        // Of a run that has ended; or done by now.
+        Request::Combined { .. } | Request::Finish => Ok(()),
+    }
+}
+
+async fn run_checked(
+    device: &mut impl Device,
+    mailbox: &mut Mailbox,
+    run: &Run,
+    weights: &mut Writes,
+) -> Result<(), Stop> {
+    for (role, data) in &run.feeds {
+        check_write(device, *role, 0, data.len())?;
+    }
+    let (plan, capacity) = device.loaded().ok_or_else(no_plan)?;
+    if !plan.passes.contains_key(&run.pass) {
+        return Err(Fault::Unsupported(format!("the plan has no pass {:?}", run.pass)).into());
+    }
+    if run.scalars.rows > capacity {
+        let text = format!("the plan was loaded for {capacity} rows, but the run has {}", run.scalars.rows);
+        return Err(Fault::Unsupported(text).into());
+    }
+    device.run(mailbox, run, std::mem::take(weights)).await
+}
+
+/// Has the plan a buffer of this role, with room for so many values?
+fn check_write(device: &impl Device, role: Role, offset: u64, len: usize) -> Result<(), Fault> {
+    let (plan, capacity) = device.loaded().ok_or_else(no_plan)?;
+    let buffer = plan.find(role).ok_or_else(|| Fault::Unsupported(format!("the plan has no buffer for {role:?}")))?;
+    let (room, end) = (plan.get(buffer).len.at(capacity), offset.saturating_add(len as u64));
+    if end > room {
+        return Err(Fault::Unsupported(format!("{role:?} has room for {room} values, but {end} were written")));
+    }
+    Ok(())
+}
+
+fn no_plan() -> Fault {
+    Fault::Unsupported("no plan is loaded".into())
+}
+
+impl Mailbox {
+    pub(crate) fn now_ms(&self) -> f64 {
+        self.runtime.now_ms()
+    }
+
+    /// Sends an event. After [`Fault::Lost`] the actor must end.
+    pub(crate) async fn send(&self, event: Event) -> Result<(), Stop> {
+        if matches!(event, Event::Failed { fault: Fault::Lost(_), .. }) {
+            self.has_ended.store(true, Ordering::Relaxed);
+        }
+        self.events.send(Message { actor: self.actor, event }).await.map_err(|_| Stop::Closed)
+    }
+
+    /// The next request, in the order in which they came. Runs that were given up meanwhile are left out.
+    pub(crate) async fn next(&mut self) -> Result<Request, Stop> {
+        while let Ok(request) = self.requests.try_recv() {
+            self.queue(request);
+        }
+        match self.backlog.pop_front() {
+            Some(request) => Ok(request),
+            None => self.requests.recv().await.map_err(|_| Stop::Closed),
+        }
+    }
+
+    fn queue(&mut self, request: Request) {
+        match request {
+            // Nothing that stands before it is of use any more.
+            Request::Lose => self.backlog.push_front(Request::Lose),
+            Request::Abandon(ticket) => {
+                self.backlog.retain(|request| !matches!(request, Request::Run(run) if run.ticket == ticket));
+                self.backlog.push_back(Request::Abandon(ticket));
+            }
+            other => self.backlog.push_back(other),
+        }
+    }
+
+    /// Takes in a request that comes while a run is in progress.
+    fn take_in(&mut self, run: Ticket, request: Request) -> Result<(), Stop> {
+        match request {
+            Request::Lose => Err(Stop::Lose),
+            Request::Abandon(ticket) if ticket == run => Err(Stop::Abandoned),
+            other => {
+                self.queue(other);
+                Ok(())
+            }
+        }
+    }
+
+    /// Waits for the answer to an exchange. Requests of later runs wait their turn.
+    pub(crate) async fn combined(&mut self, run: Ticket, wanted: usize) -> Result<Arc<[f32]>, Stop> {
+        loop {
+            match self.requests.recv().await.map_err(|_| Stop::Closed)? {
+                Request::Combined { ticket, command, data } if ticket == run && command == wanted => return Ok(data),
+                // Late answers of earlier attempts.
+                Request::Combined { .. } => {}
+                other => self.take_in(run, other)?,
+            }
+        }
+    }
+
+    /// Ends when the run at hand is given up, or the device is to be destroyed. Other requests wait their turn.
+    ///
+    /// Only where waits for the device let others work, in a browser, can it end before they do.
+    #[cfg(feature = "gpu")]
+    pub(crate) async fn interrupted(&mut self, run: Ticket) -> Stop {
+        loop {
+            let taken_in = match self.requests.recv().await {
+                Err(_) => Err(Stop::Closed),
+                Ok(request) => self.take_in(run, request),
+            };
+            if let Err(stop) = taken_in {
+                return stop;
+            }
+        }
+    }
+
+    /// Has the run at hand been given up, or the device to be destroyed? Looks without waiting.
+    pub(crate) fn check(&mut self, run: Ticket) -> Result<(), Stop> {
+        while let Ok(request) = self.requests.try_recv() {
+            self.take_in(run, request)?;
+        }
+        Ok(())
+    }
+
+    /// Is the adapter made slower than it is?
+    #[cfg(feature = "gpu")]
+    pub(crate) fn is_throttled(&self) -> bool {
+        self.throttle.is_on()
+    }
+
+    /// Answers a run, after the wait that makes the adapter as slow as was asked for.
+    pub(crate) async fn done(&mut self, done: Done) -> Result<(), Stop> {
+        let Done { ticket, pass, rows, reports, outputs, mut timing } = done;
+        let wait_ms = self.throttle.wait_ms(pass, rows, timing.busy_ms());
+        if wait_ms > 0.0 {
+            let start_ms = self.now_ms();
+            self.runtime.sleep(wait_ms).await;
+            timing.compute_ms += self.now_ms() - start_ms;
+        }
+        self.send(Event::Done { ticket, reports, outputs, timing }).await
+    }
+}

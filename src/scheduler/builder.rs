@@ -1,0 +1,173 @@
+//! Opening a rig: a model and an objective, and defaults for all else.
+
+use std::sync::Arc;
+
+use super::in_flight::InFlight;
+use super::partition::Partition;
+use super::rig::Rig;
+use super::split::SplitMode;
+use super::state::{Place, State};
+use super::{CpuFallback, Scheduler, TrainingState};
+use crate::adapters::{self, Info, Opener};
+use crate::error::{Error, Result};
+use crate::model::{Model, Objective, Weights};
+use crate::plan::{Layout, Pass, Plan};
+use crate::runtime::{self, Runtime};
+
+/// Rows of a run, where nothing else is said.
+const CAPACITY: u32 = 32;
+
+/// A rig to be opened: what it runs, and on what.
+///
+/// ```
+/// use manyhands::layers::Dense;
+/// use manyhands::model::Objective;
+/// use manyhands::scheduler::{Scheduler, split::SplitMode};
+/// use manyhands::{Loss, Optimizer, Sequential, adapters};
+/// # fn main() -> manyhands::Result<()> {
+/// let model = Sequential::new([4]).add(Dense::new(3)).build(0)?;
+/// let objective = Objective::new(vec![Loss::SPARSE_CATEGORICAL_CROSSENTROPY], Optimizer::sgd(0.1, 0.0));
+/// let builder = Scheduler::builder(&model, &objective).adapters(vec![adapters::cpu::info(); 2]);
+/// let scheduler = pollster::block_on(builder.split(SplitMode::Even).capacity(8).open())?;
+/// assert_eq!(scheduler.active(), [true, true]);
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "nothing is open before `open`"]
+pub struct Builder<'a> {
+    work: Work<'a>,
+    objective: Option<&'a Objective>,
+    adapters: Vec<Info>,
+    opener: Opener,
+    runtime: Arc<dyn Runtime>,
+    split: SplitMode,
+    capacity: u32,
+    cpu_fallback: CpuFallback,
+    micro_batches: u32,
+    state: Option<TrainingState>,
+}
+
+/// What a rig runs.
+enum Work<'a> {
+    Model(&'a Model),
+    Plan(Box<(Plan, Layout)>),
+}
+
+impl Scheduler {
+    /// A rig that trains a model.
+    pub fn builder<'a>(model: &'a Model, objective: &'a Objective) -> Builder<'a> {
+        Builder::new(Work::Model(model), Some(objective))
+    }
+
+    /// A rig that predicts with a model, and does not train it.
+    pub fn for_inference(model: &Model) -> Builder<'_> {
+        Builder::new(Work::Model(model), None)
+    }
+
+    /// A rig that trains by a plan that no model has: its state has to be given.
+    pub(crate) fn for_plan(plan: Plan, layout: Layout, objective: &Objective) -> Builder<'_> {
+        Builder::new(Work::Plan(Box::new((plan, layout))), Some(objective))
+    }
+}
+
+impl<'a> Builder<'a> {
+    fn new(work: Work<'a>, objective: Option<&'a Objective>) -> Self {
+        Self {
+            work,
+            objective,
+            adapters: vec![adapters::cpu::info()],
+            opener: Arc::new(adapters::open),
+            runtime: runtime::system(),
+            split: SplitMode::default(),
+            capacity: CAPACITY,
+            cpu_fallback: CpuFallback::default(),
+            micro_batches: 1,
+            state: None,
+        }
+    }
+
+    /// The adapters; by default the CPU adapter. One may stand twice, and is then opened twice.
+    pub fn adapters(self, adapters: Vec<Info>) -> Self {
+        Self { adapters, ..self }
+    }
+
+    /// How adapters are opened; by default as [`adapters::open`] does.
+    pub fn opener(self, opener: Opener) -> Self {
+        Self { opener, ..self }
+    }
+
+    /// Clock, timer and spawn; by default those of the system.
+    pub fn runtime(self, runtime: Arc<dyn Runtime>) -> Self {
+        Self { runtime, ..self }
+    }
+
+    /// How rows are split; by default by speed, learned from the steps.
+    pub fn split(self, split: SplitMode) -> Self {
+        Self { split, ..self }
+    }
+
+    /// Most rows of a run on one adapter; 32 by default. A larger share runs in pieces.
+    pub fn capacity(self, rows: u32) -> Self {
+        Self { capacity: rows, ..self }
+    }
+
+    /// Whether the CPU adapter takes over when all others are lost; by default it does.
+    pub fn cpu_fallback(self, cpu_fallback: CpuFallback) -> Self {
+        Self { cpu_fallback, ..self }
+    }
+
+    /// Micro-batches in which each adapter computes its rows, one after the other, before the one update. 1 by default.
+    pub fn micro_batches(self, micro_batches: u32) -> Self {
+        Self { micro_batches, ..self }
+    }
+
+    /// The state to begin with; by default the model's weights before the first step.
+    pub fn state(self, state: TrainingState) -> Self {
+        Self { state: Some(state), ..self }
+    }
+
+    /// Opens the adapters, and loads the model's plan on each.
+    ///
+    /// # Errors
+    /// If the split does not go with the adapters, one can't be opened, or one can't run the model.
+    pub async fn open(self) -> Result<Scheduler> {
+        let objective = self.objective;
+        let (plan, layout, weights) = match self.work {
+            Work::Model(model) => {
+                let plan = objective.map_or_else(|| Ok(model.inference_plan()), |objective| model.plan(objective))?;
+                (plan, model.layout().clone(), model.weights.clone())
+            }
+            Work::Plan(work) => {
+                let (plan, layout) = *work;
+                (plan, layout, Weights::default())
+            }
+        };
+        if self.micro_batches > 1 && plan.is_coupled(Pass::Train) {
+            return Err(Error::setting(
+                "micro_batches",
+                format!(
+                    "needs to be 1 where batch-norm is `synchronized`, whose statistics are those of the whole batch, but is {}",
+                    self.micro_batches
+                ),
+                "leave it out, or set `synchronized = false`: then statistics are those of a micro-batch",
+            ));
+        }
+        let state = self.state.unwrap_or_else(|| match objective {
+            Some(objective) => TrainingState::new(weights, &objective.optimizer),
+            None => TrainingState { weights, optimizer: Vec::new() },
+        });
+        let n_adapters = self.adapters.len();
+        let partition = Partition::new(self.split, n_adapters, &plan, self.micro_batches)?;
+        let is_alone = n_adapters == 1 && self.micro_batches <= 1;
+        let place = if is_alone { Place::Device } else { Place::Host };
+        let state = State::new(state, layout, objective, place);
+        let mut rig = Rig::new(self.runtime, self.opener, plan, self.cpu_fallback);
+        for info in &self.adapters {
+            rig.add(info, self.capacity)?;
+        }
+        rig.load_all().await?;
+        let mut scheduler = Scheduler { rig, state, partition, in_flight: InFlight::default() };
+        scheduler.host_if_reduced();
+        Ok(scheduler)
+    }
+}

@@ -1,0 +1,199 @@
+//! Who computes which rows: the splitter's shares, cut into shards, over the adapters that are active.
+
+use super::ShardReport;
+use super::rig::Rig;
+use super::selection::{Change, RETRY_STEPS, Selection, Verdict};
+use super::shards::{Shard, pieces, shards_of};
+use super::split::{SplitMode, Splitter};
+use crate::error::Result;
+use crate::plan::{Combine, Command, Pass, Plan, When};
+
+/// Splits batches over a rig, and learns from what steps took.
+pub(super) struct Partition {
+    splitter: Splitter,
+    /// Which adapters are excluded because training is faster without them.
+    selection: Selection,
+    exclusion: Exclusion,
+    /// The splitter as it was before a trial with fewer adapters, or more.
+    splitter_before: Option<Splitter>,
+    /// Adapters whose exclusion was reported.
+    reported: Vec<usize>,
+    /// Micro-batches in which each adapter computes its rows.
+    micro_batches: u32,
+    is_calibrated: bool,
+}
+
+/// May adapters be excluded?
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Exclusion {
+    Allowed,
+    Refused,
+}
+
+impl Partition {
+    /// For `n_adapters` adapters that run a plan.
+    ///
+    /// # Errors
+    /// If fixed proportions or recorded rows do not go with the adapters.
+    pub fn new(mode: SplitMode, n_adapters: usize, plan: &Plan, micro_batches: u32) -> Result<Self> {
+        Ok(Self {
+            splitter: Splitter::new(mode, n_adapters, min_rows(plan))?,
+            selection: Selection::new(n_adapters),
+            exclusion: Exclusion::Allowed,
+            splitter_before: None,
+            reported: Vec::new(),
+            micro_batches: micro_batches.max(1),
+            is_calibrated: false,
+        })
+    }
+
+    /// The splitter, with what it knows of each adapter.
+    pub fn splitter(&self) -> &Splitter {
+        &self.splitter
+    }
+
+    /// The splitter, to teach it.
+    pub fn splitter_mut(&mut self) -> &mut Splitter {
+        &mut self.splitter
+    }
+
+    /// Takes in that adapters have joined.
+    pub fn grow_to(&mut self, n_adapters: usize) {
+        while self.splitter.n_adapters() < n_adapters {
+            self.splitter.add();
+        }
+    }
+
+    /// Takes in that a position has another adapter, of which nothing is known.
+    pub fn forget(&mut self, adapter_idx: usize) {
+        self.splitter.forget(adapter_idx);
+    }
+
+    /// Takes in that another plan is loaded.
+    pub fn set_plan(&mut self, plan: &Plan) {
+        self.splitter.set_min_rows(min_rows(plan));
+    }
+
+    /// Is calibration still to be done? Asked once.
+    pub fn wants_calibration(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_calibrated, true) && self.splitter.is_learned()
+    }
+
+    /// Is an adapter excluded from training steps?
+    pub fn is_excluded(&self, adapter_idx: usize) -> bool {
+        self.selection.is_excluded(adapter_idx)
+    }
+
+    /// Keeps all adapters, also where training is faster with fewer.
+    pub fn keep_all(&mut self, n_adapters: usize) {
+        self.exclusion = Exclusion::Refused;
+        self.selection = Selection::new(n_adapters);
+    }
+
+    /// Which adapters get rows: active ones that are not excluded; those that are excluded, too, if there is no other.
+    fn selected(&self, rig: &Rig) -> Vec<bool> {
+        let active = rig.active();
+        let works = |idx: usize| active[idx] && rig.members[idx].is_enabled && !self.selection.is_excluded(idx);
+        let selected: Vec<bool> = (0..active.len()).map(works).collect();
+        if selected.contains(&true) { selected } else { active }
+    }
+
+    /// Splits a number of rows over the adapters. What is more than an adapter's capacity runs in pieces.
+    pub fn shards(&self, rig: &Rig, rows: u32) -> Vec<Shard> {
+        self.cut(rig, &self.splitter.shares(rows, &self.selected(rig)))
+    }
+
+    /// Shares and shards of a training step.
+    ///
+    /// A split that is not learned keeps its slots for the whole run: what a lost adapter would have computed runs in the
+    /// same slot on another, so that the sums, and on adapters of one arithmetic the bits, stay those of an undisturbed
+    /// run. Not so where shards wait for each other, since then each must have an adapter of its own.
+    pub fn step_shards(&mut self, rig: &Rig, step: u64, rows: u32) -> (Vec<u32>, Vec<Shard>) {
+        if !self.splitter.is_learned() && !rig.plan().is_coupled(Pass::Train) {
+            let slots: Vec<bool> = rig.members.iter().map(|member| member.has_slot && member.is_enabled).collect();
+            let shares = self.splitter.step_shares(step, rows, &slots);
+            if let Some(shards) = reassigned(rig, self.cut(rig, &shares)) {
+                return (shares, shards);
+            }
+        }
+        let shares = self.splitter.step_shares(step, rows, &self.selected(rig));
+        let shards = self.cut(rig, &shares);
+        (shares, shards)
+    }
+
+    fn cut(&self, rig: &Rig, shares: &[u32]) -> Vec<Shard> {
+        // No part gets fewer rows than a shard may have.
+        let parts = |share: u32| self.micro_batches.min(share / self.splitter.min_rows().max(1)).max(1);
+        shards_of(shares, |idx, share| pieces(share, rig.members[idx].capacity, parts(share)))
+    }
+
+    /// Takes in how long each adapter was busy with a training step.
+    pub fn learn(&mut self, reports: &[ShardReport]) {
+        for report in reports {
+            self.splitter.learn(report.adapter_idx, report.rows, report.timing.busy_ms());
+            self.splitter.learn_weights(report.adapter_idx, report.timing.weights.ms);
+        }
+    }
+
+    /// Takes in how long a step took; adapters without which training is faster are excluded from then on.
+    pub fn reconsider(&mut self, rig: &Rig, ms: f64, rows: u32, shares: &[u32]) {
+        // Shards that wait for each other must all fit at once, and with fewer adapters they are larger.
+        let may_not_fit = rig.plan().is_coupled(Pass::Train) && rig.members.iter().any(|member| member.capacity < rows);
+        if !self.splitter.is_learned() || self.exclusion == Exclusion::Refused || may_not_fit {
+            return;
+        }
+        match self.selection.note(ms, rows, shares, &rig.active()) {
+            Verdict::Same => {}
+            Verdict::Tried => self.splitter_before = Some(self.splitter.clone()),
+            // What was learned in the trial holds for it alone.
+            Verdict::Undone => {
+                if let Some(before) = self.splitter_before.take() {
+                    self.splitter = before;
+                }
+            }
+            Verdict::Kept { change, before_ms, after_ms } => self.report_change(rig, change, rows, before_ms, after_ms),
+        }
+    }
+
+    fn report_change(&mut self, rig: &Rig, change: Change, rows: u32, before_ms: f64, after_ms: f64) {
+        let rows_per_s = |ms: f64| f64::from(rows) * 1e3 / ms;
+        let (before, after) = (rows_per_s(before_ms), rows_per_s(after_ms));
+        match change {
+            Change::Without(idx) if !self.reported.contains(&idx) => {
+                self.reported.push(idx);
+                log::warn!(
+                    "training is faster without {}: {before:.0} rows/s with it, {after:.0} without; it is excluded, and \
+                     retried after {RETRY_STEPS} steps",
+                    rig.name(idx)
+                );
+            }
+            Change::Without(idx) => log::debug!("{} excluded again: {before:.0} and {after:.0} rows/s", rig.name(idx)),
+            Change::With(idx) => {
+                log::info!("{} is active again: {before:.0} rows/s without it, {after:.0} with it", rig.name(idx));
+            }
+        }
+    }
+}
+
+/// The same shards, those of lost adapters each on the one that has the fewest rows; `None` if one fits nowhere.
+fn reassigned(rig: &Rig, mut shards: Vec<Shard>) -> Option<Vec<Shard>> {
+    let active = rig.active();
+    let mut load = vec![0; active.len()];
+    shards.iter().for_each(|shard| load[shard.adapter_idx] += shard.rows);
+    for shard in shards.iter_mut().filter(|shard| !active[shard.adapter_idx]) {
+        let fits = |idx: &usize| active[*idx] && rig.members[*idx].capacity >= shard.rows;
+        let replacement = (0..active.len()).filter(fits).min_by_key(|idx| load[*idx])?;
+        load[replacement] += shard.rows;
+        shard.adapter_idx = replacement;
+    }
+    Some(shards)
+}
+
+/// Fewest rows of a shard: 8 where batch statistics are those of the shard.
+fn min_rows(plan: &Plan) -> u32 {
+    let of_shard = plan.commands(Pass::Train).iter().any(|command| {
+        matches!(command, Command::Exchange(exchange)
+            if exchange.when == When::Update && matches!(exchange.combine, Combine::Moments { .. }))
+    });
+    if of_shard { 8 } else { 1 }
+}

@@ -1,0 +1,123 @@
+//! Loading the plan on adapters: with fewer rows where memory does not suffice.
+
+use std::sync::Arc;
+
+use super::member::Loading;
+use super::{Presence, Rig};
+use crate::adapters::{Event, Fault, Request};
+use crate::error::Result;
+use crate::plan::Plan;
+
+/// Longest wait for an adapter that loads a plan: some drivers compile for a minute.
+pub(super) const LIMIT_MS: f64 = 300_000.0;
+
+impl Rig {
+    /// Asks an adapter to load the plan for as many rows as it takes; [`finish_load`](Self::finish_load) waits for it.
+    pub fn load(&mut self, adapter_idx: usize) {
+        let member = &mut self.members[adapter_idx];
+        (member.loading, member.is_stale) = (Loading::InProgress, true);
+        let (plan, capacity) = (self.plan.clone(), member.capacity);
+        self.send(adapter_idx, Request::Load { plan, capacity });
+    }
+
+    /// Loads the plan on all adapters at once.
+    ///
+    /// # Errors
+    /// If one can't run it.
+    pub async fn load_all(&mut self) -> Result<()> {
+        (0..self.members.len()).for_each(|adapter_idx| self.load(adapter_idx));
+        for adapter_idx in 0..self.members.len() {
+            self.finish_load(adapter_idx).await?;
+        }
+        Ok(())
+    }
+
+    /// Lets an adapter load the plan again for half the rows.
+    pub fn load_fewer_rows(&mut self, adapter_idx: usize, text: &str) {
+        let capacity = self.members[adapter_idx].capacity.div_ceil(2);
+        log::warn!("{} has too little memory ({text}); it now takes {capacity} rows at once", self.name(adapter_idx));
+        (self.members[adapter_idx].capacity, self.members[adapter_idx].is_reduced) = (capacity, true);
+        self.load(adapter_idx);
+    }
+
+    /// Waits until an adapter has loaded the plan, with fewer rows if it must.
+    ///
+    /// # Errors
+    /// If it can't: it was lost then, unless it refused the plan.
+    pub async fn finish_load(&mut self, adapter_idx: usize) -> Result<()> {
+        while self.members[adapter_idx].is_loading() {
+            let Some((from, event)) = self.event_within(LIMIT_MS).await else {
+                self.lose(adapter_idx, "it is silent");
+                return Err(self.silent(adapter_idx));
+            };
+            self.on_load_event(from, event);
+        }
+        match std::mem::take(&mut self.members[adapter_idx].loading) {
+            Loading::Failed(error) => Err(error),
+            Loading::Done | Loading::InProgress => Ok(()),
+        }
+    }
+
+    /// Waits as [`finish_load`](Self::finish_load) does, where others may continue without this adapter.
+    ///
+    /// # Errors
+    /// If it refused the plan.
+    pub async fn finish_load_or_lose(&mut self, adapter_idx: usize) -> Result<()> {
+        let loaded = self.finish_load(adapter_idx).await;
+        if self.members[adapter_idx].is_active() { loaded } else { Ok(()) }
+    }
+
+    /// Takes in an event that comes while some adapter loads. Answers to runs are of no use then.
+    fn on_load_event(&mut self, adapter_idx: usize, event: Event) {
+        let (is_loading, capacity) = (self.members[adapter_idx].is_loading(), self.members[adapter_idx].capacity);
+        match event {
+            Event::Loaded { bytes } if is_loading => {
+                (self.members[adapter_idx].loading, self.members[adapter_idx].bytes) = (Loading::Done, bytes);
+            }
+            Event::Failed { ticket: None, fault: Fault::OutOfMemory(text) } if is_loading && capacity > 1 => {
+                self.load_fewer_rows(adapter_idx, &text);
+            }
+            // Of runs before the request: their round begins again, or has ended.
+            Event::Failed { ticket: Some(_), fault: Fault::OutOfMemory(_) | Fault::Unsupported(_) } => {}
+            Event::Failed { fault, .. } => {
+                let error = self.refused(adapter_idx, &fault);
+                if let Fault::Lost(text) | Fault::OutOfMemory(text) = &fault {
+                    self.lose(adapter_idx, text);
+                }
+                if is_loading {
+                    self.members[adapter_idx].loading = Loading::Failed(error);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Loads another plan over the same weights, for runs of up to `capacity` rows. Devices stay open.
+    ///
+    /// # Errors
+    /// If an adapter can't run it.
+    pub async fn reload(&mut self, plan: Plan, capacity: u32) -> Result<()> {
+        self.plan = Arc::new(plan);
+        for adapter_idx in 0..self.members.len() {
+            let member = &mut self.members[adapter_idx];
+            (member.capacity, member.is_reduced) = (capacity, false);
+            match member.presence {
+                Presence::Active => self.load(adapter_idx),
+                Presence::Returning | Presence::Ready => self.load_returning(adapter_idx),
+                Presence::Lost { .. } | Presence::Left => {}
+            }
+        }
+        for adapter_idx in 0..self.members.len() {
+            if self.members[adapter_idx].is_active() {
+                self.finish_load_or_lose(adapter_idx).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks an adapter that was opened again to load the plan, while the others work.
+    pub(super) fn load_returning(&mut self, adapter_idx: usize) {
+        self.load(adapter_idx);
+        (self.members[adapter_idx].loading, self.members[adapter_idx].presence) = (Loading::Done, Presence::Returning);
+    }
+}

@@ -1,0 +1,109 @@
+//! An adapter of a rig: its actor, what it has loaded, and whether it takes part.
+
+use crate::adapters::{ActorId, Handle};
+use crate::error::Error;
+
+/// The status of an adapter of a rig.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+#[serde(tag = "status", rename_all = "snake_case")]
+pub enum AdapterStatus {
+    /// It takes part.
+    Active {
+        /// Is it excluded from training steps, because they are faster without it?
+        is_excluded: bool,
+    },
+    /// It was lost.
+    Lost {
+        /// Milliseconds until it is opened again; `None` if it never is.
+        again_ms: Option<f64>,
+    },
+    /// It is opened again.
+    Returning,
+    /// It was removed.
+    Left,
+}
+
+/// An adapter of a rig.
+pub(in crate::scheduler) struct Member {
+    pub handle: Handle,
+    /// The actor behind it; `None` where it was lost.
+    pub actor: Option<ActorId>,
+    /// Times it was opened.
+    pub openings: u32,
+    /// Rows that a run may have.
+    pub capacity: u32,
+    /// Is that fewer than was asked for, because memory did not suffice?
+    pub is_reduced: bool,
+    pub presence: Presence,
+    pub loading: Loading,
+    /// Bytes that the plan takes on it.
+    pub bytes: u64,
+    /// When its last event came, or it was given work.
+    pub last_seen_ms: f64,
+    /// Times it was lost.
+    pub losses: u32,
+    /// Does it lack the newest weights? They are sent before its next run.
+    pub is_stale: bool,
+    /// Does a fixed or even split reserve a slot for it? Not so for a CPU adapter that replaces lost ones.
+    pub has_slot: bool,
+    /// May it get rows at all: see [`Rig::limit_active`](super::Rig::limit_active).
+    pub is_enabled: bool,
+}
+
+/// Whether a member takes part.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(in crate::scheduler) enum Presence {
+    /// It does.
+    Active,
+    /// It was lost, and is opened again at that time.
+    Lost { again_ms: f64 },
+    /// It is opened again, and loads the plan.
+    Returning,
+    /// It has loaded the plan again, and takes part from the next step on.
+    Ready,
+    /// It was removed, and is not opened again.
+    Left,
+}
+
+/// Whether a member has loaded the plan.
+#[derive(Default)]
+pub(in crate::scheduler) enum Loading {
+    #[default]
+    Done,
+    InProgress,
+    Failed(Error),
+}
+
+impl Member {
+    pub fn new(handle: Handle, actor: ActorId, capacity: u32, now_ms: f64) -> Self {
+        Self {
+            handle,
+            actor: Some(actor),
+            openings: 1,
+            capacity,
+            is_reduced: false,
+            presence: Presence::Active,
+            loading: Loading::Done,
+            bytes: 0,
+            last_seen_ms: now_ms,
+            losses: 0,
+            is_stale: true,
+            has_slot: true,
+            is_enabled: true,
+        }
+    }
+
+    pub fn is_active(&self) -> bool {
+        self.presence == Presence::Active
+    }
+
+    pub fn is_loading(&self) -> bool {
+        matches!(self.loading, Loading::InProgress)
+    }
+
+    /// Leaves no actor behind it: one that hangs finds no more work should it wake up, and nobody listens to it.
+    pub fn dismiss(&mut self, presence: Presence) {
+        self.handle.requests.close();
+        (self.presence, self.actor, self.loading) = (presence, None, Loading::Done);
+    }
+}

@@ -1,0 +1,207 @@
+//! The adapters of a run: opening, requests and events, status, and reading buffers back.
+//!
+//! `loading.rs` loads plans, with fewer rows where memory does not suffice; `recovery.rs` deals with adapters that are lost;
+//! `membership.rs` with those that join and leave.
+
+mod loading;
+mod member;
+mod membership;
+mod recovery;
+
+use std::sync::Arc;
+
+use async_channel::{Receiver, Sender};
+
+use super::CpuFallback;
+use super::timeline::{Lane, Span, Timeline, What};
+use crate::adapters::{ActorId, Event, Fault, Handle, Info, Message, Opener, Request, Ticket};
+use crate::error::{Error, Result};
+use crate::plan::{Plan, Role};
+use crate::runtime::Runtime;
+
+pub use member::AdapterStatus;
+pub(super) use member::{Member, Presence};
+
+/// The adapters of a run.
+pub(super) struct Rig {
+    pub runtime: Arc<dyn Runtime>,
+    opener: Opener,
+    plan: Arc<Plan>,
+    pub members: Vec<Member>,
+    cpu_fallback: CpuFallback,
+    events: Receiver<Message>,
+    events_in: Sender<Message>,
+    /// Runs that were sent so far: numbers attempts, so that late answers of earlier ones are told apart.
+    attempts: u32,
+    pub timeline: Timeline,
+}
+
+impl Rig {
+    /// A rig without adapters.
+    pub fn new(runtime: Arc<dyn Runtime>, opener: Opener, plan: Plan, cpu_fallback: CpuFallback) -> Self {
+        let (events_in, events) = async_channel::unbounded();
+        let (members, timeline) = (Vec::new(), Timeline::default());
+        Self { runtime, opener, plan: Arc::new(plan), members, cpu_fallback, events, events_in, attempts: 0, timeline }
+    }
+
+    /// Opens one adapter more; gives its position. It has no plan yet.
+    pub fn add(&mut self, info: &Info, capacity: u32) -> Result<usize> {
+        let adapter_idx = self.members.len();
+        let actor = ActorId { adapter_idx, reopened: 0 };
+        let handle = self.open(info, actor)?;
+        self.timeline.name_adapter(adapter_idx, &info.name);
+        self.members.push(Member::new(handle, actor, capacity, self.runtime.now_ms()));
+        Ok(adapter_idx)
+    }
+
+    fn open(&self, info: &Info, actor: ActorId) -> Result<Handle> {
+        (self.opener)(info, actor, self.runtime.clone(), self.events_in.clone())
+    }
+
+    /// The plan that is loaded.
+    pub fn plan(&self) -> &Arc<Plan> {
+        &self.plan
+    }
+
+    /// An adapter as messages name it: ``adapter 1 `NVIDIA GeForce RTX 3060` ``.
+    pub fn name(&self, adapter_idx: usize) -> String {
+        format!("adapter {adapter_idx} `{}`", self.members[adapter_idx].handle.info.name)
+    }
+
+    /// Which adapters take part: neither lost nor on their way back.
+    pub fn active(&self) -> Vec<bool> {
+        self.members.iter().map(Member::is_active).collect()
+    }
+
+    /// Does any adapter take part?
+    pub fn has_active(&self) -> bool {
+        self.members.iter().any(Member::is_active)
+    }
+
+    /// Does any adapter take fewer rows than was asked for?
+    pub fn has_reduced(&self) -> bool {
+        self.members.iter().any(|member| member.is_reduced)
+    }
+
+    /// The most rows that one of them takes.
+    fn largest_capacity(&self) -> u32 {
+        self.members.iter().map(|member| member.capacity).max().unwrap_or(1)
+    }
+
+    /// Names the next run.
+    pub fn ticket(&mut self, step: u32, slot: u32) -> Ticket {
+        self.attempts = self.attempts.wrapping_add(1);
+        Ticket { step: u64::from(step), attempt: self.attempts, slot }
+    }
+
+    /// Sends a request to an adapter; one that is gone is noticed by its silence.
+    pub fn send(&self, adapter_idx: usize, request: Request) {
+        if self.members[adapter_idx].handle.requests.try_send(request).is_err() {
+            log::debug!("{} takes no more requests", self.name(adapter_idx));
+        }
+    }
+
+    /// The next event of an adapter that takes part, or `None` when the time is up.
+    ///
+    /// Late events of lost adapters are dropped; those of adapters on their way back are dealt with here.
+    pub async fn event_within(&mut self, limit_ms: f64) -> Option<(usize, Event)> {
+        let until_ms = self.runtime.now_ms() + limit_ms;
+        loop {
+            let Message { actor, event } = self.message_within(until_ms - self.runtime.now_ms()).await?;
+            let Some(adapter_idx) = self.position_of(actor) else { continue };
+            if self.members[adapter_idx].is_active() {
+                self.members[adapter_idx].last_seen_ms = self.runtime.now_ms();
+                return Some((adapter_idx, event));
+            }
+            self.on_recovery_event(adapter_idx, &event);
+        }
+    }
+
+    async fn message_within(&self, limit_ms: f64) -> Option<Message> {
+        let limit = self.runtime.sleep(limit_ms.max(0.0));
+        futures_lite::future::or(async { self.events.recv().await.ok() }, async {
+            limit.await;
+            None
+        })
+        .await
+    }
+
+    /// The adapter that an actor is behind; `None` for one that was lost.
+    fn position_of(&self, actor: ActorId) -> Option<usize> {
+        let member = self.members.get(actor.adapter_idx)?;
+        (member.actor == Some(actor)).then_some(actor.adapter_idx)
+    }
+
+    /// Reads a buffer back from an adapter.
+    ///
+    /// # Errors
+    /// If its plan has no such buffer; or if it was lost or is silent, which is as much as lost.
+    pub async fn read(&mut self, adapter_idx: usize, role: Role) -> Result<Vec<f32>> {
+        if !self.members[adapter_idx].is_active() {
+            return Err(self.refused(adapter_idx, &Fault::Lost("with what it held".into())));
+        }
+        self.send(adapter_idx, Request::Read(role));
+        while self.members[adapter_idx].is_active() {
+            let Some((from, event)) = self.event_within(loading::LIMIT_MS).await else {
+                self.lose(adapter_idx, "it is silent");
+                return Err(self.silent(adapter_idx));
+            };
+            match event {
+                Event::Contents { role: answered, data } if (from, answered) == (adapter_idx, role) => return Ok(data),
+                Event::Failed { fault, .. } if from == adapter_idx => {
+                    let error = self.refused(from, &fault);
+                    if !matches!(fault, Fault::Unsupported(_)) {
+                        self.lose(from, "it could not be read");
+                    }
+                    return Err(error);
+                }
+                Event::Failed { fault: Fault::Lost(text), .. } => self.lose(from, &text),
+                _ => {}
+            }
+        }
+        Err(self.refused(adapter_idx, &Fault::Lost("with what it held".into())))
+    }
+
+    /// Takes in what the host did since `start_ms`, and gives the present time.
+    pub fn record(&mut self, what: What, start_ms: f64, step: Option<u64>, rows: u32) -> f64 {
+        let now_ms = self.runtime.now_ms();
+        self.timeline.record(Span { lane: Lane::Host, what, start_ms, ms: now_ms - start_ms, step, rows });
+        now_ms
+    }
+
+    /// The error for what an adapter can't do.
+    pub fn refused(&self, adapter_idx: usize, fault: &Fault) -> Error {
+        let (problem, help) = match fault {
+            Fault::Lost(text) => (format!("was lost: {text}"), "try again, or choose other adapters"),
+            Fault::OutOfMemory(text) => {
+                (format!("has too little memory for one row: {text}"), "make the model smaller")
+            }
+            Fault::Unsupported(text) => (format!("can't run this model: {text}"), "choose other adapters"),
+        };
+        Error::adapter(self.name(adapter_idx), problem, help)
+    }
+
+    fn silent(&self, adapter_idx: usize) -> Error {
+        Error::adapter(
+            self.name(adapter_idx),
+            format!("needs to answer within {} s, but is silent", loading::LIMIT_MS / 1e3),
+            "its driver may hang: choose other adapters, or restart the machine",
+        )
+    }
+}
+
+/// Longest wait for the adapters to close their devices at the end.
+const CLOSE_LIMIT_MS: f64 = 5_000.0;
+
+impl Drop for Rig {
+    /// Waits until the adapters have closed their devices: a process that ends while a driver still works can crash.
+    fn drop(&mut self) {
+        for member in &self.members {
+            member.handle.requests.close();
+        }
+        self.events_in = async_channel::unbounded().0;
+        let (events, limit) = (self.events.clone(), self.runtime.sleep(CLOSE_LIMIT_MS));
+        let closed = async move { while events.recv().await.is_ok() {} };
+        self.runtime.settle(Box::pin(futures_lite::future::or(closed, limit)));
+    }
+}

@@ -1,0 +1,131 @@
+//! Adapters that are lost: what is noted, when they are opened again, and the CPU adapter in their place.
+
+use super::{Member, Presence, Rig};
+use crate::adapters::{self, ActorId, Event};
+use crate::error::{Error, Result};
+use crate::scheduler::CpuFallback;
+use crate::scheduler::timeline::{Lane, Span, What};
+
+/// Time after which a lost adapter is opened again; doubled with each further loss.
+const BACK_OFF_MS: f64 = 5_000.0;
+/// Losses after which an adapter is not opened again, nor replaced.
+const MOST_LOSSES: u32 = 5;
+
+impl Rig {
+    /// Takes a lost adapter out of the run; its rows go to the others.
+    pub fn lose(&mut self, adapter_idx: usize, text: &str) {
+        log::warn!("{} was lost ({text}); its rows go to the others", self.name(adapter_idx));
+        let now_ms = self.runtime.now_ms();
+        let start_ms = self.members[adapter_idx].last_seen_ms;
+        let (lane, ms) = (Lane::Adapter(adapter_idx), now_ms - start_ms);
+        self.timeline.record(Span { lane, what: What::Lost, start_ms, ms, step: None, rows: 0 });
+        let member = &mut self.members[adapter_idx];
+        member.last_seen_ms = now_ms;
+        member.losses += 1;
+        let again_ms = if member.losses > MOST_LOSSES {
+            f64::INFINITY
+        } else {
+            now_ms + BACK_OFF_MS * f64::from(1_u32 << (member.losses - 1))
+        };
+        member.dismiss(Presence::Lost { again_ms });
+    }
+
+    /// Opens lost adapters again whose time has come, and lets those that are ready take part from now on.
+    pub fn readmit_recovered(&mut self) {
+        let now_ms = self.runtime.now_ms();
+        for adapter_idx in 0..self.members.len() {
+            match self.members[adapter_idx].presence {
+                Presence::Lost { again_ms } if again_ms <= now_ms => self.reopen(adapter_idx),
+                Presence::Ready => {
+                    let member = &mut self.members[adapter_idx];
+                    (member.presence, member.last_seen_ms) = (Presence::Active, now_ms);
+                    log::warn!("{} is back", self.name(adapter_idx));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn reopen(&mut self, adapter_idx: usize) {
+        let info = self.members[adapter_idx].handle.info.clone();
+        let actor = ActorId { adapter_idx, reopened: self.members[adapter_idx].openings };
+        self.members[adapter_idx].openings += 1;
+        match self.open(&info, actor) {
+            Ok(handle) => {
+                (self.members[adapter_idx].handle, self.members[adapter_idx].actor) = (handle, Some(actor));
+                self.load_returning(adapter_idx);
+            }
+            // Unplugged: it may be there again later.
+            Err(error) => self.lose(adapter_idx, &error.to_string()),
+        }
+    }
+
+    /// Takes in an event of an adapter on its way back.
+    pub(super) fn on_recovery_event(&mut self, adapter_idx: usize, event: &Event) {
+        match event {
+            Event::Loaded { bytes } => {
+                self.members[adapter_idx].bytes = *bytes;
+                self.members[adapter_idx].presence = Presence::Ready;
+            }
+            Event::Failed { fault, .. } => self.lose(adapter_idx, &format!("{fault:?}")),
+            _ => {}
+        }
+    }
+
+    /// Adds the CPU adapter where all others are lost; they take part again when they come back. Gives its position.
+    ///
+    /// # Errors
+    /// If the run must not continue on the CPU adapter, or that fails, too.
+    pub async fn add_cpu(&mut self) -> Result<usize> {
+        self.check_fallback()?;
+        let replacements = self.members.iter().map(|member| u32::from(!member.has_slot)).sum::<u32>();
+        if replacements > MOST_LOSSES {
+            return Err(Error::adapter(
+                "all adapters",
+                format!("were lost, and the CPU adapter in their place {replacements} times"),
+                "the last checkpoint resumes",
+            ));
+        }
+        let adapter_idx = self.add(&adapters::cpu::info(), self.largest_capacity())?;
+        self.members[adapter_idx].has_slot = false;
+        self.load(adapter_idx);
+        self.finish_load(adapter_idx).await?;
+        Ok(adapter_idx)
+    }
+
+    /// Puts the CPU adapter in the place of a lost adapter, which does not come back.
+    ///
+    /// # Errors
+    /// If the run must not continue on the CPU adapter, or that fails, too.
+    pub async fn replace_by_cpu(&mut self, adapter_idx: usize) -> Result<()> {
+        self.check_fallback()?;
+        let Member { openings, losses, capacity, .. } = self.members[adapter_idx];
+        if losses > MOST_LOSSES {
+            let problem = format!("was lost {losses} times, each time with what it had trained");
+            return Err(Error::adapter(self.name(adapter_idx), problem, "the last checkpoint resumes"));
+        }
+        let (info, actor) = (adapters::cpu::info(), ActorId { adapter_idx, reopened: openings });
+        let member = Member::new(self.open(&info, actor)?, actor, capacity, self.runtime.now_ms());
+        self.timeline.name_adapter(adapter_idx, &info.name);
+        self.members[adapter_idx] = Member { openings: openings + 1, losses, ..member };
+        self.load(adapter_idx);
+        self.finish_load(adapter_idx).await
+    }
+
+    /// May the run continue on the CPU adapter when all others are lost?
+    pub fn may_use_cpu(&self) -> bool {
+        self.cpu_fallback == CpuFallback::Allowed
+    }
+
+    fn check_fallback(&self) -> Result<()> {
+        if !self.may_use_cpu() {
+            return Err(Error::adapter(
+                "all adapters",
+                "were lost: none is left to go on with",
+                "the last checkpoint resumes; allow the CPU adapter to take over, or name it beside the others",
+            ));
+        }
+        log::warn!("every adapter was lost: continuing on the CPU adapter");
+        Ok(())
+    }
+}

@@ -1,0 +1,211 @@
+//! Weights, statistics and optimizer state: where they live, who has the newest, and how they reach the adapters.
+//!
+//! A step changes them in `reduce.rs` (gradients added), `update.rs` (the update, and its broadcast) and `statistics.rs`
+//! (moving statistics).
+
+mod reduce;
+mod statistics;
+mod update;
+
+use std::sync::Arc;
+
+use super::rig::Rig;
+use crate::adapters::Request;
+use crate::error::Result;
+use crate::model::{Objective, Weights};
+use crate::optimizers::Optimizer;
+use crate::plan::{Layout, Role, Scalars};
+
+use super::Step;
+
+pub(super) use statistics::merge;
+pub(super) use update::clip_result;
+
+/// Weights, statistics and optimizer state: all that training moves.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TrainingState {
+    /// Parameters and moving statistics.
+    pub weights: Weights,
+    /// Optimizer state: kind, then segment, each of the parameters' layout.
+    pub optimizer: Vec<Vec<Vec<f32>>>,
+}
+
+impl TrainingState {
+    /// The state before the first step of an optimizer.
+    pub fn new(weights: Weights, optimizer: &Optimizer) -> Self {
+        let zeros: Vec<Vec<f32>> = weights.parameters.iter().map(|segment| vec![0.0; segment.len()]).collect();
+        Self { weights, optimizer: vec![zeros; optimizer.state_names().len()] }
+    }
+}
+
+/// Where parameters are updated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// On the host, once, for all adapters.
+    Host,
+    /// On the only adapter.
+    Device,
+}
+
+/// The state that the adapters of a rig train.
+pub(super) struct State {
+    /// With the update on the device: as of the last [`read_back`](Self::read_back), a snapshot to rewind to.
+    training: TrainingState,
+    pub layout: Layout,
+    optimizer: Option<Optimizer>,
+    clip_norm: f32,
+    place: Place,
+    /// Has the only adapter trained since?
+    is_behind: bool,
+    /// Was what it had trained given up, and nobody told yet?
+    is_rewound: bool,
+    /// Sums of the last step's gradients, by segment.
+    gradients: Vec<Vec<f32>>,
+}
+
+impl State {
+    pub fn new(training: TrainingState, layout: Layout, objective: Option<&Objective>, place: Place) -> Self {
+        Self {
+            gradients: training.weights.parameters.iter().map(|segment| vec![0.0; segment.len()]).collect(),
+            training,
+            layout,
+            optimizer: objective.map(|objective| objective.optimizer.clone()),
+            clip_norm: objective.map_or(0.0, |objective| objective.clip_norm),
+            place,
+            is_behind: false,
+            is_rewound: false,
+        }
+    }
+
+    /// As of the last step, with the update on the host, or of the last [`read_back`](Self::read_back).
+    pub fn training(&self) -> &TrainingState {
+        &self.training
+    }
+
+    /// Without what belongs to a run.
+    pub fn into_training(self) -> TrainingState {
+        self.training
+    }
+
+    /// Does it serve inference alone?
+    pub fn is_fixed(&self) -> bool {
+        self.optimizer.is_none()
+    }
+
+    /// Do parameters live on the only adapter?
+    pub fn is_on_device(&self) -> bool {
+        self.place == Place::Device
+    }
+
+    /// Updates on the host from now on. What the adapter has trained must have been read back.
+    pub fn move_to_host(&mut self) {
+        self.place = Place::Host;
+    }
+
+    /// Has the only adapter trained since the last copy?
+    pub fn is_behind(&self) -> bool {
+        self.is_behind
+    }
+
+    /// The only adapter trains from now on.
+    pub fn fall_behind(&mut self) {
+        self.is_behind = true;
+    }
+
+    /// Gives up what the only adapter has trained since the last copy.
+    pub fn rewind(&mut self) {
+        (self.is_behind, self.is_rewound) = (false, true);
+    }
+
+    /// Was training given up since the last call?
+    pub fn take_rewound(&mut self) -> bool {
+        std::mem::take(&mut self.is_rewound)
+    }
+
+    /// Was training given up that nobody was told of?
+    pub fn is_rewound(&self) -> bool {
+        self.is_rewound
+    }
+
+    /// The numbers of a step on a batch of `rows` rows.
+    #[allow(clippy::cast_possible_truncation, reason = "the key of random numbers takes the low bits of the step")]
+    pub fn scalars(&self, rows: u32, step: &Step) -> Scalars {
+        let hyper = self.optimizer.as_ref().map_or_else(Vec::new, |it| it.hyper(step.learning_rate, step.step + 1));
+        Scalars {
+            rows,
+            batch_rows: rows,
+            first_row: 0,
+            seed: step.seed,
+            step: step.step as u32,
+            loss_scales: step.loss_scales.clone(),
+            hyper,
+        }
+    }
+
+    /// Replaces the state, on all adapters.
+    pub fn restore(&mut self, rig: &mut Rig, training: TrainingState) {
+        (self.training, self.is_behind) = (training, false);
+        for adapter_idx in 0..rig.members.len() {
+            self.send_to(rig, adapter_idx);
+        }
+    }
+
+    /// Sends the newest state to an adapter that lacks it.
+    pub fn freshen(&self, rig: &mut Rig, adapter_idx: usize) {
+        if rig.members[adapter_idx].is_stale {
+            self.send_to(rig, adapter_idx);
+        }
+    }
+
+    /// Sends parameters, statistics and, with the update on the device, optimizer state to an adapter.
+    fn send_to(&self, rig: &mut Rig, adapter_idx: usize) {
+        rig.members[adapter_idx].is_stale = false;
+        for (role, data) in self.weights() {
+            rig.send(adapter_idx, Request::Write { role, offset: 0, data });
+        }
+        if self.is_on_device() {
+            for (kind, segments) in (0..).zip(&self.training.optimizer) {
+                for (segment, values) in (0..).zip(segments) {
+                    let data = Arc::from(values.as_slice());
+                    rig.send(adapter_idx, Request::Write { role: Role::State(kind, segment), offset: 0, data });
+                }
+            }
+        }
+    }
+
+    /// Parameters and statistics by role.
+    pub fn weights(&self) -> Vec<(Role, Arc<[f32]>)> {
+        let parameters = (0..).zip(&self.training.weights.parameters);
+        let parameters = parameters.map(|(segment, values)| (Role::Parameters(segment), Arc::from(values.as_slice())));
+        parameters.chain(self.statistics()).collect()
+    }
+
+    fn statistics(&self) -> Option<(Role, Arc<[f32]>)> {
+        let statistics = &self.training.weights.statistics;
+        (!statistics.is_empty()).then(|| (Role::Statistics, Arc::from(statistics.as_slice())))
+    }
+
+    /// Brings the host's copy up to date with the only adapter, if that has trained since.
+    ///
+    /// # Errors
+    /// If it was lost.
+    pub async fn read_back(&mut self, rig: &mut Rig) -> Result<()> {
+        if !self.is_behind {
+            return Ok(());
+        }
+        // All or nothing: an adapter that is lost on the way leaves a state to rewind to.
+        let mut read =
+            TrainingState { optimizer: vec![Vec::new(); self.training.optimizer.len()], ..TrainingState::default() };
+        for (segment, _) in (0..).zip(&self.training.weights.parameters) {
+            read.weights.parameters.push(rig.read(0, Role::Parameters(segment)).await?);
+            for (kind, segments) in (0..).zip(&mut read.optimizer) {
+                segments.push(rig.read(0, Role::State(kind, segment)).await?);
+            }
+        }
+        if !self.training.weights.statistics.is_empty() {
+            read.weights.statistics = rig.read(0, Role::Statistics).await?;
+        }
+        (self.training, self.is_behind) = (read, false);
+        Ok(())
+    }
+}

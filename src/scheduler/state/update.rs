@@ -1,0 +1,115 @@
+//! The update on the host: clip, optimizer and copy for the adapters in one pass over memory, on several threads.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::adapters::Request;
+use crate::kernels::rounding::single;
+use crate::kernels::{Call, clip};
+use crate::model::CLIP_CONTROL;
+use crate::optimizers::UpdateRule;
+use crate::plan::{Plan, Role, Scalars};
+use crate::runtime::threads;
+
+use super::State;
+use crate::scheduler::rig::Rig;
+use crate::scheduler::shards::Answer;
+use crate::scheduler::timeline::What;
+
+/// Elements that one thread updates at a time.
+const CHUNK: usize = 1 << 15;
+
+/// Parameters that are updated and broadcast at once. While the adapters take them in, the next ones are updated.
+const PART: usize = 1 << 20;
+
+impl State {
+    /// Updates the parameters from the summed gradients, by the optimizer kernel's fast twin, and broadcasts them
+    /// to the adapters that took part in the step. The others get them before their next run: what is idle costs nothing.
+    pub fn update(&mut self, rig: &mut Rig, norm: f64, scalars: &Scalars, answers: &[Answer]) {
+        let Some(optimizer) = self.optimizer.clone() else { return };
+        let receivers = receivers(rig, answers);
+        let scale = clip::clip_scale(f64::from(self.clip_norm), norm);
+        let control = [single(scale), 1.0, single(norm), 0.0];
+        let step = Some(u64::from(scalars.step));
+        let mut now_ms = rig.runtime.now_ms();
+        for (segment, updated) in rig.plan().updated() {
+            for start in updated.clone().step_by(PART) {
+                let range = start..(start + PART).min(updated.end);
+                self.update_part(rig, optimizer.rule(), (segment as usize, range.clone()), &control, scalars);
+                now_ms = rig.record(What::Update, now_ms, step, 0);
+                let (role, values) = (Role::Parameters(segment), &self.training.weights.parameters[segment as usize]);
+                broadcast(rig, (role, range.start as u64), &values[range], &receivers);
+                now_ms = rig.record(What::Broadcast, now_ms, step, 0);
+            }
+        }
+    }
+
+    fn update_part(
+        &mut self,
+        rig: &Rig,
+        rule: &dyn UpdateRule,
+        (segment, range): (usize, Range<usize>),
+        control: &[f32],
+        scalars: &Scalars,
+    ) {
+        let (kernel, constants) = (rule.kernel(), rule.constants());
+        let update = kernel.fast.unwrap_or(kernel.twin);
+        let parameters = &mut self.training.weights.parameters[segment][range.clone()];
+        let states = self.training.optimizer.iter_mut().map(|kind| &mut kind[segment][range.clone()]);
+        let chunks = chunks(parameters, &self.gradients[segment][range.clone()], states.collect());
+        threads::for_each(chunks, |(gradient, mut outputs)| {
+            #[allow(clippy::cast_possible_truncation, reason = "a chunk is far below 2^32 elements")]
+            let len = gradient.len() as u32;
+            let words: Vec<u32> = rule.params(len).iter().map(|word| word.bits(scalars)).collect();
+            let call = Call { params: &words, constants: &constants, inputs: &[gradient, control] };
+            update(&call, &mut outputs);
+        });
+        // Gradients are read, parameters and states read and written.
+        charge(rig, range.len() * (1 + 2 + 2 * self.training.optimizer.len()));
+    }
+}
+
+/// Sends a part of a buffer to several adapters.
+fn broadcast(rig: &Rig, (role, offset): (Role, u64), values: &[f32], receivers: &[usize]) {
+    let data: Arc<[f32]> = values.into();
+    // Copied once for all adapters.
+    charge(rig, 2 * data.len());
+    for adapter_idx in receivers {
+        rig.send(*adapter_idx, Request::Write { role, offset, data: data.clone() });
+    }
+}
+
+/// Charges the runtime for values that are read or written.
+fn charge(rig: &Rig, values: usize) {
+    rig.runtime.charge((values * size_of::<f32>()) as u64);
+}
+
+/// The active adapters that took part in a step; from now on the others lack the newest weights.
+fn receivers(rig: &mut Rig, answers: &[Answer]) -> Vec<usize> {
+    for (adapter_idx, member) in rig.members.iter_mut().enumerate() {
+        let took_part = answers.iter().any(|answer| answer.shard.adapter_idx == adapter_idx);
+        member.is_stale = !(took_part && member.is_active());
+    }
+    (0..rig.members.len()).filter(|idx| !rig.members[*idx].is_stale).collect()
+}
+
+/// Norm and whether the update was applied, from a plan's control buffers.
+pub(in crate::scheduler) fn clip_result(plan: &Plan, controls: &[Vec<f32>]) -> [f32; 2] {
+    let buffers = plan.buffers.iter().filter(|buffer| buffer.role == Role::Control);
+    let clip = buffers.zip(controls).find(|(buffer, _)| buffer.name == CLIP_CONTROL);
+    clip.map_or([0.0, 0.0], |(_, values)| [values[2], values[1]])
+}
+
+type Chunk<'a> = (&'a [f32], Vec<&'a mut [f32]>);
+
+/// Gradient, and parameters and states beside it, in chunks.
+fn chunks<'a>(parameters: &'a mut [f32], gradients: &'a [f32], states: Vec<&'a mut [f32]>) -> Vec<Chunk<'a>> {
+    let gradients = gradients.chunks(CHUNK).map(|gradient| (gradient, Vec::new()));
+    let mut chunks: Vec<Chunk<'a>> = gradients.collect();
+    for values in std::iter::once(parameters).chain(states) {
+        for (chunk, part) in chunks.iter_mut().zip(values.chunks_mut(CHUNK)) {
+            chunk.1.push(part);
+        }
+    }
+    chunks
+}

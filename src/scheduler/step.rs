@@ -1,0 +1,238 @@
+//! A training step, from its batch to the new weights on all adapters.
+
+use super::calibration::calibrate;
+use super::in_flight::{DataWait, Finished, FinishedStep, Runs, StepInFlight};
+use super::round::Job;
+use super::shards::{self, Shard, rows_of};
+use super::state::clip_result;
+use super::timeline::{Lane, Span, What};
+use super::{Scheduler, Step, StepReport};
+use crate::adapters::{Combining, Request, Run, Ticket};
+use crate::data::Batch;
+use crate::error::{Error, Result};
+use crate::kernels::rounding::single;
+use crate::plan::{Pass, Scalars};
+
+/// A wait for an adapter that is longer than this tells that it was busy all the time before.
+const BUSY_MS: f64 = 0.2;
+
+impl Scheduler {
+    /// A step over several adapters, with the update on the host: all of it, or nothing.
+    async fn step_on_host(&mut self, batch: &Batch, step: u64, scalars: &Scalars) -> Result<StepReport> {
+        // Adapters that were lost come back between steps; the CPU takes part if no other adapter does.
+        self.rig.readmit_recovered();
+        self.ensure_active().await?;
+
+        // 1. Who gets how many rows? The first batch has measured all adapters, and each step refines that.
+        calibrate(self, batch, scalars).await?;
+        let start_ms = self.rig.runtime.now_ms();
+        let (shares, shards) = self.partition.step_shards(&self.rig, step, scalars.rows);
+
+        // 2. to 4. Every adapter runs forward, loss and backward on its rows; gradients arrive meanwhile.
+        let job = Job { pass: Pass::Train, batch, scalars, combining: Combining::Host };
+        let answers = self.round(job).run(shards).await?;
+
+        // 5. Gradients are added in the order of the rows.
+        let reduce_ms = self.rig.runtime.now_ms();
+        let totals = self.state.reduce(&self.rig, &answers);
+        let reduced_ms = self.rig.record(What::Reduce, reduce_ms, Some(step), 0);
+
+        // 6. The update, and its broadcast. Nothing has changed until here.
+        if totals.is_finite {
+            self.state.update(&mut self.rig, totals.norm, scalars, &answers);
+            let updated_ms = self.rig.runtime.now_ms();
+            self.state.follow_statistics(&self.rig, &answers);
+            let followed_ms = self.rig.record(What::Update, updated_ms, Some(step), 0);
+            self.state.broadcast_statistics(&self.rig);
+            self.rig.record(What::Broadcast, followed_ms, Some(step), 0);
+        }
+
+        // The next split learns from this step.
+        let reports = shards::reports(&answers);
+        self.partition.learn(&reports);
+        let end_ms = self.rig.runtime.now_ms();
+        let tuning_ms = reports.iter().map(|report| report.timing.tuning_ms).fold(0.0, f64::max);
+        self.partition.reconsider(&self.rig, (end_ms - start_ms - tuning_ms).max(0.0), scalars.rows, &shares);
+
+        // 8. Loss and score of each row, in the order of the rows.
+        Ok(StepReport {
+            reports: shards::concatenated(&answers, |answer| &answer.reports),
+            gradient_norm: single(totals.norm),
+            is_applied: totals.is_finite,
+            shards: reports,
+            reduce_ms: reduced_ms - reduce_ms,
+            update_ms: end_ms - reduced_ms,
+        })
+    }
+
+    /// 7. A step of the only adapter: it has been asked for training pass and update already, and perhaps for the next step.
+    ///
+    /// `None` if it did not come to its end: its memory does not suffice, so that from now on the host updates; or the adapter
+    /// was lost with what it had trained.
+    async fn step_on_device(
+        &mut self,
+        begun: &StepInFlight,
+        scalars: &Scalars,
+        runs: Runs,
+    ) -> Result<Option<StepReport>> {
+        self.ensure_active().await?;
+        if self.state.is_rewound() {
+            return Ok(None);
+        }
+        if self.in_flight.steps.is_empty() {
+            self.rig.send(0, Request::Finish);
+        }
+        let Runs { shard, train, update } = runs;
+        let alone = |pass| Job { pass, batch: &begun.batch, scalars, combining: Combining::Device };
+        let Some(mut trained) = self.round(alone(Pass::Train)).finish(shard, train).await? else { return Ok(None) };
+        let shard = Shard { rows: 0, ..shard };
+        let Some(updated) = self.round(alone(Pass::Update)).finish(shard, update).await? else { return Ok(None) };
+        let [norm, is_applied] = clip_result(self.rig.plan(), &updated.reports);
+        Ok(Some(StepReport {
+            reports: std::mem::take(&mut trained.reports),
+            gradient_norm: norm,
+            is_applied: is_applied > 0.0,
+            shards: shards::reports(&[trained]),
+            ..StepReport::default()
+        }))
+    }
+
+    /// Asks the only adapter for a training pass and the update behind it, which reads on the device whether all is finite.
+    fn ask_device(&mut self, batch: &Batch, scalars: &Scalars) -> Runs {
+        self.state.fall_behind();
+        let shard = Shard { adapter_idx: 0, first: 0, rows: scalars.rows };
+        let combining = Combining::Device;
+        let train = self.round(Job { pass: Pass::Train, batch, scalars, combining }).send(shard, 0);
+        let update = Ticket { attempt: u32::MAX, ..train };
+        let (scalars, feeds) = (scalars.clone(), Vec::new());
+        self.rig.send(0, Request::Run(Run { ticket: update, pass: Pass::Update, scalars, feeds, combining }));
+        Runs { shard, train, update }
+    }
+
+    /// Runs one training step: all of it, or nothing.
+    ///
+    /// # Errors
+    /// If no adapter is left to run it, or the only one was lost with what it had trained.
+    pub async fn train(&mut self, batch: &Batch, step: &Step) -> Result<StepReport> {
+        self.begin(batch.clone(), step.clone(), DataWait::default())?;
+        match self.finish().await? {
+            Finished::Step(finished) => Ok(finished.report),
+            Finished::Rewound => Err(Error::adapter(
+                "the only adapter",
+                "was lost with what it had trained",
+                "the state is that of the last copy: train from there again",
+            )),
+        }
+    }
+
+    /// Begins a step, which [`finish`](Self::finish) ends. Where parameters live on the only adapter
+    /// ([`is_on_device`](Self::is_on_device)) it is in flight from now on: begun before the step before it is finished, it
+    /// never lets the device wait for the host.
+    ///
+    /// # Errors
+    /// If the batch has more rows than can be counted.
+    pub fn begin(&mut self, batch: Batch, step: Step, data: DataWait) -> Result<()> {
+        let rows = rows_of(&batch)?;
+        if self.in_flight.steps.is_empty() {
+            self.record_data(data);
+        }
+        let begin_ms = self.rig.runtime.now_ms();
+        let may_ask = self.is_on_device() && !self.state.is_rewound();
+        let runs = may_ask.then(|| self.ask_device(&batch, &self.state.scalars(rows, &step)));
+        self.in_flight.steps.push_back(StepInFlight { batch, step, rows, begin_ms, data, runs, report: None });
+        Ok(())
+    }
+
+    /// How many steps have begun and are not finished.
+    pub fn n_in_flight(&self) -> usize {
+        self.in_flight.steps.len()
+    }
+
+    /// Ends the oldest step in flight.
+    ///
+    /// # Errors
+    /// If no adapter is left to run it, or none is in flight. After an error none is.
+    pub async fn finish(&mut self) -> Result<Finished> {
+        let asked_ms = self.rig.runtime.now_ms();
+        let Some(mut begun) = self.in_flight.steps.pop_front() else {
+            if self.take_rewound() {
+                return Ok(Finished::Rewound);
+            }
+            let problem = "needs to be in flight, but none is";
+            return Err(Error::setting("a training step to finish", problem, "begin one first"));
+        };
+        let finished = match begun.report.take() {
+            Some(report) => Ok(Some(report)),
+            None => self.finish_one(&begun).await,
+        };
+        let Ok(Some(report)) = finished else {
+            // Steps behind one that failed make no sense.
+            self.in_flight.steps.clear();
+            finished?;
+            self.take_rewound();
+            return Ok(Finished::Rewound);
+        };
+        let now_ms = self.rig.runtime.now_ms();
+        self.hide_data(now_ms - asked_ms > BUSY_MS);
+        let StepInFlight { batch, step, data, begin_ms, .. } = begun;
+        let start_ms = if data.ms > 0.0 { data.start_ms } else { begin_ms };
+        let ms = now_ms - start_ms.max(self.in_flight.told_ms);
+        self.in_flight.told_ms = now_ms;
+        Ok(Finished::Step(Box::new(FinishedStep { batch, step, report, data, ms })))
+    }
+
+    /// Ends all steps in flight, so that state and weights are those after the last of them. Their reports are kept.
+    pub(super) async fn settle(&mut self) -> Result<()> {
+        let mut settled = std::mem::take(&mut self.in_flight.steps);
+        for begun in settled.iter_mut().filter(|begun| begun.report.is_none() && begun.runs.is_some()) {
+            match self.finish_one(begun).await? {
+                Some(report) => begun.report = Some(report),
+                None => return Ok(()),
+            }
+        }
+        self.in_flight.steps = settled;
+        Ok(())
+    }
+
+    /// `None` if the only adapter was lost with what it had trained.
+    async fn finish_one(&mut self, begun: &StepInFlight) -> Result<Option<StepReport>> {
+        if self.state.is_rewound() {
+            return Ok(None);
+        }
+        let scalars = self.state.scalars(begun.rows, &begun.step);
+        let on_device = match begun.runs.filter(|_| self.is_on_device()) {
+            Some(runs) => self.step_on_device(begun, &scalars, runs).await?,
+            None => None,
+        };
+        if self.state.is_rewound() {
+            return Ok(None);
+        }
+        let report = match on_device {
+            Some(report) => report,
+            None => self.step_on_host(&begun.batch, begun.step.step, &scalars).await?,
+        };
+        // It may have begun while another was in flight.
+        let start_ms = begun.begin_ms.max(self.in_flight.ended_ms);
+        self.in_flight.ended_ms = self.rig.record(What::Step, start_ms, Some(begun.step.step), begun.rows);
+        for shard in &report.shards {
+            self.rig.timeline.add_rows(shard.adapter_idx, shard.rows, shard.timing.busy_ms());
+        }
+        Ok(Some(report))
+    }
+
+    /// Takes in whether the wait for the batch of the step that is now the oldest in flight was hidden behind the last one.
+    fn hide_data(&mut self, is_hidden: bool) {
+        if let Some(next) = self.in_flight.steps.front_mut() {
+            next.data.is_hidden = is_hidden;
+            let data = next.data;
+            self.record_data(data);
+        }
+    }
+
+    /// Takes in a wait for data, for the trace alone if the adapter was busy all the time.
+    fn record_data(&mut self, data: DataWait) {
+        let DataWait { start_ms, ms, is_hidden } = data;
+        let span = Span { lane: Lane::Host, what: What::Data, start_ms, ms, step: None, rows: 0 };
+        if is_hidden { self.rig.timeline.trace(span) } else { self.rig.timeline.record(span) }
+    }
+}
