@@ -218,7 +218,7 @@ fn settings_that_make_no_sense_are_refused() {
 #[test]
 fn settings_are_read_from_toml_strictly() {
     let read: LoaderSettings = toml::from_str("batch_size = 8\nshuffle = 3").unwrap();
-    assert_eq!(read, settings(8, Some(3), 2));
+    assert_eq!(read, settings(8, Some(3), 1));
     assert!(toml::from_str::<LoaderSettings>("batchsize = 8").is_err());
 }
 
