@@ -1,12 +1,10 @@
-//! Do the example settings train, evaluate and predict? Is `docs/settings.md` what the code says?
+//! Do the example settings train, evaluate and predict?
 
 #![cfg(feature = "cli")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail loudly")]
 
 #[path = "common/command.rs"]
 mod command;
-#[path = "settings/page.rs"]
-mod page;
 
 use std::fs;
 use std::path::Path;
@@ -86,15 +84,4 @@ fn every_example_is_tested() {
     let mut names: Vec<String> = names.filter(|name| name.ends_with(".toml")).collect();
     names.sort();
     assert_eq!(names, ["images.toml", "regression.toml", "table.toml", "two_inputs_two_outputs.toml"]);
-}
-
-/// `UPDATE=1 cargo test --test settings` writes it again.
-#[test]
-fn the_page_of_settings_is_that_of_the_code() {
-    let (path, page) = (Path::new(ROOT).join("docs/settings.md"), page::page());
-    if std::env::var_os("UPDATE").is_some() {
-        fs::write(&path, &page).unwrap();
-    }
-    let written = fs::read_to_string(&path).unwrap_or_default().replace("\r\n", "\n");
-    assert!(written == page, "docs/settings.md is not what the code says: run `UPDATE=1 cargo test --test settings`");
 }

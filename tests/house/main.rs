@@ -9,6 +9,8 @@ mod direction;
 mod documents;
 mod imports;
 mod rust;
+#[cfg(feature = "files")]
+mod settings_page;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

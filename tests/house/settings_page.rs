@@ -14,8 +14,8 @@ use serde_json::{Map, Value, json};
 
 const HEAD: &str = "# Settings
 
-What each part of a settings file takes. This page is written from the code by `tests/settings.rs`: `UPDATE=1 cargo test --test
-settings` writes it again. The keys of `[training]` stand in the [README](../README.md#a-run-as-a-file); examples that run in
+What each part of a settings file takes. This page is written from the code by `tests/house`: `UPDATE=1 cargo test --test
+house` writes it again. The keys of `[training]` stand in the [README](../README.md#a-run-as-a-file); examples that run in
 [`examples/settings`](../examples/settings).
 
 Worth knowing:
@@ -270,7 +270,7 @@ fn choices(page: &mut String, source: &str, name: &str, title: &str) {
 }
 
 /// The whole page.
-pub fn page() -> String {
+fn page() -> String {
     let mut page = HEAD.to_owned();
     let (layers, data) = (source("src/layers"), source("src/data") + &source("src/data/csv"));
 
@@ -309,4 +309,15 @@ pub fn page() -> String {
     page.push_str("\n## `[schedule]`\n");
     tagged::<Schedule>(&mut page, &source("src/optimizers"), "Schedule", str::to_owned);
     page
+}
+
+/// `UPDATE=1 cargo test --test house` writes it again.
+#[test]
+fn the_page_of_settings_is_that_of_the_code() {
+    let (path, page) = (Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/settings.md"), page());
+    if std::env::var_os("UPDATE").is_some() {
+        fs::write(&path, &page).unwrap();
+    }
+    let written = fs::read_to_string(&path).unwrap_or_default().replace("\r\n", "\n");
+    assert!(written == page, "docs/settings.md is not what the code says: run `UPDATE=1 cargo test --test house`");
 }
