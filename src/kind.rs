@@ -9,6 +9,8 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
+use crate::names;
+
 /// The settings of an optimizer or a loss as they stand in a file, in the order of their struct.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings(Vec<(String, Value)>);
@@ -99,8 +101,11 @@ impl Named {
     /// If no entry has the kind, or the settings are not those of it. In words that follow `can't be read: `.
     pub fn make<T: ?Sized>(self, own: &[Entry<T>], table: &[Entry<T>]) -> Result<Arc<T>, String> {
         let Self { kind, settings } = self;
-        let Some(entry) = own.iter().chain(table).find(|entry| entry.kind == kind) else {
-            let known: Vec<String> = own.iter().chain(table).map(|entry| format!("`{}`", entry.kind)).collect();
+        let entries = || own.iter().chain(table);
+        let kinds: Vec<&str> = entries().map(|entry| entry.kind).collect();
+        let known = names::known(&kind, &kinds);
+        let Some(entry) = entries().find(|entry| Some(entry.kind) == known) else {
+            let known: Vec<String> = kinds.iter().map(|kind| format!("`{kind}`")).collect();
             return Err(format!("unknown variant `{kind}`, expected one of {}", known.join(", ")));
         };
         (entry.from_config)(settings.into_value()).map_err(|error| error.to_string())

@@ -201,9 +201,13 @@ fn wrap_words(text: &str, columns: usize) -> Vec<String> {
             if width + wide > columns && character == ' ' {
                 continue;
             }
+            let Some(line) = lines.last_mut() else { continue };
             if width > 0 && width + wide > columns {
-                lines.push(String::new());
-                width = 0;
+                // Names break behind their parts.
+                let rest = line.rfind(['_', '/', '-', '.']).filter(|_| bare > columns);
+                let rest = rest.map(|at| line.split_off(at + 1)).unwrap_or_default();
+                width = rest.width();
+                lines.push(rest);
             }
             if let Some(line) = lines.last_mut() {
                 line.push(character);
@@ -254,9 +258,10 @@ adapter               kind          rows/s  share
 
     #[test]
     fn what_is_too_narrow_for_columns_is_a_list_for_each_row() {
-        let text = format!("{:.30}", table());
-        assert!(text.starts_with("adapter           0 NVIDIA\n                  GeForce RTX\n"), "{text}");
-        assert!(text.contains("\n\nadapter           1\n"), "{text}");
+        let text = format!("{:.40}", table());
+        let expected = "adapter           0 NVIDIA GeForce RTX\n                  3060 Laptop GPU\nkind              discrete GPU\n";
+        assert!(text.starts_with(expected), "{text}");
+        assert!(text.contains("\n\nadapter           1 CPU\\u{1b}[2J\n"), "{text}");
     }
 
     #[test]
@@ -265,8 +270,12 @@ adapter               kind          rows/s  share
         assert_eq!(wrap("  help: name one of these, or none", 24), "  help: name one of\n    these, or none");
         assert_eq!(wrap("aaaaaaaaaaaaaaaaaaaaaaaaa", 20), "aaaaaaaaaaaaaaaaaa\n  aaaaaaa");
         assert_eq!(
-            wrap("epoch 1/2  loss 0.1234, accuracy 0.5  1 s", 24),
+            wrap("epoch 1/2  loss 0.1234, accuracy 0.5  1 s", 26),
             "epoch 1/2  loss 0.1234,\n  accuracy 0.5  1 s"
+        );
+        assert_eq!(
+            wrap("saved to runs/of_today/batch_normalization_1.safetensors", 30),
+            "saved to\n  runs/of_today/\n  batch_normalization_1.\n  safetensors"
         );
         assert_eq!(widest(&wrap(&"漢字".repeat(30), 21)), 20);
     }

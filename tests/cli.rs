@@ -199,9 +199,16 @@ const MISTAKES: &[(&str, &str)] = &[
     ("train nowhere.toml", "error: `nowhere.toml` can't be read: "),
     (
         "train key.toml",
-        "error: `key.toml`, line 12, key `batchsize`, can't be read: unknown field `batchsize`, expected one of `epochs`",
+        "error: `key.toml`, line 12, key `batchsize`, is not known here\n  help: did you mean `batch_size`?",
     ),
-    ("train layer.toml", "error: `layer.toml`, layer 1 `Dense` (Dense) has settings that can't be read: "),
+    (
+        "train layer.toml",
+        "error: `layer.toml`, line 6, layer 1 `Dense`, key `unit`, is not known here\n  help: did you mean `units`?",
+    ),
+    (
+        "train piecewise.toml --learning-rate 0.1",
+        "error: `--learning-rate` needs a schedule that starts from the optimizer's rate, but `PiecewiseConstantDecay` has all",
+    ),
     ("train shape.toml", "error: input `input` needs shape [batch, 3], but the dataset gives [batch, 2]"),
     ("train label.toml", "needs labels"),
     ("train table.toml --resume", "error: `manyhands.safetensors` can't be read: "),
@@ -285,6 +292,8 @@ fn mistakes_are_named() {
     let model = &table[table.find("[model]").unwrap()..];
     write(&folder, "cifar.toml", format!("[data]\ntype = \"cifar10\"\nfolder = \"nowhere\"\n{model}"));
     write(&folder, "layer.toml", DENSE_DIGITS.replace("units", "unit"));
+    let schedule = "[schedule]\ntype = \"PiecewiseConstantDecay\"\nboundaries = [1]\nvalues = [0.1, 0.2]\n";
+    write(&folder, "piecewise.toml", format!("{DENSE_DIGITS}{schedule}"));
     let stopping = "[training]\nearly_stopping = { monitor = \"val_acc\", patience = 3 }";
     write(&folder, "monitor.toml", format!("{DENSE_DIGITS}{stopping}\n"));
 

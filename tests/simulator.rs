@@ -96,5 +96,5 @@ fn mistakes_are_named() {
     let negative = error("preset = \"mlp\"\nbatch_size = 1\n[[adapters]]\nname = \"a\"\nper_row_ms = -1.0");
     assert!(negative.contains("needs `per_row_ms` above 0, but it is -1"), "{negative}");
     let unknown = error("preset = \"mlp\"\nbatch_size = 1\nbatchsize = 2\nadapters = []");
-    assert!(unknown.contains("unknown field `batchsize`"), "{unknown}");
+    assert!(unknown.contains("key `batchsize`, is not known here"), "{unknown}");
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{self, BufWriter, ErrorKind, Write};
+use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use manyhands::schema::{Field, Format, Schema, few};
 use manyhands::{Compile, Error, Loss, Model, Result, Shape, Trainer};
 
 use super::settings::Settings;
-use super::terminal::{Terminal, check_distinct, check_file, make_folder_of};
+use super::terminal::{Terminal, check_distinct, check_file, make_folder_of, safe};
 use super::{AdapterChoice, DataChoice, adapters, at_least_one};
 
 /// Rows at once: inference gives the same for any number.
@@ -240,7 +240,7 @@ pub fn evaluate(args: &EvaluateArgs, terminal: &Terminal) -> Result<()> {
 }
 
 /// Writes what the model says of each row.
-pub fn predict(args: &PredictArgs) -> Result<()> {
+pub fn predict(args: &PredictArgs, terminal: &Terminal) -> Result<()> {
     let Trained { file, data, .. } = &args.trained;
     if let Some(output) = args.output.as_deref() {
         for read in
@@ -278,6 +278,12 @@ pub fn predict(args: &PredictArgs) -> Result<()> {
     let columns: Vec<Columns<'_>> = columns.collect();
     match output {
         Some((path, file)) => write_file(&file, &rows, &columns).map_err(|error| Error::writing(path, error)),
+        None if io::stdout().is_terminal() => {
+            let mut table = Vec::new();
+            write_csv(&mut table, &rows, &columns).map_err(|error| Error::writing("stdout", error))?;
+            terminal.verbatim(safe(String::from_utf8_lossy(&table).trim_end()));
+            Ok(())
+        }
         None => match write_csv(io::stdout().lock(), &rows, &columns) {
             Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Error::writing("stdout", error)),
             _ => Ok(()),

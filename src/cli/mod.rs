@@ -5,7 +5,6 @@ mod bench;
 mod drivers;
 mod infer;
 mod interrupt;
-mod place;
 mod progress;
 mod settings;
 mod simulate;
@@ -32,19 +31,19 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// List the adapters of this machine: what a network can train on. Opens none of them.
+    /// List the adapters of this machine: GPUs, drivers that compute on the CPU, and the CPU.
     Adapters(adapters::AdaptersArgs),
-    /// Train a network; without a settings file, one that reads handwritten digits.
+    /// Train a network: that of a settings file, or a small one that reads handwritten digits.
     Train(train::TrainArgs),
-    /// Loss and metrics of a trained model on test data.
+    /// Compute loss and metrics of a trained model on test data.
     Evaluate(infer::EvaluateArgs),
-    /// What a trained model says of each row, as CSV.
+    /// Write a trained model's predictions for each row, as CSV.
     Predict(infer::PredictArgs),
-    /// The layers of a model: shapes, parameters, memory.
+    /// Show the layers of a model: shapes, parameters, memory.
     Summary(summary::SummaryArgs),
-    /// What a rig of given speeds would do: rows a second of 1 to all of its adapters, and what limits them.
+    /// Predict how fast given adapters would train, 1 to all of them together, and what limits them.
     Simulate(simulate::SimulateArgs),
-    /// How fast this machine is: kernels, training steps, scaling over adapters.
+    /// Measure this machine: kernels, training steps, scaling over adapters.
     Bench(bench::BenchArgs),
 }
 
@@ -97,7 +96,7 @@ pub fn main() -> ExitCode {
             done => done.map(drop),
         },
         Command::Evaluate(args) => infer::evaluate(args, &terminal),
-        Command::Predict(args) => infer::predict(args),
+        Command::Predict(args) => infer::predict(args, &terminal),
         Command::Summary(args) => summary::run(args, &terminal),
         Command::Simulate(args) => simulate::run(args, &terminal),
         Command::Bench(args) => bench::run(args, &terminal),

@@ -9,34 +9,67 @@ use manyhands::scheduler::split::SplitMode;
 use manyhands::trainer::{Compile, EarlyStopping, Monitor, NonFinite};
 use manyhands::{
     BatchStatistics, Error, GradientCompression, Loss, Metric, Model, ModelConfig, Optimizer, Reduction, Result,
-    Schedule, Trainer,
+    Schedule, Trainer, misread, names, shown,
 };
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use super::{DataChoice, place};
+use super::DataChoice;
 
 /// The settings that are used where no file is named; also the example to copy.
 pub const DIGITS: &str = include_str!("digits.toml");
+
+/// What helps where nothing better is known.
+const HELP: &str = "`manyhands train --print-config` shows a whole file, to copy from";
 
 /// A whole settings file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
+    #[serde(deserialize_with = "names::read_type")]
     pub data: DataConfig,
     pub model: ModelSource,
+    #[serde(default, deserialize_with = "names::read_optional_type")]
     loss: Option<Loss>,
+    #[serde(default, deserialize_with = "names::read_optional_types")]
     losses: Option<Vec<Loss>>,
-    #[serde(default = "adam")]
+    #[serde(default = "adam", deserialize_with = "names::read_type")]
     pub optimizer: Optimizer,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "names::read_type")]
     pub schedule: Schedule,
     #[serde(default)]
     pub training: Training,
     /// The file it stands in; empty for the digits.
     #[serde(skip)]
     file: String,
+    /// What stands in it.
+    #[serde(skip)]
+    text: String,
+}
+
+/// Refuses layers whose settings can't be read, with their line.
+fn check_layers(config: &ModelConfig, text: &str, file: &str) -> Result<()> {
+    let Some((idx, misread)) = config.misread(&[]) else { return Ok(()) };
+    let layer = &config.layers[idx];
+    let label = layer.name.as_deref().or(layer.kind.as_deref()).unwrap_or("?");
+    let key = misread.key.as_deref().filter(|key| *key == "type" || layer.settings.contains_key(*key));
+    let what = match key {
+        Some(key) => format!("layer {idx} `{}`, key `{}`", shown(label), shown(key)),
+        None => format!("layer {idx} `{}`", shown(label)),
+    };
+    let offset = misread::layer_offset(text, idx, key).unwrap_or(0);
+    Err(misread::at(text, file, offset, &what, misread.clone(), HELP))
+}
+
+/// The place in the file's list of the layer that an error is about: ``layer 3 `norm1` (…)``.
+fn layer_of(config: &ModelConfig, who: &str) -> Option<usize> {
+    let (number, rest) = who.strip_prefix("layer ")?.split_once(' ')?;
+    let name = rest.split('`').nth(1);
+    let named = config.layers.iter().position(|layer| layer.name.is_some() && layer.name.as_deref() == name);
+    // Where layers are used again, the model counts them apart.
+    let has_reuse = config.layers.iter().any(|layer| layer.reuse.is_some());
+    named.or_else(|| number.parse().ok().filter(|_| !has_reuse))
 }
 
 fn adam() -> Optimizer {
@@ -56,7 +89,9 @@ pub struct Training {
     #[serde(deserialize_with = "split")]
     pub split: SplitMode,
     clip_norm: Option<f32>,
+    #[serde(deserialize_with = "names::read")]
     gradient_compression: GradientCompression,
+    #[serde(deserialize_with = "names::read")]
     batch_statistics: BatchStatistics,
     pub drop_remainder: bool,
     pub micro_batches: u32,
@@ -65,8 +100,10 @@ pub struct Training {
     pub prefetch: usize,
     metrics: Metrics,
     loss_weights: Vec<f32>,
+    #[serde(deserialize_with = "names::read")]
     reduction: Reduction,
     learning_rate_batch: Option<usize>,
+    #[serde(deserialize_with = "names::read")]
     non_finite: NonFinite,
     early_stopping: Option<EarlyStoppingTable>,
     cpu_fallback: bool,
@@ -133,8 +170,12 @@ impl Settings {
     }
 
     fn parse(text: &str, file: &str) -> Result<Self> {
-        let mut settings: Self = toml::from_str(text).map_err(|error| place::refuse(text, file, &error))?;
+        let mut settings: Self = misread::read(text, file, HELP)?;
+        if let ModelSource::Layers(config) = &settings.model {
+            check_layers(config, text, file)?;
+        }
         settings.file = file.to_owned();
+        settings.text = text.to_owned();
         settings.training.check(file)?;
         Ok(settings)
     }
@@ -157,7 +198,9 @@ impl Settings {
             ModelSource::File(path) => Model::load(path),
             ModelSource::Layers(config) => config.build(seed).map_err(|error| match error {
                 Error::Model { who, problem, help } if !self.are_built_in() => {
-                    Error::model(format!("`{}`, {who}", self.file), problem, help)
+                    let line = layer_of(config, &who).and_then(|idx| misread::layer_offset(&self.text, idx, None));
+                    let line = line.map_or(String::new(), |at| format!("line {}, ", misread::line(&self.text, at)));
+                    Error::model(format!("`{}`, {line}{who}", shown(&self.file)), problem, help)
                 }
                 error => error,
             }),
@@ -367,15 +410,6 @@ impl Metrics {
 
 impl<'de> Deserialize<'de> for Metrics {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(
-            untagged,
-            expecting = "a metric such as \"accuracy\" or { top_k_categorical_accuracy = { k = 5 } }, or a list of them for each output"
-        )]
-        enum Item {
-            Metric(Metric),
-            Metrics(Vec<Metric>),
-        }
         struct Source;
         impl<'de> Visitor<'de> for Source {
             type Value = Metrics;
@@ -386,10 +420,13 @@ impl<'de> Deserialize<'de> for Metrics {
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Metrics, A::Error> {
                 let (mut one, mut many) = (Vec::new(), Vec::new());
+                let read = |item| names::read_variant(item).map_err(|error| de::Error::custom(error.message()));
                 while let Some(item) = items.next_element()? {
                     match item {
-                        Item::Metric(metric) => one.push(metric),
-                        Item::Metrics(metrics) => many.push(metrics),
+                        toml::Value::Array(metrics) => {
+                            many.push(metrics.into_iter().map(read).collect::<Result<_, _>>()?);
+                        }
+                        metric => one.push(read(metric)?),
                     }
                 }
                 match (one.is_empty(), many.is_empty()) {
@@ -416,7 +453,7 @@ pub fn parse_split(text: &str) -> Result<SplitMode, String> {
         "even" => Ok(SplitMode::Even),
         _ => parts()
             .map(SplitMode::Fixed)
-            .ok_or_else(|| format!("`learned`, `even` or proportions such as `3:1` are needed, but got `{text}`")),
+            .ok_or_else(|| format!("needs `learned`, `even` or proportions such as `3:1`, but got `{text}`")),
     }
 }
 
@@ -433,52 +470,170 @@ mod tests {
         let cases = [
             (
                 "[training]\nepochs = 3\nbatchsize = 4\n",
-                "`run.toml`, line 3, key `batchsize`, can't be read: unknown field `batchsize`, expected one of `epochs`, `batch_size`",
+                "`run.toml`, line 3, key `batchsize`, is not known here\n  help: did you mean `batch_size`? the keys are: `epochs`, `batch_size`",
             ),
             (
                 "[training]\nepochs = \"ten\"\n",
-                "`run.toml`, line 2, key `epochs`, can't be read: invalid type: string \"ten\", expected u64",
+                "`run.toml`, line 2, key `epochs`, needs a whole number from 0 up, but got \"ten\"",
             ),
             (
                 "[optimizer]\ntype = \"Adam\"\nlr = 1.0\n",
-                "`run.toml`, line 3, key `lr`, can't be read: unknown field `lr`, expected one of `learning_rate`",
+                "`run.toml`, line 3, key `lr`, is not known here\n  help: did you mean `learning_rate`? the keys are: `learning_rate`",
             ),
             (
                 "\n[optimizer]\ntype = \"Adam\"\nbeta_1 = \"x\"\n",
-                "`run.toml`, line 4, key `beta_1`, can't be read: invalid type: string \"x\"",
+                "`run.toml`, line 4, key `beta_1`, needs a number, but got \"x\"",
             ),
             (
                 "[optimizer]\ntype = \"Adamm\"\n",
-                "`run.toml`, line 2, key `type`, can't be read: unknown variant `Adamm`, expected one of `SGD`",
+                "`run.toml`, line 2, key `type`, needs a known name, but got `Adamm`\n  help: did you mean `Adam`? the names are: `SGD`",
+            ),
+            (
+                "[trainning]\n",
+                "`run.toml`, line 1, key `trainning`, is not known here\n  help: did you mean `training`?",
             ),
             (
                 "[training]\nbatch_size = 32\ngradient_accumulation_steps = 4\n",
-                "`run.toml`, line 3, key `gradient_accumulation_steps`, can't be read: unknown field",
+                "`run.toml`, line 3, key `gradient_accumulation_steps`, is not known here",
             ),
             (
                 "[training]\ngradient_accumulation_steps = 4\n",
                 "help: Keras updates after so many batches; here one batch is computed in parts: for Keras' 4 steps of 32 rows \
                  write `batch_size = 128` and `micro_batches = 4`",
             ),
-            ("[trainning]\n", "`run.toml`, line 1, key `trainning`, can't be read: unknown field `trainning`"),
             (
                 "[training]\nsplit = \"odd\"\n",
-                "line 2, key `split`, can't be read: `learned`, `even` or proportions such as `3:1` are needed, but got `odd`",
+                "line 2, key `split`, needs `learned`, `even` or proportions such as `3:1`, but got `odd`",
             ),
             (
                 "[training]\nvalidation = \"all\"\n",
-                "line 2, key `validation`, can't be read: invalid value: string \"all\", expected \"test\", \"none\"",
+                "line 2, key `validation`, needs \"test\", \"none\", or the fraction of the training rows to set aside, such as 0.1, but got \"all\"",
             ),
             ("[training]\nepochs = 3 4\n", "`run.toml`, line 2, key `epochs`, can't be read: "),
             (
                 "[model]\ninput = [8]\nlayer = []\n",
-                "`run.toml`, line 3, key `layer`, can't be read: unknown field `layer`",
+                "`run.toml`, line 3, key `layer`, is not known here\n  help: did you mean `layers`?",
             ),
-            ("[data]\ntype = \"digits\"\n", "`run.toml` can't be read: missing field `model`"),
+            ("[data]\ntype = \"digits\"\n", "`run.toml` needs `model`, but has none\n  help: add `model`"),
+            (
+                "[data]\ntype = \"csv\"\ntrain = \"C:\\Users\\me\\a.csv\"\n",
+                "`run.toml`, line 3, key `train`, has a `\\` between double quotes",
+            ),
+            (
+                "[data]\ntype = \"csv\"\ntrain = \"C:\\data\\a.csv\"\n",
+                "`run.toml`, line 3, key `train`, has a `\\` between double quotes",
+            ),
+            (
+                "[data]\ntype = \"csv\"\ntrain = \"C:\\temp\\new.csv\"\n",
+                "`run.toml`, line 3, key `train`, needs a path, but `\\t` between double quotes is a control character\n  help: write a path of Windows in single quotes",
+            ),
+            (
+                "[loss]\ntype = \"mae\"\n",
+                "needs a known name, but got `mae`\n  help: the names are: `SparseCategoricalCrossentropy`",
+            ),
+            (
+                "[training]\nmetrics = [\"acuracy\"]\n",
+                "line 2, key `metrics`, needs a known name, but got `acuracy`\n  help: did you mean `accuracy`?",
+            ),
+            ("[training]\nvalidation = 1\n", "line 2, key `validation`, needs \"test\""),
         ];
         for (text, expected) in cases {
             assert!(refused(text).contains(expected), "{text}\n{}\n{expected}", refused(text));
         }
+    }
+
+    /// A model whose layers stand in several lines.
+    fn layers(layers: &str) -> String {
+        format!(
+            "[data]\ntype = \"digits\"\n[loss]\ntype = \"mse\"\n[model]\ninput = [8, 8, 1]\nlayers = [\n{layers}]\n"
+        )
+    }
+
+    #[test]
+    fn mistakes_in_layers_are_named_by_line_and_key() {
+        let flatten = "{ type = \"Flatten\" },\n";
+        let cases = [
+            (
+                "{ type = \"Dense\", unit = 3 },\n",
+                "layer 1 `Dense`, key `unit`, is not known here\n  help: did you mean `units`?",
+            ),
+            ("{ type = \"Dense\" },\n", "layer 1 `Dense`, needs `units`, but has none\n  help: add `units`"),
+            (
+                "{ type = \"Dense\", units = \"x\" },\n",
+                "layer 1 `Dense`, key `units`, needs a whole number from 0 up, but got \"x\"",
+            ),
+            (
+                "{ type = \"Dense\", units = -1 },\n",
+                "layer 1 `Dense`, key `units`, needs a whole number from 0 up, but got -1",
+            ),
+            (
+                "{ type = \"Dense\", name = \"a\", units = 3, activation = \"reluu\" },\n",
+                "layer 1 `a`, key `activation`, needs a known name, but got `reluu`\n  help: did you mean `relu`?",
+            ),
+            (
+                "{ type = \"Densee\", units = 3 },\n",
+                "layer 1 `Densee`, key `type`, needs a known type, but got `Densee`\n  help: did you mean `Dense`?",
+            ),
+            (
+                "{ type = \"Conv2D\", filters = 3, kernel_size = [1, 2, 3] },\n",
+                "layer 1 `Conv2D`, key `kernel_size`, needs a whole number from 0 up, or a list of 2 of them, but got 3 of them",
+            ),
+            ("{ units = 3 },\n", "layer 1 `?`, needs a `type`, but has none"),
+        ];
+        for (layer, expected) in cases {
+            let error = refused(&layers(&format!("{flatten}{layer}")));
+            assert!(error.contains(&format!("`run.toml`, line 9, {expected}")), "{layer}\n{error}\n{expected}");
+        }
+        let own_table =
+            "[data]\ntype = \"digits\"\n[model]\ninput = [8]\n[[model.layers]]\ntype = \"Dense\"\nunit = 3\n";
+        assert!(
+            refused(own_table).contains("line 7, layer 0 `Dense`, key `unit`, is not known here"),
+            "{}",
+            refused(own_table)
+        );
+        let build = |text: &str| Settings::parse(text, "run.toml").unwrap().build_model(0).unwrap_err().to_string();
+        let small = build(&layers("{ type = \"MaxPooling2D\", pool_size = 9 },\n"));
+        assert!(
+            small.contains("`run.toml`, line 8, layer 0 `max_pooling2d` (MaxPooling2D) needs an image of"),
+            "{small}"
+        );
+        let again =
+            "{ type = \"Flatten\" },\n{ name = \"one\", type = \"Dense\", units = 64 },\n{ reuse = \"one\" },\n";
+        let used = build(&layers(&format!("{again}{{ type = \"Add\", inputs = [\"one\", \"two\"] }},\n")));
+        let expected = "names `two`, but neither an input nor a layer before it has that name\n  help: the names are: `flatten`, \
+                        `input`, `one`, `one:1`; the second use of a layer `name` is `name:1`, its third `name:2`";
+        assert!(used.contains(expected), "{used}");
+        let other = build(&layers(&format!("{again}{{ reuse = \"oen\" }},\n")));
+        assert!(other.contains("reuses `oen`, but no layer before it has that name\n  help: did you mean `one`? the names are: `flatten`, `one`"), "{other}");
+    }
+
+    /// What every script of Keras has.
+    #[test]
+    fn short_forms_of_keras_are_read() {
+        let written = "{ type = \"conv2d\", filters = 4, kernel_size = 3, strides = 2, padding = \"SAME\", activation = \"ReLU\" },\n\
+                       { type = \"MaxPooling2D\", pool_size = 2, strides = 2 },\n{ type = \"relu\" },\n{ type = \"Flatten\" },\n\
+                       { type = \"Dense\", units = 2, activation = \"leakyrelu\", kernel_initializer = \"HeNormal\" },\n";
+        let long = "{ type = \"Conv2D\", filters = 4, kernel_size = [3, 3], strides = [2, 2], padding = \"same\", activation = \"relu\" },\n\
+                    { type = \"MaxPooling2D\", pool_size = [2, 2], strides = [2, 2] },\n{ type = \"ReLU\" },\n{ type = \"Flatten\" },\n\
+                    { type = \"Dense\", units = 2, activation = \"leaky_relu\", kernel_initializer = \"he_normal\" },\n";
+        let config = |text: &str| Settings::parse(&layers(text), "run.toml").unwrap().build_model(0).unwrap().config();
+        assert_eq!(config(written), config(long));
+        let model = "model = \"a\"\nloss = \"mse\"\noptimizer = \"adamw\"\n";
+        let text = format!(
+            "{model}[data]\ntype = \"DIGITS\"\n[training]\nmetrics = [\"acc\", \"mae\", {{ TopKCategoricalAccuracy = {{ k = 2 }} }}]\nnon_finite = \"Skip\"\n"
+        );
+        let settings = Settings::parse(&text, "run.toml").unwrap();
+        assert_eq!(settings.loss.map(|loss| loss.name()), Some("MeanSquaredError"));
+        assert_eq!(settings.optimizer.name(), "AdamW");
+        let metrics = settings.training.metrics.of_outputs(1).unwrap();
+        assert_eq!(metrics, [[Metric::Accuracy, Metric::MeanAbsoluteError, Metric::TopKCategoricalAccuracy { k: 2 }]]);
+        let listed =
+            "model = \"a\"\nlosses = [\"mse\", { type = \"binary_crossentropy\" }]\n[data]\ntype = \"digits\"\n";
+        let losses = Settings::parse(listed, "run.toml").unwrap().losses.unwrap();
+        assert_eq!(
+            losses.iter().map(|loss| loss.name()).collect::<Vec<_>>(),
+            ["MeanSquaredError", "BinaryCrossentropy"]
+        );
     }
 
     #[test]
@@ -536,7 +691,7 @@ mod tests {
         let lines = text.lines().skip_while(|line| !line.starts_with("[data]")).collect::<Vec<_>>().join("\n");
         Settings::parse(&lines, "digits.toml").unwrap();
         let error = refused("[training]\nnone = 1\n");
-        for key in error.split("expected one of ").nth(1).unwrap().lines().next().unwrap().split(", ") {
+        for key in error.split("the keys are: ").nth(1).unwrap().lines().next().unwrap().split(", ") {
             assert!(lines.contains(&format!("\n{} = ", key.trim_matches('`'))), "{key}");
         }
     }

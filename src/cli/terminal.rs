@@ -128,9 +128,13 @@ fn told_columns() -> Option<usize> {
 
 /// Text in lines that fit, without anything that a terminal would obey.
 fn to_show(text: &str, columns: Option<usize>) -> String {
-    let lines: Vec<String> = text.split('\n').map(|line| shown(line).to_string()).collect();
-    let text = lines.join("\n");
+    let text = safe(text);
     columns.map_or(text.clone(), |columns| wrap(&text, columns))
+}
+
+/// Lines of text without anything that a terminal would obey.
+pub fn safe(text: &str) -> String {
+    text.split('\n').map(|line| shown(line).to_string()).collect::<Vec<_>>().join("\n")
 }
 
 /// There is nobody left to tell if stderr is gone.
@@ -184,5 +188,16 @@ pub fn make_folder_of(path: &Path) -> Result<()> {
     match path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         Some(folder) => std::fs::create_dir_all(folder).map_err(|error| Error::writing(folder, error)),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_shown_fits_and_steers_nothing() {
+        assert_eq!(to_show("class \u{1b}[31mred\nnext", None), "class \\u{1b}[31mred\nnext");
+        assert_eq!(to_show("  help: name one of these, or none", Some(24)), "  help: name one of\n    these, or none");
     }
 }

@@ -9,7 +9,7 @@ use manyhands::adapters::Kind;
 use manyhands::data::{Dataset, Description};
 use manyhands::scheduler::split::SplitMode;
 use manyhands::trainer::{Callback, CsvLog, EarlyStopping, History, JsonLog, SaveSettings};
-use manyhands::{Checkpoint, Error, Fit, Result, Trainer};
+use manyhands::{Checkpoint, Error, Fit, Result, Schedule, Trainer};
 
 use super::interrupt::Interrupt;
 use super::progress::{Progress, in_use};
@@ -32,10 +32,10 @@ pub struct TrainArgs {
     /// How each batch is split: `learned` from speed, `even`, or proportions such as `3:1`.
     #[arg(long, value_parser = parse_split)]
     split: Option<SplitMode>,
-    /// Split each step's batch as a run did that wrote this file with `--json`: repeats it to the same bits.
+    /// Repeat the splits of another run from the log that it wrote with `--json`: gives the same bits.
     #[arg(long, value_name = "FILE", conflicts_with = "split")]
     split_from: Option<PathBuf>,
-    /// Number of the last epoch.
+    /// Train up to this epoch, counted from the start of the run.
     #[arg(long, value_parser = at_least_one)]
     epochs: Option<usize>,
     /// Rows of a batch, over all adapters.
@@ -57,7 +57,7 @@ pub struct TrainArgs {
     /// Save after each so many steps, too.
     #[arg(long, value_name = "STEPS", value_parser = at_least_one)]
     save_every: Option<usize>,
-    /// Go on where a saved run stands [default file: that of `--save`]. Logs are continued.
+    /// Resume a saved run [default file: that of `--save`]. Logs are continued.
     #[arg(long, value_name = "FILE", num_args = 0..=1)]
     resume: Option<Option<PathBuf>>,
     /// Write a line of JSON for each step and each epoch.
@@ -107,6 +107,14 @@ impl TrainArgs {
         training.seed = self.seed.or(training.seed);
         training.split = self.split.clone().unwrap_or(training.split.clone());
         if let Some(rate) = self.learning_rate {
+            if matches!(settings.schedule, Schedule::PiecewiseConstantDecay { .. }) {
+                return Err(Error::setting(
+                    "`--learning-rate`",
+                    "needs a schedule that starts from the optimizer's rate, but `PiecewiseConstantDecay` has all rates in its \
+                     `values`",
+                    "change its `values`, or leave out the flag",
+                ));
+            }
             settings.optimizer = settings.optimizer.with_learning_rate(rate);
         }
         Ok(settings)

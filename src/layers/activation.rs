@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::{Built, Layer, Problem, only, to_config};
 use crate::kernels::activation_functions::{self as functions, Function};
 use crate::kernels::{activation as kernel, rows_grid, softmax, whole};
+use crate::names;
 use crate::plan::{Dispatch, Grid, Length, Recorder, View, length_word, vectors_word};
 use crate::shape::Shape;
 
@@ -138,6 +139,7 @@ fn softmax_params(rec: &Recorder<'_>) -> (Shape, softmax::Record) {
 #[serde(deny_unknown_fields)]
 pub struct ActivationLayer {
     /// The function.
+    #[serde(deserialize_with = "names::read")]
     pub activation: Activation,
 }
 

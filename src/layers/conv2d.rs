@@ -5,8 +5,9 @@ use serde_json::Value;
 
 use super::gradient_sums::{ROWS_HINT, sum_columns, sum_parts};
 use super::windows::{Padding, Windows};
-use super::{Activation, Built, Initializer, Layer, Parameter, Problem, image, to_config, yes};
+use super::{Activation, Built, Initializer, Layer, Parameter, Problem, image, pair, to_config, yes};
 use crate::kernels::{conv2d as kernel, dense};
+use crate::names;
 use crate::plan::{Recorder, Word};
 use crate::shape::{Shape, elements};
 
@@ -36,21 +37,22 @@ pub struct Conv2D {
     /// Channels of the output.
     pub filters: usize,
     /// Height and width of the window.
+    #[serde(deserialize_with = "pair")]
     pub kernel_size: [usize; 2],
     /// Steps of the window.
-    #[serde(default = "ones")]
+    #[serde(default = "ones", deserialize_with = "pair")]
     pub strides: [usize; 2],
     /// What stands beyond the border.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "names::read")]
     pub padding: Padding,
     /// What is applied to the sum.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "names::read")]
     pub activation: Activation,
     /// Add a bias? Switch it off before a batch normalization.
     #[serde(default = "yes")]
     pub use_bias: bool,
     /// Initial values of `kernel`.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "names::read")]
     pub kernel_initializer: Initializer,
 }
 

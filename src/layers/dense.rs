@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::gradient_sums::{ROWS_HINT, sum_columns, sum_parts};
 use super::{Activation, Built, Initializer, Layer, Parameter, Problem, only, to_config, yes};
 use crate::kernels::{dense as kernel, whole};
+use crate::names;
 use crate::plan::{Length, Recorder, Word, length_word};
 use crate::shape::{Shape, elements};
 
@@ -33,13 +34,13 @@ pub struct Dense {
     /// Features of the output.
     pub units: usize,
     /// What is applied to the sum.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "names::read")]
     pub activation: Activation,
     /// Add a bias?
     #[serde(default = "yes")]
     pub use_bias: bool,
     /// Initial values of `kernel`.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "names::read")]
     pub kernel_initializer: Initializer,
 }
 

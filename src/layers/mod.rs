@@ -22,6 +22,8 @@ mod windows;
 use std::fmt;
 use std::sync::Arc;
 
+use serde::de::{self, SeqAccess, Unexpected, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use crate::kernels::activation_functions::Function;
@@ -134,6 +136,46 @@ pub fn to_config<L: serde::Serialize>(layer: &L) -> Value {
 fn yes() -> bool {
     true
 }
+
+/// Height and width: `[3, 5]`, or `3` for both.
+fn pair<'de, D: Deserializer<'de>>(deserializer: D) -> Result<[usize; 2], D::Error> {
+    struct Pair;
+    impl<'de> Visitor<'de> for Pair {
+        type Value = [usize; 2];
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a pair")
+        }
+
+        fn visit_u64<E: de::Error>(self, both: u64) -> Result<[usize; 2], E> {
+            let too_large = |_| E::invalid_value(Unexpected::Unsigned(both), &self);
+            usize::try_from(both).map(|both| [both, both]).map_err(too_large)
+        }
+
+        fn visit_i64<E: de::Error>(self, both: i64) -> Result<[usize; 2], E> {
+            let negative = |_| E::invalid_value(Unexpected::Signed(both), &self);
+            u64::try_from(both).map_err(negative).and_then(|both| self.visit_u64(both))
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut values: A) -> Result<[usize; 2], A::Error> {
+            let mut read = Vec::new();
+            while let Some(value) = values.next_element()? {
+                read.push(value);
+            }
+            <[usize; 2]>::try_from(read).map_err(|read| de::Error::invalid_length(read.len(), &self))
+        }
+    }
+    deserializer.deserialize_any(Pair)
+}
+
+/// The same where it may be left out.
+fn optional_pair<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<[usize; 2]>, D::Error> {
+    Ok(Option::<BothWays>::deserialize(deserializer)?.map(|pair| pair.0))
+}
+
+/// What [`pair`] reads.
+#[derive(Deserialize)]
+struct BothWays(#[serde(deserialize_with = "pair")] [usize; 2]);
 
 /// The one input of a layer that takes one.
 fn only(inputs: &[Shape]) -> Result<&Shape, Problem> {

@@ -4,8 +4,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::windows::{Padding, Windows};
-use super::{Built, Layer, Problem, image, to_config};
+use super::{Built, Layer, Problem, image, optional_pair, pair, to_config};
 use crate::kernels::{pooling as kernel, whole};
+use crate::names;
 use crate::plan::{Grid, Length, Recorder, Word, length_word};
 use crate::shape::Shape;
 
@@ -44,11 +45,13 @@ macro_rules! window_pooling {
         #[serde(deny_unknown_fields, default)]
         pub struct $name {
             /// Height and width of the window.
+            #[serde(deserialize_with = "pair")]
             pub pool_size: [usize; 2],
             /// Steps of the window; as the window itself if not given.
-            #[serde(skip_serializing_if = "Option::is_none")]
+            #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "optional_pair")]
             pub strides: Option<[usize; 2]>,
             /// What stands beyond the border.
+            #[serde(deserialize_with = "names::read")]
             pub padding: Padding,
         }
 

@@ -1,14 +1,18 @@
 //! A model as data: the form in a model file and in TOML.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{Model, ModelBuilder};
 use crate::error::{Error, Result};
-use crate::layers::{Entry, LAYERS};
+use crate::layers::{Entry, LAYERS, Layer};
+use crate::misread::{self, Misread};
+use crate::names;
 use crate::shape::Shape;
+use crate::shown;
 
 /// A graph of layers as it stands in a file.
 ///
@@ -83,6 +87,11 @@ impl ModelConfig {
     /// # Errors
     /// As [`build`](Self::build).
     pub fn build_with(&self, own: &[Entry], seed: u64) -> Result<Model> {
+        if let Some((idx, misread)) = self.misread(own) {
+            let help = misread.help.unwrap_or_else(|| "let it be as in Keras".into());
+            let key = misread.key.map_or(String::new(), |key| format!(", key `{}`,", shown(&key)));
+            return Err(Error::model(format!("{}{key}", self.layers[idx].who(idx)), misread.problem, help));
+        }
         let mut reader =
             Reader { graph: ModelBuilder::new(), tensors: HashMap::new(), layers: HashMap::new(), last: None };
         reader.inputs(self)?;
@@ -94,8 +103,59 @@ impl ModelConfig {
             (true, Some(last)) => vec![last],
             (true, None) => Vec::new(),
         };
-        let outputs = outputs.iter().map(|name| reader.tensor("output", name)).collect::<Result<Vec<_>>>()?;
+        let outputs =
+            outputs.iter().map(|name| reader.tensor("the list of outputs", name)).collect::<Result<Vec<_>>>()?;
         reader.graph.build(&outputs, seed)
+    }
+
+    /// The first layer whose type or settings can't be read, by its index, and what is wrong with it: of a model from a
+    /// file, to say in which line that is.
+    pub fn misread(&self, own: &[Entry]) -> Option<(usize, Misread)> {
+        self.layers.iter().enumerate().find_map(|(idx, layer)| {
+            let read = if layer.reuse.is_some() { Ok(()) } else { layer.read(own).map(drop) };
+            read.err().map(|misread| (idx, misread))
+        })
+    }
+}
+
+impl LayerConfig {
+    fn who(&self, idx: usize) -> String {
+        let label = self.name.as_deref().or(self.kind.as_deref()).or(self.reuse.as_deref()).unwrap_or("?");
+        format!("layer {idx} `{}`", shown(label))
+    }
+
+    fn read(&self, own: &[Entry]) -> Result<Arc<dyn Layer>, Misread> {
+        let entries = || own.iter().chain(LAYERS);
+        let kinds: Vec<&str> = entries().map(|entry| entry.kind).collect();
+        let Some(kind) = self.kind.as_deref() else {
+            let help = "write `type = \"Dense\"`, or `reuse = \"name\"` to use a layer again".to_owned();
+            return Err(Misread { key: None, problem: "needs a `type`, but has none".into(), help: Some(help) });
+        };
+        let entry = names::known(kind, &kinds).and_then(|kind| entries().find(|entry| entry.kind == kind));
+        let Some(entry) = entry else {
+            let problem = format!("needs a known type, but got `{}`", shown(kind));
+            return Err(Misread {
+                key: Some("type".into()),
+                problem,
+                help: Some(names::help(kind, "the types are", &kinds)),
+            });
+        };
+        (entry.from_config)(Value::Object(self.settings.clone())).map_err(|error| {
+            let misread = misread::explain(&error.to_string());
+            // The message names no key: the one is to blame without which all is well, or differs.
+            let key = misread.key.clone().or_else(|| self.culprit(entry, &error.to_string()));
+            Misread { key, ..misread }
+        })
+    }
+
+    /// The setting that a message is about.
+    fn culprit(&self, entry: &Entry, message: &str) -> Option<String> {
+        let without = |key: &&String| {
+            let mut settings = self.settings.clone();
+            settings.remove(*key);
+            (entry.from_config)(Value::Object(settings)).err().is_none_or(|error| error.to_string() != message)
+        };
+        self.settings.keys().find(without).cloned()
     }
 }
 
@@ -126,17 +186,20 @@ impl Reader {
 
     fn tensor(&self, who: &str, name: &str) -> Result<super::TensorRef> {
         self.tensors.get(name).copied().ok_or_else(|| {
+            let mut names: Vec<&str> = self.tensors.keys().map(String::as_str).collect();
+            names.sort_unstable();
+            let uses = name.split_once(':').is_some() || names.iter().any(|name| name.contains(':'));
+            let more = if uses { "; the second use of a layer `name` is `name:1`, its third `name:2`" } else { "" };
             Error::model(
                 who,
-                format!("needs a tensor `{name}`, but nothing before it has that name"),
-                "name an input, or a layer that stands before it",
+                format!("names `{}`, but neither an input nor a layer before it has that name", shown(name)),
+                format!("{}{more}", names_help(name, &names)),
             )
         })
     }
 
     fn layer(&mut self, idx: usize, config: &LayerConfig, own: &[Entry]) -> Result<()> {
-        let label = config.name.as_deref().or(config.kind.as_deref()).or(config.reuse.as_deref()).unwrap_or("?");
-        let who = format!("layer {idx} `{label}`");
+        let who = config.who(idx);
         let layer = self.find_layer(&who, config, own)?;
         let inputs = match (&config.inputs, &self.last) {
             (Some(names), _) => names.clone(),
@@ -162,29 +225,32 @@ impl Reader {
                 ));
             }
             return self.layers.get(name).copied().ok_or_else(|| {
+                let mut names: Vec<&str> = self.layers.keys().map(String::as_str).collect();
+                names.sort_unstable();
                 Error::model(
                     who,
-                    format!("reuses `{name}`, but no layer before it has that name"),
-                    "reuse a layer by its `name`",
+                    format!("reuses `{}`, but no layer before it has that name", shown(name)),
+                    names_help(name, &names),
                 )
             });
         }
-        let kind = config.kind.as_deref().unwrap_or_default();
-        let entry = own.iter().chain(LAYERS).find(|entry| entry.kind == kind).ok_or_else(|| {
-            let known = LAYERS.iter().map(|entry| entry.kind).collect::<Vec<_>>().join(", ");
-            Error::model(who, format!("needs a known `type`, but got `{kind}`"), format!("the types are: {known}"))
-        })?;
-        let layer = (entry.from_config)(Value::Object(config.settings.clone())).map_err(|error| {
-            Error::model(
-                format!("{who} ({kind})"),
-                format!("has settings that can't be read: {error}"),
-                format!("see the documentation of `{kind}`"),
-            )
+        let layer = config.read(own).map_err(|misread| {
+            Error::model(who, misread.problem, misread.help.unwrap_or_else(|| "let it be as in Keras".into()))
         })?;
         let layer = self.graph.shared_layer(config.name.as_deref(), layer);
         self.layers.insert(self.graph.layer_name(layer), layer);
         Ok(layer)
     }
+}
+
+/// Which names there are, a handful at most.
+fn names_help(name: &str, names: &[&str]) -> String {
+    const MOST: usize = 6;
+    let near = names::nearest(name, names).map(|near| format!("did you mean `{}`? ", shown(near)));
+    let some: Vec<String> = names.iter().take(MOST).map(|name| format!("`{}`", shown(name))).collect();
+    let more = if names.len() > MOST { " and others" } else { "" };
+    let some = if some.is_empty() { "none".into() } else { some.join(", ") };
+    format!("{}the names are: {some}{more}", near.unwrap_or_default())
 }
 
 impl Model {

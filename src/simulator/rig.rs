@@ -8,6 +8,7 @@ use super::resnet;
 use super::spec::AdapterSpec;
 use crate::error::{Error, Result};
 use crate::layers::{Activation, BatchNormalization, Conv2D, Dense, Flatten, GlobalAveragePooling2D, MaxPooling2D};
+use crate::misread;
 use crate::model::{Model, ModelConfig, Sequential};
 use crate::optimizers::Optimizer;
 use crate::plan::BatchStatistics;
@@ -139,9 +140,11 @@ impl RigConfig {
     /// # Errors
     /// If it is no TOML, or a name or number in it makes no sense.
     pub fn parse(text: &str) -> Result<Self> {
-        let rig: Self = toml::from_str(text).map_err(|error| {
-            Error::setting("the rig", format!("can't be read: {error}"), "see `examples/rigs/` for whole ones")
-        })?;
+        Self::parse_file(text, "the rig")
+    }
+
+    fn parse_file(text: &str, file: &str) -> Result<Self> {
+        let rig: Self = misread::read(text, file, "see `examples/rigs/` for whole ones")?;
         rig.check()?;
         Ok(rig)
     }
@@ -151,7 +154,8 @@ impl RigConfig {
     /// # Errors
     /// As [`parse`](Self::parse), or if the file can't be read.
     pub fn load(path: &Path) -> Result<Self> {
-        Self::parse(&std::fs::read_to_string(path).map_err(|source| Error::reading(path, source))?)
+        let text = std::fs::read_to_string(path).map_err(|source| Error::reading(path, source))?;
+        Self::parse_file(&text, &path.display().to_string())
     }
 
     /// The rig as TOML, as [`parse`](Self::parse) reads it.
