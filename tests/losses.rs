@@ -355,9 +355,11 @@ fn losses_and_metrics_stand_in_files_as_ever() {
     let metrics = vec![Metric::Accuracy, Metric::TopKCategoricalAccuracy { k: 5 }, Metric::MeanAbsoluteError];
     let text = serde_json::to_string(&metrics).unwrap();
     assert_eq!(text, r#"["accuracy",{"top_k_categorical_accuracy":{"k":5}},"mean_absolute_error"]"#);
-    let unknown = serde_json::from_str::<Loss>(r#"{"type": "MSE"}"#).unwrap_err().to_string();
+    let short = serde_json::from_str::<Loss>(r#"{"type": "mse"}"#).unwrap();
+    assert_eq!(short.name(), "MeanSquaredError");
+    let unknown = serde_json::from_str::<Loss>(r#"{"type": "Huber"}"#).unwrap_err().to_string();
     assert!(
-        unknown.starts_with("unknown variant `MSE`, expected one of `SparseCategoricalCrossentropy`, "),
+        unknown.starts_with("unknown variant `Huber`, expected one of `SparseCategoricalCrossentropy`, "),
         "{unknown}"
     );
 }

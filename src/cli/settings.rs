@@ -21,7 +21,8 @@ use super::DataChoice;
 pub const DIGITS: &str = include_str!("digits.toml");
 
 /// What helps where nothing better is known.
-const HELP: &str = "`manyhands train --print-config` shows a whole file, to copy from";
+const HELP: &str =
+    "`manyhands train --print-config` shows a whole file, to copy from; `docs/settings.md` lists all settings";
 
 /// A whole settings file.
 #[derive(Deserialize)]
