@@ -1,7 +1,7 @@
 //! A plan with the commands of another and hardly any values, so that large models are simulated in no time.
 
 use super::traffic::Traffic;
-use crate::plan::{ALIGN, BufferId, Combine, Command, Layout, Length, Plan, Role, View, When};
+use crate::plan::{ALIGN, BufferId, Combine, Command, Layout, Length, Pass, Plan, Role, View, When};
 
 /// A plan that takes the scheduler the same way as the one it stands for.
 pub(super) struct Skeleton {
@@ -35,10 +35,27 @@ impl Skeleton {
         for idx in 0..small.buffers.len() {
             shrink(&mut small, idx, segment);
         }
+        shrink_updates(&mut small, segment);
         traffic.scale = layout.segments.iter().sum::<u64>() as f64 / segment as f64;
         let mut small_layout = layout.clone();
         (small_layout.parameters, small_layout.segments) = (Vec::new(), vec![segment]);
         Self { plan: small, layout: small_layout, traffic }
+    }
+}
+
+/// The host updates the one segment. What an update costs on a device still counts: the whole stretch becomes an input.
+fn shrink_updates(plan: &mut Plan, segment: u64) {
+    let Some(buffer) = plan.find(Role::Parameters(0)) else { return };
+    let is_parameters: Vec<bool> = plan.buffers.iter().map(|it| matches!(it.role, Role::Parameters(_))).collect();
+    let mut fixed = segment;
+    for command in plan.passes.get_mut(&Pass::Update).into_iter().flatten() {
+        let Command::Dispatch(dispatch) = command else { continue };
+        let updated = dispatch.outputs.first_mut().filter(|view| is_parameters[view.buffer.0 as usize]);
+        if let Some(updated) = updated {
+            dispatch.inputs.push(*updated);
+            *updated = View { buffer, offset: 0, len: Length { per_row: 0, fixed } };
+            fixed = 0;
+        }
     }
 }
 
