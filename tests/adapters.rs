@@ -13,6 +13,8 @@
 
 #[path = "adapters/kernels.rs"]
 mod kernels;
+#[path = "common/needed.rs"]
+mod needed;
 
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -239,9 +241,7 @@ fn input(rows: usize) -> Vec<f32> {
 /// Runs a test on the GPUs of this machine.
 fn on_every_gpu(test: impl Fn(&Rig)) {
     let _alone = alone();
-    let gpus: Vec<_> = pollster::block_on(list()).into_iter().filter(|info| info.kind != Kind::Cpu).collect();
-    assert!(!gpus.is_empty() || std::env::var_os("CI").is_none(), "no adapter for wgpu on this machine");
-    for info in gpus {
+    for info in needed::gpus() {
         println!("on {} ({})", info.name, info.backend);
         test(&Rig::open(&info));
     }

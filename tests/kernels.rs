@@ -1,9 +1,9 @@
 //! Does every kernel give what its twin gives, on every adapter present, and touch nothing else?
 //!
 //! Each case runs unchecked with every tile where the kernel has tiles, and checked with two of them. Filler stands behind
-//! each buffer: a value read there spoils the result, a value written there is found. In CI (`CI=true`) a missing
-//! adapter of `MANYHANDS_EXPECT_ADAPTERS` (name parts, with commas) is a failure. `MANYHANDS_KERNEL=reduce` tests
-//! only kernels with that in their name.
+//! each buffer: a value read there spoils the result, a value written there is found. A missing adapter of
+//! `MANYHANDS_EXPECT_ADAPTERS` (name parts, with commas) is a failure. `MANYHANDS_KERNEL=reduce` tests only kernels with
+//! that in their name.
 
 #![cfg(feature = "gpu")]
 #![allow(
@@ -14,11 +14,13 @@
     reason = "a test stands outside the engine: it prints, panics and starts threads"
 )]
 
+#[path = "common/needed.rs"]
+mod needed;
+
 use std::sync::{Arc, OnceLock};
 
+use manyhands::adapters::Info;
 use manyhands::adapters::gpu::{Checks, Direct, Launch};
-use manyhands::adapters::list::list;
-use manyhands::adapters::{Info, Kind};
 use manyhands::kernels::cases::{Case, compare};
 use manyhands::kernels::{self, Kernel, Tile};
 use manyhands::runtime::Native;
@@ -99,25 +101,9 @@ fn jobs() -> Vec<Job> {
     kernels.flat_map(jobs).collect()
 }
 
-fn adapters() -> Vec<Info> {
-    let infos: Vec<Info> = pollster::block_on(list()).into_iter().filter(|info| info.kind != Kind::Cpu).collect();
-    let expected = std::env::var("MANYHANDS_EXPECT_ADAPTERS").unwrap_or_default();
-    for part in expected.split(',').map(str::trim).filter(|part| !part.is_empty()) {
-        let is_there = infos.iter().any(|info| info.name.to_lowercase().contains(&part.to_lowercase()));
-        assert!(is_there || std::env::var_os("CI").is_none(), "`{part}` is expected, but not there");
-        if !is_there {
-            println!("skipped: no adapter `{part}`");
-        }
-    }
-    if infos.is_empty() {
-        println!("skipped: every case, for want of an adapter");
-    }
-    infos
-}
-
 #[test]
 fn every_kernel_agrees_with_its_twin_on_every_adapter() {
-    let (adapters, jobs) = (adapters(), &jobs());
+    let (adapters, jobs) = (needed::gpus(), &jobs());
     let mut wrong = Vec::new();
     std::thread::scope(|scope| {
         // Module creation recurses deeply in some drivers.

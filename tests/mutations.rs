@@ -5,11 +5,13 @@
 #![cfg(feature = "gpu")]
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test that fails may panic, and says what it found")]
 
+#[path = "common/needed.rs"]
+mod needed;
+
 use std::ops::Range;
 use std::sync::Arc;
 
 use manyhands::adapters::gpu::{Checks, Direct, Launch};
-use manyhands::adapters::{Info, Kind, list};
 use manyhands::kernels::cases::{Case, compare};
 use manyhands::kernels::{self, Kernel, Tile};
 use manyhands::runtime::Native;
@@ -82,11 +84,8 @@ fn is_noticed(device: &mut Direct, mutant: &'static Kernel, cases: &[(Case, Vec<
 #[test]
 #[ignore = "takes a minute: it tests the tests"]
 fn a_small_error_in_any_shader_is_noticed() {
-    let infos: Vec<Info> = pollster::block_on(list()).into_iter().filter(|info| info.kind != Kind::Cpu).collect();
-    let Some(info) = infos.iter().find(|info| info.name.contains("llvmpipe")).or(infos.first()) else {
-        println!("NOT RUN: no GPU or software adapter here");
-        return;
-    };
+    let infos = needed::gpus();
+    let Some(info) = infos.iter().find(|info| info.name.contains("llvmpipe")).or(infos.first()) else { return };
     let (mut missed, mut tried, mut noticed) = (Vec::new(), 0, 0);
     for kernel in kernels::all() {
         let cases = (kernel.cases)()

@@ -6,10 +6,13 @@
     reason = "a test that fails may panic, and says what it could not run"
 )]
 
+#[path = "common/needed.rs"]
+mod needed;
+
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 
-use manyhands::adapters::{self, Kind};
+use manyhands::adapters;
 use manyhands::data::{Batch, Dataset, digits};
 use manyhands::layers::{Activation, BatchNormalization, Conv2D, Dense, Flatten, MaxPooling2D};
 use manyhands::model::Objective;
@@ -125,12 +128,10 @@ fn assert_close(one: &[f64], several: &[f64], what: &str) {
 
 /// The rigs of one, two and three adapters: CPU adapters always, and the machine's GPUs or software adapters.
 fn rigs() -> Vec<String> {
-    let list = pollster::block_on(adapters::list());
-    let gpus: Vec<String> =
-        list.iter().filter(|info| info.kind != Kind::Cpu).map(|info| info.index.to_string()).collect();
+    let gpus = needed::gpu_indices();
     let mut rigs: Vec<String> = ["cpu", "cpu,cpu", "cpu,cpu,cpu"].map(String::from).into();
     match gpus.as_slice() {
-        [] => eprintln!("NOT RUN: no GPU or software adapter here, so only CPU adapters train"),
+        [] => {}
         [one] => rigs.extend([one.clone(), format!("{one},cpu"), format!("{one},{one},cpu")]),
         [one, two, ..] => rigs.extend([one.clone(), two.clone(), format!("{one},{two}"), format!("{two},{one},cpu")]),
     }

@@ -5,6 +5,9 @@
 #![cfg(feature = "gpu")]
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test that fails may panic, and says what it left out")]
 
+#[path = "common/needed.rs"]
+mod needed;
+
 use std::path::Path;
 #[cfg(all(feature = "cli", target_os = "linux"))]
 use std::process::Command;
@@ -31,15 +34,9 @@ fn alone() -> MutexGuard<'static, ()> {
 }
 
 fn adapter() -> Option<Info> {
-    let gpus: Vec<Info> =
-        pollster::block_on(adapters::list()).into_iter().filter(|info| info.kind != Kind::Cpu).collect();
+    let gpus = needed::gpus();
     let info = gpus.iter().find(|info| info.name.contains("llvmpipe")).or(gpus.last()).cloned();
-    match &info {
-        Some(info) => println!("on {} ({})", info.name, info.backend),
-        None => println!("NOT RUN: no GPU or software adapter here"),
-    }
-    assert!(info.is_some() || std::env::var_os("CI").is_none(), "no adapter for wgpu on this machine");
-    info
+    info.inspect(|info| println!("on {} ({})", info.name, info.backend))
 }
 
 fn trainer(adapters: Vec<Info>, tuning: &Tuning) -> Trainer {

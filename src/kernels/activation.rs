@@ -163,14 +163,7 @@ fn each_activation(buffers: fn(Case, usize) -> Case) -> Vec<Case> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cases::check_fast;
     use super::*;
-
-    #[test]
-    fn fast_is_the_twin() {
-        check_fast(&FORWARD).unwrap();
-        check_fast(&BACKWARD).unwrap();
-    }
 
     #[test]
     fn backward_is_the_difference_quotient_of_forward() {

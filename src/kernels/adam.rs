@@ -130,13 +130,7 @@ fn cases() -> Vec<Case> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cases::check_fast;
     use super::*;
-
-    #[test]
-    fn fast_is_the_twin() {
-        check_fast(&UPDATE).unwrap();
-    }
 
     /// The first step moves each parameter by the learning rate against its gradient, whatever its size.
     #[test]

@@ -117,13 +117,7 @@ fn cases() -> Vec<Case> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cases::check_fast;
     use super::*;
-
-    #[test]
-    fn fast_is_the_twin() {
-        KERNELS.iter().try_for_each(|kernel| check_fast(kernel)).unwrap();
-    }
 
     #[test]
     fn only_len_elements_change() {

@@ -180,7 +180,6 @@ const fn kernel(
 #[cfg(test)]
 mod tests {
     use super::super::Call;
-    use super::super::cases::check_fast;
     use super::*;
 
     const PARAMS: Params = Params { pixels: 7, channels: 2, count: 7, epsilon: 1e-3, momentum: 0.75, splits: 3 };
@@ -195,11 +194,6 @@ mod tests {
     fn moments(x: &[f32]) -> Vec<f32> {
         let partials = run(&STATISTICS, &PARAMS, &[x], &[12]);
         run(&COMBINE_STATISTICS, &PARAMS, &[&partials[0]], &[4]).remove(0)
-    }
-
-    #[test]
-    fn fast_is_the_twin() {
-        KERNELS.iter().try_for_each(|kernel| check_fast(kernel)).unwrap();
     }
 
     #[test]

@@ -244,13 +244,7 @@ fn backward_weights_cases() -> Vec<Case> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cases::check_fast;
     use super::*;
-
-    #[test]
-    fn fast_is_the_twin() {
-        KERNELS.iter().try_for_each(|kernel| check_fast(kernel)).unwrap();
-    }
 
     /// Convolution written another way: over an image with its zeros written out.
     fn convolve(p: &Params, x: &[f32], w: &[f32]) -> Vec<f64> {

@@ -117,7 +117,6 @@ fn cases() -> Vec<Case> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cases::check_fast;
     use super::*;
 
     fn run(rows: u32, first_row: u32, step: u32) -> Vec<f32> {
@@ -125,11 +124,6 @@ mod tests {
         let (x, mut y) = (vec![3.0; index(params.len)], vec![9.0; index(params.len)]);
         forward_twin(&Call { params: &params.words(), constants: &[], inputs: &[&x] }, &mut [&mut y]);
         y
-    }
-
-    #[test]
-    fn fast_is_the_twin() {
-        check_fast(&FORWARD).unwrap();
     }
 
     #[test]

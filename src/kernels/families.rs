@@ -42,3 +42,20 @@ pub fn is_known(kernel: &Kernel) -> bool {
 pub fn find(name: &str) -> Option<&'static Kernel> {
     all().find(|kernel| kernel.name() == name)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::cases::check_fast;
+    use super::*;
+
+    /// Kernels that are quick enough as their twins.
+    const PLAIN: [&str; 4] = ["clip.combine", "concatenate.forward", "concatenate.backward", "proof.write"];
+
+    #[test]
+    fn fast_is_the_twin() {
+        let (fast, plain): (Vec<_>, Vec<_>) = all().partition(|kernel| kernel.fast.is_some());
+        let plain: Vec<String> = plain.into_iter().map(Kernel::name).collect();
+        assert_eq!(plain, PLAIN, "kernels without a fast version");
+        fast.into_iter().try_for_each(check_fast).unwrap();
+    }
+}

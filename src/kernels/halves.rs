@@ -169,7 +169,6 @@ fn cases() -> Vec<Case> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cases::check_fast;
     use super::*;
 
     fn packed(x: &[f32]) -> Vec<f32> {
@@ -184,11 +183,6 @@ mod tests {
         let packed = packed(x);
         Halves::new(&packed).for_each(0..x.len(), |first, values| back[first..first + BLOCK].copy_from_slice(values));
         back
-    }
-
-    #[test]
-    fn fast_is_the_twin() {
-        check_fast(&PACK).unwrap();
     }
 
     #[test]

@@ -109,13 +109,7 @@ fn cases() -> Vec<Case> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cases::check_fast;
     use super::*;
-
-    #[test]
-    fn fast_is_the_twin() {
-        check_fast(&FORWARD).unwrap();
-    }
 
     #[test]
     fn two_rows_by_hand() {

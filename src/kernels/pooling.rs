@@ -286,7 +286,6 @@ fn backward_global_cases() -> Vec<Case> {
 #[cfg(test)]
 mod tests {
     use super::super::Call;
-    use super::super::cases::check_fast;
     use super::*;
 
     fn run(twin: Twin, params: &Params, inputs: &[&[f32]], len: usize) -> Vec<f32> {
@@ -310,11 +309,6 @@ mod tests {
         pad_top: 0,
         pad_left: 0,
     };
-
-    #[test]
-    fn fast_is_the_twin() {
-        KERNELS.iter().try_for_each(|kernel| check_fast(kernel)).unwrap();
-    }
 
     #[test]
     fn padding_counts_for_nothing() {

@@ -155,14 +155,7 @@ fn combine_cases() -> Vec<Case> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cases::check_fast;
     use super::*;
-
-    #[test]
-    fn fast_is_the_twin() {
-        check_fast(&COLUMN_SUMS).unwrap();
-        check_fast(&COMBINE).unwrap();
-    }
 
     #[test]
     fn whole_numbers_sum_exactly() {

@@ -142,13 +142,7 @@ fn cases() -> Vec<Case> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cases::check_fast;
     use super::*;
-
-    #[test]
-    fn fast_is_the_twin() {
-        check_fast(&UPDATE).unwrap();
-    }
 
     /// g = 2, rho = 1/2, lr = 1/4: square 1/2 * 4 + 1/2 * 4 = 4, so the plain step is 1/4 * 2 / 2 = 1/4. Centered
     /// with a mean of 1/2 * (2√3 - 2) + 1/2 * 2 = √3, the variance is 1 and the step 1/2; momentum adds 1/2 * 3.

@@ -108,13 +108,7 @@ fn cases() -> Vec<Case> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cases::check_fast;
     use super::*;
-
-    #[test]
-    fn fast_is_the_twin() {
-        check_fast(&UPDATE).unwrap();
-    }
 
     fn step(constants: &[(&'static str, f64)], control: [f32; 4], state: &mut [f32; 2]) {
         let params = Params { len: 1, learning_rate: 0.5, momentum: 0.5, weight_decay: 0.25 }.words();

@@ -130,7 +130,6 @@ fn backward_cases() -> Vec<Case> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cases::check_fast;
     use super::*;
 
     fn run(twin: Twin, inputs: &[&[f32]]) -> [f32; 4] {
@@ -138,12 +137,6 @@ mod tests {
         let call = Call { params: &Params { rows: 1, cols: 4 }.words(), constants: &[], inputs };
         twin(&call, &mut [&mut output]);
         output
-    }
-
-    #[test]
-    fn fast_is_the_twin() {
-        check_fast(&FORWARD).unwrap();
-        check_fast(&BACKWARD).unwrap();
     }
 
     #[test]

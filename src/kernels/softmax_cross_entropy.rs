@@ -274,7 +274,6 @@ fn dense_cases() -> Vec<Case> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cases::check_fast;
     use super::*;
 
     fn run(twin: Twin, params: &Params, inputs: &[&[f32]]) -> (Vec<f32>, Vec<f32>) {
@@ -282,12 +281,6 @@ mod tests {
         let (mut report, mut gradient) = (vec![9.0; 2 * rows], vec![9.0; rows * cols]);
         twin(&Call { params: &params.words(), constants: &[], inputs }, &mut [&mut report, &mut gradient]);
         (report, gradient)
-    }
-
-    #[test]
-    fn fast_is_the_twin() {
-        check_fast(&FORWARD).unwrap();
-        check_fast(&FORWARD_DENSE).unwrap();
     }
 
     #[test]
