@@ -4,7 +4,7 @@ pub mod adapters;
 pub mod bench;
 pub mod data;
 pub mod error;
-mod files;
+pub mod files;
 #[cfg_attr(
     target_arch = "wasm32",
     allow(dead_code, unused_variables, reason = "the cases of kernels are no part of a page")

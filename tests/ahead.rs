@@ -12,7 +12,7 @@ use breakable::breakable;
 use manyhands::adapters::{self, Info, Kind, Request};
 use manyhands::data::{Batch, InMemory, digits};
 use manyhands::layers::{BatchNormalization, Conv2D, Dense, Flatten};
-use manyhands::trainer::{Callback, NonFinite, SaveSettings, StepLog};
+use manyhands::trainer::{Callback, Existing, NonFinite, SaveSettings, StepLog};
 use manyhands::{Checkpoint, Compile, Error, Fit, Loss, Model, Optimizer, Result, Schedule, Sequential, Trainer};
 use ndarray::Array;
 
@@ -111,7 +111,8 @@ fn a_run_that_is_stopped_has_told_all_its_steps_and_goes_on_to_the_same_bits() {
     let folder = tempfile::tempdir().unwrap();
     for info in alone() {
         let (steps, weights) = one_by_one(&info);
-        let save = SaveSettings { path: folder.path().join("run.safetensors"), every_steps: 4 };
+        let path = folder.path().join("run.safetensors");
+        let save = SaveSettings { path, every_steps: 4, existing: Existing::Overwrite };
         let stop = Arc::new(AtomicBool::new(false));
         let fit = Fit { save: Some(save.clone()), stop: stop.clone(), ..fit() };
         let mut stopped = trainer(&info);

@@ -182,7 +182,7 @@ fn what_is_trained_is_evaluated_and_predicts() {
 fn the_digits_are_learned() {
     let folder = tempfile::tempdir().unwrap();
     for seed in 0..3 {
-        succeed(&folder, &format!("train --quiet --seed {seed} --json log.jsonl"));
+        succeed(&folder, &format!("train --quiet --overwrite --seed {seed} --json log.jsonl"));
         let accuracy = json_lines(&folder, "log.jsonl").last().unwrap()["val_accuracy"].as_f64().unwrap();
         assert!(accuracy > 0.97, "seed {seed}: {accuracy}");
     }
@@ -250,12 +250,16 @@ const MISTAKES: &[(&str, &str)] = &[
     ("predict other.safetensors --config table.toml --input nowhere.csv", "error: `nowhere.csv` can't be read: "),
     (
         "predict other.safetensors --config table.toml --input table.csv -o ./table.csv",
-        "error: the file `./table.csv` needs to be named once, but is named for two things",
+        "error: the file `./table.csv` is needed to read from, and can't be written to",
     ),
     ("train --json log --csv log", "error: the file `log` needs to be named once, but is named for two things"),
     (
         "train table.toml --epochs 1 --csv table.csv",
-        "error: the log `table.csv` needs to be a log of that kind, or no file yet, but is a file that holds something else",
+        "error: the file `table.csv` is needed to read from, and can't be written to",
+    ),
+    (
+        "train table.toml --epochs 1 --csv narrow.csv",
+        "error: the file `narrow.csv` needs to be a log that `--csv` wrote, or no file yet, but holds something else",
     ),
     ("train --save .", "error: `.` needs to be a file, but is a folder"),
     (
@@ -334,7 +338,9 @@ fn warnings_are_shown_with_their_help() {
 fn a_reader_that_goes_away_is_no_crash() {
     let folder = tempfile::tempdir().unwrap();
     succeed(&folder, "train --quiet --epochs 1");
-    for line in ["predict manyhands.safetensors", "summary manyhands.safetensors", "adapters", "train --epochs 1"] {
+    for line in
+        ["predict manyhands.safetensors", "summary manyhands.safetensors", "adapters", "train --epochs 1 --overwrite"]
+    {
         let mut child = command(folder.path(), line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         drop(child.stdout.take());
         let output = child.wait_with_output().unwrap();
@@ -378,7 +384,7 @@ fn a_learned_split_is_repeated_from_its_log_to_the_same_bits() {
     assert_eq!(rows("a.jsonl"), rows("b.jsonl"));
     assert_eq!(tensors(&folder.path().join("a.safetensors")), tensors(&folder.path().join("b.safetensors")));
     succeed(&folder, &format!("{start} --split 3:1 --json c.jsonl"));
-    let error = refused(&folder, "train --adapters cpu --split-from c.jsonl");
+    let error = refused(&folder, "train --adapters cpu --split-from c.jsonl --overwrite");
     assert!(error.contains("needs at least 2 adapters, but the run uses 1"), "{error}");
 }
 
@@ -461,7 +467,7 @@ fn what_is_shown_fits_the_terminal() {
     let rig = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/rigs/eight.toml");
     let lines = [
         "adapters".to_owned(),
-        "train --epochs 1 --adapters cpu,cpu,cpu --split 3:2:1".into(),
+        "train --epochs 1 --overwrite --adapters cpu,cpu,cpu --split 3:2:1".into(),
         "summary named.toml".into(),
         "summary manyhands.safetensors".into(),
         format!("simulate {rig}"),
@@ -519,7 +525,7 @@ fn drivers_are_quiet_and_not_started_for_the_cpu() {
     if cfg!(feature = "gpu") {
         assert_ne!(output("adapters", "wgpu_hal=trace"), "");
     }
-    assert_eq!(output("train --epochs 1 --quiet --adapters cpu,CPU", "wgpu_hal=trace"), "");
+    assert_eq!(output("train --epochs 1 --quiet --overwrite --adapters cpu,CPU", "wgpu_hal=trace"), "");
 }
 
 #[cfg(target_os = "linux")]

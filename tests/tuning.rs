@@ -198,7 +198,7 @@ fn tables_after(info: &Info, tuning: Option<&str>, cache: &Path) -> usize {
     let folder = cache.parent().unwrap();
     std::fs::write(folder.join("run.toml"), RUN).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_manyhands"));
-    command.args(["train", "run.toml", "--adapters", &info.name]);
+    command.args(["train", "run.toml", "--overwrite", "--adapters", &info.name]);
     command.current_dir(folder).env("XDG_CACHE_HOME", cache).env_remove(gpu::TUNING_VARIABLE);
     if let Some(tuning) = tuning {
         command.env(gpu::TUNING_VARIABLE, tuning);

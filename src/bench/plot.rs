@@ -8,6 +8,7 @@ use plotters::prelude::*;
 
 use super::scaling::{Curve, Point, Scaling};
 use crate::error::{Error, Result};
+use crate::files::PICTURE_MARK;
 
 /// Size of the picture of one model.
 const WIDTH: u32 = 720;
@@ -35,7 +36,8 @@ pub fn svg(scaling: &Scaling) -> Result<String> {
         }
         root.present().map_err(refused)?;
     }
-    Ok(text)
+    // By this the file is known as ours, to be replaced.
+    Ok(text.replacen('>', &format!(">\n{PICTURE_MARK}"), 1))
 }
 
 fn refused(problem: impl Display) -> Error {

@@ -7,8 +7,9 @@ use clap::{Args, Subcommand, ValueEnum};
 use manyhands::bench::report::Report;
 use manyhands::bench::rig::{Data, Seat};
 use manyhands::bench::{Settings, kernels, plot, scaling, steps};
+use manyhands::files::{self, Kind};
 use manyhands::scheduler::split::SplitMode;
-use manyhands::{BatchStatistics, Error, GradientCompression, Result};
+use manyhands::{BatchStatistics, GradientCompression, Result};
 use serde::Serialize;
 
 use super::settings::parse_split;
@@ -129,14 +130,14 @@ pub fn run(args: &BenchArgs, terminal: &Terminal) -> Result<()> {
     let progress = |text: &str| terminal.note(text);
     match &args.question {
         Question::Kernels(KernelArgs { common, only }) => {
-            make_folders([common.json.as_deref(), None])?;
+            prepare_files(common.json.as_deref(), None)?;
             let adapters = adapters::choose(common.adapters.adapters.as_deref(), None)?;
             let settings = kernels::KernelSettings { adapters, only: only.clone(), rounds: common.rounds };
             let report = pollster::block_on(kernels::measure(&settings, progress))?;
             show(&report, common, terminal)
         }
         Question::Steps(StepArgs { common, training, gradient_compression, batch_statistics }) => {
-            make_folders([common.json.as_deref(), None])?;
+            prepare_files(common.json.as_deref(), None)?;
             let gradient_compression = match gradient_compression {
                 CompressionOption::None => GradientCompression::None,
                 CompressionOption::Fp16 => GradientCompression::Fp16,
@@ -150,12 +151,12 @@ pub fn run(args: &BenchArgs, terminal: &Terminal) -> Result<()> {
             show(&report, common, terminal)
         }
         Question::Scaling(ScalingArgs { common, training, svg }) => {
-            make_folders([common.json.as_deref(), svg.as_deref()])?;
+            prepare_files(common.json.as_deref(), svg.as_deref())?;
             let settings = settings(common, training)?;
             let report = pollster::block_on(scaling::measure(&settings, progress))?;
             show(&report, common, terminal)?;
             match svg {
-                Some(file) => write(file, &plot::svg(&report.measured)?),
+                Some(file) => write(file, Kind::Picture, &plot::svg(&report.measured)?),
                 None => Ok(()),
             }
         }
@@ -186,15 +187,22 @@ fn settings(common: &Common, training: &Training) -> Result<Settings> {
     })
 }
 
-fn make_folders(files: [Option<&Path>; 2]) -> Result<()> {
-    files.into_iter().flatten().try_for_each(make_folder_of)
+/// Finds out before all is measured whether it can be written.
+fn prepare_files(json: Option<&Path>, svg: Option<&Path>) -> Result<()> {
+    let written = [json.map(|file| (file, Kind::Report)), svg.map(|file| (file, Kind::Picture))];
+    let written: Vec<(&Path, Kind)> = written.into_iter().flatten().collect();
+    files::check_apart(&written.iter().map(|(file, _)| *file).collect::<Vec<_>>(), &[])?;
+    written.into_iter().try_for_each(|(file, kind)| {
+        make_folder_of(file)?;
+        files::check(file, kind)
+    })
 }
 
 fn show<M: Serialize + Display>(report: &Report<M>, common: &Common, terminal: &Terminal) -> Result<()> {
     terminal.report(report);
-    common.json.as_deref().map_or(Ok(()), |file| write(file, &report.json()?))
+    common.json.as_deref().map_or(Ok(()), |file| write(file, Kind::Report, &report.json()?))
 }
 
-fn write(file: &Path, text: &str) -> Result<()> {
-    std::fs::write(file, text).map_err(|error| Error::writing(file, error))
+fn write(file: &Path, kind: Kind, text: &str) -> Result<()> {
+    files::write(file, kind, |out| out.write_all(text.as_bytes()))
 }

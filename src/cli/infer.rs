@@ -1,19 +1,19 @@
 //! `manyhands evaluate` and `manyhands predict`.
 
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use manyhands::data::{self, DataConfig, DataPair, Inputs};
+use manyhands::files::{self, Kind, Output};
 use manyhands::losses::Head;
 use manyhands::schema::{Field, Format, Schema, few};
 use manyhands::{Compile, Error, Loss, Model, Result, Shape, Trainer};
 
 use super::settings::Settings;
-use super::terminal::{Terminal, check_distinct, check_file, make_folder_of, safe};
+use super::terminal::{Terminal, check_file, make_folder_of, safe};
 use super::{AdapterChoice, DataChoice, adapters, at_least_one};
 
 /// Rows at once: inference gives the same for any number.
@@ -243,11 +243,10 @@ pub fn evaluate(args: &EvaluateArgs, terminal: &Terminal) -> Result<()> {
 pub fn predict(args: &PredictArgs, terminal: &Terminal) -> Result<()> {
     let Trained { file, data, .. } = &args.trained;
     if let Some(output) = args.output.as_deref() {
-        for read in
-            [args.input.as_deref(), Some(file), data.config.as_deref(), data.data.as_deref()].into_iter().flatten()
-        {
-            check_distinct([read, output].into_iter())?;
-        }
+        let named = [args.input.as_deref(), Some(file), data.config.as_deref(), data.data.as_deref()];
+        let data_files = Settings::of_choice(data)?.data.files();
+        let read = named.into_iter().flatten().chain(data_files.iter().map(PathBuf::as_path));
+        files::check_apart(&[output], &read.collect::<Vec<_>>())?;
     }
     let Ready { mut trainer, inputs, losses } = match &args.input {
         Some(path) => args.trained.prepare_input(path)?,
@@ -277,7 +276,10 @@ pub fn predict(args: &PredictArgs, terminal: &Terminal) -> Result<()> {
     });
     let columns: Vec<Columns<'_>> = columns.collect();
     match output {
-        Some((path, file)) => write_file(&file, &rows, &columns).map_err(|error| Error::writing(path, error)),
+        Some((path, mut output)) => {
+            write_csv(&mut output, &rows, &columns).map_err(|error| Error::writing(path, error))?;
+            output.commit()
+        }
         None if io::stdout().is_terminal() => {
             let mut table = Vec::new();
             write_csv(&mut table, &rows, &columns).map_err(|error| Error::writing("stdout", error))?;
@@ -308,19 +310,10 @@ fn check_outputs(model: &Model, rows: usize, outputs: &[Vec<f32>]) -> Result<()>
 }
 
 /// Opens a file to write without touching what it holds.
-fn open_output(path: &Path) -> Result<(&Path, File)> {
+fn open_output(path: &Path) -> Result<(&Path, Output)> {
     check_file(path)?;
     make_folder_of(path)?;
-    let opened = File::options().write(true).create(true).truncate(false).open(path);
-    Ok((path, opened.map_err(|error| Error::writing(path, error))?))
-}
-
-fn write_file(file: &File, rows: &Rows, columns: &[Columns<'_>]) -> io::Result<()> {
-    // A pipe has no length.
-    if file.metadata()?.is_file() {
-        file.set_len(0)?;
-    }
-    write_csv(BufWriter::new(file), rows, columns)
+    Ok((path, Output::create(path, Kind::Predictions)?))
 }
 
 fn write_csv(out: impl Write, rows: &Rows, columns: &[Columns<'_>]) -> io::Result<()> {

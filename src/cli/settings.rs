@@ -193,6 +193,20 @@ impl Settings {
         }
     }
 
+    /// The files that are read: the data's, and the model's.
+    pub fn files(&self) -> Vec<PathBuf> {
+        let mut files = self.data.files();
+        if let ModelSource::File(path) = &self.model {
+            files.push(path.clone());
+        }
+        files
+    }
+
+    /// Are rows to validate with drawn from those to train on?
+    pub fn draws_validation(&self) -> bool {
+        matches!(self.training.validation, Validation::Fraction(_))
+    }
+
     /// The model: built anew, or read from a file.
     pub fn build_model(&self, seed: u64) -> Result<Model> {
         match &self.model {

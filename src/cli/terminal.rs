@@ -156,24 +156,6 @@ impl Write for AboveBar {
     }
 }
 
-/// Refuses a file that is named twice: one use of it would destroy what the other needs.
-pub fn check_distinct<'a>(files: impl Iterator<Item = &'a Path>) -> Result<()> {
-    let mut known = Vec::new();
-    // Pipes and devices may serve two.
-    for file in files.filter(|file| file.metadata().map_or(true, |metadata| metadata.is_file())) {
-        let whole = std::fs::canonicalize(file).or_else(|_| std::path::absolute(file)).unwrap_or_else(|_| file.into());
-        if known.contains(&whole) {
-            return Err(Error::setting(
-                format!("the file `{}`", file.display()),
-                "needs to be named once, but is named for two things",
-                "give each its own file; nothing was written",
-            ));
-        }
-        known.push(whole);
-    }
-    Ok(())
-}
-
 /// Refuses a folder as a file to write: now, and not when there is something to lose.
 pub fn check_file(path: &Path) -> Result<()> {
     if path.is_dir() {

@@ -7,14 +7,15 @@ use std::sync::atomic::AtomicBool;
 use clap::Args;
 use manyhands::adapters::Kind;
 use manyhands::data::{Dataset, Description};
+use manyhands::files;
 use manyhands::scheduler::split::SplitMode;
-use manyhands::trainer::{Callback, CsvLog, EarlyStopping, History, JsonLog, SaveSettings};
+use manyhands::trainer::{Callback, CsvLog, EarlyStopping, Existing, History, JsonLog, SaveSettings, Values};
 use manyhands::{Checkpoint, Error, Fit, Result, Schedule, Trainer};
 
 use super::interrupt::Interrupt;
 use super::progress::{Progress, in_use};
 use super::settings::{DIGITS, Settings, parse_split};
-use super::terminal::{Terminal, check_distinct, check_file, make_folder_of};
+use super::terminal::{Terminal, check_file, make_folder_of};
 use super::{AdapterChoice, adapters, at_least_one, summary};
 
 /// Where a run is saved if nothing else is said.
@@ -57,6 +58,9 @@ pub struct TrainArgs {
     /// Save after each so many steps, too.
     #[arg(long, value_name = "STEPS", value_parser = at_least_one)]
     save_every: Option<usize>,
+    /// Replace the file of an earlier run.
+    #[arg(long)]
+    overwrite: bool,
     /// Resume a saved run [default file: that of `--save`]. Logs are continued.
     #[arg(long, value_name = "FILE", num_args = 0..=1)]
     resume: Option<Option<PathBuf>>,
@@ -92,9 +96,36 @@ impl TrainArgs {
         self.save.as_deref().or(resumed).unwrap_or(Path::new(DEFAULT_FILE))
     }
 
+    fn save_settings(&self) -> SaveSettings {
+        SaveSettings {
+            path: self.save_file().to_owned(),
+            every_steps: self.save_every.map_or(0, |steps| steps as u64),
+            existing: if self.overwrite { Existing::Overwrite } else { Existing::Refuse },
+        }
+    }
+
+    /// The file to resume from.
+    fn resumed_file(&self) -> Option<&Path> {
+        self.resume.as_ref().map(|file| file.as_deref().unwrap_or(self.save_file()))
+    }
+
     fn checkpoint(&self) -> Result<Option<Checkpoint>> {
-        let Some(file) = &self.resume else { return Ok(None) };
-        Checkpoint::load(file.as_deref().unwrap_or(self.save_file())).map(Some)
+        self.resumed_file().map(Checkpoint::load).transpose()
+    }
+
+    /// Refuses to write over what the run reads, or over an older run.
+    fn check_files(&self, settings: &Settings) -> Result<()> {
+        let written = [Some(self.save_file()), self.json.as_deref(), self.csv.as_deref(), self.trace.as_deref()];
+        let written: Vec<&Path> = written.into_iter().flatten().collect();
+        let resumed = self.resumed_file();
+        let mut read = settings.files();
+        read.extend([self.config.as_deref(), self.split_from.as_deref()].into_iter().flatten().map(Path::to_owned));
+        read.extend(resumed.filter(|file| !files::are_same(file, self.save_file())).map(Path::to_owned));
+        files::check_apart(&written, &read.iter().map(PathBuf::as_path).collect::<Vec<_>>())?;
+        for file in written {
+            check_file(file)?;
+        }
+        self.save_settings().check(resumed)
     }
 
     /// The settings with the flags over them.
@@ -139,14 +170,11 @@ pub fn run(args: &TrainArgs, terminal: &Terminal) -> Result<Option<i32>> {
         terminal.verbatim(DIGITS.trim_end());
         return Ok(None);
     }
+    let settings = args.settings()?;
+    args.check_files(&settings)?;
     let written = [Some(args.save_file()), args.json.as_deref(), args.csv.as_deref(), args.trace.as_deref()];
-    let written: Vec<&Path> = written.into_iter().flatten().collect();
-    check_distinct(written.iter().copied().chain(args.config.as_deref()))?;
-    for file in written {
-        check_file(file)?;
-        make_folder_of(file)?;
-    }
-    let mut run = prepare(args, terminal)?;
+    written.into_iter().flatten().try_for_each(make_folder_of)?;
+    let mut run = prepare(args, settings, terminal)?;
     if let Some(reason) = finished(&run) {
         terminal.line(reason);
         return Ok(None);
@@ -161,8 +189,7 @@ pub fn run(args: &TrainArgs, terminal: &Terminal) -> Result<Option<i32>> {
     Ok(interrupt.status())
 }
 
-fn prepare(args: &TrainArgs, terminal: &Terminal) -> Result<Run> {
-    let settings = args.settings()?;
+fn prepare(args: &TrainArgs, settings: Settings, terminal: &Terminal) -> Result<Run> {
     let checkpoint = args.checkpoint()?;
     let resumed_seed = checkpoint.as_ref().map(|checkpoint| checkpoint.progress.seed);
     let seed = settings.training.seed.or(resumed_seed).unwrap_or(0);
@@ -182,11 +209,15 @@ fn prepare(args: &TrainArgs, terminal: &Terminal) -> Result<Run> {
     for (idx, factor) in &args.throttle {
         trainer = trainer.throttle(*idx, *factor);
     }
+    let resumed = checkpoint.as_ref().map(|checkpoint| (checkpoint.progress.seed, checkpoint.progress.rows));
     let done = checkpoint.as_ref().map(|checkpoint| (checkpoint.progress.epoch, checkpoint.progress.step));
     if let Some(checkpoint) = checkpoint {
         trainer.resume(checkpoint)?;
     }
     let (train, validation) = settings.split_data(settings.open_data(&trainer)?, seed)?;
+    if let Some(before) = resumed.filter(|_| settings.draws_validation()) {
+        check_same_rows(before, (seed, train.len()))?;
+    }
     if !args.quiet {
         terminal.line(Description::of("training data", &train)?);
         if let Some(validation) = &validation {
@@ -207,14 +238,27 @@ fn prepare(args: &TrainArgs, terminal: &Terminal) -> Result<Run> {
         micro_batches: settings.training.micro_batches,
         workers: settings.training.workers,
         prefetch: settings.training.prefetch,
-        save: Some(SaveSettings {
-            path: args.save_file().to_owned(),
-            every_steps: args.save_every.map_or(0, |steps| steps as u64),
-        }),
+        save: Some(args.save_settings()),
         trace: args.trace.clone(),
         stop: Arc::new(AtomicBool::new(false)),
     };
     Ok(Run { trainer, train, fit, early_stopping, adapters: settings.training.adapters, done })
+}
+
+/// Refuses to resume where other rows would be set aside for validation: some of them were trained on.
+fn check_same_rows(before: (u64, usize), now: (u64, usize)) -> Result<()> {
+    if before == now {
+        return Ok(());
+    }
+    let ((seed, rows), (now_seed, now_rows)) = (before, now);
+    Err(Error::setting(
+        "resuming with a fraction for `validation`",
+        format!(
+            "needs seed {seed} and {rows} training rows as before, but got seed {now_seed} and {now_rows}: rows that were \
+             trained on would be validated on"
+        ),
+        "resume with the same seed, data and fraction, or validate on data of their own",
+    ))
 }
 
 /// Refuses positions that no adapter in use has.
@@ -282,26 +326,36 @@ fn fit(run: &mut Run, args: &TrainArgs, progress: &mut Progress<'_>) -> Result<H
     run.trainer.fit_with(run.train.clone(), &run.fit, &mut callbacks)
 }
 
+/// What the best weights give, where early stopping went back to others than those of the last epoch.
+fn best_values(run: &mut Run, history: &History) -> Result<Option<Values>> {
+    let (Some(stopping), Some(validation)) = (&run.early_stopping, &run.fit.validation) else { return Ok(None) };
+    let last = history.epochs.last().and_then(|epoch| epoch.values.get(&stopping.monitor().name));
+    let is_last_best = !run.trainer.progress().is_finished && last == stopping.best_value();
+    if history.is_interrupted || is_last_best {
+        return Ok(None);
+    }
+    let values = run.trainer.evaluate(validation.clone(), run.fit.batch_size)?;
+    Ok(Some(values.prefixed("val_")))
+}
+
 fn report(run: &mut Run, args: &TrainArgs, terminal: &Terminal, history: &History) -> Result<()> {
-    // Early stopping went back to the best weights, which the last epoch's numbers are not of.
-    let best = match (&run.fit.validation, run.trainer.progress().is_finished) {
-        (Some(validation), true) => {
-            Some(run.trainer.evaluate(validation.clone(), run.fit.batch_size)?.prefixed("val_"))
-        }
-        _ => None,
-    };
+    let best = best_values(run, history)?;
     if args.quiet {
         return Ok(());
     }
     terminal.report(&history.time);
     if let Some(best) = best {
-        terminal.line(format_args!("stopped early; the best weights: {best}"));
+        let why = if run.trainer.progress().is_finished { "stopped early; " } else { "" };
+        terminal.line(format_args!("{why}the best weights: {best}"));
     } else if let Some(last) = history.epochs.last() {
         terminal.line(format_args!("final: {}", last.values));
     }
     let file = args.save_file().display();
-    if history.is_interrupted {
-        let step = run.trainer.progress().step;
+    let step = run.trainer.progress().step;
+    if history.saved_step != Some(step) {
+        // A warning has said why, and what the file holds.
+        terminal.line(format_args!("stopped after step {step}, which was not saved"));
+    } else if history.is_interrupted {
         terminal.line(format_args!("stopped after step {step}; saved to `{file}`; `--resume` goes on from there"));
     } else {
         terminal.line(format_args!("saved to `{file}`"));

@@ -2,17 +2,18 @@
 //!
 //! A file knows nothing of adapters. Tensors are named `layer/tensor`; the architecture stands in the metadata.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-use safetensors::tensor::{Dtype, SafeTensors, TensorView};
-use serde::Serialize;
+use safetensors::tensor::{Dtype, SafeTensors};
+use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use super::evaluation::EvaluationRead;
 use super::{BEST, Model, ModelConfig, OPTIMIZER, Own, Weights};
 use crate::error::{Error, Result};
-use crate::files;
-use crate::plan::Placed;
+use crate::files::{self, Kind};
+use crate::plan::{Layout, Placed};
 use crate::schema::Schema;
 
 /// Key of the metadata under which the architecture stands.
@@ -29,21 +30,79 @@ pub(crate) struct Entered<'a> {
     pub(crate) values: &'a [f32],
 }
 
-/// The bytes of a file with these tensors and metadata.
-pub(crate) fn serialized(tensors: &[Entered<'_>], metadata: HashMap<String, String>) -> Result<Vec<u8>> {
-    let refuse = |error: safetensors::SafeTensorError| {
-        Error::checkpoint(
-            "the model",
-            format!("can't be written: {error}"),
-            "this is an error in manyhands: please report it",
-        )
+/// Parameters and statistics as they go into a file, their names behind a prefix.
+pub(crate) fn entered<'a>(layout: &'a Layout, weights: &'a Weights, prefix: &str) -> Vec<Entered<'a>> {
+    let entered = |placed: &'a Placed, values: &'a [f32]| Entered {
+        name: format!("{prefix}{}", placed.name),
+        shape: &placed.shape,
+        values: &values[placed.range()],
     };
-    let views = tensors.iter().map(|tensor| {
-        let bytes = bytemuck::cast_slice(tensor.values);
-        Ok((tensor.name.clone(), TensorView::new(Dtype::F32, tensor.shape.to_vec(), bytes)?))
-    });
-    let views = views.collect::<std::result::Result<Vec<_>, _>>().map_err(refuse)?;
-    safetensors::serialize(views, Some(metadata)).map_err(refuse)
+    let parameters = layout.parameters.iter();
+    let parameters = parameters.map(|placed| entered(placed, &weights.parameters[placed.segment as usize]));
+    parameters.chain(layout.statistics.iter().map(|placed| entered(placed, &weights.statistics))).collect()
+}
+
+/// Metadata of a file, in a fixed order: equal models give equal files.
+pub(crate) type Metadata = BTreeMap<&'static str, String>;
+
+/// The head of a file: metadata, and where each tensor stands behind it.
+struct Header<'a> {
+    metadata: &'a Metadata,
+    tensors: &'a [Entered<'a>],
+}
+
+/// Where a tensor stands.
+#[derive(serde::Serialize)]
+struct Place<'a> {
+    dtype: Dtype,
+    shape: &'a [usize],
+    data_offsets: (usize, usize),
+}
+
+impl Serialize for Header<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("__metadata__", self.metadata)?;
+        let mut begin = 0;
+        for tensor in self.tensors {
+            let end = begin + size_of_val(tensor.values);
+            let place = Place { dtype: Dtype::F32, shape: tensor.shape, data_offsets: (begin, end) };
+            map.serialize_entry(&tensor.name, &place)?;
+            begin = end;
+        }
+        map.end()
+    }
+}
+
+/// Headers are filled up with blanks to a multiple of so many bytes.
+const ALIGNMENT: usize = 8;
+/// Longest header that readers of safetensors files take.
+const MOST_HEADER_BYTES: usize = 100_000_000;
+/// Values that are turned into bytes at once.
+const CHUNK: usize = 1 << 16;
+
+/// Writes a safetensors file tensor by tensor, in the order of their names: nothing is held but the header.
+///
+/// # Errors
+/// If the header is too long for readers, or `out` does not take it.
+pub(crate) fn write_tensors(out: impl Write, mut tensors: Vec<Entered<'_>>, metadata: &Metadata) -> io::Result<()> {
+    tensors.sort_by(|one, other| one.name.cmp(&other.name));
+    let mut header = serde_json::to_vec(&Header { metadata, tensors: &tensors })?;
+    header.resize(header.len().next_multiple_of(ALIGNMENT), b' ');
+    if header.len() > MOST_HEADER_BYTES {
+        return Err(io::Error::other("the names of its tensors are too long for a safetensors file"));
+    }
+    let mut out = BufWriter::new(out);
+    out.write_all(&(header.len() as u64).to_le_bytes())?;
+    out.write_all(&header)?;
+    for values in tensors.iter().flat_map(|tensor| tensor.values.chunks(CHUNK)) {
+        if cfg!(target_endian = "little") {
+            out.write_all(bytemuck::cast_slice(values))?;
+        } else {
+            out.write_all(&values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>())?;
+        }
+    }
+    out.flush()
 }
 
 /// A value as metadata.
@@ -58,20 +117,14 @@ pub(crate) fn json(value: &impl Serialize) -> Result<String> {
 }
 
 impl Model {
-    /// All tensors, as they go into a file.
-    pub(crate) fn entered(&self) -> Vec<Entered<'_>> {
-        let tensors = self.tensors();
-        tensors.map(|(placed, values)| Entered { name: placed.name.clone(), shape: &placed.shape, values }).collect()
-    }
-
     /// Architecture, names and losses, as they go into a file.
-    pub(crate) fn metadata(&self) -> Result<HashMap<String, String>> {
-        let mut metadata = HashMap::from([(MODEL_KEY.to_owned(), json(&self.config())?)]);
+    pub(crate) fn metadata(&self) -> Result<Metadata> {
+        let mut metadata = Metadata::from([(MODEL_KEY, json(&self.config())?)]);
         if self.schema != Schema::default() {
-            metadata.insert(SCHEMA_KEY.to_owned(), json(&self.schema)?);
+            metadata.insert(SCHEMA_KEY, json(&self.schema)?);
         }
         if let Some(evaluation) = &self.evaluation {
-            metadata.insert(EVALUATION_KEY.to_owned(), json(evaluation)?);
+            metadata.insert(EVALUATION_KEY, json(evaluation)?);
         }
         Ok(metadata)
     }
@@ -81,15 +134,24 @@ impl Model {
     /// # Errors
     /// If a layer's settings do not serialise.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        serialized(&self.entered(), self.metadata()?)
+        let mut bytes = Vec::new();
+        let written = write_tensors(&mut bytes, entered(&self.layout, &self.weights, ""), &self.metadata()?);
+        written.map_err(|error| {
+            Error::checkpoint("the model", format!("can't be written: {error}"), "give its layers shorter names")
+        })?;
+        Ok(bytes)
     }
 
-    /// Writes weights, architecture and moving statistics to a safetensors file, in one go.
+    /// Writes weights, architecture and moving statistics to a safetensors file, in one go. A model or checkpoint that
+    /// stands there is replaced, any other file is not.
     ///
     /// # Errors
     /// If it can't be written.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        files::write_atomically(path.as_ref(), &self.to_bytes()?)
+        let metadata = self.metadata()?;
+        files::write(path.as_ref(), Kind::Model, |out| {
+            write_tensors(out, entered(&self.layout, &self.weights, ""), &metadata)
+        })
     }
 
     /// Reads a model, from a model file or a checkpoint.
@@ -229,5 +291,25 @@ impl<'a> FileReader<'a> {
                 "the file is damaged or was edited; nothing of it was loaded",
             )),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use safetensors::tensor::TensorView;
+
+    #[test]
+    fn files_are_those_of_the_safetensors_crate() {
+        let (a, b) = ([1.0_f32, -0.5, f32::MAX], [2.0_f32]);
+        let tensor = |name: &str, shape, values| Entered { name: name.into(), shape, values };
+        let metadata = Metadata::from([(MODEL_KEY, "{\"x\": \"ö\"}".to_owned())]);
+        let mut bytes = Vec::new();
+        write_tensors(&mut bytes, vec![tensor("z/b", &[1], &b), tensor("a/\"k", &[3, 1], &a)], &metadata).unwrap();
+        let views = [("z/b", vec![1], &b[..]), ("a/\"k", vec![3, 1], &a[..])].map(|(name, shape, values)| {
+            (name, TensorView::new(Dtype::F32, shape, bytemuck::cast_slice(values)).unwrap())
+        });
+        let metadata = metadata.into_iter().map(|(key, text)| (key.to_owned(), text)).collect();
+        assert!(bytes == safetensors::serialize(views, Some(metadata)).unwrap());
     }
 }

@@ -56,12 +56,24 @@ pub struct GraphNode {
 }
 
 /// Weights and moving statistics, flat, in the order of a [`Layout`].
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Debug, Default, PartialEq)]
 pub struct Weights {
     /// Trainable parameters by segment.
     pub parameters: Vec<Vec<f32>>,
     /// Moving statistics.
     pub statistics: Vec<f32>,
+}
+
+impl Clone for Weights {
+    fn clone(&self) -> Self {
+        Self { parameters: self.parameters.clone(), statistics: self.statistics.clone() }
+    }
+
+    /// Copies in place.
+    fn clone_from(&mut self, source: &Self) {
+        self.parameters.clone_from(&source.parameters);
+        self.statistics.clone_from(&source.statistics);
+    }
 }
 
 /// A graph of layers with its weights.

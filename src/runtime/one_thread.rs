@@ -38,3 +38,22 @@ pub(crate) fn map_chunks<R>(data: &mut [f32], len: usize, each: impl Fn(usize, &
 
 /// Goes on at once: a page must not block.
 pub(crate) fn pause(_ms: u64) {}
+
+/// Work that is done.
+#[derive(Debug)]
+pub(crate) struct Background<T>(T);
+
+/// Does work at once.
+///
+/// # Errors
+/// None here.
+pub(crate) fn background<T>(_name: &str, work: impl FnOnce() -> T) -> std::io::Result<Background<T>> {
+    Ok(Background(work()))
+}
+
+impl<T> Background<T> {
+    /// What it gave.
+    pub(crate) fn wait(self) -> Option<T> {
+        Some(self.0)
+    }
+}

@@ -88,3 +88,26 @@ pub(crate) fn map_chunks<R: Send>(
 pub(crate) fn pause(ms: u64) {
     std::thread::sleep(std::time::Duration::from_millis(ms));
 }
+
+/// Work in a thread of its own, beside what computes.
+#[derive(Debug)]
+pub(crate) struct Background<T>(std::thread::JoinHandle<T>);
+
+/// Begins work in a thread of its own: writing a file, which would keep one of those that compute waiting.
+///
+/// # Errors
+/// If the system gives no thread. Then nothing was begun.
+#[allow(clippy::disallowed_methods, reason = "this is the native spawn of what is no actor")]
+pub(crate) fn background<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> std::io::Result<Background<T>> {
+    std::thread::Builder::new().name(name.into()).spawn(work).map(Background)
+}
+
+impl<T> Background<T> {
+    /// Waits for its end; `None` if it panicked.
+    pub(crate) fn wait(self) -> Option<T> {
+        self.0.join().ok()
+    }
+}

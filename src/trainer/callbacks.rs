@@ -42,6 +42,16 @@ pub trait Callback {
         Ok(Flow::Continue)
     }
 
+    /// When training ends: after the last epoch, or because a callback stopped it, but not when it was interrupted. The
+    /// weights that this gives the model are those of the trained model. A run that resumes for more epochs goes on from
+    /// those of its last step.
+    ///
+    /// # Errors
+    /// Ends training with that error.
+    fn on_end(&mut self, _model: &mut Model) -> Result<()> {
+        Ok(())
+    }
+
     /// What a checkpoint must hold for [`restore`](Self::restore).
     fn state(&self) -> Value {
         Value::Null
@@ -105,7 +115,8 @@ impl Monitor {
     }
 }
 
-/// Ends training when a number has not improved for some epochs, and goes back to the best weights.
+/// Ends training when a number has not improved for some epochs. At the end of training, whatever ended it, the model gets
+/// the best weights, as with Keras' `restore_best_weights`.
 #[derive(Clone, Debug)]
 pub struct EarlyStopping {
     monitor: Monitor,
@@ -153,10 +164,18 @@ impl Callback for EarlyStopping {
         if self.waited < self.patience {
             return Ok(Flow::Continue);
         }
-        if let Some(best) = self.best_weights.take() {
-            end.model.weights = best;
-        }
         Ok(Flow::Stop)
+    }
+
+    /// Source: Keras 3, `EarlyStopping.on_train_end` with `restore_best_weights`.
+    fn on_end(&mut self, model: &mut Model) -> Result<()> {
+        let is_out_of_patience = self.waited >= self.patience;
+        // A run that may go on keeps them.
+        let best = if is_out_of_patience { self.best_weights.take() } else { self.best_weights.clone() };
+        if let Some(best) = best {
+            model.weights = best;
+        }
+        Ok(())
     }
 
     fn best(&self) -> Option<&Weights> {

@@ -1,21 +1,24 @@
 //! A checkpoint: a model file that also holds all that a run needs to go on.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Meter;
 use crate::error::{Error, Result};
-use crate::files;
+use crate::files::{self, Kind};
 use crate::kind::Named;
-use crate::model::file::{Entered, FileReader, json, serialized};
+use crate::model::file::{Entered, FileReader, Metadata, entered, json, write_tensors};
 use crate::model::{BEST, Model, OPTIMIZER, Own, Weights};
 use crate::optimizers::Optimizer;
+use crate::plan::Layout;
 use crate::scheduler::TrainingState;
 
 /// Key of the metadata under which a checkpoint's progress stands.
 const TRAINING_KEY: &str = "manyhands.training";
+/// Behind the optimizer's prefix: the weights that training goes on with, where the model's own are the best ones.
+const LAST: &str = "last";
 
 /// How far a run has come: with the weights and the optimizer's state, all that it needs to go on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -33,6 +36,8 @@ pub struct Progress {
     pub batch_size: usize,
     /// Seed of shuffling and dropout.
     pub seed: u64,
+    /// Are rows shuffled? Files of older versions do not say.
+    pub shuffle: Option<bool>,
     /// The optimizer's learning rate, less what plateaus have taken off it.
     pub learning_rate: f32,
     /// Best value that the plateau schedule has seen.
@@ -53,14 +58,16 @@ pub struct Progress {
 /// A run as it stands between two steps.
 #[derive(Clone, Debug)]
 pub struct Checkpoint {
-    /// The model.
+    /// The model. At the end of training its weights may be the best ones, from which training does not go on.
     pub model: Model,
     /// The optimizer whose state this is.
     pub optimizer: Optimizer,
-    /// Weights, statistics and optimizer state.
+    /// Weights, statistics and optimizer state that training goes on with.
     pub state: TrainingState,
     /// How far it has come.
     pub progress: Progress,
+    /// The file that it was read from.
+    pub(super) file: Option<PathBuf>,
 }
 
 #[derive(Serialize)]
@@ -76,28 +83,122 @@ struct TrainingRead {
     progress: Progress,
 }
 
-impl Checkpoint {
-    /// Writes the checkpoint, in one go.
-    ///
-    /// # Errors
-    /// If it can't be written.
-    pub fn save(&self, path: &Path) -> Result<()> {
-        let mut tensors = self.model.entered();
-        let best = self.progress.best.clone().map(|weights| Model { weights, ..self.model.clone() });
-        tensors.extend(
-            best.iter().flat_map(Model::entered).map(|it| Entered { name: format!("{BEST}/{}", it.name), ..it }),
-        );
-        for (kind, segments) in self.optimizer.state_names().iter().zip(&self.state.optimizer) {
-            tensors.extend(self.model.layout().parameters.iter().map(|placed| Entered {
+/// All of a checkpoint but its metadata.
+#[derive(Clone, Copy)]
+struct Contents<'a> {
+    layout: &'a Layout,
+    /// The model's own weights.
+    weights: &'a Weights,
+    optimizer: &'a Optimizer,
+    state: &'a TrainingState,
+    best: Option<&'a Weights>,
+}
+
+impl Contents<'_> {
+    fn tensors(&self) -> Vec<Entered<'_>> {
+        let Contents { layout, weights, optimizer, state, best } = *self;
+        let mut tensors = entered(layout, weights, "");
+        tensors.extend(best.into_iter().flat_map(|best| entered(layout, best, &format!("{BEST}/"))));
+        if !std::ptr::eq(weights, &raw const state.weights) && *weights != state.weights {
+            tensors.extend(entered(layout, &state.weights, &format!("{OPTIMIZER}/{LAST}/")));
+        }
+        for (kind, segments) in optimizer.state_names().iter().zip(&state.optimizer) {
+            tensors.extend(layout.parameters.iter().map(|placed| Entered {
                 name: format!("{OPTIMIZER}/{kind}/{}", placed.name),
                 shape: &placed.shape,
                 values: &segments[placed.segment as usize][placed.range()],
             }));
         }
-        let training = Training { optimizer: &self.optimizer, progress: &self.progress };
-        let mut metadata = self.model.metadata()?;
-        metadata.insert(TRAINING_KEY.to_owned(), json(&training)?);
-        files::write_atomically(path, &serialized(&tensors, metadata)?)
+        tensors
+    }
+
+    fn write(&self, path: &Path, metadata: &Metadata) -> Result<()> {
+        files::write(path, Kind::Model, |out| write_tensors(out, self.tensors(), metadata))
+    }
+
+    /// The first tensor with a value that is not finite.
+    fn spoilt(&self) -> Option<String> {
+        let is_spoilt = |tensor: &Entered<'_>| !tensor.values.iter().all(|value| value.is_finite());
+        self.tensors().into_iter().find(is_spoilt).map(|tensor| tensor.name)
+    }
+}
+
+fn metadata(model: &Model, optimizer: &Optimizer, progress: &Progress) -> Result<Metadata> {
+    let mut metadata = model.metadata()?;
+    metadata.insert(TRAINING_KEY, json(&Training { optimizer, progress })?);
+    Ok(metadata)
+}
+
+/// A run as it was at one moment: a copy that is written while training goes on.
+#[derive(Debug)]
+pub(super) struct Frozen {
+    /// Training steps done.
+    pub(super) step: u64,
+    metadata: Metadata,
+    layout: Layout,
+    optimizer: Optimizer,
+    state: TrainingState,
+    /// The model's own weights, where they are others than those that training goes on with.
+    chosen: Option<Weights>,
+    best: Option<Weights>,
+}
+
+impl Frozen {
+    /// Copies a state, with what goes with it. `chosen`: weights for the model, where they are others than
+    /// those that training goes on with.
+    ///
+    /// # Errors
+    /// If a value is not finite: such a state is never saved.
+    pub(super) fn new(
+        model: &Model,
+        chosen: Option<&Weights>,
+        optimizer: &Optimizer,
+        state: &TrainingState,
+        progress: &Progress,
+        best: Option<&Weights>,
+    ) -> Result<Self> {
+        let layout = model.layout();
+        let contents = Contents { layout, weights: chosen.unwrap_or(&state.weights), optimizer, state, best };
+        if let Some(tensor) = contents.spoilt() {
+            return Err(Error::non_finite(
+                format!("the state after training step {}", progress.step),
+                format!("needs finite values to be saved, but `{tensor}` has others; it was not saved"),
+                "lower the learning rate, clip gradients (`clip_norm`), or check the data's scale",
+            ));
+        }
+        Ok(Self {
+            step: progress.step,
+            metadata: metadata(model, optimizer, progress)?,
+            layout: layout.clone(),
+            optimizer: optimizer.clone(),
+            state: state.clone(),
+            chosen: chosen.cloned(),
+            best: best.cloned(),
+        })
+    }
+
+    /// Writes it as a checkpoint, in one go.
+    ///
+    /// # Errors
+    /// If it can't be written.
+    pub(super) fn write(&self, path: &Path) -> Result<()> {
+        let Self { layout, optimizer, state, .. } = self;
+        let weights = self.chosen.as_ref().unwrap_or(&state.weights);
+        let contents = Contents { layout, weights, optimizer, state, best: self.best.as_ref() };
+        contents.write(path, &self.metadata)
+    }
+}
+
+impl Checkpoint {
+    /// Writes the checkpoint, in one go. A model or checkpoint that stands there is replaced, any other file is not.
+    ///
+    /// # Errors
+    /// If it can't be written.
+    pub fn save(&self, path: &Path) -> Result<()> {
+        let Self { model, optimizer, state, progress, .. } = self;
+        let (layout, weights, best) = (model.layout(), &model.weights, progress.best.as_ref());
+        let contents = Contents { layout, weights, optimizer, state, best };
+        contents.write(path, &metadata(model, optimizer, progress)?)
     }
 
     /// Reads a checkpoint.
@@ -129,9 +230,10 @@ impl Checkpoint {
             file.refuse(&format!("has an optimizer that can't be read: {problem}"), help)
         })?;
         let states = optimizer_state(&file, &model, &optimizer)?;
-        let state = TrainingState { weights: model.weights.clone(), optimizer: states };
-        let progress = Progress { best: best_weights(&file, &model)?, ..progress };
-        Ok(Self { model, optimizer, state, progress })
+        let last = weights_under(&file, &model, &format!("{OPTIMIZER}/{LAST}/"))?;
+        let state = TrainingState { weights: last.unwrap_or_else(|| model.weights.clone()), optimizer: states };
+        let progress = Progress { best: weights_under(&file, &model, &format!("{BEST}/"))?, ..progress };
+        Ok(Self { model, optimizer, state, progress, file: Some(path.to_owned()) })
     }
 
     /// Can a trainer of this model and optimizer go on from here?
@@ -157,14 +259,12 @@ impl Checkpoint {
     }
 }
 
-/// The weights to which a callback may go back.
-fn best_weights(file: &FileReader<'_>, model: &Model) -> Result<Option<Weights>> {
+/// The weights under a prefix, if any are there.
+fn weights_under(file: &FileReader<'_>, model: &Model, prefix: &str) -> Result<Option<Weights>> {
     let layout = model.layout();
     let is_of = |name: &str| layout.parameter(name).or(layout.statistic(name)).is_some();
-    let names = file.names();
-    let is_there =
-        names.iter().any(|name| name.strip_prefix(BEST).and_then(|it| it.strip_prefix('/')).is_some_and(is_of));
-    is_there.then(|| file.weights(model, &format!("{BEST}/"))).transpose()
+    let is_there = file.names().iter().any(|name| name.strip_prefix(prefix).is_some_and(is_of));
+    is_there.then(|| file.weights(model, prefix)).transpose()
 }
 
 /// The optimizer's state, by kind and segment.

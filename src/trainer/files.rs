@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,60 +14,9 @@ use serde_json::Value;
 
 use super::{Callback, EpochEnd, EpochLog, Flow, StepLog};
 use crate::error::{Error, Result};
+use crate::files::{Kind, create_log, resume_log};
 use crate::scheduler::split::SplitMode;
 use crate::shown;
-
-/// How the first line of each log starts.
-const CSV_HEAD: &str = "epoch,";
-const JSON_HEAD: &str = r#"{"kind":"#;
-/// Bytes in which that is looked for.
-const BEGIN: u64 = 4096;
-
-/// Refuses to write a log over a file that holds something else: the user's data, for example.
-///
-/// Its first line starts with `head`; a run that was killed may have left a part of it.
-fn check_is_log(path: &Path, head: &str) -> Result<()> {
-    // A pipe or a device holds nothing, and reading one may never end.
-    if !path.metadata().is_ok_and(|metadata| metadata.is_file()) {
-        return Ok(());
-    }
-    let mut begin = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(BEGIN).read_to_end(&mut begin));
-    read.map_err(|error| Error::reading(path, error))?;
-    let text = String::from_utf8_lossy(&begin);
-    let is_log = match text.split_once('\n') {
-        Some((line, _)) => line.starts_with(head),
-        None => text.starts_with(head) || head.starts_with(&*text),
-    };
-    if is_log {
-        return Ok(());
-    }
-    Err(Error::setting(
-        format!("the log `{}`", shown(path)),
-        "needs to be a log of that kind, or no file yet, but is a file that holds something else",
-        "name another file; nothing was written",
-    ))
-}
-
-/// Starts a log anew.
-fn create(path: &Path, head: &str) -> Result<File> {
-    check_is_log(path, head)?;
-    File::create(path).map_err(|error| Error::writing(path, error))
-}
-
-/// Opens a log to continue it after the lines to keep; the first other line, and all after it, are cut off.
-fn reopen(path: &Path, head: &str, is_kept: impl Fn(&str) -> bool) -> Result<File> {
-    check_is_log(path, head)?;
-    let opened = || -> std::io::Result<File> {
-        let file = File::options().append(true).create(true).open(path)?;
-        let text = String::from_utf8_lossy(&std::fs::read(path)?).into_owned();
-        // A line without its end was cut off in the middle.
-        let kept = text.split_inclusive('\n').take_while(|line| line.ends_with('\n') && is_kept(line.trim_end()));
-        file.set_len(kept.map(|line| line.len() as u64).sum())?;
-        Ok(file)
-    };
-    opened().map_err(|error| Error::writing(path, error))
-}
 
 /// Writes one line an epoch as CSV.
 #[derive(Debug)]
@@ -83,7 +32,7 @@ impl CsvLog {
     /// # Errors
     /// If it can't be written.
     pub fn create(path: &Path) -> Result<Self> {
-        let file = create(path, CSV_HEAD)?;
+        let file = create_log(path, Kind::CsvLog)?;
         Ok(Self { path: path.into(), file, has_header: false })
     }
 
@@ -92,7 +41,7 @@ impl CsvLog {
     /// # Errors
     /// If it can't be read or written.
     pub fn resume(path: &Path, epochs: u64) -> Result<Self> {
-        let file = reopen(path, CSV_HEAD, |line| {
+        let file = resume_log(path, Kind::CsvLog, |line| {
             let epoch = line.split(',').next().unwrap_or_default();
             epoch == FIXED[0] || epoch.parse().is_ok_and(|epoch: u64| epoch <= epochs)
         })?;
@@ -139,7 +88,7 @@ impl JsonLog {
     /// # Errors
     /// If it can't be written.
     pub fn create(path: &Path) -> Result<Self> {
-        let file = create(path, JSON_HEAD)?;
+        let file = create_log(path, Kind::JsonLog)?;
         Ok(Self { path: path.into(), file })
     }
 
@@ -148,7 +97,7 @@ impl JsonLog {
     /// # Errors
     /// If it can't be read or written.
     pub fn resume(path: &Path, epochs: u64, steps: u64) -> Result<Self> {
-        let file = reopen(path, JSON_HEAD, |line| {
+        let file = resume_log(path, Kind::JsonLog, |line| {
             let value: Value = serde_json::from_str(line).unwrap_or_default();
             let (key, done) = if value["kind"] == "epoch" { ("epoch", epochs) } else { ("step", steps) };
             value[key].as_u64().is_some_and(|number| number <= done)
@@ -248,9 +197,9 @@ mod tests {
             let kept: String = text.split_inclusive('\n').take(lines).collect();
             assert_eq!(std::fs::read_to_string(&path).unwrap(), kept);
         }
-        std::fs::write(&path, "epoch,step\n1,10\n2,20\n3,3").unwrap();
+        std::fs::write(&path, "epoch,step,learning_rate,seconds\n1,10\n2,20\n3,3").unwrap();
         drop(CsvLog::resume(&path, 1).unwrap());
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), "epoch,step\n1,10\n");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "epoch,step,learning_rate,seconds\n1,10\n");
     }
 
     #[test]

@@ -5,9 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::callbacks::{Callback, EpochEnd, Flow};
-use super::{Checkpoint, EpochLog, History, Trainer, Values};
+use super::checkpoint::Frozen;
+use super::saver::{SaveSettings, Saver};
+use super::{EpochLog, History, Trainer, Values};
 use crate::data::{Dataset, Loader, LoaderSettings};
 use crate::error::{Error, Result};
+use crate::files::{self, Kind};
 use crate::optimizers::Schedule;
 use crate::scheduler::timeline::What;
 
@@ -37,15 +40,6 @@ pub struct Fit {
     pub trace: Option<PathBuf>,
     /// Set to end the run after the step at hand, with a checkpoint.
     pub stop: Arc<AtomicBool>,
-}
-
-/// Where and how often a checkpoint is saved; always after an epoch and when a run ends.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SaveSettings {
-    /// The file; it is replaced in one go.
-    pub path: PathBuf,
-    /// Also after each so many steps; 0 for none.
-    pub every_steps: u64,
 }
 
 impl Default for Fit {
@@ -109,10 +103,10 @@ impl Fit {
         self
     }
 
-    /// Saves a checkpoint after each epoch and when the run ends.
+    /// Saves a checkpoint after each epoch and when the run ends, to a new file or that which the run was resumed from.
     #[must_use]
     pub fn save(mut self, path: impl Into<PathBuf>) -> Self {
-        self.save = Some(SaveSettings { path: path.into(), every_steps: 0 });
+        self.save = Some(SaveSettings::new(path));
         self
     }
 
@@ -162,11 +156,15 @@ impl Trainer {
         let mut loader = Loader::new(train, fit.loader(self.compile.seed))?;
         self.start_timeline(fit)?;
         // A file that can't be written is found now, not after hours.
-        self.write_trace(fit)?;
+        if let Some(path) = &fit.trace {
+            files::check(path, Kind::Trace)?;
+        }
         let first_step = self.progress.step;
         let result = self.epochs(&mut loader, fit, callbacks).await;
         self.end_steps(loader.batches_per_epoch()).await;
-        if let Err(error) = &result {
+        if let Err(error) = &result
+            && !self.saver.as_ref().is_some_and(Saver::is_doubtful)
+        {
             // Weights go with the position as far as they can be had.
             let is_whole = self.sync_state().await.is_ok() && self.progress.step > first_step;
             // Behind the last batch callbacks have seen an epoch that is not over; and data that are mended may be others,
@@ -179,9 +177,17 @@ impl Trainer {
                 log::warn!("the run can't be saved where it ended: {error}");
             }
         }
+        if fit.save.is_some() {
+            self.progress.best = callbacks.iter().find_map(|callback| callback.best().cloned());
+        }
+        let saved = self.finish_saving();
         // After an error the trace shows what led to it; the error itself is what the caller gets.
         let traced = self.write_trace(fit);
+        if let (Err(_), Err(error)) = (&result, &saved) {
+            log::warn!("the run can't be saved where it ended: {error}");
+        }
         let mut history = result?;
+        history.saved_step = saved?;
         traced?;
         history.time = self.time_summary(loader.settings())?;
         log::debug!("{}", history.time);
@@ -228,6 +234,9 @@ impl Trainer {
             for callback in callbacks.iter_mut() {
                 callback.on_step(&log)?;
             }
+            if let Some(saver) = &mut self.saver {
+                saver.learn(&log)?;
+            }
             let is_stopped = fit.stop.load(Ordering::Relaxed);
             if is_stopped && self.n_in_flight() > 0 {
                 // The step in flight comes to its end, too.
@@ -272,68 +281,131 @@ impl Trainer {
     ) -> Result<Flow> {
         self.sync().await?;
         let mut flow = Flow::Continue;
-        let before = self.model.weights.clone();
         for callback in callbacks.iter_mut() {
             if callback.on_epoch(&mut EpochEnd { log, model: &mut self.model })? == Flow::Stop {
                 flow = Flow::Stop;
             }
         }
-        if self.model.weights != before {
-            self.push_weights();
-        }
+        self.take_changed_weights();
         self.watch_plateau(&log.values);
+        self.watch_validation(&log.values);
         self.progress.epoch += 1;
         self.progress.batch = 0;
         self.progress.meter = super::meter::Meter::default();
         self.progress.is_finished = flow == Flow::Stop;
-        if fit.save.is_some() {
-            self.save(fit, callbacks).await?;
+        if self.progress.epoch >= fit.epochs || flow == Flow::Stop {
+            for callback in callbacks.iter_mut() {
+                callback.on_end(&mut self.model)?;
+            }
         }
+        if flow == Flow::Stop {
+            // Nothing goes on from other weights.
+            self.take_changed_weights();
+        }
+        self.freeze(fit, callbacks)?;
+        self.take_changed_weights();
         Ok(flow)
     }
 
-    /// Writes the checkpoint of this moment.
+    /// If a callback gave the model other weights, the adapters get them.
+    fn take_changed_weights(&mut self) {
+        if self.model.weights != self.state().weights {
+            self.push_weights();
+        }
+    }
+
+    /// A validation loss that is not finite any more speaks against the weights.
+    fn watch_validation(&mut self, values: &Values) {
+        let Some(loss) = values.get("val_loss") else { return };
+        if loss.is_finite() {
+            self.was_validation_finite = true;
+        } else if let Some(saver) = self.saver.as_mut().filter(|_| self.was_validation_finite) {
+            saver.doubt();
+        }
+    }
+
+    /// Copies the run as it stands at this moment, to be written while it goes on.
     async fn save(&mut self, fit: &Fit, callbacks: &[&mut dyn Callback]) -> Result<()> {
-        let Some(save) = &fit.save else { return Ok(()) };
-        let begin_ms = self.runtime.now_ms();
+        if self.saver.is_none() {
+            return Ok(());
+        }
         self.sync().await?;
+        self.freeze(fit, callbacks)
+    }
+
+    /// The same where state and model are up to date. The model may have other weights than training goes on with.
+    fn freeze(&mut self, fit: &Fit, callbacks: &[&mut dyn Callback]) -> Result<()> {
+        let begin_ms = self.runtime.now_ms();
+        match &mut self.saver {
+            Some(saver) => saver.make_room()?,
+            None => return Ok(()),
+        }
         self.progress.callbacks = callbacks.iter().map(|callback| callback.state()).collect();
-        self.progress.best = callbacks.iter().find_map(|callback| callback.best().cloned());
         self.progress.batch_size = fit.batch_size;
-        let checkpoint = Checkpoint {
-            model: self.model.clone(),
-            optimizer: self.compile.optimizer.clone(),
-            state: self.state().clone(),
-            progress: self.progress.clone(),
-        };
-        checkpoint.save(&save.path)?;
+        let (state, best) = (self.state(), callbacks.iter().find_map(|callback| callback.best()));
+        let chosen = Some(&self.model.weights).filter(|weights| **weights != state.weights);
+        let frozen = Frozen::new(&self.model, chosen, &self.compile.optimizer, state, &self.progress, best);
+        if let Some(saver) = &mut self.saver {
+            saver.take(frozen)?;
+        }
         self.record(What::Save, begin_ms);
         Ok(())
     }
 
-    /// A position within an epoch counts batches of one size, of one dataset.
+    /// Takes the file that a run is saved to, unless it has it.
+    pub(super) fn claim_file(&mut self, fit: &Fit) -> Result<()> {
+        let has_it = |saver: &Saver| fit.save.as_ref() == Some(saver.settings());
+        if self.saver.as_ref().is_some_and(has_it) {
+            return Ok(());
+        }
+        self.saver = None;
+        let open = |save| Saver::open(save, self.own_file.as_deref(), self.progress.step);
+        self.saver = fit.save.as_ref().map(open).transpose()?;
+        Ok(())
+    }
+
+    /// Waits until all is written, and lets go of the file. Gives the step that it holds.
+    pub(super) fn finish_saving(&mut self) -> Result<Option<u64>> {
+        let Some(mut saver) = self.saver.take() else { return Ok(None) };
+        let finished = saver.finish();
+        if !matches!(finished, Ok(None)) {
+            self.own_file = Some(saver.settings().path.clone());
+        }
+        finished
+    }
+
+    /// A position within an epoch counts batches of one size, of one dataset in one order. Between epochs all of it may
+    /// change; a run that was resumed says so, since it may be a mistake.
     pub(super) fn check_position(&mut self, rows: usize, fit: &Fit) -> Result<()> {
-        let (progress, seed) = (&mut self.progress, self.compile.seed);
-        if progress.batch > 0 && progress.seed != seed {
-            return Err(Error::setting(
-                "resuming within an epoch",
-                format!("needs the same seed, {}, but got {seed}", progress.seed),
-                "resume with the same seed; it may change between epochs",
-            ));
+        let seed = self.compile.seed;
+        let progress = &self.progress;
+        let on_off = |shuffle| if shuffle { "on" } else { "off" }.to_owned();
+        let settings = [
+            ("seed", progress.seed.to_string(), seed.to_string()),
+            ("batch size", progress.batch_size.to_string(), fit.batch_size.to_string()),
+            ("number of training rows", progress.rows.to_string(), rows.to_string()),
+            ("shuffling", on_off(progress.shuffle.unwrap_or(fit.shuffle)), on_off(fit.shuffle)),
+        ];
+        for (what, before, now) in settings.iter().filter(|(_, before, now)| before != now) {
+            if progress.batch > 0 {
+                return Err(Error::setting(
+                    "resuming within an epoch",
+                    format!("needs the same {what}, {before}, but got {now}"),
+                    "resume with what the run began with; between epochs it may change",
+                ));
+            }
+            if self.resumed_step == Some(progress.step) && progress.step > 0 {
+                log::warn!(
+                    "the run that is resumed had another {what}: {before} before, {now} from now on\n  \
+                     help: resume with {before} for the same results as without the interruption"
+                );
+            }
         }
-        if progress.batch > 0 && (progress.batch_size != fit.batch_size || progress.rows != rows) {
-            return Err(Error::setting(
-                "resuming within an epoch",
-                format!(
-                    "needs the same data and batch size, {} rows in batches of {}, but got {rows} rows in batches of {}",
-                    progress.rows, progress.batch_size, fit.batch_size
-                ),
-                "resume with the same data and batch size; both may change between epochs",
-            ));
-        }
+        let progress = &mut self.progress;
         progress.rows = rows;
         progress.batch_size = fit.batch_size;
         progress.seed = seed;
+        progress.shuffle = Some(fit.shuffle);
         Ok(())
     }
 

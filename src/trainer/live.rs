@@ -67,6 +67,7 @@ impl Session {
             self.loader.start_epoch(trainer.progress.epoch, 0);
             trainer.take_snapshot(0).await?;
         }
+        trainer.finish_saving()?;
         (self.rows, self.begin_ms) = (0, trainer.runtime.now_ms());
         Ok(log)
     }

@@ -146,6 +146,8 @@ pub struct History {
     pub epochs: Vec<EpochLog>,
     /// Did it end before its last epoch, because it was asked to?
     pub is_interrupted: bool,
+    /// Training steps of the state that the checkpoint's file holds. Fewer than were done if the last were not finite.
+    pub saved_step: Option<u64>,
     /// Where the time went, and what would make a run faster.
     pub time: TimeSummary,
 }

@@ -13,9 +13,11 @@ mod log;
 mod meter;
 mod predictor;
 mod run;
+mod saver;
 mod steps;
 mod time;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::adapters::{self, Info, Opener, Throttles};
@@ -30,15 +32,17 @@ use crate::scheduler::split::SplitMode;
 use crate::scheduler::timeline::Timeline;
 use crate::scheduler::{CpuFallback, Scheduler, TrainingState};
 
+use self::saver::Saver;
 pub use callbacks::{Callback, EarlyStopping, EpochEnd, Flow, Monitor};
 pub use checkpoint::{Checkpoint, Progress};
 #[cfg(feature = "files")]
 pub use files::{CsvLog, JsonLog};
-pub use fit::{Fit, SaveSettings};
+pub use fit::Fit;
 pub use live::Session;
 pub use log::{AdapterLog, EpochLog, History, StepLog, Values};
 pub use meter::Meter;
 pub use predictor::Predictor;
+pub use saver::{Existing, SaveSettings};
 
 /// What to do with a step whose gradient is not finite. It is never applied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -155,6 +159,14 @@ pub struct Trainer {
     timeline: Option<Timeline>,
     /// How evaluation and prediction read their data.
     reading: LoaderSettings,
+    /// Of a run that is saved.
+    saver: Option<Saver>,
+    /// The file that this run was resumed from, or saved to.
+    own_file: Option<PathBuf>,
+    /// The step at which it was resumed.
+    resumed_step: Option<u64>,
+    /// Has a validation loss of this run been finite?
+    was_validation_finite: bool,
 }
 
 /// Adapters that are open, for batches of up to `capacity` rows.
@@ -191,6 +203,10 @@ impl Trainer {
             snapshot: None,
             timeline: None,
             reading: LoaderSettings::default(),
+            saver: None,
+            own_file: None,
+            resumed_step: None,
+            was_validation_finite: false,
         })
     }
 
@@ -287,6 +303,7 @@ impl Trainer {
         self.model.schema = checkpoint.model.schema;
         self.state = checkpoint.state;
         self.progress = checkpoint.progress;
+        (self.own_file, self.resumed_step) = (checkpoint.file, Some(self.progress.step));
         let (rate, old_rate) = (self.compile.optimizer.learning_rate(), checkpoint.optimizer.learning_rate());
         // A rate that was changed on purpose counts; what plateaus took off it stays off.
         if rate != old_rate && old_rate > 0.0 {

@@ -18,11 +18,13 @@ use crate::shape::Shape;
 const FEW_ROWS: usize = 8;
 
 impl Trainer {
-    /// Opens the adapters as a run needs them, if they are not yet, without blocking.
+    /// Opens the adapters as a run needs them, if they are not yet, and takes the file that it is saved to, without
+    /// blocking.
     ///
     /// # Errors
-    /// If no adapter can be opened, or one can't run the model.
+    /// If no adapter can be opened, one can't run the model, or another run is, or was, saved to that file.
     pub async fn open_async(&mut self, fit: &Fit) -> Result<()> {
+        self.claim_file(fit)?;
         self.open_for(fit.batch_size, fit.micro_batches).await
     }
 
@@ -96,7 +98,8 @@ impl Trainer {
     /// Brings state and model up to date with the adapters.
     pub(super) async fn sync(&mut self) -> Result<()> {
         self.sync_state().await?;
-        self.model.weights = self.state().weights.clone();
+        let state = self.scheduler.as_ref().map_or(&self.state, |opened| opened.scheduler.state());
+        self.model.weights.clone_from(&state.weights);
         Ok(())
     }
 

@@ -131,6 +131,9 @@ impl Trainer {
     }
 
     async fn refuse_non_finite(&mut self, batch: &Batch, step: &Step, report: &StepReport) -> Result<()> {
+        if let Some(saver) = &mut self.saver {
+            saver.doubt();
+        }
         let error = self.opened()?.non_finite(batch, step, report).await?;
         match self.compile.non_finite {
             NonFinite::Stop => Err(error),

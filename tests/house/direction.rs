@@ -32,9 +32,9 @@ const USES: &[(&str, &[&str])] = &[
     ("model", &["layers", "losses", "optimizers", "plan", "kernels", "files", "leaves"]),
     ("adapters", &["adapters/cpu", "adapters/gpu", "plan", "kernels", "runtime", "size", "shape", "error"]),
     ("adapters/cpu", &["adapters", "plan", "kernels", "runtime", "size", "error"]),
-    ("adapters/gpu", &["adapters", "plan", "kernels", "runtime", "size", "error"]),
+    ("adapters/gpu", &["adapters", "files", "plan", "kernels", "runtime", "size", "error"]),
     ("scheduler/split", &["scheduler", "error"]),
-    ("scheduler/timeline", &["table", "scheduler", "scheduler/split", "data", "adapters", "plan", "error"]),
+    ("scheduler/timeline", &["files", "table", "scheduler", "scheduler/split", "data", "adapters", "plan", "error"]),
     (
         "scheduler",
         &[
@@ -74,6 +74,7 @@ const USES: &[(&str, &[&str])] = &[
     (
         "bench",
         &[
+            "files",
             "scheduler",
             "scheduler/split",
             "scheduler/timeline",

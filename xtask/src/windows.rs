@@ -73,7 +73,7 @@ fn train(shell: &Shell, wine: &Wine<'_>, program: &Path) -> Result<()> {
             System::Windows => wine.program(program),
             System::Here => wine.inside(cmd!(shell, "{here}").quiet()),
         };
-        let quiet = ["train", "--quiet", "--seed", "1"];
+        let quiet = ["train", "--quiet", "--overwrite", "--seed", "1"];
         command.args(quiet).args(words.split(' ')).run().with_context(|| format!("`train {words}` failed"))
     };
     for (adapters, split) in [("cpu", "even"), ("llvmpipe", "even"), ("cpu,llvmpipe", "3:1")] {

@@ -3,11 +3,12 @@
 //! Source: the Trace Event Format, <https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU>:
 //! "X" events, complete with their duration, and "M" events, which name process and threads.
 
-use std::fmt::Write;
+use std::fmt::Write as _;
 use std::path::Path;
 
 use super::{Lane, Span, Timeline};
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::files::{self, Kind};
 use crate::shown;
 
 /// The one process of a trace. The host is its main thread, which has the same number: Perfetto takes 0 for no thread,
@@ -56,7 +57,7 @@ impl Timeline {
                 self.n_dropped
             );
         }
-        std::fs::write(path, self.to_trace()).map_err(|error| Error::writing(path, error))
+        files::write(path, Kind::Trace, |out| out.write_all(self.to_trace().as_bytes()))
     }
 
     /// The spans of one lane, by their start, each within or beside the ones before it: others do not import them.

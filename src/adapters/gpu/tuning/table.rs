@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::super::super::Info;
 use super::super::device::Checks;
 use super::Tuning;
+use crate::error::{Error, Result};
+use crate::files;
 use crate::kernels::Tile;
 use crate::shown;
 
@@ -126,7 +128,7 @@ impl Found {
     }
 
     /// The tiles of a file; `None` if there is no file.
-    fn read(&self, path: &Path) -> Result<Option<BTreeMap<String, Tile>>, String> {
+    fn read(&self, path: &Path) -> std::result::Result<Option<BTreeMap<String, Tile>>, String> {
         let text = match std::fs::read_to_string(path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             text => text.map_err(|error| error.to_string())?,
@@ -141,20 +143,11 @@ impl Found {
         Ok(Some(found.tiles))
     }
 
-    /// In one go: whoever reads it sees the old contents or the new.
-    #[cfg(not(target_arch = "wasm32"))]
-    fn write(&self, path: &Path) -> std::io::Result<()> {
-        let folder = path.parent().unwrap_or(Path::new("."));
-        std::fs::create_dir_all(folder)?;
-        let mut file = tempfile::NamedTempFile::new_in(folder)?;
-        serde_json::to_writer_pretty(&mut file, self)?;
-        file.persist(path)?;
-        Ok(())
-    }
-
-    #[cfg(target_arch = "wasm32")]
-    fn write(&self, _path: &Path) -> std::io::Result<()> {
-        Ok(())
+    fn write(&self, path: &Path) -> Result<()> {
+        let writing = |error| Error::writing(path, error);
+        let text = serde_json::to_string_pretty(self).map_err(|error| writing(error.into()))?;
+        std::fs::create_dir_all(path.parent().unwrap_or(Path::new("."))).map_err(writing)?;
+        files::write(path, files::Kind::Tiles, |out| out.write_all(text.as_bytes()))
     }
 }
 

@@ -1,0 +1,158 @@
+//! What a file holds, by its first bytes: what is not ours is never overwritten.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use crate::error::{Error, Result};
+use crate::shown;
+
+/// Bytes by which a file is known.
+const BEGIN: u64 = 4096;
+
+/// What a file holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A model or a checkpoint.
+    Model,
+    /// A line of CSV for each epoch.
+    CsvLog,
+    /// A line of JSON for each step and epoch.
+    JsonLog,
+    /// A trace that Perfetto opens.
+    Trace,
+    /// What a model says of each row, as CSV.
+    Predictions,
+    /// What `manyhands bench` measured, as JSON.
+    Report,
+    /// The same as a picture.
+    Picture,
+    /// Tiles of matrix products. They lie in a folder of their own, so that a file there may always be replaced.
+    Tiles,
+}
+
+/// How the first line of a log in CSV starts.
+const CSV_LOG: &str = "epoch,step,learning_rate,seconds";
+/// How each line of a log in JSON starts.
+const JSON_LOG: &str = r#"{"kind":"#;
+/// How a safetensors file with metadata goes on behind the eight bytes of its header's length.
+const METADATA: &str = r#"{"__metadata__":{""#;
+/// What pictures say of themselves.
+pub(crate) const PICTURE_MARK: &str = "<!-- manyhands bench scaling -->";
+
+impl Kind {
+    /// As messages name it.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Model => "a model or checkpoint of manyhands",
+            Self::CsvLog => "a log that `--csv` wrote",
+            Self::JsonLog => "a log that `--json` wrote",
+            Self::Trace => "a trace of manyhands",
+            Self::Predictions => "predictions of manyhands",
+            Self::Report => "a report of `manyhands bench`",
+            Self::Picture => "a picture of `manyhands bench`",
+            Self::Tiles => "a table of tiles",
+        }
+    }
+
+    /// Does a file of this kind begin so? Logs are written line by line: their first line may be cut off.
+    fn begins(self, begin: &[u8]) -> bool {
+        let text = String::from_utf8_lossy(begin);
+        let line = |head: &str| match text.split_once('\n') {
+            Some((line, _)) => line.starts_with(head),
+            None => text.starts_with(head) || head.starts_with(&*text),
+        };
+        match self {
+            Self::Model => {
+                let text = String::from_utf8_lossy(begin.get(size_of::<u64>()..).unwrap_or_default());
+                text.starts_with(METADATA) && text.contains("\"manyhands.")
+            }
+            Self::CsvLog => line(CSV_LOG),
+            Self::JsonLog => line(JSON_LOG),
+            Self::Trace => {
+                text.starts_with("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n")
+                    && text.lines().nth(1).is_some_and(|line| line.contains(r#"{"name":"manyhands"}"#))
+            }
+            Self::Predictions => is_header_of_predictions(text.lines().next().unwrap_or_default()),
+            Self::Report => text.starts_with("{\n  \"bench\": \"") && text.contains("\n  \"version\": \""),
+            Self::Picture => text.contains(PICTURE_MARK),
+            Self::Tiles => true,
+        }
+    }
+
+    /// Refuses a path whose file holds something else. An empty file may be overwritten, and devices hold nothing.
+    ///
+    /// # Errors
+    /// If it does, or can't be read.
+    pub fn check(self, path: &Path) -> Result<()> {
+        // Reading from a pipe or a device may never end.
+        if !path.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.len() > 0) {
+            return Ok(());
+        }
+        let mut begin = Vec::new();
+        let read = File::open(path).and_then(|file| file.take(BEGIN).read_to_end(&mut begin));
+        read.map_err(|error| Error::reading(path, error))?;
+        if self.begins(&begin) {
+            return Ok(());
+        }
+        Err(Error::setting(
+            format!("the file `{}`", shown(path)),
+            format!("needs to be {}, or no file yet, but holds something else", self.name()),
+            "name another file, or remove this one first; nothing was written",
+        ))
+    }
+}
+
+/// `row`, then perhaps `file`, then columns of classes and numbers.
+fn is_header_of_predictions(line: &str) -> bool {
+    let mut columns = line.split(',');
+    let is_number = |column: &str| ["probability", "logit", "value", "class"].iter().any(|it| column.contains(it));
+    columns.next() == Some("row") && columns.any(is_number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_is_known_by_its_first_bytes() {
+        let model = [&8_u64.to_le_bytes()[..], br#"{"__metadata__":{"manyhands.model":"{}"}}"#].concat();
+        let foreign = [&8_u64.to_le_bytes()[..], br#"{"__metadata__":{"format":"pt"}}"#].concat();
+        let own: [(Kind, &[u8]); 7] = [
+            (Kind::Model, &model),
+            (Kind::CsvLog, b"epoch,step,learning_rate,seconds,loss\n1,2,3,4,5\n"),
+            (Kind::JsonLog, b"{\"kind\":\"step\",\"step\":1}\n"),
+            (
+                Kind::Trace,
+                b"{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":1,\"tid\":1,\"args\":{\"name\":\"manyhands\"}},",
+            ),
+            (Kind::Predictions, b"row,file,class,probability_a\n0,x.png,a,1\n"),
+            (Kind::Report, b"{\n  \"bench\": \"steps\",\n  \"version\": \"0.1.0\""),
+            (Kind::Picture, b"<svg width=\"720\"><!-- manyhands bench scaling -->"),
+        ];
+        let others: [&[u8]; 7] = [
+            &foreign,
+            b"a,b\n1,2\n",
+            b"epoch,price\n1,2\n",
+            b"row,a,b\n1,2,3\n",
+            b"{\n \"a\": 1\n}\n",
+            b"<svg width=\"720\">",
+            b"\n",
+        ];
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        for (kind, _) in own {
+            std::fs::write(&path, "").unwrap();
+            assert!(kind.check(&path).is_ok() && kind.check(&folder.path().join("nowhere")).is_ok());
+            for (other, begin) in own {
+                std::fs::write(&path, begin).unwrap();
+                assert_eq!(kind.check(&path).is_ok(), kind == other, "{kind:?} {other:?}");
+            }
+            for begin in others {
+                std::fs::write(&path, begin).unwrap();
+                let error = kind.check(&path).unwrap_err().to_string();
+                assert!(error.contains("or no file yet, but holds something else"), "{kind:?}: {error}");
+            }
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! The one place that writes files: models, checkpoints, logs, traces, predictions, reports.
+//!
+//! A file is replaced in one go ([`Output`]): its readers see the old contents or the new, never a part. A file that is
+//! neither empty nor of the [`Kind`] that is written is never overwritten. Links are followed, and mode and owner of the
+//! old file are kept. Devices and pipes are written to, never replaced.
+
+mod identity;
+mod kind;
+mod lock;
+#[cfg(feature = "files")]
+mod log;
+mod output;
+
+pub use identity::{are_same, check_apart};
+pub use kind::Kind;
+#[cfg(feature = "cli")]
+pub(crate) use kind::PICTURE_MARK;
+pub(crate) use lock::Lock;
+#[cfg(feature = "files")]
+pub(crate) use log::{create_log, resume_log};
+pub(crate) use output::is_pipe;
+pub use output::{Output, check, write};
