@@ -275,7 +275,7 @@ adapter               kind          rows/s  share
         );
         assert_eq!(
             wrap("saved to runs/of_today/batch_normalization_1.safetensors", 30),
-            "saved to\n  runs/of_today/\n  batch_normalization_1.\n  safetensors"
+            "saved to\n  runs/of_today/batch_\n  normalization_1.safetensors"
         );
         assert_eq!(widest(&wrap(&"漢字".repeat(30), 21)), 20);
     }
