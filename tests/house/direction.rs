@@ -7,7 +7,7 @@ use crate::imports::{Modules, Tie, circles};
 use crate::rust::Within;
 
 /// Parts that use hardly anything, as [`USES`] names them together.
-const LEAVES: &[&str] = &["error", "kind", "schema", "shape", "size", "table"];
+const LEAVES: &[&str] = &["error", "kind", "misread", "names", "schema", "shape", "size", "table"];
 
 /// How names and numbers are shown: every part has messages.
 const EVERYWHERE: &str = "shown";
@@ -20,14 +20,16 @@ const USES: &[(&str, &[&str])] = &[
     ("size", &[]),
     ("schema", &[]),
     ("table", &[]),
-    ("kind", &["error"]),
+    ("names", &[]),
+    ("misread", &["names", "error"]),
+    ("kind", &["names", "misread", "error"]),
     ("runtime", &["error"]),
     ("files", &["error", "runtime"]),
     ("kernels", &["runtime", "size"]),
     ("plan", &["kernels", "size", "shape", "error"]),
-    ("layers", &["plan", "kernels", "size", "kind", "shape", "error"]),
-    ("losses", &["plan", "kernels", "size", "kind", "shape", "error"]),
-    ("optimizers", &["plan", "kernels", "size", "kind", "error"]),
+    ("layers", &["plan", "kernels", "size", "kind", "misread", "names", "shape", "error"]),
+    ("losses", &["plan", "kernels", "size", "kind", "misread", "names", "shape", "error"]),
+    ("optimizers", &["plan", "kernels", "size", "kind", "misread", "names", "error"]),
     ("data", &["files", "runtime", "schema", "shape", "error"]),
     ("model", &["layers", "losses", "optimizers", "plan", "kernels", "files", "leaves"]),
     ("adapters", &["adapters/cpu", "adapters/gpu", "plan", "kernels", "runtime", "size", "shape", "error"]),
