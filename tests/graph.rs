@@ -494,17 +494,18 @@ Update
 
 #[test]
 fn a_summary_is_a_table() {
-    let needed = " layer (type)        output shape    parameters   reads     bytes/row
-──────────────────────────────────────────────────────────────────────
- input (input)       [batch, 2, 3]            0                    24
- flatten (Flatten)   [batch, 6]               0   input            24
- dense (Dense)       [batch, 4]              28   flatten          16
+    let needed = "\
+layer (type)       output shape   parameters  reads    bytes/row
+────────────────────────────────────────────────────────────────
+input (input)      [batch, 2, 3]           0                  24
+flatten (Flatten)  [batch, 6]              0  input           24
+dense (Dense)      [batch, 4]             28  flatten         16
 28 trainable parameters (0.1 kB), 0 moving statistics";
     let summary = tiny().summary();
     let lines: Vec<&str> = summary.lines().map(str::trim_end).collect();
     assert_eq!(lines.join("\n"), needed);
     let shared = shared_layer().summary();
-    let uses: Vec<&str> = shared.lines().filter(|line| line.starts_with(" shared")).collect();
+    let uses: Vec<&str> = shared.lines().filter(|line| line.starts_with("shared")).collect();
     assert!(uses[0].contains(" 12 ") && uses[1..].iter().all(|line| line.contains(" shared ")), "{shared}");
 }
 
