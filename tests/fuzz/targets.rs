@@ -1,0 +1,341 @@
+//! What is fuzzed: how each is read, and whole inputs to start from.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use image::{ImageFormat, RgbImage};
+use manyhands::adapters::remote::{self, Link, Packet};
+use manyhands::adapters::{Event, Message, Request, cpu};
+use manyhands::data::{Batch, DataConfig, digits};
+use manyhands::layers::{BatchNormalization, Conv2D, Dense, Flatten, Relu};
+use manyhands::plan::{Pass, Role, Scalars};
+use manyhands::runtime;
+use manyhands::simulator::RigConfig;
+use manyhands::trainer::JsonLog;
+use manyhands::{Checkpoint, Compile, Fit, Loss, Model, ModelConfig, Optimizer, Sequential, Trainer};
+
+/// Something that reads what may have errors in it.
+pub struct Target {
+    pub name: &'static str,
+    /// Whole inputs.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+    /// Reads an input, with a folder for files.
+    pub run: fn(&[u8], &Path),
+}
+
+pub const TARGETS: &[Target] = &[
+    Target { name: "model_settings", seeds: model_settings, run: read_model_settings },
+    Target { name: "data_settings", seeds: data_settings, run: read_data_settings },
+    Target { name: "model_file", seeds: model_files, run: read_model_file },
+    Target { name: "checkpoint", seeds: checkpoints, run: read_checkpoint },
+    Target { name: "json_log", seeds: json_logs, run: read_json_log },
+    Target { name: "rig", seeds: rigs, run: read_rig },
+    Target { name: "csv", seeds: tables, run: read_table },
+    Target { name: "idx", seeds: idx_files, run: read_idx },
+    Target { name: "cifar", seeds: cifar_files, run: read_cifar },
+    Target { name: "image", seeds: images, run: read_image },
+    Target { name: "wire_requests", seeds: requests, run: serve_requests },
+    Target { name: "wire_events", seeds: events, run: take_events },
+];
+
+const LAYERS: &str = r#"
+input = [4, 4, 1]
+layers = [
+  { type = "Conv2D", filters = 2, kernel_size = [3, 3], padding = "same", strides = [1, 1], use_bias = false },
+  { type = "BatchNormalization", momentum = 0.9 },
+  { type = "ReLU" },
+  { type = "MaxPooling2D", pool_size = [2, 2] },
+  { type = "Flatten", name = "flat" },
+  { type = "Dropout", rate = 0.4 },
+  { type = "Dense", units = 3 },
+]
+"#;
+
+const GRAPH: &str = r#"
+outputs = ["sum"]
+inputs = [{ name = "a", shape = [4] }, { name = "b", shape = [4] }]
+layers = [
+  { type = "Dense", name = "shared", units = 3, inputs = ["a"] },
+  { reuse = "shared", inputs = ["b"] },
+  { type = "Add", name = "sum", inputs = ["shared", "shared:1"] },
+]
+"#;
+
+fn model_settings() -> Vec<Vec<u8>> {
+    vec![LAYERS.into(), GRAPH.into()]
+}
+
+fn read_model_settings(input: &[u8], _: &Path) {
+    let Ok(config) = toml::from_str::<ModelConfig>(&String::from_utf8_lossy(input)) else { return };
+    drop(config.build(0).map(|model| model.summary().to_string()));
+}
+
+fn data_settings() -> Vec<Vec<u8>> {
+    vec![
+        b"type = 'synthetic'\nshape = [4, 4]\nclasses = 3\nrows = 100\ntest_rows = 10\nseed = 7\n".to_vec(),
+        b"type = 'digits'\n".to_vec(),
+        b"type = 'csv'\ntrain = 'a.csv'\ntarget = ['x', 'y']\ntarget_kind = 'values'\nignore = 3\ndelimiter = ';'\n".to_vec(),
+        b"type = 'image_folder'\ntrain = 'a'\nheight = 8\nwidth = 8\nchannels = 3\n".to_vec(),
+    ]
+}
+
+fn read_data_settings(input: &[u8], _: &Path) {
+    let Ok(config) = toml::from_str::<DataConfig>(&String::from_utf8_lossy(input)) else { return };
+    let Ok(data) = config.open() else { return };
+    if !data.train.is_empty() && data.train.input_shapes().iter().map(manyhands::Shape::len).sum::<usize>() < 1 << 20 {
+        drop(Batch::fetch(&data.train, &[0]));
+    }
+}
+
+fn small() -> Model {
+    let model = Sequential::new([8, 8, 1]).add(Conv2D::new(2, [3, 3]).no_bias()).add(BatchNormalization::new());
+    model.add(Relu::default()).add(Flatten::default()).add(Dense::new(10)).build(1).unwrap()
+}
+
+fn model_files() -> Vec<Vec<u8>> {
+    let graph: ModelConfig = toml::from_str(GRAPH).unwrap();
+    vec![small().to_bytes().unwrap(), graph.build(3).unwrap().to_bytes().unwrap()]
+}
+
+fn read_model_file(input: &[u8], _: &Path) {
+    drop(Model::from_bytes(input, "a file", &[]));
+}
+
+/// Trains two steps: the checkpoint, and the log of steps.
+fn trained() -> (Vec<u8>, Vec<u8>) {
+    let folder = tempfile::tempdir().unwrap();
+    let (checkpoint, log) = (folder.path().join("a.safetensors"), folder.path().join("a.jsonl"));
+    let compile = Compile::new(Optimizer::adam(1e-3), Loss::SPARSE_CATEGORICAL_CROSSENTROPY);
+    let mut trainer = Trainer::new(small(), compile).unwrap().adapters("cpu").unwrap();
+    let mut json = JsonLog::create(&log).unwrap();
+    let fit = Fit::new(1).batch_size(700).save(&checkpoint);
+    trainer.fit_with(digits::train().unwrap(), &fit, &mut [&mut json]).unwrap();
+    (fs::read(checkpoint).unwrap(), fs::read(log).unwrap())
+}
+
+fn checkpoints() -> Vec<Vec<u8>> {
+    vec![trained().0]
+}
+
+fn read_checkpoint(input: &[u8], folder: &Path) {
+    let path = folder.join("a.safetensors");
+    fs::write(&path, input).unwrap();
+    drop(Checkpoint::load(&path));
+}
+
+fn json_logs() -> Vec<Vec<u8>> {
+    vec![trained().1]
+}
+
+fn read_json_log(input: &[u8], folder: &Path) {
+    let path = folder.join("a.jsonl");
+    fs::write(&path, input).unwrap();
+    drop(JsonLog::recorded_split(&path, 2));
+    drop(JsonLog::resume(&path, 1, 1));
+}
+
+fn rigs() -> Vec<Vec<u8>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/rigs");
+    let mut paths: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    paths.iter().map(|path| fs::read(path).unwrap()).collect()
+}
+
+fn read_rig(input: &[u8], _: &Path) {
+    drop(RigConfig::parse(&String::from_utf8_lossy(input)));
+}
+
+fn tables() -> Vec<Vec<u8>> {
+    vec![
+        b"height,width,name\n1.5,2,a\n3,-4e2,b\n\"5\",6,\"c, \"\"d\"\"\"\n".to_vec(),
+        b"1,2,0\r\n3,4,1\r\n5,6,01\r\n7,8,1.0\r\n".to_vec(),
+    ]
+}
+
+fn open(settings: &str, folder: &Path) {
+    let mut settings: toml::Table = toml::from_str(settings).unwrap();
+    for key in ["train", "folder"] {
+        if let Some(toml::Value::String(path)) = settings.get_mut(key) {
+            *path = folder.join(&path).display().to_string();
+        }
+    }
+    let Ok(data) = DataConfig::deserialize(settings).unwrap().open() else { return };
+    let rows: Vec<usize> = (0..data.train.len().min(4)).collect();
+    drop(Batch::fetch(&data.train, &rows));
+}
+
+fn read_table(input: &[u8], folder: &Path) {
+    fs::write(folder.join("a.csv"), input).unwrap();
+    open("type = 'csv'\ntrain = 'a.csv'\ntarget = 2\ntarget_kind = 'classes'", folder);
+    open("type = 'csv'\ntrain = 'a.csv'\ntarget = 1\ntarget_kind = 'values'\nignore = 2", folder);
+}
+
+/// Images and labels, with the length of the images before them.
+fn idx_files() -> Vec<Vec<u8>> {
+    let images = [&[0, 0, 8, 3, 0, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0, 2][..], &[7; 12]].concat();
+    let labels = [0, 0, 8, 1, 0, 0, 0, 3, 0, 1, 2];
+    let plain = [&[u8::try_from(images.len()).unwrap()][..], &images, &labels].concat();
+    let packed = gzipped(&images);
+    let packed = [&[u8::try_from(packed.len()).unwrap()][..], &packed, &gzipped(&labels)].concat();
+    vec![plain, packed]
+}
+
+fn gzipped(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn read_idx(input: &[u8], folder: &Path) {
+    let Some((&length, rest)) = input.split_first() else { return };
+    let (images, labels) = rest.split_at(usize::from(length).min(rest.len()));
+    for ending in ["", ".gz"] {
+        fs::write(folder.join(format!("train-images-idx3-ubyte{ending}")), images).unwrap();
+        fs::write(folder.join(format!("train-labels-idx1-ubyte{ending}")), labels).unwrap();
+        open("type = 'idx'\nfolder = ''", folder);
+        fs::remove_file(folder.join(format!("train-images-idx3-ubyte{ending}"))).unwrap();
+        fs::remove_file(folder.join(format!("train-labels-idx1-ubyte{ending}"))).unwrap();
+    }
+}
+
+fn cifar_files() -> Vec<Vec<u8>> {
+    vec![[&[3][..], &[100; 3072], &[9], &[200; 3072]].concat()]
+}
+
+fn read_cifar(input: &[u8], folder: &Path) {
+    for number in 1..=5 {
+        fs::write(folder.join(format!("data_batch_{number}.bin")), input).unwrap();
+    }
+    open("type = 'cifar10'\nfolder = ''", folder);
+}
+
+fn images() -> Vec<Vec<u8>> {
+    let image = RgbImage::from_fn(9, 7, |x, y| image::Rgb([(x * 20) as u8, (y * 30) as u8, 7]));
+    [ImageFormat::Png, ImageFormat::Jpeg, ImageFormat::Bmp].map(|format| encoded(&image, format)).into()
+}
+
+fn encoded(image: &RgbImage, format: ImageFormat) -> Vec<u8> {
+    let mut bytes = std::io::Cursor::new(Vec::new());
+    image.write_to(&mut bytes, format).unwrap();
+    bytes.into_inner()
+}
+
+fn read_image(input: &[u8], folder: &Path) {
+    let class = folder.join("images/a");
+    fs::create_dir_all(&class).unwrap();
+    let ending = match input.first() {
+        Some(0xff) => "jpg",
+        Some(b'B') => "bmp",
+        _ => "png",
+    };
+    let path = class.join(format!("a.{ending}"));
+    fs::write(&path, input).unwrap();
+    open("type = 'image_folder'\ntrain = 'images'\nheight = 4\nwidth = 4", folder);
+    fs::remove_file(path).unwrap();
+}
+
+/// Packets as bytes: for each, how many words, the words, how many arrays, and each array with its length.
+fn packed(packets: &[Packet]) -> Vec<u8> {
+    let mut words = Vec::new();
+    for packet in packets {
+        words.push(u32::try_from(packet.words.len()).unwrap());
+        words.extend(&packet.words);
+        words.push(u32::try_from(packet.arrays.len()).unwrap());
+        for array in &packet.arrays {
+            words.push(u32::try_from(array.len()).unwrap());
+            words.extend(array.iter().map(|value| value.to_bits()));
+        }
+    }
+    words.into_iter().flat_map(u32::to_le_bytes).collect()
+}
+
+/// The packets of an input, as far as it goes.
+fn unpacked(input: &[u8]) -> Vec<Packet> {
+    let mut words = input.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes));
+    let mut packets = Vec::new();
+    while let Some(n_words) = words.next() {
+        let mut packet = Packet { words: words.by_ref().take(n_words as usize).collect(), arrays: Vec::new() };
+        for _ in 0..words.next().unwrap_or(0).min(8) {
+            let length = words.next().unwrap_or(0) as usize;
+            packet.arrays.push(words.by_ref().take(length).map(f32::from_bits).collect());
+        }
+        packets.push(packet);
+    }
+    packets
+}
+
+/// The two ends of a link.
+fn link() -> (Link, Link) {
+    let (there, far) = async_channel::unbounded();
+    let (back, here) = async_channel::unbounded();
+    (Link { there, here }, Link { there: back, here: far })
+}
+
+/// Loads a plan, writes its parameters, and runs each pass.
+fn whole_requests() -> Vec<Packet> {
+    let model = small();
+    let objective = Objective::new(vec![Loss::SPARSE_CATEGORICAL_CROSSENTROPY], Optimizer::adam(1e-3));
+    let plan = Arc::new(model.plan(&objective).unwrap());
+    let (near, far) = link();
+    let (events, _messages) = async_channel::unbounded();
+    let handle = remote::connect(&cpu::info(), 0, runtime::system().as_ref(), events, near);
+    let send = |request| handle.requests.try_send(request).unwrap();
+    send(Request::Load { plan, capacity: 4 });
+    for (segment, values) in (0..).zip(&model.weights.parameters) {
+        send(Request::Write { role: Role::Parameters(segment), offset: 0, data: Arc::from(values.as_slice()) });
+    }
+    for (slot, pass) in (0..).zip([Pass::Train, Pass::Evaluate, Pass::Predict]) {
+        let scalars = Scalars { rows: 2, batch_rows: 2, loss_scales: vec![0.5], ..Scalars::default() };
+        let feeds = vec![(Role::Input(0), vec![0.1; 128].into()), (Role::Target(0), vec![1.0; 2].into()), (Role::SampleWeight(0), vec![1.0; 2].into())];
+        let ticket = Ticket { step: 0, attempt: 0, slot };
+        send(Request::Run(Run { ticket, pass, scalars, feeds, combining: Combining::Device }));
+    }
+    send(Request::Read(Role::Parameters(0)));
+    send(Request::Finish);
+    handle.requests.close();
+    drop(handle);
+    let packets = std::iter::from_fn(|| far.here.recv_blocking().ok());
+    packets.take(model.weights.parameters.len() + 6).collect()
+}
+
+fn requests() -> Vec<Vec<u8>> {
+    let whole = whole_requests();
+    vec![packed(&whole), packed(&whole[..1])]
+}
+
+/// What an adapter answers to packets, until it has served them all.
+fn answers(packets: Vec<Packet>) -> Vec<Packet> {
+    let (near, far) = link();
+    for packet in packets {
+        near.there.try_send(packet).unwrap();
+    }
+    near.there.close();
+    pollster::block_on(remote::serve(runtime::system(), far));
+    std::iter::from_fn(|| near.here.try_recv().ok()).collect()
+}
+
+fn serve_requests(input: &[u8], _: &Path) {
+    drop(answers(unpacked(input)));
+}
+
+fn events() -> Vec<Vec<u8>> {
+    vec![packed(&answers(whole_requests()))]
+}
+
+fn take_events(input: &[u8], _: &Path) {
+    let (near, far) = link();
+    let (events, messages) = async_channel::unbounded();
+    let handle = remote::connect(&cpu::info(), 0, runtime::system().as_ref(), events, near);
+    for packet in unpacked(input) {
+        far.there.try_send(packet).unwrap();
+    }
+    drop(far);
+    let last = std::iter::from_fn(|| messages.recv_blocking().ok()).last();
+    let is_lost = |message: &Message| matches!(message.event, Event::Failed { fault: Fault::Lost(_), .. });
+    assert!(last.as_ref().is_some_and(is_lost), "an adapter whose link is cut ends lost, but said {last:?}");
+    drop(handle);
+}
