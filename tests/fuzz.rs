@@ -35,17 +35,13 @@ const FIRST: &str = "MANYHANDS_FUZZ_FIRST";
 
 #[test]
 fn mutated_inputs_are_read_or_refused() {
-    for target in TARGETS {
-        watch(target, QUICK);
-    }
+    watch_all(QUICK);
 }
 
 #[test]
 #[ignore = "a million inputs take many minutes"]
 fn a_million_mutated_inputs_are_read_or_refused() {
-    for target in TARGETS {
-        watch(target, FULL);
-    }
+    watch_all(FULL);
 }
 
 /// The process that [`watch`] starts: on its own it does nothing.
@@ -92,8 +88,14 @@ fn known(target: &str) -> Vec<Vec<u8>> {
     paths.iter().map(|path| fs::read(path).unwrap()).collect()
 }
 
-/// Runs a target in a process of its own, and fails if that process does not come to its end as it should.
-fn watch(target: &Target, count: u64) {
+/// Runs all targets, so that one that fails hides none.
+fn watch_all(count: u64) {
+    let problems: Vec<String> = TARGETS.iter().filter_map(|target| watch(target, count)).collect();
+    assert!(problems.is_empty(), "{}", problems.join("\n\n"));
+}
+
+/// Runs a target in a process of its own; what is wrong, if that process does not come to its end as it should.
+fn watch(target: &Target, count: u64) -> Option<String> {
     let folder = folder(target.name);
     fs::write(folder.join("number"), "start").unwrap();
     let log = fs::File::create(folder.join("log")).unwrap();
@@ -108,17 +110,17 @@ fn watch(target: &Target, count: u64) {
     let problem = wait(&mut child, &folder);
     let number = fs::read_to_string(folder.join("number")).unwrap();
     if problem.is_none() && number == "done" {
-        return;
+        return None;
     }
     let log = fs::read_to_string(folder.join("log")).unwrap_or_default();
     let log: Vec<&str> = log.lines().rev().take(12).collect();
-    panic!(
+    Some(format!(
         "`{}`, input {number} (in `{}`): {}\n{}",
         target.name,
         folder.join("input").display(),
         problem.unwrap_or_else(|| "the process ended".into()),
         log.into_iter().rev().collect::<Vec<_>>().join("\n")
-    );
+    ))
 }
 
 /// What is wrong with the process, once it has ended or was ended.

@@ -17,9 +17,43 @@ const EDGES: &[&[u8]] = &[
 
 /// Pieces of text that mean something to a reader of TOML, JSON or tables.
 const WORDS: &[&str] = &[
-    "-1", "0", "1", "1e308", "-1e400", "nan", "inf", "4294967296", "9223372036854775807", "18446744073709551616", "0.5",
-    "\"\"", "[]", "{}", "[[", "]]", "null", "true", "\\u0000", "\\", "'", "\"", "\n", "\r\n", ",", ";", "=", ".", "\u{feff}", "\u{1b}[31m", "é",
-    "type", "name", "input", "inputs", "reuse", "units",
+    "-1",
+    "0",
+    "1",
+    "1e308",
+    "-1e400",
+    "nan",
+    "inf",
+    "4294967296",
+    "9223372036854775807",
+    "18446744073709551616",
+    "0.5",
+    "\"\"",
+    "[]",
+    "{}",
+    "[[",
+    "]]",
+    "null",
+    "true",
+    "\\u0000",
+    "\\",
+    "'",
+    "\"",
+    "\n",
+    "\r\n",
+    ",",
+    ";",
+    "=",
+    ".",
+    "\u{feff}",
+    "\u{1b}[31m",
+    "é",
+    "type",
+    "name",
+    "input",
+    "inputs",
+    "reuse",
+    "units",
 ];
 
 /// Input number `number`: one of `seeds` with up to 8 changes.
@@ -51,7 +85,7 @@ fn change(bytes: &mut Vec<u8>, seeds: &[Vec<u8>], random: &mut ChaCha8Rng) {
                 *byte ^= 1 << random.random_range(0..8);
             }
         }
-        2 => overwrite(bytes, place, pick(EDGES, random)),
+        2 => overwrite(bytes, place, EDGES[random.random_range(0..EDGES.len())]),
         3 => overwrite(bytes, place, pick(WORDS, random).as_bytes()),
         4 => drop(bytes.splice(place..place, pick(WORDS, random).bytes())),
         5 => drop(bytes.drain(range(bytes, random))),

@@ -3,20 +3,24 @@
 use std::fs;
 use std::io::Write as _;
 use std::path::Path;
-use std::sync::Arc;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use image::{ImageFormat, RgbImage};
 use manyhands::adapters::remote::{self, Link, Packet};
-use manyhands::adapters::{Event, Message, Request, cpu};
+use manyhands::adapters::{Combining, Event, Fault, Message, Request, Run, Ticket, cpu};
 use manyhands::data::{Batch, DataConfig, digits};
 use manyhands::layers::{BatchNormalization, Conv2D, Dense, Flatten, Relu};
+use manyhands::model::Objective;
 use manyhands::plan::{Pass, Role, Scalars};
-use manyhands::runtime;
+use manyhands::runtime::{Native, Runtime, Task};
 use manyhands::simulator::RigConfig;
 use manyhands::trainer::JsonLog;
 use manyhands::{Checkpoint, Compile, Fit, Loss, Model, ModelConfig, Optimizer, Sequential, Trainer};
+use serde::Deserialize as _;
 
 /// Something that reads what may have errors in it.
 pub struct Target {
@@ -78,7 +82,8 @@ fn data_settings() -> Vec<Vec<u8>> {
     vec![
         b"type = 'synthetic'\nshape = [4, 4]\nclasses = 3\nrows = 100\ntest_rows = 10\nseed = 7\n".to_vec(),
         b"type = 'digits'\n".to_vec(),
-        b"type = 'csv'\ntrain = 'a.csv'\ntarget = ['x', 'y']\ntarget_kind = 'values'\nignore = 3\ndelimiter = ';'\n".to_vec(),
+        b"type = 'csv'\ntrain = 'a.csv'\ntarget = ['x', 'y']\ntarget_kind = 'values'\nignore = [3]\ndelimiter = ';'\n"
+            .to_vec(),
         b"type = 'image_folder'\ntrain = 'a'\nheight = 8\nwidth = 8\nchannels = 3\n".to_vec(),
     ]
 }
@@ -170,8 +175,8 @@ fn open(settings: &str, folder: &Path) {
 
 fn read_table(input: &[u8], folder: &Path) {
     fs::write(folder.join("a.csv"), input).unwrap();
-    open("type = 'csv'\ntrain = 'a.csv'\ntarget = 2\ntarget_kind = 'classes'", folder);
-    open("type = 'csv'\ntrain = 'a.csv'\ntarget = 1\ntarget_kind = 'values'\nignore = 2", folder);
+    open("type = 'csv'\ntrain = 'a.csv'\ntarget = [2]\ntarget_kind = 'classes'", folder);
+    open("type = 'csv'\ntrain = 'a.csv'\ntarget = [1]\ntarget_kind = 'values'\nignore = [2]", folder);
 }
 
 /// Images and labels, with the length of the images before them.
@@ -282,7 +287,8 @@ fn whole_requests() -> Vec<Packet> {
     let plan = Arc::new(model.plan(&objective).unwrap());
     let (near, far) = link();
     let (events, _messages) = async_channel::unbounded();
-    let handle = remote::connect(&cpu::info(), 0, runtime::system().as_ref(), events, near);
+    let runtime = Joined::default();
+    let handle = remote::connect(&cpu::info(), 0, &runtime, events, near);
     let send = |request| handle.requests.try_send(request).unwrap();
     send(Request::Load { plan, capacity: 4 });
     for (segment, values) in (0..).zip(&model.weights.parameters) {
@@ -290,16 +296,20 @@ fn whole_requests() -> Vec<Packet> {
     }
     for (slot, pass) in (0..).zip([Pass::Train, Pass::Evaluate, Pass::Predict]) {
         let scalars = Scalars { rows: 2, batch_rows: 2, loss_scales: vec![0.5], ..Scalars::default() };
-        let feeds = vec![(Role::Input(0), vec![0.1; 128].into()), (Role::Target(0), vec![1.0; 2].into()), (Role::SampleWeight(0), vec![1.0; 2].into())];
+        let feeds = vec![
+            (Role::Input(0), vec![0.1; 128].into()),
+            (Role::Target(0), vec![1.0; 2].into()),
+            (Role::SampleWeight(0), vec![1.0; 2].into()),
+        ];
         let ticket = Ticket { step: 0, attempt: 0, slot };
         send(Request::Run(Run { ticket, pass, scalars, feeds, combining: Combining::Device }));
     }
     send(Request::Read(Role::Parameters(0)));
-    send(Request::Finish);
     handle.requests.close();
-    drop(handle);
-    let packets = std::iter::from_fn(|| far.here.recv_blocking().ok());
-    packets.take(model.weights.parameters.len() + 6).collect()
+    let packets = std::iter::from_fn(|| far.here.recv_blocking().ok()).collect();
+    drop(far);
+    runtime.join();
+    packets
 }
 
 fn requests() -> Vec<Vec<u8>> {
@@ -307,35 +317,73 @@ fn requests() -> Vec<Vec<u8>> {
     vec![packed(&whole), packed(&whole[..1])]
 }
 
-/// What an adapter answers to packets, until it has served them all.
-fn answers(packets: Vec<Packet>) -> Vec<Packet> {
+/// The system's runtime, whose actors are waited for.
+#[derive(Default)]
+struct Joined(Mutex<Vec<JoinHandle<()>>>);
+
+impl Runtime for Joined {
+    fn now_ms(&self) -> f64 {
+        Native.now_ms()
+    }
+
+    fn sleep(&self, ms: f64) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Native.sleep(ms)
+    }
+
+    fn spawn(&self, _: &str, actor: Box<dyn FnOnce() -> Task + Send>) {
+        self.0.lock().unwrap().push(std::thread::spawn(|| pollster::block_on(actor())));
+    }
+}
+
+impl Joined {
+    fn join(&self) {
+        for actor in self.0.lock().unwrap().drain(..) {
+            actor.join().unwrap();
+        }
+    }
+}
+
+/// An adapter serves all requests of an input.
+fn serve_requests(input: &[u8], _: &Path) {
     let (near, far) = link();
-    for packet in packets {
+    for packet in unpacked(input) {
         near.there.try_send(packet).unwrap();
     }
     near.there.close();
-    pollster::block_on(remote::serve(runtime::system(), far));
-    std::iter::from_fn(|| near.here.try_recv().ok()).collect()
+    let runtime = Arc::new(Joined::default());
+    pollster::block_on(remote::serve(runtime.clone(), far));
+    runtime.join();
 }
 
-fn serve_requests(input: &[u8], _: &Path) {
-    drop(answers(unpacked(input)));
-}
-
+/// What an adapter answers to [`whole_requests`], up to the parameters that the last one reads.
 fn events() -> Vec<Vec<u8>> {
-    vec![packed(&answers(whole_requests()))]
+    let (near, far) = link();
+    let runtime = Arc::new(Joined::default());
+    let served = runtime.clone();
+    let server = std::thread::spawn(move || pollster::block_on(remote::serve(served, far)));
+    for packet in whole_requests() {
+        near.there.try_send(packet).unwrap();
+    }
+    let answers: Vec<Packet> = std::iter::from_fn(|| near.here.recv_blocking().ok()).take(5).collect();
+    near.there.close();
+    server.join().unwrap();
+    runtime.join();
+    vec![packed(&answers)]
 }
 
 fn take_events(input: &[u8], _: &Path) {
     let (near, far) = link();
     let (events, messages) = async_channel::unbounded();
-    let handle = remote::connect(&cpu::info(), 0, runtime::system().as_ref(), events, near);
+    let runtime = Joined::default();
+    let handle = remote::connect(&cpu::info(), 0, &runtime, events, near);
     for packet in unpacked(input) {
-        far.there.try_send(packet).unwrap();
+        // An adapter that is lost takes no more.
+        drop(far.there.try_send(packet));
     }
     drop(far);
     let last = std::iter::from_fn(|| messages.recv_blocking().ok()).last();
     let is_lost = |message: &Message| matches!(message.event, Event::Failed { fault: Fault::Lost(_), .. });
-    assert!(last.as_ref().is_some_and(is_lost), "an adapter whose link is cut ends lost, but said {last:?}");
+    assert!(last.as_ref().is_some_and(is_lost), "an adapter whose link is cut ends lost, but told {last:?}");
     drop(handle);
+    runtime.join();
 }
