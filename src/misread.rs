@@ -236,7 +236,7 @@ fn type_words(expected: &str) -> String {
     }
 }
 
-/// What stands there: `type: integer `3``, `value: string "x"`, `length 3`.
+/// The value and its kind: `integer 3` behind "type", `string "x"` behind "value", `length 3`.
 fn value_words(got: &str) -> String {
     if let Some(length) = got.strip_prefix("length ") {
         return format!("{} of them", length.parse::<u64>().map_or(length.to_owned(), thousands));

@@ -425,33 +425,33 @@ impl Metrics {
 
 impl<'de> Deserialize<'de> for Metrics {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Source;
-        impl<'de> Visitor<'de> for Source {
-            type Value = Metrics;
+        deserializer.deserialize_seq(ListOfMetrics)
+    }
+}
 
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a list of metrics")
-            }
+struct ListOfMetrics;
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Metrics, A::Error> {
-                let (mut one, mut many) = (Vec::new(), Vec::new());
-                let read = |item| names::read_variant(item).map_err(|error| de::Error::custom(error.message()));
-                while let Some(item) = items.next_element()? {
-                    match item {
-                        toml::Value::Array(metrics) => {
-                            many.push(metrics.into_iter().map(read).collect::<Result<_, _>>()?);
-                        }
-                        metric => one.push(read(metric)?),
-                    }
-                }
-                match (one.is_empty(), many.is_empty()) {
-                    (_, true) => Ok(Metrics::One(one)),
-                    (true, false) => Ok(Metrics::Many(many)),
-                    (false, false) => Err(de::Error::custom("needs metrics, or lists of metrics, not both")),
-                }
+impl<'de> Visitor<'de> for ListOfMetrics {
+    type Value = Metrics;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a list of metrics")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Metrics, A::Error> {
+        let (mut one, mut many) = (Vec::new(), Vec::new());
+        let read = |item| names::read_variant(item).map_err(|error| de::Error::custom(error.message()));
+        while let Some(item) = items.next_element()? {
+            match item {
+                toml::Value::Array(metrics) => many.push(metrics.into_iter().map(read).collect::<Result<_, _>>()?),
+                metric => one.push(read(metric)?),
             }
         }
-        deserializer.deserialize_seq(Source)
+        match (one.is_empty(), many.is_empty()) {
+            (_, true) => Ok(Metrics::One(one)),
+            (true, false) => Ok(Metrics::Many(many)),
+            (false, false) => Err(de::Error::custom("needs metrics, or lists of metrics, not both")),
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use image::{ImageFormat, RgbImage};
 use manyhands::adapters::remote::{self, Link, Packet};
-use manyhands::adapters::{Combining, Event, Fault, Message, Request, Run, Ticket, cpu};
+use manyhands::adapters::{ActorId, Combining, Event, Fault, Message, Request, Run, Ticket, cpu};
 use manyhands::data::{Batch, DataConfig, digits};
 use manyhands::layers::{BatchNormalization, Conv2D, Dense, Flatten, Relu};
 use manyhands::model::Objective;
@@ -219,7 +219,7 @@ fn read_cifar(input: &[u8], folder: &Path) {
 }
 
 fn images() -> Vec<Vec<u8>> {
-    let image = RgbImage::from_fn(9, 7, |x, y| image::Rgb([(x * 20) as u8, (y * 30) as u8, 7]));
+    let image = RgbImage::from_fn(9, 7, |x, y| image::Rgb([x, y, 7].map(|value| u8::try_from(value * 20).unwrap())));
     [ImageFormat::Png, ImageFormat::Jpeg, ImageFormat::Bmp].map(|format| encoded(&image, format)).into()
 }
 
@@ -288,7 +288,7 @@ fn whole_requests() -> Vec<Packet> {
     let (near, far) = link();
     let (events, _messages) = async_channel::unbounded();
     let runtime = Joined::default();
-    let handle = remote::connect(&cpu::info(), 0, &runtime, events, near);
+    let handle = remote::connect(&cpu::info(), ActorId::default(), &runtime, events, near);
     let send = |request| handle.requests.try_send(request).unwrap();
     send(Request::Load { plan, capacity: 4 });
     for (segment, values) in (0..).zip(&model.weights.parameters) {
@@ -375,7 +375,7 @@ fn take_events(input: &[u8], _: &Path) {
     let (near, far) = link();
     let (events, messages) = async_channel::unbounded();
     let runtime = Joined::default();
-    let handle = remote::connect(&cpu::info(), 0, &runtime, events, near);
+    let handle = remote::connect(&cpu::info(), ActorId::default(), &runtime, events, near);
     for packet in unpacked(input) {
         // An adapter that is lost takes no more.
         drop(far.there.try_send(packet));

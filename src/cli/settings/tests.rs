@@ -6,76 +6,78 @@ fn refused(text: &str) -> String {
     Settings::parse(text, "run.toml").err().map(|error| error.to_string()).unwrap_or_default()
 }
 
+/// Settings with a mistake, and what is said of it.
+const MISTAKES: &[(&str, &str)] = &[
+    (
+        "[training]\nepochs = 3\nbatchsize = 4\n",
+        "`run.toml`, line 3, key `batchsize`, is not known here\n  help: did you mean `batch_size`? the keys are: `epochs`, `batch_size`",
+    ),
+    (
+        "[training]\nepochs = \"ten\"\n",
+        "`run.toml`, line 2, key `epochs`, needs a whole number from 0 up, but got \"ten\"",
+    ),
+    (
+        "[optimizer]\ntype = \"Adam\"\nlr = 1.0\n",
+        "`run.toml`, line 3, key `lr`, is not known here\n  help: did you mean `learning_rate`? the keys are: `learning_rate`",
+    ),
+    (
+        "\n[optimizer]\ntype = \"Adam\"\nbeta_1 = \"x\"\n",
+        "`run.toml`, line 4, key `beta_1`, needs a number, but got \"x\"",
+    ),
+    (
+        "[optimizer]\ntype = \"Adamm\"\n",
+        "`run.toml`, line 2, key `type`, needs a known name, but got `Adamm`\n  help: did you mean `Adam`? the names are: `SGD`",
+    ),
+    ("[trainning]\n", "`run.toml`, line 1, key `trainning`, is not known here\n  help: did you mean `training`?"),
+    (
+        "[training]\nbatch_size = 32\ngradient_accumulation_steps = 4\n",
+        "`run.toml`, line 3, key `gradient_accumulation_steps`, is not known here",
+    ),
+    (
+        "[training]\ngradient_accumulation_steps = 4\n",
+        "help: Keras updates after so many batches; here one batch is computed in parts: for Keras' 4 steps of 32 rows \
+             write `batch_size = 128` and `micro_batches = 4`",
+    ),
+    (
+        "[training]\nsplit = \"odd\"\n",
+        "line 2, key `split`, needs `learned`, `even` or proportions such as `3:1`, but got `odd`",
+    ),
+    (
+        "[training]\nvalidation = \"all\"\n",
+        "line 2, key `validation`, needs \"test\", \"none\", or the fraction of the training rows to set aside, such as 0.1, but got \"all\"",
+    ),
+    ("[training]\nepochs = 3 4\n", "`run.toml`, line 2, key `epochs`, can't be read: "),
+    (
+        "[model]\ninput = [8]\nlayer = []\n",
+        "`run.toml`, line 3, key `layer`, is not known here\n  help: did you mean `layers`?",
+    ),
+    ("[data]\ntype = \"digits\"\n", "`run.toml` needs `model`, but has none\n  help: add `model`"),
+    (
+        "[data]\ntype = \"csv\"\ntrain = \"C:\\Users\\me\\a.csv\"\n",
+        "`run.toml`, line 3, key `train`, has a `\\` between double quotes",
+    ),
+    (
+        "[data]\ntype = \"csv\"\ntrain = \"C:\\data\\a.csv\"\n",
+        "`run.toml`, line 3, key `train`, has a `\\` between double quotes",
+    ),
+    (
+        "[data]\ntype = \"csv\"\ntrain = \"C:\\temp\\new.csv\"\n",
+        "`run.toml`, line 3, key `train`, needs a path, but `\\t` between double quotes is a control character\n  help: write a path of Windows in single quotes",
+    ),
+    (
+        "[loss]\ntype = \"mae\"\n",
+        "needs a known name, but got `mae`\n  help: the names are: `SparseCategoricalCrossentropy`",
+    ),
+    (
+        "[training]\nmetrics = [\"acuracy\"]\n",
+        "line 2, key `metrics`, needs a known name, but got `acuracy`\n  help: did you mean `accuracy`?",
+    ),
+    ("[training]\nvalidation = 1\n", "line 2, key `validation`, needs \"test\""),
+];
+
 #[test]
 fn mistakes_are_named_by_file_line_and_key() {
-    let cases = [
-        (
-            "[training]\nepochs = 3\nbatchsize = 4\n",
-            "`run.toml`, line 3, key `batchsize`, is not known here\n  help: did you mean `batch_size`? the keys are: `epochs`, `batch_size`",
-        ),
-        (
-            "[training]\nepochs = \"ten\"\n",
-            "`run.toml`, line 2, key `epochs`, needs a whole number from 0 up, but got \"ten\"",
-        ),
-        (
-            "[optimizer]\ntype = \"Adam\"\nlr = 1.0\n",
-            "`run.toml`, line 3, key `lr`, is not known here\n  help: did you mean `learning_rate`? the keys are: `learning_rate`",
-        ),
-        (
-            "\n[optimizer]\ntype = \"Adam\"\nbeta_1 = \"x\"\n",
-            "`run.toml`, line 4, key `beta_1`, needs a number, but got \"x\"",
-        ),
-        (
-            "[optimizer]\ntype = \"Adamm\"\n",
-            "`run.toml`, line 2, key `type`, needs a known name, but got `Adamm`\n  help: did you mean `Adam`? the names are: `SGD`",
-        ),
-        ("[trainning]\n", "`run.toml`, line 1, key `trainning`, is not known here\n  help: did you mean `training`?"),
-        (
-            "[training]\nbatch_size = 32\ngradient_accumulation_steps = 4\n",
-            "`run.toml`, line 3, key `gradient_accumulation_steps`, is not known here",
-        ),
-        (
-            "[training]\ngradient_accumulation_steps = 4\n",
-            "help: Keras updates after so many batches; here one batch is computed in parts: for Keras' 4 steps of 32 rows \
-             write `batch_size = 128` and `micro_batches = 4`",
-        ),
-        (
-            "[training]\nsplit = \"odd\"\n",
-            "line 2, key `split`, needs `learned`, `even` or proportions such as `3:1`, but got `odd`",
-        ),
-        (
-            "[training]\nvalidation = \"all\"\n",
-            "line 2, key `validation`, needs \"test\", \"none\", or the fraction of the training rows to set aside, such as 0.1, but got \"all\"",
-        ),
-        ("[training]\nepochs = 3 4\n", "`run.toml`, line 2, key `epochs`, can't be read: "),
-        (
-            "[model]\ninput = [8]\nlayer = []\n",
-            "`run.toml`, line 3, key `layer`, is not known here\n  help: did you mean `layers`?",
-        ),
-        ("[data]\ntype = \"digits\"\n", "`run.toml` needs `model`, but has none\n  help: add `model`"),
-        (
-            "[data]\ntype = \"csv\"\ntrain = \"C:\\Users\\me\\a.csv\"\n",
-            "`run.toml`, line 3, key `train`, has a `\\` between double quotes",
-        ),
-        (
-            "[data]\ntype = \"csv\"\ntrain = \"C:\\data\\a.csv\"\n",
-            "`run.toml`, line 3, key `train`, has a `\\` between double quotes",
-        ),
-        (
-            "[data]\ntype = \"csv\"\ntrain = \"C:\\temp\\new.csv\"\n",
-            "`run.toml`, line 3, key `train`, needs a path, but `\\t` between double quotes is a control character\n  help: write a path of Windows in single quotes",
-        ),
-        (
-            "[loss]\ntype = \"mae\"\n",
-            "needs a known name, but got `mae`\n  help: the names are: `SparseCategoricalCrossentropy`",
-        ),
-        (
-            "[training]\nmetrics = [\"acuracy\"]\n",
-            "line 2, key `metrics`, needs a known name, but got `acuracy`\n  help: did you mean `accuracy`?",
-        ),
-        ("[training]\nvalidation = 1\n", "line 2, key `validation`, needs \"test\""),
-    ];
-    for (text, expected) in cases {
+    for (text, expected) in MISTAKES {
         assert!(refused(text).contains(expected), "{text}\n{}\n{expected}", refused(text));
     }
 }
