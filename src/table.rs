@@ -218,6 +218,11 @@ fn wrap_words(text: &str, columns: usize) -> Vec<String> {
     lines.iter().map(|line| line.trim_end().to_owned()).collect()
 }
 
+/// A part as percents: `40 %`.
+pub(crate) fn percent(part: f64) -> String {
+    format!("{:.0} %", 100.0 * part)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,7 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test prints and panics")]
 
-use manyhands::adapters::list::{FXC, Raw, System, choose, deduplicate, list, sort};
+use manyhands::adapters::list;
+use manyhands::adapters::list::{FXC, Raw, System, choose, deduplicate, sort};
 use manyhands::adapters::{Info, Kind};
 
 const INTEL: u32 = 0x8086;

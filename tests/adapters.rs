@@ -20,7 +20,7 @@ use std::cell::RefCell;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use litemap::LiteMap;
-use manyhands::adapters::list::list;
+use manyhands::adapters::list;
 use manyhands::adapters::{
     self, ActorId, Combining, Event, Fault, Handle, Info, Kind, Message, Request, Run, Ticket, cpu, gpu,
 };

@@ -1,4 +1,4 @@
-//! Which adapters there are, each physical one once, in an order that lasts; and the choice among them.
+//! A list of adapters: each physical one once, in an order that lasts; and the choice among them.
 
 use litemap::LiteMap;
 
@@ -7,28 +7,6 @@ use crate::{Error, Result};
 
 /// Environment variable with a choice of adapters, as [`choose`] takes it.
 pub const ADAPTERS_VARIABLE: &str = "MANYHANDS_ADAPTERS";
-
-/// Every adapter of the machine: the GPUs, the CPU adapter, and drivers that compute on the CPU.
-///
-/// Opens no device and changes nothing. Sorted by kind, bus id, vendor, device and name, so that an
-/// index means the same card tomorrow.
-pub async fn list() -> Vec<Info> {
-    #[cfg(feature = "gpu")]
-    let gpus = super::gpu::enumerate().await;
-    #[cfg(not(feature = "gpu"))]
-    let gpus = Vec::new();
-    sort([gpus, vec![super::cpu::info()]].concat())
-}
-
-/// The adapters among which a choice is made: all, or, where only the CPU can be meant, that alone.
-///
-/// Drivers of GPUs take time to start, may print, and may crash: no driver is started for the CPU adapter.
-pub async fn list_for(wanted: &str) -> Vec<Info> {
-    if wanted.split(',').all(|item| item.trim().eq_ignore_ascii_case("cpu")) {
-        return vec![super::cpu::info()];
-    }
-    list().await
-}
 
 /// Sorts and numbers a list.
 pub fn sort(mut infos: Vec<Info>) -> Vec<Info> {

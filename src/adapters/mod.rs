@@ -29,7 +29,7 @@ use crate::Result;
 use crate::plan::{Pass, Plan, Role, Scalars};
 use crate::runtime::Runtime;
 
-pub use list::{ADAPTERS_VARIABLE, choose, list, list_for};
+pub use list::{ADAPTERS_VARIABLE, choose};
 pub use throttle::Throttles;
 
 /// What an adapter is.
@@ -310,4 +310,26 @@ pub fn tuned(tuning: gpu::Tuning) -> Opener {
         Kind::Cpu => open(info, actor, runtime, events),
         _ => gpu::open_tuned(info, actor, runtime, events, tuning.clone()),
     })
+}
+
+/// Every adapter of the machine: the GPUs, the CPU adapter, and drivers that compute on the CPU.
+///
+/// Opens no device and changes nothing. Sorted by kind, bus id, vendor, device and name, so that an
+/// index means the same card tomorrow.
+pub async fn list() -> Vec<Info> {
+    #[cfg(feature = "gpu")]
+    let gpus = gpu::enumerate().await;
+    #[cfg(not(feature = "gpu"))]
+    let gpus = Vec::new();
+    list::sort([gpus, vec![cpu::info()]].concat())
+}
+
+/// The adapters among which a choice is made: all, or, where only the CPU can be meant, that alone.
+///
+/// Drivers of GPUs take time to start, may print, and may crash: no driver is started for the CPU adapter.
+pub async fn list_for(wanted: &str) -> Vec<Info> {
+    if wanted.split(',').all(|item| item.trim().eq_ignore_ascii_case("cpu")) {
+        return vec![cpu::info()];
+    }
+    list().await
 }

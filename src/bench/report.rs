@@ -107,11 +107,6 @@ pub(super) fn ms(value: f64) -> String {
     }
 }
 
-/// A part as percents.
-pub(super) fn percent(part: f64) -> String {
-    format!("{:.0} %", 100.0 * part)
-}
-
 /// Bytes in MiB.
 #[allow(clippy::cast_precision_loss, reason = "bytes are far below 2^52")]
 pub(super) fn mib(bytes: u64) -> String {

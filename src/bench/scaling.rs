@@ -5,12 +5,12 @@ use std::fmt;
 use serde::Serialize;
 
 use super::models::Workload;
-use super::report::{About, Report, ms, percent, table};
+use super::report::{About, Report, ms, table};
 use super::rig::{Data, Rig, Sample, Source, name};
 use super::{Settings, median};
 use crate::error::Result;
 use crate::scheduler::split::SplitMode;
-use crate::table::Table;
+use crate::table::{Table, percent};
 
 /// Scaling of some models.
 #[derive(Clone, Debug, Serialize)]

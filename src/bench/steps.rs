@@ -6,13 +6,14 @@ use serde::Serialize;
 
 use super::machine::HostCopy;
 use super::models::Workload;
-use super::report::{About, Report, mib, ms, percent, table};
+use super::report::{About, Report, mib, ms, table};
 use super::rig::{Asked, Data, Rig, Sample, Source};
 use super::{Settings, median};
 use crate::error::Result;
 use crate::plan::GradientCompression;
 use crate::scheduler::ShardReport;
 use crate::scheduler::split::SplitMode;
+use crate::table::percent;
 
 /// Training steps of some models.
 #[derive(Clone, Debug, Serialize)]

@@ -1,16 +1,16 @@
 //! The actor of a simulated adapter: requests and events as those of a real one, time by its spec.
 
 use std::future::pending;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use async_channel::Sender;
 use rand::RngExt;
+use rand_chacha::ChaCha8Rng;
 
-use super::arithmetic::Memory;
-use super::spec::{Mishap, Moment};
+use super::arithmetic::{Arithmetic, Memory};
+use super::spec::{AdapterSpec, Mishap, Moment, Trouble};
 use super::traffic::Traffic;
 use super::virtual_time::{Virtual, lock};
-use super::world::Seat;
 use crate::adapters::mailbox::{self, Device, Done, Mailbox, Stop};
 use crate::adapters::{ActorId, Combining, Event, Fault, Handle, Info, Message, Request, Run, Timing, Writes};
 use crate::plan::{Command, Exchange, Pass, Plan, Role, When, Work};
@@ -18,6 +18,31 @@ use crate::runtime::Runtime;
 
 /// Part of a training row's time that a run which only goes forward takes: backward is about twice as much.
 const FORWARD_PART: f64 = 1.0 / 3.0;
+
+/// An adapter of the world, and what outlives its loss and return.
+pub(super) struct Seat {
+    pub spec: AdapterSpec,
+    pub arithmetic: Arithmetic,
+    /// What travels, where the plan that is run does not tell.
+    pub traffic: Option<Traffic>,
+    pub history: Mutex<History>,
+}
+
+/// What happened to an adapter so far.
+pub(super) struct History {
+    /// Troubles still to come.
+    pub troubles: Vec<Trouble>,
+    pub loads: u64,
+    pub runs: u64,
+    pub rng: ChaCha8Rng,
+}
+
+impl Seat {
+    pub fn new(spec: AdapterSpec, arithmetic: Arithmetic, traffic: Option<Traffic>, rng: ChaCha8Rng) -> Self {
+        let history = History { troubles: spec.troubles.clone(), loads: 0, runs: 0, rng };
+        Self { spec, arithmetic, traffic, history: Mutex::new(history) }
+    }
+}
 
 /// Opens a simulated adapter.
 pub(super) fn open(seat: Arc<Seat>, info: &Info, actor: ActorId, runtime: Virtual, events: Sender<Message>) -> Handle {

@@ -2,9 +2,18 @@
 
 use std::sync::Arc;
 
-use super::world::Arithmetic;
 use crate::adapters::cpu::Machine;
 use crate::plan::{Dispatch, Pass, Plan, Role, Scalars, View};
+
+/// What simulated adapters compute.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Arithmetic {
+    /// What the CPU adapter would: the kernels' twins.
+    #[default]
+    Twins,
+    /// Nothing: answers are zeros of the right lengths, at the right time.
+    TimeOnly,
+}
 
 /// A plan, with its buffers where there are any.
 pub(super) enum Memory {

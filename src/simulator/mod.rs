@@ -32,6 +32,7 @@ mod traffic;
 mod virtual_time;
 mod world;
 
+pub use arithmetic::Arithmetic;
 pub use measure::{Measured, measure};
 pub use predict::{simulate, simulate_model, step_ms};
 pub use report::{Point, Report};
@@ -39,4 +40,4 @@ pub use rig::{HostSpec, Preset, RigConfig};
 pub use scaling::{Kind, Part, Scaling, Wish, measure_scaling};
 pub use spec::{AdapterSpec, Mishap, Moment, Slowdown, Trouble};
 pub use virtual_time::Virtual;
-pub use world::{Arithmetic, World};
+pub use world::World;

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use super::arithmetic::Arithmetic;
 use super::report::{Point, Report};
 use super::rig::RigConfig;
 use super::skeleton::Skeleton;
 use super::spec::AdapterSpec;
-use super::world::{Arithmetic, Settings, World};
+use super::world::{Settings, World};
 use crate::data::Batch;
 use crate::error::Result;
 use crate::losses::Loss;

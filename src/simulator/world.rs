@@ -10,8 +10,9 @@ use std::task::{Context, Poll, Wake, Waker};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-use super::adapter;
-use super::spec::{AdapterSpec, Trouble};
+use super::adapter::{self, Seat};
+use super::arithmetic::Arithmetic;
+use super::spec::AdapterSpec;
 use super::traffic::Traffic;
 use super::virtual_time::{Virtual, lock};
 use crate::adapters::{self, Info, Kind, Opener};
@@ -20,44 +21,6 @@ use crate::runtime::{Runtime, Task};
 
 /// `backend` of a simulated adapter's [`Info`].
 const BACKEND: &str = "simulated";
-
-/// What simulated adapters compute.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Arithmetic {
-    /// What the CPU adapter would: the kernels' twins.
-    #[default]
-    Twins,
-    /// Nothing: answers are zeros of the right lengths, at the right time.
-    TimeOnly,
-}
-
-/// An adapter of the world, and what outlives its loss and return.
-pub(super) struct Seat {
-    pub spec: AdapterSpec,
-    pub arithmetic: Arithmetic,
-    /// What travels, where the plan that is run does not tell.
-    pub traffic: Option<Traffic>,
-    pub history: Mutex<History>,
-}
-
-/// What happened to an adapter so far.
-pub(super) struct History {
-    /// Troubles still to come.
-    pub troubles: Vec<Trouble>,
-    pub loads: u64,
-    pub runs: u64,
-    pub rng: ChaCha8Rng,
-}
-
-impl Seat {
-    fn new(idx: usize, spec: AdapterSpec, settings: &Settings) -> Self {
-        let mut rng = ChaCha8Rng::seed_from_u64(settings.seed);
-        rng.set_stream(idx as u64);
-        let history = History { troubles: spec.troubles.clone(), loads: 0, runs: 0, rng };
-        let (arithmetic, traffic) = (settings.arithmetic, settings.traffic.clone());
-        Self { spec, arithmetic, traffic, history: Mutex::new(history) }
-    }
-}
 
 /// What is the same for all adapters of a world.
 #[derive(Clone, Debug)]
@@ -128,7 +91,12 @@ impl World {
     }
 
     pub(super) fn with(adapters: Vec<AdapterSpec>, settings: &Settings) -> Self {
-        let seats = adapters.into_iter().enumerate().map(|(idx, spec)| Arc::new(Seat::new(idx, spec, settings)));
+        let seat = |(idx, spec)| {
+            let mut rng = ChaCha8Rng::seed_from_u64(settings.seed);
+            rng.set_stream(idx);
+            Arc::new(Seat::new(spec, settings.arithmetic, settings.traffic.clone(), rng))
+        };
+        let seats = (0..).zip(adapters).map(seat);
         let (seats, runtime) = (seats.collect(), Virtual::new(settings.host_bytes_per_ms));
         Self { runtime, seats, tasks: Vec::new(), ready: Arc::default() }
     }

@@ -1,5 +1,6 @@
 //! The trainer: `fit`, `evaluate`, `predict` over any number of adapters.
 
+mod advice;
 #[cfg(not(target_arch = "wasm32"))]
 mod blocking;
 mod callbacks;

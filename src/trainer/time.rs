@@ -1,5 +1,6 @@
 //! The trainer's part of the timeline.
 
+use super::advice::advice;
 use super::{Fit, Trainer};
 use crate::data::LoaderSettings;
 use crate::error::Result;
@@ -38,6 +39,7 @@ impl Trainer {
 
     pub(super) fn time_summary(&mut self, loader: &LoaderSettings) -> Result<TimeSummary> {
         let (now_ms, split) = (self.runtime.now_ms(), self.split.clone());
-        Ok(self.opened()?.timeline().summary(now_ms, loader, &split))
+        let summary = self.opened()?.timeline().summary(now_ms);
+        Ok(TimeSummary { advice: advice(&summary, loader, &split), ..summary })
     }
 }

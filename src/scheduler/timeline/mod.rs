@@ -1,6 +1,5 @@
 //! What ran where and when: totals for the summary always, single spans for a trace when asked for.
 
-mod advice;
 mod summary;
 mod trace;
 

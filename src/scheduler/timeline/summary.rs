@@ -5,9 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::{Timeline, Totals, What};
-use crate::data::LoaderSettings;
-use crate::scheduler::split::SplitMode;
-use crate::table::Table;
+use crate::table::{Table, percent};
 
 /// Where the time of a run went, and what would make it shorter. Times in milliseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -22,7 +20,7 @@ pub struct TimeSummary {
     pub host: HostTime,
     /// Each adapter's time.
     pub adapters: Vec<AdapterTime>,
-    /// What slowed the run down, and what helps; empty if nothing stands out.
+    /// What slowed the run down, and what helps; empty if nothing stands out. The trainer gives it.
     pub advice: Vec<String>,
 }
 
@@ -71,21 +69,19 @@ pub struct AdapterTime {
 }
 
 impl Timeline {
-    /// Where the time went from the start until `now_ms`, with advice that fits the settings.
-    pub fn summary(&self, now_ms: f64, loader: &LoaderSettings, split: &SplitMode) -> TimeSummary {
+    /// Where the time went from the start until `now_ms`.
+    pub fn summary(&self, now_ms: f64) -> TimeSummary {
         let ms = now_ms - self.begin_ms;
         let adapters =
             self.names.iter().zip(&self.adapters).map(|(name, totals)| self.adapter_time(name, totals, ms)).collect();
-        let mut summary = TimeSummary {
+        TimeSummary {
             ms,
             steps: self.steps,
             rows: self.host.rows,
             host: self.host_time(ms),
             adapters,
             advice: Vec::new(),
-        };
-        summary.advice = super::advice::advice(&summary, loader, split);
-        summary
+        }
     }
 
     fn host_time(&self, ms: f64) -> HostTime {
@@ -136,7 +132,7 @@ impl TimeSummary {
         per_second(self.rows, self.ms)
     }
 
-    pub(super) fn part(&self, ms: f64) -> f64 {
+    pub(crate) fn part(&self, ms: f64) -> f64 {
         ms / self.ms.max(1e-3)
     }
 
@@ -195,10 +191,6 @@ impl fmt::Display for TimeSummary {
         write!(f, "\nhost: {}", parts.join(", "))?;
         self.advice.iter().try_for_each(|advice| write!(f, "\n{advice}"))
     }
-}
-
-pub(super) fn percent(part: f64) -> String {
-    format!("{:.0} %", 100.0 * part)
 }
 
 #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]

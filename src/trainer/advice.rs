@@ -1,9 +1,9 @@
 //! What slowed a run down, and what helps.
 
-use super::TimeSummary;
-use super::summary::percent;
 use crate::data::LoaderSettings;
 use crate::scheduler::split::SplitMode;
+use crate::scheduler::timeline::TimeSummary;
+use crate::table::percent;
 
 /// Steps below which nothing can be said.
 const FEW_STEPS: u64 = 10;
@@ -80,8 +80,8 @@ fn host(summary: &TimeSummary) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{AdapterTime, HostTime};
     use super::*;
+    use crate::scheduler::timeline::{AdapterTime, HostTime};
 
     fn summary(host: HostTime, held_up_ms: [f64; 3]) -> TimeSummary {
         let adapter = |held_up_ms| AdapterTime { name: "a".into(), rows: 1, held_up_ms, ..AdapterTime::default() };
