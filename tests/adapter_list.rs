@@ -262,7 +262,7 @@ fn an_unknown_adapter_is_an_error_with_the_list() {
     let list = sort(rig().split_off(3));
     let text = |wanted| choose(&list, wanted).unwrap_err().to_string();
     let help = "\n  help: give indices, name parts, `discrete`, `integrated`, `gpu`, `cpu`, `software` or `all`, with \
-                commas; there are 0 `CPU (8 threads)`, 1 `llvmpipe (LLVM 15.0.6, 256 bits)`";
+                commas; this machine has `CPU (8 threads)` (index 0), `llvmpipe (LLVM 15.0.6, 256 bits)` (index 1)";
     assert_eq!(text("0,radeon"), format!("the choice of adapters names no adapter of this machine: `radeon`{help}"));
     assert_eq!(text("7"), format!("the choice of adapters names no adapter of this machine: `7`{help}"));
     assert_eq!(text("all"), format!("the choice of adapters names no adapter of this machine: `all`{help}"));

@@ -552,7 +552,8 @@ fn a_result_that_can_not_be_written_is_a_failure() {
 fn a_batch_is_planned_for_no_more_rows_than_there_are() {
     let folder = tempfile::tempdir().unwrap();
     let log = |batch_size: &str| {
-        let output = run(&folder, &format!("train --epochs 1 --batch-size {batch_size} --json {batch_size}.jsonl"));
+        let output =
+            run(&folder, &format!("train --epochs 1 --overwrite --batch-size {batch_size} --json {batch_size}.jsonl"));
         assert!(output.status.success(), "{}", text(&output.stderr));
         assert_eq!(text(&output.stderr), "", "{batch_size}");
         json_lines(&folder, &format!("{batch_size}.jsonl"))
@@ -600,8 +601,8 @@ fn what_was_read_is_told_first() {
     let shown = succeed(&folder, "train table.toml --epochs 1");
     let expected = "training data: 40 rows of 2 input columns: x, y\n  3 classes of `kind`: a (14), b (13), c (13)\n";
     assert!(shown.contains(expected), "{shown}");
-    assert!(succeed(&folder, "train --epochs 1").contains("validation data: 360 rows of [8, 8, 1]\n"));
-    assert!(!succeed(&folder, "train table.toml --epochs 1 --quiet").contains("training data"));
+    assert!(succeed(&folder, "train --epochs 1 --overwrite").contains("validation data: 360 rows of [8, 8, 1]\n"));
+    assert!(!succeed(&folder, "train table.toml --epochs 1 --overwrite --quiet").contains("training data"));
 }
 
 #[test]
@@ -634,7 +635,10 @@ fn an_image_that_can_t_be_read_stops_no_other_prediction() {
     let skipped = succeed(&folder, "predict manyhands.safetensors --config skip.toml --input new");
     assert_eq!(skipped.lines().count(), 3, "{skipped}");
     write(&folder, "train/a/bad.png", "no image");
-    assert!(refused(&folder, "train run.toml --epochs 1").contains("train/a/bad.png` needs to be PNG, JPEG or BMP"));
+    assert!(
+        refused(&folder, "train run.toml --epochs 1 --overwrite")
+            .contains("train/a/bad.png` needs to be PNG, JPEG or BMP")
+    );
     let trained = succeed(&folder, "train skip.toml --epochs 1 --save skipped.safetensors");
     assert!(trained.contains("1 file is left out, since they can't be read: `a/bad.png`"), "{trained}");
 }

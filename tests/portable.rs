@@ -97,7 +97,7 @@ fn a_mistake_in_a_file_with_crlf_is_found_in_its_line() {
     let settings = SETTINGS.replace("units = 3", "unit = 3").replace("[loss]", "[training]\nbatchsize = 8\n[loss]");
     let (_root, folder) = folder_with(&settings.replace('\n', "\r\n"), &table().replace('\n', "\r\n"));
     let said = String::from_utf8(run(&folder, &["train", "Lauf № 1.toml"]).stderr).unwrap();
-    assert!(said.contains("`Lauf № 1.toml`, line 13, key `batchsize`, can't be read"), "{said}");
+    assert!(said.contains("`Lauf № 1.toml`, line 13, key `batchsize`, is not known here"), "{said}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::machine::{Cost, HostCopy, Peaks, Probe, peaks, probes, product, product_params};
 use super::median;
-use super::report::{About, Report, ms, percent, table};
+use super::report::{About, Report, ms, table};
 use super::rig::Seat;
 #[cfg(feature = "gpu")]
 use crate::adapters::gpu::{Checks, Direct, Launch};
@@ -18,6 +18,7 @@ use crate::kernels::{
 };
 use crate::plan::{Grid, Word, product_flops};
 use crate::runtime::system;
+use crate::table::percent;
 
 /// Kernels of some adapters.
 #[derive(Clone, Debug, Serialize)]

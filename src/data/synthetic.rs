@@ -48,8 +48,17 @@ impl Synthetic {
                 "each must be at least 1",
             ));
         }
+        let mut prototypes = Vec::new();
+        let elements = classes.saturating_mul(shape.len());
+        prototypes.try_reserve_exact(elements).map_err(|_| {
+            Error::setting(
+                "synthetic data",
+                format!("needs memory for {classes} prototypes of shape {shape}, but there is none"),
+                "take fewer classes, or smaller rows",
+            )
+        })?;
         let mut numbers = generator(Purpose::Prototypes, seed, 0);
-        let prototypes = (0..classes * shape.len()).map(|_| numbers.random()).collect();
+        prototypes.extend((0..elements).map(|_| numbers.random::<f32>()));
         Ok(Self { shape, rows, seed, classes, prototypes })
     }
 }

@@ -28,8 +28,9 @@ impl Trainer {
         self.open_for(fit.batch_size, fit.micro_batches).await
     }
 
-    /// The same for a data set: batches hold no more rows than there are.
+    /// Like [`open_async`](Self::open_async), for a data set: batches hold no more rows than there are.
     pub(super) async fn open_for_rows(&mut self, fit: &Fit, rows: usize) -> Result<()> {
+        self.claim_file(fit)?;
         let rows = fit.validation.as_ref().map_or(rows, |validation| rows.max(validation.len()));
         self.open_for(fit.batch_size.min(rows), fit.micro_batches).await
     }
