@@ -250,6 +250,47 @@ fn readers_see_whole_files_while_a_run_saves() {
     assert!(read.load(Ordering::Relaxed) > 0);
 }
 
+/// Runs the command over and over until the time is up: each run saves, or is told that another does. Gives how many
+/// did either.
+fn write_until(folder: &TempDir, end: Instant) -> [usize; 2] {
+    let mut runs = [0; 2];
+    while Instant::now() < end {
+        let line = "train run.toml --epochs 3 --batch-size 8 --save-every 1 --quiet --overwrite";
+        let output = command(folder, line).output().unwrap();
+        let error = text(&output.stderr);
+        match output.status.code() {
+            Some(0) => runs[0] += 1,
+            Some(1) if error.contains("needs to be saved to by one run at a time") => runs[1] += 1,
+            code => panic!("{code:?}: {error}"),
+        }
+    }
+    runs
+}
+
+#[test]
+#[ignore = "takes a minute"]
+fn two_writers_for_a_minute_tear_nothing() {
+    let folder = folder();
+    let file = path(&folder, "manyhands.safetensors");
+    let end = Instant::now() + Duration::from_secs(60);
+    let mut read = 0;
+    std::thread::scope(|scope| {
+        let writers = [0; 2].map(|_| scope.spawn(|| write_until(&folder, end)));
+        while Instant::now() < end {
+            if file.exists() {
+                Checkpoint::load(&file).unwrap();
+                read += 1;
+            }
+        }
+        let runs = writers.map(|writer| writer.join().unwrap());
+        assert!(runs.iter().all(|[saved, _]| *saved > 0), "each saves sometimes: {runs:?}");
+        assert!(runs.iter().any(|[_, refused]| *refused > 0), "they meet: {runs:?}");
+    });
+    assert!(read > 0);
+    let left: Vec<String> = contents(&folder).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(left, ["manyhands.safetensors", "run.toml", "table.csv"]);
+}
+
 #[test]
 fn equal_runs_give_equal_files() {
     let folder = folder();

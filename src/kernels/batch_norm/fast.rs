@@ -82,8 +82,9 @@ fn normalize(call: &Call<'_>, y: &mut [f32], numbers_of: impl Fn(usize) -> [f32;
             for ((y, x), ((mean, factor), center)) in y.iter_mut().zip(x).zip(numbers) {
                 *y = (x - mean) * factor + center;
             }
+            // While the block is in the cache.
+            function.activate_all(single(slope), y);
         }
-        function.activate_all(single(slope), y);
     });
 }
 
