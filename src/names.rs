@@ -21,9 +21,10 @@ const SHORT: &[(&str, &str)] = &[
 /// How alike a name and the one that may be meant are at least, from 0 to 1.
 const ALIKE: f64 = 0.6;
 
-/// The letters and digits of a name, in lower case.
+/// A name without spaces and signs of ASCII, in lower case. Known names are ASCII: a page needs no tables of Unicode.
 fn plain(name: &str) -> String {
-    name.chars().filter(|character| character.is_alphanumeric()).flat_map(char::to_lowercase).collect()
+    let is_kept = |character: &char| character.is_ascii_alphanumeric() || !character.is_ascii();
+    name.chars().filter(is_kept).map(|character| character.to_ascii_lowercase()).collect()
 }
 
 /// The known name that is written here: the same, or the only one of the same letters and digits in any case, or the one
