@@ -209,7 +209,7 @@ fn a_run_killed_two_hundred_times_resumes_to_the_same_bits() {
 fn a_run_interrupted_a_hundred_times_resumes_to_the_same_bits() {
     let interrupt = |child: &mut Child| {
         // It may have come to its end.
-        drop(Command::new("kill").args(["-INT", &child.id().to_string()]).stderr(Stdio::null()).status().unwrap());
+        Command::new("kill").args(["-INT", &child.id().to_string()]).stderr(Stdio::null()).status().unwrap();
     };
     end_and_resume(40, 1, interrupt);
     end_and_resume(40, 2, interrupt);
