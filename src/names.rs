@@ -124,7 +124,7 @@ pub fn read_type<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D
     .map_err(|error| de::Error::custom(error.message()))
 }
 
-/// The same for one that may be left out.
+/// Like [`read_type`], for a setting that may be left out.
 ///
 /// # Errors
 /// As [`read_type`].
@@ -134,7 +134,7 @@ pub fn read_optional_type<'de, D: Deserializer<'de>, T: DeserializeOwned>(
     read_type(deserializer).map(Some)
 }
 
-/// The same for a list that may be left out.
+/// Like [`read_type`], for a list that may be left out.
 ///
 /// # Errors
 /// As [`read_type`].

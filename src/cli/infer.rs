@@ -377,9 +377,9 @@ fn head_of(loss: &Loss, shape: &Shape) -> Head {
 
 /// What the numbers of an output are called.
 struct Names {
-    /// Of each column.
+    /// Name of each column.
     columns: Vec<String>,
-    /// Of each class that a row can be of.
+    /// Name of each class that a row can be of.
     classes: Vec<String>,
 }
 

@@ -25,7 +25,7 @@ pub enum Kind {
     Predictions,
     /// What `manyhands bench` measured, as JSON.
     Report,
-    /// The same as a picture.
+    /// A report as an SVG picture.
     Picture,
     /// Tiles of matrix products. They lie in a folder of their own, so that a file there may always be replaced.
     Tiles,

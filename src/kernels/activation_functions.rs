@@ -105,7 +105,7 @@ impl Activation {
 /// An activation function as a kernel takes it: with the number that some need.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Function {
-    /// Which.
+    /// Which function is applied.
     pub activation: Activation,
     /// Slope below 0 of [`Activation::LeakyRelu`]; 0 for the others.
     pub slope: f32,

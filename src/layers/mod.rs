@@ -168,7 +168,7 @@ fn pair<'de, D: Deserializer<'de>>(deserializer: D) -> Result<[usize; 2], D::Err
     deserializer.deserialize_any(Pair)
 }
 
-/// The same where it may be left out.
+/// Reads a pair, or one number for both, of a setting that may be left out.
 fn optional_pair<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<[usize; 2]>, D::Error> {
     Ok(Option::<BothWays>::deserialize(deserializer)?.map(|pair| pair.0))
 }

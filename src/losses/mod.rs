@@ -144,7 +144,7 @@ impl fmt::Debug for Loss {
     }
 }
 
-/// The same kind with the same settings.
+/// Losses are equal if kind and settings are.
 impl PartialEq for Loss {
     fn eq(&self, other: &Self) -> bool {
         self.named() == other.named()

@@ -123,7 +123,7 @@ impl fmt::Debug for Optimizer {
     }
 }
 
-/// The same kind with the same settings.
+/// Optimizers are equal if kind and settings are.
 impl PartialEq for Optimizer {
     fn eq(&self, other: &Self) -> bool {
         self.named() == other.named()
