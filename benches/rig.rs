@@ -6,11 +6,12 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench prints, and may panic")]
 
+use manyhands::SplitMode;
 use manyhands::adapters;
-use manyhands::bench::models::{self, Workload};
-use manyhands::bench::rig::{Data, Rig, Seat, Source, Turn};
-use manyhands::bench::{median, rig};
-use manyhands::scheduler::split::SplitMode;
+use manyhands::internals::bench::rig;
+use manyhands::internals::bench::rig::{Data, Rig, Seat, Source, Turn};
+use manyhands::internals::bench::workloads::{self, Workload};
+use manyhands::internals::timing::median;
 
 /// What is trained on which adapters.
 struct Bench<'a> {
@@ -34,7 +35,7 @@ impl Bench<'_> {
         let mut source = Source::new(workload, Data::Synthetic, rows).unwrap();
         for _ in 0..self.rounds {
             for (_, rig) in &mut rigs {
-                rig.turn(&mut source, Turn { warm_up: 6, counted: 8 }).await.unwrap();
+                rig.turn(&mut source, Turn::new(6, 8)).await.unwrap();
             }
         }
         print(workload, self.seats.len(), &rigs);
@@ -60,7 +61,7 @@ fn main() {
     let wanted = arguments.first().map_or("software", String::as_str);
     let rounds = arguments.get(1).map_or(5, |rounds| rounds.parse().unwrap());
     pollster::block_on(async {
-        let chosen = adapters::choose(&adapters::list().await, wanted).unwrap();
+        let chosen = adapters::choose(&adapters::list_async().await, wanted).unwrap();
         let mut seats: Vec<Seat> = chosen.into_iter().map(Seat::from).collect();
         let throttles = arguments.get(2).map_or("", String::as_str);
         for (seat, factor) in seats.iter_mut().zip(throttles.split(':').filter(|factor| !factor.is_empty())) {
@@ -68,7 +69,7 @@ fn main() {
         }
         let bench = Bench { seats: &seats, rounds };
         for name in ["mlp", "cnn", "small_cnn"] {
-            bench.measure(&models::by_name(name).unwrap()).await;
+            bench.measure(&workloads::by_name(name).unwrap()).await;
         }
     });
 }

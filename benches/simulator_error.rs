@@ -6,28 +6,24 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench prints, and may panic")]
 
-use std::sync::Arc;
-
+use manyhands::Optimizer;
 use manyhands::adapters;
-use manyhands::bench::models;
-use manyhands::runtime::Native;
-use manyhands::simulator::{measure, step_ms};
-use manyhands::{Model, Optimizer};
+use manyhands::internals::bench::rig::{Opening, Seat};
+use manyhands::internals::bench::speeds::measure;
+use manyhands::internals::bench::workloads::{self, Workload};
+use manyhands::internals::simulator::step_ms;
 
 fn main() {
     let wanted = std::env::args().skip(1).find(|arg| !arg.starts_with("--")).unwrap_or_else(|| "software".into());
-    let adapters = adapters::choose(&pollster::block_on(adapters::list()), &wanted).unwrap();
+    let adapters = adapters::choose(&adapters::list(), &wanted).unwrap();
     let names: Vec<&str> = adapters.iter().map(|info| info.name.as_str()).collect();
     println!("{} adapters: {}", adapters.len(), names.join(", "));
     println!("{:<10} {:>6} {:>14} {:>14} {:>8}", "model", "rows", "predicted", "measured", "error");
-    let models: [(&str, Model, u32); 3] = [
-        ("mlp", models::mlp().unwrap().model, 256),
-        ("cnn", models::cnn().unwrap().model, 32),
-        ("small cnn", models::small_cnn().unwrap().model, 64),
-    ];
-    for (name, model, rows) in models {
-        let run = measure(Arc::new(Native), adapters.clone(), &model, Optimizer::adam(1e-3), rows);
-        let measured = pollster::block_on(run).unwrap();
+    for (name, rows) in [("mlp", 256), ("cnn", 32), ("small_cnn", 64)] {
+        let optimizer = Optimizer::adam(1e-3);
+        let workload = Workload { optimizer, batch_size: rows, ..workloads::by_name(name).unwrap() };
+        let seats: Vec<Seat> = adapters.iter().cloned().map(Seat::from).collect();
+        let measured = pollster::block_on(measure(&Opening::default(), &workload, &seats)).unwrap();
         let predicted_ms = step_ms(&measured.rig).unwrap();
         let error = 100.0 * (predicted_ms / measured.step_ms - 1.0);
         println!("{name:<10} {rows:>6} {predicted_ms:>11.1} ms {:>11.1} ms {error:>6.1} %", measured.step_ms);

@@ -6,11 +6,11 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench prints, and may panic")]
 
+use manyhands::SplitMode;
 use manyhands::adapters;
-use manyhands::bench::median;
-use manyhands::bench::models::{self, Workload};
-use manyhands::bench::rig::{Rig, Seat, synthetic};
-use manyhands::scheduler::split::SplitMode;
+use manyhands::internals::bench::rig::{Rig, Seat, synthetic};
+use manyhands::internals::bench::workloads::{self, Workload};
+use manyhands::internals::timing::median;
 
 const SLOWER: f64 = 3.0;
 /// Training steps in which a share may still move.
@@ -81,11 +81,11 @@ fn main() {
     let wanted = arguments.first().map_or("software", String::as_str);
     let n_steps = arguments.get(1).map_or(40, |steps| steps.parse().unwrap());
     pollster::block_on(async {
-        let chosen = adapters::choose(&adapters::list().await, wanted).unwrap();
+        let chosen = adapters::choose(&adapters::list_async().await, wanted).unwrap();
         let seats: Vec<Seat> = chosen.into_iter().map(Seat::from).collect();
         assert_eq!(seats.len(), 2, "two adapters are compared");
         for name in ["small_cnn", "mlp"] {
-            measure(&models::by_name(name).unwrap(), &seats, n_steps).await;
+            measure(&workloads::by_name(name).unwrap(), &seats, n_steps).await;
         }
     });
 }

@@ -8,7 +8,7 @@
 
 #![allow(clippy::print_stdout, reason = "an example shows its numbers")]
 
-use manyhands::adapters::{self, Kind};
+use manyhands::adapters;
 use manyhands::data::Synthetic;
 use manyhands::layers::{Activation, Dense};
 use manyhands::{Compile, Fit, History, Loss, Model, Optimizer, Result, Sequential, Trainer};
@@ -39,7 +39,7 @@ fn train(scale: usize, adapters: &str) -> Result<(History, Model)> {
         .add(Dense::new(300 / scale).activation(Activation::Relu))
         .add(Dense::new(1))
         .build(1)?;
-    println!("{} parameters on `{adapters}`", model.layout().n_parameters());
+    println!("{} parameters on `{adapters}`", model.n_parameters());
     let mut trainer =
         Trainer::new(model, Compile::new(Optimizer::sgd(0.05, 0.0), Loss::BINARY_CROSSENTROPY))?.adapters(adapters)?;
     let rows = Synthetic::new([8000 / scale], 2, 0..ROWS, 7)?;
@@ -49,9 +49,8 @@ fn train(scale: usize, adapters: &str) -> Result<(History, Model)> {
 
 /// One adapter and several of this machine: GPUs if it has two or more, else two workers on the CPU.
 fn lists() -> (&'static str, &'static str) {
-    let is_gpu = |kind| matches!(kind, Kind::DiscreteGpu | Kind::IntegratedGpu | Kind::VirtualGpu);
-    let list = pollster::block_on(adapters::list());
-    match list.iter().filter(|info| is_gpu(info.kind)).count() {
+    let list = adapters::list();
+    match list.iter().filter(|info| info.kind.is_gpu()).count() {
         0 | 1 => ("cpu", "cpu,cpu"),
         // GPUs stand first in the list.
         _ => ("0", "all"),
@@ -77,7 +76,7 @@ fn compare_files(before: &Model, after: &Model) -> Result<()> {
     let mut sizes = Vec::new();
     for file in &files {
         let model = Model::load(file)?;
-        let names: Vec<&str> = model.tensors().map(|(placed, _)| placed.name.as_str()).collect();
+        let names: Vec<&str> = model.tensors().map(|(name, ..)| name).collect();
         sizes.push(model.to_bytes()?.len());
         println!(
             "{}: {} bytes, {} tensors from {} to {}",

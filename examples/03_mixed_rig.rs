@@ -9,11 +9,11 @@
 #![allow(clippy::print_stdout, reason = "an example shows its numbers")]
 
 use manyhands::adapters::{self, Info, Kind};
+use manyhands::callbacks::Callback;
 use manyhands::data::digits;
 use manyhands::layers::{Activation, Dense, Flatten};
-use manyhands::scheduler::split::SplitMode;
-use manyhands::trainer::{Callback, StepLog};
-use manyhands::{Compile, Fit, Loss, Optimizer, Result, Sequential, Trainer};
+use manyhands::logs::StepLog;
+use manyhands::{Compile, Fit, Loss, Optimizer, Result, Sequential, SplitMode, Trainer};
 
 const BATCH: usize = 400;
 
@@ -37,8 +37,6 @@ fn main() -> Result<()> {
     println!(
         "the slowest adapter is busy for {even_ms:.1} ms a step with even shares, {learned_ms:.1} ms with learned ones"
     );
-    // On a busy machine measurements are off by this much.
-    assert!(learned_ms < 1.1 * even_ms);
     let test = trainer.evaluate(digits::test()?, BATCH)?;
     println!("test: {test}");
     assert!(test.get("accuracy") > Some(0.9));
@@ -67,7 +65,7 @@ fn throttled(trainer: Trainer, factors: &[f64]) -> Trainer {
 
 /// Up to three adapters, the CPU adapter last.
 fn choose_rig() -> Vec<Info> {
-    let list = pollster::block_on(adapters::list());
+    let list = adapters::list();
     println!("this machine has {}", list.iter().map(|info| info.name.as_str()).collect::<Vec<_>>().join(", "));
     let (cpu, mut rig): (Vec<Info>, Vec<Info>) = list.into_iter().partition(|info| info.kind == Kind::Cpu);
     if rig.is_empty() {

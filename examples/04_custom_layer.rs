@@ -12,9 +12,11 @@ use std::sync::Arc;
 
 use manyhands::adapters::{self, Info, Kind};
 use manyhands::data::{Subset, digits};
-use manyhands::kernels::{Call, Kernel, Library, Twin, whole};
-use manyhands::layers::{Built, Entry, Initializer, Layer, Parameter, Problem, entry, to_config};
-use manyhands::plan::{Grid, Length, Recorder, length_word};
+use manyhands::extend::{
+    Built, Call, Grid, Initializer, Kernel, Layer, Length, Parameter, Problem, Recorder, Twin, length_word, to_config,
+    whole,
+};
+use manyhands::layers::{Entry, entry};
 use manyhands::{Compile, Fit, Loss, Model, ModelConfig, Optimizer, Result, Shape, Trainer};
 use serde::{Deserialize, Serialize};
 
@@ -36,21 +38,7 @@ const fn kernel(
     outputs: &'static [&'static str],
     twin: Twin,
 ) -> Kernel {
-    Kernel {
-        stem: "swish",
-        entry,
-        source: include_str!("04_custom_layer.wgsl"),
-        uses: &[Library::Grid],
-        params: Params::FIELDS,
-        inputs,
-        outputs,
-        workgroup: 64,
-        constants: &[],
-        twin,
-        fast: None,
-        tolerance: 1e-5,
-        cases: Vec::new,
-    }
+    Kernel::new("swish", entry, include_str!("04_custom_layer.wgsl"), Params::FIELDS, inputs, outputs, twin)
 }
 
 fn sigmoid(z: f64) -> f64 {
@@ -183,7 +171,7 @@ fn compile(optimizer: Optimizer) -> Compile {
 
 /// Gradients of some parameters: by finite differences of the loss, and as each kind of adapter gives them.
 fn check_gradients(model: &Model) -> Result<()> {
-    let list = pollster::block_on(adapters::list());
+    let list = adapters::list();
     let (cpu, others): (Vec<Info>, Vec<Info>) = list.into_iter().partition(|info| info.kind == Kind::Cpu);
     if others.is_empty() {
         println!("no GPU and no software adapter: the shader is not run");

@@ -13,15 +13,14 @@ use std::sync::Arc;
 
 use manyhands::adapters::{self, Info, Kind};
 use manyhands::data::InMemory;
-use manyhands::error::Problem;
-use manyhands::kernels::{Call, Kernel, Library, Twin};
-use manyhands::kind::Named;
+use manyhands::extend::{
+    Call, Domain, Grid, Head, Kernel, LEARNING_RATE, LossFunction, Named, Own, Problem, Range, Recorder, Recording,
+    Score, Settings, Target, UpdateRule, Word,
+};
 use manyhands::layers::{Activation, Dense};
-use manyhands::losses::{self, Domain, Head, LossFunction, Recording, Score, Target};
-use manyhands::model::Own;
-use manyhands::optimizers::{self, LEARNING_RATE, Range, Settings, UpdateRule};
-use manyhands::plan::{Grid, Recorder, Word};
-use manyhands::{Checkpoint, Compile, Error, Fit, Loss, Model, Optimizer, Result, Sequential, Shape, Trainer};
+use manyhands::{
+    Checkpoint, Compile, Error, Fit, Loss, Model, Optimizer, Result, Sequential, Shape, Trainer, losses, optimizers,
+};
 use ndarray::Array2;
 use serde::{Deserialize, Serialize};
 
@@ -84,15 +83,15 @@ mod huber {
         delta: f32,
     }
 
-    pub static FORWARD: Kernel = Kernel {
-        stem: "huber",
-        entry: "forward",
-        source: include_str!("05_huber.wgsl"),
-        params: Params::FIELDS,
-        inputs: &["values", "targets", "sample_weights"],
-        outputs: &["report", "gradient"],
-        ..kernel(twin)
-    };
+    pub static FORWARD: Kernel = Kernel::new(
+        "huber",
+        "forward",
+        include_str!("05_huber.wgsl"),
+        Params::FIELDS,
+        &["values", "targets", "sample_weights"],
+        &["report", "gradient"],
+        twin,
+    );
 
     fn twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
         let Params { rows, cols, positions, scale, delta } = call.params();
@@ -186,15 +185,15 @@ mod lion {
         weight_decay: f32,
     }
 
-    pub static UPDATE: Kernel = Kernel {
-        stem: "lion",
-        entry: "update",
-        source: include_str!("05_lion.wgsl"),
-        params: Params::FIELDS,
-        inputs: &["gradient", "control"],
-        outputs: &["parameter", "momentum"],
-        ..kernel(twin)
-    };
+    pub static UPDATE: Kernel = Kernel::new(
+        "lion",
+        "update",
+        include_str!("05_lion.wgsl"),
+        Params::FIELDS,
+        &["gradient", "control"],
+        &["parameter", "momentum"],
+        twin,
+    );
 
     fn twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
         let params: Params = call.params();
@@ -217,25 +216,6 @@ mod lion {
     }
 }
 
-/// What both kernels have in common.
-const fn kernel(twin: Twin) -> Kernel {
-    Kernel {
-        stem: "",
-        entry: "",
-        source: "",
-        uses: &[Library::Grid],
-        params: &[],
-        inputs: &[],
-        outputs: &[],
-        workgroup: 64,
-        constants: &[],
-        twin,
-        fast: None,
-        tolerance: 1e-5,
-        cases: Vec::new,
-    }
-}
-
 /// What files may name beside the crate's own.
 const OWN: Own<'_> =
     Own { layers: &[], losses: &[losses::entry::<Huber>("Huber")], optimizers: &[optimizers::entry::<Lion>("Lion")] };
@@ -245,7 +225,7 @@ const LOSS: &str = r#"{ "type": "Huber", "delta": 0.25 }"#;
 
 fn main() -> Result<()> {
     let loss = read_loss(LOSS)?;
-    let list = pollster::block_on(adapters::list());
+    let list = adapters::list();
     let (cpu, others): (Vec<Info>, Vec<Info>) = list.into_iter().partition(|info| info.kind == Kind::Cpu);
     if others.is_empty() {
         println!("no GPU and no software adapter: the shaders are not run");

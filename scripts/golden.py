@@ -3,7 +3,7 @@
 
     python3 -m venv target/golden-venv
     target/golden-venv/bin/pip install -r scripts/golden-requirements.txt
-    target/golden-venv/bin/python scripts/golden.py [FOLDER]
+    target/golden-venv/bin/python scripts/golden.py [FOLDER [FILE...]]
 
 Every value is computed in float64 on the CPU from inputs that float32 holds exactly, and stored as float32.
 tests/golden/README.md says what the files hold.
@@ -26,6 +26,7 @@ import jaxlib
 import keras
 import numpy as np
 from keras import layers, losses, metrics, optimizers
+from keras.src.applications.convnext import LayerScale
 from keras.src.backend.common import dtypes
 from safetensors.numpy import save_file
 
@@ -93,6 +94,8 @@ def layer_case(file, name, layer, inputs, config, training=False):
     call = (lambda xs: xs) if len(inputs) > 1 else (lambda xs: xs[0])
     layer(call(inputs))
     for variable in layer.variables:
+        if isinstance(layer, layers.Normalization):
+            continue  # adapted before
         values = normal(rng, variable.shape, 0.5)
         if variable.name in ("gamma", "moving_variance"):
             values = exact(0.5 + np.abs(values))
@@ -100,7 +103,8 @@ def layer_case(file, name, layer, inputs, config, training=False):
     trainable = [variable.value for variable in layer.trainable_variables]
     fixed = [variable.value for variable in layer.non_trainable_variables]
 
-    mode = {"training": training} if fixed else {}  # only layers with statistics take it
+    # Only layers with statistics that move take it.
+    mode = {"training": training} if fixed and not isinstance(layer, layers.Normalization) else {}
 
     def forward(parameters, xs):
         return layer.stateless_call(parameters, fixed, call(xs), **mode)
@@ -108,12 +112,12 @@ def layer_case(file, name, layer, inputs, config, training=False):
     output, pull, updated = jax.vjp(double(forward, trainable, inputs), trainable, inputs, has_aux=True)
     output_gradient = normal(rng, output.shape)
     gradients, input_gradients = pull(output_gradient)
-    names = [variable.name for variable in layer.trainable_variables]
+    names = ["gamma" if isinstance(layer, LayerScale) else variable.name for variable in layer.trainable_variables]
     statistics = [variable.name for variable in layer.non_trainable_variables]
     tensors = {
         **roles("input", inputs),
         **{f"parameter.{key}": value for key, value in zip(names, trainable)},
-        **{f"statistic.{key}": value for key, value in zip(statistics, fixed)},
+        **{f"statistic.{key}": value for key, value in zip(statistics, fixed) if key != "count"},
         "output": output,
         "output_gradient": output_gradient,
         **roles("input_gradient", input_gradients),
@@ -232,6 +236,213 @@ def layer_file():
     file = File("layers", "single layers: output, and gradients of sum(output * output_gradient)")
     for cases in (dense_cases, convolution_cases, batch_norm_cases, pooling_cases, activation_cases, merging_cases):
         cases(file)
+    return file
+
+
+def activation_file():
+    file = File("activations", "activation functions alone and behind Dense, as in the file `layers`")
+    for name in ("relu6", "silu", "hard_silu", "hard_sigmoid", "elu", "selu", "softplus", "softsign", "mish",
+                 "exponential"):
+        config = {"name": name}
+        layer_case(file, name, layers.Activation(name), [(2, 3, 4)], {"activation": config})
+        extremes = np.minimum(EXTREMES, 20.0) if name == "exponential" else EXTREMES
+        layer_case(file, f"{name}_extreme", layers.Activation(name), [extremes], {"activation": config})
+        layer_case(file, f"dense_{name}", layers.Dense(4, activation=name), [(3, 5)], {"units": 4, "activation": config})
+    for name, config in {
+        "max_value": {"max_value": 0.9},
+        "negative_slope": {"negative_slope": 0.2},
+        "threshold": {"threshold": 0.3},
+        "all": {"max_value": 1.1, "negative_slope": 0.25, "threshold": 0.4},
+        "max_value_below_threshold": {"max_value": 0.25, "negative_slope": 0.5, "threshold": 0.75},
+    }.items():
+        layer_case(file, f"relu_{name}", layers.ReLU(**config), [(2, 3, 4)], config)
+        layer_case(file, f"relu_{name}_extreme", layers.ReLU(**config), [EXTREMES], config)
+    for alpha in (1.0, 0.4):
+        layer_case(file, f"elu_alpha_{alpha}", layers.ELU(alpha), [(2, 3, 4)], {"alpha": alpha})
+        layer_case(file, f"elu_alpha_{alpha}_extreme", layers.ELU(alpha), [EXTREMES], {"alpha": alpha})
+    return file
+
+
+def merging_file():
+    file = File("merging", "layers that merge tensors element by element, as in the file `layers`")
+    rng = generator("halves")
+    for kind in ("Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum"):
+        name, three = kind.lower(), kind != "Subtract"
+        layer_case(file, f"{name}_two", getattr(layers, kind)(), [(3, 4), (3, 4)], {})
+        layer_case(file, f"{name}_channels", getattr(layers, kind)(), [(2, 3, 2, 4), (2, 1, 1, 4)], {})
+        layer_case(file, f"{name}_positions", getattr(layers, kind)(), [(2, 3, 2, 1), (2, 3, 2, 4)], {})
+        layer_case(file, f"{name}_both", getattr(layers, kind)(), [(2, 3, 1, 2), (2, 1, 4, 1)], {})
+        layer_case(file, f"{name}_ranks", getattr(layers, kind)(), [(3, 4), (3, 2, 4)], {})
+        if three:
+            layer_case(file, f"{name}_three", getattr(layers, kind)(), [(2, 3), (2, 3), (2, 3)], {})
+            layer_case(file, f"{name}_growing", getattr(layers, kind)(), [(2, 1, 3), (2, 2, 1), (2, 4, 1, 1)], {})
+        if kind in ("Maximum", "Minimum"):  # halves, so that some are equal
+            halves = [np.round(2 * rng.standard_normal((3, 8))) / 2 for _ in range(3)]
+            layer_case(file, f"{name}_equal", getattr(layers, kind)(), halves, {})
+    return file
+
+
+def separable_cases(file):
+    def case(name, kind, shape, kernel_size, strides=(1, 1), padding="valid", **settings):
+        config = {"kernel_size": kernel_size, "strides": strides, "padding": padding, "activation": None,
+                  "use_bias": True, **settings}
+        layer_case(file, name, getattr(layers, kind)(**config), [shape], config)
+
+    for padding in ("valid", "same"):
+        for stride in (1, 2):
+            for height, width in ((3, 3), (5, 2)):
+                case(f"depthwise_conv2d_{height}x{width}_stride{stride}_{padding}", "DepthwiseConv2D", (2, 6, 7, 3),
+                     (height, width), (stride, stride), padding)
+    case("depthwise_conv2d_multiplier", "DepthwiseConv2D", (2, 5, 4, 3), (3, 3), padding="same", depth_multiplier=2)
+    case("depthwise_conv2d_dilated", "DepthwiseConv2D", (2, 8, 7, 2), (3, 3), dilation_rate=(2, 3))
+    case("depthwise_conv2d_dilated_same", "DepthwiseConv2D", (2, 8, 7, 17), (3, 3), padding="same", dilation_rate=2)
+    case("depthwise_conv2d_no_bias_relu", "DepthwiseConv2D", (2, 5, 6, 20), (3, 3), padding="same", use_bias=False,
+         activation="relu")
+    for padding in ("valid", "same"):
+        for stride in (1, 2):
+            case(f"separable_conv2d_stride{stride}_{padding}", "SeparableConv2D", (2, 6, 7, 3), (3, 3),
+                 (stride, stride), padding, filters=4)
+    case("separable_conv2d_multiplier", "SeparableConv2D", (2, 5, 4, 3), (3, 2), filters=5, depth_multiplier=2)
+    case("separable_conv2d_dilated_relu", "SeparableConv2D", (2, 7, 6, 4), (3, 3), padding="same", dilation_rate=2,
+         filters=4, use_bias=False, activation="relu")
+
+
+def grouped_cases(file):
+    def case(name, shape, kernel_size, strides=(1, 1), padding="valid", **settings):
+        config = {"filters": 6, "kernel_size": kernel_size, "strides": strides, "padding": padding,
+                  "activation": None, "use_bias": True, **settings}
+        layer_case(file, name, layers.Conv2D(**config), [shape], config)
+
+    case("conv2d_groups", (2, 5, 6, 4), (3, 2), padding="same", groups=2)
+    case("conv2d_groups_strides", (2, 7, 6, 8), (3, 3), (2, 2), "same", groups=2, filters=8)
+    case("conv2d_groups_1x1", (2, 3, 4, 9), (1, 1), groups=3)
+    case("conv2d_groups_as_channels", (2, 5, 4, 3), (3, 3), padding="same", groups=3)
+    case("conv2d_dilated", (2, 7, 8, 3), (3, 3), dilation_rate=(2, 3))
+    case("conv2d_dilated_same", (2, 7, 8, 4), (2, 3), padding="same", dilation_rate=2, filters=4)
+    case("conv2d_dilated_groups", (2, 6, 7, 8), (3, 2), padding="same", dilation_rate=(1, 3), groups=2, filters=8)
+
+
+def transposed_cases(file):
+    def case(name, shape, kernel_size, strides=(1, 1), padding="valid", **settings):
+        config = {"filters": 3, "kernel_size": kernel_size, "strides": strides, "padding": padding,
+                  "activation": None, "use_bias": True, **settings}
+        layer_case(file, name, layers.Conv2DTranspose(**config), [shape], config)
+
+    for padding in ("valid", "same"):
+        for height, width in ((3, 3), (1, 2), (4, 5)):
+            for down, across in ((1, 1), (2, 2), (3, 2)):
+                case(f"conv2d_transpose_{height}x{width}_stride{down}x{across}_{padding}", (2, 3, 4, 2),
+                     (height, width), (down, across), padding)
+        for more in ((0, 0), (1, 2)):
+            case(f"conv2d_transpose_output_padding{more[0]}x{more[1]}_{padding}", (2, 3, 4, 2), (3, 4), (2, 3), padding,
+                 output_padding=more)
+        case(f"conv2d_transpose_dilated_{padding}", (2, 4, 3, 4), (3, 2), (1, 1), padding, dilation_rate=(2, 3))
+    case("conv2d_transpose_no_bias_relu", (2, 4, 3, 8), (3, 3), (2, 2), "same", use_bias=False, activation="relu",
+         filters=4)
+
+
+def convolution_file():
+    file = File("convolution", "convolutions with groups, gaps and steps of their own, as in `layers`")
+    for cases in (separable_cases, grouped_cases, transposed_cases):
+        cases(file)
+    return file
+
+
+def normalization_file():
+    file = File("normalization", "layers that normalize each row by itself, as in `layers`")
+
+    def case(name, kind, shape, **config):
+        layer_case(file, name, getattr(layers, kind)(**config), [shape], config)
+
+    case("layer_normalization", "LayerNormalization", (4, 6))
+    case("layer_normalization_rank_4", "LayerNormalization", (2, 3, 2, 5))
+    case("layer_normalization_wide", "LayerNormalization", (2, 300))
+    case("layer_normalization_two_axes", "LayerNormalization", (3, 4, 5), axis=[-2, -1], epsilon=1e-5)
+    case("layer_normalization_all_axes", "LayerNormalization", (3, 2, 3, 4), axis=[1, 2, 3])
+    case("layer_normalization_no_scale", "LayerNormalization", (4, 6), scale=False)
+    case("layer_normalization_no_center", "LayerNormalization", (4, 6), center=False)
+    case("layer_normalization_bare", "LayerNormalization", (4, 6), center=False, scale=False)
+    case("rms_normalization", "RMSNormalization", (4, 6))
+    case("rms_normalization_rank_3", "RMSNormalization", (2, 3, 40), epsilon=1e-2)
+    case("rms_normalization_two_axes", "RMSNormalization", (3, 4, 5), axis=[-2, -1])
+    case("group_normalization", "GroupNormalization", (2, 3, 4, 6), groups=3)
+    case("group_normalization_defaults", "GroupNormalization", (2, 3, 64))
+    case("group_normalization_rank_2", "GroupNormalization", (4, 8), groups=2)
+    case("group_normalization_one", "GroupNormalization", (2, 5, 3), groups=1, epsilon=1e-5)
+    case("group_normalization_instance", "GroupNormalization", (2, 3, 4, 5), groups=-1)
+    case("group_normalization_no_scale", "GroupNormalization", (2, 6, 4), groups=2, scale=False)
+    case("group_normalization_no_center", "GroupNormalization", (2, 6, 4), groups=2, center=False)
+    for kind, settings in (("LayerNormalization", {}), ("GroupNormalization", {"groups": 1})):
+        offset = exact(1000 + generator(f"{kind}_offset").standard_normal((3, 7, 4)))
+        layer_case(file, f"{kind}_large_mean", getattr(layers, kind)(**settings), [offset], settings)
+    return file
+
+
+def reshaping_file():
+    file = File("reshaping", "layers that copy, repeat and interpolate, and pooling over all positions, as in the file `layers`")
+
+    def case(name, kind, shapes, **config):
+        layer_case(file, name, getattr(layers, kind)(**config), shapes, config)
+
+    case("zero_padding2d", "ZeroPadding2D", [(2, 3, 2, 2)])
+    case("zero_padding2d_sides", "ZeroPadding2D", [(2, 2, 3, 1)], padding=((0, 2), (1, 3)))
+    case("cropping2d_pair", "Cropping2D", [(2, 5, 4, 2)], cropping=(2, 1))
+    case("cropping2d_sides", "Cropping2D", [(2, 5, 4, 2)], cropping=((1, 0), (0, 2)))
+    case("permute", "Permute", [(2, 3, 4)], dims=(2, 1))
+    case("permute_three", "Permute", [(2, 2, 3, 4)], dims=(3, 1, 2))
+    case("permute_five", "Permute", [(1, 2, 3, 2, 2, 3)], dims=(3, 5, 2, 4, 1))
+    case("repeat_vector", "RepeatVector", [(2, 3)], n=4)
+    for interpolation in ("nearest", "bilinear"):
+        case(f"up_sampling2d_{interpolation}", "UpSampling2D", [(2, 3, 2, 2)], interpolation=interpolation)
+        case(f"up_sampling2d_{interpolation}_unequal", "UpSampling2D", [(1, 2, 4, 1)], size=(3, 2),
+             interpolation=interpolation)
+        case(f"up_sampling2d_{interpolation}_pixel", "UpSampling2D", [(2, 1, 1, 3)], size=(2, 5),
+             interpolation=interpolation)
+    case("concatenate_first_axis", "Concatenate", [(2, 3, 2), (2, 1, 2), (2, 2, 2)], axis=1)
+    case("concatenate_middle_axis", "Concatenate", [(2, 3, 1, 2), (2, 3, 2, 2)], axis=-2)
+    case("global_average_pooling2d_keepdims", "GlobalAveragePooling2D", [(2, 3, 4, 2)], keepdims=True)
+    case("global_max_pooling2d", "GlobalMaxPooling2D", [(2, 3, 4, 3)])
+    case("global_max_pooling2d_keepdims", "GlobalMaxPooling2D", [(2, 2, 3, 2)], keepdims=True)
+    halves = np.round(2 * generator("pooled").standard_normal((3, 3, 4, 2))) / 2
+    case("global_max_pooling2d_equal", "GlobalMaxPooling2D", [halves])
+    return file
+
+
+def scaling_file():
+    file = File("scaling", "layers with factors and offsets, fixed, adapted or learned, as in the file `layers`")
+
+    def case(name, layer, shape, **config):
+        layer_case(file, name, layer(**config), [shape], config)
+
+    case("rescaling", layers.Rescaling, (2, 3, 4), scale=0.25, offset=-1.5)
+    case("rescaling_channels", layers.Rescaling, (2, 2, 2, 3), scale=[0.5, -2.0, 3.0], offset=1.0)
+    case("rescaling_both", layers.Rescaling, (2, 3), scale=[0.5, -2.0, 3.0], offset=[0.0, 0.25, -4.0])
+    case("normalization", layers.Normalization, (2, 2, 2, 3), mean=[0.5, -1.0, 2.0], variance=[4.0, 0.25, 0.0625])
+    case("normalization_invert", layers.Normalization, (2, 3), mean=[0.5, -1.0, 2.0], variance=[4.0, 0.25, 0.0625],
+         invert=True)
+    case("normalization_scalar", layers.Normalization, (2, 3), axis=None, mean=0.5, variance=4.0)
+    for name, axis in (("last", -1), ("all", None), ("first", 1), ("two", (1, 3))):
+        layer = layers.Normalization(axis=axis)
+        layer.adapt(normal(generator(f"adapt_{name}"), (5, 2, 3, 4), 2.0) + 1)
+        layer_case(file, f"normalization_adapted_{name}", layer, [(2, 2, 3, 4)], {"axis": axis})
+    case("prelu", layers.PReLU, (3, 4))
+    case("prelu_channels", layers.PReLU, (2, 3, 2, 4), shared_axes=[1, 2])
+    case("prelu_last", layers.PReLU, (2, 3, 4), shared_axes=[2])
+    case("prelu_middle", layers.PReLU, (2, 2, 3, 4), shared_axes=[2])
+    case("layer_scale", LayerScale, (3, 4), init_values=0.5, projection_dim=4)
+    case("layer_scale_rank_4", LayerScale, (2, 3, 2, 4), init_values=1e-6, projection_dim=4)
+    return file
+
+
+def adapting_file():
+    """Means and variances of data in batches, over axes that are kept."""
+    file = File("adapting", "`Normalization.adapt`: mean and variance of `data`")
+    for name, axis in (("last", -1), ("all", None), ("first", 1), ("two", (1, 3))):
+        data = exact(normal(generator(f"data_{name}"), (7, 2, 3, 4), 2.0) + 100)
+        layer = layers.Normalization(axis=axis)
+        layer.adapt(data)
+        file.add(name, {"data": data, "mean": layer.adapt_mean.value, "variance": layer.adapt_variance.value},
+                 config={"axis": axis})
     return file
 
 
@@ -527,13 +738,31 @@ def training_file():
     return file
 
 
+FILES = {
+    "layers": layer_file,
+    "activations": activation_file,
+    "merging": merging_file,
+    "convolution": convolution_file,
+    "normalization": normalization_file,
+    "reshaping": reshaping_file,
+    "scaling": scaling_file,
+    "adapting": adapting_file,
+    "sync_batch_norm": shard_file,
+    "losses": loss_file,
+    "metrics": metric_file,
+    "optimizers": optimizer_file,
+    "schedules": schedule_file,
+    "training": training_file,
+}
+
+
 def main():
     root = Path(__file__).resolve().parent.parent
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else root / "tests" / "golden"
     folder.mkdir(parents=True, exist_ok=True)
-    for make in (layer_file, shard_file, loss_file, metric_file, optimizer_file, schedule_file, training_file):
+    for stem in sys.argv[2:] or FILES:
         compute_in("float64")
-        make().write(folder)
+        FILES[stem]().write(folder)
 
 
 if __name__ == "__main__":

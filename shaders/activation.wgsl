@@ -1,7 +1,7 @@
 // Activation function of its own (not fused into the product or normalization before it).
 //
 //     y[i]  = f(x[i])                                                    (forward)
-//     d_x[i] = dy[i] * f'(saved[i]), saved = y for codes 0 to 4, x for 5 and 6     (backward)
+//     d_x[i] = dy[i] * f'(saved[i]), saved = y for codes 0 to 12, x for those above    (backward)
 //
 // Source    lib/activation.wgsl, which lists the codes of ACTIVATION.
 // Shapes    all [len].
@@ -43,7 +43,7 @@ fn forward(
 }
 
 fn slope_of(kept: f32) -> f32 {
-    if ACTIVATION >= 5u {
+    if ACTIVATION >= 13u {
         return activation_slope_from_input(kept);
     }
     return activation_slope_from_output(kept);

@@ -1,6 +1,7 @@
 //! The one error type of the crate: who, what was needed, what was got, then `help:`.
 
-use std::path::PathBuf;
+use std::fmt;
+use std::path::{Path, PathBuf};
 
 use crate::shown::shown;
 
@@ -9,90 +10,64 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Everything that can go wrong, worded for the person who can mend it.
 ///
-/// The text of each variant is: who · needed · got, in one sentence, and then a line `help: …`.
+/// Its text is: who · needed · got, in one sentence, and then a line `help: …`. Programs tell errors apart by their
+/// [`kind`](Self::kind).
+///
+/// ```
+/// use manyhands::layers::Dense;
+/// use manyhands::{ErrorKind, Sequential};
+///
+/// let error = Sequential::new([8, 8, 1]).add(Dense::new(0)).build(0).unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::Model);
+/// assert!(error.to_string().starts_with("layer 0 `dense` (Dense) needs an input with features and at least one unit"), "{error}");
+/// ```
+#[derive(thiserror::Error)]
+#[error(transparent)]
+pub struct Error(Box<Told>);
+
 #[derive(Debug, thiserror::Error)]
+#[error("{who} {problem}\n  help: {help}")]
+struct Told {
+    kind: ErrorKind,
+    who: String,
+    problem: String,
+    help: String,
+    path: Option<PathBuf>,
+    source: Option<std::io::Error>,
+}
+
+/// What kind of thing went wrong, for programs that can handle some of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Error {
+pub enum ErrorKind {
     /// A model can't be built from its layers. Found when the model is built.
-    #[error("{who} {problem}\n  help: {help}")]
-    Model {
-        /// The node and its layer, for example ``layer 3 `norm1` (LayerNormalization)``.
-        who: String,
-        /// What it needs and what it got.
-        problem: String,
-        /// What to change.
-        help: String,
-    },
-    /// Data that the model can't take: shapes, labels, `NaN`. Found before anything runs.
-    #[error("{who} {problem}\n  help: {help}")]
-    Data {
-        /// The input, target or file, and the row where one is known.
-        who: String,
-        /// What is needed and what was got.
-        problem: String,
-        /// What to change.
-        help: String,
-    },
+    Model,
+    /// Data that the model can't take: shapes, labels, NaN. Found before anything runs.
+    Data,
     /// A setting that makes no sense, alone or with another.
-    #[error("{who} {problem}\n  help: {help}")]
-    Setting {
-        /// The setting's name.
-        who: String,
-        /// What is needed and what was got.
-        problem: String,
-        /// What to change.
-        help: String,
-    },
-    /// No adapter, an unknown adapter, or an adapter that failed.
-    #[error("{who} {problem}\n  help: {help}")]
-    Adapter {
-        /// The adapter by index and name, or the choice that named none.
-        who: String,
-        /// What happened.
-        problem: String,
-        /// What to change.
-        help: String,
-    },
+    Setting,
+    /// No adapter of that name, or one that can't do what it is asked for in its present state.
+    Adapter,
+    /// An adapter, or the last of them, was lost or hangs, and nothing took over. The last checkpoint resumes.
+    AdapterLost,
+    /// An adapter has too little memory for one row of the model.
+    OutOfMemory,
+    /// An adapter can't run the model at all: it reaches one of the device's limits.
+    Unsupported,
     /// A model file or checkpoint that can't be used. Nothing of it was loaded.
-    #[error("{who} {problem}\n  help: {help}")]
-    Checkpoint {
-        /// The file, and the tensor where one is known.
-        who: String,
-        /// What is needed and what was got.
-        problem: String,
-        /// What to change.
-        help: String,
-    },
-    /// The loss or a gradient is not finite. The training step was not applied.
-    #[error("{who} {problem}\n  help: {help}")]
-    NonFinite {
-        /// The training step, the adapter and the first node.
-        who: String,
-        /// What was found.
-        problem: String,
-        /// What to change.
-        help: String,
-    },
+    Checkpoint,
+    /// A loss, a gradient or a weight is not finite. The training step was not applied.
+    NonFinite,
     /// A file that can't be read or written.
-    #[error("`{}` can't be {action}: {source}\n  help: {help}", shown(path))]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// `read` or `written`.
-        action: &'static str,
-        /// What the system said.
-        source: std::io::Error,
-        /// What to change.
-        help: String,
-    },
+    File,
 }
 
 macro_rules! shorthand {
-    ($($(#[$doc:meta])* $name:ident => $variant:ident),* $(,)?) => {
+    ($($(#[$doc:meta])* $name:ident => $kind:ident),* $(,)?) => {
         impl Error {
             $($(#[$doc])*
             pub fn $name(who: impl Into<String>, problem: impl Into<String>, help: impl Into<String>) -> Self {
-                Self::$variant { who: who.into(), problem: problem.into(), help: help.into() }
+                Self::new(ErrorKind::$kind, who, problem, help)
             })*
         }
     };
@@ -105,8 +80,10 @@ shorthand! {
     data => Data,
     /// A setting that makes no sense.
     setting => Setting,
-    /// An adapter that is not there, or failed.
+    /// An adapter that is not there, or can't do what it is asked for.
     adapter => Adapter,
+    /// An adapter that is gone.
+    adapter_lost => AdapterLost,
     /// A file that is not a usable model or checkpoint.
     checkpoint => Checkpoint,
     /// A value that is not finite.
@@ -114,26 +91,60 @@ shorthand! {
 }
 
 impl Error {
+    /// An error of a kind, for those that have no function of their own.
+    pub fn new(kind: ErrorKind, who: impl Into<String>, problem: impl Into<String>, help: impl Into<String>) -> Self {
+        let (who, problem, help) = (who.into(), problem.into(), help.into());
+        Self(Box::new(Told { kind, who, problem, help, path: None, source: None }))
+    }
+
     /// A file that could not be read.
     pub fn reading(path: impl Into<PathBuf>, source: std::io::Error) -> Self {
-        Self::File {
-            path: path.into(),
-            action: "read",
-            source,
-            help: "check that the path is right and that you may read it".into(),
-        }
+        Self::file(path.into(), "read", source, "check that the path is right and that you may read it")
     }
 
     /// A file that could not be written.
     pub fn writing(path: impl Into<PathBuf>, source: std::io::Error) -> Self {
-        Self::File {
-            path: path.into(),
-            action: "written",
-            source,
-            help: "check that the folder exists, that you may write there, that no other program has the file open, and that \
-                   the disk has room"
-                .into(),
-        }
+        let help = "check that the folder exists, that you may write there, that no other program has the file open, and that \
+                    the disk has room";
+        Self::file(path.into(), "written", source, help)
+    }
+
+    fn file(path: PathBuf, action: &str, source: std::io::Error, help: &str) -> Self {
+        let (who, problem) = (format!("`{}`", shown(&path)), format!("can't be {action}: {source}"));
+        let (help, path, source) = (help.into(), Some(path), Some(source));
+        Self(Box::new(Told { kind: ErrorKind::File, who, problem, help, path, source }))
+    }
+
+    /// What kind of thing went wrong.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// What it is about: a layer, a file, an adapter, a setting.
+    pub fn who(&self) -> &str {
+        &self.0.who
+    }
+
+    /// What was needed and what was got, in words that follow [`who`](Self::who).
+    pub fn problem(&self) -> &str {
+        &self.0.problem
+    }
+
+    /// What to change.
+    pub fn help(&self) -> &str {
+        &self.0.help
+    }
+
+    /// The file that can't be read or written.
+    pub fn path(&self) -> Option<&Path> {
+        self.0.path.as_deref()
+    }
+}
+
+/// The kind, then the text: what a `main` prints that returns an error.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {self}", self.kind())
     }
 }
 

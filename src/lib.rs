@@ -1,42 +1,154 @@
 //! Train one network on every GPU in the machine, whatever its vendor, without CUDA.
+//!
+//! manyhands trains a neural network over several *adapters* at once: NVIDIA, AMD and Intel GPUs through Vulkan, Metal or
+//! DX12, and the processor. Each adapter computes as many rows of a batch as it can in the same time, the host adds the
+//! gradients and updates the weights once, and the result is that of one adapter with the whole batch. Names, defaults and
+//! formulas are those of Keras 3.
+//!
+//! # A first run
+//!
+//! ```
+//! use manyhands::data::digits;
+//! use manyhands::layers::{Activation, BatchNormalization, Conv2D, Dense, Flatten, MaxPooling2D, Relu};
+//! use manyhands::{Compile, Fit, Loss, Model, Optimizer, Predictor, Sequential, Trainer};
+//!
+//! # fn main() -> manyhands::Result<()> {
+//! let model = Sequential::new([8, 8, 1])
+//!     .add(Conv2D::new(8, [3, 3]).same().no_bias())
+//!     .add(BatchNormalization::new().momentum(0.9))
+//!     .add(Relu::default())
+//!     .add(MaxPooling2D::new([2, 2]))
+//!     .add(Flatten::default())
+//!     .add(Dense::new(32).activation(Activation::Relu))
+//!     .add(Dense::new(10))
+//!     .build(42)?;
+//!
+//! let compile = Compile::new(Optimizer::adam(3e-3), Loss::SPARSE_CATEGORICAL_CROSSENTROPY);
+//! let mut trainer = Trainer::new(model, compile)?.adapters("cpu,cpu")?;
+//! trainer.fit(digits::train()?, &Fit::new(3).batch_size(64))?;
+//! let values = trainer.evaluate(digits::test()?, 64)?;
+//! assert!(values.get("accuracy") > Some(0.9), "{values}");
+//!
+//! # let folder = tempfile::tempdir().map_err(|error| manyhands::Error::writing("a temporary folder", error))?;
+//! # let file = folder.path().join("digits.safetensors");
+//! trainer.model().save(&file)?;
+//! let outputs = Predictor::new(Model::load(&file)?).adapters("cpu")?.predict(digits::test()?, 64)?;
+//! assert_eq!(outputs[0].shape(), [360, 10]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`Sequential`] chains layers; [`ModelBuilder`] builds graphs with several inputs and outputs and shared layers;
+//! [`presets`] has networks by name. [`Compile`] says what training is for, [`Fit`] how a run goes. Losses take logits:
+//! the last layer has no activation.
+//!
+//! # Choose adapters
+//!
+//! Without [`Trainer::adapters`], every GPU is used, or the CPU where there is none; the environment variable
+//! `MANYHANDS_ADAPTERS` says otherwise. The text names adapters by index, kind or part of a name, with commas: `"all"`,
+//! `"0,1"`, `"nvidia,cpu"`. That line is all that differs between one adapter and many. [`adapters`] lists what there is.
+//!
+//! Rows are split by measured speed; [`SplitMode`] has the other ways. Batch normalization is the one layer whose result
+//! depends on the split, unless [`BatchStatistics::Batch`] says otherwise. An adapter that is lost costs no step: its rows
+//! run on another.
+//!
+//! # Bring data
+//!
+//! [`data::InMemory`] takes arrays of [`ndarray`]. [`data`] also reads CSV tables, folders of images, IDX and CIFAR-10
+//! files, and a [`data::Dataset`] of your own gives rows from anywhere. Images are `[height, width, channels]`; class labels
+//! are whole numbers.
+//!
+//! # Save, load, go on
+//!
+//! [`Model::save`] and [`Model::load`] keep architecture, weights, and the names of classes and columns in one safetensors
+//! file, which [`Predictor`] needs alone. [`Fit::save`] writes a [`Checkpoint`] of the run after each epoch, and
+//! [`Trainer::resume`] goes on from one to the same bits.
+//!
+//! # Where to go next
+//!
+//! | module | for |
+//! | --- | --- |
+//! | [`layers`] | the layers of a model |
+//! | [`losses`], [`optimizers`] | what training makes small, and how; learning-rate schedules |
+//! | [`model`] | graphs of layers, as code, TOML and files |
+//! | [`presets`] | networks by name |
+//! | [`data`] | data sets and formats |
+//! | [`adapters`] | which adapters there are, and the choice among them |
+//! | [`callbacks`] | early stopping, and callbacks of your own |
+//! | [`logs`] | what steps and epochs report, as values, CSV and JSON |
+//! | [`simulator`] | what 1 to N adapters would do together, before you own them |
+//! | [`extend`] | layers, losses and optimizers of your own, with shaders of your own |
+//!
+//! [`Session`] drives a run step by step and changes it on the way. Functions that block have a twin that ends in `_async`,
+//! for programs with an executor and for pages. The command `manyhands` does most of this without a program:
+//! `manyhands train`, `evaluate`, `predict`, `simulate`, `bench`.
+//!
+//! Errors are one type, [`Error`]: who, what was needed, what came, and how to mend it. [`Error::kind`] is for programs.
+//!
+//! # Features
+//!
+//! `gpu` (default): adapters other than the CPU. `files` (default): tables, folders of images, CSV logs. `cli` (default): the
+//! command. `static-dxc`: Microsoft's shader compiler within the program, on Windows.
 
 pub mod adapters;
-pub mod bench;
+mod bench;
 pub mod data;
-pub mod error;
-pub mod files;
+mod error;
+pub mod extend;
+mod files;
+#[doc(hidden)]
+pub mod internals;
 #[cfg_attr(
     target_arch = "wasm32",
     allow(dead_code, unused_variables, reason = "the cases of kernels are no part of a page")
 )]
-pub mod kernels;
-pub mod kind;
+mod kernels;
+mod kind;
 pub mod layers;
 pub mod losses;
-pub mod misread;
+mod misread;
 pub mod model;
-pub mod names;
+mod names;
 pub mod optimizers;
-pub mod plan;
-pub mod runtime;
-pub mod scheduler;
-pub mod schema;
+mod plan;
+pub mod presets;
+mod runtime;
+mod scheduler;
+mod schema;
 mod shape;
 mod shown;
 pub mod simulator;
-pub mod size;
-pub mod table;
-pub mod trainer;
+mod size;
+mod table;
+mod timing;
+mod trainer;
 
-pub use error::{Error, Result};
+/// What happens beside training, after each step and each epoch: early stopping, logs, and callbacks of your own.
+pub mod callbacks {
+    pub use crate::trainer::{Callback, EarlyStopping, EpochEnd, Flow, Monitor};
+}
+
+/// What training reports: numbers of steps and epochs, where the time went, and files of them.
+pub mod logs {
+    pub use crate::scheduler::timeline::{AdapterTime, HostTime, TimeSummary};
+    pub use crate::trainer::{AdapterLog, EpochLog, StepLog, Values};
+    #[cfg(feature = "files")]
+    pub use crate::trainer::{CsvLog, JsonLog};
+}
+
+pub use error::{Error, ErrorKind, Result};
 pub use losses::{Loss, Metric, Reduction};
 pub use model::{Model, ModelBuilder, ModelConfig, Sequential};
 pub use optimizers::{Optimizer, Schedule};
 pub use plan::{BatchStatistics, GradientCompression};
-pub use schema::Schema;
+pub use scheduler::split::SplitMode;
+pub use scheduler::{AdapterStatus, CpuFallback};
 pub use shape::Shape;
-pub use shown::{Shown, shown, thousands};
-pub use trainer::{Checkpoint, Compile, Fit, History, Predictor, Trainer};
+pub(crate) use shown::{shown, thousands};
+pub use trainer::{
+    Checkpoint, Compile, Existing, Fit, History, NonFinite, OpenAdapter, Predictor, Progress, SaveSettings, Session,
+    Trainer,
+};
 
 /// The code of the README runs.
 #[cfg(doctest)]

@@ -69,6 +69,13 @@ pub fn layer_offset(text: &str, layer_idx: usize, key: Option<&str>) -> Option<u
     Some(key.map_or(layer.span().start, |key| key.span().start))
 }
 
+/// Where a key of a table of the file stands, if it is there.
+pub fn key_offset(text: &str, table: &str, key: &str) -> Option<usize> {
+    let whole = DeTable::parse(text).ok()?;
+    let keys = whole.get_ref().get(table)?.get_ref().as_table()?;
+    keys.keys().find(|known| known.get_ref() == key).map(|key| key.span().start)
+}
+
 fn refuse(text: &str, file: &str, error: &toml::de::Error, help: &str) -> Error {
     let message = error.message().lines().next().unwrap_or_default();
     let misread = explain(message);
@@ -163,7 +170,7 @@ fn has_drive(path: &str) -> bool {
 /// A message of serde in plain words.
 ///
 /// ```
-/// use manyhands::misread::explain;
+/// use manyhands::internals::misread::explain;
 /// let misread = explain("invalid type: string \"ten\", expected usize");
 /// assert_eq!(misread.problem, "needs a whole number from 0 up, but got \"ten\"");
 /// ```
@@ -188,7 +195,7 @@ pub fn explain(message: &str) -> Misread {
         return say(Some(name), format!("needs `{name}`, but has none"), Some(format!("add `{name}`")));
     }
     if message.starts_with("duplicate field ") || message.starts_with("duplicate key") {
-        return say(None, "is there twice".into(), Some("keep one of them".into()));
+        return say(None, "appears twice".into(), Some("keep one of them".into()));
     }
     if message.starts_with("needs ") {
         return say(None, message.to_owned(), None);

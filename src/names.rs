@@ -13,9 +13,11 @@ const SHORT: &[(&str, &str)] = &[
     ("binaryaccuracy", "accuracy"),
     ("categoricalaccuracy", "accuracy"),
     ("sparsecategoricalaccuracy", "accuracy"),
+    ("hardswish", "hardsilu"),
     ("lr", "learningrate"),
     ("mae", "meanabsoluteerror"),
     ("mse", "meansquarederror"),
+    ("swish", "silu"),
 ];
 
 /// How alike a name and the one that may be meant are at least, from 0 to 1.
@@ -31,7 +33,7 @@ fn plain(name: &str) -> String {
 /// that a short name of Keras stands for.
 ///
 /// ```
-/// use manyhands::names::known;
+/// use manyhands::internals::names::known;
 /// assert_eq!(known("ReLU", &["linear", "relu"]), Some("relu"));
 /// assert_eq!(known("mse", &["MeanSquaredError"]), Some("MeanSquaredError"));
 /// assert_eq!(known("sine", &["linear", "relu"]), None);
@@ -49,7 +51,7 @@ pub fn known<'a>(name: &str, names: &[&'a str]) -> Option<&'a str> {
 /// The known name that is most like this one, if it may be what was meant.
 ///
 /// ```
-/// use manyhands::names::nearest;
+/// use manyhands::internals::names::nearest;
 /// assert_eq!(nearest("batchsize", &["epochs", "batch_size"]), Some("batch_size"));
 /// assert_eq!(nearest("x", &["epochs", "batch_size"]), None);
 /// ```

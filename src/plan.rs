@@ -12,6 +12,7 @@ mod work;
 use litemap::LiteMap;
 
 use crate::kernels::{Kernel, halves};
+use crate::size::F32_BYTES;
 
 /// Elements of a buffer at most: shaders count them in 32 bits, and a grid ends a little behind the last.
 pub(crate) const MOST_ELEMENTS: u64 = (1 << 32) - (1 << 20);
@@ -71,10 +72,11 @@ pub struct Buffer {
     pub len: Length,
 }
 
-/// A part of a buffer. `offset` is a multiple of [`ALIGN`].
+/// A part of a buffer, which begins at a multiple of 64 elements: 256 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct View {
     /// The buffer.
+    #[doc(hidden)]
     pub buffer: BufferId,
     /// First element.
     pub offset: u64,
@@ -86,18 +88,24 @@ pub struct View {
 #[derive(Clone, Debug)]
 pub struct Dispatch {
     /// The kernel.
+    #[doc(hidden)]
     pub kernel: &'static Kernel,
     /// Name of the node that recorded it.
+    #[doc(hidden)]
     pub node: String,
     /// Values of `override` constants, by name.
     pub constants: Vec<(&'static str, f64)>,
     /// `Params`, a word for each field.
+    #[doc(hidden)]
     pub params: Vec<Word>,
     /// Buffers that it reads, in the order of its bindings.
+    #[doc(hidden)]
     pub inputs: Vec<View>,
     /// Buffers that it writes (and may read), in the order of its bindings.
+    #[doc(hidden)]
     pub outputs: Vec<View>,
     /// Its grid.
+    #[doc(hidden)]
     pub grid: Grid,
 }
 
@@ -166,7 +174,7 @@ impl Command {
     }
 }
 
-/// What gradients are on their way from an adapter to the host. With one adapter they stay where they are.
+/// How gradients travel from an adapter to the host. With one adapter they stay on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GradientCompression {
@@ -182,11 +190,11 @@ pub enum GradientCompression {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BatchStatistics {
-    /// Those of each adapter's own rows, but for layers that are `synchronized`: nothing waits, and the result depends on
+    /// Each adapter's own rows, but for layers that are `synchronized`: nothing waits, and the result depends on
     /// the split.
     #[default]
     Shard,
-    /// Those of the whole batch in all layers, as on one adapter: every adapter waits twice a layer for the slowest.
+    /// The whole batch in all layers, as on one adapter: every adapter waits twice a layer for the slowest.
     Batch,
 }
 
@@ -276,6 +284,12 @@ impl Plan {
     /// Do the adapters of a pass wait for each other?
     pub fn is_coupled(&self, pass: Pass) -> bool {
         self.commands(pass).iter().any(Command::is_awaited)
+    }
+
+    /// Bytes of inputs, targets and sample weights of a row.
+    pub fn fed_bytes_per_row(&self) -> u64 {
+        let is_fed = |role| matches!(role, Role::Input(_) | Role::Target(_) | Role::SampleWeight(_));
+        self.buffers.iter().filter(|buffer| is_fed(buffer.role)).map(|buffer| buffer.len.per_row * F32_BYTES).sum()
     }
 
     /// A buffer by its id.

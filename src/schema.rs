@@ -127,10 +127,10 @@ impl std::fmt::Display for TableColumn {
     }
 }
 
-/// Names in a message: a handful, and how many others there are. They are escaped as [`shown`] does.
+/// Names in a message: a handful, and how many others there are. They are escaped as `shown` does.
 ///
 /// ```
-/// use manyhands::schema::few;
+/// use manyhands::internals::schema::few;
 /// assert_eq!(few(&["a", "b\u{1b}"]), r"a, b\u{1b}");
 /// let many: Vec<String> = (0..9_998).map(|class| class.to_string()).collect();
 /// assert_eq!(few(&many), "0, 1, 2, 3, 4, 5, 6, 7 … and 9,990 others");

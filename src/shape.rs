@@ -72,6 +72,12 @@ impl From<Vec<usize>> for Shape {
     }
 }
 
+impl From<&[usize]> for Shape {
+    fn from(axes: &[usize]) -> Self {
+        Self(axes.to_vec())
+    }
+}
+
 impl<const N: usize> From<[usize; N]> for Shape {
     fn from(axes: [usize; N]) -> Self {
         Self(axes.to_vec())

@@ -10,7 +10,7 @@ use std::fmt::{self, Display, Formatter, Write};
 ///
 /// ```
 /// use std::path::Path;
-/// use manyhands::shown;
+/// use manyhands::internals::shown;
 /// assert_eq!(shown(Path::new("photos/Ägypten 1.jpg")).to_string(), "photos/Ägypten 1.jpg");
 /// assert_eq!(shown("\u{1b}[31mred\n").to_string(), r"\u{1b}[31mred\n");
 /// ```
@@ -48,8 +48,8 @@ fn is_obeyed(character: char) -> bool {
 /// A whole number with its digits in groups of three: `9,990`.
 ///
 /// ```
-/// assert_eq!(manyhands::thousands(1_234_567), "1,234,567");
-/// assert_eq!(manyhands::thousands(format_args!("{:.0}", 999.7)), "1,000");
+/// assert_eq!(manyhands::internals::thousands(1_234_567), "1,234,567");
+/// assert_eq!(manyhands::internals::thousands(format_args!("{:.0}", 999.7)), "1,000");
 /// ```
 pub fn thousands(number: impl Display) -> String {
     let digits = number.to_string();

@@ -1,5 +1,8 @@
 //! Sizes that are known only when a plan runs: words of `Params`, lengths of buffers, grids of kernels.
 
+/// Bytes of an f32.
+pub const F32_BYTES: u64 = 4;
+
 /// A number in a kernel's `Params` or grid: known when recorded, or only when the plan runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Word {
@@ -60,6 +63,7 @@ impl Word {
     /// The 32 bits that the kernel sees.
     ///
     /// A loss scale or hyper number that the run does not give reads as 0.
+    #[doc(hidden)]
     pub fn bits(self, scalars: &Scalars) -> u32 {
         let float = |list: &[f32], index: u32| list.get(index as usize).copied().unwrap_or(0.0).to_bits();
         match self {

@@ -15,11 +15,11 @@ const NARROWEST: usize = 20;
 
 /// A table with a line under its header; words stand on the left of their columns, numbers on the right.
 ///
-/// Names in cells are [`shown`]. By its precision it fits a width: columns of words wrap, numbers stay whole, and where
+/// Names in cells are `shown`. By its precision it fits a width: columns of words wrap, numbers stay whole, and where
 /// even that is too wide, each row is a list of its own.
 ///
 /// ```
-/// use manyhands::table::Table;
+/// use manyhands::internals::table::Table;
 /// let mut table = Table::new(["adapter", "rows"]).numbers([1]);
 /// table.row(["0 Radeon".into(), "48".into()]);
 /// assert_eq!(table.to_string(), "adapter   rows\n──────────────\n0 Radeon    48");
@@ -149,7 +149,7 @@ impl Display for Table {
 /// Of a line that breaks, what follows stands two columns further in than its beginning.
 ///
 /// ```
-/// use manyhands::table::wrap;
+/// use manyhands::internals::table::wrap;
 /// assert_eq!(wrap("one two three four five six", 20), "one two three four\n  five six");
 /// ```
 pub fn wrap(text: &str, columns: usize) -> String {

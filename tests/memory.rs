@@ -5,10 +5,11 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use manyhands::callbacks::Callback;
 use manyhands::data::Synthetic;
 use manyhands::layers::Dense;
-use manyhands::trainer::{Callback, SaveSettings, StepLog};
-use manyhands::{Checkpoint, Compile, Fit, Loss, Optimizer, Result, Sequential, Trainer};
+use manyhands::logs::StepLog;
+use manyhands::{Checkpoint, Compile, Fit, Loss, Optimizer, Result, SaveSettings, Sequential, Trainer};
 
 /// The system's allocator, with a count of what is held.
 struct Counting;
@@ -54,12 +55,13 @@ const UNITS: usize = 1500;
 /// The most bytes that a run holds from its fifth step to its end, in its parameters' bytes.
 fn held(adapters: &str, save: Option<SaveSettings>) -> f64 {
     let model = Sequential::new([UNITS]).add(Dense::new(UNITS)).add(Dense::new(10)).build(0).unwrap();
-    let bytes = 4 * model.tensors().map(|(_, values)| values.len()).sum::<usize>();
+    let bytes = 4 * model.tensors().map(|(.., values)| values.len()).sum::<usize>();
     let before = HELD.load(Ordering::Relaxed) - bytes;
     let compile = Compile::new(Optimizer::adam(1e-3), Loss::SPARSE_CATEGORICAL_CROSSENTROPY);
     let data = Synthetic::new([UNITS], 10, 0..80, 0).unwrap();
     let mut trainer = Trainer::new(model, compile).unwrap().adapters(adapters).unwrap();
-    let fit = Fit { batch_size: 8, prefetch: 1, save, ..Fit::new(1) };
+    let mut fit = Fit::new(1).batch_size(8).prefetch(1);
+    fit.save = save;
     trainer.fit_with(data, &fit, &mut [&mut Watch]).unwrap();
     #[allow(clippy::cast_precision_loss, reason = "megabytes")]
     let parts = (MOST.load(Ordering::Relaxed) - before) as f64 / bytes as f64;
@@ -72,7 +74,7 @@ fn a_save_holds_at_most_four_times_the_parameters() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.safetensors");
         let without = held(adapters, None);
-        let with = held(adapters, Some(SaveSettings { every_steps: 2, ..SaveSettings::new(&path) }));
+        let with = held(adapters, Some(SaveSettings::new(&path).every_steps(2)));
         println!("{adapters}: {with:.2} times the parameters' bytes with a save, {without:.2} without");
         assert!(with - without <= 4.0, "{adapters}: {with:.2} with, {without:.2} without");
         assert_eq!(Checkpoint::load(&path).unwrap().progress.step, 10);

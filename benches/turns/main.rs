@@ -10,7 +10,7 @@ mod training;
 use std::io::stdin;
 
 use manyhands::adapters::{self, Info};
-use manyhands::runtime::{Native, Runtime};
+use manyhands::internals::runtime::{Native, Runtime};
 use serde_json::json;
 
 use product::{OnDevice, OnHost};
@@ -64,7 +64,7 @@ impl Settings {
 fn main() {
     let begin_ms = Native.now_ms();
     let settings = Settings::from_arguments();
-    let listed = pollster::block_on(adapters::list());
+    let listed = adapters::list();
     let adapters = adapters::choose(&listed, &settings.adapters).unwrap();
     let mut work = work(&settings, &adapters);
     let open_ms = Native.now_ms() - begin_ms;

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use manyhands::adapters::Info;
-use manyhands::adapters::gpu::{Checks, Direct, Launch};
-use manyhands::kernels::dense::{self, Params};
-use manyhands::kernels::product::{Epilogue, matrix, matrix_mut, multiply};
-use manyhands::kernels::{Kernel, Tile};
-use manyhands::plan::Grid;
-use manyhands::runtime::{Native, Runtime};
+use manyhands::extend::{Grid, Kernel};
+use manyhands::internals::adapters::gpu::{Checks, Direct, Launch};
+use manyhands::internals::kernels::Tile;
+use manyhands::internals::kernels::dense::{self, Params};
+use manyhands::internals::kernels::product::{Epilogue, matrix, matrix_mut, multiply};
+use manyhands::internals::runtime::{Native, Runtime};
 
 use crate::{Turn, Work};
 

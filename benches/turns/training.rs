@@ -1,13 +1,13 @@
 //! Training steps of a model, as the trainer makes them.
 
+use manyhands::SplitMode;
 use manyhands::adapters::Info;
-use manyhands::adapters::gpu::tiles_tried;
-use manyhands::bench::models::{self, Workload};
-use manyhands::bench::rig::{Rig, Seat};
 use manyhands::data::Batch;
-use manyhands::runtime::{Native, Runtime};
-use manyhands::scheduler::split::SplitMode;
-use manyhands::scheduler::{DataWait, Finished, Scheduler, Step};
+use manyhands::internals::adapters::gpu::tiles_tried;
+use manyhands::internals::bench::rig::{Rig, Seat};
+use manyhands::internals::bench::workloads::{self, Workload};
+use manyhands::internals::runtime::{Native, Runtime};
+use manyhands::internals::scheduler::{DataWait, Finished, Scheduler, Step};
 
 use crate::{Turn, Work};
 
@@ -45,8 +45,8 @@ fn parameters_elsewhere(name: &str) -> usize {
 
 impl Training {
     pub fn new(name: &str, adapters: &[Info], rows: u32) -> Self {
-        let task = models::by_name(name).unwrap();
-        let parameters = task.model.layout().n_parameters();
+        let task = workloads::by_name(name).unwrap();
+        let parameters = task.model.n_parameters();
         assert_eq!(parameters, parameters_elsewhere(name), "parameters of `{name}`, here and in the other programs");
         let batch = batch(&task, usize::try_from(rows).unwrap());
         let rate = task.optimizer.learning_rate();

@@ -166,10 +166,10 @@ pub fn is_software_name(name: &str) -> bool {
 /// named. An empty choice is all GPUs, or the CPU adapter where there are none.
 ///
 /// # Errors
-/// [`Error::Adapter`] if an item names no adapter; the help shows the list.
+/// [`ErrorKind::Adapter`](crate::ErrorKind::Adapter) if an item names no adapter; the help shows the list.
 pub fn choose(list: &[Info], wanted: &str) -> Result<Vec<Info>> {
     if wanted.trim().is_empty() {
-        let gpus = select(list, is_gpu);
+        let gpus = select(list, |info| info.kind.is_gpu());
         return Ok(if gpus.is_empty() { select(list, |info| info.kind == Kind::Cpu) } else { gpus });
     }
     let mut chosen = Vec::new();
@@ -193,7 +193,7 @@ fn matching(list: &[Info], item: &str) -> Vec<Info> {
     let by_index = wanted.parse::<usize>().ok().and_then(|index| list.get(index));
     match wanted.as_str() {
         "" => Vec::new(),
-        "all" | "gpu" => select(list, is_gpu),
+        "all" | "gpu" => select(list, |info| info.kind.is_gpu()),
         "discrete" => of_kind(Kind::DiscreteGpu),
         "integrated" => of_kind(Kind::IntegratedGpu),
         "cpu" => of_kind(Kind::Cpu),
@@ -203,10 +203,6 @@ fn matching(list: &[Info], item: &str) -> Vec<Info> {
             None => select(list, |info| info.name.to_lowercase().contains(part)),
         },
     }
-}
-
-fn is_gpu(info: &Info) -> bool {
-    matches!(info.kind, Kind::DiscreteGpu | Kind::IntegratedGpu | Kind::VirtualGpu)
 }
 
 fn select(list: &[Info], wanted: impl Fn(&Info) -> bool) -> Vec<Info> {

@@ -71,7 +71,7 @@ pub(crate) trait Device {
 
     /// Destroys the device, as a driver reset would; gives the fault to report.
     fn destroy(&mut self) -> Fault {
-        Fault::Lost("it was told to fail".into())
+        Fault::Lost("it was asked to fail".into())
     }
 
     /// Frees what the device holds, when the actor ends.
@@ -118,7 +118,9 @@ where
     let (backlog, throttle) = (VecDeque::new(), Throttle::default());
     let (clock, reported) = (runtime.clone(), has_ended.clone());
     let mailbox = Mailbox { actor, requests, events, runtime: clock.clone(), backlog, has_ended, throttle };
+    let unstarted = Unstarted { actor, events: Some(last_event.clone()) };
     let task = move || -> Task {
+        unstarted.start();
         Box::pin(async move {
             // wgpu panics in a poll that meets a lost device, and may once more when that device is dropped.
             let served = AssertUnwindSafe(serve(open(clock), mailbox)).catch_unwind().await;
@@ -133,6 +135,28 @@ where
     };
     runtime.spawn(name, Box::new(task));
     sender
+}
+
+/// Reports an actor as lost that the runtime could not start.
+struct Unstarted {
+    actor: ActorId,
+    events: Option<Sender<Message>>,
+}
+
+impl Unstarted {
+    fn start(mut self) {
+        self.events = None;
+    }
+}
+
+impl Drop for Unstarted {
+    fn drop(&mut self) {
+        if let Some(events) = self.events.take() {
+            let fault = Fault::Lost("the system gives it no thread".into());
+            // Nobody to tell is no matter.
+            drop(events.try_send(Message { actor: self.actor, event: Event::Failed { ticket: None, fault } }));
+        }
+    }
 }
 
 fn text_of(panic: &(dyn Any + Send)) -> &str {

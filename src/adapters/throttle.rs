@@ -12,7 +12,7 @@ use crate::plan::Pass;
 ///
 /// ```
 /// use std::sync::Arc;
-/// use manyhands::adapters::{self, Opener, Throttles};
+/// use manyhands::internals::adapters::{self, Opener, Throttles};
 ///
 /// let throttles = Throttles::default();
 /// let _opener: Opener = throttles.wrap(Arc::new(adapters::open));

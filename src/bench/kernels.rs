@@ -5,7 +5,6 @@ use std::fmt;
 use serde::Serialize;
 
 use super::machine::{Cost, HostCopy, Peaks, Probe, peaks, probes, product, product_params};
-use super::median;
 use super::report::{About, Report, ms, table};
 use super::rig::Seat;
 #[cfg(feature = "gpu")]
@@ -19,6 +18,7 @@ use crate::kernels::{
 use crate::plan::{Grid, Word, product_flops};
 use crate::runtime::system;
 use crate::table::percent;
+use crate::timing::median;
 
 /// Kernels of some adapters.
 #[derive(Clone, Debug, Serialize)]
@@ -121,7 +121,7 @@ fn unknown(only: &str, info: &Info) -> Error {
     let mut names: Vec<String> = benched(info).iter().map(|probe| probe.kernel.name()).collect();
     names.dedup();
     let help = format!("choose from {}", names.join(", "));
-    Error::setting(format!("kernel `{only}`"), "is none that is measured", help)
+    Error::setting(format!("kernel `{only}`"), "is not measured by this bench", help)
 }
 
 impl Timed {
@@ -232,7 +232,7 @@ fn benched(info: &Info) -> Vec<Probe> {
             (Kind::Cpu, _) | (_, false) => vec![Tile::Registers],
             _ => Tile::ALL.into_iter().filter(|tile| tile.is_able(case.grid)).collect(),
         };
-        let cost = product_flops(kernel, &case.params).map_or(Cost::Bytes(bytes), Cost::Flops);
+        let cost = product_flops(kernel, &case.params, &case.constants).map_or(Cost::Bytes(bytes), Cost::Flops);
         probes.extend(tiles.into_iter().map(|tile| Probe { kernel, tile, case: case.clone(), cost }));
     }
     probes
@@ -303,7 +303,7 @@ fn convolution(rows: u32, [in_side, in_c]: [u32; 2], [out_side, out_c]: [u32; 2]
 
 fn convolutions(sizes: conv2d::Params) -> [(&'static Kernel, Case, f64); 3] {
     let whole = conv2d::Params { splits: 1, ..sizes };
-    let rows = |factor| Word::U32(sizes.rows * factor);
+    let (plain, rows) = (conv2d::Form::PLAIN, |factor| Word::U32(sizes.rows * factor));
     let x = len(&[sizes.rows, sizes.in_h, sizes.in_w, sizes.in_c]);
     let w = len(&[sizes.k_h, sizes.k_w, sizes.in_c, sizes.out_c]);
     let y = len(&[sizes.rows, sizes.out_h, sizes.out_w, sizes.out_c]);
@@ -315,9 +315,13 @@ fn convolutions(sizes: conv2d::Params) -> [(&'static Kernel, Case, f64); 3] {
     };
     let (bias, partials) = (sizes.out_c as usize, sizes.splits as usize * w);
     [
-        (&conv2d::FORWARD, case(whole, whole.forward_grid(rows), [x, w], y).input(normal_like(bias)), 0.0),
-        (&conv2d::BACKWARD_INPUT, case(whole, whole.backward_input_grid(rows), [y, w], x), 0.0),
-        (&conv2d::BACKWARD_WEIGHTS, case(sizes, sizes.backward_weights_grid(rows), [x, y], partials), 0.0),
+        (&conv2d::FORWARD, case(whole, whole.forward_grid(plain, rows), [x, w], y).input(normal_like(bias)), 0.0),
+        (
+            &conv2d::BACKWARD_INPUT,
+            case(whole, whole.backward_input_grid(plain, rows), [y, w], x).input(normal_like(bias)),
+            0.0,
+        ),
+        (&conv2d::BACKWARD_WEIGHTS, case(sizes, sizes.backward_weights_grid(plain, rows), [x, y], partials), 0.0),
     ]
 }
 

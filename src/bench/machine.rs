@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::median;
 use crate::adapters::{Info, Kind};
 use crate::kernels::cases::{Case, Fill};
 use crate::kernels::{Call, Kernel, Library, Tile, Twin, add, dense};
 use crate::plan::Grid;
 use crate::runtime::{Runtime, system, threads};
+use crate::timing::median;
 
 crate::params! {
     /// Number of elements.

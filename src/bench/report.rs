@@ -51,7 +51,7 @@ impl Display for About {
             let driver = if info.driver.is_empty() { "no driver" } else { &info.driver };
             write!(f, "adapter {} `{}`: {}, {driver}", info.index, info.name, info.backend)?;
             if seat.throttle > 1.0 {
-                write!(f, ", made to take {} times as long", seat.throttle)?;
+                write!(f, ", throttled to take {} times as long", seat.throttle)?;
             }
             writeln!(f)?;
         }
@@ -105,10 +105,4 @@ pub(super) fn ms(value: f64) -> String {
         value if value < 100.0 => format!("{value:.1}"),
         value => format!("{value:.0}"),
     }
-}
-
-/// Bytes in MiB.
-#[allow(clippy::cast_precision_loss, reason = "bytes are far below 2^52")]
-pub(super) fn mib(bytes: u64) -> String {
-    format!("{:.1}", bytes as f64 / f64::from(1 << 20))
 }

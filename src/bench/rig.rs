@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::models::Workload;
-use crate::adapters::{self, Info, Throttles};
+use super::workloads::Workload;
+use crate::adapters::{self, Info, Opener, Throttles};
 use crate::data::{Batch, Loader, LoaderSettings, Synthetic};
 use crate::error::{Error, Result};
 use crate::model::Objective;
@@ -32,6 +32,17 @@ impl From<Info> for Seat {
     fn from(info: Info) -> Self {
         Self { info, throttle: 1.0 }
     }
+}
+
+/// The adapters without those that are the same as one before.
+pub(super) fn distinct(seats: &[Seat]) -> Vec<Seat> {
+    let mut distinct: Vec<Seat> = Vec::new();
+    for seat in seats {
+        if !distinct.contains(seat) {
+            distinct.push(seat.clone());
+        }
+    }
+    distinct
 }
 
 /// Where rows come from.
@@ -89,7 +100,7 @@ impl Source {
         match self {
             Self::Same(batch) => Ok(batch.clone()),
             Self::Loader(loader) => loop {
-                if let Some(batch) = loader.next().await? {
+                if let Some(batch) = loader.next_async().await? {
                     return Ok(batch);
                 }
                 loader.start_epoch(loader.position().epoch + 1, 0);
@@ -99,12 +110,21 @@ impl Source {
 }
 
 /// A rig's turn, in training steps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Turn {
     /// Those that come first and do not count.
     pub warm_up: u32,
     /// Those that count.
     pub counted: u32,
+    /// Once the steps that count took so many milliseconds, so many of them are enough.
+    pub enough: Option<(f64, u32)>,
+}
+
+impl Turn {
+    /// A turn that takes as long as it takes.
+    pub fn new(warm_up: u32, counted: u32) -> Self {
+        Self { warm_up, counted, enough: None }
+    }
 }
 
 /// Where the time of a training step went, in milliseconds.
@@ -196,24 +216,40 @@ pub struct Rig {
     pub samples: Vec<Sample>,
 }
 
-impl Rig {
+/// How adapters are opened, and whose clock tells how long they take.
+#[derive(Clone)]
+pub struct Opening {
+    /// How each is opened.
+    pub opener: Opener,
+    /// Clock, timer and spawn.
+    pub runtime: Arc<dyn Runtime>,
+}
+
+impl Default for Opening {
+    /// The adapters of this machine.
+    fn default() -> Self {
+        Self { opener: Arc::new(adapters::open), runtime: system() }
+    }
+}
+
+impl Opening {
     /// Opens adapters for batches of up to `capacity` rows.
     ///
     /// # Errors
     /// If an adapter can't be opened, or the split does not go with the adapters.
-    pub async fn open(workload: &Workload, seats: &[Seat], split: SplitMode, capacity: u32) -> Result<Self> {
+    pub async fn rig(&self, workload: &Workload, seats: &[Seat], split: SplitMode, capacity: u32) -> Result<Rig> {
         let Workload { model, optimizer, loss, gradient_compression, batch_statistics, .. } = workload;
         let objective = Objective {
             gradient_compression: *gradient_compression,
             batch_statistics: *batch_statistics,
             ..Objective::new(vec![loss.clone()], optimizer.clone())
         };
-        let runtime = Arc::new(Metered::new(system()));
+        let runtime = Arc::new(Metered::new(self.runtime.clone()));
         let throttles = Throttles::default();
         seats.iter().enumerate().for_each(|(adapter_idx, seat)| throttles.set(adapter_idx, seat.throttle));
         let mut scheduler = Scheduler::builder(model, &objective)
             .adapters(seats.iter().map(|seat| seat.info.clone()).collect())
-            .opener(throttles.wrap(Arc::new(adapters::open)))
+            .opener(throttles.wrap(self.opener.clone()))
             .runtime(runtime.clone())
             .split(split)
             .capacity(capacity)
@@ -229,7 +265,17 @@ impl Rig {
         if *batch_statistics == BatchStatistics::Batch {
             name += ", batch statistics";
         }
-        Ok(Self { name, scheduler, throttles, runtime, step: 0, ended: Ended::default(), samples: Vec::new() })
+        Ok(Rig { name, scheduler, throttles, runtime, step: 0, ended: Ended::default(), samples: Vec::new() })
+    }
+}
+
+impl Rig {
+    /// Opens adapters of this machine for batches of up to `capacity` rows.
+    ///
+    /// # Errors
+    /// If an adapter can't be opened, or the split does not go with the adapters.
+    pub async fn open(workload: &Workload, seats: &[Seat], split: SplitMode, capacity: u32) -> Result<Self> {
+        Opening::default().rig(workload, seats, split, capacity).await
     }
 
     /// Trains for some steps, of which those after the warm-up are kept. Steps in which an adapter tries tiles come on
@@ -238,8 +284,8 @@ impl Rig {
     /// # Errors
     /// If no batch can be made, or an adapter fails.
     pub async fn turn(&mut self, source: &mut Source, turn: Turn) -> Result<()> {
-        let (mut count, total) = (0, turn.warm_up + turn.counted);
-        let mut tried = tiles_tried();
+        let (mut count, mut total) = (0, turn.warm_up + turn.counted);
+        let (mut tried, mut counted_ms) = (tiles_tried(), 0.0);
         while count < total {
             // As training does: on an adapter that is alone the next step begins before this one is finished.
             let in_flight = if self.scheduler.is_on_device() { 2 } else { 1 };
@@ -252,12 +298,23 @@ impl Rig {
             if std::mem::replace(&mut tried, tiles_tried()) != tried {
                 continue;
             }
-            if count >= turn.warm_up {
-                self.samples.push(sample);
-            }
             count += 1;
+            if count <= turn.warm_up {
+                continue;
+            }
+            counted_ms += sample.step_ms;
+            self.samples.push(sample);
+            let is_enough = |(ms, steps)| counted_ms > ms && count - turn.warm_up >= steps;
+            if turn.enough.is_some_and(is_enough) {
+                total = count + u32::try_from(self.scheduler.n_in_flight()).unwrap_or(0);
+            }
         }
         Ok(())
+    }
+
+    /// Milliseconds of the clock that steps are timed by.
+    pub fn now_ms(&self) -> f64 {
+        self.runtime.now_ms()
     }
 
     /// One training step on a batch that is there.
@@ -290,14 +347,14 @@ impl Rig {
 
     async fn finish(&mut self) -> Result<Sample> {
         let Finished::Step(finished) = self.scheduler.finish().await? else {
-            let problem = "was lost with what it had trained: its times tell nothing";
+            let problem = "was lost with what it had trained: its times mean nothing";
             return Err(Error::adapter(&self.name, problem, "measure other adapters"));
         };
         let (report, data_ms) = (finished.report, finished.data.ms);
         let now_ms = self.runtime.now_ms();
         let step_ms = now_ms - self.ended.ms;
         if !report.is_applied {
-            let problem = "needs finite gradients, but has others: it was not applied, and its time tells nothing";
+            let problem = "needs finite gradients, but has others: it was not applied, and its time means nothing";
             return Err(Error::non_finite("a training step", problem, "use another batch size"));
         }
         let spans: Vec<&Span> = self.scheduler.timeline().spans().collect();

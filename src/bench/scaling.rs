@@ -1,16 +1,19 @@
 //! What 1 to N adapters do together, beside the ideal: the sum of what each of them does alone.
 
 use std::fmt;
+use std::ops::ControlFlow;
 
 use serde::Serialize;
 
-use super::models::Workload;
+use super::Settings;
 use super::report::{About, Report, ms, table};
-use super::rig::{Data, Rig, Sample, Source, name};
-use super::{Settings, median};
+use super::rig::{Data, Opening, Rig, Sample, Seat, Source, Turn, distinct, name};
+use super::workloads::Workload;
 use crate::error::Result;
-use crate::scheduler::split::SplitMode;
+use crate::scheduler::split::{SplitMode, Splitter};
+use crate::simulator;
 use crate::table::{Table, percent};
+use crate::timing::{median, per_second};
 
 /// Scaling of some models.
 #[derive(Clone, Debug, Serialize)]
@@ -70,47 +73,195 @@ pub struct Point {
     pub efficiency: f64,
 }
 
-/// Measures 1 to N adapters, with a batch that stays and with one that grows. All take turns.
-///
-/// An adapter alone updates the weights itself, as it does in training. `progress` is told what begins.
+/// How the batch goes with the number of adapters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// Each adapter for itself.
+    Alone,
+    /// The batch stays.
+    Strong,
+    /// The batch grows.
+    Weak,
+}
+
+/// A part of a measurement that begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Part {
+    /// How the batch goes with the adapters.
+    pub scaling: Kind,
+    /// How many of them; of those that are alone, which.
+    pub n_adapters: usize,
+    /// Parts that are done.
+    pub done: usize,
+    /// All parts.
+    pub total: usize,
+}
+
+/// A model that 1 to N adapters train.
+pub struct Job<'a> {
+    /// How the adapters are opened.
+    pub opening: Opening,
+    /// What is trained. Its batch size is that of one adapter where the batch grows.
+    pub workload: &'a Workload,
+    /// The adapters, in the order in which they join.
+    pub seats: &'a [Seat],
+    /// Where rows come from.
+    pub data: Data,
+    /// How several adapters share a batch.
+    pub split: SplitMode,
+    /// The turns of each rig, one a round.
+    pub turns: Vec<Turn>,
+}
+
+/// Measures the models of some settings, and notes on what. `progress` is told what begins.
 ///
 /// # Errors
 /// If a model is unknown, a split does not go with the adapters, or an adapter fails.
 pub async fn measure(settings: &Settings, mut progress: impl FnMut(&str)) -> Result<Report<Scaling>> {
     let mut curves = Vec::new();
     for workload in settings.workloads()? {
-        curves.push(measure_model(settings, &workload?, &mut progress).await?);
+        let workload = &workload?;
+        let job = Job {
+            opening: Opening::default(),
+            workload,
+            seats: &settings.seats,
+            data: settings.data,
+            split: settings.split.clone(),
+            turns: settings.turns().collect(),
+        };
+        let rounds = job.turns.len();
+        let tell = |Part { done, total, .. }: Part| {
+            let per_round = total / rounds;
+            if done % per_round == 0 {
+                progress(&format!("{}: round {} of {rounds}", workload.name, done / per_round + 1));
+            }
+            ControlFlow::Continue(())
+        };
+        curves.extend(job.measure(tell).await?);
     }
     let about = About::new("scaling", &settings.seats, settings.rounds);
     Ok(Report { about, measured: Scaling { data: settings.data, curves } })
 }
 
-/// The first `n_adapters` of a rig, with batches of a size of their own.
+impl Job<'_> {
+    /// Measures 1 to N adapters, with a batch that stays and with one that grows. All take turns; what is in the list
+    /// twice is measured alone once.
+    ///
+    /// An adapter alone updates the weights itself, as it does in training. `begin` is asked before each part, and may
+    /// end the measurement: then there is `None`.
+    ///
+    /// # Errors
+    /// If the split does not go with the adapters, or an adapter fails.
+    pub async fn measure(&self, mut begin: impl FnMut(Part) -> ControlFlow<()>) -> Result<Option<Curve>> {
+        Splitter::new(self.split.clone(), self.seats.len(), 1)?;
+        let (mut alone, mut together) = self.groups()?;
+        let (mut rigs, mut rig): (Vec<Option<Rig>>, _) = (alone.iter().map(|_| None).collect(), None);
+        let (mut done, total) = (0, self.turns.len() * (alone.len() + together.len()));
+        let mut is_cancelled = |group: &Group| {
+            let part = Part { scaling: group.scaling, n_adapters: group.number, done, total };
+            done += 1;
+            begin(part).is_break()
+        };
+        for (round, turn) in self.turns.iter().enumerate() {
+            for (group, rig) in alone.iter_mut().zip(&mut rigs) {
+                if is_cancelled(group) {
+                    return Ok(None);
+                }
+                let open = self.open(&group.seats, SplitMode::Learned, rig);
+                group.turn(*turn, open.await?).await?;
+                // Its memory is free for the next, where it has no other turn.
+                rig.take_if(|_| round + 1 == self.turns.len());
+            }
+            for group in &mut together {
+                if is_cancelled(group) {
+                    return Ok(None);
+                }
+                let open = self.open(self.seats, self.split.clone(), &mut rig);
+                group.turn(*turn, open.await?).await?;
+            }
+        }
+        Ok(Some(self.curve(&alone, &together)))
+    }
+
+    /// Each adapter alone; and the first 2 to N together, with the batch of one and with a larger one.
+    fn groups(&self) -> Result<(Vec<Group>, Vec<Group>)> {
+        let rows = self.workload.batch_size;
+        let group = |scaling, number: usize, seats: &[Seat], rows| {
+            let source = Source::new(self.workload, self.data, rows)?;
+            Ok(Group { scaling, number, seats: seats.to_vec(), rows, source, samples: Vec::new() })
+        };
+        let alone = (1..).zip(distinct(self.seats)).map(|(number, seat)| group(Kind::Alone, number, &[seat], rows));
+        let together = (2..=self.seats.len()).zip(2..).flat_map(|(number, grown)| {
+            let seats = &self.seats[..number];
+            [(Kind::Strong, rows), (Kind::Weak, rows * grown)].map(|(kind, rows)| group(kind, number, seats, rows))
+        });
+        Ok((alone.collect::<Result<_>>()?, together.collect::<Result<_>>()?))
+    }
+
+    /// A rig for the largest batch of its adapters, opened when it has its first turn.
+    async fn open<'a>(&self, seats: &[Seat], split: SplitMode, rig: &'a mut Option<Rig>) -> Result<&'a mut Rig> {
+        let grown = u32::try_from(seats.len()).unwrap_or(u32::MAX);
+        let opened = match rig.take() {
+            Some(rig) => rig,
+            None => self.opening.rig(self.workload, seats, split, self.workload.batch_size * grown).await?,
+        };
+        Ok(rig.insert(opened))
+    }
+
+    fn curve(&self, alone: &[Group], together: &[Group]) -> Curve {
+        // The same adapter in two places was measured once.
+        let speed = |seat: &Seat| {
+            let group = alone.iter().find(|group| group.seats[0] == *seat);
+            let (step_ms, samples_per_s) = group.map_or((0.0, 0.0), Group::speed);
+            Alone { name: name(std::slice::from_ref(seat)), step_ms, samples_per_s }
+        };
+        let each: Vec<Alone> = self.seats.iter().map(speed).collect();
+        let ideal = |n_adapters: usize| each[..n_adapters].iter().map(|alone| alone.samples_per_s).sum();
+        let points = |kind: Kind| {
+            let groups = alone.first().into_iter().chain(together.iter().filter(|group| group.scaling == kind));
+            groups.map(|group| group.point(ideal(group.seats.len()))).collect()
+        };
+        Curve {
+            model: self.workload.name,
+            about: self.workload.about,
+            parameters: self.workload.model.n_parameters(),
+            batch_size: self.workload.batch_size,
+            strong: points(Kind::Strong),
+            weak: points(Kind::Weak),
+            alone: each,
+        }
+    }
+}
+
+/// The first adapters of a rig, with batches of a size of their own.
 struct Group {
-    n_adapters: usize,
+    scaling: Kind,
+    number: usize,
+    seats: Vec<Seat>,
     rows: u32,
     source: Source,
     samples: Vec<Sample>,
 }
 
 impl Group {
-    fn new(settings: &Settings, workload: &Workload, n_adapters: usize, rows: u32) -> Result<Self> {
-        let source = Source::new(workload, settings.data, rows)?;
-        Ok(Self { n_adapters, rows, source, samples: Vec::new() })
-    }
-
-    async fn turn(&mut self, settings: &Settings, round: u32, rig: &mut Rig) -> Result<()> {
-        rig.scheduler.limit_active(self.n_adapters);
-        rig.turn(&mut self.source, settings.turn(round)).await?;
+    async fn turn(&mut self, turn: Turn, rig: &mut Rig) -> Result<()> {
+        rig.scheduler.limit_active(self.seats.len());
+        rig.turn(&mut self.source, turn).await?;
         self.samples.append(&mut rig.samples);
         Ok(())
     }
 
-    fn point(&self, ideal_samples_per_s: f64) -> Point {
+    /// Milliseconds of a step, the median, and rows a second.
+    fn speed(&self) -> (f64, f64) {
         let step_ms = median(self.samples.iter().map(|sample| sample.step_ms));
-        let samples_per_s = f64::from(self.rows) * 1e3 / step_ms;
+        (step_ms, per_second(u64::from(self.rows), step_ms))
+    }
+
+    fn point(&self, ideal_samples_per_s: f64) -> Point {
+        let (step_ms, samples_per_s) = self.speed();
         Point {
-            n_adapters: self.n_adapters,
+            n_adapters: self.seats.len(),
             batch_size: self.rows,
             shares: self.samples.last().map_or(Vec::new(), Sample::shares),
             step_ms,
@@ -121,58 +272,19 @@ impl Group {
     }
 }
 
-async fn measure_model(settings: &Settings, workload: &Workload, progress: &mut impl FnMut(&str)) -> Result<Curve> {
-    let (seats, rows) = (&settings.seats, workload.batch_size);
-    let mut alone = Vec::new();
-    for seat in settings.distinct() {
-        let rig = Rig::open(workload, &[seat], SplitMode::Learned, rows).await?;
-        alone.push((rig, Group::new(settings, workload, 1, rows)?));
-    }
-    let mut groups = Vec::new();
-    for (n_adapters, grown) in (1..=seats.len()).zip(1..).skip(1) {
-        groups.push(Group::new(settings, workload, n_adapters, rows)?);
-        groups.push(Group::new(settings, workload, n_adapters, rows * grown)?);
-    }
-    let mut together = match groups.last() {
-        Some(largest) => Some(Rig::open(workload, seats, settings.split.clone(), largest.rows).await?),
-        None => None,
-    };
-    for round in 0..settings.rounds {
-        progress(&format!("{}: round {} of {}", workload.name, round + 1, settings.rounds));
-        for (rig, group) in &mut alone {
-            group.turn(settings, round, rig).await?;
-        }
-        let Some(rig) = &mut together else { continue };
-        for group in &mut groups {
-            group.turn(settings, round, rig).await?;
-        }
-    }
-    Ok(curve(settings, workload, &alone, &groups))
-}
-
-fn curve(settings: &Settings, workload: &Workload, alone: &[(Rig, Group)], groups: &[Group]) -> Curve {
-    // The same adapter in two places was measured once.
-    let distinct = settings.distinct();
-    let speed = |seat| {
-        let place = distinct.iter().position(|known| known == seat).unwrap_or(0);
-        let point = alone[place].1.point(1.0);
-        Alone { name: name(std::slice::from_ref(seat)), step_ms: point.step_ms, samples_per_s: point.samples_per_s }
-    };
-    let each: Vec<Alone> = settings.seats.iter().map(speed).collect();
-    let ideal = |n_adapters: usize| each[..n_adapters].iter().map(|alone| alone.samples_per_s).sum();
-    let first = alone.first().map(|(_, group)| group);
-    let points = |offset: usize| {
-        let groups = first.into_iter().chain(groups.iter().skip(offset).step_by(2));
-        groups.map(|group| group.point(ideal(group.n_adapters))).collect()
-    };
-    Curve {
-        model: workload.name,
-        about: workload.about,
-        parameters: workload.model.layout().n_parameters(),
-        batch_size: workload.batch_size,
-        strong: points(0),
-        weak: points(1),
-        alone: each,
+impl Curve {
+    /// What a simulation predicts, as it was measured. The adapters have other names here where they are slowed down.
+    pub fn report(self, adapters: Vec<String>) -> simulator::Report {
+        let points = |points: Vec<Point>| {
+            let point = |Point { n_adapters, batch_size, mut shares, step_ms, samples_per_s, efficiency, .. }| {
+                let (rows_per_s, limit) = (samples_per_s, String::new());
+                shares.resize(n_adapters, 0);
+                simulator::Point { n_adapters, batch_size, shares, step_ms, rows_per_s, efficiency, limit }
+            };
+            points.into_iter().map(point).collect()
+        };
+        let (strong, weak) = (points(self.strong), points(self.weak));
+        simulator::Report { batch_size: self.batch_size, adapters, strong, weak }
     }
 }
 

@@ -4,16 +4,17 @@ use std::fmt;
 
 use serde::Serialize;
 
+use super::Settings;
 use super::machine::HostCopy;
-use super::models::Workload;
-use super::report::{About, Report, mib, ms, table};
-use super::rig::{Asked, Data, Rig, Sample, Source};
-use super::{Settings, median};
+use super::report::{About, Report, ms, table};
+use super::rig::{Asked, Data, Rig, Sample, Source, distinct};
+use super::workloads::Workload;
 use crate::error::Result;
 use crate::plan::GradientCompression;
 use crate::scheduler::ShardReport;
 use crate::scheduler::split::SplitMode;
 use crate::table::percent;
+use crate::timing::{median, per_second};
 
 /// Training steps of some models.
 #[derive(Clone, Debug, Serialize)]
@@ -121,7 +122,7 @@ async fn measure_model(
 ) -> Result<Vec<RigSteps>> {
     let (rows, split) = (workload.batch_size, &settings.split);
     let mut rigs = Vec::new();
-    for seat in settings.distinct() {
+    for seat in distinct(&settings.seats) {
         // A lone adapter gets all rows, whatever the others' shares are.
         rigs.push(Rig::open(workload, &[seat], SplitMode::Learned, rows).await?);
     }
@@ -137,10 +138,10 @@ async fn measure_model(
         }
     }
     let mut source = Source::new(workload, settings.data, rows)?;
-    for round in 0..settings.rounds {
+    for (round, turn) in (1..).zip(settings.turns()) {
         for rig in &mut rigs {
-            progress(&format!("{}: round {} of {}, {}", workload.name, round + 1, settings.rounds, rig.name));
-            rig.turn(&mut source, settings.turn(round)).await?;
+            progress(&format!("{}: round {} of {}, {}", workload.name, round, settings.rounds, rig.name));
+            rig.turn(&mut source, turn).await?;
         }
         host.turn();
     }
@@ -158,14 +159,14 @@ impl RigSteps {
         Self {
             model: workload.name,
             about: workload.about,
-            parameters: workload.model.layout().n_parameters(),
+            parameters: workload.model.n_parameters(),
             rig: rig.name.clone(),
             batch_size: workload.batch_size,
             counted: rig.samples.len(),
             step_ms,
             least_ms: times().fold(f64::INFINITY, f64::min),
             most_ms: times().fold(0.0, f64::max),
-            samples_per_s: f64::from(workload.batch_size) * 1e3 / step_ms,
+            samples_per_s: per_second(u64::from(workload.batch_size), step_ms),
             gflop: work.flops / 1e9,
             gflop_per_s: work.flops / step_ms / 1e6,
             dispatches: work.dispatches,
@@ -281,4 +282,10 @@ impl AdapterSteps {
         let names = [model.to_owned(), self.name.clone(), self.rows.to_string()];
         names.into_iter().chain(times).chain([mib(self.bytes)]).collect()
     }
+}
+
+/// Bytes in MiB.
+#[allow(clippy::cast_precision_loss, reason = "bytes are far below 2^52")]
+fn mib(bytes: u64) -> String {
+    format!("{:.1}", bytes as f64 / f64::from(1 << 20))
 }

@@ -3,8 +3,9 @@
 use std::env::{self, VarError};
 
 use clap::Args;
-use manyhands::adapters::{self, ADAPTERS_VARIABLE, Info, Kind};
-use manyhands::table::Table;
+use manyhands::adapters::{ADAPTERS_VARIABLE, Info, Kind};
+use manyhands::internals::adapters;
+use manyhands::internals::table::Table;
 use manyhands::{Error, Result};
 use serde::Serialize;
 
@@ -27,7 +28,7 @@ struct Listed<'a> {
 
 /// Lists the adapters, and says which are used and how to choose others.
 pub fn run(args: &AdaptersArgs, terminal: &Terminal) -> Result<()> {
-    let list = pollster::block_on(adapters::list());
+    let list = adapters::list();
     let wanted = from_environment()?;
     let chosen = adapters::choose(&list, wanted.as_deref().unwrap_or(""));
     let defaults = chosen.as_deref().unwrap_or(&[]);
@@ -58,7 +59,7 @@ fn table(listed: &[Listed<'_>]) -> Table {
 }
 
 fn explanation(list: &[Info], wanted: Option<&str>) -> String {
-    let has_gpu = list.iter().any(is_gpu);
+    let has_gpu = list.iter().any(|info| info.kind.is_gpu());
     let reason = match wanted {
         Some(wanted) => format!("{ADAPTERS_VARIABLE} is set to `{wanted}`."),
         None if has_gpu => "By default every GPU is used.".into(),
@@ -101,10 +102,6 @@ fn from_environment() -> Result<Option<String>> {
             "unset it, or name adapters in it",
         )),
     }
-}
-
-fn is_gpu(info: &Info) -> bool {
-    !matches!(info.kind, Kind::Cpu | Kind::Software)
 }
 
 /// Do flag, settings file or environment choose adapters?

@@ -4,12 +4,11 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
-use manyhands::bench::report::Report;
-use manyhands::bench::rig::{Data, Seat};
-use manyhands::bench::{Settings, kernels, plot, scaling, steps};
-use manyhands::files::{self, Kind};
-use manyhands::scheduler::split::SplitMode;
-use manyhands::{BatchStatistics, GradientCompression, Result};
+use manyhands::internals::bench::report::Report;
+use manyhands::internals::bench::rig::{Data, Seat};
+use manyhands::internals::bench::{Settings, kernels, plot, scaling, steps};
+use manyhands::internals::files::{self, Kind};
+use manyhands::{BatchStatistics, GradientCompression, Result, SplitMode};
 use serde::Serialize;
 
 use super::settings::parse_split;

@@ -1,16 +1,17 @@
 //! `manyhands evaluate` and `manyhands predict`.
 
 use std::collections::BTreeSet;
-use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
-use manyhands::data::{self, DataConfig, DataPair, Inputs};
-use manyhands::files::{self, Kind, Output};
+use manyhands::data::{self, DataConfig, DataPair, Field, Format, Inputs, Schema};
+use manyhands::internals::files::{self, Kind, Output};
+use manyhands::internals::schema::few;
 use manyhands::losses::Head;
-use manyhands::schema::{Field, Format, Schema, few};
-use manyhands::{Compile, Error, Loss, Model, Result, Shape, Trainer};
+use manyhands::{Compile, Error, ErrorKind, Loss, Model, Result, Shape, Trainer};
+use ndarray::ArrayD;
 
 use super::settings::Settings;
 use super::terminal::{Terminal, check_file, make_folder_of, safe};
@@ -107,8 +108,8 @@ impl Part {
             (Self::Validation, _, None) => {
                 return Err(Error::data(
                     "`--part validation`",
-                    "needs a model whose training set rows aside, but the file names none",
-                    "`validation = 0.2` in `[training]` sets rows aside; use `--part test` or `--part train`",
+                    "needs a model that was trained with held-out rows, but the file names none",
+                    "`validation = 0.2` in `[training]` holds rows out; use `--part test` or `--part train`",
                 ));
             }
         };
@@ -169,19 +170,13 @@ impl Trained {
 
     /// Where no settings are named, a model of something else than digits meets digits.
     fn hint(&self, error: Error) -> Error {
-        match error {
-            Error::Data { who, problem, .. } | Error::Setting { who, problem, .. }
-                if self.data.config.is_none() && self.data.data.is_none() && !is_described(&self.file) =>
-            {
-                Error::Data {
-                    who,
-                    problem,
-                    help: "without `--config` the data are the digits: name the settings file that the model was trained with"
-                        .into(),
-                }
-            }
-            error => error,
+        let is_of_data = matches!(error.kind(), ErrorKind::Data | ErrorKind::Setting);
+        if is_of_data && self.data.config.is_none() && self.data.data.is_none() && !is_described(&self.file) {
+            let help =
+                "without `--config` the data are the digits: name the settings file that the model was trained with";
+            return Error::data(error.who(), error.problem(), help);
         }
+        error
     }
 }
 
@@ -207,11 +202,11 @@ fn said(schema: &Schema) -> String {
 
 /// An error of a model, with its file.
 fn in_file(file: &Path, error: Error) -> Error {
-    match error {
-        Error::NonFinite { who, problem, help } => {
-            Error::non_finite(format!("`{}`, {who},", file.display()), problem, help)
+    match error.kind() {
+        ErrorKind::NonFinite => {
+            Error::non_finite(format!("`{}`, {},", file.display(), error.who()), error.problem(), error.help())
         }
-        error => error,
+        _ => error,
     }
 }
 
@@ -222,11 +217,11 @@ pub fn evaluate(args: &EvaluateArgs, terminal: &Terminal) -> Result<()> {
     let values = trainer.evaluate(dataset.clone(), args.trained.batch_size)?;
     if let Some((name, value)) = values.iter().find(|(_, value)| !value.is_finite()) {
         let outputs = trainer.predict(dataset, args.trained.batch_size)?;
-        check_outputs(trainer.model(), rows, &outputs)?;
+        check_outputs(trainer.model(), &outputs)?;
         return Err(Error::non_finite(
             format!("`{name}` of {rows} rows"),
             format!("needs to be a finite number, but is {value}"),
-            "the outputs are so large that the loss overflows: look at the data's range",
+            "the outputs are so large that the loss overflows: check the data's range",
         ));
     }
     if args.json {
@@ -258,22 +253,25 @@ pub fn predict(args: &PredictArgs, terminal: &Terminal) -> Result<()> {
     let outputs = trainer.predict(dataset.clone(), args.trained.batch_size)?;
     let unreadable = dataset.unreadable().into_iter().map(|(row, _)| row).collect();
     let rows = Rows { count: dataset.len(), names, unreadable };
-    check_outputs(trainer.model(), rows.count, &outputs)?;
+    check_outputs(trainer.model(), &outputs)?;
     // An old file has no names: those of the settings' data stand in.
     let schema = Some(trainer.model().schema()).filter(|schema| !schema.targets.is_empty()).unwrap_or(&trained);
     let named = trainer.model().outputs();
     let is_single = named.len() == 1;
-    let columns = named.iter().zip(&losses).zip(&outputs).enumerate().map(|(at, (((name, shape), loss), values))| {
-        let head = head_of(loss, shape);
-        Columns {
-            prefix: if is_single { String::new() } else { format!("{name}_") },
-            head,
-            names: Names::of(head, shape.len(), schema.targets.get(at)),
-            width: shape.len(),
-            is_raw: args.logits,
-            values,
-        }
-    });
+    let columns =
+        named.iter().zip(&losses).zip(outputs.iter().map(|it| it.as_slice().unwrap_or_default())).enumerate().map(
+            |(at, (((name, shape), loss), values))| {
+                let head = head_of(loss, shape);
+                Columns {
+                    prefix: if is_single { String::new() } else { format!("{name}_") },
+                    head,
+                    names: Names::of(head, shape.len(), schema.targets.get(at)),
+                    width: shape.len(),
+                    is_raw: args.logits,
+                    values,
+                }
+            },
+        );
     let columns: Vec<Columns<'_>> = columns.collect();
     match output {
         Some((path, mut output)) => {
@@ -287,7 +285,7 @@ pub fn predict(args: &PredictArgs, terminal: &Terminal) -> Result<()> {
             Ok(())
         }
         None => match write_csv(io::stdout().lock(), &rows, &columns) {
-            Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Error::writing("stdout", error)),
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Error::writing("stdout", error)),
             _ => Ok(()),
         },
     }?;
@@ -295,14 +293,14 @@ pub fn predict(args: &PredictArgs, terminal: &Terminal) -> Result<()> {
 }
 
 /// Refuses outputs that are no numbers: no class and no value follows from them.
-fn check_outputs(model: &Model, rows: usize, outputs: &[Vec<f32>]) -> Result<()> {
+fn check_outputs(model: &Model, outputs: &[ArrayD<f32>]) -> Result<()> {
     for ((name, _), values) in model.outputs().into_iter().zip(outputs) {
-        if let Some(at) = values.iter().position(|value| !value.is_finite()) {
-            let row = at / (values.len() / rows.max(1)).max(1);
+        if let Some((at, value)) = values.indexed_iter().find(|(_, value)| !value.is_finite()) {
+            let row = at[0];
             return Err(Error::non_finite(
                 format!("output `{name}` of row {row}"),
-                format!("needs finite numbers, but holds {}", values[at]),
-                "look at the row's values: they may be far outside the range of the training data",
+                format!("needs finite numbers, but holds {value}"),
+                "check the row's values: they may be far outside the range of the training data",
             ));
         }
     }

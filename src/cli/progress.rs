@@ -1,10 +1,12 @@
 //! What `train` shows while it runs: a bar on a terminal, a line an epoch, and each adapter's part.
 
 use indicatif::ProgressBar;
+use manyhands::Result;
 use manyhands::adapters::Info;
-use manyhands::table::Table;
-use manyhands::trainer::{Callback, EpochEnd, Flow, StepLog};
-use manyhands::{Result, shown, thousands};
+use manyhands::callbacks::{Callback, EpochEnd, Flow};
+use manyhands::internals::table::Table;
+use manyhands::internals::{shown, thousands};
+use manyhands::logs::StepLog;
 
 use super::adapters::kind;
 use super::terminal::Terminal;

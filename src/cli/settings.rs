@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use manyhands::callbacks::{EarlyStopping, Monitor};
 use manyhands::data::{self, DataConfig, DataPair, Dataset};
-use manyhands::scheduler::CpuFallback;
-use manyhands::scheduler::split::SplitMode;
-use manyhands::trainer::{Compile, EarlyStopping, Monitor, NonFinite};
+use manyhands::internals::misread::{self, Misread};
+use manyhands::internals::{names, shown};
 use manyhands::{
-    BatchStatistics, Error, GradientCompression, Loss, Metric, Model, ModelConfig, Optimizer, Reduction, Result,
-    Schedule, Trainer, misread, names, shown,
+    BatchStatistics, Compile, CpuFallback, Error, ErrorKind, GradientCompression, Loss, Metric, Model, ModelConfig,
+    NonFinite, Optimizer, Reduction, Result, Schedule, SplitMode, Trainer,
 };
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, MapAccess, SeqAccess, Visitor};
@@ -23,6 +23,10 @@ pub const DIGITS: &str = include_str!("digits.toml");
 /// What helps where nothing better is known.
 const HELP: &str =
     "`manyhands train --print-config` shows a whole file, to copy from; `docs/settings.md` lists all settings";
+
+/// What is wrong with a learning rate beside a schedule that has rates of its own, and what helps.
+pub const OTHER_RATES: &str = "needs a schedule that starts from the optimizer's rate, but `PiecewiseConstantDecay` has all rates in its `values`";
+pub const OTHER_RATES_HELP: &str = "change its `values`, and leave out the rate";
 
 /// A whole settings file.
 #[derive(Deserialize)]
@@ -61,6 +65,16 @@ fn check_layers(config: &ModelConfig, text: &str, file: &str) -> Result<()> {
     };
     let offset = misread::layer_offset(text, idx, key).unwrap_or(0);
     Err(misread::at(text, file, offset, &what, misread.clone(), HELP))
+}
+
+/// Refuses a learning rate that the schedule makes nothing of.
+fn check_rate(schedule: &Schedule, text: &str, file: &str) -> Result<()> {
+    if schedule.starts_from_rate() {
+        return Ok(());
+    }
+    let Some(offset) = misread::key_offset(text, "optimizer", "learning_rate") else { return Ok(()) };
+    let misread = Misread { key: None, problem: OTHER_RATES.into(), help: Some(OTHER_RATES_HELP.into()) };
+    Err(misread::at(text, file, offset, "key `learning_rate`", misread, HELP))
 }
 
 /// The place in the file's list of the layer that an error is about: ``layer 3 `norm1` (…)``.
@@ -175,6 +189,7 @@ impl Settings {
         if let ModelSource::Layers(config) = &settings.model {
             check_layers(config, text, file)?;
         }
+        check_rate(&settings.schedule, text, file)?;
         settings.file = file.to_owned();
         settings.text = text.to_owned();
         settings.training.check(file)?;
@@ -207,17 +222,23 @@ impl Settings {
         matches!(self.training.validation, Validation::Fraction(_))
     }
 
+    /// Is the model built anew, and not read from a file?
+    pub fn is_model_new(&self) -> bool {
+        matches!(self.model, ModelSource::Layers(_))
+    }
+
     /// The model: built anew, or read from a file.
     pub fn build_model(&self, seed: u64) -> Result<Model> {
         match &self.model {
             ModelSource::File(path) => Model::load(path),
-            ModelSource::Layers(config) => config.build(seed).map_err(|error| match error {
-                Error::Model { who, problem, help } if !self.are_built_in() => {
-                    let line = layer_of(config, &who).and_then(|idx| misread::layer_offset(&self.text, idx, None));
+            ModelSource::Layers(config) => config.build(seed).map_err(|error| match error.kind() {
+                ErrorKind::Model if !self.are_built_in() => {
+                    let who = error.who();
+                    let line = layer_of(config, who).and_then(|idx| misread::layer_offset(&self.text, idx, None));
                     let line = line.map_or(String::new(), |at| format!("line {}, ", misread::line(&self.text, at)));
-                    Error::model(format!("`{}`, {line}{who}", shown(&self.file)), problem, help)
+                    Error::model(format!("`{}`, {line}{who}", shown(&self.file)), error.problem(), error.help())
                 }
-                error => error,
+                _ => error,
             }),
         }
     }
@@ -265,25 +286,23 @@ impl Settings {
             ));
         }
         let outputs = model.outputs().len();
-        Ok(Compile {
-            loss_weights: training.loss_weights.clone(),
-            reduction: training.reduction,
-            metrics: training.metrics.of_outputs(outputs).ok_or_else(|| {
-                self.refuse(
-                    &format!("needs a list of metrics for each of {outputs} outputs"),
-                    "write `metrics = [[\"accuracy\"], []]`",
-                )
-            })?,
-            clip_norm: training.clip_norm,
-            gradient_compression: training.gradient_compression,
-            batch_statistics: training.batch_statistics,
-            schedule: self.schedule.clone(),
-            learning_rate_batch: training.learning_rate_batch,
-            non_finite: training.non_finite,
-            seed,
-            losses,
-            ..Compile::new(self.optimizer.clone(), Loss::MEAN_SQUARED_ERROR)
-        })
+        let metrics = training.metrics.of_outputs(outputs).ok_or_else(|| {
+            self.refuse(
+                &format!("needs a list of metrics for each of {outputs} outputs"),
+                "write `metrics = [[\"accuracy\"], []]`",
+            )
+        })?;
+        let mut compile = Compile::with_losses(self.optimizer.clone(), losses)
+            .loss_weights(training.loss_weights.clone())
+            .reduction(training.reduction)
+            .metrics(metrics)
+            .gradient_compression(training.gradient_compression)
+            .batch_statistics(training.batch_statistics)
+            .schedule(self.schedule.clone())
+            .non_finite(training.non_finite)
+            .seed(seed);
+        (compile.clip_norm, compile.learning_rate_batch) = (training.clip_norm, training.learning_rate_batch);
+        Ok(compile)
     }
 
     fn refuse(&self, problem: &str, help: &str) -> Error {
@@ -472,5 +491,7 @@ pub fn parse_split(text: &str) -> Result<SplitMode, String> {
     }
 }
 
+#[cfg(test)]
+mod fuzz;
 #[cfg(test)]
 mod tests;

@@ -2,19 +2,18 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use clap::Args;
 use manyhands::adapters::Kind;
+use manyhands::callbacks::{Callback, EarlyStopping};
 use manyhands::data::{Dataset, Description};
-use manyhands::files;
-use manyhands::scheduler::split::SplitMode;
-use manyhands::trainer::{Callback, CsvLog, EarlyStopping, Existing, History, JsonLog, SaveSettings, Values};
-use manyhands::{Checkpoint, Error, Fit, Result, Schedule, Trainer};
+use manyhands::internals::files;
+use manyhands::logs::{CsvLog, JsonLog, Values};
+use manyhands::{Checkpoint, Error, Existing, Fit, History, Result, SaveSettings, SplitMode, Trainer};
 
 use super::interrupt::Interrupt;
 use super::progress::{Progress, in_use};
-use super::settings::{DIGITS, Settings, parse_split};
+use super::settings::{DIGITS, OTHER_RATES, OTHER_RATES_HELP, Settings, parse_split};
 use super::terminal::{Terminal, check_file, make_folder_of};
 use super::{AdapterChoice, adapters, at_least_one, summary};
 
@@ -97,11 +96,9 @@ impl TrainArgs {
     }
 
     fn save_settings(&self) -> SaveSettings {
-        SaveSettings {
-            path: self.save_file().to_owned(),
-            every_steps: self.save_every.map_or(0, |steps| steps as u64),
-            existing: if self.overwrite { Existing::Overwrite } else { Existing::Refuse },
-        }
+        let existing = if self.overwrite { Existing::Overwrite } else { Existing::Refuse };
+        let every_steps = self.save_every.map_or(0, |steps| steps as u64);
+        SaveSettings::new(self.save_file()).every_steps(every_steps).existing(existing)
     }
 
     /// The file to resume from.
@@ -138,13 +135,8 @@ impl TrainArgs {
         training.seed = self.seed.or(training.seed);
         training.split = self.split.clone().unwrap_or(training.split.clone());
         if let Some(rate) = self.learning_rate {
-            if matches!(settings.schedule, Schedule::PiecewiseConstantDecay { .. }) {
-                return Err(Error::setting(
-                    "`--learning-rate`",
-                    "needs a schedule that starts from the optimizer's rate, but `PiecewiseConstantDecay` has all rates in its \
-                     `values`",
-                    "change its `values`, or leave out the flag",
-                ));
+            if !settings.schedule.starts_from_rate() {
+                return Err(Error::setting("`--learning-rate`", OTHER_RATES, OTHER_RATES_HELP));
             }
             settings.optimizer = settings.optimizer.with_learning_rate(rate);
         }
@@ -181,7 +173,7 @@ pub fn run(args: &TrainArgs, terminal: &Terminal) -> Result<Option<i32>> {
     }
     let interrupt = Interrupt::catch(run.fit.stop.clone(), terminal)?;
     open_adapters(&mut run, args, terminal)?;
-    let n_adapters = run.trainer.scheduler().map_or(0, |scheduler| scheduler.adapters().count());
+    let n_adapters = run.trainer.open_adapters().len();
     let mut progress = Progress::new(terminal, args.quiet, run.fit.epochs, n_adapters);
     let history = fit(&mut run, args, &mut progress);
     progress.finish();
@@ -219,9 +211,9 @@ fn prepare(args: &TrainArgs, settings: Settings, terminal: &Terminal) -> Result<
         check_same_rows(before, (seed, train.len()))?;
     }
     if !args.quiet {
-        terminal.line(Description::of("training data", &train)?);
+        terminal.report(&Description::of("training data", &train)?);
         if let Some(validation) = &validation {
-            terminal.line(Description::of("validation data", validation)?);
+            terminal.report(&Description::of("validation data", validation)?);
         }
     }
     trainer.check_run(train.as_ref(), validation.as_deref())?;
@@ -229,19 +221,17 @@ fn prepare(args: &TrainArgs, settings: Settings, terminal: &Terminal) -> Result<
     if let Some(stopping) = &early_stopping {
         stopping.monitor().check(&trainer.log_names(validation.is_some()))?;
     }
-    let fit = Fit {
-        epochs: settings.training.epochs,
-        batch_size: settings.training.batch_size,
-        validation,
-        shuffle: settings.training.shuffle,
-        drop_remainder: settings.training.drop_remainder,
-        micro_batches: settings.training.micro_batches,
-        workers: settings.training.workers,
-        prefetch: settings.training.prefetch,
-        save: Some(args.save_settings()),
-        trace: args.trace.clone(),
-        stop: Arc::new(AtomicBool::new(false)),
-    };
+    if done.is_none() && settings.is_model_new() {
+        trainer.adapt(train.clone())?;
+    }
+    let mut fit = Fit::new(settings.training.epochs)
+        .batch_size(settings.training.batch_size)
+        .micro_batches(settings.training.micro_batches)
+        .workers(settings.training.workers)
+        .prefetch(settings.training.prefetch)
+        .save_with(args.save_settings());
+    (fit.shuffle, fit.drop_remainder) = (settings.training.shuffle, settings.training.drop_remainder);
+    (fit.validation, fit.trace) = (validation, args.trace.clone());
     Ok(Run { trainer, train, fit, early_stopping, adapters: settings.training.adapters, done })
 }
 
@@ -280,22 +270,23 @@ fn finished(run: &Run) -> Option<String> {
         return Some(format!("nothing to do: early stopping ended this run after epoch {}", progress.epoch));
     }
     (progress.epoch >= run.fit.epochs)
-        .then(|| format!("nothing to do: the run has its {} epochs; `--epochs` asks for more", progress.epoch))
+        .then(|| format!("nothing to do: all {} epochs are done; `--epochs` asks for more", progress.epoch))
 }
 
 fn open_adapters(run: &mut Run, args: &TrainArgs, terminal: &Terminal) -> Result<()> {
-    // As `fit` does: batches hold no more rows than there are.
-    let rows = run.fit.validation.as_ref().map_or(0, |validation| validation.len()).max(run.train.len());
-    run.trainer.open(&Fit { batch_size: run.fit.batch_size.min(rows), ..run.fit.clone() })?;
-    let Some(scheduler) = run.trainer.scheduler().filter(|_| !args.quiet) else { return Ok(()) };
-    let infos: Vec<_> = scheduler.adapters().cloned().collect();
-    terminal.report(&in_use(&infos, &scheduler.bytes()));
+    run.trainer.open(&run.fit, run.train.len())?;
+    if args.quiet {
+        return Ok(());
+    }
+    let (infos, bytes): (Vec<_>, Vec<_>) =
+        run.trainer.open_adapters().into_iter().map(|adapter| (adapter.info, adapter.bytes)).unzip();
+    terminal.report(&in_use(&infos, &bytes));
     let has_choice = adapters::has_choice(args.adapters.adapters.as_deref(), run.adapters.as_deref());
     if !has_choice && infos.iter().all(|info| info.kind == Kind::Cpu) {
         terminal.line("this machine has no GPU, or no driver for it: see `manyhands adapters`");
     }
     if let Some((epochs, steps)) = run.done {
-        terminal.line(format_args!("goes on after step {steps}, with {epochs} of {} epochs done", run.fit.epochs));
+        terminal.line(format_args!("resuming after step {steps}, with {epochs} of {} epochs done", run.fit.epochs));
     }
     Ok(())
 }
@@ -356,7 +347,7 @@ fn report(run: &mut Run, args: &TrainArgs, terminal: &Terminal, history: &Histor
         // A warning has said why, and what the file holds.
         terminal.line(format_args!("stopped after step {step}, which was not saved"));
     } else if history.is_interrupted {
-        terminal.line(format_args!("stopped after step {step}; saved to `{file}`; `--resume` goes on from there"));
+        terminal.line(format_args!("stopped after step {step}; saved to `{file}`; continue with `--resume`"));
     } else {
         terminal.line(format_args!("saved to `{file}`"));
     }

@@ -94,6 +94,15 @@ impl Batch {
         }
     }
 
+    /// Checks that all values are finite, and weights not negative; rows count from the batch's first.
+    pub(crate) fn check_values(&self) -> Result<()> {
+        let shapes = |buffers: &[Arc<[f32]>]| -> Vec<Shape> {
+            buffers.iter().map(|values| Shape::new([values.len() / self.rows.max(1)])).collect()
+        };
+        let rows: Vec<usize> = (0..self.rows).collect();
+        self.check_finite(&rows, &shapes(&self.inputs), &shapes(&self.targets))
+    }
+
     fn check_finite(&self, rows: &[usize], inputs: &[Shape], targets: &[Shape]) -> Result<()> {
         for (kind, shapes, values) in [("input", inputs, &self.inputs), ("target", targets, &self.targets)] {
             for (position, (shape, values)) in shapes.iter().zip(values).enumerate() {
@@ -163,7 +172,8 @@ const LABEL_CHUNK: usize = 4096;
 /// Names the first row whose label is out of range, or what went wrong while reading.
 ///
 /// ```
-/// use manyhands::data::{check_labels, digits};
+/// use manyhands::data::digits;
+/// use manyhands::internals::data::check_labels;
 /// # fn main() -> manyhands::Result<()> {
 /// let error = check_labels(&digits::test()?, 0, 5).unwrap_err();
 /// assert!(error.to_string().starts_with("target 0 needs labels from 0 to 4, but row "));
@@ -184,7 +194,8 @@ pub fn check_labels(dataset: &dyn Dataset, target: usize, classes: usize) -> Res
 /// Names the first row and value that is not, or what went wrong while reading.
 ///
 /// ```
-/// use manyhands::data::{check_probabilities, digits};
+/// use manyhands::data::digits;
+/// use manyhands::internals::data::check_probabilities;
 /// # fn main() -> manyhands::Result<()> {
 /// let error = check_probabilities(&digits::test()?, 0).unwrap_err();
 /// assert!(error.to_string().starts_with("target 0 needs numbers from 0 to 1, but row "));
@@ -227,6 +238,22 @@ pub(super) fn first_target_that(
         }
     }
     Ok(None)
+}
+
+/// Checks that every label of a batch's target is a whole number from 0 to `classes - 1`.
+pub(crate) fn check_batch_labels(values: &[f32], row_len: usize, target: usize, classes: usize) -> Result<()> {
+    match values.iter().position(|label| !is_label(*label, classes)) {
+        Some(at) => Err(label_error(target, at / row_len.max(1), values[at], classes)),
+        None => Ok(()),
+    }
+}
+
+/// Checks that every number of a batch's target is from 0 to 1.
+pub(crate) fn check_batch_probabilities(values: &[f32], row_len: usize, target: usize) -> Result<()> {
+    match values.iter().position(|value| !(0.0..=1.0).contains(value)) {
+        Some(at) => Err(probability_error(target, at / row_len.max(1), values[at])),
+        None => Ok(()),
+    }
 }
 
 fn is_label(label: f32, classes: usize) -> bool {

@@ -382,7 +382,7 @@ impl DataConfig {
         files
     }
 
-    /// The same data, whose paths that are not absolute start at a folder.
+    /// Lets paths that are not absolute start at a folder.
     #[must_use]
     pub fn rooted_at(mut self, folder: &Path) -> Self {
         self.each_path(&mut |path| *path = folder.join(&*path));
@@ -403,7 +403,7 @@ impl DataConfig {
         }
     }
 
-    /// The same data with inputs and outputs in a model's order.
+    /// Brings inputs and outputs into a model's order.
     ///
     /// # Errors
     ///
@@ -444,7 +444,7 @@ fn test_files(images: Option<&PathBuf>, labels: Option<&PathBuf>) -> Result<Opti
         (None, None) => Ok(None),
         _ => Err(Error::setting(
             "`test_images` and `test_labels`",
-            "are needed together, but only one is there",
+            "are needed together, but only one is given",
             "name both files, or neither",
         )),
     }

@@ -351,6 +351,6 @@ fn unreadable(path: &Path, error: &::csv::Error) -> Error {
         ErrorKind::Utf8 { .. } => "needs UTF-8 text, but has other bytes".into(),
         _ => format!("can't be read: {error}"),
     };
-    let help = "check the line, and that `delimiter` is what stands between fields";
+    let help = "check the line, and that `delimiter` is the character between fields";
     Error::data(line_of(path, error.position()), problem, help)
 }

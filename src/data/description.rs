@@ -5,11 +5,12 @@ use std::fmt::{self, Display, Formatter};
 use super::Dataset;
 use super::batch::first_target_that;
 use crate::schema::{Field, few};
+use crate::table::wrap;
 use crate::{Result, Shape, shown, thousands};
 
 /// What a data set holds: rows, shapes, classes with their counts, and what its reader has to say.
 ///
-/// As text it has lines of at most 80 columns.
+/// As text it has lines of at most 80 columns, or of as many as its precision says.
 ///
 /// ```
 /// use manyhands::data::{Description, digits};
@@ -46,7 +47,7 @@ pub struct ClassCount {
 const MOST_CLASSES: usize = 20;
 /// Labels above this are taken for numbers to predict.
 const MOST_LABELS: f32 = 1e5;
-/// Columns of a line.
+/// Columns of a line, where its precision says nothing else.
 const WIDTH: usize = 80;
 
 impl Description {
@@ -102,13 +103,9 @@ impl Display for Description {
         let rows = if self.rows == 1 { "row" } else { "rows" };
         let inputs: Vec<String> = self.inputs.iter().map(|(shape, field)| input(shape, field)).collect();
         let head = format!("{}: {} {rows} of {}", self.name, thousands(self.rows), inputs.join("; "));
-        write!(f, "{}", wrapped(&head, ""))?;
-        for (field, counts) in &self.targets {
-            if let Some(text) = target(field, counts) {
-                write!(f, "\n{}", wrapped(&text, "  "))?;
-            }
-        }
-        self.notes.iter().try_for_each(|note| write!(f, "\n{}", wrapped(note, "  ")))
+        let targets = self.targets.iter().filter_map(|(field, counts)| target(field, counts));
+        let rest = targets.chain(self.notes.iter().cloned()).map(|text| format!("\n  {text}"));
+        f.write_str(&wrap(&format!("{head}{}", rest.collect::<String>()), f.precision().unwrap_or(WIDTH)))
     }
 }
 
@@ -138,21 +135,4 @@ fn target(field: &Field, counts: &[ClassCount]) -> Option<String> {
     };
     let classes = if counts.len() == 1 { "class" } else { "classes" };
     Some(format!("{} {classes}{of}: {text}", thousands(counts.len())))
-}
-
-/// Breaks a text between words. What is longer than a line stays whole.
-fn wrapped(text: &str, indent: &str) -> String {
-    let mut lines = vec![indent.to_owned()];
-    for word in text.split(' ') {
-        let line = lines.last_mut().filter(|line| {
-            let is_empty = line.trim().is_empty();
-            is_empty || line.chars().count() + 1 + word.chars().count() <= WIDTH
-        });
-        match line {
-            Some(line) if line.trim().is_empty() => line.push_str(word),
-            Some(line) => line.extend([" ", word]),
-            None => lines.push(format!("{indent}  {word}")),
-        }
-    }
-    lines.join("\n")
 }

@@ -128,7 +128,7 @@ impl ImageFolder {
         }
     }
 
-    /// The same for test images: labels are those of `classes`, of which some may have no image.
+    /// Lists test images: labels are those of `classes`, of which some may have no image.
     ///
     /// # Errors
     ///
@@ -202,7 +202,7 @@ impl ImageFiles {
         Ok(this.checked(left_out)?.0)
     }
 
-    /// The same with every file: one that can't be read is a row of zeros, which [`Dataset::unreadable`] names once the
+    /// Lists every file: one that can't be read is a row of zeros, which [`Dataset::unreadable`] names once the
     /// row was asked for.
     ///
     /// # Errors
@@ -214,7 +214,7 @@ impl ImageFiles {
     }
 
     /// The file of each row: its path below the folder that was opened, with `/` on every system; bytes that are no UTF-8
-    /// as [`shown`] writes them.
+    /// as `shown` writes them.
     pub fn names(&self) -> Vec<String> {
         let part = |part: &std::ffi::OsStr| part.to_str().map_or_else(|| shown(part).to_string(), str::to_owned);
         let name = |file: &PathBuf| {

@@ -56,7 +56,7 @@ pub struct Position {
 /// let settings = LoaderSettings { batch_size: 100, shuffle: Some(1), ..Default::default() };
 /// let mut loader = Loader::new(Arc::new(digits::test()?), settings)?;
 /// loader.start_epoch(3, 2);
-/// let third = pollster::block_on(loader.next())?;
+/// let third = loader.next()?;
 /// assert_eq!(third.map(|batch| batch.rows), Some(100));
 /// assert_eq!((loader.position().epoch, loader.position().batch), (3, 3));
 /// # Ok(())
@@ -134,14 +134,24 @@ impl Loader {
         &self.dataset
     }
 
-    /// The next batch, or `None` at the end of the epoch, until [`start_epoch`](Self::start_epoch).
+    /// The next batch, or `None` at the end of the epoch, until [`start_epoch`](Self::start_epoch). Blocks until it is read.
+    ///
+    /// # Errors
+    /// As [`next_async`](Self::next_async).
+    #[cfg(not(target_arch = "wasm32"))]
+    #[allow(clippy::should_implement_trait, reason = "an iterator has no errors")]
+    pub fn next(&mut self) -> Result<Option<Batch>> {
+        pollster::block_on(self.next_async())
+    }
+
+    /// The next batch, without blocking; `None` at the end of the epoch, until [`start_epoch`](Self::start_epoch).
     ///
     /// Dropping the future loses nothing: the next call gives the same batch.
     ///
     /// # Errors
     ///
     /// When a row can't be read; the position stays, so that the batch can be tried again.
-    pub async fn next(&mut self) -> Result<Option<Batch>> {
+    pub async fn next_async(&mut self) -> Result<Option<Batch>> {
         if self.position.batch >= self.batches_per_epoch() {
             return Ok(None);
         }

@@ -116,7 +116,7 @@ impl InMemory {
     ///
     /// ```
     /// use manyhands::data::{Dataset, InMemory};
-    /// use manyhands::schema::{Format, Schema};
+    /// use manyhands::data::{Format, Schema};
     /// use ndarray::array;
     /// # fn main() -> manyhands::Result<()> {
     /// let animals = InMemory::new(array![[0.5, 1.0], [2.0, 0.1]], array![0., 1.])?

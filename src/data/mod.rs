@@ -21,7 +21,7 @@
 //! let settings = LoaderSettings { batch_size: 64, shuffle: Some(7), ..Default::default() };
 //! let mut loader = Loader::new(Arc::new(digits::train()?), settings)?;
 //! let mut rows = 0;
-//! while let Some(batch) = pollster::block_on(loader.next())? {
+//! while let Some(batch) = loader.next()? {
 //!     rows += batch.rows;
 //! }
 //! assert_eq!(rows, 1437);
@@ -29,7 +29,7 @@
 //! # }
 //! ```
 
-mod batch;
+pub(crate) mod batch;
 mod bytes;
 #[cfg(feature = "files")]
 pub mod cifar;
@@ -49,7 +49,8 @@ mod synthetic;
 
 #[cfg(feature = "files")]
 pub use self::csv::{Column, CsvSettings, CsvTable, InputColumns, OneOrMany, OutputColumns, TargetKind};
-pub use batch::{Batch, BatchMut, check_labels, check_probabilities};
+pub use batch::{Batch, BatchMut};
+pub(crate) use batch::{check_batch_labels, check_batch_probabilities, check_labels, check_probabilities};
 pub use bytes::ByteImages;
 #[cfg(feature = "files")]
 pub use config::{DataConfig, DataPair, Inputs, TableConfig};
@@ -61,12 +62,13 @@ pub use memory::InMemory;
 pub use subset::{Subset, held_out, split};
 pub use synthetic::Synthetic;
 
+pub use crate::schema::{Field, Format, HeldOut, Schema, TableColumn};
+
 use std::sync::Arc;
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-use crate::schema::Schema;
 use crate::{Result, Shape};
 
 /// Rows that a model can train on or be tested with.

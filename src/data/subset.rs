@@ -91,8 +91,8 @@ pub fn held_out(dataset: Arc<dyn Dataset>, of: HeldOut) -> Result<Subset> {
     if dataset.len() != of.rows {
         return Err(Error::data(
             "the rows that were held out",
-            format!("need the {} rows of which they were chosen, but the data have {}", of.rows, dataset.len()),
-            "name the training data as they were",
+            format!("need the {} rows that they were drawn from, but the data have {}", of.rows, dataset.len()),
+            "name the training data of before",
         ));
     }
     Ok(split(dataset, of.fraction, of.seed)?.1)

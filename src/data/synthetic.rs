@@ -5,6 +5,9 @@ use rand::RngExt;
 use super::{BatchMut, Dataset, Purpose, generator, label_value};
 use crate::{Error, Result, Shape};
 
+/// Most values that the prototypes of all classes may have together: 800 MB, enough for a thousand of `[224, 224, 3]`.
+const MOST_VALUES: usize = 200_000_000;
+
 /// Rows made from a seed when they are asked for, with a rule that can be learnt.
 ///
 /// Each class has a prototype of uniform values. A row has a random label, and its input is
@@ -38,7 +41,7 @@ impl Synthetic {
     ///
     /// # Errors
     ///
-    /// When there would be no row, no element or no class.
+    /// When there would be no row, no element or no class, or prototypes of more than 800 MB.
     pub fn new(shape: impl Into<Shape>, classes: usize, rows: std::ops::Range<usize>, seed: u64) -> Result<Self> {
         let shape = shape.into();
         if shape.len() == 0 || classes == 0 || rows.is_empty() {
@@ -48,15 +51,15 @@ impl Synthetic {
                 "each must be at least 1",
             ));
         }
-        let mut prototypes = Vec::new();
         let elements = classes.saturating_mul(shape.len());
-        prototypes.try_reserve_exact(elements).map_err(|_| {
-            Error::setting(
+        let mut prototypes = Vec::new();
+        if elements > MOST_VALUES || prototypes.try_reserve_exact(elements).is_err() {
+            return Err(Error::setting(
                 "synthetic data",
-                format!("needs memory for {classes} prototypes of shape {shape}, but there is none"),
-                "take fewer classes, or smaller rows",
-            )
-        })?;
+                format!("needs memory for a prototype of each class, but got {classes} classes of shape {shape}"),
+                format!("take fewer classes, or smaller rows: {MOST_VALUES} values are the limit of all prototypes"),
+            ));
+        }
         let mut numbers = generator(Purpose::Prototypes, seed, 0);
         prototypes.extend((0..elements).map(|_| numbers.random::<f32>()));
         Ok(Self { shape, rows, seed, classes, prototypes })

@@ -71,14 +71,14 @@ pub fn check_apart(written: &[&Path], read: &[&Path]) -> Result<()> {
         if read.contains(&identity) {
             return Err(Error::setting(
                 format!("the file `{}`", shown(path)),
-                "is needed to read from, and can't be written to",
+                "is an input of this run, and can't be written",
                 "name another file to write; nothing was written",
             ));
         }
         if known.contains(&identity) {
             return Err(Error::setting(
                 format!("the file `{}`", shown(path)),
-                "needs to be named once, but is named for two things",
+                "needs to be one output's, but is named for two",
                 "give each its own file; nothing was written",
             ));
         }

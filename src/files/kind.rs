@@ -97,7 +97,7 @@ impl Kind {
         }
         Err(Error::setting(
             format!("the file `{}`", shown(path)),
-            format!("needs to be {}, or no file yet, but holds something else", self.name()),
+            format!("needs to be {} or a new file, but holds something else", self.name()),
             "name another file, or remove this one first; nothing was written",
         ))
     }
@@ -151,7 +151,7 @@ mod tests {
             for begin in others {
                 std::fs::write(&path, begin).unwrap();
                 let error = kind.check(&path).unwrap_err().to_string();
-                assert!(error.contains("or no file yet, but holds something else"), "{kind:?}: {error}");
+                assert!(error.contains("or a new file, but holds something else"), "{kind:?}: {error}");
             }
         }
     }

@@ -46,7 +46,7 @@ impl Lock {
                 Tried::Taken(process) => {
                     return Err(Error::setting(
                         format!("the file `{}`", shown(path)),
-                        format!("needs to be saved to by one run at a time, but another{process} saves there now"),
+                        format!("needs to be written by one run at a time, but another{process} writes it now"),
                         "wait for its end, or save to another file (`--save`); nothing was written",
                     ));
                 }
@@ -115,7 +115,7 @@ mod tests {
         let path = folder.path().join("a");
         let lock = Lock::take(&path).unwrap();
         let error = Lock::take(&folder.path().join("./a")).unwrap_err().to_string();
-        assert!(error.contains(&format!("but another (process {}) saves there now", std::process::id())), "{error}");
+        assert!(error.contains(&format!("but another (process {}) writes it now", std::process::id())), "{error}");
         drop(Lock::take(&folder.path().join("b")).unwrap());
         drop(lock);
         drop(Lock::take(&path).unwrap());

@@ -71,12 +71,16 @@ pub static COMBINE_STATISTICS: Kernel = kernel(
 
 /// `x`, `moments [2, channels]`, `gamma [channels]`, `beta [channels]` → `y [pixels, channels]`.
 ///
-/// The variance is M2 / `count`. Constants: `ACTIVATION`, `SLOPE` (fused), `USE_SCALE`, `USE_CENTER` (1 unless set;
+/// The variance is M2 / `count`. Constants: those of [`Function`](super::activation_functions::Function) (fused), `USE_SCALE`, `USE_CENTER` (1 unless set;
 /// with 0, `gamma` or `beta` is not read and may be any buffer).
 /// Grid: `Elements(ceil(pixels / PIXELS) * channels)`.
 pub static FORWARD: Kernel = kernel(
     "forward",
-    [&["x", "moments", "gamma", "beta"], &["y"], &["ACTIVATION", "SLOPE", "USE_SCALE", "USE_CENTER"]],
+    [
+        &["x", "moments", "gamma", "beta"],
+        &["y"],
+        &["ACTIVATION", "SLOPE", "OFFSET", "LIMIT", "USE_SCALE", "USE_CENTER"],
+    ],
     (twins::forward, fast::forward),
     // inverseSqrt at 2 units, division at 2.5, and the activation.
     1e-5,
@@ -91,7 +95,7 @@ pub static INFERENCE: Kernel = kernel(
     [
         &["x", "moving_mean", "moving_variance", "inference_gamma", "inference_beta"],
         &["inference_y"],
-        &["ACTIVATION", "SLOPE", "USE_SCALE", "USE_CENTER"],
+        &["ACTIVATION", "SLOPE", "OFFSET", "LIMIT", "USE_SCALE", "USE_CENTER"],
     ],
     (twins::inference, fast::inference),
     // As forward.

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use rand::rand_core::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+use super::activation_functions::Function;
 use super::rounding::index;
 use super::{Call, Kernel, Twin, lanes};
 use crate::size::{Grid, Word};
@@ -117,6 +118,13 @@ impl Case {
     #[must_use]
     pub fn constant(mut self, name: &'static str, value: f64) -> Self {
         self.constants.push((name, value));
+        self
+    }
+
+    /// Adds the constants of an activation function.
+    #[must_use]
+    pub fn function(mut self, function: Function) -> Self {
+        self.constants.extend(function.constants());
         self
     }
 

@@ -2,7 +2,7 @@
 
 use ndarray::{ArrayView2, s};
 
-use super::activation_functions::Activation;
+use super::activation_functions::{Activation, Function};
 use super::cases::{Case, Fill};
 use super::parallel::Slabs;
 use super::product::{Epilogue, for_each_chunk, matrix, matrix_mut, multiply, multiply_here, width};
@@ -79,7 +79,7 @@ impl Params {
 
 /// `y = act(x w + bias)`.
 ///
-/// Constants: `ACTIVATION`, `SLOPE` (see [`Activation`]); `USE_BIAS` 0 leaves `bias` unread.
+/// Constants: those of [`Function`]; `USE_BIAS` 0 leaves `bias` unread.
 pub static FORWARD: Kernel = Kernel {
     stem: "dense",
     entry: "forward",
@@ -89,7 +89,7 @@ pub static FORWARD: Kernel = Kernel {
     inputs: &["x", "w", "bias"],
     outputs: &["y"],
     workgroup: 64,
-    constants: &["ACTIVATION", "SLOPE", "USE_BIAS"],
+    constants: &["ACTIVATION", "SLOPE", "OFFSET", "LIMIT", "USE_BIAS"],
     twin: forward_twin,
     fast: Some(forward_fast),
     tolerance: TOLERANCE,
@@ -187,7 +187,7 @@ impl Sizes {
 fn forward_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let s = Sizes::of_call(call);
     let (x, w, bias) = (call.inputs[0], call.inputs[1], call.inputs[2]);
-    let activation = Activation::of_code(call.constant("ACTIVATION", 0.0));
+    let function = Function::of_call(call);
     let use_bias = call.constant("USE_BIAS", 1.0) != 0.0;
     for row in 0..s.m {
         for column in 0..s.n {
@@ -196,7 +196,7 @@ fn forward_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
             };
             let sum: f64 = (0..s.k).map(term).sum();
             let bias = if use_bias { f64::from(bias[column]) } else { 0.0 };
-            let y = activation.activate(call.constant("SLOPE", 0.0), sum + bias);
+            let y = function.activate(sum + bias);
             outputs[0][s.y_offset + row * s.y_stride + column] = single(y);
         }
     }
@@ -323,11 +323,10 @@ fn case(p: Params, grid: Grid, a: [u32; 2], b: [u32; 2]) -> Case {
 }
 
 /// A case of [`FORWARD`]; without a bias, the weights are bound in its place.
-fn forward_case(p: Params, activation: Activation, bias: Option<Fill>) -> Case {
+fn forward_case(p: Params, function: Function, bias: Option<Fill>) -> Case {
     let grid = p.record().forward_grid();
-    let mut case =
-        case(p, grid, [p.m, p.k], [p.k, p.n]).constant("ACTIVATION", activation.code()).constant("SLOPE", 0.25);
-    case.label += &format!(", {activation:?}");
+    let mut case = case(p, grid, [p.m, p.k], [p.k, p.n]).function(function);
+    case.label += &format!(", {:?}", function.activation);
     match bias {
         Some(bias) => case.input(bias),
         None => {
@@ -340,11 +339,12 @@ fn forward_case(p: Params, activation: Activation, bias: Option<Fill>) -> Case {
 
 fn forward_cases() -> Vec<Case> {
     let sizes = SIZES.map(|[m, n, k]| packed([m, n, k], k, n));
-    let mut cases: Vec<Case> = sizes.map(|p| forward_case(p, Activation::None, Some(Fill::Normal(index(p.n))))).into();
-    cases.extend(sizes.map(|p| forward_case(sliced(p), Activation::Relu, None)));
-    cases.extend(sizes.map(|p| forward_case(spaced(p), Activation::Tanh, None)));
+    let mut cases: Vec<Case> =
+        sizes.map(|p| forward_case(p, Function::plain(Activation::None), Some(Fill::Normal(index(p.n))))).into();
+    cases.extend(sizes.map(|p| forward_case(sliced(p), Function::plain(Activation::Relu), None)));
+    cases.extend(sizes.map(|p| forward_case(spaced(p), Function::plain(Activation::Tanh), None)));
     let small = packed([33, 70, 9], 9, 70);
-    cases.extend(Activation::ALL.map(|activation| forward_case(small, activation, Some(Fill::Normal(70)))));
+    cases.extend(Function::few_examples().map(|function| forward_case(small, function, Some(Fill::Normal(70)))));
     cases
 }
 
@@ -402,7 +402,8 @@ mod tests {
     #[test]
     fn large_products_do_not_depend_on_how_they_are_cut() {
         for [m, n, k] in [[300, 130, 260], [130, 300, 260]] {
-            let case = forward_case(packed([m, n, k], k, n), Activation::Relu, Some(Fill::Normal(index(n))));
+            let case =
+                forward_case(packed([m, n, k], k, n), Function::plain(Activation::Relu), Some(Fill::Normal(index(n))));
             let threads = |count| rayon::ThreadPoolBuilder::new().num_threads(count).build().unwrap();
             let one = threads(1).install(|| case.run(forward_fast));
             assert_eq!(one, threads(3).install(|| case.run(forward_fast)));

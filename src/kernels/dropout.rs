@@ -21,6 +21,10 @@ crate::params! {
     node: u32,
     /// Share of the elements that are dropped.
     rate: f32,
+    /// Elements side by side that share a number.
+    inner: u32,
+    /// Numbers of a row, which are used again from the first on.
+    drawn: u32,
 }
 
 /// The family.
@@ -58,7 +62,7 @@ fn forward_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let factor = factor(params.rate);
     for i in 0..params.len {
         let row = params.first_row.wrapping_add(i / params.row_len);
-        let element = i % params.row_len;
+        let element = i % params.row_len / params.inner % params.drawn;
         let units = RowKey::new(params.seed, params.step, params.node, row).units(element / 4);
         let keeps = units[index(element % 4)] >= params.rate;
         let kept = single(f64::from(call.inputs[0][index(i)]) * factor);
@@ -73,9 +77,25 @@ fn forward_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
         let rows = x[first * row_len..].chunks(row_len).zip(y.chunks_mut(row_len));
         for (row, (x, y)) in (params.first_row..).skip(first).zip(rows) {
             let key = RowKey::new(params.seed, params.step, params.node, row);
-            drop_row(key, (params.rate, factor), x, y);
+            if params.inner == 1 && params.drawn == params.row_len {
+                drop_row(key, (params.rate, factor), x, y);
+            } else {
+                drop_shared(key, &params, factor, (x, y));
+            }
         }
     });
+}
+
+/// A row whose elements share numbers.
+fn drop_shared(key: RowKey, params: &Params, factor: f32, (x, y): (&[f32], &mut [f32])) {
+    let (drawn, inner) = (index(params.drawn), index(params.inner));
+    let (ones, mut factors) = (vec![1.0; drawn], vec![0.0; drawn]);
+    drop_row(key, (params.rate, factor), &ones, &mut factors);
+    for (x, y) in x.chunks(drawn * inner).zip(y.chunks_mut(drawn * inner)) {
+        for ((x, y), factor) in x.chunks(inner).zip(y.chunks_mut(inner)).zip(&factors) {
+            y.iter_mut().zip(x).for_each(|(y, x)| *y = if *factor == 0.0 { 0.0 } else { x * factor });
+        }
+    }
 }
 
 fn drop_row(key: RowKey, (rate, factor): (f32, f32), x: &[f32], y: &mut [f32]) {
@@ -97,12 +117,14 @@ fn drop_row(key: RowKey, (rate, factor): (f32, f32), x: &[f32], y: &mut [f32]) {
 }
 
 fn cases() -> Vec<Case> {
-    let case = |rows: u32, row_len: u32, first_row: u32, rate: f32| {
-        let params = Params { len: rows * row_len, row_len, first_row, seed: 5, step: 1234, node: 2, rate };
-        Case::elements(format!("{rows} x {row_len} from row {first_row}, rate {rate}"), params.words(), params.len)
-            .input(Fill::Normal(index(params.len)))
-            .output(index(params.len))
+    let shared = |[rows, row_len, first_row]: [u32; 3], rate: f32, [inner, drawn]: [u32; 2]| {
+        let params =
+            Params { len: rows * row_len, row_len, first_row, seed: 5, step: 1234, node: 2, rate, inner, drawn };
+        let label = format!("{rows} x {row_len} from row {first_row}, rate {rate}, {drawn} numbers for {inner} each");
+        let case = Case::elements(label, params.words(), params.len);
+        case.input(Fill::Normal(index(params.len))).output(index(params.len))
     };
+    let case = |rows, row_len, first_row, rate| shared([rows, row_len, first_row], rate, [1, row_len]);
     vec![
         case(1, 1, 0, 0.5),
         case(63, 1, 7, 0.25),
@@ -112,6 +134,11 @@ fn cases() -> Vec<Case> {
         case(3, 10, 0, 1.0),
         case(50, 1001, 12, 0.5),
         case(300, 257, 0, 0.1),
+        shared([3, 35, 1], 0.5, [1, 5]),
+        shared([70, 6, 2], 0.3, [6, 1]),
+        shared([2, 66, 9], 0.5, [3, 22]),
+        shared([5, 60, 0], 0.4, [5, 3]),
+        shared([40, 3000, 4], 0.2, [1, 60]),
     ]
 }
 
@@ -120,7 +147,18 @@ mod tests {
     use super::*;
 
     fn run(rows: u32, first_row: u32, step: u32) -> Vec<f32> {
-        let params = Params { len: rows * 100, row_len: 100, first_row, seed: 9, step, node: 1, rate: 0.25 };
+        let sizes = Params {
+            len: rows * 100,
+            row_len: 100,
+            first_row,
+            seed: 9,
+            step,
+            node: 1,
+            rate: 0.25,
+            inner: 1,
+            drawn: 100,
+        };
+        let params = sizes;
         let (x, mut y) = (vec![3.0; index(params.len)], vec![9.0; index(params.len)]);
         forward_twin(&Call { params: &params.words(), constants: &[], inputs: &[&x] }, &mut [&mut y]);
         y

@@ -1,8 +1,9 @@
 //! The table of kernels, a line for each family.
 
 use super::{
-    Kernel, activation, adam, add, batch_norm, binary_cross_entropy, clip, concatenate, conv2d, dense, dropout, halves,
-    mean_squared_error, pooling, proof, reduce, rmsprop, sgd, softmax, softmax_cross_entropy,
+    Kernel, activation, adam, add, batch_norm, bilinear, binary_cross_entropy, clip, concatenate, conv2d, dense,
+    depthwise_conv2d, dropout, gaussian, global_max, group_norm, halves, mean_squared_error, merge, pooling, proof,
+    reduce, remap, rmsprop, sgd, softmax, softmax_cross_entropy,
 };
 
 /// Every kernel of the crate, a line for each family: the host file's own table.
@@ -11,17 +12,24 @@ pub static FAMILIES: &[&[&Kernel]] = &[
     adam::KERNELS,
     add::KERNELS,
     batch_norm::KERNELS,
+    bilinear::KERNELS,
     binary_cross_entropy::KERNELS,
     clip::KERNELS,
     concatenate::KERNELS,
     conv2d::KERNELS,
     dense::KERNELS,
+    depthwise_conv2d::KERNELS,
     dropout::KERNELS,
+    gaussian::KERNELS,
+    global_max::KERNELS,
+    group_norm::KERNELS,
     halves::KERNELS,
     mean_squared_error::KERNELS,
+    merge::KERNELS,
     pooling::KERNELS,
     proof::KERNELS,
     reduce::KERNELS,
+    remap::KERNELS,
     rmsprop::KERNELS,
     sgd::KERNELS,
     softmax::KERNELS,

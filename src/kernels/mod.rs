@@ -9,22 +9,29 @@ pub mod activation_functions;
 pub mod adam;
 pub mod add;
 pub mod batch_norm;
+pub mod bilinear;
 pub mod binary_cross_entropy;
 pub mod cases;
 pub mod clip;
 pub mod concatenate;
 pub mod conv2d;
 pub mod dense;
+pub mod depthwise_conv2d;
 pub mod dropout;
 mod families;
+pub mod gaussian;
+pub mod global_max;
+pub mod group_norm;
 pub mod halves;
 pub mod mean_squared_error;
+pub mod merge;
 pub(crate) mod parallel;
 pub mod pooling;
 pub mod product;
 pub mod proof;
 pub mod random;
 pub mod reduce;
+pub mod remap;
 pub mod rmsprop;
 pub(crate) mod rounding;
 pub mod sgd;
@@ -69,7 +76,7 @@ pub enum Library {
     Activation,
     /// `lib/random.wgsl`: counter-based random numbers.
     Random,
-    /// `lib/product_*.wgsl`: the tile loop of a matrix product, one file a [`Tile`].
+    /// `lib/product_*.wgsl`: the tile loop of a matrix product, one file a way to cut it.
     Product,
 }
 
@@ -154,6 +161,7 @@ fn columns(grid: Grid) -> Option<u32> {
 
 impl Library {
     /// The text, for a tile where there are several.
+    #[doc(hidden)]
     pub fn source(self, tile: Tile) -> &'static str {
         match (self, tile) {
             (Self::Grid, _) => wgsl!("lib/grid"),
@@ -213,7 +221,7 @@ pub struct Kernel {
     pub inputs: &'static [&'static str],
     /// Names of the buffers it writes: the bindings after the inputs.
     pub outputs: &'static [&'static str],
-    /// Invocations of a workgroup (of [`Tile::Registers`] where it uses [`Library::Product`]).
+    /// Invocations of a workgroup.
     pub workgroup: u32,
     /// Names of `override` constants that a plan may set.
     pub constants: &'static [&'static str],
@@ -225,13 +233,44 @@ pub struct Kernel {
     pub tolerance: f32,
     /// The sizes at which it is tested and measured. A page does neither, and would have to load them.
     #[cfg(not(target_arch = "wasm32"))]
+    #[doc(hidden)]
     pub cases: fn() -> Vec<cases::Case>,
 }
 
 impl Kernel {
+    /// A kernel of elements: 64 invocations a workgroup, with `lib/grid.wgsl`, within 1e-5 of its twin. Other settings go
+    /// before it: `Kernel { workgroup: 256, ..Kernel::new(…) }`.
+    pub const fn new(
+        stem: &'static str,
+        entry: &'static str,
+        source: &'static str,
+        params: &'static [Field],
+        inputs: &'static [&'static str],
+        outputs: &'static [&'static str],
+        twin: Twin,
+    ) -> Self {
+        Self {
+            stem,
+            entry,
+            source,
+            uses: &[Library::Grid],
+            params,
+            inputs,
+            outputs,
+            workgroup: 64,
+            constants: &[],
+            twin,
+            fast: None,
+            tolerance: 1e-5,
+            #[cfg(not(target_arch = "wasm32"))]
+            cases: Vec::new,
+        }
+    }
+
     /// As it is; in a page without its twin where there is a fast version, since a page computes with that and would have to
     /// load both.
     #[must_use]
+    #[doc(hidden)]
     pub const fn lean(mut self) -> Self {
         if let (true, Some(fast)) = (cfg!(target_arch = "wasm32"), self.fast) {
             self.twin = fast;
@@ -245,12 +284,14 @@ impl Kernel {
     }
 
     /// The whole WGSL text for a tile.
+    #[doc(hidden)]
     pub fn wgsl(&self, tile: Tile) -> String {
         let libraries = self.uses.iter().map(|library| library.source(tile));
         std::iter::once(self.source).chain(libraries).collect::<Vec<_>>().join("\n")
     }
 
     /// Is the text different for each tile?
+    #[doc(hidden)]
     pub fn is_tiled(&self) -> bool {
         self.uses.contains(&Library::Product)
     }
@@ -275,8 +316,8 @@ macro_rules! params {
 
         impl Params {
             /// Names and types, in order.
-            pub const FIELDS: &'static [$crate::kernels::Field] = &[
-                $($crate::kernels::Field { name: stringify!($name), ty: $crate::params!(@type $ty) },)*
+            pub const FIELDS: &'static [$crate::extend::Field] = &[
+                $($crate::extend::Field { name: stringify!($name), ty: $crate::params!(@type $ty) },)*
             ];
 
             /// The words, as an adapter sees them.
@@ -287,16 +328,16 @@ macro_rules! params {
 
         /// `Params` as a layer records it.
         #[derive(Clone, Copy, Debug)]
-        pub struct Record { $($(#[$doc])* pub $name: $crate::size::Word,)* }
+        pub struct Record { $($(#[$doc])* pub $name: $crate::extend::Word,)* }
 
-        impl From<Record> for Vec<$crate::size::Word> {
+        impl From<Record> for Vec<$crate::extend::Word> {
             fn from(record: Record) -> Self {
                 vec![$(record.$name,)*]
             }
         }
     };
-    (@type u32) => { $crate::kernels::FieldType::U32 };
-    (@type f32) => { $crate::kernels::FieldType::F32 };
+    (@type u32) => { $crate::extend::FieldType::U32 };
+    (@type f32) => { $crate::extend::FieldType::F32 };
 }
 
 /// Invocations that share a row of `cols` columns, where a kernel has the constant `LANES`.
@@ -306,8 +347,8 @@ pub fn lanes(cols: usize) -> u32 {
     if cols <= 16 { 1 } else { 16 }
 }
 
-/// The grid of a kernel that takes `positions` rows of `cols` columns a sample, with [`lanes`] invocations each, and its
-/// constant `LANES`.
+/// The grid of a kernel that takes `positions` rows of `cols` columns a sample, and its constant `LANES`: how many
+/// invocations share a row.
 pub fn rows_grid(positions: usize, cols: usize) -> (Grid, (&'static str, f64)) {
     let lanes = lanes(cols);
     let count = length_word(Length::per_row(positions * lanes as usize));

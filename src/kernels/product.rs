@@ -10,7 +10,7 @@ use ndarray::{ArrayView1, ArrayView2, ArrayViewMut2, Axis, ShapeBuilder, linalg:
 use crate::runtime::threads;
 
 use super::Call;
-use super::activation_functions::Activation;
+use super::activation_functions::{Activation, Function};
 use crate::size::Word;
 
 /// Multiplications that one task does: some 50 µs, well above what handing it to a thread costs.
@@ -25,27 +25,29 @@ pub struct Epilogue<'a> {
     /// Added to each row; nothing is added without it.
     pub bias: Option<ArrayView1<'a, f32>>,
     /// Applied to each result.
-    pub activation: Activation,
-    /// Slope of [`Activation::LeakyRelu`].
-    pub slope: f32,
+    pub function: Function,
 }
 
 impl<'a> Epilogue<'a> {
     /// Neither bias nor activation.
-    pub const NONE: Self = Self { bias: None, activation: Activation::None, slope: 0.0 };
+    pub const NONE: Self = Self { bias: None, function: Function::plain(Activation::None) };
 
-    /// From the constants `ACTIVATION`, `SLOPE` and `USE_BIAS` of a call; `bias` has `n` values.
-    #[allow(clippy::cast_possible_truncation, reason = "the shader's SLOPE is f32")]
+    /// From the constants of a call: those of the function, and `USE_BIAS`; `bias` has `n` values.
     pub fn of_call(call: &Call<'a>, bias: &'a [f32], n: usize) -> Self {
         let has_bias = call.constant("USE_BIAS", 1.0) != 0.0;
-        Self {
-            bias: has_bias.then(|| ArrayView1::from(&bias[..n])),
-            activation: Activation::of_code(call.constant("ACTIVATION", 0.0)),
-            slope: call.constant("SLOPE", 0.0) as f32,
-        }
+        Self { bias: has_bias.then(|| ArrayView1::from(&bias[..n])), function: Function::of_call(call) }
     }
 
-    fn columns(self, first: usize, len: usize) -> Self {
+    /// The same with the constant `USE_BIAS` 0 unless it is set: of a gradient that may be a transposed convolution.
+    pub fn of_transposed(call: &Call<'a>, bias: &'a [f32], n: usize) -> Self {
+        let has_bias = call.constant("USE_BIAS", 0.0) != 0.0;
+        let epilogue = Self::of_call(call, bias, if has_bias { n } else { 0 });
+        if has_bias { epilogue } else { Self { bias: None, ..epilogue } }
+    }
+
+    /// That of some columns.
+    #[must_use]
+    pub fn columns(self, first: usize, len: usize) -> Self {
         Self { bias: self.bias.map(|bias| bias.split_at(Axis(0), first).1.split_at(Axis(0), len).0), ..self }
     }
 }
@@ -106,10 +108,10 @@ pub fn multiply_here(
     } else {
         general_mat_mul(1.0, a, b, keep, &mut c);
     }
-    if epilogue.activation != Activation::None {
+    if epilogue.function.activation != Activation::None {
         for mut row in c.rows_mut() {
             if let Some(values) = row.as_slice_mut() {
-                epilogue.activation.activate_all(epilogue.slope, values);
+                epilogue.function.activate_all(values);
             }
         }
     }

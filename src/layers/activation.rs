@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Built, Layer, Problem, only, to_config};
-use crate::kernels::activation_functions::{self as functions, Function};
+use crate::kernels::activation_functions::{self as functions, Function, Numbers};
 use crate::kernels::{activation as kernel, rows_grid, softmax, whole};
 use crate::names;
 use crate::plan::{Dispatch, Grid, Length, Recorder, View, length_word, vectors_word};
@@ -17,9 +17,11 @@ pub enum Activation {
     /// `x`.
     #[default]
     Linear,
-    /// `max(x, 0)`.
+    /// `max(x, 0)`; the layer `ReLU` has settings.
     Relu,
-    /// `x` above 0, `0.2 x` below, as the Keras function; the layer [`LeakyRelu`] sets its own slope.
+    /// `max(x, 0)`, at most 6.
+    Relu6,
+    /// `x` above 0, `0.2 x` below, as the Keras function; the layer `LeakyReLU` sets its own slope.
     LeakyRelu,
     /// `1 / (1 + exp(-x))`.
     Sigmoid,
@@ -27,6 +29,24 @@ pub enum Activation {
     Tanh,
     /// `x Φ(x)`, exact. Hendrycks & Gimpel 2016, arXiv:1606.08415.
     Gelu,
+    /// `x / (1 + exp(-x))`, also called swish. Elfwing et al. 2017, arXiv:1702.03118.
+    Silu,
+    /// `x` times the hard sigmoid of `x`, also called hard swish. Howard et al. 2019, arXiv:1905.02244.
+    HardSilu,
+    /// `x / 6 + 1 / 2`, between 0 and 1.
+    HardSigmoid,
+    /// `x` above 0, `exp(x) - 1` below; the layer `ELU` sets its own factor. Clevert et al. 2015, arXiv:1511.07289.
+    Elu,
+    /// ELU with factors that keep mean and variance. Klambauer et al. 2017, arXiv:1706.02515.
+    Selu,
+    /// `ln(1 + exp(x))`.
+    Softplus,
+    /// `x / (1 + |x|)`.
+    Softsign,
+    /// `x tanh(ln(1 + exp(x)))`. Misra 2019, arXiv:1908.08681.
+    Mish,
+    /// `exp(x)`.
+    Exponential,
     /// `exp(x) / Σ exp(x)` over the last axis.
     Softmax,
 }
@@ -34,14 +54,26 @@ pub enum Activation {
 impl Activation {
     /// The element-wise function; `None` for none, and for the softmax.
     fn function(self) -> Option<Function> {
-        match self {
-            Self::Linear | Self::Softmax => None,
-            Self::Relu => Some(Function::plain(functions::Activation::Relu)),
-            Self::LeakyRelu => Some(leaky_relu(0.2)),
-            Self::Sigmoid => Some(Function::plain(functions::Activation::Sigmoid)),
-            Self::Tanh => Some(Function::plain(functions::Activation::Tanh)),
-            Self::Gelu => Some(Function::plain(functions::Activation::Gelu)),
-        }
+        use functions::Activation as Named;
+        let plain = match self {
+            Self::Linear | Self::Softmax => return None,
+            Self::LeakyRelu => return Some(Function::sloped(Named::LeakyRelu, 0.2)),
+            Self::Elu => return Some(Function::sloped(Named::Elu, 1.0)),
+            Self::Relu6 => return Some(Relu { max_value: Some(6.0), ..Relu::default() }.function_of_settings()),
+            Self::Relu => Named::Relu,
+            Self::Sigmoid => Named::Sigmoid,
+            Self::Tanh => Named::Tanh,
+            Self::Gelu => Named::Gelu,
+            Self::Silu => Named::Silu,
+            Self::HardSilu => Named::HardSilu,
+            Self::HardSigmoid => Named::HardSigmoid,
+            Self::Selu => Named::Selu,
+            Self::Softplus => Named::Softplus,
+            Self::Softsign => Named::Softsign,
+            Self::Mish => Named::Mish,
+            Self::Exponential => Named::Exponential,
+        };
+        Some(Function::plain(plain))
     }
 
     /// Records what stands before the activation with `record`, which is given where to write and returns its
@@ -88,10 +120,6 @@ impl Activation {
     }
 }
 
-fn leaky_relu(slope: f32) -> Function {
-    Function { activation: functions::Activation::LeakyRelu, slope }
-}
-
 fn forward(rec: &mut Recorder<'_>, function: Function, x: View, y: View) {
     let (len, grid) = (length_word(y.len), Grid::Elements(vectors_word(y.len)));
     let dispatch = rec.dispatch(&kernel::FORWARD, kernel::Record { len }, [x], [y], grid);
@@ -127,14 +155,14 @@ fn softmax_params(rec: &Recorder<'_>) -> (Shape, softmax::Record) {
     (shape, softmax::Record { rows, cols })
 }
 
-/// Any activation function as a layer.
+/// Any activation function as a layer; `ReLU`, `LeakyReLU`, `ELU` and `GELU` with settings have layers of their own.
 ///
 /// | tensor | shape |
 /// | --- | --- |
 /// | input, output | `[batch, ...]`, the same |
 ///
 /// **Across adapters** nothing changes: each element stands alone (softmax: each row).
-/// Kept for backward: the output, or the input for GELU. Golden values: Keras 3.
+/// Kept for backward: the output, or the input for `gelu`, `silu`, `hard_silu` and `mish`. Golden values: Keras 3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ActivationLayer {
@@ -184,12 +212,12 @@ impl Layer for ActivationLayer {
     }
 }
 
-fn element_forward(rec: &mut Recorder<'_>, function: Function) {
+pub(super) fn element_forward(rec: &mut Recorder<'_>, function: Function) {
     let (x, y) = (rec.input(0), rec.output());
     forward(rec, function, x, y);
 }
 
-fn element_backward(rec: &mut Recorder<'_>, function: Function) {
+pub(super) fn element_backward(rec: &mut Recorder<'_>, function: Function) {
     let saved = if function.activation.slope_needs_input() { rec.input(0) } else { rec.output() };
     if let Some(dx) = rec.input_gradient(0) {
         backward(rec, function, saved, dx);
@@ -251,8 +279,42 @@ macro_rules! element_layer {
 }
 
 element_layer! {
-    /// Rectified linear unit: `max(x, 0)`. Kept for backward: the output.
-    Relu {}, "ReLU", |_| Function::plain(functions::Activation::Relu)
+    /// Rectified linear unit: `max(x, 0)`, or as far as the settings bend it. Kept for backward: the output.
+    Relu {
+        /// Largest value; none if it is left out. 6 makes it `relu6`.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        max_value: Option<f32> = None,
+        /// Slope below `threshold`; at least 0.
+        negative_slope: f32 = 0.0,
+        /// Value up to which `negative_slope * (x - threshold)` takes the place of `x`; at least 0.
+        threshold: f32 = 0.0
+    }, "ReLU", Self::function_of_settings, |layer| {
+        let max_value = layer.max_value.unwrap_or(0.0);
+        let settings = [("max_value", max_value), ("negative_slope", layer.negative_slope), ("threshold", layer.threshold)];
+        settings.into_iter().try_for_each(|(name, value)| at_least_zero(name, value, "leave it out, or set it to 0 or more"))
+    }
+}
+
+impl Relu {
+    fn function_of_settings(&self) -> Function {
+        let Self { max_value, negative_slope: slope, threshold: offset } = *self;
+        match max_value {
+            None if offset == 0.0 && slope == 0.0 => Function::plain(functions::Activation::Relu),
+            None if offset == 0.0 => Function::sloped(functions::Activation::LeakyRelu, slope),
+            _ => {
+                let numbers = Numbers { slope, offset, limit: max_value.unwrap_or(Numbers::NONE.limit) };
+                Function { activation: functions::Activation::BoundedRelu, numbers }
+            }
+        }
+    }
+}
+
+/// Backward tells from the output on which side of a kink the input was.
+fn at_least_zero(name: &str, value: f32, help: &str) -> Result<(), Problem> {
+    if value >= 0.0 && value.is_finite() {
+        return Ok(());
+    }
+    Err(Problem::new(format!("needs `{name}` of at least 0, but got {value}"), help))
 }
 
 element_layer! {
@@ -260,13 +322,18 @@ element_layer! {
     LeakyRelu {
         /// Slope below 0; at least 0.
         negative_slope: f32 = 0.3
-    }, "LeakyReLU", |layer| leaky_relu(layer.negative_slope), |layer| {
-        let slope = layer.negative_slope;
-        // Backward tells from the output on which side of 0 the input was.
-        if slope >= 0.0 && slope.is_finite() {
-            return Ok(());
-        }
-        Err(Problem::new(format!("needs `negative_slope` of at least 0, but got {slope}"), "0.3 is the default of Keras"))
+    }, "LeakyReLU", |layer| Function::sloped(functions::Activation::LeakyRelu, layer.negative_slope), |layer| {
+        at_least_zero("negative_slope", layer.negative_slope, "0.3 is the default of Keras")
+    }
+}
+
+element_layer! {
+    /// Exponential linear unit: `x` above 0, `alpha (exp(x) - 1)` below. Kept for backward: the output.
+    Elu {
+        /// What it falls to, below 0; at least 0.
+        alpha: f32 = 1.0
+    }, "ELU", |layer| Function::sloped(functions::Activation::Elu, layer.alpha), |layer| {
+        at_least_zero("alpha", layer.alpha, "1 is the default of Keras")
     }
 }
 

@@ -78,7 +78,28 @@ impl BatchNormalization {
         self
     }
 
-    /// The same over the whole batch.
+    /// What is added to the variance.
+    #[must_use]
+    pub fn epsilon(mut self, epsilon: f32) -> Self {
+        self.epsilon = epsilon;
+        self
+    }
+
+    /// Without the shift by `beta`.
+    #[must_use]
+    pub fn no_center(mut self) -> Self {
+        self.center = false;
+        self
+    }
+
+    /// Without the factor `gamma`.
+    #[must_use]
+    pub fn no_scale(mut self) -> Self {
+        self.scale = false;
+        self
+    }
+
+    /// Takes the statistics of the whole batch in place of each shard's.
     #[must_use]
     pub fn synchronized(mut self) -> Self {
         self.synchronized = true;
@@ -189,10 +210,14 @@ impl Layer for BatchNormalization {
             parameters.push(Parameter { name: "beta", shape: shape.clone(), initializer: Initializer::Zeros });
         }
         let statistics = vec![
-            Statistic { name: "moving_mean", shape: shape.clone(), initial: 0.0 },
-            Statistic { name: "moving_variance", shape, initial: 1.0 },
+            Statistic { name: "moving_mean", shape: shape.clone(), initial: 0.0.into() },
+            Statistic { name: "moving_variance", shape, initial: 1.0.into() },
         ];
         Ok(Built { output: input.clone(), parameters, statistics })
+    }
+
+    fn has_batch_statistics(&self) -> bool {
+        true
     }
 
     fn can_fuse(&self) -> bool {

@@ -1,25 +1,35 @@
-//! Several tensors side by side along the last axis.
+//! Several tensors side by side along an axis.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::add::several;
+use super::axes::axis_of;
+use super::merge::several;
 use super::{Built, Layer, Problem, to_config};
 use crate::kernels::{concatenate as kernel, whole};
 use crate::plan::{Grid, Length, Recorder, length_word};
-use crate::shape::Shape;
+use crate::shape::{Shape, elements};
 
-/// Two or more inputs side by side along the last axis.
+/// Two or more inputs side by side along an axis.
 ///
 /// | tensor | shape |
 /// | --- | --- |
-/// | input `i` | `[batch, ..., features_i]` |
-/// | output | `[batch, ..., Σ features_i]` |
+/// | input `i` | `[batch, ..., size_i, ...]` |
+/// | output | `[batch, ..., Σ size_i, ...]` |
 ///
 /// **Across adapters** nothing changes. Nothing is kept for backward. Golden values: Keras 3.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Concatenate {}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Concatenate {
+    /// The axis: 1 is the first after the batch, -1 the last.
+    pub axis: i64,
+}
+
+impl Default for Concatenate {
+    fn default() -> Self {
+        Self { axis: -1 }
+    }
+}
 
 /// One input's place among the columns of the output.
 struct Part {
@@ -28,14 +38,23 @@ struct Part {
 }
 
 impl Concatenate {
-    fn parts(rec: &Recorder<'_>) -> Vec<Part> {
+    /// The axis of a row, from 0.
+    fn axis_of(self, shape: &Shape) -> Option<usize> {
+        axis_of(self.axis, shape.rank())
+    }
+
+    /// Axes from this one on are columns: those of all inputs stand side by side.
+    fn parts(self, rec: &Recorder<'_>) -> Vec<Part> {
         let output = rec.output_shape();
+        let Some(axis) = self.axis_of(&output) else { unreachable!("`build` checks the axis") };
+        let columns = |shape: &Shape| elements(&shape.axes()[axis..]);
         let mut offset = 0;
         let parts = (0..rec.n_inputs()).map(|i| {
             let shape = rec.input_shape(i);
-            let rows = length_word(Length::per_row(shape.positions()));
-            let cols = shape.last();
-            let params = kernel::Record { rows, cols: whole(cols), total: whole(output.last()), offset: whole(offset) };
+            let rows = length_word(Length::per_row(elements(&shape.axes()[..axis])));
+            let cols = columns(&shape);
+            let params =
+                kernel::Record { rows, cols: whole(cols), total: whole(columns(&output)), offset: whole(offset) };
             offset += cols;
             Part { params, grid: Grid::Elements(length_word(Length::per_row(shape.len()))) }
         });
@@ -54,19 +73,36 @@ impl Layer for Concatenate {
 
     fn build(&self, inputs: &[Shape]) -> Result<Built, Problem> {
         let (first, rest) = several(inputs)?;
-        if let Some(other) = rest.iter().find(|shape| shape.with_last(0) != first.with_last(0) || shape.rank() == 0) {
+        let Some(axis) = self.axis_of(first) else {
             return Err(Problem::new(
-                format!("needs inputs that agree in all axes but the last, but got {first} and {other}"),
+                format!(
+                    "needs an axis from 1 to {} or from -{} to -1, but got {}",
+                    first.rank(),
+                    first.rank(),
+                    self.axis
+                ),
+                "-1 is the last axis; rows of a batch can't be put together",
+            ));
+        };
+        let without = |shape: &Shape| {
+            let mut axes = shape.axes().to_vec();
+            axes.get_mut(axis).map(|size| *size = 0).map(|()| axes)
+        };
+        if let Some(other) = rest.iter().find(|shape| without(shape) != without(first)) {
+            let but = if axis + 1 == first.rank() { "the last".to_owned() } else { format!("axis {}", axis + 1) };
+            return Err(Problem::new(
+                format!("needs inputs that agree in all axes but {but}, but got {first} and {other}"),
                 "bring them to one height and width first, for example with pooling or strides",
             ));
         }
-        let width = inputs.iter().map(Shape::last).fold(0, usize::saturating_add);
-        Ok(Built::plain(first.with_last(width)))
+        let mut axes = first.axes().to_vec();
+        axes[axis] = inputs.iter().map(|shape| shape.axes()[axis]).fold(0, usize::saturating_add);
+        Ok(Built::plain(Shape::new(axes)))
     }
 
     fn forward(&self, rec: &mut Recorder<'_>) {
         let y = rec.output();
-        for (i, part) in Self::parts(rec).into_iter().enumerate() {
+        for (i, part) in self.parts(rec).into_iter().enumerate() {
             let x = rec.input(i);
             rec.dispatch(&kernel::FORWARD, part.params, [x], [y], part.grid);
         }
@@ -74,7 +110,7 @@ impl Layer for Concatenate {
 
     fn backward(&self, rec: &mut Recorder<'_>) {
         let dy = rec.output_gradient();
-        for (i, part) in Self::parts(rec).into_iter().enumerate() {
+        for (i, part) in self.parts(rec).into_iter().enumerate() {
             if let Some(dx) = rec.input_gradient(i) {
                 rec.dispatch(&kernel::BACKWARD, part.params, [dy], [dx], part.grid);
             }

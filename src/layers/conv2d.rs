@@ -3,23 +3,26 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::depthwise_conv2d::{Depthwise, one};
 use super::gradient_sums::{ROWS_HINT, sum_columns, sum_parts};
-use super::windows::{Padding, Windows};
+use super::windows::{Padding, Windows, ones, small};
 use super::{Activation, Built, Initializer, Layer, Parameter, Problem, image, pair, to_config, yes};
 use crate::kernels::{conv2d as kernel, dense};
 use crate::names;
-use crate::plan::{Recorder, Word};
+use crate::plan::{Dispatch, Recorder, View, Word};
 use crate::shape::{Shape, elements};
 
-/// Strides' product at most: the input's gradient is computed by phases, which are the z of a grid.
+/// Products at most of strides and groups: the input's gradient is computed by phases and groups, which are the z of a grid.
 const MOST_PHASES: usize = 65_535;
 
 /// Convolution over images: `y = activation(Σ x[window] · kernel + bias)`.
 ///
+/// With `groups`, filters and channels are divided into as many equal parts, and filters see the channels of their own part.
+///
 /// | tensor | shape | initial value |
 /// | --- | --- | --- |
 /// | input | `[batch, height, width, channels]` | |
-/// | `kernel` | `[kernel_height, kernel_width, channels, filters]` | `kernel_initializer`, Glorot uniform |
+/// | `kernel` | `[kernel_height, kernel_width, channels / groups, filters]` | `kernel_initializer`, Glorot uniform |
 /// | `bias` | `[filters]` | 0 |
 /// | output | `[batch, out_height, out_width, filters]` | |
 ///
@@ -45,6 +48,12 @@ pub struct Conv2D {
     /// What stands beyond the border.
     #[serde(default, deserialize_with = "names::read")]
     pub padding: Padding,
+    /// Pixels from one weight of the window to the next: 1 leaves no gaps. Where one is not 1, all strides are.
+    #[serde(default = "ones", deserialize_with = "pair")]
+    pub dilation_rate: [usize; 2],
+    /// Equal parts of filters and channels, each by itself.
+    #[serde(default = "one")]
+    pub groups: usize,
     /// What is applied to the sum.
     #[serde(default, deserialize_with = "names::read")]
     pub activation: Activation,
@@ -56,10 +65,6 @@ pub struct Conv2D {
     pub kernel_initializer: Initializer,
 }
 
-fn ones() -> [usize; 2] {
-    [1, 1]
-}
-
 impl Conv2D {
     /// A convolution of `filters` channels, stride 1, `valid`, linear, with bias.
     pub fn new(filters: usize, kernel_size: [usize; 2]) -> Self {
@@ -68,72 +73,114 @@ impl Conv2D {
             kernel_size,
             strides: ones(),
             padding: Padding::Valid,
+            dilation_rate: ones(),
+            groups: 1,
             activation: Activation::Linear,
             use_bias: true,
             kernel_initializer: Initializer::default(),
         }
     }
 
-    /// The same with `same` padding.
+    /// Pads with zeros, so that the output of stride 1 has the size of the input.
     #[must_use]
     pub fn same(mut self) -> Self {
         self.padding = Padding::Same;
         self
     }
 
-    /// The same with other strides.
+    /// Steps of the window, down and across.
     #[must_use]
     pub fn strides(mut self, strides: [usize; 2]) -> Self {
         self.strides = strides;
         self
     }
 
-    /// The same with an activation.
+    /// Applies an activation to the sum.
     #[must_use]
     pub fn activation(mut self, activation: Activation) -> Self {
         self.activation = activation;
         self
     }
 
-    /// The same without bias.
+    /// Leaves the bias out: before a batch normalization it would have no effect.
     #[must_use]
     pub fn no_bias(mut self) -> Self {
         self.use_bias = false;
         self
     }
 
+    /// The same with pixels between the weights of a window.
+    #[must_use]
+    pub fn dilation_rate(mut self, dilation_rate: [usize; 2]) -> Self {
+        self.dilation_rate = dilation_rate;
+        self
+    }
+
+    /// The same in groups of filters and channels.
+    #[must_use]
+    pub fn groups(mut self, groups: usize) -> Self {
+        self.groups = groups;
+        self
+    }
+
+    /// Other initial values of the kernel.
+    #[must_use]
+    pub fn kernel_initializer(mut self, initializer: Initializer) -> Self {
+        self.kernel_initializer = initializer;
+        self
+    }
+
     fn windows(&self, inputs: &[Shape]) -> Result<Windows, Problem> {
-        Windows::new(image(inputs)?, self.kernel_size, self.strides, self.padding)
+        check_gaps(self.strides, self.dilation_rate)?;
+        Windows::dilated(image(inputs)?, self.kernel_size, self.dilation_rate, self.strides, self.padding)
     }
 
-    fn recorded_windows(&self, rec: &Recorder<'_>) -> Windows {
+    fn recorded(&self, rec: &Recorder<'_>) -> Recorded {
         // The same call succeeded in `build`.
-        self.windows(&[rec.input_shape(0)]).unwrap_or_else(|problem| unreachable!("{}", problem.problem))
+        let windows = self.windows(&[rec.input_shape(0)]).unwrap_or_else(|problem| unreachable!("{}", problem.problem));
+        if self.groups > 1 && self.groups == windows.input[2] {
+            // The same weights in the same order, without products of one channel.
+            return Recorded::Depthwise(Depthwise::of(windows, self.filters / self.groups));
+        }
+        Recorded::Filters(Convolution { windows, filters: self.filters, groups: self.groups })
     }
 
-    fn params(&self, windows: &Windows, splits: u32) -> kernel::Params {
-        kernel::Params {
-            rows: 0,
-            in_h: small(windows.input[0]),
-            in_w: small(windows.input[1]),
-            in_c: small(windows.input[2]),
-            out_h: small(windows.out[0]),
-            out_w: small(windows.out[1]),
-            out_c: small(self.filters),
-            k_h: small(self.kernel_size[0]),
-            k_w: small(self.kernel_size[1]),
-            stride_h: small(self.strides[0]),
-            stride_w: small(self.strides[1]),
-            pad_top: small(windows.before[0]),
-            pad_left: small(windows.before[1]),
-            splits,
+    fn check_groups(&self, channels: usize) -> Result<(), Problem> {
+        let is_divided = |by: usize| by > 0 && channels.is_multiple_of(by) && self.filters.is_multiple_of(by);
+        if is_divided(self.groups) {
+            return Ok(());
         }
+        Err(Problem::new(
+            format!(
+                "needs groups that divide its channels and filters, but got {} groups, {channels} channels and {} filters",
+                self.groups, self.filters
+            ),
+            "let `groups` divide both",
+        ))
     }
 }
 
-/// A size of a model, which its build check keeps within 32 bits.
-fn small(size: usize) -> u32 {
-    u32::try_from(size).unwrap_or(u32::MAX)
+/// As in Keras, windows have strides or gaps.
+pub(super) fn check_gaps(strides: [usize; 2], dilation_rate: [usize; 2]) -> Result<(), Problem> {
+    if strides == ones() || dilation_rate == ones() {
+        return Ok(());
+    }
+    let problem =
+        format!("needs strides of 1 where it has a dilation rate, but got strides {strides:?}, rate {dilation_rate:?}");
+    Err(Problem::new(problem, "take one or the other, as in Keras; `DepthwiseConv2D` can have both"))
+}
+
+/// Each phase of the strides, in each group, is a product of its own.
+pub(super) fn check_phases(strides: [usize; 2], groups: usize) -> Result<(), Problem> {
+    if elements(&[strides[0], strides[1], groups]) <= MOST_PHASES {
+        return Ok(());
+    }
+    let (what, got) = match groups {
+        1 => ("strides whose product is", format!("{strides:?}")),
+        _ => ("strides and groups whose product is", format!("strides {strides:?} and {groups} groups")),
+    };
+    let problem = format!("needs {what} at most {MOST_PHASES}, but got {got}");
+    Err(Problem::new(problem, "take a smaller picture"))
 }
 
 impl Layer for Conv2D {
@@ -150,14 +197,12 @@ impl Layer for Conv2D {
         if self.filters == 0 {
             return Err(Problem::new("needs at least one filter, but got 0", "set `filters`"));
         }
-        if elements(&self.strides) > MOST_PHASES {
-            let problem = format!("needs strides whose product is at most {MOST_PHASES}, but got {:?}", self.strides);
-            return Err(Problem::new(problem, "take a smaller picture"));
-        }
+        self.check_groups(windows.input[2])?;
+        check_phases(self.strides, self.groups)?;
         let [kernel_height, kernel_width] = self.kernel_size;
         let mut parameters = vec![Parameter {
             name: "kernel",
-            shape: vec![kernel_height, kernel_width, windows.input[2], self.filters],
+            shape: vec![kernel_height, kernel_width, windows.input[2] / self.groups, self.filters],
             initializer: self.kernel_initializer,
         }];
         if self.use_bias {
@@ -168,48 +213,127 @@ impl Layer for Conv2D {
     }
 
     fn forward(&self, rec: &mut Recorder<'_>) {
-        let (x, w) = (rec.input(0), rec.parameter("kernel"));
-        let bias = if self.use_bias { rec.parameter("bias") } else { w };
-        let windows = self.recorded_windows(rec);
-        let (params, use_bias) = (self.params(&windows, 1), self.use_bias);
-        let grid = params.forward_grid(Word::Rows);
-        self.activation.after(rec, |rec, y| {
-            let dispatch = rec.dispatch(&kernel::FORWARD, params.record(), [x, w, bias], [y], grid);
-            if !use_bias {
-                dispatch.constants.push(("USE_BIAS", 0.0));
-            }
-            dispatch
+        let (x, w, recorded) = (rec.input(0), rec.parameter("kernel"), self.recorded(rec));
+        let bias = self.use_bias.then(|| rec.parameter("bias"));
+        self.activation.after(rec, |rec, y| match &recorded {
+            Recorded::Filters(convolution) => convolution.forward(rec, [x, w], bias, y),
+            Recorded::Depthwise(depthwise) => depthwise.forward(rec, [x, w], bias, y),
         });
     }
 
     fn backward(&self, rec: &mut Recorder<'_>) {
         let dz = self.activation.gradient_before(rec);
-        let windows = self.recorded_windows(rec);
         if self.use_bias {
-            sum_columns(rec, dz, windows.out[0] * windows.out[1], self.filters, "bias");
+            sum_columns(rec, dz, rec.output_shape().positions(), self.filters, "bias");
         }
-        let x = rec.input(0);
-        let taps = self.kernel_size[0] * self.kernel_size[1] * windows.input[2];
-        sum_parts(
-            rec,
-            "kernel",
-            dense::splits(taps, self.filters, elements(&[ROWS_HINT, windows.out[0], windows.out[1]])),
-            |rec, splits, partials| {
-                let params = self.params(&windows, splits);
-                let grid = params.backward_weights_grid(Word::Rows);
-                rec.dispatch(&kernel::BACKWARD_WEIGHTS, params.record(), [x, dz], [partials], grid);
-            },
-        );
+        let (x, recorded) = (rec.input(0), self.recorded(rec));
+        match &recorded {
+            Recorded::Filters(convolution) => convolution.backward_weights(rec, [x, dz], "kernel"),
+            Recorded::Depthwise(depthwise) => depthwise.backward_weights(rec, [x, dz], "kernel"),
+        }
         if let Some(dx) = rec.input_gradient(0) {
             let w = rec.parameter("kernel");
-            let params = self.params(&windows, 1);
-            rec.dispatch(
-                &kernel::BACKWARD_INPUT,
-                params.record(),
-                [dz, w],
-                [dx],
-                params.backward_input_grid(Word::Rows),
-            );
+            match &recorded {
+                Recorded::Filters(convolution) => drop(convolution.backward_input(rec, [dz, w], None, dx)),
+                Recorded::Depthwise(depthwise) => depthwise.backward_input(rec, [dz, w], dx),
+            }
         }
     }
 }
+
+/// What computes a layer: filters over all channels of a group, or over one channel.
+enum Recorded {
+    Filters(Convolution),
+    Depthwise(Depthwise),
+}
+
+/// A convolution as several layers record it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Convolution {
+    pub windows: Windows,
+    pub filters: usize,
+    pub groups: usize,
+}
+
+impl Convolution {
+    fn form(&self) -> kernel::Form {
+        kernel::Form { groups: small(self.groups), dilation: self.windows.dilation.map(small) }
+    }
+
+    fn params(&self, splits: u32) -> kernel::Params {
+        let Windows { input, size, strides, out, before, .. } = self.windows;
+        kernel::Params {
+            rows: 0,
+            in_h: small(input[0]),
+            in_w: small(input[1]),
+            in_c: small(input[2]),
+            out_h: small(out[0]),
+            out_w: small(out[1]),
+            out_c: small(self.filters),
+            k_h: small(size[0]),
+            k_w: small(size[1]),
+            stride_h: small(strides[0]),
+            stride_w: small(strides[1]),
+            pad_top: small(before[0]),
+            pad_left: small(before[1]),
+            splits,
+        }
+    }
+
+    pub(super) fn forward<'r>(
+        &self,
+        rec: &'r mut Recorder<'_>,
+        [x, w]: [View; 2],
+        bias: Option<View>,
+        y: View,
+    ) -> &'r mut Dispatch {
+        let params = self.params(1);
+        let grid = params.forward_grid(self.form(), Word::Rows);
+        let dispatch = rec.dispatch(&kernel::FORWARD, params.record(), [x, w, bias.unwrap_or(w)], [y], grid);
+        if bias.is_none() {
+            dispatch.constants.push(("USE_BIAS", 0.0));
+        }
+        dispatch.constants.extend(self.form().constants());
+        dispatch
+    }
+
+    /// Records the gradient of a parameter from the input and the gradient before the activation.
+    pub(super) fn backward_weights(&self, rec: &mut Recorder<'_>, [x, dz]: [View; 2], parameter: &str) {
+        let [height, width] = self.windows.out;
+        let taps = elements(&self.windows.size) * self.windows.input[2] / self.groups;
+        // The tiles of all groups.
+        let columns = match self.groups {
+            1 => self.filters,
+            groups => elements(&[groups, (self.filters / groups).next_multiple_of(TILE)]),
+        };
+        let splits = dense::splits(taps, columns, elements(&[ROWS_HINT, height, width]));
+        sum_parts(rec, parameter, splits, |rec, splits, partials| {
+            let params = self.params(splits);
+            let grid = params.backward_weights_grid(self.form(), Word::Rows);
+            let dispatch = rec.dispatch(&kernel::BACKWARD_WEIGHTS, params.record(), [x, dz], [partials], grid);
+            dispatch.constants.extend(self.form().constants());
+        });
+    }
+
+    /// Records the gradient of the input, or, with a bias, a transposed convolution.
+    pub(super) fn backward_input<'r>(
+        &self,
+        rec: &'r mut Recorder<'_>,
+        [dz, w]: [View; 2],
+        bias: Option<View>,
+        dx: View,
+    ) -> &'r mut Dispatch {
+        let params = self.params(1);
+        let grid = params.backward_input_grid(self.form(), Word::Rows);
+        let inputs = [dz, w, bias.unwrap_or(w)];
+        let dispatch = rec.dispatch(&kernel::BACKWARD_INPUT, params.record(), inputs, [dx], grid);
+        if bias.is_some() {
+            dispatch.constants.push(("USE_BIAS", 1.0));
+        }
+        dispatch.constants.extend(self.form().constants());
+        dispatch
+    }
+}
+
+/// Side of a tile of a product: a group has one at least.
+const TILE: usize = 64;

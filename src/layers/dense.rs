@@ -7,7 +7,7 @@ use super::gradient_sums::{ROWS_HINT, sum_columns, sum_parts};
 use super::{Activation, Built, Initializer, Layer, Parameter, Problem, only, to_config, yes};
 use crate::kernels::{dense as kernel, whole};
 use crate::names;
-use crate::plan::{Length, Recorder, Word, length_word};
+use crate::plan::{Dispatch, Length, Recorder, View, Word, length_word};
 use crate::shape::{Shape, elements};
 
 /// Fully connected layer over the last axis: `y = activation(x · kernel + bias)`.
@@ -50,17 +50,24 @@ impl Dense {
         Self { units, activation: Activation::Linear, use_bias: true, kernel_initializer: Initializer::default() }
     }
 
-    /// The same with an activation.
+    /// Applies an activation to the sum.
     #[must_use]
     pub fn activation(mut self, activation: Activation) -> Self {
         self.activation = activation;
         self
     }
 
-    /// The same without bias.
+    /// Leaves the bias out: before a batch normalization it would have no effect.
     #[must_use]
     pub fn no_bias(mut self) -> Self {
         self.use_bias = false;
+        self
+    }
+
+    /// Other initial values of the kernel.
+    #[must_use]
+    pub fn kernel_initializer(mut self, initializer: Initializer) -> Self {
+        self.kernel_initializer = initializer;
         self
     }
 }
@@ -94,47 +101,79 @@ impl Layer for Dense {
     }
 
     fn forward(&self, rec: &mut Recorder<'_>) {
-        let (x, w) = (rec.input(0), rec.parameter("kernel"));
-        let bias = if self.use_bias { rec.parameter("bias") } else { w };
-        let (m, n, k) = self.sizes(rec);
-        let use_bias = self.use_bias;
-        self.activation.after(rec, |rec, y| {
-            let params = product(m, n, k);
-            let dispatch = rec.dispatch(&kernel::FORWARD, params, [x, w, bias], [y], params.forward_grid());
-            if !use_bias {
-                dispatch.constants.push(("USE_BIAS", 0.0));
-            }
-            dispatch
-        });
+        let (x, w, linear) = (rec.input(0), rec.parameter("kernel"), self.recorded(rec));
+        let bias = self.use_bias.then(|| rec.parameter("bias"));
+        self.activation.after(rec, |rec, y| linear.forward(rec, [x, w], bias, y));
     }
 
     fn backward(&self, rec: &mut Recorder<'_>) {
-        let dz = self.activation.gradient_before(rec);
-        let (m, n, k) = self.sizes(rec);
-        let (inputs, positions) = (rec.input_shape(0).last(), rec.input_shape(0).positions());
+        let (dz, linear) = (self.activation.gradient_before(rec), self.recorded(rec));
         if self.use_bias {
-            sum_columns(rec, dz, positions, self.units, "bias");
+            sum_columns(rec, dz, linear.positions, self.units, "bias");
         }
         let x = rec.input(0);
-        let splits = kernel::splits(inputs, self.units, elements(&[ROWS_HINT, positions]));
-        sum_parts(rec, "kernel", splits, |rec, splits, partials| {
-            let params = kernel::Record { splits: Word::U32(splits), ..strided(product(k, n, m), k, n) };
-            let grid = params.backward_weights_grid(splits);
-            rec.dispatch(&kernel::BACKWARD_WEIGHTS, params, [x, dz], [partials], grid);
-        });
+        linear.backward_weights(rec, [x, dz], "kernel");
         if let Some(dx) = rec.input_gradient(0) {
             let w = rec.parameter("kernel");
-            let params = strided_transposed(product(m, k, n), n);
-            rec.dispatch(&kernel::BACKWARD_INPUT, params, [dz, w], [dx], params.backward_input_grid());
+            linear.backward_input(rec, [dz, w], dx);
         }
     }
 }
 
 impl Dense {
-    /// Rows of the product, units, and inputs.
-    fn sizes(&self, rec: &Recorder<'_>) -> (Word, Word, Word) {
+    fn recorded(&self, rec: &Recorder<'_>) -> Linear {
         let shape = rec.input_shape(0);
-        (length_word(Length::per_row(shape.positions())), whole(self.units), whole(shape.last()))
+        Linear { positions: shape.positions(), inputs: shape.last(), units: self.units }
+    }
+}
+
+/// A product with weights as several layers record it: `[rows * positions, inputs] · [inputs, units]`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Linear {
+    /// Positions of a row.
+    pub positions: usize,
+    pub inputs: usize,
+    pub units: usize,
+}
+
+impl Linear {
+    /// Rows of the product, units, and inputs.
+    fn sizes(self) -> (Word, Word, Word) {
+        (length_word(Length::per_row(self.positions)), whole(self.units), whole(self.inputs))
+    }
+
+    pub(super) fn forward<'r>(
+        self,
+        rec: &'r mut Recorder<'_>,
+        [x, w]: [View; 2],
+        bias: Option<View>,
+        y: View,
+    ) -> &'r mut Dispatch {
+        let (m, n, k) = self.sizes();
+        let params = product(m, n, k);
+        let inputs = [x, w, bias.unwrap_or(w)];
+        let dispatch = rec.dispatch(&kernel::FORWARD, params, inputs, [y], params.forward_grid());
+        if bias.is_none() {
+            dispatch.constants.push(("USE_BIAS", 0.0));
+        }
+        dispatch
+    }
+
+    /// Records the gradient of a parameter from the input and the gradient before the activation.
+    pub(super) fn backward_weights(self, rec: &mut Recorder<'_>, [x, dz]: [View; 2], parameter: &str) {
+        let (m, n, k) = self.sizes();
+        let splits = kernel::splits(self.inputs, self.units, elements(&[ROWS_HINT, self.positions]));
+        sum_parts(rec, parameter, splits, |rec, splits, partials| {
+            let params = kernel::Record { splits: Word::U32(splits), ..strided(product(k, n, m), k, n) };
+            let grid = params.backward_weights_grid(splits);
+            rec.dispatch(&kernel::BACKWARD_WEIGHTS, params, [x, dz], [partials], grid);
+        });
+    }
+
+    pub(super) fn backward_input(self, rec: &mut Recorder<'_>, [dz, w]: [View; 2], dx: View) {
+        let (m, n, k) = self.sizes();
+        let params = strided_transposed(product(m, k, n), n);
+        rec.dispatch(&kernel::BACKWARD_INPUT, params, [dz, w], [dx], params.backward_input_grid());
     }
 }
 

@@ -25,7 +25,28 @@ pub enum Initializer {
     Zeros,
     /// 1.
     Ones,
+    /// A number that the layer sets.
+    #[serde(skip)]
+    Constant(Constant),
 }
+
+/// A number, which is equal to another where its bits are.
+#[derive(Clone, Copy, Debug)]
+pub struct Constant(f32);
+
+impl From<f32> for Constant {
+    fn from(value: f32) -> Self {
+        Self(value)
+    }
+}
+
+impl PartialEq for Constant {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.to_bits() == other.0.to_bits()
+    }
+}
+
+impl Eq for Constant {}
 
 /// Standard deviation of a standard normal that is cut at ±2.
 const CUT_NORMAL_STD: f64 = 0.879_625_661_034_239_8;
@@ -37,6 +58,7 @@ impl Initializer {
         match self {
             Self::Zeros => values.fill(0.0),
             Self::Ones => values.fill(1.0),
+            Self::Constant(constant) => values.fill(constant.0),
             Self::GlorotUniform => uniform((6.0 / (fan_in + fan_out)).sqrt(), rng, values),
             Self::HeUniform => uniform((6.0 / fan_in).sqrt(), rng, values),
             Self::GlorotNormal => normal((2.0 / (fan_in + fan_out)).sqrt(), rng, values),

@@ -1,22 +1,38 @@
-//! Layers: shapes, parameters, and the recording of forward and backward into a plan.
+//! The layers that a model is made of, under Keras' names and with its defaults.
 //!
-//! A layer does not know how many adapters there are. [`LAYERS`] is the one table: a layer that stands in it
-//! can be read from a file by name.
+//! Each is a plain struct of settings. [`Sequential`](crate::Sequential) and [`ModelBuilder`](crate::ModelBuilder) put them
+//! together, and a settings file names them by `type`. A table in each layer's documentation gives the shapes of its
+//! tensors; *Across adapters* says what splitting a batch changes. One of your own implements [`Layer`]: see
+//! [`extend`](crate::extend).
 
 mod activation;
-mod add;
+mod axes;
 mod batch_norm;
 mod concatenate;
 mod conv2d;
+mod conv2d_transpose;
 mod dense;
+mod depthwise_conv2d;
 mod dropout;
 mod flatten;
 mod gradient_sums;
+mod group_norm;
 mod initializer;
+mod layer_norm;
+mod layer_scale;
+mod merge;
+mod noise;
+mod normalization;
 mod pooling;
+mod prelu;
+mod remap;
+mod rescaling;
 mod reshape;
+mod separable_conv2d;
 mod softmax;
-mod table;
+pub(crate) mod table;
+mod up_sampling;
+mod values;
 mod windows;
 
 use std::fmt;
@@ -31,19 +47,33 @@ use crate::plan::Recorder;
 use crate::shape::Shape;
 
 pub use crate::error::Problem;
-pub use activation::{Activation, ActivationLayer, Gelu, LeakyRelu, Relu, Sigmoid, Tanh};
-pub use add::Add;
+pub use activation::{Activation, ActivationLayer, Elu, Gelu, LeakyRelu, Relu, Sigmoid, Tanh};
+pub use axes::Axes;
 pub use batch_norm::BatchNormalization;
 pub use concatenate::Concatenate;
 pub use conv2d::Conv2D;
+pub use conv2d_transpose::Conv2DTranspose;
 pub use dense::Dense;
-pub use dropout::Dropout;
+pub use depthwise_conv2d::DepthwiseConv2D;
+pub use dropout::{Dropout, SpatialDropout2D, StochasticDepth};
 pub use flatten::Flatten;
-pub use initializer::Initializer;
-pub use pooling::{AveragePooling2D, GlobalAveragePooling2D, MaxPooling2D};
+pub use group_norm::GroupNormalization;
+pub use initializer::{Constant, Initializer};
+pub use layer_norm::{LayerNormalization, RmsNormalization};
+pub use layer_scale::LayerScale;
+pub use merge::{Add, Average, Maximum, Minimum, Multiply, Subtract};
+pub use noise::{GaussianDropout, GaussianNoise};
+pub use normalization::Normalization;
+pub use pooling::{AveragePooling2D, GlobalAveragePooling2D, GlobalMaxPooling2D, MaxPooling2D};
+pub use prelu::Prelu;
+pub use remap::{Cropping2D, Permute, RepeatVector, ZeroPadding2D};
+pub use rescaling::Rescaling;
 pub use reshape::Reshape;
+pub use separable_conv2d::SeparableConv2D;
 pub use softmax::Softmax;
-pub use table::LAYERS;
+pub(crate) use table::LAYERS;
+pub use up_sampling::{Interpolation, UpSampling2D};
+pub use values::Values;
 pub use windows::Padding;
 
 /// A trainable tensor of a layer.
@@ -57,15 +87,15 @@ pub struct Parameter {
     pub initializer: Initializer,
 }
 
-/// A tensor of a layer that training moves, but no gradient.
+/// A tensor of a layer that no gradient moves: training moves it by what it sees, or it is fixed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Statistic {
     /// Name within the layer: `moving_mean`.
     pub name: &'static str,
     /// Shape.
     pub shape: Vec<usize>,
-    /// Initial value of every element.
-    pub initial: f32,
+    /// Initial value of every element, or of each.
+    pub initial: Values,
 }
 
 /// What a layer is, given the shapes of its inputs.
@@ -101,6 +131,7 @@ pub trait Layer: fmt::Debug + Send + Sync {
     fn build(&self, inputs: &[Shape]) -> Result<Built, Problem>;
 
     /// The function of each element that this layer is, if it is nothing else: the layer before may apply it.
+    #[doc(hidden)]
     fn function(&self) -> Option<Function> {
         None
     }
@@ -108,8 +139,20 @@ pub trait Layer: fmt::Debug + Send + Sync {
     /// Does [`forward`](Self::forward) apply [`Recorder::fused`] to the output, if there is one?
     ///
     /// Backward gets the gradient before the function; so its derivative must follow from the function's output alone.
+    #[doc(hidden)]
     fn can_fuse(&self) -> bool {
         false
+    }
+
+    /// Does it take statistics of the rows of a batch? Then a shard should not be tiny.
+    fn has_batch_statistics(&self) -> bool {
+        false
+    }
+
+    /// For a layer with the statistics `mean` and `variance` that are adapted to the data before training: which of them
+    /// each element of a row belongs to.
+    fn adapted(&self, _input: &Shape) -> Option<Vec<usize>> {
+        None
     }
 
     /// Records the output from the inputs.

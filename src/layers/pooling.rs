@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::windows::{Padding, Windows};
 use super::{Built, Layer, Problem, image, optional_pair, pair, to_config};
-use crate::kernels::{pooling as kernel, whole};
+use crate::kernels::{global_max, pooling as kernel, whole};
 use crate::names;
 use crate::plan::{Grid, Length, Recorder, Word, length_word};
 use crate::shape::Shape;
@@ -65,6 +65,20 @@ macro_rules! window_pooling {
             /// Windows of a size, side by side.
             pub fn new(pool_size: [usize; 2]) -> Self {
                 Self { pool_size, ..Self::default() }
+            }
+
+            /// Steps of the window, down and across.
+            #[must_use]
+            pub fn strides(mut self, strides: [usize; 2]) -> Self {
+                self.strides = Some(strides);
+                self
+            }
+
+            /// Windows reach over the border, so that none of the input is left out.
+            #[must_use]
+            pub fn same(mut self) -> Self {
+                self.padding = Padding::Same;
+                self
             }
 
             fn windows(&self, inputs: &[Shape]) -> Result<Windows, Problem> {
@@ -145,17 +159,26 @@ impl AveragePooling2D {
     }
 }
 
+/// The shape of a value for each channel.
+fn of_channels(inputs: &[Shape], keepdims: bool) -> Result<Built, Problem> {
+    let channels = image(inputs)?[2];
+    Ok(Built::plain(Shape::new(if keepdims { vec![1, 1, channels] } else { vec![channels] })))
+}
+
 /// The mean over height and width of each channel.
 ///
 /// | tensor | shape |
 /// | --- | --- |
 /// | input | `[batch, height, width, channels]` |
-/// | output | `[batch, channels]` |
+/// | output | `[batch, channels]`, or `[batch, 1, 1, channels]` |
 ///
 /// **Across adapters** nothing changes. Nothing is kept for backward. Golden values: Keras 3.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct GlobalAveragePooling2D {}
+#[serde(deny_unknown_fields, default)]
+pub struct GlobalAveragePooling2D {
+    /// Keep height and width, of length 1?
+    pub keepdims: bool,
+}
 
 impl GlobalAveragePooling2D {
     fn recorded_params(rec: &Recorder<'_>) -> kernel::Record {
@@ -167,6 +190,7 @@ impl GlobalAveragePooling2D {
             strides: [1, 1],
             out: [1, 1],
             before: [0, 0],
+            dilation: [1, 1],
         })
     }
 }
@@ -181,7 +205,7 @@ impl Layer for GlobalAveragePooling2D {
     }
 
     fn build(&self, inputs: &[Shape]) -> Result<Built, Problem> {
-        Ok(Built::plain(Shape::new([image(inputs)?[2]])))
+        of_channels(inputs, self.keepdims)
     }
 
     fn forward(&self, rec: &mut Recorder<'_>) {
@@ -195,6 +219,60 @@ impl Layer for GlobalAveragePooling2D {
         let grid = elements(&rec.input_shape(0));
         if let Some(dx) = rec.input_gradient(0) {
             rec.dispatch(&kernel::BACKWARD_GLOBAL_AVERAGE, params, [dy], [dx], grid);
+        }
+    }
+}
+
+/// The largest value over height and width of each channel.
+///
+/// | tensor | shape |
+/// | --- | --- |
+/// | input | `[batch, height, width, channels]` |
+/// | output | `[batch, channels]`, or `[batch, 1, 1, channels]` |
+///
+/// **Across adapters** nothing changes. Kept for backward: input, output, and how many positions have the largest value:
+/// they share the gradient. Golden values: Keras 3.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct GlobalMaxPooling2D {
+    /// Keep height and width, of length 1?
+    pub keepdims: bool,
+}
+
+impl GlobalMaxPooling2D {
+    fn recorded_params(rec: &Recorder<'_>) -> global_max::Record {
+        let shape = rec.input_shape(0);
+        let (positions, channels) = (whole(shape.positions()), whole(shape.last()));
+        global_max::Record { rows: Word::Rows(1), positions, channels }
+    }
+}
+
+impl Layer for GlobalMaxPooling2D {
+    fn kind(&self) -> &'static str {
+        "GlobalMaxPooling2D"
+    }
+
+    fn config(&self) -> Value {
+        to_config(self)
+    }
+
+    fn build(&self, inputs: &[Shape]) -> Result<Built, Problem> {
+        of_channels(inputs, self.keepdims)
+    }
+
+    fn forward(&self, rec: &mut Recorder<'_>) {
+        let (x, y, params) = (rec.input(0), rec.output(), Self::recorded_params(rec));
+        let ties = rec.scratch("ties", y.len);
+        rec.keep("ties", ties);
+        rec.dispatch(&global_max::FORWARD, params, [x], [y, ties], Grid::Elements(length_word(y.len)));
+    }
+
+    fn backward(&self, rec: &mut Recorder<'_>) {
+        let (x, y, ties, dy) = (rec.input(0), rec.output(), rec.kept("ties"), rec.output_gradient());
+        let params = Self::recorded_params(rec);
+        if let Some(dx) = rec.input_gradient(0) {
+            let grid = Grid::Elements(length_word(dx.len));
+            rec.dispatch(&global_max::BACKWARD, params, [x, y, ties, dy], [dx], grid);
         }
     }
 }

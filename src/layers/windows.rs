@@ -45,6 +45,7 @@ pub(super) struct Windows {
     pub strides: [usize; 2],
     pub out: [usize; 2],
     pub before: [usize; 2],
+    pub dilation: [usize; 2],
 }
 
 impl Windows {
@@ -71,7 +72,30 @@ impl Windows {
                 "use padding `same`, a smaller window, or fewer layers that shrink the image",
             ));
         };
-        Ok(Self { input, size, strides, out: [rows.out, cols.out], before: [rows.before, cols.before] })
+        let (out, before) = ([rows.out, cols.out], [rows.before, cols.before]);
+        Ok(Self { input, size, strides, out, before, dilation: [1, 1] })
+    }
+
+    /// Windows of which only every `dilation`th line and column counts: of a convolution.
+    pub(super) fn dilated(
+        input: [usize; 3],
+        size: [usize; 2],
+        dilation: [usize; 2],
+        strides: [usize; 2],
+        padding: Padding,
+    ) -> Result<Self, Problem> {
+        if dilation.contains(&0) {
+            return Err(Problem::new(
+                format!("needs a dilation rate of at least 1, but got {dilation:?}"),
+                "1 is a window without gaps",
+            ));
+        }
+        let spread = |axis: usize| match size[axis] {
+            0 => 0,
+            size => (size - 1).saturating_mul(dilation[axis]).saturating_add(1),
+        };
+        let windows = Self::new(input, [spread(0), spread(1)], strides, padding)?;
+        Ok(Self { size, dilation, ..windows })
     }
 }
 
@@ -98,4 +122,14 @@ fn check_sides(input: [usize; 3], size: [usize; 2], strides: [usize; 2], padding
         ),
         "take a smaller window: the ends of this one would read nothing but padding",
     ))
+}
+
+/// Strides and dilation where nothing is said.
+pub(super) fn ones() -> [usize; 2] {
+    [1, 1]
+}
+
+/// A size of a model, which its build check keeps within 32 bits.
+pub(super) fn small(size: usize) -> u32 {
+    u32::try_from(size).unwrap_or(u32::MAX)
 }

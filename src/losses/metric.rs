@@ -37,6 +37,7 @@ impl Metric {
     ///
     /// # Errors
     /// If not.
+    #[doc(hidden)]
     pub fn check(&self, loss: &dyn LossFunction) -> Result<(), Problem> {
         if *self == (Self::TopKCategoricalAccuracy { k: 0 }) {
             return Err(Problem::new("needs `k` of at least 1, but is 0", "5 is usual"));
@@ -45,13 +46,14 @@ impl Metric {
             return Ok(());
         }
         Err(Problem::new(
-            format!("can't be told from the loss `{}`", loss.kind()),
+            format!("can't be computed from the loss `{}`", loss.kind()),
             "accuracy goes with cross-entropies, mean absolute error with mean squared error",
         ))
     }
 
     /// The value of one position, from its score; `None` if the loss does not tell.
     #[allow(clippy::cast_precision_loss, reason = "k is a small number")]
+    #[doc(hidden)]
     pub fn value(&self, score: Score, value: f32) -> Option<f64> {
         match (self, score) {
             (Self::Accuracy, Score::Rank) => Some(f64::from(u8::from(value < 0.25))),
@@ -63,6 +65,7 @@ impl Metric {
     }
 
     /// The metric that goes with a loss where none is named.
+    #[doc(hidden)]
     pub fn default_of(loss: &dyn LossFunction) -> Self {
         match loss.score() {
             Score::Rank | Score::Hits => Self::Accuracy,

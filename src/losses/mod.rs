@@ -1,10 +1,10 @@
 //! Losses and the metrics that come with them, under Keras' names.
 //!
-//! A loss is a [`LossFunction`]: a struct of settings that records a kernel. [`LOSSES`] is the one table: what stands in
-//! it can be read from a file by name.
+//! [`Loss`] holds one of the structs below, or a [`LossFunction`] of your own: see [`extend`](crate::extend). Cross-entropies
+//! take logits, as with Keras' `from_logits=True`, so the last layer of a model has no activation.
 //!
-//! The gradient that a loss records is that of the *whole* batch's loss: it is scaled by the global count (or sum of
-//! sample weights), never by the shard's. So plain addition over shards gives the gradient of one loss.
+//! The gradient of a loss is that of the *whole* batch's: it is scaled by the global count (or sum of sample weights), never
+//! by the shard's. So plain addition over adapters gives the gradient of one loss.
 
 mod binary_cross_entropy;
 mod function;
@@ -12,7 +12,7 @@ mod mean_squared_error;
 mod metric;
 mod recording;
 mod softmax_cross_entropy;
-mod table;
+pub(crate) mod table;
 
 use std::fmt;
 use std::sync::Arc;
@@ -32,9 +32,9 @@ pub use mean_squared_error::MeanSquaredError;
 pub use metric::Metric;
 pub use recording::Recording;
 pub use softmax_cross_entropy::{CategoricalCrossentropy, SparseCategoricalCrossentropy};
-pub use table::LOSSES;
+pub(crate) use table::LOSSES;
 
-/// What training makes small, for one output: one of [`LOSSES`], or a [`LossFunction`] of your own. Clones share it.
+/// What training makes small, for one output: one of [`losses`](self), or a [`LossFunction`] of your own. Clones share it.
 ///
 /// Cross-entropies take logits (Keras' `from_logits=True`).
 ///
@@ -87,6 +87,7 @@ impl Loss {
     }
 
     /// The function behind it.
+    #[doc(hidden)]
     pub fn function(&self) -> &dyn LossFunction {
         &*self.0
     }
@@ -97,11 +98,13 @@ impl Loss {
     }
 
     /// Shape and values of the target of an output.
+    #[doc(hidden)]
     pub fn target(&self, output: &Shape) -> Target {
         self.0.target(output)
     }
 
     /// Shape of the target of an output.
+    #[doc(hidden)]
     pub fn target_shape(&self, output: &Shape) -> Shape {
         self.target(output).shape
     }
@@ -112,6 +115,7 @@ impl Loss {
     }
 
     /// What the score in a report is.
+    #[doc(hidden)]
     pub fn score(&self) -> Score {
         self.0.score()
     }

@@ -43,7 +43,7 @@ pub struct LayerRef(pub(super) usize);
 /// let twice = graph.call(shared, &[once]);
 /// let sum = graph.add(Add::default(), &[x, twice]);
 /// let model = graph.build(&[sum], 0)?;
-/// assert_eq!(model.layout().n_parameters(), 64 * 64 + 64);
+/// assert_eq!(model.n_parameters(), 64 * 64 + 64);
 /// # Ok(())
 /// # }
 /// ```
@@ -82,15 +82,15 @@ pub(super) fn use_name(layer: &str, uses: &mut usize) -> String {
     if *uses == 1 { layer.to_owned() } else { format!("{layer}:{}", *uses - 1) }
 }
 
-/// `BatchNormalization` to `batch_normalization`, as Keras names layers.
+/// `RMSNormalization` to `rms_normalization`, as Keras names layers.
 fn snake(kind: &str) -> String {
+    let letters: Vec<char> = kind.chars().collect();
+    let is_lower = |at: usize| letters.get(at).is_some_and(char::is_ascii_lowercase);
     let mut name = String::new();
-    let mut lower_before = false;
-    for letter in kind.chars() {
-        if letter.is_ascii_uppercase() && lower_before {
+    for (at, letter) in letters.iter().enumerate() {
+        if at > 0 && letter.is_ascii_uppercase() && (is_lower(at - 1) || is_lower(at + 1)) {
             name.push('_');
         }
-        lower_before = letter.is_ascii_lowercase();
         name.push(letter.to_ascii_lowercase());
     }
     name
@@ -202,7 +202,7 @@ impl ModelBuilder {
             if name.is_empty() || name.contains(['/', ':']) || !names.insert(name) {
                 return Err(Error::model(
                     format!("name `{name}`"),
-                    "needs to be there once, and without `/` or `:`, but is not",
+                    "needs to be unique and without `/` or `:`, but is not",
                     "give each input and layer a name of its own; to use one layer twice, make it once and call it twice",
                 ));
             }
@@ -210,8 +210,8 @@ impl ModelBuilder {
         if let Some(layer) = self.layers.iter().find(|layer| [OPTIMIZER, BEST].contains(&layer.name.as_str())) {
             return Err(Error::model(
                 format!("layer `{}`", layer.name),
-                "needs another name: under this one a checkpoint keeps tensors of its own",
-                format!("names in use there are `{OPTIMIZER}` and `{BEST}`"),
+                "needs another name: checkpoints keep their own tensors under this one",
+                format!("`{OPTIMIZER}` and `{BEST}` are reserved"),
             ));
         }
         if let Some(input) = self.inputs.iter().find(|input| input.shape.len() == 0 || input.shape.len() > MAX_ROW) {
@@ -260,10 +260,7 @@ impl Model {
         if let Some(first) = first.filter(differs) {
             return Err(Error::model(
                 who(),
-                format!(
-                    "needs inputs of one width at each of its uses, but {} does not fit {}",
-                    inputs[0], first.output
-                ),
+                format!("needs inputs of the same width at each use, but {} does not fit {}", inputs[0], first.output),
                 "give all inputs of a shared layer the same last axis, or use two layers",
             ));
         }
@@ -313,7 +310,7 @@ impl Model {
         }
         let statistics = self.layers_in_use(built).flat_map(|(_, built)| &built.statistics);
         for (placed, statistic) in self.layout.statistics.iter().zip(statistics) {
-            weights.statistics[placed.range()].fill(statistic.initial);
+            statistic.initial.fill(&mut weights.statistics[placed.range()]);
         }
         self.weights = weights;
         Ok(())
@@ -381,5 +378,26 @@ impl Sequential {
     /// If a layer can't take its input.
     pub fn build(self, seed: u64) -> Result<Model> {
         self.graph.build(&[self.last], seed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_keras() {
+        for (kind, name) in [
+            ("BatchNormalization", "batch_normalization"),
+            ("Conv2DTranspose", "conv2d_transpose"),
+            ("GELU", "gelu"),
+            ("LeakyReLU", "leaky_re_lu"),
+            ("MaxPooling2D", "max_pooling2d"),
+            ("PReLU", "p_re_lu"),
+            ("RMSNormalization", "rms_normalization"),
+            ("ReLU", "re_lu"),
+        ] {
+            assert_eq!(snake(kind), name);
+        }
     }
 }

@@ -58,6 +58,7 @@ pub(crate) const CLIP_CONTROL: &str = "update.control";
 
 impl Model {
     /// The plan of prediction alone.
+    #[doc(hidden)]
     pub fn inference_plan(&self) -> Plan {
         let mut plan = self.flat_buffers();
         self.record_forward_pass(&mut plan, Pass::Predict, &[]);
@@ -68,6 +69,7 @@ impl Model {
     ///
     /// # Errors
     /// If losses and outputs do not go together.
+    #[doc(hidden)]
     pub fn plan(&self, objective: &Objective) -> Result<Plan> {
         self.check_losses(&objective.losses)?;
         objective.optimizer.check()?;

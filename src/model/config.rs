@@ -110,6 +110,7 @@ impl ModelConfig {
 
     /// The first layer whose type or settings can't be read, by its index, and what is wrong with it: of a model from a
     /// file, to say in which line that is.
+    #[doc(hidden)]
     pub fn misread(&self, own: &[Entry]) -> Option<(usize, Misread)> {
         self.layers.iter().enumerate().find_map(|(idx, layer)| {
             let read = if layer.reuse.is_some() { Ok(()) } else { layer.read(own).map(drop) };
@@ -220,8 +221,8 @@ impl Reader {
             if let Some(key) = other.or(config.settings.keys().next().map(String::as_str)) {
                 return Err(Error::model(
                     who,
-                    format!("reuses `{name}`, and so can have `inputs` alone, but has `{key}`, too"),
-                    "leave it out: a layer that is used again has the settings that it was made with",
+                    format!("reuses `{name}` and can have only `inputs`, but also has `{key}`"),
+                    "leave it out: a reused layer keeps its settings",
                 ));
             }
             return self.layers.get(name).copied().ok_or_else(|| {

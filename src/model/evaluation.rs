@@ -65,10 +65,10 @@ impl Model {
     /// # Errors
     /// If not: the first tensor, and which of its elements.
     pub fn check_finite(&self) -> Result<()> {
-        for (placed, values) in self.tensors() {
+        for (name, _, values) in self.tensors() {
             if let Some(element) = values.iter().position(|value| !value.is_finite()) {
                 return Err(Error::non_finite(
-                    format!("tensor `{}` of the model", placed.name),
+                    format!("tensor `{name}` of the model"),
                     format!("needs finite numbers, but element {element} is {}", values[element]),
                     "its training has diverged: go back to an earlier file, or train again with a lower learning rate or \
                      `clip_norm`",

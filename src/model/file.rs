@@ -111,7 +111,7 @@ pub(crate) fn json(value: &impl Serialize) -> Result<String> {
         Error::checkpoint(
             "the model",
             format!("can't be written: {error}"),
-            "let the settings of your own layers serialise",
+            "make the settings of your own layers serializable",
         )
     })
 }
@@ -195,7 +195,7 @@ impl<'a> FileReader<'a> {
             Error::checkpoint(
                 format!("`{name}`"),
                 format!("needs to be a whole safetensors file, but is not: {error}"),
-                "it may be cut off or of another program; nothing of it was loaded",
+                "it may be cut off, or another program's; nothing was loaded",
             )
         };
         let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(refuse)?;
@@ -217,18 +217,18 @@ impl<'a> FileReader<'a> {
     /// The model, with its weights.
     pub(crate) fn model(&self, own: Own<'_>) -> Result<Model> {
         let config: ModelConfig = self.metadata(MODEL_KEY).map_err(|problem| {
-            self.refuse(&problem, "only files that manyhands wrote hold an architecture; nothing of it was loaded")
+            self.refuse(&problem, "only files that manyhands wrote hold an architecture; nothing was loaded")
         })?;
         let mut model = config.build_with(own.layers, 0)?;
         let weights = self.weights(&model, "")?;
         self.check_no_more(&model)?;
         model.weights = weights;
         if self.metadata.contains_key(SCHEMA_KEY) {
-            let help = "the file is damaged or was edited; nothing of it was loaded";
+            let help = "the file is damaged or was edited; nothing was loaded";
             model.schema = self.metadata(SCHEMA_KEY).map_err(|problem| self.refuse(&problem, help))?;
         }
         if self.metadata.contains_key(EVALUATION_KEY) {
-            let help = "the file is damaged or was edited; nothing of it was loaded";
+            let help = "the file is damaged or was edited; nothing was loaded";
             let read: EvaluationRead = self.metadata(EVALUATION_KEY).map_err(|problem| self.refuse(&problem, help))?;
             let name = self.name;
             // A loss of another program's own hinders no prediction.
@@ -259,10 +259,10 @@ impl<'a> FileReader<'a> {
     /// The values of one tensor.
     pub(crate) fn read(&self, name: &str, placed: &Placed, values: &mut [f32]) -> Result<()> {
         let refuse = |problem: String| {
-            let help = "the file is of another model or damaged; nothing of it was loaded";
+            let help = "the file belongs to another model, or is damaged; nothing was loaded";
             Error::checkpoint(format!("`{}`, tensor `{name}`,", self.name), problem, help)
         };
-        let tensor = self.tensors.tensor(name).map_err(|_| refuse("is needed, but is not there".into()))?;
+        let tensor = self.tensors.tensor(name).map_err(|_| refuse("is missing".into()))?;
         if tensor.dtype() != Dtype::F32 || tensor.shape() != placed.shape {
             let (dtype, shape) = (tensor.dtype(), tensor.shape());
             return Err(refuse(format!("needs F32 of shape {:?}, but is {dtype:?} of shape {shape:?}", placed.shape)));
@@ -288,7 +288,7 @@ impl<'a> FileReader<'a> {
             Some(name) => Err(Error::checkpoint(
                 format!("`{}`, tensor `{name}`,", self.name),
                 "belongs to no layer of the file's own architecture",
-                "the file is damaged or was edited; nothing of it was loaded",
+                "the file is damaged or was edited; nothing was loaded",
             )),
         }
     }

@@ -1,7 +1,10 @@
-//! A model: a directed acyclic graph of layers with named nodes, and its weights. Plain data.
+//! Models: graphs of layers with their weights, built in code or from TOML, saved and loaded.
+//!
+//! A model is plain data and knows nothing of adapters. Layers and tensors have names, by which files and
+//! [`Model::tensor`] find them: `dense/kernel`.
 
 mod build;
-mod compile;
+pub(crate) mod compile;
 mod config;
 mod evaluation;
 pub(crate) mod file;
@@ -21,7 +24,7 @@ use crate::schema::Schema;
 use crate::shape::Shape;
 
 pub use build::{LayerRef, ModelBuilder, Sequential, TensorRef};
-pub use compile::Objective;
+pub(crate) use compile::Objective;
 pub use config::{InputConfig, LayerConfig, ModelConfig};
 pub use evaluation::Evaluation;
 pub use own::Own;
@@ -37,7 +40,7 @@ pub struct Input {
 
 /// A layer under its name in the model.
 #[derive(Clone, Debug)]
-pub struct NamedLayer {
+pub(crate) struct NamedLayer {
     /// Prefix of its parameters.
     pub name: String,
     /// What it does.
@@ -46,7 +49,7 @@ pub struct NamedLayer {
 
 /// One use of a layer. Tensors are numbered: the inputs first, then the node outputs, in order.
 #[derive(Clone, Debug)]
-pub struct GraphNode {
+pub(crate) struct GraphNode {
     /// Its name: that of the layer, with a number for further uses.
     pub name: String,
     /// Which layer.
@@ -55,7 +58,7 @@ pub struct GraphNode {
     pub inputs: Vec<usize>,
 }
 
-/// Weights and moving statistics, flat, in the order of a [`Layout`].
+/// Weights and moving statistics, flat, in the order of [`Model::tensors`].
 #[derive(Debug, Default, PartialEq)]
 pub struct Weights {
     /// Trainable parameters by segment.
@@ -105,7 +108,13 @@ impl Model {
         self.outputs.iter().map(|tensor| (self.tensor_name(*tensor), &self.shapes[*tensor])).collect()
     }
 
+    /// Trainable values, all tensors together.
+    pub fn n_parameters(&self) -> usize {
+        self.layout.n_parameters()
+    }
+
     /// Where each parameter and statistic stands.
+    #[doc(hidden)]
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
@@ -120,7 +129,7 @@ impl Model {
         Some(&self.weights.statistics[placed.range()])
     }
 
-    /// The same, to be changed.
+    /// The values of a parameter or statistic by its name, to be changed.
     pub fn tensor_mut(&mut self, name: &str) -> Option<&mut [f32]> {
         if let Some(idx) = self.layout.parameter(name) {
             let placed = &self.layout.parameters[idx];
@@ -130,13 +139,13 @@ impl Model {
         Some(&mut self.weights.statistics[placed.range()])
     }
 
-    /// All tensors: parameters, then statistics.
-    pub fn tensors(&self) -> impl Iterator<Item = (&Placed, &[f32])> {
+    /// Name, shape and values of each tensor: parameters, then moving statistics.
+    pub fn tensors(&self) -> impl Iterator<Item = (&str, &[usize], &[f32])> {
         let parameters = self.layout.parameters.iter();
         let parameters =
             parameters.map(|placed| (placed, &self.weights.parameters[placed.segment as usize][placed.range()]));
         let statistics = self.layout.statistics.iter().map(|placed| (placed, &self.weights.statistics[placed.range()]));
-        parameters.chain(statistics)
+        parameters.chain(statistics).map(|(placed, values)| (placed.name.as_str(), placed.shape.as_slice(), values))
     }
 
     /// The layer to which a parameter or statistic belongs, by position.
@@ -151,7 +160,7 @@ impl Model {
 
     /// Does any layer use statistics of a batch? Then a shard should not be tiny.
     pub fn has_batch_statistics(&self) -> bool {
-        !self.layout.statistics.is_empty()
+        self.nodes.iter().any(|node| self.layers[node.layer_idx].layer.has_batch_statistics())
     }
 
     /// Name of a tensor: an input's or a node's.

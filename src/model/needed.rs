@@ -3,6 +3,16 @@
 use super::build::use_name;
 use super::{Model, NamedLayer};
 
+/// A layer that is adapted to data before training.
+pub(crate) struct Adapted {
+    /// Its name.
+    pub layer: String,
+    /// The tensor that reaches it.
+    pub input: usize,
+    /// Which of its means each element of a row belongs to.
+    pub places: Vec<usize>,
+}
+
 impl Model {
     /// Which tensors the outputs are made of: by number, in one pass from the last node to the first.
     fn needed(&self) -> Vec<bool> {
@@ -16,13 +26,45 @@ impl Model {
         needed
     }
 
+    /// The part of the model that ends in a tensor, with its weights.
+    pub(crate) fn up_to(&self, tensor: usize) -> Self {
+        let mut part = Self { outputs: vec![tensor], ..self.clone() };
+        part.cut();
+        part
+    }
+
+    /// Layers that are adapted to data before training, in the order in which data reach them.
+    pub(crate) fn adapted(&self) -> Vec<Adapted> {
+        let mut adapted: Vec<Adapted> = Vec::new();
+        for node in &self.nodes {
+            let named = &self.layers[node.layer_idx];
+            let Some(places) = named.layer.adapted(&self.shapes[node.inputs[0]]) else { continue };
+            // Of a layer that is used again, the first use counts.
+            if adapted.iter().all(|known| known.layer != named.name) {
+                adapted.push(Adapted { layer: named.name.clone(), input: node.inputs[0], places });
+            }
+        }
+        adapted
+    }
+
     /// Removes the nodes that no output needs, and counts tensors and uses of layers anew. Inputs stay.
     pub(super) fn leave_out_unneeded(&mut self) {
+        if !self.cut() {
+            return;
+        }
+        let names: Vec<&str> = self.left_out().map(|layer| layer.name.as_str()).collect();
+        if !names.is_empty() {
+            log::warn!("no output needs `{}`: left out of the model", names.join("`, `"));
+        }
+    }
+
+    /// Removes the nodes that no output needs; false if there are none.
+    fn cut(&mut self) -> bool {
         let n_inputs = self.inputs.len();
         let mut needed = self.needed();
         needed[..n_inputs].fill(true);
         if !needed.contains(&false) {
-            return;
+            return false;
         }
         let mut next = 0..;
         let numbers: Vec<usize> =
@@ -37,10 +79,7 @@ impl Model {
             node.inputs.iter_mut().for_each(|input| *input = numbers[*input]);
         }
         self.outputs.iter_mut().for_each(|output| *output = numbers[*output]);
-        let names: Vec<&str> = self.left_out().map(|layer| layer.name.as_str()).collect();
-        if !names.is_empty() {
-            log::warn!("no output needs `{}`: left out of the model", names.join("`, `"));
-        }
+        true
     }
 
     /// The layers that no output needs: they have no weights, and do not run.

@@ -1,15 +1,15 @@
 //! Optimizers and learning-rate schedules, under Keras' names and with its semantics.
 //!
-//! An optimizer is an [`UpdateRule`]: a struct of settings with a kernel. [`OPTIMIZERS`] is the one table: what stands in
-//! it can be read from a file by name. The kernel serves both places where an update can run: its twin on the host, over
-//! several adapters, and its shader on the device, with one.
+//! [`Optimizer`] holds one of the structs below, or an [`UpdateRule`] of your own: see [`extend`](crate::extend).
+//! [`Schedule`] changes the learning rate over the steps. Over several adapters the update runs once, on the host; one
+//! adapter alone updates its weights itself.
 
 mod adam;
 mod rmsprop;
 mod rule;
 mod schedule;
 mod sgd;
-mod table;
+pub(crate) mod table;
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,9 +26,9 @@ pub use rmsprop::RmsProp;
 pub use rule::{Entry, LEARNING_RATE, Range, UpdateRule, entry};
 pub use schedule::Schedule;
 pub use sgd::Sgd;
-pub use table::OPTIMIZERS;
+pub(crate) use table::OPTIMIZERS;
 
-/// How gradients become new parameters: one of [`OPTIMIZERS`], or an [`UpdateRule`] of your own. Clones share it.
+/// How gradients become new parameters: one of [`optimizers`](self), or an [`UpdateRule`] of your own. Clones share it.
 ///
 /// `weight_decay` is decoupled, as in Keras: each step first takes `weight_decay * learning_rate * w` off each
 /// parameter. Parameters that no loss reaches stay as they are. **Across adapters** the update runs once, on the summed
@@ -71,6 +71,7 @@ impl Optimizer {
     }
 
     /// The rule behind it.
+    #[doc(hidden)]
     pub fn rule(&self) -> &dyn UpdateRule {
         &*self.0
     }
@@ -85,7 +86,7 @@ impl Optimizer {
         self.0.learning_rate()
     }
 
-    /// The same with another learning rate.
+    /// A copy with another learning rate.
     #[must_use]
     pub fn with_learning_rate(&self, rate: f32) -> Self {
         Self(Handle::Shared(self.0.with_learning_rate(rate)))
@@ -108,6 +109,7 @@ impl Optimizer {
     }
 
     /// The numbers of a step: what the update's `Word::Hyper`s stand for. `step` counts from 1.
+    #[doc(hidden)]
     pub fn hyper(&self, learning_rate: f32, step: u64) -> Vec<f32> {
         std::iter::once(learning_rate).chain(self.0.step_numbers(step)).collect()
     }

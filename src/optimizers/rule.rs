@@ -29,7 +29,7 @@ pub trait UpdateRule: fmt::Debug + Send + Sync {
     /// The learning rate before any schedule.
     fn learning_rate(&self) -> f32;
 
-    /// The same with another learning rate.
+    /// A copy with another learning rate.
     fn with_learning_rate(&self, rate: f32) -> Arc<dyn UpdateRule>;
 
     /// Names of the state that each parameter has, as in Keras. All begin as zeros.

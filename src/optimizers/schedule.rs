@@ -11,7 +11,8 @@ pub enum Schedule {
     /// The optimizer's own, always.
     #[default]
     Constant,
-    /// One rate up to each boundary: `values[i]` for steps up to and with `boundaries[i]`, the last one after.
+    /// One rate up to each boundary: `values[i]` for steps up to and with `boundaries[i]`, the last one after. The
+    /// optimizer's own counts for nothing; a settings file that names it, too, is refused.
     PiecewiseConstantDecay {
         /// Steps, rising.
         boundaries: Vec<u64>,
@@ -82,6 +83,11 @@ impl Schedule {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Does it start from the optimizer's rate? Else it has all rates itself, and the optimizer's counts for nothing.
+    pub fn starts_from_rate(&self) -> bool {
+        !matches!(self, Self::PiecewiseConstantDecay { .. })
     }
 
     /// The rate of a step, counted from 0, where `base` is the optimizer's own (or what a plateau has left of it).

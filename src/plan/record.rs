@@ -38,7 +38,12 @@ pub struct Node {
     pub output: usize,
 }
 
-/// Writes one pass of a plan, node by node.
+/// What a layer or a loss records into: it gives views of buffers, and takes kernels that read and write them.
+///
+/// Forward reads [`input`](Self::input) and [`parameter`](Self::parameter), and writes [`output`](Self::output). Backward
+/// reads [`output_gradient`](Self::output_gradient), and writes [`input_gradient`](Self::input_gradient) where somebody
+/// needs it and [`parameter_gradient`](Self::parameter_gradient). What backward needs of forward goes through
+/// [`keep`](Self::keep) and [`kept`](Self::kept). Nothing runs while it is recorded.
 #[derive(Debug)]
 pub struct Recorder<'a> {
     plan: &'a mut Plan,
@@ -48,7 +53,7 @@ pub struct Recorder<'a> {
     tensors: &'a [Tensor],
     values: Vec<Option<View>>,
     gradients: Vec<Option<View>>,
-    kept: LiteMap<(usize, &'static str), View>,
+    kept: LiteMap<(usize, &'static str, usize), View>,
     /// Which parameters have a gradient.
     written: Vec<bool>,
     sums: Vec<(View, View)>,
@@ -61,7 +66,7 @@ pub struct Recorder<'a> {
 
 impl<'a> Recorder<'a> {
     /// Starts a pass. The plan must hold the buffers of parameters, gradients and statistics already.
-    pub fn new(plan: &'a mut Plan, layout: &'a Layout, pass: Pass, tensors: &'a [Tensor]) -> Self {
+    pub(crate) fn new(plan: &'a mut Plan, layout: &'a Layout, pass: Pass, tensors: &'a [Tensor]) -> Self {
         Self {
             plan,
             layout,
@@ -83,30 +88,31 @@ impl<'a> Recorder<'a> {
 
     /// With gradients that leave for the host in another form.
     #[must_use]
-    pub fn compressed(mut self, compression: GradientCompression) -> Self {
+    pub(crate) fn compressed(mut self, compression: GradientCompression) -> Self {
         self.compression = compression;
         self
     }
 
     /// With batch statistics of other rows.
     #[must_use]
-    pub fn over(mut self, statistics: BatchStatistics) -> Self {
+    pub(crate) fn over(mut self, statistics: BatchStatistics) -> Self {
         self.statistics = statistics;
         self
     }
 
     /// The node that records from now on.
-    pub fn enter(&mut self, node: Node) {
+    pub(crate) fn enter(&mut self, node: Node) {
         self.node = node;
         self.fused = None;
     }
 
     /// Lets the node apply a function to its output: that of the only node that reads it.
-    pub fn fuse(&mut self, function: Option<Function>) {
+    pub(crate) fn fuse(&mut self, function: Option<Function>) {
         self.fused = function;
     }
 
     /// The function to apply to the output.
+    #[doc(hidden)]
     pub fn fused(&self) -> Option<Function> {
         self.fused
     }
@@ -146,17 +152,17 @@ impl<'a> Recorder<'a> {
     /// # Panics
     /// If the tensor was not recorded yet; nodes are recorded in topological order.
     #[allow(clippy::expect_used, reason = "the graph is recorded in topological order")]
-    pub fn value(&self, tensor: usize) -> View {
+    pub(crate) fn value(&self, tensor: usize) -> View {
         self.values[tensor].expect("a tensor is recorded before it is read")
     }
 
     /// Sets the values of a tensor of the graph: a model's input.
-    pub fn set_value(&mut self, tensor: usize, view: View) {
+    pub(crate) fn set_value(&mut self, tensor: usize, view: View) {
         self.values[tensor] = Some(view);
     }
 
     /// Sets the gradient of a tensor of the graph: by a loss.
-    pub fn add_gradient(&mut self, tensor: usize, view: View) {
+    pub(crate) fn add_gradient(&mut self, tensor: usize, view: View) {
         match self.gradients[tensor] {
             None => self.gradients[tensor] = Some(view),
             Some(sum) => self.accumulate(view, sum),
@@ -164,7 +170,7 @@ impl<'a> Recorder<'a> {
     }
 
     /// Has any loss reached this tensor?
-    pub fn has_gradient(&self, tensor: usize) -> bool {
+    pub(crate) fn has_gradient(&self, tensor: usize) -> bool {
         self.gradients[tensor].is_some()
     }
 
@@ -203,16 +209,29 @@ impl<'a> Recorder<'a> {
 
     /// Keeps a view for backward.
     pub fn keep(&mut self, what: &'static str, view: View) {
-        self.kept.insert((self.node.idx, what), view);
+        self.keep_each(what, 0, view);
+    }
+
+    /// Keeps one of several views of a name for backward.
+    pub fn keep_each(&mut self, what: &'static str, i: usize, view: View) {
+        self.kept.insert((self.node.idx, what, i), view);
     }
 
     /// What forward kept.
     ///
     /// # Panics
     /// If forward kept nothing under that name, which is an error in the layer.
-    #[allow(clippy::expect_used, reason = "an error in a layer, found by its first test")]
     pub fn kept(&self, what: &'static str) -> View {
-        *self.kept.get(&(self.node.idx, what)).expect("forward keeps what backward asks for")
+        self.kept_each(what, 0)
+    }
+
+    /// One of several views that forward kept under a name.
+    ///
+    /// # Panics
+    /// If forward kept no such view, which is an error in the layer.
+    #[allow(clippy::expect_used, reason = "an error in a layer, found by its first test")]
+    pub fn kept_each(&self, what: &'static str, i: usize) -> View {
+        *self.kept.get(&(self.node.idx, what, i)).expect("forward keeps what backward asks for")
     }
 
     /// A parameter of the layer.
@@ -270,12 +289,17 @@ impl<'a> Recorder<'a> {
         self.gradients[self.node.output].expect("a loss reached this node")
     }
 
+    /// Does anybody need the gradient with respect to an input?
+    pub fn needs_gradient(&self, i: usize) -> bool {
+        self.tensors[self.node.inputs[i]].needs_gradient
+    }
+
     /// Where the gradient with respect to an input goes; `None` where nobody needs it.
     pub fn input_gradient(&mut self, i: usize) -> Option<View> {
-        let tensor = self.node.inputs[i];
-        if !self.tensors[tensor].needs_gradient {
+        if !self.needs_gradient(i) {
             return None;
         }
+        let tensor = self.node.inputs[i];
         let view = self.scratch("input_gradient", Length::per_row(self.tensors[tensor].shape.len()));
         match self.gradients[tensor] {
             None => self.gradients[tensor] = Some(view),
@@ -319,11 +343,13 @@ impl<'a> Recorder<'a> {
     }
 
     /// Records that a view is to be combined over all adapters.
+    #[doc(hidden)]
     pub fn exchange(&mut self, view: View, combine: Combine, when: When) {
         self.commands.push(Command::Exchange(Exchange { view, combine, when, halves: None }));
     }
 
     /// Records moving statistics that follow a view of moments.
+    #[doc(hidden)]
     pub fn moving(&mut self, moving: super::Moving) {
         self.plan.moving.push(moving);
     }
@@ -335,14 +361,14 @@ impl<'a> Recorder<'a> {
     }
 
     /// Ends a node's backward: adds what several uses contributed.
-    pub fn leave(&mut self) {
+    pub(crate) fn leave(&mut self) {
         for (from, to) in std::mem::take(&mut self.sums) {
             self.accumulate(from, to);
         }
     }
 
     /// Marks the gradients of all parameters from `first` on as complete, so that they may leave for the host.
-    pub fn complete_gradients(&mut self, first: usize) {
+    pub(crate) fn complete_gradients(&mut self, first: usize) {
         let (Some(placed), Some(last)) = (self.layout.parameters.get(first), self.layout.parameters.last()) else {
             return;
         };
@@ -381,18 +407,19 @@ impl<'a> Recorder<'a> {
     }
 
     /// Gives the finished pass to the plan, and what each tensor's values are.
-    pub fn finish(self) -> Vec<Option<View>> {
+    pub(crate) fn finish(self) -> Vec<Option<View>> {
         self.plan.passes.insert(self.pass, self.commands);
         self.values
     }
 
     /// The plan, for buffers of other roles.
+    #[doc(hidden)]
     pub fn plan(&mut self) -> &mut Plan {
         self.plan
     }
 
     /// The flat layout.
-    pub fn layout(&self) -> &'a Layout {
+    pub(crate) fn layout(&self) -> &'a Layout {
         self.layout
     }
 }

@@ -2,9 +2,7 @@
 
 use super::{Command, Pass, Plan, Scalars};
 use crate::kernels::Kernel;
-
-/// Bytes of an f32.
-const F32: f64 = 4.0;
+use crate::size::F32_BYTES;
 
 /// What the dispatches of a pass do for a number of rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -27,11 +25,11 @@ impl Work {
             let Command::Dispatch(dispatch) = command else { continue };
             let params: Vec<u32> = dispatch.params.iter().map(|word| word.bits(&scalars)).collect();
             work.dispatches += 1;
-            match product_flops(dispatch.kernel, &params) {
+            match product_flops(dispatch.kernel, &params, &dispatch.constants) {
                 Some(flops) => work.flops += flops,
                 None => {
                     let views = dispatch.inputs.iter().chain(&dispatch.outputs);
-                    work.bytes += views.map(|view| view.len.at(rows) as f64 * F32).sum::<f64>();
+                    work.bytes += views.map(|view| view.len.at(rows) as f64 * F32_BYTES as f64).sum::<f64>();
                 }
             }
         }
@@ -39,9 +37,9 @@ impl Work {
     }
 }
 
-/// Multiplications and additions of a matrix product or convolution with these `Params`, those with zeros beyond the
-/// border counted; `None` for other kernels.
-pub fn product_flops(kernel: &Kernel, params: &[u32]) -> Option<f64> {
+/// Multiplications and additions of a matrix product or convolution with these `Params` and constants, those with zeros
+/// beyond the border counted; `None` for other kernels.
+pub fn product_flops(kernel: &Kernel, params: &[u32], constants: &[(&'static str, f64)]) -> Option<f64> {
     if !kernel.is_tiled() {
         return None;
     }
@@ -52,5 +50,7 @@ pub fn product_flops(kernel: &Kernel, params: &[u32]) -> Option<f64> {
     let product = |names: &[&str]| names.iter().map(|name| field(name)).product::<Option<f64>>();
     let terms =
         product(&["m", "n", "k"]).or_else(|| product(&["rows", "out_h", "out_w", "out_c", "k_h", "k_w", "in_c"]));
-    terms.map(|terms| 2.0 * terms)
+    // A filter sees the channels of its group alone.
+    let groups = constants.iter().find(|(name, _)| *name == "GROUPS").map_or(1.0, |(_, groups)| *groups);
+    terms.map(|terms| 2.0 * terms / groups)
 }

@@ -46,17 +46,14 @@ impl Timers {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts the thread, if it does not run yet.
+    /// Starts the thread, if it does not run yet. False where the system gives none.
     #[allow(clippy::disallowed_methods, reason = "this is a native thread")]
-    fn start(&'static self) {
-        static STARTED: OnceLock<()> = OnceLock::new();
-        STARTED.get_or_init(|| {
+    fn start(&'static self) -> bool {
+        static STARTED: OnceLock<bool> = OnceLock::new();
+        *STARTED.get_or_init(|| {
             let started = std::thread::Builder::new().name("timers".into()).spawn(|| self.wake());
-            if let Err(error) = started {
-                // Who waits for something else beside the time goes on.
-                log::error!("the system gives no thread for timers ({error}): nothing is found to be late");
-            }
-        });
+            started.map_err(|error| log::warn!("the system gives no thread for timers: {error}")).is_ok()
+        })
     }
 
     fn wake(&self) -> ! {
@@ -88,7 +85,9 @@ impl Future for Sleep {
         if now() >= end {
             return Poll::Ready(());
         }
-        TIMERS.start();
+        if !TIMERS.start() {
+            return look_again(context);
+        }
         let mut waiting = TIMERS.lock();
         let place = *self.place.get_or_insert_with(|| {
             waiting.next += 1;
@@ -104,6 +103,13 @@ impl Future for Sleep {
     }
 }
 
+/// Without a thread that wakes it, whoever waits looks at the clock again and again.
+fn look_again(context: &Context<'_>) -> Poll<()> {
+    super::threads::pause(1);
+    context.waker().wake_by_ref();
+    Poll::Pending
+}
+
 impl Drop for Sleep {
     fn drop(&mut self) {
         if let Some(place) = self.place {
@@ -115,6 +121,14 @@ impl Drop for Sleep {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn without_a_thread_time_passes_too() {
+        let end = now() + Duration::from_millis(20);
+        let wait = std::future::poll_fn(|context| if now() < end { look_again(context) } else { Poll::Ready(()) });
+        pollster::block_on(wait);
+        assert!(now() >= end);
+    }
 
     #[test]
     fn those_that_wait_are_woken_in_time() {

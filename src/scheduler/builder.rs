@@ -20,14 +20,15 @@ const CAPACITY: u32 = 32;
 /// A rig to be opened: what it runs, and on what.
 ///
 /// ```
+/// use manyhands::adapters::Info;
+/// use manyhands::internals::model::Objective;
+/// use manyhands::internals::scheduler::Scheduler;
 /// use manyhands::layers::Dense;
-/// use manyhands::model::Objective;
-/// use manyhands::scheduler::{Scheduler, split::SplitMode};
-/// use manyhands::{Loss, Optimizer, Sequential, adapters};
+/// use manyhands::{Loss, Optimizer, Sequential, SplitMode};
 /// # fn main() -> manyhands::Result<()> {
 /// let model = Sequential::new([4]).add(Dense::new(3)).build(0)?;
 /// let objective = Objective::new(vec![Loss::SPARSE_CATEGORICAL_CROSSENTROPY], Optimizer::sgd(0.1, 0.0));
-/// let builder = Scheduler::builder(&model, &objective).adapters(vec![adapters::cpu::info(); 2]);
+/// let builder = Scheduler::builder(&model, &objective).adapters(vec![Info::cpu(); 2]);
 /// let scheduler = pollster::block_on(builder.split(SplitMode::Even).capacity(8).open())?;
 /// assert_eq!(scheduler.active(), [true, true]);
 /// # Ok(())

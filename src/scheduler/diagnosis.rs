@@ -68,7 +68,7 @@ fn are_finite(values: &[f32]) -> bool {
 fn non_finite(step: &Step, who: &str, what: &str) -> Error {
     Error::non_finite(
         format!("training step {} on {who}", step.step + 1),
-        format!("needs finite values, but the first that is not is in {what}; the step was not applied"),
-        "lower the learning rate, clip gradients (`clip_norm`), or check the data's scale; `non_finite = \"skip\"` goes on",
+        format!("needs finite values, but the first other one is in {what}; the step was not applied"),
+        "lower the learning rate, clip gradients (`clip_norm`), or check the data's scale; `non_finite = \"skip\"` continues without the step",
     )
 }

@@ -45,7 +45,7 @@ pub use self::state::TrainingState;
 /// Whether the CPU adapter takes over when all others are lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CpuFallback {
-    /// It does.
+    /// Training continues on the CPU adapter.
     #[default]
     Allowed,
     /// Losing all adapters ends the run.

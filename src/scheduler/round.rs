@@ -175,7 +175,7 @@ impl<'a> Round<'a> {
         let overdue = self.limits().into_iter().filter(is_overdue);
         // Only the one that is silent longest: those who waited for it get work again.
         if let Some((adapter_idx, _)) = overdue.min_by(|a, b| a.1.total_cmp(&b.1)) {
-            self.on_failure(adapter_idx, Fault::Lost("it is silent".into())).await?;
+            self.on_failure(adapter_idx, Fault::Lost("it does not answer".into())).await?;
         }
         Ok(())
     }

@@ -3,6 +3,8 @@
 //! The split's model of time knows each adapter by itself. That adapters share memory, a bus or the processor's cores,
 //! and that each costs the host something, shows only when one of them is idle.
 
+use crate::timing::median;
+
 /// Steps before the first trial, and after one that kept a change.
 const FIRST_STEPS: u64 = 25;
 /// After a trial in vain, the next comes after so many times as many steps.
@@ -180,7 +182,7 @@ impl Selection {
         if rows == self.rows {
             self.times.push(ms);
         }
-        (self.times.len() == SAMPLES).then(|| median(&mut self.times))
+        (self.times.len() == SAMPLES).then(|| median(self.times.iter().copied()))
     }
 
     fn try_change(&mut self, before_ms: f64, shares: &[u32]) -> Verdict {
@@ -252,11 +254,6 @@ impl Selection {
         self.pause = (self.pause * LATER).min(MOST_STEPS);
         self.enter(Phase::Steady(self.pause));
     }
-}
-
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
 #[cfg(test)]

@@ -117,7 +117,7 @@ impl Scheduler {
         self.begin(batch.clone(), step.clone(), DataWait::default())?;
         match self.finish().await? {
             Finished::Step(finished) => Ok(finished.report),
-            Finished::Rewound => Err(Error::adapter(
+            Finished::Rewound => Err(Error::adapter_lost(
                 "the only adapter",
                 "was lost with what it had trained",
                 "the state is that of the last copy: train from there again",

@@ -1,43 +1,21 @@
-//! The scheduler's own code, driven by simulated adapters in virtual time.
+//! What 1 to N adapters of a rig would do together, before you own them: `manyhands simulate`.
 //!
-//! A [`World`] holds a virtual clock and adapters with given speeds, links and troubles. Time passes only when nothing
-//! is left to do at a moment, so hours are simulated in milliseconds, and the same world gives the same run.
-//!
-//! ```
-//! use manyhands::runtime::Runtime;
-//! use manyhands::simulator::{AdapterSpec, World};
-//! # fn main() -> manyhands::Result<()> {
-//! let mut world = World::new(vec![AdapterSpec::new("fast", 1.0, 0.1)]);
-//! let runtime = world.runtime();
-//! let hours = world.run(1e9, async move {
-//!     runtime.sleep(7_200_000.0).await;
-//!     runtime.now_ms() / 3_600_000.0
-//! })?;
-//! assert_eq!(hours, 2.0);
-//! # Ok(())
-//! # }
-//! ```
+//! A [`RigConfig`] tells what adapters, their links and the host are like. [`simulate`] runs the scheduler's own code over
+//! them in virtual time, and gives the throughput of 1 to N adapters with what limits each: the adapters compute nothing,
+//! so that hours are simulated in milliseconds. `examples/rigs/` has rigs to start from.
 
 mod adapter;
-mod arithmetic;
-mod measure;
-mod predict;
+pub(crate) mod arithmetic;
+pub(crate) mod predict;
 mod report;
-mod resnet;
 mod rig;
-mod scaling;
 mod skeleton;
-mod spec;
+pub(crate) mod spec;
 mod traffic;
-mod virtual_time;
-mod world;
+pub(crate) mod virtual_time;
+pub(crate) mod world;
 
-pub use arithmetic::Arithmetic;
-pub use measure::{Measured, measure};
-pub use predict::{simulate, simulate_model, step_ms};
+pub use predict::{simulate, simulate_model};
 pub use report::{Point, Report};
-pub use rig::{HostSpec, Preset, RigConfig};
-pub use scaling::{Kind, Part, Scaling, Wish, measure_scaling};
-pub use spec::{AdapterSpec, Mishap, Moment, Slowdown, Trouble};
-pub use virtual_time::Virtual;
-pub use world::World;
+pub use rig::{HostSpec, RigConfig};
+pub use spec::{AdapterSpec, Slowdown};

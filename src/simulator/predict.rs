@@ -51,7 +51,7 @@ pub fn simulate(rig: &RigConfig) -> Result<Report> {
     simulate_model(rig, &rig.build_model()?)
 }
 
-/// The same for a model at hand, in place of that of the rig.
+/// Predicts for this model, in place of that of the rig: see [`simulate`].
 ///
 /// # Errors
 /// If a number of the rig makes no sense.
@@ -107,9 +107,9 @@ impl Budget {
         let parts = [
             (self.compute_ms - fixed_ms, format!("computing on {}", adapter.name)),
             (fixed_ms, format!("fixed costs of {}", adapter.name)),
-            (self.transfer_ms, format!("rows and gradients of {}, on their way", adapter.name)),
+            (self.transfer_ms, format!("transfers of rows and gradients of {}", adapter.name)),
             (self.host_ms, "the host's sums and update".to_owned()),
-            (broadcast_ms, format!("new weights on their way to {}", adapter.name)),
+            (broadcast_ms, format!("transfers of new weights to {}", adapter.name)),
         ];
         let largest = parts.iter().max_by(|a, b| a.0.total_cmp(&b.0));
         largest.map_or_else(String::new, |(ms, what)| format!("{what} ({:.0} %)", 100.0 * ms / self.step_ms))
@@ -205,6 +205,8 @@ fn budget(n_adapters: usize, seen: &[(f64, StepReport)]) -> (Budget, Vec<u32>) {
         budget.compute_ms += part * shard.timing.compute_ms;
         budget.transfer_ms += part * (shard.timing.upload_ms + shard.timing.readback_ms);
         budget.host_ms += part * (report.reduce_ms + report.update_ms);
+        // The rows of the last step: an adapter may get none in some.
+        shares.fill(0);
         report.shards.iter().for_each(|shard| shares[shard.adapter_idx] = shard.rows);
     }
     (budget, shares)

@@ -2,16 +2,15 @@
 
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de};
 
-use super::resnet;
 use super::spec::AdapterSpec;
 use crate::error::{Error, Result};
-use crate::layers::{Activation, BatchNormalization, Conv2D, Dense, Flatten, GlobalAveragePooling2D, MaxPooling2D};
 use crate::misread;
-use crate::model::{Model, ModelConfig, Sequential};
+use crate::model::{Model, ModelConfig};
 use crate::optimizers::Optimizer;
 use crate::plan::BatchStatistics;
+use crate::presets::{self, PRESETS};
 
 /// What [`simulate`](super::simulate) is asked about.
 ///
@@ -46,9 +45,9 @@ use crate::plan::BatchStatistics;
 pub struct RigConfig {
     /// Rows of a batch.
     pub batch_size: u32,
-    /// A model of the crate's, in place of `model`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub preset: Option<Preset>,
+    /// Name of one of the crate's [`presets`], in place of `model`.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "read_preset")]
+    pub preset: Option<String>,
     /// How parameters are updated; what the host has to do depends on it. Default: Adam.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub optimizer: Option<Optimizer>,
@@ -79,59 +78,6 @@ impl Default for HostSpec {
     fn default() -> Self {
         Self { copy_gb_s: 10.0 }
     }
-}
-
-/// Models to ask about without writing them down.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Preset {
-    /// 784-1024-1024-10, fully connected: 1.9 million parameters.
-    Mlp,
-    /// Six convolutions with batch normalization over 32 × 32 × 3: 0.3 million parameters, much arithmetic.
-    Cnn,
-    /// ResNet-18 over 224 × 224 × 3: 12 million parameters, 20 batch normalizations.
-    Resnet18,
-    /// ResNet-50 over 224 × 224 × 3: 26 million parameters, 53 batch normalizations.
-    Resnet50,
-    /// 16 convolutions as in VGG-16 over 224 × 224 × 3, with one dense layer at the end: 15 million parameters.
-    Vgg,
-}
-
-impl Preset {
-    /// The model with fresh weights.
-    ///
-    /// # Errors
-    /// Not that it is known.
-    pub fn build(self) -> Result<Model> {
-        match self {
-            Self::Mlp => Sequential::new([784])
-                .add(Dense::new(1024).activation(Activation::Relu))
-                .add(Dense::new(1024).activation(Activation::Relu))
-                .add(Dense::new(10))
-                .build(0),
-            Self::Cnn => {
-                blocks([32, 32, 3], &[(2, 32), (2, 64), (2, 128)]).add(Flatten::default()).add(Dense::new(10)).build(0)
-            }
-            Self::Resnet18 => resnet::resnet18(),
-            Self::Resnet50 => resnet::resnet50(),
-            Self::Vgg => blocks([224, 224, 3], &[(2, 64), (2, 128), (3, 256), (3, 512), (3, 512)])
-                .add(GlobalAveragePooling2D::default())
-                .add(Dense::new(1000))
-                .build(0),
-        }
-    }
-}
-
-/// Convolutions with batch normalization, and a pooling layer behind each block.
-fn blocks(input: [usize; 3], blocks: &[(usize, usize)]) -> Sequential {
-    let mut model = Sequential::new(input);
-    for (n_layers, filters) in blocks {
-        for _ in 0..*n_layers {
-            model = model.add(Conv2D::new(*filters, [3, 3]).same().no_bias()).add(BatchNormalization::new());
-        }
-        model = model.add(MaxPooling2D::new([2, 2]));
-    }
-    model
 }
 
 impl RigConfig {
@@ -184,14 +130,26 @@ impl RigConfig {
     }
 
     pub(super) fn build_model(&self) -> Result<Model> {
-        match (&self.model, self.preset) {
+        match (&self.model, &self.preset) {
             (Some(model), None) => model.build(0),
-            (None, Some(preset)) => preset.build(),
+            (None, Some(preset)) => presets::find(preset)?.build(0),
             (both, _) => Err(Error::setting(
                 "the rig",
                 format!("needs `model` or `preset`, but has {}", if both.is_some() { "both" } else { "neither" }),
-                "write `preset = \"cnn\"`, or a `[model]`",
+                "write `preset = \"cnn6\"`, or a `[model]`",
             )),
+        }
+    }
+}
+
+/// The name of a preset, so that a wrong one is told with its line.
+fn read_preset<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    match presets::find(&name) {
+        Ok(preset) => Ok(Some(preset.name.to_owned())),
+        Err(_) => {
+            let known: Vec<String> = PRESETS.iter().map(|preset| format!("`{}`", preset.name)).collect();
+            Err(de::Error::custom(format!("unknown variant `{name}`, expected one of {}", known.join(", "))))
         }
     }
 }

@@ -43,6 +43,7 @@ pub struct AdapterSpec {
     pub slowdowns: Vec<Slowdown>,
     /// What befalls it, each once.
     #[serde(skip)]
+    #[doc(hidden)]
     pub troubles: Vec<Trouble>,
 }
 

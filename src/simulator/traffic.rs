@@ -1,9 +1,7 @@
 //! What a plan costs beside its kernels: bytes that travel.
 
-use crate::plan::{Command, Pass, Plan, Role};
-
-/// Bytes of an f32.
-const F32: u64 = 4;
+use crate::plan::{Command, Pass, Plan};
+use crate::size::F32_BYTES;
 
 /// Bytes that travel between host and adapter.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -19,20 +17,14 @@ pub(super) struct Traffic {
 impl Traffic {
     /// Of a plan as it is.
     pub fn of(plan: &Plan) -> Self {
-        let is_fed = |role| matches!(role, Role::Input(_) | Role::Target(_) | Role::SampleWeight(_));
-        let fed = plan.buffers.iter().filter(|buffer| is_fed(buffer.role));
         let exchanged = plan.commands(Pass::Train).iter().map(|command| match command {
             Command::Exchange(exchange) => {
                 let sent = exchange.sent().len;
-                (sent.fixed * F32, sent.per_row * F32)
+                (sent.fixed * F32_BYTES, sent.per_row * F32_BYTES)
             }
             Command::Dispatch(_) => (0, 0),
         });
-        Self {
-            fed_per_row: fed.map(|buffer| buffer.len.per_row * F32).sum(),
-            exchanged: exchanged.collect(),
-            scale: 1.0,
-        }
+        Self { fed_per_row: plan.fed_bytes_per_row(), exchanged: exchanged.collect(), scale: 1.0 }
     }
 
     /// Bytes of an exchange.

@@ -11,7 +11,7 @@ use crate::runtime::{Runtime, Task};
 /// An actor that waits for the world to run it.
 pub(super) type Actor = Box<dyn FnOnce() -> Task + Send>;
 
-/// The virtual runtime of a [`World`](super::World). Clones share one clock.
+/// The virtual runtime of a [`World`](super::world::World). Clones share one clock.
 #[derive(Clone)]
 pub struct Virtual {
     shared: Arc<Shared>,

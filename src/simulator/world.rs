@@ -163,7 +163,7 @@ impl World {
                 None => return Err(self.stuck("has nothing to wait for")),
             }
             if polls > MOST_POLLS {
-                return Err(self.stuck("never rests"));
+                return Err(self.stuck("never waits"));
             }
         }
     }

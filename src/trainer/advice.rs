@@ -56,7 +56,7 @@ fn slowest(summary: &TimeSummary, split: &SplitMode) -> Option<String> {
             (HOLDING_UP_LEARNED, "larger batches let its fixed cost matter less; or leave it out of `adapters`")
         }
         SplitMode::Even | SplitMode::Fixed(_) | SplitMode::Recorded(_) => {
-            (HOLDING_UP, "the learned split gives each adapter rows by its speed, so that all end at once")
+            (HOLDING_UP, "the learned split gives each adapter rows by its speed, so that all finish together")
         }
     };
     (part > limit).then(|| {
@@ -71,7 +71,7 @@ fn host(summary: &TimeSummary) -> Option<String> {
     let part = summary.part(host.reduce_ms + host.update_ms + host.broadcast_ms);
     (part > HOST_BOUND).then(|| {
         format!(
-            "adding gradients, updating and handing weights out took {} of the time\n  \
+            "adding gradients, updating and broadcasting weights took {} of the time\n  \
              help: use larger batches, so that there are fewer updates, or fewer adapters",
             percent(part)
         )

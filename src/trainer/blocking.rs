@@ -1,11 +1,14 @@
-//! The same for callers without an executor: each blocks until it is done. A page has none of these.
+//! What blocks until it is done, for callers without an executor. A page has none of these.
 
 use std::sync::Arc;
 
-use super::{Callback, Fit, History, Trainer, Values};
-use crate::adapters;
-use crate::data::Dataset;
+use ndarray::ArrayD;
+
+use super::{Callback, Fit, History, Session, StepLog, Trainer, Values};
+use crate::adapters::Info;
+use crate::data::{Batch, Dataset};
 use crate::error::Result;
+use crate::model::Model;
 
 impl Trainer {
     /// Trains on other adapters: `"all"`, `"0,1"`, `"nvidia,cpu"`. This line is all that several adapters need.
@@ -13,18 +16,40 @@ impl Trainer {
     /// # Errors
     /// If one is not there.
     pub fn adapters(self, wanted: &str) -> Result<Self> {
-        let list = pollster::block_on(adapters::list());
-        let chosen = adapters::choose(&list, wanted)?;
-        Ok(self.on(chosen))
+        pollster::block_on(self.adapters_async(wanted))
     }
 
-    /// Opens the adapters as a run needs them, if they are not yet. `fit` does so itself; to open them before is of
-    /// use to look at them first. Blocks until they are open.
+    /// Opens the adapters as a run over `rows` training rows needs them, if they are not yet. `fit` does so itself; to
+    /// open them before is of use to look at them first. Blocks until they are open.
     ///
     /// # Errors
-    /// If no adapter can be opened, or one can't run the model.
-    pub fn open(&mut self, fit: &Fit) -> Result<()> {
-        pollster::block_on(self.open_async(fit))
+    /// As [`open_async`](Self::open_async).
+    pub fn open(&mut self, fit: &Fit, rows: usize) -> Result<()> {
+        pollster::block_on(self.open_async(fit, rows))
+    }
+
+    /// Gives each `Normalization` whose mean and variance are not set those of the data that reach it. Blocks until it is
+    /// done.
+    ///
+    /// ```
+    /// use manyhands::data::digits;
+    /// use manyhands::layers::{Dense, Flatten, Normalization};
+    /// use manyhands::{Compile, Fit, Loss, Optimizer, Sequential, Trainer};
+    /// # fn main() -> manyhands::Result<()> {
+    /// let model = Sequential::new([8, 8, 1]).add(Normalization::default()).add(Flatten::default()).add(Dense::new(10));
+    /// let compile = Compile::new(Optimizer::adam(1e-2), Loss::SPARSE_CATEGORICAL_CROSSENTROPY);
+    /// let mut trainer = Trainer::new(model.build(0)?, compile)?.adapters("cpu")?;
+    /// trainer.adapt(digits::train()?)?;
+    /// let mean = trainer.model().tensor("normalization/mean").unwrap();
+    /// assert!((mean[0] - 0.305).abs() < 1e-3, "{mean:?}");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`adapt_async`](Self::adapt_async).
+    pub fn adapt(&mut self, dataset: impl Dataset + 'static) -> Result<()> {
+        pollster::block_on(self.adapt_async(Arc::new(dataset)))
     }
 
     /// Trains: see [`Fit`]. Blocks until it is done.
@@ -56,11 +81,68 @@ impl Trainer {
         pollster::block_on(self.evaluate_async(Arc::new(dataset), batch_size))
     }
 
-    /// The outputs for a dataset, in the order of its rows: one flat array for each output. Blocks until it is done.
+    /// The outputs for a dataset, `[rows, …]` each, in the order of its rows. Blocks until it is done.
     ///
     /// # Errors
     /// If the data does not fit the model, or an adapter fails beyond repair.
-    pub fn predict(&mut self, dataset: impl Dataset + 'static, batch_size: usize) -> Result<Vec<Vec<f32>>> {
+    pub fn predict(&mut self, dataset: impl Dataset + 'static, batch_size: usize) -> Result<Vec<ArrayD<f32>>> {
         pollster::block_on(self.predict_async(Arc::new(dataset), batch_size))
+    }
+
+    /// One training step on a batch, as Keras' `train_on_batch`. Blocks until it is done.
+    ///
+    /// # Errors
+    /// If the batch does not fit model and losses, a value is not finite, or an adapter fails beyond repair.
+    pub fn train_on_batch(&mut self, batch: Batch) -> Result<StepLog> {
+        pollster::block_on(self.train_on_batch_async(batch))
+    }
+
+    /// Loss and metrics of a batch at inference, as Keras' `test_on_batch`. Blocks until it is done.
+    ///
+    /// # Errors
+    /// If the batch does not fit model and losses, or an adapter fails beyond repair.
+    pub fn test_on_batch(&mut self, batch: &Batch) -> Result<Values> {
+        pollster::block_on(self.test_on_batch_async(batch))
+    }
+
+    /// The outputs for a batch, one flat array for each, as Keras' `predict_on_batch`. Blocks until it is done.
+    ///
+    /// # Errors
+    /// If the inputs do not fit the model, or an adapter fails beyond repair.
+    pub fn predict_on_batch(&mut self, batch: &Batch) -> Result<Vec<Vec<f32>>> {
+        pollster::block_on(self.predict_on_batch_async(batch))
+    }
+
+    /// Begins, or resumes, a run that is driven step by step. Files are left to the caller. Blocks until adapters are open.
+    ///
+    /// # Errors
+    /// If the data does not fit the model, or no adapter can be opened.
+    pub fn session(&mut self, train: impl Dataset + 'static, fit: Fit) -> Result<Session> {
+        pollster::block_on(self.session_async(train, fit))
+    }
+
+    /// Opens one adapter more, which takes part from the next step on; gives its position. Blocks until it is open.
+    ///
+    /// # Errors
+    /// If no adapters are open yet, or this one can't be opened. Then nothing has changed.
+    pub fn join(&mut self, info: &Info) -> Result<usize> {
+        pollster::block_on(self.join_async(info))
+    }
+
+    /// Goes on with a model of the same tensors, in which layers have other settings. Weights and optimizer state stay as
+    /// they are. Blocks until it is done.
+    ///
+    /// # Errors
+    /// If its tensors are others, or an adapter can't run it.
+    pub fn exchange_model(&mut self, model: Model) -> Result<()> {
+        pollster::block_on(self.exchange_model_async(model))
+    }
+
+    /// The model with the weights of this moment, also within an epoch. Blocks until they are here.
+    ///
+    /// # Errors
+    /// If the weights live on an adapter that was lost.
+    pub fn current_model(&mut self) -> Result<&Model> {
+        pollster::block_on(self.current_model_async())
     }
 }

@@ -9,9 +9,9 @@ use crate::model::{Model, Weights};
 /// Whether training goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
-    /// It does.
+    /// Train the next epoch.
     Continue,
-    /// It ends after this epoch.
+    /// End after this epoch.
     Stop,
 }
 

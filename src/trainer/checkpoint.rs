@@ -41,18 +41,18 @@ pub struct Progress {
     /// The optimizer's learning rate, less what plateaus have taken off it.
     pub learning_rate: f32,
     /// Best value that the plateau schedule has seen.
-    pub plateau_best: Option<f64>,
+    pub(crate) plateau_best: Option<f64>,
     /// Epochs since then.
-    pub plateau_waited: u32,
+    pub(crate) plateau_waited: u32,
     /// Loss and metrics of the epoch at hand.
-    pub meter: Meter,
+    pub(crate) meter: Meter,
     /// State of the callbacks.
-    pub callbacks: Vec<Value>,
+    pub(crate) callbacks: Vec<Value>,
     /// Did a callback end the run?
     pub is_finished: bool,
     /// Weights that a callback may go back to: tensors of the file, under `best/`.
     #[serde(skip)]
-    pub best: Option<Weights>,
+    pub(crate) best: Option<Weights>,
 }
 
 /// A run as it stands between two steps.
@@ -63,6 +63,7 @@ pub struct Checkpoint {
     /// The optimizer whose state this is.
     pub optimizer: Optimizer,
     /// Weights, statistics and optimizer state that training goes on with.
+    #[doc(hidden)]
     pub state: TrainingState,
     /// How far it has come.
     pub progress: Progress,
@@ -226,7 +227,7 @@ impl Checkpoint {
             )
         })?;
         let optimizer = Optimizer::read(optimizer, own.optimizers).map_err(|problem| {
-            let help = "name optimizers of your own in `load_with`; nothing of it was loaded";
+            let help = "name optimizers of your own in `load_with`; nothing was loaded";
             file.refuse(&format!("has an optimizer that can't be read: {problem}"), help)
         })?;
         let states = optimizer_state(&file, &model, &optimizer)?;
@@ -244,7 +245,7 @@ impl Checkpoint {
         if self.model.config() != model.config() {
             return Err(Error::checkpoint(
                 "the checkpoint",
-                "needs the model it was made with, but the model at hand is another",
+                "needs the model it was made with, but got another model",
                 "build the model as it was, or load it from the checkpoint itself",
             ));
         }

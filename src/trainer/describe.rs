@@ -1,33 +1,11 @@
 //! What a model's file tells of its training: names and losses; and whether data mean what the model was trained on.
 
-use super::{Compile, Trainer};
+use super::Trainer;
 use crate::data::Dataset;
 use crate::error::{Error, Result};
-use crate::losses::{Head, Loss};
-use crate::model::{Evaluation, Model};
-use crate::optimizers::Optimizer;
+use crate::losses::Head;
+use crate::model::Model;
 use crate::schema::{Field, Schema, few};
-
-impl Evaluation {
-    pub(super) fn of(compile: &Compile) -> Self {
-        Self {
-            losses: compile.losses.clone(),
-            loss_weights: compile.loss_weights.clone(),
-            reduction: compile.reduction,
-            metrics: compile.metrics.clone(),
-        }
-    }
-}
-
-impl Compile {
-    /// For the evaluation of a trained model: the losses and metrics that its file keeps.
-    pub fn for_evaluation(evaluation: &Evaluation) -> Self {
-        let Evaluation { losses, loss_weights, reduction, metrics } = evaluation.clone();
-        let sgd = Optimizer::sgd(0.01, 0.0);
-        let compile = Self::new(sgd, Loss::MEAN_SQUARED_ERROR);
-        Self { losses, loss_weights, reduction, metrics, ..compile }
-    }
-}
 
 impl Trainer {
     /// Checks the data of a run before anything is opened, and notes in the model what they mean: names of columns and
@@ -43,7 +21,7 @@ impl Trainer {
         } else {
             self.model.schema.held_out = schema.held_out;
         }
-        self.model.evaluation = Some(Evaluation::of(&self.compile));
+        self.model.evaluation = Some(self.compile.evaluation());
         [Some(train), validation].into_iter().flatten().try_for_each(|data| self.check_data(data))
     }
 
@@ -56,12 +34,12 @@ impl Trainer {
                 _ if classes == 0 => {}
                 Head::Softmax if classes < units => log::warn!(
                     "output `{name}` has {units} units for {classes} classes: {} of them can never be right\n  \
-                     help: give its layer {classes} units, or look whether the data lack a class",
+                     help: give its layer {classes} units, or check whether the data lack a class",
                     units - classes
                 ),
                 Head::Sigmoid | Head::Softmax if classes == 1 => log::warn!(
-                    "the training data have a single class, `{}`: there is nothing to tell apart\n  \
-                     help: look whether `target` names the right column",
+                    "the training data have a single class, `{}`: there is nothing to distinguish\n  \
+                     help: check whether `target` names the right column",
                     self.model.schema.classes(output)[0]
                 ),
                 _ => {}

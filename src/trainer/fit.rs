@@ -9,13 +9,15 @@ use super::checkpoint::Frozen;
 use super::saver::{SaveSettings, Saver};
 use super::{EpochLog, History, Trainer, Values};
 use crate::data::{Dataset, Loader, LoaderSettings};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::files::{self, Kind};
 use crate::optimizers::Schedule;
 use crate::scheduler::timeline::What;
+use crate::timing::per_second;
 
 /// How a run of training goes.
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct Fit {
     /// Number of the last epoch. A run that resumes at epoch 3 of 10 trains 7 more.
     pub epochs: u64,
@@ -103,6 +105,49 @@ impl Fit {
         self
     }
 
+    /// Number of the last epoch. A run that resumes at epoch 3 of 10 trains 7 more.
+    #[must_use]
+    pub fn epochs(mut self, epochs: u64) -> Self {
+        self.epochs = epochs;
+        self
+    }
+
+    /// Parts in which each adapter computes its rows, one after the other, before the one update: less memory for the same
+    /// batch.
+    #[must_use]
+    pub fn micro_batches(mut self, parts: u32) -> Self {
+        self.micro_batches = parts;
+        self
+    }
+
+    /// Threads that decode data; 0 decodes between steps.
+    #[must_use]
+    pub fn workers(mut self, n_workers: usize) -> Self {
+        self.workers = n_workers;
+        self
+    }
+
+    /// Batches that are decoded ahead.
+    #[must_use]
+    pub fn prefetch(mut self, n_batches: usize) -> Self {
+        self.prefetch = n_batches;
+        self
+    }
+
+    /// Ends the run after the step at hand, with a checkpoint, once the flag is set.
+    #[must_use]
+    pub fn stop(mut self, flag: Arc<AtomicBool>) -> Self {
+        self.stop = flag;
+        self
+    }
+
+    /// Saves as these settings say: also after some steps, or over another run's file.
+    #[must_use]
+    pub fn save_with(mut self, settings: SaveSettings) -> Self {
+        self.save = Some(settings);
+        self
+    }
+
     /// Saves a checkpoint after each epoch and when the run ends, to a new file or that which the run was resumed from.
     #[must_use]
     pub fn save(mut self, path: impl Into<PathBuf>) -> Self {
@@ -143,7 +188,7 @@ impl Trainer {
         // Steps left in flight by a session that was abandoned.
         self.end_steps(0).await;
         self.check_position(train.len(), fit)?;
-        self.open_for_rows(fit, train.len()).await?;
+        self.open_async(fit, train.len()).await?;
         self.warn_of_small_batches(fit.batch_size, train.len());
         self.warn_of_classes();
         self.read_as(fit);
@@ -169,7 +214,7 @@ impl Trainer {
             let is_whole = self.sync_state().await.is_ok() && self.progress.step > first_step;
             // Behind the last batch callbacks have seen an epoch that is not over; and data that are mended may be others,
             // with which only whole epochs go on.
-            let may_go_on = self.progress.batch < loader.batches_per_epoch() && !matches!(error, Error::Data { .. });
+            let may_go_on = self.progress.batch < loader.batches_per_epoch() && error.kind() != ErrorKind::Data;
             if is_whole
                 && may_go_on
                 && let Err(error) = self.save(fit, callbacks).await
@@ -268,7 +313,7 @@ impl Trainer {
             values,
             learning_rate: self.learning_rate(),
             seconds: (self.runtime.now_ms() - begin_ms) / 1e3,
-            samples_per_s: per_second(rows, train_ms),
+            samples_per_s: per_second(rows as u64, train_ms),
         })
     }
 
@@ -391,7 +436,7 @@ impl Trainer {
                 return Err(Error::setting(
                     "resuming within an epoch",
                     format!("needs the same {what}, {before}, but got {now}"),
-                    "resume with what the run began with; between epochs it may change",
+                    "resume with the value of before; it may change between epochs",
                 ));
             }
             if self.resumed_step == Some(progress.step) && progress.step > 0 {
@@ -445,9 +490,4 @@ impl Trainer {
 
 fn is_due(save: &SaveSettings, step: u64) -> bool {
     save.every_steps > 0 && step.is_multiple_of(save.every_steps)
-}
-
-#[allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
-pub(super) fn per_second(rows: usize, ms: f64) -> f64 {
-    rows as f64 * 1e3 / ms.max(1e-3)
 }

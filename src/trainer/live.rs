@@ -20,16 +20,14 @@ use crate::trainer::EpochLog;
 /// let model = Sequential::new([8, 8, 1]).add(Flatten::default()).add(Dense::new(10)).build(0)?;
 /// let compile = Compile::new(Optimizer::adam(1e-2), Loss::SPARSE_CATEGORICAL_CROSSENTROPY);
 /// let mut trainer = Trainer::new(model, compile)?.adapters("cpu")?;
-/// # pollster::block_on(async {
-/// let mut session = trainer.session(digits::train()?, Fit::new(1).validation(digits::test()?)).await?;
-/// while let Some(step) = session.step(&mut trainer).await? {
+/// let mut session = trainer.session(digits::train()?, Fit::new(1).validation(digits::test()?))?;
+/// while let Some(step) = session.step(&mut trainer)? {
 ///     assert!(step.values.get("loss").is_some());
 ///     session.set_batch_size(&mut trainer, 64)?;
 /// }
-/// let epoch = session.end_epoch(&mut trainer).await?;
+/// let epoch = session.end_epoch(&mut trainer)?;
 /// assert!(epoch.values.get("val_accuracy").unwrap() > 0.5);
 /// # Ok(())
-/// # })
 /// # }
 /// ```
 pub struct Session {
@@ -40,26 +38,26 @@ pub struct Session {
 }
 
 impl Session {
-    /// One training step; `None` at the end of an epoch, until [`end_epoch`](Self::end_epoch).
+    /// One training step, without blocking; `None` at the end of an epoch, until [`end_epoch`](Self::end_epoch_async).
     ///
     /// # Errors
     /// If an adapter fails beyond repair, or a value is not finite.
-    pub async fn step(&mut self, trainer: &mut Trainer) -> Result<Option<StepLog>> {
-        trainer.open_for_rows(&self.fit, self.loader.dataset().len()).await?;
+    pub async fn step_async(&mut self, trainer: &mut Trainer) -> Result<Option<StepLog>> {
+        trainer.open_async(&self.fit, self.loader.dataset().len()).await?;
         trainer.take_snapshot(u64::MAX).await?;
         let log = trainer.next_step(&mut self.loader, &|_| false).await?;
         self.rows += log.as_ref().map_or(0, |log| log.rows);
         Ok(log)
     }
 
-    /// Validates, and goes to the next epoch.
+    /// Validates, and goes to the next epoch, without blocking.
     ///
     /// # Errors
     /// If an adapter fails beyond repair, or the only one was lost with steps of the epoch.
-    pub async fn end_epoch(&mut self, trainer: &mut Trainer) -> Result<EpochLog> {
+    pub async fn end_epoch_async(&mut self, trainer: &mut Trainer) -> Result<EpochLog> {
         trainer.take_snapshot(0).await?;
         if !trainer.is_at(&self.loader) {
-            let problem = "can't end yet: steps of it are to be trained again";
+            let problem = "can't end yet: some of its steps must be trained again";
             return Err(Error::setting("the epoch", problem, "call `step` until it gives `None`"));
         }
         let log = trainer.epoch_log(&self.fit, self.rows, self.begin_ms).await?;
@@ -70,6 +68,24 @@ impl Session {
         trainer.finish_saving()?;
         (self.rows, self.begin_ms) = (0, trainer.runtime.now_ms());
         Ok(log)
+    }
+
+    /// One training step; `None` at the end of an epoch, until [`end_epoch`](Self::end_epoch). Blocks until it is done.
+    ///
+    /// # Errors
+    /// If an adapter fails beyond repair, or a value is not finite.
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn step(&mut self, trainer: &mut Trainer) -> Result<Option<StepLog>> {
+        pollster::block_on(self.step_async(trainer))
+    }
+
+    /// Validates, and goes to the next epoch. Blocks until it is done.
+    ///
+    /// # Errors
+    /// If an adapter fails beyond repair, or the only one was lost with steps of the epoch.
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn end_epoch(&mut self, trainer: &mut Trainer) -> Result<EpochLog> {
+        pollster::block_on(self.end_epoch_async(trainer))
     }
 
     /// Batches in an epoch.
@@ -100,18 +116,18 @@ impl Session {
 }
 
 impl Trainer {
-    /// Begins, or goes on with, a run that is driven step by step. Files are left to the caller.
+    /// Begins, or resumes, a run that is driven step by step, without blocking. Files are left to the caller.
     ///
     /// # Errors
     /// If the data does not fit the model, or no adapter can be opened.
-    pub async fn session(&mut self, train: impl Dataset + 'static, fit: Fit) -> Result<Session> {
+    pub async fn session_async(&mut self, train: impl Dataset + 'static, fit: Fit) -> Result<Session> {
         let train: Arc<dyn Dataset> = Arc::new(train);
         self.check_run(train.as_ref(), fit.validation.as_deref())?;
         self.warn_of_classes();
         self.read_as(&fit);
         self.end_steps(0).await;
         self.check_position(train.len(), &fit)?;
-        self.open_for_rows(&fit, train.len()).await?;
+        self.open_async(&fit, train.len()).await?;
         let mut loader = Loader::new(train, fit.loader(self.compile.seed))?;
         self.start_timeline(&fit)?;
         loader.start_epoch(self.progress.epoch, self.progress.batch);
@@ -120,11 +136,11 @@ impl Trainer {
         Ok(Session { loader, fit, rows: 0, begin_ms })
     }
 
-    /// Opens one adapter more, which takes part from the next step on; gives its position.
+    /// Opens one adapter more, which takes part from the next step on; gives its position. Without blocking.
     ///
     /// # Errors
     /// If no adapters are open yet, or this one can't be opened. Then nothing has changed.
-    pub async fn join(&mut self, info: &Info) -> Result<usize> {
+    pub async fn join_async(&mut self, info: &Info) -> Result<usize> {
         self.sync().await?;
         let adapter_idx = self.opened()?.join(info).await?;
         self.note_adapters();
@@ -162,11 +178,11 @@ impl Trainer {
     }
 
     /// Goes on with a model of the same tensors, in which layers have other settings: batch normalization over the whole
-    /// batch in place of each shard. Weights and optimizer state stay as they are.
+    /// batch in place of each shard. Weights and optimizer state stay as they are. Without blocking.
     ///
     /// # Errors
     /// If its tensors are others, or an adapter can't run it.
-    pub async fn exchange_model(&mut self, mut model: Model) -> Result<()> {
+    pub async fn exchange_model_async(&mut self, mut model: Model) -> Result<()> {
         if model.layout() != self.model.layout() {
             return Err(Error::model(
                 "the new model",
@@ -186,11 +202,11 @@ impl Trainer {
         Ok(())
     }
 
-    /// The model with the weights of this moment, also within an epoch.
+    /// The model with the weights of this moment, also within an epoch, without blocking.
     ///
     /// # Errors
     /// If the weights live on an adapter that was lost.
-    pub async fn current_model(&mut self) -> Result<&Model> {
+    pub async fn current_model_async(&mut self) -> Result<&Model> {
         self.sync().await?;
         Ok(&self.model)
     }

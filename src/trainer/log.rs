@@ -32,7 +32,7 @@ impl Values {
         numbers.into_iter().map(|(name, value)| (name.as_str(), value.as_f64().unwrap_or(f64::NAN)))
     }
 
-    /// The same under names with a prefix.
+    /// A copy whose names have a prefix: `val_`.
     #[must_use]
     pub fn prefixed(&self, prefix: &str) -> Self {
         Self(self.0.iter().map(|(name, value)| (format!("{prefix}{name}"), value.clone())).collect())

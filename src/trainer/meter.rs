@@ -51,7 +51,7 @@ pub(super) fn check_names(compile: &Compile, outputs: &[(&str, &Shape)]) -> Resu
         None => Ok(()),
         Some(at) => Err(Error::setting(
             format!("`{}`", names[at]),
-            "needs to be the name of one number in the log, but is that of two",
+            "needs to name one number in the log, but names two",
             "name each metric of an output once, and give outputs names that do not end in a metric's or another's",
         )),
     }

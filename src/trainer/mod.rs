@@ -1,10 +1,12 @@
 //! The trainer: `fit`, `evaluate`, `predict` over any number of adapters.
 
+mod adapt;
 mod advice;
 #[cfg(not(target_arch = "wasm32"))]
 mod blocking;
 mod callbacks;
 mod checkpoint;
+mod compile;
 mod describe;
 #[cfg(feature = "files")]
 mod files;
@@ -12,9 +14,11 @@ mod fit;
 mod live;
 mod log;
 mod meter;
+mod on_batch;
 mod predictor;
 mod run;
 mod saver;
+mod status;
 mod steps;
 mod time;
 
@@ -23,19 +27,18 @@ use std::sync::Arc;
 
 use crate::adapters::{self, Info, Opener, Throttles};
 use crate::data::LoaderSettings;
-use crate::error::{Error, Problem, Result};
-use crate::losses::{Loss, Metric, Reduction};
-use crate::model::{Model, Objective};
-use crate::optimizers::{Optimizer, Schedule};
-use crate::plan::{BatchStatistics, GradientCompression};
+use crate::error::Result;
+use crate::model::Model;
 use crate::runtime::{self, Runtime};
 use crate::scheduler::split::SplitMode;
 use crate::scheduler::timeline::Timeline;
 use crate::scheduler::{CpuFallback, Scheduler, TrainingState};
 
+use self::on_batch::Brought;
 use self::saver::Saver;
 pub use callbacks::{Callback, EarlyStopping, EpochEnd, Flow, Monitor};
 pub use checkpoint::{Checkpoint, Progress};
+pub use compile::{Compile, NonFinite};
 #[cfg(feature = "files")]
 pub use files::{CsvLog, JsonLog};
 pub use fit::Fit;
@@ -44,86 +47,7 @@ pub use log::{AdapterLog, EpochLog, History, StepLog, Values};
 pub use meter::Meter;
 pub use predictor::Predictor;
 pub use saver::{Existing, SaveSettings};
-
-/// What to do with a step whose gradient is not finite. It is never applied.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum NonFinite {
-    /// End the run with an error that names step, adapter and node.
-    #[default]
-    Stop,
-    /// Warn, and go on with the next batch.
-    Skip,
-}
-
-/// What training is for, as Keras' `compile`.
-#[derive(Clone, Debug)]
-pub struct Compile {
-    /// How parameters are updated.
-    pub optimizer: Optimizer,
-    /// Loss of each output.
-    pub losses: Vec<Loss>,
-    /// Weight of each output's loss; 1 where none is given.
-    pub loss_weights: Vec<f32>,
-    /// How the rows' losses become one.
-    pub reduction: Reduction,
-    /// Metrics of each output; those that go with its loss where none are given.
-    pub metrics: Vec<Vec<Metric>>,
-    /// Global norm above which gradients are scaled down.
-    pub clip_norm: Option<f32>,
-    /// What gradients are on their way to the host. One adapter that updates by itself sends none.
-    pub gradient_compression: GradientCompression,
-    /// Whose mean and variance batch normalization takes where several adapters share a batch.
-    pub batch_statistics: BatchStatistics,
-    /// Learning rate over the steps.
-    pub schedule: Schedule,
-    /// Batch size for which the learning rate was chosen: with another batch it is scaled in proportion.
-    /// Source: Goyal et al. 2017, arXiv:1706.02677.
-    pub learning_rate_batch: Option<usize>,
-    /// What to do with values that are not finite.
-    pub non_finite: NonFinite,
-    /// Seed of shuffling and dropout.
-    pub seed: u64,
-}
-
-impl Compile {
-    /// One optimizer and one loss, for a model with one output.
-    pub fn new(optimizer: impl Into<Optimizer>, loss: impl Into<Loss>) -> Self {
-        Self {
-            optimizer: optimizer.into(),
-            losses: vec![loss.into()],
-            loss_weights: Vec::new(),
-            reduction: Reduction::default(),
-            metrics: Vec::new(),
-            clip_norm: None,
-            gradient_compression: GradientCompression::None,
-            batch_statistics: BatchStatistics::default(),
-            schedule: Schedule::default(),
-            learning_rate_batch: None,
-            non_finite: NonFinite::default(),
-            seed: 0,
-        }
-    }
-
-    fn objective(&self) -> Objective {
-        Objective {
-            losses: self.losses.clone(),
-            optimizer: self.optimizer.clone(),
-            clip_norm: self.clip_norm.unwrap_or(0.0),
-            gradient_compression: self.gradient_compression,
-            batch_statistics: self.batch_statistics,
-        }
-    }
-
-    fn loss_weight(&self, output: usize) -> f32 {
-        self.loss_weights.get(output).copied().unwrap_or(1.0)
-    }
-
-    fn metrics_of(&self, output: usize) -> Vec<Metric> {
-        let default = || vec![Metric::default_of(self.losses[output].function())];
-        self.metrics.get(output).cloned().unwrap_or_else(default)
-    }
-}
+pub use status::OpenAdapter;
 
 /// Trains a model over the adapters of the machine.
 ///
@@ -168,6 +92,8 @@ pub struct Trainer {
     resumed_step: Option<u64>,
     /// Has a validation loss of this run been finite?
     was_validation_finite: bool,
+    /// Batches that the caller brings.
+    brought: Brought,
 }
 
 /// Adapters that are open, for batches of up to `capacity` rows.
@@ -185,7 +111,8 @@ impl Trainer {
     /// If losses, metrics and outputs do not go together, or a setting is out of its range.
     pub fn new(model: Model, compile: Compile) -> Result<Self> {
         compile.schedule.check()?;
-        check_compile(&model, &compile)?;
+        compile.check(&model)?;
+        meter::check_names(&compile, &model.outputs())?;
         model.plan(&compile.objective())?;
         let state = TrainingState::new(model.weights.clone(), &compile.optimizer);
         let progress = Progress { learning_rate: compile.optimizer.learning_rate(), ..Progress::default() };
@@ -208,7 +135,17 @@ impl Trainer {
             own_file: None,
             resumed_step: None,
             was_validation_finite: false,
+            brought: Brought::default(),
         })
+    }
+
+    /// Trains on other adapters, without blocking: see [`choose`](adapters::choose).
+    ///
+    /// # Errors
+    /// If one is not there.
+    pub async fn adapters_async(self, wanted: &str) -> Result<Self> {
+        let chosen = adapters::choose(&adapters::list_async().await, wanted)?;
+        Ok(self.on(chosen))
     }
 
     /// Trains on these adapters. One may stand twice, and is then opened twice.
@@ -260,6 +197,7 @@ impl Trainer {
     }
 
     /// Opens adapters in another way: in other workers of a page, for example.
+    #[doc(hidden)]
     #[must_use]
     pub fn opener(mut self, opener: Opener) -> Self {
         self.opener = opener;
@@ -267,6 +205,7 @@ impl Trainer {
     }
 
     /// Runs on another clock, timer and spawn than the native ones.
+    #[doc(hidden)]
     #[must_use]
     pub fn runtime(mut self, runtime: Arc<dyn Runtime>) -> Self {
         self.runtime = runtime;
@@ -286,11 +225,6 @@ impl Trainer {
     /// How far training has come.
     pub fn progress(&self) -> &Progress {
         &self.progress
-    }
-
-    /// The scheduler, once adapters are open: to read buffers back, or to take an adapter away.
-    pub fn scheduler(&mut self) -> Option<&mut Scheduler> {
-        self.scheduler.as_mut().map(|opened| &mut opened.scheduler)
     }
 
     /// Continues from a checkpoint: weights, statistics, optimizer state, and the position in the data.
@@ -315,32 +249,4 @@ impl Trainer {
         self.snapshot = None;
         Ok(())
     }
-}
-
-fn check_compile(model: &Model, compile: &Compile) -> Result<()> {
-    let outputs = model.outputs().len();
-    let refuse = |who: &str, problem: String, help: &str| Err(Error::setting(who, problem, help));
-    if compile.losses.len() != outputs {
-        return refuse(
-            "losses",
-            format!("need one for each of {outputs} outputs, but got {}", compile.losses.len()),
-            "give the losses in the order of the model's outputs",
-        );
-    }
-    for (output, loss) in compile.losses.iter().enumerate() {
-        for metric in compile.metrics_of(output) {
-            metric.check(loss.function()).map_err(|Problem { problem, help }| {
-                Error::setting(format!("metric `{}` of output {output}", metric.name()), problem, help)
-            })?;
-        }
-    }
-    meter::check_names(compile, &model.outputs())?;
-    if compile.clip_norm.is_some_and(|norm| !(norm > 0.0 && norm.is_finite())) {
-        return refuse(
-            "clip_norm",
-            format!("needs to be above 0, but is {:?}", compile.clip_norm),
-            "1.0 is usual; leave it out for none",
-        );
-    }
-    Ok(())
 }

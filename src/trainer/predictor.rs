@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use ndarray::ArrayD;
+
 use super::describe::check_meaning;
-use super::run::{capacity_of, check_inputs, chosen, predict_with};
-use crate::adapters::Info;
+use super::run::{capacity_of, check_inputs, chosen, output_shapes, predict_with};
+use crate::adapters::{self, Info};
 use crate::data::{Dataset, LoaderSettings};
 use crate::error::Result;
 use crate::model::Model;
@@ -22,7 +24,7 @@ use crate::scheduler::Scheduler;
 /// # fn main() -> manyhands::Result<()> {
 /// let model = Sequential::new([8, 8, 1]).add(Flatten::default()).add(Dense::new(10)).build(0)?;
 /// let outputs = Predictor::new(model).adapters("cpu,cpu")?.predict(digits::test()?, 100)?;
-/// assert_eq!(outputs[0].len(), 360 * 10);
+/// assert_eq!(outputs[0].shape(), [360, 10]);
 /// # Ok(())
 /// # }
 /// ```
@@ -41,6 +43,15 @@ impl Predictor {
         Self { model, runtime: runtime::system(), adapters: None, scheduler: None }
     }
 
+    /// Predicts on other adapters, without blocking: see [`choose`](adapters::choose).
+    ///
+    /// # Errors
+    /// If one is not there.
+    pub async fn adapters_async(self, wanted: &str) -> Result<Self> {
+        let chosen = adapters::choose(&adapters::list_async().await, wanted)?;
+        Ok(self.on(chosen))
+    }
+
     /// Predicts on these adapters. One may stand twice, and is then opened twice.
     #[must_use]
     pub fn on(mut self, adapters: Vec<Info>) -> Self {
@@ -50,6 +61,7 @@ impl Predictor {
     }
 
     /// Runs on another clock, timer and spawn than the native ones.
+    #[doc(hidden)]
     #[must_use]
     pub fn runtime(mut self, runtime: Arc<dyn Runtime>) -> Self {
         self.runtime = runtime;
@@ -61,11 +73,11 @@ impl Predictor {
         &self.model
     }
 
-    /// The outputs for a dataset in the order of its rows, without blocking.
+    /// The outputs for a dataset, `[rows, …]` each, in the order of its rows, without blocking.
     ///
     /// # Errors
     /// If the data does not fit the model, or an adapter fails beyond repair.
-    pub async fn predict_async(&mut self, dataset: Arc<dyn Dataset>, batch_size: usize) -> Result<Vec<Vec<f32>>> {
+    pub async fn predict_async(&mut self, dataset: Arc<dyn Dataset>, batch_size: usize) -> Result<Vec<ArrayD<f32>>> {
         check_inputs(&self.model, dataset.as_ref())?;
         // No more is planned for than there is.
         let batch_size = batch_size.min(dataset.len().max(1));
@@ -78,7 +90,7 @@ impl Predictor {
             }
         };
         let reading = LoaderSettings { batch_size, ..LoaderSettings::default() };
-        predict_with(&mut scheduler.0, self.model.outputs().len(), dataset, reading).await
+        predict_with(&mut scheduler.0, &output_shapes(&self.model), dataset, reading).await
     }
 
     async fn open(&self, batch_size: usize) -> Result<Scheduler> {
@@ -94,20 +106,19 @@ impl Predictor {
 /// What blocks until it is done: not in a page.
 #[cfg(not(target_arch = "wasm32"))]
 impl Predictor {
-    /// Predicts on other adapters: see [`choose`](crate::adapters::choose).
+    /// Predicts on other adapters: see [`choose`](adapters::choose). Blocks until they are listed.
     ///
     /// # Errors
     /// If one is not there.
     pub fn adapters(self, wanted: &str) -> Result<Self> {
-        let chosen = crate::adapters::choose(&pollster::block_on(crate::adapters::list()), wanted)?;
-        Ok(self.on(chosen))
+        pollster::block_on(self.adapters_async(wanted))
     }
 
-    /// The outputs for a dataset, in the order of its rows: one flat array for each output. Blocks until it is done.
+    /// The outputs for a dataset, `[rows, …]` each, in the order of its rows. Blocks until it is done.
     ///
     /// # Errors
     /// If the data does not fit the model, or an adapter fails beyond repair.
-    pub fn predict(&mut self, dataset: impl Dataset + 'static, batch_size: usize) -> Result<Vec<Vec<f32>>> {
+    pub fn predict(&mut self, dataset: impl Dataset + 'static, batch_size: usize) -> Result<Vec<ArrayD<f32>>> {
         pollster::block_on(self.predict_async(Arc::new(dataset), batch_size))
     }
 }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use ndarray::ArrayD;
+
 use super::describe::check_meaning;
 use super::meter::{self, Meter};
 use super::{Fit, Opened, Trainer, Values};
@@ -18,24 +20,18 @@ use crate::shape::Shape;
 const FEW_ROWS: usize = 8;
 
 impl Trainer {
-    /// Opens the adapters as a run needs them, if they are not yet, and takes the file that it is saved to, without
-    /// blocking.
+    /// Opens the adapters as a run over `rows` training rows needs them, if they are not yet, and takes the file that it
+    /// is saved to, without blocking. Batches hold no more rows than there are to train on or to validate with.
     ///
     /// # Errors
     /// If no adapter can be opened, one can't run the model, or another run is, or was, saved to that file.
-    pub async fn open_async(&mut self, fit: &Fit) -> Result<()> {
-        self.claim_file(fit)?;
-        self.open_for(fit.batch_size, fit.micro_batches).await
-    }
-
-    /// Like [`open_async`](Self::open_async), for a data set: batches hold no more rows than there are.
-    pub(super) async fn open_for_rows(&mut self, fit: &Fit, rows: usize) -> Result<()> {
+    pub async fn open_async(&mut self, fit: &Fit, rows: usize) -> Result<()> {
         self.claim_file(fit)?;
         let rows = fit.validation.as_ref().map_or(rows, |validation| rows.max(validation.len()));
         self.open_for(fit.batch_size.min(rows), fit.micro_batches).await
     }
 
-    async fn open_for(&mut self, batch_size: usize, accumulation_steps: u32) -> Result<()> {
+    pub(super) async fn open_for(&mut self, batch_size: usize, accumulation_steps: u32) -> Result<()> {
         let fits = |opened: &Opened| opened.capacity >= batch_size && opened.accumulation_steps == accumulation_steps;
         if self.scheduler.as_ref().is_some_and(fits) {
             return Ok(());
@@ -195,7 +191,7 @@ impl Trainer {
         let mut meter = Meter::default();
         loop {
             let begin_ms = self.runtime.now_ms();
-            let Some(batch) = loader.next().await? else { break };
+            let Some(batch) = loader.next_async().await? else { break };
             self.trace(What::Data, begin_ms);
             let scales = meter::loss_scales(&self.compile, &self.model.outputs(), &batch);
             let reports = self.opened()?.evaluate(&batch, scales).await?;
@@ -204,11 +200,11 @@ impl Trainer {
         Ok(meter.values(&self.compile, &self.model.outputs()))
     }
 
-    /// The outputs for a dataset in the order of its rows, without blocking.
+    /// The outputs for a dataset, `[rows, …]` each, in the order of its rows, without blocking.
     ///
     /// # Errors
     /// If the data does not fit the model, or an adapter fails beyond repair.
-    pub async fn predict_async(&mut self, dataset: Arc<dyn Dataset>, batch_size: usize) -> Result<Vec<Vec<f32>>> {
+    pub async fn predict_async(&mut self, dataset: Arc<dyn Dataset>, batch_size: usize) -> Result<Vec<ArrayD<f32>>> {
         check_inputs(&self.model, dataset.as_ref())?;
         check_meaning(&self.model, &dataset.schema())?;
         loop {
@@ -219,11 +215,11 @@ impl Trainer {
         }
     }
 
-    async fn predict_once(&mut self, dataset: Arc<dyn Dataset>, batch_size: usize) -> Result<Vec<Vec<f32>>> {
+    async fn predict_once(&mut self, dataset: Arc<dyn Dataset>, batch_size: usize) -> Result<Vec<ArrayD<f32>>> {
         self.open_for_inference(batch_size.min(dataset.len())).await?;
-        let n_outputs = self.model.outputs().len();
+        let shapes = output_shapes(&self.model);
         let reading = LoaderSettings { batch_size, ..self.reading.clone() };
-        predict_with(self.opened()?, n_outputs, dataset, reading).await
+        predict_with(self.opened()?, &shapes, dataset, reading).await
     }
 
     /// Checks that a dataset has the shapes and labels that model and losses need, before anything runs.
@@ -294,25 +290,36 @@ pub(super) async fn chosen(adapters: Option<&[Info]>) -> Result<Vec<Info>> {
         Some(adapters) => Ok(adapters.to_vec()),
         None => {
             let wanted = std::env::var(adapters::ADAPTERS_VARIABLE).unwrap_or_default();
-            adapters::choose(&adapters::list().await, &wanted)
+            adapters::choose(&adapters::list_async().await, &wanted)
         }
     }
 }
 
 pub(super) async fn predict_with(
     scheduler: &mut Scheduler,
-    n_outputs: usize,
+    shapes: &[Shape],
     dataset: Arc<dyn Dataset>,
     reading: LoaderSettings,
-) -> Result<Vec<Vec<f32>>> {
+) -> Result<Vec<ArrayD<f32>>> {
+    let rows = dataset.len();
     let mut loader = Loader::new(dataset, reading)?;
     loader.start_epoch(0, 0);
-    let mut outputs: Vec<Vec<f32>> = vec![Vec::new(); n_outputs];
-    while let Some(batch) = loader.next().await? {
+    let mut outputs: Vec<Vec<f32>> = vec![Vec::new(); shapes.len()];
+    while let Some(batch) = loader.next_async().await? {
         let parts = scheduler.predict(&batch).await?;
         outputs.iter_mut().zip(parts).for_each(|(output, part)| output.extend(part));
     }
-    Ok(outputs)
+    let shaped = |(values, shape): (Vec<f32>, &Shape)| {
+        let axes: Vec<usize> = [rows].iter().chain(shape.axes()).copied().collect();
+        ArrayD::from_shape_vec(axes, values)
+            .map_err(|error| Error::data("an output", format!("needs the shape {shape}: {error}"), "predict again"))
+    };
+    outputs.into_iter().zip(shapes).map(shaped).collect()
+}
+
+/// Shape of a row of each output.
+pub(super) fn output_shapes(model: &Model) -> Vec<Shape> {
+    model.outputs().into_iter().map(|(_, shape)| shape.clone()).collect()
 }
 
 pub(super) fn check_inputs(model: &Model, dataset: &dyn Dataset) -> Result<()> {

@@ -12,6 +12,7 @@ use crate::shown;
 
 /// Where and how often a checkpoint is saved; always after an epoch and when a run ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SaveSettings {
     /// The file; it is replaced in one go.
     pub path: PathBuf,
@@ -37,6 +38,20 @@ impl SaveSettings {
         Self { path: path.into(), every_steps: 0, existing: Existing::Refuse }
     }
 
+    /// Saves also after each so many steps; 0 for none.
+    #[must_use]
+    pub fn every_steps(mut self, steps: u64) -> Self {
+        self.every_steps = steps;
+        self
+    }
+
+    /// What happens to a file of another run.
+    #[must_use]
+    pub fn existing(mut self, existing: Existing) -> Self {
+        self.existing = existing;
+        self
+    }
+
     /// Can a run be saved there? `own` is the file that it was resumed from, which it may replace.
     ///
     /// # Errors
@@ -54,8 +69,8 @@ impl SaveSettings {
         }
         Err(Error::setting(
             who(),
-            "needs to be new, or of the run that is resumed, but holds an earlier run or model",
-            "go on with that run (`--resume`), replace it (`--overwrite`), or save to another file (`--save`)",
+            "needs to be a new file, or that of the resumed run, but holds an earlier run or model",
+            "continue that run (`--resume`), replace it (`--overwrite`), or save to another file (`--save`)",
         ))
     }
 }
@@ -168,8 +183,8 @@ impl Saver {
                      help: resume from there (`--resume`) with a lower learning rate, or with `clip_norm`"
                 ),
                 None => log::warn!(
-                    "nothing was saved to `{path}`: no step before the one that was not finite was to be saved\n  \
-                     help: begin anew with a lower learning rate, or with `clip_norm`; `--save-every` saves within epochs"
+                    "nothing was saved to `{path}`: values stopped being finite before the first save\n  \
+                     help: start again with a lower learning rate, or with `clip_norm`; `--save-every` saves within epochs"
                 ),
             }
         }

@@ -5,9 +5,10 @@ use super::{AdapterLog, NonFinite, StepLog, Trainer};
 use crate::data::{Batch, Loader};
 use crate::error::Result;
 use crate::scheduler::{DataWait, Finished, FinishedStep, ShardReport, Step, StepReport};
+use crate::timing::per_second;
 
 /// Steps after which the state of a single adapter is copied to the host: so many at most are trained again if it is lost.
-const SNAPSHOT_STEPS: u64 = 100;
+pub(super) const SNAPSHOT_STEPS: u64 = 100;
 
 impl Trainer {
     /// The next training step of an epoch; `None` at its end.
@@ -68,7 +69,7 @@ impl Trainer {
     }
 
     /// May the step after the one in flight begin, too?
-    fn may_run_ahead(&mut self, is_free: &dyn Fn(u64) -> bool) -> Result<bool> {
+    pub(super) fn may_run_ahead(&mut self, is_free: &dyn Fn(u64) -> bool) -> Result<bool> {
         let number = self.progress.step + 1;
         let is_snapshot_due = self.snapshot.as_ref().is_none_or(|progress| number - progress.step >= SNAPSHOT_STEPS);
         Ok(!is_snapshot_due && is_free(number) && self.opened()?.is_on_device())
@@ -77,8 +78,13 @@ impl Trainer {
     /// Begins a step with the next batch; false if there is none.
     async fn begin_step(&mut self, loader: &mut Loader) -> Result<bool> {
         let begin_ms = self.runtime.now_ms();
-        let Some(batch) = loader.next().await? else { return Ok(false) };
-        let data = DataWait::since(begin_ms, self.runtime.now_ms());
+        let Some(batch) = loader.next_async().await? else { return Ok(false) };
+        self.begin_with(batch, DataWait::since(begin_ms, self.runtime.now_ms()))?;
+        Ok(true)
+    }
+
+    /// Begins a step with a batch.
+    pub(super) fn begin_with(&mut self, batch: Batch, data: DataWait) -> Result<()> {
         let number = self.progress.step + self.n_in_flight() as u64;
         let step = Step {
             step: number,
@@ -86,12 +92,11 @@ impl Trainer {
             learning_rate: self.learning_rate_of(number),
             loss_scales: meter::loss_scales(&self.compile, &self.model.outputs(), &batch),
         };
-        self.opened()?.begin(batch, step, data)?;
-        Ok(true)
+        self.opened()?.begin(batch, step, data)
     }
 
     /// Ends the oldest step in flight, and counts it; `None` if training was rewound.
-    async fn finish_step(&mut self, batches: usize) -> Result<Option<StepLog>> {
+    pub(super) async fn finish_step(&mut self, batches: usize) -> Result<Option<StepLog>> {
         let FinishedStep { batch, step, report, data, ms } = match self.opened()?.finish().await? {
             Finished::Step(finished) => *finished,
             Finished::Rewound => {
@@ -125,7 +130,7 @@ impl Trainer {
             data_ms: data.exposed_ms(),
             reduce_ms: report.reduce_ms,
             update_ms: report.update_ms,
-            samples_per_s: super::fit::per_second(batch.rows, ms),
+            samples_per_s: per_second(batch.rows as u64, ms),
             adapters: self.adapter_logs(&report.shards),
         }))
     }

@@ -1,19 +1,18 @@
 //! A workbench for models: plans run on the CPU adapter's machine or through the scheduler, and gradients are
-//! compared with difference quotients. A test that wants it says `#[path = "common/bench.rs"] mod bench;`.
+//! compared with difference quotients.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stands outside the engine: it panics")]
 
 use std::sync::Arc;
 
-use manyhands::adapters::cpu::{self, Machine};
 use manyhands::data::Batch;
-use manyhands::kernels::cases::Fill;
-use manyhands::model::Objective;
-use manyhands::plan::{BufferId, Combine, Command, Exchange, Pass, Plan, Role, Scalars, When};
-use manyhands::scheduler::split::SplitMode;
-use manyhands::scheduler::{CpuFallback, Scheduler, Step, StepReport, TrainingState};
-use manyhands::{Loss, Model, Optimizer};
+use manyhands::internals::adapters::cpu::{self, Machine};
+use manyhands::internals::kernels::cases::Fill;
+use manyhands::internals::model::Objective;
+use manyhands::internals::plan::{BufferId, Combine, Command, Exchange, Pass, Plan, Role, Scalars, When};
+use manyhands::internals::scheduler::{Scheduler, Step, StepReport, TrainingState};
+use manyhands::{CpuFallback, Loss, Model, Optimizer, SplitMode};
 
 /// Normal numbers, the same for the same seed.
 pub fn normal(len: usize, seed: u64) -> Vec<f32> {
@@ -224,15 +223,5 @@ impl Bench {
             let times = &times[placed.segment as usize][placed.range()];
             assert!(times.iter().all(|times| *times == 1), "`{}` is not exchanged exactly once", placed.name);
         }
-    }
-}
-
-/// Are the values those needed, within `tolerance` relative to `1 + |needed|`?
-#[track_caller]
-pub fn assert_close(what: &str, got: &[f32], needed: &[f32], tolerance: f32) {
-    assert_eq!(got.len(), needed.len(), "{what}: number of values");
-    for (at, (got, needed)) in got.iter().zip(needed).enumerate() {
-        let is_close = (got - needed).abs() <= tolerance * (1.0 + needed.abs());
-        assert!(is_close, "{what}[{at}] is {got}, needs {needed} within {tolerance}");
     }
 }

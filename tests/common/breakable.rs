@@ -1,9 +1,11 @@
 //! An adapter that a test can take away at any moment.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail loudly")]
+
 use std::sync::{Arc, Mutex};
 
 use async_channel::Sender;
-use manyhands::adapters::{self, Opener, Request};
+use manyhands::internals::adapters::{self, Opener, Request};
 
 /// Where requests of the first adapter that was opened go, once there is one.
 pub type Requests = Arc<Mutex<Option<Sender<Request>>>>;

@@ -1,4 +1,4 @@
-//! Reads the golden values of `tests/golden`. A test that wants them says `#[path = "common/golden.rs"] mod golden;`.
+//! Reads the golden values of `tests/golden`.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
@@ -7,6 +7,10 @@ use std::path::{Path, PathBuf};
 
 use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
+
+/// Files of single layers.
+pub const LAYERS: &[&str] =
+    &["layers", "activations", "convolution", "merging", "normalization", "reshaping", "scaling"];
 
 /// A golden tensor.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,5 +1,4 @@
 //! What a test needs of the machine: it is there, or the test fails. `MANYHANDS_ALLOW_SKIP=1` lets it be skipped.
-//! A test that wants it says `#[path = "common/needed.rs"] mod needed;`.
 
 #![allow(dead_code, clippy::expect_used, reason = "each test takes what it needs, and panics")]
 
@@ -18,7 +17,7 @@ pub fn missing(what: &str) {
 /// The GPUs and software adapters of this machine: at least one, and each whose name has a part that
 /// `MANYHANDS_EXPECT_ADAPTERS` lists.
 pub fn gpus() -> Vec<Info> {
-    let gpus: Vec<Info> = pollster::block_on(list()).into_iter().filter(|info| info.kind != Kind::Cpu).collect();
+    let gpus: Vec<Info> = list().into_iter().filter(|info| info.kind != Kind::Cpu).collect();
     let expected = std::env::var("MANYHANDS_EXPECT_ADAPTERS").unwrap_or_default();
     for part in expected.split(',').map(str::trim).filter(|part| !part.is_empty()) {
         if !gpus.iter().any(|info| info.name.to_lowercase().contains(&part.to_lowercase())) {

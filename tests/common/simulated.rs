@@ -1,9 +1,9 @@
 //! A rig of simulated adapters.
 
-use manyhands::Model;
-use manyhands::model::Objective;
-use manyhands::scheduler::{Builder, CpuFallback, Scheduler};
-use manyhands::simulator::World;
+use manyhands::internals::model::Objective;
+use manyhands::internals::scheduler::{Builder, Scheduler};
+use manyhands::internals::simulator::World;
+use manyhands::{CpuFallback, Model};
 
 /// A rig of all adapters of a world, to be opened in it. Losing all of them ends the run.
 pub fn rig<'a>(world: &World, model: &'a Model, objective: &'a Objective) -> Builder<'a> {

@@ -1,5 +1,5 @@
 //! Models of one layer whose inputs are tables: one row of a table for each row of a batch, to be read and to get a
-//! gradient. A test that wants them says `#[path = "common/table.rs"] mod table;`.
+//! gradient.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stands outside the engine: it panics")]

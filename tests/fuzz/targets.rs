@@ -10,26 +10,19 @@ use std::thread::JoinHandle;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use image::{ImageFormat, RgbImage};
-use manyhands::adapters::remote::{self, Link, Packet};
-use manyhands::adapters::{ActorId, Combining, Event, Fault, Message, Request, Run, Ticket, cpu};
 use manyhands::data::{Batch, DataConfig, digits};
+use manyhands::internals::adapters::remote::{self, Link, Packet};
+use manyhands::internals::adapters::{ActorId, Combining, Event, Fault, Message, Request, Run, Ticket, cpu};
+use manyhands::internals::model::Objective;
+use manyhands::internals::plan::{Pass, Role, Scalars};
+use manyhands::internals::runtime::{Native, Runtime, Task};
 use manyhands::layers::{BatchNormalization, Conv2D, Dense, Flatten, Relu};
-use manyhands::model::Objective;
-use manyhands::plan::{Pass, Role, Scalars};
-use manyhands::runtime::{Native, Runtime, Task};
+use manyhands::logs::JsonLog;
 use manyhands::simulator::RigConfig;
-use manyhands::trainer::JsonLog;
 use manyhands::{Checkpoint, Compile, Fit, Loss, Model, ModelConfig, Optimizer, Sequential, Trainer};
 use serde::Deserialize as _;
 
-/// Something that reads what may have errors in it.
-pub struct Target {
-    pub name: &'static str,
-    /// Whole inputs.
-    pub seeds: fn() -> Vec<Vec<u8>>,
-    /// Reads an input, with a folder for files.
-    pub run: fn(&[u8], &Path),
-}
+use super::fuzz::{Target, write};
 
 pub const TARGETS: &[Target] = &[
     Target { name: "model_settings", seeds: model_settings, run: read_model_settings },
@@ -128,7 +121,7 @@ fn checkpoints() -> Vec<Vec<u8>> {
 
 fn read_checkpoint(input: &[u8], folder: &Path) {
     let path = folder.join("a.safetensors");
-    fs::write(&path, input).unwrap();
+    write(&path, input);
     drop(Checkpoint::load(&path));
 }
 
@@ -138,7 +131,7 @@ fn json_logs() -> Vec<Vec<u8>> {
 
 fn read_json_log(input: &[u8], folder: &Path) {
     let path = folder.join("a.jsonl");
-    fs::write(&path, input).unwrap();
+    write(&path, input);
     drop(JsonLog::recorded_split(&path, 2));
     drop(JsonLog::resume(&path, 1, 1));
 }
@@ -174,7 +167,7 @@ fn open(settings: &str, folder: &Path) {
 }
 
 fn read_table(input: &[u8], folder: &Path) {
-    fs::write(folder.join("a.csv"), input).unwrap();
+    write(&folder.join("a.csv"), input);
     open("type = 'csv'\ntrain = 'a.csv'\ntarget = [2]\ntarget_kind = 'classes'", folder);
     open("type = 'csv'\ntrain = 'a.csv'\ntarget = [1]\ntarget_kind = 'values'\nignore = [2]", folder);
 }
@@ -199,8 +192,8 @@ fn read_idx(input: &[u8], folder: &Path) {
     let Some((&length, rest)) = input.split_first() else { return };
     let (images, labels) = rest.split_at(usize::from(length).min(rest.len()));
     for ending in ["", ".gz"] {
-        fs::write(folder.join(format!("train-images-idx3-ubyte{ending}")), images).unwrap();
-        fs::write(folder.join(format!("train-labels-idx1-ubyte{ending}")), labels).unwrap();
+        write(&folder.join(format!("train-images-idx3-ubyte{ending}")), images);
+        write(&folder.join(format!("train-labels-idx1-ubyte{ending}")), labels);
         open("type = 'idx'\nfolder = ''", folder);
         fs::remove_file(folder.join(format!("train-images-idx3-ubyte{ending}"))).unwrap();
         fs::remove_file(folder.join(format!("train-labels-idx1-ubyte{ending}"))).unwrap();
@@ -213,7 +206,7 @@ fn cifar_files() -> Vec<Vec<u8>> {
 
 fn read_cifar(input: &[u8], folder: &Path) {
     for number in 1..=5 {
-        fs::write(folder.join(format!("data_batch_{number}.bin")), input).unwrap();
+        write(&folder.join(format!("data_batch_{number}.bin")), input);
     }
     open("type = 'cifar10'\nfolder = ''", folder);
 }
@@ -238,7 +231,7 @@ fn read_image(input: &[u8], folder: &Path) {
         _ => "png",
     };
     let path = class.join(format!("a.{ending}"));
-    fs::write(&path, input).unwrap();
+    write(&path, input);
     open("type = 'image_folder'\ntrain = 'images'\nheight = 4\nwidth = 4", folder);
     fs::remove_file(path).unwrap();
 }

@@ -1,153 +1,83 @@
 //! Which part of `src/` may use which: arrows point one way, and no files form a circle.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Tree;
 use crate::imports::{Modules, Tie, circles};
 use crate::rust::Within;
 
 /// Parts that use hardly anything, as [`USES`] names them together.
-const LEAVES: &[&str] = &["error", "kind", "misread", "names", "schema", "shape", "size", "table"];
+const LEAVES: &[&str] = &["error", "kind", "misread", "names", "schema", "shape", "size", "table", "timing"];
 
 /// How names and numbers are shown: every part has messages.
 const EVERYWHERE: &str = "shown";
 
-/// The parts of `src/`, from the bottom up, and what each may use. A file belongs to the part with the longest name.
-const USES: &[(&str, &[&str])] = &[
-    (EVERYWHERE, &[]),
-    ("error", &[]),
-    ("shape", &[]),
-    ("size", &[]),
-    ("schema", &[]),
-    ("table", &[]),
-    ("names", &[]),
-    ("misread", &["names", "error"]),
-    ("kind", &["names", "misread", "error"]),
-    ("runtime", &["error"]),
-    ("files", &["error", "runtime"]),
-    ("kernels", &["runtime", "size"]),
-    ("plan", &["kernels", "size", "shape", "error"]),
-    ("layers", &["plan", "kernels", "size", "kind", "misread", "names", "shape", "error"]),
-    ("losses", &["plan", "kernels", "size", "kind", "misread", "names", "shape", "error"]),
-    ("optimizers", &["plan", "kernels", "size", "kind", "misread", "names", "error"]),
-    ("data", &["files", "runtime", "schema", "shape", "error"]),
-    ("model", &["layers", "losses", "optimizers", "plan", "kernels", "files", "leaves"]),
-    ("adapters", &["adapters/cpu", "adapters/gpu", "plan", "kernels", "runtime", "size", "shape", "error"]),
-    ("adapters/cpu", &["adapters", "plan", "kernels", "runtime", "size", "error"]),
-    ("adapters/gpu", &["adapters", "files", "plan", "kernels", "runtime", "size", "error"]),
-    ("scheduler/split", &["scheduler", "error"]),
-    ("scheduler/timeline", &["files", "table", "scheduler", "scheduler/split", "data", "adapters", "plan", "error"]),
-    (
-        "scheduler",
-        &[
-            "scheduler/split",
-            "scheduler/timeline",
-            "adapters",
-            "adapters/cpu",
-            "model",
-            "data",
-            "losses",
-            "optimizers",
-            "plan",
-            "kernels",
-            "runtime",
-            "leaves",
-        ],
-    ),
-    (
-        "simulator",
-        &[
-            "bench",
-            "scheduler",
-            "scheduler/split",
-            "adapters",
-            "adapters/cpu",
-            "model",
-            "data",
-            "layers",
-            "losses",
-            "optimizers",
-            "plan",
-            "kernels",
-            "runtime",
-            "leaves",
-        ],
-    ),
-    (
-        "bench",
-        &[
-            "files",
-            "scheduler",
-            "scheduler/split",
-            "scheduler/timeline",
-            "adapters",
-            "adapters/gpu",
-            "model",
-            "data",
-            "layers",
-            "losses",
-            "optimizers",
-            "plan",
-            "kernels",
-            "runtime",
-            "leaves",
-        ],
-    ),
-    (
-        "trainer",
-        &[
-            "scheduler",
-            "scheduler/split",
-            "scheduler/timeline",
-            "adapters",
-            "adapters/cpu",
-            "model",
-            "data",
-            "layers",
-            "losses",
-            "optimizers",
-            "plan",
-            "files",
-            "runtime",
-            "leaves",
-        ],
-    ),
-    (
-        "cli",
-        &[
-            "trainer",
-            "bench",
-            "simulator",
-            "scheduler",
-            "scheduler/split",
-            "scheduler/timeline",
-            "adapters",
-            "model",
-            "data",
-            "layers",
-            "losses",
-            "optimizers",
-            "plan",
-            "files",
-            "runtime",
-            "leaves",
-        ],
-    ),
-];
+/// The parts of `src/`, from the bottom up, and behind each what it may use. A file belongs to the part with the longest
+/// name.
+const USES: &str = "
+shown:
+error:
+shape:
+size:
+schema:
+table:
+timing:
+names:
+misread:            names error
+kind:               names misread error
+runtime:            error
+files:              error runtime
+kernels:            runtime size
+plan:               kernels size shape error
+layers:             plan kernels size kind misread names shape error
+losses:             plan kernels size kind misread names shape error
+optimizers:         plan kernels size kind misread names error
+data:               files runtime schema table shape error
+model:              layers losses optimizers plan kernels files leaves
+adapters:           adapters/cpu adapters/gpu plan kernels runtime size shape error
+adapters/cpu:       adapters plan kernels runtime size error
+adapters/gpu:       adapters files plan kernels runtime size error
+presets:            model layers names shape error
+scheduler/split:    scheduler error
+scheduler/timeline: files table timing scheduler scheduler/split data adapters plan error
+scheduler:          scheduler/split scheduler/timeline adapters adapters/cpu model data losses optimizers plan
+                    kernels runtime leaves
+simulator:          presets scheduler scheduler/split adapters adapters/cpu model data losses optimizers plan
+                    kernels runtime leaves
+bench:              simulator presets files scheduler scheduler/split scheduler/timeline adapters adapters/gpu
+                    model data losses optimizers plan kernels runtime leaves
+trainer:            scheduler scheduler/split scheduler/timeline adapters adapters/cpu model data layers losses
+                    optimizers plan files runtime leaves
+extend:             layers losses optimizers model plan kernels leaves
+internals:          trainer bench simulator presets scheduler adapters adapters/cpu adapters/gpu model data
+                    layers losses optimizers plan kernels files runtime leaves
+cli:                trainer bench simulator presets scheduler scheduler/split scheduler/timeline adapters model
+                    data layers losses optimizers plan files runtime leaves
+";
 
-/// Circles that stand until the parts that they are in are rebuilt. What is struck from here may not come back.
-const KNOWN_CIRCLES: &[&[&str]] = &[&[
-    "src/adapters/gpu/program.rs",
-    "src/adapters/gpu/run.rs",
-    "src/adapters/gpu/run/ahead.rs",
-    "src/adapters/gpu/tuning/mod.rs",
-]];
+/// What each part may use.
+type Uses = BTreeMap<&'static str, Vec<&'static str>>;
+
+/// [`USES`] by part.
+fn uses() -> Uses {
+    let (mut uses, mut part) = (BTreeMap::new(), "");
+    for word in USES.split_whitespace() {
+        match word.strip_suffix(':') {
+            Some(name) => {
+                part = name;
+                uses.insert(part, Vec::new());
+            }
+            None => uses.entry(part).or_insert_with(Vec::new).push(word),
+        }
+    }
+    uses
+}
 
 /// The longest name in [`USES`] that a file stands under.
-fn part(path: &str) -> Option<&'static str> {
+fn part(uses: &Uses, path: &str) -> Option<&'static str> {
     let inner = path.strip_prefix("src/")?.trim_end_matches(".rs");
     let is_in = |name: &str| inner.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-    USES.iter().map(|(name, _)| *name).filter(|name| is_in(name)).max_by_key(|name| name.len())
+    uses.keys().copied().filter(|name| is_in(name)).max_by_key(|name| name.len())
 }
 
 fn is_root(path: &str) -> bool {
@@ -160,17 +90,19 @@ fn modules(tree: &Tree) -> Modules<'_> {
 
 pub fn every_part_has_a_direction(tree: &Tree) -> Vec<String> {
     let files = tree.files("src/", ".rs").map(|(path, _)| path).filter(|path| !is_root(path));
-    let lost = files.filter(|path| part(path).is_none());
+    let uses = uses();
+    let lost = files.filter(|path| part(&uses, path).is_none());
     lost.map(|path| format!("{path} is in no part of `USES` in tests/house/direction.rs: say there what it may use"))
         .collect()
 }
 
 pub fn dependencies_point_one_way(tree: &Tree) -> Vec<String> {
     let ties = modules(tree).ties(&[Within::Product, Within::Tests]);
+    let uses = uses();
     let mut complaints = Vec::new();
     for Tie { from, line, path, to } in &ties {
-        let (Some(mine), Some(other)) = (part(from), part(to)) else { continue };
-        let allowed = USES.iter().find(|(name, _)| *name == mine).map_or(&[][..], |(_, allowed)| allowed);
+        let (Some(mine), Some(other)) = (part(&uses, from), part(&uses, to)) else { continue };
+        let allowed = &uses[mine];
         let is_leaf = allowed.contains(&"leaves") && LEAVES.contains(&other) || other == EVERYWHERE;
         if mine != other && !allowed.contains(&other) && !is_leaf {
             complaints.push(format!(
@@ -201,33 +133,16 @@ pub fn no_files_form_a_circle(tree: &Tree) -> Vec<String> {
     let ties = ties_between_files(tree);
     let (mut complaints, circles) = (Vec::new(), circles(&ties));
     for circle in &circles {
-        let is_known = |known: &&&[&str]| circle.iter().all(|file| known.contains(&file.as_str()));
-        if KNOWN_CIRCLES.iter().find(is_known).is_none() {
-            let inner = ties.iter().filter(|tie| circle.contains(&tie.from) && circle.contains(&tie.to));
-            let told: BTreeSet<String> = inner.map(|tie| format!("{} uses {}", tie.from, tie.to)).collect();
-            let told: Vec<String> = told.into_iter().collect();
-            complaints.push(format!(
-                "{circle:?} form a circle ({}): move what several need into a file of its own",
-                told.join("; ")
-            ));
-        }
-    }
-    for known in KNOWN_CIRCLES {
-        if !circles.iter().flatten().any(|file| known.contains(&file.as_str())) {
-            complaints.push(format!(
-                "{known:?} form no circle any more: strike it from `KNOWN_CIRCLES` in tests/house/direction.rs"
-            ));
-        }
+        let inner = ties.iter().filter(|tie| circle.contains(&tie.from) && circle.contains(&tie.to));
+        let told: BTreeSet<String> = inner.map(|tie| format!("{} uses {}", tie.from, tie.to)).collect();
+        let told: Vec<String> = told.into_iter().collect();
+        complaints.push(format!(
+            "{circle:?} form a circle ({}): move what several need into a file of its own",
+            told.join("; ")
+        ));
     }
     complaints
 }
-
-/// Methods that stand elsewhere until the part that they are in is rebuilt.
-const KNOWN_GUESTS: &[(&str, &str)] = &[
-    ("src/adapters/gpu/run/ahead.rs", "Execution"),
-    ("src/trainer/describe.rs", "Compile"),
-    ("src/trainer/describe.rs", "Evaluation"),
-];
 
 /// `GradientCompression` to `gradient_compression`.
 fn snake(name: &str) -> String {
@@ -245,8 +160,7 @@ pub fn types_have_one_home(tree: &Tree) -> Vec<String> {
         for (line, name) in &source.impls {
             let home = modules.declaring_type(source, name).unwrap_or(path);
             let is_in_folder = path.contains(&format!("/{}/", snake(name)));
-            let is_known = KNOWN_GUESTS.contains(&(path, name.as_str()));
-            if home != path && !is_in_folder && !is_known {
+            if home != path && !is_in_folder {
                 complaints.push(format!(
                     "{path}:{line} has methods of `{name}`, which {home} declares: move them there, or into a folder `{}/`",
                     snake(name)

@@ -94,6 +94,10 @@ impl<'a> Modules<'a> {
                 name => found.push(name.to_owned()),
             }
         }
+        // It passes the crate's modules on, under their own names.
+        if found.len() > 1 && found[0] == "internals" && self.files.contains_key(&found[1..2]) {
+            found.remove(0);
+        }
         Some(found)
     }
 

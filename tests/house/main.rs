@@ -17,8 +17,9 @@ use std::path::Path;
 
 use direction::{dependencies_point_one_way, every_part_has_a_direction, no_files_form_a_circle, types_have_one_home};
 use documents::{the_map_names_every_folder, the_map_names_what_is_there, the_table_of_tests_is_whole};
-use manyhands::kernels::{self, Kernel, Library, Tile};
-use manyhands::layers::LAYERS;
+use manyhands::extend::{Kernel, Library};
+use manyhands::internals::kernels::{self, Tile};
+use manyhands::internals::layers::LAYERS;
 
 /// Texts by path, from the repository's root.
 #[derive(Clone, Default)]
@@ -222,11 +223,11 @@ fn every_family_is_in_the_table(tree: &Tree) -> Vec<String> {
 }
 
 fn every_layer_has_a_row(tree: &Tree) -> Vec<String> {
-    let table = tree.text("tests/layers.rs");
-    let rows: String = table.split_whitespace().collect();
+    let tables = tree.files("tests/layers/", ".rs");
+    let rows: String = tables.flat_map(|(_, text)| text.split_whitespace()).collect();
     let missing = LAYERS.iter().filter(|entry| !rows.contains(&format!("row(\"{}\",", entry.kind)));
     missing
-        .map(|entry| format!("the layer `{entry:?}` has no row in tests/layers.rs: write its contract there"))
+        .map(|entry| format!("the layer `{entry:?}` has no row in tests/layers/: write its contract there"))
         .collect()
 }
 
@@ -248,6 +249,16 @@ fn wgpu_is_named_in_one_folder(tree: &Tree) -> Vec<String> {
         .map(|(path, at, _)| {
             format!("{path}:{at} names wgpu: only src/adapters/gpu/ may, behind the types of src/adapters/")
         })
+        .collect()
+}
+
+/// What a user copies must compile against what is promised.
+fn examples_use_the_public_api(tree: &Tree) -> Vec<String> {
+    let lines =
+        tree.files("examples/", ".rs").flat_map(|(path, text)| code(text).map(move |(at, line)| (path, at, line)));
+    lines
+        .filter(|(_, _, line)| line.contains("internals"))
+        .map(|(path, at, _)| format!("{path}:{at} uses `internals`: make what it needs public, or do without"))
         .collect()
 }
 
@@ -352,7 +363,11 @@ static RULES: &[Rule] = &[
         breach: ["src/kernels/new.rs", "pub static KERNELS: &[&Kernel] = &[];\n"],
         complaint: "src/kernels/new.rs is not in `kernels::FAMILIES`: add the line `new::KERNELS,`",
     },
-    Rule { check: every_layer_has_a_row, breach: ["tests/layers.rs", ""], complaint: "the layer `Add` has no row" },
+    Rule {
+        check: every_layer_has_a_row,
+        breach: ["tests/layers/rows.rs", ""],
+        complaint: "the layer `Dense` has no row",
+    },
     Rule {
         check: every_layer_tells_of_splits,
         breach: ["src/layers/new.rs", "impl Layer for New {}\n"],
@@ -362,6 +377,11 @@ static RULES: &[Rule] = &[
         check: wgpu_is_named_in_one_folder,
         breach: ["src/model/new.rs", "\nuse wgpu::Device;\n"],
         complaint: "src/model/new.rs:2 names wgpu",
+    },
+    Rule {
+        check: examples_use_the_public_api,
+        breach: ["examples/new.rs", "use manyhands::internals::plan::Plan;\n"],
+        complaint: "examples/new.rs:1 uses `internals`",
     },
     Rule {
         check: dependencies_point_one_way,
@@ -434,13 +454,13 @@ static RULES: &[Rule] = &[
     },
     Rule {
         check: the_table_of_tests_is_whole,
-        breach: ["tests/new.rs", "//! New.\n"],
-        complaint: "its table of tests does not name `new.rs`",
+        breach: ["tests/data/new.rs", "#[test]\nfn f() {}\n"],
+        complaint: "its table of tests does not name `data/new.rs`",
     },
     Rule {
         check: the_table_of_tests_is_whole,
-        breach: ["tests/kernels.rs", ""],
-        complaint: "its table of tests names `kernels.rs`, which is not there",
+        breach: ["tests/kernels/twins.rs", ""],
+        complaint: "its table of tests names `kernels/twins.rs`, which is not there",
     },
     Rule {
         check: the_library_does_not_print,

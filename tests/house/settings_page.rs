@@ -6,9 +6,9 @@ use std::path::Path;
 
 use manyhands::Schedule;
 use manyhands::data::DataConfig;
-use manyhands::layers::LAYERS;
-use manyhands::losses::LOSSES;
-use manyhands::optimizers::OPTIMIZERS;
+use manyhands::internals::layers::LAYERS;
+use manyhands::internals::losses::LOSSES;
+use manyhands::internals::optimizers::OPTIMIZERS;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
 
@@ -142,6 +142,9 @@ fn variants(source: &str, name: &str) -> Vec<(String, Item, Option<String>)> {
     let end = start + lines[start..].iter().position(|line| *line == "}").unwrap();
     let variant = |at: usize| {
         let line = lines[at].strip_prefix("    ").filter(|line| line.starts_with(char::is_uppercase))?;
+        if lines[at - 1].trim() == "#[serde(skip)]" {
+            return None;
+        }
         let name: String = line.chars().take_while(|letter| letter.is_alphanumeric()).collect();
         let inner = line.split_once('(').map(|(_, inner)| inner.trim_end_matches("),").to_owned());
         let fields = if line.ends_with('{') { fields(&lines, at) } else { Vec::new() };
@@ -166,7 +169,7 @@ fn snake(name: &str) -> String {
 fn sample(kind: &str) -> Value {
     match kind {
         "usize" | "u64" | "u32" => json!(2),
-        "f32" | "f64" => json!(0.5),
+        "f32" | "f64" | "Values" => json!(0.5),
         "[usize; 2]" => json!([2, 2]),
         "PathBuf" => json!("file"),
         "Activation" => json!("relu"),
@@ -287,6 +290,7 @@ fn page() -> String {
     assert_eq!(count, LAYERS.len(), "each layer has a section");
     choices(&mut page, &layers, "Activation", "`activation`");
     choices(&mut page, &layers, "Padding", "`padding`");
+    choices(&mut page, &layers, "Interpolation", "`interpolation`");
     choices(&mut page, &layers, "Initializer", "`kernel_initializer`");
 
     page.push_str("\n## `[loss]`\n");

@@ -5,11 +5,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use manyhands::adapters::{self, Info, Kind};
-use manyhands::bench::models::{self, Workload};
 use manyhands::data::Batch;
-use manyhands::model::Objective;
-use manyhands::scheduler::{CpuFallback, Scheduler, Step};
-use manyhands::{Error, Result};
+use manyhands::internals::bench::workloads::{self, Workload};
+use manyhands::internals::model::Objective;
+use manyhands::internals::scheduler::{Scheduler, Step};
+use manyhands::{CpuFallback, Error, Result};
 use wasm_bindgen::JsError;
 use wasm_bindgen::prelude::wasm_bindgen;
 
@@ -24,7 +24,7 @@ thread_local! {
     static BENCH: RefCell<Option<Rc<RefCell<Bench>>>> = const { RefCell::new(None) };
 }
 
-/// Opens one of [`models`], over 28 × 28 × 1.
+/// Opens one of [`workloads`], over 28 × 28 × 1.
 #[wasm_bindgen]
 pub async fn bench_open(model: String) -> std::result::Result<(), JsError> {
     let bench = open(&model).await.map_err(|error| JsError::new(&error.to_string()))?;
@@ -33,9 +33,9 @@ pub async fn bench_open(model: String) -> std::result::Result<(), JsError> {
 }
 
 async fn open(name: &str) -> Result<Bench> {
-    let Workload { model, optimizer, loss, batch_size, .. } = models::by_name(name)?;
+    let Workload { model, optimizer, loss, batch_size, .. } = workloads::by_name(name)?;
     let adapters: Vec<Info> =
-        adapters::list().await.into_iter().filter(|info| info.kind != Kind::Cpu).take(1).collect();
+        adapters::list_async().await.into_iter().filter(|info| info.kind != Kind::Cpu).take(1).collect();
     if adapters.is_empty() {
         return Err(Error::adapter("this browser", "has no WebGPU adapter", "switch it on"));
     }

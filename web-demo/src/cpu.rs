@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use async_channel::Sender;
 use js_sys::{Array, Function};
-use manyhands::adapters::remote::{self, Link, Packet};
-use manyhands::adapters::{self, ActorId, Handle, Info, Kind, Message, Opener};
-use manyhands::runtime::{self, Runtime, Task};
+use manyhands::adapters::{Info, Kind};
+use manyhands::internals::adapters::remote::{self, Link, Packet};
+use manyhands::internals::adapters::{self, ActorId, Handle, Message, Opener};
+use manyhands::internals::runtime::{self, Runtime, Task};
 use wasm_bindgen::JsCast;
 use wasm_bindgen::closure::Closure;
 use wasm_bindgen::prelude::wasm_bindgen;

@@ -1,10 +1,11 @@
 //! The messages of `www/messages.js`, which tells what each means. Arrays travel beside the text.
 
 use manyhands::adapters::{Info, Kind};
-use manyhands::scheduler::AdapterStatus;
-use manyhands::scheduler::split::SplitMode;
-use manyhands::simulator::{AdapterSpec, HostSpec, Part, Preset, Report, RigConfig};
-use manyhands::trainer::{AdapterLog, EpochLog, StepLog};
+use manyhands::internals::bench::scaling::Part;
+use manyhands::internals::presets::{self, Size};
+use manyhands::logs::{AdapterLog, EpochLog, StepLog};
+use manyhands::simulator::{AdapterSpec, HostSpec, Report, RigConfig};
+use manyhands::{AdapterStatus, Model, Result, SplitMode};
 use serde::{Deserialize, Serialize};
 
 /// Whose statistics batch normalization uses.
@@ -70,6 +71,33 @@ pub struct Change {
     pub learning_rate: Option<f32>,
 }
 
+/// The networks for which the page predicts: of the crate's presets only these are part of the page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Preset {
+    /// Dense layers.
+    Mlp,
+    /// Six convolutions.
+    Cnn6,
+    /// Thirteen convolutions.
+    Vgg,
+}
+
+impl Preset {
+    /// The model, in the preset's own size.
+    ///
+    /// # Errors
+    /// None: the layers fit.
+    pub fn build(self) -> Result<Model> {
+        let size = |input: [usize; 3], outputs| Size { input: input.into(), outputs, seed: 0 };
+        match self {
+            Self::Mlp => presets::mlp(&size([28, 28, 1], 10)),
+            Self::Cnn6 => presets::cnn6(&size([32, 32, 3], 10)),
+            Self::Vgg => presets::vgg(&size([224, 224, 3], 1000)),
+        }
+    }
+}
+
 /// A rig to predict, with a model of the crate's: a page reads no other.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Described {
@@ -85,8 +113,8 @@ pub struct Described {
 
 impl From<Described> for RigConfig {
     fn from(rig: Described) -> Self {
-        let Described { batch_size, preset, host, adapters } = rig;
-        Self { batch_size, preset: Some(preset), host, adapters, ..Self::default() }
+        let Described { batch_size, host, adapters, .. } = rig;
+        Self { batch_size, host, adapters, ..Self::default() }
     }
 }
 
@@ -421,8 +449,16 @@ mod tests {
     }
 
     #[test]
+    fn networks_of_predictions_are_presets_in_their_own_size() {
+        for name in ["mlp", "cnn6", "vgg"] {
+            let preset: Preset = serde_json::from_value(name.into()).unwrap();
+            assert_eq!(preset.build().unwrap().config(), presets::find(name).unwrap().build(0).unwrap().config());
+        }
+    }
+
+    #[test]
     fn adapters_on_the_processor_share_it() {
-        let cpu = manyhands::adapters::cpu::info();
+        let cpu = manyhands::internals::adapters::cpu::info();
         let software = Info { kind: Kind::Software, name: "SwiftShader".into(), ..cpu.clone() };
         let gpu = Info { kind: Kind::VirtualGpu, name: "a".into(), ..cpu.clone() };
         let other = Info { name: "b".into(), index: 1, ..gpu.clone() };
@@ -450,8 +486,8 @@ mod tests {
             batch: 1,
             batches: 9,
             rows: 5,
-            values: manyhands::trainer::Values::default(),
-            running: manyhands::trainer::Values::default(),
+            values: manyhands::logs::Values::default(),
+            running: manyhands::logs::Values::default(),
             learning_rate: 0.1,
             gradient_norm: 1.0,
             is_applied: true,

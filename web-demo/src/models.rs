@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use manyhands::data::{Batch, ByteImages, Dataset, InMemory, digits};
-use manyhands::layers::{BatchNormalization, Conv2D, Dense, Dropout, Flatten, MaxPooling2D, Relu};
-use manyhands::{Compile, Error, Loss, Model, Optimizer, Result, Sequential};
+use manyhands::internals::presets::{self, Size};
+use manyhands::{Compile, Error, Loss, Model, Optimizer, Result};
+use ndarray::ArrayD;
 
 use crate::messages::{BatchNorm, ModelChoice, Settings};
 
@@ -33,38 +34,25 @@ pub fn choices() -> Result<Vec<ModelChoice>> {
 /// # Errors
 /// If there is none of that id.
 pub fn build(id: &str, form: BatchNorm, seed: u64) -> Result<Model> {
-    let norm = BatchNormalization::new().momentum(0.9);
     let norm = match form {
-        BatchNorm::PerShard => norm,
-        BatchNorm::WholeBatch => norm.synchronized(),
+        BatchNorm::PerShard => presets::digits::norm(),
+        BatchNorm::WholeBatch => presets::digits::norm().synchronized(),
     };
-    let block = |model: Sequential, filters: usize| {
-        model.add(Conv2D::new(filters, [3, 3]).same().no_bias()).add(norm).add(Relu {})
-    };
-    let input = Sequential::new([8, 8, 1]);
-    let body = match id {
-        // That of `manyhands train`.
-        "cnn" => {
-            let pooled = block(block(input, 16), 32).add(MaxPooling2D::new([2, 2]));
-            block(pooled, 64).add(Flatten::default()).add(Dropout::new(0.4))
-        }
-        "small" => block(input, 8).add(MaxPooling2D::new([2, 2])).add(Flatten::default()),
+    let size = Size { input: presets::digits::SHAPE.into(), outputs: digits::CLASSES, seed };
+    match id {
+        "cnn" => presets::digits::cnn(&size, norm),
+        "small" => presets::digits::small_cnn(&size, norm),
         other => {
             let ids = MODELS.map(|(id, _)| format!("`{id}`")).join(" or ");
-            return Err(Error::setting(
-                "`model`",
-                format!("needs to be {ids}, but is `{other}`"),
-                "choose one of these",
-            ));
+            Err(Error::setting("`model`", format!("needs to be {ids}, but is `{other}`"), "choose one of these"))
         }
-    };
-    body.add(Dense::new(digits::CLASSES)).build(seed)
+    }
 }
 
 /// What a run is for.
 pub fn compile(settings: &Settings) -> Compile {
     let optimizer = Optimizer::adam(settings.learning_rate);
-    Compile { seed: settings.seed, ..Compile::new(optimizer, Loss::SPARSE_CATEGORICAL_CROSSENTROPY) }
+    Compile::new(optimizer, Loss::SPARSE_CATEGORICAL_CROSSENTROPY).seed(settings.seed)
 }
 
 /// Pixels from 0 to 16 and labels of the test digits, as bytes.
@@ -96,14 +84,14 @@ pub fn drawing(pixels: &[f32]) -> Result<Arc<dyn Dataset>> {
 }
 
 /// Probabilities from logits, row by row.
-pub fn probabilities(logits: &[f32]) -> Vec<f32> {
+pub fn probabilities(logits: &ArrayD<f32>) -> Vec<f32> {
     let row = |logits: &[f32]| {
         let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let weights: Vec<f32> = logits.iter().map(|logit| (logit - largest).exp()).collect();
         let sum: f32 = weights.iter().sum();
         weights.into_iter().map(move |weight| weight / sum)
     };
-    logits.chunks(digits::CLASSES).flat_map(row).collect()
+    logits.as_slice().unwrap_or_default().chunks(digits::CLASSES).flat_map(row).collect()
 }
 
 /// The most probable digit of each row, with its probability.
@@ -117,16 +105,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_trains_the_network_of_the_command() {
-        #[derive(serde::Deserialize)]
-        struct File {
-            model: manyhands::ModelConfig,
+    fn the_page_trains_the_presets_of_the_digits() {
+        for (id, preset) in [("cnn", "digits_cnn"), ("small", "digits_small_cnn")] {
+            let preset = presets::find(preset).unwrap();
+            let (of_preset, of_page) = (preset.build(5).unwrap(), build(id, BatchNorm::PerShard, 5).unwrap());
+            assert_eq!(of_preset.config(), of_page.config());
+            assert_eq!(of_preset.weights, of_page.weights);
+            let text = MODELS.iter().find(|(known, _)| *known == id).unwrap().1;
+            assert_eq!(preset.about, text);
         }
-        let text = include_str!("../../src/cli/digits.toml");
-        let of_command = toml::from_str::<File>(text).unwrap().model.build(5).unwrap();
-        let of_page = build("cnn", BatchNorm::PerShard, 5).unwrap();
-        assert_eq!(of_command.config(), of_page.config());
-        assert_eq!(of_command.weights, of_page.weights);
     }
 
     #[test]
@@ -152,7 +139,7 @@ mod tests {
     fn probabilities_sum_to_one_and_the_largest_wins() {
         let mut logits = vec![0.0; 20];
         (logits[3], logits[17]) = (1000.0, 2.0);
-        let probabilities = probabilities(&logits);
+        let probabilities = probabilities(&ArrayD::from_shape_vec(vec![2, 10], logits).unwrap());
         assert!((probabilities[10..].iter().sum::<f32>() - 1.0).abs() < 1e-6);
         let (digits, confidences) = answers(&probabilities);
         assert_eq!(digits, [3, 7]);

@@ -2,9 +2,9 @@
 
 use std::cell::RefCell;
 
-use manyhands::Trainer;
-use manyhands::adapters::{Info, Kind, Request, gpu};
-use manyhands::scheduler::AdapterStatus;
+use manyhands::adapters::{Info, Kind};
+use manyhands::internals::adapters::{Request, gpu};
+use manyhands::{AdapterStatus, OpenAdapter, Trainer};
 
 use crate::host::tell;
 use crate::messages::{Event, Listed, Member, Place, share_device};
@@ -84,11 +84,13 @@ impl Rig {
     }
 
     /// Takes in which adapters the engine has and how it stands with them; tells the page if it looks another way.
-    pub(crate) fn update(&mut self, trainer: &mut Trainer) {
-        let Some(scheduler) = trainer.scheduler() else { return };
+    pub(crate) fn update(&mut self, trainer: &Trainer) {
+        let open = trainer.open_adapters();
+        if open.is_empty() {
+            return;
+        }
         let listed = |info: &Info| self.cpu.clone().filter(|_| info.kind == Kind::Cpu).unwrap_or_else(|| info.clone());
-        let infos: Vec<Info> = scheduler.adapters().map(listed).collect();
-        let standings = scheduler.statuses();
+        let infos: Vec<Info> = open.iter().map(|adapter| listed(&adapter.info)).collect();
         // The engine may have gone on with another adapter by itself.
         self.seats.truncate(infos.len());
         for (idx, info) in infos.iter().enumerate() {
@@ -102,18 +104,17 @@ impl Rig {
             }
         }
         PLUGS.with(|plugs| {
-            let near = |(idx, seat): (usize, &Seat)| (seat.id, scheduler.handle(idx).requests.clone());
-            *plugs.borrow_mut() = self.seats.iter().enumerate().map(near).collect();
+            let near = |(idx, seat): (usize, &Seat)| Some((seat.id, trainer.handle(idx)?.requests.clone()));
+            *plugs.borrow_mut() = self.seats.iter().enumerate().filter_map(near).collect();
         });
-        let throttles: Vec<f64> = (0..infos.len()).map(|idx| trainer.throttle_of(idx)).collect();
-        self.tell(&standings, &throttles);
+        self.tell(&open);
     }
 
-    fn tell(&mut self, standings: &[AdapterStatus], throttles: &[f64]) {
+    fn tell(&mut self, open: &[OpenAdapter]) {
         let mut members: Vec<Member> = Vec::new();
         self.places.clear();
-        for ((seat, standing), throttle) in self.seats.iter().zip(standings).zip(throttles) {
-            let has_left = *standing == AdapterStatus::Left;
+        for (seat, adapter) in self.seats.iter().zip(open) {
+            let has_left = adapter.status == AdapterStatus::Left;
             self.places.push((!has_left).then_some(Place { at: members.len(), id: seat.id }));
             if has_left {
                 continue;
@@ -125,10 +126,10 @@ impl Rig {
                 presence: "there",
                 again_ms: None,
                 is_resting: false,
-                throttle: *throttle,
+                throttle: adapter.throttle,
                 shares_device_with: twin.map(|twin| twin.id),
             };
-            members.push(member.standing(*standing));
+            members.push(member.standing(adapter.status));
         }
         let is_new = members.len() != self.told.len() || members.iter().zip(&self.told).any(|(a, b)| !a.is_like(b));
         self.told = members;

@@ -1,13 +1,18 @@
 //! A run: the crate's trainer and its session, and what the page is told of them.
 
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
 use manyhands::adapters::Info;
 use manyhands::data::{Dataset, digits};
-use manyhands::model::Objective;
-use manyhands::runtime::{self, Runtime};
-use manyhands::simulator::{Report, Scaling, Wish, measure_scaling};
-use manyhands::trainer::Session;
-use manyhands::{Error, Fit, Loss, Optimizer, Result, Trainer};
-use std::sync::Arc;
+use manyhands::internals::bench::rig::{Data, Opening, Seat, Turn};
+use manyhands::internals::bench::scaling::Job;
+use manyhands::internals::bench::workloads::Workload;
+use manyhands::internals::runtime::{self, Runtime};
+use manyhands::simulator::Report;
+use manyhands::{
+    BatchStatistics, Error, Fit, GradientCompression, Loss, Optimizer, Result, Session, SplitMode, Trainer,
+};
 
 use crate::cpu::opener;
 use crate::host::{self, Values, tell, tell_with};
@@ -19,6 +24,8 @@ use crate::rig::Rig;
 const TELL_MS: f64 = 50.0;
 /// Predictions of the test digits may take one part in so many of the time.
 const PREDICT_PART: f64 = 10.0;
+/// Training steps from which a measurement learns the split, and those that count: fewer once they took three seconds.
+const TURN: Turn = Turn { warm_up: 6, counted: 15, enough: Some((3_000.0, 5)) };
 /// Adapters are opened for batches of at least so many rows: the test digits go through in few.
 const LEAST_CAPACITY: usize = 120;
 
@@ -59,11 +66,11 @@ impl Run {
             trainer = trainer.throttle(position, *factor);
         }
         let largest = settings.batch_size.max(LEAST_CAPACITY);
-        trainer.open_async(&Fit::new(1).batch_size(largest)).await?;
-        rig.update(&mut trainer);
+        trainer.open_async(&Fit::new(1).batch_size(largest), largest).await?;
+        rig.update(&trainer);
         let test: Arc<dyn Dataset> = Arc::new(digits::test()?);
         let fit = Fit::new(u64::MAX).batch_size(settings.batch_size).validation(Arc::clone(&test));
-        let session = trainer.session(digits::train()?, fit).await?;
+        let session = trainer.session_async(digits::train()?, fit).await?;
         let last_epoch = if settings.epochs == 0 { u64::MAX } else { settings.epochs };
         host::set_step(0);
         let clock = runtime::system();
@@ -99,8 +106,8 @@ impl Run {
     /// One training step, and what belongs behind it.
     pub(crate) async fn step(&mut self, rig: &mut Rig) -> Result<Outcome> {
         self.epochs_begun = self.trainer.progress().epoch + 1;
-        let stepped = self.session.step(&mut self.trainer).await;
-        rig.update(&mut self.trainer);
+        let stepped = self.session.step_async(&mut self.trainer).await;
+        rig.update(&self.trainer);
         if let Some(log) = stepped? {
             host::set_step(log.step);
             if self.told_step >= log.step {
@@ -124,7 +131,7 @@ impl Run {
 
     async fn end_epoch(&mut self) -> Result<Outcome> {
         self.tell_steps();
-        let epoch = self.session.end_epoch(&mut self.trainer).await?;
+        let epoch = self.session.end_epoch_async(&mut self.trainer).await?;
         tell(&Event::Epoch { epoch });
         self.predict().await?;
         Ok(if self.is_finished() { Outcome::Finished } else { Outcome::Stepped })
@@ -173,7 +180,7 @@ impl Run {
         }
         if let Some(form) = change.batch_norm.filter(|form| *form != self.settings.batch_norm) {
             let model = models::build(&self.settings.model, form, self.settings.seed)?;
-            self.trainer.exchange_model(model).await?;
+            self.trainer.exchange_model_async(model).await?;
             self.settings.batch_norm = form;
         }
         if let Some(rate) = change.learning_rate {
@@ -185,7 +192,7 @@ impl Run {
 
     /// The model as a file.
     pub(crate) async fn export(&mut self) -> Result<()> {
-        let bytes = self.trainer.current_model().await?.to_bytes()?;
+        let bytes = self.trainer.current_model_async().await?.to_bytes()?;
         tell_with(&Event::Exported { name: "digits.safetensors" }, vec![("bytes", Values::Bytes(bytes))]);
         Ok(())
     }
@@ -197,16 +204,32 @@ impl Run {
         batch_size: u32,
         is_cancelled: &dyn Fn() -> bool,
     ) -> Result<Option<Report>> {
-        let optimizer = Optimizer::adam(self.settings.learning_rate);
-        let objective = Objective::new(vec![Loss::SPARSE_CATEGORICAL_CROSSENTROPY], optimizer);
-        let model = self.trainer.current_model().await?;
-        let (opener, runtime) = (opener(), Arc::clone(&self.clock));
-        let job = Scaling { opener, runtime, adapters, model, objective: &objective, batch_size };
-        let wish = |part| {
-            tell(&Event::Measuring(part));
-            if is_cancelled() { Wish::Cancel } else { Wish::GoOn }
+        let workload = Workload {
+            name: "digits",
+            about: "the network of the page",
+            model: self.trainer.current_model_async().await?.clone(),
+            optimizer: Optimizer::adam(self.settings.learning_rate),
+            loss: Loss::SPARSE_CATEGORICAL_CROSSENTROPY,
+            classes: digits::CLASSES,
+            batch_size,
+            gradient_compression: GradientCompression::None,
+            batch_statistics: BatchStatistics::default(),
         };
-        measure_scaling(&job, wish).await
+        let names = adapters.iter().map(|(info, _)| info.name.clone()).collect();
+        let seats: Vec<Seat> = adapters.into_iter().map(|(info, throttle)| Seat { info, throttle }).collect();
+        let job = Job {
+            opening: Opening { opener: opener(), runtime: Arc::clone(&self.clock) },
+            workload: &workload,
+            seats: &seats,
+            data: Data::Synthetic,
+            split: SplitMode::Learned,
+            turns: vec![TURN],
+        };
+        let begin = |part| {
+            tell(&Event::Measuring(part));
+            if is_cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        Ok(job.measure(begin).await?.map(|curve| curve.report(names)))
     }
 }
 

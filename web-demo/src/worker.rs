@@ -4,9 +4,10 @@ use std::cell::{Cell, RefCell};
 
 use async_channel::{Receiver, Sender};
 use js_sys::Function;
-use manyhands::adapters::{self, Info, Kind, gpu};
+use manyhands::adapters::{self, Info, Kind};
+use manyhands::internals::adapters::gpu;
 use manyhands::simulator::{RigConfig, simulate_model};
-use manyhands::{Error, Result};
+use manyhands::{Error, ErrorKind, Result};
 use wasm_bindgen::prelude::wasm_bindgen;
 
 use crate::host::{self, Notices, Values, tell, tell_with};
@@ -70,7 +71,7 @@ pub fn request(text: &str, pixels: Vec<f32>) {
 }
 
 async fn hello() -> Result<Vec<Info>> {
-    let list = adapters::list().await;
+    let list = adapters::list_async().await;
     let missing = serde_json::to_value(gpu::missing().await).unwrap_or_default();
     let (pixels, labels) = models::test_bytes()?;
     let (version, models) = (env!("CARGO_PKG_VERSION"), models::choices()?);
@@ -104,7 +105,7 @@ impl Worker {
                     let served = self.serve(request).await;
                     if let Some(run) = &mut self.run {
                         // Whatever it was, the engine may have found an adapter gone, and gone on with another.
-                        self.rig.update(&mut run.trainer);
+                        self.rig.update(&run.trainer);
                     }
                     if let Err(error) = served {
                         refuse(Some(name), &error);
@@ -194,7 +195,7 @@ impl Worker {
             Request::Add { index } => {
                 let info = self.list.get(index).ok_or_else(|| unknown(&self.list, index))?;
                 run.tell_steps();
-                run.trainer.join(info).await?;
+                run.trainer.join_async(info).await?;
             }
             Request::Remove { member } => {
                 run.tell_steps();
@@ -246,7 +247,7 @@ impl Worker {
     async fn open(&mut self, settings: Settings, adapters: &[(Info, f64)]) -> Result<Option<Error>> {
         self.enter("opening");
         let (opened, missing) = match Run::open(settings.clone(), adapters, &mut self.rig).await {
-            Err(error @ Error::Adapter { .. }) if adapters.iter().any(|(info, _)| info.kind != Kind::Cpu) => {
+            Err(error) if is_of_adapter(&error) && adapters.iter().any(|(info, _)| info.kind != Kind::Cpu) => {
                 let cpus = self.cpus_of(adapters);
                 let infos: Vec<Info> = cpus.iter().map(|(info, _)| info.clone()).collect();
                 self.rig.begin(&infos);
@@ -298,6 +299,12 @@ impl Worker {
 
 fn refuse(request: Option<&'static str>, error: &Error) {
     tell(&Event::Error { request, message: error.to_string() });
+}
+
+/// Is it an adapter's fault, so that others may do?
+fn is_of_adapter(error: &Error) -> bool {
+    use ErrorKind::{Adapter, AdapterLost, OutOfMemory, Unsupported};
+    matches!(error.kind(), Adapter | AdapterLost | OutOfMemory | Unsupported)
 }
 
 fn no_run() -> Error {

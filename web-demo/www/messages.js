@@ -102,7 +102,7 @@
  * @property {number} ms The whole step, waiting for data included.
  * @property {number} data_ms Of these, waiting for data.
  * @property {number} reduce_ms Of these, adding gradients on the host.
- * @property {number} update_ms Of these, updating on the host and handing weights out.
+ * @property {number} update_ms Of these, updating on the host and broadcasting weights.
  * @property {number} samples_per_s
  * @property {AdapterLog[]} adapters Those that had rows.
  */
@@ -147,7 +147,7 @@
  * A rig to predict, as `manyhands simulate` reads it, in JSON. Left out: what is not known.
  * @typedef {object} RigConfig
  * @property {number} batch_size
- * @property {"mlp" | "cnn" | "vgg"} preset
+ * @property {"mlp" | "cnn6" | "vgg"} preset
  * @property {{ copy_gb_s: number }} host
  * @property {AdapterSpec[]} adapters
  */

@@ -6,11 +6,11 @@ use super::super::{Fault, Info};
 use super::device::{Checks, Gpu};
 use super::grid::{Cut, workgroups};
 use super::pipelines::{Pipelines, Slice, bind_group};
-use super::program::F32;
 use crate::kernels::{Kernel, Tile};
 use crate::plan::{Grid, Scalars};
 use crate::runtime::Runtime;
-use crate::{Error, Result};
+use crate::size::F32_BYTES;
+use crate::{Error, ErrorKind, Result};
 
 /// One call of a kernel.
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +43,7 @@ impl Direct {
     /// Opens a device of an adapter.
     ///
     /// # Errors
-    /// [`Error::Adapter`] if the adapter gives no device.
+    /// [`ErrorKind::Adapter`](crate::ErrorKind::Adapter) if the adapter gives no device.
     pub async fn open(info: &Info, checks: Checks, runtime: Arc<dyn Runtime>) -> Result<Self> {
         let name = format!("adapter {} `{}`", info.index, info.name);
         let gpu = Gpu::open(info, checks, runtime.clone()).await.map_err(|fault| error(&name, &fault))?;
@@ -58,7 +58,7 @@ impl Direct {
     /// Runs a kernel once; gives what the outputs then hold, all of it.
     ///
     /// # Errors
-    /// [`Error::Adapter`] if the kernel can't be compiled or the device fails.
+    /// [`ErrorKind::Adapter`](crate::ErrorKind::Adapter) if the kernel can't be compiled or the device fails.
     pub async fn run(&mut self, launch: Launch<'_>) -> Result<Vec<Vec<f32>>> {
         let prepared = self.prepare(launch).await.map_err(|fault| error(&self.name, &fault))?;
         self.outputs(launch, &prepared).await.map_err(|fault| error(&self.name, &fault))
@@ -67,7 +67,7 @@ impl Direct {
     /// Milliseconds of a kernel: the mean of `repeats` dispatches in one submission, after one to warm up.
     ///
     /// # Errors
-    /// [`Error::Adapter`] if the kernel can't be compiled or the device fails.
+    /// [`ErrorKind::Adapter`](crate::ErrorKind::Adapter) if the kernel can't be compiled or the device fails.
     pub async fn time(&mut self, launch: Launch<'_>, repeats: u32) -> Result<f64> {
         let prepared = self.prepare(launch).await.map_err(|fault| error(&self.name, &fault))?;
         self.dispatch(launch, &prepared, 1).await.map_err(|fault| error(&self.name, &fault))?;
@@ -111,7 +111,7 @@ impl Direct {
     }
 
     async fn read(&self, buffer: &wgpu::Buffer, elements: usize) -> Result<Vec<f32>, Fault> {
-        let bytes = elements as u64 * F32;
+        let bytes = elements as u64 * F32_BYTES;
         let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
         let staging = self.gpu.buffer("readback", bytes, usage);
         let mut encoder = self.gpu.encoder();
@@ -146,8 +146,12 @@ fn filled(gpu: &Gpu, launch: Launch<'_>) -> (wgpu::Buffer, Vec<wgpu::Buffer>) {
 
 fn error(name: &str, fault: &Fault) -> Error {
     match fault {
-        Fault::Lost(text) => Error::adapter(name, format!("was lost: {text}"), "update its driver, or leave it out"),
-        Fault::OutOfMemory(text) => Error::adapter(name, text, "choose smaller sizes"),
-        Fault::Unsupported(text) => Error::adapter(name, text, "update its driver, or choose another adapter"),
+        Fault::Lost(text) => {
+            Error::adapter_lost(name, format!("was lost: {text}"), "update its driver, or leave it out")
+        }
+        Fault::OutOfMemory(text) => Error::new(ErrorKind::OutOfMemory, name, text, "choose smaller sizes"),
+        Fault::Unsupported(text) => {
+            Error::new(ErrorKind::Unsupported, name, text, "update its driver, or choose another adapter")
+        }
     }
 }

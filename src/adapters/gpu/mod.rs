@@ -28,15 +28,14 @@ pub use enumerate::enumerate;
 #[cfg(target_arch = "wasm32")]
 pub use enumerate::{Missing, missing, requested_as};
 use pipelines::Pipelines;
-use program::Program;
-use run::{Execution, ahead};
+use run::{Execution, Loaded, ahead};
 use tuning::Tuner;
 pub use tuning::{TUNING_VARIABLE, Tuning, tiles_tried};
 
 /// Opens a device of an adapter, tuned as [`TUNING_VARIABLE`] says; see [`open_tuned`].
 ///
 /// # Errors
-/// [`Error::Adapter`] if the adapter is not one of [`enumerate`].
+/// [`ErrorKind::Adapter`](crate::ErrorKind::Adapter) if the adapter is not one of `enumerate`.
 pub fn open(
     info: &Info,
     actor: ActorId,
@@ -56,7 +55,7 @@ pub fn open(
 /// without a plan.
 ///
 /// # Errors
-/// [`Error::Adapter`] if the adapter is not one of [`enumerate`].
+/// [`ErrorKind::Adapter`](crate::ErrorKind::Adapter) if the adapter is not one of `enumerate`.
 pub fn open_tuned(
     info: &Info,
     actor: ActorId,
@@ -81,7 +80,7 @@ struct GpuDevice {
     gpu: Gpu,
     pipelines: Pipelines,
     tuner: Tuner,
-    program: Option<Program>,
+    loaded: Option<Loaded>,
     /// Number of the last run, which the proof of life writes. Below 2^23, so that it is whole as a float too.
     run_number: u32,
 }
@@ -97,29 +96,28 @@ enum Start {
 
 impl Device for GpuDevice {
     fn loaded(&self) -> Option<(&Plan, u32)> {
-        self.program.as_ref().map(|program| (&*program.plan, program.capacity))
+        self.loaded.as_ref().map(|loaded| (&*loaded.program.plan, loaded.program.capacity))
     }
 
     async fn load(&mut self, plan: Arc<Plan>, capacity: u32) -> Result<u64, Stop> {
         // Its memory first: two plans may not fit.
-        self.program = None;
+        self.loaded = None;
         self.gpu.poll()?;
-        let mut program = Program::new(&self.gpu, &mut self.pipelines, plan, capacity).await?;
         self.tuner.forget_plan();
-        program.adopt(&self.gpu, &mut self.pipelines, &self.tuner).await?;
-        Ok(self.program.insert(program).bytes)
+        let loaded = Loaded::new(&self.gpu, &mut self.pipelines, &self.tuner, plan, capacity).await?;
+        Ok(self.loaded.insert(loaded).program.bytes)
     }
 
     async fn write(&mut self, role: Role, offset: u64, data: &[f32]) -> Result<(), Stop> {
-        match &mut self.program {
-            Some(program) => Ok(program.write(&self.gpu, role, offset, data).await?),
+        match &mut self.loaded {
+            Some(loaded) => Ok(loaded.program.write(&self.gpu, role, offset, data).await?),
             None => Ok(()),
         }
     }
 
     async fn read(&mut self, mailbox: &mut Mailbox, role: Role) -> Result<Vec<f32>, Stop> {
-        match &mut self.program {
-            Some(program) => Execution::new(&self.gpu, program, mailbox, NO_RUN).contents(role).await,
+        match &mut self.loaded {
+            Some(loaded) => Execution::new(&self.gpu, loaded, mailbox, NO_RUN).contents(role).await,
             None => Ok(Vec::new()),
         }
     }
@@ -128,16 +126,16 @@ impl Device for GpuDevice {
         if run.combining == Combining::Host {
             return self.start(mailbox, run, weights, Start::InTurn).await;
         }
-        let has_room = self.program.as_ref().is_some_and(|program| program.ahead.has_room());
+        let has_room = self.loaded.as_ref().is_some_and(|loaded| loaded.ahead.has_room());
         let start = if has_room { Start::Ahead } else { Start::InTurn };
         let result = self.start(mailbox, run, weights, start).await;
-        let is_behind_others = self.program.as_ref().is_some_and(|program| !program.ahead.is_idle());
+        let is_behind_others = self.loaded.as_ref().is_some_and(|loaded| !loaded.ahead.is_idle());
         if is_behind_others { result.map_err(ahead::too_late) } else { result }
     }
 
     async fn finish(&mut self, mailbox: &mut Mailbox) -> Result<(), Stop> {
-        match &mut self.program {
-            Some(program) => ahead::answer(&self.gpu, program, mailbox, 0).await,
+        match &mut self.loaded {
+            Some(Loaded { program, ahead }) => ahead.answer(&self.gpu, program, mailbox, 0).await,
             None => Ok(()),
         }
     }
@@ -155,30 +153,31 @@ impl GpuDevice {
     async fn open(info: &Info, tuning: &Tuning, clock: Arc<dyn Runtime>) -> Result<Self, Fault> {
         let gpu = Gpu::open(info, Checks::from_environment(), clock).await?;
         let tuner = Tuner::open(info, &gpu, tuning);
-        Ok(Self { gpu, pipelines: Pipelines::default(), tuner, program: None, run_number: 0 })
+        Ok(Self { gpu, pipelines: Pipelines::default(), tuner, loaded: None, run_number: 0 })
     }
 
     async fn start(&mut self, mailbox: &mut Mailbox, run: &Run, weights: Writes, start: Start) -> Result<(), Stop> {
         self.run_number = self.run_number % ((1 << 23) - 1) + 1;
         let (gpu, pipelines) = (&self.gpu, &mut self.pipelines);
-        let Some(program) = &mut self.program else { return Ok(()) };
-        ahead::answer_ready(gpu, program, mailbox).await?;
-        let trials = self.tuner.plan(gpu, pipelines, program, run, || mailbox.now_ms()).await?;
+        let Some(loaded) = &mut self.loaded else { return Ok(()) };
+        let Loaded { program, ahead } = loaded;
+        ahead.answer_ready(gpu, program, mailbox).await?;
+        let trials = self.tuner.plan(gpu, pipelines, &program.plan, run, || mailbox.now_ms()).await?;
         if !trials.is_empty() {
             // What is measured must be alone.
-            ahead::answer(gpu, program, mailbox, 0).await?;
+            ahead.answer(gpu, program, mailbox, 0).await?;
         }
-        let execution = Execution::new(gpu, program, mailbox, run.ticket).trying(trials);
+        let execution = Execution::new(gpu, loaded, mailbox, run.ticket).trying(trials);
         let tried = match start {
             Start::Ahead => {
-                let tried = execution.begin(run, self.run_number, weights).await?;
-                ahead::answer_older(gpu, program, mailbox).await?;
+                let tried = ahead::begin(execution, run, self.run_number, weights).await?;
+                loaded.ahead.answer_older(gpu, &mut loaded.program, mailbox).await?;
                 tried
             }
             Start::InTurn => execution.run(run, self.run_number, weights).await?,
         };
         if self.tuner.learn(tried, run.scalars.rows) {
-            program.adopt(gpu, pipelines, &self.tuner).await?;
+            loaded.program.adopt(gpu, pipelines, &self.tuner).await?;
         }
         Ok(())
     }

@@ -118,7 +118,7 @@ fn may_trust(kernel: &Kernel) -> bool {
 
 /// Bounded loops alone cost a third of a kernel's speed on lavapipe and far more elsewhere (wgpu#7698).
 ///
-/// The shaders are this crate's own, none comes from outside. `tests/kernels.rs` runs each of them checked and
+/// The shaders are this crate's own, none comes from outside. `tests/kernels/twins.rs` runs each of them checked and
 /// unchecked with filler past the end of every output, and every plan's views are checked against their buffers.
 #[allow(unsafe_code, reason = "the one call that trusts our own shaders; see above")]
 fn trusted(device: &wgpu::Device, descriptor: wgpu::ShaderModuleDescriptor<'_>) -> wgpu::ShaderModule {

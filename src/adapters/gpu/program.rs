@@ -8,14 +8,11 @@ use super::super::storage::{self, Storage};
 use super::device::{Gpu, padded};
 use super::grid::Cut;
 use super::pipelines::{Pipeline, Pipelines, Slice, bind_group};
-use super::run::ahead::Ahead;
 use super::staging::{Readbacks, Uploads};
 use super::tuning::{self, Choice, Tuner};
 use crate::kernels::{Kernel, Tile, proof};
 use crate::plan::{Command, Dispatch, MOST_ELEMENTS, Pass, Plan, Role, Scalars, View};
-
-/// Bytes of an f32.
-pub(super) const F32: u64 = 4;
+use crate::size::F32_BYTES;
 
 /// A dispatch that is ready to be encoded.
 pub(super) struct Prepared {
@@ -58,7 +55,6 @@ pub(super) struct Program {
     pub(super) proof: Proof,
     pub(super) uploads: Uploads,
     pub(super) readbacks: Readbacks,
-    pub(super) ahead: Ahead,
     pub(super) bytes: u64,
     pub(super) capacity: u32,
     buffers: Vec<Option<wgpu::Buffer>>,
@@ -79,8 +75,7 @@ impl Program {
         check(gpu, &plan, &storage, capacity)?;
         let (buffers, bytes) = gpu.scoped(|| allocate(gpu, &plan, &storage, capacity)).await?;
         let arena_bytes = arena_bytes(&plan);
-        let make = || (transfers(gpu, &plan, capacity, arena_bytes), Ahead::new(gpu, &plan, capacity));
-        let ((arena, uploads, readbacks), ahead) = gpu.scoped(make).await?;
+        let (arena, uploads, readbacks) = gpu.scoped(|| transfers(gpu, &plan, capacity, arena_bytes)).await?;
         let mut maker = Maker { gpu, pipelines, arena: &arena, at: 0, capacity };
         let mut passes = LiteMap::new();
         for (pass, commands) in &plan.passes {
@@ -88,10 +83,10 @@ impl Program {
         }
         let proof = maker.proof(&proof::WRITE).await?;
         let roles = plan.buffers.iter().enumerate().map(|(idx, buffer)| (buffer.role, idx)).collect();
-        let words = vec![0; usize::try_from(arena_bytes / F32).unwrap_or_default()];
+        let words = vec![0; usize::try_from(arena_bytes / F32_BYTES).unwrap_or_default()];
         let bytes = bytes + arena.size();
         let mut program =
-            Self { plan, passes, proof, uploads, readbacks, ahead, bytes, capacity, buffers, roles, arena, words };
+            Self { plan, passes, proof, uploads, readbacks, bytes, capacity, buffers, roles, arena, words };
         program.uploads.prime(gpu);
         Ok(program)
     }
@@ -125,7 +120,7 @@ impl Program {
     /// Writes values that fit into a buffer.
     pub(super) async fn write(&mut self, gpu: &Gpu, role: Role, offset: u64, data: &[f32]) -> Result<(), Fault> {
         let buffer = self.by_role(role)?.1.clone();
-        if data.is_empty() { Ok(()) } else { self.uploads.write(gpu, &buffer, offset * F32, data).await }
+        if data.is_empty() { Ok(()) } else { self.uploads.write(gpu, &buffer, offset * F32_BYTES, data).await }
     }
 
     /// Resolves all params of a pass for a run, and sends them.
@@ -142,7 +137,7 @@ impl Program {
         send(gpu, &self.arena, &self.words, &prepass.arena);
         let at = self.proof.prepared.params_at;
         self.words[word(at)] = run_number;
-        send(gpu, &self.arena, &self.words, &(at..at + F32));
+        send(gpu, &self.arena, &self.words, &(at..at + F32_BYTES));
     }
 }
 
@@ -168,7 +163,7 @@ async fn tuned(
 }
 
 fn word(bytes: u64) -> usize {
-    usize::try_from(bytes / F32).unwrap_or(usize::MAX)
+    usize::try_from(bytes / F32_BYTES).unwrap_or(usize::MAX)
 }
 
 fn send(gpu: &Gpu, arena: &wgpu::Buffer, words: &[u32], range: &std::ops::Range<u64>) {
@@ -222,7 +217,7 @@ fn check_aliases(plan: &Plan, dispatch: &Dispatch) -> Result<(), Fault> {
 
 /// Checks a length against a limit in bytes: too many rows are out of memory, too long a row is a plan for others.
 fn fits(limit: u64, what: &str, name: &str, length: u64, per_row: u64) -> Result<(), Fault> {
-    let (bytes, limit) = (padded(length.saturating_mul(F32)), limit.min(MOST_ELEMENTS * F32));
+    let (bytes, limit) = (padded(length.saturating_mul(F32_BYTES)), limit.min(MOST_ELEMENTS * F32_BYTES));
     if bytes <= limit {
         return Ok(());
     }
@@ -240,7 +235,7 @@ fn dispatch(command: &Command) -> Option<&Dispatch> {
 /// The buffers of a plan, those of one slot being one, and their bytes.
 fn allocate(gpu: &Gpu, plan: &Plan, storage: &Storage, capacity: u32) -> (Vec<Option<wgpu::Buffer>>, u64) {
     let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
-    let make = |name: &str, elements: u64| gpu.buffer(name, elements * F32, usage);
+    let make = |name: &str, elements: u64| gpu.buffer(name, elements * F32_BYTES, usage);
     let slots: Vec<wgpu::Buffer> =
         storage.lengths.iter().map(|length| make("activations", length.at(capacity))).collect();
     let mut bytes = slots.iter().map(wgpu::Buffer::size).sum();
@@ -260,7 +255,7 @@ fn allocate(gpu: &Gpu, plan: &Plan, storage: &Storage, capacity: u32) -> (Vec<Op
 }
 
 fn params_bytes(kernel: &Kernel) -> u64 {
-    padded(kernel.params.len() as u64 * F32)
+    padded(kernel.params.len() as u64 * F32_BYTES)
 }
 
 fn arena_bytes(plan: &Plan) -> u64 {
@@ -272,7 +267,7 @@ fn arena_bytes(plan: &Plan) -> u64 {
 fn transfers(gpu: &Gpu, plan: &Plan, capacity: u32, arena_bytes: u64) -> (wgpu::Buffer, Uploads, Readbacks) {
     let moved = |roles: fn(&Role) -> bool| {
         let moved = plan.buffers.iter().filter(move |buffer| roles(&buffer.role));
-        moved.map(|buffer| buffer.len.at(capacity) * F32)
+        moved.map(|buffer| buffer.len.at(capacity) * F32_BYTES)
     };
     let down = moved(|role| !matches!(role, Role::Activation | Role::Gradients(_) | Role::Report(_) | Role::Output(_)));
     let up = moved(|role| matches!(role, Role::Report(_) | Role::Output(_) | Role::Control));
@@ -281,7 +276,7 @@ fn transfers(gpu: &Gpu, plan: &Plan, capacity: u32, arena_bytes: u64) -> (wgpu::
             Command::Exchange(exchange) => Some(exchange.sent()),
             Command::Dispatch(_) => None,
         });
-        views.map(|view| view.len.at(capacity) * F32).collect()
+        views.map(|view| view.len.at(capacity) * F32_BYTES).collect()
     };
     let exchanges: Vec<Vec<u64>> = plan.passes.values().map(exchanged).collect();
     let most = exchanges.iter().map(Vec::len).max().unwrap_or_default();
@@ -323,9 +318,9 @@ impl Maker<'_> {
         let pipeline = self.pipelines.get(self.gpu, dispatch.kernel, &dispatch.constants, cut).await?;
         let capacity = self.capacity;
         let slice = |view: &View| {
-            let bytes = padded(view.len.at(capacity) * F32);
+            let bytes = padded(view.len.at(capacity) * F32_BYTES);
             let buffer = buffers.get(view.buffer.0 as usize).and_then(Option::as_ref);
-            buffer.map(|buffer| Slice { buffer, offset: view.offset * F32, bytes })
+            buffer.map(|buffer| Slice { buffer, offset: view.offset * F32_BYTES, bytes })
         };
         let views: Option<Vec<Slice<'_>>> = dispatch.inputs.iter().chain(&dispatch.outputs).map(slice).collect();
         let views = views.ok_or_else(|| Fault::Unsupported(format!("`{}` names an unknown buffer", dispatch.node)))?;
@@ -334,7 +329,7 @@ impl Maker<'_> {
 
     async fn proof(&mut self, kernel: &'static Kernel) -> Result<Proof, Fault> {
         let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC;
-        let mark = self.gpu.scoped(|| self.gpu.buffer("proof", F32, usage)).await?;
+        let mark = self.gpu.scoped(|| self.gpu.buffer("proof", F32_BYTES, usage)).await?;
         let pipeline = self.pipelines.get(self.gpu, kernel, &[], Cut::NONE).await?;
         let view = Slice { buffer: &mark, offset: 0, bytes: mark.size() };
         let prepared = self.prepare(kernel, Cut::NONE.tile, &pipeline, &[view]).await?;

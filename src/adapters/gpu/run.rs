@@ -2,14 +2,19 @@
 
 pub(super) mod ahead;
 
+use std::sync::Arc;
+
 use super::super::mailbox::{Done, Mailbox, Stop};
 use super::super::{Combining, Event, Fault, Run, Ticket, Timing, Writes};
 use super::device::{Gpu, Submission};
 use super::grid::workgroups;
-use super::program::{F32, Prepared, Program};
-use super::tuning::{Choice, Trials};
+use super::pipelines::Pipelines;
+use super::program::{Prepared, Program};
+use super::tuning::{Choice, Trials, Tuner};
 use crate::kernels::proof;
-use crate::plan::{Command, Exchange, Pass, Role, View, When};
+use crate::plan::{Command, Exchange, Pass, Plan, Role, View, When};
+use crate::size::F32_BYTES;
+use ahead::Ahead;
 
 /// Device time that a submission should take. A Windows driver resets a GPU that is busy for two seconds.
 const SUBMISSION_MS: f64 = 60.0;
@@ -26,10 +31,17 @@ enum Target {
     Proof,
 }
 
+/// A plan on the device, and its runs under way.
+pub(super) struct Loaded {
+    pub(super) program: Program,
+    pub(super) ahead: Ahead,
+}
+
 /// A run, or a read, in progress.
 pub(super) struct Execution<'a> {
     gpu: &'a Gpu,
     program: &'a mut Program,
+    ahead: &'a mut Ahead,
     mailbox: &'a mut Mailbox,
     ticket: Ticket,
     encoder: wgpu::CommandEncoder,
@@ -43,13 +55,30 @@ pub(super) struct Execution<'a> {
     trials: Trials,
 }
 
+impl Loaded {
+    /// Makes everything that runs of up to `capacity` rows need, with tiles that were found before.
+    pub(super) async fn new(
+        gpu: &Gpu,
+        pipelines: &mut Pipelines,
+        tuner: &Tuner,
+        plan: Arc<Plan>,
+        capacity: u32,
+    ) -> Result<Self, Fault> {
+        let mut program = Program::new(gpu, pipelines, plan, capacity).await?;
+        let ahead = gpu.scoped(|| Ahead::new(gpu, &program.plan, capacity)).await?;
+        program.adopt(gpu, pipelines, tuner).await?;
+        Ok(Self { program, ahead })
+    }
+}
+
 impl<'a> Execution<'a> {
-    pub(super) fn new(gpu: &'a Gpu, program: &'a mut Program, mailbox: &'a mut Mailbox, ticket: Ticket) -> Self {
+    pub(super) fn new(gpu: &'a Gpu, loaded: &'a mut Loaded, mailbox: &'a mut Mailbox, ticket: Ticket) -> Self {
+        let Loaded { program, ahead } = loaded;
         let encoder = gpu.encoder();
         let (targets, items) = (Vec::new(), Vec::new());
         let (is_encoded, trials) = (false, Trials::default());
         let (wait_ms, readback_ms) = (0.0, 0.0);
-        Self { gpu, program, mailbox, ticket, encoder, is_encoded, targets, items, wait_ms, readback_ms, trials }
+        Self { gpu, program, ahead, mailbox, ticket, encoder, is_encoded, targets, items, wait_ms, readback_ms, trials }
     }
 
     /// With products that try another tile.
@@ -209,7 +238,7 @@ impl<'a> Execution<'a> {
     fn place(&self, view: View, run: &Run) -> Result<(wgpu::Buffer, u64, u64), Fault> {
         let buffer = self.program.buffer(view.buffer.0 as usize);
         let buffer = buffer.ok_or_else(|| Fault::Unsupported("an exchange names an unknown buffer".into()))?;
-        Ok((buffer.clone(), view.offset * F32, view.len.at(run.scalars.rows)))
+        Ok((buffer.clone(), view.offset * F32_BYTES, view.len.at(run.scalars.rows)))
     }
 
     /// Encodes the copies of what a run gives, and waits for the end of computing.
@@ -219,7 +248,7 @@ impl<'a> Execution<'a> {
         let plan = self.program.plan.clone();
         let chunks: u64 = wanted
             .iter()
-            .map(|idx| (plan.buffers[*idx].len.at(rows) * F32).div_ceil(self.program.readbacks.chunk_bytes()))
+            .map(|idx| (plan.buffers[*idx].len.at(rows) * F32_BYTES).div_ceil(self.program.readbacks.chunk_bytes()))
             .sum();
         let is_long = chunks + 1 > self.program.readbacks.room() as u64;
         if is_long {
@@ -267,7 +296,7 @@ impl<'a> Execution<'a> {
         if elements == 0 {
             return self.deliver(item).await;
         }
-        let bytes = elements * F32;
+        let bytes = elements * F32_BYTES;
         let mut at = 0;
         while at < bytes {
             if self.program.readbacks.room() == 0 && self.is_encoded {
@@ -300,7 +329,7 @@ impl<'a> Execution<'a> {
             self.receive().await?;
         }
         // A submission may have waited for the runs before this one.
-        ahead::answer_mapped(self.gpu, self.program, self.mailbox).await
+        self.ahead.answer_mapped(self.gpu, self.program, self.mailbox).await
     }
 
     async fn receive_all(&mut self) -> Result<(), Stop> {
@@ -399,7 +428,7 @@ fn count_f64(count: usize) -> f64 {
 }
 
 /// The buffers that a run of a pass gives, in the order of their positions.
-fn wanted(plan: &crate::plan::Plan, pass: Pass) -> Vec<usize> {
+fn wanted(plan: &Plan, pass: Pass) -> Vec<usize> {
     let is_wanted = |role: Role| match pass {
         Pass::Train | Pass::Evaluate => matches!(role, Role::Report(_)),
         Pass::Predict => matches!(role, Role::Output(_)),

@@ -82,6 +82,23 @@ fn mistakes_are_named_by_file_line_and_key() {
     }
 }
 
+#[test]
+fn a_rate_that_the_schedule_makes_nothing_of_is_refused() {
+    let settings = |optimizer: &str, schedule: &str| {
+        format!("{}[optimizer]\ntype = \"SGD\"\n{optimizer}[schedule]\n{schedule}", layers("{ type = \"Flatten\" },\n"))
+    };
+    let piecewise = "type = \"PiecewiseConstantDecay\"\nboundaries = [1]\nvalues = [0.1, 0.2]\n";
+    let error = refused(&settings("learning_rate = 0.1\n", piecewise));
+    assert_eq!(
+        error,
+        "`run.toml`, line 12, key `learning_rate`, needs a schedule that starts from the optimizer's rate, but \
+         `PiecewiseConstantDecay` has all rates in its `values`\n  help: change its `values`, and leave out the rate"
+    );
+    assert_eq!(refused(&settings("momentum = 0.9\n", piecewise)), "");
+    let cosine = "type = \"CosineDecay\"\ndecay_steps = 10\n";
+    assert_eq!(refused(&settings("learning_rate = 0.1\n", cosine)), "");
+}
+
 /// A model whose layers stand in several lines.
 fn layers(layers: &str) -> String {
     format!("[data]\ntype = \"digits\"\n[loss]\ntype = \"mse\"\n[model]\ninput = [8, 8, 1]\nlayers = [\n{layers}]\n")
@@ -228,6 +245,9 @@ fn the_example_shows_every_key() {
 #[test]
 fn the_digits_are_whole() {
     let settings = Settings::of(None).unwrap();
-    let model = settings.build_model(0).unwrap();
+    let model = settings.build_model(5).unwrap();
+    // The text spells out what the preset builds.
+    let preset = manyhands::presets::find("digits_cnn").unwrap().build(5).unwrap();
+    assert_eq!((model.config(), &model.weights), (preset.config(), &preset.weights));
     assert_eq!(settings.compile(&model, 0).unwrap().losses, [Loss::SPARSE_CATEGORICAL_CROSSENTROPY]);
 }

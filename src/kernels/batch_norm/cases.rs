@@ -1,6 +1,6 @@
 //! The sizes at which batch normalization is tested.
 
-use super::super::activation_functions::Activation;
+use super::super::activation_functions::Function;
 use super::super::cases::{Case, Fill};
 use super::super::rounding::{index, single};
 use super::{PIXELS, Params};
@@ -77,10 +77,15 @@ pub(super) fn combine_statistics() -> Vec<Case> {
 
 /// Adds a case for each activation, and for scale and center left out.
 fn with_constants(mut cases: Vec<Case>) -> Vec<Case> {
-    for (case, activation) in cases.iter_mut().zip(Activation::ALL) {
-        case.constants = vec![("ACTIVATION", activation.code()), ("SLOPE", 0.25)];
-        case.label = format!("{}, {activation:?}", case.label);
+    let applying = |case: &Case, function: Function| {
+        let label = format!("{}, {:?}", case.label, function.activation);
+        Case { label, ..case.clone() }.function(function)
+    };
+    let (sizes, small) = (cases.len(), cases[2].clone());
+    for (case, function) in cases.iter_mut().zip(Function::examples()) {
+        *case = applying(case, function);
     }
+    cases.extend(Function::examples().skip(sizes).map(|function| applying(&small, function)));
     for (scale, center) in [(0.0, 1.0), (1.0, 0.0), (0.0, 0.0)] {
         let mut bare = cases[2].clone();
         bare.constants = vec![("USE_SCALE", scale), ("USE_CENTER", center)];

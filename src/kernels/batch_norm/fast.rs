@@ -1,9 +1,9 @@
 //! The same in f32, vectorised over channels, in fixed chunks over threads.
 
 use super::super::Call;
-use super::super::activation;
+use super::super::activation_functions::Function;
 use super::super::parallel::{self, Slabs};
-use super::super::rounding::{float, index, single};
+use super::super::rounding::{float, index};
 use super::Params;
 
 /// Channels whose running sums stay in registers and the L1 cache.
@@ -72,7 +72,7 @@ fn repeated<const N: usize>(channels: usize, of: impl Fn(usize) -> [f32; N]) -> 
 fn normalize(call: &Call<'_>, y: &mut [f32], numbers_of: impl Fn(usize) -> [f32; 3]) {
     let params: Params = call.params();
     let channels = index(params.channels);
-    let (function, slope) = activation::of_call(call);
+    let function = Function::of_call(call);
     let [means, factors, centers] = repeated(channels, numbers_of);
     let x = call.inputs[0];
     parallel::rows(&mut y[..index(params.pixels) * channels], channels, |first, y| {
@@ -83,7 +83,7 @@ fn normalize(call: &Call<'_>, y: &mut [f32], numbers_of: impl Fn(usize) -> [f32;
                 *y = (x - mean) * factor + center;
             }
             // While the block is in the cache.
-            function.activate_all(single(slope), y);
+            function.activate_all(y);
         }
     });
 }

@@ -1,7 +1,7 @@
 //! The sums of `batch_norm.wgsl` in f64.
 
 use super::super::Call;
-use super::super::activation;
+use super::super::activation_functions::Function;
 use super::super::parallel::Slabs;
 use super::super::rounding::{double, index, single};
 use super::Params;
@@ -50,7 +50,7 @@ pub(super) fn combine_statistics(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 fn normalize(call: &Call<'_>, y: &mut [f32], [gamma, beta]: [&[f32]; 2], moments_of: impl Fn(usize) -> (f64, f64)) {
     let params: Params = call.params();
     let channels = index(params.channels);
-    let (function, slope) = activation::of_call(call);
+    let function = Function::of_call(call);
     let (scales, centers) = (call.constant("USE_SCALE", 1.0) > 0.5, call.constant("USE_CENTER", 1.0) > 0.5);
     let pairs = y.iter_mut().zip(call.inputs[0]).take(index(params.pixels) * channels);
     for (i, (y, x)) in pairs.enumerate() {
@@ -63,7 +63,7 @@ fn normalize(call: &Call<'_>, y: &mut [f32], [gamma, beta]: [&[f32]; 2], moments
         if centers {
             value += f64::from(beta[channel]);
         }
-        *y = single(function.activate(slope, value));
+        *y = single(function.activate(value));
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use ndarray::s;
+use ndarray::{ArrayView2, ArrayViewMut2, s};
 
 use super::super::Call;
 use super::super::parallel::Slabs;
@@ -24,12 +24,12 @@ const MANY_SPLITS: usize = 8;
 
 /// Pixels to take at a time: what fits [`SCRATCH`] and is no more than a task.
 fn block(s: &Sizes) -> usize {
-    (SCRATCH / s.patch()).min(TASK / (s.patch() * s.out_c)).max(FEWEST_PIXELS)
+    (SCRATCH / s.patch()).min(TASK / (s.patch() * s.group_out())).max(FEWEST_PIXELS)
 }
 
 /// Multiplications of the whole convolution; making a value of a patch takes as long as some 32.
 fn work(s: &Sizes) -> usize {
-    s.pixels() * s.patch() * (s.out_c + 32)
+    s.pixels() * s.patch() * (s.out_c + 32 * s.groups)
 }
 
 /// Copies every `stride_w`th pixel.
@@ -61,18 +61,17 @@ fn gather_columns(s: &Sizes, x: &[f32], pixels: Range<usize>, planes: &mut [f32]
             let last = ((pixels.end - 1) / s.out_w - image * s.out_h).min(s.out_h - 1);
             seen = s.lines_seen(oy, last);
             let first = (image * s.in_h + seen.start) * s.in_w * s.in_c;
-            transpose(&x[first..][..seen.len() * s.in_w * s.in_c], s.in_c, planes);
+            transpose(s, &x[first..][..seen.len() * s.in_w * s.in_c], planes);
         }
         let run = (s.out_w - ox).min(pixels.end - pixel);
         for tap in 0..s.taps() {
-            let columns = patches[tap * s.in_c * columns..].chunks_exact_mut(columns).take(s.in_c);
+            let columns = patches[tap * s.group_in() * columns..].chunks_exact_mut(columns).take(s.group_in());
             let columns = columns.map(|column| &mut column[pixel - pixels.start..][..run]);
-            let iy = (oy * s.stride_h + tap / s.k_w).checked_sub(s.pad_top).filter(|iy| *iy < s.in_h);
-            let Some(iy) = iy else {
+            let Some(iy) = s.line_seen(oy, tap / s.k_w) else {
                 columns.for_each(|column| column.fill(0.0));
                 continue;
             };
-            let (inside, first) = s.reach(ox * s.stride_w + tap % s.k_w, run);
+            let (inside, first) = s.reach(ox * s.stride_w + tap % s.k_w * s.dilation[1], run);
             let planes = planes.chunks_exact(seen.len() * s.in_w);
             for (column, plane) in columns.zip(planes) {
                 let line = &plane[(iy - seen.start) * s.in_w..][..s.in_w];
@@ -85,14 +84,15 @@ fn gather_columns(s: &Sizes, x: &[f32], pixels: Range<usize>, planes: &mut [f32]
     }
 }
 
-/// `[pixels, channels]` to `[channels, pixels]`.
-fn transpose(x: &[f32], channels: usize, planes: &mut [f32]) {
-    let pixels = x.len() / channels;
+/// `[pixels, channels]` to `[channels, pixels]`, the channels of the group alone.
+fn transpose(s: &Sizes, x: &[f32], planes: &mut [f32]) {
+    let pixels = x.len() / s.in_c;
     if pixels == 0 {
         return;
     }
-    for (ci, plane) in planes.chunks_exact_mut(pixels).enumerate().take(channels) {
-        plane.iter_mut().zip(x[ci..].iter().step_by(channels)).for_each(|(to, from)| *to = *from);
+    let channels = s.group * s.group_in()..(s.group + 1) * s.group_in();
+    for (ci, plane) in channels.zip(planes.chunks_exact_mut(pixels)) {
+        plane.iter_mut().zip(x[ci..].iter().step_by(s.in_c)).for_each(|(to, from)| *to = *from);
     }
 }
 
@@ -106,25 +106,50 @@ fn scatter(s: &Sizes, patches: &[f32], pixels: Range<usize>, first: usize, d_x: 
     });
 }
 
+/// Weights of the group: `[patch, filters]`.
+fn weights<'a>(s: &Sizes, w: &'a [f32]) -> ArrayView2<'a, f32> {
+    matrix(&w[s.group * s.group_out()..], s.patch(), s.group_out(), s.out_c)
+}
+
+/// Channels of the group of each pixel of the input.
+fn inputs<'a>(s: &Sizes, x: &'a [f32]) -> ArrayView2<'a, f32> {
+    matrix(&x[s.group * s.group_in()..], s.pixels(), s.group_in(), s.in_c)
+}
+
+/// Channels of the group of each pixel of the output.
+fn slopes<'a>(s: &Sizes, dy: &'a [f32]) -> ArrayView2<'a, f32> {
+    matrix(&dy[s.group * s.group_out()..], s.pixels(), s.group_out(), s.out_c)
+}
+
+/// Channels of the group of lines of the output, or of the weights.
+fn results<'a>(s: &Sizes, values: &'a mut [f32], lines: usize) -> ArrayViewMut2<'a, f32> {
+    matrix_mut(&mut values[s.group * s.group_out()..], lines, s.group_out(), s.out_c)
+}
+
 /// The fast version of `conv2d.forward`.
 pub(super) fn forward(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let s = Sizes::of_call(call);
-    let (x, w) = (call.inputs[0], matrix(call.inputs[1], s.patch(), s.out_c, s.out_c));
+    let (x, w) = (call.inputs[0], call.inputs[1]);
     let epilogue = Epilogue::of_call(call, call.inputs[2], s.out_c);
+    let of_group = |s: &Sizes| epilogue.columns(s.group * s.group_out(), s.group_out());
     let y = &mut outputs[0][..s.pixels() * s.out_c];
     if s.is_product() {
-        let x = matrix(x, s.pixels(), s.in_c, s.in_c);
-        return multiply(x, w, matrix_mut(y, s.pixels(), s.out_c, s.out_c), epilogue);
+        return s.each_group().for_each(|s| {
+            let y = results(&s, y, s.pixels());
+            multiply(inputs(&s, x), weights(&s, w), y, of_group(&s));
+        });
     }
     let block = block(&s);
     for_each_chunk(y, block * s.out_c, work(&s), |index, y| {
         let pixels = y.len() / s.out_c;
-        let plane = s.in_pixels() * s.in_c;
+        let plane = s.in_pixels() * s.group_in();
         with_scratch(plane + pixels * s.patch(), |scratch| {
             let (planes, patches) = scratch.split_at_mut(plane);
-            gather_columns(&s, x, index * block..index * block + pixels, planes, patches);
-            let patches = matrix(patches, s.patch(), pixels, pixels).reversed_axes();
-            multiply_here(&patches, &w, matrix_mut(y, pixels, s.out_c, s.out_c), epilogue);
+            for s in s.each_group() {
+                gather_columns(&s, x, index * block..index * block + pixels, planes, patches);
+                let patches = matrix(patches, s.patch(), pixels, pixels).reversed_axes();
+                multiply_here(&patches, &weights(&s, w), results(&s, y, pixels), of_group(&s));
+            }
         });
     });
 }
@@ -132,58 +157,71 @@ pub(super) fn forward(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 /// The fast version of `conv2d_backward_input.backward_input`.
 pub(super) fn backward_input(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let s = Sizes::of_call(call);
-    let dy = matrix(call.inputs[0], s.pixels(), s.out_c, s.out_c);
-    let w = matrix(call.inputs[1], s.patch(), s.out_c, s.out_c).reversed_axes();
+    let (dy, w) = (call.inputs[0], call.inputs[1]);
+    let epilogue = Epilogue::of_transposed(call, call.inputs[2], s.in_c);
     let image = s.in_pixels() * s.in_c;
     let d_x = &mut outputs[0][..s.rows * image];
     if s.is_product() {
-        return multiply(dy, w, matrix_mut(d_x, s.pixels(), s.in_c, s.in_c), Epilogue::NONE);
+        return s.each_group().for_each(|s| {
+            let (first, width) = (s.group * s.group_in(), s.group_in());
+            let d_x = matrix_mut(&mut d_x[first..], s.pixels(), width, s.in_c);
+            multiply(slopes(&s, dy), weights(&s, w).reversed_axes(), d_x, epilogue.columns(first, width));
+        });
     }
     // Whole images: patches overlap, and nobody else adds to the same pixels.
     let images = FEWEST_PIXELS.div_ceil(s.out_pixels());
     for_each_chunk(d_x, images * image, work(&s), |index, d_x| {
         let first = index * images;
         let end = (first + d_x.len() / image) * s.out_pixels();
-        d_x.fill(0.0);
+        match epilogue.bias.and_then(|bias| bias.to_slice()) {
+            Some(bias) => d_x.chunks_exact_mut(s.in_c).for_each(|pixel| pixel.copy_from_slice(bias)),
+            None => d_x.fill(0.0),
+        }
         for start in (first * s.out_pixels()..end).step_by(block(&s)) {
             let pixels = start..(start + block(&s)).min(end);
             with_scratch(pixels.len() * s.patch(), |patches| {
-                let dy = dy.slice(s![pixels.clone(), ..]);
-                let result = matrix_mut(patches, pixels.len(), s.patch(), s.patch());
-                multiply_here(&dy, &w, result, Epilogue::NONE);
-                scatter(&s, patches, pixels, first * image, d_x);
+                for s in s.each_group() {
+                    let dy = slopes(&s, dy).slice_move(s![pixels.clone(), ..]);
+                    let result = matrix_mut(patches, pixels.len(), s.patch(), s.patch());
+                    multiply_here(&dy, &weights(&s, w).reversed_axes(), result, Epilogue::NONE);
+                    scatter(&s, patches, pixels.clone(), first * image, d_x);
+                }
             });
         }
+        epilogue.function.activate_all(d_x);
     });
 }
 
 /// The fast version of `conv2d_backward_weights.backward_weights`.
 pub(super) fn backward_weights(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let s = Sizes::of_call(call);
-    let x = call.inputs[0];
-    let dy = matrix(call.inputs[1], s.pixels(), s.out_c, s.out_c);
+    let (x, dy) = (call.inputs[0], call.inputs[1]);
     let partials = &mut outputs[0][..s.splits * s.patch() * s.out_c];
     if s.is_product() && s.splits == 1 {
-        let x = matrix(x, s.pixels(), s.in_c, s.in_c).reversed_axes();
-        return multiply(x, dy, matrix_mut(partials, s.patch(), s.out_c, s.out_c), Epilogue::NONE);
+        return s.each_group().for_each(|s| {
+            let partials = results(&s, partials, s.patch());
+            multiply(inputs(&s, x).reversed_axes(), slopes(&s, dy), partials, Epilogue::NONE);
+        });
     }
     // Few splits of a large kernel are cut further, by taps.
     let is_cut = s.splits < MANY_SPLITS && s.patch() * s.out_c >= SCRATCH;
     let taps = if is_cut { 1 } else { s.taps() };
     let parts = s.taps() / taps;
-    let columns = taps * s.in_c;
+    let columns = taps * s.group_in();
     for_each_chunk(partials, columns * s.out_c, work(&s), |index, partial| {
         let range = Slabs::new(s.pixels(), s.splits).range(index / parts);
         let taps = index % parts * taps..(index % parts + 1) * taps;
-        let mut partial = matrix_mut(partial, columns, s.out_c, s.out_c);
         partial.fill(0.0);
         let block = (SCRATCH / columns).max(FEWEST_PIXELS);
         for start in range.clone().step_by(block) {
             let pixels = start..(start + block).min(range.end);
             with_scratch(pixels.len() * columns, |patches| {
-                gather(&s, x, pixels.clone(), &taps, patches);
-                let patches = matrix(patches, pixels.len(), columns, columns).reversed_axes();
-                accumulate(&patches, &dy.slice(s![pixels, ..]), &mut partial);
+                for s in s.each_group() {
+                    gather(&s, x, pixels.clone(), &taps, patches);
+                    let patches = matrix(patches, pixels.len(), columns, columns).reversed_axes();
+                    let dy = slopes(&s, dy).slice_move(s![pixels.clone(), ..]);
+                    accumulate(&patches, &dy, &mut results(&s, partial, columns));
+                }
             });
         }
     });

@@ -38,6 +38,27 @@ crate::params! {
     splits: u32,
 }
 
+/// Groups and gaps of a convolution: `override` constants of its kernels, since mostly there are none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Form {
+    /// Groups of channels, each with filters of its own. They divide the channels of input and output.
+    pub groups: u32,
+    /// Input pixels from one weight of the window to the next, down and across. Where one is not 1, its stride is.
+    pub dilation: [u32; 2],
+}
+
+impl Form {
+    /// One group, and no gaps.
+    pub const PLAIN: Self = Self { groups: 1, dilation: [1, 1] };
+
+    /// The constants of the kernels, those that are not 1.
+    pub fn constants(self) -> impl Iterator<Item = (&'static str, f64)> {
+        let [down, across] = self.dilation;
+        let all = [("GROUPS", self.groups), ("DILATION_H", down), ("DILATION_W", across)];
+        all.into_iter().filter(|(_, value)| *value != 1).map(|(name, value)| (name, f64::from(value)))
+    }
+}
+
 impl Params {
     /// The same sizes for the rows of a run, as a layer records them; `rows` is not looked at.
     pub fn record(&self) -> Record {
@@ -60,34 +81,42 @@ impl Params {
         }
     }
 
-    /// The grid of [`FORWARD`](super::FORWARD); `rows` gives the rows times a factor: [`Word::Rows`] in a plan.
-    pub fn forward_grid(&self, rows: impl Fn(u32) -> Word) -> Grid {
-        let (m, k) = (rows(self.out_h * self.out_w), self.k_h * self.k_w * self.in_c);
-        Grid::Tiles { m, n: self.out_c.into(), k: k.into(), depth: 1, width: self.width() }
+    /// Channels of a group, of input and output.
+    fn group(&self, form: Form) -> [u32; 2] {
+        [self.in_c / form.groups, self.out_c / form.groups]
     }
 
-    /// The grid of [`BACKWARD_INPUT`](super::BACKWARD_INPUT): a product for each phase of the strides.
-    pub fn backward_input_grid(&self, rows: impl Fn(u32) -> Word) -> Grid {
+    /// The grid of [`FORWARD`](super::FORWARD): a product for each group. `rows` gives the rows times a factor:
+    /// [`Word::Rows`] in a plan.
+    pub fn forward_grid(&self, form: Form, rows: impl Fn(u32) -> Word) -> Grid {
+        let [in_c, out_c] = self.group(form);
+        let (m, k) = (rows(self.out_h * self.out_w), self.k_h * self.k_w * in_c);
+        let width = width(&[in_c.into(), out_c.into()]);
+        Grid::Tiles { m, n: out_c.into(), k: k.into(), depth: form.groups, width }
+    }
+
+    /// The grid of [`BACKWARD_INPUT`](super::BACKWARD_INPUT): a product for each group and phase of the strides.
+    pub fn backward_input_grid(&self, form: Form, rows: impl Fn(u32) -> Word) -> Grid {
+        let [in_c, out_c] = self.group(form);
         let phase = self.in_h.div_ceil(self.stride_h) * self.in_w.div_ceil(self.stride_w);
         // Both factors are loaded along the filters.
-        let width = width(&[self.out_c.into()]);
-        let k = self.k_h.div_ceil(self.stride_h) * self.k_w.div_ceil(self.stride_w) * self.out_c;
-        let depth = self.stride_h * self.stride_w;
-        Grid::Tiles { m: rows(phase), n: self.in_c.into(), k: k.into(), depth, width }
+        let width = width(&[out_c.into()]);
+        let k = self.k_h.div_ceil(self.stride_h) * self.k_w.div_ceil(self.stride_w) * out_c;
+        let depth = self.stride_h * self.stride_w * form.groups;
+        Grid::Tiles { m: rows(phase), n: in_c.into(), k: k.into(), depth, width }
     }
 
-    /// The grid of [`BACKWARD_WEIGHTS`](super::BACKWARD_WEIGHTS).
-    pub fn backward_weights_grid(&self, rows: impl Fn(u32) -> Word) -> Grid {
-        let (m, k) = ((self.k_h * self.k_w * self.in_c).into(), rows(self.out_h * self.out_w));
-        Grid::Tiles { m, n: self.out_c.into(), k, depth: self.splits, width: self.width() }
-    }
-
-    fn width(&self) -> u32 {
-        width(&[self.in_c.into(), self.out_c.into()])
+    /// The grid of [`BACKWARD_WEIGHTS`](super::BACKWARD_WEIGHTS): a product for each group and split.
+    pub fn backward_weights_grid(&self, form: Form, rows: impl Fn(u32) -> Word) -> Grid {
+        let [in_c, out_c] = self.group(form);
+        let (m, k) = ((self.k_h * self.k_w * in_c).into(), rows(self.out_h * self.out_w));
+        let width = width(&[in_c.into(), out_c.into()]);
+        Grid::Tiles { m, n: out_c.into(), k, depth: self.splits * form.groups, width }
     }
 }
 
-/// [`Params`] with plain sizes.
+/// [`Params`] and [`Form`] with plain sizes.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes {
     pub(super) rows: usize,
     pub(super) in_h: usize,
@@ -103,6 +132,10 @@ pub(super) struct Sizes {
     pub(super) pad_top: usize,
     pub(super) pad_left: usize,
     pub(super) splits: usize,
+    pub(super) groups: usize,
+    pub(super) dilation: [usize; 2],
+    /// The group whose channels [`each_run`](Self::each_run) takes.
+    pub(super) group: usize,
 }
 
 impl Sizes {
@@ -123,7 +156,25 @@ impl Sizes {
             pad_top: index(p.pad_top),
             pad_left: index(p.pad_left),
             splits: index(p.splits),
+            groups: constant(call, "GROUPS"),
+            dilation: ["DILATION_H", "DILATION_W"].map(|name| constant(call, name)),
+            group: 0,
         }
+    }
+
+    /// The same for each group.
+    pub(super) fn each_group(self) -> impl Iterator<Item = Self> {
+        (0..self.groups).map(move |group| Self { group, ..self })
+    }
+
+    /// Channels of the input that a filter sees.
+    pub(super) fn group_in(&self) -> usize {
+        self.in_c / self.groups
+    }
+
+    /// Filters of a group.
+    pub(super) fn group_out(&self) -> usize {
+        self.out_c / self.groups
     }
 
     /// Pixels of an image of the input.
@@ -148,15 +199,23 @@ impl Sizes {
 
     /// Values that one pixel of the output sees.
     pub(super) fn patch(&self) -> usize {
-        self.taps() * self.in_c
+        self.taps() * self.group_in()
     }
 
     /// Index in `x` of what a pixel of the output sees at a tap, or `None` in the padding.
     pub(super) fn seen(&self, [row, oy, ox]: [usize; 3], tap: usize) -> Option<usize> {
-        let (kh, kw) = (tap / self.k_w, tap % self.k_w);
-        let iy = (oy * self.stride_h + kh).checked_sub(self.pad_top).filter(|iy| *iy < self.in_h)?;
-        let ix = (ox * self.stride_w + kw).checked_sub(self.pad_left).filter(|ix| *ix < self.in_w)?;
+        let iy = self.line_seen(oy, tap / self.k_w)?;
+        let ix = self.column_seen(ox, tap % self.k_w)?;
         Some(((row * self.in_h + iy) * self.in_w + ix) * self.in_c)
+    }
+
+    /// Line of an image of the input that a line of the output sees at `kh`, or `None` in the padding.
+    pub(super) fn line_seen(&self, oy: usize, kh: usize) -> Option<usize> {
+        (oy * self.stride_h + kh * self.dilation[0]).checked_sub(self.pad_top).filter(|iy| *iy < self.in_h)
+    }
+
+    fn column_seen(&self, ox: usize, kw: usize) -> Option<usize> {
+        (ox * self.stride_w + kw * self.dilation[1]).checked_sub(self.pad_left).filter(|ix| *ix < self.in_w)
     }
 
     /// Row, line and column of a pixel of the output.
@@ -172,7 +231,7 @@ impl Sizes {
 
     /// Lines of an image of the input that lines `first` to `last` of the output see.
     pub(super) fn lines_seen(&self, first: usize, last: usize) -> Range<usize> {
-        let [start, end] = [first * self.stride_h, last * self.stride_h + self.k_h];
+        let [start, end] = [first * self.stride_h, last * self.stride_h + (self.k_h - 1) * self.dilation[0] + 1];
         let [start, end] = [start, end].map(|line| line.saturating_sub(self.pad_top).min(self.in_h));
         start..end
     }
@@ -199,24 +258,50 @@ impl Sizes {
             let (image, oy) = (line / self.out_h, line % self.out_h);
             for kh in taps.start / self.k_w..taps.end.div_ceil(self.k_w) {
                 let first = kh * self.k_w;
-                let [from, to] = [taps.start.max(first), taps.end.min(first + self.k_w)].map(|tap| tap - first);
-                let iy = (oy * self.stride_h + kh).checked_sub(self.pad_top).filter(|iy| *iy < self.in_h);
-                let end = at + (to - from) * self.in_c;
-                match iy {
+                let columns = taps.start.max(first) - first..taps.end.min(first + self.k_w) - first;
+                let end = at + columns.len() * self.group_in();
+                match self.line_seen(oy, kh) {
                     None => f(at..end, None),
-                    Some(iy) => {
-                        // Taps from `low` on are right of the image's left edge, those from `high` past its right one.
-                        let low = self.pad_left.saturating_sub(ox * self.stride_w).clamp(from, to);
-                        let high = (self.in_w + self.pad_left).saturating_sub(ox * self.stride_w).clamp(low, to);
-                        let [inside, outside] = [low, high].map(|tap| at + (tap - from) * self.in_c);
-                        let ix = (ox * self.stride_w + low).saturating_sub(self.pad_left);
-                        f(at..inside, None);
-                        f(inside..outside, Some(((image * self.in_h + iy) * self.in_w + ix) * self.in_c));
-                        f(outside..end, None);
-                    }
+                    Some(iy) => self.each_run_of_line(image * self.in_h + iy, ox, columns, at, &mut f),
                 }
                 at = end;
             }
         }
     }
+
+    /// The runs of one line of the window, from `at` on in the patches.
+    fn each_run_of_line(
+        &self,
+        line: usize,
+        ox: usize,
+        taps: Range<usize>,
+        at: usize,
+        f: &mut impl FnMut(Range<usize>, Option<usize>),
+    ) {
+        let place = |ix: usize| (line * self.in_w + ix) * self.in_c + self.group * self.group_in();
+        if self.groups > 1 || self.dilation[1] > 1 {
+            for (run, kw) in taps.enumerate() {
+                let start = at + run * self.group_in();
+                f(start..start + self.group_in(), self.column_seen(ox, kw).map(place));
+            }
+            return;
+        }
+        // Taps from `low` on are right of the image's left edge, those from `high` past its right one.
+        let low = self.pad_left.saturating_sub(ox * self.stride_w).clamp(taps.start, taps.end);
+        let high = (self.in_w + self.pad_left).saturating_sub(ox * self.stride_w).clamp(low, taps.end);
+        let [inside, outside, end] = [low, high, taps.end].map(|tap| at + (tap - taps.start) * self.in_c);
+        f(at..inside, None);
+        f(inside..outside, Some(place((ox * self.stride_w + low).saturating_sub(self.pad_left))));
+        f(outside..end, None);
+    }
+}
+
+/// A whole number among the constants of a call; 1 if it is not set.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "sizes of a model, checked when it was built"
+)]
+fn constant(call: &Call<'_>, name: &str) -> usize {
+    call.constant(name, 1.0) as usize
 }

@@ -47,7 +47,7 @@ impl Rig {
     pub async fn finish_load(&mut self, adapter_idx: usize) -> Result<()> {
         while self.members[adapter_idx].is_loading() {
             let Some((from, event)) = self.event_within(LIMIT_MS).await else {
-                self.lose(adapter_idx, "it is silent");
+                self.lose(adapter_idx, "it does not answer");
                 return Err(self.silent(adapter_idx));
             };
             self.on_load_event(from, event);

@@ -15,7 +15,7 @@ use async_channel::{Receiver, Sender};
 use super::CpuFallback;
 use super::timeline::{Lane, Span, Timeline, What};
 use crate::adapters::{ActorId, Event, Fault, Handle, Info, Message, Opener, Request, Ticket};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{Plan, Role};
 use crate::runtime::Runtime;
 
@@ -143,7 +143,7 @@ impl Rig {
         self.send(adapter_idx, Request::Read(role));
         while self.members[adapter_idx].is_active() {
             let Some((from, event)) = self.event_within(loading::LIMIT_MS).await else {
-                self.lose(adapter_idx, "it is silent");
+                self.lose(adapter_idx, "it does not answer");
                 return Err(self.silent(adapter_idx));
             };
             match event {
@@ -171,20 +171,25 @@ impl Rig {
 
     /// The error for what an adapter can't do.
     pub fn refused(&self, adapter_idx: usize, fault: &Fault) -> Error {
-        let (problem, help) = match fault {
-            Fault::Lost(text) => (format!("was lost: {text}"), "try again, or choose other adapters"),
-            Fault::OutOfMemory(text) => {
-                (format!("has too little memory for one row: {text}"), "make the model smaller")
+        let (kind, problem, help) = match fault {
+            Fault::Lost(text) => {
+                (ErrorKind::AdapterLost, format!("was lost: {text}"), "try again, or choose other adapters")
             }
-            Fault::Unsupported(text) => (format!("can't run this model: {text}"), "choose other adapters"),
+            Fault::OutOfMemory(text) => {
+                let problem = format!("has too little memory for one row: {text}");
+                (ErrorKind::OutOfMemory, problem, "make the model smaller")
+            }
+            Fault::Unsupported(text) => {
+                (ErrorKind::Unsupported, format!("can't run this model: {text}"), "choose other adapters")
+            }
         };
-        Error::adapter(self.name(adapter_idx), problem, help)
+        Error::new(kind, self.name(adapter_idx), problem, help)
     }
 
     fn silent(&self, adapter_idx: usize) -> Error {
-        Error::adapter(
+        Error::adapter_lost(
             self.name(adapter_idx),
-            format!("needs to answer within {} s, but is silent", loading::LIMIT_MS / 1e3),
+            format!("needs to answer within {} s, but does not", loading::LIMIT_MS / 1e3),
             "its driver may hang: choose other adapters, or restart the machine",
         )
     }

@@ -80,10 +80,10 @@ impl Rig {
         self.check_fallback()?;
         let replacements = self.members.iter().map(|member| u32::from(!member.has_slot)).sum::<u32>();
         if replacements > MOST_LOSSES {
-            return Err(Error::adapter(
+            return Err(Error::adapter_lost(
                 "all adapters",
-                format!("were lost, and the CPU adapter in their place {replacements} times"),
-                "the last checkpoint resumes",
+                format!("were lost, and so was the CPU adapter that replaced them, {replacements} times"),
+                "resume from the last checkpoint",
             ));
         }
         let adapter_idx = self.add(&adapters::cpu::info(), self.largest_capacity())?;
@@ -102,7 +102,7 @@ impl Rig {
         let Member { openings, losses, capacity, .. } = self.members[adapter_idx];
         if losses > MOST_LOSSES {
             let problem = format!("was lost {losses} times, each time with what it had trained");
-            return Err(Error::adapter(self.name(adapter_idx), problem, "the last checkpoint resumes"));
+            return Err(Error::adapter_lost(self.name(adapter_idx), problem, "resume from the last checkpoint"));
         }
         let (info, actor) = (adapters::cpu::info(), ActorId { adapter_idx, reopened: openings });
         let member = Member::new(self.open(&info, actor)?, actor, capacity, self.runtime.now_ms());
@@ -119,10 +119,10 @@ impl Rig {
 
     fn check_fallback(&self) -> Result<()> {
         if !self.may_use_cpu() {
-            return Err(Error::adapter(
+            return Err(Error::adapter_lost(
                 "all adapters",
-                "were lost: none is left to go on with",
-                "the last checkpoint resumes; allow the CPU adapter to take over, or name it beside the others",
+                "were lost: none is left to continue on",
+                "resume from the last checkpoint; allow the CPU adapter to take over, or name it beside the others",
             ));
         }
         log::warn!("every adapter was lost: continuing on the CPU adapter");

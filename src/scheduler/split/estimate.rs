@@ -2,47 +2,112 @@
 
 use super::Line;
 
-/// Part of a measurement's deviation (in logarithms) that an estimate takes up.
-const GAIN: f64 = 0.25;
-/// The same once several measurements in a row deviate to one side by more than [`CHANGED`]: a change, not noise.
-const GAIN_AFTER_CHANGE: f64 = 0.7;
-/// Deviation, in logarithms, that noise rarely reaches: 20 %.
-const CHANGED: f64 = 0.18;
-/// Largest deviation, as a factor, that one measurement is believed.
-const BELIEF: f64 = 4.0;
-/// Sizes that differ by this factor tell the fixed cost from that of a row.
-const DIFFERENT: f64 = 1.5;
-/// Part of a new line that replaces the old.
-const REFIT: f64 = 0.5;
+/// Least noise of a measurement, as a part of it.
+const LEAST_NOISE: f64 = 0.05;
+/// Noise over the mean deviation: 1.25 for a normal distribution, and some more.
+const NOISE_OF_DEVIATION: f64 = 1.5;
+/// Part of a deviation that the mean takes up, and the most that one deviation counts for.
+const DEVIATION_GAIN: f64 = 0.05;
+const MOST_DEVIATION: f64 = 0.5;
+/// Deviation, in logarithms, that noise rarely reaches: 20 %, or so many times what is expected.
+const FAR: f64 = 0.18;
+const FAR_TIMES: f64 = 3.0;
+/// Least part of a run's time that its rows take.
+const LEAST_OF_ROWS: f64 = 0.02;
 
-/// Time as a line over rows, `fixed + per row`, which is scaled by measured over predicted and bent when sizes differ.
+/// What may have happened to a line: parts by which it may be scaled, and by which of a run's time its fixed cost may
+/// be off, while the time for the present rows stays.
+struct Change {
+    scale: f64,
+    bend: f64,
+}
+
+/// Between a step and the next.
+const DRIFT: Change = Change { scale: 0.015, bend: 0.005 };
+/// When speed is another: what slows down an adapter may slow down its fixed costs or not.
+const ANOTHER_SPEED: Change = Change { scale: 0.3, bend: 0.2 };
+/// After a pause.
+const PAUSE: Change = Change { scale: 0.5, bend: 0.2 };
+/// Two measurements of one moment, beside adapters that were busy with other rows.
+const CALIBRATED: Change = Change { scale: 0.2, bend: 0.1 };
+/// One measurement.
+const ONE_SIZE: Change = Change { scale: 0.2, bend: 0.3 };
+/// The most that drift makes of the doubt about the fixed cost, as a part of a run's time.
+const MOST_BEND: f64 = 0.3;
+
+/// Time as a line over rows, `fixed + per row`, with what is in doubt about it.
+///
+/// Each measurement corrects the line by a Kalman filter (Kalman 1960, "A new approach to linear filtering and
+/// prediction problems"): the more of an error each of the two costs may be to blame for, the more of it
+/// that cost takes. The noise is learned, too. A measurement that is far off is left out, since it may be a hiccup; a
+/// second one to the same side is a change of speed, which scales the whole line and leaves open how much of it is
+/// fixed, until another number of rows tells.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Estimate {
     line: Line,
-    /// Logarithms of measured over predicted of the last three steps, newest first.
-    recent: Vec<f64>,
+    doubt: Doubt,
+    /// Mean deviation of measurements from what was predicted, in logarithms.
+    deviation: f64,
+    /// The last measurement, rows and milliseconds.
+    last: Option<(f64, f64)>,
     /// Was it long not measured?
     is_old: bool,
-    /// A smoothed measurement at another size than the present one.
-    anchor: Option<(f64, f64)>,
-    /// The smoothed measurement at the present size.
-    present: Option<(f64, f64)>,
+}
+
+/// Variances of a line's two costs, and their covariance.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Doubt {
+    fixed: f64,
+    both: f64,
+    per_row: f64,
+}
+
+impl Doubt {
+    /// Grows by a change of a line that was last measured at `rows`.
+    fn grow(&mut self, line: Line, rows: f64, change: &Change) {
+        let scale = change.scale.powi(2);
+        let bend = (change.bend * line.at(rows)).powi(2);
+        self.fixed += scale * line.fixed_ms.powi(2) + bend;
+        self.both += scale * line.fixed_ms * line.per_row_ms - bend / rows;
+        self.per_row += scale * line.per_row_ms.powi(2) + bend / rows.powi(2);
+    }
+
+    /// Covariances of the costs with the time for `rows`.
+    fn with_time(&self, rows: f64) -> [f64; 2] {
+        [self.fixed + rows * self.both, self.both + rows * self.per_row]
+    }
+
+    /// Variance of the time for `rows`.
+    fn of_time(&self, rows: f64) -> f64 {
+        let [fixed, per_row] = self.with_time(rows);
+        (fixed + rows * per_row).max(0.0)
+    }
+
+    fn scale(&mut self, factor: f64) {
+        let Self { fixed, both, per_row } = self;
+        [fixed, both, per_row].into_iter().for_each(|value| *value *= factor.powi(2));
+    }
 }
 
 impl Estimate {
     /// From one measurement: no fixed cost.
     pub fn proportional(rows: u32, ms: f64) -> Self {
-        Self::new(Line { fixed_ms: 0.0, per_row_ms: ms / f64::from(rows.max(1)) })
+        let rows = f64::from(rows.max(1));
+        Self::new(Line { fixed_ms: 0.0, per_row_ms: ms / rows }, rows, &ONE_SIZE)
     }
 
     /// From measurements at two sizes, `(rows, ms)`.
     pub fn through(small: (u32, f64), large: (u32, f64)) -> Self {
         let line = line_through((f64::from(small.0), small.1), (f64::from(large.0), large.1));
-        line.map_or_else(|| Self::proportional(large.0, large.1), Self::new)
+        let new = |line| Self::new(line, f64::from(large.0), &CALIBRATED);
+        line.map_or_else(|| Self::proportional(large.0, large.1), new)
     }
 
-    fn new(line: Line) -> Self {
-        Self { line, recent: Vec::new(), is_old: false, anchor: None, present: None }
+    fn new(line: Line, rows: f64, doubt: &Change) -> Self {
+        let deviation = LEAST_NOISE / NOISE_OF_DEVIATION;
+        let mut new = Self { line, doubt: Doubt::default(), deviation, last: None, is_old: false };
+        new.doubt.grow(line, rows, doubt);
+        new
     }
 
     /// The line as it is now.
@@ -58,51 +123,71 @@ impl Estimate {
     /// Says that this is long ago: the next measurement counts for more.
     pub fn grow_old(&mut self) {
         self.is_old = true;
-        self.recent.clear();
+        self.last = None;
     }
 
     /// Takes in a measurement.
     pub fn learn(&mut self, rows: u32, ms: f64) {
-        let deviation = (ms / self.ms(rows)).clamp(1.0 / BELIEF, BELIEF).ln();
-        self.recent.insert(0, deviation);
-        self.recent.truncate(3);
-        let gain = if self.has_changed() || self.is_old { GAIN_AFTER_CHANGE } else { GAIN };
-        self.is_old = false;
-        let factor = (gain * median(&self.recent)).exp();
+        let rows = f64::from(rows);
+        let far = self.far(rows);
+        let deviation = self.deviation_of((rows, ms));
+        let before = self.last.replace((rows, ms)).map_or(0.0, |last| self.deviation_of(last));
+        self.deviation += DEVIATION_GAIN * (deviation.abs().min(MOST_DEVIATION) - self.deviation);
+        if std::mem::take(&mut self.is_old) {
+            self.follow(deviation, rows, &PAUSE);
+        } else if deviation.abs() > far {
+            if before.abs() <= far || before * deviation < 0.0 {
+                return;
+            }
+            let smaller = if before.abs() < deviation.abs() { before } else { deviation };
+            self.follow(smaller, rows, &ANOTHER_SPEED);
+        }
+        if self.doubt.fixed < (MOST_BEND * self.line.at(rows)).powi(2) {
+            self.doubt.grow(self.line, rows, &DRIFT);
+        }
+        self.correct(rows, ms);
+    }
+
+    /// Logarithm of measured over predicted.
+    fn deviation_of(&self, (rows, ms): (f64, f64)) -> f64 {
+        (ms / self.line.at(rows)).ln()
+    }
+
+    /// Deviation at `rows` from which on a measurement is a hiccup, or a change.
+    fn far(&self, rows: f64) -> f64 {
+        let doubt = self.doubt.of_time(rows).sqrt() / self.line.at(rows);
+        FAR.max(FAR_TIMES * doubt.hypot(self.noise()))
+    }
+
+    /// Noise of a measurement, as a part of it.
+    fn noise(&self) -> f64 {
+        (NOISE_OF_DEVIATION * self.deviation).max(LEAST_NOISE)
+    }
+
+    /// Scales the line by a deviation, and leaves open what else has changed.
+    fn follow(&mut self, deviation: f64, rows: f64, change: &Change) {
+        let factor = deviation.exp();
         self.line.fixed_ms *= factor;
         self.line.per_row_ms *= factor;
-        // What was measured before is now measured against the new line.
-        self.recent.iter_mut().for_each(|deviation| *deviation -= factor.ln());
-        self.anchor = self.anchor.map(|(rows, ms)| (rows, ms * factor));
-        self.note_size(f64::from(rows), ms);
+        self.doubt.scale(factor);
+        self.doubt.grow(self.line, rows, change);
     }
 
-    fn has_changed(&self) -> bool {
-        self.recent.len() >= 2
-            && (self.recent.iter().all(|it| *it > CHANGED) || self.recent.iter().all(|it| *it < -CHANGED))
-    }
-
-    /// Bends the line when two sizes that differ enough were measured for a while.
-    fn note_size(&mut self, rows: f64, ms: f64) {
-        let is_same = |(at, _): (f64, f64)| rows / at < DIFFERENT && at / rows < DIFFERENT;
-        self.present = match self.present {
-            Some(present) if is_same(present) => {
-                Some((present.0 + GAIN * (rows - present.0), present.1 + GAIN * (ms - present.1)))
-            }
-            Some(before) => {
-                self.anchor = Some(before);
-                Some((rows, ms))
-            }
-            None => Some((rows, ms)),
-        };
-        if let (Some(anchor), Some(present)) = (self.anchor.filter(|anchor| !is_same(*anchor)), self.present)
-            && let Some(new) = line_through(anchor, present)
-        {
-            self.line.fixed_ms += REFIT * (new.fixed_ms - self.line.fixed_ms);
-            self.line.per_row_ms += REFIT * (new.per_row_ms - self.line.per_row_ms);
-            // Each pair of sizes bends the line once; scaling does the rest.
-            self.anchor = None;
-        }
+    /// The filter's correction by a measurement.
+    fn correct(&mut self, rows: f64, ms: f64) {
+        let predicted = self.line.at(rows);
+        let noise = (self.noise() * predicted).powi(2);
+        let [fixed, per_row] = self.doubt.with_time(rows);
+        let gain = [fixed, per_row].map(|covariance| covariance / (self.doubt.of_time(rows) + noise));
+        self.line.fixed_ms += gain[0] * (ms - predicted);
+        self.line.per_row_ms += gain[1] * (ms - predicted);
+        self.doubt.fixed -= gain[0] * fixed;
+        self.doubt.both -= gain[0] * per_row;
+        self.doubt.per_row -= gain[1] * per_row;
+        // No cost is below 0, and no row is free.
+        let time = self.line.at(rows).max(f64::MIN_POSITIVE);
+        self.line.fixed_ms = self.line.fixed_ms.clamp(0.0, (1.0 - LEAST_OF_ROWS) * time);
+        self.line.per_row_ms = (time - self.line.fixed_ms) / rows;
     }
 }
 
@@ -118,16 +203,6 @@ fn line_through(a: (f64, f64), b: (f64, f64)) -> Option<Line> {
         return Some(Line { fixed_ms: 0.0, per_row_ms: large.1 / large.0 });
     }
     Some(Line { fixed_ms, per_row_ms })
-}
-
-fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    match sorted.len() {
-        0 => 0.0,
-        len if len % 2 == 1 => sorted[len / 2],
-        len => f64::midpoint(sorted[len / 2 - 1], sorted[len / 2]),
-    }
 }
 
 #[cfg(test)]
@@ -160,5 +235,43 @@ mod tests {
         }
         estimate.learn(100, 1000.0);
         assert!((estimate.ms(100) / 100.0 - 1.0).abs() < 0.02, "{}", estimate.ms(100));
+    }
+
+    #[test]
+    fn a_second_far_measurement_is_another_speed() {
+        let mut estimate = Estimate::through((32, 42.0), (128, 138.0)); // 10 ms + 1 ms a row
+        estimate.learn(128, 1290.0);
+        assert!((estimate.ms(128) / 138.0 - 1.0).abs() < 0.01, "one may be a hiccup: {}", estimate.ms(128));
+        estimate.learn(128, 1290.0);
+        assert!((estimate.ms(128) / 1290.0 - 1.0).abs() < 0.01, "{}", estimate.ms(128));
+        // Rows take ten times as long, and the fixed cost is as before: another size tells.
+        for _ in 0..3 {
+            estimate.learn(32, 330.0);
+        }
+        let line = estimate.line();
+        assert!((line.per_row_ms - 10.0).abs() < 0.5 && line.fixed_ms < 30.0, "{line:?}");
+    }
+
+    #[test]
+    fn no_measurements_make_a_cost_negative() {
+        let mut estimate = Estimate::through((32, 42.0), (128, 138.0));
+        for (rows, ms) in [(128, 1e-9), (128, 1e-9), (1, 1e9), (1, 1e9), (4_000_000, 1e-3), (4_000_000, 1e-3), (7, 3.0)]
+        {
+            estimate.learn(rows, ms);
+            let line = estimate.line();
+            assert!(line.fixed_ms >= 0.0 && line.per_row_ms > 0.0 && line.per_row_ms.is_finite(), "{line:?}");
+        }
+    }
+
+    /// A run of a million steps of one size still takes in another size, and no hiccup.
+    #[test]
+    fn what_is_in_doubt_does_not_grow_for_ever() {
+        let mut estimate = Estimate::through((32, 42.0), (128, 138.0));
+        for _ in 0..1_000_000 {
+            estimate.learn(128, 138.0);
+        }
+        assert!((estimate.ms(64) / 74.0 - 1.0).abs() < 0.02, "{}", estimate.ms(64));
+        estimate.learn(64, 740.0);
+        assert!((estimate.ms(64) / 74.0 - 1.0).abs() < 0.02, "a hiccup: {}", estimate.ms(64));
     }
 }

@@ -11,10 +11,10 @@ pub use estimate::Estimate;
 /// How a batch is split.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum SplitMode {
-    /// By speed, learned from the steps.
+    /// By speed, measured before the first step and followed from step to step, so that all end at the same time.
     #[default]
     Learned,
-    /// The same for all.
+    /// The same number of rows for all.
     Even,
     /// In fixed proportions, one for each adapter, however few rows one gets.
     Fixed(Vec<f64>),
@@ -34,6 +34,9 @@ const ALIKE: f64 = 1.05;
 /// Part of its rows that a share may be off, for a split that is kept: a small share can be far from what it should be
 /// and hardly change the time of the slowest.
 const KEPT_WITHIN: f64 = 0.1;
+
+/// A share becomes smaller by this factor at most from one step to the next.
+const MOST_SHRINKING: u32 = 4;
 
 /// Part of a deviation that the time for taking in weights takes up.
 const WEIGHTS_GAIN: f64 = 0.25;
@@ -173,15 +176,16 @@ impl Splitter {
         }
         if matches!(self.mode, SplitMode::Recorded(_)) && !std::mem::replace(&mut self.has_warned, true) {
             log::warn!(
-                "the recorded split says nothing of step {} with {rows} rows on the adapters that are there: rows are \
-                 split evenly there",
+                "the recorded split has no entry for step {} with {rows} rows on these adapters: its rows are \
+                 split evenly",
                 step + 1
             );
         }
         let mut shares = self.shares(rows, alive);
         self.warn_of_small(&shares);
         if self.is_learned() {
-            shares = self.even_among_alike(&shares).unwrap_or_else(|| self.steady(shares, alive));
+            let slowly = |shares| self.slowly(shares, alive);
+            shares = self.even_among_alike(&shares).unwrap_or_else(|| self.steady(slowly(shares), alive));
             self.add_trial(&mut shares, alive);
         }
         for (idx, share) in shares.iter().enumerate() {
@@ -227,6 +231,26 @@ impl Splitter {
         let is_fair = used.len() > 1 && used.iter().all(|idx| even[*idx] >= self.min_rows);
         let is_alike = self.slowest_ms(&even)? <= self.slowest_ms(shares)? * ALIKE;
         (is_fair && is_alike).then_some(even)
+    }
+
+    /// Shares that are not much smaller than the last: what few rows take is known only once few rows were run.
+    fn slowly(&self, new: Vec<u32>, alive: &[bool]) -> Vec<u32> {
+        let (rows, before) = (new.iter().sum::<u32>(), self.last.iter().sum::<u32>().max(1));
+        if self.last.len() != new.len() {
+            return new;
+        }
+        let part = |last: u32| u32::try_from(u64::from(last) * u64::from(rows) / u64::from(before)).unwrap_or(rows);
+        let least: Vec<u32> = self.last.iter().map(|last| part(*last) / MOST_SHRINKING).collect();
+        let held = |idx: &usize| alive[*idx] && least[*idx] >= self.min_rows && new[*idx] < least[*idx];
+        let (held, others): (Vec<usize>, Vec<usize>) = (0..new.len()).partition(held);
+        if held.is_empty() {
+            return new;
+        }
+        let others: Vec<usize> = others.into_iter().filter(|idx| new[*idx] > 0).collect();
+        let left = held.iter().fold(rows, |left, idx| left.saturating_sub(least[*idx]));
+        let mut shares = balanced(left, &others, &self.lines(alive));
+        held.iter().for_each(|idx| shares[*idx] = least[*idx]);
+        if others.iter().any(|idx| shares[*idx] < self.min_rows) { new } else { shares }
     }
 
     /// The last split, unless the new one is worth a change.
@@ -350,7 +374,11 @@ impl Line {
     const EVEN: Self = Self { fixed_ms: 0.0, per_row_ms: 1.0 };
 
     fn ms(self, rows: u32) -> f64 {
-        self.fixed_ms + self.per_row_ms * f64::from(rows)
+        self.at(f64::from(rows))
+    }
+
+    fn at(self, rows: f64) -> f64 {
+        self.fixed_ms + self.per_row_ms * rows
     }
 }
 
@@ -508,6 +536,44 @@ mod tests {
             let noise = 1.0 + 0.1 * ((step * 7919 % 101) as f64 / 50.0 - 1.0);
             splitter.learn(0, shares[0], f64::from(shares[0]) * per_row_ms * noise);
             splitter.learn(1, shares[1], f64::from(shares[1]) * 3.0 / noise);
+        }
+    }
+
+    /// What two adapters on the same cores take for their rows: alone, each is faster. `[rows/ms]` of each.
+    fn shared_ms(rows: [u32; 2], both: [f64; 2], alone: [f64; 2], noise: [f64; 2]) -> [f64; 2] {
+        let ms = [0, 1].map(|idx| f64::from(rows[idx]) / both[idx] * noise[idx]);
+        let first_ms = ms[0].min(ms[1]);
+        [0, 1].map(|idx| first_ms + (ms[idx] - first_ms) * both[idx] / alone[idx])
+    }
+
+    /// As the CPU adapter beside a software adapter: whoever is still at work when the other has ended is faster then,
+    /// so that measurements of an unbalanced split mislead.
+    #[test]
+    fn adapters_on_the_same_cores_settle_in_ten_steps() {
+        for (both, alone) in [
+            ([1.0, 1.0], [2.0, 2.0]),
+            ([2.0, 0.5], [3.0, 1.0]),
+            ([2.0, 0.2], [3.0, 0.5]),
+            ([4.0, 0.1], [6.0, 0.2]),
+            ([1.0, 0.5], [1.0, 1.0]),
+            ([0.5, 2.0], [1.0, 3.0]),
+        ] {
+            let wanted = 256.0 * both[0] / (both[0] + both[1]);
+            for jitter in [0.0, 0.02, 0.05] {
+                let mut splitter = splitter(SplitMode::Learned, 2, 1);
+                let noise =
+                    |step: u64| [7919, 104_729].map(|prime| 1.0 + jitter * ((step * prime % 101) as f64 / 50.0 - 1.0));
+                let [small, large] = [32, 128].map(|rows| shared_ms([rows; 2], both, alone, noise(u64::from(rows))));
+                (0..2).for_each(|idx| splitter.calibrate(idx, (32, small[idx]), (128, large[idx])));
+                for step in 0..60 {
+                    let shares = splitter.step_shares(step, 256, &[true; 2]);
+                    let off = (f64::from(shares[0]) - wanted).abs();
+                    let near = 0.1 * wanted.min(256.0 - wanted) + 2.0;
+                    assert!(step < 10 || off <= near, "{both:?}, {jitter}, step {step}: {shares:?}, not {wanted:.0}");
+                    let ms = shared_ms([shares[0], shares[1]], both, alone, noise(step));
+                    (0..2).for_each(|idx| splitter.learn(idx, shares[idx], ms[idx]));
+                }
+            }
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::runtime::threads;
 use super::State;
 use crate::scheduler::rig::Rig;
 use crate::scheduler::shards::Answer;
+use crate::size::F32_BYTES;
 
 /// What is known of the summed gradients.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -19,9 +20,6 @@ pub(in crate::scheduler) struct Totals {
     /// Is every element finite?
     pub is_finite: bool,
 }
-
-/// Bytes of an f32.
-const F32: u64 = 4;
 
 /// Elements that one thread adds at a time; fixed, so that sums do not depend on the number of threads.
 const CHUNK: usize = 1 << 15;
@@ -46,7 +44,7 @@ impl State {
             let len = usize::try_from(exchange.view.len.fixed).unwrap_or(usize::MAX);
             let (squares, wrong) = add(&mut self.gradients[segment as usize][start..start + len], &parts);
             total = (total.0 + squares, total.1 + wrong);
-            rig.runtime.charge(F32 * (parts.len() as u64 * exchange.sent().len.fixed + exchange.view.len.fixed));
+            rig.runtime.charge(F32_BYTES * (parts.len() as u64 * exchange.sent().len.fixed + exchange.view.len.fixed));
         }
         Totals { norm: total.0.sqrt(), is_finite: total.1 == 0 }
     }

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::{Timeline, Totals, What};
 use crate::table::{Table, percent};
+use crate::timing::per_second;
 
 /// Where the time of a run went, and what would make it shorter. Times in milliseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -196,9 +197,4 @@ impl fmt::Display for TimeSummary {
 #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
 fn part_of(part: u64, whole: u64) -> f64 {
     part as f64 / whole.max(1) as f64
-}
-
-#[allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
-fn per_second(count: u64, ms: f64) -> f64 {
-    count as f64 * 1e3 / ms.max(1e-3)
 }

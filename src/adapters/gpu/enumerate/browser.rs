@@ -45,7 +45,7 @@ impl From<Missing> for crate::Error {
                 ("has no WebGPU", "use a recent Chrome, Edge, Safari or Firefox; the CPU adapter works in any browser")
             }
             Missing::InsecureOrigin => (
-                "has WebGPU for secure origins alone, and this page comes from another",
+                "gives WebGPU to secure origins only, and this page is not from one",
                 "open the page by `https://`, or from `localhost`",
             ),
             Missing::NoAdapter => (

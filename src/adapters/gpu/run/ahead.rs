@@ -6,11 +6,12 @@ use std::collections::VecDeque;
 use super::super::super::mailbox::{Done, Mailbox, Stop};
 use super::super::super::{Fault, Run, Ticket, Timing, Writes};
 use super::super::device::Gpu;
-use super::super::program::{F32, Program};
+use super::super::program::Program;
 use super::super::staging::Chunk;
 use super::super::tuning::Trials;
 use super::{Execution, prove, tuning_ms, wanted};
 use crate::plan::{Pass, Plan};
+use crate::size::F32_BYTES;
 
 /// Runs that may be under way when the next begins: a step's training pass and its update.
 const AHEAD: usize = 2;
@@ -46,7 +47,7 @@ impl Ahead {
     pub(in crate::adapters::gpu) fn new(gpu: &Gpu, plan: &Plan, capacity: u32) -> Self {
         let bytes_of = |pass| {
             let results = wanted(plan, pass).into_iter().map(|idx| plan.buffers[idx].len.at(capacity));
-            (results.sum::<u64>() + 1) * F32
+            (results.sum::<u64>() + 1) * F32_BYTES
         };
         let bytes = bytes_of(Pass::Train).max(bytes_of(Pass::Update));
         let count = if plan.commands(Pass::Update).is_empty() || bytes > LARGEST { 0 } else { AHEAD + 1 };
@@ -64,62 +65,145 @@ impl Ahead {
     pub(in crate::adapters::gpu) fn has_room(&self) -> bool {
         !self.free.is_empty()
     }
-}
 
-impl Execution<'_> {
-    /// Begins a run that [`answer`] ends. There must be room for it.
-    pub(in crate::adapters::gpu) async fn begin(
-        mut self,
-        run: &Run,
-        number: u32,
-        weights: Writes,
-    ) -> Result<Trials, Stop> {
-        let started = self.start(run, number).await?;
-        let Some(mut chunk) = self.program.ahead.free.pop() else {
-            return Err(Fault::Unsupported("too many runs are under way".into()).into());
-        };
-        let (plan, mut lengths, mut at) = (self.program.plan.clone(), Vec::new(), 0);
-        for idx in wanted(&plan, run.pass) {
-            let length = plan.buffers[idx].len.at(run.scalars.rows);
-            if let Some(buffer) = self.program.buffer(idx).filter(|_| length > 0) {
-                chunk.copy(&mut self.encoder, (buffer, 0), at, length * F32);
-            }
-            lengths.push(length);
-            at += length * F32;
+    /// Answers the oldest runs until no more than so many are under way.
+    pub(in crate::adapters::gpu) async fn answer(
+        &mut self,
+        gpu: &Gpu,
+        program: &mut Program,
+        mailbox: &mut Mailbox,
+        stay: usize,
+    ) -> Result<(), Stop> {
+        while self.open.len() > stay {
+            let Some(open) = self.open.pop_front() else { break };
+            let answered = self.answer_one(gpu, program, mailbox, open).await;
+            answered.map_err(|stop| if self.is_idle() { stop } else { too_late(stop) })?;
         }
-        chunk.copy(&mut self.encoder, (&self.program.proof.mark, 0), at, F32);
-        let submission = self.submit();
-        chunk.map(wgpu::MapMode::Read, at + F32, submission);
-        self.program.ahead.open.push_back(Open {
-            ticket: run.ticket,
-            pass: run.pass,
-            rows: run.scalars.rows,
-            number,
-            chunk,
-            lengths,
-            start_ms: started.start_ms,
-            upload_ms: started.upload_ms,
-            weights,
-            n_dispatches: started.n_dispatches,
-            is_trying: !self.trials.is_empty(),
-        });
-        Ok(self.trials)
+        Ok(())
+    }
+
+    /// Asks the device, and answers the oldest runs whose results are there already.
+    pub(in crate::adapters::gpu) async fn answer_ready(
+        &mut self,
+        gpu: &Gpu,
+        program: &mut Program,
+        mailbox: &mut Mailbox,
+    ) -> Result<(), Stop> {
+        if self.is_idle() {
+            return Ok(());
+        }
+        gpu.poll()?;
+        self.answer_mapped(gpu, program, mailbox).await
+    }
+
+    /// Answers the oldest runs whose results the device had when it was last asked.
+    pub(super) async fn answer_mapped(
+        &mut self,
+        gpu: &Gpu,
+        program: &mut Program,
+        mailbox: &mut Mailbox,
+    ) -> Result<(), Stop> {
+        while self.open.front().is_some_and(|open| open.chunk.is_mapped()) {
+            let stay = self.open.len() - 1;
+            self.answer(gpu, program, mailbox, stay).await?;
+        }
+        Ok(())
+    }
+
+    /// Answers runs until one more may begin; all of them if their pass has not run with as many rows before, since it may
+    /// then fail for want of memory, or if runs are made slower by waiting.
+    pub(in crate::adapters::gpu) async fn answer_older(
+        &mut self,
+        gpu: &Gpu,
+        program: &mut Program,
+        mailbox: &mut Mailbox,
+    ) -> Result<(), Stop> {
+        let is_proven = |open: &Open| {
+            let pace = program.passes.get(&open.pass).and_then(|prepass| prepass.pace);
+            pace.is_some_and(|(_, rows)| rows >= open.rows)
+        };
+        let may_stay = !mailbox.is_throttled() && self.open.iter().all(is_proven);
+        self.answer(gpu, program, mailbox, if may_stay { AHEAD } else { 0 }).await
+    }
+
+    async fn answer_one(
+        &mut self,
+        gpu: &Gpu,
+        program: &mut Program,
+        mailbox: &mut Mailbox,
+        mut open: Open,
+    ) -> Result<(), Stop> {
+        let mapped = async { Ok(open.chunk.mapped(gpu).await?) };
+        let interrupted = async { Err(mailbox.interrupted(open.ticket).await) };
+        futures_lite::future::or(mapped, interrupted).await?;
+        let mapped_ms = mailbox.now_ms();
+        let bytes = (open.lengths.iter().sum::<u64>() + 1) * F32_BYTES;
+        let mut values = Vec::with_capacity(usize::try_from(bytes / F32_BYTES).unwrap_or_default());
+        open.chunk.read(bytes, Some(&mut values))?;
+        let mut rest = values.as_slice();
+        let mut results = Vec::with_capacity(open.lengths.len());
+        for length in &open.lengths {
+            let (result, after) = rest.split_at(usize::try_from(*length).unwrap_or(usize::MAX));
+            results.push(result.to_vec());
+            rest = after;
+        }
+        prove(rest.first().copied(), open.number)?;
+        self.free.push(open.chunk);
+        let now_ms = mailbox.now_ms();
+        let start_ms = open.start_ms.max(self.ended_ms);
+        // A part of it, or all, was hidden behind the run before.
+        let uploaded_ms = open.start_ms + open.upload_ms;
+        let upload_ms = (uploaded_ms.min(mapped_ms) - start_ms).max(0.0);
+        let (elapsed_ms, readback_ms) = (mapped_ms - start_ms - upload_ms, now_ms - mapped_ms);
+        let tuning_ms = tuning_ms(program, (open.pass, open.rows), open.is_trying, elapsed_ms, open.n_dispatches);
+        let compute_ms = elapsed_ms - tuning_ms;
+        let (wait_ms, weights) = (0.0, open.weights);
+        let timing = Timing { start_ms, upload_ms, compute_ms, readback_ms, wait_ms, tuning_ms, weights };
+        gpu.check()?;
+        let Open { ticket, pass, rows, .. } = open;
+        let answered = mailbox.done(Done { ticket, pass, rows, reports: results, outputs: Vec::new(), timing }).await;
+        self.ended_ms = mailbox.now_ms();
+        answered
     }
 }
 
-/// Answers the oldest runs until no more than so many are under way.
-pub(in crate::adapters::gpu) async fn answer(
-    gpu: &Gpu,
-    program: &mut Program,
-    mailbox: &mut Mailbox,
-    stay: usize,
-) -> Result<(), Stop> {
-    while program.ahead.open.len() > stay {
-        let Some(open) = program.ahead.open.pop_front() else { break };
-        let answered = answer_one(gpu, program, mailbox, open).await;
-        answered.map_err(|stop| if program.ahead.is_idle() { stop } else { too_late(stop) })?;
+/// Begins a run that [`Ahead::answer`] ends. There must be room for it.
+pub(in crate::adapters::gpu) async fn begin(
+    mut execution: Execution<'_>,
+    run: &Run,
+    number: u32,
+    weights: Writes,
+) -> Result<Trials, Stop> {
+    let started = execution.start(run, number).await?;
+    let Some(mut chunk) = execution.ahead.free.pop() else {
+        return Err(Fault::Unsupported("too many runs are in flight".into()).into());
+    };
+    let (plan, mut lengths, mut at) = (execution.program.plan.clone(), Vec::new(), 0);
+    for idx in wanted(&plan, run.pass) {
+        let length = plan.buffers[idx].len.at(run.scalars.rows);
+        if let Some(buffer) = execution.program.buffer(idx).filter(|_| length > 0) {
+            chunk.copy(&mut execution.encoder, (buffer, 0), at, length * F32_BYTES);
+        }
+        lengths.push(length);
+        at += length * F32_BYTES;
     }
-    Ok(())
+    chunk.copy(&mut execution.encoder, (&execution.program.proof.mark, 0), at, F32_BYTES);
+    let submission = execution.submit();
+    chunk.map(wgpu::MapMode::Read, at + F32_BYTES, submission);
+    execution.ahead.open.push_back(Open {
+        ticket: run.ticket,
+        pass: run.pass,
+        rows: run.scalars.rows,
+        number,
+        chunk,
+        lengths,
+        start_ms: started.start_ms,
+        upload_ms: started.upload_ms,
+        weights,
+        n_dispatches: started.n_dispatches,
+        is_trying: !execution.trials.is_empty(),
+    });
+    Ok(execution.trials)
 }
 
 /// What fails while other runs are under way leaves a state that is neither old nor new, which is as bad as a loss.
@@ -128,75 +212,4 @@ pub(in crate::adapters::gpu) fn too_late(stop: Stop) -> Stop {
         Stop::Fault(Fault::OutOfMemory(text) | Fault::Unsupported(text)) => Fault::Lost(text).into(),
         other => other,
     }
-}
-
-/// Answers the oldest runs whose results are there already.
-pub(in crate::adapters::gpu) async fn answer_ready(
-    gpu: &Gpu,
-    program: &mut Program,
-    mailbox: &mut Mailbox,
-) -> Result<(), Stop> {
-    if program.ahead.is_idle() {
-        return Ok(());
-    }
-    gpu.poll()?;
-    answer_mapped(gpu, program, mailbox).await
-}
-
-/// The same as of the last poll.
-pub(super) async fn answer_mapped(gpu: &Gpu, program: &mut Program, mailbox: &mut Mailbox) -> Result<(), Stop> {
-    while program.ahead.open.front().is_some_and(|open| open.chunk.is_mapped()) {
-        let stay = program.ahead.open.len() - 1;
-        answer(gpu, program, mailbox, stay).await?;
-    }
-    Ok(())
-}
-
-/// Answers runs until one more may begin; all of them if their pass has not run with as many rows before, since it may then
-/// fail for want of memory, or if runs are made slower by waiting.
-pub(in crate::adapters::gpu) async fn answer_older(
-    gpu: &Gpu,
-    program: &mut Program,
-    mailbox: &mut Mailbox,
-) -> Result<(), Stop> {
-    let is_proven = |open: &Open| {
-        let pace = program.passes.get(&open.pass).and_then(|prepass| prepass.pace);
-        pace.is_some_and(|(_, rows)| rows >= open.rows)
-    };
-    let may_stay = !mailbox.is_throttled() && program.ahead.open.iter().all(is_proven);
-    answer(gpu, program, mailbox, if may_stay { AHEAD } else { 0 }).await
-}
-
-async fn answer_one(gpu: &Gpu, program: &mut Program, mailbox: &mut Mailbox, mut open: Open) -> Result<(), Stop> {
-    let mapped = async { Ok(open.chunk.mapped(gpu).await?) };
-    let interrupted = async { Err(mailbox.interrupted(open.ticket).await) };
-    futures_lite::future::or(mapped, interrupted).await?;
-    let mapped_ms = mailbox.now_ms();
-    let bytes = (open.lengths.iter().sum::<u64>() + 1) * F32;
-    let mut values = Vec::with_capacity(usize::try_from(bytes / F32).unwrap_or_default());
-    open.chunk.read(bytes, Some(&mut values))?;
-    let mut rest = values.as_slice();
-    let mut results = Vec::with_capacity(open.lengths.len());
-    for length in &open.lengths {
-        let (result, after) = rest.split_at(usize::try_from(*length).unwrap_or(usize::MAX));
-        results.push(result.to_vec());
-        rest = after;
-    }
-    prove(rest.first().copied(), open.number)?;
-    program.ahead.free.push(open.chunk);
-    let now_ms = mailbox.now_ms();
-    let start_ms = open.start_ms.max(program.ahead.ended_ms);
-    // A part of it, or all, was hidden behind the run before.
-    let uploaded_ms = open.start_ms + open.upload_ms;
-    let upload_ms = (uploaded_ms.min(mapped_ms) - start_ms).max(0.0);
-    let (elapsed_ms, readback_ms) = (mapped_ms - start_ms - upload_ms, now_ms - mapped_ms);
-    let tuning_ms = tuning_ms(program, (open.pass, open.rows), open.is_trying, elapsed_ms, open.n_dispatches);
-    let compute_ms = elapsed_ms - tuning_ms;
-    let (wait_ms, weights) = (0.0, open.weights);
-    let timing = Timing { start_ms, upload_ms, compute_ms, readback_ms, wait_ms, tuning_ms, weights };
-    gpu.check()?;
-    let Open { ticket, pass, rows, .. } = open;
-    let answered = mailbox.done(Done { ticket, pass, rows, reports: results, outputs: Vec::new(), timing }).await;
-    program.ahead.ended_ms = mailbox.now_ms();
-    answered
 }

@@ -9,6 +9,8 @@
 //! the tile that suits the kind of adapter.
 
 mod contest;
+#[cfg(test)]
+mod fuzz;
 mod table;
 
 use litemap::LiteMap;
@@ -19,9 +21,8 @@ use super::super::{Fault, Info, Kind, Run};
 use super::device::Gpu;
 use super::grid::Cut;
 use super::pipelines::{Pipeline, Pipelines};
-use super::program::Program;
 use crate::kernels::Tile;
-use crate::plan::{Command, Dispatch, Grid, Pass, Word};
+use crate::plan::{Command, Dispatch, Grid, Pass, Plan, Word};
 use contest::{Contest, Heat};
 use table::Table;
 
@@ -179,7 +180,7 @@ impl Tuner {
         &mut self,
         gpu: &Gpu,
         pipelines: &mut Pipelines,
-        program: &Program,
+        plan: &Plan,
         run: &Run,
         now_ms: impl Fn() -> f64,
     ) -> Result<Trials, Fault> {
@@ -189,7 +190,7 @@ impl Tuner {
             return Ok(trials);
         }
         let (mut classes, mut n_cold) = (LiteMap::<_, ()>::new(), 0);
-        for (idx, command) in program.plan.commands(run.pass).iter().enumerate() {
+        for (idx, command) in plan.commands(run.pass).iter().enumerate() {
             let Command::Dispatch(dispatch) = command else { continue };
             let Some(class) =
                 self.undecided(dispatch, size).filter(|class| classes.insert(class.clone(), ()).is_none())

@@ -152,7 +152,7 @@ impl Found {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::super::super::Kind;
     use super::*;
 
@@ -169,7 +169,7 @@ mod tests {
         }
     }
 
-    fn open(name: &str, folder: &Path) -> Table {
+    pub(in super::super) fn open(name: &str, folder: &Path) -> Table {
         Table::open(&info(name), Checks::Unchecked, &Tuning::In(folder.into()))
     }
 

@@ -1,0 +1,231 @@
+"""A Keras model on adapters: the native trainer, and the two-way traffic of weights and optimizer state."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import keras
+import numpy as np
+
+from . import _native
+from ._data import Data, Feeds, one_batch
+from ._graph import Graph, read
+from ._objective import OPTIMIZERS, Floats, Objective, apply_head, convert
+from .errors import MismatchError, ModelError, explained
+
+#: Largest difference to Keras, relative where numbers are above 1.
+_TOLERANCE = 1e-4
+#: Rows of the batch that goes through both.
+_CHECKED_ROWS = 32
+
+
+class Engine:
+    """The trainer of one compilation of a model."""
+
+    def __init__(
+        self,
+        model: keras.Model,
+        adapters: str,
+        shares: list[float] | None,
+        batch_statistics: str,
+        seed: int,
+        output_names: list[str],
+    ) -> None:
+        self.model = model
+        graph, problems = read(model)
+        self.is_compiled = bool(getattr(model, "compiled", False))
+        objective, more = _objective(model, graph, output_names, self.is_compiled, batch_statistics, seed)
+        _raise_problems(model, problems + more)
+        self.objective: Objective = objective
+        self.trainer = _native.Trainer(json.dumps(graph.config()), objective.json(), adapters, shares)
+        self.feeds = Feeds(graph.inputs, _keys(model, graph), output_names)
+        self.output_shapes = [tuple(tensor.shape[1:]) for tensor in model.outputs]
+        self._variables = graph.variables()
+        # What Keras' variables were when both had the same weights.
+        self._known: dict[str, Floats] = {}
+        self._known_step = 0
+        #: Steps that have begun.
+        self._step = 0
+        self._is_ahead = False
+        self._is_checked = False
+        self.push()
+
+    def push(self) -> None:
+        """Gives the adapters what others have done to Keras' weights or to the optimizer's state."""
+        changed = {}
+        for name, variable in self._variables.items():
+            values = _floats(variable)
+            if name not in self._known or not np.array_equal(values, self._known[name], equal_nan=True):
+                changed[name] = self._known[name] = values
+        step = self._keras_step()
+        if changed or step != self._known_step:
+            state = self._optimizer_state() if step != self._known_step else {}
+            if step != self._known_step:
+                self._known_step = self._step = step
+            self.trainer.set_tensors(changed, {name: _floats(variable) for name, variable in state.items()}, self._step)
+
+    def pull(self) -> None:
+        """Gives Keras the weights and the optimizer's state, if the adapters have trained since."""
+        if not self._is_ahead:
+            return
+        for name, values in self.trainer.tensors().items():
+            self._variables[name].assign(values)
+            self._known[name] = values
+        self._is_ahead = False
+        optimizer = getattr(self.model, "optimizer", None)
+        if optimizer is None:
+            return
+        state = self._optimizer_state()
+        if state:
+            tensors = self.trainer.optimizer_tensors()
+            for name, variable in state.items():
+                variable.assign(tensors[name])
+        self._known_step = self._step = self.trainer.step
+        optimizer.iterations.assign(self._step)
+
+    def begin(self, batch: _native.Batch) -> None:
+        """Begins a step, with the learning rate that Keras' optimizer has for it."""
+        rate = self.model.optimizer._learning_rate
+        if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
+            rate = rate(self._step)
+        self.trainer.set_learning_rate(float(rate))
+        self.trainer.begin(batch)
+        # From here on Keras' weights are those of before.
+        self._is_ahead = True
+        self._step += 1
+
+    def end(self) -> tuple[list[tuple[str, float]], list[tuple[int, int]]]:
+        """Ends the oldest step: its numbers, and the rows of each adapter."""
+        try:
+            return self.trainer.end()
+        except BaseException:
+            # It was not applied, and those behind it are forgotten.
+            self._step = self.trainer.step
+            raise
+
+    def tell_step(self) -> None:
+        """Keras' optimizer counts the steps that have begun here."""
+        optimizer = getattr(self.model, "optimizer", None)
+        if self._is_ahead and optimizer is not None:
+            optimizer.iterations.assign(self._step)
+            self._known_step = self._step
+
+    def _keras_step(self) -> int:
+        optimizer = getattr(self.model, "optimizer", None)
+        return int(optimizer.iterations) if optimizer is not None else 0
+
+    def _optimizer_state(self) -> dict[str, Any]:
+        """Variables of Keras' optimizer by the engine's names: `momentum/dense/kernel`."""
+        optimizer = getattr(self.model, "optimizer", None)
+        if optimizer is None or type(optimizer).__name__ not in OPTIMIZERS:
+            return {}
+        if not optimizer.built:
+            optimizer.build(self.model.trainable_variables)
+        trained = {id(variable): name for name, variable in self._variables.items()}
+        places = [(idx, trained[id(variable)]) for idx, variable in enumerate(self.model.trainable_variables)]
+        state = {}
+        for kind, attribute in OPTIMIZERS[type(optimizer).__name__][1].items():
+            variables = getattr(optimizer, attribute, None) or []
+            state.update({f"{kind}/{name}": variables[idx] for idx, name in places if idx < len(variables)})
+        return state
+
+    def predict(self, batch: _native.Batch) -> list[Floats]:
+        """The outputs of a batch, as Keras gives them."""
+        flat = self.trainer.predict(batch)
+        outputs = []
+        for values, shape, head in zip(flat, self.output_shapes, self.objective.heads):
+            outputs.append(apply_head(head, values.reshape(batch.rows, *shape)))
+        return outputs
+
+    def values(self, numbers: list[tuple[str, float]]) -> dict[str, float]:
+        """Loss and metrics under Keras' names, in Keras' order."""
+        found = dict(numbers)
+        return {name.keras: found[name.engine] for name in self.objective.names}
+
+    def check(self, data: Data) -> None:
+        """Compares what Keras and the adapters say of a batch, once.
+
+        Raises:
+            MismatchError: If they differ by more than 1e-4.
+        """
+        if self._is_checked:
+            return
+        x, y, weight = keras.tree.map_structure(
+            lambda part: None if part is None else part[:_CHECKED_ROWS], (data.x, data.y, data.sample_weight)
+        )
+        batch = one_batch(self.feeds, (x, y, weight)).batch
+        expected = self.model(x, training=False)
+        for name, ours, theirs in zip(self.feeds.outputs, self.predict(batch), keras.tree.flatten(expected)):
+            _compare(f"output `{name}`", ours, _numpy(theirs))
+        if any(head and _is_clipped(_numpy(part)) for head, part in zip(self.objective.heads, keras.tree.flatten(expected))):
+            # There Keras cuts the loss off, and logits do not.
+            self._is_checked = True
+            return
+        loss = self.model.compute_loss(x=x, y=y, y_pred=expected, sample_weight=weight, training=False)
+        _compare("the loss", np.float32(dict(self.trainer.test(batch))["loss"]), _numpy(loss))
+        self._is_checked = True
+
+
+def _objective(
+    model: keras.Model, graph: Graph, outputs: list[str], is_compiled: bool, batch_statistics: str, seed: int
+) -> tuple[Objective, list[str]]:
+    if is_compiled:
+        return convert(model, graph, outputs, model._compile_config.config, batch_statistics, seed)
+    # Without `compile` it predicts: the loss is never asked for.
+    settings: dict[str, Any] = {
+        "optimizer": {"type": "SGD"},
+        "losses": [{"type": "MeanSquaredError"}] * len(outputs),
+        "loss_weights": [1.0] * len(outputs),
+        "metrics": [[]] * len(outputs),
+        "reduction": "sum_over_batch_size",
+        "clip_norm": None,
+        "batch_statistics": batch_statistics,
+        "seed": seed,
+    }
+    return Objective(settings, [], [None] * len(outputs)), []
+
+
+def _raise_problems(model: keras.Model, problems: list[str]) -> None:
+    if problems:
+        listed = "".join(f"\n    {problem}" for problem in problems)
+        places = "one place" if len(problems) == 1 else f"{len(problems)} places"
+        text = f"can't train on adapters as it is: {places} to change{listed}"
+        raise ModelError(explained(f"model `{model.name}`", text, "change these, or train it with Keras itself"))
+
+
+def _keys(model: keras.Model, graph: Graph) -> list[str]:
+    """Names of the inputs where `x` is a dict."""
+    struct = getattr(model, "_inputs_struct", None)
+    if isinstance(struct, dict):
+        # Inputs are those of the flattened structure.
+        by_tensor = {id(tensor): key for key, tensor in struct.items()}
+        return [by_tensor[id(tensor)] for tensor in model.inputs]
+    return [name for name, _ in graph.inputs]
+
+
+def _floats(variable: Any) -> Floats:
+    # A copy: some backends give a view of what they go on to change.
+    return np.array(_numpy(variable), dtype=np.float32, order="C", copy=True)
+
+
+def _numpy(tensor: Any) -> Any:
+    return keras.ops.convert_to_numpy(tensor)
+
+
+def _is_clipped(probabilities: Any) -> bool:
+    """Does Keras' cross-entropy take other probabilities than these? It keeps them from 1e-7 to 1 - 1e-7."""
+    return bool(np.min(probabilities) < 1e-6 or np.max(probabilities) > 1 - 1e-6)
+
+
+def _compare(who: str, ours: Any, theirs: Any) -> None:
+    difference = np.abs(np.asarray(ours, np.float64) - np.asarray(theirs, np.float64)) / np.maximum(1.0, np.abs(theirs))
+    if ours.shape != theirs.shape or not np.all(difference <= _TOLERANCE):
+        worst = float(np.max(difference)) if ours.shape == theirs.shape else float("nan")
+        raise MismatchError(
+            explained(
+                who,
+                f"needs to be as Keras computes it, but differs by {worst:.2g} (at most {_TOLERANCE:g} is rounding)",
+                "nothing was trained; please report the model: this is an error of manyhands_ml",
+            )
+        )

@@ -1,0 +1,225 @@
+"""A Keras model as a graph of this package's layers, read from its `get_config()`: the format of Keras 3.15."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import keras
+
+from ._layers import LAYERS, Settings, convert
+from .errors import ModelError, explained
+
+#: Classes of models whose configuration is a graph. A subclass with a `call` of its own is code.
+_MODELS = ("Functional", "Model", "Sequential")
+
+
+@dataclass
+class Node:
+    """One use of a layer."""
+
+    #: Name of its output.
+    name: str
+    #: The layer, under the name that its weights have.
+    layer_name: str
+    layer: Any
+    settings: Settings
+    inputs: list[str]
+    #: Is it the layer's first use?
+    is_first: bool
+
+
+@dataclass
+class Graph:
+    """Inputs, uses of layers in an order in which they can be computed, and outputs."""
+
+    inputs: list[tuple[str, list[int]]] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
+    outputs: list[str] = field(default_factory=list)
+
+    def config(self) -> dict[str, Any]:
+        """The architecture as the engine reads it."""
+
+        def layer(node: Node) -> dict[str, Any]:
+            if not node.is_first:
+                return {"reuse": node.layer_name, "inputs": node.inputs}
+            return {"name": node.layer_name, "inputs": node.inputs, **node.settings}
+
+        return {
+            "inputs": [{"name": name, "shape": shape} for name, shape in self.inputs],
+            "layers": [layer(node) for node in self.nodes],
+            "outputs": self.outputs,
+        }
+
+    def variables(self) -> dict[str, Any]:
+        """The Keras variable of each weight, by the weight's name: `layer/kernel`."""
+        found = {}
+        for node in self.nodes:
+            if node.is_first:
+                for weight in LAYERS[type(node.layer).__name__].weights:
+                    variable = getattr(node.layer, weight, None)
+                    if variable is not None:
+                        found[f"{node.layer_name}/{weight}"] = variable
+        return found
+
+    def node(self, name: str) -> Node | None:
+        """The node that gives a tensor; `None` for an input."""
+        return next((node for node in self.nodes if node.name == name), None)
+
+    def n_uses(self, name: str) -> int:
+        """How often a tensor is read, as an output, too."""
+        return sum(node.inputs.count(name) for node in self.nodes) + self.outputs.count(name)
+
+
+def read(model: keras.Model) -> tuple[Graph, list[str]]:
+    """The graph of a model, and all that is wrong with it, one line a problem."""
+    reader = _Reader()
+    graph = reader.graph
+    if not _is_graph(model):
+        raise ModelError(
+            explained(
+                f"model `{model.name}` ({type(model).__name__})",
+                "needs to be a `keras.Sequential` or functional model, but its layers are called by code of its own",
+                "build it as `keras.Model(inputs, outputs)`",
+            )
+        )
+    if not model.built or not getattr(model, "inputs", None):
+        raise ModelError(
+            explained(
+                f"model `{model.name}`",
+                "needs to know the shape of its inputs, but was not built",
+                "begin with `keras.Input(shape)`, or call `model.build((None, ...))`",
+            )
+        )
+    names = [_free(tensor.name, set()) for tensor in model.inputs]
+    graph.inputs = [(name, _row_shape(reader, name, tensor)) for name, tensor in zip(names, model.inputs)]
+    graph.outputs = reader.model(model, names, "")
+    return graph, reader.problems
+
+
+def _is_graph(model: Any) -> bool:
+    kind = type(model)
+    return kind.__name__ in _MODELS and kind.__module__.split(".")[0] == "keras"
+
+
+def _free(name: str, taken: set[str]) -> str:
+    return name.replace("/", ".").replace(":", ".")
+
+
+def _row_shape(reader: _Reader, name: str, tensor: Any) -> list[int]:
+    shape = list(tensor.shape[1:])
+    if None in shape:
+        reader.problems.append(f"input `{name}`: needs a shape without `None`, but has {tuple(tensor.shape)}")
+    return [int(axis or 1) for axis in shape]
+
+
+class _Reader:
+    """Reads a model, and the models within it."""
+
+    def __init__(self) -> None:
+        self.graph = Graph()
+        self.problems: list[str] = []
+
+    def model(self, model: Any, inputs: list[str], prefix: str) -> list[str]:
+        """Adds the layers of a model that reads these tensors; gives its outputs."""
+        config = model.get_config()
+        if "input_layers" in config:
+            return self._functional(model, config, inputs, prefix)
+        return self._sequential(model, config, inputs, prefix)
+
+    def _sequential(self, model: Any, config: Settings, inputs: list[str], prefix: str) -> list[str]:
+        tensors = inputs
+        for entry in config["layers"]:
+            if entry["class_name"] != "InputLayer":
+                layer = model.get_layer(entry["config"]["name"])
+                tensors = self._layer(layer, entry, tensors, prefix, 0, {})
+        return tensors
+
+    def _functional(self, model: Any, config: Settings, inputs: list[str], prefix: str) -> list[str]:
+        places = [place for place, _ in zip(_places(config["input_layers"]), inputs, strict=True)]
+        known = dict(zip(places, ([tensor] for tensor in inputs)))
+        waiting = [
+            (entry, use, node)
+            for entry in config["layers"]
+            if entry["class_name"] != "InputLayer"
+            for use, node in enumerate(entry["inbound_nodes"])
+        ]
+        while waiting:
+            ready = [item for item in waiting if all(_key(place) in known for place in _tensors(item[2]["args"]))]
+            if not ready:
+                raise ModelError(explained(f"model `{model.name}`", "needs to be a graph without circles", "mend it"))
+            # Weights are those of a layer's first use, which has to come first.
+            entry, use, node = ready[0]
+            waiting.remove(ready[0])
+            reads = [known[_key(place)][place[2]] for place in _tensors(node["args"])]
+            layer = model.get_layer(entry["name"])
+            known[(entry["name"], use)] = self._layer(layer, entry, reads, prefix, use, node["kwargs"])
+        return [known[place][0] for place in _places(config["output_layers"])]
+
+    def _layer(
+        self, layer: Any, entry: Settings, inputs: list[str], prefix: str, use: int, kwargs: Settings
+    ) -> list[str]:
+        """Adds a use of a layer; gives its outputs."""
+        kind, name = entry["class_name"], prefix + entry["config"]["name"].replace("/", ".")
+        who = f"layer `{name}` ({kind})"
+        # Keras' own graphs pay no attention to `training` in a call: `fit` and `predict` say what it is.
+        given = {key: value for key, value in kwargs.items() if value is not None and key != "training"}
+        self.problems += [f"{who}: the argument `{key}={value}` of its call is not supported" for key, value in given.items()]
+        if _is_graph(layer):
+            return self.model(layer, inputs, f"{name}.")
+        if kind not in LAYERS or not type(layer).__module__.startswith("keras."):
+            if use == 0:
+                self.problems.append(f"{who}: this kind of layer is not supported")
+            settings: Settings = {"type": "Activation", "activation": "linear"}
+        else:
+            settings = self._settings(who, layer, entry, kind, is_first=use == 0)
+        is_first = all(node.layer is not layer for node in self.graph.nodes)
+        uses = sum(node.layer is layer for node in self.graph.nodes)
+        first = next((node.layer_name for node in self.graph.nodes if node.layer is layer), name)
+        tensor = first if uses == 0 else f"{first}:{uses}"
+        self.graph.nodes.append(Node(tensor, first, layer, settings, inputs, is_first))
+        return [tensor]
+
+    def _settings(self, who: str, layer: Any, entry: Settings, kind: str, is_first: bool) -> Settings:
+        settings, problems = convert(kind, entry["config"], _input_shape(layer))
+        policy = getattr(layer.dtype_policy, "name", "float32")
+        if policy != "float32":
+            problems.append(f'`dtype` needs "float32", but is "{policy}"')
+        if layer.weights and not layer.trainable:
+            problems.append("`trainable=False` is not supported")
+        if is_first:
+            self.problems += [f"{who}: {problem}" for problem in problems]
+        return settings
+
+
+def _input_shape(layer: Any) -> list[Any]:
+    """Shape of what a layer reads, with its batch axis; of several inputs, of the first."""
+    first = layer._inbound_nodes[0].input_tensors[0]
+    return list(first.shape)
+
+
+def _key(place: list[Any]) -> tuple[str, int]:
+    return (place[0], place[1])
+
+
+def _places(value: Any) -> list[tuple[str, int]]:
+    """Layer and use of each tensor of a structure `[name, use, index]`."""
+    if isinstance(value, dict):
+        return [place for item in value.values() for place in _places(item)]
+    if len(value) == 3 and isinstance(value[0], str):
+        return [(value[0], value[1])]
+    return [place for item in value for place in _places(item)]
+
+
+def _tensors(value: Any) -> Iterator[list[Any]]:
+    """`[name, use, index]` of each tensor among arguments."""
+    if isinstance(value, dict):
+        if value.get("class_name") == "__keras_tensor__":
+            yield value["config"]["keras_history"]
+        else:
+            for item in value.values():
+                yield from _tensors(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _tensors(item)

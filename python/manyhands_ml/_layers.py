@@ -1,0 +1,182 @@
+"""The table of layers: what a layer of Keras is here, and what of its settings must be as the engine has it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import _native
+
+Settings = dict[str, Any]
+
+#: Settings that do not change what a layer computes once its weights are there.
+_IRRELEVANT = ("name", "trainable", "dtype", "seed")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One layer of Keras. A setting that the row does not name is refused, so none is lost without a word."""
+
+    #: Its type in a model of this package.
+    type: str
+    #: Settings that both have under one name.
+    take: tuple[str, ...] = ()
+    #: Settings that must have this value.
+    need: Mapping[str, Any] = field(default_factory=dict)
+    #: Its weights, by the names that both give them.
+    weights: tuple[str, ...] = ()
+    #: What else there is to say of its settings, from settings and input shape. Raises `Refused`.
+    make: Callable[[Settings, list[Any]], Settings] = lambda config, shape: {}
+    #: Settings that `make` looks at.
+    looks_at: tuple[str, ...] = ()
+
+
+class Refused(Exception):
+    """A setting that the engine does not have."""
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+def _last_axis(config: Settings, shape: list[Any]) -> Settings:
+    """Settings of a layer that works along the last axis only."""
+    axis = config["axis"]
+    axis = axis[0] if isinstance(axis, (list, tuple)) and len(axis) == 1 else axis
+    if axis not in (-1, len(shape) - 1):
+        raise Refused(f"`axis` needs to be the last, but is {axis}")
+    return {}
+
+
+def _last_axes(config: Settings, shape: list[Any]) -> Settings:
+    """Settings of a layer that works over one or several last axes."""
+    axes = config["axis"]
+    axes = [axes] if isinstance(axes, int) else list(axes)
+    counted = sorted(axis if axis < 0 else axis - len(shape) for axis in axes)
+    if counted != list(range(-len(counted), 0)):
+        raise Refused(f"`axis` needs to be the last axes, but is {config['axis']}")
+    return {"axis": counted[0] if len(counted) == 1 else counted}
+
+
+def _reshape(config: Settings, shape: list[Any]) -> Settings:
+    """The shape of a row, without a -1."""
+    target = list(config["target_shape"])
+    if -1 in target:
+        known = -math.prod(target)
+        target[target.index(-1)] = math.prod(shape[1:]) // known
+    return {"target_shape": target}
+
+
+#: What layers of Keras are here, by class.
+LAYERS: dict[str, Row] = {
+    "Activation": Row("Activation", take=("activation",)),
+    "Add": Row("Add"),
+    "Average": Row("Average"),
+    "AveragePooling2D": Row("AveragePooling2D", take=_words("pool_size strides padding")),
+    "BatchNormalization": Row(
+        "BatchNormalization",
+        take=_words("momentum epsilon center scale synchronized"),
+        need={"renorm": False, "renorm_clipping": None, "renorm_momentum": ...},
+        weights=_words("gamma beta moving_mean moving_variance"),
+        make=_last_axis,
+        looks_at=("axis",),
+    ),
+    "Concatenate": Row("Concatenate", make=_last_axis, looks_at=("axis",)),
+    "Conv2D": Row(
+        "Conv2D",
+        take=_words("filters kernel_size strides padding dilation_rate groups activation use_bias"),
+        weights=_words("kernel bias"),
+    ),
+    "Conv2DTranspose": Row(
+        "Conv2DTranspose",
+        take=_words("filters kernel_size strides padding output_padding dilation_rate activation use_bias"),
+        weights=_words("kernel bias"),
+    ),
+    "Dense": Row("Dense", take=_words("units activation use_bias"), weights=_words("kernel bias")),
+    "DepthwiseConv2D": Row(
+        "DepthwiseConv2D",
+        take=_words("kernel_size strides padding depth_multiplier dilation_rate activation use_bias"),
+        weights=_words("kernel bias"),
+    ),
+    "Dropout": Row("Dropout", take=("rate",), need={"noise_shape": None}),
+    "ELU": Row("ELU", take=("alpha",)),
+    "Flatten": Row("Flatten"),
+    "GlobalAveragePooling2D": Row("GlobalAveragePooling2D", need={"keepdims": False}),
+    "GroupNormalization": Row(
+        "GroupNormalization",
+        take=_words("groups epsilon center scale"),
+        weights=_words("gamma beta"),
+        make=_last_axis,
+        looks_at=("axis",),
+    ),
+    "LayerNormalization": Row(
+        "LayerNormalization",
+        take=_words("epsilon center scale"),
+        need={"rms_scaling": False},
+        weights=_words("gamma beta"),
+        make=_last_axes,
+        looks_at=("axis",),
+    ),
+    "LeakyReLU": Row("LeakyReLU", take=("negative_slope",)),
+    "MaxPooling2D": Row("MaxPooling2D", take=_words("pool_size strides padding")),
+    "Maximum": Row("Maximum"),
+    "Minimum": Row("Minimum"),
+    "Multiply": Row("Multiply"),
+    "RMSNormalization": Row(
+        "RMSNormalization", take=("epsilon",), weights=("scale",), make=_last_axes, looks_at=("axis",)
+    ),
+    "ReLU": Row("ReLU", take=_words("max_value negative_slope threshold")),
+    "Reshape": Row("Reshape", make=_reshape, looks_at=("target_shape",)),
+    "SeparableConv2D": Row(
+        "SeparableConv2D",
+        take=_words("filters kernel_size strides padding depth_multiplier dilation_rate activation use_bias"),
+        weights=_words("depthwise_kernel pointwise_kernel bias"),
+    ),
+    "Softmax": Row("Softmax", make=_last_axis, looks_at=("axis",)),
+    "Subtract": Row("Subtract"),
+}
+
+#: Layers of this package that are functions in Keras: `Activation("gelu")`.
+FUNCTIONS = frozenset({"GELU", "Sigmoid", "Tanh"})
+
+
+def convert(kind: str, config: Settings, shape: list[Any]) -> tuple[Settings, list[str]]:
+    """Type and settings of a layer, and what is wrong with it."""
+    row = LAYERS[kind]
+    problems = [text for key, value in config.items() if (text := _refusal(row, key, value))]
+    settings = {"type": row.type, **{key: config[key] for key in row.take if config.get(key) is not None}}
+    try:
+        settings.update(row.make(config, shape))
+    except Refused as refused:
+        problems.append(str(refused))
+    return settings, problems
+
+
+def _refusal(row: Row, key: str, value: Any) -> str | None:
+    """Why a setting can't be taken; `None` if it can."""
+    if key == "activation":
+        return _activation(value)
+    if key in row.take or key in row.looks_at or key in _IRRELEVANT or key.endswith("_initializer"):
+        return None
+    if key == "data_format":
+        return None if value == "channels_last" else f'`data_format` needs "channels_last", but is "{value}"'
+    if key in row.need:
+        needed = row.need[key]
+        same = needed is ... or value == needed or (isinstance(value, (list, tuple)) and tuple(value) == needed)
+        return None if same else f"`{key}` needs {needed}, but is {value}"
+    if value is None:
+        return None
+    return f"`{key}` is not supported, but is {_short(value)}"
+
+
+def _activation(value: Any) -> str | None:
+    if isinstance(value, str) and _native.has_activation(value):
+        return None
+    return f"`activation` {_short(value)} is not supported"
+
+
+def _short(value: Any) -> str:
+    """A value as it goes into a message: of an object, its class."""
+    return str(value["class_name"]) if isinstance(value, dict) and "class_name" in value else repr(value)

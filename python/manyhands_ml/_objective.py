@@ -1,0 +1,300 @@
+"""Losses, metrics and optimizers of Keras as those of the engine, and heads that losses on logits take off."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import keras
+import numpy as np
+from numpy.typing import NDArray
+
+from ._graph import Graph, Node
+from ._layers import Settings
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class LossRow:
+    """A loss of Keras: its settings that the engine has, and those that must have a value."""
+
+    #: Function that the loss expects before it, where it takes no logits.
+    head: str | None = None
+    take: tuple[str, ...] = ()
+    need: dict[str, Any] = field(default_factory=dict)
+    #: Metrics that the engine reports with it, by class: their name there.
+    metrics: dict[str, str] = field(default_factory=dict)
+    #: The metric that "accuracy" means.
+    accuracy: str | None = None
+
+
+_TOP_K = "top_k"
+
+#: Losses by their class in Keras, which is their type in the engine.
+LOSSES: dict[str, LossRow] = {
+    "SparseCategoricalCrossentropy": LossRow(
+        head="softmax",
+        need={"ignore_class": None, "axis": -1},
+        metrics={"SparseCategoricalAccuracy": "accuracy", "SparseTopKCategoricalAccuracy": _TOP_K},
+        accuracy="SparseCategoricalAccuracy",
+    ),
+    "CategoricalCrossentropy": LossRow(
+        head="softmax",
+        take=("label_smoothing",),
+        need={"axis": -1},
+        metrics={"CategoricalAccuracy": "accuracy", "TopKCategoricalAccuracy": _TOP_K},
+        accuracy="CategoricalAccuracy",
+    ),
+    "BinaryCrossentropy": LossRow(
+        head="sigmoid",
+        take=("label_smoothing",),
+        need={"axis": -1},
+        metrics={"BinaryAccuracy": "accuracy"},
+        accuracy="BinaryAccuracy",
+    ),
+    "MeanSquaredError": LossRow(metrics={"MeanAbsoluteError": "mean_absolute_error"}),
+}
+
+#: Settings of Keras' optimizers that must have these values.
+_PLAIN = {
+    "clipnorm": None,
+    "clipvalue": None,
+    "use_ema": False,
+    "loss_scale_factor": None,
+    "gradient_accumulation_steps": None,
+    "amsgrad": False,
+}
+
+#: Optimizers by class: settings that the engine has, and the attributes of Keras that hold the state of each kind.
+OPTIMIZERS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
+    "SGD": (("momentum", "nesterov"), {"momentum": "momentums"}),
+    "Adam": (("beta_1", "beta_2", "epsilon"), {"momentum": "_momentums", "velocity": "_velocities"}),
+    "AdamW": (("beta_1", "beta_2", "epsilon"), {"momentum": "_momentums", "velocity": "_velocities"}),
+    "RMSprop": (
+        ("rho", "momentum", "epsilon", "centered"),
+        {"velocity": "_velocities", "momentum": "_momentums", "average_gradient": "_average_gradients"},
+    ),
+}
+
+
+@dataclass
+class MetricName:
+    """A number of Keras' logs: its name there and in the engine's values."""
+
+    keras: str
+    engine: str
+
+
+@dataclass
+class Objective:
+    """What training is for, as the engine reads it."""
+
+    settings: dict[str, Any]
+    #: Names of the numbers in the logs.
+    names: list[MetricName]
+    #: The function that was taken off each output, and that predictions get back.
+    heads: list[str | None]
+
+    def json(self) -> str:
+        """The form that the engine reads."""
+        return json.dumps(self.settings)
+
+
+def convert(
+    model: keras.Model,
+    graph: Graph,
+    outputs: list[str],
+    compiled: dict[str, Any],
+    batch_statistics: str,
+    seed: int,
+) -> tuple[Objective, list[str]]:
+    """The objective of a compiled model, and what is wrong with it. Takes heads off the graph."""
+    reader = _Reader(outputs)
+    losses = reader.per_output("loss", compiled.get("loss"))
+    weights = reader.per_output("loss_weights", compiled.get("loss_weights"))
+    metrics = reader.per_output("metrics", compiled.get("metrics"), several=True)
+    if any(_listed(value) for value in reader.per_output("weighted_metrics", compiled.get("weighted_metrics"), several=True)):
+        reader.problems.append("compile: `weighted_metrics` are not supported")
+    rows = [reader.loss(output, loss) for output, loss in zip(outputs, losses)]
+    heads = [reader.head(graph, idx, settings, logits) for idx, (settings, logits, _) in enumerate(rows)]
+    names, wanted = reader.metrics([settings["type"] for settings, _, _ in rows], metrics)
+    reductions = {reduction for _, _, reduction in rows}
+    if len(reductions) > 1:
+        reader.problems.append(f"losses: need one `reduction` for all outputs, but have {sorted(reductions)}")
+    optimizer, clip_norm = reader.optimizer(model.optimizer)
+    settings = {
+        "optimizer": optimizer,
+        "losses": [settings for settings, _, _ in rows],
+        "loss_weights": [1.0 if weight is None else float(weight) for weight in weights],
+        "metrics": wanted,
+        "reduction": next(iter(reductions), "sum_over_batch_size"),
+        "clip_norm": clip_norm,
+        "batch_statistics": batch_statistics,
+        "seed": seed,
+    }
+    return Objective(settings, names, heads), reader.problems
+
+
+def apply_head(head: str | None, logits: Floats) -> Floats:
+    """What Keras' model gives: the function that was taken off, applied again."""
+    if head == "softmax":
+        shifted = np.exp(logits - logits.max(axis=-1, keepdims=True))
+        probabilities: Floats = shifted / shifted.sum(axis=-1, keepdims=True)
+        return probabilities
+    if head == "sigmoid":
+        # exp of what is at most 0: nothing overflows.
+        small = np.exp(-np.abs(logits))
+        return np.where(logits >= 0, 1 / (1 + small), small / (1 + small)).astype(np.float32)
+    return logits
+
+
+def _listed(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+class _Reader:
+    def __init__(self, outputs: list[str]) -> None:
+        self.outputs = outputs
+        self.problems: list[str] = []
+
+    def per_output(self, what: str, value: Any, several: bool = False) -> list[Any]:
+        """A value for each output, from the forms that `compile` takes."""
+        outputs = self.outputs
+        if value is None:
+            return [None] * len(outputs)
+        if isinstance(value, dict):
+            unknown = [name for name in value if name not in outputs]
+            if unknown:
+                self.problems.append(f"compile: `{what}` names `{unknown[0]}`, but the outputs are {outputs}")
+            return [value.get(name) for name in outputs]
+        if len(outputs) == 1:
+            return [value] if several or not isinstance(value, (list, tuple)) else list(value)[:1]
+        if isinstance(value, (list, tuple)) and len(value) == len(outputs):
+            return list(value)
+        self.problems.append(f"compile: `{what}` needs a value for each of {len(outputs)} outputs")
+        return [None] * len(outputs)
+
+    def loss(self, output: str, loss: Any) -> tuple[Settings, bool, str]:
+        """Type and settings of a loss, whether it takes logits, and its reduction."""
+        who = f"loss of `{output}`"
+        kind, config = _named(keras.losses.get, loss)
+        row = LOSSES.get(kind)
+        if row is None:
+            self.problems.append(f"{who}: `{kind}` is not supported; known are {', '.join(LOSSES)}")
+            return {"type": "MeanSquaredError"}, True, "sum_over_batch_size"
+        known = {"name", "dtype", "reduction", "from_logits", *row.take}
+        for key, value in config.items():
+            if key not in known and value != row.need.get(key):
+                self.problems.append(f"{who}: `{key}` needs {row.need.get(key)}, but is {value}")
+        reduction = config.get("reduction", "sum_over_batch_size")
+        reduction = "sum_over_batch_size" if reduction == "mean" else reduction
+        if reduction not in ("sum_over_batch_size", "sum", "mean_with_sample_weight"):
+            self.problems.append(f"{who}: `reduction` {reduction} is not supported")
+            reduction = "sum_over_batch_size"
+        settings = {"type": kind, **{key: config[key] for key in row.take if key in config}}
+        return settings, row.head is None or bool(config.get("from_logits")), reduction
+
+    def head(self, graph: Graph, idx: int, loss: Settings, takes_logits: bool) -> str | None:
+        """Takes the function off an output that its loss expects. Gives it, to be put back."""
+        needed = LOSSES[loss["type"]].head
+        if needed is None:
+            return None
+        output = graph.outputs[idx]
+        node = graph.node(output)
+        function = _function(node)
+        if takes_logits:
+            if function == needed:
+                self.problems.append(
+                    f"output `{self.outputs[idx]}`: needs logits for `from_logits=True`, but ends in {needed}; leave one of them out"
+                )
+            return None
+        if node is None or function != needed:
+            self.problems.append(
+                f"output `{self.outputs[idx]}`: needs to end in {needed}, because {loss['type']} takes probabilities; "
+                f'add `activation="{needed}"`, or give the loss `from_logits=True`'
+            )
+            return None
+        if graph.n_uses(output) > 1 or graph.n_uses(node.layer_name) > 1 or not node.is_first:
+            self.problems.append(f"output `{self.outputs[idx]}`: the layer with its {needed} needs to be used once")
+            return None
+        if node.settings["type"] in ("Activation", "Softmax"):
+            graph.outputs[idx] = node.inputs[0]
+            graph.nodes.remove(node)
+        else:
+            node.settings["activation"] = "linear"
+        return needed
+
+    def metrics(self, losses: list[str], metrics: list[Any]) -> tuple[list[MetricName], list[list[Any]]]:
+        """Names in the logs, and what the engine is asked for, for each output."""
+        several = len(self.outputs) > 1
+        names, wanted = [MetricName("loss", "loss")], []
+        for output, loss, given in zip(self.outputs, losses, metrics):
+            prefix = f"{output}_" if several else ""
+            if several:
+                names.append(MetricName(f"{output}_loss", f"{output}_loss"))
+            asked: list[Any] = []
+            for metric in _listed(given):
+                found = self.metric(output, loss, metric)
+                if found is not None:
+                    name, engine, setting = found
+                    names.append(MetricName(prefix + name, prefix + engine))
+                    asked += [setting] if setting not in asked else []
+            wanted.append(asked)
+        return names, wanted
+
+    def metric(self, output: str, loss: str, metric: Any) -> tuple[str, str, Any] | None:
+        """Name in the logs, name in the engine's values, and the engine's setting of a metric."""
+        row = LOSSES[loss]
+        if isinstance(metric, str) and metric in ("accuracy", "acc"):
+            kind, name = row.accuracy or "Accuracy", metric
+            config: Settings = {}
+        else:
+            kind, config = _named(keras.metrics.get, metric)
+            name = metric if isinstance(metric, str) else getattr(metric, "name", kind)
+        engine = row.metrics.get(kind)
+        if engine is None or config.get("threshold", 0.5) != 0.5:
+            known = ", ".join(row.metrics) or "none"
+            self.problems.append(f"metric `{name}` of `{output}`: is not supported beside {loss}; known are {known}")
+            return None
+        if engine == _TOP_K:
+            k = int(config.get("k", 5))
+            return name, f"top_{k}_accuracy", {"top_k_categorical_accuracy": {"k": k}}
+        return name, engine, engine
+
+    def optimizer(self, optimizer: Any) -> tuple[Settings, float | None]:
+        """Type and settings of the optimizer, and the global norm at which gradients are cut."""
+        kind = type(optimizer).__name__
+        if kind not in OPTIMIZERS or not type(optimizer).__module__.startswith("keras."):
+            self.problems.append(f"optimizer: `{kind}` is not supported; known are {', '.join(OPTIMIZERS)}")
+            return {"type": "SGD"}, None
+        config = optimizer.get_config()
+        for key, needed in _PLAIN.items():
+            if config.get(key, needed) != needed:
+                self.problems.append(f"optimizer `{kind}`: `{key}` needs {needed}, but is {config[key]}")
+        if getattr(optimizer, "_exclude_from_weight_decay", None):
+            self.problems.append(f"optimizer `{kind}`: `exclude_from_weight_decay` is not supported")
+        settings = {key: config[key] for key in OPTIMIZERS[kind][0]}
+        if decay := config.get("weight_decay"):
+            kind = "AdamW" if kind == "Adam" else kind
+            settings["weight_decay"] = decay
+        return {"type": kind, **settings}, config.get("global_clipnorm")
+
+
+def _function(node: Node | None) -> str | None:
+    """The activation that a node ends in."""
+    if node is None:
+        return None
+    return "softmax" if node.settings["type"] == "Softmax" else node.settings.get("activation")
+
+
+def _named(get: Any, value: Any) -> tuple[str, Settings]:
+    """Class and settings of a loss or metric, of which Keras also takes functions and short names."""
+    found = get(value)
+    if hasattr(found, "get_config"):
+        return type(found).__name__, found.get_config()
+    name = getattr(found, "__name__", str(found))
+    return "".join(part.capitalize() for part in name.split("_")), {}

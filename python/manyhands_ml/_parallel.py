@@ -1,0 +1,441 @@
+"""`ParallelModel`: a Keras model whose training runs on this package's adapters."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import keras
+import numpy as np
+from keras.src.trainers.data_adapters import array_slicing, data_adapter_utils
+from keras.src.trainers.epoch_iterator import EpochIterator
+
+from . import _native
+from ._data import Data, Epoch, one_batch
+from ._engine import Engine
+from .errors import ModelError, SettingError, explained
+
+#: Versions of Keras whose configurations are known: from the first, before the second.
+_KERAS = ((3, 15), (3, 16))
+#: Attributes of the Keras model that tell nothing of its weights: to read them costs nothing within an epoch.
+_CHEAP = frozenset({"history", "jax_state_sync", "name", "stop_training", "metrics_names", "jit_compile", "run_eagerly"})
+#: Methods of callbacks that belong to a training batch.
+_BATCH_HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
+
+
+class _Means:
+    """Means over batches, each counted by its rows: what Keras' logs hold."""
+
+    def __init__(self) -> None:
+        self._rows, self._sums = 0, dict[str, float]()
+
+    def add(self, values: dict[str, float], rows: int) -> None:
+        self._rows += rows
+        for name, value in values.items():
+            self._sums[name] = self._sums.get(name, 0.0) + value * rows
+
+    def logs(self) -> dict[str, float]:
+        return {name: value / max(self._rows, 1) for name, value in self._sums.items()}
+
+
+class ParallelModel:
+    """A Keras model whose `fit`, `evaluate`, `predict` and methods on batches run on adapters.
+
+    Everything else is the model's own: attributes and methods that are not here are those of the Keras model behind it,
+    `keras_model`, with the newest weights. `isinstance(model, keras.Model)` holds.
+    """
+
+    _OWN = frozenset({"_keras", "_adapters", "_shares", "_batch_statistics", "_seed", "_engine", "_is_touched"})
+
+    def __init__(
+        self,
+        model: keras.Model,
+        adapters: str = "",
+        split: Literal["learned", "even"] | Sequence[float] = "learned",
+        batch_statistics: Literal["shard", "batch"] = "shard",
+        seed: int = 0,
+    ) -> None:
+        _check_keras()
+        _native.adapters(adapters)
+        self._keras = model
+        self._adapters = adapters
+        self._shares = _shares(split)
+        self._batch_statistics = batch_statistics
+        self._seed = seed
+        self._engine: Engine | None = None
+        self._is_touched = False
+
+    # What it is.
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return type(self._keras)
+
+    @property
+    def keras_model(self) -> Any:
+        """The Keras model behind it, with the newest weights."""
+        if self._engine is not None:
+            self._engine.pull()
+        return self._keras
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._keras!r}>"
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ParallelModel._OWN:
+            raise AttributeError(name)
+        if name not in _CHEAP:
+            self._is_touched = True
+            if self._engine is not None and name == "optimizer":
+                self._engine.tell_step()
+            elif self._engine is not None:
+                self._engine.pull()
+        return getattr(self._keras, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in ParallelModel._OWN:
+            object.__setattr__(self, name, value)
+        else:
+            self._is_touched = True
+            setattr(self._keras, name, value)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._engine is not None:
+            self._engine.pull()
+        return self._keras(*args, **kwargs)
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a parallel model can't be pickled: save it with `model.save(path)`, or pickle `model.keras_model`")
+
+    # Training.
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Configures training: the arguments of `keras.Model.compile`."""
+        if self._engine is not None:
+            self._engine.pull()
+        self._engine = None
+        self._keras.compile(*args, **kwargs)
+
+    def fit(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        epochs: int = 1,
+        verbose: Any = "auto",
+        callbacks: Any = None,
+        validation_split: float = 0.0,
+        validation_data: Any = None,
+        shuffle: bool = True,
+        class_weight: Any = None,
+        sample_weight: Any = None,
+        initial_epoch: int = 0,
+        steps_per_epoch: int | None = None,
+        validation_steps: int | None = None,
+        validation_batch_size: int | None = None,
+        validation_freq: Any = 1,
+    ) -> keras.callbacks.History:
+        """Trains: `keras.Model.fit`, on the adapters. Weights are those of Keras' variables after each epoch."""
+        engine = self._compiled("fit")
+        engine.push()
+        if validation_split and validation_data is None:
+            (x, y, sample_weight), validation_data = array_slicing.train_validation_split(
+                (x, y, sample_weight), validation_split=validation_split
+            )
+        source = EpochIterator(
+            x=x,
+            y=y,
+            sample_weight=sample_weight,
+            batch_size=batch_size,
+            steps_per_epoch=steps_per_epoch,
+            shuffle=shuffle,
+            class_weight=class_weight,
+        )
+        if not isinstance(callbacks, keras.callbacks.CallbackList):
+            callbacks = keras.callbacks.CallbackList(
+                callbacks,
+                add_history=True,
+                add_progbar=verbose != 0,
+                verbose=verbose,
+                epochs=epochs,
+                steps=source.num_batches,
+                model=self,
+            )
+        validation = _Validation(validation_data, validation_batch_size or batch_size, validation_steps, validation_freq)
+        self._keras.stop_training = False
+        shares = _Shares(engine)
+        logs: dict[str, float] = {}
+        callbacks.on_train_begin()
+        try:
+            for epoch in range(initial_epoch, epochs):
+                means = _Means()
+                callbacks.on_epoch_begin(epoch)
+                engine.push()
+                self._epoch(engine, source, callbacks, shares, means)
+                engine.pull()
+                logs = means.logs()
+                if validation.is_due(epoch):
+                    logs.update(self._validate(validation, callbacks))
+                callbacks.on_epoch_end(epoch, logs)
+                engine.push()
+                if self._keras.stop_training:
+                    break
+            callbacks.on_train_end(logs=logs)
+        finally:
+            engine.pull()
+        if verbose:
+            print(shares.line())
+        return self._keras.history
+
+    def _epoch(
+        self, engine: Engine, source: EpochIterator, callbacks: Any, shares: _Shares, means: _Means
+    ) -> None:
+        """The steps of an epoch. A step begins before the one before it is reported, unless a callback waits for that."""
+        depth = 2 if len(engine.trainer.adapters) == 1 and not _watches_batches(callbacks) else 1
+        begun: deque[tuple[int, int]] = deque()
+        try:
+            with Epoch(source, engine.feeds) as batches:
+                for step, data in batches:
+                    engine.check(data)
+                    if depth == 1:
+                        callbacks.on_train_batch_begin(step)
+                    engine.begin(data.batch)
+                    begun.append((step, data.batch.rows))
+                    if len(begun) == depth:
+                        self._end(engine, begun, callbacks, depth, shares, means)
+                        if self._keras.stop_training:
+                            break
+                while begun:
+                    self._end(engine, begun, callbacks, depth, shares, means)
+        finally:
+            while begun:
+                # Interrupted: steps that have begun come to their end, so that the weights are whole.
+                begun.popleft()
+                engine.end()
+
+    def _end(
+        self,
+        engine: Engine,
+        begun: deque[tuple[int, int]],
+        callbacks: Any,
+        depth: int,
+        shares: _Shares,
+        means: _Means,
+    ) -> None:
+        step, rows = begun.popleft()
+        if depth > 1:
+            callbacks.on_train_batch_begin(step)
+        values, shards = engine.end()
+        shares.add(shards)
+        means.add(engine.values(values), rows)
+        self._is_touched = False
+        callbacks.on_train_batch_end(step, means.logs())
+        if self._is_touched:
+            engine.push()
+
+    def _validate(self, validation: _Validation, callbacks: Any) -> dict[str, float]:
+        x, y, weights = data_adapter_utils.unpack_x_y_sample_weight(validation.data)
+        logs = self.evaluate(
+            x,
+            y,
+            sample_weight=weights,
+            batch_size=validation.batch_size,
+            steps=validation.steps,
+            callbacks=callbacks,
+            return_dict=True,
+        )
+        return {f"val_{name}": value for name, value in logs.items()}
+
+    def train_on_batch(
+        self, x: Any, y: Any = None, sample_weight: Any = None, class_weight: Any = None, return_dict: bool = False
+    ) -> Any:
+        """One training step on a batch. Gives its loss and metrics."""
+        engine = self._compiled("train_on_batch")
+        engine.push()
+        data = _given(engine, x, y, sample_weight, class_weight)
+        engine.check(data)
+        engine.begin(data.batch)
+        values, _ = engine.end()
+        return _listed(engine.values(values), return_dict)
+
+    # Inference.
+
+    def evaluate(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        verbose: Any = "auto",
+        sample_weight: Any = None,
+        steps: int | None = None,
+        callbacks: Any = None,
+        return_dict: bool = False,
+    ) -> Any:
+        """Loss and metrics: `keras.Model.evaluate`, on the adapters."""
+        engine = self._compiled("evaluate")
+        engine.push()
+        source = EpochIterator(x=x, y=y, sample_weight=sample_weight, batch_size=batch_size, steps_per_epoch=steps)
+        if not isinstance(callbacks, keras.callbacks.CallbackList):
+            callbacks = keras.callbacks.CallbackList(
+                callbacks, add_progbar=verbose != 0, verbose=verbose, epochs=1, steps=source.num_batches, model=self
+            )
+        means = _Means()
+        callbacks.on_test_begin()
+        with Epoch(source, engine.feeds) as batches:
+            for step, data in batches:
+                callbacks.on_test_batch_begin(step)
+                means.add(engine.values(engine.trainer.test(data.batch)), data.batch.rows)
+                callbacks.on_test_batch_end(step, means.logs())
+                if getattr(self._keras, "stop_evaluating", False):
+                    break
+        callbacks.on_test_end(means.logs())
+        return _listed(means.logs(), return_dict)
+
+    def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, return_dict: bool = False) -> Any:
+        """Loss and metrics of a batch."""
+        engine = self._compiled("test_on_batch")
+        engine.push()
+        data = _given(engine, x, y, sample_weight, None)
+        return _listed(engine.values(engine.trainer.test(data.batch)), return_dict)
+
+    def predict(
+        self,
+        x: Any,
+        batch_size: int | None = None,
+        verbose: Any = "auto",
+        steps: int | None = None,
+        callbacks: Any = None,
+    ) -> Any:
+        """The outputs: `keras.Model.predict`, on the adapters."""
+        engine = self._opened()
+        engine.push()
+        source = EpochIterator(x=x, batch_size=batch_size, steps_per_epoch=steps)
+        if not isinstance(callbacks, keras.callbacks.CallbackList):
+            callbacks = keras.callbacks.CallbackList(
+                callbacks, add_progbar=verbose != 0, verbose=verbose, epochs=1, steps=source.num_batches, model=self
+            )
+        parts: list[list[Any]] = []
+        callbacks.on_predict_begin()
+        with Epoch(source, engine.feeds, needs_targets=False) as batches:
+            for step, data in batches:
+                callbacks.on_predict_batch_begin(step)
+                parts.append(engine.predict(data.batch))
+                callbacks.on_predict_batch_end(step, {"outputs": self._structured(parts[-1])})
+                if getattr(self._keras, "stop_predicting", False):
+                    break
+        callbacks.on_predict_end()
+        return self._structured([np.concatenate(output) for output in zip(*parts)])
+
+    def predict_on_batch(self, x: Any) -> Any:
+        """The outputs for a batch."""
+        engine = self._opened()
+        engine.push()
+        return self._structured(engine.predict(one_batch(engine.feeds, (x,), needs_targets=False).batch))
+
+    def _structured(self, outputs: list[Any]) -> Any:
+        """Outputs in the structure that the model has."""
+        struct = getattr(self._keras, "_outputs_struct", None)
+        if isinstance(struct, (dict, list, tuple)):
+            return keras.tree.pack_sequence_as(struct, outputs)
+        return outputs[0]
+
+    # The engine.
+
+    def _compiled(self, method: str) -> Engine:
+        if not self._keras.compiled:
+            text = explained(f"`{method}`", "needs a compiled model, but this one is not", "call `model.compile(...)` first")
+            raise SettingError(text)
+        return self._opened()
+
+    def _opened(self) -> Engine:
+        if self._engine is not None and self._engine.is_compiled != bool(self._keras.compiled):
+            self._engine = None
+        if self._engine is None:
+            names = [tensor._keras_history.operation.name for tensor in getattr(self._keras, "outputs", None) or []]
+            arguments = (self._adapters, self._shares, self._batch_statistics, self._seed, names)
+            self._engine = Engine(self._keras, *arguments)
+        return self._engine
+
+
+class _Validation:
+    """Data for validation, and when it is due."""
+
+    def __init__(self, data: Any, batch_size: int | None, steps: int | None, freq: Any) -> None:
+        self.data, self.batch_size, self.steps, self._freq = data, batch_size, steps, freq
+
+    def is_due(self, epoch: int) -> bool:
+        """Epochs count from 0 here, and from 1 in `validation_freq`."""
+        if self.data is None:
+            return False
+        return (epoch + 1) % self._freq == 0 if isinstance(self._freq, int) else epoch + 1 in self._freq
+
+
+class _Shares:
+    """How many rows each adapter had."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._names = [name for _, name, _, _ in engine.trainer.adapters]
+        self._rows = [0] * len(self._names)
+
+    def add(self, shards: list[tuple[int, int]]) -> None:
+        for position, rows in shards:
+            while position >= len(self._rows):
+                self._names.append("CPU in place of a lost adapter")
+                self._rows.append(0)
+            self._rows[position] += rows
+
+    def line(self) -> str:
+        total = max(sum(self._rows), 1)
+        parts = [f"{name} {rows / total:.0%}" for name, rows in zip(self._names, self._rows)]
+        return f"rows by adapter: {', '.join(parts)}"
+
+
+def _watches_batches(callbacks: Any) -> bool:
+    """Does a callback want to see each batch before the next begins? Keras' own rule: those that are not `async_safe`."""
+    quiet = (keras.callbacks.History, keras.callbacks.ProgbarLogger)
+    for callback in callbacks.callbacks:
+        hooks = (getattr(callback, hook) for hook in _BATCH_HOOKS)
+        if not isinstance(callback, quiet) and not getattr(callback, "async_safe", False):
+            if any(not getattr(hook, "_is_default", False) for hook in hooks):
+                return True
+    return False
+
+
+def _given(engine: Engine, x: Any, y: Any, sample_weight: Any, class_weight: Any) -> Data:
+    if class_weight is not None:
+        if sample_weight is not None:
+            text = explained("`class_weight` and `sample_weight`", "exclude each other, but both are given", "give one")
+            raise SettingError(text)
+        sample_weight = data_adapter_utils.class_weight_to_sample_weights(y, class_weight)
+    return one_batch(engine.feeds, (x, y, sample_weight))
+
+
+def _listed(logs: dict[str, float], return_dict: bool) -> Any:
+    """Logs as Keras' methods give them: a dict, a list, or the loss alone."""
+    if return_dict:
+        return logs
+    values = list(logs.values())
+    return values[0] if len(values) == 1 else values
+
+
+def _shares(split: Literal["learned", "even"] | Sequence[float]) -> list[float] | None:
+    if split == "learned":
+        return None
+    if split == "even":
+        return []
+    if isinstance(split, str):
+        raise SettingError(explained("`split`", f'needs "learned", "even" or shares, but is "{split}"', "take `[3, 1]`"))
+    return [float(share) for share in split]
+
+
+def _check_keras() -> None:
+    version = tuple(int(part) for part in keras.__version__.split(".")[:2])
+    if not _KERAS[0] <= version < _KERAS[1]:
+        raise ModelError(
+            explained(
+                f"Keras {keras.__version__}",
+                "needs to be 3.15, whose configurations this version of manyhands_ml reads",
+                'install it: pip install "keras>=3.15,<3.16"',
+            )
+        )

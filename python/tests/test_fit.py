@@ -1,0 +1,244 @@
+"""`fit` and its relatives do what a Keras user expects: the same numbers in the same logs, callbacks, interrupts, files."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import keras
+import models
+import numpy as np
+import pytest
+
+from manyhands_ml import ParallelModel, make_parallel
+
+LOSS = "sparse_categorical_crossentropy"
+
+
+@pytest.fixture
+def data(rng: np.random.Generator) -> tuple[Any, Any]:
+    return rng.normal(size=(57, 20)).astype(np.float32), rng.integers(0, 5, 57)
+
+
+def _both(pair: Any, data: Any, adapters: str = "cpu", **arguments: Any) -> tuple[Any, Any]:
+    """Histories of Keras and of the adapters."""
+    plain, parallel = pair(models.perceptron, adapters)
+    histories = []
+    for model in (plain, parallel):
+        model.compile("adam", LOSS, metrics=["accuracy"])
+        histories.append(model.fit(*data, verbose=0, shuffle=False, **arguments).history)
+    for ours, theirs in zip(parallel.get_weights(), plain.get_weights(), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-4)
+    return histories[0], histories[1]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"batch_size": 8, "epochs": 2, "validation_split": 0.25},
+        {"batch_size": 28, "validation_data": (np.ones((5, 20)), np.ones(5))},
+        {"batch_size": 16, "class_weight": {0: 1.0, 1: 2.0, 2: 0.5, 3: 0.0, 4: 1.5}},
+        {"batch_size": 16, "sample_weight": np.linspace(0, 1, 57)},
+        {"batch_size": 10, "steps_per_epoch": 2, "epochs": 3, "initial_epoch": 1},
+    ],
+    ids=["validation_split", "last batch of 1", "class_weight", "sample_weight", "steps_per_epoch"],
+)
+def test_history_is_that_of_keras(arguments: dict[str, Any], pair: Any, data: Any) -> None:
+    expected, got = _both(pair, data, **arguments)
+    assert set(got) == set(expected)
+    for name, values in expected.items():
+        assert got[name] == pytest.approx(values, rel=1e-4, abs=1e-6), name
+
+
+def test_seven_rows_on_three_adapters(pair: Any, data: Any) -> None:
+    rows = (data[0][:7], data[1][:7])
+    expected, got = _both(pair, rows, "cpu,cpu,cpu", batch_size=7, epochs=3)
+    assert got["loss"] == pytest.approx(expected["loss"], rel=1e-5)
+
+
+def test_evaluate_and_predict_are_those_of_keras(rig: str, pair: Any, data: Any) -> None:
+    plain, parallel = pair(models.perceptron, rig)
+    for model in (plain, parallel):
+        model.compile("adam", LOSS, metrics=["accuracy", keras.metrics.SparseTopKCategoricalAccuracy(k=2, name="top2")])
+    expected = plain.evaluate(*data, batch_size=16, verbose=0)
+    assert parallel.evaluate(*data, batch_size=16, verbose=0) == pytest.approx(expected, rel=1e-5)
+    assert set(parallel.evaluate(*data, verbose=0, return_dict=True)) == {"loss", "accuracy", "top2"}
+    expected = plain.predict(data[0], verbose=0)
+    np.testing.assert_allclose(parallel.predict(data[0], batch_size=16, verbose=0), expected, atol=1e-5)
+
+
+def test_data_of_every_kind_give_the_same(pair: Any, data: Any) -> None:
+    """Arrays, generators and `PyDataset`; images as bytes, dicts of inputs."""
+
+    class Batches(keras.utils.PyDataset):
+        def __len__(self) -> int:
+            return 6
+
+        def __getitem__(self, idx: int) -> Any:
+            return tuple(part[idx * 8 : idx * 8 + 8] for part in data)
+
+    def generated() -> Any:
+        while True:
+            for idx in range(6):
+                yield tuple(part[idx * 8 : idx * 8 + 8] for part in data)
+
+    losses = []
+    for source, arguments in [
+        ((data[0][:48], data[1][:48]), {"batch_size": 8}),
+        ((Batches(),), {}),
+        ((generated(),), {"steps_per_epoch": 6}),
+    ]:
+        _, parallel = pair(models.perceptron)
+        parallel.compile("adam", LOSS)
+        losses.append(parallel.fit(*source, epochs=2, shuffle=False, verbose=0, **arguments).history["loss"])
+    assert losses[0] == losses[1] == losses[2]
+
+
+def test_bytes_and_dicts(rng: np.random.Generator) -> None:
+    left, right = rng.integers(0, 255, (2, 9, 12), dtype=np.uint8)
+    y = rng.integers(0, 2, (9, 1))
+    model = models.shared()
+    # Bytes are not scaled: with these weights no probability is cut off.
+    model.set_weights([0.01 * weight for weight in model.get_weights()])
+    model.compile("sgd", "binary_crossentropy")
+    parallel = make_parallel(model, "cpu")
+    expected = model.predict([left, right], verbose=0)
+    np.testing.assert_allclose(parallel.predict([left, right], verbose=0), expected, atol=1e-5)
+    named = parallel.evaluate({"right": right, "left": left}, y, verbose=0)
+    assert named == pytest.approx(model.evaluate([left, right], y, verbose=0), rel=1e-5)
+
+
+def test_callbacks_of_keras_work(pair: Any, data: Any, tmp_path: Path) -> None:
+    """Best weights, rates, files: as in Keras with the same callbacks."""
+
+    def callbacks(folder: Path) -> list[Any]:
+        return [
+            keras.callbacks.EarlyStopping(monitor="val_loss", patience=2, restore_best_weights=True, min_delta=10.0),
+            keras.callbacks.ReduceLROnPlateau(monitor="val_loss", factor=0.5, patience=1, min_delta=10.0),
+            keras.callbacks.ModelCheckpoint(folder / "best.keras", monitor="val_loss", save_best_only=True),
+            keras.callbacks.CSVLogger(str(folder / "log.csv")),
+            keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.9 if epoch == 1 else rate),
+        ]
+
+    histories, evaluations, saved = [], [], []
+    for name, model in zip(("plain", "parallel"), pair(models.perceptron)):
+        folder = tmp_path / name
+        folder.mkdir()
+        model.compile(keras.optimizers.Adam(0.01), LOSS, metrics=["accuracy"])
+        arguments = {"epochs": 9, "batch_size": 16, "shuffle": False, "verbose": 0, "validation_data": data}
+        histories.append(model.fit(*data, callbacks=callbacks(folder), **arguments).history)
+        evaluations.append(model.evaluate(*data, verbose=0))
+        assert (folder / "log.csv").read_text().count("\n") == 4
+        saved.append(keras.models.load_model(folder / "best.keras"))
+    assert len(histories[1]["loss"]) == 3, "patience ran out"
+    for name, values in histories[0].items():
+        assert histories[1][name] == pytest.approx(values, rel=1e-4), name
+    assert evaluations[1] == pytest.approx(evaluations[0], rel=1e-4), "the best weights"
+    assert type(saved[1]) is keras.Sequential
+    for ours, theirs in zip(saved[1].get_weights(), saved[0].get_weights(), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-4)
+
+
+def test_what_is_saved_is_the_plain_model(pair: Any, data: Any, tmp_path: Path) -> None:
+    plain, parallel = pair(models.perceptron)
+    for model in (plain, parallel):
+        model.compile("adam", LOSS)
+        model.fit(*data, epochs=1, shuffle=False, verbose=0)
+    parallel.save(tmp_path / "model.keras")
+    saved = keras.models.load_model(tmp_path / "model.keras")
+    assert type(saved) is keras.Sequential and isinstance(parallel, keras.Model)
+    np.testing.assert_allclose(saved.predict(data[0], verbose=0), parallel.predict(data[0], verbose=0), atol=1e-6)
+    # With the optimizer's state: it goes on as Keras does.
+    for model in (plain, saved):
+        model.fit(*data, epochs=1, shuffle=False, verbose=0)
+    for ours, theirs in zip(saved.get_weights(), plain.get_weights(), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
+def test_a_schedule_and_a_callback_within_an_epoch(pair: Any, data: Any) -> None:
+    """Rates of a schedule, and weights that a callback changes between two batches."""
+
+    class Halve(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            if batch == 1:
+                self.model.set_weights([0.5 * weight for weight in self.model.get_weights()])
+
+    plain, parallel = pair(models.perceptron)
+    for model in (plain, parallel):
+        rate = keras.optimizers.schedules.CosineDecay(0.05, 6)
+        model.compile(keras.optimizers.SGD(rate, momentum=0.9), LOSS)
+        model.fit(*data, batch_size=16, epochs=2, shuffle=False, verbose=0, callbacks=[Halve()])
+    for ours, theirs in zip(parallel.get_weights(), plain.get_weights(), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
+def test_an_error_of_a_callback_passes_through(pair: Any, data: Any) -> None:
+    class Fails(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            if batch == 2:
+                raise LookupError("of the user's own")
+
+    plain, parallel = pair(models.perceptron)
+    for model in (plain, parallel):
+        model.compile("adam", LOSS)
+        with pytest.raises(LookupError, match="of the user's own"):
+            model.fit(*data, batch_size=8, shuffle=False, verbose=0, callbacks=[Fails()])
+    # Three steps were trained, and Keras has their weights.
+    for ours, theirs in zip(parallel.get_weights(), plain.get_weights(), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
+def test_an_error_of_a_generator_passes_through(pair: Any, data: Any) -> None:
+    def fails() -> Any:
+        yield data
+        yield data
+        raise LookupError("no more data")
+
+    _, parallel = pair(models.perceptron)
+    parallel.compile("adam", LOSS)
+    with pytest.raises(LookupError, match="no more data"):
+        parallel.fit(fails(), steps_per_epoch=5, verbose=0)
+    assert int(parallel.optimizer.iterations) == 2
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs signals of Unix")
+def test_an_interrupt_ends_within_half_a_second_with_the_weights(pair: Any, data: Any) -> None:
+    _, parallel = pair(models.perceptron)
+    parallel.compile("adam", LOSS)
+    parallel.fit(*data, epochs=1, verbose=0)
+    before, sent = parallel.get_weights(), 0.0
+
+    def interrupt() -> None:
+        nonlocal sent
+        sent = time.monotonic()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    timer = threading.Timer(0.5, interrupt)
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        parallel.fit(*data, batch_size=8, epochs=100_000, verbose=0)
+    assert time.monotonic() - sent < 0.5
+    assert any(not np.array_equal(now, then) for now, then in zip(parallel.keras_model.get_weights(), before))
+    assert len(parallel.history.history["loss"]) > 0, "history is kept"
+    parallel.fit(*data, epochs=1, verbose=0)
+
+
+def test_it_is_used_like_the_model(pair: Any, data: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    plain, parallel = pair(models.perceptron)
+    assert type(parallel) is ParallelModel
+    parallel.summary()
+    assert "dense" in capsys.readouterr().out
+    parallel.compile("adam", LOSS)
+    parallel.fit(*data, epochs=1)
+    assert capsys.readouterr().out.rstrip().splitlines()[-1].startswith("rows by adapter: CPU")
+    again = make_parallel(parallel.keras_model, "cpu,cpu", split=[3, 1])
+    again.fit(*data, batch_size=8, epochs=1)
+    assert " 75%" in capsys.readouterr().out.rstrip().splitlines()[-1]
+    assert parallel.count_params() == plain.count_params()
+    parallel.set_weights(plain.get_weights())
+    np.testing.assert_allclose(parallel(data[0]), plain(data[0]), atol=1e-6)
+    np.testing.assert_allclose(parallel.predict(data[0], verbose=0), plain.predict(data[0], verbose=0), atol=1e-5)

@@ -1,0 +1,123 @@
+"""Each layer of the table: predictions are those of Keras. A layer of the engine without a row here fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+import manyhands_ml
+from manyhands_ml import _native
+from manyhands_ml._layers import FUNCTIONS, LAYERS
+
+ACTIVATIONS = (
+    "linear relu relu6 leaky_relu sigmoid tanh gelu silu hard_silu hard_sigmoid elu selu softplus softsign mish exponential "
+    "softmax"
+).split()
+IMAGE, ROW = (6, 7, 3), (10,)
+
+#: Layers to try, by class: the shape of a row of each input, and settings that are not the default.
+TRIED: dict[str, list[tuple[list[tuple[int, ...]], Callable[[], Any]]]] = {
+    "Activation": [
+        ([ROW], lambda name=name: layers.Activation(name))
+        for name in ACTIVATIONS
+    ],
+    "Add": [([ROW, ROW, ROW], layers.Add)],
+    "Average": [([ROW, ROW, ROW], layers.Average)],
+    "AveragePooling2D": [
+        ([IMAGE], lambda: layers.AveragePooling2D(2)),
+        ([IMAGE], lambda: layers.AveragePooling2D((3, 2), strides=(1, 2), padding="same")),
+    ],
+    "BatchNormalization": [
+        ([IMAGE], layers.BatchNormalization),
+        ([ROW], lambda: layers.BatchNormalization(epsilon=0.1, center=False)),
+        ([ROW], lambda: layers.BatchNormalization(axis=1, scale=False)),
+    ],
+    "Concatenate": [([IMAGE, IMAGE], layers.Concatenate), ([ROW, (4,)], lambda: layers.Concatenate(axis=1))],
+    "Conv2D": [
+        ([IMAGE], lambda: layers.Conv2D(4, 3)),
+        ([IMAGE], lambda: layers.Conv2D(5, (2, 3), strides=2, padding="same", activation="tanh", use_bias=False)),
+        ([IMAGE], lambda: layers.Conv2D(6, 2, groups=3, dilation_rate=2)),
+    ],
+    "Conv2DTranspose": [
+        ([IMAGE], lambda: layers.Conv2DTranspose(4, 3)),
+        ([IMAGE], lambda: layers.Conv2DTranspose(4, (2, 3), strides=2, padding="same", output_padding=1, use_bias=False)),
+    ],
+    "Dense": [
+        ([ROW], lambda: layers.Dense(4, activation="sigmoid")),
+        ([(3, 5)], lambda: layers.Dense(4, use_bias=False)),
+    ],
+    "DepthwiseConv2D": [
+        ([IMAGE], lambda: layers.DepthwiseConv2D(3)),
+        ([IMAGE], lambda: layers.DepthwiseConv2D((2, 3), strides=2, padding="same", depth_multiplier=2, use_bias=False)),
+        ([IMAGE], lambda: layers.DepthwiseConv2D(2, dilation_rate=(2, 1), activation="relu")),
+    ],
+    "Dropout": [([ROW], lambda: layers.Dropout(0.4))],
+    "ELU": [([ROW], lambda: layers.ELU(alpha=0.5))],
+    "Flatten": [([IMAGE], layers.Flatten)],
+    "GlobalAveragePooling2D": [([IMAGE], layers.GlobalAveragePooling2D)],
+    "GroupNormalization": [
+        ([IMAGE], lambda: layers.GroupNormalization(groups=3)),
+        ([IMAGE], lambda: layers.GroupNormalization(groups=1, epsilon=0.1, center=False)),
+    ],
+    "LayerNormalization": [
+        ([ROW], layers.LayerNormalization),
+        ([IMAGE], lambda: layers.LayerNormalization(axis=[2, 3], epsilon=0.1, scale=False)),
+    ],
+    "LeakyReLU": [([ROW], lambda: layers.LeakyReLU(negative_slope=0.02))],
+    "MaxPooling2D": [
+        ([IMAGE], lambda: layers.MaxPooling2D(2)),
+        ([IMAGE], lambda: layers.MaxPooling2D((3, 2), strides=(2, 1), padding="same")),
+    ],
+    "Maximum": [([ROW, ROW], layers.Maximum)],
+    "Minimum": [([ROW, ROW], layers.Minimum)],
+    "Multiply": [([IMAGE, (1, 1, 3)], layers.Multiply)],
+    "RMSNormalization": [
+        ([ROW], layers.RMSNormalization),
+        ([IMAGE], lambda: layers.RMSNormalization(axis=[2, 3], epsilon=0.1)),
+    ],
+    "ReLU": [
+        ([ROW], layers.ReLU),
+        ([ROW], lambda: layers.ReLU(negative_slope=0.1, threshold=0.2)),
+        ([ROW], lambda: layers.ReLU(max_value=1.0)),
+    ],
+    "Reshape": [([IMAGE], lambda: layers.Reshape((7, -1))), ([IMAGE], lambda: layers.Reshape((3, 42)))],
+    "SeparableConv2D": [
+        ([IMAGE], lambda: layers.SeparableConv2D(4, 3)),
+        ([IMAGE], lambda: layers.SeparableConv2D(4, 2, padding="same", depth_multiplier=2, activation="tanh")),
+    ],
+    "Subtract": [([ROW, ROW], layers.Subtract)],
+    "Softmax": [([ROW], layers.Softmax), ([(3, 5)], lambda: layers.Softmax(axis=2))],
+}
+
+
+def test_every_layer_of_the_engine_has_a_row() -> None:
+    assert set(_native.layer_kinds()) - FUNCTIONS == {row.type for row in LAYERS.values()}
+
+
+def test_every_row_is_tried() -> None:
+    assert set(LAYERS) == set(TRIED)
+
+
+def _randomised(weight: Any, rng: np.random.Generator) -> Any:
+    return rng.uniform(0.5, 1.5, weight.shape)
+
+
+@pytest.mark.parametrize(
+    ("kind", "idx"), [(kind, idx) for kind, tried in TRIED.items() for idx in range(len(tried))], ids=lambda value: str(value)
+)
+def test_predictions_are_those_of_keras(kind: str, idx: int, rng: np.random.Generator) -> None:
+    shapes, make = TRIED[kind][idx]
+    inputs = [keras.Input(shape) for shape in shapes]
+    given = inputs if len(inputs) > 1 else inputs[0]
+    model = keras.Model(given, make()(given))
+    model.set_weights([_randomised(weight, rng) for weight in model.get_weights()])
+    x = [rng.normal(size=(5, *shape)).astype(np.float32) for shape in shapes]
+    got = manyhands_ml.make_parallel(model, "cpu").predict_on_batch(x if len(x) > 1 else x[0])
+    expected = keras.ops.convert_to_numpy(model(x if len(x) > 1 else x[0], training=False))
+    assert got.shape == expected.shape
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)

@@ -1,0 +1,96 @@
+"""What is not supported is refused before anything runs, all of it in one message."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+from manyhands_ml import AdapterError, DataError, MismatchError, ModelError, SettingError, make_parallel
+
+
+def _refusal(model: Any) -> str:
+    with pytest.raises(ModelError) as error:
+        make_parallel(model, "cpu").predict(np.zeros((1, 8, 8, 4), np.float32), verbose=0)
+    return str(error.value)
+
+
+def test_all_problems_of_a_model_are_told_at_once() -> None:
+    inputs = keras.Input((8, 8, 4))
+    x = layers.Conv2D(4, 3, activity_regularizer="l1", bias_constraint="non_neg", name="bound")(inputs)
+    x = layers.Conv2D(4, 1, kernel_regularizer="l2", data_format="channels_first", name="first")(x)
+    x = layers.AlphaDropout(0.1, name="noise")(x)
+    x = layers.Activation("celu", name="bent")(x)
+    assert _refusal(keras.Model(inputs, x, name="net")) == (
+        "model `net` can't train on adapters as it is: 6 places to change\n"
+        "    layer `bound` (Conv2D): `activity_regularizer` is not supported, but is L1\n"
+        "    layer `bound` (Conv2D): `bias_constraint` is not supported, but is NonNeg\n"
+        '    layer `first` (Conv2D): `data_format` needs "channels_last", but is "channels_first"\n'
+        "    layer `first` (Conv2D): `kernel_regularizer` is not supported, but is L2\n"
+        "    layer `noise` (AlphaDropout): this kind of layer is not supported\n"
+        "    layer `bent` (Activation): `activation` 'celu' is not supported\n"
+        "  help: change these, or train it with Keras itself"
+    )
+
+
+def test_models_that_are_no_graph_are_refused() -> None:
+    class Own(keras.Model):
+        def call(self, x: Any) -> Any:
+            return x
+
+    text = _refusal(Own(name="own"))
+    assert text.startswith("model `own` (Own) needs to be a `keras.Sequential` or functional model")
+    text = _refusal(keras.Sequential([layers.Dense(3)], name="open"))
+    assert text.startswith("model `open` needs to know the shape of its inputs, but was not built\n  help: begin with")
+
+
+def test_what_compile_says_is_refused_with_the_layers() -> None:
+    model = keras.Sequential([keras.Input((3,)), layers.Dense(2, name="out")], name="net")
+    model.compile(keras.optimizers.Adam(clipnorm=1.0, amsgrad=True), "sparse_categorical_crossentropy", metrics=["mse"])
+    with pytest.raises(ModelError) as error:
+        make_parallel(model, "cpu").fit(np.zeros((4, 3)), np.zeros(4), verbose=0)
+    assert str(error.value) == (
+        "model `net` can't train on adapters as it is: 4 places to change\n"
+        "    output `out`: needs to end in softmax, because SparseCategoricalCrossentropy takes probabilities; "
+        'add `activation="softmax"`, or give the loss `from_logits=True`\n'
+        "    metric `mse` of `out`: is not supported beside SparseCategoricalCrossentropy; "
+        "known are SparseCategoricalAccuracy, SparseTopKCategoricalAccuracy\n"
+        "    optimizer `Adam`: `clipnorm` needs None, but is 1.0\n"
+        "    optimizer `Adam`: `amsgrad` needs False, but is True\n"
+        "  help: change these, or train it with Keras itself"
+    )
+
+
+def test_other_mistakes_say_what_is_needed() -> None:
+    model = keras.Sequential([keras.Input((3,)), layers.Dense(2, activation="softmax")])
+    with pytest.raises(AdapterError, match="help:"):
+        make_parallel(model, "unobtainium")
+    with pytest.raises(SettingError, match='`split` needs "learned", "even" or shares, but is "fast"'):
+        make_parallel(model, "cpu", split="fast")  # type: ignore[arg-type]
+    parallel = make_parallel(model, "cpu")
+    with pytest.raises(SettingError, match="`fit` needs a compiled model"):
+        parallel.fit(np.zeros((4, 3)), np.zeros(4))
+    parallel.compile("sgd", "sparse_categorical_crossentropy")
+    with pytest.raises(DataError, match=r"needs shape \[None, 3\], but the data have \[4, 5\]"):
+        parallel.fit(np.zeros((4, 5)), np.zeros(4), verbose=0)
+    with pytest.raises(DataError, match="needs labels from 0 to 1, but row 1 has label 2"):
+        parallel.fit(np.zeros((4, 3)), np.array([0, 2, 1, 1]), verbose=0, shuffle=False)
+    with pytest.raises(DataError, match="needs finite numbers, but row 0, column 2 holds NaN"):
+        parallel.fit(np.array([[0, 0, np.nan]]), np.zeros(1), verbose=0)
+
+
+def test_a_result_that_is_not_that_of_keras_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if a layer computed something else here: Keras' own gives a tenth more."""
+    model = keras.Sequential([keras.Input((3,)), layers.Dense(2)], name="net")
+    model.compile("sgd", "mse")
+    call = layers.Dense.call
+    parallel = make_parallel(model, "cpu")
+    before = model.get_weights()
+    monkeypatch.setattr(layers.Dense, "call", lambda self, x, *args, **kwargs: 1.1 * call(self, x, *args, **kwargs))
+    with pytest.raises(MismatchError, match="needs to be as Keras computes it, but differs by"):
+        parallel.fit(np.ones((4, 3)), np.ones((4, 2)), verbose=0)
+    for now, then in zip(model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(now, then)

@@ -1,0 +1,39 @@
+//! Opening an adapter: the GPU's, or the CPU's.
+
+use std::sync::Arc;
+
+use async_channel::Sender;
+
+use super::protocol::{ActorId, Handle, Message};
+use super::{Info, Kind, cpu};
+#[cfg(feature = "gpu")]
+use super::{gpu, protocol::Opener};
+use crate::Result;
+use crate::runtime::Runtime;
+
+/// Opens an adapter. Its events come on `events`, each with `actor`.
+///
+/// # Errors
+/// If it is not there any more.
+pub fn open(info: &Info, actor: ActorId, runtime: Arc<dyn Runtime>, events: Sender<Message>) -> Result<Handle> {
+    match info.kind {
+        Kind::Cpu => Ok(cpu::open(info, actor, runtime, events)),
+        #[cfg(feature = "gpu")]
+        _ => gpu::open(info, actor, runtime, events),
+        #[cfg(not(feature = "gpu"))]
+        _ => Err(crate::Error::adapter(
+            format!("adapter {} `{}`", info.index, info.name),
+            "needs the cargo feature `gpu`, but this build has none",
+            "build with `--features gpu`, or choose `cpu`",
+        )),
+    }
+}
+
+/// Opens adapters with tiles that are chosen as `tuning` says, whatever the environment says.
+#[cfg(feature = "gpu")]
+pub fn tuned(tuning: gpu::Tuning) -> Opener {
+    Arc::new(move |info, actor, runtime, events| match info.kind {
+        Kind::Cpu => open(info, actor, runtime, events),
+        _ => gpu::open_tuned(info, actor, runtime, events, tuning.clone()),
+    })
+}

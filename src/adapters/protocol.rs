@@ -1,0 +1,238 @@
+//! What adapters are asked, and what they report: the messages of every adapter, GPU, CPU or simulated.
+//!
+//! An adapter takes [`Request`]s in order and answers with [`Event`]s. All adapters share one mailbox, so the contract is
+//! one:
+//!
+//! - While a run waits, for its device or for a combined value, later requests wait. [`Request::Abandon`] and
+//!   [`Request::Lose`] take effect at once.
+//! - [`Request::Abandon`] ends a run in progress at the next point at which the adapter looks, at the latest where it would
+//!   wait; a run that has not begun is dropped. Neither is answered.
+//! - After a failed run of [`Combining::Device`] the runs of that kind behind it are dropped until the next `Abandon`.
+//! - A role that the plan lacks, a pass that it lacks, and a request without a plan give [`Fault::Unsupported`]. The adapter
+//!   stays as it is.
+//! - [`Fault::Lost`] is an adapter's last event. A panic in its thread is reported as one.
+
+use std::sync::Arc;
+
+use async_channel::Sender;
+
+use super::Info;
+use crate::Result;
+use crate::plan::{Pass, Plan, Role, Scalars};
+use crate::runtime::Runtime;
+
+/// Names one run of a plan. A late answer of an earlier attempt is known by it, and dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Ticket {
+    /// Training step, or index of the batch.
+    pub step: u64,
+    /// Attempt at that step.
+    pub attempt: u32,
+    /// Slot of the shard in the step.
+    pub slot: u32,
+}
+
+/// Who combines the values of the plan's exchanges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Combining {
+    /// The host, over several adapters: exchanges are answered with [`Event::Exchange`].
+    Host,
+    /// Nobody: this is the only adapter, the update runs on it, exchanges are passed over. Such a run may be answered after
+    /// the next ones have begun, so that the device never waits for the host; [`Request::Finish`] asks for the answers.
+    /// When it fails, those that follow are dropped until [`Request::Abandon`].
+    Device,
+}
+
+/// One run of a pass.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// Its name.
+    pub ticket: Ticket,
+    /// Which commands.
+    pub pass: Pass,
+    /// Rows, seed, step and the rest.
+    pub scalars: Scalars,
+    /// What to write before it, by role: inputs, targets, sample weights. `rows` rows each.
+    pub feeds: Vec<(Role, Arc<[f32]>)>,
+    /// Who combines exchanged values.
+    pub combining: Combining,
+}
+
+/// What an adapter is asked to do. Requests are served in order.
+#[derive(Clone, Debug)]
+pub enum Request {
+    /// Make buffers, pipelines and bind groups for runs of up to `capacity` rows. Answer: [`Event::Loaded`].
+    Load {
+        /// The plan.
+        plan: Arc<Plan>,
+        /// Rows that a run may have.
+        capacity: u32,
+    },
+    /// Write a part of a buffer that outlives a pass. No answer.
+    Write {
+        /// The buffer.
+        role: Role,
+        /// First element; a multiple of [`ALIGN`](crate::plan::ALIGN).
+        offset: u64,
+        /// The values.
+        data: Arc<[f32]>,
+    },
+    /// Run a pass. Answers: [`Event::Exchange`] for each exchange, then [`Event::Done`].
+    Run(Run),
+    /// Answer to an [`Event::Exchange`] that the run waits for.
+    Combined {
+        /// The run.
+        ticket: Ticket,
+        /// Index of the command in its pass.
+        command: usize,
+        /// The combined value.
+        data: Arc<[f32]>,
+    },
+    /// Give up a run, whether it is in progress or waits its turn. No answer. Runs of [`Combining::Device`] are served again
+    /// after one that failed.
+    Abandon(Ticket),
+    /// Answer all runs that have begun.
+    Finish,
+    /// Read a buffer that outlives a pass. Answer: [`Event::Contents`].
+    Read(Role),
+    /// From now on take `factor` times as long for a run, by waiting. For tests and demonstrations.
+    Throttle(f64),
+    /// Destroy the device, as a driver reset would. For tests and demonstrations.
+    Lose,
+}
+
+/// Where the time of a run went, in milliseconds by the runtime's clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
+pub struct Timing {
+    /// When the run began.
+    pub start_ms: f64,
+    /// Writing inputs.
+    pub upload_ms: f64,
+    /// Computing; waits for exchanges are not counted.
+    pub compute_ms: f64,
+    /// Reading gradients, reports and outputs back, after computing.
+    pub readback_ms: f64,
+    /// Waiting for the other adapters at exchanges.
+    pub wait_ms: f64,
+    /// Computing longer than usual, because other tiles were tried: no part of the time that the adapter needs.
+    pub tuning_ms: f64,
+    /// Writing weights since the run before; no part of this one.
+    pub weights: Writes,
+}
+
+/// Requests to write that were served one after the other, in milliseconds by the runtime's clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
+pub struct Writes {
+    /// When the first began.
+    pub start_ms: f64,
+    /// How long all took.
+    pub ms: f64,
+}
+
+impl Writes {
+    /// Adds one.
+    pub(crate) fn add(&mut self, begin_ms: f64, end_ms: f64) {
+        if self.ms == 0.0 {
+            self.start_ms = begin_ms;
+        }
+        self.ms += end_ms - begin_ms;
+    }
+}
+
+impl Timing {
+    /// Time in which the adapter was busy, as far as that tells how fast it is.
+    pub fn busy_ms(&self) -> f64 {
+        self.upload_ms + self.compute_ms + self.readback_ms
+    }
+
+    /// When the run ended.
+    pub fn end_ms(&self) -> f64 {
+        self.start_ms + self.busy_ms() + self.wait_ms + self.tuning_ms
+    }
+}
+
+/// Why an adapter can't go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The device is gone; the text says what is known.
+    Lost(String),
+    /// The plan does not fit its memory for that capacity; it still serves smaller ones.
+    OutOfMemory(String),
+    /// A plan that this adapter can't run, for example a limit that it does not reach.
+    Unsupported(String),
+}
+
+/// What an adapter reports.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// Answer to [`Request::Load`].
+    Loaded {
+        /// Bytes of memory that the plan takes on the device.
+        bytes: u64,
+    },
+    /// A value to be combined over all adapters.
+    Exchange {
+        /// The run.
+        ticket: Ticket,
+        /// Index of the command in its pass.
+        command: usize,
+        /// This adapter's value.
+        data: Vec<f32>,
+    },
+    /// A run is done: everything it exchanged before the update was sent before this.
+    Done {
+        /// The run.
+        ticket: Ticket,
+        /// [`Role::Report`] buffers (training and evaluating), by output.
+        reports: Vec<Vec<f32>>,
+        /// [`Role::Output`] buffers (predicting), by output.
+        outputs: Vec<Vec<f32>>,
+        /// Where the time went.
+        timing: Timing,
+    },
+    /// Answer to [`Request::Read`].
+    Contents {
+        /// The buffer.
+        role: Role,
+        /// Its values.
+        data: Vec<f32>,
+    },
+    /// The adapter can't do what it was asked. After [`Fault::Lost`] it says nothing more.
+    Failed {
+        /// The run, if it was one.
+        ticket: Option<Ticket>,
+        /// Why.
+        fault: Fault,
+    },
+}
+
+/// The actor behind an adapter. An adapter that is opened again has a new one, so that late events of the lost one are
+/// told apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ActorId {
+    /// Position of the adapter in the rig.
+    pub adapter_idx: usize,
+    /// How many times it was opened before.
+    pub reopened: u32,
+}
+
+/// An event, and the actor that it comes from.
+#[derive(Clone, Debug)]
+pub struct Message {
+    /// The actor.
+    pub actor: ActorId,
+    /// What it reports.
+    pub event: Event,
+}
+
+/// The near end of an adapter: send requests here; its events come on the channel given when it was opened.
+#[derive(Clone, Debug)]
+pub struct Handle {
+    /// What it is.
+    pub info: Info,
+    /// Where requests go.
+    pub requests: async_channel::Sender<Request>,
+}
+
+/// How adapters are opened: [`open`](super::open), or the way of a simulated rig.
+pub type Opener = Arc<dyn Fn(&Info, ActorId, Arc<dyn Runtime>, Sender<Message>) -> Result<Handle> + Send + Sync>;

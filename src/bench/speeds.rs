@@ -1,0 +1,106 @@
+//! How fast adapters are, as the simulator asks for it: what a short run on them tells.
+
+use super::rig::{Data, Opening, Rig, Sample, Seat, Source, Turn};
+use super::workloads::Workload;
+use crate::error::Result;
+use crate::plan::{BatchStatistics, Role};
+use crate::scheduler::split::SplitMode;
+use crate::simulator::{AdapterSpec, HostSpec, RigConfig};
+use crate::timing::median;
+
+/// Training steps from which speeds are learned, and those whose time is then taken.
+const LEARNING: u32 = 12;
+const COUNTED: u32 = 12;
+
+/// What a run on real adapters told.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measured {
+    /// The adapters as a rig: lines of time over rows, bandwidths of weights and host.
+    pub rig: RigConfig,
+    /// Milliseconds of a training step of all of them together: the median of some steps, between the two times at which
+    /// speeds were taken.
+    pub step_ms: f64,
+}
+
+/// Trains a model on adapters for a few steps, and tells how fast they are: a rig for
+/// [`simulate`](crate::simulator::simulate).
+///
+/// `per_row_ms` and `fixed_ms` are the splitter's estimates, transfers of rows and gradients included; `upload_gb_s` is that
+/// of new weights; `copy_gb_s` follows from the time of the host's sums and updates.
+///
+/// # Errors
+/// If an adapter can't be opened, or fails.
+pub async fn measure(opening: &Opening, workload: &Workload, seats: &[Seat]) -> Result<Measured> {
+    let batch_size = workload.batch_size;
+    let mut source = Source::new(workload, Data::Synthetic, batch_size)?;
+    let mut rig = opening.rig(workload, seats, SplitMode::Learned, batch_size).await?;
+    rig.turn(&mut source, Turn::new(0, LEARNING)).await?;
+    let host = host(&rig.samples);
+    let before = specs(&mut rig).await?;
+    rig.samples.clear();
+    rig.turn(&mut source, Turn::new(0, COUNTED)).await?;
+    let step_ms = median(rig.samples.iter().map(|sample| sample.step_ms));
+    let after = specs(&mut rig).await?;
+    let rig = RigConfig {
+        batch_size,
+        preset: None,
+        optimizer: Some(workload.optimizer.clone()),
+        batch_statistics: BatchStatistics::default(),
+        host,
+        adapters: before.iter().zip(&after).map(|(before, after)| between(before, after)).collect(),
+        model: Some(workload.model.config()),
+    };
+    Ok(Measured { rig, step_ms })
+}
+
+fn host(samples: &[Sample]) -> HostSpec {
+    let host_ms: f64 = samples.iter().map(|sample| sample.reduce_ms + sample.update_ms + sample.broadcast_ms).sum();
+    let bytes: u64 = samples.iter().map(|sample| sample.host_bytes).sum();
+    if host_ms > 0.0 { HostSpec { copy_gb_s: gb_s(bytes, host_ms) } } else { HostSpec::default() }
+}
+
+/// The adapters by what the splitter knows of them.
+async fn specs(rig: &mut Rig) -> Result<Vec<AdapterSpec>> {
+    let names: Vec<String> = rig.scheduler.adapters().map(|info| info.name.clone()).collect();
+    let fed = rig.scheduler.plan().fed_bytes_per_row();
+    let state = rig.scheduler.sync().await?.clone();
+    let bytes: u64 = state.weights.parameters.iter().map(|segment| size_of_val(segment.as_slice()) as u64).sum();
+    let mut specs = Vec::new();
+    for (adapter_idx, name) in names.into_iter().enumerate() {
+        let Some(line) = rig.scheduler.estimate(adapter_idx).map(|estimate| estimate.line()) else { continue };
+        rig.scheduler.read(adapter_idx, Role::Parameters(0)).await?;
+        let begin_ms = rig.now_ms();
+        rig.scheduler.read(adapter_idx, Role::Parameters(0)).await?;
+        let read_ms = rig.now_ms() - begin_ms;
+        // To all at once, as in a step.
+        let begin_ms = rig.now_ms();
+        rig.scheduler.restore(state.clone());
+        rig.scheduler.read(adapter_idx, Role::Parameters(0)).await?;
+        let write_ms = rig.now_ms() - begin_ms - read_ms;
+        let upload_gb_s = (write_ms > 0.0).then(|| gb_s(bytes, write_ms));
+        // The line has the rows' upload in it, which the simulation adds by itself.
+        let upload_ms = upload_gb_s.map_or(0.0, |rate| f64::from(u32::try_from(fed).unwrap_or(0)) / (rate * 1e6));
+        let per_row_ms = Some((line.per_row_ms - upload_ms).max(line.per_row_ms / 2.0));
+        specs.push(AdapterSpec { name, fixed_ms: line.fixed_ms, per_row_ms, upload_gb_s, ..AdapterSpec::default() });
+    }
+    Ok(specs)
+}
+
+/// The mean of what was learned before and after the steps that count, so that a machine that grows slower or faster
+/// meanwhile does so for both.
+fn between(before: &AdapterSpec, after: &AdapterSpec) -> AdapterSpec {
+    let mean = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| f64::midpoint(a, b));
+    AdapterSpec {
+        name: before.name.clone(),
+        fixed_ms: f64::midpoint(before.fixed_ms, after.fixed_ms),
+        per_row_ms: mean(before.per_row_ms, after.per_row_ms),
+        upload_gb_s: mean(before.upload_gb_s, after.upload_gb_s),
+        ..AdapterSpec::default()
+    }
+}
+
+/// 10⁹ bytes a second.
+#[allow(clippy::cast_precision_loss, reason = "bytes are far below 2^52")]
+fn gb_s(bytes: u64, ms: f64) -> f64 {
+    bytes as f64 / ms / 1e6
+}

@@ -1,0 +1,163 @@
+//! What is measured: models with the data, optimizer and loss that every program of a comparison trains them with.
+
+use crate::error::{Error, Result};
+use crate::losses::Loss;
+use crate::model::Model;
+use crate::optimizers::Optimizer;
+use crate::plan::{BatchStatistics, GradientCompression};
+use crate::presets;
+
+/// A model of one input and one output, with all that a training step of it needs but data.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What it is, in a few words.
+    pub about: &'static str,
+    /// Layers and initial weights.
+    pub model: Model,
+    /// How it is trained.
+    pub optimizer: Optimizer,
+    /// Loss of its only output.
+    pub loss: Loss,
+    /// Classes that its labels count.
+    pub classes: usize,
+    /// Rows of a batch, if nothing else is said.
+    pub batch_size: u32,
+    /// How gradients travel to the host.
+    pub gradient_compression: GradientCompression,
+    /// Whose statistics batch normalization takes.
+    pub batch_statistics: BatchStatistics,
+}
+
+/// A preset and how it is trained.
+struct Recipe {
+    /// Name of the preset.
+    preset: &'static str,
+    about: &'static str,
+    /// Shape of a row.
+    input: &'static [usize],
+    classes: usize,
+    optimizer: fn() -> Optimizer,
+    batch_size: u32,
+}
+
+/// All that is measured. Images are those of MNIST or CIFAR-10 in size.
+static RECIPES: &[Recipe] = &[
+    recipe("mlp", "MLP 784-1024-1024-10, Adam", GRAY, 256, || Optimizer::adam(1e-3)),
+    recipe("cnn", "CNN conv32-BN-conv64-BN-pool-dense128-dense10, SGD momentum", GRAY, 64, momentum),
+    recipe("small_cnn", "small CNN conv8-BN-pool-conv16-BN-pool-dense10, SGD momentum", GRAY, 128, momentum),
+    recipe("resnet18", "ResNet-18 for 32 × 32 × 3, SGD momentum", COLOUR, 64, momentum),
+    recipe("vgg11", "VGG-11 for 32 × 32 × 3 with its head of 4096-4096-10, SGD momentum", COLOUR, 64, momentum),
+    Recipe {
+        classes: 2,
+        ..recipe("make_parallel", "MLP 8000-4000-2000-500-300-1 of Keras' make_parallel, SGD", &[8000], 256, || {
+            Optimizer::sgd(0.05, 0.0)
+        })
+    },
+];
+
+const GRAY: &[usize] = &[28, 28, 1];
+const COLOUR: &[usize] = &[32, 32, 3];
+
+const fn recipe(
+    preset: &'static str,
+    about: &'static str,
+    input: &'static [usize],
+    batch_size: u32,
+    optimizer: fn() -> Optimizer,
+) -> Recipe {
+    Recipe { preset, about, input, classes: 10, optimizer, batch_size }
+}
+
+fn momentum() -> Optimizer {
+    Optimizer::sgd(0.01, 0.9)
+}
+
+/// The names of all that is measured.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    RECIPES.iter().map(|recipe| recipe.preset)
+}
+
+/// What is measured under a name.
+///
+/// ```
+/// let mlp = manyhands::internals::bench::workloads::by_name("mlp")?;
+/// assert_eq!((mlp.model.n_parameters(), mlp.batch_size), (1_863_690, 256));
+/// # Ok::<(), manyhands::Error>(())
+/// ```
+///
+/// # Errors
+/// If there is none.
+pub fn by_name(name: &str) -> Result<Workload> {
+    find(name)?.workload()
+}
+
+/// Is anything measured under a name? Builds no model.
+///
+/// # Errors
+/// If there is none.
+pub fn check(name: &str) -> Result<()> {
+    find(name).map(drop)
+}
+
+fn find(name: &str) -> Result<&'static Recipe> {
+    RECIPES.iter().find(|recipe| recipe.preset == name).ok_or_else(|| {
+        let known: Vec<&str> = names().collect();
+        let help = format!("choose from {}", known.join(", "));
+        Error::setting(format!("model `{}`", crate::shown(name)), "is not measured by this bench", help)
+    })
+}
+
+impl Recipe {
+    /// Two classes take one logit.
+    fn workload(&self) -> Result<Workload> {
+        let (outputs, loss) = match self.classes {
+            2 => (1, Loss::BINARY_CROSSENTROPY),
+            classes => (classes, Loss::SPARSE_CATEGORICAL_CROSSENTROPY),
+        };
+        Ok(Workload {
+            name: self.preset,
+            about: self.about,
+            model: presets::find(self.preset)?.build_for(self.input, outputs, 0)?,
+            optimizer: (self.optimizer)(),
+            loss,
+            classes: self.classes,
+            batch_size: self.batch_size,
+            gradient_compression: GradientCompression::None,
+            batch_statistics: BatchStatistics::default(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The other programs of the comparison have as many.
+    #[test]
+    fn parameters_are_those_of_the_other_programs() {
+        let expected = [
+            ("mlp", 1_863_690),
+            ("cnn", 1_199_978),
+            ("small_cnn", 9 * 8 + 16 + 9 * 8 * 16 + 32 + 7 * 7 * 16 * 10 + 10),
+            ("resnet18", 11_173_962),
+            ("vgg11", 28_144_010),
+            ("make_parallel", 41_157_101),
+        ];
+        assert!(names().eq(expected.iter().map(|(name, _)| *name)));
+        for (name, parameters) in expected {
+            let workload = by_name(name).unwrap();
+            assert_eq!((workload.name, workload.model.n_parameters()), (name, parameters));
+        }
+    }
+
+    #[test]
+    fn an_unknown_model_is_refused() {
+        let error = by_name("resnet50").err().unwrap().to_string();
+        assert!(
+            error.starts_with("model `resnet50` is not measured by this bench\n  help: choose from mlp, cnn"),
+            "{error}"
+        );
+    }
+}

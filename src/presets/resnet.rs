@@ -1,0 +1,101 @@
+//! Residual networks: He et al. 2015, arXiv:1512.03385. Strided convolutions pad as `same` does: the zeros stand below and
+//! to the right.
+
+use super::size::Size;
+use crate::error::Result;
+use crate::layers::{Add, BatchNormalization, Conv2D, Dense, GlobalAveragePooling2D, MaxPooling2D, Relu};
+use crate::model::{Model, ModelBuilder, TensorRef};
+
+/// Images with fewer pixels a side begin with a convolution of 3 × 3 without stride or pooling.
+const SMALL: usize = 64;
+
+/// Where a block stands.
+#[derive(Clone, Copy)]
+enum Place {
+    /// At the beginning of a stage, with a stride.
+    First(usize),
+    /// Behind another of its stage.
+    Later,
+}
+
+/// Adds a block of a number of channels.
+type Block = fn(&mut ModelBuilder, TensorRef, usize, Place) -> TensorRef;
+
+/// ResNet-18: 11,689,512 parameters over 224 × 224 × 3 and 1000 classes, 11,173,962 over 32 × 32 × 3 and ten.
+///
+/// Images of fewer than 64 pixels a side begin as the paper's networks for CIFAR do: 3 × 3, no stride, no pooling.
+///
+/// # Errors
+/// If the shape is no image.
+pub fn resnet18(size: &Size) -> Result<Model> {
+    network(size, [2, 2, 2, 2], basic_block)
+}
+
+/// ResNet-50: 25,557,032 parameters over 224 × 224 × 3 and 1000 classes.
+///
+/// Images of fewer than 64 pixels a side begin with 3 × 3, no stride, no pooling.
+///
+/// # Errors
+/// If the shape is no image.
+pub fn resnet50(size: &Size) -> Result<Model> {
+    network(size, [3, 4, 6, 3], bottleneck)
+}
+
+/// A stem, four stages of blocks, of 64, 128, 256 and 512 channels, and a dense layer.
+fn network(size: &Size, blocks: [usize; 4], block: Block) -> Result<Model> {
+    let mut graph = ModelBuilder::new();
+    let image = graph.input("input", size.input.clone());
+    let is_small = size.input.axes().iter().take(2).all(|pixels| *pixels < SMALL);
+    let stem = if is_small { Conv2D::new(64, [3, 3]) } else { Conv2D::new(64, [7, 7]).strides([2, 2]) };
+    let stem = normalized(&mut graph, image, stem);
+    let mut last = graph.add(Relu::default(), &[stem]);
+    if !is_small {
+        last = graph.add(MaxPooling2D::new([3, 3]).strides([2, 2]).same(), &[last]);
+    }
+    for ((n_blocks, channels), stride) in blocks.into_iter().zip([64, 128, 256, 512]).zip([1, 2, 2, 2]) {
+        last = block(&mut graph, last, channels, Place::First(stride));
+        for _ in 1..n_blocks {
+            last = block(&mut graph, last, channels, Place::Later);
+        }
+    }
+    let pooled = graph.add(GlobalAveragePooling2D::default(), &[last]);
+    let logits = graph.add(Dense::new(size.outputs), &[pooled]);
+    graph.build(&[logits], size.seed)
+}
+
+/// A convolution with `same` padding and without bias, and its batch normalization.
+fn normalized(graph: &mut ModelBuilder, x: TensorRef, convolution: Conv2D) -> TensorRef {
+    let convolved = graph.add(convolution.same().no_bias(), &[x]);
+    graph.add(BatchNormalization::new(), &[convolved])
+}
+
+/// Two convolutions of 3 × 3 beside a shortcut, which is a projection of 1 × 1 where the block has a stride.
+fn basic_block(graph: &mut ModelBuilder, x: TensorRef, channels: usize, place: Place) -> TensorRef {
+    let stride = if let Place::First(stride) = place { stride } else { 1 };
+    let first = normalized(graph, x, Conv2D::new(channels, [3, 3]).strides([stride; 2]));
+    let first = graph.add(Relu::default(), &[first]);
+    let second = normalized(graph, first, Conv2D::new(channels, [3, 3]));
+    let shortcut = match stride {
+        1 => x,
+        _ => normalized(graph, x, Conv2D::new(channels, [1, 1]).strides([stride; 2])),
+    };
+    let sum = graph.add(Add::default(), &[second, shortcut]);
+    graph.add(Relu::default(), &[sum])
+}
+
+/// Convolutions of 1 × 1, 3 × 3 and 1 × 1, the last four times as wide, beside a shortcut, which is a projection where
+/// the block begins a stage.
+fn bottleneck(graph: &mut ModelBuilder, x: TensorRef, channels: usize, place: Place) -> TensorRef {
+    let (stride, shortcut) = match place {
+        Place::Later => (1, x),
+        Place::First(stride) => (stride, normalized(graph, x, Conv2D::new(4 * channels, [1, 1]).strides([stride; 2]))),
+    };
+    let mut branch = x;
+    for convolution in [Conv2D::new(channels, [1, 1]), Conv2D::new(channels, [3, 3]).strides([stride; 2])] {
+        let inner = normalized(graph, branch, convolution);
+        branch = graph.add(Relu::default(), &[inner]);
+    }
+    let wide = normalized(graph, branch, Conv2D::new(4 * channels, [1, 1]));
+    let sum = graph.add(Add::default(), &[wide, shortcut]);
+    graph.add(Relu::default(), &[sum])
+}

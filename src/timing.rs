@@ -1,0 +1,34 @@
+//! Numbers from times: the median of some, and how many of something a second.
+
+/// The median: the middle of some numbers, the mean of the two in the middle where their count is even, 0 of none.
+pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+    let mut sorted: Vec<f64> = values.into_iter().collect();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => 0.0,
+        len if len % 2 == 1 => sorted[middle],
+        _ => f64::midpoint(sorted[middle - 1], sorted[middle]),
+    }
+}
+
+/// How many of something a second, where `count` took `ms` milliseconds. Times below a microsecond count as one.
+#[allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
+pub fn per_second(count: u64, ms: f64) -> f64 {
+    count as f64 * 1e3 / ms.max(1e-3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_in_the_middle() {
+        assert_eq!((median([3.0, 1.0, 2.0]), median([4.0, 1.0, 2.0, 9.0]), median([])), (2.0, 3.0, 0.0));
+    }
+
+    #[test]
+    fn no_time_at_all_is_a_microsecond() {
+        assert_eq!((per_second(3, 1500.0), per_second(2, 0.0)), (2.0, 2e6));
+    }
+}

@@ -1,0 +1,224 @@
+//! What training is for: losses, metrics, optimizer and learning rate, as Keras' `compile` takes them.
+
+use crate::error::{Error, Problem, Result};
+use crate::losses::{Loss, Metric, Reduction};
+use crate::model::{Evaluation, Model, Objective};
+use crate::optimizers::{Optimizer, Schedule};
+use crate::plan::{BatchStatistics, GradientCompression};
+
+/// What to do with a step whose gradient is not finite. It is never applied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NonFinite {
+    /// End the run with an error that names step, adapter and node.
+    #[default]
+    Stop,
+    /// Warn, and go on with the next batch.
+    Skip,
+}
+
+/// What training is for, as Keras' `compile`: made by [`new`](Self::new), with other settings behind it.
+///
+/// ```
+/// use manyhands::losses::CategoricalCrossentropy;
+/// use manyhands::optimizers::AdamW;
+/// use manyhands::{Compile, Metric, Schedule};
+///
+/// let loss = CategoricalCrossentropy { label_smoothing: 0.1 };
+/// let compile = Compile::new(AdamW { weight_decay: 0.01, ..AdamW::default() }, loss)
+///     .metrics([vec![Metric::Accuracy, Metric::TopKCategoricalAccuracy { k: 5 }]])
+///     .clip_norm(1.0)
+///     .schedule(Schedule::CosineDecay { decay_steps: 1000, alpha: 0.0, warmup_steps: 50 })
+///     .seed(7);
+/// assert_eq!((compile.clip_norm, compile.seed), (Some(1.0), 7));
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Compile {
+    /// How parameters are updated.
+    pub optimizer: Optimizer,
+    /// Loss of each output.
+    pub losses: Vec<Loss>,
+    /// Weight of each output's loss; 1 where none is given.
+    pub loss_weights: Vec<f32>,
+    /// How the rows' losses become one.
+    pub reduction: Reduction,
+    /// Metrics of each output; those that go with its loss where none are given.
+    pub metrics: Vec<Vec<Metric>>,
+    /// Global norm above which gradients are scaled down.
+    pub clip_norm: Option<f32>,
+    /// How gradients travel to the host. One adapter that updates by itself sends none.
+    pub gradient_compression: GradientCompression,
+    /// Whose mean and variance batch normalization takes where several adapters share a batch.
+    pub batch_statistics: BatchStatistics,
+    /// Learning rate over the steps.
+    pub schedule: Schedule,
+    /// Batch size for which the learning rate was chosen: with another batch it is scaled in proportion.
+    /// Source: Goyal et al. 2017, arXiv:1706.02677.
+    pub learning_rate_batch: Option<usize>,
+    /// What to do with values that are not finite.
+    pub non_finite: NonFinite,
+    /// Seed of shuffling and dropout.
+    pub seed: u64,
+}
+
+impl Compile {
+    /// One optimizer and one loss, for a model with one output.
+    pub fn new(optimizer: impl Into<Optimizer>, loss: impl Into<Loss>) -> Self {
+        Self {
+            optimizer: optimizer.into(),
+            losses: vec![loss.into()],
+            loss_weights: Vec::new(),
+            reduction: Reduction::default(),
+            metrics: Vec::new(),
+            clip_norm: None,
+            gradient_compression: GradientCompression::None,
+            batch_statistics: BatchStatistics::default(),
+            schedule: Schedule::default(),
+            learning_rate_batch: None,
+            non_finite: NonFinite::default(),
+            seed: 0,
+        }
+    }
+
+    /// One optimizer, and a loss for each output of the model, in its order.
+    pub fn with_losses<L: Into<Loss>>(optimizer: impl Into<Optimizer>, losses: impl IntoIterator<Item = L>) -> Self {
+        let losses = losses.into_iter().map(Into::into).collect();
+        Self { losses, ..Self::new(optimizer, Loss::MEAN_SQUARED_ERROR) }
+    }
+
+    /// A weight for each output's loss; 1 where none is given.
+    #[must_use]
+    pub fn loss_weights(mut self, weights: impl Into<Vec<f32>>) -> Self {
+        self.loss_weights = weights.into();
+        self
+    }
+
+    /// How the rows' losses become one.
+    #[must_use]
+    pub fn reduction(mut self, reduction: Reduction) -> Self {
+        self.reduction = reduction;
+        self
+    }
+
+    /// Metrics of each output, in place of those that go with its loss.
+    #[must_use]
+    pub fn metrics(mut self, metrics: impl Into<Vec<Vec<Metric>>>) -> Self {
+        self.metrics = metrics.into();
+        self
+    }
+
+    /// Scales gradients down to this global norm where they are above it.
+    #[must_use]
+    pub fn clip_norm(mut self, norm: f32) -> Self {
+        self.clip_norm = Some(norm);
+        self
+    }
+
+    /// How gradients travel to the host. One adapter that updates by itself sends none.
+    #[must_use]
+    pub fn gradient_compression(mut self, compression: GradientCompression) -> Self {
+        self.gradient_compression = compression;
+        self
+    }
+
+    /// Whose mean and variance batch normalization takes where several adapters share a batch.
+    #[must_use]
+    pub fn batch_statistics(mut self, statistics: BatchStatistics) -> Self {
+        self.batch_statistics = statistics;
+        self
+    }
+
+    /// Learning rate over the steps.
+    #[must_use]
+    pub fn schedule(mut self, schedule: Schedule) -> Self {
+        self.schedule = schedule;
+        self
+    }
+
+    /// Batch size for which the learning rate was chosen: with another batch it is scaled in proportion.
+    #[must_use]
+    pub fn learning_rate_batch(mut self, rows: usize) -> Self {
+        self.learning_rate_batch = Some(rows);
+        self
+    }
+
+    /// What to do with a step whose gradient is not finite.
+    #[must_use]
+    pub fn non_finite(mut self, non_finite: NonFinite) -> Self {
+        self.non_finite = non_finite;
+        self
+    }
+
+    /// Seed of shuffling and dropout.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// For the evaluation of a trained model: the losses and metrics that its file keeps.
+    pub fn for_evaluation(evaluation: &Evaluation) -> Self {
+        let Evaluation { losses, loss_weights, reduction, metrics } = evaluation.clone();
+        let sgd = Optimizer::sgd(0.01, 0.0);
+        let compile = Self::new(sgd, Loss::MEAN_SQUARED_ERROR);
+        Self { losses, loss_weights, reduction, metrics, ..compile }
+    }
+
+    /// Losses and metrics, as a model's file keeps them.
+    pub(super) fn evaluation(&self) -> Evaluation {
+        Evaluation {
+            losses: self.losses.clone(),
+            loss_weights: self.loss_weights.clone(),
+            reduction: self.reduction,
+            metrics: self.metrics.clone(),
+        }
+    }
+
+    pub(super) fn objective(&self) -> Objective {
+        Objective {
+            losses: self.losses.clone(),
+            optimizer: self.optimizer.clone(),
+            clip_norm: self.clip_norm.unwrap_or(0.0),
+            gradient_compression: self.gradient_compression,
+            batch_statistics: self.batch_statistics,
+        }
+    }
+
+    pub(super) fn loss_weight(&self, output: usize) -> f32 {
+        self.loss_weights.get(output).copied().unwrap_or(1.0)
+    }
+
+    pub(super) fn metrics_of(&self, output: usize) -> Vec<Metric> {
+        let default = || vec![Metric::default_of(self.losses[output].function())];
+        self.metrics.get(output).cloned().unwrap_or_else(default)
+    }
+
+    /// Checks that losses, metrics and the outputs of a model go together.
+    pub(super) fn check(&self, model: &Model) -> Result<()> {
+        let outputs = model.outputs().len();
+        let refuse = |who: &str, problem: String, help: &str| Err(Error::setting(who, problem, help));
+        if self.losses.len() != outputs {
+            return refuse(
+                "losses",
+                format!("need one for each of {outputs} outputs, but got {}", self.losses.len()),
+                "give the losses in the order of the model's outputs",
+            );
+        }
+        for (output, loss) in self.losses.iter().enumerate() {
+            for metric in self.metrics_of(output) {
+                metric.check(loss.function()).map_err(|Problem { problem, help }| {
+                    Error::setting(format!("metric `{}` of output {output}", metric.name()), problem, help)
+                })?;
+            }
+        }
+        if self.clip_norm.is_some_and(|norm| !(norm > 0.0 && norm.is_finite())) {
+            return refuse(
+                "clip_norm",
+                format!("needs to be above 0, but is {:?}", self.clip_norm),
+                "1.0 is usual; leave it out for none",
+            );
+        }
+        Ok(())
+    }
+}

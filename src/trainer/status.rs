@@ -1,0 +1,47 @@
+//! The adapters of a trainer as they are at a moment.
+
+use super::Trainer;
+use crate::adapters::{Handle, Info};
+use crate::scheduler::AdapterStatus;
+use crate::scheduler::timeline::Timeline;
+
+/// An adapter that a trainer has opened.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct OpenAdapter {
+    /// What it is.
+    pub info: Info,
+    /// Whether it takes part.
+    pub status: AdapterStatus,
+    /// Bytes of memory that the model takes on it.
+    pub bytes: u64,
+    /// How many times as slow it is made.
+    pub throttle: f64,
+}
+
+impl Trainer {
+    /// The adapters that are open, by position; none before the first run. Those that left keep their positions.
+    pub fn open_adapters(&self) -> Vec<OpenAdapter> {
+        let Some(opened) = &self.scheduler else { return Vec::new() };
+        let (statuses, bytes) = (opened.scheduler.statuses(), opened.scheduler.bytes());
+        let open = opened.scheduler.adapters().zip(statuses).zip(bytes).enumerate();
+        open.map(|(adapter_idx, ((info, status), bytes))| {
+            let throttle = self.throttles.of(adapter_idx);
+            OpenAdapter { info: info.clone(), status, bytes, throttle }
+        })
+        .collect()
+    }
+
+    /// The near end of an open adapter: what is sent there takes effect while a step runs.
+    #[doc(hidden)]
+    pub fn handle(&self, adapter_idx: usize) -> Option<&Handle> {
+        let opened = self.scheduler.as_ref()?;
+        (adapter_idx < opened.scheduler.adapters().count()).then(|| opened.scheduler.handle(adapter_idx))
+    }
+
+    /// What ran where and when in the last run.
+    #[doc(hidden)]
+    pub fn timeline(&self) -> Option<&Timeline> {
+        self.scheduler.as_ref().map(|opened| opened.scheduler.timeline())
+    }
+}

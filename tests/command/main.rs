@@ -1,0 +1,13 @@
+//! The `manyhands` command, run as a user runs it, and the files that it reads and writes. Needs the CPU alone.
+
+#![cfg(feature = "cli")]
+
+#[path = "../common/command.rs"]
+mod command;
+
+mod bench;
+mod cli;
+mod names;
+mod portable;
+mod saving;
+mod settings;

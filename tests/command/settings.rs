@@ -1,0 +1,116 @@
+//! Do the example settings train, evaluate and predict?
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail loudly")]
+
+use std::fs;
+use std::path::Path;
+
+use manyhands::Model;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::command::{refused, succeed};
+
+/// Where the paths of the examples start.
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+const DATA: &str = "examples/settings/data";
+
+/// Trains an example; gives the folder with its file, and what an evaluation of it says.
+fn trained(name: &str, evaluate: &str) -> (TempDir, Value) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("model.safetensors").display().to_string();
+    let root = Path::new(ROOT);
+    succeed(root, &format!("train examples/settings/{name}.toml --quiet --save {file}"));
+    let said = succeed(root, &format!("evaluate {file} --json {evaluate}"));
+    (folder, serde_json::from_str(&said).unwrap())
+}
+
+fn predicted(folder: &TempDir, input: &str) -> Vec<Vec<String>> {
+    let file = folder.path().join("model.safetensors").display().to_string();
+    let table = succeed(Path::new(ROOT), &format!("predict {file} --input {DATA}/{input}"));
+    table.lines().map(|line| line.split(',').map(str::to_owned).collect()).collect()
+}
+
+fn number(values: &Value, name: &str) -> f64 {
+    values[name].as_f64().unwrap_or_else(|| panic!("{name}: {values}"))
+}
+
+#[test]
+fn a_table_with_classes() {
+    let (folder, values) = trained("table", &format!("--data {DATA}/flowers_test.csv"));
+    assert!(number(&values, "accuracy") > 0.9, "{values}");
+    let rows = predicted(&folder, "flowers_test.csv");
+    assert_eq!(rows[0], ["row", "class", "probability_daisy", "probability_rose", "probability_tulip"]);
+    assert_eq!(rows.len(), 31);
+    assert_eq!((&*rows[1][1], &*rows[2][1], &*rows[3][1]), ("daisy", "rose", "tulip"));
+}
+
+#[test]
+fn a_folder_of_images() {
+    let (folder, values) = trained("images", &format!("--data {DATA}/bars/test"));
+    assert!(number(&values, "accuracy") > 0.8, "{values}");
+    let rows = predicted(&folder, "bars/test");
+    assert_eq!(rows[0], ["row", "file", "class", "probability_across", "probability_upright"]);
+    assert_eq!((&*rows[1][1], rows.len()), ("across/1.png", 7));
+}
+
+#[test]
+fn regression() {
+    let (folder, values) = trained("regression", "--part validation --config examples/settings/regression.toml");
+    // The prices' own variance is about 1.
+    assert!(number(&values, "loss") < 0.2, "{values}");
+    let rows = predicted(&folder, "houses_test.csv");
+    assert_eq!((&rows[0][..], rows.len()), (&["row".to_owned(), "value_price".to_owned()][..], 41));
+    let file = folder.path().join("model.safetensors").display().to_string();
+    let error = refused(Path::new(ROOT), &format!("evaluate {file} --config examples/settings/regression.toml"));
+    assert!(error.contains("or use `--part validation` or `--part train`"), "{error}");
+}
+
+/// Mean of each column of numbers of a table but the last one, which is the target.
+fn column_means(table: &str) -> Vec<f64> {
+    let rows: Vec<Vec<&str>> = table.lines().skip(1).map(|line| line.split(',').collect()).collect();
+    let header: Vec<&str> = table.lines().next().unwrap().split(',').collect();
+    let inputs = header.iter().enumerate().filter(|(_, name)| !["kind", "price"].contains(name));
+    let mean = |at: usize| rows.iter().map(|row| row[at].parse::<f64>().unwrap()).sum::<f64>() / rows.len() as f64;
+    inputs.map(|(at, _)| mean(at)).collect()
+}
+
+/// Before its first step, a run brings inputs to mean 0 by the training rows; one that goes on leaves them.
+#[test]
+fn a_normalization_is_adapted_to_the_training_rows() {
+    let (folder, root) = (tempfile::tempdir().unwrap(), Path::new(ROOT));
+    let example = fs::read_to_string(root.join("examples/settings/regression.toml")).unwrap();
+    let layers = "layers = [{ type = \"Normalization\" }, ";
+    let (settings, file) = (folder.path().join("run.toml"), folder.path().join("model.safetensors"));
+    let text =
+        example.replace("layers = [", layers).replace("epochs = 40", "epochs = 1").replace("validation = 0.2", "");
+    fs::write(&settings, text).unwrap();
+    let [settings, file] = [settings, file].map(|path| path.display().to_string());
+    succeed(root, &format!("train {settings} --quiet --save {file}"));
+    let needed = column_means(&fs::read_to_string(root.join(DATA).join("houses_train.csv")).unwrap());
+    let adapted = || Model::load(&file).unwrap().tensor("normalization/mean").unwrap().to_vec();
+    let first = adapted();
+    for (mean, needed) in first.iter().zip(&needed) {
+        assert!((f64::from(*mean) - needed).abs() < 1e-4 * (1.0 + needed.abs()), "{first:?} {needed:?}");
+    }
+    succeed(root, &format!("train {settings} --quiet --epochs 2 --resume {file}"));
+    assert_eq!((adapted(), first.len()), (first, needed.len()));
+}
+
+#[test]
+fn two_inputs_and_two_outputs() {
+    let (folder, values) = trained("two_inputs_two_outputs", &format!("--data {DATA}/houses_test.csv"));
+    assert!(number(&values, "price_loss") < 0.2 && number(&values, "kind_accuracy") > 0.85, "{values}");
+    let rows = predicted(&folder, "houses_test.csv");
+    assert_eq!(rows[0], ["row", "price_value_price", "kind_class", "kind_probability_flat", "kind_probability_house"]);
+    assert!(rows[1..].iter().all(|row| row[2] == "flat" || row[2] == "house"));
+}
+
+#[test]
+fn every_example_is_tested() {
+    let names = fs::read_dir(Path::new(ROOT).join("examples/settings")).unwrap();
+    let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = names.filter(|name| name.ends_with(".toml")).collect();
+    names.sort();
+    assert_eq!(names, ["images.toml", "regression.toml", "table.toml", "two_inputs_two_outputs.toml"]);
+}

@@ -1,0 +1,284 @@
+//! Does the loader give every row once, in an order that only the seed and the epoch decide?
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails may panic")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use manyhands::data::{Batch, BatchMut, Dataset, InMemory, Loader, LoaderSettings, Position, Subset, split};
+use manyhands::internals::runtime::{Native, Runtime};
+use manyhands::{Error, Result, Shape};
+use ndarray::{Array1, Array2};
+
+/// Rows whose input is their index, and whose target is ten times it.
+fn counting(rows: usize) -> Arc<dyn Dataset> {
+    let index = Array1::from_iter((0..rows).map(|row| row as f32));
+    Arc::new(InMemory::new(index.clone(), index * 10.0).unwrap())
+}
+
+fn settings(batch_size: usize, shuffle: Option<u64>, workers: usize) -> LoaderSettings {
+    LoaderSettings { batch_size, shuffle, workers, ..Default::default() }
+}
+
+/// The batches that are left of the epoch, as lists of rows.
+fn rest(loader: &mut Loader) -> Vec<Vec<f32>> {
+    let mut batches = Vec::new();
+    while let Some(batch) = loader.next().unwrap() {
+        assert_eq!(batch.inputs[0].len(), batch.rows);
+        assert!(batch.inputs[0].iter().zip(batch.targets[0].iter()).all(|(x, y)| x * 10.0 == *y));
+        batches.push(batch.inputs[0].to_vec());
+    }
+    batches
+}
+
+fn sorted(batches: &[Vec<f32>]) -> Vec<f32> {
+    let mut rows = batches.concat();
+    rows.sort_by(f32::total_cmp);
+    rows
+}
+
+#[test]
+fn every_row_comes_once_an_epoch_whatever_the_workers() {
+    let expected: Vec<f32> = (0..103).map(|row| row as f32).collect();
+    for workers in [0, 1, 3] {
+        for prefetch in [1, 2, 64] {
+            let mut loader =
+                Loader::new(counting(103), LoaderSettings { prefetch, ..settings(10, Some(5), workers) }).unwrap();
+            assert_eq!(loader.batches_per_epoch(), 11);
+            let batches = rest(&mut loader);
+            assert_eq!(batches.iter().map(Vec::len).collect::<Vec<_>>(), [10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 3]);
+            assert_eq!(sorted(&batches), expected);
+            assert_eq!(loader.next().unwrap(), None, "an epoch stays ended");
+        }
+    }
+}
+
+#[test]
+fn the_order_depends_on_seed_and_epoch_alone() {
+    let order = |seed, epoch, workers| {
+        let mut loader = Loader::new(counting(500), settings(32, Some(seed), workers)).unwrap();
+        loader.start_epoch(epoch, 0);
+        rest(&mut loader)
+    };
+    assert_eq!(order(1, 0, 0), order(1, 0, 3));
+    assert_eq!(order(1, 7, 1), order(1, 7, 2));
+    assert_ne!(order(1, 0, 0), order(1, 1, 0));
+    assert_ne!(order(1, 0, 0), order(2, 0, 0));
+
+    let mut loader = Loader::new(counting(500), settings(32, Some(1), 2)).unwrap();
+    for epoch in [0, 4, 2, 0] {
+        loader.start_epoch(epoch, 0);
+        assert_eq!(rest(&mut loader), order(1, epoch, 0), "an epoch does not depend on those before it");
+    }
+}
+
+#[test]
+fn without_a_seed_the_order_is_the_datasets() {
+    let mut loader = Loader::new(counting(5), settings(2, None, 2)).unwrap();
+    for epoch in 0..2 {
+        loader.start_epoch(epoch, 0);
+        assert_eq!(rest(&mut loader), [vec![0., 1.], vec![2., 3.], vec![4.]]);
+    }
+}
+
+#[test]
+fn the_remainder_can_be_left_out() {
+    let mut loader =
+        Loader::new(counting(10), LoaderSettings { drop_remainder: true, ..settings(4, None, 2) }).unwrap();
+    assert_eq!(loader.batches_per_epoch(), 2);
+    assert_eq!(rest(&mut loader), [vec![0., 1., 2., 3.], vec![4., 5., 6., 7.]]);
+}
+
+#[test]
+fn it_resumes_at_any_batch() {
+    for workers in [0, 2] {
+        let mut loader = Loader::new(counting(57), settings(5, Some(3), workers)).unwrap();
+        loader.start_epoch(2, 0);
+        let whole = rest(&mut loader);
+        for first_batch in 0..=whole.len() {
+            let mut resumed = Loader::new(counting(57), settings(5, Some(3), workers)).unwrap();
+            resumed.start_epoch(2, first_batch);
+            assert_eq!(resumed.position(), Position { epoch: 2, batch: first_batch });
+            assert_eq!(rest(&mut resumed), whole[first_batch..]);
+        }
+    }
+}
+
+#[test]
+fn a_dropped_future_loses_no_batch() {
+    let mut loader = Loader::new(counting(20), settings(5, None, 1)).unwrap();
+    for _ in 0..3 {
+        drop(loader.next_async());
+        let mut next = Box::pin(loader.next_async());
+        drop(pollster::block_on(futures_lite::future::poll_once(&mut next)));
+    }
+    let first = loader.position().batch;
+    assert_eq!(rest(&mut loader).concat().len(), 20 - 5 * first);
+}
+
+/// Counts the rows read, and fails or panics at row 30 as often as asked.
+struct Flaky {
+    fetched: AtomicUsize,
+    failures: AtomicUsize,
+    panics: bool,
+}
+
+impl Flaky {
+    fn new(failures: usize, panics: bool) -> Arc<Self> {
+        Arc::new(Self { fetched: AtomicUsize::new(0), failures: AtomicUsize::new(failures), panics })
+    }
+}
+
+impl Dataset for Flaky {
+    fn len(&self) -> usize {
+        1000
+    }
+
+    fn input_shapes(&self) -> Vec<Shape> {
+        vec![Shape::new([])]
+    }
+
+    fn target_shapes(&self) -> Vec<Shape> {
+        Vec::new()
+    }
+
+    fn fetch(&self, rows: &[usize], batch: &mut BatchMut<'_>) -> Result<()> {
+        let fail = |left: usize| left.checked_sub(1);
+        if rows.contains(&30) && self.failures.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fail).is_ok() {
+            assert!(!self.panics, "row 30");
+            return Err(Error::data("row 30", "can't be read", "try again"));
+        }
+        self.fetched.fetch_add(rows.len(), Ordering::SeqCst);
+        for (to, &row) in batch.input(0).iter_mut().zip(rows) {
+            *to = row as f32;
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_failed_batch_is_an_error_at_its_place_and_can_be_tried_again() {
+    for (workers, panics) in [(0, false), (1, false), (3, false), (1, true), (3, true)] {
+        let mut loader = Loader::new(Flaky::new(1, panics), settings(10, None, workers)).unwrap();
+        for _ in 0..3 {
+            loader.next().unwrap().unwrap();
+        }
+        let error = loader.next().unwrap_err().to_string();
+        assert!(error.starts_with(if panics { "the dataset stopped a worker" } else { "row 30 can't be read" }));
+        assert_eq!(loader.position().batch, 3);
+        let batch = loader.next().unwrap().unwrap();
+        assert_eq!(batch.inputs[0][0], 30.0);
+    }
+}
+
+/// Waits until another thread has come so far, with a limit.
+fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
+    for _ in 0..60_000 {
+        if is_so() {
+            return;
+        }
+        pollster::block_on(Native.sleep(1.0));
+    }
+    panic!("{what}: not within a minute");
+}
+
+#[test]
+fn as_much_is_read_ahead_as_asked_and_no_more() {
+    let dataset = Flaky::new(0, false);
+    let mut loader = Loader::new(dataset.clone(), LoaderSettings { prefetch: 3, ..settings(10, None, 2) }).unwrap();
+    for taken in 1..=100 {
+        loader.next().unwrap().unwrap();
+        let (ahead, fetched) = ((taken + 3).min(100) * 10, || dataset.fetched.load(Ordering::SeqCst));
+        wait_for("reading ahead", || fetched() >= ahead);
+        assert_eq!(fetched(), ahead, "after {taken} batches");
+    }
+}
+
+#[test]
+fn many_loaders_may_be_dropped_at_work() {
+    let data = counting(1000);
+    for _ in 0..50 {
+        let mut loader = Loader::new(data.clone(), settings(1, Some(0), 2)).unwrap();
+        let batch = loader.next().unwrap().unwrap();
+        assert_eq!((batch.rows, loader.position()), (1, Position { epoch: 0, batch: 1 }));
+        loader.start_epoch(1, 0);
+        drop(loader);
+        wait_for("the end of the workers' jobs", || Arc::strong_count(&data) == 1);
+    }
+}
+
+#[test]
+fn settings_that_make_no_sense_are_refused() {
+    let message = |rows, settings| Loader::new(counting(rows), settings).err().unwrap().to_string();
+    assert_eq!(
+        message(10, settings(0, None, 0)),
+        "`batch_size` needs at least 1, but is 0\n  help: 32 is a good first choice"
+    );
+    assert_eq!(
+        message(10, LoaderSettings { drop_remainder: true, ..settings(11, None, 0) }),
+        "`drop_remainder` needs 11 rows for a batch, but the dataset has 10\n  \
+         help: lower `batch_size`, or keep the remainder"
+    );
+    assert_eq!(
+        message(10, LoaderSettings { prefetch: 0, ..settings(2, None, 2) }),
+        "`prefetch` needs at least 1 with 2 workers, but is 0\n  \
+         help: use 4, or `workers = 0` to decode when asked"
+    );
+    let empty = Arc::new(Subset::new(counting(3), Vec::new()).unwrap());
+    assert_eq!(
+        Loader::new(empty, settings(2, None, 0)).err().unwrap().to_string(),
+        "the dataset needs at least one row, but has none\n  help: give it rows"
+    );
+}
+
+#[test]
+fn settings_are_read_from_toml_strictly() {
+    let read: LoaderSettings = toml::from_str("batch_size = 8\nshuffle = 3").unwrap();
+    assert_eq!(read, settings(8, Some(3), 1));
+    assert!(toml::from_str::<LoaderSettings>("batchsize = 8").is_err());
+}
+
+#[test]
+fn a_split_is_two_parts_of_the_rows() {
+    let rows = |part: &Subset| {
+        let all: Vec<usize> = (0..part.len()).collect();
+        Batch::fetch(part, &all).unwrap().inputs[0].to_vec()
+    };
+    let (train, validation) = split(counting(101), 0.2, 9).unwrap();
+    assert_eq!((train.len(), validation.len()), (81, 20));
+    let mut all = [rows(&train), rows(&validation)].concat();
+    assert_ne!(rows(&validation), (81..101).map(|row| row as f32).collect::<Vec<_>>());
+    all.sort_by(f32::total_cmp);
+    assert_eq!(all, (0..101).map(|row| row as f32).collect::<Vec<_>>());
+
+    let (again, _) = split(counting(101), 0.2, 9).unwrap();
+    let (other, _) = split(counting(101), 0.2, 10).unwrap();
+    assert_eq!(rows(&train), rows(&again));
+    assert_ne!(rows(&train), rows(&other));
+    for fraction in [0.0, 1.0, 0.001, -0.5, f64::NAN] {
+        let error = split(counting(101), fraction, 9).err().unwrap().to_string();
+        assert!(error.starts_with("the split needs at least one row on each side"), "{error}");
+    }
+}
+
+#[test]
+fn a_shard_is_a_range_of_rows() {
+    let inputs = Array2::from_shape_fn((5, 3), |(row, column)| (row * 3 + column) as f32);
+    let data = InMemory::new(inputs, Array1::from_iter([0., 1., 2., 3., 4.]))
+        .unwrap()
+        .with_sample_weights(Array1::from_iter([1., 2., 3., 4., 5.]))
+        .unwrap();
+    let batch = Batch::fetch(&data, &[4, 2, 0]).unwrap();
+    assert_eq!(batch.inputs[0][..], [12., 13., 14., 6., 7., 8., 0., 1., 2.]);
+    let shard = batch.shard(1..3);
+    assert_eq!(shard.rows, 2);
+    assert_eq!(shard.inputs[0][..], [6., 7., 8., 0., 1., 2.]);
+    assert_eq!(shard.targets[0][..], [2., 0.]);
+    assert_eq!(shard.sample_weights.unwrap()[..], [3., 1.]);
+    assert_eq!(batch.shard(1..1).inputs[0].len(), 0);
+    assert!(Arc::ptr_eq(&batch.shard(0..3).inputs[0], &batch.inputs[0]), "the whole batch is not copied");
+    assert_eq!(
+        Batch::fetch(&data, &[5]).unwrap_err().to_string(),
+        "the dataset has 5 rows, but row 5 was asked for\n  help: rows count from 0"
+    );
+}

@@ -1,0 +1,4 @@
+//! Data: formats and the loader. Needs no adapter.
+
+mod formats;
+mod loader;

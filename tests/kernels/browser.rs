@@ -1,0 +1,129 @@
+//! Does every shader compile in Chromium, the strictest reader of WGSL?
+//!
+//! `scripts/chromium-shaders` drives the browser. Where `MANYHANDS_CHROMIUM` or `CI` is set, a missing browser is
+//! a failure; elsewhere what did not run is said.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use manyhands::extend::Kernel;
+use manyhands::internals::kernels::{self, Tile};
+
+use crate::needed;
+
+type AnyError = Box<dyn std::error::Error>;
+
+/// What the script's exit status means.
+#[derive(Debug, PartialEq)]
+enum Verdict {
+    Compiles,
+    Refused(String),
+    NotRun(String),
+}
+
+fn judge(folder: &Path) -> Result<Verdict, AnyError> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let Output { status, stdout, stderr } =
+        match Command::new(root.join("scripts/chromium-shaders")).arg(folder).output() {
+            Ok(output) => output,
+            Err(error) => return Ok(Verdict::NotRun(format!("`scripts/chromium-shaders` does not start: {error}"))),
+        };
+    let said = format!("{}{}", String::from_utf8(stderr)?, String::from_utf8(stdout)?);
+    Ok(match status.code() {
+        Some(0) => Verdict::Compiles,
+        Some(1) => Verdict::Refused(said),
+        _ => Verdict::NotRun(said),
+    })
+}
+
+/// The kernels of each distinct text, with their tiles: entry points of one file share it, and so do some tiles.
+fn texts() -> BTreeMap<String, Vec<(&'static Kernel, Tile)>> {
+    let mut texts: BTreeMap<_, Vec<(&'static Kernel, Tile)>> = BTreeMap::new();
+    for kernel in kernels::all() {
+        // A page can't ask for subgroups through wgpu: no browser ever sees that tile.
+        let tiles = Tile::ALL.into_iter().filter(|tile| *tile != Tile::Subgroups);
+        for tile in tiles.filter(|tile| kernel.is_tiled() || *tile == Tile::ALL[0]) {
+            texts.entry(kernel.wgsl(tile)).or_default().push((kernel, tile));
+        }
+    }
+    texts
+}
+
+/// The pipelines that plans make of these kernels in these tiles, as far as their cases show.
+fn pipelines(sharing: &[(&Kernel, Tile)], tiles: &[Tile]) -> Vec<serde_json::Value> {
+    let mut pipelines = Vec::new();
+    for (kernel, tile) in sharing.iter().filter(|(_, tile)| tiles.contains(tile)) {
+        for case in (kernel.cases)() {
+            let of_tile = tile.constant(case.grid).filter(|_| kernel.is_tiled());
+            let of_tile = of_tile.map(|(name, value)| (name, f64::from(value)));
+            let constants: BTreeMap<_, _> = case.constants.into_iter().chain(of_tile).collect();
+            let pipeline = serde_json::json!({ "entry": kernel.entry, "constants": constants });
+            if !constants.is_empty() && !pipelines.contains(&pipeline) {
+                pipelines.push(pipeline);
+            }
+        }
+    }
+    pipelines
+}
+
+fn write_shaders(folder: &Path, tiles: &[Tile]) -> Result<(), AnyError> {
+    for (index, (text, sharing)) in texts().into_iter().enumerate() {
+        // One file has several texts where the tiles of a matrix product differ.
+        let name = format!("{}.{index}", sharing[0].0.stem);
+        std::fs::write(folder.join(format!("{name}.wgsl")), text)?;
+        std::fs::write(folder.join(format!("{name}.json")), serde_json::to_string(&pipelines(&sharing, tiles))?)?;
+    }
+    Ok(())
+}
+
+/// naga takes this; Tint does not: lanes may disagree on whether they meet the barrier.
+const REFUSED: &str = "
+@group(0) @binding(0) var<storage, read_write> y: array<f32>;
+@compute @workgroup_size(64)
+fn forward(@builtin(local_invocation_index) lane: u32) {
+    if y[lane] > 0.0 { workgroupBarrier(); }
+    y[lane] = 1.0;
+}
+";
+
+/// Can the check be made here, and does it find what is wrong?
+fn can_judge() -> Result<bool, AnyError> {
+    let wrong = tempfile::tempdir()?;
+    std::fs::write(wrong.path().join("divergent.wgsl"), REFUSED)?;
+    match judge(wrong.path())? {
+        Verdict::Refused(said) => assert!(said.contains("uniform control flow"), "{said}"),
+        Verdict::Compiles => panic!("a barrier that lanes can disagree on was not refused: the check checks nothing"),
+        Verdict::NotRun(why) => {
+            // Who names a Chromium has one.
+            assert!(std::env::var_os("MANYHANDS_CHROMIUM").is_none(), "{why}");
+            needed::missing(&format!(
+                "shaders were not compiled in Chromium
+{why}"
+            ));
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Every text with the constants that stand in it, and with those that plans give these tiles.
+fn check(tiles: &[Tile]) -> Result<(), AnyError> {
+    if can_judge()? {
+        let folder = tempfile::tempdir()?;
+        write_shaders(folder.path(), tiles)?;
+        assert_eq!(judge(folder.path())?, Verdict::Compiles);
+    }
+    Ok(())
+}
+
+#[test]
+fn every_shader_compiles_in_chromium() -> Result<(), AnyError> {
+    check(&[Tile::Registers])
+}
+
+#[test]
+#[ignore = "takes minutes: SwiftShader compiles large tiles slowly"]
+fn every_pipeline_is_built_in_chromium() -> Result<(), AnyError> {
+    check(&Tile::ALL)
+}

@@ -1,0 +1,122 @@
+//! Does every kernel give what its twin gives, on every adapter present, and touch nothing else?
+//!
+//! Each case runs unchecked with every tile where the kernel has tiles, and checked with two of them. Filler stands behind
+//! each buffer: a value read there spoils the result, a value written there is found. A missing adapter of
+//! `MANYHANDS_EXPECT_ADAPTERS` (name parts, with commas) is a failure. `MANYHANDS_KERNEL=reduce` tests only kernels with
+//! that in their name.
+
+#![cfg(feature = "gpu")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    reason = "a test stands outside the engine: it prints, panics and starts threads"
+)]
+
+use std::sync::{Arc, OnceLock};
+
+use manyhands::adapters::Info;
+use manyhands::extend::Kernel;
+use manyhands::internals::adapters::gpu::{Checks, Direct, Launch};
+use manyhands::internals::kernels::cases::{Case, compare};
+use manyhands::internals::kernels::{self, Tile};
+use manyhands::internals::runtime::Native;
+
+use crate::needed;
+
+/// Stands behind every buffer. As an input it would spoil any sum; no kernel writes it.
+const FILLER: f32 = -7.5e30;
+const FILLERS: usize = 67;
+
+struct Job {
+    kernel: &'static Kernel,
+    case: Case,
+    twin: OnceLock<Vec<Vec<f32>>>,
+}
+
+impl Job {
+    /// One of each family is enough where wgpu adds its checks: drivers are slow to compile them.
+    fn tiles(&self, checks: Checks) -> impl Iterator<Item = Tile> {
+        let all: &[Tile] = match (self.kernel.is_tiled(), checks) {
+            (false, _) => &[Tile::Registers],
+            (true, Checks::Checked) => &[Tile::Registers, Tile::Workgroup64],
+            (true, Checks::Unchecked) => &Tile::ALL,
+        };
+        all.iter().copied().filter(|tile| tile.is_able(self.case.grid))
+    }
+
+    fn check(&self, device: &mut Direct, tile: Tile) -> Result<(), String> {
+        let name = format!("{:?}, {}", self.kernel, self.case.label);
+        let launch = Launch {
+            kernel: self.kernel,
+            tile,
+            params: &self.case.params,
+            constants: &self.case.constants,
+            grid: self.case.grid,
+            inputs: &guarded(self.case.input_values()),
+            outputs: &guarded(self.case.output_values()),
+        };
+        let mut got = pollster::block_on(device.run(launch)).map_err(|error| format!("{name}: {error}"))?;
+        for (values, fill) in got.iter_mut().zip(&self.case.outputs) {
+            let behind = values.split_off(fill.len());
+            if let Some(at) = behind.iter().position(|value| value.to_bits() != FILLER.to_bits()) {
+                return Err(format!("{name}: wrote {} at {at} past the end of {}", behind[at], fill.len()));
+            }
+        }
+        compare(self.kernel, &self.case, &got, self.twin.get_or_init(|| self.case.run(self.kernel.twin)))
+    }
+}
+
+fn guarded(buffers: Vec<Vec<f32>>) -> Vec<Vec<f32>> {
+    let guard = |mut values: Vec<f32>| {
+        values.resize(values.len() + FILLERS, FILLER);
+        values
+    };
+    buffers.into_iter().map(guard).collect()
+}
+
+/// What one adapter did: cases run, and what was wrong with them.
+fn check_adapter(info: &Info, jobs: &[Job]) -> (usize, Vec<String>) {
+    let (mut count, mut wrong) = (0, Vec::new());
+    for checks in [Checks::Checked, Checks::Unchecked] {
+        let mut device = pollster::block_on(Direct::open(info, checks, Arc::new(Native))).unwrap();
+        for job in jobs {
+            for tile in job.tiles(checks).filter(|tile| device.is_able(*tile)).collect::<Vec<_>>() {
+                count += 1;
+                let place = format!("`{}` {checks:?} {tile:?}", info.name);
+                wrong.extend(job.check(&mut device, tile).err().map(|error| format!("{place}: {error}")));
+            }
+        }
+    }
+    (count, wrong)
+}
+
+fn jobs() -> Vec<Job> {
+    let part = std::env::var("MANYHANDS_KERNEL").unwrap_or_default();
+    let kernels = kernels::all().filter(|kernel| kernel.name().contains(&part));
+    let jobs = |kernel: &'static Kernel| {
+        (kernel.cases)().into_iter().map(move |case| Job { kernel, case, twin: OnceLock::new() })
+    };
+    kernels.flat_map(jobs).collect()
+}
+
+#[test]
+fn every_kernel_agrees_with_its_twin_on_every_adapter() {
+    let (adapters, jobs) = (needed::gpus(), &jobs());
+    let mut wrong = Vec::new();
+    std::thread::scope(|scope| {
+        // Module creation recurses deeply in some drivers.
+        let start = |info| {
+            let thread = std::thread::Builder::new().stack_size(8 << 20);
+            thread.spawn_scoped(scope, move || check_adapter(info, jobs)).unwrap()
+        };
+        let threads: Vec<_> = adapters.iter().map(|info| (info, start(info))).collect();
+        for (info, thread) in threads {
+            let (count, found) = thread.join().unwrap();
+            println!("`{}` ({}): {count} cases, {} wrong", info.name, info.backend, found.len());
+            wrong.extend(found);
+        }
+    });
+    assert!(wrong.is_empty(), "{} cases differ:\n{}", wrong.len(), wrong.join("\n"));
+}

@@ -1,0 +1,27 @@
+//! What models compute: layers, losses, optimizers and graphs against golden values, closed forms and difference
+//! quotients. Needs the CPU alone.
+
+#[path = "../common/bench.rs"]
+mod bench;
+#[path = "../common/close.rs"]
+mod close;
+#[path = "../common/golden.rs"]
+mod golden;
+#[path = "../common/table.rs"]
+mod table;
+
+mod activations;
+mod adapting;
+mod build;
+mod contract;
+mod conv_rows;
+mod golden_files;
+mod graph;
+mod losses;
+mod merging;
+mod norm_rows;
+mod optimizers;
+mod random;
+mod reshaping;
+mod rows;
+mod scaling;

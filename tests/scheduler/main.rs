@@ -1,0 +1,11 @@
+//! The scheduler on simulated adapters, in virtual time. Needs no adapter.
+
+#[path = "../common/close.rs"]
+mod close;
+#[path = "../common/simulated.rs"]
+mod simulated;
+
+mod fewer;
+mod properties;
+mod simulator;
+mod split;

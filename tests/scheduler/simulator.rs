@@ -1,0 +1,98 @@
+//! Does the simulator predict what can be worked out by hand, and does it end in seconds?
+
+#![allow(clippy::unwrap_used, reason = "a test stands outside the engine: it panics")]
+
+use std::path::Path;
+
+use manyhands::simulator::{Point, RigConfig, simulate};
+
+use crate::close::assert_relative;
+
+const PERCEPTRON_BYTES: f64 = 4.0 * (784.0 * 1024.0 + 1024.0 + 1024.0 * 1024.0 + 1024.0 + 1024.0 * 10.0 + 10.0);
+
+fn rig(host_gb_s: f64, adapters: &[&str]) -> RigConfig {
+    let adapters: Vec<String> =
+        adapters.iter().enumerate().map(|(idx, text)| format!("[[adapters]]\nname = \"{idx}\"\n{text}\n")).collect();
+    let head = "preset = \"mlp\"\nbatch_size = 256\noptimizer = { type = \"Adam\" }";
+    RigConfig::parse(&format!("{head}\n[host]\ncopy_gb_s = {host_gb_s}\n{}", adapters.concat())).unwrap()
+}
+
+fn both(rig: &RigConfig) -> Point {
+    simulate(rig).unwrap().strong[1].clone()
+}
+
+#[test]
+fn computing_is_shared_by_speed() {
+    let point = both(&rig(1e6, &["fixed_ms = 2.0\nper_row_ms = 0.1", "fixed_ms = 4.0\nper_row_ms = 0.3"]));
+    // 2 + 0.1 a = 4 + 0.3 (256 - a): a = 197.
+    assert_eq!(point.shares, [197, 59]);
+    assert_relative("ms of a step", &[point.step_ms], &[21.7], 0.02);
+    assert!(point.limit.starts_with("computing on"), "{}", point.limit);
+}
+
+#[test]
+fn gradients_and_weights_take_their_time_on_the_links() {
+    let adapter = "per_row_ms = 0.01\nupload_gb_s = 2.0\ndownload_gb_s = 1.0";
+    let point = both(&rig(1e6, &[adapter, adapter]));
+    let (rows, gradients, weights) = (128.0 * 4.0 * (784.0 + 10.0 + 1.0), PERCEPTRON_BYTES, PERCEPTRON_BYTES);
+    // Buckets travel while earlier layers compute, but 1.28 ms of computing hides little of 7.6 ms of gradients.
+    assert_relative("ms of a step", &[point.step_ms], &[1.0 + (rows + weights) / 2e6 + gradients / 1e6], 0.02);
+    assert!(point.limit.starts_with("transfers of rows and gradients of"), "{}", point.limit);
+}
+
+#[test]
+fn an_adapter_that_waits_for_its_weights_gets_fewer_rows() {
+    let point = both(&rig(1e6, &["per_row_ms = 0.1", "per_row_ms = 0.1\nupload_gb_s = 1.0"]));
+    // 7.45 MB of weights at 1 GB/s, and 784 values a row: 0.1 a = 7.45 + (0.1 + 0.0032) (256 - a).
+    let rows = (PERCEPTRON_BYTES / 1e6 + 0.1032 * 256.0) / 0.2032;
+    assert!((f64::from(point.shares[0]) - rows).abs() < 3.0, "{:?}, by hand {rows}", point.shares);
+    assert_relative("ms of a step", &[point.step_ms], &[0.1 * rows], 0.02);
+}
+
+#[test]
+fn the_host_adds_and_updates_at_its_own_speed() {
+    let point = both(&rig(1.0, &["per_row_ms = 0.01"; 2]));
+    // Adding two shards touches three values for each parameter; Adam's update and the copy for the adapters, nine.
+    assert_relative("ms of a step", &[point.step_ms], &[1.28 + 12.0 * PERCEPTRON_BYTES / 1e6], 0.02);
+    assert!(point.limit.starts_with("the host's sums and update"), "{}", point.limit);
+}
+
+#[test]
+fn an_adapter_that_does_not_help_gets_nothing() {
+    let point = both(&rig(1e6, &["per_row_ms = 0.01", "fixed_ms = 50.0\nper_row_ms = 0.01"]));
+    assert_eq!(point.shares, [256, 0]);
+}
+
+#[test]
+fn the_examples_say_what_limits_them() {
+    for name in ["mixed", "eight"] {
+        let rig = RigConfig::load(Path::new(&format!("examples/rigs/{name}.toml"))).unwrap();
+        let report = simulate(&rig).unwrap();
+        assert_eq!(report.strong.len(), rig.adapters.len());
+        for point in report.strong.iter().chain(&report.weak) {
+            // Above 1 where the batch grows and fixed costs stay.
+            assert!(point.efficiency > 0.3 && point.efficiency < 1.05, "{name}: {point:?}");
+            assert_eq!(point.shares.iter().sum::<u32>(), point.batch_size);
+        }
+        assert!(report.to_string().contains("computing on"), "{report}");
+    }
+}
+
+#[test]
+fn a_rig_survives_its_file() {
+    let rig = RigConfig::load(Path::new("examples/rigs/mixed.toml")).unwrap();
+    assert_eq!(RigConfig::parse(&rig.to_toml().unwrap()).unwrap(), rig);
+}
+
+#[test]
+fn mistakes_are_named() {
+    let error = |text: &str| RigConfig::parse(text).unwrap_err().to_string();
+    let none = error("preset = \"mlp\"\nbatch_size = 1\nadapters = []");
+    assert!(none.starts_with("`adapters` needs one or more, but there are none"), "{none}");
+    let slow = error("preset = \"mlp\"\nbatch_size = 1\n[[adapters]]\nname = \"a\"");
+    assert!(slow.starts_with("adapter 0 `a` needs a speed, but has none"), "{slow}");
+    let negative = error("preset = \"mlp\"\nbatch_size = 1\n[[adapters]]\nname = \"a\"\nper_row_ms = -1.0");
+    assert!(negative.contains("needs `per_row_ms` above 0, but it is -1"), "{negative}");
+    let unknown = error("preset = \"mlp\"\nbatch_size = 1\nbatchsize = 2\nadapters = []");
+    assert!(unknown.contains("key `batchsize`, is not known here"), "{unknown}");
+}

@@ -1,0 +1,19 @@
+//! Training and prediction on real adapters: the CPU, and each that wgpu finds here.
+
+#[path = "../common/breakable.rs"]
+mod breakable;
+#[path = "../common/close.rs"]
+mod close;
+#[path = "../common/needed.rs"]
+mod needed;
+#[path = "../common/simulated.rs"]
+mod simulated;
+
+mod ahead;
+mod faults;
+mod live;
+mod lone;
+mod on_batch;
+mod predict;
+mod replicas;
+mod timeline;

@@ -1,0 +1,76 @@
+//! Does prediction give the same rows in the same order on any number of adapters, and by each way to it?
+
+#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
+
+use manyhands::data::{Batch, Dataset, InMemory, digits};
+use manyhands::layers::{Activation, BatchNormalization, Conv2D, Dense, Flatten};
+use manyhands::{Compile, Loss, Model, Optimizer, Predictor, Sequential, Trainer};
+use ndarray::{Array2, ArrayD};
+
+use crate::close::assert_close;
+
+fn values(outputs: &ArrayD<f32>) -> &[f32] {
+    outputs.as_slice().unwrap()
+}
+
+fn model() -> Model {
+    Sequential::new([8, 8, 1])
+        .add(Conv2D::new(4, [3, 3]).same())
+        .add(BatchNormalization::new())
+        .add(Flatten::default())
+        .add(Dense::new(16).activation(Activation::Tanh))
+        .add(Dense::new(10))
+        .build(1)
+        .unwrap()
+}
+
+#[test]
+fn a_predictor_gives_what_a_trainer_gives_on_any_number_of_adapters() {
+    let compile = Compile::new(Optimizer::adam(1e-3), Loss::SPARSE_CATEGORICAL_CROSSENTROPY);
+    let mut trainer = Trainer::new(model(), compile).unwrap().adapters("cpu").unwrap();
+    let wanted = trainer.predict(digits::test().unwrap(), 360).unwrap();
+    for adapters in ["cpu", "cpu,cpu", "cpu,cpu,cpu"] {
+        // 360 rows in batches of 100, and of fewer rows than adapters.
+        for batch_size in [100, 2] {
+            let mut predictor = Predictor::new(model()).adapters(adapters).unwrap();
+            let got = predictor.predict(digits::test().unwrap(), batch_size).unwrap();
+            assert_close("predictions", values(&got[0]), values(&wanted[0]), 1e-5);
+        }
+    }
+}
+
+#[test]
+fn rows_come_in_order() {
+    let identity = Sequential::new([1]).add(Dense::new(1).no_bias()).build(0).unwrap();
+    let factor = identity.tensor("dense/kernel").unwrap()[0];
+    let rows = InMemory::without_targets(Array2::from_shape_fn((1000, 1), |(row, _)| row as f32)).unwrap();
+    let got = Predictor::new(identity).adapters("cpu,cpu,cpu").unwrap().predict(rows, 64).unwrap();
+    let wanted: Vec<f32> = (0..1000_u16).map(|row| f32::from(row) * factor).collect();
+    assert_eq!(got[0].shape(), [1000, 1]);
+    assert_close("predictions", values(&got[0]), &wanted, 1e-5);
+}
+
+#[test]
+fn a_larger_batch_later_is_no_matter() {
+    let mut predictor = Predictor::new(model()).adapters("cpu,cpu").unwrap();
+    let few = predictor.predict(digits::test().unwrap(), 10).unwrap();
+    let many = predictor.predict(digits::test().unwrap(), 300).unwrap();
+    assert_close("predictions", values(&many[0]), values(&few[0]), 1e-5);
+}
+
+#[test]
+fn data_of_another_shape_is_refused() {
+    let data = InMemory::without_targets(Array2::zeros((4, 63))).unwrap();
+    let error = Predictor::new(model()).adapters("cpu").unwrap().predict(data, 4).unwrap_err();
+    let wanted = "input `input` needs shape [batch, 8, 8, 1], but the dataset gives [batch, 63]";
+    assert!(error.to_string().starts_with(wanted), "{error}");
+}
+
+#[test]
+fn a_shared_dataset_is_a_dataset() {
+    let shared: std::sync::Arc<dyn Dataset> = std::sync::Arc::new(digits::test().unwrap());
+    assert_eq!(shared.len(), 360);
+    assert_eq!(Batch::fetch(&shared, &[3, 5]).unwrap(), Batch::fetch(&digits::test().unwrap(), &[3, 5]).unwrap());
+    let outputs = Predictor::new(model()).adapters("cpu").unwrap().predict(shared, 100).unwrap();
+    assert_eq!(outputs[0].shape(), [360, 10]);
+}
