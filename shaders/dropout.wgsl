@@ -1,4 +1,4 @@
-// Inverted dropout. The same entry point on dy is the backward pass.
+// Inverted dropout. The entry point on dy is also the backward pass.
 //
 //     y[i] = u >= rate ? x[i] / (1 - rate) : 0
 //     u    = the number of (seed, step, node, first_row + i / row_len, i % row_len / inner % drawn), uniform in [0, 1)

@@ -1,4 +1,4 @@
-// Gaussian noise, added or multiplied. The same entry point on dy is the backward pass of what is multiplied.
+// Gaussian noise, added or multiplied. The entry point of multiplied noise on dy is also its backward pass.
 //
 //     y[i] = x[i] * (1 + relative * n) + absolute * n
 //     n    = sqrt(2) erfinv(v), v = 2 u - 1 + 2^-24

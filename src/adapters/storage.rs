@@ -227,7 +227,7 @@ mod tests {
         a.iter().any(|(pass, a)| b.get(pass).is_some_and(|b| meet(a, b)))
     }
 
-    /// The same by looking at every slot and all its buffers for each buffer.
+    /// What [`storage`] gives, found by looking at every slot and all its buffers for each buffer.
     fn plain_storage(plan: &Plan) -> Storage {
         let lives = lives(plan);
         let mut storage = Storage { slots: vec![None; plan.buffers.len()], lengths: Vec::new() };

@@ -52,7 +52,7 @@ pub struct RigSteps {
     pub samples_per_s: f64,
     /// Multiplications and additions of a step's products and convolutions, in 10⁹.
     pub gflop: f64,
-    /// The same a second.
+    /// `gflop` a second.
     pub gflop_per_s: f64,
     /// Kernels that an adapter runs in a step.
     pub dispatches: usize,

@@ -60,7 +60,7 @@ impl Terminal {
         self.verbatim(to_show(&text.to_string(), columns()));
     }
 
-    /// The same for what has tables, which fit the width that its precision says.
+    /// Text with tables: they fit as many columns as the precision of its format says.
     pub fn report(&self, report: &impl Display) {
         match columns() {
             Some(columns) => self.line(format_args!("{report:.columns$}")),

@@ -60,7 +60,7 @@ impl Record {
 }
 
 impl Params {
-    /// The same as a layer records it.
+    /// These sizes as a layer records them.
     pub fn record(&self) -> Record {
         Record {
             m: self.m.into(),
@@ -284,7 +284,7 @@ fn packed([m, n, k]: [u32; 3], a_stride: u32, b_stride: u32) -> Params {
     Params { m, n, k, a_offset: 0, a_stride, b_offset: 0, b_stride, y_offset: 0, y_stride: n, splits: 1 }
 }
 
-/// The same product on slices of larger matrices.
+/// A product on slices of larger matrices.
 fn sliced(p: Params) -> Params {
     Params {
         a_offset: 3,
@@ -297,7 +297,7 @@ fn sliced(p: Params) -> Params {
     }
 }
 
-/// The same product on slices that can be loaded four at a time, if the product can.
+/// A product on slices that can be loaded four at a time, if the product without gaps can.
 fn spaced(p: Params) -> Params {
     Params {
         a_offset: 8,

@@ -66,7 +66,7 @@ const NEAR_ZERO: [f64; 9] = [
     1.501_409_41,
 ];
 
-/// The same in √(-ln(1 - x²)) - 3, above.
+/// Coefficients of the polynomial in √(-ln(1 - x²)) - 3, for larger `x`, the highest power first.
 const NEAR_ONE: [f64; 9] = [
     -0.000_200_214_257,
     0.000_100_950_558,

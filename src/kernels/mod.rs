@@ -227,7 +227,7 @@ pub struct Kernel {
     pub constants: &'static [&'static str],
     /// The truth: the same sums, in f64.
     pub twin: Twin,
-    /// The same for the CPU adapter, where the twin is too slow; tested against the twin.
+    /// What the CPU adapter runs where the twin is too slow; tested against the twin.
     pub fast: Option<Twin>,
     /// Largest difference from the twin, relative to `1 + |twin|`, on any adapter.
     pub tolerance: f32,

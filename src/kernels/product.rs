@@ -38,7 +38,7 @@ impl<'a> Epilogue<'a> {
         Self { bias: has_bias.then(|| ArrayView1::from(&bias[..n])), function: Function::of_call(call) }
     }
 
-    /// The same with the constant `USE_BIAS` 0 unless it is set: of a gradient that may be a transposed convolution.
+    /// That of a gradient, which has a bias only where it is used as a transposed convolution: `USE_BIAS` is 0 unless it is set.
     pub fn of_transposed(call: &Call<'a>, bias: &'a [f32], n: usize) -> Self {
         let has_bias = call.constant("USE_BIAS", 0.0) != 0.0;
         let epilogue = Self::of_call(call, bias, if has_bias { n } else { 0 });

@@ -3,10 +3,12 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::builders::builders;
+use super::dense::with_bias;
 use super::depthwise_conv2d::{Depthwise, one};
 use super::gradient_sums::{ROWS_HINT, sum_columns, sum_parts};
 use super::windows::{Padding, Windows, ones, small};
-use super::{Activation, Built, Initializer, Layer, Parameter, Problem, image, pair, to_config, yes};
+use super::{Activation, Built, Initializer, Layer, Parameter, Problem, as_built, bias, image, pair, to_config, yes};
 use crate::kernels::{conv2d as kernel, dense};
 use crate::names;
 use crate::plan::{Dispatch, Recorder, View, Word};
@@ -81,52 +83,12 @@ impl Conv2D {
         }
     }
 
-    /// Pads with zeros, so that the output of stride 1 has the size of the input.
-    #[must_use]
-    pub fn same(mut self) -> Self {
-        self.padding = Padding::Same;
-        self
-    }
-
-    /// Steps of the window, down and across.
-    #[must_use]
-    pub fn strides(mut self, strides: [usize; 2]) -> Self {
-        self.strides = strides;
-        self
-    }
-
-    /// Applies an activation to the sum.
-    #[must_use]
-    pub fn activation(mut self, activation: Activation) -> Self {
-        self.activation = activation;
-        self
-    }
-
-    /// Leaves the bias out: before a batch normalization it would have no effect.
-    #[must_use]
-    pub fn no_bias(mut self) -> Self {
-        self.use_bias = false;
-        self
-    }
-
-    /// The same with pixels between the weights of a window.
-    #[must_use]
-    pub fn dilation_rate(mut self, dilation_rate: [usize; 2]) -> Self {
-        self.dilation_rate = dilation_rate;
-        self
-    }
+    builders!(same, strides, dilation_rate, activation, no_bias, kernel_initializer);
 
     /// The same in groups of filters and channels.
     #[must_use]
     pub fn groups(mut self, groups: usize) -> Self {
         self.groups = groups;
-        self
-    }
-
-    /// Other initial values of the kernel.
-    #[must_use]
-    pub fn kernel_initializer(mut self, initializer: Initializer) -> Self {
-        self.kernel_initializer = initializer;
         self
     }
 
@@ -136,8 +98,7 @@ impl Conv2D {
     }
 
     fn recorded(&self, rec: &Recorder<'_>) -> Recorded {
-        // The same call succeeded in `build`.
-        let windows = self.windows(&[rec.input_shape(0)]).unwrap_or_else(|problem| unreachable!("{}", problem.problem));
+        let windows = as_built(self.windows(&[rec.input_shape(0)]));
         if self.groups > 1 && self.groups == windows.input[2] {
             // The same weights in the same order, without products of one channel.
             return Recorded::Depthwise(Depthwise::of(windows, self.filters / self.groups));
@@ -158,6 +119,14 @@ impl Conv2D {
             "let `groups` divide both",
         ))
     }
+}
+
+/// The filters of a convolution.
+pub(super) fn check_filters(filters: usize) -> Result<(), Problem> {
+    if filters > 0 {
+        return Ok(());
+    }
+    Err(Problem::new("needs at least one filter, but got 0", "set `filters`"))
 }
 
 /// As in Keras, windows have strides or gaps.
@@ -194,9 +163,7 @@ impl Layer for Conv2D {
 
     fn build(&self, inputs: &[Shape]) -> Result<Built, Problem> {
         let windows = self.windows(inputs)?;
-        if self.filters == 0 {
-            return Err(Problem::new("needs at least one filter, but got 0", "set `filters`"));
-        }
+        check_filters(self.filters)?;
         self.check_groups(windows.input[2])?;
         check_phases(self.strides, self.groups)?;
         let [kernel_height, kernel_width] = self.kernel_size;
@@ -205,9 +172,7 @@ impl Layer for Conv2D {
             shape: vec![kernel_height, kernel_width, windows.input[2] / self.groups, self.filters],
             initializer: self.kernel_initializer,
         }];
-        if self.use_bias {
-            parameters.push(Parameter { name: "bias", shape: vec![self.filters], initializer: Initializer::Zeros });
-        }
+        parameters.extend(bias(self.use_bias, self.filters));
         let output = Shape::new([windows.out[0], windows.out[1], self.filters]);
         Ok(Built { output, parameters, statistics: Vec::new() })
     }
@@ -289,10 +254,7 @@ impl Convolution {
     ) -> &'r mut Dispatch {
         let params = self.params(1);
         let grid = params.forward_grid(self.form(), Word::Rows);
-        let dispatch = rec.dispatch(&kernel::FORWARD, params.record(), [x, w, bias.unwrap_or(w)], [y], grid);
-        if bias.is_none() {
-            dispatch.constants.push(("USE_BIAS", 0.0));
-        }
+        let dispatch = with_bias(rec, &kernel::FORWARD, params.record(), [x, w], bias, y, grid);
         dispatch.constants.extend(self.form().constants());
         dispatch
     }

@@ -3,10 +3,14 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::conv2d::{Convolution, check_gaps, check_phases};
+use super::builders::builders;
+use super::conv2d::{Convolution, check_filters, check_gaps, check_phases};
 use super::gradient_sums::sum_columns;
 use super::windows::{Padding, Windows, ones};
-use super::{Activation, Built, Initializer, Layer, Parameter, Problem, image, optional_pair, pair, to_config, yes};
+use super::{
+    Activation, Built, Initializer, Layer, Parameter, Problem, as_built, bias, image, optional_pair, pair, to_config,
+    yes,
+};
 use crate::names;
 use crate::plan::Recorder;
 use crate::shape::Shape;
@@ -86,33 +90,7 @@ impl Conv2DTranspose {
         }
     }
 
-    /// The same with `same` padding.
-    #[must_use]
-    pub fn same(mut self) -> Self {
-        self.padding = Padding::Same;
-        self
-    }
-
-    /// The same with other strides.
-    #[must_use]
-    pub fn strides(mut self, strides: [usize; 2]) -> Self {
-        self.strides = strides;
-        self
-    }
-
-    /// The same with an activation.
-    #[must_use]
-    pub fn activation(mut self, activation: Activation) -> Self {
-        self.activation = activation;
-        self
-    }
-
-    /// The same without bias.
-    #[must_use]
-    pub fn no_bias(mut self) -> Self {
-        self.use_bias = false;
-        self
-    }
+    builders!(same, strides, dilation_rate, activation, no_bias, kernel_initializer);
 
     /// Size of the output along an axis, and what is cut off before it.
     fn axis(&self, axis: usize, size: usize) -> Option<[usize; 2]> {
@@ -168,8 +146,7 @@ impl Conv2DTranspose {
     }
 
     fn recorded(&self, rec: &Recorder<'_>) -> Convolution {
-        // The same call succeeded in `build`.
-        self.convolution(&[rec.input_shape(0)]).unwrap_or_else(|problem| unreachable!("{}", problem.problem))
+        as_built(self.convolution(&[rec.input_shape(0)]))
     }
 }
 
@@ -184,18 +161,14 @@ impl Layer for Conv2DTranspose {
 
     fn build(&self, inputs: &[Shape]) -> Result<Built, Problem> {
         let convolution = self.convolution(inputs)?;
-        if self.filters == 0 {
-            return Err(Problem::new("needs at least one filter, but got 0", "set `filters`"));
-        }
+        check_filters(self.filters)?;
         let [kernel_height, kernel_width] = self.kernel_size;
         let mut parameters = vec![Parameter {
             name: "kernel",
             shape: vec![kernel_height, kernel_width, self.filters, convolution.filters],
             initializer: self.kernel_initializer,
         }];
-        if self.use_bias {
-            parameters.push(Parameter { name: "bias", shape: vec![self.filters], initializer: Initializer::Zeros });
-        }
+        parameters.extend(bias(self.use_bias, self.filters));
         Ok(Built { output: Shape::new(convolution.windows.input), parameters, statistics: Vec::new() })
     }
 

@@ -3,11 +3,12 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::builders::builders;
 use super::gradient_sums::{ROWS_HINT, sum_columns, sum_parts};
-use super::{Activation, Built, Initializer, Layer, Parameter, Problem, only, to_config, yes};
-use crate::kernels::{dense as kernel, whole};
+use super::{Activation, Built, Initializer, Layer, Parameter, Problem, bias, only, to_config, yes};
+use crate::kernels::{Kernel, dense as kernel, whole};
 use crate::names;
-use crate::plan::{Dispatch, Length, Recorder, View, Word, length_word};
+use crate::plan::{Dispatch, Grid, Length, Recorder, View, Word, length_word};
 use crate::shape::{Shape, elements};
 
 /// Fully connected layer over the last axis: `y = activation(x · kernel + bias)`.
@@ -50,26 +51,7 @@ impl Dense {
         Self { units, activation: Activation::Linear, use_bias: true, kernel_initializer: Initializer::default() }
     }
 
-    /// Applies an activation to the sum.
-    #[must_use]
-    pub fn activation(mut self, activation: Activation) -> Self {
-        self.activation = activation;
-        self
-    }
-
-    /// Leaves the bias out: before a batch normalization it would have no effect.
-    #[must_use]
-    pub fn no_bias(mut self) -> Self {
-        self.use_bias = false;
-        self
-    }
-
-    /// Other initial values of the kernel.
-    #[must_use]
-    pub fn kernel_initializer(mut self, initializer: Initializer) -> Self {
-        self.kernel_initializer = initializer;
-        self
-    }
+    builders!(activation, no_bias, kernel_initializer);
 }
 
 impl Layer for Dense {
@@ -94,9 +76,7 @@ impl Layer for Dense {
             shape: vec![input.last(), self.units],
             initializer: self.kernel_initializer,
         }];
-        if self.use_bias {
-            parameters.push(Parameter { name: "bias", shape: vec![self.units], initializer: Initializer::Zeros });
-        }
+        parameters.extend(bias(self.use_bias, self.units));
         Ok(Built { output: input.with_last(self.units), parameters, statistics: Vec::new() })
     }
 
@@ -151,12 +131,7 @@ impl Linear {
     ) -> &'r mut Dispatch {
         let (m, n, k) = self.sizes();
         let params = product(m, n, k);
-        let inputs = [x, w, bias.unwrap_or(w)];
-        let dispatch = rec.dispatch(&kernel::FORWARD, params, inputs, [y], params.forward_grid());
-        if bias.is_none() {
-            dispatch.constants.push(("USE_BIAS", 0.0));
-        }
-        dispatch
+        with_bias(rec, &kernel::FORWARD, params, [x, w], bias, y, params.forward_grid())
     }
 
     /// Records the gradient of a parameter from the input and the gradient before the activation.
@@ -175,6 +150,23 @@ impl Linear {
         let params = strided_transposed(product(m, k, n), n);
         rec.dispatch(&kernel::BACKWARD_INPUT, params, [dz, w], [dx], params.backward_input_grid());
     }
+}
+
+/// Dispatches a kernel of `x`, weights and a bias, which it adds unless there is none.
+pub(super) fn with_bias<'r>(
+    rec: &'r mut Recorder<'_>,
+    kernel: &'static Kernel,
+    params: impl Into<Vec<Word>>,
+    [x, w]: [View; 2],
+    bias: Option<View>,
+    y: View,
+    grid: Grid,
+) -> &'r mut Dispatch {
+    let dispatch = rec.dispatch(kernel, params, [x, w, bias.unwrap_or(w)], [y], grid);
+    if bias.is_none() {
+        dispatch.constants.push(("USE_BIAS", 0.0));
+    }
+    dispatch
 }
 
 /// `[m, k] · [k, n]` without gaps.

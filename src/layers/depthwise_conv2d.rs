@@ -3,9 +3,11 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::builders::builders;
+use super::dense::with_bias;
 use super::gradient_sums::{ROWS_HINT, sum_columns, sum_parts};
 use super::windows::{Padding, Windows, ones, small};
-use super::{Activation, Built, Initializer, Layer, Parameter, Problem, image, pair, to_config, yes};
+use super::{Activation, Built, Initializer, Layer, Parameter, Problem, as_built, bias, image, pair, to_config, yes};
 use crate::kernels::depthwise_conv2d as kernel;
 use crate::names;
 use crate::plan::{Dispatch, Recorder, View, Word};
@@ -81,33 +83,7 @@ impl DepthwiseConv2D {
         }
     }
 
-    /// The same with `same` padding.
-    #[must_use]
-    pub fn same(mut self) -> Self {
-        self.padding = Padding::Same;
-        self
-    }
-
-    /// The same with other strides.
-    #[must_use]
-    pub fn strides(mut self, strides: [usize; 2]) -> Self {
-        self.strides = strides;
-        self
-    }
-
-    /// The same with an activation.
-    #[must_use]
-    pub fn activation(mut self, activation: Activation) -> Self {
-        self.activation = activation;
-        self
-    }
-
-    /// The same without bias.
-    #[must_use]
-    pub fn no_bias(mut self) -> Self {
-        self.use_bias = false;
-        self
-    }
+    builders!(same, strides, dilation_rate, activation, no_bias);
 
     fn depthwise(&self, inputs: &[Shape]) -> Result<Depthwise, Problem> {
         let image = image(inputs)?;
@@ -116,8 +92,7 @@ impl DepthwiseConv2D {
     }
 
     fn recorded(&self, rec: &Recorder<'_>) -> Depthwise {
-        // The same call succeeded in `build`.
-        self.depthwise(&[rec.input_shape(0)]).unwrap_or_else(|problem| unreachable!("{}", problem.problem))
+        as_built(self.depthwise(&[rec.input_shape(0)]))
     }
 }
 
@@ -134,10 +109,7 @@ impl Layer for DepthwiseConv2D {
         let depthwise = self.depthwise(inputs)?;
         let shape = depthwise.kernel_shape();
         let mut parameters = vec![Parameter { name: "kernel", shape, initializer: self.depthwise_initializer }];
-        if self.use_bias {
-            let shape = vec![depthwise.channels()];
-            parameters.push(Parameter { name: "bias", shape, initializer: Initializer::Zeros });
-        }
+        parameters.extend(bias(self.use_bias, depthwise.channels()));
         Ok(Built { output: depthwise.output(), parameters, statistics: Vec::new() })
     }
 
@@ -230,12 +202,7 @@ impl Depthwise {
         y: View,
     ) -> &'r mut Dispatch {
         let params = self.params(1);
-        let inputs = [x, w, bias.unwrap_or(w)];
-        let dispatch = rec.dispatch(&kernel::FORWARD, params.record(), inputs, [y], params.forward_grid(Word::Rows));
-        if bias.is_none() {
-            dispatch.constants.push(("USE_BIAS", 0.0));
-        }
-        dispatch
+        with_bias(rec, &kernel::FORWARD, params.record(), [x, w], bias, y, params.forward_grid(Word::Rows))
     }
 
     /// Records the gradient of a parameter from the input and the gradient before the activation.

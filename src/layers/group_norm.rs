@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Built, Initializer, Layer, Parameter, Problem, only, to_config, yes};
+use super::{Built, Initializer, Layer, Parameter, Problem, as_built, only, to_config, yes};
 use crate::kernels::activation_functions::Function;
 use crate::kernels::{batch_norm, group_norm as kernel, reduce, whole};
 use crate::plan::{Grid, Length, Recorder, View, Word, length_word};
@@ -76,8 +76,7 @@ impl GroupNormalization {
 
     fn recorded(&self, rec: &Recorder<'_>) -> Normalized {
         let shape = rec.input_shape(0);
-        // The same call succeeded in `build`.
-        let groups = self.groups(shape.last()).unwrap_or(1);
+        let groups = as_built(self.groups(shape.last()));
         Normalized {
             items: 1,
             positions: shape.positions(),

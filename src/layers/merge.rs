@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::gradient_sums::sum_columns;
-use super::{Built, Layer, Problem, to_config};
+use super::{Built, Layer, Problem, as_built, to_config};
 use crate::kernels::add;
 use crate::kernels::merge::{self as kernel, Alignment, Operation, Recorded};
 use crate::plan::{Grid, Length, Recorder, View, length_word};
@@ -41,11 +41,6 @@ pub(super) fn aligned(a: &Shape, b: &Shape) -> Result<Alignment, Problem> {
     ))
 }
 
-/// The alignment that `build` found possible.
-fn recorded_alignment(a: &Shape, b: &Shape) -> Alignment {
-    aligned(a, b).unwrap_or_else(|problem| unreachable!("{}", problem.problem))
-}
-
 /// Shapes of what the first one, two, … of the inputs make.
 fn partial_shapes(inputs: &[Shape]) -> Result<Vec<Shape>, Problem> {
     let (first, rest) = several(inputs)?;
@@ -71,7 +66,7 @@ impl Fold {
 
     fn shapes(rec: &Recorder<'_>) -> Vec<Shape> {
         let inputs: Vec<Shape> = (0..rec.n_inputs()).map(|i| rec.input_shape(i)).collect();
-        partial_shapes(&inputs).unwrap_or_else(|problem| unreachable!("{}", problem.problem))
+        as_built(partial_shapes(&inputs))
     }
 
     fn forward(self, rec: &mut Recorder<'_>) {
@@ -83,7 +78,7 @@ impl Fold {
         let mut merged = rec.input(0);
         for i in 1..=last {
             rec.keep_each("merged", i, merged);
-            let alignment = recorded_alignment(&shapes[i - 1], &rec.input_shape(i));
+            let alignment = as_built(aligned(&shapes[i - 1], &rec.input_shape(i)));
             let next = rec.input(i);
             let y = if i == last { rec.output() } else { rec.scratch("merged", Length::per_row(shapes[i].len())) };
             let scale = if i == last { self.scale } else { 1.0 };
@@ -99,7 +94,7 @@ impl Fold {
         }
         let (shapes, mut dy) = (Self::shapes(rec), rec.output_gradient());
         for i in (1..rec.n_inputs()).rev() {
-            let alignment = recorded_alignment(&shapes[i - 1], &rec.input_shape(i));
+            let alignment = as_built(aligned(&shapes[i - 1], &rec.input_shape(i)));
             let (merged, next) = (rec.kept_each("merged", i), rec.input(i));
             if let Some(d_next) = rec.input_gradient(i) {
                 let recorded = alignment.backward(self.operation, 1, self.scale);
@@ -132,7 +127,7 @@ impl Fold {
             rec.dispatch(&add::COPY, add::Record { len }, [dy], [dx], Grid::Elements(len));
             return;
         }
-        let alignment = if i == 0 { recorded_alignment(&shape, &output) } else { recorded_alignment(&output, &shape) };
+        let alignment = if i == 0 { as_built(aligned(&shape, &output)) } else { as_built(aligned(&output, &shape)) };
         let recorded = alignment.backward(self.operation, i.min(1), self.scale);
         // Of neither operand the values matter.
         dispatch(rec, &kernel::BACKWARD, recorded, &[dy, dy, dy], dx);

@@ -8,6 +8,7 @@
 mod activation;
 mod axes;
 mod batch_norm;
+mod builders;
 mod concatenate;
 mod conv2d;
 mod conv2d_transpose;
@@ -173,6 +174,16 @@ pub const fn entry<L: Layer + serde::de::DeserializeOwned + 'static>(kind: &'sta
 /// The settings of a layer as JSON. Settings are plain structs, which always serialise.
 pub fn to_config<L: serde::Serialize>(layer: &L) -> Value {
     serde_json::to_value(layer).unwrap_or(Value::Null)
+}
+
+/// What a layer found in [`Layer::build`], where the same call succeeded.
+fn as_built<T>(found: Result<T, Problem>) -> T {
+    found.unwrap_or_else(|problem| unreachable!("{}", problem.problem))
+}
+
+/// The bias of a layer that may have one.
+fn bias(use_bias: bool, units: usize) -> Option<Parameter> {
+    use_bias.then(|| Parameter { name: "bias", shape: vec![units], initializer: Initializer::Zeros })
 }
 
 /// Default of settings that are on unless switched off.

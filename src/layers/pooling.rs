@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::windows::{Padding, Windows};
-use super::{Built, Layer, Problem, image, optional_pair, pair, to_config};
+use super::{Built, Layer, Problem, as_built, image, optional_pair, pair, to_config};
 use crate::kernels::{global_max, pooling as kernel, whole};
 use crate::names;
 use crate::plan::{Grid, Length, Recorder, Word, length_word};
@@ -86,9 +86,7 @@ macro_rules! window_pooling {
             }
 
             fn recorded_params(&self, rec: &Recorder<'_>) -> kernel::Record {
-                // The same call succeeded in `build`.
-                let windows = self.windows(&[rec.input_shape(0)]);
-                params(&windows.unwrap_or_else(|problem| unreachable!("{}", problem.problem)))
+                params(&as_built(self.windows(&[rec.input_shape(0)])))
             }
         }
 

@@ -3,11 +3,13 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::builders::builders;
+use super::conv2d::check_filters;
 use super::dense::Linear;
 use super::depthwise_conv2d::{Depthwise, one};
 use super::gradient_sums::sum_columns;
 use super::windows::{Padding, Windows, ones};
-use super::{Activation, Built, Initializer, Layer, Parameter, Problem, image, pair, to_config, yes};
+use super::{Activation, Built, Initializer, Layer, Parameter, Problem, as_built, bias, image, pair, to_config, yes};
 use crate::names;
 use crate::plan::{Length, Recorder};
 use crate::shape::{Shape, elements};
@@ -79,26 +81,7 @@ impl SeparableConv2D {
         }
     }
 
-    /// The same with `same` padding.
-    #[must_use]
-    pub fn same(mut self) -> Self {
-        self.padding = Padding::Same;
-        self
-    }
-
-    /// The same with an activation.
-    #[must_use]
-    pub fn activation(mut self, activation: Activation) -> Self {
-        self.activation = activation;
-        self
-    }
-
-    /// The same without bias.
-    #[must_use]
-    pub fn no_bias(mut self) -> Self {
-        self.use_bias = false;
-        self
-    }
+    builders!(same, strides, dilation_rate, activation, no_bias);
 
     fn steps(&self, inputs: &[Shape]) -> Result<(Depthwise, Linear), Problem> {
         let image = image(inputs)?;
@@ -109,8 +92,7 @@ impl SeparableConv2D {
     }
 
     fn recorded(&self, rec: &Recorder<'_>) -> (Depthwise, Linear) {
-        // The same call succeeded in `build`.
-        self.steps(&[rec.input_shape(0)]).unwrap_or_else(|problem| unreachable!("{}", problem.problem))
+        as_built(self.steps(&[rec.input_shape(0)]))
     }
 }
 
@@ -133,9 +115,7 @@ impl Layer for SeparableConv2D {
 
     fn build(&self, inputs: &[Shape]) -> Result<Built, Problem> {
         let (depthwise, linear) = self.steps(inputs)?;
-        if self.filters == 0 {
-            return Err(Problem::new("needs at least one filter, but got 0", "set `filters`"));
-        }
+        check_filters(self.filters)?;
         let len = elements(&[linear.positions, linear.inputs]);
         if len > MOST_BETWEEN {
             let problem =
@@ -147,9 +127,7 @@ impl Layer for SeparableConv2D {
         let names = ["depthwise_kernel", "pointwise_kernel"].into_iter().zip(shapes).zip(initializers);
         let mut parameters: Vec<Parameter> =
             names.map(|((name, shape), initializer)| Parameter { name, shape, initializer }).collect();
-        if self.use_bias {
-            parameters.push(Parameter { name: "bias", shape: vec![self.filters], initializer: Initializer::Zeros });
-        }
+        parameters.extend(bias(self.use_bias, self.filters));
         Ok(Built { output: depthwise.output().with_last(self.filters), parameters, statistics: Vec::new() })
     }
 

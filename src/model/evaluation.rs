@@ -23,7 +23,7 @@ pub struct Evaluation {
     pub metrics: Vec<Vec<Metric>>,
 }
 
-/// The same as it is read: it may take entries of the user's to know a loss.
+/// An [`Evaluation`] as a file holds it, before the losses of its names are looked up: some may be the user's.
 #[derive(Deserialize)]
 pub(super) struct EvaluationRead {
     losses: Vec<Named>,

@@ -87,7 +87,7 @@ impl Adam {
 }
 
 impl AdamW {
-    /// The same without decay.
+    /// The Adam that it is without decay.
     fn adam(&self) -> Adam {
         let Self { learning_rate, beta_1, beta_2, epsilon, .. } = *self;
         Adam { learning_rate, beta_1, beta_2, epsilon }

@@ -5,7 +5,7 @@
 //! # fn main() -> manyhands::Result<()> {
 //! let resnet = presets::find("resnet18")?;
 //! assert_eq!(resnet.build(0)?.n_parameters(), 11_689_512);
-//! // The same network for small images and ten classes: its first convolution is smaller then.
+//! // ResNet for small images and ten classes: its first convolution is smaller then.
 //! let small = resnet.build_for([32, 32, 3], 10, 0)?;
 //! assert_eq!(small.n_parameters(), 11_173_962);
 //! # Ok(())

@@ -175,7 +175,7 @@ impl Partition {
     }
 }
 
-/// The same shards, those of lost adapters each on the one that has the fewest rows; `None` if one fits nowhere.
+/// Gives each shard of a lost adapter to the one that has the fewest rows; `None` if one fits nowhere.
 fn reassigned(rig: &Rig, mut shards: Vec<Shard>) -> Option<Vec<Shard>> {
     let active = rig.active();
     let mut load = vec![0; active.len()];

@@ -11,9 +11,9 @@ pub struct Report {
     pub batch_size: u32,
     /// The adapters, the fastest first.
     pub adapters: Vec<String>,
-    /// The same batch for any number of adapters.
+    /// Strong scaling: one batch size for any number of adapters.
     pub strong: Vec<Point>,
-    /// As many times the batch as there are adapters.
+    /// Weak scaling: the batch grows with the number of adapters.
     pub weak: Vec<Point>,
 }
 

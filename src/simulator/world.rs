@@ -80,12 +80,12 @@ impl World {
         Self::with(adapters, &Settings::default())
     }
 
-    /// The same, with jitter of another seed.
+    /// A world as of [`new`](Self::new), with jitter of another seed.
     pub fn seeded(adapters: Vec<AdapterSpec>, seed: u64) -> Self {
         Self::with(adapters, &Settings { seed, ..Settings::default() })
     }
 
-    /// The same, with a host that goes over its memory at `copy_gb_s`, in 10⁹ bytes a second.
+    /// A world as of [`new`](Self::new), with a host that goes over its memory at `copy_gb_s`, in 10⁹ bytes a second.
     pub fn on_host(adapters: Vec<AdapterSpec>, copy_gb_s: f64) -> Self {
         Self::with(adapters, &Settings { host_bytes_per_ms: copy_gb_s * 1e6, ..Settings::default() })
     }

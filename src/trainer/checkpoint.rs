@@ -77,7 +77,7 @@ struct Training<'a> {
     progress: &'a Progress,
 }
 
-/// The same as it is read: it may take entries of the user's to know the optimizer.
+/// [`Training`] as a file holds it, before the optimizer of this name is looked up: it may be the user's.
 #[derive(Deserialize)]
 struct TrainingRead {
     optimizer: Named,

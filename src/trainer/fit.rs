@@ -378,7 +378,7 @@ impl Trainer {
         self.freeze(fit, callbacks)
     }
 
-    /// The same where state and model are up to date. The model may have other weights than training goes on with.
+    /// Copies a run whose state and model are up to date. The model may have other weights than training goes on with.
     fn freeze(&mut self, fit: &Fit, callbacks: &[&mut dyn Callback]) -> Result<()> {
         let begin_ms = self.runtime.now_ms();
         match &mut self.saver {

@@ -22,7 +22,7 @@ impl Trainer {
         }
     }
 
-    /// The same for the trace alone: it is part of something else in the summary.
+    /// Records a time in the trace alone: in the summary it is part of something else.
     pub(super) fn trace(&mut self, what: What, start_ms: f64) {
         let ms = self.runtime.now_ms() - start_ms;
         if let Some(opened) = &mut self.scheduler {

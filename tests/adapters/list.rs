@@ -118,7 +118,7 @@ fn a_desktop_of_amd_and_nvidia_on_windows() {
     assert_eq!(listed(&cards, System::Windows), expected);
 }
 
-/// The same list, as it is where DX12 has the old compiler alone.
+/// The list where DX12 has the old compiler alone.
 fn with_fxc(mut cards: Vec<Info>) -> Vec<Info> {
     for card in cards.iter_mut().filter(|card| card.backend == "dx12") {
         card.driver = format!("31.0.15.5222 {FXC}");

@@ -1,5 +1,5 @@
 //! Does the command take what other systems write and allow: names outside ASCII, long paths, line ends of Windows,
-//! files that another program has open? The same on each system; what only Windows does is tested there.
+//! files that another program has open? These tests run on each system; what only Windows does is tested there.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail loudly")]
 

@@ -359,7 +359,7 @@ fn batch_norm_applies_the_activation_of_its_only_reader() {
     assert!(line.contains("-> batch_normalization.output [") && line.ends_with("ACTIVATION=4]"), "{line}");
 }
 
-/// The same bits on the CPU adapter as with a pass of its own.
+/// A fused activation gives the CPU adapter's bits of one with a pass of its own.
 #[test]
 fn a_fused_activation_gives_the_bits_of_one_apart() {
     for activation in [Activation::Relu, Activation::LeakyRelu, Activation::Sigmoid, Activation::Tanh] {

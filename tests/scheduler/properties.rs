@@ -210,7 +210,7 @@ fn simulated(case: &Case) -> Result<Outcome> {
     world.run(LIMIT_MS, train(case, opener, runtime, adapters))?
 }
 
-/// The same run by the kernels' twins alone: all rows at once, no scheduler, the update as the device has it.
+/// A run by the kernels' twins alone: all rows at once, no scheduler, the update as the device has it.
 fn reference(case: &Case) -> Outcome {
     let (model, objective) = (case.model(), case.objective());
     let plan = Arc::new(model.plan(&objective).unwrap());

@@ -80,7 +80,7 @@ fn bits(trainer: &Trainer) -> Vec<u32> {
     weights.parameters.iter().flatten().chain(&weights.statistics).map(|value| value.to_bits()).collect()
 }
 
-/// The same run step by step, each reported before the next begins.
+/// Trains step by step, each reported before the next begins.
 fn one_by_one(info: &Info) -> (Steps, Vec<u32>) {
     let mut trainer = trainer(info);
     let steps = pollster::block_on(async {

@@ -66,7 +66,7 @@ pub(super) fn count_object() {
 
 /// Longest time that a device may need for one submission, which is kept near a tenth of a second.
 const SILENCE: Duration = Duration::from_secs(30);
-/// The same for a driver that computes on the CPU, which other programs may want as well.
+/// Longest time for a submission to a driver that computes on the CPU, which other programs may use as well.
 const SILENCE_SOFTWARE: Duration = Duration::from_secs(120);
 
 /// Bindings of all bind groups together. wgpu sets memory aside for each on DX12, a million by default.

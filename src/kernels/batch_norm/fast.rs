@@ -1,4 +1,4 @@
-//! The same in f32, vectorised over channels, in fixed chunks over threads.
+//! Batch normalization in f32, vectorised over channels, in fixed chunks over threads.
 
 use super::super::Call;
 use super::super::activation_functions::Function;

@@ -14,7 +14,7 @@ pub(super) fn sizes(rows: u32, input: [u32; 3], kernel: [u32; 3], stride: [u32; 
     formed(rows, input, kernel, stride, pad, Form::PLAIN)
 }
 
-/// The same with groups and gaps.
+/// [`sizes`] of a convolution with groups and gaps.
 fn formed(rows: u32, input: [u32; 3], kernel: [u32; 3], stride: [u32; 2], pad: [[u32; 2]; 2], form: Form) -> Geometry {
     let [out_h, out_w] = [0, 1].map(|axis| {
         let spread = (kernel[axis] - 1) * form.dilation[axis] + 1;
@@ -158,7 +158,7 @@ pub(super) fn backward_input() -> Vec<Case> {
         case.input(bias)
     };
     let mut cases: Vec<Case> = all.iter().map(gradient).collect();
-    // The same as transposed convolutions.
+    // Transposed convolutions: with a bias and an activation.
     let functions: Vec<Function> = Function::few_examples().collect();
     cases.extend(
         all.iter()

@@ -60,7 +60,7 @@ impl Form {
 }
 
 impl Params {
-    /// The same sizes for the rows of a run, as a layer records them; `rows` is not looked at.
+    /// These sizes as a layer records them, for as many rows as a run has: `rows` is not looked at.
     pub fn record(&self) -> Record {
         let fixed = Word::U32;
         Record {
@@ -162,7 +162,7 @@ impl Sizes {
         }
     }
 
-    /// The same for each group.
+    /// The sizes with each of the groups chosen, one after the other.
     pub(super) fn each_group(self) -> impl Iterator<Item = Self> {
         (0..self.groups).map(move |group| Self { group, ..self })
     }

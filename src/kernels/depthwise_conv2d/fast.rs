@@ -1,4 +1,4 @@
-//! The same in f32, line by line over threads, vectorised over channels: sums of a few channels of two pixels stay in
+//! Depthwise convolutions in f32, line by line over threads, vectorised over channels: sums of a few channels of two pixels stay in
 //! registers over the whole window. A multiplier other than 1 is rare, and takes plain loops.
 
 use std::ops::Range;

@@ -51,7 +51,7 @@ pub fn splits([k_h, k_w]: [usize; 2], all: usize, lines: usize) -> u32 {
 }
 
 impl Params {
-    /// The same sizes for the rows of a run, as a layer records them; `rows` is not looked at.
+    /// These sizes as a layer records them, for as many rows as a run has: `rows` is not looked at.
     pub fn record(&self) -> Record {
         let fixed = Word::U32;
         Record {

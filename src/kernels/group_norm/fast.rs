@@ -1,4 +1,4 @@
-//! The same in f32, vectorised: along a group whose elements are neighbours, else over channels. Items are cut into chunks
+//! Group normalization in f32, vectorised: along a group whose elements are neighbours, else over channels. Items are cut into chunks
 //! for threads, and no sum depends on how.
 
 use super::super::Call;

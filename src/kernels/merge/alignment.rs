@@ -53,7 +53,7 @@ impl Alignment {
         Some(Self { output, runs, has_rows: [true, true] })
     }
 
-    /// The same where `b` is a parameter, which all rows share.
+    /// Says that `b` is a parameter, which all rows share.
     #[must_use]
     pub fn with_parameter(mut self) -> Self {
         self.has_rows[1] = false;

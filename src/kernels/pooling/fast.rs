@@ -1,4 +1,4 @@
-//! The same in f32, vectorised over channels, images shared out to threads.
+//! Pooling in f32, vectorised over channels, images shared out to threads.
 
 use super::super::Call;
 use super::super::parallel;

@@ -14,7 +14,7 @@ pub enum SplitMode {
     /// By speed, measured before the first step and followed from step to step, so that all end at the same time.
     #[default]
     Learned,
-    /// The same number of rows for all.
+    /// All adapters get the same number of rows.
     Even,
     /// In fixed proportions, one for each adapter, however few rows one gets.
     Fixed(Vec<f64>),
@@ -223,7 +223,7 @@ impl Splitter {
         fits.then(|| shares.clone())
     }
 
-    /// The same rows for all that have any, if they are about as fast as each other.
+    /// An even split over the adapters that have rows, if they are about as fast as each other.
     fn even_among_alike(&self, shares: &[u32]) -> Option<Vec<u32>> {
         let used: Vec<usize> = (0..shares.len()).filter(|idx| shares[*idx] > 0).collect();
         let lines: Vec<Option<Line>> = vec![Some(Line::EVEN); shares.len()];

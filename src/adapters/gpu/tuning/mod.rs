@@ -42,7 +42,7 @@ pub enum Tuning {
     Gpus,
     /// Drivers that compute on the CPU, too. In [`TUNING_VARIABLE`]: `on`.
     On,
-    /// The same with tables in this folder. In [`TUNING_VARIABLE`]: its path.
+    /// All, with tables in this folder. In [`TUNING_VARIABLE`]: its path.
     In(PathBuf),
 }
 
