@@ -1,14 +1,19 @@
 //! Element-wise sum, sum in place, and copy.
 
 use super::cases::{Case, Fill};
+use super::family::family;
 use super::rounding::{index, single};
-use super::text::wgsl;
-use super::{Call, Kernel, Library, Twin, parallel};
+use super::{Call, Kernel, parallel};
 
 crate::params! {
     /// Number of elements.
     len: u32,
 }
+
+family!("add", [Grid]);
+
+/// One rounding.
+const TOLERANCE: f32 = 1e-6;
 
 /// The family.
 pub static KERNELS: &[&Kernel] = &[&FORWARD, &ACCUMULATE, &COPY];
@@ -16,45 +21,19 @@ pub static KERNELS: &[&Kernel] = &[&FORWARD, &ACCUMULATE, &COPY];
 /// `a [len]`, `b [len]` → `sum [len]`.
 ///
 /// Grid: `Elements(len)`.
-pub static FORWARD: Kernel = kernel("forward", &["a", "b"], &["sum"], forward_twin, forward_fast, forward_cases);
+pub static FORWARD: Kernel =
+    kernel("forward", [&["a", "b"], &["sum"], &[]], (forward_twin, forward_fast), TOLERANCE, forward_cases);
 
 /// `x [len]` → `y [len]`, which it adds to.
 ///
 /// Grid: `Elements(len)`.
-pub static ACCUMULATE: Kernel = kernel("accumulate", &["x"], &["y"], accumulate_twin, accumulate_fast, cases);
+pub static ACCUMULATE: Kernel =
+    kernel("accumulate", [&["x"], &["y"], &[]], (accumulate_twin, accumulate_fast), TOLERANCE, cases);
 
 /// `x [len]` → `y [len]`, the same values.
 ///
 /// Grid: `Elements(len)`.
-pub static COPY: Kernel = kernel("copy", &["x"], &["y"], copy, copy, cases);
-
-const fn kernel(
-    entry: &'static str,
-    inputs: &'static [&'static str],
-    outputs: &'static [&'static str],
-    twin: Twin,
-    fast: Twin,
-    cases: fn() -> Vec<Case>,
-) -> Kernel {
-    Kernel {
-        stem: "add",
-        entry,
-        source: wgsl!("add"),
-        uses: &[Library::Grid],
-        params: Params::FIELDS,
-        inputs,
-        outputs,
-        workgroup: 64,
-        constants: &[],
-        twin,
-        fast: Some(fast),
-        // One rounding.
-        tolerance: 1e-6,
-        #[cfg(not(target_arch = "wasm32"))]
-        cases,
-    }
-    .lean()
-}
+pub static COPY: Kernel = kernel("copy", [&["x"], &["y"], &[]], (copy, copy), TOLERANCE, cases);
 
 fn forward_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let Params { len } = call.params();

@@ -10,9 +10,8 @@ mod cases;
 mod fast;
 mod twins;
 
-use super::cases::Case;
-use super::text::wgsl;
-use super::{Kernel, Library, Twin};
+use super::Kernel;
+use super::family::family;
 
 crate::params! {
     /// Values of a channel in this run: rows × height × width.
@@ -28,6 +27,8 @@ crate::params! {
     /// Number of slabs.
     splits: u32,
 }
+
+family!("batch_norm", [Grid, Activation]);
 
 /// The family.
 pub static KERNELS: &[&Kernel] = &[
@@ -154,32 +155,6 @@ pub static UPDATE: Kernel = kernel(
     2e-6,
     cases::update,
 );
-
-const fn kernel(
-    entry: &'static str,
-    [inputs, outputs, constants]: [&'static [&'static str]; 3],
-    (twin, fast): (Twin, Twin),
-    tolerance: f32,
-    cases: fn() -> Vec<Case>,
-) -> Kernel {
-    Kernel {
-        stem: "batch_norm",
-        entry,
-        source: wgsl!("batch_norm"),
-        uses: &[Library::Grid, Library::Activation],
-        params: Params::FIELDS,
-        inputs,
-        outputs,
-        workgroup: 64,
-        constants,
-        twin,
-        fast: Some(fast),
-        tolerance,
-        #[cfg(not(target_arch = "wasm32"))]
-        cases,
-    }
-    .lean()
-}
 
 #[cfg(test)]
 mod tests {

@@ -1,9 +1,9 @@
 //! A picture made larger by whole factors, with bilinear interpolation, and its gradient.
 
 use super::cases::{Case, Fill};
+use super::family::family;
 use super::rounding::{double, index, single};
-use super::text::wgsl;
-use super::{Call, Kernel, Library, Twin, parallel};
+use super::{Call, Kernel, parallel};
 
 crate::params! {
     /// Pictures.
@@ -20,45 +20,25 @@ crate::params! {
     factor_w: u32,
 }
 
+family!("bilinear", [Grid]);
+
+/// Some products and sums, of which there are more backward.
+const TOLERANCE: f32 = 5e-6;
+
 /// The family.
 pub static KERNELS: &[&Kernel] = &[&FORWARD, &BACKWARD];
 
 /// `x [rows, in_h, in_w, channels]` → `y [rows, in_h * factor_h, in_w * factor_w, channels]`.
 ///
 /// Grid: `Elements` of `y`.
-pub static FORWARD: Kernel = kernel("forward", &["x"], &["y"], (forward_twin, forward_fast), forward_cases);
+pub static FORWARD: Kernel =
+    kernel("forward", [&["x"], &["y"], &[]], (forward_twin, forward_fast), TOLERANCE, forward_cases);
 
 /// `dy [rows, in_h * factor_h, in_w * factor_w, channels]` → `d_x [rows, in_h, in_w, channels]`.
 ///
 /// Grid: `Elements` of `d_x`.
-pub static BACKWARD: Kernel = kernel("backward", &["dy"], &["d_x"], (backward_twin, backward_fast), backward_cases);
-
-const fn kernel(
-    entry: &'static str,
-    inputs: &'static [&'static str],
-    outputs: &'static [&'static str],
-    (twin, fast): (Twin, Twin),
-    cases: fn() -> Vec<Case>,
-) -> Kernel {
-    Kernel {
-        stem: "bilinear",
-        entry,
-        source: wgsl!("bilinear"),
-        uses: &[Library::Grid],
-        params: Params::FIELDS,
-        inputs,
-        outputs,
-        workgroup: 64,
-        constants: &[],
-        twin,
-        fast: Some(fast),
-        // Some products and sums, of which there are more backward.
-        tolerance: 5e-6,
-        #[cfg(not(target_arch = "wasm32"))]
-        cases,
-    }
-    .lean()
-}
+pub static BACKWARD: Kernel =
+    kernel("backward", [&["dy"], &["d_x"], &[]], (backward_twin, backward_fast), TOLERANCE, backward_cases);
 
 /// One axis: places of the input, and places of the output for each of them.
 #[derive(Clone, Copy, Debug)]

@@ -4,10 +4,10 @@
 //! gives its norm, for the slabs hand on norms and the largest of them is taken out before squaring.
 
 use super::cases::{Case, Fill};
+use super::family::family;
 use super::parallel::{self, Slabs};
 use super::rounding::{double, index, single};
-use super::text::wgsl;
-use super::{Call, Kernel, Library, Twin};
+use super::{Call, Kernel};
 use crate::size::Grid;
 
 crate::params! {
@@ -20,6 +20,11 @@ crate::params! {
     /// Slabs of all segments together; not read by `norm`.
     parts: u32,
 }
+
+family!("clip", [Grid, Reduce], 256);
+
+/// Sums of positive terms, some hundred additions a lane; the root halves their error.
+const TOLERANCE: f32 = 1e-5;
 
 /// The family.
 pub static KERNELS: &[&Kernel] = &[&NORM, &COMBINE];
@@ -45,41 +50,15 @@ pub fn slots(splits: u32) -> u32 {
 /// zeros behind the last.
 ///
 /// Values that are not finite are left out of the norm; so are those below 2^-63, on a device. Grid: `Items(splits)`.
-pub static NORM: Kernel = kernel("norm", &["gradient"], &["partials"], norm_twin, Some(norm_fast), norm_cases);
+pub static NORM: Kernel =
+    kernel("norm", [&["gradient"], &["partials"], &[]], (norm_twin, norm_fast), TOLERANCE, norm_cases);
 
 /// `parts [parts, 2]` → `control [4]` = `[scale, apply, norm, 0]`.
 ///
 /// `scale` is `min(1, max_norm / norm)`, or 1 without clipping; `apply` is 1 if every value is finite, otherwise 0.
 /// Grid: `Items(1)`. Source: Keras 3 `global_clipnorm`.
-pub static COMBINE: Kernel = kernel("combine", &["parts"], &["control"], combine_twin, None, combine_cases);
-
-const fn kernel(
-    entry: &'static str,
-    inputs: &'static [&'static str],
-    outputs: &'static [&'static str],
-    twin: Twin,
-    fast: Option<Twin>,
-    cases: fn() -> Vec<Case>,
-) -> Kernel {
-    Kernel {
-        stem: "clip",
-        entry,
-        source: wgsl!("clip"),
-        uses: &[Library::Grid, Library::Reduce],
-        params: Params::FIELDS,
-        inputs,
-        outputs,
-        workgroup: 256,
-        constants: &[],
-        twin,
-        fast,
-        // Sums of positive terms, some hundred additions a lane; the root halves their error.
-        tolerance: 1e-5,
-        #[cfg(not(target_arch = "wasm32"))]
-        cases,
-    }
-    .lean()
-}
+pub static COMBINE: Kernel =
+    kernel("combine", [&["parts"], &["control"], &[]], (combine_twin, combine_twin), TOLERANCE, combine_cases);
 
 /// Largest norm of a slab that the shader gives.
 const LARGEST_SLAB: f64 = 2.8e14 * 1_208_925_819_614_629_174_706_176.0;

@@ -1,9 +1,9 @@
 //! One part of a concatenation along the last axis: a dispatch for each part.
 
 use super::cases::{Case, Fill};
+use super::family::family;
 use super::rounding::index;
-use super::text::wgsl;
-use super::{Call, Kernel, Library, Twin};
+use super::{Call, Kernel};
 
 crate::params! {
     /// Rows: all axes but the last, multiplied.
@@ -16,46 +16,25 @@ crate::params! {
     offset: u32,
 }
 
+family!("concatenate", [Grid]);
+
+/// Copies. The twins copy whole rows, so that they are fast, too.
+const TOLERANCE: f32 = 0.0;
+
 /// The family.
 pub static KERNELS: &[&Kernel] = &[&FORWARD, &BACKWARD];
 
 /// `x [rows, cols]` → columns `offset..offset + cols` of `y [rows, total]`.
 ///
 /// Grid: `Elements(rows * cols)`.
-pub static FORWARD: Kernel = kernel("forward", &["x"], &["y"], forward_twin, forward_cases);
+pub static FORWARD: Kernel =
+    kernel("forward", [&["x"], &["y"], &[]], (forward_twin, forward_twin), TOLERANCE, forward_cases);
 
 /// Columns `offset..offset + cols` of `dy [rows, total]` → `d_x [rows, cols]`.
 ///
 /// Grid: `Elements(rows * cols)`.
-pub static BACKWARD: Kernel = kernel("backward", &["dy"], &["d_x"], backward_twin, backward_cases);
-
-const fn kernel(
-    entry: &'static str,
-    inputs: &'static [&'static str],
-    outputs: &'static [&'static str],
-    twin: Twin,
-    cases: fn() -> Vec<Case>,
-) -> Kernel {
-    Kernel {
-        stem: "concatenate",
-        entry,
-        source: wgsl!("concatenate"),
-        uses: &[Library::Grid],
-        params: Params::FIELDS,
-        inputs,
-        outputs,
-        workgroup: 64,
-        constants: &[],
-        twin,
-        // The twin copies whole rows already.
-        fast: None,
-        // Copies.
-        tolerance: 0.0,
-        #[cfg(not(target_arch = "wasm32"))]
-        cases,
-    }
-    .lean()
-}
+pub static BACKWARD: Kernel =
+    kernel("backward", [&["dy"], &["d_x"], &[]], (backward_twin, backward_twin), TOLERANCE, backward_cases);
 
 fn forward_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let Params { rows, cols, total, offset } = call.params();

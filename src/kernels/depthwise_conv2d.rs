@@ -8,14 +8,15 @@ mod fast;
 mod sizes;
 
 use super::activation_functions::Function;
-use super::cases::Case;
+use super::family::family;
 use super::parallel::Slabs;
 use super::rounding::single;
-use super::text::wgsl;
-use super::{Call, Kernel, Library, Twin};
+use super::{Call, Kernel};
 use sizes::Sizes;
 
 pub use sizes::{Params, Record, splits};
+
+family!("depthwise_conv2d", [Grid, Activation]);
 
 /// The family.
 pub static KERNELS: &[&Kernel] = &[&FORWARD, &BACKWARD_INPUT, &BACKWARD_WEIGHTS];
@@ -54,32 +55,6 @@ pub static BACKWARD_WEIGHTS: Kernel = kernel(
     5e-5,
     cases::backward_weights,
 );
-
-const fn kernel(
-    entry: &'static str,
-    [inputs, outputs, constants]: [&'static [&'static str]; 3],
-    (twin, fast): (Twin, Twin),
-    tolerance: f32,
-    cases: fn() -> Vec<Case>,
-) -> Kernel {
-    Kernel {
-        stem: "depthwise_conv2d",
-        entry,
-        source: wgsl!("depthwise_conv2d"),
-        uses: &[Library::Grid, Library::Activation],
-        params: Params::FIELDS,
-        inputs,
-        outputs,
-        workgroup: 64,
-        constants,
-        twin,
-        fast: Some(fast),
-        tolerance,
-        #[cfg(not(target_arch = "wasm32"))]
-        cases,
-    }
-    .lean()
-}
 
 fn forward_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let s = Sizes::of_call(call);

@@ -1,9 +1,9 @@
 //! The largest value of each channel over all positions, and its gradient.
 
 use super::cases::{Case, Fill};
+use super::family::family;
 use super::rounding::{float, index, single};
-use super::text::wgsl;
-use super::{Call, Kernel, Library, Twin, parallel};
+use super::{Call, Kernel, parallel};
 
 crate::params! {
     /// Pictures.
@@ -14,46 +14,30 @@ crate::params! {
     channels: u32,
 }
 
+family!("global_max", [Grid]);
+
+/// One division.
+const TOLERANCE: f32 = 1e-6;
+
 /// The family.
 pub static KERNELS: &[&Kernel] = &[&FORWARD, &BACKWARD];
 
 /// `x [rows, positions, channels]` → `y [rows, channels]`, and `ties [rows, channels]`: how many positions have it.
 ///
 /// Grid: `Elements(rows * channels)`.
-pub static FORWARD: Kernel = kernel("forward", &["x"], &["y", "ties"], (forward_twin, forward_fast), forward_cases);
+pub static FORWARD: Kernel =
+    kernel("forward", [&["x"], &["y", "ties"], &[]], (forward_twin, forward_fast), TOLERANCE, forward_cases);
 
 /// `x`, `max_y` and `max_ties` (from forward), `dy [rows, channels]` → `d_x [rows, positions, channels]`.
 ///
 /// Equal maxima share the gradient. Grid: `Elements(rows * positions * channels)`.
-pub static BACKWARD: Kernel =
-    kernel("backward", &["x", "max_y", "max_ties", "dy"], &["d_x"], (backward_twin, backward_fast), backward_cases);
-
-const fn kernel(
-    entry: &'static str,
-    inputs: &'static [&'static str],
-    outputs: &'static [&'static str],
-    (twin, fast): (Twin, Twin),
-    cases: fn() -> Vec<Case>,
-) -> Kernel {
-    Kernel {
-        stem: "global_max",
-        entry,
-        source: wgsl!("global_max"),
-        uses: &[Library::Grid],
-        params: Params::FIELDS,
-        inputs,
-        outputs,
-        workgroup: 64,
-        constants: &[],
-        twin,
-        fast: Some(fast),
-        // One division.
-        tolerance: 1e-6,
-        #[cfg(not(target_arch = "wasm32"))]
-        cases,
-    }
-    .lean()
-}
+pub static BACKWARD: Kernel = kernel(
+    "backward",
+    [&["x", "max_y", "max_ties", "dy"], &["d_x"], &[]],
+    (backward_twin, backward_fast),
+    TOLERANCE,
+    backward_cases,
+);
 
 /// The larger, or the NaN.
 fn larger(a: f32, b: f32) -> f32 {

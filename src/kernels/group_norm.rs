@@ -9,10 +9,9 @@ mod cases;
 mod fast;
 mod twins;
 
-use super::cases::Case;
+use super::Kernel;
+use super::family::family;
 use super::rounding::index;
-use super::text::wgsl;
-use super::{Kernel, Library, Twin};
 use crate::size::{Grid, Length, length_word};
 
 crate::params! {
@@ -29,6 +28,8 @@ crate::params! {
     /// Number of slabs of `backward_sums`; not read by the others.
     splits: u32,
 }
+
+family!("group_norm", [Grid, Reduce, Activation]);
 
 /// The family.
 pub static KERNELS: &[&Kernel] = &[&FORWARD, &BACKWARD_SUMS, &BACKWARD_INPUT];
@@ -75,32 +76,6 @@ pub static BACKWARD_INPUT: Kernel = kernel(
     2e-5,
     cases::backward_input,
 );
-
-const fn kernel(
-    entry: &'static str,
-    [inputs, outputs, constants]: [&'static [&'static str]; 3],
-    (twin, fast): (Twin, Twin),
-    tolerance: f32,
-    cases: fn() -> Vec<Case>,
-) -> Kernel {
-    Kernel {
-        stem: "group_norm",
-        entry,
-        source: wgsl!("group_norm"),
-        uses: &[Library::Grid, Library::Reduce, Library::Activation],
-        params: Params::FIELDS,
-        inputs,
-        outputs,
-        workgroup: 64,
-        constants,
-        twin,
-        fast: Some(fast),
-        tolerance,
-        #[cfg(not(target_arch = "wasm32"))]
-        cases,
-    }
-    .lean()
-}
 
 /// Invocations that share a group of `size` elements.
 fn lanes(size: usize) -> u32 {

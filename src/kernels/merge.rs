@@ -3,9 +3,9 @@
 mod alignment;
 mod cases;
 
+use super::family::family;
 use super::rounding::{index, single};
-use super::text::wgsl;
-use super::{Call, Kernel, Library, Twin, parallel};
+use super::{Call, Kernel, parallel};
 
 pub use alignment::{Alignment, Recorded};
 
@@ -110,6 +110,11 @@ impl Operation {
     }
 }
 
+family!("merge", [Grid]);
+
+/// One or two roundings; sums of some hundred products.
+const TOLERANCE: f32 = 5e-6;
+
 /// The family.
 pub static KERNELS: &[&Kernel] = &[&FORWARD, &BACKWARD];
 
@@ -117,48 +122,24 @@ pub static KERNELS: &[&Kernel] = &[&FORWARD, &BACKWARD];
 ///
 /// Constants: `OPERATION`, and `AXES`, the number of axes in use (5 unless set; 0 where `a`, `b` and `y` are alike).
 /// Grid: `Elements(len)`.
-pub static FORWARD: Kernel =
-    kernel("forward", &["a", "b"], &["y"], &["OPERATION", "AXES"], (forward_twin, forward_fast), cases::forward);
+pub static FORWARD: Kernel = kernel(
+    "forward",
+    [&["a", "b"], &["y"], &["OPERATION", "AXES"]],
+    (forward_twin, forward_fast),
+    TOLERANCE,
+    cases::forward,
+);
 
 /// `x`, `z`, `dy` → `d_x [rows, size_5, …, size_1]`, the gradient of the operand `x`; `z` is the other.
 ///
 /// Sums along the axes that `x` lacks. Constants: as forward, and `OPERAND`: 1 where `x` is `b`. Grid: `Elements(len)`.
 pub static BACKWARD: Kernel = kernel(
     "backward",
-    &["x", "z", "dy"],
-    &["d_x"],
-    &["OPERATION", "OPERAND", "AXES"],
+    [&["x", "z", "dy"], &["d_x"], &["OPERATION", "OPERAND", "AXES"]],
     (backward_twin, backward_fast),
+    TOLERANCE,
     cases::backward,
 );
-
-const fn kernel(
-    entry: &'static str,
-    inputs: &'static [&'static str],
-    outputs: &'static [&'static str],
-    constants: &'static [&'static str],
-    (twin, fast): (Twin, Twin),
-    cases: fn() -> Vec<super::cases::Case>,
-) -> Kernel {
-    Kernel {
-        stem: "merge",
-        entry,
-        source: wgsl!("merge"),
-        uses: &[Library::Grid],
-        params: Params::FIELDS,
-        inputs,
-        outputs,
-        workgroup: 64,
-        constants,
-        twin,
-        fast: Some(fast),
-        // One or two roundings; sums of some hundred products.
-        tolerance: 5e-6,
-        #[cfg(not(target_arch = "wasm32"))]
-        cases,
-    }
-    .lean()
-}
 
 /// One axis of the result, or one that is summed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

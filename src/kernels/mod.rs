@@ -2,6 +2,7 @@
 //!
 //! [`FAMILIES`] is the one table. Tests, benches and the support matrix read it.
 
+mod family;
 mod text;
 
 pub mod activation;
@@ -18,7 +19,7 @@ pub mod conv2d;
 pub mod dense;
 pub mod depthwise_conv2d;
 pub mod dropout;
-mod families;
+
 pub mod gaussian;
 pub mod global_max;
 pub mod group_norm;
@@ -37,6 +38,7 @@ pub(crate) mod rounding;
 pub mod sgd;
 pub mod softmax;
 pub mod softmax_cross_entropy;
+mod table;
 
 use std::fmt;
 
@@ -45,7 +47,7 @@ use serde::{Deserialize, Serialize};
 use self::text::wgsl;
 use crate::size::{Grid, Length, Word, length_word};
 
-pub use families::{FAMILIES, all, find, is_known};
+pub use table::{FAMILIES, all, find, is_known};
 
 /// Type of a field of `Params`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

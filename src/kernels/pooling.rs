@@ -3,10 +3,10 @@
 mod fast;
 mod twins;
 
+use super::Kernel;
 use super::cases::{Case, Fill};
+use super::family::family;
 use super::rounding::index;
-use super::text::wgsl;
-use super::{Kernel, Library, Twin};
 
 crate::params! {
     /// Images.
@@ -35,6 +35,11 @@ crate::params! {
     pad_left: u32,
 }
 
+family!("pooling", [Grid]);
+
+/// Sums of a window or of an image, divided by their number of terms.
+const TOLERANCE: f32 = 5e-6;
+
 /// The family.
 pub static KERNELS: &[&Kernel] = &[
     &FORWARD_MAX,
@@ -49,39 +54,49 @@ pub static KERNELS: &[&Kernel] = &[
 ///
 /// Grid: `Elements(rows * out_h * out_w * channels)`.
 pub static FORWARD_MAX: Kernel =
-    kernel("forward_max", &["x"], &["y"], (twins::forward_max, fast::forward_max), forward_max_cases);
+    kernel("forward_max", [&["x"], &["y"], &[]], (twins::forward_max, fast::forward_max), TOLERANCE, forward_max_cases);
 
 /// `x`, `max_y` (the forward output), `max_dy` → `max_dx`.
 ///
 /// The first maximum of a window in row-major order takes its gradient. Grid: `Elements(rows * in_h * in_w * channels)`.
 pub static BACKWARD_MAX: Kernel = kernel(
     "backward_max",
-    &["x", "max_y", "max_dy"],
-    &["max_dx"],
+    [&["x", "max_y", "max_dy"], &["max_dx"], &[]],
     (twins::backward_max, fast::backward_max),
+    TOLERANCE,
     backward_max_cases,
 );
 
 /// `x [rows, in_h, in_w, channels]` → `y [rows, out_h, out_w, channels]`, the mean of each window without padding.
 ///
 /// Grid: `Elements(rows * out_h * out_w * channels)`.
-pub static FORWARD_AVERAGE: Kernel =
-    kernel("forward_average", &["x"], &["y"], (twins::forward_average, fast::forward_average), forward_cases);
+pub static FORWARD_AVERAGE: Kernel = kernel(
+    "forward_average",
+    [&["x"], &["y"], &[]],
+    (twins::forward_average, fast::forward_average),
+    TOLERANCE,
+    forward_cases,
+);
 
 /// `dy [rows, out_h, out_w, channels]` → `d_x [rows, in_h, in_w, channels]`.
 ///
 /// Grid: `Elements(rows * in_h * in_w * channels)`.
-pub static BACKWARD_AVERAGE: Kernel =
-    kernel("backward_average", &["dy"], &["d_x"], (twins::backward_average, fast::backward_average), backward_cases);
+pub static BACKWARD_AVERAGE: Kernel = kernel(
+    "backward_average",
+    [&["dy"], &["d_x"], &[]],
+    (twins::backward_average, fast::backward_average),
+    TOLERANCE,
+    backward_cases,
+);
 
 /// `x [rows, in_h, in_w, channels]` → `y [rows, channels]`, the mean of all positions.
 ///
 /// Grid: `Elements(rows * channels)`.
 pub static FORWARD_GLOBAL_AVERAGE: Kernel = kernel(
     "forward_global_average",
-    &["x"],
-    &["y"],
+    [&["x"], &["y"], &[]],
     (twins::forward_global_average, fast::forward_global_average),
+    TOLERANCE,
     forward_global_cases,
 );
 
@@ -90,38 +105,11 @@ pub static FORWARD_GLOBAL_AVERAGE: Kernel = kernel(
 /// Grid: `Elements(rows * in_h * in_w * channels)`.
 pub static BACKWARD_GLOBAL_AVERAGE: Kernel = kernel(
     "backward_global_average",
-    &["dy"],
-    &["d_x"],
+    [&["dy"], &["d_x"], &[]],
     (twins::backward_global_average, fast::backward_global_average),
+    TOLERANCE,
     backward_global_cases,
 );
-
-const fn kernel(
-    entry: &'static str,
-    inputs: &'static [&'static str],
-    outputs: &'static [&'static str],
-    (twin, fast): (Twin, Twin),
-    cases: fn() -> Vec<Case>,
-) -> Kernel {
-    Kernel {
-        stem: "pooling",
-        entry,
-        source: wgsl!("pooling"),
-        uses: &[Library::Grid],
-        params: Params::FIELDS,
-        inputs,
-        outputs,
-        workgroup: 64,
-        constants: &[],
-        twin,
-        fast: Some(fast),
-        // Sums of a window or of an image, divided by their number of terms.
-        tolerance: 5e-6,
-        #[cfg(not(target_arch = "wasm32"))]
-        cases,
-    }
-    .lean()
-}
 
 /// The sizes of a call, as indices.
 #[derive(Clone, Copy, Debug)]
@@ -286,6 +274,7 @@ fn backward_global_cases() -> Vec<Case> {
 #[cfg(test)]
 mod tests {
     use super::super::Call;
+    use super::super::Twin;
     use super::*;
 
     fn run(twin: Twin, params: &Params, inputs: &[&[f32]], len: usize) -> Vec<f32> {

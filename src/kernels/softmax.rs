@@ -1,9 +1,9 @@
 //! Softmax over the last axis, as a layer of its own.
 
 use super::cases::{Case, Fill};
+use super::family::family;
 use super::rounding::{index, single};
-use super::text::wgsl;
-use super::{Call, Kernel, Library, Twin, parallel};
+use super::{Call, Kernel, parallel};
 
 crate::params! {
     /// Rows: all axes but the last, multiplied.
@@ -12,47 +12,30 @@ crate::params! {
     cols: u32,
 }
 
+family!("softmax", [Grid, Reduce]);
+
+/// WGSL grants exp(x) 3 + 2 |x| units in the last place, which counts where exp(x) is near 1.
+const TOLERANCE: f32 = 5e-6;
+
 /// The family.
 pub static KERNELS: &[&Kernel] = &[&FORWARD, &BACKWARD];
 
 /// `x [rows, cols]` → `y [rows, cols]`, each row positive with sum 1.
 ///
 /// The constant `LANES` is [`lanes`](super::lanes)`(cols)`. Grid: `Elements(rows * LANES)`.
-pub static FORWARD: Kernel = kernel("forward", &["x"], &["y"], forward_twin, forward_fast, forward_cases);
+pub static FORWARD: Kernel =
+    kernel("forward", [&["x"], &["y"], &["LANES"]], (forward_twin, forward_fast), TOLERANCE, forward_cases);
 
 /// `saved [rows, cols]`, the forward output, and `dy [rows, cols]` → `d_x [rows, cols]`.
 ///
 /// The constant `LANES` is [`lanes`](super::lanes)`(cols)`. Grid: `Elements(rows * LANES)`.
-pub static BACKWARD: Kernel =
-    kernel("backward", &["saved", "dy"], &["d_x"], backward_twin, backward_fast, backward_cases);
-
-const fn kernel(
-    entry: &'static str,
-    inputs: &'static [&'static str],
-    outputs: &'static [&'static str],
-    twin: Twin,
-    fast: Twin,
-    cases: fn() -> Vec<Case>,
-) -> Kernel {
-    Kernel {
-        stem: "softmax",
-        entry,
-        source: wgsl!("softmax"),
-        uses: &[Library::Grid, Library::Reduce],
-        params: Params::FIELDS,
-        inputs,
-        outputs,
-        workgroup: 64,
-        constants: &["LANES"],
-        twin,
-        fast: Some(fast),
-        // WGSL grants exp(x) 3 + 2 |x| units in the last place, which counts where exp(x) is near 1.
-        tolerance: 5e-6,
-        #[cfg(not(target_arch = "wasm32"))]
-        cases,
-    }
-    .lean()
-}
+pub static BACKWARD: Kernel = kernel(
+    "backward",
+    [&["saved", "dy"], &["d_x"], &["LANES"]],
+    (backward_twin, backward_fast),
+    TOLERANCE,
+    backward_cases,
+);
 
 fn forward_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let Params { rows, cols } = call.params();
@@ -130,6 +113,7 @@ fn backward_cases() -> Vec<Case> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Twin;
     use super::*;
 
     fn run(twin: Twin, inputs: &[&[f32]]) -> [f32; 4] {

@@ -1,9 +1,9 @@
 //! Softmax and cross-entropy of it, with the gradient with respect to the logits.
 
 use super::cases::{Case, Fill};
+use super::family::family;
 use super::rounding::{class, double, float, index, single};
-use super::text::wgsl;
-use super::{Call, Kernel, Library, Twin, parallel};
+use super::{Call, Kernel, parallel};
 
 crate::params! {
     /// Rows, each a position of a sample: the batch's rows times `positions`.
@@ -18,6 +18,12 @@ crate::params! {
     smoothing: f32,
 }
 
+family!("softmax_cross_entropy", [Grid, Reduce]);
+
+/// WGSL grants exp(x) 3 + 2 |x| units in the last place: 1e-5 at the small end of the softmax, where it counts
+/// little, and log 3 units; the rank is exact.
+const TOLERANCE: f32 = 2e-5;
+
 /// The family.
 pub static KERNELS: &[&Kernel] = &[&FORWARD, &FORWARD_DENSE];
 
@@ -27,8 +33,13 @@ pub static KERNELS: &[&Kernel] = &[&FORWARD, &FORWARD_DENSE];
 /// and a half if one before it is as large. So it is the first of the largest if its rank is 0, and among the top `k`,
 /// where ties count as Keras counts them, if its rank is below `k`.
 /// The constant `LANES` is [`lanes`](super::lanes)`(cols)`. Grid: `Elements(rows * LANES)`. Source: Keras 3 `SparseCategoricalCrossentropy(from_logits=True)`.
-pub static FORWARD: Kernel =
-    kernel("forward", &["logits", "labels", "sample_weights"], forward_twin, forward_fast, sparse_cases);
+pub static FORWARD: Kernel = kernel(
+    "forward",
+    [&["logits", "labels", "sample_weights"], &["report", "gradient"], &["LANES"]],
+    (forward_twin, forward_fast),
+    TOLERANCE,
+    sparse_cases,
+);
 
 /// `logits [rows, cols]`, `targets [rows, cols]`, `sample_weights` → `report [rows, 2]`, `gradient [rows, cols]`.
 ///
@@ -36,39 +47,11 @@ pub static FORWARD: Kernel =
 /// The constant `LANES` is [`lanes`](super::lanes)`(cols)`. Grid: `Elements(rows * LANES)`. Source: Keras 3 `CategoricalCrossentropy(from_logits=True)`.
 pub static FORWARD_DENSE: Kernel = kernel(
     "forward_dense",
-    &["logits", "targets", "sample_weights"],
-    forward_dense_twin,
-    forward_dense_fast,
+    [&["logits", "targets", "sample_weights"], &["report", "gradient"], &["LANES"]],
+    (forward_dense_twin, forward_dense_fast),
+    TOLERANCE,
     dense_cases,
 );
-
-const fn kernel(
-    entry: &'static str,
-    inputs: &'static [&'static str],
-    twin: Twin,
-    fast: Twin,
-    cases: fn() -> Vec<Case>,
-) -> Kernel {
-    Kernel {
-        stem: "softmax_cross_entropy",
-        entry,
-        source: wgsl!("softmax_cross_entropy"),
-        uses: &[Library::Grid, Library::Reduce],
-        params: Params::FIELDS,
-        inputs,
-        outputs: &["report", "gradient"],
-        workgroup: 64,
-        constants: &["LANES"],
-        twin,
-        fast: Some(fast),
-        // WGSL grants exp(x) 3 + 2 |x| units in the last place: 1e-5 at the small end of the softmax, where it
-        // counts little, and log 3 units; the rank is exact.
-        tolerance: 2e-5,
-        #[cfg(not(target_arch = "wasm32"))]
-        cases,
-    }
-    .lean()
-}
 
 /// A row's logits, where its target stands, and its weight.
 struct Row<'a> {
@@ -274,6 +257,7 @@ fn dense_cases() -> Vec<Case> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Twin;
     use super::*;
 
     fn run(twin: Twin, params: &Params, inputs: &[&[f32]]) -> (Vec<f32>, Vec<f32>) {
