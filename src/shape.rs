@@ -50,7 +50,7 @@ impl Shape {
         self.0.split_last().map_or(1, |(_, outer)| elements(outer))
     }
 
-    /// The same shape with another last axis.
+    /// This shape with another last axis.
     pub fn with_last(&self, last: usize) -> Self {
         let mut axes = self.0.clone();
         axes.pop();

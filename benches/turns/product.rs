@@ -66,7 +66,7 @@ impl Factors {
     }
 }
 
-/// The same values in every program of the comparison, between 0 and 1.
+/// Values between 0 and 1, the same in every program of the comparison.
 fn pattern(len: usize, factor: usize, modulus: usize) -> Vec<f32> {
     let whole = |value: usize| f32::from(u16::try_from(value).unwrap());
     (0..len).map(|i| whole(i * factor % modulus) / whole(modulus)).collect()

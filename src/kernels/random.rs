@@ -51,7 +51,7 @@ impl RowKey {
 
     /// Words of [`LANES`] blocks from `first` on, as `[[element of the block; block]; 4]`: units are `word >> 8` × 2^-24.
     ///
-    /// The same hash over arrays, which the compiler vectorises.
+    /// The hash of [`units`](Self::units) over arrays, which the compiler vectorises.
     pub(crate) fn words(self, first: u32) -> [[u32; LANES]; 4] {
         let start = |word: u32| word.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         let [x, y, z] = self.0.map(|word| [start(word); LANES]);

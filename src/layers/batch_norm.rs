@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Built, Initializer, Layer, Parameter, Problem, Statistic, only, to_config, yes};
+use super::{Built, Initializer, Layer, Parameter, Problem, Statistic, to_config, with_channels, yes};
 use crate::kernels::activation_functions::Function;
 use crate::kernels::{batch_norm as kernel, reduce, whole};
 use crate::plan::{BatchStatistics, Combine, Grid, Length, Moving, Recorder, View, When, Word, length_word};
@@ -185,13 +185,7 @@ impl Layer for BatchNormalization {
     }
 
     fn build(&self, inputs: &[Shape]) -> Result<Built, Problem> {
-        let input = only(inputs)?;
-        if input.rank() == 0 {
-            return Err(Problem::new(
-                format!("needs an input with channels, but got {input}"),
-                "give each row an axis",
-            ));
-        }
+        let input = with_channels(inputs)?;
         if !(0.0..=1.0).contains(&self.momentum) || self.epsilon <= 0.0 {
             return Err(Problem::new(
                 format!(

@@ -85,7 +85,7 @@ impl Conv2D {
 
     builders!(same, strides, dilation_rate, activation, no_bias, kernel_initializer);
 
-    /// The same in groups of filters and channels.
+    /// Divides filters and channels into groups, each by itself.
     #[must_use]
     pub fn groups(mut self, groups: usize) -> Self {
         self.groups = groups;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Built, Initializer, Layer, Parameter, Problem, as_built, only, to_config, yes};
+use super::{Built, Initializer, Layer, Parameter, Problem, as_built, to_config, with_channels, yes};
 use crate::kernels::activation_functions::Function;
 use crate::kernels::{batch_norm, group_norm as kernel, reduce, whole};
 use crate::plan::{Grid, Length, Recorder, View, Word, length_word};
@@ -100,13 +100,7 @@ impl Layer for GroupNormalization {
     }
 
     fn build(&self, inputs: &[Shape]) -> Result<Built, Problem> {
-        let input = only(inputs)?;
-        if input.rank() == 0 {
-            return Err(Problem::new(
-                format!("needs an input with channels, but got {input}"),
-                "give each row an axis",
-            ));
-        }
+        let input = with_channels(inputs)?;
         self.groups(input.last())?;
         check_epsilon(self.epsilon, 1e-3)?;
         let names = [(self.scale, "gamma"), (self.center, "beta")];

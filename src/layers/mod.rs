@@ -242,6 +242,15 @@ fn only(inputs: &[Shape]) -> Result<&Shape, Problem> {
     }
 }
 
+/// The one input of a layer that looks at its channels, the last axis.
+fn with_channels(inputs: &[Shape]) -> Result<&Shape, Problem> {
+    let input = only(inputs)?;
+    if input.rank() > 0 {
+        return Ok(input);
+    }
+    Err(Problem::new(format!("needs an input with channels, but got {input}"), "give each row an axis"))
+}
+
 /// Height, width and channels of an image.
 fn image(inputs: &[Shape]) -> Result<[usize; 3], Problem> {
     match only(inputs)?.axes() {

@@ -85,12 +85,12 @@ pub enum Moment {
     },
     /// When it loads a plan, counted from 0 over all its returns.
     Load {
-        /// Which.
+        /// Number of the load.
         number: u64,
     },
     /// In a run, counted from 0 over all its returns.
     Run {
-        /// Which.
+        /// Number of the run.
         number: u64,
         /// Part of its commands that have run: 0 to 1.
         progress: f64,

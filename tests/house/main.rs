@@ -28,7 +28,7 @@ struct Tree(BTreeMap<String, String>);
 impl Tree {
     fn read() -> Self {
         let mut tree = Self::default();
-        for folder in ["src", "shaders", "tests", "examples", "benches", "scripts", "web-demo", "xtask"] {
+        for folder in ["src", "shaders", "tests", "examples", "benches", "scripts", "web-demo", "xtask", "python"] {
             tree.read_folder(
                 Path::new(env!("CARGO_MANIFEST_DIR")),
                 &Path::new(env!("CARGO_MANIFEST_DIR")).join(folder),
@@ -44,7 +44,7 @@ impl Tree {
         let Ok(entries) = std::fs::read_dir(folder) else { return };
         for path in entries.map(|entry| entry.unwrap().path()) {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            if path.is_dir() && !["target", "node_modules", "dist", "pkg", "golden"].contains(&name.as_str()) {
+            if path.is_dir() && !["target", "node_modules", "dist", "pkg", "golden", ".venv"].contains(&name.as_str()) {
                 self.read_folder(root, &path);
             } else if path
                 .extension()
@@ -310,6 +310,22 @@ fn ignored_tests_say_why(tree: &Tree) -> Vec<String> {
         .collect()
 }
 
+/// Documentation that begins so sends its reader elsewhere to find what it is about.
+const RIDDLES: [&str; 4] = ["The same", "Which.", "It does.", "As above"];
+
+fn docs_say_what_they_mean(tree: &Tree) -> Vec<String> {
+    let lines = tree.files("", ".rs").flat_map(|(path, text)| (1..).zip(text.lines()).map(move |line| (path, line)));
+    let mut was_doc = false;
+    let begun = lines.filter_map(|(path, (at, line))| {
+        let doc = line.trim_start().strip_prefix("/// ").or_else(|| line.strip_prefix("//! "));
+        let goes_on = std::mem::replace(&mut was_doc, doc.is_some());
+        doc.filter(|_| !goes_on)
+            .filter(|text| RIDDLES.iter().any(|riddle| text.starts_with(riddle)))
+            .map(|text| (path, at, text))
+    });
+    begun.map(|(path, at, text)| format!("{path}:{at} says \"{text}\": say what it is, in words of its own")).collect()
+}
+
 /// A rule, and a breach of it: what is added to which file, and a part of the complaint.
 struct Rule {
     check: fn(&Tree) -> Vec<String>,
@@ -481,6 +497,11 @@ static RULES: &[Rule] = &[
         check: ignored_tests_say_why,
         breach: ["tests/new.rs", "#[test]\n#[ignore]\nfn f() {}\n"],
         complaint: "tests/new.rs:2 ignores a test",
+    },
+    Rule {
+        check: docs_say_what_they_mean,
+        breach: ["src/new.rs", "fn f() {}\n\n/// The same with a bias.\nfn g() {}\n"],
+        complaint: "src/new.rs:3 says \"The same with a bias.\"",
     },
     Rule { check: files_are_short, breach: ["src/new.rs", LONG], complaint: "src/new.rs has 701 lines" },
 ];

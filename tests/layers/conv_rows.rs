@@ -5,6 +5,12 @@ use super::rows::{NO_IMAGE, Refusal, Row, row};
 const GAPS: &str = "needs strides of 1 where it has a dilation rate, but got strides [2, 1], rate [1, 2]\n  help: take one or \
                     the other, as in Keras; `DepthwiseConv2D` can have both; its input comes from `in0`";
 
+const NO_FILTER: Refusal = Refusal {
+    settings: "filters = 0\nkernel_size = 3",
+    inputs: &[&[5, 5, 1]],
+    says: "needs at least one filter, but got 0\n  help: set `filters`; its input comes from `in0`",
+};
+
 pub static ROWS: &[Row] = &[
     Row {
         output: &[3, 4, 4],
@@ -48,11 +54,7 @@ pub static ROWS: &[Row] = &[
         numbers: [39, 0],
         refuses: &[
             Refusal { settings: "filters = 8\nkernel_size = 3", inputs: &[&[64]], says: NO_IMAGE },
-            Refusal {
-                settings: "filters = 0\nkernel_size = 3",
-                inputs: &[&[5, 5, 1]],
-                says: "needs at least one filter, but got 0\n  help: set `filters`; its input comes from `in0`",
-            },
+            NO_FILTER,
             Refusal {
                 settings: "filters = 2\nkernel_size = 3\nstrides = 2\noutput_padding = [2, 0]",
                 inputs: &[&[5, 5, 1]],
@@ -124,14 +126,7 @@ pub static ROWS: &[Row] = &[
     Row {
         output: &[3, 2, 5],
         numbers: [93, 0],
-        refuses: &[
-            Refusal { settings: "filters = 8\nkernel_size = 3", inputs: &[&[64]], says: NO_IMAGE },
-            Refusal {
-                settings: "filters = 0\nkernel_size = 3",
-                inputs: &[&[5, 5, 1]],
-                says: "needs at least one filter, but got 0\n  help: set `filters`; its input comes from `in0`",
-            },
-        ],
+        refuses: &[Refusal { settings: "filters = 8\nkernel_size = 3", inputs: &[&[64]], says: NO_IMAGE }, NO_FILTER],
         ..row(
             "SeparableConv2D",
             "filters = 5\nkernel_size = [3, 2]\nstrides = [2, 2]\npadding = \"same\"\ndepth_multiplier = 2\nactivation = \"sigmoid\"",

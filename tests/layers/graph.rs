@@ -524,7 +524,7 @@ fn a_layer_without_parameters_has_statistics_of_one_width_too() {
     let norm = graph.layer("norm", BatchNormalization { center: false, scale: false, ..BatchNormalization::new() });
     let outputs = [graph.call(norm, &[narrow]), graph.call(norm, &[wide])];
     let error = graph.build(&outputs, 0).err().unwrap().to_string();
-    assert!(error.contains("needs inputs of one width at each of its uses"), "{error}");
+    assert!(error.contains("needs inputs of the same width at each use"), "{error}");
 }
 
 #[test]

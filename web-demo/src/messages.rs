@@ -24,7 +24,7 @@ pub enum BatchNorm {
 pub enum Split {
     /// By measured speed.
     Learned,
-    /// The same for all.
+    /// As many rows for each adapter.
     Even,
 }
 
@@ -262,7 +262,7 @@ impl Member {
         Self { presence, again_ms, is_resting, ..self }
     }
 
-    /// The same in the eyes of the page? The time until a return goes by without a word.
+    /// Would the page show both alike? It does not show the time until a return.
     pub fn is_like(&self, other: &Self) -> bool {
         Self { again_ms: None, ..self.clone() } == Self { again_ms: None, ..other.clone() }
     }

@@ -53,7 +53,7 @@ pub(in crate::scheduler) struct Member {
 /// Whether a member takes part.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::scheduler) enum Presence {
-    /// It does.
+    /// It takes part in training.
     Active,
     /// It was lost, and is opened again at that time.
     Lost { again_ms: f64 },

@@ -30,7 +30,7 @@ fn last(rows: usize, a: &[f32], b: &[f32]) -> f64 {
     (0..rows).map(|k| f64::from(a[last * rows + k]) * f64::from(b[k * rows + last])).sum()
 }
 
-/// The same values in every program of the comparison, between 0 and 1.
+/// Values between 0 and 1, the same in every program of the comparison.
 #[allow(clippy::cast_precision_loss, reason = "both are below 251")]
 fn a(rows: usize) -> Vec<f32> {
     (0..rows * rows).map(|i| (i * 7919 % 251) as f32 / 251.0).collect()
