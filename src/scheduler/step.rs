@@ -161,7 +161,9 @@ impl Scheduler {
             let problem = "needs to be in flight, but none is";
             return Err(Error::setting("a training step to finish", problem, "begin one first"));
         };
-        let finished = match begun.report.take() {
+        let settled = begun.report.take();
+        let was_settled = settled.is_some();
+        let finished = match settled {
             Some(report) => Ok(Some(report)),
             None => self.finish_one(&begun).await,
         };
@@ -173,7 +175,14 @@ impl Scheduler {
             return Ok(Finished::Rewound);
         };
         let now_ms = self.rig.runtime.now_ms();
-        self.hide_data(now_ms - asked_ms > BUSY_MS);
+        let is_hidden = now_ms - asked_ms > BUSY_MS;
+        if !was_settled {
+            // An adapter that had ended before it was asked waited for the next batch, as the host did.
+            let has_waited = !is_hidden && self.in_flight.steps.front().is_some_and(|next| next.data.ms > 0.0);
+            let ended_ms = report.shards.iter().map(|shard| shard.timing.end_ms()).fold(begun.begin_ms, f64::max);
+            self.record_step(&begun, &report, if has_waited { ended_ms.min(now_ms) } else { now_ms });
+        }
+        self.hide_data(is_hidden);
         let StepInFlight { batch, step, data, begin_ms, .. } = begun;
         let start_ms = if data.ms > 0.0 { data.start_ms } else { begin_ms };
         let ms = now_ms - start_ms.max(self.in_flight.told_ms);
@@ -186,7 +195,10 @@ impl Scheduler {
         let mut settled = std::mem::take(&mut self.in_flight.steps);
         for begun in settled.iter_mut().filter(|begun| begun.report.is_none() && begun.runs.is_some()) {
             match self.finish_one(begun).await? {
-                Some(report) => begun.report = Some(report),
+                Some(report) => {
+                    self.record_step(begun, &report, self.rig.runtime.now_ms());
+                    begun.report = Some(report);
+                }
                 None => return Ok(()),
             }
         }
@@ -211,13 +223,19 @@ impl Scheduler {
             Some(report) => report,
             None => self.step_on_host(&begun.batch, begun.step.step, &scalars).await?,
         };
-        // It may have begun while another was in flight.
+        Ok(Some(report))
+    }
+
+    /// Takes in the time of a step that ended by then. It may have begun while another was in flight.
+    fn record_step(&mut self, begun: &StepInFlight, report: &StepReport, end_ms: f64) {
         let start_ms = begun.begin_ms.max(self.in_flight.ended_ms);
-        self.in_flight.ended_ms = self.rig.record(What::Step, start_ms, Some(begun.step.step), begun.rows);
+        let (step, ms) = (Some(begun.step.step), (end_ms - start_ms).max(0.0));
+        let span = Span { lane: Lane::Host, what: What::Step, start_ms, ms, step, rows: begun.rows };
+        self.rig.timeline.record(span);
+        self.in_flight.ended_ms = start_ms + ms;
         for shard in &report.shards {
             self.rig.timeline.add_rows(shard.adapter_idx, shard.rows, shard.timing.busy_ms());
         }
-        Ok(Some(report))
     }
 
     /// Takes in whether the wait for the batch of the step that is now the oldest in flight was hidden behind the last one.
@@ -229,10 +247,17 @@ impl Scheduler {
         }
     }
 
-    /// Takes in a wait for data, for the trace alone if the adapter was busy all the time.
+    /// Takes in a wait for data: for the trace alone if the adapter was busy all the time, else what of it came after the last
+    /// step's end.
     fn record_data(&mut self, data: DataWait) {
         let DataWait { start_ms, ms, is_hidden } = data;
         let span = Span { lane: Lane::Host, what: What::Data, start_ms, ms, step: None, rows: 0 };
-        if is_hidden { self.rig.timeline.trace(span) } else { self.rig.timeline.record(span) }
+        if is_hidden {
+            return self.rig.timeline.trace(span);
+        }
+        let from_ms = start_ms.max(self.in_flight.ended_ms);
+        let ms = (span.end_ms() - from_ms).max(0.0);
+        self.rig.timeline.record(Span { start_ms: from_ms, ms, ..span });
+        self.in_flight.ended_ms = from_ms + ms;
     }
 }

@@ -143,6 +143,16 @@ fn check_rig(rig: &str) {
 fn check_summary(time: &TimeSummary, rows: u64) {
     assert_eq!(time.rows, rows);
     assert_eq!(time.adapters.iter().map(|adapter| adapter.rows).sum::<u64>(), rows);
+    check_host(time);
+    for it in &time.adapters {
+        let ms = it.compute_ms + it.transfer_ms + it.others_ms + it.data_ms + it.idle_ms;
+        assert!((ms / time.ms - 1.0).abs() < 1e-6, "{}: {ms} ms of {} ms", it.name, time.ms);
+        assert!(it.compute_ms > 0.0 && it.transfer_ms > 0.0, "{it:?}");
+    }
+}
+
+/// The parts of the host's time sum to the whole: none of it counts twice.
+fn check_host(time: &TimeSummary) {
     let host = &time.host;
     let host_ms = host.data_ms
         + host.adapters_ms
@@ -153,11 +163,6 @@ fn check_summary(time: &TimeSummary, rows: u64) {
         + host.save_ms
         + host.other_ms;
     assert!((host_ms / time.ms - 1.0).abs() < 1e-6, "{host_ms} ms of {} ms", time.ms);
-    for it in &time.adapters {
-        let ms = it.compute_ms + it.transfer_ms + it.others_ms + it.data_ms + it.idle_ms;
-        assert!((ms / time.ms - 1.0).abs() < 1e-6, "{}: {ms} ms of {} ms", it.name, time.ms);
-        assert!(it.compute_ms > 0.0 && it.transfer_ms > 0.0, "{it:?}");
-    }
     let text = time.to_string();
     assert!(text.contains("for others") && text.contains("steps/s") && text.contains("host: "), "{text}");
 }
@@ -242,6 +247,14 @@ fn a_slow_loader_is_named_as_the_cause() {
     assert!(text.contains("`workers = 2`"), "{text}");
     assert!((time.host.data_ms - 1500.0).abs() < 1e-6, "{} ms", time.host.data_ms);
     assert!(time.adapters.iter().all(|adapter| adapter.data_ms > 0.9 * time.ms), "{text}");
+}
+
+#[test]
+fn a_wait_for_data_during_a_step_counts_once() {
+    // 15 batches of 100 ms each; the only adapter has a step to do while the host waits for the next batch.
+    let time = simulate(&[0.1], |clock| Arc::new(Slow { data: digits::train().unwrap(), clock }));
+    check_host(&time);
+    assert!(time.ms > 1500.0 && time.host.data_ms + time.host.adapters_ms > 0.95 * time.ms, "{time}");
 }
 
 #[test]

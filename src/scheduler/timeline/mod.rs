@@ -176,7 +176,7 @@ impl Timeline {
     pub fn record(&mut self, span: Span) {
         let begin_ms = span.start_ms.max(self.begin_ms);
         let span = Span { start_ms: begin_ms, ms: span.end_ms() - begin_ms, ..span };
-        if span.ms <= 0.0 {
+        if span.ms < 0.0 {
             return;
         }
         let totals = match span.lane {
@@ -191,7 +191,9 @@ impl Timeline {
             self.steps += 1;
             totals.rows += u64::from(span.rows);
         }
-        self.keep(span);
+        if span.ms > 0.0 {
+            self.keep(span);
+        }
     }
 
     /// Takes in that an adapter was busy for so long to train on some rows.
