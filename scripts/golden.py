@@ -681,11 +681,13 @@ NODES = [
 ]
 
 
-def train(dtype, initial, data, labels, kind, config):
+def train(dtype, initial, data, labels, kind, config, frozen=()):
     """Losses before each step, the loss at inference after the last, and all variables then."""
     model = network(dtype)
     for variable in model.variables:
         variable.assign(initial[label(variable)])
+    for name in frozen:
+        model.get_layer(name).trainable = False
     optimizer = getattr(optimizers, kind)(**config)
     criterion = losses.SparseCategoricalCrossentropy(from_logits=True)
     data = data.astype(dtype)
@@ -738,6 +740,34 @@ def training_file():
     return file
 
 
+FROZEN = ["conv1", "norm1", "norm2"]
+
+
+def frozen_file():
+    """The network of `training` behind which a trunk is frozen, and between whose layers a normalization is."""
+    file = File("frozen", "ten steps of the network of `training`, of which some layers are not trainable")
+    data, labels = images()
+    rng, initial = generator("frozen"), {}
+    for variable in network("float64").variables:
+        shape, fan_in = variable.shape, np.prod(variable.shape[:-1])
+        scale = 1 / np.sqrt(fan_in) if variable.name == "kernel" else 0.25
+        values = normal(rng, shape, scale)
+        if variable.name in ("gamma", "moving_variance"):
+            values = exact(0.5 + np.abs(values))
+        initial[label(variable)] = values
+    file.add("initial", initial, nodes=NODES, frozen=FROZEN, loss="SparseCategoricalCrossentropy")
+    for name, kind, config in (("adam", "Adam", {"learning_rate": 0.01}),
+                               ("sgd_momentum", "SGD", {"learning_rate": 0.05, "momentum": 0.9, "weight_decay": 0.01})):
+        truth = train("float64", initial, data, labels, kind, config, FROZEN)
+        for name_of, value in initial.items():
+            is_frozen = name_of.split(".")[0] in FROZEN
+            assert (truth[f"final.{name_of}"] == value).all() == is_frozen, name_of
+        single = train("float32", initial, data, labels, kind, config, FROZEN)
+        drift = {role: float(np.abs(truth[role] - single[role]).max()) for role in truth}
+        file.add(name, truth, optimizer=kind, config=config, float32_differs_by=drift)
+    return file
+
+
 FILES = {
     "layers": layer_file,
     "activations": activation_file,
@@ -753,6 +783,7 @@ FILES = {
     "optimizers": optimizer_file,
     "schedules": schedule_file,
     "training": training_file,
+    "frozen": frozen_file,
 }
 
 

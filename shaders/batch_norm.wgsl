@@ -2,11 +2,12 @@
 //
 //     x_hat = (x - mean) / sqrt(M2 / count + epsilon),  y = activate(x_hat * gamma + beta)
 //     d_x    = gamma / sqrt(M2 / count + epsilon) * (dy - sum of dy / count - x_hat * sum of dy * x_hat / count)
+//     slope_x = gamma / sqrt(variance + epsilon) * slope, where mean and variance are fixed
 //
 // Source    Ioffe, Szegedy 2015, arXiv:1502.03167; Keras 3 BatchNormalization: biased variance, moving statistics.
 //           Moments are (mean, M2), M2 the sum of squared deviations, merged as in Chan, Golub, LeVeque 1983. Never
 //           the mean of squares less the square of the mean, which cancels.
-// Shapes    x, y, dy, d_x [pixels, channels], and so are values and slopes: x and dy, read by one element; moments, sums
+// Shapes    x, y, dy, d_x, slope, slope_x [pixels, channels], and so are values and slopes: x and dy, read by one element; moments, sums
 //           [2, channels]; partial moments and sums [splits, 2, channels]; the others [channels]. Slab s holds
 //           ceil(pixels / splits) pixels; the last may be short or empty, and then gives 0. count is the number of
 //           values that the moments stand for: of this run or of the whole batch. With count 0 everything stays finite.
@@ -61,6 +62,11 @@ override USE_CENTER: u32 = 1u;
 @group(0) @binding(4) var<storage, read> saved_gamma: array<f32>;
 @group(0) @binding(5) var<storage, read> whole_sums: array<f32>;
 @group(0) @binding(6) var<storage, read_write> d_x: array<vec4<f32>>;
+
+@group(0) @binding(1) var<storage, read> slope: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read> fixed_variance: array<f32>;
+@group(0) @binding(3) var<storage, read> fixed_gamma: array<f32>;
+@group(0) @binding(4) var<storage, read_write> slope_x: array<vec4<f32>>;
 
 @group(0) @binding(1) var<storage, read> batch_moments: array<f32>;
 @group(0) @binding(2) var<storage, read> control: array<f32>;
@@ -326,6 +332,33 @@ fn backward_input(
     if 4u * at < len {
         let value = factor * (dy[at] - mean_slope - (x[at] - mean) * inverse * mean_product);
         d_x[at] = select(value, d_x[at], behind_end(at, len));
+    }
+}
+
+@compute @workgroup_size(64)
+fn backward_inference(
+    @builtin(workgroup_id) workgroup: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let i = element_index(workgroup, workgroups, lane, 64u);
+    let apart = vectors_apart();
+    if i >= apart {
+        return;
+    }
+    let c = channels_of(i);
+    let variance = vec4<f32>(fixed_variance[c.x], fixed_variance[c.y], fixed_variance[c.z], fixed_variance[c.w]);
+    var factor = inverseSqrt(variance + params.epsilon);
+    if USE_SCALE == 1u {
+        factor *= vec4<f32>(fixed_gamma[c.x], fixed_gamma[c.y], fixed_gamma[c.z], fixed_gamma[c.w]);
+    }
+    let len = params.pixels * params.channels;
+    var at = i;
+    for (; at < len / 4u; at += apart) {
+        slope_x[at] = factor * slope[at];
+    }
+    if 4u * at < len {
+        slope_x[at] = select(factor * slope[at], slope_x[at], behind_end(at, len));
     }
 }
 

@@ -6,6 +6,7 @@
 mod layout;
 mod record;
 mod text;
+mod unread;
 pub(crate) mod wire;
 mod work;
 

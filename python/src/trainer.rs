@@ -141,7 +141,7 @@ impl Trainer {
         let (state, model) = self.state(py)?;
         let tensors = PyDict::new(py);
         for (kind, segments) in self.optimizer.state_names().iter().zip(&state.optimizer) {
-            for placed in &model.layout().parameters {
+            for placed in model.layout().trainable() {
                 let values = &segments[placed.segment as usize][placed.range()];
                 tensors.set_item(format!("{kind}/{}", placed.name), shaped(py, placed, values)?)?;
             }
@@ -166,7 +166,7 @@ impl Trainer {
             copy(tensors, &placed.name, &mut state.weights.statistics[placed.range()])?;
         }
         for (kind, segments) in self.optimizer.state_names().iter().zip(&mut state.optimizer) {
-            for placed in &layout.parameters {
+            for placed in layout.trainable() {
                 let name = format!("{kind}/{}", placed.name);
                 copy(optimizer, &name, &mut segments[placed.segment as usize][placed.range()])?;
             }

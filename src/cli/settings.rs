@@ -104,6 +104,8 @@ pub struct Training {
     #[serde(deserialize_with = "split")]
     pub split: SplitMode,
     clip_norm: Option<f32>,
+    /// Names of the layers that are trained; all others are frozen.
+    trainable: Option<Vec<String>>,
     #[serde(deserialize_with = "names::read")]
     gradient_compression: GradientCompression,
     #[serde(deserialize_with = "names::read")]
@@ -134,6 +136,7 @@ impl Default for Training {
             adapters: None,
             split: SplitMode::default(),
             clip_norm: None,
+            trainable: None,
             gradient_compression: GradientCompression::None,
             batch_statistics: BatchStatistics::default(),
             drop_remainder: false,
@@ -227,8 +230,20 @@ impl Settings {
         matches!(self.model, ModelSource::Layers(_))
     }
 
-    /// The model: built anew, or read from a file.
+    /// The model: built anew, or read from a file. Layers are frozen as the settings say.
     pub fn build_model(&self, seed: u64) -> Result<Model> {
+        let mut model = self.read_model(seed)?;
+        if let Some(trainable) = &self.training.trainable {
+            let frozen = model.freeze_all_but(trainable.iter().map(String::as_str));
+            frozen.map_err(|error| {
+                let who = format!("`{}`, key `trainable`, {}", shown(&self.file), error.who());
+                Error::setting(who, error.problem(), error.help())
+            })?;
+        }
+        Ok(model)
+    }
+
+    fn read_model(&self, seed: u64) -> Result<Model> {
         match &self.model {
             ModelSource::File(path) => Model::load(path),
             ModelSource::Layers(config) => config.build(seed).map_err(|error| match error.kind() {

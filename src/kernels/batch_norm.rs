@@ -2,7 +2,7 @@
 //!
 //! In training: [`STATISTICS`], [`COMBINE_STATISTICS`], (an exchange of the moments, if they are to be those of the
 //! whole batch), [`FORWARD`]; backward: [`BACKWARD_SUMS`], [`BACKWARD_PARAMETERS`], (an exchange of the sums),
-//! [`BACKWARD_INPUT`]. At inference: [`INFERENCE`]. Source: Ioffe, Szegedy 2015, arXiv:1502.03167.
+//! [`BACKWARD_INPUT`]. At inference: [`INFERENCE`], and [`BACKWARD_INFERENCE`] for layers behind which others train. Source: Ioffe, Szegedy 2015, arXiv:1502.03167.
 //!
 //! Moments are `[2, channels]`: the mean, then M2, the sum of squared deviations from it.
 
@@ -39,11 +39,12 @@ pub static KERNELS: &[&Kernel] = &[
     &BACKWARD_SUMS,
     &BACKWARD_PARAMETERS,
     &BACKWARD_INPUT,
+    &BACKWARD_INFERENCE,
     &UPDATE,
 ];
 
-/// Pixels for which [`FORWARD`], [`INFERENCE`] and [`BACKWARD_INPUT`] have as many invocations as there are channels: each
-/// takes four vectors of four elements.
+/// Pixels for which [`FORWARD`], [`INFERENCE`], [`BACKWARD_INPUT`] and [`BACKWARD_INFERENCE`] have as many invocations as
+/// there are channels: each takes four vectors of four elements.
 pub const PIXELS: u32 = 16;
 
 /// `values [pixels, channels]`, which is x → `partials [splits, 2, channels]`: mean and M2 of each slab's pixels.
@@ -141,6 +142,19 @@ pub static BACKWARD_INPUT: Kernel = kernel(
     // As forward, with two more products.
     2e-5,
     cases::backward_input,
+);
+
+/// `slope [pixels, channels]`, `fixed_variance [channels]`, `fixed_gamma [channels]` → `slope_x [pixels, channels]`: the
+/// gradient of what [`INFERENCE`] computes, with respect to x.
+///
+/// `slope` is the gradient before the activation. Constant: `USE_SCALE`. Grid: `Elements(ceil(pixels / PIXELS) * channels)`.
+pub static BACKWARD_INFERENCE: Kernel = kernel(
+    "backward_inference",
+    [&["slope", "fixed_variance", "fixed_gamma"], &["slope_x"], &["USE_SCALE"]],
+    (twins::backward_inference, fast::backward_inference),
+    // inverseSqrt at 2 units, and two products.
+    1e-5,
+    cases::backward_inference,
 );
 
 /// `batch_moments [2, channels]`, `control [4]` → `new_mean [channels]`, `new_variance [channels]`, in place.

@@ -29,6 +29,8 @@ use crate::shape::Shape;
 /// gives the result of one adapter, up to rounding. In both forms the moving statistics follow the whole batch:
 /// (count, mean, sum of squared deviations) of all shards, merged by count; an empty shard adds nothing.
 ///
+/// A frozen layer normalizes by the moving statistics in training, too, and leaves them as they are, as in Keras.
+///
 /// Kept for backward: input and moments. Source: Ioffe & Szegedy 2015, arXiv:1502.03167; merging: Chan, Golub,
 /// LeVeque 1979. Golden values: Keras 3.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -145,6 +147,16 @@ impl BatchNormalization {
         [gamma, beta]
     }
 
+    /// Backward where mean and variance are fixed: the moving ones of a frozen layer.
+    fn record_fixed_backward(&self, rec: &mut Recorder<'_>) {
+        let (dy, variance, params) = (rec.output_gradient(), rec.statistic("moving_variance"), self.params(rec));
+        let ([gamma, _], grid) = (self.scale_and_center(rec), normalizing_grid(&rec.input_shape(0)));
+        if let Some(dx) = rec.input_gradient(0) {
+            let dispatch = rec.dispatch(&kernel::BACKWARD_INFERENCE, params, [dy, variance, gamma], [dx], grid);
+            self.set_options(dispatch);
+        }
+    }
+
     fn record_moments(&self, rec: &mut Recorder<'_>) -> View {
         let channels = rec.input_shape(0).last();
         let (x, params) = (rec.input(0), self.params(rec));
@@ -222,7 +234,7 @@ impl Layer for BatchNormalization {
         let ([gamma, beta], fused) = (self.scale_and_center(rec), rec.fused());
         let (x, y, params) = (rec.input(0), rec.output(), self.params(rec));
         let grid = normalizing_grid(&rec.input_shape(0));
-        let dispatch = if rec.is_training() {
+        let dispatch = if rec.is_training() && rec.is_trainable() {
             let moments = self.record_moments(rec);
             rec.keep("moments", moments);
             rec.dispatch(&kernel::FORWARD, params, [x, moments, gamma, beta], [y], grid)
@@ -235,6 +247,9 @@ impl Layer for BatchNormalization {
     }
 
     fn backward(&self, rec: &mut Recorder<'_>) {
+        if !rec.is_trainable() {
+            return self.record_fixed_backward(rec);
+        }
         let channels = rec.input_shape(0).last();
         let (x, dy, moments, params) = (rec.input(0), rec.output_gradient(), rec.kept("moments"), self.params(rec));
         let partials = rec.scratch("gradient_partials", Length::fixed(2 * channels * reduce::splits(channels)));

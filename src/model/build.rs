@@ -10,7 +10,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::{GraphNode, Input, Model, NamedLayer, Weights};
 use crate::error::{Error, Result};
-use crate::layers::{Built, Layer};
+use crate::layers::{Built, Layer, Parameter};
 use crate::plan::Layout;
 use crate::schema::Schema;
 use crate::shape::Shape;
@@ -116,9 +116,14 @@ impl ModelBuilder {
 
     pub(super) fn shared_layer(&mut self, name: Option<&str>, layer: Arc<dyn Layer>) -> LayerRef {
         let name = name.map_or_else(|| self.unique(&snake(layer.kind())), str::to_owned);
-        self.layers.push(NamedLayer { name, layer });
+        self.layers.push(NamedLayer { name, layer, is_trainable: true });
         self.uses.push(0);
         LayerRef(self.layers.len() - 1)
+    }
+
+    /// Freezes a layer: see [`Model::freeze`].
+    pub fn freeze(&mut self, layer: LayerRef) {
+        self.layers[layer.0].is_trainable = false;
     }
 
     /// Uses a layer.
@@ -275,20 +280,27 @@ impl Model {
     }
 
     /// Each layer that is used, in the order of first use.
-    fn layers_in_use<'a>(&'a self, built: &'a [Option<Built>]) -> impl Iterator<Item = (&'a str, &'a Built)> {
+    fn layers_in_use<'a>(&'a self, built: &'a [Option<Built>]) -> impl Iterator<Item = (&'a NamedLayer, &'a Built)> {
         let mut seen = vec![false; built.len()];
         let first_uses = self.nodes.iter().filter(move |node| !std::mem::replace(&mut seen[node.layer_idx], true));
-        first_uses.filter_map(|node| Some((self.layers[node.layer_idx].name.as_str(), built[node.layer_idx].as_ref()?)))
+        first_uses.filter_map(|node| Some((&self.layers[node.layer_idx], built[node.layer_idx].as_ref()?)))
     }
 
     fn place(&mut self, built: &[Option<Built>]) -> Result<()> {
         let mut layout = Layout::default();
-        for (layer, built) in self.layers_in_use(built) {
+        for (named, built) in self.layers_in_use(built).filter(|(named, _)| named.is_trainable) {
             for parameter in &built.parameters {
-                layout.add_parameter(format!("{layer}/{}", parameter.name), parameter.shape.clone())?;
+                layout.add_parameter(parameter_name(named, parameter), parameter.shape.clone())?;
             }
+        }
+        for (named, built) in self.layers_in_use(built).filter(|(named, _)| !named.is_trainable) {
+            for parameter in &built.parameters {
+                layout.add_frozen(parameter_name(named, parameter), parameter.shape.clone())?;
+            }
+        }
+        for (named, built) in self.layers_in_use(built) {
             for statistic in &built.statistics {
-                layout.add_statistic(format!("{layer}/{}", statistic.name), statistic.shape.clone())?;
+                layout.add_statistic(format!("{}/{}", named.name, statistic.name), statistic.shape.clone())?;
             }
         }
         self.layout = layout;
@@ -296,15 +308,16 @@ impl Model {
     }
 
     fn fill(&mut self, built: &[Option<Built>], seed: u64) -> Result<()> {
-        let mut weights = Weights {
-            parameters: self.layout.segments.iter().map(|len| zeros(*len)).collect::<Result<_>>()?,
-            statistics: zeros(self.layout.statistics_len)?,
-        };
-        let parameters = self.layers_in_use(built).flat_map(|(_, built)| &built.parameters);
-        for ((idx, placed), parameter) in (0..).zip(&self.layout.parameters).zip(parameters) {
-            // A stream of its own, so that a parameter's values do not depend on the sizes of those before it.
+        let mut weights = zero_weights(&self.layout)?;
+        let parameters = self.layers_in_use(built);
+        let parameters = parameters.flat_map(|(named, built)| built.parameters.iter().map(move |it| (named, it)));
+        for (stream, (named, parameter)) in (0..).zip(parameters) {
+            let Some(idx) = self.layout.parameter(&parameter_name(named, parameter)) else { continue };
+            let placed = &self.layout.parameters[idx];
+            // A stream of its own, so that a parameter's values do not depend on the sizes of those before it, nor on
+            // which layers are frozen.
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
-            rng.set_stream(idx);
+            rng.set_stream(stream);
             let values = &mut weights.parameters[placed.segment as usize][placed.range()];
             parameter.initializer.fill(&parameter.shape, &mut rng, values);
         }
@@ -315,6 +328,17 @@ impl Model {
         self.weights = weights;
         Ok(())
     }
+}
+
+/// `layer/tensor`.
+fn parameter_name(named: &NamedLayer, parameter: &Parameter) -> String {
+    format!("{}/{}", named.name, parameter.name)
+}
+
+/// Weights of a layout, all zero.
+pub(super) fn zero_weights(layout: &Layout) -> Result<Weights> {
+    let parameters = layout.segments.iter().map(|len| zeros(*len)).collect::<Result<_>>()?;
+    Ok(Weights { parameters, statistics: zeros(layout.statistics_len)? })
 }
 
 /// Zeros, or an error where the system has no memory for them.
@@ -369,6 +393,13 @@ impl Sequential {
     #[must_use]
     pub fn add_named(mut self, name: &str, layer: impl Layer + 'static) -> Self {
         self.last = self.graph.add_named(name, layer, &[self.last]);
+        self
+    }
+
+    /// Freezes the layers so far: see [`Model::freeze`].
+    #[must_use]
+    pub fn freeze(mut self) -> Self {
+        self.graph.layers.iter_mut().for_each(|named| named.is_trainable = false);
         self
     }
 

@@ -40,7 +40,7 @@ impl Objective {
 
 /// Where each layer begins.
 struct Firsts {
-    /// Its first parameter in the layout, if it has any.
+    /// Its first parameter in the layout, if it has any and is trainable.
     parameter: Vec<Option<usize>>,
     /// The first node that uses it.
     node: Vec<Option<usize>>,
@@ -126,7 +126,9 @@ impl Model {
         for (segment, len) in (0..).zip(&self.layout.segments) {
             let len = Length { per_row: 0, fixed: *len };
             plan.buffer(format!("parameters{segment}"), Role::Parameters(segment), len);
-            plan.buffer(format!("gradients{segment}"), Role::Gradients(segment), len);
+            if (segment as usize) < self.layout.trainable_segments().len() {
+                plan.buffer(format!("gradients{segment}"), Role::Gradients(segment), len);
+            }
         }
         let len = Length { per_row: 0, fixed: self.layout.statistics_len };
         if len.fixed > 0 {
@@ -138,10 +140,10 @@ impl Model {
         plan
     }
 
-    /// The first parameter of each layer, and the node of its first use.
+    /// The first trainable parameter of each layer, and the node of its first use.
     fn firsts(&self) -> Firsts {
         let mut firsts = Firsts { parameter: vec![None; self.layers.len()], node: vec![None; self.layers.len()] };
-        for (idx, (layer_idx, _)) in self.owners(&self.layout.parameters).enumerate() {
+        for (idx, (layer_idx, _)) in self.owners(self.layout.trainable()).enumerate() {
             firsts.parameter[layer_idx].get_or_insert(idx);
         }
         for (idx, node) in self.nodes.iter().enumerate() {
@@ -150,7 +152,7 @@ impl Model {
         firsts
     }
 
-    /// Which tensors stand behind a parameter.
+    /// Which tensors stand behind a trainable parameter.
     fn recorded_tensors(&self, firsts: &Firsts) -> Vec<Tensor> {
         let mut needs = vec![false; self.inputs.len()];
         for node in &self.nodes {
@@ -169,6 +171,7 @@ impl Model {
             layer: self.layers[node.layer_idx].name.clone(),
             inputs: node.inputs.clone(),
             output: self.inputs.len() + idx,
+            is_trainable: self.layers[node.layer_idx].is_trainable,
         }
     }
 
@@ -219,13 +222,7 @@ impl Model {
         let mut gradients = Vec::new();
         for ((output_idx, tensor), loss) in (0..).zip(&self.outputs).zip(losses) {
             let name = format!("loss:{}", self.tensor_name(*tensor));
-            rec.enter(Node {
-                idx: self.nodes.len(),
-                name,
-                layer: String::new(),
-                inputs: vec![*tensor],
-                output: *tensor,
-            });
+            rec.enter(Node::apart(self.nodes.len(), name, vec![*tensor]));
             let y = rec.value(*tensor);
             gradients.push(loss.record(rec, output_idx, &self.shapes[*tensor], y));
         }
@@ -273,13 +270,7 @@ impl Model {
     fn record_outputs(&self, rec: &mut Recorder<'_>) {
         for (output_idx, tensor) in (0..).zip(&self.outputs) {
             let (y, name) = (rec.value(*tensor), self.tensor_name(*tensor));
-            rec.enter(Node {
-                idx: self.nodes.len(),
-                name: name.into(),
-                layer: String::new(),
-                inputs: vec![*tensor],
-                output: *tensor,
-            });
+            rec.enter(Node::apart(self.nodes.len(), name, vec![*tensor]));
             let output = rec.plan().buffer(format!("{name}.result"), Role::Output(output_idx), y.len);
             let len = length_word(y.len);
             rec.dispatch(&add::COPY, add::Record { len }, [y], [output], Grid::Elements(len));
@@ -289,8 +280,8 @@ impl Model {
     fn record_update(&self, plan: &mut Plan, objective: &Objective, trained: &[Stretch]) {
         let moving = plan.moving.clone();
         let mut rec = Recorder::new(plan, &self.layout, Pass::Update, &[]);
-        rec.enter(Node { idx: 0, name: "update".into(), layer: String::new(), inputs: Vec::new(), output: 0 });
-        let control = record_clip(&mut rec, &self.layout.segments, objective.clip_norm);
+        rec.enter(Node::apart(0, "update", Vec::new()));
+        let control = record_clip(&mut rec, self.layout.trainable_segments(), objective.clip_norm);
         for stretch in trained {
             record_stretch(&mut rec, &objective.optimizer, stretch, control);
         }
@@ -308,7 +299,7 @@ fn flat(rec: &mut Recorder<'_>, role: Role, len: u64) -> View {
 fn record_clip(rec: &mut Recorder<'_>, segments: &[u64], max_norm: f32) -> View {
     let slots = |len: &u64| clip::slots(clip::splits(*len));
     let parts: u32 = segments.iter().map(slots).sum();
-    let partials = rec.scratch("norm_partials", Length { per_row: 0, fixed: 2 * u64::from(parts) });
+    let partials = rec.scratch("norm_partials", Length { per_row: 0, fixed: 2 * u64::from(parts.max(1)) });
     let control = rec.control("control", 4);
     let record = |len: Word, splits: u32| clip::Record {
         len,

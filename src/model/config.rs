@@ -68,6 +68,9 @@ pub struct LayerConfig {
     /// What it reads; the one before it if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inputs: Option<Vec<String>>,
+    /// May training change it? Yes if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trainable: Option<bool>,
     /// The layer's own settings.
     #[serde(flatten)]
     pub settings: Map<String, Value>,
@@ -106,6 +109,16 @@ impl ModelConfig {
         let outputs =
             outputs.iter().map(|name| reader.tensor("the list of outputs", name)).collect::<Result<Vec<_>>>()?;
         reader.graph.build(&outputs, seed)
+    }
+
+    /// Is it the same but for which layers are trainable?
+    pub(crate) fn trains_others(&self, other: &Self) -> bool {
+        let all_trainable = |config: &Self| {
+            let mut config = config.clone();
+            config.layers.iter_mut().for_each(|layer| layer.trainable = None);
+            config
+        };
+        self != other && all_trainable(self) == all_trainable(other)
     }
 
     /// The first layer whose type or settings can't be read, by its index, and what is wrong with it: of a model from a
@@ -218,6 +231,7 @@ impl Reader {
     fn find_layer(&mut self, who: &str, config: &LayerConfig, own: &[Entry]) -> Result<super::LayerRef> {
         if let Some(name) = &config.reuse {
             let other = config.kind.as_ref().map(|_| "type").or(config.name.as_ref().map(|_| "name"));
+            let other = other.or(config.trainable.map(|_| "trainable"));
             if let Some(key) = other.or(config.settings.keys().next().map(String::as_str)) {
                 return Err(Error::model(
                     who,
@@ -239,13 +253,16 @@ impl Reader {
             Error::model(who, misread.problem, misread.help.unwrap_or_else(|| "let it be as in Keras".into()))
         })?;
         let layer = self.graph.shared_layer(config.name.as_deref(), layer);
+        if config.trainable == Some(false) {
+            self.graph.freeze(layer);
+        }
         self.layers.insert(self.graph.layer_name(layer), layer);
         Ok(layer)
     }
 }
 
 /// Which names there are, a handful at most.
-fn names_help(name: &str, names: &[&str]) -> String {
+pub(super) fn names_help(name: &str, names: &[&str]) -> String {
     const MOST: usize = 6;
     let near = names::nearest(name, names).map(|near| format!("did you mean `{}`? ", shown(near)));
     let some: Vec<String> = names.iter().take(MOST).map(|name| format!("`{}`", shown(name))).collect();
@@ -271,7 +288,8 @@ impl Model {
                 _ => Map::new(),
             };
             let (name, kind) = (Some(named.name.clone()), Some(named.layer.kind().to_owned()));
-            LayerConfig { name, kind, inputs, settings, reuse: None }
+            let trainable = (!named.is_trainable).then_some(false);
+            LayerConfig { name, kind, inputs, settings, trainable, reuse: None }
         });
         ModelConfig {
             input: None,

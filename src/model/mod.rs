@@ -11,6 +11,7 @@ pub(crate) mod file;
 mod needed;
 mod own;
 mod summary;
+mod trainable;
 
 pub(crate) use build::{BEST, OPTIMIZER};
 pub(crate) use compile::CLIP_CONTROL;
@@ -45,6 +46,8 @@ pub(crate) struct NamedLayer {
     pub name: String,
     /// What it does.
     pub layer: Arc<dyn Layer>,
+    /// May training change it?
+    pub is_trainable: bool,
 }
 
 /// One use of a layer. Tensors are numbered: the inputs first, then the node outputs, in order.
@@ -61,7 +64,7 @@ pub(crate) struct GraphNode {
 /// Weights and moving statistics, flat, in the order of [`Model::tensors`].
 #[derive(Debug, Default, PartialEq)]
 pub struct Weights {
-    /// Trainable parameters by segment.
+    /// Parameters by segment: trainable ones, then those of frozen layers.
     pub parameters: Vec<Vec<f32>>,
     /// Moving statistics.
     pub statistics: Vec<f32>,
@@ -108,7 +111,7 @@ impl Model {
         self.outputs.iter().map(|tensor| (self.tensor_name(*tensor), &self.shapes[*tensor])).collect()
     }
 
-    /// Trainable values, all tensors together.
+    /// Values of all parameters together, those of frozen layers included.
     pub fn n_parameters(&self) -> usize {
         self.layout.n_parameters()
     }
@@ -160,7 +163,8 @@ impl Model {
 
     /// Does any layer use statistics of a batch? Then a shard should not be tiny.
     pub fn has_batch_statistics(&self) -> bool {
-        self.nodes.iter().any(|node| self.layers[node.layer_idx].layer.has_batch_statistics())
+        let mut layers = self.nodes.iter().map(|node| &self.layers[node.layer_idx]);
+        layers.any(|named| named.is_trainable && named.layer.has_batch_statistics())
     }
 
     /// Name of a tensor: an input's or a node's.

@@ -47,9 +47,13 @@ impl Model {
     }
 
     fn totals(&self) -> String {
-        let (trainable, statistics) = (self.layout.n_parameters(), self.layout.n_statistics());
+        let (trainable, statistics) = (self.layout.n_trainable(), self.layout.n_statistics());
         let (kilobytes, left_out) = (kilobytes(trainable), self.left_out_text());
-        format!("{trainable} trainable parameters ({kilobytes:.1} kB), {statistics} moving statistics{left_out}")
+        let frozen = match self.layout.n_parameters() - trainable {
+            0 => String::new(),
+            frozen => format!("{frozen} frozen, "),
+        };
+        format!("{trainable} trainable parameters ({kilobytes:.1} kB), {frozen}{statistics} moving statistics{left_out}")
     }
 
     /// Numbers that each layer holds.

@@ -41,14 +41,20 @@ impl Placed {
 
 /// The flat layout of all parameters, and that of all statistics.
 ///
-/// Parameters stand in the order in which the layers are first used, so that in backward's order the
-/// gradients become ready from the end. Segments each fit one binding; no tensor crosses a segment.
+/// Trainable parameters stand in the order in which the layers are first used, so that in backward's order the
+/// gradients become ready from the end. Those of frozen layers stand behind them, in segments of their own: so gradients,
+/// what travels of them, and the optimizer's state are those of the first segments. Segments each fit one binding; no
+/// tensor crosses a segment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
-    /// Trainable parameters.
+    /// Parameters: trainable ones, then those of frozen layers.
     pub parameters: Vec<Placed>,
     /// Length of each segment of the parameters, in elements.
     pub segments: Vec<u64>,
+    /// How many of the parameters are trainable.
+    n_trainable: usize,
+    /// How many of the segments hold them.
+    n_trainable_segments: usize,
     /// Moving statistics; all in one segment.
     pub statistics: Vec<Placed>,
     /// Length of the statistics, in elements.
@@ -63,13 +69,29 @@ fn padded(len: u64) -> u64 {
 }
 
 impl Layout {
-    /// Places a parameter behind the others.
+    /// Places a trainable parameter behind the others. Those of frozen layers come after the last of them.
     ///
     /// # Errors
     /// If it is larger than one binding can be.
     pub fn add_parameter(&mut self, name: String, shape: Vec<usize>) -> Result<()> {
+        self.place_parameter(name, shape, 0)?;
+        (self.n_trainable, self.n_trainable_segments) = (self.parameters.len(), self.segments.len());
+        Ok(())
+    }
+
+    /// Places a parameter of a frozen layer behind the others, in a segment without trainable ones.
+    ///
+    /// # Errors
+    /// If it is larger than one binding can be.
+    pub fn add_frozen(&mut self, name: String, shape: Vec<usize>) -> Result<()> {
+        self.place_parameter(name, shape, self.n_trainable_segments)
+    }
+
+    /// Places a parameter in the last segment, or a new one: not before segment `first`.
+    fn place_parameter(&mut self, name: String, shape: Vec<usize>, first: usize) -> Result<()> {
         let len = binding_len("parameter", &name, &shape)?;
-        if self.segments.last().is_none_or(|used| used + padded(len) > MAX_BINDING) {
+        let last = self.segments.get(first..).and_then(<[u64]>::last);
+        if last.is_none_or(|used| used + padded(len) > MAX_BINDING) {
             self.segments.push(0);
         }
         let segment = self.segments.len() - 1;
@@ -103,9 +125,35 @@ impl Layout {
         self.statistics_by_name.get(name).copied()
     }
 
-    /// Number of trainable numbers, padding not counted.
+    /// The trainable parameters.
+    pub fn trainable(&self) -> &[Placed] {
+        &self.parameters[..self.n_trainable]
+    }
+
+    /// The segments that hold the trainable parameters: the first ones.
+    pub fn trainable_segments(&self) -> &[u64] {
+        &self.segments[..self.n_trainable_segments]
+    }
+
+    /// Is a parameter trainable?
+    pub fn is_trainable(&self, idx: usize) -> bool {
+        idx < self.n_trainable
+    }
+
+    /// Number of values of all parameters, padding not counted.
     pub fn n_parameters(&self) -> usize {
         self.parameters.iter().map(Placed::len).sum()
+    }
+
+    /// Number of values of trainable parameters, padding not counted.
+    pub fn n_trainable(&self) -> usize {
+        self.trainable().iter().map(Placed::len).sum()
+    }
+
+    /// One trainable segment of this length in place of all parameters, whose names are gone.
+    pub(crate) fn shrink_to(&mut self, len: u64) {
+        (self.parameters, self.segments) = (Vec::new(), vec![len]);
+        (self.n_trainable, self.n_trainable_segments) = (0, 1);
     }
 
     /// Number of statistics, padding not counted.

@@ -7,6 +7,7 @@ use crate::kernels::{self, Kernel, halves};
 use crate::shape::Shape;
 use crate::size::{Grid, Length, Word, length_word};
 
+use super::unread::drop_unread;
 use super::{
     BatchStatistics, Combine, Command, Dispatch, Exchange, GradientCompression, Layout, Pass, Plan, Role, View, When,
 };
@@ -19,7 +20,7 @@ const BUCKET: u64 = 1 << 18;
 pub struct Tensor {
     /// Shape of a row.
     pub shape: Shape,
-    /// Does any parameter stand before it?
+    /// Does any trainable parameter stand before it?
     pub needs_gradient: bool,
 }
 
@@ -36,6 +37,16 @@ pub struct Node {
     pub inputs: Vec<usize>,
     /// Tensor it writes.
     pub output: usize,
+    /// May training change the layer?
+    pub is_trainable: bool,
+}
+
+impl Node {
+    /// One that is no use of a layer.
+    pub(crate) fn apart(idx: usize, name: impl Into<String>, inputs: Vec<usize>) -> Self {
+        let output = inputs.first().copied().unwrap_or(0);
+        Self { idx, name: name.into(), layer: String::new(), inputs, output, is_trainable: true }
+    }
 }
 
 /// What a layer or a loss records into: it gives views of buffers, and takes kernels that read and write them.
@@ -78,11 +89,11 @@ impl<'a> Recorder<'a> {
             kept: LiteMap::new(),
             written: vec![false; layout.parameters.len()],
             sums: Vec::new(),
-            bucket_ends: layout.segments.clone(),
+            bucket_ends: layout.trainable_segments().to_vec(),
             compression: GradientCompression::None,
             statistics: BatchStatistics::Shard,
             fused: None,
-            node: Node { idx: 0, name: String::new(), layer: String::new(), inputs: Vec::new(), output: 0 },
+            node: Node::apart(0, "", Vec::new()),
         }
     }
 
@@ -125,6 +136,11 @@ impl<'a> Recorder<'a> {
     /// Is this pass training? Else it is inference.
     pub fn is_training(&self) -> bool {
         self.pass == Pass::Train
+    }
+
+    /// May training change the layer? Batch normalization that is frozen normalizes as at inference.
+    pub fn is_trainable(&self) -> bool {
+        self.node.is_trainable
     }
 
     /// Index of the node, part of the key of random numbers.
@@ -240,8 +256,14 @@ impl<'a> Recorder<'a> {
     }
 
     /// Where the gradient of a parameter goes. Of a shared layer, each use gets a place of its own, and all are added.
+    ///
+    /// That of a frozen layer goes where nobody reads it, and what computes nothing else is no part of the pass.
     pub fn parameter_gradient(&mut self, name: &str) -> View {
         let idx = self.parameter_idx(name);
+        if !self.layout.is_trainable(idx) {
+            let len = self.layout.parameters[idx].length();
+            return self.scratch(&format!("{name}_unread"), len);
+        }
         let sum = self.flat_view(idx, Role::Gradients);
         if !std::mem::replace(&mut self.written[idx], true) {
             return sum;
@@ -369,7 +391,8 @@ impl<'a> Recorder<'a> {
 
     /// Marks the gradients of all parameters from `first` on as complete, so that they may leave for the host.
     pub(crate) fn complete_gradients(&mut self, first: usize) {
-        let (Some(placed), Some(last)) = (self.layout.parameters.get(first), self.layout.parameters.last()) else {
+        let trainable = self.layout.trainable();
+        let (Some(placed), Some(last)) = (trainable.get(first), trainable.last()) else {
             return;
         };
         // Parameters fill one segment after the other.
@@ -406,8 +429,9 @@ impl<'a> Recorder<'a> {
         packed
     }
 
-    /// Gives the finished pass to the plan, and what each tensor's values are.
-    pub(crate) fn finish(self) -> Vec<Option<View>> {
+    /// Gives the finished pass to the plan, without what nobody reads, and what each tensor's values are.
+    pub(crate) fn finish(mut self) -> Vec<Option<View>> {
+        drop_unread(self.plan, &mut self.commands);
         self.plan.passes.insert(self.pass, self.commands);
         self.values
     }

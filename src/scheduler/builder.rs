@@ -154,7 +154,7 @@ impl<'a> Builder<'a> {
             ));
         }
         let state = self.state.unwrap_or_else(|| match objective {
-            Some(objective) => TrainingState::new(weights, &objective.optimizer),
+            Some(objective) => TrainingState::new(weights, &layout, &objective.optimizer),
             None => TrainingState { weights, optimizer: Vec::new() },
         });
         let n_adapters = self.adapters.len();

@@ -25,7 +25,7 @@ pub mod timeline;
 use crate::adapters::{Combining, Handle, Info, Timing};
 use crate::data::Batch;
 use crate::error::Result;
-use crate::plan::{Pass, Plan, Role};
+use crate::plan::{Layout, Pass, Plan, Role};
 
 use self::in_flight::InFlight;
 use self::partition::Partition;
@@ -301,6 +301,11 @@ impl Scheduler {
     /// The plan that runs.
     pub fn plan(&self) -> &Plan {
         self.rig.plan()
+    }
+
+    /// Where each parameter stands.
+    pub fn layout(&self) -> &Layout {
+        &self.state.layout
     }
 
     /// Do shards of a step wait for each other?

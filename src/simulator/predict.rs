@@ -187,7 +187,7 @@ impl Job {
         let zeros = |len: u64| vec![0.0; usize::try_from(len).unwrap_or(0)];
         let parameters = layout.segments.iter().map(|len| zeros(*len)).collect();
         let weights = Weights { parameters, statistics: zeros(layout.statistics_len) };
-        TrainingState::new(weights, &self.objective.optimizer)
+        TrainingState::new(weights, layout, &self.objective.optimizer)
     }
 }
 

@@ -36,9 +36,10 @@ impl Skeleton {
             shrink(&mut small, idx, segment);
         }
         shrink_updates(&mut small, segment);
-        traffic.scale = layout.segments.iter().sum::<u64>() as f64 / segment as f64;
+        let updated = layout.trainable_segments().iter().sum::<u64>();
+        traffic.scale = updated.max(segment) as f64 / segment as f64;
         let mut small_layout = layout.clone();
-        (small_layout.parameters, small_layout.segments) = (Vec::new(), vec![segment]);
+        small_layout.shrink_to(segment);
         Self { plan: small, layout: small_layout, traffic }
     }
 }

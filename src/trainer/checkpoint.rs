@@ -104,7 +104,7 @@ impl Contents<'_> {
             tensors.extend(entered(layout, &state.weights, &format!("{OPTIMIZER}/{LAST}/")));
         }
         for (kind, segments) in optimizer.state_names().iter().zip(&state.optimizer) {
-            tensors.extend(layout.parameters.iter().map(|placed| Entered {
+            tensors.extend(layout.trainable().iter().map(|placed| Entered {
                 name: format!("{OPTIMIZER}/{kind}/{}", placed.name),
                 shape: &placed.shape,
                 values: &segments[placed.segment as usize][placed.range()],
@@ -242,7 +242,15 @@ impl Checkpoint {
     /// # Errors
     /// If not: what differs.
     pub fn check_fits(&self, model: &Model, optimizer: &Optimizer) -> Result<()> {
-        if self.model.config() != model.config() {
+        let (own, given) = (self.model.config(), model.config());
+        if own.trains_others(&given) {
+            return Err(Error::checkpoint(
+                "the checkpoint",
+                "holds the optimizer's state of other trainable layers than those of the model",
+                "resume with the same layers frozen, or start a new run from the checkpoint's model",
+            ));
+        }
+        if own != given {
             return Err(Error::checkpoint(
                 "the checkpoint",
                 "needs the model it was made with, but got another model",
@@ -270,10 +278,9 @@ fn weights_under(file: &FileReader<'_>, model: &Model, prefix: &str) -> Result<O
 
 /// The optimizer's state, by kind and segment.
 fn optimizer_state(file: &FileReader<'_>, model: &Model, optimizer: &Optimizer) -> Result<Vec<Vec<Vec<f32>>>> {
-    let mut state =
-        TrainingState::new(Weights { statistics: Vec::new(), ..model.weights.clone() }, optimizer).optimizer;
+    let mut state = TrainingState::new(Weights::default(), model.layout(), optimizer).optimizer;
     for (kind, segments) in optimizer.state_names().iter().zip(&mut state) {
-        for placed in &model.layout().parameters {
+        for placed in model.layout().trainable() {
             let values = &mut segments[placed.segment as usize][placed.range()];
             file.read(&format!("{OPTIMIZER}/{kind}/{}", placed.name), placed, values)?;
         }

@@ -191,6 +191,7 @@ impl Trainer {
         self.open_async(fit, train.len()).await?;
         self.warn_of_small_batches(fit.batch_size, train.len());
         self.warn_of_classes();
+        self.warn_of_frozen();
         self.read_as(fit);
         for (callback, state) in callbacks.iter_mut().zip(&self.progress.callbacks) {
             callback.restore(state);
@@ -331,6 +332,7 @@ impl Trainer {
                 flow = Flow::Stop;
             }
         }
+        self.check_frozen()?;
         self.take_changed_weights();
         self.watch_plateau(&log.values);
         self.watch_validation(&log.values);

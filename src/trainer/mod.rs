@@ -114,7 +114,7 @@ impl Trainer {
         compile.check(&model)?;
         meter::check_names(&compile, &model.outputs())?;
         model.plan(&compile.objective())?;
-        let state = TrainingState::new(model.weights.clone(), &compile.optimizer);
+        let state = TrainingState::new(model.weights.clone(), model.layout(), &compile.optimizer);
         let progress = Progress { learning_rate: compile.optimizer.learning_rate(), ..Progress::default() };
         Ok(Self {
             model,

@@ -174,7 +174,8 @@ impl Trainer {
     /// If it is the state of another model or optimizer. Then nothing is changed.
     pub async fn set_state(&mut self, state: TrainingState, step: u64) -> Result<()> {
         let lens = |segments: &[Vec<f32>]| segments.iter().map(Vec::len).collect::<Vec<_>>();
-        let needed = TrainingState::new(self.model.weights.clone(), &self.compile.optimizer);
+        let (weights, layout) = (self.model.weights.clone(), self.model.layout());
+        let needed = TrainingState::new(weights, layout, &self.compile.optimizer);
         let fits = lens(&state.weights.parameters) == lens(&needed.weights.parameters)
             && state.weights.statistics.len() == needed.weights.statistics.len()
             && state.optimizer.len() == needed.optimizer.len()

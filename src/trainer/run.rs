@@ -253,6 +253,26 @@ impl Trainer {
         names.iter().cloned().chain(validation.into_iter().flatten()).collect()
     }
 
+    /// As Keras, says that nothing will change.
+    pub(super) fn warn_of_frozen(&self) {
+        if self.model.layout().trainable().is_empty() {
+            log::warn!("the model has no trainable weights: training changes nothing");
+        }
+    }
+
+    /// Refuses layers that a callback froze or let go: plans and optimizer state are those of the layers as they were.
+    pub(super) fn check_frozen(&self) -> Result<()> {
+        let is_same = |opened: &Opened| opened.scheduler.layout() == self.model.layout();
+        if self.scheduler.as_ref().is_none_or(is_same) {
+            return Ok(());
+        }
+        Err(Error::model(
+            "the model of the run",
+            "needs the trainable layers that the run began with, but a callback changed them",
+            "end the run, freeze or unfreeze layers of its model, and make a new trainer of that",
+        ))
+    }
+
     pub(super) fn warn_of_small_batches(&self, batch_size: usize, rows: usize) {
         let Some(opened) = &self.scheduler else { return };
         let n_adapters = opened.scheduler.adapters().count();

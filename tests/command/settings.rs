@@ -54,6 +54,30 @@ fn a_folder_of_images() {
     assert_eq!((&*rows[1][1], rows.len()), ("across/1.png", 7));
 }
 
+/// The trunk of `images` stays to the bit; `frozen` trains its head.
+#[test]
+fn a_trained_model_with_frozen_layers() {
+    let (folder, _) = trained("images", &format!("--data {DATA}/bars/test"));
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let example = fs::read_to_string(Path::new(ROOT).join("examples/settings/frozen.toml")).unwrap();
+    let settings = example.replace("\"bars.safetensors\"", &format!("'{}'", at("model.safetensors")));
+    fs::write(at("frozen.toml"), &settings).unwrap();
+    let root = Path::new(ROOT);
+    succeed(root, &format!("train {} --quiet --save {}", at("frozen.toml"), at("head.safetensors")));
+    let [before, after] = ["model.safetensors", "head.safetensors"].map(|name| Model::load(at(name)).unwrap());
+    for (name, is_same) in [("conv2d/kernel", true), ("conv2d/bias", true), ("dense/kernel", false)] {
+        assert_eq!(before.tensor(name) == after.tensor(name), is_same, "{name}");
+    }
+    assert_eq!((after.is_trainable("conv2d"), after.is_trainable("dense")), (Some(false), Some(true)));
+    // A run that goes on has the same layers frozen.
+    succeed(root, &format!("train {} --quiet --epochs 11 --resume {}", at("frozen.toml"), at("head.safetensors")));
+
+    fs::write(at("typo.toml"), settings.replace("[\"dense\"]", "[\"desne\"]")).unwrap();
+    let error = refused(root, &format!("train {} --quiet --save {}", at("typo.toml"), at("other.safetensors")));
+    assert!(error.contains("key `trainable`, layer `desne` needs to be a layer of the model"), "{error}");
+    assert!(error.contains("did you mean `dense`?"), "{error}");
+}
+
 #[test]
 fn regression() {
     let (folder, values) = trained("regression", "--part validation --config examples/settings/regression.toml");
@@ -112,5 +136,5 @@ fn every_example_is_tested() {
     let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let mut names: Vec<String> = names.filter(|name| name.ends_with(".toml")).collect();
     names.sort();
-    assert_eq!(names, ["images.toml", "regression.toml", "table.toml", "two_inputs_two_outputs.toml"]);
+    assert_eq!(names, ["frozen.toml", "images.toml", "regression.toml", "table.toml", "two_inputs_two_outputs.toml"]);
 }

@@ -25,7 +25,7 @@ pub fn rows(rows: usize) -> Arc<[f32]> {
 
 fn node(name: &str, kind: &str, inputs: &[String], settings: Settings) -> LayerConfig {
     let (name, kind) = (Some(name.to_owned()), Some(kind.to_owned()));
-    LayerConfig { name, kind, reuse: None, inputs: Some(inputs.to_vec()), settings }
+    LayerConfig { name, kind, inputs: Some(inputs.to_vec()), settings, ..LayerConfig::default() }
 }
 
 /// The layers on tables `in0`, `in1`, … (`in0/kernel [rows, ...shape]`), for batches of up to `rows` rows. The first of

@@ -161,7 +161,7 @@ fn updates_of_the_scheduler_are_golden() {
         for n_adapters in [1, 2, 3] {
             pollster::block_on(async {
                 let mut scheduler = bench.open(n_adapters, SplitMode::Even).await;
-                let mut state = TrainingState::new(bench.model.weights.clone(), &optimizer);
+                let mut state = TrainingState::new(bench.model.weights.clone(), bench.model.layout(), &optimizer);
                 for (step, rate) in (0..STEPS).zip(&rates) {
                     let batch = batch(problem, step, &bench.model, &state.weights.parameters[0]);
                     let settings = Step { step: step.into(), seed: 0, learning_rate: *rate, loss_scales: vec![2.0] };
@@ -213,7 +213,8 @@ fn a_step_that_is_not_finite_changes_nothing() {
         for n_adapters in [1, 2, 3] {
             let (report, state) = bench.step(n_adapters, SplitMode::Even);
             assert!(!report.is_applied, "{bad} on {n_adapters} adapters");
-            assert_eq!(state, TrainingState::new(bench.model.weights.clone(), &bench.objective.optimizer));
+            let (weights, layout) = (bench.model.weights.clone(), bench.model.layout());
+            assert_eq!(state, TrainingState::new(weights, layout, &bench.objective.optimizer));
         }
     }
 }

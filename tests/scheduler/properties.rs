@@ -218,7 +218,7 @@ fn reference(case: &Case) -> Outcome {
     let mut machine = Machine::new(plan.clone(), rows);
     machine.write(Role::Parameters(0), 0, &model.weights.parameters[0]);
     machine.write(Role::Statistics, 0, &model.weights.statistics);
-    let state = TrainingState::new(model.weights.clone(), &objective.optimizer);
+    let state = TrainingState::new(model.weights.clone(), model.layout(), &objective.optimizer);
     let mut outcome = Outcome { reports: Vec::new(), norms: Vec::new(), rows: Vec::new(), state };
     for step in 0..case.steps {
         let hyper = objective.optimizer.hyper(LEARNING_RATE, step + 1);

@@ -4,6 +4,8 @@
 mod breakable;
 #[path = "../common/close.rs"]
 mod close;
+#[path = "../common/golden.rs"]
+mod golden;
 #[path = "../common/needed.rs"]
 mod needed;
 #[path = "../common/simulated.rs"]
@@ -11,6 +13,7 @@ mod simulated;
 
 mod ahead;
 mod faults;
+mod frozen;
 mod live;
 mod lone;
 mod on_batch;

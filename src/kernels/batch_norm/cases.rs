@@ -150,6 +150,20 @@ pub(super) fn backward_input() -> Vec<Case> {
     cases
 }
 
+pub(super) fn backward_inference() -> Vec<Case> {
+    let mut cases = each_size(
+        |params| params.pixels.div_ceil(PIXELS) * params.channels,
+        |case, sizes| {
+            let case = case.input(Fill::Normal(sizes.all)).input(Fill::Uniform(sizes.channels, 0.5, 2.0));
+            case.input(Fill::Normal(sizes.channels)).output(sizes.all)
+        },
+    );
+    let mut bare = cases[2].clone().constant("USE_SCALE", 0.0);
+    bare.label = "USE_SCALE 0".into();
+    cases.push(bare);
+    cases
+}
+
 pub(super) fn update() -> Vec<Case> {
     let mut cases = each_size(
         |params| params.channels,

@@ -185,3 +185,20 @@ pub(super) fn backward_input(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
         }
     });
 }
+
+pub(super) fn backward_inference(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
+    let params: Params = call.params();
+    let channels = index(params.channels);
+    let scales = call.constant("USE_SCALE", 1.0) > 0.5;
+    let [dy, variance, gamma] = [0, 1, 2].map(|input: usize| call.inputs[input]);
+    let [factors] = repeated(channels, |channel| {
+        let gamma = if scales { gamma[channel] } else { 1.0 };
+        [gamma / (variance[channel] + params.epsilon).sqrt()]
+    });
+    parallel::rows(&mut outputs[0][..index(params.pixels) * channels], channels, |first, d_x| {
+        let blocks = d_x.chunks_mut(factors.len()).zip(dy[first * channels..].chunks(factors.len()));
+        for (d_x, dy) in blocks {
+            d_x.iter_mut().zip(dy).zip(&factors).for_each(|((d_x, dy), factor)| *d_x = factor * dy);
+        }
+    });
+}

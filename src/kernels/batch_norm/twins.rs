@@ -134,6 +134,19 @@ pub(super) fn backward_input(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     }
 }
 
+pub(super) fn backward_inference(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
+    let params: Params = call.params();
+    let channels = index(params.channels);
+    let scales = call.constant("USE_SCALE", 1.0) > 0.5;
+    let [dy, variance, gamma] = [0, 1, 2].map(|input: usize| call.inputs[input]);
+    for i in 0..index(params.pixels) * channels {
+        let channel = i % channels;
+        let gamma = if scales { f64::from(gamma[channel]) } else { 1.0 };
+        let deviation = (f64::from(variance[channel]) + f64::from(params.epsilon)).sqrt();
+        outputs[0][i] = single(gamma / deviation * f64::from(dy[i]));
+    }
+}
+
 pub(super) fn update(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let params: Params = call.params();
     let (moments, control, channels) = (call.inputs[0], call.inputs[1], index(params.channels));

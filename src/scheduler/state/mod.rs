@@ -26,16 +26,22 @@ pub(super) use update::clip_result;
 pub struct TrainingState {
     /// Parameters and moving statistics.
     pub weights: Weights,
-    /// Optimizer state: kind, then segment, each of the parameters' layout.
+    /// Optimizer state: kind, then segment of trainable parameters, each of their layout.
     pub optimizer: Vec<Vec<Vec<f32>>>,
 }
 
 impl TrainingState {
     /// The state before the first step of an optimizer.
-    pub fn new(weights: Weights, optimizer: &Optimizer) -> Self {
-        let zeros: Vec<Vec<f32>> = weights.parameters.iter().map(|segment| vec![0.0; segment.len()]).collect();
+    pub fn new(weights: Weights, layout: &Layout, optimizer: &Optimizer) -> Self {
+        let zeros = trainable_zeros(layout);
         Self { weights, optimizer: vec![zeros; optimizer.state_names().len()] }
     }
+}
+
+/// A zero for each value of the trainable segments.
+#[allow(clippy::cast_possible_truncation, reason = "a segment is smaller than 2^25 elements")]
+fn trainable_zeros(layout: &Layout) -> Vec<Vec<f32>> {
+    layout.trainable_segments().iter().map(|len| vec![0.0; *len as usize]).collect()
 }
 
 /// Where parameters are updated.
@@ -59,14 +65,14 @@ pub(super) struct State {
     is_behind: bool,
     /// Was what it had trained given up, and nobody told yet?
     is_rewound: bool,
-    /// Sums of the last step's gradients, by segment.
+    /// Sums of the last step's gradients, by trainable segment.
     gradients: Vec<Vec<f32>>,
 }
 
 impl State {
     pub fn new(training: TrainingState, layout: Layout, objective: Option<&Objective>, place: Place) -> Self {
         Self {
-            gradients: training.weights.parameters.iter().map(|segment| vec![0.0; segment.len()]).collect(),
+            gradients: trainable_zeros(&layout),
             training,
             layout,
             optimizer: objective.map(|objective| objective.optimizer.clone()),
@@ -196,7 +202,7 @@ impl State {
         // All or nothing: an adapter that is lost on the way leaves a state to rewind to.
         let mut read =
             TrainingState { optimizer: vec![Vec::new(); self.training.optimizer.len()], ..TrainingState::default() };
-        for (segment, _) in (0..).zip(&self.training.weights.parameters) {
+        for (segment, _) in (0..).zip(self.layout.trainable_segments()) {
             read.weights.parameters.push(rig.read(0, Role::Parameters(segment)).await?);
             for (kind, segments) in (0..).zip(&mut read.optimizer) {
                 segments.push(rig.read(0, Role::State(kind, segment)).await?);
@@ -205,6 +211,9 @@ impl State {
         if !self.training.weights.statistics.is_empty() {
             read.weights.statistics = rig.read(0, Role::Statistics).await?;
         }
+        // What is frozen is as it was.
+        let frozen = self.training.weights.parameters.iter_mut().skip(read.weights.parameters.len());
+        read.weights.parameters.extend(frozen.map(std::mem::take));
         (self.training, self.is_behind) = (read, false);
         Ok(())
     }

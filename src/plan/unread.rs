@@ -1,0 +1,35 @@
+//! Commands whose results nobody reads: they are no part of a finished pass.
+
+use super::{Command, Plan, Role, When};
+
+/// Drops the dispatches of a pass that write nothing but activations which no later command reads, and exchanges of such
+/// activations: the parameters' gradients of frozen layers, and what only these need.
+pub(super) fn drop_unread(plan: &Plan, commands: &mut Vec<Command>) {
+    let mut is_read: Vec<bool> = plan.buffers.iter().map(|buffer| buffer.role != Role::Activation).collect();
+    let mut keeps: Vec<bool> = commands.iter().rev().map(|command| is_needed(command, &mut is_read)).collect();
+    keeps.reverse();
+    let mut keeps = keeps.into_iter();
+    commands.retain(|_| keeps.next().unwrap_or(true));
+}
+
+/// Is a command needed, given what those behind it read? If so, all that it names is read from here on: a buffer that is
+/// written in parts, or in place, needs all of its writers.
+fn is_needed(command: &Command, is_read: &mut [bool]) -> bool {
+    let at = |buffer: super::BufferId| buffer.0 as usize;
+    match command {
+        Command::Exchange(exchange) => {
+            let sent = exchange.sent();
+            let is_needed = exchange.when == When::Update || is_read[at(exchange.view.buffer)];
+            is_read[at(sent.buffer)] |= is_needed;
+            is_needed
+        }
+        Command::Dispatch(dispatch) => {
+            let is_needed = dispatch.outputs.iter().any(|view| is_read[at(view.buffer)]);
+            if is_needed {
+                let views = dispatch.inputs.iter().chain(&dispatch.outputs);
+                views.for_each(|view| is_read[at(view.buffer)] = true);
+            }
+            is_needed
+        }
+    }
+}
