@@ -53,7 +53,9 @@ impl Model {
             0 => String::new(),
             frozen => format!("{frozen} frozen, "),
         };
-        format!("{trainable} trainable parameters ({kilobytes:.1} kB), {frozen}{statistics} moving statistics{left_out}")
+        format!(
+            "{trainable} trainable parameters ({kilobytes:.1} kB), {frozen}{statistics} moving statistics{left_out}"
+        )
     }
 
     /// Numbers that each layer holds.

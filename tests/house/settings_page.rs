@@ -281,8 +281,10 @@ fn page() -> String {
     tagged::<DataConfig>(&mut page, &data, "DataConfig", snake);
     choices(&mut page, &data, "TargetKind", "`target_kind`");
 
-    page.push_str("\n## Layers\n\nBeside `type` each takes `name`, `inputs`, the names of what it reads, and \
-         `trainable`: with `trainable = false` training leaves its weights and moving statistics as they are.\n");
+    page.push_str(
+        "\n## Layers\n\nBeside `type` each takes `name`, `inputs`, the names of what it reads, and \
+         `trainable`: with `trainable = false` training leaves its weights and moving statistics as they are.\n",
+    );
     let unknown = |kind: &str| format!("no `{kind}`");
     let count = table(&mut page, "src/layers", |kind, value| {
         let entry = LAYERS.iter().find(|entry| entry.kind == kind).ok_or_else(|| unknown(kind))?;

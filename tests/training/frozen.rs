@@ -199,7 +199,8 @@ fn a_frozen_layer_between_layers_that_train_passes_the_gradient_on_and_computes_
     assert_eq!(kernels(&model, "norm1"), ["batch_norm.inference", "batch_norm.backward_inference"]);
     let [conv, head] = ["conv2", "head"].map(|node| kernels(&model, node));
     for (node, kernels) in [("conv2", &conv), ("head", &head)] {
-        let is_of_parameters = |name: &String| ["weights", "kernel", "column_sums", "combine"].iter().any(|it| name.contains(it));
+        let is_of_parameters =
+            |name: &String| ["weights", "kernel", "column_sums", "combine"].iter().any(|it| name.contains(it));
         assert!(!kernels.iter().any(is_of_parameters) && kernels.len() >= 2, "{node}: {kernels:?}");
     }
     // Gradients of what is trained are all sent, once.
