@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
+import keras
 import numpy as np
 from keras.src.trainers.data_adapters import data_adapter_utils
+from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 from keras.src.trainers.epoch_iterator import EpochIterator
 from numpy.typing import NDArray
 
@@ -46,6 +48,11 @@ class Data:
 def one_batch(feeds: Feeds, values: Any, needs_targets: bool = True) -> Data:
     """A batch from what a data adapter gives: `x`, `(x, y)` or `(x, y, sample_weight)`."""
     x, y, sample_weight = data_adapter_utils.unpack_x_y_sample_weight(values)
+    return Data(x, y, sample_weight, _native.Batch(_rows(feeds, x, y, sample_weight, needs_targets)))
+
+
+def _rows(feeds: Feeds, x: Any, y: Any, sample_weight: Any, needs_targets: bool) -> _native.Rows:
+    """The rows of arrays, sorted by what the model reads."""
     inputs = [_array(value) for value in _parts(x, feeds.keys)]
     if len(inputs) != len(feeds.inputs):
         raise _refused("the data", f"needs {len(feeds.inputs)} inputs, but has {len(inputs)}")
@@ -55,8 +62,47 @@ def one_batch(feeds: Feeds, values: Any, needs_targets: bool = True) -> Data:
     targets = [_array(value) for value in _parts(y, feeds.outputs)] if needs_targets and y is not None else []
     if needs_targets and len(targets) != len(feeds.outputs):
         raise _refused("the data", f"needs {len(feeds.outputs)} targets, but has {len(targets)}")
+    for value in (*inputs, *targets):
+        if value.shape[:1] != (rows,):
+            raise _refused("the data", f"needs {rows} rows in each array, but one has shape {list(value.shape)}")
     weights = _weights(sample_weight, feeds.outputs, rows) if needs_targets else None
-    return Data(x, y, sample_weight, _native.Batch(rows, inputs, targets, weights))
+    return _native.Rows(rows, inputs, targets, weights)
+
+
+class Arrays:
+    """Whole arrays in memory, whose batches the native half gathers by itself."""
+
+    def __init__(self, adapter: ArrayDataAdapter, feeds: Feeds, needs_targets: bool) -> None:
+        self._parts = data_adapter_utils.unpack_x_y_sample_weight(adapter._inputs)
+        self._feeds, self._shuffle = feeds, adapter._shuffle
+        self.batch_size: int = adapter._batch_size
+        x, y, sample_weight = self._parts
+        self.rows = _rows(feeds, x, y, sample_weight, needs_targets)
+
+    @staticmethod
+    def of(source: EpochIterator, feeds: Feeds, needs_targets: bool = True) -> Arrays | None:
+        """The arrays that a source reads; `None` if it reads something else, or not each row once in an epoch."""
+        adapter = source.data_adapter
+        if type(adapter) is not ArrayDataAdapter or source.steps_per_epoch:
+            return None
+        parts = [part for part in keras.tree.flatten(adapter._inputs) if part is not None]
+        if not all(isinstance(part, np.ndarray) and part.dtype in _TAKEN for part in parts):
+            return None
+        return Arrays(adapter, feeds, needs_targets)
+
+    def order(self) -> NDArray[np.int64]:
+        """The rows of an epoch, drawn as Keras draws them."""
+        n_rows = self.rows.rows
+        if not self._shuffle:
+            return np.arange(n_rows)
+        if self._shuffle != "batch":
+            return np.random.permutation(n_rows)
+        begins = range(0, n_rows, self.batch_size)
+        return np.concatenate([begin + np.random.permutation(min(self.batch_size, n_rows - begin)) for begin in begins])
+
+    def some(self, order: NDArray[np.int64]) -> Data:
+        """A batch of these rows."""
+        return one_batch(self._feeds, keras.tree.map_structure(lambda part: None if part is None else part[order], self._parts))
 
 
 def _parts(value: Any, names: list[str]) -> list[Any]:
@@ -76,7 +122,7 @@ def _array(value: Any) -> NDArray[Any]:
         if array.dtype.kind not in "fiub":
             raise _refused("the data", f"need to be numbers, but are {array.dtype}")
         array = array.astype(np.float32)
-    return np.ascontiguousarray(array)
+    return array if array.flags.aligned else array.copy()
 
 
 def _check_shape(name: str, shape: list[int], value: NDArray[Any]) -> None:

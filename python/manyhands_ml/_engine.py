@@ -7,9 +7,10 @@ from typing import Any
 
 import keras
 import numpy as np
+from numpy.typing import NDArray
 
 from . import _native
-from ._data import Data, Feeds, one_batch
+from ._data import Arrays, Data, Feeds, one_batch
 from ._graph import Graph, read
 from ._objective import OPTIMIZERS, Floats, Objective, apply_head, convert
 from .errors import MismatchError, ModelError, explained
@@ -48,7 +49,8 @@ class Engine:
         #: Steps that have begun.
         self._step = 0
         self._is_ahead = False
-        self._is_checked = False
+        #: Has a batch gone through Keras, too?
+        self.is_checked = False
         self.push()
 
     def push(self) -> None:
@@ -69,9 +71,11 @@ class Engine:
         """Gives Keras the weights and the optimizer's state, if the adapters have trained since."""
         if not self._is_ahead:
             return
-        for name, values in self.trainer.tensors().items():
-            self._variables[name].assign(values)
-            self._known[name] = values
+        tensors = self.trainer.tensors()
+        # Keras has no variable for what is a setting there: mean and variance that were given.
+        for name, variable in self._variables.items():
+            variable.assign(tensors[name])
+            self._known[name] = tensors[name]
         self._is_ahead = False
         optimizer = getattr(self.model, "optimizer", None)
         if optimizer is None:
@@ -85,15 +89,8 @@ class Engine:
         optimizer.iterations.assign(self._step)
 
     def begin(self, batch: _native.Batch) -> None:
-        """Begins a step, with the learning rate that Keras' optimizer has for it."""
-        rate = self.model.optimizer._learning_rate
-        if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
-            rate = rate(self._step)
-        self.trainer.set_learning_rate(float(rate))
-        self.trainer.begin(batch)
-        # From here on Keras' weights are those of before.
-        self._is_ahead = True
-        self._step += 1
+        """Begins a step."""
+        self.trainer.begin(batch, self._next_rate())
 
     def end(self) -> tuple[list[tuple[str, float]], list[tuple[int, int]]]:
         """Ends the oldest step: its numbers, and the rows of each adapter."""
@@ -103,6 +100,29 @@ class Engine:
             # It was not applied, and those behind it are forgotten.
             self._step = self.trainer.step
             raise
+
+    def train(
+        self, data: Arrays, order: NDArray[np.int64], tell: _native.Tell, ahead: int, every_ms: int | None
+    ) -> None:
+        """Trains on all batches of arrays. `tell` is called after each step, or every so many milliseconds."""
+        rate = self.model.optimizer._learning_rate
+        asks = every_ms is None or isinstance(rate, keras.optimizers.schedules.LearningRateSchedule)
+        self._is_ahead = True
+        try:
+            asked = self._next_rate if asks else float(rate)
+            self.trainer.train(data.rows, order, data.batch_size, asked, tell, ahead, every_ms)
+        finally:
+            self._step = self.trainer.step
+
+    def _next_rate(self) -> float:
+        """The learning rate that Keras' optimizer has for the step that begins now."""
+        rate = self.model.optimizer._learning_rate
+        if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
+            rate = rate(self._step)
+        # From here on Keras' weights are those of before.
+        self._is_ahead = True
+        self._step += 1
+        return float(rate)
 
     def tell_step(self) -> None:
         """Keras' optimizer counts the steps that have begun here."""
@@ -132,10 +152,13 @@ class Engine:
 
     def predict(self, batch: _native.Batch) -> list[Floats]:
         """The outputs of a batch, as Keras gives them."""
-        flat = self.trainer.predict(batch)
+        return self.outputs(self.trainer.predict(batch))
+
+    def outputs(self, flat: list[Floats]) -> list[Floats]:
+        """Outputs in their shapes, with the functions that were taken off."""
         outputs = []
         for values, shape, head in zip(flat, self.output_shapes, self.objective.heads):
-            outputs.append(apply_head(head, values.reshape(batch.rows, *shape)))
+            outputs.append(apply_head(head, values.reshape(-1, *shape)))
         return outputs
 
     def values(self, numbers: list[tuple[str, float]]) -> dict[str, float]:
@@ -149,7 +172,7 @@ class Engine:
         Raises:
             MismatchError: If they differ by more than 1e-4.
         """
-        if self._is_checked:
+        if self.is_checked:
             return
         x, y, weight = keras.tree.map_structure(
             lambda part: None if part is None else part[:_CHECKED_ROWS], (data.x, data.y, data.sample_weight)
@@ -160,11 +183,11 @@ class Engine:
             _compare(f"output `{name}`", ours, _numpy(theirs))
         if any(head and _is_clipped(_numpy(part)) for head, part in zip(self.objective.heads, keras.tree.flatten(expected))):
             # There Keras cuts the loss off, and logits do not.
-            self._is_checked = True
+            self.is_checked = True
             return
         loss = self.model.compute_loss(x=x, y=y, y_pred=expected, sample_weight=weight, training=False)
         _compare("the loss", np.float32(dict(self.trainer.test(batch))["loss"]), _numpy(loss))
-        self._is_checked = True
+        self.is_checked = True
 
 
 def _objective(

@@ -57,8 +57,8 @@ class Graph:
         found = {}
         for node in self.nodes:
             if node.is_first:
-                for weight in LAYERS[type(node.layer).__name__].weights:
-                    variable = getattr(node.layer, weight, None)
+                for weight, attribute in LAYERS[type(node.layer).__name__].weights.items():
+                    variable = getattr(node.layer, attribute, None)
                     if variable is not None:
                         found[f"{node.layer_name}/{weight}"] = variable
         return found

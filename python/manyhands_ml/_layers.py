@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from . import _native
 
 Settings = dict[str, Any]
@@ -25,8 +27,8 @@ class Row:
     take: tuple[str, ...] = ()
     #: Settings that must have this value.
     need: Mapping[str, Any] = field(default_factory=dict)
-    #: Its weights, by the names that both give them.
-    weights: tuple[str, ...] = ()
+    #: Its weights: their name here, and the attribute of Keras' layer that holds them.
+    weights: Mapping[str, str] = field(default_factory=dict)
     #: What else there is to say of its settings, from settings and input shape. Raises `Refused`.
     make: Callable[[Settings, list[Any]], Settings] = lambda config, shape: {}
     #: Settings that `make` looks at.
@@ -39,6 +41,11 @@ class Refused(Exception):
 
 def _words(text: str) -> tuple[str, ...]:
     return tuple(text.split())
+
+
+def _same(text: str) -> dict[str, str]:
+    """Weights that have one name here and in Keras."""
+    return {name: name for name in text.split()}
 
 
 def _last_axis(config: Settings, shape: list[Any]) -> Settings:
@@ -69,6 +76,47 @@ def _reshape(config: Settings, shape: list[Any]) -> Settings:
     return {"target_shape": target}
 
 
+def _mask(config: Settings, shape: list[Any]) -> Settings:
+    """The shape of a row's mask. Keras' has the batch axis in front."""
+    mask = config["noise_shape"]
+    if mask is None:
+        return {}
+    if len(mask) != len(shape) or mask[0] is not None:
+        raise Refused(f"`noise_shape` needs None and the {len(shape) - 1} axes of a row, but is {tuple(mask)}")
+    return {"noise_shape": [have if axis is None else axis for axis, have in zip(mask[1:], shape[1:])]}
+
+
+def _numbers(config: Settings, shape: list[Any]) -> Settings:
+    """A factor and an offset for all, or for each channel."""
+    settings = {}
+    for key in ("scale", "offset"):
+        value = config[key]
+        # So Keras writes a NumPy array.
+        value = np.asarray(value["config"]["value"] if isinstance(value, dict) else value, np.float64)
+        if value.ndim > 1:
+            raise Refused(f"`{key}` needs to be a number, or one for each channel, but has shape {value.shape}")
+        settings[key] = value.tolist()
+    return settings
+
+
+def _standard(config: Settings, shape: list[Any]) -> Settings:
+    """Mean and variance, for each place of the axes that keep their own."""
+    axes = config["axis"]
+    axes = [] if axes is None else [axes] if isinstance(axes, int) else list(axes)
+    places = [int(shape[axis]) for axis in sorted(axis % len(shape) for axis in axes)]
+    # Where none are given, what Keras has adapted stands in its weights.
+    given = {"mean": 0.0, "variance": 1.0} if config["mean"] is None else config
+    stretched = {key: np.broadcast_to(given[key], places).ravel().tolist() for key in ("mean", "variance")}
+    return {"axis": axes, **stretched}
+
+
+def _interpolation(config: Settings, shape: list[Any]) -> Settings:
+    known = ("nearest", "bilinear")
+    if config["interpolation"] not in known:
+        raise Refused(f'`interpolation` needs "nearest" or "bilinear", but is "{config["interpolation"]}"')
+    return {"interpolation": config["interpolation"]}
+
+
 #: What layers of Keras are here, by class.
 LAYERS: dict[str, Row] = {
     "Activation": Row("Activation", take=("activation",)),
@@ -79,7 +127,7 @@ LAYERS: dict[str, Row] = {
         "BatchNormalization",
         take=_words("momentum epsilon center scale synchronized"),
         need={"renorm": False, "renorm_clipping": None, "renorm_momentum": ...},
-        weights=_words("gamma beta moving_mean moving_variance"),
+        weights=_same("gamma beta moving_mean moving_variance"),
         make=_last_axis,
         looks_at=("axis",),
     ),
@@ -87,27 +135,31 @@ LAYERS: dict[str, Row] = {
     "Conv2D": Row(
         "Conv2D",
         take=_words("filters kernel_size strides padding dilation_rate groups activation use_bias"),
-        weights=_words("kernel bias"),
+        weights=_same("kernel bias"),
     ),
     "Conv2DTranspose": Row(
         "Conv2DTranspose",
         take=_words("filters kernel_size strides padding output_padding dilation_rate activation use_bias"),
-        weights=_words("kernel bias"),
+        weights=_same("kernel bias"),
     ),
-    "Dense": Row("Dense", take=_words("units activation use_bias"), weights=_words("kernel bias")),
+    "Cropping2D": Row("Cropping2D", take=("cropping",)),
+    "Dense": Row("Dense", take=_words("units activation use_bias"), weights=_same("kernel bias")),
     "DepthwiseConv2D": Row(
         "DepthwiseConv2D",
         take=_words("kernel_size strides padding depth_multiplier dilation_rate activation use_bias"),
-        weights=_words("kernel bias"),
+        weights=_same("kernel bias"),
     ),
-    "Dropout": Row("Dropout", take=("rate",), need={"noise_shape": None}),
+    "Dropout": Row("Dropout", take=("rate",), make=_mask, looks_at=("noise_shape",)),
     "ELU": Row("ELU", take=("alpha",)),
     "Flatten": Row("Flatten"),
-    "GlobalAveragePooling2D": Row("GlobalAveragePooling2D", need={"keepdims": False}),
+    "GaussianDropout": Row("GaussianDropout", take=("rate",)),
+    "GaussianNoise": Row("GaussianNoise", take=("stddev",)),
+    "GlobalAveragePooling2D": Row("GlobalAveragePooling2D", take=("keepdims",)),
+    "GlobalMaxPooling2D": Row("GlobalMaxPooling2D", take=("keepdims",)),
     "GroupNormalization": Row(
         "GroupNormalization",
         take=_words("groups epsilon center scale"),
-        weights=_words("gamma beta"),
+        weights=_same("gamma beta"),
         make=_last_axis,
         looks_at=("axis",),
     ),
@@ -115,27 +167,44 @@ LAYERS: dict[str, Row] = {
         "LayerNormalization",
         take=_words("epsilon center scale"),
         need={"rms_scaling": False},
-        weights=_words("gamma beta"),
+        weights=_same("gamma beta"),
         make=_last_axes,
         looks_at=("axis",),
     ),
+    # In the models of `keras.applications.convnext`.
+    "LayerScale": Row("LayerScale", take=_words("init_values projection_dim"), weights=_same("gamma")),
     "LeakyReLU": Row("LeakyReLU", take=("negative_slope",)),
     "MaxPooling2D": Row("MaxPooling2D", take=_words("pool_size strides padding")),
     "Maximum": Row("Maximum"),
     "Minimum": Row("Minimum"),
     "Multiply": Row("Multiply"),
+    "Normalization": Row(
+        "Normalization",
+        take=("invert",),
+        weights={"mean": "adapt_mean", "variance": "adapt_variance"},
+        make=_standard,
+        looks_at=_words("axis mean variance"),
+    ),
+    "PReLU": Row("PReLU", take=("shared_axes",), weights=_same("alpha")),
+    "Permute": Row("Permute", take=("dims",)),
     "RMSNormalization": Row(
-        "RMSNormalization", take=("epsilon",), weights=("scale",), make=_last_axes, looks_at=("axis",)
+        "RMSNormalization", take=("epsilon",), weights=_same("scale"), make=_last_axes, looks_at=("axis",)
     ),
     "ReLU": Row("ReLU", take=_words("max_value negative_slope threshold")),
+    "RepeatVector": Row("RepeatVector", take=("n",)),
+    "Rescaling": Row("Rescaling", make=_numbers, looks_at=_words("scale offset")),
     "Reshape": Row("Reshape", make=_reshape, looks_at=("target_shape",)),
     "SeparableConv2D": Row(
         "SeparableConv2D",
         take=_words("filters kernel_size strides padding depth_multiplier dilation_rate activation use_bias"),
-        weights=_words("depthwise_kernel pointwise_kernel bias"),
+        weights=_same("depthwise_kernel pointwise_kernel bias"),
     ),
     "Softmax": Row("Softmax", make=_last_axis, looks_at=("axis",)),
+    "SpatialDropout2D": Row("SpatialDropout2D", take=("rate",)),
+    "StochasticDepth": Row("StochasticDepth", take=("drop_path_rate",)),
     "Subtract": Row("Subtract"),
+    "UpSampling2D": Row("UpSampling2D", take=("size",), make=_interpolation, looks_at=("interpolation",)),
+    "ZeroPadding2D": Row("ZeroPadding2D", take=("padding",)),
 }
 
 #: Layers of this package that are functions in Keras: `Activation("gelu")`.

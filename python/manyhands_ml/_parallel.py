@@ -12,7 +12,7 @@ from keras.src.trainers.data_adapters import array_slicing, data_adapter_utils
 from keras.src.trainers.epoch_iterator import EpochIterator
 
 from . import _native
-from ._data import Data, Epoch, one_batch
+from ._data import Arrays, Data, Epoch, one_batch
 from ._engine import Engine
 from .errors import ModelError, SettingError, explained
 
@@ -20,23 +20,34 @@ from .errors import ModelError, SettingError, explained
 _KERAS = ((3, 15), (3, 16))
 #: Attributes of the Keras model that tell nothing of its weights: to read them costs nothing within an epoch.
 _CHEAP = frozenset({"history", "jax_state_sync", "name", "stop_training", "metrics_names", "jit_compile", "run_eagerly"})
-#: Methods of callbacks that belong to a training batch.
-_BATCH_HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
+#: Methods of callbacks that belong to a batch.
+_BATCH_HOOKS = ("on_batch_begin", "on_batch_end") + tuple(
+    f"on_{what}_batch_{when}" for what in ("train", "test", "predict") for when in ("begin", "end")
+)
+#: Milliseconds from one update of the progress bar to the next, and at most until an interrupt is seen.
+_TELL_MS = 100
 
 
 class _Means:
     """Means over batches, each counted by its rows: what Keras' logs hold."""
 
-    def __init__(self) -> None:
-        self._rows, self._sums = 0, dict[str, float]()
+    def __init__(self, engine: Engine) -> None:
+        self._engine, self._rows = engine, 0
+        self._sums = dict[str, float]()
 
-    def add(self, values: dict[str, float], rows: int) -> None:
+    def add(self, numbers: list[tuple[str, float]], rows: int) -> None:
         self._rows += rows
-        for name, value in values.items():
+        for name, value in numbers:
             self._sums[name] = self._sums.get(name, 0.0) + value * rows
 
+    def take(self, sums: list[tuple[str, float]], rows: int) -> None:
+        """Sums over rows from the beginning, in place of those that are known."""
+        self._rows, self._sums = rows, dict(sums)
+
     def logs(self) -> dict[str, float]:
-        return {name: value / max(self._rows, 1) for name, value in self._sums.items()}
+        if not self._rows:
+            return {}
+        return self._engine.values([(name, value / self._rows) for name, value in self._sums.items()])
 
 
 class ParallelModel:
@@ -152,6 +163,7 @@ class ParallelModel:
             shuffle=shuffle,
             class_weight=class_weight,
         )
+        arrays = Arrays.of(source, engine.feeds)
         if not isinstance(callbacks, keras.callbacks.CallbackList):
             callbacks = keras.callbacks.CallbackList(
                 callbacks,
@@ -169,10 +181,14 @@ class ParallelModel:
         callbacks.on_train_begin()
         try:
             for epoch in range(initial_epoch, epochs):
-                means = _Means()
+                means = _Means(engine)
+                shares.end_epoch()
                 callbacks.on_epoch_begin(epoch)
                 engine.push()
-                self._epoch(engine, source, callbacks, shares, means)
+                if arrays is not None:
+                    self._arrays_epoch(engine, arrays, callbacks, shares, means)
+                else:
+                    self._epoch(engine, source, callbacks, shares, means)
                 engine.pull()
                 logs = means.logs()
                 if validation.is_due(epoch):
@@ -188,11 +204,36 @@ class ParallelModel:
             print(shares.line())
         return self._keras.history
 
+    def _arrays_epoch(self, engine: Engine, arrays: Arrays, callbacks: Any, shares: _Shares, means: _Means) -> None:
+        """The steps of an epoch on arrays. Nothing of Python runs between two of them, unless a callback waits for it."""
+        order = arrays.order()
+        if not engine.is_checked:
+            engine.check(arrays.some(order[: arrays.batch_size]))
+        waits, sees = _waits_for_batches(callbacks), _sees_batches(callbacks)
+        n_steps = -(-len(order) // arrays.batch_size)
+
+        def tell(steps: int, rows: int, sums: list[tuple[str, float]], shards: list[tuple[int, int]]) -> bool:
+            means.take(sums, rows)
+            shares.take(shards)
+            if sees and not waits:
+                callbacks.on_train_batch_begin(steps - 1)
+            self._is_touched = False
+            callbacks.on_train_batch_end(steps - 1, means.logs())
+            if waits and steps < n_steps and not self._keras.stop_training:
+                callbacks.on_train_batch_begin(steps)
+            if self._is_touched and sees:
+                engine.push()
+            return bool(self._keras.stop_training)
+
+        if waits:
+            callbacks.on_train_batch_begin(0)
+        engine.train(arrays, order, tell, ahead=1 if waits else 2, every_ms=None if sees else _TELL_MS)
+
     def _epoch(
         self, engine: Engine, source: EpochIterator, callbacks: Any, shares: _Shares, means: _Means
     ) -> None:
         """The steps of an epoch. A step begins before the one before it is reported, unless a callback waits for that."""
-        depth = 2 if len(engine.trainer.adapters) == 1 and not _watches_batches(callbacks) else 1
+        depth = 2 if len(engine.trainer.adapters) == 1 and not _waits_for_batches(callbacks) else 1
         begun: deque[tuple[int, int]] = deque()
         try:
             with Epoch(source, engine.feeds) as batches:
@@ -228,7 +269,7 @@ class ParallelModel:
             callbacks.on_train_batch_begin(step)
         values, shards = engine.end()
         shares.add(shards)
-        means.add(engine.values(values), rows)
+        means.add(values, rows)
         self._is_touched = False
         callbacks.on_train_batch_end(step, means.logs())
         if self._is_touched:
@@ -280,17 +321,31 @@ class ParallelModel:
             callbacks = keras.callbacks.CallbackList(
                 callbacks, add_progbar=verbose != 0, verbose=verbose, epochs=1, steps=source.num_batches, model=self
             )
-        means = _Means()
+        means = _Means(engine)
         callbacks.on_test_begin()
+        arrays = Arrays.of(source, engine.feeds)
+        if arrays is not None:
+
+            def tell(steps: int, rows: int, sums: list[tuple[str, float]], _: Any) -> bool:
+                means.take(sums, rows)
+                callbacks.on_test_batch_begin(steps - 1)
+                callbacks.on_test_batch_end(steps - 1, means.logs())
+                return bool(getattr(self._keras, "stop_evaluating", False))
+
+            engine.trainer.evaluate(arrays.rows, arrays.batch_size, tell, None if _sees_batches(callbacks) else _TELL_MS)
+        else:
+            self._evaluate_batches(engine, source, callbacks, means)
+        callbacks.on_test_end(means.logs())
+        return _listed(means.logs(), return_dict)
+
+    def _evaluate_batches(self, engine: Engine, source: EpochIterator, callbacks: Any, means: _Means) -> None:
         with Epoch(source, engine.feeds) as batches:
             for step, data in batches:
                 callbacks.on_test_batch_begin(step)
-                means.add(engine.values(engine.trainer.test(data.batch)), data.batch.rows)
+                means.add(engine.trainer.test(data.batch), data.batch.rows)
                 callbacks.on_test_batch_end(step, means.logs())
                 if getattr(self._keras, "stop_evaluating", False):
                     break
-        callbacks.on_test_end(means.logs())
-        return _listed(means.logs(), return_dict)
 
     def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, return_dict: bool = False) -> Any:
         """Loss and metrics of a batch."""
@@ -315,8 +370,21 @@ class ParallelModel:
             callbacks = keras.callbacks.CallbackList(
                 callbacks, add_progbar=verbose != 0, verbose=verbose, epochs=1, steps=source.num_batches, model=self
             )
-        parts: list[list[Any]] = []
         callbacks.on_predict_begin()
+        arrays = None if _sees_batches(callbacks) else Arrays.of(source, engine.feeds, needs_targets=False)
+        if arrays is not None:
+
+            def tell(steps: int, *_: Any) -> None:
+                callbacks.on_predict_batch_end(steps - 1, None)
+
+            outputs = engine.outputs(engine.trainer.predict_rows(arrays.rows, arrays.batch_size, tell, _TELL_MS))
+        else:
+            outputs = self._predict_batches(engine, source, callbacks)
+        callbacks.on_predict_end()
+        return self._structured(outputs)
+
+    def _predict_batches(self, engine: Engine, source: EpochIterator, callbacks: Any) -> list[Any]:
+        parts: list[list[Any]] = []
         with Epoch(source, engine.feeds, needs_targets=False) as batches:
             for step, data in batches:
                 callbacks.on_predict_batch_begin(step)
@@ -324,8 +392,7 @@ class ParallelModel:
                 callbacks.on_predict_batch_end(step, {"outputs": self._structured(parts[-1])})
                 if getattr(self._keras, "stop_predicting", False):
                     break
-        callbacks.on_predict_end()
-        return self._structured([np.concatenate(output) for output in zip(*parts)])
+        return [np.concatenate(output) for output in zip(*parts)]
 
     def predict_on_batch(self, x: Any) -> Any:
         """The outputs for a batch."""
@@ -376,30 +443,50 @@ class _Shares:
 
     def __init__(self, engine: Engine) -> None:
         self._names = [name for _, name, _, _ in engine.trainer.adapters]
-        self._rows = [0] * len(self._names)
+        self._before = self._after = [0] * len(self._names)
+
+    def end_epoch(self) -> None:
+        """What was taken or added so far stays."""
+        self._before = self._after
 
     def add(self, shards: list[tuple[int, int]]) -> None:
-        for position, rows in shards:
-            while position >= len(self._rows):
+        """Rows of a step."""
+        self._after = self._sum(self._after, shards)
+
+    def take(self, shards: list[tuple[int, int]]) -> None:
+        """Rows of an epoch so far."""
+        self._after = self._sum(self._before, shards)
+
+    def _sum(self, rows: list[int], more: list[tuple[int, int]]) -> list[int]:
+        summed = list(rows)
+        for position, count in more:
+            while position >= len(summed):
+                summed.append(0)
+            while position >= len(self._names):
                 self._names.append("CPU in place of a lost adapter")
-                self._rows.append(0)
-            self._rows[position] += rows
+            summed[position] += count
+        return summed
 
     def line(self) -> str:
-        total = max(sum(self._rows), 1)
-        parts = [f"{name} {rows / total:.0%}" for name, rows in zip(self._names, self._rows)]
+        total = max(sum(self._after), 1)
+        parts = [f"{name} {rows / total:.0%}" for name, rows in zip(self._names, self._after)]
         return f"rows by adapter: {', '.join(parts)}"
 
 
-def _watches_batches(callbacks: Any) -> bool:
-    """Does a callback want to see each batch before the next begins? Keras' own rule: those that are not `async_safe`."""
-    quiet = (keras.callbacks.History, keras.callbacks.ProgbarLogger)
-    for callback in callbacks.callbacks:
-        hooks = (getattr(callback, hook) for hook in _BATCH_HOOKS)
-        if not isinstance(callback, quiet) and not getattr(callback, "async_safe", False):
-            if any(not getattr(hook, "_is_default", False) for hook in hooks):
-                return True
-    return False
+def _sees_batches(callbacks: Any) -> bool:
+    """Does a callback want to be told of each batch? What Keras adds itself does not: a bar may leave out some."""
+    return any(_has_batch_hooks(callback) for callback in callbacks.callbacks)
+
+
+def _waits_for_batches(callbacks: Any) -> bool:
+    """Does one want to be told before the next batch begins? Keras' own rule: those that are not `async_safe`."""
+    return any(_has_batch_hooks(callback) and not getattr(callback, "async_safe", False) for callback in callbacks.callbacks)
+
+
+def _has_batch_hooks(callback: Any) -> bool:
+    if isinstance(callback, (keras.callbacks.History, keras.callbacks.ProgbarLogger)):
+        return False
+    return any(not getattr(getattr(callback, hook), "_is_default", False) for hook in _BATCH_HOOKS)
 
 
 def _given(engine: Engine, x: Any, y: Any, sample_weight: Any, class_weight: Any) -> Data:

@@ -7,7 +7,7 @@ use crate::errors::detached;
 
 /// The adapters that a choice names.
 pub(crate) fn chosen(choice: &str) -> manyhands::Result<Vec<Info>> {
-    choose(&pollster::block_on(list()), choice)
+    choose(&list(), choice)
 }
 
 /// Index, name, kind and backend of an adapter, as Python gets them.
@@ -23,6 +23,6 @@ pub(crate) fn described(info: &Info) -> Described {
 #[pyfunction]
 #[pyo3(signature = (choice=None))]
 pub(crate) fn adapters(py: Python<'_>, choice: Option<&str>) -> PyResult<Vec<Described>> {
-    let infos = detached(py, || choice.map_or_else(|| Ok(pollster::block_on(list())), chosen))?;
+    let infos = detached(py, || choice.map_or_else(|| Ok(list()), chosen))?;
     Ok(infos.iter().map(described).collect())
 }

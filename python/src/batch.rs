@@ -1,8 +1,10 @@
-//! `NumPy` arrays as a batch: each value is copied once, and becomes an f32 on the way.
+//! `NumPy` arrays as batches: each value is copied once, and becomes an f32 on the way.
 
 use std::sync::Arc;
 
-use numpy::{Element, PyReadonlyArrayDyn};
+use numpy::ndarray::{ArrayViewD, Axis, IxDyn};
+use numpy::{Element, PyArrayDyn, PyArrayMethods, PyReadonlyArray, PyUntypedArrayMethods};
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
@@ -14,7 +16,31 @@ pub(crate) struct Batch(pub(crate) data::Batch);
 
 #[pymethods]
 impl Batch {
-    /// Takes arrays whose first axis is the row: without gaps, of `float32`, `float64`, `uint8`, `int32`, `int64` or `bool`.
+    /// All rows of arrays.
+    #[new]
+    fn new(py: Python<'_>, rows: &Rows) -> PyResult<Self> {
+        rows.lent(py, |lent| py.detach(|| Self(lent.batch(&(0..rows.rows).collect::<Vec<_>>()))))
+    }
+
+    /// How many rows it has.
+    #[getter]
+    fn rows(&self) -> usize {
+        self.0.rows
+    }
+}
+
+/// Arrays whose first axis is the row. They stay the caller's: what is asked for is read when it is needed.
+#[pyclass(frozen, module = "manyhands_ml._native")]
+pub(crate) struct Rows {
+    rows: usize,
+    inputs: Vec<Box<dyn Array>>,
+    targets: Vec<Box<dyn Array>>,
+    sample_weights: Option<Box<dyn Array>>,
+}
+
+#[pymethods]
+impl Rows {
+    /// Takes arrays of `float32`, `float64`, `uint8`, `int32`, `int64` or `bool`.
     #[new]
     #[pyo3(signature = (rows, inputs, targets, sample_weights=None))]
     fn new(
@@ -23,21 +49,60 @@ impl Batch {
         targets: &Bound<'_, PyList>,
         sample_weights: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
-        let values =
-            |arrays: &Bound<'_, PyList>| arrays.iter().map(|array| floats(&array)).collect::<PyResult<Vec<_>>>();
-        let (inputs, targets) = (values(inputs)?, values(targets)?);
-        Ok(Self(data::Batch { rows, inputs, targets, sample_weights: sample_weights.map(floats).transpose()? }))
+        let arrays = |list: &Bound<'_, PyList>| list.iter().map(|found| array(&found, rows)).collect::<PyResult<_>>();
+        Ok(Self {
+            rows,
+            inputs: arrays(inputs)?,
+            targets: arrays(targets)?,
+            sample_weights: sample_weights.map(|found| array(found, rows)).transpose()?,
+        })
     }
 
-    /// Its rows.
+    /// How many rows there are.
     #[getter]
-    fn rows(&self) -> usize {
-        self.0.rows
+    pub(crate) fn rows(&self) -> usize {
+        self.rows
+    }
+}
+
+impl Rows {
+    /// Calls a function with the values, which it may read without the interpreter's lock.
+    pub(crate) fn lent<T>(&self, py: Python<'_>, read: impl FnOnce(&Lent<'_>) -> T) -> PyResult<T> {
+        let borrow =
+            |arrays: &[Box<dyn Array>]| arrays.iter().map(|array| array.borrow(py)).collect::<PyResult<Vec<_>>>();
+        let (inputs, targets) = (borrow(&self.inputs)?, borrow(&self.targets)?);
+        let sample_weights = self.sample_weights.as_ref().map(|array| array.borrow(py)).transpose()?;
+        let lent = Lent {
+            inputs: inputs.iter().map(|array| array.column()).collect(),
+            targets: targets.iter().map(|array| array.column()).collect(),
+            sample_weights: sample_weights.as_ref().map(|array| array.column()),
+        };
+        Ok(read(&lent))
+    }
+}
+
+/// Values of rows, borrowed.
+pub(crate) struct Lent<'a> {
+    inputs: Vec<Box<dyn Column + 'a>>,
+    targets: Vec<Box<dyn Column + 'a>>,
+    sample_weights: Option<Box<dyn Column + 'a>>,
+}
+
+impl Lent<'_> {
+    /// A batch of these rows, in this order.
+    pub(crate) fn batch(&self, rows: &[usize]) -> data::Batch {
+        let gathered = |columns: &[Box<dyn Column + '_>]| columns.iter().map(|column| column.gathered(rows)).collect();
+        data::Batch {
+            rows: rows.len(),
+            inputs: gathered(&self.inputs),
+            targets: gathered(&self.targets),
+            sample_weights: self.sample_weights.as_ref().map(|column| column.gathered(rows)),
+        }
     }
 }
 
 /// A value of an array as an f32.
-trait Number: Element + Copy + Send + Sync {
+trait Number: Element + Copy + Send + Sync + 'static {
     fn float(self) -> f32;
 }
 
@@ -50,34 +115,74 @@ macro_rules! number {
                 $float
             }
         })*
+
+        /// An array of one of these types, with as many rows.
+        fn array(found: &Bound<'_, PyAny>, rows: usize) -> PyResult<Box<dyn Array>> {
+            $(if let Ok(array) = found.cast::<PyArrayDyn<$kind>>() {
+                if array.shape().first() != Some(&rows) {
+                    return Err(PyValueError::new_err("all arrays need the same rows"));
+                }
+                return Ok(Box::new(array.clone().unbind()));
+            })*
+            Err(PyTypeError::new_err("an array needs float32, float64, uint8, int32, int64 or bool"))
+        }
     };
 }
 
 number! {
     f32: value => value,
-    f64: value => value as f32,
     u8: value => f32::from(value),
-    i32: value => value as f32,
     i64: value => value as f32,
+    f64: value => value as f32,
+    i32: value => value as f32,
     bool: value => f32::from(u8::from(value)),
 }
 
-fn floats(array: &Bound<'_, PyAny>) -> PyResult<Arc<[f32]>> {
-    let py = array.py();
-    let found = converted::<f32>(py, array)?
-        .or(converted::<u8>(py, array)?)
-        .or(converted::<i64>(py, array)?)
-        .or(converted::<f64>(py, array)?)
-        .or(converted::<i32>(py, array)?)
-        .or(converted::<bool>(py, array)?);
-    found.ok_or_else(|| {
-        pyo3::exceptions::PyTypeError::new_err("an array needs float32, float64, uint8, int32, int64 or bool")
-    })
+/// An array of any type.
+trait Array: Send + Sync {
+    fn borrow<'py>(&self, py: Python<'py>) -> PyResult<Box<dyn Borrowed + 'py>>;
 }
 
-/// `None` if the array is of another type. Copies without the interpreter's lock.
-fn converted<T: Number>(py: Python<'_>, array: &Bound<'_, PyAny>) -> PyResult<Option<Arc<[f32]>>> {
-    let Ok(array) = array.extract::<PyReadonlyArrayDyn<'_, T>>() else { return Ok(None) };
-    let values = array.as_slice()?;
-    Ok(Some(py.detach(|| values.iter().map(|value| value.float()).collect())))
+impl<T: Number> Array for Py<PyArrayDyn<T>> {
+    fn borrow<'py>(&self, py: Python<'py>) -> PyResult<Box<dyn Borrowed + 'py>> {
+        Ok(Box::new(self.bind(py).try_readonly()?))
+    }
+}
+
+/// An array that nothing native changes meanwhile.
+trait Borrowed {
+    fn column(&self) -> Box<dyn Column + '_>;
+}
+
+impl<T: Number> Borrowed for PyReadonlyArray<'_, T, IxDyn> {
+    fn column(&self) -> Box<dyn Column + '_> {
+        Box::new(self.as_array())
+    }
+}
+
+/// Values that need no interpreter.
+trait Column: Send + Sync {
+    /// The values of these rows, in this order.
+    fn gathered(&self, rows: &[usize]) -> Arc<[f32]>;
+}
+
+impl<T: Number> Column for ArrayViewD<'_, T> {
+    fn gathered(&self, rows: &[usize]) -> Arc<[f32]> {
+        let row_len = self.shape()[1..].iter().product::<usize>();
+        let mut gathered: Arc<[f32]> = std::iter::repeat_n(0.0, rows.len() * row_len).collect();
+        // New, with one owner: nothing is copied here.
+        let places = Arc::make_mut(&mut gathered).chunks_exact_mut(row_len.max(1));
+        let whole = self.as_slice();
+        for (row, place) in rows.iter().zip(places) {
+            match whole {
+                Some(values) => fill(place, &values[row * row_len..][..row_len]),
+                None => fill(place, self.index_axis(Axis(0), *row)),
+            }
+        }
+        gathered
+    }
+}
+
+fn fill<'a, T: Number + 'a>(place: &mut [f32], values: impl IntoIterator<Item = &'a T>) {
+    place.iter_mut().zip(values).for_each(|(place, value)| *place = value.float());
 }

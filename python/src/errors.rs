@@ -1,16 +1,16 @@
 //! Errors of the crate as exceptions of `manyhands_ml.errors`.
 
-use manyhands::Error;
+use manyhands::{Error, ErrorKind};
 use pyo3::prelude::*;
 
 /// Name of an error's class in Python.
 fn class(error: &Error) -> &'static str {
-    match error {
-        Error::Model { .. } => "ModelError",
-        Error::Data { .. } => "DataError",
-        Error::Setting { .. } => "SettingError",
-        Error::Adapter { .. } => "AdapterError",
-        Error::NonFinite { .. } => "NonFiniteError",
+    match error.kind() {
+        ErrorKind::Model | ErrorKind::Checkpoint => "ModelError",
+        ErrorKind::Data | ErrorKind::File => "DataError",
+        ErrorKind::Setting => "SettingError",
+        ErrorKind::Adapter | ErrorKind::AdapterLost | ErrorKind::OutOfMemory | ErrorKind::Unsupported => "AdapterError",
+        ErrorKind::NonFinite => "NonFiniteError",
         _ => "ManyhandsError",
     }
 }

@@ -2,6 +2,7 @@
 
 mod adapters;
 mod batch;
+mod epoch;
 mod errors;
 mod log;
 mod model;
@@ -16,6 +17,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", VERSION)?;
     module.add_class::<batch::Batch>()?;
+    module.add_class::<batch::Rows>()?;
     module.add_class::<trainer::Trainer>()?;
     module.add_function(wrap_pyfunction!(adapters::adapters, module)?)?;
     module.add_function(wrap_pyfunction!(model::has_activation, module)?)?;

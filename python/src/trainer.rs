@@ -1,21 +1,24 @@
 //! The trainer, driven batch by batch.
 
+use std::sync::mpsc::Receiver;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use manyhands::adapters::Info;
+use manyhands::data;
 use manyhands::internals::plan::Placed;
 use manyhands::internals::scheduler::TrainingState;
 use manyhands::logs::{StepLog, Values};
 use manyhands::{BatchStatistics, Compile, Error, Loss, Metric, Model, Optimizer, Reduction, SplitMode};
-use numpy::{PyArray1, PyArrayDyn, PyArrayMethods, PyReadonlyArrayDyn, PyUntypedArrayMethods};
+use numpy::{PyArray1, PyArrayDyn, PyArrayMethods, PyReadonlyArray1, PyReadonlyArrayDyn, PyUntypedArrayMethods};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use serde::Deserialize;
 
 use crate::adapters::{Described, chosen, described};
-use crate::batch::Batch;
+use crate::batch::{Batch, Rows};
+use crate::epoch::{Listener, Tally, Wanted, raised};
 use crate::errors::{detached, exception};
-use crate::{log, model};
+use crate::{epoch, log, model};
 
 /// What training is for, as Python writes it.
 #[derive(Deserialize)]
@@ -33,22 +36,82 @@ struct Objective {
 
 impl Objective {
     fn compile(self) -> Compile {
-        let Self { optimizer, losses, loss_weights, metrics, reduction, clip_norm, batch_statistics, seed } = self;
-        Compile {
-            losses,
-            loss_weights,
-            metrics,
-            reduction,
-            clip_norm,
-            batch_statistics,
-            seed,
-            ..Compile::new(optimizer, Loss::MEAN_SQUARED_ERROR)
-        }
+        let mut compile = Compile::with_losses(self.optimizer, self.losses)
+            .loss_weights(self.loss_weights)
+            .batch_statistics(self.batch_statistics)
+            .seed(self.seed);
+        (compile.metrics, compile.reduction, compile.clip_norm) = (self.metrics, self.reduction, self.clip_norm);
+        compile
     }
 }
 
 /// What a step gave: loss and metrics, and how many rows each adapter had, by its position.
-type Stepped = (Vec<(String, f64)>, Vec<(usize, u32)>);
+type Ended = (Vec<(String, f64)>, Vec<(usize, u32)>);
+
+/// The learning rate of the next step.
+enum Rate {
+    Fixed(f32),
+    /// Python says it.
+    Asked(Py<PyAny>),
+}
+
+impl Rate {
+    fn next(&self) -> PyResult<f32> {
+        match self {
+            Self::Fixed(rate) => Ok(*rate),
+            Self::Asked(rate) => Python::attach(|py| rate.call0(py)?.extract(py)),
+        }
+    }
+}
+
+/// The training steps of an epoch.
+struct Steps<'a> {
+    trainer: &'a Trainer,
+    /// Steps that have begun and not ended.
+    n_begun: usize,
+    tally: &'a mut Tally,
+}
+
+impl Steps<'_> {
+    fn run(
+        &mut self,
+        batches: &Receiver<data::Batch>,
+        rate: &Rate,
+        ahead: usize,
+        listener: &mut Listener<'_>,
+    ) -> PyResult<()> {
+        let mut wanted = Wanted::More;
+        loop {
+            while wanted == Wanted::More && self.n_begun < ahead.max(1) {
+                match batches.recv() {
+                    Ok(batch) => self.begin(batch, rate.next()?)?,
+                    // That was the last.
+                    Err(_) => wanted = Wanted::NoMore,
+                }
+            }
+            if self.n_begun == 0 {
+                return Ok(());
+            }
+            self.end()?;
+            if listener.hear(self.tally)? == Wanted::NoMore {
+                wanted = Wanted::NoMore;
+            }
+        }
+    }
+
+    fn begin(&mut self, batch: data::Batch, rate: f32) -> PyResult<()> {
+        self.trainer.begin_with(batch, rate).map_err(|error| raised(&error))?;
+        self.n_begun += 1;
+        Ok(())
+    }
+
+    fn end(&mut self) -> PyResult<()> {
+        let log = pollster::block_on(self.trainer.lock().end_on_batch()).map_err(|error| raised(&error))?;
+        self.n_begun -= 1;
+        self.tally.add(log.rows, listed(&log.values), &shards(&log));
+        Ok(())
+    }
+}
 
 /// A model in training on some adapters.
 #[pyclass(frozen, module = "manyhands_ml._native")]
@@ -88,20 +151,49 @@ impl Trainer {
 
     /// Training steps done.
     #[getter]
-    fn step(&self) -> u64 {
-        self.lock().progress().step
+    fn step(&self, py: Python<'_>) -> u64 {
+        py.detach(|| self.lock().progress().step)
     }
 
     /// Takes in a batch, and begins its step where the adapters can.
-    fn begin(&self, py: Python<'_>, batch: &Batch) -> PyResult<()> {
-        let batch = batch.0.clone();
-        detached(py, || pollster::block_on(self.lock().begin_on_batch(batch)))
+    fn begin(&self, py: Python<'_>, batch: &Batch, rate: f32) -> PyResult<()> {
+        detached(py, || self.begin_with(batch.0.clone(), rate))
     }
 
-    /// Ends the oldest step.
-    fn end(&self, py: Python<'_>) -> PyResult<Stepped> {
+    /// Ends the oldest step: its numbers, and how many rows each adapter had, by its position.
+    fn end(&self, py: Python<'_>) -> PyResult<Ended> {
         let log = detached(py, || pollster::block_on(self.lock().end_on_batch()))?;
-        Ok(stepped(&log))
+        Ok((listed(&log.values), shards(&log)))
+    }
+
+    /// Trains on batches of rows in an order, and tells of what was done so far: after each step, or every so many
+    /// milliseconds. Up to `ahead` steps have begun before the oldest is told. `rate` is a learning rate, or is called
+    /// for that of each step. Training ends early where `tell` gives something true.
+    #[pyo3(signature = (rows, order, batch_size, rate, tell, ahead, every_ms=None))]
+    #[allow(clippy::too_many_arguments, reason = "called from one place, by name")]
+    fn train(
+        &self,
+        py: Python<'_>,
+        rows: &Rows,
+        order: PyReadonlyArray1<'_, i64>,
+        batch_size: usize,
+        rate: &Bound<'_, PyAny>,
+        tell: Py<PyAny>,
+        ahead: usize,
+        every_ms: Option<u64>,
+    ) -> PyResult<()> {
+        let rate = if rate.is_callable() { Rate::Asked(rate.clone().unbind()) } else { Rate::Fixed(rate.extract()?) };
+        let mut tally = Tally::default();
+        let mut listener = Listener::new(&tell, every_ms);
+        epoch::each(py, rows, &places(&order)?, batch_size, |batches| {
+            let mut steps = Steps { trainer: self, n_begun: 0, tally: &mut tally };
+            let trained = steps.run(batches, &rate, ahead, &mut listener);
+            if trained.is_err() {
+                // What has begun comes to its end, so that the weights are whole.
+                while steps.n_begun > 0 && steps.end().is_ok() {}
+            }
+            trained.and_then(|()| listener.tell(&tally).map(drop))
+        })
     }
 
     /// Loss and metrics of a batch at inference.
@@ -110,15 +202,63 @@ impl Trainer {
         Ok(listed(&values))
     }
 
+    /// Loss and metrics of rows at inference, batch by batch: told as by `train`.
+    #[pyo3(signature = (rows, batch_size, tell, every_ms=None))]
+    fn evaluate(
+        &self,
+        py: Python<'_>,
+        rows: &Rows,
+        batch_size: usize,
+        tell: Py<PyAny>,
+        every_ms: Option<u64>,
+    ) -> PyResult<()> {
+        let mut tally = Tally::default();
+        let mut listener = Listener::new(&tell, every_ms);
+        epoch::each(py, rows, &(0..rows.rows()).collect::<Vec<_>>(), batch_size, |batches| {
+            for batch in batches {
+                let values = self.lock().test_on_batch(&batch).map_err(|error| raised(&error))?;
+                tally.add(batch.rows, listed(&values), &[]);
+                if listener.hear(&tally)? == Wanted::NoMore {
+                    break;
+                }
+            }
+            listener.tell(&tally).map(drop)
+        })
+    }
+
     /// The outputs for a batch, flat.
     fn predict<'py>(&self, py: Python<'py>, batch: &Batch) -> PyResult<Vec<Bound<'py, PyArray1<f32>>>> {
         let outputs = detached(py, || self.lock().predict_on_batch(&batch.0))?;
         Ok(outputs.into_iter().map(|values| PyArray1::from_vec(py, values)).collect())
     }
 
-    /// Learning rate of the steps that begin from now on.
-    fn set_learning_rate(&self, rate: f32) {
-        self.lock().set_learning_rate(rate);
+    /// The outputs for rows, flat, batch by batch: told as by `train`.
+    #[pyo3(signature = (rows, batch_size, tell, every_ms=None))]
+    fn predict_rows<'py>(
+        &self,
+        py: Python<'py>,
+        rows: &Rows,
+        batch_size: usize,
+        tell: Py<PyAny>,
+        every_ms: Option<u64>,
+    ) -> PyResult<Vec<Bound<'py, PyArray1<f32>>>> {
+        let mut tally = Tally::default();
+        let mut listener = Listener::new(&tell, every_ms);
+        let outputs = epoch::each(py, rows, &(0..rows.rows()).collect::<Vec<_>>(), batch_size, |batches| {
+            let mut outputs: Vec<Vec<f32>> = Vec::new();
+            for batch in batches {
+                let values = self.lock().predict_on_batch(&batch).map_err(|error| raised(&error))?;
+                outputs.resize_with(values.len(), Vec::new);
+                outputs.iter_mut().zip(&values).for_each(|(output, values)| output.extend_from_slice(values));
+                tally.add(batch.rows, Vec::new(), &[]);
+                if listener.hear(&tally)? == Wanted::NoMore {
+                    break;
+                }
+            }
+            listener.tell(&tally)?;
+            Ok(outputs)
+        })?;
+        Ok(outputs.into_iter().map(|values| PyArray1::from_vec(py, values)).collect())
     }
 
     /// Weights and statistics by name, `layer/tensor`, after all steps that have begun.
@@ -176,8 +316,15 @@ impl Trainer {
 }
 
 impl Trainer {
+    /// Never while the interpreter's lock is held: whoever has this one may need that one for a warning.
     fn lock(&self) -> MutexGuard<'_, manyhands::Trainer> {
         self.trainer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn begin_with(&self, batch: data::Batch, rate: f32) -> manyhands::Result<()> {
+        let mut trainer = self.lock();
+        trainer.set_learning_rate(rate);
+        pollster::block_on(trainer.begin_on_batch(batch))
     }
 
     /// The state of this moment, and the model that knows where each tensor stands in it.
@@ -194,8 +341,13 @@ fn listed(values: &Values) -> Vec<(String, f64)> {
     values.iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-fn stepped(log: &StepLog) -> Stepped {
-    (listed(&log.values), log.adapters.iter().map(|shard| (shard.adapter, shard.rows)).collect())
+fn shards(log: &StepLog) -> Vec<(usize, u32)> {
+    log.adapters.iter().map(|shard| (shard.adapter, shard.rows)).collect()
+}
+
+/// Rows by number.
+fn places(order: &PyReadonlyArray1<'_, i64>) -> PyResult<Vec<usize>> {
+    order.as_array().iter().map(|row| Ok(usize::try_from(*row)?)).collect()
 }
 
 fn shaped<'py>(py: Python<'py>, placed: &Placed, values: &[f32]) -> PyResult<Bound<'py, PyArrayDyn<f32>>> {

@@ -207,6 +207,8 @@ def test_an_error_of_a_generator_passes_through(pair: Any, data: Any) -> None:
 
 @pytest.mark.skipif(os.name == "nt", reason="needs signals of Unix")
 def test_an_interrupt_ends_within_half_a_second_with_the_weights(pair: Any, data: Any) -> None:
+    # A program that a script has started in the background ignores interrupts.
+    before_it = signal.signal(signal.SIGINT, signal.default_int_handler)
     _, parallel = pair(models.perceptron)
     parallel.compile("adam", LOSS)
     parallel.fit(*data, epochs=1, verbose=0)
@@ -219,8 +221,11 @@ def test_an_interrupt_ends_within_half_a_second_with_the_weights(pair: Any, data
 
     timer = threading.Timer(0.5, interrupt)
     timer.start()
-    with pytest.raises(KeyboardInterrupt):
-        parallel.fit(*data, batch_size=8, epochs=100_000, verbose=0)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            parallel.fit(*data, batch_size=8, epochs=100_000, verbose=0)
+    finally:
+        signal.signal(signal.SIGINT, before_it)
     assert time.monotonic() - sent < 0.5
     assert any(not np.array_equal(now, then) for now, then in zip(parallel.keras_model.get_weights(), before))
     assert len(parallel.history.history["loss"]) > 0, "history is kept"
