@@ -30,20 +30,24 @@ const FILLER: f32 = -7.5e30;
 const FILLERS: usize = 67;
 
 struct Job {
+    idx: usize,
     kernel: &'static Kernel,
     case: Case,
     twin: OnceLock<Vec<Vec<f32>>>,
 }
 
 impl Job {
-    /// One of each family is enough where wgpu adds its checks: drivers are slow to compile them.
-    fn tiles(&self, checks: Checks) -> impl Iterator<Item = Tile> {
+    /// Two are enough where wgpu adds its checks, and one, in turn, for each activation of the result: drivers are slow to
+    /// compile them.
+    fn tiles(&self, checks: Checks) -> Vec<Tile> {
         let all: &[Tile] = match (self.kernel.is_tiled(), checks) {
             (false, _) => &[Tile::Registers],
             (true, Checks::Checked) => &[Tile::Registers, Tile::Workgroup64],
             (true, Checks::Unchecked) => &Tile::ALL,
         };
-        all.iter().copied().filter(|tile| tile.is_able(self.case.grid))
+        let able: Vec<Tile> = all.iter().copied().filter(|tile| tile.is_able(self.case.grid)).collect();
+        let is_activated = self.case.constants.iter().any(|(name, code)| *name == "ACTIVATION" && *code != 0.0);
+        if is_activated && !able.is_empty() { vec![able[self.idx % able.len()]] } else { able }
     }
 
     fn check(&self, device: &mut Direct, tile: Tile) -> Result<(), String> {
@@ -82,7 +86,9 @@ fn check_adapter(info: &Info, jobs: &[Job]) -> (usize, Vec<String>) {
     for checks in [Checks::Checked, Checks::Unchecked] {
         let mut device = pollster::block_on(Direct::open(info, checks, Arc::new(Native))).unwrap();
         for job in jobs {
-            for tile in job.tiles(checks).filter(|tile| device.is_able(*tile)).collect::<Vec<_>>() {
+            let mut tiles = job.tiles(checks);
+            tiles.retain(|tile| device.is_able(*tile));
+            for tile in tiles {
                 count += 1;
                 let place = format!("`{}` {checks:?} {tile:?}", info.name);
                 wrong.extend(job.check(&mut device, tile).err().map(|error| format!("{place}: {error}")));
@@ -96,7 +102,12 @@ fn jobs() -> Vec<Job> {
     let part = std::env::var("MANYHANDS_KERNEL").unwrap_or_default();
     let kernels = kernels::all().filter(|kernel| kernel.name().contains(&part));
     let jobs = |kernel: &'static Kernel| {
-        (kernel.cases)().into_iter().map(move |case| Job { kernel, case, twin: OnceLock::new() })
+        (kernel.cases)().into_iter().enumerate().map(move |(idx, case)| Job {
+            idx,
+            kernel,
+            case,
+            twin: OnceLock::new(),
+        })
     };
     kernels.flat_map(jobs).collect()
 }
