@@ -92,6 +92,9 @@
 
 pub mod adapters;
 mod bench;
+#[cfg(feature = "cli")]
+#[doc(hidden)]
+pub mod cli;
 pub mod data;
 mod error;
 pub mod extend;

@@ -1,7 +1,5 @@
 //! The `manyhands` command: train, evaluate and use networks on every GPU of the machine.
 
-mod cli;
-
-fn main() -> std::process::ExitCode {
-    cli::main()
+fn main() {
+    std::process::exit(manyhands::cli::main())
 }

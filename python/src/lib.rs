@@ -2,6 +2,7 @@
 
 mod adapters;
 mod batch;
+mod command;
 mod epoch;
 mod errors;
 mod log;
@@ -20,6 +21,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<batch::Rows>()?;
     module.add_class::<trainer::Trainer>()?;
     module.add_function(wrap_pyfunction!(adapters::adapters, module)?)?;
+    module.add_function(wrap_pyfunction!(command::command, module)?)?;
     module.add_function(wrap_pyfunction!(model::has_activation, module)?)?;
     module.add_function(wrap_pyfunction!(model::layer_kinds, module)?)?;
     module.add_function(wrap_pyfunction!(model::check_model, module)?)

@@ -3,10 +3,10 @@
 use std::env::{self, VarError};
 
 use clap::Args;
-use manyhands::adapters::{ADAPTERS_VARIABLE, Info, Kind};
-use manyhands::internals::adapters;
-use manyhands::internals::table::Table;
-use manyhands::{Error, Result};
+use crate::adapters::{ADAPTERS_VARIABLE, Info, Kind};
+use crate::internals::adapters;
+use crate::internals::table::Table;
+use crate::{Error, Result};
 use serde::Serialize;
 
 use super::terminal::Terminal;

@@ -4,11 +4,11 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
-use manyhands::internals::bench::report::Report;
-use manyhands::internals::bench::rig::{Data, Seat};
-use manyhands::internals::bench::{Settings, kernels, plot, scaling, steps};
-use manyhands::internals::files::{self, Kind};
-use manyhands::{BatchStatistics, GradientCompression, Result, SplitMode};
+use crate::internals::bench::report::Report;
+use crate::internals::bench::rig::{Data, Seat};
+use crate::internals::bench::{Settings, kernels, plot, scaling, steps};
+use crate::internals::files::{self, Kind};
+use crate::{BatchStatistics, GradientCompression, Result, SplitMode};
 use serde::Serialize;
 
 use super::settings::parse_split;

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
-use manyhands::data::{self, DataConfig, DataPair, Field, Format, Inputs, Schema};
-use manyhands::internals::files::{self, Kind, Output};
-use manyhands::internals::schema::few;
-use manyhands::losses::Head;
-use manyhands::{Compile, Error, ErrorKind, Loss, Model, Result, Shape, Trainer};
+use crate::data::{self, DataConfig, DataPair, Field, Format, Inputs, Schema};
+use crate::internals::files::{self, Kind, Output};
+use crate::internals::schema::few;
+use crate::losses::Head;
+use crate::{Compile, Error, ErrorKind, Loss, Model, Result, Shape, Trainer};
 use ndarray::ArrayD;
 
 use super::settings::Settings;

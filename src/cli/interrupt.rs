@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
-use manyhands::{Error, Result};
+use crate::{Error, Result};
 
 use super::terminal::Terminal;
 

@@ -12,12 +12,12 @@ mod summary;
 mod terminal;
 mod train;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
-use manyhands::Result;
-use manyhands::data::DataConfig;
+use crate::Result;
+use crate::data::DataConfig;
 
 use self::terminal::Terminal;
 
@@ -83,16 +83,27 @@ impl DataChoice {
     }
 }
 
-/// Runs the command that the arguments name.
-pub fn main() -> ExitCode {
+/// Exit status of a command that failed.
+const FAILURE: i32 = 1;
+
+/// The program `manyhands`: runs the command that its arguments name, and gives its exit status.
+pub fn main() -> i32 {
     drivers::silence();
-    let arguments = Arguments::parse();
+    run(std::env::args_os())
+}
+
+/// Runs the command that arguments name, the first of which is the program's name; gives the exit status.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> i32 {
+    let arguments = match Arguments::try_parse_from(arguments) {
+        Ok(arguments) => arguments,
+        Err(error) => error.exit(),
+    };
     let terminal = Terminal::new();
     terminal.start_log();
     let done = match &arguments.command {
         Command::Adapters(args) => adapters::run(args, &terminal),
         Command::Train(args) => match train::run(args, &terminal) {
-            Ok(Some(status)) => std::process::exit(status),
+            Ok(Some(status)) => return status,
             done => done.map(drop),
         },
         Command::Evaluate(args) => infer::evaluate(args, &terminal),
@@ -102,11 +113,11 @@ pub fn main() -> ExitCode {
         Command::Bench(args) => bench::run(args, &terminal),
     };
     match done {
-        Ok(()) if terminal.has_failed() => ExitCode::FAILURE,
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) if terminal.has_failed() => FAILURE,
+        Ok(()) => 0,
         Err(error) => {
             terminal.error(&error);
-            ExitCode::FAILURE
+            FAILURE
         }
     }
 }

@@ -1,12 +1,12 @@
 //! What `train` shows while it runs: a bar on a terminal, a line an epoch, and each adapter's part.
 
 use indicatif::ProgressBar;
-use manyhands::Result;
-use manyhands::adapters::Info;
-use manyhands::callbacks::{Callback, EpochEnd, Flow};
-use manyhands::internals::table::Table;
-use manyhands::internals::{shown, thousands};
-use manyhands::logs::StepLog;
+use crate::Result;
+use crate::adapters::Info;
+use crate::callbacks::{Callback, EpochEnd, Flow};
+use crate::internals::table::Table;
+use crate::internals::{shown, thousands};
+use crate::logs::StepLog;
 
 use super::adapters::kind;
 use super::terminal::Terminal;

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use manyhands::callbacks::{EarlyStopping, Monitor};
-use manyhands::data::{self, DataConfig, DataPair, Dataset};
-use manyhands::internals::misread::{self, Misread};
-use manyhands::internals::{names, shown};
-use manyhands::{
+use crate::callbacks::{EarlyStopping, Monitor};
+use crate::data::{self, DataConfig, DataPair, Dataset};
+use crate::internals::misread::{self, Misread};
+use crate::internals::{names, shown};
+use crate::{
     BatchStatistics, Compile, CpuFallback, Error, ErrorKind, GradientCompression, Loss, Metric, Model, ModelConfig,
     NonFinite, Optimizer, Reduction, Result, Schedule, SplitMode, Trainer,
 };

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use manyhands::Result;
-use manyhands::simulator::{RigConfig, simulate};
+use crate::Result;
+use crate::simulator::{RigConfig, simulate};
 
 use super::terminal::Terminal;
 

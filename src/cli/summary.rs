@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use manyhands::{Checkpoint, Model, Result};
+use crate::{Checkpoint, Model, Result};
 
 use super::settings::Settings;
 use super::terminal::{Terminal, columns};

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use log::{Level, LevelFilter};
-use manyhands::internals::shown;
-use manyhands::internals::table::wrap;
-use manyhands::{Error, Result};
+use crate::internals::shown;
+use crate::internals::table::wrap;
+use crate::{Error, Result};
 use terminal_size::terminal_size_of;
 
 /// What wgpu calls an error where Windows is Wine: it misses what shows pictures. Nothing here does.

@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
-use manyhands::adapters::Kind;
-use manyhands::callbacks::{Callback, EarlyStopping};
-use manyhands::data::{Dataset, Description};
-use manyhands::internals::files;
-use manyhands::logs::{CsvLog, JsonLog, Values};
-use manyhands::{Checkpoint, Error, Existing, Fit, History, Result, SaveSettings, SplitMode, Trainer};
+use crate::adapters::Kind;
+use crate::callbacks::{Callback, EarlyStopping};
+use crate::data::{Dataset, Description};
+use crate::internals::files;
+use crate::logs::{CsvLog, JsonLog, Values};
+use crate::{Checkpoint, Error, Existing, Fit, History, Result, SaveSettings, SplitMode, Trainer};
 
 use super::interrupt::Interrupt;
 use super::progress::{Progress, in_use};

@@ -247,7 +247,7 @@ fn the_digits_are_whole() {
     let settings = Settings::of(None).unwrap();
     let model = settings.build_model(5).unwrap();
     // The text spells out what the preset builds.
-    let preset = manyhands::presets::find("digits_cnn").unwrap().build(5).unwrap();
+    let preset = crate::presets::find("digits_cnn").unwrap().build(5).unwrap();
     assert_eq!((model.config(), &model.weights), (preset.config(), &preset.weights));
     assert_eq!(settings.compile(&model, 0).unwrap().losses, [Loss::SPARSE_CATEGORICAL_CROSSENTROPY]);
 }
