@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _native
-from ._data import Arrays, Data, Feeds, one_batch
+from ._data import Arrays, Data, one_batch
 from ._graph import Graph, read
 from ._objective import OPTIMIZERS, Floats, Objective, apply_head, convert
+from ._rows import Feeds
 from .errors import MismatchError, ModelError, explained
 
 #: Largest difference to Keras, relative where numbers are above 1.

@@ -8,7 +8,7 @@ from typing import Any
 
 import keras
 
-from ._layers import LAYERS, Settings, convert
+from ._layers import LAYERS, STATISTICS, Settings, convert
 from .errors import ModelError, explained
 
 #: Classes of models whose configuration is a graph. A subclass with a `call` of its own is code.
@@ -187,7 +187,10 @@ class _Reader:
         if policy != "float32":
             problems.append(f'`dtype` needs "float32", but is "{policy}"')
         if layer.weights and not layer.trainable:
-            problems.append("`trainable=False` is not supported")
+            settings["trainable"] = False
+        else:
+            fixed = [variable.name for variable in layer.non_trainable_variables if variable.name not in STATISTICS]
+            problems += [f"`trainable=False` of `{name}` alone is not supported: freeze the whole layer" for name in fixed]
         if is_first:
             self.problems += [f"{who}: {problem}" for problem in problems]
         return settings

@@ -207,6 +207,9 @@ LAYERS: dict[str, Row] = {
     "ZeroPadding2D": Row("ZeroPadding2D", take=("padding",)),
 }
 
+#: Variables of Keras' layers that no optimizer changes, trainable or not.
+STATISTICS = frozenset({"moving_mean", "moving_variance", "mean", "variance", "count", "seed_generator_state"})
+
 #: Layers of this package that are functions in Keras: `Activation("gelu")`.
 FUNCTIONS = frozenset({"GELU", "Sigmoid", "Tanh"})
 

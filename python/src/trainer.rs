@@ -1,15 +1,16 @@
 //! The trainer, driven batch by batch.
 
 use std::sync::mpsc::Receiver;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use manyhands::adapters::Info;
 use manyhands::data;
+use manyhands::internals::adapters::{Opener, Request, open};
 use manyhands::internals::plan::Placed;
 use manyhands::internals::scheduler::TrainingState;
 use manyhands::logs::{StepLog, Values};
-use manyhands::{BatchStatistics, Compile, Error, Loss, Metric, Model, Optimizer, Reduction, SplitMode};
-use numpy::{PyArray1, PyArrayDyn, PyArrayMethods, PyReadonlyArray1, PyReadonlyArrayDyn, PyUntypedArrayMethods};
+use manyhands::{BatchStatistics, Compile, Loss, Metric, Model, Optimizer, Reduction, SplitMode};
+use numpy::{PyArray1, PyArrayDyn, PyArrayMethods, PyReadonlyArray1};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use serde::Deserialize;
@@ -17,7 +18,8 @@ use serde::Deserialize;
 use crate::adapters::{Described, chosen, described};
 use crate::batch::{Batch, Rows};
 use crate::epoch::{Listener, Tally, Wanted, raised};
-use crate::errors::{detached, exception};
+use crate::errors::detached;
+use crate::model::copy_values;
 use crate::{epoch, log, model};
 
 /// What training is for, as Python writes it.
@@ -113,10 +115,27 @@ impl Steps<'_> {
     }
 }
 
+/// Called to destroy a device.
+type Plugs = Arc<Mutex<Vec<Box<dyn Fn() + Send>>>>;
+
+/// Opens adapters so that they can be taken away.
+fn opener(plugs: &Plugs) -> Opener {
+    let plugs = plugs.clone();
+    Arc::new(move |info, actor, runtime, events| {
+        let handle = open(info, actor, runtime, events)?;
+        let requests = handle.requests.clone();
+        let plug = move || drop(requests.try_send(Request::Lose));
+        plugs.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(plug));
+        Ok(handle)
+    })
+}
+
 /// A model in training on some adapters.
 #[pyclass(frozen, module = "manyhands_ml._native")]
 pub(crate) struct Trainer {
     trainer: Mutex<manyhands::Trainer>,
+    /// What destroys each adapter's device, in the order in which they were opened.
+    plugs: Plugs,
     adapters: Vec<Info>,
     optimizer: Optimizer,
 }
@@ -138,8 +157,9 @@ impl Trainer {
         };
         detached(py, || {
             let (adapters, optimizer) = (chosen(adapters)?, compile.optimizer.clone());
+            let plugs = Plugs::default();
             let trainer = manyhands::Trainer::new(model, compile)?.on(adapters.clone()).split(split);
-            Ok(Self { trainer: Mutex::new(trainer), adapters, optimizer })
+            Ok(Self { trainer: Mutex::new(trainer.opener(opener(&plugs))), plugs, adapters, optimizer })
         })
     }
 
@@ -155,6 +175,20 @@ impl Trainer {
         py.detach(|| self.lock().progress().step)
     }
 
+    /// The learning rate of the steps that begin from now on.
+    #[getter]
+    fn learning_rate(&self, py: Python<'_>) -> f32 {
+        py.detach(|| self.lock().progress().learning_rate)
+    }
+
+    /// Destroys the device of the adapter that was opened as number `position`, as a driver that fails does: for tests.
+    fn lose(&self, py: Python<'_>, position: usize) {
+        py.detach(|| {
+            let plugs = self.plugs.lock().unwrap_or_else(PoisonError::into_inner);
+            plugs.get(position).into_iter().for_each(|plug| plug());
+        });
+    }
+
     /// Takes in a batch, and begins its step where the adapters can.
     fn begin(&self, py: Python<'_>, batch: &Batch, rate: f32) -> PyResult<()> {
         detached(py, || self.begin_with(batch.0.clone(), rate))
@@ -168,7 +202,7 @@ impl Trainer {
 
     /// Trains on batches of rows in an order, and tells of what was done so far: after each step, or every so many
     /// milliseconds. Up to `ahead` steps have begun before the oldest is told. `rate` is a learning rate, or is called
-    /// for that of each step. Training ends early where `tell` gives something true.
+    /// for that of each step; without it, the optimizer's stays. Training ends early where `tell` gives something true.
     #[pyo3(signature = (rows, order, batch_size, rate, tell, ahead, every_ms=None))]
     #[allow(clippy::too_many_arguments, reason = "called from one place, by name")]
     fn train(
@@ -177,12 +211,16 @@ impl Trainer {
         rows: &Rows,
         order: PyReadonlyArray1<'_, i64>,
         batch_size: usize,
-        rate: &Bound<'_, PyAny>,
+        rate: Option<&Bound<'_, PyAny>>,
         tell: Py<PyAny>,
         ahead: usize,
         every_ms: Option<u64>,
     ) -> PyResult<()> {
-        let rate = if rate.is_callable() { Rate::Asked(rate.clone().unbind()) } else { Rate::Fixed(rate.extract()?) };
+        let rate = match rate {
+            Some(rate) if rate.is_callable() => Rate::Asked(rate.clone().unbind()),
+            Some(rate) => Rate::Fixed(rate.extract()?),
+            None => Rate::Fixed(py.detach(|| self.lock().progress().learning_rate)),
+        };
         let mut tally = Tally::default();
         let mut listener = Listener::new(&tell, every_ms);
         epoch::each(py, rows, &places(&order)?, batch_size, |batches| {
@@ -354,15 +392,7 @@ fn shaped<'py>(py: Python<'py>, placed: &Placed, values: &[f32]) -> PyResult<Bou
     PyArray1::from_slice(py, values).reshape(placed.shape.clone())
 }
 
-/// Copies an array over the values of the tensor of its name.
+/// Copies an array over the values of the tensor of its name, if there is one.
 fn copy(tensors: &Bound<'_, PyDict>, name: &str, values: &mut [f32]) -> PyResult<()> {
-    let Some(array) = tensors.get_item(name)? else { return Ok(()) };
-    let array = array.extract::<PyReadonlyArrayDyn<'_, f32>>()?;
-    if array.len() != values.len() {
-        let problem = format!("needs {} values, but got {}", values.len(), array.len());
-        let error = Error::data(format!("tensor `{name}`"), problem, "give an array of the weight's shape");
-        return Err(exception(tensors.py(), &error));
-    }
-    values.copy_from_slice(array.as_slice()?);
-    Ok(())
+    tensors.get_item(name)?.map_or(Ok(()), |array| copy_values(&array, name, values))
 }

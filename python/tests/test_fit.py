@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import threading
@@ -13,8 +14,10 @@ import keras
 import models
 import numpy as np
 import pytest
+from conftest import rigs
 
 from manyhands_ml import ParallelModel, make_parallel
+from manyhands_ml._data import Arrays
 
 LOSS = "sparse_categorical_crossentropy"
 
@@ -54,10 +57,61 @@ def test_history_is_that_of_keras(arguments: dict[str, Any], pair: Any, data: An
         assert got[name] == pytest.approx(values, rel=1e-4, abs=1e-6), name
 
 
-def test_seven_rows_on_three_adapters(pair: Any, data: Any) -> None:
-    rows = (data[0][:7], data[1][:7])
-    expected, got = _both(pair, rows, "cpu,cpu,cpu", batch_size=7, epochs=3)
+@pytest.mark.parametrize("adapters", ["cpu,cpu,cpu", rigs()[-1]])
+def test_seven_rows_and_a_last_batch_of_one_on_three_adapters(adapters: str, pair: Any, data: Any) -> None:
+    rows = (data[0][:15], data[1][:15])
+    expected, got = _both(pair, rows, adapters, batch_size=7, epochs=3)
     assert got["loss"] == pytest.approx(expected["loss"], rel=1e-5)
+
+
+@pytest.mark.parametrize("shuffle", [True, "batch", False])
+def test_batches_that_are_gathered_natively_are_those_of_keras(
+    shuffle: Any, pair: Any, data: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same rows in the same order, also where they lie apart in memory, and are 64-bit."""
+    wide = np.zeros((57, 40))
+    wide[:, ::2] = data[0]
+    x, weights = wide[:, ::2], np.linspace(0, 2, 57)
+    assert not x.flags.c_contiguous
+    results = []
+    for is_native in (True, False):
+        if not is_native:
+            monkeypatch.setattr(Arrays, "of", lambda *arguments, **named: None)
+        _, parallel = pair(models.perceptron)
+        parallel.compile("adam", LOSS, metrics=["accuracy"])
+        keras.utils.set_random_seed(11)
+        history = parallel.fit(x, data[1], batch_size=8, epochs=2, shuffle=shuffle, sample_weight=weights, verbose=0)
+        results.append((history.history, parallel.evaluate(x, data[1], batch_size=9, verbose=0), parallel.predict(x, verbose=0)))
+    assert results[0][0] == results[1][0]
+    assert results[0][1] == results[1][1]
+    np.testing.assert_array_equal(results[0][2], results[1][2])
+
+
+@pytest.mark.parametrize("adapters", rigs()[1:])
+@pytest.mark.parametrize("is_generator", [False, True], ids=["arrays", "generator"])
+def test_an_adapter_that_is_lost_in_mid_epoch_costs_nothing(
+    adapters: str, is_generator: bool, pair: Any, data: Any
+) -> None:
+    class Lose(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            if batch == 2 and self.params["is_lost"]:
+                parallel._engine.trainer.lose(0)
+                self.params["is_lost"] = False
+
+    batches = [tuple(part[begin : begin + 8] for part in data) for begin in range(0, 56, 8)]
+    plain, parallel = pair(models.perceptron, adapters)
+    for model in (plain, parallel):
+        model.compile("adam", LOSS)
+        lose = Lose()
+        lose.params = {"is_lost": model is parallel}
+        lose.set_params = lambda params: None
+        source = ((batch for batch in itertools.cycle(batches)),) if is_generator else tuple(part[:56] for part in data)
+        steps = {"steps_per_epoch": 7} if is_generator else {"batch_size": 8, "shuffle": False}
+        model.fit(*source, epochs=2, verbose=0, callbacks=[lose], **steps)
+    assert parallel.history.history["loss"] == pytest.approx(plain.history.history["loss"], rel=1e-5)
+    assert int(parallel.optimizer.iterations) == 14
+    for ours, theirs in zip(parallel.get_weights(), plain.get_weights(), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
 
 def test_evaluate_and_predict_are_those_of_keras(rig: str, pair: Any, data: Any) -> None:
@@ -159,6 +213,36 @@ def test_what_is_saved_is_the_plain_model(pair: Any, data: Any, tmp_path: Path) 
         np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
 
+@pytest.mark.parametrize("adapters", rigs())
+def test_a_model_that_keras_has_trained_is_fine_tuned_with_frozen_layers(adapters: str, rng: np.random.Generator) -> None:
+    """Another head on a trained body: frozen weights keep their bits, batch normalization its statistics."""
+    x = rng.normal(size=(48, 10, 10, 3)).astype(np.float32)
+    body, y = models.residual(), rng.integers(0, 4, 48)
+    body.compile("adam", LOSS)
+    body.fit(x, y, batch_size=16, verbose=0)
+    tuned = []
+    for _ in range(2):
+        copy = keras.models.clone_model(body)
+        copy.set_weights(body.get_weights())
+        features = keras.Model(copy.input, copy.layers[-3].output)
+        features.trainable = False
+        inputs = keras.Input((10, 10, 3))
+        hidden = keras.layers.Dense(6, "relu", kernel_initializer=keras.initializers.GlorotUniform(3))(features(inputs))
+        head = keras.layers.Dense(3, "softmax", kernel_initializer=keras.initializers.GlorotUniform(4))(hidden)
+        tuned.append((keras.Model(inputs, head), features))
+    plain, parallel = tuned[0][0], make_parallel(tuned[1][0], adapters)
+    frozen = tuned[1][1].get_weights()
+    losses = []
+    for model in (plain, parallel):
+        model.compile(keras.optimizers.Adam(0.01), LOSS)
+        losses.append(model.fit(x, y % 3, batch_size=16, epochs=3, shuffle=False, verbose=0).history["loss"])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+    for now, then in zip(tuned[1][1].get_weights(), frozen, strict=True):
+        np.testing.assert_array_equal(now, then)
+    for ours, theirs in zip(parallel.get_weights(), plain.get_weights(), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-4)
+
+
 def test_a_schedule_and_a_callback_within_an_epoch(pair: Any, data: Any) -> None:
     """Rates of a schedule, and weights that a callback changes between two batches."""
 
@@ -206,30 +290,34 @@ def test_an_error_of_a_generator_passes_through(pair: Any, data: Any) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs signals of Unix")
-def test_an_interrupt_ends_within_half_a_second_with_the_weights(pair: Any, data: Any) -> None:
-    # A program that a script has started in the background ignores interrupts.
-    before_it = signal.signal(signal.SIGINT, signal.default_int_handler)
+def test_an_interrupt_ends_an_epoch_within_half_a_second_with_the_weights(pair: Any, data: Any) -> None:
     _, parallel = pair(models.perceptron)
     parallel.compile("adam", LOSS)
     parallel.fit(*data, epochs=1, verbose=0)
-    before, sent = parallel.get_weights(), 0.0
+    before, begun, sent = parallel.get_weights(), int(parallel.optimizer.iterations), 0.0
+    many = tuple(np.resize(part, (100_000, *part.shape[1:])) for part in data)
 
     def interrupt() -> None:
         nonlocal sent
         sent = time.monotonic()
         os.kill(os.getpid(), signal.SIGINT)
 
-    timer = threading.Timer(0.5, interrupt)
-    timer.start()
+    timer = threading.Timer(0.15, interrupt)
+    start = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: epoch == 0 and timer.start())
+    # A program that a script has started in the background ignores interrupts.
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
-            parallel.fit(*data, batch_size=8, epochs=100_000, verbose=0)
+            parallel.fit(*many, batch_size=8, epochs=3, verbose=0, callbacks=[start])
     finally:
-        signal.signal(signal.SIGINT, before_it)
+        timer.cancel()
+        signal.signal(signal.SIGINT, handler)
     assert time.monotonic() - sent < 0.5
+    steps = int(parallel.optimizer.iterations) - begun
+    assert 12_500 < steps < 25_000, "in the middle of the second epoch"
     assert any(not np.array_equal(now, then) for now, then in zip(parallel.keras_model.get_weights(), before))
-    assert len(parallel.history.history["loss"]) > 0, "history is kept"
-    parallel.fit(*data, epochs=1, verbose=0)
+    assert len(parallel.history.history["loss"]) == 1, "the epoch that has ended is kept"
+    assert len(parallel.fit(*data, epochs=1, verbose=0).history["loss"]) == 1
 
 
 def test_it_is_used_like_the_model(pair: Any, data: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,86 @@
+"""Arrays sorted by what a model reads, as the native half takes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import _native
+from .errors import DataError, explained
+
+#: Types that the native half takes as they are.
+TAKEN = tuple(np.dtype(name) for name in ("float32", "uint8", "int64", "float64", "int32", "bool"))
+
+
+@dataclass(frozen=True)
+class Feeds:
+    """What a model reads, to sort the parts of a batch."""
+
+    inputs: list[tuple[str, list[int]]]
+    #: Names of the inputs where Keras takes them as a dict.
+    keys: list[str]
+    outputs: list[str]
+
+
+def rows_of(feeds: Feeds, x: Any, y: Any, sample_weight: Any, needs_targets: bool) -> _native.Rows:
+    """The rows of arrays, sorted by what the model reads."""
+    inputs = [_array(value) for value in _parts(x, feeds.keys)]
+    if len(inputs) != len(feeds.inputs):
+        raise _refused("the data", f"needs {len(feeds.inputs)} inputs, but has {len(inputs)}")
+    for (name, shape), value in zip(feeds.inputs, inputs):
+        _check_shape(name, shape, value)
+    rows = inputs[0].shape[0]
+    targets = [_array(value) for value in _parts(y, feeds.outputs)] if needs_targets and y is not None else []
+    if needs_targets and len(targets) != len(feeds.outputs):
+        raise _refused("the data", f"needs {len(feeds.outputs)} targets, but has {len(targets)}")
+    for value in (*inputs, *targets):
+        if value.shape[:1] != (rows,):
+            raise _refused("the data", f"needs {rows} rows in each array, but one has shape {list(value.shape)}")
+    weights = _weights(sample_weight, feeds.outputs, rows) if needs_targets else None
+    return _native.Rows(rows, inputs, targets, weights)
+
+
+def _parts(value: Any, names: list[str]) -> list[Any]:
+    if isinstance(value, dict):
+        missing = [name for name in names if name not in value]
+        if missing:
+            raise _refused(f"`{missing[0]}`", f"is needed, but the data have {sorted(value)}")
+        return [value[name] for name in names]
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def _array(value: Any) -> NDArray[Any]:
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+    array = np.asarray(value)
+    if array.dtype not in TAKEN:
+        if array.dtype.kind not in "fiub":
+            raise _refused("the data", f"need to be numbers, but are {array.dtype}")
+        array = array.astype(np.float32)
+    return array if array.flags.aligned else array.copy()
+
+
+def _check_shape(name: str, shape: list[int], value: NDArray[Any]) -> None:
+    """A last axis of 1 may be left out, as in Keras."""
+    got = list(value.shape[1:])
+    if value.ndim == 0 or (got != shape and got + [1] != shape and got != shape + [1]):
+        raise _refused(f"input `{name}`", f"needs shape {[None, *shape]}, but the data have {list(value.shape)}")
+
+
+def _weights(value: Any, outputs: list[str], rows: int) -> NDArray[Any] | None:
+    parts = [_array(part) for part in _parts(value, outputs) if part is not None] if value is not None else []
+    if not parts:
+        return None
+    first = parts[0]
+    if first.size != rows:
+        raise _refused("`sample_weight`", f"needs one number for each of {rows} rows, but has shape {list(first.shape)}")
+    if any(not np.array_equal(first, part) for part in parts[1:]) or len(parts) not in (1, len(outputs)):
+        raise _refused("`sample_weight`", "needs to be the same for all outputs")
+    return first.reshape(rows)
+
+
+def _refused(who: str, problem: str) -> DataError:
+    return DataError(explained(who, problem, "give arrays whose first axis is the row, one for each input and output"))
