@@ -8,7 +8,10 @@
     model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
     model.fit(x, y, batch_size=256, epochs=5)
 
-`make_parallel` is all that a model needs. `adapters` lists what there is to train on.
+`make_parallel` is all that a model of Keras needs. `adapters` lists what there is to train on.
+
+Without Keras, `Model` holds layers and weights, `Trainer` trains them on NumPy arrays, `Predictor` predicts, and `simulate` tells
+what adapters would do together that are not there. The command `manyhands-ml` does the same from files.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from . import _native
+from ._objects import Model, Prediction, Predictor, Simulation, Trainer, digits, simulate
 from .errors import AdapterError, DataError, ManyhandsError, MismatchError, ModelError, NonFiniteError, SettingError
 
 if TYPE_CHECKING:
@@ -38,12 +42,19 @@ __all__ = [
     "DataError",
     "ManyhandsError",
     "MismatchError",
+    "Model",
     "ModelError",
     "NonFiniteError",
     "ParallelModel",
+    "Prediction",
+    "Predictor",
     "SettingError",
+    "Simulation",
+    "Trainer",
     "adapters",
+    "digits",
     "make_parallel",
+    "simulate",
 ]
 
 

@@ -14,6 +14,7 @@ from keras.src.trainers.epoch_iterator import EpochIterator
 from . import _native
 from ._data import Arrays, Data, Epoch, one_batch
 from ._engine import Engine
+from ._objects import shares_of
 from .errors import ModelError, SettingError, explained
 
 #: Versions of Keras whose configurations are known: from the first, before the second.
@@ -71,7 +72,7 @@ class ParallelModel:
         _native.adapters(adapters)
         self._keras = model
         self._adapters = adapters
-        self._shares = _shares(split)
+        self._shares = shares_of(split)
         self._batch_statistics = batch_statistics
         self._seed = seed
         self._engine: Engine | None = None
@@ -504,16 +505,6 @@ def _listed(logs: dict[str, float], return_dict: bool) -> Any:
         return logs
     values = list(logs.values())
     return values[0] if len(values) == 1 else values
-
-
-def _shares(split: Literal["learned", "even"] | Sequence[float]) -> list[float] | None:
-    if split == "learned":
-        return None
-    if split == "even":
-        return []
-    if isinstance(split, str):
-        raise SettingError(explained("`split`", f'needs "learned", "even" or shares, but is "{split}"', "take `[3, 1]`"))
-    return [float(share) for share in split]
 
 
 def _check_keras() -> None:

@@ -181,6 +181,11 @@ impl Trainer {
         py.detach(|| self.lock().progress().learning_rate)
     }
 
+    /// Sets it.
+    fn set_learning_rate(&self, py: Python<'_>, rate: f32) {
+        py.detach(|| self.lock().set_learning_rate(rate));
+    }
+
     /// Destroys the device of the adapter that was opened as number `position`, as a driver that fails does: for tests.
     fn lose(&self, py: Python<'_>, position: usize) {
         py.detach(|| {
