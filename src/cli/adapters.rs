@@ -2,11 +2,11 @@
 
 use std::env::{self, VarError};
 
-use clap::Args;
 use crate::adapters::{ADAPTERS_VARIABLE, Info, Kind};
 use crate::internals::adapters;
 use crate::internals::table::Table;
 use crate::{Error, Result};
+use clap::Args;
 use serde::Serialize;
 
 use super::terminal::Terminal;

@@ -3,12 +3,12 @@
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Subcommand, ValueEnum};
 use crate::internals::bench::report::Report;
 use crate::internals::bench::rig::{Data, Seat};
 use crate::internals::bench::{Settings, kernels, plot, scaling, steps};
 use crate::internals::files::{self, Kind};
 use crate::{BatchStatistics, GradientCompression, Result, SplitMode};
+use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 
 use super::settings::parse_split;

@@ -5,12 +5,12 @@ use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use clap::{Args, ValueEnum};
 use crate::data::{self, DataConfig, DataPair, Field, Format, Inputs, Schema};
 use crate::internals::files::{self, Kind, Output};
 use crate::internals::schema::few;
 use crate::losses::Head;
 use crate::{Compile, Error, ErrorKind, Loss, Model, Result, Shape, Trainer};
+use clap::{Args, ValueEnum};
 use ndarray::ArrayD;
 
 use super::settings::Settings;

@@ -15,9 +15,9 @@ mod train;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
 use crate::Result;
 use crate::data::DataConfig;
+use clap::{Args, Parser, Subcommand};
 
 use self::terminal::Terminal;
 

@@ -1,12 +1,12 @@
 //! What `train` shows while it runs: a bar on a terminal, a line an epoch, and each adapter's part.
 
-use indicatif::ProgressBar;
 use crate::Result;
 use crate::adapters::Info;
 use crate::callbacks::{Callback, EpochEnd, Flow};
 use crate::internals::table::Table;
 use crate::internals::{shown, thousands};
 use crate::logs::StepLog;
+use indicatif::ProgressBar;
 
 use super::adapters::kind;
 use super::terminal::Terminal;

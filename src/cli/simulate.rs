@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
 use crate::Result;
 use crate::simulator::{RigConfig, simulate};
+use clap::Args;
 
 use super::terminal::Terminal;
 

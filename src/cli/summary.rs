@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
 use crate::{Checkpoint, Model, Result};
+use clap::Args;
 
 use super::settings::Settings;
 use super::terminal::{Terminal, columns};

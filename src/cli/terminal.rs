@@ -7,11 +7,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
-use log::{Level, LevelFilter};
 use crate::internals::shown;
 use crate::internals::table::wrap;
 use crate::{Error, Result};
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use log::{Level, LevelFilter};
 use terminal_size::terminal_size_of;
 
 /// What wgpu calls an error where Windows is Wine: it misses what shows pictures. Nothing here does.

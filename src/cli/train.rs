@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use clap::Args;
 use crate::adapters::Kind;
 use crate::callbacks::{Callback, EarlyStopping};
 use crate::data::{Dataset, Description};
 use crate::internals::files;
 use crate::logs::{CsvLog, JsonLog, Values};
 use crate::{Checkpoint, Error, Existing, Fit, History, Result, SaveSettings, SplitMode, Trainer};
+use clap::Args;
 
 use super::interrupt::Interrupt;
 use super::progress::{Progress, in_use};
