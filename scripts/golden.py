@@ -434,6 +434,57 @@ def scaling_file():
     return file
 
 
+def one_dimensional_cases(file):
+    def case(name, kind, shape, **config):
+        layer_case(file, name, getattr(layers, kind)(**config), [shape], config)
+
+    def convolution(name, shape, kernel_size, **settings):
+        case(f"conv1d_{name}", "Conv1D", shape, **{"filters": 3, "kernel_size": kernel_size, "activation": None, **settings})
+
+    for padding in ("valid", "same", "causal"):
+        convolution(padding, (2, 7, 2), 3, padding=padding)
+        convolution(f"{padding}_strides", (2, 8, 2), 4, padding=padding, strides=3)
+        convolution(f"{padding}_dilated", (2, 9, 2), 3, padding=padding, dilation_rate=2)
+    convolution("one", (2, 5, 4), 1, use_bias=False)
+    convolution("groups_causal_relu", (2, 6, 4), 2, padding="causal", groups=2, filters=6, activation="relu")
+    convolution("depthwise_causal", (2, 6, 3), 3, padding="causal", groups=3, dilation_rate=2)
+    for kind in ("MaxPooling1D", "AveragePooling1D"):
+        for padding in ("valid", "same"):
+            case(f"{kind.lower()}_{padding}", kind, (2, 7, 3), padding=padding, pool_size=2)
+            case(f"{kind.lower()}_{padding}_strides", kind, (2, 8, 3), padding=padding, pool_size=3, strides=2)
+    for kind in ("GlobalAveragePooling1D", "GlobalMaxPooling1D"):
+        case(kind.lower(), kind, (2, 5, 3))
+        case(f"{kind.lower()}_keepdims", kind, (2, 5, 3), keepdims=True)
+    case("zero_padding1d", "ZeroPadding1D", (2, 3, 2))
+    case("zero_padding1d_ends", "ZeroPadding1D", (2, 3, 2), padding=(0, 2))
+    case("cropping1d", "Cropping1D", (2, 4, 2))
+    case("cropping1d_ends", "Cropping1D", (2, 4, 2), cropping=(2, 1))
+    case("up_sampling1d", "UpSampling1D", (2, 3, 2))
+    case("up_sampling1d_five", "UpSampling1D", (2, 2, 3), size=5)
+
+
+def embedding_cases(file):
+    def case(name, shape, input_dim, output_dim):
+        ids = generator(f"{name}_ids").integers(0, input_dim, shape)
+        config = {"input_dim": input_dim, "output_dim": output_dim}
+        layer_case(file, name, layers.Embedding(**config), [ids], config)
+
+    case("embedding", (3, 5), 7, 4)
+    case("embedding_wide", (2, 40), 4, 20)
+    case("embedding_rank_1", (4,), 3, 2)
+    case("embedding_rank_3", (2, 3, 2), 5, 3)
+    padded = np.array(normal(generator("masking_x"), (3, 4, 2)))
+    padded[0, 2:] = padded[1, 0] = padded[2, 1, 0] = 0.5
+    layer_case(file, "masking", layers.Masking(mask_value=0.5), [padded], {"mask_value": 0.5})
+
+
+def sequence_file():
+    file = File("sequences", "layers of sequences, as in the file `layers`")
+    for cases in (one_dimensional_cases, embedding_cases):
+        cases(file)
+    return file
+
+
 def adapting_file():
     """Means and variances of data in batches, over axes that are kept."""
     file = File("adapting", "`Normalization.adapt`: mean and variance of `data`")
@@ -776,6 +827,7 @@ FILES = {
     "normalization": normalization_file,
     "reshaping": reshaping_file,
     "scaling": scaling_file,
+    "sequences": sequence_file,
     "adapting": adapting_file,
     "sync_batch_norm": shard_file,
     "losses": loss_file,

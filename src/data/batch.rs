@@ -160,6 +160,14 @@ impl<'a> BatchMut<'a> {
     }
 }
 
+fn of_inputs(inputs: Vec<&mut [f32]>) -> BatchMut<'_> {
+    BatchMut { inputs, targets: Vec::new(), sample_weights: &mut [] }
+}
+
+fn of_targets(targets: Vec<&mut [f32]>) -> BatchMut<'_> {
+    BatchMut { inputs: Vec::new(), targets, sample_weights: &mut [] }
+}
+
 /// Rows whose labels are checked at a time.
 const LABEL_CHUNK: usize = 4096;
 
@@ -209,30 +217,72 @@ pub fn check_probabilities(dataset: &dyn Dataset, target: usize) -> Result<()> {
     }
 }
 
+/// Checks that every value of an input is a whole number from 0 to `bound - 1`, which a layer looks vectors up by.
+///
+/// Only inputs are asked of the dataset.
+///
+/// # Errors
+///
+/// Names the first row and value that is not, or what went wrong while reading.
+pub(crate) fn check_indices(dataset: &dyn Dataset, input: usize, name: &str, bound: usize) -> Result<()> {
+    let shapes = dataset.input_shapes();
+    match first_that(dataset, &shapes, input, of_inputs, |value| !is_label(value, bound))? {
+        Some((row, value)) => Err(index_error(name, row, value, bound)),
+        None => Ok(()),
+    }
+}
+
+/// Checks that every value of a batch's input is a whole number from 0 to `bound - 1`.
+pub(crate) fn check_batch_indices(values: &[f32], row_len: usize, name: &str, bound: usize) -> Result<()> {
+    match values.iter().position(|value| !is_label(*value, bound)) {
+        Some(at) => Err(index_error(name, at / row_len.max(1), values[at], bound)),
+        None => Ok(()),
+    }
+}
+
+fn index_error(name: &str, row: usize, value: f32, bound: usize) -> Error {
+    Error::data(
+        format!("input `{name}`"),
+        format!("needs whole numbers from 0 to {}, but row {row} holds {value}", bound.saturating_sub(1)),
+        format!("each is a row of a table of {bound}; let the layer's `input_dim` be the largest number plus 1"),
+    )
+}
+
 /// Row and value of the first number of a target that is refused.
 pub(super) fn first_target_that(
     dataset: &dyn Dataset,
     target: usize,
-    mut is_refused: impl FnMut(f32) -> bool,
+    is_refused: impl FnMut(f32) -> bool,
 ) -> Result<Option<(usize, f32)>> {
     let shapes = dataset.target_shapes();
-    let Some(shape) = shapes.get(target) else {
+    if target >= shapes.len() {
         return Err(Error::data(
             format!("target {target}"),
             format!("is needed, but the dataset has {} targets", shapes.len()),
             "give the dataset a target for each output of the model",
         ));
-    };
-    let row_len = shape.len().max(1);
-    let mut buffers = zeros(&shapes, LABEL_CHUNK.min(dataset.len()));
+    }
+    first_that(dataset, &shapes, target, of_targets, is_refused)
+}
+
+/// Row and value of the first number that is refused, of a part of the dataset; `into` says which parts are read.
+fn first_that(
+    dataset: &dyn Dataset,
+    shapes: &[Shape],
+    part: usize,
+    into: for<'a> fn(Vec<&'a mut [f32]>) -> BatchMut<'a>,
+    mut is_refused: impl FnMut(f32) -> bool,
+) -> Result<Option<(usize, f32)>> {
+    let row_len = shapes[part].len().max(1);
+    let mut buffers = zeros(shapes, LABEL_CHUNK.min(dataset.len()));
     for first in (0..dataset.len()).step_by(LABEL_CHUNK) {
         let rows: Vec<usize> = (first..dataset.len().min(first + LABEL_CHUNK)).collect();
-        let mut targets = slices(&mut buffers);
-        for (values, shape) in targets.iter_mut().zip(&shapes) {
+        let mut parts = slices(&mut buffers);
+        for (values, shape) in parts.iter_mut().zip(shapes) {
             *values = &mut std::mem::take(values)[..rows.len() * shape.len()];
         }
-        dataset.fetch(&rows, &mut BatchMut { inputs: Vec::new(), targets, sample_weights: &mut [] })?;
-        let values = &buffers[target][..rows.len() * shape.len()];
+        dataset.fetch(&rows, &mut into(parts))?;
+        let values = &buffers[part][..rows.len() * row_len];
         if let Some(element) = values.iter().position(|value| is_refused(*value)) {
             return Ok(Some((rows[element / row_len], values[element])));
         }

@@ -50,7 +50,10 @@ mod synthetic;
 #[cfg(feature = "files")]
 pub use self::csv::{Column, CsvSettings, CsvTable, InputColumns, OneOrMany, OutputColumns, TargetKind};
 pub use batch::{Batch, BatchMut};
-pub(crate) use batch::{check_batch_labels, check_batch_probabilities, check_labels, check_probabilities};
+pub(crate) use batch::{
+    check_batch_indices, check_batch_labels, check_batch_probabilities, check_indices, check_labels,
+    check_probabilities,
+};
 pub use bytes::ByteImages;
 #[cfg(feature = "files")]
 pub use config::{DataConfig, DataPair, Inputs, TableConfig};

@@ -19,11 +19,12 @@ pub mod conv2d;
 pub mod dense;
 pub mod depthwise_conv2d;
 pub mod dropout;
-
+pub mod embedding;
 pub mod gaussian;
 pub mod global_max;
 pub mod group_norm;
 pub mod halves;
+pub mod mask;
 pub mod mean_squared_error;
 pub mod merge;
 pub(crate) mod parallel;

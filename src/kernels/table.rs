@@ -2,8 +2,8 @@
 
 use super::{
     Kernel, activation, adam, add, batch_norm, bilinear, binary_cross_entropy, clip, concatenate, conv2d, dense,
-    depthwise_conv2d, dropout, gaussian, global_max, group_norm, halves, mean_squared_error, merge, pooling, proof,
-    reduce, remap, rmsprop, sgd, softmax, softmax_cross_entropy,
+    depthwise_conv2d, dropout, embedding, gaussian, global_max, group_norm, halves, mask, mean_squared_error, merge,
+    pooling, proof, reduce, remap, rmsprop, sgd, softmax, softmax_cross_entropy,
 };
 
 /// Every kernel of the crate, a line for each family: the host file's own table.
@@ -20,10 +20,12 @@ pub static FAMILIES: &[&[&Kernel]] = &[
     dense::KERNELS,
     depthwise_conv2d::KERNELS,
     dropout::KERNELS,
+    embedding::KERNELS,
     gaussian::KERNELS,
     global_max::KERNELS,
     group_norm::KERNELS,
     halves::KERNELS,
+    mask::KERNELS,
     mean_squared_error::KERNELS,
     merge::KERNELS,
     pooling::KERNELS,

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Built, Layer, Problem, only, to_config};
+use super::{Built, Layer, MaskUse, Problem, only, to_config};
 use crate::kernels::activation_functions::{self as functions, Function, Numbers};
 use crate::kernels::{activation as kernel, rows_grid, softmax, whole};
 use crate::names;
@@ -180,6 +180,10 @@ impl Layer for ActivationLayer {
         to_config(self)
     }
 
+    fn masking(&self) -> MaskUse {
+        MaskUse::Passes
+    }
+
     fn build(&self, inputs: &[Shape]) -> Result<Built, Problem> {
         Ok(Built::plain(only(inputs)?.clone()))
     }
@@ -250,6 +254,10 @@ macro_rules! element_layer {
 
             fn config(&self) -> Value {
                 to_config(self)
+            }
+
+            fn masking(&self) -> MaskUse {
+                MaskUse::Passes
             }
 
             fn build(&self, inputs: &[Shape]) -> Result<Built, Problem> {

@@ -99,25 +99,7 @@ impl Conv2D {
 
     fn recorded(&self, rec: &Recorder<'_>) -> Recorded {
         let windows = as_built(self.windows(&[rec.input_shape(0)]));
-        if self.groups > 1 && self.groups == windows.input[2] {
-            // The same weights in the same order, without products of one channel.
-            return Recorded::Depthwise(Depthwise::of(windows, self.filters / self.groups));
-        }
-        Recorded::Filters(Convolution { windows, filters: self.filters, groups: self.groups })
-    }
-
-    fn check_groups(&self, channels: usize) -> Result<(), Problem> {
-        let is_divided = |by: usize| by > 0 && channels.is_multiple_of(by) && self.filters.is_multiple_of(by);
-        if is_divided(self.groups) {
-            return Ok(());
-        }
-        Err(Problem::new(
-            format!(
-                "needs groups that divide its channels and filters, but got {} groups, {channels} channels and {} filters",
-                self.groups, self.filters
-            ),
-            "let `groups` divide both",
-        ))
+        Recorded::new(Convolution { windows, filters: self.filters, groups: self.groups })
     }
 }
 
@@ -163,9 +145,7 @@ impl Layer for Conv2D {
 
     fn build(&self, inputs: &[Shape]) -> Result<Built, Problem> {
         let windows = self.windows(inputs)?;
-        check_filters(self.filters)?;
-        self.check_groups(windows.input[2])?;
-        check_phases(self.strides, self.groups)?;
+        Convolution { windows, filters: self.filters, groups: self.groups }.check()?;
         let [kernel_height, kernel_width] = self.kernel_size;
         let mut parameters = vec![Parameter {
             name: "kernel",
@@ -178,38 +158,60 @@ impl Layer for Conv2D {
     }
 
     fn forward(&self, rec: &mut Recorder<'_>) {
-        let (x, w, recorded) = (rec.input(0), rec.parameter("kernel"), self.recorded(rec));
-        let bias = self.use_bias.then(|| rec.parameter("bias"));
-        self.activation.after(rec, |rec, y| match &recorded {
-            Recorded::Filters(convolution) => convolution.forward(rec, [x, w], bias, y),
-            Recorded::Depthwise(depthwise) => depthwise.forward(rec, [x, w], bias, y),
-        });
+        self.recorded(rec).forward(rec, self.activation, self.use_bias);
     }
 
     fn backward(&self, rec: &mut Recorder<'_>) {
-        let dz = self.activation.gradient_before(rec);
-        if self.use_bias {
-            sum_columns(rec, dz, rec.output_shape().positions(), self.filters, "bias");
-        }
-        let (x, recorded) = (rec.input(0), self.recorded(rec));
-        match &recorded {
-            Recorded::Filters(convolution) => convolution.backward_weights(rec, [x, dz], "kernel"),
-            Recorded::Depthwise(depthwise) => depthwise.backward_weights(rec, [x, dz], "kernel"),
-        }
-        if let Some(dx) = rec.input_gradient(0) {
-            let w = rec.parameter("kernel");
-            match &recorded {
-                Recorded::Filters(convolution) => drop(convolution.backward_input(rec, [dz, w], None, dx)),
-                Recorded::Depthwise(depthwise) => depthwise.backward_input(rec, [dz, w], dx),
-            }
-        }
+        self.recorded(rec).backward(rec, self.activation, self.use_bias);
     }
 }
 
 /// What computes a layer: filters over all channels of a group, or over one channel.
-enum Recorded {
+pub(super) enum Recorded {
     Filters(Convolution),
     Depthwise(Depthwise),
+}
+
+impl Recorded {
+    pub(super) fn new(convolution: Convolution) -> Self {
+        let Convolution { windows, filters, groups } = convolution;
+        if groups > 1 && groups == windows.input[2] {
+            // The same weights in the same order, without products of one channel.
+            return Self::Depthwise(Depthwise::of(windows, filters / groups));
+        }
+        Self::Filters(convolution)
+    }
+
+    /// Records the output of a layer with the parameters `kernel` and, if it is used, `bias`.
+    pub(super) fn forward(&self, rec: &mut Recorder<'_>, activation: Activation, use_bias: bool) {
+        let (x, w) = (rec.input(0), rec.parameter("kernel"));
+        let bias = use_bias.then(|| rec.parameter("bias"));
+        activation.after(rec, |rec, y| match self {
+            Self::Filters(convolution) => convolution.forward(rec, [x, w], bias, y),
+            Self::Depthwise(depthwise) => depthwise.forward(rec, [x, w], bias, y),
+        });
+    }
+
+    /// Records the gradients of that layer.
+    pub(super) fn backward(&self, rec: &mut Recorder<'_>, activation: Activation, use_bias: bool) {
+        let dz = activation.gradient_before(rec);
+        if use_bias {
+            let shape = rec.output_shape();
+            sum_columns(rec, dz, shape.positions(), shape.last(), "bias");
+        }
+        let x = rec.input(0);
+        match self {
+            Self::Filters(convolution) => convolution.backward_weights(rec, [x, dz], "kernel"),
+            Self::Depthwise(depthwise) => depthwise.backward_weights(rec, [x, dz], "kernel"),
+        }
+        if let Some(dx) = rec.input_gradient(0) {
+            let w = rec.parameter("kernel");
+            match self {
+                Self::Filters(convolution) => drop(convolution.backward_input(rec, [dz, w], None, dx)),
+                Self::Depthwise(depthwise) => depthwise.backward_input(rec, [dz, w], dx),
+            }
+        }
+    }
 }
 
 /// A convolution as several layers record it.
@@ -221,6 +223,23 @@ pub(super) struct Convolution {
 }
 
 impl Convolution {
+    /// Filters and groups that go with the channels.
+    pub(super) fn check(&self) -> Result<(), Problem> {
+        let (channels, filters, groups) = (self.windows.input[2], self.filters, self.groups);
+        check_filters(filters)?;
+        let is_divided = |by: usize| by > 0 && channels.is_multiple_of(by) && filters.is_multiple_of(by);
+        if !is_divided(groups) {
+            return Err(Problem::new(
+                format!(
+                    "needs groups that divide its channels and filters, but got {groups} groups, {channels} channels and \
+                     {filters} filters"
+                ),
+                "let `groups` divide both",
+            ));
+        }
+        check_phases(self.windows.strides, groups)
+    }
+
     fn form(&self) -> kernel::Form {
         kernel::Form { groups: small(self.groups), dilation: self.windows.dilation.map(small) }
     }

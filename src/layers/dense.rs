@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::builders::builders;
 use super::gradient_sums::{ROWS_HINT, sum_columns, sum_parts};
-use super::{Activation, Built, Initializer, Layer, Parameter, Problem, bias, only, to_config, yes};
+use super::{Activation, Built, Initializer, Layer, MaskUse, Parameter, Problem, bias, only, to_config, yes};
 use crate::kernels::{Kernel, dense as kernel, whole};
 use crate::names;
 use crate::plan::{Dispatch, Grid, Length, Recorder, View, Word, length_word};
@@ -61,6 +61,10 @@ impl Layer for Dense {
 
     fn config(&self) -> Value {
         to_config(self)
+    }
+
+    fn masking(&self) -> MaskUse {
+        MaskUse::Passes
     }
 
     fn build(&self, inputs: &[Shape]) -> Result<Built, Problem> {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Built, Layer, Problem, image, only, to_config};
+use super::{Built, Layer, MaskUse, Problem, image, only, to_config};
 use crate::kernels::{dropout as kernel, whole};
 use crate::plan::{Grid, Recorder, View, Word, length_word};
 use crate::shape::{Shape, elements};
@@ -126,6 +126,10 @@ impl Layer for Dropout {
         to_config(self)
     }
 
+    fn masking(&self) -> MaskUse {
+        MaskUse::Passes
+    }
+
     fn build(&self, inputs: &[Shape]) -> Result<Built, Problem> {
         check_rate(self.rate)?;
         let input = only(inputs)?;
@@ -225,6 +229,10 @@ impl Layer for StochasticDepth {
 
     fn config(&self) -> Value {
         to_config(self)
+    }
+
+    fn masking(&self) -> MaskUse {
+        MaskUse::Passes
     }
 
     fn build(&self, inputs: &[Shape]) -> Result<Built, Problem> {

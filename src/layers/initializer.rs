@@ -21,6 +21,10 @@ pub enum Initializer {
     HeUniform,
     /// Normal, cut at two standard deviations, of variance `2 / fan_in`.
     HeNormal,
+    /// Uniform in ±0.05.
+    RandomUniform,
+    /// Rows or columns, whichever are fewer, of length 1 and at right angles. Saxe et al. 2014, arXiv:1312.6120.
+    Orthogonal,
     /// 0.
     Zeros,
     /// 1.
@@ -63,6 +67,8 @@ impl Initializer {
             Self::HeUniform => uniform((6.0 / fan_in).sqrt(), rng, values),
             Self::GlorotNormal => normal((2.0 / (fan_in + fan_out)).sqrt(), rng, values),
             Self::HeNormal => normal((2.0 / fan_in).sqrt(), rng, values),
+            Self::RandomUniform => uniform(0.05, rng, values),
+            Self::Orthogonal => orthogonal(shape.last().copied().unwrap_or(1), rng, values),
         }
     }
 }
@@ -93,13 +99,67 @@ fn normal(std: f64, rng: &mut impl Rng, values: &mut [f32]) {
     }
 }
 
-/// A standard normal number in ±2, by Box and Muller 1958; draws beyond are drawn again.
+/// Fills a matrix of `cols` columns by Gram and Schmidt, each vector twice, so that rounding leaves no angle.
+#[allow(clippy::cast_possible_truncation, reason = "values are rounded to f32 on purpose")]
+fn orthogonal(cols: usize, rng: &mut impl Rng, values: &mut [f32]) {
+    let rows = values.len() / cols.max(1);
+    let (count, len) = (rows.min(cols), rows.max(cols));
+    let mut vectors: Vec<f64> = (0..count * len).map(|_| standard_normal(rng)).collect();
+    for at in 0..count {
+        let (done, rest) = vectors.split_at_mut(at * len);
+        let vector = &mut rest[..len];
+        for _ in 0..2 {
+            for other in done.chunks_exact(len) {
+                let along: f64 = other.iter().zip(&*vector).map(|(a, b)| a * b).sum();
+                vector.iter_mut().zip(other).for_each(|(value, other)| *value -= along * other);
+            }
+            let norm = vector.iter().map(|value| value * value).sum::<f64>().sqrt();
+            vector.iter_mut().for_each(|value| *value /= norm);
+        }
+    }
+    for (at, value) in values.iter_mut().enumerate() {
+        let (row, col) = (at / cols, at % cols);
+        *value = (if rows <= cols { vectors[row * len + col] } else { vectors[col * len + row] }) as f32;
+    }
+}
+
+/// A standard normal number, by Box and Muller 1958.
+fn standard_normal(rng: &mut impl Rng) -> f64 {
+    let radius = (-2.0 * (1.0 - rng.random::<f64>()).ln()).sqrt();
+    radius * (std::f64::consts::TAU * rng.random::<f64>()).cos()
+}
+
+/// A standard normal number in ±2; draws beyond are drawn again.
 fn cut_normal(rng: &mut impl Rng) -> f64 {
     loop {
-        let radius = (-2.0 * (1.0 - rng.random::<f64>()).ln()).sqrt();
-        let z = radius * (std::f64::consts::TAU * rng.random::<f64>()).cos();
+        let z = standard_normal(rng);
         if z.abs() <= 2.0 {
             return z;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::SeedableRng;
+
+    #[test]
+    fn orthogonal_vectors_have_length_1_and_no_product() {
+        for [rows, cols] in [[5, 5], [3, 8], [8, 3], [1, 1], [64, 256]] {
+            let mut values = vec![0.0; rows * cols];
+            let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(7);
+            Initializer::Orthogonal.fill(&[rows, cols], &mut rng, &mut values);
+            let at = |vector: usize, i: usize| {
+                f64::from(if rows <= cols { values[vector * cols + i] } else { values[i * cols + vector] })
+            };
+            for a in 0..rows.min(cols) {
+                for b in 0..=a {
+                    let product: f64 = (0..rows.max(cols)).map(|i| at(a, i) * at(b, i)).sum();
+                    let needed = if a == b { 1.0 } else { 0.0 };
+                    assert!((product - needed).abs() < 1e-6, "{rows} x {cols}: {a} {b} {product}");
+                }
+            }
         }
     }
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::axes::Axes;
 use super::group_norm::{Normalized, check_epsilon, parameters};
-use super::{Built, Layer, Problem, only, to_config, yes};
+use super::{Built, Layer, MaskUse, Problem, only, to_config, yes};
 use crate::plan::Recorder;
 use crate::shape::Shape;
 
@@ -82,6 +82,10 @@ impl Layer for LayerNormalization {
         to_config(self)
     }
 
+    fn masking(&self) -> MaskUse {
+        MaskUse::Passes
+    }
+
     fn build(&self, inputs: &[Shape]) -> Result<Built, Problem> {
         let input = only(inputs)?;
         let shape = self.axis.of(input)?;
@@ -148,6 +152,10 @@ impl Layer for RmsNormalization {
 
     fn config(&self) -> Value {
         to_config(self)
+    }
+
+    fn masking(&self) -> MaskUse {
+        MaskUse::Passes
     }
 
     fn build(&self, inputs: &[Shape]) -> Result<Built, Problem> {

@@ -15,15 +15,18 @@ mod conv2d_transpose;
 mod dense;
 mod depthwise_conv2d;
 mod dropout;
+mod embedding;
 mod flatten;
 mod gradient_sums;
 mod group_norm;
 mod initializer;
 mod layer_norm;
 mod layer_scale;
+mod mask;
 mod merge;
 mod noise;
 mod normalization;
+mod one_dimensional;
 mod pooling;
 mod prelu;
 mod remap;
@@ -57,14 +60,20 @@ pub use conv2d_transpose::Conv2DTranspose;
 pub use dense::Dense;
 pub use depthwise_conv2d::DepthwiseConv2D;
 pub use dropout::{Dropout, SpatialDropout2D, StochasticDepth};
+pub use embedding::Embedding;
 pub use flatten::Flatten;
 pub use group_norm::GroupNormalization;
 pub use initializer::{Constant, Initializer};
 pub use layer_norm::{LayerNormalization, RmsNormalization};
 pub use layer_scale::LayerScale;
+pub use mask::{ComputeMask, MaskUse, Masking};
 pub use merge::{Add, Average, Maximum, Minimum, Multiply, Subtract};
 pub use noise::{GaussianDropout, GaussianNoise};
 pub use normalization::Normalization;
+pub use one_dimensional::{
+    AveragePooling1D, Conv1D, Cropping1D, GlobalAveragePooling1D, GlobalMaxPooling1D, MaxPooling1D, Padding1D,
+    UpSampling1D, ZeroPadding1D,
+};
 pub use pooling::{AveragePooling2D, GlobalAveragePooling2D, GlobalMaxPooling2D, MaxPooling2D};
 pub use prelu::Prelu;
 pub use remap::{Cropping2D, Permute, RepeatVector, ZeroPadding2D};
@@ -154,6 +163,16 @@ pub trait Layer: fmt::Debug + Send + Sync {
     /// each element of a row belongs to.
     fn adapted(&self, _input: &Shape) -> Option<Vec<usize>> {
         None
+    }
+
+    /// Below which whole number every value of the input lies, for a layer that looks vectors up by index.
+    fn indices(&self) -> Option<usize> {
+        None
+    }
+
+    /// What it does with the mask of its input.
+    fn masking(&self) -> MaskUse {
+        MaskUse::Drops
     }
 
     /// Records the output from the inputs.

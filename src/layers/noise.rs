@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Built, Layer, Problem, only, to_config};
+use super::{Built, Layer, MaskUse, Problem, only, to_config};
 use crate::kernels::{gaussian as kernel, whole};
 use crate::plan::{Grid, Recorder, View, Word, length_word};
 use crate::shape::Shape;
@@ -52,6 +52,10 @@ impl Layer for GaussianNoise {
 
     fn config(&self) -> Value {
         to_config(self)
+    }
+
+    fn masking(&self) -> MaskUse {
+        MaskUse::Passes
     }
 
     fn build(&self, inputs: &[Shape]) -> Result<Built, Problem> {
@@ -110,6 +114,10 @@ impl Layer for GaussianDropout {
 
     fn config(&self) -> Value {
         to_config(self)
+    }
+
+    fn masking(&self) -> MaskUse {
+        MaskUse::Passes
     }
 
     fn build(&self, inputs: &[Shape]) -> Result<Built, Problem> {

@@ -32,7 +32,7 @@ fn elements(shape: &Shape) -> Grid {
 }
 
 macro_rules! window_pooling {
-    ($(#[$doc:meta])* $name:ident, $kind:literal) => {
+    ($(#[$doc:meta])* $name:ident, $kind:literal, $pooling:ident) => {
         $(#[$doc])*
         ///
         /// | tensor | shape |
@@ -85,8 +85,8 @@ macro_rules! window_pooling {
                 Windows::new(image(inputs)?, self.pool_size, self.strides.unwrap_or(self.pool_size), self.padding)
             }
 
-            fn recorded_params(&self, rec: &Recorder<'_>) -> kernel::Record {
-                params(&as_built(self.windows(&[rec.input_shape(0)])))
+            fn recorded_windows(&self, rec: &Recorder<'_>) -> Windows {
+                as_built(self.windows(&[rec.input_shape(0)]))
             }
         }
 
@@ -105,11 +105,11 @@ macro_rules! window_pooling {
             }
 
             fn forward(&self, rec: &mut Recorder<'_>) {
-                self.record_forward(rec);
+                Pooling::$pooling.forward(rec, &self.recorded_windows(rec));
             }
 
             fn backward(&self, rec: &mut Recorder<'_>) {
-                self.record_backward(rec);
+                Pooling::$pooling.backward(rec, &self.recorded_windows(rec));
             }
         }
     };
@@ -117,43 +117,38 @@ macro_rules! window_pooling {
 
 window_pooling! {
     /// The largest value of each window. Kept for backward: input and output; the first maximum takes the gradient.
-    MaxPooling2D, "MaxPooling2D"
+    MaxPooling2D, "MaxPooling2D", Max
 }
 
 window_pooling! {
     /// The mean of each window; padding is not counted. Nothing is kept for backward.
-    AveragePooling2D, "AveragePooling2D"
+    AveragePooling2D, "AveragePooling2D", Average
 }
 
-impl MaxPooling2D {
-    fn record_forward(&self, rec: &mut Recorder<'_>) {
-        let (x, y, params) = (rec.input(0), rec.output(), self.recorded_params(rec));
-        let grid = elements(&rec.output_shape());
-        rec.dispatch(&kernel::FORWARD_MAX, params, [x], [y], grid);
-    }
-
-    fn record_backward(&self, rec: &mut Recorder<'_>) {
-        let (x, y, dy, params) = (rec.input(0), rec.output(), rec.output_gradient(), self.recorded_params(rec));
-        let grid = elements(&rec.input_shape(0));
-        if let Some(dx) = rec.input_gradient(0) {
-            rec.dispatch(&kernel::BACKWARD_MAX, params, [x, y, dy], [dx], grid);
-        }
-    }
+/// What a window of a pooling layer gives.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Pooling {
+    Max,
+    Average,
 }
 
-impl AveragePooling2D {
-    fn record_forward(&self, rec: &mut Recorder<'_>) {
-        let (x, y, params) = (rec.input(0), rec.output(), self.recorded_params(rec));
-        let grid = elements(&rec.output_shape());
-        rec.dispatch(&kernel::FORWARD_AVERAGE, params, [x], [y], grid);
+impl Pooling {
+    pub(super) fn forward(self, rec: &mut Recorder<'_>, windows: &Windows) {
+        let (x, y, grid) = (rec.input(0), rec.output(), elements(&rec.output_shape()));
+        let kernel = match self {
+            Self::Max => &kernel::FORWARD_MAX,
+            Self::Average => &kernel::FORWARD_AVERAGE,
+        };
+        rec.dispatch(kernel, params(windows), [x], [y], grid);
     }
 
-    fn record_backward(&self, rec: &mut Recorder<'_>) {
-        let (dy, params) = (rec.output_gradient(), self.recorded_params(rec));
-        let grid = elements(&rec.input_shape(0));
-        if let Some(dx) = rec.input_gradient(0) {
-            rec.dispatch(&kernel::BACKWARD_AVERAGE, params, [dy], [dx], grid);
-        }
+    pub(super) fn backward(self, rec: &mut Recorder<'_>, windows: &Windows) {
+        let (x, y, dy, grid) = (rec.input(0), rec.output(), rec.output_gradient(), elements(&rec.input_shape(0)));
+        let Some(dx) = rec.input_gradient(0) else { return };
+        match self {
+            Self::Max => rec.dispatch(&kernel::BACKWARD_MAX, params(windows), [x, y, dy], [dx], grid),
+            Self::Average => rec.dispatch(&kernel::BACKWARD_AVERAGE, params(windows), [dy], [dx], grid),
+        };
     }
 }
 
@@ -178,18 +173,34 @@ pub struct GlobalAveragePooling2D {
     pub keepdims: bool,
 }
 
-impl GlobalAveragePooling2D {
-    fn recorded_params(rec: &Recorder<'_>) -> kernel::Record {
+/// The mean over all positions of each channel, however many axes they have.
+pub(super) struct GlobalAverage;
+
+impl GlobalAverage {
+    /// All positions as one line.
+    fn params(rec: &Recorder<'_>) -> kernel::Record {
         let shape = rec.input_shape(0);
-        let [height, width, channels] = [shape.axes()[0], shape.axes()[1], shape.axes()[2]];
+        let positions = shape.positions();
         params(&Windows {
-            input: [height, width, channels],
-            size: [height, width],
+            input: [1, positions, shape.last()],
+            size: [1, positions],
             strides: [1, 1],
             out: [1, 1],
             before: [0, 0],
             dilation: [1, 1],
         })
+    }
+
+    pub(super) fn forward(rec: &mut Recorder<'_>) {
+        let (x, y, params, grid) = (rec.input(0), rec.output(), Self::params(rec), elements(&rec.output_shape()));
+        rec.dispatch(&kernel::FORWARD_GLOBAL_AVERAGE, params, [x], [y], grid);
+    }
+
+    pub(super) fn backward(rec: &mut Recorder<'_>) {
+        let (dy, params, grid) = (rec.output_gradient(), Self::params(rec), elements(&rec.input_shape(0)));
+        if let Some(dx) = rec.input_gradient(0) {
+            rec.dispatch(&kernel::BACKWARD_GLOBAL_AVERAGE, params, [dy], [dx], grid);
+        }
     }
 }
 
@@ -207,17 +218,11 @@ impl Layer for GlobalAveragePooling2D {
     }
 
     fn forward(&self, rec: &mut Recorder<'_>) {
-        let (x, y, params) = (rec.input(0), rec.output(), Self::recorded_params(rec));
-        let grid = elements(&rec.output_shape());
-        rec.dispatch(&kernel::FORWARD_GLOBAL_AVERAGE, params, [x], [y], grid);
+        GlobalAverage::forward(rec);
     }
 
     fn backward(&self, rec: &mut Recorder<'_>) {
-        let (dy, params) = (rec.output_gradient(), Self::recorded_params(rec));
-        let grid = elements(&rec.input_shape(0));
-        if let Some(dx) = rec.input_gradient(0) {
-            rec.dispatch(&kernel::BACKWARD_GLOBAL_AVERAGE, params, [dy], [dx], grid);
-        }
+        GlobalAverage::backward(rec);
     }
 }
 
@@ -237,11 +242,30 @@ pub struct GlobalMaxPooling2D {
     pub keepdims: bool,
 }
 
-impl GlobalMaxPooling2D {
-    fn recorded_params(rec: &Recorder<'_>) -> global_max::Record {
+/// The largest value over all positions of each channel, however many axes they have.
+pub(super) struct GlobalMax;
+
+impl GlobalMax {
+    fn params(rec: &Recorder<'_>) -> global_max::Record {
         let shape = rec.input_shape(0);
         let (positions, channels) = (whole(shape.positions()), whole(shape.last()));
         global_max::Record { rows: Word::Rows(1), positions, channels }
+    }
+
+    pub(super) fn forward(rec: &mut Recorder<'_>) {
+        let (x, y, params) = (rec.input(0), rec.output(), Self::params(rec));
+        let ties = rec.scratch("ties", y.len);
+        rec.keep("ties", ties);
+        rec.dispatch(&global_max::FORWARD, params, [x], [y, ties], Grid::Elements(length_word(y.len)));
+    }
+
+    pub(super) fn backward(rec: &mut Recorder<'_>) {
+        let (x, y, ties, dy) = (rec.input(0), rec.output(), rec.kept("ties"), rec.output_gradient());
+        let params = Self::params(rec);
+        if let Some(dx) = rec.input_gradient(0) {
+            let grid = Grid::Elements(length_word(dx.len));
+            rec.dispatch(&global_max::BACKWARD, params, [x, y, ties, dy], [dx], grid);
+        }
     }
 }
 
@@ -259,18 +283,10 @@ impl Layer for GlobalMaxPooling2D {
     }
 
     fn forward(&self, rec: &mut Recorder<'_>) {
-        let (x, y, params) = (rec.input(0), rec.output(), Self::recorded_params(rec));
-        let ties = rec.scratch("ties", y.len);
-        rec.keep("ties", ties);
-        rec.dispatch(&global_max::FORWARD, params, [x], [y, ties], Grid::Elements(length_word(y.len)));
+        GlobalMax::forward(rec);
     }
 
     fn backward(&self, rec: &mut Recorder<'_>) {
-        let (x, y, ties, dy) = (rec.input(0), rec.output(), rec.kept("ties"), rec.output_gradient());
-        let params = Self::recorded_params(rec);
-        if let Some(dx) = rec.input_gradient(0) {
-            let grid = Grid::Elements(length_word(dx.len));
-            rec.dispatch(&global_max::BACKWARD, params, [x, y, ties, dy], [dx], grid);
-        }
+        GlobalMax::backward(rec);
     }
 }

@@ -11,7 +11,7 @@ use crate::plan::{Grid, Recorder, View, length_word};
 use crate::shape::Shape;
 
 /// Elements before and after the picture, along its height and along its width.
-type Sides = [[usize; 2]; 2];
+pub(super) type Sides = [[usize; 2]; 2];
 
 /// Reads `[[top, bottom], [left, right]]`, `[height, width]` for the same on both sides, or one number for all.
 fn sides<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Sides, D::Error> {
@@ -53,9 +53,14 @@ pub(super) fn copy(rec: &mut Recorder<'_>, axes: &[Axis], (first, x_rows): (usiz
     rec.dispatch(&kernel::FORWARD, params, [x], [y], grid).constants.extend(constants);
 }
 
+/// Height, width and channels of a shape that `build` found to be a picture.
+fn picture(shape: &Shape) -> [usize; 3] {
+    [shape.axes()[0], shape.axes()[1], shape.last()]
+}
+
 /// Records a picture with zeros around it.
-fn pad(rec: &mut Recorder<'_>, inner: &Shape, [height, width]: Sides, x: View, y: View) {
-    let (lines, columns, channels) = (inner.axes()[0], inner.axes()[1], inner.last());
+pub(super) fn pad(rec: &mut Recorder<'_>, inner: [usize; 3], [height, width]: Sides, x: View, y: View) {
+    let [lines, columns, channels] = inner;
     let side = |extent: usize, [before, after]: [usize; 2], stride| Axis {
         size: before + extent + after,
         stride,
@@ -63,15 +68,15 @@ fn pad(rec: &mut Recorder<'_>, inner: &Shape, [height, width]: Sides, x: View, y
         extent,
     };
     let axes = [side(lines, height, columns * channels), side(columns, width, channels), Axis::full(channels, 1)];
-    copy(rec, &axes, (0, inner.len()), x, y);
+    copy(rec, &axes, (0, lines * columns * channels), x, y);
 }
 
 /// Records what is left of a picture without its sides.
-fn crop(rec: &mut Recorder<'_>, outer: &Shape, [height, width]: Sides, x: View, y: View) {
-    let (lines, columns, channels) = (outer.axes()[0], outer.axes()[1], outer.last());
+pub(super) fn crop(rec: &mut Recorder<'_>, outer: [usize; 3], [height, width]: Sides, x: View, y: View) {
+    let [lines, columns, channels] = outer;
     let left = |size: usize, [before, after]: [usize; 2], stride| Axis::full(size - before - after, stride);
     let axes = [left(lines, height, columns * channels), left(columns, width, channels), Axis::full(channels, 1)];
-    copy(rec, &axes, ((height[0] * columns + width[0]) * channels, outer.len()), x, y);
+    copy(rec, &axes, ((height[0] * columns + width[0]) * channels, lines * columns * channels), x, y);
 }
 
 /// Zeros around a picture.
@@ -114,13 +119,13 @@ impl Layer for ZeroPadding2D {
 
     fn forward(&self, rec: &mut Recorder<'_>) {
         let (x, y, shape) = (rec.input(0), rec.output(), rec.input_shape(0));
-        pad(rec, &shape, self.padding, x, y);
+        pad(rec, picture(&shape), self.padding, x, y);
     }
 
     fn backward(&self, rec: &mut Recorder<'_>) {
         let (dy, shape) = (rec.output_gradient(), rec.output_shape());
         if let Some(dx) = rec.input_gradient(0) {
-            crop(rec, &shape, self.padding, dy, dx);
+            crop(rec, picture(&shape), self.padding, dy, dx);
         }
     }
 }
@@ -170,13 +175,13 @@ impl Layer for Cropping2D {
 
     fn forward(&self, rec: &mut Recorder<'_>) {
         let (x, y, shape) = (rec.input(0), rec.output(), rec.input_shape(0));
-        crop(rec, &shape, self.cropping, x, y);
+        crop(rec, picture(&shape), self.cropping, x, y);
     }
 
     fn backward(&self, rec: &mut Recorder<'_>) {
         let (dy, shape) = (rec.output_gradient(), rec.output_shape());
         if let Some(dx) = rec.input_gradient(0) {
-            pad(rec, &shape, self.cropping, dy, dx);
+            pad(rec, picture(&shape), self.cropping, dy, dx);
         }
     }
 }

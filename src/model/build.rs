@@ -10,7 +10,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::{GraphNode, Input, Model, NamedLayer, Weights};
 use crate::error::{Error, Result};
-use crate::layers::{Built, Layer, Parameter};
+use crate::layers::{Built, ComputeMask, Layer, MaskUse, Parameter};
 use crate::plan::Layout;
 use crate::schema::Schema;
 use crate::shape::Shape;
@@ -58,6 +58,19 @@ pub struct ModelBuilder {
     names: LiteMap<String, usize>,
     /// Uses of each layer.
     uses: Vec<usize>,
+    /// Masks that there are, made where a layer takes them.
+    masks: Vec<Mask>,
+    /// The mask of each tensor.
+    mask_of: Vec<Option<usize>>,
+}
+
+/// Which positions of a sequence count.
+#[derive(Clone, Copy, Debug)]
+enum Mask {
+    /// Those of a tensor whose numbers are not all a value; nobody needed it yet.
+    Of(usize, f32),
+    /// A tensor.
+    Made(TensorRef),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -106,6 +119,7 @@ impl ModelBuilder {
     pub fn input(&mut self, name: &str, shape: impl Into<Shape>) -> TensorRef {
         self.inputs.push(Input { name: name.into(), shape: shape.into() });
         self.tensors.push(Made::Input(self.inputs.len() - 1));
+        self.mask_of.push(None);
         TensorRef(self.tensors.len() - 1)
     }
 
@@ -126,13 +140,47 @@ impl ModelBuilder {
         self.layers[layer.0].is_trainable = false;
     }
 
-    /// Uses a layer.
+    /// Uses a layer. One that takes a mask gets that of its input, if it has one, as its second input.
     pub fn call(&mut self, layer: LayerRef, inputs: &[TensorRef]) -> TensorRef {
+        let masking = self.layers[layer.0].layer.masking();
+        let mut inputs: Vec<usize> = inputs.iter().map(|tensor| tensor.0).collect();
+        let mut mask = inputs.first().and_then(|input| self.mask_of[*input]);
+        if masking.is_taken() {
+            mask = match (&inputs[..], mask) {
+                (&[_, given], _) => Some(self.add_mask(Mask::Made(TensorRef(given)))),
+                (_, mask) => mask,
+            };
+            if let (1, Some(mask)) = (inputs.len(), mask) {
+                inputs.push(self.mask(mask).0);
+            }
+        }
+        let mask = match (masking, inputs.first()) {
+            (MaskUse::Drops | MaskUse::Ends, _) | (_, None) => None,
+            (MaskUse::Passes | MaskUse::Takes, Some(_)) => mask,
+            (MaskUse::Makes { value }, Some(input)) => Some(self.add_mask(Mask::Of(*input, value))),
+        };
         let name = use_name(&self.layers[layer.0].name, &mut self.uses[layer.0]);
-        let inputs = inputs.iter().map(|tensor| tensor.0).collect();
+        self.mask_of.push(mask);
         self.tensors.push(Made::Node(self.nodes.len()));
         self.nodes.push(GraphNode { name, layer_idx: layer.0, inputs });
         TensorRef(self.tensors.len() - 1)
+    }
+
+    fn add_mask(&mut self, mask: Mask) -> usize {
+        self.masks.push(mask);
+        self.masks.len() - 1
+    }
+
+    /// A mask as a tensor.
+    fn mask(&mut self, mask: usize) -> TensorRef {
+        match self.masks[mask] {
+            Mask::Made(tensor) => tensor,
+            Mask::Of(tensor, value) => {
+                let made = self.add(ComputeMask { mask_value: value }, &[TensorRef(tensor)]);
+                self.masks[mask] = Mask::Made(made);
+                made
+            }
+        }
     }
 
     /// Adds a layer under a name of its own making, and uses it.

@@ -282,6 +282,12 @@ impl Model {
         let mut rec = Recorder::new(plan, &self.layout, Pass::Update, &[]);
         rec.enter(Node::apart(0, "update", Vec::new()));
         let control = record_clip(&mut rec, self.layout.trainable_segments(), objective.clip_norm);
+        // Where nothing is trained, no stretch makes them.
+        for (segment, len) in (0..).zip(self.layout.trainable_segments()) {
+            for (kind, _) in (0..).zip(objective.optimizer.state_names()) {
+                flat(&mut rec, Role::State(kind, segment), *len);
+            }
+        }
         for stretch in trained {
             record_stretch(&mut rec, &objective.optimizer, stretch, control);
         }

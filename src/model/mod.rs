@@ -167,6 +167,12 @@ impl Model {
         layers.any(|named| named.is_trainable && named.layer.has_batch_statistics())
     }
 
+    /// Below which whole number all values of an input must lie, for inputs that layers look vectors up by.
+    pub(crate) fn index_bound(&self, input: usize) -> Option<usize> {
+        let readers = self.nodes.iter().filter(|node| node.inputs.first() == Some(&input));
+        readers.filter_map(|node| self.layers[node.layer_idx].layer.indices()).min()
+    }
+
     /// Name of a tensor: an input's or a node's.
     pub(crate) fn tensor_name(&self, tensor: usize) -> &str {
         match tensor.checked_sub(self.inputs.len()) {

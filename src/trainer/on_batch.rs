@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::meter::{self, Meter};
 use super::steps::SNAPSHOT_STEPS;
 use super::{StepLog, Trainer, Values};
-use crate::data::{Batch, check_batch_labels, check_batch_probabilities};
+use crate::data::{Batch, check_batch_indices, check_batch_labels, check_batch_probabilities};
 use crate::error::{Error, Result};
 use crate::losses::Domain;
 use crate::scheduler::{DataWait, TrainingState};
@@ -260,7 +260,12 @@ impl Trainer {
     fn check_inputs_of(&self, batch: &Batch) -> Result<()> {
         let needed = self.model.inputs().iter().map(|input| (input.name.as_str(), &input.shape));
         check_lens("input", needed.map(|(name, shape)| (name, shape.len())).collect(), &batch.inputs, batch.rows)?;
-        batch.check_values()
+        batch.check_values()?;
+        for (idx, (input, values)) in self.model.inputs().iter().zip(&batch.inputs).enumerate() {
+            let checked = |bound| check_batch_indices(values, input.shape.len(), &input.name, bound);
+            self.model.index_bound(idx).map_or(Ok(()), checked)?;
+        }
+        Ok(())
     }
 
     fn check_targets_of(&self, batch: &Batch) -> Result<()> {

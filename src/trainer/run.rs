@@ -8,7 +8,7 @@ use super::describe::check_meaning;
 use super::meter::{self, Meter};
 use super::{Fit, Opened, Trainer, Values};
 use crate::adapters::{self, Info};
-use crate::data::{Dataset, Loader, LoaderSettings, check_labels, check_probabilities};
+use crate::data::{Dataset, Loader, LoaderSettings, check_indices, check_labels, check_probabilities};
 use crate::error::{Error, Result};
 use crate::losses::Domain;
 use crate::model::Model;
@@ -344,7 +344,11 @@ pub(super) fn output_shapes(model: &Model) -> Vec<Shape> {
 
 pub(super) fn check_inputs(model: &Model, dataset: &dyn Dataset) -> Result<()> {
     let names: Vec<(&str, &Shape)> = model.inputs().iter().map(|input| (input.name.as_str(), &input.shape)).collect();
-    check_shapes("input", &names, &dataset.input_shapes())
+    check_shapes("input", &names, &dataset.input_shapes())?;
+    for (idx, (name, _)) in names.iter().enumerate() {
+        model.index_bound(idx).map_or(Ok(()), |bound| check_indices(dataset, idx, name, bound))?;
+    }
+    Ok(())
 }
 
 fn check_shapes(kind: &str, needed: &[(&str, &Shape)], got: &[Shape]) -> Result<()> {

@@ -22,8 +22,18 @@ use crate::rows::{Across, Row, Truth, rows};
 use crate::table::{self, Settings, config, settings};
 
 /// Layers whose slope jumps: a difference quotient must not step over a kink.
-const KINKED: &[&str] =
-    &["ELU", "GlobalMaxPooling2D", "LeakyReLU", "MaxPooling2D", "Maximum", "Minimum", "PReLU", "ReLU"];
+const KINKED: &[&str] = &[
+    "ELU",
+    "GlobalMaxPooling1D",
+    "GlobalMaxPooling2D",
+    "LeakyReLU",
+    "MaxPooling1D",
+    "MaxPooling2D",
+    "Maximum",
+    "Minimum",
+    "PReLU",
+    "ReLU",
+];
 
 /// A name for messages.
 fn name(row: &Row) -> String {
@@ -45,6 +55,10 @@ impl Row {
             let is_spread = name.starts_with("in") && KINKED.contains(&self.kind);
             let fill = if is_spread { spread } else { normal };
             values.copy_from_slice(&fill(values.len(), seed));
+            if name.starts_with("in") && self.kind == "Embedding" {
+                // Far from the next index.
+                values.iter_mut().for_each(|value| *value = value.abs().floor() + 0.5);
+            }
         }
         model
     }
@@ -262,7 +276,7 @@ fn forms(case: &Case) -> Vec<Vec<(&'static str, Settings)>> {
         "Dense" | "Conv2D" if is_approximate => {
             vec![vec![(known, config), ("GELU", with("approximate", json!(true)))]]
         }
-        "Conv2D" | "Conv2DTranspose" | "Dense" | "DepthwiseConv2D" | "SeparableConv2D" => {
+        "Conv1D" | "Conv2D" | "Conv2DTranspose" | "Dense" | "DepthwiseConv2D" | "SeparableConv2D" => {
             config.insert("activation".into(), json!(activation_name));
             vec![vec![(known, config)]]
         }

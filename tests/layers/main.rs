@@ -25,3 +25,4 @@ mod random;
 mod reshaping;
 mod rows;
 mod scaling;
+mod sequences;

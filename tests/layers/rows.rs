@@ -81,6 +81,7 @@ static TABLES: &[&[Row]] = &[
     crate::random::ROWS,
     crate::reshaping::ROWS,
     crate::scaling::ROWS,
+    crate::sequences::ROWS,
 ];
 
 /// Rows of layers that have no table of their own.

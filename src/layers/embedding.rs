@@ -1,0 +1,179 @@
+//! A vector for each whole number.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::gradient_sums::sum_parts;
+use super::{Built, Initializer, Layer, MaskUse, Parameter, Problem, only, to_config};
+use crate::kernels::{embedding as kernel, whole};
+use crate::names;
+use crate::plan::{Grid, Length, MAX_BINDING, Recorder, Word, length_word};
+use crate::shape::{Shape, elements};
+
+/// Whole numbers up to this one are exact in f32.
+const MOST_INDICES: usize = 1 << 24;
+
+/// Names of the parameters: a table that is larger than one binding takes several.
+const NAMES: [&str; 16] = [
+    "embeddings",
+    "embeddings_1",
+    "embeddings_2",
+    "embeddings_3",
+    "embeddings_4",
+    "embeddings_5",
+    "embeddings_6",
+    "embeddings_7",
+    "embeddings_8",
+    "embeddings_9",
+    "embeddings_10",
+    "embeddings_11",
+    "embeddings_12",
+    "embeddings_13",
+    "embeddings_14",
+    "embeddings_15",
+];
+
+/// A vector for each whole number below `input_dim`, such as a word or a character: `y[p] = embeddings[x[p]]`.
+///
+/// | tensor | shape | initial value |
+/// | --- | --- | --- |
+/// | input | `[batch, ...]`, whole numbers from 0 to `input_dim - 1` | |
+/// | `embeddings` | `[input_dim, output_dim]` | `embeddings_initializer`, uniform in ±0.05 |
+/// | output | `[batch, ..., output_dim]` | |
+///
+/// A table of more than 128 MiB, the largest binding that WebGPU promises, is kept as `embeddings`, `embeddings_1`, …:
+/// equal parts of its rows, the last of which may be shorter. Where a model's input is read, data are checked before
+/// anything runs: an index out of range is an error that names row and value.
+///
+/// **Across adapters** nothing changes: each row stands alone, gradients are sums over rows. The gradient adds the positions of
+/// an index in their order. Nothing is kept for backward. Golden values: Keras 3.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Embedding {
+    /// How many whole numbers there are, from 0 on.
+    pub input_dim: usize,
+    /// Length of a vector.
+    pub output_dim: usize,
+    /// Initial values of the vectors.
+    #[serde(default = "uniform", deserialize_with = "names::read")]
+    pub embeddings_initializer: Initializer,
+    /// Is 0 no number but padding? Then recurrent layers behind pass over such positions.
+    #[serde(default)]
+    pub mask_zero: bool,
+}
+
+fn uniform() -> Initializer {
+    Initializer::RandomUniform
+}
+
+/// A part of the table: its parameter, first row and rows.
+type Part = (&'static str, usize, usize);
+
+impl Embedding {
+    /// Vectors of length `output_dim` for the whole numbers below `input_dim`.
+    pub fn new(input_dim: usize, output_dim: usize) -> Self {
+        Self { input_dim, output_dim, embeddings_initializer: uniform(), mask_zero: false }
+    }
+
+    /// With 0 for padding, which recurrent layers behind pass over.
+    #[must_use]
+    pub fn mask_zero(mut self) -> Self {
+        self.mask_zero = true;
+        self
+    }
+
+    /// The table in as many parts as bindings hold.
+    fn parts(&self) -> impl Iterator<Item = Part> {
+        let most = usize::try_from(MAX_BINDING).unwrap_or(usize::MAX) / self.output_dim.max(1);
+        let rows = self.input_dim.div_ceil(self.input_dim.div_ceil(most.max(1)).max(1)).max(1);
+        let firsts = (0..self.input_dim).step_by(rows);
+        NAMES.into_iter().zip(firsts).map(move |(name, first)| (name, first, rows.min(self.input_dim - first)))
+    }
+
+    fn params(&self, rec: &Recorder<'_>, (_, first, rows): Part, splits: u32) -> kernel::Record {
+        kernel::Record {
+            positions: length_word(Length::per_row(rec.input_shape(0).len())),
+            cols: whole(self.output_dim),
+            first: whole(first),
+            rows: whole(rows),
+            vocabulary: whole(self.input_dim),
+            splits: Word::U32(splits),
+        }
+    }
+}
+
+impl Layer for Embedding {
+    fn kind(&self) -> &'static str {
+        "Embedding"
+    }
+
+    fn config(&self) -> Value {
+        to_config(self)
+    }
+
+    fn indices(&self) -> Option<usize> {
+        Some(self.input_dim)
+    }
+
+    fn masking(&self) -> MaskUse {
+        if self.mask_zero { MaskUse::Makes { value: 0.0 } } else { MaskUse::Drops }
+    }
+
+    fn build(&self, inputs: &[Shape]) -> Result<Built, Problem> {
+        let input = only(inputs)?;
+        if self.input_dim == 0 || self.output_dim == 0 || self.input_dim > MOST_INDICES {
+            return Err(Problem::new(
+                format!(
+                    "needs from 1 to {MOST_INDICES} indices and vectors of at least one number, but got {} and {}",
+                    self.input_dim, self.output_dim
+                ),
+                "`input_dim` is the largest index plus 1, `output_dim` the length of a vector",
+            ));
+        }
+        let held: usize = self.parts().map(|(_, _, rows)| rows).sum();
+        if held < self.input_dim {
+            return Err(Problem::new(
+                format!("needs a table of at most 2 GiB, but {} × {} is larger", self.input_dim, self.output_dim),
+                "take shorter vectors, or fewer indices",
+            ));
+        }
+        let parameter = |(name, _, rows): Part| Parameter {
+            name,
+            shape: vec![rows, self.output_dim],
+            initializer: self.embeddings_initializer,
+        };
+        let mut output = input.axes().to_vec();
+        output.push(self.output_dim);
+        Ok(Built {
+            output: Shape::new(output),
+            parameters: self.parts().map(parameter).collect(),
+            statistics: Vec::new(),
+        })
+    }
+
+    fn forward(&self, rec: &mut Recorder<'_>) {
+        let (ids, y) = (rec.input(0), rec.output());
+        for part in self.parts() {
+            let (table, params) = (rec.parameter(part.0), self.params(rec, part, 1));
+            rec.dispatch(&kernel::FORWARD, params, [ids, table], [y], Grid::Elements(length_word(y.len)));
+        }
+    }
+
+    fn backward(&self, rec: &mut Recorder<'_>) {
+        let (ids, dy) = (rec.input(0), rec.output_gradient());
+        let splits = kernel::splits(elements(&[self.input_dim, self.output_dim]));
+        let links = rec.scratch("links", ids.len);
+        for part in self.parts() {
+            if part.1 == 0 {
+                let params = self.params(rec, part, splits);
+                rec.dispatch(&kernel::LINK, params, [ids], [links], Grid::Elements(length_word(links.len)));
+            }
+            let params = self.params(rec, part, splits);
+            sum_parts(rec, part.0, splits, |rec, _, partials| {
+                rec.dispatch(&kernel::CLEAR, params, [], [partials], Grid::Elements(length_word(partials.len)));
+                let grid = Grid::Elements(length_word(dy.len));
+                rec.dispatch(&kernel::BACKWARD, params, [ids, links, dy], [partials], grid);
+            });
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Masks of sequences: which positions count.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{Built, Layer, Problem, only, to_config};
+use crate::kernels::{mask as kernel, whole};
+use crate::plan::{Grid, Length, Recorder, View, Word, length_word};
+use crate::shape::Shape;
+
+/// What a layer does with the mask of its input, as in Keras.
+///
+/// A mask tells which positions of a sequence count. A model that is built keeps it as a tensor of its own, which a layer that
+/// takes a mask reads as its second input: [`ModelBuilder`](crate::ModelBuilder) adds it where it is not named.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum MaskUse {
+    /// Its output has none.
+    #[default]
+    Drops,
+    /// Its output has that of its first input.
+    Passes,
+    /// Its output has one: positions of its input count unless all their numbers are `value`.
+    Makes {
+        /// What padding holds.
+        value: f32,
+    },
+    /// It takes the mask as its second input, and its output has it, too.
+    Takes,
+    /// It takes the mask as its second input, and its output has none.
+    Ends,
+}
+
+impl MaskUse {
+    /// Does the layer take a mask as its second input?
+    pub(crate) fn is_taken(self) -> bool {
+        matches!(self, Self::Takes | Self::Ends)
+    }
+}
+
+/// Which positions of a sequence count: 1 where any number of a position is not `mask_value`, else 0.
+///
+/// | tensor | shape |
+/// | --- | --- |
+/// | input | `[batch, time]`, or `[batch, time, features]` |
+/// | output | `[batch, time]` |
+///
+/// What Keras computes as the mask of `Embedding` and `Masking`. Layers that take a mask read it as their second input; where
+/// they name none, it is added for them. **Across adapters** nothing changes. It has no gradient.
+/// Golden values: closed form.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ComputeMask {
+    /// What padding holds.
+    pub mask_value: f32,
+}
+
+/// A sequence, or an error.
+fn sequence(inputs: &[Shape]) -> Result<[usize; 2], Problem> {
+    match only(inputs)?.axes() {
+        &[time] => Ok([time, 1]),
+        &[time, features] => Ok([time, features]),
+        _ => Err(Problem::new(
+            format!("needs an input [batch, time] or [batch, time, features], but got {}", inputs[0]),
+            "`Reshape` makes a sequence of other shapes",
+        )),
+    }
+}
+
+/// Params for a sequence, whose shape was checked by `build`.
+fn params(rec: &Recorder<'_>, value: f32) -> kernel::Record {
+    let [time, cols] = sequence(&[rec.input_shape(0)]).unwrap_or_default();
+    kernel::Record { positions: length_word(Length::per_row(time)), cols: whole(cols), value: Word::F32(value) }
+}
+
+fn compute(rec: &mut Recorder<'_>, params: kernel::Record, x: View, mask: View) {
+    rec.dispatch(&kernel::COMPUTE, params, [x], [mask], Grid::Elements(params.positions));
+}
+
+fn apply(rec: &mut Recorder<'_>, params: kernel::Record, [x, mask]: [View; 2], y: View) {
+    rec.dispatch(&kernel::APPLY, params, [x, mask], [y], Grid::Elements(length_word(y.len)));
+}
+
+impl Layer for ComputeMask {
+    fn kind(&self) -> &'static str {
+        "ComputeMask"
+    }
+
+    fn config(&self) -> Value {
+        to_config(self)
+    }
+
+    fn build(&self, inputs: &[Shape]) -> Result<Built, Problem> {
+        Ok(Built::plain(Shape::new([sequence(inputs)?[0]])))
+    }
+
+    fn forward(&self, rec: &mut Recorder<'_>) {
+        let (x, y, params) = (rec.input(0), rec.output(), params(rec, self.mask_value));
+        compute(rec, params, x, y);
+    }
+
+    fn backward(&self, _rec: &mut Recorder<'_>) {}
+}
+
+/// A sequence of which recurrent layers behind pass over each position whose numbers are all `mask_value`. Such positions are 0.
+///
+/// | tensor | shape |
+/// | --- | --- |
+/// | input, output | `[batch, time, features]`, the same |
+///
+/// **Across adapters** nothing changes. Kept for backward: the mask. Golden values: Keras 3.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Masking {
+    /// What padding holds.
+    pub mask_value: f32,
+}
+
+impl Layer for Masking {
+    fn kind(&self) -> &'static str {
+        "Masking"
+    }
+
+    fn config(&self) -> Value {
+        to_config(self)
+    }
+
+    fn masking(&self) -> MaskUse {
+        MaskUse::Makes { value: self.mask_value }
+    }
+
+    fn build(&self, inputs: &[Shape]) -> Result<Built, Problem> {
+        sequence(inputs)?;
+        Ok(Built::plain(inputs[0].clone()))
+    }
+
+    fn forward(&self, rec: &mut Recorder<'_>) {
+        let (x, y, params) = (rec.input(0), rec.output(), params(rec, self.mask_value));
+        let time = sequence(&[rec.input_shape(0)]).unwrap_or_default()[0];
+        let mask = rec.scratch("mask", Length::per_row(time));
+        rec.keep("mask", mask);
+        compute(rec, params, x, mask);
+        apply(rec, params, [x, mask], y);
+    }
+
+    fn backward(&self, rec: &mut Recorder<'_>) {
+        let (dy, mask, params) = (rec.output_gradient(), rec.kept("mask"), params(rec, self.mask_value));
+        if let Some(dx) = rec.input_gradient(0) {
+            apply(rec, params, [dy, mask], dx);
+        }
+    }
+}

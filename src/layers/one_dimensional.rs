@@ -1,0 +1,479 @@
+//! Convolution, pooling and copies along time: the layers of pictures, for pictures of one line.
+
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+
+use super::builders::builders;
+use super::conv2d::{Convolution, Recorded, check_gaps};
+use super::depthwise_conv2d::one;
+use super::merge::sum_repeated;
+use super::pooling::{GlobalAverage, GlobalMax, Pooling};
+use super::remap::{copy, crop, pad};
+use super::windows::{Padding, Windows};
+use super::{
+    Activation, BothWays, Built, Initializer, Layer, Parameter, Problem, as_built, bias, only, to_config, yes,
+};
+use crate::kernels::remap::Axis;
+use crate::names;
+use crate::plan::Recorder;
+use crate::shape::Shape;
+
+/// Steps and features of a sequence.
+fn sequence(inputs: &[Shape]) -> Result<[usize; 2], Problem> {
+    match only(inputs)?.axes() {
+        &[time, features] => Ok([time, features]),
+        _ => Err(Problem::new(
+            format!("needs an input [batch, time, features], but got {}", inputs[0]),
+            "a sequence of single numbers has one feature: [batch, time, 1]. `Reshape` adds an axis",
+        )),
+    }
+}
+
+/// A sequence as a picture of one line: steps and features are those that `build` found.
+fn line(shape: &Shape) -> [usize; 3] {
+    [1, shape.positions(), shape.last()]
+}
+
+/// Windows over a sequence.
+fn windows(inputs: &[Shape], size: usize, stride: usize, padding: Padding) -> Result<Windows, Problem> {
+    let [time, features] = sequence(inputs)?;
+    Windows::new([1, time, features], [1, size], [1, stride], padding).map_err(|problem| match padding {
+        Padding::Valid if size > time && size > 0 && stride > 0 => too_short(size, time),
+        _ => problem,
+    })
+}
+
+fn too_short(window: usize, time: usize) -> Problem {
+    Problem::new(
+        format!("needs a sequence of at least {window} steps, but got {time}"),
+        "use padding `same`, a smaller window, or longer sequences",
+    )
+}
+
+/// What stands beyond the ends of a sequence.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Padding1D {
+    /// Nothing: windows lie within the sequence.
+    #[default]
+    Valid,
+    /// Zeros on both sides, so that the output is `ceil(time / stride)` long; what is odd goes to the end, as in Keras.
+    Same,
+    /// Zeros before the sequence alone: no output sees what comes after it.
+    Causal,
+}
+
+/// Convolution along time: `y = activation(Σ x[window] · kernel + bias)`.
+///
+/// | tensor | shape | initial value |
+/// | --- | --- | --- |
+/// | input | `[batch, time, channels]` | |
+/// | `kernel` | `[kernel_size, channels / groups, filters]` | `kernel_initializer`, Glorot uniform |
+/// | `bias` | `[filters]` | 0 |
+/// | output | `[batch, out_time, filters]` | |
+///
+/// **Across adapters** nothing changes: each row stands alone, gradients are sums over rows.
+/// Kept for backward: input and output (GELU: what stands before it). Golden values: Keras 3.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Conv1D {
+    /// Channels of the output.
+    pub filters: usize,
+    /// Steps of the window.
+    pub kernel_size: usize,
+    /// Steps from one window to the next.
+    #[serde(default = "one")]
+    pub strides: usize,
+    /// What stands beyond the ends.
+    #[serde(default, deserialize_with = "names::read")]
+    pub padding: Padding1D,
+    /// Steps from one weight of the window to the next: 1 leaves no gaps. Where it is not 1, `strides` is.
+    #[serde(default = "one")]
+    pub dilation_rate: usize,
+    /// Equal parts of filters and channels, each by itself.
+    #[serde(default = "one")]
+    pub groups: usize,
+    /// What is applied to the sum.
+    #[serde(default, deserialize_with = "names::read")]
+    pub activation: Activation,
+    /// Add a bias? Switch it off before a batch normalization.
+    #[serde(default = "yes")]
+    pub use_bias: bool,
+    /// Initial values of `kernel`.
+    #[serde(default, deserialize_with = "names::read")]
+    pub kernel_initializer: Initializer,
+}
+
+impl Conv1D {
+    /// A convolution of `filters` channels, stride 1, `valid`, linear, with bias.
+    pub fn new(filters: usize, kernel_size: usize) -> Self {
+        Self {
+            filters,
+            kernel_size,
+            strides: 1,
+            padding: Padding1D::Valid,
+            dilation_rate: 1,
+            groups: 1,
+            activation: Activation::Linear,
+            use_bias: true,
+            kernel_initializer: Initializer::default(),
+        }
+    }
+
+    /// Another padding.
+    #[must_use]
+    pub fn padding(mut self, padding: Padding1D) -> Self {
+        self.padding = padding;
+        self
+    }
+
+    /// Steps from one window to the next.
+    #[must_use]
+    pub fn strides(mut self, strides: usize) -> Self {
+        self.strides = strides;
+        self
+    }
+
+    builders!(activation, no_bias, kernel_initializer);
+
+    fn convolution(&self, inputs: &[Shape]) -> Result<Convolution, Problem> {
+        let (strides, dilation) = ([1, self.strides], [1, self.dilation_rate]);
+        check_gaps(strides, dilation)?;
+        let [time, channels] = sequence(inputs)?;
+        let reach = self.kernel_size.saturating_sub(1).saturating_mul(self.dilation_rate);
+        // A causal window is a valid one over a sequence that begins earlier.
+        let (before, padding) = match self.padding {
+            Padding1D::Causal => (reach, Padding::Valid),
+            Padding1D::Same => (0, Padding::Same),
+            Padding1D::Valid => (0, Padding::Valid),
+        };
+        let padded = time.saturating_add(before);
+        if padding == Padding::Valid && reach >= padded {
+            return Err(too_short(reach.saturating_add(1), time));
+        }
+        let mut windows = Windows::dilated([1, padded, channels], [1, self.kernel_size], dilation, strides, padding)?;
+        windows.input = [1, time, channels];
+        windows.before[1] += before;
+        Ok(Convolution { windows, filters: self.filters, groups: self.groups })
+    }
+
+    fn recorded(&self, rec: &Recorder<'_>) -> Recorded {
+        Recorded::new(as_built(self.convolution(&[rec.input_shape(0)])))
+    }
+}
+
+impl Layer for Conv1D {
+    fn kind(&self) -> &'static str {
+        "Conv1D"
+    }
+
+    fn config(&self) -> Value {
+        to_config(self)
+    }
+
+    fn build(&self, inputs: &[Shape]) -> Result<Built, Problem> {
+        let convolution = self.convolution(inputs)?;
+        convolution.check()?;
+        let windows = convolution.windows;
+        let mut parameters = vec![Parameter {
+            name: "kernel",
+            shape: vec![self.kernel_size, windows.input[2] / self.groups, self.filters],
+            initializer: self.kernel_initializer,
+        }];
+        parameters.extend(bias(self.use_bias, self.filters));
+        Ok(Built { output: Shape::new([windows.out[1], self.filters]), parameters, statistics: Vec::new() })
+    }
+
+    fn forward(&self, rec: &mut Recorder<'_>) {
+        self.recorded(rec).forward(rec, self.activation, self.use_bias);
+    }
+
+    fn backward(&self, rec: &mut Recorder<'_>) {
+        self.recorded(rec).backward(rec, self.activation, self.use_bias);
+    }
+}
+
+macro_rules! window_pooling {
+    ($(#[$doc:meta])* $name:ident, $kind:literal, $pooling:ident) => {
+        $(#[$doc])*
+        ///
+        /// | tensor | shape |
+        /// | --- | --- |
+        /// | input | `[batch, time, features]` |
+        /// | output | `[batch, out_time, features]` |
+        ///
+        /// **Across adapters** nothing changes. Golden values: Keras 3.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields, default)]
+        pub struct $name {
+            /// Steps of the window.
+            pub pool_size: usize,
+            /// Steps from one window to the next; as many as it has if not given.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub strides: Option<usize>,
+            /// What stands beyond the ends.
+            #[serde(deserialize_with = "names::read")]
+            pub padding: Padding,
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self { pool_size: 2, strides: None, padding: Padding::Valid }
+            }
+        }
+
+        impl $name {
+            fn windows(&self, inputs: &[Shape]) -> Result<Windows, Problem> {
+                windows(inputs, self.pool_size, self.strides.unwrap_or(self.pool_size), self.padding)
+            }
+        }
+
+        impl Layer for $name {
+            fn kind(&self) -> &'static str {
+                $kind
+            }
+
+            fn config(&self) -> Value {
+                to_config(self)
+            }
+
+            fn build(&self, inputs: &[Shape]) -> Result<Built, Problem> {
+                let windows = self.windows(inputs)?;
+                Ok(Built::plain(Shape::new([windows.out[1], windows.input[2]])))
+            }
+
+            fn forward(&self, rec: &mut Recorder<'_>) {
+                Pooling::$pooling.forward(rec, &as_built(self.windows(&[rec.input_shape(0)])));
+            }
+
+            fn backward(&self, rec: &mut Recorder<'_>) {
+                Pooling::$pooling.backward(rec, &as_built(self.windows(&[rec.input_shape(0)])));
+            }
+        }
+    };
+}
+
+window_pooling! {
+    /// The largest value of each window of steps. Kept for backward: input and output; the first maximum takes the gradient.
+    MaxPooling1D, "MaxPooling1D", Max
+}
+
+window_pooling! {
+    /// The mean of each window of steps; padding is not counted. Nothing is kept for backward.
+    AveragePooling1D, "AveragePooling1D", Average
+}
+
+macro_rules! global_pooling {
+    ($(#[$doc:meta])* $name:ident, $kind:literal, $global:ident) => {
+        $(#[$doc])*
+        ///
+        /// | tensor | shape |
+        /// | --- | --- |
+        /// | input | `[batch, time, features]` |
+        /// | output | `[batch, features]`, or `[batch, 1, features]` |
+        ///
+        /// It takes no mask: steps of padding count, too. **Across adapters** nothing changes. Golden values: Keras 3.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields, default)]
+        pub struct $name {
+            /// Keep the axis of time, of length 1?
+            pub keepdims: bool,
+        }
+
+        impl Layer for $name {
+            fn kind(&self) -> &'static str {
+                $kind
+            }
+
+            fn config(&self) -> Value {
+                to_config(self)
+            }
+
+            fn build(&self, inputs: &[Shape]) -> Result<Built, Problem> {
+                let [_, features] = sequence(inputs)?;
+                Ok(Built::plain(Shape::new(if self.keepdims { vec![1, features] } else { vec![features] })))
+            }
+
+            fn forward(&self, rec: &mut Recorder<'_>) {
+                $global::forward(rec);
+            }
+
+            fn backward(&self, rec: &mut Recorder<'_>) {
+                $global::backward(rec);
+            }
+        }
+    };
+}
+
+global_pooling! {
+    /// The mean over all steps of each feature. Nothing is kept for backward.
+    GlobalAveragePooling1D, "GlobalAveragePooling1D", GlobalAverage
+}
+
+global_pooling! {
+    /// The largest value over all steps of each feature. Kept for backward: input, output, and how many steps have the largest
+    /// value: they share the gradient.
+    GlobalMaxPooling1D, "GlobalMaxPooling1D", GlobalMax
+}
+
+/// Reads `[before, after]`, or one number for both.
+fn ends<'de, D: Deserializer<'de>>(deserializer: D) -> Result<[usize; 2], D::Error> {
+    BothWays::deserialize(deserializer).map(|ends| ends.0)
+}
+
+/// Zeros before and after a sequence.
+///
+/// | tensor | shape |
+/// | --- | --- |
+/// | input | `[batch, time, features]` |
+/// | output | `[batch, before + time + after, features]` |
+///
+/// **Across adapters** nothing changes. Nothing is kept for backward. Golden values: Keras 3.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ZeroPadding1D {
+    /// `[before, after]`, or one number for both.
+    #[serde(deserialize_with = "ends")]
+    pub padding: [usize; 2],
+}
+
+impl Default for ZeroPadding1D {
+    fn default() -> Self {
+        Self { padding: [1, 1] }
+    }
+}
+
+impl Layer for ZeroPadding1D {
+    fn kind(&self) -> &'static str {
+        "ZeroPadding1D"
+    }
+
+    fn config(&self) -> Value {
+        to_config(self)
+    }
+
+    fn build(&self, inputs: &[Shape]) -> Result<Built, Problem> {
+        let [time, features] = sequence(inputs)?;
+        let padded = self.padding.iter().fold(time, |time, more| time.saturating_add(*more));
+        Ok(Built::plain(Shape::new([padded, features])))
+    }
+
+    fn forward(&self, rec: &mut Recorder<'_>) {
+        let (x, y, inner) = (rec.input(0), rec.output(), line(&rec.input_shape(0)));
+        pad(rec, inner, [[0, 0], self.padding], x, y);
+    }
+
+    fn backward(&self, rec: &mut Recorder<'_>) {
+        let (dy, outer) = (rec.output_gradient(), line(&rec.output_shape()));
+        if let Some(dx) = rec.input_gradient(0) {
+            crop(rec, outer, [[0, 0], self.padding], dy, dx);
+        }
+    }
+}
+
+/// A sequence without its ends.
+///
+/// | tensor | shape |
+/// | --- | --- |
+/// | input | `[batch, time, features]` |
+/// | output | `[batch, time - before - after, features]` |
+///
+/// **Across adapters** nothing changes. Nothing is kept for backward. Golden values: Keras 3.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Cropping1D {
+    /// `[before, after]`, or one number for both.
+    #[serde(deserialize_with = "ends")]
+    pub cropping: [usize; 2],
+}
+
+impl Default for Cropping1D {
+    fn default() -> Self {
+        Self { cropping: [1, 1] }
+    }
+}
+
+impl Layer for Cropping1D {
+    fn kind(&self) -> &'static str {
+        "Cropping1D"
+    }
+
+    fn config(&self) -> Value {
+        to_config(self)
+    }
+
+    fn build(&self, inputs: &[Shape]) -> Result<Built, Problem> {
+        let [time, features] = sequence(inputs)?;
+        let [before, after] = self.cropping;
+        match time.checked_sub(before.saturating_add(after)) {
+            Some(left @ 1..) => Ok(Built::plain(Shape::new([left, features]))),
+            _ => Err(Problem::new(
+                format!("needs more steps than it takes away, {:?}, but got {time}", self.cropping),
+                "take away less: `cropping = [before, after]`",
+            )),
+        }
+    }
+
+    fn forward(&self, rec: &mut Recorder<'_>) {
+        let (x, y, outer) = (rec.input(0), rec.output(), line(&rec.input_shape(0)));
+        crop(rec, outer, [[0, 0], self.cropping], x, y);
+    }
+
+    fn backward(&self, rec: &mut Recorder<'_>) {
+        let (dy, inner) = (rec.output_gradient(), line(&rec.output_shape()));
+        if let Some(dx) = rec.input_gradient(0) {
+            pad(rec, inner, [[0, 0], self.cropping], dy, dx);
+        }
+    }
+}
+
+/// Each step of a sequence several times.
+///
+/// | tensor | shape |
+/// | --- | --- |
+/// | input | `[batch, time, features]` |
+/// | output | `[batch, time * size, features]` |
+///
+/// **Across adapters** nothing changes. Nothing is kept for backward. Golden values: Keras 3.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct UpSampling1D {
+    /// How many times.
+    pub size: usize,
+}
+
+impl Default for UpSampling1D {
+    fn default() -> Self {
+        Self { size: 2 }
+    }
+}
+
+impl Layer for UpSampling1D {
+    fn kind(&self) -> &'static str {
+        "UpSampling1D"
+    }
+
+    fn config(&self) -> Value {
+        to_config(self)
+    }
+
+    fn build(&self, inputs: &[Shape]) -> Result<Built, Problem> {
+        let [time, features] = sequence(inputs)?;
+        if self.size == 0 {
+            return Err(Problem::new("needs a factor of at least 1, but got 0", "`size = 2` doubles the steps"));
+        }
+        Ok(Built::plain(Shape::new([time.saturating_mul(self.size), features])))
+    }
+
+    fn forward(&self, rec: &mut Recorder<'_>) {
+        let (x, y, shape) = (rec.input(0), rec.output(), rec.input_shape(0));
+        let [_, time, features] = line(&shape);
+        let axes = [Axis::full(time, features), Axis::full(self.size, 0), Axis::full(features, 1)];
+        copy(rec, &axes, (0, shape.len()), x, y);
+    }
+
+    fn backward(&self, rec: &mut Recorder<'_>) {
+        let [_, time, features] = line(&rec.input_shape(0));
+        sum_repeated(rec, &[time, self.size, features], &[time, 1, features]);
+    }
+}
