@@ -87,6 +87,33 @@ def roles(prefix, values):
 # Layers
 
 
+class Masked(layers.Layer):
+    """A recurrent layer with its mask as a second input: 1 where a step counts."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def build(self, shapes):
+        self.layer.build(shapes[0])
+
+    def call(self, inputs, training=None):
+        x, mask = inputs
+        return self.layer(x, mask=mask > 0.5, training=training)
+
+
+def layer_name(layer):
+    return layer_name(layer.layer) if isinstance(layer, Masked) else type(layer).__name__
+
+
+def parameter_name(layer, variable):
+    """As here: Keras calls that of a layer scale otherwise, and those of both directions the same."""
+    if isinstance(layer, LayerScale):
+        return "gamma"
+    direction = next((part for part in ("forward", "backward") if f"/{part}_" in f"/{variable.path}"), None)
+    return f"{direction}_{variable.name}" if layer_name(layer) == "Bidirectional" else variable.name
+
+
 def layer_case(file, name, layer, inputs, config, training=False):
     """Output, and the gradients of `sum(output * output_gradient)`."""
     rng = generator(name)
@@ -112,12 +139,14 @@ def layer_case(file, name, layer, inputs, config, training=False):
     output, pull, updated = jax.vjp(double(forward, trainable, inputs), trainable, inputs, has_aux=True)
     output_gradient = normal(rng, output.shape)
     gradients, input_gradients = pull(output_gradient)
-    names = ["gamma" if isinstance(layer, LayerScale) else variable.name for variable in layer.trainable_variables]
+    names = [parameter_name(layer, variable) for variable in layer.trainable_variables]
+    assert len(set(names)) == len(names), names
     statistics = [variable.name for variable in layer.non_trainable_variables]
     tensors = {
         **roles("input", inputs),
         **{f"parameter.{key}": value for key, value in zip(names, trainable)},
-        **{f"statistic.{key}": value for key, value in zip(statistics, fixed) if key != "count"},
+        **{f"statistic.{key}": value for key, value in zip(statistics, fixed)
+           if key not in ("count", "seed_generator_state")},
         "output": output,
         "output_gradient": output_gradient,
         **roles("input_gradient", input_gradients),
@@ -125,7 +154,7 @@ def layer_case(file, name, layer, inputs, config, training=False):
     }
     if training:
         tensors |= {f"updated.{key}": value for key, value in zip(statistics, updated)}
-    file.add(name, tensors, layer=type(layer).__name__, config=config, training=training)
+    file.add(name, tensors, layer=layer_name(layer), config=config, training=training)
 
 
 ACTIVATIONS = {
@@ -478,9 +507,41 @@ def embedding_cases(file):
     layer_case(file, "masking", layers.Masking(mask_value=0.5), [padded], {"mask_value": 0.5})
 
 
+def recurrent_cases(file):
+    def case(name, kind, shape, mask=None, both=None, units=3, **config):
+        config = {"units": units, **config}
+        layer = getattr(layers, kind)(**config)
+        if both is not None:
+            layer, config = layers.Bidirectional(layer, **both), {"layer": {"type": kind, **config}, **both}
+        inputs = [shape]
+        if mask is not None:
+            inputs = [shape, np.array(mask)]
+            layer = Masked(layer)
+        layer_case(file, name, layer, inputs, config)
+
+    ragged = [[1, 1, 1, 1], [1, 1, 0, 0], [0, 0, 0, 0], [0, 1, 0, 1]]
+    for kind in ("LSTM", "GRU", "SimpleRNN"):
+        low = kind.lower()
+        case(low, kind, (3, 5, 2))
+        case(f"{low}_sequences", kind, (2, 4, 3), return_sequences=True, units=5)
+        case(f"{low}_backwards", kind, (2, 4, 3), return_sequences=True, go_backwards=True)
+        case(f"{low}_no_bias_one_step", kind, (3, 1, 2), use_bias=False)
+        case(f"{low}_masked", kind, (4, 4, 2), ragged)
+        case(f"{low}_masked_sequences", kind, (4, 4, 2), ragged, return_sequences=True)
+        case(f"{low}_masked_zeros", kind, (4, 4, 2), ragged, return_sequences=True, go_backwards=True,
+             zero_output_for_mask=True)
+        for mode in ("concat", "sum", "ave", "mul"):
+            case(f"bidirectional_{low}_{mode}", kind, (2, 4, 2), both={"merge_mode": mode}, return_sequences=mode != "ave")
+        case(f"bidirectional_{low}_masked", kind, (4, 4, 2), ragged, both={"merge_mode": "concat"}, return_sequences=True)
+    case("bidirectional_lstm_last", "LSTM", (3, 4, 2), both={"merge_mode": "concat"})
+    case("lstm_hard", "LSTM", (3, 5, 2), activation="softsign", recurrent_activation="hard_sigmoid")
+    case("gru_hard", "GRU", (3, 5, 2), activation="elu", recurrent_activation="hard_sigmoid", return_sequences=True)
+    case("lstm_wide", "LSTM", (2, 9, 4), units=20)
+
+
 def sequence_file():
     file = File("sequences", "layers of sequences, as in the file `layers`")
-    for cases in (one_dimensional_cases, embedding_cases):
+    for cases in (one_dimensional_cases, embedding_cases, recurrent_cases):
         cases(file)
     return file
 

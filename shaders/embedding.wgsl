@@ -10,7 +10,7 @@
 // Grid      an invocation for each element of what is written: forward y, link links, clear partials; backward one for
 //           each element of dy.
 // Accuracy  forward exact; backward within 2e-5 of the twin, relative to 1 + |d_table|, for chains of up to 2,000.
-// Twin      src/kernels/embedding.rs, fn forward_twin and others.
+// Twin      src/kernels/embedding.rs, fn forward_twin, link_twin, clear_twin, backward_twin.
 // Uses      lib/grid.wgsl
 
 struct Params {

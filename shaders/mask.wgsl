@@ -7,7 +7,7 @@
 // Shapes    x, y [positions, cols]; mask [positions]. `apply` on dy is the backward pass.
 // Grid      compute: an invocation for each position; apply: for each element.
 // Accuracy  exact.
-// Twin      src/kernels/mask.rs, fn compute_twin and apply_twin.
+// Twin      src/kernels/mask.rs, fn compute_twin, apply_twin.
 // Uses      lib/grid.wgsl
 
 struct Params {

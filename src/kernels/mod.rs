@@ -32,6 +32,7 @@ pub mod pooling;
 pub mod product;
 pub mod proof;
 pub mod random;
+pub mod recurrent;
 pub mod reduce;
 pub mod remap;
 pub mod rmsprop;

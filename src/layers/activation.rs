@@ -53,7 +53,7 @@ pub enum Activation {
 
 impl Activation {
     /// The element-wise function; `None` for none, and for the softmax.
-    fn function(self) -> Option<Function> {
+    pub(super) fn function(self) -> Option<Function> {
         use functions::Activation as Named;
         let plain = match self {
             Self::Linear | Self::Softmax => return None,

@@ -29,6 +29,9 @@ pub enum Initializer {
     Zeros,
     /// 1.
     Ones,
+    /// 0, and 1 in the second of four equal parts: the forget gate of an LSTM begins open.
+    #[serde(skip)]
+    ForgetGate,
     /// A number that the layer sets.
     #[serde(skip)]
     Constant(Constant),
@@ -62,6 +65,11 @@ impl Initializer {
         match self {
             Self::Zeros => values.fill(0.0),
             Self::Ones => values.fill(1.0),
+            Self::ForgetGate => {
+                values.fill(0.0);
+                let quarter = values.len() / 4;
+                values[quarter..2 * quarter].fill(1.0);
+            }
             Self::Constant(constant) => values.fill(constant.0),
             Self::GlorotUniform => uniform((6.0 / (fan_in + fan_out)).sqrt(), rng, values),
             Self::HeUniform => uniform((6.0 / fan_in).sqrt(), rng, values),

@@ -239,6 +239,30 @@ merging_layer! {
     Minimum {}, "Minimum", |_| Fold::new(Operation::Minimum)
 }
 
+/// Records the merge of two buffers of a shape, times a scale.
+pub(super) fn merge_two(
+    rec: &mut Recorder<'_>,
+    (operation, scale): (Operation, f32),
+    shape: &Shape,
+    inputs: [View; 2],
+    y: View,
+) {
+    let alignment = as_built(aligned(shape, shape));
+    dispatch(rec, &kernel::FORWARD, alignment.forward(operation, scale), &inputs, y);
+}
+
+/// Records the gradient of `x`, one of the two that were merged, from `[x, the other, dy]`.
+pub(super) fn merge_two_backward(
+    rec: &mut Recorder<'_>,
+    (operation, scale): (Operation, f32),
+    shape: &Shape,
+    inputs: [View; 3],
+    dx: View,
+) {
+    let alignment = as_built(aligned(shape, shape));
+    dispatch(rec, &kernel::BACKWARD, alignment.backward(operation, 0, scale), &inputs, dx);
+}
+
 /// Records the gradient of an input that was repeated along the axes that it lacks: the sum of the output's.
 pub(super) fn sum_repeated(rec: &mut Recorder<'_>, output: &[usize], input: &[usize]) {
     let (dy, alignment) = (rec.output_gradient(), with_fixed(output, input));

@@ -193,7 +193,7 @@ impl Layer for Conv1D {
     }
 }
 
-macro_rules! window_pooling {
+macro_rules! pooling_of_steps {
     ($(#[$doc:meta])* $name:ident, $kind:literal, $pooling:ident) => {
         $(#[$doc])*
         ///
@@ -253,17 +253,17 @@ macro_rules! window_pooling {
     };
 }
 
-window_pooling! {
+pooling_of_steps! {
     /// The largest value of each window of steps. Kept for backward: input and output; the first maximum takes the gradient.
     MaxPooling1D, "MaxPooling1D", Max
 }
 
-window_pooling! {
+pooling_of_steps! {
     /// The mean of each window of steps; padding is not counted. Nothing is kept for backward.
     AveragePooling1D, "AveragePooling1D", Average
 }
 
-macro_rules! global_pooling {
+macro_rules! pooling_of_all_steps {
     ($(#[$doc:meta])* $name:ident, $kind:literal, $global:ident) => {
         $(#[$doc])*
         ///
@@ -305,12 +305,12 @@ macro_rules! global_pooling {
     };
 }
 
-global_pooling! {
+pooling_of_all_steps! {
     /// The mean over all steps of each feature. Nothing is kept for backward.
     GlobalAveragePooling1D, "GlobalAveragePooling1D", GlobalAverage
 }
 
-global_pooling! {
+pooling_of_all_steps! {
     /// The largest value over all steps of each feature. Kept for backward: input, output, and how many steps have the largest
     /// value: they share the gradient.
     GlobalMaxPooling1D, "GlobalMaxPooling1D", GlobalMax

@@ -1,13 +1,13 @@
 //! The table of layers that can be read from a file by name.
 
 use super::{
-    ActivationLayer, Add, Average, AveragePooling1D, AveragePooling2D, BatchNormalization, ComputeMask, Concatenate,
-    Conv1D, Conv2D, Conv2DTranspose, Cropping1D, Cropping2D, Dense, DepthwiseConv2D, Dropout, Elu, Embedding, Entry,
-    Flatten, GaussianDropout, GaussianNoise, Gelu, GlobalAveragePooling1D, GlobalAveragePooling2D, GlobalMaxPooling1D,
-    GlobalMaxPooling2D, GroupNormalization, LayerNormalization, LayerScale, LeakyRelu, Masking, MaxPooling1D,
-    MaxPooling2D, Maximum, Minimum, Multiply, Normalization, Permute, Prelu, Relu, RepeatVector, Rescaling, Reshape,
-    RmsNormalization, SeparableConv2D, Sigmoid, Softmax, SpatialDropout2D, StochasticDepth, Subtract, Tanh,
-    UpSampling1D, UpSampling2D, ZeroPadding1D, ZeroPadding2D, entry,
+    ActivationLayer, Add, Average, AveragePooling1D, AveragePooling2D, BatchNormalization, Bidirectional, ComputeMask,
+    Concatenate, Conv1D, Conv2D, Conv2DTranspose, Cropping1D, Cropping2D, Dense, DepthwiseConv2D, Dropout, Elu,
+    Embedding, Entry, Flatten, GaussianDropout, GaussianNoise, Gelu, GlobalAveragePooling1D, GlobalAveragePooling2D,
+    GlobalMaxPooling1D, GlobalMaxPooling2D, GroupNormalization, Gru, LayerNormalization, LayerScale, LeakyRelu, Lstm,
+    Masking, MaxPooling1D, MaxPooling2D, Maximum, Minimum, Multiply, Normalization, Permute, Prelu, Relu, RepeatVector,
+    Rescaling, Reshape, RmsNormalization, SeparableConv2D, Sigmoid, SimpleRnn, Softmax, SpatialDropout2D,
+    StochasticDepth, Subtract, Tanh, UpSampling1D, UpSampling2D, ZeroPadding1D, ZeroPadding2D, entry,
 };
 
 /// Every layer of the crate.
@@ -18,6 +18,7 @@ pub static LAYERS: &[Entry] = &[
     entry::<AveragePooling1D>("AveragePooling1D"),
     entry::<AveragePooling2D>("AveragePooling2D"),
     entry::<BatchNormalization>("BatchNormalization"),
+    entry::<Bidirectional>("Bidirectional"),
     entry::<ComputeMask>("ComputeMask"),
     entry::<Concatenate>("Concatenate"),
     entry::<Conv1D>("Conv1D"),
@@ -39,9 +40,11 @@ pub static LAYERS: &[Entry] = &[
     entry::<GlobalMaxPooling1D>("GlobalMaxPooling1D"),
     entry::<GlobalMaxPooling2D>("GlobalMaxPooling2D"),
     entry::<GroupNormalization>("GroupNormalization"),
+    entry::<Gru>("GRU"),
     entry::<LayerNormalization>("LayerNormalization"),
     entry::<LayerScale>("LayerScale"),
     entry::<LeakyRelu>("LeakyReLU"),
+    entry::<Lstm>("LSTM"),
     entry::<Masking>("Masking"),
     entry::<Maximum>("Maximum"),
     entry::<MaxPooling1D>("MaxPooling1D"),
@@ -58,6 +61,7 @@ pub static LAYERS: &[Entry] = &[
     entry::<RmsNormalization>("RMSNormalization"),
     entry::<SeparableConv2D>("SeparableConv2D"),
     entry::<Sigmoid>("Sigmoid"),
+    entry::<SimpleRnn>("SimpleRNN"),
     entry::<Softmax>("Softmax"),
     entry::<SpatialDropout2D>("SpatialDropout2D"),
     entry::<StochasticDepth>("StochasticDepth"),

@@ -123,15 +123,15 @@ fn made_by_macro(lines: &[&str], name: &str) -> Option<Item> {
         before.strip_suffix("! {").map(str::to_owned)
     };
     let (at, macro_name) = (0..lines.len()).filter(|at| is_name(&lines[*at])).find_map(|at| Some((at, call(at)?)))?;
-    let fields = if lines[at].ends_with('{') {
-        fields(lines, at)
-    } else if lines[at].contains("{}") {
-        Vec::new()
-    } else {
-        let start = lines.iter().position(|line| **line == format!("macro_rules! {macro_name} {{"))?;
-        let open = lines[start..].iter().position(|line| line.trim() == "pub struct $name {")?;
-        fields(lines, start + open)
-    };
+    let start = lines.iter().position(|line| **line == format!("macro_rules! {macro_name} {{"))?;
+    let end = start + lines[start..].iter().position(|line| *line == "}")?;
+    let shared = lines[start..end].iter().position(|line| line.trim() == "pub struct $name {");
+    // Those of the macro, then the struct's own.
+    let mut all = shared.map_or_else(Vec::new, |open| fields(lines, start + open));
+    if lines[at].ends_with('{') {
+        all.extend(fields(lines, at));
+    }
+    let fields = all;
     Some(Item { doc: doc_before(lines, at), fields })
 }
 
@@ -173,6 +173,7 @@ fn sample(kind: &str) -> Value {
         "[usize; 2]" => json!([2, 2]),
         "PathBuf" => json!("file"),
         "Activation" => json!("relu"),
+        "RecurrentLayer" => json!({ "type": "LSTM", "units": 2 }),
         _ if kind.starts_with("Vec") || kind == "Shape" => json!([2]),
         _ => panic!("give a sample of `{kind}`"),
     }
@@ -293,6 +294,8 @@ fn page() -> String {
     assert_eq!(count, LAYERS.len(), "each layer has a section");
     choices(&mut page, &layers, "Activation", "`activation`");
     choices(&mut page, &layers, "Padding", "`padding`");
+    choices(&mut page, &layers, "Padding1D", "`padding` of `Conv1D`");
+    choices(&mut page, &layers, "MergeMode", "`merge_mode`");
     choices(&mut page, &layers, "Interpolation", "`interpolation`");
     choices(&mut page, &layers, "Initializer", "`kernel_initializer`");
 

@@ -222,8 +222,9 @@ fn bindings_are_those_of_the_host_side() {
             let name = global.name.as_deref().unwrap_or_default();
             found.push((binding.binding, name, access.contains(StorageAccess::STORE)));
             let TypeInner::Array { base, .. } = module.types[global.ty].inner else { panic!("{kernel:?} {name}") };
-            // Halves stand in pairs, as words.
-            let wanted = if name == "packed" { naga::Scalar::U32 } else { naga::Scalar::F32 };
+            // Halves stand in pairs, as words; links are counts.
+            let wanted =
+                if matches!(name, "packed" | "links" | "chain") { naga::Scalar::U32 } else { naga::Scalar::F32 };
             let is_wanted = matches!(module.types[base].inner,
                 TypeInner::Scalar(scalar) | TypeInner::Vector { scalar, .. } if scalar == wanted);
             assert!(is_wanted, "{kernel:?}: `{name}` is no array of f32");

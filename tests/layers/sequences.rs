@@ -4,10 +4,15 @@
 
 use manyhands::data::{Batch, InMemory};
 use manyhands::internals::adapters::cpu;
-use manyhands::layers::{Dense, Embedding, Flatten};
-use manyhands::{Compile, Fit, Loss, Model, Optimizer, Sequential, Trainer};
+use manyhands::internals::plan::Pass;
+use manyhands::layers::{
+    Activation, Bidirectional, Concatenate, Dense, Dropout, Embedding, Flatten, Gru, Lstm, SimpleRnn,
+};
+use manyhands::{Compile, Fit, Loss, Model, ModelBuilder, Optimizer, Predictor, Sequential, SplitMode, Trainer};
 use ndarray::{Array1, Array2};
 
+use crate::bench::Bench;
+use crate::close::assert_close;
 use crate::rows::{Refusal, Row, TWO_INPUTS, Truth, row};
 
 const NO_SEQUENCE: &str = "needs an input [batch, time, features], but got [batch, 64]\n  help: a sequence of single numbers has one \
@@ -15,7 +20,103 @@ const NO_SEQUENCE: &str = "needs an input [batch, time, features], but got [batc
 
 const FLAT: Refusal = Refusal { settings: "", inputs: &[&[64]], says: NO_SEQUENCE };
 
+const NO_STEPS: Refusal = Refusal {
+    settings: "units = 2",
+    inputs: &[&[64]],
+    says: "needs an input [batch, time, features] and perhaps a mask [batch, time], but got [batch, 64]\n  help: a sequence of \
+           single numbers has one feature: `Reshape` adds an axis; indices go through `Embedding`; its input comes from `in0`",
+};
+
+const OTHER_MASK: Refusal = Refusal {
+    settings: "units = 2",
+    inputs: &[&[4, 3], &[3]],
+    says: "needs an input [batch, time, features] and perhaps a mask [batch, time], but got [batch, 4, 3] and [batch, 3]\n  help: a \
+           sequence of single numbers has one feature: `Reshape` adds an axis; indices go through `Embedding`; its input comes \
+           from `in0`, `in1`",
+};
+
+const NO_SLOPE: Refusal = Refusal {
+    settings: "units = 2\nactivation = \"gelu\"",
+    inputs: &[&[4, 3]],
+    says: "needs an activation whose slope follows from its output alone, but got another one\n  help: `tanh` is Keras' default; \
+           `relu`, `sigmoid`, `elu` and `softsign` are possible, too; its input comes from `in0`",
+};
+
 pub static ROWS: &[Row] = &[
+    Row {
+        output: &[4, 6],
+        numbers: [120, 0],
+        refuses: &[
+            Refusal { settings: "layer = { type = \"LSTM\", units = 2 }", ..NO_STEPS },
+            Refusal {
+                settings: "layer = { type = \"LSTM\", units = 2, go_backwards = true }",
+                inputs: &[&[4, 3]],
+                says: "needs a layer that goes forwards, but got `go_backwards = true`\n  help: leave it out: the layer is used in \
+                       both directions; its input comes from `in0`",
+            },
+        ],
+        ..row("Bidirectional", "layer = { type = \"LSTM\", units = 3, return_sequences = true }", &[&[4, 1]])
+    },
+    Row {
+        output: &[3],
+        numbers: [108, 0],
+        ..row("Bidirectional", "layer = { type = \"GRU\", units = 3 }\nmerge_mode = \"mul\"", &[&[3, 1], &[3]])
+    },
+    Row {
+        output: &[4, 3],
+        numbers: [63, 0],
+        refuses: &[
+            NO_STEPS,
+            OTHER_MASK,
+            NO_SLOPE,
+            Refusal {
+                settings: "units = 2\nreset_after = false",
+                inputs: &[&[4, 3]],
+                says: "needs `reset_after = true`, but got false\n  help: the reset gate before the product is not there; Keras' \
+                       default is after it; its input comes from `in0`",
+            },
+        ],
+        ..row("GRU", "units = 3\nreturn_sequences = true\ngo_backwards = true", &[&[4, 2], &[4]])
+    },
+    Row {
+        output: &[3],
+        numbers: [54, 0],
+        ..row("GRU", "units = 3\ndropout = 0.25\nrecurrent_dropout = 0.5\nuse_bias = false", &[&[4, 3]])
+    },
+    Row {
+        output: &[5, 3],
+        numbers: [84, 0],
+        refuses: &[
+            NO_STEPS,
+            OTHER_MASK,
+            NO_SLOPE,
+            Refusal {
+                settings: "units = 2\nrecurrent_activation = \"tanh\"",
+                inputs: &[&[4, 3]],
+                says: "needs `sigmoid` or `hard_sigmoid` as its recurrent activation, but got another one\n  help: gates are numbers \
+                       from 0 to 1; `sigmoid` is Keras' default; its input comes from `in0`",
+            },
+            Refusal {
+                settings: "units = 0",
+                inputs: &[&[4, 3]],
+                says: "needs at least one unit, but got 0\n  help: set `units`; its input comes from `in0`",
+            },
+        ],
+        ..row("LSTM", "units = 3\nreturn_sequences = true\nzero_output_for_mask = true", &[&[5, 3], &[5]])
+    },
+    Row { output: &[3], numbers: [84, 0], ..row("LSTM", "units = 3\nactivation = \"softsign\"", &[&[1, 3]]) },
+    Row {
+        output: &[4, 3],
+        numbers: [84, 0],
+        ..row("LSTM", "units = 3\nreturn_sequences = true\ndropout = 0.25\nrecurrent_dropout = 0.5", &[&[4, 3], &[4]])
+    },
+    Row { output: &[3], numbers: [72, 0], ..row("LSTM", "units = 3\ndropout = 0.5\nuse_bias = false", &[&[4, 3]]) },
+    Row {
+        output: &[4, 2],
+        numbers: [12, 0],
+        refuses: &[NO_STEPS, OTHER_MASK],
+        ..row("SimpleRNN", "units = 2\nreturn_sequences = true\nrecurrent_dropout = 0.5", &[&[4, 3], &[4]])
+    },
     Row {
         output: &[3, 2],
         refuses: &[FLAT, TWO_INPUTS],
@@ -186,4 +287,113 @@ fn a_large_table_is_kept_in_parts() {
     let part: &[usize] = &[25_000, 768];
     assert_eq!(told, [("words/embeddings", part), ("words/embeddings_1", part)]);
     assert_eq!(model.n_parameters(), 50_000 * 768);
+}
+
+/// Indices, of which 0 is padding, through two recurrent layers that pass over it.
+fn padded(steps: usize) -> Model {
+    let graph = Sequential::new([steps]).add(Embedding::new(6, 3).mask_zero()).add(Lstm::new(4).return_sequences());
+    graph.add(Dropout::new(0.25)).add(Bidirectional::new(Gru::new(3))).add(Dense::new(2)).build(7).unwrap()
+}
+
+fn predicted(model: Model, ids: &[f32]) -> Vec<f32> {
+    let rows = ids.len() / model.inputs()[0].shape.len();
+    let data = Array2::from_shape_vec((rows, ids.len() / rows), ids.to_vec()).unwrap();
+    let mut predictor = Predictor::new(model).on(vec![cpu::info()]);
+    predictor.predict(InMemory::without_targets(data).unwrap(), rows).unwrap()[0].iter().copied().collect()
+}
+
+/// What is padded says what it says without its padding, wherever that stands; the mask is one tensor, which a file keeps.
+#[test]
+fn padding_does_not_count() {
+    let short = predicted(padded(3), &[1.0, 2.0, 5.0, 4.0, 4.0, 3.0]);
+    for ids in [[1.0, 2.0, 5.0, 0.0, 0.0, 4.0, 4.0, 3.0, 0.0, 0.0], [0.0, 1.0, 0.0, 2.0, 5.0, 4.0, 0.0, 0.0, 4.0, 3.0]]
+    {
+        let long = predicted(padded(5), &ids);
+        assert_close("padded rows", &long, &short, 1e-6);
+    }
+    let model = padded(5);
+    let kinds: Vec<String> = model.config().layers.into_iter().filter_map(|layer| layer.kind).collect();
+    assert_eq!(kinds, ["Embedding", "ComputeMask", "LSTM", "Dropout", "Bidirectional", "Dense"]);
+    let loaded = Model::from_bytes(&model.to_bytes().unwrap(), "file", &[]).unwrap();
+    assert_eq!(loaded.config(), model.config());
+}
+
+/// One recurrent layer that reads two inputs: gradients of both uses are added, on any number of adapters.
+#[test]
+fn a_recurrent_layer_is_shared() {
+    let mut graph = ModelBuilder::new();
+    let inputs = [graph.input("a", [4, 2]), graph.input("b", [4, 2])];
+    let shared = graph.layer("shared", Lstm::new(3).dropout(0.25));
+    let both = inputs.map(|input| graph.call(shared, &[input]));
+    let joined = graph.add(Concatenate::default(), &both);
+    let output = graph.add(Dense::new(2), &[joined]);
+    let model = graph.build(&[output], 5).unwrap();
+    assert_eq!(model.n_parameters(), 4 * 3 * (2 + 3 + 1) + 6 * 2 + 2);
+    let mut bench = Bench::of_normals(model, 5);
+    bench.check_loss_gradients();
+    bench.check_exchanges();
+    let (_, one) = bench.step(1, SplitMode::Even);
+    for split in [SplitMode::Even, SplitMode::Fixed(vec![1.0, 0.0, 3.0])] {
+        let (_, three) = bench.step(3, split);
+        let what = "weights after a step on three adapters";
+        assert_close(what, &three.weights.parameters.concat(), &one.weights.parameters.concat(), 1e-5);
+    }
+}
+
+/// A layer whose outputs show what it drops: `h = x · I + h' · recurrent`, without bias.
+fn shown(recurrent: f32, layer: SimpleRnn) -> Bench {
+    let layer = SimpleRnn { activation: Activation::Linear, use_bias: false, ..layer.return_sequences() };
+    let mut model = Sequential::new([3, 100]).add_named("it", layer).build(0).unwrap();
+    for (name, value) in [("it/kernel", 1.0), ("it/recurrent_kernel", recurrent)] {
+        let values = model.tensor_mut(name).unwrap();
+        values.fill(0.0);
+        values.iter_mut().step_by(101).for_each(|place| *place = value);
+    }
+    Bench::of_normals(model, 20)
+}
+
+#[allow(clippy::cast_precision_loss, reason = "a few thousand numbers")]
+fn assert_rate(kept: &[bool], rate: f32) {
+    let n = kept.len() as f32;
+    let dropped = kept.iter().filter(|kept| !**kept).count() as f32 / n;
+    // Five standard deviations.
+    assert!((dropped - rate).abs() < 5.0 * (rate * (1.0 - rate) / n).sqrt(), "{dropped} is not {rate}");
+}
+
+/// What is dropped of the input is dropped at every step of a row.
+#[test]
+fn dropout_is_that_of_all_steps() {
+    let bench = shown(0.0, SimpleRnn::new(100).dropout(0.25));
+    let (x, y) = (bench.batch.inputs[0].clone(), bench.outputs(Pass::Train).remove(0));
+    let factors: Vec<f32> = y.iter().zip(&*x).map(|(y, x)| y / x).collect();
+    let mut kept = Vec::new();
+    for row in factors.chunks(300) {
+        for unit in 0..100 {
+            let first = row[unit];
+            assert!(first == 0.0 || (first - 4.0 / 3.0).abs() < 1e-5, "{first}");
+            assert!([100, 200].iter().all(|step| (row[unit + step] - first).abs() < 1e-5));
+            kept.push(first != 0.0);
+        }
+    }
+    assert_rate(&kept, 0.25);
+    assert_eq!(bench.outputs(Pass::Predict)[0][..], x[..], "inference");
+}
+
+/// What is dropped of the state is dropped at every step, and the layer's own output is whole.
+#[test]
+fn recurrent_dropout_is_that_of_all_steps() {
+    let mut bench = shown(1.0, SimpleRnn::new(100).recurrent_dropout(0.25));
+    // Ones at the first step alone.
+    bench.batch.inputs[0] = (0..6000).map(|at| if at % 300 < 100 { 1.0 } else { 0.0 }).collect();
+    let y = bench.outputs(Pass::Train).remove(0);
+    let mut kept = Vec::new();
+    for row in y.chunks(300) {
+        for unit in 0..100 {
+            let [first, second, third] = [0, 100, 200].map(|step| row[unit + step]);
+            assert!(first == 1.0 && (third - second * second).abs() < 1e-5, "{first} {second} {third}");
+            assert!(second == 0.0 || (second - 4.0 / 3.0).abs() < 1e-5, "{second}");
+            kept.push(second != 0.0);
+        }
+    }
+    assert_rate(&kept, 0.25);
 }

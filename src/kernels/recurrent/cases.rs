@@ -1,0 +1,127 @@
+//! The sizes at which the steps are tested.
+
+use super::super::activation_functions::{Activation, Function, Numbers};
+use super::super::cases::{Case, Fill};
+use super::super::rounding::index;
+use super::{NONE, Params};
+
+/// Rows and units.
+const SIZES: [[u32; 2]; 6] = [[1, 1], [3, 7], [63, 4], [2, 64], [65, 5], [5, 257]];
+
+/// Many invocations: a grid that is folded. One step, or buffers would outgrow a binding.
+const FOLDED: [u32; 2] = [16_400, 256];
+
+/// A step of three: the first, one between, the last, and one whose output is not wanted.
+fn places() -> [[u32; 4]; 4] {
+    [[0, 1, 1, 0], [1, 2, 0, 7], [2, NONE, 0, 3], [2, 1, 0, NONE]]
+}
+
+/// What a case asks for beside its sizes.
+#[derive(Clone, Copy)]
+struct Asked {
+    function: Function,
+    is_masked: bool,
+    is_zero_output: bool,
+    is_hard: bool,
+    use_bias: bool,
+}
+
+fn asked() -> [Asked; 4] {
+    let plain = Asked {
+        function: Function::plain(Activation::Tanh),
+        is_masked: false,
+        is_zero_output: false,
+        is_hard: false,
+        use_bias: true,
+    };
+    let numbers = Numbers { slope: 0.25, ..Numbers::NONE };
+    [
+        plain,
+        Asked { is_masked: true, ..plain },
+        Asked { is_masked: true, is_zero_output: true, is_hard: true, ..plain },
+        Asked { use_bias: false, function: Function { activation: Activation::Elu, numbers }, ..plain },
+    ]
+}
+
+fn case([rows, units]: [u32; 2], steps: u32, [at, next, is_first, y_offset]: [u32; 4], asked: Asked) -> (Case, Params) {
+    let params = Params { rows, units, steps, at, next, is_first, y_offset, y_stride: units + 9 };
+    let label = format!("{rows} x {units} at {at}, {:?}", asked.function.activation);
+    let mut case = Case::elements(label, params.words(), rows * units).function(asked.function);
+    for (name, is, default) in [
+        ("MASKED", asked.is_masked, false),
+        ("ZERO_OUTPUT", asked.is_zero_output, false),
+        ("HARD", asked.is_hard, false),
+        ("USE_BIAS", asked.use_bias, true),
+    ] {
+        if is != default {
+            case = case.constant(name, f64::from(u8::from(is))).labelled(name);
+        }
+    }
+    (case, params)
+}
+
+/// Every case of a kernel, with its buffers.
+fn each(buffers: impl Fn(Case, &Params) -> Case) -> Vec<Case> {
+    let all = SIZES.iter().flat_map(|size| places().map(|place| (*size, place)));
+    let all = all.flat_map(|(size, place)| asked().map(|asked| (size, place, asked)));
+    let case = |(size, place, asked)| {
+        let (case, params) = case(size, 3, place, asked);
+        buffers(case, &params)
+    };
+    all.map(case).collect()
+}
+
+fn len(factors: &[u32]) -> usize {
+    factors.iter().map(|factor| index(*factor)).product()
+}
+
+fn forward(case: Case, p: &Params, widths: [u32; 3]) -> Case {
+    let [part, bias, gates] = widths.map(|width| width * p.units);
+    case.input(Fill::Normal(len(&[p.rows, part])))
+        .input(Fill::Normal(index(bias)))
+        .input(Fill::Labels(len(&[p.rows, p.steps]), 2))
+        .in_place(Fill::Normal(len(&[p.rows, p.steps, gates])))
+        .in_place(Fill::Normal(len(&[p.rows, p.steps, p.units])))
+        .in_place(Fill::Normal(len(&[p.rows, p.units])))
+        .output(len(&[p.rows, p.y_stride]))
+}
+
+pub(super) fn forward_lstm() -> Vec<Case> {
+    each(|case, p| forward(case, p, [4, 4, 4]).in_place(Fill::Normal(len(&[p.rows, p.steps, p.units]))))
+}
+
+pub(super) fn forward_gru() -> Vec<Case> {
+    each(|case, p| forward(case, p, [3, 6, 6]))
+}
+
+pub(super) fn forward_simple() -> Vec<Case> {
+    let (folded, params) = case(FOLDED, 1, [0, NONE, 1, 0], asked()[1]);
+    let mut cases = each(|case, p| forward(case, p, [1, 1, 1]));
+    cases.push(forward(folded, &params, [1, 1, 1]));
+    cases
+}
+
+fn backward(case: Case, p: &Params, before: Fill, gates: u32) -> Case {
+    // Like what forward leaves: between 0 and 1.
+    case.input(Fill::Normal(len(&[p.rows, p.units])))
+        .input(Fill::Normal(len(&[p.rows, p.y_stride])))
+        .input(Fill::Labels(len(&[p.rows, p.steps]), 2))
+        .input(before)
+        .in_place(Fill::Uniform(len(&[p.rows, p.steps, gates * p.units]), 0.0, 1.0))
+        .in_place(Fill::Normal(len(&[p.rows, p.units])))
+}
+
+pub(super) fn backward_lstm() -> Vec<Case> {
+    each(|case, p| {
+        let cells = Fill::Normal(len(&[p.rows, p.steps, p.units]));
+        backward(case, p, cells, 4).in_place(Fill::Normal(len(&[p.rows, p.units])))
+    })
+}
+
+pub(super) fn backward_gru() -> Vec<Case> {
+    each(|case, p| backward(case, p, Fill::Normal(len(&[p.rows, p.steps, p.units])), 6))
+}
+
+pub(super) fn backward_simple() -> Vec<Case> {
+    each(|case, p| backward(case, p, Fill::Uniform(len(&[p.rows, p.steps, p.units]), 0.0, 1.0), 1))
+}

@@ -1,0 +1,507 @@
+//! What recurrent layers record: the product of the input for all steps at once, then for each step the product of the state and
+//! the cell; backward the same in the other order, and the weights' gradients for all steps at once.
+
+use super::gradient_sums::{ROWS_HINT, sum_columns, sum_parts};
+use super::{Activation, Built, Initializer, Parameter, Problem};
+use crate::kernels::activation_functions::{self as functions, Function};
+use crate::kernels::{Kernel, add, dense, dropout, recurrent as kernel, whole};
+use crate::plan::{Grid, Length, Recorder, View, Word, length_word};
+use crate::shape::{Shape, elements};
+
+/// What computes a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cell {
+    Lstm,
+    Gru,
+    Simple,
+}
+
+impl Cell {
+    /// Products of units that a step takes.
+    fn gates(self) -> usize {
+        match self {
+            Self::Lstm => 4,
+            Self::Gru => 3,
+            Self::Simple => 1,
+        }
+    }
+
+    /// Numbers of a unit and step that are kept; after backward, gradients of products.
+    fn width(self) -> usize {
+        match self {
+            Self::Lstm => 4,
+            Self::Gru => 6,
+            Self::Simple => 1,
+        }
+    }
+
+    /// The first of these that is a gradient of the state's product; those of the input's begin at 0.
+    fn first_of_state(self) -> usize {
+        if self == Self::Gru { 3 } else { 0 }
+    }
+
+    fn forward(self) -> &'static Kernel {
+        match self {
+            Self::Lstm => &kernel::FORWARD_LSTM,
+            Self::Gru => &kernel::FORWARD_GRU,
+            Self::Simple => &kernel::FORWARD_SIMPLE,
+        }
+    }
+
+    fn backward(self) -> &'static Kernel {
+        match self {
+            Self::Lstm => &kernel::BACKWARD_LSTM,
+            Self::Gru => &kernel::BACKWARD_GRU,
+            Self::Simple => &kernel::BACKWARD_SIMPLE,
+        }
+    }
+}
+
+/// Which part of its node a recurrence is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// All of it.
+    Whole,
+    /// One direction of a bidirectional layer.
+    Forward,
+    /// The other.
+    Backward,
+}
+
+impl Part {
+    /// Names of its parameters: of the input's weights, the state's, and the bias.
+    fn names(self) -> [&'static str; 3] {
+        match self {
+            Self::Whole => ["kernel", "recurrent_kernel", "bias"],
+            Self::Forward => ["forward_kernel", "forward_recurrent_kernel", "forward_bias"],
+            Self::Backward => ["backward_kernel", "backward_recurrent_kernel", "backward_bias"],
+        }
+    }
+
+    fn idx(self) -> usize {
+        usize::from(self == Self::Backward)
+    }
+}
+
+/// Where the outputs of a recurrence stand among those of its node.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Output {
+    pub view: View,
+    /// Numbers of a step.
+    pub width: usize,
+    /// The first of them that is this recurrence's.
+    pub first: usize,
+}
+
+/// A recurrent layer in one direction.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Recurrence {
+    pub cell: Cell,
+    pub part: Part,
+    pub units: usize,
+    pub activation: Activation,
+    pub recurrent_activation: Activation,
+    pub use_bias: bool,
+    pub bias_initializer: Initializer,
+    pub kernel_initializer: Initializer,
+    pub recurrent_initializer: Initializer,
+    pub dropout: f32,
+    pub recurrent_dropout: f32,
+    pub return_sequences: bool,
+    pub go_backwards: bool,
+    pub zero_output_for_mask: bool,
+}
+
+/// Steps and features of a sequence, with a mask or without.
+fn sequence(inputs: &[Shape]) -> Result<[usize; 2], Problem> {
+    let sequence = match inputs {
+        [x] | [x, _] => x.axes(),
+        _ => &[],
+    };
+    match (sequence, inputs.get(1).map(Shape::axes)) {
+        (&[time, features], None) => Ok([time, features]),
+        (&[time, features], Some(mask)) if mask == [time] => Ok([time, features]),
+        _ => Err(Problem::new(
+            format!(
+                "needs an input [batch, time, features] and perhaps a mask [batch, time], but got {}",
+                inputs.iter().map(Shape::to_string).collect::<Vec<_>>().join(" and ")
+            ),
+            "a sequence of single numbers has one feature: `Reshape` adds an axis; indices go through `Embedding`",
+        )),
+    }
+}
+
+/// A matrix in a view: its first element, and elements from row to row.
+#[derive(Clone, Copy)]
+struct Matrix(View, usize, usize);
+
+/// Params of a product `[m, n]` over `k` terms.
+fn product([m, n, k]: [Word; 3], a: Matrix, b: Matrix, y: Matrix) -> dense::Record {
+    dense::Record {
+        m,
+        n,
+        k,
+        a_offset: whole(a.1),
+        a_stride: whole(a.2),
+        b_offset: whole(b.1),
+        b_stride: whole(b.2),
+        y_offset: whole(y.1),
+        y_stride: whole(y.2),
+        splits: Word::U32(1),
+    }
+}
+
+/// `y = a b`.
+fn times(rec: &mut Recorder<'_>, sizes: [Word; 3], a: Matrix, b: Matrix, y: Matrix) {
+    let params = product(sizes, a, b, y);
+    let inputs = [a.0, b.0, b.0];
+    let dispatch = rec.dispatch(&dense::FORWARD, params, inputs, [y.0], params.forward_grid());
+    dispatch.constants.push(("USE_BIAS", 0.0));
+}
+
+/// `y = a bᵀ`.
+fn times_transposed(rec: &mut Recorder<'_>, sizes: [Word; 3], a: Matrix, b: Matrix, y: Matrix) {
+    let params = product(sizes, a, b, y);
+    rec.dispatch(&dense::BACKWARD_INPUT, params, [a.0, b.0], [y.0], params.backward_input_grid());
+}
+
+/// Numbers of a row that are dropped together at all steps.
+#[derive(Clone, Copy)]
+struct Drop {
+    rate: f32,
+    /// Numbers of a row.
+    row_len: usize,
+    /// Numbers of a step.
+    drawn: usize,
+    /// Part of the key beside the node: each gate has numbers of its own.
+    key: usize,
+}
+
+impl Drop {
+    fn gate(self, gate: usize) -> Self {
+        Self { key: self.key | gate << 26, ..self }
+    }
+
+    fn record(self, rec: &mut Recorder<'_>, x: View, y: View) {
+        let len = length_word(Length::per_row(self.row_len));
+        let params = dropout::Record {
+            len,
+            row_len: whole(self.row_len),
+            first_row: Word::FirstRow,
+            seed: Word::Seed,
+            step: Word::Step,
+            node: whole(rec.node_idx() | self.key),
+            rate: Word::F32(self.rate),
+            inner: Word::U32(1),
+            drawn: whole(self.drawn),
+        };
+        rec.dispatch(&dropout::FORWARD, params, [x], [y], Grid::Elements(len));
+    }
+
+    /// Records a gradient that is a sum over gates, each dropped by itself: `record` gives that of one.
+    fn backward(
+        self,
+        rec: &mut Recorder<'_>,
+        groups: usize,
+        buffers: [View; 2],
+        to: View,
+        record: impl Fn(&mut Recorder<'_>, usize, View),
+    ) {
+        if self.rate == 0.0 {
+            return record(rec, 0, to);
+        }
+        let [before, more] = buffers;
+        for group in 0..groups {
+            record(rec, group, before);
+            self.gate(group).record(rec, before, if group == 0 { to } else { more });
+            if group > 0 {
+                let len = length_word(Length::per_row(self.row_len));
+                rec.dispatch(&add::ACCUMULATE, add::Record { len }, [more], [to], Grid::Elements(len));
+            }
+        }
+    }
+}
+
+impl Recurrence {
+    /// Checks inputs and settings; gives the output's shape and the parameters.
+    pub(super) fn build(&self, inputs: &[Shape]) -> Result<Built, Problem> {
+        let [time, features] = sequence(inputs)?;
+        if self.units == 0 {
+            return Err(Problem::new("needs at least one unit, but got 0", "set `units`"));
+        }
+        super::dropout::check_rate(self.dropout)?;
+        super::dropout::check_rate(self.recurrent_dropout)?;
+        let is_fit = |function: Option<Function>| function.is_some_and(|it| !it.activation.slope_needs_input());
+        if self.activation != Activation::Linear && !is_fit(self.activation.function()) {
+            return Err(Problem::new(
+                "needs an activation whose slope follows from its output alone, but got another one",
+                "`tanh` is Keras' default; `relu`, `sigmoid`, `elu` and `softsign` are possible, too",
+            ));
+        }
+        if !matches!(self.recurrent_activation, Activation::Sigmoid | Activation::HardSigmoid) {
+            return Err(Problem::new(
+                "needs `sigmoid` or `hard_sigmoid` as its recurrent activation, but got another one",
+                "gates are numbers from 0 to 1; `sigmoid` is Keras' default",
+            ));
+        }
+        let [kernel, recurrent_kernel, bias] = self.part.names();
+        let columns = self.cell.gates() * self.units;
+        let parameter = |name, shape: Vec<usize>, initializer| Parameter { name, shape, initializer };
+        let mut parameters = vec![
+            parameter(kernel, vec![features, columns], self.kernel_initializer),
+            parameter(recurrent_kernel, vec![self.units, columns], self.recurrent_initializer),
+        ];
+        if self.use_bias {
+            let shape = if self.cell == Cell::Gru { vec![2, columns] } else { vec![columns] };
+            parameters.push(parameter(bias, shape, self.bias_initializer));
+        }
+        let output = Shape::new(if self.return_sequences { vec![time, self.units] } else { vec![self.units] });
+        Ok(Built { output, parameters, statistics: Vec::new() })
+    }
+
+    /// Gates whose products are computed together: all, or each by itself, if its factor is dropped by itself.
+    fn groups(&self, is_each: bool) -> Vec<std::ops::Range<usize>> {
+        match is_each {
+            true => (0..self.cell.gates()).map(|gate| gate..gate + 1).collect(),
+            false => vec![0..self.cell.gates()],
+        }
+    }
+
+    /// Keras draws a mask for each gate where the state is dropped, too.
+    fn input_groups(&self, is_training: bool) -> Vec<std::ops::Range<usize>> {
+        self.groups(is_training && self.dropout > 0.0 && self.recurrent_dropout > 0.0)
+    }
+
+    fn state_groups(&self, is_training: bool) -> Vec<std::ops::Range<usize>> {
+        self.groups(is_training && self.recurrent_dropout > 0.0)
+    }
+
+    fn input_drop(&self, [time, features]: [usize; 2]) -> Drop {
+        Drop { rate: self.dropout, row_len: time * features, drawn: features, key: self.part.idx() << 31 | 1 << 29 }
+    }
+
+    fn state_drop(&self, steps: usize) -> Drop {
+        let (rate, drawn) = (self.recurrent_dropout, self.units);
+        Drop { rate, row_len: steps * drawn, drawn, key: self.part.idx() << 31 | 2 << 29 }
+    }
+
+    fn scratch(rec: &mut Recorder<'_>, what: &str, len: usize) -> View {
+        rec.scratch(what, Length::per_row(len))
+    }
+
+    /// The place in the sequence of the step that is computed as `step`.
+    fn at(&self, step: usize, time: usize) -> usize {
+        if self.go_backwards { time - 1 - step } else { step }
+    }
+
+    /// Params of a step.
+    fn params(&self, step: usize, time: usize, output: Output) -> kernel::Record {
+        let at = self.at(step, time);
+        // Alone, a layer that goes backwards gives its outputs in the order in which it computes them, as in Keras.
+        let place = if self.part == Part::Whole { step } else { at };
+        let (offset, stride) = match self.return_sequences {
+            true => (Some(place * output.width + output.first), time * output.width),
+            false => ((step + 1 == time).then_some(output.first), output.width),
+        };
+        let next = (step + 1 < time).then(|| self.at(step + 1, time));
+        let or_none = |place: Option<usize>| place.map_or(Word::U32(kernel::NONE), whole);
+        kernel::Record {
+            rows: Word::Rows(1),
+            units: whole(self.units),
+            steps: whole(time),
+            at: whole(at),
+            next: or_none(next),
+            is_first: Word::U32(u32::from(step == 0)),
+            y_offset: or_none(offset),
+            y_stride: whole(stride),
+        }
+    }
+
+    fn dispatch(
+        &self,
+        rec: &mut Recorder<'_>,
+        kernel: &'static Kernel,
+        params: kernel::Record,
+        inputs: &[View],
+        outputs: &[View],
+    ) {
+        let grid = Grid::Elements(length_word(Length::per_row(self.units)));
+        let is_masked = rec.n_inputs() > 1;
+        let dispatch = rec.dispatch(kernel, params, inputs, outputs, grid);
+        let function = self.activation.function().unwrap_or(Function::plain(functions::Activation::None));
+        dispatch.constants.extend(function.constants());
+        let set = [
+            ("USE_BIAS", self.use_bias, true),
+            ("MASKED", is_masked, false),
+            ("ZERO_OUTPUT", is_masked && self.zero_output_for_mask, false),
+            ("HARD", self.recurrent_activation == Activation::HardSigmoid, false),
+        ];
+        let other = set.into_iter().filter(|(_, is, default)| is != default);
+        dispatch.constants.extend(other.map(|(name, is, _)| (name, f64::from(u8::from(is)))));
+    }
+
+    /// Records the outputs.
+    pub(super) fn forward(&self, rec: &mut Recorder<'_>, y: Output) {
+        let (shape, units, is_training) = (rec.input_shape(0), self.units, rec.is_training());
+        let [time, features] = [shape.axes()[0], shape.last()];
+        let [kernel, recurrent_kernel, bias] = self.part.names();
+        let (columns, width) = (self.cell.gates() * units, self.cell.width() * units);
+        let gates = Self::scratch(rec, "gates", time * width);
+        let w = rec.parameter(kernel);
+        for (group, range) in self.input_groups(is_training).into_iter().enumerate() {
+            let x = self.dropped_input(rec, [time, features], group);
+            let sizes = [length_word(Length::per_row(time)), whole(range.len() * units), whole(features)];
+            let first = range.start * units;
+            times(rec, sizes, Matrix(x, 0, features), Matrix(w, first, columns), Matrix(gates, first, width));
+        }
+        let [states, cells] = ["states", "cells"].map(|what| Self::scratch(rec, what, time * units));
+        for (what, view) in [("gates", gates), ("states", states), ("cells", cells)] {
+            rec.keep_each(what, self.part.idx(), view);
+        }
+        let (state, part) = (Self::scratch(rec, "state", units), Self::scratch(rec, "part", columns));
+        let dropped = Self::scratch(rec, "dropped_state", units);
+        let u = rec.parameter(recurrent_kernel);
+        // What is not read may be any buffer that is not written.
+        let bias = if self.use_bias { rec.parameter(bias) } else { part };
+        let mask = if rec.n_inputs() > 1 { rec.input(1) } else { part };
+        let mut outputs = vec![gates, states, state, y.view];
+        outputs.extend((self.cell == Cell::Lstm).then_some(cells));
+        for step in 0..time {
+            for (gate, range) in self.state_groups(is_training).into_iter().enumerate().filter(|_| step > 0) {
+                let mut h = state;
+                if is_training && self.recurrent_dropout > 0.0 {
+                    self.state_drop(1).gate(gate).record(rec, state, dropped);
+                    h = dropped;
+                }
+                let sizes = [Word::Rows(1), whole(range.len() * units), whole(units)];
+                let first = range.start * units;
+                times(rec, sizes, Matrix(h, 0, units), Matrix(u, first, columns), Matrix(part, first, columns));
+            }
+            self.dispatch(rec, self.cell.forward(), self.params(step, time, y), &[part, bias, mask], &outputs);
+        }
+    }
+
+    /// The input as a group of gates sees it; kept for backward.
+    fn dropped_input(&self, rec: &mut Recorder<'_>, sizes: [usize; 2], group: usize) -> View {
+        let x = rec.input(0);
+        if !rec.is_training() || self.dropout == 0.0 {
+            return x;
+        }
+        let dropped = rec.scratch("dropped_input", x.len);
+        self.input_drop(sizes).gate(group).record(rec, x, dropped);
+        rec.keep_each("dropped_input", self.part.idx() * 4 + group, dropped);
+        dropped
+    }
+
+    /// Records the gradients of parameters and input.
+    pub(super) fn backward(&self, rec: &mut Recorder<'_>, dy: Output) {
+        let (shape, units) = (rec.input_shape(0), self.units);
+        let time = shape.axes()[0];
+        let (columns, width) = (self.cell.gates() * units, self.cell.width() * units);
+        let [gates, states, cells] = ["gates", "states", "cells"].map(|what| rec.kept_each(what, self.part.idx()));
+        let [carried_h, carried_c, d_part] =
+            ["carried_state", "carried_cell", "state_gradient"].map(|what| Self::scratch(rec, what, units));
+        let buffers = ["undropped", "more"].map(|what| Self::scratch(rec, what, units));
+        let u = rec.parameter(self.part.names()[1]);
+        let mask = if rec.n_inputs() > 1 { rec.input(1) } else { d_part };
+        let (before, d_gates) = match self.cell {
+            Cell::Lstm => (cells, gates),
+            Cell::Gru => (states, gates),
+            Cell::Simple => (gates, Self::scratch(rec, "gate_gradients", time * width)),
+        };
+        let mut outputs = vec![d_gates, carried_h];
+        outputs.extend((self.cell == Cell::Lstm).then_some(carried_c));
+        let groups = self.state_groups(true);
+        for step in (0..time).rev() {
+            let inputs = [d_part, dy.view, mask, before];
+            self.dispatch(rec, self.cell.backward(), self.params(step, time, dy), &inputs, &outputs);
+            if step == 0 {
+                break;
+            }
+            let first = self.at(step, time) * width + self.cell.first_of_state() * units;
+            self.state_drop(1).backward(rec, groups.len(), buffers, d_part, |rec, group, to| {
+                let range = &groups[group];
+                let sizes = [Word::Rows(1), whole(units), whole(range.len() * units)];
+                let d = Matrix(d_gates, first + range.start * units, time * width);
+                times_transposed(rec, sizes, d, Matrix(u, range.start * units, columns), Matrix(to, 0, units));
+            });
+        }
+        self.weight_gradients(rec, d_gates, states);
+        self.input_gradient(rec, d_gates);
+    }
+
+    fn weight_gradients(&self, rec: &mut Recorder<'_>, d_gates: View, states: View) {
+        let (shape, units) = (rec.input_shape(0), self.units);
+        let [time, features] = [shape.axes()[0], shape.last()];
+        let width = self.cell.width() * units;
+        let [kernel, recurrent_kernel, bias] = self.part.names();
+        if self.use_bias {
+            sum_columns(rec, d_gates, time, width, bias);
+        }
+        let groups = self.input_groups(true);
+        let inputs: Vec<View> = (0..groups.len())
+            .map(|group| match self.dropout > 0.0 {
+                true => rec.kept_each("dropped_input", self.part.idx() * 4 + group),
+                false => rec.input(0),
+            })
+            .collect();
+        self.weight_gradient(rec, kernel, &groups, (&inputs, features), (d_gates, 0));
+        let groups = self.state_groups(true);
+        let mut dropped = vec![states];
+        if self.recurrent_dropout > 0.0 {
+            dropped = (0..groups.len()).map(|_| Self::scratch(rec, "dropped_states", time * units)).collect();
+            for (gate, dropped) in dropped.iter().enumerate() {
+                self.state_drop(time).gate(gate).record(rec, states, *dropped);
+            }
+        }
+        let first = self.cell.first_of_state() * units;
+        self.weight_gradient(rec, recurrent_kernel, &groups, (&dropped, units), (d_gates, first));
+    }
+
+    /// Records `aᵀ d` over all steps, for each group of gates with its own `a` of so many columns.
+    fn weight_gradient(
+        &self,
+        rec: &mut Recorder<'_>,
+        parameter: &str,
+        groups: &[std::ops::Range<usize>],
+        (a, inputs): (&[View], usize),
+        (d_gates, first): (View, usize),
+    ) {
+        let (time, units) = (rec.input_shape(0).axes()[0], self.units);
+        let (columns, width) = (self.cell.gates() * units, self.cell.width() * units);
+        let splits = dense::splits(inputs, columns, elements(&[ROWS_HINT, time]));
+        sum_parts(rec, parameter, splits, |rec, splits, partials| {
+            for (range, a) in groups.iter().zip(a) {
+                let sizes = [whole(inputs), whole(range.len() * units), length_word(Length::per_row(time))];
+                let d = Matrix(d_gates, first + range.start * units, width);
+                let to = Matrix(partials, range.start * units, columns);
+                let params =
+                    dense::Record { splits: Word::U32(splits), ..product(sizes, Matrix(*a, 0, inputs), d, to) };
+                let grid = params.backward_weights_grid(splits);
+                rec.dispatch(&dense::BACKWARD_WEIGHTS, params, [*a, d_gates], [partials], grid);
+            }
+        });
+    }
+
+    fn input_gradient(&self, rec: &mut Recorder<'_>, d_gates: View) {
+        let (shape, units) = (rec.input_shape(0), self.units);
+        let [time, features] = [shape.axes()[0], shape.last()];
+        let (columns, width) = (self.cell.gates() * units, self.cell.width() * units);
+        let Some(dx) = rec.input_gradient(0) else { return };
+        let w = rec.parameter(self.part.names()[0]);
+        let buffers = ["undropped_input", "more_input"].map(|what| Self::scratch(rec, what, shape.len()));
+        let groups = self.input_groups(true);
+        self.input_drop([time, features]).backward(rec, groups.len(), buffers, dx, |rec, group, to| {
+            let range = &groups[group];
+            let sizes = [length_word(Length::per_row(time)), whole(features), whole(range.len() * units)];
+            let first = range.start * units;
+            times_transposed(
+                rec,
+                sizes,
+                Matrix(d_gates, first, width),
+                Matrix(w, first, columns),
+                Matrix(to, 0, features),
+            );
+        });
+    }
+}
