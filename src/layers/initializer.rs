@@ -161,12 +161,11 @@ mod tests {
             let at = |vector: usize, i: usize| {
                 f64::from(if rows <= cols { values[vector * cols + i] } else { values[i * cols + vector] })
             };
-            for a in 0..rows.min(cols) {
-                for b in 0..=a {
-                    let product: f64 = (0..rows.max(cols)).map(|i| at(a, i) * at(b, i)).sum();
-                    let needed = if a == b { 1.0 } else { 0.0 };
-                    assert!((product - needed).abs() < 1e-6, "{rows} x {cols}: {a} {b} {product}");
-                }
+            let pairs = (0..rows.min(cols)).flat_map(|a| (0..=a).map(move |b| (a, b)));
+            for (a, b) in pairs {
+                let product: f64 = (0..rows.max(cols)).map(|i| at(a, i) * at(b, i)).sum();
+                let needed = f64::from(u8::from(a == b));
+                assert!((product - needed).abs() < 1e-6, "{rows} x {cols}: {a} {b} {product}");
             }
         }
     }

@@ -56,9 +56,9 @@ pub struct ComputeMask {
 
 /// A sequence, or an error.
 fn sequence(inputs: &[Shape]) -> Result<[usize; 2], Problem> {
-    match only(inputs)?.axes() {
-        &[time] => Ok([time, 1]),
-        &[time, features] => Ok([time, features]),
+    match *only(inputs)?.axes() {
+        [time] => Ok([time, 1]),
+        [time, features] => Ok([time, features]),
         _ => Err(Problem::new(
             format!("needs an input [batch, time] or [batch, time, features], but got {}", inputs[0]),
             "`Reshape` makes a sequence of other shapes",

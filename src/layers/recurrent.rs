@@ -263,7 +263,7 @@ impl Recurrence {
     fn groups(&self, is_each: bool) -> Vec<std::ops::Range<usize>> {
         match is_each {
             true => (0..self.cell.gates()).map(|gate| gate..gate + 1).collect(),
-            false => vec![0..self.cell.gates()],
+            false => std::iter::once(0..self.cell.gates()).collect(),
         }
     }
 

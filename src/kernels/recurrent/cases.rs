@@ -45,7 +45,7 @@ fn asked() -> [Asked; 4] {
 
 fn case([rows, units]: [u32; 2], steps: u32, [at, next, is_first, y_offset]: [u32; 4], asked: Asked) -> (Case, Params) {
     let params = Params { rows, units, steps, at, next, is_first, y_offset, y_stride: units + 9 };
-    let label = format!("{rows} x {units} at {at}, {:?}", asked.function.activation);
+    let label = format!("{rows} x {units}, {at} to {next} of {steps}, {:?}", asked.function.activation);
     let mut case = Case::elements(label, params.words(), rows * units).function(asked.function);
     for (name, is, default) in [
         ("MASKED", asked.is_masked, false),
@@ -60,15 +60,16 @@ fn case([rows, units]: [u32; 2], steps: u32, [at, next, is_first, y_offset]: [u3
     (case, params)
 }
 
-/// Every case of a kernel, with its buffers.
+/// Every case of a kernel, with its buffers: all sizes and places with a mask, and one size with all that may be asked for.
 fn each(buffers: impl Fn(Case, &Params) -> Case) -> Vec<Case> {
-    let all = SIZES.iter().flat_map(|size| places().map(|place| (*size, place)));
-    let all = all.flat_map(|(size, place)| asked().map(|asked| (size, place, asked)));
+    let [plain, masked, others @ ..] = asked();
+    let all = SIZES.iter().flat_map(|size| places().map(|place| (*size, place, masked)));
+    let others = [plain].into_iter().chain(others).flat_map(|asked| places().map(|place| (SIZES[1], place, asked)));
     let case = |(size, place, asked)| {
         let (case, params) = case(size, 3, place, asked);
         buffers(case, &params)
     };
-    all.map(case).collect()
+    all.chain(others).map(case).collect()
 }
 
 fn len(factors: &[u32]) -> usize {
