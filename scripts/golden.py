@@ -774,8 +774,15 @@ def network(dtype):
 
 
 def label(variable):
-    """`conv1.kernel`."""
-    return variable.path.removeprefix("network/").replace("/", ".")
+    """`conv1.kernel`; `both.forward_kernel` of a layer in both directions."""
+    _, layer, *inner, name = variable.path.split("/")
+    direction = next((f"{part}_" for part in ("forward", "backward") if inner and inner[0].startswith(part)), "")
+    return f"{layer}.{direction}{name}"
+
+
+def weights(model):
+    """Without the seeds that recurrent layers keep."""
+    return [variable for variable in model.variables if "seed" not in variable.name]
 
 
 NODES = [
@@ -793,10 +800,10 @@ NODES = [
 ]
 
 
-def train(dtype, initial, data, labels, kind, config, frozen=()):
+def train(dtype, initial, data, labels, kind, config, frozen=(), network=network):
     """Losses before each step, the loss at inference after the last, and all variables then."""
     model = network(dtype)
-    for variable in model.variables:
+    for variable in weights(model):
         variable.assign(initial[label(variable)])
     for name in frozen:
         model.get_layer(name).trainable = False
@@ -815,7 +822,7 @@ def train(dtype, initial, data, labels, kind, config, frozen=()):
     if dtype == "float64":
         double(lambda *state: objective(*state, data[:BATCH], labels[:BATCH], True), *variables())
     differentiate = jax.jit(jax.value_and_grad(objective, has_aux=True), static_argnames="training")
-    assert all(variable.dtype == dtype for variable in model.variables)
+    assert all(variable.dtype == dtype for variable in weights(model))
     history = []
     for start in range(0, len(data), BATCH):
         batch = data[start:start + BATCH], labels[start:start + BATCH]
@@ -828,7 +835,7 @@ def train(dtype, initial, data, labels, kind, config, frozen=()):
         history.append(value)
     after, _ = objective(*variables(), data, labels, False)
     return {"losses": np.array(history), "loss_at_inference": np.array(after),
-            **{f"final.{label(variable)}": np.array(variable.value) for variable in model.variables}}
+            **{f"final.{label(variable)}": np.array(variable.value) for variable in weights(model)}}
 
 
 def training_file():
@@ -880,6 +887,53 @@ def frozen_file():
     return file
 
 
+# Sequences
+
+STEPS_OF_ROW, WORDS = 9, 20
+
+
+def recurrent_network(dtype):
+    compute_in(dtype)
+    return keras.Sequential([
+        layers.Input((STEPS_OF_ROW,)),
+        layers.Embedding(WORDS, 6, mask_zero=True, name="words"),
+        layers.LSTM(8, return_sequences=True, name="first"),
+        layers.Bidirectional(layers.GRU(6, return_sequences=True), name="both"),
+        layers.LSTM(5, name="last"),
+        layers.Dense(4, name="logits"),
+    ], name="network")
+
+
+RECURRENT_NODES = [
+    {"name": "words", "layer": "Embedding", "config": {"input_dim": WORDS, "output_dim": 6, "mask_zero": True}},
+    {"name": "first", "layer": "LSTM", "config": {"units": 8, "return_sequences": True}},
+    {"name": "both", "layer": "Bidirectional", "config": {"layer": {"type": "GRU", "units": 6, "return_sequences": True}}},
+    {"name": "last", "layer": "LSTM", "config": {"units": 5}},
+    {"name": "logits", "layer": "Dense", "config": {"units": 4}},
+]
+
+
+def recurrent_file():
+    file = File("recurrent", "ten steps of a network of recurrent layers on rows of words, 0 where they are padded")
+    rng, rows = generator("recurrent"), BATCH * BATCHES
+    words, lengths = rng.integers(1, WORDS, (rows, STEPS_OF_ROW)), rng.integers(0, STEPS_OF_ROW + 1, rows)
+    data = np.where(np.arange(STEPS_OF_ROW) < lengths[:, None], words, 0)
+    data[::7] = data[::7, ::-1]  # some are padded before
+    labels = data.sum(axis=1) % 4
+    file.add("data", {"inputs": data, "labels": labels}, batch_rows=BATCH)
+    initial = {}
+    for variable in weights(recurrent_network("float64")):
+        initial[label(variable)] = normal(rng, variable.shape, 0.5 if variable.name != "bias" else 0.25)
+    file.add("initial", initial, nodes=RECURRENT_NODES, loss="SparseCategoricalCrossentropy")
+    for name, kind, config in (("adam", "Adam", {"learning_rate": 0.01}),
+                               ("sgd_momentum", "SGD", {"learning_rate": 0.05, "momentum": 0.9})):
+        truth = train("float64", initial, data, labels, kind, config, network=recurrent_network)
+        single = train("float32", initial, data, labels, kind, config, network=recurrent_network)
+        drift = {role: float(np.abs(truth[role] - single[role]).max()) for role in truth}
+        file.add(name, truth, optimizer=kind, config=config, float32_differs_by=drift)
+    return file
+
+
 FILES = {
     "layers": layer_file,
     "activations": activation_file,
@@ -897,6 +951,7 @@ FILES = {
     "schedules": schedule_file,
     "training": training_file,
     "frozen": frozen_file,
+    "recurrent": recurrent_file,
 }
 
 

@@ -4,15 +4,15 @@
 
 use manyhands::adapters::{self, Info};
 use manyhands::callbacks::{Callback, EpochEnd, Flow};
-use manyhands::data::InMemory;
+use manyhands::data::{Dataset, InMemory};
 use manyhands::internals::model::Objective;
 use manyhands::internals::plan::{Command, Exchange, Pass, Plan, Role, When};
 use manyhands::internals::scheduler::TrainingState;
 use manyhands::layers::{BatchNormalization, Conv2D, Dense, Flatten, Relu};
 use manyhands::model::{InputConfig, LayerConfig, ModelConfig};
 use manyhands::{
-    BatchStatistics, Checkpoint, Compile, Fit, Loss, Model, ModelBuilder, Optimizer, Result, Sequential, Shape,
-    SplitMode, Trainer,
+    BatchStatistics, Checkpoint, Compile, Fit, Loss, Model, ModelBuilder, Optimizer, Result, Sequential, SplitMode,
+    Trainer,
 };
 use ndarray::{Array, IxDyn};
 use serde_json::Value;
@@ -22,7 +22,7 @@ use crate::golden::{Case, Golden};
 use crate::needed;
 
 /// Rigs of one and of three adapters.
-fn rigs() -> Vec<String> {
+pub fn rigs() -> Vec<String> {
     let mut rigs = vec!["cpu".to_owned(), "cpu,cpu,cpu".to_owned()];
     match needed::gpu_indices().as_slice() {
         [] => {}
@@ -32,7 +32,7 @@ fn rigs() -> Vec<String> {
     rigs
 }
 
-fn on(rig: &str) -> Vec<Info> {
+pub fn on(rig: &str) -> Vec<Info> {
     pollster::block_on(async { adapters::choose(&adapters::list_async().await, rig).unwrap() })
 }
 
@@ -48,7 +48,7 @@ fn network(file: &Golden) -> Model {
         trainable: frozen.contains(&node["name"]).then_some(false),
         ..LayerConfig::default()
     };
-    let inputs = vec![InputConfig { name: "input".into(), shape: Shape::new([8, 8, 1]) }];
+    let inputs = vec![InputConfig { name: "input".into(), shape: rows_of(file).input_shapes().remove(0) }];
     let layers = names("nodes").into_iter().map(layer).collect();
     let mut model = ModelConfig { inputs, layers, ..ModelConfig::default() }.build(0).unwrap();
     for (name, tensor) in &initial.tensors {
@@ -57,9 +57,10 @@ fn network(file: &Golden) -> Model {
     model
 }
 
-/// Rows and labels of the golden networks.
-fn rows() -> InMemory {
-    let data = Golden::open("training").case("data");
+/// Rows and labels of a golden file; those of `training` where it has none.
+fn rows_of(file: &Golden) -> InMemory {
+    let own = file.cases().into_iter().find(|case| case.name == "data");
+    let data = own.unwrap_or_else(|| Golden::open("training").case("data"));
     let array = |role: &str| {
         let tensor = data.tensor(role);
         Array::from_shape_vec(IxDyn(&tensor.shape), tensor.values.clone()).unwrap()
@@ -67,15 +68,20 @@ fn rows() -> InMemory {
     InMemory::new(array("inputs"), array("labels")).unwrap()
 }
 
+/// Rows and labels of the golden networks.
+fn rows() -> InMemory {
+    rows_of(&Golden::open("training"))
+}
+
 /// Losses of the ten steps of a case, and the trained model.
-fn train(model: Model, case: &Case, rig: &str) -> (Vec<f64>, Trainer) {
+fn train(model: Model, data: InMemory, case: &Case, rig: &str) -> (Vec<f64>, Trainer) {
     let mut optimizer = case.facts["config"].clone();
     optimizer["type"] = case.facts["optimizer"].clone();
     let optimizer: Optimizer = serde_json::from_value(optimizer).unwrap();
     let compile = Compile::new(optimizer, Loss::SPARSE_CATEGORICAL_CROSSENTROPY);
     let compile = compile.batch_statistics(BatchStatistics::Batch);
     let mut trainer = Trainer::new(model, compile).unwrap().on(on(rig)).split(SplitMode::Even);
-    let mut session = trainer.session(rows(), Fit::new(1).batch_size(32).in_order()).unwrap();
+    let mut session = trainer.session(data, Fit::new(1).batch_size(32).in_order()).unwrap();
     let mut losses = Vec::new();
     while let Some(log) = session.step(&mut trainer).unwrap() {
         losses.push(log.values.get("loss").unwrap());
@@ -85,16 +91,16 @@ fn train(model: Model, case: &Case, rig: &str) -> (Vec<f64>, Trainer) {
 }
 
 /// Ten steps of the golden networks: losses, the loss at inference, weights and statistics.
-fn check_golden(stem: &str) {
+pub fn check_golden(stem: &str) {
     let file = Golden::open(stem);
     let initial = file.case("initial");
     for case in file.cases().iter().filter(|case| case.facts["optimizer"].is_string()) {
         for rig in rigs() {
             let what = |role: &str| format!("{stem}, {}, adapters {rig}: {role}", case.name);
-            let (losses, mut trainer) = train(network(&file), case, &rig);
+            let (losses, mut trainer) = train(network(&file), rows_of(&file), case, &rig);
             let needed: Vec<f64> = case.values("losses").iter().map(|loss| f64::from(*loss)).collect();
             assert_relative(&what("losses"), &losses, &needed, 1e-4);
-            let after = trainer.evaluate(rows(), 320).unwrap().get("loss").unwrap();
+            let after = trainer.evaluate(rows_of(&file), 320).unwrap().get("loss").unwrap();
             assert_relative(&what("at inference"), &[after], &[f64::from(case.values("loss_at_inference")[0])], 1e-3);
             for (name, needed) in case.with_prefix("final") {
                 let (layer, name) = name.split_once('.').unwrap();

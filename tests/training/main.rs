@@ -19,4 +19,5 @@ mod lone;
 mod on_batch;
 mod predict;
 mod replicas;
+mod sequences;
 mod timeline;
