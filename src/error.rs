@@ -36,7 +36,7 @@ struct Told {
     source: Option<std::io::Error>,
 }
 
-/// What kind of thing went wrong, for programs that can handle some of them.
+/// Kinds of errors, for programs that can handle some of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -115,22 +115,22 @@ impl Error {
         Self(Box::new(Told { kind: ErrorKind::File, who, problem, help, path, source }))
     }
 
-    /// What kind of thing went wrong.
+    /// Kind of the error.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// What it is about: a layer, a file, an adapter, a setting.
+    /// The layer, file, adapter or setting with the error.
     pub fn who(&self) -> &str {
         &self.0.who
     }
 
-    /// What was needed and what was got, in words that follow [`who`](Self::who).
+    /// What was needed and what was found, as a sentence whose subject is [`who`](Self::who).
     pub fn problem(&self) -> &str {
         &self.0.problem
     }
 
-    /// What to change.
+    /// The remedy.
     pub fn help(&self) -> &str {
         &self.0.help
     }
@@ -148,12 +148,12 @@ impl fmt::Debug for Error {
     }
 }
 
-/// What a layer, a loss or an optimizer can't do with its inputs or settings. Whoever holds it adds who it was.
+/// An error about inputs or settings of a layer, a loss or an optimizer. The caller adds its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// What it needs and what it got: `needs an input [batch, height, width, channels], but got [batch, 64]`.
     pub problem: String,
-    /// What to change.
+    /// The remedy.
     pub help: String,
 }
 

@@ -1,4 +1,4 @@
-//! What authors of layers, losses and optimizers need: recording a plan, and kernels with their twins.
+//! Types for authors of layers, losses and optimizers: recording a plan, and kernels with their twins.
 //!
 //! A layer, a loss or an optimizer of your own is a struct of settings with a trait: [`Layer`], [`LossFunction`] or
 //! [`UpdateRule`]. It does not compute: it *records* kernels into a plan, which every adapter then runs.

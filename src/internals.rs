@@ -1,4 +1,4 @@
-//! What this repository's own tests, benches, command and browser demo use beside the public API.
+//! Engine types for this repository's own tests, benches, command and browser demo.
 //!
 //! **Nothing here is promised**: names and behaviour change with any version, without a line in the changelog.
 
@@ -35,7 +35,7 @@ pub mod adapters {
         pub use crate::adapters::gpu::*;
     }
 
-    /// Which adapters there are.
+    /// Lists of adapters.
     pub mod list {
         pub use crate::adapters::list::*;
     }
@@ -45,7 +45,7 @@ pub mod adapters {
         pub use crate::adapters::remote::*;
     }
 
-    /// Which activations share memory.
+    /// Memory of activations.
     pub mod storage {
         pub use crate::adapters::storage::*;
     }

@@ -1,4 +1,4 @@
-//! What a file names by its kind, `{ type = "Adam", learning_rate = 0.001 }`: settings, tables of kinds, and handles.
+//! Kinds in files, `{ type = "Adam", learning_rate = 0.001 }`: settings, tables of kinds, and handles.
 
 use std::fmt;
 use std::ops::Deref;
@@ -16,7 +16,7 @@ use crate::names;
 pub struct Settings(Vec<(String, Value)>);
 
 impl Settings {
-    /// Those of a struct of plain settings, which always serialise. Floats are those that their shortest text means.
+    /// Settings of a plain struct, which always serialises. Floats get the value of their shortest text.
     pub fn of(settings: &impl Serialize) -> Self {
         serde_json::to_string(settings).and_then(|text| serde_json::from_str(&text)).unwrap_or_default()
     }
@@ -116,7 +116,7 @@ impl Named {
 pub struct Entry<T: ?Sized> {
     /// Name of the kind.
     pub kind: &'static str,
-    /// How it is made from its settings.
+    /// Function that makes it from its settings.
     pub from_config: fn(Value) -> Result<Arc<T>, serde_json::Error>,
 }
 

@@ -126,12 +126,12 @@ mod table;
 mod timing;
 mod trainer;
 
-/// What happens beside training, after each step and each epoch: early stopping, logs, and callbacks of your own.
+/// Actions after each step and each epoch: early stopping, logs, and callbacks of your own.
 pub mod callbacks {
     pub use crate::trainer::{Callback, EarlyStopping, EpochEnd, Flow, Monitor};
 }
 
-/// What training reports: numbers of steps and epochs, where the time went, and files of them.
+/// Reports of training: numbers of steps and epochs, totals of the time, and log files.
 pub mod logs {
     pub use crate::scheduler::timeline::{AdapterTime, HostTime, TimeSummary};
     pub use crate::trainer::{AdapterLog, EpochLog, StepLog, Values};

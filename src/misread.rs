@@ -1,4 +1,4 @@
-//! What is wrong with settings, in plain words: which file, line and key, what is needed, what stands there.
+//! Errors of settings in plain words: file, line and key, what is needed, what was found.
 //!
 //! serde tells it in words of Rust: `invalid type: string "ten", expected usize`.
 
@@ -12,14 +12,14 @@ use crate::error::{Error, Result};
 use crate::names;
 use crate::{shown, thousands};
 
-/// What is wrong with a value, and what helps.
+/// Problem of a value, with its remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Misread {
     /// The key that is not known, or not there; `None` where the message names none.
     pub key: Option<String>,
-    /// In words that follow the key: `needs a number, but got "x"`.
+    /// Sentence whose subject is the key: `needs a number, but got "x"`.
     pub problem: String,
-    /// What to change, where the message tells.
+    /// Remedy, if the message has one.
     pub help: Option<String>,
 }
 
@@ -34,7 +34,7 @@ const ELSEWHERE: &[(&str, &str)] = &[(
      `batch_size = 128` and `micro_batches = 4`",
 )];
 
-/// What helps a path with `\`.
+/// Remedy for a path with `\`.
 const PATH_HELP: &str = "write a path of Windows in single quotes, as in 'C:\\data\\a.csv', or with `/`";
 
 /// Reads settings from the TOML of a file. Where nothing better is known, `help` helps.
@@ -58,7 +58,7 @@ pub fn line(text: &str, offset: usize) -> usize {
     text.get(..offset).unwrap_or(text).matches('\n').count() + 1
 }
 
-/// Where layer `layer_idx` of the table `[model]` stands, or that key of it.
+/// Position of layer `layer_idx` of the table `[model]`, or of that key of it.
 pub fn layer_offset(text: &str, layer_idx: usize, key: Option<&str>) -> Option<usize> {
     let whole = DeTable::parse(text).ok()?;
     let layers = whole.get_ref().get("model")?.get_ref().get("layers")?.get_ref().as_array()?;
@@ -69,7 +69,7 @@ pub fn layer_offset(text: &str, layer_idx: usize, key: Option<&str>) -> Option<u
     Some(key.map_or(layer.span().start, |key| key.span().start))
 }
 
-/// Where a key of a table of the file stands, if it is there.
+/// Position of a key of a table of the file, if it is there.
 pub fn key_offset(text: &str, table: &str, key: &str) -> Option<usize> {
     let whole = DeTable::parse(text).ok()?;
     let keys = whole.get_ref().get(table)?.get_ref().as_table()?;
@@ -119,7 +119,7 @@ fn key_of(line: &str) -> String {
     }
 }
 
-/// Is this what the parser of TOML says, and not a reader of values?
+/// Whether a message comes from the parser of TOML, and not from a reader of values.
 fn is_syntax(message: &str) -> bool {
     explain(message).problem.starts_with("can't be read: ")
 }
@@ -161,7 +161,7 @@ fn check_value(key: &str, value: &Spanned<DeValue<'_>>, text: &str, file: &str) 
     }
 }
 
-/// `C:\`
+/// Whether a path has a drive, `C:\`.
 fn has_drive(path: &str) -> bool {
     let mut characters = path.chars();
     characters.next().is_some_and(|drive| drive.is_ascii_alphabetic()) && characters.as_str().starts_with(":\\")
@@ -261,7 +261,7 @@ fn value_words(got: &str) -> String {
     value.split('`').nth(1).map_or_else(|| value.to_owned(), str::to_owned)
 }
 
-/// Where what a message complains of stands, from a place on. In what is chosen by its `type`, only the message tells.
+/// Line of the value that a message is about, from a position on. Under a key `type`, only the message tells it.
 fn line_of_culprit(text: &str, span: &Range<usize>, message: &str) -> Option<usize> {
     let culprit = culprit(message)?;
     let mut start = span.start;
@@ -272,7 +272,7 @@ fn line_of_culprit(text: &str, span: &Range<usize>, message: &str) -> Option<usi
     })
 }
 
-/// What a message complains of.
+/// Subject of a message.
 enum Culprit<'a> {
     Key(&'a str),
     Value(String),

@@ -20,7 +20,7 @@ const SHORT: &[(&str, &str)] = &[
     ("swish", "silu"),
 ];
 
-/// How alike a name and the one that may be meant are at least, from 0 to 1.
+/// Least similarity of a name and a suggestion, from 0 to 1.
 const ALIKE: f64 = 0.6;
 
 /// A name without spaces and signs of ASCII, in lower case. Known names are ASCII: a page needs no tables of Unicode.
@@ -71,7 +71,7 @@ pub fn nearest<'a>(name: &str, names: &[&'a str]) -> Option<&'a str> {
     best.filter(|(likeness, _)| *likeness >= ALIKE).map(|(_, known)| known)
 }
 
-/// What helps where a name is not known: `did you mean …?`, and all that are.
+/// Help for an unknown name: `did you mean …?`, and all known names.
 ///
 /// `what` says what the names are: `the types are`.
 pub fn help(name: &str, what: &str, names: &[&str]) -> String {

@@ -1,4 +1,4 @@
-//! What to run, as data: buffers and commands, for any number of rows.
+//! All work as data: buffers and commands, for any number of rows.
 //!
 //! Layers record into a plan; an adapter runs it. A plan holds no device object and prints as text,
 //! so that what will run where can be tested by reading.
@@ -31,7 +31,7 @@ pub const ALIGN: u64 = 64;
 /// Largest binding that WebGPU promises: `max_storage_buffer_binding_size`, in elements of f32.
 pub const MAX_BINDING: u64 = (128 << 20) / 4;
 
-/// What a buffer is for. Buffers of one role outlive a pass, but for [`Role::Activation`].
+/// Purpose of a buffer. Buffers of all roles but [`Role::Activation`] outlive a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
     /// Input of the model, by position; written before a run.
@@ -67,7 +67,7 @@ pub struct BufferId(pub u32);
 pub struct Buffer {
     /// Name for people: the node and what it holds.
     pub name: String,
-    /// What it is for.
+    /// Purpose of the buffer.
     pub role: Role,
     /// Its length.
     pub len: Length,
@@ -110,7 +110,7 @@ pub struct Dispatch {
     pub grid: Grid,
 }
 
-/// How the values of all adapters become one.
+/// Combination of the values of all adapters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Combine {
     /// Element-wise sum, in the order of the shards' slots.
@@ -122,7 +122,7 @@ pub enum Combine {
     },
 }
 
-/// When the combined value must be there.
+/// Time at which the combined value is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
     /// Before the next command: every adapter waits, and the view then holds the combined value.
@@ -134,18 +134,18 @@ pub enum When {
 /// A view to be combined over all adapters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exchange {
-    /// What is combined.
+    /// Values to combine.
     pub view: View,
-    /// How.
+    /// Combination.
     pub combine: Combine,
-    /// When.
+    /// Time.
     pub when: When,
-    /// What travels in its place: the same values as [`kernels::halves`](crate::kernels::halves) packs them.
+    /// Packed values that are sent in its place: [`kernels::halves`](crate::kernels::halves) packs them.
     pub halves: Option<View>,
 }
 
 impl Exchange {
-    /// What an adapter sends.
+    /// The view that an adapter sends.
     pub fn sent(&self) -> View {
         self.halves.unwrap_or(self.view)
     }
@@ -161,7 +161,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// Is it of use only where there are other adapters?
+    /// Whether it is needed only with several adapters.
     pub fn is_for_others(&self) -> bool {
         match self {
             Self::Dispatch(dispatch) => std::ptr::eq(dispatch.kernel, &raw const halves::PACK),
@@ -169,13 +169,13 @@ impl Command {
         }
     }
 
-    /// Does the next command need what all adapters have?
+    /// Whether the next command needs the combined value.
     pub fn is_awaited(&self) -> bool {
         matches!(self, Self::Exchange(exchange) if exchange.when == When::NextCommand)
     }
 }
 
-/// How gradients travel from an adapter to the host. With one adapter they stay on it.
+/// Format of gradients sent from an adapter to the host. With one adapter they stay on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GradientCompression {
@@ -187,7 +187,7 @@ pub enum GradientCompression {
     Fp16,
 }
 
-/// Whose mean and variance batch normalization takes in training, where several adapters share a batch.
+/// Rows over which batch normalization takes mean and variance in training, if several adapters share a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BatchStatistics {
@@ -199,7 +199,7 @@ pub enum BatchStatistics {
     Batch,
 }
 
-/// What a run of a plan is for.
+/// Purpose of a run of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Pass {
     /// Forward, loss and backward.
@@ -282,7 +282,7 @@ impl Plan {
         self.passes.get(&pass).map_or(&[], Vec::as_slice)
     }
 
-    /// Do the adapters of a pass wait for each other?
+    /// Whether the adapters of a pass wait for each other.
     pub fn is_coupled(&self, pass: Pass) -> bool {
         self.commands(pass).iter().any(Command::is_awaited)
     }

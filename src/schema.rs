@@ -1,4 +1,4 @@
-//! What the values of a row mean: the names of columns and classes, and how rows were read.
+//! Meaning of a row's values: the names of columns and classes, and the settings of the reader.
 //!
 //! A data set knows its [`Schema`]; a model file keeps that of the data it was trained on.
 
@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::{shown, thousands};
 
-/// What the inputs and targets of a row mean. What is not known is empty.
+/// Meaning of the inputs and targets of a row. Unknown parts are empty.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Schema {
-    /// How the rows were read.
+    /// Settings of the reader.
     pub format: Format,
     /// The inputs, in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -48,7 +48,7 @@ pub struct TableColumn {
     pub name: Option<String>,
 }
 
-/// How rows are read.
+/// Settings of a reader.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Format {
@@ -62,10 +62,10 @@ pub enum Format {
     Csv {
         /// Columns of the training table.
         width: usize,
-        /// Whether there is a header, where the settings say so.
+        /// Whether there is a header, if the settings say so.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         header: Option<bool>,
-        /// What stands between fields.
+        /// Character between fields.
         delimiter: char,
         /// Column of the sample weights.
         #[serde(default, skip_serializing_if = "Option::is_none")]

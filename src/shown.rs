@@ -18,7 +18,7 @@ pub fn shown<T: AsRef<OsStr> + ?Sized>(name: &T) -> Shown<'_> {
     Shown(name.as_ref())
 }
 
-/// What [`shown`] gives.
+/// Result of [`shown`].
 #[derive(Clone, Copy, Debug)]
 pub struct Shown<'a>(&'a OsStr);
 
@@ -38,7 +38,7 @@ impl Display for Shown<'_> {
     }
 }
 
-/// Does a terminal, or what lays out its text, act on this character in place of showing it?
+/// Whether a terminal, or a program that lays out its text, acts on this character instead of showing it.
 fn is_obeyed(character: char) -> bool {
     // Marks, embeddings, overrides and isolates of direction; separators of lines and paragraphs; the byte-order mark.
     character.is_control()

@@ -113,7 +113,7 @@ impl Length {
     }
 }
 
-/// How many workgroups a dispatch takes. The kernel's workgroup size and the adapter's tile decide the rest.
+/// Number of workgroups of a dispatch. The kernel's workgroup size and the adapter's tile decide the rest.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Grid {
     /// An invocation for each element.

@@ -37,7 +37,7 @@ impl Table {
         Self { header: header.into_iter().map(Into::into).collect(), ..Self::default() }
     }
 
-    /// Which columns hold numbers.
+    /// Sets the columns that hold numbers.
     #[must_use]
     pub fn numbers(mut self, columns: impl IntoIterator<Item = usize>) -> Self {
         self.numbers = columns.into_iter().collect();
@@ -169,7 +169,7 @@ pub fn wrap(text: &str, columns: usize) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Where a line may break: behind each word; of a list of values, which several spaces tell apart, behind each value.
+/// Positions where a line may break: after each word; in a list of values separated by several spaces, after each.
 fn pieces(text: &str) -> Vec<&str> {
     if !text.trim_end().contains("  ") {
         return text.split_inclusive(' ').collect();

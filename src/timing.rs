@@ -12,7 +12,7 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     }
 }
 
-/// How many of something a second, where `count` took `ms` milliseconds. Times below a microsecond count as one.
+/// Rate per second of `count` things in `ms` milliseconds. Times below a microsecond count as one.
 #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
 pub fn per_second(count: u64, ms: f64) -> f64 {
     count as f64 * 1e3 / ms.max(1e-3)

@@ -17,7 +17,7 @@ pub fn sort(mut infos: Vec<Info>) -> Vec<Info> {
     infos
 }
 
-/// What a list is sorted by.
+/// Sort key of a list.
 pub(crate) fn order(info: &Info) -> (Kind, String, u32, u32, String) {
     (info.kind, info.bus_id.clone(), info.vendor, info.device, info.name.clone())
 }
@@ -29,7 +29,7 @@ pub enum System {
     Windows,
     /// Vulkan first; also what is neither Windows nor Mac.
     Linux,
-    /// Metal first.
+    /// macOS: Metal first.
     Mac,
 }
 
@@ -53,7 +53,7 @@ impl System {
         }
     }
 
-    /// How good a way this is to reach the card; 0 is best.
+    /// Rank of a backend for reaching a card; 0 is best.
     ///
     /// Mesa's Dozen, Vulkan on top of DX12, comes last: it is a second layer over a card that has a driver.
     fn rank(self, info: &Info) -> usize {
@@ -68,7 +68,7 @@ impl System {
 /// The last word about the driver of a DX12 adapter whose shaders the old compiler builds.
 pub const FXC: &str = "FXC";
 
-/// Are this adapter's shaders built by FXC, the old compiler of DX12?
+/// Whether FXC, the old compiler of DX12, builds this adapter's shaders.
 pub fn is_fxc(info: &Info) -> bool {
     info.backend == "dx12" && info.driver.ends_with(FXC)
 }
@@ -78,7 +78,7 @@ const DOZEN: &str = "Microsoft Direct3D12 (";
 /// An adapter as a backend reports it, before one physical card is made of what several backends say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Raw {
-    /// What is said of it; `index` means nothing yet.
+    /// Description of the adapter; its `index` is not yet set.
     pub info: Info,
     /// Its place in the enumeration, by which the one who enumerated knows it again.
     pub position: usize,
@@ -108,7 +108,7 @@ pub fn deduplicate(raw: Vec<Raw>, system: System) -> Vec<Raw> {
     cards
 }
 
-/// Of adapters of one backend, those that are no card of a better one.
+/// Adapters of one backend that are not cards of a better backend.
 fn unmatched(cards: &[Raw], listed: Vec<Raw>) -> Vec<Raw> {
     let mut free: Vec<&Info> = cards.iter().map(|card| &card.info).collect();
     let mut rest = listed;
@@ -150,7 +150,7 @@ fn normalised(name: &str) -> String {
     name.chars().filter(char::is_ascii_alphanumeric).collect()
 }
 
-/// Is this the name of a driver that computes on the CPU?
+/// Whether this is the name of a driver that computes on the CPU.
 pub fn is_software_name(name: &str) -> bool {
     let name = name.to_lowercase();
     ["llvmpipe", "lavapipe", "softpipe", "swiftshader", "microsoft basic render"]

@@ -31,7 +31,7 @@ pub(crate) enum Stop {
     Abandoned,
     /// The device is to be destroyed.
     Lose,
-    /// It can't be served.
+    /// The request can't be served.
     Fault(Fault),
 }
 
@@ -41,7 +41,7 @@ impl From<Fault> for Stop {
     }
 }
 
-/// What an adapter does for the requests of the contract.
+/// Operations of an adapter for the requests of the contract.
 pub(crate) trait Device {
     /// The next request. A device that may fail while it is idle waits for that, too.
     async fn next(&mut self, mailbox: &mut Mailbox) -> Result<Request, Stop> {
@@ -96,7 +96,7 @@ pub(crate) struct Mailbox {
     runtime: Arc<dyn Runtime>,
     /// Requests that were received, but not served yet.
     backlog: VecDeque<Request>,
-    /// Was the loss of the device reported?
+    /// Whether the loss of the device was reported.
     has_ended: Arc<AtomicBool>,
     throttle: Throttle,
 }
@@ -268,7 +268,7 @@ async fn run_checked(
     device.run(mailbox, run, std::mem::take(weights)).await
 }
 
-/// Has the plan a buffer of this role, with room for so many values?
+/// Checks that the plan has a buffer of this role, with room for this many values.
 fn check_write(device: &impl Device, role: Role, offset: u64, len: usize) -> Result<(), Fault> {
     let (plan, capacity) = device.loaded().ok_or_else(no_plan)?;
     let buffer = plan.find(role).ok_or_else(|| Fault::Unsupported(format!("the plan has no buffer for {role:?}")))?;
@@ -359,7 +359,7 @@ impl Mailbox {
         }
     }
 
-    /// Has the run at hand been given up, or the device to be destroyed? Looks without waiting.
+    /// Checks without waiting whether the current run was abandoned, or the device is to be destroyed.
     pub(crate) fn check(&mut self, run: Ticket) -> Result<(), Stop> {
         while let Ok(request) = self.requests.try_recv() {
             self.take_in(run, request)?;
@@ -367,7 +367,7 @@ impl Mailbox {
         Ok(())
     }
 
-    /// Is the adapter made slower than it is?
+    /// Whether the adapter is slowed down.
     #[cfg(feature = "gpu")]
     pub(crate) fn is_throttled(&self) -> bool {
         self.throttle.is_on()

@@ -43,7 +43,7 @@ pub(crate) use protocol::{
 };
 pub(crate) use throttle::Throttles;
 
-/// What an adapter is.
+/// Kind of an adapter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -60,20 +60,20 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Is it a graphics card, and no processor that stands in for one?
+    /// Whether it is a graphics card, and no driver that computes on the CPU.
     pub fn is_gpu(self) -> bool {
         matches!(self, Self::DiscreteGpu | Self::IntegratedGpu | Self::VirtualGpu)
     }
 }
 
-/// What can be known of an adapter without opening it.
+/// Properties of an adapter that are known without opening it.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Info {
     /// Index in the sorted list.
     pub index: usize,
     /// Name that the driver gives.
     pub name: String,
-    /// What it is.
+    /// Kind of the adapter.
     pub kind: Kind,
     /// `vulkan`, `metal`, `dx12`, `gl`, `webgpu`, or `host` for the CPU adapter.
     pub backend: String,

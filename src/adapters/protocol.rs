@@ -1,4 +1,4 @@
-//! What adapters are asked, and what they report: the messages of every adapter, GPU, CPU or simulated.
+//! Requests to adapters and their events: the messages of every adapter, GPU, CPU or simulated.
 //!
 //! An adapter takes [`Request`]s in order and answers with [`Event`]s. All adapters share one mailbox, so the contract is
 //! one:
@@ -32,7 +32,7 @@ pub struct Ticket {
     pub slot: u32,
 }
 
-/// Who combines the values of the plan's exchanges.
+/// The place where values of the plan's exchanges are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Combining {
     /// The host, over several adapters: exchanges are answered with [`Event::Exchange`].
@@ -46,19 +46,19 @@ pub enum Combining {
 /// One run of a pass.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// Its name.
+    /// Name of the run.
     pub ticket: Ticket,
-    /// Which commands.
+    /// Commands to run.
     pub pass: Pass,
     /// Rows, seed, step and the rest.
     pub scalars: Scalars,
-    /// What to write before it, by role: inputs, targets, sample weights. `rows` rows each.
+    /// Values to write before the run, by role: inputs, targets, sample weights. `rows` rows each.
     pub feeds: Vec<(Role, Arc<[f32]>)>,
-    /// Who combines exchanged values.
+    /// The place where exchanged values are combined.
     pub combining: Combining,
 }
 
-/// What an adapter is asked to do. Requests are served in order.
+/// A request to an adapter. Requests are served in order.
 #[derive(Clone, Debug)]
 pub enum Request {
     /// Make buffers, pipelines and bind groups for runs of up to `capacity` rows. Answer: [`Event::Loaded`].
@@ -95,16 +95,16 @@ pub enum Request {
     Finish,
     /// Read a buffer that outlives a pass. Answer: [`Event::Contents`].
     Read(Role),
-    /// From now on take `factor` times as long for a run, by waiting. For tests and demonstrations.
+    /// Slows later runs down by this factor, by waiting. For tests and demonstrations.
     Throttle(f64),
     /// Destroy the device, as a driver reset would. For tests and demonstrations.
     Lose,
 }
 
-/// Where the time of a run went, in milliseconds by the runtime's clock.
+/// Times of a run's parts, in milliseconds by the runtime's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
 pub struct Timing {
-    /// When the run began.
+    /// Start of the run.
     pub start_ms: f64,
     /// Writing inputs.
     pub upload_ms: f64,
@@ -123,14 +123,14 @@ pub struct Timing {
 /// Requests to write that were served one after the other, in milliseconds by the runtime's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
 pub struct Writes {
-    /// When the first began.
+    /// Start of the first.
     pub start_ms: f64,
-    /// How long all took.
+    /// Time of all.
     pub ms: f64,
 }
 
 impl Writes {
-    /// Adds one.
+    /// Adds a span of time.
     pub(crate) fn add(&mut self, begin_ms: f64, end_ms: f64) {
         if self.ms == 0.0 {
             self.start_ms = begin_ms;
@@ -145,7 +145,7 @@ impl Timing {
         self.upload_ms + self.compute_ms + self.readback_ms
     }
 
-    /// When the run ended.
+    /// End of the run.
     pub fn end_ms(&self) -> f64 {
         self.start_ms + self.busy_ms() + self.wait_ms + self.tuning_ms
     }
@@ -162,7 +162,7 @@ pub enum Fault {
     Unsupported(String),
 }
 
-/// What an adapter reports.
+/// A report of an adapter.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// Answer to [`Request::Load`].
@@ -201,7 +201,7 @@ pub enum Event {
     Failed {
         /// The run, if it was one.
         ticket: Option<Ticket>,
-        /// Why.
+        /// Cause of the failure.
         fault: Fault,
     },
 }
@@ -212,7 +212,7 @@ pub enum Event {
 pub struct ActorId {
     /// Position of the adapter in the rig.
     pub adapter_idx: usize,
-    /// How many times it was opened before.
+    /// Number of times it was opened before.
     pub reopened: u32,
 }
 
@@ -228,11 +228,11 @@ pub struct Message {
 /// The near end of an adapter: send requests here; its events come on the channel given when it was opened.
 #[derive(Clone, Debug)]
 pub struct Handle {
-    /// What it is.
+    /// Description of the adapter.
     pub info: Info,
-    /// Where requests go.
+    /// Channel for requests.
     pub requests: async_channel::Sender<Request>,
 }
 
-/// How adapters are opened: [`open`](super::open), or the way of a simulated rig.
+/// Function that opens adapters: [`open`](super::open), or that of a simulated rig.
 pub type Opener = Arc<dyn Fn(&Info, ActorId, Arc<dyn Runtime>, Sender<Message>) -> Result<Handle> + Send + Sync>;

@@ -15,7 +15,7 @@ use crate::runtime::{Runtime, Task};
 /// A request or an event on its way.
 #[derive(Clone, Debug, Default)]
 pub struct Packet {
-    /// Its structure.
+    /// Structure of the message.
     pub words: Vec<u32>,
     /// Its values, in order.
     pub arrays: Vec<Arc<[f32]>>,
@@ -30,7 +30,7 @@ pub struct Link {
     pub here: Receiver<Packet>,
 }
 
-/// What a link carries to the adapter: [`Request`], but for its values.
+/// Messages to the adapter: [`Request`] without its values.
 enum Asked {
     Load { plan: Plan, capacity: u32 },
     Write { role: Role, offset: u64 },
@@ -42,7 +42,7 @@ enum Asked {
     Finish,
 }
 
-/// What a link carries from the adapter: [`Event`], but for its values.
+/// Messages from the adapter: [`Event`] without its values.
 enum Said {
     Loaded { bytes: u64 },
     Exchange { ticket: Ticket, command: usize },

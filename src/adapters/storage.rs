@@ -1,4 +1,4 @@
-//! Where activations live: buffers that are never needed at the same time share a slot.
+//! Memory of activations: buffers that are never needed at the same time share a slot.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -17,7 +17,7 @@ pub struct Storage {
     pub lengths: Vec<Length>,
 }
 
-/// From first to last use of a buffer, by pass.
+/// First to last use of a buffer, by pass.
 type Life = LiteMap<Pass, RangeInclusive<usize>>;
 
 /// Gives each activation a slot, so that no two in a slot are alive at once in any pass.
@@ -227,7 +227,7 @@ mod tests {
         a.iter().any(|(pass, a)| b.get(pass).is_some_and(|b| meet(a, b)))
     }
 
-    /// What [`storage`] gives, found by looking at every slot and all its buffers for each buffer.
+    /// Result of [`storage`], found by comparing each buffer with all buffers of every slot.
     fn plain_storage(plan: &Plan) -> Storage {
         let lives = lives(plan);
         let mut storage = Storage { slots: vec![None; plan.buffers.len()], lengths: Vec::new() };

@@ -8,7 +8,7 @@ use litemap::LiteMap;
 use super::{Opener, Request};
 use crate::plan::Pass;
 
-/// How many times as slow adapters are made, by waiting after each run: factors by their positions in a rig.
+/// Factors by which adapters are slowed down, by waiting after each run, by their positions in a rig.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -48,7 +48,7 @@ impl Throttles {
         }
     }
 
-    /// How many times as slow the adapter at a position is made.
+    /// Factor by which the adapter at a position is slowed down.
     pub fn of(&self, adapter_idx: usize) -> f64 {
         self.slots().get(&adapter_idx).map_or(1.0, |slot| slot.factor)
     }
@@ -101,12 +101,12 @@ impl Default for Throttle {
 }
 
 impl Throttle {
-    /// From now on runs take `factor` times as long; below 1 counts as 1.
+    /// Sets the factor for later runs; below 1 counts as 1.
     pub(crate) fn set(&mut self, factor: f64) {
         self.factor = factor.max(1.0);
     }
 
-    /// Is the adapter made slower at all?
+    /// Whether the adapter is slowed down.
     #[cfg(feature = "gpu")]
     pub(crate) fn is_on(&self) -> bool {
         self.factor > 1.0

@@ -23,7 +23,7 @@ use crate::timing::median;
 /// Kernels of some adapters.
 #[derive(Clone, Debug, Serialize)]
 pub struct Kernels {
-    /// Those of each adapter.
+    /// Results of each adapter.
     pub kernels: Vec<AdapterKernels>,
 }
 
@@ -32,7 +32,7 @@ pub struct Kernels {
 pub struct AdapterKernels {
     /// Its name.
     pub name: String,
-    /// What it can do at best.
+    /// Measured peaks of the adapter.
     pub peaks: Peaks,
     /// Each kernel.
     pub kernels: Vec<Timed>,
@@ -45,7 +45,7 @@ pub struct Timed {
     pub kernel: String,
     /// Its size.
     pub size: String,
-    /// How its product is cut, on a GPU.
+    /// Tile of a product, on a GPU.
     pub tile: Option<String>,
     /// Milliseconds, the median.
     pub ms: f64,
@@ -53,19 +53,19 @@ pub struct Timed {
     pub gflop_per_s: Option<f64>,
     /// Bytes read and written in 10⁹ a second, of any other.
     pub gb_s: Option<f64>,
-    /// What it reaches of the adapter's peak. Above 1 where caches hold the data, or where it updates in place: a copy
+    /// Fraction of the adapter's peak. Above 1 if caches hold the data, or if the kernel updates in place: a copy
     /// also fetches what it overwrites.
     pub of_peak: f64,
 }
 
-/// What is measured.
+/// Settings of the measurement.
 #[derive(Clone, Debug)]
 pub struct KernelSettings {
     /// The adapters.
     pub adapters: Vec<Info>,
     /// Only kernels with this in their name; all if it is empty.
     pub only: String,
-    /// How often each has its turn.
+    /// Number of measurements of each kernel.
     pub rounds: u32,
 }
 
@@ -164,7 +164,7 @@ impl Bench {
         Ok(Self::Host)
     }
 
-    /// Can it cut a product so?
+    /// Whether the adapter can compute a product with this tile.
     #[cfg_attr(not(feature = "gpu"), expect(unused_variables, reason = "the host cuts no product into tiles"))]
     fn is_able(&self, probe: &Probe) -> bool {
         match self {
@@ -224,7 +224,7 @@ fn time_on_host(probe: &Probe, inputs: &[Vec<f32>], mut outputs: Vec<Vec<f32>>) 
     }
 }
 
-/// What is measured on an adapter: every tile that can compute a product, on a GPU.
+/// Probes of an adapter: every tile that can compute a product, on a GPU.
 fn benched(info: &Info) -> Vec<Probe> {
     let mut probes = Vec::new();
     for (kernel, case, bytes) in kernels(info) {

@@ -1,4 +1,4 @@
-//! What a machine can do at best, measured: the bandwidth of its memory, and arithmetic in registers.
+//! Measured peaks of a machine: the bandwidth of its memory, and arithmetic in registers.
 
 use std::sync::Arc;
 
@@ -89,7 +89,7 @@ fn chains_case(len: u32, rounds: u32) -> Case {
         .output(len as usize)
 }
 
-/// What one invocation of [`CHAINS`] computes in a round: twelve chains of four multiply-adds.
+/// Operations of one invocation of [`CHAINS`] in a round: twelve chains of four multiply-adds.
 const FLOPS_OF_ROUND: f64 = 96.0;
 
 /// Elements that a copy moves: 64 MiB, read and written, are more than caches hold.
@@ -105,7 +105,7 @@ pub(super) struct Probe {
     pub cost: Cost,
 }
 
-/// What a kernel is measured by.
+/// Unit by which a kernel is measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Cost {
     /// Multiplications and additions.
@@ -115,23 +115,23 @@ pub enum Cost {
 }
 
 impl Cost {
-    /// In 10⁹ a second, for a time in milliseconds.
+    /// Rate in 10⁹ per second, for a time in milliseconds.
     pub fn rate(self, ms: f64) -> f64 {
         let (Self::Flops(amount) | Self::Bytes(amount)) = self;
         amount / ms / 1e6
     }
 }
 
-/// What an adapter can do at best.
+/// Measured peaks of an adapter.
 #[derive(Clone, Debug, Serialize)]
 pub struct Peaks {
     /// Bytes that a copy reads and writes, in 10⁹ a second.
     pub copy_gb_s: f64,
-    /// What copied.
+    /// Method of the copy.
     pub copied_by: &'static str,
     /// Multiplications and additions, in 10⁹ a second.
     pub gflop_per_s: f64,
-    /// What computed.
+    /// Method of the arithmetic.
     pub computed_by: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! What is measured of this crate, and how: `manyhands bench` shows it.
+//! Measurements of this crate, for `manyhands bench`.
 //!
 //! What is compared takes turns, so that other work on the machine hits all alike, and medians count.
 //!
@@ -29,26 +29,26 @@ use crate::error::Result;
 use crate::plan::{BatchStatistics, GradientCompression};
 use crate::scheduler::split::SplitMode;
 
-/// What is trained on what, and how often.
+/// Settings of a measurement: models, adapters, number of runs.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The adapters, in the order in which they join.
     pub seats: Vec<Seat>,
     /// Names of models.
     pub models: Vec<String>,
-    /// How often each rig has its turn.
+    /// Number of measurements of each rig.
     pub rounds: u32,
     /// Training steps of a turn that count.
     pub steps: u32,
     /// Rows of a batch; the model's own if nothing is said.
     pub batch_size: Option<u32>,
-    /// Where rows come from.
+    /// Source of the rows.
     pub data: Data,
-    /// How several adapters share a batch.
+    /// Division of a batch over several adapters.
     pub split: SplitMode,
-    /// How gradients travel to the host, in a rig beside the one where they are whole.
+    /// Format of gradients in a second rig, beside the one that sends 32-bit floats.
     pub gradient_compression: GradientCompression,
-    /// Whose batch statistics several adapters take, in a rig beside the one with their defaults.
+    /// Batch statistics of a second rig of several adapters, beside the one with their defaults.
     pub batch_statistics: BatchStatistics,
 }
 

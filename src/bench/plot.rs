@@ -44,7 +44,7 @@ fn refused(problem: impl Display) -> Error {
     Error::setting("the picture", format!("can't be drawn: {problem}"), "leave out `--svg`; `--json` has the numbers")
 }
 
-/// What is drawn of a point.
+/// Function that gives the drawn value of a point.
 type Value = fn(&Point) -> f64;
 
 #[allow(clippy::cast_precision_loss, reason = "few adapters")]

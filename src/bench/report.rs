@@ -1,4 +1,4 @@
-//! What was measured, and on what: as tables and as JSON.
+//! Reports of measurements: as tables and as JSON.
 
 use std::fmt::{self, Display};
 
@@ -11,11 +11,11 @@ use crate::table::Table;
 /// On what something was measured.
 #[derive(Clone, Debug, Serialize)]
 pub struct About {
-    /// What was measured: `kernels`, `steps` or `scaling`.
+    /// Kind of measurement: `kernels`, `steps` or `scaling`.
     pub bench: &'static str,
     /// Version of this crate.
     pub version: &'static str,
-    /// How it was built: `optimized`, or `debug` where assertions are on.
+    /// Build profile: `optimized`, or `debug` with assertions on.
     pub build: &'static str,
     /// Operating system and processor.
     pub system: String,
@@ -23,7 +23,7 @@ pub struct About {
     pub threads: usize,
     /// The adapters.
     pub adapters: Vec<Seat>,
-    /// How often each rig or kernel had its turn.
+    /// Number of measurements of each rig or kernel.
     pub rounds: u32,
 }
 
@@ -59,19 +59,19 @@ impl Display for About {
     }
 }
 
-/// What was measured, and on what.
+/// A measurement with its conditions.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report<M> {
-    /// On what.
+    /// Conditions.
     #[serde(flatten)]
     pub about: About,
-    /// What.
+    /// Results.
     #[serde(flatten)]
     pub measured: M,
 }
 
 impl<M: Serialize> Report<M> {
-    /// As JSON.
+    /// The report as JSON.
     ///
     /// # Errors
     /// If a number is not finite.

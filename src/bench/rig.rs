@@ -21,10 +21,10 @@ const LEARNING_RATE: f32 = 1e-6;
 /// An adapter that takes part.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Seat {
-    /// What it is.
+    /// Description of the adapter.
     #[serde(flatten)]
     pub info: Info,
-    /// How many times as long as it needs it is made to take.
+    /// Factor by which it is slowed down.
     pub throttle: f64,
 }
 
@@ -45,7 +45,7 @@ pub(super) fn distinct(seats: &[Seat]) -> Vec<Seat> {
     distinct
 }
 
-/// Where rows come from.
+/// Source of the rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Data {
@@ -56,9 +56,9 @@ pub enum Data {
     Loaded,
 }
 
-/// What gives the batches.
+/// Source of the batches.
 pub enum Source {
-    /// Always the same.
+    /// The same batch every time.
     Same(Batch),
     /// A loader, epoch after epoch.
     Loader(Box<Loader>),
@@ -112,9 +112,9 @@ impl Source {
 /// A rig's turn, in training steps.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Turn {
-    /// Those that come first and do not count.
+    /// Number of first steps that do not count.
     pub warm_up: u32,
-    /// Those that count.
+    /// Number of steps that count.
     pub counted: u32,
     /// Once the steps that count took so many milliseconds, so many of them are enough.
     pub enough: Option<(f64, u32)>,
@@ -127,7 +127,7 @@ impl Turn {
     }
 }
 
-/// Where the time of a training step went, in milliseconds.
+/// Times of a training step, in milliseconds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sample {
     /// The whole step, its wait for data included.
@@ -142,15 +142,15 @@ pub struct Sample {
     pub broadcast_ms: f64,
     /// Bytes of its memory that the host read and wrote to add, update and broadcast.
     pub host_bytes: u64,
-    /// What devices were asked for.
+    /// Requests to devices.
     pub asked: Asked,
-    /// What each adapter did that had rows.
+    /// Parts of the adapters that had rows.
     pub shards: Vec<ShardReport>,
     /// Updating the parameters on the only adapter.
     pub device_update_ms: f64,
 }
 
-/// What all devices of the process were asked for: a rig's own, while it alone runs.
+/// Requests to all devices of the process: those of a rig, while it alone runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Asked {
     /// Submissions to a queue.
@@ -162,14 +162,14 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// So far.
+    /// Counts up to now.
     #[cfg(feature = "gpu")]
     fn so_far() -> Self {
         use crate::adapters::gpu::{objects_created, round_trips_made, submissions_made};
         Self { submissions: submissions_made(), round_trips: round_trips_made(), objects: objects_created() }
     }
 
-    /// Nothing without devices.
+    /// Zeros: without devices nothing is requested.
     #[cfg(not(feature = "gpu"))]
     fn so_far() -> Self {
         Self::default()
@@ -192,7 +192,7 @@ fn tiles_tried() -> usize {
     0
 }
 
-/// Where a step's measurements begin: at the end of the one before.
+/// Start of a step's measurements: the end of the step before.
 #[derive(Default)]
 struct Ended {
     ms: f64,
@@ -206,20 +206,20 @@ pub struct Rig {
     pub name: String,
     /// The adapters.
     pub scheduler: Scheduler,
-    /// How many times as slow each is made.
+    /// Factors by which adapters are slowed down.
     pub throttles: Throttles,
     runtime: Arc<Metered>,
     step: u64,
-    /// When the last step ended, and what had been asked and moved by then.
+    /// End of the last step, with the counts of requests and bytes at that time.
     ended: Ended,
     /// The steps that count, of all turns.
     pub samples: Vec<Sample>,
 }
 
-/// How adapters are opened, and whose clock tells how long they take.
+/// Opener and clock of adapters.
 #[derive(Clone)]
 pub struct Opening {
-    /// How each is opened.
+    /// Function that opens each.
     pub opener: Opener,
     /// Clock, timer and spawn.
     pub runtime: Arc<dyn Runtime>,
@@ -339,7 +339,7 @@ impl Rig {
         self.scheduler.begin(batch, step, data)
     }
 
-    /// What is measured from now on is the next step's.
+    /// Begins the measurements of the next step.
     fn mark(&mut self, now_ms: f64) {
         self.ended = Ended { ms: now_ms, bytes: self.runtime.bytes(), asked: Asked::so_far() };
         self.scheduler.timeline_mut().start(now_ms, Tracing::On);
@@ -405,7 +405,7 @@ impl Sample {
     }
 }
 
-/// What adapters are called together.
+/// Joint name of several adapters.
 pub fn name(seats: &[Seat]) -> String {
     let of_seat = |seat: &Seat| match seat.throttle {
         factor if factor > 1.0 => format!("{} / {factor}", seat.info.name),

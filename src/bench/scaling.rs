@@ -1,4 +1,4 @@
-//! What 1 to N adapters do together, beside the ideal: the sum of what each of them does alone.
+//! Speed of 1 to N adapters together, against the ideal: the sum of their speeds alone.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -18,7 +18,7 @@ use crate::timing::{median, per_second};
 /// Scaling of some models.
 #[derive(Clone, Debug, Serialize)]
 pub struct Scaling {
-    /// Where the rows came from.
+    /// Source of the rows.
     pub data: Data,
     /// Each model.
     pub curves: Vec<Curve>,
@@ -57,7 +57,7 @@ pub struct Alone {
 /// The first adapters together.
 #[derive(Clone, Debug, Serialize)]
 pub struct Point {
-    /// How many.
+    /// Number of adapters.
     pub n_adapters: usize,
     /// Rows of a batch.
     pub batch_size: u32,
@@ -69,17 +69,17 @@ pub struct Point {
     pub samples_per_s: f64,
     /// The sum of what each does alone, with the batch of one.
     pub ideal_samples_per_s: f64,
-    /// What is reached of the ideal.
+    /// Fraction of the ideal.
     pub efficiency: f64,
 }
 
-/// How the batch goes with the number of adapters.
+/// Batch size as a function of the number of adapters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// Each adapter for itself.
     Alone,
-    /// The batch stays.
+    /// The batch is constant.
     Strong,
     /// The batch grows.
     Weak,
@@ -88,27 +88,27 @@ pub enum Kind {
 /// A part of a measurement that begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Part {
-    /// How the batch goes with the adapters.
+    /// Whether the batch is constant or grows.
     pub scaling: Kind,
-    /// How many of them; of those that are alone, which.
+    /// Number of adapters; for adapters alone, the index.
     pub n_adapters: usize,
-    /// Parts that are done.
+    /// Number of finished parts.
     pub done: usize,
-    /// All parts.
+    /// Number of all parts.
     pub total: usize,
 }
 
 /// A model that 1 to N adapters train.
 pub struct Job<'a> {
-    /// How the adapters are opened.
+    /// Opener of the adapters.
     pub opening: Opening,
-    /// What is trained. Its batch size is that of one adapter where the batch grows.
+    /// Trained model. Its batch size is that of one adapter if the batch grows.
     pub workload: &'a Workload,
     /// The adapters, in the order in which they join.
     pub seats: &'a [Seat],
-    /// Where rows come from.
+    /// Source of the rows.
     pub data: Data,
-    /// How several adapters share a batch.
+    /// Division of a batch over several adapters.
     pub split: SplitMode,
     /// The turns of each rig, one a round.
     pub turns: Vec<Turn>,
@@ -273,7 +273,7 @@ impl Group {
 }
 
 impl Curve {
-    /// What a simulation predicts, as it was measured. The adapters have other names here where they are slowed down.
+    /// Prediction of a simulation as a measurement. Adapters that are slowed down have other names here.
     pub fn report(self, adapters: Vec<String>) -> simulator::Report {
         let points = |points: Vec<Point>| {
             let point = |Point { n_adapters, batch_size, mut shares, step_ms, samples_per_s, efficiency, .. }| {

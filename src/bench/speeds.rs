@@ -1,4 +1,4 @@
-//! How fast adapters are, as the simulator asks for it: what a short run on them tells.
+//! Speeds of adapters as inputs of the simulator, measured in a short run.
 
 use super::rig::{Data, Opening, Rig, Sample, Seat, Source, Turn};
 use super::workloads::Workload;
@@ -12,7 +12,7 @@ use crate::timing::median;
 const LEARNING: u32 = 12;
 const COUNTED: u32 = 12;
 
-/// What a run on real adapters told.
+/// Results of a run on real adapters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
     /// The adapters as a rig: lines of time over rows, bandwidths of weights and host.
@@ -99,7 +99,7 @@ fn between(before: &AdapterSpec, after: &AdapterSpec) -> AdapterSpec {
     }
 }
 
-/// 10⁹ bytes a second.
+/// Rate in 10⁹ bytes per second.
 #[allow(clippy::cast_precision_loss, reason = "bytes are far below 2^52")]
 fn gb_s(bytes: u64, ms: f64) -> f64 {
     bytes as f64 / ms / 1e6

@@ -19,7 +19,7 @@ use crate::timing::{median, per_second};
 /// Training steps of some models.
 #[derive(Clone, Debug, Serialize)]
 pub struct Steps {
-    /// Where the rows came from.
+    /// Source of the rows.
     pub data: Data,
     /// Bandwidth of copies in the host's memory, read and written bytes, all threads.
     pub host_copy_gb_s: f64,
@@ -44,9 +44,9 @@ pub struct RigSteps {
     pub counted: usize,
     /// Milliseconds of a step, the wait for data included.
     pub step_ms: f64,
-    /// The fastest step.
+    /// Time of the fastest step.
     pub least_ms: f64,
-    /// The slowest step.
+    /// Time of the slowest step.
     pub most_ms: f64,
     /// Rows a second.
     pub samples_per_s: f64,
@@ -56,7 +56,7 @@ pub struct RigSteps {
     pub gflop_per_s: f64,
     /// Kernels that an adapter runs in a step.
     pub dispatches: usize,
-    /// What all devices are asked for in a step; a new object is none of a steady step.
+    /// Requests to all devices in a step; a steady step creates no object.
     #[serde(flatten)]
     pub asked: Asked,
     /// Host: waiting for the batch.
@@ -86,7 +86,7 @@ pub struct AdapterSteps {
     pub bytes: u64,
     /// Taking in new weights, before its part.
     pub weights_ms: f64,
-    /// Taking in rows.
+    /// Writing inputs.
     pub upload_ms: f64,
     /// Computing.
     pub compute_ms: f64,

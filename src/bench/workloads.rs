@@ -1,4 +1,4 @@
-//! What is measured: models with the data, optimizer and loss that every program of a comparison trains them with.
+//! Measured models with data, optimizer and loss; every compared program trains them in this way.
 
 use crate::error::{Error, Result};
 use crate::losses::Loss;
@@ -12,11 +12,11 @@ use crate::presets;
 pub struct Workload {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What it is, in a few words.
+    /// Short description.
     pub about: &'static str,
     /// Layers and initial weights.
     pub model: Model,
-    /// How it is trained.
+    /// Optimizer and its settings.
     pub optimizer: Optimizer,
     /// Loss of its only output.
     pub loss: Loss,
@@ -24,9 +24,9 @@ pub struct Workload {
     pub classes: usize,
     /// Rows of a batch, if nothing else is said.
     pub batch_size: u32,
-    /// How gradients travel to the host.
+    /// Format of gradients sent to the host.
     pub gradient_compression: GradientCompression,
-    /// Whose statistics batch normalization takes.
+    /// Rows over which batch normalization takes its statistics.
     pub batch_statistics: BatchStatistics,
 }
 
@@ -79,7 +79,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     RECIPES.iter().map(|recipe| recipe.preset)
 }
 
-/// What is measured under a name.
+/// The measured model of a name.
 ///
 /// ```
 /// let mlp = manyhands::internals::bench::workloads::by_name("mlp")?;
@@ -93,7 +93,7 @@ pub fn by_name(name: &str) -> Result<Workload> {
     find(name)?.workload()
 }
 
-/// Is anything measured under a name? Builds no model.
+/// Whether a name is that of a measured model. Builds no model.
 ///
 /// # Errors
 /// If there is none.

@@ -80,7 +80,7 @@ fn explanation(list: &[Info], wanted: Option<&str>) -> String {
     )
 }
 
-/// What an adapter is, in words.
+/// Kind of an adapter, in words.
 pub fn kind(kind: Kind) -> &'static str {
     match kind {
         Kind::DiscreteGpu => "discrete GPU",
@@ -104,7 +104,7 @@ fn from_environment() -> Result<Option<String>> {
     }
 }
 
-/// Do flag, settings file or environment choose adapters?
+/// Whether flag, settings file or environment choose adapters.
 pub fn has_choice(flag: Option<&str>, setting: Option<&str>) -> bool {
     flag.or(setting).is_some() || from_environment().is_ok_and(|wanted| wanted.is_some())
 }

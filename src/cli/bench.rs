@@ -28,7 +28,7 @@ enum Question {
     Kernels(KernelArgs),
     /// Training steps: each adapter alone and all together, and where the time goes.
     Steps(StepArgs),
-    /// What 1 to N adapters do together, with a batch that stays and with one that grows.
+    /// Speed of 1 to N adapters together, with a constant batch and with a growing one.
     Scaling(ScalingArgs),
 }
 
@@ -70,7 +70,7 @@ struct ScalingArgs {
 struct Common {
     #[command(flatten)]
     adapters: AdapterChoice,
-    /// How often everything that is compared has its turn.
+    /// Number of rounds: everything that is compared runs once in each, in turn.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// Write the report as JSON, too.
@@ -89,10 +89,10 @@ struct Training {
     /// Rows of a batch, of one adapter where it grows [default: each model's own].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     batch_size: Option<u32>,
-    /// Where rows come from.
+    /// Source of the rows.
     #[arg(long, value_enum, default_value_t = DataOption::Synthetic)]
     data: DataOption,
-    /// How each batch is split: `learned` from speed, `even`, or proportions such as `3:1`.
+    /// Split of each batch: `learned` from speed, `even`, or proportions such as `3:1`.
     #[arg(long, value_parser = parse_split, default_value = "learned")]
     split: SplitMode,
     /// Make an adapter slower: `1=4` makes the second one take 4 times as long. Repeatable.

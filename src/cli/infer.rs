@@ -56,7 +56,7 @@ struct Trained {
     file: PathBuf,
     #[command(flatten)]
     data: DataChoice,
-    /// Which rows of the data: those to test with, to train on, or those that `validation = 0.2` set aside.
+    /// Rows of the data: those to test with, to train on, or those that `validation = 0.2` set aside.
     #[arg(long, visible_alias = "rows", value_enum, default_value_t = Part::Test)]
     part: Part,
     #[command(flatten)]
@@ -80,10 +80,10 @@ struct Ready {
     losses: Vec<Loss>,
 }
 
-/// Where the data come from.
+/// Source of the data.
 struct Source {
     config: DataConfig,
-    /// Are they one table or folder, named without settings, with no parts of its own?
+    /// Whether the data are one table or folder, named without settings, without parts of its own.
     is_one: bool,
     workers: usize,
 }
@@ -168,7 +168,7 @@ impl Trained {
         }
     }
 
-    /// Where no settings are named, a model of something else than digits meets digits.
+    /// Explains an error without settings: a model of other data was given the digits.
     fn hint(&self, error: Error) -> Error {
         let is_of_data = matches!(error.kind(), ErrorKind::Data | ErrorKind::Setting);
         if is_of_data && self.data.config.is_none() && self.data.data.is_none() && !is_described(&self.file) {
@@ -180,12 +180,12 @@ impl Trained {
     }
 }
 
-/// Does a model file say what its data were?
+/// Whether a model file describes its data.
 fn is_described(file: &Path) -> bool {
     Model::load(file).is_ok_and(|model| model.schema().format != Format::Other)
 }
 
-/// What a model was trained on, in a message.
+/// Description of a model's training data, in a message.
 fn said(schema: &Schema) -> String {
     match schema.format {
         Format::Csv { .. } => {
@@ -332,10 +332,10 @@ fn write_csv(out: impl Write, rows: &Rows, columns: &[Columns<'_>]) -> io::Resul
     out.flush()
 }
 
-/// What says which row a line is of.
+/// Labels of the rows of a table.
 struct Rows {
     count: usize,
-    /// The file of each.
+    /// Names of the files, one a row.
     names: Option<Vec<String>>,
     /// Rows whose file can't be read: what the model says of them means nothing.
     unreadable: BTreeSet<usize>,
@@ -365,7 +365,7 @@ impl Rows {
     }
 }
 
-/// How an output is shown. Of classes at many positions, no row has one class: the numbers are shown as they are.
+/// Columns of an output. With classes at many positions, a row has no single class: the numbers are printed unchanged.
 fn head_of(loss: &Loss, shape: &Shape) -> Head {
     match loss.head() {
         Head::Softmax if shape.positions() > 1 => Head::Values,
@@ -373,7 +373,7 @@ fn head_of(loss: &Loss, shape: &Shape) -> Head {
     }
 }
 
-/// What the numbers of an output are called.
+/// Names of an output's numbers.
 struct Names {
     /// Name of each column.
     columns: Vec<String>,

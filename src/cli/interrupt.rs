@@ -1,4 +1,4 @@
-//! What ends a run early: Ctrl-C, and on Unix `kill` and a terminal that closes, too.
+//! Signals that end a run early: Ctrl-C, and on Unix also `kill` and a closed terminal.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
@@ -10,7 +10,7 @@ use super::terminal::Terminal;
 /// Asks a run to end after the step at hand when a signal comes. A second one ends the program at once.
 #[derive(Clone)]
 pub struct Interrupt {
-    /// Is the run to end?
+    /// Whether the run is to end.
     stop: Arc<AtomicBool>,
     /// The exit status of a program that the signal ended; 0 if none came.
     status: Arc<AtomicI32>,
@@ -64,8 +64,8 @@ mod system {
         std::thread::Builder::new().name("signals".into()).spawn(wait).map(drop)
     }
 
-    /// Is this process to ignore a signal? A child inherits that, and shows it by its survival; to ask the system for it
-    /// takes unsafe code.
+    /// Whether this process is to ignore a signal. A child inherits that, and shows it by its survival; to ask the
+    /// system takes unsafe code.
     fn is_ignored(signal: i32) -> bool {
         let mut shell = Command::new("/bin/sh");
         shell.args(["-c", &format!("kill -{signal} $$")]);

@@ -47,7 +47,7 @@ enum Command {
     Bench(bench::BenchArgs),
 }
 
-/// Which adapters to use.
+/// Choice of adapters.
 #[derive(Args)]
 struct AdapterChoice {
     /// Indices, parts of names, `discrete`, `integrated`, `gpu`, `cpu`, `software` or `all`, with commas.
@@ -58,7 +58,7 @@ struct AdapterChoice {
     adapters: Option<String>,
 }
 
-/// Where data and losses stand.
+/// Paths of data and losses.
 #[derive(Args)]
 struct DataChoice {
     /// Settings file: its data and losses are used, in place of those that the model file names.

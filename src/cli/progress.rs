@@ -1,4 +1,4 @@
-//! What `train` shows while it runs: a bar on a terminal, a line an epoch, and each adapter's part.
+//! Output of `train` while it runs: a bar on a terminal, a line an epoch, and the share of each adapter.
 
 use crate::Result;
 use crate::adapters::Info;
@@ -29,7 +29,7 @@ impl<'a> Progress<'a> {
         Self { terminal, is_quiet, epochs, bar: None, epoch, epoch_ms: 0.0, is_first: true }
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub fn finish(&mut self) {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();

@@ -20,11 +20,11 @@ use super::DataChoice;
 /// The settings that are used where no file is named; also the example to copy.
 pub const DIGITS: &str = include_str!("digits.toml");
 
-/// What helps where nothing better is known.
+/// Help without a better hint.
 const HELP: &str =
     "`manyhands train --print-config` shows a whole file, to copy from; `docs/settings.md` lists all settings";
 
-/// What is wrong with a learning rate beside a schedule that has rates of its own, and what helps.
+/// Problem of a learning rate beside a schedule that has rates of its own.
 pub const OTHER_RATES: &str = "needs a schedule that starts from the optimizer's rate, but `PiecewiseConstantDecay` has all rates in its `values`";
 pub const OTHER_RATES_HELP: &str = "change its `values`, and leave out the rate";
 
@@ -48,7 +48,7 @@ pub struct Settings {
     /// The file it stands in; empty for the digits.
     #[serde(skip)]
     file: String,
-    /// What stands in it.
+    /// Text of the file.
     #[serde(skip)]
     text: String,
 }
@@ -97,7 +97,7 @@ fn adam() -> Optimizer {
 pub struct Training {
     pub epochs: u64,
     pub batch_size: usize,
-    /// Of initial weights, shuffling and dropout.
+    /// Seed of initial weights, shuffling and dropout.
     pub seed: Option<u64>,
     validation: Validation,
     pub adapters: Option<String>,
@@ -199,7 +199,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Do these settings come from no file?
+    /// Whether these settings come from no file.
     pub fn are_built_in(&self) -> bool {
         self.file.is_empty()
     }
@@ -220,12 +220,12 @@ impl Settings {
         files
     }
 
-    /// Are rows to validate with drawn from those to train on?
+    /// Whether rows for validation are drawn from the training rows.
     pub fn draws_validation(&self) -> bool {
         matches!(self.training.validation, Validation::Fraction(_))
     }
 
-    /// Is the model built anew, and not read from a file?
+    /// Whether the model is new, and not read from a file.
     pub fn is_model_new(&self) -> bool {
         matches!(self.model, ModelSource::Layers(_))
     }
@@ -277,7 +277,7 @@ impl Settings {
         }
     }
 
-    /// What the training is for.
+    /// Settings of training: losses, metrics, optimizer and more.
     pub fn compile(&self, model: &Model, seed: u64) -> Result<Compile> {
         let training = &self.training;
         let losses = match (&self.loss, &self.losses) {
@@ -403,7 +403,7 @@ impl<'de> Deserialize<'de> for ModelSource {
     }
 }
 
-/// What each epoch is judged by.
+/// Data by which each epoch is evaluated.
 #[derive(Clone, Copy)]
 enum Validation {
     /// The test data, if there are any.
@@ -441,7 +441,7 @@ impl<'de> Deserialize<'de> for Validation {
 
 /// Metrics: of the one output, or of each.
 enum Metrics {
-    /// Those that go with the losses.
+    /// Default metrics of the losses.
     Default,
     One(Vec<Metric>),
     Many(Vec<Vec<Metric>>),

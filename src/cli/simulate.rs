@@ -10,7 +10,7 @@ use super::terminal::Terminal;
 
 #[derive(Args)]
 pub struct SimulateArgs {
-    /// What the adapters are like, and what they train: see `examples/rigs/`.
+    /// File that describes the adapters and their model: see `examples/rigs/`.
     rig: PathBuf,
 }
 

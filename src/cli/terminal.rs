@@ -1,4 +1,4 @@
-//! Where text goes: results to stdout, progress, warnings and errors to stderr, none of them tearing another.
+//! Output of text: results to stdout; progress, warnings and errors to stderr, without mixing lines.
 
 use std::env;
 use std::fmt::{Arguments, Display};
@@ -14,14 +14,14 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use log::{Level, LevelFilter};
 use terminal_size::terminal_size_of;
 
-/// What wgpu calls an error where Windows is Wine: it misses what shows pictures. Nothing here does.
+/// Error that wgpu logs under Wine, which lacks a part for showing pictures. Nothing here shows any.
 const NO_PICTURES: &str = "create_factory_media failed";
 
 /// The two streams, and the bar that may stand on one of them.
 #[derive(Clone)]
 pub struct Terminal {
     bars: MultiProgress,
-    /// Was there a result that could not be written?
+    /// Whether a result could not be written.
     has_failed: Arc<AtomicBool>,
 }
 
@@ -79,7 +79,7 @@ impl Terminal {
         }
     }
 
-    /// Was there a result that could not be written?
+    /// Whether a result could not be written.
     pub fn has_failed(&self) -> bool {
         self.has_failed.load(Ordering::Relaxed)
     }
@@ -90,7 +90,7 @@ impl Terminal {
         self.bars.suspend(|| to_stderr(format_args!("{text}\n")));
     }
 
-    /// What ended the command.
+    /// Prints the error that ended the command.
     pub fn error(&self, error: &dyn Display) {
         self.note(format_args!("error: {error}"));
     }

@@ -17,7 +17,7 @@ use super::settings::{DIGITS, OTHER_RATES, OTHER_RATES_HELP, Settings, parse_spl
 use super::terminal::{Terminal, check_file, make_folder_of};
 use super::{AdapterChoice, adapters, at_least_one, summary};
 
-/// Where a run is saved if nothing else is said.
+/// Default path of a saved run.
 const DEFAULT_FILE: &str = "manyhands.safetensors";
 
 #[derive(Args)]
@@ -29,7 +29,7 @@ pub struct TrainArgs {
     print_config: bool,
     #[command(flatten)]
     adapters: AdapterChoice,
-    /// How each batch is split: `learned` from speed, `even`, or proportions such as `3:1`.
+    /// Split of each batch: `learned` from speed, `even`, or proportions such as `3:1`.
     #[arg(long, value_parser = parse_split)]
     split: Option<SplitMode>,
     /// Repeat the splits of another run from the log that it wrote with `--json`: gives the same bits.
@@ -152,7 +152,7 @@ struct Run {
     early_stopping: Option<EarlyStopping>,
     /// The adapters of the settings file.
     adapters: Option<String>,
-    /// What the resumed run had done: epochs and steps.
+    /// Epochs and steps before the resumed run.
     done: Option<(u64, u64)>,
 }
 
@@ -317,7 +317,7 @@ fn fit(run: &mut Run, args: &TrainArgs, progress: &mut Progress<'_>) -> Result<H
     run.trainer.fit_with(run.train.clone(), &run.fit, &mut callbacks)
 }
 
-/// What the best weights give, where early stopping went back to others than those of the last epoch.
+/// Values of the best weights, if early stopping restored weights of an earlier epoch than the last.
 fn best_values(run: &mut Run, history: &History) -> Result<Option<Values>> {
     let (Some(stopping), Some(validation)) = (&run.early_stopping, &run.fit.validation) else { return Ok(None) };
     let last = history.epochs.last().and_then(|epoch| epoch.values.get(&stopping.monitor().name));

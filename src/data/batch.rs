@@ -126,7 +126,7 @@ fn slices(buffers: &mut [Arc<[f32]>]) -> Vec<&mut [f32]> {
     buffers.iter_mut().map(Arc::make_mut).collect()
 }
 
-/// Where a [`Dataset`] writes the rows that it is asked for.
+/// Buffers to which a [`Dataset`] writes the requested rows.
 ///
 /// A part that is not wanted is an empty slice.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! Which data to use, as a settings file says it.
+//! The choice of data in a settings file.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::{ByteImages, Channels, Dataset, Synthetic, cifar, digits, idx};
 use crate::schema::{Format, Schema, few};
 use crate::{Error, Result, shown};
 
-/// Which data to use; the table `[data]` of a settings file.
+/// A choice of data; the table `[data]` of a settings file.
 ///
 /// ```toml
 /// type = "csv"
@@ -68,7 +68,7 @@ pub enum DataConfig {
         height: usize,
         /// Width that images get.
         width: usize,
-        /// 1 or 3.
+        /// Number of channels: 1 or 3.
         #[serde(default)]
         channels: Channels,
         /// `error` (the default) or `skip`: what becomes of images that can't be read ([`Unreadable`]).
@@ -131,9 +131,9 @@ pub struct TableConfig {
     pub ignore: Vec<Column>,
     /// Column of the sample weights.
     pub sample_weight: Option<Column>,
-    /// Whether there is a header; found out if not said.
+    /// Whether there is a header; detected by default.
     pub header: Option<bool>,
-    /// What stands between fields; a comma if not said.
+    /// Character between fields; the default is a comma.
     pub delimiter: Option<char>,
 }
 
@@ -194,7 +194,7 @@ impl DataPair {
 pub struct Inputs {
     /// The rows.
     pub dataset: Arc<dyn Dataset>,
-    /// What the training data's values mean: names of classes, for example.
+    /// Meaning of the training data's values, such as names of classes.
     pub trained: Schema,
     /// Name of each row, where rows have one: the file of an image, as [`ImageFiles::names`] gives it.
     pub names: Option<Vec<String>>,

@@ -84,7 +84,7 @@ struct Table {
     inputs: Vec<Vec<f32>>,
     targets: Vec<Target>,
     weights: Vec<f32>,
-    /// Where the last row starts, in bytes.
+    /// Start of the last row, in bytes.
     last_row: u64,
     /// Rows of several lines, and where the first of them starts.
     broken_rows: usize,
@@ -230,7 +230,7 @@ impl Table {
         Ok(CsvTable { dataset: dataset.with_schema(self.layout.schema(settings, names)).with_notes(notes) })
     }
 
-    /// As many columns as there are values for the rows.
+    /// The values of the rows as an array, one row each.
     fn array(&self, values: Vec<f32>) -> Result<Array2<f32>> {
         Array2::from_shape_vec((self.rows, values.len() / self.rows.max(1)), values).map_err(|error| {
             Error::data(named(&self.path), format!("can't become an array: {error}"), "please report this")

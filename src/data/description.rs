@@ -1,4 +1,4 @@
-//! What was read, in the first lines of a run.
+//! Description of the data in the first lines of a run.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -8,7 +8,7 @@ use crate::schema::{Field, few};
 use crate::table::wrap;
 use crate::{Result, Shape, shown, thousands};
 
-/// What a data set holds: rows, shapes, classes with their counts, and what its reader has to say.
+/// Contents of a data set: rows, shapes, classes with their counts, and notes of its reader.
 ///
 /// As text it has lines of at most 80 columns, or of as many as its precision says.
 ///
@@ -22,7 +22,7 @@ use crate::{Result, Shape, shown, thousands};
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Description {
-    /// What the rows are for: `training data`.
+    /// Name of the rows' purpose: `training data`.
     pub name: String,
     /// Number of rows.
     pub rows: usize,
@@ -30,7 +30,7 @@ pub struct Description {
     pub inputs: Vec<(Shape, Field)>,
     /// Columns of each target, and the rows of each class, if it has classes.
     pub targets: Vec<(Field, Vec<ClassCount>)>,
-    /// What its reader has to say: [`Dataset::notes`].
+    /// Notes of the reader: [`Dataset::notes`].
     pub notes: Vec<String>,
 }
 

@@ -21,7 +21,7 @@ use crate::{Error, Result, Shape, shown};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "u8", into = "u8")]
 pub enum Channels {
-    /// One: brightness.
+    /// One channel: brightness.
     Gray,
     /// Three: red, green, blue.
     #[default]
@@ -56,7 +56,7 @@ impl TryFrom<u8> for Channels {
     }
 }
 
-/// What every image becomes.
+/// Size and channels of every image after reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ImageSettings {
@@ -67,7 +67,7 @@ pub struct ImageSettings {
     /// Gray or colour. Default: colour.
     #[serde(default)]
     pub channels: Channels,
-    /// What becomes of files that can't be read. Default: an error.
+    /// Treatment of unreadable files. Default: an error.
     #[serde(default)]
     pub unreadable: Unreadable,
 }
@@ -182,7 +182,7 @@ impl ImageFolder {
 /// Input 0 is that of [`ImageFolder`]; there are no targets.
 #[derive(Clone, Debug)]
 pub struct ImageFiles {
-    /// Where the names of the files start.
+    /// Folder in which the names of the files start.
     folder: PathBuf,
     files: Vec<PathBuf>,
     settings: ImageSettings,

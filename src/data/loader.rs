@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::{Batch, Dataset, Purpose, generator};
 use crate::{Error, Result};
 
-/// How a [`Loader`] makes batches.
+/// Settings of a [`Loader`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LoaderSettings {
@@ -100,7 +100,7 @@ impl Loader {
         self.position
     }
 
-    /// Batches in an epoch.
+    /// Number of batches in an epoch.
     pub fn batches_per_epoch(&self) -> usize {
         let rows = self.dataset.len();
         if self.settings.drop_remainder {

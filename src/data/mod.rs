@@ -99,12 +99,12 @@ pub trait Dataset: Send + Sync {
         false
     }
 
-    /// What the values mean: names of columns and classes, and how rows are read. A model keeps it in its file.
+    /// Meaning of the values: names of columns and classes, and settings of the reader. A model keeps it in its file.
     fn schema(&self) -> Schema {
         Schema::default()
     }
 
-    /// What its reader has to say at the start of a run: files that are left out, inputs that want scaling.
+    /// Notes of the reader at the start of a run: files that are left out, inputs that should be scaled.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
@@ -161,13 +161,13 @@ impl<D: Dataset + ?Sized> Dataset for Arc<D> {
     }
 }
 
-/// What is said where memory does not suffice for a file.
+/// Error if memory does not suffice for a file.
 #[cfg(feature = "files")]
 fn no_memory(who: &str) -> crate::Error {
     crate::Error::data(who, "needs more memory than the system gives", "close other programs, or use fewer rows")
 }
 
-/// What a stream of random numbers is for, so that one seed gives streams that share nothing.
+/// Purpose of a stream of random numbers, so that the streams of one seed are independent.
 #[derive(Clone, Copy)]
 enum Purpose {
     EpochOrder = 1,

@@ -1,4 +1,4 @@
-//! Which file a path means.
+//! Identifies the file behind a path.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -53,7 +53,7 @@ fn identity(path: &Path) -> Identity {
     Identity::Path(whole.or_else(|_| std::path::absolute(&target)).unwrap_or(target))
 }
 
-/// Do two paths mean one file?
+/// Whether two paths lead to one file.
 pub fn are_same(one: &Path, other: &Path) -> bool {
     identity(one) == identity(other)
 }

@@ -1,4 +1,4 @@
-//! What a file holds, by its first bytes: what is not ours is never overwritten.
+//! Kinds of files, by their first bytes: files of other programs are never overwritten.
 
 use std::fs::File;
 use std::io::Read;
@@ -10,7 +10,7 @@ use crate::shown;
 /// Bytes by which a file is known.
 const BEGIN: u64 = 4096;
 
-/// What a file holds.
+/// Kind of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A model or a checkpoint.
@@ -21,9 +21,9 @@ pub enum Kind {
     JsonLog,
     /// A trace that Perfetto opens.
     Trace,
-    /// What a model says of each row, as CSV.
+    /// Predictions of a model, as CSV.
     Predictions,
-    /// What `manyhands bench` measured, as JSON.
+    /// Results of `manyhands bench`, as JSON.
     Report,
     /// A report as an SVG picture.
     Picture,
@@ -31,17 +31,17 @@ pub enum Kind {
     Tiles,
 }
 
-/// How the first line of a log in CSV starts.
+/// Start of the first line of a log in CSV.
 const CSV_LOG: &str = "epoch,step,learning_rate,seconds";
-/// How each line of a log in JSON starts.
+/// Start of each line of a log in JSON.
 const JSON_LOG: &str = r#"{"kind":"#;
-/// How a safetensors file with metadata goes on behind the eight bytes of its header's length.
+/// Start of a safetensors file with metadata, after the eight bytes of its header's length.
 const METADATA: &str = r#"{"__metadata__":{""#;
-/// What pictures say of themselves.
+/// Mark in our pictures.
 pub(crate) const PICTURE_MARK: &str = "<!-- manyhands bench scaling -->";
 
 impl Kind {
-    /// As messages name it.
+    /// Name of the kind in messages.
     fn name(self) -> &'static str {
         match self {
             Self::Model => "a model or checkpoint of manyhands",
@@ -55,7 +55,7 @@ impl Kind {
         }
     }
 
-    /// Does a file of this kind begin so? Logs are written line by line: their first line may be cut off.
+    /// Whether a file of this kind may begin like this. Logs are written line by line: their first line may be cut off.
     fn begins(self, begin: &[u8]) -> bool {
         let text = String::from_utf8_lossy(begin);
         let line = |head: &str| match text.split_once('\n') {

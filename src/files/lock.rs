@@ -15,7 +15,7 @@ pub(crate) struct Lock {
     held: Option<(File, PathBuf)>,
 }
 
-/// What trying to lock gave.
+/// Result of trying to lock.
 enum Tried {
     Held(File),
     /// Whoever had it before has just removed the file.
@@ -92,7 +92,7 @@ fn process(file: &mut File) -> String {
     if read.is_ok() && is_number { format!(" (process {number})") } else { String::new() }
 }
 
-/// Does a path still lead to an open file?
+/// Whether a path still leads to an open file.
 #[cfg(unix)]
 pub(super) fn is_there(file: &File, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;

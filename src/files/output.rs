@@ -234,7 +234,7 @@ fn replace(mut temporary: TempPath, target: &Path) -> io::Result<()> {
     temporary.persist(target).map_err(|refused| refused.error)
 }
 
-/// Is another program in the way? Windows says `ERROR_ACCESS_DENIED` or `ERROR_SHARING_VIOLATION`.
+/// Whether another program holds the file: `ERROR_ACCESS_DENIED` or `ERROR_SHARING_VIOLATION` of Windows.
 fn is_held(error: &io::Error) -> bool {
     cfg!(windows) && matches!(error.raw_os_error(), Some(5 | 32))
 }

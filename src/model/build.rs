@@ -56,7 +56,7 @@ pub struct ModelBuilder {
     tensors: Vec<Made>,
     /// Names that were made of each stem.
     names: LiteMap<String, usize>,
-    /// Uses of each layer.
+    /// Number of uses of each layer.
     uses: Vec<usize>,
     /// Masks that there are, made where a layer takes them.
     masks: Vec<Mask>,
@@ -298,7 +298,7 @@ impl Model {
         Ok(layers)
     }
 
-    /// What a node is made of, checked against an earlier use of its layer.
+    /// Tensors of a node, checked against an earlier use of its layer.
     fn infer_node(&self, node_idx: usize, first: Option<&Built>) -> Result<Built> {
         let node = &self.nodes[node_idx];
         let named = &self.layers[node.layer_idx];
@@ -378,7 +378,7 @@ impl Model {
     }
 }
 
-/// `layer/tensor`.
+/// Name of a parameter: `layer/tensor`.
 fn parameter_name(named: &NamedLayer, parameter: &Parameter) -> String {
     format!("{}/{}", named.name, parameter.name)
 }

@@ -1,4 +1,4 @@
-//! From a model to its plan: each node records its part of each pass.
+//! Compiles a model to its plan: each node records its part of each pass.
 
 use super::Model;
 use crate::error::{Error, Result};
@@ -10,18 +10,18 @@ use crate::plan::{
     Word, length_word, vectors_word,
 };
 
-/// What training is for: a loss for each output, and the optimizer.
+/// Settings of the training pass: a loss for each output, and the optimizer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Objective {
     /// Loss of each output, in order.
     pub losses: Vec<Loss>,
-    /// How parameters are updated.
+    /// Rule that updates the parameters.
     pub optimizer: Optimizer,
     /// Global norm above which gradients are scaled down; 0 switches it off.
     pub clip_norm: f32,
-    /// What gradients are on their way to the host.
+    /// Format of gradients sent to the host.
     pub gradient_compression: GradientCompression,
-    /// Whose statistics batch normalization takes.
+    /// Rows over which batch normalization takes its statistics.
     pub batch_statistics: BatchStatistics,
 }
 
@@ -38,7 +38,7 @@ impl Objective {
     }
 }
 
-/// Where each layer begins.
+/// First buffers of each layer.
 struct Firsts {
     /// Its first parameter in the layout, if it has any and is trainable.
     parameter: Vec<Option<usize>>,
@@ -152,7 +152,7 @@ impl Model {
         firsts
     }
 
-    /// Which tensors stand behind a trainable parameter.
+    /// Tensors that depend on a trainable parameter.
     fn recorded_tensors(&self, firsts: &Firsts) -> Vec<Tensor> {
         let mut needs = vec![false; self.inputs.len()];
         for node in &self.nodes {

@@ -65,10 +65,10 @@ pub struct LayerConfig {
     /// The layer that is used again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reuse: Option<String>,
-    /// What it reads; the one before it if not given.
+    /// Names of its inputs; by default the layer before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inputs: Option<Vec<String>>,
-    /// May training change it? Yes if not given.
+    /// Whether training may change it; by default true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trainable: Option<bool>,
     /// The layer's own settings.
@@ -111,7 +111,7 @@ impl ModelConfig {
         reader.graph.build(&outputs, seed)
     }
 
-    /// Is it the same but for which layers are trainable?
+    /// Whether two configurations differ only in their trainable layers.
     pub(crate) fn trains_others(&self, other: &Self) -> bool {
         let all_trainable = |config: &Self| {
             let mut config = config.clone();
@@ -261,7 +261,7 @@ impl Reader {
     }
 }
 
-/// Which names there are, a handful at most.
+/// Help that lists the known names, a handful at most.
 pub(super) fn names_help(name: &str, names: &[&str]) -> String {
     const MOST: usize = 6;
     let near = names::nearest(name, names).map(|near| format!("did you mean `{}`? ", shown(near)));

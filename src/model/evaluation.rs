@@ -1,4 +1,4 @@
-//! How a model is judged: what its file keeps beside the architecture, so that it can be evaluated without settings.
+//! Losses and metrics of a model: its file keeps them, so that it can be evaluated without settings.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +16,7 @@ pub struct Evaluation {
     /// Weight of each output's loss; 1 where none is given.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub loss_weights: Vec<f32>,
-    /// How the rows' losses become one.
+    /// Reduction of the rows' losses to one.
     pub reduction: Reduction,
     /// Metrics of each output; those that go with its loss where none are given.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -45,7 +45,7 @@ impl EvaluationRead {
 }
 
 impl Model {
-    /// What the values of the data mean that it was trained on; empty if it was not trained, or is of an old file.
+    /// Meaning of the training data's values; empty for an untrained model, or an old file.
     pub fn schema(&self) -> &Schema {
         &self.schema
     }

@@ -51,7 +51,7 @@ struct Header<'a> {
     tensors: &'a [Entered<'a>],
 }
 
-/// Where a tensor stands.
+/// Position of a tensor.
 #[derive(serde::Serialize)]
 struct Place<'a> {
     dtype: Dtype,

@@ -44,9 +44,9 @@ pub struct Input {
 pub(crate) struct NamedLayer {
     /// Prefix of its parameters.
     pub name: String,
-    /// What it does.
+    /// The layer.
     pub layer: Arc<dyn Layer>,
-    /// May training change it?
+    /// Whether training may change it.
     pub is_trainable: bool,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct NamedLayer {
 pub(crate) struct GraphNode {
     /// Its name: that of the layer, with a number for further uses.
     pub name: String,
-    /// Which layer.
+    /// Index of the layer.
     pub layer_idx: usize,
     /// Tensors it reads; all stand before it.
     pub inputs: Vec<usize>,
@@ -116,7 +116,7 @@ impl Model {
         self.layout.n_parameters()
     }
 
-    /// Where each parameter and statistic stands.
+    /// Position of each parameter and statistic.
     #[doc(hidden)]
     pub fn layout(&self) -> &Layout {
         &self.layout
@@ -161,7 +161,7 @@ impl Model {
         })
     }
 
-    /// Does any layer use statistics of a batch? Then a shard should not be tiny.
+    /// Whether any layer uses statistics of a batch. Then a shard should not be tiny.
     pub fn has_batch_statistics(&self) -> bool {
         let mut layers = self.nodes.iter().map(|node| &self.layers[node.layer_idx]);
         layers.any(|named| named.is_trainable && named.layer.has_batch_statistics())

@@ -1,4 +1,4 @@
-//! Which nodes and layers the outputs need: the others are left out of a model.
+//! Finds the nodes and layers that the outputs need: the others are left out of a model.
 
 use super::build::use_name;
 use super::{Model, NamedLayer};
@@ -9,12 +9,12 @@ pub(crate) struct Adapted {
     pub layer: String,
     /// The tensor that reaches it.
     pub input: usize,
-    /// Which of its means each element of a row belongs to.
+    /// Index of the mean to which each element of a row belongs.
     pub places: Vec<usize>,
 }
 
 impl Model {
-    /// Which tensors the outputs are made of: by number, in one pass from the last node to the first.
+    /// Tensors that the outputs depend on, by number: one pass from the last node to the first.
     fn needed(&self) -> Vec<bool> {
         let mut needed = vec![false; self.shapes.len()];
         self.outputs.iter().for_each(|output| needed[*output] = true);

@@ -1,4 +1,4 @@
-//! What files may name beside the crate's own layers, losses and optimizers.
+//! Layers, losses and optimizers of users, which files may name beside the crate's own.
 
 use crate::{layers, losses, optimizers};
 
@@ -19,14 +19,14 @@ pub struct Own<'a> {
     pub optimizers: &'a [optimizers::Entry],
 }
 
-/// Layers alone.
+/// Only layers.
 impl<'a> From<&'a [layers::Entry]> for Own<'a> {
     fn from(layers: &'a [layers::Entry]) -> Self {
         Self { layers, ..Self::default() }
     }
 }
 
-/// Layers alone.
+/// Only layers.
 impl<'a, const N: usize> From<&'a [layers::Entry; N]> for Own<'a> {
     fn from(layers: &'a [layers::Entry; N]) -> Self {
         layers.as_slice().into()

@@ -1,4 +1,4 @@
-//! Which layers training may change.
+//! The choice of trainable layers.
 
 use super::Model;
 use super::build::zero_weights;
@@ -62,7 +62,7 @@ impl Model {
         self.set(|_, _| true)
     }
 
-    /// May training change a layer? `None` if the model has none of this name.
+    /// Whether training may change a layer; `None` if the model has no layer of this name.
     pub fn is_trainable(&self, layer: &str) -> Option<bool> {
         self.layers.iter().find(|named| named.name == layer).map(|named| named.is_trainable)
     }

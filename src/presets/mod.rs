@@ -33,7 +33,7 @@ use self::size::Size;
 pub struct Preset {
     /// Its name, in `snake_case`.
     pub name: &'static str,
-    /// What it is, in one line.
+    /// Short description.
     pub about: &'static str,
     /// Shape of a row, where no other is asked for.
     pub input: &'static [usize],
@@ -111,7 +111,7 @@ pub fn find(name: &str) -> Result<&'static Preset> {
 mod tests {
     use super::*;
 
-    /// As the literature counts them where it does, the others layer by layer.
+    /// Counts of parameters: from the literature if it has them, else added layer by layer.
     #[test]
     fn parameters_are_those_of_the_literature() {
         let expected = [

@@ -9,10 +9,10 @@ use crate::model::{Model, ModelBuilder, TensorRef};
 /// Images with fewer pixels a side begin with a convolution of 3 × 3 without stride or pooling.
 const SMALL: usize = 64;
 
-/// Where a block stands.
+/// Position of a block.
 #[derive(Clone, Copy)]
 enum Place {
-    /// At the beginning of a stage, with a stride.
+    /// First block of a stage, with a stride.
     First(usize),
     /// Behind another of its stage.
     Later,

@@ -1,4 +1,4 @@
-//! What a preset is built for.
+//! Input and output sizes of a preset.
 
 use crate::shape::Shape;
 

@@ -19,7 +19,7 @@ impl Metered {
         Self { inner, bytes: AtomicU64::new(0) }
     }
 
-    /// Bytes so far.
+    /// Number of bytes up to now.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }

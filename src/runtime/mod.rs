@@ -23,7 +23,7 @@ pub use native::Native;
 /// A future that need not move between threads.
 pub type Task = Pin<Box<dyn Future<Output = ()>>>;
 
-/// What an engine needs of the world around it.
+/// Services that an engine needs: clock, timer, tasks.
 pub trait Runtime: Send + Sync {
     /// Milliseconds since some fixed moment.
     fn now_ms(&self) -> f64;

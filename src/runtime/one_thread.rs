@@ -1,11 +1,11 @@
-//! What `threads.rs` has, on one thread: WebAssembly without shared memory has no other.
+//! Functions of `threads.rs` on one thread: WebAssembly without shared memory has no other.
 
-/// How many threads compute.
+/// Number of threads that compute.
 pub(crate) fn count() -> usize {
     1
 }
 
-/// Does two things.
+/// Runs two closures.
 pub(crate) fn join(a: impl FnOnce(), b: impl FnOnce()) {
     a();
     b();
@@ -31,7 +31,7 @@ pub(crate) fn chunk_pairs(
     pairs.for_each(|(idx, (a, b))| each(idx, a, b));
 }
 
-/// What `each(index, chunk)` gives for the chunks of a slice, in their order.
+/// Results of `each(index, chunk)` for the chunks of a slice, in their order.
 pub(crate) fn map_chunks<R>(data: &mut [f32], len: usize, each: impl Fn(usize, &mut [f32]) -> R) -> Vec<R> {
     data.chunks_mut(len).enumerate().map(|(idx, chunk)| each(idx, chunk)).collect()
 }
@@ -39,11 +39,11 @@ pub(crate) fn map_chunks<R>(data: &mut [f32], len: usize, each: impl Fn(usize, &
 /// Goes on at once: a page must not block.
 pub(crate) fn pause(_ms: u64) {}
 
-/// Work that is done.
+/// Finished work.
 #[derive(Debug)]
 pub(crate) struct Background<T>(T);
 
-/// Does work at once.
+/// Runs work at once.
 ///
 /// # Errors
 /// None here.
@@ -52,7 +52,7 @@ pub(crate) fn background<T>(_name: &str, work: impl FnOnce() -> T) -> std::io::R
 }
 
 impl<T> Background<T> {
-    /// What it gave.
+    /// Result of the work.
     pub(crate) fn wait(self) -> Option<T> {
         Some(self.0)
     }

@@ -21,17 +21,17 @@ fn pool() -> Option<&'static ThreadPool> {
     POOL.get_or_init(build).as_ref()
 }
 
-/// Does work on the pool, unless the caller is one of a pool's threads.
+/// Runs work on the pool, unless the caller is one of a pool's threads.
 fn on<R: Send>(pool: &ThreadPool, work: impl FnOnce() -> R + Send) -> R {
     if rayon::current_thread_index().is_some() { work() } else { pool.install(work) }
 }
 
-/// How many threads compute.
+/// Number of threads that compute.
 pub(crate) fn count() -> usize {
     pool().map_or(1, |pool| on(pool, rayon::current_num_threads))
 }
 
-/// Does two things, at once where a thread is free.
+/// Runs two closures, in parallel if a thread is free.
 pub(crate) fn join(a: impl FnOnce() + Send, b: impl FnOnce() + Send) {
     match pool() {
         Some(pool) => on(pool, || rayon::join(a, b)),
@@ -71,7 +71,7 @@ pub(crate) fn chunk_pairs(
     });
 }
 
-/// What `each(index, chunk)` gives for the chunks of a slice, in their order.
+/// Results of `each(index, chunk)` for the chunks of a slice, in their order.
 pub(crate) fn map_chunks<R: Send>(
     data: &mut [f32],
     len: usize,

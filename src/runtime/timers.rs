@@ -24,7 +24,7 @@ pub(super) struct Sleep {
     place: Option<Place>,
 }
 
-/// When to wake, and a number of its own.
+/// Time of waking, and a unique number.
 type Place = (Instant, u64);
 
 struct Timers {

@@ -48,7 +48,7 @@ pub struct Builder<'a> {
     state: Option<TrainingState>,
 }
 
-/// What a rig runs.
+/// Kind of work of a rig.
 enum Work<'a> {
     Model(&'a Model),
     Plan(Box<(Plan, Layout)>),
@@ -92,7 +92,7 @@ impl<'a> Builder<'a> {
         Self { adapters, ..self }
     }
 
-    /// How adapters are opened; by default as [`adapters::open`] does.
+    /// Sets the function that opens adapters; the default is [`adapters::open`].
     pub fn opener(self, opener: Opener) -> Self {
         Self { opener, ..self }
     }
@@ -102,7 +102,7 @@ impl<'a> Builder<'a> {
         Self { runtime, ..self }
     }
 
-    /// How rows are split; by default by speed, learned from the steps.
+    /// Sets the division of rows; by default it is learned from measured speeds.
     pub fn split(self, split: SplitMode) -> Self {
         Self { split, ..self }
     }
@@ -112,7 +112,7 @@ impl<'a> Builder<'a> {
         Self { capacity: rows, ..self }
     }
 
-    /// Whether the CPU adapter takes over when all others are lost; by default it does.
+    /// Sets whether the CPU adapter takes over when all others are lost; by default it does.
     pub fn cpu_fallback(self, cpu_fallback: CpuFallback) -> Self {
         Self { cpu_fallback, ..self }
     }

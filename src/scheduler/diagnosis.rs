@@ -1,4 +1,4 @@
-//! Where a value that is not finite came from: the step is run again on the CPU, command by command.
+//! Finds the origin of a value that is not finite: re-runs the step on the CPU, command by command.
 
 use std::sync::Arc;
 

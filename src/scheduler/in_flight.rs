@@ -7,14 +7,14 @@ use super::{Step, StepReport};
 use crate::adapters::Ticket;
 use crate::data::Batch;
 
-/// When a batch was waited for.
+/// Wait for a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct DataWait {
-    /// When the wait began, by the runtime's clock.
+    /// Start of the wait, by the runtime's clock.
     pub start_ms: f64,
-    /// How long it took.
+    /// Length of the wait.
     pub ms: f64,
-    /// Was the adapter busy with the step before all the time, so that nothing was lost?
+    /// Whether the adapter was busy with the step before all the time, so that the wait cost nothing.
     pub is_hidden: bool,
 }
 
@@ -38,11 +38,11 @@ pub(super) struct StepInFlight {
     pub begin_ms: f64,
     pub data: DataWait,
     pub runs: Option<Runs>,
-    /// What it gave, if that had to be known before anybody asked.
+    /// The step's report, if it had to be read before it was requested.
     pub report: Option<StepReport>,
 }
 
-/// What the only adapter was asked for a step.
+/// Run of a step on the only adapter.
 #[derive(Clone, Copy)]
 pub(super) struct Runs {
     pub shard: Shard,
@@ -54,9 +54,9 @@ pub(super) struct Runs {
 #[derive(Default)]
 pub(super) struct InFlight {
     pub steps: VecDeque<StepInFlight>,
-    /// When the last step ended: one that has begun before counts from then on.
+    /// End of the last step; the time of a step that began earlier counts from then on.
     pub ended_ms: f64,
-    /// When the last step was reported.
+    /// Time at which the last step was reported.
     pub told_ms: f64,
 }
 
@@ -65,20 +65,20 @@ pub(super) struct InFlight {
 pub struct FinishedStep {
     /// Its batch.
     pub batch: Batch,
-    /// Its numbers.
+    /// Number, seed and learning rate of the step.
     pub step: Step,
-    /// What it gave.
+    /// Report of the step.
     pub report: StepReport,
     /// The wait for its batch.
     pub data: DataWait,
-    /// How long it took, with the wait for its batch, from the end of the step before.
+    /// Time of the step with the wait for its batch, from the end of the step before.
     pub ms: f64,
 }
 
-/// What came of the oldest step in flight.
+/// Outcome of the oldest step in flight.
 #[derive(Clone, Debug)]
 pub enum Finished {
-    /// It has ended.
+    /// The step has ended.
     Step(Box<FinishedStep>),
     /// The only adapter was lost, and with it the steps since the host's last copy of the state: training resumes from there.
     /// No step is in flight any more.

@@ -55,7 +55,7 @@ pub enum CpuFallback {
 /// The numbers of one training step.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// Counted from 0.
+    /// Number of the step, counted from 0.
     pub step: u64,
     /// Seed of the run.
     pub seed: u32,
@@ -65,18 +65,18 @@ pub struct Step {
     pub loss_scales: Vec<f32>,
 }
 
-/// What one adapter did in a step.
+/// One adapter's part of a step.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct ShardReport {
     /// Position among the adapters in use.
     pub adapter_idx: usize,
     /// Rows it computed.
     pub rows: u32,
-    /// Where its time went.
+    /// Times of the adapter's run.
     pub timing: Timing,
 }
 
-/// What a step gave.
+/// Results of a step.
 #[derive(Clone, Debug, Default)]
 pub struct StepReport {
     /// Per-row weighted loss and score of each output, in the order of the batch's rows.
@@ -85,7 +85,7 @@ pub struct StepReport {
     pub gradient_norm: f32,
     /// False if a gradient was not finite: nothing was updated.
     pub is_applied: bool,
-    /// What each adapter did.
+    /// Each adapter's part.
     pub shards: Vec<ShardReport>,
     /// Adding gradients on the host.
     pub reduce_ms: f64,
@@ -184,13 +184,13 @@ impl Scheduler {
         self.state.into_training()
     }
 
-    /// Were steps given up, since the last call, with the only adapter, which alone held them? Then the state is that of the
+    /// Whether steps were lost with the only adapter since the last call. If so, the state is that of the
     /// last [`sync`](Self::sync), and training resumes from there.
     pub fn take_rewound(&mut self) -> bool {
         self.state.take_rewound()
     }
 
-    /// Do parameters live on the only adapter?
+    /// Whether parameters are kept on the only adapter.
     pub fn is_on_device(&self) -> bool {
         self.state.is_on_device()
     }
@@ -273,7 +273,7 @@ impl Scheduler {
         self.rig.statuses(|adapter_idx| self.partition.is_excluded(adapter_idx))
     }
 
-    /// Which of the adapters take part: neither lost nor on their way back.
+    /// Adapters that take part: neither lost nor being reopened.
     pub fn active(&self) -> Vec<bool> {
         self.rig.active()
     }
@@ -283,7 +283,7 @@ impl Scheduler {
         self.rig.members.iter().map(|member| member.bytes).collect()
     }
 
-    /// What is known of an adapter's speed, once something is.
+    /// The model of an adapter's speed, once it was measured.
     pub fn estimate(&self, adapter_idx: usize) -> Option<&Estimate> {
         self.partition.splitter().estimate(adapter_idx)
     }
@@ -303,22 +303,22 @@ impl Scheduler {
         self.rig.plan()
     }
 
-    /// Where each parameter stands.
+    /// Position of each parameter.
     pub fn layout(&self) -> &Layout {
         &self.state.layout
     }
 
-    /// Do shards of a step wait for each other?
+    /// Whether shards of a step wait for each other.
     pub fn is_coupled(&self) -> bool {
         self.rig.plan().is_coupled(Pass::Train)
     }
 
-    /// What ran where and when.
+    /// Times of all work.
     pub fn timeline(&self) -> &Timeline {
         &self.rig.timeline
     }
 
-    /// What ran where and when, to start it anew or to add to it.
+    /// Times of all work, to be reset or added to.
     pub fn timeline_mut(&mut self) -> &mut Timeline {
         &mut self.rig.timeline
     }

@@ -1,4 +1,4 @@
-//! Who computes which rows: the splitter's shares, cut into shards, over the adapters that are active.
+//! Assigns rows to adapters: the splitter's shares, cut into shards, over the active adapters.
 
 use super::ShardReport;
 use super::rig::Rig;
@@ -11,7 +11,7 @@ use crate::plan::{Combine, Command, Pass, Plan, When};
 /// Splits batches over a rig, and learns from what steps took.
 pub(super) struct Partition {
     splitter: Splitter,
-    /// Which adapters are excluded because training is faster without them.
+    /// Adapters that are excluded because training is faster without them.
     selection: Selection,
     exclusion: Exclusion,
     /// The splitter as it was before a trial with fewer adapters, or more.
@@ -23,7 +23,7 @@ pub(super) struct Partition {
     is_calibrated: bool,
 }
 
-/// May adapters be excluded?
+/// Whether adapters may be excluded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Exclusion {
     Allowed,
@@ -31,7 +31,7 @@ enum Exclusion {
 }
 
 impl Partition {
-    /// For `n_adapters` adapters that run a plan.
+    /// A partition for `n_adapters` adapters that run a plan.
     ///
     /// # Errors
     /// If fixed proportions or recorded rows do not go with the adapters.
@@ -74,12 +74,12 @@ impl Partition {
         self.splitter.set_min_rows(min_rows(plan));
     }
 
-    /// Is calibration still to be done? Asked once.
+    /// Whether calibration is still to be done; true once.
     pub fn wants_calibration(&mut self) -> bool {
         !std::mem::replace(&mut self.is_calibrated, true) && self.splitter.is_learned()
     }
 
-    /// Is an adapter excluded from training steps?
+    /// Whether an adapter is excluded from training steps.
     pub fn is_excluded(&self, adapter_idx: usize) -> bool {
         self.selection.is_excluded(adapter_idx)
     }
@@ -90,7 +90,7 @@ impl Partition {
         self.selection = Selection::new(n_adapters);
     }
 
-    /// Which adapters get rows: active ones that are not excluded; those that are excluded, too, if there is no other.
+    /// Adapters that get rows: active ones that are not excluded; the excluded ones, too, if there is no other.
     fn selected(&self, rig: &Rig) -> Vec<bool> {
         let active = rig.active();
         let works = |idx: usize| active[idx] && rig.members[idx].is_enabled && !self.selection.is_excluded(idx);

@@ -1,4 +1,4 @@
-//! When no adapter is left: the run continues on the CPU adapter.
+//! Continues a run on the CPU adapter when no adapter is left.
 
 use super::partition::Partition;
 use super::rig::Rig;
@@ -6,7 +6,7 @@ use super::state::State;
 use crate::adapters::Fault;
 use crate::error::Result;
 
-/// Has the CPU adapter take part if no other does, where that is allowed.
+/// Adds the CPU adapter if no other is active and this is allowed.
 ///
 /// If the only adapter was lost with steps that the host has no copy of, the CPU takes its place and the state is rewound to
 /// the last copy. Else nothing was lost, and other adapters may come back beside it.

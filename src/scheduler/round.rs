@@ -22,7 +22,7 @@ const FIRST_RUN_MS: f64 = 120_000.0;
 /// Times the predicted duration after which an adapter counts as hung.
 const SILENCE_FACTOR: f64 = 20.0;
 
-/// What a round runs.
+/// Work of a round.
 #[derive(Clone, Copy)]
 pub(super) struct Job<'a> {
     pub pass: Pass,
@@ -37,7 +37,7 @@ pub(super) struct Task {
     ticket: Ticket,
     /// Values to be combined, by command, both before the next command and before the update.
     exchanges: LiteMap<usize, Vec<f32>>,
-    /// When its last value came.
+    /// Arrival of its last value.
     came_ms: f64,
     /// Its waits for combined values, from when its own came: start and end.
     waits: Vec<(f64, f64)>,
@@ -53,7 +53,7 @@ impl Task {
 /// A pass over all shards of a batch.
 pub(super) struct Round<'a> {
     job: Job<'a>,
-    /// Do shards wait for each other within the pass?
+    /// Whether shards wait for each other within the pass.
     is_coupled: bool,
     rig: &'a mut Rig,
     state: &'a mut State,
@@ -143,7 +143,7 @@ impl<'a> Round<'a> {
         ticket
     }
 
-    /// How long to wait for the next event before some adapter counts as hung.
+    /// Longest wait for the next event; then some adapter counts as hung.
     fn patience_ms(&self) -> f64 {
         let now_ms = self.rig.runtime.now_ms();
         let left_ms = self.limits().into_iter().map(|(_, until_ms)| until_ms - now_ms);
@@ -203,7 +203,7 @@ impl<'a> Round<'a> {
         Ok(())
     }
 
-    /// When every shard has given its value for an awaited exchange, combines them and answers all.
+    /// Combines the values of an awaited exchange and answers all shards, once every shard has sent its value.
     fn combine_if_all_in(&mut self, command: usize) {
         let plan = self.rig.plan().clone();
         let Some(Command::Exchange(exchange)) = plan.commands(self.job.pass).get(command) else { return };

@@ -1,4 +1,4 @@
-//! Which adapters are excluded, because training is faster without them: short trials of real training steps decide.
+//! Excludes adapters that slow training down: short trials with real training steps decide.
 //!
 //! The split's model of time knows each adapter by itself. That adapters share memory, a bus or the processor's cores,
 //! and that each costs the host something, shows only when one of them is idle.
@@ -35,29 +35,29 @@ pub(super) enum Change {
     With(usize),
 }
 
-/// What came of a step.
+/// Result of observing a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Verdict {
-    /// Nothing.
+    /// No change.
     Same,
-    /// From the next step on a change is tried.
+    /// A trial begins with the next step.
     Tried,
     /// The change is undone.
     Undone,
     /// The change stays: milliseconds of a step before and after it.
     Kept {
-        /// The change.
+        /// The tried change.
         change: Change,
-        /// Median before.
+        /// Median step time before.
         before_ms: f64,
-        /// Median after.
+        /// Median step time after.
         after_ms: f64,
     },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Phase {
-    /// Nothing is tried for so many more steps.
+    /// No trial for this number of further steps.
     Steady(u64),
     /// Steps are measured as they are.
     Before,
@@ -65,7 +65,7 @@ enum Phase {
     Trial { change: Change, before_ms: f64 },
 }
 
-/// Which adapters are excluded because training is faster without them.
+/// Adapters that are excluded because training is faster without them.
 #[derive(Clone, Debug)]
 pub(super) struct Selection {
     /// Steps until each excluded adapter is retried; `None` for active ones.
@@ -81,7 +81,7 @@ pub(super) struct Selection {
     rows: u32,
     /// Milliseconds of the measured steps.
     times: Vec<f64>,
-    /// Steps of the phase.
+    /// Number of steps of the phase.
     steps: usize,
     alive: Vec<bool>,
 }
@@ -101,7 +101,7 @@ impl Selection {
         }
     }
 
-    /// Is an adapter excluded?
+    /// Whether an adapter is excluded.
     pub(super) fn is_excluded(&self, adapter_idx: usize) -> bool {
         self.excluded.get(adapter_idx).is_some_and(Option::is_some)
     }
@@ -233,7 +233,7 @@ impl Selection {
         }
     }
 
-    /// Were the first measured steps all slower than before?
+    /// Whether the first measured steps were all slower than before.
     fn is_in_vain(&self, before_ms: f64) -> bool {
         self.times.len() >= SETTLING && self.times.iter().all(|ms| *ms > before_ms)
     }

@@ -66,7 +66,7 @@ pub(super) fn pieces(share: u32, capacity: u32, parts: u32) -> Vec<u32> {
     (0..n_pieces).map(|idx| share / n_pieces + u32::from(idx < share % n_pieces)).collect()
 }
 
-/// What is written before a run on a shard.
+/// Values that are written before a run on a shard.
 pub(super) fn feeds(plan: &Plan, pass: Pass, shard: &Batch) -> Vec<(Role, Arc<[f32]>)> {
     let mut feeds: Vec<_> = (0..).map(Role::Input).zip(shard.inputs.iter().cloned()).collect();
     if pass == Pass::Predict {
@@ -87,7 +87,7 @@ pub(super) fn concatenated(answers: &[Answer], of: impl Fn(&Answer) -> &Vec<Vec<
         .collect()
 }
 
-/// What each adapter did: the sum of its pieces.
+/// Each adapter's part of the step: the sum of its pieces.
 pub(super) fn reports(answers: &[Answer]) -> Vec<ShardReport> {
     let mut reports: Vec<ShardReport> = Vec::new();
     for answer in answers {

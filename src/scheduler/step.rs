@@ -143,7 +143,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// How many steps have begun and are not finished.
+    /// Number of steps in flight.
     pub fn n_in_flight(&self) -> usize {
         self.in_flight.steps.len()
     }

@@ -23,12 +23,12 @@ const FORWARD_PART: f64 = 1.0 / 3.0;
 pub(super) struct Seat {
     pub spec: AdapterSpec,
     pub arithmetic: Arithmetic,
-    /// What travels, where the plan that is run does not tell.
+    /// Bytes to transfer, if the plan does not determine them.
     pub traffic: Option<Traffic>,
     pub history: Mutex<History>,
 }
 
-/// What happened to an adapter so far.
+/// Record of an adapter's past faults and runs.
 pub(super) struct History {
     /// Troubles still to come.
     pub troubles: Vec<Trouble>,
@@ -56,7 +56,7 @@ struct Simulated {
     runtime: Virtual,
     seat: Arc<Seat>,
     loaded: Option<Loaded>,
-    /// When what was read back so far is on the host: buckets travel while later commands compute.
+    /// Time when all values read back so far are on the host: buckets are sent while later commands compute.
     link_free_ms: f64,
 }
 

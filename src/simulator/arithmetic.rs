@@ -5,13 +5,13 @@ use std::sync::Arc;
 use crate::adapters::cpu::Machine;
 use crate::plan::{Dispatch, Pass, Plan, Role, Scalars, View};
 
-/// What simulated adapters compute.
+/// Arithmetic of simulated adapters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Arithmetic {
-    /// What the CPU adapter would: the kernels' twins.
+    /// That of the CPU adapter: the kernels' twins.
     #[default]
     Twins,
-    /// Nothing: answers are zeros of the right lengths, at the right time.
+    /// None: answers are zeros of the right lengths, at the right time.
     TimeOnly,
 }
 

@@ -1,4 +1,4 @@
-//! What 1 to N adapters of a rig would do together, before you own them: `manyhands simulate`.
+//! Predicts the speed of 1 to N adapters of a rig before you own them: `manyhands simulate`.
 //!
 //! A [`RigConfig`] tells what adapters, their links and the host are like. [`simulate`] runs the scheduler's own code over
 //! them in virtual time, and gives the throughput of 1 to N adapters with what limits each: the adapters compute nothing,

@@ -23,14 +23,14 @@ const COUNTED: u64 = 10;
 /// Virtual time that a prediction may take: ten thousand hours.
 const LIMIT_MS: f64 = 36e9;
 
-/// What is simulated, but for the adapters.
+/// Settings of a simulation, without the adapters.
 struct Job {
     skeleton: Skeleton,
     objective: Objective,
     host_bytes_per_ms: f64,
 }
 
-/// Where the time of a step goes, in milliseconds; the adapter is the one that ends last.
+/// Times of a step's parts, in milliseconds; the adapter is the one that ends last.
 #[derive(Clone, Copy, Debug, Default)]
 struct Budget {
     step_ms: f64,
@@ -81,7 +81,7 @@ pub fn step_ms(rig: &RigConfig) -> Result<f64> {
     Ok(Job::of(rig, &rig.build_model()?)?.run(&rig.adapters, rig.batch_size)?.0.step_ms)
 }
 
-/// Of some adapters with their rows a second alone.
+/// Predicted throughput of these adapters; `alone` holds each one's rows/s on its own.
 fn point(job: &Job, alone: &[(f64, AdapterSpec)], rows: u32) -> Result<Point> {
     let adapters: Vec<AdapterSpec> = alone.iter().map(|(_, adapter)| adapter.clone()).collect();
     let (budget, shares) = job.run(&adapters, rows)?;
@@ -98,7 +98,7 @@ fn point(job: &Job, alone: &[(f64, AdapterSpec)], rows: u32) -> Result<Point> {
 }
 
 impl Budget {
-    /// What takes most of a step. What is neither computing, nor a run's transfers, nor the host, is the weights' way to
+    /// Largest part of a step. Time that is neither computing, nor a run's transfers, nor the host, is the broadcast to
     /// the adapters.
     fn limit(&self, adapters: &[AdapterSpec]) -> String {
         let adapter = &adapters[self.slowest];

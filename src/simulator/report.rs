@@ -1,4 +1,4 @@
-//! What a simulation predicts, as a table.
+//! A simulation's prediction as a table.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ pub struct Report {
 /// A number of adapters, and what they do together.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Point {
-    /// How many of the adapters.
+    /// Number of adapters.
     pub n_adapters: usize,
     /// Rows of a batch.
     pub batch_size: u32,
@@ -32,7 +32,7 @@ pub struct Point {
     pub rows_per_s: f64,
     /// Rows a second, over the sum of what the same adapters do alone with the batch of one.
     pub efficiency: f64,
-    /// What takes most of a step, in words.
+    /// Largest part of a step, in words.
     pub limit: String,
 }
 

@@ -12,7 +12,7 @@ use crate::optimizers::Optimizer;
 use crate::plan::BatchStatistics;
 use crate::presets::{self, PRESETS};
 
-/// What [`simulate`](super::simulate) is asked about.
+/// Input of [`simulate`](super::simulate).
 ///
 /// ```
 /// use manyhands::simulator::{RigConfig, simulate};
@@ -48,10 +48,10 @@ pub struct RigConfig {
     /// Name of one of the crate's [`presets`], in place of `model`.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "read_preset")]
     pub preset: Option<String>,
-    /// How parameters are updated; what the host has to do depends on it. Default: Adam.
+    /// Optimizer; the host's work depends on it. Default: Adam.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub optimizer: Option<Optimizer>,
-    /// Whose statistics batch normalization takes: of each adapter's rows, or of the whole batch.
+    /// Rows over which batch normalization takes its statistics: each adapter's, or the whole batch.
     #[serde(default)]
     pub batch_statistics: BatchStatistics,
     /// The host.

@@ -7,7 +7,7 @@ use crate::plan::{ALIGN, BufferId, Combine, Command, Layout, Length, Pass, Plan,
 pub(super) struct Skeleton {
     pub plan: Plan,
     pub layout: Layout,
-    /// What travels in the plan it stands for.
+    /// Transfers of the plan that it replaces.
     pub traffic: Traffic,
 }
 

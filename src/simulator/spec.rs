@@ -1,4 +1,4 @@
-//! What a simulated adapter is like: its speed, its links, and what befalls it.
+//! Specification of a simulated adapter: its speed, its links, and its faults.
 
 use serde::{Deserialize, Serialize};
 
@@ -41,7 +41,7 @@ pub struct AdapterSpec {
     /// Times at which it is slower.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub slowdowns: Vec<Slowdown>,
-    /// What befalls it, each once.
+    /// Injected faults, each once.
     #[serde(skip)]
     #[doc(hidden)]
     pub troubles: Vec<Trouble>,
@@ -58,37 +58,37 @@ impl AdapterSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Slowdown {
-    /// When it begins.
+    /// Start.
     pub from_ms: f64,
-    /// When it ends.
+    /// End.
     pub to_ms: f64,
-    /// How many times as long computing takes.
+    /// Factor on the time of computing.
     pub factor: f64,
 }
 
 /// Something that befalls an adapter, once.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Trouble {
-    /// When.
+    /// Trigger of the fault.
     pub at: Moment,
-    /// What.
+    /// Kind of the fault.
     pub what: Mishap,
 }
 
-/// When a trouble comes.
+/// Trigger of a fault.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Moment {
-    /// At a time, whatever the adapter does then.
+    /// A time, whatever the adapter does then.
     Time {
         /// Virtual milliseconds.
         ms: f64,
     },
-    /// When it loads a plan, counted from 0 over all its returns.
+    /// A load of a plan, counted from 0 over all openings.
     Load {
         /// Number of the load.
         number: u64,
     },
-    /// In a run, counted from 0 over all its returns.
+    /// A run, counted from 0 over all openings.
     Run {
         /// Number of the run.
         number: u64,
@@ -97,18 +97,18 @@ pub enum Moment {
     },
 }
 
-/// What befalls an adapter.
+/// Kind of a fault.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Mishap {
     /// The device is gone, and says so.
     Lost,
     /// The device is gone, and says nothing.
     Hang,
-    /// It stands still for a while, and then goes on.
+    /// The adapter pauses, and then continues.
     Pause {
-        /// How long.
+        /// Length.
         ms: f64,
     },
-    /// It has too little memory for what it does; it stays.
+    /// The adapter has too little memory for its work, but is not lost.
     OutOfMemory,
 }

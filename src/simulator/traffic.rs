@@ -1,4 +1,4 @@
-//! What a plan costs beside its kernels: bytes that travel.
+//! Bytes that a plan transfers, as costs beside its kernels.
 
 use crate::plan::{Command, Pass, Plan};
 use crate::size::F32_BYTES;
@@ -15,7 +15,7 @@ pub(super) struct Traffic {
 }
 
 impl Traffic {
-    /// Of a plan as it is.
+    /// Transfers of a plan.
     pub fn of(plan: &Plan) -> Self {
         let exchanged = plan.commands(Pass::Train).iter().map(|command| match command {
             Command::Exchange(exchange) => {

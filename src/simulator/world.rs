@@ -22,7 +22,7 @@ use crate::runtime::{Runtime, Task};
 /// `backend` of a simulated adapter's [`Info`].
 const BACKEND: &str = "simulated";
 
-/// What is the same for all adapters of a world.
+/// State that all adapters of a world share.
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     pub arithmetic: Arithmetic,
@@ -47,7 +47,7 @@ pub struct World {
     ready: Arc<Ready>,
 }
 
-/// What can go on, in the order in which it was woken.
+/// Tasks that are ready, in the order in which they were woken.
 #[derive(Default)]
 struct Ready {
     queue: Mutex<VecDeque<usize>>,

@@ -1,4 +1,4 @@
-//! What slowed a run down, and what helps.
+//! Finds the causes of a slow run, and their remedies.
 
 use crate::data::LoaderSettings;
 use crate::scheduler::split::SplitMode;

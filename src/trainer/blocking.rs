@@ -1,4 +1,4 @@
-//! What blocks until it is done, for callers without an executor. A page has none of these.
+//! Blocking forms of async functions, for callers without an executor. A page has none of these.
 
 use std::sync::Arc;
 

@@ -6,7 +6,7 @@ use super::{EpochLog, StepLog};
 use crate::error::{Error, Result};
 use crate::model::{Model, Weights};
 
-/// Whether training goes on.
+/// Whether training continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
     /// Train the next epoch.
@@ -15,7 +15,7 @@ pub enum Flow {
     Stop,
 }
 
-/// What a callback is shown after an epoch.
+/// Arguments of a callback after an epoch.
 #[derive(Debug)]
 pub struct EpochEnd<'a> {
     /// The epoch's numbers.
@@ -42,9 +42,9 @@ pub trait Callback {
         Ok(Flow::Continue)
     }
 
-    /// When training ends: after the last epoch, or because a callback stopped it, but not when it was interrupted. The
-    /// weights that this gives the model are those of the trained model. A run that resumes for more epochs goes on from
-    /// those of its last step.
+    /// Called when training ends: after the last epoch, or because a callback stopped it, but not when it was
+    /// interrupted. The weights that this gives the model are those of the trained model. A run that resumes for more
+    /// epochs continues from those of its last step.
     ///
     /// # Errors
     /// Ends training with that error.
@@ -52,7 +52,7 @@ pub trait Callback {
         Ok(())
     }
 
-    /// What a checkpoint must hold for [`restore`](Self::restore).
+    /// State of the callback for a checkpoint, given to [`restore`](Self::restore).
     fn state(&self) -> Value {
         Value::Null
     }
@@ -69,12 +69,12 @@ pub trait Callback {
     fn restore_best(&mut self, _weights: &Weights) {}
 }
 
-/// Which number is watched, and which way is better.
+/// Watched number, and the direction in which it improves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Monitor {
     /// Its name: `val_loss`.
     pub name: String,
-    /// Is larger better? By default so for accuracies.
+    /// Whether larger is better; the default is true for accuracies.
     pub larger_is_better: bool,
 }
 
@@ -86,7 +86,7 @@ impl Monitor {
         Self { name, larger_is_better }
     }
 
-    /// Is it better than the best so far? NaN never is, not even as the first.
+    /// Whether a value is better than the best so far. NaN never is, not even as the first.
     fn is_better(&self, new: f64, best: Option<f64>, min_delta: f64) -> bool {
         let beats = |best| if self.larger_is_better { new > best + min_delta } else { new < best - min_delta };
         !new.is_nan() && best.is_none_or(beats)
@@ -140,7 +140,7 @@ impl EarlyStopping {
         self
     }
 
-    /// What it watches.
+    /// The watched number.
     pub fn monitor(&self) -> &Monitor {
         &self.monitor
     }

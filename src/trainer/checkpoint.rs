@@ -20,7 +20,7 @@ const TRAINING_KEY: &str = "manyhands.training";
 /// Behind the optimizer's prefix: the weights that training goes on with, where the model's own are the best ones.
 const LAST: &str = "last";
 
-/// How far a run has come: with the weights and the optimizer's state, all that it needs to go on.
+/// Position of a run; with the weights and the optimizer's state it is all that a resumed run needs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Progress {
@@ -36,7 +36,7 @@ pub struct Progress {
     pub batch_size: usize,
     /// Seed of shuffling and dropout.
     pub seed: u64,
-    /// Are rows shuffled? Files of older versions do not say.
+    /// Whether rows are shuffled. Files of older versions lack this.
     pub shuffle: Option<bool>,
     /// The optimizer's learning rate, less what plateaus have taken off it.
     pub learning_rate: f32,
@@ -48,7 +48,7 @@ pub struct Progress {
     pub(crate) meter: Meter,
     /// State of the callbacks.
     pub(crate) callbacks: Vec<Value>,
-    /// Did a callback end the run?
+    /// Whether a callback ended the run.
     pub is_finished: bool,
     /// Weights that a callback may go back to: tensors of the file, under `best/`.
     #[serde(skip)]
@@ -65,7 +65,7 @@ pub struct Checkpoint {
     /// Weights, statistics and optimizer state that training goes on with.
     #[doc(hidden)]
     pub state: TrainingState,
-    /// How far it has come.
+    /// Position of the run.
     pub progress: Progress,
     /// The file that it was read from.
     pub(super) file: Option<PathBuf>,
@@ -237,7 +237,7 @@ impl Checkpoint {
         Ok(Self { model, optimizer, state, progress, file: Some(path.to_owned()) })
     }
 
-    /// Can a trainer of this model and optimizer go on from here?
+    /// Checks that a trainer of this model and optimizer can continue from here.
     ///
     /// # Errors
     /// If not: what differs.

@@ -1,4 +1,4 @@
-//! What training is for: losses, metrics, optimizer and learning rate, as Keras' `compile` takes them.
+//! Settings of training, as of Keras' `compile`: losses, metrics, optimizer and learning rate.
 
 use crate::error::{Error, Problem, Result};
 use crate::losses::{Loss, Metric, Reduction};
@@ -6,7 +6,7 @@ use crate::model::{Evaluation, Model, Objective};
 use crate::optimizers::{Optimizer, Schedule};
 use crate::plan::{BatchStatistics, GradientCompression};
 
-/// What to do with a step whose gradient is not finite. It is never applied.
+/// Treatment of a step whose gradient is not finite. Such a step is never applied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NonFinite {
@@ -17,7 +17,7 @@ pub enum NonFinite {
     Skip,
 }
 
-/// What training is for, as Keras' `compile`: made by [`new`](Self::new), with other settings behind it.
+/// Settings of training, as of Keras' `compile`: made by [`new`](Self::new), followed by other settings.
 ///
 /// ```
 /// use manyhands::losses::CategoricalCrossentropy;
@@ -35,28 +35,28 @@ pub enum NonFinite {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Compile {
-    /// How parameters are updated.
+    /// Rule that updates the parameters.
     pub optimizer: Optimizer,
     /// Loss of each output.
     pub losses: Vec<Loss>,
     /// Weight of each output's loss; 1 where none is given.
     pub loss_weights: Vec<f32>,
-    /// How the rows' losses become one.
+    /// Reduction of the rows' losses to one.
     pub reduction: Reduction,
     /// Metrics of each output; those that go with its loss where none are given.
     pub metrics: Vec<Vec<Metric>>,
     /// Global norm above which gradients are scaled down.
     pub clip_norm: Option<f32>,
-    /// How gradients travel to the host. One adapter that updates by itself sends none.
+    /// Format of gradients sent to the host. Unused with one adapter, which updates on the device.
     pub gradient_compression: GradientCompression,
-    /// Whose mean and variance batch normalization takes where several adapters share a batch.
+    /// Rows over which batch normalization takes mean and variance if several adapters share a batch.
     pub batch_statistics: BatchStatistics,
     /// Learning rate over the steps.
     pub schedule: Schedule,
     /// Batch size for which the learning rate was chosen: with another batch it is scaled in proportion.
     /// Source: Goyal et al. 2017, arXiv:1706.02677.
     pub learning_rate_batch: Option<usize>,
-    /// What to do with values that are not finite.
+    /// Treatment of values that are not finite.
     pub non_finite: NonFinite,
     /// Seed of shuffling and dropout.
     pub seed: u64,
@@ -94,7 +94,7 @@ impl Compile {
         self
     }
 
-    /// How the rows' losses become one.
+    /// Sets the reduction of the rows' losses to one.
     #[must_use]
     pub fn reduction(mut self, reduction: Reduction) -> Self {
         self.reduction = reduction;
@@ -115,14 +115,14 @@ impl Compile {
         self
     }
 
-    /// How gradients travel to the host. One adapter that updates by itself sends none.
+    /// Sets the format of gradients sent to the host. Unused with one adapter, which updates on the device.
     #[must_use]
     pub fn gradient_compression(mut self, compression: GradientCompression) -> Self {
         self.gradient_compression = compression;
         self
     }
 
-    /// Whose mean and variance batch normalization takes where several adapters share a batch.
+    /// Sets the rows over which batch normalization takes mean and variance if several adapters share a batch.
     #[must_use]
     pub fn batch_statistics(mut self, statistics: BatchStatistics) -> Self {
         self.batch_statistics = statistics;
@@ -143,7 +143,7 @@ impl Compile {
         self
     }
 
-    /// What to do with a step whose gradient is not finite.
+    /// Sets the treatment of a step whose gradient is not finite.
     #[must_use]
     pub fn non_finite(mut self, non_finite: NonFinite) -> Self {
         self.non_finite = non_finite;
@@ -157,7 +157,7 @@ impl Compile {
         self
     }
 
-    /// For the evaluation of a trained model: the losses and metrics that its file keeps.
+    /// Settings for the evaluation of a trained model: the losses and metrics that its file keeps.
     pub fn for_evaluation(evaluation: &Evaluation) -> Self {
         let Evaluation { losses, loss_weights, reduction, metrics } = evaluation.clone();
         let sgd = Optimizer::sgd(0.01, 0.0);

@@ -1,4 +1,4 @@
-//! What a model's file tells of its training: names and losses; and whether data mean what the model was trained on.
+//! Describes training in a model's file: names and losses; checks that data match the data of the training.
 
 use super::Trainer;
 use crate::data::Dataset;

@@ -148,14 +148,14 @@ impl JsonLog {
     }
 }
 
-/// What a recorded split needs of a step's line.
+/// Fields of a step's line that a recorded split needs.
 #[derive(Deserialize)]
 struct LoggedStep {
     step: u64,
     adapters: Vec<LoggedShard>,
 }
 
-/// What it needs of a shard.
+/// Fields of a shard that a recorded split needs.
 #[derive(Deserialize)]
 struct LoggedShard {
     adapter: usize,

@@ -15,7 +15,7 @@ use crate::optimizers::Schedule;
 use crate::scheduler::timeline::What;
 use crate::timing::per_second;
 
-/// How a run of training goes.
+/// Settings of a run of training.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Fit {
@@ -25,9 +25,9 @@ pub struct Fit {
     pub batch_size: usize,
     /// Data for validation after each epoch.
     pub validation: Option<Arc<dyn Dataset>>,
-    /// Shuffle the rows in each epoch?
+    /// Whether rows are shuffled in each epoch.
     pub shuffle: bool,
-    /// Leave out a last batch that is short?
+    /// Whether a short last batch is left out.
     pub drop_remainder: bool,
     /// Parts in which each adapter computes its rows, one after the other, before the one update: less memory for the
     /// same batch. The result is the same, but for batch normalization, whose statistics are then those of each part.
@@ -36,7 +36,7 @@ pub struct Fit {
     pub workers: usize,
     /// Batches that are decoded ahead.
     pub prefetch: usize,
-    /// Where and how often to save.
+    /// Path and interval of checkpoints.
     pub save: Option<SaveSettings>,
     /// File for a trace of what ran where and when, which Perfetto opens; written at the end, also after an error.
     pub trace: Option<PathBuf>,
@@ -299,7 +299,7 @@ impl Trainer {
         self.epoch_log(fit, rows, begin_ms).await.map(Some)
     }
 
-    /// What an epoch of `rows` rows gave, validation included.
+    /// Log of an epoch of `rows` rows, validation included.
     pub(super) async fn epoch_log(&mut self, fit: &Fit, rows: usize, begin_ms: f64) -> Result<EpochLog> {
         let train_ms = self.runtime.now_ms() - begin_ms;
         let mut values = self.running();

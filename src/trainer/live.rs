@@ -88,7 +88,7 @@ impl Session {
         pollster::block_on(self.end_epoch_async(trainer))
     }
 
-    /// Batches in an epoch.
+    /// Number of batches in an epoch.
     pub fn batches(&self) -> usize {
         self.loader.batches_per_epoch()
     }

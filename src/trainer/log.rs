@@ -1,4 +1,4 @@
-//! What training reports: each step, each epoch, and the history of a run.
+//! Reports of training: each step, each epoch, and the history of a run.
 
 use std::fmt;
 
@@ -81,7 +81,7 @@ pub struct AdapterLog {
     pub end_wait_ms: f64,
 }
 
-/// One training step.
+/// Log of one training step.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StepLog {
     /// Counted from 1 over all epochs.
@@ -114,14 +114,14 @@ pub struct StepLog {
     pub reduce_ms: f64,
     /// Of these, updating on the host.
     pub update_ms: f64,
-    /// Rows each second.
+    /// Rows per second.
     pub samples_per_s: f64,
     /// Each adapter that had rows.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub adapters: Vec<AdapterLog>,
 }
 
-/// One epoch.
+/// Log of one epoch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EpochLog {
     /// Counted from 1.
@@ -139,16 +139,16 @@ pub struct EpochLog {
     pub samples_per_s: f64,
 }
 
-/// What a run gave.
+/// Results of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct History {
     /// Each epoch.
     pub epochs: Vec<EpochLog>,
-    /// Did it end before its last epoch, because it was asked to?
+    /// Whether it was interrupted before its last epoch.
     pub is_interrupted: bool,
     /// Training steps of the state that the checkpoint's file holds. Fewer than were done if the last were not finite.
     pub saved_step: Option<u64>,
-    /// Where the time went, and what would make a run faster.
+    /// Totals of the time, and advice for a faster run.
     pub time: TimeSummary,
 }
 

@@ -23,7 +23,7 @@ fn numbers_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<f64
     Ok(numbers.into_iter().map(|number| number.unwrap_or(f64::NAN)).collect())
 }
 
-/// What is reported, in order.
+/// Names of the reported numbers, in order.
 pub(super) fn names(compile: &Compile, outputs: &[(&str, &Shape)]) -> Vec<String> {
     let several = outputs.len() > 1;
     let mut names = vec!["loss".to_owned()];

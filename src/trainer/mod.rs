@@ -80,17 +80,17 @@ pub struct Trainer {
     progress: Progress,
     /// The position of the scheduler's copy of the state, where the only adapter may be ahead of it.
     snapshot: Option<Progress>,
-    /// Of adapters that were open, for those that are opened next.
+    /// Times of the last adapters, kept while others are opened.
     timeline: Option<Timeline>,
-    /// How evaluation and prediction read their data.
+    /// Settings by which evaluation and prediction read their data.
     reading: LoaderSettings,
-    /// Of a run that is saved.
+    /// Writer of checkpoints, for a run that is saved.
     saver: Option<Saver>,
     /// The file that this run was resumed from, or saved to.
     own_file: Option<PathBuf>,
     /// The step at which it was resumed.
     resumed_step: Option<u64>,
-    /// Has a validation loss of this run been finite?
+    /// Whether a validation loss of this run was finite.
     was_validation_finite: bool,
     /// Batches that the caller brings.
     brought: Brought,
@@ -171,7 +171,7 @@ impl Trainer {
         self
     }
 
-    /// What happens when every adapter is lost.
+    /// Sets whether the CPU takes over when every adapter is lost.
     #[must_use]
     pub fn cpu_fallback(mut self, fallback: CpuFallback) -> Self {
         self.cpu_fallback = fallback;
@@ -191,7 +191,7 @@ impl Trainer {
         self.throttles.set(adapter_idx, factor);
     }
 
-    /// How many times as slow an adapter is made.
+    /// Factor by which an adapter is slowed down.
     pub fn throttle_of(&self, adapter_idx: usize) -> f64 {
         self.throttles.of(adapter_idx)
     }
@@ -222,7 +222,7 @@ impl Trainer {
         self.model
     }
 
-    /// How far training has come.
+    /// Position of training.
     pub fn progress(&self) -> &Progress {
         &self.progress
     }

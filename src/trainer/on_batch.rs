@@ -26,7 +26,7 @@ struct Kept {
     step: u64,
     batch: Batch,
     learning_rate: f32,
-    /// Has the caller got its log?
+    /// Whether the caller has its log.
     is_told: bool,
 }
 
@@ -38,12 +38,12 @@ impl Brought {
         self.batches.iter().map(|kept| values(&kept.batch)).sum()
     }
 
-    /// Is there a batch whose step was not told yet?
+    /// Whether a batch's step is not yet reported.
     fn is_waiting(&self) -> bool {
         self.batches.back().is_some_and(|last| !last.is_told)
     }
 
-    /// Was a step told? If it is to run again, training was rewound.
+    /// Whether a step was reported. If it is to run again, training was rewound.
     fn is_told(&self, step: u64) -> bool {
         self.batches.iter().any(|kept| kept.step == step && kept.is_told)
     }

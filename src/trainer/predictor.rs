@@ -103,7 +103,7 @@ impl Predictor {
     }
 }
 
-/// What blocks until it is done: not in a page.
+/// Blocking forms of async functions; not in a page.
 #[cfg(not(target_arch = "wasm32"))]
 impl Predictor {
     /// Predicts on other adapters: see [`choose`](adapters::choose). Blocks until they are listed.

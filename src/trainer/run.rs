@@ -253,7 +253,7 @@ impl Trainer {
         names.iter().cloned().chain(validation.into_iter().flatten()).collect()
     }
 
-    /// As Keras, says that nothing will change.
+    /// Warns, as Keras does, that no layer is trainable.
     pub(super) fn warn_of_frozen(&self) {
         if self.model.layout().trainable().is_empty() {
             log::warn!("the model has no trainable weights: training changes nothing");

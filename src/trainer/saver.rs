@@ -10,7 +10,7 @@ use crate::files::{self, Kind, Lock};
 use crate::runtime::threads::{self, Background};
 use crate::shown;
 
-/// Where and how often a checkpoint is saved; always after an epoch and when a run ends.
+/// Path and interval of checkpoints; one is always saved after an epoch and at the end of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SaveSettings {
@@ -18,17 +18,17 @@ pub struct SaveSettings {
     pub path: PathBuf,
     /// Also after each so many steps; 0 for none.
     pub every_steps: u64,
-    /// May the file be that of another run?
+    /// Treatment of a file of another run.
     pub existing: Existing,
 }
 
-/// What happens to a file that another run was saved to.
+/// Treatment of a file to which another run was saved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Existing {
-    /// It is an error, found before training: a run is saved to a new file, or to the one it was resumed from.
+    /// Error before training: a run is saved to a new file, or to the one it was resumed from.
     #[default]
     Refuse,
-    /// It is replaced by the first checkpoint.
+    /// The first checkpoint replaces the file.
     Overwrite,
 }
 
@@ -45,14 +45,14 @@ impl SaveSettings {
         self
     }
 
-    /// What happens to a file of another run.
+    /// Sets the treatment of a file of another run.
     #[must_use]
     pub fn existing(mut self, existing: Existing) -> Self {
         self.existing = existing;
         self
     }
 
-    /// Can a run be saved there? `own` is the file that it was resumed from, which it may replace.
+    /// Checks that a run can be saved there. `own` is the file it was resumed from, which it may replace.
     ///
     /// # Errors
     /// If the file holds another run, or something else than a model, or is a pipe.
@@ -88,7 +88,7 @@ pub(super) struct Saver {
     /// A copy that is not yet known to be good.
     pending: Option<Frozen>,
     writing: Option<(u64, Background<Result<()>>)>,
-    /// Was the last step, or validation, not finite?
+    /// Whether the last step, or validation, was not finite.
     is_doubtful: bool,
 }
 
@@ -111,7 +111,7 @@ impl Saver {
         })
     }
 
-    /// Where and how often it saves.
+    /// Path and interval of checkpoints.
     pub(super) fn settings(&self) -> &SaveSettings {
         &self.settings
     }
@@ -121,7 +121,7 @@ impl Saver {
         self.is_doubtful = true;
     }
 
-    /// Is the state at hand not known to be good?
+    /// Whether the current state is not known to be good.
     pub(super) fn is_doubtful(&self) -> bool {
         self.is_doubtful
     }

@@ -9,13 +9,13 @@ use crate::scheduler::timeline::Timeline;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct OpenAdapter {
-    /// What it is.
+    /// Description of the adapter.
     pub info: Info,
     /// Whether it takes part.
     pub status: AdapterStatus,
     /// Bytes of memory that the model takes on it.
     pub bytes: u64,
-    /// How many times as slow it is made.
+    /// Factor by which it is slowed down.
     pub throttle: f64,
 }
 
@@ -39,7 +39,7 @@ impl Trainer {
         (adapter_idx < opened.scheduler.adapters().count()).then(|| opened.scheduler.handle(adapter_idx))
     }
 
-    /// What ran where and when in the last run.
+    /// Times of all work of the last run.
     #[doc(hidden)]
     pub fn timeline(&self) -> Option<&Timeline> {
         self.scheduler.as_ref().map(|opened| opened.scheduler.timeline())

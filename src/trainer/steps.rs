@@ -55,7 +55,7 @@ impl Trainer {
         self.scheduler.as_ref().map_or(0, |opened| opened.scheduler.n_in_flight())
     }
 
-    /// Is a loader's next batch that of the next step?
+    /// Whether a loader's next batch is that of the next step.
     pub(super) fn is_at(&self, loader: &Loader) -> bool {
         let position = loader.position();
         (position.epoch, position.batch) == (self.progress.epoch, self.progress.batch + self.n_in_flight())
@@ -68,7 +68,7 @@ impl Trainer {
         }
     }
 
-    /// May the step after the one in flight begin, too?
+    /// Whether the step after the one in flight may begin, too.
     pub(super) fn may_run_ahead(&mut self, is_free: &dyn Fn(u64) -> bool) -> Result<bool> {
         let number = self.progress.step + 1;
         let is_snapshot_due = self.snapshot.as_ref().is_none_or(|progress| number - progress.step >= SNAPSHOT_STEPS);

@@ -51,7 +51,7 @@ fn open(info: &Info, actor: ActorId, runtime: &dyn Runtime, events: Sender<Messa
 }
 
 thread_local! {
-    /// Where packets go that come to a worker of a CPU adapter.
+    /// Channel of packets for a worker of a CPU adapter.
     static INBOX: RefCell<Option<Sender<Packet>>> = const { RefCell::new(None) };
 }
 

@@ -1,4 +1,4 @@
-//! What this worker has of the page: a way to post, and a way to start further workers.
+//! Functions of the page for this worker: posting messages, and starting further workers.
 
 use std::cell::{Cell, RefCell};
 
@@ -67,7 +67,7 @@ pub(crate) fn send(packet: &Packet, post: &Function) {
     drop(post.call2(&JsValue::NULL, &Uint32Array::from(packet.words.as_slice()), &arrays));
 }
 
-/// A packet that came.
+/// A received packet.
 pub(crate) fn packet(words: Vec<u32>, arrays: &Array) -> Packet {
     let arrays = arrays.iter().map(|values| values.unchecked_into::<Float32Array>().to_vec().into()).collect();
     Packet { words, arrays }
@@ -82,7 +82,7 @@ pub(crate) fn set_step(step: u64) {
     STEP.set(step);
 }
 
-/// What the engine logs, for the page.
+/// Passes the engine's log to the page.
 pub(crate) struct Notices;
 
 impl log::Log for Notices {

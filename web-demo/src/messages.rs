@@ -8,17 +8,17 @@ use manyhands::simulator::{AdapterSpec, HostSpec, Report, RigConfig};
 use manyhands::{AdapterStatus, Model, Result, SplitMode};
 use serde::{Deserialize, Serialize};
 
-/// Whose statistics batch normalization uses.
+/// Rows over which batch normalization takes its statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BatchNorm {
-    /// Those of each shard.
+    /// The rows of each shard.
     PerShard,
-    /// Those of the whole batch.
+    /// The whole batch.
     WholeBatch,
 }
 
-/// How batches are split.
+/// Split of batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Split {
@@ -37,7 +37,7 @@ impl From<Split> for SplitMode {
     }
 }
 
-/// What a run is made with.
+/// Settings of a run.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Settings {
     /// Id of the network.
@@ -46,13 +46,13 @@ pub struct Settings {
     pub adapters: Vec<usize>,
     /// Rows of a training step.
     pub batch_size: usize,
-    /// How they are split.
+    /// Split of batches.
     pub split: Split,
-    /// Whose statistics batch normalization uses.
+    /// Rows over which batch normalization takes its statistics.
     pub batch_norm: BatchNorm,
-    /// For Adam.
+    /// Learning rate of Adam.
     pub learning_rate: f32,
-    /// Of weights, order and dropout.
+    /// Seed of weights, order and dropout.
     pub seed: u64,
     /// After which training ends; 0 for no end.
     pub epochs: u64,
@@ -63,11 +63,11 @@ pub struct Settings {
 pub struct Change {
     /// Rows of a training step.
     pub batch_size: Option<usize>,
-    /// How they are split.
+    /// Split of batches.
     pub split: Option<Split>,
-    /// Whose statistics batch normalization uses.
+    /// Rows over which batch normalization takes its statistics.
     pub batch_norm: Option<BatchNorm>,
-    /// For Adam.
+    /// Learning rate of Adam.
     pub learning_rate: Option<f32>,
 }
 
@@ -118,21 +118,21 @@ impl From<Described> for RigConfig {
     }
 }
 
-/// What the page asks for, named as `engine.js` hands it on: a tag beside the fields would need all of them held in
+/// Requests of the page, named as `engine.js` passes them on: a tag beside the fields would need all of them held in
 /// between, with code for it that the page has to load.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
     /// Train from fresh weights.
     Start {
-        /// With what.
+        /// Settings of the run.
         settings: Settings,
-        /// Wait before the first step?
+        /// Whether to wait before the first step.
         paused: bool,
     },
     /// After the step that runs.
     Pause,
-    /// Go on.
+    /// Continue.
     Resume,
     /// One training step.
     Step,
@@ -145,26 +145,26 @@ pub enum Request {
     },
     /// One adapter less.
     Remove {
-        /// Its id.
+        /// Id of the adapter.
         member: u32,
     },
     /// A slower adapter.
     Throttle {
-        /// Its id.
+        /// Id of the adapter.
         member: u32,
-        /// How many times as long it takes.
+        /// Factor by which it is slowed down.
         factor: f64,
     },
     /// Destroy its device.
     Unplug {
-        /// Its id.
+        /// Id of the adapter.
         member: u32,
     },
-    /// Other settings.
+    /// Change settings.
     Change(Change),
-    /// Which digit is this?
+    /// Classify a drawing.
     Classify {
-        /// Names the answer.
+        /// Id of the request.
         id: u32,
         /// Sent beside the text.
         #[serde(skip)]
@@ -179,7 +179,7 @@ pub enum Request {
     Cancel,
     /// Predict a rig.
     Simulate {
-        /// What it is.
+        /// The described rig.
         rig: Described,
     },
     /// The model as a file.
@@ -212,10 +212,10 @@ impl Request {
 /// An adapter of the list.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Listed {
-    /// What it is.
+    /// Description of the adapter.
     #[serde(flatten)]
     pub info: Info,
-    /// What the browser gave it for.
+    /// Requests for which the browser gave it.
     pub requested_as: Vec<&'static str>,
 }
 
@@ -224,26 +224,26 @@ pub struct Listed {
 pub struct ModelChoice {
     /// Its id.
     pub id: &'static str,
-    /// For people.
+    /// Name for people.
     pub name: &'static str,
-    /// How many.
+    /// Number of parameters.
     pub parameters: usize,
 }
 
 /// An adapter in use.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Member {
-    /// Names it.
+    /// Id of the adapter.
     pub id: u32,
-    /// What it is.
+    /// Description of the adapter.
     pub info: Listed,
     /// `there`, `lost` or `returning`.
     pub presence: &'static str,
     /// If it was lost: when it is opened again.
     pub again_ms: Option<f64>,
-    /// Is training faster without it?
+    /// Whether it is excluded because training is faster without it.
     pub is_resting: bool,
-    /// How many times as long it takes.
+    /// Factor by which it is slowed down.
     pub throttle: f64,
     /// An earlier member of the same physical device.
     pub shares_device_with: Option<u32>,
@@ -262,13 +262,13 @@ impl Member {
         Self { presence, again_ms, is_resting, ..self }
     }
 
-    /// Would the page show both alike? It does not show the time until a return.
+    /// Whether the page would show both alike. It does not show the time until a return.
     pub fn is_like(&self, other: &Self) -> bool {
         Self { again_ms: None, ..self.clone() } == Self { again_ms: None, ..other.clone() }
     }
 }
 
-/// Do two adapters compute with the same piece of hardware? Software adapters and the CPU adapter share the processor.
+/// Whether two adapters compute with the same hardware. Software adapters and the CPU adapter share the CPU.
 pub fn share_device(a: &Info, b: &Info) -> bool {
     let on_processor = |info: &Info| matches!(info.kind, Kind::Cpu | Kind::Software);
     (on_processor(a) && on_processor(b)) || Info { index: b.index, ..a.clone() } == *b
@@ -279,7 +279,7 @@ pub fn share_device(a: &Info, b: &Info) -> bool {
 pub struct Place {
     /// Position among the members.
     pub at: usize,
-    /// Names it.
+    /// Id of the adapter.
     pub id: u32,
 }
 
@@ -333,13 +333,13 @@ impl Stepped {
     }
 }
 
-/// What the worker tells.
+/// Messages of the worker.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Event {
     /// The engine is there. With `test_pixels` and `test_labels`.
     Hello {
-        /// Of the crate.
+        /// Version of the crate.
         version: &'static str,
         /// All that can be added.
         adapters: Vec<Listed>,
@@ -348,18 +348,18 @@ pub enum Event {
         /// Networks to choose.
         models: Vec<ModelChoice>,
     },
-    /// Nothing comes after this.
+    /// The engine failed; no message follows.
     Failed {
-        /// Why.
+        /// The error.
         message: String,
     },
-    /// What the engine does.
+    /// State of the engine.
     State {
         /// `idle`, `opening`, `running`, `paused`, `measuring` or `finished`.
         state: &'static str,
         /// Training steps so far.
         step: u64,
-        /// Epochs begun.
+        /// Number of started epochs.
         epoch: u64,
     },
     /// The adapters in use.
@@ -377,28 +377,28 @@ pub enum Event {
         /// The engine's own log.
         epoch: EpochLog,
     },
-    /// What the model says of the test digits. With `digits` and `confidences`.
+    /// Predictions for the test digits. With `digits` and `confidences`.
     Predictions {
         /// After which training step.
         step: u64,
     },
-    /// What the model says of a drawing. With `probabilities`.
+    /// Prediction for a drawing. With `probabilities`.
     Classified {
-        /// Of the request.
+        /// Id of the request.
         id: u32,
         /// After which training step.
         step: u64,
     },
-    /// What the scheduler says.
+    /// A message of the scheduler.
     Notice {
         /// `info` or `warn`.
         level: &'static str,
-        /// In its words.
+        /// The text.
         message: String,
         /// After which training step.
         step: u64,
     },
-    /// How far a measurement is.
+    /// Progress of a measurement.
     Measuring(Part),
     /// A measurement.
     Measured {
@@ -412,10 +412,10 @@ pub enum Event {
     },
     /// The model. With `bytes`.
     Exported {
-        /// Of the file.
+        /// Name of the file.
         name: &'static str,
     },
-    /// What could not be done.
+    /// An error that a request caused.
     Error {
         /// `type` of what was asked for.
         request: Option<&'static str>,

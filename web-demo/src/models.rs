@@ -16,7 +16,7 @@ pub const PIXELS: usize = 64;
 const MODELS: [(&str, &str); 2] =
     [("cnn", "three convolutions with batch-norm"), ("small", "one convolution with batch-norm")];
 
-/// What the page offers.
+/// Models of the page.
 ///
 /// # Errors
 /// If a network can't be built.
@@ -49,7 +49,7 @@ pub fn build(id: &str, form: BatchNorm, seed: u64) -> Result<Model> {
     }
 }
 
-/// What a run is for.
+/// Settings of a run's training.
 pub fn compile(settings: &Settings) -> Compile {
     let optimizer = Optimizer::adam(settings.learning_rate);
     Compile::new(optimizer, Loss::SPARSE_CATEGORICAL_CROSSENTROPY).seed(settings.seed)

@@ -49,7 +49,7 @@ pub(crate) fn listed(info: &Info) -> Listed {
 }
 
 impl Rig {
-    /// None of these in use yet.
+    /// A rig without adapters in use.
     pub(crate) fn of(list: &[Info]) -> Self {
         Self { cpu: list.iter().find(|info| info.kind == Kind::Cpu).cloned(), ..Self::default() }
     }

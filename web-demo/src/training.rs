@@ -40,7 +40,7 @@ pub(crate) struct Run {
     /// Number of the newest of them, or of those told.
     told_step: u64,
     told_ms: f64,
-    /// When the test digits were last predicted, and how long that took.
+    /// Time of the last prediction of the test digits, and its length.
     predicted_ms: f64,
     predicting_ms: f64,
     /// Epochs after which it ends.
@@ -48,7 +48,7 @@ pub(crate) struct Run {
     epochs_begun: u64,
 }
 
-/// What came of a step.
+/// Result of a step.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Stepped,
@@ -98,7 +98,7 @@ impl Run {
         (self.trainer.progress().step, self.epochs_begun)
     }
 
-    /// Has the last epoch ended?
+    /// Whether the last epoch has ended.
     pub(crate) fn is_finished(&self) -> bool {
         self.trainer.progress().epoch >= self.last_epoch
     }

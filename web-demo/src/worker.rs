@@ -45,7 +45,7 @@ pub fn start(post: Function, open_cpu: Function) {
     });
 }
 
-/// What the page asks for, as JSON, with the pixels of a drawing.
+/// Handles a request of the page, as JSON, with the pixels of a drawing.
 #[wasm_bindgen]
 pub fn request(text: &str, pixels: Vec<f32>) {
     let request = match serde_json::from_str(text) {
@@ -188,7 +188,7 @@ impl Worker {
         }
     }
 
-    /// What changes a run, or asks something of it.
+    /// Handles a request that changes a run or reads from it.
     async fn change(&mut self, request: Request) -> Result<()> {
         let run = self.run.as_mut().ok_or_else(no_run)?;
         match request {
@@ -301,7 +301,7 @@ fn refuse(request: Option<&'static str>, error: &Error) {
     tell(&Event::Error { request, message: error.to_string() });
 }
 
-/// Is it an adapter's fault, so that others may do?
+/// Whether an error is that of an adapter, so that other adapters may do.
 fn is_of_adapter(error: &Error) -> bool {
     use ErrorKind::{Adapter, AdapterLost, OutOfMemory, Unsupported};
     matches!(error.kind(), Adapter | AdapterLost | OutOfMemory | Unsupported)

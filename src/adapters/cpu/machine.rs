@@ -11,7 +11,7 @@ use crate::plan::{BufferId, Dispatch, Grid, Pass, Plan, Role, Scalars, View};
 pub struct Machine {
     plan: Arc<Plan>,
     capacity: u32,
-    /// Which of `memory` each buffer stands in.
+    /// Index into `memory` of each buffer.
     places: Vec<usize>,
     memory: Vec<Vec<f32>>,
 }
@@ -33,7 +33,7 @@ impl Machine {
         Self { plan, capacity, places, memory }
     }
 
-    /// The plan.
+    /// The loaded plan.
     pub fn plan(&self) -> Arc<Plan> {
         self.plan.clone()
     }
@@ -94,7 +94,7 @@ impl Machine {
         }
     }
 
-    /// A view's values.
+    /// Values of a view.
     pub fn view(&self, view: View, rows: u32) -> &[f32] {
         &self.memory[self.place(view.buffer)][range(view, rows)]
     }

@@ -13,7 +13,7 @@ use crate::runtime::{Runtime, threads};
 
 pub use machine::Machine;
 
-/// What the CPU adapter says of itself. It is always there.
+/// Description of the CPU adapter, which every machine has.
 pub fn info() -> Info {
     Info {
         index: 0,

@@ -15,7 +15,7 @@ use crate::runtime::Runtime;
 /// Environment variable: `1` keeps the run-time checks of shaders (bounds, loops) that are off otherwise.
 pub const CHECKED_VARIABLE: &str = "MANYHANDS_CHECKED";
 
-/// Are shaders compiled with wgpu's run-time checks?
+/// Whether shaders are compiled with wgpu's run-time checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Checks {
     /// Every index is checked and every loop is bounded.
@@ -72,7 +72,7 @@ const SILENCE_SOFTWARE: Duration = Duration::from_secs(120);
 /// Bindings of all bind groups together. wgpu sets memory aside for each on DX12, a million by default.
 const MAX_BINDINGS: u32 = 1 << 17;
 
-/// What a device said out of turn.
+/// Errors that a device reported outside of a request.
 #[derive(Default)]
 struct Said {
     lost: Mutex<Option<String>>,
@@ -97,7 +97,7 @@ struct Submitted {
 /// Invocations of the subgroups that [`Tile::Subgroups`] is written for.
 const SUBGROUP: u32 = 8;
 
-/// Has the adapter such subgroups?
+/// Whether the adapter has such subgroups.
 fn has_subgroups(adapter: &wgpu::Adapter) -> bool {
     let info = adapter.get_info();
     let sizes = (info.subgroup_min_size, info.subgroup_max_size);
@@ -173,7 +173,7 @@ impl Gpu {
         })
     }
 
-    /// Can the device compile a tile's text?
+    /// Whether the device can compile a tile's text.
     pub(super) fn is_able(&self, tile: Tile) -> bool {
         tile != Tile::Subgroups || self.has_subgroups
     }
@@ -235,7 +235,7 @@ impl Gpu {
         })
     }
 
-    /// Nothing can be waited for here but the event loop, which runs the callbacks in the order of the submissions.
+    /// Waits for the event loop, which runs the callbacks in the order of the submissions.
     #[cfg(target_arch = "wasm32")]
     async fn wait_for(&self, _index: wgpu::SubmissionIndex) -> Result<(), Fault> {
         let (sender, done) = async_channel::bounded(1);
@@ -243,7 +243,7 @@ impl Gpu {
         self.called(&done).await.map(|_| ())
     }
 
-    /// What the callback of a mapping behind a submission says: is the buffer mapped?
+    /// Result of a mapping's callback: whether the buffer is mapped.
     #[cfg(not(target_arch = "wasm32"))]
     pub(super) async fn mapped(&self, submission: Submission, done: &Receiver<bool>) -> Result<bool, Fault> {
         if done.is_empty() {
@@ -252,7 +252,7 @@ impl Gpu {
         done.try_recv().map_err(|_| Fault::Lost("a submission ended without its mapping".into()))
     }
 
-    /// What the callback of a mapping behind a submission says: is the buffer mapped? It comes when the submission is
+    /// Result of a mapping's callback: whether the buffer is mapped. The callback comes when the submission is
     /// done, and asking the queue, too, would be another journey to the browser's GPU process.
     #[cfg(target_arch = "wasm32")]
     pub(super) async fn mapped(&self, submission: Submission, done: &Receiver<bool>) -> Result<bool, Fault> {
@@ -326,7 +326,7 @@ impl Gpu {
     }
 }
 
-/// What the old compiler costs, and how to get the new one.
+/// Warning that FXC is slow, with the way to get DXC.
 fn fxc(info: &Info) -> String {
     format!(
         "adapter {} `{}` runs through DX12 with FXC, the old shader compiler: shaders take about three times as long to build\n  \
@@ -340,7 +340,7 @@ pub(super) fn padded(bytes: u64) -> u64 {
     bytes.max(1).next_multiple_of(256)
 }
 
-/// What an error of wgpu means to the one who asked.
+/// The fault that an error of wgpu means.
 fn fault(error: &wgpu::Error) -> Fault {
     match error {
         wgpu::Error::OutOfMemory { .. } => Fault::OutOfMemory("the device has no memory left".into()),

@@ -25,9 +25,9 @@ pub struct Launch<'a> {
     pub constants: &'a [(&'static str, f64)],
     /// The grid.
     pub grid: Grid,
-    /// What the inputs hold.
+    /// Values of the inputs.
     pub inputs: &'a [Vec<f32>],
-    /// What the outputs hold before the call, with whatever follows that the kernel must not touch.
+    /// Values of the outputs before the call, followed by values that the kernel must not change.
     pub outputs: &'a [Vec<f32>],
 }
 
@@ -50,7 +50,7 @@ impl Direct {
         Ok(Self { name, gpu, pipelines: Pipelines::default(), runtime })
     }
 
-    /// Can the device compile a tile's text?
+    /// Whether the device can compile a tile's text.
     pub fn is_able(&self, tile: Tile) -> bool {
         self.gpu.is_able(tile)
     }

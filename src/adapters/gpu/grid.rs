@@ -1,4 +1,4 @@
-//! How many workgroups a grid is, folded to what a dispatch takes.
+//! Number of workgroups of a grid, folded to the limits of a dispatch.
 
 use crate::kernels::{Kernel, Tile};
 use crate::plan::{Grid, Scalars};
@@ -6,17 +6,17 @@ use crate::plan::{Grid, Scalars};
 /// Workgroups that WebGPU promises in one dimension.
 const MOST: u32 = 65_535;
 
-/// How a dispatch is cut into workgroups.
+/// Division of a dispatch into workgroups.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Cut {
     /// The tile of a product.
     pub(super) tile: Tile,
-    /// What its text leaves open.
+    /// Value of an `override` constant.
     pub(super) constant: Option<(&'static str, u32)>,
 }
 
 impl Cut {
-    /// Of what is no product.
+    /// For kernels that are no product.
     pub(super) const NONE: Self = Self { tile: Tile::Registers, constant: None };
 
     /// With a tile that is able to compute the grid.

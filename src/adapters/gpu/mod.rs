@@ -85,7 +85,7 @@ struct GpuDevice {
     run_number: u32,
 }
 
-/// When a run begins.
+/// Time at which a run begins.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Start {
     /// Behind the last one's answer, and it is answered itself.

@@ -17,7 +17,7 @@ pub(super) struct Pipeline {
 /// Kernel by address, values of constants as bits, tile.
 type Key = (usize, Vec<(&'static str, u64)>, Tile);
 
-/// How many bindings of each kind: uniform, read-only storage, storage.
+/// Number of bindings of each kind: uniform, read-only storage, storage.
 type Counts = (usize, usize, usize);
 
 #[derive(Default)]
@@ -111,7 +111,7 @@ fn compile(gpu: &Gpu, kernel: &Kernel, text: &str) -> wgpu::ShaderModule {
     }
 }
 
-/// In a browser nothing is trusted: it checks whatever we say, and the table of all kernels need not be loaded.
+/// A browser checks every shader itself, and the table of all kernels need not be loaded.
 fn may_trust(kernel: &Kernel) -> bool {
     cfg!(not(target_arch = "wasm32")) && kernels::is_known(kernel)
 }

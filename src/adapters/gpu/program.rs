@@ -21,7 +21,7 @@ pub(super) struct Prepared {
     /// With tiles that were found better, by size of the run.
     tuned: Vec<(u32, Choice)>,
     pub(super) bind_group: wgpu::BindGroup,
-    /// Where its params stand in the arena, in bytes.
+    /// Position of its params in the arena, in bytes.
     params_at: u64,
 }
 

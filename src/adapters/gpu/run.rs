@@ -23,7 +23,7 @@ const FIRST: usize = 1;
 /// Dispatches of a submission, however short they are.
 const MOST: usize = 1024;
 
-/// What an item that is read back is for.
+/// Use of values that are read back.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Target {
     Exchange(usize),
@@ -46,7 +46,7 @@ pub(super) struct Execution<'a> {
     ticket: Ticket,
     encoder: wgpu::CommandEncoder,
     is_encoded: bool,
-    /// What is read back, in order: for what, how many values, and those that are there.
+    /// Values to read back, in order: use, length, and the values that have arrived.
     targets: Vec<(Target, u64)>,
     items: Vec<Vec<f32>>,
     wait_ms: f64,
@@ -401,7 +401,7 @@ fn tuning_ms(
     (compute_ms - usual_ms).max(0.0)
 }
 
-/// How many dispatches go into one submission for `rows` rows, by the milliseconds of a dispatch in the last run and
+/// Number of dispatches of a submission for `rows` rows, from the milliseconds of a dispatch in the last run and
 /// that run's rows.
 ///
 /// More rows take longer in proportion; fewer may not take less, for what a dispatch costs at least.

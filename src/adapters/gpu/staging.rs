@@ -42,7 +42,7 @@ impl Chunk {
         });
     }
 
-    /// Is it mapped by now?
+    /// Whether the buffer is mapped.
     pub(super) fn is_mapped(&self) -> bool {
         self.behind.is_none() || !self.done.1.is_empty()
     }
@@ -187,7 +187,7 @@ impl Readbacks {
         self.free.len()
     }
 
-    /// Is anything on its way?
+    /// Whether no copy is in flight.
     pub(super) fn is_idle(&self) -> bool {
         self.pending.is_empty() && self.encoded.is_empty()
     }
@@ -225,7 +225,7 @@ impl Readbacks {
         self.pending.front().map(|pending| pending.item)
     }
 
-    /// Is the oldest copy there?
+    /// Whether the oldest copy has arrived.
     pub(super) fn is_ready(&self) -> bool {
         self.pending.front().is_some_and(|pending| pending.chunk.is_mapped())
     }

@@ -23,7 +23,7 @@ fn seeds() -> Vec<Vec<u8>> {
     [DIGITS.into()].into_iter().chain(examples).collect()
 }
 
-/// As `train` goes on with what it has read, up to the data.
+/// Continues as `train` does, up to the data.
 fn run(input: &[u8], _: &Path) {
     let settings = match Settings::parse(&String::from_utf8_lossy(input), "run.toml") {
         Ok(settings) => settings,

@@ -1,4 +1,4 @@
-//! What settings may hold, and how mistakes in them are named.
+//! Tests of settings, and of the messages about mistakes in them.
 
 use super::*;
 
@@ -157,7 +157,7 @@ fn mistakes_in_layers_are_named_by_line_and_key() {
     assert!(other.contains("reuses `oen`, but no layer before it has that name\n  help: did you mean `one`? the names are: `flatten`, `one`"), "{other}");
 }
 
-/// What every script of Keras has.
+/// Settings that every script of Keras has.
 #[test]
 fn short_forms_of_keras_are_read() {
     let written = "{ type = \"conv2d\", filters = 4, kernel_size = 3, strides = 2, padding = \"SAME\", activation = \"ReLU\" },\n\
@@ -230,7 +230,7 @@ fn every_setting_can_be_read() {
     assert_eq!(settings.data.files(), [PathBuf::from("/data/a.csv"), PathBuf::from("/data/b.csv")]);
 }
 
-/// What stands in comments of the example is right as well.
+/// Settings in comments of the example are right, too.
 #[test]
 fn the_example_shows_every_key() {
     let text = DIGITS.replace("\n# ", "\n");

@@ -1,4 +1,4 @@
-//! Which column of a table is what.
+//! Roles of a table's columns.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -17,7 +17,7 @@ pub(super) enum Targets {
     None,
 }
 
-/// Where the input columns of the training table stand in another.
+/// Positions in another table of the training table's input columns.
 pub(super) fn inputs_like(
     who: &str,
     train: &Schema,
@@ -133,7 +133,7 @@ impl Layout {
         Ok(Self { width, inputs, targets, weight, header })
     }
 
-    /// What the columns are.
+    /// Meaning of the columns.
     pub fn schema(&self, settings: &CsvSettings, classes: Vec<Vec<String>>) -> Schema {
         let field = |part: &Part, classes| Field {
             name: part.name.clone(),
@@ -158,7 +158,7 @@ impl Layout {
         TableColumn { index, name: name.map(str::to_owned) }
     }
 
-    /// What is wrong with a field, by line and column.
+    /// Error about a field, by line and column.
     pub fn bad_field(&self, path: &Path, record: &StringRecord, column: usize, needed: &str) -> Error {
         let name = self.header.as_ref().map_or_else(String::new, |_| format!(" (`{}`)", self.column(column)));
         let got =

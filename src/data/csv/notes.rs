@@ -1,4 +1,4 @@
-//! What a table's reader has to say: columns that are not used, rows that look torn, inputs that want scaling.
+//! Notes of a table's reader: unused columns, rows that look torn, inputs that should be scaled.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Seek, SeekFrom};
@@ -81,7 +81,7 @@ pub(super) fn check_last_quote(path: &Path, delimiter: u8, last_row: u64) -> Res
     ))
 }
 
-/// Does a text end in the middle of a quoted field? Quotes count where a field starts, and within.
+/// Whether a text ends in the middle of a quoted field. Quotes count at the start of a field, and within it.
 fn ends_in_quotes(text: &[u8], delimiter: u8) -> bool {
     let (mut is_quoted, mut is_start) = (false, true);
     for &byte in text {

@@ -1,4 +1,4 @@
-//! How a table is read.
+//! Settings of a table's reader.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +14,7 @@ pub enum Column {
     Name(String),
 }
 
-/// What the target columns hold.
+/// Contents of the target columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TargetKind {
@@ -68,7 +68,7 @@ pub struct OutputColumns {
     pub target_kind: TargetKind,
 }
 
-/// How a table is read.
+/// Settings of a table's reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CsvSettings {
     /// The inputs. None: all columns that nothing else uses are the one input.
@@ -81,7 +81,7 @@ pub struct CsvSettings {
     pub sample_weight: Option<Column>,
     /// Whether the first line is a header; by default it is one if none of its fields is a number.
     pub header: Option<bool>,
-    /// What stands between two fields. Default: a comma.
+    /// Character between two fields. Default: a comma.
     pub delimiter: char,
 }
 
@@ -96,7 +96,7 @@ impl CsvSettings {
         Self { inputs: Vec::new(), outputs, ignore: Vec::new(), sample_weight: None, header: None, delimiter: ',' }
     }
 
-    /// How the table was read that a schema is of; `None` if it was no table.
+    /// Settings by which the table of a schema was read; `None` if it was no table.
     pub fn of_schema(schema: &Schema) -> Option<Self> {
         let Format::Csv { header, delimiter, ref sample_weight, .. } = schema.format else { return None };
         let output = |field: &Field| OutputColumns {

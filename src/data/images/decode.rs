@@ -1,4 +1,4 @@
-//! From a file to the values of an image.
+//! Decodes a file to the values of an image.
 
 use std::fs::File;
 use std::io::{BufReader, Cursor, Read};
@@ -14,7 +14,7 @@ use crate::{Error, Result, shown};
 /// Bytes of a pixel while an image is resized.
 const RESIZED_BYTES: u64 = 16;
 
-/// What is wrong with a file, as far as header and end tell.
+/// Checks a file by its header and end.
 pub(super) fn check(path: &Path) -> Result<()> {
     let file = File::open(path).map_err(|source| Error::reading(path, source))?;
     probe::check(BufReader::new(file), Thoroughness::Quick).map_err(|problem| refuse(path, problem))

@@ -1,4 +1,4 @@
-//! Which files of a folder are images, and which are left out.
+//! Lists the images of a folder, and the files that are left out.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -9,15 +9,15 @@ use crate::runtime::threads;
 use crate::schema::few;
 use crate::{Error, Result, shown, thousands};
 
-/// What becomes of image files that can't be read: cut short, too large, or no images at all.
+/// Treatment of unreadable image files: cut short, too large, or no images at all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unreadable {
-    /// They are an error that names the first of them, when the folder is opened.
+    /// An error when the folder is opened, which names the first such file.
     #[default]
     Error,
-    /// They are left out, with a warning. One whose pixels turn out to be damaged later becomes a row of zeros with
-    /// sample weight 0.
+    /// Such files are left out, with a warning. A file whose pixels turn out to be damaged later becomes a row of zeros
+    /// with sample weight 0.
     Skip,
 }
 
@@ -123,7 +123,7 @@ fn find_images(folder: &Path, found: &mut Listing) -> Result<()> {
     Ok(())
 }
 
-/// What is wrong with each file, as far as headers and ends tell; looked at on all cores.
+/// Problem of each file by header and end; found on all cores.
 pub(super) fn problems(files: &[PathBuf]) -> Vec<Option<Error>> {
     let mut problems: Vec<Option<Error>> = files.iter().map(|_| None).collect();
     let each: Vec<_> = files.iter().zip(&mut problems).collect();
@@ -157,7 +157,7 @@ fn is_image(path: &Path) -> bool {
     ["png", "jpg", "jpeg", "bmp"].iter().any(|known| extension.eq_ignore_ascii_case(known))
 }
 
-/// What a file is that is left out.
+/// Kind of a file that is left out.
 fn kind(path: &Path) -> String {
     match path.extension() {
         Some(extension) => format!("not PNG, JPEG or BMP (`.{}`)", shown(&extension.to_ascii_lowercase())),
@@ -165,7 +165,7 @@ fn kind(path: &Path) -> String {
     }
 }
 
-/// What a folder holds, but for hidden files.
+/// Entries of a folder, without hidden files.
 fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
     let fail = |source| Error::reading(folder, source);
     let mut paths = Vec::new();

@@ -1,4 +1,4 @@
-//! Is a file a whole image of a size that may be decoded? Told from its header and its end, without decoding.
+//! Checks that a file is a whole image of a size that may be decoded, by its header and its end, without decoding.
 
 use std::io::{BufRead, ErrorKind, Read, Seek, SeekFrom};
 
@@ -9,12 +9,12 @@ pub(super) const MAX_PIXELS: u64 = 1 << 26;
 /// Bytes that an image may have, as a file and decoded: 8 for each pixel.
 pub(super) const MAX_BYTES: u64 = MAX_PIXELS * 8;
 
-/// How an image's end is looked for.
+/// Search for the end of an image.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Thoroughness {
-    /// By the last bytes of the file; only where they are others, all is read.
+    /// Checks the last bytes of the file; reads all of it only if they differ.
     Quick,
-    /// By reading up to it: what follows may look like an end, too.
+    /// Reads up to the end: later bytes may look like an end, too.
     Full,
 }
 
@@ -25,7 +25,7 @@ pub(super) fn limits() -> Limits {
     limits
 }
 
-/// What is wrong with an image; nothing, if it can be decoded as far as its header and its end tell.
+/// Problem of an image; none, if header and end allow to decode it.
 pub(super) fn check(mut file: impl BufRead + Seek, thoroughness: Thoroughness) -> Result<(), String> {
     let mut start = Vec::new();
     file.by_ref().take(16).read_to_end(&mut start).map_err(unreadable)?;
@@ -160,7 +160,7 @@ fn skip(file: &mut impl Seek, bytes: u64) -> std::io::Result<()> {
     file.seek_relative(i64::try_from(bytes).unwrap_or(i64::MAX))
 }
 
-/// Do the last bytes stand at the end of the file? Leaves it at its start.
+/// Whether the file ends with these bytes. Seeks back to its start.
 fn ends_with(file: &mut (impl Read + Seek), end: &[u8]) -> std::io::Result<bool> {
     let mut last = Vec::new();
     let len = file.seek(SeekFrom::End(0))?;

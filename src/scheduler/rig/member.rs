@@ -7,19 +7,19 @@ use crate::error::Error;
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 #[serde(tag = "status", rename_all = "snake_case")]
 pub enum AdapterStatus {
-    /// It takes part.
+    /// The adapter takes part.
     Active {
-        /// Is it excluded from training steps, because they are faster without it?
+        /// Whether it is excluded from training steps, because they are faster without it.
         is_excluded: bool,
     },
-    /// It was lost.
+    /// The adapter was lost.
     Lost {
         /// Milliseconds until it is opened again; `None` if it never is.
         again_ms: Option<f64>,
     },
-    /// It is opened again.
+    /// The adapter is being opened again.
     Returning,
-    /// It was removed.
+    /// The adapter was removed.
     Left,
 }
 
@@ -28,44 +28,44 @@ pub(in crate::scheduler) struct Member {
     pub handle: Handle,
     /// The actor behind it; `None` where it was lost.
     pub actor: Option<ActorId>,
-    /// Times it was opened.
+    /// Number of times it was opened.
     pub openings: u32,
     /// Rows that a run may have.
     pub capacity: u32,
-    /// Is that fewer than was asked for, because memory did not suffice?
+    /// Whether that is fewer than requested, because memory did not suffice.
     pub is_reduced: bool,
     pub presence: Presence,
     pub loading: Loading,
     /// Bytes that the plan takes on it.
     pub bytes: u64,
-    /// When its last event came, or it was given work.
+    /// Time of its last event, or of the last work it was given.
     pub last_seen_ms: f64,
-    /// Times it was lost.
+    /// Number of times it was lost.
     pub losses: u32,
-    /// Does it lack the newest weights? They are sent before its next run.
+    /// Whether it lacks the newest weights. They are sent before its next run.
     pub is_stale: bool,
-    /// Does a fixed or even split reserve a slot for it? Not so for a CPU adapter that replaces lost ones.
+    /// Whether a fixed or even split reserves a slot for it; false for a CPU adapter that replaces lost ones.
     pub has_slot: bool,
-    /// May it get rows at all: see [`Rig::limit_active`](super::Rig::limit_active).
+    /// Whether it may get rows at all: see [`Rig::limit_active`](super::Rig::limit_active).
     pub is_enabled: bool,
 }
 
-/// Whether a member takes part.
+/// Presence of a member.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::scheduler) enum Presence {
-    /// It takes part in training.
+    /// The member takes part in training.
     Active,
-    /// It was lost, and is opened again at that time.
+    /// The member was lost, and is opened again at that time.
     Lost { again_ms: f64 },
-    /// It is opened again, and loads the plan.
+    /// The member is being opened again and loads the plan.
     Returning,
-    /// It has loaded the plan again, and takes part from the next step on.
+    /// The member has loaded the plan again, and takes part from the next step on.
     Ready,
-    /// It was removed, and is not opened again.
+    /// The member was removed, and is not opened again.
     Left,
 }
 
-/// Whether a member has loaded the plan.
+/// State of loading the plan.
 #[derive(Default)]
 pub(in crate::scheduler) enum Loading {
     #[default]

@@ -68,17 +68,17 @@ impl Rig {
         format!("adapter {adapter_idx} `{}`", self.members[adapter_idx].handle.info.name)
     }
 
-    /// Which adapters take part: neither lost nor on their way back.
+    /// Adapters that take part: neither lost nor being reopened.
     pub fn active(&self) -> Vec<bool> {
         self.members.iter().map(Member::is_active).collect()
     }
 
-    /// Does any adapter take part?
+    /// Whether any adapter takes part.
     pub fn has_active(&self) -> bool {
         self.members.iter().any(Member::is_active)
     }
 
-    /// Does any adapter take fewer rows than was asked for?
+    /// Whether any adapter takes fewer rows than requested.
     pub fn has_reduced(&self) -> bool {
         self.members.iter().any(|member| member.is_reduced)
     }
@@ -88,7 +88,7 @@ impl Rig {
         self.members.iter().map(|member| member.capacity).max().unwrap_or(1)
     }
 
-    /// Names the next run.
+    /// A ticket for the next run.
     pub fn ticket(&mut self, step: u32, slot: u32) -> Ticket {
         self.attempts = self.attempts.wrapping_add(1);
         Ticket { step: u64::from(step), attempt: self.attempts, slot }

@@ -112,7 +112,7 @@ impl Rig {
         self.finish_load(adapter_idx).await
     }
 
-    /// May the run continue on the CPU adapter when all others are lost?
+    /// Whether the run may continue on the CPU adapter when all others are lost.
     pub fn may_use_cpu(&self) -> bool {
         self.cpu_fallback == CpuFallback::Allowed
     }

@@ -1,4 +1,4 @@
-//! What is known of one adapter's speed: time as a line over rows, learned from the steps.
+//! Model of one adapter's speed: time as a line over rows, learned from the steps.
 
 use super::Line;
 
@@ -15,8 +15,8 @@ const FAR_TIMES: f64 = 3.0;
 /// Least part of a run's time that its rows take.
 const LEAST_OF_ROWS: f64 = 0.02;
 
-/// What may have happened to a line: parts by which it may be scaled, and by which of a run's time its fixed cost may
-/// be off, while the time for the present rows stays.
+/// Uncertainty that an event adds to a line: the factor by which it may be scaled, and the part of a run's time by
+/// which its fixed cost may be off, while the time for the present rows stays.
 struct Change {
     scale: f64,
     bend: f64,
@@ -24,13 +24,13 @@ struct Change {
 
 /// Between a step and the next.
 const DRIFT: Change = Change { scale: 0.015, bend: 0.005 };
-/// When speed is another: what slows down an adapter may slow down its fixed costs or not.
+/// A change of speed, which may slow down the fixed costs, too, or not.
 const ANOTHER_SPEED: Change = Change { scale: 0.3, bend: 0.2 };
-/// After a pause.
+/// A pause without measurements.
 const PAUSE: Change = Change { scale: 0.5, bend: 0.2 };
 /// Two measurements of one moment, beside adapters that were busy with other rows.
 const CALIBRATED: Change = Change { scale: 0.2, bend: 0.1 };
-/// One measurement.
+/// A measurement at a single size.
 const ONE_SIZE: Change = Change { scale: 0.2, bend: 0.3 };
 /// The most that drift makes of the doubt about the fixed cost, as a part of a run's time.
 const MOST_BEND: f64 = 0.3;
@@ -50,7 +50,7 @@ pub struct Estimate {
     deviation: f64,
     /// The last measurement, rows and milliseconds.
     last: Option<(f64, f64)>,
-    /// Was it long not measured?
+    /// Whether the adapter was not measured for long.
     is_old: bool,
 }
 
@@ -90,13 +90,13 @@ impl Doubt {
 }
 
 impl Estimate {
-    /// From one measurement: no fixed cost.
+    /// A line through one measurement, without fixed cost.
     pub fn proportional(rows: u32, ms: f64) -> Self {
         let rows = f64::from(rows.max(1));
         Self::new(Line { fixed_ms: 0.0, per_row_ms: ms / rows }, rows, &ONE_SIZE)
     }
 
-    /// From measurements at two sizes, `(rows, ms)`.
+    /// A line through measurements at two sizes, `(rows, ms)`.
     pub fn through(small: (u32, f64), large: (u32, f64)) -> Self {
         let line = line_through((f64::from(small.0), small.1), (f64::from(large.0), large.1));
         let new = |line| Self::new(line, f64::from(large.0), &CALIBRATED);

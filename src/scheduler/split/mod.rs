@@ -1,4 +1,4 @@
-//! How many rows each adapter gets: integer shares that minimise the time of the slowest.
+//! Number of rows of each adapter: integer shares that minimise the time of the slowest.
 
 mod estimate;
 
@@ -8,15 +8,15 @@ use crate::error::{Error, Result};
 
 pub use estimate::Estimate;
 
-/// How a batch is split.
+/// Way to split a batch.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum SplitMode {
-    /// By speed, measured before the first step and followed from step to step, so that all end at the same time.
+    /// By speed, measured before the first step and adjusted after each, so that all adapters end at the same time.
     #[default]
     Learned,
     /// All adapters get the same number of rows.
     Even,
-    /// In fixed proportions, one for each adapter, however few rows one gets.
+    /// In fixed proportions, one for each adapter, also if a share is small.
     Fixed(Vec<f64>),
     /// Row counts of an earlier run: for each training step, rows for each adapter. A repeated run gives the same bits.
     Recorded(Arc<Vec<Vec<u32>>>),
@@ -57,7 +57,7 @@ pub struct Splitter {
     idle_steps: Vec<u64>,
     min_rows: u32,
     last: Vec<u32>,
-    /// Was it reported that a recorded split does not fit, or that fixed shares are small?
+    /// Whether a warning was given: a recorded split does not fit, or fixed shares are small.
     has_warned: bool,
 }
 
@@ -99,7 +99,7 @@ impl Splitter {
         Ok(())
     }
 
-    /// Does the split follow measurements?
+    /// Whether the split follows measurements.
     pub fn is_learned(&self) -> bool {
         self.mode == SplitMode::Learned
     }
@@ -114,7 +114,7 @@ impl Splitter {
         self.min_rows
     }
 
-    /// How many adapters there are.
+    /// Number of adapters.
     pub fn n_adapters(&self) -> usize {
         self.estimates.len()
     }
@@ -158,12 +158,12 @@ impl Splitter {
         *known += if *known == 0.0 { ms } else { WEIGHTS_GAIN * (ms - *known) };
     }
 
-    /// What is known of an adapter's speed.
+    /// The model of an adapter's speed.
     pub fn estimate(&self, adapter_idx: usize) -> Option<&Estimate> {
         self.estimates[adapter_idx].as_ref()
     }
 
-    /// What a run over a number of rows will take on an adapter, if anything is known of it.
+    /// Predicted time of a run over a number of rows on an adapter; none before the first measurement.
     pub fn predicted_ms(&self, adapter_idx: usize, rows: u32) -> Option<f64> {
         self.estimate(adapter_idx).map(|estimate| estimate.ms(rows))
     }
@@ -340,7 +340,7 @@ impl Splitter {
         alive.iter().enumerate().map(|(idx, alive)| if *alive { line(idx) } else { None }).collect()
     }
 
-    /// What is assumed of an adapter that was never measured: the mean speed of the others.
+    /// Model of an adapter that was never measured: the mean speed of the others.
     fn mean_line(&self) -> Line {
         let known: Vec<f64> =
             self.estimates.iter().flatten().map(|estimate| 1.0 / estimate.line().per_row_ms).collect();
@@ -349,7 +349,7 @@ impl Splitter {
     }
 }
 
-/// Is each share off by less than a tenth of it, or by two rows?
+/// Whether each share differs by less than a tenth of it, or by at most two rows.
 fn are_near(shares: &[u32], wanted: &[u32]) -> bool {
     let is_near = |(share, wanted): (&u32, &u32)| {
         f64::from(share.abs_diff(*wanted)) <= (KEPT_WITHIN * f64::from(*wanted)).max(2.0)
@@ -539,15 +539,15 @@ mod tests {
         }
     }
 
-    /// What two adapters on the same cores take for their rows: alone, each is faster. `[rows/ms]` of each.
+    /// Times of two adapters that share cores: alone, each is faster. `[rows/ms]` of each.
     fn shared_ms(rows: [u32; 2], both: [f64; 2], alone: [f64; 2], noise: [f64; 2]) -> [f64; 2] {
         let ms = [0, 1].map(|idx| f64::from(rows[idx]) / both[idx] * noise[idx]);
         let first_ms = ms[0].min(ms[1]);
         [0, 1].map(|idx| first_ms + (ms[idx] - first_ms) * both[idx] / alone[idx])
     }
 
-    /// As the CPU adapter beside a software adapter: whoever is still at work when the other has ended is faster then,
-    /// so that measurements of an unbalanced split mislead.
+    /// Two adapters that share cores, such as the CPU adapter and a software adapter: each is faster once the other
+    /// has ended, so that measurements of an unbalanced split mislead.
     #[test]
     fn adapters_on_the_same_cores_settle_in_ten_steps() {
         for (both, alone) in [

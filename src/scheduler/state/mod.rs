@@ -44,7 +44,7 @@ fn trainable_zeros(layout: &Layout) -> Vec<Vec<f32>> {
     layout.trainable_segments().iter().map(|len| vec![0.0; *len as usize]).collect()
 }
 
-/// Where parameters are updated.
+/// Place of the parameters' update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// On the host, once, for all adapters.
@@ -61,9 +61,9 @@ pub(super) struct State {
     optimizer: Option<Optimizer>,
     clip_norm: f32,
     place: Place,
-    /// Has the only adapter trained since?
+    /// Whether the only adapter has trained since.
     is_behind: bool,
-    /// Was what it had trained given up, and nobody told yet?
+    /// Whether training was lost with the only adapter, and this is not yet reported.
     is_rewound: bool,
     /// Sums of the last step's gradients, by trainable segment.
     gradients: Vec<Vec<f32>>,
@@ -83,7 +83,7 @@ impl State {
         }
     }
 
-    /// As of the last step, with the update on the host, or of the last [`read_back`](Self::read_back).
+    /// State after the last step, with the update on the host, or of the last [`read_back`](Self::read_back).
     pub fn training(&self) -> &TrainingState {
         &self.training
     }
@@ -93,12 +93,12 @@ impl State {
         self.training
     }
 
-    /// Does it serve inference alone?
+    /// Whether the state is for inference only.
     pub fn is_fixed(&self) -> bool {
         self.optimizer.is_none()
     }
 
-    /// Do parameters live on the only adapter?
+    /// Whether parameters are kept on the only adapter.
     pub fn is_on_device(&self) -> bool {
         self.place == Place::Device
     }
@@ -108,7 +108,7 @@ impl State {
         self.place = Place::Host;
     }
 
-    /// Has the only adapter trained since the last copy?
+    /// Whether the only adapter has trained since the last copy.
     pub fn is_behind(&self) -> bool {
         self.is_behind
     }
@@ -123,12 +123,12 @@ impl State {
         (self.is_behind, self.is_rewound) = (false, true);
     }
 
-    /// Was training given up since the last call?
+    /// Whether training was lost since the last call.
     pub fn take_rewound(&mut self) -> bool {
         std::mem::take(&mut self.is_rewound)
     }
 
-    /// Was training given up that nobody was told of?
+    /// Whether training was lost and this is not yet reported.
     pub fn is_rewound(&self) -> bool {
         self.is_rewound
     }

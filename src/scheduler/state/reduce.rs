@@ -12,12 +12,12 @@ use crate::scheduler::rig::Rig;
 use crate::scheduler::shards::Answer;
 use crate::size::F32_BYTES;
 
-/// What is known of the summed gradients.
+/// Properties of the summed gradients.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::scheduler) struct Totals {
     /// Global norm, of the finite values.
     pub norm: f64,
-    /// Is every element finite?
+    /// Whether every element is finite.
     pub is_finite: bool,
 }
 
@@ -50,7 +50,7 @@ impl State {
     }
 }
 
-/// What a shard gave of a bucket.
+/// A shard's values of a bucket.
 #[derive(Clone, Copy)]
 enum Part<'a> {
     Whole(&'a [f32]),

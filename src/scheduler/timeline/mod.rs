@@ -1,4 +1,4 @@
-//! What ran where and when: totals for the summary always, single spans for a trace when asked for.
+//! Times of all work: totals for the summary, and on request single spans for a trace.
 
 mod summary;
 mod trace;
@@ -13,17 +13,17 @@ pub use summary::{AdapterTime, HostTime, TimeSummary};
 /// Spans that a trace keeps: the newest, in 16 MiB.
 const MOST_SPANS: usize = 1 << 18;
 
-/// Where something ran.
+/// Place of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Lane {
-    /// In the host's own thread: scheduler and trainer.
+    /// The host's thread: scheduler and trainer.
     Host,
     /// On the adapter at this position among those in use.
     Adapter(usize),
 }
 
-/// What ran.
+/// Kind of work of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum What {
@@ -60,7 +60,7 @@ pub enum What {
 const KINDS: usize = What::Lost as usize + 1;
 
 impl What {
-    /// As in a trace: `broadcast`.
+    /// Name in a trace, such as `broadcast`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Data => "wait for data",
@@ -81,16 +81,16 @@ impl What {
     }
 }
 
-/// Something that ran.
+/// A span of time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Span {
-    /// Where.
+    /// Place.
     pub lane: Lane,
-    /// What.
+    /// Kind of work.
     pub what: What,
-    /// When it began, by the runtime's clock.
+    /// Start, by the runtime's clock.
     pub start_ms: f64,
-    /// How long it took.
+    /// Length.
     pub ms: f64,
     /// Training step that it belongs to, counted from 0; `None` outside of training steps.
     pub step: Option<u64>,
@@ -99,7 +99,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// When it ended.
+    /// End.
     pub fn end_ms(&self) -> f64 {
         self.start_ms + self.ms
     }
@@ -108,9 +108,9 @@ impl Span {
 /// Whether single spans are kept, for a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tracing {
-    /// They are: the newest 262,144 of them.
+    /// The newest 262,144 spans are kept.
     On,
-    /// Only totals are.
+    /// Only totals are kept.
     #[default]
     Off,
 }
@@ -132,7 +132,7 @@ impl Totals {
     }
 }
 
-/// What ran where and when, since [`start`](Self::start).
+/// Times of all work since [`start`](Self::start).
 #[derive(Clone, Debug, Default)]
 pub struct Timeline {
     begin_ms: f64,
@@ -260,7 +260,7 @@ impl Timeline {
     }
 }
 
-/// What the spans of one run have in common.
+/// Fields that the spans of one run share.
 pub(super) struct RunOf {
     pub adapter_idx: usize,
     pub pass: Pass,

@@ -1,4 +1,4 @@
-//! Where the time of a run went, in sum.
+//! Totals of the time of a run.
 
 use std::fmt;
 
@@ -8,12 +8,12 @@ use super::{Timeline, Totals, What};
 use crate::table::{Table, percent};
 use crate::timing::per_second;
 
-/// Where the time of a run went, and what would make it shorter. Times in milliseconds.
+/// Totals of the time of a run, and advice for a faster run. Times in milliseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct TimeSummary {
-    /// From start to end.
+    /// Time from start to end.
     pub ms: f64,
-    /// Training steps.
+    /// Number of training steps.
     pub steps: u64,
     /// Rows that were trained on.
     pub rows: u64,
@@ -21,11 +21,11 @@ pub struct TimeSummary {
     pub host: HostTime,
     /// Each adapter's time.
     pub adapters: Vec<AdapterTime>,
-    /// What slowed the run down, and what helps; empty if nothing stands out. The trainer gives it.
+    /// Causes of a slow run and their remedies, given by the trainer; empty if none stands out.
     pub advice: Vec<String>,
 }
 
-/// Where the host's time went; the parts sum to the whole.
+/// Time of the host; the parts sum to the whole.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct HostTime {
     /// Waiting for batches to train on.
@@ -36,7 +36,7 @@ pub struct HostTime {
     pub reduce_ms: f64,
     /// Updating parameters.
     pub update_ms: f64,
-    /// Giving weights out.
+    /// Broadcasting weights.
     pub broadcast_ms: f64,
     /// Evaluating on validation data.
     pub evaluate_ms: f64,
@@ -46,7 +46,7 @@ pub struct HostTime {
     pub other_ms: f64,
 }
 
-/// Where an adapter's time went; the parts but the last sum to the whole.
+/// Time of an adapter; the parts but the last sum to the whole.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct AdapterTime {
     /// Its name.
@@ -70,7 +70,7 @@ pub struct AdapterTime {
 }
 
 impl Timeline {
-    /// Where the time went from the start until `now_ms`.
+    /// Totals from the start until `now_ms`.
     pub fn summary(&self, now_ms: f64) -> TimeSummary {
         let ms = now_ms - self.begin_ms;
         let adapters =

@@ -10,7 +10,7 @@ use wasm_bindgen_futures::JsFuture;
 use super::super::super::{Info, Kind, list};
 use super::kind;
 
-/// What may be asked for, the best first.
+/// Power preferences to request, the best first.
 const REQUESTS: [&str; 3] = ["high-performance", "low-power", FALLBACK];
 const FALLBACK: &str = "fallback";
 
@@ -29,12 +29,12 @@ thread_local! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Missing {
-    /// It has no WebGPU.
+    /// The browser has no WebGPU.
     #[serde(rename = "no_webgpu")]
     NoWebGpu,
-    /// It has WebGPU for secure origins alone, and this page is of none.
+    /// The browser has WebGPU for secure origins only, and the page's origin is not secure.
     InsecureOrigin,
-    /// It has WebGPU, but gives no adapter.
+    /// The browser has WebGPU, but gives no adapter.
     NoAdapter,
 }
 
@@ -79,13 +79,13 @@ pub async fn missing() -> Option<Missing> {
     })
 }
 
-/// What an adapter was given for: `high-performance`, `low-power`, `fallback`.
+/// Requests for which an adapter was given: `high-performance`, `low-power`, `fallback`.
 pub fn requested_as(info: &Info) -> Vec<&'static str> {
     with_found(|found| found.iter().find(|found| is_same(&found.info, info)).map(|found| found.requests.clone()))
         .unwrap_or_default()
 }
 
-/// Was this one given by the browser?
+/// Whether the browser gave this adapter.
 pub(in super::super) fn is_known(info: &Info) -> bool {
     !requested_as(info).is_empty()
 }
@@ -134,7 +134,7 @@ fn entry() -> Option<JsValue> {
     gpu.is_object().then_some(gpu)
 }
 
-/// What `requestAdapter` says of the adapter that it gives. wgpu hands on only the description, which browsers leave
+/// Information of `requestAdapter` about its adapter. wgpu passes on only the description, which browsers leave
 /// empty.
 async fn ask_for(request: &str) -> Option<Info> {
     let options = Object::new();

@@ -1,4 +1,4 @@
-//! Which adapters there are, and the wgpu adapter of each: a native system has a list, a browser is asked.
+//! Lists adapters with the wgpu adapter of each: a native system has a list, a browser gives them on request.
 
 #[cfg(target_arch = "wasm32")]
 mod browser;

@@ -18,7 +18,7 @@ pub async fn enumerate() -> Vec<Info> {
     registry().entries.iter().map(|(info, _)| info.clone()).collect()
 }
 
-/// Is this one of the listed?
+/// Whether this adapter is listed.
 pub(in super::super) fn is_known(info: &Info) -> bool {
     place(info).is_some()
 }

@@ -22,11 +22,11 @@ const LARGEST: u64 = 8 << 20;
 pub(in crate::adapters::gpu) struct Ahead {
     free: Vec<Chunk>,
     open: VecDeque<Open>,
-    /// When the last results were taken in: until then the device was busy with that run.
+    /// Time when the last results were read; until then the device was busy with that run.
     ended_ms: f64,
 }
 
-/// A run under way.
+/// A run in flight.
 struct Open {
     ticket: Ticket,
     pass: Pass,
@@ -56,12 +56,12 @@ impl Ahead {
         Self { free, open: VecDeque::new(), ended_ms: 0.0 }
     }
 
-    /// Is no run under way?
+    /// Whether no run is in flight.
     pub(in crate::adapters::gpu) fn is_idle(&self) -> bool {
         self.open.is_empty()
     }
 
-    /// Is there a buffer for one more run?
+    /// Whether there is a buffer for one more run.
     pub(in crate::adapters::gpu) fn has_room(&self) -> bool {
         !self.free.is_empty()
     }
@@ -206,7 +206,7 @@ pub(in crate::adapters::gpu) async fn begin(
     Ok(execution.trials)
 }
 
-/// What fails while other runs are under way leaves a state that is neither old nor new, which is as bad as a loss.
+/// A failure while other runs are in flight leaves a state that is neither old nor new, so it counts as a loss.
 pub(in crate::adapters::gpu) fn too_late(stop: Stop) -> Stop {
     match stop {
         Stop::Fault(Fault::OutOfMemory(text) | Fault::Unsupported(text)) => Fault::Lost(text).into(),

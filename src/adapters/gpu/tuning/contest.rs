@@ -1,4 +1,4 @@
-//! Which of several tiles is fastest for one class of products.
+//! Finds the fastest of several tiles for one class of products.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ pub(super) struct Contest {
     candidates: Vec<Candidate>,
 }
 
-/// Was a tile used before? A first use may compile, and does not count.
+/// Whether a tile was used before. A first use may compile, and does not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Heat {
     Cold,
@@ -69,7 +69,7 @@ impl Contest {
         self.candidates.retain(|candidate| candidate.timings == 0 || candidate.best_ms <= limit_ms);
     }
 
-    /// Takes a tile out.
+    /// Removes a tile.
     pub(super) fn drop_out(&mut self, tile: Tile) {
         self.candidates.retain(|candidate| candidate.tile != tile);
     }

@@ -29,12 +29,12 @@ use table::Table;
 /// Environment variable: `off`, `on`, or a folder for the tables; see [`Tuning`].
 pub const TUNING_VARIABLE: &str = "MANYHANDS_TUNING";
 
-/// Which adapters choose the tiles of matrix products by measurement, and where they keep what they found.
+/// Adapters that choose the tiles of matrix products by measurement, and the folder of their choices.
 ///
 /// In a browser none do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Tuning {
-    /// None: each takes the tile that suits its kind. In [`TUNING_VARIABLE`]: `off`.
+    /// No adapter: each uses a fixed tile for its kind. In [`TUNING_VARIABLE`]: `off`.
     Off,
     /// GPUs; tables are in the user's cache folder. Drivers that compute on the CPU take the tile that was measured for
     /// them: another program's use of the cores would decide more than the tile.
@@ -47,7 +47,7 @@ pub enum Tuning {
 }
 
 impl Tuning {
-    /// What [`TUNING_VARIABLE`] says.
+    /// The value of [`TUNING_VARIABLE`].
     pub fn from_environment() -> Self {
         let said = std::env::var_os(TUNING_VARIABLE).unwrap_or_default();
         match said.to_str() {
@@ -76,7 +76,7 @@ pub fn tiles_tried() -> usize {
     TIMINGS.load(Ordering::Relaxed)
 }
 
-/// Is there anything to tune on this system? A page does not load what it never does.
+/// Whether this system can tune. A page does not load the code.
 const CAN_TUNE: bool = !cfg!(target_arch = "wasm32");
 /// Runs with about as many rows, one after the other, before the next may try tiles: calibration is over by then, and
 /// what is compiled late is compiled.
@@ -128,7 +128,7 @@ impl Trials {
     }
 }
 
-/// What an adapter knows of its tiles, and what it is about to find out.
+/// An adapter's tiles, chosen and on trial.
 pub(in crate::adapters::gpu) struct Tuner {
     /// `None` where nothing is to be found out.
     table: Option<Table>,
@@ -137,9 +137,9 @@ pub(in crate::adapters::gpu) struct Tuner {
     steady: (u32, u32),
     /// Sizes of runs for which all is decided.
     settled: LiteMap<u32, ()>,
-    /// What the last tile took that was new: to be made, and to be used for the first time.
+    /// Time of the last new tile: compilation and first use.
     cold_ms: f64,
-    /// Was anything decided that is not saved?
+    /// Whether a choice is not yet saved.
     is_changed: bool,
 }
 
@@ -170,12 +170,12 @@ impl Tuner {
         decided.filter(|tile| is_able(gpu, *tile, dispatch.grid))
     }
 
-    /// Is anything ever decided?
+    /// Whether tiles are chosen by measurement.
     pub(in crate::adapters::gpu) fn is_on(&self) -> bool {
         CAN_TUNE && self.table.is_some()
     }
 
-    /// What a run shall try, with pipelines made where they are missing.
+    /// Trials of a run, with missing pipelines made.
     pub(in crate::adapters::gpu) async fn plan(
         &mut self,
         gpu: &Gpu,
@@ -257,7 +257,7 @@ impl Tuner {
         self.contests.entry(class.to_owned()).or_insert_with(new).next()
     }
 
-    /// May a run that warms up so many tiles warm up another?
+    /// Whether a run that warms up this many tiles may warm up another.
     fn may_warm_up(&self, n_cold: u32) -> bool {
         n_cold == 0 || f64::from(n_cold + 1) * self.cold_ms <= COMPILING_MS
     }
@@ -298,7 +298,7 @@ impl Tuner {
     }
 }
 
-/// Can a device compute a grid with a tile, and is it not one that some other stands for?
+/// Whether a device can compute a grid with a tile that is not the alias of another.
 fn is_able(gpu: &Gpu, tile: Tile, grid: Grid) -> bool {
     gpu.is_able(tile) && tile.is_able(grid) && tile.chosen_for(grid) == tile
 }
@@ -313,7 +313,7 @@ pub(in crate::adapters::gpu) fn sizes(capacity: u32) -> impl Iterator<Item = u32
     (0..=size(capacity).ilog2()).map(|power| 1 << power)
 }
 
-/// What tiles are chosen for: kernel, sizes and form of a product, in runs of a size.
+/// A class of products with one tile: kernel, sizes and form of a product, in runs of a size.
 ///
 /// The kernel's constants are left out: they concern what happens to a sum that is complete.
 fn class(dispatch: &Dispatch, size: u32) -> Option<String> {

@@ -22,7 +22,7 @@ pub(super) struct Table {
     found: Found,
 }
 
-/// What the file holds: whose times these are, and what came of them.
+/// Contents of the file: the adapter that was measured, and its choices.
 #[derive(Debug, Deserialize, Serialize)]
 struct Found {
     /// Version of this crate, whose kernels were timed.
@@ -39,7 +39,7 @@ struct Identity {
     driver: String,
     vendor: u32,
     device: u32,
-    /// Do shaders keep their run-time checks?
+    /// Whether shaders keep their run-time checks.
     is_checked: bool,
 }
 
@@ -76,7 +76,7 @@ impl Table {
     }
 }
 
-/// Where tables are.
+/// The folder of tables.
 fn folder(tuning: &Tuning) -> Option<PathBuf> {
     match tuning {
         Tuning::In(folder) => Some(folder.clone()),
