@@ -10,7 +10,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Everything that can go wrong, worded for the person who can mend it.
 ///
-/// Its text is: who · needed · got, in one sentence, and then a line `help: …`. Programs tell errors apart by their
+/// Its text is: who · needed · got, in one sentence, and then a line `help: …`. Programs distinguish errors by their
 /// [`kind`](Self::kind).
 ///
 /// ```

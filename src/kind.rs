@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::names;
 
-/// The settings of an optimizer or a loss as they stand in a file, in the order of their struct.
+/// The settings of an optimizer or a loss in a file, in the order of their struct.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings(Vec<(String, Value)>);
 
@@ -62,7 +62,7 @@ fn twice(entries: &[(String, Value)]) -> Option<&str> {
     (0..entries.len()).find(|at| repeats(*at)).map(|at| entries[at].0.as_str())
 }
 
-/// A kind and its settings as they stand in a file: what is read before it is known whose kind it is.
+/// A kind and its settings in a file: what is read before it is known whose kind it is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Named {
     /// The value of `type`.

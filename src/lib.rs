@@ -58,11 +58,11 @@
 //! files, and a [`data::Dataset`] of your own gives rows from anywhere. Images are `[height, width, channels]`; class labels
 //! are whole numbers.
 //!
-//! # Save, load, go on
+//! # Save, load, continue
 //!
 //! [`Model::save`] and [`Model::load`] keep architecture, weights, and the names of classes and columns in one safetensors
 //! file, which [`Predictor`] needs alone. [`Fit::save`] writes a [`Checkpoint`] of the run after each epoch, and
-//! [`Trainer::resume`] goes on from one to the same bits.
+//! [`Trainer::resume`] continues from one to the same bits.
 //!
 //! # Where to go next
 //!

@@ -121,7 +121,7 @@ fn unmatched(cards: &[Raw], listed: Vec<Raw>) -> Vec<Raw> {
     rest
 }
 
-/// Drops a second Vulkan driver for one card, such as AMDVLK beside RADV. Vulkan's bus ids tell cards apart.
+/// Drops a second Vulkan driver for one card, such as AMDVLK beside RADV. Vulkan's bus ids distinguish cards.
 fn without_second_drivers(listed: Vec<Raw>) -> Vec<Raw> {
     let mut kept: Vec<Raw> = Vec::new();
     for raw in listed {

@@ -319,7 +319,7 @@ impl Mailbox {
         }
     }
 
-    /// Takes in a request that comes while a run is in progress.
+    /// Handles a request that comes while a run is in progress.
     fn take_in(&mut self, run: Ticket, request: Request) -> Result<(), Stop> {
         match request {
             Request::Lose => Err(Stop::Lose),

@@ -91,7 +91,7 @@ pub enum Request {
     /// Give up a run, whether it is in progress or waits its turn. No answer. Runs of [`Combining::Device`] are served again
     /// after one that failed.
     Abandon(Ticket),
-    /// Answer all runs that have begun.
+    /// Answer all started runs.
     Finish,
     /// Read a buffer that outlives a pass. Answer: [`Event::Contents`].
     Read(Role),
@@ -151,7 +151,7 @@ impl Timing {
     }
 }
 
-/// Why an adapter can't go on.
+/// Why an adapter can't continue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The device is gone; the text says what is known.

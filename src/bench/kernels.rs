@@ -71,7 +71,7 @@ pub struct KernelSettings {
 
 /// Measures kernels one by one on each adapter; all kernels of an adapter take turns.
 ///
-/// `progress` is told what begins.
+/// `progress` is called at the start of each part.
 ///
 /// # Errors
 /// If no kernel has the name, or an adapter fails.

@@ -40,7 +40,7 @@ pub struct Settings {
     pub rounds: u32,
     /// Training steps of a turn that count.
     pub steps: u32,
-    /// Rows of a batch; the model's own if nothing is said.
+    /// Rows of a batch; the model's own by default.
     pub batch_size: Option<u32>,
     /// Source of the rows.
     pub data: Data,

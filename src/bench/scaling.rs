@@ -114,7 +114,7 @@ pub struct Job<'a> {
     pub turns: Vec<Turn>,
 }
 
-/// Measures the models of some settings, and notes on what. `progress` is told what begins.
+/// Measures the models of some settings, and notes on what. `progress` is called at the start of each part.
 ///
 /// # Errors
 /// If a model is unknown, a split does not go with the adapters, or an adapter fails.

@@ -100,7 +100,7 @@ pub struct AdapterSteps {
 
 /// Measures the models on each adapter alone and, if there are several, on all together. The rigs take turns.
 ///
-/// `progress` is told what begins.
+/// `progress` is called at the start of each part.
 ///
 /// # Errors
 /// If a model is unknown, or an adapter fails.

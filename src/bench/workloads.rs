@@ -22,7 +22,7 @@ pub struct Workload {
     pub loss: Loss,
     /// Classes that its labels count.
     pub classes: usize,
-    /// Rows of a batch, if nothing else is said.
+    /// Rows of a batch, by default.
     pub batch_size: u32,
     /// Format of gradients sent to the host.
     pub gradient_compression: GradientCompression,

@@ -47,7 +47,7 @@ struct StepArgs {
     common: Common,
     #[command(flatten)]
     training: Training,
-    /// With `fp16`, measure several adapters a second time, with gradients of 16 bits on their way to the host.
+    /// With `fp16`, measure several adapters a second time, with gradients of 16 bits sent to the host.
     #[arg(long, value_enum, default_value_t = CompressionOption::None)]
     gradient_compression: CompressionOption,
     /// With `batch`, measure several adapters a second time, with batch normalization over the whole batch.

@@ -67,7 +67,7 @@ impl<'a> Progress<'a> {
 
 impl Callback for Progress<'_> {
     fn on_step(&mut self, log: &StepLog) -> Result<()> {
-        // An adapter may join while the run goes on: the CPU, when all others are lost.
+        // An adapter may join while the run continues: the CPU, when all others are lost.
         for adapter in &log.adapters {
             self.epoch.resize(self.epoch.len().max(adapter.adapter + 1), 0);
             self.epoch[adapter.adapter] += u64::from(adapter.rows);

@@ -265,7 +265,7 @@ impl Settings {
         self.data.clone().in_order(&inputs, &outputs)
     }
 
-    /// Opens the data: as those that the model was trained on, if its training goes on, or they have the same names.
+    /// Opens the data: as those that the model was trained on, if its training continues, or they have the same names.
     pub fn open_data(&self, trainer: &Trainer) -> Result<DataPair> {
         let (model, is_resumed) = (trainer.model(), trainer.progress().step > 0);
         let data = self.data_of(model)?;

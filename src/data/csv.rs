@@ -239,7 +239,7 @@ impl Table {
 }
 
 impl Classes {
-    /// Takes in the class of a row; the error is what was needed.
+    /// Adds the class of a row; the error is what was needed.
     fn push(&mut self, name: &str) -> Result<(), String> {
         let next = self.met.len();
         let label = match (self.met.get(name), &self.known) {

@@ -67,7 +67,7 @@ pub struct Loader {
     settings: LoaderSettings,
     position: Position,
     order: Arc<[usize]>,
-    /// Batches under way: the first is that of `position`, the others follow it.
+    /// Batches in flight: the first is that of `position`, the others follow it.
     pending: VecDeque<Receiver<Result<Batch>>>,
     workers: Workers,
 }

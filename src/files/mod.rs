@@ -1,6 +1,6 @@
 //! The one place that writes files: models, checkpoints, logs, traces, predictions, reports.
 //!
-//! A file is replaced in one go ([`Output`]): its readers see the old contents or the new, never a part. A file that is
+//! A file is replaced atomically ([`Output`]): its readers see the old contents or the new, never a part. A file that is
 //! neither empty nor of the [`Kind`] that is written is never overwritten. Links are followed, and mode and owner of the
 //! old file are kept. Devices and pipes are written to, never replaced.
 

@@ -1,4 +1,4 @@
-//! A file that is replaced in one go.
+//! A file that is replaced atomically.
 
 use std::fs::{File, Metadata};
 use std::io::{self, ErrorKind, Write};

@@ -14,7 +14,7 @@ use crate::names;
 use crate::shape::Shape;
 use crate::shown;
 
-/// A graph of layers as it stands in a file.
+/// A graph of layers in a file.
 ///
 /// ```toml
 /// input = [8, 8, 1]
@@ -43,7 +43,7 @@ pub struct ModelConfig {
     pub outputs: Vec<String>,
 }
 
-/// An input as it stands in a file.
+/// An input in a file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InputConfig {
@@ -53,7 +53,7 @@ pub struct InputConfig {
     pub shape: Shape,
 }
 
-/// A layer, or a further use of one, as it stands in a file.
+/// A layer, or a further use of one, in a file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LayerConfig {
     /// Its name; made from its type if not given.

@@ -1,6 +1,6 @@
 //! Model files: weights, architecture and moving statistics as one safetensors file.
 //!
-//! A file knows nothing of adapters. Tensors are named `layer/tensor`; the architecture stands in the metadata.
+//! A file knows nothing of adapters. Tensors are named `layer/tensor`; the architecture is stored in the metadata.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, BufWriter, Write};
@@ -16,11 +16,11 @@ use crate::files::{self, Kind};
 use crate::plan::{Layout, Placed};
 use crate::schema::Schema;
 
-/// Key of the metadata under which the architecture stands.
+/// Key of the metadata under which the architecture is stored.
 const MODEL_KEY: &str = "manyhands.model";
 /// Key of the metadata under which stands what the data mean.
 const SCHEMA_KEY: &str = "manyhands.schema";
-/// Key of the metadata under which losses and metrics stand.
+/// Key of the metadata under which losses and metrics are stored.
 const EVALUATION_KEY: &str = "manyhands.evaluation";
 
 /// A tensor on its way to a file.
@@ -142,7 +142,7 @@ impl Model {
         Ok(bytes)
     }
 
-    /// Writes weights, architecture and moving statistics to a safetensors file, in one go. A model or checkpoint that
+    /// Writes weights, architecture and moving statistics to a safetensors file, atomically. A model or checkpoint that
     /// stands there is replaced, any other file is not.
     ///
     /// # Errors

@@ -36,7 +36,7 @@ pub(crate) fn map_chunks<R>(data: &mut [f32], len: usize, each: impl Fn(usize, &
     data.chunks_mut(len).enumerate().map(|(idx, chunk)| each(idx, chunk)).collect()
 }
 
-/// Goes on at once: a page must not block.
+/// Continues at once: a page must not block.
 pub(crate) fn pause(_ms: u64) {}
 
 /// Finished work.

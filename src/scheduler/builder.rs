@@ -14,7 +14,7 @@ use crate::model::{Model, Objective, Weights};
 use crate::plan::{Layout, Pass, Plan};
 use crate::runtime::{self, Runtime};
 
-/// Rows of a run, where nothing else is said.
+/// Rows of a run, by default.
 const CAPACITY: u32 = 32;
 
 /// A rig to be opened: what it runs, and on what.
@@ -87,7 +87,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// The adapters; by default the CPU adapter. One may stand twice, and is then opened twice.
+    /// The adapters; by default the CPU adapter. An adapter may be listed twice, and is then opened twice.
     pub fn adapters(self, adapters: Vec<Info>) -> Self {
         Self { adapters, ..self }
     }

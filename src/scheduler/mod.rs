@@ -323,7 +323,7 @@ impl Scheduler {
         &mut self.rig.timeline
     }
 
-    /// Takes in what the host did since `start_ms`, and gives the present time.
+    /// Records the host's work since `start_ms`, and gives the present time.
     pub(crate) fn record(&mut self, what: What, start_ms: f64, step: Option<u64>, rows: u32) -> f64 {
         self.rig.record(what, start_ms, step, rows)
     }

@@ -57,19 +57,19 @@ impl Partition {
         &mut self.splitter
     }
 
-    /// Takes in that adapters have joined.
+    /// Records that adapters have joined.
     pub fn grow_to(&mut self, n_adapters: usize) {
         while self.splitter.n_adapters() < n_adapters {
             self.splitter.add();
         }
     }
 
-    /// Takes in that a position has another adapter, of which nothing is known.
+    /// Records that a position has another adapter, of which nothing is known.
     pub fn forget(&mut self, adapter_idx: usize) {
         self.splitter.forget(adapter_idx);
     }
 
-    /// Takes in that another plan is loaded.
+    /// Resets for another plan.
     pub fn set_plan(&mut self, plan: &Plan) {
         self.splitter.set_min_rows(min_rows(plan));
     }
@@ -127,7 +127,7 @@ impl Partition {
         shards_of(shares, |idx, share| pieces(share, rig.members[idx].capacity, parts(share)))
     }
 
-    /// Takes in how long each adapter was busy with a training step.
+    /// Records how long each adapter was busy with a training step.
     pub fn learn(&mut self, reports: &[ShardReport]) {
         for report in reports {
             self.splitter.learn(report.adapter_idx, report.rows, report.timing.busy_ms());
@@ -135,7 +135,7 @@ impl Partition {
         }
     }
 
-    /// Takes in how long a step took; adapters without which training is faster are excluded from then on.
+    /// Records how long a step took; adapters without which training is faster are excluded from then on.
     pub fn reconsider(&mut self, rig: &Rig, ms: f64, rows: u32, shares: &[u32]) {
         // Shards that wait for each other must all fit at once, and with fewer adapters they are larger.
         let may_not_fit = rig.plan().is_coupled(Pass::Train) && rig.members.iter().any(|member| member.capacity < rows);

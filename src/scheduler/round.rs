@@ -330,7 +330,7 @@ impl Job<'_> {
     }
 }
 
-/// Takes in how long each adapter waited for the slowest at the end of a round.
+/// Records how long each adapter waited for the slowest at the end of a round.
 fn record_ends(rig: &mut Rig, step: Option<u64>, answers: &[Answer]) {
     let ended_ms = |adapter_idx: usize| {
         let own = answers.iter().filter(move |answer| answer.shard.adapter_idx == adapter_idx);

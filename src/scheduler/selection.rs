@@ -106,7 +106,7 @@ impl Selection {
         self.excluded.get(adapter_idx).is_some_and(Option::is_some)
     }
 
-    /// Takes in a step of `rows` rows that took `ms`, with its shares, and which adapters were there after it.
+    /// Records a step of `rows` rows that took `ms`, with its shares, and which adapters were there after it.
     pub(super) fn note(&mut self, ms: f64, rows: u32, shares: &[u32], alive: &[bool]) -> Verdict {
         if self.alive != alive {
             return self.begin_anew(alive);

@@ -226,7 +226,7 @@ impl Scheduler {
         Ok(Some(report))
     }
 
-    /// Takes in the time of a step that ended by then. It may have begun while another was in flight.
+    /// Records the time of a step that ended by then. It may have begun while another was in flight.
     fn record_step(&mut self, begun: &StepInFlight, report: &StepReport, end_ms: f64) {
         let start_ms = begun.begin_ms.max(self.in_flight.ended_ms);
         let (step, ms) = (Some(begun.step.step), (end_ms - start_ms).max(0.0));
@@ -238,7 +238,7 @@ impl Scheduler {
         }
     }
 
-    /// Takes in whether the wait for the batch of the step that is now the oldest in flight was hidden behind the last one.
+    /// Records whether the wait for the batch of the step that is now the oldest in flight was hidden behind the last one.
     fn hide_data(&mut self, is_hidden: bool) {
         if let Some(next) = self.in_flight.steps.front_mut() {
             next.data.is_hidden = is_hidden;
@@ -247,7 +247,7 @@ impl Scheduler {
         }
     }
 
-    /// Takes in a wait for data: for the trace alone if the adapter was busy all the time, else what of it came after the last
+    /// Records a wait for data: for the trace alone if the adapter was busy all the time, else what of it came after the last
     /// step's end.
     fn record_data(&mut self, data: DataWait) {
         let DataWait { start_ms, ms, is_hidden } = data;

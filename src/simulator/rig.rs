@@ -1,4 +1,4 @@
-//! A rig and its work, as they stand in a file.
+//! A rig and its work in a file.
 
 use std::path::Path;
 

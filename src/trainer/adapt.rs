@@ -27,7 +27,7 @@ impl Moments {
         Self { count: 0.0, mean: vec![0.0; places], deviations: vec![0.0; places] }
     }
 
-    /// Takes in the elements of whole rows; `places` says which place each element of a row belongs to.
+    /// Adds the elements of whole rows; `places` says which place each element of a row belongs to.
     #[allow(clippy::cast_precision_loss, reason = "a batch has fewer than 2^52 values")]
     fn add(&mut self, values: &[f32], places: &[usize]) {
         let count = (values.len() / self.mean.len()) as f64;

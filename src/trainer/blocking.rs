@@ -129,7 +129,7 @@ impl Trainer {
         pollster::block_on(self.join_async(info))
     }
 
-    /// Goes on with a model of the same tensors, in which layers have other settings. Weights and optimizer state stay as
+    /// Continues with a model of the same tensors, in which layers have other settings. Weights and optimizer state stay as
     /// they are. Blocks until it is done.
     ///
     /// # Errors

@@ -20,7 +20,7 @@ pub enum Flow {
 pub struct EpochEnd<'a> {
     /// The epoch's numbers.
     pub log: &'a EpochLog,
-    /// The model with its weights; what a callback changes here, training goes on with.
+    /// The model with its weights; what a callback changes here, training continues with.
     pub model: &'a mut Model,
 }
 
@@ -170,7 +170,7 @@ impl Callback for EarlyStopping {
     /// Source: Keras 3, `EarlyStopping.on_train_end` with `restore_best_weights`.
     fn on_end(&mut self, model: &mut Model) -> Result<()> {
         let is_out_of_patience = self.waited >= self.patience;
-        // A run that may go on keeps them.
+        // A run that may continue keeps them.
         let best = if is_out_of_patience { self.best_weights.take() } else { self.best_weights.clone() };
         if let Some(best) = best {
             model.weights = best;

@@ -1,4 +1,4 @@
-//! A checkpoint: a model file that also holds all that a run needs to go on.
+//! A checkpoint: a model file that also holds all that a run needs to continue.
 
 use std::path::{Path, PathBuf};
 
@@ -15,9 +15,9 @@ use crate::optimizers::Optimizer;
 use crate::plan::Layout;
 use crate::scheduler::TrainingState;
 
-/// Key of the metadata under which a checkpoint's progress stands.
+/// Key of the metadata under which a checkpoint's progress is stored.
 const TRAINING_KEY: &str = "manyhands.training";
-/// Behind the optimizer's prefix: the weights that training goes on with, where the model's own are the best ones.
+/// Behind the optimizer's prefix: the weights with which training continues, where the model's own are the best ones.
 const LAST: &str = "last";
 
 /// Position of a run; with the weights and the optimizer's state it is all that a resumed run needs.
@@ -58,11 +58,11 @@ pub struct Progress {
 /// A run as it stands between two steps.
 #[derive(Clone, Debug)]
 pub struct Checkpoint {
-    /// The model. At the end of training its weights may be the best ones, from which training does not go on.
+    /// The model. At the end of training its weights may be the best ones, from which training does not continue.
     pub model: Model,
     /// The optimizer whose state this is.
     pub optimizer: Optimizer,
-    /// Weights, statistics and optimizer state that training goes on with.
+    /// Weights, statistics and optimizer state with which training continues.
     #[doc(hidden)]
     pub state: TrainingState,
     /// Position of the run.
@@ -130,7 +130,7 @@ fn metadata(model: &Model, optimizer: &Optimizer, progress: &Progress) -> Result
     Ok(metadata)
 }
 
-/// A run as it was at one moment: a copy that is written while training goes on.
+/// A run as it was at one moment: a copy that is written while training continues.
 #[derive(Debug)]
 pub(super) struct Frozen {
     /// Training steps done.
@@ -139,14 +139,14 @@ pub(super) struct Frozen {
     layout: Layout,
     optimizer: Optimizer,
     state: TrainingState,
-    /// The model's own weights, where they are others than those that training goes on with.
+    /// The model's own weights, where they are others than those with which training continues.
     chosen: Option<Weights>,
     best: Option<Weights>,
 }
 
 impl Frozen {
     /// Copies a state, with what goes with it. `chosen`: weights for the model, where they are others than
-    /// those that training goes on with.
+    /// those with which training continues.
     ///
     /// # Errors
     /// If a value is not finite: such a state is never saved.
@@ -178,7 +178,7 @@ impl Frozen {
         })
     }
 
-    /// Writes it as a checkpoint, in one go.
+    /// Writes it as a checkpoint, atomically.
     ///
     /// # Errors
     /// If it can't be written.
@@ -191,7 +191,7 @@ impl Frozen {
 }
 
 impl Checkpoint {
-    /// Writes the checkpoint, in one go. A model or checkpoint that stands there is replaced, any other file is not.
+    /// Writes the checkpoint, atomically. A model or checkpoint that stands there is replaced, any other file is not.
     ///
     /// # Errors
     /// If it can't be written.

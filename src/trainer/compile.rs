@@ -13,7 +13,7 @@ pub enum NonFinite {
     /// End the run with an error that names step, adapter and node.
     #[default]
     Stop,
-    /// Warn, and go on with the next batch.
+    /// Warn, and continue with the next batch.
     Skip,
 }
 

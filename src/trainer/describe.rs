@@ -12,7 +12,7 @@ impl Trainer {
     /// classes, and the losses that it is trained with. Training does so by itself.
     ///
     /// # Errors
-    /// If the data do not fit the model; if validation data, or those of a run that goes on, have columns or classes of
+    /// If the data do not fit the model; if validation data, or those of a run that continues, have columns or classes of
     /// other names.
     pub fn check_run(&mut self, train: &dyn Dataset, validation: Option<&dyn Dataset>) -> Result<()> {
         let schema = train.schema();

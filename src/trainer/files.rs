@@ -1,6 +1,6 @@
 //! Logs of a run as files: CSV by epoch, JSON lines by step and epoch.
 //!
-//! A line is written in one go as soon as it is known: a run that is killed leaves whole lines. A run that resumes
+//! A line is written atomically as soon as it is known: a run that is killed leaves whole lines. A run that resumes
 //! takes back the lines of what it does again, so that each step and epoch stands once.
 
 use std::collections::BTreeMap;

@@ -214,7 +214,7 @@ impl Trainer {
             // Weights go with the position as far as they can be had.
             let is_whole = self.sync_state().await.is_ok() && self.progress.step > first_step;
             // Behind the last batch callbacks have seen an epoch that is not over; and data that are mended may be others,
-            // with which only whole epochs go on.
+            // with which only whole epochs continue.
             let may_go_on = self.progress.batch < loader.batches_per_epoch() && error.kind() != ErrorKind::Data;
             if is_whole
                 && may_go_on
@@ -346,7 +346,7 @@ impl Trainer {
             }
         }
         if flow == Flow::Stop {
-            // Nothing goes on from other weights.
+            // Nothing continues from other weights.
             self.take_changed_weights();
         }
         self.freeze(fit, callbacks)?;
@@ -371,7 +371,7 @@ impl Trainer {
         }
     }
 
-    /// Copies the run as it stands at this moment, to be written while it goes on.
+    /// Copies the run as it stands now, to be written while it continues.
     async fn save(&mut self, fit: &Fit, callbacks: &[&mut dyn Callback]) -> Result<()> {
         if self.saver.is_none() {
             return Ok(());
@@ -380,7 +380,7 @@ impl Trainer {
         self.freeze(fit, callbacks)
     }
 
-    /// Copies a run whose state and model are up to date. The model may have other weights than training goes on with.
+    /// Copies a run whose state and model are up to date. The model may have other weights than those of training.
     fn freeze(&mut self, fit: &Fit, callbacks: &[&mut dyn Callback]) -> Result<()> {
         let begin_ms = self.runtime.now_ms();
         match &mut self.saver {

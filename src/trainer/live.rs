@@ -10,7 +10,7 @@ use crate::model::Model;
 use crate::scheduler::split::SplitMode;
 use crate::trainer::EpochLog;
 
-/// A run of a [`Trainer`] that goes on step by step. Between two steps the trainer is free for anything else.
+/// A run of a [`Trainer`] that continues step by step. Between two steps the trainer is free for anything else.
 ///
 /// ```
 /// use manyhands::data::digits;
@@ -177,7 +177,7 @@ impl Trainer {
         }
     }
 
-    /// Goes on with a model of the same tensors, in which layers have other settings: batch normalization over the whole
+    /// Continues with a model of the same tensors, in which layers have other settings: batch normalization over the whole
     /// batch in place of each shard. Weights and optimizer state stay as they are. Without blocking.
     ///
     /// # Errors

@@ -111,7 +111,7 @@ fn numbers(compile: &Compile, outputs: &[(&str, &Shape)], reports: &[Vec<f32>], 
 }
 
 impl Meter {
-    /// Takes in a batch; returns its own loss and metrics.
+    /// Adds a batch; returns its own loss and metrics.
     #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
     pub(super) fn add(
         &mut self,

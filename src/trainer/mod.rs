@@ -148,7 +148,7 @@ impl Trainer {
         Ok(self.on(chosen))
     }
 
-    /// Trains on these adapters. One may stand twice, and is then opened twice.
+    /// Trains on these adapters. An adapter may be listed twice, and is then opened twice.
     #[must_use]
     pub fn on(mut self, adapters: Vec<Info>) -> Self {
         self.adapters = Some(adapters);

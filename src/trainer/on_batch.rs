@@ -168,7 +168,7 @@ impl Trainer {
         }
     }
 
-    /// Goes on from another state, as after `step` training steps: one that another program has trained.
+    /// Continues from another state, as after `step` training steps: one that another program has trained.
     ///
     /// # Errors
     /// If it is the state of another model or optimizer. Then nothing is changed.

@@ -52,7 +52,7 @@ impl Predictor {
         Ok(self.on(chosen))
     }
 
-    /// Predicts on these adapters. One may stand twice, and is then opened twice.
+    /// Predicts on these adapters. An adapter may be listed twice, and is then opened twice.
     #[must_use]
     pub fn on(mut self, adapters: Vec<Info>) -> Self {
         self.adapters = Some(adapters);

@@ -1,4 +1,4 @@
-//! Saving a run: its state is copied, and written while training goes on, once it is known to be good.
+//! Saving a run: its state is copied, and written while training continues, once it is known to be good.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::shown;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SaveSettings {
-    /// The file; it is replaced in one go.
+    /// The file; it is replaced atomically.
     pub path: PathBuf,
     /// Also after each so many steps; 0 for none.
     pub every_steps: u64,

@@ -61,7 +61,7 @@ impl Trainer {
         (position.epoch, position.batch) == (self.progress.epoch, self.progress.batch + self.n_in_flight())
     }
 
-    /// Lets a loader go on with the batch of the next step: after one that failed, or was rewound, it comes again.
+    /// Lets a loader continue with the batch of the next step: after one that failed, or was rewound, it comes again.
     pub(super) fn reposition(&self, loader: &mut Loader) {
         if self.n_in_flight() == 0 && !self.is_at(loader) {
             loader.start_epoch(self.progress.epoch, self.progress.batch);

@@ -14,7 +14,7 @@ impl Trainer {
         Ok(())
     }
 
-    /// Takes in what the host did since `start_ms`, and gives the present time.
+    /// Records the host's work since `start_ms`, and gives the present time.
     pub(super) fn record(&mut self, what: What, start_ms: f64) -> f64 {
         match &mut self.scheduler {
             Some(opened) => opened.scheduler.record(what, start_ms, None, 0),

@@ -18,7 +18,7 @@ thread_local! {
     static STEP: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Takes in the two functions of `engine.js`.
+/// Stores the two functions of `engine.js`.
 pub(crate) fn meet(post: Function, open_cpu: Function) {
     HOST.with(|host| *host.borrow_mut() = Some(Host { post, open_cpu }));
 }

@@ -250,7 +250,7 @@ pub struct Member {
 }
 
 impl Member {
-    /// Takes in how it stands with it.
+    /// Records its status.
     #[must_use]
     pub fn standing(self, standing: AdapterStatus) -> Self {
         let (presence, again_ms, is_resting) = match standing {

@@ -83,7 +83,7 @@ impl Rig {
         there.map(|member| (member.info.info.clone(), member.throttle)).collect()
     }
 
-    /// Takes in which adapters the engine has and how it stands with them; tells the page if it looks another way.
+    /// Records which adapters the engine has and how it stands with them; tells the page if it looks another way.
     pub(crate) fn update(&mut self, trainer: &Trainer) {
         let open = trainer.open_adapters();
         if open.is_empty() {

@@ -111,7 +111,7 @@ impl Run {
         if let Some(log) = stepped? {
             host::set_step(log.step);
             if self.told_step >= log.step {
-                // Steps that come again are told apart from those before.
+                // Steps that come again are distinguished from those before.
                 self.tell_steps();
             }
             self.told_step = log.step;

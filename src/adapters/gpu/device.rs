@@ -42,7 +42,7 @@ pub fn devices_opened() -> usize {
 
 /// Buffers, bind groups, shader modules and pipelines created by this process so far.
 ///
-/// A training step creates none: this number stands still between steps.
+/// A training step creates none: this number stays constant between steps.
 pub fn objects_created() -> usize {
     OBJECTS.load(Ordering::Relaxed)
 }

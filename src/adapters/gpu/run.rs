@@ -31,7 +31,7 @@ enum Target {
     Proof,
 }
 
-/// A plan on the device, and its runs under way.
+/// A plan on the device, and its runs in flight.
 pub(super) struct Loaded {
     pub(super) program: Program,
     pub(super) ahead: Ahead,
@@ -345,7 +345,7 @@ impl<'a> Execution<'a> {
         self.mailbox.send(Event::Exchange { ticket: self.ticket, command, data }).await
     }
 
-    /// Takes in what an earlier run, given up half-way, left behind.
+    /// Reads the leftovers of an earlier run that was abandoned.
     async fn discard(&mut self) -> Result<(), Stop> {
         self.program.readbacks.not_submitted();
         while !self.program.readbacks.is_idle() {

@@ -80,7 +80,7 @@ impl Chunk {
     }
 }
 
-/// Values on their way to the device.
+/// Values sent to the device.
 pub(super) struct Uploads {
     chunks: VecDeque<Chunk>,
     chunk_bytes: u64,
@@ -158,7 +158,7 @@ struct Pending {
     bytes: u64,
 }
 
-/// Values on their way to the host, in order.
+/// Values sent to the host, in order.
 pub(super) struct Readbacks {
     free: Vec<Chunk>,
     /// Copies that are encoded, but not yet submitted.

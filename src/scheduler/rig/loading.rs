@@ -67,7 +67,7 @@ impl Rig {
         if self.members[adapter_idx].is_active() { loaded } else { Ok(()) }
     }
 
-    /// Takes in an event that comes while some adapter loads. Answers to runs are of no use then.
+    /// Handles an event that comes while some adapter loads. Answers to runs are of no use then.
     fn on_load_event(&mut self, adapter_idx: usize, event: Event) {
         let (is_loading, capacity) = (self.members[adapter_idx].is_loading(), self.members[adapter_idx].capacity);
         match event {

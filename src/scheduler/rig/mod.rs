@@ -31,7 +31,7 @@ pub(super) struct Rig {
     cpu_fallback: CpuFallback,
     events: Receiver<Message>,
     events_in: Sender<Message>,
-    /// Runs that were sent so far: numbers attempts, so that late answers of earlier ones are told apart.
+    /// Runs that were sent so far: numbers attempts, so that late answers of earlier ones are distinguished.
     attempts: u32,
     pub timeline: Timeline,
 }
@@ -162,7 +162,7 @@ impl Rig {
         Err(self.refused(adapter_idx, &Fault::Lost("with what it held".into())))
     }
 
-    /// Takes in what the host did since `start_ms`, and gives the present time.
+    /// Records the host's work since `start_ms`, and gives the present time.
     pub fn record(&mut self, what: What, start_ms: f64, step: Option<u64>, rows: u32) -> f64 {
         let now_ms = self.runtime.now_ms();
         self.timeline.record(Span { lane: Lane::Host, what, start_ms, ms: now_ms - start_ms, step, rows });

@@ -60,7 +60,7 @@ impl Rig {
         }
     }
 
-    /// Takes in an event of an adapter on its way back.
+    /// Handles an event of an adapter on its way back.
     pub(super) fn on_recovery_event(&mut self, adapter_idx: usize, event: &Event) {
         match event {
             Event::Loaded { bytes } => {

@@ -126,7 +126,7 @@ impl Estimate {
         self.last = None;
     }
 
-    /// Takes in a measurement.
+    /// Records a measurement.
     pub fn learn(&mut self, rows: u32, ms: f64) {
         let rows = f64::from(rows);
         let far = self.far(rows);
@@ -263,7 +263,7 @@ mod tests {
         }
     }
 
-    /// A run of a million steps of one size still takes in another size, and no hiccup.
+    /// A run of a million steps of one size still learns from another size, and ignores a hiccup.
     #[test]
     fn what_is_in_doubt_does_not_grow_for_ever() {
         let mut estimate = Estimate::through((32, 42.0), (128, 138.0));

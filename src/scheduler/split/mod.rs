@@ -136,12 +136,12 @@ impl Splitter {
         }
     }
 
-    /// Takes in two measurements of different sizes, `(rows, ms)`: the line through them is the first estimate.
+    /// Records two measurements of different sizes, `(rows, ms)`: the line through them is the first estimate.
     pub fn calibrate(&mut self, adapter_idx: usize, small: (u32, f64), large: (u32, f64)) {
         self.estimates[adapter_idx] = Some(Estimate::through(small, large));
     }
 
-    /// Takes in that an adapter was busy for `busy_ms` with `rows`.
+    /// Records that an adapter was busy for `busy_ms` with `rows`.
     pub fn learn(&mut self, adapter_idx: usize, rows: u32, busy_ms: f64) {
         if rows == 0 || busy_ms <= 0.0 {
             return;
@@ -152,7 +152,7 @@ impl Splitter {
         }
     }
 
-    /// Takes in that new weights took an adapter `ms` before a run.
+    /// Records that new weights took an adapter `ms` before a run.
     pub fn learn_weights(&mut self, adapter_idx: usize, ms: f64) {
         let known = &mut self.weights_ms[adapter_idx];
         *known += if *known == 0.0 { ms } else { WEIGHTS_GAIN * (ms - *known) };

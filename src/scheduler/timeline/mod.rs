@@ -155,7 +155,7 @@ impl Timeline {
         *self = Self { begin_ms: now_ms, names, adapters, tracing, ..Self::default() };
     }
 
-    /// Goes on with the timeline of an earlier rig. An adapter of it counts as the one at its position now.
+    /// Continues with the timeline of an earlier rig. An adapter of it counts as the one at its position now.
     pub(crate) fn go_on(&mut self, earlier: Self) {
         let names = std::mem::replace(self, earlier).names;
         for (adapter_idx, name) in names.iter().enumerate() {
@@ -172,7 +172,7 @@ impl Timeline {
         name.clone_into(&mut self.names[adapter_idx]);
     }
 
-    /// Takes in a span: adds it to the totals, and keeps it if a trace is wanted. What was before the start is cut off.
+    /// Records a span: adds it to the totals, and keeps it if a trace is wanted. What was before the start is cut off.
     pub fn record(&mut self, span: Span) {
         let begin_ms = span.start_ms.max(self.begin_ms);
         let span = Span { start_ms: begin_ms, ms: span.end_ms() - begin_ms, ..span };
@@ -196,7 +196,7 @@ impl Timeline {
         }
     }
 
-    /// Takes in that an adapter was busy for so long to train on some rows.
+    /// Records that an adapter was busy for so long to train on some rows.
     pub(super) fn add_rows(&mut self, adapter_idx: usize, rows: u32, busy_ms: f64) {
         if let Some(totals) = self.adapters.get_mut(adapter_idx) {
             totals.rows += u64::from(rows);
@@ -234,7 +234,7 @@ impl Timeline {
         self.n_dropped
     }
 
-    /// Takes in one run of an adapter, with its waits at exchanges, `(start_ms, end_ms)`.
+    /// Records one run of an adapter, with its waits at exchanges, `(start_ms, end_ms)`.
     pub(super) fn record_run(&mut self, run: &RunOf, timing: &Timing, waits: &[(f64, f64)]) {
         let Timing { start_ms, upload_ms, .. } = *timing;
         self.record(run.span(What::Weights, timing.weights.start_ms, timing.weights.ms));
@@ -252,7 +252,7 @@ impl Timeline {
         self.record(run.span(What::Readback, computed_ms, timing.readback_ms));
     }
 
-    /// Takes in that others waited for an adapter.
+    /// Records that others waited for an adapter.
     pub(super) fn hold_up(&mut self, adapter_idx: usize, ms: f64) {
         if let Some(totals) = self.adapters.get_mut(adapter_idx) {
             totals.held_up_ms += ms.max(0.0);

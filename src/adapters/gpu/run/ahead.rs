@@ -13,12 +13,12 @@ use super::{Execution, prove, tuning_ms, wanted};
 use crate::plan::{Pass, Plan};
 use crate::size::F32_BYTES;
 
-/// Runs that may be under way when the next begins: a step's training pass and its update.
+/// Runs that may be in flight when the next begins: a step's training pass and its update.
 const AHEAD: usize = 2;
-/// Largest results of a run that may be under way; larger ones are taken in at once.
+/// Largest results of a run that may be in flight; larger ones are taken in at once.
 const LARGEST: u64 = 8 << 20;
 
-/// Runs under way, and the buffers for their results.
+/// Runs in flight, and the buffers for their results.
 pub(in crate::adapters::gpu) struct Ahead {
     free: Vec<Chunk>,
     open: VecDeque<Open>,
@@ -66,7 +66,7 @@ impl Ahead {
         !self.free.is_empty()
     }
 
-    /// Answers the oldest runs until no more than so many are under way.
+    /// Answers the oldest runs until no more than so many are in flight.
     pub(in crate::adapters::gpu) async fn answer(
         &mut self,
         gpu: &Gpu,

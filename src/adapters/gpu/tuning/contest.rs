@@ -58,7 +58,7 @@ impl Contest {
         waiting.min_by_key(turn).map(|candidate| (candidate.tile, candidate.heat))
     }
 
-    /// Takes in what a tile took.
+    /// Records the time of a tile.
     pub(super) fn learn(&mut self, tile: Tile, ms: f64) {
         let Some(candidate) = self.candidates.iter_mut().find(|candidate| candidate.tile == tile) else { return };
         if std::mem::replace(&mut candidate.heat, Heat::Warm) == Heat::Warm {

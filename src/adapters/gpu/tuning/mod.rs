@@ -5,7 +5,7 @@
 //! step is a step like any other; the last bits of sums may differ. What is decided stays, in memory and in a
 //! [`Table`] on disk, and a product that is in the table is never tried.
 //!
-//! Products are told apart by [`class`]: kernel and sizes, rounded up to powers of two. What has no decision runs with
+//! Products are distinguished by [`class`]: kernel and sizes, rounded up to powers of two. What has no decision runs with
 //! the tile that suits the kind of adapter.
 
 mod contest;
@@ -71,7 +71,7 @@ static TIMINGS: AtomicUsize = AtomicUsize::new(0);
 
 /// Products that ran with a tile on trial in this process so far.
 ///
-/// Tuning of a run's products has ended where this number stands still.
+/// Tuning of a run's products has ended where this number stays constant.
 pub fn tiles_tried() -> usize {
     TIMINGS.load(Ordering::Relaxed)
 }
@@ -119,7 +119,7 @@ impl Trials {
         self.0.get(&command).map(|trial| &trial.choice)
     }
 
-    /// Takes in how long a command took.
+    /// Records how long a command took.
     pub(in crate::adapters::gpu) fn note(&mut self, command: usize, ms: f64) {
         if let Some(trial) = self.0.get_mut(&command) {
             trial.ms = Some(ms);
@@ -214,7 +214,7 @@ impl Tuner {
         Ok(trials)
     }
 
-    /// Takes in what a run found out; says whether that decided anything.
+    /// Records what a run found out; says whether that decided anything.
     pub(in crate::adapters::gpu) fn learn(&mut self, trials: Trials, rows: u32) -> bool {
         if !self.is_on() {
             return false;
