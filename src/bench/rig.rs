@@ -58,7 +58,7 @@ pub enum Data {
 
 /// Source of the batches.
 pub enum Source {
-    /// The same batch every time.
+    /// One batch, used in every step.
     Same(Batch),
     /// A loader, epoch after epoch.
     Loader(Box<Loader>),

@@ -1,4 +1,4 @@
-//! Opening a rig: a model and an objective, and defaults for all else.
+//! Builder that opens a rig: a model and an objective, with defaults for all else.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::runtime::{self, Runtime};
 /// Rows of a run, by default.
 const CAPACITY: u32 = 32;
 
-/// A rig to be opened: what it runs, and on what.
+/// Settings of a rig to be opened: its work and its adapters.
 ///
 /// ```
 /// use manyhands::adapters::Info;
@@ -65,7 +65,7 @@ impl Scheduler {
         Builder::new(Work::Model(model), None)
     }
 
-    /// A rig that trains by a plan that no model has: its state has to be given.
+    /// A rig that trains by a plan without a model: its state has to be given.
     pub(crate) fn for_plan(plan: Plan, layout: Layout, objective: &Objective) -> Builder<'_> {
         Builder::new(Work::Plan(Box::new((plan, layout))), Some(objective))
     }

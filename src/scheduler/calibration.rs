@@ -1,4 +1,4 @@
-//! The first estimate of each adapter's speed: the first batch is run at two sizes, and nothing is committed.
+//! First estimate of each adapter's speed: the first batch is run at two sizes, and nothing is committed.
 
 use super::Scheduler;
 use super::round::Job;
@@ -9,7 +9,7 @@ use crate::data::Batch;
 use crate::error::Result;
 use crate::plan::{Pass, Scalars};
 
-/// Part of an even share that the small size is.
+/// Small size, as a part of an even share.
 const SMALL_PART: u32 = 4;
 
 /// Measures all adapters at two sizes at once, before the first step of a learned split.
@@ -42,8 +42,8 @@ pub(super) async fn calibrate(scheduler: &mut Scheduler, batch: &Batch, scalars:
     Ok(())
 }
 
-/// Milliseconds that each adapter is busy with the first `rows` of a batch, all at once. `None` for those that are
-/// lost, or have turned out to have too little memory.
+/// Milliseconds that each adapter is busy with the first `rows` of a batch, all at once. `None` for adapters that were
+/// lost, or have too little memory.
 async fn measure(scheduler: &mut Scheduler, batch: &Batch, scalars: &Scalars, rows: u32) -> Result<Vec<Option<f64>>> {
     let members = scheduler.rig.members.iter().enumerate();
     let able = members.filter(|(_, member)| member.is_active() && member.capacity >= rows).map(|(idx, _)| idx);
@@ -51,7 +51,7 @@ async fn measure(scheduler: &mut Scheduler, batch: &Batch, scalars: &Scalars, ro
     let job = Job { pass: Pass::Train, batch, scalars, combining: Combining::Host };
     let answers = scheduler.round(job).run(shards).await?;
     let mut times = vec![None; scheduler.rig.members.len()];
-    // A round that began again, because an adapter was lost or ran out of memory, is split in another way.
+    // A restarted round, after an adapter was lost or ran out of memory, has another split.
     for answer in answers.iter().filter(|answer| answer.shard.rows == rows) {
         times[answer.shard.adapter_idx] = Some(answer.timing.busy_ms());
     }

@@ -1,10 +1,10 @@
-//! Values of all shards that become one before the next command.
+//! Combines the values of all shards before the next command.
 
 use super::state::merge;
 use crate::kernels::rounding::single;
 use crate::plan::{Combine, Exchange};
 
-/// The value of all shards, each with its rows, in the order of their slots.
+/// Combines the values of all shards, each with its rows, in the order of their slots.
 pub(super) fn combine<'a>(exchange: &Exchange, parts: impl Iterator<Item = (u32, &'a [f32])>) -> Vec<f32> {
     match exchange.combine {
         Combine::Sum => {

@@ -1,4 +1,4 @@
-//! Training steps that have begun and are not reported yet: their one owner.
+//! The training steps in flight: begun, but not yet reported.
 
 use std::collections::VecDeque;
 
@@ -80,7 +80,7 @@ pub struct FinishedStep {
 pub enum Finished {
     /// The step has ended.
     Step(Box<FinishedStep>),
-    /// The only adapter was lost, and with it the steps since the host's last copy of the state: training resumes from there.
-    /// No step is in flight any more.
+    /// The only adapter was lost, and with it the steps since the host's last copy of the state: training resumes from
+    /// there. No step is in flight any more.
     Rewound,
 }

@@ -1,10 +1,10 @@
-//! The scheduler: splits each batch over the adapters, combines what they give, and commits once all are in.
+//! The scheduler: splits each batch over the adapters, combines their results, and commits once all are in.
 //!
 //! Nothing in a step depends on which adapter finishes first: values are combined in the order of the rows.
 //!
 //! `step.rs` is a training step from top to bottom. Its parts: `rig/` (the adapters), `partition.rs` with `split/` and
-//! `selection.rs` (who gets which rows), `round.rs` (a pass over all shards), `state/` (weights, update, broadcast),
-//! `in_flight.rs` (steps that have begun), `recovery.rs` (when no adapter is left).
+//! `selection.rs` (rows of each adapter), `round.rs` (a pass over all shards), `state/` (weights, update, broadcast),
+//! `in_flight.rs` (steps in flight), `recovery.rs` (when no adapter is left).
 
 mod builder;
 mod calibration;
@@ -140,10 +140,10 @@ impl Scheduler {
             let combining = Combining::Host;
             let answers = self.round(Job { pass, batch, scalars: &scalars, combining }).run(shards).await?;
             if was_behind && self.state.is_rewound() {
-                // Some rows may have seen weights that are lost.
+                // Some rows may be predicted by weights that are lost.
                 continue;
             }
-            // Speeds of training are another matter: they are left as training knows them.
+            // Speeds of training differ: their models don't learn from inference.
             if self.state.is_fixed() {
                 for report in shards::reports(&answers) {
                     self.partition.splitter_mut().learn(report.adapter_idx, report.rows, report.timing.busy_ms());
@@ -153,8 +153,8 @@ impl Scheduler {
         }
     }
 
-    /// The state as it is now, read from the device if it is updated there. Where the device is lost, it is that of the last
-    /// copy: see [`take_rewound`](Self::take_rewound).
+    /// The current state, read from the device if it is updated there. If the device is lost, the state is that of the
+    /// last copy: see [`take_rewound`](Self::take_rewound).
     ///
     /// # Errors
     /// If the adapter was lost, and the CPU adapter must not take over.
@@ -174,12 +174,12 @@ impl Scheduler {
         self.state.restore(&mut self.rig, state);
     }
 
-    /// The state as of the last step, with the update on the host, or of the last [`Self::sync`].
+    /// State of the last step, with the update on the host, or of the last [`Self::sync`].
     pub fn state(&self) -> &TrainingState {
         self.state.training()
     }
 
-    /// Ends the run; gives its last state as [`state`](Self::state) has it.
+    /// Ends the run; returns its last state as [`state`](Self::state) does.
     pub fn into_state(self) -> TrainingState {
         self.state.into_training()
     }
@@ -206,7 +206,7 @@ impl Scheduler {
         self.rig.read(adapter_idx, role).await
     }
 
-    /// Opens one adapter more, which takes part from the next step on; gives its position.
+    /// Opens another adapter, which takes part from the next step on; returns its position.
     ///
     /// # Errors
     /// If it can't be opened, or can't run the plan. Then nothing has changed.
@@ -245,7 +245,7 @@ impl Scheduler {
         }
     }
 
-    /// Splits batches in another way from the next step on.
+    /// Sets another split from the next step on.
     ///
     /// # Errors
     /// If the split does not go with the adapters. Then nothing has changed.
@@ -253,12 +253,12 @@ impl Scheduler {
         self.partition.splitter_mut().set_mode(mode)
     }
 
-    /// Keeps all adapters, also where training is faster with fewer.
+    /// Keeps all adapters active, even if training is faster with fewer.
     pub fn keep_all(&mut self) {
         self.partition.keep_all(self.rig.members.len());
     }
 
-    /// Lets only the first `n_adapters` have rows: to measure what fewer do.
+    /// Limits the rows to the first `n_adapters`, to measure fewer adapters.
     pub fn limit_active(&mut self, n_adapters: usize) {
         self.rig.limit_active(n_adapters);
     }
@@ -278,7 +278,7 @@ impl Scheduler {
         self.rig.active()
     }
 
-    /// Bytes that the plan takes on each adapter.
+    /// Bytes of the plan on each adapter.
     pub fn bytes(&self) -> Vec<u64> {
         self.rig.members.iter().map(|member| member.bytes).collect()
     }
@@ -288,7 +288,7 @@ impl Scheduler {
         self.partition.splitter().estimate(adapter_idx)
     }
 
-    /// The near end of an adapter, to send it requests while a step runs: in tests and demonstrations.
+    /// The handle of an adapter, to send it requests while a step runs: in tests and demonstrations.
     pub fn handle(&self, adapter_idx: usize) -> &Handle {
         &self.rig.members[adapter_idx].handle
     }

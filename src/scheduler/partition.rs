@@ -8,7 +8,7 @@ use super::split::{SplitMode, Splitter};
 use crate::error::Result;
 use crate::plan::{Combine, Command, Pass, Plan, When};
 
-/// Splits batches over a rig, and learns from what steps took.
+/// Splits batches over a rig, and learns from the times of steps.
 pub(super) struct Partition {
     splitter: Splitter,
     /// Adapters that are excluded because training is faster without them.
@@ -47,7 +47,7 @@ impl Partition {
         })
     }
 
-    /// The splitter, with what it knows of each adapter.
+    /// The splitter, with its model of each adapter.
     pub fn splitter(&self) -> &Splitter {
         &self.splitter
     }
@@ -84,7 +84,7 @@ impl Partition {
         self.selection.is_excluded(adapter_idx)
     }
 
-    /// Keeps all adapters, also where training is faster with fewer.
+    /// Keeps all adapters active, even if training is faster with fewer.
     pub fn keep_all(&mut self, n_adapters: usize) {
         self.exclusion = Exclusion::Refused;
         self.selection = Selection::new(n_adapters);
@@ -98,16 +98,16 @@ impl Partition {
         if selected.contains(&true) { selected } else { active }
     }
 
-    /// Splits a number of rows over the adapters. What is more than an adapter's capacity runs in pieces.
+    /// Splits a number of rows over the adapters. A share above an adapter's capacity runs in pieces.
     pub fn shards(&self, rig: &Rig, rows: u32) -> Vec<Shard> {
         self.cut(rig, &self.splitter.shares(rows, &self.selected(rig)))
     }
 
     /// Shares and shards of a training step.
     ///
-    /// A split that is not learned keeps its slots for the whole run: what a lost adapter would have computed runs in the
-    /// same slot on another, so that the sums, and on adapters of one arithmetic the bits, stay those of an undisturbed
-    /// run. Not so where shards wait for each other, since then each must have an adapter of its own.
+    /// A split that is not learned keeps its slots for the whole run: the rows of a lost adapter run in the same slot on
+    /// another adapter, so that the sums, and on adapters of one arithmetic the bits, stay those of an undisturbed run.
+    /// This does not hold if shards wait for each other, since then each must have an adapter of its own.
     pub fn step_shards(&mut self, rig: &Rig, step: u64, rows: u32) -> (Vec<u32>, Vec<Shard>) {
         if !self.splitter.is_learned() && !rig.plan().is_coupled(Pass::Train) {
             let slots: Vec<bool> = rig.members.iter().map(|member| member.has_slot && member.is_enabled).collect();
@@ -145,7 +145,7 @@ impl Partition {
         match self.selection.note(ms, rows, shares, &rig.active()) {
             Verdict::Same => {}
             Verdict::Tried => self.splitter_before = Some(self.splitter.clone()),
-            // What was learned in the trial holds for it alone.
+            // The speeds learned in the trial hold only for the trial.
             Verdict::Undone => {
                 if let Some(before) = self.splitter_before.take() {
                     self.splitter = before;
@@ -175,7 +175,7 @@ impl Partition {
     }
 }
 
-/// Gives each shard of a lost adapter to the one that has the fewest rows; `None` if one fits nowhere.
+/// Gives each shard of a lost adapter to the adapter with the fewest rows; `None` if a shard fits nowhere.
 fn reassigned(rig: &Rig, mut shards: Vec<Shard>) -> Option<Vec<Shard>> {
     let active = rig.active();
     let mut load = vec![0; active.len()];
@@ -189,7 +189,7 @@ fn reassigned(rig: &Rig, mut shards: Vec<Shard>) -> Option<Vec<Shard>> {
     Some(shards)
 }
 
-/// Fewest rows of a shard: 8 where batch statistics are those of the shard.
+/// Fewest rows of a shard: 8 if batch statistics are those of the shard.
 fn min_rows(plan: &Plan) -> u32 {
     let of_shard = plan.commands(Pass::Train).iter().any(|command| {
         matches!(command, Command::Exchange(exchange)

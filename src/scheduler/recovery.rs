@@ -8,8 +8,8 @@ use crate::error::Result;
 
 /// Adds the CPU adapter if no other is active and this is allowed.
 ///
-/// If the only adapter was lost with steps that the host has no copy of, the CPU takes its place and the state is rewound to
-/// the last copy. Else nothing was lost, and other adapters may come back beside it.
+/// If the only adapter was lost with steps that the host has no copy of, the CPU takes its place and the state is
+/// rewound to the last copy. Otherwise nothing was lost, and other adapters may be reopened beside it.
 ///
 /// # Errors
 /// If it is not allowed, or the CPU adapter fails, too.

@@ -1,4 +1,4 @@
-//! One round: a pass over all shards of a batch, until every answer is in. A lost shard is run again on another adapter.
+//! One round: a pass over all shards of a batch, until every answer is in. A lost shard is re-run on another adapter.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::data::Batch;
 use crate::error::{Error, Result};
 use crate::plan::{Command, Pass, Scalars, When};
 
-/// Shortest time after which an adapter counts as hung, and what a first run may take.
+/// Shortest time after which an adapter counts as hung, and the limit of a first run.
 const SILENCE_MS: f64 = 10_000.0;
 const FIRST_RUN_MS: f64 = 120_000.0;
 /// Times the predicted duration after which an adapter counts as hung.
@@ -39,7 +39,7 @@ pub(super) struct Task {
     exchanges: LiteMap<usize, Vec<f32>>,
     /// Arrival of its last value.
     came_ms: f64,
-    /// Its waits for combined values, from when its own came: start and end.
+    /// Its waits for combined values, from the arrival of its own: start and end.
     waits: Vec<(f64, f64)>,
     answer: Option<Answer>,
 }
@@ -79,8 +79,8 @@ impl<'a> Round<'a> {
         Ok(answers)
     }
 
-    /// Waits for a run that the only adapter has been asked for. `None` if it did not run to its end: memory did not
-    /// suffice, or the adapter was lost with what it had trained.
+    /// Waits for a run of the only adapter. `None` if it did not finish: memory did not suffice, or the adapter was
+    /// lost with the state it had trained.
     ///
     /// # Errors
     /// If no adapter is left to continue on.
@@ -112,7 +112,7 @@ impl<'a> Round<'a> {
         Ok(())
     }
 
-    /// Shards that wait for each other must all run at once: none may stand behind another on one adapter.
+    /// Shards that wait for each other must all run at once: no two may be queued on one adapter.
     fn check_coupled(&self, shards: &[Shard]) -> Result<()> {
         let mut busy = vec![false; self.rig.members.len()];
         match shards.iter().find(|shard| std::mem::replace(&mut busy[shard.adapter_idx], true)) {
@@ -131,7 +131,7 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Sends a shard to its adapter, with the newest weights before it where it lacks them.
+    /// Sends a shard to its adapter, after the newest weights if the adapter lacks them.
     pub fn send(&mut self, shard: Shard, slot: u32) -> Ticket {
         let Job { pass, batch, scalars, combining } = self.job;
         let ticket = self.rig.ticket(scalars.step, slot);
@@ -150,7 +150,7 @@ impl<'a> Round<'a> {
         left_ms.fold(FIRST_RUN_MS, f64::min).max(1.0)
     }
 
-    /// The adapters whose answers are open, and until when each may be silent.
+    /// Adapters whose answers are open, with the time until which each may be silent.
     fn limits(&self) -> Vec<(usize, f64)> {
         let open = self.tasks.iter().filter(|task| task.answer.is_none()).map(|task| task.shard);
         let mut limits: Vec<(usize, f64)> = open.map(|shard| (shard.adapter_idx, self.limit_ms(shard))).collect();
@@ -173,7 +173,7 @@ impl<'a> Round<'a> {
         let now_ms = self.rig.runtime.now_ms();
         let is_overdue = |(idx, until_ms): &(usize, f64)| *until_ms <= now_ms && self.rig.members[*idx].is_active();
         let overdue = self.limits().into_iter().filter(is_overdue);
-        // Only the one that is silent longest: those who waited for it get work again.
+        // Only the adapter that is silent longest: those that waited for it get work again.
         if let Some((adapter_idx, _)) = overdue.min_by(|a, b| a.1.total_cmp(&b.1)) {
             self.on_failure(adapter_idx, Fault::Lost("it does not answer".into())).await?;
         }
@@ -234,7 +234,7 @@ impl<'a> Round<'a> {
             Fault::OutOfMemory(text) if self.job.pass != Pass::Update => {
                 self.on_out_of_memory(adapter_idx, &text).await
             }
-            // An update that failed may have changed a part of the state, which is as bad as a loss.
+            // A failed update may have changed a part of the state, so it counts as a loss.
             Fault::Lost(text) | Fault::OutOfMemory(text) => {
                 self.rig.lose(adapter_idx, &text);
                 self.continue_without(adapter_idx).await
@@ -242,11 +242,11 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Runs the shards of a lost adapter again, or all of them where shards wait for each other.
+    /// Re-runs the shards of a lost adapter, or all shards if they wait for each other.
     async fn continue_without(&mut self, lost: usize) -> Result<()> {
         ensure_active(self.rig, self.state, self.partition).await?;
         if self.job.combining == Combining::Device {
-            // What is to be done now is not this round's to decide.
+            // The caller decides how to continue.
             self.tasks.clear();
             Ok(())
         } else if self.is_coupled {
@@ -256,14 +256,14 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Lets an adapter load the plan again for half the rows. One that fails at that, or had a single row, counts as lost.
+    /// Makes an adapter load the plan again for half the rows. If that fails, or it had a single row, it counts as lost.
     async fn on_out_of_memory(&mut self, adapter_idx: usize, text: &str) -> Result<()> {
         let is_alone = self.job.combining == Combining::Device;
         if is_alone {
-            // The update behind this pass, and steps behind it, were dropped.
+            // The update after this pass, and later steps, were dropped.
             self.abandon();
         }
-        // What was trained may live on the device alone, and loading clears it.
+        // The newest state may be on the device only, and loading clears it.
         match self.state.read_back(self.rig).await {
             Ok(()) => {
                 self.state.move_to_host();
@@ -302,7 +302,7 @@ impl<'a> Round<'a> {
         Ok(())
     }
 
-    /// The active adapter that is predicted to take least for a shard; `None` if it fits nowhere.
+    /// The active adapter with the least predicted time for a shard; `None` if it fits nowhere.
     fn replacement_for(&self, shard: Shard) -> Option<usize> {
         let members = &self.rig.members;
         let fits = |idx: &usize| members[*idx].is_active() && members[*idx].capacity >= shard.rows;
@@ -310,7 +310,7 @@ impl<'a> Round<'a> {
         (0..members.len()).filter(fits).min_by(|a, b| predicted(a).total_cmp(&predicted(b)))
     }
 
-    /// Gives up all runs of the round and starts it again with a new split.
+    /// Abandons all runs of the round and starts it again with a new split.
     fn restart(&mut self) -> Result<()> {
         self.abandon();
         self.start(self.partition.shards(self.rig, self.job.scalars.batch_rows))
@@ -324,7 +324,7 @@ impl<'a> Round<'a> {
 }
 
 impl Job<'_> {
-    /// The training step, if this is of one.
+    /// The training step of this round, if it is one.
     fn step(&self) -> Option<u64> {
         matches!(self.pass, Pass::Train | Pass::Update).then(|| u64::from(self.scalars.step))
     }

@@ -1,13 +1,13 @@
 //! Excludes adapters that slow training down: short trials with real training steps decide.
 //!
-//! The split's model of time knows each adapter by itself. That adapters share memory, a bus or the processor's cores,
-//! and that each costs the host something, shows only when one of them is idle.
+//! The split's model of time treats each adapter by itself. Adapters may share memory, a bus or the cores of the CPU, and
+//! each costs the host something; this shows only when one of them is idle.
 
 use crate::timing::median;
 
 /// Steps before the first trial, and after one that kept a change.
 const FIRST_STEPS: u64 = 25;
-/// After a trial in vain, the next comes after so many times as many steps.
+/// Factor on the number of steps between trials after each trial in vain.
 const LATER: u64 = 10;
 /// Most steps between trials.
 const MOST_STEPS: u64 = 25_000;
@@ -17,16 +17,16 @@ pub(super) const RETRY_STEPS: u64 = 1_000;
 const SAMPLES: usize = 9;
 /// Steps after a change that are not measured: shares settle, caches warm up.
 const SETTLING: usize = 3;
-/// A change is kept if steps take so many times as long without it.
+/// A change is kept if steps without it take this many times as long.
 const WORTHWHILE: f64 = 1.05;
 /// Slowdown at which a trial is aborted, and at which a step counts as slow for the adapters that are left.
 const HOPELESS: f64 = 1.25;
 /// Consecutive slow steps after which excluded adapters are retried early.
 const SLOW_STEPS: usize = 5;
-/// Steps after which a measurement is given up, since too few have the same number of rows.
+/// Steps after which a measurement is abandoned, since too few have the same number of rows.
 const MOST_TRIAL_STEPS: usize = 6 * SAMPLES;
 
-/// A change of which adapters are active.
+/// A change of the active adapters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     /// This one is excluded.
@@ -70,9 +70,9 @@ enum Phase {
 pub(super) struct Selection {
     /// Steps until each excluded adapter is retried; `None` for active ones.
     excluded: Vec<Option<u64>>,
-    /// Rows and milliseconds of a step when it was decided who is excluded.
+    /// Rows and milliseconds of a step at the last decision.
     decided_at: Option<(u32, f64)>,
-    /// Steps in a row that were far slower than that.
+    /// Consecutive steps that were far slower than that.
     slow_steps: usize,
     phase: Phase,
     /// Steps until the next trial after one in vain.
@@ -131,7 +131,7 @@ impl Selection {
         }
     }
 
-    /// Retries all excluded adapters where the active ones have become slow: what was decided no longer holds.
+    /// Retries all excluded adapters if the active ones have become slow: the earlier decision no longer holds.
     fn watch(&mut self, ms: f64, rows: u32) {
         let Some((decided_rows, decided_ms)) = self.decided_at else { return };
         self.slow_steps = if rows == decided_rows && ms > HOPELESS * decided_ms { self.slow_steps + 1 } else { 0 };
@@ -145,7 +145,7 @@ impl Selection {
         self.slow_steps = 0;
     }
 
-    /// An adapter was lost, or joined: what was measured holds no more.
+    /// Discards measurements after an adapter was lost or joined.
     fn begin_anew(&mut self, alive: &[bool]) -> Verdict {
         self.undo();
         self.excluded.resize(alive.len(), None);
@@ -168,12 +168,12 @@ impl Selection {
         self.phase = phase;
     }
 
-    /// An excluded adapter that is to be retried.
+    /// An excluded adapter that is due for a retry.
     fn due_for_retry(&self) -> Option<usize> {
         (0..self.excluded.len()).find(|idx| self.excluded[*idx] == Some(0) && self.alive[*idx])
     }
 
-    /// Adds a measurement; gives the median once there are enough. Only steps of the same size count.
+    /// Adds a measurement; returns the median once there are enough. Only steps of the same size count.
     fn measure(&mut self, ms: f64, rows: u32) -> Option<f64> {
         self.steps += 1;
         if self.phase == Phase::Before && self.times.is_empty() {
@@ -207,7 +207,7 @@ impl Selection {
 
     fn judge(&mut self, ms: f64, rows: u32, change: Change, before_ms: f64) -> Verdict {
         if self.steps < SETTLING && rows == self.rows {
-            // A first step may be slow for reasons of its own; two in a row tell.
+            // A single slow step may have other causes; two in a row count.
             self.steps += 1;
             self.times.push(ms);
             let is_hopeless = self.steps > 1 && self.times.iter().all(|ms| *ms > HOPELESS * before_ms);
@@ -238,7 +238,7 @@ impl Selection {
         self.times.len() >= SETTLING && self.times.iter().all(|ms| *ms > before_ms)
     }
 
-    /// Ends a trial, if there is one, as if it had not been.
+    /// Ends a trial, if there is one, and undoes it.
     fn undo(&mut self) -> Verdict {
         let Phase::Trial { change, before_ms } = self.phase else { return Verdict::Same };
         match change {
@@ -262,7 +262,7 @@ mod tests {
 
     const ROWS: u32 = 128;
 
-    /// Runs steps whose time depends on which adapters are in use; gives what came of them, with the step.
+    /// Runs steps whose time depends on the active adapters; returns the outcomes, with the step.
     fn run(selection: &mut Selection, steps: std::ops::Range<u64>, ms: impl Fn(&[bool]) -> f64) -> Vec<(u64, Verdict)> {
         let alive = selection.alive.clone();
         let mut verdicts = Vec::new();

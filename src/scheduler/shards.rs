@@ -1,4 +1,4 @@
-//! Shards of a batch: what is sent for one, and answers put together again in the order of the rows.
+//! Shards of a batch: the values sent for a shard, and answers joined in the order of the rows.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub(super) struct Answer {
     pub timing: Timing,
 }
 
-/// The rows of a batch as the engine counts them.
+/// The number of rows of a batch as a `u32`.
 ///
 /// # Errors
 /// If there are more than it can count.
@@ -47,7 +47,7 @@ pub(super) fn rows_of(batch: &Batch) -> Result<u32> {
     })
 }
 
-/// Shards of given shares, one behind the other, each cut into `pieces`.
+/// Shards of given shares, one after the other, each cut into `pieces`.
 pub(super) fn shards_of(shares: &[u32], pieces: impl Fn(usize, u32) -> Vec<u32>) -> Vec<Shard> {
     let mut shards = Vec::new();
     let mut first = 0;

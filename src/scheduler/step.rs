@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::kernels::rounding::single;
 use crate::plan::{Pass, Scalars};
 
-/// A wait for an adapter that is longer than this tells that it was busy all the time before.
+/// A wait for an adapter that is longer than this means that it was busy all the time before.
 const BUSY_MS: f64 = 0.2;
 
 impl Scheduler {
@@ -23,7 +23,7 @@ impl Scheduler {
         self.rig.readmit_recovered();
         self.ensure_active().await?;
 
-        // 1. Who gets how many rows? The first batch has measured all adapters, and each step refines that.
+        // 1. Assign rows. The first batch has measured all adapters, and each step refines that.
         calibrate(self, batch, scalars).await?;
         let start_ms = self.rig.runtime.now_ms();
         let (shares, shards) = self.partition.step_shards(&self.rig, step, scalars.rows);
@@ -67,8 +67,8 @@ impl Scheduler {
 
     /// 7. A step of the only adapter: it has been asked for training pass and update already, and perhaps for the next step.
     ///
-    /// `None` if it did not come to its end: its memory does not suffice, so that from now on the host updates; or the adapter
-    /// was lost with what it had trained.
+    /// `None` if it did not finish: its memory does not suffice, so that from now on the host updates; or the
+    /// adapter was lost with what it had trained.
     async fn step_on_device(
         &mut self,
         begun: &StepInFlight,
@@ -97,7 +97,8 @@ impl Scheduler {
         }))
     }
 
-    /// Asks the only adapter for a training pass and the update behind it, which reads on the device whether all is finite.
+    /// Asks the only adapter for a training pass and the update behind it, which reads on the device whether all is
+    /// finite.
     fn ask_device(&mut self, batch: &Batch, scalars: &Scalars) -> Runs {
         self.state.fall_behind();
         let shard = Shard { adapter_idx: 0, first: 0, rows: scalars.rows };
@@ -125,9 +126,9 @@ impl Scheduler {
         }
     }
 
-    /// Begins a step, which [`finish`](Self::finish) ends. Where parameters live on the only adapter
-    /// ([`is_on_device`](Self::is_on_device)) it is in flight from now on: begun before the step before it is finished, it
-    /// never lets the device wait for the host.
+    /// Begins a step, which [`finish`](Self::finish) ends. If parameters are kept on the only adapter
+    /// ([`is_on_device`](Self::is_on_device)) it is in flight from now on: begun before the step before it is finished,
+    /// it never lets the device wait for the host.
     ///
     /// # Errors
     /// If the batch has more rows than can be counted.
@@ -168,7 +169,7 @@ impl Scheduler {
             None => self.finish_one(&begun).await,
         };
         let Ok(Some(report)) = finished else {
-            // Steps behind one that failed make no sense.
+            // Steps after a failed one are useless.
             self.in_flight.steps.clear();
             finished?;
             self.take_rewound();
@@ -177,7 +178,7 @@ impl Scheduler {
         let now_ms = self.rig.runtime.now_ms();
         let is_hidden = now_ms - asked_ms > BUSY_MS;
         if !was_settled {
-            // An adapter that had ended before it was asked waited for the next batch, as the host did.
+            // An adapter that ended before its answer was requested waited for the next batch, as the host did.
             let has_waited = !is_hidden && self.in_flight.steps.front().is_some_and(|next| next.data.ms > 0.0);
             let ended_ms = report.shards.iter().map(|shard| shard.timing.end_ms()).fold(begun.begin_ms, f64::max);
             self.record_step(&begun, &report, if has_waited { ended_ms.min(now_ms) } else { now_ms });
@@ -238,7 +239,8 @@ impl Scheduler {
         }
     }
 
-    /// Records whether the wait for the batch of the step that is now the oldest in flight was hidden behind the last one.
+    /// Records whether the wait for the batch of the step that is now the oldest in flight was hidden behind the last
+    /// one.
     fn hide_data(&mut self, is_hidden: bool) {
         if let Some(next) = self.in_flight.steps.front_mut() {
             next.data.is_hidden = is_hidden;
@@ -247,8 +249,8 @@ impl Scheduler {
         }
     }
 
-    /// Records a wait for data: for the trace alone if the adapter was busy all the time, else what of it came after the last
-    /// step's end.
+    /// Records a wait for data: for the trace alone if the adapter was busy all the time, else what of it came after
+    /// the last step's end.
     fn record_data(&mut self, data: DataWait) {
         let DataWait { start_ms, ms, is_hidden } = data;
         let span = Span { lane: Lane::Host, what: What::Data, start_ms, ms, step: None, rows: 0 };

@@ -1,4 +1,4 @@
-//! `Normalization` layers adapted to the data: mean and variance of what reaches them.
+//! Adapts `Normalization` layers to the data: mean and variance of their inputs.
 
 use std::sync::Arc;
 
@@ -58,7 +58,7 @@ impl Moments {
     }
 }
 
-/// Gives each `Normalization` of a model whose mean and variance are not set those of what reaches it, the first one first.
+/// Sets mean and variance of each `Normalization` of a model that lacks them from its inputs, in order.
 async fn adapt(model: &mut Model, dataset: &Arc<dyn Dataset>, runtime: &Arc<dyn Runtime>) -> Result<()> {
     for adapted in model.adapted() {
         if dataset.is_empty() {
@@ -87,7 +87,7 @@ async fn adapt(model: &mut Model, dataset: &Arc<dyn Dataset>, runtime: &Arc<dyn 
 }
 
 impl Trainer {
-    /// Gives each `Normalization` whose mean and variance are not set those of the data that reach it, without blocking.
+    /// Sets mean and variance of each `Normalization` that lacks them from its inputs, without blocking.
     ///
     /// The rows are read once for each such layer, on the CPU. Call it before `fit`, with the rows to train on; a model from
     /// a file has its means already.

@@ -5,9 +5,9 @@ use crate::scheduler::split::SplitMode;
 use crate::scheduler::timeline::TimeSummary;
 use crate::table::percent;
 
-/// Steps below which nothing can be said.
+/// Fewest steps for advice.
 const FEW_STEPS: u64 = 10;
-/// Milliseconds below which starting up is most of the time.
+/// Fewest milliseconds for advice: a shorter run is mostly start-up.
 const SHORT_MS: f64 = 1000.0;
 /// Part of the time above which waiting for data is starvation.
 const STARVING: f64 = 0.1;

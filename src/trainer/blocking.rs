@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::model::Model;
 
 impl Trainer {
-    /// Trains on other adapters: `"all"`, `"0,1"`, `"nvidia,cpu"`. This line is all that several adapters need.
+    /// Trains on other adapters: `"all"`, `"0,1"`, `"nvidia,cpu"`. Several adapters need no other line.
     ///
     /// # Errors
     /// If one is not there.
@@ -19,8 +19,8 @@ impl Trainer {
         pollster::block_on(self.adapters_async(wanted))
     }
 
-    /// Opens the adapters as a run over `rows` training rows needs them, if they are not yet. `fit` does so itself; to
-    /// open them before is of use to look at them first. Blocks until they are open.
+    /// Opens the adapters for a run over `rows` training rows, if they are not open yet. `fit` does so itself; open
+    /// them before to inspect them first. Blocks until they are open.
     ///
     /// # Errors
     /// As [`open_async`](Self::open_async).
@@ -28,7 +28,7 @@ impl Trainer {
         pollster::block_on(self.open_async(fit, rows))
     }
 
-    /// Gives each `Normalization` whose mean and variance are not set those of the data that reach it. Blocks until it is
+    /// Sets mean and variance of each `Normalization` that lacks them from its inputs. Blocks until it is
     /// done.
     ///
     /// ```
@@ -113,7 +113,8 @@ impl Trainer {
         pollster::block_on(self.predict_on_batch_async(batch))
     }
 
-    /// Begins, or resumes, a run that is driven step by step. Files are left to the caller. Blocks until adapters are open.
+    /// Begins, or resumes, a run that is driven step by step. Files are the caller's task. Blocks until adapters are
+    /// open.
     ///
     /// # Errors
     /// If the data does not fit the model, or no adapter can be opened.
@@ -121,7 +122,7 @@ impl Trainer {
         pollster::block_on(self.session_async(train, fit))
     }
 
-    /// Opens one adapter more, which takes part from the next step on; gives its position. Blocks until it is open.
+    /// Opens another adapter, which takes part from the next step on; returns its position. Blocks until it is open.
     ///
     /// # Errors
     /// If no adapters are open yet, or this one can't be opened. Then nothing has changed.
@@ -129,8 +130,8 @@ impl Trainer {
         pollster::block_on(self.join_async(info))
     }
 
-    /// Continues with a model of the same tensors, in which layers have other settings. Weights and optimizer state stay as
-    /// they are. Blocks until it is done.
+    /// Continues with a model of the same tensors, in which layers have other settings. Weights and optimizer state
+    /// stay as they are. Blocks until it is done.
     ///
     /// # Errors
     /// If its tensors are others, or an adapter can't run it.
@@ -138,7 +139,7 @@ impl Trainer {
         pollster::block_on(self.exchange_model_async(model))
     }
 
-    /// The model with the weights of this moment, also within an epoch. Blocks until they are here.
+    /// The model with the current weights, also within an epoch. Blocks until they are read.
     ///
     /// # Errors
     /// If the weights live on an adapter that was lost.

@@ -1,4 +1,4 @@
-//! Callbacks: what happens beside training, after each step and each epoch.
+//! Callbacks: actions after each step and each epoch.
 
 use serde_json::{Value, json};
 
@@ -20,11 +20,11 @@ pub enum Flow {
 pub struct EpochEnd<'a> {
     /// The epoch's numbers.
     pub log: &'a EpochLog,
-    /// The model with its weights; what a callback changes here, training continues with.
+    /// The model with its weights; training continues with a callback's changes.
     pub model: &'a mut Model,
 }
 
-/// Something that happens beside training.
+/// An action during training.
 pub trait Callback {
     /// After each step.
     ///
@@ -57,7 +57,7 @@ pub trait Callback {
         Value::Null
     }
 
-    /// Continues from what [`state`](Self::state) gave.
+    /// Restores the state that [`state`](Self::state) returned.
     fn restore(&mut self, _state: &Value) {}
 
     /// Weights that a checkpoint must hold for [`restore_best`](Self::restore_best).
@@ -65,7 +65,7 @@ pub trait Callback {
         None
     }
 
-    /// Takes back the weights that [`best`](Self::best) gave.
+    /// Takes back the weights that [`best`](Self::best) returned.
     fn restore_best(&mut self, _weights: &Weights) {}
 }
 

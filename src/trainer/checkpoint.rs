@@ -17,7 +17,7 @@ use crate::scheduler::TrainingState;
 
 /// Key of the metadata under which a checkpoint's progress is stored.
 const TRAINING_KEY: &str = "manyhands.training";
-/// Behind the optimizer's prefix: the weights with which training continues, where the model's own are the best ones.
+/// Prefix, after that of the optimizer, of the weights with which training continues if the model's are the best ones.
 const LAST: &str = "last";
 
 /// Position of a run; with the weights and the optimizer's state it is all that a resumed run needs.
@@ -40,22 +40,22 @@ pub struct Progress {
     pub shuffle: Option<bool>,
     /// The optimizer's learning rate, less what plateaus have taken off it.
     pub learning_rate: f32,
-    /// Best value that the plateau schedule has seen.
+    /// Best value of the plateau schedule.
     pub(crate) plateau_best: Option<f64>,
     /// Epochs since then.
     pub(crate) plateau_waited: u32,
-    /// Loss and metrics of the epoch at hand.
+    /// Loss and metrics of the current epoch.
     pub(crate) meter: Meter,
     /// State of the callbacks.
     pub(crate) callbacks: Vec<Value>,
     /// Whether a callback ended the run.
     pub is_finished: bool,
-    /// Weights that a callback may go back to: tensors of the file, under `best/`.
+    /// Weights that a callback may restore: tensors of the file, under `best/`.
     #[serde(skip)]
     pub(crate) best: Option<Weights>,
 }
 
-/// A run as it stands between two steps.
+/// The state of a run between two steps.
 #[derive(Clone, Debug)]
 pub struct Checkpoint {
     /// The model. At the end of training its weights may be the best ones, from which training does not continue.
@@ -77,14 +77,14 @@ struct Training<'a> {
     progress: &'a Progress,
 }
 
-/// [`Training`] as a file holds it, before the optimizer of this name is looked up: it may be the user's.
+/// [`Training`] in a file, before the optimizer of this name is looked up: it may be the user's.
 #[derive(Deserialize)]
 struct TrainingRead {
     optimizer: Named,
     progress: Progress,
 }
 
-/// All of a checkpoint but its metadata.
+/// A checkpoint without its metadata.
 #[derive(Clone, Copy)]
 struct Contents<'a> {
     layout: &'a Layout,
@@ -130,7 +130,7 @@ fn metadata(model: &Model, optimizer: &Optimizer, progress: &Progress) -> Result
     Ok(metadata)
 }
 
-/// A run as it was at one moment: a copy that is written while training continues.
+/// A copy of a run's state, which is written while training continues.
 #[derive(Debug)]
 pub(super) struct Frozen {
     /// Training steps done.
@@ -139,7 +139,7 @@ pub(super) struct Frozen {
     layout: Layout,
     optimizer: Optimizer,
     state: TrainingState,
-    /// The model's own weights, where they are others than those with which training continues.
+    /// The model's own weights, if they differ from those with which training continues.
     chosen: Option<Weights>,
     best: Option<Weights>,
 }
@@ -191,7 +191,7 @@ impl Frozen {
 }
 
 impl Checkpoint {
-    /// Writes the checkpoint, atomically. A model or checkpoint that stands there is replaced, any other file is not.
+    /// Writes the checkpoint atomically. It replaces an existing model or checkpoint, but no other file.
     ///
     /// # Errors
     /// If it can't be written.
@@ -205,7 +205,7 @@ impl Checkpoint {
     /// Reads a checkpoint.
     ///
     /// # Errors
-    /// If the file is not there, not whole, or only a model.
+    /// If the file is missing, truncated, or only a model.
     pub fn load(path: &Path) -> Result<Self> {
         Self::load_with(path, Own::default())
     }

@@ -39,11 +39,11 @@ pub struct Compile {
     pub optimizer: Optimizer,
     /// Loss of each output.
     pub losses: Vec<Loss>,
-    /// Weight of each output's loss; 1 where none is given.
+    /// Weight of each output's loss; the default is 1.
     pub loss_weights: Vec<f32>,
     /// Reduction of the rows' losses to one.
     pub reduction: Reduction,
-    /// Metrics of each output; those that go with its loss where none are given.
+    /// Metrics of each output; the default depends on its loss.
     pub metrics: Vec<Vec<Metric>>,
     /// Global norm above which gradients are scaled down.
     pub clip_norm: Option<f32>,
@@ -87,7 +87,7 @@ impl Compile {
         Self { losses, ..Self::new(optimizer, Loss::MEAN_SQUARED_ERROR) }
     }
 
-    /// A weight for each output's loss; 1 where none is given.
+    /// Sets a weight for each output's loss; the default is 1.
     #[must_use]
     pub fn loss_weights(mut self, weights: impl Into<Vec<f32>>) -> Self {
         self.loss_weights = weights.into();
@@ -101,14 +101,14 @@ impl Compile {
         self
     }
 
-    /// Metrics of each output, in place of those that go with its loss.
+    /// Sets metrics of each output, in place of the defaults for its loss.
     #[must_use]
     pub fn metrics(mut self, metrics: impl Into<Vec<Vec<Metric>>>) -> Self {
         self.metrics = metrics.into();
         self
     }
 
-    /// Scales gradients down to this global norm where they are above it.
+    /// Scales gradients down to this global norm if they exceed it.
     #[must_use]
     pub fn clip_norm(mut self, norm: f32) -> Self {
         self.clip_norm = Some(norm);
@@ -165,7 +165,7 @@ impl Compile {
         Self { losses, loss_weights, reduction, metrics, ..compile }
     }
 
-    /// Losses and metrics, as a model's file keeps them.
+    /// Losses and metrics for a model's file.
     pub(super) fn evaluation(&self) -> Evaluation {
         Evaluation {
             losses: self.losses.clone(),
@@ -194,7 +194,7 @@ impl Compile {
         self.metrics.get(output).cloned().unwrap_or_else(default)
     }
 
-    /// Checks that losses, metrics and the outputs of a model go together.
+    /// Checks that losses and metrics fit the outputs of a model.
     pub(super) fn check(&self, model: &Model) -> Result<()> {
         let outputs = model.outputs().len();
         let refuse = |who: &str, problem: String, help: &str| Err(Error::setting(who, problem, help));

@@ -8,12 +8,12 @@ use crate::model::Model;
 use crate::schema::{Field, Schema, few};
 
 impl Trainer {
-    /// Checks the data of a run before anything is opened, and notes in the model what they mean: names of columns and
-    /// classes, and the losses that it is trained with. Training does so by itself.
+    /// Checks the data of a run before anything is opened, and describes them in the model: names of columns and
+    /// classes, and the losses of its training. Training does so by itself.
     ///
     /// # Errors
-    /// If the data do not fit the model; if validation data, or those of a run that continues, have columns or classes of
-    /// other names.
+    /// If the data do not fit the model; if validation data, or those of a run that continues, have columns or classes
+    /// of other names.
     pub fn check_run(&mut self, train: &dyn Dataset, validation: Option<&dyn Dataset>) -> Result<()> {
         let schema = train.schema();
         if self.progress.step == 0 || self.model.schema == Schema::default() {
@@ -25,7 +25,7 @@ impl Trainer {
         [Some(train), validation].into_iter().flatten().try_for_each(|data| self.check_data(data))
     }
 
-    /// A class too many or too few is worth a word when a run starts.
+    /// Warns of a class too many or too few when a run starts.
     pub(super) fn warn_of_classes(&self) {
         for (output, (name, shape)) in self.model.outputs().into_iter().enumerate() {
             let classes = self.model.schema.classes(output).len();
@@ -47,7 +47,7 @@ impl Trainer {
         }
     }
 
-    /// Checks that one yes or no has to tell no more than two classes apart.
+    /// Checks that a binary output has at most two classes.
     pub(super) fn check_classes(&self, schema: &Schema) -> Result<()> {
         for (output, (name, shape)) in self.model.outputs().into_iter().enumerate() {
             let classes = schema.classes(output).len();
@@ -65,7 +65,7 @@ impl Trainer {
     }
 }
 
-/// Checks that data mean what a model was trained on, where both say: names of columns in order, and labels of classes.
+/// Checks that data match the training data of a model in names of columns, in order, and in labels of classes.
 pub(super) fn check_meaning(model: &Model, data: &Schema) -> Result<()> {
     let trained = &model.schema;
     for (input, (ours, theirs)) in model.inputs().iter().zip(trained.inputs.iter().zip(&data.inputs)) {

@@ -1,7 +1,7 @@
 //! Logs of a run as files: CSV by epoch, JSON lines by step and epoch.
 //!
-//! A line is written atomically as soon as it is known: a run that is killed leaves whole lines. A run that resumes
-//! takes back the lines of what it does again, so that each step and epoch stands once.
+//! A line is written atomically as soon as it is known: a run that is killed leaves whole lines. A resumed run removes
+//! the lines of the steps that it repeats, so that each step and epoch appears once.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -36,7 +36,7 @@ impl CsvLog {
         Ok(Self { path: path.into(), file, has_header: false })
     }
 
-    /// Continues the file of a run of which `epochs` epochs are done.
+    /// Continues the file of a run after `epochs` epochs.
     ///
     /// # Errors
     /// If it can't be read or written.
@@ -92,7 +92,7 @@ impl JsonLog {
         Ok(Self { path: path.into(), file })
     }
 
-    /// Continues the file of a run of which `epochs` epochs and `steps` steps are done.
+    /// Continues the file of a run after `epochs` epochs and `steps` steps.
     ///
     /// # Errors
     /// If it can't be read or written.
@@ -126,7 +126,7 @@ impl JsonLog {
                 };
                 *sum += shard.rows;
             }
-            // A step that was done again stands twice: the later one counts.
+            // A repeated step has two lines: the later one counts.
             steps.insert(step.step, rows);
         }
         if steps.is_empty() || steps.keys().copied().ne(1..=steps.len() as u64) {

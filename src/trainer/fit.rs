@@ -29,18 +29,19 @@ pub struct Fit {
     pub shuffle: bool,
     /// Whether a short last batch is left out.
     pub drop_remainder: bool,
-    /// Parts in which each adapter computes its rows, one after the other, before the one update: less memory for the
-    /// same batch. The result is the same, but for batch normalization, whose statistics are then those of each part.
+    /// Micro-batches in which each adapter computes its rows, one after the other, before one update: less memory for
+    /// the same batch. The result is the same, except with batch normalization, whose statistics are then those of each
+    /// micro-batch.
     pub micro_batches: u32,
-    /// Threads that decode data; 0 decodes between steps.
+    /// Number of threads that decode data; 0 decodes between steps.
     pub workers: usize,
     /// Batches that are decoded ahead.
     pub prefetch: usize,
     /// Path and interval of checkpoints.
     pub save: Option<SaveSettings>,
-    /// File for a trace of what ran where and when, which Perfetto opens; written at the end, also after an error.
+    /// File for a trace of all work, for Perfetto; written at the end, also after an error.
     pub trace: Option<PathBuf>,
-    /// Set to end the run after the step at hand, with a checkpoint.
+    /// Flag that ends the run after the current step, with a checkpoint.
     pub stop: Arc<AtomicBool>,
 }
 
@@ -91,7 +92,7 @@ impl Fit {
         self
     }
 
-    /// Leaves out a last batch that is short.
+    /// Leaves out a short last batch.
     #[must_use]
     pub fn drop_remainder(mut self) -> Self {
         self.drop_remainder = true;
@@ -112,15 +113,15 @@ impl Fit {
         self
     }
 
-    /// Parts in which each adapter computes its rows, one after the other, before the one update: less memory for the same
-    /// batch.
+    /// Parts in which each adapter computes its rows, one after the other, before the one update: less memory for the
+    /// same batch.
     #[must_use]
     pub fn micro_batches(mut self, parts: u32) -> Self {
         self.micro_batches = parts;
         self
     }
 
-    /// Threads that decode data; 0 decodes between steps.
+    /// Sets the number of threads that decode data; 0 decodes between steps.
     #[must_use]
     pub fn workers(mut self, n_workers: usize) -> Self {
         self.workers = n_workers;
@@ -134,28 +135,28 @@ impl Fit {
         self
     }
 
-    /// Ends the run after the step at hand, with a checkpoint, once the flag is set.
+    /// Ends the run after the current step, with a checkpoint, once the flag is set.
     #[must_use]
     pub fn stop(mut self, flag: Arc<AtomicBool>) -> Self {
         self.stop = flag;
         self
     }
 
-    /// Saves as these settings say: also after some steps, or over another run's file.
+    /// Saves by these settings: also after some steps, or over another run's file.
     #[must_use]
     pub fn save_with(mut self, settings: SaveSettings) -> Self {
         self.save = Some(settings);
         self
     }
 
-    /// Saves a checkpoint after each epoch and when the run ends, to a new file or that which the run was resumed from.
+    /// Saves a checkpoint after each epoch and at the end, to a new file or to the one that the run was resumed from.
     #[must_use]
     pub fn save(mut self, path: impl Into<PathBuf>) -> Self {
         self.save = Some(SaveSettings::new(path));
         self
     }
 
-    /// Writes a trace of what ran where and when, which Perfetto opens.
+    /// Writes a trace of all work, for Perfetto.
     #[must_use]
     pub fn trace(mut self, path: impl Into<PathBuf>) -> Self {
         self.trace = Some(path.into());
@@ -211,10 +212,10 @@ impl Trainer {
         if let Err(error) = &result
             && !self.saver.as_ref().is_some_and(Saver::is_doubtful)
         {
-            // Weights go with the position as far as they can be had.
+            // Weights must match the position, as far as they can be read.
             let is_whole = self.sync_state().await.is_ok() && self.progress.step > first_step;
-            // Behind the last batch callbacks have seen an epoch that is not over; and data that are mended may be others,
-            // with which only whole epochs continue.
+            // Behind the last batch callbacks have seen an epoch that is not over; and data that are mended may be
+            // others, with which only whole epochs continue.
             let may_go_on = self.progress.batch < loader.batches_per_epoch() && error.kind() != ErrorKind::Data;
             if is_whole
                 && may_go_on
@@ -240,7 +241,7 @@ impl Trainer {
         Ok(history)
     }
 
-    /// Evaluation within a run reads its data as the run does.
+    /// Settings by which evaluation within a run reads its data.
     pub(super) fn read_as(&mut self, fit: &Fit) {
         self.reading = LoaderSettings { workers: fit.workers, prefetch: fit.prefetch, ..LoaderSettings::default() };
     }
@@ -262,7 +263,7 @@ impl Trainer {
         Ok(history)
     }
 
-    /// One epoch from where the run stands; `None` if it was asked to stop.
+    /// One epoch from the current position; `None` if the run was asked to stop.
     async fn epoch(
         &mut self,
         loader: &mut Loader,
@@ -285,7 +286,7 @@ impl Trainer {
             }
             let is_stopped = fit.stop.load(Ordering::Relaxed);
             if is_stopped && self.n_in_flight() > 0 {
-                // The step in flight comes to its end, too.
+                // The step in flight ends, too.
                 continue;
             }
             if is_stopped || is_due(self.progress.step) {
@@ -346,7 +347,7 @@ impl Trainer {
             }
         }
         if flow == Flow::Stop {
-            // Nothing continues from other weights.
+            // Training is over: the adapters may take the best weights.
             self.take_changed_weights();
         }
         self.freeze(fit, callbacks)?;
@@ -354,14 +355,14 @@ impl Trainer {
         Ok(flow)
     }
 
-    /// If a callback gave the model other weights, the adapters get them.
+    /// Sends the adapters the model's weights if a callback changed them.
     fn take_changed_weights(&mut self) {
         if self.model.weights != self.state().weights {
             self.push_weights();
         }
     }
 
-    /// A validation loss that is not finite any more speaks against the weights.
+    /// Marks the weights as doubtful if the validation loss is no longer finite.
     fn watch_validation(&mut self, values: &Values) {
         let Some(loss) = values.get("val_loss") else { return };
         if loss.is_finite() {
@@ -371,7 +372,7 @@ impl Trainer {
         }
     }
 
-    /// Copies the run as it stands now, to be written while it continues.
+    /// Copies the current state of the run, to be written while it continues.
     async fn save(&mut self, fit: &Fit, callbacks: &[&mut dyn Callback]) -> Result<()> {
         if self.saver.is_none() {
             return Ok(());
@@ -399,7 +400,7 @@ impl Trainer {
         Ok(())
     }
 
-    /// Takes the file that a run is saved to, unless it has it.
+    /// Opens the file of a saved run, unless it is open.
     pub(super) fn claim_file(&mut self, fit: &Fit) -> Result<()> {
         let has_it = |saver: &Saver| fit.save.as_ref() == Some(saver.settings());
         if self.saver.as_ref().is_some_and(has_it) {
@@ -411,7 +412,7 @@ impl Trainer {
         Ok(())
     }
 
-    /// Waits until all is written, and lets go of the file. Gives the step that it holds.
+    /// Waits until all is written, and releases the file. Returns the step that it holds.
     pub(super) fn finish_saving(&mut self) -> Result<Option<u64>> {
         let Some(mut saver) = self.saver.take() else { return Ok(None) };
         let finished = saver.finish();
@@ -421,8 +422,8 @@ impl Trainer {
         finished
     }
 
-    /// A position within an epoch counts batches of one size, of one dataset in one order. Between epochs all of it may
-    /// change; a run that was resumed says so, since it may be a mistake.
+    /// A position within an epoch counts batches of one size, of one dataset in one order. Between epochs all of these
+    /// may change; a resumed run reports a change, since it may be a mistake.
     pub(super) fn check_position(&mut self, rows: usize, fit: &Fit) -> Result<()> {
         let seed = self.compile.seed;
         let progress = &self.progress;

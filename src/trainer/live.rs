@@ -1,4 +1,4 @@
-//! Training that its caller drives step by step, and changes on the way: what a page with sliders needs.
+//! Training that its caller drives step by step, with changes during the run: for a page with sliders.
 
 use std::sync::Arc;
 
@@ -93,7 +93,7 @@ impl Session {
         self.loader.batches_per_epoch()
     }
 
-    /// Rows of a batch from the next step on.
+    /// Sets the rows of a batch from the next step on.
     ///
     /// # Errors
     /// If no batch can be made. Then nothing has changed.
@@ -116,7 +116,7 @@ impl Session {
 }
 
 impl Trainer {
-    /// Begins, or resumes, a run that is driven step by step, without blocking. Files are left to the caller.
+    /// Begins, or resumes, a run that is driven step by step, without blocking. Files are the caller's task.
     ///
     /// # Errors
     /// If the data does not fit the model, or no adapter can be opened.
@@ -136,7 +136,7 @@ impl Trainer {
         Ok(Session { loader, fit, rows: 0, begin_ms })
     }
 
-    /// Opens one adapter more, which takes part from the next step on; gives its position. Without blocking.
+    /// Opens another adapter, which takes part from the next step on; returns its position. Does not block.
     ///
     /// # Errors
     /// If no adapters are open yet, or this one can't be opened. Then nothing has changed.
@@ -147,7 +147,7 @@ impl Trainer {
         Ok(adapter_idx)
     }
 
-    /// Takes an adapter out between two steps. Its position stays empty.
+    /// Removes an adapter between two steps. Its position stays empty.
     ///
     /// # Errors
     /// If it is the only one that takes part.
@@ -157,7 +157,7 @@ impl Trainer {
         Ok(())
     }
 
-    /// Splits batches in another way from the next step on.
+    /// Sets another split from the next step on.
     ///
     /// # Errors
     /// If the split does not go with the adapters. Then nothing has changed.
@@ -169,7 +169,7 @@ impl Trainer {
         Ok(())
     }
 
-    /// Learning rate from the next step on, before schedule and batch size change it.
+    /// Sets the learning rate from the next step on, before schedule and batch size change it.
     pub fn set_learning_rate(&mut self, rate: f32) {
         self.progress.learning_rate = rate;
         if let Some(progress) = &mut self.snapshot {
@@ -177,8 +177,8 @@ impl Trainer {
         }
     }
 
-    /// Continues with a model of the same tensors, in which layers have other settings: batch normalization over the whole
-    /// batch in place of each shard. Weights and optimizer state stay as they are. Without blocking.
+    /// Continues with a model of the same tensors, in which layers have other settings: batch normalization over the
+    /// whole batch in place of each shard. Weights and optimizer state stay as they are. Without blocking.
     ///
     /// # Errors
     /// If its tensors are others, or an adapter can't run it.
@@ -202,7 +202,7 @@ impl Trainer {
         Ok(())
     }
 
-    /// The model with the weights of this moment, also within an epoch, without blocking.
+    /// The model with the current weights, also within an epoch, without blocking.
     ///
     /// # Errors
     /// If the weights live on an adapter that was lost.

@@ -17,7 +17,7 @@ impl Values {
         self.0.insert(name.into(), value.into());
     }
 
-    /// A number by its name; NaN for one that is not finite, which JSON can't tell.
+    /// Serialises NaN and infinity, which JSON lacks.
     pub fn get(&self, name: &str) -> Option<f64> {
         self.0.get(name).map(|value| value.as_f64().unwrap_or(f64::NAN))
     }
@@ -52,7 +52,7 @@ impl fmt::Display for Values {
     }
 }
 
-/// Four digits after the point, or four that count where the value is smaller.
+/// Four digits after the point, or four significant ones for a smaller value.
 fn number(value: f64) -> String {
     let is_small = value != 0.0 && value.abs() < 1e-3;
     if is_small { format!("{value:.3e}") } else { format!("{value:.4}") }
@@ -128,12 +128,12 @@ pub struct EpochLog {
     pub epoch: u64,
     /// Training steps so far.
     pub step: u64,
-    /// Loss and metrics: over the epoch's batches, and with `val_` of the validation data after it.
+    /// Loss and metrics over the epoch's batches, and with the prefix `val_` over the validation data.
     #[serde(flatten)]
     pub values: Values,
     /// Learning rate at the end.
     pub learning_rate: f32,
-    /// Seconds it took, validation included.
+    /// Seconds of the epoch, validation included.
     pub seconds: f64,
     /// Rows each second of training.
     pub samples_per_s: f64,
@@ -146,7 +146,7 @@ pub struct History {
     pub epochs: Vec<EpochLog>,
     /// Whether it was interrupted before its last epoch.
     pub is_interrupted: bool,
-    /// Training steps of the state that the checkpoint's file holds. Fewer than were done if the last were not finite.
+    /// Training steps of the state in the checkpoint's file. Fewer than were done if the last were not finite.
     pub saved_step: Option<u64>,
     /// Totals of the time, and advice for a faster run.
     pub time: TimeSummary,

@@ -8,11 +8,11 @@ use crate::error::{Error, Result};
 use crate::losses::Reduction;
 use crate::shape::Shape;
 
-/// Sums over the batches of an epoch. Goes into a checkpoint, so that a resumed epoch reports the same.
+/// Sums over the batches of an epoch, saved in a checkpoint so that a resumed epoch reports the same.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Meter {
     rows: f64,
-    /// Rows times the value of each batch, in the order of [`names`].
+    /// Sum over batches of rows times value, in the order of [`names`].
     #[serde(deserialize_with = "numbers_or_null")]
     sums: Vec<f64>,
 }
@@ -37,7 +37,7 @@ pub(super) fn names(compile: &Compile, outputs: &[(&str, &Shape)]) -> Vec<String
     names
 }
 
-/// Checks that each name of a log stands for one number, those of validation included.
+/// Checks that each name of a log is that of one number, those of validation included.
 pub(super) fn check_names(compile: &Compile, outputs: &[(&str, &Shape)]) -> Result<()> {
     if let Some((name, _)) = outputs.iter().find(|(name, _)| outputs.len() > 1 && is_validation(name)) {
         return Err(Error::setting(
@@ -101,7 +101,7 @@ fn numbers(compile: &Compile, outputs: &[(&str, &Shape)], reports: &[Vec<f32>], 
             numbers.push(weighted * f64::from(own[output]));
         }
         for metric in compile.metrics_of(output) {
-            // Nothing is larger than NaN, so that its rank would be the best.
+            // No number is larger than NaN, so its rank would be the best.
             let scores = report.chunks_exact(2).map(|row| if row[0].is_nan() { f32::NAN } else { row[1] });
             let sum: f64 = scores.filter_map(|value| metric.value(score, value)).sum();
             numbers.push(sum / (report.len() / 2).max(1) as f64);
@@ -131,7 +131,7 @@ impl Meter {
     /// Loss and metrics so far: each batch counts by its rows.
     pub(super) fn values(&self, compile: &Compile, outputs: &[(&str, &Shape)]) -> Values {
         if self.sums.is_empty() {
-            // Nothing counted: each number is there, and none is one.
+            // No rows: each value is NaN.
             return named(compile, outputs, &vec![f64::NAN; names(compile, outputs).len()]);
         }
         let means: Vec<f64> = self.sums.iter().map(|sum| sum / self.rows.max(1.0)).collect();

@@ -75,10 +75,10 @@ pub struct Trainer {
     cpu_fallback: CpuFallback,
     throttles: Throttles,
     scheduler: Option<Opened>,
-    /// The state to open adapters with; while they are open, it is the scheduler's.
+    /// State for opening adapters; while they are open, the scheduler owns it.
     state: TrainingState,
     progress: Progress,
-    /// The position of the scheduler's copy of the state, where the only adapter may be ahead of it.
+    /// Position of the scheduler's copy of the state, which the only adapter may be ahead of.
     snapshot: Option<Progress>,
     /// Times of the last adapters, kept while others are opened.
     timeline: Option<Timeline>,
@@ -96,7 +96,7 @@ pub struct Trainer {
     brought: Brought,
 }
 
-/// Adapters that are open, for batches of up to `capacity` rows.
+/// Open adapters, for batches of up to `capacity` rows.
 struct Opened {
     scheduler: Scheduler,
     capacity: usize,
@@ -156,7 +156,7 @@ impl Trainer {
         self
     }
 
-    /// Splits batches in another way than by measured speed.
+    /// Sets another split than by measured speed.
     #[must_use]
     pub fn split(mut self, split: SplitMode) -> Self {
         self.split = split;
@@ -164,7 +164,7 @@ impl Trainer {
         self
     }
 
-    /// Threads that read the data of evaluation and prediction; within a run those of [`Fit`] do.
+    /// Sets the number of threads that read data for evaluation and prediction; within a run [`Fit`] sets it.
     #[must_use]
     pub fn workers(mut self, n_workers: usize) -> Self {
         self.reading.workers = n_workers;
@@ -178,15 +178,15 @@ impl Trainer {
         self
     }
 
-    /// Makes the adapter at a position of the list in use `factor` times as slow, by waiting: to see what a slower one
-    /// would do. Holds from when it is opened, or at once if it is open.
+    /// Slows the adapter at a position of the list down by `factor`, by waiting, to try a slower one. Takes effect when
+    /// the adapter is opened, or at once if it is open.
     #[must_use]
     pub fn throttle(self, adapter_idx: usize, factor: f64) -> Self {
         self.throttles.set(adapter_idx, factor);
         self
     }
 
-    /// Makes an adapter `factor` times as slow, also while training.
+    /// Slows an adapter down by `factor`; may be called while training.
     pub fn set_throttle(&mut self, adapter_idx: usize, factor: f64) {
         self.throttles.set(adapter_idx, factor);
     }
@@ -196,7 +196,7 @@ impl Trainer {
         self.throttles.of(adapter_idx)
     }
 
-    /// Opens adapters in another way: in other workers of a page, for example.
+    /// Sets the opener of adapters: workers of a page, for example.
     #[doc(hidden)]
     #[must_use]
     pub fn opener(mut self, opener: Opener) -> Self {
@@ -204,7 +204,7 @@ impl Trainer {
         self
     }
 
-    /// Runs on another clock, timer and spawn than the native ones.
+    /// Sets another clock, timer and spawn than the native ones.
     #[doc(hidden)]
     #[must_use]
     pub fn runtime(mut self, runtime: Arc<dyn Runtime>) -> Self {
@@ -240,7 +240,7 @@ impl Trainer {
         self.progress = checkpoint.progress;
         (self.own_file, self.resumed_step) = (checkpoint.file, Some(self.progress.step));
         let (rate, old_rate) = (self.compile.optimizer.learning_rate(), checkpoint.optimizer.learning_rate());
-        // A rate that was changed on purpose counts; what plateaus took off it stays off.
+        // A rate that was changed on purpose counts; reductions by plateaus stay.
         if rate != old_rate && old_rate > 0.0 {
             self.progress.learning_rate *= rate / old_rate;
         } else if rate != old_rate {

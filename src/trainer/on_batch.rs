@@ -1,4 +1,4 @@
-//! Training on batches that the caller brings: from a generator, or the loader of another library.
+//! Training on the caller's batches: from a generator, or the loader of another library.
 
 use std::collections::VecDeque;
 
@@ -10,14 +10,15 @@ use crate::error::{Error, Result};
 use crate::losses::Domain;
 use crate::scheduler::{DataWait, TrainingState};
 
-/// Batches are kept until the host has a copy of what they trained: beyond so many bytes it takes one.
+/// Bytes of kept batches above which the host copies the state. They are kept until the host has a copy of the state
+/// after them.
 const MOST_KEPT_BYTES: usize = 256 << 20;
 
-/// Batches that a lost adapter may need again, and those that wait for their step; oldest first.
+/// Batches that a lost adapter may need again, and batches that wait for their step; oldest first.
 #[derive(Default)]
 pub(super) struct Brought {
     batches: VecDeque<Kept>,
-    /// Steps that had to end before anybody asked.
+    /// Steps that had to end before their reports were requested.
     ended: VecDeque<StepLog>,
 }
 
@@ -53,16 +54,17 @@ impl Brought {
         self.batches.iter_mut().find(|kept| kept.step == step)
     }
 
-    /// Drops what nobody needs again once the host's copy of the state is that after `step` steps.
+    /// Drops batches that are no longer needed once the host's copy of the state is that after `step` steps.
     fn forget(&mut self, step: u64) {
         self.batches.retain(|kept| kept.step >= step || !kept.is_told);
     }
 }
 
 impl Trainer {
-    /// Brings a batch for a training step with the learning rate of this moment, and begins the step where the adapters can take it; [`end_on_batch`](Self::end_on_batch)
-    /// ends the steps, one for each batch and in their order. Where one adapter trains alone, a step that begins before
-    /// the one before it has ended keeps the adapter busy: bring two batches, then end a step for each that you bring.
+    /// Adds a batch for a training step with the current learning rate, and begins the step if the adapters can take it.
+    /// [`end_on_batch`](Self::end_on_batch)
+    /// ends the steps, one for each batch and in order. To keep a single adapter busy, add two batches first, then end one
+    /// step for each further batch.
     ///
     /// # Errors
     /// If the batch does not fit model and losses, or an adapter can't be opened. Then the batch is not taken.
@@ -99,7 +101,7 @@ impl Trainer {
         self.begin_brought().await
     }
 
-    /// Ends the oldest training step of the batches that were brought, and tells what it gave. Its running values are
+    /// Ends the oldest training step in flight and returns its log. Its running values are
     /// those of the batch.
     ///
     /// # Errors
@@ -109,7 +111,7 @@ impl Trainer {
         if ended.is_err() {
             self.brought = Brought::default();
             self.end_steps(0).await;
-            // What was trained can't be had again from its batches: the next step begins with a copy.
+            // The state can't be computed again from kept batches: the next step begins with a copy.
             self.snapshot = None;
         }
         ended
@@ -118,7 +120,7 @@ impl Trainer {
     /// One training step on a batch, as Keras' `train_on_batch`.
     ///
     /// # Errors
-    /// As [`begin_on_batch`](Self::begin_on_batch) and [`end_on_batch`](Self::end_on_batch).
+    /// See [`begin_on_batch`](Self::begin_on_batch) and [`end_on_batch`](Self::end_on_batch).
     pub async fn train_on_batch_async(&mut self, batch: Batch) -> Result<StepLog> {
         self.begin_on_batch(batch).await?;
         self.end_on_batch().await
@@ -150,7 +152,7 @@ impl Trainer {
         Ok(outputs)
     }
 
-    /// Weights, statistics and optimizer state of this moment, after all steps that have begun.
+    /// Current weights, statistics and optimizer state, after all steps in flight.
     ///
     /// # Errors
     /// If they live on an adapter that was lost.
@@ -168,7 +170,7 @@ impl Trainer {
         }
     }
 
-    /// Continues from another state, as after `step` training steps: one that another program has trained.
+    /// Continues from another state, as after `step` training steps: that of another program, for example.
     ///
     /// # Errors
     /// If it is the state of another model or optimizer. Then nothing is changed.
@@ -220,7 +222,7 @@ impl Trainer {
         Ok(log.filter(|_| is_news))
     }
 
-    /// Begins the steps that may run now: the next one, and where one adapter trains alone the one behind it.
+    /// Begins the steps that may run now: the next one, and with one adapter also the one after it.
     async fn begin_brought(&mut self) -> Result<()> {
         if self.n_in_flight() == 0 {
             let is_much = self.brought.bytes() > MOST_KEPT_BYTES;
@@ -238,7 +240,8 @@ impl Trainer {
         Ok(())
     }
 
-    /// After a rewind the steps since the last copy of the state run again; those that were told are not told again.
+    /// Re-runs the steps since the last copy of the state after a rewind; logs that were returned are not returned
+    /// again.
     fn begin_again(&mut self) -> Result<bool> {
         let is_rewound = self.brought.is_told(self.progress.step);
         if is_rewound {
@@ -247,7 +250,7 @@ impl Trainer {
         Ok(is_rewound)
     }
 
-    /// Begins a step, if its batch is there, with the learning rate of the time when it was brought.
+    /// Begins a step, if its batch is there, with the learning rate at the time when the batch was added.
     fn begin_number(&mut self, step: u64) -> Result<()> {
         let Some(kept) = self.brought.of(step) else { return Ok(()) };
         let (batch, learning_rate) = (kept.batch.clone(), kept.learning_rate);

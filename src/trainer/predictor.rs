@@ -1,4 +1,4 @@
-//! Prediction with a trained model alone: no loss, no optimizer.
+//! Prediction with a trained model, without loss and optimizer.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ pub struct Predictor {
     model: Model,
     runtime: Arc<dyn Runtime>,
     adapters: Option<Vec<Info>>,
-    /// With the largest batch that it takes.
+    /// Scheduler, with the largest batch that it takes.
     scheduler: Option<(Scheduler, usize)>,
 }
 
@@ -60,7 +60,7 @@ impl Predictor {
         self
     }
 
-    /// Runs on another clock, timer and spawn than the native ones.
+    /// Sets another clock, timer and spawn than the native ones.
     #[doc(hidden)]
     #[must_use]
     pub fn runtime(mut self, runtime: Arc<dyn Runtime>) -> Self {

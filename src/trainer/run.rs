@@ -1,4 +1,4 @@
-//! The trainer's dealings with adapters: opening them, single batches, evaluation and prediction.
+//! The trainer's use of adapters: opening them, single batches, evaluation and prediction.
 
 use std::sync::Arc;
 
@@ -16,12 +16,12 @@ use crate::scheduler::timeline::What;
 use crate::scheduler::{AdapterStatus, Scheduler, TrainingState};
 use crate::shape::Shape;
 
-/// Fewest rows an adapter should get on average, for its fixed costs to be worth it and its statistics to mean something.
+/// Fewest rows that an adapter should get on average to be worth its fixed costs and to have useful statistics.
 const FEW_ROWS: usize = 8;
 
 impl Trainer {
-    /// Opens the adapters as a run over `rows` training rows needs them, if they are not yet, and takes the file that it
-    /// is saved to, without blocking. Batches hold no more rows than there are to train on or to validate with.
+    /// Opens the adapters for a run over `rows` training rows, if they are not open yet, and the file in which the run
+    /// is saved, without blocking. Batches hold no more rows than the training or validation data.
     ///
     /// # Errors
     /// If no adapter can be opened, one can't run the model, or another run is, or was, saved to that file.
@@ -75,7 +75,7 @@ impl Trainer {
         }
     }
 
-    /// Adapters that train serve inference, too.
+    /// Adapters opened for training serve inference, too.
     async fn open_for_inference(&mut self, batch_size: usize) -> Result<()> {
         let accumulation_steps = self.scheduler.as_ref().map_or(1, |opened| opened.accumulation_steps);
         self.open_for(batch_size, accumulation_steps).await
@@ -92,7 +92,7 @@ impl Trainer {
         }
     }
 
-    /// Brings state and model up to date with the adapters.
+    /// Copies state and model from the adapters.
     pub(super) async fn sync(&mut self) -> Result<()> {
         self.sync_state().await?;
         let state = self.scheduler.as_ref().map_or(&self.state, |opened| opened.scheduler.state());
@@ -100,7 +100,7 @@ impl Trainer {
         Ok(())
     }
 
-    /// Brings the state up to date with the adapters. If the only one is lost it is that of the last snapshot.
+    /// Copies the state from the adapters. If the only one is lost it is that of the last snapshot.
     pub(super) async fn sync_state(&mut self) -> Result<()> {
         let Some(opened) = &mut self.scheduler else { return Ok(()) };
         opened.scheduler.sync().await?;
@@ -115,13 +115,13 @@ impl Trainer {
         self.scheduler.as_ref().map_or(&self.state, |opened| opened.scheduler.state())
     }
 
-    /// Copies the state to the host if it lives on a single adapter and the last copy is `steps` old.
+    /// Copies the state to the host if it is on a single adapter and the last copy is `steps` steps old.
     pub(super) async fn take_snapshot(&mut self, steps: u64) -> Result<()> {
         let age = self.snapshot.as_ref().map_or(u64::MAX, |progress| self.progress.step - progress.step);
         if age >= steps && self.opened()?.is_on_device() { self.sync_state().await } else { Ok(()) }
     }
 
-    /// Goes back with the scheduler, if it had to: see [`rewind`](Self::rewind). True if so.
+    /// Rewinds with the scheduler, if it did: see [`rewind`](Self::rewind). Returns whether it did.
     pub(super) fn follow_rewind(&mut self) -> bool {
         let is_rewound = self.scheduler.as_mut().is_some_and(|opened| opened.scheduler.take_rewound());
         if is_rewound {
@@ -130,7 +130,7 @@ impl Trainer {
         is_rewound
     }
 
-    /// After the loss of the only adapter: the position is that of the snapshot, as the state is, and the CPU adapter trains.
+    /// Sets the position to that of the snapshot after the loss of the only adapter; the CPU adapter trains.
     ///
     /// Steps since the snapshot are trained again, and reported again.
     pub(super) fn rewind(&mut self) {
@@ -138,12 +138,12 @@ impl Trainer {
             log::warn!("resuming after step {}, {} steps back", progress.step, self.progress.step - progress.step);
             self.progress = progress;
         }
-        // They were those of the adapter that is lost.
+        // They belonged to the lost adapter.
         self.throttles.clear();
         self.note_adapters();
     }
 
-    /// The adapters that are open are those to open, should they be opened again.
+    /// Keeps the list of open adapters for the next opening.
     pub(super) fn note_adapters(&mut self) {
         if let Some(opened) = &self.scheduler {
             let stays = |(info, status): (&Info, _)| (status != AdapterStatus::Left).then(|| info.clone());
@@ -152,7 +152,7 @@ impl Trainer {
         }
     }
 
-    /// Gives changed weights of the model to all adapters.
+    /// Sends changed weights of the model to all adapters.
     pub(super) fn push_weights(&mut self) {
         let weights = self.model.weights.clone();
         match &mut self.scheduler {
@@ -260,7 +260,7 @@ impl Trainer {
         }
     }
 
-    /// Refuses layers that a callback froze or let go: plans and optimizer state are those of the layers as they were.
+    /// Refuses changes of trainable layers by a callback: plans and optimizer state depend on them.
     pub(super) fn check_frozen(&self) -> Result<()> {
         let is_same = |opened: &Opened| opened.scheduler.layout() == self.model.layout();
         if self.scheduler.as_ref().is_none_or(is_same) {
@@ -304,7 +304,7 @@ pub(super) fn capacity_of(batch_size: usize, accumulation_steps: u32) -> Result<
     })
 }
 
-/// The adapters that were chosen, else those of the environment, else the default.
+/// The chosen adapters, else those of the environment, else the default.
 pub(super) async fn chosen(adapters: Option<&[Info]>) -> Result<Vec<Info>> {
     match adapters {
         Some(adapters) => Ok(adapters.to_vec()),

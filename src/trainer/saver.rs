@@ -1,4 +1,4 @@
-//! Saving a run: its state is copied, and written while training continues, once it is known to be good.
+//! Saves a run: its state is copied, and written while training continues, once it is known to be good.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::shown;
 pub struct SaveSettings {
     /// The file; it is replaced atomically.
     pub path: PathBuf,
-    /// Also after each so many steps; 0 for none.
+    /// Number of steps after which it is also saved; 0 for none.
     pub every_steps: u64,
     /// Treatment of a file of another run.
     pub existing: Existing,
@@ -33,12 +33,12 @@ pub enum Existing {
 }
 
 impl SaveSettings {
-    /// Saves to this file after each epoch; an older run's is not replaced.
+    /// Saves to this file after each epoch; an older run's file is not replaced.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), every_steps: 0, existing: Existing::Refuse }
     }
 
-    /// Saves also after each so many steps; 0 for none.
+    /// Saves also after each such number of steps; 0 for none.
     #[must_use]
     pub fn every_steps(mut self, steps: u64) -> Self {
         self.every_steps = steps;
@@ -77,13 +77,13 @@ impl SaveSettings {
 
 /// The file to which a run is saved.
 ///
-/// A state is written when the next step finds a finite loss and gradient with it, or when the run ends without doubt: so
-/// the file never goes from a state that is good to one that is not.
+/// A state is written when the next step finds a finite loss and gradient with it, or at the end of a run without doubt: so
+/// a bad state never replaces a good one.
 #[derive(Debug)]
 pub(super) struct Saver {
     settings: SaveSettings,
     _lock: Lock,
-    /// Training steps of what the file holds, if it is of this run.
+    /// Training steps of the state in the file, if it is of this run.
     saved_step: Option<u64>,
     /// A copy that is not yet known to be good.
     pending: Option<Frozen>,
@@ -93,7 +93,7 @@ pub(super) struct Saver {
 }
 
 impl Saver {
-    /// Takes a file for a run at a step; `own` is a file that the run was resumed from or saved to before.
+    /// Opens a file for a run at a step; `own` is a file that the run was resumed from or saved to before.
     ///
     /// # Errors
     /// If another run saves there, or the file holds something that must not be replaced.
@@ -116,7 +116,7 @@ impl Saver {
         &self.settings
     }
 
-    /// Something was not finite: what comes now is not saved, unless a later step is.
+    /// Marks a value that was not finite: states are not saved until a later step is finite.
     pub(super) fn doubt(&mut self) {
         self.is_doubtful = true;
     }
@@ -163,7 +163,7 @@ impl Saver {
         Ok(())
     }
 
-    /// Writes what there is to write, and waits for it. Gives the step that the file holds, if it is of this run.
+    /// Writes a pending state, and waits for it. Returns the step of the file, if it is of this run.
     ///
     /// # Errors
     /// If it can't be written.

@@ -1,4 +1,4 @@
-//! The adapters of a trainer as they are at a moment.
+//! The adapters of a trainer with their current status.
 
 use super::Trainer;
 use crate::adapters::{Handle, Info};
@@ -20,7 +20,7 @@ pub struct OpenAdapter {
 }
 
 impl Trainer {
-    /// The adapters that are open, by position; none before the first run. Those that left keep their positions.
+    /// The open adapters, by position; none before the first run. Removed ones keep their positions.
     pub fn open_adapters(&self) -> Vec<OpenAdapter> {
         let Some(opened) = &self.scheduler else { return Vec::new() };
         let (statuses, bytes) = (opened.scheduler.statuses(), opened.scheduler.bytes());
@@ -32,7 +32,7 @@ impl Trainer {
         .collect()
     }
 
-    /// The near end of an open adapter: what is sent there takes effect while a step runs.
+    /// The handle of an open adapter: requests sent there take effect while a step runs.
     #[doc(hidden)]
     pub fn handle(&self, adapter_idx: usize) -> Option<&Handle> {
         let opened = self.scheduler.as_ref()?;

@@ -1,4 +1,4 @@
-//! Training steps, one after the other. On an adapter that is alone the next begins before this one is reported.
+//! Training steps, one after the other. With one adapter the next step begins before this one is reported.
 
 use super::meter::{self, Meter};
 use super::{AdapterLog, NonFinite, StepLog, Trainer};
@@ -7,14 +7,14 @@ use crate::error::Result;
 use crate::scheduler::{DataWait, Finished, FinishedStep, ShardReport, Step, StepReport};
 use crate::timing::per_second;
 
-/// Steps after which the state of a single adapter is copied to the host: so many at most are trained again if it is lost.
+/// Steps after which the state of a single adapter is copied to the host: the most that are repeated after its loss.
 pub(super) const SNAPSHOT_STEPS: u64 = 100;
 
 impl Trainer {
     /// The next training step of an epoch; `None` at its end.
     ///
-    /// `is_free` says whether nothing is to be done between a step of that number, counted from 1, and the next, which may
-    /// then begin before this one has ended.
+    /// `is_free` tells whether nothing is to be done between a step of that number, counted from 1, and the next, which
+    /// may then begin before this one has ended.
     pub(super) async fn next_step(
         &mut self,
         loader: &mut Loader,
@@ -23,7 +23,7 @@ impl Trainer {
         loop {
             self.reposition(loader);
             if self.n_in_flight() == 0 && !self.begin_step(loader).await? {
-                // What comes at the end of an epoch finds all that was trained on the host, and can lose nothing.
+                // The end of an epoch finds the newest state on the host, so validation can't lose steps.
                 self.take_snapshot(0).await?;
                 if self.is_at(loader) {
                     return Ok(None);
@@ -43,10 +43,10 @@ impl Trainer {
         }
     }
 
-    /// Ends the steps in flight when nobody asks for them any more: weights and position stay one.
+    /// Ends steps that are still in flight, so that weights and data position stay consistent.
     pub(super) async fn end_steps(&mut self, batches: usize) {
         while self.n_in_flight() > 0 {
-            // What fails now counts for nothing, and the error that ended the run is the one that is reported.
+            // Errors of these steps are ignored: the error that ended the run is reported.
             drop(self.finish_step(batches).await);
         }
     }
@@ -61,7 +61,7 @@ impl Trainer {
         (position.epoch, position.batch) == (self.progress.epoch, self.progress.batch + self.n_in_flight())
     }
 
-    /// Lets a loader continue with the batch of the next step: after one that failed, or was rewound, it comes again.
+    /// Repositions a loader to the batch of the next step: after a failed or rewound step its batch comes again.
     pub(super) fn reposition(&self, loader: &mut Loader) {
         if self.n_in_flight() == 0 && !self.is_at(loader) {
             loader.start_epoch(self.progress.epoch, self.progress.batch);
@@ -110,7 +110,7 @@ impl Trainer {
         let values = meter.add(&self.compile, &outputs, &report.reports, &batch);
         let refused = if report.is_applied { Ok(()) } else { self.refuse_non_finite(&batch, &step, &report).await };
         if refused.is_ok() || self.n_in_flight() > 0 {
-            // Weights already hold the step behind a refused one, so that it counts.
+            // Weights already hold the step after a refused one, so it counts.
             self.progress.step += 1;
             self.progress.batch += 1;
         }

@@ -1,4 +1,4 @@
-//! Loading the plan on adapters: with fewer rows where memory does not suffice.
+//! Loads the plan on adapters, with fewer rows if memory does not suffice.
 
 use std::sync::Arc;
 
@@ -12,7 +12,8 @@ use crate::plan::Plan;
 pub(super) const LIMIT_MS: f64 = 300_000.0;
 
 impl Rig {
-    /// Asks an adapter to load the plan for as many rows as it takes; [`finish_load`](Self::finish_load) waits for it.
+    /// Requests an adapter to load the plan for as many rows as it takes; [`finish_load`](Self::finish_load) waits for
+    /// it.
     pub fn load(&mut self, adapter_idx: usize) {
         let member = &mut self.members[adapter_idx];
         (member.loading, member.is_stale) = (Loading::InProgress, true);
@@ -32,7 +33,7 @@ impl Rig {
         Ok(())
     }
 
-    /// Lets an adapter load the plan again for half the rows.
+    /// Makes an adapter load the plan again for half the rows.
     pub fn load_fewer_rows(&mut self, adapter_idx: usize, text: &str) {
         let capacity = self.members[adapter_idx].capacity.div_ceil(2);
         log::warn!("{} has too little memory ({text}); it now takes {capacity} rows at once", self.name(adapter_idx));
@@ -58,7 +59,7 @@ impl Rig {
         }
     }
 
-    /// Waits as [`finish_load`](Self::finish_load) does, where others may continue without this adapter.
+    /// Waits like [`finish_load`](Self::finish_load), when others may continue without this adapter.
     ///
     /// # Errors
     /// If it refused the plan.
@@ -67,7 +68,7 @@ impl Rig {
         if self.members[adapter_idx].is_active() { loaded } else { Ok(()) }
     }
 
-    /// Handles an event that comes while some adapter loads. Answers to runs are of no use then.
+    /// Handles an event that comes while some adapter loads. Answers to runs are useless then.
     fn on_load_event(&mut self, adapter_idx: usize, event: Event) {
         let (is_loading, capacity) = (self.members[adapter_idx].is_loading(), self.members[adapter_idx].capacity);
         match event {
@@ -77,7 +78,7 @@ impl Rig {
             Event::Failed { ticket: None, fault: Fault::OutOfMemory(text) } if is_loading && capacity > 1 => {
                 self.load_fewer_rows(adapter_idx, &text);
             }
-            // Of runs before the request: their round begins again, or has ended.
+            // Failures of runs before the request: their round is restarted, or has ended.
             Event::Failed { ticket: Some(_), fault: Fault::OutOfMemory(_) | Fault::Unsupported(_) } => {}
             Event::Failed { fault, .. } => {
                 let error = self.refused(adapter_idx, &fault);
@@ -115,7 +116,7 @@ impl Rig {
         Ok(())
     }
 
-    /// Asks an adapter that was opened again to load the plan, while the others work.
+    /// Requests an adapter that was opened again to load the plan, while the others work.
     pub(super) fn load_returning(&mut self, adapter_idx: usize) {
         self.load(adapter_idx);
         (self.members[adapter_idx].loading, self.members[adapter_idx].presence) = (Loading::Done, Presence::Returning);

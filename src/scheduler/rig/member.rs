@@ -1,4 +1,4 @@
-//! An adapter of a rig: its actor, what it has loaded, and whether it takes part.
+//! An adapter of a rig: its actor, its loaded plan, and whether it takes part.
 
 use crate::adapters::{ActorId, Handle};
 use crate::error::Error;
@@ -26,7 +26,7 @@ pub enum AdapterStatus {
 /// An adapter of a rig.
 pub(in crate::scheduler) struct Member {
     pub handle: Handle,
-    /// The actor behind it; `None` where it was lost.
+    /// The actor of the adapter; `None` if it was lost.
     pub actor: Option<ActorId>,
     /// Number of times it was opened.
     pub openings: u32,
@@ -101,7 +101,7 @@ impl Member {
         matches!(self.loading, Loading::InProgress)
     }
 
-    /// Leaves no actor behind it: one that hangs finds no more work should it wake up, and nobody listens to it.
+    /// Removes the actor: one that hangs finds no more work if it wakes up, and its events are ignored.
     pub fn dismiss(&mut self, presence: Presence) {
         self.handle.requests.close();
         (self.presence, self.actor, self.loading) = (presence, None, Loading::Done);

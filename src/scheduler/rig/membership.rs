@@ -5,7 +5,7 @@ use crate::adapters::Info;
 use crate::error::{Error, Result};
 
 impl Rig {
-    /// Opens one adapter more and loads the plan on it; gives its position.
+    /// Opens another adapter and loads the plan on it; returns its position.
     ///
     /// # Errors
     /// If it can't be opened, or can't run the plan. Its position stays empty then.
@@ -44,14 +44,14 @@ impl Rig {
         (member.has_slot, member.is_enabled) = (false, false);
     }
 
-    /// Lets only the first `n_adapters` have rows: to measure what fewer do.
+    /// Limits the rows to the first `n_adapters`, to measure fewer adapters.
     pub fn limit_active(&mut self, n_adapters: usize) {
         for (idx, member) in self.members.iter_mut().enumerate() {
             member.is_enabled = idx < n_adapters && member.presence != Presence::Left;
         }
     }
 
-    /// Status of each adapter by position, where `is_excluded` tells which are active but get no rows.
+    /// Status of each adapter by position; `is_excluded` marks active adapters without rows.
     pub fn statuses(&self, is_excluded: impl Fn(usize) -> bool) -> Vec<AdapterStatus> {
         let now_ms = self.runtime.now_ms();
         let status = |idx: usize| match self.members[idx].presence {

@@ -1,7 +1,7 @@
 //! The adapters of a run: opening, requests and events, status, and reading buffers back.
 //!
-//! `loading.rs` loads plans, with fewer rows where memory does not suffice; `recovery.rs` deals with adapters that are lost;
-//! `membership.rs` with those that join and leave.
+//! `loading.rs` loads plans, with fewer rows if memory does not suffice; `recovery.rs` handles lost adapters;
+//! `membership.rs` handles adapters that join and leave.
 
 mod loading;
 mod member;
@@ -31,7 +31,7 @@ pub(super) struct Rig {
     cpu_fallback: CpuFallback,
     events: Receiver<Message>,
     events_in: Sender<Message>,
-    /// Runs that were sent so far: numbers attempts, so that late answers of earlier ones are distinguished.
+    /// Number of runs sent so far: numbers attempts, so that late answers of earlier ones are recognised.
     attempts: u32,
     pub timeline: Timeline,
 }
@@ -44,7 +44,7 @@ impl Rig {
         Self { runtime, opener, plan: Arc::new(plan), members, cpu_fallback, events, events_in, attempts: 0, timeline }
     }
 
-    /// Opens one adapter more; gives its position. It has no plan yet.
+    /// Opens another adapter; returns its position. It has no plan yet.
     pub fn add(&mut self, info: &Info, capacity: u32) -> Result<usize> {
         let adapter_idx = self.members.len();
         let actor = ActorId { adapter_idx, reopened: 0 };
@@ -63,7 +63,7 @@ impl Rig {
         &self.plan
     }
 
-    /// An adapter as messages name it: ``adapter 1 `NVIDIA GeForce RTX 3060` ``.
+    /// Name of an adapter in messages: ``adapter 1 `NVIDIA GeForce RTX 3060` ``.
     pub fn name(&self, adapter_idx: usize) -> String {
         format!("adapter {adapter_idx} `{}`", self.members[adapter_idx].handle.info.name)
     }
@@ -83,7 +83,7 @@ impl Rig {
         self.members.iter().any(|member| member.is_reduced)
     }
 
-    /// The most rows that one of them takes.
+    /// The largest capacity of an adapter, in rows.
     fn largest_capacity(&self) -> u32 {
         self.members.iter().map(|member| member.capacity).max().unwrap_or(1)
     }
@@ -94,7 +94,7 @@ impl Rig {
         Ticket { step: u64::from(step), attempt: self.attempts, slot }
     }
 
-    /// Sends a request to an adapter; one that is gone is noticed by its silence.
+    /// Sends a request to an adapter; a lost one is detected by its silence.
     pub fn send(&self, adapter_idx: usize, request: Request) {
         if self.members[adapter_idx].handle.requests.try_send(request).is_err() {
             log::debug!("{} takes no more requests", self.name(adapter_idx));
@@ -103,7 +103,7 @@ impl Rig {
 
     /// The next event of an adapter that takes part, or `None` when the time is up.
     ///
-    /// Late events of lost adapters are dropped; those of adapters on their way back are dealt with here.
+    /// Late events of lost adapters are dropped; those of adapters that are being reopened are handled here.
     pub async fn event_within(&mut self, limit_ms: f64) -> Option<(usize, Event)> {
         let until_ms = self.runtime.now_ms() + limit_ms;
         loop {
@@ -126,7 +126,7 @@ impl Rig {
         .await
     }
 
-    /// The adapter that an actor is behind; `None` for one that was lost.
+    /// The adapter of an actor; `None` if the adapter was lost.
     fn position_of(&self, actor: ActorId) -> Option<usize> {
         let member = self.members.get(actor.adapter_idx)?;
         (member.actor == Some(actor)).then_some(actor.adapter_idx)
@@ -169,7 +169,7 @@ impl Rig {
         now_ms
     }
 
-    /// The error for what an adapter can't do.
+    /// The error for a request that an adapter can't serve.
     pub fn refused(&self, adapter_idx: usize, fault: &Fault) -> Error {
         let (kind, problem, help) = match fault {
             Fault::Lost(text) => {

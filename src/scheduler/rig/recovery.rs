@@ -1,4 +1,4 @@
-//! Adapters that are lost: what is noted, when they are opened again, and the CPU adapter in their place.
+//! Lost adapters: their record, their reopening, and the CPU adapter in their place.
 
 use super::{Member, Presence, Rig};
 use crate::adapters::{self, ActorId, Event};
@@ -12,7 +12,7 @@ const BACK_OFF_MS: f64 = 5_000.0;
 const MOST_LOSSES: u32 = 5;
 
 impl Rig {
-    /// Takes a lost adapter out of the run; its rows go to the others.
+    /// Removes a lost adapter from the run; its rows go to the others.
     pub fn lose(&mut self, adapter_idx: usize, text: &str) {
         log::warn!("{} was lost ({text}); its rows go to the others", self.name(adapter_idx));
         let now_ms = self.runtime.now_ms();
@@ -30,7 +30,7 @@ impl Rig {
         member.dismiss(Presence::Lost { again_ms });
     }
 
-    /// Opens lost adapters again whose time has come, and lets those that are ready take part from now on.
+    /// Reopens lost adapters whose time has come, and lets those that are ready take part from now on.
     pub fn readmit_recovered(&mut self) {
         let now_ms = self.runtime.now_ms();
         for adapter_idx in 0..self.members.len() {
@@ -60,7 +60,7 @@ impl Rig {
         }
     }
 
-    /// Handles an event of an adapter on its way back.
+    /// Handles an event of an adapter that is being reopened.
     pub(super) fn on_recovery_event(&mut self, adapter_idx: usize, event: &Event) {
         match event {
             Event::Loaded { bytes } => {
@@ -72,7 +72,7 @@ impl Rig {
         }
     }
 
-    /// Adds the CPU adapter where all others are lost; they take part again when they come back. Gives its position.
+    /// Adds the CPU adapter if all others are lost; they take part again when they are reopened. Returns its position.
     ///
     /// # Errors
     /// If the run must not continue on the CPU adapter, or that fails, too.
@@ -93,7 +93,7 @@ impl Rig {
         Ok(adapter_idx)
     }
 
-    /// Puts the CPU adapter in the place of a lost adapter, which does not come back.
+    /// Replaces a lost adapter that is not reopened by the CPU adapter.
     ///
     /// # Errors
     /// If the run must not continue on the CPU adapter, or that fails, too.

@@ -6,13 +6,13 @@ use super::Line;
 const LEAST_NOISE: f64 = 0.05;
 /// Noise over the mean deviation: 1.25 for a normal distribution, and some more.
 const NOISE_OF_DEVIATION: f64 = 1.5;
-/// Part of a deviation that the mean takes up, and the most that one deviation counts for.
+/// Weight of a deviation in the mean, and the limit of one deviation.
 const DEVIATION_GAIN: f64 = 0.05;
 const MOST_DEVIATION: f64 = 0.5;
-/// Deviation, in logarithms, that noise rarely reaches: 20 %, or so many times what is expected.
+/// Deviation, in logarithms, that noise rarely reaches: 20 %, or this multiple of the expected one.
 const FAR: f64 = 0.18;
 const FAR_TIMES: f64 = 3.0;
-/// Least part of a run's time that its rows take.
+/// Least part of a run's time that depends on its rows.
 const LEAST_OF_ROWS: f64 = 0.02;
 
 /// Uncertainty that an event adds to a line: the factor by which it may be scaled, and the part of a run's time by
@@ -28,25 +28,25 @@ const DRIFT: Change = Change { scale: 0.015, bend: 0.005 };
 const ANOTHER_SPEED: Change = Change { scale: 0.3, bend: 0.2 };
 /// A pause without measurements.
 const PAUSE: Change = Change { scale: 0.5, bend: 0.2 };
-/// Two measurements of one moment, beside adapters that were busy with other rows.
+/// Two measurements at one time, while other adapters were busy with other rows.
 const CALIBRATED: Change = Change { scale: 0.2, bend: 0.1 };
 /// A measurement at a single size.
 const ONE_SIZE: Change = Change { scale: 0.2, bend: 0.3 };
-/// The most that drift makes of the doubt about the fixed cost, as a part of a run's time.
+/// Limit of the uncertainty of the fixed cost that drift adds, as a part of a run's time.
 const MOST_BEND: f64 = 0.3;
 
-/// Time as a line over rows, `fixed + per row`, with what is in doubt about it.
+/// Time as a line over rows, `fixed + per row`, with its uncertainty.
 ///
 /// Each measurement corrects the line by a Kalman filter (Kalman 1960, "A new approach to linear filtering and
-/// prediction problems"): the more of an error each of the two costs may be to blame for, the more of it
-/// that cost takes. The noise is learned, too. A measurement that is far off is left out, since it may be a hiccup; a
-/// second one to the same side is a change of speed, which scales the whole line and leaves open how much of it is
-/// fixed, until another number of rows tells.
+/// prediction problems"): the less certain of the two costs takes the larger part of an error. The noise is learned,
+/// too. A measurement that is far off is ignored, since it may be a hiccup; a second one in the same direction is a
+/// change of speed, which scales the whole line and makes the fixed part uncertain, until another number of rows is
+/// measured.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Estimate {
     line: Line,
     doubt: Doubt,
-    /// Mean deviation of measurements from what was predicted, in logarithms.
+    /// Mean deviation of measurements from predictions, in logarithms.
     deviation: f64,
     /// The last measurement, rows and milliseconds.
     last: Option<(f64, f64)>,
@@ -120,7 +120,7 @@ impl Estimate {
         self.line.ms(rows)
     }
 
-    /// Says that this is long ago: the next measurement counts for more.
+    /// Marks the last measurement as old: the next one counts for more.
     pub fn grow_old(&mut self) {
         self.is_old = true;
         self.last = None;
@@ -153,7 +153,7 @@ impl Estimate {
         (ms / self.line.at(rows)).ln()
     }
 
-    /// Deviation at `rows` from which on a measurement is a hiccup, or a change.
+    /// Deviation at `rows` above which a measurement is a hiccup, or a change.
     fn far(&self, rows: f64) -> f64 {
         let doubt = self.doubt.of_time(rows).sqrt() / self.line.at(rows);
         FAR.max(FAR_TIMES * doubt.hypot(self.noise()))
@@ -164,7 +164,7 @@ impl Estimate {
         (NOISE_OF_DEVIATION * self.deviation).max(LEAST_NOISE)
     }
 
-    /// Scales the line by a deviation, and leaves open what else has changed.
+    /// Scales the line by a deviation, and adds uncertainty about other changes.
     fn follow(&mut self, deviation: f64, rows: f64, change: &Change) {
         let factor = deviation.exp();
         self.line.fixed_ms *= factor;
@@ -191,7 +191,7 @@ impl Estimate {
     }
 }
 
-/// The line through two points, with a fixed cost of at least 0; `None` if the larger takes no longer.
+/// The line through two points, with a fixed cost of at least 0; `None` if the larger size takes no longer.
 fn line_through(a: (f64, f64), b: (f64, f64)) -> Option<Line> {
     let (small, large) = if a.0 <= b.0 { (a, b) } else { (b, a) };
     let per_row_ms = (large.1 - small.1) / (large.0 - small.0);
@@ -244,7 +244,7 @@ mod tests {
         assert!((estimate.ms(128) / 138.0 - 1.0).abs() < 0.01, "one may be a hiccup: {}", estimate.ms(128));
         estimate.learn(128, 1290.0);
         assert!((estimate.ms(128) / 1290.0 - 1.0).abs() < 0.01, "{}", estimate.ms(128));
-        // Rows take ten times as long, and the fixed cost is as before: another size tells.
+        // Rows take ten times as long, and the fixed cost stays: another size shows that.
         for _ in 0..3 {
             estimate.learn(32, 330.0);
         }

@@ -27,31 +27,31 @@ pub enum SplitMode {
 const WORTHWHILE: f64 = 1.02;
 
 /// Even shares are taken if they are predicted to be slower than the best by no more than this factor: cards of one kind
-/// then compute the same rows in every run. Besides, tiles of a product are some dozen rows high, and a share just above
-/// their multiple pays for a whole one.
+/// then compute the same rows in every run. Besides, tiles of a product are some dozen rows high, and a share just above a
+/// multiple of that pays for a whole tile.
 const ALIKE: f64 = 1.05;
 
-/// Part of its rows that a share may be off, for a split that is kept: a small share can be far from what it should be
-/// and hardly change the time of the slowest.
+/// Part of its rows by which a share may differ in a split that is kept: a small share can be far from the best and hardly
+/// change the time of the slowest.
 const KEPT_WITHIN: f64 = 0.1;
 
 /// A share becomes smaller by this factor at most from one step to the next.
 const MOST_SHRINKING: u32 = 4;
 
-/// Part of a deviation that the time for taking in weights takes up.
+/// Weight of a new time for the upload of weights in its mean.
 const WEIGHTS_GAIN: f64 = 0.25;
 
-/// Training steps after which an adapter without rows is tried again: at least, and at most.
+/// Training steps after which an adapter without rows is retried: at least, and at most.
 const TRIAL_STEPS: [u64; 2] = [10, 200];
-/// Part of the time that such trials may take, in between.
+/// Part of the time that such retries may take.
 const TRIAL_COST: f64 = 0.01;
 
-/// Splits rows, and learns from what they took.
+/// Splits rows, and learns from their times.
 #[derive(Clone, Debug)]
 pub struct Splitter {
     mode: SplitMode,
     estimates: Vec<Option<Estimate>>,
-    /// Milliseconds in which each takes new weights in before it can run.
+    /// Milliseconds that the upload of new weights takes on each adapter before it can run.
     weights_ms: Vec<f64>,
     /// Steps since each adapter last had rows.
     idle_steps: Vec<u64>,
@@ -89,7 +89,7 @@ impl Splitter {
         }
     }
 
-    /// Splits in another way from now on. What is known of the adapters stays.
+    /// Sets another split from now on. The models of the adapters' speeds are kept.
     ///
     /// # Errors
     /// If fixed proportions or recorded rows do not go with the adapters.
@@ -104,7 +104,7 @@ impl Splitter {
         self.mode == SplitMode::Learned
     }
 
-    /// Another least number of rows of a shard, for another plan.
+    /// Sets the least number of rows of a shard, for another plan.
     pub fn set_min_rows(&mut self, min_rows: u32) {
         self.min_rows = min_rows;
     }
@@ -119,12 +119,12 @@ impl Splitter {
         self.estimates.len()
     }
 
-    /// Another adapter, of unknown speed, at a position.
+    /// Resets the model at a position to that of an unknown adapter.
     pub fn forget(&mut self, adapter_idx: usize) {
         (self.estimates[adapter_idx], self.weights_ms[adapter_idx]) = (None, 0.0);
     }
 
-    /// One adapter more, of unknown speed; with fixed proportions it gets rows only when no other can.
+    /// Adds an adapter of unknown speed; with fixed proportions it gets rows only when no other can.
     pub fn add(&mut self) {
         self.estimates.push(None);
         self.weights_ms.push(0.0);
@@ -168,8 +168,8 @@ impl Splitter {
         self.estimate(adapter_idx).map(|estimate| estimate.ms(rows))
     }
 
-    /// Rows for each adapter in a training step: as [`shares`](Self::shares), but steady against noise, by the record
-    /// where there is one, and with a trial now and then for an adapter that got none for long.
+    /// Rows for each adapter in a training step: as [`shares`](Self::shares), but steady against noise, or by the
+    /// record if there is one, and with an occasional retry of an adapter that had no rows for long.
     pub fn step_shares(&mut self, step: u64, rows: u32, alive: &[bool]) -> Vec<u32> {
         if let Some(recorded) = self.recorded(step, rows, alive) {
             return recorded;
@@ -223,7 +223,7 @@ impl Splitter {
         fits.then(|| shares.clone())
     }
 
-    /// An even split over the adapters that have rows, if they are about as fast as each other.
+    /// An even split over the adapters that have rows, if they are about equally fast.
     fn even_among_alike(&self, shares: &[u32]) -> Option<Vec<u32>> {
         let used: Vec<usize> = (0..shares.len()).filter(|idx| shares[*idx] > 0).collect();
         let lines: Vec<Option<Line>> = vec![Some(Line::EVEN); shares.len()];
@@ -233,7 +233,7 @@ impl Splitter {
         (is_fair && is_alike).then_some(even)
     }
 
-    /// Shares that are not much smaller than the last: what few rows take is known only once few rows were run.
+    /// Shares that are not much smaller than the last: the time of few rows is unknown until few rows were run.
     fn slowly(&self, new: Vec<u32>, alive: &[bool]) -> Vec<u32> {
         let (rows, before) = (new.iter().sum::<u32>(), self.last.iter().sum::<u32>().max(1));
         if self.last.len() != new.len() {
@@ -253,7 +253,7 @@ impl Splitter {
         if others.iter().any(|idx| shares[*idx] < self.min_rows) { new } else { shares }
     }
 
-    /// The last split, unless the new one is worth a change.
+    /// The last split, unless the new one is enough of a gain.
     fn steady(&self, new: Vec<u32>, alive: &[bool]) -> Vec<u32> {
         let rows: u32 = new.iter().sum();
         let is_usable = self.last.len() == new.len()
@@ -278,7 +278,7 @@ impl Splitter {
         times.map(|times| times.into_iter().fold(0.0, f64::max))
     }
 
-    /// Takes a few rows from the largest share for an adapter that was idle for long, to see how fast it is now.
+    /// Takes a few rows from the largest share for an adapter that was idle for long, to measure it.
     fn add_trial(&self, shares: &mut [u32], alive: &[bool]) {
         let is_due =
             |idx: &usize| alive[*idx] && shares[*idx] == 0 && self.idle_steps[*idx] >= self.trial_steps(*idx, shares);
@@ -290,7 +290,7 @@ impl Splitter {
         }
     }
 
-    /// Steps until an adapter without rows is tried again: the longer its trial would hold up a step, the more.
+    /// Steps until an adapter without rows is retried: the longer its trial delays a step, the more.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped, and not negative")]
     fn trial_steps(&self, idle: usize, shares: &[u32]) -> u64 {
         let [least, most] = TRIAL_STEPS;
@@ -304,12 +304,12 @@ impl Splitter {
         }
     }
 
-    /// Rows for each adapter; none for those that are not there. They sum to `rows`.
+    /// Rows for each adapter; none for adapters that are not active. They sum to `rows`.
     pub fn shares(&self, rows: u32, alive: &[bool]) -> Vec<u32> {
         let lines = self.lines(alive);
         let mut used: Vec<usize> = (0..lines.len()).filter(|idx| lines[*idx].is_some()).collect();
         if used.is_empty() {
-            // Fixed proportions may leave the survivors nothing: then all that are there share.
+            // Fixed proportions may give the remaining adapters nothing: then all of them share.
             used = (0..alive.len()).filter(|idx| alive[*idx]).collect();
         }
         loop {
@@ -385,7 +385,7 @@ impl Line {
 /// Whole shares over `used` adapters that minimise the time of the slowest.
 ///
 /// If all end at the time `t`, adapter `i` has `(t - fixed_i) / per_row_i` rows, and `t` follows from their sum. Each
-/// gets the whole part of that; the rest goes, row by row, to whichever would then end first.
+/// gets the integer part of that; the remaining rows go, one by one, to the adapter that would then end first.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a floor between 0 and `rows`")]
 fn balanced(rows: u32, used: &[usize], lines: &[Option<Line>]) -> Vec<u32> {
     let line = |idx: usize| lines[idx].unwrap_or(Line::EVEN);
@@ -397,7 +397,7 @@ fn balanced(rows: u32, used: &[usize], lines: &[Option<Line>]) -> Vec<u32> {
         let exact = (end_ms - line(*idx).fixed_ms) / line(*idx).per_row_ms;
         shares[*idx] = exact.clamp(0.0, f64::from(rows)).floor() as u32;
     }
-    // Clamping can give out too much: take it back from the slowest.
+    // Clamping can assign too many rows: take them back from the slowest.
     while shares.iter().sum::<u32>() > rows {
         let loaded = used.iter().copied().filter(|idx| shares[*idx] > 0);
         let slowest = loaded.max_by(|a, b| line(*a).ms(shares[*a]).total_cmp(&line(*b).ms(shares[*b])));

@@ -1,4 +1,4 @@
-//! Weights, statistics and optimizer state: where they live, who has the newest, and how they reach the adapters.
+//! Weights, statistics and optimizer state: their place, the newest copy, and their transfer to the adapters.
 //!
 //! A step changes them in `reduce.rs` (gradients added), `update.rs` (the update, and its broadcast) and `statistics.rs`
 //! (moving statistics).
@@ -21,7 +21,7 @@ use super::Step;
 pub(super) use statistics::merge;
 pub(super) use update::clip_result;
 
-/// Weights, statistics and optimizer state: all that training moves.
+/// Weights, statistics and optimizer state: all that training changes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TrainingState {
     /// Parameters and moving statistics.
@@ -55,7 +55,7 @@ pub(super) enum Place {
 
 /// The state that the adapters of a rig train.
 pub(super) struct State {
-    /// With the update on the device: as of the last [`read_back`](Self::read_back), a snapshot to rewind to.
+    /// With the update on the device: the state of the last [`read_back`](Self::read_back), a snapshot to rewind to.
     training: TrainingState,
     pub layout: Layout,
     optimizer: Option<Optimizer>,
@@ -103,7 +103,7 @@ impl State {
         self.place == Place::Device
     }
 
-    /// Updates on the host from now on. What the adapter has trained must have been read back.
+    /// Updates on the host from now on. The adapter's state must have been read back.
     pub fn move_to_host(&mut self) {
         self.place = Place::Host;
     }
@@ -113,12 +113,12 @@ impl State {
         self.is_behind
     }
 
-    /// The only adapter trains from now on.
+    /// Marks that the only adapter trains from now on.
     pub fn fall_behind(&mut self) {
         self.is_behind = true;
     }
 
-    /// Gives up what the only adapter has trained since the last copy.
+    /// Discards the training of the only adapter since the last copy.
     pub fn rewind(&mut self) {
         (self.is_behind, self.is_rewound) = (false, true);
     }
@@ -191,7 +191,7 @@ impl State {
         (!statistics.is_empty()).then(|| (Role::Statistics, Arc::from(statistics.as_slice())))
     }
 
-    /// Brings the host's copy up to date with the only adapter, if that has trained since.
+    /// Copies the state of the only adapter to the host, if it has trained since the last copy.
     ///
     /// # Errors
     /// If it was lost.
@@ -199,7 +199,7 @@ impl State {
         if !self.is_behind {
             return Ok(());
         }
-        // All or nothing: an adapter that is lost on the way leaves a state to rewind to.
+        // All or nothing: if the adapter is lost meanwhile, the old copy must stay complete.
         let mut read =
             TrainingState { optimizer: vec![Vec::new(); self.training.optimizer.len()], ..TrainingState::default() };
         for (segment, _) in (0..).zip(self.layout.trainable_segments()) {

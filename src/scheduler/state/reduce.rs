@@ -25,7 +25,7 @@ pub(in crate::scheduler) struct Totals {
 const CHUNK: usize = 1 << 15;
 
 impl State {
-    /// Adds all gradients in the order of the shards, whatever order they came in.
+    /// Adds all gradients in the order of the shards, whatever their order of arrival.
     pub fn reduce(&mut self, rig: &Rig, answers: &[Answer]) -> Totals {
         let plan = rig.plan();
         let mut total = (0.0, 0);
@@ -58,7 +58,7 @@ enum Part<'a> {
 }
 
 impl Part<'_> {
-    /// Writes a range of it, which begins between blocks.
+    /// Writes a range of the bucket, which begins between blocks.
     fn write(self, range: Range<usize>, sum: &mut [f32]) {
         match self {
             Self::Whole(values) => sum.copy_from_slice(&values[range]),
@@ -68,7 +68,7 @@ impl Part<'_> {
         }
     }
 
-    /// Adds a range of it, which begins between blocks.
+    /// Adds a range of the bucket, which begins between blocks.
     fn add(self, range: Range<usize>, sum: &mut [f32]) {
         let add = |sum: &mut [f32], values: &[f32]| sum.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
         match self {
@@ -78,9 +78,9 @@ impl Part<'_> {
     }
 }
 
-/// `sum = Σ parts`, in order. Returns the sum of its squares, and how many values are not finite.
+/// `sum = Σ parts`, in order. Returns the sum of its squares, and the number of values that are not finite.
 fn add(sum: &mut [f32], parts: &[Part<'_>]) -> (f64, usize) {
-    // A list first: a sum over threads would add in an order of its own.
+    // Collect first: a sum over threads would have an order that varies.
     let sums = threads::map_chunks(sum, CHUNK, |idx, sum| {
         let range = idx * CHUNK..idx * CHUNK + sum.len();
         match parts.split_first() {

@@ -6,8 +6,8 @@ use crate::plan::{Command, Moving, Pass};
 use crate::scheduler::rig::Rig;
 use crate::scheduler::shards::Answer;
 
-/// Merges `[mean, sum of squared deviations]` of several shards, each of its count. A count of 0 adds nothing, whatever
-/// stands in its values. Returns the total count and the merged moments.
+/// Merges `[mean, sum of squared deviations]` of several shards by their counts. A count of 0 adds nothing, whatever its
+/// values are. Returns the total count and the merged moments.
 ///
 /// With `d = mean_b - mean_a`: `mean = mean_a + d · n_b / n` and `m2 = m2_a + m2_b + d² · n_a · n_b / n`.
 /// Source: Chan, Golub, LeVeque 1979, Stanford STAN-CS-79-773, eq. 2.1.

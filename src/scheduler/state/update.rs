@@ -19,12 +19,12 @@ use crate::scheduler::timeline::What;
 /// Elements that one thread updates at a time.
 const CHUNK: usize = 1 << 15;
 
-/// Parameters that are updated and broadcast at once. While the adapters take them in, the next ones are updated.
+/// Parameters that are updated and broadcast at once. While the adapters receive them, the next ones are updated.
 const PART: usize = 1 << 20;
 
 impl State {
     /// Updates the parameters from the summed gradients, by the optimizer kernel's fast twin, and broadcasts them
-    /// to the adapters that took part in the step. The others get them before their next run: what is idle costs nothing.
+    /// to the adapters that took part in the step. The others get them before their next run.
     pub fn update(&mut self, rig: &mut Rig, norm: f64, scalars: &Scalars, answers: &[Answer]) {
         let Some(optimizer) = self.optimizer.clone() else { return };
         let receivers = receivers(rig, answers);

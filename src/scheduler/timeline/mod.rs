@@ -19,7 +19,7 @@ const MOST_SPANS: usize = 1 << 18;
 pub enum Lane {
     /// The host's thread: scheduler and trainer.
     Host,
-    /// On the adapter at this position among those in use.
+    /// The adapter at this position.
     Adapter(usize),
 }
 
@@ -29,7 +29,7 @@ pub enum Lane {
 pub enum What {
     /// Host: waiting for the next batch of a training step.
     Data,
-    /// Host: a training step, without the wait for its batch. It encloses what the host does in it.
+    /// Host: a training step, without the wait for its batch. It encloses the host's work in it.
     Step,
     /// Host: the runs that measure all adapters before the first step.
     Calibrate,
@@ -53,7 +53,7 @@ pub enum What {
     Readback,
     /// Adapter: waiting for the other adapters, at an exchange or at the end of its part.
     Wait,
-    /// Adapter: silent until it was given up.
+    /// Adapter: silent until it counted as lost.
     Lost,
 }
 
@@ -148,7 +148,7 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// Forgets all there was, and begins anew at `now_ms`.
+    /// Resets, and begins at `now_ms`.
     pub fn start(&mut self, now_ms: f64, tracing: Tracing) {
         let names = std::mem::take(&mut self.names);
         let adapters = vec![Totals::default(); names.len()];
@@ -224,7 +224,7 @@ impl Timeline {
         self.n_dropped += 1;
     }
 
-    /// The spans that were kept, in the order in which they were taken in: the end of a span counts.
+    /// The spans that were kept, in the order of their ends.
     pub fn spans(&self) -> impl Iterator<Item = &Span> {
         self.spans[self.oldest..].iter().chain(&self.spans[..self.oldest])
     }

@@ -63,7 +63,7 @@ pub struct AdapterTime {
     pub others_ms: f64,
     /// Waiting for data.
     pub data_ms: f64,
-    /// All else: it was lost, it had no rows, or the host had its part to do.
+    /// Other time: it was lost, it had no rows, or it waited for the host.
     pub idle_ms: f64,
     /// Time that the other adapters waited for this one.
     pub held_up_ms: f64,
@@ -105,7 +105,7 @@ impl Timeline {
         let compute_ms = totals.of(What::Compute) + totals.of(What::Update);
         let transfer_ms = totals.of(What::Weights) + totals.of(What::Upload) + totals.of(What::Readback);
         let others_ms = totals.of(What::Wait);
-        // Weights may be written while the host waits for data: that is no wait of the adapter's.
+        // Weights may be written while the host waits for data: then the adapter does not wait.
         let left_ms = (ms - compute_ms - transfer_ms - others_ms - totals.of(What::Lost)).max(0.0);
         let data_ms = self.host.of(What::Data).min(left_ms);
         AdapterTime {
@@ -165,7 +165,7 @@ impl TimeSummary {
 }
 
 impl fmt::Display for TimeSummary {
-    /// Speed, a table of the adapters, a line for the host, and what would help.
+    /// Speed, a table of the adapters, a line for the host, and advice.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,

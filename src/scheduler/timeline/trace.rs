@@ -14,7 +14,7 @@ use crate::shown;
 /// The one process of a trace. The host is its main thread, which has the same number: Perfetto takes 0 for no thread,
 /// and lays its spans over another's. The adapters are the threads after it.
 const PROCESS: usize = 1;
-/// A span that ends so much after the next has begun is cut there; clocks are read at slightly different moments.
+/// A span that ends this much after the start of the next is cut there: clocks are read at slightly different times.
 const TOLERANCE_NS: u64 = 1_000;
 
 /// A span in nanoseconds since the start.
@@ -60,7 +60,7 @@ impl Timeline {
         files::write(path, Kind::Trace, |out| out.write_all(self.to_trace().as_bytes()))
     }
 
-    /// The spans of one lane, by their start, each within or beside the ones before it: others do not import them.
+    /// Spans of one track, sorted and clipped so that they nest; Perfetto rejects overlapping spans.
     fn lane(&self, lane: Lane) -> Vec<Event<'_>> {
         let nanoseconds = |ms: f64| nanoseconds(ms - self.begin_ms);
         let spans = self.spans().filter(|span| span.lane == lane);
@@ -72,7 +72,7 @@ impl Timeline {
         for idx in 0..events.len() {
             let Event { start_ns, end_ns, .. } = events[idx];
             while let Some(outer) = open.last().copied().filter(|outer| events[*outer].end_ns < end_ns) {
-                // It ends first, so it must have ended before this one begins.
+                // The enclosing span ends first, so it must end before this one begins.
                 if events[outer].end_ns > start_ns.saturating_add(TOLERANCE_NS) {
                     break;
                 }
