@@ -1,6 +1,6 @@
 //! The adapters of the machine: GPUs, the CPU, and drivers that compute on the CPU.
 //!
-//! An adapter runs training steps and predictions, and knows nothing of other adapters. [`list`] tells which there are,
+//! An adapter runs training steps and predictions, and does not depend on other adapters. [`list`] lists them,
 //! and [`choose`] picks some by index, kind or name, as the environment variable `MANYHANDS_ADAPTERS` and
 //! [`Trainer::adapters`](crate::Trainer::adapters) do:
 //!
@@ -14,7 +14,8 @@
 //! | `0`, `1` | by index in [`list`] |
 //! | `nvidia`, `radeon` | all whose name contains it |
 //!
-//! Commas join several; what is named twice is opened twice. [`Trainer::on`](crate::Trainer::on) takes a list of your own.
+//! Commas separate several; an adapter named twice is opened twice. [`Trainer::on`](crate::Trainer::on) takes a list of
+//! your own.
 //!
 //! ```
 //! use manyhands::adapters;
@@ -49,7 +50,7 @@ pub(crate) use throttle::Throttles;
 pub enum Kind {
     /// A graphics card of its own.
     DiscreteGpu,
-    /// A GPU that shares the processor's memory.
+    /// A GPU that shares the CPU's memory.
     IntegratedGpu,
     /// A GPU behind a hypervisor, or of unknown kind.
     VirtualGpu,
@@ -113,7 +114,7 @@ pub async fn list_async() -> Vec<Info> {
     list::sort([gpus, vec![cpu::info()]].concat())
 }
 
-/// The adapters among which a choice is made: all, or, where only the CPU can be meant, that alone.
+/// The adapters to choose from: all, or only the CPU if the choice can name no other.
 ///
 /// Drivers of GPUs take time to start, may print, and may crash: no driver is started for the CPU adapter.
 #[doc(hidden)]

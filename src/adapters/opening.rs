@@ -1,4 +1,4 @@
-//! Opening an adapter: the GPU's, or the CPU's.
+//! Opens adapters: GPUs and the CPU.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub fn open(info: &Info, actor: ActorId, runtime: Arc<dyn Runtime>, events: Send
     }
 }
 
-/// Opens adapters with tiles that are chosen as `tuning` says, whatever the environment says.
+/// Opens adapters whose tiles are chosen by `tuning`, and not by the environment variable.
 #[cfg(feature = "gpu")]
 pub fn tuned(tuning: gpu::Tuning) -> Opener {
     Arc::new(move |info, actor, runtime, events| match info.kind {

@@ -1,15 +1,15 @@
 //! Requests to adapters and their events: the messages of every adapter, GPU, CPU or simulated.
 //!
-//! An adapter takes [`Request`]s in order and answers with [`Event`]s. All adapters share one mailbox, so the contract is
-//! one:
+//! An adapter takes [`Request`]s in order and answers with [`Event`]s. All adapters share one mailbox and one
+//! contract:
 //!
 //! - While a run waits, for its device or for a combined value, later requests wait. [`Request::Abandon`] and
 //!   [`Request::Lose`] take effect at once.
-//! - [`Request::Abandon`] ends a run in progress at the next point at which the adapter looks, at the latest where it would
-//!   wait; a run that has not begun is dropped. Neither is answered.
-//! - After a failed run of [`Combining::Device`] the runs of that kind behind it are dropped until the next `Abandon`.
+//! - [`Request::Abandon`] ends a run in progress at the adapter's next check, at the latest where it would wait; a
+//!   queued run is dropped. Neither is answered.
+//! - After a failed run of [`Combining::Device`] later runs of that kind are dropped until the next `Abandon`.
 //! - A role that the plan lacks, a pass that it lacks, and a request without a plan give [`Fault::Unsupported`]. The adapter
-//!   stays as it is.
+//!   does not change.
 //! - [`Fault::Lost`] is an adapter's last event. A panic in its thread is reported as one.
 
 use std::sync::Arc;
@@ -37,9 +37,9 @@ pub struct Ticket {
 pub enum Combining {
     /// The host, over several adapters: exchanges are answered with [`Event::Exchange`].
     Host,
-    /// Nobody: this is the only adapter, the update runs on it, exchanges are passed over. Such a run may be answered after
+    /// None: this is the only adapter, the update runs on it, exchanges are skipped. Such a run may be answered after
     /// the next ones have begun, so that the device never waits for the host; [`Request::Finish`] asks for the answers.
-    /// When it fails, those that follow are dropped until [`Request::Abandon`].
+    /// When it fails, later ones are dropped until [`Request::Abandon`].
     Device,
 }
 
@@ -88,7 +88,7 @@ pub enum Request {
         /// The combined value.
         data: Arc<[f32]>,
     },
-    /// Give up a run, whether it is in progress or waits its turn. No answer. Runs of [`Combining::Device`] are served again
+    /// Abandon a run, in progress or queued. No answer. Runs of [`Combining::Device`] are served again
     /// after one that failed.
     Abandon(Ticket),
     /// Answer all started runs.
@@ -114,9 +114,9 @@ pub struct Timing {
     pub readback_ms: f64,
     /// Waiting for the other adapters at exchanges.
     pub wait_ms: f64,
-    /// Computing longer than usual, because other tiles were tried: no part of the time that the adapter needs.
+    /// Extra time of computing because tiles were tried; not a part of the adapter's normal time.
     pub tuning_ms: f64,
-    /// Writing weights since the run before; no part of this one.
+    /// Writing weights since the run before; not a part of this run.
     pub weights: Writes,
 }
 
@@ -140,7 +140,7 @@ impl Writes {
 }
 
 impl Timing {
-    /// Time in which the adapter was busy, as far as that tells how fast it is.
+    /// Time in which the adapter was busy, as a measure of its speed.
     pub fn busy_ms(&self) -> f64 {
         self.upload_ms + self.compute_ms + self.readback_ms
     }
@@ -151,7 +151,7 @@ impl Timing {
     }
 }
 
-/// Why an adapter can't continue.
+/// Cause why an adapter can't continue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The device is gone; the text says what is known.
@@ -197,7 +197,7 @@ pub enum Event {
         /// Its values.
         data: Vec<f32>,
     },
-    /// The adapter can't do what it was asked. After [`Fault::Lost`] it says nothing more.
+    /// The adapter can't serve a request. [`Fault::Lost`] is its last event.
     Failed {
         /// The run, if it was one.
         ticket: Option<Ticket>,
@@ -225,7 +225,7 @@ pub struct Message {
     pub event: Event,
 }
 
-/// The near end of an adapter: send requests here; its events come on the channel given when it was opened.
+/// Handle of an adapter: requests are sent here; its events come on the channel given when it was opened.
 #[derive(Clone, Debug)]
 pub struct Handle {
     /// Description of the adapter.

@@ -1,7 +1,7 @@
 //! An adapter at the other end of a link: in another worker of a page, where it does not block this one.
 //!
-//! Requests and events travel as [`Packet`]s, words for their structure and arrays for their values. What carries packets
-//! is the caller's affair: in a page, messages between workers.
+//! Requests and events are sent as [`Packet`]s: numbers for their structure and arrays for their values. The caller
+//! provides the transport: in a page, messages between workers.
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ enum Said {
     Failed { ticket: Option<Ticket>, fault: Fault },
 }
 
-/// The near end: an adapter like any other. When the link closes, the adapter is lost; to lose it closes the link.
+/// The scheduler's end: an adapter like any other. When the link closes, the adapter is lost; losing it closes the link.
 pub fn connect(info: &Info, actor: ActorId, runtime: &dyn Runtime, events: Sender<Message>, link: Link) -> Handle {
     let (requests, asked) = async_channel::unbounded();
     let Link { there, here } = link;
@@ -59,7 +59,7 @@ pub fn connect(info: &Info, actor: ActorId, runtime: &dyn Runtime, events: Sende
         Box::pin(async move {
             while let Ok(request) = asked.recv().await {
                 if matches!(request, Request::Lose) {
-                    // The link is cut: whoever carries it ends the far side, whatever it does just then.
+                    // The link is cut: its owner ends the far side, even in mid-run.
                     return;
                 }
                 if there.send(pack(request)).await.is_err() {
@@ -88,7 +88,7 @@ pub fn connect(info: &Info, actor: ActorId, runtime: &dyn Runtime, events: Sende
     Handle { info: info.clone(), requests }
 }
 
-/// The far end: a CPU adapter that serves a link until it closes.
+/// The worker's end: a CPU adapter that serves a link until it closes.
 pub async fn serve(runtime: Arc<dyn Runtime>, link: Link) {
     let (events, said) = async_channel::unbounded();
     let handle = cpu::open(&cpu::info(), ActorId::default(), runtime, events);
@@ -113,7 +113,7 @@ pub async fn serve(runtime: Arc<dyn Runtime>, link: Link) {
             }
         }
     };
-    // Whichever ends first: who asks learns from the link's end that the adapter is gone.
+    // Whichever ends first: a closed link reports the adapter as lost.
     futures_lite::future::or(take, give).await;
 }
 

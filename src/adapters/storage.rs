@@ -41,7 +41,7 @@ pub fn storage(plan: &Plan) -> Storage {
 #[derive(Default)]
 struct Places {
     lengths: Vec<Length>,
-    /// The pass in which the buffers at hand are first used.
+    /// The pass in which the current buffers are first used.
     pass: Option<Pass>,
     /// Slots that are taken in this pass: last use first, and slot.
     taken: BinaryHeap<Reverse<(usize, usize)>>,
@@ -67,7 +67,7 @@ impl Places {
         Some(slot)
     }
 
-    /// Frees what is not used any more at a command of a pass.
+    /// Frees buffers after their last use, at a command of a pass.
     fn go_to(&mut self, pass: Pass, command: usize) {
         if self.pass != Some(pass) {
             self.pass = Some(pass);
@@ -157,7 +157,7 @@ mod tests {
     use crate::kernels;
     use crate::plan::{Buffer, Combine, Dispatch, Exchange, Grid, View, When, Word};
 
-    /// A plan whose commands name one buffer each: an exchange is the least that does.
+    /// A plan whose commands name one buffer each: an exchange is the smallest such command.
     fn plan(roles: &[(Role, Length)], passes: &[(Pass, &[u32])]) -> Plan {
         let buffers = roles.iter().map(|(role, len)| Buffer { name: String::new(), role: *role, len: *len }).collect();
         let exchange = |buffer: &u32| {
@@ -260,7 +260,7 @@ mod tests {
             let lens: Vec<_> = (0..n_buffers)
                 .map(|_| (Role::Activation, Length { per_row: u64::from(random(4)), fixed: u64::from(random(3)) }))
                 .collect();
-            // Buffers of a pass of their own, and one in five in any.
+            // Most buffers belong to one pass, one in five to any.
             let mut uses = |pass: u32| -> Vec<u32> {
                 let mut any = || (random(5) == 0, random(n_buffers));
                 let uses = (0..40).map(|_| any());

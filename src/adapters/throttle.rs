@@ -1,4 +1,4 @@
-//! Making adapters slower than they are, for tests and demonstrations: a wrapper of an opener.
+//! Slows adapters down, for tests and demonstrations: a wrapper of an opener.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -37,13 +37,13 @@ impl Default for Slot {
 }
 
 impl Throttles {
-    /// Makes the adapter at a position `factor` times as slow: at once if it is open, and whenever it is opened.
+    /// Slows the adapter at a position down by `factor`: at once if it is open, and whenever it is opened.
     pub fn set(&self, adapter_idx: usize, factor: f64) {
         let mut slots = self.slots();
         let slot = slots.entry(adapter_idx).or_default();
         slot.factor = factor;
         if let Some(requests) = &slot.requests {
-            // An adapter that is gone takes no requests.
+            // A lost adapter takes no requests.
             drop(requests.try_send(Request::Throttle(factor)));
         }
     }
@@ -53,7 +53,7 @@ impl Throttles {
         self.slots().get(&adapter_idx).map_or(1.0, |slot| slot.factor)
     }
 
-    /// Forgets all factors: for adapters that take the places of others.
+    /// Removes all factors, when other adapters take the positions.
     pub fn clear(&self) {
         self.slots().clear();
     }
@@ -79,12 +79,12 @@ impl Throttles {
     }
 }
 
-/// Part of a run's deviation that the typical time takes up.
+/// Weight of a run's deviation in the typical time.
 const GAIN: f64 = 0.1;
-/// Largest deviation, as a factor, that one run is believed.
+/// Largest deviation, as a factor, that counts of one run.
 const BELIEF: f64 = 2.0;
 
-/// Asks for a wait after each run, so that runs take a factor as long as they typically do.
+/// Waits after each run, so that runs take a factor times their typical time.
 ///
 /// The wait follows a smoothed time per row, not that of the run itself: a hiccup of the machine would otherwise be
 /// as many times longer, and a throttled adapter would be far less steady than a slow one is.

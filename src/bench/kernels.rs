@@ -1,4 +1,4 @@
-//! Single kernels at sizes that matter, beside what the adapter can do at best.
+//! Single kernels at typical sizes, against the adapter's peak.
 
 use std::fmt;
 
@@ -69,7 +69,7 @@ pub struct KernelSettings {
     pub rounds: u32,
 }
 
-/// Measures kernels one by one on each adapter; all kernels of an adapter take turns.
+/// Measures kernels one by one on each adapter; all kernels of an adapter alternate.
 ///
 /// `progress` is called at the start of each part.
 ///
@@ -138,7 +138,7 @@ impl Timed {
     }
 }
 
-/// Time that the dispatches of one measurement take, about: long beside the wait for a submission.
+/// Approximate time of one measurement's dispatches: long against the wait for a submission.
 const LONG_MS: f64 = 40.0;
 /// Dispatches of one measurement, at most.
 const MOST: u32 = 500;
@@ -215,7 +215,7 @@ fn time_on_host(probe: &Probe, inputs: &[Vec<f32>], mut outputs: Vec<Vec<f32>>) 
         (0..repeats).for_each(|_| run(&call, &mut outputs));
         (runtime.now_ms() - begin_ms) / f64::from(repeats)
     };
-    // The first call may have to fetch memory.
+    // The first call may have to allocate memory.
     time(1);
     let once_ms = time(1);
     match repeats(once_ms) {
@@ -238,7 +238,7 @@ fn benched(info: &Info) -> Vec<Probe> {
     probes
 }
 
-/// Side of the product that only real GPUs are given: it takes seconds on others.
+/// Side of the product that is measured only on real GPUs: it takes seconds on others.
 const LARGE: u32 = 4096;
 
 /// Kernels with their sizes, and the bytes that each reads and writes.
@@ -267,7 +267,7 @@ fn normal_like(len: usize) -> Fill {
     Fill::Uniform(len, -1.0, 1.0)
 }
 
-/// Both gradients of a product of squares, each a product of squares, too.
+/// Both gradients of a product of square matrices.
 fn dense_gradients(side: u32) -> [(&'static Kernel, Case, f64); 2] {
     let (params, values) = (product_params([side; 3]), len(&[side, side]));
     let case = |grid: Grid| {

@@ -45,7 +45,7 @@ const fn kernel(
         constants: &[],
         twin,
         fast: None,
-        // A chain forgets its start and what was rounded before; its end is a few units off.
+        // A chain converges from any start, so earlier rounding does not matter; its end is a few units off.
         tolerance: 1e-5,
         cases,
     }
@@ -92,12 +92,12 @@ fn chains_case(len: u32, rounds: u32) -> Case {
 /// Operations of one invocation of [`CHAINS`] in a round: twelve chains of four multiply-adds.
 const FLOPS_OF_ROUND: f64 = 96.0;
 
-/// Elements that a copy moves: 64 MiB, read and written, are more than caches hold.
+/// Elements that a copy moves: 64 MiB, read and written, exceed the caches.
 const COPIED: u32 = 1 << 24;
 /// Invocations and rounds of the chains: 6.4 GFLOP.
 const CHAINED: [u32; 2] = [1 << 16, 1 << 10];
 
-/// A case, and what it does: to be timed in turn with others.
+/// A case and its amount of work, to be timed in alternation with others.
 pub(super) struct Probe {
     pub kernel: &'static Kernel,
     pub tile: Tile,

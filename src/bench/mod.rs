@@ -1,13 +1,13 @@
 //! Measurements of this crate, for `manyhands bench`.
 //!
-//! What is compared takes turns, so that other work on the machine hits all alike, and medians count.
+//! Compared runs alternate, so that other work on the machine affects all of them, and results are medians.
 //!
 //! | question | module |
 //! | --- | --- |
-//! | how near is each kernel to what the adapter can do? | [`kernels`], with the peaks of [`machine`] |
+//! | how near is each kernel to the adapter's peak? | [`kernels`], with the peaks of [`machine`] |
 //! | where does the time of a training step go? | [`steps`] |
-//! | what do 1 to N adapters do together? | [`scaling`], drawn by `plot` |
-//! | how fast is each adapter, as the simulator asks for it? | [`speeds`] |
+//! | how fast are 1 to N adapters together? | [`scaling`], drawn by `plot` |
+//! | what are the simulator's inputs for each adapter? | [`speeds`] |
 
 #[cfg(not(target_arch = "wasm32"))]
 pub mod kernels;
@@ -53,7 +53,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Each model, one after the other, with the batch size that is to be used.
+    /// Each model, one after the other, with its batch size.
     ///
     /// # Errors
     /// Before the first, if a name is none of [`workloads::names`].
@@ -74,6 +74,6 @@ impl Settings {
     }
 }
 
-/// Training steps of a turn before those that count.
+/// Warm-up steps of a turn, which do not count.
 const WARM_UP: u32 = 2;
 const FIRST_WARM_UP: u32 = 6;

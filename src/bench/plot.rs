@@ -1,4 +1,4 @@
-//! Scaling as a picture: what was measured beside the ideal, as SVG.
+//! Scaling as a picture: measured speeds against the ideal, as SVG.
 
 use std::fmt::Display;
 
@@ -36,7 +36,7 @@ pub fn svg(scaling: &Scaling) -> Result<String> {
         }
         root.present().map_err(refused)?;
     }
-    // By this the file is known as ours, to be replaced.
+    // This mark allows to replace the file later.
     Ok(text.replacen('>', &format!(">\n{PICTURE_MARK}"), 1))
 }
 

@@ -96,7 +96,7 @@ pub(super) fn table(header: &[&str], n_names: usize, rows: impl IntoIterator<Ite
     table
 }
 
-/// Milliseconds with three digits that count; nothing for none.
+/// Milliseconds with three significant digits; empty for none.
 pub(super) fn ms(value: f64) -> String {
     match value {
         0.0 => "–".into(),

@@ -1,4 +1,4 @@
-//! A rig that is measured: adapters with a model, and where the time of its training steps goes.
+//! A measured rig: adapters with a model, and the times of its training steps.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::scheduler::split::SplitMode;
 use crate::scheduler::timeline::{Lane, Span, Tracing, What};
 use crate::scheduler::{CpuFallback, DataWait, Finished, Scheduler, ShardReport, Step};
 
-/// Times do not depend on it, and so no run gets to values that are not finite.
+/// Times do not depend on it, and no run gets values that are not finite.
 const LEARNING_RATE: f32 = 1e-6;
 
 /// An adapter that takes part.
@@ -34,7 +34,7 @@ impl From<Info> for Seat {
     }
 }
 
-/// The adapters without those that are the same as one before.
+/// The adapters without duplicates.
 pub(super) fn distinct(seats: &[Seat]) -> Vec<Seat> {
     let mut distinct: Vec<Seat> = Vec::new();
     for seat in seats {
@@ -67,7 +67,7 @@ pub enum Source {
 /// Batches of an epoch that a loader makes.
 const BATCHES: usize = 64;
 
-/// Rows for a model, the same for the same number.
+/// Rows for a model, determined by the number.
 ///
 /// # Errors
 /// If there are none.
@@ -116,12 +116,12 @@ pub struct Turn {
     pub warm_up: u32,
     /// Number of steps that count.
     pub counted: u32,
-    /// Once the steps that count took so many milliseconds, so many of them are enough.
+    /// Milliseconds of counted steps after which this smaller number of them is enough.
     pub enough: Option<(f64, u32)>,
 }
 
 impl Turn {
-    /// A turn that takes as long as it takes.
+    /// A turn without a time limit.
     pub fn new(warm_up: u32, counted: u32) -> Self {
         Self { warm_up, counted, enough: None }
     }
@@ -130,7 +130,7 @@ impl Turn {
 /// Times of a training step, in milliseconds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sample {
-    /// The whole step, its wait for data included.
+    /// The whole step, with its wait for data.
     pub step_ms: f64,
     /// Host: waiting for the batch.
     pub data_ms: f64,
@@ -256,7 +256,7 @@ impl Opening {
             .cpu_fallback(CpuFallback::Refused)
             .open()
             .await?;
-        // All adapters are to be measured together, also where fewer would do.
+        // All adapters are to be measured together, also if fewer were faster.
         scheduler.keep_all();
         let mut name = name(seats);
         if *gradient_compression == GradientCompression::Fp16 {
@@ -278,8 +278,8 @@ impl Rig {
         Opening::default().rig(workload, seats, split, capacity).await
     }
 
-    /// Trains for some steps, of which those after the warm-up are kept. Steps in which an adapter tries tiles come on
-    /// top: a steady step is what counts, and tuning ends.
+    /// Trains for some steps, of which those after the warm-up are kept. Steps in which an adapter tries tiles are
+    /// extra: only steady steps count, and tuning ends.
     ///
     /// # Errors
     /// If no batch can be made, or an adapter fails.
@@ -287,7 +287,7 @@ impl Rig {
         let (mut count, mut total) = (0, turn.warm_up + turn.counted);
         let (mut tried, mut counted_ms) = (tiles_tried(), 0.0);
         while count < total {
-            // As training does: on an adapter that is alone the next step begins before this one is finished.
+            // As in training: with one adapter the next step begins before this one is finished.
             let in_flight = if self.scheduler.is_on_device() { 2 } else { 1 };
             while self.scheduler.n_in_flight() < in_flight.min((total - count) as usize) {
                 let begin_ms = self.runtime.now_ms();
@@ -317,7 +317,7 @@ impl Rig {
         self.runtime.now_ms()
     }
 
-    /// One training step on a batch that is there.
+    /// One training step on a ready batch.
     ///
     /// # Errors
     /// If an adapter fails.
@@ -394,7 +394,7 @@ impl Rig {
 }
 
 impl Sample {
-    /// Rows of each adapter, in the order of their positions; adapters behind the last with rows are left out.
+    /// Rows of each adapter, in the order of their positions, up to the last adapter with rows.
     pub fn shares(&self) -> Vec<u32> {
         let mut shares = Vec::new();
         for shard in &self.shards {

@@ -35,9 +35,9 @@ pub struct Curve {
     pub parameters: usize,
     /// Rows of the batch of one adapter.
     pub batch_size: u32,
-    /// Each adapter for itself, with that batch.
+    /// Each adapter alone, with that batch.
     pub alone: Vec<Alone>,
-    /// The batch stays, whatever the number of adapters.
+    /// A constant batch for any number of adapters.
     pub strong: Vec<Point>,
     /// The batch grows with the number of adapters.
     pub weak: Vec<Point>,
@@ -67,7 +67,7 @@ pub struct Point {
     pub step_ms: f64,
     /// Rows a second.
     pub samples_per_s: f64,
-    /// The sum of what each does alone, with the batch of one.
+    /// Sum of the speeds of each adapter alone, with the batch of one.
     pub ideal_samples_per_s: f64,
     /// Fraction of the ideal.
     pub efficiency: f64,
@@ -114,7 +114,7 @@ pub struct Job<'a> {
     pub turns: Vec<Turn>,
 }
 
-/// Measures the models of some settings, and notes on what. `progress` is called at the start of each part.
+/// Measures the models of some settings, with the conditions. `progress` is called at the start of each part.
 ///
 /// # Errors
 /// If a model is unknown, a split does not go with the adapters, or an adapter fails.
@@ -145,11 +145,11 @@ pub async fn measure(settings: &Settings, mut progress: impl FnMut(&str)) -> Res
 }
 
 impl Job<'_> {
-    /// Measures 1 to N adapters, with a batch that stays and with one that grows. All take turns; what is in the list
+    /// Measures 1 to N adapters, with a constant batch and with a growing one. All alternate; what is in the list
     /// twice is measured alone once.
     ///
-    /// An adapter alone updates the weights itself, as it does in training. `begin` is asked before each part, and may
-    /// end the measurement: then there is `None`.
+    /// A single adapter updates the weights itself, as in training. `begin` is called before each part, and may
+    /// end the measurement: then the result is `None`.
     ///
     /// # Errors
     /// If the split does not go with the adapters, or an adapter fails.
@@ -170,7 +170,7 @@ impl Job<'_> {
                 }
                 let open = self.open(&group.seats, SplitMode::Learned, rig);
                 group.turn(*turn, open.await?).await?;
-                // Its memory is free for the next, where it has no other turn.
+                // Free its memory for the next, unless it has another turn.
                 rig.take_if(|_| round + 1 == self.turns.len());
             }
             for group in &mut together {
@@ -210,7 +210,7 @@ impl Job<'_> {
     }
 
     fn curve(&self, alone: &[Group], together: &[Group]) -> Curve {
-        // The same adapter in two places was measured once.
+        // An adapter that is listed twice was measured once.
         let speed = |seat: &Seat| {
             let group = alone.iter().find(|group| group.seats[0] == *seat);
             let (step_ms, samples_per_s) = group.map_or((0.0, 0.0), Group::speed);

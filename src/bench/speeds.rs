@@ -8,7 +8,7 @@ use crate::scheduler::split::SplitMode;
 use crate::simulator::{AdapterSpec, HostSpec, RigConfig};
 use crate::timing::median;
 
-/// Training steps from which speeds are learned, and those whose time is then taken.
+/// Training steps for learning speeds, and steps that are timed afterwards.
 const LEARNING: u32 = 12;
 const COUNTED: u32 = 12;
 
@@ -22,11 +22,11 @@ pub struct Measured {
     pub step_ms: f64,
 }
 
-/// Trains a model on adapters for a few steps, and tells how fast they are: a rig for
+/// Trains a model on adapters for a few steps and measures their speeds: a rig for
 /// [`simulate`](crate::simulator::simulate).
 ///
-/// `per_row_ms` and `fixed_ms` are the splitter's estimates, transfers of rows and gradients included; `upload_gb_s` is that
-/// of new weights; `copy_gb_s` follows from the time of the host's sums and updates.
+/// `per_row_ms` and `fixed_ms` are the splitter's estimates, transfers of rows and gradients included; `upload_gb_s` is
+/// that of new weights; `copy_gb_s` follows from the time of the host's sums and updates.
 ///
 /// # Errors
 /// If an adapter can't be opened, or fails.
@@ -59,7 +59,7 @@ fn host(samples: &[Sample]) -> HostSpec {
     if host_ms > 0.0 { HostSpec { copy_gb_s: gb_s(bytes, host_ms) } } else { HostSpec::default() }
 }
 
-/// The adapters by what the splitter knows of them.
+/// The adapters with the splitter's model of their speeds.
 async fn specs(rig: &mut Rig) -> Result<Vec<AdapterSpec>> {
     let names: Vec<String> = rig.scheduler.adapters().map(|info| info.name.clone()).collect();
     let fed = rig.scheduler.plan().fed_bytes_per_row();
@@ -78,7 +78,7 @@ async fn specs(rig: &mut Rig) -> Result<Vec<AdapterSpec>> {
         rig.scheduler.read(adapter_idx, Role::Parameters(0)).await?;
         let write_ms = rig.now_ms() - begin_ms - read_ms;
         let upload_gb_s = (write_ms > 0.0).then(|| gb_s(bytes, write_ms));
-        // The line has the rows' upload in it, which the simulation adds by itself.
+        // The line includes the upload of rows, which the simulation adds itself.
         let upload_ms = upload_gb_s.map_or(0.0, |rate| f64::from(u32::try_from(fed).unwrap_or(0)) / (rate * 1e6));
         let per_row_ms = Some((line.per_row_ms - upload_ms).max(line.per_row_ms / 2.0));
         specs.push(AdapterSpec { name, fixed_ms: line.fixed_ms, per_row_ms, upload_gb_s, ..AdapterSpec::default() });
@@ -86,7 +86,7 @@ async fn specs(rig: &mut Rig) -> Result<Vec<AdapterSpec>> {
     Ok(specs)
 }
 
-/// The mean of what was learned before and after the steps that count, so that a machine that grows slower or faster
+/// The mean of the speeds before and after the timed steps, so that a machine that grows slower or faster
 /// meanwhile does so for both.
 fn between(before: &AdapterSpec, after: &AdapterSpec) -> AdapterSpec {
     let mean = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| f64::midpoint(a, b));

@@ -1,4 +1,4 @@
-//! Training steps: how long they take, and where the time goes.
+//! Training steps: their times, by phase.
 
 use std::fmt;
 
@@ -27,7 +27,7 @@ pub struct Steps {
     pub rigs: Vec<RigSteps>,
 }
 
-/// Training steps of a model on a rig. Times are medians, each phase for itself.
+/// Training steps of a model on a rig. Times are medians, taken for each phase separately.
 #[derive(Clone, Debug, Serialize)]
 pub struct RigSteps {
     /// The model's name.
@@ -84,7 +84,7 @@ pub struct AdapterSteps {
     pub rows: u32,
     /// Bytes that the model takes on it.
     pub bytes: u64,
-    /// Taking in new weights, before its part.
+    /// Upload of new weights, before its part.
     pub weights_ms: f64,
     /// Writing inputs.
     pub upload_ms: f64,
@@ -98,7 +98,7 @@ pub struct AdapterSteps {
     pub update_ms: f64,
 }
 
-/// Measures the models on each adapter alone and, if there are several, on all together. The rigs take turns.
+/// Measures the models on each adapter alone and, if there are several, on all together. The rigs alternate.
 ///
 /// `progress` is called at the start of each part.
 ///
@@ -123,7 +123,7 @@ async fn measure_model(
     let (rows, split) = (workload.batch_size, &settings.split);
     let mut rigs = Vec::new();
     for seat in distinct(&settings.seats) {
-        // A lone adapter gets all rows, whatever the others' shares are.
+        // A single adapter gets all rows, whatever the split is.
         rigs.push(Rig::open(workload, &[seat], SplitMode::Learned, rows).await?);
     }
     if settings.seats.len() > 1 {

@@ -7,7 +7,7 @@ use crate::optimizers::Optimizer;
 use crate::plan::{BatchStatistics, GradientCompression};
 use crate::presets;
 
-/// A model of one input and one output, with all that a training step of it needs but data.
+/// A model of one input and one output, with all settings of its training, without data.
 #[derive(Clone, Debug)]
 pub struct Workload {
     /// Its name on the command line.
@@ -42,7 +42,7 @@ struct Recipe {
     batch_size: u32,
 }
 
-/// All that is measured. Images are those of MNIST or CIFAR-10 in size.
+/// All measured models. Images have the size of MNIST or CIFAR-10.
 static RECIPES: &[Recipe] = &[
     recipe("mlp", "MLP 784-1024-1024-10, Adam", GRAY, 256, || Optimizer::adam(1e-3)),
     recipe("cnn", "CNN conv32-BN-conv64-BN-pool-dense128-dense10, SGD momentum", GRAY, 64, momentum),
@@ -134,7 +134,7 @@ impl Recipe {
 mod tests {
     use super::*;
 
-    /// The other programs of the comparison have as many.
+    /// The other programs of the comparison have the same number.
     #[test]
     fn parameters_are_those_of_the_other_programs() {
         let expected = [

@@ -18,7 +18,7 @@ pub struct AdaptersArgs {
     json: bool,
 }
 
-/// An adapter of the list, as JSON shows it.
+/// An adapter of the list, for JSON.
 #[derive(Serialize)]
 struct Listed<'a> {
     #[serde(flatten)]
@@ -26,7 +26,7 @@ struct Listed<'a> {
     is_default: bool,
 }
 
-/// Lists the adapters, and says which are used and how to choose others.
+/// Lists the adapters, marks those in use, and explains how to choose others.
 pub fn run(args: &AdaptersArgs, terminal: &Terminal) -> Result<()> {
     let list = adapters::list();
     let wanted = from_environment()?;
@@ -115,7 +115,7 @@ pub fn choose(flag: Option<&str>, setting: Option<&str>) -> Result<Vec<Info>> {
         Some(wanted) => wanted.to_owned(),
         None => from_environment()?.unwrap_or_default(),
     };
-    // An empty flag is no choice, and must not fall back to the default in silence.
+    // An empty flag is an error, and must not fall back to the default silently.
     if wanted.trim().is_empty() && flag.or(setting).is_some() {
         return Err(Error::adapter(
             "the choice of adapters",

@@ -26,7 +26,7 @@ pub struct BenchArgs {
 enum Question {
     /// Single kernels: time, GFLOP/s or GB/s, and what that is of the adapter's measured peak.
     Kernels(KernelArgs),
-    /// Training steps: each adapter alone and all together, and where the time goes.
+    /// Training steps: each adapter alone and all together, with times by phase.
     Steps(StepArgs),
     /// Speed of 1 to N adapters together, with a constant batch and with a growing one.
     Scaling(ScalingArgs),
@@ -61,7 +61,7 @@ struct ScalingArgs {
     common: Common,
     #[command(flatten)]
     training: Training,
-    /// Write the curves beside the ideal as a picture.
+    /// Write the curves and the ideal as a picture.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }
@@ -186,7 +186,7 @@ fn settings(common: &Common, training: &Training) -> Result<Settings> {
     })
 }
 
-/// Finds out before all is measured whether it can be written.
+/// Checks before measuring that the file can be written.
 fn prepare_files(json: Option<&Path>, svg: Option<&Path>) -> Result<()> {
     let written = [json.map(|file| (file, Kind::Report)), svg.map(|file| (file, Kind::Picture))];
     let written: Vec<(&Path, Kind)> = written.into_iter().flatten().collect();

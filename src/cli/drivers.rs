@@ -1,6 +1,6 @@
-//! Drivers that print where they should not.
+//! Silences drivers that print.
 
-/// Starts the program anew without the part of Mesa that prints.
+/// Restarts the program without the part of Mesa that prints.
 ///
 /// Mesa's Vulkan layer that chooses among devices looks for the one of the desktop. Where there is no desktop, Wayland's
 /// library prints an error for each search. All devices are listed here, so the layer has nothing to choose. It can be

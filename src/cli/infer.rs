@@ -36,20 +36,20 @@ pub struct PredictArgs {
     /// Predict from data without targets: a table, an image, a folder of images or an
     /// IDX file.
     ///
-    /// What it must be follows from the model's training data. `csv`: a table in which the inputs are found by the names of their
-    /// columns, or, without a header, by their place. `image_folder`: an image, or a folder of images at any depth; the
-    /// output names the file of each. `idx`, `idx_files`: a file of images.
+    /// Its format is that of the model's training data. `csv`: a table in which the inputs are found by the names of
+    /// their columns, or, without a header, by their place. `image_folder`: an image, or a folder of images at any
+    /// depth; the output names the file of each. `idx`, `idx_files`: a file of images.
     #[arg(long, value_name = "PATH", conflicts_with = "part")]
     input: Option<PathBuf>,
     /// File to write to, in place of stdout.
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Write the model's outputs as they are, in place of probabilities.
+    /// Write the model's outputs unchanged, in place of probabilities.
     #[arg(long)]
     logits: bool,
 }
 
-/// A trained model, and what to run it on.
+/// A trained model and its data.
 #[derive(Args)]
 struct Trained {
     /// Model file or checkpoint.
@@ -234,7 +234,7 @@ pub fn evaluate(args: &EvaluateArgs, terminal: &Terminal) -> Result<()> {
     Ok(())
 }
 
-/// Writes what the model says of each row.
+/// Writes a prediction for each row.
 pub fn predict(args: &PredictArgs, terminal: &Terminal) -> Result<()> {
     let Trained { file, data, .. } = &args.trained;
     if let Some(output) = args.output.as_deref() {
@@ -247,14 +247,14 @@ pub fn predict(args: &PredictArgs, terminal: &Terminal) -> Result<()> {
         Some(path) => args.trained.prepare_input(path)?,
         None => args.trained.prepare()?,
     };
-    // Opened now: that it can't be is found out before all is computed.
+    // Opened now, so that an error comes before all is computed.
     let output = args.output.as_deref().map(open_output).transpose()?;
     let Inputs { dataset, trained, names } = inputs;
     let outputs = trainer.predict(dataset.clone(), args.trained.batch_size)?;
     let unreadable = dataset.unreadable().into_iter().map(|(row, _)| row).collect();
     let rows = Rows { count: dataset.len(), names, unreadable };
     check_outputs(trainer.model(), &outputs)?;
-    // An old file has no names: those of the settings' data stand in.
+    // An old file has no names: those of the settings' data are used.
     let schema = Some(trainer.model().schema()).filter(|schema| !schema.targets.is_empty()).unwrap_or(&trained);
     let named = trainer.model().outputs();
     let is_single = named.len() == 1;
@@ -292,7 +292,7 @@ pub fn predict(args: &PredictArgs, terminal: &Terminal) -> Result<()> {
     rows.check_readable()
 }
 
-/// Refuses outputs that are no numbers: no class and no value follows from them.
+/// Refuses outputs that are not finite: they give no class and no value.
 fn check_outputs(model: &Model, outputs: &[ArrayD<f32>]) -> Result<()> {
     for ((name, _), values) in model.outputs().into_iter().zip(outputs) {
         if let Some((at, value)) = values.indexed_iter().find(|(_, value)| !value.is_finite()) {
@@ -307,7 +307,7 @@ fn check_outputs(model: &Model, outputs: &[ArrayD<f32>]) -> Result<()> {
     Ok(())
 }
 
-/// Opens a file to write without touching what it holds.
+/// Opens a file for writing without changing its contents.
 fn open_output(path: &Path) -> Result<(&Path, Output)> {
     check_file(path)?;
     make_folder_of(path)?;
@@ -315,7 +315,7 @@ fn open_output(path: &Path) -> Result<(&Path, Output)> {
 }
 
 fn write_csv(out: impl Write, rows: &Rows, columns: &[Columns<'_>]) -> io::Result<()> {
-    // Not `From`, which hides the kind: a broken pipe has to be known.
+    // Not `From`, which hides the kind: a broken pipe must be recognised.
     let io_error = |error: csv::Error| match error.into_kind() {
         csv::ErrorKind::Io(error) => error,
         kind => io::Error::other(format!("{kind:?}")),
@@ -337,7 +337,7 @@ struct Rows {
     count: usize,
     /// Names of the files, one a row.
     names: Option<Vec<String>>,
-    /// Rows whose file can't be read: what the model says of them means nothing.
+    /// Rows whose file is unreadable: their predictions are meaningless.
     unreadable: BTreeSet<usize>,
 }
 

@@ -7,7 +7,7 @@ use crate::{Error, Result};
 
 use super::terminal::Terminal;
 
-/// Asks a run to end after the step at hand when a signal comes. A second one ends the program at once.
+/// Ends a run after the current step when a signal comes. A second signal ends the program at once.
 #[derive(Clone)]
 pub struct Interrupt {
     /// Whether the run is to end.
@@ -52,8 +52,8 @@ mod system {
     /// A shell's exit status of a program that signal `n` ended is 128 + n.
     const BY_SIGNAL: i32 = 128;
 
-    /// Calls a function with the exit status of each signal that comes. A signal that whoever started the program lets
-    /// it ignore stays ignored: `nohup` does so with the hang-up of a terminal that closes.
+    /// Calls a function with the exit status of each signal that comes. A signal that the program inherited as
+    /// ignored stays ignored: `nohup` does so with the hang-up of a terminal that closes.
     #[allow(
         clippy::disallowed_methods,
         reason = "the command is no part of a page, and its library need not know of signals"

@@ -1,4 +1,4 @@
-//! The command line. Only here does anything print.
+//! The command line. Only this module prints.
 
 mod adapters;
 mod bench;
@@ -64,8 +64,8 @@ struct DataChoice {
     /// Settings file: its data and losses are used, in place of those that the model file names.
     #[arg(long, value_name = "CONFIG.toml")]
     config: Option<PathBuf>,
-    /// Data of the kind that the model was trained on: a table, a folder of images, a folder of IDX files or of CIFAR-10.
-    /// A model of the digits needs none.
+    /// Data of the kind that the model was trained on: a table, a folder of images, a folder of IDX files or of
+    /// CIFAR-10. A model of the digits needs none.
     #[arg(long, value_name = "PATH", conflicts_with = "config")]
     data: Option<PathBuf>,
     /// Folder at which the data's paths start, in place of the current folder.
@@ -74,7 +74,7 @@ struct DataChoice {
 }
 
 impl DataChoice {
-    /// Data whose paths start where they are to.
+    /// Data with their paths resolved.
     fn rooted(&self, data: DataConfig) -> DataConfig {
         match &self.data_folder {
             Some(folder) => data.rooted_at(folder),

@@ -17,7 +17,7 @@ pub struct Progress<'a> {
     is_quiet: bool,
     epochs: u64,
     bar: Option<ProgressBar>,
-    /// Rows of each adapter in the epoch at hand.
+    /// Rows of each adapter in the current epoch.
     epoch: Vec<u64>,
     epoch_ms: f64,
     is_first: bool,

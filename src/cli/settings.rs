@@ -17,7 +17,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::DataChoice;
 
-/// The settings that are used where no file is named; also the example to copy.
+/// The default settings without a file; also the example to copy.
 pub const DIGITS: &str = include_str!("digits.toml");
 
 /// Help without a better hint.
@@ -45,7 +45,7 @@ pub struct Settings {
     pub schedule: Schedule,
     #[serde(default)]
     pub training: Training,
-    /// The file it stands in; empty for the digits.
+    /// The file of the settings; empty for the digits.
     #[serde(skip)]
     file: String,
     /// Text of the file.
@@ -67,7 +67,7 @@ fn check_layers(config: &ModelConfig, text: &str, file: &str) -> Result<()> {
     Err(misread::at(text, file, offset, &what, misread.clone(), HELP))
 }
 
-/// Refuses a learning rate that the schedule makes nothing of.
+/// Refuses a learning rate that the schedule ignores.
 fn check_rate(schedule: &Schedule, text: &str, file: &str) -> Result<()> {
     if schedule.starts_from_rate() {
         return Ok(());
@@ -82,7 +82,7 @@ fn layer_of(config: &ModelConfig, who: &str) -> Option<usize> {
     let (number, rest) = who.strip_prefix("layer ")?.split_once(' ')?;
     let name = rest.split('`').nth(1);
     let named = config.layers.iter().position(|layer| layer.name.is_some() && layer.name.as_deref() == name);
-    // Where layers are used again, the model counts them apart.
+    // With shared layers, the model counts differently.
     let has_reuse = config.layers.iter().any(|layer| layer.reuse.is_some());
     named.or_else(|| number.parse().ok().filter(|_| !has_reuse))
 }
@@ -164,7 +164,7 @@ struct EarlyStoppingTable {
     min_delta: f64,
 }
 
-/// Rows to train on, and rows to judge each epoch by.
+/// Rows for training, and rows for validation.
 type TrainAndValidation = (Arc<dyn Dataset>, Option<Arc<dyn Dataset>>);
 
 impl Settings {
@@ -180,7 +180,7 @@ impl Settings {
         }
     }
 
-    /// The settings that say what a trained model's data and losses are.
+    /// Settings of a trained model's data and losses.
     pub fn of_choice(choice: &DataChoice) -> Result<Self> {
         let mut settings = Self::of(choice.config.as_deref())?;
         settings.start_paths_at(choice.data_folder.as_deref());
@@ -204,7 +204,7 @@ impl Settings {
         self.file.is_empty()
     }
 
-    /// Paths of the data that are not absolute start at a folder.
+    /// Makes relative paths of the data start at a folder.
     pub fn start_paths_at(&mut self, folder: Option<&Path>) {
         if let Some(folder) = folder {
             self.data = self.data.clone().rooted_at(folder);
@@ -230,7 +230,7 @@ impl Settings {
         matches!(self.model, ModelSource::Layers(_))
     }
 
-    /// The model: built anew, or read from a file. Layers are frozen as the settings say.
+    /// The model: new, or read from a file, with its layers frozen by the settings.
     pub fn build_model(&self, seed: u64) -> Result<Model> {
         let mut model = self.read_model(seed)?;
         if let Some(trainable) = &self.training.trainable {
@@ -265,7 +265,7 @@ impl Settings {
         self.data.clone().in_order(&inputs, &outputs)
     }
 
-    /// Opens the data: as those that the model was trained on, if its training continues, or they have the same names.
+    /// Opens the data: with the schema of the model, if its training continues, or if they have the same names.
     pub fn open_data(&self, trainer: &Trainer) -> Result<DataPair> {
         let (model, is_resumed) = (trainer.model(), trainer.progress().step > 0);
         let data = self.data_of(model)?;

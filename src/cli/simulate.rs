@@ -14,7 +14,7 @@ pub struct SimulateArgs {
     rig: PathBuf,
 }
 
-/// Shows what the fastest 1 to N adapters of a rig would do.
+/// Shows the predicted speed of the fastest 1 to N adapters of a rig.
 pub fn run(args: &SimulateArgs, terminal: &Terminal) -> Result<()> {
     terminal.report(&simulate(&RigConfig::load(&args.rig)?)?);
     Ok(())

@@ -14,14 +14,14 @@ pub struct SummaryArgs {
     file: PathBuf,
 }
 
-/// Shows the layers of a model, and how far its training has come.
+/// Shows the layers of a model, and the progress of its training.
 pub fn run(args: &SummaryArgs, terminal: &Terminal) -> Result<()> {
     if args.file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("toml")) {
         show(&Settings::of(Some(&args.file))?.build_model(0)?, terminal);
         return Ok(());
     }
     show(&Model::load(&args.file)?, terminal);
-    // A file that holds only a model is no checkpoint, which is no fault here.
+    // A file that holds only a model is no error here.
     if let Ok(checkpoint) = Checkpoint::load(&args.file) {
         let progress = &checkpoint.progress;
         terminal.line(format_args!(

@@ -17,7 +17,7 @@ use terminal_size::terminal_size_of;
 /// Error that wgpu logs under Wine, which lacks a part for showing pictures. Nothing here shows any.
 const NO_PICTURES: &str = "create_factory_media failed";
 
-/// The two streams, and the bar that may stand on one of them.
+/// The two streams, and the bar that one of them may show.
 #[derive(Clone)]
 pub struct Terminal {
     bars: MultiProgress,
@@ -68,7 +68,7 @@ impl Terminal {
         }
     }
 
-    /// A result for other programs, as it is. A reader that has gone away, such as `head`, is no error.
+    /// A result for other programs, unchanged. A closed reader, such as `head`, is no error.
     pub fn verbatim(&self, text: impl Display) {
         let written = self.bars.suspend(|| writeln!(io::stdout().lock(), "{text}"));
         if let Err(error) = written
@@ -127,18 +127,18 @@ fn told_columns() -> Option<usize> {
     env::var("COLUMNS").ok()?.parse().ok().filter(|columns| *columns > 0)
 }
 
-/// Text in lines that fit, without anything that a terminal would obey.
+/// Text in lines that fit, without control characters.
 fn to_show(text: &str, columns: Option<usize>) -> String {
     let text = safe(text);
     columns.map_or(text.clone(), |columns| wrap(&text, columns))
 }
 
-/// Lines of text without anything that a terminal would obey.
+/// Lines of text without control characters.
 pub fn safe(text: &str) -> String {
     text.split('\n').map(|line| shown(line).to_string()).collect::<Vec<_>>().join("\n")
 }
 
-/// There is nobody left to tell if stderr is gone.
+/// Errors of stderr itself can't be reported.
 fn to_stderr(text: Arguments<'_>) {
     drop(io::stderr().lock().write_fmt(text));
 }
@@ -157,7 +157,7 @@ impl Write for AboveBar {
     }
 }
 
-/// Refuses a folder as a file to write: now, and not when there is something to lose.
+/// Refuses a folder as an output file before the run, not after it.
 pub fn check_file(path: &Path) -> Result<()> {
     if path.is_dir() {
         let problem = "needs to be a file, but is a folder";

@@ -69,10 +69,10 @@ pub struct TrainArgs {
     /// Write a line of CSV for each epoch.
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
-    /// Write a trace of what ran where and when; <https://ui.perfetto.dev> shows it.
+    /// Write a trace of all work; <https://ui.perfetto.dev> shows it.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Make an adapter in use slower, for trials: `1=4` makes the second one take 4 times as long. Repeatable.
+    /// Slow an adapter down, for trials: `1=4` makes the second one take 4 times as long. Repeatable.
     #[arg(long, value_name = "IDX=FACTOR", value_parser = parse_throttle)]
     throttle: Vec<(usize, f64)>,
     /// Show warnings and errors only.
@@ -80,7 +80,7 @@ pub struct TrainArgs {
     quiet: bool,
 }
 
-/// An adapter's position, and how many times as long it is to take.
+/// An adapter's position, and the factor by which it is slowed down.
 pub fn parse_throttle(text: &str) -> Result<(usize, f64), String> {
     let parsed = text.split_once('=').and_then(|(idx, factor)| Some((idx.parse().ok()?, factor.parse().ok()?)));
     match parsed {
@@ -110,7 +110,7 @@ impl TrainArgs {
         self.resumed_file().map(Checkpoint::load).transpose()
     }
 
-    /// Refuses to write over what the run reads, or over an older run.
+    /// Refuses to overwrite the run's inputs, or an older run.
     fn check_files(&self, settings: &Settings) -> Result<()> {
         let written = [Some(self.save_file()), self.json.as_deref(), self.csv.as_deref(), self.trace.as_deref()];
         let written: Vec<&Path> = written.into_iter().flatten().collect();
@@ -125,7 +125,7 @@ impl TrainArgs {
         self.save_settings().check(resumed)
     }
 
-    /// The settings with the flags over them.
+    /// The settings, overridden by the flags.
     fn settings(&self) -> Result<Settings> {
         let mut settings = Settings::of(self.config.as_deref())?;
         settings.start_paths_at(self.data_folder.as_deref());
@@ -156,7 +156,7 @@ struct Run {
     done: Option<(u64, u64)>,
 }
 
-/// Trains. Gives the exit status of a program that a signal ended, if one came.
+/// Trains. Returns the exit status for a signal, if one came.
 pub fn run(args: &TrainArgs, terminal: &Terminal) -> Result<Option<i32>> {
     if args.print_config {
         terminal.verbatim(DIGITS.trim_end());
@@ -235,7 +235,7 @@ fn prepare(args: &TrainArgs, settings: Settings, terminal: &Terminal) -> Result<
     Ok(Run { trainer, train, fit, early_stopping, adapters: settings.training.adapters, done })
 }
 
-/// Refuses to resume where other rows would be set aside for validation: some of them were trained on.
+/// Refuses to resume with other validation rows: some of them were trained on.
 fn check_same_rows(before: (u64, usize), now: (u64, usize)) -> Result<()> {
     if before == now {
         return Ok(());
@@ -263,7 +263,7 @@ pub fn check_throttles(throttles: &[(usize, f64)], n_adapters: usize) -> Result<
     }
 }
 
-/// Why there is nothing left to do, if so.
+/// Reason why no step is left, if none is.
 fn finished(run: &Run) -> Option<String> {
     let progress = run.trainer.progress();
     if progress.is_finished {
@@ -303,7 +303,7 @@ fn fit(run: &mut Run, args: &TrainArgs, progress: &mut Progress<'_>) -> Result<H
         (None, _) => None,
     };
     let mut callbacks: Vec<&mut dyn Callback> = Vec::new();
-    // Early stopping stands first, so that a checkpoint's state of it fits whatever logs are asked for.
+    // Early stopping comes first, so that its state in a checkpoint fits with any logs.
     if let Some(stopping) = &mut run.early_stopping {
         callbacks.push(stopping);
     }
@@ -344,7 +344,7 @@ fn report(run: &mut Run, args: &TrainArgs, terminal: &Terminal, history: &Histor
     let file = args.save_file().display();
     let step = run.trainer.progress().step;
     if history.saved_step != Some(step) {
-        // A warning has said why, and what the file holds.
+        // A warning has reported the reason and the contents of the file.
         terminal.line(format_args!("stopped after step {step}, which was not saved"));
     } else if history.is_interrupted {
         terminal.line(format_args!("stopped after step {step}; saved to `{file}`; continue with `--resume`"));

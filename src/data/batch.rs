@@ -1,4 +1,4 @@
-//! Rows read from a dataset, as flat buffers that travel to the adapters.
+//! Rows read from a dataset, as flat buffers for the adapters.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -128,7 +128,7 @@ fn slices(buffers: &mut [Arc<[f32]>]) -> Vec<&mut [f32]> {
 
 /// Buffers to which a [`Dataset`] writes the requested rows.
 ///
-/// A part that is not wanted is an empty slice.
+/// An unwanted part is an empty slice.
 #[derive(Debug)]
 pub struct BatchMut<'a> {
     inputs: Vec<&'a mut [f32]>,
@@ -152,7 +152,7 @@ impl<'a> BatchMut<'a> {
         self.sample_weights
     }
 
-    /// Inputs and targets at once, for rows whose parts are decoded together.
+    /// Inputs and targets together, for rows that are decoded as a whole.
     ///
     /// Either list is empty when it is not wanted.
     pub fn parts(&mut self) -> (&mut [&'a mut [f32]], &mut [&'a mut [f32]]) {
@@ -173,7 +173,7 @@ const LABEL_CHUNK: usize = 4096;
 
 /// Checks that every label of a target is a whole number from 0 to `classes - 1`.
 ///
-/// Only targets are asked of the dataset, so images are not decoded for it.
+/// Only targets are read, so images are not decoded.
 ///
 /// # Errors
 ///
@@ -219,7 +219,7 @@ pub fn check_probabilities(dataset: &dyn Dataset, target: usize) -> Result<()> {
 
 /// Checks that every value of an input is a whole number from 0 to `bound - 1`, which a layer looks vectors up by.
 ///
-/// Only inputs are asked of the dataset.
+/// Only inputs are read.
 ///
 /// # Errors
 ///
@@ -248,7 +248,7 @@ fn index_error(name: &str, row: usize, value: f32, bound: usize) -> Error {
     )
 }
 
-/// Row and value of the first number of a target that is refused.
+/// Row and value of the first refused number of a target.
 pub(super) fn first_target_that(
     dataset: &dyn Dataset,
     target: usize,
@@ -265,7 +265,7 @@ pub(super) fn first_target_that(
     first_that(dataset, &shapes, target, of_targets, is_refused)
 }
 
-/// Row and value of the first number that is refused, of a part of the dataset; `into` says which parts are read.
+/// Row and value of the first refused number of a part of the dataset; `into` selects the parts to read.
 fn first_that(
     dataset: &dyn Dataset,
     shapes: &[Shape],

@@ -59,7 +59,7 @@ impl ByteImages {
         Self { shape, pixels, labels, scaled, schema: Schema::default() }
     }
 
-    /// Says what the images are: names of classes.
+    /// Sets the names of classes.
     #[must_use]
     pub fn with_schema(mut self, schema: Schema) -> Self {
         self.schema = schema;

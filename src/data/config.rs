@@ -71,7 +71,7 @@ pub enum DataConfig {
         /// Number of channels: 1 or 3.
         #[serde(default)]
         channels: Channels,
-        /// `error` (the default) or `skip`: what becomes of images that can't be read ([`Unreadable`]).
+        /// Treatment of unreadable images: `error` (the default) or `skip` ([`Unreadable`]).
         #[serde(default)]
         unreadable: Unreadable,
     },
@@ -120,7 +120,7 @@ pub struct TableConfig {
     pub target: Option<OneOrMany<Column>>,
     /// `classes` or `values`.
     pub target_kind: Option<TargetKind>,
-    /// Columns of each input; without it, all columns that nothing else uses are the one input.
+    /// Columns of each input; by default all otherwise unused columns are the one input.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub inputs: Vec<InputColumns>,
     /// Target columns of each output, in place of `target`.
@@ -163,7 +163,7 @@ impl TableConfig {
         })
     }
 
-    /// With the settings of a table that was read before.
+    /// Settings of a table that was read before.
     fn of_settings(train: PathBuf, settings: CsvSettings) -> Self {
         let CsvSettings { inputs, outputs, ignore, sample_weight, header, delimiter } = settings;
         let delimiter = Some(delimiter);
@@ -251,8 +251,8 @@ impl DataConfig {
         }
     }
 
-    /// Reads or lists the data for a model that was trained on data of this schema: tables with its columns, in its order,
-    /// and labels by its classes' names.
+    /// Reads or lists the data for a model that was trained on data of this schema: tables with its columns, in its
+    /// order, and labels by its classes' names.
     ///
     /// # Errors
     ///
@@ -279,7 +279,7 @@ impl DataConfig {
     ///
     /// # Errors
     ///
-    /// When the schema does not say what kind it was.
+    /// When the schema does not name the kind.
     pub fn of_schema(trained: &Schema, path: &Path) -> Result<Self> {
         let folder = path.to_path_buf();
         match trained.format {
@@ -312,14 +312,14 @@ impl DataConfig {
 
     /// Reads or lists data without targets, of the kind that the training data is.
     ///
-    /// | type | `path` is | without `trained` is read of the training data |
+    /// | type | `path` is | read from the training data without `trained` |
     /// | --- | --- | --- |
     /// | `csv` | a table with the input columns ([`csv::open_inputs`]) | the table: columns and classes |
     /// | `image_folder` | an image, or a folder of them ([`ImageFiles`]) | the names of the classes |
     /// | `idx`, `idx_files` | a file of images ([`idx::open_images`]) | nothing |
     ///
-    /// `trained` is the schema of the model's training data, where its file keeps it. Whether the rows have the shape that a
-    /// model needs is found when it predicts.
+    /// `trained` is the schema of the model's training data, if its file keeps it. Whether the rows have the shape that
+    /// a model needs is found when it predicts.
     ///
     /// # Errors
     ///
@@ -354,7 +354,7 @@ impl DataConfig {
             &Self::ImageFolder { ref train, test: _, height, width, channels, unreadable } => {
                 let settings = ImageSettings { height, width, channels, unreadable };
                 let images = match unreadable {
-                    // A row for each file: the others are predicted all the same.
+                    // A row for each file, so that an unreadable file does not stop the others.
                     Unreadable::Error => ImageFiles::open_all(path, settings)?,
                     Unreadable::Skip => ImageFiles::open(path, settings)?,
                 };
@@ -375,14 +375,14 @@ impl DataConfig {
         }
     }
 
-    /// The files and folders that are read. A folder stands for all that lies in it.
+    /// The files and folders that are read. A folder includes all its files.
     pub fn files(&self) -> Vec<PathBuf> {
         let mut files = Vec::new();
         self.clone().each_path(&mut |path| files.push(path.clone()));
         files
     }
 
-    /// Lets paths that are not absolute start at a folder.
+    /// Makes relative paths start at a folder.
     #[must_use]
     pub fn rooted_at(mut self, folder: &Path) -> Self {
         self.each_path(&mut |path| *path = folder.join(&*path));

@@ -22,7 +22,7 @@ use super::{InMemory, label_value};
 use crate::schema::{Schema, few};
 use crate::{Error, Result, shown};
 
-/// Bytes that a row may have at most: one that is longer is a quote that was never closed, or no table.
+/// Most bytes of a row: a longer one has an unclosed quote, or the file is no table.
 pub const MAX_ROW_BYTES: u64 = 16 << 20;
 
 /// A table that was read.
@@ -42,7 +42,7 @@ pub fn open(path: &Path, settings: &CsvSettings) -> Result<CsvTable> {
     Table::read(path, settings, None, |who, width, header| Layout::new(who, settings, width, header))?.finish(settings)
 }
 
-/// Reads a table as another was read, of which `train` is the schema: with its classes and its input columns, in its order.
+/// Reads a table like another one whose schema is `train`: with its classes and its input columns, in its order.
 ///
 /// Where both have a header, the input columns are found by name, in any order, and others are left out. Else the table
 /// needs as many columns as the other, with the same uses.
@@ -86,7 +86,7 @@ struct Table {
     weights: Vec<f32>,
     /// Start of the last row, in bytes.
     last_row: u64,
-    /// Rows of several lines, and where the first of them starts.
+    /// Rows of several lines, and the start of the first.
     broken_rows: usize,
     first_broken: Option<Position>,
 }
@@ -107,7 +107,7 @@ struct Classes {
 }
 
 impl Table {
-    /// `like` holds the classes that are known. `layout` takes the table's name in errors, the number of columns, and the
+    /// `like` holds the known classes. `layout` takes the table's name in errors, the number of columns, and the
     /// header.
     fn read(
         path: &Path,
@@ -262,7 +262,7 @@ impl Classes {
     }
 }
 
-/// The number that a class's name is, if it is one.
+/// The number that a class's name represents, if any.
 fn number(name: &str) -> Option<f64> {
     name.parse().ok().filter(|number: &f64| number.is_finite())
 }
@@ -301,7 +301,7 @@ fn relabel(labels: &[usize], classes: &BTreeMap<String, usize>, names: &[String]
     labels.iter().map(|&met| sorted_label[met]).collect()
 }
 
-/// A file of which no row may be too long.
+/// A file that limits the length of rows.
 struct RowLimit<'a> {
     file: std::fs::File,
     /// Bytes since the last whole row.

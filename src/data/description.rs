@@ -10,7 +10,7 @@ use crate::{Result, Shape, shown, thousands};
 
 /// Contents of a data set: rows, shapes, classes with their counts, and notes of its reader.
 ///
-/// As text it has lines of at most 80 columns, or of as many as its precision says.
+/// As text it has lines of at most 80 columns, or of the formatter's precision.
 ///
 /// ```
 /// use manyhands::data::{Description, digits};
@@ -37,7 +37,7 @@ pub struct Description {
 /// A class, and how many rows it has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClassCount {
-    /// The class's name, or its label where it has none.
+    /// The class's name, or its label if it has none.
     pub name: String,
     /// Its rows.
     pub rows: usize,
@@ -45,9 +45,9 @@ pub struct ClassCount {
 
 /// Classes that are listed one by one, at most.
 const MOST_CLASSES: usize = 20;
-/// Labels above this are taken for numbers to predict.
+/// Labels above this count as numbers to predict.
 const MOST_LABELS: f32 = 1e5;
-/// Columns of a line, where its precision says nothing else.
+/// Columns of a line without a precision.
 const WIDTH: usize = 80;
 
 impl Description {
@@ -71,7 +71,7 @@ impl Description {
     }
 }
 
-/// Rows of each class; nothing where the target is no label.
+/// Rows of each class; `None` if the target is no label.
 fn class_counts(dataset: &dyn Dataset, target: usize, field: &Field) -> Result<Vec<ClassCount>> {
     let is_table = !field.columns.is_empty();
     if is_table && field.classes.is_empty() {

@@ -1,9 +1,9 @@
-//! Handwritten digits of 8×8 pixels, part of the crate: something to train on at once.
+//! Handwritten digits of 8×8 pixels, part of the crate: data for a first training.
 //!
 //! 1,797 images of the digits 0 to 9 by 13 people, 1,437 to train and 360 to test with, each class
 //! in the same proportion in both. They are the test part of *Optical Recognition of Handwritten
-//! Digits* (E. Alpaydin and C. Kaynak, UCI Machine Learning Repository, CC BY 4.0), as scikit-learn
-//! gives them, split as `train_test_split(range(1797), test_size=360, random_state=0,
+//! Digits* (E. Alpaydin and C. Kaynak, UCI Machine Learning Repository, CC BY 4.0), as in
+//! scikit-learn, split as `train_test_split(range(1797), test_size=360, random_state=0,
 //! stratify=labels)` does. `scripts/make_digits.py` makes the files.
 //!
 //! | part | shape | values |

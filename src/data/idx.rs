@@ -139,7 +139,7 @@ impl IdxArray {
     }
 }
 
-/// The axes that a header names, and how many values they ask for, if that is a number at all.
+/// The axes of a header, and their number of values, unless it overflows.
 fn axes_of(rest: &[u8], n_axes: u8) -> (Vec<usize>, Option<usize>) {
     let axes = rest.as_chunks::<4>().0.iter().take(usize::from(n_axes));
     let axes: Vec<usize> = axes.filter_map(|axis| usize::try_from(u32::from_be_bytes(*axis)).ok()).collect();
@@ -147,7 +147,7 @@ fn axes_of(rest: &[u8], n_axes: u8) -> (Vec<usize>, Option<usize>) {
     (axes, needed)
 }
 
-/// Unpacks what the header asks for and one byte more, which tells that there is too much: the rest may be without end.
+/// Unpacks the length of the header and one byte more, to detect a longer file without unpacking all of it.
 #[cfg(feature = "files")]
 fn unzipped(who: &str, bytes: Vec<u8>) -> Result<Vec<u8>> {
     use std::io::Read;
@@ -172,7 +172,7 @@ fn unzipped(who: &str, bytes: Vec<u8>) -> Result<Vec<u8>> {
     Ok(plain)
 }
 
-/// Without the feature `files` nothing is unzipped: a page would have to load the code.
+/// Without the feature `files` nothing is unzipped, so that a page need not load the code.
 #[cfg(not(feature = "files"))]
 #[allow(clippy::unnecessary_wraps, reason = "as its counterpart above")]
 fn unzipped(_who: &str, bytes: Vec<u8>) -> Result<Vec<u8>> {

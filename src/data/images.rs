@@ -73,9 +73,9 @@ pub struct ImageSettings {
 }
 
 impl ImageSettings {
-    /// Pixels that a file may have at most: 8192 × 8192, or any other proportions. Others can't be read.
+    /// Most pixels of a file: 8192 × 8192, or any other proportions. Larger ones are unreadable.
     pub const MAX_PIXELS: u64 = probe::MAX_PIXELS;
-    /// Bytes that a file may have, and that it may take when it is decoded: 512 MiB. Others can't be read.
+    /// Most bytes of a file, packed and decoded: 512 MiB. Larger ones are unreadable.
     pub const MAX_BYTES: u64 = probe::MAX_BYTES;
 
     /// Colour images of a size.
@@ -102,7 +102,7 @@ impl ImageSettings {
 /// asks for them, in the loader's workers.
 ///
 /// Header and end of every file are looked at when the folder is opened. A file that is cut short, or has more than
-/// [`MAX_PIXELS`](ImageSettings::MAX_PIXELS), is an error, or is left out, as [`Unreadable`] says.
+/// [`MAX_PIXELS`](ImageSettings::MAX_PIXELS), is an error or is left out: see [`Unreadable`].
 #[derive(Clone, Debug)]
 pub struct ImageFolder {
     images: ImageFiles,
@@ -167,7 +167,7 @@ impl ImageFolder {
             labels.resize(labels.len() + found.images.len(), label);
             files.extend(found.images);
         }
-        // By label, though folders may be sorted otherwise than `classes`.
+        // By label: the order of folders may differ from that of `classes`.
         let mut rows: Vec<(usize, PathBuf)> = labels.into_iter().zip(files).collect();
         rows.sort();
         let (labels, files): (Vec<usize>, Vec<PathBuf>) = rows.into_iter().unzip();
@@ -187,7 +187,7 @@ pub struct ImageFiles {
     files: Vec<PathBuf>,
     settings: ImageSettings,
     left_out: LeftOut,
-    /// Rows of zeros in place of an image, and why; nothing where such a row is an error.
+    /// Rows of zeros in place of an image, with the reason; empty if such a row is an error.
     zeros: Option<Arc<Mutex<BTreeMap<usize, String>>>>,
 }
 
@@ -213,8 +213,8 @@ impl ImageFiles {
         Ok(Self { left_out, zeros: Some(Arc::default()), ..this })
     }
 
-    /// The file of each row: its path below the folder that was opened, with `/` on every system; bytes that are no UTF-8
-    /// as `shown` writes them.
+    /// The file of each row: its path below the folder that was opened, with `/` on every system; bytes that are no
+    /// UTF-8 as `shown` writes them.
     pub fn names(&self) -> Vec<String> {
         let part = |part: &std::ffi::OsStr| part.to_str().map_or_else(|| shown(part).to_string(), str::to_owned);
         let name = |file: &PathBuf| {
@@ -245,7 +245,7 @@ impl ImageFiles {
         Ok(Self { folder: folder.to_path_buf(), files, settings, left_out: LeftOut::default(), zeros: None })
     }
 
-    /// With the files that can be read, as far as headers and ends tell; and which were kept.
+    /// Images with readable headers and ends, and a mark for each file that was kept.
     fn checked(mut self, left_out: LeftOut) -> Result<(Self, Vec<bool>)> {
         self.left_out = left_out;
         let problems = problems(&self.files);
@@ -269,7 +269,7 @@ impl ImageFiles {
         Ok((self, is_kept))
     }
 
-    /// A row's values. Zeros where the file can't be read and that is no error.
+    /// A row's values. Zeros for an unreadable file, unless that is an error.
     fn read(&self, row: usize, to: &mut [f32]) -> Result<()> {
         match (decode::read(&self.files[row], self.settings, to), &self.zeros) {
             (Ok(()), _) => Ok(()),

@@ -33,7 +33,7 @@ impl Default for LoaderSettings {
     }
 }
 
-/// The batch that comes next. A checkpoint keeps it, and a loader resumes there exactly.
+/// Position of the next batch. A checkpoint keeps it, and a loader resumes there exactly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Position {
     /// The epoch, from 0.
@@ -44,8 +44,8 @@ pub struct Position {
 
 /// Gives the batches of a dataset, epoch by epoch.
 ///
-/// The order of the rows depends on the seed and the epoch alone, and batches come in order whatever
-/// the number of workers. Workers are threads of the loader's own, so that decoding and computing
+/// The order of the rows depends only on the seed and the epoch, and batches come in order for any
+/// number of workers. Workers are threads of the loader's own, so that decoding and computing
 /// do not wait for each other; they stop when the loader is dropped.
 ///
 /// ```
@@ -85,7 +85,7 @@ impl Loader {
         Ok(Self { dataset, settings, position: Position::default(), order, pending: VecDeque::new(), workers })
     }
 
-    /// Goes to a batch of an epoch. What was decoded ahead is dropped.
+    /// Moves to a batch of an epoch. Batches decoded ahead are dropped.
     pub fn start_epoch(&mut self, epoch: u64, first_batch: usize) {
         self.pending.clear();
         if self.settings.shuffle.is_some() && epoch != self.position.epoch {
@@ -115,7 +115,7 @@ impl Loader {
         &self.settings
     }
 
-    /// Makes batches of another size from here on, from about the same row: the whole batches that were done count.
+    /// Changes the batch size from here on, at about the same row: whole finished batches count.
     ///
     /// # Errors
     ///
@@ -134,7 +134,8 @@ impl Loader {
         &self.dataset
     }
 
-    /// The next batch, or `None` at the end of the epoch, until [`start_epoch`](Self::start_epoch). Blocks until it is read.
+    /// The next batch, or `None` at the end of the epoch, until [`start_epoch`](Self::start_epoch). Blocks until it is
+    /// read.
     ///
     /// # Errors
     /// As [`next_async`](Self::next_async).
@@ -170,7 +171,7 @@ impl Loader {
         Ok(Some(batch))
     }
 
-    /// Gives the workers as many batches to decode as may be ahead.
+    /// Queues batches for the workers, up to the limit of batches ahead.
     fn top_up(&mut self) {
         while self.pending.len() < self.settings.prefetch {
             let batch_idx = self.position.batch.saturating_add(self.pending.len());
@@ -222,7 +223,7 @@ fn epoch_order(len: usize, shuffle: Option<u64>, epoch: u64) -> Arc<[usize]> {
     order.into()
 }
 
-/// Threads that decode. Not rayon's own pool: there the CPU adapter computes, and would starve them.
+/// Threads that decode. They are not rayon's pool, in which the CPU adapter computes and would starve them.
 #[cfg(not(target_arch = "wasm32"))]
 struct Workers(Option<rayon::ThreadPool>);
 
@@ -262,7 +263,7 @@ impl Workers {
     }
 }
 
-/// There are no threads: batches are decoded when asked for.
+/// Without threads, batches are decoded on request.
 #[cfg(target_arch = "wasm32")]
 struct Workers;
 

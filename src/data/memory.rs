@@ -112,7 +112,7 @@ impl InMemory {
         Ok(self)
     }
 
-    /// Says what the values mean: names of columns and of classes.
+    /// Sets the names of columns and of classes.
     ///
     /// ```
     /// use manyhands::data::{Dataset, InMemory};
@@ -131,7 +131,7 @@ impl InMemory {
         self
     }
 
-    /// With what its reader has to say of it: [`Dataset::notes`].
+    /// Sets notes of its reader: [`Dataset::notes`].
     #[must_use]
     pub fn with_notes(mut self, notes: Vec<String>) -> Self {
         self.notes = notes;

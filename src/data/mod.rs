@@ -1,9 +1,9 @@
-//! Data: sets of rows, the files they come from, and the loader that makes batches of them.
+//! Data: sets of rows, formats of files, and the loader that makes batches.
 //!
 //! | you have | use |
 //! | --- | --- |
 //! | arrays | [`InMemory`] |
-//! | nothing yet | [`digits`], which is part of the crate, or [`Synthetic`] |
+//! | no data yet | [`digits`], which is part of the crate, or [`Synthetic`] |
 //! | MNIST, Fashion-MNIST and their like | [`idx`] |
 //! | CIFAR-10 | [`cifar`] |
 //! | a table | [`csv`] |
@@ -74,7 +74,7 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::{Result, Shape};
 
-/// Rows that a model can train on or be tested with.
+/// Rows for training or testing a model.
 ///
 /// A row has one value for each input and each target, flat, row-major, as f32. Class labels are
 /// whole numbers of shape `[]`, one element a row. Rows may be read in any order, by several
@@ -109,15 +109,15 @@ pub trait Dataset: Send + Sync {
         Vec::new()
     }
 
-    /// Rows that were asked for and can't be read, and why: their values are zeros, where that is no error.
+    /// Requested rows that are unreadable, with the reason: their values are zeros, unless that is an error.
     fn unreadable(&self) -> Vec<(usize, String)> {
         Vec::new()
     }
 
     /// Writes the values of `rows`, in their order, into the slices of `batch`.
     ///
-    /// Each slice holds `rows.len()` rows without gaps and must be filled whole. A part that is not
-    /// wanted, for example the inputs when labels are checked, is an empty slice: loops over its
+    /// Each slice holds `rows.len()` rows without gaps and must be filled whole. An unwanted
+    /// part, for example the inputs when labels are checked, is an empty slice: loops over its
     /// chunks then do nothing. Every entry of `rows` is less than [`len`](Self::len).
     ///
     /// # Errors
@@ -126,7 +126,7 @@ pub trait Dataset: Send + Sync {
     fn fetch(&self, rows: &[usize], batch: &mut BatchMut<'_>) -> Result<()>;
 }
 
-/// A shared dataset is one, too: clone the `Arc` to use it several times.
+/// A shared dataset is a dataset, too: clone the `Arc` to use it several times.
 impl<D: Dataset + ?Sized> Dataset for Arc<D> {
     fn len(&self) -> usize {
         (**self).len()
@@ -185,7 +185,7 @@ fn generator(purpose: Purpose, seed: u64, index: u64) -> ChaCha8Rng {
     ChaCha8Rng::from_seed(key)
 }
 
-/// A label as the target that it becomes.
+/// The target value of a label.
 #[allow(clippy::cast_precision_loss, reason = "numbers of classes are far below 2^24, where f32 is exact")]
 fn label_value(label: usize) -> f32 {
     label as f32

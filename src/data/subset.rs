@@ -9,7 +9,7 @@ use super::{BatchMut, Dataset, Purpose, generator};
 use crate::schema::{HeldOut, Schema};
 use crate::{Error, Result, Shape};
 
-/// Some rows of another dataset, in an order of their own. Copies no values.
+/// Some rows of another dataset, in any order. Copies no values.
 #[derive(Clone)]
 pub struct Subset {
     dataset: Arc<dyn Dataset>,
@@ -74,7 +74,7 @@ pub fn split(dataset: Arc<dyn Dataset>, fraction: f64, seed: u64) -> Result<(Sub
 ///
 /// # Errors
 ///
-/// When the dataset has another number of rows than it had then.
+/// When the number of rows of the dataset has changed.
 ///
 /// ```
 /// use std::sync::Arc;

@@ -5,10 +5,10 @@ use rand::RngExt;
 use super::{BatchMut, Dataset, Purpose, generator, label_value};
 use crate::{Error, Result, Shape};
 
-/// Most values that the prototypes of all classes may have together: 800 MB, enough for a thousand of `[224, 224, 3]`.
+/// Most values of all classes' prototypes together: 800 MB, enough for a thousand of `[224, 224, 3]`.
 const MOST_VALUES: usize = 200_000_000;
 
-/// Rows made from a seed when they are asked for, with a rule that can be learnt.
+/// Rows made from a seed on request, with a rule that can be learnt.
 ///
 /// Each class has a prototype of uniform values. A row has a random label, and its input is
 ///
@@ -16,7 +16,7 @@ const MOST_VALUES: usize = 200_000_000;
 /// x = (prototype[label] + noise) / 2        prototype, noise uniform in [0, 1)
 /// ```
 ///
-/// Takes no memory but for the prototypes. Source: ours.
+/// Only the prototypes take memory. Source: ours.
 ///
 /// ```
 /// use manyhands::data::{Dataset, Synthetic};

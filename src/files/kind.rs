@@ -27,7 +27,7 @@ pub enum Kind {
     Report,
     /// A report as an SVG picture.
     Picture,
-    /// Tiles of matrix products. They lie in a folder of their own, so that a file there may always be replaced.
+    /// Tiles of matrix products. They have a folder of their own, so that a file there may always be replaced.
     Tiles,
 }
 
@@ -80,7 +80,7 @@ impl Kind {
         }
     }
 
-    /// Refuses a path whose file holds something else. An empty file may be overwritten, and devices hold nothing.
+    /// Refuses a path whose file is of another kind. Empty files and devices may be overwritten.
     ///
     /// # Errors
     /// If it does, or can't be read.

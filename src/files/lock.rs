@@ -1,4 +1,4 @@
-//! A file that one run at a time writes.
+//! Lets only one run at a time write a file.
 
 use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, Write};
@@ -18,7 +18,7 @@ pub(crate) struct Lock {
 /// Result of trying to lock.
 enum Tried {
     Held(File),
-    /// Whoever had it before has just removed the file.
+    /// The earlier owner has just removed the file.
     Gone,
     /// Another has it: its process.
     Taken(String),
@@ -61,7 +61,7 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Removed while it is held: who opened it meanwhile finds it gone, and begins anew.
+        // Removed while it is held: a run that opened it meanwhile finds it gone, and retries.
         if let Some((_, path)) = &self.held
             && let Err(error) = std::fs::remove_file(path)
         {
@@ -84,7 +84,7 @@ fn try_lock(path: &Path) -> std::io::Result<Tried> {
     }
 }
 
-/// The process that wrote its number, in words; nothing where it can't be read.
+/// The process that wrote its number, in words; empty if it can't be read.
 fn process(file: &mut File) -> String {
     let mut number = String::new();
     let read = file.rewind().and_then(|()| file.take(20).read_to_string(&mut number));
@@ -120,7 +120,7 @@ mod tests {
         drop(lock);
         drop(Lock::take(&path).unwrap());
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
-        // What a killed run left is no hindrance.
+        // A lock left by a killed run does not block.
         std::fs::write(folder.path().join(".a.lock"), "123").unwrap();
         drop(Lock::take(&path).unwrap());
     }

@@ -20,8 +20,8 @@ const LETTERS: usize = 40;
 /// New names that are tried when another process takes a temporary file for a left-over one.
 const ATTEMPTS: u32 = 10;
 
-/// A file on its way: what is written goes to a temporary file beside it, which takes its place at
-/// [`commit`](Self::commit). Dropped before, it leaves the old file as it was.
+/// A file that is being written: data goes to a temporary file beside it, which replaces it at
+/// [`commit`](Self::commit). Dropped before, it leaves the old file unchanged.
 ///
 /// Pipes and devices are written to at once.
 #[derive(Debug)]
@@ -86,7 +86,7 @@ pub fn write(path: &Path, kind: Kind, write: impl FnOnce(&mut dyn Write) -> io::
     output.commit()
 }
 
-/// Finds out before a long run whether a file can be written at its end. Changes nothing.
+/// Checks before a long run that a file can be written at its end. Changes nothing.
 ///
 /// # Errors
 /// If not.
@@ -102,7 +102,7 @@ fn open(path: &Path) -> io::Result<Sink> {
     let target = target(path)?;
     match target.metadata() {
         Ok(old) if old.is_file() => {
-            // What may not be written may not be replaced. Windows sees to that itself.
+            // A file without write permission may not be replaced. Windows enforces that itself.
             if cfg!(unix) {
                 File::options().write(true).open(&target)?;
             }
@@ -118,7 +118,7 @@ fn open(path: &Path) -> io::Result<Sink> {
     }
 }
 
-/// A new file beside another, under a name of its own, locked as long as somebody writes it. Those of killed processes
+/// A new file beside another, under a temporary name, locked while it is written. Those of killed processes
 /// are removed.
 fn temporary(target: &Path) -> io::Result<NamedTempFile> {
     let name = target.file_name().unwrap_or_default().to_string_lossy();
@@ -130,7 +130,7 @@ fn temporary(target: &Path) -> io::Result<NamedTempFile> {
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
     for _ in 0..ATTEMPTS {
         let file = builder.tempfile_in(folder_of(target))?;
-        // Another process may have found it before it was locked, and taken it for a left-over one.
+        // Another process may have found it before it was locked, and removed it as a left-over.
         if !matches!(file.as_file().try_lock(), Err(std::fs::TryLockError::WouldBlock))
             && is_there(file.as_file(), file.path())
         {
@@ -140,7 +140,7 @@ fn temporary(target: &Path) -> io::Result<NamedTempFile> {
     Err(io::Error::other("its temporary files are removed by another program"))
 }
 
-/// Removes temporary files that nobody writes any more.
+/// Removes left-over temporary files.
 fn remove_left_over(folder: &Path, prefix: &str) {
     let Ok(entries) = std::fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
@@ -150,7 +150,7 @@ fn remove_left_over(folder: &Path, prefix: &str) {
             continue;
         }
         let Ok(file) = File::options().write(true).open(entry.path()) else { continue };
-        // Windows neither renames nor removes what is open: the writer lets go of its lock just before it renames.
+        // Windows neither renames nor removes what is open: the writer releases its lock just before it renames.
         if file.try_lock().is_ok()
             && let Err(error) = std::fs::remove_file(entry.path())
         {
@@ -164,7 +164,7 @@ fn remove_left_over(folder: &Path, prefix: &str) {
 fn keep(old: &Metadata, file: &File) -> io::Result<()> {
     use std::os::unix::fs::{MetadataExt, fchown};
     let new = file.metadata()?;
-    // First the owner: to change it takes bits of the mode away.
+    // First the owner: changing it clears bits of the mode.
     if (new.uid(), new.gid()) != (old.uid(), old.gid())
         && let Err(error) = fchown(file, Some(old.uid()), Some(old.gid()))
     {

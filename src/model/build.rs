@@ -1,4 +1,4 @@
-//! Building a model: shapes are checked, weights are placed and filled.
+//! Builds a model: checks shapes, lays out and fills weights.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ pub struct ModelBuilder {
     names: LiteMap<String, usize>,
     /// Number of uses of each layer.
     uses: Vec<usize>,
-    /// Masks that there are, made where a layer takes them.
+    /// Existing masks, made when a layer takes them.
     masks: Vec<Mask>,
     /// The mask of each tensor.
     mask_of: Vec<Option<usize>>,
@@ -183,7 +183,7 @@ impl ModelBuilder {
         }
     }
 
-    /// Adds a layer under a name of its own making, and uses it.
+    /// Adds a layer under a generated name, and uses it.
     pub fn add(&mut self, layer: impl Layer + 'static, inputs: &[TensorRef]) -> TensorRef {
         let layer = self.shared_layer(None, Arc::new(layer));
         self.call(layer, inputs)
@@ -286,7 +286,7 @@ impl ModelBuilder {
 }
 
 impl Model {
-    /// Shapes of all tensors, and what each layer is made of.
+    /// Shapes of all tensors, and the parameters of each layer.
     fn infer(&mut self) -> Result<Vec<Option<Built>>> {
         let mut layers: Vec<Option<Built>> = vec![None; self.layers.len()];
         for node_idx in 0..self.nodes.len() {
@@ -389,7 +389,7 @@ pub(super) fn zero_weights(layout: &Layout) -> Result<Weights> {
     Ok(Weights { parameters, statistics: zeros(layout.statistics_len)? })
 }
 
-/// Zeros, or an error where the system has no memory for them.
+/// Zeros, or an error if memory does not suffice.
 fn zeros(len: u64) -> Result<Vec<f32>> {
     let refuse = || {
         Error::model(
@@ -437,7 +437,7 @@ impl Sequential {
         self
     }
 
-    /// Adds a layer under a name behind the last one.
+    /// Adds a named layer after the last one.
     #[must_use]
     pub fn add_named(mut self, name: &str, layer: impl Layer + 'static) -> Self {
         self.last = self.graph.add_named(name, layer, &[self.last]);

@@ -96,7 +96,7 @@ impl Model {
         Ok(())
     }
 
-    /// Cross-entropies apply their own softmax or sigmoid; a second one trains badly without a word.
+    /// Cross-entropies apply their own softmax or sigmoid; with a second one training is bad, without an error.
     fn check_logits(&self, loss: &Loss, output: usize) -> Result<()> {
         let Some(node) = output.checked_sub(self.inputs.len()).map(|idx| &self.nodes[idx]) else { return Ok(()) };
         let named = &self.layers[node.layer_idx];
@@ -229,7 +229,7 @@ impl Model {
         gradients
     }
 
-    /// Gives the stretches of the flat parameters whose gradients it computes.
+    /// Returns the stretches of the flat parameters whose gradients it computes.
     fn record_training(&self, plan: &mut Plan, objective: &Objective) -> Vec<Stretch> {
         let firsts = self.firsts();
         let tensors = self.recorded_tensors(&firsts);
@@ -282,7 +282,7 @@ impl Model {
         let mut rec = Recorder::new(plan, &self.layout, Pass::Update, &[]);
         rec.enter(Node::apart(0, "update", Vec::new()));
         let control = record_clip(&mut rec, self.layout.trainable_segments(), objective.clip_norm);
-        // Where nothing is trained, no stretch makes them.
+        // Without trainable parameters no stretch makes them.
         for (segment, len) in (0..).zip(self.layout.trainable_segments()) {
             for (kind, _) in (0..).zip(objective.optimizer.state_names()) {
                 flat(&mut rec, Role::State(kind, segment), *len);
@@ -336,7 +336,7 @@ struct Stretch {
 
 /// The parameters that are trained, in as few stretches as hold no other.
 ///
-/// One whose gradient nothing computes is no part of an update, as in Keras: neither weight decay nor old momentum moves it.
+/// A parameter without a gradient is not updated, as in Keras: neither weight decay nor old momentum changes it.
 fn stretches(layout: &Layout, is_trained: impl Fn(usize) -> bool) -> Vec<Stretch> {
     let mut stretches: Vec<Stretch> = Vec::new();
     for (idx, placed) in layout.parameters.iter().enumerate().filter(|(idx, _)| is_trained(*idx)) {

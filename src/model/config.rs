@@ -121,7 +121,7 @@ impl ModelConfig {
         self != other && all_trainable(self) == all_trainable(other)
     }
 
-    /// The first layer whose type or settings can't be read, by its index, and what is wrong with it: of a model from a
+    /// Index and error of the first layer whose type or settings can't be read: of a model from a
     /// file, to say in which line that is.
     #[doc(hidden)]
     pub fn misread(&self, own: &[Entry]) -> Option<(usize, Misread)> {
@@ -156,7 +156,7 @@ impl LayerConfig {
         };
         (entry.from_config)(Value::Object(self.settings.clone())).map_err(|error| {
             let misread = misread::explain(&error.to_string());
-            // The message names no key: the one is to blame without which all is well, or differs.
+            // The message names no key: the culprit is the key without which the error vanishes or changes.
             let key = misread.key.clone().or_else(|| self.culprit(entry, &error.to_string()));
             Misread { key, ..misread }
         })

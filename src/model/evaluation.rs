@@ -8,7 +8,7 @@ use crate::kind::Named;
 use crate::losses::{Loss, Metric, Reduction};
 use crate::schema::Schema;
 
-/// The losses and metrics that a model was trained with, as Keras' `compile` takes them.
+/// The losses and metrics that a model was trained with, as in Keras' `compile`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Evaluation {
     /// Loss of each output.
@@ -36,7 +36,7 @@ pub(super) struct EvaluationRead {
 }
 
 impl EvaluationRead {
-    /// With losses of the user's own; the error names the loss that is neither such nor the crate's.
+    /// Looks up the losses, including the user's own; the error names an unknown loss.
     pub(super) fn evaluation(self, own: Own<'_>) -> Result<Evaluation, String> {
         let Self { losses, loss_weights, reduction, metrics } = self;
         let losses = losses.into_iter().map(|named| Loss::read(named, own.losses)).collect::<Result<_, _>>()?;
@@ -50,7 +50,7 @@ impl Model {
         &self.schema
     }
 
-    /// Says what the values of its data mean. Training does so by itself.
+    /// Sets the meaning of its data's values. Training does so by itself.
     pub fn set_schema(&mut self, schema: Schema) {
         self.schema = schema;
     }
@@ -60,7 +60,7 @@ impl Model {
         self.evaluation.as_ref()
     }
 
-    /// Checks that every parameter and statistic is a finite number: with another, every output is none.
+    /// Checks that every parameter and statistic is finite; otherwise every output is not.
     ///
     /// # Errors
     /// If not: the first tensor, and which of its elements.

@@ -1,6 +1,6 @@
 //! Model files: weights, architecture and moving statistics as one safetensors file.
 //!
-//! A file knows nothing of adapters. Tensors are named `layer/tensor`; the architecture is stored in the metadata.
+//! A file does not depend on adapters. Tensors are named `layer/tensor`; the architecture is stored in the metadata.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, BufWriter, Write};
@@ -18,7 +18,7 @@ use crate::schema::Schema;
 
 /// Key of the metadata under which the architecture is stored.
 const MODEL_KEY: &str = "manyhands.model";
-/// Key of the metadata under which stands what the data mean.
+/// Key of the metadata for the meaning of the data.
 const SCHEMA_KEY: &str = "manyhands.schema";
 /// Key of the metadata under which losses and metrics are stored.
 const EVALUATION_KEY: &str = "manyhands.evaluation";
@@ -30,7 +30,7 @@ pub(crate) struct Entered<'a> {
     pub(crate) values: &'a [f32],
 }
 
-/// Parameters and statistics as they go into a file, their names behind a prefix.
+/// Parameters and statistics for a file, with a prefix before their names.
 pub(crate) fn entered<'a>(layout: &'a Layout, weights: &'a Weights, prefix: &str) -> Vec<Entered<'a>> {
     let entered = |placed: &'a Placed, values: &'a [f32]| Entered {
         name: format!("{prefix}{}", placed.name),
@@ -45,7 +45,7 @@ pub(crate) fn entered<'a>(layout: &'a Layout, weights: &'a Weights, prefix: &str
 /// Metadata of a file, in a fixed order: equal models give equal files.
 pub(crate) type Metadata = BTreeMap<&'static str, String>;
 
-/// The head of a file: metadata, and where each tensor stands behind it.
+/// The head of a file: metadata, and the position of each tensor after it.
 struct Header<'a> {
     metadata: &'a Metadata,
     tensors: &'a [Entered<'a>],
@@ -81,7 +81,7 @@ const MOST_HEADER_BYTES: usize = 100_000_000;
 /// Values that are turned into bytes at once.
 const CHUNK: usize = 1 << 16;
 
-/// Writes a safetensors file tensor by tensor, in the order of their names: nothing is held but the header.
+/// Writes a safetensors file tensor by tensor, in the order of their names: only the header is kept in memory.
 ///
 /// # Errors
 /// If the header is too long for readers, or `out` does not take it.
@@ -117,7 +117,7 @@ pub(crate) fn json(value: &impl Serialize) -> Result<String> {
 }
 
 impl Model {
-    /// Architecture, names and losses, as they go into a file.
+    /// Architecture, names and losses for a file.
     pub(crate) fn metadata(&self) -> Result<Metadata> {
         let mut metadata = Metadata::from([(MODEL_KEY, json(&self.config())?)]);
         if self.schema != Schema::default() {
@@ -142,8 +142,8 @@ impl Model {
         Ok(bytes)
     }
 
-    /// Writes weights, architecture and moving statistics to a safetensors file, atomically. A model or checkpoint that
-    /// stands there is replaced, any other file is not.
+    /// Writes weights, architecture and moving statistics to a safetensors file, atomically. It replaces an existing
+    /// model or checkpoint, but no other file.
     ///
     /// # Errors
     /// If it can't be written.
@@ -208,7 +208,7 @@ impl<'a> FileReader<'a> {
         Error::checkpoint(format!("`{}`", self.name), problem, help)
     }
 
-    /// The value of a key of the metadata, or what is wrong with it.
+    /// The value of a key of the metadata, or its error.
     pub(crate) fn metadata<T: serde::de::DeserializeOwned>(&self, key: &str) -> std::result::Result<T, String> {
         let text = self.metadata.get(key).ok_or_else(|| format!("needs metadata `{key}`, but has none"))?;
         serde_json::from_str(text).map_err(|error| format!("has metadata `{key}` that can't be read: {error}"))
@@ -231,7 +231,7 @@ impl<'a> FileReader<'a> {
             let help = "the file is damaged or was edited; nothing was loaded";
             let read: EvaluationRead = self.metadata(EVALUATION_KEY).map_err(|problem| self.refuse(&problem, help))?;
             let name = self.name;
-            // A loss of another program's own hinders no prediction.
+            // A loss of another program does not prevent a prediction.
             let unknown = |problem| log::info!("`{name}` was trained with a loss that can't be read: {problem}");
             model.evaluation = read.evaluation(own).map_err(unknown).ok();
         }

@@ -1,6 +1,6 @@
 //! Models: graphs of layers with their weights, built in code or from TOML, saved and loaded.
 //!
-//! A model is plain data and knows nothing of adapters. Layers and tensors have names, by which files and
+//! A model is plain data and does not depend on adapters. Layers and tensors have names, by which files and
 //! [`Model::tensor`] find them: `dense/kernel`.
 
 mod build;
@@ -57,7 +57,7 @@ pub(crate) struct GraphNode {
     pub name: String,
     /// Index of the layer.
     pub layer_idx: usize,
-    /// Tensors it reads; all stand before it.
+    /// Tensors it reads; all have smaller numbers.
     pub inputs: Vec<usize>,
 }
 
@@ -84,8 +84,8 @@ impl Clone for Weights {
 
 /// A graph of layers with its weights.
 ///
-/// A layer may be used twice: its weights are then shared. Several inputs and outputs are possible. It knows nothing
-/// of adapters: the same model trains on one or on many.
+/// A layer may be used twice: its weights are then shared. Several inputs and outputs are possible. It does
+/// not depend on adapters: the same model trains on one or on many.
 #[derive(Clone, Debug)]
 pub struct Model {
     pub(crate) inputs: Vec<Input>,
@@ -167,7 +167,7 @@ impl Model {
         layers.any(|named| named.is_trainable && named.layer.has_batch_statistics())
     }
 
-    /// Below which whole number all values of an input must lie, for inputs that layers look vectors up by.
+    /// Upper bound of the values of an input by which layers look up vectors.
     pub(crate) fn index_bound(&self, input: usize) -> Option<usize> {
         let readers = self.nodes.iter().filter(|node| node.inputs.first() == Some(&input));
         readers.filter_map(|node| self.layers[node.layer_idx].layer.indices()).min()
@@ -181,7 +181,7 @@ impl Model {
         }
     }
 
-    /// A node as messages name it: ``layer 3 `norm1` (BatchNormalization)``.
+    /// Name of a node in messages: ``layer 3 `norm1` (BatchNormalization)``.
     pub(crate) fn who(layer_idx: usize, layer: &NamedLayer) -> String {
         format!("layer {layer_idx} `{}` ({})", layer.name, layer.layer.kind())
     }

@@ -39,7 +39,7 @@ impl Model {
         for node in &self.nodes {
             let named = &self.layers[node.layer_idx];
             let Some(places) = named.layer.adapted(&self.shapes[node.inputs[0]]) else { continue };
-            // Of a layer that is used again, the first use counts.
+            // For a layer with several uses, the first one counts.
             if adapted.iter().all(|known| known.layer != named.name) {
                 adapted.push(Adapted { layer: named.name.clone(), input: node.inputs[0], places });
             }
@@ -47,7 +47,7 @@ impl Model {
         adapted
     }
 
-    /// Removes the nodes that no output needs, and counts tensors and uses of layers anew. Inputs stay.
+    /// Removes the nodes that no output needs, and renumbers tensors and uses of layers. Inputs stay.
     pub(super) fn leave_out_unneeded(&mut self) {
         if !self.cut() {
             return;

@@ -7,11 +7,11 @@ use crate::plan::Layout;
 use crate::shown;
 
 impl Model {
-    /// Freezes layers, as Keras' `layer.trainable = False`: training leaves their parameters as they are, computes and sends
-    /// no gradients of them, and keeps no optimizer state for them. A frozen batch normalization normalizes by its moving
-    /// statistics, which stay as they are.
+    /// Freezes layers, as Keras' `layer.trainable = False`: training leaves their parameters as they are, computes and
+    /// sends no gradients of them, and keeps no optimizer state for them. A frozen batch normalization normalizes by
+    /// its moving statistics, which stay as they are.
     ///
-    /// A trainer holds what it was made with: freeze before [`Trainer::new`](crate::Trainer::new).
+    /// A trainer keeps the choice it was made with: freeze before [`Trainer::new`](crate::Trainer::new).
     ///
     /// ```
     /// use manyhands::{Sequential, layers::Dense};

@@ -43,7 +43,7 @@ impl Runtime for Browser {
     }
 
     fn settle(&self, last_words: Task) {
-        // Nothing may block here, and nothing crashes: devices close behind us.
+        // Nothing may block here; devices close later.
         wasm_bindgen_futures::spawn_local(last_words);
     }
 }
@@ -63,7 +63,7 @@ thread_local! {
     });
 }
 
-/// Ends a timer: who waits for it sees its sender go.
+/// Ends a timer: its waiter sees a closed channel.
 fn end(number: f64) {
     TIMERS.with(|timers| drop(timers.borrow_mut().running.remove(&number.to_bits())));
 }

@@ -1,4 +1,4 @@
-//! A runtime that counts what is charged to it.
+//! A runtime that counts the host's memory traffic.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Runtime, Task};
 
-/// Another runtime, with a count of the bytes of host memory that were read and written by what it drives.
+/// Wraps a runtime and counts the bytes of host memory that are read and written.
 pub struct Metered {
     inner: Arc<dyn Runtime>,
     bytes: AtomicU64,

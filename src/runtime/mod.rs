@@ -34,14 +34,14 @@ pub trait Runtime: Send + Sync {
     /// Runs an actor until it ends, in a thread of its own where there are threads.
     fn spawn(&self, name: &str, actor: Box<dyn FnOnce() -> Task + Send>);
 
-    /// Says that the caller has just read or written `bytes` of host memory: a virtual clock moves on, a real one has.
+    /// Charges for `bytes` of host memory that the caller has read or written: a virtual clock advances, a real one has.
     fn charge(&self, _bytes: u64) {}
 
-    /// Waits for the last words of actors whose other end goes away, where a thread may block.
+    /// Waits for actors whose other end is gone to finish, if a thread may block.
     fn settle(&self, _last_words: Task) {}
 }
 
-/// The runtime of the system that this is built for.
+/// The runtime of the target system.
 pub fn system() -> Arc<dyn Runtime> {
     #[cfg(target_arch = "wasm32")]
     return Arc::new(Browser);

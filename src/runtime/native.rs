@@ -26,7 +26,7 @@ impl Runtime for Native {
     #[allow(clippy::disallowed_methods, reason = "this is the native spawn")]
     fn spawn(&self, name: &str, actor: Box<dyn FnOnce() -> Task + Send>) {
         let thread = std::thread::Builder::new().name(name.into()).stack_size(STACK_BYTES);
-        // The actor goes with its channels, so that its other end finds nobody there.
+        // A panic drops the actor's channels, so that the other end sees them closed.
         if let Err(error) = thread.spawn(move || pollster::block_on(actor())) {
             log::error!(
                 "the system gives no thread for `{name}`: {error}\n  \

@@ -1,4 +1,4 @@
-//! Work on all cores. `one_thread.rs` has the same functions where there is one.
+//! Work on all cores. `one_thread.rs` has the same functions for a single thread.
 
 use std::sync::OnceLock;
 
@@ -9,9 +9,9 @@ use rayon::prelude::*;
 #[path = "one_thread.rs"]
 mod one_thread;
 
-/// The threads that compute; none where the system gives none, and then the caller's own has to do.
+/// The threads that compute; empty if the system gives none, and then the caller's thread computes.
 ///
-/// Not rayon's own pool, which panics then.
+/// rayon's own pool would panic then.
 fn pool() -> Option<&'static ThreadPool> {
     static POOL: OnceLock<Option<ThreadPool>> = OnceLock::new();
     let build = || {
@@ -83,17 +83,17 @@ pub(crate) fn map_chunks<R: Send>(
     }
 }
 
-/// Waits. For files that another program holds, not for devices: the engine never blocks on those.
+/// Waits, for files that another program holds; the engine never blocks on devices.
 #[allow(clippy::disallowed_methods, reason = "this is the native pause")]
 pub(crate) fn pause(ms: u64) {
     std::thread::sleep(std::time::Duration::from_millis(ms));
 }
 
-/// Work in a thread of its own, beside what computes.
+/// Work in a thread of its own.
 #[derive(Debug)]
 pub(crate) struct Background<T>(std::thread::JoinHandle<T>);
 
-/// Begins work in a thread of its own: writing a file, which would keep one of those that compute waiting.
+/// Begins work in a thread of its own: writing a file, which would block a computing thread.
 ///
 /// # Errors
 /// If the system gives no thread. Then nothing was begun.

@@ -1,4 +1,4 @@
-//! Timers of the native runtime: one thread wakes whoever waits.
+//! Timers of the native runtime: one thread wakes all waiters.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -20,7 +20,7 @@ fn now() -> Instant {
 
 pub(super) struct Sleep {
     end: Option<Instant>,
-    /// Its place among those that wait, once it does.
+    /// Its position in the queue, once it waits.
     place: Option<Place>,
 }
 
@@ -46,7 +46,7 @@ impl Timers {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts the thread, if it does not run yet. False where the system gives none.
+    /// Starts the thread, if it does not run yet. False if the system gives none.
     #[allow(clippy::disallowed_methods, reason = "this is a native thread")]
     fn start(&'static self) -> bool {
         static STARTED: OnceLock<bool> = OnceLock::new();
@@ -103,7 +103,7 @@ impl Future for Sleep {
     }
 }
 
-/// Without a thread that wakes it, whoever waits looks at the clock again and again.
+/// Without that thread, a waiter polls the clock.
 fn look_again(context: &Context<'_>) -> Poll<()> {
     super::threads::pause(1);
     context.waker().wake_by_ref();
@@ -145,7 +145,7 @@ mod tests {
         pollster::block_on(futures_lite::future::zip(wait(60.0), futures_lite::future::zip(wait(20.0), wait(0.0))));
         assert!(ms() >= 60.0);
         assert_eq!(order.into_inner().unwrap_or_default(), [0.0, 20.0, 60.0]);
-        // Dropped, or for ever: both leave nothing behind.
+        // Neither a dropped nor an endless timer leaves an entry.
         pollster::block_on(async {
             let mut long = sleep(1e300);
             let mut dropped = sleep(1e6);

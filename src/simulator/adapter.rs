@@ -1,4 +1,4 @@
-//! The actor of a simulated adapter: requests and events as those of a real one, time by its spec.
+//! The actor of a simulated adapter: requests and events like a real one, time from its spec.
 
 use std::future::pending;
 use std::sync::{Arc, Mutex};
@@ -19,7 +19,7 @@ use crate::runtime::Runtime;
 /// Part of a training row's time that a run which only goes forward takes: backward is about twice as much.
 const FORWARD_PART: f64 = 1.0 / 3.0;
 
-/// An adapter of the world, and what outlives its loss and return.
+/// An adapter of the world, with the state that outlives its loss and reopening.
 pub(super) struct Seat {
     pub spec: AdapterSpec,
     pub arithmetic: Arithmetic,
@@ -68,14 +68,14 @@ struct Loaded {
     traffic: Traffic,
 }
 
-/// One run: which it is, and how much of it is done.
+/// One run, with its progress.
 struct Progress {
     number: u64,
     n_dispatches: u32,
     done: u32,
     /// Milliseconds for each dispatch.
     dispatch_ms: f64,
-    /// Computing that is behind the run's values, but not yet behind the clock.
+    /// Computing that is done, but has not yet passed on the clock.
     owed_ms: f64,
 }
 
@@ -268,7 +268,7 @@ impl Simulated {
         self.runtime.sleep(transfer_ms(bytes, self.seat.spec.upload_gb_s, self.seat.spec.latency_ms)).await;
     }
 
-    /// Lets the computing that was done pass by the clock too.
+    /// Advances the clock by the computing that was done.
     async fn compute(&self, progress: &mut Progress, timing: &mut Timing) -> Result<(), Stop> {
         let begin_ms = self.runtime.now_ms();
         self.work(std::mem::take(&mut progress.owed_ms)).await;
@@ -315,7 +315,7 @@ impl Simulated {
         let data = loaded.memory.view(exchange.sent(), run.scalars.rows);
         let event = Event::Exchange { ticket: run.ticket, command, data };
         if exchange.when == When::Update {
-            // Sent before it has travelled: nothing is done with it before the run's end, which waits for the link.
+            // Sent before the transfer ends: it is not used before the run's end, which waits for the link.
             return mailbox.send(event).await;
         }
         self.runtime.sleep(self.link_free_ms - begin_ms + spec.latency_ms).await;

@@ -15,7 +15,7 @@ pub enum Arithmetic {
     TimeOnly,
 }
 
-/// A plan, with its buffers where there are any.
+/// A plan, with its buffers, if any.
 pub(super) enum Memory {
     Twins(Machine),
     TimeOnly(Arc<Plan>),

@@ -1,8 +1,8 @@
 //! Predicts the speed of 1 to N adapters of a rig before you own them: `manyhands simulate`.
 //!
-//! A [`RigConfig`] tells what adapters, their links and the host are like. [`simulate`] runs the scheduler's own code over
-//! them in virtual time, and gives the throughput of 1 to N adapters with what limits each: the adapters compute nothing,
-//! so that hours are simulated in milliseconds. `examples/rigs/` has rigs to start from.
+//! A [`RigConfig`] describes adapters, their links and the host. [`simulate`] runs the scheduler's own code over them
+//! in virtual time, and predicts the throughput of 1 to N adapters, with the bottleneck of each: the adapters compute
+//! nothing, so that hours are simulated in milliseconds. `examples/rigs/` has rigs to start from.
 
 mod adapter;
 pub(crate) mod arithmetic;

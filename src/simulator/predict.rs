@@ -40,9 +40,9 @@ struct Budget {
     host_ms: f64,
 }
 
-/// Predicts what the fastest 1 to N adapters of a rig do, with a fixed batch and with one that grows.
+/// Predicts the speed of the fastest 1 to N adapters of a rig, with a constant batch and with a growing one.
 ///
-/// The scheduler's own code runs in virtual time, over adapters that take time and compute nothing. Not counted: reading
+/// The scheduler's own code runs in virtual time, over adapters that take time without computing. Not counted: reading
 /// data, and, for `per_row_ms` without `memory_gb_s`, the update of a lone adapter, which runs on it.
 ///
 /// # Errors
@@ -151,7 +151,7 @@ impl Job {
                 .state(state)
                 .open()
                 .await?;
-            // Each number of adapters has a line of its own in the report: no trials with fewer.
+            // Each number of adapters has its own line in the report: no trials with fewer.
             scheduler.keep_all();
             let mut seen = Vec::new();
             for step in 0..WARM_UP + COUNTED {

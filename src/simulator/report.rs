@@ -17,7 +17,7 @@ pub struct Report {
     pub weak: Vec<Point>,
 }
 
-/// A number of adapters, and what they do together.
+/// The predicted speed of some adapters together.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Point {
     /// Number of adapters.

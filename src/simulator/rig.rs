@@ -142,7 +142,7 @@ impl RigConfig {
     }
 }
 
-/// The name of a preset, so that a wrong one is told with its line.
+/// The name of a preset; an unknown one is an error with its line.
 fn read_preset<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     let name = String::deserialize(deserializer)?;
     match presets::find(&name) {

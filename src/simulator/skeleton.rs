@@ -1,9 +1,9 @@
-//! A plan with the commands of another and hardly any values, so that large models are simulated in no time.
+//! A plan with the commands of another and few values, so that large models are simulated fast.
 
 use super::traffic::Traffic;
 use crate::plan::{ALIGN, BufferId, Combine, Command, Layout, Length, Pass, Plan, Role, View, When};
 
-/// A plan that takes the scheduler the same way as the one it stands for.
+/// A plan that makes the scheduler act as for the plan it replaces.
 pub(super) struct Skeleton {
     pub plan: Plan,
     pub layout: Layout,

@@ -3,14 +3,14 @@
 use crate::plan::{Command, Pass, Plan};
 use crate::size::F32_BYTES;
 
-/// Bytes that travel between host and adapter.
+/// Bytes that are sent between host and adapter.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Traffic {
     /// Inputs, targets and sample weights of a row.
     pub fed_per_row: u64,
     /// Each exchange of the training pass, by command: whatever the rows, and for each row.
     pub exchanged: Vec<(u64, u64)>,
-    /// Bytes of the parameters for each byte that is written: more than 1 where a skeleton stands for the plan.
+    /// Bytes of the parameters for each byte that is written: more than 1 if a skeleton replaces the plan.
     pub scale: f64,
 }
 

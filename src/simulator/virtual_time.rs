@@ -1,4 +1,4 @@
-//! A clock that moves only when it is told to, and its timers.
+//! A virtual clock, which moves only on request, and its timers.
 
 use litemap::LiteMap;
 use std::future::Future;
@@ -31,7 +31,7 @@ struct Time {
     n_timers: u64,
 }
 
-/// A panic elsewhere leaves clock and queues whole: each is changed in one piece.
+/// A panic elsewhere leaves clock and queues consistent: each change is atomic.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -71,7 +71,7 @@ impl Wake for Waking {
 /// The number of the main future.
 const MAIN: usize = usize::MAX;
 
-/// Polls at one moment after which the world counts as stuck.
+/// Polls at one virtual time after which the world counts as stuck.
 const MOST_POLLS: u32 = 10_000_000;
 
 impl World {
@@ -106,8 +106,8 @@ impl World {
         Arc::new(self.runtime.clone())
     }
 
-    /// Opens its adapters, for [`Builder::opener`](crate::scheduler::Builder::opener). What is not of this world
-    /// is opened as it always is: the CPU adapter, which computes in no time.
+    /// Opens its adapters, for [`Builder::opener`](crate::scheduler::Builder::opener). Other adapters
+    /// are opened as usual: the CPU adapter, which computes in no virtual time.
     pub fn opener(&self) -> Opener {
         let (seats, clock) = (self.seats.clone(), self.runtime.clone());
         Arc::new(move |info, actor, runtime, events| match seats.get(info.index).filter(|_| info.backend == BACKEND) {

@@ -15,7 +15,7 @@ use wasm_bindgen::prelude::wasm_bindgen;
 
 use crate::host;
 
-/// Opens adapters as a page can: the CPU adapter in another worker, where it does not keep this one from its GPUs.
+/// Opens adapters as a page can: the CPU adapter in another worker, where it does not block this one's GPUs.
 pub(crate) fn opener() -> Opener {
     Arc::new(|info: &Info, actor: ActorId, runtime: Arc<dyn Runtime>, events: Sender<Message>| match info.kind {
         Kind::Cpu => Ok(open(info, actor, &*runtime, events)),
@@ -30,7 +30,7 @@ fn open(info: &Info, actor: ActorId, runtime: &dyn Runtime, events: Sender<Messa
         Box::pin(async move {
             let heard = incoming.clone();
             let heard = Closure::<dyn Fn(Vec<u32>, Array)>::new(move |words: Vec<u32>, arrays: Array| {
-                // Who does not listen any more has closed the link.
+                // A receiver that is gone has closed the link.
                 drop(heard.try_send(host::packet(words, &arrays)));
             });
             let ended = incoming.clone();
@@ -74,7 +74,7 @@ pub fn serve_cpu(post: Function) {
 pub fn deliver(words: Vec<u32>, arrays: Array) {
     INBOX.with(|inbox| {
         if let Some(inbox) = &*inbox.borrow() {
-            // The adapter listens as long as its worker lives.
+            // The adapter receives as long as its worker lives.
             drop(inbox.try_send(host::packet(words, &arrays)));
         }
     });

@@ -23,7 +23,7 @@ pub(crate) fn meet(post: Function, open_cpu: Function) {
     HOST.with(|host| *host.borrow_mut() = Some(Host { post, open_cpu }));
 }
 
-/// An array that travels beside the text.
+/// An array that is sent beside the text.
 pub(crate) enum Values {
     Bytes(Vec<u8>),
     Floats(Vec<f32>),
@@ -34,7 +34,7 @@ pub(crate) fn tell(event: &Event) {
     tell_with(event, Vec::new());
 }
 
-/// Tells the page something, with arrays by their names.
+/// Sends a message to the page, with arrays by their names.
 pub(crate) fn tell_with(event: &Event, arrays: Vec<(&str, Values)>) {
     let text = serde_json::to_string(event).unwrap_or_default();
     let beside = Object::new();
@@ -49,7 +49,7 @@ pub(crate) fn tell_with(event: &Event, arrays: Vec<(&str, Values)>) {
     with_host(|host| host.post.call2(&JsValue::NULL, &text.into(), &beside));
 }
 
-/// Starts a worker for a CPU adapter; gives its functions to send to it and to end it.
+/// Starts a worker for a CPU adapter; returns functions to send to it and to end it.
 pub(crate) fn open_cpu(heard: &JsValue, ended: &JsValue) -> Option<(Function, Function)> {
     let opened = with_host(|host| host.open_cpu.call2(&JsValue::NULL, heard, ended))?;
     let function = |name: &str| Reflect::get(&opened, &name.into()).ok()?.dyn_into::<Function>().ok();
@@ -57,11 +57,11 @@ pub(crate) fn open_cpu(heard: &JsValue, ended: &JsValue) -> Option<(Function, Fu
 }
 
 fn with_host(call: impl FnOnce(&Host) -> Result<JsValue, JsValue>) -> Option<JsValue> {
-    // What is told to a page that is gone is told to nobody.
+    // Messages to a closed page are dropped.
     HOST.with(|host| host.borrow().as_ref().and_then(|host| call(host).ok()))
 }
 
-/// Hands a packet to a function that posts it.
+/// Posts a packet through a function.
 pub(crate) fn send(packet: &Packet, post: &Function) {
     let arrays: Array = packet.arrays.iter().map(|values| Float32Array::from(&values[..])).collect();
     drop(post.call2(&JsValue::NULL, &Uint32Array::from(packet.words.as_slice()), &arrays));
@@ -73,7 +73,7 @@ pub(crate) fn packet(words: Vec<u32>, arrays: &Array) -> Packet {
     Packet { words, arrays }
 }
 
-/// Training steps so far, for what is told without a trainer at hand.
+/// Number of training steps, for messages without access to the trainer.
 pub(crate) fn step() -> u64 {
     STEP.get()
 }

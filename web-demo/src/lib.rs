@@ -1,6 +1,6 @@
-//! The engine as the worker of a page: it listens to the page, drives the crate's own trainer, and tells what happens.
+//! The engine as the worker of a page: it receives requests, drives the crate's own trainer, and sends events.
 //!
-//! There is no engine logic here. `www/messages.js` says what page and worker tell each other.
+//! There is no engine logic here. `www/messages.js` defines the messages between page and worker.
 
 pub mod messages;
 pub mod models;

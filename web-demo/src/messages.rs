@@ -1,4 +1,4 @@
-//! The messages of `www/messages.js`, which tells what each means. Arrays travel beside the text.
+//! The messages of `www/messages.js`, which explains each. Arrays are sent beside the text.
 
 use manyhands::adapters::{Info, Kind};
 use manyhands::internals::bench::scaling::Part;
@@ -54,11 +54,11 @@ pub struct Settings {
     pub learning_rate: f32,
     /// Seed of weights, order and dropout.
     pub seed: u64,
-    /// After which training ends; 0 for no end.
+    /// Epochs after which training ends; 0 for no end.
     pub epochs: u64,
 }
 
-/// Settings that change on the way; those left out stay.
+/// Settings that change during a run; missing ones stay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 pub struct Change {
     /// Rows of a training step.
@@ -71,7 +71,7 @@ pub struct Change {
     pub learning_rate: Option<f32>,
 }
 
-/// The networks for which the page predicts: of the crate's presets only these are part of the page.
+/// The networks for which the page predicts: the page includes only these of the crate's presets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Preset {
@@ -98,7 +98,7 @@ impl Preset {
     }
 }
 
-/// A rig to predict, with a model of the crate's: a page reads no other.
+/// A rig to predict, with a preset of the crate.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Described {
     /// Rows of a batch.
@@ -316,7 +316,7 @@ impl Worked {
     }
 }
 
-/// A training step: the engine's own log, but for the adapters, which are counted as the page counts them.
+/// A training step: the engine's own log, with adapters numbered as in the page.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Stepped {
     #[serde(flatten)]
@@ -337,7 +337,7 @@ impl Stepped {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Event {
-    /// The engine is there. With `test_pixels` and `test_labels`.
+    /// The engine is ready. With `test_pixels` and `test_labels`.
     Hello {
         /// Version of the crate.
         version: &'static str,

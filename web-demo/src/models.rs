@@ -1,4 +1,4 @@
-//! The networks that a page can train, and the digits that it trains them on.
+//! The networks that a page can train, and the digits for training.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The adapters in use as the page knows them: by ids that never name another.
+//! The adapters in use, by ids of the page, which are never reused.
 
 use std::cell::RefCell;
 
@@ -21,15 +21,15 @@ struct Seat {
 pub(crate) struct Rig {
     seats: Vec<Seat>,
     next_id: u32,
-    /// The CPU adapter as the page's list has it: the engine opens one by itself where all others are lost.
+    /// The CPU adapter in the page's list: the engine opens one by itself when all others are lost.
     cpu: Option<Info>,
     told: Vec<Member>,
-    /// Places among those told, by position.
+    /// Indices among the members sent to the page, by position.
     pub(crate) places: Vec<Option<Place>>,
 }
 
 thread_local! {
-    /// Near ends of the adapters in use by their ids: what is pulled is pulled while a step runs.
+    /// Handles of the adapters in use by their ids: an adapter may be disconnected while a step runs.
     static PLUGS: RefCell<Vec<(u32, async_channel::Sender<Request>)>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -37,13 +37,13 @@ thread_local! {
 pub(crate) fn unplug(id: u32) {
     PLUGS.with(|plugs| {
         for (_, plug) in plugs.borrow().iter().filter(|plug| plug.0 == id) {
-            // One that is lost takes no more requests.
+            // A lost adapter takes no more requests.
             drop(plug.try_send(Request::Lose));
         }
     });
 }
 
-/// An adapter as the page is told of it.
+/// An adapter in a message to the page.
 pub(crate) fn listed(info: &Info) -> Listed {
     Listed { info: info.clone(), requested_as: gpu::requested_as(info) }
 }
@@ -71,7 +71,7 @@ impl Rig {
         self.places.get(position).copied().flatten().map(|_| position)
     }
 
-    /// Keeps those that stay, in their order, for a trainer that begins anew; gives them with their throttles.
+    /// Keeps the remaining adapters, in order, for a new trainer; returns them with their throttles.
     pub(crate) fn keep(&mut self) -> Vec<(Info, f64)> {
         self.seats.retain(|seat| self.told.iter().any(|member| member.id == seat.id));
         self.told.iter().map(|member| (member.info.info.clone(), member.throttle)).collect()
@@ -83,7 +83,7 @@ impl Rig {
         there.map(|member| (member.info.info.clone(), member.throttle)).collect()
     }
 
-    /// Records which adapters the engine has and how it stands with them; tells the page if it looks another way.
+    /// Records the engine's adapters and their status; sends them to the page if they changed.
     pub(crate) fn update(&mut self, trainer: &Trainer) {
         let open = trainer.open_adapters();
         if open.is_empty() {

@@ -1,4 +1,4 @@
-//! A run: the crate's trainer and its session, and what the page is told of them.
+//! A run: the crate's trainer and its session, with their messages to the page.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -20,13 +20,13 @@ use crate::messages::{Change, Event, Settings, Stepped};
 use crate::models;
 use crate::rig::Rig;
 
-/// Steps are told at most once in so many milliseconds.
+/// Least milliseconds between messages about steps.
 const TELL_MS: f64 = 50.0;
-/// Predictions of the test digits may take one part in so many of the time.
+/// Inverse of the part of the time that predictions of the test digits may take.
 const PREDICT_PART: f64 = 10.0;
-/// Training steps from which a measurement learns the split, and those that count: fewer once they took three seconds.
+/// Training steps of a measurement for learning the split, and steps that count: fewer after three seconds.
 const TURN: Turn = Turn { warm_up: 6, counted: 15, enough: Some((3_000.0, 5)) };
-/// Adapters are opened for batches of at least so many rows: the test digits go through in few.
+/// Least rows of a batch for which adapters are opened, so that the test digits need few batches.
 const LEAST_CAPACITY: usize = 120;
 
 /// A run.
@@ -93,7 +93,7 @@ impl Run {
         Ok(run)
     }
 
-    /// Training steps so far, and epochs begun.
+    /// Number of training steps, and of started epochs.
     pub(crate) fn progress(&self) -> (u64, u64) {
         (self.trainer.progress().step, self.epochs_begun)
     }
@@ -103,7 +103,7 @@ impl Run {
         self.trainer.progress().epoch >= self.last_epoch
     }
 
-    /// One training step, and what belongs behind it.
+    /// One training step, with the actions after it.
     pub(crate) async fn step(&mut self, rig: &mut Rig) -> Result<Outcome> {
         self.epochs_begun = self.trainer.progress().epoch + 1;
         let stepped = self.session.step_async(&mut self.trainer).await;
@@ -111,7 +111,7 @@ impl Run {
         if let Some(log) = stepped? {
             host::set_step(log.step);
             if self.told_step >= log.step {
-                // Steps that come again are distinguished from those before.
+                // Repeated steps are marked.
                 self.tell_steps();
             }
             self.told_step = log.step;
@@ -137,7 +137,7 @@ impl Run {
         Ok(if self.is_finished() { Outcome::Finished } else { Outcome::Stepped })
     }
 
-    /// Tells the steps that were not told yet.
+    /// Sends the steps that were not sent yet.
     pub(crate) fn tell_steps(&mut self) {
         self.told_ms = self.clock.now_ms();
         if !self.steps.is_empty() {
@@ -145,7 +145,7 @@ impl Run {
         }
     }
 
-    /// Tells what the model says of the test digits.
+    /// Sends predictions of the test digits.
     pub(crate) async fn predict(&mut self) -> Result<()> {
         let begin_ms = self.clock.now_ms();
         let rows = self.settings.batch_size.max(LEAST_CAPACITY);
@@ -158,7 +158,7 @@ impl Run {
         Ok(())
     }
 
-    /// Tells what the model says of a drawing.
+    /// Sends the prediction of a drawing.
     pub(crate) async fn classify(&mut self, id: u32, pixels: &[f32]) -> Result<()> {
         let logits = self.trainer.predict_async(models::drawing(pixels)?, 1).await?;
         let probabilities = Values::Floats(models::probabilities(&logits[0]));
@@ -167,7 +167,7 @@ impl Run {
         Ok(())
     }
 
-    /// Other settings from the next step on.
+    /// Changes settings from the next step on.
     pub(crate) async fn change(&mut self, change: Change) -> Result<()> {
         if let Some(rows) = change.batch_size {
             check_batch(rows)?;
@@ -197,7 +197,7 @@ impl Run {
         Ok(())
     }
 
-    /// 1 to N adapters, while training rests. `None` if it was cancelled.
+    /// Measures 1 to N adapters, while training pauses. `None` if it was cancelled.
     pub(crate) async fn measure(
         &mut self,
         adapters: Vec<(Info, f64)>,

@@ -23,7 +23,7 @@ thread_local! {
 
 static NOTICES: Notices = Notices;
 
-/// Starts the engine in this worker: `post(text, arrays)` speaks to the page, `open_cpu(heard, ended)` starts a worker
+/// Starts the engine in this worker: `post(text, arrays)` sends to the page, `open_cpu(heard, ended)` starts a worker
 /// for a CPU adapter.
 #[wasm_bindgen]
 pub fn start(post: Function, open_cpu: Function) {
@@ -64,7 +64,7 @@ pub fn request(text: &str, pixels: Vec<f32>) {
     }
     INBOX.with(|inbox| {
         if let Some(inbox) = &*inbox.borrow() {
-            // The worker listens as long as it lives.
+            // The worker receives as long as it lives.
             drop(inbox.try_send(request));
         }
     });
@@ -104,7 +104,7 @@ impl Worker {
                     let name = request.name();
                     let served = self.serve(request).await;
                     if let Some(run) = &mut self.run {
-                        // Whatever it was, the engine may have found an adapter gone, and gone on with another.
+                        // In any case the engine may have lost an adapter and continued with another.
                         self.rig.update(&run.trainer);
                     }
                     if let Err(error) = served {
@@ -124,7 +124,7 @@ impl Worker {
         tell(&Event::State { state, step, epoch });
     }
 
-    /// One training step. One that fails ends in a pause. True if another may follow.
+    /// One training step. A failed step pauses training. Returns whether another may follow.
     async fn step(&mut self) -> bool {
         let Some(run) = &mut self.run else { return false };
         match run.step(&mut self.rig).await {
@@ -139,7 +139,7 @@ impl Worker {
         false
     }
 
-    /// Rests, with all that is known told.
+    /// Pauses, after sending all pending messages.
     async fn rest(&mut self) -> Result<()> {
         let run = self.run.as_mut().ok_or_else(no_run)?;
         run.tell_steps();
@@ -206,7 +206,7 @@ impl Worker {
                 run.trainer.set_throttle(position, factor);
             }
             Request::Unplug { member } => {
-                // Who is not in the rig any more was replaced in the step that found it gone.
+                // An adapter that left the rig was replaced in the step that lost it.
                 if self.rig.position(member).is_some() && self.state != "running" {
                     // No step finds out; this does.
                     let predicted = run.predict().await;
@@ -243,7 +243,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Opens the adapters of a run. If one can't be opened the run begins on CPU adapters alone; gives the reason then.
+    /// Opens the adapters of a run. If one can't be opened the run begins on CPU adapters only; returns the reason then.
     async fn open(&mut self, settings: Settings, adapters: &[(Info, f64)]) -> Result<Option<Error>> {
         self.enter("opening");
         let (opened, missing) = match Run::open(settings.clone(), adapters, &mut self.rig).await {

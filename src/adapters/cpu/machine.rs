@@ -1,4 +1,4 @@
-//! The memory of the CPU adapter, and running one dispatch in it.
+//! Memory of the CPU adapter; runs single dispatches in it.
 
 use std::sync::Arc;
 
@@ -137,7 +137,7 @@ fn range(view: View, rows: u32) -> std::ops::Range<usize> {
     start..start + view.len.at(rows) as usize
 }
 
-/// Cuts the views out of the memories they stand in; views of one memory do not overlap.
+/// Cuts views out of their memories; views of one memory do not overlap.
 fn cut<'a>(
     memories: &'a mut [Vec<f32>],
     views: &[View],

@@ -20,7 +20,7 @@ pub const CHECKED_VARIABLE: &str = "MANYHANDS_CHECKED";
 pub enum Checks {
     /// Every index is checked and every loop is bounded.
     Checked,
-    /// The shader is trusted; see `pipelines.rs` for why it may be.
+    /// The shader is trusted; `pipelines.rs` gives the reason.
     Unchecked,
 }
 
@@ -87,7 +87,7 @@ fn put<T>(place: &Mutex<Option<T>>, value: T) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Submission(u64);
 
-/// Submissions that nobody has waited for yet.
+/// Submissions without a wait yet.
 #[derive(Default)]
 struct Submitted {
     count: u64,
@@ -104,7 +104,7 @@ fn has_subgroups(adapter: &wgpu::Adapter) -> bool {
     sizes == (SUBGROUP, SUBGROUP) && adapter.features().contains(wgpu::Features::SUBGROUP)
 }
 
-/// The best tile for a product on a "GPU" that is a CPU.
+/// The best tile for a product on a driver that computes on the CPU.
 ///
 /// lavapipe takes a load lane by lane: eight lanes that share their loads are several times as fast as
 /// [`Tile::Registers`]. SwiftShader has four lanes and few registers: large tiles are slower there.
@@ -132,8 +132,8 @@ pub(super) struct Gpu {
 }
 
 impl Gpu {
-    /// Opens a device of a listed adapter, with all that the adapter can do of WebGPU's limits and no feature, but for
-    /// subgroups where a tile makes use of them.
+    /// Opens a device of a listed adapter, with all of the adapter's limits and no feature, except
+    /// subgroups if a tile uses them.
     pub(super) async fn open(info: &Info, checks: Checks, runtime: Arc<dyn Runtime>) -> Result<Self, Fault> {
         let adapter =
             enumerate::find(info).await.ok_or_else(|| Fault::Lost("the adapter is not there any more".into()))?;
@@ -253,7 +253,7 @@ impl Gpu {
     }
 
     /// Result of a mapping's callback: whether the buffer is mapped. The callback comes when the submission is
-    /// done, and asking the queue, too, would be another journey to the browser's GPU process.
+    /// done, and asking the queue, too, would be another round trip to the browser's GPU process.
     #[cfg(target_arch = "wasm32")]
     pub(super) async fn mapped(&self, submission: Submission, done: &Receiver<bool>) -> Result<bool, Fault> {
         let is_mapped = self.called(done).await?;
@@ -280,13 +280,13 @@ impl Gpu {
         Fault::Lost(format!("no answer in {} s", self.silence.as_secs()))
     }
 
-    /// Makes objects, and finds what went wrong with them.
+    /// Makes objects, and collects their errors.
     pub(super) async fn scoped<T>(&self, make: impl FnOnce() -> T) -> Result<T, Fault> {
         let memory = self.device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
         let internal = self.device.push_error_scope(wgpu::ErrorFilter::Internal);
         let validation = self.device.push_error_scope(wgpu::ErrorFilter::Validation);
         let made = make();
-        // All are popped before the first wait: in a browser each is a journey to another process.
+        // All are popped before the first wait: in a browser each is a round trip to another process.
         let (validation, internal, memory) = (validation.pop(), internal.pop(), memory.pop());
         let errors = [validation.await, internal.await, memory.await];
         self.check()?;
@@ -309,7 +309,7 @@ impl Gpu {
         self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default())
     }
 
-    /// Destroys the device and finds out about it as one finds out about a driver reset.
+    /// Destroys the device; the loss is then detected like that of a driver reset.
     pub(super) fn destroy(&self) -> Fault {
         self.device.destroy();
         // The callback comes from a poll that finds the queue empty, which the wait makes sure of.
@@ -318,7 +318,7 @@ impl Gpu {
         polled.err().unwrap_or_else(|| Fault::Lost("the device was destroyed".into()))
     }
 
-    /// Gives up the device. A browser would keep it until it collects its garbage; elsewhere dropping it is all.
+    /// Releases the device. A browser would keep it until garbage collection; elsewhere dropping it is enough.
     #[allow(clippy::unused_self, reason = "there is something to do in a browser")]
     pub(super) fn close(&self) {
         #[cfg(target_arch = "wasm32")]

@@ -55,7 +55,7 @@ impl Direct {
         self.gpu.is_able(tile)
     }
 
-    /// Runs a kernel once; gives what the outputs then hold, all of it.
+    /// Runs a kernel once; returns all values of the outputs.
     ///
     /// # Errors
     /// [`ErrorKind::Adapter`](crate::ErrorKind::Adapter) if the kernel can't be compiled or the device fails.

@@ -1,7 +1,7 @@
 //! The GPU adapter: runs the shaders of a plan through wgpu. Nothing outside this folder names wgpu.
 //!
 //! A device has a thread of its own, which owns it with its queue, submits, polls and reads back: a submit can
-//! block behind running work. The thread ends when its requests or its events have no other end any more, or
+//! block behind running work. The thread ends when the other end of its requests or events is gone, or
 //! when the device is lost.
 
 mod device;
@@ -47,10 +47,10 @@ pub fn open(
 
 /// Opens a device of an adapter, in a thread of its own. Opened twice, an adapter is two devices.
 ///
-/// The device is requested in that thread; if there is none, [`Event::Failed`](super::Event::Failed) says so with
+/// The device is requested in that thread; if there is none, it sends [`Event::Failed`](super::Event::Failed) with
 /// [`Fault::Lost`]. Messages carry `actor`. Events of one device keep their order.
 ///
-/// A new [`Request::Load`](super::Request::Load) gives up the memory of the plan before it and starts with zeros:
+/// A new [`Request::Load`](super::Request::Load) releases the memory of the old plan and starts with zeros:
 /// parameters, statistics and optimizer state are written again. Where memory or limits do not suffice the device stays,
 /// without a plan.
 ///
@@ -88,9 +88,9 @@ struct GpuDevice {
 /// Time at which a run begins.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Start {
-    /// Behind the last one's answer, and it is answered itself.
+    /// After the last run was answered; it is then answered itself.
     InTurn,
-    /// While the device still works on those before.
+    /// While the device still computes earlier runs.
     Ahead,
 }
 
@@ -100,7 +100,7 @@ impl Device for GpuDevice {
     }
 
     async fn load(&mut self, plan: Arc<Plan>, capacity: u32) -> Result<u64, Stop> {
-        // Its memory first: two plans may not fit.
+        // Release the memory first: two plans may not fit.
         self.loaded = None;
         self.gpu.poll()?;
         self.tuner.forget_plan();
@@ -183,5 +183,5 @@ impl GpuDevice {
     }
 }
 
-/// A read exchanges nothing, so nobody sees this.
+/// A read has no exchanges, so this is unused.
 const NO_RUN: Ticket = Ticket { step: 0, attempt: 0, slot: 0 };

@@ -28,7 +28,7 @@ pub(super) struct Pipelines {
 }
 
 impl Pipelines {
-    /// The pipeline of a kernel. What does not compile is [`Fault::Unsupported`].
+    /// The pipeline of a kernel; [`Fault::Unsupported`] if it does not compile.
     pub(super) async fn get(
         &mut self,
         gpu: &Gpu,
@@ -104,7 +104,7 @@ fn compile(gpu: &Gpu, kernel: &Kernel, text: &str) -> wgpu::ShaderModule {
     count_object();
     let source = wgpu::ShaderSource::Wgsl(text.into());
     let descriptor = wgpu::ShaderModuleDescriptor { label: Some(kernel.stem), source };
-    // Kernels of a user's own layers keep the checks: nothing is known of them.
+    // Kernels of a user's own layers are not tested here, so they keep the checks.
     match gpu.checks {
         Checks::Unchecked if may_trust(kernel) => trusted(&gpu.device, descriptor),
         Checks::Checked | Checks::Unchecked => gpu.device.create_shader_module(descriptor),

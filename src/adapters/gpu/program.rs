@@ -18,7 +18,7 @@ use crate::size::F32_BYTES;
 pub(super) struct Prepared {
     /// With the tile that suits the kind of adapter.
     usual: Choice,
-    /// With tiles that were found better, by size of the run.
+    /// With better tiles, found by measurement, by size of the run.
     tuned: Vec<(u32, Choice)>,
     pub(super) bind_group: wgpu::BindGroup,
     /// Position of its params in the arena, in bytes.
@@ -43,7 +43,7 @@ pub(super) struct Prepass {
     pub(super) pace: Option<(f64, u32)>,
 }
 
-/// The kernel that proves that a run reached its end: what a lost device maps may still look whole.
+/// The kernel that writes the completion marker: buffers of a lost device may still map with plausible values.
 pub(super) struct Proof {
     pub(super) prepared: Prepared,
     pub(super) mark: wgpu::Buffer,
@@ -64,7 +64,7 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// Makes everything that runs of up to `capacity` rows need.
+    /// Makes all objects for runs of up to `capacity` rows.
     pub(super) async fn new(
         gpu: &Gpu,
         pipelines: &mut Pipelines,
@@ -91,7 +91,7 @@ impl Program {
         Ok(program)
     }
 
-    /// Takes over what was found out about tiles; at the end of tuning it makes nothing that was not tried.
+    /// Applies the chosen tiles; makes no pipeline that was not tried.
     pub(super) async fn adopt(&mut self, gpu: &Gpu, pipelines: &mut Pipelines, tuner: &Tuner) -> Result<(), Fault> {
         if !tuner.is_on() {
             return Ok(());
@@ -141,7 +141,7 @@ impl Program {
     }
 }
 
-/// The tiles of a dispatch that are not the usual one, for runs of each size that are decided.
+/// The chosen tiles of a dispatch that differ from the usual one, by size of the run.
 async fn tuned(
     gpu: &Gpu,
     pipelines: &mut Pipelines,
@@ -173,7 +173,7 @@ fn send(gpu: &Gpu, arena: &wgpu::Buffer, words: &[u32], range: &std::ops::Range<
     }
 }
 
-/// Checks what a device can't tell, or tells badly: sizes against its limits, views against their buffers.
+/// Checks that devices lack or report badly: sizes against limits, views against their buffers.
 fn check(gpu: &Gpu, plan: &Plan, storage: &Storage, capacity: u32) -> Result<(), Fault> {
     for buffer in &plan.buffers {
         fits(gpu.limits.max_buffer_size, "a buffer", &buffer.name, buffer.len.at(capacity), buffer.len.per_row)?;
@@ -215,7 +215,7 @@ fn check_aliases(plan: &Plan, dispatch: &Dispatch) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Checks a length against a limit in bytes: too many rows are out of memory, too long a row is a plan for others.
+/// Checks a length against a limit in bytes: too many rows are out of memory, a row that is too long is unsupported.
 fn fits(limit: u64, what: &str, name: &str, length: u64, per_row: u64) -> Result<(), Fault> {
     let (bytes, limit) = (padded(length.saturating_mul(F32_BYTES)), limit.min(MOST_ELEMENTS * F32_BYTES));
     if bytes <= limit {
@@ -263,7 +263,7 @@ fn arena_bytes(plan: &Plan) -> u64 {
     kernels.chain([&proof::WRITE]).map(params_bytes).sum()
 }
 
-/// The params arena and the rings, sized by what the plan moves.
+/// The params arena and the rings, sized by the plan's transfers.
 fn transfers(gpu: &Gpu, plan: &Plan, capacity: u32, arena_bytes: u64) -> (wgpu::Buffer, Uploads, Readbacks) {
     let moved = |roles: fn(&Role) -> bool| {
         let moved = plan.buffers.iter().filter(move |buffer| roles(&buffer.role));
@@ -290,7 +290,7 @@ fn transfers(gpu: &Gpu, plan: &Plan, capacity: u32, arena_bytes: u64) -> (wgpu::
     )
 }
 
-/// Makes pipelines and bind groups, and gives out places in the arena.
+/// Makes pipelines and bind groups, and assigns positions in the arena.
 struct Maker<'a> {
     gpu: &'a Gpu,
     pipelines: &'a mut Pipelines,

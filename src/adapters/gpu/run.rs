@@ -87,7 +87,7 @@ impl<'a> Execution<'a> {
         self
     }
 
-    /// Uploads what a run is fed, and encodes its commands; the last of them are not submitted.
+    /// Uploads a run's inputs, and encodes its commands; the last of them are not submitted.
     async fn start(&mut self, run: &Run, run_number: u32) -> Result<Started, Stop> {
         self.discard().await?;
         let start_ms = self.mailbox.now_ms();
@@ -100,7 +100,7 @@ impl<'a> Execution<'a> {
         Ok(Started { start_ms, upload_ms, n_dispatches })
     }
 
-    /// Runs a pass and answers it; gives back what was tried.
+    /// Runs a pass and answers it; returns the tiles that were tried.
     pub(super) async fn run(mut self, run: &Run, run_number: u32, weights: Writes) -> Result<Trials, Stop> {
         let Started { start_ms, upload_ms, n_dispatches } = self.start(run, run_number).await?;
         let computed = self.submit();
@@ -206,7 +206,7 @@ impl<'a> Execution<'a> {
         self.is_encoded = true;
     }
 
-    /// The last dispatch of a run: a device that is lost half-way can't have written its mark.
+    /// The last dispatch of a run: a device that is lost half-way has not written the completion marker.
     fn encode_proof(&mut self) {
         let mut pass = self.encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
         let prepared = &self.program.proof.prepared;
@@ -241,7 +241,7 @@ impl<'a> Execution<'a> {
         Ok((buffer.clone(), view.offset * F32_BYTES, view.len.at(run.scalars.rows)))
     }
 
-    /// Encodes the copies of what a run gives, and waits for the end of computing.
+    /// Encodes the copies of a run's results, and waits for the end of computing.
     async fn results(&mut self, run: &Run, computed: Submission) -> Result<(), Stop> {
         let wanted = wanted(&self.program.plan, run.pass);
         let rows = run.scalars.rows;
@@ -313,7 +313,7 @@ impl<'a> Execution<'a> {
         Ok(())
     }
 
-    /// Takes the oldest copy in, and sends what is whole and expected elsewhere.
+    /// Reads the oldest copy, and sends values that are complete and awaited.
     async fn receive(&mut self) -> Result<(), Stop> {
         let next = async { Ok(self.program.readbacks.next(self.gpu, &mut self.items).await?) };
         let interrupted = async { Err(self.mailbox.interrupted(self.ticket).await) };
@@ -373,7 +373,7 @@ struct Started {
     n_dispatches: usize,
 }
 
-/// Compares what a device marked with the number of the run.
+/// Compares the completion marker with the number of the run.
 fn prove(mark: Option<f32>, run_number: u32) -> Result<(), Fault> {
     if mark.map(f32::to_bits) == Some(proof::mark(run_number).to_bits()) {
         return Ok(());
@@ -381,7 +381,7 @@ fn prove(mark: Option<f32>, run_number: u32) -> Result<(), Fault> {
     Err(Fault::Lost("the device did not run to the end".into()))
 }
 
-/// The part of a run's time that trying tiles took: what is more than its pace foretells. A run that tries nothing sets
+/// The part of a run's time that trying tiles took: the excess over the expected time. A run that tries nothing sets
 /// the pace.
 fn tuning_ms(
     program: &mut Program,
@@ -404,7 +404,7 @@ fn tuning_ms(
 /// Number of dispatches of a submission for `rows` rows, from the milliseconds of a dispatch in the last run and
 /// that run's rows.
 ///
-/// More rows take longer in proportion; fewer may not take less, for what a dispatch costs at least.
+/// More rows take longer in proportion; fewer may not take less, since a dispatch has a fixed cost.
 fn submission_length(pace: Option<(f64, u32)>, rows: u32) -> usize {
     pace.map_or(FIRST, |(ms, rows_then)| {
         let growth = (f64::from(rows) / f64::from(rows_then.max(1))).max(1.0);
@@ -427,7 +427,7 @@ fn count_f64(count: usize) -> f64 {
     u32::try_from(count).map_or(f64::MAX, f64::from)
 }
 
-/// The buffers that a run of a pass gives, in the order of their positions.
+/// The result buffers of a pass, in the order of their positions.
 fn wanted(plan: &Plan, pass: Pass) -> Vec<usize> {
     let is_wanted = |role: Role| match pass {
         Pass::Train | Pass::Evaluate => matches!(role, Role::Report(_)),
@@ -466,7 +466,7 @@ mod tests {
         assert_eq!(submission_length(Some((1.0, 64)), 128), 30);
         assert_eq!(submission_length(Some((1.0, 64)), 64 * 1000), 1);
         assert_eq!(submission_length(Some((1.0, 0)), 2), 30);
-        // Fewer rows are no promise: a dispatch has a cost of its own.
+        // Fewer rows may not be faster: a dispatch has a fixed cost.
         assert_eq!(submission_length(Some((1.0, 64)), 1), 60);
     }
 

@@ -6,7 +6,7 @@ fn refused(text: &str) -> String {
     Settings::parse(text, "run.toml").err().map(|error| error.to_string()).unwrap_or_default()
 }
 
-/// Settings with a mistake, and what is said of it.
+/// Settings with a mistake, and its message.
 const MISTAKES: &[(&str, &str)] = &[
     (
         "[training]\nepochs = 3\nbatchsize = 4\n",
@@ -99,7 +99,7 @@ fn a_rate_that_the_schedule_makes_nothing_of_is_refused() {
     assert_eq!(refused(&settings("learning_rate = 0.1\n", cosine)), "");
 }
 
-/// A model whose layers stand in several lines.
+/// A model whose layers span several lines.
 fn layers(layers: &str) -> String {
     format!("[data]\ntype = \"digits\"\n[loss]\ntype = \"mse\"\n[model]\ninput = [8, 8, 1]\nlayers = [\n{layers}]\n")
 }
@@ -246,7 +246,7 @@ fn the_example_shows_every_key() {
 fn the_digits_are_whole() {
     let settings = Settings::of(None).unwrap();
     let model = settings.build_model(5).unwrap();
-    // The text spells out what the preset builds.
+    // The text describes the model of the preset.
     let preset = crate::presets::find("digits_cnn").unwrap().build(5).unwrap();
     assert_eq!((model.config(), &model.weights), (preset.config(), &preset.weights));
     assert_eq!(settings.compile(&model, 0).unwrap().losses, [Loss::SPARSE_CATEGORICAL_CROSSENTROPY]);

@@ -59,7 +59,7 @@ fn unscaled(table: &Table) -> Option<String> {
     }
 }
 
-/// Refuses a table whose last row holds a quote that is never closed: it has swallowed all lines behind it.
+/// Refuses a table whose last row holds a quote that is never closed: it contains all later lines.
 pub(super) fn check_last_quote(path: &Path, delimiter: u8, last_row: u64) -> Result<()> {
     let read = || {
         let mut file = std::fs::File::open(path)?;
@@ -89,7 +89,7 @@ fn ends_in_quotes(text: &[u8], delimiter: u8) -> bool {
             b'"' if is_quoted || is_start => is_quoted = !is_quoted,
             _ => {}
         }
-        // Behind a quote that closed, another opens again: two of them are one quote in the field.
+        // A quote after a closing one opens again: two quotes are one quote in the field.
         is_start = !is_quoted && (byte == b'"' || byte == delimiter || byte == b'\n' || byte == b'\r');
     }
     is_quoted

@@ -59,7 +59,7 @@ pub struct InputColumns {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OutputColumns {
-    /// The model's output that they are for; may be left out where there is one.
+    /// Name of the model's output; may be left out if there is only one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Target column, or several.
@@ -71,11 +71,11 @@ pub struct OutputColumns {
 /// Settings of a table's reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CsvSettings {
-    /// The inputs. None: all columns that nothing else uses are the one input.
+    /// The inputs. If empty, all otherwise unused columns are the one input.
     pub inputs: Vec<InputColumns>,
     /// The targets.
     pub outputs: Vec<OutputColumns>,
-    /// Columns that are no input, such as a row's name.
+    /// Columns that are not inputs, such as a row's name.
     pub ignore: Vec<Column>,
     /// The column of each row's weight in the loss.
     pub sample_weight: Option<Column>,

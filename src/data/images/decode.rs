@@ -20,7 +20,7 @@ pub(super) fn check(path: &Path) -> Result<()> {
     probe::check(BufReader::new(file), Thoroughness::Quick).map_err(|problem| refuse(path, problem))
 }
 
-/// Decodes a file, whatever its extension, turns it upright, and brings it to the size that is wanted.
+/// Decodes a file, whatever its extension, turns it upright, and resizes it.
 pub(super) fn read(path: &Path, settings: ImageSettings, to: &mut [f32]) -> Result<()> {
     let bytes = file_bytes(path)?;
     let image = upright(&bytes).map_err(|problem| refuse(path, problem))?;

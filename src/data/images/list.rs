@@ -28,14 +28,14 @@ pub(super) struct ClassFolder {
     pub path: PathBuf,
 }
 
-/// Images that were found, and what was not taken.
+/// Images that were found, and files that were left out.
 #[derive(Debug, Default)]
 pub(super) struct Listing {
     pub images: Vec<PathBuf>,
     pub left_out: LeftOut,
 }
 
-/// Files that are left out: how many for each reason, and the first.
+/// Files that are left out: their number and the first, for each reason.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LeftOut(BTreeMap<String, (usize, PathBuf)>);
 
@@ -73,7 +73,7 @@ impl LeftOut {
 pub(super) fn class_folders(folder: &Path) -> Result<(Vec<ClassFolder>, LeftOut)> {
     let (mut classes, mut left_out) = (Vec::new(), LeftOut::default());
     for path in entries(folder)? {
-        // A link to a folder is as good as the folder.
+        // A link to a folder counts as the folder.
         if path.is_dir() {
             let name = name_of(path.file_name().unwrap_or_default());
             classes.push(ClassFolder { name, path });
@@ -94,7 +94,7 @@ pub(super) fn class_folders(folder: &Path) -> Result<(Vec<ClassFolder>, LeftOut)
     Ok((classes, left_out))
 }
 
-/// A name that is UTF-8 stays as it is, whatever it holds.
+/// A name in UTF-8 stays unchanged.
 fn name_of(name: &OsStr) -> String {
     name.to_str().map_or_else(|| shown(name).to_string(), str::to_owned)
 }

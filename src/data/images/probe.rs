@@ -4,9 +4,9 @@ use std::io::{BufRead, ErrorKind, Read, Seek, SeekFrom};
 
 use image::{ImageDecoder, ImageFormat, ImageReader, Limits};
 
-/// Pixels that an image may have at most: 8192 × 8192, or any other proportions. A decoder allocates by what a header says.
+/// Most pixels of an image: 8192 × 8192, or any other proportions. A decoder allocates by the header.
 pub(super) const MAX_PIXELS: u64 = 1 << 26;
-/// Bytes that an image may have, as a file and decoded: 8 for each pixel.
+/// Most bytes of an image, as a file and decoded: 8 for each pixel.
 pub(super) const MAX_BYTES: u64 = MAX_PIXELS * 8;
 
 /// Search for the end of an image.
@@ -69,10 +69,10 @@ fn check_header(file: impl BufRead + Seek, format: ImageFormat) -> Result<(), St
     Ok(())
 }
 
-/// Goes through the markers of a JPEG, up to that of its end.
+/// Reads the markers of a JPEG, up to that of its end.
 ///
-/// Decoders fill what is missing with gray, and a photograph's small preview has an end of its own; so only the whole
-/// way tells. Source: ITU T.81, annex B.
+/// Decoders fill missing parts with gray, and a photograph's small preview has an end of its own; so all markers
+/// must be read. Source: ITU T.81, annex B.
 fn jpeg(mut file: impl BufRead + Seek, thoroughness: Thoroughness) -> Result<(), String> {
     const END: [u8; 2] = [0xff, 0xd9];
     let has_end = thoroughness == Thoroughness::Quick && ends_with(&mut file, &END).map_err(unreadable)?;
@@ -109,7 +109,7 @@ fn jpeg(mut file: impl BufRead + Seek, thoroughness: Thoroughness) -> Result<(),
     }
 }
 
-/// Goes through the chunks of a PNG, up to the last. Source: PNG 1.2, section 3.
+/// Reads the chunks of a PNG, up to the last. Source: PNG 1.2, section 3.
 fn png(mut file: impl BufRead + Seek) -> Result<(), String> {
     const END: &[u8; 12] = b"\0\0\0\0IEND\xae\x42\x60\x82";
     check_header(&mut file, ImageFormat::Png)?;
@@ -142,7 +142,7 @@ fn bmp(mut file: impl BufRead + Seek) -> Result<(), String> {
         return Ok(());
     }
     let (width, bits) = (number(18), u64::from(head[28]));
-    // Lines may stand from top to bottom: then the height is negative.
+    // Lines may be stored from top to bottom: then the height is negative.
     let height = u64::from(i32::from_le_bytes([head[22], head[23], head[24], head[25]]).unsigned_abs());
     let needed = number(10) + (width * bits).div_ceil(32) * 4 * height;
     // The padding of the last line may be missing.

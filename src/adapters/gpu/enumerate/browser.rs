@@ -1,5 +1,5 @@
-//! The adapters that a browser gives: it has no list, but may be asked for one of high performance, one of low power, and
-//! one that computes on the processor, which may all be the same.
+//! The adapters of a browser: it has no list, but gives an adapter of high performance, one of low power, and
+//! one that computes on the CPU, on request; they may all be the same.
 
 use std::cell::RefCell;
 
@@ -14,14 +14,14 @@ use super::kind;
 const REQUESTS: [&str; 3] = ["high-performance", "low-power", FALLBACK];
 const FALLBACK: &str = "fallback";
 
-/// An adapter, and all that it was given for.
+/// An adapter, with all requests for which it was given.
 struct Found {
     info: Info,
     requests: Vec<&'static str>,
 }
 
 thread_local! {
-    /// Asked for once in the life of the page.
+    /// Requested once in the life of the page.
     static FOUND: RefCell<Option<Vec<Found>>> = const { RefCell::new(None) };
 }
 
@@ -90,7 +90,7 @@ pub(in super::super) fn is_known(info: &Info) -> bool {
     !requested_as(info).is_empty()
 }
 
-/// The adapter of an [`Info`], asked for anew: an adapter is used up by its device.
+/// The adapter of an [`Info`], requested again: an adapter can give only one device.
 pub(in super::super) async fn find(info: &Info) -> Option<wgpu::Adapter> {
     let request = *requested_as(info).first()?;
     let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle();

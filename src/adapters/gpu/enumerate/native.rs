@@ -1,4 +1,4 @@
-//! The adapters that native drivers show, found once in the life of the process.
+//! The adapters of native drivers, listed once in the life of the process.
 
 use std::sync::OnceLock;
 
@@ -33,7 +33,7 @@ fn place(info: &Info) -> Option<usize> {
     let entries = &registry().entries;
     let same = |place: &usize| Info { index: info.index, ..entries[*place].0.clone() } == *info;
     let places: Vec<usize> = (0..entries.len()).filter(same).collect();
-    // Identical cards stand side by side in both lists; the CPU adapter stands before software.
+    // Identical cards are adjacent in both lists; the CPU adapter comes before software.
     let before = usize::from(info.kind > Kind::Cpu);
     let ordinal = info.index.saturating_sub(before + places.first()?);
     places.get(ordinal).or(places.last()).copied()
@@ -58,7 +58,7 @@ fn registry() -> &'static Registry {
     })
 }
 
-/// The adapters of DX12, with the best compiler that is there: DXC, else FXC, which every Windows has.
+/// The adapters of DX12, with the best compiler: DXC if it is found, else FXC, which every Windows has.
 ///
 /// wgpu would settle this itself, but does not say how, and shows no adapter where DXC is there and the driver is too
 /// old for it.
@@ -81,7 +81,7 @@ fn listed(adapter: wgpu::Adapter) -> (Info, wgpu::Adapter) {
     (info(&adapter), adapter)
 }
 
-/// An adapter whose shaders the old compiler builds: it is the last word about its driver.
+/// An adapter whose shaders the old compiler builds.
 fn marked(adapter: wgpu::Adapter) -> (Info, wgpu::Adapter) {
     let info = info(&adapter);
     let driver = format!("{} {}", info.driver, list::FXC).trim().to_owned();

@@ -1,4 +1,4 @@
-//! Runs without other adapters: the next ones begin before the results of the last are taken in, so that the device
+//! Runs on a single adapter: the next ones begin before the results of the last are read, so that the device
 //! never waits for the host.
 
 use std::collections::VecDeque;
@@ -15,7 +15,7 @@ use crate::size::F32_BYTES;
 
 /// Runs that may be in flight when the next begins: a step's training pass and its update.
 const AHEAD: usize = 2;
-/// Largest results of a run that may be in flight; larger ones are taken in at once.
+/// Largest results of a run that may be in flight; larger ones are read at once.
 const LARGEST: u64 = 8 << 20;
 
 /// Runs in flight, and the buffers for their results.
@@ -32,7 +32,7 @@ struct Open {
     pass: Pass,
     rows: u32,
     number: u32,
-    /// Results one behind the other, then the mark.
+    /// Results one after the other, then the completion marker.
     chunk: Chunk,
     lengths: Vec<u64>,
     start_ms: f64,
@@ -43,7 +43,8 @@ struct Open {
 }
 
 impl Ahead {
-    /// Buffers for the results of runs of up to `capacity` rows; none where no run is without others, or results are large.
+    /// Buffers for the results of runs of up to `capacity` rows; none if the plan always needs other adapters, or
+    /// results are large.
     pub(in crate::adapters::gpu) fn new(gpu: &Gpu, plan: &Plan, capacity: u32) -> Self {
         let bytes_of = |pass| {
             let results = wanted(plan, pass).into_iter().map(|idx| plan.buffers[idx].len.at(capacity));
@@ -110,8 +111,8 @@ impl Ahead {
         Ok(())
     }
 
-    /// Answers runs until one more may begin; all of them if their pass has not run with as many rows before, since it may
-    /// then fail for want of memory, or if runs are made slower by waiting.
+    /// Answers runs until one more may begin; all of them if their pass has not run with as many rows before, since it
+    /// may then fail for want of memory, or if runs are made slower by waiting.
     pub(in crate::adapters::gpu) async fn answer_older(
         &mut self,
         gpu: &Gpu,
