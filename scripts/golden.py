@@ -28,6 +28,7 @@ import numpy as np
 from keras import layers, losses, metrics, optimizers
 from keras.src.applications.convnext import LayerScale
 from keras.src.backend.common import dtypes
+from keras.src.trainers.data_adapters.data_adapter_utils import class_weight_to_sample_weights
 from safetensors.numpy import save_file
 
 # On JAX, Keras takes float64 for float32 wherever it promotes types. `double` makes sure that this cures it.
@@ -706,6 +707,9 @@ def optimizer_file():
             config = {"learning_rate": 0.05, **config}
             optimizer_case(file, name, kind, **config)
             optimizer_case(file, f"{name}_clipped", kind, **config, global_clipnorm=2.0)
+            if name == kind.lower():
+                optimizer_case(file, f"{name}_clipnorm", kind, **config, clipnorm=1.0)
+                optimizer_case(file, f"{name}_clipvalue", kind, **config, clipvalue=0.25)
             if kind != "AdamW":
                 optimizer_case(file, f"{name}_decayed", kind, **config, weight_decay=0.1)
             optimizer_case(file, f"{name}_decayed_clipped", kind, **config, weight_decay=0.1, global_clipnorm=2.0)
@@ -812,8 +816,8 @@ def train(dtype, initial, data, labels, kind, config, frozen=(), network=network
     data = data.astype(dtype)
 
     def objective(trainable, fixed, x, y, training):
-        logits, fixed = model.stateless_call(trainable, fixed, x, training=training)
-        return criterion(y, logits), fixed
+        logits, fixed, penalties = model.stateless_call(trainable, fixed, x, training=training, return_losses=True)
+        return sum(penalties, criterion(y, logits)), fixed
 
     def variables():
         return [[variable.value for variable in group]
@@ -934,6 +938,77 @@ def recurrent_file():
     return file
 
 
+def regularized(dtype):
+    compute_in(dtype)
+    penalties = keras.regularizers
+    return keras.Sequential([
+        layers.Input((8, 8, 1)),
+        layers.Conv2D(6, 3, padding="same", activation="relu", name="conv", kernel_regularizer=penalties.L2(0.02),
+                      bias_regularizer=penalties.L1(0.01)),
+        layers.BatchNormalization(momentum=0.9, name="norm", gamma_regularizer=penalties.L1(0.01),
+                                  beta_regularizer=penalties.L2(0.05)),
+        layers.ReLU(name="relu", activity_regularizer=penalties.L2(0.001)),
+        layers.GlobalAveragePooling2D(name="average"),
+        layers.Dense(12, activation="tanh", name="dense", kernel_regularizer=penalties.L1L2(0.001, 0.002),
+                     activity_regularizer=penalties.L1(0.01)),
+        layers.Dense(12, name="frozen", kernel_regularizer=penalties.L2(0.1), activity_regularizer=penalties.L2(0.002)),
+        layers.Dense(10, name="logits", kernel_regularizer="l2"),
+    ], name="network")
+
+
+REGULARIZED_NODES = [
+    {"name": "conv", "layer": "Conv2D",
+     "config": {"filters": 6, "kernel_size": [3, 3], "padding": "same", "activation": "relu",
+                "kernel_regularizer": {"L2": 0.02}, "bias_regularizer": {"L1": 0.01}}},
+    {"name": "norm", "layer": "BatchNormalization",
+     "config": {"momentum": 0.9, "epsilon": 1e-3, "gamma_regularizer": {"L1": 0.01}, "beta_regularizer": {"L2": 0.05}}},
+    {"name": "relu", "layer": "ReLU", "config": {"activity_regularizer": {"L2": 0.001}}},
+    {"name": "average", "layer": "GlobalAveragePooling2D", "config": {}},
+    {"name": "dense", "layer": "Dense",
+     "config": {"units": 12, "activation": "tanh", "kernel_regularizer": {"l1": 0.001, "l2": 0.002},
+                "activity_regularizer": {"l1": 0.01}}},
+    {"name": "frozen", "layer": "Dense",
+     "config": {"units": 12, "kernel_regularizer": {"l2": 0.1}, "activity_regularizer": {"l2": 0.002}}},
+    {"name": "logits", "layer": "Dense", "config": {"units": 10, "kernel_regularizer": "l2"}},
+]
+
+
+def regularizer_file():
+    """Penalties of weights and outputs; that of a frozen layer's weights does not count in Keras."""
+    file = File("regularizers", "ten steps of a small network with penalties, on the rows of `training`")
+    data, labels = images()
+    rng, initial = generator("regularizers"), {}
+    for variable in regularized("float64").variables:
+        shape, fan_in = variable.shape, np.prod(variable.shape[:-1])
+        values = normal(rng, shape, 1 / np.sqrt(fan_in) if variable.name == "kernel" else 0.25)
+        if variable.name in ("gamma", "moving_variance"):
+            values = exact(0.5 + np.abs(values))
+        initial[label(variable)] = values
+    file.add("initial", initial, nodes=REGULARIZED_NODES, frozen=["frozen"], loss="SparseCategoricalCrossentropy")
+    momentum = {"learning_rate": 0.02, "momentum": 0.9}
+    for name, kind, config in (("adam", "Adam", {"learning_rate": 0.01}),
+                               ("sgd_momentum", "SGD", momentum),
+                               ("global_clipnorm", "SGD", {**momentum, "global_clipnorm": 0.5}),
+                               ("clipnorm", "SGD", {**momentum, "clipnorm": 0.2}),
+                               ("clipvalue", "SGD", {**momentum, "clipvalue": 0.01})):
+        arguments = data, labels, kind, config, ["frozen"], regularized
+        truth, single = train("float64", initial, *arguments), train("float32", initial, *arguments)
+        drift = {role: float(np.abs(truth[role] - single[role]).max()) for role in truth}
+        file.add(name, truth, optimizer=kind, config=config, float32_differs_by=drift)
+    return file
+
+
+def class_weight_file():
+    file = File("class_weight", "weights of rows by their class")
+    rng = generator("class_weight")
+    labels, table = rng.integers(0, 5, 20), {0: 2.0, 3: 0.25, 4: 0.0}
+    for name, targets in (("labels", labels), ("column", labels[:, None]), ("one_hot", np.eye(5)[labels]),
+                          ("soft", rng.dirichlet(np.ones(5), 20))):
+        weights = class_weight_to_sample_weights(np.asarray(targets, dtype=np.float32), table)
+        file.add(name, {"targets": targets, "weights": weights}, config={str(k): v for k, v in table.items()})
+    return file
+
+
 FILES = {
     "layers": layer_file,
     "activations": activation_file,
@@ -952,6 +1027,8 @@ FILES = {
     "training": training_file,
     "frozen": frozen_file,
     "recurrent": recurrent_file,
+    "regularizers": regularizer_file,
+    "class_weight": class_weight_file,
 }
 
 

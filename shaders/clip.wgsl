@@ -3,16 +3,18 @@
 //     partials[s] = (norm of slab s, number of its values that are not finite), or 0 behind the last     (norm)
 //     n = root of the sum of the squares of all slabs' norms                           (combine)
 //     control = (max_norm > 0 ? min(1, max_norm / n) : 1,  every value finite ? 1 : 0,  n,  0)
+//     clipped *= factors[0]                                                            (scale)
+//     bounded = between -max_norm and max_norm                                         (values)
 //
-// Source    Keras 3 clipnorm over all gradients (global_clipnorm); the two ranges are Blue's, ACM TOMS 4, 1978.
+// Source    Keras 3 clipnorm, of one parameter or over all gradients (global_clipnorm), and clipvalue; the two ranges are Blue's, ACM TOMS 4, 1978.
 //           Squares above 2^100 are summed scaled, and the slabs hand on norms instead of sums of squares: a
 //           large but finite gradient gives its norm, and only bits that say Inf or NaN make it not finite.
 //           Values below 2^-63 count as 0, values that are not finite are left out of the norm.
-// Shapes    gradient [len]; partials [splits rounded up to 32, 2]; parts [parts, 2], all slabs of all segments; control [4].
+// Shapes    gradient, clipped, bounded [len]; factors [4], a control; partials [splits rounded up to 32, 2]; parts [parts, 2], all slabs of all segments; control [4].
 //           Slab s holds ceil(len / splits) values; the last may be short or empty.
-// Grid      norm: a workgroup for each slab; combine: one workgroup.
+// Grid      norm: a workgroup for each slab; combine: one workgroup; the others: an invocation for each element.
 // Accuracy  within 1e-5 of the twin, relative to 1 + norm, for slabs up to 2^24 values.
-// Twin      src/kernels/clip.rs, fn norm_twin, combine_twin.
+// Twin      src/kernels/clip.rs, fn norm_twin, combine_twin, scale_twin, values_twin.
 // Uses      lib/grid.wgsl, lib/reduce.wgsl
 
 struct Params {
@@ -33,6 +35,11 @@ const GROW: f32 = 1.2089258196146292e24;
 
 @group(0) @binding(1) var<storage, read> parts: array<f32>;
 @group(0) @binding(2) var<storage, read_write> control: array<f32>;
+
+@group(0) @binding(1) var<storage, read> factors: array<f32>;
+@group(0) @binding(2) var<storage, read_write> clipped: array<f32>;
+
+@group(0) @binding(1) var<storage, read_write> bounded: array<f32>;
 
 // Whether the exponent's bits are all set. Arithmetic tests may be optimised away, bit tests not.
 fn is_not_finite(value: f32) -> bool {
@@ -100,5 +107,29 @@ fn combine(@builtin(local_invocation_index) lane: u32) {
         control[1] = select(0.0, 1.0, sums.y == 0.0);
         control[2] = total;
         control[3] = 0.0;
+    }
+}
+
+@compute @workgroup_size(256)
+fn scale(
+    @builtin(workgroup_id) workgroup: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let i = element_index(workgroup, workgroups, lane, 256u);
+    if i < params.len {
+        clipped[i] *= factors[0];
+    }
+}
+
+@compute @workgroup_size(256)
+fn values(
+    @builtin(workgroup_id) workgroup: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let i = element_index(workgroup, workgroups, lane, 256u);
+    if i < params.len {
+        bounded[i] = clamp(bounded[i], -params.max_norm, params.max_norm);
     }
 }

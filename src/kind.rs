@@ -26,6 +26,17 @@ impl Settings {
         self.0.iter().map(|(name, value)| (name.as_str(), value))
     }
 
+    /// Takes a setting out.
+    pub(crate) fn take(&mut self, name: &str) -> Option<Value> {
+        let at = self.0.iter().position(|(known, _)| known == name)?;
+        Some(self.0.remove(at).1)
+    }
+
+    /// Adds settings behind the others.
+    pub(crate) fn append(&mut self, more: Self) {
+        self.0.extend(more.0);
+    }
+
     fn into_value(self) -> Value {
         Value::Object(self.0.into_iter().collect())
     }

@@ -28,11 +28,14 @@ const PATHS: [&str; 9] =
     ["train", "test", "folder", "train_images", "train_labels", "test_images", "test_labels", "model", "file"];
 
 /// Keys that Keras has, but with another meaning, and what to write in their place.
-const ELSEWHERE: &[(&str, &str)] = &[(
-    "gradient_accumulation_steps",
-    "Keras updates after so many batches; here one batch is computed in parts: for Keras' 4 steps of 32 rows write \
-     `batch_size = 128` and `micro_batches = 4`",
-)];
+const ELSEWHERE: &[(&str, &str)] = &[
+    (
+        "gradient_accumulation_steps",
+        "Keras updates after so many batches; here one batch is computed in parts: for Keras' 4 steps of 32 rows write \
+         `batch_size = 128` and `micro_batches = 4`",
+    ),
+    ("global_clipnorm", "write `clip_norm` in `[training]`"),
+];
 
 /// Remedy for a path with `\`.
 const PATH_HELP: &str = "write a path of Windows in single quotes, as in 'C:\\data\\a.csv', or with `/`";

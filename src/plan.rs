@@ -229,11 +229,41 @@ pub struct Moving {
     pub momentum: f32,
 }
 
+/// A parameter whose size is penalized: `l1 · Σ |w| + l2 · Σ w²` is part of the loss, once for the whole batch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Penalty {
+    /// Which segment of the flat parameters.
+    pub segment: u32,
+    /// First element in the segment.
+    pub offset: u64,
+    /// Number of elements.
+    pub len: u64,
+    /// Factor of the sizes.
+    pub l1: f32,
+    /// Factor of the squares.
+    pub l2: f32,
+}
+
+impl Penalty {
+    /// Its elements in the segment.
+    #[allow(clippy::cast_possible_truncation, reason = "a segment is smaller than 2^25 elements")]
+    pub fn range(&self) -> std::ops::Range<usize> {
+        self.offset as usize..(self.offset + self.len) as usize
+    }
+
+    /// Factors of sizes and squares.
+    pub fn factors(&self) -> [f32; 2] {
+        [self.l1, self.l2]
+    }
+}
+
 /// Buffers, and the commands of each pass.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     /// Moving statistics, in the order in which training writes their moments.
     pub moving: Vec<Moving>,
+    /// Penalties of parameters, of which the update adds the slopes to the summed gradients.
+    pub penalties: Vec<Penalty>,
     /// All buffers.
     pub buffers: Vec<Buffer>,
     /// Commands of each pass.

@@ -1,5 +1,6 @@
 //! Settings files: TOML with the tables `[data]`, `[model]`, `[loss]`, `[optimizer]`, `[schedule]`, `[training]`.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -104,6 +105,8 @@ pub struct Training {
     #[serde(deserialize_with = "split")]
     pub split: SplitMode,
     clip_norm: Option<f32>,
+    /// Weights of classes, by name or number.
+    class_weight: BTreeMap<String, f32>,
     /// Names of the layers that are trained; all others are frozen.
     trainable: Option<Vec<String>>,
     #[serde(deserialize_with = "names::read")]
@@ -135,6 +138,7 @@ impl Default for Training {
             validation: Validation::Test,
             adapters: None,
             split: SplitMode::default(),
+            class_weight: BTreeMap::new(),
             clip_norm: None,
             trainable: None,
             gradient_compression: GradientCompression::None,
@@ -354,6 +358,21 @@ impl Training {
             return Err(Error::setting(who("batch_size"), "needs at least 1, but is 0", "32 is a good first choice"));
         }
         Ok(())
+    }
+
+    /// Weights of classes by label, for training data with these names of classes.
+    pub fn class_weight(&self, classes: &[String]) -> Result<Vec<(usize, f32)>> {
+        let known: Vec<&str> = classes.iter().map(String::as_str).collect();
+        let label = |name: &str| known.iter().position(|class| *class == name).or_else(|| name.parse().ok());
+        let of = |(name, weight): (&String, &f32)| match label(name) {
+            Some(label) => Ok((label, *weight)),
+            None => Err(Error::setting(
+                "key `class_weight`",
+                format!("needs names of classes or numbers from 0 up, but names `{}`", shown(name)),
+                names::help(name, "the classes are", &known),
+            )),
+        };
+        self.class_weight.iter().map(of).collect()
     }
 
     /// The callback that ends training early, if it is asked for.

@@ -230,6 +230,7 @@ fn prepare(args: &TrainArgs, settings: Settings, terminal: &Terminal) -> Result<
         .workers(settings.training.workers)
         .prefetch(settings.training.prefetch)
         .save_with(args.save_settings());
+    fit.class_weight = settings.training.class_weight(train.schema().classes(0))?.into_iter().collect();
     (fit.shuffle, fit.drop_remainder) = (settings.training.shuffle, settings.training.drop_remainder);
     (fit.validation, fit.trace) = (validation, args.trace.clone());
     Ok(Run { trainer, train, fit, early_stopping, adapters: settings.training.adapters, done })

@@ -33,6 +33,7 @@ pub(crate) mod batch;
 mod bytes;
 #[cfg(feature = "files")]
 pub mod cifar;
+mod class_weight;
 #[cfg(feature = "files")]
 mod config;
 #[cfg(feature = "files")]
@@ -55,6 +56,7 @@ pub(crate) use batch::{
     check_probabilities,
 };
 pub use bytes::ByteImages;
+pub use class_weight::ClassWeighted;
 #[cfg(feature = "files")]
 pub use config::{DataConfig, DataPair, Inputs, TableConfig};
 pub use description::{ClassCount, Description};

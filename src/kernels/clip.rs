@@ -11,11 +11,11 @@ use super::{Call, Kernel};
 use crate::size::Grid;
 
 crate::params! {
-    /// Elements of the gradient; not read by `combine`.
+    /// Elements of the gradient; not read by `combine`. `scale` and `values` read nothing else but `max_norm`.
     len: u32,
     /// Slabs of this dispatch of `norm`; not read by `combine`.
     splits: u32,
-    /// Largest norm that is let through; 0 for no clipping. Not read by `norm`.
+    /// Largest norm that is let through, or largest value; 0 for no clipping. Not read by `norm` and `scale`.
     max_norm: f32,
     /// Slabs of all segments together; not read by `norm`.
     parts: u32,
@@ -27,7 +27,7 @@ family!("clip", [Grid, Reduce], 256);
 const TOLERANCE: f32 = 1e-5;
 
 /// The family.
-pub static KERNELS: &[&Kernel] = &[&NORM, &COMBINE];
+pub static KERNELS: &[&Kernel] = &[&NORM, &COMBINE, &SCALE, &VALUES];
 
 /// Slabs at most for a segment of the gradient, and values that a slab has at least where there are several.
 const MOST_SPLITS: u32 = 64;
@@ -59,6 +59,14 @@ pub static NORM: Kernel =
 /// Grid: `Items(1)`. Source: Keras 3 `global_clipnorm`.
 pub static COMBINE: Kernel =
     kernel("combine", [&["parts"], &["control"], &[]], (combine_twin, combine_twin), TOLERANCE, combine_cases);
+
+/// `factors [4]`, of which the first is used → `clipped [len]` in place. Grid: `Elements(len)`.
+pub static SCALE: Kernel =
+    kernel("scale", [&["factors"], &["clipped"], &[]], (scale_twin, scale_fast), 1e-6, scale_cases);
+
+/// → `bounded [len]` in place: each value between `-max_norm` and `max_norm`. Grid: `Elements(len)`. Source: Keras 3
+/// `clipvalue`.
+pub static VALUES: Kernel = kernel("values", [&[], &["bounded"], &[]], (values_twin, values_fast), 0.0, values_cases);
 
 /// Largest norm of a slab that the shader gives.
 const LARGEST_SLAB: f64 = 2.8e14 * 1_208_925_819_614_629_174_706_176.0;
@@ -124,6 +132,50 @@ fn combine_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     outputs[0][1] = if is_finite { 1.0 } else { 0.0 };
     outputs[0][2] = single(norm);
     outputs[0][3] = 0.0;
+}
+
+fn scale_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
+    let Params { len, .. } = call.params();
+    let factor = f64::from(call.inputs[0][0]);
+    outputs[0][..index(len)].iter_mut().for_each(|value| *value = single(f64::from(*value) * factor));
+}
+
+fn scale_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
+    let Params { len, .. } = call.params();
+    let factor = call.inputs[0][0];
+    outputs[0][..index(len)].iter_mut().for_each(|value| *value *= factor);
+}
+
+/// Brings values between a limit and its negative.
+pub fn bound(values: &mut [f32], limit: f32) {
+    values.iter_mut().for_each(|value| *value = value.clamp(-limit, limit));
+}
+
+fn values_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
+    let Params { len, max_norm, .. } = call.params();
+    outputs[0][..index(len)].iter_mut().for_each(|value| *value = value.max(-max_norm).min(max_norm));
+}
+
+fn values_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
+    let Params { len, max_norm, .. } = call.params();
+    bound(&mut outputs[0][..index(len)], max_norm);
+}
+
+fn elementwise_cases(max_norm: f32, buffers: fn(Case) -> Case) -> Vec<Case> {
+    let case = |len: u32| {
+        let params = Params { len, splits: 0, max_norm, parts: 0 };
+        let case = Case::elements(format!("{len}, limit {max_norm}"), params.words(), len);
+        buffers(case).in_place(Fill::Normal(index(len)))
+    };
+    [1, 63, 64, 65, 257, 70_001].map(case).into()
+}
+
+fn scale_cases() -> Vec<Case> {
+    elementwise_cases(0.0, |case| case.input(Fill::Values(vec![0.3, 1.0, 5.0, 0.0])))
+}
+
+fn values_cases() -> Vec<Case> {
+    elementwise_cases(0.7, |case| case)
 }
 
 fn norm_cases() -> Vec<Case> {

@@ -34,6 +34,7 @@ pub mod proof;
 pub mod random;
 pub mod recurrent;
 pub mod reduce;
+pub mod regularizer;
 pub mod remap;
 pub mod rmsprop;
 pub(crate) mod rounding;

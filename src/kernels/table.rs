@@ -3,7 +3,7 @@
 use super::{
     Kernel, activation, adam, add, batch_norm, bilinear, binary_cross_entropy, clip, concatenate, conv2d, dense,
     depthwise_conv2d, dropout, embedding, gaussian, global_max, group_norm, halves, mask, mean_squared_error, merge,
-    pooling, proof, recurrent, reduce, remap, rmsprop, sgd, softmax, softmax_cross_entropy,
+    pooling, proof, recurrent, reduce, regularizer, remap, rmsprop, sgd, softmax, softmax_cross_entropy,
 };
 
 /// Every kernel of the crate, a line for each family: the host file's own table.
@@ -32,6 +32,7 @@ pub static FAMILIES: &[&[&Kernel]] = &[
     proof::KERNELS,
     recurrent::KERNELS,
     reduce::KERNELS,
+    regularizer::KERNELS,
     remap::KERNELS,
     rmsprop::KERNELS,
     sgd::KERNELS,

@@ -1,7 +1,6 @@
 //! Builds a model: checks shapes, lays out and fills weights.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
 use litemap::LiteMap;
 
@@ -10,7 +9,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::{GraphNode, Input, Model, NamedLayer, Weights};
 use crate::error::{Error, Result};
-use crate::layers::{Built, ComputeMask, Layer, MaskUse, Parameter};
+use crate::layers::{Built, ComputeMask, Configured, MaskUse, Parameter};
 use crate::plan::Layout;
 use crate::schema::Schema;
 use crate::shape::Shape;
@@ -124,13 +123,14 @@ impl ModelBuilder {
     }
 
     /// Adds a layer without using it yet.
-    pub fn layer(&mut self, name: &str, layer: impl Layer + 'static) -> LayerRef {
-        self.shared_layer(Some(name), Arc::new(layer))
+    pub fn layer(&mut self, name: &str, layer: impl Into<Configured>) -> LayerRef {
+        self.shared_layer(Some(name), layer.into())
     }
 
-    pub(super) fn shared_layer(&mut self, name: Option<&str>, layer: Arc<dyn Layer>) -> LayerRef {
+    pub(super) fn shared_layer(&mut self, name: Option<&str>, layer: Configured) -> LayerRef {
+        let Configured { layer, is_trainable, regularizers } = layer;
         let name = name.map_or_else(|| self.unique(&snake(layer.kind())), str::to_owned);
-        self.layers.push(NamedLayer { name, layer, is_trainable: true });
+        self.layers.push(NamedLayer { name, layer, is_trainable, regularizers });
         self.uses.push(0);
         LayerRef(self.layers.len() - 1)
     }
@@ -184,13 +184,13 @@ impl ModelBuilder {
     }
 
     /// Adds a layer under a generated name, and uses it.
-    pub fn add(&mut self, layer: impl Layer + 'static, inputs: &[TensorRef]) -> TensorRef {
-        let layer = self.shared_layer(None, Arc::new(layer));
+    pub fn add(&mut self, layer: impl Into<Configured>, inputs: &[TensorRef]) -> TensorRef {
+        let layer = self.shared_layer(None, layer.into());
         self.call(layer, inputs)
     }
 
     /// Adds a layer under a name, and uses it.
-    pub fn add_named(&mut self, name: &str, layer: impl Layer + 'static, inputs: &[TensorRef]) -> TensorRef {
+    pub fn add_named(&mut self, name: &str, layer: impl Into<Configured>, inputs: &[TensorRef]) -> TensorRef {
         let layer = self.layer(name, layer);
         self.call(layer, inputs)
     }
@@ -304,7 +304,11 @@ impl Model {
         let named = &self.layers[node.layer_idx];
         let who = || Self::who(node.layer_idx, named);
         let inputs: Vec<Shape> = node.inputs.iter().map(|tensor| self.shapes[*tensor].clone()).collect();
-        let built = named.layer.build(&inputs).map_err(|problem| {
+        let checked = named.layer.build(&inputs).and_then(|built| {
+            named.regularizers.check(&built)?;
+            Ok(built)
+        });
+        let built = checked.map_err(|problem| {
             let before = node.inputs.iter().map(|tensor| format!("`{}`", self.tensor_name(*tensor)));
             let help = format!("{}; its input comes from {}", problem.help, before.collect::<Vec<_>>().join(", "));
             Error::model(who(), problem.problem, help)
@@ -432,14 +436,14 @@ impl Sequential {
     /// Adds a layer behind the last one.
     #[must_use]
     #[allow(clippy::should_implement_trait, reason = "the name that Keras gives it")]
-    pub fn add(mut self, layer: impl Layer + 'static) -> Self {
+    pub fn add(mut self, layer: impl Into<Configured>) -> Self {
         self.last = self.graph.add(layer, &[self.last]);
         self
     }
 
     /// Adds a named layer after the last one.
     #[must_use]
-    pub fn add_named(mut self, name: &str, layer: impl Layer + 'static) -> Self {
+    pub fn add_named(mut self, name: &str, layer: impl Into<Configured>) -> Self {
         self.last = self.graph.add_named(name, layer, &[self.last]);
         self
     }

@@ -2,12 +2,13 @@
 
 use super::Model;
 use crate::error::{Error, Result};
-use crate::kernels::{add, batch_norm, clip};
+use crate::kernels::{add, batch_norm, clip, regularizer};
+use crate::layers::Regularizer;
 use crate::losses::{Head, Loss};
-use crate::optimizers::Optimizer;
+use crate::optimizers::{Clipping, Optimizer};
 use crate::plan::{
-    BatchStatistics, GradientCompression, Grid, Layout, Length, Moving, Node, Pass, Plan, Recorder, Role, Tensor, View,
-    Word, length_word, vectors_word,
+    BatchStatistics, GradientCompression, Grid, Layout, Length, Moving, Node, Pass, Penalty, Placed, Plan, Recorder,
+    Role, Tensor, View, Word, length_word, vectors_word,
 };
 
 /// Settings of the training pass: a loss for each output, and the optimizer.
@@ -55,6 +56,10 @@ impl Firsts {
 
 /// Name of the buffer that holds what the clip decided: `[scale, apply, norm, 0]`.
 pub(crate) const CLIP_CONTROL: &str = "update.control";
+/// How the names of buffers that hold a parameter's penalty begin, behind that of the node.
+const PENALTY: &str = "penalty";
+/// How the names of buffers that hold a parameter's penalty begin.
+pub(crate) const PENALTIES: &str = "update.penalty";
 
 impl Model {
     /// The plan of prediction alone.
@@ -74,6 +79,7 @@ impl Model {
         self.check_losses(&objective.losses)?;
         objective.optimizer.check()?;
         let mut plan = self.flat_buffers();
+        plan.penalties = self.penalties();
         let trained = self.record_training(&mut plan, objective);
         self.record_forward_pass(&mut plan, Pass::Evaluate, &objective.losses);
         self.record_forward_pass(&mut plan, Pass::Predict, &[]);
@@ -196,6 +202,41 @@ impl Model {
         }
     }
 
+    /// Penalties of trainable parameters.
+    fn penalties(&self) -> Vec<Penalty> {
+        let mut penalties = Vec::new();
+        for named in self.layers.iter().filter(|named| named.is_trainable) {
+            for (names, Regularizer { l1, l2 }) in named.regularizers.of_parameters() {
+                let found = names.iter().find_map(|name| self.layout.parameter(&format!("{}/{name}", named.name)));
+                let Some(placed) = found.map(|idx| &self.layout.parameters[idx]) else { continue };
+                let len = placed.len() as u64;
+                penalties.push(Penalty { segment: placed.segment, offset: placed.offset, len, l1, l2 });
+            }
+        }
+        penalties
+    }
+
+    /// The penalty of a node's outputs.
+    fn activity(&self, node_idx: usize) -> Option<Regularizer> {
+        self.layers[self.nodes[node_idx].layer_idx].regularizers.activity()
+    }
+
+    /// Records the penalties of outputs: row by row, in a report behind those of the losses.
+    fn record_activities(&self, rec: &mut Recorder<'_>) {
+        let penalized = (0..self.nodes.len()).filter_map(|idx| Some((idx, self.activity(idx)?)));
+        for (count, (idx, regularizer)) in penalized.enumerate() {
+            let role = Role::Report(u32::try_from(self.outputs.len()).unwrap_or(u32::MAX));
+            let report = rec.plan().find_or_add("activity", role, Length::per_row(2));
+            rec.enter(self.node(idx));
+            let y = rec.value(self.inputs.len() + idx);
+            let params = regularizer_params(regularizer, length_word(y.len), Word::Rows(1));
+            let dispatch = rec.dispatch(&regularizer::OUTPUTS, params, [y], [report], Grid::Items(Word::Rows(1)));
+            if count > 0 {
+                dispatch.constants.push(("ADDS", 1.0));
+            }
+        }
+    }
+
     /// The node whose function each node applies to its own output: its only reader, if that is such a function.
     fn fused_readers(&self) -> Vec<Option<usize>> {
         let n_inputs = self.inputs.len();
@@ -211,7 +252,7 @@ impl Model {
             let function = self.layers[node.layer_idx].layer.function();
             let fits = function.is_some_and(|function| !function.activation.slope_needs_input());
             let takes = self.layers[self.nodes[before].layer_idx].layer.can_fuse();
-            if fits && takes && readers[n_inputs + before] == 1 {
+            if fits && takes && readers[n_inputs + before] == 1 && self.activity(before).is_none() {
                 fused[before] = Some(idx);
             }
         }
@@ -237,6 +278,7 @@ impl Model {
         let mut rec = rec.compressed(objective.gradient_compression).over(objective.batch_statistics);
         self.record_forward(&mut rec);
         let gradients = self.record_losses(&mut rec, &objective.losses);
+        self.record_activities(&mut rec);
         for (tensor, gradient) in self.outputs.iter().zip(gradients) {
             rec.add_gradient(*tensor, gradient);
         }
@@ -244,6 +286,9 @@ impl Model {
             let tensor = self.inputs.len() + idx;
             rec.enter(self.node(idx));
             if rec.has_gradient(tensor) && tensors[tensor].needs_gradient {
+                if let Some(regularizer) = self.activity(idx) {
+                    record_slopes(&mut rec, tensor, regularizer);
+                }
                 self.layers[node.layer_idx].layer.backward(&mut rec);
                 rec.leave();
             }
@@ -251,7 +296,14 @@ impl Model {
                 rec.complete_gradients(first);
             }
         }
-        let trained = stretches(&self.layout, |parameter| rec.has_parameter_gradient(parameter));
+        // A penalty moves a parameter that no loss reaches, too.
+        let is_penalized = |placed: &Placed| {
+            let is_of = |penalty: &Penalty| (penalty.segment, penalty.offset) == (placed.segment, placed.offset);
+            rec.penalties().iter().any(is_of)
+        };
+        let trained = stretches(&self.layout, |parameter| {
+            rec.has_parameter_gradient(parameter) || is_penalized(&self.layout.parameters[parameter])
+        });
         rec.finish();
         trained
     }
@@ -261,8 +313,9 @@ impl Model {
         let mut rec = Recorder::new(plan, &self.layout, pass, &tensors);
         self.record_forward(&mut rec);
         self.record_losses(&mut rec, losses);
-        if pass == Pass::Predict {
-            self.record_outputs(&mut rec);
+        match pass {
+            Pass::Predict => self.record_outputs(&mut rec),
+            _ => self.record_activities(&mut rec),
         }
         rec.finish();
     }
@@ -281,11 +334,22 @@ impl Model {
         let moving = plan.moving.clone();
         let mut rec = Recorder::new(plan, &self.layout, Pass::Update, &[]);
         rec.enter(Node::apart(0, "update", Vec::new()));
+        record_penalties(&mut rec);
         let control = record_clip(&mut rec, self.layout.trainable_segments(), objective.clip_norm);
         // Without trainable parameters no stretch makes them.
         for (segment, len) in (0..).zip(self.layout.trainable_segments()) {
             for (kind, _) in (0..).zip(objective.optimizer.state_names()) {
                 flat(&mut rec, Role::State(kind, segment), *len);
+            }
+        }
+        match objective.optimizer.clipping() {
+            None => {}
+            Some(Clipping::Norm(norm)) => {
+                self.layout.trainable().iter().for_each(|placed| record_clip_norm(&mut rec, placed, norm));
+            }
+            Some(Clipping::Value(value)) => {
+                let segments = (0..).zip(self.layout.trainable_segments());
+                segments.for_each(|(segment, len)| record_clip_value(&mut rec, segment, *len, value));
             }
         }
         for stretch in trained {
@@ -300,6 +364,35 @@ impl Model {
 
 fn flat(rec: &mut Recorder<'_>, role: Role, len: u64) -> View {
     rec.plan().find_or_add("update", role, Length { per_row: 0, fixed: len })
+}
+
+/// `l1`, `l2` and what they are of.
+fn regularizer_params(Regularizer { l1, l2 }: Regularizer, len: Word, splits: Word) -> regularizer::Record {
+    regularizer::Record { len, splits, l1: Word::F32(l1), l2: Word::F32(l2), count: Word::BatchRows(1) }
+}
+
+/// Adds the slopes of a penalty of outputs to their gradient.
+fn record_slopes(rec: &mut Recorder<'_>, tensor: usize, regularizer: Regularizer) {
+    let (y, dy) = (rec.value(tensor), rec.output_gradient());
+    let len = length_word(y.len);
+    let params = regularizer_params(regularizer, len, Word::U32(1));
+    rec.dispatch(&regularizer::SLOPES, params, [y], [dy], Grid::Elements(len));
+}
+
+/// Adds the slopes of the parameters' penalties to the gradients, and leaves the penalties where the host reads them.
+fn record_penalties(rec: &mut Recorder<'_>) {
+    for (idx, penalty) in rec.penalties().to_vec().into_iter().enumerate() {
+        let Penalty { segment, offset, len, l1, l2 } = penalty;
+        let whole = rec.layout().segments[segment as usize];
+        let part = |view: View| View { offset, len: Length { per_row: 0, fixed: len }, ..view };
+        let parameter = part(flat(rec, Role::Parameters(segment), whole));
+        let gradient = part(flat(rec, Role::Gradients(segment), whole));
+        let splits = clip::splits(len);
+        let sums = rec.control(&format!("{PENALTY}{idx}"), splits as usize);
+        let params = regularizer_params(Regularizer { l1, l2 }, length_word(gradient.len), Word::U32(splits));
+        let grid = Grid::Items(Word::U32(splits));
+        rec.dispatch(&regularizer::WEIGHTS, params, [parameter], [gradient, sums], grid);
+    }
 }
 
 fn record_clip(rec: &mut Recorder<'_>, segments: &[u64], max_norm: f32) -> View {
@@ -325,6 +418,36 @@ fn record_clip(rec: &mut Recorder<'_>, segments: &[u64], max_norm: f32) -> View 
     }
     rec.dispatch(&clip::COMBINE, record(Word::U32(0), 0), [partials], [control], Grid::Items(Word::U32(1)));
     control
+}
+
+/// Scales the gradient of one parameter down to a norm.
+fn record_clip_norm(rec: &mut Recorder<'_>, placed: &Placed, max_norm: f32) {
+    let len = placed.len() as u64;
+    let whole = rec.layout().segments[placed.segment as usize];
+    let gradient = flat(rec, Role::Gradients(placed.segment), whole);
+    let gradient = View { offset: placed.offset, len: placed.length(), ..gradient };
+    let splits = clip::splits(len);
+    let parts = clip::slots(splits);
+    let record = clip::Record {
+        len: length_word(gradient.len),
+        splits: Word::U32(splits),
+        max_norm: Word::F32(max_norm),
+        parts: Word::U32(parts),
+    };
+    let partials = rec.scratch("variable_partials", Length { per_row: 0, fixed: 2 * u64::from(parts) });
+    let factors = rec.scratch("variable_factors", Length { per_row: 0, fixed: 4 });
+    rec.dispatch(&clip::NORM, record, [gradient], [partials], Grid::Items(Word::U32(splits)));
+    rec.dispatch(&clip::COMBINE, record, [partials], [factors], Grid::Items(Word::U32(1)));
+    rec.dispatch(&clip::SCALE, record, [factors], [gradient], Grid::Elements(length_word(gradient.len)));
+}
+
+/// Brings the gradients of a segment between a value and its negative.
+fn record_clip_value(rec: &mut Recorder<'_>, segment: u32, len: u64, value: f32) {
+    let gradient = flat(rec, Role::Gradients(segment), len);
+    let len = length_word(gradient.len);
+    let zero = Word::U32(0);
+    let record = clip::Record { len, splits: zero, max_norm: Word::F32(value), parts: zero };
+    rec.dispatch(&clip::VALUES, record, [], [gradient], Grid::Elements(len));
 }
 
 /// Neighbours among the flat parameters.

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::{Model, ModelBuilder};
 use crate::error::{Error, Result};
-use crate::layers::{Entry, LAYERS, Layer};
+use crate::layers::{Configured, Entry, LAYERS, Layer, Regularizer, Regularizers, to_config};
 use crate::misread::{self, Misread};
 use crate::names;
 use crate::shape::Shape;
@@ -138,7 +138,24 @@ impl LayerConfig {
         format!("layer {idx} `{}`", shown(label))
     }
 
-    fn read(&self, own: &[Entry]) -> Result<Arc<dyn Layer>, Misread> {
+    /// The layer with what every layer can have.
+    fn read(&self, own: &[Entry]) -> Result<Configured, Misread> {
+        let (mut plain, mut regularizers) = (self.clone(), Regularizers::default());
+        let keys = self.settings.keys().filter(|key| Regularizers::has_key(key));
+        for (key, value) in keys.filter_map(|key| plain.settings.remove_entry(key)) {
+            let read = Option::<Regularizer>::deserialize(value);
+            let read = read.map_err(|error| {
+                let Misread { key: inner, problem, help } = misread::explain(&error.to_string());
+                let problem = inner.map_or(problem, |inner| format!("needs `l1` or `l2`, but has `{}`", shown(&inner)));
+                Misread { key: Some(key.clone()), problem, help }
+            })?;
+            read.into_iter().for_each(|regularizer| regularizers.set(key.clone(), regularizer));
+        }
+        let layer = plain.read_plain(own)?;
+        Ok(Configured { is_trainable: self.trainable != Some(false), regularizers, ..Configured::new(layer) })
+    }
+
+    fn read_plain(&self, own: &[Entry]) -> Result<Arc<dyn Layer>, Misread> {
         let entries = || own.iter().chain(LAYERS);
         let kinds: Vec<&str> = entries().map(|entry| entry.kind).collect();
         let Some(kind) = self.kind.as_deref() else {
@@ -253,9 +270,6 @@ impl Reader {
             Error::model(who, misread.problem, misread.help.unwrap_or_else(|| "let it be as in Keras".into()))
         })?;
         let layer = self.graph.shared_layer(config.name.as_deref(), layer);
-        if config.trainable == Some(false) {
-            self.graph.freeze(layer);
-        }
         self.layers.insert(self.graph.layer_name(layer), layer);
         Ok(layer)
     }
@@ -283,10 +297,11 @@ impl Model {
             if std::mem::replace(&mut used[node.layer_idx], true) {
                 return LayerConfig { reuse: Some(named.name.clone()), inputs, ..LayerConfig::default() };
             }
-            let settings = match named.layer.config() {
+            let mut settings = match named.layer.config() {
                 Value::Object(settings) => settings,
                 _ => Map::new(),
             };
+            settings.extend(named.regularizers.iter().map(|(key, it)| (key.to_owned(), to_config(&it))));
             let (name, kind) = (Some(named.name.clone()), Some(named.layer.kind().to_owned()));
             let trainable = (!named.is_trainable).then_some(false);
             LayerConfig { name, kind, inputs, settings, trainable, reuse: None }

@@ -14,12 +14,12 @@ mod summary;
 mod trainable;
 
 pub(crate) use build::{BEST, OPTIMIZER};
-pub(crate) use compile::CLIP_CONTROL;
+pub(crate) use compile::{CLIP_CONTROL, PENALTIES};
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::layers::Layer;
+use crate::layers::{Layer, Regularizers};
 use crate::plan::{Layout, Placed};
 use crate::schema::Schema;
 use crate::shape::Shape;
@@ -48,6 +48,8 @@ pub(crate) struct NamedLayer {
     pub layer: Arc<dyn Layer>,
     /// Whether training may change it.
     pub is_trainable: bool,
+    /// Penalties of its parameters and outputs.
+    pub regularizers: Regularizers,
 }
 
 /// One use of a layer. Tensors are numbered: the inputs first, then the node outputs, in order.

@@ -5,6 +5,7 @@
 //! adapter alone updates its weights itself.
 
 mod adam;
+mod clipping;
 mod rmsprop;
 mod rule;
 mod schedule;
@@ -22,6 +23,7 @@ use crate::kind::{Handle, Named};
 
 pub use crate::kind::Settings;
 pub use adam::{Adam, AdamW};
+pub use clipping::Clipping;
 pub use rmsprop::RmsProp;
 pub use rule::{Entry, LEARNING_RATE, Range, UpdateRule, entry};
 pub use schedule::Schedule;
@@ -43,11 +45,14 @@ pub(crate) use table::OPTIMIZERS;
 /// assert_eq!(Optimizer::adam(3e-3).name(), "Adam");
 /// ```
 #[derive(Clone)]
-pub struct Optimizer(Handle<dyn UpdateRule>);
+pub struct Optimizer {
+    rule: Handle<dyn UpdateRule>,
+    clipping: Option<Clipping>,
+}
 
 impl<R: UpdateRule + 'static> From<R> for Optimizer {
     fn from(rule: R) -> Self {
-        Self(Handle::Shared(Arc::new(rule)))
+        Self { rule: Handle::Shared(Arc::new(rule)), clipping: None }
     }
 }
 
@@ -66,35 +71,53 @@ impl Optimizer {
     ///
     /// # Errors
     /// If the kind is unknown, or its settings can't be read.
-    pub fn read(named: Named, own: &[Entry]) -> Result<Self, String> {
-        named.make(own, OPTIMIZERS).map(|rule| Self(Handle::Shared(rule)))
+    pub fn read(mut named: Named, own: &[Entry]) -> Result<Self, String> {
+        let clipping = Clipping::take(&mut named.settings)?;
+        named.make(own, OPTIMIZERS).map(|rule| Self { rule: Handle::Shared(rule), clipping })
+    }
+
+    /// Scales the gradient of each parameter down to this norm where it is above it, as `clipnorm` of Keras.
+    #[must_use]
+    pub fn clipnorm(self, norm: f32) -> Self {
+        Self { clipping: Some(Clipping::Norm(norm)), ..self }
+    }
+
+    /// Brings each value of a gradient between this and its negative, as `clipvalue` of Keras.
+    #[must_use]
+    pub fn clipvalue(self, value: f32) -> Self {
+        Self { clipping: Some(Clipping::Value(value)), ..self }
+    }
+
+    /// How the gradient of each parameter is clipped by itself.
+    pub fn clipping(&self) -> Option<Clipping> {
+        self.clipping
     }
 
     /// The rule behind it.
     #[doc(hidden)]
     pub fn rule(&self) -> &dyn UpdateRule {
-        &*self.0
+        &*self.rule
     }
 
     /// Its name in Keras.
     pub fn name(&self) -> &'static str {
-        self.0.kind()
+        self.rule.kind()
     }
 
     /// The learning rate before any schedule.
     pub fn learning_rate(&self) -> f32 {
-        self.0.learning_rate()
+        self.rule.learning_rate()
     }
 
     /// A copy with another learning rate.
     #[must_use]
     pub fn with_learning_rate(&self, rate: f32) -> Self {
-        Self(Handle::Shared(self.0.with_learning_rate(rate)))
+        Self { rule: Handle::Shared(self.rule.with_learning_rate(rate)), clipping: self.clipping }
     }
 
     /// Names of the state that each parameter has, as in Keras.
     pub fn state_names(&self) -> &'static [&'static str] {
-        self.0.state_names()
+        self.rule.state_names()
     }
 
     /// Checks the settings.
@@ -102,7 +125,8 @@ impl Optimizer {
     /// # Errors
     /// If one is out of its range.
     pub fn check(&self) -> Result<()> {
-        let problem = self.0.ranges().into_iter().find_map(|(name, value, range)| range.problem(name, value));
+        let problem = self.rule.ranges().into_iter().find_map(|(name, value, range)| range.problem(name, value));
+        let problem = problem.or_else(|| self.clipping.and_then(Clipping::problem));
         problem.map_or(Ok(()), |Problem { problem, help }| {
             Err(Error::setting(format!("optimizer `{}`", self.name()), problem, help))
         })
@@ -111,17 +135,19 @@ impl Optimizer {
     /// The numbers of a step: what the update's `Word::Hyper`s stand for. `step` counts from 1.
     #[doc(hidden)]
     pub fn hyper(&self, learning_rate: f32, step: u64) -> Vec<f32> {
-        std::iter::once(learning_rate).chain(self.0.step_numbers(step)).collect()
+        std::iter::once(learning_rate).chain(self.rule.step_numbers(step)).collect()
     }
 
     fn named(&self) -> Named {
-        Named { kind: self.name().into(), settings: self.0.config() }
+        let mut settings = self.rule.config();
+        self.clipping.into_iter().for_each(|clipping| settings.append(clipping.settings()));
+        Named { kind: self.name().into(), settings }
     }
 }
 
 impl fmt::Debug for Optimizer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        self.rule.fmt(f)
     }
 }
 

@@ -9,7 +9,8 @@ use crate::size::{Grid, Length, Word, length_word};
 
 use super::unread::drop_unread;
 use super::{
-    BatchStatistics, Combine, Command, Dispatch, Exchange, GradientCompression, Layout, Pass, Plan, Role, View, When,
+    BatchStatistics, Combine, Command, Dispatch, Exchange, GradientCompression, Layout, Pass, Penalty, Plan, Role,
+    View, When,
 };
 
 /// Smallest number of elements at which finished gradients leave for the host while backward goes on: 1 MiB.
@@ -440,6 +441,11 @@ impl<'a> Recorder<'a> {
     #[doc(hidden)]
     pub fn plan(&mut self) -> &mut Plan {
         self.plan
+    }
+
+    /// Penalties of parameters.
+    pub(crate) fn penalties(&self) -> &[Penalty] {
+        &self.plan.penalties
     }
 
     /// The flat layout.

@@ -5,8 +5,8 @@
 use litemap::LiteMap;
 
 use super::{
-    Buffer, BufferId, Combine, Command, Dispatch, Exchange, Grid, Length, Moving, Pass, Plan, Role, Scalars, View,
-    When, Word,
+    Buffer, BufferId, Combine, Command, Dispatch, Exchange, Grid, Length, Moving, Pass, Penalty, Plan, Role, Scalars,
+    View, When, Word,
 };
 use crate::kernels::{self, Kernel};
 
@@ -204,6 +204,7 @@ impl Wire for Dispatch {
 impl Wire for Plan {
     fn put(&self, words: &mut Vec<u32>) {
         self.moving.put(words);
+        self.penalties.put(words);
         self.buffers.put(words);
         self.passes.len().put(words);
         for (pass, commands) in &self.passes {
@@ -213,12 +214,12 @@ impl Wire for Plan {
     }
 
     fn take(words: &mut Reader<'_>) -> Option<Self> {
-        let (moving, buffers) = (Wire::take(words)?, Wire::take(words)?);
+        let (moving, penalties, buffers) = (Wire::take(words)?, Wire::take(words)?, Wire::take(words)?);
         let mut passes = LiteMap::new();
         for _ in 0..usize::take(words)? {
             passes.insert(Pass::take(words)?, Wire::take(words)?);
         }
-        Some(Self { moving, buffers, passes })
+        Some(Self { moving, penalties, buffers, passes })
     }
 }
 
@@ -238,6 +239,7 @@ structs! {
     Buffer { name, role, len }
     View { buffer, offset, len }
     Exchange { view, combine, when, halves }
+    Penalty { segment, offset, len, l1, l2 }
     Moving { moments, channels, count_per_row, mean, variance, momentum }
 }
 

@@ -79,12 +79,15 @@ pub struct ShardReport {
 /// Results of a step.
 #[derive(Clone, Debug, Default)]
 pub struct StepReport {
-    /// Per-row weighted loss and score of each output, in the order of the batch's rows.
+    /// Per-row weighted loss and score of each output, in the order of the batch's rows; behind them, where outputs of
+    /// layers are penalized, these penalties of each row.
     pub reports: Vec<Vec<f32>>,
     /// Global norm of the gradients, before clipping.
     pub gradient_norm: f32,
     /// False if a gradient was not finite: nothing was updated.
     pub is_applied: bool,
+    /// Penalties of the parameters before the step.
+    pub penalty: f64,
     /// Each adapter's part.
     pub shards: Vec<ShardReport>,
     /// Adding gradients on the host.
@@ -118,6 +121,18 @@ impl Scheduler {
     pub async fn evaluate(&mut self, batch: &Batch, loss_scales: Vec<f32>) -> Result<Vec<Vec<f32>>> {
         let answers = self.infer(Pass::Evaluate, batch, loss_scales).await?;
         Ok(shards::concatenated(&answers, |answer| &answer.reports))
+    }
+
+    /// Penalties of the parameters as they are now.
+    ///
+    /// # Errors
+    /// If they live on an adapter that was lost.
+    pub async fn penalty(&mut self) -> Result<f64> {
+        if self.plan().penalties.is_empty() {
+            return Ok(0.0);
+        }
+        self.sync().await?;
+        Ok(self.state.penalty(&self.rig))
     }
 
     /// The outputs, in the order of the rows.

@@ -4,7 +4,7 @@ use super::calibration::calibrate;
 use super::in_flight::{DataWait, Finished, FinishedStep, Runs, StepInFlight};
 use super::round::Job;
 use super::shards::{self, Shard, rows_of};
-use super::state::clip_result;
+use super::state::Updated;
 use super::timeline::{Lane, Span, What};
 use super::{Scheduler, Step, StepReport};
 use crate::adapters::{Combining, Request, Run, Ticket};
@@ -59,6 +59,7 @@ impl Scheduler {
             reports: shards::concatenated(&answers, |answer| &answer.reports),
             gradient_norm: single(totals.norm),
             is_applied: totals.is_finite,
+            penalty: totals.penalty,
             shards: reports,
             reduce_ms: reduced_ms - reduce_ms,
             update_ms: end_ms - reduced_ms,
@@ -87,11 +88,12 @@ impl Scheduler {
         let Some(mut trained) = self.round(alone(Pass::Train)).finish(shard, train).await? else { return Ok(None) };
         let shard = Shard { rows: 0, ..shard };
         let Some(updated) = self.round(alone(Pass::Update)).finish(shard, update).await? else { return Ok(None) };
-        let [norm, is_applied] = clip_result(self.rig.plan(), &updated.reports);
+        let Updated { norm, is_applied, penalty } = Updated::of(self.rig.plan(), &updated.reports);
         Ok(Some(StepReport {
             reports: std::mem::take(&mut trained.reports),
             gradient_norm: norm,
-            is_applied: is_applied > 0.0,
+            is_applied,
+            penalty,
             shards: shards::reports(&[trained]),
             ..StepReport::default()
         }))

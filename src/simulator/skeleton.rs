@@ -17,7 +17,8 @@ impl Skeleton {
     #[allow(clippy::cast_precision_loss, reason = "an estimate")]
     pub fn of(plan: &Plan, layout: &Layout) -> Self {
         let mut traffic = Traffic::of(plan);
-        let mut small = plan.clone();
+        // The host adds penalties while it adds gradients: no more than these cost.
+        let mut small = Plan { penalties: Vec::new(), ..plan.clone() };
         let gradients = plan.find(Role::Gradients(0));
         let mut n_buckets = 0;
         for command in small.passes.iter_mut().flat_map(|(_, commands)| commands) {

@@ -212,6 +212,13 @@ impl Compile {
                 })?;
             }
         }
+        if self.clip_norm.is_some() && self.optimizer.clipping().is_some() {
+            return refuse(
+                "clip_norm",
+                "needs to be the only clipping, but the optimizer has `clipnorm` or `clipvalue`, too".into(),
+                "keep one of them, as in Keras",
+            );
+        }
         if self.clip_norm.is_some_and(|norm| !(norm > 0.0 && norm.is_finite())) {
             return refuse(
                 "clip_norm",

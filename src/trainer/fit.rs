@@ -1,5 +1,6 @@
 //! `fit`: epochs of training steps, with validation, callbacks and checkpoints.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,6 +26,8 @@ pub struct Fit {
     pub batch_size: usize,
     /// Data for validation after each epoch.
     pub validation: Option<Arc<dyn Dataset>>,
+    /// Weights of the classes in training, by label; 1 where none is given. Validation counts each row once.
+    pub class_weight: BTreeMap<usize, f32>,
     /// Whether rows are shuffled in each epoch.
     pub shuffle: bool,
     /// Whether a short last batch is left out.
@@ -51,6 +54,7 @@ impl Default for Fit {
             epochs: 1,
             batch_size: 32,
             validation: None,
+            class_weight: BTreeMap::new(),
             shuffle: true,
             drop_remainder: false,
             micro_batches: 1,
@@ -89,6 +93,19 @@ impl Fit {
     #[must_use]
     pub fn validation(mut self, dataset: impl Dataset + 'static) -> Self {
         self.validation = Some(Arc::new(dataset));
+        self
+    }
+
+    /// Weights of the classes in training, as `class_weight` of Keras: rows of a class count so many times in the loss.
+    ///
+    /// ```
+    /// use manyhands::Fit;
+    /// let fit = Fit::new(5).class_weight([(0, 1.0), (1, 20.0)]);
+    /// assert_eq!(fit.class_weight[&1], 20.0);
+    /// ```
+    #[must_use]
+    pub fn class_weight(mut self, weights: impl IntoIterator<Item = (usize, f32)>) -> Self {
+        self.class_weight = weights.into_iter().collect();
         self
     }
 
@@ -200,7 +217,7 @@ impl Trainer {
                 callback.restore_best(best);
             }
         }
-        let mut loader = Loader::new(train, fit.loader(self.compile.seed))?;
+        let mut loader = Loader::new(self.class_weighted(train, fit)?, fit.loader(self.compile.seed))?;
         self.start_timeline(fit)?;
         // A file that can't be written is found now, not after hours.
         if let Some(path) = &fit.trace {

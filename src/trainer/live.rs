@@ -128,7 +128,7 @@ impl Trainer {
         self.end_steps(0).await;
         self.check_position(train.len(), &fit)?;
         self.open_async(&fit, train.len()).await?;
-        let mut loader = Loader::new(train, fit.loader(self.compile.seed))?;
+        let mut loader = Loader::new(self.class_weighted(train, &fit)?, fit.loader(self.compile.seed))?;
         self.start_timeline(&fit)?;
         loader.start_epoch(self.progress.epoch, self.progress.batch);
         self.take_snapshot(0).await?;

@@ -85,16 +85,28 @@ fn scales(compile: &Compile, outputs: &[(&str, &Shape)], batch: &Batch, weight: 
     outputs.iter().enumerate().map(scale).collect()
 }
 
-/// Loss and metrics of a batch from its rows' reports. Sums go over the rows in order, whatever the split was.
+/// What adapters report of a batch.
+pub(super) struct Reports<'a> {
+    /// Loss and score of each row by output, and then the penalty of each row, if there is one.
+    pub rows: &'a [Vec<f32>],
+    /// Penalties of the parameters.
+    pub penalty: f64,
+}
+
+/// Loss and metrics of a batch from its rows' reports. Sums go over the rows in order, whatever the split was. Penalties
+/// are part of the total.
 ///
 /// The total counts each output's loss by its weight; the loss of an output is reported without it, as in Keras.
 #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
-fn numbers(compile: &Compile, outputs: &[(&str, &Shape)], reports: &[Vec<f32>], batch: &Batch) -> Vec<f64> {
+fn numbers(compile: &Compile, outputs: &[(&str, &Shape)], reports: &Reports<'_>, batch: &Batch) -> Vec<f64> {
     let in_total = loss_scales(compile, outputs, batch);
     let own = scales(compile, outputs, batch, |_| 1.0);
-    let mut numbers = vec![0.0];
+    // Penalties of the layers' outputs stand behind the losses' rows.
+    let of_rows = |report: &[f32]| report.iter().step_by(2).map(|penalty| f64::from(*penalty)).sum::<f64>();
+    let activity: f64 = reports.rows.iter().skip(outputs.len()).map(|report| of_rows(report)).sum();
+    let mut numbers = vec![reports.penalty + activity / batch.rows.max(1) as f64];
     for output in 0..outputs.len() {
-        let (report, score) = (&reports[output], compile.losses[output].score());
+        let (report, score) = (&reports.rows[output], compile.losses[output].score());
         let weighted: f64 = report.iter().step_by(2).map(|loss| f64::from(*loss)).sum();
         numbers[0] += weighted * f64::from(in_total[output]);
         if outputs.len() > 1 {
@@ -117,7 +129,7 @@ impl Meter {
         &mut self,
         compile: &Compile,
         outputs: &[(&str, &Shape)],
-        reports: &[Vec<f32>],
+        reports: &Reports<'_>,
         batch: &Batch,
     ) -> Values {
         let numbers = numbers(compile, outputs, reports, batch);

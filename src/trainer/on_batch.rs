@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::meter::{self, Meter};
+use super::meter::{self, Meter, Reports};
 use super::steps::SNAPSHOT_STEPS;
 use super::{StepLog, Trainer, Values};
 use crate::data::{Batch, check_batch_indices, check_batch_labels, check_batch_probabilities};
@@ -135,8 +135,10 @@ impl Trainer {
         self.check_targets_of(batch)?;
         self.open_for(batch.rows, 1).await?;
         let scales = meter::loss_scales(&self.compile, &self.model.outputs(), batch);
+        let penalty = self.penalty().await?;
         let reports = self.opened()?.evaluate(batch, scales).await?;
         self.follow_rewind();
+        let reports = Reports { rows: &reports, penalty };
         Ok(Meter::default().add(&self.compile, &self.model.outputs(), &reports, batch))
     }
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use ndarray::ArrayD;
 
 use super::describe::check_meaning;
-use super::meter::{self, Meter};
+use super::meter::{self, Meter, Reports};
 use super::{Fit, Opened, Trainer, Values};
 use crate::adapters::{self, Info};
-use crate::data::{Dataset, Loader, LoaderSettings, check_indices, check_labels, check_probabilities};
+use crate::data::{ClassWeighted, Dataset, Loader, LoaderSettings, check_indices, check_labels, check_probabilities};
 use crate::error::{Error, Result};
 use crate::losses::Domain;
 use crate::model::Model;
@@ -189,15 +189,24 @@ impl Trainer {
         let mut loader = Loader::new(dataset, LoaderSettings { batch_size, ..self.reading.clone() })?;
         loader.start_epoch(0, 0);
         let mut meter = Meter::default();
+        let penalty = self.penalty().await?;
         loop {
             let begin_ms = self.runtime.now_ms();
             let Some(batch) = loader.next_async().await? else { break };
             self.trace(What::Data, begin_ms);
             let scales = meter::loss_scales(&self.compile, &self.model.outputs(), &batch);
             let reports = self.opened()?.evaluate(&batch, scales).await?;
+            let reports = Reports { rows: &reports, penalty };
             meter.add(&self.compile, &self.model.outputs(), &reports, &batch);
         }
         Ok(meter.values(&self.compile, &self.model.outputs()))
+    }
+
+    /// Penalties of the parameters at this moment.
+    pub(super) async fn penalty(&mut self) -> Result<f64> {
+        let penalty = self.opened()?.penalty().await?;
+        self.follow_rewind();
+        Ok(penalty)
     }
 
     /// The outputs for a dataset, `[rows, …]` each, in the order of its rows, without blocking.
@@ -251,6 +260,34 @@ impl Trainer {
         let names = meter::names(&self.compile, &self.model.outputs());
         let validation = has_validation.then(|| names.iter().map(|name| format!("val_{name}")).collect::<Vec<_>>());
         names.iter().cloned().chain(validation.into_iter().flatten()).collect()
+    }
+
+    /// The training data, with the weights of their classes where a run has them.
+    pub(super) fn class_weighted(&self, train: Arc<dyn Dataset>, fit: &Fit) -> Result<Arc<dyn Dataset>> {
+        let Some((highest, _)) = fit.class_weight.last_key_value() else { return Ok(train) };
+        let weighted = ClassWeighted::new(train, fit.class_weight.clone())?;
+        let (_, shape) = self.model.outputs()[0];
+        let target = self.compile.losses[0].target(shape);
+        let classes = match (target.domain, target.shape.len()) {
+            (Domain::Classes(classes), 1) => classes,
+            (Domain::Probabilities, 1) => 2,
+            (Domain::Probabilities, classes) => classes,
+            _ => {
+                return Err(Error::setting(
+                    "`class_weight`",
+                    "needs a loss whose targets are one class for each row, but has another",
+                    "give sample weights instead",
+                ));
+            }
+        };
+        if *highest >= classes {
+            return Err(Error::setting(
+                "`class_weight`",
+                format!("needs classes from 0 to {}, but names {highest}", classes - 1),
+                "count the classes from 0",
+            ));
+        }
+        Ok(Arc::new(weighted))
     }
 
     /// Warns, as Keras does, that no layer is trainable.

@@ -1,6 +1,6 @@
 //! Training steps, one after the other. With one adapter the next step begins before this one is reported.
 
-use super::meter::{self, Meter};
+use super::meter::{self, Meter, Reports};
 use super::{AdapterLog, NonFinite, StepLog, Trainer};
 use crate::data::{Batch, Loader};
 use crate::error::Result;
@@ -107,7 +107,8 @@ impl Trainer {
         let outputs = self.model.outputs();
         let mut aside = Meter::default();
         let meter = if report.is_applied { &mut self.progress.meter } else { &mut aside };
-        let values = meter.add(&self.compile, &outputs, &report.reports, &batch);
+        let reports = Reports { rows: &report.reports, penalty: report.penalty };
+        let values = meter.add(&self.compile, &outputs, &reports, &batch);
         let refused = if report.is_applied { Ok(()) } else { self.refuse_non_finite(&batch, &step, &report).await };
         if refused.is_ok() || self.n_in_flight() > 0 {
             // Weights already hold the step after a refused one, so it counts.

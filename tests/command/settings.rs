@@ -45,6 +45,49 @@ fn a_table_with_classes() {
     assert_eq!((&*rows[1][1], &*rows[2][1], &*rows[3][1]), ("daisy", "rose", "tulip"));
 }
 
+/// Keys of Keras that concern training, in a file: what is right trains, what is wrong is told with its key.
+#[test]
+fn penalties_clipping_and_weights_of_classes() {
+    let (folder, root) = (tempfile::tempdir().unwrap(), Path::new(ROOT));
+    let example = fs::read_to_string(root.join("examples/settings/table.toml")).unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let command = format!("train {} --quiet --overwrite --epochs 2 --save {}", at("run.toml"), at("run.safetensors"));
+    let write = |layer: &str, optimizer: &str, training: &str| {
+        let text = example.replacen("type = \"Dense\",", &format!("type = \"Dense\", {layer},"), 1);
+        let text = text.replacen("[optimizer]", &format!("[optimizer]\n{optimizer}"), 1);
+        let text = text.replacen("[training]", &format!("[training]\n{training}"), 1);
+        assert!([layer, optimizer, training].iter().all(|part| text.contains(part)), "{text}");
+        fs::write(at("run.toml"), text).unwrap();
+    };
+    let (layer, weights) = ("kernel_regularizer = { L2 = 0.01 }", "class_weight = { rose = 2.0, 1 = 0.5 }");
+    write(layer, "clipvalue = 0.5", weights);
+    succeed(root, &command);
+    let model = Model::load(at("run.safetensors")).unwrap();
+    assert_eq!(model.config().layers[0].settings["kernel_regularizer"]["l2"], 0.01);
+    for (layer, optimizer, training, needed) in [
+        (
+            "kernel_regularizer = \"l7\"",
+            "clipnorm = 1",
+            weights,
+            "key `kernel_regularizer`, needs a known name, but got `l7`",
+        ),
+        (
+            "gamma_regularizer = \"l2\"",
+            "clipnorm = 1",
+            weights,
+            "has a `gamma_regularizer`, but its parameters are: `kernel`, `bias`",
+        ),
+        (layer, "clipnorm = 0", weights, "needs `clipnorm` above 0, but got 0"),
+        (layer, "global_clipnorm = 1.0", weights, "write `clip_norm` in `[training]`"),
+        (layer, "clipnorm = 1.0", "class_weight = { ros = 2.0 }", "did you mean `rose`?"),
+        (layer, "clipnorm = 1.0", "class_weight = { 3 = 2.0 }", "needs classes from 0 to 2, but names 3"),
+    ] {
+        write(layer, optimizer, training);
+        let error = refused(root, &command);
+        assert!(error.contains(needed), "{error}");
+    }
+}
+
 #[test]
 fn a_folder_of_images() {
     let (folder, values) = trained("images", &format!("--data {DATA}/bars/test"));

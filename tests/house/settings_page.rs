@@ -284,7 +284,10 @@ fn page() -> String {
 
     page.push_str(
         "\n## Layers\n\nBeside `type` each takes `name`, `inputs`, the names of what it reads, and \
-         `trainable`: with `trainable = false` training leaves its weights and moving statistics as they are.\n",
+         `trainable`: with `trainable = false` training leaves its weights and moving statistics as they are. Each takes \
+         penalties that are added to the loss, as in Keras: `activity_regularizer` of its outputs, divided by the rows of \
+         the batch, and of its parameters `kernel_regularizer`, `bias_regularizer`, `gamma_regularizer` and so on: \
+         `{ l1 = 0.01 }`, `{ l2 = 0.01 }`, both, or `\"l2\"` with Keras' factor of 0.01.\n",
     );
     let unknown = |kind: &str| format!("no `{kind}`");
     let count = table(&mut page, "src/layers", |kind, value| {
@@ -308,7 +311,11 @@ fn page() -> String {
     assert_eq!(count, LOSSES.len(), "each loss has a section");
     choices(&mut page, &source("src/losses"), "Metric", "`metrics`");
 
-    page.push_str("\n## `[optimizer]`\n");
+    page.push_str(
+        "\n## `[optimizer]`\n\nBeside its own settings each takes `clipnorm`, the norm to which the gradient of each parameter \
+         is scaled down where it is larger, or `clipvalue`, which no value of a gradient exceeds. The global norm is \
+         `clip_norm` of `[training]`.\n",
+    );
     let count = table(&mut page, "src/optimizers", |kind, value| {
         let entry = OPTIMIZERS.iter().find(|entry| entry.kind == kind).ok_or_else(|| unknown(kind))?;
         let optimizer = (entry.from_config)(value).map_err(|error| error.to_string())?;

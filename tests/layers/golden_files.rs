@@ -5,8 +5,19 @@ use std::collections::BTreeSet;
 use crate::golden::{Case, Golden, LAYERS, folder};
 
 /// The files beside those of single layers.
-const OTHERS: [&str; 9] =
-    ["adapting", "frozen", "losses", "metrics", "optimizers", "recurrent", "schedules", "sync_batch_norm", "training"];
+const OTHERS: [&str; 11] = [
+    "adapting",
+    "class_weight",
+    "frozen",
+    "losses",
+    "metrics",
+    "optimizers",
+    "recurrent",
+    "regularizers",
+    "schedules",
+    "sync_batch_norm",
+    "training",
+];
 
 fn stems() -> impl Iterator<Item = &'static str> {
     LAYERS.iter().copied().chain(OTHERS)

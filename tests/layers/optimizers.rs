@@ -34,7 +34,18 @@ fn ours(case: &Case) -> (Optimizer, f32, Vec<f32>) {
         "Adam" if number("weight_decay").is_some() => "AdamW",
         name => name,
     };
-    let known = ["momentum", "nesterov", "weight_decay", "beta_1", "beta_2", "epsilon", "rho", "centered"];
+    let known = [
+        "momentum",
+        "nesterov",
+        "weight_decay",
+        "beta_1",
+        "beta_2",
+        "epsilon",
+        "rho",
+        "centered",
+        "clipnorm",
+        "clipvalue",
+    ];
     let mut settings: Map<String, Value> = config
         .iter()
         .filter(|(key, value)| known.contains(&key.as_str()) && !value.is_null())

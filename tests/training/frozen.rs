@@ -1,129 +1,18 @@
-//! Are layers with `trainable = false` left as they are, at no cost, and do the others train as in Keras?
+//! Are layers with `trainable = false` left as they are, at no cost?
 
 #![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
-use manyhands::adapters::{self, Info};
 use manyhands::callbacks::{Callback, EpochEnd, Flow};
-use manyhands::data::{Dataset, InMemory};
 use manyhands::internals::model::Objective;
 use manyhands::internals::plan::{Command, Exchange, Pass, Plan, Role, When};
 use manyhands::internals::scheduler::TrainingState;
 use manyhands::layers::{BatchNormalization, Conv2D, Dense, Flatten, Relu};
-use manyhands::model::{InputConfig, LayerConfig, ModelConfig};
 use manyhands::{
-    BatchStatistics, Checkpoint, Compile, Fit, Loss, Model, ModelBuilder, Optimizer, Result, Sequential, SplitMode,
-    Trainer,
+    Checkpoint, Compile, Fit, Loss, Model, ModelBuilder, Optimizer, Result, Sequential, SplitMode, Trainer,
 };
-use ndarray::{Array, IxDyn};
-use serde_json::Value;
 
-use crate::close::{assert_close, assert_relative};
-use crate::golden::{Case, Golden};
-use crate::needed;
-
-/// Rigs of one and of three adapters.
-pub fn rigs() -> Vec<String> {
-    let mut rigs = vec!["cpu".to_owned(), "cpu,cpu,cpu".to_owned()];
-    match needed::gpu_indices().as_slice() {
-        [] => {}
-        [one] => rigs.extend([one.clone(), format!("{one},{one},cpu")]),
-        [one, two, ..] => rigs.extend([one.clone(), two.clone(), format!("{two},{one},cpu")]),
-    }
-    rigs
-}
-
-pub fn on(rig: &str) -> Vec<Info> {
-    pollster::block_on(async { adapters::choose(&adapters::list_async().await, rig).unwrap() })
-}
-
-/// The network of a golden file with its initial weights, and its frozen layers frozen.
-fn network(file: &Golden) -> Model {
-    let initial = file.case("initial");
-    let names = |key: &str| initial.facts[key].as_array().cloned().unwrap_or_default();
-    let frozen = names("frozen");
-    let layer = |node: Value| LayerConfig {
-        name: node["name"].as_str().map(String::from),
-        kind: node["layer"].as_str().map(String::from),
-        settings: node["config"].as_object().unwrap().clone(),
-        trainable: frozen.contains(&node["name"]).then_some(false),
-        ..LayerConfig::default()
-    };
-    let inputs = vec![InputConfig { name: "input".into(), shape: rows_of(file).input_shapes().remove(0) }];
-    let layers = names("nodes").into_iter().map(layer).collect();
-    let mut model = ModelConfig { inputs, layers, ..ModelConfig::default() }.build(0).unwrap();
-    for (name, tensor) in &initial.tensors {
-        model.tensor_mut(&name.replace('.', "/")).unwrap().copy_from_slice(&tensor.values);
-    }
-    model
-}
-
-/// Rows and labels of a golden file; those of `training` where it has none.
-fn rows_of(file: &Golden) -> InMemory {
-    let own = file.cases().into_iter().find(|case| case.name == "data");
-    let data = own.unwrap_or_else(|| Golden::open("training").case("data"));
-    let array = |role: &str| {
-        let tensor = data.tensor(role);
-        Array::from_shape_vec(IxDyn(&tensor.shape), tensor.values.clone()).unwrap()
-    };
-    InMemory::new(array("inputs"), array("labels")).unwrap()
-}
-
-/// Rows and labels of the golden networks.
-fn rows() -> InMemory {
-    rows_of(&Golden::open("training"))
-}
-
-/// Losses of the ten steps of a case, and the trained model.
-fn train(model: Model, data: InMemory, case: &Case, rig: &str) -> (Vec<f64>, Trainer) {
-    let mut optimizer = case.facts["config"].clone();
-    optimizer["type"] = case.facts["optimizer"].clone();
-    let optimizer: Optimizer = serde_json::from_value(optimizer).unwrap();
-    let compile = Compile::new(optimizer, Loss::SPARSE_CATEGORICAL_CROSSENTROPY);
-    let compile = compile.batch_statistics(BatchStatistics::Batch);
-    let mut trainer = Trainer::new(model, compile).unwrap().on(on(rig)).split(SplitMode::Even);
-    let mut session = trainer.session(data, Fit::new(1).batch_size(32).in_order()).unwrap();
-    let mut losses = Vec::new();
-    while let Some(log) = session.step(&mut trainer).unwrap() {
-        losses.push(log.values.get("loss").unwrap());
-    }
-    session.end_epoch(&mut trainer).unwrap();
-    (losses, trainer)
-}
-
-/// Ten steps of the golden networks: losses, the loss at inference, weights and statistics.
-pub fn check_golden(stem: &str) {
-    let file = Golden::open(stem);
-    let initial = file.case("initial");
-    for case in file.cases().iter().filter(|case| case.facts["optimizer"].is_string()) {
-        for rig in rigs() {
-            let what = |role: &str| format!("{stem}, {}, adapters {rig}: {role}", case.name);
-            let (losses, mut trainer) = train(network(&file), rows_of(&file), case, &rig);
-            let needed: Vec<f64> = case.values("losses").iter().map(|loss| f64::from(*loss)).collect();
-            assert_relative(&what("losses"), &losses, &needed, 1e-4);
-            let after = trainer.evaluate(rows_of(&file), 320).unwrap().get("loss").unwrap();
-            assert_relative(&what("at inference"), &[after], &[f64::from(case.values("loss_at_inference")[0])], 1e-3);
-            for (name, needed) in case.with_prefix("final") {
-                let (layer, name) = name.split_once('.').unwrap();
-                let got = trainer.model().tensor(&format!("{layer}/{name}")).unwrap();
-                // Adam's step hardly depends on a gradient's size: where that is near 0, rounding tells its sign.
-                assert_close(&what(&format!("{layer}/{name}")), got, &needed.values, 4e-3);
-                if trainer.model().is_trainable(layer) == Some(false) {
-                    assert_eq!(got, initial.values(&format!("{layer}.{name}")), "{}", what(layer));
-                }
-            }
-        }
-    }
-}
-
-#[test]
-fn ten_steps_are_those_of_keras() {
-    check_golden("training");
-}
-
-#[test]
-fn ten_steps_with_frozen_layers_are_those_of_keras_and_frozen_bits_stay() {
-    check_golden("frozen");
-}
+use crate::close::assert_relative;
+use crate::keras::{on, rigs, rows};
 
 fn objective() -> Objective {
     Objective::new(vec![Loss::SPARSE_CATEGORICAL_CROSSENTROPY], Optimizer::adam(1e-2))

@@ -14,6 +14,7 @@ mod simulated;
 mod ahead;
 mod faults;
 mod frozen;
+mod keras;
 mod live;
 mod lone;
 mod on_batch;

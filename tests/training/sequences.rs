@@ -8,7 +8,7 @@ use manyhands::{Compile, Fit, Loss, Model, Optimizer, Sequential, SplitMode, Tra
 use ndarray::Array;
 
 use crate::close::assert_close;
-use crate::frozen::{check_golden, on, rigs};
+use crate::keras::{check_golden, on, rigs};
 
 #[test]
 fn ten_steps_with_masks_are_those_of_keras() {

@@ -19,7 +19,7 @@ use crate::plan::{Layout, Role, Scalars};
 use super::Step;
 
 pub(super) use statistics::merge;
-pub(super) use update::clip_result;
+pub(super) use update::Updated;
 
 /// Weights, statistics and optimizer state: all that training changes.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use crate::kernels::clip;
 use crate::kernels::halves::{BLOCK, Halves};
-use crate::plan::{Combine, Command, Pass, Role, When};
+use crate::kernels::{clip, regularizer};
+use crate::plan::{Combine, Command, Pass, Penalty, Role, When};
 use crate::runtime::threads;
 
 use super::State;
@@ -19,16 +19,19 @@ pub(in crate::scheduler) struct Totals {
     pub norm: f64,
     /// Whether every element is finite.
     pub is_finite: bool,
+    /// Penalties of parameters, whose slopes are part of the sums.
+    pub penalty: f64,
 }
 
 /// Elements that one thread adds at a time; fixed, so that sums do not depend on the number of threads.
 const CHUNK: usize = 1 << 15;
 
 impl State {
-    /// Adds all gradients in the order of the shards, whatever their order of arrival.
+    /// Adds all gradients in the order of the shards, whatever their order of arrival, and then the slopes of the
+    /// parameters' penalties, which count once for the whole batch.
     pub fn reduce(&mut self, rig: &Rig, answers: &[Answer]) -> Totals {
         let plan = rig.plan();
-        let mut total = (0.0, 0);
+        let mut total = Sums::default();
         for (command_idx, command) in plan.commands(Pass::Train).iter().enumerate() {
             let Command::Exchange(exchange) = command else { continue };
             let Role::Gradients(segment) = plan.get(exchange.view.buffer).role else { continue };
@@ -42,11 +45,67 @@ impl State {
             };
             let start = usize::try_from(exchange.view.offset).unwrap_or(usize::MAX);
             let len = usize::try_from(exchange.view.len.fixed).unwrap_or(usize::MAX);
-            let (squares, wrong) = add(&mut self.gradients[segment as usize][start..start + len], &parts);
-            total = (total.0 + squares, total.1 + wrong);
+            let penalties = Penalties {
+                all: plan.penalties.iter().filter(|penalty| penalty.segment == segment).collect(),
+                weights: &self.training.weights.parameters[segment as usize],
+                start,
+            };
+            total = total.and(add(&mut self.gradients[segment as usize][start..start + len], &parts, &penalties));
             rig.runtime.charge(F32_BYTES * (parts.len() as u64 * exchange.sent().len.fixed + exchange.view.len.fixed));
         }
-        Totals { norm: total.0.sqrt(), is_finite: total.1 == 0 }
+        Totals { norm: total.squares.sqrt(), is_finite: total.wrong == 0, penalty: total.penalty }
+    }
+
+    /// Penalties of the parameters as the host has them.
+    pub fn penalty(&self, rig: &Rig) -> f64 {
+        let of = |penalty: &Penalty| {
+            let segment = &self.training.weights.parameters[penalty.segment as usize];
+            regularizer::penalty(&segment[penalty.range()], penalty.factors())
+        };
+        rig.plan().penalties.iter().map(of).sum()
+    }
+}
+
+/// Of some of the summed gradients.
+#[derive(Clone, Copy, Default)]
+struct Sums {
+    /// Squares of the finite values.
+    squares: f64,
+    /// Values that are not finite.
+    wrong: usize,
+    /// Penalties of the parameters.
+    penalty: f64,
+}
+
+impl Sums {
+    fn and(self, more: Self) -> Self {
+        let Self { squares, wrong, penalty } = self;
+        Self { squares: squares + more.squares, wrong: wrong + more.wrong, penalty: penalty + more.penalty }
+    }
+}
+
+/// The penalties of a segment, and its parameters.
+struct Penalties<'a> {
+    all: Vec<&'a Penalty>,
+    weights: &'a [f32],
+    /// Where the bucket at hand begins.
+    start: usize,
+}
+
+impl Penalties<'_> {
+    /// Adds the slopes to a part of a bucket's sums; gives the penalties.
+    fn add(&self, range: &Range<usize>, sum: &mut [f32]) -> f64 {
+        let first = self.start + range.start;
+        let within = |penalty: &&Penalty| {
+            let wanted = penalty.range();
+            let (begin, end) = (wanted.start.max(first), wanted.end.min(first + sum.len()));
+            (begin < end).then_some((begin..end, penalty.factors()))
+        };
+        let parts: Vec<_> = self.all.iter().filter_map(within).collect();
+        let slopes = parts.into_iter().map(|(part, factors)| {
+            regularizer::add_slopes(&mut sum[part.start - first..part.end - first], &self.weights[part], factors)
+        });
+        slopes.sum()
     }
 }
 
@@ -78,8 +137,8 @@ impl Part<'_> {
     }
 }
 
-/// `sum = Σ parts`, in order. Returns the sum of its squares, and the number of values that are not finite.
-fn add(sum: &mut [f32], parts: &[Part<'_>]) -> (f64, usize) {
+/// `sum = Σ parts`, in order, and the slopes of penalties.
+fn add(sum: &mut [f32], parts: &[Part<'_>], penalties: &Penalties<'_>) -> Sums {
     // Collect first: a sum over threads would have an order that varies.
     let sums = threads::map_chunks(sum, CHUNK, |idx, sum| {
         let range = idx * CHUNK..idx * CHUNK + sum.len();
@@ -90,7 +149,9 @@ fn add(sum: &mut [f32], parts: &[Part<'_>]) -> (f64, usize) {
                 rest.iter().for_each(|part| part.add(range.clone(), sum));
             }
         }
-        clip::sum_of_squares(sum)
+        let penalty = penalties.add(&range, sum);
+        let (squares, wrong) = clip::sum_of_squares(sum);
+        Sums { squares, wrong, penalty }
     });
-    sums.into_iter().fold((0.0, 0), |total, sum| (total.0 + sum.0, total.1 + sum.1))
+    sums.into_iter().fold(Sums::default(), Sums::and)
 }

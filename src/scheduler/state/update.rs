@@ -6,8 +6,8 @@ use std::sync::Arc;
 use crate::adapters::Request;
 use crate::kernels::rounding::single;
 use crate::kernels::{Call, clip};
-use crate::model::CLIP_CONTROL;
-use crate::optimizers::UpdateRule;
+use crate::model::{CLIP_CONTROL, PENALTIES};
+use crate::optimizers::{Clipping, Optimizer, UpdateRule};
 use crate::plan::{Plan, Role, Scalars};
 use crate::runtime::threads;
 
@@ -28,6 +28,7 @@ impl State {
     pub fn update(&mut self, rig: &mut Rig, norm: f64, scalars: &Scalars, answers: &[Answer]) {
         let Some(optimizer) = self.optimizer.clone() else { return };
         let receivers = receivers(rig, answers);
+        self.clip_variables(&optimizer);
         let scale = clip::clip_scale(f64::from(self.clip_norm), norm);
         let control = [single(scale), 1.0, single(norm), 0.0];
         let step = Some(u64::from(scalars.step));
@@ -42,6 +43,30 @@ impl State {
                 now_ms = rig.record(What::Broadcast, now_ms, step, 0);
             }
         }
+    }
+
+    /// Clips the gradient of each parameter by itself.
+    fn clip_variables(&mut self, optimizer: &Optimizer) {
+        let Some(clipping) = optimizer.clipping() else { return };
+        let mut variables: Vec<&mut [f32]> = Vec::new();
+        for (segment, mut rest) in (0..).zip(self.gradients.iter_mut().map(Vec::as_mut_slice)) {
+            let mut from = 0;
+            for placed in self.layout.trainable().iter().filter(|placed| placed.segment == segment) {
+                let range = placed.range();
+                let (_, behind) = rest.split_at_mut(range.start - from);
+                let (variable, behind) = behind.split_at_mut(range.len());
+                (rest, from) = (behind, range.end);
+                variables.push(variable);
+            }
+        }
+        threads::for_each(variables, |gradient| match clipping {
+            Clipping::Value(limit) => clip::bound(gradient, limit),
+            Clipping::Norm(max_norm) => {
+                let norm = clip::sum_of_squares(gradient).0.sqrt();
+                let scale = single(clip::clip_scale(f64::from(max_norm), norm));
+                gradient.iter_mut().for_each(|value| *value *= scale);
+            }
+        });
     }
 
     fn update_part(
@@ -93,11 +118,31 @@ fn receivers(rig: &mut Rig, answers: &[Answer]) -> Vec<usize> {
     (0..rig.members.len()).filter(|idx| !rig.members[*idx].is_stale).collect()
 }
 
-/// Norm and whether the update was applied, from a plan's control buffers.
-pub(in crate::scheduler) fn clip_result(plan: &Plan, controls: &[Vec<f32>]) -> [f32; 2] {
-    let buffers = plan.buffers.iter().filter(|buffer| buffer.role == Role::Control);
-    let clip = buffers.zip(controls).find(|(buffer, _)| buffer.name == CLIP_CONTROL);
-    clip.map_or([0.0, 0.0], |(_, values)| [values[2], values[1]])
+/// What an update on the device tells of itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::scheduler) struct Updated {
+    /// Global norm of the gradients.
+    pub norm: f32,
+    /// Were they finite?
+    pub is_applied: bool,
+    /// Penalties of the parameters before it.
+    pub penalty: f64,
+}
+
+impl Updated {
+    /// From a plan's control buffers.
+    pub fn of(plan: &Plan, controls: &[Vec<f32>]) -> Self {
+        let mut updated = Self::default();
+        let buffers = plan.buffers.iter().filter(|buffer| buffer.role == Role::Control);
+        for (buffer, values) in buffers.zip(controls) {
+            if buffer.name == CLIP_CONTROL {
+                (updated.norm, updated.is_applied) = (values[2], values[1] > 0.0);
+            } else if buffer.name.starts_with(PENALTIES) {
+                updated.penalty += values.iter().map(|part| f64::from(*part)).sum::<f64>();
+            }
+        }
+        updated
+    }
 }
 
 type Chunk<'a> = (&'a [f32], Vec<&'a mut [f32]>);
