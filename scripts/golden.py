@@ -89,7 +89,7 @@ def roles(prefix, values):
 
 
 class Masked(layers.Layer):
-    """A recurrent layer with its mask as a second input: 1 where a step counts."""
+    """A layer with its mask as a second input: 1 where a step counts."""
 
     def __init__(self, layer):
         super().__init__()
@@ -100,7 +100,8 @@ class Masked(layers.Layer):
 
     def call(self, inputs, training=None):
         x, mask = inputs
-        return self.layer(x, mask=mask > 0.5, training=training)
+        mode = {} if training is None else {"training": training}
+        return self.layer(x, mask=mask > 0.5, **mode)
 
 
 def layer_name(layer):
@@ -538,6 +539,8 @@ def recurrent_cases(file):
     case("lstm_hard", "LSTM", (3, 5, 2), activation="softsign", recurrent_activation="hard_sigmoid")
     case("gru_hard", "GRU", (3, 5, 2), activation="elu", recurrent_activation="hard_sigmoid", return_sequences=True)
     case("lstm_wide", "LSTM", (2, 9, 4), units=20)
+    counted = [[1, 1, 1, 1], [1, 1, 0, 0], [0, 1, 0, 1]]
+    layer_case(file, "global_average_pooling1d_masked", Masked(layers.GlobalAveragePooling1D()), [(3, 4, 2), np.array(counted)], {})
 
 
 def sequence_file():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any
 
 import keras
@@ -58,7 +59,7 @@ class Graph:
         for node in self.nodes:
             if node.is_first:
                 for weight, attribute in LAYERS[type(node.layer).__name__].weights.items():
-                    variable = getattr(node.layer, attribute, None)
+                    variable = reduce(lambda owner, part: getattr(owner, part, None), attribute.split("."), node.layer)
                     if variable is not None:
                         found[f"{node.layer_name}/{weight}"] = variable
         return found

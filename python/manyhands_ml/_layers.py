@@ -27,7 +27,7 @@ class Row:
     take: tuple[str, ...] = ()
     #: Settings that must have this value.
     need: Mapping[str, Any] = field(default_factory=dict)
-    #: Its weights: their name here, and the attribute of Keras' layer that holds them.
+    #: Its weights: their name here, and the attribute of Keras' layer that holds them, perhaps within another: `cell.kernel`.
     weights: Mapping[str, str] = field(default_factory=dict)
     #: What else there is to say of its settings, from settings and input shape. Raises `Refused`.
     make: Callable[[Settings, list[Any]], Settings] = lambda config, shape: {}
@@ -117,11 +117,53 @@ def _interpolation(config: Settings, shape: list[Any]) -> Settings:
     return {"interpolation": config["interpolation"]}
 
 
+def _steps(*keys: str) -> Callable[[Settings, list[Any]], Settings]:
+    """Settings along time, which Keras writes as lists of one."""
+
+    def make(config: Settings, shape: list[Any]) -> Settings:
+        first = {key: config[key] for key in keys if config[key] is not None}
+        return {key: value[0] if isinstance(value, (list, tuple)) else value for key, value in first.items()}
+
+    return make
+
+
+#: Settings of a recurrent layer that both have.
+_RECURRENT = _words("units use_bias dropout recurrent_dropout return_sequences go_backwards zero_output_for_mask")
+#: Those that must be as they are here.
+_RECURRENT_NEED = {"return_state": False, "stateful": False, "unroll": ..., "implementation": ...}
+
+
+def _in_cell(text: str) -> dict[str, str]:
+    """Weights that Keras' recurrent layers keep in their cells."""
+    return {name: f"cell.{name}" for name in text.split()}
+
+
+def _both(config: Settings, shape: list[Any]) -> Settings:
+    """The layer that is used in both directions."""
+    inner, other = config["layer"], config.get("backward_layer")
+    if inner["class_name"] not in ("LSTM", "GRU", "SimpleRNN"):
+        raise Refused(f"`layer` needs a recurrent layer, but is {inner['class_name']}")
+    settings, problems = convert(inner["class_name"], inner["config"], shape)
+    if problems:
+        raise Refused(f"`layer`: {'; '.join(problems)}")
+    if other is not None:
+        other_settings, _ = convert(other["class_name"], other["config"], shape)
+        if {**other_settings, "go_backwards": False} != {**settings, "go_backwards": False}:
+            raise Refused("`backward_layer` needs the settings of `layer`")
+    if config["merge_mode"] is None:
+        raise Refused("`merge_mode` needs to make one output of both directions, but is None")
+    # Which outputs are 0 follows from `return_sequences`.
+    return {"layer": {**settings, "zero_output_for_mask": False}}
+
+
 #: What layers of Keras are here, by class.
 LAYERS: dict[str, Row] = {
     "Activation": Row("Activation", take=("activation",)),
     "Add": Row("Add"),
     "Average": Row("Average"),
+    "AveragePooling1D": Row(
+        "AveragePooling1D", take=("padding",), make=_steps("pool_size", "strides"), looks_at=_words("pool_size strides")
+    ),
     "AveragePooling2D": Row("AveragePooling2D", take=_words("pool_size strides padding")),
     "BatchNormalization": Row(
         "BatchNormalization",
@@ -131,7 +173,25 @@ LAYERS: dict[str, Row] = {
         make=_last_axis,
         looks_at=("axis",),
     ),
+    "Bidirectional": Row(
+        "Bidirectional",
+        take=("merge_mode",),
+        weights={
+            f"{part}_{name}": f"{part}_layer.cell.{name}"
+            for part in ("forward", "backward")
+            for name in _words("kernel recurrent_kernel bias")
+        },
+        make=_both,
+        looks_at=_words("layer backward_layer"),
+    ),
     "Concatenate": Row("Concatenate", make=_last_axis, looks_at=("axis",)),
+    "Conv1D": Row(
+        "Conv1D",
+        take=_words("filters padding groups activation use_bias"),
+        weights=_same("kernel bias"),
+        make=_steps("kernel_size", "strides", "dilation_rate"),
+        looks_at=_words("kernel_size strides dilation_rate"),
+    ),
     "Conv2D": Row(
         "Conv2D",
         take=_words("filters kernel_size strides padding dilation_rate groups activation use_bias"),
@@ -142,6 +202,7 @@ LAYERS: dict[str, Row] = {
         take=_words("filters kernel_size strides padding output_padding dilation_rate activation use_bias"),
         weights=_same("kernel bias"),
     ),
+    "Cropping1D": Row("Cropping1D", take=("cropping",)),
     "Cropping2D": Row("Cropping2D", take=("cropping",)),
     "Dense": Row("Dense", take=_words("units activation use_bias"), weights=_same("kernel bias")),
     "DepthwiseConv2D": Row(
@@ -151,10 +212,24 @@ LAYERS: dict[str, Row] = {
     ),
     "Dropout": Row("Dropout", take=("rate",), make=_mask, looks_at=("noise_shape",)),
     "ELU": Row("ELU", take=("alpha",)),
+    "Embedding": Row(
+        "Embedding",
+        take=_words("input_dim output_dim mask_zero"),
+        need={"sparse": False},
+        weights=_same("embeddings"),
+    ),
     "Flatten": Row("Flatten"),
+    "GRU": Row(
+        "GRU",
+        take=(*_RECURRENT, "activation", "recurrent_activation", "reset_after"),
+        need=_RECURRENT_NEED,
+        weights=_in_cell("kernel recurrent_kernel bias"),
+    ),
     "GaussianDropout": Row("GaussianDropout", take=("rate",)),
     "GaussianNoise": Row("GaussianNoise", take=("stddev",)),
+    "GlobalAveragePooling1D": Row("GlobalAveragePooling1D", take=("keepdims",)),
     "GlobalAveragePooling2D": Row("GlobalAveragePooling2D", take=("keepdims",)),
+    "GlobalMaxPooling1D": Row("GlobalMaxPooling1D", take=("keepdims",)),
     "GlobalMaxPooling2D": Row("GlobalMaxPooling2D", take=("keepdims",)),
     "GroupNormalization": Row(
         "GroupNormalization",
@@ -162,6 +237,12 @@ LAYERS: dict[str, Row] = {
         weights=_same("gamma beta"),
         make=_last_axis,
         looks_at=("axis",),
+    ),
+    "LSTM": Row(
+        "LSTM",
+        take=(*_RECURRENT, "activation", "recurrent_activation", "unit_forget_bias"),
+        need=_RECURRENT_NEED,
+        weights=_in_cell("kernel recurrent_kernel bias"),
     ),
     "LayerNormalization": Row(
         "LayerNormalization",
@@ -174,6 +255,10 @@ LAYERS: dict[str, Row] = {
     # In the models of `keras.applications.convnext`.
     "LayerScale": Row("LayerScale", take=_words("init_values projection_dim"), weights=_same("gamma")),
     "LeakyReLU": Row("LeakyReLU", take=("negative_slope",)),
+    "Masking": Row("Masking", take=("mask_value",)),
+    "MaxPooling1D": Row(
+        "MaxPooling1D", take=("padding",), make=_steps("pool_size", "strides"), looks_at=_words("pool_size strides")
+    ),
     "MaxPooling2D": Row("MaxPooling2D", take=_words("pool_size strides padding")),
     "Maximum": Row("Maximum"),
     "Minimum": Row("Minimum"),
@@ -199,19 +284,27 @@ LAYERS: dict[str, Row] = {
         take=_words("filters kernel_size strides padding depth_multiplier dilation_rate activation use_bias"),
         weights=_same("depthwise_kernel pointwise_kernel bias"),
     ),
+    "SimpleRNN": Row(
+        "SimpleRNN",
+        take=(*_RECURRENT, "activation"),
+        need=_RECURRENT_NEED,
+        weights=_in_cell("kernel recurrent_kernel bias"),
+    ),
     "Softmax": Row("Softmax", make=_last_axis, looks_at=("axis",)),
     "SpatialDropout2D": Row("SpatialDropout2D", take=("rate",)),
     "StochasticDepth": Row("StochasticDepth", take=("drop_path_rate",)),
     "Subtract": Row("Subtract"),
+    "UpSampling1D": Row("UpSampling1D", take=("size",)),
     "UpSampling2D": Row("UpSampling2D", take=("size",), make=_interpolation, looks_at=("interpolation",)),
+    "ZeroPadding1D": Row("ZeroPadding1D", take=("padding",)),
     "ZeroPadding2D": Row("ZeroPadding2D", take=("padding",)),
 }
 
 #: Variables of Keras' layers that no optimizer changes, trainable or not.
 STATISTICS = frozenset({"moving_mean", "moving_variance", "mean", "variance", "count", "seed_generator_state"})
 
-#: Layers of this package that are functions in Keras: `Activation("gelu")`.
-FUNCTIONS = frozenset({"GELU", "Sigmoid", "Tanh"})
+#: Layers of this package that are functions in Keras: `Activation("gelu")`, the mask of `Embedding`.
+FUNCTIONS = frozenset({"ComputeMask", "GELU", "Sigmoid", "Tanh"})
 
 
 def convert(kind: str, config: Settings, shape: list[Any]) -> tuple[Settings, list[str]]:

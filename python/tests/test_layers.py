@@ -19,7 +19,7 @@ ACTIVATIONS = (
     "linear relu relu6 leaky_relu sigmoid tanh gelu silu hard_silu hard_sigmoid elu selu softplus softsign mish exponential "
     "softmax"
 ).split()
-IMAGE, ROW = (6, 7, 3), (10,)
+IMAGE, SEQUENCE, ROW = (6, 7, 3), (6, 4), (10,)
 
 #: Layers to try, by class: the shape of a row of each input, and settings that are not the default.
 TRIED: dict[str, list[tuple[list[tuple[int, ...]], Callable[[], Any]]]] = {
@@ -29,6 +29,10 @@ TRIED: dict[str, list[tuple[list[tuple[int, ...]], Callable[[], Any]]]] = {
     ],
     "Add": [([ROW, ROW, ROW], layers.Add)],
     "Average": [([ROW, ROW, ROW], layers.Average)],
+    "AveragePooling1D": [
+        ([SEQUENCE], lambda: layers.AveragePooling1D(2)),
+        ([SEQUENCE], lambda: layers.AveragePooling1D(3, strides=1, padding="same")),
+    ],
     "AveragePooling2D": [
         ([IMAGE], lambda: layers.AveragePooling2D(2)),
         ([IMAGE], lambda: layers.AveragePooling2D((3, 2), strides=(1, 2), padding="same")),
@@ -38,7 +42,16 @@ TRIED: dict[str, list[tuple[list[tuple[int, ...]], Callable[[], Any]]]] = {
         ([ROW], lambda: layers.BatchNormalization(epsilon=0.1, center=False)),
         ([ROW], lambda: layers.BatchNormalization(axis=1, scale=False)),
     ],
+    "Bidirectional": [
+        ([SEQUENCE], lambda: layers.Bidirectional(layers.LSTM(3, return_sequences=True))),
+        ([SEQUENCE], lambda: layers.Bidirectional(layers.GRU(3), merge_mode="ave")),
+    ],
     "Concatenate": [([IMAGE, IMAGE], layers.Concatenate), ([ROW, (4,)], lambda: layers.Concatenate(axis=1))],
+    "Conv1D": [
+        ([SEQUENCE], lambda: layers.Conv1D(4, 3)),
+        ([SEQUENCE], lambda: layers.Conv1D(4, 2, padding="causal", dilation_rate=2, groups=2, activation="tanh")),
+        ([SEQUENCE], lambda: layers.Conv1D(5, 3, strides=2, padding="same", use_bias=False)),
+    ],
     "Conv2D": [
         ([IMAGE], lambda: layers.Conv2D(4, 3)),
         ([IMAGE], lambda: layers.Conv2D(5, (2, 3), strides=2, padding="same", activation="tanh", use_bias=False)),
@@ -48,6 +61,7 @@ TRIED: dict[str, list[tuple[list[tuple[int, ...]], Callable[[], Any]]]] = {
         ([IMAGE], lambda: layers.Conv2DTranspose(4, 3)),
         ([IMAGE], lambda: layers.Conv2DTranspose(4, (2, 3), strides=2, padding="same", output_padding=1, use_bias=False)),
     ],
+    "Cropping1D": [([SEQUENCE], lambda: layers.Cropping1D((1, 2)))],
     "Cropping2D": [([IMAGE], lambda: layers.Cropping2D(1)), ([IMAGE], lambda: layers.Cropping2D(((1, 0), (2, 3))))],
     "Dense": [
         ([ROW], lambda: layers.Dense(4, activation="sigmoid")),
@@ -63,13 +77,20 @@ TRIED: dict[str, list[tuple[list[tuple[int, ...]], Callable[[], Any]]]] = {
         ([IMAGE], lambda: layers.Dropout(0.4, noise_shape=(None, 1, 1, None))),
     ],
     "ELU": [([ROW], lambda: layers.ELU(alpha=0.5))],
+    "Embedding": [([(5,)], lambda: layers.Embedding(7, 3)), ([(5,)], lambda: layers.Embedding(7, 3, mask_zero=True))],
     "Flatten": [([IMAGE], layers.Flatten)],
+    "GRU": [
+        ([SEQUENCE], lambda: layers.GRU(3)),
+        ([SEQUENCE], lambda: layers.GRU(3, return_sequences=True, go_backwards=True, use_bias=False)),
+    ],
     "GaussianDropout": [([ROW], lambda: layers.GaussianDropout(0.3))],
     "GaussianNoise": [([ROW], lambda: layers.GaussianNoise(0.3))],
+    "GlobalAveragePooling1D": [([SEQUENCE], layers.GlobalAveragePooling1D)],
     "GlobalAveragePooling2D": [
         ([IMAGE], layers.GlobalAveragePooling2D),
         ([IMAGE], lambda: layers.GlobalAveragePooling2D(keepdims=True)),
     ],
+    "GlobalMaxPooling1D": [([SEQUENCE], lambda: layers.GlobalMaxPooling1D(keepdims=True))],
     "GlobalMaxPooling2D": [
         ([IMAGE], layers.GlobalMaxPooling2D),
         ([IMAGE], lambda: layers.GlobalMaxPooling2D(keepdims=True)),
@@ -78,12 +99,18 @@ TRIED: dict[str, list[tuple[list[tuple[int, ...]], Callable[[], Any]]]] = {
         ([IMAGE], lambda: layers.GroupNormalization(groups=3)),
         ([IMAGE], lambda: layers.GroupNormalization(groups=1, epsilon=0.1, center=False)),
     ],
+    "LSTM": [
+        ([SEQUENCE], lambda: layers.LSTM(3, dropout=0.2, recurrent_dropout=0.3)),
+        ([SEQUENCE], lambda: layers.LSTM(3, return_sequences=True, recurrent_activation="hard_sigmoid", activation="softsign")),
+    ],
     "LayerNormalization": [
         ([ROW], layers.LayerNormalization),
         ([IMAGE], lambda: layers.LayerNormalization(axis=[2, 3], epsilon=0.1, scale=False)),
     ],
     "LayerScale": [([IMAGE], lambda: LayerScale(init_values=0.5, projection_dim=3))],
     "LeakyReLU": [([ROW], lambda: layers.LeakyReLU(negative_slope=0.02))],
+    "Masking": [([SEQUENCE], lambda: layers.Masking(0.5))],
+    "MaxPooling1D": [([SEQUENCE], lambda: layers.MaxPooling1D(2)), ([SEQUENCE], lambda: layers.MaxPooling1D(3, 2, "same"))],
     "MaxPooling2D": [
         ([IMAGE], lambda: layers.MaxPooling2D(2)),
         ([IMAGE], lambda: layers.MaxPooling2D((3, 2), strides=(2, 1), padding="same")),
@@ -122,11 +149,14 @@ TRIED: dict[str, list[tuple[list[tuple[int, ...]], Callable[[], Any]]]] = {
     "SpatialDropout2D": [([IMAGE], lambda: layers.SpatialDropout2D(0.4))],
     "StochasticDepth": [([IMAGE], lambda: StochasticDepth(0.4))],
     "Subtract": [([ROW, ROW], layers.Subtract)],
+    "SimpleRNN": [([SEQUENCE], lambda: layers.SimpleRNN(3)), ([SEQUENCE], lambda: layers.SimpleRNN(3, activation="sigmoid"))],
     "Softmax": [([ROW], layers.Softmax), ([(3, 5)], lambda: layers.Softmax(axis=2))],
+    "UpSampling1D": [([SEQUENCE], lambda: layers.UpSampling1D(3))],
     "UpSampling2D": [
         ([IMAGE], lambda: layers.UpSampling2D(2)),
         ([IMAGE], lambda: layers.UpSampling2D((3, 2), interpolation="bilinear")),
     ],
+    "ZeroPadding1D": [([SEQUENCE], lambda: layers.ZeroPadding1D((0, 2)))],
     "ZeroPadding2D": [
         ([IMAGE], lambda: layers.ZeroPadding2D(2)),
         ([IMAGE], lambda: layers.ZeroPadding2D(((1, 0), (2, 3)))),
@@ -160,6 +190,8 @@ def test_predictions_are_those_of_keras(kind: str, idx: int, rng: np.random.Gene
             # As `adapt` does: only then are the new weights what it computes with.
             layer.finalize_state()
     x = [rng.normal(size=(5, *shape)).astype(np.float32) for shape in shapes]
+    if kind == "Embedding":
+        x = [rng.integers(0, 7, (5, *shape)).astype(np.float32) for shape in shapes]
     got = manyhands_ml.make_parallel(model, "cpu").predict_on_batch(x if len(x) > 1 else x[0])
     expected = keras.ops.convert_to_numpy(model(x if len(x) > 1 else x[0], training=False))
     assert got.shape == expected.shape

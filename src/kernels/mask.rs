@@ -1,8 +1,8 @@
-//! Which positions of a sequence count, and a sequence whose others are 0.
+//! Which positions of a sequence count, a sequence whose others are 0, and the mean of those that count.
 
 use super::cases::{Case, Fill};
 use super::family::family;
-use super::rounding::index;
+use super::rounding::{double, float, index, single};
 use super::{Call, Kernel, parallel};
 
 crate::params! {
@@ -10,6 +10,8 @@ crate::params! {
     positions: u32,
     /// Numbers of a position.
     cols: u32,
+    /// Positions of a row; the means alone read it.
+    steps: u32,
     /// What each number of a position that does not count is.
     value: f32,
 }
@@ -20,7 +22,7 @@ family!("mask", [Grid]);
 const TOLERANCE: f32 = 0.0;
 
 /// The family.
-pub static KERNELS: &[&Kernel] = &[&COMPUTE, &APPLY];
+pub static KERNELS: &[&Kernel] = &[&COMPUTE, &APPLY, &MEAN, &BACKWARD_MEAN];
 
 /// `x [positions, cols]` → `mask [positions]`: 1 where a number is not `value`, else 0. Grid: `Elements(positions)`.
 pub static COMPUTE: Kernel =
@@ -32,13 +34,31 @@ pub static COMPUTE: Kernel =
 pub static APPLY: Kernel =
     kernel("apply", [&["x", "known"], &["y"], &[]], (apply_twin, apply_fast), TOLERANCE, apply_cases);
 
+/// Sums of up to 1,000 normal numbers, divided.
+const MEAN_TOLERANCE: f32 = 2e-6;
+
+/// `x [rows, steps, cols]`, `known [rows, steps]` → `means [rows, cols]`: of the steps that count, 0 where none does.
+///
+/// Grid: `Elements(rows * cols)`.
+pub static MEAN: Kernel =
+    kernel("mean", [&["x", "known"], &["means"], &[]], (mean_twin, mean_fast), MEAN_TOLERANCE, mean_cases);
+
+/// `d_means [rows, cols]`, `known [rows, steps]` → `d_x [rows, steps, cols]`. Grid: `Elements(rows * steps * cols)`.
+pub static BACKWARD_MEAN: Kernel = kernel(
+    "backward_mean",
+    [&["d_means", "known"], &["d_x"], &[]],
+    (backward_mean_twin, backward_mean_fast),
+    MEAN_TOLERANCE,
+    backward_mean_cases,
+);
+
 /// Does a position count?
 pub fn counts(mask: f32) -> bool {
     mask >= 0.5
 }
 
 fn compute_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let Params { positions, cols, value } = call.params();
+    let Params { positions, cols, value, .. } = call.params();
     for (p, mask) in outputs[0].iter_mut().enumerate().take(index(positions)) {
         let x = &call.inputs[0][p * index(cols)..(p + 1) * index(cols)];
         *mask = if x.iter().any(|x| *x != value) { 1.0 } else { 0.0 };
@@ -46,7 +66,7 @@ fn compute_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 }
 
 fn compute_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let Params { positions, cols, value } = call.params();
+    let Params { positions, cols, value, .. } = call.params();
     let (positions, cols) = (index(positions), index(cols));
     parallel::slabs(&mut outputs[0][..positions], 1024, positions * cols, |slab, mask| {
         let x = call.inputs[0][slab * 1024 * cols..].chunks_exact(cols);
@@ -72,10 +92,95 @@ fn apply_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     });
 }
 
+/// How many steps of a row count; at least 1, to be divided by.
+fn count_of(mask: &[f32]) -> usize {
+    mask.iter().filter(|mask| counts(**mask)).count().max(1)
+}
+
+fn mean_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
+    let Params { positions, cols, steps, .. } = call.params();
+    let (cols, steps) = (index(cols), index(steps));
+    for (i, mean) in outputs[0].iter_mut().enumerate().take(index(positions) / steps * cols) {
+        let (row, col) = (i / cols, i % cols);
+        let mask = &call.inputs[1][row * steps..][..steps];
+        let counted = (0..steps).filter(|step| counts(mask[*step]));
+        let sum: f64 = counted.map(|step| f64::from(call.inputs[0][(row * steps + step) * cols + col])).sum();
+        *mean = single(sum / double(count_of(mask)));
+    }
+}
+
+fn mean_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
+    let Params { positions, cols, steps, .. } = call.params();
+    let (cols, steps) = (index(cols), index(steps));
+    let means = &mut outputs[0][..index(positions) / steps * cols];
+    parallel::slabs(means, cols, index(positions) * cols, |row, means| {
+        let mask = &call.inputs[1][row * steps..][..steps];
+        means.fill(0.0);
+        let counted =
+            call.inputs[0][row * steps * cols..].chunks_exact(cols).zip(mask).filter(|(_, mask)| counts(**mask));
+        counted.for_each(|(x, _)| means.iter_mut().zip(x).for_each(|(mean, x)| *mean += x));
+        let share = 1.0 / float(count_of(mask));
+        means.iter_mut().for_each(|mean| *mean *= share);
+    });
+}
+
+fn backward_mean_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
+    let Params { positions, cols, steps, .. } = call.params();
+    let (cols, steps) = (index(cols), index(steps));
+    for (i, d_x) in outputs[0].iter_mut().enumerate().take(index(positions) * cols) {
+        let row = i / cols / steps;
+        let share = f64::from(call.inputs[0][row * cols + i % cols])
+            / double(count_of(&call.inputs[1][row * steps..][..steps]));
+        *d_x = if counts(call.inputs[1][i / cols]) { single(share) } else { 0.0 };
+    }
+}
+
+fn backward_mean_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
+    let Params { positions, cols, steps, .. } = call.params();
+    let (cols, steps) = (index(cols), index(steps));
+    let d_x = &mut outputs[0][..index(positions) * cols];
+    let work = d_x.len();
+    parallel::slabs(d_x, steps * cols, work, |row, d_x| {
+        let mask = &call.inputs[1][row * steps..][..steps];
+        let (d_means, share) = (&call.inputs[0][row * cols..][..cols], 1.0 / float(count_of(mask)));
+        for (d_x, mask) in d_x.chunks_exact_mut(cols).zip(mask) {
+            let share = if counts(*mask) { share } else { 0.0 };
+            d_x.iter_mut().zip(d_means).for_each(|(d_x, d_mean)| *d_x = d_mean * share);
+        }
+    });
+}
+
+/// Rows, steps and columns.
+const SEQUENCES: [[u32; 3]; 7] =
+    [[1, 1, 1], [3, 7, 5], [63, 4, 2], [64, 3, 1], [2, 257, 65], [0, 3, 4], [65_600, 1, 64]];
+
+fn sequence_case([rows, steps, cols]: [u32; 3], elements: u32) -> Case {
+    let params = Params { positions: rows * steps, cols, steps, value: 0.0 };
+    Case::elements(format!("{rows} x {steps} x {cols}"), params.words(), elements)
+}
+
+fn mean_cases() -> Vec<Case> {
+    let each = |size: [u32; 3]| {
+        let [rows, steps, cols] = size;
+        let case = sequence_case(size, rows * cols).input(Fill::Normal(index(rows * steps * cols)));
+        case.input(Fill::Labels(index(rows * steps), 2)).output(index(rows * cols))
+    };
+    SEQUENCES.map(each).into()
+}
+
+fn backward_mean_cases() -> Vec<Case> {
+    let each = |size: [u32; 3]| {
+        let [rows, steps, cols] = size;
+        let case = sequence_case(size, rows * steps * cols).input(Fill::Normal(index(rows * cols)));
+        case.input(Fill::Labels(index(rows * steps), 2)).output(index(rows * steps * cols))
+    };
+    SEQUENCES.map(each).into()
+}
+
 const SIZES: [[u32; 2]; 8] = [[1, 1], [63, 5], [64, 64], [65, 2], [257, 1], [3, 257], [0, 4], [4_200_000, 1]];
 
 fn case([positions, cols]: [u32; 2], elements: u32) -> Case {
-    let params = Params { positions, cols, value: 1.0 };
+    let params = Params { positions, cols, steps: 1, value: 1.0 };
     Case::elements(format!("{positions} x {cols}"), params.words(), elements)
         .input(Fill::Labels(index(positions * cols), 2))
 }

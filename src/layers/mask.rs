@@ -69,7 +69,12 @@ fn sequence(inputs: &[Shape]) -> Result<[usize; 2], Problem> {
 /// Params for a sequence, whose shape was checked by `build`.
 fn params(rec: &Recorder<'_>, value: f32) -> kernel::Record {
     let [time, cols] = sequence(&[rec.input_shape(0)]).unwrap_or_default();
-    kernel::Record { positions: length_word(Length::per_row(time)), cols: whole(cols), value: Word::F32(value) }
+    kernel::Record {
+        positions: length_word(Length::per_row(time)),
+        cols: whole(cols),
+        steps: whole(time),
+        value: Word::F32(value),
+    }
 }
 
 fn compute(rec: &mut Recorder<'_>, params: kernel::Record, x: View, mask: View) {
@@ -78,6 +83,20 @@ fn compute(rec: &mut Recorder<'_>, params: kernel::Record, x: View, mask: View) 
 
 fn apply(rec: &mut Recorder<'_>, params: kernel::Record, [x, mask]: [View; 2], y: View) {
     rec.dispatch(&kernel::APPLY, params, [x, mask], [y], Grid::Elements(length_word(y.len)));
+}
+
+/// Records the mean over the steps that count: the second input says which.
+pub(super) fn mean(rec: &mut Recorder<'_>) {
+    let (x, mask, y, params) = (rec.input(0), rec.input(1), rec.output(), params(rec, 0.0));
+    rec.dispatch(&kernel::MEAN, params, [x, mask], [y], Grid::Elements(length_word(y.len)));
+}
+
+/// Records the gradient of the sequence of that mean.
+pub(super) fn mean_backward(rec: &mut Recorder<'_>) {
+    let (dy, mask, params) = (rec.output_gradient(), rec.input(1), params(rec, 0.0));
+    if let Some(dx) = rec.input_gradient(0) {
+        rec.dispatch(&kernel::BACKWARD_MEAN, params, [dy, mask], [dx], Grid::Elements(length_word(dx.len)));
+    }
 }
 
 impl Layer for ComputeMask {

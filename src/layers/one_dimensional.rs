@@ -6,12 +6,14 @@ use serde_json::Value;
 use super::builders::builders;
 use super::conv2d::{Convolution, Recorded, check_gaps};
 use super::depthwise_conv2d::one;
+use super::mask::{mean, mean_backward};
 use super::merge::sum_repeated;
 use super::pooling::{GlobalAverage, GlobalMax, Pooling};
+use super::recurrent::sequence_and_mask;
 use super::remap::{copy, crop, pad};
 use super::windows::{Padding, Windows};
 use super::{
-    Activation, BothWays, Built, Initializer, Layer, Parameter, Problem, as_built, bias, only, to_config, yes,
+    Activation, BothWays, Built, Initializer, Layer, MaskUse, Parameter, Problem, as_built, bias, only, to_config, yes,
 };
 use crate::kernels::remap::Axis;
 use crate::names;
@@ -264,15 +266,8 @@ pooling_of_steps! {
 }
 
 macro_rules! pooling_of_all_steps {
-    ($(#[$doc:meta])* $name:ident, $kind:literal, $global:ident) => {
+    ($(#[$doc:meta])* $name:ident, $kind:literal, $masking:expr, $sizes:expr, $forward:expr, $backward:expr) => {
         $(#[$doc])*
-        ///
-        /// | tensor | shape |
-        /// | --- | --- |
-        /// | input | `[batch, time, features]` |
-        /// | output | `[batch, features]`, or `[batch, 1, features]` |
-        ///
-        /// It takes no mask: steps of padding count, too. **Across adapters** nothing changes. Golden values: Keras 3.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
         #[serde(deny_unknown_fields, default)]
         pub struct $name {
@@ -289,31 +284,55 @@ macro_rules! pooling_of_all_steps {
                 to_config(self)
             }
 
+            fn masking(&self) -> MaskUse {
+                $masking
+            }
+
             fn build(&self, inputs: &[Shape]) -> Result<Built, Problem> {
-                let [_, features] = sequence(inputs)?;
+                let sizes: fn(&[Shape]) -> Result<[usize; 2], Problem> = $sizes;
+                let [_, features] = sizes(inputs)?;
                 Ok(Built::plain(Shape::new(if self.keepdims { vec![1, features] } else { vec![features] })))
             }
 
             fn forward(&self, rec: &mut Recorder<'_>) {
-                $global::forward(rec);
+                let forward: fn(&mut Recorder<'_>) = $forward;
+                forward(rec);
             }
 
             fn backward(&self, rec: &mut Recorder<'_>) {
-                $global::backward(rec);
+                let backward: fn(&mut Recorder<'_>) = $backward;
+                backward(rec);
             }
         }
     };
 }
 
 pooling_of_all_steps! {
-    /// The mean over all steps of each feature. Nothing is kept for backward.
-    GlobalAveragePooling1D, "GlobalAveragePooling1D", GlobalAverage
+    /// The mean over all steps of each feature; with a mask, over the steps that count.
+    ///
+    /// | tensor | shape |
+    /// | --- | --- |
+    /// | input | `[batch, time, features]`, and perhaps a mask `[batch, time]` |
+    /// | output | `[batch, features]`, or `[batch, 1, features]` |
+    ///
+    /// Where no step counts it is 0; Keras divides by 0. **Across adapters** nothing changes. Nothing is kept for backward.
+    /// Golden values: Keras 3.
+    GlobalAveragePooling1D, "GlobalAveragePooling1D", MaskUse::Ends, sequence_and_mask,
+    |rec| if rec.n_inputs() > 1 { mean(rec) } else { GlobalAverage::forward(rec) },
+    |rec| if rec.n_inputs() > 1 { mean_backward(rec) } else { GlobalAverage::backward(rec) }
 }
 
 pooling_of_all_steps! {
-    /// The largest value over all steps of each feature. Kept for backward: input, output, and how many steps have the largest
-    /// value: they share the gradient.
-    GlobalMaxPooling1D, "GlobalMaxPooling1D", GlobalMax
+    /// The largest value over all steps of each feature.
+    ///
+    /// | tensor | shape |
+    /// | --- | --- |
+    /// | input | `[batch, time, features]` |
+    /// | output | `[batch, features]`, or `[batch, 1, features]` |
+    ///
+    /// It takes no mask, as in Keras: steps of padding count, too. **Across adapters** nothing changes. Kept for backward: input,
+    /// output, and how many steps have the largest value: they share the gradient. Golden values: Keras 3.
+    GlobalMaxPooling1D, "GlobalMaxPooling1D", MaskUse::Drops, sequence, GlobalMax::forward, GlobalMax::backward
 }
 
 /// Reads `[before, after]`, or one number for both.

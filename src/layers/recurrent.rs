@@ -113,7 +113,7 @@ pub(super) struct Recurrence {
 }
 
 /// Steps and features of a sequence, with a mask or without.
-fn sequence(inputs: &[Shape]) -> Result<[usize; 2], Problem> {
+pub(super) fn sequence_and_mask(inputs: &[Shape]) -> Result<[usize; 2], Problem> {
     let sequence = match inputs {
         [x] | [x, _] => x.axes(),
         _ => &[],
@@ -225,7 +225,7 @@ impl Drop {
 impl Recurrence {
     /// Checks inputs and settings; gives the output's shape and the parameters.
     pub(super) fn build(&self, inputs: &[Shape]) -> Result<Built, Problem> {
-        let [time, features] = sequence(inputs)?;
+        let [time, features] = sequence_and_mask(inputs)?;
         if self.units == 0 {
             return Err(Problem::new("needs at least one unit, but got 0", "set `units`"));
         }

@@ -35,6 +35,8 @@ const OTHER_MASK: Refusal = Refusal {
            from `in0`, `in1`",
 };
 
+const OTHER_MASK_AT_ALL: Refusal = Refusal { settings: "", ..OTHER_MASK };
+
 const NO_SLOPE: Refusal = Refusal {
     settings: "units = 2\nactivation = \"gelu\"",
     inputs: &[&[4, 3]],
@@ -204,7 +206,8 @@ pub static ROWS: &[Row] = &[
         ],
         ..row("Embedding", "input_dim = 5\noutput_dim = 4", &[&[2, 3]])
     },
-    Row { output: &[3], refuses: &[FLAT], ..row("GlobalAveragePooling1D", "", &[&[4, 3]]) },
+    Row { output: &[3], refuses: &[OTHER_MASK_AT_ALL], ..row("GlobalAveragePooling1D", "", &[&[4, 3]]) },
+    Row { output: &[1, 3], ..row("GlobalAveragePooling1D", "keepdims = true", &[&[4, 3], &[4]]) },
     Row { output: &[1, 3], refuses: &[FLAT], ..row("GlobalMaxPooling1D", "keepdims = true", &[&[4, 3]]) },
     Row {
         refuses: &[Refusal {
