@@ -84,7 +84,7 @@ impl<T: Into<Configured>> Configure for T {}
 pub(crate) struct Regularizers(Vec<(String, Regularizer)>);
 
 impl Regularizers {
-    /// Is a key of a layer in a file that of a penalty?
+    /// Whether a key of a layer in a file is that of a penalty.
     pub(crate) fn has_key(key: &str) -> bool {
         key.ends_with(KEY)
     }

@@ -135,7 +135,7 @@ impl Layout {
         &self.segments[..self.n_trainable_segments]
     }
 
-    /// Is a parameter trainable?
+    /// Whether a parameter is trainable.
     pub fn is_trainable(&self, idx: usize) -> bool {
         idx < self.n_trainable
     }

@@ -123,7 +123,7 @@ fn receivers(rig: &mut Rig, answers: &[Answer]) -> Vec<usize> {
 pub(in crate::scheduler) struct Updated {
     /// Global norm of the gradients.
     pub norm: f32,
-    /// Were they finite?
+    /// Whether they were finite, so that the update took place.
     pub is_applied: bool,
     /// Penalties of the parameters before it.
     pub penalty: f64,
