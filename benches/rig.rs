@@ -9,13 +9,13 @@
 use manyhands::SplitMode;
 use manyhands::adapters;
 use manyhands::internals::bench::rig;
-use manyhands::internals::bench::rig::{Data, Rig, Seat, Source, Turn};
+use manyhands::internals::bench::rig::{BenchRig, Data, RigAdapter, Source, Turn};
 use manyhands::internals::bench::workloads::{self, Workload};
 use manyhands::internals::timing::median;
 
 /// What is trained on which adapters.
 struct Bench<'a> {
-    seats: &'a [Seat],
+    members: &'a [RigAdapter],
     rounds: usize,
 }
 
@@ -23,14 +23,14 @@ impl Bench<'_> {
     async fn measure(&self, workload: &Workload) {
         let rows = workload.batch_size;
         let mut rigs = Vec::new();
-        for seat in self.seats {
-            let alone = std::slice::from_ref(seat);
-            rigs.push((rig::name(alone), Rig::open(workload, alone, SplitMode::Learned, rows).await.unwrap()));
+        for member in self.members {
+            let alone = std::slice::from_ref(member);
+            rigs.push((rig::name(alone), BenchRig::open(workload, alone, SplitMode::Learned, rows).await.unwrap()));
         }
         for (name, split) in
             [("together, even split", SplitMode::Even), ("together, learned split", SplitMode::Learned)]
         {
-            rigs.push((name.to_owned(), Rig::open(workload, self.seats, split, rows).await.unwrap()));
+            rigs.push((name.to_owned(), BenchRig::open(workload, self.members, split, rows).await.unwrap()));
         }
         let mut source = Source::new(workload, Data::Synthetic, rows).unwrap();
         for _ in 0..self.rounds {
@@ -38,13 +38,13 @@ impl Bench<'_> {
                 rig.turn(&mut source, Turn::new(6, 8)).await.unwrap();
             }
         }
-        print(workload, self.seats.len(), &rigs);
+        print(workload, self.members.len(), &rigs);
     }
 }
 
-fn print(workload: &Workload, n_alone: usize, rigs: &[(String, Rig)]) {
+fn print(workload: &Workload, n_alone: usize, rigs: &[(String, BenchRig)]) {
     let rows = workload.batch_size;
-    let speed = |rig: &Rig| f64::from(rows) * 1e3 / median(rig.samples.iter().map(|sample| sample.step_ms));
+    let speed = |rig: &BenchRig| f64::from(rows) * 1e3 / median(rig.samples.iter().map(|sample| sample.step_ms));
     let alone: Vec<f64> = rigs[..n_alone].iter().map(|(_, rig)| speed(rig)).collect();
     let (sum, fastest) = (alone.iter().sum::<f64>(), alone.iter().copied().fold(0.0, f64::max));
     println!("\n{}, batch {rows}", workload.about);
@@ -62,12 +62,12 @@ fn main() {
     let rounds = arguments.get(1).map_or(5, |rounds| rounds.parse().unwrap());
     pollster::block_on(async {
         let chosen = adapters::choose(&adapters::list_async().await, wanted).unwrap();
-        let mut seats: Vec<Seat> = chosen.into_iter().map(Seat::from).collect();
+        let mut members: Vec<RigAdapter> = chosen.into_iter().map(RigAdapter::from).collect();
         let throttles = arguments.get(2).map_or("", String::as_str);
-        for (seat, factor) in seats.iter_mut().zip(throttles.split(':').filter(|factor| !factor.is_empty())) {
-            seat.throttle = factor.parse().unwrap();
+        for (member, factor) in members.iter_mut().zip(throttles.split(':').filter(|factor| !factor.is_empty())) {
+            member.throttle = factor.parse().unwrap();
         }
-        let bench = Bench { seats: &seats, rounds };
+        let bench = Bench { members: &members, rounds };
         for name in ["mlp", "cnn", "small_cnn"] {
             bench.measure(&workloads::by_name(name).unwrap()).await;
         }

@@ -8,7 +8,7 @@
 
 use manyhands::Optimizer;
 use manyhands::adapters;
-use manyhands::internals::bench::rig::{Opening, Seat};
+use manyhands::internals::bench::rig::{Opening, RigAdapter};
 use manyhands::internals::bench::speeds::measure;
 use manyhands::internals::bench::workloads::{self, Workload};
 use manyhands::internals::simulator::step_ms;
@@ -22,8 +22,8 @@ fn main() {
     for (name, rows) in [("mlp", 256), ("cnn", 32), ("small_cnn", 64)] {
         let optimizer = Optimizer::adam(1e-3);
         let workload = Workload { optimizer, batch_size: rows, ..workloads::by_name(name).unwrap() };
-        let seats: Vec<Seat> = adapters.iter().cloned().map(Seat::from).collect();
-        let measured = pollster::block_on(measure(&Opening::default(), &workload, &seats)).unwrap();
+        let members: Vec<RigAdapter> = adapters.iter().cloned().map(RigAdapter::from).collect();
+        let measured = pollster::block_on(measure(&Opening::default(), &workload, &members)).unwrap();
         let predicted_ms = step_ms(&measured.rig).unwrap();
         let error = 100.0 * (predicted_ms / measured.step_ms - 1.0);
         println!("{name:<10} {rows:>6} {predicted_ms:>11.1} ms {:>11.1} ms {error:>6.1} %", measured.step_ms);

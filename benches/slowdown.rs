@@ -8,7 +8,7 @@
 
 use manyhands::SplitMode;
 use manyhands::adapters;
-use manyhands::internals::bench::rig::{Rig, Seat, synthetic};
+use manyhands::internals::bench::rig::{BenchRig, RigAdapter, synthetic};
 use manyhands::internals::bench::workloads::{self, Workload};
 use manyhands::internals::timing::median;
 
@@ -20,9 +20,9 @@ const SETTLING: usize = 10;
 type Curve = Vec<(f64, f64)>;
 
 /// An adapter's busy times, alone, at several sizes up to the batch's.
-async fn curve(seat: &Seat, workload: &Workload) -> Curve {
-    let alone = std::slice::from_ref(seat);
-    let mut rig = Rig::open(workload, alone, SplitMode::Learned, workload.batch_size).await.unwrap();
+async fn curve(member: &RigAdapter, workload: &Workload) -> Curve {
+    let alone = std::slice::from_ref(member);
+    let mut rig = BenchRig::open(workload, alone, SplitMode::Learned, workload.batch_size).await.unwrap();
     let mut points = Curve::new();
     let sizes = [8_u16, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256];
     for rows in sizes.into_iter().filter(|rows| u32::from(*rows) <= workload.batch_size) {
@@ -54,13 +54,13 @@ fn ideal(factor: f64, first: &Curve, second: &Curve, batch_rows: f64) -> f64 {
     least
 }
 
-async fn measure(workload: &Workload, seats: &[Seat], n_steps: usize) {
-    let first = curve(&seats[0], workload).await;
-    let second = curve(&seats[1], workload).await;
-    for (seat, curve) in seats.iter().zip([&first, &second]) {
-        println!("{}: {} alone, rows and ms: {curve:.0?}", workload.name, seat.info.name);
+async fn measure(workload: &Workload, members: &[RigAdapter], n_steps: usize) {
+    let first = curve(&members[0], workload).await;
+    let second = curve(&members[1], workload).await;
+    for (member, curve) in members.iter().zip([&first, &second]) {
+        println!("{}: {} alone, rows and ms: {curve:.0?}", workload.name, member.info.name);
     }
-    let mut rig = Rig::open(workload, seats, SplitMode::Learned, workload.batch_size).await.unwrap();
+    let mut rig = BenchRig::open(workload, members, SplitMode::Learned, workload.batch_size).await.unwrap();
     let batch = synthetic(workload, workload.batch_size).unwrap();
     for (phase, factor) in [("before", 1.0), ("slowed", SLOWER), ("after", 1.0)] {
         rig.throttles.set(0, factor);
@@ -82,10 +82,10 @@ fn main() {
     let n_steps = arguments.get(1).map_or(40, |steps| steps.parse().unwrap());
     pollster::block_on(async {
         let chosen = adapters::choose(&adapters::list_async().await, wanted).unwrap();
-        let seats: Vec<Seat> = chosen.into_iter().map(Seat::from).collect();
-        assert_eq!(seats.len(), 2, "two adapters are compared");
+        let members: Vec<RigAdapter> = chosen.into_iter().map(RigAdapter::from).collect();
+        assert_eq!(members.len(), 2, "two adapters are compared");
         for name in ["small_cnn", "mlp"] {
-            measure(&workloads::by_name(name).unwrap(), &seats, n_steps).await;
+            measure(&workloads::by_name(name).unwrap(), &members, n_steps).await;
         }
     });
 }

@@ -98,7 +98,7 @@ pub mod presets {
 pub mod simulator {
     pub use crate::simulator::arithmetic::Arithmetic;
     pub use crate::simulator::predict::step_ms;
-    pub use crate::simulator::spec::{Mishap, Moment, Trouble};
+    pub use crate::simulator::spec::{FaultKind, InjectedFault, Trigger};
     pub use crate::simulator::virtual_time::Virtual;
     pub use crate::simulator::world::World;
     pub use crate::simulator::*;

@@ -4,7 +4,7 @@ use manyhands::SplitMode;
 use manyhands::adapters::Info;
 use manyhands::data::Batch;
 use manyhands::internals::adapters::gpu::tiles_tried;
-use manyhands::internals::bench::rig::{Rig, Seat};
+use manyhands::internals::bench::rig::{BenchRig, RigAdapter};
 use manyhands::internals::bench::workloads::{self, Workload};
 use manyhands::internals::runtime::{Native, Runtime};
 use manyhands::internals::scheduler::{DataWait, Finished, Scheduler, Step};
@@ -50,8 +50,8 @@ impl Training {
         assert_eq!(parameters, parameters_elsewhere(name), "parameters of `{name}`, here and in the other programs");
         let batch = batch(&task, usize::try_from(rows).unwrap());
         let rate = task.optimizer.learning_rate();
-        let seats: Vec<Seat> = adapters.iter().cloned().map(Seat::from).collect();
-        let rig = pollster::block_on(Rig::open(&task, &seats, SplitMode::Learned, rows)).unwrap();
+        let members: Vec<RigAdapter> = adapters.iter().cloned().map(RigAdapter::from).collect();
+        let rig = pollster::block_on(BenchRig::open(&task, &members, SplitMode::Learned, rows)).unwrap();
         Self { scheduler: rig.scheduler, parameters, batch, rate, step: 0 }
     }
 

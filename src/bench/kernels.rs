@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::machine::{Cost, HostCopy, Peaks, Probe, peaks, probes, product, product_params};
 use super::report::{About, Report, ms, table};
-use super::rig::Seat;
+use super::rig::RigAdapter;
 #[cfg(feature = "gpu")]
 use crate::adapters::gpu::{Checks, Direct, Launch};
 use crate::adapters::{Info, Kind};
@@ -80,8 +80,8 @@ pub async fn measure(settings: &KernelSettings, mut progress: impl FnMut(&str)) 
     for info in &settings.adapters {
         adapters.push(measure_adapter(settings, info, &mut progress).await?);
     }
-    let seats: Vec<Seat> = settings.adapters.iter().cloned().map(Seat::from).collect();
-    Ok(Report { about: About::new("kernels", &seats, settings.rounds), measured: Kernels { kernels: adapters } })
+    let members: Vec<RigAdapter> = settings.adapters.iter().cloned().map(RigAdapter::from).collect();
+    Ok(Report { about: About::new("kernels", &members, settings.rounds), measured: Kernels { kernels: adapters } })
 }
 
 async fn measure_adapter(

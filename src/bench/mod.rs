@@ -23,7 +23,7 @@ pub mod speeds;
 pub mod steps;
 pub mod workloads;
 
-use self::rig::{Data, Seat, Turn};
+use self::rig::{Data, RigAdapter, Turn};
 use self::workloads::Workload;
 use crate::error::Result;
 use crate::plan::{BatchStatistics, GradientCompression};
@@ -33,7 +33,7 @@ use crate::scheduler::split::SplitMode;
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The adapters, in the order in which they join.
-    pub seats: Vec<Seat>,
+    pub members: Vec<RigAdapter>,
     /// Names of models.
     pub models: Vec<String>,
     /// Number of measurements of each rig.

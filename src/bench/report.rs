@@ -4,7 +4,7 @@ use std::fmt::{self, Display};
 
 use serde::Serialize;
 
-use super::rig::Seat;
+use super::rig::RigAdapter;
 use crate::error::{Error, Result};
 use crate::table::Table;
 
@@ -22,14 +22,14 @@ pub struct About {
     /// Threads that the machine runs at once.
     pub threads: usize,
     /// The adapters.
-    pub adapters: Vec<Seat>,
+    pub adapters: Vec<RigAdapter>,
     /// Number of measurements of each rig or kernel.
     pub rounds: u32,
 }
 
 impl About {
     /// This machine, with some of its adapters.
-    pub fn new(bench: &'static str, adapters: &[Seat], rounds: u32) -> Self {
+    pub fn new(bench: &'static str, adapters: &[RigAdapter], rounds: u32) -> Self {
         Self {
             bench,
             version: env!("CARGO_PKG_VERSION"),
@@ -46,12 +46,12 @@ impl Display for About {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { bench, version, build, system, threads, adapters, rounds } = self;
         writeln!(f, "manyhands {version} ({build}), bench {bench}, {system}, {threads} threads, {rounds} rounds")?;
-        for seat in adapters {
-            let info = &seat.info;
+        for member in adapters {
+            let info = &member.info;
             let driver = if info.driver.is_empty() { "no driver" } else { &info.driver };
             write!(f, "adapter {} `{}`: {}, {driver}", info.index, info.name, info.backend)?;
-            if seat.throttle > 1.0 {
-                write!(f, ", throttled to take {} times as long", seat.throttle)?;
+            if member.throttle > 1.0 {
+                write!(f, ", throttled to take {} times as long", member.throttle)?;
             }
             writeln!(f)?;
         }

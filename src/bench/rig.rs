@@ -12,7 +12,7 @@ use crate::model::Objective;
 use crate::plan::{BatchStatistics, GradientCompression, Pass, Work};
 use crate::runtime::{Metered, Runtime, system};
 use crate::scheduler::split::SplitMode;
-use crate::scheduler::timeline::{Lane, Span, Tracing, What};
+use crate::scheduler::timeline::{Activity, Lane, Span, Tracing};
 use crate::scheduler::{CpuFallback, DataWait, Finished, Scheduler, ShardReport, Step};
 
 /// Times do not depend on it, and no run gets values that are not finite.
@@ -20,7 +20,7 @@ const LEARNING_RATE: f32 = 1e-6;
 
 /// An adapter that takes part.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Seat {
+pub struct RigAdapter {
     /// Description of the adapter.
     #[serde(flatten)]
     pub info: Info,
@@ -28,18 +28,18 @@ pub struct Seat {
     pub throttle: f64,
 }
 
-impl From<Info> for Seat {
+impl From<Info> for RigAdapter {
     fn from(info: Info) -> Self {
         Self { info, throttle: 1.0 }
     }
 }
 
 /// The adapters without duplicates.
-pub(super) fn distinct(seats: &[Seat]) -> Vec<Seat> {
-    let mut distinct: Vec<Seat> = Vec::new();
-    for seat in seats {
-        if !distinct.contains(seat) {
-            distinct.push(seat.clone());
+pub(super) fn distinct(members: &[RigAdapter]) -> Vec<RigAdapter> {
+    let mut distinct: Vec<RigAdapter> = Vec::new();
+    for member in members {
+        if !distinct.contains(member) {
+            distinct.push(member.clone());
         }
     }
     distinct
@@ -143,7 +143,7 @@ pub struct Sample {
     /// Bytes of its memory that the host read and wrote to add, update and broadcast.
     pub host_bytes: u64,
     /// Requests to devices.
-    pub asked: Asked,
+    pub requests: DeviceCounts,
     /// Parts of the adapters that had rows.
     pub shards: Vec<ShardReport>,
     /// Updating the parameters on the only adapter.
@@ -152,7 +152,7 @@ pub struct Sample {
 
 /// Requests to all devices of the process: those of a rig, while it alone runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Asked {
+pub struct DeviceCounts {
     /// Submissions to a queue.
     pub submissions: usize,
     /// Waits of the host for a device.
@@ -161,7 +161,7 @@ pub struct Asked {
     pub objects: usize,
 }
 
-impl Asked {
+impl DeviceCounts {
     /// Counts up to now.
     #[cfg(feature = "gpu")]
     fn so_far() -> Self {
@@ -197,11 +197,11 @@ fn tiles_tried() -> usize {
 struct Ended {
     ms: f64,
     bytes: u64,
-    asked: Asked,
+    requests: DeviceCounts,
 }
 
 /// Adapters that train together.
-pub struct Rig {
+pub struct BenchRig {
     /// Name for people.
     pub name: String,
     /// The adapters.
@@ -237,7 +237,13 @@ impl Opening {
     ///
     /// # Errors
     /// If an adapter can't be opened, or the split does not go with the adapters.
-    pub async fn rig(&self, workload: &Workload, seats: &[Seat], split: SplitMode, capacity: u32) -> Result<Rig> {
+    pub async fn rig(
+        &self,
+        workload: &Workload,
+        members: &[RigAdapter],
+        split: SplitMode,
+        capacity: u32,
+    ) -> Result<BenchRig> {
         let Workload { model, optimizer, loss, gradient_compression, batch_statistics, .. } = workload;
         let objective = Objective {
             gradient_compression: *gradient_compression,
@@ -246,9 +252,9 @@ impl Opening {
         };
         let runtime = Arc::new(Metered::new(self.runtime.clone()));
         let throttles = Throttles::default();
-        seats.iter().enumerate().for_each(|(adapter_idx, seat)| throttles.set(adapter_idx, seat.throttle));
+        members.iter().enumerate().for_each(|(adapter_idx, member)| throttles.set(adapter_idx, member.throttle));
         let mut scheduler = Scheduler::builder(model, &objective)
-            .adapters(seats.iter().map(|seat| seat.info.clone()).collect())
+            .adapters(members.iter().map(|member| member.info.clone()).collect())
             .opener(throttles.wrap(self.opener.clone()))
             .runtime(runtime.clone())
             .split(split)
@@ -258,24 +264,24 @@ impl Opening {
             .await?;
         // All adapters are to be measured together, also if fewer were faster.
         scheduler.keep_all();
-        let mut name = name(seats);
+        let mut name = name(members);
         if *gradient_compression == GradientCompression::Fp16 {
             name += ", fp16";
         }
         if *batch_statistics == BatchStatistics::Batch {
             name += ", batch statistics";
         }
-        Ok(Rig { name, scheduler, throttles, runtime, step: 0, ended: Ended::default(), samples: Vec::new() })
+        Ok(BenchRig { name, scheduler, throttles, runtime, step: 0, ended: Ended::default(), samples: Vec::new() })
     }
 }
 
-impl Rig {
+impl BenchRig {
     /// Opens adapters of this machine for batches of up to `capacity` rows.
     ///
     /// # Errors
     /// If an adapter can't be opened, or the split does not go with the adapters.
-    pub async fn open(workload: &Workload, seats: &[Seat], split: SplitMode, capacity: u32) -> Result<Self> {
-        Opening::default().rig(workload, seats, split, capacity).await
+    pub async fn open(workload: &Workload, members: &[RigAdapter], split: SplitMode, capacity: u32) -> Result<Self> {
+        Opening::default().rig(workload, members, split, capacity).await
     }
 
     /// Trains for some steps, of which those after the warm-up are kept. Steps in which an adapter tries tiles are
@@ -341,7 +347,7 @@ impl Rig {
 
     /// Begins the measurements of the next step.
     fn mark(&mut self, now_ms: f64) {
-        self.ended = Ended { ms: now_ms, bytes: self.runtime.bytes(), asked: Asked::so_far() };
+        self.ended = Ended { ms: now_ms, bytes: self.runtime.bytes(), requests: DeviceCounts::so_far() };
         self.scheduler.timeline_mut().start(now_ms, Tracing::On);
     }
 
@@ -358,19 +364,19 @@ impl Rig {
             return Err(Error::non_finite("a training step", problem, "use another batch size"));
         }
         let spans: Vec<&Span> = self.scheduler.timeline().spans().collect();
-        let total = |is_there: fn(Lane) -> bool, what: What| {
+        let total = |is_there: fn(Lane) -> bool, what: Activity| {
             spans.iter().filter(|span| is_there(span.lane) && span.what == what).fold(0.0, |ms, span| ms + span.ms)
         };
         let on_host = |what| total(|lane| lane == Lane::Host, what);
         let sample = Sample {
             step_ms,
             data_ms,
-            reduce_ms: on_host(What::Reduce),
-            update_ms: on_host(What::Update),
-            broadcast_ms: on_host(What::Broadcast),
+            reduce_ms: on_host(Activity::Reduce),
+            update_ms: on_host(Activity::Update),
+            broadcast_ms: on_host(Activity::Broadcast),
             host_bytes: self.runtime.bytes() - self.ended.bytes,
-            asked: Asked::so_far().since(self.ended.asked),
-            device_update_ms: total(|lane| lane != Lane::Host, What::Update),
+            requests: DeviceCounts::so_far().since(self.ended.requests),
+            device_update_ms: total(|lane| lane != Lane::Host, Activity::Update),
             shards: report.shards,
         };
         self.mark(now_ms);
@@ -406,10 +412,10 @@ impl Sample {
 }
 
 /// Joint name of several adapters.
-pub fn name(seats: &[Seat]) -> String {
-    let of_seat = |seat: &Seat| match seat.throttle {
-        factor if factor > 1.0 => format!("{} / {factor}", seat.info.name),
-        _ => seat.info.name.clone(),
+pub fn name(members: &[RigAdapter]) -> String {
+    let of_member = |member: &RigAdapter| match member.throttle {
+        factor if factor > 1.0 => format!("{} / {factor}", member.info.name),
+        _ => member.info.name.clone(),
     };
-    seats.iter().map(of_seat).collect::<Vec<_>>().join(" + ")
+    members.iter().map(of_member).collect::<Vec<_>>().join(" + ")
 }

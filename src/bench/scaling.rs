@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::Settings;
 use super::report::{About, Report, ms, table};
-use super::rig::{Data, Opening, Rig, Sample, Seat, Source, Turn, distinct, name};
+use super::rig::{BenchRig, Data, Opening, RigAdapter, Sample, Source, Turn, distinct, name};
 use super::workloads::Workload;
 use crate::error::Result;
 use crate::scheduler::split::{SplitMode, Splitter};
@@ -76,7 +76,7 @@ pub struct Point {
 /// Batch size as a function of the number of adapters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum ScalingKind {
     /// Each adapter for itself.
     Alone,
     /// The batch is constant.
@@ -89,7 +89,7 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Part {
     /// Whether the batch is constant or grows.
-    pub scaling: Kind,
+    pub scaling: ScalingKind,
     /// Number of adapters; for adapters alone, the index.
     pub n_adapters: usize,
     /// Number of finished parts.
@@ -105,7 +105,7 @@ pub struct Job<'a> {
     /// Trained model. Its batch size is that of one adapter if the batch grows.
     pub workload: &'a Workload,
     /// The adapters, in the order in which they join.
-    pub seats: &'a [Seat],
+    pub members: &'a [RigAdapter],
     /// Source of the rows.
     pub data: Data,
     /// Division of a batch over several adapters.
@@ -125,7 +125,7 @@ pub async fn measure(settings: &Settings, mut progress: impl FnMut(&str)) -> Res
         let job = Job {
             opening: Opening::default(),
             workload,
-            seats: &settings.seats,
+            members: &settings.members,
             data: settings.data,
             split: settings.split.clone(),
             turns: settings.turns().collect(),
@@ -140,7 +140,7 @@ pub async fn measure(settings: &Settings, mut progress: impl FnMut(&str)) -> Res
         };
         curves.extend(job.measure(tell).await?);
     }
-    let about = About::new("scaling", &settings.seats, settings.rounds);
+    let about = About::new("scaling", &settings.members, settings.rounds);
     Ok(Report { about, measured: Scaling { data: settings.data, curves } })
 }
 
@@ -154,9 +154,9 @@ impl Job<'_> {
     /// # Errors
     /// If the split does not go with the adapters, or an adapter fails.
     pub async fn measure(&self, mut begin: impl FnMut(Part) -> ControlFlow<()>) -> Result<Option<Curve>> {
-        Splitter::new(self.split.clone(), self.seats.len(), 1)?;
+        Splitter::new(self.split.clone(), self.members.len(), 1)?;
         let (mut alone, mut together) = self.groups()?;
-        let (mut rigs, mut rig): (Vec<Option<Rig>>, _) = (alone.iter().map(|_| None).collect(), None);
+        let (mut rigs, mut rig): (Vec<Option<BenchRig>>, _) = (alone.iter().map(|_| None).collect(), None);
         let (mut done, total) = (0, self.turns.len() * (alone.len() + together.len()));
         let mut is_cancelled = |group: &Group| {
             let part = Part { scaling: group.scaling, n_adapters: group.number, done, total };
@@ -168,7 +168,7 @@ impl Job<'_> {
                 if is_cancelled(group) {
                     return Ok(None);
                 }
-                let open = self.open(&group.seats, SplitMode::Learned, rig);
+                let open = self.open(&group.members, SplitMode::Learned, rig);
                 group.turn(*turn, open.await?).await?;
                 // Free its memory for the next, unless it has another turn.
                 rig.take_if(|_| round + 1 == self.turns.len());
@@ -177,7 +177,7 @@ impl Job<'_> {
                 if is_cancelled(group) {
                     return Ok(None);
                 }
-                let open = self.open(self.seats, self.split.clone(), &mut rig);
+                let open = self.open(self.members, self.split.clone(), &mut rig);
                 group.turn(*turn, open.await?).await?;
             }
         }
@@ -187,48 +187,56 @@ impl Job<'_> {
     /// Each adapter alone; and the first 2 to N together, with the batch of one and with a larger one.
     fn groups(&self) -> Result<(Vec<Group>, Vec<Group>)> {
         let rows = self.workload.batch_size;
-        let group = |scaling, number: usize, seats: &[Seat], rows| {
+        let group = |scaling, number: usize, members: &[RigAdapter], rows| {
             let source = Source::new(self.workload, self.data, rows)?;
-            Ok(Group { scaling, number, seats: seats.to_vec(), rows, source, samples: Vec::new() })
+            Ok(Group { scaling, number, members: members.to_vec(), rows, source, samples: Vec::new() })
         };
-        let alone = (1..).zip(distinct(self.seats)).map(|(number, seat)| group(Kind::Alone, number, &[seat], rows));
-        let together = (2..=self.seats.len()).zip(2..).flat_map(|(number, grown)| {
-            let seats = &self.seats[..number];
-            [(Kind::Strong, rows), (Kind::Weak, rows * grown)].map(|(kind, rows)| group(kind, number, seats, rows))
+        let alone = (1..)
+            .zip(distinct(self.members))
+            .map(|(number, member)| group(ScalingKind::Alone, number, &[member], rows));
+        let together = (2..=self.members.len()).zip(2..).flat_map(|(number, grown)| {
+            let members = &self.members[..number];
+            [(ScalingKind::Strong, rows), (ScalingKind::Weak, rows * grown)]
+                .map(|(kind, rows)| group(kind, number, members, rows))
         });
         Ok((alone.collect::<Result<_>>()?, together.collect::<Result<_>>()?))
     }
 
     /// A rig for the largest batch of its adapters, opened when it has its first turn.
-    async fn open<'a>(&self, seats: &[Seat], split: SplitMode, rig: &'a mut Option<Rig>) -> Result<&'a mut Rig> {
-        let grown = u32::try_from(seats.len()).unwrap_or(u32::MAX);
+    async fn open<'a>(
+        &self,
+        members: &[RigAdapter],
+        split: SplitMode,
+        rig: &'a mut Option<BenchRig>,
+    ) -> Result<&'a mut BenchRig> {
+        let grown = u32::try_from(members.len()).unwrap_or(u32::MAX);
         let opened = match rig.take() {
             Some(rig) => rig,
-            None => self.opening.rig(self.workload, seats, split, self.workload.batch_size * grown).await?,
+            None => self.opening.rig(self.workload, members, split, self.workload.batch_size * grown).await?,
         };
         Ok(rig.insert(opened))
     }
 
     fn curve(&self, alone: &[Group], together: &[Group]) -> Curve {
         // An adapter that is listed twice was measured once.
-        let speed = |seat: &Seat| {
-            let group = alone.iter().find(|group| group.seats[0] == *seat);
+        let speed = |member: &RigAdapter| {
+            let group = alone.iter().find(|group| group.members[0] == *member);
             let (step_ms, samples_per_s) = group.map_or((0.0, 0.0), Group::speed);
-            Alone { name: name(std::slice::from_ref(seat)), step_ms, samples_per_s }
+            Alone { name: name(std::slice::from_ref(member)), step_ms, samples_per_s }
         };
-        let each: Vec<Alone> = self.seats.iter().map(speed).collect();
+        let each: Vec<Alone> = self.members.iter().map(speed).collect();
         let ideal = |n_adapters: usize| each[..n_adapters].iter().map(|alone| alone.samples_per_s).sum();
-        let points = |kind: Kind| {
+        let points = |kind: ScalingKind| {
             let groups = alone.first().into_iter().chain(together.iter().filter(|group| group.scaling == kind));
-            groups.map(|group| group.point(ideal(group.seats.len()))).collect()
+            groups.map(|group| group.point(ideal(group.members.len()))).collect()
         };
         Curve {
             model: self.workload.name,
             about: self.workload.about,
             parameters: self.workload.model.n_parameters(),
             batch_size: self.workload.batch_size,
-            strong: points(Kind::Strong),
-            weak: points(Kind::Weak),
+            strong: points(ScalingKind::Strong),
+            weak: points(ScalingKind::Weak),
             alone: each,
         }
     }
@@ -236,17 +244,17 @@ impl Job<'_> {
 
 /// The first adapters of a rig, with batches of a size of their own.
 struct Group {
-    scaling: Kind,
+    scaling: ScalingKind,
     number: usize,
-    seats: Vec<Seat>,
+    members: Vec<RigAdapter>,
     rows: u32,
     source: Source,
     samples: Vec<Sample>,
 }
 
 impl Group {
-    async fn turn(&mut self, turn: Turn, rig: &mut Rig) -> Result<()> {
-        rig.scheduler.limit_active(self.seats.len());
+    async fn turn(&mut self, turn: Turn, rig: &mut BenchRig) -> Result<()> {
+        rig.scheduler.limit_active(self.members.len());
         rig.turn(&mut self.source, turn).await?;
         self.samples.append(&mut rig.samples);
         Ok(())
@@ -261,7 +269,7 @@ impl Group {
     fn point(&self, ideal_samples_per_s: f64) -> Point {
         let (step_ms, samples_per_s) = self.speed();
         Point {
-            n_adapters: self.seats.len(),
+            n_adapters: self.members.len(),
             batch_size: self.rows,
             shares: self.samples.last().map_or(Vec::new(), Sample::shares),
             step_ms,

@@ -1,6 +1,6 @@
 //! Speeds of adapters as inputs of the simulator, measured in a short run.
 
-use super::rig::{Data, Opening, Rig, Sample, Seat, Source, Turn};
+use super::rig::{BenchRig, Data, Opening, RigAdapter, Sample, Source, Turn};
 use super::workloads::Workload;
 use crate::error::Result;
 use crate::plan::{BatchStatistics, Role};
@@ -30,10 +30,10 @@ pub struct Measured {
 ///
 /// # Errors
 /// If an adapter can't be opened, or fails.
-pub async fn measure(opening: &Opening, workload: &Workload, seats: &[Seat]) -> Result<Measured> {
+pub async fn measure(opening: &Opening, workload: &Workload, members: &[RigAdapter]) -> Result<Measured> {
     let batch_size = workload.batch_size;
     let mut source = Source::new(workload, Data::Synthetic, batch_size)?;
-    let mut rig = opening.rig(workload, seats, SplitMode::Learned, batch_size).await?;
+    let mut rig = opening.rig(workload, members, SplitMode::Learned, batch_size).await?;
     rig.turn(&mut source, Turn::new(0, LEARNING)).await?;
     let host = host(&rig.samples);
     let before = specs(&mut rig).await?;
@@ -60,7 +60,7 @@ fn host(samples: &[Sample]) -> HostSpec {
 }
 
 /// The adapters with the splitter's model of their speeds.
-async fn specs(rig: &mut Rig) -> Result<Vec<AdapterSpec>> {
+async fn specs(rig: &mut BenchRig) -> Result<Vec<AdapterSpec>> {
     let names: Vec<String> = rig.scheduler.adapters().map(|info| info.name.clone()).collect();
     let fed = rig.scheduler.plan().fed_bytes_per_row();
     let state = rig.scheduler.sync().await?.clone();

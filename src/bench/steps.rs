@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::Settings;
 use super::machine::HostCopy;
 use super::report::{About, Report, ms, table};
-use super::rig::{Asked, Data, Rig, Sample, Source, distinct};
+use super::rig::{BenchRig, Data, DeviceCounts, Sample, Source, distinct};
 use super::workloads::Workload;
 use crate::error::Result;
 use crate::plan::GradientCompression;
@@ -58,7 +58,7 @@ pub struct RigSteps {
     pub dispatches: usize,
     /// Requests to all devices in a step; a steady step creates no object.
     #[serde(flatten)]
-    pub asked: Asked,
+    pub requests: DeviceCounts,
     /// Host: waiting for the batch.
     pub data_ms: f64,
     /// Host: adding gradients.
@@ -110,7 +110,7 @@ pub async fn measure(settings: &Settings, mut progress: impl FnMut(&str)) -> Res
         rigs.extend(measure_model(settings, &workload?, &mut host, &mut progress).await?);
     }
     let host_copy_gb_s = host.gb_s();
-    let about = About::new("steps", &settings.seats, settings.rounds);
+    let about = About::new("steps", &settings.members, settings.rounds);
     Ok(Report { about, measured: Steps { data: settings.data, host_copy_gb_s, rigs } })
 }
 
@@ -122,19 +122,19 @@ async fn measure_model(
 ) -> Result<Vec<RigSteps>> {
     let (rows, split) = (workload.batch_size, &settings.split);
     let mut rigs = Vec::new();
-    for seat in distinct(&settings.seats) {
+    for member in distinct(&settings.members) {
         // A single adapter gets all rows, whatever the split is.
-        rigs.push(Rig::open(workload, &[seat], SplitMode::Learned, rows).await?);
+        rigs.push(BenchRig::open(workload, &[member], SplitMode::Learned, rows).await?);
     }
-    if settings.seats.len() > 1 {
-        rigs.push(Rig::open(workload, &settings.seats, split.clone(), rows).await?);
+    if settings.members.len() > 1 {
+        rigs.push(BenchRig::open(workload, &settings.members, split.clone(), rows).await?);
         if settings.gradient_compression != GradientCompression::None {
             let workload = Workload { gradient_compression: settings.gradient_compression, ..workload.clone() };
-            rigs.push(Rig::open(&workload, &settings.seats, split.clone(), rows).await?);
+            rigs.push(BenchRig::open(&workload, &settings.members, split.clone(), rows).await?);
         }
         if settings.batch_statistics != workload.batch_statistics {
             let workload = Workload { batch_statistics: settings.batch_statistics, ..workload.clone() };
-            rigs.push(Rig::open(&workload, &settings.seats, split.clone(), rows).await?);
+            rigs.push(BenchRig::open(&workload, &settings.members, split.clone(), rows).await?);
         }
     }
     let mut source = Source::new(workload, settings.data, rows)?;
@@ -150,7 +150,7 @@ async fn measure_model(
 
 impl RigSteps {
     #[allow(clippy::cast_precision_loss, reason = "bytes are far below 2^52")]
-    fn new(workload: &Workload, rig: &Rig) -> Self {
+    fn new(workload: &Workload, rig: &BenchRig) -> Self {
         let of = |time: fn(&Sample) -> f64| median(rig.samples.iter().map(time));
         let times = || rig.samples.iter().map(|sample| sample.step_ms);
         let (step_ms, work) = (of(|sample| sample.step_ms), rig.work(workload.batch_size));
@@ -170,10 +170,10 @@ impl RigSteps {
             gflop: work.flops / 1e9,
             gflop_per_s: work.flops / step_ms / 1e6,
             dispatches: work.dispatches,
-            asked: Asked {
-                submissions: middle(rig, |asked| asked.submissions),
-                round_trips: middle(rig, |asked| asked.round_trips),
-                objects: middle(rig, |asked| asked.objects),
+            requests: DeviceCounts {
+                submissions: middle(rig, |requests| requests.submissions),
+                round_trips: middle(rig, |requests| requests.round_trips),
+                objects: middle(rig, |requests| requests.objects),
             },
             data_ms: of(|sample| sample.data_ms),
             reduce_ms: of(|sample| sample.reduce_ms),
@@ -186,13 +186,13 @@ impl RigSteps {
 }
 
 /// The median of a count.
-fn middle(rig: &Rig, count: fn(&Asked) -> usize) -> usize {
-    let mut counts: Vec<usize> = rig.samples.iter().map(|sample| count(&sample.asked)).collect();
+fn middle(rig: &BenchRig, count: fn(&DeviceCounts) -> usize) -> usize {
+    let mut counts: Vec<usize> = rig.samples.iter().map(|sample| count(&sample.requests)).collect();
     counts.sort_unstable();
     counts.get(counts.len() / 2).copied().unwrap_or(0)
 }
 
-fn adapters(rig: &Rig) -> Vec<AdapterSteps> {
+fn adapters(rig: &BenchRig) -> Vec<AdapterSteps> {
     let (bytes, shares) = (rig.scheduler.bytes(), rig.shares());
     let each = rig.scheduler.adapters().zip(bytes).enumerate().map(|(adapter_idx, (info, bytes))| {
         let shards = || {
@@ -225,9 +225,9 @@ impl fmt::Display for Steps {
         writeln!(f, "\nTraining steps, {rows}; medians:\n")?;
         table(&header, 2, self.rigs.iter().map(RigSteps::whole)).fmt(f)?;
         let header = ["model", "rig", "dispatches", "submissions", "round trips", "new objects"];
-        let asked = self.rigs.iter().map(RigSteps::asked);
-        writeln!(f, "\n\nKernels of an adapter in each step, and what all devices are asked for:\n")?;
-        table(&header, 2, asked).fmt(f)?;
+        let requests = self.rigs.iter().map(RigSteps::requests);
+        writeln!(f, "\n\nKernels of an adapter in each step, and requests to all devices:\n")?;
+        table(&header, 2, requests).fmt(f)?;
         let header = ["model", "rig", "wait for data", "reduce", "update", "broadcast", "GB/s", "of a copy"];
         let host = self.rigs.iter().map(|rig| rig.host(self.host_copy_gb_s));
         writeln!(f, "\n\nOf each step on the host, in ms:\n")?;
@@ -260,8 +260,8 @@ impl RigSteps {
         ]
     }
 
-    fn asked(&self) -> Vec<String> {
-        let Asked { submissions, round_trips, objects } = self.asked;
+    fn requests(&self) -> Vec<String> {
+        let DeviceCounts { submissions, round_trips, objects } = self.requests;
         let counts = [self.dispatches, submissions, round_trips, objects].map(|count| count.to_string());
         [self.model.to_owned(), self.rig.clone()].into_iter().chain(counts).collect()
     }

@@ -4,9 +4,9 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use crate::internals::bench::report::Report;
-use crate::internals::bench::rig::{Data, Seat};
+use crate::internals::bench::rig::{Data, RigAdapter};
 use crate::internals::bench::{Settings, kernels, plot, scaling, steps};
-use crate::internals::files::{self, Kind};
+use crate::internals::files::{self, FileKind};
 use crate::{BatchStatistics, GradientCompression, Result, SplitMode};
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
@@ -155,7 +155,7 @@ pub fn run(args: &BenchArgs, terminal: &Terminal) -> Result<()> {
             let report = pollster::block_on(scaling::measure(&settings, progress))?;
             show(&report, common, terminal)?;
             match svg {
-                Some(file) => write(file, Kind::Picture, &plot::svg(&report.measured)?),
+                Some(file) => write(file, FileKind::Picture, &plot::svg(&report.measured)?),
                 None => Ok(()),
             }
         }
@@ -165,16 +165,16 @@ pub fn run(args: &BenchArgs, terminal: &Terminal) -> Result<()> {
 fn settings(common: &Common, training: &Training) -> Result<Settings> {
     let chosen = adapters::choose(common.adapters.adapters.as_deref(), None)?;
     check_throttles(&training.throttle, chosen.len())?;
-    let mut seats: Vec<Seat> = chosen.into_iter().map(Seat::from).collect();
+    let mut members: Vec<RigAdapter> = chosen.into_iter().map(RigAdapter::from).collect();
     for (adapter_idx, factor) in &training.throttle {
-        seats[*adapter_idx].throttle = *factor;
+        members[*adapter_idx].throttle = *factor;
     }
     let data = match training.data {
         DataOption::Synthetic => Data::Synthetic,
         DataOption::Loaded => Data::Loaded,
     };
     Ok(Settings {
-        seats,
+        members,
         models: training.models.clone(),
         rounds: common.rounds,
         steps: training.steps,
@@ -188,8 +188,8 @@ fn settings(common: &Common, training: &Training) -> Result<Settings> {
 
 /// Checks before measuring that the file can be written.
 fn prepare_files(json: Option<&Path>, svg: Option<&Path>) -> Result<()> {
-    let written = [json.map(|file| (file, Kind::Report)), svg.map(|file| (file, Kind::Picture))];
-    let written: Vec<(&Path, Kind)> = written.into_iter().flatten().collect();
+    let written = [json.map(|file| (file, FileKind::Report)), svg.map(|file| (file, FileKind::Picture))];
+    let written: Vec<(&Path, FileKind)> = written.into_iter().flatten().collect();
     files::check_apart(&written.iter().map(|(file, _)| *file).collect::<Vec<_>>(), &[])?;
     written.into_iter().try_for_each(|(file, kind)| {
         make_folder_of(file)?;
@@ -199,9 +199,9 @@ fn prepare_files(json: Option<&Path>, svg: Option<&Path>) -> Result<()> {
 
 fn show<M: Serialize + Display>(report: &Report<M>, common: &Common, terminal: &Terminal) -> Result<()> {
     terminal.report(report);
-    common.json.as_deref().map_or(Ok(()), |file| write(file, Kind::Report, &report.json()?))
+    common.json.as_deref().map_or(Ok(()), |file| write(file, FileKind::Report, &report.json()?))
 }
 
-fn write(file: &Path, kind: Kind, text: &str) -> Result<()> {
+fn write(file: &Path, kind: FileKind, text: &str) -> Result<()> {
     files::write(file, kind, |out| out.write_all(text.as_bytes()))
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::data::{self, DataConfig, DataPair, Field, Format, Inputs, Schema};
-use crate::internals::files::{self, Kind, Output};
+use crate::internals::files::{self, FileKind, Output};
 use crate::internals::schema::few;
 use crate::losses::Head;
 use crate::{Compile, Error, ErrorKind, Loss, Model, Result, Shape, Trainer};
@@ -311,7 +311,7 @@ fn check_outputs(model: &Model, outputs: &[ArrayD<f32>]) -> Result<()> {
 fn open_output(path: &Path) -> Result<(&Path, Output)> {
     check_file(path)?;
     make_folder_of(path)?;
-    Ok((path, Output::create(path, Kind::Predictions)?))
+    Ok((path, Output::create(path, FileKind::Predictions)?))
 }
 
 fn write_csv(out: impl Write, rows: &Rows, columns: &[Columns<'_>]) -> io::Result<()> {

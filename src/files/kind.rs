@@ -12,7 +12,7 @@ const BEGIN: u64 = 4096;
 
 /// Kind of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum FileKind {
     /// A model or a checkpoint.
     Model,
     /// A line of CSV for each epoch.
@@ -40,7 +40,7 @@ const METADATA: &str = r#"{"__metadata__":{""#;
 /// Mark in our pictures.
 pub(crate) const PICTURE_MARK: &str = "<!-- manyhands bench scaling -->";
 
-impl Kind {
+impl FileKind {
     /// Name of the kind in messages.
     fn name(self) -> &'static str {
         match self {
@@ -118,17 +118,17 @@ mod tests {
     fn a_kind_is_known_by_its_first_bytes() {
         let model = [&8_u64.to_le_bytes()[..], br#"{"__metadata__":{"manyhands.model":"{}"}}"#].concat();
         let foreign = [&8_u64.to_le_bytes()[..], br#"{"__metadata__":{"format":"pt"}}"#].concat();
-        let own: [(Kind, &[u8]); 7] = [
-            (Kind::Model, &model),
-            (Kind::CsvLog, b"epoch,step,learning_rate,seconds,loss\n1,2,3,4,5\n"),
-            (Kind::JsonLog, b"{\"kind\":\"step\",\"step\":1}\n"),
+        let own: [(FileKind, &[u8]); 7] = [
+            (FileKind::Model, &model),
+            (FileKind::CsvLog, b"epoch,step,learning_rate,seconds,loss\n1,2,3,4,5\n"),
+            (FileKind::JsonLog, b"{\"kind\":\"step\",\"step\":1}\n"),
             (
-                Kind::Trace,
+                FileKind::Trace,
                 b"{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":1,\"tid\":1,\"args\":{\"name\":\"manyhands\"}},",
             ),
-            (Kind::Predictions, b"row,file,class,probability_a\n0,x.png,a,1\n"),
-            (Kind::Report, b"{\n  \"bench\": \"steps\",\n  \"version\": \"0.1.0\""),
-            (Kind::Picture, b"<svg width=\"720\"><!-- manyhands bench scaling -->"),
+            (FileKind::Predictions, b"row,file,class,probability_a\n0,x.png,a,1\n"),
+            (FileKind::Report, b"{\n  \"bench\": \"steps\",\n  \"version\": \"0.1.0\""),
+            (FileKind::Picture, b"<svg width=\"720\"><!-- manyhands bench scaling -->"),
         ];
         let others: [&[u8]; 7] = [
             &foreign,

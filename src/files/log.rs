@@ -3,7 +3,7 @@
 use std::fs::{File, TryLockError};
 use std::path::Path;
 
-use super::Kind;
+use super::FileKind;
 use crate::error::{Error, Result};
 use crate::shown;
 
@@ -11,7 +11,7 @@ use crate::shown;
 ///
 /// # Errors
 /// If the file holds something else, another run writes it, or it can't be written.
-pub(crate) fn create_log(path: &Path, kind: Kind) -> Result<File> {
+pub(crate) fn create_log(path: &Path, kind: FileKind) -> Result<File> {
     kind.check(path)?;
     let file = File::options().write(true).create(true).truncate(false).open(path);
     let file = file.map_err(|error| Error::writing(path, error))?;
@@ -27,7 +27,7 @@ pub(crate) fn create_log(path: &Path, kind: Kind) -> Result<File> {
 ///
 /// # Errors
 /// As [`create_log`].
-pub(crate) fn resume_log(path: &Path, kind: Kind, is_kept: impl Fn(&str) -> bool) -> Result<File> {
+pub(crate) fn resume_log(path: &Path, kind: FileKind, is_kept: impl Fn(&str) -> bool) -> Result<File> {
     kind.check(path)?;
     let file = File::options().append(true).create(true).open(path).map_err(|error| Error::writing(path, error))?;
     lock(&file, path)?;

@@ -1,7 +1,7 @@
 //! The one place that writes files: models, checkpoints, logs, traces, predictions, reports.
 //!
 //! A file is replaced atomically ([`Output`]): its readers see the old contents or the new, never a part. A file that is
-//! neither empty nor of the [`Kind`] that is written is never overwritten. Links are followed, and mode and owner of the
+//! neither empty nor of the [`FileKind`] that is written is never overwritten. Links are followed, and mode and owner of the
 //! old file are kept. Devices and pipes are written to, never replaced.
 
 mod identity;
@@ -12,7 +12,7 @@ mod log;
 mod output;
 
 pub use identity::{are_same, check_apart};
-pub use kind::Kind;
+pub use kind::FileKind;
 #[cfg(feature = "cli")]
 pub(crate) use kind::PICTURE_MARK;
 pub(crate) use lock::Lock;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::{NamedTempFile, TempPath};
 
-use super::Kind;
+use super::FileKind;
 use super::identity::{folder_of, target};
 use super::lock::is_there;
 use crate::error::{Error, Result};
@@ -41,7 +41,7 @@ impl Output {
     ///
     /// # Errors
     /// If it can't be written, or holds something of another kind.
-    pub fn create(path: &Path, kind: Kind) -> Result<Self> {
+    pub fn create(path: &Path, kind: FileKind) -> Result<Self> {
         kind.check(path)?;
         let sink = open(path).map_err(|error| Error::writing(path, error))?;
         Ok(Self { path: path.to_owned(), sink })
@@ -80,7 +80,7 @@ impl Write for Output {
 ///
 /// # Errors
 /// If it can't be written, or holds something of another kind.
-pub fn write(path: &Path, kind: Kind, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
+pub fn write(path: &Path, kind: FileKind, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
     let mut output = Output::create(path, kind)?;
     write(&mut output).map_err(|error| Error::writing(path, error))?;
     output.commit()
@@ -90,7 +90,7 @@ pub fn write(path: &Path, kind: Kind, write: impl FnOnce(&mut dyn Write) -> io::
 ///
 /// # Errors
 /// If not.
-pub fn check(path: &Path, kind: Kind) -> Result<()> {
+pub fn check(path: &Path, kind: FileKind) -> Result<()> {
     if path.metadata().is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir()) {
         // A pipe's reader would see its end.
         return Ok(());
@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     fn put(path: &Path, text: &str) -> Result<()> {
-        write(path, Kind::Tiles, |out| out.write_all(text.as_bytes()))
+        write(path, FileKind::Tiles, |out| out.write_all(text.as_bytes()))
     }
 
     fn names(folder: &Path) -> Vec<String> {
@@ -259,15 +259,15 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a");
         put(&path, "old").unwrap();
-        let mut output = Output::create(&path, Kind::Tiles).unwrap();
+        let mut output = Output::create(&path, FileKind::Tiles).unwrap();
         output.write_all(b"new").unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "old");
         drop(output);
         assert_eq!((std::fs::read_to_string(&path).unwrap(), names(folder.path())), ("old".into(), vec!["a".into()]));
         put(&path, "new").unwrap();
         assert_eq!((std::fs::read_to_string(&path).unwrap(), names(folder.path())), ("new".into(), vec!["a".into()]));
-        check(&path, Kind::Tiles).unwrap();
-        assert!(check(&path, Kind::Model).is_err() && put(folder.path(), "x").is_err());
+        check(&path, FileKind::Tiles).unwrap();
+        assert!(check(&path, FileKind::Model).is_err() && put(folder.path(), "x").is_err());
         assert!(put(&folder.path().join("nowhere/a"), "x").is_err());
     }
 
@@ -279,7 +279,7 @@ mod tests {
             std::fs::write(folder.path().join(format!(".a.killed{number}.partial")), "half").unwrap();
         }
         std::fs::write(folder.path().join(".b.other.partial"), "of another file").unwrap();
-        let busy = Output::create(&path, Kind::Tiles).unwrap();
+        let busy = Output::create(&path, FileKind::Tiles).unwrap();
         put(&path, "text").unwrap();
         assert_eq!(names(folder.path()).len(), 3, "{:?}", names(folder.path()));
         busy.commit().unwrap();

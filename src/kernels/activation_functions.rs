@@ -185,7 +185,7 @@ functions! { 18:
     };
 }
 
-/// What backward finds a slope from.
+/// Value from which backward computes a slope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kept {
     Output,
@@ -209,7 +209,7 @@ impl Activation {
         f64::from(self as u8)
     }
 
-    /// Must the backward pass keep the input? If not, the output says enough.
+    /// Whether the backward pass must keep the input. If not, the output is enough.
     pub fn slope_needs_input(self) -> bool {
         self.keeps() == Kept::Input
     }
@@ -233,7 +233,7 @@ impl<F: Real> Numbers<F> {
 }
 
 impl Numbers {
-    /// What the constants are unless set.
+    /// Default values of the constants.
     pub const NONE: Self = Self { slope: 0.0, offset: 0.0, limit: -1.0 };
 
     fn double(self) -> Numbers<f64> {
@@ -245,7 +245,7 @@ impl Numbers {
 /// An activation function as a kernel takes it: with its numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Function {
-    /// Which function is applied.
+    /// Applied function.
     pub activation: Activation,
     /// Its numbers.
     pub numbers: Numbers,

@@ -10,7 +10,7 @@ use super::rounding::index;
 use super::{Call, Kernel, Twin, lanes};
 use crate::size::{Grid, Word};
 
-/// How an input is filled.
+/// Values of an input.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fill {
     /// Standard normal numbers.
@@ -32,7 +32,7 @@ impl Fill {
         }
     }
 
-    /// No elements at all?
+    /// Whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -66,7 +66,7 @@ pub type Reading = fn(&[f32]) -> Vec<f32>;
 /// One call of a kernel.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// What is special about it: `65 x 257`.
+    /// Label of the case: `65 x 257`.
     pub label: String,
     /// The words of `Params`.
     pub params: Vec<u32>,
@@ -74,7 +74,7 @@ pub struct Case {
     pub constants: Vec<(&'static str, f64)>,
     /// Inputs.
     pub inputs: Vec<Fill>,
-    /// What the outputs hold before the call (outputs may be read and written).
+    /// Values of the outputs before the call (outputs may be read and written).
     pub outputs: Vec<Fill>,
     /// The grid.
     pub grid: Grid,
@@ -158,7 +158,7 @@ impl Case {
         (101..).zip(&self.outputs).map(|(seed, fill)| fill.values(seed)).collect()
     }
 
-    /// What is compared of an output.
+    /// Compared values of an output.
     fn readable<'a>(&self, values: &'a [f32]) -> Cow<'a, [f32]> {
         self.read_by.map_or(Cow::Borrowed(values), |read| Cow::Owned(read(values)))
     }

@@ -365,7 +365,7 @@ fn backward_weights_cases() -> Vec<Case> {
 mod tests {
     use super::*;
 
-    /// What a kernel makes of these numbers, by its twin and by its fast version.
+    /// Results of a kernel's twin and of its fast version.
     fn both(kernel: &Kernel, p: Params, constants: &[(&'static str, f64)], inputs: &[&[f32]], len: usize) -> Vec<f32> {
         let run = |twin: super::super::Twin| {
             let mut output = vec![0.0; len];

@@ -151,7 +151,7 @@ mod tests {
         }
     }
 
-    /// It is linear in `x` and in `w`: a gradient's value is what `dy` sees of one unit.
+    /// The kernel is linear in `x` and in `w`: a gradient is the product of `dy` with the result for one unit.
     #[test]
     fn twins_are_depthwise_convolution_and_its_gradients() {
         let seen = |y: Vec<f64>, dy: &[f32]| y.iter().zip(dy).map(|(y, dy)| y * f64::from(*dy)).sum::<f64>();

@@ -1,4 +1,4 @@
-//! Which positions of a sequence count, a sequence whose others are 0, and the mean of those that count.
+//! Masks of sequences: computes them, sets masked positions to a value, and takes the mean of the others.
 
 use super::cases::{Case, Fill};
 use super::family::family;
@@ -10,9 +10,9 @@ crate::params! {
     positions: u32,
     /// Numbers of a position.
     cols: u32,
-    /// Positions of a row; the means alone read it.
+    /// Positions of a row; only the means read it.
     steps: u32,
-    /// What each number of a position that does not count is.
+    /// Value of each number of a masked position.
     value: f32,
 }
 
@@ -28,7 +28,8 @@ pub static KERNELS: &[&Kernel] = &[&COMPUTE, &APPLY, &MEAN, &BACKWARD_MEAN];
 pub static COMPUTE: Kernel =
     kernel("compute", [&["x"], &["mask"], &[]], (compute_twin, compute_fast), TOLERANCE, compute_cases);
 
-/// `x [positions, cols]`, `known [positions]` → `y [positions, cols]`: `x` where the mask is 1, else 0. Backward: `dy` → `d_x`.
+/// `x [positions, cols]`, `known [positions]` → `y [positions, cols]`: `x` where the mask is 1, else 0. Backward: `dy`
+/// → `d_x`.
 ///
 /// Grid: `Elements(positions * cols)`.
 pub static APPLY: Kernel =
@@ -52,7 +53,7 @@ pub static BACKWARD_MEAN: Kernel = kernel(
     backward_mean_cases,
 );
 
-/// Does a position count?
+/// Whether a position counts.
 pub fn counts(mask: f32) -> bool {
     mask >= 0.5
 }

@@ -58,14 +58,14 @@ crate::params! {
     b_rows: u32,
     /// Elements of `x` from one row to the next: 0 for a parameter, which all rows share. Backward alone reads it.
     x_rows: u32,
-    /// What the result is multiplied by.
+    /// Factor of the result.
     scale: f32,
 }
 
 /// Axes beside the rows, at most.
 pub const MOST_AXES: usize = 5;
 
-/// What is made of two elements; the discriminant is the shader's `OPERATION`.
+/// Operation on two elements; the discriminant is the shader's `OPERATION`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// `a + b`
@@ -171,7 +171,7 @@ impl Params {
         self.axes().iter().map(|axis| axis.size).product()
     }
 
-    /// Where `a` and `b` begin for an element of the result.
+    /// Positions in `a` and `b` at which an element of the result begins.
     fn starts(&self, element: usize) -> [usize; 2] {
         let (mut rest, mut a, mut b) = (element, 0, 0);
         for axis in self.axes() {
@@ -183,7 +183,7 @@ impl Params {
         [a + rest * index(self.a_rows), b + rest * index(self.b_rows)]
     }
 
-    /// Where `a` and `b` are, beyond their start, for each term that is summed along the axes from `first` on.
+    /// Offsets in `a` and `b` of each term that is summed along the axes from `first` on.
     fn each_term(&self, first: usize, mut f: impl FnMut(usize, usize)) {
         let axes = self.axes();
         let terms: usize = axes[first..].iter().map(|axis| axis.count).product();
@@ -350,7 +350,7 @@ fn sum_lines(call: &Call<'_>, outputs: &mut [&mut [f32]], slope: impl Fn(f32, f3
 mod tests {
     use super::*;
 
-    /// What the kernel and its fast version make of `[2, 3]` and `[1, 3]` in one row.
+    /// Result of the kernel and its fast version for `[2, 3]` and `[1, 3]` in one row.
     fn run(kernel: &Kernel, params: &Params, constants: &[(&'static str, f64)], inputs: &[&[f32]]) -> Vec<f32> {
         let call = Call { params: &params.words(), constants, inputs };
         let [twin, fast] = [kernel.twin, kernel.fast.unwrap()].map(|run| {

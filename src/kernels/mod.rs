@@ -14,6 +14,7 @@ pub mod bilinear;
 pub mod binary_cross_entropy;
 pub mod cases;
 pub mod clip;
+pub mod completion;
 pub mod concatenate;
 pub mod conv2d;
 pub mod dense;
@@ -30,7 +31,6 @@ pub mod merge;
 pub(crate) mod parallel;
 pub mod pooling;
 pub mod product;
-pub mod proof;
 pub mod random;
 pub mod recurrent;
 pub mod reduce;
@@ -85,7 +85,7 @@ pub enum Library {
     Product,
 }
 
-/// How a matrix product is cut into workgroups. Which one is best depends on the adapter, and on the product.
+/// A way to cut a matrix product into workgroups. The best one depends on the adapter, and on the product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Tile {
@@ -120,7 +120,7 @@ impl Tile {
         }
     }
 
-    /// Can it compute a grid?
+    /// Whether it can compute a grid.
     pub fn is_able(self, grid: Grid) -> bool {
         match self {
             Self::Registers | Self::Workgroup32 | Self::Workgroup64 | Self::Workgroup128 => true,
@@ -128,7 +128,8 @@ impl Tile {
         }
     }
 
-    /// The `override` constant with which the text fits a grid, where it has one: few columns want another cut than many.
+    /// The `override` constant with which the text fits a grid, where it has one: few columns want another cut than
+    /// many.
     pub fn constant(self, grid: Grid) -> Option<(&'static str, u32)> {
         let columns = columns(grid).unwrap_or(u32::MAX);
         match self {
@@ -184,7 +185,7 @@ impl Library {
     }
 }
 
-/// What a twin is given: the resolved `Params`, the constants and the inputs.
+/// Arguments of a twin: the resolved `Params`, the constants and the inputs.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
     /// The words of `Params`.
@@ -232,7 +233,7 @@ pub struct Kernel {
     pub constants: &'static [&'static str],
     /// The truth: the same sums, in f64.
     pub twin: Twin,
-    /// What the CPU adapter runs where the twin is too slow; tested against the twin.
+    /// Version for the CPU adapter if the twin is too slow; tested against the twin.
     pub fast: Option<Twin>,
     /// Largest difference from the twin, relative to `1 + |twin|`, on any adapter.
     pub tolerance: f32,
@@ -243,8 +244,8 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// A kernel of elements: 64 invocations a workgroup, with `lib/grid.wgsl`, within 1e-5 of its twin. Other settings go
-    /// before it: `Kernel { workgroup: 256, ..Kernel::new(…) }`.
+    /// A kernel of elements: 64 invocations a workgroup, with `lib/grid.wgsl`, within 1e-5 of its twin. Other settings
+    /// go before it: `Kernel { workgroup: 256, ..Kernel::new(…) }`.
     pub const fn new(
         stem: &'static str,
         entry: &'static str,
@@ -272,8 +273,8 @@ impl Kernel {
         }
     }
 
-    /// As it is; in a page without its twin where there is a fast version, since a page computes with that and would have to
-    /// load both.
+    /// As it is; in a page without its twin where there is a fast version, since a page computes with that and would
+    /// have to load both.
     #[must_use]
     #[doc(hidden)]
     pub const fn lean(mut self) -> Self {
@@ -295,7 +296,7 @@ impl Kernel {
         std::iter::once(self.source).chain(libraries).collect::<Vec<_>>().join("\n")
     }
 
-    /// Is the text different for each tile?
+    /// Whether the text differs between tiles.
     #[doc(hidden)]
     pub fn is_tiled(&self) -> bool {
         self.uses.contains(&Library::Product)

@@ -19,7 +19,7 @@ pub(super) const TASK: usize = 1 << 22;
 /// Tasks are cut to blocks of this many rows or columns, so that packing the other factor pays.
 const BLOCK: usize = 192;
 
-/// What a result holds before the product is added, and what is done to it after.
+/// Values of the result before the product is added, and the function applied after it.
 #[derive(Clone, Copy, Debug)]
 pub struct Epilogue<'a> {
     /// Added to each row; nothing is added without it.
@@ -38,7 +38,8 @@ impl<'a> Epilogue<'a> {
         Self { bias: has_bias.then(|| ArrayView1::from(&bias[..n])), function: Function::of_call(call) }
     }
 
-    /// That of a gradient, which has a bias only where it is used as a transposed convolution: `USE_BIAS` is 0 unless it is set.
+    /// That of a gradient, which has a bias only where it is used as a transposed convolution: `USE_BIAS` is 0 unless
+    /// it is set.
     pub fn of_transposed(call: &Call<'a>, bias: &'a [f32], n: usize) -> Self {
         let has_bias = call.constant("USE_BIAS", 0.0) != 0.0;
         let epilogue = Self::of_call(call, bias, if has_bias { n } else { 0 });

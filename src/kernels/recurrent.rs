@@ -1,7 +1,7 @@
 //! One step of recurrent cells, forward and backward: what stands between the products with the weights.
 //!
-//! A layer records the product of the input for all steps at once, then for each step a product of the state and one of these,
-//! so that a sequence of any length is cut into submissions like everything else.
+//! A layer records the product of the input for all steps at once, then for each step a product of the state and one of
+//! these, so that a sequence of any length is cut into submissions like everything else.
 
 mod cases;
 mod fast;
@@ -50,12 +50,12 @@ pub static KERNELS: &[&Kernel] =
 const FORWARD: &[&str] = &["part", "bias", "mask"];
 const BACKWARD: &[&str] = &["d_part", "dy", "known", "before"];
 
-/// `part [rows, 4 units]`, `bias [4 units]`, `mask [rows, steps]` → `gates [rows, steps, 4 units]` (in place, first the product of the
-/// input), `states`, `state`, `y`, `cells`: a step of the LSTM. Gates are i, f, c, o.
+/// `part [rows, 4 units]`, `bias [4 units]`, `mask [rows, steps]` → `gates [rows, steps, 4 units]` (in place, first the
+/// product of the input), `states`, `state`, `y`, `cells`: a step of the LSTM. Gates are i, f, c, o.
 ///
-/// Constants: those of [`Function`](super::activation_functions::Function) for the activation; `HARD` 1 for hard sigmoids as
-/// gates; `USE_BIAS` 0 and `MASKED` 0 leave these inputs unread; `ZERO_OUTPUT` 1 makes outputs of masked steps 0.
-/// Grid of all: `Elements(rows * units)`.
+/// Constants: those of [`Function`](super::activation_functions::Function) for the activation; `HARD` 1 for hard
+/// sigmoids as gates; `USE_BIAS` 0 and `MASKED` 0 leave these inputs unread; `ZERO_OUTPUT` 1 makes outputs of masked
+/// steps 0. Grid of all: `Elements(rows * units)`.
 pub static FORWARD_LSTM: Kernel = kernel(
     "forward_lstm",
     [FORWARD, &["gates", "states", "state", "y", "cells"], CONSTANTS],
@@ -64,8 +64,8 @@ pub static FORWARD_LSTM: Kernel = kernel(
     cases::forward_lstm,
 );
 
-/// `part [rows, 3 units]`, `bias [2, 3 units]`, `mask` → `gates [rows, steps, 6 units]` (in place), `states`, `state`, `y`: a step of
-/// the GRU, whose reset gate acts after the product. Gates are z, r, h.
+/// `part [rows, 3 units]`, `bias [2, 3 units]`, `mask` → `gates [rows, steps, 6 units]` (in place), `states`, `state`,
+/// `y`: a step of the GRU, whose reset gate acts after the product. Gates are z, r, h.
 pub static FORWARD_GRU: Kernel = kernel(
     "forward_gru",
     [FORWARD, &["gates", "states", "state", "y"], CONSTANTS],
@@ -74,8 +74,8 @@ pub static FORWARD_GRU: Kernel = kernel(
     cases::forward_gru,
 );
 
-/// `part [rows, units]`, `bias [units]`, `mask` → `gates [rows, steps, units]` (in place), `states`, `state`, `y`: a step of the plain
-/// recurrent layer.
+/// `part [rows, units]`, `bias [units]`, `mask` → `gates [rows, steps, units]` (in place), `states`, `state`, `y`: a
+/// step of the plain recurrent layer.
 pub static FORWARD_SIMPLE: Kernel = kernel(
     "forward_simple",
     [FORWARD, &["gates", "states", "state", "y"], CONSTANTS],
@@ -84,8 +84,8 @@ pub static FORWARD_SIMPLE: Kernel = kernel(
     cases::forward_simple,
 );
 
-/// `d_part [rows, units]`, `dy`, `known` (the mask), `before` (the cells) → `d_gates [rows, steps, 4 units]` (in place: gates, then the
-/// gradients of what they are made of), `carried_h`, `carried_c [rows, units]` (in place).
+/// `d_part [rows, units]`, `dy`, `known` (the mask), `before` (the cells) → `d_gates [rows, steps, 4 units]` (in place:
+/// gates, then the gradients of what they are made of), `carried_h`, `carried_c [rows, units]` (in place).
 pub static BACKWARD_LSTM: Kernel = kernel(
     "backward_lstm",
     [BACKWARD, &["d_gates", "carried_h", "carried_c"], CONSTANTS],
@@ -94,8 +94,8 @@ pub static BACKWARD_LSTM: Kernel = kernel(
     cases::backward_lstm,
 );
 
-/// `d_part`, `dy`, `known`, `before` (the states) → `d_gates [rows, steps, 6 units]` (in place: three gradients for the input's product,
-/// three for the state's), `carried_h`.
+/// `d_part`, `dy`, `known`, `before` (the states) → `d_gates [rows, steps, 6 units]` (in place: three gradients for the
+/// input's product, three for the state's), `carried_h`.
 pub static BACKWARD_GRU: Kernel = kernel(
     "backward_gru",
     [BACKWARD, &["d_gates", "carried_h"], CONSTANTS],
@@ -150,7 +150,7 @@ impl Step {
         }
     }
 
-    /// Does this step of a row count?
+    /// Whether this step of a row counts.
     fn counts(&self, mask: &[f32], row: usize) -> bool {
         !self.is_masked || super::mask::counts(mask[row * self.steps + self.at])
     }

@@ -125,7 +125,7 @@ pub fn joined(axes: &[Axis]) -> Vec<Axis> {
     joined
 }
 
-/// What a layer records: `Params`, and the constants.
+/// Arguments of a layer's recording: `Params`, and the constants.
 #[derive(Clone, Debug)]
 pub struct Recorded {
     /// `Params`.
@@ -135,8 +135,8 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// For axes of `y`, the outermost first; `first` is the element of a row of `x` that comes first, and `x_rows` that row's
-    /// length. `None` if there are too many axes even where those that run on are one.
+    /// For axes of `y`, the outermost first; `first` is the element of a row of `x` that comes first, and `x_rows` that
+    /// row's length. `None` if there are too many axes even where those that run on are one.
     pub fn new(axes: &[Axis], first: usize, x_rows: usize) -> Option<Self> {
         let len = axes.iter().fold(1, |len: usize, axis| len.saturating_mul(axis.size));
         let joined = joined(axes);
@@ -192,7 +192,7 @@ impl Params {
         ]
     }
 
-    /// Where an element comes from, by its place on the axes from `from` on; `None` where `x` has nothing.
+    /// Source of an element, by its position on the axes from `from` on; `None` outside of `x`.
     fn source(&self, from: usize, place: usize) -> Option<usize> {
         let (mut rest, mut source) = (place, index(self.first));
         for axis in &self.axes()[from..] {

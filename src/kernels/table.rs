@@ -1,9 +1,9 @@
 //! The table of kernels, a line for each family.
 
 use super::{
-    Kernel, activation, adam, add, batch_norm, bilinear, binary_cross_entropy, clip, concatenate, conv2d, dense,
-    depthwise_conv2d, dropout, embedding, gaussian, global_max, group_norm, halves, mask, mean_squared_error, merge,
-    pooling, proof, recurrent, reduce, regularizer, remap, rmsprop, sgd, softmax, softmax_cross_entropy,
+    Kernel, activation, adam, add, batch_norm, bilinear, binary_cross_entropy, clip, completion, concatenate, conv2d,
+    dense, depthwise_conv2d, dropout, embedding, gaussian, global_max, group_norm, halves, mask, mean_squared_error,
+    merge, pooling, recurrent, reduce, regularizer, remap, rmsprop, sgd, softmax, softmax_cross_entropy,
 };
 
 /// Every kernel of the crate, a line for each family: the host file's own table.
@@ -15,6 +15,7 @@ pub static FAMILIES: &[&[&Kernel]] = &[
     bilinear::KERNELS,
     binary_cross_entropy::KERNELS,
     clip::KERNELS,
+    completion::KERNELS,
     concatenate::KERNELS,
     conv2d::KERNELS,
     dense::KERNELS,
@@ -29,7 +30,6 @@ pub static FAMILIES: &[&[&Kernel]] = &[
     mean_squared_error::KERNELS,
     merge::KERNELS,
     pooling::KERNELS,
-    proof::KERNELS,
     recurrent::KERNELS,
     reduce::KERNELS,
     regularizer::KERNELS,
@@ -45,7 +45,7 @@ pub fn all() -> impl Iterator<Item = &'static Kernel> {
     FAMILIES.iter().flat_map(|family| family.iter().copied())
 }
 
-/// Is this a kernel of the crate, and not one of yours?
+/// Whether this is a kernel of the crate, and not a user's own.
 pub fn is_known(kernel: &Kernel) -> bool {
     all().any(|known| std::ptr::eq(known, kernel))
 }
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     /// Kernels that are quick enough as their twins.
-    const PLAIN: [&str; 1] = ["proof.write"];
+    const PLAIN: [&str; 1] = ["completion.write"];
 
     #[test]
     fn fast_is_the_twin() {

@@ -1,4 +1,4 @@
-//! Which axes of its input a layer works on.
+//! The axes of its input on which a layer works.
 
 use std::fmt;
 
@@ -33,7 +33,7 @@ pub(super) fn axis_of(axis: i64, rank: usize) -> Option<usize> {
 }
 
 impl Axes {
-    /// Which axes of a row these are, from 0, in order, wherever they stand; `None` if one is not there.
+    /// Axes of a row, from 0, in order; `None` if one of them does not exist.
     pub(super) fn among(&self, input: &Shape) -> Option<Vec<usize>> {
         let axes = self.0.iter().map(|axis| axis_of((*axis).into(), input.rank()));
         let mut axes = axes.collect::<Option<Vec<usize>>>()?;

@@ -42,13 +42,13 @@ pub struct BatchNormalization {
     /// Added to the variance.
     #[serde(default = "epsilon")]
     pub epsilon: f32,
-    /// Shift by `beta`?
+    /// Whether `beta` is added.
     #[serde(default = "yes")]
     pub center: bool,
-    /// Scale by `gamma`?
+    /// Whether the result is multiplied by `gamma`.
     #[serde(default = "yes")]
     pub scale: bool,
-    /// Statistics of the whole batch instead of each shard?
+    /// Whether statistics are those of the whole batch instead of each shard.
     #[serde(default)]
     pub synchronized: bool,
 }
@@ -80,7 +80,7 @@ impl BatchNormalization {
         self
     }
 
-    /// What is added to the variance.
+    /// Sets the number that is added to the variance.
     #[must_use]
     pub fn epsilon(mut self, epsilon: f32) -> Self {
         self.epsilon = epsilon;
@@ -125,7 +125,7 @@ impl BatchNormalization {
         }
     }
 
-    /// Are the statistics those of the whole batch?
+    /// Whether the statistics are those of the whole batch.
     fn is_whole(&self, rec: &Recorder<'_>) -> bool {
         self.synchronized || rec.batch_statistics() == BatchStatistics::Batch
     }

@@ -62,7 +62,7 @@ impl RecurrentLayer {
     }
 }
 
-/// What is made of both directions.
+/// Merge of both directions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MergeMode {
@@ -85,15 +85,16 @@ pub enum MergeMode {
 /// | `forward_kernel`, … , `backward_kernel`, … | those of the layer, twice | as the layer has them |
 /// | output | that of the layer; `concat`: twice as many features | |
 ///
-/// With `return_sequences` outputs of both directions stand at the steps that they belong to, and are 0 where a mask leaves a
-/// step out. **Across adapters** nothing changes: each row stands alone, gradients are sums over rows. Kept for backward: gates
-/// and states of each step. Source: Schuster & Paliwal 1997, doi:10.1109/78.650093. Golden values: Keras 3.
+/// With `return_sequences` outputs of both directions stand at the steps that they belong to, and are 0 where a mask
+/// leaves a step out. **Across adapters** nothing changes: each row stands alone, gradients are sums over rows. Kept
+/// for backward: gates and states of each step. Source: Schuster & Paliwal 1997, doi:10.1109/78.650093. Golden values:
+/// Keras 3.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bidirectional {
     /// The recurrent layer: `{ type = "LSTM", units = 8 }`.
     pub layer: RecurrentLayer,
-    /// What is made of both directions: `concat`, `sum`, `ave` or `mul`.
+    /// Merge of both directions: `concat`, `sum`, `ave` or `mul`.
     #[serde(default, deserialize_with = "names::read")]
     pub merge_mode: MergeMode,
 }
@@ -121,7 +122,7 @@ impl Bidirectional {
         ]
     }
 
-    /// How both are merged, if not side by side.
+    /// Operation that merges both, unless they are concatenated.
     fn operation(&self) -> Option<(Operation, f32)> {
         match self.merge_mode {
             MergeMode::Concat => None,

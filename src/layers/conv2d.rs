@@ -14,12 +14,14 @@ use crate::names;
 use crate::plan::{Dispatch, Recorder, View, Word};
 use crate::shape::{Shape, elements};
 
-/// Products at most of strides and groups: the input's gradient is computed by phases and groups, which are the z of a grid.
+/// Products at most of strides and groups: the input's gradient is computed by phases and groups, which are the z of a
+/// grid.
 const MOST_PHASES: usize = 65_535;
 
 /// Convolution over images: `y = activation(Σ x[window] · kernel + bias)`.
 ///
-/// With `groups`, filters and channels are divided into as many equal parts, and filters see the channels of their own part.
+/// With `groups`, filters and channels are divided into as many equal parts, and filters see the channels of their own
+/// part.
 ///
 /// | tensor | shape | initial value |
 /// | --- | --- | --- |
@@ -47,7 +49,7 @@ pub struct Conv2D {
     /// Steps of the window.
     #[serde(default = "ones", deserialize_with = "pair")]
     pub strides: [usize; 2],
-    /// What stands beyond the border.
+    /// Padding at the border.
     #[serde(default, deserialize_with = "names::read")]
     pub padding: Padding,
     /// Pixels from one weight of the window to the next: 1 leaves no gaps. Where one is not 1, all strides are.
@@ -56,10 +58,10 @@ pub struct Conv2D {
     /// Equal parts of filters and channels, each by itself.
     #[serde(default = "one")]
     pub groups: usize,
-    /// What is applied to the sum.
+    /// Activation of the sum.
     #[serde(default, deserialize_with = "names::read")]
     pub activation: Activation,
-    /// Add a bias? Switch it off before a batch normalization.
+    /// Whether a bias is added. Switch it off before a batch normalization.
     #[serde(default = "yes")]
     pub use_bias: bool,
     /// Initial values of `kernel`.
@@ -111,7 +113,7 @@ pub(super) fn check_filters(filters: usize) -> Result<(), Problem> {
     Err(Problem::new("needs at least one filter, but got 0", "set `filters`"))
 }
 
-/// As in Keras, windows have strides or gaps.
+/// Checks, as Keras does, that windows don't have both strides and gaps.
 pub(super) fn check_gaps(strides: [usize; 2], dilation_rate: [usize; 2]) -> Result<(), Problem> {
     if strides == ones() || dilation_rate == ones() {
         return Ok(());
@@ -166,7 +168,7 @@ impl Layer for Conv2D {
     }
 }
 
-/// What computes a layer: filters over all channels of a group, or over one channel.
+/// Kernels of a layer: filters over all channels of a group, or over one channel.
 pub(super) enum Recorded {
     Filters(Convolution),
     Depthwise(Depthwise),

@@ -17,8 +17,8 @@ use crate::shape::Shape;
 
 /// Transposed convolution over images: each pixel adds a window of its own to the output, `strides` apart.
 ///
-/// It maps as the gradient of a [`Conv2D`](super::Conv2D) with respect to its input does. Along an axis of `size` pixels, the
-/// output has
+/// It maps as the gradient of a [`Conv2D`](super::Conv2D) with respect to its input does. Along an axis of `size`
+/// pixels, the output has
 ///
 /// | `padding` | without `output_padding` | with `output_padding` |
 /// | --- | --- | --- |
@@ -54,7 +54,7 @@ pub struct Conv2DTranspose {
     /// Pixels of the output from window to window.
     #[serde(default = "ones", deserialize_with = "pair")]
     pub strides: [usize; 2],
-    /// What of the windows beyond the border is cut off: nothing, or as much that the size is multiplied by the strides.
+    /// Cut at the border: none, or as much that the size is multiplied by the strides.
     #[serde(default, deserialize_with = "names::read")]
     pub padding: Padding,
     /// Pixels more at the end, less than the strides.
@@ -63,10 +63,10 @@ pub struct Conv2DTranspose {
     /// Pixels from one weight of the window to the next: 1 leaves no gaps. Where one is not 1, all strides are.
     #[serde(default = "ones", deserialize_with = "pair")]
     pub dilation_rate: [usize; 2],
-    /// What is applied to the sum.
+    /// Activation of the sum.
     #[serde(default, deserialize_with = "names::read")]
     pub activation: Activation,
-    /// Add a bias? Switch it off before a batch normalization.
+    /// Whether a bias is added. Switch it off before a batch normalization.
     #[serde(default = "yes")]
     pub use_bias: bool,
     /// Initial values of `kernel`.

@@ -34,10 +34,10 @@ use crate::shape::{Shape, elements};
 pub struct Dense {
     /// Features of the output.
     pub units: usize,
-    /// What is applied to the sum.
+    /// Activation of the sum.
     #[serde(default, deserialize_with = "names::read")]
     pub activation: Activation,
-    /// Add a bias?
+    /// Whether a bias is added.
     #[serde(default = "yes")]
     pub use_bias: bool,
     /// Initial values of `kernel`.

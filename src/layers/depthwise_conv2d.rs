@@ -43,7 +43,7 @@ pub struct DepthwiseConv2D {
     /// Steps of the window.
     #[serde(default = "ones", deserialize_with = "pair")]
     pub strides: [usize; 2],
-    /// What stands beyond the border.
+    /// Padding at the border.
     #[serde(default, deserialize_with = "names::read")]
     pub padding: Padding,
     /// Channels of the output for each of the input.
@@ -52,10 +52,10 @@ pub struct DepthwiseConv2D {
     /// Pixels from one weight of the window to the next: 1 leaves no gaps.
     #[serde(default = "ones", deserialize_with = "pair")]
     pub dilation_rate: [usize; 2],
-    /// What is applied to the sum.
+    /// Activation of the sum.
     #[serde(default, deserialize_with = "names::read")]
     pub activation: Activation,
-    /// Add a bias? Switch it off before a batch normalization.
+    /// Whether a bias is added. Switch it off before a batch normalization.
     #[serde(default = "yes")]
     pub use_bias: bool,
     /// Initial values of `kernel`.

@@ -15,7 +15,7 @@ struct Sharing {
     drawn: usize,
 }
 
-/// What drops, and how it is shared.
+/// Elements to drop, and the way they share random numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Drop {
     rate: f32,
@@ -83,8 +83,8 @@ impl Drop {
 pub struct Dropout {
     /// Part of the elements that is dropped, in `[0, 1)`.
     pub rate: f32,
-    /// Shape of a row's mask, without the batch: 1 for an axis along which elements are dropped together. Those that are not
-    /// must be side by side. `[1, 1, 1]` drops whole images.
+    /// Shape of a row's mask, without the batch: 1 for an axis along which elements are dropped together. Those that
+    /// are not must be side by side. `[1, 1, 1]` drops whole images.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub noise_shape: Vec<usize>,
 }
@@ -95,7 +95,7 @@ impl Dropout {
         Self { rate, noise_shape: Vec::new() }
     }
 
-    /// How elements share numbers; `None` if the mask does not fit a row.
+    /// Way in which elements share random numbers; `None` if the mask does not fit a row.
     fn sharing(&self, input: &Shape) -> Option<Sharing> {
         if self.noise_shape.is_empty() {
             return Some(Sharing { inner: 1, drawn: input.len() });

@@ -45,19 +45,19 @@ const NAMES: [&str; 16] = [
 /// equal parts of its rows, the last of which may be shorter. Where a model's input is read, data are checked before
 /// anything runs: an index out of range is an error that names row and value.
 ///
-/// **Across adapters** nothing changes: each row stands alone, gradients are sums over rows. The gradient adds the positions of
-/// an index in their order. Nothing is kept for backward. Golden values: Keras 3.
+/// **Across adapters** nothing changes: each row stands alone, gradients are sums over rows. The gradient adds the
+/// positions of an index in their order. Nothing is kept for backward. Golden values: Keras 3.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Embedding {
-    /// How many whole numbers there are, from 0 on.
+    /// Number of whole numbers, from 0 on.
     pub input_dim: usize,
     /// Length of a vector.
     pub output_dim: usize,
     /// Initial values of the vectors.
     #[serde(default = "uniform", deserialize_with = "names::read")]
     pub embeddings_initializer: Initializer,
-    /// Is 0 no number but padding? Then recurrent layers behind pass over such positions.
+    /// Whether 0 is padding. Later recurrent layers then skip such positions.
     #[serde(default)]
     pub mask_zero: bool,
 }

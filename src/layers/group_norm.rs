@@ -38,10 +38,10 @@ pub struct GroupNormalization {
     /// Added to the variance.
     #[serde(default = "epsilon")]
     pub epsilon: f32,
-    /// Shift by `beta`?
+    /// Whether `beta` is added.
     #[serde(default = "yes")]
     pub center: bool,
-    /// Scale by `gamma`?
+    /// Whether the result is multiplied by `gamma`.
     #[serde(default = "yes")]
     pub scale: bool,
 }
@@ -136,7 +136,7 @@ pub(super) fn parameters(names: [(bool, &'static str); 2], shape: &[usize]) -> V
     on.map(|((_, name), initializer)| Parameter { name, shape: shape.to_vec(), initializer }).collect()
 }
 
-/// What the kernels normalize, and with which parameters.
+/// Sizes and parameters of the normalization kernels.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Normalized {
     /// Items of a row, each of which is normalized by itself.
@@ -145,7 +145,7 @@ pub(super) struct Normalized {
     pub groups: usize,
     pub width: usize,
     pub epsilon: f32,
-    /// Is the mean taken off?
+    /// Whether the mean is subtracted.
     pub is_centered: bool,
     /// Name of the scale, if it has one.
     pub gamma: Option<&'static str>,

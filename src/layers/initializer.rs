@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::shape::elements;
 
-/// How a parameter is filled before training.
+/// Initial values of a parameter.
 ///
 /// Fans are those of Keras: for `[in, out]` they are `in` and `out`; for `[kh, kw, in, out]` both are multiplied by
 /// `kh * kw`. Source: Glorot & Bengio 2010 (AISTATS); He et al. 2015, arXiv:1502.01852.

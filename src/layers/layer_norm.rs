@@ -36,10 +36,10 @@ pub struct LayerNormalization {
     /// Added to the variance.
     #[serde(default = "epsilon")]
     pub epsilon: f32,
-    /// Shift by `beta`?
+    /// Whether `beta` is added.
     #[serde(default = "yes")]
     pub center: bool,
-    /// Scale by `gamma`?
+    /// Whether the result is multiplied by `gamma`.
     #[serde(default = "yes")]
     pub scale: bool,
 }

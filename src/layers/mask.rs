@@ -8,49 +8,50 @@ use crate::kernels::{mask as kernel, whole};
 use crate::plan::{Grid, Length, Recorder, View, Word, length_word};
 use crate::shape::Shape;
 
-/// What a layer does with the mask of its input, as in Keras.
+/// Use of the mask of a layer's input, as in Keras.
 ///
-/// A mask tells which positions of a sequence count. A model that is built keeps it as a tensor of its own, which a layer that
-/// takes a mask reads as its second input: [`ModelBuilder`](crate::ModelBuilder) adds it where it is not named.
+/// A mask tells which positions of a sequence count. A model that is built keeps it as a tensor of its own, which a
+/// layer that takes a mask reads as its second input: [`ModelBuilder`](crate::ModelBuilder) adds it where it is not
+/// named.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum MaskUse {
-    /// Its output has none.
+    /// The output has no mask.
     #[default]
     Drops,
     /// Its output has that of its first input.
     Passes,
     /// Its output has one: positions of its input count unless all their numbers are `value`.
     Makes {
-        /// What padding holds.
+        /// Value of padded positions.
         value: f32,
     },
-    /// It takes the mask as its second input, and its output has it, too.
+    /// The layer takes the mask as its second input, and its output has it, too.
     Takes,
-    /// It takes the mask as its second input, and its output has none.
+    /// The layer takes the mask as its second input, and its output has none.
     Ends,
 }
 
 impl MaskUse {
-    /// Does the layer take a mask as its second input?
+    /// Whether the layer takes a mask as its second input.
     pub(crate) fn is_taken(self) -> bool {
         matches!(self, Self::Takes | Self::Ends)
     }
 }
 
-/// Which positions of a sequence count: 1 where any number of a position is not `mask_value`, else 0.
+/// Mask of a sequence: 1 if any number of a position is not `mask_value`, else 0.
 ///
 /// | tensor | shape |
 /// | --- | --- |
 /// | input | `[batch, time]`, or `[batch, time, features]` |
 /// | output | `[batch, time]` |
 ///
-/// What Keras computes as the mask of `Embedding` and `Masking`. Layers that take a mask read it as their second input; where
-/// they name none, it is added for them. **Across adapters** nothing changes. It has no gradient.
-/// Golden values: closed form.
+/// What Keras computes as the mask of `Embedding` and `Masking`. Layers that take a mask read it as their second input;
+/// where they name none, it is added for them. **Across adapters** nothing changes. It has no gradient. Golden values:
+/// closed form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ComputeMask {
-    /// What padding holds.
+    /// Value of padded positions.
     pub mask_value: f32,
 }
 
@@ -120,7 +121,8 @@ impl Layer for ComputeMask {
     fn backward(&self, _rec: &mut Recorder<'_>) {}
 }
 
-/// A sequence of which recurrent layers behind pass over each position whose numbers are all `mask_value`. Such positions are 0.
+/// A sequence of which recurrent layers behind pass over each position whose numbers are all `mask_value`. Such
+/// positions are 0.
 ///
 /// | tensor | shape |
 /// | --- | --- |
@@ -130,7 +132,7 @@ impl Layer for ComputeMask {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Masking {
-    /// What padding holds.
+    /// Value of padded positions.
     pub mask_value: f32,
 }
 

@@ -21,7 +21,7 @@ pub(super) fn several(inputs: &[Shape]) -> Result<(&Shape, &[Shape]), Problem> {
     }
 }
 
-/// How two shapes go together.
+/// Alignment of two shapes.
 pub(super) fn aligned(a: &Shape, b: &Shape) -> Result<Alignment, Problem> {
     let Some(alignment) = Alignment::new(a.axes(), b.axes()) else {
         return Err(Problem::new(
@@ -230,12 +230,14 @@ merging_layer! {
 }
 
 merging_layer! {
-    /// The largest of two or more inputs, element by element. Kept for backward: the inputs; equal ones share the gradient.
+    /// The largest of two or more inputs, element by element. Kept for backward: the inputs; equal ones share the
+    /// gradient.
     Maximum {}, "Maximum", |_| Fold::new(Operation::Maximum)
 }
 
 merging_layer! {
-    /// The smallest of two or more inputs, element by element. Kept for backward: the inputs; equal ones share the gradient.
+    /// The smallest of two or more inputs, element by element. Kept for backward: the inputs; equal ones share the
+    /// gradient.
     Minimum {}, "Minimum", |_| Fold::new(Operation::Minimum)
 }
 
@@ -272,7 +274,7 @@ pub(super) fn sum_repeated(rec: &mut Recorder<'_>, output: &[usize], input: &[us
     }
 }
 
-/// How an input goes together with a tensor of the layer, which `build` found possible.
+/// Alignment of an input with a tensor of the layer, which `build` found possible.
 fn with_fixed(input: &[usize], fixed: &[usize]) -> Alignment {
     Alignment::new(input, fixed).unwrap_or_else(|| unreachable!("`build` checks the shapes {input:?} and {fixed:?}"))
 }

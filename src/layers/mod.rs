@@ -118,7 +118,7 @@ pub struct Statistic {
     pub initial: Values,
 }
 
-/// What a layer is, given the shapes of its inputs.
+/// Output shape and tensors of a layer for given input shapes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Built {
     /// Shape of the output.
@@ -156,7 +156,7 @@ pub trait Layer: fmt::Debug + Send + Sync {
         None
     }
 
-    /// Does [`forward`](Self::forward) apply [`Recorder::fused`] to the output, if there is one?
+    /// Whether [`forward`](Self::forward) applies [`Recorder::fused`] to the output, if there is one.
     ///
     /// Backward gets the gradient before the function; so its derivative must follow from the function's output alone.
     #[doc(hidden)]
@@ -164,7 +164,7 @@ pub trait Layer: fmt::Debug + Send + Sync {
         false
     }
 
-    /// Does it take statistics of the rows of a batch? Then a shard should not be tiny.
+    /// Whether it uses statistics of the rows of a batch. Then a shard should not be tiny.
     fn has_batch_statistics(&self) -> bool {
         false
     }
@@ -180,7 +180,7 @@ pub trait Layer: fmt::Debug + Send + Sync {
         None
     }
 
-    /// What it does with the mask of its input.
+    /// Use of the mask of its input.
     fn masking(&self) -> MaskUse {
         MaskUse::Drops
     }
@@ -205,7 +205,7 @@ pub fn to_config<L: serde::Serialize>(layer: &L) -> Value {
     serde_json::to_value(layer).unwrap_or(Value::Null)
 }
 
-/// What a layer found in [`Layer::build`], where the same call succeeded.
+/// Result of [`Layer::build`] after an earlier call with the same arguments has succeeded.
 fn as_built<T>(found: Result<T, Problem>) -> T {
     found.unwrap_or_else(|problem| unreachable!("{}", problem.problem))
 }
@@ -256,7 +256,7 @@ fn optional_pair<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<[u
     Ok(Option::<BothWays>::deserialize(deserializer)?.map(|pair| pair.0))
 }
 
-/// What [`pair`] reads.
+/// Value that [`pair`] reads.
 #[derive(Deserialize)]
 struct BothWays(#[serde(deserialize_with = "pair")] [usize; 2]);
 

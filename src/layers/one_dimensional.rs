@@ -52,7 +52,7 @@ fn too_short(window: usize, time: usize) -> Problem {
     )
 }
 
-/// What stands beyond the ends of a sequence.
+/// Padding at the ends of a sequence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Padding1D {
@@ -86,7 +86,7 @@ pub struct Conv1D {
     /// Steps from one window to the next.
     #[serde(default = "one")]
     pub strides: usize,
-    /// What stands beyond the ends.
+    /// Padding at the ends.
     #[serde(default, deserialize_with = "names::read")]
     pub padding: Padding1D,
     /// Steps from one weight of the window to the next: 1 leaves no gaps. Where it is not 1, `strides` is.
@@ -95,10 +95,10 @@ pub struct Conv1D {
     /// Equal parts of filters and channels, each by itself.
     #[serde(default = "one")]
     pub groups: usize,
-    /// What is applied to the sum.
+    /// Activation of the sum.
     #[serde(default, deserialize_with = "names::read")]
     pub activation: Activation,
-    /// Add a bias? Switch it off before a batch normalization.
+    /// Whether a bias is added. Switch it off before a batch normalization.
     #[serde(default = "yes")]
     pub use_bias: bool,
     /// Initial values of `kernel`.
@@ -122,7 +122,7 @@ impl Conv1D {
         }
     }
 
-    /// Another padding.
+    /// Sets another padding.
     #[must_use]
     pub fn padding(mut self, padding: Padding1D) -> Self {
         self.padding = padding;
@@ -213,7 +213,7 @@ macro_rules! pooling_of_steps {
             /// Steps from one window to the next; as many as it has if not given.
             #[serde(skip_serializing_if = "Option::is_none")]
             pub strides: Option<usize>,
-            /// What stands beyond the ends.
+            /// Padding at the ends.
             #[serde(deserialize_with = "names::read")]
             pub padding: Padding,
         }
@@ -256,7 +256,8 @@ macro_rules! pooling_of_steps {
 }
 
 pooling_of_steps! {
-    /// The largest value of each window of steps. Kept for backward: input and output; the first maximum takes the gradient.
+    /// The largest value of each window of steps. Kept for backward: input and output; the first maximum takes the
+    /// gradient.
     MaxPooling1D, "MaxPooling1D", Max
 }
 
@@ -271,7 +272,7 @@ macro_rules! pooling_of_all_steps {
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
         #[serde(deny_unknown_fields, default)]
         pub struct $name {
-            /// Keep the axis of time, of length 1?
+            /// Whether the axis of time is kept, with length 1.
             pub keepdims: bool,
         }
 

@@ -50,7 +50,7 @@ macro_rules! window_pooling {
             /// Steps of the window; as the window itself if not given.
             #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "optional_pair")]
             pub strides: Option<[usize; 2]>,
-            /// What stands beyond the border.
+            /// Padding at the border.
             #[serde(deserialize_with = "names::read")]
             pub padding: Padding,
         }
@@ -125,7 +125,7 @@ window_pooling! {
     AveragePooling2D, "AveragePooling2D", Average
 }
 
-/// What a window of a pooling layer gives.
+/// Result of a window of a pooling layer.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Pooling {
     Max,
@@ -169,7 +169,7 @@ fn of_channels(inputs: &[Shape], keepdims: bool) -> Result<Built, Problem> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GlobalAveragePooling2D {
-    /// Keep height and width, of length 1?
+    /// Whether height and width are kept, with length 1.
     pub keepdims: bool,
 }
 
@@ -238,7 +238,7 @@ impl Layer for GlobalAveragePooling2D {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GlobalMaxPooling2D {
-    /// Keep height and width, of length 1?
+    /// Whether height and width are kept, with length 1.
     pub keepdims: bool,
 }
 

@@ -1,5 +1,5 @@
-//! What recurrent layers record: the product of the input for all steps at once, then for each step the product of the state and
-//! the cell; backward the same in the other order, and the weights' gradients for all steps at once.
+//! What recurrent layers record: the product of the input for all steps at once, then for each step the product of the
+//! state and the cell; backward the same in the other order, and the weights' gradients for all steps at once.
 
 use super::gradient_sums::{ROWS_HINT, sum_columns, sum_parts};
 use super::{Activation, Built, Initializer, Parameter, Problem};
@@ -8,7 +8,7 @@ use crate::kernels::{Kernel, add, dense, dropout, recurrent as kernel, whole};
 use crate::plan::{Grid, Length, Recorder, View, Word, length_word};
 use crate::shape::{Shape, elements};
 
-/// What computes a step.
+/// Kernels of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cell {
     Lstm,
@@ -57,7 +57,7 @@ impl Cell {
     }
 }
 
-/// Which part of its node a recurrence is.
+/// Part of a recurrence in its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     /// All of it.
@@ -83,7 +83,7 @@ impl Part {
     }
 }
 
-/// Where the outputs of a recurrence stand among those of its node.
+/// Position of a recurrence's outputs among those of its node.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Output {
     pub view: View,

@@ -31,19 +31,19 @@ macro_rules! recurrent_layer {
     ) => {
         $(#[$doc])*
         ///
-        /// **Across adapters** nothing changes: each row stands alone, gradients are sums over rows. What is dropped depends on (seed,
-        /// training step, node, row of the whole batch, unit), and is the same at all steps. Kept for backward: gates and state of
-        /// each step. Golden values: Keras 3.
+        /// **Across adapters** nothing changes: each row stands alone, gradients are sums over rows. What is dropped
+        /// depends on (seed, training step, node, row of the whole batch, unit), and is the same at all steps. Kept for
+        /// backward: gates and state of each step. Golden values: Keras 3.
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
         #[serde(deny_unknown_fields)]
         pub struct $name {
             /// Length of the state, which is the output.
             pub units: usize,
-            /// What is applied to the candidate of a step, and to a cell.
+            /// Activation of the candidate of a step, and of a cell.
             #[serde(default = "tanh", deserialize_with = "names::read")]
             pub activation: Activation,
             $($(#[$field_doc])* pub $field: $ty,)*
-            /// Add a bias?
+            /// Whether a bias is added.
             #[serde(default = "yes")]
             pub use_bias: bool,
             /// Initial values of `kernel`.
@@ -59,13 +59,13 @@ macro_rules! recurrent_layer {
             /// product for each gate in place of one.
             #[serde(default)]
             pub recurrent_dropout: f32,
-            /// Give the state after each step, and not after the last alone?
+            /// Whether the output has the state after each step, or only the last state.
             #[serde(default)]
             pub return_sequences: bool,
-            /// Begin with the last step? Outputs are in the order in which they are computed.
+            /// Whether steps run from the last to the first. Outputs are in the order in which they are computed.
             #[serde(default)]
             pub go_backwards: bool,
-            /// Give zeros at steps that the mask leaves out, and not the state that stays?
+            /// Whether masked steps give zeros, or the unchanged state.
             #[serde(default)]
             pub zero_output_for_mask: bool,
         }
@@ -179,8 +179,8 @@ macro_rules! recurrent_layer {
 recurrent_layer! {
     /// Long short-term memory: a state and a cell that gates change step by step.
     ///
-    /// `i, f, o = σ(x · W + h' · U + b)`, `c = f c' + i tanh(x · W_c + h' · U_c + b_c)`, `h = o tanh(c)`; columns stand in the order i,
-    /// f, c, o.
+    /// `i, f, o = σ(x · W + h' · U + b)`, `c = f c' + i tanh(x · W_c + h' · U_c + b_c)`, `h = o tanh(c)`; columns stand
+    /// in the order i, f, c, o.
     ///
     /// | tensor | shape | initial value |
     /// | --- | --- | --- |
@@ -192,10 +192,10 @@ recurrent_layer! {
     ///
     /// Source: Hochreiter & Schmidhuber 1997, doi:10.1162/neco.1997.9.8.1735.
     Lstm {
-        /// What gates are made by: `sigmoid` or `hard_sigmoid`.
+        /// Activation of the gates: `sigmoid` or `hard_sigmoid`.
         #[serde(default = "sigmoid", deserialize_with = "names::read")]
         recurrent_activation: Activation = sigmoid(),
-        /// Is the bias of the forget gate 1 at first?
+        /// Whether the bias of the forget gate starts at 1.
         #[serde(default = "yes")]
         unit_forget_bias: bool = true,
     }, "LSTM", Lstm, |layer| (
@@ -207,8 +207,8 @@ recurrent_layer! {
 recurrent_layer! {
     /// Gated recurrent unit: a state that two gates change step by step.
     ///
-    /// `z, r = σ(x · W + b + h' · U + b')`, `ĥ = tanh(x · W_h + b_h + r (h' · U_h + b'_h))`, `h = z h' + (1 - z) ĥ`; columns stand in
-    /// the order z, r, h.
+    /// `z, r = σ(x · W + b + h' · U + b')`, `ĥ = tanh(x · W_h + b_h + r (h' · U_h + b'_h))`, `h = z h' + (1 - z) ĥ`;
+    /// columns stand in the order z, r, h.
     ///
     /// | tensor | shape | initial value |
     /// | --- | --- | --- |
@@ -220,10 +220,10 @@ recurrent_layer! {
     ///
     /// Source: Cho et al. 2014, arXiv:1406.1078, version 1, whose reset gate acts after the product.
     Gru {
-        /// What gates are made by: `sigmoid` or `hard_sigmoid`.
+        /// Activation of the gates: `sigmoid` or `hard_sigmoid`.
         #[serde(default = "sigmoid", deserialize_with = "names::read")]
         recurrent_activation: Activation = sigmoid(),
-        /// Does the reset gate act after the product? It must; it is a setting since Keras has it.
+        /// Whether the reset gate acts after the product. Must be true; the setting exists since Keras has it.
         #[serde(default = "yes")]
         reset_after: bool = true,
     }, "GRU", Gru, |layer| (layer.recurrent_activation, Initializer::Zeros), |layer| match layer.reset_after {

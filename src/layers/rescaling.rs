@@ -24,7 +24,7 @@ use crate::shape::Shape;
 pub struct Rescaling {
     /// Factor, or one for each channel: 1 / 255 brings bytes between 0 and 1.
     pub scale: Values,
-    /// What is added then, or one for each channel.
+    /// Number added afterwards, or one for each channel.
     #[serde(default)]
     pub offset: Values,
 }

@@ -16,8 +16,8 @@ use crate::shape::{Shape, elements};
 
 /// Convolution over images in two steps: windows over each channel, then filters over the channels of each pixel.
 ///
-/// `y = activation((x through depthwise_kernel) · pointwise_kernel + bias)`: a [`DepthwiseConv2D`](super::DepthwiseConv2D) and
-/// a 1 × 1 [`Conv2D`](super::Conv2D) with nothing between them.
+/// `y = activation((x through depthwise_kernel) · pointwise_kernel + bias)`: a
+/// [`DepthwiseConv2D`](super::DepthwiseConv2D) and a 1 × 1 [`Conv2D`](super::Conv2D) with nothing between them.
 ///
 /// | tensor | shape | initial value |
 /// | --- | --- | --- |
@@ -41,7 +41,7 @@ pub struct SeparableConv2D {
     /// Steps of the window.
     #[serde(default = "ones", deserialize_with = "pair")]
     pub strides: [usize; 2],
-    /// What stands beyond the border.
+    /// Padding at the border.
     #[serde(default, deserialize_with = "names::read")]
     pub padding: Padding,
     /// Pixels from one weight of the window to the next: 1 leaves no gaps.
@@ -50,10 +50,10 @@ pub struct SeparableConv2D {
     /// Channels between the steps for each of the input.
     #[serde(default = "one")]
     pub depth_multiplier: usize,
-    /// What is applied to the sum.
+    /// Activation of the sum.
     #[serde(default, deserialize_with = "names::read")]
     pub activation: Activation,
-    /// Add a bias? Switch it off before a batch normalization.
+    /// Whether a bias is added. Switch it off before a batch normalization.
     #[serde(default = "yes")]
     pub use_bias: bool,
     /// Initial values of `depthwise_kernel`.

@@ -12,7 +12,7 @@ use crate::names;
 use crate::plan::{Grid, Recorder, Word, length_word};
 use crate::shape::Shape;
 
-/// What stands between two pixels of the input.
+/// Interpolation between pixels of the input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Interpolation {
@@ -37,7 +37,7 @@ pub struct UpSampling2D {
     /// Factors of height and width.
     #[serde(deserialize_with = "pair")]
     pub size: [usize; 2],
-    /// What stands between two pixels of the input.
+    /// Interpolation between pixels of the input.
     #[serde(deserialize_with = "names::read")]
     pub interpolation: Interpolation,
 }

@@ -32,7 +32,7 @@ impl<const N: usize> From<[f32; N]> for Values {
 }
 
 impl Values {
-    /// How many numbers are given.
+    /// Number of given values.
     pub(super) fn count(&self) -> usize {
         match self {
             Self::One(_) => 1,

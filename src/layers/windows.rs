@@ -4,14 +4,14 @@ use serde::{Deserialize, Serialize};
 
 use super::Problem;
 
-/// What stands beyond the border of an image.
+/// Padding at the border of an image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Padding {
-    /// Nothing: windows lie within the image.
+    /// None: windows lie within the image.
     #[default]
     Valid,
-    /// As much that the output is `ceil(size / stride)` long; what is odd goes to the end, as in Keras.
+    /// So much that the output is `ceil(size / stride)` long; an odd rest goes to the end, as in Keras.
     Same,
 }
 
@@ -105,7 +105,7 @@ const MOST_STRIDE: usize = 1 << 28;
 /// Windows beyond this, and beyond twice the image, read nothing but padding at their ends.
 const WIDE_WINDOW: usize = 32;
 
-/// Nothing that would take memory without bound, or that shaders can't count.
+/// Refuses padding without bound, and sizes that shaders can't count.
 fn check_sides(input: [usize; 3], size: [usize; 2], strides: [usize; 2], padding: Padding) -> Result<(), Problem> {
     if let Some(stride) = strides.iter().find(|stride| **stride > MOST_STRIDE) {
         let problem = format!("needs strides of at most {MOST_STRIDE}, but got {stride}");

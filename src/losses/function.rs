@@ -1,4 +1,4 @@
-//! What a loss is: settings, the target that it takes, and the recording of a kernel.
+//! The trait of losses: settings, target, and the recording of a kernel.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::kind::{self, Settings};
 use crate::plan::Recorder;
 use crate::shape::Shape;
 
-/// What training makes small, for one output: settings, and the recording of a kernel. Plain data.
+/// Objective that training minimizes, for one output: settings, and the recording of a kernel. Plain data.
 ///
 /// `examples/05_custom_loss_and_optimizer.rs` has one of its own.
 pub trait LossFunction: fmt::Debug + Send + Sync {
@@ -27,20 +27,20 @@ pub trait LossFunction: fmt::Debug + Send + Sync {
     /// If one is out of its range.
     fn check(&self) -> Result<(), Problem>;
 
-    /// What the numbers of the output are.
+    /// Meaning of the output's numbers.
     fn head(&self) -> Head;
 
     /// Shape and values of the target of an output.
     fn target(&self, output: &Shape) -> Target;
 
-    /// What the score in a report is.
+    /// Meaning of the score in a report.
     fn score(&self) -> Score;
 
     /// Records report and gradient.
     fn record(&self, rec: &mut Recorder<'_>, it: &Recording);
 }
 
-/// What the numbers of an output are to its loss, and so how they are to be read.
+/// Meaning of an output's numbers to its loss, which decides how to read them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Head {
     /// Logits of one class of several, along the last axis: the loss applies softmax.
@@ -56,11 +56,11 @@ pub enum Head {
 pub struct Target {
     /// Shape of a row.
     pub shape: Shape,
-    /// Which values it may hold.
+    /// Allowed values.
     pub domain: Domain,
 }
 
-/// Which values a target may hold. The whole dataset is checked before the first step.
+/// Allowed values of a target. The whole dataset is checked before the first step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Domain {
     /// Class indices: whole numbers from 0 up, below the number of classes.
@@ -79,11 +79,11 @@ pub const fn entry<L: LossFunction + DeserializeOwned + 'static>(kind: &'static 
     Entry { kind, from_config: |config| Ok(Arc::new(serde_json::from_value::<L>(config)?)) }
 }
 
-/// What the second number of a row's report is; the first is its weighted loss.
+/// Meaning of the second number of a row's report; the first is its weighted loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Score {
-    /// Number of classes that the model finds likelier than the true one, and a half if one before it is as likely: 0 for
-    /// the first of the likeliest, and below `k` in the top `k`.
+    /// Number of classes that the model finds likelier than the true one, and a half if one before it is as likely: 0
+    /// for the first of the likeliest, and below `k` in the top `k`.
     Rank,
     /// Part of the columns on the right side of 0.
     Hits,

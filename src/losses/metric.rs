@@ -5,15 +5,16 @@ use serde::{Deserialize, Serialize};
 use super::function::{LossFunction, Score};
 use crate::error::Problem;
 
-/// What is reported beside the loss, by its Keras name.
+/// A metric that is reported beside the loss, by its Keras name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Metric {
-    /// Part of the rows whose likeliest class, the first of several, is the true one (binary: part of the columns on the right side).
+    /// Part of the rows whose likeliest class, the first of several, is the true one (binary: part of the columns on
+    /// the right side).
     Accuracy,
     /// Part of the rows for which fewer than `k` classes are likelier than the true one: ties count, as in Keras.
     TopKCategoricalAccuracy {
-        /// How many classes count.
+        /// Number of classes that count.
         k: u32,
     },
     /// Mean of `|output - target|`.
@@ -23,7 +24,7 @@ pub enum Metric {
 }
 
 impl Metric {
-    /// Its name in a log.
+    /// Name in a log.
     pub fn name(&self) -> String {
         match self {
             Self::Accuracy => "accuracy".into(),

@@ -1,10 +1,10 @@
 //! Losses and the metrics that come with them, under Keras' names.
 //!
-//! [`Loss`] holds one of the structs below, or a [`LossFunction`] of your own: see [`extend`](crate::extend). Cross-entropies
-//! take logits, as with Keras' `from_logits=True`, so the last layer of a model has no activation.
+//! [`Loss`] holds one of the structs below, or a [`LossFunction`] of your own: see [`extend`](crate::extend).
+//! Cross-entropies take logits, as with Keras' `from_logits=True`, so the last layer of a model has no activation.
 //!
-//! The gradient of a loss is that of the *whole* batch's: it is scaled by the global count (or sum of sample weights), never
-//! by the shard's. So plain addition over adapters gives the gradient of one loss.
+//! The gradient of a loss is that of the *whole* batch's: it is scaled by the global count (or sum of sample weights),
+//! never by the shard's. So plain addition over adapters gives the gradient of one loss.
 
 mod binary_cross_entropy;
 mod function;
@@ -92,7 +92,7 @@ impl Loss {
         &*self.0
     }
 
-    /// Its name in Keras.
+    /// Name in Keras.
     pub fn name(&self) -> &'static str {
         self.0.kind()
     }
@@ -109,12 +109,12 @@ impl Loss {
         self.target(output).shape
     }
 
-    /// What the numbers of the output are.
+    /// Meaning of the output's numbers.
     pub fn head(&self) -> Head {
         self.0.head()
     }
 
-    /// What the score in a report is.
+    /// Meaning of the score in a report.
     #[doc(hidden)]
     pub fn score(&self) -> Score {
         self.0.score()
@@ -167,7 +167,7 @@ impl<'de> Deserialize<'de> for Loss {
     }
 }
 
-/// How the rows' losses become one, as Keras' `reduction`.
+/// Reduction of the rows' losses to one, as Keras' `reduction`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reduction {

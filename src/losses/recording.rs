@@ -1,11 +1,11 @@
-//! What a loss reads and writes in a plan.
+//! Views that a loss reads and writes in a plan.
 
 use crate::kernels::{Kernel, rows_grid, whole};
 use crate::plan::{Length, Recorder, Role, View, Word, length_word};
 use crate::shape::Shape;
 
-/// What the loss of an output reads and writes. A kernel's rows are the batch's rows times the output's positions: all
-/// its axes but the last.
+/// Views that the loss of an output reads and writes. A kernel's rows are the batch's rows times the output's
+/// positions: all its axes but the last.
 #[derive(Clone, Copy, Debug)]
 pub struct Recording {
     /// The model's output, `[rows, cols]`.
@@ -14,10 +14,10 @@ pub struct Recording {
     pub target: View,
     /// A weight for each sample, `[rows / positions]`.
     pub sample_weight: View,
-    /// To be written: loss of each row times its sample's weight, and its score, `[rows, 2]`. A row of weight 0 has loss 0,
+    /// Output: loss of each row times its sample's weight, and its score, `[rows, 2]`. A row of weight 0 has loss 0,
     /// whatever it holds.
     pub report: View,
-    /// To be written: the derivative of `scale` · the first column of the report, added up, `[rows, cols]`.
+    /// Output: the derivative of `scale` · the sum of the report's first column, `[rows, cols]`.
     pub gradient: View,
     /// Rows of the kernel.
     pub rows: Word,

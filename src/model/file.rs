@@ -12,7 +12,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use super::evaluation::EvaluationRead;
 use super::{BEST, Model, ModelConfig, OPTIMIZER, Own, Weights};
 use crate::error::{Error, Result};
-use crate::files::{self, Kind};
+use crate::files::{self, FileKind};
 use crate::plan::{Layout, Placed};
 use crate::schema::Schema;
 
@@ -149,7 +149,7 @@ impl Model {
     /// If it can't be written.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let metadata = self.metadata()?;
-        files::write(path.as_ref(), Kind::Model, |out| {
+        files::write(path.as_ref(), FileKind::Model, |out| {
             write_tensors(out, entered(&self.layout, &self.weights, ""), &metadata)
         })
     }

@@ -99,7 +99,7 @@ impl Optimizer {
         &*self.rule
     }
 
-    /// Its name in Keras.
+    /// Name in Keras.
     pub fn name(&self) -> &'static str {
         self.rule.kind()
     }

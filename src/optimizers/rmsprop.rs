@@ -23,7 +23,7 @@ pub struct RmsProp {
     pub momentum: f32,
     /// Added under the root.
     pub epsilon: f32,
-    /// Divide by the variance instead of the mean square?
+    /// Whether to divide by the variance instead of the mean square.
     pub centered: bool,
     /// Decoupled weight decay.
     pub weight_decay: f32,

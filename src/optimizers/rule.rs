@@ -1,4 +1,4 @@
-//! What an optimizer is: settings with their ranges, and a kernel.
+//! The trait of optimizers: settings with their ranges, and a kernel.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::plan::Word;
 /// The learning rate of the step, in a kernel's `Params`. The rule's own numbers of a step are `Word::Hyper(1)` and on.
 pub const LEARNING_RATE: Word = Word::Hyper(0);
 
-/// How gradients become new parameters: settings and a kernel. Plain data.
+/// Rule that updates parameters by gradients: settings and a kernel. Plain data.
 ///
 /// `examples/05_custom_loss_and_optimizer.rs` has one of its own.
 pub trait UpdateRule: fmt::Debug + Send + Sync {
@@ -35,8 +35,8 @@ pub trait UpdateRule: fmt::Debug + Send + Sync {
     /// Names of the state that each parameter has, as in Keras. All begin as zeros.
     fn state_names(&self) -> &'static [&'static str];
 
-    /// Numbers that change with the step, counted from 1, beside the learning rate: what `Word::Hyper(1)`, `Word::Hyper(2)`,
-    /// … of the params stand for.
+    /// Numbers that change with the step, counted from 1, beside the learning rate: what `Word::Hyper(1)`,
+    /// `Word::Hyper(2)`, … of the params stand for.
     fn step_numbers(&self, _step: u64) -> Vec<f32> {
         Vec::new()
     }
@@ -44,9 +44,9 @@ pub trait UpdateRule: fmt::Debug + Send + Sync {
     /// The kernel of the update: inputs `gradient [len]` and `control [4]`, outputs `parameter [len]` and each state
     /// `[len]`, all in place.
     ///
-    /// `control` is `[scale, apply, norm, 0]`: gradients count times `scale`, and with `apply` 0 nothing may change. The
-    /// grid has an invocation for each four elements; views begin at multiples of 256 bytes. The twin updates any part of
-    /// the parameters alone.
+    /// `control` is `[scale, apply, norm, 0]`: gradients count times `scale`, and with `apply` 0 nothing may change.
+    /// The grid has an invocation for each four elements; views begin at multiples of 256 bytes. The twin updates any
+    /// part of the parameters alone.
     fn kernel(&self) -> &'static Kernel;
 
     /// `Params` of the update of `len` elements.
@@ -66,7 +66,7 @@ pub const fn entry<R: UpdateRule + DeserializeOwned + 'static>(kind: &'static st
     Entry { kind, from_config: |config| Ok(Arc::new(serde_json::from_value::<R>(config)?)) }
 }
 
-/// Which numbers a setting may be. None of them is infinite or `NaN`.
+/// Range of a setting. Infinity and `NaN` are never allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Range {
     /// 0 and above.
@@ -78,7 +78,7 @@ pub enum Range {
 }
 
 impl Range {
-    /// What is wrong with the value of a setting; `None` if nothing is.
+    /// Problem of the value of a setting; `None` if it is valid.
     pub fn problem(self, name: &str, value: f32) -> Option<Problem> {
         let (is_in, words) = match self {
             Self::AtLeastZero => (value >= 0.0 && value.is_finite(), "of at least 0"),

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 
-/// How the learning rate goes over the steps of a run, under Keras' names.
+/// Learning rate over the steps of a run, under Keras' names.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", deny_unknown_fields)]
 pub enum Schedule {
@@ -33,7 +33,7 @@ pub enum Schedule {
     },
     /// The rate times `factor` whenever the watched value has not improved for `patience` epochs.
     ReduceLROnPlateau {
-        /// What the rate is multiplied by.
+        /// Factor of the rate.
         #[serde(default = "plateau::factor")]
         factor: f32,
         /// Epochs without improvement before that.
@@ -85,7 +85,7 @@ impl Schedule {
         }
     }
 
-    /// Does it start from the optimizer's rate? Else it has all rates itself, and the optimizer's counts for nothing.
+    /// Whether it starts from the optimizer's rate. Otherwise it has all rates itself, and the optimizer's is ignored.
     pub fn starts_from_rate(&self) -> bool {
         !matches!(self, Self::PiecewiseConstantDecay { .. })
     }

@@ -17,7 +17,7 @@ pub struct Sgd {
     pub learning_rate: f32,
     /// Part of the last step that is taken again.
     pub momentum: f32,
-    /// Look ahead along the momentum?
+    /// Whether to use Nesterov momentum.
     pub nesterov: bool,
     /// Decoupled weight decay.
     pub weight_decay: f32,

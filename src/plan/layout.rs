@@ -1,4 +1,4 @@
-//! Where each parameter and statistic stands in the flat buffers.
+//! Position of each parameter and statistic in the flat buffers.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ pub struct Placed {
     pub name: String,
     /// Its shape, without a batch axis.
     pub shape: Vec<usize>,
-    /// Which segment of the flat buffer.
+    /// Index of the segment of the flat buffer.
     pub segment: u32,
     /// First element in the segment; a multiple of [`ALIGN`].
     pub offset: u64,
@@ -26,7 +26,7 @@ impl Placed {
         elements(&self.shape)
     }
 
-    /// No elements?
+    /// Whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -51,9 +51,9 @@ pub struct Layout {
     pub parameters: Vec<Placed>,
     /// Length of each segment of the parameters, in elements.
     pub segments: Vec<u64>,
-    /// How many of the parameters are trainable.
+    /// Number of trainable parameters.
     n_trainable: usize,
-    /// How many of the segments hold them.
+    /// Number of segments with trainable parameters.
     n_trainable_segments: usize,
     /// Moving statistics; all in one segment.
     pub statistics: Vec<Placed>,

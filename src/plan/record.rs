@@ -21,7 +21,7 @@ const BUCKET: u64 = 1 << 18;
 pub struct Tensor {
     /// Shape of a row.
     pub shape: Shape,
-    /// Does any trainable parameter stand before it?
+    /// Whether it depends on a trainable parameter.
     pub needs_gradient: bool,
 }
 
@@ -38,19 +38,19 @@ pub struct Node {
     pub inputs: Vec<usize>,
     /// Tensor it writes.
     pub output: usize,
-    /// May training change the layer?
+    /// Whether training may change the layer.
     pub is_trainable: bool,
 }
 
 impl Node {
-    /// One that is no use of a layer.
+    /// A node that is no use of a layer.
     pub(crate) fn apart(idx: usize, name: impl Into<String>, inputs: Vec<usize>) -> Self {
         let output = inputs.first().copied().unwrap_or(0);
         Self { idx, name: name.into(), layer: String::new(), inputs, output, is_trainable: true }
     }
 }
 
-/// What a layer or a loss records into: it gives views of buffers, and takes kernels that read and write them.
+/// Recorder of a layer or a loss: it gives views of buffers, and takes kernels that read and write them.
 ///
 /// Forward reads [`input`](Self::input) and [`parameter`](Self::parameter), and writes [`output`](Self::output). Backward
 /// reads [`output_gradient`](Self::output_gradient), and writes [`input_gradient`](Self::input_gradient) where somebody
@@ -66,7 +66,7 @@ pub struct Recorder<'a> {
     values: Vec<Option<View>>,
     gradients: Vec<Option<View>>,
     kept: LiteMap<(usize, &'static str, usize), View>,
-    /// Which parameters have a gradient.
+    /// Whether each parameter has a gradient.
     written: Vec<bool>,
     sums: Vec<(View, View)>,
     bucket_ends: Vec<u64>,
@@ -129,17 +129,17 @@ impl<'a> Recorder<'a> {
         self.fused
     }
 
-    /// Whose statistics batch normalization takes.
+    /// Rows over which batch normalization takes its statistics.
     pub fn batch_statistics(&self) -> BatchStatistics {
         self.statistics
     }
 
-    /// Is this pass training? Else it is inference.
+    /// Whether this pass is training; otherwise it is inference.
     pub fn is_training(&self) -> bool {
         self.pass == Pass::Train
     }
 
-    /// May training change the layer? Batch normalization that is frozen normalizes as at inference.
+    /// Whether training may change the layer. A frozen batch normalization normalizes as at inference.
     pub fn is_trainable(&self) -> bool {
         self.node.is_trainable
     }
@@ -186,7 +186,7 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Has any loss reached this tensor?
+    /// Whether any loss has reached this tensor.
     pub(crate) fn has_gradient(&self, tensor: usize) -> bool {
         self.gradients[tensor].is_some()
     }
@@ -234,7 +234,7 @@ impl<'a> Recorder<'a> {
         self.kept.insert((self.node.idx, what, i), view);
     }
 
-    /// What forward kept.
+    /// A value that forward kept.
     ///
     /// # Panics
     /// If forward kept nothing under that name, which is an error in the layer.
@@ -256,7 +256,7 @@ impl<'a> Recorder<'a> {
         self.flat_view(self.parameter_idx(name), Role::Parameters)
     }
 
-    /// Where the gradient of a parameter goes. Of a shared layer, each use gets a place of its own, and all are added.
+    /// Place of a parameter's gradient. Each use of a shared layer gets its own place, and all are added.
     ///
     /// That of a frozen layer goes where nobody reads it, and what computes nothing else is no part of the pass.
     pub fn parameter_gradient(&mut self, name: &str) -> View {
@@ -274,7 +274,7 @@ impl<'a> Recorder<'a> {
         part
     }
 
-    /// Is the gradient of a parameter computed in this pass? None is where no loss reaches.
+    /// Whether the gradient of a parameter is computed in this pass; not if no loss reaches it.
     pub(crate) fn has_parameter_gradient(&self, idx: usize) -> bool {
         self.written[idx]
     }
@@ -312,12 +312,12 @@ impl<'a> Recorder<'a> {
         self.gradients[self.node.output].expect("a loss reached this node")
     }
 
-    /// Does anybody need the gradient with respect to an input?
+    /// Whether the gradient with respect to an input is needed.
     pub fn needs_gradient(&self, i: usize) -> bool {
         self.tensors[self.node.inputs[i]].needs_gradient
     }
 
-    /// Where the gradient with respect to an input goes; `None` where nobody needs it.
+    /// Place of the gradient with respect to an input; `None` if it is not needed.
     pub fn input_gradient(&mut self, i: usize) -> Option<View> {
         if !self.needs_gradient(i) {
             return None;

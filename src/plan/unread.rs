@@ -12,7 +12,7 @@ pub(super) fn drop_unread(plan: &Plan, commands: &mut Vec<Command>) {
     commands.retain(|_| keeps.next().unwrap_or(true));
 }
 
-/// Is a command needed, given what those behind it read? If so, all that it names is read from here on: a buffer that is
+/// Whether a command is needed by later commands. If so, all buffers that it names are read from here on: a buffer that is
 /// written in parts, or in place, needs all of its writers.
 fn is_needed(command: &Command, is_read: &mut [bool]) -> bool {
     let at = |buffer: super::BufferId| buffer.0 as usize;

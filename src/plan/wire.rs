@@ -10,7 +10,7 @@ use super::{
 };
 use crate::kernels::{self, Kernel};
 
-/// What can be written as words and read back.
+/// A type that is written as numbers and read back.
 pub trait Wire: Sized {
     /// Appends its words.
     fn put(&self, words: &mut Vec<u32>);

@@ -1,10 +1,10 @@
-//! What the dispatches of a pass cost: arithmetic of products, bytes of everything else.
+//! Costs of a pass's dispatches: arithmetic of products, bytes of all other kernels.
 
 use super::{Command, Pass, Plan, Scalars};
 use crate::kernels::Kernel;
 use crate::size::F32_BYTES;
 
-/// What the dispatches of a pass do for a number of rows.
+/// Work of a pass's dispatches for a number of rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Work {
     /// Multiplications and additions of products and convolutions.
@@ -16,7 +16,7 @@ pub struct Work {
 }
 
 impl Work {
-    /// Of a pass.
+    /// Work of a pass.
     #[allow(clippy::cast_precision_loss, reason = "an estimate")]
     pub fn of(plan: &Plan, pass: Pass, rows: u32) -> Self {
         let scalars = Scalars { rows, batch_rows: rows, ..Scalars::default() };

@@ -3,7 +3,7 @@
 use super::Scheduler;
 use super::round::Job;
 use super::shards::Shard;
-use super::timeline::What;
+use super::timeline::Activity;
 use crate::adapters::Combining;
 use crate::data::Batch;
 use crate::error::Result;
@@ -38,7 +38,7 @@ pub(super) async fn calibrate(scheduler: &mut Scheduler, batch: &Batch, scalars:
         splitter.calibrate(adapter_idx, (small, small_ms), (large, large_ms));
         log::debug!("{}: {:?}", scheduler.rig.name(adapter_idx), splitter.estimate(adapter_idx));
     }
-    scheduler.rig.record(What::Calibrate, begin_ms, Some(u64::from(scalars.step)), scalars.rows);
+    scheduler.rig.record(Activity::Calibrate, begin_ms, Some(u64::from(scalars.step)), scalars.rows);
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::adapters::cpu::Machine;
+use crate::adapters::cpu::Interpreter;
 use crate::data::Batch;
 use crate::error::{Error, Result};
 use crate::plan::{Command, Layout, Pass, Plan, Scalars};
@@ -33,21 +33,21 @@ impl Scheduler {
 }
 
 fn first_non_finite(plan: &Arc<Plan>, state: &State, part: &Batch, scalars: &Scalars) -> Option<String> {
-    let mut machine = Machine::new(plan.clone(), scalars.rows);
+    let mut interpreter = Interpreter::new(plan.clone(), scalars.rows);
     for (role, data) in state.weights() {
-        machine.write(role, 0, &data);
+        interpreter.write(role, 0, &data);
     }
     let parameters = &state.training().weights.parameters;
     if let Some((segment, values)) = (0..).zip(parameters).find(|(_, values)| !are_finite(values)) {
         return Some(spoilt_parameter(&state.layout, segment, values));
     }
     for (role, data) in shards::feeds(plan, Pass::Train, part) {
-        machine.write(role, 0, &data);
+        interpreter.write(role, 0, &data);
     }
     for command in plan.commands(Pass::Train) {
         let Command::Dispatch(dispatch) = command else { continue };
-        machine.dispatch(dispatch, scalars);
-        if dispatch.outputs.iter().any(|view| !are_finite(machine.view(*view, scalars.rows))) {
+        interpreter.dispatch(dispatch, scalars);
+        if dispatch.outputs.iter().any(|view| !are_finite(interpreter.view(*view, scalars.rows))) {
             let kernel = dispatch.kernel.name();
             return Some(format!("`{}` (in its {kernel})", dispatch.node));
         }

@@ -35,7 +35,7 @@ use self::round::{Job, Round};
 use self::shards::{Answer, rows_of};
 use self::split::{Estimate, SplitMode};
 use self::state::State;
-use self::timeline::{Timeline, What};
+use self::timeline::{Activity, Timeline};
 
 pub use self::builder::Builder;
 pub use self::in_flight::{DataWait, Finished, FinishedStep};
@@ -339,7 +339,7 @@ impl Scheduler {
     }
 
     /// Records the host's work since `start_ms`, and gives the present time.
-    pub(crate) fn record(&mut self, what: What, start_ms: f64, step: Option<u64>, rows: u32) -> f64 {
+    pub(crate) fn record(&mut self, what: Activity, start_ms: f64, step: Option<u64>, rows: u32) -> f64 {
         self.rig.record(what, start_ms, step, rows)
     }
 }

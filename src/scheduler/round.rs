@@ -10,7 +10,7 @@ use super::recovery::ensure_active;
 use super::rig::Rig;
 use super::shards::{self, Answer, Shard};
 use super::state::State;
-use super::timeline::{Lane, RunOf, Span, What};
+use super::timeline::{Activity, Lane, RunOf, Span};
 use crate::adapters::{Combining, Event, Fault, Request, Run, Ticket};
 use crate::data::Batch;
 use crate::error::{Error, Result};
@@ -342,7 +342,7 @@ fn record_ends(rig: &mut Rig, step: Option<u64>, answers: &[Answer]) {
     for adapter_idx in (0..rig.members.len()).filter(|idx| *idx != slowest) {
         let Some(start_ms) = ended_ms(adapter_idx).filter(|_| rig.members[adapter_idx].is_active()) else { continue };
         let (lane, ms) = (Lane::Adapter(adapter_idx), end_ms - start_ms);
-        rig.timeline.record(Span { lane, what: What::Wait, start_ms, ms, step, rows: 0 });
+        rig.timeline.record(Span { lane, what: Activity::Wait, start_ms, ms, step, rows: 0 });
         rig.timeline.hold_up(slowest, ms);
     }
 }

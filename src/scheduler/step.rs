@@ -5,7 +5,7 @@ use super::in_flight::{DataWait, Finished, FinishedStep, Runs, StepInFlight};
 use super::round::Job;
 use super::shards::{self, Shard, rows_of};
 use super::state::Updated;
-use super::timeline::{Lane, Span, What};
+use super::timeline::{Activity, Lane, Span};
 use super::{Scheduler, Step, StepReport};
 use crate::adapters::{Combining, Request, Run, Ticket};
 use crate::data::Batch;
@@ -35,16 +35,16 @@ impl Scheduler {
         // 5. Gradients are added in the order of the rows.
         let reduce_ms = self.rig.runtime.now_ms();
         let totals = self.state.reduce(&self.rig, &answers);
-        let reduced_ms = self.rig.record(What::Reduce, reduce_ms, Some(step), 0);
+        let reduced_ms = self.rig.record(Activity::Reduce, reduce_ms, Some(step), 0);
 
         // 6. The update, and its broadcast. Nothing has changed until here.
         if totals.is_finite {
             self.state.update(&mut self.rig, totals.norm, scalars, &answers);
             let updated_ms = self.rig.runtime.now_ms();
             self.state.follow_statistics(&self.rig, &answers);
-            let followed_ms = self.rig.record(What::Update, updated_ms, Some(step), 0);
+            let followed_ms = self.rig.record(Activity::Update, updated_ms, Some(step), 0);
             self.state.broadcast_statistics(&self.rig);
-            self.rig.record(What::Broadcast, followed_ms, Some(step), 0);
+            self.rig.record(Activity::Broadcast, followed_ms, Some(step), 0);
         }
 
         // The next split learns from this step.
@@ -233,7 +233,7 @@ impl Scheduler {
     fn record_step(&mut self, begun: &StepInFlight, report: &StepReport, end_ms: f64) {
         let start_ms = begun.begin_ms.max(self.in_flight.ended_ms);
         let (step, ms) = (Some(begun.step.step), (end_ms - start_ms).max(0.0));
-        let span = Span { lane: Lane::Host, what: What::Step, start_ms, ms, step, rows: begun.rows };
+        let span = Span { lane: Lane::Host, what: Activity::Step, start_ms, ms, step, rows: begun.rows };
         self.rig.timeline.record(span);
         self.in_flight.ended_ms = start_ms + ms;
         for shard in &report.shards {
@@ -255,7 +255,7 @@ impl Scheduler {
     /// the last step's end.
     fn record_data(&mut self, data: DataWait) {
         let DataWait { start_ms, ms, is_hidden } = data;
-        let span = Span { lane: Lane::Host, what: What::Data, start_ms, ms, step: None, rows: 0 };
+        let span = Span { lane: Lane::Host, what: Activity::Data, start_ms, ms, step: None, rows: 0 };
         if is_hidden {
             return self.rig.timeline.trace(span);
         }

@@ -8,7 +8,7 @@ use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
 use super::arithmetic::{Arithmetic, Memory};
-use super::spec::{AdapterSpec, Mishap, Moment, Trouble};
+use super::spec::{AdapterSpec, FaultKind, InjectedFault, Trigger};
 use super::traffic::Traffic;
 use super::virtual_time::{Virtual, lock};
 use crate::adapters::mailbox::{self, Device, Done, Mailbox, Stop};
@@ -20,41 +20,47 @@ use crate::runtime::Runtime;
 const FORWARD_PART: f64 = 1.0 / 3.0;
 
 /// An adapter of the world, with the state that outlives its loss and reopening.
-pub(super) struct Seat {
+pub(super) struct SimulatedAdapter {
     pub spec: AdapterSpec,
     pub arithmetic: Arithmetic,
     /// Bytes to transfer, if the plan does not determine them.
     pub traffic: Option<Traffic>,
-    pub history: Mutex<History>,
+    pub history: Mutex<AdapterHistory>,
 }
 
 /// Record of an adapter's past faults and runs.
-pub(super) struct History {
+pub(super) struct AdapterHistory {
     /// Troubles still to come.
-    pub troubles: Vec<Trouble>,
+    pub faults: Vec<InjectedFault>,
     pub loads: u64,
     pub runs: u64,
     pub rng: ChaCha8Rng,
 }
 
-impl Seat {
+impl SimulatedAdapter {
     pub fn new(spec: AdapterSpec, arithmetic: Arithmetic, traffic: Option<Traffic>, rng: ChaCha8Rng) -> Self {
-        let history = History { troubles: spec.troubles.clone(), loads: 0, runs: 0, rng };
+        let history = AdapterHistory { faults: spec.faults.clone(), loads: 0, runs: 0, rng };
         Self { spec, arithmetic, traffic, history: Mutex::new(history) }
     }
 }
 
 /// Opens a simulated adapter.
-pub(super) fn open(seat: Arc<Seat>, info: &Info, actor: ActorId, runtime: Virtual, events: Sender<Message>) -> Handle {
+pub(super) fn open(
+    adapter: Arc<SimulatedAdapter>,
+    info: &Info,
+    actor: ActorId,
+    runtime: Virtual,
+    events: Sender<Message>,
+) -> Handle {
     let clock = runtime.clone();
-    let device = async move |_| Ok(Simulated { runtime: clock, seat, loaded: None, link_free_ms: 0.0 });
+    let device = async move |_| Ok(Simulated { runtime: clock, adapter, loaded: None, link_free_ms: 0.0 });
     let runtime: Arc<dyn Runtime> = Arc::new(runtime);
     Handle { info: info.clone(), requests: mailbox::spawn(&info.name, actor, &runtime, events, device) }
 }
 
 struct Simulated {
     runtime: Virtual,
-    seat: Arc<Seat>,
+    adapter: Arc<SimulatedAdapter>,
     loaded: Option<Loaded>,
     /// Time when all values read back so far are on the host: buckets are sent while later commands compute.
     link_free_ms: f64,
@@ -69,7 +75,7 @@ struct Loaded {
 }
 
 /// One run, with its progress.
-struct Progress {
+struct RunProgress {
     number: u64,
     n_dispatches: u32,
     done: u32,
@@ -79,27 +85,27 @@ struct Progress {
     owed_ms: f64,
 }
 
-impl Progress {
+impl RunProgress {
     fn part(&self) -> f64 {
         f64::from(self.done) / f64::from(self.n_dispatches.max(1))
     }
 }
 
 impl Device for Simulated {
-    /// The next request, unless a trouble comes first.
+    /// The next request, unless a fault comes first.
     async fn next(&mut self, mailbox: &mut Mailbox) -> Result<Request, Stop> {
         loop {
             let request = async { Some(mailbox.next().await) };
-            let trouble = async {
+            let fault = async {
                 match self.ms_to_trouble() {
                     Some(ms) => self.runtime.sleep(ms).await,
                     None => pending().await,
                 }
                 None
             };
-            match futures_lite::future::or(request, trouble).await {
+            match futures_lite::future::or(request, fault).await {
                 Some(request) => return request,
-                None => self.meet(|moment| matches!(moment, Moment::Time { .. })).await?,
+                None => self.meet(|moment| matches!(moment, Trigger::Time { .. })).await?,
             }
         }
     }
@@ -111,16 +117,16 @@ impl Device for Simulated {
     async fn load(&mut self, plan: Arc<Plan>, capacity: u32) -> Result<u64, Stop> {
         self.loaded = None;
         let number = {
-            let mut history = lock(&self.seat.history);
+            let mut history = lock(&self.adapter.history);
             history.loads += 1;
             history.loads - 1
         };
-        self.meet(|at| matches!(at, Moment::Load { number: at } if at == number)).await?;
-        if self.seat.spec.max_rows.is_some_and(|max_rows| capacity > max_rows) {
+        self.meet(|at| matches!(at, Trigger::Load { number: at } if at == number)).await?;
+        if self.adapter.spec.max_rows.is_some_and(|max_rows| capacity > max_rows) {
             return Err(out_of_memory());
         }
-        let traffic = self.seat.traffic.clone().unwrap_or_else(|| Traffic::of(&plan));
-        let memory = Memory::new(self.seat.arithmetic, plan.clone(), capacity);
+        let traffic = self.adapter.traffic.clone().unwrap_or_else(|| Traffic::of(&plan));
+        let memory = Memory::new(self.adapter.arithmetic, plan.clone(), capacity);
         let bytes = memory.bytes();
         self.loaded = Some(Loaded { memory, capacity, plan, traffic });
         Ok(bytes)
@@ -131,7 +137,7 @@ impl Device for Simulated {
         let Some(loaded) = &mut self.loaded else { return Ok(()) };
         let scale = if matches!(role, Role::Parameters(_) | Role::State(..)) { loaded.traffic.scale } else { 1.0 };
         let bytes = size_of_val(data) as f64 * scale;
-        self.runtime.sleep(transfer_ms(bytes, self.seat.spec.upload_gb_s, self.seat.spec.latency_ms)).await;
+        self.runtime.sleep(transfer_ms(bytes, self.adapter.spec.upload_gb_s, self.adapter.spec.latency_ms)).await;
         loaded.memory.write(role, offset, data);
         Ok(())
     }
@@ -162,32 +168,32 @@ fn out_of_memory() -> Stop {
 
 impl Simulated {
     fn ms_to_trouble(&self) -> Option<f64> {
-        let history = lock(&self.seat.history);
-        let times = history.troubles.iter().filter_map(|trouble| match trouble.at {
-            Moment::Time { ms } => Some(ms - self.runtime.now_ms()),
-            Moment::Load { .. } | Moment::Run { .. } => None,
+        let history = lock(&self.adapter.history);
+        let times = history.faults.iter().filter_map(|fault| match fault.at {
+            Trigger::Time { ms } => Some(ms - self.runtime.now_ms()),
+            Trigger::Load { .. } | Trigger::Run { .. } => None,
         });
         times.reduce(f64::min)
     }
 
-    /// Meets the first trouble whose moment is among those given, or whose time has come.
-    async fn meet(&self, is_due: impl Fn(Moment) -> bool) -> Result<(), Stop> {
+    /// Injects the first fault with one of these triggers, or whose time has come.
+    async fn meet(&self, is_due: impl Fn(Trigger) -> bool) -> Result<(), Stop> {
         let now_ms = self.runtime.now_ms();
-        let is_met = |at: Moment| match at {
-            Moment::Time { ms } => ms <= now_ms,
+        let is_met = |at: Trigger| match at {
+            Trigger::Time { ms } => ms <= now_ms,
             other => is_due(other),
         };
-        let trouble = {
-            let troubles = &mut lock(&self.seat.history).troubles;
-            let place = troubles.iter().position(|trouble| is_met(trouble.at));
-            place.map(|place| troubles.remove(place))
+        let fault = {
+            let faults = &mut lock(&self.adapter.history).faults;
+            let place = faults.iter().position(|fault| is_met(fault.at));
+            place.map(|place| faults.remove(place))
         };
-        match trouble.map(|trouble| trouble.what) {
+        match fault.map(|fault| fault.what) {
             None => Ok(()),
-            Some(Mishap::Lost) => Err(lost().into()),
-            Some(Mishap::Hang) => pending().await,
-            Some(Mishap::OutOfMemory) => Err(out_of_memory()),
-            Some(Mishap::Pause { ms }) => {
+            Some(FaultKind::Lost) => Err(lost().into()),
+            Some(FaultKind::Hang) => pending().await,
+            Some(FaultKind::OutOfMemory) => Err(out_of_memory()),
+            Some(FaultKind::Pause { ms }) => {
                 self.runtime.sleep(ms).await;
                 Ok(())
             }
@@ -206,7 +212,7 @@ impl Simulated {
         let mut progress = self.begin(&plan, run);
         self.feed(loaded, run).await;
         timing.upload_ms = self.runtime.now_ms() - timing.start_ms;
-        self.trouble(&progress).await?;
+        self.fault(&progress).await?;
         for (command_idx, command) in plan.commands(run.pass).iter().enumerate() {
             mailbox.check(run.ticket)?;
             match command {
@@ -225,27 +231,27 @@ impl Simulated {
         self.compute(&mut progress, &mut timing).await?;
         let begin_ms = self.runtime.now_ms();
         self.runtime.sleep(self.link_free_ms - begin_ms).await;
-        self.runtime.sleep(self.seat.spec.latency_ms).await;
+        self.runtime.sleep(self.adapter.spec.latency_ms).await;
         timing.readback_ms += self.runtime.now_ms() - begin_ms;
         let (ticket, pass, rows) = (run.ticket, run.pass, run.scalars.rows);
         let (reports, outputs) = loaded.memory.results(pass, rows);
         Ok(Done { ticket, pass, rows, reports, outputs, timing })
     }
 
-    fn begin(&self, plan: &Plan, run: &Run) -> Progress {
-        let mut history = lock(&self.seat.history);
+    fn begin(&self, plan: &Plan, run: &Run) -> RunProgress {
+        let mut history = lock(&self.adapter.history);
         history.runs += 1;
-        let noise = 1.0 + self.seat.spec.jitter * history.rng.random_range(-1.0..=1.0);
+        let noise = 1.0 + self.adapter.spec.jitter * history.rng.random_range(-1.0..=1.0);
         let dispatches = plan.commands(run.pass).iter().filter(|command| matches!(command, Command::Dispatch(_)));
         let n_dispatches = u32::try_from(dispatches.count()).unwrap_or(u32::MAX);
         let total_ms = self.compute_ms(plan, run.pass, run.scalars.rows) * noise.max(0.05);
         let dispatch_ms = total_ms / f64::from(n_dispatches.max(1));
-        Progress { number: history.runs - 1, n_dispatches, done: 0, dispatch_ms, owed_ms: 0.0 }
+        RunProgress { number: history.runs - 1, n_dispatches, done: 0, dispatch_ms, owed_ms: 0.0 }
     }
 
     /// Milliseconds of computing that a run takes when nothing slows it down.
     fn compute_ms(&self, plan: &Plan, pass: Pass, rows: u32) -> f64 {
-        let spec = &self.seat.spec;
+        let spec = &self.adapter.spec;
         let work = Work::of(plan, pass, rows);
         let touched_ms = spec.memory_gb_s.map_or(0.0, |gb_s| work.bytes / (gb_s * 1e6));
         match (pass, spec.per_row_ms) {
@@ -265,21 +271,21 @@ impl Simulated {
             loaded.memory.write(*role, 0, data);
         }
         let bytes = (loaded.traffic.fed_per_row * u64::from(run.scalars.rows)) as f64;
-        self.runtime.sleep(transfer_ms(bytes, self.seat.spec.upload_gb_s, self.seat.spec.latency_ms)).await;
+        self.runtime.sleep(transfer_ms(bytes, self.adapter.spec.upload_gb_s, self.adapter.spec.latency_ms)).await;
     }
 
     /// Advances the clock by the computing that was done.
-    async fn compute(&self, progress: &mut Progress, timing: &mut Timing) -> Result<(), Stop> {
+    async fn compute(&self, progress: &mut RunProgress, timing: &mut Timing) -> Result<(), Stop> {
         let begin_ms = self.runtime.now_ms();
         self.work(std::mem::take(&mut progress.owed_ms)).await;
-        self.trouble(progress).await?;
+        self.fault(progress).await?;
         timing.compute_ms += self.runtime.now_ms() - begin_ms;
         Ok(())
     }
 
-    async fn trouble(&self, progress: &Progress) -> Result<(), Stop> {
+    async fn fault(&self, progress: &RunProgress) -> Result<(), Stop> {
         let (run, part) = (progress.number, progress.part());
-        self.meet(|at| matches!(at, Moment::Run { number, progress } if number == run && progress <= part)).await
+        self.meet(|at| matches!(at, Trigger::Run { number, progress } if number == run && progress <= part)).await
     }
 
     /// Lets `ms` of undisturbed work pass, in pieces between the beginnings and ends of slowdowns.
@@ -287,7 +293,7 @@ impl Simulated {
         let mut left_ms = ms;
         while left_ms > 0.0 {
             let now_ms = self.runtime.now_ms();
-            let slowdowns = &self.seat.spec.slowdowns;
+            let slowdowns = &self.adapter.spec.slowdowns;
             let now = slowdowns.iter().filter(|slow| slow.from_ms <= now_ms && now_ms < slow.to_ms);
             let factor: f64 = now.map(|slow| slow.factor).product();
             let changes = slowdowns.iter().flat_map(|slow| [slow.from_ms, slow.to_ms]);
@@ -308,7 +314,7 @@ impl Simulated {
         (command, exchange): (usize, &Exchange),
         timing: &mut Timing,
     ) -> Result<(), Stop> {
-        let spec = &self.seat.spec;
+        let spec = &self.adapter.spec;
         let bytes = loaded.traffic.exchange(command, run.scalars.rows) as f64;
         let begin_ms = self.runtime.now_ms();
         self.link_free_ms = self.link_free_ms.max(begin_ms) + transfer_ms(bytes, spec.download_gb_s, 0.0);

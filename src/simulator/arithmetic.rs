@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::adapters::cpu::Machine;
+use crate::adapters::cpu::Interpreter;
 use crate::plan::{Dispatch, Pass, Plan, Role, Scalars, View};
 
 /// Arithmetic of simulated adapters.
@@ -17,7 +17,7 @@ pub enum Arithmetic {
 
 /// A plan, with its buffers, if any.
 pub(super) enum Memory {
-    Twins(Machine),
+    Twins(Interpreter),
     TimeOnly(Arc<Plan>),
 }
 
@@ -27,53 +27,53 @@ pub(super) type Results = (Vec<Vec<f32>>, Vec<Vec<f32>>);
 impl Memory {
     pub fn new(arithmetic: Arithmetic, plan: Arc<Plan>, capacity: u32) -> Self {
         match arithmetic {
-            Arithmetic::Twins => Self::Twins(Machine::new(plan, capacity)),
+            Arithmetic::Twins => Self::Twins(Interpreter::new(plan, capacity)),
             Arithmetic::TimeOnly => Self::TimeOnly(plan),
         }
     }
 
     pub fn bytes(&self) -> u64 {
         match self {
-            Self::Twins(machine) => machine.bytes(),
+            Self::Twins(interpreter) => interpreter.bytes(),
             Self::TimeOnly(_) => 0,
         }
     }
 
     pub fn write(&mut self, role: Role, offset: u64, data: &[f32]) {
-        if let Self::Twins(machine) = self {
-            machine.write(role, offset, data);
+        if let Self::Twins(interpreter) = self {
+            interpreter.write(role, offset, data);
         }
     }
 
     pub fn read(&self, role: Role) -> Vec<f32> {
         match self {
-            Self::Twins(machine) => machine.read(role).to_vec(),
+            Self::Twins(interpreter) => interpreter.read(role).to_vec(),
             Self::TimeOnly(plan) => plan.find(role).map_or_else(Vec::new, |buffer| zeros(plan.get(buffer).len.at(1))),
         }
     }
 
     pub fn view(&self, view: View, rows: u32) -> Vec<f32> {
         match self {
-            Self::Twins(machine) => machine.view(view, rows).to_vec(),
+            Self::Twins(interpreter) => interpreter.view(view, rows).to_vec(),
             Self::TimeOnly(_) => zeros(view.len.at(rows)),
         }
     }
 
     pub fn replace(&mut self, view: View, rows: u32, data: &[f32]) {
-        if let Self::Twins(machine) = self {
-            machine.view_mut(view, rows).copy_from_slice(data);
+        if let Self::Twins(interpreter) = self {
+            interpreter.view_mut(view, rows).copy_from_slice(data);
         }
     }
 
     pub fn dispatch(&mut self, dispatch: &Dispatch, scalars: &Scalars) {
-        if let Self::Twins(machine) = self {
-            machine.dispatch(dispatch, scalars);
+        if let Self::Twins(interpreter) = self {
+            interpreter.dispatch(dispatch, scalars);
         }
     }
 
     pub fn results(&self, pass: Pass, rows: u32) -> Results {
         match self {
-            Self::Twins(machine) => machine.results(pass, rows),
+            Self::Twins(interpreter) => interpreter.results(pass, rows),
             Self::TimeOnly(plan) => zero_results(plan, pass, rows),
         }
     }

@@ -44,11 +44,11 @@ pub struct AdapterSpec {
     /// Injected faults, each once.
     #[serde(skip)]
     #[doc(hidden)]
-    pub troubles: Vec<Trouble>,
+    pub faults: Vec<InjectedFault>,
 }
 
 impl AdapterSpec {
-    /// An adapter without links, jitter or troubles.
+    /// An adapter without links, jitter or faults.
     pub fn new(name: impl Into<String>, fixed_ms: f64, per_row_ms: f64) -> Self {
         Self { name: name.into(), fixed_ms, per_row_ms: Some(per_row_ms), ..Self::default() }
     }
@@ -66,18 +66,18 @@ pub struct Slowdown {
     pub factor: f64,
 }
 
-/// Something that befalls an adapter, once.
+/// A fault that is injected once.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Trouble {
+pub struct InjectedFault {
     /// Trigger of the fault.
-    pub at: Moment,
+    pub at: Trigger,
     /// Kind of the fault.
-    pub what: Mishap,
+    pub what: FaultKind,
 }
 
 /// Trigger of a fault.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Moment {
+pub enum Trigger {
     /// A time, whatever the adapter does then.
     Time {
         /// Virtual milliseconds.
@@ -99,10 +99,10 @@ pub enum Moment {
 
 /// Kind of a fault.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Mishap {
-    /// The device is gone, and says so.
+pub enum FaultKind {
+    /// The device is lost, and reports it.
     Lost,
-    /// The device is gone, and says nothing.
+    /// The device hangs: it is lost without a report.
     Hang,
     /// The adapter pauses, and then continues.
     Pause {

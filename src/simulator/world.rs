@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-use super::adapter::{self, Seat};
+use super::adapter::{self, SimulatedAdapter};
 use super::arithmetic::Arithmetic;
 use super::spec::AdapterSpec;
 use super::traffic::Traffic;
@@ -42,7 +42,7 @@ impl Default for Settings {
 /// Everything runs in the caller's thread. When every actor and the main future wait, the clock jumps to the next timer.
 pub struct World {
     runtime: Virtual,
-    seats: Vec<Arc<Seat>>,
+    adapters: Vec<Arc<SimulatedAdapter>>,
     tasks: Vec<Option<Task>>,
     ready: Arc<Ready>,
 }
@@ -91,14 +91,14 @@ impl World {
     }
 
     pub(super) fn with(adapters: Vec<AdapterSpec>, settings: &Settings) -> Self {
-        let seat = |(idx, spec)| {
+        let adapter = |(idx, spec)| {
             let mut rng = ChaCha8Rng::seed_from_u64(settings.seed);
             rng.set_stream(idx);
-            Arc::new(Seat::new(spec, settings.arithmetic, settings.traffic.clone(), rng))
+            Arc::new(SimulatedAdapter::new(spec, settings.arithmetic, settings.traffic.clone(), rng))
         };
-        let seats = (0..).zip(adapters).map(seat);
-        let (seats, runtime) = (seats.collect(), Virtual::new(settings.host_bytes_per_ms));
-        Self { runtime, seats, tasks: Vec::new(), ready: Arc::default() }
+        let adapters = (0..).zip(adapters).map(adapter);
+        let (adapters, runtime) = (adapters.collect(), Virtual::new(settings.host_bytes_per_ms));
+        Self { runtime, adapters, tasks: Vec::new(), ready: Arc::default() }
     }
 
     /// Its clock, timers and spawn, for a scheduler or trainer.
@@ -109,19 +109,21 @@ impl World {
     /// Opens its adapters, for [`Builder::opener`](crate::scheduler::Builder::opener). Other adapters
     /// are opened as usual: the CPU adapter, which computes in no virtual time.
     pub fn opener(&self) -> Opener {
-        let (seats, clock) = (self.seats.clone(), self.runtime.clone());
-        Arc::new(move |info, actor, runtime, events| match seats.get(info.index).filter(|_| info.backend == BACKEND) {
-            Some(seat) => Ok(adapter::open(seat.clone(), info, actor, clock.clone(), events)),
-            None => adapters::open(info, actor, runtime, events),
+        let (adapters, clock) = (self.adapters.clone(), self.runtime.clone());
+        Arc::new(move |info, actor, runtime, events| {
+            match adapters.get(info.index).filter(|_| info.backend == BACKEND) {
+                Some(adapter) => Ok(adapter::open(adapter.clone(), info, actor, clock.clone(), events)),
+                None => adapters::open(info, actor, runtime, events),
+            }
         })
     }
 
     /// Its adapters.
     pub fn adapters(&self) -> Vec<Info> {
-        let seats = self.seats.iter().enumerate();
-        let info = |(index, seat): (usize, &Arc<Seat>)| Info {
+        let adapters = self.adapters.iter().enumerate();
+        let info = |(index, adapter): (usize, &Arc<SimulatedAdapter>)| Info {
             index,
-            name: seat.spec.name.clone(),
+            name: adapter.spec.name.clone(),
             kind: Kind::DiscreteGpu,
             backend: BACKEND.into(),
             driver: String::new(),
@@ -129,7 +131,7 @@ impl World {
             device: 0,
             bus_id: String::new(),
         };
-        seats.map(info).collect()
+        adapters.map(info).collect()
     }
 
     /// Runs a future, and the actors with it, until it is ready.

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::Meter;
 use crate::error::{Error, Result};
-use crate::files::{self, Kind};
+use crate::files::{self, FileKind};
 use crate::kind::Named;
 use crate::model::file::{Entered, FileReader, Metadata, entered, json, write_tensors};
 use crate::model::{BEST, Model, OPTIMIZER, Own, Weights};
@@ -114,7 +114,7 @@ impl Contents<'_> {
     }
 
     fn write(&self, path: &Path, metadata: &Metadata) -> Result<()> {
-        files::write(path, Kind::Model, |out| write_tensors(out, self.tensors(), metadata))
+        files::write(path, FileKind::Model, |out| write_tensors(out, self.tensors(), metadata))
     }
 
     /// The first tensor with a value that is not finite.

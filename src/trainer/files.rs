@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::{Callback, EpochEnd, EpochLog, Flow, StepLog};
 use crate::error::{Error, Result};
-use crate::files::{Kind, create_log, resume_log};
+use crate::files::{FileKind, create_log, resume_log};
 use crate::scheduler::split::SplitMode;
 use crate::shown;
 
@@ -32,7 +32,7 @@ impl CsvLog {
     /// # Errors
     /// If it can't be written.
     pub fn create(path: &Path) -> Result<Self> {
-        let file = create_log(path, Kind::CsvLog)?;
+        let file = create_log(path, FileKind::CsvLog)?;
         Ok(Self { path: path.into(), file, has_header: false })
     }
 
@@ -41,7 +41,7 @@ impl CsvLog {
     /// # Errors
     /// If it can't be read or written.
     pub fn resume(path: &Path, epochs: u64) -> Result<Self> {
-        let file = resume_log(path, Kind::CsvLog, |line| {
+        let file = resume_log(path, FileKind::CsvLog, |line| {
             let epoch = line.split(',').next().unwrap_or_default();
             epoch == FIXED[0] || epoch.parse().is_ok_and(|epoch: u64| epoch <= epochs)
         })?;
@@ -88,7 +88,7 @@ impl JsonLog {
     /// # Errors
     /// If it can't be written.
     pub fn create(path: &Path) -> Result<Self> {
-        let file = create_log(path, Kind::JsonLog)?;
+        let file = create_log(path, FileKind::JsonLog)?;
         Ok(Self { path: path.into(), file })
     }
 
@@ -97,7 +97,7 @@ impl JsonLog {
     /// # Errors
     /// If it can't be read or written.
     pub fn resume(path: &Path, epochs: u64, steps: u64) -> Result<Self> {
-        let file = resume_log(path, Kind::JsonLog, |line| {
+        let file = resume_log(path, FileKind::JsonLog, |line| {
             let value: Value = serde_json::from_str(line).unwrap_or_default();
             let (key, done) = if value["kind"] == "epoch" { ("epoch", epochs) } else { ("step", steps) };
             value[key].as_u64().is_some_and(|number| number <= done)

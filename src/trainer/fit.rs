@@ -11,9 +11,9 @@ use super::saver::{SaveSettings, Saver};
 use super::{EpochLog, History, Trainer, Values};
 use crate::data::{Dataset, Loader, LoaderSettings};
 use crate::error::{Error, ErrorKind, Result};
-use crate::files::{self, Kind};
+use crate::files::{self, FileKind};
 use crate::optimizers::Schedule;
-use crate::scheduler::timeline::What;
+use crate::scheduler::timeline::Activity;
 use crate::timing::per_second;
 
 /// Settings of a run of training.
@@ -221,7 +221,7 @@ impl Trainer {
         self.start_timeline(fit)?;
         // A file that can't be written is found now, not after hours.
         if let Some(path) = &fit.trace {
-            files::check(path, Kind::Trace)?;
+            files::check(path, FileKind::Trace)?;
         }
         let first_step = self.progress.step;
         let result = self.epochs(&mut loader, fit, callbacks).await;
@@ -324,7 +324,7 @@ impl Trainer {
         if let Some(validation) = &fit.validation {
             let evaluate_ms = self.runtime.now_ms();
             values.extend(self.evaluate_async(validation.clone(), fit.batch_size).await?.prefixed("val_"));
-            self.record(What::Evaluate, evaluate_ms);
+            self.record(Activity::Evaluate, evaluate_ms);
         }
         Ok(EpochLog {
             epoch: self.progress.epoch + 1,
@@ -413,7 +413,7 @@ impl Trainer {
         if let Some(saver) = &mut self.saver {
             saver.take(frozen)?;
         }
-        self.record(What::Save, begin_ms);
+        self.record(Activity::Save, begin_ms);
         Ok(())
     }
 

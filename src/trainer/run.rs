@@ -12,7 +12,7 @@ use crate::data::{ClassWeighted, Dataset, Loader, LoaderSettings, check_indices,
 use crate::error::{Error, Result};
 use crate::losses::Domain;
 use crate::model::Model;
-use crate::scheduler::timeline::What;
+use crate::scheduler::timeline::Activity;
 use crate::scheduler::{AdapterStatus, Scheduler, TrainingState};
 use crate::shape::Shape;
 
@@ -193,7 +193,7 @@ impl Trainer {
         loop {
             let begin_ms = self.runtime.now_ms();
             let Some(batch) = loader.next_async().await? else { break };
-            self.trace(What::Data, begin_ms);
+            self.trace(Activity::Data, begin_ms);
             let scales = meter::loss_scales(&self.compile, &self.model.outputs(), &batch);
             let reports = self.opened()?.evaluate(&batch, scales).await?;
             let reports = Reports { rows: &reports, penalty };

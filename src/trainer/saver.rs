@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::StepLog;
 use super::checkpoint::Frozen;
 use crate::error::{Error, Result};
-use crate::files::{self, Kind, Lock};
+use crate::files::{self, FileKind, Lock};
 use crate::runtime::threads::{self, Background};
 use crate::shown;
 
@@ -57,7 +57,7 @@ impl SaveSettings {
     /// # Errors
     /// If the file holds another run, or something else than a model, or is a pipe.
     pub fn check(&self, own: Option<&Path>) -> Result<()> {
-        Kind::Model.check(&self.path)?;
+        FileKind::Model.check(&self.path)?;
         let who = || format!("the file `{}`", shown(&self.path));
         if files::is_pipe(&self.path) {
             return Err(Error::setting(who(), "needs to be a file that can be replaced, but is a pipe", "name a file"));

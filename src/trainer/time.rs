@@ -4,7 +4,7 @@ use super::advice::advice;
 use super::{Fit, Trainer};
 use crate::data::LoaderSettings;
 use crate::error::Result;
-use crate::scheduler::timeline::{Lane, Span, TimeSummary, Tracing, What};
+use crate::scheduler::timeline::{Activity, Lane, Span, TimeSummary, Tracing};
 
 impl Trainer {
     pub(super) fn start_timeline(&mut self, fit: &Fit) -> Result<()> {
@@ -15,7 +15,7 @@ impl Trainer {
     }
 
     /// Records the host's work since `start_ms`, and gives the present time.
-    pub(super) fn record(&mut self, what: What, start_ms: f64) -> f64 {
+    pub(super) fn record(&mut self, what: Activity, start_ms: f64) -> f64 {
         match &mut self.scheduler {
             Some(opened) => opened.scheduler.record(what, start_ms, None, 0),
             None => self.runtime.now_ms(),
@@ -23,7 +23,7 @@ impl Trainer {
     }
 
     /// Records a time in the trace alone: in the summary it is part of something else.
-    pub(super) fn trace(&mut self, what: What, start_ms: f64) {
+    pub(super) fn trace(&mut self, what: Activity, start_ms: f64) {
         let ms = self.runtime.now_ms() - start_ms;
         if let Some(opened) = &mut self.scheduler {
             opened.scheduler.timeline_mut().trace(Span { lane: Lane::Host, what, start_ms, ms, step: None, rows: 0 });

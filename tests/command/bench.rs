@@ -7,8 +7,8 @@ use std::ops::ControlFlow;
 
 use manyhands::adapters::ADAPTERS_VARIABLE;
 use manyhands::internals::adapters::cpu;
-use manyhands::internals::bench::rig::{Data, Opening, Rig, Seat, Source, Turn};
-use manyhands::internals::bench::scaling::{Job, Kind, Part};
+use manyhands::internals::bench::rig::{BenchRig, Data, Opening, RigAdapter, Source, Turn};
+use manyhands::internals::bench::scaling::{Job, Part, ScalingKind};
 use manyhands::internals::bench::workloads::{self, Workload};
 use manyhands::internals::bench::{Settings, machine, plot, scaling, speeds};
 use manyhands::internals::kernels::cases::compare;
@@ -181,9 +181,9 @@ fn mistakes_are_named() {
 /// One step of a model on the CPU adapter, or on several.
 fn train_once(name: &str, n_adapters: usize) {
     let workload = workloads::by_name(name).unwrap();
-    let seats = vec![Seat::from(cpu::info()); n_adapters];
+    let members = vec![RigAdapter::from(cpu::info()); n_adapters];
     pollster::block_on(async {
-        let mut rig = Rig::open(&workload, &seats, SplitMode::Even, 2).await.unwrap();
+        let mut rig = BenchRig::open(&workload, &members, SplitMode::Even, 2).await.unwrap();
         let mut source = Source::new(&workload, Data::Synthetic, 2).unwrap();
         let before = rig.scheduler.sync().await.unwrap().weights.parameters[0].clone();
         // A gradient that is not finite would be an error.
@@ -239,7 +239,7 @@ fn the_kernels_of_peaks_agree_with_their_twins() {
 #[test]
 fn the_same_adapter_twice_is_measured_alone_once() {
     let settings = Settings {
-        seats: vec![Seat::from(cpu::info()); 2],
+        members: vec![RigAdapter::from(cpu::info()); 2],
         models: vec!["small_cnn".into()],
         rounds: 1,
         steps: 1,
@@ -270,13 +270,13 @@ fn scaling_is_measured_for_each_number_of_adapters_and_can_be_cancelled() {
         .build(3)
         .unwrap();
     let workload = Workload { model, batch_size: 24, ..workloads::by_name("small_cnn").unwrap() };
-    let same = vec![Seat::from(cpu::info()); 3];
+    let same = vec![RigAdapter::from(cpu::info()); 3];
     let mut others = same.clone();
     (others[1].info.index, others[2].info.index) = (1, 2);
-    let job = |seats| Job {
+    let job = |members| Job {
         opening: Opening::default(),
         workload: &workload,
-        seats,
+        members,
         data: Data::Synthetic,
         split: SplitMode::Learned,
         turns: vec![Turn { warm_up: 6, counted: 15, enough: Some((3_000.0, 5)) }],
@@ -298,7 +298,7 @@ fn scaling_is_measured_for_each_number_of_adapters_and_can_be_cancelled() {
     assert!((report.strong[0].efficiency - 1.0).abs() < 1e-9);
     // The three are the same adapter: one of them is measured alone.
     assert_eq!(parts.len(), 5);
-    assert_eq!((parts[0], parts[4]), ((Kind::Alone, 1, 0, 5), (Kind::Weak, 3, 4, 5)));
+    assert_eq!((parts[0], parts[4]), ((ScalingKind::Alone, 1, 0, 5), (ScalingKind::Weak, 3, 4, 5)));
     let mut n_parts = 0;
     let cancelled = |part: Part| {
         n_parts = part.total;
@@ -312,7 +312,7 @@ fn scaling_is_measured_for_each_number_of_adapters_and_can_be_cancelled() {
 fn a_turn_ends_early_where_that_is_enough() {
     let workload = workloads::by_name("small_cnn").unwrap();
     pollster::block_on(async {
-        let mut rig = Rig::open(&workload, &[Seat::from(cpu::info())], SplitMode::Learned, 4).await.unwrap();
+        let mut rig = BenchRig::open(&workload, &[RigAdapter::from(cpu::info())], SplitMode::Learned, 4).await.unwrap();
         let mut source = Source::new(&workload, Data::Synthetic, 4).unwrap();
         rig.turn(&mut source, Turn { warm_up: 1, counted: 50, enough: Some((0.0, 3)) }).await.unwrap();
         // A lone adapter has the next step in flight already.
@@ -323,8 +323,8 @@ fn a_turn_ends_early_where_that_is_enough() {
 #[test]
 fn speeds_of_adapters_are_a_rig_to_simulate() {
     let workload = Workload { batch_size: 16, ..workloads::by_name("small_cnn").unwrap() };
-    let seats = vec![Seat::from(cpu::info()); 2];
-    let measured = pollster::block_on(speeds::measure(&Opening::default(), &workload, &seats)).unwrap();
+    let members = vec![RigAdapter::from(cpu::info()); 2];
+    let measured = pollster::block_on(speeds::measure(&Opening::default(), &workload, &members)).unwrap();
     assert_eq!((measured.rig.adapters.len(), measured.rig.batch_size), (2, 16));
     assert!(measured.step_ms > 0.0 && measured.rig.host.copy_gb_s > 0.0, "{measured:?}");
     let report = manyhands::simulator::simulate(&RigConfig::parse(&measured.rig.to_toml().unwrap()).unwrap()).unwrap();

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use manyhands::data::Batch;
-use manyhands::internals::adapters::cpu::{self, Machine};
+use manyhands::internals::adapters::cpu::{self, Interpreter};
 use manyhands::internals::kernels::cases::Fill;
 use manyhands::internals::model::Objective;
 use manyhands::internals::plan::{BufferId, Combine, Command, Exchange, Pass, Plan, Role, Scalars, When};
@@ -65,8 +65,8 @@ impl Bench {
     }
 
     /// The CPU adapter's memory with the weights and the batch in it.
-    pub fn machine(&self) -> Machine {
-        let mut machine = Machine::new(self.plan.clone(), self.scalars.rows);
+    pub fn machine(&self) -> Interpreter {
+        let mut machine = Interpreter::new(self.plan.clone(), self.scalars.rows);
         for (segment, values) in (0..).zip(&self.model.weights.parameters) {
             machine.write(Role::Parameters(segment), 0, values);
         }
@@ -80,12 +80,12 @@ impl Bench {
     }
 
     /// Runs a pass to its end.
-    pub fn run(&self, machine: &mut Machine, pass: Pass) {
+    pub fn run(&self, machine: &mut Interpreter, pass: Pass) {
         self.run_with(machine, pass, |_, _| None);
     }
 
     /// Runs a pass; where `upstream` gives values for an output, they take the place of its loss's gradient.
-    pub fn run_with(&self, machine: &mut Machine, pass: Pass, upstream: impl Fn(&str, usize) -> Option<Vec<f32>>) {
+    pub fn run_with(&self, machine: &mut Interpreter, pass: Pass, upstream: impl Fn(&str, usize) -> Option<Vec<f32>>) {
         for command in self.plan.commands(pass) {
             let Command::Dispatch(dispatch) = command else { continue };
             machine.dispatch(dispatch, &self.scalars);
@@ -127,7 +127,7 @@ impl Bench {
     }
 
     /// The gradient of a parameter from a machine that has run the training pass.
-    pub fn gradient<'m>(&self, machine: &'m Machine, name: &str) -> &'m [f32] {
+    pub fn gradient<'m>(&self, machine: &'m Interpreter, name: &str) -> &'m [f32] {
         let layout = self.model.layout();
         let idx = layout.parameter(name).unwrap_or_else(|| panic!("there is no parameter `{name}`"));
         let placed = &layout.parameters[idx];

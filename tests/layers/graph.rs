@@ -288,7 +288,7 @@ fn a_second_run_gives_the_same_gradients() {
     for (name, model) in GRAPHS {
         let bench = Bench::of_normals(model(), 5);
         let mut machine = bench.machine();
-        let gradients = |machine: &manyhands::internals::adapters::cpu::Machine| {
+        let gradients = |machine: &manyhands::internals::adapters::cpu::Interpreter| {
             let names = bench.parameters().into_iter();
             names.map(|name| bench.gradient(machine, &name).to_vec()).collect::<Vec<_>>()
         };

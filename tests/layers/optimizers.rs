@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use manyhands::data::Batch;
-use manyhands::internals::adapters::cpu::Machine;
+use manyhands::internals::adapters::cpu::Interpreter;
 use manyhands::internals::model::Objective;
 use manyhands::internals::optimizers::OPTIMIZERS;
 use manyhands::internals::plan::{Command, Pass, Role};
@@ -118,7 +118,7 @@ fn updates_on_the_device_are_golden() {
         let model = model(problem);
         let objective = Objective { clip_norm, ..Objective::new(vec![Loss::MEAN_SQUARED_ERROR], optimizer.clone()) };
         let plan = Arc::new(model.plan(&objective).unwrap());
-        let mut machine = Machine::new(plan.clone(), 1);
+        let mut machine = Interpreter::new(plan.clone(), 1);
         machine.write(Role::Parameters(0), 0, &model.weights.parameters[0]);
         for (step, rate) in (0..STEPS).zip(rates) {
             for placed in &model.layout().parameters {

@@ -1,4 +1,4 @@
-//! Does any split, any finishing order, any trouble give the weights of one adapter? In virtual time, with real sums.
+//! Does any split, any finishing order, any fault give the weights of one adapter? In virtual time, with real sums.
 
 #![allow(clippy::unwrap_used, reason = "a test stands outside the engine: it panics")]
 
@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use manyhands::adapters::Info;
 use manyhands::data::Batch;
-use manyhands::internals::adapters::cpu::Machine;
+use manyhands::internals::adapters::cpu::Interpreter;
 use manyhands::internals::adapters::{self, Opener};
 use manyhands::internals::model::Objective;
 use manyhands::internals::plan::{Command, Pass, Role, Scalars};
 use manyhands::internals::runtime::{Native, Runtime};
 use manyhands::internals::scheduler::{Builder, Scheduler, Step, TrainingState};
-use manyhands::internals::simulator::{Mishap, Moment, Trouble, World};
+use manyhands::internals::simulator::{FaultKind, InjectedFault, Trigger, World};
 use manyhands::layers::{Activation, BatchNormalization, Conv2D, Dense, Dropout, Flatten, MaxPooling2D};
 use manyhands::optimizers::Adam;
 use manyhands::simulator::{AdapterSpec, Slowdown};
@@ -142,8 +142,7 @@ impl Case {
         let one =
             matches!(&self.split, SplitMode::Fixed(parts) if parts.iter().filter(|part| **part > 0.0).count() == 1);
         let is_whole = self.accumulation_steps == 1 && self.capacity as usize >= self.rows;
-        let is_disturbed =
-            self.adapters.iter().any(|adapter| !adapter.troubles.is_empty() || adapter.max_rows.is_some());
+        let is_disturbed = self.adapters.iter().any(|adapter| !adapter.faults.is_empty() || adapter.max_rows.is_some());
         self.family == Family::NormOfShard && !(is_whole && !is_disturbed && (one || self.adapters.len() == 1))
     }
 }
@@ -215,7 +214,7 @@ fn reference(case: &Case) -> Outcome {
     let (model, objective) = (case.model(), case.objective());
     let plan = Arc::new(model.plan(&objective).unwrap());
     let rows = u32::try_from(case.rows).unwrap();
-    let mut machine = Machine::new(plan.clone(), rows);
+    let mut machine = Interpreter::new(plan.clone(), rows);
     machine.write(Role::Parameters(0), 0, &model.weights.parameters[0]);
     machine.write(Role::Statistics, 0, &model.weights.statistics);
     let state = TrainingState::new(model.weights.clone(), model.layout(), &objective.optimizer);
@@ -240,7 +239,7 @@ fn reference(case: &Case) -> Outcome {
     outcome
 }
 
-fn feed(machine: &mut Machine, batch: &Batch) {
+fn feed(machine: &mut Interpreter, batch: &Batch) {
     machine.write(Role::Input(0), 0, &batch.inputs[0]);
     for (output, target) in (0..).zip(&batch.targets) {
         machine.write(Role::Target(output), 0, target);
@@ -249,7 +248,7 @@ fn feed(machine: &mut Machine, batch: &Batch) {
     }
 }
 
-fn run(machine: &mut Machine, pass: Pass, scalars: &Scalars) {
+fn run(machine: &mut Interpreter, pass: Pass, scalars: &Scalars) {
     for command in machine.plan().commands(pass) {
         if let Command::Dispatch(dispatch) = command {
             machine.dispatch(dispatch, scalars);
@@ -302,17 +301,17 @@ fn spec() -> impl Strategy<Value = AdapterSpec> {
     })
 }
 
-fn trouble(is_out_of_memory_possible: bool) -> impl Strategy<Value = Trouble> {
+fn fault(is_out_of_memory_possible: bool) -> impl Strategy<Value = InjectedFault> {
     let number = 0..9_u64;
     let at = prop_oneof![
-        (0.1..20_000.0).prop_map(|ms| Moment::Time { ms }),
-        (number.clone(), 0.0..=1.0).prop_map(|(number, progress)| Moment::Run { number, progress }),
-        (1..4_u64).prop_map(|number| Moment::Load { number }),
+        (0.1..20_000.0).prop_map(|ms| Trigger::Time { ms }),
+        (number.clone(), 0.0..=1.0).prop_map(|(number, progress)| Trigger::Run { number, progress }),
+        (1..4_u64).prop_map(|number| Trigger::Load { number }),
     ];
-    let pause = (1.0..30_000.0).prop_map(|ms| Mishap::Pause { ms });
-    let last = if is_out_of_memory_possible { Mishap::OutOfMemory } else { Mishap::Lost };
-    let what = prop_oneof![Just(Mishap::Lost), Just(Mishap::Hang), pause, Just(last)];
-    (at, what).prop_map(|(at, what)| Trouble { at, what })
+    let pause = (1.0..30_000.0).prop_map(|ms| FaultKind::Pause { ms });
+    let last = if is_out_of_memory_possible { FaultKind::OutOfMemory } else { FaultKind::Lost };
+    let what = prop_oneof![Just(FaultKind::Lost), Just(FaultKind::Hang), pause, Just(last)];
+    (at, what).prop_map(|(at, what)| InjectedFault { at, what })
 }
 
 fn split(n_adapters: usize, rows: usize, steps: u64) -> impl Strategy<Value = SplitMode> {
@@ -345,26 +344,26 @@ fn optimizer() -> impl Strategy<Value = Optimizer> {
     prop_oneof![Just(Optimizer::sgd(LEARNING_RATE, 0.0)), Just(Optimizer::sgd(LEARNING_RATE, 0.9)), Just(adam)]
 }
 
-/// Any run. With `troubles`, each adapter may meet up to two.
-fn case(troubles: usize) -> impl Strategy<Value = Case> {
+/// Any run. With `faults`, each adapter may meet up to two.
+fn case(faults: usize) -> impl Strategy<Value = Case> {
     let family = prop::sample::select(FAMILIES.as_slice());
     let sizes = (family, 1..6_usize, 1..40_usize, 1..5_u64, 1..5_usize);
     sizes.prop_flat_map(move |(family, width, rows, steps, n_adapters)| {
         let is_coupled = family == Family::NormOfBatch;
         let adapters = prop::collection::vec(spec(), n_adapters);
-        let troubles = prop::collection::vec(prop::collection::vec(trouble(!is_coupled), 0..=troubles), n_adapters);
+        let faults = prop::collection::vec(prop::collection::vec(fault(!is_coupled), 0..=faults), n_adapters);
         let parts = if is_coupled { 1..2_u32 } else { 1..4_u32 };
         let capacity = if is_coupled { rows..rows + 1 } else { 1..rows + 1 };
         let loss = (any::<bool>(), optimizer(), prop_oneof![Just(0.0_f32), Just(0.2)]);
-        (adapters, troubles, split(n_adapters, rows, steps), parts, capacity, loss, any::<u64>()).prop_map(
-            move |(mut adapters, troubles, split, accumulation_steps, capacity, loss, seed)| {
-                adapters.iter_mut().zip(troubles).for_each(|(adapter, troubles)| adapter.troubles = troubles);
+        (adapters, faults, split(n_adapters, rows, steps), parts, capacity, loss, any::<u64>()).prop_map(
+            move |(mut adapters, faults, split, accumulation_steps, capacity, loss, seed)| {
+                adapters.iter_mut().zip(faults).for_each(|(adapter, faults)| adapter.faults = faults);
                 if n_adapters == 1 && accumulation_steps == 1 {
                     // A rig of one adapter updates on it: its loss, or a failed update (every second run), is the
                     // trainer's to mend.
-                    adapters[0].troubles.retain(|trouble| {
-                        let is_training = matches!(trouble.at, Moment::Run { number, .. } if number % 2 == 0);
-                        is_training && trouble.what == Mishap::OutOfMemory
+                    adapters[0].faults.retain(|fault| {
+                        let is_training = matches!(fault.at, Trigger::Run { number, .. } if number % 2 == 0);
+                        is_training && fault.what == FaultKind::OutOfMemory
                     });
                 }
                 let (is_weighted, optimizer, clip_norm) = loss;

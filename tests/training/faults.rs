@@ -14,7 +14,7 @@ use manyhands::internals::adapters::{self, Opener};
 use manyhands::internals::model::Objective;
 use manyhands::internals::runtime::{Native, Runtime, Task};
 use manyhands::internals::scheduler::{AdapterStatus, Scheduler, Step};
-use manyhands::internals::simulator::{AdapterSpec, Mishap, Moment, Trouble, World};
+use manyhands::internals::simulator::{AdapterSpec, FaultKind, InjectedFault, Trigger, World};
 use manyhands::layers::{Activation, BatchNormalization, Conv2D, Dense, Flatten};
 use manyhands::{Compile, CpuFallback, Fit, Loss, Model, Optimizer, Sequential, SplitMode, Trainer};
 
@@ -138,9 +138,9 @@ fn a_lost_gpu_changes_no_loss() {
 }
 
 /// A run of two simulated adapters in virtual time: what [`run`] gives, and the statuses at its end.
-fn run_simulated(hangs: Option<Trouble>) -> ((Vec<f64>, Vec<f32>), Vec<AdapterStatus>) {
+fn run_simulated(hangs: Option<InjectedFault>) -> ((Vec<f64>, Vec<f32>), Vec<AdapterStatus>) {
     let spec = |name: &str| AdapterSpec::new(name, 1.0, 0.1);
-    let second = AdapterSpec { troubles: hangs.into_iter().collect(), ..spec("second") };
+    let second = AdapterSpec { faults: hangs.into_iter().collect(), ..spec("second") };
     let mut world = World::new(vec![spec("first"), second]);
     let (model, objective) = (model(BatchNormalization::new().synchronized()), objective());
     let rig = simulated::rig(&world, &model, &objective).split(SplitMode::Even).capacity(96);
@@ -156,7 +156,7 @@ fn an_adapter_that_hangs_is_given_up() {
     let (undisturbed, statuses) = run_simulated(None);
     assert_eq!(statuses, [AdapterStatus::Active { is_excluded: false }; 2]);
     let (disturbed, statuses) =
-        run_simulated(Some(Trouble { at: Moment::Run { number: 4, progress: 0.5 }, what: Mishap::Hang }));
+        run_simulated(Some(InjectedFault { at: Trigger::Run { number: 4, progress: 0.5 }, what: FaultKind::Hang }));
     assert!(matches!(statuses[1], AdapterStatus::Lost { .. } | AdapterStatus::Returning), "{statuses:?}");
     assert_relative("losses", &disturbed.0, &undisturbed.0, 1e-4);
     assert!(disturbed.1.iter().all(|value| value.is_finite()));

@@ -242,7 +242,7 @@ pub struct Member {
     /// If it was lost: when it is opened again.
     pub again_ms: Option<f64>,
     /// Whether it is excluded because training is faster without it.
-    pub is_resting: bool,
+    pub is_excluded: bool,
     /// Factor by which it is slowed down.
     pub throttle: f64,
     /// An earlier member of the same physical device.
@@ -252,14 +252,14 @@ pub struct Member {
 impl Member {
     /// Records its status.
     #[must_use]
-    pub fn standing(self, standing: AdapterStatus) -> Self {
-        let (presence, again_ms, is_resting) = match standing {
+    pub fn with_status(self, status: AdapterStatus) -> Self {
+        let (presence, again_ms, is_excluded) = match status {
             AdapterStatus::Active { is_excluded } => ("there", None, is_excluded),
             AdapterStatus::Lost { again_ms } => ("lost", again_ms, false),
             AdapterStatus::Returning => ("returning", None, false),
             AdapterStatus::Left => ("lost", None, false),
         };
-        Self { presence, again_ms, is_resting, ..self }
+        Self { presence, again_ms, is_excluded, ..self }
     }
 
     /// Whether the page would show both alike. It does not show the time until a return.

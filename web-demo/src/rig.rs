@@ -11,7 +11,7 @@ use crate::messages::{Event, Listed, Member, Place, share_device};
 
 /// An adapter with the page's id for it.
 #[derive(Clone)]
-struct Seat {
+struct PageAdapter {
     id: u32,
     info: Info,
 }
@@ -19,7 +19,7 @@ struct Seat {
 /// Adapters by their positions in the engine.
 #[derive(Default)]
 pub(crate) struct Rig {
-    seats: Vec<Seat>,
+    adapters: Vec<PageAdapter>,
     next_id: u32,
     /// The CPU adapter in the page's list: the engine opens one by itself when all others are lost.
     cpu: Option<Info>,
@@ -54,26 +54,26 @@ impl Rig {
         Self { cpu: list.iter().find(|info| info.kind == Kind::Cpu).cloned(), ..Self::default() }
     }
 
-    /// Another list of adapters, all new.
+    /// Starts with a new list of adapters.
     pub(crate) fn begin(&mut self, infos: &[Info]) {
-        self.seats.clear();
-        infos.iter().for_each(|info| self.sit(info));
+        self.adapters.clear();
+        infos.iter().for_each(|info| self.add(info));
     }
 
-    fn sit(&mut self, info: &Info) {
-        self.seats.push(Seat { id: self.next_id, info: info.clone() });
+    fn add(&mut self, info: &Info) {
+        self.adapters.push(PageAdapter { id: self.next_id, info: info.clone() });
         self.next_id += 1;
     }
 
     /// Position of a member.
     pub(crate) fn position(&self, id: u32) -> Option<usize> {
-        let position = self.seats.iter().position(|seat| seat.id == id)?;
+        let position = self.adapters.iter().position(|adapter| adapter.id == id)?;
         self.places.get(position).copied().flatten().map(|_| position)
     }
 
     /// Keeps the remaining adapters, in order, for a new trainer; returns them with their throttles.
     pub(crate) fn keep(&mut self) -> Vec<(Info, f64)> {
-        self.seats.retain(|seat| self.told.iter().any(|member| member.id == seat.id));
+        self.adapters.retain(|adapter| self.told.iter().any(|member| member.id == adapter.id));
         self.told.iter().map(|member| (member.info.info.clone(), member.throttle)).collect()
     }
 
@@ -91,21 +91,22 @@ impl Rig {
         }
         let listed = |info: &Info| self.cpu.clone().filter(|_| info.kind == Kind::Cpu).unwrap_or_else(|| info.clone());
         let infos: Vec<Info> = open.iter().map(|adapter| listed(&adapter.info)).collect();
-        // The engine may have gone on with another adapter by itself.
-        self.seats.truncate(infos.len());
+        // The engine may have continued with another adapter by itself.
+        self.adapters.truncate(infos.len());
         for (idx, info) in infos.iter().enumerate() {
-            match self.seats.get(idx) {
-                Some(seat) if seat.info == *info => {}
+            match self.adapters.get(idx) {
+                Some(adapter) if adapter.info == *info => {}
                 Some(_) => {
-                    self.seats[idx] = Seat { id: self.next_id, info: info.clone() };
+                    self.adapters[idx] = PageAdapter { id: self.next_id, info: info.clone() };
                     self.next_id += 1;
                 }
-                None => self.sit(info),
+                None => self.add(info),
             }
         }
         PLUGS.with(|plugs| {
-            let near = |(idx, seat): (usize, &Seat)| Some((seat.id, trainer.handle(idx)?.requests.clone()));
-            *plugs.borrow_mut() = self.seats.iter().enumerate().filter_map(near).collect();
+            let near =
+                |(idx, adapter): (usize, &PageAdapter)| Some((adapter.id, trainer.handle(idx)?.requests.clone()));
+            *plugs.borrow_mut() = self.adapters.iter().enumerate().filter_map(near).collect();
         });
         self.tell(&open);
     }
@@ -113,23 +114,23 @@ impl Rig {
     fn tell(&mut self, open: &[OpenAdapter]) {
         let mut members: Vec<Member> = Vec::new();
         self.places.clear();
-        for (seat, adapter) in self.seats.iter().zip(open) {
+        for (page_adapter, adapter) in self.adapters.iter().zip(open) {
             let has_left = adapter.status == AdapterStatus::Left;
-            self.places.push((!has_left).then_some(Place { at: members.len(), id: seat.id }));
+            self.places.push((!has_left).then_some(Place { at: members.len(), id: page_adapter.id }));
             if has_left {
                 continue;
             }
-            let twin = members.iter().find(|earlier| share_device(&earlier.info.info, &seat.info));
+            let twin = members.iter().find(|earlier| share_device(&earlier.info.info, &page_adapter.info));
             let member = Member {
-                id: seat.id,
-                info: listed(&seat.info),
+                id: page_adapter.id,
+                info: listed(&page_adapter.info),
                 presence: "there",
                 again_ms: None,
-                is_resting: false,
+                is_excluded: false,
                 throttle: adapter.throttle,
                 shares_device_with: twin.map(|twin| twin.id),
             };
-            members.push(member.standing(adapter.status));
+            members.push(member.with_status(adapter.status));
         }
         let is_new = members.len() != self.told.len() || members.iter().zip(&self.told).any(|(a, b)| !a.is_like(b));
         self.told = members;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use manyhands::adapters::Info;
 use manyhands::data::{Dataset, digits};
-use manyhands::internals::bench::rig::{Data, Opening, Seat, Turn};
+use manyhands::internals::bench::rig::{Data, Opening, RigAdapter, Turn};
 use manyhands::internals::bench::scaling::Job;
 use manyhands::internals::bench::workloads::Workload;
 use manyhands::internals::runtime::{self, Runtime};
@@ -216,11 +216,12 @@ impl Run {
             batch_statistics: BatchStatistics::default(),
         };
         let names = adapters.iter().map(|(info, _)| info.name.clone()).collect();
-        let seats: Vec<Seat> = adapters.into_iter().map(|(info, throttle)| Seat { info, throttle }).collect();
+        let members: Vec<RigAdapter> =
+            adapters.into_iter().map(|(info, throttle)| RigAdapter { info, throttle }).collect();
         let job = Job {
             opening: Opening { opener: opener(), runtime: Arc::clone(&self.clock) },
             workload: &workload,
-            seats: &seats,
+            members: &members,
             data: Data::Synthetic,
             split: SplitMode::Learned,
             turns: vec![TURN],

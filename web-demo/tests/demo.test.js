@@ -177,7 +177,7 @@ async function modelIsTheSameNatively(page) {
 test("two devices and the CPU adapter share each batch", async () => {
   const { page, said, leave } = await open(webgpu, "?adapters=software,software,cpu&split=even&batch_size=48&model=small");
   await page.locator("[data-kind=software]").waitFor();
-  await page.locator(".lane .kind", { hasText: "a further device on that of A" }).waitFor();
+  await page.locator(".lane .kind", { hasText: "another device on that of A" }).waitFor();
   await page.click("#run");
   await reach(page, 30);
   await pause(page);
@@ -194,7 +194,7 @@ test("two devices and the CPU adapter share each batch", async () => {
   await leave();
 });
 
-test("pulling a plug in mid-step costs no step, and the loss is that of a run in peace", async () => {
+test("disconnecting an adapter in mid-step costs no step, and the loss is that of an undisturbed run", async () => {
   // With statistics of the whole batch nothing but rounding depends on who computes which rows.
   const query = "?adapters=software,software,cpu&split=even&batch_size=48&model=small&batch_norm=whole_batch&seed=3";
   const { page, said, leave } = await open(webgpu, query);
@@ -234,7 +234,7 @@ async function trainsAlone() {
   return visited;
 }
 
-test("the plug of the only adapter is pulled while training rests: the CPU goes on from the last copy of its weights", async () => {
+test("the only adapter is disconnected while training is paused: the CPU continues from the last copy of its weights", async () => {
   const { page, said, leave } = await trainsAlone();
   await pause(page);
   await page.locator(".unplug").click();
@@ -251,7 +251,7 @@ test("the plug of the only adapter is pulled while training rests: the CPU goes 
   await leave();
 });
 
-test("the plug of the only adapter is pulled in mid-step: steps come again, and each is kept once", async () => {
+test("the only adapter is disconnected in mid-step: steps are repeated, and each is kept once", async () => {
   const { page, said, leave } = await trainsAlone();
   await page.locator(".unplug").click();
   await page.locator(".lane .name", { hasText: "CPU" }).waitFor();

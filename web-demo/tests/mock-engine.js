@@ -70,7 +70,7 @@ function rig() {
 function add(index) {
   const info = infos[index];
   const twin = members.find((member) => member.info.index === index);
-  members.push({ id: next_id, info, presence: "there", again_ms: null, is_resting: false, throttle: 1, shares_device_with: twin?.id ?? null });
+  members.push({ id: next_id, info, presence: "there", again_ms: null, is_excluded: false, throttle: 1, shares_device_with: twin?.id ?? null });
   next_id += 1;
 }
 

@@ -225,7 +225,7 @@ test("an engine that dies takes no button for what is here, and is said once", a
 
 test("a page whose scripts can't run here says so", async () => {
   const { page, leave } = await open("gpus", {}, { "/page.js": "class A { #b = ; }" });
-  await page.locator("#status", { hasText: "needs a browser of the last years" }).waitFor();
+  await page.locator("#status", { hasText: "needs a recent browser" }).waitFor();
   await leave();
 });
 
@@ -233,7 +233,7 @@ test("a second device on a GPU is called what it is", async () => {
   const { page, leave } = await open("gpus");
   await page.getByRole("button", { name: "+ another device on NVIDIA GeForce RTX 3060" }).click();
   await page.locator(".lane .kind", { hasText: "no second GPU" }).waitFor();
-  assert.match((await page.locator("#scaling-honest").textContent()) ?? "", /they are no further GPUs/);
+  assert.match((await page.locator("#scaling-honest").textContent()) ?? "", /they are not further GPUs/);
   assert.match(page.url(), /adapters=0,1,cpu,0$/);
   await leave();
 });
@@ -254,7 +254,7 @@ test("an engine that does not start is said, and the page is not blank", async (
   await leave();
 });
 
-test("an engine that is not there is said", async () => {
+test("an engine that has stopped is reported", async () => {
   const { page, leave } = await open("gpus", {}, { "/engine.js": null });
   await page.locator("[data-kind=failed]").waitFor();
   await leave();

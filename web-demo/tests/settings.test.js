@@ -47,7 +47,7 @@ test("an address restores all settings", () => {
 test("an address from another machine keeps what is here, and says what is not", () => {
   const { settings, remarks } = parse("?adapters=0,3,cpu", hello(["virtual_gpu", "cpu"]), 4);
   assert.deepEqual(settings.adapters, [0, 1]);
-  assert.deepEqual(remarks, ["The address names adapter 3, which is not here: left out."]);
+  assert.deepEqual(remarks, ["The address names adapter 3, which is not here: ignored."]);
   assert.deepEqual(parse("?adapters=7", TWO_CARDS, 4).settings.adapters, [0, 1, 2]);
 });
 

@@ -140,7 +140,7 @@ export class Digits {
     const right = this.#labels.length - wrong;
     const text = `${right} of ${this.#labels.length} right after step ${predictions.step}.`;
     this.#canvas.setAttribute("aria-label", `Test digits, by class. ${text} Those read wrong are listed beside them.`);
-    say(byId("digits-says", HTMLElement), this.#pointed < 0 ? `${text} Point at one to see what it is read as.` : this.#reading(this.#pointed));
+    say(byId("digits-says", HTMLElement), this.#pointed < 0 ? `${text} Point at one to see its prediction.` : this.#reading(this.#pointed));
   }
 
   #list() {

@@ -11,7 +11,7 @@ const CLASSES = 10;
 const SIDE = 8;
 /** The pen on the pad, as a part of its width. */
 const PEN = 0.07;
-/** Shortest time between two questions while training goes on. */
+/** Shortest time between two requests while training runs. */
 const PACE_MS = 250;
 
 export class Draw {

@@ -6,7 +6,7 @@
     if (status) status.textContent = text;
     else addEventListener("DOMContentLoaded", () => say(text));
   };
-  const TOO_OLD = "This page needs a browser of the last years: current versions of Chrome, Edge, Firefox and Safari will do.";
+  const TOO_OLD = "This page needs a recent browser: current versions of Chrome, Edge, Firefox and Safari work.";
   if (!("noModule" in HTMLScriptElement.prototype)) say(TOO_OLD);
   addEventListener(
     "error",

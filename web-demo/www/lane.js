@@ -93,7 +93,7 @@ export class Lane {
     this.#showFactor(throttle);
     const unplug = within(this.element, ".unplug", HTMLButtonElement);
     unplug.disabled = presence !== "there";
-    unplug.setAttribute("aria-label", `Pull the plug on ${who}`);
+    unplug.setAttribute("aria-label", `Disconnect ${who}`);
     const remove = within(this.element, ".remove", HTMLButtonElement);
     remove.disabled = company === "alone";
     remove.setAttribute("aria-label", `Remove ${who}`);
@@ -165,23 +165,23 @@ function nearestFactor(throttle) {
  * @param {Member} member
  * @param {Lane | undefined} twin
  */
-function kindOf({ info, presence, again_ms, is_resting }, twin) {
-  if (presence === "lost") return again_ms === null ? "lost, and not opened again" : "lost; it is opened again in a while";
-  if (presence === "returning") return "is back, and compiles its shaders";
-  if (is_resting) return "rests: training is faster without it";
+function kindOf({ info, presence, again_ms, is_excluded }, twin) {
+  if (presence === "lost") return again_ms === null ? "lost, not reopened" : "lost; it will be reopened";
+  if (presence === "returning") return "reopened; compiling its shaders";
+  if (is_excluded) return "excluded: training is faster without it";
   if (!twin) return plainKind(info);
-  if (twin.member.info.index !== info.index) return `${plainKind(info)}; shares the processor with ${twin.letter}`;
-  if (info.kind === "cpu") return `a further worker on the processor: shares its cores with ${twin.letter}`;
-  if (info.kind === "software") return `a further device on that of ${twin.letter}: they share the processor`;
-  return `a further device on the GPU of ${twin.letter}: they share it, so this is no second GPU`;
+  if (twin.member.info.index !== info.index) return `${plainKind(info)}; shares the CPU with ${twin.letter}`;
+  if (info.kind === "cpu") return `another worker on the CPU: shares its cores with ${twin.letter}`;
+  if (info.kind === "software") return `another device on that of ${twin.letter}: they share the CPU`;
+  return `another device on the GPU of ${twin.letter}: they share it, so this is no second GPU`;
 }
 
 /** @param {Info} info */
 function plainKind({ kind, driver, requested_as }) {
   const choice = requested_as.length > 0 ? `; the browser’s ${LIST.format(requested_as)} choice` : "";
   const by = `${driver ? `; ${driver}` : ""}${choice}`;
-  if (kind === "cpu") return "the processor, through WebAssembly";
-  if (kind === "software") return `software: computes on the processor, for want of a GPU${choice}`;
+  if (kind === "cpu") return "the CPU, through WebAssembly";
+  if (kind === "software") return `software: computes on the CPU, without a GPU${choice}`;
   if (kind === "discrete_gpu") return `graphics card, through WebGPU${by}`;
   if (kind === "integrated_gpu") return `integrated graphics, through WebGPU${by}`;
   return `graphics processor, through WebGPU${by}`;

@@ -56,7 +56,7 @@
  * @property {"per_shard" | "whole_batch"} batch_norm Whose statistics batch normalization uses.
  * @property {number} learning_rate For Adam.
  * @property {number} seed Initial weights, order of rows, dropout. A whole number from 0 to 4294967295.
- * @property {number} epochs Training ends after so many, `resume` goes on for as many again. 0: no end.
+ * @property {number} epochs Training ends after this number, `resume` continues for as many again. 0: no end.
  */
 
 /**
@@ -66,7 +66,7 @@
  * @property {Info} info
  * @property {"there" | "lost" | "returning"} presence Lost ones are opened again by the scheduler after a while.
  * @property {number | null} again_ms If lost: milliseconds until it is opened again; null if it never is.
- * @property {boolean} is_resting True while the scheduler leaves it out because training is faster without it.
+ * @property {boolean} is_excluded True while the scheduler excludes it because training is faster without it.
  * @property {number} throttle Times as long as it would take by itself; 1 is its own speed.
  * @property {number | null} shares_device_with Id of an earlier member on the same physical device; null if there is none.
  *   Devices of WebGPU on SwiftShader share the processor with the CPU adapter, too.
@@ -192,7 +192,7 @@
  *   row-major, ink is 1.
  */
 /**
- * Measure 1 to N of the rig's members that are there, in their order, with this batch and their throttles. Training rests
+ * Measure 1 to N of the rig's members that are there, in their order, with this batch and their throttles. Training pauses
  * meanwhile, and its weights are not touched.
  * @typedef {{ type: "measure", batch_size: number }} Measure
  */
@@ -249,7 +249,7 @@
  */
 /** @typedef {{ type: "classified", id: number, step: number, probabilities: Float32Array }} Classified Ten of them. */
 /**
- * What the scheduler says, in its words: a lost adapter, one that is back, one that rests.
+ * A message of the scheduler: a lost adapter, a reopened one, an excluded one.
  * @typedef {{ type: "notice", level: "info" | "warn", message: string, step: number }} Notice
  */
 /**

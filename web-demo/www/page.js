@@ -26,8 +26,8 @@ const STATES = {
   opening: "Opening adapters and compiling shaders…",
   running: "Training.",
   paused: "Paused.",
-  measuring: "Measuring; training rests meanwhile.",
-  finished: "All epochs are done. Go on for as many again, or reset.",
+  measuring: "Measuring; training is paused.",
+  finished: "All epochs are done. Continue for as many again, or reset.",
 };
 
 /** @type {Hello | null} */
@@ -142,9 +142,9 @@ function clear() {
 function fail(message) {
   if (is_dead) return;
   is_dead = true;
-  const text = `The engine could not go on: ${firstLine(message)}`;
-  banner(`${text}. It needs a browser with WebAssembly, in a version of the last years; loading the page again may help.`, "failed");
-  say(byId("status", HTMLElement), "The engine is not there.");
+  const text = `The engine could not continue: ${firstLine(message)}`;
+  banner(`${text}. It needs a recent browser with WebAssembly; loading the page again may help.`, "failed");
+  say(byId("status", HTMLElement), "The engine has stopped.");
   announce(text);
   // What was measured is here, and can still be saved.
   for (const button of document.querySelectorAll("button")) button.disabled = button.id !== "export-metrics" || hello === null;
@@ -160,7 +160,7 @@ function follow(said) {
   const is_open = said.state === "paused" || said.state === "finished" || said.state === "running";
   if (is_open || said.state === "idle") is_to_run = said.state === "running";
   run.disabled = !(is_open || said.state === "idle");
-  say(run, said.state === "running" ? "Pause" : said.step === 0 ? "Start" : "Go on");
+  say(run, said.state === "running" ? "Pause" : said.step === 0 ? "Start" : "Continue");
   step.disabled = said.state !== "paused";
   reset.disabled = !is_open;
   measurement.enabled = is_open;
@@ -268,7 +268,7 @@ function showFacts() {
   say(byId("fact-speed", HTMLElement), speed === null ? "–" : whole(speed));
 }
 
-/** Who goes on at the end gets as many epochs again. @param {number} epochs */
+/** Continuing at the end adds as many epochs. @param {number} epochs */
 function lastEpoch(epochs) {
   return epochs * Math.max(1, Math.ceil(state.epoch / epochs));
 }
@@ -314,6 +314,6 @@ async function copyLink() {
     await navigator.clipboard.writeText(location.href);
     say(byId("export-says", HTMLElement), "The address is on the clipboard.");
   } catch {
-    say(byId("export-says", HTMLElement), "The browser keeps its clipboard to itself here: copy the address from its bar.");
+    say(byId("export-says", HTMLElement), "The browser does not allow access to the clipboard: copy the address from its bar.");
   }
 }

@@ -215,10 +215,10 @@ export class Rig {
       const where = is_on_device ? "the update runs on it, and nothing is exchanged. Add" : "add";
       return `One adapter: ${where} another to see a batch being split.`;
     }
-    const idle = this.#order.filter(({ times, member }) => !times && member.presence === "there" && !member.is_resting);
+    const idle = this.#order.filter(({ times, member }) => !times && member.presence === "there" && !member.is_excluded);
     if (idle.length > 0) {
       const who = idle.map(({ letter }) => letter).join(", ");
-      return `${who} ${idle.length === 1 ? "has" : "have"} no rows: with them the step would take longer, or the batch is too small. An empty share adds nothing.`;
+      return `${who} ${idle.length === 1 ? "has" : "have"} no rows: the step would take longer with them, or the batch is too small. An empty share adds nothing.`;
     }
     const working = this.#order.filter(({ times }) => times);
     const waits = working.map(({ times }) => times?.wait ?? 0);

@@ -61,13 +61,13 @@ export class Rules {
     const is_short = batch_size < n_adapters;
     const starves = batch_norm === "per_shard" && batch_size < LEAST_SHARD * n_adapters;
     say(byId("batch-size-says", HTMLElement), is_short
-      ? "Fewer rows than adapters: some get none, and the result is still that of the whole batch."
-      : "Rows of one training step, over all adapters. Small batches leave fixed costs to dominate.");
+      ? "Fewer rows than adapters: some get none; the result is still that of the whole batch."
+      : "Rows of one training step, over all adapters. With small batches fixed costs dominate.");
     say(byId("split-says", HTMLElement), split === "even"
       ? "All get the same, so the fast wait for the slow: watch the hatching above grow."
-      : "Measured before the first step, then followed from step to step.");
+      : "Measured before the first step, then adjusted after each step.");
     say(byId("batch-norm-says", HTMLElement), starves
-      ? `Fewer than ${LEAST_SHARD} rows give poor statistics, so no adapter gets fewer while another split exists: here some rest.`
+      ? `Fewer than ${LEAST_SHARD} rows give poor statistics, so no adapter gets fewer while another split exists: here some get none.`
       : batch_norm === "per_shard"
         ? "As Keras and PyTorch do. The only place where the result depends on the split."
         : "Exact for any split, at the price of an exchange at each such layer.");

@@ -7,7 +7,7 @@ import { isGpu } from "./settings.js";
 /** @import { Link } from "./link.js" */
 /** @import { Measuring, Member, Point, Report } from "./messages.js" */
 
-const TITLES = { strong: "Strong: the batch stays", weak: "Weak: the batch grows" };
+const TITLES = { strong: "Strong: constant batch", weak: "Weak: growing batch" };
 
 const HEAD = ["adapters", "rows of each", "step ms", "rows/s", "of the sum"];
 
@@ -133,8 +133,8 @@ export class Measurement {
     const on_processor = members.filter(({ info }) => info.kind === "cpu" || info.kind === "software").length;
     const texts = [];
     if (members.length === 1) texts.push("There is one adapter: add another to see scaling.");
-    if (shared) texts.push("Devices on one GPU share it: they are no further GPUs, and no gain is to be expected of them.");
-    if (on_processor > 1) texts.push("Adapters that compute on the processor share its cores, so together they fall short of the dashed line.");
+    if (shared) texts.push("Devices on one GPU share it: they are not further GPUs, so expect no gain.");
+    if (on_processor > 1) texts.push("Adapters that compute on the CPU share its cores, so together they fall short of the dashed line.");
     say(byId("scaling-honest", HTMLElement), texts.join(" "));
   }
 

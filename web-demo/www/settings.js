@@ -51,7 +51,7 @@ export function parse(search, hello, n_cores) {
   const remarks = [];
   /** @type {(name: string, text: string, needed: string) => void} */
   const refuse = (name, text, needed) => {
-    remarks.push(`The address says ${name}=${text}, but it needs ${needed}: left as it is by default.`);
+    remarks.push(`The address says ${name}=${text}, but it needs ${needed}: the default is used.`);
   };
   /** @type {(name: "batch_size" | "seed" | "epochs" | "learning_rate", low: number, high: number) => void} */
   const number = (name, low, high) => {
@@ -81,9 +81,9 @@ export function parse(search, hello, n_cores) {
   const items = query.get("adapters")?.split(",") ?? [];
   const found = items.map((item) => adapterOf(item.trim(), hello.adapters));
   const absent = items.filter((_, at) => found[at] === undefined);
-  if (absent.length > 0) remarks.push(`The address names adapter ${absent.join(", ")}, which is not here: left out.`);
+  if (absent.length > 0) remarks.push(`The address names adapter ${absent.join(", ")}, which is not here: ignored.`);
   const indices = found.filter((index) => index !== undefined);
-  if (indices.length > MOST_ADAPTERS) remarks.push(`The address names ${indices.length} adapters, but a rig here has ${MOST_ADAPTERS} at most: the others are left out.`);
+  if (indices.length > MOST_ADAPTERS) remarks.push(`The address names ${indices.length} adapters, but a rig here has ${MOST_ADAPTERS} at most: the others are ignored.`);
   if (indices.length > 0) settings.adapters = indices.slice(0, MOST_ADAPTERS);
   return { settings, remarks };
 }

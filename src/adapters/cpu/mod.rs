@@ -1,6 +1,6 @@
 //! The CPU adapter: runs plans through the kernels' twins, or their fast forms.
 
-mod machine;
+mod interpreter;
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::{ActorId, Combining, Event, Fault, Handle, Info, Kind, Message, Run, 
 use crate::plan::{Command, Exchange, MOST_ELEMENTS, Plan, Role, When};
 use crate::runtime::{Runtime, threads};
 
-pub use machine::Machine;
+pub use interpreter::Interpreter;
 
 /// Description of the CPU adapter, which every machine has.
 pub fn info() -> Info {
@@ -34,60 +34,60 @@ fn name(n_threads: usize) -> String {
 /// Opens the CPU adapter. It may be opened several times.
 pub fn open(info: &Info, actor: ActorId, runtime: Arc<dyn Runtime>, events: Sender<Message>) -> Handle {
     let name = format!("manyhands-cpu{}", actor.adapter_idx);
-    let device = async |clock: Arc<dyn Runtime>| Ok(Cpu { clock, machine: None });
+    let device = async |clock: Arc<dyn Runtime>| Ok(Cpu { clock, interpreter: None });
     Handle { info: info.clone(), requests: mailbox::spawn(&name, actor, &runtime, events, device) }
 }
 
 /// The device of the CPU adapter.
 struct Cpu {
     clock: Arc<dyn Runtime>,
-    machine: Option<Machine>,
+    interpreter: Option<Interpreter>,
 }
 
 impl Device for Cpu {
     fn loaded(&self) -> Option<(&Plan, u32)> {
-        self.machine.as_ref().map(Machine::loaded)
+        self.interpreter.as_ref().map(Interpreter::loaded)
     }
 
     async fn load(&mut self, plan: Arc<Plan>, capacity: u32) -> Result<u64, Stop> {
-        self.machine = None;
+        self.interpreter = None;
         if let Some(buffer) = plan.buffers.iter().find(|buffer| buffer.len.at(capacity) > MOST_ELEMENTS) {
             let text = format!("`{}` has more than {MOST_ELEMENTS} values", buffer.name);
             return Err(Fault::OutOfMemory(text).into());
         }
-        Ok(self.machine.insert(Machine::new(plan, capacity)).bytes())
+        Ok(self.interpreter.insert(Interpreter::new(plan, capacity)).bytes())
     }
 
     async fn write(&mut self, role: Role, offset: u64, data: &[f32]) -> Result<(), Stop> {
-        if let Some(machine) = &mut self.machine {
-            machine.write(role, offset, data);
+        if let Some(interpreter) = &mut self.interpreter {
+            interpreter.write(role, offset, data);
         }
         Ok(())
     }
 
     async fn read(&mut self, _mailbox: &mut Mailbox, role: Role) -> Result<Vec<f32>, Stop> {
-        Ok(self.machine.as_ref().map_or_else(Vec::new, |machine| machine.read(role).to_vec()))
+        Ok(self.interpreter.as_ref().map_or_else(Vec::new, |interpreter| interpreter.read(role).to_vec()))
     }
 
     async fn run(&mut self, mailbox: &mut Mailbox, run: &Run, weights: Writes) -> Result<(), Stop> {
-        let (clock, Some(machine)) = (&self.clock, &mut self.machine) else { return Ok(()) };
+        let (clock, Some(interpreter)) = (&self.clock, &mut self.interpreter) else { return Ok(()) };
         let mut timing = Timing { start_ms: clock.now_ms(), weights, ..Timing::default() };
         for (role, data) in &run.feeds {
-            machine.write(*role, 0, data);
+            interpreter.write(*role, 0, data);
         }
         timing.upload_ms = clock.now_ms() - timing.start_ms;
-        let plan = machine.plan();
+        let plan = interpreter.plan();
         for (command_idx, command) in plan.commands(run.pass).iter().enumerate() {
             mailbox.check(run.ticket)?;
             let begin_ms = clock.now_ms();
             match command {
                 command if run.combining == Combining::Device && command.is_for_others() => {}
                 Command::Dispatch(dispatch) => {
-                    machine.dispatch(dispatch, &run.scalars);
+                    interpreter.dispatch(dispatch, &run.scalars);
                     timing.compute_ms += clock.now_ms() - begin_ms;
                 }
                 Command::Exchange(exchange) => {
-                    let waited_ms = combine(machine, mailbox, run, (command_idx, exchange)).await?;
+                    let waited_ms = combine(interpreter, mailbox, run, (command_idx, exchange)).await?;
                     timing.wait_ms += waited_ms;
                     timing.readback_ms += clock.now_ms() - begin_ms - waited_ms;
                 }
@@ -95,7 +95,7 @@ impl Device for Cpu {
         }
         let begin_ms = clock.now_ms();
         let (ticket, pass, rows) = (run.ticket, run.pass, run.scalars.rows);
-        let (reports, outputs) = machine.results(pass, rows);
+        let (reports, outputs) = interpreter.results(pass, rows);
         timing.readback_ms += clock.now_ms() - begin_ms;
         mailbox.done(Done { ticket, pass, rows, reports, outputs, timing }).await
     }
@@ -104,12 +104,12 @@ impl Device for Cpu {
 /// Sends a value to be combined, and waits for the result where the next command needs it. Gives the milliseconds of the
 /// wait.
 async fn combine(
-    machine: &mut Machine,
+    interpreter: &mut Interpreter,
     mailbox: &mut Mailbox,
     run: &Run,
     (command, exchange): (usize, &Exchange),
 ) -> Result<f64, Stop> {
-    let data = machine.view(exchange.sent(), run.scalars.rows).to_vec();
+    let data = interpreter.view(exchange.sent(), run.scalars.rows).to_vec();
     mailbox.send(Event::Exchange { ticket: run.ticket, command, data }).await?;
     if exchange.when == When::Update {
         return Ok(0.0);
@@ -117,6 +117,6 @@ async fn combine(
     let asked_ms = mailbox.now_ms();
     let data = mailbox.combined(run.ticket, command).await?;
     let waited_ms = mailbox.now_ms() - asked_ms;
-    machine.view_mut(exchange.view, run.scalars.rows).copy_from_slice(&data);
+    interpreter.view_mut(exchange.view, run.scalars.rows).copy_from_slice(&data);
     Ok(waited_ms)
 }

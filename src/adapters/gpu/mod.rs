@@ -81,7 +81,7 @@ struct GpuDevice {
     pipelines: Pipelines,
     tuner: Tuner,
     loaded: Option<Loaded>,
-    /// Number of the last run, which the proof of life writes. Below 2^23, so that it is whole as a float too.
+    /// Number of the last run, which the completion marker holds. Below 2^23, so that it is whole as a float too.
     run_number: u32,
 }
 

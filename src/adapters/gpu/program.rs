@@ -10,7 +10,7 @@ use super::grid::Cut;
 use super::pipelines::{Pipeline, Pipelines, Slice, bind_group};
 use super::staging::{Readbacks, Uploads};
 use super::tuning::{self, Choice, Tuner};
-use crate::kernels::{Kernel, Tile, proof};
+use crate::kernels::{Kernel, Tile, completion};
 use crate::plan::{Command, Dispatch, MOST_ELEMENTS, Pass, Plan, Role, Scalars, View};
 use crate::size::F32_BYTES;
 
@@ -35,7 +35,7 @@ impl Prepared {
 
 /// The commands of a pass; `None` stands for an exchange.
 #[derive(Default)]
-pub(super) struct Prepass {
+pub(super) struct PreparedPass {
     pub(super) commands: Vec<Option<Prepared>>,
     /// The part of the arena with its params, in bytes.
     arena: std::ops::Range<u64>,
@@ -44,15 +44,15 @@ pub(super) struct Prepass {
 }
 
 /// The kernel that writes the completion marker: buffers of a lost device may still map with plausible values.
-pub(super) struct Proof {
+pub(super) struct Completion {
     pub(super) prepared: Prepared,
-    pub(super) mark: wgpu::Buffer,
+    pub(super) marker: wgpu::Buffer,
 }
 
 pub(super) struct Program {
     pub(super) plan: Arc<Plan>,
-    pub(super) passes: LiteMap<Pass, Prepass>,
-    pub(super) proof: Proof,
+    pub(super) passes: LiteMap<Pass, PreparedPass>,
+    pub(super) completion: Completion,
     pub(super) uploads: Uploads,
     pub(super) readbacks: Readbacks,
     pub(super) bytes: u64,
@@ -81,12 +81,12 @@ impl Program {
         for (pass, commands) in &plan.passes {
             passes.insert(*pass, maker.pass(commands, &buffers).await?);
         }
-        let proof = maker.proof(&proof::WRITE).await?;
+        let completion = maker.completion(&completion::WRITE).await?;
         let roles = plan.buffers.iter().enumerate().map(|(idx, buffer)| (buffer.role, idx)).collect();
         let words = vec![0; usize::try_from(arena_bytes / F32_BYTES).unwrap_or_default()];
         let bytes = bytes + arena.size();
         let mut program =
-            Self { plan, passes, proof, uploads, readbacks, bytes, capacity, buffers, roles, arena, words };
+            Self { plan, passes, completion, uploads, readbacks, bytes, capacity, buffers, roles, arena, words };
         program.uploads.prime(gpu);
         Ok(program)
     }
@@ -135,7 +135,7 @@ impl Program {
             }
         }
         send(gpu, &self.arena, &self.words, &prepass.arena);
-        let at = self.proof.prepared.params_at;
+        let at = self.completion.prepared.params_at;
         self.words[word(at)] = run_number;
         send(gpu, &self.arena, &self.words, &(at..at + F32_BYTES));
     }
@@ -260,7 +260,7 @@ fn params_bytes(kernel: &Kernel) -> u64 {
 
 fn arena_bytes(plan: &Plan) -> u64 {
     let kernels = plan.passes.values().flatten().filter_map(dispatch).map(|dispatch| dispatch.kernel);
-    kernels.chain([&proof::WRITE]).map(params_bytes).sum()
+    kernels.chain([&completion::WRITE]).map(params_bytes).sum()
 }
 
 /// The params arena and the rings, sized by the plan's transfers.
@@ -300,7 +300,7 @@ struct Maker<'a> {
 }
 
 impl Maker<'_> {
-    async fn pass(&mut self, commands: &[Command], buffers: &[Option<wgpu::Buffer>]) -> Result<Prepass, Fault> {
+    async fn pass(&mut self, commands: &[Command], buffers: &[Option<wgpu::Buffer>]) -> Result<PreparedPass, Fault> {
         let start = self.at;
         let mut prepared = Vec::with_capacity(commands.len());
         for command in commands {
@@ -309,7 +309,7 @@ impl Maker<'_> {
                 None => None,
             });
         }
-        Ok(Prepass { commands: prepared, arena: start..self.at, pace: None })
+        Ok(PreparedPass { commands: prepared, arena: start..self.at, pace: None })
     }
 
     async fn dispatch(&mut self, dispatch: &Dispatch, buffers: &[Option<wgpu::Buffer>]) -> Result<Prepared, Fault> {
@@ -327,13 +327,13 @@ impl Maker<'_> {
         self.prepare(dispatch.kernel, tile, &pipeline, &views).await
     }
 
-    async fn proof(&mut self, kernel: &'static Kernel) -> Result<Proof, Fault> {
+    async fn completion(&mut self, kernel: &'static Kernel) -> Result<Completion, Fault> {
         let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC;
-        let mark = self.gpu.scoped(|| self.gpu.buffer("proof", F32_BYTES, usage)).await?;
+        let marker = self.gpu.scoped(|| self.gpu.buffer("completion marker", F32_BYTES, usage)).await?;
         let pipeline = self.pipelines.get(self.gpu, kernel, &[], Cut::NONE).await?;
-        let view = Slice { buffer: &mark, offset: 0, bytes: mark.size() };
+        let view = Slice { buffer: &marker, offset: 0, bytes: marker.size() };
         let prepared = self.prepare(kernel, Cut::NONE.tile, &pipeline, &[view]).await?;
-        Ok(Proof { prepared, mark })
+        Ok(Completion { prepared, marker })
     }
 
     async fn prepare(

@@ -11,7 +11,7 @@ use super::grid::workgroups;
 use super::pipelines::Pipelines;
 use super::program::{Prepared, Program};
 use super::tuning::{Choice, Trials, Tuner};
-use crate::kernels::proof;
+use crate::kernels::completion;
 use crate::plan::{Command, Exchange, Pass, Plan, Role, View, When};
 use crate::size::F32_BYTES;
 use ahead::Ahead;
@@ -28,7 +28,7 @@ const MOST: usize = 1024;
 enum Target {
     Exchange(usize),
     Result,
-    Proof,
+    Marker,
 }
 
 /// A plan on the device, and its runs in flight.
@@ -114,8 +114,8 @@ impl<'a> Execution<'a> {
         let is_trying = !self.trials.is_empty();
         let tuning_ms = tuning_ms(self.program, (pass, rows), is_trying, compute_ms, n_dispatches);
         compute_ms -= tuning_ms;
-        let proof = self.targets.iter().zip(&self.items).find(|((target, _), _)| *target == Target::Proof);
-        prove(proof.and_then(|(_, item)| item.first()).copied(), run_number)?;
+        let marker = self.targets.iter().zip(&self.items).find(|((target, _), _)| *target == Target::Marker);
+        check_marker(marker.and_then(|(_, item)| item.first()).copied(), run_number)?;
         let wait_ms = self.wait_ms;
         let timing = Timing { start_ms, upload_ms, compute_ms, readback_ms, wait_ms, tuning_ms, weights };
         let results = self.take_results();
@@ -165,7 +165,7 @@ impl<'a> Execution<'a> {
             }
         }
         self.encode(run, from..commands.len());
-        self.encode_proof();
+        self.encode_marker();
         Ok(commands.iter().filter(|command| matches!(command, Command::Dispatch(_))).count())
     }
 
@@ -207,9 +207,9 @@ impl<'a> Execution<'a> {
     }
 
     /// The last dispatch of a run: a device that is lost half-way has not written the completion marker.
-    fn encode_proof(&mut self) {
+    fn encode_marker(&mut self) {
         let mut pass = self.encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
-        let prepared = &self.program.proof.prepared;
+        let prepared = &self.program.completion.prepared;
         launch(&mut pass, prepared, prepared.choice(1), [1, 1, 1]);
         self.is_encoded = true;
     }
@@ -260,8 +260,8 @@ impl<'a> Execution<'a> {
                 self.read(&buffer, 0, plan.buffers[idx].len.at(rows), Target::Result).await?;
             }
         }
-        let mark = self.program.proof.mark.clone();
-        self.read(&mark, 0, 1, Target::Proof).await?;
+        let marker = self.program.completion.marker.clone();
+        self.read(&marker, 0, 1, Target::Marker).await?;
         self.submit();
         if is_long {
             self.readback_ms += self.mailbox.now_ms() - read_at;
@@ -374,8 +374,8 @@ struct Started {
 }
 
 /// Compares the completion marker with the number of the run.
-fn prove(mark: Option<f32>, run_number: u32) -> Result<(), Fault> {
-    if mark.map(f32::to_bits) == Some(proof::mark(run_number).to_bits()) {
+fn check_marker(marker: Option<f32>, run_number: u32) -> Result<(), Fault> {
+    if marker.map(f32::to_bits) == Some(completion::marker(run_number).to_bits()) {
         return Ok(());
     }
     Err(Fault::Lost("the device did not run to the end".into()))

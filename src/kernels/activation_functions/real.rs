@@ -1,4 +1,4 @@
-//! What activation functions need of a number: they are written once, for the f64 of twins and the f32 of fast versions.
+//! Arithmetic of activation functions, which are written once, for the f64 of twins and the f32 of fast versions.
 
 use std::f64::consts::FRAC_2_SQRT_PI;
 use std::ops::{Add, Div, Mul, Neg, Sub};

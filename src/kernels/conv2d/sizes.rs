@@ -223,7 +223,7 @@ impl Sizes {
         [pixel / self.out_pixels(), pixel / self.out_w % self.out_h, pixel % self.out_w]
     }
 
-    /// Is it a plain product of pixels and weights?
+    /// Whether it is a plain product of pixels and weights.
     pub(super) fn is_product(&self) -> bool {
         let [size, stride, pad] = [(self.k_h, self.k_w), (self.stride_h, self.stride_w), (self.pad_top, self.pad_left)];
         size == (1, 1) && stride == (1, 1) && pad == (0, 0) && self.in_pixels() == self.out_pixels()

@@ -1,5 +1,5 @@
-//! Depthwise convolutions in f32, line by line over threads, vectorised over channels: sums of a few channels of two pixels stay in
-//! registers over the whole window. A multiplier other than 1 is rare, and takes plain loops.
+//! Depthwise convolutions in f32, line by line over threads, vectorised over channels: sums of a few channels of two
+//! pixels stay in registers over the whole window. A multiplier other than 1 is rare, and takes plain loops.
 
 use std::ops::Range;
 
@@ -19,7 +19,7 @@ struct Tap<'a> {
     weights: &'a [f32],
 }
 
-/// How results of a line meet columns of others.
+/// Relation of a line's results to columns of another line.
 #[derive(Clone, Copy)]
 struct Reach {
     channels: usize,
@@ -168,7 +168,7 @@ fn forward_line<'a>(
     sum_line(reach_of(s), taps, bias, y, 1);
 }
 
-/// How pixels of a line of the output meet columns of the input.
+/// Columns of the input for pixels of a line of the output.
 fn reach_of(s: &Sizes) -> Reach {
     Reach { channels: s.channels, pixels: s.out_w, columns: s.in_w, step: s.stride[1], lag: s.pad[1] }
 }

@@ -1,5 +1,5 @@
-//! Group normalization in f32, vectorised: along a group whose elements are neighbours, else over channels. Items are cut into chunks
-//! for threads, and no sum depends on how.
+//! Group normalization in f32, vectorised: along a group whose elements are neighbours, else over channels. Items are
+//! cut into chunks for threads, and no sum depends on how.
 
 use super::super::Call;
 use super::super::activation_functions::Function;
@@ -20,7 +20,7 @@ const PIXELS: usize = 16;
 /// Channels whose sums stay in registers and the L1 cache.
 const CHANNELS: usize = 64;
 
-/// What a call computes with.
+/// Arguments of a call.
 #[derive(Clone, Copy)]
 struct Setup<'a> {
     s: Sizes,

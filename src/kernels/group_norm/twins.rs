@@ -6,7 +6,7 @@ use super::super::parallel::Slabs;
 use super::super::rounding::{double, single};
 use super::{Params, Sizes};
 
-/// Is a constant on, as it is unless it is set to 0?
+/// Whether a constant is on, as it is unless it is set to 0.
 fn is_on(call: &Call<'_>, constant: &str) -> bool {
     call.constant(constant, 1.0) > 0.5
 }

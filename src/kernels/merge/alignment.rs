@@ -1,4 +1,4 @@
-//! How two operands run along their result, each stretched along the axes that it lacks.
+//! Alignment of two operands with their result, each stretched along the axes that it lacks.
 
 use super::super::whole;
 use super::{Axis, MOST_AXES, Operation, Record};
@@ -8,21 +8,21 @@ use crate::size::{Length, Word, length_word};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Run {
     size: usize,
-    /// Do `a` and `b` have it?
+    /// Whether `a` and `b` have it.
     has: [bool; 2],
 }
 
-/// How two operands run along their result.
+/// Alignment of two operands with their result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Alignment {
     output: Vec<usize>,
     /// The innermost first.
     runs: Vec<Run>,
-    /// Does each operand have rows? A parameter has none.
+    /// Whether each operand has rows. A parameter has none.
     pub(super) has_rows: [bool; 2],
 }
 
-/// What a dispatch needs beside its buffers.
+/// Arguments of a dispatch beside its buffers.
 #[derive(Clone, Debug)]
 pub struct Recorded {
     /// `Params`.
@@ -65,12 +65,12 @@ impl Alignment {
         &self.output
     }
 
-    /// Can the kernels run along it?
+    /// Whether the kernels support it.
     pub fn is_able(&self) -> bool {
         self.runs.len() <= MOST_AXES
     }
 
-    /// Are both operands as long as the result?
+    /// Whether both operands are as long as the result.
     pub fn is_plain(&self) -> bool {
         self.has_rows == [true, true] && self.runs.iter().all(|run| run.has == [true, true])
     }

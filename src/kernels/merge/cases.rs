@@ -68,7 +68,7 @@ fn halves(len: usize, seed: u64) -> Fill {
     Fill::Values(values.iter().map(|value| (value * 2.0).round().clamp(-6.0, 6.0) / 2.0).collect())
 }
 
-/// What an operation takes as its second operand: halves, or variances above 0, of whose roots drivers know less near 0.
+/// Second operand of an operation: halves, or variances above 0, since drivers compute roots near 0 less exactly.
 fn second(operation: Operation, len: usize, seed: u64) -> Fill {
     match operation {
         Operation::Standardize | Operation::Unstandardize => Fill::Uniform(len, 0.1, 9.0),

@@ -16,7 +16,7 @@ fn places() -> [[u32; 4]; 4] {
     [[0, 1, 1, 0], [1, 2, 0, 7], [2, NONE, 0, 3], [2, 1, 0, NONE]]
 }
 
-/// What a case asks for beside its sizes.
+/// Arguments of a case beside its sizes.
 #[derive(Clone, Copy)]
 struct Asked {
     function: Function,

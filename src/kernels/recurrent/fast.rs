@@ -4,7 +4,7 @@ use super::super::Call;
 use super::super::activation_functions::{Activation, Function};
 use super::{Step, quick};
 
-/// What all rows of a step need.
+/// Arguments of a step for all rows.
 struct Rows {
     step: Step,
     activation: Function,

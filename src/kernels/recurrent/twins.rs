@@ -5,7 +5,7 @@ use super::super::activation_functions::{Activation, Function};
 use super::super::rounding::single;
 use super::Step;
 
-/// What all numbers of a step need.
+/// Arguments of a step for all numbers.
 struct Numbers {
     step: Step,
     activation: Function,

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use async_channel::{Receiver, Sender};
 
 use super::CpuFallback;
-use super::timeline::{Lane, Span, Timeline, What};
+use super::timeline::{Activity, Lane, Span, Timeline};
 use crate::adapters::{ActorId, Event, Fault, Handle, Info, Message, Opener, Request, Ticket};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{Plan, Role};
@@ -163,7 +163,7 @@ impl Rig {
     }
 
     /// Records the host's work since `start_ms`, and gives the present time.
-    pub fn record(&mut self, what: What, start_ms: f64, step: Option<u64>, rows: u32) -> f64 {
+    pub fn record(&mut self, what: Activity, start_ms: f64, step: Option<u64>, rows: u32) -> f64 {
         let now_ms = self.runtime.now_ms();
         self.timeline.record(Span { lane: Lane::Host, what, start_ms, ms: now_ms - start_ms, step, rows });
         now_ms

@@ -4,7 +4,7 @@ use super::{Member, Presence, Rig};
 use crate::adapters::{self, ActorId, Event};
 use crate::error::{Error, Result};
 use crate::scheduler::CpuFallback;
-use crate::scheduler::timeline::{Lane, Span, What};
+use crate::scheduler::timeline::{Activity, Lane, Span};
 
 /// Time after which a lost adapter is opened again; doubled with each further loss.
 const BACK_OFF_MS: f64 = 5_000.0;
@@ -18,7 +18,7 @@ impl Rig {
         let now_ms = self.runtime.now_ms();
         let start_ms = self.members[adapter_idx].last_seen_ms;
         let (lane, ms) = (Lane::Adapter(adapter_idx), now_ms - start_ms);
-        self.timeline.record(Span { lane, what: What::Lost, start_ms, ms, step: None, rows: 0 });
+        self.timeline.record(Span { lane, what: Activity::Lost, start_ms, ms, step: None, rows: 0 });
         let member = &mut self.members[adapter_idx];
         member.last_seen_ms = now_ms;
         member.losses += 1;

@@ -14,7 +14,7 @@ use crate::runtime::threads;
 use super::State;
 use crate::scheduler::rig::Rig;
 use crate::scheduler::shards::Answer;
-use crate::scheduler::timeline::What;
+use crate::scheduler::timeline::Activity;
 
 /// Elements that one thread updates at a time.
 const CHUNK: usize = 1 << 15;
@@ -37,10 +37,10 @@ impl State {
             for start in updated.clone().step_by(PART) {
                 let range = start..(start + PART).min(updated.end);
                 self.update_part(rig, optimizer.rule(), (segment as usize, range.clone()), &control, scalars);
-                now_ms = rig.record(What::Update, now_ms, step, 0);
+                now_ms = rig.record(Activity::Update, now_ms, step, 0);
                 let (role, values) = (Role::Parameters(segment), &self.training.weights.parameters[segment as usize]);
                 broadcast(rig, (role, range.start as u64), &values[range], &receivers);
-                now_ms = rig.record(What::Broadcast, now_ms, step, 0);
+                now_ms = rig.record(Activity::Broadcast, now_ms, step, 0);
             }
         }
     }

@@ -26,7 +26,7 @@ pub enum Lane {
 /// Kind of work of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum What {
+pub enum Activity {
     /// Host: waiting for the next batch of a training step.
     Data,
     /// Host: a training step, without the wait for its batch. It encloses the host's work in it.
@@ -57,9 +57,9 @@ pub enum What {
     Lost,
 }
 
-const KINDS: usize = What::Lost as usize + 1;
+const KINDS: usize = Activity::Lost as usize + 1;
 
-impl What {
+impl Activity {
     /// Name in a trace, such as `broadcast`.
     pub fn name(self) -> &'static str {
         match self {
@@ -87,7 +87,7 @@ pub struct Span {
     /// Place.
     pub lane: Lane,
     /// Kind of work.
-    pub what: What,
+    pub what: Activity,
     /// Start, by the runtime's clock.
     pub start_ms: f64,
     /// Length.
@@ -127,7 +127,7 @@ struct Totals {
 }
 
 impl Totals {
-    fn of(&self, what: What) -> f64 {
+    fn of(&self, what: Activity) -> f64 {
         self.ms[what as usize]
     }
 }
@@ -187,7 +187,7 @@ impl Timeline {
             },
         };
         totals.ms[span.what as usize] += span.ms;
-        if span.what == What::Step {
+        if span.what == Activity::Step {
             self.steps += 1;
             totals.rows += u64::from(span.rows);
         }
@@ -237,19 +237,19 @@ impl Timeline {
     /// Records one run of an adapter, with its waits at exchanges, `(start_ms, end_ms)`.
     pub(super) fn record_run(&mut self, run: &RunOf, timing: &Timing, waits: &[(f64, f64)]) {
         let Timing { start_ms, upload_ms, .. } = *timing;
-        self.record(run.span(What::Weights, timing.weights.start_ms, timing.weights.ms));
-        self.record(run.span(What::Upload, start_ms, upload_ms));
-        let computing = if run.pass == Pass::Update { What::Update } else { What::Compute };
+        self.record(run.span(Activity::Weights, timing.weights.start_ms, timing.weights.ms));
+        self.record(run.span(Activity::Upload, start_ms, upload_ms));
+        let computing = if run.pass == Pass::Update { Activity::Update } else { Activity::Compute };
         let mut at_ms = start_ms + upload_ms;
         let computed_ms = at_ms + timing.compute_ms + timing.wait_ms + timing.tuning_ms;
         for (from_ms, to_ms) in waits {
             let (from_ms, to_ms) = (from_ms.clamp(at_ms, computed_ms), to_ms.clamp(at_ms, computed_ms));
             self.record(run.span(computing, at_ms, from_ms - at_ms));
-            self.record(run.span(What::Wait, from_ms, to_ms - from_ms));
+            self.record(run.span(Activity::Wait, from_ms, to_ms - from_ms));
             at_ms = to_ms;
         }
         self.record(run.span(computing, at_ms, computed_ms - at_ms));
-        self.record(run.span(What::Readback, computed_ms, timing.readback_ms));
+        self.record(run.span(Activity::Readback, computed_ms, timing.readback_ms));
     }
 
     /// Records that others waited for an adapter.
@@ -269,7 +269,7 @@ pub(super) struct RunOf {
 }
 
 impl RunOf {
-    fn span(&self, what: What, start_ms: f64, ms: f64) -> Span {
+    fn span(&self, what: Activity, start_ms: f64, ms: f64) -> Span {
         Span { lane: Lane::Adapter(self.adapter_idx), what, start_ms, ms, step: self.step, rows: self.rows }
     }
 }
@@ -279,7 +279,7 @@ mod tests {
     use super::*;
 
     fn span(start_ms: f64, ms: f64) -> Span {
-        Span { lane: Lane::Host, what: What::Reduce, start_ms, ms, step: Some(0), rows: 1 }
+        Span { lane: Lane::Host, what: Activity::Reduce, start_ms, ms, step: Some(0), rows: 1 }
     }
 
     #[test]
@@ -292,7 +292,7 @@ mod tests {
         assert_eq!(timeline.n_dropped(), 3);
         assert_eq!(timeline.spans().count(), MOST_SPANS);
         assert_eq!(timeline.spans().next().unwrap().start_ms, 3.0);
-        assert_eq!(timeline.host.of(What::Reduce), (MOST_SPANS + 3) as f64);
+        assert_eq!(timeline.host.of(Activity::Reduce), (MOST_SPANS + 3) as f64);
     }
 
     #[test]
@@ -314,14 +314,14 @@ mod tests {
         timeline.record_run(&run, &timing, &[(12.0, 14.0), (15.0, 16.0)]);
         let told: Vec<_> = timeline.spans().map(|span| (span.what, span.start_ms, span.end_ms())).collect();
         let expected = [
-            (What::Weights, 1.0, 3.0),
-            (What::Upload, 10.0, 11.0),
-            (What::Compute, 11.0, 12.0),
-            (What::Wait, 12.0, 14.0),
-            (What::Compute, 14.0, 15.0),
-            (What::Wait, 15.0, 16.0),
-            (What::Compute, 16.0, 19.0),
-            (What::Readback, 19.0, 21.0),
+            (Activity::Weights, 1.0, 3.0),
+            (Activity::Upload, 10.0, 11.0),
+            (Activity::Compute, 11.0, 12.0),
+            (Activity::Wait, 12.0, 14.0),
+            (Activity::Compute, 14.0, 15.0),
+            (Activity::Wait, 15.0, 16.0),
+            (Activity::Compute, 16.0, 19.0),
+            (Activity::Readback, 19.0, 21.0),
         ];
         assert_eq!(told, expected);
     }

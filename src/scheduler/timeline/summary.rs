@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::{Timeline, Totals, What};
+use super::{Activity, Timeline, Totals};
 use crate::table::{Table, percent};
 use crate::timing::per_second;
 
@@ -87,27 +87,27 @@ impl Timeline {
 
     fn host_time(&self, ms: f64) -> HostTime {
         let of = |what| self.host.of(what);
-        let within_step_ms = of(What::Reduce) + of(What::Update) + of(What::Broadcast);
-        let told_ms = of(What::Data) + of(What::Step) + of(What::Evaluate) + of(What::Save);
+        let within_step_ms = of(Activity::Reduce) + of(Activity::Update) + of(Activity::Broadcast);
+        let told_ms = of(Activity::Data) + of(Activity::Step) + of(Activity::Evaluate) + of(Activity::Save);
         HostTime {
-            data_ms: of(What::Data),
-            adapters_ms: (of(What::Step) - within_step_ms).max(0.0),
-            reduce_ms: of(What::Reduce),
-            update_ms: of(What::Update),
-            broadcast_ms: of(What::Broadcast),
-            evaluate_ms: of(What::Evaluate),
-            save_ms: of(What::Save),
+            data_ms: of(Activity::Data),
+            adapters_ms: (of(Activity::Step) - within_step_ms).max(0.0),
+            reduce_ms: of(Activity::Reduce),
+            update_ms: of(Activity::Update),
+            broadcast_ms: of(Activity::Broadcast),
+            evaluate_ms: of(Activity::Evaluate),
+            save_ms: of(Activity::Save),
             other_ms: (ms - told_ms).max(0.0),
         }
     }
 
     fn adapter_time(&self, name: &str, totals: &Totals, ms: f64) -> AdapterTime {
-        let compute_ms = totals.of(What::Compute) + totals.of(What::Update);
-        let transfer_ms = totals.of(What::Weights) + totals.of(What::Upload) + totals.of(What::Readback);
-        let others_ms = totals.of(What::Wait);
+        let compute_ms = totals.of(Activity::Compute) + totals.of(Activity::Update);
+        let transfer_ms = totals.of(Activity::Weights) + totals.of(Activity::Upload) + totals.of(Activity::Readback);
+        let others_ms = totals.of(Activity::Wait);
         // Weights may be written while the host waits for data: then the adapter does not wait.
-        let left_ms = (ms - compute_ms - transfer_ms - others_ms - totals.of(What::Lost)).max(0.0);
-        let data_ms = self.host.of(What::Data).min(left_ms);
+        let left_ms = (ms - compute_ms - transfer_ms - others_ms - totals.of(Activity::Lost)).max(0.0);
+        let data_ms = self.host.of(Activity::Data).min(left_ms);
         AdapterTime {
             name: name.into(),
             rows: totals.rows,

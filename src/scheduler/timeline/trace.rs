@@ -8,7 +8,7 @@ use std::path::Path;
 
 use super::{Lane, Span, Timeline};
 use crate::error::Result;
-use crate::files::{self, Kind};
+use crate::files::{self, FileKind};
 use crate::shown;
 
 /// The one process of a trace. The host is its main thread, which has the same number: Perfetto takes 0 for no thread,
@@ -57,7 +57,7 @@ impl Timeline {
                 self.n_dropped
             );
         }
-        files::write(path, Kind::Trace, |out| out.write_all(self.to_trace().as_bytes()))
+        files::write(path, FileKind::Trace, |out| out.write_all(self.to_trace().as_bytes()))
     }
 
     /// Spans of one track, sorted and clipped so that they nest; Perfetto rejects overlapping spans.
@@ -144,10 +144,10 @@ impl std::fmt::Display for Microseconds {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Lane, Span, Timeline, Tracing, What};
+    use super::super::{Activity, Lane, Span, Timeline, Tracing};
 
     /// Start and end in nanoseconds of the spans that a lane gives.
-    fn lane(spans: &[(What, f64, f64)]) -> Vec<(&'static str, u64, u64)> {
+    fn lane(spans: &[(Activity, f64, f64)]) -> Vec<(&'static str, u64, u64)> {
         let mut timeline = Timeline::default();
         timeline.start(0.0, Tracing::On);
         for (what, start_ms, end_ms) in spans {
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn outer_spans_come_first() {
-        let spans = lane(&[(What::Reduce, 1.0, 2.0), (What::Update, 2.0, 4.0), (What::Step, 1.0, 4.0)]);
+        let spans = lane(&[(Activity::Reduce, 1.0, 2.0), (Activity::Update, 2.0, 4.0), (Activity::Step, 1.0, 4.0)]);
         let wanted =
             [("step", 1_000_000, 4_000_000), ("reduce", 1_000_000, 2_000_000), ("update", 2_000_000, 4_000_000)];
         assert_eq!(spans, wanted);
@@ -167,13 +167,13 @@ mod tests {
 
     #[test]
     fn neighbours_that_touch_are_cut_apart() {
-        let spans = lane(&[(What::Reduce, 1.0, 2.000_000_9), (What::Update, 2.0, 4.0)]);
+        let spans = lane(&[(Activity::Reduce, 1.0, 2.000_000_9), (Activity::Update, 2.0, 4.0)]);
         assert_eq!(spans, [("reduce", 1_000_000, 2_000_000), ("update", 2_000_000, 4_000_000)]);
     }
 
     #[test]
     fn a_span_ends_with_the_one_around_it() {
-        let spans = lane(&[(What::Step, 1.0, 4.0), (What::Update, 2.0, 4.5), (What::Save, 5.0, 6.0)]);
+        let spans = lane(&[(Activity::Step, 1.0, 4.0), (Activity::Update, 2.0, 4.5), (Activity::Save, 5.0, 6.0)]);
         assert_eq!(
             spans,
             [("step", 1_000_000, 4_000_000), ("update", 2_000_000, 4_000_000), ("save", 5_000_000, 6_000_000)]

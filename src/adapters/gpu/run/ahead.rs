@@ -9,7 +9,7 @@ use super::super::device::Gpu;
 use super::super::program::Program;
 use super::super::staging::Chunk;
 use super::super::tuning::Trials;
-use super::{Execution, prove, tuning_ms, wanted};
+use super::{Execution, check_marker, tuning_ms, wanted};
 use crate::plan::{Pass, Plan};
 use crate::size::F32_BYTES;
 
@@ -148,7 +148,7 @@ impl Ahead {
             results.push(result.to_vec());
             rest = after;
         }
-        prove(rest.first().copied(), open.number)?;
+        check_marker(rest.first().copied(), open.number)?;
         self.free.push(open.chunk);
         let now_ms = mailbox.now_ms();
         let start_ms = open.start_ms.max(self.ended_ms);
@@ -188,7 +188,7 @@ pub(in crate::adapters::gpu) async fn begin(
         lengths.push(length);
         at += length * F32_BYTES;
     }
-    chunk.copy(&mut execution.encoder, (&execution.program.proof.mark, 0), at, F32_BYTES);
+    chunk.copy(&mut execution.encoder, (&execution.program.completion.marker, 0), at, F32_BYTES);
     let submission = execution.submit();
     chunk.map(wgpu::MapMode::Read, at + F32_BYTES, submission);
     execution.ahead.open.push_back(Open {

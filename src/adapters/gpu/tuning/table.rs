@@ -147,7 +147,7 @@ impl Found {
         let writing = |error| Error::writing(path, error);
         let text = serde_json::to_string_pretty(self).map_err(|error| writing(error.into()))?;
         std::fs::create_dir_all(path.parent().unwrap_or(Path::new("."))).map_err(writing)?;
-        files::write(path, files::Kind::Tiles, |out| out.write_all(text.as_bytes()))
+        files::write(path, files::FileKind::Tiles, |out| out.write_all(text.as_bytes()))
     }
 }
 

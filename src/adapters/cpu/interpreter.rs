@@ -8,7 +8,7 @@ use crate::plan::{BufferId, Dispatch, Grid, Pass, Plan, Role, Scalars, View};
 
 /// A plan with its buffers in host memory.
 #[derive(Debug)]
-pub struct Machine {
+pub struct Interpreter {
     plan: Arc<Plan>,
     capacity: u32,
     /// Index into `memory` of each buffer.
@@ -16,7 +16,7 @@ pub struct Machine {
     memory: Vec<Vec<f32>>,
 }
 
-impl Machine {
+impl Interpreter {
     /// Makes the buffers for runs of up to `capacity` rows, all zero.
     #[allow(clippy::cast_possible_truncation, reason = "a buffer is smaller than the address space")]
     pub fn new(plan: Arc<Plan>, capacity: u32) -> Self {

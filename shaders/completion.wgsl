@@ -1,12 +1,12 @@
-// The last dispatch of a run: proof that the device ran to its end, since a map after a loss may still succeed.
+// The last dispatch of a run: a completion marker, since a map after a loss may still succeed.
 //
-//     mark[0] = step mod 2^23
+//     marker[0] = step mod 2^23
 //
 // Source    ours. Below 2^23 every step is a float of its own.
-// Shapes    mark [1].
+// Shapes    marker [1].
 // Grid      one invocation.
 // Accuracy  exact.
-// Twin      src/kernels/proof.rs, fn write_twin.
+// Twin      src/kernels/completion.rs, fn write_twin.
 // Uses      nothing
 
 struct Params {
@@ -14,11 +14,11 @@ struct Params {
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read_write> mark: array<f32>;
+@group(0) @binding(1) var<storage, read_write> marker: array<f32>;
 
 @compute @workgroup_size(64)
 fn write(@builtin(global_invocation_id) invocation: vec3<u32>) {
     if invocation.x == 0u {
-        mark[0] = f32(params.step % 8388608u);
+        marker[0] = f32(params.step % 8388608u);
     }
 }

@@ -1,4 +1,4 @@
-//! The last dispatch of a run: proof that the device really ran it.
+//! The last dispatch of a run: a completion marker, which only a device that ran to the end has written.
 
 use super::cases::Case;
 use super::rounding::{float, index};
@@ -13,17 +13,17 @@ crate::params! {
 /// The family.
 pub static KERNELS: &[&Kernel] = &[&WRITE];
 
-/// `mark [1]` = [`mark`] of the step.
+/// `marker [1]` = [`marker`] of the step.
 ///
 /// Grid: `Elements(1)`.
 pub static WRITE: Kernel = Kernel {
-    stem: "proof",
+    stem: "completion",
     entry: "write",
-    source: wgsl!("proof"),
+    source: wgsl!("completion"),
     uses: &[],
     params: Params::FIELDS,
     inputs: &[],
-    outputs: &["mark"],
+    outputs: &["marker"],
     workgroup: 64,
     constants: &[],
     twin: write_twin,
@@ -35,13 +35,13 @@ pub static WRITE: Kernel = Kernel {
 }
 .lean();
 
-/// What [`WRITE`] leaves for a step: `step` modulo 2^23, exact in f32.
-pub fn mark(step: u32) -> f32 {
+/// Marker of a step: `step` modulo 2^23, exact in f32.
+pub fn marker(step: u32) -> f32 {
     float(index(step % (1 << 23)))
 }
 
 fn write_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    outputs[0][0] = mark(call.params::<Params>().step);
+    outputs[0][0] = marker(call.params::<Params>().step);
 }
 
 fn cases() -> Vec<Case> {
@@ -57,8 +57,8 @@ mod tests {
     #[test]
     fn steps_differ_from_their_neighbours() {
         for step in [0, 1, (1 << 23) - 2, (1 << 23) - 1, u32::MAX - 1] {
-            assert_ne!(mark(step), mark(step + 1));
+            assert_ne!(marker(step), marker(step + 1));
         }
-        assert_eq!(mark((1 << 23) + 5), 5.0);
+        assert_eq!(marker((1 << 23) + 5), 5.0);
     }
 }
