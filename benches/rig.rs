@@ -1,4 +1,4 @@
-//! How much of the adapters' speed is left when they train together: each alone, evenly split, and split by speed.
+//! Combined speed of adapters that train together: each alone, evenly split, and split by speed.
 //!
 //! `cargo bench --bench rig -- [ADAPTERS] [ROUNDS] [THROTTLES]`, by default all software adapters, each with one thread of its own
 //! (`LP_NUM_THREADS=1`, `SwiftShader.ini`); throttles `3:1` make the first three times as slow. Rigs take turns, so that
@@ -13,7 +13,7 @@ use manyhands::internals::bench::rig::{BenchRig, Data, RigAdapter, Source, Turn}
 use manyhands::internals::bench::workloads::{self, Workload};
 use manyhands::internals::timing::median;
 
-/// What is trained on which adapters.
+/// A model and its adapters.
 struct Bench<'a> {
     members: &'a [RigAdapter],
     rounds: usize,

@@ -1,4 +1,4 @@
-//! How far the simulator's prediction is from what the adapters do.
+//! Error of the simulator's prediction against measured adapters.
 //!
 //! `cargo bench --bench simulator_error -- [ADAPTERS]`, by default all software adapters, each with one thread of its own
 //! (`LP_NUM_THREADS=1`, `SwiftShader.ini`). For each model, a short run tells the adapters' speeds, before and after

@@ -30,7 +30,7 @@ fn main() -> Result<()> {
     compare_files(&before.1, &after.1)
 }
 
-/// What is trained. Only the line with `adapters` differs between one adapter and several.
+/// Trains. Only the line with `adapters` differs between one adapter and several.
 fn train(scale: usize, adapters: &str) -> Result<(History, Model)> {
     let model = Sequential::new([8000 / scale])
         .add(Dense::new(4000 / scale).activation(Activation::Relu))

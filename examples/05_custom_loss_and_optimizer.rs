@@ -79,7 +79,7 @@ mod huber {
         positions: u32,
         /// Factor of the gradient.
         scale: f32,
-        /// Where the parabola ends.
+        /// End of the parabola.
         delta: f32,
     }
 
@@ -216,7 +216,7 @@ mod lion {
     }
 }
 
-/// What files may name beside the crate's own.
+/// Layers, losses and optimizers that files may name beside the crate's own.
 const OWN: Own<'_> =
     Own { layers: &[], losses: &[losses::entry::<Huber>("Huber")], optimizers: &[optimizers::entry::<Lion>("Lion")] };
 

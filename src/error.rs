@@ -125,7 +125,7 @@ impl Error {
         &self.0.who
     }
 
-    /// What was needed and what was found, as a sentence whose subject is [`who`](Self::who).
+    /// The problem: the needed and the found value, as a sentence whose subject is [`who`](Self::who).
     pub fn problem(&self) -> &str {
         &self.0.problem
     }
@@ -151,7 +151,7 @@ impl fmt::Debug for Error {
 /// An error about inputs or settings of a layer, a loss or an optimizer. The caller adds its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// What it needs and what it got: `needs an input [batch, height, width, channels], but got [batch, 64]`.
+    /// The problem, as a sentence: `needs an input [batch, height, width, channels], but got [batch, 64]`.
     pub problem: String,
     /// The remedy.
     pub help: String,

@@ -16,7 +16,7 @@ use serde_json::json;
 use product::{OnDevice, OnHost};
 use training::Training;
 
-/// What is repeated.
+/// Repeated work.
 trait Work {
     /// Some steps, to their end: the milliseconds they took, and the last loss or the last element of a product.
     fn turn(&mut self, steps: u32) -> Turn;
@@ -28,7 +28,7 @@ trait Work {
     fn parameters(&self) -> usize;
 }
 
-/// What some steps took, and came to.
+/// Times and result of some steps.
 struct Turn {
     ms: f64,
     value: f64,

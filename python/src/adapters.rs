@@ -1,4 +1,4 @@
-//! Which adapters there are.
+//! Lists the adapters.
 
 use manyhands::adapters::{Info, choose, list};
 use pyo3::prelude::*;

@@ -22,7 +22,7 @@ impl Batch {
         rows.lent(py, |lent| py.detach(|| Self(lent.batch(&(0..rows.rows).collect::<Vec<_>>()))))
     }
 
-    /// How many rows it has.
+    /// Number of its rows.
     #[getter]
     fn rows(&self) -> usize {
         self.0.rows
@@ -58,7 +58,7 @@ impl Rows {
         })
     }
 
-    /// How many rows there are.
+    /// Number of rows.
     #[getter]
     pub(crate) fn rows(&self) -> usize {
         self.rows

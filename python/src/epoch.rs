@@ -12,7 +12,7 @@ use crate::errors::exception;
 /// Batches that are read before they are asked for.
 const AHEAD: usize = 2;
 
-/// What was computed so far: batches, rows, the sum of each number over the rows, the rows of each adapter by its position.
+/// Totals up to now: batches, rows, the sum of each number over the rows, the rows of each adapter by its position.
 #[derive(Default)]
 pub(crate) struct Tally {
     batches: u64,
@@ -44,7 +44,7 @@ fn entry<K: PartialEq, V: Default>(entries: &mut Vec<(K, V)>, key: K) -> &mut V 
     &mut entries[position].1
 }
 
-/// Whoever is told of a tally, and when.
+/// Receiver of tallies, and their times.
 pub(crate) struct Listener<'a> {
     tell: &'a Py<PyAny>,
     /// Time from one call to the next; after each batch without it.

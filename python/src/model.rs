@@ -148,7 +148,7 @@ pub(crate) fn layer_kinds() -> Vec<&'static str> {
     LAYERS.iter().map(|entry| entry.kind).collect()
 }
 
-/// Is there an activation function of this name?
+/// Whether there is an activation function of this name.
 #[pyfunction]
 pub(crate) fn has_activation(name: &str) -> bool {
     serde_json::from_value::<Activation>(name.into()).is_ok()

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use crate::errors::detached;
 use crate::model::read;
 
-/// What the adapters of a rig would do together, as JSON. The rig is TOML, or JSON where it begins with a brace.
+/// Predicted speed of the adapters of a rig, as JSON. The rig is TOML, or JSON if it begins with a brace.
 #[pyfunction]
 pub(crate) fn simulate(py: Python<'_>, rig: &str) -> PyResult<String> {
     let rig: RigConfig = match rig.trim_start().starts_with('{') {

@@ -22,7 +22,7 @@ use crate::errors::detached;
 use crate::model::copy_values;
 use crate::{epoch, log, model};
 
-/// What training is for, as Python writes it.
+/// Settings of training, in Python's form.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Objective {
@@ -47,7 +47,7 @@ impl Objective {
     }
 }
 
-/// What a step gave: loss and metrics, and how many rows each adapter had, by its position.
+/// Results of a step: loss and metrics, and the rows of each adapter by its position.
 type Ended = (Vec<(String, f64)>, Vec<(usize, u32)>);
 
 /// The learning rate of the next step.
@@ -134,7 +134,7 @@ fn opener(plugs: &Plugs) -> Opener {
 #[pyclass(frozen, module = "manyhands_ml._native")]
 pub(crate) struct Trainer {
     trainer: Mutex<manyhands::Trainer>,
-    /// What destroys each adapter's device, in the order in which they were opened.
+    /// Handles that destroy each adapter's device, in the order in which they were opened.
     plugs: Plugs,
     adapters: Vec<Info>,
     optimizer: Optimizer,

@@ -23,7 +23,7 @@ use super::{ActorId, Combining, Event, Fault, Message, Request, Run, Ticket, Tim
 use crate::plan::{Pass, Plan, Role};
 use crate::runtime::{Runtime, Task};
 
-/// Why a request was not served to its end.
+/// Reason why a request was not served to its end.
 pub(crate) enum Stop {
     /// The other end of a channel is gone: nobody waits for an answer.
     Closed,

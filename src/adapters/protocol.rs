@@ -187,7 +187,7 @@ pub enum Event {
         reports: Vec<Vec<f32>>,
         /// [`Role::Output`] buffers (predicting), by output.
         outputs: Vec<Vec<f32>>,
-        /// Where the time went.
+        /// Times of the run's parts.
         timing: Timing,
     },
     /// Answer to [`Request::Read`].
@@ -221,7 +221,7 @@ pub struct ActorId {
 pub struct Message {
     /// The actor.
     pub actor: ActorId,
-    /// What it reports.
+    /// The event.
     pub event: Event,
 }
 

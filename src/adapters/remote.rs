@@ -31,7 +31,7 @@ pub struct Link {
 }
 
 /// Messages to the adapter: [`Request`] without its values.
-enum Asked {
+enum RequestHead {
     Load { plan: Plan, capacity: u32 },
     Write { role: Role, offset: u64 },
     Run { ticket: Ticket, pass: Pass, scalars: Scalars, feeds: Vec<Role>, combining: Combining },
@@ -43,7 +43,7 @@ enum Asked {
 }
 
 /// Messages from the adapter: [`Event`] without its values.
-enum Said {
+enum EventHead {
     Loaded { bytes: u64 },
     Exchange { ticket: Ticket, command: usize },
     Done { ticket: Ticket, n_reports: usize, timing: Timing },
@@ -53,11 +53,11 @@ enum Said {
 
 /// The scheduler's end: an adapter like any other. When the link closes, the adapter is lost; losing it closes the link.
 pub fn connect(info: &Info, actor: ActorId, runtime: &dyn Runtime, events: Sender<Message>, link: Link) -> Handle {
-    let (requests, asked) = async_channel::unbounded();
+    let (requests, received) = async_channel::unbounded();
     let Link { there, here } = link;
     let forward = move || -> Task {
         Box::pin(async move {
-            while let Ok(request) = asked.recv().await {
+            while let Ok(request) = received.recv().await {
                 if matches!(request, Request::Lose) {
                     // The link is cut: its owner ends the far side, even in mid-run.
                     return;
@@ -90,7 +90,7 @@ pub fn connect(info: &Info, actor: ActorId, runtime: &dyn Runtime, events: Sende
 
 /// The worker's end: a CPU adapter that serves a link until it closes.
 pub async fn serve(runtime: Arc<dyn Runtime>, link: Link) {
-    let (events, said) = async_channel::unbounded();
+    let (events, messages) = async_channel::unbounded();
     let handle = cpu::open(&cpu::info(), ActorId::default(), runtime, events);
     let Link { there, here } = link;
     let requests = handle.requests;
@@ -107,7 +107,7 @@ pub async fn serve(runtime: Arc<dyn Runtime>, link: Link) {
         requests.close();
     };
     let give = async {
-        while let Ok(message) = said.recv().await {
+        while let Ok(message) = messages.recv().await {
             if there.send(pack_event(message.event)).await.is_err() {
                 return;
             }
@@ -126,12 +126,12 @@ structs! {
 enums! {
     Combining { 0 => Host, 1 => Device }
     Fault { 0 => Lost(text), 1 => OutOfMemory(text), 2 => Unsupported(text) }
-    Asked {
+    RequestHead {
         0 => Load { plan, capacity }, 1 => Write { role, offset }, 2 => Run { ticket, pass, scalars, feeds, combining },
         3 => Combined { ticket, command }, 4 => Abandon(ticket), 5 => Read(role), 6 => Throttle(factor),
         7 => Finish,
     }
-    Said {
+    EventHead {
         0 => Loaded { bytes }, 1 => Exchange { ticket, command }, 2 => Done { ticket, n_reports, timing },
         3 => Contents { role }, 4 => Failed { ticket, fault },
     }
@@ -149,67 +149,71 @@ fn head<T: Wire>(packet: &Packet) -> Result<T, String> {
 
 fn pack(request: Request) -> Packet {
     match request {
-        Request::Load { plan, capacity } => packet(&Asked::Load { plan: Plan::clone(&plan), capacity }, Vec::new()),
-        Request::Write { role, offset, data } => packet(&Asked::Write { role, offset }, vec![data]),
+        Request::Load { plan, capacity } => {
+            packet(&RequestHead::Load { plan: Plan::clone(&plan), capacity }, Vec::new())
+        }
+        Request::Write { role, offset, data } => packet(&RequestHead::Write { role, offset }, vec![data]),
         Request::Run(Run { ticket, pass, scalars, feeds, combining }) => {
             let (feeds, arrays) = feeds.into_iter().unzip();
-            packet(&Asked::Run { ticket, pass, scalars, feeds, combining }, arrays)
+            packet(&RequestHead::Run { ticket, pass, scalars, feeds, combining }, arrays)
         }
-        Request::Combined { ticket, command, data } => packet(&Asked::Combined { ticket, command }, vec![data]),
-        Request::Abandon(ticket) => packet(&Asked::Abandon(ticket), Vec::new()),
-        Request::Read(role) => packet(&Asked::Read(role), Vec::new()),
-        Request::Finish => packet(&Asked::Finish, Vec::new()),
-        Request::Throttle(factor) => packet(&Asked::Throttle(factor), Vec::new()),
+        Request::Combined { ticket, command, data } => packet(&RequestHead::Combined { ticket, command }, vec![data]),
+        Request::Abandon(ticket) => packet(&RequestHead::Abandon(ticket), Vec::new()),
+        Request::Read(role) => packet(&RequestHead::Read(role), Vec::new()),
+        Request::Finish => packet(&RequestHead::Finish, Vec::new()),
+        Request::Throttle(factor) => packet(&RequestHead::Throttle(factor), Vec::new()),
         // It never travels: see `connect`.
         Request::Lose => Packet::default(),
     }
 }
 
 fn unpack_request(packet: Packet) -> Result<Request, String> {
-    let asked: Asked = head(&packet)?;
+    let request: RequestHead = head(&packet)?;
     let mut arrays = packet.arrays.into_iter();
     let mut array = || arrays.next().ok_or("an array is missing");
-    Ok(match asked {
-        Asked::Load { plan, capacity } => Request::Load { plan: Arc::new(plan), capacity },
-        Asked::Write { role, offset } => Request::Write { role, offset, data: array()? },
-        Asked::Run { ticket, pass, scalars, feeds, combining } => {
+    Ok(match request {
+        RequestHead::Load { plan, capacity } => Request::Load { plan: Arc::new(plan), capacity },
+        RequestHead::Write { role, offset } => Request::Write { role, offset, data: array()? },
+        RequestHead::Run { ticket, pass, scalars, feeds, combining } => {
             let feeds = feeds.into_iter().map(|role| Ok((role, array()?))).collect::<Result<_, &str>>()?;
             Request::Run(Run { ticket, pass, scalars, feeds, combining })
         }
-        Asked::Combined { ticket, command } => Request::Combined { ticket, command, data: array()? },
-        Asked::Abandon(ticket) => Request::Abandon(ticket),
-        Asked::Read(role) => Request::Read(role),
-        Asked::Finish => Request::Finish,
-        Asked::Throttle(factor) => Request::Throttle(factor),
+        RequestHead::Combined { ticket, command } => Request::Combined { ticket, command, data: array()? },
+        RequestHead::Abandon(ticket) => Request::Abandon(ticket),
+        RequestHead::Read(role) => Request::Read(role),
+        RequestHead::Finish => Request::Finish,
+        RequestHead::Throttle(factor) => Request::Throttle(factor),
     })
 }
 
 fn pack_event(event: Event) -> Packet {
     match event {
-        Event::Loaded { bytes } => packet(&Said::Loaded { bytes }, Vec::new()),
-        Event::Exchange { ticket, command, data } => packet(&Said::Exchange { ticket, command }, vec![data.into()]),
+        Event::Loaded { bytes } => packet(&EventHead::Loaded { bytes }, Vec::new()),
+        Event::Exchange { ticket, command, data } => {
+            packet(&EventHead::Exchange { ticket, command }, vec![data.into()])
+        }
         Event::Done { ticket, reports, outputs, timing } => {
             let n_reports = reports.len();
             let arrays = reports.into_iter().chain(outputs).map(Arc::from).collect();
-            packet(&Said::Done { ticket, n_reports, timing }, arrays)
+            packet(&EventHead::Done { ticket, n_reports, timing }, arrays)
         }
-        Event::Contents { role, data } => packet(&Said::Contents { role }, vec![data.into()]),
-        Event::Failed { ticket, fault } => packet(&Said::Failed { ticket, fault }, Vec::new()),
+        Event::Contents { role, data } => packet(&EventHead::Contents { role }, vec![data.into()]),
+        Event::Failed { ticket, fault } => packet(&EventHead::Failed { ticket, fault }, Vec::new()),
     }
 }
 
 fn unpack_event(packet: Packet) -> Result<Event, String> {
-    let said: Said = head(&packet)?;
+    let event: EventHead = head(&packet)?;
     let mut arrays: Vec<Vec<f32>> = packet.arrays.iter().map(|values| values.to_vec()).collect();
     let mut only = || arrays.pop().ok_or("an array is missing");
-    Ok(match said {
-        Said::Loaded { bytes } => Event::Loaded { bytes },
-        Said::Exchange { ticket, command } => Event::Exchange { ticket, command, data: only()? },
-        Said::Done { ticket, n_reports, timing } => {
+    Ok(match event {
+        EventHead::Loaded { bytes } => Event::Loaded { bytes },
+        EventHead::Exchange { ticket, command } => Event::Exchange { ticket, command, data: only()? },
+        EventHead::Done { ticket, n_reports, timing } => {
             let outputs = arrays.split_off(n_reports.min(arrays.len()));
             Event::Done { ticket, reports: arrays, outputs, timing }
         }
-        Said::Contents { role } => Event::Contents { role, data: only()? },
-        Said::Failed { ticket, fault } => Event::Failed { ticket, fault },
+        EventHead::Contents { role } => Event::Contents { role, data: only()? },
+        EventHead::Failed { ticket, fault } => Event::Failed { ticket, fault },
     })
 }

@@ -162,7 +162,10 @@ impl Trained {
             None if is_known => Err(Error::data(
                 "the data",
                 "are needed, but none are named",
-                format!("name them by `--data`, or settings by `--config`; the model was trained on {}", said(schema)),
+                format!(
+                    "name them by `--data`, or settings by `--config`; the model was trained on {}",
+                    described(schema)
+                ),
             )),
             _ => Ok(Source { config: settings.data.clone(), is_one: false, workers }),
         }
@@ -186,7 +189,7 @@ fn is_described(file: &Path) -> bool {
 }
 
 /// Description of a model's training data, in a message.
-fn said(schema: &Schema) -> String {
+fn described(schema: &Schema) -> String {
     match schema.format {
         Format::Csv { .. } => {
             let inputs: Vec<String> = schema.inputs.iter().flat_map(Field::column_names).collect();

@@ -338,7 +338,7 @@ element_layer! {
 element_layer! {
     /// Exponential linear unit: `x` above 0, `alpha (exp(x) - 1)` below. Kept for backward: the output.
     Elu {
-        /// What it falls to, below 0; at least 0.
+        /// Negative of the limit below 0; at least 0.
         alpha: f32 = 1.0
     }, "ELU", |layer| Function::sloped(functions::Activation::Elu, layer.alpha), |layer| {
         at_least_zero("alpha", layer.alpha, "1 is the default of Keras")

@@ -458,7 +458,7 @@ impl Layer for Cropping1D {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct UpSampling1D {
-    /// How many times.
+    /// Number of repetitions.
     pub size: usize,
 }
 

@@ -1,4 +1,4 @@
-//! What recurrent layers record: the product of the input for all steps at once, then for each step the product of the
+//! Recording of recurrent layers: the product of the input for all steps at once, then for each step the product of the
 //! state and the cell; backward the same in the other order, and the weights' gradients for all steps at once.
 
 use super::gradient_sums::{ROWS_HINT, sum_columns, sum_parts};

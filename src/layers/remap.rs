@@ -279,7 +279,7 @@ impl Layer for Permute {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RepeatVector {
-    /// How many times; at least once.
+    /// Number of repetitions; at least 1.
     pub n: usize,
 }
 

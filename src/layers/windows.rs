@@ -11,7 +11,7 @@ pub enum Padding {
     /// None: windows lie within the image.
     #[default]
     Valid,
-    /// So much that the output is `ceil(size / stride)` long; an odd rest goes to the end, as in Keras.
+    /// Padding for an output of length `ceil(size / stride)`; an odd rest goes to the end, as in Keras.
     Same,
 }
 

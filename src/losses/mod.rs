@@ -34,7 +34,8 @@ pub use recording::Recording;
 pub use softmax_cross_entropy::{CategoricalCrossentropy, SparseCategoricalCrossentropy};
 pub(crate) use table::LOSSES;
 
-/// What training makes small, for one output: one of [`losses`](self), or a [`LossFunction`] of your own. Clones share it.
+/// Objective that training minimizes, for one output: one of [`losses`](self), or a [`LossFunction`] of your own.
+/// Clones share it.
 ///
 /// Cross-entropies take logits (Keras' `from_logits=True`).
 ///

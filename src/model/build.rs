@@ -63,10 +63,10 @@ pub struct ModelBuilder {
     mask_of: Vec<Option<usize>>,
 }
 
-/// Which positions of a sequence count.
+/// Mask of a sequence.
 #[derive(Clone, Copy, Debug)]
 enum Mask {
-    /// Those of a tensor whose numbers are not all a value; nobody needed it yet.
+    /// Mask of a tensor: numbers that are not all the value. Not yet made, since no layer needed it.
     Of(usize, f32),
     /// A tensor.
     Made(TensorRef),

@@ -30,7 +30,7 @@ pub use schedule::Schedule;
 pub use sgd::Sgd;
 pub(crate) use table::OPTIMIZERS;
 
-/// How gradients become new parameters: one of [`optimizers`](self), or an [`UpdateRule`] of your own. Clones share it.
+/// Rule that updates parameters: one of [`optimizers`](self), or an [`UpdateRule`] of your own. Clones share it.
 ///
 /// `weight_decay` is decoupled, as in Keras: each step first takes `weight_decay * learning_rate * w` off each
 /// parameter. Parameters that no loss reaches stay as they are. **Across adapters** the update runs once, on the summed

@@ -20,7 +20,7 @@ const SETTLING: usize = 3;
 /// A change is kept if steps without it take this many times as long.
 const WORTHWHILE: f64 = 1.05;
 /// Slowdown at which a trial is aborted, and at which a step counts as slow for the adapters that are left.
-const HOPELESS: f64 = 1.25;
+const ABORT_SLOWDOWN: f64 = 1.25;
 /// Consecutive slow steps after which excluded adapters are retried early.
 const SLOW_STEPS: usize = 5;
 /// Steps after which a measurement is abandoned, since too few have the same number of rows.
@@ -134,7 +134,8 @@ impl Selection {
     /// Retries all excluded adapters if the active ones have become slow: the earlier decision no longer holds.
     fn watch(&mut self, ms: f64, rows: u32) {
         let Some((decided_rows, decided_ms)) = self.decided_at else { return };
-        self.slow_steps = if rows == decided_rows && ms > HOPELESS * decided_ms { self.slow_steps + 1 } else { 0 };
+        self.slow_steps =
+            if rows == decided_rows && ms > ABORT_SLOWDOWN * decided_ms { self.slow_steps + 1 } else { 0 };
         if self.slow_steps == SLOW_STEPS {
             self.excluded.iter_mut().flatten().for_each(|left| *left = 0);
         }
@@ -210,7 +211,7 @@ impl Selection {
             // A single slow step may have other causes; two in a row count.
             self.steps += 1;
             self.times.push(ms);
-            let is_hopeless = self.steps > 1 && self.times.iter().all(|ms| *ms > HOPELESS * before_ms);
+            let is_hopeless = self.steps > 1 && self.times.iter().all(|ms| *ms > ABORT_SLOWDOWN * before_ms);
             if self.steps == SETTLING {
                 self.times.clear();
             }

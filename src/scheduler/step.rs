@@ -72,7 +72,7 @@ impl Scheduler {
     /// adapter was lost with what it had trained.
     async fn step_on_device(
         &mut self,
-        begun: &StepInFlight,
+        step_in_flight: &StepInFlight,
         scalars: &Scalars,
         runs: Runs,
     ) -> Result<Option<StepReport>> {
@@ -84,7 +84,7 @@ impl Scheduler {
             self.rig.send(0, Request::Finish);
         }
         let Runs { shard, train, update } = runs;
-        let alone = |pass| Job { pass, batch: &begun.batch, scalars, combining: Combining::Device };
+        let alone = |pass| Job { pass, batch: &step_in_flight.batch, scalars, combining: Combining::Device };
         let Some(mut trained) = self.round(alone(Pass::Train)).finish(shard, train).await? else { return Ok(None) };
         let shard = Shard { rows: 0, ..shard };
         let Some(updated) = self.round(alone(Pass::Update)).finish(shard, update).await? else { return Ok(None) };
@@ -157,18 +157,18 @@ impl Scheduler {
     /// If no adapter is left to run it, or none is in flight. After an error none is.
     pub async fn finish(&mut self) -> Result<Finished> {
         let asked_ms = self.rig.runtime.now_ms();
-        let Some(mut begun) = self.in_flight.steps.pop_front() else {
+        let Some(mut step_in_flight) = self.in_flight.steps.pop_front() else {
             if self.take_rewound() {
                 return Ok(Finished::Rewound);
             }
             let problem = "needs to be in flight, but none is";
             return Err(Error::setting("a training step to finish", problem, "begin one first"));
         };
-        let settled = begun.report.take();
+        let settled = step_in_flight.report.take();
         let was_settled = settled.is_some();
         let finished = match settled {
             Some(report) => Ok(Some(report)),
-            None => self.finish_one(&begun).await,
+            None => self.finish_one(&step_in_flight).await,
         };
         let Ok(Some(report)) = finished else {
             // Steps after a failed one are useless.
@@ -182,11 +182,12 @@ impl Scheduler {
         if !was_settled {
             // An adapter that ended before its answer was requested waited for the next batch, as the host did.
             let has_waited = !is_hidden && self.in_flight.steps.front().is_some_and(|next| next.data.ms > 0.0);
-            let ended_ms = report.shards.iter().map(|shard| shard.timing.end_ms()).fold(begun.begin_ms, f64::max);
-            self.record_step(&begun, &report, if has_waited { ended_ms.min(now_ms) } else { now_ms });
+            let ended_ms =
+                report.shards.iter().map(|shard| shard.timing.end_ms()).fold(step_in_flight.begin_ms, f64::max);
+            self.record_step(&step_in_flight, &report, if has_waited { ended_ms.min(now_ms) } else { now_ms });
         }
         self.hide_data(is_hidden);
-        let StepInFlight { batch, step, data, begin_ms, .. } = begun;
+        let StepInFlight { batch, step, data, begin_ms, .. } = step_in_flight;
         let start_ms = if data.ms > 0.0 { data.start_ms } else { begin_ms };
         let ms = now_ms - start_ms.max(self.in_flight.told_ms);
         self.in_flight.told_ms = now_ms;
@@ -196,11 +197,13 @@ impl Scheduler {
     /// Ends all steps in flight, so that state and weights are those after the last of them. Their reports are kept.
     pub(super) async fn settle(&mut self) -> Result<()> {
         let mut settled = std::mem::take(&mut self.in_flight.steps);
-        for begun in settled.iter_mut().filter(|begun| begun.report.is_none() && begun.runs.is_some()) {
-            match self.finish_one(begun).await? {
+        for step_in_flight in
+            settled.iter_mut().filter(|step_in_flight| step_in_flight.report.is_none() && step_in_flight.runs.is_some())
+        {
+            match self.finish_one(step_in_flight).await? {
                 Some(report) => {
-                    self.record_step(begun, &report, self.rig.runtime.now_ms());
-                    begun.report = Some(report);
+                    self.record_step(step_in_flight, &report, self.rig.runtime.now_ms());
+                    step_in_flight.report = Some(report);
                 }
                 None => return Ok(()),
             }
@@ -210,13 +213,13 @@ impl Scheduler {
     }
 
     /// `None` if the only adapter was lost with what it had trained.
-    async fn finish_one(&mut self, begun: &StepInFlight) -> Result<Option<StepReport>> {
+    async fn finish_one(&mut self, step_in_flight: &StepInFlight) -> Result<Option<StepReport>> {
         if self.state.is_rewound() {
             return Ok(None);
         }
-        let scalars = self.state.scalars(begun.rows, &begun.step);
-        let on_device = match begun.runs.filter(|_| self.is_on_device()) {
-            Some(runs) => self.step_on_device(begun, &scalars, runs).await?,
+        let scalars = self.state.scalars(step_in_flight.rows, &step_in_flight.step);
+        let on_device = match step_in_flight.runs.filter(|_| self.is_on_device()) {
+            Some(runs) => self.step_on_device(step_in_flight, &scalars, runs).await?,
             None => None,
         };
         if self.state.is_rewound() {
@@ -224,16 +227,16 @@ impl Scheduler {
         }
         let report = match on_device {
             Some(report) => report,
-            None => self.step_on_host(&begun.batch, begun.step.step, &scalars).await?,
+            None => self.step_on_host(&step_in_flight.batch, step_in_flight.step.step, &scalars).await?,
         };
         Ok(Some(report))
     }
 
     /// Records the time of a step that ended by then. It may have begun while another was in flight.
-    fn record_step(&mut self, begun: &StepInFlight, report: &StepReport, end_ms: f64) {
-        let start_ms = begun.begin_ms.max(self.in_flight.ended_ms);
-        let (step, ms) = (Some(begun.step.step), (end_ms - start_ms).max(0.0));
-        let span = Span { lane: Lane::Host, what: Activity::Step, start_ms, ms, step, rows: begun.rows };
+    fn record_step(&mut self, step_in_flight: &StepInFlight, report: &StepReport, end_ms: f64) {
+        let start_ms = step_in_flight.begin_ms.max(self.in_flight.ended_ms);
+        let (step, ms) = (Some(step_in_flight.step.step), (end_ms - start_ms).max(0.0));
+        let span = Span { lane: Lane::Host, what: Activity::Step, start_ms, ms, step, rows: step_in_flight.rows };
         self.rig.timeline.record(span);
         self.in_flight.ended_ms = start_ms + ms;
         for shard in &report.shards {

@@ -28,7 +28,7 @@ struct Kept {
     batch: Batch,
     learning_rate: f32,
     /// Whether the caller has its log.
-    is_told: bool,
+    is_reported: bool,
 }
 
 impl Brought {
@@ -41,12 +41,12 @@ impl Brought {
 
     /// Whether a batch's step is not yet reported.
     fn is_waiting(&self) -> bool {
-        self.batches.back().is_some_and(|last| !last.is_told)
+        self.batches.back().is_some_and(|last| !last.is_reported)
     }
 
     /// Whether a step was reported. If it is to run again, training was rewound.
-    fn is_told(&self, step: u64) -> bool {
-        self.batches.iter().any(|kept| kept.step == step && kept.is_told)
+    fn is_reported(&self, step: u64) -> bool {
+        self.batches.iter().any(|kept| kept.step == step && kept.is_reported)
     }
 
     /// The batch of a step.
@@ -56,7 +56,7 @@ impl Brought {
 
     /// Drops batches that are no longer needed once the host's copy of the state is that after `step` steps.
     fn forget(&mut self, step: u64) {
-        self.batches.retain(|kept| kept.step >= step || !kept.is_told);
+        self.batches.retain(|kept| kept.step >= step || !kept.is_reported);
     }
 }
 
@@ -96,7 +96,7 @@ impl Trainer {
             step: next,
             batch,
             learning_rate: self.progress.learning_rate,
-            is_told: false,
+            is_reported: false,
         });
         self.begin_brought().await
     }
@@ -166,7 +166,7 @@ impl Trainer {
                 }
             }
             self.sync().await?;
-            if !self.brought.is_told(self.progress.step) {
+            if !self.brought.is_reported(self.progress.step) {
                 return Ok(self.state());
             }
         }
@@ -220,7 +220,7 @@ impl Trainer {
         // Batches are the caller's: there is no epoch, and no position in one.
         (self.progress.batch, self.progress.meter) = (0, Meter::default());
         let kept = self.brought.of(step).filter(|_| log.is_some());
-        let is_news = kept.is_some_and(|kept| !std::mem::replace(&mut kept.is_told, true));
+        let is_news = kept.is_some_and(|kept| !std::mem::replace(&mut kept.is_reported, true));
         Ok(log.filter(|_| is_news))
     }
 
@@ -245,7 +245,7 @@ impl Trainer {
     /// Re-runs the steps since the last copy of the state after a rewind; logs that were returned are not returned
     /// again.
     fn begin_again(&mut self) -> Result<bool> {
-        let is_rewound = self.brought.is_told(self.progress.step);
+        let is_rewound = self.brought.is_reported(self.progress.step);
         if is_rewound {
             self.begin_number(self.progress.step)?;
         }
@@ -257,9 +257,9 @@ impl Trainer {
         let Some(kept) = self.brought.of(step) else { return Ok(()) };
         let (batch, learning_rate) = (kept.batch.clone(), kept.learning_rate);
         let newest = std::mem::replace(&mut self.progress.learning_rate, learning_rate);
-        let begun = self.begin_with(batch, DataWait::default());
+        let result = self.begin_with(batch, DataWait::default());
         self.progress.learning_rate = newest;
-        begun
+        result
     }
 
     fn check_inputs_of(&self, batch: &Batch) -> Result<()> {

@@ -310,20 +310,37 @@ fn ignored_tests_say_why(tree: &Tree) -> Vec<String> {
         .collect()
 }
 
-/// Documentation that begins so sends its reader elsewhere to find what it is about.
+/// Documentation that begins like this refers to the item before it.
 const RIDDLES: [&str; 4] = ["The same", "Which.", "It does.", "As above"];
 
+/// Questions and fragments begin with these words; a statement begins with its subject, its verb, or `Whether`.
+const FRAGMENTS: [&str; 29] = [
+    "What", "Which", "Who", "Whose", "Whatever", "Whoever", "Why", "How", "Where", "When", "Those", "They", "It", "So",
+    "Has", "Have", "Is", "Are", "Was", "Were", "Does", "Do", "May", "Can", "Must", "Would", "Did", "Could", "Will",
+];
+
+/// Whether documentation begins with a question or a fragment. The files of tests may: each asks one question.
+fn asks(path: &str, doc: &str) -> bool {
+    let word = doc.split(|letter: char| !letter.is_alphabetic()).next().unwrap_or_default();
+    !path.starts_with("tests/") && FRAGMENTS.contains(&word)
+}
+
 fn docs_say_what_they_mean(tree: &Tree) -> Vec<String> {
-    let lines = tree.files("", ".rs").flat_map(|(path, text)| (1..).zip(text.lines()).map(move |line| (path, line)));
-    let mut was_doc = false;
-    let begun = lines.filter_map(|(path, (at, line))| {
-        let doc = line.trim_start().strip_prefix("/// ").or_else(|| line.strip_prefix("//! "));
-        let goes_on = std::mem::replace(&mut was_doc, doc.is_some());
-        doc.filter(|_| !goes_on)
-            .filter(|text| RIDDLES.iter().any(|riddle| text.starts_with(riddle)))
-            .map(|text| (path, at, text))
-    });
-    begun.map(|(path, at, text)| format!("{path}:{at} says \"{text}\": say what it is, in words of its own")).collect()
+    let mut complaints = Vec::new();
+    for (path, text) in tree.files("", ".rs") {
+        let mut before = "";
+        for (at, line) in (1..).zip(text.lines()).map(|(at, line)| (at, line.trim_start())) {
+            let doc = ["/// ", "//! "].iter().find_map(|mark| line.strip_prefix(mark));
+            let begins = !["/// ", "//! "].iter().any(|mark| before.starts_with(mark));
+            let is_first = !["///", "//!"].iter().any(|mark| before.starts_with(mark));
+            let is_riddle = |doc: &str| RIDDLES.iter().any(|riddle| doc.starts_with(riddle));
+            if let Some(doc) = doc.filter(|doc| begins && is_riddle(doc) || is_first && asks(path, doc)) {
+                complaints.push(format!("{path}:{at} says \"{doc}\": say what it is, in words of its own"));
+            }
+            before = line;
+        }
+    }
+    complaints
 }
 
 /// A rule, and a breach of it: what is added to which file, and a part of the complaint.
@@ -502,6 +519,14 @@ static RULES: &[Rule] = &[
         check: docs_say_what_they_mean,
         breach: ["src/new.rs", "fn f() {}\n\n/// The same with a bias.\nfn g() {}\n"],
         complaint: "src/new.rs:3 says \"The same with a bias.\"",
+    },
+    Rule {
+        check: docs_say_what_they_mean,
+        breach: [
+            "src/new.rs",
+            "/// Add a bias.\n///\n/// What is added.\nfn f() {}\n\n/// Is there a bias?\nfn g() {}\n",
+        ],
+        complaint: "src/new.rs:6 says \"Is there a bias?\"",
     },
     Rule { check: files_are_short, breach: ["src/new.rs", LONG], complaint: "src/new.rs has 701 lines" },
 ];

@@ -343,7 +343,7 @@ pub enum Event {
         version: &'static str,
         /// All that can be added.
         adapters: Vec<Listed>,
-        /// Why none is WebGPU's.
+        /// Reason why no adapter is WebGPU's.
         missing: serde_json::Value,
         /// Networks to choose.
         models: Vec<ModelChoice>,

@@ -23,7 +23,7 @@ pub(crate) struct Rig {
     next_id: u32,
     /// The CPU adapter in the page's list: the engine opens one by itself when all others are lost.
     cpu: Option<Info>,
-    told: Vec<Member>,
+    sent: Vec<Member>,
     /// Indices among the members sent to the page, by position.
     pub(crate) places: Vec<Option<Place>>,
 }
@@ -73,13 +73,13 @@ impl Rig {
 
     /// Keeps the remaining adapters, in order, for a new trainer; returns them with their throttles.
     pub(crate) fn keep(&mut self) -> Vec<(Info, f64)> {
-        self.adapters.retain(|adapter| self.told.iter().any(|member| member.id == adapter.id));
-        self.told.iter().map(|member| (member.info.info.clone(), member.throttle)).collect()
+        self.adapters.retain(|adapter| self.sent.iter().any(|member| member.id == adapter.id));
+        self.sent.iter().map(|member| (member.info.info.clone(), member.throttle)).collect()
     }
 
     /// The adapters that take part, with their throttles.
     pub(crate) fn there(&self) -> Vec<(Info, f64)> {
-        let there = self.told.iter().filter(|member| member.presence == "there");
+        let there = self.sent.iter().filter(|member| member.presence == "there");
         there.map(|member| (member.info.info.clone(), member.throttle)).collect()
     }
 
@@ -132,10 +132,10 @@ impl Rig {
             };
             members.push(member.with_status(adapter.status));
         }
-        let is_new = members.len() != self.told.len() || members.iter().zip(&self.told).any(|(a, b)| !a.is_like(b));
-        self.told = members;
+        let is_new = members.len() != self.sent.len() || members.iter().zip(&self.sent).any(|(a, b)| !a.is_like(b));
+        self.sent = members;
         if is_new {
-            tell(&Event::Rig { members: self.told.clone() });
+            tell(&Event::Rig { members: self.sent.clone() });
         }
     }
 }

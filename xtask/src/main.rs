@@ -1,4 +1,4 @@
-//! `cargo xtask JOB`: what is built, run and checked for other systems than this one.
+//! `cargo xtask JOB`: builds, runs and checks for other systems than this one.
 
 mod full;
 mod macos;
@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use xshell::Shell;
 
-/// What is built, run and checked for other systems than this one.
+/// Builds, runs and checks for other systems than this one.
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 enum Job {

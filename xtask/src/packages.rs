@@ -5,7 +5,7 @@ use xshell::{Shell, cmd};
 
 use crate::toolchain::on_path;
 
-/// Is this a system with `apt-get`?
+/// Whether this system has `apt-get`.
 pub fn has_apt() -> bool {
     on_path("apt-get").is_some()
 }

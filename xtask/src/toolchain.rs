@@ -1,4 +1,4 @@
-//! Which compiler builds for another system: the active toolchain where it has the target, else Debian's
+//! Chooses the compiler for another system: the active toolchain if it has the target, else Debian's
 //! with a standard library made from source.
 
 use std::path::{Path, PathBuf};
@@ -96,12 +96,12 @@ impl Toolchain {
         }
     }
 
-    /// Is the standard library built from source, by a compiler that takes unstable flags?
+    /// Whether the standard library is built from source, by a compiler that takes unstable flags.
     pub fn builds_std(&self) -> bool {
         self.compiler == Compiler::Debian
     }
 
-    /// Where what is built lies: `<folder>/debug` and `<folder>/release`.
+    /// Folder of built files: `<folder>/debug` and `<folder>/release`.
     pub fn folder(&self) -> PathBuf {
         self.target_folder().join(self.target.triple())
     }
@@ -120,7 +120,7 @@ fn linker_variable(triple: &str) -> String {
     format!("CARGO_TARGET_{}_LINKER", triple.to_uppercase().replace('-', "_"))
 }
 
-/// Has the active toolchain the target, by `rustup target add` or by a package of the system?
+/// Whether the active toolchain has the target, by `rustup target add` or by a package of the system.
 fn has_standard_library(shell: &Shell, target: Target) -> Result<bool> {
     let triple = target.triple();
     let folder = cmd!(shell, "rustc --print target-libdir --target {triple}").quiet().read()?;

@@ -9,7 +9,7 @@ use xshell::{Shell, cmd};
 use crate::serve;
 use crate::toolchain::{Target, Toolchain, on_path};
 
-/// What to do with the browser demo.
+/// Actions for the browser demo.
 #[derive(Subcommand)]
 pub enum WebJob {
     /// Build it into `web-demo/dist`, for any server of static files.

@@ -150,12 +150,12 @@ fn tests(shell: &Shell, toolchain: &Toolchain, wine: &Wine<'_>) -> Result<()> {
     Ok(())
 }
 
-/// How cargo starts what it built for the target.
+/// The runner with which cargo starts programs built for the target.
 fn runner() -> String {
     format!("CARGO_TARGET_{}_RUNNER", Target::Windows.triple().to_uppercase().replace('-', "_"))
 }
 
-/// What becomes of the kernels on Wine's DX12. Told, and no failure: it tests Wine as much as us.
+/// Results of the kernels on Wine's DX12. Printed only: a failure may be Wine's.
 ///
 /// With Microsoft's compiler each kernel must at least compile.
 fn direct3d(shell: &Shell, toolchain: &Toolchain, wine: &Wine<'_>, args: &WindowsArgs) -> Result<()> {

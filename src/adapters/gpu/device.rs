@@ -74,7 +74,7 @@ const MAX_BINDINGS: u32 = 1 << 17;
 
 /// Errors that a device reported outside of a request.
 #[derive(Default)]
-struct Said {
+struct DeviceReports {
     lost: Mutex<Option<String>>,
     error: Mutex<Option<Fault>>,
 }
@@ -128,7 +128,7 @@ pub(super) struct Gpu {
     #[cfg_attr(not(target_arch = "wasm32"), allow(dead_code, reason = "a native wait has its own clock"))]
     runtime: Arc<dyn Runtime>,
     submitted: Mutex<Submitted>,
-    said: Arc<Said>,
+    reports: Arc<DeviceReports>,
 }
 
 impl Gpu {
@@ -154,7 +154,7 @@ impl Gpu {
         let opened = adapter.request_device(&descriptor).await;
         let (device, queue) = opened.map_err(|error| Fault::Lost(format!("the adapter gives no device: {error}")))?;
         DEVICES.fetch_add(1, Ordering::Relaxed);
-        let said = listen(&device);
+        let reports = collect_reports(&device);
         let (tile, silence) = match info.kind {
             Kind::Software => (software_tile(adapter.get_info().subgroup_min_size, has_subgroups), SILENCE_SOFTWARE),
             _ => (Tile::Workgroup64, SILENCE),
@@ -169,7 +169,7 @@ impl Gpu {
             silence,
             runtime,
             submitted: Mutex::default(),
-            said,
+            reports,
         })
     }
 
@@ -180,10 +180,10 @@ impl Gpu {
 
     /// Fails if the device is lost, or reported an error that no scope caught.
     pub(super) fn check(&self) -> Result<(), Fault> {
-        if let Some(lost) = self.said.lost.lock().unwrap_or_else(PoisonError::into_inner).clone() {
+        if let Some(lost) = self.reports.lost.lock().unwrap_or_else(PoisonError::into_inner).clone() {
             return Err(Fault::Lost(lost));
         }
-        match self.said.error.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        match self.reports.error.lock().unwrap_or_else(PoisonError::into_inner).take() {
             Some(fault) => Err(fault),
             None => Ok(()),
         }
@@ -348,14 +348,14 @@ fn fault(error: &wgpu::Error) -> Fault {
     }
 }
 
-fn listen(device: &wgpu::Device) -> Arc<Said> {
-    let said = Arc::new(Said::default());
-    let listener = said.clone();
+fn collect_reports(device: &wgpu::Device) -> Arc<DeviceReports> {
+    let reports = Arc::new(DeviceReports::default());
+    let listener = reports.clone();
     device.set_device_lost_callback(move |reason, text| {
         put(&listener.lost, format!("{reason:?}: {text}"));
     });
-    let listener = said.clone();
+    let listener = reports.clone();
     // Without a handler wgpu panics.
     device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| put(&listener.error, fault(&error))));
-    said
+    reports
 }

@@ -312,7 +312,7 @@ mod tests {
             weights,
         };
         timeline.record_run(&run, &timing, &[(12.0, 14.0), (15.0, 16.0)]);
-        let told: Vec<_> = timeline.spans().map(|span| (span.what, span.start_ms, span.end_ms())).collect();
+        let found: Vec<_> = timeline.spans().map(|span| (span.what, span.start_ms, span.end_ms())).collect();
         let expected = [
             (Activity::Weights, 1.0, 3.0),
             (Activity::Upload, 10.0, 11.0),
@@ -323,7 +323,7 @@ mod tests {
             (Activity::Compute, 16.0, 19.0),
             (Activity::Readback, 19.0, 21.0),
         ];
-        assert_eq!(told, expected);
+        assert_eq!(found, expected);
     }
 
     #[test]

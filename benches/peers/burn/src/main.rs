@@ -39,7 +39,7 @@ fn open(choice: &str) -> (Device, String) {
     (device, format!("{}, {}", info.name, info.backend))
 }
 
-/// What a step is, and how many parameters it trains.
+/// The repeated work, and its number of trained parameters.
 fn work(settings: &Settings, device: Device) -> (Box<dyn Work>, usize) {
     let rows = settings.rows;
     if settings.model == "product" {

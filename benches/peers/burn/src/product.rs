@@ -9,7 +9,7 @@ pub struct Product {
     a: Tensor<2>,
     b: Tensor<2>,
     c: Option<Tensor<2>>,
-    /// What the last element must be.
+    /// Expected last element.
     last: f64,
     device: Device,
 }

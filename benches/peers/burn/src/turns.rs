@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use serde_json::json;
 
-/// What is repeated.
+/// Repeated work.
 pub trait Work {
     /// Begins a step; it may go on after this returns.
     fn step(&mut self);

@@ -25,7 +25,7 @@ thread_local! {
     static FOUND: RefCell<Option<Vec<Found>>> = const { RefCell::new(None) };
 }
 
-/// Why a browser gives no adapter.
+/// Reason why a browser gives no adapter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Missing {
@@ -66,7 +66,7 @@ pub async fn enumerate() -> Vec<Info> {
     with_found(|found| found.iter().map(|found| found.info.clone()).collect())
 }
 
-/// Why there is no adapter; `None` if there is one.
+/// Reason why there is no adapter; `None` if there is one.
 pub async fn missing() -> Option<Missing> {
     if !enumerate().await.is_empty() {
         return None;
@@ -150,12 +150,12 @@ async fn ask_for(request: &str) -> Option<Info> {
     adapter.is_object().then(|| info(&get(&adapter, "info")))
 }
 
-fn info(said: &JsValue) -> Info {
-    let text = |key: &str| get(said, key).as_string().unwrap_or_default();
+fn info(adapter_info: &JsValue) -> Info {
+    let text = |key: &str| get(adapter_info, key).as_string().unwrap_or_default();
     let driver = [text("vendor"), text("architecture")].join(" ").trim().to_owned();
     let name = [text("description"), text("device"), driver.clone()].into_iter().find(|name| !name.is_empty());
     let name = name.unwrap_or_else(|| "a GPU without a name".into());
-    let is_fallback = get(said, "isFallbackAdapter").is_truthy();
+    let is_fallback = get(adapter_info, "isFallbackAdapter").is_truthy();
     let is_software = is_fallback || list::is_software_name(&driver);
     let kind = if is_software { Kind::Software } else { kind(wgpu::DeviceType::Other, &name) };
     Info { index: 0, kind, name, backend: "webgpu".into(), driver, vendor: 0, device: 0, bus_id: String::new() }

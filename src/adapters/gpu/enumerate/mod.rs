@@ -16,8 +16,8 @@ pub use native::enumerate;
 #[cfg(not(target_arch = "wasm32"))]
 pub(super) use native::{find, is_known};
 
-fn kind(said: wgpu::DeviceType, name: &str) -> Kind {
-    match said {
+fn kind(device_type: wgpu::DeviceType, name: &str) -> Kind {
+    match device_type {
         _ if list::is_software_name(name) => Kind::Software,
         wgpu::DeviceType::Cpu => Kind::Software,
         wgpu::DeviceType::DiscreteGpu => Kind::DiscreteGpu,

@@ -103,16 +103,16 @@ fn adapters(backends: wgpu::Backends, compiler: Option<wgpu::Dx12Compiler>) -> V
 }
 
 fn info(adapter: &wgpu::Adapter) -> Info {
-    let said = adapter.get_info();
-    let driver = [said.driver.as_str(), said.driver_info.as_str()].join(" ").trim().to_owned();
+    let found = adapter.get_info();
+    let driver = [found.driver.as_str(), found.driver_info.as_str()].join(" ").trim().to_owned();
     Info {
         index: 0,
-        kind: kind(said.device_type, &said.name),
-        name: said.name,
-        backend: said.backend.to_str().to_owned(),
+        kind: kind(found.device_type, &found.name),
+        name: found.name,
+        backend: found.backend.to_str().to_owned(),
         driver,
-        vendor: said.vendor,
-        device: said.device,
-        bus_id: said.device_pci_bus_id,
+        vendor: found.vendor,
+        device: found.device,
+        bus_id: found.device_pci_bus_id,
     }
 }

@@ -7,7 +7,7 @@ use crate::kernels::Tile;
 /// Times that count, of each tile that stays in the contest.
 const TIMINGS: u32 = 3;
 /// A tile that takes so many times as long as the best is out.
-const HOPELESS: f64 = 2.0;
+const ABORT_SLOWDOWN: f64 = 2.0;
 /// Part of the usual tile's time that another must stay under: less is noise.
 const CLEARLY: f64 = 0.95;
 /// Milliseconds of a product in which nothing is tried. A tile may be ten times slower than the best, and a Windows
@@ -65,7 +65,7 @@ impl Contest {
             candidate.timings += 1;
             candidate.best_ms = candidate.best_ms.min(ms);
         }
-        let limit_ms = self.best_ms() * HOPELESS;
+        let limit_ms = self.best_ms() * ABORT_SLOWDOWN;
         self.candidates.retain(|candidate| candidate.timings == 0 || candidate.best_ms <= limit_ms);
     }
 
@@ -95,8 +95,8 @@ impl Contest {
 
 impl fmt::Display for Contest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let told = self.candidates.iter().map(|candidate| format!("{:?} {:.3} ms", candidate.tile, candidate.best_ms));
-        f.write_str(&told.collect::<Vec<_>>().join(", "))
+        let times = self.candidates.iter().map(|candidate| format!("{:?} {:.3} ms", candidate.tile, candidate.best_ms));
+        f.write_str(&times.collect::<Vec<_>>().join(", "))
     }
 }
 

@@ -49,12 +49,12 @@ pub enum Tuning {
 impl Tuning {
     /// The value of [`TUNING_VARIABLE`].
     pub fn from_environment() -> Self {
-        let said = std::env::var_os(TUNING_VARIABLE).unwrap_or_default();
-        match said.to_str() {
+        let value = std::env::var_os(TUNING_VARIABLE).unwrap_or_default();
+        match value.to_str() {
             Some("") => Self::Gpus,
             Some("off") => Self::Off,
             Some("on") => Self::On,
-            _ => Self::In(said.into()),
+            _ => Self::In(value.into()),
         }
     }
 
@@ -351,10 +351,10 @@ mod tests {
 
     #[test]
     fn products_of_about_the_same_sizes_are_one_class() {
-        let told = class(&product(Word::Rows(3), 1000, 65), 64).unwrap();
-        assert_eq!(told, "dense.forward 256x1024x128 depth 1 width 4");
-        assert_eq!(class(&product(Word::U32(129), 513, 128), 1).unwrap(), told);
-        assert_ne!(class(&product(Word::U32(257), 513, 128), 1).unwrap(), told);
+        let found = class(&product(Word::Rows(3), 1000, 65), 64).unwrap();
+        assert_eq!(found, "dense.forward 256x1024x128 depth 1 width 4");
+        assert_eq!(class(&product(Word::U32(129), 513, 128), 1).unwrap(), found);
+        assert_ne!(class(&product(Word::U32(257), 513, 128), 1).unwrap(), found);
         assert!(class(&product(Word::Rows(u32::MAX), 1, 1), u32::MAX).is_some());
     }
 

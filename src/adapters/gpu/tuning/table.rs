@@ -108,8 +108,8 @@ impl Found {
     fn file_name(&self) -> String {
         let Identity { name, backend, driver, vendor, device, is_checked } = &self.adapter;
         let checks = if *is_checked { "checked" } else { "" };
-        let told = format!("{name} {backend} {driver} {vendor:04x} {device:04x} {checks}").to_lowercase();
-        let words: Vec<&str> = told.split(|letter: char| !letter.is_ascii_alphanumeric()).collect();
+        let text = format!("{name} {backend} {driver} {vendor:04x} {device:04x} {checks}").to_lowercase();
+        let words: Vec<&str> = text.split(|letter: char| !letter.is_ascii_alphanumeric()).collect();
         let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
         let mut letters = format!("{}-{}", self.manyhands, words.join("-"));
         letters.truncate(MOST_LETTERS);
