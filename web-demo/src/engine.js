@@ -1,4 +1,4 @@
-// The engine's worker, and the worker of each CPU adapter: loads the wasm and carries messages. `www/messages.js` says which.
+// The engine's worker, and the worker of each CPU adapter: loads the wasm and carries the messages of `www/messages.js`.
 
 import init, * as engine from "./engine/manyhands_web_demo.js";
 

@@ -21,10 +21,10 @@ const NUMBERS = /** @type {const} */ (["step", "loss", "accuracy", "speed"]);
 export class Curves {
   /** @type {{ raw: Numbers, smooth: Numbers }[]} */
   #points = [];
-  /** @type {{ raw: Numbers, smooth: Numbers }[]} Not yet as many as a point stands for. */
+  /** @type {{ raw: Numbers, smooth: Numbers }[]} Steps not yet merged into a point. */
   #open = [];
   #stride = 1;
-  /** @type {Numbers | null} Running means, and the weight behind them. */
+  /** @type {Numbers | null} Running means, and their weight. */
   #mean = null;
   #weight = 0;
   /** @type {EpochLog[]} */
@@ -73,7 +73,7 @@ export class Curves {
   }
 
   /**
-   * Forgets a step and those behind it.
+   * Removes a step and all later ones.
    * @param {number} first
    */
   goBackTo(first) {

@@ -77,7 +77,7 @@ export class Lane {
   }
 
   /**
-   * Says what the member is and how it stands with it.
+   * Shows the member's kind and status.
    * @param {Lane | undefined} twin That of the earlier member on the same physical device.
    * @param {"alone" | "one of several"} company
    */
@@ -161,7 +161,7 @@ function nearestFactor(throttle) {
 }
 
 /**
- * What a member is, honestly.
+ * Description of a member.
  * @param {Member} member
  * @param {Lane | undefined} twin
  */

@@ -1,7 +1,7 @@
-// What the page and the engine's worker say to each other.
+// Messages between the page and the engine's worker.
 //
 // The page starts the worker with `new Worker("engine.js", { type: "module" })` and sends `Request`s; the worker
-// answers with `Event`s. Messages are plain objects, told apart by `type`. Names, units and meanings are those of the
+// answers with `Event`s. Messages are plain objects, distinguished by `type`. Names, units and meanings are those of the
 // crate: `StepLog`, `AdapterLog` and `EpochLog` of `src/trainer/log.rs`, `Info` of `src/adapters/mod.rs`, `RigConfig`
 // and `Report` of `src/simulator/`. This file holds types alone; `tsc` checks both sides against it.
 //
@@ -30,11 +30,11 @@
  * @property {"discrete_gpu" | "integrated_gpu" | "virtual_gpu" | "cpu" | "software"} kind A GPU of unknown kind is a
  *   `virtual_gpu`, as in the crate; `software` computes on the processor (SwiftShader).
  * @property {string} backend `webgpu`, or `host` for the CPU adapter.
- * @property {string} driver Vendor and architecture as far as the browser tells; may be empty.
- * @property {number} vendor 0: browsers do not tell.
+ * @property {string} driver Vendor and architecture, if the browser gives them; may be empty.
+ * @property {number} vendor 0: browsers do not give it.
  * @property {number} device 0.
  * @property {string} bus_id Empty.
- * @property {string[]} requested_as What it was asked for as: `high-performance`, `low-power`, `fallback`. Several where
+ * @property {string[]} requested_as Requests for which it was given: `high-performance`, `low-power`, `fallback`. Several where
  *   the browser gives the same adapter for them. Empty for the CPU adapter.
  */
 
@@ -47,10 +47,10 @@
  */
 
 /**
- * What a run is made with. Everything that stands in the page's address.
+ * Settings of a run, as in the page's address.
  * @typedef {object} Settings
  * @property {string} model `ModelChoice.id`.
- * @property {number[]} adapters `Info.index` of each member, in order; one may stand twice. At least one.
+ * @property {number[]} adapters `Info.index` of each member, in order; an adapter may be listed twice. At least one.
  * @property {number} batch_size Rows of a training step over all adapters: 1 to 512, may be below the number of adapters.
  * @property {"learned" | "even"} split
  * @property {"per_shard" | "whole_batch"} batch_norm Whose statistics batch normalization uses.
@@ -131,7 +131,7 @@
  * @property {number} rows_per_s
  * @property {number} efficiency Rows a second over the sum of what the same adapters do alone with the batch of one, so
  *   that `rows_per_s / efficiency` is the ideal line.
- * @property {string} limit What takes most of a step, in words; empty for a measurement.
+ * @property {string} limit Largest part of a step, in words; empty for a measurement.
  */
 
 /**
@@ -182,12 +182,12 @@
 /** @typedef {{ type: "throttle", member: number, factor: number }} Throttle `factor` from 1 up. */
 /** @typedef {{ type: "unplug", member: number }} Unplug Really destroys its device, at once, in mid-step. */
 /**
- * Takes effect with the next step; weights and optimizer state stay. What is left out stays as it is.
+ * Takes effect with the next step; weights and optimizer state stay. Missing settings stay unchanged.
  * @typedef {{ type: "change", batch_size?: number, split?: Settings["split"], batch_norm?: Settings["batch_norm"],
  *   learning_rate?: number }} Change
  */
 /**
- * Which digit is this, by the weights as they are now?
+ * Classify a drawing by the current weights.
  * @typedef {{ type: "classify", id: number, pixels: Float32Array }} Classify `pixels`: 64 values from 0 to 1, 8×8,
  *   row-major, ink is 1.
  */
@@ -239,7 +239,7 @@
  */
 /** @typedef {{ type: "epoch", epoch: EpochLog }} Epoch */
 /**
- * What the model says of the test digits: at the start, after each epoch, and when a run is paused; more often where that
+ * Predictions for the test digits: at the start, after each epoch, and when a run is paused; more often where that
  * takes less than a tenth of the time.
  * @typedef {object} Predictions
  * @property {"predictions"} type

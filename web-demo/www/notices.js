@@ -1,4 +1,4 @@
-// What the page says in words: banners that stay, the list of what happened, and the region that is read aloud.
+// Texts of the page: permanent banners, the list of events, and the region that is read aloud.
 
 import { byId, make, say } from "./dom.js";
 
@@ -29,7 +29,7 @@ export function banner(text, kind) {
 }
 
 /**
- * What has to be said of the adapters before anything runs.
+ * Notices about the adapters before a run.
  * @param {Hello} hello
  */
 export function tellOfAdapters({ missing, adapters }) {

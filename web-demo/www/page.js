@@ -1,4 +1,4 @@
-// The page: takes what the worker says to the parts that show it, and what the visitor does to the worker.
+// The page: passes events of the worker to the parts that show them, and actions of the visitor to the worker.
 
 import { Curves } from "./curves.js";
 import { Digits } from "./digits.js";
@@ -46,7 +46,7 @@ let epochs = [];
 let notices = [];
 /** All members of this page's life, by their ids, as logs name them. @type {Map<number, Info>} */
 const known = new Map();
-/** Does the visitor want training to go on, whatever the engine does just now? */
+/** Whether the visitor wants training to continue, whatever the engine does now. */
 let is_to_run = false;
 let is_dead = false;
 
@@ -125,7 +125,7 @@ function greet(said) {
   start();
 }
 
-/** From fresh weights. What is shown stays until the engine has begun. */
+/** From fresh weights. The display stays until the engine has begun. */
 function start() {
   if (settings) link.send({ type: "start", settings: { ...settings }, paused: !is_to_run });
 }
@@ -146,7 +146,7 @@ function fail(message) {
   banner(`${text}. It needs a recent browser with WebAssembly; loading the page again may help.`, "failed");
   say(byId("status", HTMLElement), "The engine has stopped.");
   announce(text);
-  // What was measured is here, and can still be saved.
+  // Measurements are kept, and can still be saved.
   for (const button of document.querySelectorAll("button")) button.disabled = button.id !== "export-metrics" || hello === null;
 }
 
@@ -205,7 +205,7 @@ function takeSteps(now) {
 }
 
 /**
- * Forgets a step and those behind it, which are trained again: after the only adapter was lost, from the last copy of its
+ * Removes a step and all later ones, which are trained again: after the only adapter was lost, from the last copy of its
  * weights.
  * @param {number} first
  */

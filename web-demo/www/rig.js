@@ -11,7 +11,7 @@ const REDRAW_MS = 100;
 const CALM_MS = 500;
 /** A part of the step spent waiting that is worth a word. */
 const MUCH_WAITING = 0.2;
-/** Narrowest parts of the bar that have room for a letter, and for the rows behind it. */
+/** Narrowest parts of the bar that have room for a letter, and for the rows after it. */
 const ROOM = { letter: 0.035, rows: 0.09 };
 const HOST_PHASES = ["data", "reduce", "update"];
 
@@ -148,7 +148,7 @@ export class Rig {
 
   #redraw() {
     const { ms, data } = this.#host;
-    // A lane that is just back has other steps behind it than the mean.
+    // A lane that was just reopened has fewer steps than the mean.
     const longest = Math.max(ms, ...this.#order.map((lane) => data + lane.ms));
     const scale = this.#last && ms > 0 ? 100 / longest : 0;
     this.#drawBatch();
@@ -207,7 +207,7 @@ export class Rig {
     byId("host-time", HTMLElement).setAttribute("aria-label", this.#last ? texts.join(", ") : "No step yet");
   }
 
-  /** What there is to see just now, and why. */
+  /** Remark on the current split. */
   #remark() {
     if (!this.#last) return "";
     if (this.#order.length === 1) {

@@ -53,7 +53,7 @@ export class Rules {
   }
 
   /**
-   * What the rules mean for this rig.
+   * Effects of the settings on this rig.
    * @param {Settings} settings
    * @param {number} n_adapters
    */

@@ -11,7 +11,7 @@ const TITLES = { strong: "Strong: constant batch", weak: "Weak: growing batch" }
 
 const HEAD = ["adapters", "rows of each", "step ms", "rows/s", "of the sum"];
 
-/** What limits a number of adapters stands in a line below it. @param {Point} point */
+/** Line with the bottleneck of a number of adapters. @param {Point} point */
 function lines({ n_adapters, shares, step_ms, rows_per_s, efficiency, limit }) {
   const texts = [String(n_adapters), shares.join(" + "), short(step_ms), whole(rows_per_s), percent(efficiency, 0)];
   const line = make("tr", { className: limit ? "has-limit" : "" }, ...texts.map((text) => make("td", { textContent: text })));
@@ -125,7 +125,7 @@ export class Measurement {
   }
 
   /**
-   * What the ideal line leaves out on this machine.
+   * Limits of the ideal line on this machine.
    * @param {Member[]} members
    */
   set members(members) {

@@ -1,4 +1,4 @@
-// What a run is made with, and how it stands in the page's address.
+// Settings of a run, and their form in the page's address.
 
 /** @import { Hello, Info, Settings } from "./messages.js" */
 
@@ -16,7 +16,7 @@ export function isGpu(info) {
 }
 
 /**
- * What this browser starts with: all GPUs and the CPU adapter. Where there is no GPU, the CPU adapter twice, if there are
+ * Default settings in this browser: all GPUs and the CPU adapter. Where there is no GPU, the CPU adapter twice, if there are
  * cores for both: that is a split, too. Software adapters are used only when asked for, as by the crate.
  * @param {Hello} hello
  * @param {number} n_cores
@@ -88,7 +88,7 @@ export function parse(search, hello, n_cores) {
   return { settings, remarks };
 }
 
-/** What an address calls an adapter: GPUs by their index, which another machine has, too. @param {Info} info */
+/** Name of an adapter in an address: GPUs by their index, which another machine has, too. @param {Info} info */
 function nameOf(info) {
   return isGpu(info) ? String(info.index) : info.kind;
 }
@@ -103,7 +103,7 @@ function adapterOf(item, adapters) {
 }
 
 /**
- * The part of an address behind `?`: what differs from the defaults.
+ * The part of an address after `?`: differences from the defaults.
  * @param {Settings} settings
  * @param {Hello} hello
  * @param {number} n_cores

@@ -1,6 +1,7 @@
 //! Tables of tiles with errors in them are read or refused: a target beside those of `tests/fuzz/`.
 
 #[path = "../../../../tests/common/fuzz.rs"]
+#[allow(clippy::duplicate_mod, reason = "each target is a module of its own part, and both run in one program")]
 #[allow(clippy::disallowed_methods, reason = "tests wait for other processes, by the clock of the system")]
 mod watched;
 
