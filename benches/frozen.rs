@@ -1,4 +1,4 @@
-//! How much faster training steps are where the trunk of a network is frozen and its head alone is trained.
+//! Speedup of training steps if the trunk of a network is frozen and only its head is trained.
 //!
 //! `cargo bench --bench frozen -- [ADAPTERS] [ROUNDS] [ROWS] [PIXELS]`, by default ResNet-18 on the CPU adapter with 16 rows
 //! of 32 × 32. All of it and the head alone take turns, so that other work on the machine hits both alike; the medians
@@ -6,7 +6,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench prints, and may panic")]
 
-use manyhands::internals::bench::rig::{Data, Rig, Seat, Source, Turn};
+use manyhands::internals::bench::rig::{BenchRig, Data, RigAdapter, Source, Turn};
 use manyhands::internals::bench::workloads::{self, Workload};
 use manyhands::internals::timing::median;
 use manyhands::{SplitMode, adapters, presets};
@@ -25,11 +25,11 @@ fn main() {
     head.model.freeze_all_but([last.as_str()]).unwrap();
 
     pollster::block_on(async {
-        let seats = adapters::choose(&adapters::list_async().await, wanted).unwrap();
-        let seats: Vec<Seat> = seats.into_iter().map(Seat::from).collect();
+        let members = adapters::choose(&adapters::list_async().await, wanted).unwrap();
+        let members: Vec<RigAdapter> = members.into_iter().map(RigAdapter::from).collect();
         let mut rigs = Vec::new();
         for workload in [&whole, &head] {
-            rigs.push(Rig::open(workload, &seats, SplitMode::Learned, rows).await.unwrap());
+            rigs.push(BenchRig::open(workload, &members, SplitMode::Learned, rows).await.unwrap());
         }
         let mut source = Source::new(&whole, Data::Synthetic, rows).unwrap();
         for _ in 0..rounds {
@@ -38,8 +38,8 @@ fn main() {
             }
         }
         println!("ResNet-18, {rows} rows of {pixels} × {pixels} × 3 on {}", rigs[0].name);
-        let step_ms = |rig: &Rig| median(rig.samples.iter().map(|sample| sample.step_ms));
-        let memory = |rig: &Rig| rig.scheduler.bytes().iter().sum::<u64>() >> 20;
+        let step_ms = |rig: &BenchRig| median(rig.samples.iter().map(|sample| sample.step_ms));
+        let memory = |rig: &BenchRig| rig.scheduler.bytes().iter().sum::<u64>() >> 20;
         for (rig, (name, workload)) in rigs.iter().zip([("all of it", &whole), ("head alone", &head)]) {
             let (trained, ms, megabytes) = (workload.model.n_trainable(), step_ms(rig), memory(rig));
             println!(

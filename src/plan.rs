@@ -232,7 +232,7 @@ pub struct Moving {
 /// A parameter whose size is penalized: `l1 · Σ |w| + l2 · Σ w²` is part of the loss, once for the whole batch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Penalty {
-    /// Which segment of the flat parameters.
+    /// Index of the segment of the flat parameters.
     pub segment: u32,
     /// First element in the segment.
     pub offset: u64,

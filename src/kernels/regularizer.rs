@@ -18,7 +18,7 @@ crate::params! {
     l1: f32,
     /// Factor of the values' squares.
     l2: f32,
-    /// What slopes of outputs are divided by: rows of the whole batch. Not read by `weights` and `outputs`.
+    /// Divisor of the outputs' slopes: rows of the whole batch. Not read by `weights` and `outputs`.
     count: u32,
 }
 

@@ -1,10 +1,10 @@
-//! What every layer can have beside its own settings: whether training may change it, and penalties.
+//! Settings that every layer can have beside its own: whether training may change it, and penalties.
 
 use std::sync::Arc;
 
 use super::{Built, Layer, Problem, Regularizer};
 
-/// How the keys of penalties end.
+/// End of the keys of penalties.
 const KEY: &str = "_regularizer";
 /// The key of the penalty of outputs.
 const ACTIVITY: &str = "activity_regularizer";
@@ -30,7 +30,7 @@ impl Configured {
     }
 }
 
-/// What every layer can have beside its own settings, under the names of Keras.
+/// Settings that every layer can have beside its own, under the names of Keras.
 ///
 /// ```
 /// use manyhands::Sequential;
@@ -105,8 +105,8 @@ impl Regularizers {
         self.iter().find(|(key, _)| *key == ACTIVITY).map(|(_, regularizer)| regularizer)
     }
 
-    /// Those of parameters, by the names that a parameter may have: `depthwise_regularizer` is that of `depthwise_kernel`, or
-    /// of `kernel` where a layer has but one.
+    /// Penalties of parameters, by the names that a parameter may have: `depthwise_regularizer` is that of `depthwise_kernel`,
+    /// or of `kernel` if a layer has only one.
     pub(crate) fn of_parameters(&self) -> impl Iterator<Item = ([String; 3], Regularizer)> {
         self.iter().filter(|(key, _)| *key != ACTIVITY).map(|(key, regularizer)| {
             let stem = key.strip_suffix(KEY).unwrap_or(key);

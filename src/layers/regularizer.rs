@@ -52,7 +52,7 @@ impl Regularizer {
         Self { l1, l2 }
     }
 
-    /// What is wrong with it, if anything is.
+    /// Problem of its settings, if they have one.
     pub(crate) fn problem(self) -> Option<String> {
         let is_right = |factor: f32| factor >= 0.0 && factor.is_finite();
         (!is_right(self.l1) || !is_right(self.l2))

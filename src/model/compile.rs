@@ -56,9 +56,9 @@ impl Firsts {
 
 /// Name of the buffer that holds what the clip decided: `[scale, apply, norm, 0]`.
 pub(crate) const CLIP_CONTROL: &str = "update.control";
-/// How the names of buffers that hold a parameter's penalty begin, behind that of the node.
+/// Start of the names of buffers with a parameter's penalty, after that of the node.
 const PENALTY: &str = "penalty";
-/// How the names of buffers that hold a parameter's penalty begin.
+/// Start of the names of buffers with a parameter's penalty.
 pub(crate) const PENALTIES: &str = "update.penalty";
 
 impl Model {

@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::error::Problem;
 use crate::kind::Settings;
 
-/// How the gradient of each parameter is clipped by itself, before the update. `norm`s and `value`s are above 0.
+/// Clipping of the gradient of each parameter by itself, before the update. `norm`s and `value`s are above 0.
 ///
 /// The global norm is [`Compile::clip_norm`](crate::Compile::clip_norm). As in Keras, one of the three is used at most.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -57,7 +57,7 @@ impl Clipping {
         Settings::of(&Written { clipnorm, clipvalue })
     }
 
-    /// What is wrong with it, if anything is.
+    /// Problem of its value, if it has one.
     pub(super) fn problem(self) -> Option<Problem> {
         let (name, limit) = match self {
             Self::Norm(norm) => ("clipnorm", norm),

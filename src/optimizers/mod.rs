@@ -88,7 +88,7 @@ impl Optimizer {
         Self { clipping: Some(Clipping::Value(value)), ..self }
     }
 
-    /// How the gradient of each parameter is clipped by itself.
+    /// Clipping of the gradient of each parameter by itself.
     pub fn clipping(&self) -> Option<Clipping> {
         self.clipping
     }

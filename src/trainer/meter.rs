@@ -85,7 +85,7 @@ fn scales(compile: &Compile, outputs: &[(&str, &Shape)], batch: &Batch, weight: 
     outputs.iter().enumerate().map(scale).collect()
 }
 
-/// What adapters report of a batch.
+/// Reports of adapters about a batch.
 pub(super) struct Reports<'a> {
     /// Loss and score of each row by output, and then the penalty of each row, if there is one.
     pub rows: &'a [Vec<f32>],

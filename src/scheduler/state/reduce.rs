@@ -88,7 +88,7 @@ impl Sums {
 struct Penalties<'a> {
     all: Vec<&'a Penalty>,
     weights: &'a [f32],
-    /// Where the bucket at hand begins.
+    /// Start of the current bucket.
     start: usize,
 }
 

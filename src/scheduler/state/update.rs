@@ -118,12 +118,12 @@ fn receivers(rig: &mut Rig, answers: &[Answer]) -> Vec<usize> {
     (0..rig.members.len()).filter(|idx| !rig.members[*idx].is_stale).collect()
 }
 
-/// What an update on the device tells of itself.
+/// Results of an update on the device.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::scheduler) struct Updated {
     /// Global norm of the gradients.
     pub norm: f32,
-    /// Whether they were finite, so that the update took place.
+    /// Whether they were finite, so that the update was applied.
     pub is_applied: bool,
     /// Penalties of the parameters before it.
     pub penalty: f64,
