@@ -105,7 +105,7 @@ impl Regularizers {
         self.iter().find(|(key, _)| *key == ACTIVITY).map(|(_, regularizer)| regularizer)
     }
 
-    /// Penalties of parameters, by the names that a parameter may have: `depthwise_regularizer` is that of `depthwise_kernel`,
+    /// Penalties of parameters by possible names: `depthwise_regularizer` is that of `depthwise_kernel`,
     /// or of `kernel` if a layer has only one.
     pub(crate) fn of_parameters(&self) -> impl Iterator<Item = ([String; 3], Regularizer)> {
         self.iter().filter(|(key, _)| *key != ACTIVITY).map(|(key, regularizer)| {
