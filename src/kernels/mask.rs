@@ -93,7 +93,7 @@ fn apply_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     });
 }
 
-/// How many steps of a row count; at least 1, to be divided by.
+/// Number of steps of a row that count; at least 1, since it is a divisor.
 fn count_of(mask: &[f32]) -> usize {
     mask.iter().filter(|mask| counts(**mask)).count().max(1)
 }
