@@ -222,7 +222,7 @@ async fn serve_one(
             mailbox.send(Event::Loaded { bytes }).await
         }
         Request::Write { role, offset, data } => {
-            check_write(device, role, offset, data.len())?;
+            check_write(device.loaded(), role, offset, data.len())?;
             let begin_ms = mailbox.now_ms();
             device.write(role, offset, &data).await?;
             weights.add(begin_ms, mailbox.now_ms());
@@ -230,7 +230,7 @@ async fn serve_one(
         }
         Request::Run(run) => run_checked(device, mailbox, &run, weights).await,
         Request::Read(role) => {
-            check_write(device, role, 0, 0)?;
+            check_write(device.loaded(), role, 0, 0)?;
             let data = device.read(mailbox, role).await?;
             mailbox.send(Event::Contents { role, data }).await
         }
@@ -254,23 +254,29 @@ async fn run_checked(
     run: &Run,
     weights: &mut Writes,
 ) -> Result<(), Stop> {
-    for (role, data) in &run.feeds {
-        check_write(device, *role, 0, data.len())?;
-    }
-    let (plan, capacity) = device.loaded().ok_or_else(no_plan)?;
-    if !plan.passes.contains_key(&run.pass) {
-        return Err(Fault::Unsupported(format!("the plan has no pass {:?}", run.pass)).into());
-    }
-    if run.scalars.rows > capacity {
-        let text = format!("the plan was loaded for {capacity} rows, but the run has {}", run.scalars.rows);
-        return Err(Fault::Unsupported(text).into());
-    }
+    check_run(device.loaded(), run)?;
     device.run(mailbox, run, std::mem::take(weights)).await
 }
 
+/// Has the plan all that a run names?
+fn check_run(loaded: Option<(&Plan, u32)>, run: &Run) -> Result<(), Fault> {
+    for (role, data) in &run.feeds {
+        check_write(loaded, *role, 0, data.len())?;
+    }
+    let (plan, capacity) = loaded.ok_or_else(no_plan)?;
+    if !plan.passes.contains_key(&run.pass) {
+        return Err(Fault::Unsupported(format!("the plan has no pass {:?}", run.pass)));
+    }
+    if run.scalars.rows > capacity {
+        let text = format!("the plan was loaded for {capacity} rows, but the run has {}", run.scalars.rows);
+        return Err(Fault::Unsupported(text));
+    }
+    Ok(())
+}
+
 /// Checks that the plan has a buffer of this role, with room for this many values.
-fn check_write(device: &impl Device, role: Role, offset: u64, len: usize) -> Result<(), Fault> {
-    let (plan, capacity) = device.loaded().ok_or_else(no_plan)?;
+fn check_write(loaded: Option<(&Plan, u32)>, role: Role, offset: u64, len: usize) -> Result<(), Fault> {
+    let (plan, capacity) = loaded.ok_or_else(no_plan)?;
     let buffer = plan.find(role).ok_or_else(|| Fault::Unsupported(format!("the plan has no buffer for {role:?}")))?;
     let (room, end) = (plan.get(buffer).len.at(capacity), offset.saturating_add(len as u64));
     if end > room {

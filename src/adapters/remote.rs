@@ -8,6 +8,7 @@ use std::sync::Arc;
 use async_channel::{Receiver, Sender};
 
 use super::{ActorId, Combining, Event, Fault, Handle, Info, Message, Request, Run, Ticket, Timing, Writes, cpu};
+use crate::kernels::Families;
 use crate::plan::wire::{enums, structs};
 use crate::plan::{Pass, Plan, Reader, Role, Scalars, Wire};
 use crate::runtime::{Runtime, Task};
@@ -70,7 +71,6 @@ pub fn connect(info: &Info, actor: ActorId, runtime: &dyn Runtime, events: Sende
     };
     let back = move || -> Task {
         Box::pin(async move {
-            let lost = |text: &str| Event::Failed { ticket: None, fault: Fault::Lost(text.into()) };
             loop {
                 let event = match here.recv().await {
                     Ok(packet) => unpack_event(packet).unwrap_or_else(|error| lost(&error)),
@@ -88,18 +88,20 @@ pub fn connect(info: &Info, actor: ActorId, runtime: &dyn Runtime, events: Sende
     Handle { info: info.clone(), requests }
 }
 
-/// The worker's end: a CPU adapter that serves a link until it closes.
-pub async fn serve(runtime: Arc<dyn Runtime>, link: Link) {
+/// The worker's end: a CPU adapter that serves a link until it closes, with plans of these kernels. It is lost with the first
+/// request that can't be read.
+pub async fn serve(runtime: Arc<dyn Runtime>, link: Link, kernels: Families) {
     let (events, messages) = async_channel::unbounded();
     let handle = cpu::open(&cpu::info(), ActorId::default(), runtime, events);
     let Link { there, here } = link;
     let requests = handle.requests;
     let take = async {
         while let Ok(packet) = here.recv().await {
-            match unpack_request(packet) {
+            match unpack_request(packet, kernels) {
                 Ok(request) => drop(requests.send(request).await),
                 Err(error) => {
-                    log::error!("a request that can't be read: {error}");
+                    // Whether the other end still listens or not, this is the last that it hears.
+                    drop(there.send(pack_event(lost(&error))).await);
                     return;
                 }
             }
@@ -115,6 +117,10 @@ pub async fn serve(runtime: Arc<dyn Runtime>, link: Link) {
     };
     // Whichever ends first: a closed link reports the adapter as lost.
     futures_lite::future::or(take, give).await;
+}
+
+fn lost(text: &str) -> Event {
+    Event::Failed { ticket: None, fault: Fault::Lost(text.into()) }
 }
 
 structs! {
@@ -143,8 +149,12 @@ fn packet(head: &impl Wire, arrays: Vec<Arc<[f32]>>) -> Packet {
     Packet { words, arrays }
 }
 
-fn head<T: Wire>(packet: &Packet) -> Result<T, String> {
-    T::take(&mut Reader(&packet.words)).ok_or_else(|| "a packet can't be read".into())
+fn head<T: Wire>(packet: &Packet, kernels: Families) -> Result<T, String> {
+    let mut reader = Reader::new(&packet.words, kernels);
+    T::take(&mut reader).ok_or_else(|| match reader.unknown() {
+        Some(kernel) => format!("its worker has no kernel `{kernel}`"),
+        None => "a packet can't be read".into(),
+    })
 }
 
 fn pack(request: Request) -> Packet {
@@ -167,8 +177,8 @@ fn pack(request: Request) -> Packet {
     }
 }
 
-fn unpack_request(packet: Packet) -> Result<Request, String> {
-    let request: RequestHead = head(&packet)?;
+fn unpack_request(packet: Packet, kernels: Families) -> Result<Request, String> {
+    let request: RequestHead = head(&packet, kernels)?;
     let mut arrays = packet.arrays.into_iter();
     let mut array = || arrays.next().ok_or("an array is missing");
     Ok(match request {
@@ -203,7 +213,8 @@ fn pack_event(event: Event) -> Packet {
 }
 
 fn unpack_event(packet: Packet) -> Result<Event, String> {
-    let event: EventHead = head(&packet)?;
+    // An event names no kernel.
+    let event: EventHead = head(&packet, &[])?;
     let mut arrays: Vec<Vec<f32>> = packet.arrays.iter().map(|values| values.to_vec()).collect();
     let mut only = || arrays.pop().ok_or("an array is missing");
     Ok(match event {

@@ -50,7 +50,7 @@ use serde::{Deserialize, Serialize};
 use self::text::wgsl;
 use crate::size::{Grid, Length, Word, length_word};
 
-pub use table::{FAMILIES, all, find, is_known};
+pub use table::{FAMILIES, Families, all, find, is_known};
 
 /// Type of a field of `Params`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,8 +6,11 @@ use super::{
     merge, pooling, recurrent, reduce, regularizer, remap, rmsprop, sgd, softmax, softmax_cross_entropy,
 };
 
+/// Kernels by families: tables of host files.
+pub type Families = &'static [&'static [&'static Kernel]];
+
 /// Every kernel of the crate, a line for each family: the host file's own table.
-pub static FAMILIES: &[&[&Kernel]] = &[
+pub static FAMILIES: Families = &[
     activation::KERNELS,
     adam::KERNELS,
     add::KERNELS,

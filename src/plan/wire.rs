@@ -1,4 +1,5 @@
-//! A plan as words of 32 bits, to be sent to another worker. Kernels and constants travel as places in the crate's tables.
+//! A plan as words of 32 bits, to be sent to another worker. A kernel travels by its name: the reader has a table of those
+//! that it can run.
 //!
 //! A page loads this code: the same through `serde` takes ten times the bytes.
 
@@ -8,7 +9,7 @@ use super::{
     Buffer, BufferId, Combine, Command, Dispatch, Exchange, Grid, Length, Moving, Pass, Penalty, Plan, Role, Scalars,
     View, When, Word,
 };
-use crate::kernels::{self, Kernel};
+use crate::kernels::{Families, Kernel};
 
 /// A type that is written as numbers and read back.
 pub trait Wire: Sized {
@@ -21,13 +22,36 @@ pub trait Wire: Sized {
 
 /// Words that are left to read.
 #[derive(Debug)]
-pub struct Reader<'a>(pub &'a [u32]);
+pub struct Reader<'a> {
+    words: &'a [u32],
+    kernels: Families,
+    unknown: Option<String>,
+}
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
+    /// Reads words that may name these kernels.
+    pub fn new(words: &'a [u32], kernels: Families) -> Self {
+        Self { words, kernels, unknown: None }
+    }
+
+    /// The name of the kernel at which reading ended, if that is not in the table.
+    pub fn unknown(self) -> Option<String> {
+        self.unknown
+    }
+
     fn next(&mut self) -> Option<u32> {
-        let (first, rest) = self.0.split_first()?;
-        self.0 = rest;
+        let (first, rest) = self.words.split_first()?;
+        self.words = rest;
         Some(*first)
+    }
+
+    fn kernel(&mut self) -> Option<&'static Kernel> {
+        let name = String::take(self)?;
+        let found = self.kernels.iter().copied().flatten().copied().find(|kernel| kernel.name() == name);
+        if found.is_none() {
+            self.unknown = Some(name);
+        }
+        found
     }
 }
 
@@ -139,8 +163,8 @@ impl Wire for String {
 
     fn take(words: &mut Reader<'_>) -> Option<Self> {
         let len = usize::take(words)?;
-        let (text, rest) = words.0.split_at_checked(len)?;
-        words.0 = rest;
+        let (text, rest) = words.words.split_at_checked(len)?;
+        words.words = rest;
         let bytes: Option<Vec<u8>> = text.iter().map(|byte| u8::try_from(*byte).ok()).collect();
         Self::from_utf8(bytes?).ok()
     }
@@ -173,9 +197,7 @@ impl<T: Wire> Wire for Option<T> {
 impl Wire for Dispatch {
     fn put(&self, words: &mut Vec<u32>) {
         let Self { kernel, node, constants, params, inputs, outputs, grid } = self;
-        let is_kernel = |known: &&Kernel| std::ptr::eq(*known, *kernel);
-        // A kernel of a layer of one's own is in no table: its reader will refuse it.
-        kernels::all().position(|known| is_kernel(&known)).unwrap_or(usize::MAX).put(words);
+        kernel.name().put(words);
         node.put(words);
         constants.len().put(words);
         for (name, value) in constants {
@@ -189,7 +211,7 @@ impl Wire for Dispatch {
     }
 
     fn take(words: &mut Reader<'_>) -> Option<Self> {
-        let kernel = kernels::all().nth(usize::take(words)?)?;
+        let kernel = words.kernel()?;
         let node = String::take(words)?;
         let constant = |words: &mut Reader<'_>| {
             let name = *kernel.constants.get(usize::take(words)?)?;

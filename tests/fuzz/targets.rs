@@ -13,6 +13,7 @@ use image::{ImageFormat, RgbImage};
 use manyhands::data::{Batch, DataConfig, digits};
 use manyhands::internals::adapters::remote::{self, Link, Packet};
 use manyhands::internals::adapters::{ActorId, Combining, Event, Fault, Message, Request, Run, Ticket, cpu};
+use manyhands::internals::kernels::FAMILIES;
 use manyhands::internals::model::Objective;
 use manyhands::internals::plan::{Pass, Role, Scalars};
 use manyhands::internals::runtime::{Native, Runtime, Task};
@@ -344,7 +345,7 @@ fn serve_requests(input: &[u8], _: &Path) {
     }
     near.there.close();
     let runtime = Arc::new(Joined::default());
-    pollster::block_on(remote::serve(runtime.clone(), far));
+    pollster::block_on(remote::serve(runtime.clone(), far, FAMILIES));
     runtime.join();
 }
 
@@ -353,7 +354,7 @@ fn events() -> Vec<Vec<u8>> {
     let (near, far) = link();
     let runtime = Arc::new(Joined::default());
     let served = runtime.clone();
-    let server = std::thread::spawn(move || pollster::block_on(remote::serve(served, far)));
+    let server = std::thread::spawn(move || pollster::block_on(remote::serve(served, far, FAMILIES)));
     for packet in whole_requests() {
         near.there.try_send(packet).unwrap();
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use manyhands::adapters::Info;
 use manyhands::data::digits;
 use manyhands::internals::adapters::{self, ActorId, Opener, Request, remote};
+use manyhands::internals::kernels::{FAMILIES, Families, dense};
 use manyhands::internals::runtime::Native;
 use manyhands::layers::{BatchNormalization, Conv2D, Dense, Flatten};
 use manyhands::{AdapterStatus, Compile, Fit, Loss, Model, Optimizer, Sequential, Session, SplitMode, Trainer};
@@ -167,7 +168,7 @@ fn linked() -> Opener {
         let (far_there, here) = async_channel::unbounded();
         let far = runtime.clone();
         let serve = move || -> manyhands::internals::runtime::Task {
-            Box::pin(remote::serve(far, remote::Link { there: far_there, here: far_here }))
+            Box::pin(remote::serve(far, remote::Link { there: far_there, here: far_here }, FAMILIES))
         };
         runtime.spawn("far end", Box::new(serve));
         Ok(remote::connect(info, actor, &*runtime, events, remote::Link { there, here }))
@@ -190,6 +191,26 @@ fn an_adapter_behind_a_link_can_be_lost() {
         }
     });
     assert_close("losses", &changed, &undisturbed, 2e-4);
+}
+
+/// What the worker of the test below knows: no activations, no losses.
+static KERNELS: Families = &[dense::KERNELS];
+
+#[test]
+fn a_worker_without_a_kernel_of_the_plan_is_a_lost_adapter_and_says_so() {
+    pollster::block_on(async {
+        let (events, said) = async_channel::unbounded();
+        let (there, far_here) = async_channel::unbounded();
+        let (far_there, here) = async_channel::unbounded();
+        let far = remote::serve(Arc::new(Native), remote::Link { there: far_there, here: far_here }, KERNELS);
+        let near = remote::connect(&cpu(), ActorId::default(), &Native, events, remote::Link { there, here });
+        let plan = Arc::new(trainer(1).model().inference_plan());
+        near.requests.send(Request::Load { plan, capacity: 4 }).await.unwrap();
+        far.await;
+        let message = said.recv().await.unwrap();
+        let expected = r#"Lost("its worker has no kernel `conv2d.forward`")"#;
+        assert!(format!("{:?}", message.event).contains(expected), "{:?}", message.event);
+    });
 }
 
 #[test]

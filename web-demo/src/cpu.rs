@@ -13,7 +13,7 @@ use wasm_bindgen::JsCast;
 use wasm_bindgen::closure::Closure;
 use wasm_bindgen::prelude::wasm_bindgen;
 
-use crate::host;
+use crate::{host, models};
 
 /// Opens adapters as a page can: the CPU adapter in another worker, where it does not block this one's GPUs.
 pub(crate) fn opener() -> Opener {
@@ -61,7 +61,7 @@ pub fn serve_cpu(post: Function) {
     let (inbox, here) = async_channel::unbounded();
     let (there, outgoing) = async_channel::unbounded::<Packet>();
     INBOX.with(|place| *place.borrow_mut() = Some(inbox));
-    wasm_bindgen_futures::spawn_local(remote::serve(runtime::system(), Link { there, here }));
+    wasm_bindgen_futures::spawn_local(remote::serve(runtime::system(), Link { there, here }, models::KERNELS));
     wasm_bindgen_futures::spawn_local(async move {
         while let Ok(packet) = outgoing.recv().await {
             host::send(&packet, post.unchecked_ref());

@@ -1,8 +1,11 @@
-//! The networks that a page can train, and the digits for training.
+//! The networks that a page can train, the kernels that they are made of, and the digits for training.
 
 use std::sync::Arc;
 
 use manyhands::data::{Batch, ByteImages, Dataset, InMemory, digits};
+use manyhands::internals::kernels::{
+    Families, activation, adam, add, batch_norm, clip, conv2d, dense, dropout, pooling, reduce, softmax_cross_entropy,
+};
 use manyhands::internals::presets::{self, Size};
 use manyhands::{Compile, Error, Loss, Model, Optimizer, Result};
 use ndarray::ArrayD;
@@ -15,6 +18,21 @@ pub const PIXELS: usize = 64;
 /// The networks, by their ids.
 const MODELS: [(&str, &str); 2] =
     [("cnn", "three convolutions with batch-norm"), ("small", "one convolution with batch-norm")];
+
+/// The kernels of the networks' plans. The worker of a CPU adapter knows no others, so that the page loads no others.
+pub static KERNELS: Families = &[
+    activation::KERNELS,
+    adam::KERNELS,
+    add::KERNELS,
+    batch_norm::KERNELS,
+    clip::KERNELS,
+    conv2d::KERNELS,
+    dense::KERNELS,
+    dropout::KERNELS,
+    pooling::KERNELS,
+    reduce::KERNELS,
+    softmax_cross_entropy::KERNELS,
+];
 
 /// Models of the page.
 ///
@@ -102,7 +120,37 @@ pub fn answers(probabilities: &[f32]) -> (Vec<u8>, Vec<f32>) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use manyhands::internals::model::Objective;
+    use manyhands::internals::plan::{Command, Plan};
+
     use super::*;
+
+    /// The kernels of a plan, by family.
+    fn stems(plan: &Plan) -> BTreeSet<&'static str> {
+        let commands = plan.passes.values().flatten();
+        let stem = |command: &Command| match command {
+            Command::Dispatch(dispatch) => Some(dispatch.kernel.stem),
+            Command::Exchange(_) => None,
+        };
+        commands.filter_map(stem).collect()
+    }
+
+    #[test]
+    fn the_table_holds_the_kernels_of_the_networks_and_no_others() {
+        let objective = Objective::new(vec![Loss::SPARSE_CATEGORICAL_CROSSENTROPY], Optimizer::adam(1e-3));
+        let mut used = BTreeSet::new();
+        for (id, _) in MODELS {
+            for form in [BatchNorm::PerShard, BatchNorm::WholeBatch] {
+                let model = build(id, form, 0).unwrap();
+                used.append(&mut stems(&model.plan(&objective).unwrap()));
+                used.append(&mut stems(&model.inference_plan()));
+            }
+        }
+        let table: BTreeSet<&str> = KERNELS.iter().map(|family| family[0].stem).collect();
+        assert_eq!(table, used, "the table (left) and the plans (right)");
+    }
 
     #[test]
     fn the_page_trains_the_presets_of_the_digits() {
