@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
 
 import keras
 
-from ._layers import LAYERS, STATISTICS, Settings, convert
+from ._layers import LAYERS, MASKS, STATISTICS, Settings, convert, of_ops
 from .errors import ModelError, explained
 
 #: Classes of models whose configuration is a graph. A subclass with a `call` of its own is code.
@@ -29,6 +30,8 @@ class Node:
     inputs: list[str]
     #: Is it the layer's first use?
     is_first: bool
+    #: Its weights: their name here, and the attribute of Keras' layer that holds them.
+    weights: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -58,8 +61,8 @@ class Graph:
         found = {}
         for node in self.nodes:
             if node.is_first:
-                for weight, attribute in LAYERS[type(node.layer).__name__].weights.items():
-                    variable = reduce(lambda owner, part: getattr(owner, part, None), attribute.split("."), node.layer)
+                for weight, attribute in node.weights.items():
+                    variable = functools.reduce(lambda part, name: getattr(part, name, None), attribute.split("."), node.layer)
                     if variable is not None:
                         found[f"{node.layer_name}/{weight}"] = variable
         return found
@@ -99,6 +102,12 @@ def read(model: keras.Model) -> tuple[Graph, list[str]]:
     return graph, reader.problems
 
 
+def _operation(model: Any, name: str) -> Any:
+    """A layer of a model, or an operation of `keras.ops`."""
+    operations = model.layers if isinstance(model, keras.Sequential) else model.operations
+    return next(operation for operation in operations if operation.name == name)
+
+
 def _is_graph(model: Any) -> bool:
     kind = type(model)
     return kind.__name__ in _MODELS and kind.__module__.split(".")[0] == "keras"
@@ -133,7 +142,7 @@ class _Reader:
         tensors = inputs
         for entry in config["layers"]:
             if entry["class_name"] != "InputLayer":
-                layer = model.get_layer(entry["config"]["name"])
+                layer = _operation(model, entry["config"]["name"])
                 tensors = self._layer(layer, entry, tensors, prefix, 0, {})
         return tensors
 
@@ -146,6 +155,8 @@ class _Reader:
             if entry["class_name"] != "InputLayer"
             for use, node in enumerate(entry["inbound_nodes"])
         ]
+        needed = _needed(waiting, _places(config["output_layers"]))
+        waiting = [item for item in waiting if (item[0]["name"], item[1]) in needed]
         while waiting:
             ready = [item for item in waiting if all(_key(place) in known for place in _tensors(item[2]["args"]))]
             if not ready:
@@ -154,8 +165,11 @@ class _Reader:
             entry, use, node = ready[0]
             waiting.remove(ready[0])
             reads = [known[_key(place)][place[2]] for place in _tensors(node["args"])]
-            layer = model.get_layer(entry["name"])
-            known[(entry["name"], use)] = self._layer(layer, entry, reads, prefix, use, node["kwargs"])
+            layer = _operation(model, entry["name"])
+            if isinstance(layer, keras.Layer):
+                known[(entry["name"], use)] = self._layer(layer, entry, reads, prefix, use, node["kwargs"])
+            else:
+                known[(entry["name"], use)] = self._of_ops(layer, node, reads, prefix)
         return [known[place][0] for place in _places(config["output_layers"])]
 
     def _layer(
@@ -165,8 +179,11 @@ class _Reader:
         kind, name = entry["class_name"], prefix + entry["config"]["name"].replace("/", ".")
         who = f"layer `{name}` ({kind})"
         # Keras' own graphs pay no attention to `training` in a call: `fit` and `predict` say what it is.
-        given = {key: value for key, value in kwargs.items() if value is not None and key != "training"}
+        ignored = {"training", "mask"} if _reads_mask(layer) else {"training"}
+        given = {key: value for key, value in kwargs.items() if value is not None and key not in ignored}
         self.problems += [f"{who}: the argument `{key}={value}` of its call is not supported" for key, value in given.items()]
+        if kind not in MASKS and use == 0 and _reads_mask(layer):
+            self.problems.append(f"{who}: is not supported behind a mask, which `Embedding` and `Masking` make")
         if _is_graph(layer):
             return self.model(layer, inputs, f"{name}.")
         if kind not in LAYERS or not type(layer).__module__.startswith("keras."):
@@ -175,12 +192,24 @@ class _Reader:
             settings: Settings = {"type": "Activation", "activation": "linear"}
         else:
             settings = self._settings(who, layer, entry, kind, is_first=use == 0)
+        weights = LAYERS[kind].weights if kind in LAYERS else {}
         is_first = all(node.layer is not layer for node in self.graph.nodes)
         uses = sum(node.layer is layer for node in self.graph.nodes)
         first = next((node.layer_name for node in self.graph.nodes if node.layer is layer), name)
         tensor = first if uses == 0 else f"{first}:{uses}"
-        self.graph.nodes.append(Node(tensor, first, layer, settings, inputs, is_first))
+        self.graph.nodes.append(Node(tensor, first, layer, settings, inputs, is_first, weights))
         return [tensor]
+
+    def _of_ops(self, operation: Any, node: Settings, inputs: list[str], prefix: str) -> list[str]:
+        """Adds an operation of `keras.ops`, such as `x + y`; gives its output."""
+        name = prefix + operation.name.replace("/", ".")
+        settings = of_ops(type(operation).__name__, node["args"], node["kwargs"])
+        if settings is None:
+            text = "this operation of `keras.ops` is not supported: use a layer in its place"
+            self.problems.append(f"operation `{name}` ({type(operation).__name__}): {text}")
+            settings = {"type": "Activation", "activation": "linear"}
+        self.graph.nodes.append(Node(name, name, operation, settings, inputs, is_first=True))
+        return [name]
 
     def _settings(self, who: str, layer: Any, entry: Settings, kind: str, is_first: bool) -> Settings:
         settings, problems = convert(kind, entry["config"], _input_shape(layer))
@@ -195,6 +224,24 @@ class _Reader:
         if is_first:
             self.problems += [f"{who}: {problem}" for problem in problems]
         return settings
+
+
+def _reads_mask(layer: Any) -> bool:
+    """Does it read a sequence of which some positions don't count, as an `Embedding` or `Masking` has said?"""
+    masks = ((node, getattr(node.input_tensors[0], "_keras_mask", None)) for node in layer._inbound_nodes)
+    return any(mask is not None and node.arguments.kwargs.get("mask", mask) is mask for node, mask in masks)
+
+
+def _needed(uses: list[tuple[Settings, int, Settings]], outputs: list[tuple[str, int]]) -> set[tuple[str, int]]:
+    """The uses of layers that outputs are computed from. What only makes masks is none: the engine makes its own."""
+    reads = {(entry["name"], use): [_key(place) for place in _tensors(node["args"])] for entry, use, node in uses}
+    needed, waiting = set[tuple[str, int]](), list(outputs)
+    while waiting:
+        place = waiting.pop()
+        if place not in needed:
+            needed.add(place)
+            waiting += reads.get(place, [])
+    return needed
 
 
 def _input_shape(layer: Any) -> list[Any]:

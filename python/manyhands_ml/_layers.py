@@ -117,43 +117,58 @@ def _interpolation(config: Settings, shape: list[Any]) -> Settings:
     return {"interpolation": config["interpolation"]}
 
 
-def _steps(*keys: str) -> Callable[[Settings, list[Any]], Settings]:
-    """Settings along time, which Keras writes as lists of one."""
+def _single(*keys: str) -> Callable[[Settings, list[Any]], Settings]:
+    """Settings that Keras keeps as a tuple of one number."""
 
     def make(config: Settings, shape: list[Any]) -> Settings:
-        first = {key: config[key] for key in keys if config[key] is not None}
-        return {key: value[0] if isinstance(value, (list, tuple)) else value for key, value in first.items()}
+        listed = {key: config[key] for key in keys if config[key] is not None}
+        return {key: value[0] if isinstance(value, (list, tuple)) else value for key, value in listed.items()}
 
     return make
 
 
-#: Settings of a recurrent layer that both have.
-_RECURRENT = _words("units use_bias dropout recurrent_dropout return_sequences go_backwards zero_output_for_mask")
-#: Those that must be as they are here.
-_RECURRENT_NEED = {"return_state": False, "stateful": False, "unroll": ..., "implementation": ...}
+def _gates(config: Settings, shape: list[Any]) -> Settings:
+    """The function that makes gates."""
+    function = config["recurrent_activation"]
+    if function not in ("sigmoid", "hard_sigmoid"):
+        raise Refused(f'`recurrent_activation` needs "sigmoid" or "hard_sigmoid", but is {_short(function)}')
+    return {"recurrent_activation": function}
 
 
-def _in_cell(text: str) -> dict[str, str]:
-    """Weights that Keras' recurrent layers keep in their cells."""
-    return {name: f"cell.{name}" for name in text.split()}
-
-
-def _both(config: Settings, shape: list[Any]) -> Settings:
-    """The layer that is used in both directions."""
-    inner, other = config["layer"], config.get("backward_layer")
-    if inner["class_name"] not in ("LSTM", "GRU", "SimpleRNN"):
-        raise Refused(f"`layer` needs a recurrent layer, but is {inner['class_name']}")
-    settings, problems = convert(inner["class_name"], inner["config"], shape)
-    if problems:
-        raise Refused(f"`layer`: {'; '.join(problems)}")
-    if other is not None:
-        other_settings, _ = convert(other["class_name"], other["config"], shape)
-        if {**other_settings, "go_backwards": False} != {**settings, "go_backwards": False}:
-            raise Refused("`backward_layer` needs the settings of `layer`")
+def _both_directions(config: Settings, shape: list[Any]) -> Settings:
+    """The layer of a `Bidirectional`, which has to be one and the same in both directions."""
     if config["merge_mode"] is None:
-        raise Refused("`merge_mode` needs to make one output of both directions, but is None")
-    # Which outputs are 0 follows from `return_sequences`.
-    return {"layer": {**settings, "zero_output_for_mask": False}}
+        raise Refused("`merge_mode` None is not supported: it makes two outputs")
+    directions = []
+    for key in ("layer", "backward_layer"):
+        kind = config[key]["class_name"]
+        if kind not in _RECURRENT:
+            raise Refused(f"`{key}` needs to be one of {', '.join(_RECURRENT)}, but is {kind}")
+        settings, problems = convert(kind, config[key]["config"], shape)
+        if problems:
+            raise Refused(f"`{key}`: {problems[0]}")
+        directions.append(settings)
+    forward, backward = directions
+    if {**forward, "go_backwards": not forward["go_backwards"]} != backward:
+        raise Refused("`backward_layer` needs the settings of `layer`, in the other direction")
+    return {"layer": forward, "merge_mode": config["merge_mode"]}
+
+
+def _recurrent(type: str, take: str = "", **more: Any) -> Row:
+    """A recurrent layer, whose weights are those of its cell."""
+    return Row(
+        type,
+        take=_words(f"units activation use_bias dropout recurrent_dropout return_sequences go_backwards zero_output_for_mask {take}"),
+        # Unrolled or not, it computes the same.
+        need={"return_state": False, "stateful": False, "unroll": ...},
+        weights={name: f"cell.{name}" for name in _OF_CELLS},
+        **more,
+    )
+
+
+#: Recurrent layers, and the weights of their cells.
+_RECURRENT = ("LSTM", "GRU", "SimpleRNN")
+_OF_CELLS = ("kernel", "recurrent_kernel", "bias")
 
 
 #: What layers of Keras are here, by class.
@@ -162,7 +177,7 @@ LAYERS: dict[str, Row] = {
     "Add": Row("Add"),
     "Average": Row("Average"),
     "AveragePooling1D": Row(
-        "AveragePooling1D", take=("padding",), make=_steps("pool_size", "strides"), looks_at=_words("pool_size strides")
+        "AveragePooling1D", take=("padding",), make=_single("pool_size", "strides"), looks_at=_words("pool_size strides")
     ),
     "AveragePooling2D": Row("AveragePooling2D", take=_words("pool_size strides padding")),
     "BatchNormalization": Row(
@@ -175,21 +190,18 @@ LAYERS: dict[str, Row] = {
     ),
     "Bidirectional": Row(
         "Bidirectional",
-        take=("merge_mode",),
         weights={
-            f"{part}_{name}": f"{part}_layer.cell.{name}"
-            for part in ("forward", "backward")
-            for name in _words("kernel recurrent_kernel bias")
+            f"{direction}_{name}": f"{direction}_layer.cell.{name}" for direction in ("forward", "backward") for name in _OF_CELLS
         },
-        make=_both,
-        looks_at=_words("layer backward_layer"),
+        make=_both_directions,
+        looks_at=_words("layer backward_layer merge_mode"),
     ),
     "Concatenate": Row("Concatenate", make=_last_axis, looks_at=("axis",)),
     "Conv1D": Row(
         "Conv1D",
         take=_words("filters padding groups activation use_bias"),
         weights=_same("kernel bias"),
-        make=_steps("kernel_size", "strides", "dilation_rate"),
+        make=_single("kernel_size", "strides", "dilation_rate"),
         looks_at=_words("kernel_size strides dilation_rate"),
     ),
     "Conv2D": Row(
@@ -215,16 +227,11 @@ LAYERS: dict[str, Row] = {
     "Embedding": Row(
         "Embedding",
         take=_words("input_dim output_dim mask_zero"),
-        need={"sparse": False},
+        need={"quantization_config": None},
         weights=_same("embeddings"),
     ),
     "Flatten": Row("Flatten"),
-    "GRU": Row(
-        "GRU",
-        take=(*_RECURRENT, "activation", "recurrent_activation", "reset_after"),
-        need=_RECURRENT_NEED,
-        weights=_in_cell("kernel recurrent_kernel bias"),
-    ),
+    "GRU": _recurrent("GRU", "reset_after", make=_gates, looks_at=("recurrent_activation",)),
     "GaussianDropout": Row("GaussianDropout", take=("rate",)),
     "GaussianNoise": Row("GaussianNoise", take=("stddev",)),
     "GlobalAveragePooling1D": Row("GlobalAveragePooling1D", take=("keepdims",)),
@@ -238,12 +245,8 @@ LAYERS: dict[str, Row] = {
         make=_last_axis,
         looks_at=("axis",),
     ),
-    "LSTM": Row(
-        "LSTM",
-        take=(*_RECURRENT, "activation", "recurrent_activation", "unit_forget_bias"),
-        need=_RECURRENT_NEED,
-        weights=_in_cell("kernel recurrent_kernel bias"),
-    ),
+    "Identity": Row("Activation", make=lambda config, shape: {"activation": "linear"}),
+    "LSTM": _recurrent("LSTM", "unit_forget_bias", make=_gates, looks_at=("recurrent_activation",)),
     "LayerNormalization": Row(
         "LayerNormalization",
         take=_words("epsilon center scale"),
@@ -257,7 +260,7 @@ LAYERS: dict[str, Row] = {
     "LeakyReLU": Row("LeakyReLU", take=("negative_slope",)),
     "Masking": Row("Masking", take=("mask_value",)),
     "MaxPooling1D": Row(
-        "MaxPooling1D", take=("padding",), make=_steps("pool_size", "strides"), looks_at=_words("pool_size strides")
+        "MaxPooling1D", take=("padding",), make=_single("pool_size", "strides"), looks_at=_words("pool_size strides")
     ),
     "MaxPooling2D": Row("MaxPooling2D", take=_words("pool_size strides padding")),
     "Maximum": Row("Maximum"),
@@ -291,6 +294,8 @@ LAYERS: dict[str, Row] = {
         weights=_in_cell("kernel recurrent_kernel bias"),
     ),
     "Softmax": Row("Softmax", make=_last_axis, looks_at=("axis",)),
+    "SimpleRNN": _recurrent("SimpleRNN"),
+    "SpatialDropout1D": Row("Dropout", take=("rate",), make=lambda config, shape: {"noise_shape": [1, shape[-1]]}),
     "SpatialDropout2D": Row("SpatialDropout2D", take=("rate",)),
     "StochasticDepth": Row("StochasticDepth", take=("drop_path_rate",)),
     "Subtract": Row("Subtract"),
@@ -300,11 +305,55 @@ LAYERS: dict[str, Row] = {
     "ZeroPadding2D": Row("ZeroPadding2D", take=("padding",)),
 }
 
+#: Layers that do with the mask of a sequence what they do in Keras.
+MASKS = frozenset(
+    _words(
+        "Activation Bidirectional Dense Dropout ELU GRU GaussianDropout GaussianNoise Identity LSTM LayerNormalization LeakyReLU "
+        "Masking RMSNormalization ReLU SimpleRNN SpatialDropout1D"
+    )
+)
+
 #: Variables of Keras' layers that no optimizer changes, trainable or not.
 STATISTICS = frozenset({"moving_mean", "moving_variance", "mean", "variance", "count", "seed_generator_state"})
 
-#: Layers of this package that are functions in Keras: `Activation("gelu")`, the mask of `Embedding`.
+#: Layers of this package that are no layers in Keras, but functions, as `Activation("gelu")`, or at work within it.
 FUNCTIONS = frozenset({"ComputeMask", "GELU", "Sigmoid", "Tanh"})
+
+
+#: Operations of `keras.ops` on two tensors, by class: the layer that does the same.
+_OF_TWO = frozenset({"Add", "Maximum", "Minimum", "Multiply", "Subtract"})
+#: Operations on a tensor x and a number c: factor and offset of x, with x first, and with c first.
+_OF_NUMBER: dict[str, tuple[Callable[[float], tuple[float, float]], Callable[[float], tuple[float, float]] | None]] = {
+    "Add": (lambda c: (1.0, c), lambda c: (1.0, c)),
+    "Divide": (lambda c: (1.0 / c, 0.0), None),
+    "Multiply": (lambda c: (c, 0.0), lambda c: (c, 0.0)),
+    "Subtract": (lambda c: (1.0, -c), lambda c: (-1.0, c)),
+    "TrueDivide": (lambda c: (1.0 / c, 0.0), None),
+}
+#: Activation functions among the operations.
+_FUNCTIONS = {
+    name.title().replace("_", ""): name
+    for name in "relu relu6 sigmoid tanh silu selu softplus softsign hard_sigmoid hard_silu".split()
+}
+
+
+def of_ops(kind: str, arguments: list[Any], named: Settings) -> Settings | None:
+    """Type and settings of the layer that does what an operation of `keras.ops` does; `None` if there is none."""
+    shapes = [part["config"]["shape"] for part in arguments if isinstance(part, dict) and "class_name" in part]
+    numbers = [part for part in arguments if isinstance(part, (int, float))]
+    if any(value is not None for value in named.values()) or len(shapes) + len(numbers) != len(arguments):
+        return None
+    if kind in _OF_TWO and len(shapes) == 2 and not numbers and len(shapes[0]) == len(shapes[1]):
+        return {"type": kind}
+    if kind in _OF_NUMBER and len(shapes) == 1 and len(numbers) == 1:
+        given = _OF_NUMBER[kind][0 if numbers[0] is arguments[1] else 1]
+        if given is None or (kind.endswith("Divide") and not numbers[0]):
+            return None
+        scale, offset = given(float(numbers[0]))
+        return {"type": "Rescaling", "scale": scale, "offset": offset}
+    if kind in _FUNCTIONS and len(shapes) == 1 and not numbers:
+        return {"type": "Activation", "activation": _FUNCTIONS[kind]}
+    return None
 
 
 def convert(kind: str, config: Settings, shape: list[Any]) -> tuple[Settings, list[str]]:

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use numpy::ndarray::{ArrayViewD, Axis, IxDyn};
-use numpy::{Element, PyArrayDyn, PyArrayMethods, PyReadonlyArray, PyUntypedArrayMethods};
+use numpy::{Element, PyArrayDyn, PyArrayMethods, PyReadonlyArray, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
@@ -104,6 +104,21 @@ impl Lent<'_> {
 /// A value of an array as an f32.
 trait Number: Element + Copy + Send + Sync + 'static {
     fn float(self) -> f32;
+
+    /// Writes as many values as there are places.
+    fn fill(places: &mut [f32], values: &[Self]) {
+        places.iter_mut().zip(values).for_each(|(place, value)| *place = value.float());
+    }
+}
+
+impl Number for f32 {
+    fn float(self) -> f32 {
+        self
+    }
+
+    fn fill(places: &mut [f32], values: &[Self]) {
+        places.copy_from_slice(values);
+    }
 }
 
 macro_rules! number {
@@ -115,27 +130,31 @@ macro_rules! number {
                 $float
             }
         })*
-
-        /// An array of one of these types, with as many rows.
-        fn array(found: &Bound<'_, PyAny>, rows: usize) -> PyResult<Box<dyn Array>> {
-            $(if let Ok(array) = found.cast::<PyArrayDyn<$kind>>() {
-                if array.shape().first() != Some(&rows) {
-                    return Err(PyValueError::new_err("all arrays need the same rows"));
-                }
-                return Ok(Box::new(array.clone().unbind()));
-            })*
-            Err(PyTypeError::new_err("an array needs float32, float64, uint8, int32, int64 or bool"))
-        }
     };
 }
 
 number! {
-    f32: value => value,
     u8: value => f32::from(value),
     i64: value => value as f32,
     f64: value => value as f32,
     i32: value => value as f32,
     bool: value => f32::from(u8::from(value)),
+}
+
+/// An array of a type that is known here, with as many rows.
+fn array(found: &Bound<'_, PyAny>, rows: usize) -> PyResult<Box<dyn Array>> {
+    if found.cast::<PyUntypedArray>().is_ok_and(|array| array.shape().first() != Some(&rows)) {
+        return Err(PyValueError::new_err("all arrays need the same rows"));
+    }
+    let known = [typed::<f32>, typed::<u8>, typed::<i64>, typed::<f64>, typed::<i32>, typed::<bool>];
+    let array = known.iter().find_map(|of_type| of_type(found));
+    array.ok_or_else(|| PyTypeError::new_err("an array needs float32, float64, uint8, int32, int64 or bool"))
+}
+
+/// An array, if its values have this type.
+fn typed<T: Number>(found: &Bound<'_, PyAny>) -> Option<Box<dyn Array>> {
+    let array = found.cast::<PyArrayDyn<T>>().ok()?;
+    Some(Box::new(array.clone().unbind()))
 }
 
 /// An array of any type.
@@ -175,14 +194,13 @@ impl<T: Number> Column for ArrayViewD<'_, T> {
         let whole = self.as_slice();
         for (row, place) in rows.iter().zip(places) {
             match whole {
-                Some(values) => fill(place, &values[row * row_len..][..row_len]),
-                None => fill(place, self.index_axis(Axis(0), *row)),
+                Some(values) => T::fill(place, &values[row * row_len..][..row_len]),
+                None => place
+                    .iter_mut()
+                    .zip(self.index_axis(Axis(0), *row))
+                    .for_each(|(place, value)| *place = value.float()),
             }
         }
         gathered
     }
-}
-
-fn fill<'a, T: Number + 'a>(place: &mut [f32], values: impl IntoIterator<Item = &'a T>) {
-    place.iter_mut().zip(values).for_each(|(place, value)| *place = value.float());
 }

@@ -19,7 +19,9 @@ ACTIVATIONS = (
     "linear relu relu6 leaky_relu sigmoid tanh gelu silu hard_silu hard_sigmoid elu selu softplus softsign mish exponential "
     "softmax"
 ).split()
-IMAGE, SEQUENCE, ROW = (6, 7, 3), (6, 4), (10,)
+IMAGE, ROW, SEQUENCE = (6, 7, 3), (10,), (6, 4)
+#: Whole numbers from 0 to 3, and such numbers through an `Embedding` that masks 0.
+INDICES, MASKED = (8,), (9,)
 
 #: Layers to try, by class: the shape of a row of each input, and settings that are not the default.
 TRIED: dict[str, list[tuple[list[tuple[int, ...]], Callable[[], Any]]]] = {
@@ -31,7 +33,7 @@ TRIED: dict[str, list[tuple[list[tuple[int, ...]], Callable[[], Any]]]] = {
     "Average": [([ROW, ROW, ROW], layers.Average)],
     "AveragePooling1D": [
         ([SEQUENCE], lambda: layers.AveragePooling1D(2)),
-        ([SEQUENCE], lambda: layers.AveragePooling1D(3, strides=1, padding="same")),
+        ([SEQUENCE], lambda: layers.AveragePooling1D(3, strides=2, padding="same")),
     ],
     "AveragePooling2D": [
         ([IMAGE], lambda: layers.AveragePooling2D(2)),
@@ -43,14 +45,15 @@ TRIED: dict[str, list[tuple[list[tuple[int, ...]], Callable[[], Any]]]] = {
         ([ROW], lambda: layers.BatchNormalization(axis=1, scale=False)),
     ],
     "Bidirectional": [
-        ([SEQUENCE], lambda: layers.Bidirectional(layers.LSTM(3, return_sequences=True))),
-        ([SEQUENCE], lambda: layers.Bidirectional(layers.GRU(3), merge_mode="ave")),
+        ([SEQUENCE], lambda: layers.Bidirectional(layers.LSTM(4, return_sequences=True))),
+        ([SEQUENCE], lambda: layers.Bidirectional(layers.GRU(3), merge_mode="sum")),
+        ([MASKED], lambda: layers.Bidirectional(layers.SimpleRNN(3, use_bias=False), merge_mode="ave")),
     ],
     "Concatenate": [([IMAGE, IMAGE], layers.Concatenate), ([ROW, (4,)], lambda: layers.Concatenate(axis=1))],
     "Conv1D": [
         ([SEQUENCE], lambda: layers.Conv1D(4, 3)),
-        ([SEQUENCE], lambda: layers.Conv1D(4, 2, padding="causal", dilation_rate=2, groups=2, activation="tanh")),
-        ([SEQUENCE], lambda: layers.Conv1D(5, 3, strides=2, padding="same", use_bias=False)),
+        ([SEQUENCE], lambda: layers.Conv1D(4, 2, strides=2, padding="same", activation="relu", use_bias=False)),
+        ([SEQUENCE], lambda: layers.Conv1D(6, 2, padding="causal", dilation_rate=2)),
     ],
     "Conv2D": [
         ([IMAGE], lambda: layers.Conv2D(4, 3)),
@@ -61,7 +64,7 @@ TRIED: dict[str, list[tuple[list[tuple[int, ...]], Callable[[], Any]]]] = {
         ([IMAGE], lambda: layers.Conv2DTranspose(4, 3)),
         ([IMAGE], lambda: layers.Conv2DTranspose(4, (2, 3), strides=2, padding="same", output_padding=1, use_bias=False)),
     ],
-    "Cropping1D": [([SEQUENCE], lambda: layers.Cropping1D((1, 2)))],
+    "Cropping1D": [([SEQUENCE], lambda: layers.Cropping1D((2, 1)))],
     "Cropping2D": [([IMAGE], lambda: layers.Cropping2D(1)), ([IMAGE], lambda: layers.Cropping2D(((1, 0), (2, 3))))],
     "Dense": [
         ([ROW], lambda: layers.Dense(4, activation="sigmoid")),
@@ -77,20 +80,26 @@ TRIED: dict[str, list[tuple[list[tuple[int, ...]], Callable[[], Any]]]] = {
         ([IMAGE], lambda: layers.Dropout(0.4, noise_shape=(None, 1, 1, None))),
     ],
     "ELU": [([ROW], lambda: layers.ELU(alpha=0.5))],
-    "Embedding": [([(5,)], lambda: layers.Embedding(7, 3)), ([(5,)], lambda: layers.Embedding(7, 3, mask_zero=True))],
+    "Embedding": [([INDICES], lambda: layers.Embedding(4, 5)), ([INDICES], lambda: layers.Embedding(4, 5, mask_zero=True))],
     "Flatten": [([IMAGE], layers.Flatten)],
     "GRU": [
-        ([SEQUENCE], lambda: layers.GRU(3)),
-        ([SEQUENCE], lambda: layers.GRU(3, return_sequences=True, go_backwards=True, use_bias=False)),
+        ([SEQUENCE], lambda: layers.GRU(4)),
+        ([MASKED], lambda: layers.GRU(3, return_sequences=True, recurrent_activation="hard_sigmoid", go_backwards=True)),
     ],
     "GaussianDropout": [([ROW], lambda: layers.GaussianDropout(0.3))],
     "GaussianNoise": [([ROW], lambda: layers.GaussianNoise(0.3))],
-    "GlobalAveragePooling1D": [([SEQUENCE], layers.GlobalAveragePooling1D)],
+    "GlobalAveragePooling1D": [
+        ([SEQUENCE], layers.GlobalAveragePooling1D),
+        ([SEQUENCE], lambda: layers.GlobalAveragePooling1D(keepdims=True)),
+    ],
     "GlobalAveragePooling2D": [
         ([IMAGE], layers.GlobalAveragePooling2D),
         ([IMAGE], lambda: layers.GlobalAveragePooling2D(keepdims=True)),
     ],
-    "GlobalMaxPooling1D": [([SEQUENCE], lambda: layers.GlobalMaxPooling1D(keepdims=True))],
+    "GlobalMaxPooling1D": [
+        ([SEQUENCE], layers.GlobalMaxPooling1D),
+        ([SEQUENCE], lambda: layers.GlobalMaxPooling1D(keepdims=True)),
+    ],
     "GlobalMaxPooling2D": [
         ([IMAGE], layers.GlobalMaxPooling2D),
         ([IMAGE], lambda: layers.GlobalMaxPooling2D(keepdims=True)),
@@ -99,9 +108,11 @@ TRIED: dict[str, list[tuple[list[tuple[int, ...]], Callable[[], Any]]]] = {
         ([IMAGE], lambda: layers.GroupNormalization(groups=3)),
         ([IMAGE], lambda: layers.GroupNormalization(groups=1, epsilon=0.1, center=False)),
     ],
+    "Identity": [([ROW], layers.Identity)],
     "LSTM": [
-        ([SEQUENCE], lambda: layers.LSTM(3, dropout=0.2, recurrent_dropout=0.3)),
-        ([SEQUENCE], lambda: layers.LSTM(3, return_sequences=True, recurrent_activation="hard_sigmoid", activation="softsign")),
+        ([SEQUENCE], lambda: layers.LSTM(4)),
+        ([SEQUENCE], lambda: layers.LSTM(4, return_sequences=True, activation="relu", unit_forget_bias=False)),
+        ([MASKED], lambda: layers.LSTM(3, dropout=0.2, recurrent_dropout=0.1, zero_output_for_mask=True, return_sequences=True)),
     ],
     "LayerNormalization": [
         ([ROW], layers.LayerNormalization),
@@ -109,8 +120,11 @@ TRIED: dict[str, list[tuple[list[tuple[int, ...]], Callable[[], Any]]]] = {
     ],
     "LayerScale": [([IMAGE], lambda: LayerScale(init_values=0.5, projection_dim=3))],
     "LeakyReLU": [([ROW], lambda: layers.LeakyReLU(negative_slope=0.02))],
-    "Masking": [([SEQUENCE], lambda: layers.Masking(0.5))],
-    "MaxPooling1D": [([SEQUENCE], lambda: layers.MaxPooling1D(2)), ([SEQUENCE], lambda: layers.MaxPooling1D(3, 2, "same"))],
+    "Masking": [([SEQUENCE], layers.Masking), ([SEQUENCE], lambda: layers.Masking(mask_value=1.0))],
+    "MaxPooling1D": [
+        ([SEQUENCE], layers.MaxPooling1D),
+        ([SEQUENCE], lambda: layers.MaxPooling1D(3, strides=2, padding="same")),
+    ],
     "MaxPooling2D": [
         ([IMAGE], lambda: layers.MaxPooling2D(2)),
         ([IMAGE], lambda: layers.MaxPooling2D((3, 2), strides=(2, 1), padding="same")),
@@ -146,6 +160,8 @@ TRIED: dict[str, list[tuple[list[tuple[int, ...]], Callable[[], Any]]]] = {
         ([IMAGE], lambda: layers.SeparableConv2D(4, 3)),
         ([IMAGE], lambda: layers.SeparableConv2D(4, 2, padding="same", depth_multiplier=2, activation="tanh")),
     ],
+    "SimpleRNN": [([SEQUENCE], lambda: layers.SimpleRNN(4)), ([MASKED], lambda: layers.SimpleRNN(4, return_sequences=True))],
+    "SpatialDropout1D": [([SEQUENCE], lambda: layers.SpatialDropout1D(0.4))],
     "SpatialDropout2D": [([IMAGE], lambda: layers.SpatialDropout2D(0.4))],
     "StochasticDepth": [([IMAGE], lambda: StochasticDepth(0.4))],
     "Subtract": [([ROW, ROW], layers.Subtract)],
@@ -156,7 +172,7 @@ TRIED: dict[str, list[tuple[list[tuple[int, ...]], Callable[[], Any]]]] = {
         ([IMAGE], lambda: layers.UpSampling2D(2)),
         ([IMAGE], lambda: layers.UpSampling2D((3, 2), interpolation="bilinear")),
     ],
-    "ZeroPadding1D": [([SEQUENCE], lambda: layers.ZeroPadding1D((0, 2)))],
+    "ZeroPadding1D": [([SEQUENCE], lambda: layers.ZeroPadding1D((2, 1)))],
     "ZeroPadding2D": [
         ([IMAGE], lambda: layers.ZeroPadding2D(2)),
         ([IMAGE], lambda: layers.ZeroPadding2D(((1, 0), (2, 3)))),
@@ -183,16 +199,30 @@ def test_predictions_are_those_of_keras(kind: str, idx: int, rng: np.random.Gene
     shapes, make = TRIED[kind][idx]
     inputs = [keras.Input(shape) for shape in shapes]
     given = inputs if len(inputs) > 1 else inputs[0]
-    model = keras.Model(given, make()(given))
+    through = layers.Embedding(4, 6, mask_zero=True)(given) if shapes == [MASKED] else given
+    model = keras.Model(given, make()(through))
     model.set_weights([_randomised(weight, rng) for weight in model.get_weights()])
     for layer in model.layers:
         if isinstance(layer, layers.Normalization):
             # As `adapt` does: only then are the new weights what it computes with.
             layer.finalize_state()
     x = [rng.normal(size=(5, *shape)).astype(np.float32) for shape in shapes]
-    if kind == "Embedding":
-        x = [rng.integers(0, 7, (5, *shape)).astype(np.float32) for shape in shapes]
+    if shapes[0] in (INDICES, MASKED):
+        x = [rng.integers(0, 4, (5, *shapes[0]))]
+        # Padding at the end of a row, and nothing else in another.
+        x[0][1, 5:], x[0][2] = 0, 0
     got = manyhands_ml.make_parallel(model, "cpu").predict_on_batch(x if len(x) > 1 else x[0])
     expected = keras.ops.convert_to_numpy(model(x if len(x) > 1 else x[0], training=False))
     assert got.shape == expected.shape
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_operations_are_layers(rng: np.random.Generator) -> None:
+    """`x + y` and functions of `keras.ops` in a functional model."""
+    inputs = [keras.Input(ROW), keras.Input(ROW)]
+    x, y = inputs
+    z = keras.ops.maximum(2.0 * x - y, 0.5 - y) / 4 + 1
+    model = keras.Model(inputs, keras.ops.minimum(keras.ops.tanh(z), keras.ops.relu(x * y - 0.25)))
+    given = [rng.normal(size=(5, *ROW)).astype(np.float32) for _ in inputs]
+    expected = keras.ops.convert_to_numpy(model(given))
+    np.testing.assert_allclose(manyhands_ml.make_parallel(model, "cpu").predict_on_batch(given), expected, atol=1e-5)

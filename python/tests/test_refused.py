@@ -36,6 +36,24 @@ def test_all_problems_of_a_model_are_told_at_once() -> None:
     )
 
 
+def test_what_uses_masks_in_another_way_is_refused() -> None:
+    inputs = keras.Input((8,))
+    x = layers.Embedding(4, 3, mask_zero=True, name="words")(inputs)
+    text = _refusal(keras.Model(inputs, layers.GlobalAveragePooling1D(name="mean")(layers.Dropout(0.1)(x)), name="net"))
+    assert "layer `mean` (GlobalAveragePooling1D): is not supported behind a mask" in text and "one place" in text
+    model = keras.Model(inputs, layers.LSTM(2, return_sequences=True)(x), name="net")
+    model.compile("sgd", "mse")
+    with pytest.raises(ModelError, match="has a mask on its output"):
+        make_parallel(model, "cpu").fit(np.ones((4, 8)), np.ones((4, 8, 2)), verbose=0)
+
+
+def test_operations_without_a_layer_are_refused_by_name() -> None:
+    inputs = keras.Input((8, 8, 4))
+    text = _refusal(keras.Model(inputs, keras.ops.sort(1.0 / inputs), name="net"))
+    assert "operation `sort` (Sort): this operation of `keras.ops` is not supported: use a layer in its place" in text
+    assert "2 places to change" in text
+
+
 def test_models_that_are_no_graph_are_refused() -> None:
     class Own(keras.Model):
         def call(self, x: Any) -> Any:
