@@ -27,7 +27,7 @@ class Row:
     take: tuple[str, ...] = ()
     #: Settings that must have this value.
     need: Mapping[str, Any] = field(default_factory=dict)
-    #: Its weights: their name here, and the attribute of Keras' layer that holds them, perhaps within another: `cell.kernel`.
+    #: Its weights: their name here, and the attribute of Keras' layer that holds them.
     weights: Mapping[str, str] = field(default_factory=dict)
     #: What else there is to say of its settings, from settings and input shape. Raises `Refused`.
     make: Callable[[Settings, list[Any]], Settings] = lambda config, shape: {}
@@ -287,12 +287,6 @@ LAYERS: dict[str, Row] = {
         take=_words("filters kernel_size strides padding depth_multiplier dilation_rate activation use_bias"),
         weights=_same("depthwise_kernel pointwise_kernel bias"),
     ),
-    "SimpleRNN": Row(
-        "SimpleRNN",
-        take=(*_RECURRENT, "activation"),
-        need=_RECURRENT_NEED,
-        weights=_in_cell("kernel recurrent_kernel bias"),
-    ),
     "Softmax": Row("Softmax", make=_last_axis, looks_at=("axis",)),
     "SimpleRNN": _recurrent("SimpleRNN"),
     "SpatialDropout1D": Row("Dropout", take=("rate",), make=lambda config, shape: {"noise_shape": [1, shape[-1]]}),
@@ -308,8 +302,8 @@ LAYERS: dict[str, Row] = {
 #: Layers that do with the mask of a sequence what they do in Keras.
 MASKS = frozenset(
     _words(
-        "Activation Bidirectional Dense Dropout ELU GRU GaussianDropout GaussianNoise Identity LSTM LayerNormalization LeakyReLU "
-        "Masking RMSNormalization ReLU SimpleRNN SpatialDropout1D"
+        "Activation Bidirectional Dense Dropout ELU GRU GaussianDropout GaussianNoise GlobalAveragePooling1D Identity LSTM "
+        "LayerNormalization LeakyReLU Masking RMSNormalization ReLU SimpleRNN SpatialDropout1D"
     )
 )
 

@@ -53,7 +53,7 @@ TRIED: dict[str, list[tuple[list[tuple[int, ...]], Callable[[], Any]]]] = {
     "Conv1D": [
         ([SEQUENCE], lambda: layers.Conv1D(4, 3)),
         ([SEQUENCE], lambda: layers.Conv1D(4, 2, strides=2, padding="same", activation="relu", use_bias=False)),
-        ([SEQUENCE], lambda: layers.Conv1D(6, 2, padding="causal", dilation_rate=2)),
+        ([SEQUENCE], lambda: layers.Conv1D(6, 2, padding="causal", dilation_rate=2, groups=2)),
     ],
     "Conv2D": [
         ([IMAGE], lambda: layers.Conv2D(4, 3)),
@@ -90,7 +90,7 @@ TRIED: dict[str, list[tuple[list[tuple[int, ...]], Callable[[], Any]]]] = {
     "GaussianNoise": [([ROW], lambda: layers.GaussianNoise(0.3))],
     "GlobalAveragePooling1D": [
         ([SEQUENCE], layers.GlobalAveragePooling1D),
-        ([SEQUENCE], lambda: layers.GlobalAveragePooling1D(keepdims=True)),
+        ([MASKED], lambda: layers.GlobalAveragePooling1D(keepdims=True)),
     ],
     "GlobalAveragePooling2D": [
         ([IMAGE], layers.GlobalAveragePooling2D),
@@ -165,7 +165,6 @@ TRIED: dict[str, list[tuple[list[tuple[int, ...]], Callable[[], Any]]]] = {
     "SpatialDropout2D": [([IMAGE], lambda: layers.SpatialDropout2D(0.4))],
     "StochasticDepth": [([IMAGE], lambda: StochasticDepth(0.4))],
     "Subtract": [([ROW, ROW], layers.Subtract)],
-    "SimpleRNN": [([SEQUENCE], lambda: layers.SimpleRNN(3)), ([SEQUENCE], lambda: layers.SimpleRNN(3, activation="sigmoid"))],
     "Softmax": [([ROW], layers.Softmax), ([(3, 5)], lambda: layers.Softmax(axis=2))],
     "UpSampling1D": [([SEQUENCE], lambda: layers.UpSampling1D(3))],
     "UpSampling2D": [

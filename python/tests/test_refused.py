@@ -39,8 +39,8 @@ def test_all_problems_of_a_model_are_told_at_once() -> None:
 def test_what_uses_masks_in_another_way_is_refused() -> None:
     inputs = keras.Input((8,))
     x = layers.Embedding(4, 3, mask_zero=True, name="words")(inputs)
-    text = _refusal(keras.Model(inputs, layers.GlobalAveragePooling1D(name="mean")(layers.Dropout(0.1)(x)), name="net"))
-    assert "layer `mean` (GlobalAveragePooling1D): is not supported behind a mask" in text and "one place" in text
+    text = _refusal(keras.Model(inputs, layers.GlobalMaxPooling1D(name="most")(layers.Dropout(0.1)(x)), name="net"))
+    assert "layer `most` (GlobalMaxPooling1D): is not supported behind a mask" in text and "one place" in text
     model = keras.Model(inputs, layers.LSTM(2, return_sequences=True)(x), name="net")
     model.compile("sgd", "mse")
     with pytest.raises(ModelError, match="has a mask on its output"):
