@@ -33,6 +33,15 @@ impl Rows {
         }
     }
 
+    /// The slopes of gates, in their place.
+    fn gate_slopes(&self, values: &mut [f32]) {
+        if self.step.is_hard {
+            values.iter_mut().for_each(|y| *y = self.gate_slope(*y));
+        } else {
+            values.iter_mut().for_each(|y| *y *= 1.0 - *y);
+        }
+    }
+
     fn activate(&self, values: &mut [f32]) {
         match self.activation.activation {
             Activation::Tanh => quick::tanh(values),
@@ -222,12 +231,12 @@ pub(super) fn backward_lstm(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
         // The candidate's gradient takes the place of the cell's product, to be scaled by its slope.
         let mut dg: Vec<f32> = dc.iter().zip(&*i).map(|(dc, i)| dc * i).collect();
         rows.slope(&mut dg, g);
-        for unit in 0..units {
-            carried_c[unit] = dc[unit] * f[unit];
-            i[unit] = dc[unit] * g[unit] * rows.gate_slope(i[unit]);
-            f[unit] = dc[unit] * before[unit] * rows.gate_slope(f[unit]);
-            o[unit] = dh[unit] * a[unit] * rows.gate_slope(o[unit]);
-        }
+        // Whole slices, which compilers turn into vectors.
+        carried_c.iter_mut().zip(dc.iter().zip(&*f)).for_each(|(carried, (dc, f))| *carried = dc * f);
+        [&mut *i, &mut *f, &mut *o].into_iter().for_each(|gate| rows.gate_slopes(gate));
+        i.iter_mut().zip(dc.iter().zip(&*g)).for_each(|(i, (dc, g))| *i *= dc * g);
+        f.iter_mut().zip(dc.iter().zip(before)).for_each(|(f, (dc, before))| *f *= dc * before);
+        o.iter_mut().zip(dh.iter().zip(&a)).for_each(|(o, (dh, a))| *o *= dh * a);
         g.copy_from_slice(&dg);
         carried_h.fill(0.0);
     }
