@@ -145,6 +145,7 @@ def _both_directions(config: Settings, shape: list[Any]) -> Settings:
         if kind not in _RECURRENT:
             raise Refused(f"`{key}` needs to be one of {', '.join(_RECURRENT)}, but is {kind}")
         settings, problems = convert(kind, config[key]["config"], shape)
+        problems += [f"`{name}` is not supported here" for name in settings if _is_regularizer(name)]
         if problems:
             raise Refused(f"`{key}`: {problems[0]}")
         directions.append(settings)
@@ -355,6 +356,7 @@ def convert(kind: str, config: Settings, shape: list[Any]) -> tuple[Settings, li
     row = LAYERS[kind]
     problems = [text for key, value in config.items() if (text := _refusal(row, key, value))]
     settings = {"type": row.type, **{key: config[key] for key in row.take if config.get(key) is not None}}
+    settings.update({key: _penalty(value) for key, value in config.items() if _is_regularizer(key) and _penalty(value)})
     try:
         settings.update(row.make(config, shape))
     except Refused as refused:
@@ -366,6 +368,8 @@ def _refusal(row: Row, key: str, value: Any) -> str | None:
     """Why a setting can't be taken; `None` if it can."""
     if key == "activation":
         return _activation(value)
+    if _is_regularizer(key):
+        return None if value is None or _penalty(value) else f"`{key}` is not supported, but is {_short(value)}"
     if key in row.take or key in row.looks_at or key in _IRRELEVANT or key.endswith("_initializer"):
         return None
     if key == "data_format":
@@ -377,6 +381,17 @@ def _refusal(row: Row, key: str, value: Any) -> str | None:
     if value is None:
         return None
     return f"`{key}` is not supported, but is {_short(value)}"
+
+
+def _is_regularizer(key: str) -> bool:
+    return key.endswith("_regularizer")
+
+
+def _penalty(value: Any) -> Settings | None:
+    """Factors of a penalty; `None` if there is none, or one that the engine does not have."""
+    if isinstance(value, dict) and value.get("class_name") in ("L1", "L2", "L1L2"):
+        return {key: float(value["config"][key]) for key in ("l1", "l2") if key in value["config"]}
+    return None
 
 
 def _activation(value: Any) -> str | None:

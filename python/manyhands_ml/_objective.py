@@ -59,8 +59,6 @@ LOSSES: dict[str, LossRow] = {
 
 #: Settings of Keras' optimizers that must have these values.
 _PLAIN = {
-    "clipnorm": None,
-    "clipvalue": None,
     "use_ema": False,
     "loss_scale_factor": None,
     "gradient_accumulation_steps": None,
@@ -221,6 +219,8 @@ class _Reader:
         if graph.n_uses(output) > 1 or graph.n_uses(node.layer_name) > 1 or not node.is_first:
             self.problems.append(f"output `{self.outputs[idx]}`: the layer with its {needed} needs to be used once")
             return None
+        if "activity_regularizer" in node.settings:
+            self.problems.append(f"output `{self.outputs[idx]}`: `activity_regularizer` behind its {needed} is not supported")
         if node.settings["type"] in ("Activation", "Softmax"):
             graph.outputs[idx] = node.inputs[0]
             graph.nodes.remove(node)
@@ -281,6 +281,7 @@ class _Reader:
         if decay := config.get("weight_decay"):
             kind = "AdamW" if kind == "Adam" else kind
             settings["weight_decay"] = decay
+        settings.update({key: config[key] for key in ("clipnorm", "clipvalue") if config.get(key) is not None})
         return {"type": kind, **settings}, config.get("global_clipnorm")
 
 

@@ -60,3 +60,29 @@ def shared() -> Any:
     dense = layers.Dense(8, activation="gelu", name="shared")
     both = layers.Concatenate()([dense(left), dense(right), dense(left)])
     return keras.Model([left, right], layers.Dense(1, activation="sigmoid")(both))
+
+
+def penalized() -> Any:
+    """Penalties of weights and outputs, and a frozen layer whose penalty Keras does not count."""
+    return keras.Sequential(
+        [
+            keras.Input((20,)),
+            layers.Dense(16, activation="tanh", kernel_regularizer="l2", trainable=False),
+            layers.Dense(12, activation="relu", kernel_regularizer=keras.regularizers.L1L2(1e-3, 1e-2), bias_regularizer="l2"),
+            layers.Dense(8, activation="tanh", activity_regularizer=keras.regularizers.L2(1e-2)),
+            layers.Dense(5, activation="softmax"),
+        ]
+    )
+
+
+def recurrent() -> Any:
+    """Sequences of words, padded with 0, that are read from both ends."""
+    return keras.Sequential(
+        [
+            keras.Input((7,)),
+            layers.Embedding(20, 6, mask_zero=True),
+            layers.Bidirectional(layers.LSTM(5, return_sequences=True)),
+            layers.GRU(6),
+            layers.Dense(3, activation="softmax"),
+        ]
+    )

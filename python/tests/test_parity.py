@@ -30,6 +30,13 @@ def _two_inputs(rng: np.random.Generator) -> tuple[Any, Any]:
     return x, rng.integers(0, 2, (ROWS, 1))
 
 
+def _words(rng: np.random.Generator) -> tuple[Any, Any]:
+    x = rng.integers(1, 20, (ROWS, 7))
+    # The last words of most rows are padding.
+    x[np.arange(7) >= rng.integers(1, 9, ROWS)[:, None]] = 0
+    return x, rng.integers(0, 3, ROWS)
+
+
 CASES: dict[str, tuple[Callable[[], Any], Any, Any, Any]] = {
     "perceptron": (models.perceptron, _classes((20,), 5), keras.optimizers.Adam, "sparse_categorical_crossentropy"),
     "convnet": (
@@ -44,6 +51,13 @@ CASES: dict[str, tuple[Callable[[], Any], Any, Any, Any]] = {
         lambda: keras.optimizers.AdamW(2e-3, global_clipnorm=1.0),
         "sparse_categorical_crossentropy",
     ),
+    "penalized": (
+        models.penalized,
+        _classes((20,), 5),
+        lambda: keras.optimizers.Adam(clipnorm=0.05),
+        "sparse_categorical_crossentropy",
+    ),
+    "recurrent": (models.recurrent, _words, lambda: keras.optimizers.SGD(0.1, clipvalue=0.02), "sparse_categorical_crossentropy"),
     "shared": (models.shared, _two_inputs, lambda: keras.optimizers.RMSprop(1e-3, momentum=0.5), "binary_crossentropy"),
 }
 

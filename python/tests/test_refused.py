@@ -20,16 +20,17 @@ def _refusal(model: Any) -> str:
 
 def test_all_problems_of_a_model_are_told_at_once() -> None:
     inputs = keras.Input((8, 8, 4))
-    x = layers.Conv2D(4, 3, activity_regularizer="l1", bias_constraint="non_neg", name="bound")(inputs)
-    x = layers.Conv2D(4, 1, kernel_regularizer="l2", data_format="channels_first", name="first")(x)
+    orthogonal = keras.regularizers.OrthogonalRegularizer()
+    x = layers.Conv2D(4, 3, kernel_constraint="max_norm", bias_constraint="non_neg", name="bound")(inputs)
+    x = layers.Conv2D(4, 1, kernel_regularizer=orthogonal, data_format="channels_first", name="first")(x)
     x = layers.AlphaDropout(0.1, name="noise")(x)
     x = layers.Activation("celu", name="bent")(x)
     assert _refusal(keras.Model(inputs, x, name="net")) == (
         "model `net` can't train on adapters as it is: 6 places to change\n"
-        "    layer `bound` (Conv2D): `activity_regularizer` is not supported, but is L1\n"
+        "    layer `bound` (Conv2D): `kernel_constraint` is not supported, but is MaxNorm\n"
         "    layer `bound` (Conv2D): `bias_constraint` is not supported, but is NonNeg\n"
         '    layer `first` (Conv2D): `data_format` needs "channels_last", but is "channels_first"\n'
-        "    layer `first` (Conv2D): `kernel_regularizer` is not supported, but is L2\n"
+        "    layer `first` (Conv2D): `kernel_regularizer` is not supported, but is OrthogonalRegularizer\n"
         "    layer `noise` (AlphaDropout): this kind of layer is not supported\n"
         "    layer `bent` (Activation): `activation` 'celu' is not supported\n"
         "  help: change these, or train it with Keras itself"
@@ -67,7 +68,7 @@ def test_models_that_are_no_graph_are_refused() -> None:
 
 def test_what_compile_says_is_refused_with_the_layers() -> None:
     model = keras.Sequential([keras.Input((3,)), layers.Dense(2, name="out")], name="net")
-    model.compile(keras.optimizers.Adam(clipnorm=1.0, amsgrad=True), "sparse_categorical_crossentropy", metrics=["mse"])
+    model.compile(keras.optimizers.Adam(use_ema=True, amsgrad=True), "sparse_categorical_crossentropy", metrics=["mse"])
     with pytest.raises(ModelError) as error:
         make_parallel(model, "cpu").fit(np.zeros((4, 3)), np.zeros(4), verbose=0)
     assert str(error.value) == (
@@ -76,7 +77,7 @@ def test_what_compile_says_is_refused_with_the_layers() -> None:
         'add `activation="softmax"`, or give the loss `from_logits=True`\n'
         "    metric `mse` of `out`: is not supported beside SparseCategoricalCrossentropy; "
         "known are SparseCategoricalAccuracy, SparseTopKCategoricalAccuracy\n"
-        "    optimizer `Adam`: `clipnorm` needs None, but is 1.0\n"
+        "    optimizer `Adam`: `use_ema` needs False, but is True\n"
         "    optimizer `Adam`: `amsgrad` needs False, but is True\n"
         "  help: change these, or train it with Keras itself"
     )
