@@ -258,7 +258,7 @@ async fn run_checked(
     device.run(mailbox, run, std::mem::take(weights)).await
 }
 
-/// Has the plan all that a run names?
+/// Checks that the plan has all that a run names.
 fn check_run(loaded: Option<(&Plan, u32)>, run: &Run) -> Result<(), Fault> {
     for (role, data) in &run.feeds {
         check_write(loaded, *role, 0, data.len())?;

@@ -345,7 +345,7 @@ pub(super) fn check_finite(who: &str, shape: &Shape, values: &[f32], row_name: i
     ))
 }
 
-/// Where the first number stands that is not finite. Whole blocks are looked at first: a loop without an early end compiles to
+/// Index of the first number that is not finite. Whole blocks are looked at first: a loop without an early end compiles to
 /// vector instructions.
 fn first_not_finite(values: &[f32]) -> Option<usize> {
     const BLOCK: usize = 1024;
