@@ -93,7 +93,7 @@ export class Lane {
     this.#showFactor(throttle);
     const unplug = within(this.element, ".unplug", HTMLButtonElement);
     unplug.disabled = presence !== "there";
-    unplug.setAttribute("aria-label", `Disconnect ${who}`);
+    unplug.setAttribute("aria-label", `Pull the plug: disconnect ${who}`);
     const remove = within(this.element, ".remove", HTMLButtonElement);
     remove.disabled = company === "alone";
     remove.setAttribute("aria-label", `Remove ${who}`);
