@@ -17,13 +17,14 @@ use manyhands::internals::runtime::Native;
 use crate::needed;
 
 /// One operator becomes another, or half a unit is added to what is written: the smallest errors that still compile.
-const SWAPS: [(&str, &str); 7] = [
+const SWAPS: [(&str, &str); 8] = [
     ("] = ", "] = 0.5 + "),
     (" + ", " - "),
     (" - ", " + "),
     (" * ", " + "),
     (" / ", " * "),
     (" += ", " -= "),
+    (" *= ", " += "),
     ("max(", "min("),
 ];
 
