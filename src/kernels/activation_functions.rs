@@ -275,7 +275,7 @@ impl Function {
         Self::examples().filter(move |function| few.contains(&function.activation))
     }
 
-    /// From the constants of a call.
+    /// Reads the function from the constants of a call.
     pub fn of_call(call: &Call<'_>) -> Self {
         let [activation, slope, offset, limit] = CONSTANTS;
         let number = |name, default: f32| single(call.constant(name, default.into()));

@@ -52,7 +52,7 @@ impl Record {
         self.grid(splits, &[self.m, self.n])
     }
 
-    /// For factors that are loaded along these lengths.
+    /// The grid of a product whose factors are loaded along these lengths.
     fn grid(&self, depth: u32, lengths: &[Word]) -> Grid {
         let places = [self.a_offset, self.a_stride, self.b_offset, self.b_stride];
         Grid::Tiles { m: self.m, n: self.n, k: self.k, depth, width: width(&places).min(width(lengths)) }

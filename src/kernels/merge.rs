@@ -42,7 +42,7 @@ crate::params! {
     a_4: u32,
     /// On the fifth.
     a_5: u32,
-    /// From one row to the next.
+    /// Elements from one row to the next.
     a_rows: u32,
     /// Elements of `b` (backward: of `z`) from one place on the innermost axis to the next.
     b_1: u32,
@@ -54,7 +54,7 @@ crate::params! {
     b_4: u32,
     /// On the fifth.
     b_5: u32,
-    /// From one row to the next.
+    /// Elements from one row to the next.
     b_rows: u32,
     /// Elements of `x` from one row to the next: 0 for a parameter, which all rows share. Backward alone reads it.
     x_rows: u32,

@@ -148,7 +148,7 @@ impl Depthwise {
         Ok(Self::of(windows, multiplier))
     }
 
-    /// With a multiplier that was checked.
+    /// The convolution of a multiplier that was checked.
     pub(super) fn of(windows: Windows, multiplier: usize) -> Self {
         Self { windows, multiplier }
     }

@@ -98,14 +98,14 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// With gradients that leave for the host in another form.
+    /// Sets the form in which gradients are sent to the host.
     #[must_use]
     pub(crate) fn compressed(mut self, compression: GradientCompression) -> Self {
         self.compression = compression;
         self
     }
 
-    /// With batch statistics of other rows.
+    /// Sets the rows over which batch statistics are taken.
     #[must_use]
     pub(crate) fn over(mut self, statistics: BatchStatistics) -> Self {
         self.statistics = statistics;

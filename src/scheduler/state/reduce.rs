@@ -66,7 +66,7 @@ impl State {
     }
 }
 
-/// Of some of the summed gradients.
+/// Totals over a part of the summed gradients; totals of parts add up.
 #[derive(Clone, Copy, Default)]
 struct Sums {
     /// Squares of the finite values.
