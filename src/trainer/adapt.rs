@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::Trainer;
-use super::run::{capacity_of, check_inputs};
+use super::adapters::capacity_of;
+use super::needs::check_inputs;
 use crate::adapters::cpu;
 use crate::data::{Dataset, Loader, LoaderSettings};
 use crate::error::Result;
@@ -97,7 +98,7 @@ impl Trainer {
     pub async fn adapt_async(&mut self, dataset: Arc<dyn Dataset>) -> Result<()> {
         check_inputs(&self.model, dataset.as_ref())?;
         self.sync().await?;
-        adapt(&mut self.model, &dataset, &self.runtime).await?;
+        adapt(&mut self.model, &dataset, &self.adapters.runtime).await?;
         self.push_weights();
         Ok(())
     }

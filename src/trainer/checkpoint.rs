@@ -3,9 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
-use super::Meter;
+use super::Progress;
 use crate::error::{Error, Result};
 use crate::files::{self, FileKind};
 use crate::kind::Named;
@@ -19,41 +18,6 @@ use crate::scheduler::TrainingState;
 const TRAINING_KEY: &str = "manyhands.training";
 /// Prefix, after that of the optimizer, of the weights with which training continues if the model's are the best ones.
 const LAST: &str = "last";
-
-/// Position of a run; with the weights and the optimizer's state it is all that a resumed run needs.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Progress {
-    /// Training steps done.
-    pub step: u64,
-    /// Epochs done.
-    pub epoch: u64,
-    /// Batches done in the epoch at hand.
-    pub batch: usize,
-    /// Rows of the training data.
-    pub rows: usize,
-    /// Rows of a batch.
-    pub batch_size: usize,
-    /// Seed of shuffling and dropout.
-    pub seed: u64,
-    /// Whether rows are shuffled. Files of older versions lack this.
-    pub shuffle: Option<bool>,
-    /// The optimizer's learning rate, less what plateaus have taken off it.
-    pub learning_rate: f32,
-    /// Best value of the plateau schedule.
-    pub(crate) plateau_best: Option<f64>,
-    /// Epochs since then.
-    pub(crate) plateau_waited: u32,
-    /// Loss and metrics of the current epoch.
-    pub(crate) meter: Meter,
-    /// State of the callbacks.
-    pub(crate) callbacks: Vec<Value>,
-    /// Whether a callback ended the run.
-    pub is_finished: bool,
-    /// Weights that a callback may restore: tensors of the file, under `best/`.
-    #[serde(skip)]
-    pub(crate) best: Option<Weights>,
-}
 
 /// The state of a run between two steps.
 #[derive(Clone, Debug)]

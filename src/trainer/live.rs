@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use super::{Fit, Flow, StepLog, Trainer};
+use super::epochs::Run;
+use super::{EpochLog, Fit, Flow, StepLog, Trainer};
 use crate::adapters::Info;
 use crate::data::{Dataset, Loader};
 use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::scheduler::split::SplitMode;
-use crate::trainer::EpochLog;
 
 /// A run of a [`Trainer`] that continues step by step. Between two steps the trainer is free for anything else.
 ///
@@ -60,13 +60,14 @@ impl Session {
             let problem = "can't end yet: some of its steps must be trained again";
             return Err(Error::setting("the epoch", problem, "call `step` until it gives `None`"));
         }
-        let log = trainer.epoch_log(&self.fit, self.rows, self.begin_ms).await?;
-        if trainer.end_epoch(&log, &self.fit, &mut []).await? == Flow::Continue {
+        let mut run = Run { trainer: &mut *trainer, fit: &self.fit, callbacks: &mut [] };
+        let log = run.epoch_log(self.rows, self.begin_ms).await?;
+        if run.end_epoch(&log).await? == Flow::Continue {
             self.loader.start_epoch(trainer.progress.epoch, 0);
             trainer.take_snapshot(0).await?;
         }
-        trainer.finish_saving()?;
-        (self.rows, self.begin_ms) = (0, trainer.runtime.now_ms());
+        trainer.saving.finish()?;
+        (self.rows, self.begin_ms) = (0, trainer.adapters.runtime.now_ms());
         Ok(log)
     }
 
@@ -121,18 +122,10 @@ impl Trainer {
     /// # Errors
     /// If the data does not fit the model, or no adapter can be opened.
     pub async fn session_async(&mut self, train: impl Dataset + 'static, fit: Fit) -> Result<Session> {
-        let train: Arc<dyn Dataset> = Arc::new(train);
-        self.check_run(train.as_ref(), fit.validation.as_deref())?;
-        self.warn_of_classes();
-        self.read_as(&fit);
-        self.end_steps(0).await;
-        self.check_position(train.len(), &fit)?;
-        self.open_async(&fit, train.len()).await?;
-        let mut loader = Loader::new(self.class_weighted(train, &fit)?, fit.loader(self.compile.seed))?;
-        self.start_timeline(&fit)?;
+        let mut loader = self.begin_run(Arc::new(train), &fit).await?;
         loader.start_epoch(self.progress.epoch, self.progress.batch);
         self.take_snapshot(0).await?;
-        let begin_ms = self.runtime.now_ms();
+        let begin_ms = self.adapters.runtime.now_ms();
         Ok(Session { loader, fit, rows: 0, begin_ms })
     }
 
@@ -142,8 +135,8 @@ impl Trainer {
     /// If no adapters are open yet, or this one can't be opened. Then nothing has changed.
     pub async fn join_async(&mut self, info: &Info) -> Result<usize> {
         self.sync().await?;
-        let adapter_idx = self.opened()?.join(info).await?;
-        self.note_adapters();
+        let adapter_idx = self.adapters.scheduler()?.join(info).await?;
+        self.adapters.note();
         Ok(adapter_idx)
     }
 
@@ -152,8 +145,8 @@ impl Trainer {
     /// # Errors
     /// If it is the only one that takes part.
     pub fn leave(&mut self, adapter_idx: usize) -> Result<()> {
-        self.opened()?.leave(adapter_idx)?;
-        self.note_adapters();
+        self.adapters.scheduler()?.leave(adapter_idx)?;
+        self.adapters.note();
         Ok(())
     }
 
@@ -162,11 +155,7 @@ impl Trainer {
     /// # Errors
     /// If the split does not go with the adapters. Then nothing has changed.
     pub fn set_split(&mut self, split: SplitMode) -> Result<()> {
-        if let Some(opened) = &mut self.scheduler {
-            opened.scheduler.set_split(split.clone())?;
-        }
-        self.split = split;
-        Ok(())
+        self.adapters.set_split(split)
     }
 
     /// Sets the learning rate from the next step on, before schedule and batch size change it.
@@ -194,10 +183,7 @@ impl Trainer {
         model.weights = self.model.weights.clone();
         (model.schema, model.evaluation) = (self.model.schema.clone(), self.model.evaluation.clone());
         let plan = model.plan(&self.compile.objective())?;
-        if let Some(opened) = &mut self.scheduler {
-            let capacity = super::run::capacity_of(opened.capacity, opened.accumulation_steps)?;
-            opened.scheduler.reload(plan, capacity).await?;
-        }
+        self.adapters.reload(plan).await?;
         self.model = model;
         Ok(())
     }

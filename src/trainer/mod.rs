@@ -1,43 +1,50 @@
 //! The trainer: `fit`, `evaluate`, `predict` over any number of adapters.
 
 mod adapt;
+mod adapters;
 mod advice;
 #[cfg(not(target_arch = "wasm32"))]
 mod blocking;
 mod callbacks;
 mod checkpoint;
 mod compile;
-mod describe;
+mod epochs;
 #[cfg(feature = "files")]
 mod files;
 mod fit;
+mod inference;
 mod live;
 mod log;
 mod meter;
+mod needs;
 mod on_batch;
 mod predictor;
-mod run;
+mod progress;
+mod save_settings;
 mod saver;
-mod status;
+mod saving;
+mod snapshots;
 mod steps;
-mod time;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::adapters::{self, Info, Opener, Throttles};
-use crate::data::LoaderSettings;
+use crate::adapters::{Handle, Info, Opener};
+use crate::data::{Dataset, LoaderSettings};
 use crate::error::Result;
 use crate::model::Model;
-use crate::runtime::{self, Runtime};
+use crate::runtime::Runtime;
 use crate::scheduler::split::SplitMode;
 use crate::scheduler::timeline::Timeline;
-use crate::scheduler::{CpuFallback, Scheduler, TrainingState};
+use crate::scheduler::{CpuFallback, TrainingState};
+use crate::schema::Schema;
 
+use self::adapters::Adapters;
+use self::needs::Needs;
 use self::on_batch::Brought;
-use self::saver::Saver;
+use self::saving::Saving;
+pub use adapters::OpenAdapter;
 pub use callbacks::{Callback, EarlyStopping, EpochEnd, Flow, Monitor};
-pub use checkpoint::{Checkpoint, Progress};
+pub use checkpoint::Checkpoint;
 pub use compile::{Compile, NonFinite};
 #[cfg(feature = "files")]
 pub use files::{CsvLog, JsonLog};
@@ -46,8 +53,8 @@ pub use live::Session;
 pub use log::{AdapterLog, EpochLog, History, StepLog, Values};
 pub use meter::Meter;
 pub use predictor::Predictor;
-pub use saver::{Existing, SaveSettings};
-pub use status::OpenAdapter;
+pub use progress::Progress;
+pub use save_settings::{Existing, SaveSettings};
 
 /// Trains a model over the adapters of the machine.
 ///
@@ -68,39 +75,15 @@ pub use status::OpenAdapter;
 pub struct Trainer {
     model: Model,
     compile: Compile,
-    runtime: Arc<dyn Runtime>,
-    opener: Opener,
-    adapters: Option<Vec<Info>>,
-    split: SplitMode,
-    cpu_fallback: CpuFallback,
-    throttles: Throttles,
-    scheduler: Option<Opened>,
-    /// State for opening adapters; while they are open, the scheduler owns it.
-    state: TrainingState,
+    adapters: Adapters,
     progress: Progress,
-    /// Position of the scheduler's copy of the state, which the only adapter may be ahead of.
+    /// Position of the host's copy of the state, which the only adapter may be ahead of.
     snapshot: Option<Progress>,
-    /// Times of the last adapters, kept while others are opened.
-    timeline: Option<Timeline>,
     /// Settings by which evaluation and prediction read their data.
     reading: LoaderSettings,
-    /// Writer of checkpoints, for a run that is saved.
-    saver: Option<Saver>,
-    /// The file that this run was resumed from, or saved to.
-    own_file: Option<PathBuf>,
-    /// The step at which it was resumed.
-    resumed_step: Option<u64>,
-    /// Whether a validation loss of this run was finite.
-    was_validation_finite: bool,
+    saving: Saving,
     /// Batches that the caller brings.
     brought: Brought,
-}
-
-/// Open adapters, for batches of up to `capacity` rows.
-struct Opened {
-    scheduler: Scheduler,
-    capacity: usize,
-    accumulation_steps: u32,
 }
 
 impl Trainer {
@@ -115,52 +98,39 @@ impl Trainer {
         meter::check_names(&compile, &model.outputs())?;
         model.plan(&compile.objective())?;
         let state = TrainingState::new(model.weights.clone(), model.layout(), &compile.optimizer);
-        let progress = Progress { learning_rate: compile.optimizer.learning_rate(), ..Progress::default() };
+        let progress = Progress::start(&compile);
         Ok(Self {
             model,
             compile,
-            runtime: runtime::system(),
-            opener: Arc::new(adapters::open),
-            adapters: None,
-            split: SplitMode::default(),
-            cpu_fallback: CpuFallback::default(),
-            throttles: Throttles::default(),
-            scheduler: None,
-            state,
+            adapters: Adapters::new(state),
             progress,
             snapshot: None,
-            timeline: None,
             reading: LoaderSettings::default(),
-            saver: None,
-            own_file: None,
-            resumed_step: None,
-            was_validation_finite: false,
+            saving: Saving::default(),
             brought: Brought::default(),
         })
     }
 
-    /// Trains on other adapters, without blocking: see [`choose`](adapters::choose).
+    /// Trains on other adapters, without blocking: see [`choose`](crate::adapters::choose).
     ///
     /// # Errors
     /// If one is not there.
     pub async fn adapters_async(self, wanted: &str) -> Result<Self> {
-        let chosen = adapters::choose(&adapters::list_async().await, wanted)?;
+        let chosen = crate::adapters::choose(&crate::adapters::list_async().await, wanted)?;
         Ok(self.on(chosen))
     }
 
     /// Trains on these adapters. An adapter may be listed twice, and is then opened twice.
     #[must_use]
     pub fn on(mut self, adapters: Vec<Info>) -> Self {
-        self.adapters = Some(adapters);
-        self.close();
+        self.adapters.choose(adapters);
         self
     }
 
     /// Sets another split than by measured speed.
     #[must_use]
     pub fn split(mut self, split: SplitMode) -> Self {
-        self.split = split;
-        self.close();
+        self.adapters.choose_split(split);
         self
     }
 
@@ -174,7 +144,7 @@ impl Trainer {
     /// Sets whether the CPU takes over when every adapter is lost.
     #[must_use]
     pub fn cpu_fallback(mut self, fallback: CpuFallback) -> Self {
-        self.cpu_fallback = fallback;
+        self.adapters.cpu_fallback = fallback;
         self
     }
 
@@ -182,25 +152,25 @@ impl Trainer {
     /// the adapter is opened, or at once if it is open.
     #[must_use]
     pub fn throttle(self, adapter_idx: usize, factor: f64) -> Self {
-        self.throttles.set(adapter_idx, factor);
+        self.adapters.throttles.set(adapter_idx, factor);
         self
     }
 
     /// Slows an adapter down by `factor`; may be called while training.
     pub fn set_throttle(&mut self, adapter_idx: usize, factor: f64) {
-        self.throttles.set(adapter_idx, factor);
+        self.adapters.throttles.set(adapter_idx, factor);
     }
 
     /// Factor by which an adapter is slowed down.
     pub fn throttle_of(&self, adapter_idx: usize) -> f64 {
-        self.throttles.of(adapter_idx)
+        self.adapters.throttles.of(adapter_idx)
     }
 
     /// Sets the opener of adapters: workers of a page, for example.
     #[doc(hidden)]
     #[must_use]
     pub fn opener(mut self, opener: Opener) -> Self {
-        self.opener = opener;
+        self.adapters.opener = opener;
         self
     }
 
@@ -208,7 +178,7 @@ impl Trainer {
     #[doc(hidden)]
     #[must_use]
     pub fn runtime(mut self, runtime: Arc<dyn Runtime>) -> Self {
-        self.runtime = runtime;
+        self.adapters.runtime = runtime;
         self
     }
 
@@ -227,25 +197,95 @@ impl Trainer {
         &self.progress
     }
 
+    /// The open adapters, by position; none before the first run. Removed ones keep their positions.
+    pub fn open_adapters(&self) -> Vec<OpenAdapter> {
+        self.adapters.list()
+    }
+
+    /// The handle of an open adapter: requests sent there take effect while a step runs.
+    #[doc(hidden)]
+    pub fn handle(&self, adapter_idx: usize) -> Option<&Handle> {
+        self.adapters.handle(adapter_idx)
+    }
+
+    /// Times of all work of the last run.
+    #[doc(hidden)]
+    pub fn timeline(&self) -> Option<&Timeline> {
+        self.adapters.if_open().map(|scheduler| scheduler.timeline())
+    }
+
+    /// The numbers that an epoch reports.
+    pub fn log_names(&self, has_validation: bool) -> Vec<String> {
+        let names = meter::names(&self.compile, &self.model.outputs());
+        let validation = has_validation.then(|| names.iter().map(|name| format!("val_{name}")).collect::<Vec<_>>());
+        names.iter().cloned().chain(validation.into_iter().flatten()).collect()
+    }
+
+    /// Checks that a dataset has the shapes and labels that model and losses need, before anything runs.
+    ///
+    /// # Errors
+    /// If not: which shape, or the first label that is no class.
+    pub fn check_data(&self, dataset: &dyn Dataset) -> Result<()> {
+        self.needs().check_data(dataset)
+    }
+
+    /// Checks the data of a run before anything is opened, and describes them in the model: names of columns and
+    /// classes, and the losses of its training. Training does so by itself.
+    ///
+    /// # Errors
+    /// If the data do not fit the model; if validation data, or those of a run that continues, have columns or classes
+    /// of other names.
+    pub fn check_run(&mut self, train: &dyn Dataset, validation: Option<&dyn Dataset>) -> Result<()> {
+        let schema = train.schema();
+        if self.progress.step == 0 || self.model.schema == Schema::default() {
+            self.model.schema = schema;
+        } else {
+            self.model.schema.held_out = schema.held_out;
+        }
+        self.model.evaluation = Some(self.compile.evaluation());
+        [Some(train), validation].into_iter().flatten().try_for_each(|data| self.check_data(data))
+    }
+
+    fn needs(&self) -> Needs<'_> {
+        Needs { model: &self.model, compile: &self.compile }
+    }
+
+    /// Opens the adapters for a run over `rows` training rows, if they are not open yet, and the file in which the run
+    /// is saved, without blocking. Batches hold no more rows than the training or validation data.
+    ///
+    /// # Errors
+    /// If no adapter can be opened, one can't run the model, or another run is, or was, saved to that file.
+    pub async fn open_async(&mut self, fit: &Fit, rows: usize) -> Result<()> {
+        self.saving.open(fit.save.as_ref(), self.progress.step)?;
+        let rows = fit.validation.as_ref().map_or(rows, |validation| rows.max(validation.len()));
+        self.open_for(fit.batch_size.min(rows), fit.micro_batches).await
+    }
+
+    async fn open_for(&mut self, batch_size: usize, micro_batches: u32) -> Result<()> {
+        if self.adapters.can_run(batch_size, micro_batches) {
+            return Ok(());
+        }
+        if self.adapters.micro_batches() != Some(micro_batches) {
+            self.sync_state().await?;
+        }
+        self.adapters.open(&self.model, &self.compile, batch_size, micro_batches).await?;
+        self.follow_rewind();
+        Ok(())
+    }
+
     /// Continues from a checkpoint: weights, statistics, optimizer state, and the position in the data.
     ///
     /// # Errors
     /// If the checkpoint is of another model or optimizer. Then nothing is changed.
     pub fn resume(&mut self, checkpoint: Checkpoint) -> Result<()> {
         checkpoint.check_fits(&self.model, &self.compile.optimizer)?;
-        self.close();
+        self.adapters.close();
         self.model.weights = checkpoint.state.weights.clone();
         self.model.schema = checkpoint.model.schema;
-        self.state = checkpoint.state;
+        self.adapters.restore(checkpoint.state);
         self.progress = checkpoint.progress;
-        (self.own_file, self.resumed_step) = (checkpoint.file, Some(self.progress.step));
-        let (rate, old_rate) = (self.compile.optimizer.learning_rate(), checkpoint.optimizer.learning_rate());
-        // A rate that was changed on purpose counts; reductions by plateaus stay.
-        if rate != old_rate && old_rate > 0.0 {
-            self.progress.learning_rate *= rate / old_rate;
-        } else if rate != old_rate {
-            self.progress.learning_rate = rate;
-        }
+        self.saving.resume(checkpoint.file, self.progress.step);
+        self.progress.change_rate(checkpoint.optimizer.learning_rate(), self.compile.optimizer.learning_rate());
         self.snapshot = None;
         Ok(())
     }

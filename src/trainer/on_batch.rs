@@ -2,12 +2,10 @@
 
 use std::collections::VecDeque;
 
-use super::meter::{self, Meter, Reports};
-use super::steps::SNAPSHOT_STEPS;
-use super::{StepLog, Trainer, Values};
-use crate::data::{Batch, check_batch_indices, check_batch_labels, check_batch_probabilities};
+use super::snapshots::SNAPSHOT_STEPS;
+use super::{Meter, StepLog, Trainer};
+use crate::data::Batch;
 use crate::error::{Error, Result};
-use crate::losses::Domain;
 use crate::scheduler::{DataWait, TrainingState};
 
 /// Bytes of kept batches above which the host copies the state. They are kept until the host has a copy of the state
@@ -88,8 +86,7 @@ impl Trainer {
     /// # }
     /// ```
     pub async fn begin_on_batch(&mut self, batch: Batch) -> Result<()> {
-        self.check_inputs_of(&batch)?;
-        self.check_targets_of(&batch)?;
+        self.needs().check_batch(&batch)?;
         self.open_for(batch.rows, 1).await?;
         let next = self.brought.batches.back().map_or(self.progress.step, |last| last.step + 1);
         self.brought.batches.push_back(Kept {
@@ -126,48 +123,20 @@ impl Trainer {
         self.end_on_batch().await
     }
 
-    /// Loss and metrics of a batch at inference, as Keras' `test_on_batch`.
-    ///
-    /// # Errors
-    /// If the batch does not fit model and losses, or no adapter is left.
-    pub async fn test_on_batch_async(&mut self, batch: &Batch) -> Result<Values> {
-        self.check_inputs_of(batch)?;
-        self.check_targets_of(batch)?;
-        self.open_for(batch.rows, 1).await?;
-        let scales = meter::loss_scales(&self.compile, &self.model.outputs(), batch);
-        let penalty = self.penalty().await?;
-        let reports = self.opened()?.evaluate(batch, scales).await?;
-        self.follow_rewind();
-        let reports = Reports { rows: &reports, penalty };
-        Ok(Meter::default().add(&self.compile, &self.model.outputs(), &reports, batch))
-    }
-
-    /// The outputs for a batch, one flat array for each, as Keras' `predict_on_batch`.
-    ///
-    /// # Errors
-    /// If the inputs do not fit the model, or no adapter is left.
-    pub async fn predict_on_batch_async(&mut self, batch: &Batch) -> Result<Vec<Vec<f32>>> {
-        self.check_inputs_of(batch)?;
-        self.open_for(batch.rows, 1).await?;
-        let outputs = self.opened()?.predict(batch).await?;
-        self.follow_rewind();
-        Ok(outputs)
-    }
-
     /// Current weights, statistics and optimizer state, after all steps in flight.
     ///
     /// # Errors
     /// If they live on an adapter that was lost.
     pub async fn current_state(&mut self) -> Result<&TrainingState> {
         loop {
-            while self.n_in_flight() > 0 || self.begin_again()? {
+            while self.adapters.n_in_flight() > 0 || self.begin_again()? {
                 if let Some(log) = self.finish_brought().await? {
                     self.brought.ended.push_back(log);
                 }
             }
             self.sync().await?;
             if !self.brought.is_reported(self.progress.step) {
-                return Ok(self.state());
+                return Ok(self.adapters.state());
             }
         }
     }
@@ -192,10 +161,7 @@ impl Trainer {
         self.brought = Brought::default();
         self.model.weights.clone_from(&state.weights);
         (self.progress.step, self.snapshot) = (step, None);
-        match &mut self.scheduler {
-            Some(opened) => opened.scheduler.restore(state),
-            None => self.state = state,
-        }
+        self.adapters.restore(state);
         Ok(())
     }
 
@@ -226,17 +192,17 @@ impl Trainer {
 
     /// Begins the steps that may run now: the next one, and with one adapter also the one after it.
     async fn begin_brought(&mut self) -> Result<()> {
-        if self.n_in_flight() == 0 {
+        if self.adapters.n_in_flight() == 0 {
             let is_much = self.brought.bytes() > MOST_KEPT_BYTES;
             self.take_snapshot(if is_much { 0 } else { SNAPSHOT_STEPS }).await?;
-            let is_on_device = self.opened()?.is_on_device();
+            let is_on_device = self.adapters.is_on_device();
             let copied = self.snapshot.as_ref().filter(|_| is_on_device);
             let step = copied.map_or(self.progress.step, |progress| progress.step);
             self.brought.forget(step);
             self.begin_number(self.progress.step)?;
         }
         let is_free = self.brought.bytes() <= MOST_KEPT_BYTES;
-        if self.n_in_flight() == 1 && self.may_run_ahead(&|_| is_free)? {
+        if self.adapters.n_in_flight() == 1 && self.may_run_ahead(&|_| is_free)? {
             self.begin_number(self.progress.step + 1)?;
         }
         Ok(())
@@ -261,55 +227,4 @@ impl Trainer {
         self.progress.learning_rate = newest;
         result
     }
-
-    fn check_inputs_of(&self, batch: &Batch) -> Result<()> {
-        let needed = self.model.inputs().iter().map(|input| (input.name.as_str(), &input.shape));
-        check_lens("input", needed.map(|(name, shape)| (name, shape.len())).collect(), &batch.inputs, batch.rows)?;
-        batch.check_values()?;
-        for (idx, (input, values)) in self.model.inputs().iter().zip(&batch.inputs).enumerate() {
-            let checked = |bound| check_batch_indices(values, input.shape.len(), &input.name, bound);
-            self.model.index_bound(idx).map_or(Ok(()), checked)?;
-        }
-        Ok(())
-    }
-
-    fn check_targets_of(&self, batch: &Batch) -> Result<()> {
-        let outputs = self.model.outputs();
-        let targets: Vec<_> =
-            outputs.iter().zip(&self.compile.losses).map(|((_, shape), loss)| loss.target(shape)).collect();
-        let needed = outputs.iter().zip(&targets).map(|((name, _), target)| (*name, target.shape.len()));
-        check_lens("target for output", needed.collect(), &batch.targets, batch.rows)?;
-        for (output, (target, values)) in targets.iter().zip(&batch.targets).enumerate() {
-            let row_len = target.shape.len();
-            match target.domain {
-                Domain::Classes(classes) => check_batch_labels(values, row_len, output, classes)?,
-                Domain::Probabilities => check_batch_probabilities(values, row_len, output)?,
-                Domain::Numbers => {}
-            }
-        }
-        Ok(())
-    }
-}
-
-fn check_lens(kind: &str, needed: Vec<(&str, usize)>, got: &[std::sync::Arc<[f32]>], rows: usize) -> Result<()> {
-    if rows == 0 {
-        return Err(Error::data("the batch", "needs at least one row, but has none", "leave it out"));
-    }
-    if needed.len() != got.len() {
-        return Err(Error::data(
-            "the batch",
-            format!("needs to have {} arrays as {kind}, but has {}", needed.len(), got.len()),
-            "give one array for each, in the model's order",
-        ));
-    }
-    for ((name, row_len), values) in needed.into_iter().zip(got) {
-        if values.len() != rows * row_len {
-            return Err(Error::data(
-                format!("{kind} `{name}`"),
-                format!("needs {row_len} values for each of {rows} rows, but the batch has {} in all", values.len()),
-                "reshape the data, or change the model's input or last layer to fit it",
-            ));
-        }
-    }
-    Ok(())
 }

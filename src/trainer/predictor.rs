@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use ndarray::ArrayD;
 
-use super::describe::check_meaning;
-use super::run::{capacity_of, check_inputs, chosen, output_shapes, predict_with};
+use super::adapters::{capacity_of, chosen};
+use super::inference::{output_shapes, predict_with};
+use super::needs::{check_inputs, check_meaning};
 use crate::adapters::{self, Info};
 use crate::data::{Dataset, LoaderSettings};
 use crate::error::Result;

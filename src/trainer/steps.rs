@@ -1,14 +1,12 @@
 //! Training steps, one after the other. With one adapter the next step begins before this one is reported.
 
 use super::meter::{self, Meter, Reports};
-use super::{AdapterLog, NonFinite, StepLog, Trainer};
+use super::snapshots::SNAPSHOT_STEPS;
+use super::{AdapterLog, NonFinite, StepLog, Trainer, Values};
 use crate::data::{Batch, Loader};
 use crate::error::Result;
 use crate::scheduler::{DataWait, Finished, FinishedStep, ShardReport, Step, StepReport};
 use crate::timing::per_second;
-
-/// Steps after which the state of a single adapter is copied to the host: the most that are repeated after its loss.
-pub(super) const SNAPSHOT_STEPS: u64 = 100;
 
 impl Trainer {
     /// The next training step of an epoch; `None` at its end.
@@ -22,7 +20,7 @@ impl Trainer {
     ) -> Result<Option<StepLog>> {
         loop {
             self.reposition(loader);
-            if self.n_in_flight() == 0 && !self.begin_step(loader).await? {
+            if self.adapters.n_in_flight() == 0 && !self.begin_step(loader).await? {
                 // The end of an epoch finds the newest state on the host, so validation can't lose steps.
                 self.take_snapshot(0).await?;
                 if self.is_at(loader) {
@@ -30,12 +28,12 @@ impl Trainer {
                 }
                 continue;
             }
-            if self.n_in_flight() == 1 && self.may_run_ahead(is_free)? {
+            if self.adapters.n_in_flight() == 1 && self.may_run_ahead(is_free)? {
                 // A batch that can't be read is an error of its own step, not of the one in flight.
                 drop(self.begin_step(loader).await);
             }
             if let Some(log) = self.finish_step(loader.batches_per_epoch()).await? {
-                if self.n_in_flight() == 0 {
+                if self.adapters.n_in_flight() == 0 {
                     self.take_snapshot(SNAPSHOT_STEPS).await?;
                 }
                 return Ok(Some(log));
@@ -45,25 +43,31 @@ impl Trainer {
 
     /// Ends steps that are still in flight, so that weights and data position stay consistent.
     pub(super) async fn end_steps(&mut self, batches: usize) {
-        while self.n_in_flight() > 0 {
+        while self.adapters.n_in_flight() > 0 {
             // Errors of these steps are ignored: the error that ended the run is reported.
             drop(self.finish_step(batches).await);
         }
     }
 
-    pub(super) fn n_in_flight(&self) -> usize {
-        self.scheduler.as_ref().map_or(0, |opened| opened.scheduler.n_in_flight())
+    /// Learning rate of a step, counted from 0.
+    pub(super) fn learning_rate_of(&self, step: u64) -> f32 {
+        self.progress.learning_rate_of(step, &self.compile)
+    }
+
+    /// Loss and metrics of the epoch so far.
+    pub(super) fn running(&self) -> Values {
+        self.progress.meter.values(&self.compile, &self.model.outputs())
     }
 
     /// Whether a loader's next batch is that of the next step.
     pub(super) fn is_at(&self, loader: &Loader) -> bool {
         let position = loader.position();
-        (position.epoch, position.batch) == (self.progress.epoch, self.progress.batch + self.n_in_flight())
+        (position.epoch, position.batch) == (self.progress.epoch, self.progress.batch + self.adapters.n_in_flight())
     }
 
     /// Repositions a loader to the batch of the next step: after a failed or rewound step its batch comes again.
     pub(super) fn reposition(&self, loader: &mut Loader) {
-        if self.n_in_flight() == 0 && !self.is_at(loader) {
+        if self.adapters.n_in_flight() == 0 && !self.is_at(loader) {
             loader.start_epoch(self.progress.epoch, self.progress.batch);
         }
     }
@@ -72,32 +76,32 @@ impl Trainer {
     pub(super) fn may_run_ahead(&mut self, is_free: &dyn Fn(u64) -> bool) -> Result<bool> {
         let number = self.progress.step + 1;
         let is_snapshot_due = self.snapshot.as_ref().is_none_or(|progress| number - progress.step >= SNAPSHOT_STEPS);
-        Ok(!is_snapshot_due && is_free(number) && self.opened()?.is_on_device())
+        Ok(!is_snapshot_due && is_free(number) && self.adapters.is_on_device())
     }
 
     /// Begins a step with the next batch; false if there is none.
     async fn begin_step(&mut self, loader: &mut Loader) -> Result<bool> {
-        let begin_ms = self.runtime.now_ms();
+        let begin_ms = self.adapters.runtime.now_ms();
         let Some(batch) = loader.next_async().await? else { return Ok(false) };
-        self.begin_with(batch, DataWait::since(begin_ms, self.runtime.now_ms()))?;
+        self.begin_with(batch, DataWait::since(begin_ms, self.adapters.runtime.now_ms()))?;
         Ok(true)
     }
 
     /// Begins a step with a batch.
     pub(super) fn begin_with(&mut self, batch: Batch, data: DataWait) -> Result<()> {
-        let number = self.progress.step + self.n_in_flight() as u64;
+        let number = self.progress.step + self.adapters.n_in_flight() as u64;
         let step = Step {
             step: number,
             seed: seed_bits(self.compile.seed),
             learning_rate: self.learning_rate_of(number),
             loss_scales: meter::loss_scales(&self.compile, &self.model.outputs(), &batch),
         };
-        self.opened()?.begin(batch, step, data)
+        self.adapters.scheduler()?.begin(batch, step, data)
     }
 
     /// Ends the oldest step in flight, and counts it; `None` if training was rewound.
     pub(super) async fn finish_step(&mut self, batches: usize) -> Result<Option<StepLog>> {
-        let FinishedStep { batch, step, report, data, ms } = match self.opened()?.finish().await? {
+        let FinishedStep { batch, step, report, data, ms } = match self.adapters.scheduler()?.finish().await? {
             Finished::Step(finished) => *finished,
             Finished::Rewound => {
                 self.rewind();
@@ -110,7 +114,7 @@ impl Trainer {
         let reports = Reports { rows: &report.reports, penalty: report.penalty };
         let values = meter.add(&self.compile, &outputs, &reports, &batch);
         let refused = if report.is_applied { Ok(()) } else { self.refuse_non_finite(&batch, &step, &report).await };
-        if refused.is_ok() || self.n_in_flight() > 0 {
+        if refused.is_ok() || self.adapters.n_in_flight() > 0 {
             // Weights already hold the step after a refused one, so it counts.
             self.progress.step += 1;
             self.progress.batch += 1;
@@ -137,10 +141,8 @@ impl Trainer {
     }
 
     async fn refuse_non_finite(&mut self, batch: &Batch, step: &Step, report: &StepReport) -> Result<()> {
-        if let Some(saver) = &mut self.saver {
-            saver.doubt();
-        }
-        let error = self.opened()?.non_finite(batch, step, report).await?;
+        self.saving.doubt();
+        let error = self.adapters.scheduler()?.non_finite(batch, step, report).await?;
         match self.compile.non_finite {
             NonFinite::Stop => Err(error),
             NonFinite::Skip => {
@@ -151,10 +153,7 @@ impl Trainer {
     }
 
     fn adapter_logs(&self, shards: &[ShardReport]) -> Vec<AdapterLog> {
-        let names: Vec<String> = match &self.scheduler {
-            Some(opened) => opened.scheduler.adapters().map(|info| info.name.clone()).collect(),
-            None => Vec::new(),
-        };
+        let names = self.adapters.names();
         let end_ms = shards.iter().map(|shard| shard.timing.end_ms()).fold(f64::NEG_INFINITY, f64::max);
         let logs = shards.iter().map(|shard| AdapterLog {
             adapter: shard.adapter_idx,

@@ -1,0 +1,321 @@
+//! The adapters of a trainer: which to open and how, the open ones, and the state of training while none are open.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::Compile;
+use super::advice::advice;
+use crate::adapters::{self, Handle, Info, Opener, Throttles};
+use crate::data::LoaderSettings;
+use crate::error::{Error, Result};
+use crate::model::Model;
+use crate::plan::{Layout, Plan};
+use crate::runtime::{self, Runtime};
+use crate::scheduler::split::SplitMode;
+use crate::scheduler::timeline::{Activity, Lane, Span, TimeSummary, Timeline, Tracing};
+use crate::scheduler::{AdapterStatus, CpuFallback, Scheduler, TrainingState};
+
+/// An adapter that a trainer has opened.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct OpenAdapter {
+    /// Description of the adapter.
+    pub info: Info,
+    /// Whether it takes part.
+    pub status: AdapterStatus,
+    /// Bytes of memory that the model takes on it.
+    pub bytes: u64,
+    /// Factor by which it is slowed down.
+    pub throttle: f64,
+}
+
+/// The adapters to train on, and their scheduler while they are open.
+pub(super) struct Adapters {
+    pub(super) runtime: Arc<dyn Runtime>,
+    pub(super) opener: Opener,
+    pub(super) cpu_fallback: CpuFallback,
+    pub(super) throttles: Throttles,
+    /// The adapters to open; `None` for those of the environment.
+    chosen: Option<Vec<Info>>,
+    split: SplitMode,
+    opened: Option<Opened>,
+    /// State for opening adapters; while they are open, the scheduler owns it.
+    state: TrainingState,
+    /// Times of the last adapters, kept while others are opened.
+    timeline: Option<Timeline>,
+}
+
+/// Open adapters, for batches of up to `capacity` rows.
+struct Opened {
+    scheduler: Scheduler,
+    capacity: usize,
+    micro_batches: u32,
+}
+
+impl Adapters {
+    /// Adapters to be opened with a state.
+    pub(super) fn new(state: TrainingState) -> Self {
+        Self {
+            runtime: runtime::system(),
+            opener: Arc::new(adapters::open),
+            cpu_fallback: CpuFallback::default(),
+            throttles: Throttles::default(),
+            chosen: None,
+            split: SplitMode::default(),
+            opened: None,
+            state,
+            timeline: None,
+        }
+    }
+
+    /// Chooses other adapters; closes the open ones.
+    pub(super) fn choose(&mut self, adapters: Vec<Info>) {
+        self.close();
+        self.chosen = Some(adapters);
+    }
+
+    /// Chooses another split; closes the open adapters.
+    pub(super) fn choose_split(&mut self, split: SplitMode) {
+        self.close();
+        self.split = split;
+    }
+
+    /// Chooses another split, which open adapters take from the next step on.
+    ///
+    /// # Errors
+    /// If the split does not go with the adapters. Then nothing has changed.
+    pub(super) fn set_split(&mut self, split: SplitMode) -> Result<()> {
+        if let Some(opened) = &mut self.opened {
+            opened.scheduler.set_split(split.clone())?;
+        }
+        self.split = split;
+        Ok(())
+    }
+
+    /// Whether open adapters can run batches of so many rows in so many micro-batches.
+    pub(super) fn can_run(&self, batch_size: usize, micro_batches: u32) -> bool {
+        let fits = |opened: &Opened| opened.capacity >= batch_size && opened.micro_batches == micro_batches;
+        self.opened.as_ref().is_some_and(fits)
+    }
+
+    /// Micro-batches that the adapters are open for; `None` if they are closed.
+    pub(super) fn micro_batches(&self) -> Option<u32> {
+        self.opened.as_ref().map(|opened| opened.micro_batches)
+    }
+
+    /// Opens the adapters for batches of up to so many rows, or makes room for them on open adapters that run as many
+    /// micro-batches.
+    ///
+    /// # Errors
+    /// If no adapter can be opened, or one can't run the model.
+    pub(super) async fn open(
+        &mut self,
+        model: &Model,
+        compile: &Compile,
+        batch_size: usize,
+        micro_batches: u32,
+    ) -> Result<()> {
+        let capacity = capacity_of(batch_size, micro_batches)?;
+        if let Some(opened) = self.opened.as_mut().filter(|opened| opened.micro_batches == micro_batches) {
+            let plan = opened.scheduler.plan().clone();
+            opened.scheduler.reload(plan, capacity).await?;
+            opened.capacity = batch_size;
+            return Ok(());
+        }
+        self.close();
+        let chosen = chosen(self.chosen.as_deref()).await?;
+        let objective = compile.objective();
+        let mut scheduler = Scheduler::builder(model, &objective)
+            .adapters(chosen)
+            .opener(self.throttles.wrap(self.opener.clone()))
+            .runtime(self.runtime.clone())
+            .split(self.split.clone())
+            .capacity(capacity)
+            .cpu_fallback(self.cpu_fallback)
+            .micro_batches(micro_batches)
+            .state(self.state.clone())
+            .open()
+            .await?;
+        if let Some(timeline) = self.timeline.take() {
+            scheduler.timeline_mut().go_on(timeline);
+        }
+        self.state = TrainingState::default();
+        self.opened = Some(Opened { scheduler, capacity: batch_size, micro_batches });
+        Ok(())
+    }
+
+    /// Loads another plan on the open adapters, of a model with the same tensors.
+    ///
+    /// # Errors
+    /// If an adapter can't run it.
+    pub(super) async fn reload(&mut self, plan: Plan) -> Result<()> {
+        let Some(opened) = &mut self.opened else { return Ok(()) };
+        let capacity = capacity_of(opened.capacity, opened.micro_batches)?;
+        opened.scheduler.reload(plan, capacity).await
+    }
+
+    /// Closes the adapters, if they are open. Their state stays.
+    pub(super) fn close(&mut self) {
+        if let Some(mut opened) = self.opened.take() {
+            self.timeline = Some(std::mem::take(opened.scheduler.timeline_mut()));
+            self.state = opened.scheduler.into_state();
+        }
+    }
+
+    /// The scheduler of the open adapters.
+    ///
+    /// # Errors
+    /// If they are closed.
+    pub(super) fn scheduler(&mut self) -> Result<&mut Scheduler> {
+        match &mut self.opened {
+            Some(opened) => Ok(&mut opened.scheduler),
+            None => Err(Error::adapter(
+                "the trainer",
+                "needs open adapters, but has none",
+                "call `fit` or `evaluate` first",
+            )),
+        }
+    }
+
+    /// The scheduler, if the adapters are open.
+    pub(super) fn if_open(&self) -> Option<&Scheduler> {
+        self.opened.as_ref().map(|opened| &opened.scheduler)
+    }
+
+    /// Copies the state from the adapters. If the only one is lost it is that of the last copy.
+    pub(super) async fn sync(&mut self) -> Result<()> {
+        if let Some(opened) = &mut self.opened {
+            opened.scheduler.sync().await?;
+        }
+        Ok(())
+    }
+
+    /// Weights, statistics and optimizer state as of the last [`sync`](Self::sync).
+    pub(super) fn state(&self) -> &TrainingState {
+        self.if_open().map_or(&self.state, Scheduler::state)
+    }
+
+    /// Replaces the state, on open adapters, too.
+    pub(super) fn restore(&mut self, state: TrainingState) {
+        match &mut self.opened {
+            Some(opened) => opened.scheduler.restore(state),
+            None => self.state = state,
+        }
+    }
+
+    /// Whether the newest state is on a single adapter.
+    pub(super) fn is_on_device(&self) -> bool {
+        self.if_open().is_some_and(Scheduler::is_on_device)
+    }
+
+    /// Steps in flight.
+    pub(super) fn n_in_flight(&self) -> usize {
+        self.if_open().map_or(0, Scheduler::n_in_flight)
+    }
+
+    /// Whether the state went back to the last copy since the last call, after the loss of the only adapter.
+    pub(super) fn take_rewound(&mut self) -> bool {
+        self.opened.as_mut().is_some_and(|opened| opened.scheduler.take_rewound())
+    }
+
+    /// Whether the open adapters train the tensors of this layout.
+    pub(super) fn train(&self, layout: &Layout) -> bool {
+        self.if_open().is_none_or(|scheduler| scheduler.layout() == layout)
+    }
+
+    /// Keeps the list of open adapters for the next opening.
+    pub(super) fn note(&mut self) {
+        if let Some(opened) = &self.opened {
+            let stays = |(info, status): (&Info, _)| (status != AdapterStatus::Left).then(|| info.clone());
+            let statuses = opened.scheduler.statuses();
+            self.chosen = Some(opened.scheduler.adapters().zip(statuses).filter_map(stays).collect());
+        }
+    }
+
+    /// The open adapters, by position. Removed ones keep their positions.
+    pub(super) fn list(&self) -> Vec<OpenAdapter> {
+        let Some(scheduler) = self.if_open() else { return Vec::new() };
+        let open = scheduler.adapters().zip(scheduler.statuses()).zip(scheduler.bytes()).enumerate();
+        open.map(|(adapter_idx, ((info, status), bytes))| {
+            let throttle = self.throttles.of(adapter_idx);
+            OpenAdapter { info: info.clone(), status, bytes, throttle }
+        })
+        .collect()
+    }
+
+    /// Names of the open adapters, by position.
+    pub(super) fn names(&self) -> Vec<String> {
+        self.if_open().map_or_else(Vec::new, |scheduler| scheduler.adapters().map(|info| info.name.clone()).collect())
+    }
+
+    /// The handle of an open adapter.
+    pub(super) fn handle(&self, adapter_idx: usize) -> Option<&Handle> {
+        let scheduler = self.if_open()?;
+        (adapter_idx < scheduler.adapters().count()).then(|| scheduler.handle(adapter_idx))
+    }
+
+    /// Begins the timeline of a run.
+    ///
+    /// # Errors
+    /// If the adapters are closed.
+    pub(super) fn start_timeline(&mut self, tracing: Tracing) -> Result<()> {
+        let now_ms = self.runtime.now_ms();
+        self.scheduler()?.timeline_mut().start(now_ms, tracing);
+        Ok(())
+    }
+
+    /// Records the host's work since `start_ms`.
+    pub(super) fn record(&mut self, what: Activity, start_ms: f64) {
+        if let Some(opened) = &mut self.opened {
+            opened.scheduler.record(what, start_ms, None, 0);
+        }
+    }
+
+    /// Records a time in the trace alone: in the summary it is part of something else.
+    pub(super) fn trace(&mut self, what: Activity, start_ms: f64) {
+        let ms = self.runtime.now_ms() - start_ms;
+        if let Some(opened) = &mut self.opened {
+            opened.scheduler.timeline_mut().trace(Span { lane: Lane::Host, what, start_ms, ms, step: None, rows: 0 });
+        }
+    }
+
+    /// Writes the trace of a run, for Perfetto.
+    ///
+    /// # Errors
+    /// If it can't be written.
+    pub(super) fn write_trace(&self, path: &Path) -> Result<()> {
+        self.if_open().map_or(Ok(()), |scheduler| scheduler.timeline().write_trace(path))
+    }
+
+    /// Summary of the time of a run, with advice for a run with these settings of its loader.
+    ///
+    /// # Errors
+    /// If the adapters are closed.
+    pub(super) fn time_summary(&mut self, loader: &LoaderSettings) -> Result<TimeSummary> {
+        let now_ms = self.runtime.now_ms();
+        let summary = self.scheduler()?.timeline().summary(now_ms);
+        Ok(TimeSummary { advice: advice(&summary, loader, &self.split), ..summary })
+    }
+}
+
+/// Rows that an adapter must be able to run at once.
+///
+/// # Errors
+/// If there are more than can be counted.
+pub(super) fn capacity_of(batch_size: usize, micro_batches: u32) -> Result<u32> {
+    let rows = batch_size.div_ceil(micro_batches.max(1) as usize);
+    u32::try_from(rows).map_err(|_| {
+        Error::setting("batch_size", format!("needs less than 2^32 rows for an adapter, but got {rows}"), "32 is usual")
+    })
+}
+
+/// The chosen adapters, else those of the environment, else the default.
+pub(super) async fn chosen(adapters: Option<&[Info]>) -> Result<Vec<Info>> {
+    match adapters {
+        Some(adapters) => Ok(adapters.to_vec()),
+        None => {
+            let wanted = std::env::var(adapters::ADAPTERS_VARIABLE).unwrap_or_default();
+            adapters::choose(&adapters::list_async().await, &wanted)
+        }
+    }
+}

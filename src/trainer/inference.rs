@@ -1,0 +1,139 @@
+//! Evaluation and prediction with a trainer's adapters.
+
+use std::sync::Arc;
+
+use ndarray::ArrayD;
+
+use super::meter::{self, Meter, Reports};
+use super::needs::{check_batch_inputs, check_inputs, check_meaning};
+use super::{Trainer, Values};
+use crate::data::{Batch, Dataset, Loader, LoaderSettings};
+use crate::error::{Error, Result};
+use crate::model::Model;
+use crate::scheduler::Scheduler;
+use crate::scheduler::timeline::Activity;
+use crate::shape::Shape;
+
+impl Trainer {
+    /// Loss and metrics of a dataset at inference, without blocking.
+    ///
+    /// # Errors
+    /// If the data does not fit the model, or an adapter fails beyond repair.
+    pub async fn evaluate_async(&mut self, dataset: Arc<dyn Dataset>, batch_size: usize) -> Result<Values> {
+        self.needs().check_data(dataset.as_ref())?;
+        loop {
+            let values = self.evaluate_once(dataset.clone(), batch_size).await?;
+            // All rows are to see the same weights.
+            if !self.follow_rewind() {
+                return Ok(values);
+            }
+        }
+    }
+
+    async fn evaluate_once(&mut self, dataset: Arc<dyn Dataset>, batch_size: usize) -> Result<Values> {
+        self.open_for_inference(batch_size.min(dataset.len())).await?;
+        let mut loader = Loader::new(dataset, LoaderSettings { batch_size, ..self.reading.clone() })?;
+        loader.start_epoch(0, 0);
+        let mut meter = Meter::default();
+        let penalty = self.penalty().await?;
+        loop {
+            let begin_ms = self.adapters.runtime.now_ms();
+            let Some(batch) = loader.next_async().await? else { break };
+            self.adapters.trace(Activity::Data, begin_ms);
+            let scales = meter::loss_scales(&self.compile, &self.model.outputs(), &batch);
+            let reports = self.adapters.scheduler()?.evaluate(&batch, scales).await?;
+            let reports = Reports { rows: &reports, penalty };
+            meter.add(&self.compile, &self.model.outputs(), &reports, &batch);
+        }
+        Ok(meter.values(&self.compile, &self.model.outputs()))
+    }
+
+    /// The outputs for a dataset, `[rows, …]` each, in the order of its rows, without blocking.
+    ///
+    /// # Errors
+    /// If the data does not fit the model, or an adapter fails beyond repair.
+    pub async fn predict_async(&mut self, dataset: Arc<dyn Dataset>, batch_size: usize) -> Result<Vec<ArrayD<f32>>> {
+        check_inputs(&self.model, dataset.as_ref())?;
+        check_meaning(&self.model, &dataset.schema())?;
+        loop {
+            let outputs = self.predict_once(dataset.clone(), batch_size).await?;
+            if !self.follow_rewind() {
+                return Ok(outputs);
+            }
+        }
+    }
+
+    async fn predict_once(&mut self, dataset: Arc<dyn Dataset>, batch_size: usize) -> Result<Vec<ArrayD<f32>>> {
+        self.open_for_inference(batch_size.min(dataset.len())).await?;
+        let shapes = output_shapes(&self.model);
+        let reading = LoaderSettings { batch_size, ..self.reading.clone() };
+        predict_with(self.adapters.scheduler()?, &shapes, dataset, reading).await
+    }
+
+    /// Loss and metrics of a batch at inference, as Keras' `test_on_batch`.
+    ///
+    /// # Errors
+    /// If the batch does not fit model and losses, or no adapter is left.
+    pub async fn test_on_batch_async(&mut self, batch: &Batch) -> Result<Values> {
+        self.needs().check_batch(batch)?;
+        self.open_for(batch.rows, 1).await?;
+        let scales = meter::loss_scales(&self.compile, &self.model.outputs(), batch);
+        let penalty = self.penalty().await?;
+        let reports = self.adapters.scheduler()?.evaluate(batch, scales).await?;
+        self.follow_rewind();
+        let reports = Reports { rows: &reports, penalty };
+        Ok(Meter::default().add(&self.compile, &self.model.outputs(), &reports, batch))
+    }
+
+    /// The outputs for a batch, one flat array for each, as Keras' `predict_on_batch`.
+    ///
+    /// # Errors
+    /// If the inputs do not fit the model, or no adapter is left.
+    pub async fn predict_on_batch_async(&mut self, batch: &Batch) -> Result<Vec<Vec<f32>>> {
+        check_batch_inputs(&self.model, batch)?;
+        self.open_for(batch.rows, 1).await?;
+        let outputs = self.adapters.scheduler()?.predict(batch).await?;
+        self.follow_rewind();
+        Ok(outputs)
+    }
+
+    /// Adapters opened for training serve inference, too.
+    async fn open_for_inference(&mut self, batch_size: usize) -> Result<()> {
+        self.open_for(batch_size, self.adapters.micro_batches().unwrap_or(1)).await
+    }
+
+    /// Penalties of the parameters at this moment.
+    async fn penalty(&mut self) -> Result<f64> {
+        let penalty = self.adapters.scheduler()?.penalty().await?;
+        self.follow_rewind();
+        Ok(penalty)
+    }
+}
+
+/// The outputs of a scheduler for a dataset, whose rows have these shapes.
+pub(super) async fn predict_with(
+    scheduler: &mut Scheduler,
+    shapes: &[Shape],
+    dataset: Arc<dyn Dataset>,
+    reading: LoaderSettings,
+) -> Result<Vec<ArrayD<f32>>> {
+    let rows = dataset.len();
+    let mut loader = Loader::new(dataset, reading)?;
+    loader.start_epoch(0, 0);
+    let mut outputs: Vec<Vec<f32>> = vec![Vec::new(); shapes.len()];
+    while let Some(batch) = loader.next_async().await? {
+        let parts = scheduler.predict(&batch).await?;
+        outputs.iter_mut().zip(parts).for_each(|(output, part)| output.extend(part));
+    }
+    let shaped = |(values, shape): (Vec<f32>, &Shape)| {
+        let axes: Vec<usize> = [rows].iter().chain(shape.axes()).copied().collect();
+        ArrayD::from_shape_vec(axes, values)
+            .map_err(|error| Error::data("an output", format!("needs the shape {shape}: {error}"), "predict again"))
+    };
+    outputs.into_iter().zip(shapes).map(shaped).collect()
+}
+
+/// Shape of a row of each output.
+pub(super) fn output_shapes(model: &Model) -> Vec<Shape> {
+    model.outputs().into_iter().map(|(_, shape)| shape.clone()).collect()
+}

@@ -1,0 +1,291 @@
+//! Checks of data against model and losses: shapes, values, names of columns and classes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::Compile;
+use crate::data::{
+    Batch, ClassWeighted, Dataset, check_batch_indices, check_batch_labels, check_batch_probabilities, check_indices,
+    check_labels, check_probabilities,
+};
+use crate::error::{Error, Result};
+use crate::losses::{Domain, Head};
+use crate::model::Model;
+use crate::schema::{Field, Schema, few};
+use crate::shape::Shape;
+
+/// Fewest rows that an adapter should get on average to be worth its fixed costs and to have useful statistics.
+const FEW_ROWS: usize = 8;
+
+/// The needs of a model with its losses.
+#[derive(Clone, Copy)]
+pub(super) struct Needs<'a> {
+    pub(super) model: &'a Model,
+    pub(super) compile: &'a Compile,
+}
+
+impl Needs<'_> {
+    /// Checks that a dataset has the shapes and labels that model and losses need.
+    ///
+    /// # Errors
+    /// If not: which shape, or the first label that is no class.
+    pub(super) fn check_data(&self, dataset: &dyn Dataset) -> Result<()> {
+        check_inputs(self.model, dataset)?;
+        let schema = dataset.schema();
+        check_meaning(self.model, &schema)?;
+        self.check_classes(&schema)?;
+        let outputs = self.model.outputs();
+        let targets: Vec<Shape> =
+            outputs.iter().zip(&self.compile.losses).map(|((_, shape), loss)| loss.target_shape(shape)).collect();
+        let names: Vec<(&str, &Shape)> = outputs.iter().map(|(name, _)| *name).zip(&targets).collect();
+        check_shapes("target for output", &names, &dataset.target_shapes())?;
+        for (output, ((_, shape), loss)) in outputs.iter().zip(&self.compile.losses).enumerate() {
+            match loss.target(shape).domain {
+                Domain::Classes(classes) => check_labels(dataset, output, classes)?,
+                Domain::Probabilities => check_probabilities(dataset, output)?,
+                Domain::Numbers => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that a batch has the arrays and values that model and losses need.
+    ///
+    /// # Errors
+    /// If not: which array, or the first value out of its range.
+    pub(super) fn check_batch(&self, batch: &Batch) -> Result<()> {
+        check_batch_inputs(self.model, batch)?;
+        self.check_batch_targets(batch)
+    }
+
+    fn check_batch_targets(&self, batch: &Batch) -> Result<()> {
+        let outputs = self.model.outputs();
+        let targets: Vec<_> =
+            outputs.iter().zip(&self.compile.losses).map(|((_, shape), loss)| loss.target(shape)).collect();
+        let needed = outputs.iter().zip(&targets).map(|((name, _), target)| (*name, target.shape.len()));
+        check_lens("target for output", needed.collect(), &batch.targets, batch.rows)?;
+        for (output, (target, values)) in targets.iter().zip(&batch.targets).enumerate() {
+            let row_len = target.shape.len();
+            match target.domain {
+                Domain::Classes(classes) => check_batch_labels(values, row_len, output, classes)?,
+                Domain::Probabilities => check_batch_probabilities(values, row_len, output)?,
+                Domain::Numbers => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that a binary output has at most two classes.
+    fn check_classes(&self, schema: &Schema) -> Result<()> {
+        for (output, (name, shape)) in self.model.outputs().into_iter().enumerate() {
+            let classes = schema.classes(output).len();
+            if self.compile.losses[output].head() == Head::Sigmoid && shape.last() == 1 && classes > 2 {
+                return Err(Error::data(
+                    format!("output `{name}`"),
+                    format!("needs at most 2 classes for its one unit, but the data have {classes}"),
+                    format!(
+                        "for several classes use `SparseCategoricalCrossentropy` and {classes} units in the last layer"
+                    ),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The training data, with the weights of their classes where a run has them.
+    pub(super) fn class_weighted(
+        &self,
+        train: Arc<dyn Dataset>,
+        weights: &BTreeMap<usize, f32>,
+    ) -> Result<Arc<dyn Dataset>> {
+        let Some((highest, _)) = weights.last_key_value() else { return Ok(train) };
+        let weighted = ClassWeighted::new(train, weights.clone())?;
+        let (_, shape) = self.model.outputs()[0];
+        let target = self.compile.losses[0].target(shape);
+        let classes = match (target.domain, target.shape.len()) {
+            (Domain::Classes(classes), 1) => classes,
+            (Domain::Probabilities, 1) => 2,
+            (Domain::Probabilities, classes) => classes,
+            _ => {
+                return Err(Error::setting(
+                    "`class_weight`",
+                    "needs a loss whose targets are one class for each row, but has another",
+                    "give sample weights instead",
+                ));
+            }
+        };
+        if *highest >= classes {
+            return Err(Error::setting(
+                "`class_weight`",
+                format!("needs classes from 0 to {}, but names {highest}", classes - 1),
+                "count the classes from 0",
+            ));
+        }
+        Ok(Arc::new(weighted))
+    }
+
+    /// Warns of a class too many or too few when a run starts.
+    pub(super) fn warn_of_classes(&self) {
+        for (output, (name, shape)) in self.model.outputs().into_iter().enumerate() {
+            let classes = self.model.schema.classes(output).len();
+            let units = shape.last();
+            match self.compile.losses[output].head() {
+                _ if classes == 0 => {}
+                Head::Softmax if classes < units => log::warn!(
+                    "output `{name}` has {units} units for {classes} classes: {} of them can never be right\n  \
+                     help: give its layer {classes} units, or check whether the data lack a class",
+                    units - classes
+                ),
+                Head::Sigmoid | Head::Softmax if classes == 1 => log::warn!(
+                    "the training data have a single class, `{}`: there is nothing to distinguish\n  \
+                     help: check whether `target` names the right column",
+                    self.model.schema.classes(output)[0]
+                ),
+                _ => {}
+            }
+        }
+    }
+
+    /// Warns, as Keras does, that no layer is trainable.
+    pub(super) fn warn_of_frozen(&self) {
+        if self.model.layout().trainable().is_empty() {
+            log::warn!("the model has no trainable weights: training changes nothing");
+        }
+    }
+
+    /// Warns of batches too small for so many adapters, and of a last batch too small for batch normalization.
+    pub(super) fn warn_of_small_batches(&self, batch_size: usize, rows: usize, n_adapters: usize) {
+        if n_adapters > 1 && batch_size < FEW_ROWS * n_adapters {
+            log::warn!(
+                "a batch of {batch_size} rows is small for {n_adapters} adapters: some will get none\n  \
+                 help: use {} rows or more, or fewer adapters",
+                FEW_ROWS * n_adapters
+            );
+        }
+        let last = rows % batch_size.max(1);
+        if last > 0 && last < FEW_ROWS && self.model.has_batch_statistics() {
+            log::warn!(
+                "the last batch of each epoch has only {last} rows, too few for batch normalization\n  \
+                 help: use another batch size, or `drop_remainder`"
+            );
+        }
+    }
+}
+
+/// Checks that a dataset has the arrays that a model takes, with indices below their bounds.
+pub(super) fn check_inputs(model: &Model, dataset: &dyn Dataset) -> Result<()> {
+    let names: Vec<(&str, &Shape)> = model.inputs().iter().map(|input| (input.name.as_str(), &input.shape)).collect();
+    check_shapes("input", &names, &dataset.input_shapes())?;
+    for (idx, (name, _)) in names.iter().enumerate() {
+        model.index_bound(idx).map_or(Ok(()), |bound| check_indices(dataset, idx, name, bound))?;
+    }
+    Ok(())
+}
+
+fn check_shapes(kind: &str, needed: &[(&str, &Shape)], got: &[Shape]) -> Result<()> {
+    if needed.len() != got.len() {
+        return Err(Error::data(
+            "the dataset",
+            format!("needs to have {} arrays as {kind}, but has {}", needed.len(), got.len()),
+            "give one array for each, in the model's order",
+        ));
+    }
+    for ((name, needed), got) in needed.iter().zip(got) {
+        // A column of shape [1] and a scalar hold the same elements.
+        let same = *needed == got
+            || (needed.len() == got.len() && needed.rank().abs_diff(got.rank()) == 1 && needed.last() == 1);
+        let same = same || (got.last() == 1 && got.rank() == needed.rank() + 1 && got.len() == needed.len());
+        if !same {
+            return Err(Error::data(
+                format!("{kind} `{name}`"),
+                format!("needs shape {needed}, but the dataset gives {got}"),
+                "reshape the data, or change the model's input or last layer to fit it",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Checks that the inputs of a batch fit a model, and hold numbers.
+pub(super) fn check_batch_inputs(model: &Model, batch: &Batch) -> Result<()> {
+    let needed = model.inputs().iter().map(|input| (input.name.as_str(), &input.shape));
+    check_lens("input", needed.map(|(name, shape)| (name, shape.len())).collect(), &batch.inputs, batch.rows)?;
+    batch.check_values()?;
+    for (idx, (input, values)) in model.inputs().iter().zip(&batch.inputs).enumerate() {
+        let checked = |bound| check_batch_indices(values, input.shape.len(), &input.name, bound);
+        model.index_bound(idx).map_or(Ok(()), checked)?;
+    }
+    Ok(())
+}
+
+fn check_lens(kind: &str, needed: Vec<(&str, usize)>, got: &[Arc<[f32]>], rows: usize) -> Result<()> {
+    if rows == 0 {
+        return Err(Error::data("the batch", "needs at least one row, but has none", "leave it out"));
+    }
+    if needed.len() != got.len() {
+        return Err(Error::data(
+            "the batch",
+            format!("needs to have {} arrays as {kind}, but has {}", needed.len(), got.len()),
+            "give one array for each, in the model's order",
+        ));
+    }
+    for ((name, row_len), values) in needed.into_iter().zip(got) {
+        if values.len() != rows * row_len {
+            return Err(Error::data(
+                format!("{kind} `{name}`"),
+                format!("needs {row_len} values for each of {rows} rows, but the batch has {} in all", values.len()),
+                "reshape the data, or change the model's input or last layer to fit it",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Checks that data match the training data of a model in names of columns, in order, and in labels of classes.
+pub(super) fn check_meaning(model: &Model, data: &Schema) -> Result<()> {
+    let trained = &model.schema;
+    for (input, (ours, theirs)) in model.inputs().iter().zip(trained.inputs.iter().zip(&data.inputs)) {
+        check_name("input", &input.name, theirs)?;
+        let is_named = |field: &Field| field.columns.iter().all(|column| column.name.is_some());
+        if is_named(ours) && is_named(theirs) && !ours.columns.is_empty() && !theirs.columns.is_empty() {
+            let (ours, theirs) = (ours.column_names(), theirs.column_names());
+            if ours != theirs {
+                return Err(Error::data(
+                    format!("input `{}`", input.name),
+                    format!("needs the columns {}, in this order, but the data have {}", few(&ours), few(&theirs)),
+                    "read the data as the model's were: `DataConfig::open_like`, or the model file without settings",
+                ));
+            }
+        }
+    }
+    for (output, (name, _)) in model.outputs().into_iter().enumerate() {
+        let Some(theirs) = data.targets.get(output) else { continue };
+        check_name("output", name, theirs)?;
+        check_class_names(name, trained.classes(output), &theirs.classes)?;
+    }
+    Ok(())
+}
+
+fn check_name(kind: &str, name: &str, field: &Field) -> Result<()> {
+    match &field.name {
+        Some(theirs) if theirs != name => Err(Error::data(
+            format!("{kind} `{name}`"),
+            format!("needs data of that name, but the data in its place are `{theirs}`"),
+            format!("name the {kind}s in the data as the model does, in its order"),
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn check_class_names(output: &str, ours: &[String], theirs: &[String]) -> Result<()> {
+    let differs = |(label, class): &(usize, &String)| ours.get(*label) != Some(class);
+    let Some((label, class)) = theirs.iter().enumerate().find(differs).filter(|_| !ours.is_empty()) else {
+        return Ok(());
+    };
+    let problem = match ours.iter().position(|known| known == class) {
+        Some(known) => format!("needs class `{class}` as label {known}, but the data have it as label {label}"),
+        None => format!("needs the classes of its training ({}), but the data have `{class}`", few(ours)),
+    };
+    let help = "read the data as the model's were: `DataConfig::open_like`, or the model file without settings";
+    Err(Error::data(format!("output `{output}`"), problem, help))
+}

@@ -1,0 +1,129 @@
+//! The position of a run, its learning rate, and the settings that a resumed run must keep.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{Compile, Fit, Meter, Values};
+use crate::error::{Error, Result};
+use crate::model::Weights;
+use crate::optimizers::Schedule;
+
+/// Position of a run; with the weights and the optimizer's state it is all that a resumed run needs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Progress {
+    /// Training steps done.
+    pub step: u64,
+    /// Epochs done.
+    pub epoch: u64,
+    /// Batches done in the epoch at hand.
+    pub batch: usize,
+    /// Rows of the training data.
+    pub rows: usize,
+    /// Rows of a batch.
+    pub batch_size: usize,
+    /// Seed of shuffling and dropout.
+    pub seed: u64,
+    /// Whether rows are shuffled. Files of older versions lack this.
+    pub shuffle: Option<bool>,
+    /// The optimizer's learning rate, less what plateaus have taken off it.
+    pub learning_rate: f32,
+    /// Best value of the plateau schedule.
+    pub(crate) plateau_best: Option<f64>,
+    /// Epochs since then.
+    pub(crate) plateau_waited: u32,
+    /// Loss and metrics of the current epoch.
+    pub(crate) meter: Meter,
+    /// State of the callbacks.
+    pub(crate) callbacks: Vec<Value>,
+    /// Whether a callback ended the run.
+    pub is_finished: bool,
+    /// Weights that a callback may restore: tensors of the file, under `best/`.
+    #[serde(skip)]
+    pub(crate) best: Option<Weights>,
+}
+
+impl Progress {
+    /// The beginning of a run.
+    pub(super) fn start(compile: &Compile) -> Self {
+        Self { learning_rate: compile.optimizer.learning_rate(), ..Self::default() }
+    }
+
+    /// Takes over a learning rate that was changed on purpose; reductions by plateaus stay.
+    pub(super) fn change_rate(&mut self, old: f32, new: f32) {
+        if new != old && old > 0.0 {
+            self.learning_rate *= new / old;
+        } else if new != old {
+            self.learning_rate = new;
+        }
+    }
+
+    /// Learning rate of a step, counted from 0.
+    #[allow(clippy::cast_precision_loss, reason = "batch sizes are small")]
+    pub(super) fn learning_rate_of(&self, step: u64, compile: &Compile) -> f32 {
+        let factor = compile.learning_rate_batch.map_or(1.0, |batch| self.batch_size as f32 / batch.max(1) as f32);
+        compile.schedule.rate(self.learning_rate, step) * factor
+    }
+
+    /// Continues with these settings; `resumed_step` is the step at which the run was resumed from a file. A position
+    /// within an epoch counts batches of one size, of one dataset in one order. Between epochs all of these may change; a
+    /// resumed run reports a change, since it may be a mistake.
+    ///
+    /// # Errors
+    /// If the position is within an epoch of other settings.
+    pub(super) fn go_on(&mut self, rows: usize, fit: &Fit, seed: u64, resumed_step: Option<u64>) -> Result<()> {
+        let on_off = |shuffle| if shuffle { "on" } else { "off" }.to_owned();
+        let settings = [
+            ("seed", self.seed.to_string(), seed.to_string()),
+            ("batch size", self.batch_size.to_string(), fit.batch_size.to_string()),
+            ("number of training rows", self.rows.to_string(), rows.to_string()),
+            ("shuffling", on_off(self.shuffle.unwrap_or(fit.shuffle)), on_off(fit.shuffle)),
+        ];
+        for (what, before, now) in settings.iter().filter(|(_, before, now)| before != now) {
+            if self.batch > 0 {
+                return Err(Error::setting(
+                    "resuming within an epoch",
+                    format!("needs the same {what}, {before}, but got {now}"),
+                    "resume with the value of before; it may change between epochs",
+                ));
+            }
+            if resumed_step == Some(self.step) && self.step > 0 {
+                log::warn!(
+                    "the run that is resumed had another {what}: {before} before, {now} from now on\n  \
+                     help: resume with {before} for the same results as without the interruption"
+                );
+            }
+        }
+        self.rows = rows;
+        self.batch_size = fit.batch_size;
+        self.seed = seed;
+        self.shuffle = Some(fit.shuffle);
+        Ok(())
+    }
+
+    /// Goes to the next epoch.
+    pub(super) fn end_epoch(&mut self, is_finished: bool) {
+        self.epoch += 1;
+        self.batch = 0;
+        self.meter = Meter::default();
+        self.is_finished = is_finished;
+    }
+
+    /// Lowers the learning rate if the schedule is [`Schedule::ReduceLROnPlateau`] and an epoch's values are on one.
+    pub(super) fn watch_plateau(&mut self, schedule: &Schedule, values: &Values) {
+        let Schedule::ReduceLROnPlateau { factor, patience, min_delta, min_lr } = *schedule else { return };
+        let Some(value) = values.get("val_loss").or_else(|| values.get("loss")) else { return };
+        if !value.is_nan() && self.plateau_best.is_none_or(|best| value < best - min_delta) {
+            (self.plateau_best, self.plateau_waited) = (Some(value), 0);
+            return;
+        }
+        self.plateau_waited += 1;
+        if self.plateau_waited >= patience {
+            self.plateau_waited = 0;
+            if self.learning_rate > min_lr {
+                self.learning_rate = (self.learning_rate * factor).max(min_lr);
+                log::info!("no improvement for {patience} epochs: the learning rate is now {}", self.learning_rate);
+            }
+        }
+    }
+}
