@@ -75,7 +75,7 @@ pub fn is_fxc(info: &Info) -> bool {
 
 const DOZEN: &str = "Microsoft Direct3D12 (";
 
-/// An adapter as a backend reports it, before one physical card is made of what several backends say.
+/// An adapter as one backend reports it, before the reports of several backends are merged into one card.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Raw {
     /// Description of the adapter; its `index` is not yet set.

@@ -154,7 +154,7 @@ impl Timing {
 /// Cause why an adapter can't continue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The device is gone; the text says what is known.
+    /// The device is gone; the text is the reason, as far as it is known.
     Lost(String),
     /// The plan does not fit its memory for that capacity; it still serves smaller ones.
     OutOfMemory(String),

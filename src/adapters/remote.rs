@@ -100,7 +100,7 @@ pub async fn serve(runtime: Arc<dyn Runtime>, link: Link, kernels: Families) {
             match unpack_request(packet, kernels) {
                 Ok(request) => drop(requests.send(request).await),
                 Err(error) => {
-                    // Whether the other end still listens or not, this is the last that it hears.
+                    // The last message to the other end, which may be gone already.
                     drop(there.send(pack_event(lost(&error))).await);
                     return;
                 }

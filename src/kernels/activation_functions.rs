@@ -215,7 +215,7 @@ impl Activation {
     }
 }
 
-/// The numbers that some functions take; [`Activation`] says which and what for.
+/// Parameters of some functions, such as the slope of a leaky ReLU: see [`Activation`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Numbers<F = f32> {
     /// A slope, such as that of the leaky ReLU below 0.

@@ -128,7 +128,7 @@ impl Tile {
         }
     }
 
-    /// The `override` constant with which the text fits a grid, where it has one: few columns want another cut than
+    /// The `override` constant that fits the text to a grid, if it has one: few columns need another cut than
     /// many.
     pub fn constant(self, grid: Grid) -> Option<(&'static str, u32)> {
         let columns = columns(grid).unwrap_or(u32::MAX);

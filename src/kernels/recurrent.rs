@@ -113,7 +113,7 @@ pub static BACKWARD_SIMPLE: Kernel = kernel(
     cases::backward_simple,
 );
 
-/// [`Params`] with plain sizes, and what the constants say.
+/// [`Params`] as plain sizes, with the values of the constants.
 struct Step {
     rows: usize,
     units: usize,

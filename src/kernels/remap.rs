@@ -112,7 +112,7 @@ impl Axis {
     }
 }
 
-/// The axes, the outermost first, with those that run on as one.
+/// The axes, the outermost first; neighbours that are contiguous in both arrays are merged into one.
 pub fn joined(axes: &[Axis]) -> Vec<Axis> {
     let mut joined: Vec<Axis> = Vec::new();
     for axis in axes.iter().rev().filter(|axis| **axis != Axis::full(1, axis.stride)) {
@@ -136,7 +136,7 @@ pub struct Recorded {
 
 impl Recorded {
     /// For axes of `y`, the outermost first; `first` is the element of a row of `x` that comes first, and `x_rows` that
-    /// row's length. `None` if there are too many axes even where those that run on are one.
+    /// row's length. `None` if there are too many axes even after neighbours are merged.
     pub fn new(axes: &[Axis], first: usize, x_rows: usize) -> Option<Self> {
         let len = axes.iter().fold(1, |len: usize, axis| len.saturating_mul(axis.size));
         let joined = joined(axes);

@@ -8,7 +8,7 @@ use crate::kernels::{dropout as kernel, whole};
 use crate::plan::{Grid, Recorder, View, Word, length_word};
 use crate::shape::{Shape, elements};
 
-/// The elements of a row that share a random number: `inner` side by side, and those that are `drawn * inner` apart.
+/// The elements of a row that share a random number: `inner` neighbours, and the elements `drawn * inner` apart from them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Sharing {
     inner: usize,

@@ -129,7 +129,7 @@ pub(super) fn check_epsilon(epsilon: f32, default: f32) -> Result<(), Problem> {
     Err(Problem::new(problem, format!("Keras' default is {default}")))
 }
 
-/// Scale and shift of a shape, those that are on.
+/// Scale and shift of a shape, as far as they are switched on.
 pub(super) fn parameters(names: [(bool, &'static str); 2], shape: &[usize]) -> Vec<Parameter> {
     let initializers = [Initializer::Ones, Initializer::Zeros];
     let on = names.into_iter().zip(initializers).filter(|((is_on, _), _)| *is_on);

@@ -86,7 +86,7 @@ fn apply(rec: &mut Recorder<'_>, params: kernel::Record, [x, mask]: [View; 2], y
     rec.dispatch(&kernel::APPLY, params, [x, mask], [y], Grid::Elements(length_word(y.len)));
 }
 
-/// Records the mean over the steps that count: the second input says which.
+/// Records the mean over the steps that the mask, the second input, keeps.
 pub(super) fn mean(rec: &mut Recorder<'_>) {
     let (x, mask, y, params) = (rec.input(0), rec.input(1), rec.output(), params(rec, 0.0));
     rec.dispatch(&kernel::MEAN, params, [x, mask], [y], Grid::Elements(length_word(y.len)));

@@ -31,7 +31,7 @@ fn sequence(inputs: &[Shape]) -> Result<[usize; 2], Problem> {
     }
 }
 
-/// A sequence as a picture of one line: steps and features are those that `build` found.
+/// A sequence as an image of one line, with the steps and features that `build` found.
 fn line(shape: &Shape) -> [usize; 3] {
     [1, shape.positions(), shape.last()]
 }

@@ -18,7 +18,7 @@ pub struct Evaluation {
     pub loss_weights: Vec<f32>,
     /// Reduction of the rows' losses to one.
     pub reduction: Reduction,
-    /// Metrics of each output; those that go with its loss where none are given.
+    /// Metrics of each output; without any, the default of its loss.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<Vec<Metric>>,
 }

@@ -173,7 +173,7 @@ impl<'a> Round<'a> {
         let now_ms = self.rig.runtime.now_ms();
         let is_overdue = |(idx, until_ms): &(usize, f64)| *until_ms <= now_ms && self.rig.members[*idx].is_active();
         let overdue = self.limits().into_iter().filter(is_overdue);
-        // Only the adapter that is silent longest: those that waited for it get work again.
+        // Only the adapter that is silent longest: the adapters that waited for it get work again.
         if let Some((adapter_idx, _)) = overdue.min_by(|a, b| a.1.total_cmp(&b.1)) {
             self.on_failure(adapter_idx, Fault::Lost("it does not answer".into())).await?;
         }

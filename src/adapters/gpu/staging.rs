@@ -58,7 +58,7 @@ impl Chunk {
         encoder.copy_buffer_to_buffer(from, offset, &self.buffer, at, bytes);
     }
 
-    /// Appends the values of a mapped chunk, if anybody wants them, and unmaps it.
+    /// Appends the values of a mapped chunk, if they were requested, and unmaps it.
     pub(super) fn read(&self, bytes: u64, values: Option<&mut Vec<f32>>) -> Result<(), Fault> {
         let mapped = self.buffer.slice(..bytes).get_mapped_range();
         let mapped = mapped.map_err(|error| Fault::Lost(error.to_string()))?;

@@ -23,7 +23,7 @@ pub trait Real:
     fn ln_1p(self) -> Self;
     /// Hyperbolic tangent.
     fn tanh(self) -> Self;
-    /// The error function, as exact as the type and its shader want it.
+    /// The error function: for f64 to its full accuracy, for f32 as the shader computes it.
     fn erf(self) -> Self;
     /// `|x|`.
     fn abs(self) -> Self;

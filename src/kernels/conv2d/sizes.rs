@@ -51,7 +51,7 @@ impl Form {
     /// One group, and no gaps.
     pub const PLAIN: Self = Self { groups: 1, dilation: [1, 1] };
 
-    /// The constants of the kernels, those that are not 1.
+    /// The constants of the kernels that are not 1.
     pub fn constants(self) -> impl Iterator<Item = (&'static str, f64)> {
         let [down, across] = self.dilation;
         let all = [("GROUPS", self.groups), ("DILATION_H", down), ("DILATION_W", across)];

@@ -30,7 +30,7 @@ impl Rig {
         member.dismiss(Presence::Lost { again_ms });
     }
 
-    /// Reopens lost adapters whose time has come, and lets those that are ready take part from now on.
+    /// Reopens lost adapters whose time has come; adapters that are ready take part from now on.
     pub fn readmit_recovered(&mut self) {
         let now_ms = self.runtime.now_ms();
         for adapter_idx in 0..self.members.len() {

@@ -60,7 +60,7 @@ fn registry() -> &'static Registry {
 
 /// The adapters of DX12, with the best compiler: DXC if it is found, else FXC, which every Windows has.
 ///
-/// wgpu would settle this itself, but does not say how, and shows no adapter where DXC is there and the driver is too
+/// wgpu would choose by itself, but does not tell its choice, and shows no adapter where DXC is there and the driver is too
 /// old for it.
 fn direct3d() -> Vec<(Info, wgpu::Adapter)> {
     use wgpu::Dx12Compiler::{Fxc, StaticDxc};

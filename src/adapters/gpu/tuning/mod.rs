@@ -214,7 +214,7 @@ impl Tuner {
         Ok(trials)
     }
 
-    /// Records what a run found out; says whether that decided anything.
+    /// Records the times of a run; returns whether they decided a choice.
     pub(in crate::adapters::gpu) fn learn(&mut self, trials: Trials, rows: u32) -> bool {
         if !self.is_on() {
             return false;
