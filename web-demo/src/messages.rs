@@ -254,7 +254,7 @@ impl Member {
     #[must_use]
     pub fn with_status(self, status: AdapterStatus) -> Self {
         let (presence, again_ms, is_excluded) = match status {
-            AdapterStatus::Active { is_excluded } => ("there", None, is_excluded),
+            AdapterStatus::Active { is_excluded } => ("active", None, is_excluded),
             AdapterStatus::Lost { again_ms } => ("lost", again_ms, false),
             AdapterStatus::Returning => ("returning", None, false),
             AdapterStatus::Left => ("lost", None, false),

@@ -78,9 +78,9 @@ impl Rig {
     }
 
     /// The adapters that take part, with their throttles.
-    pub(crate) fn there(&self) -> Vec<(Info, f64)> {
-        let there = self.sent.iter().filter(|member| member.presence == "there");
-        there.map(|member| (member.info.info.clone(), member.throttle)).collect()
+    pub(crate) fn active(&self) -> Vec<(Info, f64)> {
+        let active = self.sent.iter().filter(|member| member.presence == "active");
+        active.map(|member| (member.info.info.clone(), member.throttle)).collect()
     }
 
     /// Records the engine's adapters and their status; sends them to the page if they changed.
@@ -124,7 +124,7 @@ impl Rig {
             let member = Member {
                 id: page_adapter.id,
                 info: listed(&page_adapter.info),
-                presence: "there",
+                presence: "active",
                 again_ms: None,
                 is_excluded: false,
                 throttle: adapter.throttle,

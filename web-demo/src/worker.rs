@@ -280,7 +280,7 @@ impl Worker {
     async fn measure(&mut self, batch_size: u32) -> Result<()> {
         check_batch(usize::try_from(batch_size).unwrap_or(usize::MAX))?;
         let before = self.state;
-        let adapters = self.rig.there();
+        let adapters = self.rig.active();
         self.run.as_ref().ok_or_else(no_run)?;
         self.enter("measuring");
         let run = self.run.as_mut().ok_or_else(no_run)?;

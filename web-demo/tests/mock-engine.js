@@ -70,7 +70,7 @@ function rig() {
 function add(index) {
   const info = infos[index];
   const twin = members.find((member) => member.info.index === index);
-  members.push({ id: next_id, info, presence: "there", again_ms: null, is_excluded: false, throttle: 1, shares_device_with: twin?.id ?? null });
+  members.push({ id: next_id, info, presence: "active", again_ms: null, is_excluded: false, throttle: 1, shares_device_with: twin?.id ?? null });
   next_id += 1;
 }
 
@@ -84,15 +84,15 @@ function pixels() {
 
 function train() {
   if (!settings) return;
-  const there = members.filter((member) => member.presence === "there");
+  const active = members.filter((member) => member.presence === "active");
   const speed = (/** @type {Member} */ member) => 1 / (SPEEDS[member.info.kind] * member.throttle);
-  const sum = there.reduce((total, member) => total + speed(member), 0);
+  const sum = active.reduce((total, member) => total + speed(member), 0);
   let rest = settings.batch_size;
-  const adapters = there.map((member, at) => {
-    const wanted = settings?.split === "even" ? 1 / there.length : speed(member) / sum;
-    const old = parts.get(member.id) ?? 1 / there.length;
+  const adapters = active.map((member, at) => {
+    const wanted = settings?.split === "even" ? 1 / active.length : speed(member) / sum;
+    const old = parts.get(member.id) ?? 1 / active.length;
     parts.set(member.id, settings?.split === "even" ? wanted : old + 0.15 * (wanted - old));
-    const rows = at === there.length - 1 ? rest : Math.min(rest, Math.round((settings?.batch_size ?? 0) * (parts.get(member.id) ?? 0)));
+    const rows = at === active.length - 1 ? rest : Math.min(rest, Math.round((settings?.batch_size ?? 0) * (parts.get(member.id) ?? 0)));
     rest -= rows;
     const compute_ms = rows / speed(member) * (0.95 + 0.1 * Math.random());
     return { adapter: members.indexOf(member), member: member.id, name: member.info.name, rows, ms: compute_ms + 1.4, upload_ms: 0.4, compute_ms, readback_ms: 1, wait_ms: 0 };
@@ -167,7 +167,7 @@ function unplug(id) {
   rig();
   post({ type: "notice", level: "warn", step, message: `adapter ${members.indexOf(member)} \`${member.info.name}\` was lost (device destroyed); its rows go to the others` });
   setTimeout(() => {
-    [member.presence, member.again_ms] = ["there", null];
+    [member.presence, member.again_ms] = ["active", null];
     rig();
     post({ type: "notice", level: "warn", step, message: `adapter ${members.indexOf(member)} \`${member.info.name}\` is back` });
   }, 4000);

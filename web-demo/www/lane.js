@@ -86,13 +86,13 @@ export class Lane {
     const who = `adapter ${this.letter}, ${info.name}`;
     say(within(this.element, ".name", HTMLElement), info.name);
     say(within(this.element, ".kind", HTMLElement), kindOf(this.member, twin));
-    this.element.classList.toggle("away", presence !== "there");
+    this.element.classList.toggle("away", presence !== "active");
     const slider = within(this.element, "input", HTMLInputElement);
     if (document.activeElement !== slider) slider.value = String(nearestFactor(throttle));
     slider.setAttribute("aria-label", `Slow down ${who}`);
     this.#showFactor(throttle);
     const unplug = within(this.element, ".unplug", HTMLButtonElement);
-    unplug.disabled = presence !== "there";
+    unplug.disabled = presence !== "active";
     unplug.setAttribute("aria-label", `Pull the plug: disconnect ${who}`);
     const remove = within(this.element, ".remove", HTMLButtonElement);
     remove.disabled = company === "alone";
@@ -137,7 +137,7 @@ export class Lane {
     const busy = times ? times.upload + times.compute + times.readback : 0;
     const numbers = times
       ? `${rows} ${rows === 1 ? "row" : "rows"} · busy ${short(busy)} ms · waits ${short(times.wait)} ms`
-      : scale > 0 && this.member.presence === "there" ? "no rows" : "";
+      : scale > 0 && this.member.presence === "active" ? "no rows" : "";
     say(within(this.element, ".lane-numbers", HTMLElement), numbers);
     const label = times ? `${rows} rows. ${PHASES.map((phase) => `${phase} ${short(times[phase])} ms`).join(", ")}` : "no rows in this step";
     within(this.element, ".time", HTMLElement).setAttribute("aria-label", label);

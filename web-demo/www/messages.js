@@ -64,7 +64,7 @@
  * @typedef {object} Member
  * @property {number} id Names it in requests. Given once; never to another member of this page's life.
  * @property {Info} info
- * @property {"there" | "lost" | "returning"} presence Lost ones are opened again by the scheduler after a while.
+ * @property {"active" | "lost" | "returning"} presence Lost ones are opened again by the scheduler after a while.
  * @property {number | null} again_ms If lost: milliseconds until it is opened again; null if it never is.
  * @property {boolean} is_excluded True while the scheduler excludes it because training is faster without it.
  * @property {number} throttle Times as long as it would take by itself; 1 is its own speed.

@@ -215,7 +215,7 @@ export class Rig {
       const where = is_on_device ? "the update runs on it, and nothing is exchanged. Add" : "add";
       return `One adapter: ${where} another to see a batch being split.`;
     }
-    const idle = this.#order.filter(({ times, member }) => !times && member.presence === "there" && !member.is_excluded);
+    const idle = this.#order.filter(({ times, member }) => !times && member.presence === "active" && !member.is_excluded);
     if (idle.length > 0) {
       const who = idle.map(({ letter }) => letter).join(", ");
       return `${who} ${idle.length === 1 ? "has" : "have"} no rows: the step would take longer with them, or the batch is too small. An empty share adds nothing.`;
