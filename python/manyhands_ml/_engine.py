@@ -18,6 +18,8 @@ from .errors import MismatchError, ModelError, explained
 
 #: Largest difference to Keras, relative where numbers are above 1.
 _TOLERANCE = 1e-4
+#: Does the backend leave its arrays as they are?
+_IS_JAX = keras.backend.backend() == "jax"
 #: Rows of the batch that goes through both.
 _CHECKED_ROWS = 32
 
@@ -46,6 +48,8 @@ class Engine:
         self._variables = graph.variables()
         # What Keras' variables were when both had the same weights.
         self._known: dict[str, Floats] = {}
+        # The backend's arrays that held them.
+        self._values: dict[str, Any] = {}
         self._known_step = 0
         #: Steps that have begun.
         self._step = 0
@@ -58,7 +62,11 @@ class Engine:
         """Gives the adapters what others have done to Keras' weights or to the optimizer's state."""
         changed = {}
         for name, variable in self._variables.items():
+            if _IS_JAX and self._values.get(name) is variable._value:
+                # JAX changes no array in place.
+                continue
             values = _floats(variable)
+            self._values[name] = variable._value
             if name not in self._known or not np.array_equal(values, self._known[name], equal_nan=True):
                 changed[name] = self._known[name] = values
         step = self._keras_step()
@@ -72,20 +80,18 @@ class Engine:
         """Gives Keras the weights and the optimizer's state, if the adapters have trained since."""
         if not self._is_ahead:
             return
-        tensors = self.trainer.tensors()
+        optimizer = getattr(self.model, "optimizer", None)
+        state = self._optimizer_state() if optimizer is not None else {}
+        tensors, moments = self.trainer.state() if state else (self.trainer.tensors(), {})
         # Keras has no variable for what is a setting there: mean and variance that were given.
         for name, variable in self._variables.items():
             variable.assign(tensors[name])
-            self._known[name] = tensors[name]
+            self._known[name], self._values[name] = tensors[name], variable._value
         self._is_ahead = False
-        optimizer = getattr(self.model, "optimizer", None)
         if optimizer is None:
             return
-        state = self._optimizer_state()
-        if state:
-            tensors = self.trainer.optimizer_tensors()
-            for name, variable in state.items():
-                variable.assign(tensors[name])
+        for name, variable in state.items():
+            variable.assign(moments[name])
         self._known_step = self._step = self.trainer.step
         optimizer.iterations.assign(self._step)
 

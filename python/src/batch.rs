@@ -1,6 +1,6 @@
 //! `NumPy` arrays as batches: each value is copied once, and becomes an f32 on the way.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use numpy::ndarray::{ArrayViewD, Axis, IxDyn};
 use numpy::{Element, PyArrayDyn, PyArrayMethods, PyReadonlyArray, PyUntypedArray, PyUntypedArrayMethods};
@@ -36,6 +36,28 @@ pub(crate) struct Rows {
     inputs: Vec<Box<dyn Array>>,
     targets: Vec<Box<dyn Array>>,
     sample_weights: Option<Box<dyn Array>>,
+    buffers: Mutex<Buffers>,
+}
+
+/// Buffers of earlier batches. One that no batch holds any more is filled again: memory that is new to the process would cost as
+/// much as the copy of the values.
+#[derive(Default)]
+struct Buffers(Vec<Arc<[f32]>>);
+
+impl Buffers {
+    /// A buffer with one owner, and values that do not matter.
+    fn take(&mut self, len: usize) -> Arc<[f32]> {
+        let is_free = |buffer: &mut Arc<[f32]>| buffer.len() == len && Arc::get_mut(buffer).is_some();
+        match self.0.iter_mut().position(is_free) {
+            Some(free) => self.0.swap_remove(free),
+            None => std::iter::repeat_n(0.0, len).collect(),
+        }
+    }
+
+    /// Keeps a buffer for the time when its batch is no longer needed.
+    fn keep(&mut self, buffer: &Arc<[f32]>) {
+        self.0.push(buffer.clone());
+    }
 }
 
 #[pymethods]
@@ -55,6 +77,7 @@ impl Rows {
             inputs: arrays(inputs)?,
             targets: arrays(targets)?,
             sample_weights: sample_weights.map(|found| array(found, rows)).transpose()?,
+            buffers: Mutex::default(),
         })
     }
 
@@ -76,6 +99,7 @@ impl Rows {
             inputs: inputs.iter().map(|array| array.column()).collect(),
             targets: targets.iter().map(|array| array.column()).collect(),
             sample_weights: sample_weights.as_ref().map(|array| array.column()),
+            buffers: &self.buffers,
         };
         Ok(read(&lent))
     }
@@ -86,17 +110,25 @@ pub(crate) struct Lent<'a> {
     inputs: Vec<Box<dyn Column + 'a>>,
     targets: Vec<Box<dyn Column + 'a>>,
     sample_weights: Option<Box<dyn Column + 'a>>,
+    buffers: &'a Mutex<Buffers>,
 }
 
 impl Lent<'_> {
     /// A batch of these rows, in this order.
     pub(crate) fn batch(&self, rows: &[usize]) -> data::Batch {
-        let gathered = |columns: &[Box<dyn Column + '_>]| columns.iter().map(|column| column.gathered(rows)).collect();
+        let mut buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut gathered = |column: &(dyn Column + '_)| {
+            let mut buffer = buffers.take(rows.len() * column.row_len());
+            // It has one owner: nothing is copied here.
+            column.gather(rows, Arc::make_mut(&mut buffer));
+            buffers.keep(&buffer);
+            buffer
+        };
         data::Batch {
             rows: rows.len(),
-            inputs: gathered(&self.inputs),
-            targets: gathered(&self.targets),
-            sample_weights: self.sample_weights.as_ref().map(|column| column.gathered(rows)),
+            inputs: self.inputs.iter().map(|column| gathered(column.as_ref())).collect(),
+            targets: self.targets.iter().map(|column| gathered(column.as_ref())).collect(),
+            sample_weights: self.sample_weights.as_ref().map(|column| gathered(column.as_ref())),
         }
     }
 }
@@ -181,18 +213,22 @@ impl<T: Number> Borrowed for PyReadonlyArray<'_, T, IxDyn> {
 
 /// Values that need no interpreter.
 trait Column: Send + Sync {
-    /// The values of these rows, in this order.
-    fn gathered(&self, rows: &[usize]) -> Arc<[f32]>;
+    /// Values of a row.
+    fn row_len(&self) -> usize;
+
+    /// Writes the values of these rows, in this order.
+    fn gather(&self, rows: &[usize], places: &mut [f32]);
 }
 
 impl<T: Number> Column for ArrayViewD<'_, T> {
-    fn gathered(&self, rows: &[usize]) -> Arc<[f32]> {
-        let row_len = self.shape()[1..].iter().product::<usize>();
-        let mut gathered: Arc<[f32]> = std::iter::repeat_n(0.0, rows.len() * row_len).collect();
-        // New, with one owner: nothing is copied here.
-        let places = Arc::make_mut(&mut gathered).chunks_exact_mut(row_len.max(1));
+    fn row_len(&self) -> usize {
+        self.shape()[1..].iter().product()
+    }
+
+    fn gather(&self, rows: &[usize], places: &mut [f32]) {
+        let row_len = self.row_len();
         let whole = self.as_slice();
-        for (row, place) in rows.iter().zip(places) {
+        for (row, place) in rows.iter().zip(places.chunks_exact_mut(row_len.max(1))) {
             match whole {
                 Some(values) => T::fill(place, &values[row * row_len..][..row_len]),
                 None => place
@@ -201,6 +237,5 @@ impl<T: Number> Column for ArrayViewD<'_, T> {
                     .for_each(|(place, value)| *place = value.float()),
             }
         }
-        gathered
     }
 }

@@ -91,32 +91,35 @@ impl<'a> Listener<'a> {
     }
 }
 
-/// Runs a function without the interpreter's lock that gets batches of rows in an order, read ahead by another thread.
-pub(crate) fn each<T: Send>(
+/// Runs a function without the interpreter's lock that gets batches of rows in an order, which another thread reads ahead and
+/// makes what the function wants of them.
+pub(crate) fn each<T: Send, B: Send>(
     py: Python<'_>,
     rows: &Rows,
     order: &[usize],
     batch_size: usize,
-    run: impl FnOnce(&Receiver<data::Batch>) -> PyResult<T> + Send,
+    make: impl Fn(data::Batch) -> B + Send + Sync,
+    run: impl FnOnce(&Receiver<B>) -> PyResult<T> + Send,
 ) -> PyResult<T> {
     if let Some(row) = order.iter().find(|row| **row >= rows.rows()) {
         return Err(pyo3::exceptions::PyIndexError::new_err(format!("there is no row {row}")));
     }
-    rows.lent(py, |lent| py.detach(|| beside_reader(lent, order, batch_size, run)))?
+    rows.lent(py, |lent| py.detach(|| beside_reader(lent, order, batch_size, &make, run)))?
 }
 
 /// Runs a function while a thread reads batches for it.
-fn beside_reader<T: Send>(
+fn beside_reader<T: Send, B: Send>(
     lent: &Lent<'_>,
     order: &[usize],
     batch_size: usize,
-    run: impl FnOnce(&Receiver<data::Batch>) -> PyResult<T>,
+    make: &(impl Fn(data::Batch) -> B + Sync),
+    run: impl FnOnce(&Receiver<B>) -> PyResult<T>,
 ) -> PyResult<T> {
     std::thread::scope(|scope| {
         let (send, receive) = sync_channel(AHEAD);
         // The thread ends when nobody receives any more.
         scope.spawn(move || {
-            let mut batches = order.chunks(batch_size.max(1)).map(|rows| lent.batch(rows));
+            let mut batches = order.chunks(batch_size.max(1)).map(|rows| make(lent.batch(rows)));
             while batches.next().is_some_and(|batch| send.send(batch).is_ok()) {}
         });
         let done = run(&receive);

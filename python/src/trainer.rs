@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use manyhands::adapters::Info;
 use manyhands::data;
 use manyhands::internals::adapters::{Opener, Request, open};
-use manyhands::internals::plan::Placed;
+use manyhands::internals::plan::Layout;
 use manyhands::internals::scheduler::TrainingState;
+use manyhands::internals::trainer::CheckedBatch;
 use manyhands::logs::{StepLog, Values};
-use manyhands::{BatchStatistics, Compile, Loss, Metric, Model, Optimizer, Reduction, SplitMode};
-use numpy::{PyArray1, PyArrayDyn, PyArrayMethods, PyReadonlyArray1};
+use manyhands::{BatchStatistics, Compile, Loss, Metric, Optimizer, Reduction, SplitMode};
+use numpy::{PyArray1, PyArrayMethods, PyReadonlyArray1};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use serde::Deserialize;
@@ -77,7 +78,7 @@ struct Steps<'a> {
 impl Steps<'_> {
     fn run(
         &mut self,
-        batches: &Receiver<data::Batch>,
+        batches: &Receiver<manyhands::Result<CheckedBatch>>,
         rate: &Rate,
         ahead: usize,
         listener: &mut Listener<'_>,
@@ -86,7 +87,7 @@ impl Steps<'_> {
         loop {
             while wanted == Wanted::More && self.n_begun < ahead.max(1) {
                 match batches.recv() {
-                    Ok(batch) => self.begin(batch, rate.next()?)?,
+                    Ok(batch) => self.begin(batch.map_err(|error| raised(&error))?, rate.next()?)?,
                     // That was the last.
                     Err(_) => wanted = Wanted::NoMore,
                 }
@@ -101,8 +102,10 @@ impl Steps<'_> {
         }
     }
 
-    fn begin(&mut self, batch: data::Batch, rate: f32) -> PyResult<()> {
-        self.trainer.begin_with(batch, rate).map_err(|error| raised(&error))?;
+    fn begin(&mut self, batch: CheckedBatch, rate: f32) -> PyResult<()> {
+        let mut trainer = self.trainer.lock();
+        trainer.set_learning_rate(rate);
+        pollster::block_on(trainer.begin_checked_on_batch(batch)).map_err(|error| raised(&error))?;
         self.n_begun += 1;
         Ok(())
     }
@@ -228,15 +231,23 @@ impl Trainer {
         };
         let mut tally = Tally::default();
         let mut listener = Listener::new(&tell, every_ms);
-        epoch::each(py, rows, &places(&order)?, batch_size, |batches| {
-            let mut steps = Steps { trainer: self, n_begun: 0, tally: &mut tally };
-            let trained = steps.run(batches, &rate, ahead, &mut listener);
-            if trained.is_err() {
-                // What has begun comes to its end, so that the weights are whole.
-                while steps.n_begun > 0 && steps.end().is_ok() {}
-            }
-            trained.and_then(|()| listener.tell(&tally).map(drop))
-        })
+        let check = py.detach(|| self.lock().batch_check());
+        epoch::each(
+            py,
+            rows,
+            &places(&order)?,
+            batch_size,
+            |batch| check.check(batch),
+            |batches| {
+                let mut steps = Steps { trainer: self, n_begun: 0, tally: &mut tally };
+                let trained = steps.run(batches, &rate, ahead, &mut listener);
+                if trained.is_err() {
+                    // What has begun comes to its end, so that the weights are whole.
+                    while steps.n_begun > 0 && steps.end().is_ok() {}
+                }
+                trained.and_then(|()| listener.tell(&tally).map(drop))
+            },
+        )
     }
 
     /// Loss and metrics of a batch at inference.
@@ -257,16 +268,23 @@ impl Trainer {
     ) -> PyResult<()> {
         let mut tally = Tally::default();
         let mut listener = Listener::new(&tell, every_ms);
-        epoch::each(py, rows, &(0..rows.rows()).collect::<Vec<_>>(), batch_size, |batches| {
-            for batch in batches {
-                let values = self.lock().test_on_batch(&batch).map_err(|error| raised(&error))?;
-                tally.add(batch.rows, listed(&values), &[]);
-                if listener.hear(&tally)? == Wanted::NoMore {
-                    break;
+        epoch::each(
+            py,
+            rows,
+            &(0..rows.rows()).collect::<Vec<_>>(),
+            batch_size,
+            |batch| batch,
+            |batches| {
+                for batch in batches {
+                    let values = self.lock().test_on_batch(&batch).map_err(|error| raised(&error))?;
+                    tally.add(batch.rows, listed(&values), &[]);
+                    if listener.hear(&tally)? == Wanted::NoMore {
+                        break;
+                    }
                 }
-            }
-            listener.tell(&tally).map(drop)
-        })
+                listener.tell(&tally).map(drop)
+            },
+        )
     }
 
     /// The outputs for a batch, flat.
@@ -287,49 +305,42 @@ impl Trainer {
     ) -> PyResult<Vec<Bound<'py, PyArray1<f32>>>> {
         let mut tally = Tally::default();
         let mut listener = Listener::new(&tell, every_ms);
-        let outputs = epoch::each(py, rows, &(0..rows.rows()).collect::<Vec<_>>(), batch_size, |batches| {
-            let mut outputs: Vec<Vec<f32>> = Vec::new();
-            for batch in batches {
-                let values = self.lock().predict_on_batch(&batch).map_err(|error| raised(&error))?;
-                outputs.resize_with(values.len(), Vec::new);
-                outputs.iter_mut().zip(&values).for_each(|(output, values)| output.extend_from_slice(values));
-                tally.add(batch.rows, Vec::new(), &[]);
-                if listener.hear(&tally)? == Wanted::NoMore {
-                    break;
+        let outputs = epoch::each(
+            py,
+            rows,
+            &(0..rows.rows()).collect::<Vec<_>>(),
+            batch_size,
+            |batch| batch,
+            |batches| {
+                let mut outputs: Vec<Vec<f32>> = Vec::new();
+                for batch in batches {
+                    let values = self.lock().predict_on_batch(&batch).map_err(|error| raised(&error))?;
+                    outputs.resize_with(values.len(), Vec::new);
+                    outputs.iter_mut().zip(&values).for_each(|(output, values)| output.extend_from_slice(values));
+                    tally.add(batch.rows, Vec::new(), &[]);
+                    if listener.hear(&tally)? == Wanted::NoMore {
+                        break;
+                    }
                 }
-            }
-            listener.tell(&tally)?;
-            Ok(outputs)
-        })?;
+                listener.tell(&tally)?;
+                Ok(outputs)
+            },
+        )?;
         Ok(outputs.into_iter().map(|values| PyArray1::from_vec(py, values)).collect())
     }
 
     /// Weights and statistics by name, `layer/tensor`, after all steps that have begun.
     fn tensors<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let (state, model) = self.state(py)?;
-        let tensors = PyDict::new(py);
-        let layout = model.layout();
-        for placed in &layout.parameters {
-            let values = &state.weights.parameters[placed.segment as usize][placed.range()];
-            tensors.set_item(&placed.name, shaped(py, placed, values)?)?;
-        }
-        for placed in &layout.statistics {
-            tensors.set_item(&placed.name, shaped(py, placed, &state.weights.statistics[placed.range()])?)?;
-        }
-        Ok(tensors)
+        dict(py, detached(py, || self.copied(|state, layout| Ok(weights(state, layout))))?)
     }
 
-    /// State of the optimizer by kind and name, `momentum/layer/tensor`.
-    fn optimizer_tensors<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let (state, model) = self.state(py)?;
-        let tensors = PyDict::new(py);
-        for (kind, segments) in self.optimizer.state_names().iter().zip(&state.optimizer) {
-            for placed in model.layout().trainable() {
-                let values = &segments[placed.segment as usize][placed.range()];
-                tensors.set_item(format!("{kind}/{}", placed.name), shaped(py, placed, values)?)?;
-            }
-        }
-        Ok(tensors)
+    /// Weights and statistics as `tensors` gives them, and the state of the optimizer by kind and name,
+    /// `momentum/layer/tensor`.
+    fn state<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyDict>, Bound<'py, PyDict>)> {
+        let kinds = self.optimizer.state_names();
+        let both = |state: &TrainingState, layout: &Layout| Ok((weights(state, layout), moments(state, layout, kinds)));
+        let (weights, moments) = detached(py, || self.copied(both))?;
+        Ok((dict(py, weights)?, dict(py, moments)?))
     }
 
     /// Goes on from these weights and this state of the optimizer, as after `step` steps. What is not named stays.
@@ -340,8 +351,7 @@ impl Trainer {
         optimizer: &Bound<'_, PyDict>,
         step: u64,
     ) -> PyResult<()> {
-        let (mut state, model) = self.state(py)?;
-        let layout = model.layout();
+        let (mut state, layout) = detached(py, || self.copied(|state, layout| Ok((state.clone(), layout.clone()))))?;
         for placed in &layout.parameters {
             copy(tensors, &placed.name, &mut state.weights.parameters[placed.segment as usize][placed.range()])?;
         }
@@ -370,14 +380,50 @@ impl Trainer {
         pollster::block_on(trainer.begin_on_batch(batch))
     }
 
-    /// The state of this moment, and the model that knows where each tensor stands in it.
-    fn state(&self, py: Python<'_>) -> PyResult<(TrainingState, Model)> {
-        detached(py, || {
-            let mut trainer = self.lock();
-            let state = pollster::block_on(trainer.current_state())?.clone();
-            Ok((state, trainer.model().clone()))
-        })
+    /// A function's copy of parts of the current state; the layout has the position of each tensor in it.
+    fn copied<T>(&self, copy: impl FnOnce(&TrainingState, &Layout) -> manyhands::Result<T>) -> manyhands::Result<T> {
+        let mut trainer = self.lock();
+        let layout = trainer.model().layout().clone();
+        copy(pollster::block_on(trainer.current_state())?, &layout)
     }
+}
+
+/// Name, shape and values of tensors.
+type Tensors = Vec<(String, Vec<usize>, Vec<f32>)>;
+
+/// Copies of weights and statistics.
+fn weights(state: &TrainingState, layout: &Layout) -> Tensors {
+    let (parameters, statistics) = (&state.weights.parameters, &state.weights.statistics);
+    let parameters = layout.parameters.iter().map(|placed| {
+        let values = &parameters[placed.segment as usize][placed.range()];
+        (placed.name.clone(), placed.shape.clone(), values.to_vec())
+    });
+    let statistics = layout
+        .statistics
+        .iter()
+        .map(|placed| (placed.name.clone(), placed.shape.clone(), statistics[placed.range()].to_vec()));
+    parameters.chain(statistics).collect()
+}
+
+/// Copies of the optimizer's state, by kind and name.
+fn moments(state: &TrainingState, layout: &Layout, kinds: &[&str]) -> Tensors {
+    let of_kind = |(kind, segments): (&&str, &Vec<Vec<f32>>)| -> Tensors {
+        let named = layout.trainable().iter().map(|placed| {
+            let values = &segments[placed.segment as usize][placed.range()];
+            (format!("{kind}/{}", placed.name), placed.shape.clone(), values.to_vec())
+        });
+        named.collect()
+    };
+    kinds.iter().zip(&state.optimizer).flat_map(of_kind).collect()
+}
+
+/// Tensors as Python gets them: they are not copied again.
+fn dict(py: Python<'_>, tensors: Tensors) -> PyResult<Bound<'_, PyDict>> {
+    let dict = PyDict::new(py);
+    for (name, shape, values) in tensors {
+        dict.set_item(name, PyArray1::from_vec(py, values).reshape(shape)?)?;
+    }
+    Ok(dict)
 }
 
 fn listed(values: &Values) -> Vec<(String, f64)> {
@@ -391,10 +437,6 @@ fn shards(log: &StepLog) -> Vec<(usize, u32)> {
 /// Rows by number.
 fn places(order: &PyReadonlyArray1<'_, i64>) -> PyResult<Vec<usize>> {
     order.as_array().iter().map(|row| Ok(usize::try_from(*row)?)).collect()
-}
-
-fn shaped<'py>(py: Python<'py>, placed: &Placed, values: &[f32]) -> PyResult<Bound<'py, PyArrayDyn<f32>>> {
-    PyArray1::from_slice(py, values).reshape(placed.shape.clone())
 }
 
 /// Copies an array over the values of the tensor of its name, if there is one.

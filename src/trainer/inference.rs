@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ndarray::ArrayD;
 
 use super::meter::{self, Meter, Reports};
-use super::needs::{check_batch_inputs, check_inputs, check_meaning};
+use super::needs::{check_inputs, check_meaning};
 use super::{Trainer, Values};
 use crate::data::{Batch, Dataset, Loader, LoaderSettings};
 use crate::error::{Error, Result};
@@ -75,7 +75,7 @@ impl Trainer {
     /// # Errors
     /// If the batch does not fit model and losses, or no adapter is left.
     pub async fn test_on_batch_async(&mut self, batch: &Batch) -> Result<Values> {
-        self.needs().check_batch(batch)?;
+        self.batch_check().check_all(batch)?;
         self.open_for(batch.rows, 1).await?;
         let scales = meter::loss_scales(&self.compile, &self.model.outputs(), batch);
         let penalty = self.penalty().await?;
@@ -90,7 +90,7 @@ impl Trainer {
     /// # Errors
     /// If the inputs do not fit the model, or no adapter is left.
     pub async fn predict_on_batch_async(&mut self, batch: &Batch) -> Result<Vec<Vec<f32>>> {
-        check_batch_inputs(&self.model, batch)?;
+        self.batch_check().check_inputs(batch)?;
         self.open_for(batch.rows, 1).await?;
         let outputs = self.adapters.scheduler()?.predict(batch).await?;
         self.follow_rewind();

@@ -3,6 +3,7 @@
 mod adapt;
 mod adapters;
 mod advice;
+mod batch_check;
 #[cfg(not(target_arch = "wasm32"))]
 mod blocking;
 mod callbacks;
@@ -43,6 +44,7 @@ use self::needs::Needs;
 use self::on_batch::Brought;
 use self::saving::Saving;
 pub use adapters::OpenAdapter;
+pub use batch_check::{BatchCheck, CheckedBatch};
 pub use callbacks::{Callback, EarlyStopping, EpochEnd, Flow, Monitor};
 pub use checkpoint::Checkpoint;
 pub use compile::{Compile, NonFinite};

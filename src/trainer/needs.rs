@@ -3,11 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::Compile;
-use crate::data::{
-    Batch, ClassWeighted, Dataset, check_batch_indices, check_batch_labels, check_batch_probabilities, check_indices,
-    check_labels, check_probabilities,
-};
+use super::{BatchCheck, Compile};
+use crate::data::{ClassWeighted, Dataset, check_indices, check_labels, check_probabilities};
 use crate::error::{Error, Result};
 use crate::losses::{Domain, Head};
 use crate::model::Model;
@@ -49,30 +46,9 @@ impl Needs<'_> {
         Ok(())
     }
 
-    /// Checks that a batch has the arrays and values that model and losses need.
-    ///
-    /// # Errors
-    /// If not: which array, or the first value out of its range.
-    pub(super) fn check_batch(&self, batch: &Batch) -> Result<()> {
-        check_batch_inputs(self.model, batch)?;
-        self.check_batch_targets(batch)
-    }
-
-    fn check_batch_targets(&self, batch: &Batch) -> Result<()> {
-        let outputs = self.model.outputs();
-        let targets: Vec<_> =
-            outputs.iter().zip(&self.compile.losses).map(|((_, shape), loss)| loss.target(shape)).collect();
-        let needed = outputs.iter().zip(&targets).map(|((name, _), target)| (*name, target.shape.len()));
-        check_lens("target for output", needed.collect(), &batch.targets, batch.rows)?;
-        for (output, (target, values)) in targets.iter().zip(&batch.targets).enumerate() {
-            let row_len = target.shape.len();
-            match target.domain {
-                Domain::Classes(classes) => check_batch_labels(values, row_len, output, classes)?,
-                Domain::Probabilities => check_batch_probabilities(values, row_len, output)?,
-                Domain::Numbers => {}
-            }
-        }
-        Ok(())
+    /// Checks of batches that need neither model nor losses any more.
+    pub(super) fn batch_check(&self) -> BatchCheck {
+        BatchCheck::of(self.model, &self.compile.losses)
     }
 
     /// Checks that a binary output has at most two classes.
@@ -199,41 +175,6 @@ fn check_shapes(kind: &str, needed: &[(&str, &Shape)], got: &[Shape]) -> Result<
             return Err(Error::data(
                 format!("{kind} `{name}`"),
                 format!("needs shape {needed}, but the dataset gives {got}"),
-                "reshape the data, or change the model's input or last layer to fit it",
-            ));
-        }
-    }
-    Ok(())
-}
-
-/// Checks that the inputs of a batch fit a model, and hold numbers.
-pub(super) fn check_batch_inputs(model: &Model, batch: &Batch) -> Result<()> {
-    let needed = model.inputs().iter().map(|input| (input.name.as_str(), &input.shape));
-    check_lens("input", needed.map(|(name, shape)| (name, shape.len())).collect(), &batch.inputs, batch.rows)?;
-    batch.check_values()?;
-    for (idx, (input, values)) in model.inputs().iter().zip(&batch.inputs).enumerate() {
-        let checked = |bound| check_batch_indices(values, input.shape.len(), &input.name, bound);
-        model.index_bound(idx).map_or(Ok(()), checked)?;
-    }
-    Ok(())
-}
-
-fn check_lens(kind: &str, needed: Vec<(&str, usize)>, got: &[Arc<[f32]>], rows: usize) -> Result<()> {
-    if rows == 0 {
-        return Err(Error::data("the batch", "needs at least one row, but has none", "leave it out"));
-    }
-    if needed.len() != got.len() {
-        return Err(Error::data(
-            "the batch",
-            format!("needs to have {} arrays as {kind}, but has {}", needed.len(), got.len()),
-            "give one array for each, in the model's order",
-        ));
-    }
-    for ((name, row_len), values) in needed.into_iter().zip(got) {
-        if values.len() != rows * row_len {
-            return Err(Error::data(
-                format!("{kind} `{name}`"),
-                format!("needs {row_len} values for each of {rows} rows, but the batch has {} in all", values.len()),
                 "reshape the data, or change the model's input or last layer to fit it",
             ));
         }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::snapshots::SNAPSHOT_STEPS;
-use super::{Meter, StepLog, Trainer};
+use super::{BatchCheck, CheckedBatch, Meter, StepLog, Trainer};
 use crate::data::Batch;
 use crate::error::{Error, Result};
 use crate::scheduler::{DataWait, TrainingState};
@@ -86,7 +86,25 @@ impl Trainer {
     /// # }
     /// ```
     pub async fn begin_on_batch(&mut self, batch: Batch) -> Result<()> {
-        self.needs().check_batch(&batch)?;
+        let batch = self.batch_check().check(batch)?;
+        self.begin_checked_on_batch(batch).await
+    }
+
+    /// Requirements for batches, by which another thread can check them.
+    #[doc(hidden)]
+    pub fn batch_check(&self) -> BatchCheck {
+        self.needs().batch_check()
+    }
+
+    /// As [`begin_on_batch`](Self::begin_on_batch), for a batch that another thread has checked by
+    /// [`batch_check`](Self::batch_check) of this trainer.
+    ///
+    /// # Errors
+    /// If the batch is one of another trainer, or an adapter can't be opened. Then the batch is not taken.
+    #[doc(hidden)]
+    pub async fn begin_checked_on_batch(&mut self, batch: CheckedBatch) -> Result<()> {
+        let CheckedBatch(batch) = batch;
+        self.batch_check().check_sizes(&batch)?;
         self.open_for(batch.rows, 1).await?;
         let next = self.brought.batches.back().map_or(self.progress.step, |last| last.step + 1);
         self.brought.batches.push_back(Kept {

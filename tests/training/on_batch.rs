@@ -160,3 +160,29 @@ fn a_batch_that_does_not_fit_is_refused_and_costs_nothing() {
     let loss = trainer.test_on_batch(&good).unwrap().get("loss").unwrap();
     assert!(loss.is_finite() && trainer.predict_on_batch(&good).unwrap()[0].len() == ROWS * 10);
 }
+
+#[test]
+#[allow(clippy::disallowed_methods, reason = "a thread that reads batches, as the binding of Python has")]
+fn a_batch_that_a_thread_has_checked_trains_as_others() {
+    pollster::block_on(async {
+        let (mut one, mut other) = (trainer(1), trainer(1));
+        let check = one.batch_check();
+        let labels = Batch { targets: vec![vec![10.0; ROWS].into()], ..batch(0) };
+        let error = check.check(labels).unwrap_err().to_string();
+        assert!(error.starts_with("target 0 needs labels from 0 to 9, but row 0 has label 10"), "{error}");
+        let checked =
+            std::thread::spawn(move || (0..3).map(|step| check.check(batch(step)).unwrap()).collect::<Vec<_>>());
+        for (step, batch_of_step) in checked.join().unwrap().into_iter().enumerate() {
+            one.begin_checked_on_batch(batch_of_step).await.unwrap();
+            one.end_on_batch().await.unwrap();
+            other.train_on_batch_async(batch(step)).await.unwrap();
+        }
+        assert_eq!(weights(&mut one).await, weights(&mut other).await);
+        let smaller = Sequential::new([4]).add(Dense::new(10)).build(0).unwrap();
+        let compile = Compile::new(Optimizer::adam(1e-2), Loss::SPARSE_CATEGORICAL_CROSSENTROPY);
+        let mut smaller = Trainer::new(smaller, compile).unwrap().on(vec![Info::cpu()]);
+        let foreign = one.batch_check().check(batch(0)).unwrap();
+        let error = smaller.begin_checked_on_batch(foreign).await.unwrap_err().to_string();
+        assert!(error.starts_with("input `input` needs 4 values for each of 64 rows"), "{error}");
+    });
+}

@@ -1,0 +1,113 @@
+//! Checks of batches that the caller brings, for a thread that reads them beside the trainer.
+
+use std::sync::Arc;
+
+use crate::data::{Batch, check_batch_indices, check_batch_labels, check_batch_probabilities};
+use crate::error::{Error, Result};
+use crate::losses::{Domain, Loss};
+use crate::model::Model;
+
+/// Requirements of a trainer for the batches that the caller brings.
+///
+/// It does not borrow the trainer, so a thread that reads batches can check their values while the trainer computes.
+#[derive(Clone, Debug)]
+pub struct BatchCheck {
+    inputs: Vec<Needed<Option<usize>>>,
+    targets: Vec<Needed<Domain>>,
+}
+
+/// Name of an array, values of a row, and the allowed values: of an input, the bound of its indices.
+#[derive(Clone, Debug)]
+struct Needed<T> {
+    name: String,
+    row_len: usize,
+    allowed: T,
+}
+
+/// A batch whose values a [`BatchCheck`] has found right.
+#[derive(Clone, Debug)]
+pub struct CheckedBatch(pub(super) Batch);
+
+impl BatchCheck {
+    /// The requirements of a model with a loss for each output; for prediction there are no losses, and no targets.
+    pub(super) fn of(model: &Model, losses: &[Loss]) -> Self {
+        let inputs = model.inputs().iter().enumerate().map(|(idx, input)| Needed {
+            name: input.name.clone(),
+            row_len: input.shape.len(),
+            allowed: model.index_bound(idx),
+        });
+        let targets = model.outputs().into_iter().zip(losses).map(|((name, shape), loss)| {
+            let target = loss.target(shape);
+            Needed { name: name.to_owned(), row_len: target.shape.len(), allowed: target.domain }
+        });
+        Self { inputs: inputs.collect(), targets: targets.collect() }
+    }
+
+    /// Checks sizes and values of a batch to train on.
+    ///
+    /// # Errors
+    /// If a size is not that of model and losses, or a value is not allowed.
+    pub fn check(&self, batch: Batch) -> Result<CheckedBatch> {
+        self.check_all(&batch)?;
+        Ok(CheckedBatch(batch))
+    }
+
+    /// Checks sizes and values of inputs and targets.
+    pub(super) fn check_all(&self, batch: &Batch) -> Result<()> {
+        self.check_inputs(batch)?;
+        self.check_targets(batch)
+    }
+
+    /// Checks the inputs: their sizes, and all values of the batch but labels.
+    pub(super) fn check_inputs(&self, batch: &Batch) -> Result<()> {
+        check_lens("input", &self.inputs, &batch.inputs, batch.rows)?;
+        batch.check_values()?;
+        for (input, values) in self.inputs.iter().zip(&batch.inputs) {
+            let checked = |bound| check_batch_indices(values, input.row_len, &input.name, bound);
+            input.allowed.map_or(Ok(()), checked)?;
+        }
+        Ok(())
+    }
+
+    /// Checks sizes and values of the targets.
+    fn check_targets(&self, batch: &Batch) -> Result<()> {
+        check_lens("target for output", &self.targets, &batch.targets, batch.rows)?;
+        for (output, (target, values)) in self.targets.iter().zip(&batch.targets).enumerate() {
+            match target.allowed {
+                Domain::Classes(classes) => check_batch_labels(values, target.row_len, output, classes)?,
+                Domain::Probabilities => check_batch_probabilities(values, target.row_len, output)?,
+                Domain::Numbers => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks the sizes alone.
+    pub(super) fn check_sizes(&self, batch: &Batch) -> Result<()> {
+        check_lens("input", &self.inputs, &batch.inputs, batch.rows)?;
+        check_lens("target for output", &self.targets, &batch.targets, batch.rows)
+    }
+}
+
+fn check_lens<T>(kind: &str, needed: &[Needed<T>], got: &[Arc<[f32]>], rows: usize) -> Result<()> {
+    if rows == 0 {
+        return Err(Error::data("the batch", "needs at least one row, but has none", "leave it out"));
+    }
+    if needed.len() != got.len() {
+        return Err(Error::data(
+            "the batch",
+            format!("needs to have {} arrays as {kind}, but has {}", needed.len(), got.len()),
+            "give one array for each, in the model's order",
+        ));
+    }
+    for (Needed { name, row_len, .. }, values) in needed.iter().zip(got) {
+        if values.len() != rows * row_len {
+            return Err(Error::data(
+                format!("{kind} `{name}`"),
+                format!("needs {row_len} values for each of {rows} rows, but the batch has {} in all", values.len()),
+                "reshape the data, or change the model's input or last layer to fit it",
+            ));
+        }
+    }
+    Ok(())
+}
