@@ -125,6 +125,7 @@ mod size;
 mod table;
 mod timing;
 mod trainer;
+mod vocabulary;
 
 /// Actions after each step and each epoch: early stopping, logs, and callbacks of your own.
 pub mod callbacks {

@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::vocabulary::Vocabulary;
 use crate::{shown, thousands};
 
 /// Meaning of the inputs and targets of a row. Unknown parts are empty.
@@ -36,6 +37,18 @@ pub struct Field {
     /// Names of the classes by label, where it holds labels.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub classes: Vec<String>,
+    /// Settings by which a text becomes the elements of an input, where it is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub text: Option<Text>,
+}
+
+/// An input of numbers of tokens.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Text {
+    /// Tokens of a row.
+    pub output_sequence_length: usize,
+    /// The tokens by number.
+    pub vocabulary: Vocabulary,
 }
 
 /// A column of a table.
@@ -70,6 +83,11 @@ pub enum Format {
         /// Column of the sample weights.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         sample_weight: Option<TableColumn>,
+    },
+    /// Windows of texts.
+    Text {
+        /// Tokens from the start of a row to that of the next.
+        sequence_stride: usize,
     },
     /// Files of images, all brought to one size.
     ImageFolder {

@@ -33,11 +33,11 @@ pub struct EvaluateArgs {
 pub struct PredictArgs {
     #[command(flatten)]
     trained: Trained,
-    /// Predict from data without targets: a table, an image, a folder of images or an
-    /// IDX file.
+    /// Predict from data without targets: a table, a text, an image, a folder of images
+    /// or an IDX file.
     ///
     /// Its format is that of the model's training data. `csv`: a table in which the inputs are found by the names of
-    /// their columns, or, without a header, by their place. `image_folder`: an image, or a folder of images at any
+    /// their columns, or, without a header, by their place. `text`: a text file, or a folder of them. `image_folder`: an image, or a folder of images at any
     /// depth; the output names the file of each. `idx`, `idx_files`: a file of images.
     #[arg(long, value_name = "PATH", conflicts_with = "part")]
     input: Option<PathBuf>,
@@ -155,7 +155,8 @@ impl Trained {
         match path {
             _ if self.data.config.is_some() => Ok(Source { config: settings.data_of(model)?, is_one: false, workers }),
             Some(path) if is_known => {
-                let is_one = matches!(schema.format, Format::Csv { .. } | Format::ImageFolder { .. });
+                let is_one =
+                    matches!(schema.format, Format::Csv { .. } | Format::Text { .. } | Format::ImageFolder { .. });
                 let config = DataConfig::of_schema(schema, path)?;
                 Ok(Source { config: self.data.rooted(config), is_one, workers })
             }
@@ -197,6 +198,7 @@ fn described(schema: &Schema) -> String {
             format!("a table with the columns {} and the target {}", few(&inputs), few(&targets))
         }
         Format::ImageFolder { .. } => format!("a folder of images for each of {}", few(schema.classes(0))),
+        Format::Text { .. } => "text".into(),
         Format::Idx => "IDX files".into(),
         Format::Cifar10 => "CIFAR-10".into(),
         Format::Digits | Format::Other => "other data".into(),

@@ -7,8 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use super::csv::{self, Column, CsvSettings, InputColumns, OneOrMany, OutputColumns, TargetKind};
 use super::images::{self, ImageFiles, ImageFolder, ImageSettings, Unreadable};
+use super::text::{self, Texts, Windows};
 use super::{ByteImages, Channels, Dataset, Synthetic, cifar, digits, idx};
-use crate::schema::{Format, Schema, few};
+use crate::schema::{Format, Schema, Text, few};
+use crate::vocabulary::{TokenSettings, Vocabulary};
 use crate::{Error, Result, shown};
 
 /// A choice of data; the table `[data]` of a settings file.
@@ -75,6 +77,8 @@ pub enum DataConfig {
         #[serde(default)]
         unreadable: Unreadable,
     },
+    /// Texts, whose next token is predicted at each position ([`Texts`]).
+    Text(TextConfig),
     /// Made-up data ([`Synthetic`]).
     Synthetic {
         /// Shape of a row.
@@ -171,6 +175,51 @@ impl TableConfig {
     }
 }
 
+/// Texts for a language model: a row is a window of tokens, its target the tokens that follow each of them.
+///
+/// ```toml
+/// type = "text"
+/// train = "books"                    # a text file, or a folder of `.txt` files
+/// sequence_length = 128
+/// tokens = { split = "character" }
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct TextConfig {
+    /// Training text: a file, or a folder whose `.txt` files are read in the order of their names.
+    pub train: PathBuf,
+    /// Test text.
+    pub test: Option<PathBuf>,
+    /// Tokens of a row.
+    pub sequence_length: usize,
+    /// Tokens from the start of a row to that of the next; by default there is no gap and no overlap.
+    pub sequence_stride: Option<usize>,
+    /// Settings of the tokens that the text is split into.
+    #[serde(default)]
+    pub tokens: TokenSettings,
+}
+
+impl TextConfig {
+    fn windows(&self) -> Result<Windows> {
+        Windows::new(self.sequence_length)?.stride(self.sequence_stride.unwrap_or(self.sequence_length))
+    }
+
+    /// Reads the texts, with the vocabulary of a schema, or else with that of the training text.
+    fn open(&self, trained: Option<&Schema>) -> Result<DataPair> {
+        let train = text::read(&self.train)?;
+        let texts = || train.iter().map(String::as_str);
+        let known = trained.and_then(|schema| schema.inputs.first()?.text.as_ref());
+        let vocabulary = known.map_or_else(|| Vocabulary::adapt(self.tokens, texts()), |text| text.vocabulary.clone());
+        let windows = self.windows()?;
+        let open = |texts: Vec<String>, path: &Path| {
+            Texts::new(vocabulary.clone(), texts, windows)
+                .map_err(|error| Error::data(format!("`{}`", shown(path)), error.problem(), error.help()))
+        };
+        let test = self.test.as_deref().map(|test| open(text::read(test)?, test)).transpose()?;
+        DataPair::new((open(train, &self.train)?, test))
+    }
+}
+
 /// Data to train on, and to test with.
 #[derive(Clone)]
 pub struct DataPair {
@@ -228,6 +277,7 @@ impl DataConfig {
                 DataPair::new((train, test_files(test_images.as_ref(), test_labels.as_ref())?))
             }
             Self::Cifar10 { folder } => DataPair::new(cifar::open(folder)?),
+            Self::Text(config) => config.open(None),
             Self::Csv(table) => {
                 let settings = table.settings()?;
                 let train = csv::open(&table.train, &settings)?.dataset;
@@ -265,6 +315,7 @@ impl DataConfig {
                 let open = |path: &Path| Ok(csv::open_like(path, &settings, trained)?.dataset);
                 DataPair::new((open(&table.train)?, table.test.as_deref().map(open).transpose()?))
             }
+            Self::Text(config) => config.open(Some(trained)),
             &Self::ImageFolder { ref train, ref test, height, width, channels, unreadable } if !classes.is_empty() => {
                 let settings = ImageSettings { height, width, channels, unreadable };
                 let open = |path: &Path| ImageFolder::open_with_classes(path, settings, classes);
@@ -299,6 +350,19 @@ impl DataConfig {
                     unreadable: Unreadable::Error,
                 })
             }
+            Format::Text { sequence_stride } => {
+                let text = trained.inputs.first().and_then(|field| field.text.as_ref());
+                let text = text.ok_or_else(|| {
+                    Error::data("the model's text", "needs a vocabulary, but has none", "the model file is damaged")
+                })?;
+                Ok(Self::Text(TextConfig {
+                    train: folder,
+                    test: None,
+                    sequence_length: text.output_sequence_length,
+                    sequence_stride: Some(sequence_stride),
+                    tokens: text.vocabulary.settings(),
+                }))
+            }
             Format::Csv { .. } | Format::Other => match CsvSettings::of_schema(trained) {
                 Some(settings) => Ok(Self::Csv(TableConfig::of_settings(folder, settings))),
                 None => Err(Error::data(
@@ -316,6 +380,7 @@ impl DataConfig {
     /// | --- | --- | --- |
     /// | `csv` | a table with the input columns ([`csv::open_inputs`]) | the table: columns and classes |
     /// | `image_folder` | an image, or a folder of them ([`ImageFiles`]) | the names of the classes |
+    /// | `text` | a text file, or a folder of them | the text: its vocabulary |
     /// | `idx`, `idx_files` | a file of images ([`idx::open_images`]) | nothing |
     ///
     /// `trained` is the schema of the model's training data, if its file keeps it. Whether the rows have the shape that
@@ -371,6 +436,19 @@ impl DataConfig {
             }
             Self::Digits {} => Err(takes_no_input(path, "digits")),
             Self::Cifar10 { .. } => Err(takes_no_input(path, "cifar10")),
+            Self::Text(config) => {
+                let trained = match trained.filter(|trained| matches!(trained.format, Format::Text { .. })) {
+                    Some(trained) => trained.clone(),
+                    None => config.open(None)?.train.schema(),
+                };
+                let field = trained.inputs.first().and_then(|field| field.text.clone());
+                let Some(Text { output_sequence_length, vocabulary }) = field else {
+                    return Err(takes_no_input(path, "other"));
+                };
+                let windows = Windows::new(output_sequence_length)?;
+                let dataset = Arc::new(Texts::without_targets(vocabulary, text::read(path)?, windows)?);
+                Ok(Inputs { dataset, trained, names: None })
+            }
             Self::Synthetic { .. } => Err(takes_no_input(path, "synthetic")),
         }
     }
@@ -397,7 +475,9 @@ impl DataConfig {
             Self::IdxFiles { train_images, train_labels, test_images, test_labels } => {
                 [train_images, train_labels].into_iter().chain(test_images).chain(test_labels).for_each(visit);
             }
-            Self::Csv(TableConfig { train, test, .. }) | Self::ImageFolder { train, test, .. } => {
+            Self::Csv(TableConfig { train, test, .. })
+            | Self::Text(TextConfig { train, test, .. })
+            | Self::ImageFolder { train, test, .. } => {
                 [train].into_iter().chain(test).for_each(visit);
             }
         }
@@ -433,7 +513,9 @@ impl DataConfig {
 fn takes_no_input(path: &Path, kind: &str) -> Error {
     Error::data(
         format!("the input `{}`", shown(path)),
-        format!("needs data of type `csv`, `image_folder`, `idx` or `idx_files`, but the data is of type `{kind}`"),
+        format!(
+            "needs data of type `csv`, `text`, `image_folder`, `idx` or `idx_files`, but the data is of type `{kind}`"
+        ),
         "name settings whose data is of such a type; for any other data `Predictor` takes a `Dataset`",
     )
 }

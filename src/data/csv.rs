@@ -17,9 +17,10 @@ use ndarray::{Array1, Array2};
 
 pub use self::settings::{Column, CsvSettings, InputColumns, OneOrMany, OutputColumns, TargetKind};
 
-use self::layout::{Layout, Targets, inputs_like};
+use self::layout::{Layout, Part, Targets, TextPart, inputs_like};
 use super::{InMemory, label_value};
-use crate::schema::{Schema, few};
+use crate::schema::{Schema, Text, few};
+use crate::vocabulary::Vocabulary;
 use crate::{Error, Result, shown};
 
 /// Most bytes of a row: a longer one has an unclosed quote, or the file is no table.
@@ -81,7 +82,7 @@ struct Table {
     path: PathBuf,
     layout: Layout,
     rows: usize,
-    inputs: Vec<Vec<f32>>,
+    inputs: Vec<Input>,
     targets: Vec<Target>,
     weights: Vec<f32>,
     /// Start of the last row, in bytes.
@@ -89,6 +90,12 @@ struct Table {
     /// Rows of several lines, and the start of the first.
     broken_rows: usize,
     first_broken: Option<Position>,
+}
+
+/// The values of one input.
+enum Input {
+    Numbers(Vec<f32>),
+    Texts(Vec<String>),
 }
 
 /// The values of one target.
@@ -154,7 +161,7 @@ impl Table {
         };
         Self {
             path: path.to_path_buf(),
-            inputs: layout.inputs.iter().map(|_| Vec::new()).collect(),
+            inputs: layout.inputs.iter().map(Input::new).collect(),
             targets: settings.outputs.iter().zip(0..).map(target).collect(),
             layout,
             rows: 0,
@@ -168,7 +175,9 @@ impl Table {
     fn push(&mut self, record: &StringRecord) -> Result<()> {
         self.rows += 1;
         self.last_row = record.position().map_or(0, Position::byte);
-        if record.iter().any(|field| field.contains(['\n', '\r'])) {
+        let is_text =
+            |column: usize| self.layout.inputs.iter().any(|part| part.text.is_some() && part.columns == [column]);
+        if (0..record.len()).any(|column| record[column].contains(['\n', '\r']) && !is_text(column)) {
             self.broken_rows += 1;
             self.first_broken = self.first_broken.take().or_else(|| record.position().cloned());
         }
@@ -177,7 +186,10 @@ impl Table {
         let number = |column: &usize| layout.number(path, record, *column);
         for (part, values) in layout.inputs.iter().zip(&mut self.inputs) {
             for column in &part.columns {
-                values.push(number(column)?);
+                match values {
+                    Input::Numbers(values) => values.push(number(column)?),
+                    Input::Texts(texts) => texts.push(record[*column].to_owned()),
+                }
             }
         }
         if let Some(column) = &layout.weight {
@@ -199,13 +211,24 @@ impl Table {
     /// Makes room for a row: a table may be larger than memory.
     fn reserve(&mut self) -> Result<()> {
         let inputs = self.layout.inputs.iter().map(|part| part.columns.len()).zip(&mut self.inputs);
-        let has_room = inputs.into_iter().all(|(columns, values)| values.try_reserve(columns).is_ok());
+        let has_room = inputs.into_iter().all(|(columns, values)| match values {
+            Input::Numbers(values) => values.try_reserve(columns).is_ok(),
+            Input::Texts(texts) => texts.try_reserve(1).is_ok(),
+        });
         if has_room { Ok(()) } else { Err(super::no_memory(&named(&self.path))) }
     }
 
     fn finish(mut self, settings: &CsvSettings) -> Result<CsvTable> {
         let notes = notes::notes(&self);
-        let mut inputs = std::mem::take(&mut self.inputs).into_iter();
+        let texts = self.texts();
+        let mut inputs =
+            std::mem::take(&mut self.inputs).into_iter().zip(&texts).map(|(input, text)| match (input, text) {
+                (Input::Texts(rows), Some(Text { output_sequence_length, vocabulary })) => {
+                    rows.iter().flat_map(|row| vocabulary.encode_padded(row, *output_sequence_length)).collect()
+                }
+                (Input::Numbers(values), _) => values,
+                (Input::Texts(_), None) => Vec::new(),
+            });
         let mut dataset = InMemory::without_targets(self.array(inputs.next().unwrap_or_default())?)?;
         for values in inputs {
             dataset = dataset.with_input(self.array(values)?)?;
@@ -227,7 +250,32 @@ impl Table {
         if self.layout.weight.is_some() {
             dataset = dataset.with_sample_weights(Array1::from_vec(self.weights))?;
         }
-        Ok(CsvTable { dataset: dataset.with_schema(self.layout.schema(settings, names)).with_notes(notes) })
+        Ok(CsvTable { dataset: dataset.with_schema(self.layout.schema(settings, texts, names)).with_notes(notes) })
+    }
+
+    /// Lengths and vocabularies of the inputs that are texts: those of the training table, if they are known. Inputs of
+    /// equal settings share a vocabulary.
+    fn texts(&self) -> Vec<Option<Text>> {
+        let parts = || self.layout.inputs.iter().zip(&self.inputs);
+        let vocabulary = |text: &TextPart| {
+            let is_like = |part: &Part| part.text.as_ref().is_some_and(|other| other.tokens == text.tokens);
+            let texts = parts().filter(|(part, _)| is_like(part)).flat_map(|(_, input)| match input {
+                Input::Texts(texts) => &texts[..],
+                Input::Numbers(_) => &[],
+            });
+            Vocabulary::adapt(text.tokens, texts.map(String::as_str))
+        };
+        let mut adapted: Vec<Vocabulary> = Vec::new();
+        let mut text_of = |text: &TextPart| {
+            let is_like = |vocabulary: &&Vocabulary| vocabulary.settings() == text.tokens;
+            let found = text.known.as_ref().or_else(|| adapted.iter().find(is_like)).cloned();
+            let vocabulary = found.unwrap_or_else(|| {
+                adapted.push(vocabulary(text));
+                adapted[adapted.len() - 1].clone()
+            });
+            Text { output_sequence_length: text.length, vocabulary }
+        };
+        self.layout.inputs.iter().map(|part| part.text.as_ref().map(&mut text_of)).collect()
     }
 
     /// The values of the rows as an array, one row each.
@@ -235,6 +283,12 @@ impl Table {
         Array2::from_shape_vec((self.rows, values.len() / self.rows.max(1)), values).map_err(|error| {
             Error::data(named(&self.path), format!("can't become an array: {error}"), "please report this")
         })
+    }
+}
+
+impl Input {
+    fn new(part: &Part) -> Self {
+        if part.text.is_some() { Self::Texts(Vec::new()) } else { Self::Numbers(Vec::new()) }
     }
 }
 

@@ -111,6 +111,11 @@ impl Display for Description {
 
 fn input(shape: &Shape, field: &Field) -> String {
     let names = field.column_names();
+    if let Some(text) = &field.text {
+        let of = if names.is_empty() { "text".into() } else { format!("text `{}`", few(&names)) };
+        let (length, tokens) = (thousands(text.output_sequence_length), thousands(text.vocabulary.tokens().len()));
+        return format!("{of}: {length} tokens, {tokens} different ones");
+    }
     let name = field.name.as_ref().map_or_else(String::new, |name| format!("`{}` ", shown(name)));
     match &names[..] {
         [] => format!("{name}{:?}", shape.axes()),

@@ -6,7 +6,8 @@
 //! | no data yet | [`digits`], which is part of the crate, or [`Synthetic`] |
 //! | MNIST, Fashion-MNIST and their like | [`idx`] |
 //! | CIFAR-10 | [`cifar`] |
-//! | a table | [`csv`] |
+//! | a table, of numbers and texts | [`csv`] |
+//! | text to learn to write | [`Texts`] |
 //! | a folder of images for each class | [`ImageFolder`] |
 //! | data without targets, to predict from | [`DataConfig::open_inputs`], [`InMemory::without_targets`] |
 //! | anything else | your own [`Dataset`] |
@@ -47,6 +48,8 @@ mod loader;
 mod memory;
 mod subset;
 mod synthetic;
+#[cfg(feature = "files")]
+mod text;
 
 #[cfg(feature = "files")]
 pub use self::csv::{Column, CsvSettings, CsvTable, InputColumns, OneOrMany, OutputColumns, TargetKind};
@@ -58,7 +61,7 @@ pub(crate) use batch::{
 pub use bytes::ByteImages;
 pub use class_weight::ClassWeighted;
 #[cfg(feature = "files")]
-pub use config::{DataConfig, DataPair, Inputs, TableConfig};
+pub use config::{DataConfig, DataPair, Inputs, TableConfig, TextConfig};
 pub use description::{ClassCount, Description};
 #[cfg(feature = "files")]
 pub use images::{Channels, ImageFiles, ImageFolder, ImageSettings, Unreadable};
@@ -66,8 +69,11 @@ pub use loader::{Loader, LoaderSettings, Position};
 pub use memory::InMemory;
 pub use subset::{Subset, held_out, split};
 pub use synthetic::Synthetic;
+#[cfg(feature = "files")]
+pub use text::{Texts, Windows};
 
-pub use crate::schema::{Field, Format, HeldOut, Schema, TableColumn};
+pub use crate::schema::{Field, Format, HeldOut, Schema, TableColumn, Text};
+pub use crate::vocabulary::{Split, Standardize, TokenSettings, Vocabulary};
 
 use std::sync::Arc;
 

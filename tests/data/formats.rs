@@ -12,6 +12,7 @@ mod described;
 mod images;
 mod inputs;
 mod schema;
+mod text;
 
 use std::fs;
 use std::io::Write;

@@ -7,7 +7,8 @@ use crate::imports::{Modules, Tie, circles};
 use crate::rust::Within;
 
 /// Parts that use hardly anything, as [`USES`] names them together.
-const LEAVES: &[&str] = &["error", "kind", "misread", "names", "schema", "shape", "size", "table", "timing"];
+const LEAVES: &[&str] =
+    &["error", "kind", "misread", "names", "schema", "shape", "size", "table", "timing", "vocabulary"];
 
 /// How names and numbers are shown: every part has messages.
 const EVERYWHERE: &str = "shown";
@@ -19,7 +20,8 @@ shown:
 error:
 shape:
 size:
-schema:
+vocabulary:
+schema:             vocabulary
 table:
 timing:
 names:
@@ -32,7 +34,7 @@ plan:               kernels size shape error
 layers:             plan kernels size kind misread names shape error
 losses:             plan kernels size kind misread names shape error
 optimizers:         plan kernels size kind misread names error
-data:               files runtime schema table shape error
+data:               files runtime schema vocabulary table shape error
 model:              layers losses optimizers plan kernels files leaves
 adapters:           adapters/cpu adapters/gpu plan kernels runtime size shape error
 adapters/cpu:       adapters plan kernels runtime size error

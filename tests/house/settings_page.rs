@@ -5,7 +5,8 @@ use std::fs;
 use std::path::Path;
 
 use manyhands::Schedule;
-use manyhands::data::DataConfig;
+use manyhands::data::csv::InputColumns;
+use manyhands::data::{DataConfig, TokenSettings};
 use manyhands::internals::layers::LAYERS;
 use manyhands::internals::losses::LOSSES;
 use manyhands::internals::optimizers::OPTIMIZERS;
@@ -171,7 +172,7 @@ fn sample(kind: &str) -> Value {
         "usize" | "u64" | "u32" => json!(2),
         "f32" | "f64" | "Values" => json!(0.5),
         "[usize; 2]" => json!([2, 2]),
-        "PathBuf" => json!("file"),
+        "PathBuf" | "String" => json!("file"),
         "Activation" => json!("relu"),
         "RecurrentLayer" => json!({ "type": "LSTM", "units": 2 }),
         _ if kind.starts_with("Vec") || kind == "Shape" => json!([2]),
@@ -281,6 +282,17 @@ fn page() -> String {
     page.push_str("\n## `[data]`\n");
     tagged::<DataConfig>(&mut page, &data, "DataConfig", snake);
     choices(&mut page, &data, "TargetKind", "`target_kind`");
+    let inputs = structure(&data, "InputColumns");
+    let make = |value| {
+        serde_json::from_value::<InputColumns>(value).and_then(serde_json::to_value).map_err(|it| it.to_string())
+    };
+    section(&mut page, "[[data.inputs]]", &inputs, &defaults(&inputs.fields, make));
+    let text = source("src");
+    let tokens = structure(&text, "TokenSettings");
+    let make = |value| {
+        serde_json::from_value::<TokenSettings>(value).and_then(serde_json::to_value).map_err(|it| it.to_string())
+    };
+    section(&mut page, "tokens", &tokens, &defaults(&tokens.fields, make));
 
     page.push_str(
         "\n## Layers\n\nBeside `type` each takes `name`, `inputs`, the names of what it reads, and \

@@ -7,7 +7,8 @@ use ::csv::StringRecord;
 
 use super::line_of;
 use super::settings::{Column, CsvSettings, InputColumns, OutputColumns, TargetKind};
-use crate::schema::{Field, Format, Schema, TableColumn, few};
+use crate::schema::{Field, Format, Schema, TableColumn, Text, few};
+use crate::vocabulary::{TokenSettings, Vocabulary};
 use crate::{Error, Result, shown};
 
 /// Whether a table has targets.
@@ -30,7 +31,12 @@ pub(super) fn inputs_like(
     let places = |place: &dyn Fn(&TableColumn) -> Result<usize>| -> Result<Vec<Part>> {
         let part = |field: &Field| {
             let columns = field.columns.iter().map(place).collect::<Result<_>>()?;
-            Ok(Part { name: field.name.clone(), columns })
+            let text = field.text.as_ref().map(|text| TextPart {
+                length: text.output_sequence_length,
+                tokens: text.vocabulary.settings(),
+                known: Some(text.vocabulary.clone()),
+            });
+            Ok(Part { name: field.name.clone(), columns, text })
         };
         train.inputs.iter().map(part).collect()
     };
@@ -77,6 +83,43 @@ pub(super) struct Layout {
 pub(super) struct Part {
     pub name: Option<String>,
     pub columns: Vec<usize>,
+    /// For a column of texts.
+    pub text: Option<TextPart>,
+}
+
+/// Settings of a column of texts.
+#[derive(Clone, Debug)]
+pub(super) struct TextPart {
+    pub length: usize,
+    pub tokens: TokenSettings,
+    /// The vocabulary of the training table.
+    pub known: Option<Vocabulary>,
+}
+
+impl TextPart {
+    /// The settings of an input's columns; `None` for numbers.
+    fn of(who: &str, input: &InputColumns) -> Result<Option<Self>> {
+        let who = || format!("{who}, input `{}`,", input.name);
+        match (input.output_sequence_length, input.tokens) {
+            (None, None) => Ok(None),
+            (Some(length), tokens) if length > 0 && input.columns.len() == 1 => {
+                Ok(Some(Self { length, tokens: tokens.unwrap_or_default(), known: None }))
+            }
+            (Some(length), _) => Err(Error::data(
+                who(),
+                format!(
+                    "needs one column of texts and at least 1 token, but has {} columns and {length}",
+                    input.columns.len()
+                ),
+                "give each column of texts an input of its own",
+            )),
+            (None, Some(_)) => Err(Error::data(
+                who(),
+                "needs `output_sequence_length` beside `tokens`, but has none",
+                "say how many tokens of each text count: `output_sequence_length = 100`",
+            )),
+        }
+    }
 }
 
 impl Layout {
@@ -86,7 +129,7 @@ impl Layout {
         let inputs = |used: &[usize]| {
             if settings.inputs.is_empty() {
                 let columns = (0..width).filter(|column| !used.contains(column) && !ignored.contains(column)).collect();
-                return Ok(vec![Part { name: None, columns }]);
+                return Ok(vec![Part { name: None, columns, text: None }]);
             }
             let part = |input: &InputColumns| {
                 let columns = input.columns.iter().map(find).collect::<Result<Vec<_>>>()?;
@@ -95,7 +138,7 @@ impl Layout {
                     let who = format!("{who}, input `{}`,", input.name);
                     return Err(Error::data(who, problem, "a column is an input or a target, not both"));
                 }
-                Ok(Part { name: Some(input.name.clone()), columns })
+                Ok(Part { name: Some(input.name.clone()), columns, text: TextPart::of(who, input)? })
             };
             settings.inputs.iter().map(part).collect()
         };
@@ -113,7 +156,7 @@ impl Layout {
         let find = |column: &Column| find(who, column, width, header.as_ref());
         let target = |output: &OutputColumns| {
             let columns = output.target.as_slice().iter().map(find).collect::<Result<_>>()?;
-            Ok(Part { name: output.name.clone(), columns })
+            Ok(Part { name: output.name.clone(), columns, text: None })
         };
         let targets: Vec<Part> = settings.outputs.iter().map(target).collect::<Result<_>>()?;
         let weight = settings.sample_weight.as_ref().map(find).transpose()?;
@@ -134,11 +177,13 @@ impl Layout {
     }
 
     /// Meaning of the columns.
-    pub fn schema(&self, settings: &CsvSettings, classes: Vec<Vec<String>>) -> Schema {
-        let field = |part: &Part, classes| Field {
+    ///
+    /// `texts` has an entry for each input, `classes` for each target.
+    pub fn schema(&self, settings: &CsvSettings, texts: Vec<Option<Text>>, classes: Vec<Vec<String>>) -> Schema {
+        let field = |part: &Part| Field {
             name: part.name.clone(),
             columns: part.columns.iter().map(|&index| self.column(index)).collect(),
-            classes,
+            ..Field::default()
         };
         Schema {
             format: Format::Csv {
@@ -147,8 +192,8 @@ impl Layout {
                 delimiter: settings.delimiter,
                 sample_weight: self.weight.map(|index| self.column(index)),
             },
-            inputs: self.inputs.iter().map(|part| field(part, Vec::new())).collect(),
-            targets: self.targets.iter().zip(classes).map(|(part, classes)| field(part, classes)).collect(),
+            inputs: self.inputs.iter().zip(texts).map(|(part, text)| Field { text, ..field(part) }).collect(),
+            targets: self.targets.iter().zip(classes).map(|(part, classes)| Field { classes, ..field(part) }).collect(),
             held_out: None,
         }
     }

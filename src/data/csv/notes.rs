@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
-use super::{Position, Table, line_of};
+use super::{Input, Position, Table, line_of};
 use crate::schema::few;
 use crate::{Error, Result, thousands};
 
@@ -40,6 +40,7 @@ fn torn(table: &Table) -> Option<String> {
 fn unscaled(table: &Table) -> Option<String> {
     let mut sizes = Vec::new();
     for (part, values) in table.layout.inputs.iter().zip(&table.inputs) {
+        let Input::Numbers(values) = values else { continue };
         let width = part.columns.len();
         for (place, &column) in part.columns.iter().enumerate() {
             let squares: f64 = values.iter().skip(place).step_by(width).map(|x| f64::from(*x).powi(2)).sum();

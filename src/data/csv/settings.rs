@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::schema::{Field, Format, Schema, TableColumn};
+use crate::vocabulary::TokenSettings;
 
 /// A column, by its name in the header or by its index, from 0.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,6 +54,24 @@ pub struct InputColumns {
     pub name: String,
     /// The columns, in the order of the input's elements.
     pub columns: Vec<Column>,
+    /// For a column of texts: tokens of a row. Longer texts are cut, shorter ones are followed by zeros.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_sequence_length: Option<usize>,
+    /// For a column of texts: settings of their tokens. Inputs of equal settings share one vocabulary.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<TokenSettings>,
+}
+
+impl InputColumns {
+    /// Columns of numbers.
+    pub fn new(name: impl Into<String>, columns: impl Into<Vec<Column>>) -> Self {
+        Self { name: name.into(), columns: columns.into(), output_sequence_length: None, tokens: None }
+    }
+
+    /// A column of texts, of which `length` tokens count.
+    pub fn text(name: impl Into<String>, column: Column, length: usize, tokens: TokenSettings) -> Self {
+        Self { output_sequence_length: Some(length), tokens: Some(tokens), ..Self::new(name, [column]) }
+    }
 }
 
 /// The columns of one output's target.

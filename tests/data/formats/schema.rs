@@ -65,7 +65,7 @@ fn tables_with_parts_that_clash_are_refused() {
     assert!(message(neither.open()).starts_with("`[data]` needs either `target` and `target_kind`, or `outputs`"));
     let path = write(&folder, "t.csv", "a,b,y\n1,2,3\n");
     let settings = CsvSettings {
-        inputs: vec![InputColumns { name: "x".into(), columns: vec![Column::Index(0), Column::Index(2)] }],
+        inputs: vec![InputColumns::new("x", [Column::Index(0), Column::Index(2)])],
         ..by_name("y", TargetKind::Values)
     };
     assert_eq!(

@@ -1,0 +1,208 @@
+//! Texts as numbers: a text is cut into tokens, and a vocabulary gives each a whole number.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Number of padding at the end of short texts, for `Embedding`'s `mask_zero`.
+const PADDING: u32 = 0;
+/// Number of tokens that the vocabulary does not hold.
+const UNKNOWN: u32 = 1;
+/// Their names, as in Keras.
+const RESERVED: [&str; 2] = ["", "[UNK]"];
+
+/// Tokens of a text, as `split` of Keras' `TextVectorization`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Split {
+    /// Words, which white space separates.
+    #[default]
+    #[serde(alias = "words")]
+    Whitespace,
+    /// Characters (Unicode scalar values).
+    #[serde(alias = "characters")]
+    Character,
+}
+
+/// Changes to a text before it is split, as `standardize` of Keras' `TextVectorization`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Standardize {
+    /// Lower case, without ASCII punctuation. The default for words.
+    LowerAndStripPunctuation,
+    /// Lower case.
+    Lower,
+    /// Without ASCII punctuation.
+    StripPunctuation,
+    /// None. The default for characters.
+    None,
+}
+
+/// Settings of the tokens that texts are split into.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TokenSettings {
+    /// Tokens: `whitespace` (words, the default) or `character`.
+    pub split: Split,
+    /// Changes before: `lower_and_strip_punctuation` (the default for words), `lower`, `strip_punctuation` or `none` (the
+    /// default for characters).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub standardize: Option<Standardize>,
+    /// Most tokens of the vocabulary, with the two reserved ones: the most frequent are kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_tokens: Option<usize>,
+}
+
+/// The tokens of a model's texts, by number: 0 is padding, 1 stands for all that are not listed, then come the tokens of the
+/// training text, the most frequent first.
+///
+/// ```
+/// use manyhands::data::{TokenSettings, Vocabulary};
+/// let vocabulary = Vocabulary::adapt(TokenSettings::default(), ["To be, or not to be", "to see"]);
+/// assert_eq!(vocabulary.tokens(), ["", "[UNK]", "to", "be", "not", "or", "see"]);
+/// assert_eq!(vocabulary.encode("To bee or be"), [2, 1, 5, 3]);
+/// assert_eq!(vocabulary.decode(&[2, 3]), "to be");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Stored", into = "Stored")]
+pub struct Vocabulary {
+    settings: TokenSettings,
+    tokens: Vec<String>,
+    numbers: BTreeMap<String, u32>,
+}
+
+/// A vocabulary in a file.
+#[derive(Clone, Serialize, Deserialize)]
+struct Stored {
+    #[serde(flatten)]
+    settings: TokenSettings,
+    tokens: Vec<String>,
+}
+
+impl From<Stored> for Vocabulary {
+    fn from(Stored { settings, tokens }: Stored) -> Self {
+        let numbers = tokens.iter().cloned().zip(0..).skip(RESERVED.len()).collect();
+        Self { settings, tokens, numbers }
+    }
+}
+
+impl From<Vocabulary> for Stored {
+    fn from(Vocabulary { settings, tokens, .. }: Vocabulary) -> Self {
+        Self { settings, tokens }
+    }
+}
+
+impl Vocabulary {
+    /// The vocabulary of texts: their most frequent tokens; equally frequent ones are in alphabetical order.
+    pub fn adapt<'a>(settings: TokenSettings, texts: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut counts = BTreeMap::<String, u64>::new();
+        for text in texts {
+            settings.each_token(text, |token| match counts.get_mut(token) {
+                Some(count) => *count += 1,
+                None => drop(counts.insert(token.to_owned(), 1)),
+            });
+        }
+        let mut counted: Vec<(String, u64)> = counts.into_iter().collect();
+        counted.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        let most = settings.max_tokens.unwrap_or(usize::MAX);
+        let tokens = RESERVED.into_iter().map(str::to_owned).chain(counted.into_iter().map(|(token, _)| token));
+        Stored { settings, tokens: tokens.take(most).collect() }.into()
+    }
+
+    /// The settings that made it.
+    pub fn settings(&self) -> TokenSettings {
+        self.settings
+    }
+
+    /// The tokens, by number.
+    pub fn tokens(&self) -> &[String] {
+        &self.tokens
+    }
+
+    /// The numbers of a text's tokens.
+    pub fn encode(&self, text: &str) -> Vec<u32> {
+        let mut numbers = Vec::new();
+        self.settings.each_token(text, |token| numbers.push(self.numbers.get(token).copied().unwrap_or(UNKNOWN)));
+        numbers
+    }
+
+    /// The numbers of a text's first tokens as an input of `length` elements; zeros follow a shorter text.
+    #[allow(clippy::cast_precision_loss, reason = "vocabularies are far below 2^24 tokens, where f32 is exact")]
+    pub fn encode_padded(&self, text: &str, length: usize) -> Vec<f32> {
+        let mut row: Vec<f32> = self.encode(text).into_iter().take(length).map(|number| number as f32).collect();
+        row.resize(length, PADDING as f32);
+        row
+    }
+
+    /// The text of numbers. Words are joined by blanks; padding and numbers without a token give nothing.
+    pub fn decode(&self, numbers: &[u32]) -> String {
+        let tokens =
+            numbers.iter().filter(|number| **number != PADDING).filter_map(|number| self.tokens.get(*number as usize));
+        let tokens: Vec<&str> = tokens.map(String::as_str).collect();
+        match self.settings.split {
+            Split::Whitespace => tokens.join(" "),
+            Split::Character => tokens.concat(),
+        }
+    }
+}
+
+impl TokenSettings {
+    /// Calls `visit` for each token of a text, in order.
+    fn each_token(self, text: &str, mut visit: impl FnMut(&str)) {
+        let text = self.standardized(text);
+        match self.split {
+            Split::Whitespace => text.split_whitespace().for_each(visit),
+            Split::Character => {
+                let mut buffer = [0; 4];
+                text.chars().for_each(|character| visit(character.encode_utf8(&mut buffer)));
+            }
+        }
+    }
+
+    fn standardized(self, text: &str) -> String {
+        let stripped = || text.chars().filter(|character| !character.is_ascii_punctuation());
+        let default = match self.split {
+            Split::Whitespace => Standardize::LowerAndStripPunctuation,
+            Split::Character => Standardize::None,
+        };
+        match self.standardize.unwrap_or(default) {
+            Standardize::LowerAndStripPunctuation => stripped().collect::<String>().to_lowercase(),
+            Standardize::Lower => text.to_lowercase(),
+            Standardize::StripPunctuation => stripped().collect(),
+            Standardize::None => text.to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn characters_keep_case_and_punctuation() {
+        let settings = TokenSettings { split: Split::Character, ..TokenSettings::default() };
+        let vocabulary = Vocabulary::adapt(settings, ["aAb, ä"]);
+        assert_eq!(vocabulary.tokens(), ["", "[UNK]", " ", ",", "A", "a", "b", "ä"]);
+        assert_eq!(vocabulary.decode(&vocabulary.encode("ba, ä")), "ba, ä");
+        assert_eq!(vocabulary.encode("z"), [1]);
+    }
+
+    #[test]
+    fn the_most_frequent_tokens_are_kept() {
+        let settings = TokenSettings { max_tokens: Some(3), ..TokenSettings::default() };
+        let vocabulary = Vocabulary::adapt(settings, ["b b a a a c"]);
+        assert_eq!(vocabulary.tokens(), ["", "[UNK]", "a"]);
+        assert_eq!(vocabulary.encode_padded("a b", 4), [2.0, 1.0, 0.0, 0.0]);
+        assert_eq!(vocabulary.encode_padded("a a a a a b", 3), [2.0, 2.0, 2.0]);
+    }
+
+    #[test]
+    fn a_vocabulary_survives_a_file() -> Result<(), serde_json::Error> {
+        let settings = TokenSettings { standardize: Some(Standardize::Lower), ..TokenSettings::default() };
+        let vocabulary = Vocabulary::adapt(settings, ["To be, or not"]);
+        let text = serde_json::to_string(&vocabulary)?;
+        assert_eq!(text, r#"{"split":"whitespace","standardize":"lower","tokens":["","[UNK]","be,","not","or","to"]}"#);
+        assert_eq!(serde_json::from_str::<Vocabulary>(&text)?, vocabulary);
+        Ok(())
+    }
+}
