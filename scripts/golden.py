@@ -11,6 +11,7 @@ tests/golden/README.md says what the files hold.
 
 import json
 import os
+import re
 import sys
 import tempfile
 import zlib
@@ -599,11 +600,20 @@ def loss_case(file, name, kind, targets, logits, weights=None, reduction="sum_ov
     file.add(name, tensors, loss=kind, config={"reduction": reduction, **config})
 
 
+def snake(name):
+    return re.sub("(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
+def row_weights(name, logits):
+    """One a row, whatever the positions; one of them is zero."""
+    weights = exact(generator(f"{name}_weights").uniform(0.25, 2.0, len(logits)))
+    weights[1] = 0.0
+    return weights.reshape((-1, *[1] * (np.ndim(logits) - 2)))
+
+
 def weighted_loss_cases(file, name, kind, targets, logits, **config):
     """Without sample weights, with one a row (one of them zero), and divided by their sum."""
-    weights = exact(generator(f"{name}_weights").uniform(0.25, 2.0, len(targets)))
-    weights[1] = 0.0
-    weights = weights.reshape((-1, *[1] * (np.ndim(logits) - 2)))  # one a row, whatever the positions
+    weights = row_weights(name, logits)
     loss_case(file, name, kind, targets, logits, **config)
     loss_case(file, f"{name}_weighted", kind, targets, logits, weights, **config)
     if np.ndim(logits) == 2:  # Keras forgets the positions in its divisor for more axes: see the README
@@ -629,7 +639,37 @@ def loss_file():
         weighted_loss_cases(file, name, "BinaryCrossentropy", binary, logits, **settings)
         weighted_loss_cases(file, name + "_smoothed", "BinaryCrossentropy", binary, logits, **smooth)
         weighted_loss_cases(file, "mean_squared_error" + suffix, "MeanSquaredError", real, logits)
+        weighted_loss_cases(file, "cosine_similarity" + suffix, "CosineSimilarity", real, logits, axis=-1)
+        more = generator("losses" + suffix)
+        for kind, targets, given, settings in (
+                ("MeanAbsoluteError", real, logits, {}),
+                ("Huber", real, logits, {"delta": 0.75}),
+                ("LogCosh", real, logits, {}),
+                ("Poisson", exact(more.poisson(1.5, shape)), exact(np.exp(logits / 2)), {}),
+                ("KLDivergence", exact(soft), exact(more.dirichlet(np.ones(5), shape[:-1])), {}),
+                ("Hinge", 2 * binary - 1, logits, {}),
+                ("SquaredHinge", binary, logits, {}),
+                ("CategoricalHinge", one_hot, logits, {}),
+                ("BinaryFocalCrossentropy", binary, logits, {"from_logits": True, "gamma": 1.5, "label_smoothing": 0.1}),
+                ("CategoricalFocalCrossentropy", exact(soft), logits,
+                 {"from_logits": True, "alpha": 0.5, "gamma": 1.5, "label_smoothing": 0.1})):
+            weights = None if suffix == "" else row_weights(kind, logits)
+            loss_case(file, snake(kind) + suffix, kind, targets, given, weights, **settings)
+    balanced = {"from_logits": True, "apply_class_balancing": True, "alpha": 0.75, "gamma": 2.0}
+    loss_case(file, "binary_focal_crossentropy_balanced", "BinaryFocalCrossentropy", binary[0], logits[0], **balanced)
+    # Where two slopes meet, and beyond the ends of ranges. That of |x| at 0 is a convention: 1 on JAX, 0 elsewhere.
+    for kind, targets, given in (
+            ("Huber", [[0.0, 0.0]], [[1.0, -1.5]]),
+            ("Hinge", [[1.0, -1.0, 1.0]], [[1.0, -1.0, 0.5]]),
+            ("SquaredHinge", [[1.0, 0.0, 1.0]], [[1.0, -1.0, 0.5]]),
+            ("KLDivergence", [[0.0, 1.0, 0.5]], [[0.0, 1.0, 1.5]]),
+            ("CategoricalHinge", [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]], [[2.0, 1.0, 2.0], [1.0, 0.0, 0.0]]),
+            ("LogCosh", [[0.0, 0.0]], [[80.0, -80.0]])):
+        loss_case(file, snake(kind) + "_at_ends", kind, exact(targets), exact(given))
     extreme = exact([[80.0, -80.0, 0.0], [-100.0, 100.0, 99.0], [30.0, 30.0, 30.0]])
+    for kind in ("BinaryFocalCrossentropy", "CategoricalFocalCrossentropy"):
+        loss_case(file, snake(kind) + "_extreme", kind, np.array([[0.0, 1, 1], [1, 0, 0], [0, 1, 0]]), extreme,
+                  from_logits=True)
     loss_case(file, "sparse_categorical_crossentropy_extreme", "SparseCategoricalCrossentropy",
               np.array([1, 2, 0]), extreme, from_logits=True)
     loss_case(file, "binary_crossentropy_extreme", "BinaryCrossentropy", np.array([[0.0, 1, 1], [1, 0, 1], [0, 1, 0]]),

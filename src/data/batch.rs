@@ -211,8 +211,57 @@ pub fn check_labels(dataset: &dyn Dataset, target: usize, classes: usize) -> Res
 /// # }
 /// ```
 pub fn check_probabilities(dataset: &dyn Dataset, target: usize) -> Result<()> {
-    match first_target_that(dataset, target, |value| !(0.0..=1.0).contains(&value))? {
-        Some((row, value)) => Err(probability_error(target, row, value)),
+    check_numbers(dataset, target, Numbers::Probabilities)
+}
+
+/// Numbers that a target may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Numbers {
+    /// From 0 to 1.
+    Probabilities,
+    /// -1 and 1, or 0 and 1.
+    Signs,
+    /// At least 0.
+    Counts,
+}
+
+impl Numbers {
+    /// Tells of one value after the other whether it is refused.
+    fn refuses(self) -> impl FnMut(f32) -> bool {
+        let mut low = None;
+        move |value| match self {
+            Self::Probabilities => !(0.0..=1.0).contains(&value),
+            Self::Counts => value < 0.0,
+            Self::Signs if value == 1.0 => false,
+            Self::Signs => (value != 0.0 && value != -1.0) || *low.get_or_insert(value) != value,
+        }
+    }
+
+    fn error(self, target: usize, row: usize, value: f32) -> Error {
+        match self {
+            Self::Probabilities => probability_error(target, row, value),
+            Self::Signs => Error::data(
+                format!("target {target}"),
+                format!("needs -1 and 1, or 0 and 1, but row {row} holds {value}"),
+                "a hinge tells two classes apart; for other numbers use `MeanSquaredError`",
+            ),
+            Self::Counts => Error::data(
+                format!("target {target}"),
+                format!("needs numbers of at least 0, but row {row} holds {value}"),
+                "`Poisson` takes counts; for other numbers use `MeanSquaredError`",
+            ),
+        }
+    }
+}
+
+/// Checks the numbers of a target.
+///
+/// # Errors
+///
+/// Names the first row and value that is refused, or what went wrong while reading.
+pub(crate) fn check_numbers(dataset: &dyn Dataset, target: usize, numbers: Numbers) -> Result<()> {
+    match first_target_that(dataset, target, numbers.refuses())? {
+        Some((row, value)) => Err(numbers.error(target, row, value)),
         None => Ok(()),
     }
 }
@@ -298,10 +347,11 @@ pub(crate) fn check_batch_labels(values: &[f32], row_len: usize, target: usize, 
     }
 }
 
-/// Checks that every number of a batch's target is from 0 to 1.
-pub(crate) fn check_batch_probabilities(values: &[f32], row_len: usize, target: usize) -> Result<()> {
-    match values.iter().position(|value| !(0.0..=1.0).contains(value)) {
-        Some(at) => Err(probability_error(target, at / row_len.max(1), values[at])),
+/// Checks the numbers of a batch's target.
+pub(crate) fn check_batch_numbers(values: &[f32], row_len: usize, target: usize, numbers: Numbers) -> Result<()> {
+    let mut refuses = numbers.refuses();
+    match values.iter().position(|value| refuses(*value)) {
+        Some(at) => Err(numbers.error(target, at / row_len.max(1), values[at])),
         None => Ok(()),
     }
 }

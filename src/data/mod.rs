@@ -55,8 +55,7 @@ mod text;
 pub use self::csv::{Column, CsvSettings, CsvTable, InputColumns, OneOrMany, OutputColumns, TargetKind};
 pub use batch::{Batch, BatchMut};
 pub(crate) use batch::{
-    check_batch_indices, check_batch_labels, check_batch_probabilities, check_indices, check_labels,
-    check_probabilities,
+    Numbers, check_batch_indices, check_batch_labels, check_batch_numbers, check_indices, check_labels, check_numbers,
 };
 pub use bytes::ByteImages;
 pub use class_weight::ClassWeighted;

@@ -1,9 +1,9 @@
 //! The table of kernels, a line for each family.
 
 use super::{
-    Kernel, activation, adam, add, batch_norm, bilinear, binary_cross_entropy, clip, completion, concatenate, conv2d,
-    dense, depthwise_conv2d, dropout, embedding, gaussian, global_max, group_norm, halves, mask, mean_squared_error,
-    merge, pooling, recurrent, reduce, regularizer, remap, rmsprop, sgd, softmax, softmax_cross_entropy,
+    Kernel, activation, adam, add, batch_norm, bilinear, clip, completion, concatenate, conv2d,
+    dense, depthwise_conv2d, dropout, embedding, gaussian, global_max, group_norm, halves, mask,
+    merge, pointwise_loss, pooling, recurrent, reduce, regularizer, remap, rmsprop, row_loss, sgd, softmax, softmax_cross_entropy,
 };
 
 /// Kernels by families: tables of host files.
@@ -16,7 +16,6 @@ pub static FAMILIES: Families = &[
     add::KERNELS,
     batch_norm::KERNELS,
     bilinear::KERNELS,
-    binary_cross_entropy::KERNELS,
     clip::KERNELS,
     completion::KERNELS,
     concatenate::KERNELS,
@@ -30,14 +29,15 @@ pub static FAMILIES: Families = &[
     group_norm::KERNELS,
     halves::KERNELS,
     mask::KERNELS,
-    mean_squared_error::KERNELS,
     merge::KERNELS,
+    pointwise_loss::KERNELS,
     pooling::KERNELS,
     recurrent::KERNELS,
     reduce::KERNELS,
     regularizer::KERNELS,
     remap::KERNELS,
     rmsprop::KERNELS,
+    row_loss::KERNELS,
     sgd::KERNELS,
     softmax::KERNELS,
     softmax_cross_entropy::KERNELS,

@@ -67,6 +67,10 @@ pub enum Domain {
     Classes(usize),
     /// Probabilities: numbers from 0 to 1.
     Probabilities,
+    /// One of two classes: -1 and 1, or 0 and 1.
+    Signs,
+    /// Numbers of at least 0.
+    Counts,
     /// Any finite number.
     Numbers,
 }

@@ -48,7 +48,7 @@ impl Metric {
         }
         Err(Problem::new(
             format!("can't be computed from the loss `{}`", loss.kind()),
-            "accuracy goes with cross-entropies, mean absolute error with mean squared error",
+            "accuracy goes with cross-entropies and hinges, mean absolute error with other losses",
         ))
     }
 

@@ -6,11 +6,11 @@
 //! The gradient of a loss is that of the *whole* batch's: it is scaled by the global count (or sum of sample weights),
 //! never by the shard's. So plain addition over adapters gives the gradient of one loss.
 
-mod binary_cross_entropy;
 mod function;
-mod mean_squared_error;
 mod metric;
+mod pointwise;
 mod recording;
+mod row;
 mod softmax_cross_entropy;
 pub(crate) mod table;
 
@@ -26,11 +26,14 @@ use crate::plan::{Recorder, View};
 use crate::shape::Shape;
 
 pub use crate::kind::Settings;
-pub use binary_cross_entropy::BinaryCrossentropy;
 pub use function::{Domain, Entry, Head, LossFunction, Score, Target, entry};
-pub use mean_squared_error::MeanSquaredError;
 pub use metric::Metric;
+pub use pointwise::{
+    BinaryCrossentropy, BinaryFocalCrossentropy, Hinge, Huber, KLDivergence, LogCosh, MeanAbsoluteError, MeanSquaredError,
+    Poisson, SquaredHinge,
+};
 pub use recording::Recording;
+pub use row::{CategoricalFocalCrossentropy, CategoricalHinge, CosineSimilarity};
 pub use softmax_cross_entropy::{CategoricalCrossentropy, SparseCategoricalCrossentropy};
 pub(crate) use table::LOSSES;
 
@@ -42,9 +45,13 @@ pub(crate) use table::LOSSES;
 /// | loss | output | target |
 /// | --- | --- | --- |
 /// | `SparseCategoricalCrossentropy` | `[batch, ..., classes]` | `[batch, ...]`, class indices |
-/// | `CategoricalCrossentropy` | `[batch, ..., classes]` | the same shape, probabilities |
-/// | `BinaryCrossentropy` | `[batch, ...]` | the same shape, 0 to 1 |
-/// | `MeanSquaredError` | `[batch, ...]` | the same shape |
+/// | `CategoricalCrossentropy`, `CategoricalFocalCrossentropy` | `[batch, ..., classes]` | the same shape, probabilities |
+/// | `BinaryCrossentropy`, `BinaryFocalCrossentropy` | `[batch, ...]` | the same shape, 0 to 1 |
+/// | `MeanSquaredError`, `MeanAbsoluteError`, `Huber`, `LogCosh`, `CosineSimilarity` | `[batch, ...]` | the same shape |
+/// | `Poisson` | `[batch, ...]`, above 0 | the same shape, at least 0 |
+/// | `KLDivergence` | `[batch, ..., classes]`, probabilities | the same shape, probabilities |
+/// | `Hinge`, `SquaredHinge` | `[batch, ...]` | the same shape, -1 and 1, or 0 and 1 |
+/// | `CategoricalHinge` | `[batch, ..., classes]` | the same shape, probabilities |
 ///
 /// **Across adapters** nothing changes: the sum over rows is divided by the whole batch's count. Golden values: Keras 3.
 ///

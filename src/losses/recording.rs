@@ -1,7 +1,7 @@
 //! Views that a loss reads and writes in a plan.
 
 use crate::kernels::{Kernel, rows_grid, whole};
-use crate::plan::{Length, Recorder, Role, View, Word, length_word};
+use crate::plan::{Dispatch, Length, Recorder, Role, View, Word, length_word};
 use crate::shape::Shape;
 
 /// Views that the loss of an output reads and writes. A kernel's rows are the batch's rows times the output's
@@ -53,11 +53,17 @@ impl Recording {
     }
 
     /// Records a kernel with the constant `LANES`, of which so many invocations share a row: inputs output, target and
-    /// sample weight, outputs report and gradient.
-    pub fn dispatch(&self, rec: &mut Recorder<'_>, kernel: &'static Kernel, params: impl Into<Vec<Word>>) {
+    /// sample weight, outputs report and gradient. Other constants may be added to what it gives.
+    pub fn dispatch<'a>(
+        &self,
+        rec: &'a mut Recorder<'_>,
+        kernel: &'static Kernel,
+        params: impl Into<Vec<Word>>,
+    ) -> &'a mut Dispatch {
         let (grid, lanes) = rows_grid(self.size.0, self.size.1);
         let inputs = [self.output, self.target, self.sample_weight];
         let dispatch = rec.dispatch(kernel, params, inputs, [self.report, self.gradient], grid);
         dispatch.constants.push(lanes);
+        dispatch
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::data::{Batch, check_batch_indices, check_batch_labels, check_batch_probabilities};
+use crate::data::{Batch, Numbers, check_batch_indices, check_batch_labels, check_batch_numbers};
 use crate::error::{Error, Result};
 use crate::losses::{Domain, Loss};
 use crate::model::Model;
@@ -75,7 +75,9 @@ impl BatchCheck {
         for (output, (target, values)) in self.targets.iter().zip(&batch.targets).enumerate() {
             match target.allowed {
                 Domain::Classes(classes) => check_batch_labels(values, target.row_len, output, classes)?,
-                Domain::Probabilities => check_batch_probabilities(values, target.row_len, output)?,
+                Domain::Probabilities => check_batch_numbers(values, target.row_len, output, Numbers::Probabilities)?,
+                Domain::Signs => check_batch_numbers(values, target.row_len, output, Numbers::Signs)?,
+                Domain::Counts => check_batch_numbers(values, target.row_len, output, Numbers::Counts)?,
                 Domain::Numbers => {}
             }
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{BatchCheck, Compile};
-use crate::data::{ClassWeighted, Dataset, check_indices, check_labels, check_probabilities};
+use crate::data::{ClassWeighted, Dataset, Numbers, check_indices, check_labels, check_numbers};
 use crate::error::{Error, Result};
 use crate::losses::{Domain, Head};
 use crate::model::Model;
@@ -39,7 +39,9 @@ impl Needs<'_> {
         for (output, ((_, shape), loss)) in outputs.iter().zip(&self.compile.losses).enumerate() {
             match loss.target(shape).domain {
                 Domain::Classes(classes) => check_labels(dataset, output, classes)?,
-                Domain::Probabilities => check_probabilities(dataset, output)?,
+                Domain::Probabilities => check_numbers(dataset, output, Numbers::Probabilities)?,
+                Domain::Signs => check_numbers(dataset, output, Numbers::Signs)?,
+                Domain::Counts => check_numbers(dataset, output, Numbers::Counts)?,
                 Domain::Numbers => {}
             }
         }

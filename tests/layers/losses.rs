@@ -11,7 +11,7 @@ use manyhands::data::InMemory;
 use manyhands::internals::adapters::cpu;
 use manyhands::internals::losses::LOSSES;
 use manyhands::layers::{BatchNormalization, Dense};
-use manyhands::losses::{CategoricalCrossentropy, SparseCategoricalCrossentropy};
+use manyhands::losses::{self, CategoricalCrossentropy, SparseCategoricalCrossentropy};
 use manyhands::{Compile, Fit, Loss, Metric, Model, ModelBuilder, Optimizer, Reduction, Shape, SplitMode, Trainer};
 use ndarray::{Array1, Array2, ArrayD, IxDyn};
 use serde_json::json;
@@ -43,18 +43,15 @@ struct Outcome {
 
 impl Problem {
     fn golden(case: &Case) -> Self {
-        let smoothing = case.config("label_smoothing").as_f64().unwrap_or(0.0);
-        let name = case.facts["loss"].as_str().unwrap();
-        let loss = match name {
-            "MeanSquaredError" => json!({"type": name}),
-            _ => json!({"type": name, "label_smoothing": smoothing}),
-        };
+        let mut loss = case.facts["config"].as_object().unwrap().clone();
+        loss.retain(|name, _| !["reduction", "from_logits"].contains(&name.as_str()));
+        loss.insert("type".into(), case.facts["loss"].clone());
         let array = |role: &str| {
             let tensor = case.tensor(role);
             ArrayD::from_shape_vec(IxDyn(&tensor.shape), tensor.values.clone()).unwrap()
         };
         Self {
-            loss: serde_json::from_value(loss).unwrap(),
+            loss: serde_json::from_value(loss.into()).unwrap(),
             reduction: serde_json::from_value(case.config("reduction").clone()).unwrap(),
             shape: case.tensor("logits").shape.clone(),
             logits: case.values("logits").to_vec(),
@@ -281,7 +278,7 @@ fn metrics_that_a_loss_does_not_tell_are_refused() {
     assert_eq!(
         error.to_string(),
         "metric `accuracy` of output 0 can't be computed from the loss `MeanSquaredError`\n  help: accuracy goes with \
-         cross-entropies, mean absolute error with mean squared error"
+         cross-entropies and hinges, mean absolute error with other losses"
     );
 }
 
@@ -341,8 +338,17 @@ fn losses_and_metrics_stand_in_files_as_ever() {
         let loss: Loss = serde_json::from_value(json!({ "type": entry.kind })).unwrap();
         assert_eq!(loss.name(), entry.kind);
         let text = serde_json::to_string(&loss).unwrap();
-        let smoothing = if entry.kind == "MeanSquaredError" { "" } else { ",\"label_smoothing\":0.0" };
-        assert_eq!(text, format!("{{\"type\":\"{}\"{smoothing}}}", entry.kind));
+        let settings = match entry.kind {
+            "CategoricalFocalCrossentropy" => ",\"alpha\":0.25,\"gamma\":2.0,\"label_smoothing\":0.0",
+            "BinaryFocalCrossentropy" => {
+                ",\"apply_class_balancing\":false,\"alpha\":0.25,\"gamma\":2.0,\"label_smoothing\":0.0"
+            }
+            "Huber" => ",\"delta\":1.0",
+            "CosineSimilarity" => ",\"axis\":-1",
+            kind if kind.ends_with("Crossentropy") => ",\"label_smoothing\":0.0",
+            _ => "",
+        };
+        assert_eq!(text, format!("{{\"type\":\"{}\"{settings}}}", entry.kind));
         assert_eq!(serde_json::from_str::<Loss>(&text).unwrap(), loss);
     }
     let smoothed: Loss = CategoricalCrossentropy { label_smoothing: 0.1 }.into();
@@ -353,9 +359,9 @@ fn losses_and_metrics_stand_in_files_as_ever() {
     assert_eq!(text, r#"["accuracy",{"top_k_categorical_accuracy":{"k":5}},"mean_absolute_error"]"#);
     let short = serde_json::from_str::<Loss>(r#"{"type": "mse"}"#).unwrap();
     assert_eq!(short.name(), "MeanSquaredError");
-    let unknown = serde_json::from_str::<Loss>(r#"{"type": "Huber"}"#).unwrap_err().to_string();
+    let unknown = serde_json::from_str::<Loss>(r#"{"type": "Huper"}"#).unwrap_err().to_string();
     assert!(
-        unknown.starts_with("unknown variant `Huber`, expected one of `SparseCategoricalCrossentropy`, "),
+        unknown.starts_with("unknown variant `Huper`, expected one of `SparseCategoricalCrossentropy`, "),
         "{unknown}"
     );
 }
@@ -387,6 +393,46 @@ fn targets_that_are_no_probabilities_are_refused() {
     let dense = Loss::CATEGORICAL_CROSSENTROPY;
     let error = refused(&dense, &[0.0; 6], &[0.0, 1.0, 1.5, 0.0, 0.0, 1.0]);
     assert_eq!(error, format!("target 0 needs numbers from 0 to 1, but row 1 holds 1.5\n  help: {scale}"));
+}
+
+/// What hinges and counts can't be: found before anything is updated, in a whole dataset and in a batch.
+#[test]
+fn targets_out_of_the_range_of_a_loss_are_refused() {
+    let refused = |loss: Loss, targets: &[f32; 3]| {
+        let problem = problem(loss, &[3, 1], &[0.5; 3], &[3, 1], targets);
+        let mut trainer = problem.trainer(Vec::new(), &[1.0]);
+        let batch = manyhands::data::Batch::fetch(problem.data().as_ref(), &[0, 1, 2]).unwrap();
+        let of_batch = trainer.train_on_batch(batch).err().map(|error| error.to_string());
+        let error = trainer.fit(problem.data(), &Fit::new(1).batch_size(3)).err().map(|error| error.to_string());
+        assert_eq!(error, of_batch);
+        error
+    };
+    let signs = "a hinge tells two classes apart; for other numbers use `MeanSquaredError`";
+    let needed = |what: &str| Some(format!("target 0 needs -1 and 1, or 0 and 1, but row {what}\n  help: {signs}"));
+    assert_eq!(refused(losses::Hinge {}.into(), &[1.0, 0.5, -1.0]), needed("1 holds 0.5"));
+    assert_eq!(refused(losses::SquaredHinge {}.into(), &[1.0, 0.0, -1.0]), needed("2 holds -1"));
+    assert_eq!(refused(losses::Hinge {}.into(), &[1.0, 0.0, 0.0]), None);
+    assert_eq!(refused(losses::Hinge {}.into(), &[1.0, -1.0, -1.0]), None);
+    let counts = "target 0 needs numbers of at least 0, but row 2 holds -2\n  help: `Poisson` takes counts; for other \
+                  numbers use `MeanSquaredError`";
+    assert_eq!(refused(losses::Poisson {}.into(), &[0.0, 3.0, -2.0]).as_deref(), Some(counts));
+    assert!(refused(losses::KLDivergence {}.into(), &[0.0, 1.0, 1.5]).unwrap().contains("row 2 holds 1.5"));
+}
+
+#[test]
+fn settings_of_losses_have_ranges() {
+    let refused = |loss: Loss| loss.check().unwrap_err().to_string();
+    let huber = losses::Huber { delta: 0.0 }.into();
+    assert_eq!(refused(huber), "loss `Huber` needs a `delta` above 0, but got 0\n  help: 1 is usual");
+    let focal = losses::BinaryFocalCrossentropy { alpha: 1.5, ..Default::default() }.into();
+    let needed = "loss `BinaryFocalCrossentropy` needs an `alpha` from 0 to 1, but got 1.5\n  help: 0.25 is usual";
+    assert_eq!(refused(focal), needed);
+    let focal = losses::CategoricalFocalCrossentropy { gamma: -1.0, ..Default::default() }.into();
+    assert!(refused(focal).contains("needs a `gamma` of at least 0, but got -1"));
+    let smoothed = losses::CategoricalFocalCrossentropy { label_smoothing: 1.0, ..Default::default() }.into();
+    assert!(refused(smoothed).contains("label smoothing"));
+    let cosine = losses::CosineSimilarity { axis: 1 }.into();
+    assert!(refused(cosine).contains("needs `axis` -1, the last, but got 1"));
 }
 
 /// Two outputs that read one input.
