@@ -122,8 +122,7 @@ mod tests {
 
     #[test]
     fn two_rows_by_hand() {
-        let (report, gradient) =
-            run(Function::SquaredError, &[1.0, 2.0, 3.0, 4.0], &[0.0, 4.0, 3.0, 4.0], &[2.0, 0.0]);
+        let (report, gradient) = run(Function::SquaredError, &[1.0, 2.0, 3.0, 4.0], &[0.0, 4.0, 3.0, 4.0], &[2.0, 0.0]);
         // (1 + 4) / 2 * 2; (1 + 2) / 2; 2 * difference / 2 * 2 * 0.5
         assert_eq!(report, [5.0, 1.5, 0.0, 0.0]);
         assert_eq!(gradient, [1.0, -2.0, 0.0, 0.0]);

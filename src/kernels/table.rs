@@ -1,9 +1,9 @@
 //! The table of kernels, a line for each family.
 
 use super::{
-    Kernel, activation, adam, add, batch_norm, bilinear, clip, completion, concatenate, conv2d,
-    dense, depthwise_conv2d, dropout, embedding, gaussian, global_max, group_norm, halves, mask,
-    merge, pointwise_loss, pooling, recurrent, reduce, regularizer, remap, rmsprop, row_loss, sgd, softmax, softmax_cross_entropy,
+    Kernel, activation, adam, add, batch_norm, bilinear, clip, completion, concatenate, conv2d, dense,
+    depthwise_conv2d, dropout, embedding, gaussian, global_max, group_norm, halves, mask, merge, pointwise_loss,
+    pooling, recurrent, reduce, regularizer, remap, rmsprop, row_loss, sgd, softmax, softmax_cross_entropy,
 };
 
 /// Kernels by families: tables of host files.

@@ -29,8 +29,8 @@ pub use crate::kind::Settings;
 pub use function::{Domain, Entry, Head, LossFunction, Score, Target, entry};
 pub use metric::Metric;
 pub use pointwise::{
-    BinaryCrossentropy, BinaryFocalCrossentropy, Hinge, Huber, KLDivergence, LogCosh, MeanAbsoluteError, MeanSquaredError,
-    Poisson, SquaredHinge,
+    BinaryCrossentropy, BinaryFocalCrossentropy, Hinge, Huber, KLDivergence, LogCosh, MeanAbsoluteError,
+    MeanSquaredError, Poisson, SquaredHinge,
 };
 pub use recording::Recording;
 pub use row::{CategoricalFocalCrossentropy, CategoricalHinge, CosineSimilarity};

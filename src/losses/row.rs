@@ -6,8 +6,8 @@ use super::function::{Domain, Head, LossFunction, Score, Target, check_smoothing
 use super::pointwise::check_focal;
 use super::recording::Recording;
 use crate::error::Problem;
-use crate::kernels::row_loss::{FORWARD_COSINE, FORWARD_FOCAL, FORWARD_HINGE, Record};
 use crate::kernels::Kernel;
+use crate::kernels::row_loss::{FORWARD_COSINE, FORWARD_FOCAL, FORWARD_HINGE, Record};
 use crate::kind::Settings;
 use crate::plan::Recorder;
 use crate::shape::Shape;

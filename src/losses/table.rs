@@ -2,8 +2,8 @@
 
 use super::function::{Entry, entry};
 use super::pointwise::{
-    BinaryCrossentropy, BinaryFocalCrossentropy, Hinge, Huber, KLDivergence, LogCosh, MeanAbsoluteError, MeanSquaredError,
-    Poisson, SquaredHinge,
+    BinaryCrossentropy, BinaryFocalCrossentropy, Hinge, Huber, KLDivergence, LogCosh, MeanAbsoluteError,
+    MeanSquaredError, Poisson, SquaredHinge,
 };
 use super::row::{CategoricalFocalCrossentropy, CategoricalHinge, CosineSimilarity};
 use super::softmax_cross_entropy::{CategoricalCrossentropy, SparseCategoricalCrossentropy};

@@ -39,7 +39,7 @@ fn sized(function: Function, [rows, cols, positions]: [u32; 3]) -> Case {
     case(function, params([rows, cols, positions], 0.25), fills(function, index(rows * cols)))
 }
 
-/// Where two slopes meet, and far from it.
+/// Predictions where two slopes meet, and predictions far from their targets.
 fn ends(function: Function) -> Case {
     let predictions = vec![0.0, 1.0, -1.0, 0.75, 1.5, 40.0, 0.5, 2e-8];
     let targets = vec![0.0, 1.0, 1.0, 0.0, 1.0, 1.0, 0.0, 0.0];

@@ -26,7 +26,7 @@ pub enum Function {
     SquaredHinge = 7,
     /// Cross-entropy of the sigmoid of `y`.
     BinaryCrossentropy = 8,
-    /// The same with less weight for what is right already.
+    /// Cross-entropy of the sigmoid of `y`, with less weight for what is right already.
     BinaryFocalCrossentropy = 9,
 }
 
