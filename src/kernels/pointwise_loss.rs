@@ -109,7 +109,8 @@ mod tests {
 
     fn run(function: Function, predictions: &[f32], targets: &[f32], weights: &[f32]) -> (Vec<f32>, Vec<f32>) {
         let (rows, cols) = (weights.len(), predictions.len() / weights.len());
-        let params = cases::params([rows as u32, cols as u32, 1], 0.5).words();
+        let [n_rows, n_cols] = [rows, cols].map(|count| u32::try_from(count).unwrap());
+        let params = cases::params([n_rows, n_cols, 1], 0.5).words();
         let (mut report, mut gradient) = (vec![9.0; 2 * rows], vec![9.0; rows * cols]);
         let constants = [("LOSS", function.code())];
         let call = Call { params: &params, constants: &constants, inputs: &[predictions, targets, weights] };

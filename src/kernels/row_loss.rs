@@ -207,7 +207,8 @@ mod tests {
     use super::*;
 
     fn run(twin: Twin, predictions: &[f32], targets: &[f32], weight: f32) -> (Vec<f32>, Vec<f32>) {
-        let params = Params { smoothing: 0.0, ..cases::params([1, predictions.len() as u32, 1]) };
+        let cols = u32::try_from(predictions.len()).unwrap();
+        let params = Params { smoothing: 0.0, ..cases::params([1, cols, 1]) };
         let (mut report, mut gradient) = (vec![9.0; 2], vec![9.0; predictions.len()]);
         let call = Call { params: &params.words(), constants: &[], inputs: &[predictions, targets, &[weight]] };
         twin(&call, &mut [&mut report, &mut gradient]);
