@@ -89,6 +89,22 @@ fn penalties_clipping_and_weights_of_classes() {
 }
 
 #[test]
+fn a_table_of_texts() {
+    let (folder, values) = trained("sentences", &format!("--data {DATA}/sentences_test.csv"));
+    assert!(number(&values, "accuracy") > 0.9, "{values}");
+    let rows = predicted(&folder, "sentences_test.csv");
+    assert_eq!(rows[0], ["row", "class", "probability_food", "probability_weather"]);
+    assert_eq!((&*rows[1][1], &*rows[2][1], rows.len()), ("food", "weather", 31));
+}
+
+#[test]
+fn a_text() {
+    let (_folder, values) = trained("text", "--data LICENSE-MIT");
+    // The characters of another text, with the numbers that the training text gave them.
+    assert!(number(&values, "accuracy") > 0.2, "{values}");
+}
+
+#[test]
 fn a_folder_of_images() {
     let (folder, values) = trained("images", &format!("--data {DATA}/bars/test"));
     assert!(number(&values, "accuracy") > 0.8, "{values}");
@@ -179,5 +195,16 @@ fn every_example_is_tested() {
     let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let mut names: Vec<String> = names.filter(|name| name.ends_with(".toml")).collect();
     names.sort();
-    assert_eq!(names, ["frozen.toml", "images.toml", "regression.toml", "table.toml", "two_inputs_two_outputs.toml"]);
+    assert_eq!(
+        names,
+        [
+            "frozen.toml",
+            "images.toml",
+            "regression.toml",
+            "sentences.toml",
+            "table.toml",
+            "text.toml",
+            "two_inputs_two_outputs.toml"
+        ]
+    );
 }
