@@ -37,7 +37,7 @@ pub struct Field {
     /// Names of the classes by label, where it holds labels.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub classes: Vec<String>,
-    /// Settings by which a text becomes the elements of an input, where it is one.
+    /// Settings of the tokens that its elements are, where it is a text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<Text>,
 }

@@ -154,7 +154,7 @@ impl Dataset for Texts {
     fn schema(&self) -> Schema {
         let text = Text { output_sequence_length: self.windows.length, vocabulary: self.vocabulary.clone() };
         let text = Field { text: Some(text), ..Field::default() };
-        let next = Field { classes: self.vocabulary.tokens().to_vec(), ..Field::default() };
+        let next = Field { classes: self.vocabulary.tokens().to_vec(), ..text.clone() };
         Schema {
             format: Format::Text { sequence_stride: self.windows.stride },
             inputs: vec![text],
@@ -164,13 +164,9 @@ impl Dataset for Texts {
     }
 
     fn notes(&self) -> Vec<String> {
-        let tokens =
-            format!("{} tokens of {} different ones", thousands(self.tokens.len()), self.vocabulary.tokens().len());
-        let unused = match self.unused {
-            0 => String::new(),
-            unused => format!(", {} behind the last rows of their texts are not used", thousands(unused)),
-        };
-        vec![tokens + &unused]
+        let tokens = format!("{} tokens", thousands(self.tokens.len()));
+        let unused = format!(", {} behind the last rows of their texts are not used", thousands(self.unused));
+        vec![if self.unused == 0 { tokens } else { tokens + &unused }]
     }
 
     #[allow(clippy::cast_precision_loss, reason = "vocabularies are far below 2^24 tokens, where f32 is exact")]

@@ -105,10 +105,12 @@ impl Needs<'_> {
     /// Warns of a class too many or too few when a run starts.
     pub(super) fn warn_of_classes(&self) {
         for (output, (name, shape)) in self.model.outputs().into_iter().enumerate() {
+            // A vocabulary may be smaller than the units that it was given.
+            let is_text = self.model.schema.targets.get(output).is_some_and(|field| field.text.is_some());
             let classes = self.model.schema.classes(output).len();
             let units = shape.last();
             match self.compile.losses[output].head() {
-                _ if classes == 0 => {}
+                _ if classes == 0 || is_text => {}
                 Head::Softmax if classes < units => log::warn!(
                     "output `{name}` has {units} units for {classes} classes: {} of them can never be right\n  \
                      help: give its layer {classes} units, or check whether the data lack a class",
