@@ -196,7 +196,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ("evaluate other.safetensors --config table.toml", "error: the test data are needed, but the settings name none"),
     (
         "predict old.safetensors --input table.csv",
-        "error: the input `table.csv` needs data of type `csv`, `image_folder`, `idx` or `idx_files`, but the data is of \
+        "error: the input `table.csv` needs data of type `csv`, `text`, `image_folder`, `idx` or `idx_files`, but the data is of \
          type `digits`\n  help: without `--config` the data are the digits",
     ),
     (

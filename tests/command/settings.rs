@@ -99,9 +99,9 @@ fn a_table_of_texts() {
 
 #[test]
 fn a_text() {
-    let (_folder, values) = trained("text", "--data LICENSE-MIT");
+    let (_folder, values) = trained("text", "--data CONTRIBUTING.md");
     // The characters of another text, with the numbers that the training text gave them.
-    assert!(number(&values, "accuracy") > 0.2, "{values}");
+    assert!(number(&values, "accuracy") > 0.25, "{values}");
 }
 
 #[test]
