@@ -1,13 +1,14 @@
 // Adam with decoupled weight decay (AdamW), as Keras 3 defines it.
 //
-//     g = gradient * control[0];  w = parameter * (1 - weight_decay * learning_rate)
+//     g = gradient * control[0] + l2_decay * parameter
+//     w = parameter * (1 - weight_decay * learning_rate)
 //     momentum  = momentum + (g - momentum) * (1 - beta_1)
 //     velocity  = velocity + (g * g - velocity) * (1 - beta_2)
 //     alpha     = learning_rate * sqrt(correction_2) / correction_1
 //     parameter = w - alpha * momentum / (sqrt(velocity) + epsilon)
 //
 // Source    Kingma, Ba 2014, arXiv:1412.6980, with epsilon where Keras 3 has it (keras/src/optimizers/adam.py);
-//           Loshchilov, Hutter 2017, arXiv:1711.05101, for the decay.
+//           Loshchilov, Hutter 2017, arXiv:1711.05101, for the decay; PyTorch 2, torch.optim.Adam, for l2_decay.
 // Shapes    gradient, parameter, momentum, velocity [len]; control [4] as clip.wgsl writes it. Nothing if
 //           control[1] is 0. correction_1 = 1 - beta_1^t and correction_2 = 1 - beta_2^t come from the host.
 // Grid      an invocation for each four elements.
@@ -24,6 +25,7 @@ struct Params {
     correction_1: f32,
     correction_2: f32,
     weight_decay: f32,
+    l2_decay: f32,
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -47,8 +49,8 @@ fn update(
         return;
     }
     let behind = behind_end(i, params.len);
-    let g = gradient[i] * scale;
     let old_w = parameter[i];
+    let g = gradient[i] * scale + params.l2_decay * old_w;
     let old_m = momentum[i];
     let old_v = velocity[i];
     let w = old_w - old_w * (params.weight_decay * params.learning_rate);

@@ -4,7 +4,8 @@
 //     d_x    = gamma / sqrt(M2 / count + epsilon) * (dy - sum of dy / count - x_hat * sum of dy * x_hat / count)
 //     slope_x = gamma / sqrt(variance + epsilon) * slope, where mean and variance are fixed
 //
-// Source    Ioffe, Szegedy 2015, arXiv:1502.03167; Keras 3 BatchNormalization: biased variance, moving statistics.
+// Source    Ioffe, Szegedy 2015, arXiv:1502.03167; Keras 3 BatchNormalization: biased variance, moving statistics; with a
+//           correction of 1 the moving variance is unbiased, as in PyTorch 2, nn.BatchNorm2d.
 //           Moments are (mean, M2), M2 the sum of squared deviations, merged as in Chan, Golub, LeVeque 1983. Never
 //           the mean of squares less the square of the mean, which cancels.
 // Shapes    x, y, dy, d_x, slope, slope_x [pixels, channels], and so are values and slopes: x and dy, read by one element; moments, sums
@@ -24,6 +25,7 @@ struct Params {
     epsilon: f32,
     momentum: f32,
     splits: u32,
+    correction: u32,
 }
 
 override USE_SCALE: u32 = 1u;
@@ -373,7 +375,8 @@ fn update(
         return;
     }
     let keep = params.momentum;
-    let variance = batch_moments[params.channels + channel] / f32(params.count);
+    let divisor = f32(max(params.count, params.correction + 1u) - params.correction);
+    let variance = batch_moments[params.channels + channel] / divisor;
     new_mean[channel] = new_mean[channel] * keep + batch_moments[channel] * (1.0 - keep);
     new_variance[channel] = new_variance[channel] * keep + variance * (1.0 - keep);
 }

@@ -1,13 +1,15 @@
 // RMSprop, plain or centered, with momentum, as Keras 3 defines it.
 //
-//     g = gradient * control[0];  w = parameter * (1 - weight_decay * learning_rate)
+//     g = gradient * control[0] + l2_decay * parameter
+//     w = parameter * (1 - weight_decay * learning_rate)
 //     mean_square     = rho * mean_square + (1 - rho) * g * g
 //     mean_gradient   = rho * mean_gradient + (1 - rho) * g                              (CENTERED = 1)
-//     increment       = learning_rate * g / sqrt(mean_square - mean_gradient^2 + epsilon)
+//     increment       = learning_rate * g / (sqrt(mean_square - mean_gradient^2 + epsilon) + outer_epsilon)
 //     momentum_buffer = momentum * momentum_buffer + increment                           (momentum > 0)
 //     parameter       = w - momentum_buffer, or w - increment without momentum
 //
-// Source    Tieleman, Hinton 2012, lecture 6.5; Keras 3, keras/src/optimizers/rmsprop.py: epsilon under the root.
+// Source    Tieleman, Hinton 2012, lecture 6.5; Keras 3, keras/src/optimizers/rmsprop.py: epsilon under the root. PyTorch 2,
+//           torch.optim.RMSprop: outer_epsilon, and l2_decay, its weight_decay.
 // Shapes    gradient, parameter, mean_square, momentum_buffer, mean_gradient [len]; control [4] as clip.wgsl
 //           writes it. Nothing if control[1] is 0.
 // Grid      an invocation for each four elements.
@@ -22,6 +24,8 @@ struct Params {
     momentum: f32,
     epsilon: f32,
     weight_decay: f32,
+    outer_epsilon: f32,
+    l2_decay: f32,
 }
 
 override CENTERED: u32 = 0u;
@@ -48,8 +52,8 @@ fn update(
         return;
     }
     let behind = behind_end(i, params.len);
-    let g = gradient[i] * scale;
     let old_w = parameter[i];
+    let g = gradient[i] * scale + params.l2_decay * old_w;
     let w = old_w - old_w * (params.weight_decay * params.learning_rate);
     let old_square = mean_square[i];
     let square = params.rho * old_square + (1.0 - params.rho) * (g * g);
@@ -62,7 +66,7 @@ fn update(
         // Rounding may put the square of the mean above the mean of the squares.
         variance = max(square - mean * mean, vec4<f32>(0.0));
     }
-    var change = params.learning_rate * g / sqrt(variance + params.epsilon);
+    var change = params.learning_rate * g / (sqrt(variance + params.epsilon) + params.outer_epsilon);
     if params.momentum > 0.0 {
         let old_change = momentum_buffer[i];
         change += params.momentum * old_change;

@@ -1,11 +1,13 @@
 // Stochastic gradient descent with momentum, as Keras 3 defines it.
 //
-//     g = gradient * control[0];  w = parameter * (1 - weight_decay * learning_rate)
+//     g = gradient * control[0] + l2_decay * parameter
+//     w = parameter * (1 - weight_decay * learning_rate)
 //     velocity  = momentum * velocity - learning_rate * g
 //     parameter = w + velocity                                         (NESTEROV = 0)
 //     parameter = w + momentum * velocity - learning_rate * g          (NESTEROV = 1)
 //
-// Source    Keras 3, keras/src/optimizers/sgd.py and base_optimizer.py (_apply_weight_decay).
+// Source    Keras 3, keras/src/optimizers/sgd.py and base_optimizer.py (_apply_weight_decay); l2_decay:
+//           PyTorch 2, torch.optim.SGD, weight_decay.
 // Shapes    gradient, parameter, velocity [len]; control [4] as clip.wgsl writes it. Nothing if control[1] is 0.
 // Grid      an invocation for each four elements.
 // Accuracy  a few roundings: within 2e-6 of the twin, relative to 1 + |w|.
@@ -17,6 +19,7 @@ struct Params {
     learning_rate: f32,
     momentum: f32,
     weight_decay: f32,
+    l2_decay: f32,
 }
 
 override NESTEROV: u32 = 0u;
@@ -43,7 +46,7 @@ fn update(
     let behind = behind_end(i, params.len);
     let old_w = parameter[i];
     let old_v = velocity[i];
-    let step = params.learning_rate * (gradient[i] * scale);
+    let step = params.learning_rate * (gradient[i] * scale + params.l2_decay * old_w);
     let w = old_w - old_w * (params.weight_decay * params.learning_rate);
     let v = params.momentum * old_v - step;
     velocity[i] = select(v, old_v, behind);

@@ -227,6 +227,8 @@ pub struct Moving {
     pub variance: View,
     /// Part of the old value that stays.
     pub momentum: f32,
+    /// Subtracted from the count in the divisor of the new variance.
+    pub correction: u32,
 }
 
 /// A parameter whose size is penalized: `l1 · Σ |w| + l2 · Σ w²` is part of the loss, once for the whole batch.

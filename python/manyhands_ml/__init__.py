@@ -10,6 +10,8 @@
 
 `make_parallel` is all that a model of Keras needs. `adapters` lists what there is to train on.
 
+For a model of PyTorch there is `manyhands_ml.torch.Trainer`.
+
 Without Keras, `Model` holds layers and weights, `Trainer` trains them on NumPy arrays, `Predictor` predicts, and `simulate` tells
 what adapters would do together that are not there. The command `manyhands-ml` does the same from files.
 """

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import queue
-import threading
-from collections.abc import Iterator
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
 import keras
@@ -17,10 +13,8 @@ from keras.src.trainers.epoch_iterator import EpochIterator
 from numpy.typing import NDArray
 
 from . import _native
+from ._ahead import Ahead
 from ._rows import TAKEN, Feeds, rows_of
-
-#: Batches that are read before they are asked for.
-_AHEAD = 2
 
 
 @dataclass
@@ -75,52 +69,10 @@ class Arrays:
         return one_batch(self._feeds, keras.tree.map_structure(lambda part: None if part is None else part[order], self._parts))
 
 
-class Epoch:
+class Epoch(Ahead[tuple[int, Data]]):
     """The batches of an epoch, read and converted in a thread of its own while the adapters compute."""
 
     def __init__(self, source: EpochIterator, feeds: Feeds, needs_targets: bool = True) -> None:
-        self._source, self._feeds, self._needs_targets = source, feeds, needs_targets
-        self._queue: queue.Queue[tuple[int, Data] | BaseException | None] = queue.Queue(_AHEAD)
-        self._is_closed = threading.Event()
-        self._thread = threading.Thread(target=self._read, name="manyhands reader", daemon=True)
-
-    def __enter__(self) -> Iterator[tuple[int, Data]]:
-        self._thread.start()
-        return self._items()
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._is_closed.set()
-        # A generator that takes long for its batch is not waited for.
-        self._thread.join(timeout=0.3)
-
-    def _items(self) -> Iterator[tuple[int, Data]]:
-        while True:
-            try:
-                # With a timeout an interrupt gets through on every system.
-                item = self._queue.get(timeout=0.1)
-            except queue.Empty:
-                continue
-            if item is None:
-                return
-            if isinstance(item, BaseException):
-                raise item
-            yield item
-
-    def _put(self, item: tuple[int, Data] | BaseException | None) -> bool:
-        while not self._is_closed.is_set():
-            try:
-                self._queue.put(item, timeout=0.1)
-                return True
-            except queue.Full:
-                continue
-        return False
-
-    def _read(self) -> None:
-        try:
-            for step, _, buffer in self._source:
-                for values in buffer:
-                    if not self._put((step, one_batch(self._feeds, values, self._needs_targets))):
-                        return
-            self._put(None)
-        except BaseException as error:  # noqa: BLE001, it is raised where the batch is asked for
-            self._put(error)
+        super().__init__(
+            (step, one_batch(feeds, values, needs_targets)) for step, _, buffer in source for values in buffer
+        )

@@ -20,7 +20,7 @@ Floats = NDArray[np.float32]
 Named = str | Mapping[str, Any]
 
 #: Milliseconds after which an interrupt is seen at the latest, beside the step at hand.
-_TELL_MS = 100
+TELL_MS = 100
 
 
 class Model:
@@ -247,8 +247,8 @@ class Trainer:
         history: dict[str, list[float]] = {}
         for epoch in range(epochs):
             order = self._rng.permutation(rows.rows) if shuffle else np.arange(rows.rows)
-            means = _Means()
-            self._native.train(rows, order, batch_size, None, means.tell, 2, _TELL_MS)
+            means = Means()
+            self._native.train(rows, order, batch_size, None, means.tell, 2, TELL_MS)
             logs = means.logs
             if validation_data is not None:
                 values = self.evaluate(*validation_data, batch_size=batch_size)
@@ -265,8 +265,8 @@ class Trainer:
         Raises:
             DataError: If the data does not fit the model.
         """
-        rows, means = rows_of(self._feeds, x, y, sample_weight, needs_targets=True), _Means()
-        self._native.evaluate(rows, batch_size, means.tell, _TELL_MS)
+        rows, means = rows_of(self._feeds, x, y, sample_weight, needs_targets=True), Means()
+        self._native.evaluate(rows, batch_size, means.tell, TELL_MS)
         return means.logs
 
     def predict(self, x: Any, *, batch_size: int = 32) -> Floats | list[Floats]:
@@ -276,7 +276,7 @@ class Trainer:
             DataError: If the data does not fit the model.
         """
         rows = rows_of(self._feeds, x, None, None, needs_targets=False)
-        flat = self._native.predict_rows(rows, batch_size, lambda *_: None, _TELL_MS)
+        flat = self._native.predict_rows(rows, batch_size, lambda *_: None, TELL_MS)
         outputs = [values.reshape(-1, *shape) for values, shape in zip(flat, self._shapes)]
         return outputs[0] if len(outputs) == 1 else outputs
 
@@ -398,14 +398,24 @@ def shares_of(split: Literal["learned", "even"] | Sequence[float]) -> list[float
     return [float(share) for share in split]
 
 
-class _Means:
+class Means:
     """Means over the rows of an epoch."""
 
     def __init__(self) -> None:
         self.logs: dict[str, float] = {}
+        self._rows = 0
+        self._sums = dict[str, float]()
 
     def tell(self, batches: int, rows: int, sums: list[tuple[str, float]], shards: list[tuple[int, int]]) -> None:
+        """Takes the sums over all rows up to now."""
         self.logs = {name: value / rows for name, value in sums}
+
+    def add(self, numbers: list[tuple[str, float]], rows: int) -> None:
+        """Counts the numbers of a batch."""
+        self._rows += rows
+        for name, value in numbers:
+            self._sums[name] = self._sums.get(name, 0.0) + value * rows
+        self.logs = {name: value / self._rows for name, value in self._sums.items()}
 
 
 def _typed(named: Named) -> dict[str, Any]:

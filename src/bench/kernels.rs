@@ -328,8 +328,15 @@ fn convolutions(sizes: conv2d::Params) -> [(&'static Kernel, Case, f64); 3] {
 #[allow(clippy::cast_possible_truncation, reason = "slabs are few")]
 fn normalizations(pixels: u32, channels: u32) -> [(&'static Kernel, Case, f64); 4] {
     let (splits, c) = (reduce::splits(channels as usize), channels as usize);
-    let params =
-        batch_norm::Params { pixels, channels, count: pixels, epsilon: 1e-3, momentum: 0.99, splits: splits as u32 };
+    let params = batch_norm::Params {
+        pixels,
+        channels,
+        count: pixels,
+        epsilon: 1e-3,
+        momentum: 0.99,
+        splits: splits as u32,
+        correction: 0,
+    };
     let values = len(&[pixels, channels]);
     let case = |elements: u32| Case::elements(format!("{pixels} x {channels}"), params.words(), elements);
     let (x, few, partials) = (|| normal_like(values), || Fill::Uniform(2 * c, 1.0, 2.0), splits * 2 * c);
@@ -371,6 +378,7 @@ fn update(elements: u32) -> (&'static Kernel, Case, f64) {
         correction_1: 0.1,
         correction_2: 1e-3,
         weight_decay: 0.0,
+        l2_decay: 0.0,
     };
     let values = || Fill::Uniform(elements as usize, 0.0, 1.0);
     let case = Case::elements(format!("{elements}"), params.words(), elements.div_ceil(4))

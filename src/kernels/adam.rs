@@ -22,6 +22,8 @@ crate::params! {
     correction_2: f32,
     /// Decoupled weight decay, a part of the parameter for each unit of the learning rate; 0 for none.
     weight_decay: f32,
+    /// Part of the parameter that is added to its gradient; 0 for none.
+    l2_decay: f32,
 }
 
 /// The family.
@@ -53,15 +55,16 @@ pub static UPDATE: Kernel = Kernel {
 fn update_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let params: Params = call.params();
     let (gradient, control) = (call.inputs[0], call.inputs[1]);
-    let [rate, epsilon, decay] = [params.learning_rate, params.epsilon, params.weight_decay].map(f64::from);
+    let [rate, epsilon] = [params.learning_rate, params.epsilon].map(f64::from);
+    let [decay, l2_decay] = [params.weight_decay, params.l2_decay].map(f64::from);
     let [beta_1, beta_2] = [params.beta_1, params.beta_2].map(f64::from);
     let alpha = rate * f64::from(params.correction_2).sqrt() / f64::from(params.correction_1);
     if control[1] == 0.0 {
         return;
     }
     for (i, gradient) in gradient.iter().enumerate().take(index(params.len)) {
-        let g = f64::from(*gradient) * f64::from(control[0]);
         let [w, m, v] = [0, 1, 2].map(|output: usize| f64::from(outputs[output][i]));
+        let g = f64::from(*gradient) * f64::from(control[0]) + l2_decay * w;
         let m = m + (g - m) * (1.0 - beta_1);
         let v = v + (g * g - v) * (1.0 - beta_2);
         outputs[0][i] = single(w - w * decay * rate - alpha * m / (v.sqrt() + epsilon));
@@ -78,12 +81,13 @@ fn update_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
         return;
     }
     let (scale, kept, epsilon) = (control[0], params.weight_decay * params.learning_rate, params.epsilon);
+    let l2_decay = params.l2_decay;
     let (rest_1, rest_2) = (1.0 - params.beta_1, 1.0 - params.beta_2);
     let alpha = params.learning_rate * params.correction_2.sqrt() / params.correction_1;
     let moments = momentum[..len].iter_mut().zip(&mut velocity[..len]);
     let state = parameter[..len].iter_mut().zip(moments).zip(&call.inputs[0][..len]);
     state.for_each(|((w, (m, v)), g)| {
-        let g = g * scale;
+        let g = g * scale + l2_decay * *w;
         *m += (g - *m) * rest_1;
         *v += (g * g - *v) * rest_2;
         *w = (*w - *w * kept) - alpha * *m / (v.sqrt() + epsilon);
@@ -101,6 +105,7 @@ fn cases() -> Vec<Case> {
             correction_1: 1.0 - 0.9f32.powi(step),
             correction_2: 1.0 - 0.999f32.powi(step),
             weight_decay,
+            l2_decay: 2.0 * weight_decay,
         };
         Case::elements(
             format!("{len}, step {step}, decay {weight_decay}, {control:?}"),
@@ -144,6 +149,7 @@ mod tests {
             correction_1: 1.0 - 0.9,
             correction_2: 1.0 - 0.999,
             weight_decay: 0.5,
+            l2_decay: 0.0,
         };
         for run in [update_twin, update_fast] {
             let (mut w, mut m, mut v) = ([16.0; 4], [0.0; 4], [0.0; 4]);

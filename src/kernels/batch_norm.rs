@@ -26,6 +26,8 @@ crate::params! {
     momentum: f32,
     /// Number of slabs.
     splits: u32,
+    /// Subtracted from `count` in the divisor of the new moving variance: 1 for the unbiased variance.
+    correction: u32,
 }
 
 family!("batch_norm", [Grid, Activation]);
@@ -175,7 +177,8 @@ mod tests {
     use super::super::Call;
     use super::*;
 
-    const PARAMS: Params = Params { pixels: 7, channels: 2, count: 7, epsilon: 1e-3, momentum: 0.75, splits: 3 };
+    const PARAMS: Params =
+        Params { pixels: 7, channels: 2, count: 7, epsilon: 1e-3, momentum: 0.75, splits: 3, correction: 0 };
 
     fn run(kernel: &Kernel, params: &Params, inputs: &[&[f32]], lens: &[usize]) -> Vec<Vec<f32>> {
         let mut outputs: Vec<Vec<f32>> = lens.iter().map(|len| vec![8.0; *len]).collect();
@@ -211,6 +214,14 @@ mod tests {
         // 8 * 0.75 + 3 * 0.25; the variance is 28 / 7.
         let moved = run(&UPDATE, &PARAMS, &[&[3.0, 0.0, 28.0, 7.0], &[1.0, 1.0, 0.0, 0.0]], &[2, 2]);
         assert_eq!(moved, [[6.75, 6.0], [7.0, 6.25]]);
+        // The unbiased variance is 24 / 6.
+        let unbiased = Params { correction: 1, ..PARAMS };
+        let moved = run(&UPDATE, &unbiased, &[&[3.0, 0.0, 24.0, 6.0], &[1.0, 1.0, 0.0, 0.0]], &[2, 2]);
+        assert_eq!(moved, [[6.75, 6.0], [7.0, 6.25]]);
+        // A single value has no unbiased variance: its sum of squared deviations counts, which is 0.
+        let single = Params { count: 1, ..unbiased };
+        let moved = run(&UPDATE, &single, &[&[3.0, 0.0, 0.0, 0.0], &[1.0, 1.0, 0.0, 0.0]], &[2, 2]);
+        assert_eq!(moved, [[6.75, 6.0], [6.0, 6.0]]);
         let held = run(&UPDATE, &PARAMS, &[&[3.0, 0.0, 28.0, 7.0], &[1.0, 0.0, 0.0, 0.0]], &[2, 2]);
         assert_eq!(held, [[8.0; 2], [8.0; 2]]);
     }

@@ -18,6 +18,10 @@ crate::params! {
     epsilon: f32,
     /// Decoupled weight decay, a part of the parameter for each unit of the learning rate; 0 for none.
     weight_decay: f32,
+    /// Added to the root; 0 for none.
+    outer_epsilon: f32,
+    /// Part of the parameter that is added to its gradient; 0 for none.
+    l2_decay: f32,
 }
 
 /// The family.
@@ -53,13 +57,14 @@ fn update_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let (gradient, control) = (call.inputs[0], call.inputs[1]);
     let centered = call.constant("CENTERED", 0.0) > 0.5;
     let [rate, rho, momentum] = [params.learning_rate, params.rho, params.momentum].map(f64::from);
-    let [epsilon, decay] = [params.epsilon, params.weight_decay].map(f64::from);
+    let [epsilon, outer_epsilon] = [params.epsilon, params.outer_epsilon].map(f64::from);
+    let [decay, l2_decay] = [params.weight_decay, params.l2_decay].map(f64::from);
     if control[1] == 0.0 {
         return;
     }
     for (i, gradient) in gradient.iter().enumerate().take(index(params.len)) {
-        let g = f64::from(*gradient) * f64::from(control[0]);
         let w = f64::from(outputs[0][i]);
+        let g = f64::from(*gradient) * f64::from(control[0]) + l2_decay * w;
         let square = rho * f64::from(outputs[1][i]) + (1.0 - rho) * g * g;
         outputs[1][i] = single(square);
         let mut variance = square;
@@ -68,7 +73,7 @@ fn update_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
             outputs[3][i] = single(mean);
             variance = (square - mean * mean).max(0.0);
         }
-        let mut change = rate * g / (variance + epsilon).sqrt();
+        let mut change = rate * g / ((variance + epsilon).sqrt() + outer_epsilon);
         if momentum > 0.0 {
             change += momentum * f64::from(outputs[2][i]);
             outputs[2][i] = single(change);
@@ -91,8 +96,9 @@ fn update_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let step = |w: &mut f32, square: &mut f32, g: f32, mean: f32| {
         *square = rho * *square + rest * (g * g);
         *w -= *w * kept;
-        params.learning_rate * g / ((*square - mean * mean).max(0.0) + params.epsilon).sqrt()
+        params.learning_rate * g / (((*square - mean * mean).max(0.0) + params.epsilon).sqrt() + params.outer_epsilon)
     };
+    let slope = |w: f32, g: f32| g * scale + params.l2_decay * w;
     let gather = |mean: &mut f32, g: f32| {
         *mean = rho * *mean + rest * g;
         *mean
@@ -103,23 +109,34 @@ fn update_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     };
     // A loop for each form, so that each is vectorised and touches only the state it needs.
     match (call.constant("CENTERED", 0.0) > 0.5, params.momentum > 0.0) {
-        (false, false) => pairs.for_each(|((w, s), g)| *w -= step(w, s, g * scale, 0.0)),
+        (false, false) => pairs.for_each(|((w, s), g)| *w -= step(w, s, slope(*w, *g), 0.0)),
         (false, true) => pairs
             .zip(&mut momentum_buffer[..len])
-            .for_each(|(((w, s), g), buffer)| *w -= push(buffer, step(w, s, g * scale, 0.0))),
+            .for_each(|(((w, s), g), buffer)| *w -= push(buffer, step(w, s, slope(*w, *g), 0.0))),
         (true, false) => pairs
             .zip(&mut mean_gradient[..len])
-            .for_each(|(((w, s), g), mean)| *w -= step(w, s, g * scale, gather(mean, g * scale))),
+            .for_each(|(((w, s), g), mean)| *w -= step(w, s, slope(*w, *g), gather(mean, slope(*w, *g)))),
         (true, true) => pairs.zip(&mut mean_gradient[..len]).zip(&mut momentum_buffer[..len]).for_each(
-            |((((w, s), g), mean), buffer)| *w -= push(buffer, step(w, s, g * scale, gather(mean, g * scale))),
+            |((((w, s), g), mean), buffer)| {
+                let g = slope(*w, *g);
+                *w -= push(buffer, step(w, s, g, gather(mean, g)));
+            },
         ),
     }
 }
 
 fn cases() -> Vec<Case> {
     let case = |len: u32, momentum: f32, centered: f64, control: [f32; 4]| {
-        let params =
-            Params { len, learning_rate: 0.01, rho: 0.875, momentum, epsilon: 1e-7, weight_decay: momentum * 0.1 };
+        let params = Params {
+            len,
+            learning_rate: 0.01,
+            rho: 0.875,
+            momentum,
+            epsilon: 1e-7,
+            weight_decay: momentum * 0.1,
+            outer_epsilon: momentum * 0.01,
+            l2_decay: momentum * 0.2,
+        };
         let label = format!("{len}, momentum {momentum}, CENTERED {centered}, {control:?}");
         Case::elements(label, params.words(), len.div_ceil(4))
             .constant("CENTERED", centered)
@@ -149,7 +166,16 @@ mod tests {
     #[test]
     fn steps_by_hand() {
         let run = |twin: super::super::Twin, momentum: f32, centered: f64| {
-            let params = Params { len: 1, learning_rate: 0.25, rho: 0.5, momentum, epsilon: 0.0, weight_decay: 0.0 };
+            let params = Params {
+                len: 1,
+                learning_rate: 0.25,
+                rho: 0.5,
+                momentum,
+                epsilon: 0.0,
+                weight_decay: 0.0,
+                outer_epsilon: 0.0,
+                l2_decay: 0.0,
+            };
             let (mut w, mut square, mut buffer, mut mean) = ([10.0], [4.0], [3.0], [2.0 * 3f32.sqrt() - 2.0]);
             let constants = [("CENTERED", centered)];
             let call =

@@ -14,6 +14,8 @@ crate::params! {
     momentum: f32,
     /// Decoupled weight decay, a part of the parameter for each unit of the learning rate; 0 for none.
     weight_decay: f32,
+    /// Part of the parameter that is added to its gradient; 0 for none.
+    l2_decay: f32,
 }
 
 /// The family.
@@ -47,14 +49,14 @@ fn update_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let params: Params = call.params();
     let (gradient, control) = (call.inputs[0], call.inputs[1]);
     let nesterov = call.constant("NESTEROV", 0.0) > 0.5;
-    let [learning_rate, momentum, weight_decay] =
-        [params.learning_rate, params.momentum, params.weight_decay].map(f64::from);
+    let [learning_rate, momentum, weight_decay, l2_decay] =
+        [params.learning_rate, params.momentum, params.weight_decay, params.l2_decay].map(f64::from);
     if control[1] == 0.0 {
         return;
     }
     for i in 0..index(params.len) {
-        let g = f64::from(gradient[i]) * f64::from(control[0]);
         let (w, v) = (f64::from(outputs[0][i]), f64::from(outputs[1][i]));
+        let g = f64::from(gradient[i]) * f64::from(control[0]) + l2_decay * w;
         let w = w - w * weight_decay * learning_rate;
         let v = momentum * v - learning_rate * g;
         outputs[0][i] = single(if nesterov { w + momentum * v - learning_rate * g } else { w + v });
@@ -63,7 +65,7 @@ fn update_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 }
 
 fn update_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let Params { len, learning_rate, momentum, weight_decay } = call.params();
+    let Params { len, learning_rate, momentum, weight_decay, l2_decay } = call.params();
     let (len, control) = (index(len), call.inputs[1]);
     let [parameter, velocity] = outputs else { return };
     if control[1] == 0.0 {
@@ -73,13 +75,13 @@ fn update_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let state = parameter[..len].iter_mut().zip(&mut velocity[..len]).zip(&call.inputs[0][..len]);
     if call.constant("NESTEROV", 0.0) > 0.5 {
         state.for_each(|((w, v), g)| {
-            let step = learning_rate * (g * scale);
+            let step = learning_rate * (g * scale + l2_decay * *w);
             *v = momentum * *v - step;
             *w = (*w - *w * kept) + (momentum * *v - step);
         });
     } else {
         state.for_each(|((w, v), g)| {
-            *v = momentum * *v - learning_rate * (g * scale);
+            *v = momentum * *v - learning_rate * (g * scale + l2_decay * *w);
             *w = (*w - *w * kept) + *v;
         });
     }
@@ -87,7 +89,7 @@ fn update_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 
 fn cases() -> Vec<Case> {
     let case = |len: u32, [momentum, weight_decay, nesterov]: [f32; 3], control: [f32; 4]| {
-        let params = Params { len, learning_rate: 0.1, momentum, weight_decay };
+        let params = Params { len, learning_rate: 0.1, momentum, weight_decay, l2_decay: 0.5 * weight_decay };
         let label = format!("{len}, momentum {momentum}, decay {weight_decay}, NESTEROV {nesterov}, {control:?}");
         Case::elements(label, params.words(), len.div_ceil(4))
             .constant("NESTEROV", f64::from(nesterov))
@@ -111,7 +113,11 @@ mod tests {
     use super::*;
 
     fn step(constants: &[(&'static str, f64)], control: [f32; 4], state: &mut [f32; 2]) {
-        let params = Params { len: 1, learning_rate: 0.5, momentum: 0.5, weight_decay: 0.25 }.words();
+        step_with(0.0, constants, control, state);
+    }
+
+    fn step_with(l2_decay: f32, constants: &[(&'static str, f64)], control: [f32; 4], state: &mut [f32; 2]) {
+        let params = Params { len: 1, learning_rate: 0.5, momentum: 0.5, weight_decay: 0.25, l2_decay }.words();
         let [w, v] = state;
         let call = Call { params: &params, constants, inputs: &[&[4.0], &control] };
         update_twin(&call, &mut [std::slice::from_mut(w), std::slice::from_mut(v)]);
@@ -131,6 +137,10 @@ mod tests {
         let mut state = [8.0, 2.0];
         step(&[], [0.5, 1.0, 0.0, 0.0], &mut state);
         assert_eq!(state, [7.0, 0.0]);
+        // The gradient is 4 + 0.5 * 8: v = 1 - 0.5 * 8.
+        let mut state = [8.0, 2.0];
+        step_with(0.5, &[], [1.0, 1.0, 0.0, 0.0], &mut state);
+        assert_eq!(state, [4.0, -3.0]);
         let mut state = [8.0, 2.0];
         step(&[], [1.0, 0.0, 0.0, 0.0], &mut state);
         assert_eq!(state, [8.0, 2.0]);

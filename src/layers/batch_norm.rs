@@ -51,6 +51,15 @@ pub struct BatchNormalization {
     /// Whether statistics are those of the whole batch instead of each shard.
     #[serde(default)]
     pub synchronized: bool,
+    /// Subtracted from the count in the divisor of the batch's variance that the moving variance follows: 0 as in Keras, 1 for
+    /// the unbiased variance, as in PyTorch.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub correction: u32,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_zero(correction: &u32) -> bool {
+    *correction == 0
 }
 
 fn momentum() -> f32 {
@@ -63,7 +72,7 @@ fn epsilon() -> f32 {
 
 impl Default for BatchNormalization {
     fn default() -> Self {
-        Self { momentum: momentum(), epsilon: epsilon(), center: true, scale: true, synchronized: false }
+        Self { momentum: momentum(), epsilon: epsilon(), center: true, scale: true, synchronized: false, correction: 0 }
     }
 }
 
@@ -108,6 +117,13 @@ impl BatchNormalization {
         self
     }
 
+    /// The moving variance follows the unbiased variance, as in PyTorch.
+    #[must_use]
+    pub fn unbiased(mut self) -> Self {
+        self.correction = 1;
+        self
+    }
+
     fn params(&self, rec: &Recorder<'_>) -> kernel::Record {
         let shape = rec.input_shape(0);
         let pixels = length_word(Length::per_row(shape.positions()));
@@ -122,6 +138,7 @@ impl BatchNormalization {
             epsilon: Word::F32(self.epsilon),
             momentum: Word::F32(self.momentum),
             splits: whole(reduce::splits(shape.last())),
+            correction: Word::U32(self.correction),
         }
     }
 
@@ -175,7 +192,8 @@ impl BatchNormalization {
         let when = if self.is_whole(rec) { When::NextCommand } else { When::Update };
         rec.exchange(moments, Combine::Moments { count_per_row }, when);
         let (mean, variance) = (rec.statistic("moving_mean"), rec.statistic("moving_variance"));
-        rec.moving(Moving { moments, channels, count_per_row, mean, variance, momentum: self.momentum });
+        let (momentum, correction) = (self.momentum, self.correction);
+        rec.moving(Moving { moments, channels, count_per_row, mean, variance, momentum, correction });
         moments
     }
 }

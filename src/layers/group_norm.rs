@@ -222,6 +222,7 @@ impl Normalized {
             epsilon: none,
             momentum: none,
             splits: params.splits,
+            correction: zero,
         };
         let grid = Grid::Elements(whole(channels));
         rec.dispatch(&batch_norm::BACKWARD_PARAMETERS, params, [partials], [sums, dgamma, dbeta], grid);

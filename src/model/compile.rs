@@ -499,6 +499,7 @@ fn record_moving(rec: &mut Recorder<'_>, moving: &Moving, control: View) {
         epsilon: Word::F32(0.0),
         momentum: Word::F32(moving.momentum),
         splits: Word::U32(1),
+        correction: Word::U32(moving.correction),
     };
     let outputs = [moving.mean, moving.variance];
     rec.dispatch(&batch_norm::UPDATE, params, [moving.moments, control], outputs, Grid::Elements(channels));

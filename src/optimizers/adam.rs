@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::rule::{LEARNING_RATE, Range, UpdateRule};
+use super::rule::{LEARNING_RATE, Range, UpdateRule, is_zero};
 use crate::kernels::{Kernel, adam as kernel};
 use crate::kind::Settings;
 use crate::plan::Word;
@@ -21,11 +21,17 @@ pub struct Adam {
     pub beta_2: f32,
     /// Added to the root of the mean square.
     pub epsilon: f32,
+    /// Whether `epsilon` is added to the root after its bias is corrected, as in the paper and PyTorch, instead of before, as in Keras.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub outer_epsilon: bool,
+    /// Part of the parameter that is added to its gradient: `weight_decay` of PyTorch's `Adam`. 0 for none.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub l2_decay: f32,
 }
 
 impl Default for Adam {
     fn default() -> Self {
-        Self { learning_rate: 1e-3, beta_1: 0.9, beta_2: 0.999, epsilon: 1e-7 }
+        Self { learning_rate: 1e-3, beta_1: 0.9, beta_2: 0.999, epsilon: 1e-7, outer_epsilon: false, l2_decay: 0.0 }
     }
 }
 
@@ -43,12 +49,15 @@ pub struct AdamW {
     pub epsilon: f32,
     /// Decoupled weight decay.
     pub weight_decay: f32,
+    /// Whether `epsilon` is added to the root after its bias is corrected, as in the paper and PyTorch, instead of before, as in Keras.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub outer_epsilon: bool,
 }
 
 impl Default for AdamW {
     fn default() -> Self {
-        let Adam { learning_rate, beta_1, beta_2, epsilon } = Adam::default();
-        Self { learning_rate, beta_1, beta_2, epsilon, weight_decay: 4e-3 }
+        let Adam { learning_rate, beta_1, beta_2, epsilon, outer_epsilon, .. } = Adam::default();
+        Self { learning_rate, beta_1, beta_2, epsilon, weight_decay: 4e-3, outer_epsilon }
     }
 }
 
@@ -64,11 +73,14 @@ impl Adam {
         ]
     }
 
-    /// `1 - beta^step` of both.
+    /// `1 - beta^step` of both, and the epsilon of the step.
     #[allow(clippy::cast_possible_truncation, reason = "rounded to f32 on purpose; steps beyond 2^31 give 1 anyway")]
-    fn corrections(&self, step: u64) -> Vec<f32> {
+    fn numbers_of(&self, step: u64) -> Vec<f32> {
         let power = i32::try_from(step).unwrap_or(i32::MAX);
-        [self.beta_1, self.beta_2].map(|beta| (1.0 - f64::from(beta).powi(power)) as f32).into()
+        let [first, second] = [self.beta_1, self.beta_2].map(|beta| 1.0 - f64::from(beta).powi(power));
+        // The kernel corrects the quotient as a whole, and so an epsilon that belongs to the corrected root has to be smaller.
+        let part = if self.outer_epsilon { second.sqrt() } else { 1.0 };
+        vec![first as f32, second as f32, (f64::from(self.epsilon) * part) as f32]
     }
 
     fn record(&self, len: u32, weight_decay: f32) -> Vec<Word> {
@@ -77,10 +89,11 @@ impl Adam {
             learning_rate: LEARNING_RATE,
             beta_1: self.beta_1.into(),
             beta_2: self.beta_2.into(),
-            epsilon: self.epsilon.into(),
+            epsilon: Word::Hyper(3),
             correction_1: Word::Hyper(1),
             correction_2: Word::Hyper(2),
             weight_decay: weight_decay.into(),
+            l2_decay: self.l2_decay.into(),
         }
         .into()
     }
@@ -89,8 +102,8 @@ impl Adam {
 impl AdamW {
     /// The Adam that it is without decay.
     fn adam(&self) -> Adam {
-        let Self { learning_rate, beta_1, beta_2, epsilon, .. } = *self;
-        Adam { learning_rate, beta_1, beta_2, epsilon }
+        let Self { learning_rate, beta_1, beta_2, epsilon, outer_epsilon, .. } = *self;
+        Adam { learning_rate, beta_1, beta_2, epsilon, outer_epsilon, l2_decay: 0.0 }
     }
 }
 
@@ -104,7 +117,9 @@ impl UpdateRule for Adam {
     }
 
     fn ranges(&self) -> Vec<(&'static str, f32, Range)> {
-        self.common_ranges()
+        let mut ranges = self.common_ranges();
+        ranges.push(("l2_decay", self.l2_decay, Range::AtLeastZero));
+        ranges
     }
 
     fn learning_rate(&self) -> f32 {
@@ -120,7 +135,7 @@ impl UpdateRule for Adam {
     }
 
     fn step_numbers(&self, step: u64) -> Vec<f32> {
-        self.corrections(step)
+        self.numbers_of(step)
     }
 
     fn kernel(&self) -> &'static Kernel {
@@ -160,7 +175,7 @@ impl UpdateRule for AdamW {
     }
 
     fn step_numbers(&self, step: u64) -> Vec<f32> {
-        self.adam().corrections(step)
+        self.adam().numbers_of(step)
     }
 
     fn kernel(&self) -> &'static Kernel {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::rule::{LEARNING_RATE, Range, UpdateRule};
+use super::rule::{LEARNING_RATE, Range, UpdateRule, is_zero};
 use crate::kernels::{Kernel, rmsprop as kernel};
 use crate::kind::Settings;
 use crate::plan::Word;
@@ -21,17 +21,32 @@ pub struct RmsProp {
     pub rho: f32,
     /// Part of the last step that is taken again.
     pub momentum: f32,
-    /// Added under the root.
+    /// Added under the root, or to it.
     pub epsilon: f32,
     /// Whether to divide by the variance instead of the mean square.
     pub centered: bool,
     /// Decoupled weight decay.
     pub weight_decay: f32,
+    /// Whether `epsilon` is added to the root, as in PyTorch, instead of under it, as in Keras.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub outer_epsilon: bool,
+    /// Part of the parameter that is added to its gradient: `weight_decay` of PyTorch's `RMSprop`. 0 for none.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub l2_decay: f32,
 }
 
 impl Default for RmsProp {
     fn default() -> Self {
-        Self { learning_rate: 1e-3, rho: 0.9, momentum: 0.0, epsilon: 1e-7, centered: false, weight_decay: 0.0 }
+        Self {
+            learning_rate: 1e-3,
+            rho: 0.9,
+            momentum: 0.0,
+            epsilon: 1e-7,
+            centered: false,
+            weight_decay: 0.0,
+            outer_epsilon: false,
+            l2_decay: 0.0,
+        }
     }
 }
 
@@ -51,6 +66,7 @@ impl UpdateRule for RmsProp {
             ("momentum", self.momentum, Range::BelowOne),
             ("epsilon", self.epsilon, Range::AboveZero),
             ("weight_decay", self.weight_decay, Range::AtLeastZero),
+            ("l2_decay", self.l2_decay, Range::AtLeastZero),
         ]
     }
 
@@ -71,13 +87,16 @@ impl UpdateRule for RmsProp {
     }
 
     fn params(&self, len: u32) -> Vec<Word> {
+        let (inner, outer) = if self.outer_epsilon { (0.0, self.epsilon) } else { (self.epsilon, 0.0) };
         kernel::Record {
             len: len.into(),
             learning_rate: LEARNING_RATE,
             rho: self.rho.into(),
             momentum: self.momentum.into(),
-            epsilon: self.epsilon.into(),
+            epsilon: inner.into(),
             weight_decay: self.weight_decay.into(),
+            outer_epsilon: outer.into(),
+            l2_decay: self.l2_decay.into(),
         }
         .into()
     }

@@ -66,6 +66,12 @@ pub const fn entry<R: UpdateRule + DeserializeOwned + 'static>(kind: &'static st
     Entry { kind, from_config: |config| Ok(Arc::new(serde_json::from_value::<R>(config)?)) }
 }
 
+/// Whether a setting is 0, which files leave out where older versions do not know it.
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+pub(super) fn is_zero(value: &f32) -> bool {
+    *value == 0.0
+}
+
 /// Range of a setting. Infinity and `NaN` are never allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Range {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::rule::{LEARNING_RATE, Range, UpdateRule};
+use super::rule::{LEARNING_RATE, Range, UpdateRule, is_zero};
 use crate::kernels::{Kernel, sgd as kernel};
 use crate::kind::Settings;
 use crate::plan::Word;
@@ -21,11 +21,14 @@ pub struct Sgd {
     pub nesterov: bool,
     /// Decoupled weight decay.
     pub weight_decay: f32,
+    /// Part of the parameter that is added to its gradient: `weight_decay` of PyTorch's `SGD`. 0 for none.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub l2_decay: f32,
 }
 
 impl Default for Sgd {
     fn default() -> Self {
-        Self { learning_rate: 0.01, momentum: 0.0, nesterov: false, weight_decay: 0.0 }
+        Self { learning_rate: 0.01, momentum: 0.0, nesterov: false, weight_decay: 0.0, l2_decay: 0.0 }
     }
 }
 
@@ -43,6 +46,7 @@ impl UpdateRule for Sgd {
             ("learning_rate", self.learning_rate, Range::AtLeastZero),
             ("momentum", self.momentum, Range::BelowOne),
             ("weight_decay", self.weight_decay, Range::AtLeastZero),
+            ("l2_decay", self.l2_decay, Range::AtLeastZero),
         ]
     }
 
@@ -68,6 +72,7 @@ impl UpdateRule for Sgd {
             learning_rate: LEARNING_RATE,
             momentum: self.momentum.into(),
             weight_decay: self.weight_decay.into(),
+            l2_decay: self.l2_decay.into(),
         }
         .into()
     }

@@ -262,7 +262,7 @@ structs! {
     View { buffer, offset, len }
     Exchange { view, combine, when, halves }
     Penalty { segment, offset, len, l1, l2 }
-    Moving { moments, channels, count_per_row, mean, variance, momentum }
+    Moving { moments, channels, count_per_row, mean, variance, momentum, correction }
 }
 
 enums! {

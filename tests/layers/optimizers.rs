@@ -136,6 +136,87 @@ fn updates_on_the_device_are_golden() {
     });
 }
 
+/// A step of PyTorch's optimizers for one parameter, as their documentation writes it.
+struct PyTorch {
+    w: f64,
+    state: [f64; 3],
+}
+
+impl PyTorch {
+    fn sgd(&mut self, step: u32, g: f64) {
+        let g = g + 0.1 * self.w;
+        self.state[0] = if step == 0 { g } else { 0.9 * self.state[0] + g };
+        self.w -= 0.05 * (g + 0.9 * self.state[0]);
+    }
+
+    fn adam(&mut self, step: u32, g: f64, l2_decay: f64, weight_decay: f64) {
+        self.w -= 0.05 * weight_decay * self.w;
+        let (g, t) = (g + l2_decay * self.w, i32::try_from(step).unwrap() + 1);
+        self.state[0] = 0.9 * self.state[0] + 0.1 * g;
+        self.state[1] = 0.99 * self.state[1] + 0.01 * g * g;
+        let (mean, square) = (self.state[0] / (1.0 - 0.9f64.powi(t)), self.state[1] / (1.0 - 0.99f64.powi(t)));
+        self.w -= 0.05 * mean / (square.sqrt() + 0.1);
+    }
+
+    fn rmsprop(&mut self, g: f64) {
+        let g = g + 0.1 * self.w;
+        self.state[0] = 0.9 * self.state[0] + 0.1 * g * g;
+        self.state[1] = 0.9 * self.state[1] + 0.1 * g;
+        let root = (self.state[0] - self.state[1] * self.state[1]).sqrt() + 0.1;
+        self.state[2] = 0.5 * self.state[2] + g / root;
+        self.w -= 0.05 * self.state[2];
+    }
+}
+
+/// With other settings than Keras has, optimizers compute what those of PyTorch compute.
+#[test]
+fn updates_in_the_form_of_pytorch_are_its_formulas() {
+    let forms: [(&str, fn(&mut PyTorch, u32, f64)); 4] = [
+        (r#"{"type": "SGD", "momentum": 0.9, "nesterov": true, "l2_decay": 0.1}"#, PyTorch::sgd),
+        (
+            r#"{"type": "Adam", "beta_2": 0.99, "epsilon": 0.1, "outer_epsilon": true, "l2_decay": 0.1}"#,
+            |it, step, g| {
+                it.adam(step, g, 0.1, 0.0);
+            },
+        ),
+        (
+            r#"{"type": "AdamW", "beta_2": 0.99, "epsilon": 0.1, "outer_epsilon": true, "weight_decay": 0.1}"#,
+            |it, step, g| it.adam(step, g, 0.0, 0.1),
+        ),
+        (
+            r#"{"type": "RMSprop", "momentum": 0.5, "centered": true, "epsilon": 0.1, "outer_epsilon": true,
+                "l2_decay": 0.1}"#,
+            |it, _, g| it.rmsprop(g),
+        ),
+    ];
+    for (settings, form) in forms {
+        let optimizer: Optimizer = serde_json::from_str(settings).unwrap();
+        let model = Sequential::new([2]).add(Dense::new(1).no_bias()).build(0).unwrap();
+        let objective = Objective::new(vec![Loss::MEAN_SQUARED_ERROR], optimizer.clone());
+        let plan = Arc::new(model.plan(&objective).unwrap());
+        let mut machine = Interpreter::new(plan.clone(), 1);
+        let initial = [0.5_f32, -2.0];
+        machine.write(Role::Parameters(0), 0, &initial);
+        let mut needed = initial.map(|w| PyTorch { w: w.into(), state: [0.0; 3] });
+        for step in 0..STEPS {
+            // A small gradient, for which the place of epsilon matters, and one that changes its sign.
+            let gradient = [1e-2, 0.5 - f32::from(u8::try_from(step).unwrap()) / 3.0];
+            machine.write(Role::Gradients(0), 0, &gradient);
+            let hyper = optimizer.hyper(0.05, u64::from(step) + 1);
+            let scalars = manyhands::internals::plan::Scalars { rows: 1, batch_rows: 1, hyper, ..Default::default() };
+            for command in plan.commands(Pass::Update) {
+                let Command::Dispatch(dispatch) = command else { panic!("an update exchanges nothing") };
+                machine.dispatch(dispatch, &scalars);
+            }
+            for (at, (it, gradient)) in needed.iter_mut().zip(gradient).enumerate() {
+                form(it, step, gradient.into());
+                let got = f64::from(machine.read(Role::Parameters(0))[at]);
+                assert!((got - it.w).abs() < 2e-6, "{settings}, step {step}: {got}, but PyTorch has {}", it.w);
+            }
+        }
+    }
+}
+
 /// Targets that give the golden gradients: row `i` has a 1 at input `i`, the last row has none and gives the rest of the
 /// bias's gradient. The loss counts so that its gradient is output - target.
 fn batch(problem: &Case, step: u32, model: &Model, parameters: &[f32]) -> Batch {
@@ -193,6 +274,10 @@ fn host_and_device_agree_on_long_parameters() {
         Optimizer::sgd(0.1, 0.9),
         Optimizer::adam(0.01),
         serde_json::from_str(r#"{"type": "RMSprop", "momentum": 0.5, "centered": true, "weight_decay": 0.1}"#).unwrap(),
+        serde_json::from_str(r#"{"type": "SGD", "momentum": 0.5, "nesterov": true, "l2_decay": 0.1}"#).unwrap(),
+        serde_json::from_str(r#"{"type": "Adam", "outer_epsilon": true, "epsilon": 0.01, "l2_decay": 0.1}"#).unwrap(),
+        serde_json::from_str(r#"{"type": "RMSprop", "outer_epsilon": true, "epsilon": 0.01, "l2_decay": 0.1}"#)
+            .unwrap(),
     ];
     for optimizer in optimizers {
         let model = Sequential::new([211]).add(Dense::new(307)).add(Dense::new(1)).build(3).unwrap();
@@ -294,6 +379,9 @@ fn settings_out_of_range_are_refused() {
             r#"{"type": "AdamW", "weight_decay": -1.0}"#,
             "optimizer `AdamW` needs `weight_decay` of at least 0, but got -1",
         ),
+        (r#"{"type": "SGD", "l2_decay": -1.0}"#, "optimizer `SGD` needs `l2_decay` of at least 0, but got -1"),
+        (r#"{"type": "Adam", "l2_decay": -1.0}"#, "optimizer `Adam` needs `l2_decay` of at least 0, but got -1"),
+        (r#"{"type": "RMSprop", "l2_decay": -1.0}"#, "optimizer `RMSprop` needs `l2_decay` of at least 0, but got -1"),
     ];
     for (settings, needed) in told {
         let optimizer: Optimizer = serde_json::from_str(settings).unwrap();

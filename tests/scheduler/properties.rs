@@ -340,7 +340,13 @@ fn between(mut cuts: Vec<usize>, rows: usize) -> Vec<u32> {
 
 fn optimizer() -> impl Strategy<Value = Optimizer> {
     // A large epsilon: else rounding errors of gradients near 0 become whole steps.
-    let adam = Optimizer::from(Adam { learning_rate: LEARNING_RATE, beta_1: 0.9, beta_2: 0.99, epsilon: 0.1 });
+    let adam = Optimizer::from(Adam {
+        learning_rate: LEARNING_RATE,
+        beta_1: 0.9,
+        beta_2: 0.99,
+        epsilon: 0.1,
+        ..Adam::default()
+    });
     prop_oneof![Just(Optimizer::sgd(LEARNING_RATE, 0.0)), Just(Optimizer::sgd(LEARNING_RATE, 0.9)), Just(adam)]
 }
 

@@ -9,13 +9,15 @@
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 
-use manyhands::adapters;
+use manyhands::adapters::{self, Info};
 use manyhands::data::{Batch, Dataset, digits};
 use manyhands::internals::model::Objective;
 use manyhands::internals::plan::Role;
 use manyhands::internals::scheduler::{Scheduler, Step, StepReport};
 use manyhands::layers::{Activation, BatchNormalization, Conv2D, Dense, Flatten, MaxPooling2D};
-use manyhands::{BatchStatistics, CpuFallback, GradientCompression, Loss, Model, Optimizer, Sequential, SplitMode};
+use manyhands::{
+    BatchStatistics, Compile, CpuFallback, GradientCompression, Loss, Model, Optimizer, Sequential, SplitMode, Trainer,
+};
 
 use crate::close::assert_relative;
 use crate::needed;
@@ -261,6 +263,33 @@ fn batch_norm_by_shards_stays_finite() {
     for rows in [100, 20, 9, 2] {
         for rig in rigs() {
             losses(&normalized(), &rig, SplitMode::Even, rows, 5);
+        }
+    }
+}
+
+/// With PyTorch's correction the moving variance follows the unbiased one of the whole batch, on the device and on the host.
+#[test]
+fn the_moving_variance_is_unbiased_if_wanted() {
+    let column: Vec<f32> = vec![1.0, 4.0, -2.0, 8.0, 0.5];
+    let mean = column.iter().sum::<f32>() / 5.0;
+    let squares = column.iter().map(|value| (value - mean).powi(2)).sum::<f32>();
+    for (norm, divisor) in [(BatchNormalization::new(), 5.0), (BatchNormalization::new().unbiased(), 4.0)] {
+        for n_adapters in [1, 3] {
+            let model = Sequential::new([1]).add(norm.momentum(0.9)).build(0).unwrap();
+            let compile = Compile::new(Optimizer::sgd(0.0, 0.0), Loss::MEAN_SQUARED_ERROR);
+            let mut trainer = Trainer::new(model, compile).unwrap().on(vec![Info::cpu(); n_adapters]);
+            let (inputs, targets) = (vec![column.clone().into()], vec![vec![0.0; 5].into()]);
+            trainer.train_on_batch(Batch { rows: 5, inputs, targets, sample_weights: None }).unwrap();
+            trainer.current_model().unwrap();
+            let needed = [0.1 * mean, 0.9 + 0.1 * squares / divisor];
+            let tensor = |name: &str| trainer.model().tensor(&format!("batch_normalization/{name}")).unwrap()[0];
+            for (name, needed) in ["moving_mean", "moving_variance"].into_iter().zip(needed) {
+                assert!(
+                    (tensor(name) - needed).abs() < 1e-5,
+                    "{name} on {n_adapters} adapters: {} {needed}",
+                    tensor(name)
+                );
+            }
         }
     }
 }

@@ -11,7 +11,7 @@ const SIZES: [[u32; 3]; 8] =
 
 fn params([pixels, channels, splits]: [u32; 3]) -> Params {
     // A count of its own: that of a whole batch, twice as large.
-    Params { pixels, channels, count: 2 * pixels, epsilon: 1e-3, momentum: 0.9, splits }
+    Params { pixels, channels, count: 2 * pixels, epsilon: 1e-3, momentum: 0.9, splits, correction: channels % 2 }
 }
 
 /// A case for each size; `len` gives the elements of the grid.

@@ -154,8 +154,9 @@ pub(super) fn update(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
         return;
     }
     let keep = f64::from(params.momentum);
+    let divisor = f64::from(params.count.saturating_sub(params.correction).max(1));
     for channel in 0..channels {
-        let new = [f64::from(moments[channel]), f64::from(moments[channels + channel]) / f64::from(params.count)];
+        let new = [f64::from(moments[channel]), f64::from(moments[channels + channel]) / divisor];
         for (output, new) in outputs.iter_mut().zip(new) {
             output[channel] = single(f64::from(output[channel]) * keep + new * (1.0 - keep));
         }

@@ -62,8 +62,9 @@ impl State {
     fn follow(&mut self, moving: &Moving, total: u64, merged: &[f32]) {
         let (mean_at, variance_at) = (moving.mean.offset as usize, moving.variance.offset as usize);
         let statistics = &mut self.training.weights.statistics;
+        let divisor = total.saturating_sub(u64::from(moving.correction)).max(1) as f32;
         for channel in 0..moving.channels {
-            let variance = merged[moving.channels + channel] / total as f32;
+            let variance = merged[moving.channels + channel] / divisor;
             let follow = |old: &mut f32, new: f32| *old = *old * moving.momentum + new * (1.0 - moving.momentum);
             follow(&mut statistics[mean_at + channel], merged[channel]);
             follow(&mut statistics[variance_at + channel], variance);

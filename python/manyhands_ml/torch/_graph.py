@@ -1,0 +1,173 @@
+"""A traced module as a graph of the engine's layers: tensors with their axes, and weights with their layouts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+Settings = dict[str, Any]
+Pack = Callable[[list[Floats]], Floats]
+Unpack = Callable[[Floats], list[Floats]]
+
+#: Order of the axes of a row of pictures: PyTorch's (C, H, W) is (H, W, C) in the engine.
+PICTURE = (1, 2, 0)
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor of the graph."""
+
+    #: Its name in the engine.
+    name: str
+    #: Shape of a row in PyTorch.
+    shape: tuple[int, ...]
+    #: PyTorch's axis of a row at each place of the engine's.
+    order: tuple[int, ...]
+    #: Of a picture that was made flat: the shape and order before, in which its numbers still stand.
+    flat: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+    #: Can no number be below 0?
+    is_positive: bool = False
+
+    @property
+    def is_plain(self) -> bool:
+        """Do its numbers stand as in PyTorch?"""
+        return self.flat is None and is_same(self.shape, self.order)
+
+
+def is_same(shape: Sequence[int], order: Sequence[int]) -> bool:
+    """Do axes of length 1 aside, do the others keep their order?"""
+    long = [axis for axis in order if shape[axis] > 1]
+    return long == sorted(long)
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A weight of the engine, and PyTorch's tensors that hold it."""
+
+    tensors: list[torch.Tensor]
+    pack: Pack
+    unpack: Unpack
+    #: Does an optimizer change it?
+    is_trained: bool = True
+
+    def read(self, tensors: Sequence[torch.Tensor] | None = None) -> Floats:
+        """The values as the engine has them: of the weight, or of tensors of the optimizer that belong to it."""
+        arrays = [array_of(tensor) for tensor in tensors or self.tensors]
+        return np.array(self.pack(arrays), dtype=np.float32, order="C", copy=True)
+
+    def write(self, values: Floats, tensors: Sequence[torch.Tensor] | None = None) -> None:
+        """Copies the engine's values into PyTorch's tensors."""
+        with torch.no_grad():
+            for tensor, part in zip(tensors or self.tensors, self.unpack(values), strict=True):
+                tensor.copy_(torch.tensor(np.ascontiguousarray(part)).reshape(tensor.shape))
+
+
+def array_of(tensor: torch.Tensor) -> Floats:
+    """The values of a tensor."""
+    array: Floats = tensor.detach().cpu().numpy()
+    return array
+
+
+def axes(*order: int) -> tuple[Pack, Unpack]:
+    """The axes in another order, and back."""
+    back = [order.index(axis) for axis in range(len(order))]
+    return lambda arrays: arrays[0].transpose(order), lambda values: [values.transpose(back)]
+
+
+def same() -> tuple[Pack, Unpack]:
+    """The values as they are."""
+    return lambda arrays: arrays[0], lambda values: [values]
+
+
+def of_dense(flat: tuple[tuple[int, ...], tuple[int, ...]] | None) -> tuple[Pack, Unpack]:
+    """The kernel of a `Linear`: transposed, and behind a flat picture with its rows in the engine's order."""
+    if flat is None:
+        return axes(1, 0)
+    shape, order = flat
+    back = [order.index(axis) for axis in range(len(order))]
+    here = [shape[axis] for axis in order]
+
+    def pack(arrays: list[Floats]) -> Floats:
+        kernel = arrays[0].T.reshape(*shape, -1)
+        return kernel.transpose(*order, len(order)).reshape(math.prod(shape), -1)
+
+    def unpack(values: Floats) -> list[Floats]:
+        kernel = values.reshape(*here, -1).transpose(*back, len(order))
+        return [kernel.reshape(math.prod(shape), -1).T]
+
+    return pack, unpack
+
+
+@dataclass
+class Graph:
+    """The layers that a trace has become."""
+
+    inputs: list[Tensor] = field(default_factory=list)
+    layers: list[Settings] = field(default_factory=list)
+    outputs: list[Tensor] = field(default_factory=list)
+    #: Weights by the engine's names, `layer/kernel`.
+    weights: dict[str, Weight] = field(default_factory=dict)
+    #: Weights that are fixed numbers.
+    constants: dict[str, Floats] = field(default_factory=dict)
+    #: Counters of steps of batch normalizations.
+    counters: list[torch.Tensor] = field(default_factory=list)
+
+    def config(self) -> Settings:
+        """The architecture as the engine reads it."""
+        return {
+            "inputs": [{"name": tensor.name, "shape": shape_here(tensor)} for tensor in self.inputs],
+            "layers": self.layers,
+            "outputs": [tensor.name for tensor in self.outputs],
+        }
+
+    def add(self, name: str, settings: Settings, inputs: Sequence[Tensor]) -> str:
+        """Adds a layer; gives the name of its output, which no other layer has."""
+        taken = {layer.get("name") for layer in self.layers} | {tensor.name for tensor in self.inputs}
+        free = name
+        count = 1
+        while free in taken:
+            count += 1
+            free = f"{name}_{count}"
+        self.layers.append({"name": free, "inputs": [tensor.name for tensor in inputs], **settings})
+        return free
+
+    def reuse(self, name: str, inputs: Sequence[Tensor]) -> str:
+        """Uses a layer again; gives the name of its output."""
+        uses = sum(layer.get("reuse") == name for layer in self.layers)
+        self.layers.append({"reuse": name, "inputs": [tensor.name for tensor in inputs]})
+        return f"{name}:{uses + 1}"
+
+    def unary(self, name: str, settings: Settings, x: Tensor, is_positive: bool = False) -> Tensor:
+        """A layer that does the same with each number."""
+        return replace(x, name=self.add(name, settings, [x]), is_positive=is_positive)
+
+    def ordered(self, x: Tensor, order: tuple[int, ...]) -> Tensor:
+        """The tensor with its axes in this order."""
+        if x.flat is not None:
+            shape, inner = x.flat
+            here = [shape[axis] for axis in inner]
+            unfolded = self.add(f"{x.name}.unfolded", {"type": "Reshape", "target_shape": here}, [x])
+            picture = self.ordered(Tensor(unfolded, shape, inner), tuple(range(len(shape))))
+            name = self.add(f"{x.name}.flat", {"type": "Flatten"}, [picture])
+            return Tensor(name, x.shape, (0,), is_positive=x.is_positive)
+        if x.order == order:
+            return x
+        dims = [x.order.index(axis) + 1 for axis in order]
+        name = self.add(f"{x.name}.permuted", {"type": "Permute", "dims": dims}, [x])
+        return replace(x, name=name, order=order)
+
+    def plain(self, x: Tensor) -> Tensor:
+        """The tensor with its axes as in PyTorch."""
+        return self.ordered(x, tuple(range(len(x.shape))))
+
+
+def shape_here(x: Tensor) -> list[int]:
+    """Shape of a row in the engine, which has no row without an axis."""
+    return [x.shape[axis] for axis in x.order] or [1]

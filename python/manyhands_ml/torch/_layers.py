@@ -1,0 +1,789 @@
+"""The tables of modules and functions: what those of PyTorch are in the engine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from ._graph import PICTURE, Graph, Settings, Tensor, Weight, axes, is_same, of_dense, same, shape_here
+
+
+class Refused(Exception):
+    """A setting or a call that the engine does not have."""
+
+
+@dataclass
+class Call:
+    """A use of a module, or a call of a function."""
+
+    graph: Graph
+    #: Name of the module or of the node, free of signs that the engine uses itself.
+    name: str
+    module: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    #: What PyTorch has computed for the example.
+    value: Any
+    #: Is the module to behave as in training?
+    is_training: bool
+    #: Names of the engine's layers by module, to use them again.
+    known: dict[int, tuple[str, Any]]
+
+    @property
+    def x(self) -> Tensor:
+        """The first argument."""
+        if not self.args or not isinstance(self.args[0], Tensor):
+            raise Refused("needs a tensor as its first argument")
+        return self.args[0]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of a row of what comes out."""
+        return tuple(self.value.shape[1:])
+
+    def trained(self, settings: Settings) -> Settings:
+        """Settings of a layer with weights: frozen, if no weight of the module wants a gradient."""
+        wants = {parameter.requires_grad for parameter in self.module.parameters(recurse=False)}
+        if wants == {True, False}:
+            raise Refused("`requires_grad` needs to be the same for all parameters of a module")
+        return {**settings, "trainable": False} if wants == {False} else settings
+
+    def weighted(self, settings: Settings, inputs: list[Tensor], weights: dict[str, Weight], key: Any = None) -> str:
+        """Adds a layer with weights, or uses the one again that the module has become before."""
+        if id(self.module) in self.known:
+            name, before = self.known[id(self.module)]
+            if before != key:
+                raise Refused("is used twice, behind pictures of different sizes")
+            return self.graph.reuse(name, inputs)
+        name = self.graph.add(self.name, self.trained(settings), inputs)
+        self.known[id(self.module)] = (name, key)
+        self.graph.weights.update({f"{name}/{weight}": held for weight, held in weights.items()})
+        return name
+
+    def picture(self, what: str = "a picture of shape (C, H, W) a row") -> Tensor:
+        """The first argument as a picture, its channels last."""
+        if len(self.x.shape) != 3:
+            raise Refused(f"needs {what}, but gets rows of shape {self.x.shape}")
+        return self.graph.ordered(self.x, PICTURE)
+
+
+Handler = Callable[[Call], Any]
+
+
+def _pair(value: Any) -> list[int]:
+    return [int(value), int(value)] if isinstance(value, int) else [int(part) for part in value]
+
+
+def _padded(call: Call, x: Tensor, padding: list[int]) -> Tensor:
+    if padding == [0, 0]:
+        return x
+    name = call.graph.add(f"{call.name}.padding", {"type": "ZeroPadding2D", "padding": padding}, [x])
+    channels, height, width = x.shape
+    shape = (channels, height + 2 * padding[0], width + 2 * padding[1])
+    return replace(x, name=name, shape=shape)
+
+
+# Modules with weights.
+
+
+def _linear(call: Call) -> Tensor:
+    module, x = call.module, call.x
+    is_flat = x.flat is not None
+    if not is_flat:
+        x = call.graph.plain(x)
+    settings = {"type": "Dense", "units": module.out_features, "use_bias": module.bias is not None}
+    weights = {"kernel": Weight([module.weight], *of_dense(x.flat))}
+    if module.bias is not None:
+        weights["bias"] = Weight([module.bias], *same())
+    name = call.weighted(settings, [x], weights, x.flat)
+    return Tensor(name, call.shape, tuple(range(len(call.shape))))
+
+
+def _conv2d(call: Call) -> Tensor:
+    module, x = call.module, call.picture()
+    if module.padding_mode != "zeros":
+        raise Refused(f'`padding_mode` needs "zeros", but is "{module.padding_mode}"')
+    kernel, strides, dilation = _pair(module.kernel_size), _pair(module.stride), _pair(module.dilation)
+    spread = [d * (k - 1) for d, k in zip(dilation, kernel)]
+    settings: Settings = {"kernel_size": kernel, "strides": strides, "use_bias": module.bias is not None}
+    if module.padding == "same":
+        settings["padding"] = "same"
+    elif module.padding != "valid":
+        padding = _pair(module.padding)
+        # With stride 1 the engine's own padding is on both sides alike.
+        if strides == [1, 1] and [2 * p for p in padding] == spread and any(padding):
+            settings["padding"] = "same"
+        else:
+            x = _padded(call, x, padding)
+    if dilation != [1, 1]:
+        settings["dilation_rate"] = dilation
+    n_in, n_out, groups = module.in_channels, module.out_channels, module.groups
+    if groups == n_in and groups > 1:
+        settings.update(type="DepthwiseConv2D", depth_multiplier=n_out // n_in)
+        layout = _depthwise(n_in, n_out // n_in, kernel)
+    else:
+        settings.update(type="Conv2D", filters=n_out, groups=groups)
+        layout = axes(2, 3, 1, 0)
+    weights = {"kernel": Weight([module.weight], *layout)}
+    if module.bias is not None:
+        weights["bias"] = Weight([module.bias], *same())
+    return Tensor(call.weighted(settings, [x], weights), call.shape, PICTURE)
+
+
+def _depthwise(channels: int, multiplier: int, kernel: list[int]) -> Any:
+    height, width = kernel
+
+    def pack(arrays: list[Any]) -> Any:
+        return arrays[0].reshape(channels, multiplier, height, width).transpose(2, 3, 0, 1)
+
+    def unpack(values: Any) -> list[Any]:
+        return [values.reshape(height, width, channels, multiplier).transpose(2, 3, 0, 1).reshape(-1, 1, height, width)]
+
+    return pack, unpack
+
+
+def _conv_transpose2d(call: Call) -> Tensor:
+    module, x = call.module, call.picture()
+    if module.groups != 1:
+        raise Refused(f"`groups` needs 1, but is {module.groups}")
+    if len(call.args) > 1 or call.kwargs:
+        raise Refused("`output_size` of its call is not supported")
+    settings: Settings = {
+        "type": "Conv2DTranspose",
+        "filters": module.out_channels,
+        "kernel_size": _pair(module.kernel_size),
+        "strides": _pair(module.stride),
+        "output_padding": _pair(module.output_padding),
+        "use_bias": module.bias is not None,
+    }
+    if _pair(module.dilation) != [1, 1]:
+        settings["dilation_rate"] = _pair(module.dilation)
+    weights = {"kernel": Weight([module.weight], *axes(2, 3, 1, 0))}
+    if module.bias is not None:
+        weights["bias"] = Weight([module.bias], *same())
+    name = call.weighted(settings, [x], weights)
+    padding, shape = _pair(module.padding), call.shape
+    whole = (shape[0], shape[1] + 2 * padding[0], shape[2] + 2 * padding[1])
+    if padding != [0, 0]:
+        # PyTorch's padding is what it leaves out of the result.
+        name = call.graph.add(f"{name}.cropped", {"type": "Cropping2D", "cropping": padding}, [Tensor(name, whole, PICTURE)])
+    return Tensor(name, shape, PICTURE)
+
+
+def _batch_norm(call: Call) -> Tensor:
+    module, x = call.module, call.x
+    if module.running_mean is None:
+        raise Refused("needs `track_running_stats=True`: without running statistics it has none to predict with")
+    if module.momentum is None:
+        raise Refused("`momentum=None`, an average over all batches, is not supported")
+    settings: Settings = {
+        "type": "BatchNormalization",
+        "momentum": 1.0 - module.momentum,
+        "epsilon": module.eps,
+        "center": module.affine,
+        "scale": module.affine,
+        # PyTorch's running variance follows the unbiased variance of a batch.
+        "correction": 1,
+    }
+    wants = [parameter.requires_grad for parameter in module.parameters(recurse=False)]
+    if not call.is_training:
+        if any(wants):
+            raise Refused("is in evaluation mode, but its weights want gradients: set `requires_grad` to False for them")
+        settings["trainable"] = False
+    elif wants and not any(wants):
+        raise Refused("has frozen weights, but is in training mode, in which its statistics move: call its `eval()`, too")
+    weights = {
+        "moving_mean": Weight([module.running_mean], *same(), is_trained=False),
+        "moving_variance": Weight([module.running_var], *same(), is_trained=False),
+    }
+    if module.affine:
+        weights.update(gamma=Weight([module.weight], *same()), beta=Weight([module.bias], *same()))
+    if call.is_training:
+        call.graph.counters.append(module.num_batches_tracked)
+    # Channels are the first axis of a row in PyTorch, and the last one here.
+    rank = len(x.shape)
+    order = (*range(1, rank), 0)
+    x = call.graph.ordered(x, order)
+    return replace(x, name=call.weighted(settings, [x], weights), is_positive=False)
+
+
+def _layer_norm(call: Call) -> Tensor:
+    module, x = call.module, call.x
+    count = len(module.normalized_shape)
+    if count == len(x.shape) and x.flat is None:
+        # Over the whole row the axes may have any order, if the weights have it, too.
+        layout = axes(*x.order)
+    else:
+        x, layout = call.graph.plain(x), same()
+    has_bias = module.bias is not None
+    settings: Settings = {
+        "type": "LayerNormalization",
+        "axis": -1 if count == 1 else list(range(-count, 0)),
+        "epsilon": module.eps,
+        "center": has_bias,
+        "scale": module.elementwise_affine,
+    }
+    weights = {}
+    if module.elementwise_affine:
+        weights["gamma"] = Weight([module.weight], *layout)
+    if has_bias:
+        weights["beta"] = Weight([module.bias], *layout)
+    return replace(x, name=call.weighted(settings, [x], weights, x.order), is_positive=False)
+
+
+def _group_norm(call: Call) -> Tensor:
+    module, x = call.module, call.x
+    x = call.graph.ordered(x, (*range(1, len(x.shape)), 0))
+    settings = {
+        "type": "GroupNormalization",
+        "groups": module.num_groups,
+        "epsilon": module.eps,
+        "center": module.affine,
+        "scale": module.affine,
+    }
+    weights = {"gamma": Weight([module.weight], *same()), "beta": Weight([module.bias], *same())} if module.affine else {}
+    return replace(x, name=call.weighted(settings, [x], weights), is_positive=False)
+
+
+def _embedding(call: Call) -> Tensor:
+    module = call.module
+    for setting in ("padding_idx", "max_norm"):
+        if getattr(module, setting) is not None:
+            raise Refused(f"`{setting}` is not supported")
+    if module.scale_grad_by_freq:
+        raise Refused("`scale_grad_by_freq` is not supported")
+    settings = {"type": "Embedding", "input_dim": module.num_embeddings, "output_dim": module.embedding_dim}
+    name = call.weighted(settings, [call.graph.plain(call.x)], {"embeddings": Weight([module.weight], *same())})
+    return Tensor(name, call.shape, tuple(range(len(call.shape))))
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """What a recurrent module gives: the states of all steps, of which a program may take the last."""
+
+    #: Adds the last layer, with all its steps or the last one.
+    last: Callable[[bool], Tensor]
+
+
+def _recurrent(call: Call) -> Sequences:
+    module, graph = call.module, call.graph
+    if not module.batch_first:
+        raise Refused("needs `batch_first=True`: batches are split over adapters along the first axis")
+    if module.bidirectional or getattr(module, "proj_size", 0):
+        raise Refused("`bidirectional` and `proj_size` are not supported")
+    if module.dropout and module.num_layers > 1:
+        raise Refused("`dropout` between its layers is not supported")
+    if len(call.args) > 1 and call.args[1] is not None or call.kwargs.get("hx") is not None:
+        raise Refused("needs to begin with zeros: an initial state is not supported")
+    if id(module) in call.known:
+        raise Refused("needs to be used once")
+    call.known[id(module)] = (call.name, None)
+    x = graph.plain(call.x)
+    for layer in range(module.num_layers - 1):
+        x = _recurrent_layer(call, x, layer, is_sequence=True)
+    made: dict[bool, Tensor] = {}
+
+    def last(is_sequence: bool) -> Tensor:
+        if made and is_sequence not in made:
+            raise Refused("needs either all its steps or the last one to be used, but a program uses both")
+        if not made:
+            made[is_sequence] = _recurrent_layer(call, x, module.num_layers - 1, is_sequence)
+        return made[is_sequence]
+
+    return Sequences(last)
+
+
+def _recurrent_layer(call: Call, x: Tensor, layer: int, is_sequence: bool) -> Tensor:
+    module, graph = call.module, call.graph
+    kind = "LSTM" if isinstance(module, nn.LSTM) else "GRU"
+    names = ["weight_ih", "weight_hh"] + (["bias_ih", "bias_hh"] if module.bias else [])
+    parts = [getattr(module, f"{name}_l{layer}") for name in names]
+    settings: Settings = {"type": kind, "units": module.hidden_size, "use_bias": module.bias, "return_sequences": is_sequence}
+    swapped = 3 if kind == "GRU" else 0
+    weights = {"recurrent_kernel": Weight([parts[1]], *_gates(swapped))}
+    if kind == "GRU":
+        settings["reset_after"] = True
+        weights["kernel"] = Weight([parts[0]], *_gates(swapped))
+        if module.bias:
+            weights["bias"] = Weight(parts[2:], *_two_biases(swapped))
+    elif module.bias:
+        # PyTorch adds two biases, and both learn. The engine adds one: the other belongs to an input that is always 1.
+        length, features = x.shape
+        one = graph.add(f"{call.name}.one_{layer}", {"type": "Dense", "units": 1, "trainable": False}, [x])
+        graph.constants[f"{one}/kernel"] = np.zeros((features, 1), np.float32)
+        graph.constants[f"{one}/bias"] = np.ones(1, np.float32)
+        wider = graph.add(f"{call.name}.with_one_{layer}", {"type": "Concatenate"}, [x, Tensor(one, (length, 1), (0, 1))])
+        x = Tensor(wider, (length, features + 1), (0, 1))
+        weights["kernel"] = Weight(
+            [parts[0], parts[2]],
+            lambda arrays: np.concatenate([arrays[0].T, arrays[1][None]]),
+            lambda values: [values[:-1].T, values[-1]],
+        )
+        weights["bias"] = Weight([parts[3]], *same())
+    else:
+        weights["kernel"] = Weight([parts[0]], *_gates(swapped))
+    name = graph.add(f"{call.name}.l{layer}", call.trained(settings), [x])
+    graph.weights.update({f"{name}/{weight}": held for weight, held in weights.items()})
+    shape = (x.shape[0], module.hidden_size) if is_sequence else (module.hidden_size,)
+    return Tensor(name, shape, tuple(range(len(shape))))
+
+
+def _swap(values: Any, gates: int) -> Any:
+    """A `GRU` has reset and update gate first, and the engine, as Keras, in the other order."""
+    if not gates:
+        return values
+    reset, update, new = np.split(values, gates, axis=0)
+    return np.concatenate([update, reset, new], axis=0)
+
+
+def _gates(gates: int) -> Any:
+    return lambda arrays: _swap(arrays[0], gates).T, lambda values: [_swap(values.T, gates)]
+
+
+def _two_biases(gates: int) -> Any:
+    def pack(arrays: list[Any]) -> Any:
+        return np.stack([_swap(array, gates) for array in arrays])
+
+    return pack, lambda values: [_swap(part, gates) for part in values]
+
+
+# Modules without weights.
+
+
+def _function(activation: str, is_positive: bool = False) -> Handler:
+    settings = {"type": "Activation", "activation": activation}
+    return lambda call: call.graph.unary(call.name, settings, call.x, is_positive)
+
+
+def _gelu(call: Call) -> Tensor:
+    if call.module.approximate != "none":
+        raise Refused(f'`approximate` needs "none", but is "{call.module.approximate}"')
+    return call.graph.unary(call.name, {"type": "Activation", "activation": "gelu"}, call.x)
+
+
+def _softplus(call: Call) -> Tensor:
+    if call.module.beta != 1 or call.module.threshold != 20:
+        raise Refused("`beta` and `threshold` need their defaults, 1 and 20")
+    return call.graph.unary(call.name, {"type": "Activation", "activation": "softplus"}, call.x)
+
+
+def _hardtanh(call: Call) -> Tensor:
+    bounds = (call.module.min_val, call.module.max_val)
+    if bounds[0] != 0 or bounds[1] <= 0:
+        raise Refused(f"`min_val` needs to be 0 and `max_val` above it, but they are {bounds}")
+    return call.graph.unary(call.name, {"type": "ReLU", "max_value": float(bounds[1])}, call.x, is_positive=True)
+
+
+def _with_setting(kind: str, key: str, attribute: str) -> Handler:
+    """The handler of a layer with one setting."""
+    return lambda call: call.graph.unary(call.name, {"type": kind, key: getattr(call.module, attribute)}, call.x)
+
+
+def _softmax(call: Call) -> Tensor:
+    dim, rank = call.module.dim, len(call.x.shape)
+    if dim not in (-1, rank):
+        raise Refused(f"`dim` needs to be the last axis, but is {dim}")
+    x = call.graph.plain(call.x)
+    return call.graph.unary(call.name, {"type": "Softmax"}, x, is_positive=True)
+
+
+def _dropout(call: Call) -> Tensor:
+    p = call.module.p
+    if not p or not call.is_training:
+        return call.x
+    return call.graph.unary(call.name, {"type": "Dropout", "rate": p}, call.x, call.x.is_positive)
+
+
+def _dropout2d(call: Call) -> Tensor:
+    if not call.module.p or not call.is_training:
+        return call.x
+    x = call.picture()
+    return call.graph.unary(call.name, {"type": "SpatialDropout2D", "rate": call.module.p}, x, x.is_positive)
+
+
+def _prelu(call: Call) -> Tensor:
+    x, count = call.x, call.module.num_parameters
+    if len(x.shape) != 3 or count != x.shape[0]:
+        raise Refused("needs a slope for each channel of a picture")
+    x = call.picture()
+
+    def pack(arrays: list[Any]) -> Any:
+        return arrays[0].reshape(1, 1, -1)
+
+    weights = {"alpha": Weight([call.module.weight], pack, lambda values: [values.reshape(-1)])}
+    return replace(x, name=call.weighted({"type": "PReLU", "shared_axes": [1, 2]}, [x], weights), is_positive=False)
+
+
+def _max_pool2d(call: Call) -> Tensor:
+    module, x = call.module, call.picture()
+    window, strides, padding = _pair(module.kernel_size), _pair(module.stride), _pair(module.padding)
+    if _pair(module.dilation) != [1, 1] or module.return_indices:
+        raise Refused("`dilation` and `return_indices` are not supported")
+    settings: Settings = {"type": "MaxPooling2D", "pool_size": window, "strides": strides}
+    _check_ceil(call, x, window, strides, padding)
+    if padding != [0, 0]:
+        if _is_padding_same(x, window, strides, padding):
+            settings["padding"] = "same"
+        elif x.is_positive:
+            # Above numbers that are not below 0, zeros are as good as minus infinity.
+            x = _padded(call, x, padding)
+        else:
+            raise Refused(f"`padding={padding}` is supported behind a ReLU alone: elsewhere the border has to be minus infinity")
+    return Tensor(call.graph.add(call.name, settings, [x]), call.shape, PICTURE, is_positive=x.is_positive)
+
+
+def _avg_pool2d(call: Call) -> Tensor:
+    module, x = call.module, call.picture()
+    window, strides, padding = _pair(module.kernel_size), _pair(module.stride), _pair(module.padding)
+    if module.divisor_override is not None:
+        raise Refused("`divisor_override` is not supported")
+    _check_ceil(call, x, window, strides, padding)
+    if padding != [0, 0] and not module.count_include_pad:
+        raise Refused("`count_include_pad=False` is supported without padding alone")
+    positive, x = x.is_positive, _padded(call, x, padding)
+    settings = {"type": "AveragePooling2D", "pool_size": window, "strides": strides}
+    return Tensor(call.graph.add(call.name, settings, [x]), call.shape, PICTURE, is_positive=positive)
+
+
+def _check_ceil(call: Call, x: Tensor, window: list[int], strides: list[int], padding: list[int]) -> None:
+    ends = [(size + 2 * p - w) % s for size, w, s, p in zip(x.shape[1:], window, strides, padding)]
+    if call.module.ceil_mode and any(ends):
+        raise Refused(f"`ceil_mode=True` is supported where windows end at the border, but {ends} pixels are left")
+
+
+def _is_padding_same(x: Tensor, window: list[int], strides: list[int], padding: list[int]) -> bool:
+    """Is the engine's padding `same` this one?"""
+    for size, w, s, p in zip(x.shape[1:], window, strides, padding):
+        total = max((math.ceil(size / s) - 1) * s + w - size, 0)
+        if total // 2 != p or (size + 2 * p - w) // s + 1 != math.ceil(size / s):
+            return False
+    return True
+
+
+def _adaptive_avg_pool2d(call: Call) -> Tensor:
+    x = call.picture()
+    wanted = call.module.output_size
+    wanted = [wanted, wanted] if isinstance(wanted, int) else list(wanted)
+    have = list(x.shape[1:])
+    target = [h if w is None else w for w, h in zip(wanted, have)]
+    if target == have:
+        return x
+    if target == [1, 1]:
+        settings: Settings = {"type": "GlobalAveragePooling2D", "keepdims": True}
+    elif all(h % t == 0 for h, t in zip(have, target)):
+        settings = {"type": "AveragePooling2D", "pool_size": [h // t for h, t in zip(have, target)]}
+    else:
+        raise Refused(f"`output_size` needs to divide the picture, but {target} does not divide {have}")
+    return Tensor(call.graph.add(call.name, settings, [x]), call.shape, PICTURE, is_positive=x.is_positive)
+
+
+def _flatten_module(call: Call) -> Tensor:
+    return _flatten(call, call.module.start_dim, call.module.end_dim)
+
+
+def _flatten(call: Call, start: int, end: int) -> Tensor:
+    rank = len(call.x.shape)
+    end = end % (rank + 1)
+    if start == 1 and end == rank:
+        return _flat(call)
+    return _reshaped(call)
+
+
+def _flat(call: Call) -> Tensor:
+    """All axes of a row as one."""
+    x = call.x
+    if len(x.shape) == 1:
+        return x
+    name = call.graph.add(call.name, {"type": "Flatten"}, [x])
+    flat = None if is_same(x.shape, x.order) else (x.shape, x.order)
+    return Tensor(name, call.shape, (0,), flat, x.is_positive)
+
+
+def _reshaped(call: Call) -> Tensor:
+    """Rows in another shape."""
+    x, shape = call.x, call.shape
+    if call.value.shape[0] * math.prod(shape) == 0 or math.prod(shape) != math.prod(x.shape):
+        raise Refused("needs to keep the first axis, along which batches are split")
+    if shape == x.shape:
+        return x
+    if len(shape) == 1:
+        return _flat(call)
+    x = call.graph.plain(x)
+    if not shape:
+        return replace(x, shape=(), order=())
+    name = call.graph.add(call.name, {"type": "Reshape", "target_shape": list(shape)}, [x])
+    return Tensor(name, shape, tuple(range(len(shape))), is_positive=x.is_positive)
+
+
+def _identity(call: Call) -> Tensor:
+    return call.x
+
+
+#: Modules, by class.
+MODULES: dict[type, Handler] = {
+    nn.AdaptiveAvgPool2d: _adaptive_avg_pool2d,
+    nn.AvgPool2d: _avg_pool2d,
+    nn.BatchNorm1d: _batch_norm,
+    nn.BatchNorm2d: _batch_norm,
+    nn.Conv2d: _conv2d,
+    nn.ConvTranspose2d: _conv_transpose2d,
+    nn.Dropout: _dropout,
+    nn.Dropout2d: _dropout2d,
+    nn.ELU: _with_setting("ELU", "alpha", "alpha"),
+    nn.Embedding: _embedding,
+    nn.Flatten: _flatten_module,
+    nn.GELU: _gelu,
+    nn.GRU: _recurrent,
+    nn.GroupNorm: _group_norm,
+    nn.Hardsigmoid: _function("hard_sigmoid", is_positive=True),
+    nn.Hardswish: _function("hard_silu"),
+    nn.Hardtanh: _hardtanh,
+    nn.Identity: _identity,
+    nn.LSTM: _recurrent,
+    nn.LayerNorm: _layer_norm,
+    nn.LeakyReLU: _with_setting("LeakyReLU", "negative_slope", "negative_slope"),
+    nn.Linear: _linear,
+    nn.MaxPool2d: _max_pool2d,
+    nn.Mish: _function("mish"),
+    nn.PReLU: _prelu,
+    nn.ReLU: _function("relu", is_positive=True),
+    nn.ReLU6: _function("relu6", is_positive=True),
+    nn.SELU: _function("selu"),
+    nn.SiLU: _function("silu"),
+    nn.Sigmoid: _function("sigmoid", is_positive=True),
+    nn.Softmax: _softmax,
+    nn.Softplus: _softplus,
+    nn.Softsign: _function("softsign"),
+    nn.Tanh: _function("tanh"),
+}
+
+#: Functions and methods that do what a module without weights does, whose arguments follow the tensor.
+AS_MODULES: dict[str, Callable[..., Any]] = {
+    "adaptive_avg_pool2d": nn.AdaptiveAvgPool2d,
+    "avg_pool2d": nn.AvgPool2d,
+    "elu": lambda alpha=1.0, inplace=False: nn.ELU(alpha),
+    "gelu": nn.GELU,
+    "hardsigmoid": nn.Hardsigmoid,
+    "hardswish": nn.Hardswish,
+    "hardtanh": nn.Hardtanh,
+    "leaky_relu": nn.LeakyReLU,
+    "max_pool2d": nn.MaxPool2d,
+    "mish": nn.Mish,
+    "relu": nn.ReLU,
+    "relu6": nn.ReLU6,
+    "relu_": nn.ReLU,
+    "selu": nn.SELU,
+    "sigmoid": nn.Sigmoid,
+    "silu": nn.SiLU,
+    "softmax": lambda dim=None, _stacklevel=3, dtype=None: nn.Softmax(dim),
+    "softplus": nn.Softplus,
+    "softsign": nn.Softsign,
+    "tanh": nn.Tanh,
+}
+
+
+# Functions.
+
+
+def _argument(call: Call, at: int, name: str, default: Any) -> Any:
+    return call.args[at] if len(call.args) > at else call.kwargs.get(name, default)
+
+
+def _dropout_function(call: Call) -> Tensor:
+    p, training = _argument(call, 1, "p", 0.5), _argument(call, 2, "training", True)
+    if not training or not p:
+        return call.x
+    return call.graph.unary(call.name, {"type": "Dropout", "rate": p}, call.x, call.x.is_positive)
+
+
+def _flatten_function(call: Call) -> Tensor:
+    return _flatten(call, _argument(call, 1, "start_dim", 0), _argument(call, 2, "end_dim", -1))
+
+
+_OF_TWO = {"add": "Add", "iadd": "Add", "mul": "Multiply", "imul": "Multiply", "sub": "Subtract", "isub": "Subtract"}
+_OF_TWO |= {"add_": "Add", "mul_": "Multiply", "sub_": "Subtract", "maximum": "Maximum", "minimum": "Minimum"}
+
+
+def _of_two(call: Call, kind: str) -> Tensor:
+    """An operation on two tensors, or on a tensor and a number."""
+    if call.kwargs or len(call.args) != 2:
+        raise Refused("needs two arguments, by position")
+    a, b = call.args
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return _merged(call, kind, a, b)
+    x, number = (a, b) if isinstance(a, Tensor) else (b, a)
+    if not isinstance(x, Tensor) or not isinstance(number, (int, float)) or kind in ("Maximum", "Minimum"):
+        raise Refused("needs tensors of the graph and numbers")
+    scale, offset = {
+        "Add": (1.0, number),
+        "Multiply": (number, 0.0),
+        "Subtract": (1.0, -number) if x is a else (-1.0, number),
+    }[kind]
+    settings = {"type": "Rescaling", "scale": float(scale), "offset": float(offset)}
+    return call.graph.unary(call.name, settings, x, x.is_positive and scale >= 0 and offset >= 0)
+
+
+def _merged(call: Call, kind: str, a: Tensor, b: Tensor) -> Tensor:
+    if len(a.shape) != len(b.shape):
+        raise Refused(f"needs tensors of as many axes, but gets rows of shape {a.shape} and {b.shape}")
+    if a.flat != b.flat:
+        a, b = call.graph.plain(a), call.graph.plain(b)
+    elif a.flat is None:
+        b = call.graph.ordered(b, a.order)
+    positive = a.is_positive and b.is_positive and kind != "Subtract"
+    name = call.graph.add(call.name, {"type": kind}, [a, b])
+    return replace(a, name=name, shape=call.shape, is_positive=positive)
+
+
+def _divided(call: Call) -> Tensor:
+    x, number = call.args
+    if not isinstance(x, Tensor) or not isinstance(number, (int, float)) or not number:
+        raise Refused("needs a tensor divided by a number")
+    return call.graph.unary(call.name, {"type": "Rescaling", "scale": 1.0 / number, "offset": 0.0}, x)
+
+
+def _cat(call: Call) -> Tensor:
+    tensors: list[Tensor] = list(call.args[0] if call.args else call.kwargs["tensors"])
+    dim = _argument(call, 1, "dim", 0)
+    rank = len(tensors[0].shape)
+    axis = (dim if dim >= 0 else dim + rank + 1) - 1
+    if axis < 0:
+        raise Refused("`dim` needs to be another than the first, along which batches are split")
+    first = tensors[0]
+    tensors = [call.graph.ordered(x, first.order) if x.flat is None else call.graph.plain(x) for x in tensors]
+    if any(tensor.order != tensors[0].order for tensor in tensors):
+        tensors = [call.graph.plain(tensor) for tensor in tensors]
+    first = tensors[0]
+    settings = {"type": "Concatenate", "axis": first.order.index(axis) + 1}
+    name = call.graph.add(call.name, settings, tensors)
+    return replace(first, name=name, shape=call.shape, flat=None, is_positive=all(tensor.is_positive for tensor in tensors))
+
+
+def _mean(call: Call) -> Tensor:
+    dims, keepdim = _argument(call, 1, "dim", None), bool(_argument(call, 2, "keepdim", False))
+    x = call.x
+    rank = len(x.shape) + 1
+    wanted = sorted(dim % rank for dim in ([dims] if isinstance(dims, int) else dims or []))
+    if len(x.shape) == 3 and wanted == [2, 3]:
+        x = call.picture()
+        name = call.graph.add(call.name, {"type": "GlobalAveragePooling2D", "keepdims": keepdim}, [x])
+        order = PICTURE if keepdim else (0,)
+        return Tensor(name, call.shape, order, is_positive=x.is_positive)
+    if len(x.shape) == 2 and wanted == [1] and not keepdim:
+        x = call.graph.plain(x)
+        name = call.graph.add(call.name, {"type": "GlobalAveragePooling1D"}, [x])
+        return Tensor(name, call.shape, (0,), is_positive=x.is_positive)
+    raise Refused(f"needs a mean over height and width, or over the steps of a sequence, but `dim` is {dims}")
+
+
+def _permute(call: Call) -> Tensor:
+    dims = call.args[1] if len(call.args) == 2 and not isinstance(call.args[1], int) else call.args[1:]
+    return _permuted(call, [int(dim) for dim in dims])
+
+
+def _transpose(call: Call) -> Tensor:
+    rank = len(call.x.shape) + 1
+    dims = list(range(rank))
+    a, b = (dim % rank for dim in call.args[1:3])
+    dims[a], dims[b] = b, a
+    return _permuted(call, dims)
+
+
+def _permuted(call: Call, dims: list[int]) -> Tensor:
+    """The axes in another order. The numbers stay where they are: what reads them says where it wants them."""
+    rank = len(call.x.shape) + 1
+    dims = [dim % rank for dim in dims]
+    if dims[0] != 0:
+        raise Refused("needs to keep the first axis, along which batches are split")
+    x = call.x if call.x.flat is None else call.graph.plain(call.x)
+    moved = [dims.index(axis + 1) - 1 for axis in x.order]
+    return replace(x, shape=call.shape, order=tuple(moved))
+
+
+def _getitem(call: Call) -> Any:
+    """Parts of what a recurrent module gives."""
+    source, index = call.args
+    if isinstance(source, Sequences):
+        if index == 0:
+            return _Steps(source)
+        return _States(source)
+    if isinstance(source, _States):
+        # The state behind the last step: h of (h, c), or of a GRU the last of its layers.
+        is_lstm = isinstance(call.value, torch.Tensor) and call.value.dim() == 3
+        if is_lstm and index == 0:
+            return source
+        if not is_lstm and index == -1:
+            return source.source.last(False)
+        raise Refused("needs the state of its last layer: `h[-1]`")
+    if isinstance(source, _Steps):
+        whole = slice(None)
+        parts = index if isinstance(index, tuple) else (index,)
+        if parts[:2] == (whole, -1) and all(part == whole for part in parts[2:]):
+            return source.source.last(False)
+        raise Refused("needs all steps of a recurrent module, or the last one: `[:, -1]`")
+    raise Refused(f"an index {index} into a tensor is not supported")
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """The first part of what a recurrent module gives: all its steps."""
+
+    source: Sequences
+
+
+@dataclass(frozen=True)
+class _States:
+    """The second part: its last states."""
+
+    source: Sequences
+
+
+def settled(value: Any) -> Any:
+    """An argument as functions take it: a tensor where a recurrent module's steps are meant."""
+    if isinstance(value, _Steps):
+        return value.source.last(True)
+    return value
+
+
+#: Functions and methods, by name.
+FUNCTIONS: dict[str, Handler] = {
+    "cat": _cat,
+    "concat": _cat,
+    "contiguous": _identity,
+    "dropout": _dropout_function,
+    "flatten": _flatten_function,
+    "getitem": _getitem,
+    "mean": _mean,
+    "permute": _permute,
+    "reshape": _reshaped,
+    "squeeze": _reshaped,
+    "swapaxes": _transpose,
+    "transpose": _transpose,
+    "truediv": _divided,
+    "div": _divided,
+    "unsqueeze": _reshaped,
+    "view": _reshaped,
+}
+
+
+def function(name: str) -> Handler | None:
+    """What a function or method of this name is in the engine."""
+    if name in _OF_TWO:
+        return lambda call: _of_two(call, _OF_TWO[name])
+    if name in AS_MODULES:
+
+        def as_module(call: Call) -> Any:
+            module = AS_MODULES[name](*call.args[1:], **call.kwargs)
+            return MODULES[type(module)](replace(call, module=module, args=call.args[:1], kwargs={}))
+
+        return as_module
+    return FUNCTIONS.get(name)
+
+
+__all__ = ["AS_MODULES", "FUNCTIONS", "MODULES", "Call", "Refused", "Sequences", "function", "settled", "shape_here"]

@@ -1,0 +1,203 @@
+"""Losses and optimizers of PyTorch as those of the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from ._graph import Settings
+from ._layers import Refused
+
+
+@dataclass(frozen=True)
+class LossRow:
+    """A loss of PyTorch: its settings in the engine, from the module."""
+
+    make: Callable[[Any], Settings]
+    #: Are classes the first axis of a row of outputs, and targets their numbers?
+    has_classes: bool = False
+
+
+def _plain(kind: str, **needed: Any) -> Callable[[Any], Settings]:
+    """A loss without settings, some of which need a value."""
+
+    def make(loss: Any) -> Settings:
+        for name, value in needed.items():
+            if getattr(loss, name) != value:
+                raise Refused(f"`{name}` needs {value}, but is {_short(getattr(loss, name))}")
+        return {"type": kind}
+
+    return make
+
+
+def _short(value: Any) -> str:
+    return f"a tensor of shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else repr(value)
+
+
+def _cross_entropy(loss: Any) -> Settings:
+    if loss.weight is not None and loss.label_smoothing:
+        raise Refused("`weight` beside `label_smoothing` is not supported")
+    return {"type": "SparseCategoricalCrossentropy", "label_smoothing": loss.label_smoothing}
+
+
+#: Losses, by class.
+LOSSES: dict[type, LossRow] = {
+    nn.BCEWithLogitsLoss: LossRow(_plain("BinaryCrossentropy", weight=None, pos_weight=None)),
+    nn.CrossEntropyLoss: LossRow(_cross_entropy, has_classes=True),
+    nn.MSELoss: LossRow(_plain("MeanSquaredError")),
+}
+
+#: Functions that compute a loss, by name.
+FUNCTIONS: dict[str, type] = {
+    "binary_cross_entropy_with_logits": nn.BCEWithLogitsLoss,
+    "cross_entropy": nn.CrossEntropyLoss,
+    "mse_loss": nn.MSELoss,
+}
+
+
+@dataclass(frozen=True)
+class OptimizerRow:
+    """An optimizer of PyTorch."""
+
+    #: Settings in the engine, from those of a group of parameters.
+    make: Callable[[Settings], Settings]
+    #: Settings that need a value.
+    need: Settings
+    #: State of the engine by kind: PyTorch's name, and whether the engine's is that times minus or plus the learning rate.
+    state: dict[str, tuple[str, float | None]]
+
+
+def _sgd(group: Settings) -> Settings:
+    return {
+        "type": "SGD",
+        "momentum": group["momentum"],
+        "nesterov": group["nesterov"],
+        "l2_decay": group["weight_decay"],
+    }
+
+
+def _adam(group: Settings) -> Settings:
+    (beta_1, beta_2), decay = group["betas"], group["weight_decay"]
+    common = {"beta_1": beta_1, "beta_2": beta_2, "epsilon": group["eps"], "outer_epsilon": True}
+    if group.get("decoupled_weight_decay") and decay:
+        return {"type": "AdamW", **common, "weight_decay": decay}
+    return {"type": "Adam", **common, "l2_decay": decay}
+
+
+def _adamw(group: Settings) -> Settings:
+    return _adam({**group, "decoupled_weight_decay": True})
+
+
+def _rmsprop(group: Settings) -> Settings:
+    return {
+        "type": "RMSprop",
+        "rho": group["alpha"],
+        "momentum": group["momentum"],
+        "epsilon": group["eps"],
+        "centered": group["centered"],
+        "outer_epsilon": True,
+        "l2_decay": group["weight_decay"],
+    }
+
+
+_MOMENTS: dict[str, tuple[str, float | None]] = {"momentum": ("exp_avg", None), "velocity": ("exp_avg_sq", None)}
+_NO_AMSGRAD = {"amsgrad": False, "maximize": False}
+
+#: Optimizers, by class.
+OPTIMIZERS: dict[type, OptimizerRow] = {
+    torch.optim.SGD: OptimizerRow(_sgd, {"dampening": 0, "maximize": False}, {"momentum": ("momentum_buffer", -1.0)}),
+    torch.optim.Adam: OptimizerRow(_adam, _NO_AMSGRAD, _MOMENTS),
+    torch.optim.AdamW: OptimizerRow(_adamw, _NO_AMSGRAD, _MOMENTS),
+    torch.optim.RMSprop: OptimizerRow(
+        _rmsprop,
+        {"maximize": False},
+        {"velocity": ("square_avg", None), "momentum": ("momentum_buffer", 1.0), "average_gradient": ("grad_avg", None)},
+    ),
+}
+
+#: Settings of a group that do not change what is computed.
+_IRRELEVANT = frozenset({"params", "foreach", "fused", "capturable", "differentiable", "initial_lr"})
+
+
+@dataclass
+class Objective:
+    """What training is for."""
+
+    #: Settings as the engine reads them.
+    settings: Settings = field(default_factory=dict)
+    #: Are classes the first axis of a row of outputs?
+    has_classes: bool = False
+    #: Are targets the numbers of classes?
+    has_numbers: bool = False
+    #: Weight of each class in the loss.
+    class_weights: NDArray[np.float32] | None = None
+    row: OptimizerRow | None = None
+
+
+def convert(loss: Any, optimizer: Any, parameters: dict[str, nn.Parameter], probabilities: bool) -> tuple[Objective, list[str]]:
+    """Loss and optimizer for the engine, and what is wrong with them."""
+    objective, problems = Objective(), list[str]()
+    found = FUNCTIONS[loss.__name__]() if getattr(loss, "__name__", None) in FUNCTIONS else loss
+    row = LOSSES.get(type(found))
+    reduction = getattr(found, "reduction", "mean")
+    settings: Settings = {"type": "MeanSquaredError"}
+    if row is None:
+        known = ", ".join(kind.__name__ for kind in LOSSES)
+        problems.append(f"loss: `{type(found).__name__}` is not supported; known are {known}")
+    else:
+        try:
+            settings, objective.has_classes = row.make(found), row.has_classes
+        except Refused as refused:
+            problems.append(f"loss `{type(found).__name__}`: {refused}")
+        if reduction not in ("mean", "sum"):
+            problems.append(f'loss `{type(found).__name__}`: `reduction` needs "mean" or "sum", but is "{reduction}"')
+    if isinstance(found, nn.CrossEntropyLoss):
+        if probabilities:
+            settings["type"] = "CategoricalCrossentropy"
+        if found.weight is not None and probabilities:
+            problems.append("loss `CrossEntropyLoss`: `weight` is not supported for targets that are probabilities")
+        if found.weight is not None:
+            objective.class_weights = found.weight.detach().cpu().numpy()
+    objective.has_numbers = objective.has_classes and not probabilities
+    weighted_mean = "mean_with_sample_weight" if objective.class_weights is not None else "sum_over_batch_size"
+    objective.settings = {
+        "optimizer": _optimizer(objective, optimizer, parameters, problems),
+        "losses": [settings],
+        "loss_weights": [1.0],
+        "metrics": [],
+        "reduction": "sum" if reduction == "sum" else weighted_mean,
+        "clip_norm": None,
+    }
+    return objective, problems
+
+
+def _optimizer(
+    objective: Objective, optimizer: Any, parameters: dict[str, nn.Parameter], problems: list[str]
+) -> Settings:
+    kind = type(optimizer).__name__
+    row = OPTIMIZERS.get(type(optimizer))
+    if row is None:
+        known = ", ".join(kind.__name__ for kind in OPTIMIZERS)
+        problems.append(f"optimizer: `{kind}` is not supported; known are {known}")
+        return {"type": "SGD"}
+    objective.row = row
+    first = optimizer.param_groups[0]
+    for group in optimizer.param_groups[1:]:
+        other = [name for name in first if name not in _IRRELEVANT and group[name] != first[name]]
+        if other:
+            problems.append(f"optimizer `{kind}`: `{other[0]}` needs to be the same for all groups of parameters")
+    for name, needed in row.need.items():
+        if first.get(name, needed) != needed:
+            problems.append(f"optimizer `{kind}`: `{name}` needs {needed}, but is {first[name]}")
+    held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    missing = [name for name, parameter in parameters.items() if parameter.requires_grad and id(parameter) not in held]
+    if missing:
+        listed = ", ".join(f"`{name}`" for name in missing[:3])
+        problems.append(f"optimizer `{kind}`: needs to have {listed}; set `requires_grad` to False for what is not to be trained")
+    return row.make(first)

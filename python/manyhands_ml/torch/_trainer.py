@@ -1,0 +1,492 @@
+"""`Trainer`: trains a `torch.nn.Module` on adapters."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from .. import _native
+from .._ahead import Ahead
+from .._objects import TELL_MS, Means, shares_of
+from .._rows import Feeds, rows_of
+from ..errors import DataError, MismatchError, ModelError, SettingError, explained
+from ._graph import Floats, Graph, Tensor, Weight, shape_here
+from ._objective import Objective, convert
+from ._trace import in_modes, trace, training_modes
+
+#: Largest difference to PyTorch, relative where numbers are above 1.
+_TOLERANCE = 1e-4
+#: Rows of the example that is traced, and of the batch that goes through both.
+_EXAMPLE_ROWS, _CHECKED_ROWS = 5, 32
+#: A learning rate in place of 0, by which momentum is scaled: too small to move a weight.
+_LEAST_RATE = 1e-20
+
+
+class Trainer:
+    """Trains a `torch.nn.Module` on adapters, with the loss and the optimizer of PyTorch.
+
+    >>> import torch
+    >>> from manyhands_ml import digits
+    >>> from manyhands_ml.torch import Trainer
+    >>> (x, y), (x_test, y_test) = digits()
+    >>> module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 10))
+    >>> optimizer = torch.optim.Adam(module.parameters(), lr=0.01)
+    >>> trainer = Trainer(module, loss=torch.nn.CrossEntropyLoss(), optimizer=optimizer, adapters="cpu")
+    >>> history = trainer.fit(x, y, epochs=5, batch_size=64)
+    >>> history["loss"][-1] < history["loss"][0]
+    True
+    >>> trainer.evaluate(x_test, y_test)["accuracy"] > 0.9
+    True
+    >>> trainer.predict(x_test).shape
+    torch.Size([360, 10])
+
+    Weights and buffers of the module and the state of the optimizer are those of PyTorch after each epoch, and are read again before
+    each call: PyTorch can go on where this has ended, and the other way round. A learning rate that a scheduler has changed is
+    that of the next epoch.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        loss: Any,
+        optimizer: torch.optim.Optimizer,
+        *,
+        adapters: str = "",
+        split: Literal["learned", "even"] | Sequence[float] = "learned",
+        batch_statistics: Literal["shard", "batch"] = "shard",
+        clip_norm: float | None = None,
+        seed: int = 0,
+    ) -> None:
+        """
+        Args:
+            module: What is trained. Its modules train, but those that are in evaluation mode within a module in training mode.
+            loss: A loss of `torch.nn`, such as `torch.nn.CrossEntropyLoss()`.
+            optimizer: One of `torch.optim`, with the module's parameters.
+            adapters: What to compute on: `"all"` (every GPU), `"0,1"` (by index), `"radeon,cpu"` (by a part of the name).
+                Empty: what the environment variable `MANYHANDS_ADAPTERS` names, else all GPUs, else the CPU.
+            split: Who gets how many rows of a batch: `"learned"` from measured speed, `"even"`, or a share for each adapter.
+            batch_statistics: Whose mean and variance batch normalization takes: those of each adapter's rows (`"shard"`,
+                as in PyTorch's own data parallelism), or of the whole batch (`"batch"`: as on one device).
+            clip_norm: Global norm above which gradients are scaled down, as by `torch.nn.utils.clip_grad_norm_`.
+            seed: Seed of shuffling and dropout.
+
+        Raises:
+            AdapterError: If an adapter is not there. Whether the module can train here is said when it is first used.
+        """
+        _native.adapters(adapters)
+        self._module, self._loss, self._optimizer = module, loss, optimizer
+        self._adapters, self._shares, self._seed = adapters, shares_of(split), seed
+        self._batch_statistics, self._clip_norm = batch_statistics, clip_norm
+        self._rng = np.random.default_rng(seed)
+        self._engine: _Engine | None = None
+
+    def fit(
+        self,
+        x: Any,
+        y: Any = None,
+        *,
+        epochs: int = 1,
+        batch_size: int = 32,
+        shuffle: bool = True,
+        validation_data: Any = None,
+        on_epoch: Callable[[int, dict[str, float]], bool | None] | None = None,
+    ) -> dict[str, list[float]]:
+        """Trains, and gives loss and metrics of each epoch.
+
+        Args:
+            x: Inputs: a tensor or array whose first axis is the row, or a list of them. Or a `DataLoader`, or anything else that
+                gives batches `(inputs, targets)`, again in each epoch.
+            y: Targets; with batches none.
+            epochs: How often all rows are seen.
+            batch_size: Rows of a batch, over all adapters; batches of a loader have their own.
+            shuffle: Whether each epoch has an order of its own; a loader has its own.
+            validation_data: A pair of inputs and targets, or batches, to evaluate after each epoch: their numbers have the
+                prefix `val_`.
+            on_epoch: Called after each epoch with its number, from 0, and its numbers: where a learning-rate scheduler steps.
+                Training ends where it gives True.
+
+        Raises:
+            ModelError: If something in the module, the loss or the optimizer is not supported.
+            DataError: If the data do not fit the module.
+            MismatchError: If PyTorch and the adapters compute different results for the first batch.
+            NonFiniteError: If loss or gradient are no numbers any more.
+        """
+        engine, history = self._opened(x, y), dict[str, list[float]]()
+        engine.push()
+        for epoch in range(epochs):
+            means = Means()
+            try:
+                engine.take_rate()
+                if y is None:
+                    self._fit_batches(engine, x, means)
+                else:
+                    self._fit_arrays(engine, x, y, batch_size, shuffle, means)
+            finally:
+                engine.pull()
+            logs = means.logs
+            if validation_data is not None:
+                pair = isinstance(validation_data, (tuple, list)) and len(validation_data) == 2
+                values = self.evaluate(*validation_data, batch_size=batch_size) if pair else self.evaluate(validation_data)
+                logs.update({f"val_{name}": value for name, value in values.items()})
+            for name, value in logs.items():
+                history.setdefault(name, []).append(value)
+            if on_epoch is not None and on_epoch(epoch, logs):
+                break
+            engine.push()
+        return history
+
+    def _fit_arrays(self, engine: _Engine, x: Any, y: Any, batch_size: int, shuffle: bool, means: Means) -> None:
+        rows = engine.rows(x, y)
+        order = self._rng.permutation(rows.rows) if shuffle else np.arange(rows.rows)
+        engine.is_ahead = True
+        engine.native.train(rows, order, batch_size, engine.rate, means.tell, 2, TELL_MS)
+
+    def _fit_batches(self, engine: _Engine, batches: Iterable[Any], means: Means) -> None:
+        depth = 2 if len(engine.native.adapters) == 1 else 1
+        begun: deque[int] = deque()
+        engine.is_ahead = True
+        try:
+            with Ahead(_native.Batch(engine.rows(*_parts(batch))) for batch in batches) as ready:
+                for batch in ready:
+                    engine.native.begin(batch, engine.rate)
+                    begun.append(batch.rows)
+                    if len(begun) == depth:
+                        means.add(engine.native.end()[0], begun.popleft())
+                while begun:
+                    means.add(engine.native.end()[0], begun.popleft())
+        finally:
+            while begun:
+                # Interrupted: steps that have begun come to their end, so that the weights are whole.
+                begun.popleft()
+                engine.native.end()
+
+    def evaluate(self, x: Any, y: Any = None, *, batch_size: int = 32) -> dict[str, float]:
+        """Loss and metrics of data, given as for `fit`.
+
+        Raises:
+            ModelError, DataError, MismatchError: As `fit`.
+        """
+        engine, means = self._opened(x, y), Means()
+        engine.push()
+        if y is not None:
+            engine.native.evaluate(engine.rows(x, y), batch_size, means.tell, TELL_MS)
+            return means.logs
+        with Ahead(_native.Batch(engine.rows(*_parts(batch))) for batch in x) as ready:
+            for batch in ready:
+                means.add(engine.native.test(batch), batch.rows)
+        return means.logs
+
+    def predict(self, x: Any, *, batch_size: int = 32) -> torch.Tensor:
+        """The output for each row, as the module gives it in evaluation mode.
+
+        Args:
+            x: Inputs as for `fit`, or batches of inputs, of which targets behind them are left out.
+            batch_size: Rows of a batch, over all adapters; batches of a loader have their own.
+
+        Raises:
+            ModelError, DataError, MismatchError: As `fit`.
+        """
+        if _is_arrays(x):
+            engine = self._opened(x, None, is_prediction=True)
+            engine.push()
+            flat = engine.native.predict_rows(engine.rows(x, None), batch_size, lambda *_: None, TELL_MS)
+            return engine.output(flat[0])
+        outputs = list[torch.Tensor]()
+        for batch in x:
+            inputs = _parts(batch)[0] if isinstance(batch, (tuple, list)) and len(batch) > 1 else batch
+            engine = self._opened(inputs, None, is_prediction=True)
+            if not outputs:
+                engine.push()
+            outputs.append(engine.output(engine.native.predict(_native.Batch(engine.rows(inputs, None)))[0]))
+        return torch.cat(outputs)
+
+    def _opened(self, x: Any, y: Any, is_prediction: bool = False) -> _Engine:
+        """The engine, made and checked with the first rows that come."""
+        if self._engine is not None and (self._engine.is_checked or is_prediction):
+            return self._engine
+        if y is None and not is_prediction:
+            first = next(iter(x), None)
+            if first is None:
+                raise DataError(explained("the data", "need at least one batch, but have none", "give a loader with rows"))
+            x, y = _parts(first)
+        inputs = [_tensor(part) for part in _listed(x)]
+        targets = None if y is None else _tensor(y)
+        if self._engine is None:
+            settings = {"batch_statistics": self._batch_statistics, "seed": self._seed}
+            self._engine = _Engine(self._module, self._loss, self._optimizer, inputs, targets, settings)
+            if self._clip_norm is not None:
+                self._engine.objective.settings["clip_norm"] = self._clip_norm
+            self._engine.open(self._adapters, self._shares)
+        self._engine.push()
+        self._engine.check(inputs, targets)
+        return self._engine
+
+
+class _Engine:
+    """The native trainer of a module, and the two-way traffic of weights and optimizer state."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        loss: Any,
+        optimizer: torch.optim.Optimizer,
+        inputs: list[torch.Tensor],
+        targets: torch.Tensor | None,
+        settings: dict[str, Any],
+    ) -> None:
+        self._module, self._loss, self._optimizer = module, loss, optimizer
+        places = torch.arange(_EXAMPLE_ROWS) % len(inputs[0])
+        device = next((parameter.device for parameter in module.parameters()), torch.device("cpu"))
+        self._device = device
+        graph, problems = trace(module, [part[places].to(device) for part in inputs])
+        # Of classes there are numbers, or a probability for each.
+        probabilities = targets is not None and any(tensor.shape == tuple(targets.shape[1:]) for tensor in graph.outputs)
+        objective, more = convert(loss, optimizer, dict(module.named_parameters()), probabilities)
+        self.graph: Graph = graph
+        self.objective: Objective = objective
+        if graph.outputs:
+            self._end(problems)
+        _raise_problems(module, problems + more)
+        objective.settings.update(settings)
+        self.rate = 0.0
+        self.is_checked = self.is_ahead = False
+        # Weights and state that both have.
+        self._known: dict[str, Floats] = {}
+        self._known_state: dict[str, Floats] = {}
+        self._steps = 0
+
+    def _end(self, problems: list[str]) -> None:
+        """Puts classes last, and numbers as PyTorch has them where they were made flat."""
+        output: Tensor = self.graph.outputs[0]
+        rank = len(output.shape)
+        if self.objective.has_classes:
+            output = self.graph.ordered(output, (*range(1, rank), 0))
+        elif output.flat is not None:
+            output = self.graph.plain(output)
+        self.graph.outputs[0] = output
+        if output.name in [tensor.name for tensor in self.graph.inputs]:
+            problems.append("forward: needs to compute something of its inputs")
+
+    def open(self, adapters: str, shares: list[float] | None) -> None:
+        """Makes the native trainer."""
+        objective = json.dumps(self.objective.settings)
+        self.native = _native.Trainer(json.dumps(self.graph.config()), objective, adapters, shares)
+        self.native.set_tensors(self.graph.constants, {}, 0)
+        inputs = [(tensor.name, shape_here(tensor)) for tensor in self.graph.inputs]
+        self._feeds = Feeds(inputs, [name for name, _ in inputs], ["output"])
+
+    # Data.
+
+    def rows(self, x: Any, y: Any) -> _native.Rows:
+        """Rows as the engine takes them: axes in its order, and weights of classes as those of rows."""
+        inputs = [_reordered(part, tensor.order) for part, tensor in zip(_listed(x), self.graph.inputs)]
+        if len(_listed(x)) != len(self.graph.inputs):
+            problem = f"need {len(self.graph.inputs)} inputs, but have {len(_listed(x))}"
+            raise DataError(explained("the data", problem, "give one array for each argument of forward"))
+        if y is None:
+            return rows_of(self._feeds, inputs, None, None, needs_targets=False)
+        targets, weights = _array(y), None
+        if not self.objective.has_numbers:
+            targets = _reordered(targets, self.graph.outputs[0].order)
+        if self.objective.class_weights is not None:
+            weights = self._weights(targets)
+        return rows_of(self._feeds, inputs, targets, weights, needs_targets=True)
+
+    def _weights(self, targets: NDArray[Any]) -> NDArray[Any]:
+        weights = self.objective.class_weights
+        assert weights is not None
+        if targets.ndim > 1:
+            help = "train it without weights of classes"
+            raise DataError(explained("`weight` of the loss", "needs one class a row, but targets have more axes", help))
+        if targets.size and not 0 <= int(targets.min()) <= int(targets.max()) < len(weights):
+            problem = f"need to be from 0 to {len(weights) - 1}, but are from {targets.min()} to {targets.max()}"
+            raise DataError(explained("classes of the targets", problem, "give the loss a weight for each class"))
+        chosen: NDArray[Any] = weights[targets.astype(np.int64)]
+        return chosen
+
+    def output(self, flat: Floats) -> torch.Tensor:
+        """An output in PyTorch's shape."""
+        tensor = self.graph.outputs[0]
+        values = flat.reshape(-1, *shape_here(tensor))
+        back = [tensor.order.index(axis) + 1 for axis in range(len(tensor.shape))]
+        shaped = values.transpose(0, *back) if tensor.shape else values
+        return torch.from_numpy(np.ascontiguousarray(shaped)).reshape(-1, *tensor.shape)
+
+    # Weights.
+
+    def push(self) -> None:
+        """Gives the adapters what others have done to weights, buffers or the optimizer's state."""
+        changed = {}
+        for name, weight in self.graph.weights.items():
+            values = weight.read()
+            if name not in self._known or not np.array_equal(values, self._known[name], equal_nan=True):
+                changed[name] = self._known[name] = values
+        steps, state = self._steps_there(), self._state_there()
+        moved = {name: values for name, values in state.items() if not np.array_equal(values, self._known_state.get(name, 0.0))}
+        if changed or moved or steps != self._steps:
+            self._steps = steps
+            self._known_state.update(moved)
+            scaled = {name: values * self._scale(name) for name, values in moved.items()}
+            self.native.set_tensors(changed, scaled, steps)
+
+    def pull(self) -> None:
+        """Gives PyTorch weights, buffers and the optimizer's state, if the adapters have trained since."""
+        if not self.is_ahead:
+            return
+        tensors, state = self.native.state()
+        for name, weight in self.graph.weights.items():
+            weight.write(tensors[name])
+            self._known[name] = tensors[name]
+        steps, self._steps = self.native.step - self._steps, self.native.step
+        with torch.no_grad():
+            for counter in self.graph.counters:
+                counter += steps
+        self._write_state(state)
+        self.is_ahead = False
+
+    def take_rate(self) -> None:
+        """The learning rate of the optimizer. PyTorch's momentum does not contain it, and the engine's does: it is scaled."""
+        rate = float(self._optimizer.param_groups[0]["lr"])
+        before, self.rate = self.rate, max(rate, _LEAST_RATE)
+        if before and before != self.rate and self._scaled():
+            _, state = self.native.state()
+            kinds = tuple(f"{kind}/" for kind in self._scaled())
+            moved = {name: values * np.float32(self.rate / before) for name, values in state.items() if name.startswith(kinds)}
+            self.native.set_tensors({}, moved, self.native.step)
+
+    def _scaled(self) -> list[str]:
+        """Kinds of state that contain the learning rate."""
+        row = self.objective.row
+        return [kind for kind, (_, sign) in row.state.items() if sign is not None] if row else []
+
+    def _trained(self) -> Iterator[tuple[str, Weight]]:
+        for name, weight in self.graph.weights.items():
+            if weight.is_trained and all(tensor.requires_grad for tensor in weight.tensors):
+                yield name, weight
+
+    def _steps_there(self) -> int:
+        """Steps that the optimizer has done. `SGD` does not count them: there they are the engine's."""
+        steps = [int(state["step"]) for state in self._optimizer.state.values() if "step" in state]
+        return max(steps, default=self._steps)
+
+    def _state_there(self) -> dict[str, Floats]:
+        """The optimizer's state by the engine's names, in PyTorch's measure."""
+        found, row = {}, self.objective.row
+        for name, weight in self._trained():
+            for kind, (key, _) in (row.state if row else {}).items():
+                parts = [self._optimizer.state[tensor].get(key) for tensor in weight.tensors]
+                if all(isinstance(part, torch.Tensor) for part in parts):
+                    found[f"{kind}/{name}"] = weight.read(parts)
+        return found
+
+    def _scale(self, name: str) -> np.float32:
+        """Factor from PyTorch's state to the engine's, which contains the learning rate where it is a momentum."""
+        sign = self.objective.row.state[name.split("/")[0]][1] if self.objective.row else None
+        if not self.rate:
+            self.rate = max(float(self._optimizer.param_groups[0]["lr"]), _LEAST_RATE)
+        return np.float32(1.0 if sign is None else sign * self.rate)
+
+    def _write_state(self, state: dict[str, Floats]) -> None:
+        row, group = self.objective.row, self._optimizer.param_groups[0]
+        if row is None:
+            return
+        unused = {"momentum_buffer": not group.get("momentum"), "grad_avg": not group.get("centered")}
+        for name, weight in self._trained():
+            for kind, (key, _) in row.state.items():
+                if unused.get(key):
+                    continue
+                parts = [self._optimizer.state[tensor] for tensor in weight.tensors]
+                for part, tensor in zip(parts, weight.tensors):
+                    if not isinstance(part.get(key), torch.Tensor):
+                        part[key] = torch.zeros_like(tensor, memory_format=torch.preserve_format)
+                place = f"{kind}/{name}"
+                self._known_state[place] = state[place] / self._scale(place)
+                weight.write(self._known_state[place], [part[key] for part in parts])
+            if isinstance(self._optimizer, (torch.optim.Adam, torch.optim.AdamW, torch.optim.RMSprop)):
+                for tensor in weight.tensors:
+                    self._optimizer.state[tensor]["step"] = torch.tensor(float(self._steps))
+
+    # The check.
+
+    def check(self, inputs: list[torch.Tensor], targets: torch.Tensor | None) -> None:
+        """Compares what PyTorch and the adapters say of a batch in evaluation mode.
+
+        Raises:
+            MismatchError: If they differ by more than 1e-4.
+        """
+        inputs = [part[:_CHECKED_ROWS] for part in inputs]
+        modes = dict.fromkeys(training_modes(self._module), False)
+        with in_modes(self._module, modes), torch.no_grad():
+            expected = self._module(*(part.to(self._device) for part in inputs))
+            batch = _native.Batch(self.rows(inputs, None if targets is None else targets[:_CHECKED_ROWS]))
+            _compare("the output", self.output(self.native.predict(batch)[0]), expected.cpu())
+            if targets is None:
+                return
+            targets = targets[:_CHECKED_ROWS].to(self._device)
+            loss = self._loss(expected, targets.long() if self.objective.has_numbers else targets)
+        _compare("the loss", torch.tensor(dict(self.native.test(batch))["loss"]), loss.cpu())
+        self.is_checked = True
+
+
+def _compare(who: str, ours: torch.Tensor, theirs: torch.Tensor) -> None:
+    ours, theirs = ours.double(), theirs.double()
+    same = ours.shape == theirs.shape
+    worst = float(((ours - theirs).abs() / theirs.abs().clamp(min=1.0)).max()) if same else float("nan")
+    if not worst <= _TOLERANCE:
+        problem = f"needs to be as PyTorch computes it, but differs by {worst:.2g} (at most {_TOLERANCE:g} is rounding)"
+        help = "nothing was trained; please report the module: this is an error of manyhands_ml"
+        raise MismatchError(explained(who, problem, help))
+
+
+def _raise_problems(module: nn.Module, problems: list[str]) -> None:
+    if problems:
+        listed = "".join(f"\n    {problem}" for problem in problems)
+        places = "one place" if len(problems) == 1 else f"{len(problems)} places"
+        text = f"can't train on adapters as it is: {places} to change{listed}"
+        raise ModelError(explained(f"module `{type(module).__name__}`", text, "change these, or train it with PyTorch itself"))
+
+
+def _is_arrays(x: Any) -> bool:
+    """Are these arrays of rows, and not batches?"""
+    if isinstance(x, (torch.Tensor, np.ndarray)):
+        return True
+    return isinstance(x, (list, tuple)) and all(isinstance(part, (torch.Tensor, np.ndarray)) for part in x)
+
+
+def _listed(x: Any) -> list[Any]:
+    return list(x) if isinstance(x, (list, tuple)) else [x]
+
+
+def _parts(batch: Any) -> tuple[Any, Any]:
+    """Inputs and targets of a batch: the last part are the targets."""
+    if not isinstance(batch, (list, tuple)) or len(batch) < 2:
+        raise SettingError(
+            explained("a batch", "needs to be inputs and targets, but is no pair", "give `(inputs, targets)`, or `fit(x, y)`")
+        )
+    return (batch[0] if len(batch) == 2 else list(batch[:-1])), batch[-1]
+
+
+def _array(values: Any) -> NDArray[Any]:
+    array: NDArray[Any] = np.asarray(values.detach().cpu() if isinstance(values, torch.Tensor) else values)
+    return array
+
+
+def _tensor(values: Any) -> torch.Tensor:
+    """Values as PyTorch computes with them: whole numbers stay what they are, others are float32."""
+    tensor = values if isinstance(values, torch.Tensor) else torch.from_numpy(np.ascontiguousarray(values))
+    return tensor.float() if tensor.is_floating_point() else tensor
+
+
+def _reordered(values: Any, order: tuple[int, ...]) -> NDArray[Any]:
+    """Rows with their axes in another order: a view, which costs nothing yet."""
+    array = _array(values)
+    if array.ndim != len(order) + 1 or order == tuple(range(len(order))):
+        return array
+    return array.transpose(0, *(axis + 1 for axis in order))
