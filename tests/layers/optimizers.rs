@@ -168,10 +168,13 @@ impl PyTorch {
     }
 }
 
+/// A step of a parameter: its number, and the gradient.
+type Form = fn(&mut PyTorch, u32, f64);
+
 /// With other settings than Keras has, optimizers compute what those of PyTorch compute.
 #[test]
 fn updates_in_the_form_of_pytorch_are_its_formulas() {
-    let forms: [(&str, fn(&mut PyTorch, u32, f64)); 4] = [
+    let forms: [(&str, Form); 4] = [
         (r#"{"type": "SGD", "momentum": 0.9, "nesterov": true, "l2_decay": 0.1}"#, PyTorch::sgd),
         (
             r#"{"type": "Adam", "beta_2": 0.99, "epsilon": 0.1, "outer_epsilon": true, "l2_decay": 0.1}"#,

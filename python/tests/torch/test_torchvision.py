@@ -14,10 +14,12 @@ from torch import nn
 
 from manyhands_ml.torch import Trainer
 
-NETWORKS: dict[str, tuple[Callable[..., nn.Module], int]] = {
-    "resnet18": (torchvision.models.resnet18, 64),
-    "vgg11": (torchvision.models.vgg11, 32),
-    "mobilenet_v2": (torchvision.models.mobilenet_v2, 64),
+#: Networks with the side of their pictures, the learning rate, steps, and the relative difference of losses.
+NETWORKS: dict[str, tuple[Callable[..., nn.Module], int, float, int, float]] = {
+    "resnet18": (torchvision.models.resnet18, 64, 1e-4, 3, 1e-5),
+    "vgg11": (torchvision.models.vgg11, 32, 1e-3, 20, 1e-5),
+    # Where the input moves by 1e-6, PyTorch's own losses move by 1.2e-3.
+    "mobilenet_v2": (torchvision.models.mobilenet_v2, 64, 1e-4, 3, 2e-3),
 }
 ROWS = 6
 
@@ -53,8 +55,12 @@ def _distance(ours: list[Any], theirs: list[Any]) -> float:
     return float(np.median([difference / norm for difference, norm in norms]))
 
 
-def _train(module: nn.Module, x: torch.Tensor, y: torch.Tensor, steps: int) -> list[float]:
-    optimizer, losses = torch.optim.SGD(module.parameters(), lr=1e-3, momentum=0.9), []
+def _optimizer(name: str, module: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(module.parameters(), lr=NETWORKS[name][2], momentum=0.9)
+
+
+def _train(name: str, module: nn.Module, x: torch.Tensor, y: torch.Tensor) -> list[float]:
+    optimizer, losses, steps = _optimizer(name, module), [], NETWORKS[name][3]
     for _ in range(steps):
         optimizer.zero_grad()
         loss = nn.functional.cross_entropy(module(x), y)
@@ -72,16 +78,16 @@ def test_networks_of_torchvision_predict_and_train(name: str) -> None:
     module = _network(name)
     ours, nearby, before = copy.deepcopy(module), copy.deepcopy(module), copy.deepcopy(module.state_dict())
     x, y = _data(NETWORKS[name][1])
-    optimizer = torch.optim.SGD(ours.parameters(), lr=1e-3, momentum=0.9)
-    trainer = Trainer(ours, nn.CrossEntropyLoss(), optimizer, adapters="cpu", batch_statistics="batch")
+    trainer = Trainer(ours, nn.CrossEntropyLoss(), _optimizer(name, ours), adapters="cpu", batch_statistics="batch")
     with torch.no_grad():
         torch.testing.assert_close(trainer.predict(x), copy.deepcopy(module).eval()(x), atol=1e-4, rtol=1e-4)
-    steps = 20 if name == "vgg11" else 3
+    _, _, _, steps, most = NETWORKS[name]
     losses = [trainer.fit([(x, y)])["loss"][0] for _ in range(steps)]
-    assert losses == pytest.approx(_train(module, x, y, steps), rel=1e-5 if name == "vgg11" else 1e-3)
+    assert losses == pytest.approx(_train(name, module, x, y), rel=most)
     moved = _moved(module, before)
     if name == "vgg11":
         assert _distance(_moved(ours, before), moved) < 1e-4
     else:
-        _train(nearby, x * (1 + 1e-6 * torch.randn(x.shape)), y, steps)
-        assert _distance(_moved(ours, before), moved) < max(_distance(_moved(nearby, before), moved), 1e-4)
+        torch.manual_seed(0)
+        _train(name, nearby, x * (1 + 1e-6 * torch.randn(x.shape)), y)
+        assert _distance(_moved(ours, before), moved) < _distance(_moved(nearby, before), moved)
