@@ -217,8 +217,12 @@ mod lion {
 }
 
 /// Layers, losses and optimizers that files may name beside the crate's own.
-const OWN: Own<'_> =
-    Own { layers: &[], losses: &[losses::entry::<Huber>("Huber")], optimizers: &[optimizers::entry::<Lion>("Lion")] };
+const OWN: Own<'_> = Own {
+    layers: &[],
+    losses: &[losses::entry::<Huber>("Huber")],
+    metrics: &[],
+    optimizers: &[optimizers::entry::<Lion>("Lion")],
+};
 
 /// A loss as it may stand in a file of settings.
 const LOSS: &str = r#"{ "type": "Huber", "delta": 0.25 }"#;

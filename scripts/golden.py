@@ -702,6 +702,96 @@ def metric_file():
     return file
 
 
+def counted_metric_file():
+    file = File("counted_metrics", "metrics that are counted over a dataset from outputs and targets, in two batches")
+    rng = generator("counted_metrics")
+    logits, rows = normal(rng, (40, 4), 2.0), (slice(0, 24), slice(24, 40))
+    sigmoid, softmax = 1 / (1 + np.exp(-logits)), np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    binary, labels = exact(rng.integers(0, 2, logits.shape)), rng.integers(0, 4, 40)
+    one_hot, real = np.eye(4)[labels], normal(rng, logits.shape) + logits / 2
+
+    def case(name, loss, kind, class_name, given, outputs, targets, **config):
+        metric = getattr(metrics, class_name)(**config)
+        for part in rows:
+            metric.update_state(targets[part], outputs[part])
+        shown = {key: value for key, value in config.items() if value is not None}
+        file.add(name, {"outputs": given, "targets": targets, "result": np.array(metric.result())},
+                 loss=loss, metric=kind, config=shown)
+
+    def of_binary(name, kind, class_name, **config):
+        case(name, "BinaryCrossentropy", kind, class_name, logits, sigmoid, binary, **config)
+
+    def of_classes(name, kind, class_name, **config):
+        case(name, "CategoricalCrossentropy", kind, class_name, logits, softmax, one_hot, **config)
+
+    def of_values(kind, class_name, outputs=logits, targets=exact(real), loss="MeanSquaredError", name=None, **config):
+        case(name or kind, loss, kind, class_name, outputs, outputs, targets, **config)
+
+    for kind, class_name in (("precision", "Precision"), ("recall", "Recall")):
+        of_binary(kind, kind, class_name)
+        of_binary(kind + "_high", kind, class_name, thresholds=0.75)
+        of_classes(kind + "_top_k", kind, class_name, top_k=2)
+        of_classes(kind + "_class", kind, class_name, class_id=1, thresholds=0.25)
+    for average in ("macro", "micro", "weighted"):
+        of_classes("f1_score_" + average, "f1_score", "F1Score", average=average)
+    of_binary("f1_score_threshold", "f1_score", "F1Score", average="macro", threshold=0.75)
+    of_binary("auc", "auc", "AUC")
+    of_classes("auc_classes", "auc", "AUC")
+    of_binary("pr_auc", "auc", "AUC", curve="PR")
+    for method in ("minoring", "majoring"):
+        of_binary("auc_" + method, "auc", "AUC", summation_method=method, num_thresholds=11)
+        of_binary("pr_auc_" + method, "auc", "AUC", curve="PR", summation_method=method, num_thresholds=11)
+    of_binary("binary_accuracy", "binary_accuracy", "BinaryAccuracy", threshold=0.25)
+    of_values("mean_squared_error", "MeanSquaredError")
+    of_values("root_mean_squared_error", "RootMeanSquaredError")
+    of_values("logcosh", "LogCoshError")
+    of_values("cosine_similarity", "CosineSimilarity")
+    for aggregation in ("uniform_average", "variance_weighted_average"):
+        of_values("r2_score", "R2Score", name="r2_score_" + aggregation, class_aggregation=aggregation)
+    of_values("poisson", "Poisson", exact(np.exp(logits / 2)), exact(rng.poisson(1.5, logits.shape)), "Poisson")
+    of_values("kl_divergence", "KLDivergence", exact(softmax), exact(rng.dirichlet(np.ones(4), 40)), "KLDivergence")
+    of_values("hinge", "Hinge", targets=2 * binary - 1, loss="Hinge")
+    of_values("squared_hinge", "SquaredHinge", targets=2 * binary - 1, loss="SquaredHinge")
+    of_values("categorical_hinge", "CategoricalHinge", targets=one_hot, loss="CategoricalHinge")
+    return file
+
+
+def masked_file():
+    """A model whose mask reaches its output: each position has a loss."""
+    file = File("masked", "losses of steps of gradient descent at rate 0.5, with masks of positions")
+    rng = generator("masked")
+    x, labels = normal(rng, (5, 4, 3)), rng.integers(0, 6, (5, 4))
+    for row, length in enumerate((4, 2, 0, 3, 1)):
+        x[row, length:] = 0.0
+    weights = exact(rng.uniform(0.25, 2.0, (5, 1)))
+    inputs = keras.Input((4, 3))
+    model = keras.Model(inputs, layers.Dense(6)(layers.Masking()(inputs)))
+    initial = [normal(rng, tuple(variable.shape)) for variable in model.trainable_variables]
+    for name, given, reduction in (("plain", None, "sum_over_batch_size"), ("weighted", weights, "sum_over_batch_size"),
+                                   ("sum", weights, "sum"), ("weighted_mean", weights, "mean_with_sample_weight")):
+        criterion = losses.SparseCategoricalCrossentropy(from_logits=True, reduction=reduction)
+
+        def loss(variables):
+            logits, _ = model.stateless_call(variables, [], x)
+            assert keras.src.backend.get_keras_mask(logits) is not None
+            return criterion(labels, logits, sample_weight=given)
+
+        variables, history = [jax.numpy.asarray(value) for value in initial], []
+        for _ in range(5):
+            value, gradients = jax.value_and_grad(loss)(variables)
+            history.append(value)
+            variables = [variable - 0.5 * gradient for variable, gradient in zip(variables, gradients)]
+        logits, _ = model.stateless_call(variables, [], x)
+        accuracy = metrics.SparseCategoricalAccuracy()
+        accuracy.update_state(labels, logits)
+        tensors = {"x": x, "labels": labels, "kernel": initial[0], "bias": initial[1], "losses": np.array(history),
+                   "updated_kernel": variables[0], "updated_bias": variables[1], "accuracy": np.array(accuracy.result())}
+        if given is not None:
+            tensors["sample_weight"] = given[:, 0]
+        file.add(name, tensors, config={"reduction": reduction})
+    return file
+
+
 # Optimizers and learning rates
 
 STEPS = 5
@@ -1065,6 +1155,8 @@ FILES = {
     "sync_batch_norm": shard_file,
     "losses": loss_file,
     "metrics": metric_file,
+    "counted_metrics": counted_metric_file,
+    "masked": masked_file,
     "optimizers": optimizer_file,
     "schedules": schedule_file,
     "training": training_file,

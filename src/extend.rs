@@ -1,4 +1,4 @@
-//! Types for authors of layers, losses and optimizers: recording a plan, and kernels with their twins.
+//! Types for authors of layers, losses, metrics and optimizers: recording a plan, and kernels with their twins.
 //!
 //! A layer, a loss or an optimizer of your own is a struct of settings with a trait: [`Layer`], [`LossFunction`] or
 //! [`UpdateRule`]. It does not compute: it *records* kernels into a plan, which every adapter then runs.
@@ -14,6 +14,7 @@
 //!    [`ModelConfig::build_with`](crate::ModelConfig::build_with), so that files can name it.
 //!
 //! `examples/04_custom_layer.rs` and `examples/05_custom_loss_and_optimizer.rs` are whole ones, with gradients checked.
+//! A metric of your own needs no kernel: [`MetricFunction`] counts on the host.
 //! Splitting a batch over adapters needs nothing of you: gradients are sums over rows, and the engine adds them.
 
 pub use crate::error::Problem;
@@ -23,6 +24,8 @@ pub use crate::kind::{Entry, Named, Settings};
 pub use crate::layers::{Built, Initializer, Layer, Parameter, Statistic, to_config};
 #[doc(no_inline)]
 pub use crate::losses::{Domain, Head, LossFunction, Recording, Score, Target};
+#[doc(no_inline)]
+pub use crate::metrics::{MetricFunction, Position};
 #[doc(no_inline)]
 pub use crate::model::Own;
 #[doc(no_inline)]

@@ -69,6 +69,12 @@ pub mod losses {
     pub use crate::losses::*;
 }
 
+/// The table of metrics.
+pub mod metrics {
+    pub use crate::metrics::table::METRICS;
+    pub use crate::metrics::*;
+}
+
 /// From a model to a plan.
 pub mod model {
     pub use crate::model::compile::Objective;

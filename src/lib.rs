@@ -109,6 +109,7 @@ mod kernels;
 mod kind;
 pub mod layers;
 pub mod losses;
+pub mod metrics;
 mod misread;
 pub mod model;
 mod names;
@@ -141,7 +142,8 @@ pub mod logs {
 }
 
 pub use error::{Error, ErrorKind, Result};
-pub use losses::{Loss, Metric, Reduction};
+pub use losses::{Loss, Reduction};
+pub use metrics::Metric;
 pub use model::{Model, ModelBuilder, ModelConfig, Sequential};
 pub use optimizers::{Optimizer, Schedule};
 pub use plan::{BatchStatistics, GradientCompression};

@@ -10,13 +10,14 @@ use serde::{Deserialize, Deserializer};
 /// Short names of Keras, in plain form, and what they stand for.
 const SHORT: &[(&str, &str)] = &[
     ("acc", "accuracy"),
-    ("binaryaccuracy", "accuracy"),
     ("categoricalaccuracy", "accuracy"),
     ("sparsecategoricalaccuracy", "accuracy"),
     ("hardswish", "hardsilu"),
     ("lr", "learningrate"),
+    ("kld", "kldivergence"),
     ("mae", "meanabsoluteerror"),
     ("mse", "meansquarederror"),
+    ("rmse", "rootmeansquarederror"),
     ("swish", "silu"),
 ];
 

@@ -10,6 +10,8 @@ mod unread;
 pub(crate) mod wire;
 mod work;
 
+use std::sync::Arc;
+
 use litemap::LiteMap;
 
 use crate::kernels::{Kernel, halves};
@@ -259,6 +261,39 @@ impl Penalty {
     }
 }
 
+/// Mask of an output that follows from an input: a position counts unless all its numbers are the value.
+///
+/// The host multiplies the sample weights by it and counts what is left, so neither depends on the split of a batch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct InputMask {
+    /// Index of the input.
+    pub input: usize,
+    /// Value of numbers that are padding.
+    pub value: f32,
+    /// Positions of a row.
+    pub positions: usize,
+}
+
+impl InputMask {
+    /// 1 for each position of `rows` rows that counts, else 0.
+    #[allow(clippy::float_cmp, reason = "padding is a value")]
+    pub fn of(&self, inputs: &[Arc<[f32]>], rows: usize) -> Vec<f32> {
+        let values = &inputs[self.input];
+        let len = values.len() / (rows * self.positions).max(1);
+        let is_padding = |numbers: &[f32]| numbers.iter().all(|number| *number == self.value);
+        values.chunks_exact(len.max(1)).map(|numbers| if is_padding(numbers) { 0.0 } else { 1.0 }).collect()
+    }
+
+    /// The weight of each position: that of its row, or 0.
+    pub fn weights(&self, inputs: &[Arc<[f32]>], rows: usize, weights: Option<&[f32]>) -> Vec<f32> {
+        let mut mask = self.of(inputs, rows);
+        for (positions, weight) in mask.chunks_exact_mut(self.positions.max(1)).zip(weights.into_iter().flatten()) {
+            positions.iter_mut().for_each(|counts| *counts *= weight);
+        }
+        mask
+    }
+}
+
 /// Buffers, and the commands of each pass.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
@@ -266,6 +301,8 @@ pub struct Plan {
     pub moving: Vec<Moving>,
     /// Penalties of parameters, of which the update adds the slopes to the summed gradients.
     pub penalties: Vec<Penalty>,
+    /// Mask of each output that has one: its sample weights are those of positions. The host alone needs it.
+    pub masks: Vec<Option<InputMask>>,
     /// All buffers.
     pub buffers: Vec<Buffer>,
     /// Commands of each pass.

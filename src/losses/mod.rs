@@ -1,4 +1,4 @@
-//! Losses and the metrics that come with them, under Keras' names.
+//! Losses under Keras' names.
 //!
 //! [`Loss`] holds one of the structs below, or a [`LossFunction`] of your own: see [`extend`](crate::extend).
 //! Cross-entropies take logits, as with Keras' `from_logits=True`, so the last layer of a model has no activation.
@@ -7,7 +7,6 @@
 //! never by the shard's. So plain addition over adapters gives the gradient of one loss.
 
 mod function;
-mod metric;
 mod pointwise;
 mod recording;
 mod row;
@@ -27,7 +26,6 @@ use crate::shape::Shape;
 
 pub use crate::kind::Settings;
 pub use function::{Domain, Entry, Head, LossFunction, Score, Target, entry};
-pub use metric::Metric;
 pub use pointwise::{
     BinaryCrossentropy, BinaryFocalCrossentropy, Hinge, Huber, KLDivergence, LogCosh, MeanAbsoluteError,
     MeanSquaredError, Poisson, SquaredHinge,

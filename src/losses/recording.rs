@@ -12,7 +12,7 @@ pub struct Recording {
     pub output: View,
     /// The target, as the loss declares it.
     pub target: View,
-    /// A weight for each sample, `[rows / positions]`.
+    /// A weight for each sample, `[rows / positions]`; where the output has a mask, for each row of the kernel.
     pub sample_weight: View,
     /// Output: loss of each row times its sample's weight, and its score, `[rows, 2]`. A row of weight 0 has loss 0,
     /// whatever it holds.
@@ -33,9 +33,11 @@ pub struct Recording {
 
 impl Recording {
     pub(super) fn new(rec: &mut Recorder<'_>, output_idx: u32, shape: &Shape, target: &Shape, y: View) -> Self {
+        let is_masked = rec.plan().masks.get(output_idx as usize).is_some_and(Option::is_some);
+        let weights = if is_masked { shape.positions() } else { 1 };
         let name = format!("loss{output_idx}");
         let target = rec.plan().find_or_add(&name, Role::Target(output_idx), Length::per_row(target.len()));
-        let sample_weight = rec.plan().find_or_add(&name, Role::SampleWeight(output_idx), Length::per_row(1));
+        let sample_weight = rec.plan().find_or_add(&name, Role::SampleWeight(output_idx), Length::per_row(weights));
         let report = Length::per_row(2 * shape.positions());
         let report = rec.plan().find_or_add(&name, Role::Report(output_idx), report);
         Self {
@@ -46,7 +48,7 @@ impl Recording {
             gradient: rec.scratch("gradient", y.len),
             rows: length_word(Length::per_row(shape.positions())),
             cols: whole(shape.last()),
-            positions: whole(shape.positions()),
+            positions: whole(shape.positions() / weights),
             scale: Word::LossScale(output_idx),
             size: (shape.positions(), shape.last()),
         }

@@ -7,10 +7,10 @@ use litemap::LiteMap;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-use super::{GraphNode, Input, Model, NamedLayer, Weights};
+use super::{GraphNode, Input, Model, NamedLayer, OutputMask, Weights};
 use crate::error::{Error, Result};
-use crate::layers::{Built, ComputeMask, Configured, MaskUse, Parameter};
-use crate::plan::Layout;
+use crate::layers::{Built, ComputeMask, Configured, Layer, MaskUse, Parameter};
+use crate::plan::{InputMask, Layout};
 use crate::schema::Schema;
 use crate::shape::Shape;
 
@@ -70,6 +70,15 @@ enum Mask {
     Of(usize, f32),
     /// A tensor.
     Made(TensorRef),
+}
+
+/// Origin of an output's mask.
+#[derive(Clone, Copy, Debug)]
+enum Found {
+    /// An input, and its value of padding.
+    Input(usize, f32),
+    /// A layer.
+    Computed,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -171,6 +180,27 @@ impl ModelBuilder {
         self.masks.len() - 1
     }
 
+    /// The mask of an output.
+    fn found_mask(&self, output: TensorRef) -> Option<Found> {
+        let (tensor, value) = match self.masks[self.mask_of[output.0]?] {
+            Mask::Of(tensor, value) => (tensor, value),
+            Mask::Made(tensor) => (tensor.0, 0.0),
+        };
+        Some(match self.tensors[tensor] {
+            Made::Input(input) => Found::Input(input, value),
+            Made::Node(idx) => {
+                let node = &self.nodes[idx];
+                let config = self.layers[node.layer_idx].layer.config();
+                let is_mask = self.layers[node.layer_idx].layer.kind() == ComputeMask::default().kind();
+                match (self.tensors[node.inputs[0]], config.get("mask_value").and_then(serde_json::Value::as_f64)) {
+                    #[allow(clippy::cast_possible_truncation, reason = "the setting is an f32")]
+                    (Made::Input(input), Some(value)) if is_mask => Found::Input(input, value as f32),
+                    _ => Found::Computed,
+                }
+            }
+        })
+    }
+
     /// A mask as a tensor.
     fn mask(&mut self, mask: usize) -> TensorRef {
         match self.masks[mask] {
@@ -225,6 +255,7 @@ impl ModelBuilder {
     pub fn build(self, outputs: &[TensorRef], seed: u64) -> Result<Model> {
         self.check(outputs)?;
         let n_inputs = self.inputs.len();
+        let masks: Vec<Option<Found>> = outputs.iter().map(|output| self.found_mask(*output)).collect();
         let renumbered: Vec<usize> = self.tensors.iter().map(|made| made.number(n_inputs)).collect();
         let mut nodes = self.nodes;
         for tensor in nodes.iter_mut().flat_map(|node| &mut node.inputs) {
@@ -235,6 +266,7 @@ impl ModelBuilder {
             schema: Schema::default(),
             evaluation: None,
             outputs: outputs.iter().map(|tensor| renumbered[tensor.0]).collect(),
+            output_masks: Vec::new(),
             shapes: self.inputs.iter().map(|input| input.shape.clone()).collect(),
             inputs: self.inputs,
             layers: self.layers,
@@ -242,6 +274,8 @@ impl ModelBuilder {
             weights: Weights::default(),
         };
         let built = model.infer()?;
+        model.output_masks =
+            model.outputs.iter().zip(masks).map(|(output, mask)| model.mask_of(*output, mask)).collect();
         model.leave_out_unneeded();
         model.place(&built)?;
         model.fill(&built, seed)?;
@@ -286,6 +320,20 @@ impl ModelBuilder {
 }
 
 impl Model {
+    /// The mask of an output whose positions are those of the mask.
+    fn mask_of(&self, output: usize, found: Option<Found>) -> OutputMask {
+        let positions = self.shapes[output].positions();
+        match found {
+            None => OutputMask::None,
+            Some(Found::Computed) => OutputMask::Computed,
+            Some(Found::Input(input, value)) => match self.shapes[input].axes().first() {
+                Some(time) if *time == positions => OutputMask::Input(InputMask { input, value, positions }),
+                // Its axes are not those of the mask.
+                _ => OutputMask::None,
+            },
+        }
+    }
+
     /// Shapes of all tensors, and the parameters of each layer.
     fn infer(&mut self) -> Result<Vec<Option<Built>>> {
         let mut layers: Vec<Option<Built>> = vec![None; self.layers.len()];

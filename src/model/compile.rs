@@ -1,6 +1,6 @@
 //! Compiles a model to its plan: each node records its part of each pass.
 
-use super::Model;
+use super::{Model, OutputMask};
 use crate::error::{Error, Result};
 use crate::kernels::{add, batch_norm, clip, regularizer};
 use crate::layers::Regularizer;
@@ -24,6 +24,8 @@ pub struct Objective {
     pub gradient_compression: GradientCompression,
     /// Rows over which batch normalization takes its statistics.
     pub batch_statistics: BatchStatistics,
+    /// Outputs that are reported, beside their losses: those with metrics that need them. In order.
+    pub reported_outputs: Vec<usize>,
 }
 
 impl Objective {
@@ -35,6 +37,7 @@ impl Objective {
             clip_norm: 0.0,
             gradient_compression: GradientCompression::None,
             batch_statistics: BatchStatistics::default(),
+            reported_outputs: Vec::new(),
         }
     }
 }
@@ -66,7 +69,7 @@ impl Model {
     #[doc(hidden)]
     pub fn inference_plan(&self) -> Plan {
         let mut plan = self.flat_buffers();
-        self.record_forward_pass(&mut plan, Pass::Predict, &[]);
+        self.record_forward_pass(&mut plan, Pass::Predict, None);
         plan
     }
 
@@ -80,9 +83,10 @@ impl Model {
         objective.optimizer.check()?;
         let mut plan = self.flat_buffers();
         plan.penalties = self.penalties();
+        plan.masks = self.input_masks();
         let trained = self.record_training(&mut plan, objective);
-        self.record_forward_pass(&mut plan, Pass::Evaluate, &objective.losses);
-        self.record_forward_pass(&mut plan, Pass::Predict, &[]);
+        self.record_forward_pass(&mut plan, Pass::Evaluate, Some(objective));
+        self.record_forward_pass(&mut plan, Pass::Predict, None);
         self.record_update(&mut plan, objective, &trained);
         Ok(plan)
     }
@@ -95,9 +99,16 @@ impl Model {
                 "give the losses in the order of the model's outputs",
             ));
         }
-        for (loss, output) in losses.iter().zip(&self.outputs) {
+        for (idx, (loss, output)) in losses.iter().zip(&self.outputs).enumerate() {
             loss.check()?;
             self.check_logits(loss, *output)?;
+            if self.output_masks[idx] == OutputMask::Computed {
+                return Err(Error::model(
+                    format!("output `{}`", self.tensor_name(*output)),
+                    "needs a mask that an input alone decides, but its mask depends on what a layer computes",
+                    "let `Masking` or `Embedding` read an input, or give the mask as an input of its own",
+                ));
+            }
         }
         Ok(())
     }
@@ -221,14 +232,27 @@ impl Model {
         self.layers[self.nodes[node_idx].layer_idx].regularizers.activity()
     }
 
-    /// Records the penalties of outputs: row by row, in a report behind those of the losses.
-    fn record_activities(&self, rec: &mut Recorder<'_>) {
+    /// Records copies of outputs that are reported, behind the reports of the losses; returns the number of reports so far.
+    fn record_reported(&self, rec: &mut Recorder<'_>, outputs: &[usize]) -> u32 {
+        let first = u32::try_from(self.outputs.len()).unwrap_or(u32::MAX);
+        for (idx, output) in (first..).zip(outputs) {
+            let tensor = self.outputs[*output];
+            let (y, name) = (rec.value(tensor), self.tensor_name(tensor));
+            rec.enter(Node::apart(self.nodes.len(), name, vec![tensor]));
+            let report = rec.plan().find_or_add(name, Role::Report(idx), y.len);
+            let len = length_word(y.len);
+            rec.dispatch(&add::COPY, add::Record { len }, [y], [report], Grid::Elements(len));
+        }
+        first + u32::try_from(outputs.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Records the penalties of outputs: row by row, in report `idx`, behind all others.
+    fn record_activities(&self, rec: &mut Recorder<'_>, idx: u32) {
         let penalized = (0..self.nodes.len()).filter_map(|idx| Some((idx, self.activity(idx)?)));
-        for (count, (idx, regularizer)) in penalized.enumerate() {
-            let role = Role::Report(u32::try_from(self.outputs.len()).unwrap_or(u32::MAX));
-            let report = rec.plan().find_or_add("activity", role, Length::per_row(2));
-            rec.enter(self.node(idx));
-            let y = rec.value(self.inputs.len() + idx);
+        for (count, (node, regularizer)) in penalized.enumerate() {
+            let report = rec.plan().find_or_add("activity", Role::Report(idx), Length::per_row(2));
+            rec.enter(self.node(node));
+            let y = rec.value(self.inputs.len() + node);
             let params = regularizer_params(regularizer, length_word(y.len), Word::Rows(1));
             let dispatch = rec.dispatch(&regularizer::OUTPUTS, params, [y], [report], Grid::Items(Word::Rows(1)));
             if count > 0 {
@@ -278,7 +302,8 @@ impl Model {
         let mut rec = rec.compressed(objective.gradient_compression).over(objective.batch_statistics);
         self.record_forward(&mut rec);
         let gradients = self.record_losses(&mut rec, &objective.losses);
-        self.record_activities(&mut rec);
+        let reports = self.record_reported(&mut rec, &objective.reported_outputs);
+        self.record_activities(&mut rec, reports);
         for (tensor, gradient) in self.outputs.iter().zip(gradients) {
             rec.add_gradient(*tensor, gradient);
         }
@@ -308,14 +333,18 @@ impl Model {
         trained
     }
 
-    fn record_forward_pass(&self, plan: &mut Plan, pass: Pass, losses: &[Loss]) {
+    /// Records a pass of inference: with losses, or, without an objective, with the outputs.
+    fn record_forward_pass(&self, plan: &mut Plan, pass: Pass, objective: Option<&Objective>) {
         let tensors = self.recorded_tensors(&self.firsts());
         let mut rec = Recorder::new(plan, &self.layout, pass, &tensors);
         self.record_forward(&mut rec);
-        self.record_losses(&mut rec, losses);
-        match pass {
-            Pass::Predict => self.record_outputs(&mut rec),
-            _ => self.record_activities(&mut rec),
+        match objective {
+            None => self.record_outputs(&mut rec),
+            Some(Objective { losses, reported_outputs, .. }) => {
+                self.record_losses(&mut rec, losses);
+                let reports = self.record_reported(&mut rec, reported_outputs);
+                self.record_activities(&mut rec, reports);
+            }
         }
         rec.finish();
     }

@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 use super::{Model, Own};
 use crate::error::{Error, Result};
 use crate::kind::Named;
-use crate::losses::{Loss, Metric, Reduction};
+use crate::losses::{Loss, Reduction};
+use crate::metrics::{Metric, MetricRead};
 use crate::schema::Schema;
 
 /// The losses and metrics that a model was trained with, as in Keras' `compile`.
@@ -23,7 +24,7 @@ pub struct Evaluation {
     pub metrics: Vec<Vec<Metric>>,
 }
 
-/// An [`Evaluation`] as a file holds it, before the losses of its names are looked up: some may be the user's.
+/// An [`Evaluation`] as a file holds it, before the names of its losses and metrics are looked up: some may be the user's.
 #[derive(Deserialize)]
 pub(super) struct EvaluationRead {
     losses: Vec<Named>,
@@ -32,14 +33,17 @@ pub(super) struct EvaluationRead {
     #[serde(default)]
     reduction: Reduction,
     #[serde(default)]
-    metrics: Vec<Vec<Metric>>,
+    metrics: Vec<Vec<MetricRead>>,
 }
 
 impl EvaluationRead {
-    /// Looks up the losses, including the user's own; the error names an unknown loss.
+    /// Looks up losses and metrics, including the user's own; the error names an unknown one.
     pub(super) fn evaluation(self, own: Own<'_>) -> Result<Evaluation, String> {
         let Self { losses, loss_weights, reduction, metrics } = self;
         let losses = losses.into_iter().map(|named| Loss::read(named, own.losses)).collect::<Result<_, _>>()?;
+        let of_output =
+            |metrics: Vec<MetricRead>| metrics.into_iter().map(|metric| metric.metric(own.metrics)).collect();
+        let metrics = metrics.into_iter().map(of_output).collect::<Result<_, _>>()?;
         Ok(Evaluation { losses, loss_weights, reduction, metrics })
     }
 }

@@ -20,7 +20,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::layers::{Layer, Regularizers};
-use crate::plan::{Layout, Placed};
+use crate::plan::{InputMask, Layout, Placed};
 use crate::schema::Schema;
 use crate::shape::Shape;
 
@@ -84,6 +84,17 @@ impl Clone for Weights {
     }
 }
 
+/// Mask that reaches an output: which of its positions count in its loss and metrics.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum OutputMask {
+    /// Each position counts.
+    None,
+    /// It follows from an input.
+    Input(InputMask),
+    /// It depends on what layers compute.
+    Computed,
+}
+
 /// A graph of layers with its weights.
 ///
 /// A layer may be used twice: its weights are then shared. Several inputs and outputs are possible. It does
@@ -94,6 +105,7 @@ pub struct Model {
     pub(crate) layers: Vec<NamedLayer>,
     pub(crate) nodes: Vec<GraphNode>,
     pub(crate) outputs: Vec<usize>,
+    pub(crate) output_masks: Vec<OutputMask>,
     pub(crate) shapes: Vec<Shape>,
     pub(crate) layout: Layout,
     pub(crate) schema: Schema,
@@ -111,6 +123,16 @@ impl Model {
     /// Name and shape of each output.
     pub fn outputs(&self) -> Vec<(&str, &Shape)> {
         self.outputs.iter().map(|tensor| (self.tensor_name(*tensor), &self.shapes[*tensor])).collect()
+    }
+
+    /// Mask of each output that follows from an input.
+    #[doc(hidden)]
+    pub fn input_masks(&self) -> Vec<Option<InputMask>> {
+        let of_input = |mask: &OutputMask| match mask {
+            OutputMask::Input(mask) => Some(*mask),
+            OutputMask::None | OutputMask::Computed => None,
+        };
+        self.output_masks.iter().map(of_input).collect()
     }
 
     /// Values of all parameters together, those of frozen layers included.

@@ -1,7 +1,7 @@
 //! Finds the nodes and layers that the outputs need: the others are left out of a model.
 
 use super::build::use_name;
-use super::{Model, NamedLayer};
+use super::{Model, NamedLayer, OutputMask};
 
 /// A layer that is adapted to data before training.
 pub(crate) struct Adapted {
@@ -28,7 +28,7 @@ impl Model {
 
     /// The part of the model that ends in a tensor, with its weights.
     pub(crate) fn up_to(&self, tensor: usize) -> Self {
-        let mut part = Self { outputs: vec![tensor], ..self.clone() };
+        let mut part = Self { outputs: vec![tensor], output_masks: vec![OutputMask::None], ..self.clone() };
         part.cut();
         part
     }

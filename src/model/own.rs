@@ -1,8 +1,8 @@
-//! Layers, losses and optimizers of users, which files may name beside the crate's own.
+//! Layers, losses, metrics and optimizers of users, which files may name beside the crate's own.
 
-use crate::{layers, losses, optimizers};
+use crate::{layers, losses, metrics, optimizers};
 
-/// Layers, losses and optimizers of your own that a file may name.
+/// Layers, losses, metrics and optimizers of your own that a file may name.
 ///
 /// ```
 /// use manyhands::model::Own;
@@ -15,6 +15,8 @@ pub struct Own<'a> {
     pub layers: &'a [layers::Entry],
     /// Made by [`losses::entry`].
     pub losses: &'a [losses::Entry],
+    /// Made by [`metrics::entry`].
+    pub metrics: &'a [metrics::Entry],
     /// Made by [`optimizers::entry`].
     pub optimizers: &'a [optimizers::Entry],
 }

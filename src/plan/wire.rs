@@ -241,7 +241,7 @@ impl Wire for Plan {
         for _ in 0..usize::take(words)? {
             passes.insert(Pass::take(words)?, Wire::take(words)?);
         }
-        Some(Self { moving, penalties, buffers, passes })
+        Some(Self { moving, penalties, masks: Vec::new(), buffers, passes })
     }
 }
 

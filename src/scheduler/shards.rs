@@ -75,7 +75,10 @@ pub(super) fn feeds(plan: &Plan, pass: Pass, shard: &Batch) -> Vec<(Role, Arc<[f
     feeds.extend((0..).map(Role::Target).zip(shard.targets.iter().cloned()));
     let weights = shard.sample_weights.clone().unwrap_or_else(|| std::iter::repeat_n(1.0, shard.rows).collect());
     let outputs = (0..).map(Role::SampleWeight).take_while(|role| plan.find(*role).is_some());
-    feeds.extend(outputs.map(|role| (role, weights.clone())));
+    feeds.extend(outputs.zip(plan.masks.iter().chain(std::iter::repeat(&None))).map(|(role, mask)| match mask {
+        None => (role, weights.clone()),
+        Some(mask) => (role, mask.weights(&shard.inputs, shard.rows, Some(&weights)).into()),
+    }));
     feeds
 }
 

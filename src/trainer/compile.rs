@@ -1,7 +1,8 @@
 //! Settings of training, as of Keras' `compile`: losses, metrics, optimizer and learning rate.
 
 use crate::error::{Error, Problem, Result};
-use crate::losses::{Loss, Metric, Reduction};
+use crate::losses::{Loss, Reduction};
+use crate::metrics::Metric;
 use crate::model::{Evaluation, Model, Objective};
 use crate::optimizers::{Optimizer, Schedule};
 use crate::plan::{BatchStatistics, GradientCompression};
@@ -182,7 +183,14 @@ impl Compile {
             clip_norm: self.clip_norm.unwrap_or(0.0),
             gradient_compression: self.gradient_compression,
             batch_statistics: self.batch_statistics,
+            reported_outputs: self.reported_outputs(),
         }
+    }
+
+    /// Outputs with metrics that are counted from them.
+    pub(super) fn reported_outputs(&self) -> Vec<usize> {
+        let needs = |output: &usize| self.metrics_of(*output).iter().any(|metric| metric.counted().is_some());
+        (0..self.losses.len()).filter(needs).collect()
     }
 
     pub(super) fn loss_weight(&self, output: usize) -> f32 {
@@ -205,9 +213,9 @@ impl Compile {
                 "give the losses in the order of the model's outputs",
             );
         }
-        for (output, loss) in self.losses.iter().enumerate() {
+        for (output, (loss, (_, shape))) in self.losses.iter().zip(model.outputs()).enumerate() {
             for metric in self.metrics_of(output) {
-                metric.check(loss.function()).map_err(|Problem { problem, help }| {
+                metric.check(loss.function(), shape).map_err(|Problem { problem, help }| {
                     Error::setting(format!("metric `{}` of output {output}", metric.name()), problem, help)
                 })?;
             }

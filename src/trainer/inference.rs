@@ -40,12 +40,12 @@ impl Trainer {
             let begin_ms = self.adapters.runtime.now_ms();
             let Some(batch) = loader.next_async().await? else { break };
             self.adapters.trace(Activity::Data, begin_ms);
-            let scales = meter::loss_scales(&self.compile, &self.model.outputs(), &batch);
+            let scales = meter::loss_scales(&self.compile, &self.model, &batch);
             let reports = self.adapters.scheduler()?.evaluate(&batch, scales).await?;
             let reports = Reports { rows: &reports, penalty };
-            meter.add(&self.compile, &self.model.outputs(), &reports, &batch);
+            meter.add(&self.compile, &self.model, &reports, &batch);
         }
-        Ok(meter.values(&self.compile, &self.model.outputs()))
+        Ok(meter.values(&self.compile, &self.model))
     }
 
     /// The outputs for a dataset, `[rows, …]` each, in the order of its rows, without blocking.
@@ -77,12 +77,12 @@ impl Trainer {
     pub async fn test_on_batch_async(&mut self, batch: &Batch) -> Result<Values> {
         self.batch_check().check_all(batch)?;
         self.open_for(batch.rows, 1).await?;
-        let scales = meter::loss_scales(&self.compile, &self.model.outputs(), batch);
+        let scales = meter::loss_scales(&self.compile, &self.model, batch);
         let penalty = self.penalty().await?;
         let reports = self.adapters.scheduler()?.evaluate(batch, scales).await?;
         self.follow_rewind();
         let reports = Reports { rows: &reports, penalty };
-        Ok(Meter::default().add(&self.compile, &self.model.outputs(), &reports, batch))
+        Ok(Meter::default().add(&self.compile, &self.model, &reports, batch))
     }
 
     /// The outputs for a batch, one flat array for each, as Keras' `predict_on_batch`.

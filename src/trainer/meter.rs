@@ -5,7 +5,9 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::{Compile, Values};
 use crate::data::Batch;
 use crate::error::{Error, Result};
-use crate::losses::Reduction;
+use crate::losses::{Domain, Head, Reduction};
+use crate::metrics::{Metric, Position};
+use crate::model::Model;
 use crate::shape::Shape;
 
 /// Sums over the batches of an epoch, saved in a checkpoint so that a resumed epoch reports the same.
@@ -15,7 +17,18 @@ pub struct Meter {
     /// Sum over batches of rows times value, in the order of [`names`].
     #[serde(deserialize_with = "numbers_or_null")]
     sums: Vec<f64>,
+    /// Rows behind each of the sums, where a mask makes them fewer for some.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    counts: Vec<f64>,
+    /// Sums of each metric that is not a mean of batches, in the order of [`names`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    counted: Vec<Counted>,
 }
+
+/// Sums of a metric over all positions so far.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+struct Counted(#[serde(deserialize_with = "numbers_or_null")] Vec<f64>);
 
 /// JSON has no number that is not finite, and writes null.
 fn numbers_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<f64>, D::Error> {
@@ -62,93 +75,264 @@ fn is_validation(output: &str) -> bool {
 }
 
 /// The factor of each output's loss in the total: its weight over the whole batch's count.
-pub(super) fn loss_scales(compile: &Compile, outputs: &[(&str, &Shape)], batch: &Batch) -> Vec<f32> {
-    scales(compile, outputs, batch, |output| compile.loss_weight(output))
+pub(super) fn loss_scales(compile: &Compile, model: &Model, batch: &Batch) -> Vec<f32> {
+    scales(compile, model, batch, |output| compile.loss_weight(output))
 }
 
-/// The factor of each output's loss: `weight` of the output over the whole batch's count.
+/// The factor of each output's loss: `weight` of the output over the whole batch's count, of positions that a mask leaves.
 #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
 #[allow(clippy::cast_possible_truncation, reason = "rounded to f32 on purpose")]
-fn scales(compile: &Compile, outputs: &[(&str, &Shape)], batch: &Batch, weight: impl Fn(usize) -> f32) -> Vec<f32> {
-    let weight_sum = || batch.sample_weights.as_ref().map(|weights| weights.iter().map(|w| f64::from(*w)).sum::<f64>());
-    let rows = match compile.reduction {
-        Reduction::SumOverBatchSize => batch.rows as f64,
-        Reduction::MeanWithSampleWeight => weight_sum().unwrap_or(batch.rows as f64),
-        Reduction::Sum => 1.0,
+fn scales(compile: &Compile, model: &Model, batch: &Batch, weight: impl Fn(usize) -> f32) -> Vec<f32> {
+    let sum = |weights: &[f32]| weights.iter().map(|weight| f64::from(*weight)).sum::<f64>();
+    let weights = batch.sample_weights.as_deref();
+    let masks = model.input_masks();
+    let count = |output: usize, shape: &Shape| match (compile.reduction, &masks[output]) {
+        (Reduction::Sum, _) => 1.0,
+        (Reduction::SumOverBatchSize, None) => batch.rows as f64 * shape.positions() as f64,
+        (Reduction::SumOverBatchSize, Some(mask)) => sum(&mask.of(&batch.inputs, batch.rows)),
+        (Reduction::MeanWithSampleWeight, None) => weights.map_or(batch.rows as f64, sum) * shape.positions() as f64,
+        (Reduction::MeanWithSampleWeight, Some(mask)) => sum(&mask.weights(&batch.inputs, batch.rows, weights)),
     };
-    let scale = |(output, (_, shape)): (usize, &(&str, &Shape))| {
-        let positions = if compile.reduction == Reduction::Sum { 1.0 } else { shape.positions() as f64 };
-        let weight = f64::from(weight(output));
+    let scale = |(output, (_, shape)): (usize, (&str, &Shape))| {
+        let (weight, count) = (f64::from(weight(output)), count(output, shape));
         // A batch of weight 0 has no loss and no gradient; not 0 / 0.
-        if rows > 0.0 { (weight / (rows * positions)) as f32 } else { 0.0 }
+        if count > 0.0 { (weight / count) as f32 } else { 0.0 }
     };
-    outputs.iter().enumerate().map(scale).collect()
+    model.outputs().into_iter().enumerate().map(scale).collect()
 }
 
 /// Reports of adapters about a batch.
 pub(super) struct Reports<'a> {
-    /// Loss and score of each row by output, and then the penalty of each row, if there is one.
+    /// Loss and score of each row by output; outputs that metrics need; and then the penalty of each row, if there is one.
     pub rows: &'a [Vec<f32>],
     /// Penalties of the parameters.
     pub penalty: f64,
 }
 
-/// Loss and metrics of a batch from its rows' reports. Sums go over the rows in order, whatever the split was. Penalties
-/// are part of the total.
-///
-/// The total counts each output's loss by its weight; the loss of an output is reported without it, as in Keras.
-#[allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
-fn numbers(compile: &Compile, outputs: &[(&str, &Shape)], reports: &Reports<'_>, batch: &Batch) -> Vec<f64> {
-    let in_total = loss_scales(compile, outputs, batch);
-    let own = scales(compile, outputs, batch, |_| 1.0);
-    // Penalties of the layers' outputs stand behind the losses' rows.
-    let of_rows = |report: &[f32]| report.iter().step_by(2).map(|penalty| f64::from(*penalty)).sum::<f64>();
-    let activity: f64 = reports.rows.iter().skip(outputs.len()).map(|report| of_rows(report)).sum();
-    let mut numbers = vec![reports.penalty + activity / batch.rows.max(1) as f64];
-    for output in 0..outputs.len() {
-        let (report, score) = (&reports.rows[output], compile.losses[output].score());
-        let weighted: f64 = report.iter().step_by(2).map(|loss| f64::from(*loss)).sum();
-        numbers[0] += weighted * f64::from(in_total[output]);
-        if outputs.len() > 1 {
-            numbers.push(weighted * f64::from(own[output]));
+/// A batch and what adapters told of it.
+struct Told<'a> {
+    compile: &'a Compile,
+    model: &'a Model,
+    reports: &'a Reports<'a>,
+    batch: &'a Batch,
+}
+
+/// A number of a batch.
+enum Number {
+    /// A mean over so many rows.
+    Mean(f64, f64),
+    /// Sums of a metric that is no mean of batches.
+    Counted(Metric),
+}
+
+/// What an output's positions count: 1, or 0 where a mask leaves one out.
+type Mask = Option<Vec<f32>>;
+
+impl Told<'_> {
+    fn mask(&self, output: usize) -> Mask {
+        Some(self.model.input_masks()[output]?.of(&self.batch.inputs, self.batch.rows))
+    }
+
+    /// Loss and metrics of a batch from its rows' reports. Sums go over the rows in order, whatever the split was. Penalties
+    /// are part of the total.
+    ///
+    /// The total counts each output's loss by its weight; the loss of an output is reported without it, as in Keras.
+    #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
+    fn numbers(&self) -> Vec<Number> {
+        let Self { compile, model, reports, batch } = *self;
+        let (rows, outputs) = (batch.rows as f64, model.outputs());
+        let in_total = loss_scales(compile, model, batch);
+        let own = scales(compile, model, batch, |_| 1.0);
+        // Penalties of the layers' outputs stand behind the losses' rows and the outputs.
+        let of_rows = |report: &[f32]| report.iter().step_by(2).map(|penalty| f64::from(*penalty)).sum::<f64>();
+        let n_reports = outputs.len() + compile.reported_outputs().len();
+        let activity: f64 = reports.rows.iter().skip(n_reports).map(|report| of_rows(report)).sum();
+        let mut total = reports.penalty + activity / rows.max(1.0);
+        let mut numbers = Vec::new();
+        for output in 0..outputs.len() {
+            let weighted = of_rows(&reports.rows[output]);
+            total += weighted * f64::from(in_total[output]);
+            if outputs.len() > 1 {
+                numbers.push(Number::Mean(weighted * f64::from(own[output]), rows));
+            }
+            let mask = self.mask(output);
+            numbers.extend(compile.metrics_of(output).into_iter().map(|metric| self.number(output, metric, &mask)));
         }
-        for metric in compile.metrics_of(output) {
-            // No number is larger than NaN, so its rank would be the best.
-            let scores = report.chunks_exact(2).map(|row| if row[0].is_nan() { f32::NAN } else { row[1] });
-            let sum: f64 = scores.filter_map(|value| metric.value(score, value)).sum();
-            numbers.push(sum / (report.len() / 2).max(1) as f64);
+        numbers.insert(0, Number::Mean(total, rows));
+        numbers
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
+    fn number(&self, output: usize, metric: Metric, mask: &Mask) -> Number {
+        if metric.is_counted() {
+            return Number::Counted(metric);
+        }
+        let (report, score) = (&self.reports.rows[output], self.compile.losses[output].score());
+        let rows = self.batch.rows as f64;
+        let counts = |at: usize| mask.as_ref().is_none_or(|mask| mask[at] != 0.0);
+        // No number is larger than NaN, so its rank would be the best.
+        let scores = report.chunks_exact(2).map(|row| if row[0].is_nan() { f32::NAN } else { row[1] });
+        let scores = scores.enumerate().filter(|(at, _)| counts(*at));
+        let sum: f64 = scores.filter_map(|(_, value)| metric.value(score, value)).sum();
+        let positions = (report.len() / 2).max(1) as f64;
+        let left = mask.as_ref().map_or(positions, |mask| mask.iter().map(|counts| f64::from(*counts)).sum());
+        Number::Mean(
+            if left > 0.0 { sum / left } else { 0.0 },
+            if mask.is_some() { rows * left / positions } else { rows },
+        )
+    }
+
+    /// Adds the batch's positions to the sums of a metric of an output.
+    fn count(&self, output: usize, metric: &Metric, sums: &mut Vec<f64>) {
+        let Some(function) = metric.counted() else { return self.count_losses(output, sums) };
+        let (_, shape) = self.model.outputs()[output];
+        let (cols, loss) = (shape.last(), &self.compile.losses[output]);
+        sums.resize(function.n_sums(cols), 0.0);
+        let reported = self.compile.reported_outputs();
+        let Some(place) = reported.iter().position(|reported| *reported == output) else { return };
+        let values = &self.reports.rows[self.model.outputs().len() + place];
+        let (mask, domain) = (self.mask(output), loss.target(shape).domain);
+        let targets = &self.batch.targets[output];
+        let (mut outputs, mut expected) = (vec![0.0; cols], vec![0.0; cols]);
+        for (at, row) in values.chunks_exact(cols).enumerate() {
+            if mask.as_ref().is_some_and(|mask| mask[at] == 0.0) {
+                continue;
+            }
+            probabilities(loss.head(), row, &mut outputs);
+            if let Domain::Classes(_) = domain {
+                let class = f64::from(targets[at]);
+                (0_u32..)
+                    .zip(&mut expected)
+                    .for_each(|(col, target)| *target = f64::from(u8::from(f64::from(col) == class)));
+            } else {
+                let row = &targets[at * cols..(at + 1) * cols];
+                expected.iter_mut().zip(row).for_each(|(target, value)| *target = f64::from(*value));
+            }
+            function.add(&Position { outputs: &outputs, targets: &expected }, sums);
         }
     }
-    numbers
+
+    /// Adds losses and weights of the positions, for the mean cross-entropy.
+    #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
+    fn count_losses(&self, output: usize, sums: &mut Vec<f64>) {
+        let (report, batch) = (&self.reports.rows[output], self.batch);
+        let weights = match (self.model.input_masks()[output], &batch.sample_weights) {
+            (Some(mask), weights) => {
+                let weights = mask.weights(&batch.inputs, batch.rows, weights.as_deref());
+                weights.iter().map(|weight| f64::from(*weight)).sum()
+            }
+            (None, None) => (report.len() / 2) as f64,
+            (None, Some(weights)) => {
+                let positions = report.len() / 2 / batch.rows.max(1);
+                weights.iter().map(|weight| f64::from(*weight)).sum::<f64>() * positions as f64
+            }
+        };
+        sums.resize(2, 0.0);
+        sums[0] += report.iter().step_by(2).map(|loss| f64::from(*loss)).sum::<f64>();
+        sums[1] += weights;
+    }
+}
+
+/// What the loss makes of an output before it compares: probabilities of logits.
+fn probabilities(head: Head, row: &[f32], out: &mut [f64]) {
+    out.iter_mut().zip(row).for_each(|(out, value)| *out = f64::from(*value));
+    match head {
+        Head::Values => {}
+        Head::Sigmoid => out.iter_mut().for_each(|value| *value = 1.0 / (1.0 + (-*value).exp())),
+        Head::Softmax => {
+            let largest = out.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            out.iter_mut().for_each(|value| *value = (*value - largest).exp());
+            let sum: f64 = out.iter().sum();
+            out.iter_mut().for_each(|value| *value /= sum);
+        }
+    }
+}
+
+/// The metric that sums give.
+fn result(metric: &Metric, sums: &[f64]) -> f64 {
+    match (metric.counted(), sums) {
+        (Some(function), sums) => function.result(sums),
+        // Perplexity.
+        (None, [losses, weights]) if *weights > 0.0 => (losses / weights).exp(),
+        (None, _) => f64::NAN,
+    }
 }
 
 impl Meter {
     /// Adds a batch; returns its own loss and metrics.
     #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
-    pub(super) fn add(
-        &mut self,
-        compile: &Compile,
-        outputs: &[(&str, &Shape)],
-        reports: &Reports<'_>,
-        batch: &Batch,
-    ) -> Values {
-        let numbers = numbers(compile, outputs, reports, batch);
-        let rows = batch.rows as f64;
+    pub(super) fn add(&mut self, compile: &Compile, model: &Model, reports: &Reports<'_>, batch: &Batch) -> Values {
+        let told = Told { compile, model, reports, batch };
+        let (numbers, rows) = (told.numbers(), batch.rows as f64);
+        let is_masked = |number: &Number| matches!(number, Number::Mean(_, count) if *count != rows);
+        if self.counts.is_empty() && numbers.iter().any(is_masked) {
+            self.counts = vec![self.rows; numbers.len()];
+        }
         self.rows += rows;
         self.sums.resize(numbers.len(), 0.0);
-        self.sums.iter_mut().zip(&numbers).for_each(|(sum, value)| *sum += value * rows);
-        named(compile, outputs, &numbers)
+        let outputs = counted_outputs(compile, model);
+        self.counted.resize(outputs.len(), Counted::default());
+        let mut counted = outputs.iter().zip(&mut self.counted);
+        let mut values = Vec::new();
+        for (at, number) in numbers.iter().enumerate() {
+            match number {
+                Number::Mean(value, count) => {
+                    self.sums[at] += value * count;
+                    if let Some(sum) = self.counts.get_mut(at) {
+                        *sum += count;
+                    }
+                    values.push(*value);
+                }
+                Number::Counted(metric) => {
+                    let Some((output, Counted(sums))) = counted.next() else { continue };
+                    told.count(*output, metric, sums);
+                    let mut own = Vec::new();
+                    told.count(*output, metric, &mut own);
+                    values.push(result(metric, &own));
+                }
+            }
+        }
+        named(compile, &model.outputs(), &values)
     }
 
     /// Loss and metrics so far: each batch counts by its rows.
-    pub(super) fn values(&self, compile: &Compile, outputs: &[(&str, &Shape)]) -> Values {
+    pub(super) fn values(&self, compile: &Compile, model: &Model) -> Values {
+        let outputs = model.outputs();
         if self.sums.is_empty() {
             // No rows: each value is NaN.
-            return named(compile, outputs, &vec![f64::NAN; names(compile, outputs).len()]);
+            return named(compile, &outputs, &vec![f64::NAN; names(compile, &outputs).len()]);
         }
-        let means: Vec<f64> = self.sums.iter().map(|sum| sum / self.rows.max(1.0)).collect();
-        named(compile, outputs, &means)
+        let mean = |at: usize| match self.counts.get(at) {
+            None => self.sums[at] / self.rows.max(1.0),
+            Some(count) if *count > 0.0 => self.sums[at] / count,
+            Some(_) => 0.0,
+        };
+        let mut counted = self.counted.iter();
+        let mut values = vec![mean(0)];
+        for output in 0..outputs.len() {
+            if outputs.len() > 1 {
+                values.push(mean(values.len()));
+            }
+            for metric in compile.metrics_of(output) {
+                let value = match counted.as_slice().first() {
+                    Some(Counted(sums)) if metric.is_counted() => {
+                        counted.next();
+                        result(&metric, sums)
+                    }
+                    _ => mean(values.len()),
+                };
+                values.push(value);
+            }
+        }
+        named(compile, &outputs, &values)
     }
+}
+
+/// The output of each metric that is no mean of batches.
+fn counted_outputs(compile: &Compile, model: &Model) -> Vec<usize> {
+    let of_output =
+        |output: usize| compile.metrics_of(output).into_iter().filter(Metric::is_counted).map(move |_| output);
+    (0..model.outputs().len()).flat_map(of_output).collect()
 }
 
 fn named(compile: &Compile, outputs: &[(&str, &Shape)], numbers: &[f64]) -> Values {

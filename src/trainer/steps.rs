@@ -56,7 +56,7 @@ impl Trainer {
 
     /// Loss and metrics of the epoch so far.
     pub(super) fn running(&self) -> Values {
-        self.progress.meter.values(&self.compile, &self.model.outputs())
+        self.progress.meter.values(&self.compile, &self.model)
     }
 
     /// Whether a loader's next batch is that of the next step.
@@ -94,7 +94,7 @@ impl Trainer {
             step: number,
             seed: seed_bits(self.compile.seed),
             learning_rate: self.learning_rate_of(number),
-            loss_scales: meter::loss_scales(&self.compile, &self.model.outputs(), &batch),
+            loss_scales: meter::loss_scales(&self.compile, &self.model, &batch),
         };
         self.adapters.scheduler()?.begin(batch, step, data)
     }
@@ -108,11 +108,10 @@ impl Trainer {
                 return Ok(None);
             }
         };
-        let outputs = self.model.outputs();
         let mut aside = Meter::default();
         let meter = if report.is_applied { &mut self.progress.meter } else { &mut aside };
         let reports = Reports { rows: &report.reports, penalty: report.penalty };
-        let values = meter.add(&self.compile, &outputs, &reports, &batch);
+        let values = meter.add(&self.compile, &self.model, &reports, &batch);
         let refused = if report.is_applied { Ok(()) } else { self.refuse_non_finite(&batch, &step, &report).await };
         if refused.is_ok() || self.adapters.n_in_flight() > 0 {
             // Weights already hold the step after a refused one, so it counts.

@@ -5,11 +5,13 @@ use std::collections::BTreeSet;
 use crate::golden::{Case, Golden, LAYERS, folder};
 
 /// The files beside those of single layers.
-const OTHERS: [&str; 11] = [
+const OTHERS: [&str; 13] = [
     "adapting",
     "class_weight",
+    "counted_metrics",
     "frozen",
     "losses",
+    "masked",
     "metrics",
     "optimizers",
     "recurrent",

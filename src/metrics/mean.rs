@@ -1,0 +1,110 @@
+//! Means over all positions of a number that each has.
+
+use serde::{Deserialize, Serialize};
+
+use super::function::{MetricFunction, Position, ratio};
+use crate::kernels::pointwise_loss::{Function, Settings as Numbers};
+use crate::kind::Settings;
+
+/// A mean without settings: its kind, the number of a position, and what becomes of the mean.
+macro_rules! mean {
+    ($(#[$doc:meta])* $name:ident {}, $kind:literal, $value:expr $(, $result:expr)?) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub struct $name {}
+
+        impl MetricFunction for $name {
+            fn kind(&self) -> &'static str {
+                $kind
+            }
+
+            fn config(&self) -> Settings {
+                Settings::of(self)
+            }
+
+            fn n_sums(&self, _columns: usize) -> usize {
+                2
+            }
+
+            fn add(&self, position: &Position<'_>, sums: &mut [f64]) {
+                let value: fn(&Position<'_>) -> f64 = $value;
+                sums[0] += value(position);
+                sums[1] += 1.0;
+            }
+
+            fn result(&self, sums: &[f64]) -> f64 {
+                let mean = ratio(sums[0], sums[1]);
+                $(
+                    let result: fn(f64) -> f64 = $result;
+                    let mean = result(mean);
+                )?
+                mean
+            }
+        }
+    };
+}
+
+/// Mean over the columns of a function of the losses.
+fn of_columns(position: &Position<'_>, function: Function) -> f64 {
+    position.mean(|y, t| function.at(&Numbers::default(), y, t)[0])
+}
+
+fn cosine(position: &Position<'_>) -> f64 {
+    let sum = |f: fn(f64, f64) -> f64| position.pairs().map(|(y, t)| f(y, t)).sum::<f64>();
+    let [y, t] = [sum(|y, _| y * y), sum(|_, t| t * t)].map(|square| square.sqrt().max(1e-7));
+    sum(|y, t| y * t) / y / t
+}
+
+fn categorical_hinge(position: &Position<'_>) -> f64 {
+    let product: f64 = position.pairs().map(|(y, t)| y * t).sum();
+    let others = position.pairs().map(|(y, t)| (1.0 - t) * y).fold(f64::NEG_INFINITY, f64::max);
+    (others - product + 1.0).max(0.0)
+}
+
+mean! {
+    /// Mean of `(output - target)²`.
+    MeanSquaredError {}, "mean_squared_error", |position| of_columns(position, Function::SquaredError)
+}
+
+mean! {
+    /// Square root of the mean of `(output - target)²`.
+    RootMeanSquaredError {}, "root_mean_squared_error",
+    |position| of_columns(position, Function::SquaredError), f64::sqrt
+}
+
+mean! {
+    /// Mean of `ln cosh(output - target)`; the name is that of Keras.
+    LogCoshError {}, "logcosh", |position| of_columns(position, Function::LogCosh)
+}
+
+mean! {
+    /// Mean of `output - target · ln(output + 1e-7)`.
+    Poisson {}, "poisson", |position| of_columns(position, Function::Poisson)
+}
+
+mean! {
+    /// Mean of `Σ target · ln(target / output)`, of numbers between 1e-7 and 1.
+    KLDivergence {}, "kl_divergence",
+    |position| position.pairs().map(|(y, t)| Function::KlDivergence.at(&Numbers::default(), y, t)[0]).sum()
+}
+
+mean! {
+    /// Mean of `max(1 - target · output, 0)`; a target of 0 counts as -1.
+    Hinge {}, "hinge", |position| of_columns(position, Function::Hinge)
+}
+
+mean! {
+    /// Mean of `max(1 - target · output, 0)²`; a target of 0 counts as -1.
+    SquaredHinge {}, "squared_hinge", |position| of_columns(position, Function::SquaredHinge)
+}
+
+mean! {
+    /// Mean of `max(neg - pos + 1, 0)`, with `pos` the output of the true class and `neg` the largest of the others.
+    CategoricalHinge {}, "categorical_hinge", categorical_hinge
+}
+
+mean! {
+    /// Mean of the cosine of the angle between output and target: 1 where they point the same way.
+    CosineSimilarity {}, "cosine_similarity", cosine
+}

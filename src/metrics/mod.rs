@@ -1,0 +1,28 @@
+//! Metrics under Keras' names.
+//!
+//! Accuracy, top-k accuracy, mean absolute error and perplexity come with the loss, row by row. The structs below are counted by the
+//! host, in f64, from outputs and targets, which adapters send for them: over the whole dataset, so that no mean of batches is
+//! taken. Where the loss takes logits, they see probabilities: the sigmoid or softmax of the outputs. Positions that a
+//! mask leaves out count in none.
+
+mod auc;
+mod confusion;
+mod f_score;
+mod function;
+mod mean;
+mod metric;
+mod r2_score;
+pub(crate) mod table;
+
+pub use crate::kind::Settings;
+pub use auc::{AUC, Curve, SummationMethod};
+pub use confusion::{BinaryAccuracy, Precision, Recall};
+pub use f_score::{Average, F1Score};
+pub use function::{Entry, MetricFunction, Position, entry};
+pub use mean::{
+    CategoricalHinge, CosineSimilarity, Hinge, KLDivergence, LogCoshError, MeanSquaredError, Poisson,
+    RootMeanSquaredError, SquaredHinge,
+};
+pub(crate) use metric::MetricRead;
+pub use metric::{Counted, Metric};
+pub use r2_score::{ClassAggregation, R2Score};
