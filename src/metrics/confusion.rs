@@ -50,7 +50,7 @@ impl Default for BinaryAccuracy {
     }
 }
 
-/// What says yes, and which columns count.
+/// Rule by which an output says yes, and the columns that count.
 #[derive(Clone, Copy)]
 struct Choice {
     threshold: Option<f32>,

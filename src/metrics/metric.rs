@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde::de::{Error as _, MapAccess, Visitor};
-use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
@@ -159,26 +158,31 @@ impl Metric {
     }
 }
 
+/// Settings in the order of their struct.
+struct Ordered<'a>(Vec<(&'a str, &'a Value)>);
+
+impl Serialize for Ordered<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().copied())
+    }
+}
+
 impl Serialize for Metric {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let table = |serializer: S, name: &str, settings: &Value| {
-            let mut map = serializer.serialize_map(Some(1))?;
-            map.serialize_entry(name, settings)?;
-            map.end()
-        };
         match self {
             Self::Accuracy | Self::MeanAbsoluteError | Self::Perplexity => serializer.serialize_str(&self.name()),
-            Self::TopKCategoricalAccuracy { k } => table(serializer, TOP_K, &serde_json::json!({ "k": k })),
-            Self::Own(name) => table(serializer, OWN, &name.as_str().into()),
+            Self::TopKCategoricalAccuracy { k } => {
+                serializer.collect_map([(TOP_K, Ordered(vec![("k", &Value::from(*k))]))])
+            }
+            Self::Own(name) => serializer.collect_map([(OWN, name)]),
             Self::Counted(Counted(function)) => {
-                // What is not set has its default.
+                // What is null has its default.
                 let config = function.config();
-                let set = config.iter().filter(|(_, value)| !value.is_null());
-                let settings: serde_json::Map<_, _> = set.map(|(name, value)| (name.into(), value.clone())).collect();
+                let settings: Vec<_> = config.iter().filter(|(_, value)| !value.is_null()).collect();
                 if settings.is_empty() {
                     return serializer.serialize_str(function.kind());
                 }
-                table(serializer, function.kind(), &settings.into())
+                serializer.collect_map([(function.kind(), Ordered(settings))])
             }
         }
     }

@@ -89,9 +89,9 @@ impl Clone for Weights {
 pub(crate) enum OutputMask {
     /// Each position counts.
     None,
-    /// It follows from an input.
+    /// A mask that an input alone decides.
     Input(InputMask),
-    /// It depends on what layers compute.
+    /// A mask of values that layers compute.
     Computed,
 }
 

@@ -125,7 +125,7 @@ enum Number {
     Counted(Metric),
 }
 
-/// What an output's positions count: 1, or 0 where a mask leaves one out.
+/// Weight of each position of an output that has a mask: 1, or 0 for one that is left out.
 type Mask = Option<Vec<f32>>;
 
 impl Told<'_> {
@@ -233,7 +233,7 @@ impl Told<'_> {
     }
 }
 
-/// What the loss makes of an output before it compares: probabilities of logits.
+/// Writes the numbers of a row that a loss compares with its target: probabilities, where it takes logits.
 fn probabilities(head: Head, row: &[f32], out: &mut [f64]) {
     out.iter_mut().zip(row).for_each(|(out, value)| *out = f64::from(*value));
     match head {

@@ -9,6 +9,7 @@ use manyhands::data::csv::InputColumns;
 use manyhands::data::{DataConfig, TokenSettings};
 use manyhands::internals::layers::LAYERS;
 use manyhands::internals::losses::LOSSES;
+use manyhands::internals::metrics::METRICS;
 use manyhands::internals::optimizers::OPTIMIZERS;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
@@ -267,7 +268,9 @@ fn tagged<T: Serialize + DeserializeOwned>(page: &mut String, source: &str, name
 /// What a setting of this type can be.
 fn choices(page: &mut String, source: &str, name: &str, title: &str) {
     write!(page, "\n### {title}\n\n| value | is |\n| --- | --- |\n").unwrap();
-    for (variant, item, _) in variants(source, name) {
+    // A variant that holds a struct of its name stands for a table of its own.
+    for (variant, item, _) in variants(source, name).into_iter().filter(|(name, _, inner)| inner.as_ref() != Some(name))
+    {
         let fields: Vec<&str> = item.fields.iter().map(|field| field.name.as_str()).collect();
         let with = if fields.is_empty() { String::new() } else { format!(" (`{}`)", fields.join("`, `")) };
         writeln!(page, "| `{}`{with} | {} |", snake(&variant), item.doc.replace('|', "\\|")).unwrap();
@@ -321,7 +324,19 @@ fn page() -> String {
         Ok(loss.config().iter().map(|(name, value)| (name.to_owned(), value.clone())).collect())
     });
     assert_eq!(count, LOSSES.len(), "each loss has a section");
-    choices(&mut page, &source("src/losses"), "Metric", "`metrics`");
+
+    page.push_str(
+        "\n## `metrics`\n\nA list in `[training]`. Each is a name, or a table with the name as its only key: \
+         `{ auc = { curve = \"PR\" } }`. The first ones come with the loss, row by row; the others are counted over the whole \
+         dataset from outputs and targets, where the loss takes logits from their probabilities.\n",
+    );
+    choices(&mut page, &source("src/metrics"), "Metric", "With the loss");
+    let count = table(&mut page, "src/metrics", |kind, value| {
+        let entry = METRICS.iter().find(|entry| entry.kind == kind).ok_or_else(|| unknown(kind))?;
+        let metric = (entry.from_config)(value).map_err(|error| error.to_string())?;
+        Ok(metric.config().iter().map(|(name, value)| (name.to_owned(), value.clone())).collect())
+    });
+    assert_eq!(count, METRICS.len(), "each metric has a section");
 
     page.push_str(
         "\n## `[optimizer]`\n\nBeside its own settings each takes `clipnorm`, the norm to which the gradient of each parameter \

@@ -464,8 +464,8 @@ Train
   dense: dense.forward(input, parameters0, parameters0+64) -> dense.output \
     [m=rows n=4 k=6 a_offset=0 a_stride=6 b_offset=0 b_stride=4 y_offset=0 y_stride=4 splits=1 ACTIVATION=1]
   loss:dense: pointwise_loss.forward(dense.output, loss0.Target(0), loss0.SampleWeight(0)) -> loss0.Report(0), \
-    loss:dense.gradient [rows=rows cols=4 positions=1 scale=loss_scale[0] smoothing=0 delta=0 gamma=0 positive=1 \
-    negative=1 LANES=1 LOSS=0]
+    loss:dense.gradient [rows=rows cols=4 positions=1 scale=loss_scale[0] smoothing=0.0 delta=0.0 gamma=0.0 positive=1.0 \
+    negative=1.0 LANES=1 LOSS=0]
   dense: activation.backward(dense.output, loss:dense.gradient) -> dense.before_activation_gradient \
     [len=rows*4 ACTIVATION=1]
   dense: reduce.column_sums(dense.before_activation_gradient) -> dense.bias_partials [rows=rows cols=4 splits=128]
@@ -478,8 +478,8 @@ Evaluate
   dense: dense.forward(input, parameters0, parameters0+64) -> dense.output \
     [m=rows n=4 k=6 a_offset=0 a_stride=6 b_offset=0 b_stride=4 y_offset=0 y_stride=4 splits=1 ACTIVATION=1]
   loss:dense: pointwise_loss.forward(dense.output, loss0.Target(0), loss0.SampleWeight(0)) -> loss0.Report(0), \
-    loss:dense.gradient [rows=rows cols=4 positions=1 scale=loss_scale[0] smoothing=0 delta=0 gamma=0 positive=1 \
-    negative=1 LANES=1 LOSS=0]
+    loss:dense.gradient [rows=rows cols=4 positions=1 scale=loss_scale[0] smoothing=0.0 delta=0.0 gamma=0.0 positive=1.0 \
+    negative=1.0 LANES=1 LOSS=0]
 Predict
   dense: dense.forward(input, parameters0, parameters0+64) -> dense.output \
     [m=rows n=4 k=6 a_offset=0 a_stride=6 b_offset=0 b_stride=4 y_offset=0 y_stride=4 splits=1 ACTIVATION=1]
