@@ -277,6 +277,30 @@ fn choices(page: &mut String, source: &str, name: &str, title: &str) {
     }
 }
 
+fn losses_and_metrics(page: &mut String) {
+    let unknown = |kind: &str| format!("no `{kind}`");
+    page.push_str("\n## `[loss]`\n");
+    let count = table(page, "src/losses", |kind, value| {
+        let entry = LOSSES.iter().find(|entry| entry.kind == kind).ok_or_else(|| unknown(kind))?;
+        let loss = (entry.from_config)(value).map_err(|error| error.to_string())?;
+        Ok(loss.config().iter().map(|(name, value)| (name.to_owned(), value.clone())).collect())
+    });
+    assert_eq!(count, LOSSES.len(), "each loss has a section");
+
+    page.push_str(
+        "\n## `metrics`\n\nA list in `[training]`. Each is a name, or a table with the name as its only key: \
+         `{ auc = { curve = \"PR\" } }`. The first ones come with the loss, row by row; the others are counted over the whole \
+         dataset from outputs and targets, where the loss takes logits from their probabilities.\n",
+    );
+    choices(page, &source("src/metrics"), "Metric", "With the loss");
+    let count = table(page, "src/metrics", |kind, value| {
+        let entry = METRICS.iter().find(|entry| entry.kind == kind).ok_or_else(|| unknown(kind))?;
+        let metric = (entry.from_config)(value).map_err(|error| error.to_string())?;
+        Ok(metric.config().iter().map(|(name, value)| (name.to_owned(), value.clone())).collect())
+    });
+    assert_eq!(count, METRICS.len(), "each metric has a section");
+}
+
 /// The whole page.
 fn page() -> String {
     let mut page = HEAD.to_owned();
@@ -317,26 +341,7 @@ fn page() -> String {
     choices(&mut page, &layers, "Interpolation", "`interpolation`");
     choices(&mut page, &layers, "Initializer", "`kernel_initializer`");
 
-    page.push_str("\n## `[loss]`\n");
-    let count = table(&mut page, "src/losses", |kind, value| {
-        let entry = LOSSES.iter().find(|entry| entry.kind == kind).ok_or_else(|| unknown(kind))?;
-        let loss = (entry.from_config)(value).map_err(|error| error.to_string())?;
-        Ok(loss.config().iter().map(|(name, value)| (name.to_owned(), value.clone())).collect())
-    });
-    assert_eq!(count, LOSSES.len(), "each loss has a section");
-
-    page.push_str(
-        "\n## `metrics`\n\nA list in `[training]`. Each is a name, or a table with the name as its only key: \
-         `{ auc = { curve = \"PR\" } }`. The first ones come with the loss, row by row; the others are counted over the whole \
-         dataset from outputs and targets, where the loss takes logits from their probabilities.\n",
-    );
-    choices(&mut page, &source("src/metrics"), "Metric", "With the loss");
-    let count = table(&mut page, "src/metrics", |kind, value| {
-        let entry = METRICS.iter().find(|entry| entry.kind == kind).ok_or_else(|| unknown(kind))?;
-        let metric = (entry.from_config)(value).map_err(|error| error.to_string())?;
-        Ok(metric.config().iter().map(|(name, value)| (name.to_owned(), value.clone())).collect())
-    });
-    assert_eq!(count, METRICS.len(), "each metric has a section");
+    losses_and_metrics(&mut page);
 
     page.push_str(
         "\n## `[optimizer]`\n\nBeside its own settings each takes `clipnorm`, the norm to which the gradient of each parameter \
