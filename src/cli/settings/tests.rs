@@ -65,8 +65,8 @@ const MISTAKES: &[(&str, &str)] = &[
         "`run.toml`, line 3, key `train`, needs a path, but `\\t` between double quotes is a control character\n  help: write a path of Windows in single quotes",
     ),
     (
-        "[loss]\ntype = \"mae\"\n",
-        "needs a known name, but got `mae`\n  help: the names are: `SparseCategoricalCrossentropy`",
+        "[loss]\ntype = \"mape\"\n",
+        "needs a known name, but got `mape`\n  help: the names are: `SparseCategoricalCrossentropy`",
     ),
     (
         "[training]\nmetrics = [\"acuracy\"]\n",
