@@ -2,7 +2,7 @@
 //!
 //!     cargo run --release --example 05_custom_loss_and_optimizer
 //!
-//! The loss is Huber's, which a few wild targets do not lead astray; the optimizer is Lion. The loss's gradient is checked
+//! The loss is Huber's, which a few wild targets do not lead astray; the optimizer is Signum. The loss's gradient is checked
 //! by finite differences, on every kind of adapter that the machine has. Then a curve with wild points in it is learned,
 //! on one adapter and on two, and a checkpoint with both names in it is read again.
 
@@ -113,25 +113,24 @@ mod huber {
     }
 }
 
-/// Lion: steps of one length, in the direction of a mean of gradients.
+/// Signum: steps of one length, by the sign of a mean of gradients. Source: Bernstein et al. 2018, arXiv:1802.04434.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Lion {
+struct Signum {
     learning_rate: f32,
-    beta_1: f32,
-    beta_2: f32,
+    beta: f32,
     weight_decay: f32,
 }
 
-impl Default for Lion {
+impl Default for Signum {
     fn default() -> Self {
-        Self { learning_rate: 1e-3, beta_1: 0.9, beta_2: 0.99, weight_decay: 0.0 }
+        Self { learning_rate: 1e-3, beta: 0.9, weight_decay: 0.0 }
     }
 }
 
-impl UpdateRule for Lion {
+impl UpdateRule for Signum {
     fn kind(&self) -> &'static str {
-        "Lion"
+        "Signum"
     }
 
     fn config(&self) -> Settings {
@@ -141,8 +140,7 @@ impl UpdateRule for Lion {
     fn ranges(&self) -> Vec<(&'static str, f32, Range)> {
         vec![
             ("learning_rate", self.learning_rate, Range::AtLeastZero),
-            ("beta_1", self.beta_1, Range::BelowOne),
-            ("beta_2", self.beta_2, Range::BelowOne),
+            ("beta", self.beta, Range::BelowOne),
             ("weight_decay", self.weight_decay, Range::AtLeastZero),
         ]
     }
@@ -160,16 +158,16 @@ impl UpdateRule for Lion {
     }
 
     fn kernel(&self) -> &'static Kernel {
-        &lion::UPDATE
+        &signum::UPDATE
     }
 
     fn params(&self, len: u32) -> Vec<Word> {
-        let [beta_1, beta_2, weight_decay] = [self.beta_1, self.beta_2, self.weight_decay].map(Word::F32);
-        lion::Record { len: len.into(), learning_rate: LEARNING_RATE, beta_1, beta_2, weight_decay }.into()
+        let [beta, weight_decay] = [self.beta, self.weight_decay].map(Word::F32);
+        signum::Record { len: len.into(), learning_rate: LEARNING_RATE, beta, weight_decay }.into()
     }
 }
 
-mod lion {
+mod signum {
     use super::*;
 
     manyhands::params! {
@@ -177,18 +175,16 @@ mod lion {
         len: u32,
         /// Length of a step.
         learning_rate: f32,
-        /// Part of the mean in the direction of a step.
-        beta_1: f32,
         /// Part of the mean that stays.
-        beta_2: f32,
+        beta: f32,
         /// Part of the parameter that is taken off, for each unit of the learning rate.
         weight_decay: f32,
     }
 
     pub static UPDATE: Kernel = Kernel::new(
-        "lion",
+        "signum",
         "update",
-        include_str!("05_lion.wgsl"),
+        include_str!("05_signum.wgsl"),
         Params::FIELDS,
         &["gradient", "control"],
         &["parameter", "momentum"],
@@ -201,17 +197,16 @@ mod lion {
         if control[1] == 0.0 {
             return;
         }
-        let [rate, decay] = [params.learning_rate, params.weight_decay].map(f64::from);
-        let [beta_1, beta_2] = [params.beta_1, params.beta_2].map(f64::from);
+        let [rate, decay, beta] = [params.learning_rate, params.weight_decay, params.beta].map(f64::from);
         let [parameter, momentum] = outputs else { return };
         let states = parameter.iter_mut().zip(momentum.iter_mut()).zip(call.inputs[0]);
         for ((parameter, momentum), gradient) in states.take(params.len as usize) {
             let g = f64::from(*gradient) * f64::from(control[0]);
             let [w, m] = [*parameter, *momentum].map(f64::from);
-            let c = beta_1 * m + (1.0 - beta_1) * g;
-            let sign = if c == 0.0 { 0.0 } else { c.signum() };
+            let mean = beta * m + (1.0 - beta) * g;
+            let sign = if mean == 0.0 { 0.0 } else { mean.signum() };
             *parameter = (w * (1.0 - decay * rate) - rate * sign) as f32;
-            *momentum = (beta_2 * m + (1.0 - beta_2) * g) as f32;
+            *momentum = mean as f32;
         }
     }
 }
@@ -221,7 +216,7 @@ const OWN: Own<'_> = Own {
     layers: &[],
     losses: &[losses::entry::<Huber>("Huber")],
     metrics: &[],
-    optimizers: &[optimizers::entry::<Lion>("Lion")],
+    optimizers: &[optimizers::entry::<Signum>("Signum")],
 };
 
 /// A loss as it may stand in a file of settings.
@@ -266,7 +261,7 @@ fn fit(loss: &Loss, adapters: Vec<Info>) -> Result<()> {
     let folder = tempfile::tempdir().map_err(|error| Error::writing(std::env::temp_dir(), error))?;
     let file = folder.path().join("curve.safetensors");
     let trainer = || -> Result<Trainer> {
-        let compile = Compile::new(Lion { learning_rate: 3e-3, ..Lion::default() }, loss.clone());
+        let compile = Compile::new(Signum { learning_rate: 3e-3, ..Signum::default() }, loss.clone());
         Ok(Trainer::new(model()?, compile)?.on(adapters.clone()))
     };
     let data = curve(400, 4.0)?;

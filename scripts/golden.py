@@ -817,8 +817,12 @@ def optimizer_case(file, name, kind, **config):
         arguments = state, list(gradients[step].values()), values
         values, state = double(optimizer.stateless_apply, *arguments)(*arguments)
         tensors |= {f"parameter.{step}.{key}": value for key, value in zip(initial, values)}
+        if optimizer.use_ema:
+            averages = [id(variable) for variable in optimizer._model_variables_moving_average]
+            of = [value for variable, value in zip(optimizer.variables, state) if id(variable) in averages]
+            tensors |= {f"average.{step}.{key}": value for key, value in zip(initial, of)}
     full = {key: value for key, value in optimizer.get_config().items()
-            if key != "name" and not key.startswith(("ema_", "use_ema"))}
+            if key != "name" and (optimizer.use_ema or not key.startswith(("ema_", "use_ema")))}
     file.add(name, tensors, optimizer=kind, config=full)
 
 
@@ -832,6 +836,11 @@ def optimizer_file():
         "SGD": {"sgd": {}, "sgd_momentum": {"momentum": 0.9}, "sgd_nesterov": {"momentum": 0.9, "nesterov": True}},
         "Adam": {"adam": {}, "adam_settings": {"beta_1": 0.8, "beta_2": 0.95, "epsilon": 1e-3}},
         "AdamW": {"adam_w": {}},
+        "Nadam": {"nadam": {}, "nadam_settings": {"beta_1": 0.8, "beta_2": 0.95, "epsilon": 1e-3}},
+        "Adamax": {"adamax": {}, "adamax_settings": {"beta_1": 0.8, "beta_2": 0.75, "epsilon": 1e-3}},
+        "Lion": {"lion": {}, "lion_settings": {"beta_1": 0.7, "beta_2": 0.8}},
+        "Adagrad": {"adagrad": {}, "adagrad_settings": {"initial_accumulator_value": 0.0, "epsilon": 1e-3}},
+        "Adadelta": {"adadelta": {}, "adadelta_settings": {"rho": 0.8, "epsilon": 1e-2}},
         "RMSprop": {"rmsprop": {}, "rmsprop_momentum": {"momentum": 0.9}, "rmsprop_centered": {"centered": True},
                     "rmsprop_all": {"rho": 0.8, "momentum": 0.5, "epsilon": 1e-3, "centered": True}},
     }
@@ -839,6 +848,10 @@ def optimizer_file():
         for name, config in variants.items():
             config = {"learning_rate": 0.05, **config}
             optimizer_case(file, name, kind, **config)
+            if kind not in ("SGD", "Adam", "AdamW", "RMSprop"):
+                # What is common to all optimizers is common code.
+                optimizer_case(file, f"{name}_decayed_clipped", kind, **config, weight_decay=0.1, global_clipnorm=2.0)
+                continue
             optimizer_case(file, f"{name}_clipped", kind, **config, global_clipnorm=2.0)
             if name == kind.lower():
                 optimizer_case(file, f"{name}_clipnorm", kind, **config, clipnorm=1.0)
@@ -846,6 +859,10 @@ def optimizer_file():
             if kind != "AdamW":
                 optimizer_case(file, f"{name}_decayed", kind, **config, weight_decay=0.1)
             optimizer_case(file, f"{name}_decayed_clipped", kind, **config, weight_decay=0.1, global_clipnorm=2.0)
+    for name, ema in {"ema": {"ema_momentum": 0.75}, "ema_overwrite": {"ema_momentum": 0.5, "ema_overwrite_frequency": 2}}.items():
+        optimizer_case(file, f"sgd_momentum_{name}", "SGD", learning_rate=0.05, momentum=0.9, use_ema=True, **ema)
+        optimizer_case(file, f"adam_decayed_clipped_{name}", "Adam", learning_rate=0.05, weight_decay=0.1, global_clipnorm=2.0,
+                       use_ema=True, **ema)
     schedule = optimizers.schedules.CosineDecay(0.01, 3, warmup_target=0.1, warmup_steps=2)
     optimizer_case(file, "sgd_momentum_cosine", "SGD", learning_rate=schedule, momentum=0.9)
     return file
@@ -970,6 +987,8 @@ def train(dtype, initial, data, labels, kind, config, frozen=(), network=network
             variable.assign(updated)
         assert value.dtype == dtype
         history.append(value)
+    # As at the end of `fit`.
+    optimizer.finalize_variable_values(model.trainable_variables)
     after, _ = objective(*variables(), data, labels, False)
     return {"losses": np.array(history), "loss_at_inference": np.array(after),
             **{f"final.{label(variable)}": np.array(variable.value) for variable in weights(model)}}
@@ -1013,7 +1032,10 @@ def frozen_file():
         initial[label(variable)] = values
     file.add("initial", initial, nodes=NODES, frozen=FROZEN, loss="SparseCategoricalCrossentropy")
     for name, kind, config in (("adam", "Adam", {"learning_rate": 0.01}),
-                               ("sgd_momentum", "SGD", {"learning_rate": 0.05, "momentum": 0.9, "weight_decay": 0.01})):
+                               ("sgd_momentum", "SGD", {"learning_rate": 0.05, "momentum": 0.9, "weight_decay": 0.01}),
+                               ("sgd_ema", "SGD", {"learning_rate": 0.05, "use_ema": True, "ema_momentum": 0.75}),
+                               ("adam_ema", "Adam", {"learning_rate": 0.01, "use_ema": True, "ema_momentum": 0.5,
+                                                     "ema_overwrite_frequency": 4})):
         truth = train("float64", initial, data, labels, kind, config, FROZEN)
         for name_of, value in initial.items():
             is_frozen = name_of.split(".")[0] in FROZEN

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from . import _native
 from ._data import Arrays, Data, one_batch
 from ._graph import Graph, read
-from ._objective import OPTIMIZERS, Floats, Objective, apply_head, convert
+from ._objective import OPTIMIZERS, Floats, Objective, apply_head, convert, state_attributes, tell_step
 from ._rows import Feeds
 from .errors import MismatchError, ModelError, explained
 
@@ -93,7 +93,7 @@ class Engine:
         for name, variable in state.items():
             variable.assign(moments[name])
         self._known_step = self._step = self.trainer.step
-        optimizer.iterations.assign(self._step)
+        tell_step(optimizer, self._step)
 
     def begin(self, batch: _native.Batch) -> None:
         """Begins a step."""
@@ -152,7 +152,7 @@ class Engine:
         trained = {id(variable): name for name, variable in self._variables.items()}
         places = [(idx, trained[id(variable)]) for idx, variable in enumerate(self.model.trainable_variables)]
         state = {}
-        for kind, attribute in OPTIMIZERS[type(optimizer).__name__][1].items():
+        for kind, attribute in state_attributes(optimizer).items():
             variables = getattr(optimizer, attribute, None) or []
             state.update({f"{kind}/{name}": variables[idx] for idx, name in places if idx < len(variables)})
         return state

@@ -59,7 +59,6 @@ LOSSES: dict[str, LossRow] = {
 
 #: Settings of Keras' optimizers that must have these values.
 _PLAIN = {
-    "use_ema": False,
     "loss_scale_factor": None,
     "gradient_accumulation_steps": None,
     "amsgrad": False,
@@ -70,11 +69,37 @@ OPTIMIZERS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
     "SGD": (("momentum", "nesterov"), {"momentum": "momentums"}),
     "Adam": (("beta_1", "beta_2", "epsilon"), {"momentum": "_momentums", "velocity": "_velocities"}),
     "AdamW": (("beta_1", "beta_2", "epsilon"), {"momentum": "_momentums", "velocity": "_velocities"}),
+    "Nadam": (("beta_1", "beta_2", "epsilon"), {"momentum": "_momentums", "velocity": "_velocities"}),
+    "Adamax": (("beta_1", "beta_2", "epsilon"), {"momentum": "_m", "norm": "_u"}),
+    "Lion": (("beta_1", "beta_2"), {"momentum": "_momentums"}),
+    "Adagrad": (("initial_accumulator_value", "epsilon"), {"accumulator": "_accumulators"}),
+    "Adadelta": (
+        ("rho", "epsilon"),
+        {"accumulated_grad": "_accumulated_grads", "accumulated_delta_var": "_accumulated_delta_vars"},
+    ),
     "RMSprop": (
         ("rho", "momentum", "epsilon", "centered"),
         {"velocity": "_velocities", "momentum": "_momentums", "average_gradient": "_average_gradients"},
     ),
 }
+
+
+#: State of each variable that every optimizer can keep: the average of its values.
+AVERAGE = {"average": "_model_variables_moving_average"}
+
+
+def state_attributes(optimizer: Any) -> dict[str, str]:
+    """The attributes of a Keras optimizer that hold the state of each kind."""
+    return {**OPTIMIZERS[type(optimizer).__name__][1], **(AVERAGE if optimizer.use_ema else {})}
+
+
+def tell_step(optimizer: Any, step: int) -> None:
+    """Keras' optimizer is as after so many steps, but for the state of variables."""
+    optimizer.iterations.assign(step)
+    if type(optimizer).__name__ == "Nadam":
+        # What Keras multiplies step by step.
+        steps = np.arange(1, step + 1, dtype=np.float64)
+        optimizer._u_product.assign(np.prod(optimizer.beta_1 * (1 - 0.5 * 0.96**steps)))
 
 
 @dataclass
@@ -282,6 +307,9 @@ class _Reader:
             kind = "AdamW" if kind == "Adam" else kind
             settings["weight_decay"] = decay
         settings.update({key: config[key] for key in ("clipnorm", "clipvalue") if config.get(key) is not None})
+        if config.get("use_ema"):
+            keys = ("use_ema", "ema_momentum", "ema_overwrite_frequency")
+            settings.update({key: config[key] for key in keys if config.get(key) is not None})
         return {"type": kind, **settings}, config.get("global_clipnorm")
 
 

@@ -198,9 +198,13 @@ class ParallelModel:
                 engine.push()
                 if self._keras.stop_training:
                     break
-            callbacks.on_train_end(logs=logs)
         finally:
             engine.pull()
+            if self._keras.optimizer.built and epochs > initial_epoch:
+                # Weights become their averages, if the optimizer keeps them.
+                self._keras.optimizer.finalize_variable_values(self._keras.trainable_weights)
+        callbacks.on_train_end(logs=logs)
+        engine.pull()
         if verbose:
             print(shares.line())
         return self._keras.history

@@ -358,6 +358,10 @@ impl Trainer {
         for placed in &layout.statistics {
             copy(tensors, &placed.name, &mut state.weights.statistics[placed.range()])?;
         }
+        if step == 0 {
+            // Before the first step the averages are the weights.
+            state = TrainingState::new(state.weights, layout, &self.optimizer);
+        }
         for (kind, segments) in self.optimizer.state_names().iter().zip(&mut state.optimizer) {
             for placed in layout.trainable() {
                 let name = format!("{kind}/{}", placed.name);

@@ -119,6 +119,51 @@ def test_what_keras_has_trained_goes_on_here_and_back(pair: Any, rng: np.random.
     assert int(parallel.optimizer.iterations) == 15
 
 
+OPTIMIZERS: list[Callable[[], Any]] = [
+    lambda: keras.optimizers.SGD(0.05, momentum=0.9, use_ema=True, ema_momentum=0.75, ema_overwrite_frequency=4),
+    lambda: keras.optimizers.RMSprop(2e-3, momentum=0.5, centered=True),
+    lambda: keras.optimizers.Nadam(2e-3),
+    lambda: keras.optimizers.Adamax(2e-3),
+    lambda: keras.optimizers.Lion(2e-3, weight_decay=0.01),
+    lambda: keras.optimizers.Adagrad(0.01, initial_accumulator_value=0.2),
+    lambda: keras.optimizers.Adadelta(1.0, use_ema=True),
+]
+
+
+@pytest.mark.parametrize("make_optimizer", OPTIMIZERS)
+def test_state_of_every_optimizer_goes_along(make_optimizer: Any, pair: Any, rng: np.random.Generator) -> None:
+    """3 steps in Keras, 3 here, 3 in Keras are as 9 in Keras: all that the optimizer keeps has gone along, both ways."""
+    plain, parallel = pair(models.perceptron)
+    for model in (plain, parallel):
+        model.compile(make_optimizer(), "sparse_categorical_crossentropy")
+    make = _classes((20,), 5)
+    for step in range(9):
+        x, y = make(rng)
+        plain.train_on_batch(x, y)
+        (parallel if 3 <= step < 6 else parallel.keras_model).train_on_batch(x, y)
+    ours, theirs = parallel.keras_model.optimizer.variables, plain.optimizer.variables
+    for our, their in zip([*parallel.keras_model.variables, *ours], [*plain.variables, *theirs], strict=True):
+        np.testing.assert_allclose(our.numpy(), their.numpy(), atol=2e-5, err_msg=their.path)
+
+
+@pytest.mark.parametrize("frequency", [None, 5])
+def test_fit_ends_with_the_averages_of_the_weights(frequency: int | None, pair: Any, rng: np.random.Generator, rig: str) -> None:
+    """Validation within the run has the weights, the model after it their averages; the next run begins with these."""
+    plain, parallel = pair(models.perceptron, rig)
+    (x, y), (val_x, val_y) = _classes((20,), 5)(rng), _classes((20,), 5)(rng)
+    for model in (plain, parallel):
+        optimizer = keras.optimizers.SGD(0.1, use_ema=True, ema_momentum=0.8, ema_overwrite_frequency=frequency)
+        model.compile(optimizer, "sparse_categorical_crossentropy")
+    for _ in range(2):
+        runs = [m.fit(x, y, batch_size=8, epochs=2, shuffle=False, validation_data=(val_x, val_y), verbose=0) for m in (plain, parallel)]
+        for name, values in runs[0].history.items():
+            assert runs[1].history[name] == pytest.approx(values, rel=1e-5), name
+        for ours, theirs in zip(parallel.get_weights(), plain.get_weights(), strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=1e-5)
+        ours, theirs = (model.evaluate(val_x, val_y, verbose=0) for model in (parallel, plain))
+        assert ours == pytest.approx(theirs, rel=1e-5)
+
+
 def test_losses_with_settings(pair: Any, rng: np.random.Generator) -> None:
     """Logits, smoothing, sums and one-hot targets."""
     for loss, head in [

@@ -68,7 +68,7 @@ def test_models_that_are_no_graph_are_refused() -> None:
 
 def test_what_compile_says_is_refused_with_the_layers() -> None:
     model = keras.Sequential([keras.Input((3,)), layers.Dense(2, name="out")], name="net")
-    model.compile(keras.optimizers.Adam(use_ema=True, amsgrad=True), "sparse_categorical_crossentropy", metrics=["mse"])
+    model.compile(keras.optimizers.Adam(loss_scale_factor=2.0, amsgrad=True), "sparse_categorical_crossentropy", metrics=["mse"])
     with pytest.raises(ModelError) as error:
         make_parallel(model, "cpu").fit(np.zeros((4, 3)), np.zeros(4), verbose=0)
     assert str(error.value) == (
@@ -77,7 +77,7 @@ def test_what_compile_says_is_refused_with_the_layers() -> None:
         'add `activation="softmax"`, or give the loss `from_logits=True`\n'
         "    metric `mse` of `out`: is not supported beside SparseCategoricalCrossentropy; "
         "known are SparseCategoricalAccuracy, SparseTopKCategoricalAccuracy\n"
-        "    optimizer `Adam`: `use_ema` needs False, but is True\n"
+        "    optimizer `Adam`: `loss_scale_factor` needs None, but is 2.0\n"
         "    optimizer `Adam`: `amsgrad` needs False, but is True\n"
         "  help: change these, or train it with Keras itself"
     )

@@ -1,9 +1,10 @@
 //! The table of kernels, a line for each family.
 
 use super::{
-    Kernel, activation, adam, add, batch_norm, bilinear, clip, completion, concatenate, conv2d, dense,
-    depthwise_conv2d, dropout, embedding, gaussian, global_max, group_norm, halves, mask, merge, pointwise_loss,
-    pooling, recurrent, reduce, regularizer, remap, rmsprop, row_loss, sgd, softmax, softmax_cross_entropy,
+    Kernel, activation, adadelta, adagrad, adam, adamax, add, batch_norm, bilinear, clip, completion, concatenate,
+    conv2d, dense, depthwise_conv2d, dropout, ema, embedding, gaussian, global_max, group_norm, halves, lion, mask,
+    merge, nadam, pointwise_loss, pooling, recurrent, reduce, regularizer, remap, rmsprop, row_loss, sgd, softmax,
+    softmax_cross_entropy,
 };
 
 /// Kernels by families: tables of host files.
@@ -12,7 +13,10 @@ pub type Families = &'static [&'static [&'static Kernel]];
 /// Every kernel of the crate, a line for each family: the host file's own table.
 pub static FAMILIES: Families = &[
     activation::KERNELS,
+    adadelta::KERNELS,
+    adagrad::KERNELS,
     adam::KERNELS,
+    adamax::KERNELS,
     add::KERNELS,
     batch_norm::KERNELS,
     bilinear::KERNELS,
@@ -23,13 +27,16 @@ pub static FAMILIES: Families = &[
     dense::KERNELS,
     depthwise_conv2d::KERNELS,
     dropout::KERNELS,
+    ema::KERNELS,
     embedding::KERNELS,
     gaussian::KERNELS,
     global_max::KERNELS,
     group_norm::KERNELS,
     halves::KERNELS,
+    lion::KERNELS,
     mask::KERNELS,
     merge::KERNELS,
+    nadam::KERNELS,
     pointwise_loss::KERNELS,
     pooling::KERNELS,
     recurrent::KERNELS,

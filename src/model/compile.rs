@@ -2,7 +2,7 @@
 
 use super::{Model, OutputMask};
 use crate::error::{Error, Result};
-use crate::kernels::{add, batch_norm, clip, regularizer};
+use crate::kernels::{add, batch_norm, clip, ema, regularizer};
 use crate::layers::Regularizer;
 use crate::losses::{Head, Loss};
 use crate::optimizers::{Clipping, Optimizer};
@@ -384,6 +384,10 @@ impl Model {
         for stretch in trained {
             record_stretch(&mut rec, &objective.optimizer, stretch, control);
         }
+        if objective.optimizer.ema().is_some() {
+            let segments = (0..).zip(self.layout.trainable_segments());
+            segments.for_each(|(segment, len)| record_average(&mut rec, &objective.optimizer, segment, *len, control));
+        }
         for moving in moving {
             record_moving(&mut rec, &moving, control);
         }
@@ -510,13 +514,21 @@ fn record_stretch(rec: &mut Recorder<'_>, optimizer: &Optimizer, stretch: &Stret
     let mut part = |role: Role| View { offset, len: Length { per_row: 0, fixed: len }, ..flat(rec, role, whole) };
     let gradient = part(Role::Gradients(segment));
     let mut outputs = vec![part(Role::Parameters(segment))];
-    for (kind, _) in (0..).zip(optimizer.state_names()) {
+    for (kind, _) in (0..).zip(optimizer.rule().state_names()) {
         outputs.push(part(Role::State(kind, segment)));
     }
     let grid = Grid::Elements(vectors_word(gradient.len));
     let (rule, len) = (optimizer.rule(), u32::try_from(len).unwrap_or(u32::MAX));
     let dispatch = rec.dispatch(rule.kernel(), rule.params(len), [gradient, control], outputs, grid);
     dispatch.constants = rule.constants();
+}
+
+/// Updates the averages of a segment. The average comes first among the outputs: only rules are what changes parameters.
+fn record_average(rec: &mut Recorder<'_>, optimizer: &Optimizer, segment: u32, len: u64, control: View) {
+    let kind = u32::try_from(optimizer.rule().state_names().len()).unwrap_or(u32::MAX);
+    let outputs = [flat(rec, Role::State(kind, segment), len), flat(rec, Role::Parameters(segment), len)];
+    let params = optimizer.ema_params(u32::try_from(len).unwrap_or(u32::MAX));
+    rec.dispatch(&ema::UPDATE, params, [control], outputs, Grid::Elements(vectors_word(outputs[0].len)));
 }
 
 fn record_moving(rec: &mut Recorder<'_>, moving: &Moving, control: View) {

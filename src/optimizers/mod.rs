@@ -4,8 +4,14 @@
 //! [`Schedule`] changes the learning rate over the steps. Over several adapters the update runs once, on the host; one
 //! adapter alone updates its weights itself.
 
+mod adadelta;
+mod adagrad;
 mod adam;
+mod adamax;
 mod clipping;
+mod ema;
+mod lion;
+mod nadam;
 mod rmsprop;
 mod rule;
 mod schedule;
@@ -19,11 +25,19 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::{Error, Problem, Result};
+use crate::kernels::ema as ema_kernel;
 use crate::kind::{Handle, Named};
+use crate::plan::{Scalars, Word};
 
 pub use crate::kind::Settings;
+pub use adadelta::Adadelta;
+pub use adagrad::Adagrad;
 pub use adam::{Adam, AdamW};
+pub use adamax::Adamax;
 pub use clipping::Clipping;
+pub use ema::Ema;
+pub use lion::Lion;
+pub use nadam::Nadam;
 pub use rmsprop::RmsProp;
 pub use rule::{Entry, LEARNING_RATE, Range, UpdateRule, entry};
 pub use schedule::Schedule;
@@ -48,11 +62,12 @@ pub(crate) use table::OPTIMIZERS;
 pub struct Optimizer {
     rule: Handle<dyn UpdateRule>,
     clipping: Option<Clipping>,
+    ema: Option<Ema>,
 }
 
 impl<R: UpdateRule + 'static> From<R> for Optimizer {
     fn from(rule: R) -> Self {
-        Self { rule: Handle::Shared(Arc::new(rule)), clipping: None }
+        Self { rule: Handle::Shared(Arc::new(rule)), clipping: None, ema: None }
     }
 }
 
@@ -73,7 +88,8 @@ impl Optimizer {
     /// If the kind is unknown, or its settings can't be read.
     pub fn read(mut named: Named, own: &[Entry]) -> Result<Self, String> {
         let clipping = Clipping::take(&mut named.settings)?;
-        named.make(own, OPTIMIZERS).map(|rule| Self { rule: Handle::Shared(rule), clipping })
+        let ema = Ema::take(&mut named.settings)?;
+        named.make(own, OPTIMIZERS).map(|rule| Self { rule: Handle::Shared(rule), clipping, ema })
     }
 
     /// Scales the gradient of each parameter down to this norm where it is above it, as `clipnorm` of Keras.
@@ -86,6 +102,25 @@ impl Optimizer {
     #[must_use]
     pub fn clipvalue(self, value: f32) -> Self {
         Self { clipping: Some(Clipping::Value(value)), ..self }
+    }
+
+    /// Averages the weights over the steps, as `use_ema` of Keras.
+    ///
+    /// ```
+    /// use manyhands::Optimizer;
+    /// use manyhands::optimizers::Ema;
+    ///
+    /// let averaged = Optimizer::adam(1e-3).use_ema(Ema { momentum: 0.999, ..Ema::default() });
+    /// assert_eq!(averaged.state_names(), ["momentum", "velocity", "average"]);
+    /// ```
+    #[must_use]
+    pub fn use_ema(self, ema: Ema) -> Self {
+        Self { ema: Some(ema), ..self }
+    }
+
+    /// The average of the weights, if there is one.
+    pub fn ema(&self) -> Option<Ema> {
+        self.ema
     }
 
     /// Clipping of the gradient of each parameter by itself.
@@ -112,12 +147,20 @@ impl Optimizer {
     /// A copy with another learning rate.
     #[must_use]
     pub fn with_learning_rate(&self, rate: f32) -> Self {
-        Self { rule: Handle::Shared(self.rule.with_learning_rate(rate)), clipping: self.clipping }
+        Self { rule: Handle::Shared(self.rule.with_learning_rate(rate)), ..self.clone() }
     }
 
-    /// Names of the state that each parameter has, as in Keras.
-    pub fn state_names(&self) -> &'static [&'static str] {
-        self.rule.state_names()
+    /// Names of the state that each parameter has, as in Keras: those of the rule, then the average of the weights.
+    pub fn state_names(&self) -> Vec<&'static str> {
+        self.rule.state_names().iter().copied().chain(self.ema.map(|_| Ema::STATE)).collect()
+    }
+
+    /// Params of the average's update of `len` parameters.
+    #[doc(hidden)]
+    pub fn ema_params(&self, len: u32) -> Vec<Word> {
+        // Its numbers stand behind the learning rate and those of the rule.
+        let first = u32::try_from(1 + self.rule.step_numbers(1).len()).unwrap_or(u32::MAX);
+        ema_kernel::Record { len: len.into(), momentum: Word::Hyper(first), overwrites: Word::Hyper(first + 1) }.into()
     }
 
     /// Checks the settings.
@@ -127,6 +170,7 @@ impl Optimizer {
     pub fn check(&self) -> Result<()> {
         let problem = self.rule.ranges().into_iter().find_map(|(name, value, range)| range.problem(name, value));
         let problem = problem.or_else(|| self.clipping.and_then(Clipping::problem));
+        let problem = problem.or_else(|| self.ema.and_then(Ema::problem));
         problem.map_or(Ok(()), |Problem { problem, help }| {
             Err(Error::setting(format!("optimizer `{}`", self.name()), problem, help))
         })
@@ -135,12 +179,19 @@ impl Optimizer {
     /// The numbers of a step: what the update's `Word::Hyper`s stand for. `step` counts from 1.
     #[doc(hidden)]
     pub fn hyper(&self, learning_rate: f32, step: u64) -> Vec<f32> {
-        std::iter::once(learning_rate).chain(self.rule.step_numbers(step)).collect()
+        let of_ema = self.ema.into_iter().flat_map(|ema| ema.step_numbers(step));
+        std::iter::once(learning_rate).chain(self.rule.step_numbers(step)).chain(of_ema).collect()
+    }
+
+    /// Whether the weights take over their average in a step of these numbers.
+    pub(crate) fn overwrites(&self, scalars: &Scalars) -> bool {
+        self.ema.is_some() && scalars.hyper.last() == Some(&1.0)
     }
 
     fn named(&self) -> Named {
         let mut settings = self.rule.config();
         self.clipping.into_iter().for_each(|clipping| settings.append(clipping.settings()));
+        self.ema.into_iter().for_each(|ema| settings.append(ema.settings()));
         Named { kind: self.name().into(), settings }
     }
 }

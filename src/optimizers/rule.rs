@@ -32,8 +32,13 @@ pub trait UpdateRule: fmt::Debug + Send + Sync {
     /// A copy with another learning rate.
     fn with_learning_rate(&self, rate: f32) -> Arc<dyn UpdateRule>;
 
-    /// Names of the state that each parameter has, as in Keras. All begin as zeros.
+    /// Names of the state that each parameter has, as in Keras.
     fn state_names(&self) -> &'static [&'static str];
+
+    /// Value of a state before the first step, in every element.
+    fn initial_state(&self, _name: &str) -> f32 {
+        0.0
+    }
 
     /// Numbers that change with the step, counted from 1, beside the learning rate: what `Word::Hyper(1)`,
     /// `Word::Hyper(2)`, … of the params stand for.

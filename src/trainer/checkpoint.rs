@@ -228,6 +228,14 @@ impl Checkpoint {
                 "resume with the same optimizer, or start a new run from the checkpoint's model",
             ));
         }
+        let (own, given) = (self.optimizer.state_names(), optimizer.state_names());
+        if own != given {
+            return Err(Error::checkpoint(
+                "the checkpoint",
+                format!("holds {own:?} of each parameter, but the optimizer keeps {given:?}"),
+                "resume with the same `use_ema`, or start a new run from the checkpoint's model",
+            ));
+        }
         Ok(())
     }
 }

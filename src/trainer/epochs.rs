@@ -57,6 +57,13 @@ impl Trainer {
         Ok(loader)
     }
 
+    /// Gives the model the averages of its weights, at the end of training. The state keeps the weights.
+    fn take_averages(&mut self) {
+        let Self { model, adapters, compile, .. } = self;
+        let averages = adapters.state().averages(&compile.optimizer).unwrap_or_default();
+        model.weights.parameters.iter_mut().zip(averages).for_each(|(segment, average)| segment.clone_from(average));
+    }
+
     /// Sends changed weights of the model to all adapters.
     pub(super) fn push_weights(&mut self) {
         let (weights, optimizer) = (self.model.weights.clone(), self.adapters.state().optimizer.clone());
@@ -195,6 +202,7 @@ impl Run<'_, '_> {
         saving.watch_validation(&log.values);
         progress.end_epoch(flow == Flow::Stop);
         if progress.epoch >= self.fit.epochs || flow == Flow::Stop {
+            self.trainer.take_averages();
             for callback in self.callbacks.iter_mut() {
                 callback.on_end(&mut self.trainer.model)?;
             }
@@ -208,7 +216,7 @@ impl Run<'_, '_> {
         Ok(flow)
     }
 
-    /// Sends the adapters the model's weights if a callback changed them.
+    /// Sends the adapters the model's weights if a callback changed them, or training ended with averages.
     fn take_changed_weights(&mut self) {
         if self.trainer.model.weights != self.trainer.adapters.state().weights {
             self.trainer.push_weights();

@@ -346,7 +346,9 @@ fn page() -> String {
     page.push_str(
         "\n## `[optimizer]`\n\nBeside its own settings each takes `clipnorm`, the norm to which the gradient of each parameter \
          is scaled down where it is larger, or `clipvalue`, which no value of a gradient exceeds. The global norm is \
-         `clip_norm` of `[training]`.\n",
+         `clip_norm` of `[training]`. With `use_ema = true` each keeps an exponential moving average of the weights, of which \
+         `ema_momentum` (`0.99`) stays in each step; the model gets it after the last epoch, and the weights take it over after \
+         each `ema_overwrite_frequency` steps, if that is given.\n",
     );
     let count = table(&mut page, "src/optimizers", |kind, value| {
         let entry = OPTIMIZERS.iter().find(|entry| entry.kind == kind).ok_or_else(|| unknown(kind))?;

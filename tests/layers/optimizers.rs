@@ -13,6 +13,7 @@ use manyhands::internals::optimizers::OPTIMIZERS;
 use manyhands::internals::plan::{Command, Pass, Role};
 use manyhands::internals::scheduler::{Step, TrainingState};
 use manyhands::layers::Dense;
+use manyhands::optimizers::{Adadelta, Adagrad, Adamax, Ema, Nadam};
 use manyhands::{Loss, Model, ModelBuilder, Optimizer, Schedule, Sequential, SplitMode};
 use serde_json::{Map, Value, json};
 
@@ -45,6 +46,10 @@ fn ours(case: &Case) -> (Optimizer, f32, Vec<f32>) {
         "centered",
         "clipnorm",
         "clipvalue",
+        "initial_accumulator_value",
+        "use_ema",
+        "ema_momentum",
+        "ema_overwrite_frequency",
     ];
     let mut settings: Map<String, Value> = config
         .iter()
@@ -92,12 +97,15 @@ fn gradient<'c>(problem: &'c Case, step: u32, name: &str) -> &'c [f32] {
 /// A few roundings of each step; the third gradient is large, and RMSprop's root is steep near 0.
 const TOLERANCE: f32 = 5e-6;
 
-fn check(case: &Case, place: &str, step: u32, model: &Model, parameters: &[f32]) {
+/// Compares parameters, and their averages if the optimizer keeps them.
+fn check(case: &Case, place: &str, step: u32, model: &Model, [parameters, averages]: [&[f32]; 2]) {
     for placed in &model.layout().parameters {
         let name = placed.name.strip_prefix("it/").unwrap();
-        let needed = case.values(&format!("parameter.{step}.{name}"));
-        let what = format!("golden case `{}` {place}, step {step}: `{name}`", case.name);
-        assert_close(&what, &parameters[placed.range()], needed, TOLERANCE);
+        let values = [("parameter", parameters), ("average", averages)];
+        for (role, got) in values.into_iter().filter(|(_, got)| !got.is_empty()) {
+            let what = format!("golden case `{}` {place}, step {step}: {role} `{name}`", case.name);
+            assert_close(&what, &got[placed.range()], case.values(&format!("{role}.{step}.{name}")), TOLERANCE);
+        }
     }
 }
 
@@ -106,7 +114,8 @@ fn each_case(run: impl Fn(&Case, &Case)) {
     let problem = golden.case("problem");
     let cases: Vec<Case> = golden.cases().into_iter().filter(|case| case.name != "problem").collect();
     let seen: BTreeSet<&str> = cases.iter().map(|case| ours(case).0.name()).collect();
-    assert_eq!(seen, ["Adam", "AdamW", "RMSprop", "SGD"].into());
+    assert_eq!(seen, OPTIMIZERS.iter().map(|entry| entry.kind).collect());
+    assert!(cases.iter().any(|case| ours(case).0.ema().is_some()));
     cases.iter().for_each(|case| run(case, &problem));
 }
 
@@ -120,6 +129,11 @@ fn updates_on_the_device_are_golden() {
         let plan = Arc::new(model.plan(&objective).unwrap());
         let mut machine = Interpreter::new(plan.clone(), 1);
         machine.write(Role::Parameters(0), 0, &model.weights.parameters[0]);
+        let state = TrainingState::new(model.weights.clone(), model.layout(), &optimizer).optimizer;
+        for (kind, segments) in (0..).zip(&state) {
+            machine.write(Role::State(kind, 0), 0, &segments[0]);
+        }
+        let average = optimizer.ema().and((0..).zip(&state).last()).map(|(kind, _)| Role::State(kind, 0));
         for (step, rate) in (0..STEPS).zip(rates) {
             for placed in &model.layout().parameters {
                 let name = placed.name.strip_prefix("it/").unwrap();
@@ -131,7 +145,8 @@ fn updates_on_the_device_are_golden() {
                 let Command::Dispatch(dispatch) = command else { panic!("an update exchanges nothing") };
                 machine.dispatch(dispatch, &scalars);
             }
-            check(case, "on the device", step, &model, machine.read(Role::Parameters(0)));
+            let averages = average.map_or(&[][..], |role| machine.read(role));
+            check(case, "on the device", step, &model, [machine.read(Role::Parameters(0)), averages]);
         }
     });
 }
@@ -263,7 +278,8 @@ fn updates_of_the_scheduler_are_golden() {
                     assert!(scheduler.train(&batch, &settings).await.unwrap().is_applied);
                     state = scheduler.sync().await.unwrap().clone();
                     let place = format!("on {n_adapters} adapters");
-                    check(case, &place, step, &bench.model, &state.weights.parameters[0]);
+                    let averages = state.averages(&optimizer).map_or(&[][..], |averages| &averages[0]);
+                    check(case, &place, step, &bench.model, [&state.weights.parameters[0], averages]);
                 }
             });
         }
@@ -281,6 +297,11 @@ fn host_and_device_agree_on_long_parameters() {
         serde_json::from_str(r#"{"type": "Adam", "outer_epsilon": true, "epsilon": 0.01, "l2_decay": 0.1}"#).unwrap(),
         serde_json::from_str(r#"{"type": "RMSprop", "outer_epsilon": true, "epsilon": 0.01, "l2_decay": 0.1}"#)
             .unwrap(),
+        Nadam::default().into(),
+        Adamax::default().into(),
+        Adagrad::default().into(),
+        Optimizer::from(Adadelta { learning_rate: 1.0, ..Adadelta::default() })
+            .use_ema(Ema { momentum: 0.5, overwrite_frequency: Some(1) }),
     ];
     for optimizer in optimizers {
         let model = Sequential::new([211]).add(Dense::new(307)).add(Dense::new(1)).build(3).unwrap();
@@ -385,6 +406,10 @@ fn settings_out_of_range_are_refused() {
         (r#"{"type": "SGD", "l2_decay": -1.0}"#, "optimizer `SGD` needs `l2_decay` of at least 0, but got -1"),
         (r#"{"type": "Adam", "l2_decay": -1.0}"#, "optimizer `Adam` needs `l2_decay` of at least 0, but got -1"),
         (r#"{"type": "RMSprop", "l2_decay": -1.0}"#, "optimizer `RMSprop` needs `l2_decay` of at least 0, but got -1"),
+        (
+            r#"{"type": "Lion", "use_ema": true, "ema_momentum": 1.5}"#,
+            "optimizer `Lion` needs `ema_momentum` of at least 0 and at most 1, but got 1.5",
+        ),
     ];
     for (settings, needed) in told {
         let optimizer: Optimizer = serde_json::from_str(settings).unwrap();
@@ -417,7 +442,7 @@ fn no_setting_of_any_optimizer_goes_unchecked() {
         }
     }
     assert!(checked.contains(&("RMSprop", "weight_decay".into())), "{checked:?}");
-    assert_eq!(checked.len(), 3 + 4 + 5 + 5);
+    assert_eq!(checked.len(), 3 + 4 + 5 + 5 + 5 + 4 + 5 + 4 + 4);
 }
 
 /// Checkpoints are compared as text, and read by older versions: kind first, then the settings in their order.
@@ -446,7 +471,7 @@ fn optimizers_stand_in_files_as_ever() {
         r#"{"type":"RMSprop","learning_rate":0.001,"rho":0.9,"momentum":0.0,"epsilon":1e-7,"centered":true,"weight_decay":0.0}"#
     );
     let refused = |text: &str| serde_json::from_str::<Optimizer>(text).unwrap_err().to_string();
-    let unknown = "unknown variant `Adamm`, expected one of `SGD`, `Adam`, `AdamW`, `RMSprop`";
+    let unknown = "unknown variant `Adamm`, expected one of `SGD`, `Adam`, `AdamW`, `Nadam`, `Adamax`, `Lion`, `RMSprop`, ";
     assert!(refused(r#"{"type": "Adamm"}"#).starts_with(unknown));
     assert!(refused(r#"{"type": "SGD", "lr": 1}"#).starts_with("unknown field `lr`, expected one of `learning_rate`"));
 }
@@ -454,13 +479,38 @@ fn optimizers_stand_in_files_as_ever() {
 #[test]
 fn defaults_are_those_of_keras() {
     let golden = Golden::open("optimizers");
-    for case in golden.cases().iter().filter(|case| ["sgd", "adam", "adam_w", "rmsprop"].contains(&case.name.as_str()))
-    {
+    let plain = |case: &&Case| case.name.replace('_', "") == case.facts["optimizer"].as_str().unwrap().to_lowercase();
+    let cases = golden.cases();
+    let cases: Vec<&Case> = cases.iter().filter(|case| case.name != "problem").filter(plain).collect();
+    assert_eq!(cases.len(), OPTIMIZERS.len());
+    for case in cases {
         let (told, ..) = ours(case);
         let name = case.facts["optimizer"].as_str().unwrap();
         let plain: Optimizer = serde_json::from_value(json!({ "type": name })).unwrap();
         assert_eq!(plain.with_learning_rate(0.05), told.with_learning_rate(0.05), "{name}");
     }
+}
+
+#[test]
+fn averages_of_weights_are_read_and_refused() {
+    let read = |text: &str| serde_json::from_str::<Optimizer>(text);
+    let text = r#"{"type":"SGD","learning_rate":0.01,"momentum":0.0,"nesterov":false,"weight_decay":0.0,"use_ema":true,"ema_momentum":0.5,"ema_overwrite_frequency":3}"#;
+    let optimizer = read(text).unwrap();
+    assert_eq!(optimizer.ema(), Some(Ema { momentum: 0.5, overwrite_frequency: Some(3) }));
+    assert_eq!(serde_json::to_string(&optimizer).unwrap(), text);
+    assert_eq!(optimizer.with_learning_rate(1.0).ema(), optimizer.ema());
+    assert_eq!(read(r#"{"type": "SGD", "use_ema": false, "ema_momentum": 0.5}"#).unwrap().ema(), None);
+    assert_eq!(read(r#"{"type": "SGD", "use_ema": true}"#).unwrap().ema(), Some(Ema::default()));
+    let refused = |text: &str| read(text).unwrap_err().to_string();
+    let alone = refused(r#"{"type": "SGD", "ema_momentum": 0.5}"#);
+    assert!(alone.contains("needs `use_ema = true` beside other settings of the average, but lacks it"), "{alone}");
+    let wrong = refused(r#"{"type": "SGD", "use_ema": true, "ema_overwrite_frequency": 2.5}"#);
+    assert!(wrong.contains("needs a number of steps as `ema_overwrite_frequency`, but got 2.5"), "{wrong}");
+    let never = read(r#"{"type": "SGD", "use_ema": true, "ema_overwrite_frequency": 0}"#).unwrap();
+    assert_eq!(
+        never.check().unwrap_err().to_string(),
+        "optimizer `SGD` needs `ema_overwrite_frequency` of at least 1, but got 0\n  help: leave it out for none"
+    );
 }
 
 /// Keras gives no update to a variable whose gradient is `None`: weight decay does not shrink it.

@@ -12,6 +12,7 @@ mod needed;
 mod simulated;
 
 mod ahead;
+mod averages;
 mod faults;
 mod frozen;
 mod keras;

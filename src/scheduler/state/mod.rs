@@ -34,7 +34,21 @@ impl TrainingState {
     /// The state before the first step of an optimizer.
     pub fn new(weights: Weights, layout: &Layout, optimizer: &Optimizer) -> Self {
         let zeros = trainable_zeros(layout);
-        Self { weights, optimizer: vec![zeros; optimizer.state_names().len()] }
+        let filled = |value: f32| zeros.iter().map(|segment| vec![value; segment.len()]).collect();
+        let rule = optimizer.rule();
+        let mut states: Vec<Vec<Vec<f32>>> =
+            rule.state_names().iter().map(|name| filled(rule.initial_state(name))).collect();
+        // Until a step changes them, the averages are the weights.
+        states.extend(optimizer.ema().map(|_| match weights.parameters.get(..zeros.len()) {
+            Some(trainable) => trainable.to_vec(),
+            None => zeros.clone(),
+        }));
+        Self { weights, optimizer: states }
+    }
+
+    /// Averages of the trainable parameters, by segment, if their optimizer keeps them.
+    pub fn averages(&self, optimizer: &Optimizer) -> Option<&[Vec<f32>]> {
+        self.optimizer.last().filter(|_| optimizer.ema().is_some()).map(Vec::as_slice)
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::adapters::Request;
 use crate::kernels::rounding::single;
-use crate::kernels::{Call, clip};
+use crate::kernels::{Call, clip, ema};
 use crate::model::{CLIP_CONTROL, PENALTIES};
 use crate::optimizers::{Clipping, Optimizer, UpdateRule};
 use crate::plan::{Plan, Role, Scalars};
@@ -32,16 +32,45 @@ impl State {
         let scale = clip::clip_scale(f64::from(self.clip_norm), norm);
         let control = [single(scale), 1.0, single(norm), 0.0];
         let step = Some(u64::from(scalars.step));
+        // Then the adapters get the averages below.
+        let is_overwritten = optimizer.overwrites(scalars);
         let mut now_ms = rig.runtime.now_ms();
         for (segment, updated) in rig.plan().updated() {
             for start in updated.clone().step_by(PART) {
                 let range = start..(start + PART).min(updated.end);
                 self.update_part(rig, optimizer.rule(), (segment as usize, range.clone()), &control, scalars);
                 now_ms = rig.record(Activity::Update, now_ms, step, 0);
-                let (role, values) = (Role::Parameters(segment), &self.training.weights.parameters[segment as usize]);
-                broadcast(rig, (role, range.start as u64), &values[range], &receivers);
-                now_ms = rig.record(Activity::Broadcast, now_ms, step, 0);
+                if !is_overwritten {
+                    self.broadcast(rig, segment, range, &receivers);
+                    now_ms = rig.record(Activity::Broadcast, now_ms, step, 0);
+                }
             }
+        }
+        if optimizer.ema().is_none() {
+            return;
+        }
+        for segment in (0..).take(self.gradients.len()) {
+            let len = self.gradients[segment as usize].len();
+            for start in (0..len).step_by(PART) {
+                let range = start..(start + PART).min(len);
+                self.average_part(rig, &optimizer, (segment as usize, range.clone()), scalars);
+                now_ms = rig.record(Activity::Update, now_ms, step, 0);
+                if is_overwritten {
+                    self.broadcast(rig, segment, range, &receivers);
+                    now_ms = rig.record(Activity::Broadcast, now_ms, step, 0);
+                }
+            }
+        }
+    }
+
+    /// Sends a part of a segment of the parameters to several adapters.
+    fn broadcast(&self, rig: &Rig, segment: u32, range: Range<usize>, receivers: &[usize]) {
+        let offset = range.start as u64;
+        let data: Arc<[f32]> = self.training.weights.parameters[segment as usize][range].into();
+        // Copied once for all adapters.
+        charge(rig, 2 * data.len());
+        for adapter_idx in receivers {
+            rig.send(*adapter_idx, Request::Write { role: Role::Parameters(segment), offset, data: data.clone() });
         }
     }
 
@@ -80,7 +109,8 @@ impl State {
         let (kernel, constants) = (rule.kernel(), rule.constants());
         let update = kernel.fast.unwrap_or(kernel.twin);
         let parameters = &mut self.training.weights.parameters[segment][range.clone()];
-        let states = self.training.optimizer.iter_mut().map(|kind| &mut kind[segment][range.clone()]);
+        let n_states = rule.state_names().len();
+        let states = self.training.optimizer.iter_mut().take(n_states).map(|kind| &mut kind[segment][range.clone()]);
         let chunks = chunks(parameters, &self.gradients[segment][range.clone()], states.collect());
         threads::for_each(chunks, |(gradient, mut outputs)| {
             #[allow(clippy::cast_possible_truncation, reason = "a chunk is far below 2^32 elements")]
@@ -90,17 +120,29 @@ impl State {
             update(&call, &mut outputs);
         });
         // Gradients are read, parameters and states read and written.
-        charge(rig, range.len() * (1 + 2 + 2 * self.training.optimizer.len()));
+        charge(rig, range.len() * (1 + 2 + 2 * n_states));
     }
-}
 
-/// Sends a part of a buffer to several adapters.
-fn broadcast(rig: &Rig, (role, offset): (Role, u64), values: &[f32], receivers: &[usize]) {
-    let data: Arc<[f32]> = values.into();
-    // Copied once for all adapters.
-    charge(rig, 2 * data.len());
-    for adapter_idx in receivers {
-        rig.send(*adapter_idx, Request::Write { role, offset, data: data.clone() });
+    /// Updates averages of parameters, and the parameters where they take them over.
+    fn average_part(
+        &mut self,
+        rig: &Rig,
+        optimizer: &Optimizer,
+        (segment, range): (usize, Range<usize>),
+        scalars: &Scalars,
+    ) {
+        let update = ema::UPDATE.fast.unwrap_or(ema::UPDATE.twin);
+        let Some(averages) = self.training.optimizer.last_mut() else { return };
+        let averages = averages[segment][range.clone()].chunks_mut(CHUNK);
+        let parameters = self.training.weights.parameters[segment][range.clone()].chunks_mut(CHUNK);
+        threads::for_each(averages.zip(parameters).collect(), |(average, parameter)| {
+            let len = u32::try_from(average.len()).unwrap_or(u32::MAX);
+            let words: Vec<u32> = optimizer.ema_params(len).iter().map(|word| word.bits(scalars)).collect();
+            // The update that came before was applied.
+            let call = Call { params: &words, constants: &[], inputs: &[&[1.0, 1.0, 0.0, 0.0]] };
+            update(&call, &mut [average, parameter]);
+        });
+        charge(rig, 3 * range.len());
     }
 }
 

@@ -1,21 +1,19 @@
-// Lion: steps of one length, in the direction of a mean of gradients.
+// Signum: steps of one length, by the sign of a mean of gradients.
 //
-//     g = gradient * control[0];  c = beta_1 * momentum + (1 - beta_1) * g
-//     parameter = parameter * (1 - weight_decay * learning_rate) - learning_rate * sign(c)
-//     momentum  = beta_2 * momentum + (1 - beta_2) * g
+//     momentum  = beta * momentum + (1 - beta) * gradient * control[0]
+//     parameter = parameter * (1 - weight_decay * learning_rate) - learning_rate * sign(momentum)
 //
-// Source    Chen et al. 2023, arXiv:2302.06675, algorithm 2.
+// Source    Bernstein et al. 2018, arXiv:1802.04434, algorithm 2.
 // Shapes    gradient, parameter, momentum [len]; control [4]. Nothing if control[1] is 0.
 // Grid      an invocation for each four elements.
-// Accuracy  within 1e-5 of the twin, but for a `c` of either sign next to 0.
+// Accuracy  within 1e-5 of the twin, but for a mean of either sign next to 0.
 // Twin      examples/05_custom_loss_and_optimizer.rs.
 // Uses      lib/grid.wgsl
 
 struct Params {
     len: u32,
     learning_rate: f32,
-    beta_1: f32,
-    beta_2: f32,
+    beta: f32,
     weight_decay: f32,
 }
 
@@ -37,10 +35,9 @@ fn update(
     }
     for (var i = first; i < min(first + 4u, params.len); i++) {
         let g = gradient[i] * control[0];
-        let m = momentum[i];
-        let c = params.beta_1 * m + (1.0 - params.beta_1) * g;
+        let mean = params.beta * momentum[i] + (1.0 - params.beta) * g;
         let kept = parameter[i] * (1.0 - params.weight_decay * params.learning_rate);
-        parameter[i] = kept - params.learning_rate * sign(c);
-        momentum[i] = params.beta_2 * m + (1.0 - params.beta_2) * g;
+        parameter[i] = kept - params.learning_rate * sign(mean);
+        momentum[i] = mean;
     }
 }
