@@ -148,20 +148,19 @@ def test_state_of_every_optimizer_goes_along(make_optimizer: Any, pair: Any, rng
 
 @pytest.mark.parametrize("frequency", [None, 5])
 def test_fit_ends_with_the_averages_of_the_weights(frequency: int | None, pair: Any, rng: np.random.Generator, rig: str) -> None:
-    """Validation within the run has the weights, the model after it their averages; the next run begins with these."""
+    """Validation within the run has the weights, the model after it their averages."""
     plain, parallel = pair(models.perceptron, rig)
     (x, y), (val_x, val_y) = _classes((20,), 5)(rng), _classes((20,), 5)(rng)
     for model in (plain, parallel):
         optimizer = keras.optimizers.SGD(0.1, use_ema=True, ema_momentum=0.8, ema_overwrite_frequency=frequency)
         model.compile(optimizer, "sparse_categorical_crossentropy")
-    for _ in range(2):
-        runs = [m.fit(x, y, batch_size=8, epochs=2, shuffle=False, validation_data=(val_x, val_y), verbose=0) for m in (plain, parallel)]
-        for name, values in runs[0].history.items():
-            assert runs[1].history[name] == pytest.approx(values, rel=1e-5), name
-        for ours, theirs in zip(parallel.get_weights(), plain.get_weights(), strict=True):
-            np.testing.assert_allclose(ours, theirs, atol=1e-5)
-        ours, theirs = (model.evaluate(val_x, val_y, verbose=0) for model in (parallel, plain))
-        assert ours == pytest.approx(theirs, rel=1e-5)
+    runs = [m.fit(x, y, batch_size=8, epochs=2, shuffle=False, validation_data=(val_x, val_y), verbose=0) for m in (plain, parallel)]
+    for name, values in runs[0].history.items():
+        assert runs[1].history[name] == pytest.approx(values, rel=1e-5), name
+    for ours, theirs in zip(parallel.get_weights(), plain.get_weights(), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-5)
+    ours, theirs = (model.evaluate(val_x, val_y, verbose=0) for model in (parallel, plain))
+    assert ours == pytest.approx(theirs, rel=1e-5)
 
 
 def test_losses_with_settings(pair: Any, rng: np.random.Generator) -> None:

@@ -63,9 +63,25 @@ pub fn vgg(size: &Size) -> Result<Model> {
 /// # Errors
 /// If the image has fewer than 32 pixels a side.
 pub fn vgg11(size: &Size) -> Result<Model> {
+    plain(size, &[&[64], &[128], &[256, 256], &[512, 512], &[512, 512]])
+}
+
+/// VGG-16 with its head of 4096-4096: 138,357,544 parameters over 224 × 224 × 3 and 1000 classes, as `keras.applications`
+/// has it. Without batch normalization and dropout.
+///
+/// Source: Simonyan, Zisserman 2014, arXiv:1409.1556, configuration D.
+///
+/// # Errors
+/// If the image has fewer than 32 pixels a side.
+pub fn vgg16(size: &Size) -> Result<Model> {
+    plain(size, &[&[64, 64], &[128, 128], &[256; 3], &[512; 3], &[512; 3]])
+}
+
+/// Blocks of convolutions of 3 × 3 with ReLU, of these numbers of channels, a pooling layer behind each, and the head.
+fn plain(size: &Size, stages: &[&[usize]]) -> Result<Model> {
     let mut layers = Sequential::new(size.input.clone());
-    for stage in [&[64][..], &[128], &[256, 256], &[512, 512], &[512, 512]] {
-        for filters in stage {
+    for stage in stages {
+        for filters in *stage {
             layers = layers.add(Conv2D::new(*filters, [3, 3]).same().activation(Activation::Relu));
         }
         layers = layers.add(MaxPooling2D::new([2, 2]));

@@ -12,8 +12,10 @@
 //! # }
 //! ```
 
+mod convnext;
 pub(crate) mod convolutional;
 pub(crate) mod digits;
+mod mobile;
 pub(crate) mod perceptrons;
 mod resnet;
 pub(crate) mod size;
@@ -23,7 +25,9 @@ use crate::model::Model;
 use crate::names;
 use crate::shape::Shape;
 
-use self::convolutional::{cnn, cnn6, small_cnn, vgg, vgg11};
+use self::convnext::convnext_tiny;
+use self::convolutional::{cnn, cnn6, small_cnn, vgg, vgg11, vgg16};
+use self::mobile::{efficientnet_b0, mobilenet_v2};
 use self::perceptrons::{make_parallel, mlp};
 use self::resnet::{resnet18, resnet50};
 use self::size::Size;
@@ -60,6 +64,9 @@ impl Preset {
     }
 }
 
+/// Pictures of ImageNet.
+const IMAGENET: &[usize] = &[224, 224, 3];
+
 /// All models that have a name.
 pub static PRESETS: &[Preset] = &[
     preset("mlp", "MLP 784-1024-1024-10: 1.9 million parameters", &[28, 28, 1], 10, mlp),
@@ -74,9 +81,13 @@ pub static PRESETS: &[Preset] = &[
         digits::CLASSES,
         digits::default_small_cnn,
     ),
-    preset("resnet18", "ResNet-18: 12 million parameters, 20 batch normalizations", &[224, 224, 3], 1000, resnet18),
-    preset("resnet50", "ResNet-50: 26 million parameters, 53 batch normalizations", &[224, 224, 3], 1000, resnet50),
-    preset("vgg", "VGG-16's convolutions with batch-norm and one dense layer", &[224, 224, 3], 1000, vgg),
+    preset("resnet18", "ResNet-18: 12 million parameters, 20 batch normalizations", IMAGENET, 1000, resnet18),
+    preset("resnet50", "ResNet-50: 26 million parameters, 53 batch normalizations", IMAGENET, 1000, resnet50),
+    preset("mobilenet_v2", "MobileNetV2: 3.5 million parameters, 52 batch normalizations", IMAGENET, 1000, mobilenet_v2),
+    preset("efficientnet_b0", "EfficientNetB0: 5.3 million parameters, pixels to 255", IMAGENET, 1000, efficientnet_b0),
+    preset("convnext_tiny", "ConvNeXtTiny: 29 million parameters, pixels to 255", IMAGENET, 1000, convnext_tiny),
+    preset("vgg", "VGG-16's convolutions with batch-norm and one dense layer", IMAGENET, 1000, vgg),
+    preset("vgg16", "VGG-16 with its head of 4096-4096: 138 million parameters", IMAGENET, 1000, vgg16),
     preset("vgg11", "VGG-11 with its head of 4096-4096: 28 million parameters", &[32, 32, 3], 10, vgg11),
     preset("make_parallel", "MLP 8000-4000-2000-500-300-1 of Keras' make_parallel", &[8000], 1, make_parallel),
 ];
@@ -123,9 +134,14 @@ mod tests {
             ("digits_small_cnn", 9 * 8 + 16 + 4 * 4 * 8 * 10 + 10),
             // As PyTorch's `torchvision.models` counts them.
             ("resnet18", 11_689_512),
-            ("resnet50", 25_557_032),
+            // The trainable ones of `keras.applications`.
+            ("resnet50", 25_583_592),
+            ("mobilenet_v2", 3_504_872),
+            ("efficientnet_b0", 5_288_548),
+            ("convnext_tiny", 28_589_128),
             // torchvision's `vgg16_bn.features`, and a dense layer without the two of 4096.
             ("vgg", 14_723_136 - 4_224 + 513_000),
+            ("vgg16", 138_357_544),
             // Its nine million of convolutions, and 512 × 4096, 4096 × 4096, 4096 × 10 with their biases.
             ("vgg11", 9_220_480 + 2_101_248 + 16_781_312 + 40_970),
             ("make_parallel", 41_157_101),
