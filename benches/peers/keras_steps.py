@@ -57,10 +57,23 @@ def resnet18():
     return keras.Model(inputs, layers.Dense(10)(layers.GlobalAveragePooling2D()(x)))
 
 
+def application(build):
+    """A network of `keras.applications` for 64 x 64 x 3, which gives logits of ten classes."""
+    return build(weights=None, input_shape=(64, 64, 3), classes=10, classifier_activation=None)
+
+
+def lstm():
+    """The layer that reads tweets in Keras' guide to the functional API."""
+    return keras.Sequential([keras.Input((140, 256)), layers.LSTM(64), layers.Dense(10)])
+
+
 MODELS = {
     "mlp": (lambda: dense_stack((28, 28, 1), [1024, 1024, 10]), 10, lambda: optimizers.Adam(1e-3, 0.9, 0.999, 1e-7)),
     "cnn": (cnn, 10, lambda: optimizers.SGD(0.01, 0.9)),
     "resnet18": (resnet18, 10, lambda: optimizers.SGD(0.01, 0.9)),
+    "resnet50": (lambda: application(keras.applications.ResNet50), 10, lambda: optimizers.SGD(0.01, 0.9)),
+    "mobilenet_v2": (lambda: application(keras.applications.MobileNetV2), 10, lambda: optimizers.SGD(0.01, 0.9)),
+    "lstm": (lstm, 10, lambda: optimizers.Adam(1e-3, 0.9, 0.999, 1e-7)),
     "make_parallel": (lambda: dense_stack((8000,), [4000, 2000, 500, 300, 1]), 1, lambda: optimizers.SGD(0.05)),
 }
 

@@ -64,6 +64,80 @@ def resnet18():
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10))
 
 
+def biased(inputs, outputs, side, stride=1, padding=0):
+    """A convolution with bias, and batch normalization, with the settings of `keras.applications`."""
+    return [nn.Conv2d(inputs, outputs, side, stride, padding), nn.BatchNorm2d(outputs, eps=1.001e-5, momentum=0.01)]
+
+
+class Bottleneck(nn.Module):
+    """Convolutions of 1 x 1, 3 x 3 and 1 x 1 beside a shortcut; the stride is in the first."""
+
+    def __init__(self, inputs, channels, stride, narrows):
+        super().__init__()
+        first = [*biased(inputs, channels, 1, stride), nn.ReLU(inplace=True)]
+        second = [*biased(channels, channels, 3, padding=1), nn.ReLU(inplace=True)]
+        self.branch = nn.Sequential(*first, *second, *biased(channels, 4 * channels, 1))
+        self.shortcut = nn.Sequential(*biased(inputs, 4 * channels, 1, stride)) if narrows else nn.Identity()
+
+    def forward(self, x):
+        return nn.functional.relu(self.branch(x) + self.shortcut(x))
+
+
+def resnet50():
+    """He et al. 2015, arXiv:1512.03385, as `keras.applications` has it."""
+    layers, inputs = [*biased(3, 64, 7, 2, 3), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)], 64
+    for channels, blocks, stride in [(64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)]:
+        for block in range(blocks):
+            layers.append(Bottleneck(inputs, channels, stride if block == 0 else 1, block == 0))
+            inputs = 4 * channels
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2048, 10))
+
+
+class Inverted(nn.Module):
+    """A wide depthwise convolution between narrow ones of 1 x 1."""
+
+    def __init__(self, inputs, outputs, expansion, stride):
+        super().__init__()
+        wide = inputs * expansion
+        layers = relu6(inputs, wide, 1) if expansion > 1 else []
+        layers += relu6(wide, wide, 3, stride, 1, wide)
+        layers += [nn.Conv2d(wide, outputs, 1, bias=False), nn.BatchNorm2d(outputs, eps=1e-3, momentum=0.001)]
+        self.branch, self.adds = nn.Sequential(*layers), stride == 1 and inputs == outputs
+
+    def forward(self, x):
+        return self.branch(x) + x if self.adds else self.branch(x)
+
+
+def relu6(inputs, outputs, side, stride=1, padding=0, groups=1):
+    """A convolution without bias, batch normalization, and ReLU up to 6."""
+    conv = nn.Conv2d(inputs, outputs, side, stride, padding, groups=groups, bias=False)
+    return [conv, nn.BatchNorm2d(outputs, eps=1e-3, momentum=0.001), nn.ReLU6(inplace=True)]
+
+
+def mobilenet_v2():
+    """Sandler et al. 2018, arXiv:1801.04381."""
+    layers, inputs = relu6(3, 32, 3, 2, 1), 32
+    stages = [(1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)]
+    for expansion, outputs, blocks, stride in stages:
+        for block in range(blocks):
+            layers.append(Inverted(inputs, outputs, expansion, stride if block == 0 else 1))
+            inputs = outputs
+    return nn.Sequential(*layers, *relu6(320, 1280, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(1280, 10))
+
+
+class Lstm(nn.Module):
+    """An LSTM of 64 units over 140 steps, and a dense layer. PyTorch adds two biases: the second stays 0."""
+
+    def __init__(self):
+        super().__init__()
+        self.lstm, self.dense = nn.LSTM(256, 64, batch_first=True), nn.Linear(64, 10)
+        nn.init.zeros_(self.lstm.bias_hh_l0)
+        self.lstm.bias_hh_l0.requires_grad_(False)
+
+    def forward(self, x):
+        return self.dense(self.lstm(x.flatten(1, 2))[0][:, -1])
+
+
 def adam(parameters):
     return torch.optim.Adam(parameters, lr=1e-3, betas=(0.9, 0.999), eps=1e-7)
 
@@ -81,6 +155,9 @@ MODELS = {
     "mlp": (lambda: nn.Sequential(*dense_stack([784, 1024, 1024, 10])), (1, 28, 28), 10, adam),
     "cnn": (cnn, (1, 28, 28), 10, momentum),
     "resnet18": (resnet18, (3, 32, 32), 10, momentum),
+    "resnet50": (resnet50, (3, 64, 64), 10, momentum),
+    "mobilenet_v2": (mobilenet_v2, (3, 64, 64), 10, momentum),
+    "lstm": (Lstm, (1, 140, 256), 10, adam),
     "make_parallel": (lambda: nn.Sequential(*dense_stack([8000, 4000, 2000, 500, 300, 1])), (8000, 1, 1), 1, plain),
 }
 
@@ -92,7 +169,7 @@ class Training:
         make, image, outputs, optimizer = MODELS[chosen.model]
         self.device = device
         self.model = make().to(device).train()
-        self.optimizer = optimizer(self.model.parameters())
+        self.optimizer = optimizer([parameter for parameter in self.model.parameters() if parameter.requires_grad])
         values = turns.pattern(chosen.rows * math.prod(image), 7919, 251)
         images = torch.from_numpy(values).reshape(chosen.rows, *image)
         targets = torch.from_numpy(turns.classes(chosen.rows, max(outputs, 2)))
@@ -101,7 +178,7 @@ class Training:
             self.criterion, targets = nn.BCEWithLogitsLoss(), targets.float().reshape(-1, 1)
         self.batch = [part.pin_memory() if device.type == "cuda" else part for part in (images, targets)]
         self.loss = None
-        count = sum(parameter.numel() for parameter in self.model.parameters())
+        count = sum(parameter.numel() for parameter in self.model.parameters() if parameter.requires_grad)
         self.parameters = turns.check_parameters(chosen.model, count)
 
     def step(self):

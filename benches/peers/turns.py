@@ -7,7 +7,8 @@ import sys
 import time
 
 # Parameters that training changes.
-PARAMETERS = {"mlp": 1_863_690, "cnn": 1_199_978, "resnet18": 11_173_962, "make_parallel": 41_157_101}
+PARAMETERS = {"mlp": 1_863_690, "cnn": 1_199_978, "resnet18": 11_173_962, "resnet50": 23_555_082,
+              "mobilenet_v2": 2_236_682, "lstm": 82_826, "make_parallel": 41_157_101}  # fmt: skip
 
 
 def settings():

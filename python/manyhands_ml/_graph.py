@@ -196,8 +196,16 @@ class _Reader:
         uses = sum(node.layer is layer for node in self.graph.nodes)
         first = next((node.layer_name for node in self.graph.nodes if node.layer is layer), name)
         tensor = first if uses == 0 else f"{first}:{uses}"
+        if kind == "CustomScaleLayer":
+            inputs = [inputs[0], self._scaled(f"{tensor}.scaled", entry["config"], inputs[1])]
         self.graph.nodes.append(Node(tensor, first, layer, settings, inputs, is_first, weights))
         return [tensor]
+
+    def _scaled(self, name: str, config: Settings, tensor: str) -> str:
+        """Adds the product of a tensor and a number; gives its output."""
+        settings = {"type": "Rescaling", "scale": float(config["scale"])}
+        self.graph.nodes.append(Node(name, name, None, settings, [tensor], is_first=True))
+        return name
 
     def _of_ops(self, operation: Any, node: Settings, inputs: list[str], prefix: str) -> list[str]:
         """Adds an operation of `keras.ops`, such as `x + y`; gives its output."""

@@ -217,6 +217,8 @@ LAYERS: dict[str, Row] = {
     ),
     "Cropping1D": Row("Cropping1D", take=("cropping",)),
     "Cropping2D": Row("Cropping2D", take=("cropping",)),
+    # The sum of InceptionResNetV2: `_graph` puts the factor of the second tensor into a layer of its own.
+    "CustomScaleLayer": Row("Add", looks_at=("scale",)),
     "Dense": Row("Dense", take=_words("units activation use_bias"), weights=_same("kernel bias")),
     "DepthwiseConv2D": Row(
         "DepthwiseConv2D",

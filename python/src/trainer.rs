@@ -360,7 +360,7 @@ impl Trainer {
         }
         if step == 0 {
             // Before the first step the averages are the weights.
-            state = TrainingState::new(state.weights, layout, &self.optimizer);
+            state = TrainingState::new(state.weights, &layout, &self.optimizer);
         }
         for (kind, segments) in self.optimizer.state_names().iter().zip(&mut state.optimizer) {
             for placed in layout.trainable() {

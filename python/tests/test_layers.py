@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from keras import layers
 from keras.src.applications.convnext import LayerScale, StochasticDepth
+from keras.src.applications.inception_resnet_v2 import CustomScaleLayer
 
 import manyhands_ml
 from manyhands_ml import _native
@@ -66,6 +67,7 @@ TRIED: dict[str, list[tuple[list[tuple[int, ...]], Callable[[], Any]]]] = {
     ],
     "Cropping1D": [([SEQUENCE], lambda: layers.Cropping1D((2, 1)))],
     "Cropping2D": [([IMAGE], lambda: layers.Cropping2D(1)), ([IMAGE], lambda: layers.Cropping2D(((1, 0), (2, 3))))],
+    "CustomScaleLayer": [([IMAGE, IMAGE], lambda: CustomScaleLayer(0.3))],
     "Dense": [
         ([ROW], lambda: layers.Dense(4, activation="sigmoid")),
         ([(3, 5)], lambda: layers.Dense(4, use_bias=False)),

@@ -42,13 +42,16 @@ struct Recipe {
     batch_size: u32,
 }
 
-/// All measured models. Images have the size of MNIST or CIFAR-10.
+/// All measured models. Images have the size of MNIST or CIFAR-10, or of 64 × 64 pixels.
 static RECIPES: &[Recipe] = &[
     recipe("mlp", "MLP 784-1024-1024-10, Adam", GRAY, 256, || Optimizer::adam(1e-3)),
     recipe("cnn", "CNN conv32-BN-conv64-BN-pool-dense128-dense10, SGD momentum", GRAY, 64, momentum),
     recipe("small_cnn", "small CNN conv8-BN-pool-conv16-BN-pool-dense10, SGD momentum", GRAY, 128, momentum),
     recipe("resnet18", "ResNet-18 for 32 × 32 × 3, SGD momentum", COLOUR, 64, momentum),
     recipe("vgg11", "VGG-11 for 32 × 32 × 3 with its head of 4096-4096-10, SGD momentum", COLOUR, 64, momentum),
+    recipe("resnet50", "ResNet-50 for 64 × 64 × 3, SGD momentum", LARGER, 32, momentum),
+    recipe("mobilenet_v2", "MobileNetV2 for 64 × 64 × 3, SGD momentum", LARGER, 32, momentum),
+    recipe("lstm", "LSTM of 64 units over 140 steps of 256 values, Adam", &[140, 256], 128, || Optimizer::adam(1e-3)),
     Recipe {
         classes: 2,
         ..recipe("make_parallel", "MLP 8000-4000-2000-500-300-1 of Keras' make_parallel, SGD", &[8000], 256, || {
@@ -59,6 +62,7 @@ static RECIPES: &[Recipe] = &[
 
 const GRAY: &[usize] = &[28, 28, 1];
 const COLOUR: &[usize] = &[32, 32, 3];
+const LARGER: &[usize] = &[64, 64, 3];
 
 const fn recipe(
     preset: &'static str,
@@ -143,6 +147,9 @@ mod tests {
             ("small_cnn", 9 * 8 + 16 + 9 * 8 * 16 + 32 + 7 * 7 * 16 * 10 + 10),
             ("resnet18", 11_173_962),
             ("vgg11", 28_144_010),
+            ("resnet50", 23_555_082),
+            ("mobilenet_v2", 2_236_682),
+            ("lstm", 4 * 64 * (256 + 64 + 1) + 650),
             ("make_parallel", 41_157_101),
         ];
         assert!(names().eq(expected.iter().map(|(name, _)| *name)));
@@ -154,9 +161,9 @@ mod tests {
 
     #[test]
     fn an_unknown_model_is_refused() {
-        let error = by_name("resnet50").err().unwrap().to_string();
+        let error = by_name("resnet34").err().unwrap().to_string();
         assert!(
-            error.starts_with("model `resnet50` is not measured by this bench\n  help: choose from mlp, cnn"),
+            error.starts_with("model `resnet34` is not measured by this bench\n  help: choose from mlp, cnn"),
             "{error}"
         );
     }

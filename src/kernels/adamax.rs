@@ -82,7 +82,15 @@ fn update_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 
 fn cases() -> Vec<Case> {
     let case = |len: u32, weight_decay: f32, control: [f32; 4]| {
-        let params = Params { len, learning_rate: 0.01, beta_1: 0.9, beta_2: 0.75, epsilon: 1e-7, correction_1: 0.25, weight_decay };
+        let params = Params {
+            len,
+            learning_rate: 0.01,
+            beta_1: 0.9,
+            beta_2: 0.75,
+            epsilon: 1e-7,
+            correction_1: 0.25,
+            weight_decay,
+        };
         Case::elements(format!("{len}, decay {weight_decay}, {control:?}"), params.words(), len.div_ceil(4))
             .input(Fill::Normal(index(len)))
             .input(Fill::Values(control.into()))
@@ -111,7 +119,15 @@ mod tests {
     /// The mean is 1 - (3 + 1) / 2 = -1, the size the larger of 1/2 * 8 and 3; decay takes 1/2, and the step gives it back.
     #[test]
     fn step_by_hand() {
-        let params = Params { len: 1, learning_rate: 0.5, beta_1: 0.5, beta_2: 0.5, epsilon: 0.0, correction_1: 0.25, weight_decay: 0.5 };
+        let params = Params {
+            len: 1,
+            learning_rate: 0.5,
+            beta_1: 0.5,
+            beta_2: 0.5,
+            epsilon: 0.0,
+            correction_1: 0.25,
+            weight_decay: 0.5,
+        };
         for run in [update_twin, update_fast] {
             let (mut w, mut s0, mut s1) = ([2.0], [1.0], [8.0]);
             let call = Call { params: &params.words(), constants: &[], inputs: &[&[-6.0], &[0.5, 1.0, 0.0, 0.0]] };

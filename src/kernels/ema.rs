@@ -35,14 +35,14 @@ pub static UPDATE: Kernel = kernel(
 fn update_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let params: Params = call.params();
     let momentum = f64::from(params.momentum);
+    let [average, parameter] = outputs else { return };
     if call.inputs[0][1] == 0.0 {
         return;
     }
-    for i in 0..index(params.len) {
-        let [average, w] = [0, 1].map(|output: usize| f64::from(outputs[output][i]));
-        outputs[0][i] = single(momentum * average + (1.0 - momentum) * w);
+    for (average, w) in average.iter_mut().zip(parameter.iter_mut()).take(index(params.len)) {
+        *average = single(momentum * f64::from(*average) + (1.0 - momentum) * f64::from(*w));
         if params.overwrites > 0.5 {
-            outputs[1][i] = outputs[0][i];
+            *w = *average;
         }
     }
 }

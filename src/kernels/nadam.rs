@@ -49,8 +49,7 @@ fn update_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let (gradient, control) = (call.inputs[0], call.inputs[1]);
     let [rate, decay] = [params.learning_rate, params.weight_decay].map(f64::from);
     let [beta_1, beta_2, epsilon] = [params.beta_1, params.beta_2, params.epsilon].map(f64::from);
-    let [of_m, of_g, correction] =
-        [params.momentum_factor, params.gradient_factor, params.correction_2].map(f64::from);
+    let [of_m, of_g, correction] = [params.momentum_factor, params.gradient_factor, params.correction_2].map(f64::from);
     if control[1] == 0.0 {
         return;
     }
@@ -89,7 +88,17 @@ fn update_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 
 fn cases() -> Vec<Case> {
     let case = |len: u32, weight_decay: f32, control: [f32; 4]| {
-        let params = Params { len, learning_rate: 0.01, beta_1: 0.9, beta_2: 0.999, epsilon: 1e-7, momentum_factor: 0.7, gradient_factor: 0.6, correction_2: 0.25, weight_decay };
+        let params = Params {
+            len,
+            learning_rate: 0.01,
+            beta_1: 0.9,
+            beta_2: 0.999,
+            epsilon: 1e-7,
+            momentum_factor: 0.7,
+            gradient_factor: 0.6,
+            correction_2: 0.25,
+            weight_decay,
+        };
         Case::elements(format!("{len}, decay {weight_decay}, {control:?}"), params.words(), len.div_ceil(4))
             .input(Fill::Normal(index(len)))
             .input(Fill::Values(control.into()))
@@ -118,7 +127,17 @@ mod tests {
     /// The moments are 1 + (3 - 1) / 2 = 2 and 7 + (9 - 7) / 2 = 8; the step is 1/4 * (1/2 * 2 + 3) / √(8 / (1/2)).
     #[test]
     fn step_by_hand() {
-        let params = Params { len: 1, learning_rate: 0.25, beta_1: 0.5, beta_2: 0.5, epsilon: 0.0, momentum_factor: 0.5, gradient_factor: 1.0, correction_2: 0.5, weight_decay: 0.5 };
+        let params = Params {
+            len: 1,
+            learning_rate: 0.25,
+            beta_1: 0.5,
+            beta_2: 0.5,
+            epsilon: 0.0,
+            momentum_factor: 0.5,
+            gradient_factor: 1.0,
+            correction_2: 0.5,
+            weight_decay: 0.5,
+        };
         for run in [update_twin, update_fast] {
             let (mut w, mut s0, mut s1) = ([2.0], [1.0], [7.0]);
             let call = Call { params: &params.words(), constants: &[], inputs: &[&[6.0], &[0.5, 1.0, 0.0, 0.0]] };

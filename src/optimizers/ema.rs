@@ -81,7 +81,8 @@ impl Ema {
             return Some(Problem::new(problem, "leave it out to take the default of Keras"));
         }
         let is_never = self.overwrite_frequency == Some(0);
-        let problem = || Problem::new("needs `ema_overwrite_frequency` of at least 1, but got 0", "leave it out for none");
+        let problem =
+            || Problem::new("needs `ema_overwrite_frequency` of at least 1, but got 0", "leave it out for none");
         is_never.then(problem)
     }
 

@@ -66,13 +66,14 @@ pub fn vgg11(size: &Size) -> Result<Model> {
     plain(size, &[&[64], &[128], &[256, 256], &[512, 512], &[512, 512]])
 }
 
-/// VGG-16 with its head of 4096-4096: 138,357,544 parameters over 224 × 224 × 3 and 1000 classes, as `keras.applications`
+/// VGG-16 with its head of 4096-4096: 69,151,528 parameters over 128 × 128 × 3 and 1000 classes, as `keras.applications`
 /// has it. Without batch normalization and dropout.
 ///
 /// Source: Simonyan, Zisserman 2014, arXiv:1409.1556, configuration D.
 ///
 /// # Errors
-/// If the image has fewer than 32 pixels a side.
+/// If the image has fewer than 32 pixels a side, or 160 or more: the weights of the first dense layer are larger than a
+/// binding then.
 pub fn vgg16(size: &Size) -> Result<Model> {
     plain(size, &[&[64, 64], &[128, 128], &[256; 3], &[512; 3], &[512; 3]])
 }

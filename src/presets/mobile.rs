@@ -20,15 +20,9 @@ pub fn mobilenet_v2(size: &Size) -> Result<Model> {
     let family = Family { activation: Activation::Relu6, momentum: 0.999, squeezes: false };
     let mut x = family.normalized(&mut graph, image, Conv2D::new(32, [3, 3]).strides([2, 2]).same());
     let mut channels = 32;
-    for (expansion, filters, blocks, stride) in [
-        (1, 16, 1, 1),
-        (6, 24, 2, 2),
-        (6, 32, 3, 2),
-        (6, 64, 4, 2),
-        (6, 96, 3, 1),
-        (6, 160, 3, 2),
-        (6, 320, 1, 1),
-    ] {
+    for (expansion, filters, blocks, stride) in
+        [(1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)]
+    {
         for place in 0..blocks {
             let stride = if place == 0 { stride } else { 1 };
             let block = Block { channels, expansion, filters, side: 3, stride, drop_rate: 0.0 };
@@ -84,7 +78,7 @@ pub fn efficientnet_b0(size: &Size) -> Result<Model> {
     graph.build(&[logits], size.seed)
 }
 
-/// What the blocks of a network have in common.
+/// Settings of all blocks of a network.
 struct Family {
     activation: Activation,
     /// Part of the old moving statistics that stays.

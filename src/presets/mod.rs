@@ -17,6 +17,7 @@ pub(crate) mod convolutional;
 pub(crate) mod digits;
 mod mobile;
 pub(crate) mod perceptrons;
+mod recurrent;
 mod resnet;
 pub(crate) mod size;
 
@@ -29,6 +30,7 @@ use self::convnext::convnext_tiny;
 use self::convolutional::{cnn, cnn6, small_cnn, vgg, vgg11, vgg16};
 use self::mobile::{efficientnet_b0, mobilenet_v2};
 use self::perceptrons::{make_parallel, mlp};
+use self::recurrent::lstm;
 use self::resnet::{resnet18, resnet50};
 use self::size::Size;
 
@@ -64,7 +66,7 @@ impl Preset {
     }
 }
 
-/// Pictures of ImageNet.
+/// Pictures of `ImageNet`.
 const IMAGENET: &[usize] = &[224, 224, 3];
 
 /// All models that have a name.
@@ -83,12 +85,19 @@ pub static PRESETS: &[Preset] = &[
     ),
     preset("resnet18", "ResNet-18: 12 million parameters, 20 batch normalizations", IMAGENET, 1000, resnet18),
     preset("resnet50", "ResNet-50: 26 million parameters, 53 batch normalizations", IMAGENET, 1000, resnet50),
-    preset("mobilenet_v2", "MobileNetV2: 3.5 million parameters, 52 batch normalizations", IMAGENET, 1000, mobilenet_v2),
+    preset(
+        "mobilenet_v2",
+        "MobileNetV2: 3.5 million parameters, 52 batch normalizations",
+        IMAGENET,
+        1000,
+        mobilenet_v2,
+    ),
     preset("efficientnet_b0", "EfficientNetB0: 5.3 million parameters, pixels to 255", IMAGENET, 1000, efficientnet_b0),
     preset("convnext_tiny", "ConvNeXtTiny: 29 million parameters, pixels to 255", IMAGENET, 1000, convnext_tiny),
     preset("vgg", "VGG-16's convolutions with batch-norm and one dense layer", IMAGENET, 1000, vgg),
-    preset("vgg16", "VGG-16 with its head of 4096-4096: 138 million parameters", IMAGENET, 1000, vgg16),
+    preset("vgg16", "VGG-16 with its head of 4096-4096: 69 million parameters", &[128, 128, 3], 1000, vgg16),
     preset("vgg11", "VGG-11 with its head of 4096-4096: 28 million parameters", &[32, 32, 3], 10, vgg11),
+    preset("lstm", "LSTM of 64 units over 140 steps of 256 values", &[140, 256], 10, lstm),
     preset("make_parallel", "MLP 8000-4000-2000-500-300-1 of Keras' make_parallel", &[8000], 1, make_parallel),
 ];
 
@@ -141,9 +150,10 @@ mod tests {
             ("convnext_tiny", 28_589_128),
             // torchvision's `vgg16_bn.features`, and a dense layer without the two of 4096.
             ("vgg", 14_723_136 - 4_224 + 513_000),
-            ("vgg16", 138_357_544),
+            ("vgg16", 69_151_528),
             // Its nine million of convolutions, and 512 × 4096, 4096 × 4096, 4096 × 10 with their biases.
             ("vgg11", 9_220_480 + 2_101_248 + 16_781_312 + 40_970),
+            ("lstm", 4 * 64 * (256 + 64 + 1) + 64 * 10 + 10),
             ("make_parallel", 41_157_101),
         ];
         assert!(PRESETS.iter().map(|preset| preset.name).eq(expected.iter().map(|(name, _)| *name)));

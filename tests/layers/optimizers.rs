@@ -471,7 +471,8 @@ fn optimizers_stand_in_files_as_ever() {
         r#"{"type":"RMSprop","learning_rate":0.001,"rho":0.9,"momentum":0.0,"epsilon":1e-7,"centered":true,"weight_decay":0.0}"#
     );
     let refused = |text: &str| serde_json::from_str::<Optimizer>(text).unwrap_err().to_string();
-    let unknown = "unknown variant `Adamm`, expected one of `SGD`, `Adam`, `AdamW`, `Nadam`, `Adamax`, `Lion`, `RMSprop`, ";
+    let unknown =
+        "unknown variant `Adamm`, expected one of `SGD`, `Adam`, `AdamW`, `Nadam`, `Adamax`, `Lion`, `RMSprop`, ";
     assert!(refused(r#"{"type": "Adamm"}"#).starts_with(unknown));
     assert!(refused(r#"{"type": "SGD", "lr": 1}"#).starts_with("unknown field `lr`, expected one of `learning_rate`"));
 }

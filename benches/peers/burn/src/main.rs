@@ -14,7 +14,7 @@ use std::time::Instant;
 use burn::optim::{AdamConfig, ModuleOptimizer, SgdConfig, momentum::MomentumConfig};
 use burn::prelude::{Device, DeviceKind};
 
-use models::{Cnn, Count, DenseStack, ResNet18};
+use models::{Cnn, Count, DenseStack, MobileNetV2, Recurrent, ResNet18, ResNet50};
 use training::{Batch, Training};
 use turns::{Settings, Work};
 
@@ -56,6 +56,16 @@ fn work(settings: &Settings, device: Device) -> (Box<dyn Work>, usize) {
         }
         "resnet18" => {
             Box::new(Training::new(ResNet18::new(&device), Batch::classes(rows, [3, 32, 32]), momentum(), 0.01, device))
+        }
+        "resnet50" => {
+            Box::new(Training::new(ResNet50::new(&device), Batch::classes(rows, [3, 64, 64]), momentum(), 0.01, device))
+        }
+        "mobilenet_v2" => {
+            let model = MobileNetV2::new(&device);
+            Box::new(Training::new(model, Batch::classes(rows, [3, 64, 64]), momentum(), 0.01, device))
+        }
+        "lstm" => {
+            Box::new(Training::new(Recurrent::new(&device), Batch::classes(rows, [1, 140, 256]), adam(), 1e-3, device))
         }
         "make_parallel" => {
             let model = DenseStack::new(&[8000, 4000, 2000, 500, 300, 1], &device);

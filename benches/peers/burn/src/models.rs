@@ -3,7 +3,7 @@
 use burn::module::Module;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::nn::pool::{MaxPool2d, MaxPool2dConfig};
-use burn::nn::{BatchNorm, BatchNormConfig, Linear, LinearConfig, PaddingConfig2d};
+use burn::nn::{BatchNorm, BatchNormConfig, Linear, LinearConfig, Lstm, LstmConfig, PaddingConfig2d};
 use burn::tensor::activation::relu;
 use burn::tensor::{Device, Tensor};
 
@@ -21,6 +21,10 @@ impl Count {
             "mlp" => Self { trained: 1_863_690, moving: 0 },
             "cnn" => Self { trained: 1_199_978, moving: 192 },
             "resnet18" => Self { trained: 11_173_962, moving: 9_600 },
+            "resnet50" => Self { trained: 23_555_082, moving: 53_120 },
+            "mobilenet_v2" => Self { trained: 2_236_682, moving: 34_112 },
+            // Each gate of burn's has a second bias.
+            "lstm" => Self { trained: 82_826 + 4 * 64, moving: 0 },
             "make_parallel" => Self { trained: 41_157_101, moving: 0 },
             other => panic!("the parameters of `{other}` were never counted"),
         }
@@ -161,6 +165,206 @@ impl Block {
         };
         let y = relu(self.first.forward(x));
         relu(self.second.forward(y) + beside)
+    }
+}
+
+/// He et al. 2015, arXiv:1512.03385, as `keras.applications` has it: with biases, and the stride in a block's first layer.
+#[derive(Module, Debug)]
+pub struct ResNet50 {
+    stem: Normalized,
+    pool: MaxPool2d,
+    blocks: Vec<Bottleneck>,
+    head: Linear,
+}
+
+impl ResNet50 {
+    pub fn new(device: &Device) -> Self {
+        let (mut blocks, mut inputs) = (Vec::new(), 64);
+        for (channels, n_blocks, stride) in [(64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)] {
+            for block in 0..n_blocks {
+                let stride = if block == 0 { stride } else { 1 };
+                blocks.push(Bottleneck::new(inputs, channels, stride, block == 0, device));
+                inputs = 4 * channels;
+            }
+        }
+        let pool = MaxPool2dConfig::new([3, 3]).with_strides([2, 2]).with_padding(around());
+        Self {
+            stem: Normalized::biased([3, 64], 7, 2, PaddingConfig2d::Explicit(3, 3, 3, 3), device),
+            pool: pool.init(),
+            blocks,
+            head: LinearConfig::new(2048, 10).init(device),
+        }
+    }
+}
+
+impl Network for ResNet50 {
+    fn logits(&self, images: Tensor<4>) -> Tensor<2> {
+        let stem = self.pool.forward(relu(self.stem.forward(images)));
+        mean_logits(&self.head, self.blocks.iter().fold(stem, |x, block| block.forward(x)))
+    }
+}
+
+/// A convolution and batch normalization, with the settings of `keras.applications`.
+#[derive(Module, Debug)]
+struct Normalized {
+    conv: Conv2d,
+    norm: BatchNorm,
+}
+
+impl Normalized {
+    /// With bias.
+    fn biased(channels: [usize; 2], side: usize, stride: usize, padding: PaddingConfig2d, device: &Device) -> Self {
+        let conv = Conv2dConfig::new(channels, [side, side]).with_stride([stride, stride]).with_padding(padding);
+        let norm = BatchNormConfig::new(channels[1]).with_epsilon(1.001e-5).with_momentum(0.01);
+        Self { conv: conv.init(device), norm: norm.init(device) }
+    }
+
+    /// Without bias, in groups.
+    fn grouped(channels: [usize; 2], side: usize, stride: usize, groups: usize, device: &Device) -> Self {
+        let padding = if side == 1 { PaddingConfig2d::Valid } else { around() };
+        let conv = Conv2dConfig::new(channels, [side, side]).with_stride([stride, stride]).with_padding(padding);
+        let norm = BatchNormConfig::new(channels[1]).with_epsilon(1e-3).with_momentum(0.001);
+        Self { conv: conv.with_groups(groups).with_bias(false).init(device), norm: norm.init(device) }
+    }
+
+    fn forward(&self, x: Tensor<4>) -> Tensor<4> {
+        self.norm.forward(self.conv.forward(x))
+    }
+}
+
+/// Convolutions of 1 × 1, 3 × 3 and 1 × 1 beside a shortcut.
+#[derive(Module, Debug)]
+struct Bottleneck {
+    first: Normalized,
+    second: Normalized,
+    third: Normalized,
+    shortcut: Option<Normalized>,
+}
+
+impl Bottleneck {
+    fn new(inputs: usize, channels: usize, stride: usize, narrows: bool, device: &Device) -> Self {
+        let (none, wide) = (|| PaddingConfig2d::Valid, 4 * channels);
+        Self {
+            first: Normalized::biased([inputs, channels], 1, stride, none(), device),
+            second: Normalized::biased([channels, channels], 3, 1, around(), device),
+            third: Normalized::biased([channels, wide], 1, 1, none(), device),
+            shortcut: narrows.then(|| Normalized::biased([inputs, wide], 1, stride, none(), device)),
+        }
+    }
+
+    fn forward(&self, x: Tensor<4>) -> Tensor<4> {
+        let beside = match &self.shortcut {
+            Some(shortcut) => shortcut.forward(x.clone()),
+            None => x.clone(),
+        };
+        let y = relu(self.second.forward(relu(self.first.forward(x))));
+        relu(self.third.forward(y) + beside)
+    }
+}
+
+/// Sandler et al. 2018, arXiv:1801.04381.
+#[derive(Module, Debug)]
+pub struct MobileNetV2 {
+    stem: Normalized,
+    blocks: Vec<Inverted>,
+    last: Normalized,
+    head: Linear,
+}
+
+impl MobileNetV2 {
+    pub fn new(device: &Device) -> Self {
+        let (mut blocks, mut inputs) = (Vec::new(), 32);
+        for (expansion, outputs, n_blocks, stride) in [
+            (1, 16, 1, 1),
+            (6, 24, 2, 2),
+            (6, 32, 3, 2),
+            (6, 64, 4, 2),
+            (6, 96, 3, 1),
+            (6, 160, 3, 2),
+            (6, 320, 1, 1),
+        ] {
+            for block in 0..n_blocks {
+                let stride = if block == 0 { stride } else { 1 };
+                blocks.push(Inverted::new([inputs, outputs], expansion, stride, device));
+                inputs = outputs;
+            }
+        }
+        Self {
+            stem: Normalized::grouped([3, 32], 3, 2, 1, device),
+            blocks,
+            last: Normalized::grouped([320, 1280], 1, 1, 1, device),
+            head: LinearConfig::new(1280, 10).init(device),
+        }
+    }
+}
+
+impl Network for MobileNetV2 {
+    fn logits(&self, images: Tensor<4>) -> Tensor<2> {
+        let stem = relu6(self.stem.forward(images));
+        let x = self.blocks.iter().fold(stem, |x, block| block.forward(x));
+        mean_logits(&self.head, relu6(self.last.forward(x)))
+    }
+}
+
+/// A wide depthwise convolution between narrow ones of 1 × 1.
+#[derive(Module, Debug)]
+struct Inverted {
+    expand: Option<Normalized>,
+    depthwise: Normalized,
+    project: Normalized,
+    adds: bool,
+}
+
+impl Inverted {
+    fn new(channels: [usize; 2], expansion: usize, stride: usize, device: &Device) -> Self {
+        let [inputs, outputs] = channels;
+        let wide = inputs * expansion;
+        Self {
+            expand: (expansion > 1).then(|| Normalized::grouped([inputs, wide], 1, 1, 1, device)),
+            depthwise: Normalized::grouped([wide, wide], 3, stride, wide, device),
+            project: Normalized::grouped([wide, outputs], 1, 1, 1, device),
+            adds: stride == 1 && inputs == outputs,
+        }
+    }
+
+    fn forward(&self, x: Tensor<4>) -> Tensor<4> {
+        let wide = match &self.expand {
+            Some(expand) => relu6(expand.forward(x.clone())),
+            None => x.clone(),
+        };
+        let y = self.project.forward(relu6(self.depthwise.forward(wide)));
+        if self.adds { y + x } else { y }
+    }
+}
+
+fn relu6(x: Tensor<4>) -> Tensor<4> {
+    x.clamp(0.0, 6.0)
+}
+
+/// A dense layer of the means over height and width.
+fn mean_logits(head: &Linear, x: Tensor<4>) -> Tensor<2> {
+    let pixels: Tensor<3> = x.flatten(2, 3);
+    head.forward(pixels.mean_dim(2).squeeze_dim::<2>(2))
+}
+
+/// An LSTM of 64 units over 140 steps of 256 values, and a dense layer.
+#[derive(Module, Debug)]
+pub struct Recurrent {
+    lstm: Lstm,
+    head: Linear,
+}
+
+impl Recurrent {
+    pub fn new(device: &Device) -> Self {
+        Self { lstm: LstmConfig::new(256, 64, true).init(device), head: LinearConfig::new(64, 10).init(device) }
+    }
+}
+
+impl Network for Recurrent {
+    fn logits(&self, images: Tensor<4>) -> Tensor<2> {
+        let steps: Tensor<3> = images.flatten(1, 2);
+        let (_, last) = self.lstm.forward(steps, None);
+        self.head.forward(last.hidden)
     }
 }
 
