@@ -338,7 +338,8 @@ impl Trainer {
     /// `momentum/layer/tensor`.
     fn state<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyDict>, Bound<'py, PyDict>)> {
         let kinds = self.optimizer.state_names();
-        let both = |state: &TrainingState, layout: &Layout| Ok((weights(state, layout), moments(state, layout, kinds)));
+        let both =
+            |state: &TrainingState, layout: &Layout| Ok((weights(state, layout), moments(state, layout, &kinds)));
         let (weights, moments) = detached(py, || self.copied(both))?;
         Ok((dict(py, weights)?, dict(py, moments)?))
     }
