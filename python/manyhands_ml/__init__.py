@@ -1,4 +1,4 @@
-"""Train Keras models on every GPU in the machine, whatever its vendor, without CUDA.
+"""Train Keras and PyTorch models on every GPU in the machine, whatever its vendor, without CUDA.
 
     import keras
     from manyhands_ml import make_parallel
@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from . import _native
-from ._objects import Model, Prediction, Predictor, Simulation, Trainer, digits, simulate
+from ._objects import Model, Prediction, Predictor, Simulation, Span, Timeline, Trainer, digits, simulate
 from .errors import AdapterError, DataError, ManyhandsError, MismatchError, ModelError, NonFiniteError, SettingError
 
 if TYPE_CHECKING:
@@ -52,6 +52,8 @@ __all__ = [
     "Predictor",
     "SettingError",
     "Simulation",
+    "Span",
+    "Timeline",
     "Trainer",
     "adapters",
     "digits",

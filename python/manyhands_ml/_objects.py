@@ -123,6 +123,36 @@ class Model:
         return f"<Model {self.inputs} -> {self.outputs}, {self.n_parameters} parameters>"
 
 
+@dataclass(frozen=True)
+class Span:
+    """A span of time of the host or of an adapter."""
+
+    adapter: int | None
+    """Position of the adapter in `Timeline.adapters`; `None` for the host."""
+    what: str
+    """Its work: for an adapter `compute`, `upload`, `readback`, `wait for others`, …; for the host `step`, `reduce`, `update`, …"""
+    start_ms: float
+    """Begin in milliseconds, by a clock that all spans share."""
+    ms: float
+    """Length."""
+    step: int | None
+    """Training step, from 0; `None` outside of steps."""
+    rows: int
+    """Rows that it worked on; 0 where there are none."""
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The times of all work of a run."""
+
+    adapters: list[str]
+    """Names of the adapters, by position."""
+    spans: list[Span]
+    """The newest spans, in the order of their ends: 262,144 at most."""
+    n_dropped: int
+    """Spans that were too old to be kept."""
+
+
 class Trainer:
     """Trains a model on some adapters.
 
@@ -226,6 +256,7 @@ class Trainer:
         validation_data: tuple[Any, Any] | None = None,
         shuffle: bool = True,
         on_epoch: Callable[[int, dict[str, float]], bool | None] | None = None,
+        timeline: bool = False,
     ) -> dict[str, list[float]]:
         """Trains, and gives loss and metrics of each epoch.
 
@@ -238,6 +269,7 @@ class Trainer:
             validation_data: Inputs and targets to evaluate after each epoch: their numbers have the prefix `val_`.
             shuffle: Whether each epoch has an order of its own.
             on_epoch: Called after each epoch with its number, from 0, and its numbers. Training ends where it gives True.
+            timeline: Whether `timeline()` gives the times of this run.
 
         Raises:
             DataError: If the data does not fit the model.
@@ -245,6 +277,8 @@ class Trainer:
         """
         rows = rows_of(self._feeds, x, y, sample_weight, needs_targets=True)
         history: dict[str, list[float]] = {}
+        if timeline:
+            self._native.start_timeline(min(batch_size, rows.rows))
         for epoch in range(epochs):
             order = self._rng.permutation(rows.rows) if shuffle else np.arange(rows.rows)
             means = Means()
@@ -258,6 +292,23 @@ class Trainer:
             if on_epoch is not None and on_epoch(epoch, logs):
                 break
         return history
+
+    def timeline(self) -> Timeline:
+        """The times of all work since the last `fit(..., timeline=True)` began, to plot or to add up.
+
+        >>> (x, y), _ = digits()
+        >>> model = Model.from_toml('''
+        ... input = [8, 8, 1]
+        ... layers = [{ type = "Flatten" }, { type = "Dense", units = 10 }]
+        ... ''')
+        >>> trainer = Trainer(model, adapters="cpu,cpu")
+        >>> _ = trainer.fit(x, y, batch_size=479, timeline=True)
+        >>> spans = trainer.timeline().spans
+        >>> [span.rows for span in spans if span.adapter is None and span.what == "step"]
+        [479, 479, 479]
+        """
+        adapters, spans, n_dropped = self._native.timeline()
+        return Timeline(adapters, [Span(*span) for span in spans], n_dropped)
 
     def evaluate(self, x: Any, y: Any, *, batch_size: int = 32, sample_weight: Any = None) -> dict[str, float]:
         """Loss and metrics of data.

@@ -8,6 +8,7 @@ use manyhands::data;
 use manyhands::internals::adapters::{Opener, Request, open};
 use manyhands::internals::plan::Layout;
 use manyhands::internals::scheduler::TrainingState;
+use manyhands::internals::scheduler::timeline::{Lane, Span, Tracing};
 use manyhands::internals::trainer::CheckedBatch;
 use manyhands::logs::{StepLog, Values};
 use manyhands::{BatchStatistics, Compile, Loss, Metric, Optimizer, Reduction, SplitMode};
@@ -250,6 +251,21 @@ impl Trainer {
         )
     }
 
+    /// Begins a new timeline, and keeps the spans of all work from now on.
+    fn start_timeline(&self, py: Python<'_>, batch_size: usize) -> PyResult<()> {
+        detached(py, || pollster::block_on(self.lock().start_timeline(batch_size, Tracing::On)))
+    }
+
+    /// Names of the adapters by position; the newest spans; how many older ones were dropped.
+    fn timeline(&self, py: Python<'_>) -> (Vec<String>, Vec<Told>, u64) {
+        py.detach(|| {
+            let trainer = self.lock();
+            let names = trainer.open_adapters().into_iter().map(|adapter| adapter.info.name).collect();
+            let Some(timeline) = trainer.timeline() else { return (names, Vec::new(), 0) };
+            (names, timeline.spans().map(told).collect(), timeline.n_dropped())
+        })
+    }
+
     /// Loss and metrics of a batch at inference.
     fn test(&self, py: Python<'_>, batch: &Batch) -> PyResult<Vec<(String, f64)>> {
         let values = detached(py, || self.lock().test_on_batch(&batch.0))?;
@@ -391,6 +407,17 @@ impl Trainer {
         let layout = trainer.model().layout().clone();
         copy(pollster::block_on(trainer.current_state())?, &layout)
     }
+}
+
+/// A span as Python gets it: the adapter's position, or none for the host; work, begin and length in milliseconds, step, rows.
+type Told = (Option<usize>, &'static str, f64, f64, Option<u64>, u32);
+
+fn told(span: &Span) -> Told {
+    let adapter = match span.lane {
+        Lane::Host => None,
+        Lane::Adapter(position) => Some(position),
+    };
+    (adapter, span.what.name(), span.start_ms, span.ms, span.step, span.rows)
 }
 
 /// Name, shape and values of tensors.

@@ -95,6 +95,25 @@ def test_weights_and_rates_are_taken(rng: np.random.Generator) -> None:
     np.testing.assert_allclose(model.weights["dense/kernel"], kernel, atol=1e-6)
 
 
+def test_a_timeline_is_data(rng: np.random.Generator) -> None:
+    (x, y), _ = digits()
+    trainer = Trainer(Model.from_dict(MLP), adapters="cpu,cpu", split="even")
+    assert trainer.timeline().spans == []
+    trainer.fit(x[:64], y[:64], batch_size=32)
+    assert trainer.timeline().spans == []
+    trainer.fit(x[:70], y[:70], batch_size=32, epochs=2, timeline=True)
+    timeline = trainer.timeline()
+    assert len(timeline.adapters) == 2 and timeline.n_dropped == 0
+    steps = [span for span in timeline.spans if span.what == "step"]
+    assert [span.rows for span in steps] == [32, 32, 6] * 2 and all(span.adapter is None for span in steps)
+    computed = [span for span in timeline.spans if span.what == "compute"]
+    assert sum(span.rows for span in computed if span.step == steps[0].step) == 32
+    assert {span.adapter for span in computed} == {0, 1}
+    for span in computed:
+        around = next(step for step in steps if step.step == span.step)
+        assert span.ms > 0 and around.start_ms <= span.start_ms + 1 and span.start_ms <= around.start_ms + around.ms
+
+
 def test_mistakes_say_what_is_needed() -> None:
     with pytest.raises(ModelError, match="help:"):
         Model.from_dict({"input": [3], "layers": [{"type": "Dense", "units": 0}]})

@@ -6,6 +6,7 @@ use super::snapshots::SNAPSHOT_STEPS;
 use super::{BatchCheck, CheckedBatch, Meter, StepLog, Trainer};
 use crate::data::Batch;
 use crate::error::{Error, Result};
+use crate::scheduler::timeline::Tracing;
 use crate::scheduler::{DataWait, TrainingState};
 
 /// Bytes of kept batches above which the host copies the state. They are kept until the host has a copy of the state
@@ -139,6 +140,16 @@ impl Trainer {
     pub async fn train_on_batch_async(&mut self, batch: Batch) -> Result<StepLog> {
         self.begin_on_batch(batch).await?;
         self.end_on_batch().await
+    }
+
+    /// Begins a new timeline of all work. Opens the adapters for batches of up to `rows` rows, if they are not open yet.
+    ///
+    /// # Errors
+    /// If an adapter can't be opened.
+    #[doc(hidden)]
+    pub async fn start_timeline(&mut self, rows: usize, tracing: Tracing) -> Result<()> {
+        self.open_for(rows, 1).await?;
+        self.adapters.start_timeline(tracing)
     }
 
     /// Current weights, statistics and optimizer state, after all steps in flight.

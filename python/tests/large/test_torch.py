@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import doctest
+import re
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -332,6 +334,15 @@ def test_what_can_not_be_trained_is_refused(build: Any, told: str) -> None:
     with pytest.raises((ModelError, RuntimeError)) as caught:
         trainer.fit(torch.zeros(3, 6).to(dtype), torch.zeros(3, 2))
     assert told in str(caught.value) or dtype is torch.bfloat16 or "LSTM" in told
+
+
+def test_the_readme_from_pytorch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    readme = Path(__file__).parents[2] / "README.md"
+    block = re.findall(r"```python\n(.*?)```", readme.read_text().split("## From PyTorch")[1], re.DOTALL)[0]
+    loader = DataLoader(TensorDataset(torch.randn(40, 64), torch.randint(0, 10, (40,))), 16)
+    exec(compile(block.replace('adapters="all"', 'adapters="cpu"'), str(readme), "exec"), {"loader": loader})
+    assert set(torch.load(tmp_path / "trained.pt")) == {"0.weight", "0.bias", "2.weight", "2.bias"}
 
 
 def test_mistakes_in_data_say_what_is_needed() -> None:
