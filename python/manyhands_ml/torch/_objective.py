@@ -22,6 +22,8 @@ class LossRow:
     make: Callable[[Any], Settings]
     #: Are classes the first axis of a row of outputs, and targets their numbers?
     has_classes: bool = False
+    #: PyTorch's value as a part of the engine's.
+    weight: Callable[[Any], float] = lambda loss: 1.0
 
 
 def _plain(kind: str, **needed: Any) -> Callable[[Any], Settings]:
@@ -46,18 +48,29 @@ def _cross_entropy(loss: Any) -> Settings:
     return {"type": "SparseCategoricalCrossentropy", "label_smoothing": loss.label_smoothing}
 
 
+def _smooth_l1(loss: Any) -> Settings:
+    """Huber's loss, divided by its `delta`, which is `beta` here."""
+    return {"type": "Huber", "delta": loss.beta} if loss.beta else {"type": "MeanAbsoluteError"}
+
+
 #: Losses, by class.
 LOSSES: dict[type, LossRow] = {
     nn.BCEWithLogitsLoss: LossRow(_plain("BinaryCrossentropy", weight=None, pos_weight=None)),
     nn.CrossEntropyLoss: LossRow(_cross_entropy, has_classes=True),
+    nn.HuberLoss: LossRow(lambda loss: {"type": "Huber", "delta": loss.delta}),
+    nn.L1Loss: LossRow(_plain("MeanAbsoluteError")),
     nn.MSELoss: LossRow(_plain("MeanSquaredError")),
+    nn.SmoothL1Loss: LossRow(_smooth_l1, weight=lambda loss: 1.0 / loss.beta if loss.beta else 1.0),
 }
 
 #: Functions that compute a loss, by name.
 FUNCTIONS: dict[str, type] = {
     "binary_cross_entropy_with_logits": nn.BCEWithLogitsLoss,
     "cross_entropy": nn.CrossEntropyLoss,
+    "huber_loss": nn.HuberLoss,
+    "l1_loss": nn.L1Loss,
     "mse_loss": nn.MSELoss,
+    "smooth_l1_loss": nn.SmoothL1Loss,
 }
 
 
@@ -106,11 +119,20 @@ def _rmsprop(group: Settings) -> Settings:
     }
 
 
+def _adadelta(group: Settings) -> Settings:
+    return {"type": "Adadelta", "rho": group["rho"], "epsilon": group["eps"]}
+
+
 _MOMENTS: dict[str, tuple[str, float | None]] = {"momentum": ("exp_avg", None), "velocity": ("exp_avg_sq", None)}
 _NO_AMSGRAD = {"amsgrad": False, "maximize": False}
 
 #: Optimizers, by class.
 OPTIMIZERS: dict[type, OptimizerRow] = {
+    torch.optim.Adadelta: OptimizerRow(
+        _adadelta,
+        {"maximize": False, "weight_decay": 0},
+        {"accumulated_grad": ("square_avg", None), "accumulated_delta_var": ("acc_delta", None)},
+    ),
     torch.optim.SGD: OptimizerRow(_sgd, {"dampening": 0, "maximize": False}, {"momentum": ("momentum_buffer", -1.0)}),
     torch.optim.Adam: OptimizerRow(_adam, _NO_AMSGRAD, _MOMENTS),
     torch.optim.AdamW: OptimizerRow(_adamw, _NO_AMSGRAD, _MOMENTS),
@@ -169,7 +191,7 @@ def convert(loss: Any, optimizer: Any, parameters: dict[str, nn.Parameter], prob
     objective.settings = {
         "optimizer": _optimizer(objective, optimizer, parameters, problems),
         "losses": [settings],
-        "loss_weights": [1.0],
+        "loss_weights": [row.weight(found) if row else 1.0],
         "metrics": [],
         "reduction": "sum" if reduction == "sum" else weighted_mean,
         "clip_norm": None,

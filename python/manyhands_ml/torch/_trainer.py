@@ -409,7 +409,7 @@ class _Engine:
                 place = f"{kind}/{name}"
                 self._known_state[place] = state[place] / self._scale(place)
                 weight.write(self._known_state[place], [part[key] for part in parts])
-            if isinstance(self._optimizer, (torch.optim.Adam, torch.optim.AdamW, torch.optim.RMSprop)):
+            if isinstance(self._optimizer, (torch.optim.Adadelta, torch.optim.Adam, torch.optim.AdamW, torch.optim.RMSprop)):
                 for tensor in weight.tensors:
                     self._optimizer.state[tensor]["step"] = torch.tensor(float(self._steps))
 

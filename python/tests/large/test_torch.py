@@ -65,6 +65,7 @@ def _data(seed: int, rows: int = 40) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
+    "adadelta": lambda parameters: torch.optim.Adadelta(parameters, lr=0.5, eps=1e-4),
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1),
     "momentum": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, weight_decay=0.1),
     "nesterov": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, nesterov=True),
@@ -108,6 +109,9 @@ LOSSES: dict[str, tuple[Any, Callable[[torch.Generator], torch.Tensor]]] = {
     "sum": (nn.CrossEntropyLoss(reduction="sum"), lambda g: torch.randint(0, 3, (40,), generator=g)),
     "binary": (nn.BCEWithLogitsLoss(), lambda g: torch.rand(40, 3, generator=g)),
     "squares": (nn.MSELoss(), lambda g: torch.randn(40, 3, generator=g)),
+    "absolute": (nn.L1Loss(), lambda g: torch.randn(40, 3, generator=g)),
+    "huber": (nn.HuberLoss(delta=0.5), lambda g: torch.randn(40, 3, generator=g)),
+    "smooth": (nn.SmoothL1Loss(beta=0.5), lambda g: torch.randn(40, 3, generator=g)),
     "function": (F.cross_entropy, lambda g: torch.randint(0, 3, (40,), generator=g)),
 }
 
