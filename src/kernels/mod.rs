@@ -12,6 +12,7 @@ pub mod adagrad;
 pub mod adam;
 pub mod adamax;
 pub mod add;
+pub mod attention;
 pub mod batch_norm;
 pub mod bilinear;
 pub mod cases;

@@ -1,7 +1,7 @@
 //! The table of kernels, a line for each family.
 
 use super::{
-    Kernel, activation, adadelta, adagrad, adam, adamax, add, batch_norm, bilinear, clip, completion, concatenate,
+    Kernel, activation, adadelta, adagrad, adam, adamax, add, attention, batch_norm, bilinear, clip, completion, concatenate,
     conv2d, dense, depthwise_conv2d, dropout, ema, embedding, gaussian, global_max, group_norm, halves, lion, mask,
     merge, nadam, pointwise_loss, pooling, recurrent, reduce, regularizer, remap, rmsprop, row_loss, sgd, softmax,
     softmax_cross_entropy,
@@ -18,6 +18,7 @@ pub static FAMILIES: Families = &[
     adam::KERNELS,
     adamax::KERNELS,
     add::KERNELS,
+    attention::KERNELS,
     batch_norm::KERNELS,
     bilinear::KERNELS,
     clip::KERNELS,

@@ -1,7 +1,7 @@
 //! Costs of a pass's dispatches: arithmetic of products, bytes of all other kernels.
 
 use super::{Command, Pass, Plan, Scalars};
-use crate::kernels::Kernel;
+use crate::kernels::{Kernel, attention};
 use crate::size::F32_BYTES;
 
 /// Work of a pass's dispatches for a number of rows.
@@ -40,6 +40,9 @@ impl Work {
 /// Multiplications and additions of a matrix product or convolution with these `Params` and constants, those with zeros
 /// beyond the border counted; `None` for other kernels.
 pub fn product_flops(kernel: &Kernel, params: &[u32], constants: &[(&'static str, f64)]) -> Option<f64> {
+    if kernel.stem == attention::FORWARD.stem {
+        return attention::flops(kernel, params);
+    }
     if !kernel.is_tiled() {
         return None;
     }

@@ -1,0 +1,205 @@
+//! Attention of queries to keys, tile by tile: memory grows with the length of a sequence, not with its square.
+//!
+//! Forward keeps the logarithm of each query's sum; backward computes the probabilities again, once for the queries'
+//! gradient and once for that of keys and values. All sums have one order, so results repeat to the same bits.
+
+mod cases;
+mod exponential;
+mod fast;
+mod twins;
+
+use super::family::family;
+use super::rounding::index;
+use super::{Call, Kernel, whole};
+use crate::size::{Grid, Length, length_word};
+
+crate::params! {
+    /// Rows of the batch.
+    rows: u32,
+    /// Heads.
+    heads: u32,
+    /// Queries of a row.
+    queries: u32,
+    /// Keys of a row, each with a value.
+    keys: u32,
+    /// Numbers of a query or key, in each head.
+    dim: u32,
+    /// Numbers of a value, in each head.
+    value_dim: u32,
+    /// Factor of the products of queries and keys.
+    scale: f32,
+    /// Index in the whole batch of this run's first row.
+    first_row: u32,
+    /// Seed of the run.
+    seed: u32,
+    /// Training step.
+    step: u32,
+    /// Number of the node in its model.
+    node: u32,
+    /// Share of the probabilities that are dropped; read if `DROPS` is 1.
+    rate: f32,
+}
+
+family!("attention", [Grid, Random]);
+
+/// The family.
+pub static KERNELS: &[&Kernel] = &[&FORWARD, &BACKWARD_SUMS, &BACKWARD_QUERIES, &BACKWARD_KEYS];
+
+/// Sums of up to 257 terms below 10 in size, whose factors are exponentials within some units.
+const TOLERANCE: f32 = 2e-5;
+
+/// Logarithm of the sum of a query that sees no key.
+pub const EMPTY: f32 = 3e38;
+
+/// Positions for which one workgroup computes.
+const OWN: usize = 32;
+/// Columns that one workgroup computes.
+const COLUMNS: usize = 64;
+
+/// `q [rows, queries, heads, dim]`, `k [rows, keys, heads, dim]`, `v [rows, keys, heads, value_dim]`,
+/// `key_mask [rows, keys]`, `query_mask [rows, queries]` → `y [rows, queries, heads, value_dim]`,
+/// `lse [rows, queries, heads]`.
+///
+/// Constants, 0 unless set: `CAUSAL`: no query sees a later key; `QUERY_MASKED`, `KEY_MASKED`: masks are read, else any
+/// buffers may be bound; `UNIFORM`: a query that sees no key gives the mean of all values instead of 0; `DROPS`:
+/// probabilities are dropped. Grid: [`queries_grid`] of `value_dim`.
+pub static FORWARD: Kernel = kernel(
+    "forward",
+    [
+        &["q", "k", "v", "key_mask", "query_mask"],
+        &["y", "lse"],
+        &["CAUSAL", "QUERY_MASKED", "KEY_MASKED", "UNIFORM", "DROPS"],
+    ],
+    (twins::forward, fast::forward),
+    TOLERANCE,
+    cases::forward,
+);
+
+/// `saved_y`, `saved_dy [rows, queries, heads, value_dim]`, `saved_lse` → `sums [rows, queries, heads, 2]`: `lse`, and
+/// the sum of y · dy.
+///
+/// Grid: `Elements(rows * queries * heads)`.
+pub static BACKWARD_SUMS: Kernel = kernel(
+    "backward_sums",
+    [&["saved_y", "saved_dy", "saved_lse"], &["sums"], &[]],
+    (twins::backward_sums, fast::backward_sums),
+    TOLERANCE,
+    cases::backward_sums,
+);
+
+/// `q`, `k`, `v`, `key_mask`, `dy`, `statistics [rows, queries, heads, 2]` of [`BACKWARD_SUMS`] → `d_q`.
+///
+/// Constants: `CAUSAL`, `KEY_MASKED`, `DROPS`, as forward has them. Grid: [`queries_grid`] of `dim`.
+pub static BACKWARD_QUERIES: Kernel = kernel(
+    "backward_queries",
+    [&["q", "k", "v", "key_mask", "dy", "statistics"], &["d_q"], &["CAUSAL", "KEY_MASKED", "DROPS"]],
+    (twins::backward_queries, fast::backward_queries),
+    TOLERANCE,
+    cases::backward_queries,
+);
+
+/// `q`, `k`, `v`, `key_mask`, `dy`, `statistics` → `d_k`, `d_v`.
+///
+/// Constants: `CAUSAL`, `KEY_MASKED`, `UNIFORM`, `DROPS`, as forward has them. Grid: [`keys_grid`].
+pub static BACKWARD_KEYS: Kernel = kernel(
+    "backward_keys",
+    [
+        &["q", "k", "v", "key_mask", "dy", "statistics"],
+        &["d_k", "d_v"],
+        &["CAUSAL", "KEY_MASKED", "UNIFORM", "DROPS"],
+    ],
+    (twins::backward_keys, fast::backward_keys),
+    TOLERANCE,
+    cases::backward_keys,
+);
+
+/// Workgroups of a row.
+fn items(heads: usize, positions: usize, columns: usize) -> usize {
+    heads * positions.div_ceil(OWN) * columns.div_ceil(COLUMNS)
+}
+
+/// The grid for a result of so many columns for each query.
+pub fn queries_grid(heads: usize, queries: usize, columns: usize) -> Grid {
+    Grid::Items(length_word(Length::per_row(items(heads, queries, columns))))
+}
+
+/// The grid of the gradients of keys and values.
+pub fn keys_grid(heads: usize, keys: usize, [dim, value_dim]: [usize; 2]) -> Grid {
+    Grid::Items(length_word(Length::per_row(items(heads, keys, dim.max(value_dim)))))
+}
+
+/// Multiplications and additions of a kernel of this family; those of hidden pairs are counted.
+#[allow(clippy::cast_precision_loss, reason = "an estimate")]
+pub fn flops(kernel: &Kernel, params: &[u32]) -> Option<f64> {
+    let [rows, heads, queries, keys, dim, value_dim] = *params.first_chunk::<6>()?;
+    let products = match kernel.entry {
+        "forward" => [1.0, 1.0],
+        "backward_queries" => [2.0, 1.0],
+        "backward_keys" => [2.0, 2.0],
+        _ => return None,
+    };
+    let pairs = [rows, heads, queries, keys].into_iter().map(f64::from).product::<f64>();
+    Some(2.0 * pairs * (products[0] * f64::from(dim) + products[1] * f64::from(value_dim)))
+}
+
+/// The sizes and constants of a call.
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    params: Params,
+    rows: usize,
+    heads: usize,
+    queries: usize,
+    keys: usize,
+    dim: usize,
+    value_dim: usize,
+    is_causal: bool,
+    has_query_mask: bool,
+    has_key_mask: bool,
+    is_uniform: bool,
+    drops: bool,
+}
+
+impl Sizes {
+    fn of_call(call: &Call<'_>) -> Self {
+        let params: Params = call.params();
+        let is = |name| call.constant(name, 0.0) != 0.0;
+        Self {
+            rows: index(params.rows),
+            heads: index(params.heads),
+            queries: index(params.queries),
+            keys: index(params.keys),
+            dim: index(params.dim),
+            value_dim: index(params.value_dim),
+            is_causal: is("CAUSAL"),
+            has_query_mask: is("QUERY_MASKED"),
+            has_key_mask: is("KEY_MASKED"),
+            is_uniform: is("UNIFORM"),
+            drops: is("DROPS"),
+            params,
+        }
+    }
+
+    /// Numbers of all queries or keys of a position.
+    fn wide(&self) -> usize {
+        self.heads * self.dim
+    }
+
+    /// Numbers of all values of a position.
+    fn value_wide(&self) -> usize {
+        self.heads * self.value_dim
+    }
+
+    /// Number of the first random number of a query.
+    fn first_draw(&self, head: usize, i: usize) -> u32 {
+        let query = whole_u32(head).wrapping_mul(self.params.queries).wrapping_add(whole_u32(i));
+        query.wrapping_mul(self.params.keys)
+    }
+}
+
+/// A position as a word; positions were words before.
+fn whole_u32(position: usize) -> u32 {
+    match whole(position) {
+        crate::size::Word::U32(position) => position,
+        _ => 0,
+    }
+}

@@ -1,0 +1,138 @@
+//! The sizes at which attention is tested.
+
+use super::super::cases::{Case, Fill};
+use super::super::rounding::{float, index};
+use super::{EMPTY, Params, items};
+use crate::size::{Grid, Word};
+
+/// Rows, heads, queries, keys, numbers of a query, numbers of a value.
+const SIZES: [[u32; 6]; 9] = [
+    [1, 1, 1, 1, 1, 1],
+    [2, 2, 63, 65, 8, 8],
+    [1, 2, 65, 63, 64, 64],
+    [1, 1, 64, 64, 65, 7],
+    [1, 1, 33, 17, 3, 130],
+    [3, 1, 16, 48, 16, 1],
+    [1, 1, 100, 257, 32, 32],
+    [1, 3, 257, 70, 5, 20],
+    [0, 2, 5, 5, 4, 4],
+];
+
+/// Many workgroups: a grid that is folded.
+const FOLDED: [u32; 6] = [65_600, 1, 1, 1, 1, 1];
+
+/// What a case may set.
+const SETTINGS: [&[&str]; 7] = [
+    &[],
+    &["CAUSAL"],
+    &["KEY_MASKED"],
+    &["CAUSAL", "KEY_MASKED", "QUERY_MASKED"],
+    &["CAUSAL", "KEY_MASKED", "QUERY_MASKED", "UNIFORM"],
+    &["DROPS", "KEY_MASKED"],
+    &["DROPS", "CAUSAL"],
+];
+
+/// A kernel's grid: positions and columns of its results.
+type Results = fn(&Params) -> [u32; 2];
+
+/// Every case of a kernel that has these constants.
+fn each(known: &[&str], results: Results, buffers: impl Fn(Case, &Params, &[&str]) -> Case) -> Vec<Case> {
+    let some = |size: [u32; 6], settings: &'static [&'static str]| {
+        let [rows, heads, queries, keys, dim, value_dim] = size;
+        let scale = 1.0 / float(index(dim)).sqrt();
+        let (first_row, seed, step, node, rate) = (3, 5, 70, 2, 0.3);
+        let params =
+            Params { rows, heads, queries, keys, dim, value_dim, scale, first_row, seed, step, node, rate };
+        let [positions, columns] = results(&params).map(index);
+        let n_items = index(rows) * items(index(heads), positions, columns);
+        let grid = Grid::Items(Word::U32(u32::try_from(n_items).unwrap_or(u32::MAX)));
+        let label = format!("{rows} x {heads} x {queries} to {keys}, {dim} and {value_dim} {settings:?}");
+        let set = settings.iter().filter(|name| known.contains(name));
+        let case = set.fold(Case::new(label, params.words(), grid), |case, name| case.constant(name, 1.0));
+        buffers(case, &params, settings)
+    };
+    let all = SIZES.iter().flat_map(|size| [0, 4].map(|settings| (*size, SETTINGS[settings])));
+    let others = [1, 2, 7].into_iter().flat_map(|size| SETTINGS.map(|settings| (SIZES[size], settings)));
+    let folded = [(FOLDED, SETTINGS[0])];
+    all.chain(others).chain(folded).map(|(size, settings)| some(size, settings)).collect()
+}
+
+/// Lengths of queries, keys and values.
+fn lengths(p: &Params) -> [usize; 3] {
+    let heads = index(p.rows * p.heads);
+    [index(p.queries * p.dim), index(p.keys * p.dim), index(p.keys * p.value_dim)].map(|len| heads * len)
+}
+
+/// Length of the results.
+fn results_len(p: &Params) -> usize {
+    index(p.rows * p.heads) * index(p.queries * p.value_dim)
+}
+
+/// A mask of which the first positions of a row are 0, as a row that is padded on the left has them, and some others.
+fn mask(rows: u32, positions: u32) -> Fill {
+    let is_masked = |row: u32, at: u32| at < row % 3 * 20 || (at + row) % 7 == 3;
+    let of_row = |row| (0..positions).map(move |at| if is_masked(row + 1, at) { 0.0 } else { 1.0 });
+    Fill::Values((0..rows).flat_map(of_row).collect())
+}
+
+fn inputs(case: Case, p: &Params) -> Case {
+    let [q, k, v] = lengths(p);
+    case.input(Fill::Normal(q)).input(Fill::Normal(k)).input(Fill::Normal(v)).input(mask(p.rows, p.keys))
+}
+
+pub(super) fn forward() -> Vec<Case> {
+    let known = ["CAUSAL", "QUERY_MASKED", "KEY_MASKED", "UNIFORM", "DROPS"];
+    let mut cases = each(&known, |p| [p.queries, p.value_dim], |case, p, _| {
+        let case = inputs(case, p).input(mask(p.rows, p.queries));
+        case.output(results_len(p)).output(index(p.rows * p.queries * p.heads))
+    });
+    // Scores of hundreds, whose exponentials are no numbers.
+    let mut large = cases[2].clone();
+    large.label += ", large scores";
+    large.inputs[0] = Fill::Uniform(large.inputs[0].len(), -300.0, 300.0);
+    cases.push(large);
+    cases
+}
+
+pub(super) fn backward_sums() -> Vec<Case> {
+    let sizes = SIZES.iter().map(|size| (*size, 0)).chain([([70_000, 3, 20, 1, 1, 1], 1)]);
+    let case = |([rows, heads, queries, keys, dim, value_dim], _): ([u32; 6], u32)| {
+        let (scale, first_row, seed, step, node, rate) = (1.0, 0, 0, 0, 0, 0.0);
+        let p = Params { rows, heads, queries, keys, dim, value_dim, scale, first_row, seed, step, node, rate };
+        let count = rows * heads * queries;
+        let case = Case::elements(format!("{rows} x {heads} x {queries}, {value_dim}"), p.words(), count);
+        let case = case.input(Fill::Normal(results_len(&p))).input(Fill::Normal(results_len(&p)));
+        case.input(Fill::Normal(index(count))).output(2 * index(count))
+    };
+    sizes.map(case).collect()
+}
+
+/// Logarithms of sums, and products; some queries see no key, if they may.
+fn statistics(p: &Params, settings: &[&str]) -> Fill {
+    let count = index(p.rows * p.queries * p.heads);
+    let normal = Fill::Normal(2 * count).values(9);
+    let may_be_empty = settings.contains(&"KEY_MASKED");
+    let value = |(at, x): (usize, f32)| match (at % 2, may_be_empty && at / 2 % 5 == 1) {
+        (0, true) => EMPTY,
+        (0, false) => 5.0 + 0.5 * x,
+        _ => x,
+    };
+    Fill::Values(normal.into_iter().enumerate().map(value).collect())
+}
+
+fn backward_inputs(case: Case, p: &Params, settings: &[&str]) -> Case {
+    inputs(case, p).input(Fill::Normal(results_len(p))).input(statistics(p, settings))
+}
+
+pub(super) fn backward_queries() -> Vec<Case> {
+    each(&["CAUSAL", "KEY_MASKED", "DROPS"], |p| [p.queries, p.dim], |case, p, settings| {
+        backward_inputs(case, p, settings).output(lengths(p)[0])
+    })
+}
+
+pub(super) fn backward_keys() -> Vec<Case> {
+    each(&["CAUSAL", "KEY_MASKED", "UNIFORM", "DROPS"], |p| [p.keys, p.dim.max(p.value_dim)], |case, p, settings| {
+        let [_, k, v] = lengths(p);
+        backward_inputs(case, p, settings).output(k).output(v)
+    })
+}
