@@ -27,6 +27,7 @@ import jaxlib
 import keras
 import numpy as np
 from keras import layers, losses, metrics, optimizers
+from keras.src import backend
 from keras.src.applications.convnext import LayerScale
 from keras.src.backend.common import dtypes
 from keras.src.trainers.data_adapters.data_adapter_utils import class_weight_to_sample_weights
@@ -35,6 +36,19 @@ from safetensors.numpy import save_file
 # On JAX, Keras takes float64 for float32 wherever it promotes types. `double` makes sure that this cures it.
 assert dtypes.BIT64_TO_BIT32_DTYPE["float64"] == "float32"
 dtypes.BIT64_TO_BIT32_DTYPE["float64"] = "float64"
+
+
+
+class Wide:
+    """NumPy for JAX's attention, whose softmax is in float32 whatever its inputs: in float64 where Keras computes in it."""
+
+    def __getattr__(self, name):
+        is_wide = name == "float32" and keras.config.floatx() == "float64"
+        return np.float64 if is_wide else getattr(np, name)
+
+
+assert hasattr(jax._src.nn.functions, "_dot_product_attention_core")
+jax._src.nn.functions.np = Wide()
 
 VERSIONS = {"keras": keras.__version__, "jax": jax.__version__, "jaxlib": jaxlib.__version__, "numpy": np.__version__}
 
@@ -105,14 +119,72 @@ class Masked(layers.Layer):
         return self.layer(x, mask=mask > 0.5, **mode)
 
 
+class Attending(layers.Layer):
+    """Attention with its masks behind its sequences: of queries and keys, or of the keys alone."""
+
+    def __init__(self, layer, n_sequences, causal):
+        super().__init__()
+        self.layer, self.n_sequences, self.causal = layer, n_sequences, causal
+
+    def build(self, shapes):
+        shapes = shapes if isinstance(shapes[0], (list, tuple)) else [shapes]
+        self.layer.build(shapes[0], shapes[min(1, self.n_sequences - 1)], shapes[self.n_sequences - 1])
+
+    def call(self, inputs, training=None):
+        inputs = inputs if isinstance(inputs, (list, tuple)) else [inputs]
+        sequences, masks = inputs[:self.n_sequences], [mask > 0.5 for mask in inputs[self.n_sequences:]]
+        query, value = sequences[0], sequences[min(1, self.n_sequences - 1)]
+        query_mask = masks[0] if len(masks) == 2 or self.n_sequences == 1 and masks else None
+        if query_mask is not None:
+            backend.set_keras_mask(query, query_mask)
+        # JAX's attention takes no values of another length than keys; with scores, Keras computes it itself.
+        scores = self.layer.value_dim != self.layer.key_dim
+        output = self.layer(query, value, *sequences[2:], value_mask=masks[-1] if masks else None,
+                            use_causal_mask=self.causal, return_attention_scores=scores)
+        return output[0] if scores else output
+
+
+class PositionEmbedding(layers.Layer):
+    """That of KerasHub."""
+
+    def __init__(self, sequence_length):
+        super().__init__()
+        self.sequence_length = sequence_length
+
+    def build(self, shape):
+        self.embeddings = self.add_weight(name="embeddings", shape=(self.sequence_length, shape[-1]))
+
+    def call(self, x):
+        return keras.ops.broadcast_to(self.embeddings[:x.shape[1]], x.shape)
+
+
+class SinePositionEncoding(layers.Layer):
+    """That of KerasHub."""
+
+    def __init__(self, max_wavelength=10000):
+        super().__init__()
+        self.max_wavelength = max_wavelength
+
+    def call(self, x):
+        time, features = x.shape[1:]
+        scales = keras.ops.power(1 / self.max_wavelength,
+                                 keras.ops.cast(2 * (keras.ops.arange(features) // 2), x.dtype) / features)
+        angles = keras.ops.cast(keras.ops.arange(time), x.dtype)[:, None] * scales[None]
+        is_cosine = keras.ops.cast(keras.ops.arange(features) % 2, x.dtype)
+        encodings = keras.ops.sin(angles) * (1 - is_cosine) + keras.ops.cos(angles) * is_cosine
+        return keras.ops.broadcast_to(encodings, x.shape)
+
+
 def layer_name(layer):
-    return layer_name(layer.layer) if isinstance(layer, Masked) else type(layer).__name__
+    return layer_name(layer.layer) if isinstance(layer, (Attending, Masked)) else type(layer).__name__
 
 
 def parameter_name(layer, variable):
     """As here: Keras calls that of a layer scale otherwise, and those of both directions the same."""
     if isinstance(layer, LayerScale):
         return "gamma"
+    if layer_name(layer) == "MultiHeadAttention":
+        return "_".join(variable.path.split("/")[-2:])
     direction = next((part for part in ("forward", "backward") if f"/{part}_" in f"/{variable.path}"), None)
     return f"{direction}_{variable.name}" if layer_name(layer) == "Bidirectional" else variable.name
 
@@ -544,6 +616,37 @@ def recurrent_cases(file):
     layer_case(file, "global_average_pooling1d_masked", Masked(layers.GlobalAveragePooling1D()), [(3, 4, 2), np.array(counted)], {})
 
 
+def attention_file():
+    file = File("attention", "attention and positions, as in the file `layers`; masks are inputs behind the sequences")
+
+    def case(name, shapes, masks=(), causal=False, **config):
+        layer = Attending(layers.MultiHeadAttention(**config), len(shapes), causal)
+        config = {"use_causal_mask": causal, **config}
+        layer_case(file, name, layer, [*shapes, *map(np.array, masks)], config)
+
+    ragged = [[1, 1, 1, 1, 1], [1, 1, 0, 0, 0], [0, 1, 0, 1, 0]]
+    keys = [[1, 1, 1], [1, 0, 0], [0, 0, 0]]
+    case("attention", [(2, 5, 6)], num_heads=2, key_dim=3)
+    case("attention_causal", [(2, 5, 4)], num_heads=3, key_dim=2, causal=True)
+    case("attention_one_position", [(3, 1, 4)], num_heads=2, key_dim=2, causal=True)
+    case("attention_sizes", [(2, 4, 3)], num_heads=2, key_dim=5, value_dim=3, use_bias=False, output_shape=7)
+    case("attention_masked", [(3, 5, 4)], [ragged], num_heads=2, key_dim=4)
+    case("attention_masked_causal", [(3, 5, 4)], [ragged], num_heads=2, key_dim=4, causal=True)
+    case("attention_nothing_counts", [(2, 3, 4)], [[[0, 0, 0], [1, 1, 0]]], num_heads=1, key_dim=4, causal=True)
+    case("attention_cross", [(3, 5, 4), (3, 3, 6)], num_heads=2, key_dim=3)
+    case("attention_cross_causal", [(3, 5, 4), (3, 3, 6)], num_heads=2, key_dim=3, causal=True)
+    case("attention_cross_keys_masked", [(3, 5, 4), (3, 3, 6)], [keys], num_heads=2, key_dim=3)
+    case("attention_cross_both_masked", [(3, 5, 4), (3, 3, 6)], [ragged, keys], num_heads=2, key_dim=3)
+    case("attention_keys_and_values", [(2, 4, 4), (2, 6, 3), (2, 6, 5)], num_heads=2, key_dim=3)
+    case("attention_long", [(1, 70, 4)], num_heads=1, key_dim=8, causal=True)
+    for shape, length in (((2, 5, 4), 5), ((3, 4, 7), 9), ((2, 1, 3), 1)):
+        name = f"position_embedding_{shape[1]}_of_{length}"
+        layer_case(file, name, PositionEmbedding(length), [shape], {"sequence_length": length})
+    layer_case(file, "sine_position_encoding", SinePositionEncoding(), [(2, 7, 5)], {})
+    layer_case(file, "sine_position_encoding_short", SinePositionEncoding(50), [(2, 3, 8)], {"max_wavelength": 50})
+    return file
+
+
 def sequence_file():
     file = File("sequences", "layers of sequences, as in the file `layers`")
     for cases in (one_dimensional_cases, embedding_cases, recurrent_cases):
@@ -929,7 +1032,9 @@ def network(dtype):
 
 def label(variable):
     """`conv1.kernel`; `both.forward_kernel` of a layer in both directions."""
-    _, layer, *inner, name = variable.path.split("/")
+    layer, *inner, name = variable.path.removeprefix("network/").split("/")
+    if layer.startswith("attention"):
+        return f"{layer}.{inner[0]}_{name}"
     direction = next((f"{part}_" for part in ("forward", "backward") if inner and inner[0].startswith(part)), "")
     return f"{layer}.{direction}{name}"
 
@@ -1093,6 +1198,75 @@ def recurrent_file():
     return file
 
 
+def transformer(dtype):
+    compute_in(dtype)
+    words = layers.Input((STEPS_OF_ROW,), name="input")
+    embedded = layers.Embedding(WORDS, 8, mask_zero=True, name="words")(words)
+    x = layers.Add(name="placed")([embedded, NamedPositions(STEPS_OF_ROW, name="positions")(embedded)])
+    for block in range(2):
+        normed = layers.LayerNormalization(name=f"norm{block}")(x)
+        attended = layers.MultiHeadAttention(2, 4, name=f"attention{block}")(normed, normed, use_causal_mask=block == 0)
+        x = layers.Add(name=f"attended{block}")([x, attended])
+        normed = layers.LayerNormalization(name=f"wide_norm{block}")(x)
+        wide = layers.Dense(16, activation="gelu", name=f"wide{block}")(normed)
+        narrow = layers.Dense(8, name=f"narrow{block}")(wide)
+        x = layers.Add(name=f"block{block}")([x, narrow])
+    x = layers.GlobalAveragePooling1D(name="average")(x)
+    return keras.Model(words, layers.Dense(4, name="logits")(x), name="network")
+
+
+class NamedPositions(PositionEmbedding):
+    """In a model, with a name; masks go through."""
+
+    def __init__(self, sequence_length, name):
+        super().__init__(sequence_length)
+        self.name, self.supports_masking = name, True
+
+
+def transformer_nodes():
+    def node(name, layer, inputs=None, **config):
+        return {"name": name, "layer": layer, "config": config, **({"inputs": inputs} if inputs else {})}
+
+    nodes = [node("words", "Embedding", input_dim=WORDS, output_dim=8, mask_zero=True),
+             node("positions", "PositionEmbedding", sequence_length=STEPS_OF_ROW),
+             node("placed", "Add", ["words", "positions"])]
+    before = "placed"
+    for block in range(2):
+        nodes += [
+            node(f"norm{block}", "LayerNormalization", [before]),
+            node(f"attention{block}", "MultiHeadAttention", num_heads=2, key_dim=4, use_causal_mask=block == 0),
+            node(f"attended{block}", "Add", [before, f"attention{block}"]),
+            node(f"wide_norm{block}", "LayerNormalization"),
+            node(f"wide{block}", "Dense", units=16, activation="gelu"),
+            node(f"narrow{block}", "Dense", units=8),
+            node(f"block{block}", "Add", [f"attended{block}", f"narrow{block}"]),
+        ]
+        before = f"block{block}"
+    return [*nodes, node("average", "GlobalAveragePooling1D"), node("logits", "Dense", units=4)]
+
+
+def transformer_file():
+    file = File("transformer", "ten steps of a small transformer on rows of words, 0 where they are padded")
+    rng, rows = generator("transformer"), BATCH * BATCHES
+    words, lengths = rng.integers(1, WORDS, (rows, STEPS_OF_ROW)), rng.integers(1, STEPS_OF_ROW + 1, rows)
+    data = np.where(np.arange(STEPS_OF_ROW) < lengths[:, None], words, 0)
+    data[::7] = data[::7, ::-1]  # some are padded before
+    labels = data.sum(axis=1) % 4
+    file.add("data", {"inputs": data, "labels": labels}, batch_rows=BATCH)
+    initial = {}
+    for variable in weights(transformer("float64")):
+        values = normal(rng, variable.shape, 0.25 if variable.name in ("bias", "beta", "gamma") else 0.4)
+        initial[label(variable)] = exact(values + (variable.name == "gamma"))
+    file.add("initial", initial, nodes=transformer_nodes(), loss="SparseCategoricalCrossentropy")
+    for name, kind, config in (("adam", "Adam", {"learning_rate": 0.003}),
+                               ("sgd_momentum", "SGD", {"learning_rate": 0.02, "momentum": 0.9})):
+        truth = train("float64", initial, data, labels, kind, config, network=transformer)
+        single = train("float32", initial, data, labels, kind, config, network=transformer)
+        drift = {role: float(np.abs(truth[role] - single[role]).max()) for role in truth}
+        file.add(name, truth, optimizer=kind, config=config, float32_differs_by=drift)
+    return file
+
+
 def regularized(dtype):
     compute_in(dtype)
     penalties = keras.regularizers
@@ -1173,6 +1347,8 @@ FILES = {
     "reshaping": reshaping_file,
     "scaling": scaling_file,
     "sequences": sequence_file,
+    "attention": attention_file,
+    "transformer": transformer_file,
     "adapting": adapting_file,
     "sync_batch_norm": shard_file,
     "losses": loss_file,

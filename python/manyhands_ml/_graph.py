@@ -157,13 +157,13 @@ class _Reader:
         needed = _needed(waiting, _places(config["output_layers"]))
         waiting = [item for item in waiting if (item[0]["name"], item[1]) in needed]
         while waiting:
-            ready = [item for item in waiting if all(_key(place) in known for place in _tensors(item[2]["args"]))]
+            ready = [item for item in waiting if all(_key(place) in known for place in _read_by(item[2]))]
             if not ready:
                 raise ModelError(explained(f"model `{model.name}`", "needs to be a graph without circles", "mend it"))
             # Weights are those of a layer's first use, which has to come first.
             entry, use, node = ready[0]
             waiting.remove(ready[0])
-            reads = [known[_key(place)][place[2]] for place in _tensors(node["args"])]
+            reads = [known[_key(place)][place[2]] for place in _read_by(node)]
             layer = _operation(model, entry["name"])
             if isinstance(layer, keras.Layer):
                 known[(entry["name"], use)] = self._layer(layer, entry, reads, prefix, use, node["kwargs"])
@@ -179,6 +179,14 @@ class _Reader:
         who = f"layer `{name}` ({kind})"
         # Keras' own graphs pay no attention to `training` in a call: `fit` and `predict` say what it is.
         ignored = {"training", "mask"} if _reads_mask(layer) else {"training"}
+        is_causal = bool(kwargs.get("use_causal_mask"))
+        if kind == "MultiHeadAttention":
+            ignored |= {*_SEQUENCES, "use_causal_mask"}
+            ignored |= {f"{part}_mask" for part in _SEQUENCES if _finds_mask(layer, part)}
+            ignored |= {key for key in ("return_attention_scores",) if kwargs.get(key) is False}
+            # One sequence for all, and keys that are the values, are not named again.
+            inputs = inputs[:2] if len(inputs) == 3 and inputs[1] == inputs[2] else inputs
+            inputs = inputs[:1] if len(inputs) == 2 and inputs[0] == inputs[1] else inputs
         given = {key: value for key, value in kwargs.items() if value is not None and key not in ignored}
         self.problems += [f"{who}: the argument `{key}={value}` of its call is not supported" for key, value in given.items()]
         if kind not in MASKS and use == 0 and _reads_mask(layer):
@@ -191,6 +199,11 @@ class _Reader:
             settings: Settings = {"type": "Activation", "activation": "linear"}
         else:
             settings = self._settings(who, layer, entry, kind, is_first=use == 0)
+            if kind == "MultiHeadAttention":
+                settings["use_causal_mask"] = is_causal
+                earlier = next((node.settings for node in self.graph.nodes if node.layer is layer), settings)
+                if earlier["use_causal_mask"] != is_causal:
+                    self.problems.append(f"{who}: the argument `use_causal_mask` has to be the same in each of its calls")
         weights = LAYERS[kind].weights if kind in LAYERS else {}
         is_first = all(node.layer is not layer for node in self.graph.nodes)
         uses = sum(node.layer is layer for node in self.graph.nodes)
@@ -239,9 +252,30 @@ def _reads_mask(layer: Any) -> bool:
     return any(mask is not None and node.arguments.kwargs.get("mask", mask) is mask for node, mask in masks)
 
 
+#: Sequences that an attention reads, by the names of its arguments.
+_SEQUENCES = ("query", "value", "key")
+
+
+def _finds_mask(layer: Any, part: str) -> bool:
+    """Is the mask of a sequence, which attention reads, its own in each call?"""
+
+    def is_own(node: Any) -> bool:
+        named = dict(zip(_SEQUENCES, node.arguments.args)) | node.arguments.kwargs
+        mask = named.get(f"{part}_mask")
+        return mask is None or mask is getattr(named.get(part), "_keras_mask", None)
+
+    return all(is_own(node) for node in layer._inbound_nodes)
+
+
+def _read_by(node: Settings) -> Iterator[list[Any]]:
+    """`[name, use, index]` of each tensor that a layer reads, apart from masks."""
+    yield from _tensors(node["args"])
+    yield from _tensors([node["kwargs"].get(part) for part in _SEQUENCES])
+
+
 def _needed(uses: list[tuple[Settings, int, Settings]], outputs: list[tuple[str, int]]) -> set[tuple[str, int]]:
     """The uses of layers that outputs are computed from. What only makes masks is none: the engine makes its own."""
-    reads = {(entry["name"], use): [_key(place) for place in _tensors(node["args"])] for entry, use, node in uses}
+    reads = {(entry["name"], use): [_key(place) for place in _read_by(node)] for entry, use, node in uses}
     needed, waiting = set[tuple[str, int]](), list(outputs)
     while waiting:
         place = waiting.pop()

@@ -135,6 +135,20 @@ def _gates(config: Settings, shape: list[Any]) -> Settings:
     return {"recurrent_activation": function}
 
 
+def _attention(config: Settings, shape: list[Any]) -> Settings:
+    """Sizes of an attention over the one axis of a sequence."""
+    axes, output = config["attention_axes"], config["output_shape"]
+    if len(shape) != 3 or axes is not None and list(axes) != [1]:
+        raise Refused(f"`attention_axes` needs the one axis of a sequence, but is {axes} of an input {tuple(shape)}")
+    output = [output] if isinstance(output, int) else list(output or [])
+    if len(output) > 1:
+        raise Refused(f"`output_shape` needs one axis, but is {tuple(output)}")
+    for key in config:
+        if _is_regularizer(key) and config[key] is not None:
+            raise Refused(f"`{key}` is not supported here, but is {_short(config[key])}")
+    return {"output_shape": output[0]} if output else {}
+
+
 def _both_directions(config: Settings, shape: list[Any]) -> Settings:
     """The layer of a `Bidirectional`, which has to be one and the same in both directions."""
     if config["merge_mode"] is None:
@@ -170,6 +184,9 @@ def _recurrent(type: str, take: str = "", **more: Any) -> Row:
 #: Recurrent layers, and the weights of their cells.
 _RECURRENT = ("LSTM", "GRU", "SimpleRNN")
 _OF_CELLS = ("kernel", "recurrent_kernel", "bias")
+
+#: Projections of an attention, and Keras' names of the layers that make them.
+_OF_ATTENTION = {"query": "query", "key": "key", "value": "value", "attention_output": "output"}
 
 
 #: What layers of Keras are here, by class.
@@ -268,6 +285,19 @@ LAYERS: dict[str, Row] = {
     "MaxPooling2D": Row("MaxPooling2D", take=_words("pool_size strides padding")),
     "Maximum": Row("Maximum"),
     "Minimum": Row("Minimum"),
+    # Whether its call says `use_causal_mask` becomes one of its settings.
+    "MultiHeadAttention": Row(
+        "MultiHeadAttention",
+        take=_words("num_heads key_dim value_dim dropout use_bias"),
+        need={"use_gate": False, "sliding_window": None},
+        weights={
+            f"{part}_{name}": f"{attribute}_dense.{name}"
+            for part, attribute in _OF_ATTENTION.items()
+            for name in ("kernel", "bias")
+        },
+        make=_attention,
+        looks_at=_words("attention_axes output_shape"),
+    ),
     "Multiply": Row("Multiply"),
     "Normalization": Row(
         "Normalization",
@@ -305,8 +335,9 @@ LAYERS: dict[str, Row] = {
 #: Layers that do with the mask of a sequence what they do in Keras.
 MASKS = frozenset(
     _words(
-        "Activation Bidirectional Dense Dropout ELU GRU GaussianDropout GaussianNoise GlobalAveragePooling1D Identity LSTM "
-        "LayerNormalization LeakyReLU Masking RMSNormalization ReLU SimpleRNN SpatialDropout1D"
+        "Activation Add Average Bidirectional Concatenate Dense Dropout ELU GRU GaussianDropout GaussianNoise "
+        "GlobalAveragePooling1D GroupNormalization Identity LSTM LayerNormalization LeakyReLU Masking MultiHeadAttention PReLU "
+        "RMSNormalization ReLU SimpleRNN SpatialDropout1D Subtract"
     )
 )
 
@@ -314,7 +345,7 @@ MASKS = frozenset(
 STATISTICS = frozenset({"moving_mean", "moving_variance", "mean", "variance", "count", "seed_generator_state"})
 
 #: Layers of this package that are no layers in Keras, but functions, as `Activation("gelu")`, or at work within it.
-FUNCTIONS = frozenset({"ComputeMask", "GELU", "Sigmoid", "Tanh"})
+FUNCTIONS = frozenset({"ComputeMask", "GELU", "PositionEmbedding", "Sigmoid", "SinePositionEncoding", "Tanh"})
 
 
 #: Operations of `keras.ops` on two tensors, by class: the layer that does the same.

@@ -133,6 +133,13 @@ TRIED: dict[str, list[tuple[list[tuple[int, ...]], Callable[[], Any]]]] = {
     ],
     "Maximum": [([ROW, ROW], layers.Maximum)],
     "Minimum": [([ROW, ROW], layers.Minimum)],
+    "MultiHeadAttention": [
+        ([SEQUENCE], lambda: _to_itself(layers.MultiHeadAttention(2, 3))),
+        ([MASKED], lambda: _to_itself(layers.MultiHeadAttention(2, 3), use_causal_mask=True)),
+        ([SEQUENCE], lambda: _to_itself(layers.MultiHeadAttention(1, 4, dropout=0.2, use_bias=False, output_shape=3))),
+        ([SEQUENCE, (3, 5)], lambda: lambda both: layers.MultiHeadAttention(2, 3)(*both)),
+        ([SEQUENCE, (3, 5), (3, 2)], lambda: lambda all: layers.MultiHeadAttention(2, 3)(all[0], key=all[2], value=all[1])),
+    ],
     "Multiply": [([IMAGE, (1, 1, 3)], layers.Multiply)],
     "Normalization": [
         ([IMAGE], layers.Normalization),
@@ -181,6 +188,10 @@ TRIED: dict[str, list[tuple[list[tuple[int, ...]], Callable[[], Any]]]] = {
 }
 
 
+def _to_itself(layer: layers.MultiHeadAttention, **arguments: Any) -> Callable[[Any], Any]:
+    return lambda x: layer(x, x, **arguments)
+
+
 def test_every_layer_of_the_engine_has_a_row() -> None:
     assert set(_native.layer_kinds()) - FUNCTIONS == {row.type for row in LAYERS.values()}
 
@@ -227,3 +238,32 @@ def test_operations_are_layers(rng: np.random.Generator) -> None:
     given = [rng.normal(size=(5, *ROW)).astype(np.float32) for _ in inputs]
     expected = keras.ops.convert_to_numpy(model(given))
     np.testing.assert_allclose(manyhands_ml.make_parallel(model, "cpu").predict_on_batch(given), expected, atol=1e-5)
+
+
+def test_masks_reach_attention_from_both_sequences(rng: np.random.Generator) -> None:
+    """Behind residual connections and norms; the mean of the positions that count is what is compared."""
+    words = [keras.Input((7,)), keras.Input((5,))]
+    x, y = (layers.Embedding(4, 6, mask_zero=True)(ids) for ids in words)
+    x = layers.Add()([x, layers.MultiHeadAttention(2, 3)(x, x, use_causal_mask=True)])
+    x = layers.Add()([x, layers.MultiHeadAttention(2, 3)(layers.LayerNormalization()(x), y)])
+    model = keras.Model(words, layers.GlobalAveragePooling1D()(x))
+    ids = [rng.integers(0, 4, (6, length)) for length in (7, 5)]
+    ids[0][:, 0] = 1
+    ids[1][0] = 0
+    got = manyhands_ml.make_parallel(model, "cpu").predict_on_batch(ids)
+    np.testing.assert_allclose(got, keras.ops.convert_to_numpy(model(ids, training=False)), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("layer", "arguments", "problem"),
+    [
+        ({"sliding_window": 3}, {}, "`sliding_window` needs None"),
+        ({"kernel_regularizer": "l2"}, {}, "`kernel_regularizer` is not supported here"),
+        ({}, {"attention_mask": np.ones((1, 6, 6), bool)}, "the argument `attention_mask="),
+    ],
+)
+def test_what_attention_lacks_is_refused(layer: dict[str, Any], arguments: dict[str, Any], problem: str) -> None:
+    x = keras.Input(SEQUENCE)
+    model = keras.Model(x, layers.MultiHeadAttention(2, 3, **layer)(x, x, **arguments))
+    with pytest.raises(manyhands_ml.ModelError, match=problem.replace("(", r"\(")):
+        manyhands_ml.make_parallel(model, "cpu")

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::axes::axis_of;
 use super::merge::several;
-use super::{Built, Layer, Problem, to_config};
+use super::{Built, Layer, MaskUse, Problem, to_config};
 use crate::kernels::{concatenate as kernel, whole};
 use crate::plan::{Grid, Length, Recorder, length_word};
 use crate::shape::{Shape, elements};
@@ -69,6 +69,10 @@ impl Layer for Concatenate {
 
     fn config(&self) -> Value {
         to_config(self)
+    }
+
+    fn masking(&self) -> MaskUse {
+        if matches!(self.axis, 1 | -2) { MaskUse::Joins } else { MaskUse::Merges }
     }
 
     fn build(&self, inputs: &[Shape]) -> Result<Built, Problem> {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Built, Initializer, Layer, Parameter, Problem, as_built, to_config, with_channels, yes};
+use super::{Built, Initializer, Layer, MaskUse, Parameter, Problem, as_built, to_config, with_channels, yes};
 use crate::kernels::activation_functions::Function;
 use crate::kernels::{batch_norm, group_norm as kernel, reduce, whole};
 use crate::plan::{Grid, Length, Recorder, View, Word, length_word};
@@ -97,6 +97,10 @@ impl Layer for GroupNormalization {
 
     fn config(&self) -> Value {
         to_config(self)
+    }
+
+    fn masking(&self) -> MaskUse {
+        MaskUse::Passes
     }
 
     fn build(&self, inputs: &[Shape]) -> Result<Built, Problem> {

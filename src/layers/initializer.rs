@@ -35,6 +35,12 @@ pub enum Initializer {
     /// A number that the layer sets.
     #[serde(skip)]
     Constant(Constant),
+    /// Uniform between a number that the layer sets and its negative.
+    #[serde(skip)]
+    Within(Constant),
+    /// Normal, cut at two standard deviations, of a standard deviation that the layer sets.
+    #[serde(skip)]
+    Deviating(Constant),
 }
 
 /// A number, which is equal to another where its bits are.
@@ -59,6 +65,21 @@ impl Eq for Constant {}
 const CUT_NORMAL_STD: f64 = 0.879_625_661_034_239_8;
 
 impl Initializer {
+    /// The same for a parameter whose fans do not follow from its shape: of the product that it stands for.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "fans are far below 2^52")]
+    pub(super) fn with_fans(self, [fan_in, fan_out]: [usize; 2]) -> Self {
+        let (fan_in, fan_out) = (fan_in as f64, fan_out as f64);
+        let constant = |square: f64| Constant::from(square.sqrt() as f32);
+        match self {
+            Self::GlorotUniform => Self::Within(constant(6.0 / (fan_in + fan_out))),
+            Self::HeUniform => Self::Within(constant(6.0 / fan_in)),
+            Self::GlorotNormal => Self::Deviating(constant(2.0 / (fan_in + fan_out))),
+            Self::HeNormal => Self::Deviating(constant(2.0 / fan_in)),
+            other => other,
+        }
+    }
+
     /// Values for a parameter of a shape.
     pub fn fill(self, shape: &[usize], rng: &mut impl Rng, values: &mut [f32]) {
         let (fan_in, fan_out) = fans(shape);
@@ -71,6 +92,8 @@ impl Initializer {
                 values[quarter..2 * quarter].fill(1.0);
             }
             Self::Constant(constant) => values.fill(constant.0),
+            Self::Within(limit) => uniform(limit.0.into(), rng, values),
+            Self::Deviating(std) => normal(std.0.into(), rng, values),
             Self::GlorotUniform => uniform((6.0 / (fan_in + fan_out)).sqrt(), rng, values),
             Self::HeUniform => uniform((6.0 / fan_in).sqrt(), rng, values),
             Self::GlorotNormal => normal((2.0 / (fan_in + fan_out)).sqrt(), rng, values),

@@ -29,13 +29,13 @@ pub enum MaskUse {
     Takes,
     /// The layer takes the mask as its second input, and its output has none.
     Ends,
-}
-
-impl MaskUse {
-    /// Whether the layer takes a mask as its second input.
-    pub(crate) fn is_taken(self) -> bool {
-        matches!(self, Self::Takes | Self::Ends)
-    }
+    /// Where all its inputs have one, its output has one: positions count that count in any of them.
+    Merges,
+    /// Its output has those of its inputs one behind the other, as it has the inputs.
+    Joins,
+    /// The layer takes the masks of its sequences behind them: of the first one, the queries, and of the others, the keys,
+    /// or of the keys alone. Its output has that of the queries.
+    Attends,
 }
 
 /// Mask of a sequence: 1 if any number of a position is not `mask_value`, else 0.

@@ -4,10 +4,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::gradient_sums::sum_columns;
-use super::{Built, Layer, Problem, as_built, to_config};
+use super::{Built, Layer, MaskUse, Problem, as_built, to_config};
 use crate::kernels::add;
 use crate::kernels::merge::{self as kernel, Alignment, Operation, Recorded};
-use crate::plan::{Grid, Length, Recorder, View, length_word};
+use crate::plan::{Grid, Length, Recorder, View, Word, length_word};
 use crate::shape::Shape;
 
 /// The shapes of a layer that merges two or more inputs.
@@ -186,6 +186,14 @@ macro_rules! merging_layer {
                 to_config(self)
             }
 
+            fn masking(&self) -> MaskUse {
+                // Keras leaves masked values out of products, largest and smallest, which is not there.
+                match Self::fold(2).operation {
+                    Operation::Add | Operation::Subtract => MaskUse::Merges,
+                    _ => MaskUse::Drops,
+                }
+            }
+
             fn build(&self, inputs: &[Shape]) -> Result<Built, Problem> {
                 $(
                     let check: fn(&[Shape]) -> Result<(), Problem> = $check;
@@ -272,6 +280,15 @@ pub(super) fn sum_repeated(rec: &mut Recorder<'_>, output: &[usize], input: &[us
         // Of neither operand the values matter.
         dispatch(rec, &kernel::BACKWARD, alignment.backward(Operation::Add, 1, 1.0), &[dy, dy, dy], dx);
     }
+}
+
+/// Records a tensor of the layer, or its first elements, as the values of each row.
+pub(super) fn repeated(rec: &mut Recorder<'_>, fixed: View, y: View) {
+    let shape = rec.output_shape();
+    let recorded = with_fixed(shape.axes(), shape.axes()).with_parameter().forward(Operation::Add, 0.5);
+    // Half of it plus itself is exactly it.
+    let params = kernel::Record { a_rows: Word::U32(0), ..recorded.params };
+    dispatch(rec, &kernel::FORWARD, Recorded { params, ..recorded }, &[fixed, fixed], y);
 }
 
 /// Alignment of an input with a tensor of the layer, which `build` found possible.

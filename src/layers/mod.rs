@@ -26,10 +26,12 @@ mod layer_norm;
 mod layer_scale;
 mod mask;
 mod merge;
+mod multi_head_attention;
 mod noise;
 mod normalization;
 mod one_dimensional;
 mod pooling;
+mod positions;
 mod prelu;
 mod recurrent;
 mod recurrent_layers;
@@ -76,6 +78,7 @@ pub use layer_norm::{LayerNormalization, RmsNormalization};
 pub use layer_scale::LayerScale;
 pub use mask::{ComputeMask, MaskUse, Masking};
 pub use merge::{Add, Average, Maximum, Minimum, Multiply, Subtract};
+pub use multi_head_attention::MultiHeadAttention;
 pub use noise::{GaussianDropout, GaussianNoise};
 pub use normalization::Normalization;
 pub use one_dimensional::{
@@ -83,6 +86,7 @@ pub use one_dimensional::{
     UpSampling1D, ZeroPadding1D,
 };
 pub use pooling::{AveragePooling2D, GlobalAveragePooling2D, GlobalMaxPooling2D, MaxPooling2D};
+pub use positions::{PositionEmbedding, SinePositionEncoding};
 pub use prelu::Prelu;
 pub use recurrent_layers::{Gru, Lstm, SimpleRnn};
 pub use regularizer::Regularizer;

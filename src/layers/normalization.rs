@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::axes::Axes;
 use super::merge::{fixed_backward, fixed_forward};
-use super::{Built, Layer, Problem, Statistic, Values, only, to_config};
+use super::{Built, Layer, MaskUse, Problem, Statistic, Values, only, to_config};
 use crate::kernels::merge::{Alignment, Operation};
 use crate::plan::{Length, Recorder};
 use crate::shape::{Shape, elements};
@@ -80,6 +80,10 @@ impl Layer for Normalization {
 
     fn config(&self) -> Value {
         to_config(self)
+    }
+
+    fn masking(&self) -> MaskUse {
+        MaskUse::Passes
     }
 
     fn build(&self, inputs: &[Shape]) -> Result<Built, Problem> {

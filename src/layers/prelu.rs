@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::merge::{parameter_backward, parameter_forward};
-use super::{Built, Initializer, Layer, Parameter, Problem, only, to_config};
+use super::{Built, Initializer, Layer, MaskUse, Parameter, Problem, only, to_config};
 use crate::kernels::merge::{Alignment, Operation};
 use crate::names;
 use crate::plan::Recorder;
@@ -50,6 +50,10 @@ impl Layer for Prelu {
 
     fn config(&self) -> Value {
         to_config(self)
+    }
+
+    fn masking(&self) -> MaskUse {
+        MaskUse::Passes
     }
 
     fn build(&self, inputs: &[Shape]) -> Result<Built, Problem> {

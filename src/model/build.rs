@@ -9,7 +9,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::{GraphNode, Input, Model, NamedLayer, OutputMask, Weights};
 use crate::error::{Error, Result};
-use crate::layers::{Built, ComputeMask, Configured, Layer, MaskUse, Parameter};
+use crate::layers::{Built, ComputeMask, Concatenate, Configured, Layer, MaskUse, Maximum, Minimum, Parameter};
 use crate::plan::{InputMask, Layout};
 use crate::schema::Schema;
 use crate::shape::Shape;
@@ -61,13 +61,21 @@ pub struct ModelBuilder {
     masks: Vec<Mask>,
     /// The mask of each tensor.
     mask_of: Vec<Option<usize>>,
+    /// Shapes of the first tensors, known since a layer took masks; none where a layer can't take its inputs.
+    shapes: Vec<Option<Shape>>,
 }
 
-/// Mask of a sequence.
-#[derive(Clone, Copy, Debug)]
+/// Mask of a sequence. Most are not made before a layer needs them.
+#[derive(Clone, Debug)]
 enum Mask {
-    /// Mask of a tensor: numbers that are not all the value. Not yet made, since no layer needed it.
+    /// Mask of a tensor: numbers that are not all the value.
     Of(usize, f32),
+    /// Positions that count in any of these masks.
+    Any(Vec<usize>),
+    /// Positions that count in both masks.
+    Both([usize; 2]),
+    /// These masks, one behind the other.
+    Joined(Vec<usize>),
     /// A tensor.
     Made(TensorRef),
 }
@@ -80,6 +88,9 @@ enum Found {
     /// A layer.
     Computed,
 }
+
+/// A value that no number of a sequence has: with it all positions count.
+const NO_VALUE: f32 = f32::MAX;
 
 #[derive(Clone, Copy, Debug)]
 enum Made {
@@ -153,26 +164,102 @@ impl ModelBuilder {
     pub fn call(&mut self, layer: LayerRef, inputs: &[TensorRef]) -> TensorRef {
         let masking = self.layers[layer.0].layer.masking();
         let mut inputs: Vec<usize> = inputs.iter().map(|tensor| tensor.0).collect();
-        let mut mask = inputs.first().and_then(|input| self.mask_of[*input]);
-        if masking.is_taken() {
-            mask = match (&inputs[..], mask) {
-                (&[_, given], _) => Some(self.add_mask(Mask::Made(TensorRef(given)))),
-                (_, mask) => mask,
-            };
-            if let (1, Some(mask)) = (inputs.len(), mask) {
-                inputs.push(self.mask(mask).0);
+        let first = inputs.first().copied();
+        let mask = match (masking, first) {
+            (MaskUse::Drops, _) | (_, None) => None,
+            (MaskUse::Passes, Some(first)) => self.mask_of[first],
+            (MaskUse::Makes { value }, Some(first)) => Some(self.add_mask(Mask::Of(first, value))),
+            (MaskUse::Takes | MaskUse::Ends, Some(_)) => {
+                let mask = self.take_mask(&mut inputs);
+                mask.filter(|_| masking == MaskUse::Takes)
             }
-        }
-        let mask = match (masking, inputs.first()) {
-            (MaskUse::Drops | MaskUse::Ends, _) | (_, None) => None,
-            (MaskUse::Passes | MaskUse::Takes, Some(_)) => mask,
-            (MaskUse::Makes { value }, Some(input)) => Some(self.add_mask(Mask::Of(*input, value))),
+            (MaskUse::Merges, Some(_)) => self.merged_mask(&inputs),
+            (MaskUse::Joins, Some(_)) => self.joined_mask(&inputs),
+            (MaskUse::Attends, Some(_)) => self.take_masks(&mut inputs),
         };
         let name = use_name(&self.layers[layer.0].name, &mut self.uses[layer.0]);
         self.mask_of.push(mask);
         self.tensors.push(Made::Node(self.nodes.len()));
         self.nodes.push(GraphNode { name, layer_idx: layer.0, inputs });
         TensorRef(self.tensors.len() - 1)
+    }
+
+    /// Adds the mask of the one input to it, unless it is given. Returns the mask.
+    fn take_mask(&mut self, inputs: &mut Vec<usize>) -> Option<usize> {
+        if let &[_, given] = &inputs[..] {
+            return Some(self.add_mask(Mask::Made(TensorRef(given))));
+        }
+        let mask = self.mask_of[inputs[0]]?;
+        if inputs.len() == 1 {
+            inputs.push(self.mask(mask).0);
+        }
+        Some(mask)
+    }
+
+    /// Adds the masks of query, value and key to them, unless some are given. Returns the query's.
+    fn take_masks(&mut self, inputs: &mut Vec<usize>) -> Option<usize> {
+        let n_sequences = inputs.iter().take_while(|input| !self.is_mask(**input)).count();
+        match (&inputs[n_sequences..], n_sequences) {
+            (&[], _) => {}
+            (&[given], 1) | (&[given, _], _) => return Some(self.add_mask(Mask::Made(TensorRef(given)))),
+            _ => return None,
+        }
+        let of = |at: usize| inputs.get(at).and_then(|input| self.mask_of[*input]);
+        let (query, value) = (of(0), of(1));
+        let key = of(2).filter(|_| inputs.get(1) != inputs.get(2));
+        let keys = match (value, key) {
+            (Some(value), Some(key)) if value != key => Some(self.add_mask(Mask::Both([value, key]))),
+            (value, key) => value.or(key),
+        };
+        let keys = match (query, keys) {
+            (Some(_), None) if n_sequences > 1 => Some(self.add_mask(Mask::Of(inputs[1], NO_VALUE))),
+            _ => keys,
+        };
+        for mask in [query, keys].into_iter().flatten() {
+            inputs.push(self.mask(mask).0);
+        }
+        query
+    }
+
+    /// Whether a tensor is no sequence, but a number for each position of one.
+    fn is_mask(&mut self, tensor: usize) -> bool {
+        for made in &self.tensors[self.shapes.len()..] {
+            let shape = match *made {
+                Made::Input(idx) => Some(self.inputs[idx].shape.clone()),
+                Made::Node(idx) => {
+                    let node = &self.nodes[idx];
+                    let inputs: Option<Vec<Shape>> =
+                        node.inputs.iter().map(|input| self.shapes[*input].clone()).collect();
+                    inputs.and_then(|inputs| Some(self.layers[node.layer_idx].layer.build(&inputs).ok()?.output))
+                }
+            };
+            self.shapes.push(shape);
+        }
+        self.shapes[tensor].as_ref().is_some_and(|shape| shape.rank() == 1)
+    }
+
+    /// The mask of what is made of several inputs, element by element: of their masks, if all have one.
+    fn merged_mask(&mut self, inputs: &[usize]) -> Option<usize> {
+        let masks = inputs.iter().map(|input| self.mask_of[*input]).collect::<Option<Vec<usize>>>()?;
+        let mut different = masks.clone();
+        different.sort_unstable();
+        different.dedup();
+        match different[..] {
+            [one] => Some(one),
+            _ => Some(self.add_mask(Mask::Any(different))),
+        }
+    }
+
+    /// The mask of inputs one behind the other; all positions of one without a mask count.
+    fn joined_mask(&mut self, inputs: &[usize]) -> Option<usize> {
+        if inputs.iter().all(|input| self.mask_of[*input].is_none()) {
+            return None;
+        }
+        let of = |input: &usize| (self.mask_of[*input], *input);
+        let masks: Vec<(Option<usize>, usize)> = inputs.iter().map(of).collect();
+        let masks = masks.into_iter();
+        let masks = masks.map(|(mask, input)| mask.unwrap_or_else(|| self.add_mask(Mask::Of(input, NO_VALUE)))).collect();
+        Some(self.add_mask(Mask::Joined(masks)))
     }
 
     fn add_mask(&mut self, mask: Mask) -> usize {
@@ -185,6 +272,7 @@ impl ModelBuilder {
         let (tensor, value) = match self.masks[self.mask_of[output.0]?] {
             Mask::Of(tensor, value) => (tensor, value),
             Mask::Made(tensor) => (tensor.0, 0.0),
+            Mask::Any(_) | Mask::Both(_) | Mask::Joined(_) => return Some(Found::Computed),
         };
         Some(match self.tensors[tensor] {
             Made::Input(input) => Found::Input(input, value),
@@ -203,14 +291,28 @@ impl ModelBuilder {
 
     /// A mask as a tensor.
     fn mask(&mut self, mask: usize) -> TensorRef {
-        match self.masks[mask] {
-            Mask::Made(tensor) => tensor,
-            Mask::Of(tensor, value) => {
-                let made = self.add(ComputeMask { mask_value: value }, &[TensorRef(tensor)]);
-                self.masks[mask] = Mask::Made(made);
-                made
+        let made = match self.masks[mask].clone() {
+            Mask::Made(tensor) => return tensor,
+            Mask::Of(tensor, value) => self.add(ComputeMask { mask_value: value }, &[TensorRef(tensor)]),
+            Mask::Any(masks) => {
+                let masks = self.all_masks(&masks);
+                self.add(Maximum::default(), &masks)
             }
-        }
+            Mask::Both(masks) => {
+                let masks = self.all_masks(&masks);
+                self.add(Minimum::default(), &masks)
+            }
+            Mask::Joined(masks) => {
+                let masks = self.all_masks(&masks);
+                self.add(Concatenate { axis: 1 }, &masks)
+            }
+        };
+        self.masks[mask] = Mask::Made(made);
+        made
+    }
+
+    fn all_masks(&mut self, masks: &[usize]) -> Vec<TensorRef> {
+        masks.iter().map(|mask| self.mask(*mask)).collect()
     }
 
     /// Adds a layer under a generated name, and uses it.

@@ -20,6 +20,7 @@ pub(crate) mod perceptrons;
 mod recurrent;
 mod resnet;
 pub(crate) mod size;
+mod text;
 
 use crate::error::{Error, Result};
 use crate::model::Model;
@@ -33,6 +34,7 @@ use self::perceptrons::{make_parallel, mlp};
 use self::recurrent::lstm;
 use self::resnet::{resnet18, resnet50};
 use self::size::Size;
+use self::text::{char_lstm, gpt_mini};
 
 /// A model that has a name.
 #[derive(Debug)]
@@ -99,6 +101,8 @@ pub static PRESETS: &[Preset] = &[
     preset("vgg11", "VGG-11 with its head of 4096-4096: 28 million parameters", &[32, 32, 3], 10, vgg11),
     preset("lstm", "LSTM of 64 units over 140 steps of 256 values", &[140, 256], 10, lstm),
     preset("make_parallel", "MLP 8000-4000-2000-500-300-1 of Keras' make_parallel", &[8000], 1, make_parallel),
+    preset("char_lstm", "two LSTMs of 128 on characters: 0.2 million parameters", &[128], 96, char_lstm),
+    preset("gpt_mini", "transformer of 4 blocks and 128 features on characters: 0.8 million", &[128], 96, gpt_mini),
 ];
 
 const fn preset(
@@ -155,6 +159,12 @@ mod tests {
             ("vgg11", 9_220_480 + 2_101_248 + 16_781_312 + 40_970),
             ("lstm", 4 * 64 * (256 + 64 + 1) + 64 * 10 + 10),
             ("make_parallel", 41_157_101),
+            ("char_lstm", 96 * 64 + 4 * 128 * (64 + 128 + 1) + 4 * 128 * (128 + 128 + 1) + 129 * 96),
+            // As Keras' `count_params`: embeddings, positions, blocks of two norms, four projections and two layers; norm, head.
+            (
+                "gpt_mini",
+                96 * 128 + 128 * 128 + 4 * (512 + 4 * 129 * 128 + 129 * 512 + 513 * 128) + 256 + 129 * 96,
+            ),
         ];
         assert!(PRESETS.iter().map(|preset| preset.name).eq(expected.iter().map(|(name, _)| *name)));
         for (name, parameters) in expected {

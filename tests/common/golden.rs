@@ -10,7 +10,7 @@ use serde_json::Value;
 
 /// Files of single layers.
 pub const LAYERS: &[&str] =
-    &["layers", "activations", "convolution", "merging", "normalization", "reshaping", "scaling", "sequences"];
+    &["layers", "activations", "attention", "convolution", "merging", "normalization", "reshaping", "scaling", "sequences"];
 
 /// A golden tensor.
 #[derive(Clone, Debug, PartialEq)]

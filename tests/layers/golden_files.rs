@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::golden::{Case, Golden, LAYERS, folder};
 
 /// The files beside those of single layers.
-const OTHERS: [&str; 13] = [
+const OTHERS: [&str; 14] = [
     "adapting",
     "class_weight",
     "counted_metrics",
@@ -19,6 +19,7 @@ const OTHERS: [&str; 13] = [
     "schedules",
     "sync_batch_norm",
     "training",
+    "transformer",
 ];
 
 fn stems() -> impl Iterator<Item = &'static str> {

@@ -6,7 +6,8 @@ use manyhands::data::{Batch, InMemory};
 use manyhands::internals::adapters::cpu;
 use manyhands::internals::plan::Pass;
 use manyhands::layers::{
-    Activation, Bidirectional, Concatenate, Dense, Dropout, Embedding, Flatten, Gru, Lstm, SimpleRnn,
+    Activation, Add, Bidirectional, Concatenate, Dense, Dropout, Embedding, Flatten, GlobalAveragePooling1D, Gru,
+    LayerNormalization, Lstm, MultiHeadAttention, SimpleRnn,
 };
 use manyhands::{Compile, Fit, Loss, Model, ModelBuilder, Optimizer, Predictor, Sequential, SplitMode, Trainer};
 use ndarray::{Array1, Array2};
@@ -44,7 +45,91 @@ const NO_SLOPE: Refusal = Refusal {
            `relu`, `sigmoid`, `elu` and `softsign` are possible, too; its input comes from `in0`",
 };
 
+const NO_QUERY: &str = "needs a query [batch, time, features], perhaps value and key [batch, keys, features], and perhaps masks [batch, time] \
+                        and [batch, keys], but got [batch, 64]\n  help: name query, value, key, then masks; value and key have one \
+                        length. `Reshape` makes sequences; its input comes from `in0`";
+
+const TWO_LENGTHS: &str = "needs a query [batch, time, features], perhaps value and key [batch, keys, features], and perhaps masks [batch, \
+                           time] and [batch, keys], but got [batch, 4, 3] and [batch, 5, 3] and [batch, 4]\n  help: name query, value, \
+                           key, then masks; value and key have one length. `Reshape` makes sequences; its input comes from `in0`, \
+                           `in1`, `in2`";
+
+const NO_POSITIONS: &str = "needs an input [batch, time, features], but got [batch, 64]\n  help: put it behind an `Embedding`: its output has \
+                            positions and features; its input comes from `in0`";
+
 pub static ROWS: &[Row] = &[
+    Row {
+        output: &[5, 4],
+        numbers: [4 * 12 + 12 + 4 * 12 + 12 + 4 * 12 + 12 + 12 * 4 + 4, 0],
+        refuses: &[
+            Refusal { settings: "num_heads = 2\nkey_dim = 3", inputs: &[&[64]], says: NO_QUERY },
+            Refusal { settings: "num_heads = 2\nkey_dim = 3", inputs: &[&[4, 3], &[5, 3], &[4]], says: TWO_LENGTHS },
+            Refusal {
+                settings: "num_heads = 0\nkey_dim = 3",
+                inputs: &[&[4, 3]],
+                says: "needs at least one head, and heads and an output of at least one number, but got 0 heads of 3 and 3, and an \
+                       output of 3\n  help: set `num_heads` and `key_dim`; 8 heads of an eighth of the features each are usual; its \
+                       input comes from `in0`",
+            },
+            Refusal {
+                settings: "num_heads = 2\nkey_dim = 3\ndropout = 1.0",
+                inputs: &[&[4, 3]],
+                says: "needs a rate of at least 0 and below 1, but got 1\n  help: the rate is the part that is dropped: 0.5 drops half; \
+                       its input comes from `in0`",
+            },
+            Refusal {
+                settings: "num_heads = 8\nkey_dim = 3",
+                inputs: &[&[20000, 3]],
+                says: "needs at most 2147483648 pairs of heads, queries and keys a row, but got 8 × 20000 × 20000\n  help: use shorter \
+                       sequences, or fewer heads; its input comes from `in0`",
+            },
+        ],
+        ..row("MultiHeadAttention", "num_heads = 4\nkey_dim = 3\nuse_causal_mask = true", &[&[5, 4]])
+    },
+    Row {
+        numbers: [3 * (3 * 4 + 4) + 4 * 3 + 3, 0],
+        ..row("MultiHeadAttention", "num_heads = 2\nkey_dim = 2", &[&[4, 3], &[4]])
+    },
+    Row {
+        output: &[3, 5],
+        numbers: [2 * 2 + 3 * 2 + 3 * 6 + 6 * 5, 0],
+        ..row(
+            "MultiHeadAttention",
+            "num_heads = 2\nkey_dim = 1\nvalue_dim = 3\nuse_bias = false\noutput_shape = 5\ndropout = 0.25",
+            &[&[3, 2], &[6, 3], &[3], &[6]],
+        )
+    },
+    Row {
+        output: &[3, 2],
+        numbers: [2 * 3 + 3 + 4 * 3 + 3 + 3 * 3 + 3 + 3 * 2 + 2, 0],
+        ..row("MultiHeadAttention", "num_heads = 1\nkey_dim = 3", &[&[3, 2], &[5, 3], &[5, 4], &[5]])
+    },
+    Row {
+        numbers: [9 * 3, 0],
+        refuses: &[
+            Refusal { settings: "sequence_length = 9", inputs: &[&[64]], says: NO_POSITIONS },
+            Refusal {
+                settings: "sequence_length = 3",
+                inputs: &[&[4, 2]],
+                says: "needs at most 3 positions, but got [batch, 4, 2]\n  help: set `sequence_length` to the longest sequence; its input \
+                       comes from `in0`",
+            },
+        ],
+        ..row("PositionEmbedding", "sequence_length = 9", &[&[5, 3]])
+    },
+    Row { numbers: [10, 0], ..row("PositionEmbedding", "sequence_length = 5", &[&[5, 2]]) },
+    Row {
+        numbers: [0, 28],
+        refuses: &[
+            Refusal { settings: "", inputs: &[&[64]], says: NO_POSITIONS },
+            Refusal {
+                settings: "max_wavelength = 0.0",
+                inputs: &[&[4, 2]],
+                says: "needs a positive `max_wavelength`, but got 0\n  help: 10,000 is usual; its input comes from `in0`",
+            },
+        ],
+        ..row("SinePositionEncoding", "", &[&[7, 4]])
+    },
     Row {
         output: &[4, 6],
         numbers: [120, 0],
@@ -399,4 +484,142 @@ fn recurrent_dropout_is_that_of_all_steps() {
         }
     }
     assert_rate(&kept, 0.25);
+}
+
+/// Masks of both sequences reach attention, whichever of them have one; a file keeps them.
+#[test]
+fn attention_finds_its_masks() {
+    let kinds = |masked: [bool; 2], is_self: bool| {
+        let mut graph = ModelBuilder::new();
+        let words = [graph.input("a", [4]), graph.input("b", [4])];
+        let embedded = [0, 1].map(|at| {
+            let layer = Embedding { mask_zero: masked[at], ..Embedding::new(6, 3) };
+            graph.add(layer, &[words[at]])
+        });
+        let inputs = if is_self { &embedded[..1] } else { &embedded[..] };
+        let attended = graph.add(MultiHeadAttention::new(2, 2), inputs);
+        let sum = graph.add(Add::default(), &[embedded[0], attended]);
+        let mean = graph.add(GlobalAveragePooling1D::default(), &[sum]);
+        let model = graph.build(&[mean], 1).unwrap();
+        let loaded = Model::from_bytes(&model.to_bytes().unwrap(), "file", &[]).unwrap();
+        assert_eq!(loaded.config(), model.config());
+        let inputs = |kind: &str| {
+            let config = model.config();
+            let layer = config.layers.iter().find(|layer| layer.kind.as_deref() == Some(kind)).unwrap();
+            layer.inputs.as_ref().map_or(1, Vec::len)
+        };
+        [inputs("MultiHeadAttention"), inputs("GlobalAveragePooling1D")]
+    };
+    assert_eq!(kinds([false, false], true), [1, 1]);
+    assert_eq!(kinds([true, false], true), [2, 2]);
+    assert_eq!(kinds([false, false], false), [2, 1]);
+    assert_eq!(kinds([false, true], false), [3, 1]);
+    // The mask of keys that all count stands behind that of the queries.
+    assert_eq!(kinds([true, false], false), [4, 2]);
+    assert_eq!(kinds([true, true], false), [4, 2]);
+}
+
+/// A model of words through a block with a residual connection.
+fn attentive(steps: usize, layer: MultiHeadAttention) -> Model {
+    let mut graph = ModelBuilder::new();
+    let words = graph.input("words", [steps]);
+    let x = graph.add(Embedding::new(6, 4).mask_zero(), &[words]);
+    let normed = graph.add(LayerNormalization::default(), &[x]);
+    let attended = graph.add(layer, &[normed]);
+    let sum = graph.add(Add::default(), &[x, attended]);
+    let mean = graph.add(GlobalAveragePooling1D::default(), &[sum]);
+    graph.build(&[mean], 7).unwrap()
+}
+
+/// Padding is seen from nowhere and has no part in what is behind.
+#[test]
+fn attention_passes_over_padding() {
+    for layer in [MultiHeadAttention::new(2, 3), MultiHeadAttention::new(1, 2).causal().dropout(0.5)] {
+        let short = predicted(attentive(3, layer.clone()), &[1.0, 2.0, 5.0, 4.0, 4.0, 3.0]);
+        for ids in
+            [[1.0, 2.0, 5.0, 0.0, 0.0, 4.0, 4.0, 3.0, 0.0, 0.0], [0.0, 1.0, 0.0, 2.0, 5.0, 4.0, 0.0, 0.0, 4.0, 3.0]]
+        {
+            let long = predicted(attentive(5, layer.clone()), &ids);
+            assert_close("padded rows", &long, &short, 1e-6);
+        }
+    }
+}
+
+/// Where positions are merged, those count that count in any of them; one behind the other, each keeps its own.
+#[test]
+fn masks_go_through_merges() {
+    let predict = |joins: bool, ids: [f32; 6]| {
+        let mut graph = ModelBuilder::new();
+        let inputs = [graph.input("a", [3]), graph.input("b", [3])];
+        let layer = graph.layer("words", Embedding::new(6, 4).mask_zero());
+        let both = inputs.map(|input| graph.call(layer, &[input]));
+        let merged =
+            if joins { graph.add(Concatenate { axis: 1 }, &both) } else { graph.add(Add::default(), &both) };
+        let mean = graph.add(GlobalAveragePooling1D::default(), &[merged]);
+        let model = graph.build(&[mean], 3).unwrap();
+        let table = model.tensor("words/embeddings").unwrap().to_vec();
+        let [a, b] = [&ids[..3], &ids[3..]].map(|ids| Array2::from_shape_vec((1, 3), ids.to_vec()).unwrap());
+        let data = InMemory::without_targets(a).unwrap().with_input(b).unwrap();
+        let mut predictor = Predictor::new(model).on(vec![cpu::info()]);
+        let got: Vec<f32> = predictor.predict(data, 1).unwrap()[0].iter().copied().collect();
+        (got, table)
+    };
+    let mean = |table: &[f32], ids: &[usize], count: f32| -> Vec<f32> {
+        (0..4).map(|c| ids.iter().map(|id| table[id * 4 + c]).sum::<f32>() / count).collect()
+    };
+    let (sums, table) = predict(false, [1.0, 0.0, 0.0, 2.0, 3.0, 0.0]);
+    // The vector of a padded word is part of the sum, as in Keras, where the other counts.
+    assert_close("sum", &sums, &mean(&table, &[1, 0, 2, 3], 2.0), 1e-6);
+    let (joined, table) = predict(true, [1.0, 0.0, 0.0, 2.0, 3.0, 0.0]);
+    assert_close("joined", &joined, &mean(&table, &[1, 2, 3], 3.0), 1e-6);
+}
+
+/// A query that sees nothing gives 0 where there is dropout, as Keras' softmax does; then only the bias is left.
+#[test]
+fn a_query_that_sees_nothing_gives_0_where_there_is_dropout() {
+    let build = |layer: MultiHeadAttention| {
+        let mut graph = ModelBuilder::new();
+        let words = graph.input("words", [3]);
+        let x = graph.add(Embedding::new(6, 4).mask_zero(), &[words]);
+        let attended = graph.add_named("it", layer, &[x]);
+        let mut model = graph.build(&[attended], 7).unwrap();
+        model.tensor_mut("it/attention_output_bias").unwrap().copy_from_slice(&[1.0, 2.0, 3.0, 4.0]);
+        predicted(model, &[0.0, 2.0, 0.0])
+    };
+    let [plain, dropped] = [build(MultiHeadAttention::new(1, 4)), build(MultiHeadAttention::new(1, 4).dropout(0.5))];
+    assert_eq!(dropped[..4], [1.0, 2.0, 3.0, 4.0]);
+    assert_eq!(dropped[8..], [1.0, 2.0, 3.0, 4.0]);
+    assert_close("the query that counts", &dropped[4..8], &plain[4..8], 1e-6);
+    assert!(plain[..4].iter().zip(&dropped).any(|(a, b)| (a - b).abs() > 1e-4), "the mean of all values is not 0");
+}
+
+/// Buffers grow with the length of a sequence, not with its square.
+#[test]
+fn memory_of_attention_is_linear() {
+    let bytes = |steps: usize| {
+        let layer = Sequential::new([steps, 16]).add(MultiHeadAttention::new(4, 4).causal());
+        let plan = Bench::of_normals(layer.build(0).unwrap(), 1).plan;
+        plan.buffers.iter().map(|buffer| buffer.len.per_row).sum::<u64>()
+    };
+    let (short, long) = (bytes(64), bytes(640));
+    assert!(long <= 10 * short, "{short} and {long}");
+}
+
+/// What training drops is the rate of the probabilities: with equal scores and one value of ones, outputs count them.
+#[test]
+fn dropped_probabilities_are_the_rate() {
+    let layer = MultiHeadAttention::new(1, 1).no_bias().dropout(0.25);
+    let mut model = Sequential::new([100, 1]).add_named("it", layer).build(0).unwrap();
+    for (name, value) in [("query", 0.0), ("key", 0.0), ("value", 1.0), ("attention_output", 1.0)] {
+        model.tensor_mut(&format!("it/{name}_kernel")).unwrap().fill(value);
+    }
+    let mut bench = Bench::of_normals(model, 3);
+    bench.batch.inputs[0] = vec![1.0; 300].into();
+    let y = bench.outputs(Pass::Train).remove(0);
+    // 100 probabilities of a hundredth, each 0 or a hundredth by 0.75.
+    let kept: f32 = y.iter().map(|y| y * 75.0).sum();
+    let std = (30_000.0_f32 * 0.25 * 0.75).sqrt();
+    assert!((kept - 22_500.0).abs() < 5.0 * std, "{kept}");
+    assert!(y.iter().any(|other| (other - y[0]).abs() > 1e-3), "each query drops its own");
+    assert_close("inference", &bench.outputs(Pass::Predict)[0], &[1.0; 300], 1e-5);
 }

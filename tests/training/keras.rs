@@ -39,6 +39,7 @@ fn network(file: &Golden) -> Model {
     let layer = |node: Value| LayerConfig {
         name: node["name"].as_str().map(String::from),
         kind: node["layer"].as_str().map(String::from),
+        inputs: serde_json::from_value(node["inputs"].clone()).unwrap(),
         settings: node["config"].as_object().unwrap().clone(),
         trainable: frozen.contains(&node["name"]).then_some(false),
         ..LayerConfig::default()

@@ -15,6 +15,11 @@ fn ten_steps_with_masks_are_those_of_keras() {
     check_golden("recurrent");
 }
 
+#[test]
+fn ten_steps_of_a_transformer_with_masks_are_those_of_keras() {
+    check_golden("transformer");
+}
+
 /// Steps of a sequence whose dispatches, two and more each, are above the 1,024 of a submission.
 const LONG: usize = 700;
 

@@ -86,10 +86,11 @@ pub(super) fn forward() -> Vec<Case> {
         let case = inputs(case, p).input(mask(p.rows, p.queries));
         case.output(results_len(p)).output(index(p.rows * p.queries * p.heads))
     });
-    // Scores of hundreds, whose exponentials are no numbers.
-    let mut large = cases[2].clone();
+    // Scores of hundreds, whose exponentials are no numbers; of whole numbers and a power of 2, so that they are exact.
+    let mut large = cases[4].clone();
     large.label += ", large scores";
-    large.inputs[0] = Fill::Uniform(large.inputs[0].len(), -300.0, 300.0);
+    let [q, k] = [0, 1].map(|input| large.inputs[input].len());
+    (large.inputs[0], large.inputs[1]) = (Fill::Labels(q, 60), Fill::Labels(k, 3));
     cases.push(large);
     cases
 }

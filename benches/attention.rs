@@ -1,0 +1,70 @@
+//! Training steps of causal attention over long sequences, and of the preset `gpt_mini`; memory of the adapters.
+//!
+//! `cargo bench --bench attention -- [ADAPTERS] [STEPS]`, by default 5 steps on the CPU adapter; medians count. Attention has 4
+//! heads of 64 numbers and one row of 1,024 or 4,096 positions of 256 features; `gpt_mini` has 16 rows of 128 characters.
+//! `benches/peers/attention_keras.py` times the same with Keras on JAX.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench prints, and may panic")]
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use manyhands::data::Batch;
+use manyhands::internals::bench::rig::{BenchRig, RigAdapter};
+use manyhands::internals::bench::workloads::{self, Workload};
+use manyhands::internals::timing::median;
+use manyhands::layers::MultiHeadAttention;
+use manyhands::{Loss, Model, Optimizer, Sequential, SplitMode, adapters, presets};
+
+/// Features of a position.
+const FEATURES: usize = 256;
+
+fn attention(steps: usize) -> (Workload, Batch) {
+    let layer = MultiHeadAttention::new(4, FEATURES / 4).causal();
+    let model = Sequential::new([steps, FEATURES]).add(layer).build(0).unwrap();
+    let values: Arc<[f32]> = (0..steps * FEATURES).map(|at| ((at * 37 % 101) as f32 - 50.0) * 0.02).collect();
+    let targets = vec![values.clone()];
+    let batch = Batch { rows: 1, inputs: vec![values], targets, sample_weights: None };
+    (workload(model, Loss::MEAN_SQUARED_ERROR, 1), batch)
+}
+
+fn gpt_mini(rows: usize) -> (Workload, Batch) {
+    let model = presets::find("gpt_mini").unwrap().build(0).unwrap();
+    let characters: Arc<[f32]> = (0..rows * 128).map(|at| (at * 37 % 96) as f32).collect();
+    let targets = vec![characters.clone()];
+    let batch = Batch { rows, inputs: vec![characters], targets, sample_weights: None };
+    (workload(model, Loss::SPARSE_CATEGORICAL_CROSSENTROPY, u32::try_from(rows).unwrap()), batch)
+}
+
+fn workload(model: Model, loss: Loss, batch_size: u32) -> Workload {
+    Workload { model, loss, batch_size, optimizer: Optimizer::adam(1e-3), ..workloads::by_name("mlp").unwrap() }
+}
+
+#[allow(clippy::disallowed_methods, reason = "a bench reads the clock")]
+async fn measure(name: &str, (workload, batch): (Workload, Batch), members: &[RigAdapter], steps: usize) {
+    let mut rig = BenchRig::open(&workload, members, SplitMode::Learned, workload.batch_size).await.unwrap();
+    let mut times = Vec::new();
+    for step in 0..=steps {
+        let before = Instant::now();
+        rig.train(&batch).await.unwrap();
+        if step > 0 {
+            times.push(before.elapsed().as_secs_f64() * 1e3);
+        }
+    }
+    let kilobytes = rig.scheduler.bytes().iter().sum::<u64>() >> 10;
+    println!("{name:<32} {:>9.1} ms a step {kilobytes:>9} KiB on the adapters", median(times));
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    let wanted = arguments.first().map_or("cpu", String::as_str);
+    let steps = arguments.get(1).map_or(5, |text| text.parse().unwrap());
+    pollster::block_on(async {
+        let members = adapters::choose(&adapters::list_async().await, wanted).unwrap();
+        let members: Vec<RigAdapter> = members.into_iter().map(RigAdapter::from).collect();
+        for length in [1_024, 4_096] {
+            measure(&format!("attention over {length} positions"), attention(length), &members, steps).await;
+        }
+        measure("gpt_mini, 16 rows", gpt_mini(16), &members, steps).await;
+    });
+}
