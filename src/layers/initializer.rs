@@ -65,7 +65,7 @@ impl Eq for Constant {}
 const CUT_NORMAL_STD: f64 = 0.879_625_661_034_239_8;
 
 impl Initializer {
-    /// The same for a parameter whose fans do not follow from its shape: of the product that it stands for.
+    /// This initializer for a parameter whose fans do not follow from its shape, but are given.
     #[must_use]
     #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "fans are far below 2^52")]
     pub(super) fn with_fans(self, [fan_in, fan_out]: [usize; 2]) -> Self {

@@ -29,7 +29,7 @@ pub enum MaskUse {
     Takes,
     /// The layer takes the mask as its second input, and its output has none.
     Ends,
-    /// Where all its inputs have one, its output has one: positions count that count in any of them.
+    /// The output has a mask if all inputs have one: positions count that count in any of them.
     Merges,
     /// Its output has those of its inputs one behind the other, as it has the inputs.
     Joins,

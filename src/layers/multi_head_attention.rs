@@ -92,7 +92,7 @@ struct Sizes {
 }
 
 impl MultiHeadAttention {
-    /// So many heads with queries and keys of `key_dim` numbers.
+    /// A layer of `num_heads` heads, whose queries, keys and values have `key_dim` numbers.
     pub fn new(num_heads: usize, key_dim: usize) -> Self {
         Self {
             num_heads,

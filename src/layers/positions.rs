@@ -140,7 +140,7 @@ impl Layer for SinePositionEncoding {
 
     fn build(&self, inputs: &[Shape]) -> Result<Built, Problem> {
         let [time, features] = sequence(inputs)?;
-        if !(self.max_wavelength > 0.0) {
+        if self.max_wavelength.is_nan() || self.max_wavelength <= 0.0 {
             return Err(Problem::new(
                 format!("needs a positive `max_wavelength`, but got {}", self.max_wavelength),
                 "10,000 is usual",

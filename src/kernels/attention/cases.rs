@@ -21,7 +21,7 @@ const SIZES: [[u32; 6]; 9] = [
 /// Many workgroups: a grid that is folded.
 const FOLDED: [u32; 6] = [65_600, 1, 1, 1, 1, 1];
 
-/// What a case may set.
+/// Constants of cases; a kernel gets those that it has.
 const SETTINGS: [&[&str]; 7] = [
     &[],
     &["CAUSAL"],

@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn exponentials_are_within_a_few_roundings() {
-        for x in (-86_999_i32..=88_000).map(|x| x as f32 * 1e-3) {
+        for x in (-86_999_i32..88_000).map(|x| x as f32 * 1e-3) {
             let expected = f64::from(x).exp();
             assert!((f64::from(exp(x)) / expected - 1.0).abs() < 2e-7, "exp({x}) is not {}", exp(x));
         }

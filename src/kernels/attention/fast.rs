@@ -259,16 +259,16 @@ pub(super) fn backward_queries(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let given = Given::of_call(call);
     let s = given.s;
     blocks([s.rows, s.queries], (outputs[0], s.wide()), (&mut [], 0), work(&s), |queries, d_q, _| {
+        d_q.fill(0.0);
         with_scratch(2 * BLOCK * MET, |scratch| {
             let (shares, slopes) = scratch.split_at_mut(BLOCK * MET);
             for head in 0..s.heads {
                 let mut d_q = matrix_mut(&mut d_q[head * s.dim..], queries.len, s.dim, s.wide());
-                for (tile, keys) in given.met_keys(queries).enumerate() {
+                for keys in given.met_keys(queries) {
                     let len = queries.len * keys.len;
                     given.pairs(queries, keys, head, [&mut shares[..len], &mut slopes[..len]]);
                     let slopes = matrix(&slopes[..len], queries.len, keys.len, keys.len);
-                    let keep = if tile == 0 { 0.0 } else { 1.0 };
-                    general_mat_mul(1.0, &slopes, &given.k(keys, head), keep, &mut d_q);
+                    general_mat_mul(1.0, &slopes, &given.k(keys, head), 1.0, &mut d_q);
                 }
             }
         });
