@@ -118,47 +118,35 @@ fn vectors_from(column: u32, columns: u32) -> u32 {
 }
 
 fn q_at(place: Place, i: u32, c: u32) -> vec4<f32> {
-    var four = vec4<f32>(0.0);
-    let at = ((place.row * params.queries + i) * params.heads + place.head) * params.dim + c;
-    let n = select(0u, params.dim - min(c, params.dim), i < params.queries);
-    if n > 0u { four.x = q[at]; }
-    if n > 1u { four.y = q[at + 1u]; }
-    if n > 2u { four.z = q[at + 2u]; }
-    if n > 3u { four.w = q[at + 3u]; }
-    return four;
+    let is_in = (i < params.queries) & (c < params.dim);
+    let at = select(0u, ((place.row * params.queries + i) * params.heads + place.head) * params.dim + c, is_in);
+    let n = select(1u, params.dim - c, is_in);
+    let four = vec4<f32>(q[at], q[at + min(1u, n - 1u)], q[at + min(2u, n - 1u)], q[at + min(3u, n - 1u)]);
+    return select(vec4<f32>(0.0), four, vec4<bool>(is_in) & (vec4<u32>(n) > vec4<u32>(0u, 1u, 2u, 3u)));
 }
 
 fn k_at(place: Place, j: u32, c: u32) -> vec4<f32> {
-    var four = vec4<f32>(0.0);
-    let at = ((place.row * params.keys + j) * params.heads + place.head) * params.dim + c;
-    let n = select(0u, params.dim - min(c, params.dim), j < params.keys);
-    if n > 0u { four.x = k[at]; }
-    if n > 1u { four.y = k[at + 1u]; }
-    if n > 2u { four.z = k[at + 2u]; }
-    if n > 3u { four.w = k[at + 3u]; }
-    return four;
+    let is_in = (j < params.keys) & (c < params.dim);
+    let at = select(0u, ((place.row * params.keys + j) * params.heads + place.head) * params.dim + c, is_in);
+    let n = select(1u, params.dim - c, is_in);
+    let four = vec4<f32>(k[at], k[at + min(1u, n - 1u)], k[at + min(2u, n - 1u)], k[at + min(3u, n - 1u)]);
+    return select(vec4<f32>(0.0), four, vec4<bool>(is_in) & (vec4<u32>(n) > vec4<u32>(0u, 1u, 2u, 3u)));
 }
 
 fn v_at(place: Place, j: u32, c: u32) -> vec4<f32> {
-    var four = vec4<f32>(0.0);
-    let at = ((place.row * params.keys + j) * params.heads + place.head) * params.value_dim + c;
-    let n = select(0u, params.value_dim - min(c, params.value_dim), j < params.keys);
-    if n > 0u { four.x = v[at]; }
-    if n > 1u { four.y = v[at + 1u]; }
-    if n > 2u { four.z = v[at + 2u]; }
-    if n > 3u { four.w = v[at + 3u]; }
-    return four;
+    let is_in = (j < params.keys) & (c < params.value_dim);
+    let at = select(0u, ((place.row * params.keys + j) * params.heads + place.head) * params.value_dim + c, is_in);
+    let n = select(1u, params.value_dim - c, is_in);
+    let four = vec4<f32>(v[at], v[at + min(1u, n - 1u)], v[at + min(2u, n - 1u)], v[at + min(3u, n - 1u)]);
+    return select(vec4<f32>(0.0), four, vec4<bool>(is_in) & (vec4<u32>(n) > vec4<u32>(0u, 1u, 2u, 3u)));
 }
 
 fn dy_at(place: Place, i: u32, c: u32) -> vec4<f32> {
-    var four = vec4<f32>(0.0);
-    let at = ((place.row * params.queries + i) * params.heads + place.head) * params.value_dim + c;
-    let n = select(0u, params.value_dim - min(c, params.value_dim), i < params.queries);
-    if n > 0u { four.x = dy[at]; }
-    if n > 1u { four.y = dy[at + 1u]; }
-    if n > 2u { four.z = dy[at + 2u]; }
-    if n > 3u { four.w = dy[at + 3u]; }
-    return four;
+    let is_in = (i < params.queries) & (c < params.value_dim);
+    let at = select(0u, ((place.row * params.queries + i) * params.heads + place.head) * params.value_dim + c, is_in);
+    let n = select(1u, params.value_dim - c, is_in);
+    let four = vec4<f32>(dy[at], dy[at + min(1u, n - 1u)], dy[at + min(2u, n - 1u)], dy[at + min(3u, n - 1u)]);
+    return select(vec4<f32>(0.0), four, vec4<bool>(is_in) & (vec4<u32>(n) > vec4<u32>(0u, 1u, 2u, 3u)));
 }
 
 fn own_q(place: Place, column: u32, lane: u32) {
@@ -271,29 +259,21 @@ fn keep_weights(pair: Pair, lane: u32) {
     weights[b + 12u] = pair.b.w;
 }
 
-fn is_seen(row: u32, i: u32, j: u32) -> bool {
-    if i >= params.queries || j >= params.keys || (CAUSAL != 0u && j > i) {
-        return false;
-    }
-    if KEY_MASKED != 0u {
-        return key_mask[row * params.keys + j] >= 0.5;
-    }
-    return true;
+// Of four keys, those that are there and count; of no mask, element 0 is read for nothing.
+fn known_keys(row: u32, j: vec4<u32>) -> vec4<bool> {
+    let at = KEY_MASKED * (row * params.keys + min(j, vec4<u32>(params.keys - 1u)));
+    let mask = vec4<f32>(key_mask[at.x], key_mask[at.y], key_mask[at.z], key_mask[at.w]);
+    return (j < vec4<u32>(params.keys)) & ((mask >= vec4<f32>(0.5)) | vec4<bool>(KEY_MASKED == 0u));
 }
 
-fn are_keys_seen(row: u32, i: u32, j: u32) -> vec4<bool> {
-    return vec4<bool>(is_seen(row, i, j), is_seen(row, i, j + 4u), is_seen(row, i, j + 8u), is_seen(row, i, j + 12u));
-}
-
-fn are_seen_from(row: u32, i: u32, j: u32) -> vec4<bool> {
-    return vec4<bool>(is_seen(row, i, j), is_seen(row, i + 4u, j), is_seen(row, i + 8u, j), is_seen(row, i + 12u, j));
+// Whether keys are not behind queries, where that is asked for.
+fn are_before(i: vec4<u32>, j: vec4<u32>) -> vec4<bool> {
+    return (j <= i) | vec4<bool>(CAUSAL == 0u);
 }
 
 fn query_counts(row: u32, i: u32) -> bool {
-    if QUERY_MASKED != 0u && i < params.queries {
-        return query_mask[row * params.queries + i] >= 0.5;
-    }
-    return true;
+    let mask = query_mask[QUERY_MASKED * (row * params.queries + min(i, params.queries - 1u))];
+    return (i < params.queries) & ((mask >= 0.5) | (QUERY_MASKED == 0u));
 }
 
 // Key of the random numbers of a row.
@@ -315,12 +295,12 @@ fn factors_of(draws: vec3<u32>, head: u32, i: u32, j: u32, di: u32, dj: u32) -> 
     if DROPS == 0u {
         return vec4<f32>(1.0);
     }
-    return vec4<f32>(
-        factor_of(draws, head, i, j),
-        factor_of(draws, head, i + di, j + dj),
-        factor_of(draws, head, i + 2u * di, j + 2u * dj),
-        factor_of(draws, head, i + 3u * di, j + 3u * dj),
-    );
+    var factors = vec4<f32>(0.0);
+    for (var n = 0u; n < 4u; n += 1u) {
+        let factor = factor_of(draws, head, i + n * di, j + n * dj);
+        factors = select(factors, vec4<f32>(factor), vec4<u32>(0u, 1u, 2u, 3u) == vec4<u32>(n));
+    }
+    return factors;
 }
 
 fn largest(four: vec4<f32>) -> f32 {
@@ -341,66 +321,31 @@ fn parts_of(lane: u32) -> Pair {
     );
 }
 
-fn y_is(at: u32, c: u32, four: vec4<f32>) {
-    if c < params.value_dim { y[at + c] = four.x; }
-    if c + 1u < params.value_dim { y[at + c + 1u] = four.y; }
-    if c + 2u < params.value_dim { y[at + c + 2u] = four.z; }
-    if c + 3u < params.value_dim { y[at + c + 3u] = four.w; }
+// Leaves sums of both own positions in the tile of own rows.
+fn keep_rows(rows: Rows, lane: u32) {
+    let a = lane / 4u * PITCH + lane % 4u;
+    let b = a + 16u * PITCH;
+    own[a] = rows.a0;
+    own[a + 4u] = rows.a1;
+    own[a + 8u] = rows.a2;
+    own[a + 12u] = rows.a3;
+    own[b] = rows.b0;
+    own[b + 4u] = rows.b1;
+    own[b + 8u] = rows.b2;
+    own[b + 12u] = rows.b3;
 }
 
-fn d_q_is(at: u32, c: u32, four: vec4<f32>) {
-    if c < params.dim { d_q[at + c] = four.x; }
-    if c + 1u < params.dim { d_q[at + c + 1u] = four.y; }
-    if c + 2u < params.dim { d_q[at + c + 2u] = four.z; }
-    if c + 3u < params.dim { d_q[at + c + 3u] = four.w; }
+// A lane's column of an own row.
+fn kept_number(r: u32, lane: u32) -> f32 {
+    return own[r * PITCH + lane / 4u][lane % 4u];
 }
 
-fn d_k_is(at: u32, c: u32, four: vec4<f32>) {
-    if c < params.dim { d_k[at + c] = four.x; }
-    if c + 1u < params.dim { d_k[at + c + 1u] = four.y; }
-    if c + 2u < params.dim { d_k[at + c + 2u] = four.z; }
-    if c + 3u < params.dim { d_k[at + c + 3u] = four.w; }
-}
-
-fn d_v_is(at: u32, c: u32, four: vec4<f32>) {
-    if c < params.value_dim { d_v[at + c] = four.x; }
-    if c + 1u < params.value_dim { d_v[at + c + 1u] = four.y; }
-    if c + 2u < params.value_dim { d_v[at + c + 2u] = four.z; }
-    if c + 3u < params.value_dim { d_v[at + c + 3u] = four.w; }
-}
-
-fn mean_value(place: Place, c: u32) -> vec4<f32> {
-    var sum = vec4<f32>(0.0);
+fn mean_value(place: Place, c: u32) -> f32 {
+    var sum = 0.0;
     for (var j = 0u; j < params.keys; j += 1u) {
-        sum += v_at(place, j, c);
+        sum += v[((place.row * params.keys + j) * params.heads + place.head) * params.value_dim + c];
     }
     return sum / f32(params.keys);
-}
-
-// Writes the results of a query, and the logarithm of its sum.
-fn leave_query(place: Place, i: u32, sub: u32, peak: f32, sum: f32, r0: vec4<f32>, r1: vec4<f32>, r2: vec4<f32>, r3: vec4<f32>) {
-    if i >= params.queries {
-        return;
-    }
-    let query = (place.row * params.queries + i) * params.heads + place.head;
-    let at = query * params.value_dim;
-    let c = place.column + 4u * sub;
-    let is_empty = sum == 0.0;
-    if is_empty && UNIFORM != 0u {
-        y_is(at, c, mean_value(place, c));
-        y_is(at, c + 16u, mean_value(place, c + 16u));
-        y_is(at, c + 32u, mean_value(place, c + 32u));
-        y_is(at, c + 48u, mean_value(place, c + 48u));
-    } else {
-        let share = select(1.0 / max(sum, 1e-30), 0.0, is_empty);
-        y_is(at, c, r0 * share);
-        y_is(at, c + 16u, r1 * share);
-        y_is(at, c + 32u, r2 * share);
-        y_is(at, c + 48u, r3 * share);
-    }
-    if sub == 0u && place.column == 0u {
-        lse[query] = select(peak + log(max(sum, 1e-30)), EMPTY, is_empty);
-    }
 }
 
 @compute @workgroup_size(64)
@@ -443,8 +388,10 @@ fn forward(
         }
         met_v(place, first, place.column, lane);
         let j = first + sub;
-        let seen_a = are_keys_seen(place.row, i_a, j) & counts_a;
-        let seen_b = are_keys_seen(place.row, i_b, j) & counts_b;
+        let keys = vec4<u32>(j, j + 4u, j + 8u, j + 12u);
+        let known = known_keys(place.row, keys);
+        let seen_a = known & counts_a & are_before(vec4<u32>(i_a), keys);
+        let seen_b = known & counts_b & are_before(vec4<u32>(i_b), keys);
         let score_a = select(vec4<f32>(LOW), scores.a * params.scale, seen_a);
         let score_b = select(vec4<f32>(LOW), scores.b * params.scale, seen_b);
         parts[lane] = largest(score_a);
@@ -480,8 +427,34 @@ fn forward(
     parts[lane + 64u] = sum_b;
     workgroupBarrier();
     let totals = parts_of(lane);
-    leave_query(place, i_a, sub, peak_a, total(totals.a), rows.a0, rows.a1, rows.a2, rows.a3);
-    leave_query(place, i_b, sub, peak_b, total(totals.b), rows.b0, rows.b1, rows.b2, rows.b3);
+    workgroupBarrier();
+    let total_a = total(totals.a);
+    let total_b = total(totals.b);
+    keep_rows(rows, lane);
+    if sub == 0u {
+        parts[mine] = total_a;
+        parts[mine + 16u] = total_b;
+        let query = (place.row * params.queries + i_a) * params.heads + place.head;
+        if place.column == 0u && i_a < params.queries {
+            lse[query] = select(peak_a + log(max(total_a, 1e-30)), EMPTY, total_a == 0.0);
+        }
+        if place.column == 0u && i_b < params.queries {
+            lse[query + 16u * params.heads] = select(peak_b + log(max(total_b, 1e-30)), EMPTY, total_b == 0.0);
+        }
+    }
+    workgroupBarrier();
+    let c = place.column + lane;
+    let n_rows = select(0u, min(OWN, params.queries - place.first), c < params.value_dim);
+    for (var r = 0u; r < n_rows; r += 1u) {
+        var value = kept_number(r, lane) / max(parts[r], 1e-30);
+        if parts[r] == 0.0 {
+            value = 0.0;
+            if UNIFORM != 0u {
+                value = mean_value(place, c);
+            }
+        }
+        y[((place.row * params.queries + place.first + r) * params.heads + place.head) * params.value_dim + c] = value;
+    }
 }
 
 @compute @workgroup_size(64)
@@ -504,11 +477,8 @@ fn backward_sums(
 
 // Logarithm of a query's sum, and dy · y; nothing where there is no query.
 fn statistics_of(place: Place, i: u32) -> vec2<f32> {
-    if i >= params.queries {
-        return vec2<f32>(EMPTY, 0.0);
-    }
-    let at = 2u * ((place.row * params.queries + i) * params.heads + place.head);
-    return vec2<f32>(statistics[at], statistics[at + 1u]);
+    let query = (place.row * params.queries + min(i, params.queries - 1u)) * params.heads + place.head;
+    return select(vec2<f32>(EMPTY, 0.0), vec2<f32>(statistics[2u * query], statistics[2u * query + 1u]), i < params.queries);
 }
 
 @compute @workgroup_size(64)
@@ -550,8 +520,10 @@ fn backward_queries(
             workgroupBarrier();
         }
         let j = first + lane % 4u;
-        let seen_a = are_keys_seen(place.row, i_a, j);
-        let seen_b = are_keys_seen(place.row, i_b, j);
+        let keys = vec4<u32>(j, j + 4u, j + 8u, j + 12u);
+        let known = known_keys(place.row, keys);
+        let seen_a = known & are_before(vec4<u32>(i_a), keys);
+        let seen_b = known & are_before(vec4<u32>(i_b), keys);
         let p_a = select(zero, exp(scores.a * params.scale - of_a.x), seen_a);
         let p_b = select(zero, exp(scores.b * params.scale - of_b.x), seen_b);
         let dp_a = dp.a * factors_of(draws, place.head, i_a, j, 0u, 4u);
@@ -564,52 +536,25 @@ fn backward_queries(
         rows = with_weighted(rows, lane, vectors_from(place.column, params.dim));
         workgroupBarrier();
     }
-    let c = place.column + 4u * (lane % 4u);
-    let at = (place.row * params.queries + i_a) * params.heads * params.dim + place.head * params.dim;
-    if i_a < params.queries {
-        d_q_is(at, c, rows.a0);
-        d_q_is(at, c + 16u, rows.a1);
-        d_q_is(at, c + 32u, rows.a2);
-        d_q_is(at, c + 48u, rows.a3);
-    }
-    let at_b = at + 16u * params.heads * params.dim;
-    if i_b < params.queries {
-        d_q_is(at_b, c, rows.b0);
-        d_q_is(at_b, c + 16u, rows.b1);
-        d_q_is(at_b, c + 32u, rows.b2);
-        d_q_is(at_b, c + 48u, rows.b3);
+    keep_rows(rows, lane);
+    workgroupBarrier();
+    let c = place.column + lane;
+    let n_rows = select(0u, min(OWN, params.queries - place.first), c < params.dim);
+    for (var r = 0u; r < n_rows; r += 1u) {
+        d_q[((place.row * params.queries + place.first + r) * params.heads + place.head) * params.dim + c] = kept_number(r, lane);
     }
 }
 
 // Sum of dy over the queries before `end` that see no key, by their share of each value.
-fn shares_before(place: Place, end: u32, c: u32) -> vec4<f32> {
-    var sum = vec4<f32>(0.0);
+fn share_before(place: Place, end: u32, c: u32) -> f32 {
+    var sum = 0.0;
     for (var i = 0u; i < end; i += 1u) {
-        if statistics_of(place, i).x == EMPTY {
-            sum += dy_at(place, i, c);
+        let query = (place.row * params.queries + i) * params.heads + place.head;
+        if statistics[2u * query] == EMPTY {
+            sum += dy[query * params.value_dim + c];
         }
     }
     return sum / f32(params.keys);
-}
-
-fn leave_key(place: Place, j: u32, c: u32, r0: vec4<f32>, r1: vec4<f32>, r2: vec4<f32>, r3: vec4<f32>) {
-    if j < params.keys {
-        let at = ((place.row * params.keys + j) * params.heads + place.head) * params.dim;
-        d_k_is(at, c, r0);
-        d_k_is(at, c + 16u, r1);
-        d_k_is(at, c + 32u, r2);
-        d_k_is(at, c + 48u, r3);
-    }
-}
-
-fn leave_value(place: Place, j: u32, c: u32, r0: vec4<f32>, r1: vec4<f32>, r2: vec4<f32>, r3: vec4<f32>) {
-    if j < params.keys {
-        let at = ((place.row * params.keys + j) * params.heads + place.head) * params.value_dim;
-        d_v_is(at, c, r0);
-        d_v_is(at, c + 16u, r1);
-        d_v_is(at, c + 32u, r2);
-        d_v_is(at, c + 48u, r3);
-    }
 }
 
 @compute @workgroup_size(64)
@@ -629,6 +574,7 @@ fn backward_keys(
     let zero = vec4<f32>(0.0);
     var d_keys = Rows(zero, zero, zero, zero, zero, zero, zero, zero);
     var d_values = Rows(zero, zero, zero, zero, zero, zero, zero, zero);
+    let known = known_keys(place.row, vec4<u32>(j_a, j_b, j_a, j_b));
     // No query before its first key sees any of them.
     var start = 0u;
     if CAUSAL != 0u {
@@ -658,8 +604,11 @@ fn backward_keys(
         let of_3 = statistics_of(place, i + 12u);
         let logs = vec4<f32>(of_0.x, of_1.x, of_2.x, of_3.x);
         let mean = vec4<f32>(of_0.y, of_1.y, of_2.y, of_3.y);
-        let p_a = select(zero, exp(scores.a * params.scale - logs), are_seen_from(place.row, i, j_a));
-        let p_b = select(zero, exp(scores.b * params.scale - logs), are_seen_from(place.row, i, j_b));
+        let queries = vec4<u32>(i, i + 4u, i + 8u, i + 12u);
+        let seen_a = are_before(queries, vec4<u32>(j_a)) & vec4<bool>(known.x);
+        let seen_b = are_before(queries, vec4<u32>(j_b)) & vec4<bool>(known.y);
+        let p_a = select(zero, exp(scores.a * params.scale - logs), seen_a);
+        let p_b = select(zero, exp(scores.b * params.scale - logs), seen_b);
         let factors_a = factors_of(draws, place.head, i, j_a, 4u, 0u);
         let factors_b = factors_of(draws, place.head, i, j_b, 4u, 0u);
         var weight_a = p_a * factors_a;
@@ -684,24 +633,24 @@ fn backward_keys(
         d_keys = with_weighted(d_keys, lane, vectors_from(place.column, params.dim));
         workgroupBarrier();
     }
-    let c = place.column + 4u * sub;
-    if UNIFORM != 0u {
-        let end = min(start, params.queries);
-        let share_0 = shares_before(place, end, c);
-        let share_1 = shares_before(place, end, c + 16u);
-        let share_2 = shares_before(place, end, c + 32u);
-        let share_3 = shares_before(place, end, c + 48u);
-        d_values.a0 += share_0;
-        d_values.a1 += share_1;
-        d_values.a2 += share_2;
-        d_values.a3 += share_3;
-        d_values.b0 += share_0;
-        d_values.b1 += share_1;
-        d_values.b2 += share_2;
-        d_values.b3 += share_3;
+    keep_rows(d_keys, lane);
+    workgroupBarrier();
+    let c = place.column + lane;
+    let n_rows = min(OWN, params.keys - place.first);
+    let n_keys = select(0u, n_rows, c < params.dim);
+    for (var r = 0u; r < n_keys; r += 1u) {
+        d_k[((place.row * params.keys + place.first + r) * params.heads + place.head) * params.dim + c] = kept_number(r, lane);
     }
-    leave_key(place, j_a, c, d_keys.a0, d_keys.a1, d_keys.a2, d_keys.a3);
-    leave_key(place, j_b, c, d_keys.b0, d_keys.b1, d_keys.b2, d_keys.b3);
-    leave_value(place, j_a, c, d_values.a0, d_values.a1, d_values.a2, d_values.a3);
-    leave_value(place, j_b, c, d_values.b0, d_values.b1, d_values.b2, d_values.b3);
+    workgroupBarrier();
+    keep_rows(d_values, lane);
+    workgroupBarrier();
+    let n_values = select(0u, n_rows, c < params.value_dim);
+    var share = 0.0;
+    if UNIFORM != 0u && n_values > 0u {
+        share = share_before(place, min(start, params.queries), c);
+    }
+    for (var r = 0u; r < n_values; r += 1u) {
+        let at = ((place.row * params.keys + place.first + r) * params.heads + place.head) * params.value_dim + c;
+        d_v[at] = kept_number(r, lane) + share;
+    }
 }
