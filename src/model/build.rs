@@ -9,7 +9,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::{GraphNode, Input, Model, NamedLayer, OutputMask, Weights};
 use crate::error::{Error, Result};
-use crate::layers::{Built, ComputeMask, Concatenate, Configured, Layer, MaskUse, Maximum, Minimum, Parameter};
+use crate::layers::{Built, ComputeMask, Concatenate, Configured, MaskUse, Maximum, Minimum, Parameter};
 use crate::plan::{InputMask, Layout};
 use crate::schema::Schema;
 use crate::shape::Shape;
@@ -269,24 +269,31 @@ impl ModelBuilder {
 
     /// The mask of an output.
     fn found_mask(&self, output: TensorRef) -> Option<Found> {
-        let (tensor, value) = match self.masks[self.mask_of[output.0]?] {
-            Mask::Of(tensor, value) => (tensor, value),
-            Mask::Made(tensor) => (tensor.0, 0.0),
+        let tensor = match self.masks[self.mask_of[output.0]?] {
+            Mask::Of(tensor, value) => return Some(self.found_input(tensor, value)),
+            Mask::Made(tensor) => tensor.0,
             Mask::Any(_) | Mask::Both(_) | Mask::Joined(_) => return Some(Found::Computed),
         };
-        Some(match self.tensors[tensor] {
-            Made::Input(input) => Found::Input(input, value),
-            Made::Node(idx) => {
-                let node = &self.nodes[idx];
-                let config = self.layers[node.layer_idx].layer.config();
-                let is_mask = self.layers[node.layer_idx].layer.kind() == ComputeMask::default().kind();
-                match (self.tensors[node.inputs[0]], config.get("mask_value").and_then(serde_json::Value::as_f64)) {
-                    #[allow(clippy::cast_possible_truncation, reason = "the setting is an f32")]
-                    (Made::Input(input), Some(value)) if is_mask => Found::Input(input, value as f32),
-                    _ => Found::Computed,
-                }
+        let Made::Node(idx) = self.tensors[tensor] else { return Some(self.found_input(tensor, 0.0)) };
+        let node = &self.nodes[idx];
+        let layer = &self.layers[node.layer_idx].layer;
+        match layer.kind() {
+            "ComputeMask" => {
+                #[allow(clippy::cast_possible_truncation, reason = "the setting is an f32")]
+                let value = layer.config().get("mask_value").and_then(serde_json::Value::as_f64).map_or(0.0, |it| it as f32);
+                Some(self.found_input(node.inputs[0], value))
             }
-        })
+            "Concatenate" | "Maximum" | "Minimum" => Some(Found::Computed),
+            // Another tensor that the caller named is a mask for that layer alone.
+            _ => None,
+        }
+    }
+
+    fn found_input(&self, tensor: usize, value: f32) -> Found {
+        match self.tensors[tensor] {
+            Made::Input(input) => Found::Input(input, value),
+            Made::Node(_) => Found::Computed,
+        }
     }
 
     /// A mask as a tensor.
