@@ -35,6 +35,11 @@ const KINKED: &[&str] = &[
     "ReLU",
 ];
 
+/// A layer behind which there is no mask: a loss takes none that a layer computes.
+fn unmasking(shape: &[usize]) -> (&'static str, Settings) {
+    ("Reshape", Map::from_iter([("target_shape".to_owned(), json!(shape))]))
+}
+
 /// A name for messages.
 fn name(row: &Row) -> String {
     format!("{} {:?}", row.kind, row.settings)
@@ -42,7 +47,11 @@ fn name(row: &Row) -> String {
 
 impl Row {
     fn layer(&self) -> Vec<(&str, Settings)> {
-        vec![(self.kind, settings(self.settings))]
+        let mut layers = vec![(self.kind, settings(self.settings))];
+        if self.kind == "Masking" {
+            layers.push(unmasking(self.output));
+        }
+        layers
     }
 
     /// The layer behind its tables, all filled with normal numbers, or with spread ones where it has kinks.
@@ -297,6 +306,7 @@ fn forms(case: &Case) -> Vec<Vec<(&'static str, Settings)>> {
             other => vec![as_activation(other)],
         },
         "ReLU" if config.is_empty() => vec![vec![(known, config)], as_activation("relu")],
+        "Masking" => vec![vec![(known, config), unmasking(&case.tensor("output").shape[1..])]],
         "Softmax" => vec![vec![(known, config)], as_activation("softmax")],
         "Flatten" => {
             let axes = &case.tensor("output").shape[1..];
