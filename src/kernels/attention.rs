@@ -103,11 +103,7 @@ pub static BACKWARD_QUERIES: Kernel = kernel(
 /// Constants: `CAUSAL`, `KEY_MASKED`, `UNIFORM`, `DROPS`, as forward has them. Grid: [`keys_grid`].
 pub static BACKWARD_KEYS: Kernel = kernel(
     "backward_keys",
-    [
-        &["q", "k", "v", "key_mask", "dy", "statistics"],
-        &["d_k", "d_v"],
-        &["CAUSAL", "KEY_MASKED", "UNIFORM", "DROPS"],
-    ],
+    [&["q", "k", "v", "key_mask", "dy", "statistics"], &["d_k", "d_v"], &["CAUSAL", "KEY_MASKED", "UNIFORM", "DROPS"]],
     (twins::backward_keys, fast::backward_keys),
     TOLERANCE,
     cases::backward_keys,

@@ -1,10 +1,10 @@
 //! The table of kernels, a line for each family.
 
 use super::{
-    Kernel, activation, adadelta, adagrad, adam, adamax, add, attention, batch_norm, bilinear, clip, completion, concatenate,
-    conv2d, dense, depthwise_conv2d, dropout, ema, embedding, gaussian, global_max, group_norm, halves, lion, mask,
-    merge, nadam, pointwise_loss, pooling, recurrent, reduce, regularizer, remap, rmsprop, row_loss, sgd, softmax,
-    softmax_cross_entropy,
+    Kernel, activation, adadelta, adagrad, adam, adamax, add, attention, batch_norm, bilinear, clip, completion,
+    concatenate, conv2d, dense, depthwise_conv2d, dropout, ema, embedding, gaussian, global_max, group_norm, halves,
+    lion, mask, merge, nadam, pointwise_loss, pooling, recurrent, reduce, regularizer, remap, rmsprop, row_loss, sgd,
+    softmax, softmax_cross_entropy,
 };
 
 /// Kernels by families: tables of host files.

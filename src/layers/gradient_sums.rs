@@ -29,10 +29,8 @@ fn sum_parts_into(
         record(rec, 1, gradient);
         return;
     }
-    let partials = rec.scratch(
-        &format!("{what}_partials"),
-        Length { per_row: 0, fixed: gradient.len.fixed * u64::from(splits) },
-    );
+    let partials =
+        rec.scratch(&format!("{what}_partials"), Length { per_row: 0, fixed: gradient.len.fixed * u64::from(splits) });
     record(rec, splits, partials);
     let cols = length_word(gradient.len);
     let params = reduce::Record { rows: Word::U32(0), cols, splits: Word::U32(splits) };

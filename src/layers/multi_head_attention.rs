@@ -228,7 +228,11 @@ impl MultiHeadAttention {
         Linear { positions: sizes.queries, inputs: self.num_heads * self.values(), units: sizes.output }
     }
 
-    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "a factor, which Keras rounds, too")]
+    #[allow(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        reason = "a factor, which Keras rounds, too"
+    )]
     fn params(&self, rec: &Recorder<'_>, sizes: &Sizes) -> kernel::Record {
         kernel::Record {
             rows: Word::Rows(1),

@@ -5,9 +5,10 @@ use super::{
     Concatenate, Conv1D, Conv2D, Conv2DTranspose, Cropping1D, Cropping2D, Dense, DepthwiseConv2D, Dropout, Elu,
     Embedding, Entry, Flatten, GaussianDropout, GaussianNoise, Gelu, GlobalAveragePooling1D, GlobalAveragePooling2D,
     GlobalMaxPooling1D, GlobalMaxPooling2D, GroupNormalization, Gru, LayerNormalization, LayerScale, LeakyRelu, Lstm,
-    Masking, MaxPooling1D, MaxPooling2D, Maximum, Minimum, MultiHeadAttention, Multiply, Normalization, PositionEmbedding, SinePositionEncoding, Permute, Prelu, Relu, RepeatVector,
-    Rescaling, Reshape, RmsNormalization, SeparableConv2D, Sigmoid, SimpleRnn, Softmax, SpatialDropout2D,
-    StochasticDepth, Subtract, Tanh, UpSampling1D, UpSampling2D, ZeroPadding1D, ZeroPadding2D, entry,
+    Masking, MaxPooling1D, MaxPooling2D, Maximum, Minimum, MultiHeadAttention, Multiply, Normalization, Permute,
+    PositionEmbedding, Prelu, Relu, RepeatVector, Rescaling, Reshape, RmsNormalization, SeparableConv2D, Sigmoid,
+    SimpleRnn, SinePositionEncoding, Softmax, SpatialDropout2D, StochasticDepth, Subtract, Tanh, UpSampling1D,
+    UpSampling2D, ZeroPadding1D, ZeroPadding2D, entry,
 };
 
 /// Every layer of the crate.

@@ -258,7 +258,8 @@ impl ModelBuilder {
         let of = |input: &usize| (self.mask_of[*input], *input);
         let masks: Vec<(Option<usize>, usize)> = inputs.iter().map(of).collect();
         let masks = masks.into_iter();
-        let masks = masks.map(|(mask, input)| mask.unwrap_or_else(|| self.add_mask(Mask::Of(input, NO_VALUE)))).collect();
+        let masks =
+            masks.map(|(mask, input)| mask.unwrap_or_else(|| self.add_mask(Mask::Of(input, NO_VALUE)))).collect();
         Some(self.add_mask(Mask::Joined(masks)))
     }
 
@@ -280,7 +281,8 @@ impl ModelBuilder {
         match layer.kind() {
             "ComputeMask" => {
                 #[allow(clippy::cast_possible_truncation, reason = "the setting is an f32")]
-                let value = layer.config().get("mask_value").and_then(serde_json::Value::as_f64).map_or(0.0, |it| it as f32);
+                let value =
+                    layer.config().get("mask_value").and_then(serde_json::Value::as_f64).map_or(0.0, |it| it as f32);
                 Some(self.found_input(node.inputs[0], value))
             }
             "Concatenate" | "Maximum" | "Minimum" => Some(Found::Computed),

@@ -161,10 +161,7 @@ mod tests {
             ("make_parallel", 41_157_101),
             ("char_lstm", 96 * 64 + 4 * 128 * (64 + 128 + 1) + 4 * 128 * (128 + 128 + 1) + 129 * 96),
             // As Keras' `count_params`: embeddings, positions, blocks of two norms, four projections and two layers; norm, head.
-            (
-                "gpt_mini",
-                96 * 128 + 128 * 128 + 4 * (512 + 4 * 129 * 128 + 129 * 512 + 513 * 128) + 256 + 129 * 96,
-            ),
+            ("gpt_mini", 96 * 128 + 128 * 128 + 4 * (512 + 4 * 129 * 128 + 129 * 512 + 513 * 128) + 256 + 129 * 96),
         ];
         assert!(PRESETS.iter().map(|preset| preset.name).eq(expected.iter().map(|(name, _)| *name)));
         for (name, parameters) in expected {

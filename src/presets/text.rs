@@ -29,7 +29,9 @@ pub fn gpt_mini(size: &Size) -> Result<Model> {
     let positions = graph.add(PositionEmbedding::new(size.input.last()), &[embedded]);
     let mut last = graph.add(Add::default(), &[embedded, positions]);
     for _ in 0..BLOCKS {
-        last = residual(&mut graph, last, |graph, x| graph.add(MultiHeadAttention::new(HEADS, WIDTH / HEADS).causal(), &[x]));
+        last = residual(&mut graph, last, |graph, x| {
+            graph.add(MultiHeadAttention::new(HEADS, WIDTH / HEADS).causal(), &[x])
+        });
         last = residual(&mut graph, last, |graph, x| {
             let wide = graph.add(Dense::new(4 * WIDTH).activation(Activation::Gelu), &[x]);
             graph.add(Dense::new(WIDTH), &[wide])

@@ -9,8 +9,17 @@ use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
 
 /// Files of single layers.
-pub const LAYERS: &[&str] =
-    &["layers", "activations", "attention", "convolution", "merging", "normalization", "reshaping", "scaling", "sequences"];
+pub const LAYERS: &[&str] = &[
+    "layers",
+    "activations",
+    "attention",
+    "convolution",
+    "merging",
+    "normalization",
+    "reshaping",
+    "scaling",
+    "sequences",
+];
 
 /// A golden tensor.
 #[derive(Clone, Debug, PartialEq)]

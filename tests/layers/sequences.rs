@@ -553,8 +553,7 @@ fn masks_go_through_merges() {
         let inputs = [graph.input("a", [3]), graph.input("b", [3])];
         let layer = graph.layer("words", Embedding::new(6, 4).mask_zero());
         let both = inputs.map(|input| graph.call(layer, &[input]));
-        let merged =
-            if joins { graph.add(Concatenate { axis: 1 }, &both) } else { graph.add(Add::default(), &both) };
+        let merged = if joins { graph.add(Concatenate { axis: 1 }, &both) } else { graph.add(Add::default(), &both) };
         let mean = graph.add(GlobalAveragePooling1D::default(), &[merged]);
         let model = graph.build(&[mean], 3).unwrap();
         let table = model.tensor("words/embeddings").unwrap().to_vec();

@@ -41,8 +41,7 @@ fn each(known: &[&str], results: Results, buffers: impl Fn(Case, &Params, &[&str
         let [rows, heads, queries, keys, dim, value_dim] = size;
         let scale = 1.0 / float(index(dim)).sqrt();
         let (first_row, seed, step, node, rate) = (3, 5, 70, 2, 0.3);
-        let params =
-            Params { rows, heads, queries, keys, dim, value_dim, scale, first_row, seed, step, node, rate };
+        let params = Params { rows, heads, queries, keys, dim, value_dim, scale, first_row, seed, step, node, rate };
         let [positions, columns] = results(&params).map(index);
         let n_items = index(rows) * items(index(heads), positions, columns);
         let grid = Grid::Items(Word::U32(u32::try_from(n_items).unwrap_or(u32::MAX)));
@@ -82,10 +81,14 @@ fn inputs(case: Case, p: &Params) -> Case {
 
 pub(super) fn forward() -> Vec<Case> {
     let known = ["CAUSAL", "QUERY_MASKED", "KEY_MASKED", "UNIFORM", "DROPS"];
-    let mut cases = each(&known, |p| [p.queries, p.value_dim], |case, p, _| {
-        let case = inputs(case, p).input(mask(p.rows, p.queries));
-        case.output(results_len(p)).output(index(p.rows * p.queries * p.heads))
-    });
+    let mut cases = each(
+        &known,
+        |p| [p.queries, p.value_dim],
+        |case, p, _| {
+            let case = inputs(case, p).input(mask(p.rows, p.queries));
+            case.output(results_len(p)).output(index(p.rows * p.queries * p.heads))
+        },
+    );
     // Scores of hundreds, whose exponentials are no numbers; of whole numbers and a power of 2, so that they are exact.
     let mut large = cases[4].clone();
     large.label += ", large scores";
@@ -126,14 +129,20 @@ fn backward_inputs(case: Case, p: &Params, settings: &[&str]) -> Case {
 }
 
 pub(super) fn backward_queries() -> Vec<Case> {
-    each(&["CAUSAL", "KEY_MASKED", "DROPS"], |p| [p.queries, p.dim], |case, p, settings| {
-        backward_inputs(case, p, settings).output(lengths(p)[0])
-    })
+    each(
+        &["CAUSAL", "KEY_MASKED", "DROPS"],
+        |p| [p.queries, p.dim],
+        |case, p, settings| backward_inputs(case, p, settings).output(lengths(p)[0]),
+    )
 }
 
 pub(super) fn backward_keys() -> Vec<Case> {
-    each(&["CAUSAL", "KEY_MASKED", "UNIFORM", "DROPS"], |p| [p.keys, p.dim.max(p.value_dim)], |case, p, settings| {
-        let [_, k, v] = lengths(p);
-        backward_inputs(case, p, settings).output(k).output(v)
-    })
+    each(
+        &["CAUSAL", "KEY_MASKED", "UNIFORM", "DROPS"],
+        |p| [p.keys, p.dim.max(p.value_dim)],
+        |case, p, settings| {
+            let [_, k, v] = lengths(p);
+            backward_inputs(case, p, settings).output(k).output(v)
+        },
+    )
 }
