@@ -28,9 +28,12 @@ class LossRow:
     metrics: dict[str, str] = field(default_factory=dict)
     #: The metric that "accuracy" means.
     accuracy: str | None = None
+    #: Whether targets have the shape of the output, as metrics that are counted need it.
+    is_dense: bool = True
 
 
 _TOP_K = "top_k"
+_ABSOLUTE = {"MeanAbsoluteError": "mean_absolute_error"}
 
 #: Losses by their class in Keras, which is their type in the engine.
 LOSSES: dict[str, LossRow] = {
@@ -39,6 +42,7 @@ LOSSES: dict[str, LossRow] = {
         need={"ignore_class": None, "axis": -1},
         metrics={"SparseCategoricalAccuracy": "accuracy", "SparseTopKCategoricalAccuracy": _TOP_K},
         accuracy="SparseCategoricalAccuracy",
+        is_dense=False,
     ),
     "CategoricalCrossentropy": LossRow(
         head="softmax",
@@ -54,7 +58,65 @@ LOSSES: dict[str, LossRow] = {
         metrics={"BinaryAccuracy": "accuracy"},
         accuracy="BinaryAccuracy",
     ),
-    "MeanSquaredError": LossRow(metrics={"MeanAbsoluteError": "mean_absolute_error"}),
+    "CategoricalFocalCrossentropy": LossRow(
+        head="softmax",
+        take=("alpha", "gamma", "label_smoothing"),
+        need={"axis": -1},
+        metrics={"CategoricalAccuracy": "accuracy", "TopKCategoricalAccuracy": _TOP_K},
+        accuracy="CategoricalAccuracy",
+    ),
+    "BinaryFocalCrossentropy": LossRow(
+        head="sigmoid",
+        take=("apply_class_balancing", "alpha", "gamma", "label_smoothing"),
+        need={"axis": -1},
+        metrics={"BinaryAccuracy": "accuracy"},
+        accuracy="BinaryAccuracy",
+    ),
+    "MeanSquaredError": LossRow(metrics=_ABSOLUTE),
+    "MeanAbsoluteError": LossRow(metrics=_ABSOLUTE),
+    "Huber": LossRow(take=("delta",), metrics=_ABSOLUTE),
+    "LogCosh": LossRow(metrics=_ABSOLUTE),
+    "Poisson": LossRow(metrics=_ABSOLUTE),
+    "KLDivergence": LossRow(metrics=_ABSOLUTE),
+    "CosineSimilarity": LossRow(take=("axis",), metrics=_ABSOLUTE),
+    "Hinge": LossRow(),
+    "SquaredHinge": LossRow(),
+    "CategoricalHinge": LossRow(
+        metrics={"CategoricalAccuracy": "accuracy", "TopKCategoricalAccuracy": _TOP_K}, accuracy="CategoricalAccuracy"
+    ),
+}
+
+
+@dataclass(frozen=True)
+class MetricRow:
+    """A metric of Keras that the engine counts over the whole dataset: its name there, and settings as of a loss."""
+
+    engine: str
+    take: tuple[str, ...] = ()
+    need: dict[str, Any] = field(default_factory=dict)
+
+
+#: Metrics by their class in Keras. They see the output of the Keras model, so a loss on logits has none but AUC's own.
+METRICS: dict[str, MetricRow] = {
+    "Precision": MetricRow("precision", ("thresholds", "top_k", "class_id")),
+    "Recall": MetricRow("recall", ("thresholds", "top_k", "class_id")),
+    "F1Score": MetricRow("f1_score", ("average", "threshold")),
+    "AUC": MetricRow(
+        "auc",
+        ("num_thresholds", "curve", "summation_method"),
+        {"thresholds": None, "multi_label": False, "num_labels": None, "label_weights": None},
+    ),
+    "BinaryAccuracy": MetricRow("binary_accuracy", ("threshold",)),
+    "MeanSquaredError": MetricRow("mean_squared_error"),
+    "RootMeanSquaredError": MetricRow("root_mean_squared_error"),
+    "R2Score": MetricRow("r2_score", ("class_aggregation",), {"num_regressors": 0}),
+    "LogCoshError": MetricRow("logcosh"),
+    "Poisson": MetricRow("poisson"),
+    "KLDivergence": MetricRow("kl_divergence"),
+    "Hinge": MetricRow("hinge"),
+    "SquaredHinge": MetricRow("squared_hinge"),
+    "CategoricalHinge": MetricRow("categorical_hinge"),
+    "CosineSimilarity": MetricRow("cosine_similarity"),
 }
 
 #: Settings of Keras' optimizers that must have these values.
@@ -142,7 +204,7 @@ def convert(
         reader.problems.append("compile: `weighted_metrics` are not supported")
     rows = [reader.loss(output, loss) for output, loss in zip(outputs, losses)]
     heads = [reader.head(graph, idx, settings, logits) for idx, (settings, logits, _) in enumerate(rows)]
-    names, wanted = reader.metrics([settings["type"] for settings, _, _ in rows], metrics)
+    names, wanted = reader.metrics([(settings["type"], logits) for settings, logits, _ in rows], metrics)
     reductions = {reduction for _, _, reduction in rows}
     if len(reductions) > 1:
         reader.problems.append(f"losses: need one `reduction` for all outputs, but have {sorted(reductions)}")
@@ -253,7 +315,7 @@ class _Reader:
             node.settings["activation"] = "linear"
         return needed
 
-    def metrics(self, losses: list[str], metrics: list[Any]) -> tuple[list[MetricName], list[list[Any]]]:
+    def metrics(self, losses: list[tuple[str, bool]], metrics: list[Any]) -> tuple[list[MetricName], list[list[Any]]]:
         """Names in the logs, and what the engine is asked for, for each output."""
         several = len(self.outputs) > 1
         names, wanted = [MetricName("loss", "loss")], []
@@ -271,8 +333,9 @@ class _Reader:
             wanted.append(asked)
         return names, wanted
 
-    def metric(self, output: str, loss: str, metric: Any) -> tuple[str, str, Any] | None:
+    def metric(self, output: str, given: tuple[str, bool], metric: Any) -> tuple[str, str, Any] | None:
         """Name in the logs, name in the engine's values, and the engine's setting of a metric."""
+        loss, takes_logits = given
         row = LOSSES[loss]
         if isinstance(metric, str) and metric in ("accuracy", "acc"):
             kind, name = row.accuracy or "Accuracy", metric
@@ -282,13 +345,53 @@ class _Reader:
             name = metric if isinstance(metric, str) else getattr(metric, "name", kind)
         engine = row.metrics.get(kind)
         if engine is None or config.get("threshold", 0.5) != 0.5:
-            known = ", ".join(row.metrics) or "none"
+            if kind in METRICS and row.is_dense:
+                return self.counted(output, name, kind, config, row.head is not None and takes_logits)
+            known = ", ".join([*row.metrics, *(METRICS if row.is_dense else ())]) or "none"
             self.problems.append(f"metric `{name}` of `{output}`: is not supported beside {loss}; known are {known}")
             return None
         if engine == _TOP_K:
             k = int(config.get("k", 5))
             return name, f"top_{k}_accuracy", {"top_k_categorical_accuracy": {"k": k}}
         return name, engine, engine
+
+    def counted(
+        self, output: str, name: str, kind: str, config: Settings, sees_logits: bool
+    ) -> tuple[str, str, Any] | None:
+        """A metric that the engine counts over the dataset. It sees probabilities where the loss applies a function."""
+        who = f"metric `{name}` of `{output}`"
+        row = METRICS[kind]
+        if sees_logits and not config.get("from_logits"):
+            self.problems.append(
+                f"{who}: sees logits in Keras, but probabilities here; leave out `from_logits=True` of the loss"
+            )
+            return None
+        if config.get("from_logits") and not sees_logits:
+            self.problems.append(f"{who}: `from_logits` needs False, but is True")
+            return None
+        for key, value in config.items():
+            if key not in {"name", "dtype", "from_logits", "fn", *row.take} and value != row.need.get(key):
+                self.problems.append(f"{who}: `{key}` needs {row.need.get(key)}, but is {value}")
+        settings = {key: config[key] for key in row.take if config.get(key) is not None}
+        thresholds = settings.get("thresholds")
+        if isinstance(thresholds, (list, tuple)):
+            if len(thresholds) != 1:
+                self.problems.append(f"{who}: `thresholds` needs one number, but is {thresholds}")
+                return None
+            settings["thresholds"] = thresholds[0]
+        if "curve" in settings:
+            settings["curve"] = str(settings["curve"]).upper()
+        for key in ("average", "class_aggregation"):
+            if key in row.take and key not in settings:
+                self.problems.append(f"{who}: `{key}` needs to make one number of the classes', but is None")
+                return None
+        engine = row.engine
+        if kind in ("Precision", "Recall"):
+            top = f"top_{settings['top_k']}_" if "top_k" in settings else ""
+            engine = (f"class_{settings['class_id']}_" if "class_id" in settings else "") + top + engine
+        if settings.get("curve") == "PR":
+            engine = "pr_auc"
+        return name, engine, {row.engine: settings}
 
     def optimizer(self, optimizer: Any) -> tuple[Settings, float | None]:
         """Type and settings of the optimizer, and the global norm at which gradients are cut."""
@@ -320,10 +423,16 @@ def _function(node: Node | None) -> str | None:
     return "softmax" if node.settings["type"] == "Softmax" else node.settings.get("activation")
 
 
+#: Classes whose name is not made of that of their function.
+_CLASSES = {"KlDivergence": "KLDivergence"}
+
+
 def _named(get: Any, value: Any) -> tuple[str, Settings]:
     """Class and settings of a loss or metric, of which Keras also takes functions and short names."""
     found = get(value)
     if hasattr(found, "get_config"):
-        return type(found).__name__, found.get_config()
+        # What some classes leave out of their configuration.
+        return type(found).__name__, {**getattr(found, "_fn_kwargs", {}), **found.get_config()}
     name = getattr(found, "__name__", str(found))
-    return "".join(part.capitalize() for part in name.split("_")), {}
+    kind = "".join(part.capitalize() for part in name.split("_"))
+    return _CLASSES.get(kind, kind), {}

@@ -30,16 +30,16 @@ _TELL_MS = 100
 
 
 class _Means:
-    """Means over batches, each counted by its rows: what Keras' logs hold."""
+    """Numbers of the batches so far: what Keras' logs hold."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine, self._rows = engine, 0
         self._sums = dict[str, float]()
 
     def add(self, numbers: list[tuple[str, float]], rows: int) -> None:
+        """Rows of a batch, and the numbers of all batches so far."""
         self._rows += rows
-        for name, value in numbers:
-            self._sums[name] = self._sums.get(name, 0.0) + value * rows
+        self._sums = {name: value * self._rows for name, value in numbers}
 
     def take(self, sums: list[tuple[str, float]], rows: int) -> None:
         """Sums over rows from the beginning, in place of those that are known."""
@@ -240,6 +240,7 @@ class ParallelModel:
         """The steps of an epoch. A step begins before the one before it is reported, unless a callback waits for that."""
         depth = 2 if len(engine.trainer.adapters) == 1 and not _waits_for_batches(callbacks) else 1
         begun: deque[tuple[int, int]] = deque()
+        engine.trainer.reset_metrics()
         try:
             with Epoch(source, engine.feeds) as batches:
                 for step, data in batches:
@@ -272,9 +273,9 @@ class ParallelModel:
         step, rows = begun.popleft()
         if depth > 1:
             callbacks.on_train_batch_begin(step)
-        values, shards = engine.end()
+        _, shards = engine.end()
         shares.add(shards)
-        means.add(values, rows)
+        means.add(engine.trainer.metrics(), rows)
         self._is_touched = False
         callbacks.on_train_batch_end(step, means.logs())
         if self._is_touched:
@@ -347,7 +348,7 @@ class ParallelModel:
         with Epoch(source, engine.feeds) as batches:
             for step, data in batches:
                 callbacks.on_test_batch_begin(step)
-                means.add(engine.trainer.test(data.batch), data.batch.rows)
+                means.add(engine.trainer.count(data.batch, not means.logs()), data.batch.rows)
                 callbacks.on_test_batch_end(step, means.logs())
                 if getattr(self._keras, "stop_evaluating", False):
                     break

@@ -22,14 +22,12 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Counts the numbers of a batch.
+    /// Counts a batch; takes the numbers of all batches so far.
     #[allow(clippy::cast_precision_loss, reason = "a batch has fewer than 2^52 rows")]
     pub(crate) fn add(&mut self, rows: usize, values: Vec<(String, f64)>, shards: &[(usize, u32)]) {
         self.batches += 1;
         self.rows += rows as u64;
-        for (name, value) in values {
-            *entry(&mut self.sums, name) += value * rows as f64;
-        }
+        self.sums = values.into_iter().map(|(name, value)| (name, value * self.rows as f64)).collect();
         for (adapter, rows) in shards {
             *entry(&mut self.shards, *adapter) += u64::from(*rows);
         }

@@ -9,7 +9,7 @@ use manyhands::internals::adapters::{Opener, Request, open};
 use manyhands::internals::plan::Layout;
 use manyhands::internals::scheduler::TrainingState;
 use manyhands::internals::scheduler::timeline::{Lane, Span, Tracing};
-use manyhands::internals::trainer::CheckedBatch;
+use manyhands::internals::trainer::{CheckedBatch, Meter};
 use manyhands::logs::{StepLog, Values};
 use manyhands::{BatchStatistics, Compile, Loss, Metric, Optimizer, Reduction, SplitMode};
 use numpy::{PyArray1, PyArrayMethods, PyReadonlyArray1};
@@ -114,7 +114,7 @@ impl Steps<'_> {
     fn end(&mut self) -> PyResult<()> {
         let log = pollster::block_on(self.trainer.lock().end_on_batch()).map_err(|error| raised(&error))?;
         self.n_begun -= 1;
-        self.tally.add(log.rows, listed(&log.values), &shards(&log));
+        self.tally.add(log.rows, listed(&log.running), &shards(&log));
         Ok(())
     }
 }
@@ -142,6 +142,8 @@ pub(crate) struct Trainer {
     plugs: Plugs,
     adapters: Vec<Info>,
     optimizer: Optimizer,
+    /// Loss and metrics of batches that are tested one by one.
+    tested: Mutex<Meter>,
 }
 
 #[pymethods]
@@ -163,7 +165,8 @@ impl Trainer {
             let (adapters, optimizer) = (chosen(adapters)?, compile.optimizer.clone());
             let plugs = Plugs::default();
             let trainer = manyhands::Trainer::new(model, compile)?.on(adapters.clone()).split(split);
-            Ok(Self { trainer: Mutex::new(trainer.opener(opener(&plugs))), plugs, adapters, optimizer })
+            let trainer = Mutex::new(trainer.opener(opener(&plugs)));
+            Ok(Self { trainer, plugs, adapters, optimizer, tested: Mutex::default() })
         })
     }
 
@@ -230,6 +233,7 @@ impl Trainer {
             Some(rate) => Rate::Fixed(rate.extract()?),
             None => Rate::Fixed(py.detach(|| self.lock().progress().learning_rate)),
         };
+        py.detach(|| self.lock().reset_metrics());
         let mut tally = Tally::default();
         let mut listener = Listener::new(&tell, every_ms);
         let check = py.detach(|| self.lock().batch_check());
@@ -272,6 +276,28 @@ impl Trainer {
         Ok(listed(&values))
     }
 
+    /// Loss and metrics at inference of a batch and those before it, back to the last that was the first.
+    fn count(&self, py: Python<'_>, batch: &Batch, is_first: bool) -> PyResult<Vec<(String, f64)>> {
+        let values = detached(py, || {
+            let mut meter = self.tested.lock().unwrap_or_else(PoisonError::into_inner);
+            if is_first {
+                *meter = Meter::default();
+            }
+            self.counted(&batch.0, &mut meter)
+        })?;
+        Ok(listed(&values))
+    }
+
+    /// Forgets loss and metrics of the steps so far.
+    fn reset_metrics(&self, py: Python<'_>) {
+        py.detach(|| self.lock().reset_metrics());
+    }
+
+    /// Loss and metrics of the steps since they were forgotten.
+    fn metrics(&self, py: Python<'_>) -> Vec<(String, f64)> {
+        listed(&py.detach(|| self.lock().metrics_on_batch()))
+    }
+
     /// Loss and metrics of rows at inference, batch by batch: told as by `train`.
     #[pyo3(signature = (rows, batch_size, tell, every_ms=None))]
     fn evaluate(
@@ -282,7 +308,7 @@ impl Trainer {
         tell: Py<PyAny>,
         every_ms: Option<u64>,
     ) -> PyResult<()> {
-        let mut tally = Tally::default();
+        let (mut tally, mut meter) = (Tally::default(), Meter::default());
         let mut listener = Listener::new(&tell, every_ms);
         epoch::each(
             py,
@@ -292,7 +318,7 @@ impl Trainer {
             |batch| batch,
             |batches| {
                 for batch in batches {
-                    let values = self.lock().test_on_batch(&batch).map_err(|error| raised(&error))?;
+                    let values = self.counted(&batch, &mut meter).map_err(|error| raised(&error))?;
                     tally.add(batch.rows, listed(&values), &[]);
                     if listener.hear(&tally)? == Wanted::NoMore {
                         break;
@@ -393,6 +419,13 @@ impl Trainer {
     /// Never while the interpreter's lock is held: whoever has this one may need that one for a warning.
     fn lock(&self) -> MutexGuard<'_, manyhands::Trainer> {
         self.trainer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Loss and metrics at inference of the batches of a meter, to which this one is added.
+    fn counted(&self, batch: &data::Batch, meter: &mut Meter) -> manyhands::Result<Values> {
+        let mut trainer = self.lock();
+        pollster::block_on(trainer.count_on_batch_async(batch, meter))?;
+        Ok(trainer.metrics_of(meter))
     }
 
     fn begin_with(&self, batch: data::Batch, rate: f32) -> manyhands::Result<()> {

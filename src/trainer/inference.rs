@@ -75,6 +75,15 @@ impl Trainer {
     /// # Errors
     /// If the batch does not fit model and losses, or no adapter is left.
     pub async fn test_on_batch_async(&mut self, batch: &Batch) -> Result<Values> {
+        self.count_on_batch_async(batch, &mut Meter::default()).await
+    }
+
+    /// Adds loss and metrics of a batch at inference to those of others; returns its own.
+    ///
+    /// # Errors
+    /// If the batch does not fit model and losses, or no adapter is left.
+    #[doc(hidden)]
+    pub async fn count_on_batch_async(&mut self, batch: &Batch, meter: &mut Meter) -> Result<Values> {
         self.batch_check().check_all(batch)?;
         self.open_for(batch.rows, 1).await?;
         let scales = meter::loss_scales(&self.compile, &self.model, batch);
@@ -82,7 +91,13 @@ impl Trainer {
         let reports = self.adapters.scheduler()?.evaluate(batch, scales).await?;
         self.follow_rewind();
         let reports = Reports { rows: &reports, penalty };
-        Ok(Meter::default().add(&self.compile, &self.model, &reports, batch))
+        Ok(meter.add(&self.compile, &self.model, &reports, batch))
+    }
+
+    /// Loss and metrics of the batches that a meter has counted.
+    #[doc(hidden)]
+    pub fn metrics_of(&self, meter: &Meter) -> Values {
+        meter.values(&self.compile, &self.model)
     }
 
     /// The outputs for a batch, one flat array for each, as Keras' `predict_on_batch`.

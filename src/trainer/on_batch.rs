@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::snapshots::SNAPSHOT_STEPS;
-use super::{BatchCheck, CheckedBatch, Meter, StepLog, Trainer};
+use super::{BatchCheck, CheckedBatch, Meter, StepLog, Trainer, Values};
 use crate::data::Batch;
 use crate::error::{Error, Result};
 use crate::scheduler::timeline::Tracing;
@@ -19,6 +19,8 @@ pub(super) struct Brought {
     batches: VecDeque<Kept>,
     /// Steps that had to end before their reports were requested.
     ended: VecDeque<StepLog>,
+    /// Loss and metrics of steps that were reported.
+    meter: Meter,
 }
 
 struct Kept {
@@ -118,7 +120,7 @@ impl Trainer {
     }
 
     /// Ends the oldest training step in flight and returns its log. Its running values are
-    /// those of the batch.
+    /// those of the batches since [`reset_metrics`](Self::reset_metrics).
     ///
     /// # Errors
     /// If no batch waits, no adapter is left, or a value is not finite. Batches that wait are then forgotten.
@@ -187,11 +189,21 @@ impl Trainer {
             return Err(Error::model("the new state", problem, "begin with `TrainingState::new`, and fill it"));
         }
         self.end_steps(0).await;
-        self.brought = Brought::default();
+        self.brought = Brought { meter: std::mem::take(&mut self.brought.meter), ..Brought::default() };
         self.model.weights.clone_from(&state.weights);
         (self.progress.step, self.snapshot) = (step, None);
         self.adapters.restore(state);
         Ok(())
+    }
+
+    /// Forgets loss and metrics of the caller's batches so far, as Keras' `reset_metrics`.
+    pub fn reset_metrics(&mut self) {
+        self.brought.meter = Meter::default();
+    }
+
+    /// Loss and metrics of the caller's batches since [`reset_metrics`](Self::reset_metrics).
+    pub fn metrics_on_batch(&self) -> Values {
+        self.brought.meter.values(&self.compile, &self.model)
     }
 
     async fn end_brought(&mut self) -> Result<StepLog> {
@@ -211,11 +223,17 @@ impl Trainer {
     /// Ends the oldest step in flight; `None` if its log is known already, or training was rewound.
     async fn finish_brought(&mut self) -> Result<Option<StepLog>> {
         let step = self.progress.step;
-        let log = self.finish_step(0).await?;
+        self.progress.meter = self.brought.meter.clone();
+        let log = self.finish_step(0).await;
         // Batches are the caller's: there is no epoch, and no position in one.
-        (self.progress.batch, self.progress.meter) = (0, Meter::default());
+        self.progress.batch = 0;
+        let meter = std::mem::take(&mut self.progress.meter);
+        let log = log?;
         let kept = self.brought.of(step).filter(|_| log.is_some());
         let is_news = kept.is_some_and(|kept| !std::mem::replace(&mut kept.is_reported, true));
+        if is_news {
+            self.brought.meter = meter;
+        }
         Ok(log.filter(|_| is_news))
     }
 

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use manyhands::data::InMemory;
+use manyhands::data::{Batch, InMemory};
 use manyhands::extend::{MetricFunction, Position, Settings};
 use manyhands::internals::adapters::cpu;
 use manyhands::internals::metrics::METRICS;
@@ -101,6 +101,30 @@ fn classes_by_index_are_those_of_one_hot_targets() {
     let loss = Loss::SPARSE_CATEGORICAL_CROSSENTROPY;
     let values = trainer(model, loss, vec![metric], &[1.0]).evaluate(data, 7).unwrap();
     assert!((values.get("top_2_precision").unwrap() - f64::from(case.values("result")[0])).abs() < 1e-6);
+}
+
+/// Batches that the caller brings count together until they are forgotten, in training and at inference.
+#[test]
+fn metrics_of_the_callers_batches_are_those_of_all_of_them() {
+    let case = Golden::open("counted_metrics").case("auc");
+    let needed = f64::from(case.values("result")[0]);
+    let (model, data) = given(case.tensor("outputs"), case.tensor("targets"), None);
+    let metric = vec![AUC::default().into()];
+    let mut trainer = trainer(model, Loss::BINARY_CROSSENTROPY, metric, &[1.0, 1.0]);
+    let batch = |rows: std::ops::Range<usize>| Batch::fetch(data.as_ref(), &rows.collect::<Vec<_>>()).unwrap();
+    let is_golden = |value: Option<f64>| value.is_some_and(|value| (value - needed).abs() < 1e-6);
+    for _ in 0..2 {
+        trainer.reset_metrics();
+        let first = trainer.train_on_batch(batch(0..9)).unwrap();
+        assert_eq!(first.running.get("auc"), first.values.get("auc"));
+        assert!(!is_golden(first.running.get("auc")));
+        let second = trainer.train_on_batch(batch(9..40)).unwrap();
+        assert!(!is_golden(second.values.get("auc")) && is_golden(second.running.get("auc")));
+        assert_eq!(trainer.metrics_on_batch(), second.running);
+    }
+    // An epoch begins with none of them.
+    let history = trainer.fit(data.clone(), &Fit::new(1).batch_size(16)).unwrap();
+    assert!(is_golden(Some(history.of("auc")[0])));
 }
 
 #[derive(Debug)]
