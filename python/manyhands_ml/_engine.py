@@ -186,10 +186,6 @@ class Engine:
         )
         batch = one_batch(self.feeds, (x, y, weight)).batch
         expected = self.model(x, training=False)
-        if any(getattr(part, "_keras_mask", None) is not None for part in keras.tree.flatten(expected)):
-            problem = "has a mask on its output, by which Keras leaves positions out of the loss"
-            help = "end the mask, by `return_sequences=False` or a layer without masks, or train it with Keras itself"
-            raise ModelError(explained(f"model `{self.model.name}`", problem, help))
         for name, ours, theirs in zip(self.feeds.outputs, self.predict(batch), keras.tree.flatten(expected)):
             _compare(f"output `{name}`", ours, _numpy(theirs))
         if any(head and _is_clipped(_numpy(part)) for head, part in zip(self.objective.heads, keras.tree.flatten(expected))):

@@ -116,7 +116,7 @@ METRICS: dict[str, MetricRow] = {
     "Hinge": MetricRow("hinge"),
     "SquaredHinge": MetricRow("squared_hinge"),
     "CategoricalHinge": MetricRow("categorical_hinge"),
-    "CosineSimilarity": MetricRow("cosine_similarity"),
+    "CosineSimilarity": MetricRow("cosine_similarity", need={"axis": -1}),
 }
 
 #: Settings of Keras' optimizers that must have these values.

@@ -42,10 +42,11 @@ def test_what_uses_masks_in_another_way_is_refused() -> None:
     x = layers.Embedding(4, 3, mask_zero=True, name="words")(inputs)
     text = _refusal(keras.Model(inputs, layers.GlobalMaxPooling1D(name="most")(layers.Dropout(0.1)(x)), name="net"))
     assert "layer `most` (GlobalMaxPooling1D): is not supported behind a mask" in text and "one place" in text
-    model = keras.Model(inputs, layers.LSTM(2, return_sequences=True)(x), name="net")
+    inputs = keras.Input((8, 3))
+    model = keras.Model(inputs, layers.LSTM(2, return_sequences=True)(layers.Masking()(layers.Dense(3)(inputs))), name="net")
     model.compile("sgd", "mse")
-    with pytest.raises(ModelError, match="has a mask on its output"):
-        make_parallel(model, "cpu").fit(np.ones((4, 8)), np.ones((4, 8, 2)), verbose=0)
+    with pytest.raises(ModelError, match="needs a mask that an input alone decides"):
+        make_parallel(model, "cpu").fit(np.ones((4, 8, 3)), np.ones((4, 8, 2)), verbose=0)
 
 
 def test_operations_without_a_layer_are_refused_by_name() -> None:
