@@ -1,8 +1,16 @@
-"""Known networks of `keras.applications`, with random weights and small pictures, predict and train as in Keras."""
+"""Every network of `keras.applications`, with random weights and small pictures: it is built here from Keras' `get_config()`,
+predicts as in Keras, and the smallest of each family trains as in Keras.
+
+`scripts/test-python -m slow -k applications` runs all; half a minute to a minute and a half for each on two busy cores.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+import inspect
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import keras
@@ -10,66 +18,145 @@ import numpy as np
 import pytest
 
 from manyhands_ml import make_parallel
+from manyhands_ml._graph import read
 
-apps = keras.applications
-STEPS = 4
-
-
-def _settings(size: int) -> dict[str, Any]:
-    return {"weights": None, "input_shape": (size, size, 3), "classes": 10}
+STEPS, CLASSES = 5, 10
 
 
-#: Networks with the side of their pictures.
-NETWORKS: dict[str, tuple[Callable[..., Any], int]] = {
-    "MobileNetV2": (apps.MobileNetV2, 32),
-    "ResNet50": (apps.ResNet50, 32),
-    "VGG16": (apps.VGG16, 32),
-    "EfficientNetB0": (apps.EfficientNetB0, 32),
-    "ConvNeXtTiny": (apps.ConvNeXtTiny, 32),
+@dataclass(frozen=True)
+class Network:
+    """A network and what is tried of it."""
+
+    #: Side of the pictures: the smallest that it takes, and twice that where batch normalization needs more values to train.
+    size: int
+    #: Side of the pictures that it trains on; 0 for those that are only predicted.
+    trained: int = 0
+    #: Is it predicted? What has more than 300 million weights is only converted.
+    is_predicted: bool = True
+
+
+#: All of `keras.applications`.
+NETWORKS: dict[str, Network] = {
+    "ConvNeXtTiny": Network(32, trained=32),
+    "ConvNeXtSmall": Network(32),
+    "ConvNeXtBase": Network(32),
+    "ConvNeXtLarge": Network(32),
+    "ConvNeXtXLarge": Network(32, is_predicted=False),
+    "DenseNet121": Network(32, trained=64),
+    "DenseNet169": Network(32),
+    "DenseNet201": Network(32),
+    "EfficientNetB0": Network(32, trained=64),
+    **{f"EfficientNetB{size}": Network(32) for size in range(1, 8)},
+    "EfficientNetV2B0": Network(32, trained=64),
+    **{f"EfficientNetV2{size}": Network(32) for size in ("B1", "B2", "B3", "S", "M", "L")},
+    "InceptionResNetV2": Network(75, trained=96),
+    "InceptionV3": Network(75, trained=96),
+    "MobileNet": Network(32, trained=64),
+    "MobileNetV2": Network(32, trained=64),
+    "MobileNetV3Small": Network(32, trained=64),
+    "MobileNetV3Large": Network(32),
+    "NASNetMobile": Network(32, trained=64),
+    "NASNetLarge": Network(32),
+    "ResNet50": Network(32, trained=64),
+    "ResNet101": Network(32),
+    "ResNet152": Network(32),
+    "ResNet50V2": Network(32, trained=64),
+    "ResNet101V2": Network(32),
+    "ResNet152V2": Network(32),
+    "VGG16": Network(32, trained=32),
+    "VGG19": Network(32),
+    "Xception": Network(71, trained=96),
 }
+#: Networks that train on all adapters together, too.
+TOGETHER = ("MobileNetV2", "ResNet50")
+#: Drivers that compute on the CPU, where the environment promises them.
+DRIVERS = [name for name in os.environ.get("MANYHANDS_EXPECT_ADAPTERS", "").split(",") if name]
+
+
+@pytest.fixture(autouse=True)
+def _forgets() -> Iterator[None]:
+    """Weights of hundreds of megabytes, and what JAX has compiled for them, do not stay."""
+    yield
+    keras.backend.clear_session()
+    gc.collect()
+
+
+def _build(name: str, size: int) -> Any:
+    """The network with random weights, which gives logits, without dropout and stochastic depth."""
+    keras.utils.set_random_seed(7)
+    model = getattr(keras.applications, name)(
+        weights=None, input_shape=(size, size, 3), classes=CLASSES, classifier_activation=None
+    )
+    for layer in model._flatten_layers():
+        for rate in ("rate", "drop_path_rate"):
+            if getattr(layer, rate, 0):
+                setattr(layer, rate, 0.0)
+    return model
+
+
+def _pictures(name: str, rows: int, size: int) -> tuple[Any, Any]:
+    """Pictures in the range that the network expects, and labels."""
+    rng = np.random.default_rng(3)
+    takes_bytes = "include_preprocessing" in inspect.signature(getattr(keras.applications, name)).parameters
+    high = 255 if takes_bytes or name.startswith("EfficientNet") else 1
+    return rng.uniform(0, high, (rows, size, size, 3)).astype(np.float32), rng.integers(0, CLASSES, rows)
+
+
+def test_all_networks_are_here() -> None:
+    assert set(NETWORKS) == {name for name in dir(keras.applications) if name[0].isupper()}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
-def test_known_networks_predict_as_in_keras(name: str, rng: np.random.Generator) -> None:
-    keras.utils.set_random_seed(7)
-    build, size = NETWORKS[name]
-    model = build(**_settings(size))
-    x = rng.uniform(0, 255, (3, size, size, 3)).astype(np.float32) / (1 if name == "EfficientNetB0" else 255)
+def test_known_networks_predict_as_in_keras(name: str) -> None:
+    """Logits within 1e-4 of the largest."""
+    network = NETWORKS[name]
+    model = _build(name, network.size)
+    _, problems = read(model)
+    assert not problems
+    if not network.is_predicted:
+        return
+    x, _ = _pictures(name, 2, network.size)
     expected = keras.ops.convert_to_numpy(model(x, training=False))
-    np.testing.assert_allclose(make_parallel(model, "cpu").predict_on_batch(x), expected, atol=1e-5)
+    # Without training, signals of some networks fade to 1e-12 at the logits.
+    assert np.abs(expected).max() > 0
+    got = make_parallel(model, "cpu").predict_on_batch(x)
+    distance = np.abs(got - expected).max() / np.abs(expected).max()
+    print(f"{name}: logits differ by {distance:.1e} of the largest")
+    assert distance < 1e-4
 
 
-def _steps(model: Any, weights: list[Any], x: Any, y: Any, steps: int) -> tuple[list[float], list[Any]]:
-    """Losses of some steps of gradient descent, and how far the weights have moved."""
+def _losses(model: Any, weights: list[Any], x: Any, y: Any, rate: float) -> list[float]:
+    """Losses of some steps of gradient descent."""
     model.set_weights(weights)
-    model.compile(keras.optimizers.SGD(1e-3), "sparse_categorical_crossentropy")
-    losses = [float(model.train_on_batch(x, y)) for _ in range(steps)]
-    return losses, [now - then for now, then in zip(model.get_weights(), weights)]
+    model.optimizer.learning_rate = rate
+    return [float(model.train_on_batch(x, y)) for _ in range(STEPS)]
 
 
-def _distance(ours: list[Any], theirs: list[Any]) -> float:
-    """Median over the tensors of the relative difference."""
-    norms = [(np.linalg.norm(a - b), np.linalg.norm(b)) for a, b in zip(ours, theirs) if np.linalg.norm(b) > 0]
-    return float(np.median([difference / norm for difference, norm in norms]))
+def _gentle(model: Any, weights: list[Any], x: Any, y: Any) -> tuple[float, list[float]]:
+    """A step size at which the loss moves by a two-hundredth or more, and the losses. Random weights behind batch
+    normalization have gradients of norms up to a thousand: larger steps would jump about, and multiply rounding."""
+    rate = 2e-9
+    while True:
+        losses = _losses(model, weights, x, y, rate)
+        if abs(losses[-1] / losses[0] - 1) > 5e-3:
+            return rate, losses
+        rate *= 4
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["MobileNetV2", "ResNet50", "VGG16"])
-def test_known_networks_train_as_in_keras(name: str, rng: np.random.Generator) -> None:
-    """Fifty layers of batch normalization over few rows multiply rounding: Keras' own gradients move by percents where the input
-    moves by 1e-6. Ours have to be nearer to Keras than that; without batch normalization, to 1e-4."""
-    keras.utils.set_random_seed(7)
-    build, size = NETWORKS[name]
-    model = build(**_settings(size))
-    parallel, weights = make_parallel(keras.models.clone_model(model), "cpu", batch_statistics="batch"), model.get_weights()
-    x, y = rng.uniform(0, 1, (8, size, size, 3)).astype(np.float32), rng.integers(0, 10, 8)
-    steps = STEPS if name == "VGG16" else 1
-    losses, moved = _steps(model, weights, x, y, steps)
-    our_losses, ours = _steps(parallel, weights, x, y, steps)
-    assert our_losses == pytest.approx(losses, rel=1e-4)
-    if name == "VGG16":
-        assert _distance(ours, moved) < 1e-4
-    else:
-        _, nearby = _steps(model, weights, (x * (1 + 1e-6 * rng.normal(size=x.shape))).astype(np.float32), y, steps)
-        assert _distance(ours, moved) < _distance(nearby, moved) < 0.1
+@pytest.mark.parametrize("name", [name for name, network in NETWORKS.items() if network.trained])
+def test_known_networks_train_as_in_keras(name: str) -> None:
+    """Losses of five steps within 1e-4; two of the networks on all drivers and the CPU together, too."""
+    size = NETWORKS[name].trained
+    model = _build(name, size)
+    model.compile(keras.optimizers.SGD(), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    weights = model.get_weights()
+    x, y = _pictures(name, 8, size)
+    rate, expected = _gentle(model, weights, x, y)
+    rigs = ["cpu"] + ([",".join([*DRIVERS, "cpu"])] if name in TOGETHER and DRIVERS else [])
+    for rig in rigs:
+        got = _losses(make_parallel(model, rig, batch_statistics="batch"), weights, x, y, rate)
+        distance = max(abs(a / b - 1) for a, b in zip(got, expected))
+        print(f"{name} on {rig}: losses {expected[0]:.4f} to {expected[-1]:.4f} at {rate:.1g} differ by {distance:.1e}")
+        assert got == pytest.approx(expected, rel=1e-4)
