@@ -1,7 +1,8 @@
 """Every network of `keras.applications`, with random weights and small pictures: it is built here from Keras' `get_config()`,
 predicts as in Keras, and the smallest of each family trains as in Keras.
 
-`scripts/test-python -m slow -k applications` runs all; half a minute to a minute and a half for each on two busy cores.
+`scripts/test-python -m slow -k applications` runs all. On two busy cores a prediction took 13 to 90
+seconds, and five steps one to nine minutes.
 """
 
 from __future__ import annotations
