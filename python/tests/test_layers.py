@@ -266,4 +266,4 @@ def test_what_attention_lacks_is_refused(layer: dict[str, Any], arguments: dict[
     x = keras.Input(SEQUENCE)
     model = keras.Model(x, layers.MultiHeadAttention(2, 3, **layer)(x, x, **arguments))
     with pytest.raises(manyhands_ml.ModelError, match=problem.replace("(", r"\(")):
-        manyhands_ml.make_parallel(model, "cpu")
+        manyhands_ml.make_parallel(model, "cpu").predict_on_batch(np.zeros((2, *SEQUENCE), np.float32))
