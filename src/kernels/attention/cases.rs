@@ -51,7 +51,8 @@ fn each(known: &[&str], results: Results, buffers: impl Fn(Case, &Params, &[&str
         buffers(case, &params, settings)
     };
     let all = SIZES.iter().flat_map(|size| [0, 4].map(|settings| (*size, SETTINGS[settings])));
-    let others = [1, 2, 7].into_iter().flat_map(|size| [1, 2, 3, 5, 6].map(|settings| (SIZES[size], SETTINGS[settings])));
+    let others =
+        [1, 2, 7].into_iter().flat_map(|size| [1, 2, 3, 5, 6].map(|settings| (SIZES[size], SETTINGS[settings])));
     let folded = [(FOLDED, SETTINGS[0])];
     all.chain(others).chain(folded).map(|(size, settings)| some(size, settings)).collect()
 }
