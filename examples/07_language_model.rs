@@ -55,7 +55,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// So many rows of a text, from its beginning to its end.
+/// A number of rows of a text, evenly spread over it.
 fn spread(texts: Texts, count: usize) -> Result<Subset> {
     let rows = (0..count).map(|row| row * texts.len() / count).collect();
     Subset::new(Arc::new(texts), rows)

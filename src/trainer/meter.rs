@@ -109,8 +109,8 @@ pub(super) struct Reports<'a> {
     pub penalty: f64,
 }
 
-/// A batch and what adapters told of it.
-struct Told<'a> {
+/// A batch with the reports of its rows.
+struct Reported<'a> {
     compile: &'a Compile,
     model: &'a Model,
     reports: &'a Reports<'a>,
@@ -128,7 +128,7 @@ enum Number {
 /// Weight of each position of an output that has a mask: 1, or 0 for one that is left out.
 type Mask = Option<Vec<f32>>;
 
-impl Told<'_> {
+impl Reported<'_> {
     fn mask(&self, output: usize) -> Mask {
         Some(self.model.input_masks()[output]?.of(&self.batch.inputs, self.batch.rows))
     }
@@ -262,8 +262,8 @@ impl Meter {
     /// Adds a batch; returns its own loss and metrics.
     #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
     pub(super) fn add(&mut self, compile: &Compile, model: &Model, reports: &Reports<'_>, batch: &Batch) -> Values {
-        let told = Told { compile, model, reports, batch };
-        let (numbers, rows) = (told.numbers(), batch.rows as f64);
+        let reported = Reported { compile, model, reports, batch };
+        let (numbers, rows) = (reported.numbers(), batch.rows as f64);
         let is_masked = |number: &Number| matches!(number, Number::Mean(_, count) if *count != rows);
         if self.counts.is_empty() && numbers.iter().any(is_masked) {
             self.counts = vec![self.rows; numbers.len()];
@@ -285,9 +285,9 @@ impl Meter {
                 }
                 Number::Counted(metric) => {
                     let Some((output, Counted(sums))) = counted.next() else { continue };
-                    told.count(*output, metric, sums);
+                    reported.count(*output, metric, sums);
                     let mut own = Vec::new();
-                    told.count(*output, metric, &mut own);
+                    reported.count(*output, metric, &mut own);
                     values.push(result(metric, &own));
                 }
             }
