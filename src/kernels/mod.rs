@@ -80,7 +80,7 @@ pub struct Field {
 /// A WGSL file of functions that kernels use, appended after the kernel's own text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Library {
-    /// `lib/grid.wgsl`: index of an invocation or workgroup over a grid folded at 65,535.
+    /// `lib/grid.wgsl`: index of an invocation or workgroup over a folded grid.
     Grid,
     /// `lib/reduce.wgsl`: sum and maximum over a workgroup.
     Reduce,

@@ -15,6 +15,7 @@ use manyhands::internals::kernels::{self, Tile};
 use manyhands::internals::runtime::Native;
 
 use crate::needed;
+use crate::twins::FOLD_AT;
 
 /// One operator becomes another, or half a unit is added to what is written: the smallest errors that still compile.
 const SWAPS: [(&str, &str); 8] = [
@@ -106,7 +107,8 @@ fn a_small_error_in_any_shader_is_noticed() {
                 continue;
             }
             // Checked: a mutant may read and write anywhere.
-            let mut device = pollster::block_on(Direct::open(info, Checks::Checked, Arc::new(Native))).unwrap();
+            let mut device =
+                pollster::block_on(Direct::open(info, Checks::Checked, Arc::new(Native))).unwrap().fold_at(FOLD_AT);
             tried += 1;
             seen += usize::from(is_noticed(&mut device, mutant, &cases));
         }

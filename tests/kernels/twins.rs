@@ -28,6 +28,8 @@ use crate::needed;
 /// Stands behind every buffer. As an input it would spoil any sum; no kernel writes it.
 const FILLER: f32 = -7.5e30;
 const FILLERS: usize = 67;
+/// Workgroups from which a grid is folded: few, since barriers of many workgroups take long on the CPU.
+pub const FOLD_AT: u32 = 1_000;
 
 struct Job {
     idx: usize,
@@ -84,7 +86,7 @@ fn guarded(buffers: Vec<Vec<f32>>) -> Vec<Vec<f32>> {
 fn check_adapter(info: &Info, jobs: &[Job]) -> (usize, Vec<String>) {
     let (mut count, mut wrong) = (0, Vec::new());
     for checks in [Checks::Checked, Checks::Unchecked] {
-        let mut device = pollster::block_on(Direct::open(info, checks, Arc::new(Native))).unwrap();
+        let mut device = pollster::block_on(Direct::open(info, checks, Arc::new(Native))).unwrap().fold_at(FOLD_AT);
         for job in jobs {
             let mut tiles = job.tiles(checks);
             tiles.retain(|tile| device.is_able(*tile));

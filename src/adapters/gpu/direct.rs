@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::super::{Fault, Info};
 use super::device::{Checks, Gpu};
-use super::grid::{Cut, workgroups};
+use super::grid::{Cut, MOST_WORKGROUPS, workgroups};
 use super::pipelines::{Pipelines, Slice, bind_group};
 use crate::kernels::{Kernel, Tile};
 use crate::plan::{Grid, Scalars};
@@ -37,6 +37,8 @@ pub struct Direct {
     gpu: Gpu,
     pipelines: Pipelines,
     runtime: Arc<dyn Runtime>,
+    /// Workgroups along x from which a grid is folded.
+    fold_at: u32,
 }
 
 impl Direct {
@@ -47,7 +49,14 @@ impl Direct {
     pub async fn open(info: &Info, checks: Checks, runtime: Arc<dyn Runtime>) -> Result<Self> {
         let name = format!("adapter {} `{}`", info.index, info.name);
         let gpu = Gpu::open(info, checks, runtime.clone()).await.map_err(|fault| error(&name, &fault))?;
-        Ok(Self { name, gpu, pipelines: Pipelines::default(), runtime })
+        Ok(Self { name, gpu, pipelines: Pipelines::default(), runtime, fold_at: MOST_WORKGROUPS })
+    }
+
+    /// Folds grids at fewer workgroups than the 65,535 of WebGPU, so that small grids test folding, too.
+    #[must_use]
+    pub fn fold_at(mut self, workgroups: u32) -> Self {
+        self.fold_at = workgroups;
+        self
     }
 
     /// Whether the device can compile a tile's text.
@@ -92,7 +101,7 @@ impl Direct {
     async fn dispatch(&self, launch: Launch<'_>, prepared: &Prepared, repeats: u32) -> Result<(), Fault> {
         let mut encoder = self.gpu.encoder();
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
-        let [x, y, z] = workgroups(launch.grid, launch.kernel, launch.tile, &Scalars::default());
+        let [x, y, z] = workgroups(launch.grid, launch.kernel, launch.tile, &Scalars::default(), self.fold_at);
         pass.set_pipeline(&prepared.pipeline);
         pass.set_bind_group(0, &prepared.bind_group, &[]);
         (0..repeats).for_each(|_| pass.dispatch_workgroups(x, y, z));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::super::mailbox::{Done, Mailbox, Stop};
 use super::super::{Combining, Event, Fault, Run, Ticket, Timing, Writes};
 use super::device::{Gpu, Submission};
-use super::grid::workgroups;
+use super::grid::{MOST_WORKGROUPS, workgroups};
 use super::pipelines::Pipelines;
 use super::program::{Prepared, Program};
 use super::tuning::{Choice, Trials, Tuner};
@@ -199,7 +199,7 @@ impl<'a> Execution<'a> {
             }
             if let (Some(prepared), Command::Dispatch(dispatch)) = (&prepass.commands[idx], &commands[idx]) {
                 let choice = self.trials.choice(idx).unwrap_or_else(|| prepared.choice(run.scalars.rows));
-                let groups = workgroups(dispatch.grid, dispatch.kernel, choice.tile, &run.scalars);
+                let groups = workgroups(dispatch.grid, dispatch.kernel, choice.tile, &run.scalars, MOST_WORKGROUPS);
                 launch(&mut pass, prepared, choice, groups);
             }
         }
