@@ -65,14 +65,14 @@ fn spread(texts: Texts, count: usize) -> Result<Subset> {
 /// The text files of a folder.
 fn read(name: &str) -> Result<Vec<String>> {
     let folder = Path::new(FOLDER).join(name);
-    let missing = || {
-        let help = "write it: `python3 scripts/speeches.py target/speeches`";
-        Error::data(format!("`{}`", folder.display()), "is needed, but is not there", help)
-    };
-    let mut files: Vec<_> =
-        std::fs::read_dir(&folder).map_err(|_| missing())?.filter_map(|entry| Some(entry.ok()?.path())).collect();
-    files.sort();
-    files.iter().map(|file| std::fs::read_to_string(file).map_err(|error| Error::reading(file, error))).collect()
+    if !folder.exists() {
+        return Err(Error::data(
+            format!("`{}`", folder.display()),
+            "is needed, but is not there",
+            "write it: `python3 scripts/speeches.py target/speeches`",
+        ));
+    }
+    Texts::read(&folder)
 }
 
 /// Draws one character after the other, each from what the network expects after the last `LENGTH` of them.

@@ -117,36 +117,38 @@ fn vectors_from(column: u32, columns: u32) -> u32 {
     return (min(columns - min(column, columns), COLUMNS) + 3u) / 4u;
 }
 
+// Where four numbers of a position stand, and which of them there are. Those that there are not stand at one that is there.
+struct Four {
+    at: vec4<u32>,
+    is_in: vec4<bool>,
+}
+
+fn four_at(place: Place, i: u32, positions: u32, c: u32, columns: u32) -> Four {
+    let is_in = (i < positions) & (c < columns);
+    let at = select(0u, ((place.row * positions + i) * params.heads + place.head) * columns + c, is_in);
+    let n = select(1u, columns - c, is_in);
+    let lanes = vec4<u32>(0u, 1u, 2u, 3u);
+    return Four(vec4<u32>(at) + min(lanes, vec4<u32>(n - 1u)), vec4<bool>(is_in) & (vec4<u32>(n) > lanes));
+}
+
 fn q_at(place: Place, i: u32, c: u32) -> vec4<f32> {
-    let is_in = (i < params.queries) & (c < params.dim);
-    let at = select(0u, ((place.row * params.queries + i) * params.heads + place.head) * params.dim + c, is_in);
-    let n = select(1u, params.dim - c, is_in);
-    let four = vec4<f32>(q[at], q[at + min(1u, n - 1u)], q[at + min(2u, n - 1u)], q[at + min(3u, n - 1u)]);
-    return select(vec4<f32>(0.0), four, vec4<bool>(is_in) & (vec4<u32>(n) > vec4<u32>(0u, 1u, 2u, 3u)));
+    let four = four_at(place, i, params.queries, c, params.dim);
+    return select(vec4<f32>(0.0), vec4<f32>(q[four.at.x], q[four.at.y], q[four.at.z], q[four.at.w]), four.is_in);
 }
 
 fn k_at(place: Place, j: u32, c: u32) -> vec4<f32> {
-    let is_in = (j < params.keys) & (c < params.dim);
-    let at = select(0u, ((place.row * params.keys + j) * params.heads + place.head) * params.dim + c, is_in);
-    let n = select(1u, params.dim - c, is_in);
-    let four = vec4<f32>(k[at], k[at + min(1u, n - 1u)], k[at + min(2u, n - 1u)], k[at + min(3u, n - 1u)]);
-    return select(vec4<f32>(0.0), four, vec4<bool>(is_in) & (vec4<u32>(n) > vec4<u32>(0u, 1u, 2u, 3u)));
+    let four = four_at(place, j, params.keys, c, params.dim);
+    return select(vec4<f32>(0.0), vec4<f32>(k[four.at.x], k[four.at.y], k[four.at.z], k[four.at.w]), four.is_in);
 }
 
 fn v_at(place: Place, j: u32, c: u32) -> vec4<f32> {
-    let is_in = (j < params.keys) & (c < params.value_dim);
-    let at = select(0u, ((place.row * params.keys + j) * params.heads + place.head) * params.value_dim + c, is_in);
-    let n = select(1u, params.value_dim - c, is_in);
-    let four = vec4<f32>(v[at], v[at + min(1u, n - 1u)], v[at + min(2u, n - 1u)], v[at + min(3u, n - 1u)]);
-    return select(vec4<f32>(0.0), four, vec4<bool>(is_in) & (vec4<u32>(n) > vec4<u32>(0u, 1u, 2u, 3u)));
+    let four = four_at(place, j, params.keys, c, params.value_dim);
+    return select(vec4<f32>(0.0), vec4<f32>(v[four.at.x], v[four.at.y], v[four.at.z], v[four.at.w]), four.is_in);
 }
 
 fn dy_at(place: Place, i: u32, c: u32) -> vec4<f32> {
-    let is_in = (i < params.queries) & (c < params.value_dim);
-    let at = select(0u, ((place.row * params.queries + i) * params.heads + place.head) * params.value_dim + c, is_in);
-    let n = select(1u, params.value_dim - c, is_in);
-    let four = vec4<f32>(dy[at], dy[at + min(1u, n - 1u)], dy[at + min(2u, n - 1u)], dy[at + min(3u, n - 1u)]);
-    return select(vec4<f32>(0.0), four, vec4<bool>(is_in) & (vec4<u32>(n) > vec4<u32>(0u, 1u, 2u, 3u)));
+    let four = four_at(place, i, params.queries, c, params.value_dim);
+    return select(vec4<f32>(0.0), vec4<f32>(dy[four.at.x], dy[four.at.y], dy[four.at.z], dy[four.at.w]), four.is_in);
 }
 
 fn own_q(place: Place, column: u32, lane: u32) {

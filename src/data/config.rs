@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::csv::{self, Column, CsvSettings, InputColumns, OneOrMany, OutputColumns, TargetKind};
 use super::images::{self, ImageFiles, ImageFolder, ImageSettings, Unreadable};
-use super::text::{self, Texts, Windows};
+use super::text::{Texts, Windows};
 use super::{ByteImages, Channels, Dataset, Synthetic, cifar, digits, idx};
 use crate::schema::{Format, Schema, Text, few};
 use crate::vocabulary::{TokenSettings, Vocabulary};
@@ -206,7 +206,7 @@ impl TextConfig {
 
     /// Reads the texts, with the vocabulary of a schema, or else with that of the training text.
     fn open(&self, trained: Option<&Schema>) -> Result<DataPair> {
-        let train = text::read(&self.train)?;
+        let train = Texts::read(&self.train)?;
         let texts = || train.iter().map(String::as_str);
         let known = trained.and_then(|schema| schema.inputs.first()?.text.as_ref());
         let vocabulary = known.map_or_else(|| Vocabulary::adapt(self.tokens, texts()), |text| text.vocabulary.clone());
@@ -215,7 +215,7 @@ impl TextConfig {
             Texts::new(vocabulary.clone(), texts, windows)
                 .map_err(|error| Error::data(format!("`{}`", shown(path)), error.problem(), error.help()))
         };
-        let test = self.test.as_deref().map(|test| open(text::read(test)?, test)).transpose()?;
+        let test = self.test.as_deref().map(|test| open(Texts::read(test)?, test)).transpose()?;
         DataPair::new((open(train, &self.train)?, test))
     }
 }
@@ -351,10 +351,7 @@ impl DataConfig {
                 })
             }
             Format::Text { sequence_stride } => {
-                let text = trained.inputs.first().and_then(|field| field.text.as_ref());
-                let text = text.ok_or_else(|| {
-                    Error::data("the model's text", "needs a vocabulary, but has none", "the model file is damaged")
-                })?;
+                let text = text_of(trained)?;
                 Ok(Self::Text(TextConfig {
                     train: folder,
                     test: None,
@@ -441,12 +438,9 @@ impl DataConfig {
                     Some(trained) => trained.clone(),
                     None => config.open(None)?.train.schema(),
                 };
-                let field = trained.inputs.first().and_then(|field| field.text.clone());
-                let Some(Text { output_sequence_length, vocabulary }) = field else {
-                    return Err(takes_no_input(path, "other"));
-                };
+                let Text { output_sequence_length, vocabulary } = text_of(&trained)?.clone();
                 let windows = Windows::new(output_sequence_length)?;
-                let dataset = Arc::new(Texts::without_targets(vocabulary, text::read(path)?, windows)?);
+                let dataset = Arc::new(Texts::without_targets(vocabulary, Texts::read(path)?, windows)?);
                 Ok(Inputs { dataset, trained, names: None })
             }
             Self::Synthetic { .. } => Err(takes_no_input(path, "synthetic")),
@@ -508,6 +502,12 @@ impl DataConfig {
         table.outputs.sort_by_key(|output| place(outputs, output.name.as_deref()));
         Ok(self)
     }
+}
+
+/// The text that a model was trained on.
+fn text_of(trained: &Schema) -> Result<&Text> {
+    let text = trained.inputs.first().and_then(|field| field.text.as_ref());
+    text.ok_or_else(|| Error::data("the model's text", "needs a vocabulary, but has none", "the model file is damaged"))
 }
 
 fn takes_no_input(path: &Path, kind: &str) -> Error {

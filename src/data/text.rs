@@ -132,6 +132,40 @@ impl Texts {
         Ok(Self { vocabulary, windows, tokens, starts, unused: 0, has_targets: false })
     }
 
+    /// Reads a text file, or all `.txt` files of a folder, in the order of their names.
+    ///
+    /// # Errors
+    ///
+    /// When a file can't be read or is not UTF-8, or the folder has none.
+    pub fn read(path: &Path) -> Result<Vec<String>> {
+        let mut files = vec![path.to_path_buf()];
+        if path.is_dir() {
+            let entries = std::fs::read_dir(path).map_err(|source| Error::reading(path, source))?;
+            files = entries
+                .map(|entry| entry.map(|entry| entry.path()))
+                .collect::<Result<Vec<PathBuf>, _>>()
+                .map_err(|source| Error::reading(path, source))?;
+            files.retain(|file| file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("txt")));
+            files.sort();
+        }
+        if files.is_empty() {
+            return Err(Error::data(
+                format!("the folder `{}`", shown(path)),
+                "needs text files, but has no `.txt`",
+                "name a text file, or a folder of them",
+            ));
+        }
+        let read = |file: &PathBuf| {
+            let bytes = std::fs::read(file).map_err(|source| Error::reading(file, source))?;
+            String::from_utf8(bytes).map_err(|error| {
+                let problem =
+                    format!("needs UTF-8 text, but has other bytes at byte {}", error.utf8_error().valid_up_to());
+                Error::data(format!("`{}`", shown(file)), problem, "convert it: `iconv -f latin1 -t utf-8`")
+            })
+        };
+        files.iter().map(read).collect()
+    }
+
     /// The vocabulary.
     pub fn vocabulary(&self) -> &Vocabulary {
         &self.vocabulary
@@ -182,37 +216,4 @@ impl Dataset for Texts {
         write(batch.target(0), 1);
         Ok(())
     }
-}
-
-/// Reads a text file, or all `.txt` files of a folder, in the order of their names.
-///
-/// # Errors
-///
-/// When a file can't be read or is not UTF-8, or the folder has none.
-pub fn read(path: &Path) -> Result<Vec<String>> {
-    let mut files = vec![path.to_path_buf()];
-    if path.is_dir() {
-        let entries = std::fs::read_dir(path).map_err(|source| Error::reading(path, source))?;
-        files = entries
-            .map(|entry| entry.map(|entry| entry.path()))
-            .collect::<Result<Vec<PathBuf>, _>>()
-            .map_err(|source| Error::reading(path, source))?;
-        files.retain(|file| file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("txt")));
-        files.sort();
-    }
-    if files.is_empty() {
-        return Err(Error::data(
-            format!("the folder `{}`", shown(path)),
-            "needs text files, but has no `.txt`",
-            "name a text file, or a folder of them",
-        ));
-    }
-    let read = |file: &PathBuf| {
-        let bytes = std::fs::read(file).map_err(|source| Error::reading(file, source))?;
-        String::from_utf8(bytes).map_err(|error| {
-            let problem = format!("needs UTF-8 text, but has other bytes at byte {}", error.utf8_error().valid_up_to());
-            Error::data(format!("`{}`", shown(file)), problem, "convert it: `iconv -f latin1 -t utf-8`")
-        })
-    };
-    files.iter().map(read).collect()
 }

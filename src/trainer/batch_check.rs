@@ -73,12 +73,10 @@ impl BatchCheck {
     fn check_targets(&self, batch: &Batch) -> Result<()> {
         check_lens("target for output", &self.targets, &batch.targets, batch.rows)?;
         for (output, (target, values)) in self.targets.iter().zip(&batch.targets).enumerate() {
-            match target.allowed {
-                Domain::Classes(classes) => check_batch_labels(values, target.row_len, output, classes)?,
-                Domain::Probabilities => check_batch_numbers(values, target.row_len, output, Numbers::Probabilities)?,
-                Domain::Signs => check_batch_numbers(values, target.row_len, output, Numbers::Signs)?,
-                Domain::Counts => check_batch_numbers(values, target.row_len, output, Numbers::Counts)?,
-                Domain::Numbers => {}
+            if let Domain::Classes(classes) = target.allowed {
+                check_batch_labels(values, target.row_len, output, classes)?;
+            } else if let Some(numbers) = numbers_of(target.allowed) {
+                check_batch_numbers(values, target.row_len, output, numbers)?;
             }
         }
         Ok(())
@@ -88,6 +86,16 @@ impl BatchCheck {
     pub(super) fn check_sizes(&self, batch: &Batch) -> Result<()> {
         check_lens("input", &self.inputs, &batch.inputs, batch.rows)?;
         check_lens("target for output", &self.targets, &batch.targets, batch.rows)
+    }
+}
+
+/// The check of a target whose numbers have a range; `None` for labels, and for any numbers.
+pub(super) fn numbers_of(domain: Domain) -> Option<Numbers> {
+    match domain {
+        Domain::Probabilities => Some(Numbers::Probabilities),
+        Domain::Signs => Some(Numbers::Signs),
+        Domain::Counts => Some(Numbers::Counts),
+        Domain::Classes(_) | Domain::Numbers => None,
     }
 }
 

@@ -182,12 +182,14 @@ impl Reported<'_> {
         )
     }
 
-    /// Adds the batch's positions to the sums of a metric of an output.
-    fn count(&self, output: usize, metric: &Metric, sums: &mut Vec<f64>) {
-        let Some(function) = metric.counted() else { return self.count_losses(output, sums) };
+    /// Adds the batch's positions to each of two lists of sums of a metric of an output.
+    fn count(&self, output: usize, metric: &Metric, mut sums: [&mut Vec<f64>; 2]) {
+        let Some(function) = metric.counted() else {
+            return sums.into_iter().for_each(|sums| self.count_losses(output, sums));
+        };
         let (_, shape) = self.model.outputs()[output];
         let (cols, loss) = (shape.last(), &self.compile.losses[output]);
-        sums.resize(function.n_sums(cols), 0.0);
+        sums.iter_mut().for_each(|sums| sums.resize(function.n_sums(cols), 0.0));
         let reported = self.compile.reported_outputs();
         let Some(place) = reported.iter().position(|reported| *reported == output) else { return };
         let values = &self.reports.rows[self.model.outputs().len() + place];
@@ -208,7 +210,8 @@ impl Reported<'_> {
                 let row = &targets[at * cols..(at + 1) * cols];
                 expected.iter_mut().zip(row).for_each(|(target, value)| *target = f64::from(*value));
             }
-            function.add(&Position { outputs: &outputs, targets: &expected }, sums);
+            let position = Position { outputs: &outputs, targets: &expected };
+            sums.iter_mut().for_each(|sums| function.add(&position, sums));
         }
     }
 
@@ -285,9 +288,8 @@ impl Meter {
                 }
                 Number::Counted(metric) => {
                     let Some((output, Counted(sums))) = counted.next() else { continue };
-                    reported.count(*output, metric, sums);
                     let mut own = Vec::new();
-                    reported.count(*output, metric, &mut own);
+                    reported.count(*output, metric, [sums, &mut own]);
                     values.push(result(metric, &own));
                 }
             }

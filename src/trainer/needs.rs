@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::batch_check::numbers_of;
 use super::{BatchCheck, Compile};
-use crate::data::{ClassWeighted, Dataset, Numbers, check_indices, check_labels, check_numbers};
+use crate::data::{ClassWeighted, Dataset, check_indices, check_labels, check_numbers};
 use crate::error::{Error, Result};
 use crate::losses::{Domain, Head};
 use crate::model::Model;
@@ -37,12 +38,11 @@ impl Needs<'_> {
         let names: Vec<(&str, &Shape)> = outputs.iter().map(|(name, _)| *name).zip(&targets).collect();
         check_shapes("target for output", &names, &dataset.target_shapes())?;
         for (output, ((_, shape), loss)) in outputs.iter().zip(&self.compile.losses).enumerate() {
-            match loss.target(shape).domain {
-                Domain::Classes(classes) => check_labels(dataset, output, classes)?,
-                Domain::Probabilities => check_numbers(dataset, output, Numbers::Probabilities)?,
-                Domain::Signs => check_numbers(dataset, output, Numbers::Signs)?,
-                Domain::Counts => check_numbers(dataset, output, Numbers::Counts)?,
-                Domain::Numbers => {}
+            let domain = loss.target(shape).domain;
+            if let Domain::Classes(classes) = domain {
+                check_labels(dataset, output, classes)?;
+            } else if let Some(numbers) = numbers_of(domain) {
+                check_numbers(dataset, output, numbers)?;
             }
         }
         Ok(())
