@@ -14,7 +14,7 @@ from ._data import Arrays, Data, one_batch
 from ._graph import Graph, read
 from ._objective import OPTIMIZERS, Floats, Objective, apply_head, convert, state_attributes, tell_step
 from ._rows import Feeds
-from .errors import MismatchError, ModelError, explained
+from .errors import MismatchError, explained, raise_problems
 
 #: Largest difference to Keras, relative where numbers are above 1.
 _TOLERANCE = 1e-4
@@ -40,7 +40,7 @@ class Engine:
         graph, problems = read(model)
         self.is_compiled = bool(getattr(model, "compiled", False))
         objective, more = _objective(model, graph, output_names, self.is_compiled, batch_statistics, seed)
-        _raise_problems(model, problems + more)
+        raise_problems(f"model `{model.name}`", problems + more, "Keras")
         self.objective: Objective = objective
         self.trainer = _native.Trainer(json.dumps(graph.config()), objective.json(), adapters, shares)
         self.feeds = Feeds(graph.inputs, _keys(model, graph), output_names)
@@ -214,14 +214,6 @@ def _objective(
         "seed": seed,
     }
     return Objective(settings, [], [None] * len(outputs)), []
-
-
-def _raise_problems(model: keras.Model, problems: list[str]) -> None:
-    if problems:
-        listed = "".join(f"\n    {problem}" for problem in problems)
-        places = "one place" if len(problems) == 1 else f"{len(problems)} places"
-        text = f"can't train on adapters as it is: {places} to change{listed}"
-        raise ModelError(explained(f"model `{model.name}`", text, "change these, or train it with Keras itself"))
 
 
 def _keys(model: keras.Model, graph: Graph) -> list[str]:

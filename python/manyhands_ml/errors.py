@@ -32,3 +32,12 @@ class MismatchError(ManyhandsError, RuntimeError):
 def explained(who: str, problem: str, help: str) -> str:
     """A message in the form of all others."""
     return f"{who} {problem}\n  help: {help}"
+
+
+def raise_problems(who: str, problems: list[str], library: str) -> None:
+    """Raises all problems of a model in one error, if there are any."""
+    if problems:
+        listed = "".join(f"\n    {problem}" for problem in problems)
+        places = "one place" if len(problems) == 1 else f"{len(problems)} places"
+        text = f"can't train on adapters as it is: {places} to change{listed}"
+        raise ModelError(explained(who, text, f"change these, or train it with {library} itself"))

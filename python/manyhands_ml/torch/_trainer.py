@@ -16,7 +16,7 @@ from .. import _native
 from .._ahead import Ahead
 from .._objects import TELL_MS, Means, shares_of
 from .._rows import Feeds, rows_of
-from ..errors import DataError, MismatchError, ModelError, SettingError, explained
+from ..errors import DataError, MismatchError, SettingError, explained, raise_problems
 from ._graph import Floats, Graph, Tensor, Weight, shape_here
 from ._objective import Objective, convert
 from ._trace import in_modes, trace, training_modes
@@ -253,7 +253,7 @@ class _Engine:
         self.objective: Objective = objective
         if graph.outputs:
             self._end(problems)
-        _raise_problems(module, problems + more)
+        raise_problems(f"module `{type(module).__name__}`", problems + more, "PyTorch")
         objective.settings.update(settings)
         self.rate = 0.0
         self.is_checked = self.is_ahead = False
@@ -443,14 +443,6 @@ def _compare(who: str, ours: torch.Tensor, theirs: torch.Tensor) -> None:
         problem = f"needs to be as PyTorch computes it, but differs by {worst:.2g} (at most {_TOLERANCE:g} is rounding)"
         help = "nothing was trained; please report the module: this is an error of manyhands_ml"
         raise MismatchError(explained(who, problem, help))
-
-
-def _raise_problems(module: nn.Module, problems: list[str]) -> None:
-    if problems:
-        listed = "".join(f"\n    {problem}" for problem in problems)
-        places = "one place" if len(problems) == 1 else f"{len(problems)} places"
-        text = f"can't train on adapters as it is: {places} to change{listed}"
-        raise ModelError(explained(f"module `{type(module).__name__}`", text, "change these, or train it with PyTorch itself"))
 
 
 def _is_arrays(x: Any) -> bool:
