@@ -131,6 +131,8 @@ pub enum When {
     NextCommand,
     /// Before the update, on the host: the view itself stays as it is.
     Update,
+    /// Before the update, of the last of the runs whose gradients are added on the adapter: the others don't send it.
+    LastUpdate,
 }
 
 /// A view to be combined over all adapters.
@@ -150,6 +152,11 @@ impl Exchange {
     /// The view that an adapter sends.
     pub fn sent(&self) -> View {
         self.halves.unwrap_or(self.view)
+    }
+
+    /// Whether the next command needs the combined value.
+    pub fn is_awaited(&self) -> bool {
+        self.when == When::NextCommand
     }
 }
 
@@ -173,8 +180,23 @@ impl Command {
 
     /// Whether the next command needs the combined value.
     pub fn is_awaited(&self) -> bool {
-        matches!(self, Self::Exchange(exchange) if exchange.when == When::NextCommand)
+        matches!(self, Self::Exchange(exchange) if exchange.is_awaited())
     }
+
+    /// Whether only the last of the runs whose gradients are added on the adapter sends it.
+    pub fn is_of_last(&self) -> bool {
+        matches!(self, Self::Exchange(exchange) if exchange.when == When::LastUpdate)
+    }
+}
+
+/// Place where the gradients of an adapter's micro-batches are added.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Accumulation {
+    /// The host: each run sends its gradient.
+    #[default]
+    Host,
+    /// The adapter: the gradient leaves once, after the last of its runs in a step.
+    Adapter,
 }
 
 /// Format of gradients sent from an adapter to the host. With one adapter they stay on it.
@@ -354,6 +376,18 @@ impl Plan {
     /// Whether the adapters of a pass wait for each other.
     pub fn is_coupled(&self, pass: Pass) -> bool {
         self.commands(pass).iter().any(Command::is_awaited)
+    }
+
+    /// Place where the gradients of several runs of a pass on one adapter are added.
+    pub fn accumulation(&self, pass: Pass) -> Accumulation {
+        let is_on_adapter = self.commands(pass).iter().any(Command::is_of_last);
+        if is_on_adapter { Accumulation::Adapter } else { Accumulation::Host }
+    }
+
+    /// Whether an adapter can train and update by itself when its rows of a step run in pieces: their gradients are added
+    /// there, and no moving statistics follow moments, which the host merges.
+    pub fn updates_after_pieces(&self) -> bool {
+        self.accumulation(Pass::Train) == Accumulation::Adapter && self.moving.is_empty()
     }
 
     /// Bytes of inputs, targets and sample weights of a row.

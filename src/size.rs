@@ -16,6 +16,12 @@ pub enum Word {
     RowGroups(u32, u32),
     /// The rows of the whole batch, over all adapters, times a factor (u32).
     BatchRows(u32),
+    /// The factor in the first of the runs whose gradients are added on the adapter, else 0 (u32).
+    IsFirst(u32),
+    /// The factor in those after the first, else 0 (u32).
+    IsLater(u32),
+    /// The factor in the last of them, else 0 (u32).
+    IsLast(u32),
     /// Index in the whole batch of this run's first row (u32).
     FirstRow,
     /// The factor of an output's loss: its weight over the whole batch's count or sum of sample weights (f32).
@@ -49,6 +55,10 @@ pub struct Scalars {
     pub batch_rows: u32,
     /// Index in the whole batch of the first row.
     pub first_row: u32,
+    /// 1 if this run's gradient is the first of those that are added on the adapter, else 0.
+    pub is_first: u32,
+    /// 1 if it is the last of them, so that the sum is sent after it, else 0.
+    pub is_last: u32,
     /// Seed of the run.
     pub seed: u32,
     /// Training step.
@@ -65,6 +75,7 @@ impl Word {
     /// A loss scale or hyper number that the run does not give reads as 0.
     #[doc(hidden)]
     pub fn bits(self, scalars: &Scalars) -> u32 {
+        let if_set = |flag: u32, factor: u32| if flag == 0 { 0 } else { factor };
         let float = |list: &[f32], index: u32| list.get(index as usize).copied().unwrap_or(0.0).to_bits();
         match self {
             Self::U32(value) => value,
@@ -72,6 +83,9 @@ impl Word {
             Self::Rows(factor) => scalars.rows.saturating_mul(factor),
             Self::RowGroups(size, factor) => scalars.rows.div_ceil(size.max(1)).saturating_mul(factor),
             Self::BatchRows(factor) => scalars.batch_rows.saturating_mul(factor),
+            Self::IsFirst(factor) => if_set(scalars.is_first, factor),
+            Self::IsLater(factor) => factor - if_set(scalars.is_first, factor),
+            Self::IsLast(factor) => if_set(scalars.is_last, factor),
             Self::FirstRow => scalars.first_row,
             Self::LossScale(index) => float(&scalars.loss_scales, index),
             Self::Hyper(index) => float(&scalars.hyper, index),
@@ -133,6 +147,16 @@ pub enum Grid {
         /// Elements of a factor that can be loaded at once: 4, or 1.
         width: u32,
     },
+}
+
+impl Grid {
+    /// Whether there is nothing to run.
+    pub fn is_empty(self, scalars: &Scalars) -> bool {
+        match self {
+            Self::Elements(count) | Self::Items(count) => count.bits(scalars) == 0,
+            Self::Tiles { m, n, .. } => m.bits(scalars) == 0 || n.bits(scalars) == 0,
+        }
+    }
 }
 
 /// A word for a grid of vectors of four elements: as many as a length fills, or a few more.

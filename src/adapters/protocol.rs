@@ -18,7 +18,7 @@ use async_channel::Sender;
 
 use super::Info;
 use crate::Result;
-use crate::plan::{Pass, Plan, Role, Scalars};
+use crate::plan::{Command, Pass, Plan, Role, Scalars};
 use crate::runtime::Runtime;
 
 /// Names one run of a plan. A late answer of an earlier attempt is known by it, and dropped.
@@ -56,6 +56,15 @@ pub struct Run {
     pub feeds: Vec<(Role, Arc<[f32]>)>,
     /// The place where exchanged values are combined.
     pub combining: Combining,
+}
+
+impl Run {
+    /// Whether the run leaves a command of its pass out: one for other adapters if there are none, or a gradient that a
+    /// later run adds to.
+    pub(crate) fn skips(&self, command: &Command) -> bool {
+        self.combining == Combining::Device && command.is_for_others()
+            || self.scalars.is_last == 0 && command.is_of_last()
+    }
 }
 
 /// A request to an adapter. Requests are served in order.

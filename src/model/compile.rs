@@ -7,8 +7,8 @@ use crate::layers::Regularizer;
 use crate::losses::{Head, Loss};
 use crate::optimizers::{Clipping, Optimizer};
 use crate::plan::{
-    BatchStatistics, GradientCompression, Grid, Layout, Length, Moving, Node, Pass, Penalty, Placed, Plan, Recorder,
-    Role, Tensor, View, Word, length_word, vectors_word,
+    Accumulation, BatchStatistics, GradientCompression, Grid, Layout, Length, Moving, Node, Pass, Penalty, Placed,
+    Plan, Recorder, Role, Tensor, View, Word, length_word, vectors_word,
 };
 
 /// Settings of the training pass: a loss for each output, and the optimizer.
@@ -22,6 +22,8 @@ pub struct Objective {
     pub clip_norm: f32,
     /// Format of gradients sent to the host.
     pub gradient_compression: GradientCompression,
+    /// Place where the gradients of an adapter's micro-batches are added.
+    pub accumulation: Accumulation,
     /// Rows over which batch normalization takes its statistics.
     pub batch_statistics: BatchStatistics,
     /// Outputs that are reported, beside their losses: those with metrics that need them. In order.
@@ -36,9 +38,17 @@ impl Objective {
             optimizer,
             clip_norm: 0.0,
             gradient_compression: GradientCompression::None,
+            accumulation: Accumulation::default(),
             batch_statistics: BatchStatistics::default(),
             reported_outputs: Vec::new(),
         }
+    }
+
+    /// With gradients that are added where that takes the fewest bytes, for so many micro-batches.
+    #[must_use]
+    pub(crate) fn for_micro_batches(self, micro_batches: u32) -> Self {
+        let accumulation = if micro_batches > 1 { Accumulation::Adapter } else { Accumulation::Host };
+        Self { accumulation, ..self }
     }
 }
 
@@ -299,7 +309,8 @@ impl Model {
         let firsts = self.firsts();
         let tensors = self.recorded_tensors(&firsts);
         let rec = Recorder::new(plan, &self.layout, Pass::Train, &tensors);
-        let mut rec = rec.compressed(objective.gradient_compression).over(objective.batch_statistics);
+        let rec = rec.compressed(objective.gradient_compression).adding_on(objective.accumulation);
+        let mut rec = rec.over(objective.batch_statistics);
         self.record_forward(&mut rec);
         let gradients = self.record_losses(&mut rec, &objective.losses);
         let reports = self.record_reported(&mut rec, &objective.reported_outputs);

@@ -9,8 +9,8 @@ use crate::size::{Grid, Length, Word, length_word};
 
 use super::unread::drop_unread;
 use super::{
-    BatchStatistics, Combine, Command, Dispatch, Exchange, GradientCompression, Layout, Pass, Penalty, Plan, Role,
-    View, When,
+    Accumulation, BatchStatistics, Combine, Command, Dispatch, Exchange, GradientCompression, Layout, Pass, Penalty,
+    Plan, Role, View, When,
 };
 
 /// Smallest number of elements at which finished gradients leave for the host while backward goes on: 1 MiB.
@@ -66,11 +66,14 @@ pub struct Recorder<'a> {
     values: Vec<Option<View>>,
     gradients: Vec<Option<View>>,
     kept: LiteMap<(usize, &'static str, usize), View>,
-    /// Whether each parameter has a gradient.
-    written: Vec<bool>,
+    /// Place of each parameter's gradient in this pass; `None` for one that no loss reaches.
+    written: Vec<Option<View>>,
     sums: Vec<(View, View)>,
     bucket_ends: Vec<u64>,
     compression: GradientCompression,
+    accumulation: Accumulation,
+    /// The first parameter whose gradient is part of the flat gradients.
+    gathered: usize,
     statistics: BatchStatistics,
     fused: Option<Function>,
     node: Node,
@@ -88,10 +91,12 @@ impl<'a> Recorder<'a> {
             values: vec![None; tensors.len()],
             gradients: vec![None; tensors.len()],
             kept: LiteMap::new(),
-            written: vec![false; layout.parameters.len()],
+            written: vec![None; layout.parameters.len()],
             sums: Vec::new(),
             bucket_ends: layout.trainable_segments().to_vec(),
             compression: GradientCompression::None,
+            accumulation: Accumulation::Host,
+            gathered: layout.trainable().len(),
             statistics: BatchStatistics::Shard,
             fused: None,
             node: Node::apart(0, "", Vec::new()),
@@ -102,6 +107,13 @@ impl<'a> Recorder<'a> {
     #[must_use]
     pub(crate) fn compressed(mut self, compression: GradientCompression) -> Self {
         self.compression = compression;
+        self
+    }
+
+    /// Sets the place where gradients of several runs are added.
+    #[must_use]
+    pub(crate) fn adding_on(mut self, accumulation: Accumulation) -> Self {
+        self.accumulation = accumulation;
         self
     }
 
@@ -265,18 +277,23 @@ impl<'a> Recorder<'a> {
             let len = self.layout.parameters[idx].length();
             return self.scratch(&format!("{name}_unread"), len);
         }
-        let sum = self.flat_view(idx, Role::Gradients);
-        if !std::mem::replace(&mut self.written[idx], true) {
-            return sum;
+        let len = self.layout.parameters[idx].length();
+        if let Some(sum) = self.written[idx] {
+            let part = self.scratch(name, len);
+            self.sums.push((part, sum));
+            return part;
         }
-        let part = self.scratch(name, sum.len);
-        self.sums.push((part, sum));
-        part
+        let place = match self.accumulation {
+            Accumulation::Host => self.flat_view(idx, Role::Gradients),
+            Accumulation::Adapter => self.scratch(&format!("{name}_gradient"), len),
+        };
+        self.written[idx] = Some(place);
+        place
     }
 
     /// Whether the gradient of a parameter is computed in this pass; not if no loss reaches it.
     pub(crate) fn has_parameter_gradient(&self, idx: usize) -> bool {
-        self.written[idx]
+        self.written[idx].is_some()
     }
 
     /// A moving statistic of the layer.
@@ -392,6 +409,7 @@ impl<'a> Recorder<'a> {
 
     /// Marks the gradients of all parameters from `first` on as complete, so that they may leave for the host.
     pub(crate) fn complete_gradients(&mut self, first: usize) {
+        self.gather(first);
         let trainable = self.layout.trainable();
         let (Some(placed), Some(last)) = (trainable.get(first), trainable.last()) else {
             return;
@@ -400,6 +418,25 @@ impl<'a> Recorder<'a> {
         for segment in (placed.segment..=last.segment).rev() {
             let start = if segment == placed.segment { placed.offset } else { 0 };
             self.send_bucket(segment, start, first == 0);
+        }
+    }
+
+    /// Adds the gradients of the parameters from `first` on to those of the runs before, where this is done on the adapter.
+    ///
+    /// The first run stores them, so that nothing has to be cleared, and each bit is that of a sum on the host.
+    #[allow(clippy::cast_possible_truncation, reason = "a segment is smaller than 2^25 elements")]
+    fn gather(&mut self, first: usize) {
+        let behind = self.gathered;
+        self.gathered = first.min(behind);
+        for idx in first..behind {
+            let (Accumulation::Adapter, Some(from)) = (self.accumulation, self.written[idx]) else { continue };
+            let to = self.flat_view(idx, Role::Gradients);
+            let len = self.layout.parameters[idx].len() as u32;
+            for (kernel, len) in
+                [(&kernels::add::COPY, Word::IsFirst(len)), (&kernels::add::ACCUMULATE, Word::IsLater(len))]
+            {
+                self.dispatch(kernel, kernels::add::Record { len }, [from], [to], Grid::Elements(len));
+            }
         }
     }
 
@@ -415,7 +452,11 @@ impl<'a> Recorder<'a> {
         let buffer = self.plan.find(Role::Gradients(segment)).expect("the plan holds the gradients");
         let view = View { buffer, offset: start, len: Length::fixed(len as usize) };
         let halves = (self.compression == GradientCompression::Fp16).then(|| self.packed(segment, view));
-        self.commands.push(Command::Exchange(Exchange { view, combine: Combine::Sum, when: When::Update, halves }));
+        let when = match self.accumulation {
+            Accumulation::Host => When::Update,
+            Accumulation::Adapter => When::LastUpdate,
+        };
+        self.commands.push(Command::Exchange(Exchange { view, combine: Combine::Sum, when, halves }));
     }
 
     /// Records that values of a segment are packed as halves.
@@ -425,7 +466,10 @@ impl<'a> Recorder<'a> {
         let blocks = values.len.fixed as usize / halves::BLOCK;
         let packed =
             self.plan.buffer(name, Role::Activation, Length::fixed(halves::packed_len(blocks * halves::BLOCK)));
-        let blocks = kernels::whole(blocks);
+        let blocks = match self.accumulation {
+            Accumulation::Host => Word::U32(blocks as u32),
+            Accumulation::Adapter => Word::IsLast(blocks as u32),
+        };
         self.dispatch(&halves::PACK, halves::Record { blocks }, [values], [packed], Grid::Elements(blocks));
         packed
     }

@@ -14,6 +14,9 @@ impl fmt::Display for Word {
             Self::RowGroups(size, factor) => write!(f, "ceil(rows/{size})*{factor}"),
             Self::BatchRows(1) => f.write_str("batch_rows"),
             Self::BatchRows(factor) => write!(f, "batch_rows*{factor}"),
+            Self::IsFirst(factor) => write!(f, "{factor} if first"),
+            Self::IsLater(factor) => write!(f, "{factor} if later"),
+            Self::IsLast(factor) => write!(f, "{factor} if last"),
             Self::FirstRow => f.write_str("first_row"),
             Self::LossScale(output) => write!(f, "loss_scale[{output}]"),
             Self::Hyper(index) => write!(f, "hyper[{index}]"),
@@ -65,6 +68,7 @@ impl Plan {
                 let when = match exchange.when {
                     When::NextCommand => "before the next command",
                     When::Update => "before the update",
+                    When::LastUpdate => "before the update, if last",
                 };
                 let (view, len) = (self.view_text(&exchange.view), exchange.view.len);
                 let halves = exchange.halves.map(|sent| format!(" as {}", self.view_text(&sent))).unwrap_or_default();

@@ -1,6 +1,6 @@
 //! Commands whose results nobody reads: they are no part of a finished pass.
 
-use super::{Command, Plan, Role, When};
+use super::{Command, Plan, Role};
 
 /// Drops the dispatches of a pass that write nothing but activations which no later command reads, and exchanges of such
 /// activations: the parameters' gradients of frozen layers, and what only these need.
@@ -19,7 +19,7 @@ fn is_needed(command: &Command, is_read: &mut [bool]) -> bool {
     match command {
         Command::Exchange(exchange) => {
             let sent = exchange.sent();
-            let is_needed = exchange.when == When::Update || is_read[at(exchange.view.buffer)];
+            let is_needed = !exchange.is_awaited() || is_read[at(exchange.view.buffer)];
             is_read[at(sent.buffer)] |= is_needed;
             is_needed
         }

@@ -256,7 +256,7 @@ impl Wire for BufferId {
 }
 
 structs! {
-    Scalars { rows, batch_rows, first_row, seed, step, loss_scales, hyper }
+    Scalars { rows, batch_rows, first_row, is_first, is_last, seed, step, loss_scales, hyper }
     Length { per_row, fixed }
     Buffer { name, role, len }
     View { buffer, offset, len }
@@ -269,6 +269,7 @@ enums! {
     Word {
         0 => U32(value), 1 => F32(value), 2 => Rows(factor), 3 => BatchRows(factor), 4 => FirstRow,
         5 => LossScale(index), 6 => Hyper(index), 7 => Seed, 8 => Step, 9 => RowGroups(size, factor),
+        10 => IsFirst(factor), 11 => IsLater(factor), 12 => IsLast(factor),
     }
     Role {
         0 => Input(idx), 1 => Target(idx), 2 => SampleWeight(idx), 3 => Parameters(segment), 4 => Gradients(segment),
@@ -276,7 +277,7 @@ enums! {
     }
     Grid { 0 => Elements(count), 1 => Items(count), 2 => Tiles { m, n, k, depth, width } }
     Combine { 0 => Sum, 1 => Moments { count_per_row } }
-    When { 0 => NextCommand, 1 => Update }
+    When { 0 => NextCommand, 1 => Update, 2 => LastUpdate }
     Command { 0 => Dispatch(dispatch), 1 => Exchange(exchange) }
     Pass { 0 => Train, 1 => Evaluate, 2 => Predict, 3 => Update }
 }

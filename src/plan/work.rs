@@ -16,13 +16,16 @@ pub struct Work {
 }
 
 impl Work {
-    /// Work of a pass.
+    /// Work of a pass whose rows run at once.
     #[allow(clippy::cast_precision_loss, reason = "an estimate")]
     pub fn of(plan: &Plan, pass: Pass, rows: u32) -> Self {
-        let scalars = Scalars { rows, batch_rows: rows, ..Scalars::default() };
+        let scalars = Scalars { rows, batch_rows: rows, is_first: 1, is_last: 1, ..Scalars::default() };
         let mut work = Self::default();
         for command in plan.commands(pass) {
             let Command::Dispatch(dispatch) = command else { continue };
+            if dispatch.grid.is_empty(&scalars) {
+                continue;
+            }
             let params: Vec<u32> = dispatch.params.iter().map(|word| word.bits(&scalars)).collect();
             work.dispatches += 1;
             match product_flops(dispatch.kernel, &params, &dispatch.constants) {

@@ -135,7 +135,9 @@ impl<'a> Builder<'a> {
         let objective = self.objective;
         let (plan, layout, weights) = match self.work {
             Work::Model(model) => {
-                let plan = objective.map_or_else(|| Ok(model.inference_plan()), |objective| model.plan(objective))?;
+                let trained =
+                    |objective: &Objective| model.plan(&objective.clone().for_micro_batches(self.micro_batches));
+                let plan = objective.map_or_else(|| Ok(model.inference_plan()), trained)?;
                 (plan, model.layout().clone(), model.weights.clone())
             }
             Work::Plan(work) => {
@@ -159,8 +161,7 @@ impl<'a> Builder<'a> {
         });
         let n_adapters = self.adapters.len();
         let partition = Partition::new(self.split, n_adapters, &plan, self.micro_batches)?;
-        let is_alone = n_adapters == 1 && self.micro_batches <= 1;
-        let place = if is_alone { Place::Device } else { Place::Host };
+        let place = if n_adapters == 1 { Place::Device } else { Place::Host };
         let state = State::new(state, layout, objective, place);
         let mut rig = Rig::new(self.runtime, self.opener, plan, self.cpu_fallback);
         for info in &self.adapters {
@@ -168,7 +169,7 @@ impl<'a> Builder<'a> {
         }
         rig.load_all().await?;
         let mut scheduler = Scheduler { rig, state, partition, in_flight: InFlight::default() };
-        scheduler.host_if_reduced();
+        scheduler.host_if_needed();
         Ok(scheduler)
     }
 }

@@ -47,7 +47,7 @@ pub(super) async fn calibrate(scheduler: &mut Scheduler, batch: &Batch, scalars:
 async fn measure(scheduler: &mut Scheduler, batch: &Batch, scalars: &Scalars, rows: u32) -> Result<Vec<Option<f64>>> {
     let members = scheduler.rig.members.iter().enumerate();
     let able = members.filter(|(_, member)| member.is_active() && member.capacity >= rows).map(|(idx, _)| idx);
-    let shards = able.map(|adapter_idx| Shard { adapter_idx, first: 0, rows }).collect();
+    let shards = able.map(|adapter_idx| Shard::whole(adapter_idx, 0, rows)).collect();
     let job = Job { pass: Pass::Train, batch, scalars, combining: Combining::Host };
     let answers = scheduler.round(job).run(shards).await?;
     let mut times = vec![None; scheduler.rig.members.len()];

@@ -42,11 +42,11 @@ pub(super) struct StepInFlight {
     pub report: Option<StepReport>,
 }
 
-/// Run of a step on the only adapter.
-#[derive(Clone, Copy)]
+/// Runs of a step on the only adapter.
+#[derive(Clone)]
 pub(super) struct Runs {
-    pub shard: Shard,
-    pub train: Ticket,
+    /// Its pieces, in order.
+    pub trains: Vec<(Shard, Ticket)>,
     pub update: Ticket,
 }
 

@@ -151,7 +151,7 @@ impl Scheduler {
             self.settle().await?;
             self.ensure_active().await?;
             let was_behind = self.state.is_behind();
-            let shards = self.partition.shards(&self.rig, rows);
+            let shards = self.partition.shards(&self.rig, pass, rows);
             let combining = Combining::Host;
             let answers = self.round(Job { pass, batch, scalars: &scalars, combining }).run(shards).await?;
             if was_behind && self.state.is_rewound() {
@@ -249,13 +249,13 @@ impl Scheduler {
         self.sync().await?;
         self.partition.set_plan(&plan);
         self.rig.reload(plan, capacity).await?;
-        self.host_if_reduced();
+        self.host_if_needed();
         self.ensure_active().await
     }
 
-    /// A batch that runs in pieces adds its gradients on the host.
-    fn host_if_reduced(&mut self) {
-        if self.rig.has_reduced() {
+    /// Updates on the host where a batch runs in pieces that the adapter can't combine.
+    fn host_if_needed(&mut self) {
+        if self.partition.needs_host(&self.rig) {
             self.state.move_to_host();
         }
     }

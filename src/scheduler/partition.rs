@@ -3,7 +3,7 @@
 use super::ShardReport;
 use super::rig::Rig;
 use super::selection::{Change, RETRY_STEPS, Selection, Verdict};
-use super::shards::{Shard, pieces, shards_of};
+use super::shards::{Shard, groups, most_rows, pieces, shards_of};
 use super::split::{SplitMode, Splitter};
 use crate::error::Result;
 use crate::plan::{Combine, Command, Pass, Plan, When};
@@ -99,8 +99,22 @@ impl Partition {
     }
 
     /// Splits a number of rows over the adapters. A share above an adapter's capacity runs in pieces.
-    pub fn shards(&self, rig: &Rig, rows: u32) -> Vec<Shard> {
-        self.cut(rig, &self.splitter.shares(rows, &self.selected(rig)))
+    pub fn shards(&self, rig: &Rig, pass: Pass, rows: u32) -> Vec<Shard> {
+        self.cut(rig, pass, &self.splitter.shares(rows, &self.selected(rig)))
+    }
+
+    /// The rows of the only adapter in a training step, in pieces if their gradients are added there.
+    pub fn pieces_of_only(&self, rig: &Rig, rows: u32) -> Vec<Shard> {
+        if rig.plan().updates_after_pieces() {
+            self.cut(rig, Pass::Train, &[rows])
+        } else {
+            vec![Shard::whole(0, 0, rows)]
+        }
+    }
+
+    /// Whether the host has to add gradients or merge statistics, even of the only adapter.
+    pub fn needs_host(&self, rig: &Rig) -> bool {
+        (self.micro_batches > 1 || rig.has_reduced()) && !rig.plan().updates_after_pieces()
     }
 
     /// Shares and shards of a training step.
@@ -112,19 +126,20 @@ impl Partition {
         if !self.splitter.is_learned() && !rig.plan().is_coupled(Pass::Train) {
             let slots: Vec<bool> = rig.members.iter().map(|member| member.has_slot && member.is_enabled).collect();
             let shares = self.splitter.step_shares(step, rows, &slots);
-            if let Some(shards) = reassigned(rig, self.cut(rig, &shares)) {
+            if let Some(shards) = reassigned(rig, self.cut(rig, Pass::Train, &shares)) {
                 return (shares, shards);
             }
         }
         let shares = self.splitter.step_shares(step, rows, &self.selected(rig));
-        let shards = self.cut(rig, &shares);
+        let shards = self.cut(rig, Pass::Train, &shares);
         (shares, shards)
     }
 
-    fn cut(&self, rig: &Rig, shares: &[u32]) -> Vec<Shard> {
+    fn cut(&self, rig: &Rig, pass: Pass, shares: &[u32]) -> Vec<Shard> {
         // No part gets fewer rows than a shard may have.
         let parts = |share: u32| self.micro_batches.min(share / self.splitter.min_rows().max(1)).max(1);
-        shards_of(shares, |idx, share| pieces(share, rig.members[idx].capacity, parts(share)))
+        let accumulation = rig.plan().accumulation(pass);
+        shards_of(shares, accumulation, |idx, share| pieces(share, rig.members[idx].capacity, parts(share)))
     }
 
     /// Records how long each adapter was busy with a training step.
@@ -175,16 +190,22 @@ impl Partition {
     }
 }
 
-/// Gives each shard of a lost adapter to the adapter with the fewest rows; `None` if a shard fits nowhere.
+/// Gives the shards of a lost adapter to the adapter with the fewest rows, those whose gradients are added to one;
+/// `None` if a shard fits nowhere.
 fn reassigned(rig: &Rig, mut shards: Vec<Shard>) -> Option<Vec<Shard>> {
     let active = rig.active();
     let mut load = vec![0; active.len()];
     shards.iter().for_each(|shard| load[shard.adapter_idx] += shard.rows);
-    for shard in shards.iter_mut().filter(|shard| !active[shard.adapter_idx]) {
-        let fits = |idx: &usize| active[*idx] && rig.members[*idx].capacity >= shard.rows;
+    for group in groups(shards.iter().copied()) {
+        let group = &mut shards[group];
+        if group.iter().all(|shard| active[shard.adapter_idx]) {
+            continue;
+        }
+        let (most, rows) = (most_rows(group.iter().copied()), group.iter().map(|shard| shard.rows).sum::<u32>());
+        let fits = |idx: &usize| active[*idx] && rig.members[*idx].capacity >= most;
         let replacement = (0..active.len()).filter(fits).min_by_key(|idx| load[*idx])?;
-        load[replacement] += shard.rows;
-        shard.adapter_idx = replacement;
+        load[replacement] += rows;
+        group.iter_mut().for_each(|shard| shard.adapter_idx = replacement);
     }
     Some(shards)
 }

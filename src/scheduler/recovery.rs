@@ -29,7 +29,7 @@ pub(super) async fn ensure_active(rig: &mut Rig, state: &mut State, partition: &
     rig.replace_by_cpu(0).await?;
     partition.forget(0);
     state.rewind();
-    if rig.has_reduced() {
+    if partition.needs_host(rig) {
         state.move_to_host();
     }
     Ok(())

@@ -135,7 +135,8 @@ impl<'a> Round<'a> {
     pub fn send(&mut self, shard: Shard, slot: u32) -> Ticket {
         let Job { pass, batch, scalars, combining } = self.job;
         let ticket = self.rig.ticket(scalars.step, slot);
-        let scalars = Scalars { rows: shard.rows, first_row: shard.first, ..scalars.clone() };
+        let (is_first, is_last) = (u32::from(shard.is_first), u32::from(shard.is_last));
+        let scalars = Scalars { rows: shard.rows, first_row: shard.first, is_first, is_last, ..scalars.clone() };
         let feeds = shards::feeds(self.rig.plan(), pass, &batch.shard(shard.range()));
         self.state.freshen(self.rig, shard.adapter_idx);
         self.rig.members[shard.adapter_idx].last_seen_ms = self.rig.runtime.now_ms();
@@ -279,41 +280,45 @@ impl<'a> Round<'a> {
         }
         ensure_active(self.rig, self.state, self.partition).await?;
         if is_alone {
-            // The step begins again, in pieces whose gradients are added on the host.
+            // The step begins again, in pieces, with the update on the host.
             self.tasks.clear();
             return Ok(());
         }
         self.restart()
     }
 
-    /// Gives the unfinished shards of a lost adapter to others, each in its slot.
+    /// Gives the unfinished shards of a lost adapter to others, each in its slot. Shards whose gradients were added there
+    /// all run again, those with an answer, too, unless their sum was sent: it is added anew, behind the other adapter's own.
     fn rerun(&mut self, lost: usize) -> Result<()> {
-        for idx in 0..self.tasks.len() {
-            let Task { shard, ticket, answer, .. } = &self.tasks[idx];
-            let (shard, slot) = (*shard, ticket.slot);
-            if answer.is_some() || shard.adapter_idx != lost {
+        for group in shards::groups(self.tasks.iter().map(|task| task.shard)) {
+            let tasks = &self.tasks[group.clone()];
+            let is_done = tasks.iter().all(|task| task.answer.is_some());
+            if is_done || tasks.iter().all(|task| task.shard.adapter_idx != lost) {
                 continue;
             }
-            let Some(replacement) = self.replacement_for(shard) else { return self.restart() };
-            let shard = Shard { adapter_idx: replacement, ..shard };
-            let ticket = self.send(shard, slot);
-            self.tasks[idx] = Task::new(shard, ticket);
+            let Some(replacement) = self.replacement_for(tasks) else { return self.restart() };
+            for idx in group {
+                let shard = Shard { adapter_idx: replacement, ..self.tasks[idx].shard };
+                let ticket = self.send(shard, self.tasks[idx].ticket.slot);
+                self.tasks[idx] = Task::new(shard, ticket);
+            }
         }
         Ok(())
     }
 
-    /// The active adapter with the least predicted time for a shard; `None` if it fits nowhere.
-    fn replacement_for(&self, shard: Shard) -> Option<usize> {
+    /// The active adapter with the least predicted time for some shards; `None` if one fits nowhere.
+    fn replacement_for(&self, tasks: &[Task]) -> Option<usize> {
         let members = &self.rig.members;
-        let fits = |idx: &usize| members[*idx].is_active() && members[*idx].capacity >= shard.rows;
-        let predicted = |idx: &usize| self.partition.splitter().predicted_ms(*idx, shard.rows).unwrap_or(0.0);
+        let most = shards::most_rows(tasks.iter().map(|task| task.shard));
+        let fits = |idx: &usize| members[*idx].is_active() && members[*idx].capacity >= most;
+        let predicted = |idx: &usize| self.partition.splitter().predicted_ms(*idx, most).unwrap_or(0.0);
         (0..members.len()).filter(fits).min_by(|a, b| predicted(a).total_cmp(&predicted(b)))
     }
 
     /// Abandons all runs of the round and starts it again with a new split.
     fn restart(&mut self) -> Result<()> {
         self.abandon();
-        self.start(self.partition.shards(self.rig, self.job.scalars.batch_rows))
+        self.start(self.partition.shards(self.rig, self.job.pass, self.job.scalars.batch_rows))
     }
 
     fn abandon(&self) {

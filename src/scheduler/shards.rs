@@ -9,7 +9,7 @@ use super::ShardReport;
 use crate::adapters::Timing;
 use crate::data::Batch;
 use crate::error::{Error, Result};
-use crate::plan::{Pass, Plan, Role};
+use crate::plan::{Accumulation, Pass, Plan, Role};
 
 /// Rows that one adapter computes in one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,9 +17,18 @@ pub(super) struct Shard {
     pub adapter_idx: usize,
     pub first: u32,
     pub rows: u32,
+    /// Whether the adapter's sum of gradients begins with it.
+    pub is_first: bool,
+    /// Whether the adapter's sum of gradients ends with it, and is sent.
+    pub is_last: bool,
 }
 
 impl Shard {
+    /// Rows whose gradient is sent by itself.
+    pub fn whole(adapter_idx: usize, first: u32, rows: u32) -> Self {
+        Self { adapter_idx, first, rows, is_first: true, is_last: true }
+    }
+
     /// Its rows of the batch.
     pub fn range(&self) -> Range<usize> {
         self.first as usize..(self.first + self.rows) as usize
@@ -47,17 +56,41 @@ pub(super) fn rows_of(batch: &Batch) -> Result<u32> {
     })
 }
 
-/// Shards of given shares, one after the other, each cut into `pieces`.
-pub(super) fn shards_of(shares: &[u32], pieces: impl Fn(usize, u32) -> Vec<u32>) -> Vec<Shard> {
+/// Shards of given shares, one after the other, each cut into `pieces`, whose gradients are added on the adapter or the host.
+pub(super) fn shards_of(
+    shares: &[u32],
+    accumulation: Accumulation,
+    pieces: impl Fn(usize, u32) -> Vec<u32>,
+) -> Vec<Shard> {
     let mut shards = Vec::new();
     let mut first = 0;
     for (adapter_idx, share) in shares.iter().enumerate() {
-        for rows in pieces(adapter_idx, *share) {
-            shards.push(Shard { adapter_idx, first, rows });
+        let pieces = pieces(adapter_idx, *share);
+        let sends_each = accumulation == Accumulation::Host;
+        for (idx, rows) in pieces.iter().enumerate() {
+            let (is_first, is_last) = (sends_each || idx == 0, sends_each || idx + 1 == pieces.len());
+            shards.push(Shard { adapter_idx, first, rows: *rows, is_first, is_last });
             first += rows;
         }
     }
     shards
+}
+
+/// The slots of shards whose gradients are added on their adapter, together.
+pub(super) fn groups(shards: impl Iterator<Item = Shard>) -> Vec<Range<usize>> {
+    let mut groups: Vec<Range<usize>> = Vec::new();
+    for (slot, shard) in shards.enumerate() {
+        match groups.last_mut().filter(|_| !shard.is_first) {
+            Some(group) => group.end = slot + 1,
+            None => groups.push(slot..slot + 1),
+        }
+    }
+    groups
+}
+
+/// Rows of the largest of some shards.
+pub(super) fn most_rows(shards: impl Iterator<Item = Shard>) -> u32 {
+    shards.map(|shard| shard.rows).max().unwrap_or(0)
 }
 
 /// A share in `parts` pieces, or more if they must not exceed `capacity`, as even as possible.
@@ -113,7 +146,22 @@ pub(super) fn reports(answers: &[Answer]) -> Vec<ShardReport> {
 
 #[cfg(test)]
 mod tests {
-    use super::pieces;
+    use super::{groups, pieces, shards_of};
+    use crate::plan::Accumulation;
+
+    #[test]
+    fn gradients_are_added_over_the_pieces_of_a_share() {
+        let halves = |_, share: u32| vec![share / 2, share - share / 2];
+        for (accumulation, wanted) in
+            [(Accumulation::Adapter, vec![0..2, 2..4]), (Accumulation::Host, vec![0..1, 1..2, 2..3, 3..4])]
+        {
+            let shards = shards_of(&[5, 7], accumulation, halves);
+            assert_eq!(groups(shards.iter().copied()), wanted);
+            assert!(wanted.iter().all(|group| shards[group.start].is_first && shards[group.end - 1].is_last));
+            let rows: Vec<_> = shards.iter().map(|shard| (shard.adapter_idx, shard.first, shard.rows)).collect();
+            assert_eq!(rows, [(0, 0, 2), (0, 2, 3), (1, 5, 3), (1, 8, 4)]);
+        }
+    }
 
     #[test]
     fn pieces_are_few_and_even() {

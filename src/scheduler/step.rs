@@ -7,7 +7,7 @@ use super::shards::{self, Shard, rows_of};
 use super::state::Updated;
 use super::timeline::{Activity, Lane, Span};
 use super::{Scheduler, Step, StepReport};
-use crate::adapters::{Combining, Request, Run, Ticket};
+use crate::adapters::{Combining, Request, Run};
 use crate::data::Batch;
 use crate::error::{Error, Result};
 use crate::kernels::rounding::single;
@@ -74,7 +74,7 @@ impl Scheduler {
         &mut self,
         step_in_flight: &StepInFlight,
         scalars: &Scalars,
-        runs: Runs,
+        runs: &Runs,
     ) -> Result<Option<StepReport>> {
         self.ensure_active().await?;
         if self.state.is_rewound() {
@@ -83,33 +83,41 @@ impl Scheduler {
         if self.in_flight.steps.is_empty() {
             self.rig.send(0, Request::Finish);
         }
-        let Runs { shard, train, update } = runs;
         let alone = |pass| Job { pass, batch: &step_in_flight.batch, scalars, combining: Combining::Device };
-        let Some(mut trained) = self.round(alone(Pass::Train)).finish(shard, train).await? else { return Ok(None) };
-        let shard = Shard { rows: 0, ..shard };
-        let Some(updated) = self.round(alone(Pass::Update)).finish(shard, update).await? else { return Ok(None) };
+        let mut trained = Vec::new();
+        for (shard, ticket) in &runs.trains {
+            match self.round(alone(Pass::Train)).finish(*shard, *ticket).await? {
+                Some(answer) => trained.push(answer),
+                None => return Ok(None),
+            }
+        }
+        let update = self.round(alone(Pass::Update)).finish(Shard::whole(0, 0, 0), runs.update);
+        let Some(updated) = update.await? else { return Ok(None) };
         let Updated { norm, is_applied, penalty } = Updated::of(self.rig.plan(), &updated.reports);
         Ok(Some(StepReport {
-            reports: std::mem::take(&mut trained.reports),
+            reports: shards::concatenated(&trained, |answer| &answer.reports),
             gradient_norm: norm,
             is_applied,
             penalty,
-            shards: shards::reports(&[trained]),
+            shards: shards::reports(&trained),
             ..StepReport::default()
         }))
     }
 
-    /// Asks the only adapter for a training pass and the update behind it, which reads on the device whether all is
+    /// Asks the only adapter for a training pass, in one run or several, and the update behind it, which reads on the device whether all is
     /// finite.
     fn ask_device(&mut self, batch: &Batch, scalars: &Scalars) -> Runs {
         self.state.fall_behind();
-        let shard = Shard { adapter_idx: 0, first: 0, rows: scalars.rows };
         let combining = Combining::Device;
-        let train = self.round(Job { pass: Pass::Train, batch, scalars, combining }).send(shard, 0);
-        let update = Ticket { attempt: u32::MAX, ..train };
-        let (scalars, feeds) = (scalars.clone(), Vec::new());
+        let shards = self.partition.pieces_of_only(&self.rig, scalars.rows);
+        let mut round = self.round(Job { pass: Pass::Train, batch, scalars, combining });
+        let trains: Vec<_> = (0..).zip(shards).map(|(slot, shard)| (shard, round.send(shard, slot))).collect();
+        let update = self.rig.ticket(scalars.step, 0);
+        // Those of the moments that are on the device.
+        let rows = trains.last().map_or(0, |(shard, _)| shard.rows);
+        let (scalars, feeds) = (Scalars { rows, ..scalars.clone() }, Vec::new());
         self.rig.send(0, Request::Run(Run { ticket: update, pass: Pass::Update, scalars, feeds, combining }));
-        Runs { shard, train, update }
+        Runs { trains, update }
     }
 
     /// Runs one training step: all of it, or nothing.
@@ -218,7 +226,7 @@ impl Scheduler {
             return Ok(None);
         }
         let scalars = self.state.scalars(step_in_flight.rows, &step_in_flight.step);
-        let on_device = match step_in_flight.runs.filter(|_| self.is_on_device()) {
+        let on_device = match step_in_flight.runs.as_ref().filter(|_| self.is_on_device()) {
             Some(runs) => self.step_on_device(step_in_flight, &scalars, runs).await?,
             None => None,
         };

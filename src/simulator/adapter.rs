@@ -12,8 +12,8 @@ use super::spec::{AdapterSpec, FaultKind, InjectedFault, Trigger};
 use super::traffic::Traffic;
 use super::virtual_time::{Virtual, lock};
 use crate::adapters::mailbox::{self, Device, Done, Mailbox, Stop};
-use crate::adapters::{ActorId, Combining, Event, Fault, Handle, Info, Message, Request, Run, Timing, Writes};
-use crate::plan::{Command, Exchange, Pass, Plan, Role, When, Work};
+use crate::adapters::{ActorId, Event, Fault, Handle, Info, Message, Request, Run, Timing, Writes};
+use crate::plan::{Command, Exchange, Pass, Plan, Role, Work};
 use crate::runtime::Runtime;
 
 /// Part of a training row's time that a run which only goes forward takes: backward is about twice as much.
@@ -216,7 +216,7 @@ impl Simulated {
         for (command_idx, command) in plan.commands(run.pass).iter().enumerate() {
             mailbox.check(run.ticket)?;
             match command {
-                command if run.combining == Combining::Device && command.is_for_others() => {}
+                command if run.skips(command) => {}
                 Command::Dispatch(dispatch) => {
                     loaded.memory.dispatch(dispatch, &run.scalars);
                     progress.done += 1;
@@ -320,7 +320,7 @@ impl Simulated {
         self.link_free_ms = self.link_free_ms.max(begin_ms) + transfer_ms(bytes, spec.download_gb_s, 0.0);
         let data = loaded.memory.view(exchange.sent(), run.scalars.rows);
         let event = Event::Exchange { ticket: run.ticket, command, data };
-        if exchange.when == When::Update {
+        if !exchange.is_awaited() {
             // Sent before the transfer ends: it is not used before the run's end, which waits for the link.
             return mailbox.send(event).await;
         }

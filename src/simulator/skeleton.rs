@@ -1,7 +1,7 @@
 //! A plan with the commands of another and few values, so that large models are simulated fast.
 
 use super::traffic::Traffic;
-use crate::plan::{ALIGN, BufferId, Combine, Command, Layout, Length, Pass, Plan, Role, View, When};
+use crate::plan::{ALIGN, BufferId, Combine, Command, Layout, Length, Pass, Plan, Role, View};
 
 /// A plan that makes the scheduler act as for the plan it replaces.
 pub(super) struct Skeleton {
@@ -24,8 +24,8 @@ impl Skeleton {
         for command in small.passes.iter_mut().flat_map(|(_, commands)| commands) {
             let Command::Exchange(exchange) = command else { continue };
             let is_gradient = matches!(plan.get(exchange.view.buffer).role, Role::Gradients(_));
-            if let (true, Some(buffer), Combine::Sum, When::Update) =
-                (is_gradient, gradients, exchange.combine, exchange.when)
+            if let (true, Some(buffer), Combine::Sum, false) =
+                (is_gradient, gradients, exchange.combine, exchange.is_awaited())
             {
                 exchange.view = View { buffer, offset: n_buckets * ALIGN, len: Length { per_row: 0, fixed: ALIGN } };
                 exchange.halves = None;

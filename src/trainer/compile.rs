@@ -5,7 +5,7 @@ use crate::losses::{Loss, Reduction};
 use crate::metrics::Metric;
 use crate::model::{Evaluation, Model, Objective};
 use crate::optimizers::{Optimizer, Schedule};
-use crate::plan::{BatchStatistics, GradientCompression};
+use crate::plan::{Accumulation, BatchStatistics, GradientCompression};
 
 /// Treatment of a step whose gradient is not finite. Such a step is never applied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -182,6 +182,7 @@ impl Compile {
             optimizer: self.optimizer.clone(),
             clip_norm: self.clip_norm.unwrap_or(0.0),
             gradient_compression: self.gradient_compression,
+            accumulation: Accumulation::default(),
             batch_statistics: self.batch_statistics,
             reported_outputs: self.reported_outputs(),
         }

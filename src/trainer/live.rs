@@ -182,7 +182,8 @@ impl Trainer {
         self.sync().await?;
         model.weights = self.model.weights.clone();
         (model.schema, model.evaluation) = (self.model.schema.clone(), self.model.evaluation.clone());
-        let plan = model.plan(&self.compile.objective())?;
+        let objective = self.compile.objective().for_micro_batches(self.adapters.micro_batches().unwrap_or(1));
+        let plan = model.plan(&objective)?;
         self.adapters.reload(plan).await?;
         self.model = model;
         Ok(())

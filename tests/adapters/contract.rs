@@ -11,6 +11,7 @@
     reason = "a test stands outside the engine: it blocks, prints and panics"
 )]
 
+mod accumulation;
 mod kernels;
 
 use std::cell::RefCell;

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test stands outside the engine: it panics")]
 
+mod accumulation;
+
 use std::sync::Arc;
 
 use manyhands::adapters::Info;
@@ -223,7 +225,8 @@ fn reference(case: &Case) -> Outcome {
         let hyper = objective.optimizer.hyper(LEARNING_RATE, step + 1);
         let loss_scales = case.loss_scales();
         let step = u32::try_from(step).unwrap();
-        let scalars = Scalars { rows, batch_rows: rows, first_row: 0, seed: RUN_SEED, step, loss_scales, hyper };
+        let numbers = Scalars { rows, batch_rows: rows, seed: RUN_SEED, step, ..Scalars::default() };
+        let scalars = Scalars { loss_scales, hyper, ..numbers };
         feed(&mut machine, &case.batch(u64::from(step)));
         run(&mut machine, Pass::Train, &scalars);
         outcome.reports.push(machine.results(Pass::Train, rows).0);
@@ -364,11 +367,13 @@ fn case(faults: usize) -> impl Strategy<Value = Case> {
         (adapters, faults, split(n_adapters, rows, steps), parts, capacity, loss, any::<u64>()).prop_map(
             move |(mut adapters, faults, split, accumulation_steps, capacity, loss, seed)| {
                 adapters.iter_mut().zip(faults).for_each(|(adapter, faults)| adapter.faults = faults);
-                if n_adapters == 1 && accumulation_steps == 1 {
-                    // A rig of one adapter updates on it: its loss, or a failed update (every second run), is the
-                    // trainer's to mend.
+                if n_adapters == 1 && (accumulation_steps == 1 || family != Family::NormOfShard) {
+                    // A rig of one adapter updates on it: its loss, or a failed update (after the parts of each step), is
+                    // the trainer's to mend.
+                    let parts = u64::from(accumulation_steps).min(rows as u64);
                     adapters[0].faults.retain(|fault| {
-                        let is_training = matches!(fault.at, Trigger::Run { number, .. } if number % 2 == 0);
+                        let is_training = |number: u64| number % (parts + 1) < parts;
+                        let is_training = matches!(fault.at, Trigger::Run { number, .. } if is_training(number));
                         is_training && fault.what == FaultKind::OutOfMemory
                     });
                 }

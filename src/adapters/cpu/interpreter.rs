@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::adapters::storage::storage;
 use crate::kernels::Call;
-use crate::plan::{BufferId, Dispatch, Grid, Pass, Plan, Role, Scalars, View};
+use crate::plan::{BufferId, Dispatch, Pass, Plan, Role, Scalars, View};
 
 /// A plan with its buffers in host memory.
 #[derive(Debug)]
@@ -107,7 +107,7 @@ impl Interpreter {
 
     /// Runs one kernel. Nothing happens if its grid is empty.
     pub fn dispatch(&mut self, dispatch: &Dispatch, scalars: &Scalars) {
-        if is_empty(dispatch.grid, scalars) {
+        if dispatch.grid.is_empty(scalars) {
             return;
         }
         let params: Vec<u32> = dispatch.params.iter().map(|word| word.bits(scalars)).collect();
@@ -159,11 +159,4 @@ fn cut<'a>(
     }
     parts.sort_by_key(|(idx, _)| *idx);
     parts.into_iter().map(|(_, part)| part).collect()
-}
-
-fn is_empty(grid: Grid, scalars: &Scalars) -> bool {
-    match grid {
-        Grid::Elements(count) | Grid::Items(count) => count.bits(scalars) == 0,
-        Grid::Tiles { m, n, .. } => m.bits(scalars) == 0 || n.bits(scalars) == 0,
-    }
 }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use async_channel::Sender;
 
 use super::mailbox::{self, Device, Done, Mailbox, Stop};
-use super::{ActorId, Combining, Event, Fault, Handle, Info, Kind, Message, Run, Timing, Writes};
-use crate::plan::{Command, Exchange, MOST_ELEMENTS, Plan, Role, When};
+use super::{ActorId, Event, Fault, Handle, Info, Kind, Message, Run, Timing, Writes};
+use crate::plan::{Command, Exchange, MOST_ELEMENTS, Plan, Role};
 use crate::runtime::{Runtime, threads};
 
 pub use interpreter::Interpreter;
@@ -81,7 +81,7 @@ impl Device for Cpu {
             mailbox.check(run.ticket)?;
             let begin_ms = clock.now_ms();
             match command {
-                command if run.combining == Combining::Device && command.is_for_others() => {}
+                command if run.skips(command) => {}
                 Command::Dispatch(dispatch) => {
                     interpreter.dispatch(dispatch, &run.scalars);
                     timing.compute_ms += clock.now_ms() - begin_ms;
@@ -111,7 +111,7 @@ async fn combine(
 ) -> Result<f64, Stop> {
     let data = interpreter.view(exchange.sent(), run.scalars.rows).to_vec();
     mailbox.send(Event::Exchange { ticket: run.ticket, command, data }).await?;
-    if exchange.when == When::Update {
+    if !exchange.is_awaited() {
         return Ok(0.0);
     }
     let asked_ms = mailbox.now_ms();

@@ -5,14 +5,14 @@ pub(super) mod ahead;
 use std::sync::Arc;
 
 use super::super::mailbox::{Done, Mailbox, Stop};
-use super::super::{Combining, Event, Fault, Run, Ticket, Timing, Writes};
+use super::super::{Event, Fault, Run, Ticket, Timing, Writes};
 use super::device::{Gpu, Submission};
 use super::grid::{MOST_WORKGROUPS, workgroups};
 use super::pipelines::Pipelines;
 use super::program::{Prepared, Program};
 use super::tuning::{Choice, Trials, Tuner};
 use crate::kernels::completion;
-use crate::plan::{Command, Exchange, Pass, Plan, Role, View, When};
+use crate::plan::{Command, Exchange, Pass, Plan, Role, View};
 use crate::size::F32_BYTES;
 use ahead::Ahead;
 
@@ -145,7 +145,7 @@ impl<'a> Execution<'a> {
         let mut from = 0;
         for (idx, command) in commands.iter().enumerate() {
             match command {
-                Command::Exchange(exchange) if run.combining == Combining::Host => {
+                Command::Exchange(exchange) if !run.skips(command) => {
                     self.encode(run, from..idx);
                     self.exchange(run, idx, exchange).await?;
                     from = idx + 1;
@@ -194,7 +194,7 @@ impl<'a> Execution<'a> {
         }
         let mut pass = self.encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
         for idx in range {
-            if run.combining == Combining::Device && commands[idx].is_for_others() {
+            if run.skips(&commands[idx]) {
                 continue;
             }
             if let (Some(prepared), Command::Dispatch(dispatch)) = (&prepass.commands[idx], &commands[idx]) {
@@ -218,7 +218,7 @@ impl<'a> Execution<'a> {
         let (buffer, offset, elements) = self.place(exchange.sent(), run)?;
         self.read(&buffer, offset, elements, Target::Exchange(command)).await?;
         self.submit();
-        if exchange.when == When::Update {
+        if !exchange.is_awaited() {
             return self.receive_ready().await;
         }
         self.receive_all().await?;

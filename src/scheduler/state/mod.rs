@@ -155,6 +155,8 @@ impl State {
             rows,
             batch_rows: rows,
             first_row: 0,
+            is_first: 1,
+            is_last: 1,
             seed: step.seed,
             step: step.step as u32,
             loss_scales: step.loss_scales.clone(),

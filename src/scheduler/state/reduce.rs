@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::kernels::halves::{BLOCK, Halves};
 use crate::kernels::{clip, regularizer};
-use crate::plan::{Combine, Command, Pass, Penalty, Role, When};
+use crate::plan::{Combine, Command, Pass, Penalty, Role};
 use crate::runtime::threads;
 
 use super::State;
@@ -27,7 +27,7 @@ pub(in crate::scheduler) struct Totals {
 const CHUNK: usize = 1 << 15;
 
 impl State {
-    /// Adds all gradients in the order of the shards, whatever their order of arrival, and then the slopes of the
+    /// Adds all gradients that were sent in the order of the shards, whatever their order of arrival, and then the slopes of the
     /// parameters' penalties, which count once for the whole batch.
     pub fn reduce(&mut self, rig: &Rig, answers: &[Answer]) -> Totals {
         let plan = rig.plan();
@@ -35,7 +35,7 @@ impl State {
         for (command_idx, command) in plan.commands(Pass::Train).iter().enumerate() {
             let Command::Exchange(exchange) = command else { continue };
             let Role::Gradients(segment) = plan.get(exchange.view.buffer).role else { continue };
-            if exchange.combine != Combine::Sum || exchange.when != When::Update {
+            if exchange.combine != Combine::Sum || exchange.is_awaited() {
                 continue;
             }
             let sent = answers.iter().filter_map(|answer| answer.exchanges.get(&command_idx));
