@@ -32,7 +32,7 @@ fn case_of(family: Family, rows: usize, n_adapters: usize, parts: u32) -> Case {
     }
 }
 
-/// The same pieces, sent one by one as a share above the capacity is, and added on the adapter.
+/// Compares pieces that send their gradients one by one, as a share above the capacity does, with pieces that add them.
 #[test]
 fn sums_on_an_adapter_are_those_of_the_host_bit_by_bit() {
     for family in UNCOUPLED {
@@ -132,7 +132,6 @@ fn a_gradient_of_halves_is_packed_once_from_the_whole_sum() {
     }
 }
 
-/// Where gradients stay on the adapter, the flat gradients are all that a plan needs more: the parts are pooled.
 #[test]
 fn a_plan_without_micro_batches_is_as_it_was() {
     for family in FAMILIES {
@@ -159,22 +158,25 @@ fn counting(opener: Opener) -> (Opener, Sent) {
         let (inner, messages) = async_channel::unbounded::<adapters::Message>();
         let handle = opener(info, actor, runtime.clone(), inner)?;
         let counts = counts.clone();
-        let forward = move || -> Task {
-            Box::pin(async move {
-                while let Ok(message) = messages.recv().await {
-                    if let Event::Exchange { data, .. } = &message.event {
-                        counts.lock().unwrap().push(data.len());
-                    }
-                    if events.send(message).await.is_err() {
-                        return;
-                    }
-                }
-            })
-        };
-        runtime.spawn("counting", Box::new(forward));
+        runtime.spawn("counting", Box::new(move || -> Task { Box::pin(forward(messages, events, counts)) }));
         Ok(handle)
     });
     (counting, sent)
+}
+
+async fn forward(
+    messages: async_channel::Receiver<adapters::Message>,
+    events: async_channel::Sender<adapters::Message>,
+    counts: Sent,
+) {
+    while let Ok(message) = messages.recv().await {
+        if let Event::Exchange { data, .. } = &message.event {
+            counts.lock().unwrap().push(data.len());
+        }
+        if events.send(message).await.is_err() {
+            return;
+        }
+    }
 }
 
 /// Lengths of what a run's adapters send.
@@ -249,18 +251,14 @@ fn two_losses_change_no_bit() {
 
 #[test]
 fn too_little_memory_in_any_part_loses_nothing() {
-    for family in [Family::Dropout, Family::Convolution, Family::SharedLayerTwoOutputs] {
-        for n_adapters in 1..=3 {
-            for number in 0..9 {
-                for progress in [0.0, 0.5, 1.0] {
-                    // The fourth run of the only adapter is the update.
-                    if n_adapters == 1 && number % 4 == 3 {
-                        continue;
-                    }
-                    let mut case = case_of(family, 75, n_adapters, 3);
-                    case.adapters[0].faults = vec![at(number, progress, FaultKind::OutOfMemory)];
-                    is_as_one_adapter(&case);
-                }
+    // The fourth run of the only adapter is the update.
+    let cases = (1..=3).flat_map(|n_adapters| (0..9).map(move |number| (n_adapters, number)));
+    for (n_adapters, number) in cases.filter(|(n_adapters, number)| *n_adapters > 1 || number % 4 != 3) {
+        for family in [Family::Dropout, Family::Convolution, Family::SharedLayerTwoOutputs] {
+            for progress in [0.0, 0.5, 1.0] {
+                let mut case = case_of(family, 75, n_adapters, 3);
+                case.adapters[0].faults = vec![at(number, progress, FaultKind::OutOfMemory)];
+                is_as_one_adapter(&case);
             }
         }
     }
