@@ -1,7 +1,7 @@
-//! Training steps of causal attention over long sequences, and of the preset `gpt_mini`; memory of the adapters.
+//! Training steps of causal attention over long sequences; memory of the adapters.
 //!
 //! `cargo bench --bench attention -- [ADAPTERS] [STEPS]`, by default 5 steps on the CPU adapter; medians count. Attention has 4
-//! heads of 64 numbers and one row of 1,024 or 4,096 positions of 256 features; `gpt_mini` has 16 rows of 128 characters.
+//! heads of 64 numbers and one row of 1,024 or 4,096 positions of 256 features.
 //! `benches/peers/attention_keras.py` times the same with Keras on JAX.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench prints, and may panic")]
@@ -14,7 +14,7 @@ use manyhands::internals::bench::rig::{BenchRig, RigAdapter};
 use manyhands::internals::bench::workloads::{self, Workload};
 use manyhands::internals::timing::median;
 use manyhands::layers::MultiHeadAttention;
-use manyhands::{Loss, Model, Optimizer, Sequential, SplitMode, adapters, presets};
+use manyhands::{Loss, Optimizer, Sequential, SplitMode, adapters};
 
 /// Features of a position.
 const FEATURES: usize = 256;
@@ -25,19 +25,8 @@ fn attention(steps: usize) -> (Workload, Batch) {
     let values: Arc<[f32]> = (0..steps * FEATURES).map(|at| ((at * 37 % 101) as f32 - 50.0) * 0.02).collect();
     let targets = vec![values.clone()];
     let batch = Batch { rows: 1, inputs: vec![values], targets, sample_weights: None };
-    (workload(model, Loss::MEAN_SQUARED_ERROR, 1), batch)
-}
-
-fn gpt_mini(rows: usize) -> (Workload, Batch) {
-    let model = presets::find("gpt_mini").unwrap().build(0).unwrap();
-    let characters: Arc<[f32]> = (0..rows * 128).map(|at| (at * 37 % 96) as f32).collect();
-    let targets = vec![characters.clone()];
-    let batch = Batch { rows, inputs: vec![characters], targets, sample_weights: None };
-    (workload(model, Loss::SPARSE_CATEGORICAL_CROSSENTROPY, u32::try_from(rows).unwrap()), batch)
-}
-
-fn workload(model: Model, loss: Loss, batch_size: u32) -> Workload {
-    Workload { model, loss, batch_size, optimizer: Optimizer::adam(1e-3), ..workloads::by_name("mlp").unwrap() }
+    let (loss, optimizer) = (Loss::MEAN_SQUARED_ERROR, Optimizer::adam(1e-3));
+    (Workload { model, loss, optimizer, batch_size: 1, ..workloads::by_name("mlp").unwrap() }, batch)
 }
 
 #[allow(clippy::disallowed_methods, reason = "a bench reads the clock")]
@@ -65,6 +54,5 @@ fn main() {
         for length in [1_024, 4_096] {
             measure(&format!("attention over {length} positions"), attention(length), &members, steps).await;
         }
-        measure("gpt_mini, 16 rows", gpt_mini(16), &members, steps).await;
     });
 }

@@ -26,29 +26,6 @@ def attention(steps):
     return model, losses.MeanSquaredError(), values, values
 
 
-class Positions(layers.Layer):
-    """A learned vector for each position, added."""
-
-    def build(self, shape):
-        self.embeddings = self.add_weight(shape=shape[1:])
-
-    def call(self, x):
-        return x + self.embeddings
-
-
-def gpt_mini(rows):
-    ids = keras.Input((128,))
-    x = Positions()(layers.Embedding(96, 128)(ids))
-    for _ in range(4):
-        normed = layers.LayerNormalization()(x)
-        x = x + layers.MultiHeadAttention(4, 32)(normed, normed, use_causal_mask=True)
-        normed = layers.LayerNormalization()(x)
-        x = x + layers.Dense(128)(layers.Dense(512, activation="gelu")(normed))
-    model = keras.Model(ids, layers.Dense(96)(layers.LayerNormalization()(x)))
-    characters = (np.arange(rows * 128) * 37 % 96).astype(np.float32).reshape(rows, 128)
-    return model, losses.SparseCategoricalCrossentropy(from_logits=True), characters, characters
-
-
 def measure(name, workload, steps):
     model, criterion, x, y = workload
     optimizer = optimizers.Adam(1e-3)
@@ -79,7 +56,6 @@ def main():
     steps = int(sys.argv[1]) if len(sys.argv) > 1 else 5
     for length in (1024, 4096):
         measure(f"attention over {length} positions", attention(length), steps)
-    measure("gpt_mini, 16 rows", gpt_mini(16), steps)
 
 
 if __name__ == "__main__":

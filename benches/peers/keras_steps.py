@@ -67,6 +67,28 @@ def lstm():
     return keras.Sequential([keras.Input((140, 256)), layers.LSTM(64), layers.Dense(10)])
 
 
+class Positions(layers.Layer):
+    """A vector for each position, added: `PositionEmbedding` of keras_hub."""
+
+    def build(self, shape):
+        self.embeddings = self.add_weight(shape=shape[1:])
+
+    def call(self, x):
+        return x + self.embeddings
+
+
+def gpt_mini():
+    """A decoder of four blocks over 128 characters."""
+    ids = keras.Input((128,), dtype="int32")
+    x = Positions()(layers.Embedding(96, 128)(ids))
+    for _ in range(4):
+        normed = layers.LayerNormalization()(x)
+        x = x + layers.MultiHeadAttention(4, 32)(normed, normed, use_causal_mask=True)
+        normed = layers.LayerNormalization()(x)
+        x = x + layers.Dense(128)(layers.Dense(512, activation="gelu")(normed))
+    return keras.Model(ids, layers.Dense(96)(layers.LayerNormalization()(x)))
+
+
 MODELS = {
     "mlp": (lambda: dense_stack((28, 28, 1), [1024, 1024, 10]), 10, lambda: optimizers.Adam(1e-3, 0.9, 0.999, 1e-7)),
     "cnn": (cnn, 10, lambda: optimizers.SGD(0.01, 0.9)),
@@ -74,6 +96,7 @@ MODELS = {
     "resnet50": (lambda: application(keras.applications.ResNet50), 10, lambda: optimizers.SGD(0.01, 0.9)),
     "mobilenet_v2": (lambda: application(keras.applications.MobileNetV2), 10, lambda: optimizers.SGD(0.01, 0.9)),
     "lstm": (lstm, 10, lambda: optimizers.Adam(1e-3, 0.9, 0.999, 1e-7)),
+    "gpt_mini": (gpt_mini, 96, lambda: optimizers.Adam(1e-3, 0.9, 0.999, 1e-7)),
     "make_parallel": (lambda: dense_stack((8000,), [4000, 2000, 500, 300, 1]), 1, lambda: optimizers.SGD(0.05)),
 }
 
@@ -93,6 +116,8 @@ class Training:
         if outputs == 1:
             self.criterion = losses.BinaryCrossentropy(from_logits=True)
             self.targets = self.targets.astype("float32").reshape(-1, 1)
+        if len(self.model.output_shape) > 2:
+            self.images, self.targets = (turns.characters(*shape, outputs, offset).astype("int32") for offset in (0, 1))
         count = sum(math.prod(variable.shape) for variable in self.model.trainable_variables)
         self.parameters = turns.check_parameters(chosen.model, count)
         self.run = tf.function(self.update, jit_compile=False)

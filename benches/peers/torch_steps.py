@@ -138,6 +138,36 @@ class Lstm(nn.Module):
         return self.dense(self.lstm(x.flatten(1, 2))[0][:, -1])
 
 
+class Decoder(nn.Module):
+    """A block of a decoder: attention that sees no later position, and two dense layers, each behind a norm."""
+
+    def __init__(self, width, heads):
+        super().__init__()
+        self.norms = nn.ModuleList(nn.LayerNorm(width, eps=1e-3) for _ in range(2))
+        self.heads, self.in_proj, self.out_proj = heads, nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.wide = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+    def forward(self, x):
+        parts = self.in_proj(self.norms[0](x)).chunk(3, -1)
+        query, key, value = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
+        seen = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        x = x + self.out_proj(seen.transpose(1, 2).flatten(2))
+        return x + self.wide(self.norms[1](x))
+
+
+class Gpt(nn.Module):
+    """A decoder of four blocks over 128 characters of 96 kinds: logits of each kind are `[rows, 96, 128]`."""
+
+    def __init__(self):
+        super().__init__()
+        self.characters, self.positions = nn.Embedding(96, 128), nn.Embedding(128, 128)
+        blocks = [Decoder(128, 4) for _ in range(4)]
+        self.blocks = nn.Sequential(*blocks, nn.LayerNorm(128, eps=1e-3), nn.Linear(128, 96))
+
+    def forward(self, ids):
+        return self.blocks(self.characters(ids) + self.positions.weight).transpose(1, 2)
+
+
 def adam(parameters):
     return torch.optim.Adam(parameters, lr=1e-3, betas=(0.9, 0.999), eps=1e-7)
 
@@ -158,6 +188,7 @@ MODELS = {
     "resnet50": (resnet50, (3, 64, 64), 10, momentum),
     "mobilenet_v2": (mobilenet_v2, (3, 64, 64), 10, momentum),
     "lstm": (Lstm, (1, 140, 256), 10, adam),
+    "gpt_mini": (Gpt, (128,), 96, adam),
     "make_parallel": (lambda: nn.Sequential(*dense_stack([8000, 4000, 2000, 500, 300, 1])), (8000, 1, 1), 1, plain),
 }
 
@@ -176,6 +207,9 @@ class Training:
         self.criterion = nn.CrossEntropyLoss()
         if outputs == 1:
             self.criterion, targets = nn.BCEWithLogitsLoss(), targets.float().reshape(-1, 1)
+        if len(image) == 1:
+            pair = (turns.characters(chosen.rows, *image, outputs, offset) for offset in (0, 1))
+            images, targets = (torch.from_numpy(part) for part in pair)
         self.batch = [part.pin_memory() if device.type == "cuda" else part for part in (images, targets)]
         self.loss = None
         count = sum(parameter.numel() for parameter in self.model.parameters() if parameter.requires_grad)

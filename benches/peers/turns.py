@@ -8,7 +8,7 @@ import time
 
 # Parameters that training changes.
 PARAMETERS = {"mlp": 1_863_690, "cnn": 1_199_978, "resnet18": 11_173_962, "resnet50": 23_555_082,
-              "mobilenet_v2": 2_236_682, "lstm": 82_826, "make_parallel": 41_157_101}  # fmt: skip
+              "mobilenet_v2": 2_236_682, "lstm": 82_826, "gpt_mini": 834_400, "make_parallel": 41_157_101}  # fmt: skip
 
 
 def settings():
@@ -27,6 +27,14 @@ def pattern(count, factor, modulus):
     import numpy
 
     return (numpy.arange(count, dtype=numpy.int64) * factor % modulus / modulus).astype(numpy.float32)
+
+
+def characters(rows, length, count, offset):
+    """Whole numbers below `count`: the input of a language model, and its target with `offset` 1."""
+    import numpy
+
+    places = numpy.arange(rows * length, dtype=numpy.int64) + offset
+    return (places * 7919 % 251 % count).reshape(rows, length)
 
 
 def classes(rows, count):

@@ -23,7 +23,12 @@ pub struct Training {
 /// Rows that no training would learn from: the same in every program of the comparison.
 fn batch(task: &Workload, rows: usize) -> Batch {
     let row: usize = task.model.inputs().iter().map(|input| input.shape.len()).sum();
-    let inputs: Vec<f32> = (0..rows * row).map(|i| whole(i * 7919 % 251) / 251.0).collect();
+    let of_pattern = |i: usize| i * 7919 % 251;
+    if task.is_text() {
+        let characters = |offset| (0..rows * row).map(|i| whole(of_pattern(i + offset) % task.classes)).collect();
+        return Batch { rows, inputs: vec![characters(0)], targets: vec![characters(1)], sample_weights: None };
+    }
+    let inputs: Vec<f32> = (0..rows * row).map(|i| whole(of_pattern(i)) / 251.0).collect();
     let targets: Vec<f32> = (0..rows).map(|row| whole(row % task.classes)).collect();
     Batch { rows, inputs: vec![inputs.into()], targets: vec![targets.into()], sample_weights: None }
 }
@@ -41,6 +46,7 @@ fn parameters_elsewhere(name: &str) -> usize {
         "resnet50" => 23_555_082,
         "mobilenet_v2" => 2_236_682,
         "lstm" => 82_826,
+        "gpt_mini" => 834_400,
         "make_parallel" => 41_157_101,
         other => panic!("the other programs have no model `{other}`"),
     }
@@ -58,9 +64,9 @@ impl Training {
         Self { scheduler: rig.scheduler, parameters, batch, rate, step: 0 }
     }
 
-    /// The part of a row in the mean.
+    /// The part of a label in the mean.
     fn scale(&self) -> f32 {
-        1.0 / f32::from(u16::try_from(self.batch.rows).unwrap())
+        1.0 / f32::from(u16::try_from(self.batch.targets[0].len()).unwrap())
     }
 
     fn begin(&mut self) {

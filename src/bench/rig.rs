@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use ndarray::Array2;
 use serde::Serialize;
 
 use super::workloads::Workload;
 use crate::adapters::{self, Info, Opener, Throttles};
-use crate::data::{Batch, Loader, LoaderSettings, Synthetic};
+use crate::data::{Batch, Dataset, InMemory, Loader, LoaderSettings, Synthetic, label_value};
 use crate::error::{Error, Result};
 use crate::model::Objective;
 use crate::plan::{BatchStatistics, GradientCompression, Pass, Work};
@@ -72,9 +73,19 @@ const BATCHES: usize = 64;
 /// # Errors
 /// If there are none.
 pub fn synthetic(workload: &Workload, rows: u32) -> Result<Batch> {
-    let (shape, rows) = (workload.model.inputs()[0].shape.clone(), rows as usize);
-    let dataset = Synthetic::new(shape, workload.classes, 0..rows, 0)?;
-    Batch::fetch(&dataset, &(0..rows).collect::<Vec<_>>())
+    let rows = rows as usize;
+    Batch::fetch(&*dataset(workload, rows)?, &(0..rows).collect::<Vec<_>>())
+}
+
+fn dataset(workload: &Workload, rows: usize) -> Result<Arc<dyn Dataset>> {
+    let shape = &workload.model.inputs()[0].shape;
+    if !workload.is_text() {
+        return Ok(Arc::new(Synthetic::new(shape.clone(), workload.classes, 0..rows, 0)?));
+    }
+    let characters = |offset: usize| {
+        Array2::from_shape_fn((rows, shape.len()), |(row, at)| label_value((37 * (row + at + offset)) % workload.classes))
+    };
+    Ok(Arc::new(InMemory::new(characters(0), characters(1))?))
 }
 
 impl Source {
@@ -86,10 +97,10 @@ impl Source {
         match data {
             Data::Synthetic => Ok(Self::Same(synthetic(workload, rows)?)),
             Data::Loaded => {
-                let (shape, rows) = (workload.model.inputs()[0].shape.clone(), rows as usize);
-                let dataset = Synthetic::new(shape, workload.classes, 0..BATCHES * rows, 0)?;
+                let rows = rows as usize;
+                let dataset = dataset(workload, BATCHES * rows)?;
                 let settings = LoaderSettings { batch_size: rows, shuffle: Some(0), ..LoaderSettings::default() };
-                let mut loader = Loader::new(Arc::new(dataset), settings)?;
+                let mut loader = Loader::new(dataset, settings)?;
                 loader.start_epoch(0, 0);
                 Ok(Self::Loader(Box::new(loader)))
             }

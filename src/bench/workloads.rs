@@ -53,6 +53,10 @@ static RECIPES: &[Recipe] = &[
     recipe("mobilenet_v2", "MobileNetV2 for 64 × 64 × 3, SGD momentum", LARGER, 32, momentum),
     recipe("lstm", "LSTM of 64 units over 140 steps of 256 values, Adam", &[140, 256], 128, || Optimizer::adam(1e-3)),
     Recipe {
+        classes: 96,
+        ..recipe("gpt_mini", "transformer of four blocks over 128 characters, Adam", &[128], 16, || Optimizer::adam(1e-3))
+    },
+    Recipe {
         classes: 2,
         ..recipe("make_parallel", "MLP 8000-4000-2000-500-300-1 of Keras' make_parallel, SGD", &[8000], 256, || {
             Optimizer::sgd(0.05, 0.0)
@@ -76,6 +80,13 @@ const fn recipe(
 
 fn momentum() -> Optimizer {
     Optimizer::sgd(0.01, 0.9)
+}
+
+impl Workload {
+    /// Whether inputs are texts, each of whose characters has the next one as its label.
+    pub fn is_text(&self) -> bool {
+        self.model.outputs()[0].1.rank() > 1
+    }
 }
 
 /// The names of all that is measured.
@@ -150,6 +161,7 @@ mod tests {
             ("resnet50", 23_555_082),
             ("mobilenet_v2", 2_236_682),
             ("lstm", 4 * 64 * (256 + 64 + 1) + 650),
+            ("gpt_mini", 834_400),
             ("make_parallel", 41_157_101),
         ];
         assert!(names().eq(expected.iter().map(|(name, _)| *name)));

@@ -194,6 +194,6 @@ fn generator(purpose: Purpose, seed: u64, index: u64) -> ChaCha8Rng {
 
 /// The target value of a label.
 #[allow(clippy::cast_precision_loss, reason = "numbers of classes are far below 2^24, where f32 is exact")]
-fn label_value(label: usize) -> f32 {
+pub(crate) fn label_value(label: usize) -> f32 {
     label as f32
 }
