@@ -83,7 +83,9 @@ fn dataset(workload: &Workload, rows: usize) -> Result<Arc<dyn Dataset>> {
         return Ok(Arc::new(Synthetic::new(shape.clone(), workload.classes, 0..rows, 0)?));
     }
     let characters = |offset: usize| {
-        Array2::from_shape_fn((rows, shape.len()), |(row, at)| label_value((37 * (row + at + offset)) % workload.classes))
+        Array2::from_shape_fn((rows, shape.len()), |(row, at)| {
+            label_value((37 * (row + at + offset)) % workload.classes)
+        })
     };
     Ok(Arc::new(InMemory::new(characters(0), characters(1))?))
 }

@@ -54,7 +54,9 @@ static RECIPES: &[Recipe] = &[
     recipe("lstm", "LSTM of 64 units over 140 steps of 256 values, Adam", &[140, 256], 128, || Optimizer::adam(1e-3)),
     Recipe {
         classes: 96,
-        ..recipe("gpt_mini", "transformer of four blocks over 128 characters, Adam", &[128], 16, || Optimizer::adam(1e-3))
+        ..recipe("gpt_mini", "transformer of four blocks over 128 characters, Adam", &[128], 16, || {
+            Optimizer::adam(1e-3)
+        })
     },
     Recipe {
         classes: 2,
