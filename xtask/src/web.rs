@@ -12,8 +12,12 @@ use crate::toolchain::{Target, Toolchain, on_path};
 /// Actions for the browser demo.
 #[derive(Subcommand)]
 pub enum WebJob {
-    /// Build it into `web-demo/dist`, for any server of static files.
-    Build,
+    /// Build it into `web-demo/dist`, for any server of static files, and fail if it has grown too large.
+    Build {
+        /// For tests: built far sooner, but larger and slower.
+        #[arg(long)]
+        quick: bool,
+    },
     /// Serve `web-demo/dist` on this machine.
     Serve {
         /// Port; 0 for any that is free.
@@ -24,6 +28,22 @@ pub enum WebJob {
     Bench,
     /// Type-check engine and worker for browsers. A warning is an error.
     Check,
+}
+
+/// A profile of `Cargo.toml` for the engine as wasm.
+#[derive(Clone, Copy)]
+enum Profile {
+    Small,
+    Quick,
+}
+
+impl Profile {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Small => "web",
+            Self::Quick => "web-quick",
+        }
+    }
 }
 
 const PACKAGE: &str = "manyhands-web-demo";
@@ -38,8 +58,15 @@ const LIMIT: usize = 635_000;
 
 pub fn run(shell: &Shell, job: &WebJob) -> Result<()> {
     match job {
-        WebJob::Build => build(shell),
-        WebJob::Bench => compile(shell, &["--features", "bench"], &crate::root().join("target/web-bench")),
+        WebJob::Build { quick: false } => {
+            build(shell, Profile::Small)?;
+            weigh(shell, &dist())
+        }
+        WebJob::Build { quick: true } => build(shell, Profile::Quick),
+        WebJob::Bench => {
+            let folder = crate::root().join("target/web-bench");
+            compile(shell, Profile::Small, &["--features", "bench"], &folder)
+        }
         WebJob::Serve { port } => serve::run(&dist(), *port),
         WebJob::Check => {
             let check = Toolchain::find(shell, Target::Web)?.cargo(shell, "check");
@@ -53,20 +80,20 @@ fn dist() -> PathBuf {
     crate::root().join("web-demo/dist")
 }
 
-fn build(shell: &Shell) -> Result<()> {
+fn build(shell: &Shell, profile: Profile) -> Result<()> {
     let dist = dist();
     let engine = dist.join("engine");
     shell.remove_path(&dist)?;
-    compile(shell, &[], &engine)?;
-    lay_page(shell, &dist)?;
-    weigh(shell, &dist)
+    compile(shell, profile, &[], &engine)?;
+    lay_page(shell, &dist)
 }
 
 /// The engine as wasm, with the JavaScript that it is called through.
-fn compile(shell: &Shell, features: &[&str], engine: &Path) -> Result<()> {
+fn compile(shell: &Shell, profile: Profile, features: &[&str], engine: &Path) -> Result<()> {
     shell.create_dir(engine)?;
+    let profile = profile.name();
     let toolchain = Toolchain::find(shell, Target::Web)?;
-    let compile = toolchain.cargo(shell, "build").args(["--locked", "--profile", "web", "--package", PACKAGE]);
+    let compile = toolchain.cargo(shell, "build").args(["--locked", "--profile", profile, "--package", PACKAGE]);
     let compile = if toolchain.builds_std() {
         let flags = format!("{RUSTFLAGS} {SMALL_STD}");
         compile.arg("-Zbuild-std-features=optimize_for_size").env("RUSTFLAGS", flags)
@@ -74,7 +101,7 @@ fn compile(shell: &Shell, features: &[&str], engine: &Path) -> Result<()> {
         compile.env("RUSTFLAGS", RUSTFLAGS)
     };
     compile.args(features).run()?;
-    let wasm = toolchain.folder().join("web").join(format!("{WASM}.wasm"));
+    let wasm = toolchain.folder().join(profile).join(format!("{WASM}.wasm"));
     cmd!(shell, "cargo run --quiet --locked --package web-bindgen -- {wasm} {engine}").run()?;
     Ok(())
 }
