@@ -15,7 +15,7 @@ whole!(
     bench, error, files, kernels, kind, misread, names, plan, runtime, scheduler, schema, size, table, timing, trainer
 );
 
-pub use crate::shown::{Shown, shown, thousands};
+pub use crate::shown::{Shown, bytes, shown, thousands};
 
 /// Messages of adapters, and what opens them.
 pub mod adapters {
@@ -43,6 +43,11 @@ pub mod adapters {
     /// An adapter behind a link.
     pub mod remote {
         pub use crate::adapters::remote::*;
+    }
+
+    /// Memory that a plan takes.
+    pub mod memory {
+        pub use crate::adapters::memory::*;
     }
 
     /// Memory of activations.

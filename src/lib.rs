@@ -152,8 +152,8 @@ pub use scheduler::{AdapterStatus, CpuFallback};
 pub use shape::Shape;
 pub(crate) use shown::{shown, thousands};
 pub use trainer::{
-    Checkpoint, Compile, Existing, Fit, History, NonFinite, OpenAdapter, Predictor, Progress, SaveSettings, Session,
-    Trainer,
+    Checkpoint, Compile, Existing, Fit, History, MemoryNeed, NonFinite, OpenAdapter, Predictor, Progress, SaveSettings,
+    Session, Trainer,
 };
 
 /// The code of the README runs.

@@ -368,6 +368,18 @@ impl Plan {
         parameters.collect()
     }
 
+    /// The buffers that are read after a run of a pass, in the order of their positions.
+    pub fn results(&self, pass: Pass) -> Vec<usize> {
+        let is_wanted = |role: Role| match pass {
+            Pass::Train | Pass::Evaluate => matches!(role, Role::Report(_)),
+            Pass::Predict => matches!(role, Role::Output(_)),
+            Pass::Update => role == Role::Control,
+        };
+        let mut wanted: Vec<usize> = (0..self.buffers.len()).filter(|idx| is_wanted(self.buffers[*idx].role)).collect();
+        wanted.sort_by_key(|idx| self.buffers[*idx].role);
+        wanted
+    }
+
     /// The commands of a pass; none if it was not recorded.
     pub fn commands(&self, pass: Pass) -> &[Command] {
         self.passes.get(&pass).map_or(&[], Vec::as_slice)

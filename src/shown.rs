@@ -57,6 +57,22 @@ pub fn thousands(number: impl Display) -> String {
     groups.collect::<Vec<_>>().join(",")
 }
 
+/// An amount of memory.
+///
+/// ```
+/// use manyhands::internals::bytes;
+/// assert_eq!([999_999, 12_345_678, 6_000_000_000].map(bytes), ["999,999 bytes", "12.3 MB", "6.00 GB"]);
+/// ```
+#[allow(clippy::cast_precision_loss, reason = "shown with few digits")]
+pub fn bytes(bytes: u64) -> String {
+    match bytes {
+        1 => "1 byte".into(),
+        0..1_000_000 => format!("{} bytes", thousands(bytes)),
+        1_000_000..1_000_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),
+        _ => format!("{:.2} GB", bytes as f64 / 1e9),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

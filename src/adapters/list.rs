@@ -185,12 +185,13 @@ pub fn choose(list: &[Info], wanted: &str) -> Result<Vec<Info>> {
 }
 
 /// Items that name as many adapters as there are, also none, where another item names one.
-const GROUPS: [&str; 5] = ["all", "gpu", "discrete", "integrated", "software"];
+pub(super) const GROUPS: [&str; 5] = ["all", "gpu", "discrete", "integrated", "software"];
 
-fn matching(list: &[Info], item: &str) -> Vec<Info> {
+/// The adapters that an item names.
+pub(super) fn matching(list: &[Info], item: &str) -> Vec<Info> {
     let wanted = item.to_lowercase();
     let of_kind = |kind: Kind| select(list, |info| info.kind == kind);
-    let by_index = wanted.parse::<usize>().ok().and_then(|index| list.get(index));
+    let by_index = wanted.parse::<usize>().ok().and_then(|index| list.iter().find(|info| info.index == index));
     match wanted.as_str() {
         "" => Vec::new(),
         "all" | "gpu" => select(list, |info| info.kind.is_gpu()),

@@ -22,6 +22,7 @@ use super::throttle::Throttle;
 use super::{ActorId, Combining, Event, Fault, Message, Request, Run, Ticket, Timing, Writes};
 use crate::plan::{Pass, Plan, Role};
 use crate::runtime::{Runtime, Task};
+use crate::shown::bytes;
 
 /// Reason why a request was not served to its end.
 pub(crate) enum Stop {
@@ -50,6 +51,9 @@ pub(crate) trait Device {
 
     /// The plan that is loaded, and the rows that a run may have.
     fn loaded(&self) -> Option<(&Plan, u32)>;
+
+    /// Bytes that a plan will take, loaded for runs of up to `capacity` rows.
+    fn needs(&self, plan: &Plan, capacity: u32) -> u64;
 
     /// Loads a plan in place of the last one, for runs of up to `capacity` rows; gives the bytes that it takes.
     async fn load(&mut self, plan: Arc<Plan>, capacity: u32) -> Result<u64, Stop>;
@@ -99,6 +103,8 @@ pub(crate) struct Mailbox {
     /// Whether the loss of the device was reported.
     has_ended: Arc<AtomicBool>,
     throttle: Throttle,
+    /// Most bytes that a plan may take.
+    limit: Option<u64>,
 }
 
 /// Starts an actor in a thread of its own; `open` makes its device there. Gives the end to send requests to.
@@ -117,7 +123,8 @@ where
     let (last_event, has_ended) = (events.clone(), Arc::new(AtomicBool::new(false)));
     let (backlog, throttle) = (VecDeque::new(), Throttle::default());
     let (clock, reported) = (runtime.clone(), has_ended.clone());
-    let mailbox = Mailbox { actor, requests, events, runtime: clock.clone(), backlog, has_ended, throttle };
+    let mailbox =
+        Mailbox { actor, requests, events, runtime: clock.clone(), backlog, has_ended, throttle, limit: None };
     let unstarted = Unstarted { actor, events: Some(last_event.clone()) };
     let task = move || -> Task {
         unstarted.start();
@@ -218,6 +225,9 @@ async fn serve_one(
     device.finish(mailbox).await?;
     match request {
         Request::Load { plan, capacity } => {
+            if let Some(limit) = mailbox.limit {
+                check_limit(device.needs(&plan, capacity), limit, capacity)?;
+            }
             let bytes = device.load(plan, capacity).await?;
             mailbox.send(Event::Loaded { bytes }).await
         }
@@ -233,6 +243,10 @@ async fn serve_one(
             check_write(device.loaded(), role, 0, 0)?;
             let data = device.read(mailbox, role).await?;
             mailbox.send(Event::Contents { role, data }).await
+        }
+        Request::Limit(limit) => {
+            mailbox.limit = Some(limit);
+            Ok(())
         }
         Request::Throttle(factor) => {
             mailbox.throttle.set(factor);
@@ -256,6 +270,16 @@ async fn run_checked(
 ) -> Result<(), Stop> {
     check_run(device.loaded(), run)?;
     device.run(mailbox, run, std::mem::take(weights)).await
+}
+
+/// Checks that a plan for so many rows takes no more than the user allows.
+fn check_limit(needed: u64, limit: u64, capacity: u32) -> Result<(), Fault> {
+    if needed <= limit {
+        return Ok(());
+    }
+    let (rows, more) = (if capacity == 1 { "1 row" } else { &format!("{capacity} rows") }, bytes(needed - limit));
+    let (needed, limit) = (bytes(needed), bytes(limit));
+    Err(Fault::OutOfMemory(format!("{rows} at once need {needed}, {more} more than its limit of {limit}")))
 }
 
 /// Checks that the plan has all that a run names.

@@ -29,14 +29,17 @@
 pub(crate) mod cpu;
 #[cfg(feature = "gpu")]
 pub(crate) mod gpu;
+pub(crate) mod limits;
 pub(crate) mod list;
 pub(crate) mod mailbox;
+pub(crate) mod memory;
 pub(crate) mod opening;
 pub(crate) mod protocol;
 pub(crate) mod remote;
 pub(crate) mod storage;
 pub(crate) mod throttle;
 
+pub use limits::MemoryLimits;
 pub use list::{ADAPTERS_VARIABLE, choose};
 pub(crate) use opening::open;
 pub(crate) use protocol::{

@@ -104,6 +104,9 @@ pub enum Request {
     Finish,
     /// Read a buffer that outlives a pass. Answer: [`Event::Contents`].
     Read(Role),
+    /// Refuse plans that take more than so many bytes, before anything is allocated, as where memory does not suffice. No
+    /// answer.
+    Limit(u64),
     /// Slows later runs down by this factor, by waiting. For tests and demonstrations.
     Throttle(f64),
     /// Destroy the device, as a driver reset would. For tests and demonstrations.

@@ -41,6 +41,7 @@ enum RequestHead {
     Read(Role),
     Throttle(f64),
     Finish,
+    Limit(u64),
 }
 
 /// Messages from the adapter: [`Event`] without its values.
@@ -135,7 +136,7 @@ enums! {
     RequestHead {
         0 => Load { plan, capacity }, 1 => Write { role, offset }, 2 => Run { ticket, pass, scalars, feeds, combining },
         3 => Combined { ticket, command }, 4 => Abandon(ticket), 5 => Read(role), 6 => Throttle(factor),
-        7 => Finish,
+        7 => Finish, 8 => Limit(bytes),
     }
     EventHead {
         0 => Loaded { bytes }, 1 => Exchange { ticket, command }, 2 => Done { ticket, n_reports, timing },
@@ -171,6 +172,7 @@ fn pack(request: Request) -> Packet {
         Request::Abandon(ticket) => packet(&RequestHead::Abandon(ticket), Vec::new()),
         Request::Read(role) => packet(&RequestHead::Read(role), Vec::new()),
         Request::Finish => packet(&RequestHead::Finish, Vec::new()),
+        Request::Limit(bytes) => packet(&RequestHead::Limit(bytes), Vec::new()),
         Request::Throttle(factor) => packet(&RequestHead::Throttle(factor), Vec::new()),
         // It never travels: see `connect`.
         Request::Lose => Packet::default(),
@@ -192,6 +194,7 @@ fn unpack_request(packet: Packet, kernels: Families) -> Result<Request, String> 
         RequestHead::Abandon(ticket) => Request::Abandon(ticket),
         RequestHead::Read(role) => Request::Read(role),
         RequestHead::Finish => Request::Finish,
+        RequestHead::Limit(bytes) => Request::Limit(bytes),
         RequestHead::Throttle(factor) => Request::Throttle(factor),
     })
 }

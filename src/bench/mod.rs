@@ -50,6 +50,8 @@ pub struct Settings {
     pub gradient_compression: GradientCompression,
     /// Batch statistics of a second rig of several adapters, beside the one with their defaults.
     pub batch_statistics: BatchStatistics,
+    /// Micro-batches of second rigs, beside those that compute their rows at once; 1 for none.
+    pub micro_batches: u32,
 }
 
 impl Settings {

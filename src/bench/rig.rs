@@ -1,5 +1,6 @@
 //! A measured rig: adapters with a model, and the times of its training steps.
 
+use std::fmt::Write;
 use std::sync::Arc;
 
 use ndarray::Array2;
@@ -257,7 +258,7 @@ impl Opening {
         split: SplitMode,
         capacity: u32,
     ) -> Result<BenchRig> {
-        let Workload { model, optimizer, loss, gradient_compression, batch_statistics, .. } = workload;
+        let Workload { model, optimizer, loss, gradient_compression, batch_statistics, micro_batches, .. } = workload;
         let objective = Objective {
             gradient_compression: *gradient_compression,
             batch_statistics: *batch_statistics,
@@ -271,7 +272,8 @@ impl Opening {
             .opener(throttles.wrap(self.opener.clone()))
             .runtime(runtime.clone())
             .split(split)
-            .capacity(capacity)
+            .capacity(capacity.div_ceil(*micro_batches))
+            .micro_batches(*micro_batches)
             .cpu_fallback(CpuFallback::Refused)
             .open()
             .await?;
@@ -283,6 +285,9 @@ impl Opening {
         }
         if *batch_statistics == BatchStatistics::Batch {
             name += ", batch statistics";
+        }
+        if *micro_batches > 1 {
+            write!(name, ", {micro_batches} micro-batches").unwrap_or_default();
         }
         Ok(BenchRig { name, scheduler, throttles, runtime, step: 0, ended: Ended::default(), samples: Vec::new() })
     }

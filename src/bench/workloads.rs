@@ -28,6 +28,8 @@ pub struct Workload {
     pub gradient_compression: GradientCompression,
     /// Rows over which batch normalization takes its statistics.
     pub batch_statistics: BatchStatistics,
+    /// Micro-batches in which each adapter computes its rows.
+    pub micro_batches: u32,
 }
 
 /// A preset and how it is trained.
@@ -143,6 +145,7 @@ impl Recipe {
             batch_size: self.batch_size,
             gradient_compression: GradientCompression::None,
             batch_statistics: BatchStatistics::default(),
+            micro_batches: 1,
         })
     }
 }

@@ -1,18 +1,27 @@
 //! `manyhands adapters`, and the choice of adapters for the other commands.
 
 use std::env::{self, VarError};
+use std::path::{Path, PathBuf};
 
 use crate::adapters::{ADAPTERS_VARIABLE, Info, Kind};
 use crate::internals::adapters;
+use crate::internals::bytes;
 use crate::internals::table::Table;
-use crate::{Error, Result};
+use crate::{Error, MemoryNeed, Result, Trainer};
 use clap::Args;
 use serde::Serialize;
 
+use super::MemoryChoice;
+use super::settings::Settings;
+use super::summary;
 use super::terminal::Terminal;
 
 #[derive(Args)]
 pub struct AdaptersArgs {
+    /// Settings file whose training is to be shown with the memory that it takes on each adapter.
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    memory: MemoryChoice,
     /// Print a JSON array.
     #[arg(long)]
     json: bool,
@@ -24,18 +33,50 @@ struct Listed<'a> {
     #[serde(flatten)]
     info: &'a Info,
     is_default: bool,
+    /// Most bytes that a model may take.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory_limit: Option<u64>,
+    /// Rows that training by the settings runs at once, and the bytes that they take; `null` if one row takes more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    training: Option<Option<MemoryNeed>>,
+}
+
+/// What is trained by a settings file.
+struct Trained {
+    settings: Settings,
+    trainer: Trainer,
+}
+
+impl Trained {
+    fn of(file: &Path) -> Result<Self> {
+        let settings = Settings::of(Some(file))?;
+        let model = settings.build_model(0)?;
+        let compile = settings.compile(&model, 0)?;
+        Ok(Self { trainer: Trainer::new(model, compile)?, settings })
+    }
+
+    fn on(&self, kind: Kind, limit: Option<u64>) -> Result<Option<MemoryNeed>> {
+        let training = &self.settings.training;
+        self.trainer.memory_need(kind, training.batch_size, training.micro_batches, limit)
+    }
 }
 
 /// Lists the adapters, marks those in use, and explains how to choose others.
 pub fn run(args: &AdaptersArgs, terminal: &Terminal) -> Result<()> {
     let list = adapters::list();
+    let trained = args.config.as_deref().map(Trained::of).transpose()?;
+    let limits = args.memory.or(trained.as_ref().and_then(|trained| trained.settings.training.memory.as_ref()));
+    limits.check(&list)?;
     let wanted = from_environment()?;
     let chosen = adapters::choose(&list, wanted.as_deref().unwrap_or(""));
     let defaults = chosen.as_deref().unwrap_or(&[]);
-    let listed: Vec<Listed<'_>> = list
-        .iter()
-        .map(|info| Listed { info, is_default: defaults.iter().any(|chosen| chosen.index == info.index) })
-        .collect();
+    let mut listed = Vec::new();
+    for info in &list {
+        let is_default = defaults.iter().any(|chosen| chosen.index == info.index);
+        let memory_limit = limits.of(info, &list);
+        let training = trained.as_ref().map(|trained| trained.on(info.kind, memory_limit)).transpose()?;
+        listed.push(Listed { info, is_default, memory_limit, training });
+    }
     if args.json {
         let text = serde_json::to_string_pretty(&listed).map_err(|error| {
             Error::adapter("the list of adapters", format!("can't be shown: {error}"), "leave out `--json`")
@@ -49,11 +90,19 @@ pub fn run(args: &AdaptersArgs, terminal: &Terminal) -> Result<()> {
 }
 
 fn table(listed: &[Listed<'_>]) -> Table {
-    let mut table = Table::new(["index", "name", "kind", "backend", "driver", "used by default"]);
-    for Listed { info, is_default } in listed {
+    let has_limits = listed.iter().any(|listed| listed.memory_limit.is_some());
+    let is_trained = listed.iter().any(|listed| listed.training.is_some());
+    let more = [("memory limit", has_limits), ("rows at once", is_trained), ("training takes", is_trained)];
+    let more = more.iter().filter(|(_, is_shown)| *is_shown).map(|(name, _)| *name);
+    let header = ["index", "name", "kind", "backend", "driver", "used by default"].into_iter().chain(more);
+    let mut table = Table::new(header);
+    for Listed { info, is_default, memory_limit, training } in listed {
         let used = if *is_default { "yes" } else { "" };
         let index = info.index.to_string();
-        table.row([index.as_str(), &info.name, kind(info.kind), &info.backend, &info.driver, used].map(String::from));
+        let cells = [index.as_str(), &info.name, kind(info.kind), &info.backend, &info.driver, used].map(String::from);
+        let limit = has_limits.then(|| memory_limit.map_or_else(String::new, bytes));
+        let taken = training.map(summary::need_cells);
+        table.row(cells.into_iter().chain(limit).chain(taken.into_iter().flatten()));
     }
     table
 }

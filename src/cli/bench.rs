@@ -53,6 +53,9 @@ struct StepArgs {
     /// With `batch`, measure several adapters a second time, with batch normalization over the whole batch.
     #[arg(long, value_enum, default_value_t = StatisticsOption::Shard)]
     batch_statistics: StatisticsOption,
+    /// Measure each rig a second time, with the rows of each adapter in so many micro-batches.
+    #[arg(long, value_name = "PARTS", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    micro_batches: u32,
 }
 
 #[derive(Args)]
@@ -135,7 +138,7 @@ pub fn run(args: &BenchArgs, terminal: &Terminal) -> Result<()> {
             let report = pollster::block_on(kernels::measure(&settings, progress))?;
             show(&report, common, terminal)
         }
-        Question::Steps(StepArgs { common, training, gradient_compression, batch_statistics }) => {
+        Question::Steps(StepArgs { common, training, gradient_compression, batch_statistics, micro_batches }) => {
             prepare_files(common.json.as_deref(), None)?;
             let gradient_compression = match gradient_compression {
                 CompressionOption::None => GradientCompression::None,
@@ -145,7 +148,9 @@ pub fn run(args: &BenchArgs, terminal: &Terminal) -> Result<()> {
                 StatisticsOption::Shard => BatchStatistics::Shard,
                 StatisticsOption::Batch => BatchStatistics::Batch,
             };
-            let settings = Settings { gradient_compression, batch_statistics, ..settings(common, training)? };
+            let micro_batches = *micro_batches;
+            let more = settings(common, training)?;
+            let settings = Settings { gradient_compression, batch_statistics, micro_batches, ..more };
             let report = pollster::block_on(steps::measure(&settings, progress))?;
             show(&report, common, terminal)
         }
@@ -183,6 +188,7 @@ fn settings(common: &Common, training: &Training) -> Result<Settings> {
         split: training.split.clone(),
         gradient_compression: GradientCompression::None,
         batch_statistics: BatchStatistics::Shard,
+        micro_batches: 1,
     })
 }
 

@@ -15,7 +15,7 @@ use ndarray::ArrayD;
 
 use super::settings::Settings;
 use super::terminal::{Terminal, check_file, make_folder_of, safe};
-use super::{AdapterChoice, DataChoice, adapters, at_least_one};
+use super::{AdapterChoice, DataChoice, MemoryChoice, adapters, at_least_one};
 
 /// Rows at once: inference gives the same for any number.
 const BATCH_SIZE: &str = "256";
@@ -61,6 +61,8 @@ struct Trained {
     part: Part,
     #[command(flatten)]
     adapters: AdapterChoice,
+    #[command(flatten)]
+    memory: MemoryChoice,
     /// Rows at once, over all adapters.
     #[arg(long, value_parser = at_least_one, default_value = BATCH_SIZE)]
     batch_size: usize,
@@ -145,7 +147,8 @@ impl Trained {
         let inputs = open(&source, &model)?;
         let chosen = adapters::choose(self.adapters.adapters.as_deref(), settings.training.adapters.as_deref())?;
         let trainer = Trainer::new(model, compile).map_err(|error| self.hint(error))?;
-        Ok(Ready { trainer: trainer.on(chosen).workers(source.workers), inputs, losses })
+        let trainer = trainer.on(chosen).memory(self.memory.or(settings.training.memory.as_ref()));
+        Ok(Ready { trainer: trainer.workers(source.workers), inputs, losses })
     }
 
     /// The settings' data, or those at a path, of the kind that the model file names.

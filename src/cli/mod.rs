@@ -16,6 +16,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use crate::Result;
+use crate::adapters::MemoryLimits;
 use crate::data::DataConfig;
 use clap::{Args, Parser, Subcommand};
 
@@ -56,6 +57,28 @@ struct AdapterChoice {
     /// variable `MANYHANDS_ADAPTERS`, else all GPUs, else the CPU.
     #[arg(long, value_name = "CHOICE")]
     adapters: Option<String>,
+}
+
+/// Most memory that a model may take.
+#[derive(Args)]
+struct MemoryChoice {
+    /// Most memory for the model on adapters: `0=6GB,cpu=2GB`, named as for `--adapters`.
+    ///
+    /// Where a batch takes more, an adapter runs its rows in pieces. Default: `memory` of the settings file, else what the
+    /// driver gives.
+    #[arg(long, value_name = "ADAPTER=AMOUNT", value_parser = parse_memory)]
+    memory: Option<MemoryLimits>,
+}
+
+impl MemoryChoice {
+    /// The limits of the flag, else of the settings file.
+    fn or(&self, setting: Option<&MemoryLimits>) -> MemoryLimits {
+        self.memory.as_ref().or(setting).cloned().unwrap_or_default()
+    }
+}
+
+fn parse_memory(text: &str) -> Result<MemoryLimits, String> {
+    text.parse().map_err(|error: crate::Error| error.to_string())
 }
 
 /// Paths of data and losses.

@@ -4,7 +4,7 @@ use crate::Result;
 use crate::adapters::Info;
 use crate::callbacks::{Callback, EpochEnd, Flow};
 use crate::internals::table::Table;
-use crate::internals::{shown, thousands};
+use crate::internals::{self, shown, thousands};
 use crate::logs::StepLog;
 use indicatif::ProgressBar;
 
@@ -102,8 +102,8 @@ impl Callback for Progress<'_> {
 pub fn in_use(infos: &[Info], bytes: &[u64]) -> Table {
     let mut table = Table::new(["adapter", "name", "kind", "backend", "memory"]).numbers([4]);
     for (idx, (info, bytes)) in infos.iter().zip(bytes).enumerate() {
-        let megabytes = format!("{:.1} MB", count(*bytes) / 1e6);
-        table.row([idx.to_string(), info.name.clone(), kind(info.kind).into(), info.backend.clone(), megabytes]);
+        let memory = internals::bytes(*bytes);
+        table.row([idx.to_string(), info.name.clone(), kind(info.kind).into(), info.backend.clone(), memory]);
     }
     table
 }

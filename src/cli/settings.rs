@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::adapters::MemoryLimits;
 use crate::callbacks::{EarlyStopping, Monitor};
 use crate::data::{self, DataConfig, DataPair, Dataset};
 use crate::internals::misread::{self, Misread};
@@ -102,6 +103,8 @@ pub struct Training {
     pub seed: Option<u64>,
     validation: Validation,
     pub adapters: Option<String>,
+    /// Most memory that the model may take on adapters.
+    pub memory: Option<MemoryLimits>,
     #[serde(deserialize_with = "split")]
     pub split: SplitMode,
     clip_norm: Option<f32>,
@@ -137,6 +140,7 @@ impl Default for Training {
             seed: None,
             validation: Validation::Test,
             adapters: None,
+            memory: None,
             split: SplitMode::default(),
             class_weight: BTreeMap::new(),
             clip_norm: None,

@@ -2,9 +2,13 @@
 
 use std::path::PathBuf;
 
-use crate::{Checkpoint, Model, Result};
+use crate::adapters::{Kind, MemoryLimits};
+use crate::internals::bytes;
+use crate::internals::table::Table;
+use crate::{Checkpoint, MemoryNeed, Model, Result, Trainer};
 use clap::Args;
 
+use super::MemoryChoice;
 use super::settings::Settings;
 use super::terminal::{Terminal, columns};
 
@@ -12,13 +16,17 @@ use super::terminal::{Terminal, columns};
 pub struct SummaryArgs {
     /// Model file, checkpoint, or settings file (`.toml`).
     file: PathBuf,
+    #[command(flatten)]
+    memory: MemoryChoice,
 }
 
 /// Shows the layers of a model, and the progress of its training.
 pub fn run(args: &SummaryArgs, terminal: &Terminal) -> Result<()> {
     if args.file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("toml")) {
-        show(&Settings::of(Some(&args.file))?.build_model(0)?, terminal);
-        return Ok(());
+        let settings = Settings::of(Some(&args.file))?;
+        let model = settings.build_model(0)?;
+        show(&model, terminal);
+        return show_memory(&settings, &args.memory.or(settings.training.memory.as_ref()), model, terminal);
     }
     show(&Model::load(&args.file)?, terminal);
     // A file that holds only a model is no error here.
@@ -32,6 +40,32 @@ pub fn run(args: &SummaryArgs, terminal: &Terminal) -> Result<()> {
         ));
     }
     Ok(())
+}
+
+/// Shows the memory that training by these settings takes, on the two kinds of adapters and within limits. No driver is
+/// started to find the adapters of this machine.
+fn show_memory(settings: &Settings, limits: &MemoryLimits, model: Model, terminal: &Terminal) -> Result<()> {
+    let (training, compile) = (&settings.training, settings.compile(&model, 0)?);
+    let trainer = Trainer::new(model, compile)?;
+    let mut table = Table::new(["training on", "rows at once", "memory", "limit"]).numbers([1, 2, 3]);
+    let kinds = [("the CPU adapter", Kind::Cpu), ("a GPU", Kind::DiscreteGpu)].map(|(name, kind)| (name, kind, None));
+    let of_name = |name: &str| if name.eq_ignore_ascii_case("cpu") { Kind::Cpu } else { Kind::DiscreteGpu };
+    let limited = limits.items().map(|(name, limit)| (name, of_name(name), Some(limit)));
+    for (name, kind, limit) in kinds.into_iter().chain(limited) {
+        let need = trainer.memory_need(kind, training.batch_size, training.micro_batches, limit)?;
+        let [rows, needed] = need_cells(need);
+        table.row([name.to_owned(), rows, needed, limit.map_or_else(String::new, bytes)]);
+    }
+    terminal.report(&table);
+    Ok(())
+}
+
+/// Rows at once and the memory that they take, for a table.
+pub fn need_cells(need: Option<MemoryNeed>) -> [String; 2] {
+    match need {
+        Some(MemoryNeed { rows, bytes: needed, .. }) => [rows.to_string(), bytes(needed)],
+        None => ["none".into(), "more for 1 row".into()],
+    }
 }
 
 /// Shows the layers.

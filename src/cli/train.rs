@@ -15,7 +15,7 @@ use super::interrupt::Interrupt;
 use super::progress::{Progress, in_use};
 use super::settings::{DIGITS, OTHER_RATES, OTHER_RATES_HELP, Settings, parse_split};
 use super::terminal::{Terminal, check_file, make_folder_of};
-use super::{AdapterChoice, adapters, at_least_one, summary};
+use super::{AdapterChoice, MemoryChoice, adapters, at_least_one, summary};
 
 /// Default path of a saved run.
 const DEFAULT_FILE: &str = "manyhands.safetensors";
@@ -29,6 +29,8 @@ pub struct TrainArgs {
     print_config: bool,
     #[command(flatten)]
     adapters: AdapterChoice,
+    #[command(flatten)]
+    memory: MemoryChoice,
     /// Split of each batch: `learned` from speed, `even`, or proportions such as `3:1`.
     #[arg(long, value_parser = parse_split)]
     split: Option<SplitMode>,
@@ -192,11 +194,13 @@ fn prepare(args: &TrainArgs, settings: Settings, terminal: &Terminal) -> Result<
     let compile = settings.compile(&model, seed)?;
     let chosen = adapters::choose(args.adapters.adapters.as_deref(), settings.training.adapters.as_deref())?;
     check_throttles(&args.throttle, chosen.len())?;
+    let limits = args.memory.or(settings.training.memory.as_ref());
+    limits.check(&chosen)?;
     let split = match &args.split_from {
         Some(file) => JsonLog::recorded_split(file, chosen.len())?,
         None => settings.training.split.clone(),
     };
-    let trainer = Trainer::new(model, compile)?.on(chosen).split(split);
+    let trainer = Trainer::new(model, compile)?.on(chosen).memory(limits).split(split);
     let mut trainer = trainer.cpu_fallback(settings.training.cpu_fallback());
     for (idx, factor) in &args.throttle {
         trainer = trainer.throttle(*idx, *factor);

@@ -133,11 +133,19 @@ impl<'a> Builder<'a> {
     /// If the split does not go with the adapters, one can't be opened, or one can't run the model.
     pub async fn open(self) -> Result<Scheduler> {
         let objective = self.objective;
+        let trained = match &self.work {
+            Work::Model(model) => objective.map(|objective| (*model, objective)),
+            Work::Plan(_) => None,
+        };
+        let plan_for = |model: &Model, objective: &Objective, micro_batches: u32| {
+            model.plan(&objective.clone().for_micro_batches(micro_batches))
+        };
         let (plan, layout, weights) = match self.work {
             Work::Model(model) => {
-                let trained =
-                    |objective: &Objective| model.plan(&objective.clone().for_micro_batches(self.micro_batches));
-                let plan = objective.map_or_else(|| Ok(model.inference_plan()), trained)?;
+                let plan = match objective {
+                    Some(objective) => plan_for(model, objective, self.micro_batches)?,
+                    None => model.inference_plan(),
+                };
                 (plan, model.layout().clone(), model.weights.clone())
             }
             Work::Plan(work) => {
@@ -168,6 +176,10 @@ impl<'a> Builder<'a> {
             rig.add(info, self.capacity)?;
         }
         rig.load_all().await?;
+        if let Some((model, objective)) = trained.filter(|_| rig.lacks_room(self.capacity)) {
+            // The rows will go in pieces in every step: their gradients are better added on the adapters.
+            rig.reload(plan_for(model, objective, 2)?, self.capacity).await?;
+        }
         let mut scheduler = Scheduler { rig, state, partition, in_flight: InFlight::default() };
         scheduler.host_if_needed();
         Ok(scheduler)

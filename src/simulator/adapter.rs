@@ -12,7 +12,8 @@ use super::spec::{AdapterSpec, FaultKind, InjectedFault, Trigger};
 use super::traffic::Traffic;
 use super::virtual_time::{Virtual, lock};
 use crate::adapters::mailbox::{self, Device, Done, Mailbox, Stop};
-use crate::adapters::{ActorId, Event, Fault, Handle, Info, Message, Request, Run, Timing, Writes};
+use crate::adapters::memory;
+use crate::adapters::{ActorId, Event, Fault, Handle, Info, Kind, Message, Request, Run, Timing, Writes};
 use crate::plan::{Command, Exchange, Pass, Plan, Role, Work};
 use crate::runtime::Runtime;
 
@@ -112,6 +113,10 @@ impl Device for Simulated {
 
     fn loaded(&self) -> Option<(&Plan, u32)> {
         self.loaded.as_ref().map(|loaded| (&*loaded.plan, loaded.capacity))
+    }
+
+    fn needs(&self, plan: &Plan, capacity: u32) -> u64 {
+        memory::bytes(plan, capacity, Kind::Cpu)
     }
 
     async fn load(&mut self, plan: Arc<Plan>, capacity: u32) -> Result<u64, Stop> {

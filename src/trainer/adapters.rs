@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Compile;
 use super::advice::advice;
-use crate::adapters::{self, Handle, Info, Opener, Throttles};
+use crate::adapters::{self, Handle, Info, MemoryLimits, Opener, Throttles};
 use crate::data::LoaderSettings;
 use crate::error::{Error, Result};
 use crate::model::Model;
@@ -35,6 +35,7 @@ pub(super) struct Adapters {
     pub(super) opener: Opener,
     pub(super) cpu_fallback: CpuFallback,
     pub(super) throttles: Throttles,
+    pub(super) limits: MemoryLimits,
     /// The adapters to open; `None` for those of the environment.
     chosen: Option<Vec<Info>>,
     split: SplitMode,
@@ -60,6 +61,7 @@ impl Adapters {
             opener: Arc::new(adapters::open),
             cpu_fallback: CpuFallback::default(),
             throttles: Throttles::default(),
+            limits: MemoryLimits::default(),
             chosen: None,
             split: SplitMode::default(),
             opened: None,
@@ -124,10 +126,12 @@ impl Adapters {
         }
         self.close();
         let chosen = chosen(self.chosen.as_deref()).await?;
+        self.limits.check(&chosen)?;
+        let opener = self.limits.wrap(self.throttles.wrap(self.opener.clone()), &chosen);
         let objective = compile.objective();
         let mut scheduler = Scheduler::builder(model, &objective)
             .adapters(chosen)
-            .opener(self.throttles.wrap(self.opener.clone()))
+            .opener(opener)
             .runtime(self.runtime.clone())
             .split(self.split.clone())
             .capacity(capacity)

@@ -13,6 +13,7 @@
 
 mod accumulation;
 mod kernels;
+mod memory;
 
 use std::cell::RefCell;
 use std::pin::Pin;

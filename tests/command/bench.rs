@@ -248,16 +248,20 @@ fn the_same_adapter_twice_is_measured_alone_once() {
         split: SplitMode::Even,
         gradient_compression: GradientCompression::Fp16,
         batch_statistics: BatchStatistics::Batch,
+        micro_batches: 2,
     };
     let mut said = Vec::new();
     let report =
         pollster::block_on(manyhands::internals::bench::steps::measure(&settings, |text| said.push(text.to_owned())))
             .unwrap();
     let rigs = &report.measured.rigs;
-    assert_eq!((rigs.len(), said.len()), (4, 4), "{said:?}");
-    assert_eq!(rigs[1].adapters.iter().map(|adapter| adapter.rows).collect::<Vec<_>>(), [8, 8]);
-    assert_eq!(rigs[2].rig, format!("{}, fp16", rigs[1].rig));
-    assert_eq!(rigs[3].rig, format!("{}, batch statistics", rigs[1].rig));
+    assert_eq!((rigs.len(), said.len()), (6, 6), "{said:?}");
+    let rows = |rig: usize| rigs[rig].adapters.iter().map(|adapter| adapter.rows).collect::<Vec<_>>();
+    assert_eq!([rows(0), rows(1), rows(2), rows(3)], [vec![16], vec![16], vec![8, 8], vec![8, 8]]);
+    assert_eq!(rigs[1].rig, format!("{}, 2 micro-batches", rigs[0].rig));
+    for (rig, with) in rigs[3..].iter().zip(["2 micro-batches", "fp16", "batch statistics"]) {
+        assert_eq!(rig.rig, format!("{}, {with}", rigs[2].rig));
+    }
 }
 
 #[test]

@@ -16,7 +16,7 @@ use safetensors::SafeTensors;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::command::{command, program, refused, run, succeed, text, wait};
+use crate::command::{command, outputs, program, refused, run, succeed, text, wait};
 
 fn write(folder: &TempDir, name: &str, text: impl AsRef<[u8]>) {
     fs::write(folder.path().join(name), text).unwrap();
@@ -69,6 +69,43 @@ fn adapters_are_listed_and_none_is_opened() {
         assert!(table.contains(adapter["name"].as_str().unwrap()), "{table}");
     }
     assert!(table.contains("Choose with `--adapters` (or MANYHANDS_ADAPTERS)"), "{table}");
+}
+
+/// Rows at once and memory of the CPU adapter are those that a run then takes.
+#[test]
+fn memory_is_limited_and_told_before_and_after() {
+    let folder = tempfile::tempdir().unwrap();
+    write(
+        &folder,
+        "run.toml",
+        format!("{DENSE_DIGITS}[training]\nbatch_size = 512\nepochs = 1\nmemory = \"cpu=100kB\"\n"),
+    );
+    let cells = |table: &str, row: &str| -> Vec<String> {
+        let line = table.lines().find(|line| line.contains(row)).unwrap_or_else(|| panic!("no {row} in {table}"));
+        line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).map(String::from).collect()
+    };
+    let summary = succeed(&folder, "summary run.toml");
+    let (whole, limited) = (cells(&summary, "the CPU adapter"), cells(&summary, "100,000 bytes"));
+    assert_eq!((whole[1].as_str(), limited[0].as_str()), ("512", "cpu"), "{summary}");
+    let listed = succeed(&folder, "adapters run.toml --json");
+    let listed: Vec<Value> = serde_json::from_str(&listed).unwrap();
+    let cpu = listed.iter().find(|adapter| adapter["kind"] == "cpu").unwrap();
+    assert_eq!(cpu["memory_limit"], 100_000);
+    assert_eq!(cpu["training"]["rows"].to_string(), limited[1]);
+    assert!(cpu["training"]["bytes"].as_u64().unwrap() <= 100_000);
+    let table = succeed(&folder, "adapters run.toml");
+    for text in ["memory limit", "rows at once", &limited[2]] {
+        assert!(table.contains(text), "{table}");
+    }
+    let (shown, log) = outputs(&folder, "train run.toml");
+    assert!(shown.contains(&limited[2]), "{shown}");
+    assert!(
+        log.contains("it now takes 256 rows at once") && log.contains("more than its limit of 100,000 bytes"),
+        "{log}"
+    );
+    // The flag wins over the file.
+    let (_, log) = outputs(&folder, "train run.toml --memory cpu=1GB --overwrite");
+    assert!(!log.contains("too little memory"), "{log}");
 }
 
 #[test]
@@ -223,6 +260,15 @@ const MISTAKES: &[(&str, &str)] = &[
     ),
     ("train --save .", "error: `.` needs to be a file, but is a folder"),
     (
+        "train --memory 7=1GB",
+        "error: the memory limit for `7` needs an adapter in use, but names none\n  help: in use are `CPU",
+    ),
+    ("train memory.toml", "a memory limit needs an adapter and an amount, such as `0=6GB`, but is `cpu=1`"),
+    (
+        "train --memory cpu=1kB",
+        "more than its limit of 1,000 bytes\n  help: make the model smaller, allow more memory, or choose other adapters",
+    ),
+    (
         "train monitor.toml",
         "error: monitor `val_acc` is needed, but an epoch reports only loss, accuracy, val_loss, val_accuracy",
     ),
@@ -260,13 +306,16 @@ fn mistakes_are_named() {
     write(&folder, "piecewise.toml", format!("{DENSE_DIGITS}{schedule}"));
     let stopping = "[training]\nearly_stopping = { monitor = \"val_acc\", patience = 3 }";
     write(&folder, "monitor.toml", format!("{DENSE_DIGITS}{stopping}\n"));
+    write(&folder, "memory.toml", format!("{DENSE_DIGITS}[training]\nmemory = \"cpu=1\"\n"));
 
     for (line, expected) in MISTAKES {
         let error = refused(&folder, line);
         assert!(error.contains(expected), "{line}: {error}");
     }
     let two_inputs = "predict other.safetensors --config table.toml --input table.csv --part train";
-    for line in ["train --split odd", "train --epochs 0", "train --nonsense", "predict", two_inputs] {
+    for line in
+        ["train --split odd", "train --memory 6GB", "train --epochs 0", "train --nonsense", "predict", two_inputs]
+    {
         assert_eq!(run(&folder, line).status.code(), Some(2), "{line}");
     }
     assert!(!folder.path().join("manyhands.safetensors").exists(), "a refused run writes nothing");

@@ -16,6 +16,7 @@ mod averages;
 mod faults;
 mod frozen;
 mod keras;
+mod limits;
 mod live;
 mod lone;
 mod on_batch;

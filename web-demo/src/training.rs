@@ -214,6 +214,7 @@ impl Run {
             batch_size,
             gradient_compression: GradientCompression::None,
             batch_statistics: BatchStatistics::default(),
+            micro_batches: 1,
         };
         let names = adapters.iter().map(|(info, _)| info.name.clone()).collect();
         let members: Vec<RigAdapter> =

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::adapters::storage::storage;
+use crate::adapters::memory::HostBuffers;
 use crate::kernels::Call;
 use crate::plan::{BufferId, Dispatch, Pass, Plan, Role, Scalars, View};
 
@@ -20,15 +20,7 @@ impl Interpreter {
     /// Makes the buffers for runs of up to `capacity` rows, all zero.
     #[allow(clippy::cast_possible_truncation, reason = "a buffer is smaller than the address space")]
     pub fn new(plan: Arc<Plan>, capacity: u32) -> Self {
-        let pooled = storage(&plan);
-        let mut lengths: Vec<u64> = pooled.lengths.iter().map(|len| len.at(capacity)).collect();
-        let mut places = Vec::with_capacity(plan.buffers.len());
-        for (buffer, slot) in plan.buffers.iter().zip(&pooled.slots) {
-            places.push(slot.unwrap_or_else(|| {
-                lengths.push(buffer.len.at(capacity));
-                lengths.len() - 1
-            }));
-        }
+        let HostBuffers { lengths, places } = HostBuffers::of(&plan, capacity);
         let memory = lengths.into_iter().map(|len| vec![0.0; len as usize]).collect();
         Self { plan, capacity, places, memory }
     }

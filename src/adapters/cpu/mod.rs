@@ -7,6 +7,7 @@ use std::sync::Arc;
 use async_channel::Sender;
 
 use super::mailbox::{self, Device, Done, Mailbox, Stop};
+use super::memory;
 use super::{ActorId, Event, Fault, Handle, Info, Kind, Message, Run, Timing, Writes};
 use crate::plan::{Command, Exchange, MOST_ELEMENTS, Plan, Role};
 use crate::runtime::{Runtime, threads};
@@ -47,6 +48,10 @@ struct Cpu {
 impl Device for Cpu {
     fn loaded(&self) -> Option<(&Plan, u32)> {
         self.interpreter.as_ref().map(Interpreter::loaded)
+    }
+
+    fn needs(&self, plan: &Plan, capacity: u32) -> u64 {
+        memory::bytes(plan, capacity, Kind::Cpu)
     }
 
     async fn load(&mut self, plan: Arc<Plan>, capacity: u32) -> Result<u64, Stop> {

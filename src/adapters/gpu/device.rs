@@ -1,12 +1,13 @@
 //! A device with its queue: opening, error scopes, and waits that always end.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_channel::Receiver;
 
+use super::super::memory::padded;
 use super::super::{Fault, Info, Kind, list};
 use super::enumerate;
 use crate::kernels::Tile;
@@ -128,6 +129,8 @@ pub(super) struct Gpu {
     #[cfg_attr(not(target_arch = "wasm32"), allow(dead_code, reason = "a native wait has its own clock"))]
     runtime: Arc<dyn Runtime>,
     submitted: Mutex<Submitted>,
+    /// Bytes of all buffers that were created so far.
+    allocated: AtomicU64,
     reports: Arc<DeviceReports>,
 }
 
@@ -169,6 +172,7 @@ impl Gpu {
             silence,
             runtime,
             submitted: Mutex::default(),
+            allocated: AtomicU64::new(0),
             reports,
         })
     }
@@ -296,12 +300,19 @@ impl Gpu {
     /// Creates a buffer, with a size that suits bindings: a multiple of 256 bytes, and at least that.
     pub(super) fn buffer(&self, label: &str, bytes: u64, usage: wgpu::BufferUsages) -> wgpu::Buffer {
         count_object();
+        let size = padded(bytes);
+        self.allocated.fetch_add(size, Ordering::Relaxed);
         self.device.create_buffer(&wgpu::BufferDescriptor {
             label: Some(label),
-            size: padded(bytes),
+            size,
             usage,
             mapped_at_creation: false,
         })
+    }
+
+    /// Bytes of all buffers that were created so far.
+    pub(super) fn allocated(&self) -> u64 {
+        self.allocated.load(Ordering::Relaxed)
     }
 
     /// An encoder.
@@ -333,11 +344,6 @@ fn fxc(info: &Info) -> String {
          help: lay a `dxcompiler.dll` of version 1.8.2502 or later beside the program, or install the card's Vulkan driver",
         info.index, info.name
     )
-}
-
-/// Bytes rounded up to a multiple of 256, at least 256.
-pub(super) fn padded(bytes: u64) -> u64 {
-    bytes.max(1).next_multiple_of(256)
 }
 
 /// The fault that an error of wgpu means.

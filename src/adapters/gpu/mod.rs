@@ -17,7 +17,8 @@ mod tuning;
 use std::sync::Arc;
 
 use super::mailbox::{self, Device, Mailbox, Stop};
-use super::{ActorId, Combining, Fault, Handle, Info, Message, Run, Ticket, Writes};
+use super::memory;
+use super::{ActorId, Combining, Fault, Handle, Info, Kind, Message, Run, Ticket, Writes};
 use crate::plan::{Plan, Role};
 use crate::runtime::Runtime;
 use crate::{Error, Result};
@@ -99,13 +100,17 @@ impl Device for GpuDevice {
         self.loaded.as_ref().map(|loaded| (&*loaded.program.plan, loaded.program.capacity))
     }
 
+    fn needs(&self, plan: &Plan, capacity: u32) -> u64 {
+        memory::bytes(plan, capacity, Kind::DiscreteGpu)
+    }
+
     async fn load(&mut self, plan: Arc<Plan>, capacity: u32) -> Result<u64, Stop> {
         // Release the memory first: two plans may not fit.
         self.loaded = None;
         self.gpu.poll()?;
         self.tuner.forget_plan();
         let loaded = Loaded::new(&self.gpu, &mut self.pipelines, &self.tuner, plan, capacity).await?;
-        Ok(self.loaded.insert(loaded).program.bytes)
+        Ok(self.loaded.insert(loaded).bytes)
     }
 
     async fn write(&mut self, role: Role, offset: u64, data: &[f32]) -> Result<(), Stop> {
@@ -135,7 +140,7 @@ impl Device for GpuDevice {
 
     async fn finish(&mut self, mailbox: &mut Mailbox) -> Result<(), Stop> {
         match &mut self.loaded {
-            Some(Loaded { program, ahead }) => ahead.answer(&self.gpu, program, mailbox, 0).await,
+            Some(Loaded { program, ahead, .. }) => ahead.answer(&self.gpu, program, mailbox, 0).await,
             None => Ok(()),
         }
     }
@@ -160,7 +165,7 @@ impl GpuDevice {
         self.run_number = self.run_number % ((1 << 23) - 1) + 1;
         let (gpu, pipelines) = (&self.gpu, &mut self.pipelines);
         let Some(loaded) = &mut self.loaded else { return Ok(()) };
-        let Loaded { program, ahead } = loaded;
+        let Loaded { program, ahead, .. } = loaded;
         ahead.answer_ready(gpu, program, mailbox).await?;
         let trials = self.tuner.plan(gpu, pipelines, &program.plan, run, || mailbox.now_ms()).await?;
         if !trials.is_empty() {

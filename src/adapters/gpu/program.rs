@@ -4,8 +4,9 @@ use litemap::LiteMap;
 use std::sync::Arc;
 
 use super::super::Fault;
+use super::super::memory::{DeviceBuffers, Ring, padded, params_bytes};
 use super::super::storage::{self, Storage};
-use super::device::{Gpu, padded};
+use super::device::Gpu;
 use super::grid::Cut;
 use super::pipelines::{Pipeline, Pipelines, Slice, bind_group};
 use super::staging::{Readbacks, Uploads};
@@ -55,7 +56,8 @@ pub(super) struct Program {
     pub(super) completion: Completion,
     pub(super) uploads: Uploads,
     pub(super) readbacks: Readbacks,
-    pub(super) bytes: u64,
+    /// Buffers for the results of runs in flight.
+    pub(super) results: Ring,
     pub(super) capacity: u32,
     buffers: Vec<Option<wgpu::Buffer>>,
     roles: LiteMap<Role, usize>,
@@ -73,9 +75,14 @@ impl Program {
     ) -> Result<Self, Fault> {
         let storage = storage::storage(&plan);
         check(gpu, &plan, &storage, capacity)?;
-        let (buffers, bytes) = gpu.scoped(|| allocate(gpu, &plan, &storage, capacity)).await?;
-        let arena_bytes = arena_bytes(&plan);
-        let (arena, uploads, readbacks) = gpu.scoped(|| transfers(gpu, &plan, capacity, arena_bytes)).await?;
+        let sizes = DeviceBuffers::of(&plan, &storage, capacity);
+        let buffers = gpu.scoped(|| allocate(gpu, &plan, &storage, &sizes)).await?;
+        let usage = wgpu::BufferUsages::UNIFORM | wgpu::BufferUsages::COPY_DST;
+        let transfers = || {
+            let arena = gpu.buffer("params", sizes.params, usage);
+            (arena, Uploads::new(gpu, sizes.uploads), Readbacks::new(gpu, sizes.readbacks))
+        };
+        let (arena, uploads, readbacks) = gpu.scoped(transfers).await?;
         let mut maker = Maker { gpu, pipelines, arena: &arena, at: 0, capacity };
         let mut passes = LiteMap::new();
         for (pass, commands) in &plan.passes {
@@ -83,10 +90,10 @@ impl Program {
         }
         let completion = maker.completion(&completion::WRITE).await?;
         let roles = plan.buffers.iter().enumerate().map(|(idx, buffer)| (buffer.role, idx)).collect();
-        let words = vec![0; usize::try_from(arena_bytes / F32_BYTES).unwrap_or_default()];
-        let bytes = bytes + arena.size();
+        let words = vec![0; word(sizes.params)];
+        let results = sizes.results;
         let mut program =
-            Self { plan, passes, completion, uploads, readbacks, bytes, capacity, buffers, roles, arena, words };
+            Self { plan, passes, completion, uploads, readbacks, results, capacity, buffers, roles, arena, words };
         program.uploads.prime(gpu);
         Ok(program)
     }
@@ -232,62 +239,13 @@ fn dispatch(command: &Command) -> Option<&Dispatch> {
     }
 }
 
-/// The buffers of a plan, those of one slot being one, and their bytes.
-fn allocate(gpu: &Gpu, plan: &Plan, storage: &Storage, capacity: u32) -> (Vec<Option<wgpu::Buffer>>, u64) {
+/// The buffers of a plan, those of one slot being one.
+fn allocate(gpu: &Gpu, plan: &Plan, storage: &Storage, sizes: &DeviceBuffers) -> Vec<Option<wgpu::Buffer>> {
     let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
-    let make = |name: &str, elements: u64| gpu.buffer(name, elements * F32_BYTES, usage);
-    let slots: Vec<wgpu::Buffer> =
-        storage.lengths.iter().map(|length| make("activations", length.at(capacity))).collect();
-    let mut bytes = slots.iter().map(wgpu::Buffer::size).sum();
-    let mut buffers = Vec::with_capacity(plan.buffers.len());
-    for (buffer, slot) in plan.buffers.iter().zip(&storage.slots) {
-        buffers.push(match slot {
-            Some(slot) => Some(slots[*slot].clone()),
-            None if buffer.role == Role::Activation => None,
-            None => {
-                let made = make(&buffer.name, buffer.len.at(capacity));
-                bytes += made.size();
-                Some(made)
-            }
-        });
-    }
-    (buffers, bytes)
-}
-
-fn params_bytes(kernel: &Kernel) -> u64 {
-    padded(kernel.params.len() as u64 * F32_BYTES)
-}
-
-fn arena_bytes(plan: &Plan) -> u64 {
-    let kernels = plan.passes.values().flatten().filter_map(dispatch).map(|dispatch| dispatch.kernel);
-    kernels.chain([&completion::WRITE]).map(params_bytes).sum()
-}
-
-/// The params arena and the rings, sized by the plan's transfers.
-fn transfers(gpu: &Gpu, plan: &Plan, capacity: u32, arena_bytes: u64) -> (wgpu::Buffer, Uploads, Readbacks) {
-    let moved = |roles: fn(&Role) -> bool| {
-        let moved = plan.buffers.iter().filter(move |buffer| roles(&buffer.role));
-        moved.map(|buffer| buffer.len.at(capacity) * F32_BYTES)
-    };
-    let down = moved(|role| !matches!(role, Role::Activation | Role::Gradients(_) | Role::Report(_) | Role::Output(_)));
-    let up = moved(|role| matches!(role, Role::Report(_) | Role::Output(_) | Role::Control));
-    let exchanged = |commands: &Vec<Command>| -> Vec<u64> {
-        let views = commands.iter().filter_map(|command| match command {
-            Command::Exchange(exchange) => Some(exchange.sent()),
-            Command::Dispatch(_) => None,
-        });
-        views.map(|view| view.len.at(capacity) * F32_BYTES).collect()
-    };
-    let exchanges: Vec<Vec<u64>> = plan.passes.values().map(exchanged).collect();
-    let most = exchanges.iter().map(Vec::len).max().unwrap_or_default();
-    let items = most + up.clone().count() + 1;
-    let largest_up = exchanges.into_iter().flatten().chain(up).max().unwrap_or_default();
-    let usage = wgpu::BufferUsages::UNIFORM | wgpu::BufferUsages::COPY_DST;
-    (
-        gpu.buffer("params", arena_bytes, usage),
-        Uploads::new(gpu, down.max().unwrap_or_default()),
-        Readbacks::new(gpu, largest_up, items),
-    )
+    let slots: Vec<wgpu::Buffer> = sizes.slots.iter().map(|bytes| gpu.buffer("activations", *bytes, usage)).collect();
+    let slot = |idx: usize| storage.slots[idx].map(|slot| slots[slot].clone());
+    let own = |idx: usize| sizes.own[idx].map(|bytes| gpu.buffer(&plan.buffers[idx].name, bytes, usage));
+    (0..plan.buffers.len()).map(|idx| slot(idx).or_else(|| own(idx))).collect()
 }
 
 /// Makes pipelines and bind groups, and assigns positions in the arena.

@@ -35,6 +35,8 @@ enum Target {
 pub(super) struct Loaded {
     pub(super) program: Program,
     pub(super) ahead: Ahead,
+    /// Bytes of all its buffers, as they were created.
+    pub(super) bytes: u64,
 }
 
 /// A run, or a read, in progress.
@@ -64,16 +66,18 @@ impl Loaded {
         plan: Arc<Plan>,
         capacity: u32,
     ) -> Result<Self, Fault> {
+        let before = gpu.allocated();
         let mut program = Program::new(gpu, pipelines, plan, capacity).await?;
-        let ahead = gpu.scoped(|| Ahead::new(gpu, &program.plan, capacity)).await?;
+        let results = program.results;
+        let ahead = gpu.scoped(|| Ahead::new(gpu, results)).await?;
         program.adopt(gpu, pipelines, tuner).await?;
-        Ok(Self { program, ahead })
+        Ok(Self { program, ahead, bytes: gpu.allocated() - before })
     }
 }
 
 impl<'a> Execution<'a> {
     pub(super) fn new(gpu: &'a Gpu, loaded: &'a mut Loaded, mailbox: &'a mut Mailbox, ticket: Ticket) -> Self {
-        let Loaded { program, ahead } = loaded;
+        let Loaded { program, ahead, .. } = loaded;
         let encoder = gpu.encoder();
         let (targets, items) = (Vec::new(), Vec::new());
         let (is_encoded, trials) = (false, Trials::default());
@@ -243,7 +247,7 @@ impl<'a> Execution<'a> {
 
     /// Encodes the copies of a run's results, and waits for the end of computing.
     async fn results(&mut self, run: &Run, computed: Submission) -> Result<(), Stop> {
-        let wanted = wanted(&self.program.plan, run.pass);
+        let wanted = self.program.plan.results(run.pass);
         let rows = run.scalars.rows;
         let plan = self.program.plan.clone();
         let chunks: u64 = wanted
@@ -425,18 +429,6 @@ fn launch(pass: &mut wgpu::ComputePass<'_>, prepared: &Prepared, choice: &Choice
 
 fn count_f64(count: usize) -> f64 {
     u32::try_from(count).map_or(f64::MAX, f64::from)
-}
-
-/// The result buffers of a pass, in the order of their positions.
-fn wanted(plan: &Plan, pass: Pass) -> Vec<usize> {
-    let is_wanted = |role: Role| match pass {
-        Pass::Train | Pass::Evaluate => matches!(role, Role::Report(_)),
-        Pass::Predict => matches!(role, Role::Output(_)),
-        Pass::Update => role == Role::Control,
-    };
-    let mut wanted: Vec<usize> = (0..plan.buffers.len()).filter(|idx| is_wanted(plan.buffers[*idx].role)).collect();
-    wanted.sort_by_key(|idx| plan.buffers[*idx].role);
-    wanted
 }
 
 #[cfg(test)]

@@ -6,19 +6,8 @@
 use std::collections::VecDeque;
 
 use super::super::Fault;
+use super::super::memory::{Ring, SMALL};
 use super::device::{Gpu, Submission};
-
-/// Bytes up to which `write_buffer`, which has a staging belt of its own, is as good.
-const SMALL: usize = 64 << 10;
-/// Largest chunk of a ring. What is longer goes in several.
-const LARGEST: u64 = 8 << 20;
-const UPLOADS: usize = 3;
-const READBACKS: usize = 8;
-
-/// Bytes of a chunk for a ring that moves items of up to `largest` bytes.
-fn chunk_bytes(largest: u64) -> u64 {
-    largest.next_power_of_two().clamp(4096, LARGEST)
-}
 
 /// A buffer that is mapped, or being mapped behind a submission.
 pub(super) struct Chunk {
@@ -87,13 +76,11 @@ pub(super) struct Uploads {
 }
 
 impl Uploads {
-    /// A ring for items of up to `largest` bytes.
-    pub(super) fn new(gpu: &Gpu, largest: u64) -> Self {
-        let chunk_bytes = chunk_bytes(largest);
+    /// A ring for items that may go in several chunks.
+    pub(super) fn new(gpu: &Gpu, ring: Ring) -> Self {
         let usage = wgpu::BufferUsages::MAP_WRITE | wgpu::BufferUsages::COPY_SRC;
-        let count = if largest > SMALL as u64 { UPLOADS } else { 0 };
-        let chunks = (0..count).map(|_| Chunk::new(gpu, "upload", chunk_bytes, usage)).collect();
-        Self { chunks, chunk_bytes }
+        let chunks = (0..ring.count).map(|_| Chunk::new(gpu, "upload", ring.chunk_bytes, usage)).collect();
+        Self { chunks, chunk_bytes: ring.chunk_bytes }
     }
 
     /// Makes the chunks writable; a fresh buffer is not mapped.
@@ -115,7 +102,8 @@ impl Uploads {
         data: &[f32],
     ) -> Result<(), Fault> {
         let bytes: &[u8] = bytemuck::cast_slice(data);
-        if bytes.len() <= SMALL || self.chunks.is_empty() {
+        // `write_buffer`, which has a staging belt of its own, is as good for little.
+        if bytes.len() as u64 <= SMALL || self.chunks.is_empty() {
             gpu.queue.write_buffer(buffer, offset, bytes);
             return Ok(());
         }
@@ -168,13 +156,11 @@ pub(super) struct Readbacks {
 }
 
 impl Readbacks {
-    /// A ring for up to `items` items of up to `largest` bytes on the way at once.
-    pub(super) fn new(gpu: &Gpu, largest: u64, items: usize) -> Self {
-        let chunk_bytes = chunk_bytes(largest);
-        let count = if largest > chunk_bytes { READBACKS } else { items.clamp(1, READBACKS) };
+    /// A ring for items that may go in several chunks.
+    pub(super) fn new(gpu: &Gpu, ring: Ring) -> Self {
         let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
-        let free = (0..count).map(|_| Chunk::new(gpu, "readback", chunk_bytes, usage)).collect();
-        Self { free, encoded: Vec::new(), pending: VecDeque::new(), chunk_bytes }
+        let free = (0..ring.count).map(|_| Chunk::new(gpu, "readback", ring.chunk_bytes, usage)).collect();
+        Self { free, encoded: Vec::new(), pending: VecDeque::new(), chunk_bytes: ring.chunk_bytes }
     }
 
     /// Bytes that a copy may have.

@@ -205,6 +205,7 @@ fn every_setting_can_be_read() {
         seed = 1
         validation = 0.1
         adapters = "all"
+        memory = "0=6GB, cpu=1.5 GiB"
         split = "3:1"
         clip_norm = 1.0
         gradient_compression = "fp16"
@@ -225,6 +226,8 @@ fn every_setting_can_be_read() {
     let mut settings = Settings::parse(text, "run.toml").unwrap();
     assert!(matches!(&settings.model, ModelSource::File(path) if path.to_str() == Some("start.safetensors")));
     assert_eq!(settings.training.split, SplitMode::Fixed(vec![3.0, 1.0]));
+    let limits = MemoryLimits::default().limit("0", 6_000_000_000).limit("cpu", 3 << 29);
+    assert_eq!(settings.training.memory, Some(limits));
     assert_eq!(settings.training.metrics.of_outputs(1).unwrap()[0][1], Metric::TopKCategoricalAccuracy { k: 5 });
     settings.start_paths_at(Some(Path::new("/data")));
     assert_eq!(settings.data.files(), [PathBuf::from("/data/a.csv"), PathBuf::from("/data/b.csv")]);

@@ -16,7 +16,7 @@ use super::CpuFallback;
 use super::timeline::{Activity, Lane, Span, Timeline};
 use crate::adapters::{ActorId, Event, Fault, Handle, Info, Message, Opener, Request, Ticket};
 use crate::error::{Error, ErrorKind, Result};
-use crate::plan::{Plan, Role};
+use crate::plan::{Pass, Plan, Role};
 use crate::runtime::Runtime;
 
 pub use member::AdapterStatus;
@@ -81,6 +81,12 @@ impl Rig {
     /// Whether any adapter takes fewer rows than requested.
     pub fn has_reduced(&self) -> bool {
         self.members.iter().any(|member| member.is_reduced)
+    }
+
+    /// Whether no split lets so many rows run at once, since memory did not suffice for the plan, which allows pieces.
+    pub fn lacks_room(&self, rows: u32) -> bool {
+        let room = self.members.iter().fold(0_u32, |room, member| room.saturating_add(member.capacity));
+        self.has_reduced() && room < rows && !self.plan.is_coupled(Pass::Train)
     }
 
     /// The largest capacity of an adapter, in rows.
@@ -177,7 +183,7 @@ impl Rig {
             }
             Fault::OutOfMemory(text) => {
                 let problem = format!("has too little memory for one row: {text}");
-                (ErrorKind::OutOfMemory, problem, "make the model smaller")
+                (ErrorKind::OutOfMemory, problem, "make the model smaller, allow more memory, or choose other adapters")
             }
             Fault::Unsupported(text) => {
                 (ErrorKind::Unsupported, format!("can't run this model: {text}"), "choose other adapters")

@@ -6,6 +6,9 @@ use super::super::super::list::{self, Raw, System};
 use super::super::super::{Info, Kind};
 use super::kind;
 
+/// Part of the memory that a driver grants this process beyond which no buffer is created: on Vulkan and DX12.
+const MEMORY_PERCENT: u8 = 90;
+
 /// The adapters, once. Opening uses these very objects, so that an [`Info`] means one thing.
 struct Registry {
     entries: Vec<(Info, wgpu::Adapter)>,
@@ -93,6 +96,8 @@ fn adapters(backends: wgpu::Backends, compiler: Option<wgpu::Dx12Compiler>) -> V
     let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
     // The validation layers of a debug build would slow the test suite many times; WGPU_VALIDATION=1 has them.
     descriptor.flags = wgpu::InstanceFlags::empty();
+    // Else a driver may move buffers to the system's memory, where they are many times slower, and report nothing.
+    descriptor.memory_budget_thresholds.for_resource_creation = Some(MEMORY_PERCENT);
     let mut descriptor = wgpu::InstanceDescriptor { backends, ..descriptor.with_env() };
     if let Some(compiler) = compiler {
         descriptor.backend_options.dx12.shader_compiler = compiler;

@@ -4,19 +4,15 @@
 use std::collections::VecDeque;
 
 use super::super::super::mailbox::{Done, Mailbox, Stop};
+use super::super::super::memory::{AHEAD, Ring};
 use super::super::super::{Fault, Run, Ticket, Timing, Writes};
 use super::super::device::Gpu;
 use super::super::program::Program;
 use super::super::staging::Chunk;
 use super::super::tuning::Trials;
-use super::{Execution, check_marker, tuning_ms, wanted};
-use crate::plan::{Pass, Plan};
+use super::{Execution, check_marker, tuning_ms};
+use crate::plan::Pass;
 use crate::size::F32_BYTES;
-
-/// Runs that may be in flight when the next begins: a step's training pass and its update.
-const AHEAD: usize = 2;
-/// Largest results of a run that may be in flight; larger ones are read at once.
-const LARGEST: u64 = 8 << 20;
 
 /// Runs in flight, and the buffers for their results.
 pub(in crate::adapters::gpu) struct Ahead {
@@ -43,17 +39,10 @@ struct Open {
 }
 
 impl Ahead {
-    /// Buffers for the results of runs of up to `capacity` rows; none if the plan always needs other adapters, or
-    /// results are large.
-    pub(in crate::adapters::gpu) fn new(gpu: &Gpu, plan: &Plan, capacity: u32) -> Self {
-        let bytes_of = |pass| {
-            let results = wanted(plan, pass).into_iter().map(|idx| plan.buffers[idx].len.at(capacity));
-            (results.sum::<u64>() + 1) * F32_BYTES
-        };
-        let bytes = bytes_of(Pass::Train).max(bytes_of(Pass::Update));
-        let count = if plan.commands(Pass::Update).is_empty() || bytes > LARGEST { 0 } else { AHEAD + 1 };
+    /// Buffers for the results of runs, if they may be in flight.
+    pub(in crate::adapters::gpu) fn new(gpu: &Gpu, ring: Ring) -> Self {
         let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
-        let free = (0..count).map(|_| Chunk::new(gpu, "results", bytes, usage)).collect();
+        let free = (0..ring.count).map(|_| Chunk::new(gpu, "results", ring.chunk_bytes, usage)).collect();
         Self { free, open: VecDeque::new(), ended_ms: 0.0 }
     }
 
@@ -180,7 +169,7 @@ pub(in crate::adapters::gpu) async fn begin(
         return Err(Fault::Unsupported("too many runs are in flight".into()).into());
     };
     let (plan, mut lengths, mut at) = (execution.program.plan.clone(), Vec::new(), 0);
-    for idx in wanted(&plan, run.pass) {
+    for idx in plan.results(run.pass) {
         let length = plan.buffers[idx].len.at(run.scalars.rows);
         if let Some(buffer) = execution.program.buffer(idx).filter(|_| length > 0) {
             chunk.copy(&mut execution.encoder, (buffer, 0), at, length * F32_BYTES);

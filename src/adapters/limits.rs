@@ -1,0 +1,188 @@
+//! Most memory that a model may take on each adapter, as the user sets it: a wrapper of an opener.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use super::list::{GROUPS, matching};
+use super::{Info, Opener, Request};
+use crate::error::{Error, Result};
+use crate::shown::{bytes, shown};
+
+/// Most memory that a model may take on adapters: `0=6GB,cpu=512MB`.
+///
+/// Adapters are named as [`choose`](super::choose) takes them: by index, part of the name, or kind. Where several items
+/// name one, the last holds. GB and MB are powers of 1000, GiB and MiB of 1024. What a model takes on an adapter is
+/// computed before anything is allocated: where it is more than the limit, the adapter takes fewer rows at once.
+///
+/// ```
+/// use manyhands::adapters::{Info, MemoryLimits};
+/// # fn main() -> manyhands::Result<()> {
+/// let limits: MemoryLimits = "0=6GB, cpu=1.5MiB".parse()?;
+/// assert_eq!(limits.of(&Info::cpu(), &[]), Some(1_572_864));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MemoryLimits(Vec<(String, u64)>);
+
+/// Units of an amount, in bytes.
+const UNITS: [(&str, f64); 6] =
+    [("kb", 1e3), ("mb", 1e6), ("gb", 1e9), ("kib", 1024.0), ("mib", 1_048_576.0), ("gib", 1_073_741_824.0)];
+
+impl MemoryLimits {
+    /// With another limit for the adapters of a name.
+    #[must_use]
+    pub fn limit(mut self, adapter: impl Into<String>, bytes: u64) -> Self {
+        self.0.push((adapter.into(), bytes));
+        self
+    }
+
+    /// The limits: adapters and bytes.
+    pub fn items(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.0.iter().map(|(adapter, bytes)| (adapter.as_str(), *bytes))
+    }
+
+    /// Whether there is no limit.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The limit of an adapter among those in use. An index names only these, since the CPU adapter that replaces a lost
+    /// one has none.
+    pub fn of(&self, info: &Info, in_use: &[Info]) -> Option<u64> {
+        let is_in_use = in_use.contains(info);
+        let candidates = if is_in_use { in_use } else { std::slice::from_ref(info) };
+        let names = |item: &str| is_in_use || item.parse::<usize>().is_err();
+        let found = |(item, _): &&(String, u64)| names(item) && matching(candidates, item).contains(info);
+        self.0.iter().rev().find(found).map(|(_, bytes)| *bytes)
+    }
+
+    /// Checks that each limit is one of adapters in use.
+    ///
+    /// # Errors
+    /// If an index or a name is none of theirs; the help lists them.
+    pub fn check(&self, in_use: &[Info]) -> Result<()> {
+        let is_unknown = |item: &str| {
+            let is_group = GROUPS.contains(&item.to_lowercase().as_str());
+            !is_group && !item.eq_ignore_ascii_case("cpu") && matching(in_use, item).is_empty()
+        };
+        let Some((item, _)) = self.0.iter().find(|(item, _)| is_unknown(item)) else { return Ok(()) };
+        let names = in_use.iter().map(|info| format!("`{}` (index {})", shown(&info.name), info.index));
+        Err(Error::adapter(
+            format!("the memory limit for `{}`", shown(item)),
+            "needs an adapter in use, but names none",
+            format!("in use are {}", names.collect::<Vec<_>>().join(", ")),
+        ))
+    }
+
+    /// An opener whose adapters keep within these limits.
+    #[must_use]
+    pub(crate) fn wrap(&self, opener: Opener, in_use: &[Info]) -> Opener {
+        if self.is_empty() {
+            return opener;
+        }
+        let (limits, in_use) = (self.clone(), in_use.to_vec());
+        Arc::new(move |info, actor, runtime, events| {
+            let handle = opener(info, actor, runtime, events)?;
+            if let Some(bytes) = limits.of(info, &in_use) {
+                // A lost adapter takes no requests.
+                drop(handle.requests.try_send(Request::Limit(bytes)));
+            }
+            Ok(handle)
+        })
+    }
+}
+
+impl FromStr for MemoryLimits {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        text.split(',').map(item).collect::<Result<_>>().map(Self)
+    }
+}
+
+impl fmt::Display for MemoryLimits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let items = self.0.iter().map(|(adapter, amount)| format!("{adapter}={}", bytes(*amount)));
+        f.write_str(&items.collect::<Vec<_>>().join(", "))
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for MemoryLimits {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(|error: Error| serde::de::Error::custom(format!("{} {}", error.who(), error.problem())))
+    }
+}
+
+/// An adapter and its limit: `0=6GB`.
+fn item(text: &str) -> Result<(String, u64)> {
+    let parsed = text.split_once('=').and_then(|(adapter, amount)| {
+        let adapter = adapter.trim();
+        Some((adapter.to_owned(), amount_of(amount)?)).filter(|_| !adapter.is_empty())
+    });
+    parsed.ok_or_else(|| {
+        Error::setting(
+            "a memory limit",
+            format!("needs an adapter and an amount, such as `0=6GB`, but is `{}`", shown(text.trim())),
+            "name an adapter by index, name or kind; amounts end in MB or GB (powers of 1000), MiB or GiB; commas separate several",
+        )
+    })
+}
+
+/// Bytes of an amount with its unit.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be positive and below 2^53")]
+fn amount_of(text: &str) -> Option<u64> {
+    let text = text.trim().to_lowercase();
+    let (factor, number) = UNITS.iter().find_map(|(unit, factor)| Some((factor, text.strip_suffix(unit)?)))?;
+    let bytes = number.trim().parse::<f64>().ok()? * factor;
+    (1.0..9e15).contains(&bytes).then_some(bytes as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::adapters::{Kind, list::sort};
+
+    fn info(name: &str, kind: Kind) -> Info {
+        Info { name: name.into(), kind, ..Info::cpu() }
+    }
+
+    fn machine() -> Vec<Info> {
+        let gpus = [info("GeForce RTX 4070", Kind::DiscreteGpu), info("Radeon 780M", Kind::IntegratedGpu)];
+        sort([&gpus[..], &[Info::cpu(), info("llvmpipe", Kind::Software)]].concat())
+    }
+
+    #[test]
+    fn adapters_are_named_as_in_a_choice() {
+        let list = machine();
+        let limits: MemoryLimits = "all=8GB,1=512 MiB,cpu=1.5gb, LLVM = 250kB,4070=6GB".parse().unwrap();
+        let of: Vec<Option<u64>> = list.iter().map(|info| limits.of(info, &list)).collect();
+        assert_eq!(of, [6_000_000_000, 512 << 20, 1_500_000_000, 250_000].map(Some));
+        limits.check(&list).unwrap();
+    }
+
+    #[test]
+    fn an_index_names_no_adapter_that_joins_later() {
+        let in_use = &machine()[..1];
+        let limits: MemoryLimits = "0=1GB".parse().unwrap();
+        assert_eq!(limits.of(&in_use[0], in_use), Some(1_000_000_000));
+        assert_eq!(limits.of(&Info::cpu(), in_use), None);
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for wrong in ["", "6GB", "0=", "0=6", "0=6XB", "=6GB", "0=-1GB", "0=0MB", "0=nanGB", "0=6GB,,1=2GB", "0=1e30GB"]
+        {
+            let error = wrong.parse::<MemoryLimits>().unwrap_err().to_string();
+            let wanted = "a memory limit needs an adapter and an amount, such as `0=6GB`, but is `";
+            assert!(error.starts_with(wanted) && error.contains("\n  help: name an adapter"), "{error}");
+        }
+        let limits: MemoryLimits = "gpu=1GB,cpu=1GB,7=1GB".parse().unwrap();
+        let error = limits.check(&machine()).unwrap_err().to_string();
+        let wanted = "the memory limit for `7` needs an adapter in use, but names none\n  help: in use are `GeForce RTX 4070` \
+                      (index 0), `Radeon 780M` (index 1)";
+        assert!(error.starts_with(wanted), "{error}");
+    }
+}

@@ -1,0 +1,66 @@
+//! Memory of training: limits, and what it takes on an adapter, known before anything is opened.
+
+use super::Trainer;
+use super::adapters::capacity_of;
+use crate::adapters::{Kind, MemoryLimits, memory};
+use crate::error::Result;
+
+/// Memory that training takes on an adapter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
+pub struct MemoryNeed {
+    /// Rows that the adapter runs at once; more of a batch go in pieces.
+    pub rows: u32,
+    /// Bytes of all buffers, alignment and those for transfers included.
+    pub bytes: u64,
+}
+
+impl Trainer {
+    /// Sets the most memory that the model may take on adapters, when they are opened. An adapter on which a batch takes
+    /// more runs its rows in pieces: the result is that of `micro_batches`.
+    ///
+    /// ```
+    /// use manyhands::data::digits;
+    /// use manyhands::layers::{Dense, Flatten};
+    /// use manyhands::{Compile, Fit, Loss, Optimizer, Sequential, Trainer};
+    /// # fn main() -> manyhands::Result<()> {
+    /// let model = Sequential::new([8, 8, 1]).add(Flatten::default()).add(Dense::new(10)).build(0)?;
+    /// let compile = Compile::new(Optimizer::sgd(0.1, 0.0), Loss::SPARSE_CATEGORICAL_CROSSENTROPY);
+    /// let mut trainer = Trainer::new(model, compile)?.adapters("cpu")?.memory("cpu=50kB".parse()?);
+    /// trainer.fit(digits::train()?, &Fit::new(1).batch_size(256))?;
+    /// assert!(trainer.open_adapters()[0].bytes <= 50_000);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn memory(mut self, limits: MemoryLimits) -> Self {
+        self.adapters.close();
+        self.adapters.limits = limits;
+        self
+    }
+
+    /// Memory that training takes on an adapter of a kind that may get a whole batch, within a limit of bytes; `None` if
+    /// one row takes more.
+    ///
+    /// # Errors
+    /// If there are more rows than can be counted.
+    pub fn memory_need(
+        &self,
+        kind: Kind,
+        batch_size: usize,
+        micro_batches: u32,
+        limit: Option<u64>,
+    ) -> Result<Option<MemoryNeed>> {
+        let (most, limit) = (capacity_of(batch_size, micro_batches)?, limit.unwrap_or(u64::MAX));
+        let need = |micro_batches: u32| {
+            let plan = self.model.plan(&self.compile.objective().for_micro_batches(micro_batches))?;
+            let rows = memory::rows_within(&plan, most, kind, limit);
+            Ok(rows.map(|rows| MemoryNeed { rows, bytes: memory::bytes(&plan, rows, kind) }))
+        };
+        // Rows that go in pieces in every step add their gradients on the adapter.
+        match need(micro_batches)? {
+            Some(whole) if whole.rows < most && micro_batches < 2 => need(2),
+            need => Ok(need),
+        }
+    }
+}

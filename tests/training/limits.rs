@@ -1,0 +1,94 @@
+//! Does a run keep within the memory that it may take, with the result of one that may take all?
+
+#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
+
+use manyhands::adapters::{Info, Kind, MemoryLimits};
+use manyhands::data::digits;
+use manyhands::layers::{Activation, BatchNormalization, Conv2D, Dense, Flatten};
+use manyhands::{Compile, CpuFallback, ErrorKind, Fit, Loss, Model, Optimizer, Sequential, SplitMode, Trainer};
+
+use crate::close::assert_close;
+use crate::keras::on;
+use crate::needed;
+
+const ROWS: usize = 64;
+
+fn model(norm: Option<BatchNormalization>) -> Model {
+    let start = Sequential::new([8, 8, 1]).add(Conv2D::new(12, [3, 3]).same());
+    let start = match norm {
+        Some(norm) => start.add(norm),
+        None => start,
+    };
+    start.add(Flatten::default()).add(Dense::new(20).activation(Activation::Tanh)).add(Dense::new(10)).build(2).unwrap()
+}
+
+fn trainer(model: Model, adapters: Vec<Info>) -> Trainer {
+    let compile = Compile::new(Optimizer::sgd(0.05, 0.9), Loss::SPARSE_CATEGORICAL_CROSSENTROPY);
+    let trainer = Trainer::new(model, compile).unwrap().on(adapters).split(SplitMode::Even);
+    trainer.cpu_fallback(CpuFallback::Refused)
+}
+
+/// A short run of whole batches; gives the weights.
+fn run(trainer: &mut Trainer, micro_batches: u32) -> Vec<f32> {
+    let mut fit = Fit::new(1).batch_size(ROWS).in_order().micro_batches(micro_batches);
+    fit.drop_remainder = true;
+    trainer.fit(digits::train().unwrap(), &fit).unwrap();
+    trainer.model().weights.parameters.concat()
+}
+
+/// Bytes that training takes with a quarter of the rows at once.
+fn quarter(trainer: &Trainer, kind: Kind) -> u64 {
+    trainer.memory_need(kind, ROWS, 4, None).unwrap().unwrap().bytes
+}
+
+#[test]
+fn a_run_within_a_limit_is_one_in_micro_batches_bit_by_bit() {
+    for norm in [None, Some(BatchNormalization::new())] {
+        let model = model(norm);
+        let mut pieces = trainer(model.clone(), vec![Info::cpu()]);
+        let limit = quarter(&pieces, Kind::Cpu);
+        let mut limited = trainer(model, vec![Info::cpu()]).memory(MemoryLimits::default().limit("cpu", limit));
+        let whole = limited.memory_need(Kind::Cpu, ROWS, 1, None).unwrap().unwrap();
+        assert!(whole.bytes > limit && whole.rows == 64, "{whole:?}, limit {limit}");
+        assert_eq!(limited.memory_need(Kind::Cpu, ROWS, 1, Some(limit)).unwrap().unwrap().rows, 16);
+        assert_eq!(run(&mut limited, 1), run(&mut pieces, 4));
+        assert_eq!(limited.open_adapters()[0].bytes, pieces.open_adapters()[0].bytes);
+    }
+}
+
+#[test]
+fn every_adapter_keeps_within_its_limit_and_the_result_is_that_of_an_unlimited_run() {
+    let gpus = needed::gpu_indices();
+    let mut rigs: Vec<String> = gpus.iter().cloned().chain(["cpu".to_owned()]).collect();
+    rigs.push(rigs.join(","));
+    for rig in rigs {
+        let mut free = trainer(model(None), on(&rig));
+        let unlimited = run(&mut free, 1);
+        let mut limits = MemoryLimits::default();
+        for info in on(&rig) {
+            limits = limits.limit(info.name.clone(), quarter(&free, info.kind));
+        }
+        let mut limited = trainer(model(None), on(&rig)).memory(limits.clone());
+        assert_close(&rig, &run(&mut limited, 1), &unlimited, 1e-4);
+        for (adapter, all) in limited.open_adapters().iter().zip(free.open_adapters()) {
+            let limit = limits.of(&adapter.info, &on(&rig)).unwrap();
+            assert!(adapter.bytes <= limit && limit < all.bytes, "{}: {} of {limit}", adapter.info.name, adapter.bytes);
+        }
+    }
+}
+
+#[test]
+fn too_little_for_one_row_is_an_error_that_names_the_missing_bytes() {
+    let mut trainer = trainer(model(None), vec![Info::cpu()]).memory("cpu=20kB".parse().unwrap());
+    let needed = trainer.memory_need(Kind::Cpu, 1, 1, None).unwrap().unwrap().bytes;
+    assert_eq!(trainer.memory_need(Kind::Cpu, ROWS, 1, Some(20_000)).unwrap(), None);
+    let error = trainer.fit(digits::train().unwrap(), &Fit::new(1).batch_size(ROWS)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+    let missing = manyhands::internals::bytes(needed - 20_000);
+    let wanted = format!("{missing} more than its limit of 20,000 bytes");
+    let error = error.to_string();
+    assert!(
+        error.contains("has too little memory for one row: 1 row at once need") && error.contains(&wanted),
+        "{error}"
+    );
+}
