@@ -100,6 +100,7 @@ def make_parallel(
     *,
     split: Literal["learned", "even"] | Sequence[float] = "learned",
     batch_statistics: Literal["shard", "batch"] = "shard",
+    memory: str | None = None,
     seed: int = 0,
 ) -> ParallelModel:
     """A Keras model that trains, evaluates and predicts on several adapters at once.
@@ -113,6 +114,8 @@ def make_parallel(
         split: Who gets how many rows of a batch: `"learned"` from measured speed, `"even"`, or a share for each adapter.
         batch_statistics: Whose mean and variance batch normalization takes: those of each adapter's rows (`"shard"`,
             as in Keras' own data parallelism), or of the whole batch (`"batch"`: as on one device).
+        memory: Most memory for the model on adapters, named as in `adapters`: `"0=6GB, cpu=2GB"`. An adapter on which a
+            batch takes more runs its rows in pieces.
         seed: Seed of dropout.
 
     Raises:
@@ -120,4 +123,4 @@ def make_parallel(
     """
     from ._parallel import ParallelModel
 
-    return ParallelModel(model, adapters, split, batch_statistics, seed)
+    return ParallelModel(model, adapters, split, batch_statistics, seed, memory)

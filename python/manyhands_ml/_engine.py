@@ -35,6 +35,7 @@ class Engine:
         batch_statistics: str,
         seed: int,
         output_names: list[str],
+        memory: str | None,
     ) -> None:
         self.model = model
         graph, problems = read(model)
@@ -42,7 +43,7 @@ class Engine:
         objective, more = _objective(model, graph, output_names, self.is_compiled, batch_statistics, seed)
         raise_problems(f"model `{model.name}`", problems + more, "Keras")
         self.objective: Objective = objective
-        self.trainer = _native.Trainer(json.dumps(graph.config()), objective.json(), adapters, shares)
+        self.trainer = _native.Trainer(json.dumps(graph.config()), objective.json(), adapters, shares, memory)
         self.feeds = Feeds(graph.inputs, _keys(model, graph), output_names)
         self.output_shapes = [tuple(tensor.shape[1:]) for tensor in model.outputs]
         self._variables = graph.variables()

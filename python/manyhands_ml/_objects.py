@@ -184,6 +184,7 @@ class Trainer:
         split: Literal["learned", "even"] | Sequence[float] = "learned",
         batch_statistics: Literal["shard", "batch"] = "shard",
         clip_norm: float | None = None,
+        memory: str | None = None,
         seed: int = 0,
     ) -> None:
         """
@@ -196,6 +197,7 @@ class Trainer:
             split: As of `make_parallel`.
             batch_statistics: As of `make_parallel`.
             clip_norm: Global norm above which gradients are scaled down.
+            memory: As of `make_parallel`.
             seed: Seed of shuffling and dropout.
 
         Raises:
@@ -216,7 +218,7 @@ class Trainer:
             "seed": seed,
         }
         self._config = model.config
-        arguments = (json.dumps(self._config), json.dumps(objective), adapters, shares_of(split))
+        arguments = (json.dumps(self._config), json.dumps(objective), adapters, shares_of(split), memory)
         self._native = _native.Trainer(*arguments)
         self._native.set_tensors(model.weights, {}, 0)
         self._shapes = list(model.outputs.values())

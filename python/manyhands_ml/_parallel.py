@@ -58,7 +58,7 @@ class ParallelModel:
     `keras_model`, with the newest weights. `isinstance(model, keras.Model)` holds.
     """
 
-    _OWN = frozenset({"_keras", "_adapters", "_shares", "_batch_statistics", "_seed", "_engine", "_is_touched"})
+    _OWN = frozenset({"_keras", "_adapters", "_shares", "_batch_statistics", "_seed", "_memory", "_engine", "_is_touched"})
 
     def __init__(
         self,
@@ -67,6 +67,7 @@ class ParallelModel:
         split: Literal["learned", "even"] | Sequence[float] = "learned",
         batch_statistics: Literal["shard", "batch"] = "shard",
         seed: int = 0,
+        memory: str | None = None,
     ) -> None:
         _check_keras()
         _native.adapters(adapters)
@@ -75,6 +76,7 @@ class ParallelModel:
         self._shares = shares_of(split)
         self._batch_statistics = batch_statistics
         self._seed = seed
+        self._memory = memory
         self._engine: Engine | None = None
         self._is_touched = False
 
@@ -426,7 +428,7 @@ class ParallelModel:
             self._engine = None
         if self._engine is None:
             names = [tensor._keras_history.operation.name for tensor in getattr(self._keras, "outputs", None) or []]
-            arguments = (self._adapters, self._shares, self._batch_statistics, self._seed, names)
+            arguments = (self._adapters, self._shares, self._batch_statistics, self._seed, names, self._memory)
             self._engine = Engine(self._keras, *arguments)
         return self._engine
 

@@ -3,7 +3,7 @@
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use manyhands::adapters::Info;
+use manyhands::adapters::{Info, MemoryLimits};
 use manyhands::data;
 use manyhands::internals::adapters::{Opener, Request, open};
 use manyhands::internals::plan::Layout;
@@ -149,10 +149,17 @@ pub(crate) struct Trainer {
 #[pymethods]
 impl Trainer {
     /// A trainer for an architecture and an objective, both as JSON. `split` is `learned`, `even`, or a share for each
-    /// adapter; without `adapters`, the default ones are taken.
+    /// adapter; without `adapters`, the default ones are taken. `memory` limits what the model takes on each.
     #[new]
-    #[pyo3(signature = (model, objective, adapters, shares=None))]
-    fn new(py: Python<'_>, model: &str, objective: &str, adapters: &str, shares: Option<Vec<f64>>) -> PyResult<Self> {
+    #[pyo3(signature = (model, objective, adapters, shares=None, memory=None))]
+    fn new(
+        py: Python<'_>,
+        model: &str,
+        objective: &str,
+        adapters: &str,
+        shares: Option<Vec<f64>>,
+        memory: Option<&str>,
+    ) -> PyResult<Self> {
         log::install();
         let model = model::build(py, model)?;
         let compile = model::read::<Objective>(py, "the objective", objective)?.compile();
@@ -163,8 +170,10 @@ impl Trainer {
         };
         detached(py, || {
             let (adapters, optimizer) = (chosen(adapters)?, compile.optimizer.clone());
+            let limits: MemoryLimits = memory.map_or_else(|| Ok(MemoryLimits::default()), str::parse)?;
+            limits.check(&adapters)?;
             let plugs = Plugs::default();
-            let trainer = manyhands::Trainer::new(model, compile)?.on(adapters.clone()).split(split);
+            let trainer = manyhands::Trainer::new(model, compile)?.on(adapters.clone()).memory(limits).split(split);
             let trainer = Mutex::new(trainer.opener(opener(&plugs)));
             Ok(Self { trainer, plugs, adapters, optimizer, tested: Mutex::default() })
         })

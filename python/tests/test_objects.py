@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import manyhands_ml
-from manyhands_ml import DataError, Model, ModelError, Predictor, SettingError, Trainer, digits, simulate
+from manyhands_ml import AdapterError, DataError, Model, ModelError, Predictor, SettingError, Trainer, digits, simulate
 
 MLP: dict[str, Any] = {
     "input": [8, 8, 1],
@@ -46,6 +46,23 @@ def test_a_model_goes_through_a_file_and_to_the_command(tmp_path: Path) -> None:
     told = subprocess.run([program, "evaluate", "digits.safetensors", "--adapters", "cpu"], cwd=tmp_path, capture_output=True, text=True)
     accuracy = trainer.evaluate(x_test, y_test)["accuracy"]
     assert told.returncode == 0 and f"accuracy {accuracy:.4f}" in told.stdout, told
+
+
+def test_memory_is_limited_as_said() -> None:
+    (x, y), _ = digits()
+
+    def trained(memory: str | None) -> dict[str, Any]:
+        trainer = Trainer(Model.from_dict(MLP, seed=1), {"type": "SGD", "learning_rate": 0.1}, adapters="cpu", memory=memory)
+        trainer.fit(x, y, epochs=1, batch_size=512, shuffle=False)
+        return trainer.model.weights
+
+    free, limited = trained(None), trained("cpu=150kB")
+    for name, values in free.items():
+        np.testing.assert_allclose(limited[name], values, atol=1e-5)
+    with pytest.raises(SettingError, match="needs an adapter and an amount, such as `0=6GB`"):
+        trained("cpu")
+    with pytest.raises(AdapterError, match="the memory limit for `radeon` needs an adapter in use"):
+        trained("radeon=1GB")
 
 
 def _command(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:

@@ -179,9 +179,9 @@ mod tests {
             let wanted = "a memory limit needs an adapter and an amount, such as `0=6GB`, but is `";
             assert!(error.starts_with(wanted) && error.contains("\n  help: name an adapter"), "{error}");
         }
-        let limits: MemoryLimits = "gpu=1GB,cpu=1GB,7=1GB".parse().unwrap();
+        let limits: MemoryLimits = "gpu=1GB,cpu=1GB,9=1GB".parse().unwrap();
         let error = limits.check(&machine()).unwrap_err().to_string();
-        let wanted = "the memory limit for `7` needs an adapter in use, but names none\n  help: in use are `GeForce RTX 4070` \
+        let wanted = "the memory limit for `9` needs an adapter in use, but names none\n  help: in use are `GeForce RTX 4070` \
                       (index 0), `Radeon 780M` (index 1)";
         assert!(error.starts_with(wanted), "{error}");
     }

@@ -260,8 +260,8 @@ const MISTAKES: &[(&str, &str)] = &[
     ),
     ("train --save .", "error: `.` needs to be a file, but is a folder"),
     (
-        "train --memory 7=1GB",
-        "error: the memory limit for `7` needs an adapter in use, but names none\n  help: in use are `CPU",
+        "train --memory radeon=1GB",
+        "error: the memory limit for `radeon` needs an adapter in use, but names none\n  help: in use are `CPU",
     ),
     ("train memory.toml", "a memory limit needs an adapter and an amount, such as `0=6GB`, but is `cpu=1`"),
     (

@@ -62,6 +62,7 @@ class Trainer:
         split: Literal["learned", "even"] | Sequence[float] = "learned",
         batch_statistics: Literal["shard", "batch"] = "shard",
         clip_norm: float | None = None,
+        memory: str | None = None,
         seed: int = 0,
     ) -> None:
         """
@@ -75,6 +76,8 @@ class Trainer:
             batch_statistics: Whose mean and variance batch normalization takes: those of each adapter's rows (`"shard"`,
                 as in PyTorch's own data parallelism), or of the whole batch (`"batch"`: as on one device).
             clip_norm: Global norm above which gradients are scaled down, as by `torch.nn.utils.clip_grad_norm_`.
+            memory: Most memory for the model on adapters, named as in `adapters`: `"0=6GB, cpu=2GB"`. An adapter on which
+                a batch takes more runs its rows in pieces.
             seed: Seed of shuffling and dropout.
 
         Raises:
@@ -83,7 +86,7 @@ class Trainer:
         _native.adapters(adapters)
         self._module, self._loss, self._optimizer = module, loss, optimizer
         self._adapters, self._shares, self._seed = adapters, shares_of(split), seed
-        self._batch_statistics, self._clip_norm = batch_statistics, clip_norm
+        self._batch_statistics, self._clip_norm, self._memory = batch_statistics, clip_norm, memory
         self._rng = np.random.default_rng(seed)
         self._engine: _Engine | None = None
 
@@ -223,7 +226,7 @@ class Trainer:
             self._engine = _Engine(self._module, self._loss, self._optimizer, inputs, targets, settings)
             if self._clip_norm is not None:
                 self._engine.objective.settings["clip_norm"] = self._clip_norm
-            self._engine.open(self._adapters, self._shares)
+            self._engine.open(self._adapters, self._shares, self._memory)
         self._engine.push()
         self._engine.check(inputs, targets)
         return self._engine
@@ -274,10 +277,10 @@ class _Engine:
         if output.name in [tensor.name for tensor in self.graph.inputs]:
             problems.append("forward: needs to compute something of its inputs")
 
-    def open(self, adapters: str, shares: list[float] | None) -> None:
+    def open(self, adapters: str, shares: list[float] | None, memory: str | None) -> None:
         """Makes the native trainer."""
         objective = json.dumps(self.objective.settings)
-        self.native = _native.Trainer(json.dumps(self.graph.config()), objective, adapters, shares)
+        self.native = _native.Trainer(json.dumps(self.graph.config()), objective, adapters, shares, memory)
         self.native.set_tensors(self.graph.constants, {}, 0)
         inputs = [(tensor.name, shape_here(tensor)) for tensor in self.graph.inputs]
         self._feeds = Feeds(inputs, [name for name, _ in inputs], ["output"])

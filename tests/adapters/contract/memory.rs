@@ -3,7 +3,7 @@
 use manyhands::internals::adapters::memory;
 use manyhands::internals::model::Objective;
 use manyhands::internals::plan::{Accumulation, GradientCompression};
-use manyhands::layers::{BatchNormalization, Conv2D, Dense, Flatten, LSTM};
+use manyhands::layers::{BatchNormalization, Conv2D, Dense, Flatten, Lstm};
 use manyhands::{Loss, Model, Optimizer, Sequential};
 
 use super::*;
@@ -11,7 +11,7 @@ use super::*;
 fn models() -> [Model; 3] {
     let images = Sequential::new([8, 8, 3]).add(Conv2D::new(70, [3, 3]).same()).add(BatchNormalization::new());
     let wide = Sequential::new([300]).add(Dense::new(900)).add(Dense::new(2));
-    let steps = Sequential::new([12, 5]).add(LSTM::new(33)).add(Dense::new(2));
+    let steps = Sequential::new([12, 5]).add(Lstm::new(33)).add(Dense::new(2));
     [images.add(Flatten::default()).add(Dense::new(2)), wide, steps].map(|model| model.build(1).unwrap())
 }
 
@@ -57,7 +57,8 @@ fn a_plan_over_the_limit_is_refused_before_anything_is_created() {
             text.starts_with("64 rows at once need ") && text.contains(", 1 byte more than its limit of "),
             "{text}"
         );
-        assert_eq!(gpu::objects_created(), before);
+        // GPUs are tested one at a time, the others beside them.
+        assert!(!rig.is_gpu() || gpu::objects_created() == before);
         assert!(matches!(rig.load(plan(), 32), Event::Loaded { bytes } if bytes < needed));
         rig.ask(Request::Limit(needed));
         assert!(matches!(rig.load(plan(), 64), Event::Loaded { bytes } if bytes == needed));
