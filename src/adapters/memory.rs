@@ -114,7 +114,6 @@ impl Ring {
         Self { count: if is_needed { AHEAD + 1 } else { 0 }, chunk_bytes: bytes }
     }
 
-    #[allow(clippy::cast_possible_truncation, reason = "a ring has a few buffers")]
     fn bytes(self) -> u64 {
         padded(self.chunk_bytes).saturating_mul(self.count as u64)
     }

@@ -41,7 +41,7 @@ struct Listed<'a> {
     training: Option<Option<MemoryNeed>>,
 }
 
-/// What is trained by a settings file.
+/// A model of a settings file, to be trained by it.
 struct Trained {
     settings: Settings,
     trainer: Trainer,
