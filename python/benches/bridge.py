@@ -2,9 +2,10 @@
 
     python python/benches/bridge.py --adapters cpu --turns 9
 
-Both train one network on the same rows. The command reads IDX files, Python has arrays of float32. Of the command count the
-milliseconds of its steps; of Python all from the begin of an epoch to that of the next, the weights' way back to Keras included. On a
-machine that does other things as well, the fastest epochs tell most.
+Both train one network on the same rows. The command reads IDX files, Python has arrays of float32. An epoch of Python goes from its begin
+to that of the next, the weights' way back to Keras included. It is set beside the command's epochs, and beside the milliseconds of
+its steps alone. CPU time is that of all epochs but the first, over all threads, the command's saving included: on a machine that does other
+things as well it tells more than the clock, of which the fastest epochs tell most.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -90,26 +93,52 @@ def write_idx(path: Path, values: Any) -> None:
     path.write_bytes(header + values.astype(np.uint8).tobytes())
 
 
-def command_ms(folder: Path, adapters: str, steps: int) -> list[float]:
-    """Milliseconds of a step of the command, in each epoch but the first."""
+@dataclass
+class Turn:
+    """Milliseconds of a training step: by the clock in each epoch but the first, and of CPU time over all of these."""
+
+    epochs: list[float]
+    cpu: float
+    steps: list[float] = field(default_factory=list)
+
+
+def cpu_ms(whose: int) -> float:
+    """CPU time of this process, or of those that it has started and that have ended."""
+    used = resource.getrusage(whose)
+    return (used.ru_utime + used.ru_stime) * 1000
+
+
+def command_turn(folder: Path, settings: str, adapters: str, steps: int) -> Turn:
+    """A run of the command, and a short one, whose CPU time is taken off."""
     program = [sys.executable, "-m", "manyhands_ml", "train", "run.toml", "--adapters", adapters, "--quiet"]
-    subprocess.run([*program, "--json", "log.json", "--save", "run.safetensors", "--overwrite"], cwd=folder, check=True)
-    lines = [json.loads(line) for line in (folder / "log.json").read_text().splitlines()]
-    (folder / "log.json").unlink()
-    ms: dict[int, list[float]] = {}
-    for line in lines:
-        if "batch" in line:
-            ms.setdefault(line["epoch"], []).append(line["ms"])
-    assert len(ms) == EPOCHS and all(len(epoch) == steps for epoch in ms.values()), "not the steps that were asked for"
-    return [sum(epoch) / steps for number, epoch in ms.items() if number > 1]
+    cpu = []
+    for epochs in (1, EPOCHS):
+        (folder / "run.toml").write_text(settings.replace("EPOCHS", str(epochs)))
+        before = cpu_ms(resource.RUSAGE_CHILDREN)
+        subprocess.run([*program, "--json", "log.json", "--save", "run.safetensors", "--overwrite"], cwd=folder, check=True)
+        cpu.append(cpu_ms(resource.RUSAGE_CHILDREN) - before)
+        lines = [json.loads(line) for line in (folder / "log.json").read_text().splitlines()]
+        (folder / "log.json").unlink()
+    ms = [line["ms"] for line in lines if line["kind"] == "step" and line["epoch"] > 1]
+    assert len(ms) == (EPOCHS - 1) * steps, "not the steps that were asked for"
+    of_epochs = [line["seconds"] * 1000 / steps for line in lines if line["kind"] == "epoch" and line["epoch"] > 1]
+    of_steps = [sum(ms[begin : begin + steps]) / steps for begin in range(0, len(ms), steps)]
+    return Turn(of_epochs, (cpu[1] - cpu[0]) / len(ms), of_steps)
 
 
-def python_ms(model: Any, x: Any, y: Any, batch_size: int, steps: int) -> list[float]:
-    """Milliseconds of a step of `fit`, in each epoch but the first: from the begin of one epoch to that of the next."""
+def python_turn(model: Any, x: Any, y: Any, batch_size: int, steps: int) -> Turn:
+    """A run of `fit`: an epoch goes from its begin to that of the next."""
     begins: list[float] = []
-    begin = keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: begins.append(time.perf_counter()))
-    model.fit(x, y, batch_size=batch_size, epochs=EPOCHS + 1, verbose=0, callbacks=[begin])
-    return [(after - before) * 1000 / steps for before, after in zip(begins[1:], begins[2:])]
+    cpu: list[float] = []
+
+    def begin(epoch: int, logs: Any) -> None:
+        begins.append(time.perf_counter())
+        cpu.append(cpu_ms(resource.RUSAGE_SELF))
+
+    callback = keras.callbacks.LambdaCallback(on_epoch_begin=begin)
+    model.fit(x, y, batch_size=batch_size, epochs=EPOCHS + 1, verbose=0, callbacks=[callback])
+    of_epochs = [(after - before) * 1000 / steps for before, after in zip(begins[1:], begins[2:])]
+    return Turn(of_epochs, (cpu[-1] - cpu[1]) / steps / len(of_epochs))
 
 
 def measure(name: str, adapters: str, turns: int) -> None:
@@ -120,23 +149,27 @@ def measure(name: str, adapters: str, turns: int) -> None:
     model = make_parallel(keras.Sequential([keras.Input((28, 28, 1)), *stack]), adapters)
     model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
     x, y = images[..., None].astype(np.float32) / 255, labels.astype(np.int64)
-    command: list[float] = []
-    python: list[float] = []
-    ratios = []
+    pairs: list[tuple[Turn, Turn]] = []
     with tempfile.TemporaryDirectory() as folder:
         write_idx(Path(folder) / "images", images)
         write_idx(Path(folder) / "labels", labels)
-        text = SETTINGS.format(layers=",\n  ".join(texts), batch_size=batch_size, epochs=EPOCHS)
-        (Path(folder) / "run.toml").write_text(text)
+        settings = SETTINGS.format(layers=",\n  ".join(texts), batch_size=batch_size, epochs="EPOCHS")
         for _ in range(turns):
-            theirs, ours = command_ms(Path(folder), adapters, steps), python_ms(model, x, y, batch_size, steps)
-            ratios.append(statistics.median(ours) / statistics.median(theirs))
-            command += theirs
-            python += ours
-    for label, one in [("median", statistics.median), ("fastest", min)]:
-        ours, theirs = one(python), one(command)
-        print(f"{name}, {label} epoch: {ours:.3f} ms a step from Python, {theirs:.3f} ms by the command: {ours / theirs - 1:+.1%}")
-    print(f"{name}, median of the ratios of {turns} turns: {statistics.median(ratios) - 1:+.1%}", flush=True)
+            theirs = command_turn(Path(folder), settings, adapters, steps)
+            pairs.append((theirs, python_turn(model, x, y, batch_size, steps)))
+    tell(name, "epochs", [(theirs.epochs, ours.epochs) for theirs, ours in pairs])
+    tell(name, "epochs beside steps", [(theirs.steps, ours.epochs) for theirs, ours in pairs])
+    tell(name, "CPU time", [([theirs.cpu], [ours.cpu]) for theirs, ours in pairs])
+
+
+def tell(name: str, what: str, pairs: list[tuple[list[float], list[float]]]) -> None:
+    """Medians of all, the fastest of each, and the median of the turns' ratios."""
+    all_theirs, all_ours = ([value for pair in pairs for value in pair[side]] for side in (0, 1))
+    for label, one in [("median", statistics.median), ("least", min)]:
+        theirs, ours = one(all_theirs), one(all_ours)
+        print(f"{name}, {what}, {label}: {ours:.3f} ms a step from Python, {theirs:.3f} ms by the command: {ours / theirs - 1:+.1%}")
+    ratios = [statistics.median(ours) / statistics.median(theirs) for theirs, ours in pairs]
+    print(f"{name}, {what}, median of the ratios of {len(pairs)} turns: {statistics.median(ratios) - 1:+.1%}", flush=True)
 
 
 def main() -> None:

@@ -8,12 +8,16 @@
     model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
     model.fit(x, y, batch_size=256, epochs=5)
 
-`make_parallel` is all that a model of Keras needs. `adapters` lists what there is to train on.
+An adapter is a GPU, the processor, or a driver that computes on the processor; `adapters()` lists those of this machine. Each
+gets a part of every batch, so they train one model together.
 
-For a model of PyTorch there is `manyhands_ml.torch.Trainer`.
+- With Keras, `make_parallel` is all that a model needs. It returns a `ParallelModel`, which is used like the model.
+- With PyTorch, `manyhands_ml.torch.Trainer` trains a module.
+- Without either, `Model` holds layers and weights, `Trainer` trains them on NumPy arrays, and `Predictor` predicts.
+- `simulate` predicts the speed of adapters that you don't have.
 
-Without Keras, `Model` holds layers and weights, `Trainer` trains them on NumPy arrays, `Predictor` predicts, and `simulate` tells
-what adapters would do together that are not there. The command `manyhands-ml` does the same from files.
+The command `manyhands-ml` trains, evaluates and predicts from a settings file: `manyhands-ml --help`. All errors are
+`ManyhandsError`s; their messages say what was needed, what was found and what helps.
 """
 
 from __future__ import annotations
@@ -64,16 +68,19 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Adapter:
-    """A GPU, the processor, or a driver that computes on the processor."""
+    """A GPU, the processor, or a driver that computes on the processor.
+
+    Attributes:
+        index: Its number, as in `make_parallel(model, adapters="0")`.
+        name: The name that its driver gives it.
+        kind: `"discrete_gpu"`, `"integrated_gpu"`, `"virtual_gpu"`, `"cpu"` or `"software"`.
+        backend: `"vulkan"`, `"metal"`, `"dx12"`, `"gl"`, or `"host"` for the processor.
+    """
 
     index: int
-    """Its number: what `make_parallel(model, adapters="0")` names."""
     name: str
-    """As its driver calls it."""
     kind: str
-    """`discrete_gpu`, `integrated_gpu`, `virtual_gpu`, `cpu` or `software`."""
     backend: str
-    """`vulkan`, `metal`, `dx12`, `gl`, or `host` for the processor."""
 
 
 def __getattr__(name: str) -> object:
@@ -86,7 +93,7 @@ def __getattr__(name: str) -> object:
 
 
 def adapters(choice: str | None = None) -> list[Adapter]:
-    """The adapters of this machine, or those that a choice names. None is opened.
+    """The adapters of this machine, or those that a choice names: see `make_parallel`. No device is opened.
 
     >>> [adapter.kind for adapter in adapters("cpu")]
     ['cpu']
@@ -103,23 +110,32 @@ def make_parallel(
     memory: str | None = None,
     seed: int = 0,
 ) -> ParallelModel:
-    """A Keras model that trains, evaluates and predicts on several adapters at once.
+    """Makes a Keras model train, evaluate and predict on several adapters at once.
 
-    The result is used like the model itself, whose layers and weights it shares. What it saves is the plain model.
+    The result is used like the model itself, whose layers and weights it shares: `compile`, `fit`, `evaluate`, `predict` and
+    `save` take Keras' arguments. It saves a plain Keras model.
+
+    >>> import keras, numpy
+    >>> model = make_parallel(keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)]), adapters="cpu")
+    >>> model.compile("adam", "mse")
+    >>> history = model.fit(numpy.zeros((8, 3)), numpy.zeros((8, 2)), epochs=4, verbose=0)
+    >>> len(history.history["loss"])
+    4
 
     Args:
         model: A `keras.Sequential` or functional model, compiled or not.
         adapters: What to compute on: `"all"` (every GPU), `"0,1"` (by index), `"radeon,cpu"` (by a part of the name),
             `"all,cpu"`. Empty: what the environment variable `MANYHANDS_ADAPTERS` names, else all GPUs, else the CPU.
-        split: Who gets how many rows of a batch: `"learned"` from measured speed, `"even"`, or a share for each adapter.
-        batch_statistics: Whose mean and variance batch normalization takes: those of each adapter's rows (`"shard"`,
-            as in Keras' own data parallelism), or of the whole batch (`"batch"`: as on one device).
+        split: Rows of a batch for each adapter: `"learned"` from measured speed, `"even"`, or a share for each, as `[3, 1]`.
+        batch_statistics: Rows of which batch normalization takes mean and variance: those of each adapter (`"shard"`,
+            as in Keras' own data parallelism), or the whole batch (`"batch"`: as on one device).
         memory: Most memory for the model on adapters, named as in `adapters`: `"0=6GB, cpu=2GB"`. An adapter on which a
             batch takes more runs its rows in pieces.
         seed: Seed of dropout.
 
     Raises:
-        AdapterError: If an adapter is not there. Whether the model can train here is said when it is first used.
+        AdapterError: If an adapter is not there. A model that can't train on adapters raises `ModelError` when it is first
+            used: by `fit`, `evaluate` or `predict`.
     """
     from ._parallel import ParallelModel
 

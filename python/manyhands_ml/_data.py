@@ -27,10 +27,10 @@ class Data:
     batch: _native.Batch
 
 
-def one_batch(feeds: Feeds, values: Any, needs_targets: bool = True) -> Data:
-    """A batch from what a data adapter gives: `x`, `(x, y)` or `(x, y, sample_weight)`."""
+def one_batch(feeds: Feeds, values: Any, needs_targets: bool = True, check: _native.Check | None = None) -> Data:
+    """A batch from what a data adapter gives: `x`, `(x, y)` or `(x, y, sample_weight)`. A trainer's check is made at once."""
     x, y, sample_weight = data_adapter_utils.unpack_x_y_sample_weight(values)
-    return Data(x, y, sample_weight, _native.Batch(rows_of(feeds, x, y, sample_weight, needs_targets)))
+    return Data(x, y, sample_weight, _native.Batch(rows_of(feeds, x, y, sample_weight, needs_targets), check))
 
 
 class Arrays:
@@ -70,9 +70,11 @@ class Arrays:
 
 
 class Epoch(Ahead[tuple[int, Data]]):
-    """The batches of an epoch, read and converted in a thread of its own while the adapters compute."""
+    """The batches of an epoch, read, converted and checked in a thread of its own while the adapters compute."""
 
-    def __init__(self, source: EpochIterator, feeds: Feeds, needs_targets: bool = True) -> None:
+    def __init__(
+        self, source: EpochIterator, feeds: Feeds, needs_targets: bool = True, check: _native.Check | None = None
+    ) -> None:
         super().__init__(
-            (step, one_batch(feeds, values, needs_targets)) for step, _, buffer in source for values in buffer
+            (step, one_batch(feeds, values, needs_targets, check)) for step, _, buffer in source for values in buffer
         )

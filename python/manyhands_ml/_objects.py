@@ -125,32 +125,38 @@ class Model:
 
 @dataclass(frozen=True)
 class Span:
-    """A span of time of the host or of an adapter."""
+    """A span of time of the host or of an adapter.
+
+    Attributes:
+        adapter: Position of the adapter in `Timeline.adapters`; `None` for the host.
+        what: Its work: of an adapter `compute`, `upload`, `readback`, `wait for others`, …; of the host `step`, `reduce`, …
+        start_ms: Begin in milliseconds, by a clock that all spans share.
+        ms: Length in milliseconds.
+        step: Training step, from 0; `None` outside of steps.
+        rows: Rows of the batch that it worked on; 0 where there are none.
+    """
 
     adapter: int | None
-    """Position of the adapter in `Timeline.adapters`; `None` for the host."""
     what: str
-    """Its work: for an adapter `compute`, `upload`, `readback`, `wait for others`, …; for the host `step`, `reduce`, `update`, …"""
     start_ms: float
-    """Begin in milliseconds, by a clock that all spans share."""
     ms: float
-    """Length."""
     step: int | None
-    """Training step, from 0; `None` outside of steps."""
     rows: int
-    """Rows that it worked on; 0 where there are none."""
 
 
 @dataclass(frozen=True)
 class Timeline:
-    """The times of all work of a run."""
+    """The times of all work of a run.
+
+    Attributes:
+        adapters: Names of the adapters, by position.
+        spans: The newest spans, in the order of their ends: 262,144 at most.
+        n_dropped: Number of older spans, which were not kept.
+    """
 
     adapters: list[str]
-    """Names of the adapters, by position."""
     spans: list[Span]
-    """The newest spans, in the order of their ends: 262,144 at most."""
     n_dropped: int
-    """Spans that were too old to be kept."""
 
 
 class Trainer:
@@ -189,13 +195,13 @@ class Trainer:
     ) -> None:
         """
         Args:
-            model: What is trained. It stays as it is; `model` of the trainer has the new weights.
+            model: The model to train. It stays as it is; the trainer's `model` has the new weights.
             optimizer: Its name, or a dict such as `{"type": "SGD", "learning_rate": 0.1, "momentum": 0.9}`.
             loss: The loss, or one for each output.
             metrics: Metrics such as `"accuracy"`, for several outputs a list for each. Empty: those that go with the loss.
-            adapters: As of `make_parallel`.
-            split: As of `make_parallel`.
-            batch_statistics: As of `make_parallel`.
+            adapters: See `make_parallel`.
+            split: See `make_parallel`.
+            batch_statistics: See `make_parallel`.
             clip_norm: Global norm above which gradients are scaled down.
             memory: As of `make_parallel`.
             seed: Seed of shuffling and dropout.
@@ -275,7 +281,7 @@ class Trainer:
 
         Raises:
             DataError: If the data does not fit the model.
-            NonFiniteError: If loss or gradient are no numbers any more.
+            NonFiniteError: If the loss or the gradient is not finite.
         """
         rows = rows_of(self._feeds, x, y, sample_weight, needs_targets=True)
         history: dict[str, list[float]] = {}
@@ -351,7 +357,7 @@ class Predictor:
         """
         Args:
             model: A model, or the file of one.
-            adapters: As of `make_parallel`.
+            adapters: See `make_parallel`.
 
         Raises:
             ModelError: If the file holds no model.
@@ -372,36 +378,46 @@ class Predictor:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What some adapters would do together."""
+    """Predicted speed of some adapters that train together.
+
+    Attributes:
+        n_adapters: Number of adapters.
+        batch_size: Rows of a batch.
+        shares: Rows of each adapter.
+        step_ms: Milliseconds of a training step.
+        rows_per_s: Rows a second of all adapters together.
+        efficiency: `rows_per_s`, divided by the sum of the rows a second of each adapter alone.
+        limit: The work that takes most of a step.
+    """
 
     n_adapters: int
     batch_size: int
     shares: list[int]
-    """Rows of each adapter."""
     step_ms: float
-    """Milliseconds of a training step."""
     rows_per_s: float
     efficiency: float
-    """Rows a second, divided by the sum of what each adapter would do alone."""
     limit: str
-    """What takes most of a step."""
 
 
 @dataclass(frozen=True)
 class Simulation:
-    """What the fastest 1 to N adapters of a rig would do."""
+    """Predicted speed of the fastest 1 to N adapters of a rig.
+
+    Attributes:
+        batch_size: Rows of a batch in `strong`.
+        adapters: Their names, the fastest first.
+        strong: Of 1 to N adapters with one batch size.
+        weak: Of 1 to N adapters with a batch size that grows with their number.
+    """
 
     batch_size: int
     adapters: list[str]
-    """Their names, the fastest first."""
     strong: list[Prediction]
-    """With one batch size, of 1 to N adapters."""
     weak: list[Prediction]
-    """With a batch size that grows with the adapters."""
 
 
 def simulate(rig: str | Mapping[str, Any]) -> Simulation:
-    """Predicts how fast adapters would train together that need not be there.
+    """Predicts the speed of adapters that train together, also of some that you don't have.
 
     >>> simulation = simulate({
     ...     "preset": "mlp",
@@ -416,7 +432,7 @@ def simulate(rig: str | Mapping[str, Any]) -> Simulation:
     ([192, 64], 21)
 
     Args:
-        rig: The adapters, and what they train, as a dict or as TOML: as the files in `examples/rigs/`.
+        rig: The adapters and the model to train, as a dict or as TOML. The keys are those of the files in `examples/rigs/`.
 
     Raises:
         SettingError: If a name or number in it makes no sense.

@@ -52,10 +52,10 @@ class _Means:
 
 
 class ParallelModel:
-    """A Keras model whose `fit`, `evaluate`, `predict` and methods on batches run on adapters.
+    """A Keras model whose `fit`, `evaluate`, `predict` and methods on batches run on adapters. `make_parallel` makes one.
 
-    Everything else is the model's own: attributes and methods that are not here are those of the Keras model behind it,
-    `keras_model`, with the newest weights. `isinstance(model, keras.Model)` holds.
+    All other attributes and methods are those of the Keras model behind it, `keras_model`, with the newest weights: `summary`, `save`,
+    `layers`, `get_weights`, … `isinstance(model, keras.Model)` holds.
     """
 
     _OWN = frozenset({"_keras", "_adapters", "_shares", "_batch_statistics", "_seed", "_memory", "_engine", "_is_touched"})
@@ -150,7 +150,17 @@ class ParallelModel:
         validation_batch_size: int | None = None,
         validation_freq: Any = 1,
     ) -> keras.callbacks.History:
-        """Trains: `keras.Model.fit`, on the adapters. Weights are those of Keras' variables after each epoch."""
+        """Trains on the adapters. Arguments and result are those of `keras.Model.fit`.
+
+        After each epoch, Keras' variables have the new weights. Ctrl-C ends the step at hand, writes the weights back, and raises
+        `KeyboardInterrupt`.
+
+        Raises:
+            ModelError: If something in the model is not supported. The message names all such layers and settings.
+            DataError: If the data does not fit the model.
+            MismatchError: If Keras and the adapters compute different results for the first batch.
+            NonFiniteError: If the loss or the gradient is not finite.
+        """
         engine = self._compiled("fit")
         engine.push()
         if validation_split and validation_data is None:
@@ -244,7 +254,7 @@ class ParallelModel:
         begun: deque[tuple[int, int]] = deque()
         engine.trainer.reset_metrics()
         try:
-            with Epoch(source, engine.feeds) as batches:
+            with Epoch(source, engine.feeds, check=engine.trainer.check()) as batches:
                 for step, data in batches:
                     engine.check(data)
                     if depth == 1:
@@ -321,7 +331,7 @@ class ParallelModel:
         callbacks: Any = None,
         return_dict: bool = False,
     ) -> Any:
-        """Loss and metrics: `keras.Model.evaluate`, on the adapters."""
+        """Computes loss and metrics on the adapters. Arguments and result are those of `keras.Model.evaluate`."""
         engine = self._compiled("evaluate")
         engine.push()
         source = EpochIterator(x=x, y=y, sample_weight=sample_weight, batch_size=batch_size, steps_per_epoch=steps)
@@ -370,7 +380,7 @@ class ParallelModel:
         steps: int | None = None,
         callbacks: Any = None,
     ) -> Any:
-        """The outputs: `keras.Model.predict`, on the adapters."""
+        """Computes the outputs on the adapters. Arguments and result are those of `keras.Model.predict`."""
         engine = self._opened()
         engine.push()
         source = EpochIterator(x=x, batch_size=batch_size, steps_per_epoch=steps)

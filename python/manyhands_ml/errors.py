@@ -6,7 +6,7 @@ class ManyhandsError(Exception):
 
 
 class ModelError(ManyhandsError, ValueError):
-    """A model that can't be trained here. Found before anything runs."""
+    """A model that can't be trained on adapters. It is raised before the first step, with all problems at once."""
 
 
 class DataError(ManyhandsError, ValueError):
@@ -18,15 +18,15 @@ class SettingError(ManyhandsError, ValueError):
 
 
 class AdapterError(ManyhandsError, RuntimeError):
-    """No adapter, an unknown one, or one that failed beyond repair."""
+    """There is no adapter, a chosen one is unknown, or the last one has failed."""
 
 
 class NonFiniteError(ManyhandsError, ArithmeticError):
-    """Loss or gradient are no numbers any more. The training step was not applied."""
+    """The loss or the gradient is not finite. The training step was not applied."""
 
 
 class MismatchError(ManyhandsError, RuntimeError):
-    """Keras and this package compute different results for the same batch. Nothing was trained."""
+    """Keras or PyTorch computes another result than this package for the first batch. Nothing was trained."""
 
 
 def explained(who: str, problem: str, help: str) -> str:

@@ -9,25 +9,42 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 
 use manyhands::data;
+use manyhands::internals::trainer::{BatchCheck, CheckedBatch};
+
+use crate::errors::detached;
 
 /// A batch of rows, ready for the adapters.
 #[pyclass(frozen, module = "manyhands_ml._native")]
-pub(crate) struct Batch(pub(crate) data::Batch);
+pub(crate) struct Batch {
+    pub(crate) values: data::Batch,
+    /// The same values, if they were found right for a trainer.
+    pub(crate) checked: Option<CheckedBatch>,
+}
 
 #[pymethods]
 impl Batch {
-    /// All rows of arrays.
+    /// All rows of arrays, checked here and now if a trainer's check is given.
     #[new]
-    fn new(py: Python<'_>, rows: &Rows) -> PyResult<Self> {
-        rows.lent(py, |lent| py.detach(|| Self(lent.batch(&(0..rows.rows).collect::<Vec<_>>()))))
+    #[pyo3(signature = (rows, check=None))]
+    fn new(py: Python<'_>, rows: &Rows, check: Option<&Check>) -> PyResult<Self> {
+        let batch = |lent: &Lent<'_>| {
+            let values = lent.batch(&(0..rows.rows).collect::<Vec<_>>());
+            let checked = check.map(|check| check.0.check(values.clone())).transpose()?;
+            Ok(Self { values, checked })
+        };
+        rows.lent(py, |lent| detached(py, || batch(lent)))?
     }
 
     /// Number of its rows.
     #[getter]
     fn rows(&self) -> usize {
-        self.0.rows
+        self.values.rows
     }
 }
+
+/// Requirements of a trainer for its batches, by which any thread can check them.
+#[pyclass(frozen, module = "manyhands_ml._native")]
+pub(crate) struct Check(pub(crate) BatchCheck);
 
 /// Arrays whose first axis is the row. They stay the caller's: what is asked for is read when it is needed.
 #[pyclass(frozen, module = "manyhands_ml._native")]

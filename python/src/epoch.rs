@@ -1,5 +1,6 @@
 //! Many batches of whole arrays, one after the other: no Python runs between two of them unless somebody wants to be told.
 
+use std::ops::Range;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 
@@ -90,13 +91,13 @@ impl<'a> Listener<'a> {
 }
 
 /// Runs a function without the interpreter's lock that gets batches of rows in an order, which another thread reads ahead and
-/// makes what the function wants of them.
+/// makes what the function wants of them and of their places in the order.
 pub(crate) fn each<T: Send, B: Send>(
     py: Python<'_>,
     rows: &Rows,
     order: &[usize],
     batch_size: usize,
-    make: impl Fn(data::Batch) -> B + Send + Sync,
+    make: impl Fn(Range<usize>, data::Batch) -> B + Send + Sync,
     run: impl FnOnce(&Receiver<B>) -> PyResult<T> + Send,
 ) -> PyResult<T> {
     if let Some(row) = order.iter().find(|row| **row >= rows.rows()) {
@@ -110,14 +111,15 @@ fn beside_reader<T: Send, B: Send>(
     lent: &Lent<'_>,
     order: &[usize],
     batch_size: usize,
-    make: &(impl Fn(data::Batch) -> B + Sync),
+    make: &(impl Fn(Range<usize>, data::Batch) -> B + Sync),
     run: impl FnOnce(&Receiver<B>) -> PyResult<T>,
 ) -> PyResult<T> {
     std::thread::scope(|scope| {
         let (send, receive) = sync_channel(AHEAD);
         // The thread ends when nobody receives any more.
         scope.spawn(move || {
-            let mut batches = order.chunks(batch_size.max(1)).map(|rows| make(lent.batch(rows)));
+            let ends = (0..order.len()).step_by(batch_size.max(1)).map(|begin| begin..order.len().min(begin + batch_size.max(1)));
+            let mut batches = ends.map(|places| make(places.clone(), lent.batch(&order[places])));
             while batches.next().is_some_and(|batch| send.send(batch).is_ok()) {}
         });
         let done = run(&receive);

@@ -20,6 +20,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", VERSION)?;
     module.add_class::<batch::Batch>()?;
+    module.add_class::<batch::Check>()?;
     module.add_class::<batch::Rows>()?;
     module.add_class::<model::Model>()?;
     module.add_class::<trainer::Trainer>()?;

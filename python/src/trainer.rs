@@ -1,5 +1,6 @@
 //! The trainer, driven batch by batch.
 
+use std::ops::Range;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -18,7 +19,7 @@ use pyo3::types::PyDict;
 use serde::Deserialize;
 
 use crate::adapters::{Described, chosen, described};
-use crate::batch::{Batch, Rows};
+use crate::batch::{Batch, Check, Rows};
 use crate::epoch::{Listener, Tally, Wanted, raised};
 use crate::errors::detached;
 use crate::model::copy_values;
@@ -210,9 +211,21 @@ impl Trainer {
         });
     }
 
+    /// The requirements for batches of `begin`, for a thread that reads them.
+    fn check(&self, py: Python<'_>) -> Check {
+        Check(py.detach(|| self.lock().batch_check()))
+    }
+
     /// Takes in a batch, and begins its step where the adapters can.
     fn begin(&self, py: Python<'_>, batch: &Batch, rate: f32) -> PyResult<()> {
-        detached(py, || self.begin_with(batch.0.clone(), rate))
+        detached(py, || {
+            let mut trainer = self.lock();
+            trainer.set_learning_rate(rate);
+            match &batch.checked {
+                Some(checked) => pollster::block_on(trainer.begin_checked_on_batch(checked.clone())),
+                None => pollster::block_on(trainer.begin_on_batch(batch.values.clone())),
+            }
+        })
     }
 
     /// Ends the oldest step: its numbers, and how many rows each adapter had, by its position.
@@ -229,7 +242,7 @@ impl Trainer {
     fn train(
         &self,
         py: Python<'_>,
-        rows: &Rows,
+        rows: &Bound<'_, Rows>,
         order: PyReadonlyArray1<'_, i64>,
         batch_size: usize,
         rate: Option<&Bound<'_, PyAny>>,
@@ -246,12 +259,19 @@ impl Trainer {
         let mut tally = Tally::default();
         let mut listener = Listener::new(&tell, every_ms);
         let check = py.detach(|| self.lock().batch_check());
+        let order: Arc<[usize]> = places(&order)?.into();
+        // The arrays are there for the whole epoch: a lost adapter's batches are gathered again, and need no memory until then.
+        let source = Arc::new((rows.clone().unbind(), order.clone()));
+        let checked = |places: Range<usize>, batch| {
+            let source = source.clone();
+            Ok(check.check(batch)?.remade_by(move || gathered(&source.0, &source.1[places.clone()])))
+        };
         epoch::each(
             py,
-            rows,
-            &places(&order)?,
+            rows.get(),
+            &order,
             batch_size,
-            |batch| check.check(batch),
+            checked,
             |batches| {
                 let mut steps = Steps { trainer: self, n_begun: 0, tally: &mut tally };
                 let trained = steps.run(batches, &rate, ahead, &mut listener);
@@ -281,7 +301,7 @@ impl Trainer {
 
     /// Loss and metrics of a batch at inference.
     fn test(&self, py: Python<'_>, batch: &Batch) -> PyResult<Vec<(String, f64)>> {
-        let values = detached(py, || self.lock().test_on_batch(&batch.0))?;
+        let values = detached(py, || self.lock().test_on_batch(&batch.values))?;
         Ok(listed(&values))
     }
 
@@ -292,7 +312,7 @@ impl Trainer {
             if is_first {
                 *meter = Meter::default();
             }
-            self.counted(&batch.0, &mut meter)
+            self.counted(&batch.values, &mut meter)
         })?;
         Ok(listed(&values))
     }
@@ -324,7 +344,7 @@ impl Trainer {
             rows,
             &(0..rows.rows()).collect::<Vec<_>>(),
             batch_size,
-            |batch| batch,
+            |_, batch| batch,
             |batches| {
                 for batch in batches {
                     let values = self.counted(&batch, &mut meter).map_err(|error| raised(&error))?;
@@ -340,7 +360,7 @@ impl Trainer {
 
     /// The outputs for a batch, flat.
     fn predict<'py>(&self, py: Python<'py>, batch: &Batch) -> PyResult<Vec<Bound<'py, PyArray1<f32>>>> {
-        let outputs = detached(py, || self.lock().predict_on_batch(&batch.0))?;
+        let outputs = detached(py, || self.lock().predict_on_batch(&batch.values))?;
         Ok(outputs.into_iter().map(|values| PyArray1::from_vec(py, values)).collect())
     }
 
@@ -361,7 +381,7 @@ impl Trainer {
             rows,
             &(0..rows.rows()).collect::<Vec<_>>(),
             batch_size,
-            |batch| batch,
+            |_, batch| batch,
             |batches| {
                 let mut outputs: Vec<Vec<f32>> = Vec::new();
                 for batch in batches {
@@ -437,12 +457,6 @@ impl Trainer {
         Ok(trainer.metrics_of(meter))
     }
 
-    fn begin_with(&self, batch: data::Batch, rate: f32) -> manyhands::Result<()> {
-        let mut trainer = self.lock();
-        trainer.set_learning_rate(rate);
-        pollster::block_on(trainer.begin_on_batch(batch))
-    }
-
     /// A function's copy of parts of the current state; the layout has the position of each tensor in it.
     fn copied<T>(&self, copy: impl FnOnce(&TrainingState, &Layout) -> manyhands::Result<T>) -> manyhands::Result<T> {
         let mut trainer = self.lock();
@@ -506,6 +520,14 @@ fn listed(values: &Values) -> Vec<(String, f64)> {
 
 fn shards(log: &StepLog) -> Vec<(usize, u32)> {
     log.adapters.iter().map(|shard| (shard.adapter, shard.rows)).collect()
+}
+
+/// A batch of rows, for a thread without the interpreter's lock.
+fn gathered(rows: &Py<Rows>, places: &[usize]) -> manyhands::Result<data::Batch> {
+    Python::attach(|py| rows.get().lent(py, |lent| lent.batch(places))).map_err(|error| {
+        let problem = format!("need to be read again for a lost adapter, but can't be: {error}");
+        manyhands::Error::data("the rows of a step", problem, "leave the arrays as they are while `fit` runs")
+    })
 }
 
 /// Rows by number.

@@ -24,9 +24,24 @@ struct Needed<T> {
     allowed: T,
 }
 
+/// A function that makes a batch once more.
+pub(super) type Remake = Arc<dyn Fn() -> Result<Batch> + Send + Sync>;
+
 /// A batch whose values a [`BatchCheck`] has found right.
-#[derive(Clone, Debug)]
-pub struct CheckedBatch(pub(super) Batch);
+#[derive(Clone)]
+pub struct CheckedBatch {
+    pub(super) batch: Batch,
+    pub(super) remake: Option<Remake>,
+}
+
+impl CheckedBatch {
+    /// Adds a function that makes a batch of the same values. The trainer calls it if a lost adapter's steps run again,
+    /// and keeps no values for that.
+    #[must_use]
+    pub fn remade_by(self, remake: impl Fn() -> Result<Batch> + Send + Sync + 'static) -> Self {
+        Self { remake: Some(Arc::new(remake)), ..self }
+    }
+}
 
 impl BatchCheck {
     /// The requirements of a model with a loss for each output; for prediction there are no losses, and no targets.
@@ -49,7 +64,7 @@ impl BatchCheck {
     /// If a size is not that of model and losses, or a value is not allowed.
     pub fn check(&self, batch: Batch) -> Result<CheckedBatch> {
         self.check_all(&batch)?;
-        Ok(CheckedBatch(batch))
+        Ok(CheckedBatch { batch, remake: None })
     }
 
     /// Checks sizes and values of inputs and targets.

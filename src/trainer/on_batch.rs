@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use super::snapshots::SNAPSHOT_STEPS;
+use super::batch_check::Remake;
 use super::{BatchCheck, CheckedBatch, Meter, StepLog, Trainer, Values};
 use crate::data::Batch;
 use crate::error::{Error, Result};
@@ -26,18 +27,50 @@ pub(super) struct Brought {
 struct Kept {
     /// Number of its step, counted from 0.
     step: u64,
-    batch: Batch,
+    values: Source,
     learning_rate: f32,
     /// Whether the caller has its log.
     is_reported: bool,
 }
 
+/// The origin of a batch's values.
+enum Source {
+    Held(Batch, Option<Remake>),
+    Remade(Remake),
+}
+
+impl Source {
+    fn batch(&self) -> Result<Batch> {
+        match self {
+            Self::Held(batch, _) => Ok(batch.clone()),
+            Self::Remade(remake) => remake(),
+        }
+    }
+
+    /// Drops the values if they can be made again.
+    fn release(&mut self) {
+        if let Self::Held(_, Some(remake)) = self {
+            *self = Self::Remade(remake.clone());
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        let Self::Held(batch, _) = self else { return 0 };
+        batch.inputs.iter().chain(&batch.targets).map(|values| size_of_val(&**values)).sum()
+    }
+}
+
+impl Kept {
+    /// Notes that the caller gets its log; false if the caller has it already.
+    fn report(&mut self) -> bool {
+        self.values.release();
+        !std::mem::replace(&mut self.is_reported, true)
+    }
+}
+
 impl Brought {
     fn bytes(&self) -> usize {
-        let values = |batch: &Batch| {
-            batch.inputs.iter().chain(&batch.targets).map(|values| size_of_val(&**values)).sum::<usize>()
-        };
-        self.batches.iter().map(|kept| values(&kept.batch)).sum()
+        self.batches.iter().map(|kept| kept.values.bytes()).sum()
     }
 
     /// Whether a batch's step is not yet reported.
@@ -106,13 +139,13 @@ impl Trainer {
     /// If the batch is one of another trainer, or an adapter can't be opened. Then the batch is not taken.
     #[doc(hidden)]
     pub async fn begin_checked_on_batch(&mut self, batch: CheckedBatch) -> Result<()> {
-        let CheckedBatch(batch) = batch;
+        let CheckedBatch { batch, remake } = batch;
         self.batch_check().check_sizes(&batch)?;
         self.open_for(batch.rows, 1).await?;
         let next = self.brought.batches.back().map_or(self.progress.step, |last| last.step + 1);
         self.brought.batches.push_back(Kept {
             step: next,
-            batch,
+            values: Source::Held(batch, remake),
             learning_rate: self.progress.learning_rate,
             is_reported: false,
         });
@@ -229,8 +262,7 @@ impl Trainer {
         self.progress.batch = 0;
         let meter = std::mem::take(&mut self.progress.meter);
         let log = log?;
-        let kept = self.brought.of(step).filter(|_| log.is_some());
-        let is_news = kept.is_some_and(|kept| !std::mem::replace(&mut kept.is_reported, true));
+        let is_news = log.is_some() && self.brought.of(step).is_some_and(Kept::report);
         if is_news {
             self.brought.meter = meter;
         }
@@ -268,7 +300,7 @@ impl Trainer {
     /// Begins a step, if its batch is there, with the learning rate at the time when the batch was added.
     fn begin_number(&mut self, step: u64) -> Result<()> {
         let Some(kept) = self.brought.of(step) else { return Ok(()) };
-        let (batch, learning_rate) = (kept.batch.clone(), kept.learning_rate);
+        let (batch, learning_rate) = (kept.values.batch()?, kept.learning_rate);
         let newest = std::mem::replace(&mut self.progress.learning_rate, learning_rate);
         let result = self.begin_with(batch, DataWait::default());
         self.progress.learning_rate = newest;

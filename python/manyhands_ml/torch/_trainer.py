@@ -67,21 +67,22 @@ class Trainer:
     ) -> None:
         """
         Args:
-            module: What is trained. Its modules train, but those that are in evaluation mode within a module in training mode.
+            module: The module to train. All modules in it train, but those that are in evaluation mode within a module in training mode.
             loss: A loss of `torch.nn`, such as `torch.nn.CrossEntropyLoss()`.
             optimizer: One of `torch.optim`, with the module's parameters.
             adapters: What to compute on: `"all"` (every GPU), `"0,1"` (by index), `"radeon,cpu"` (by a part of the name).
                 Empty: what the environment variable `MANYHANDS_ADAPTERS` names, else all GPUs, else the CPU.
-            split: Who gets how many rows of a batch: `"learned"` from measured speed, `"even"`, or a share for each adapter.
-            batch_statistics: Whose mean and variance batch normalization takes: those of each adapter's rows (`"shard"`,
-                as in PyTorch's own data parallelism), or of the whole batch (`"batch"`: as on one device).
+            split: Rows of a batch for each adapter: `"learned"` from measured speed, `"even"`, or a share for each, as `[3, 1]`.
+            batch_statistics: Rows of which batch normalization takes mean and variance: those of each adapter (`"shard"`,
+                as in PyTorch's own data parallelism), or the whole batch (`"batch"`: as on one device).
             clip_norm: Global norm above which gradients are scaled down, as by `torch.nn.utils.clip_grad_norm_`.
             memory: Most memory for the model on adapters, named as in `adapters`: `"0=6GB, cpu=2GB"`. An adapter on which
                 a batch takes more runs its rows in pieces.
             seed: Seed of shuffling and dropout.
 
         Raises:
-            AdapterError: If an adapter is not there. Whether the module can train here is said when it is first used.
+            AdapterError: If an adapter is not there. A module that can't train on adapters raises `ModelError` when it is
+                first used: by `fit`, `evaluate` or `predict`.
         """
         _native.adapters(adapters)
         self._module, self._loss, self._optimizer = module, loss, optimizer
@@ -119,7 +120,7 @@ class Trainer:
             ModelError: If something in the module, the loss or the optimizer is not supported.
             DataError: If the data do not fit the module.
             MismatchError: If PyTorch and the adapters compute different results for the first batch.
-            NonFiniteError: If loss or gradient are no numbers any more.
+            NonFiniteError: If the loss or the gradient is not finite.
         """
         engine, history = self._opened(x, y), dict[str, list[float]]()
         engine.push()
@@ -155,8 +156,9 @@ class Trainer:
         depth = 2 if len(engine.native.adapters) == 1 else 1
         begun: deque[int] = deque()
         engine.is_ahead = True
+        check = engine.native.check()
         try:
-            with Ahead(_native.Batch(engine.rows(*_parts(batch))) for batch in batches) as ready:
+            with Ahead(_native.Batch(engine.rows(*_parts(batch)), check) for batch in batches) as ready:
                 for batch in ready:
                     engine.native.begin(batch, engine.rate)
                     begun.append(batch.rows)
