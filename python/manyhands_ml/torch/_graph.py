@@ -16,8 +16,12 @@ Settings = dict[str, Any]
 Pack = Callable[[list[Floats]], Floats]
 Unpack = Callable[[Floats], list[Floats]]
 
-#: Order of the axes of a row of pictures: PyTorch's (C, H, W) is (H, W, C) in the engine.
-PICTURE = (1, 2, 0)
+def channels_last(rank: int) -> tuple[int, ...]:
+    """Order of the axes of a row: PyTorch's (C, L) of sequences is (L, C) in the engine, (C, H, W) of pictures (H, W, C)."""
+    return (*range(1, rank + 1), 0)
+
+
+PICTURE = channels_last(2)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from ._graph import PICTURE, Graph, Settings, Tensor, Weight, axes, is_same, of_dense, same, shape_here
+from ._graph import PICTURE, Graph, Settings, Tensor, Weight, axes, channels_last, is_same, of_dense, same, shape_here
 
 
 class Refused(Exception):
@@ -66,27 +66,42 @@ class Call:
         self.graph.weights.update({f"{name}/{weight}": held for weight, held in weights.items()})
         return name
 
-    def picture(self, what: str = "a picture of shape (C, H, W) a row") -> Tensor:
+    def spatial(self, rank: int) -> Tensor:
+        """The first argument as a sequence or a picture, its channels last."""
+        if len(self.x.shape) != rank + 1:
+            what = "a picture of shape (C, H, W)" if rank == 2 else "a sequence of shape (C, L)"
+            raise Refused(f"needs {what} a row, but gets rows of shape {self.x.shape}")
+        return self.graph.ordered(self.x, channels_last(rank))
+
+    def picture(self) -> Tensor:
         """The first argument as a picture, its channels last."""
-        if len(self.x.shape) != 3:
-            raise Refused(f"needs {what}, but gets rows of shape {self.x.shape}")
-        return self.graph.ordered(self.x, PICTURE)
+        return self.spatial(2)
 
 
 Handler = Callable[[Call], Any]
 
 
+def _sizes(value: Any, rank: int) -> list[int]:
+    """A setting of windows as one number for each axis."""
+    return [int(value)] * rank if isinstance(value, int) else [int(part) for part in value]
+
+
 def _pair(value: Any) -> list[int]:
-    return [int(value), int(value)] if isinstance(value, int) else [int(part) for part in value]
+    return _sizes(value, 2)
+
+
+def _setting(sizes: list[int]) -> Any:
+    """One number for each axis as the engine reads it: along a sequence the number alone."""
+    return sizes if len(sizes) > 1 else sizes[0]
 
 
 def _padded(call: Call, x: Tensor, padding: list[int]) -> Tensor:
-    if padding == [0, 0]:
+    if not any(padding):
         return x
-    name = call.graph.add(f"{call.name}.padding", {"type": "ZeroPadding2D", "padding": padding}, [x])
-    channels, height, width = x.shape
-    shape = (channels, height + 2 * padding[0], width + 2 * padding[1])
-    return replace(x, name=name, shape=shape)
+    settings = {"type": f"ZeroPadding{len(padding)}D", "padding": _setting(padding)}
+    name = call.graph.add(f"{call.name}.padding", settings, [x])
+    channels, *sizes = x.shape
+    return replace(x, name=name, shape=(channels, *(size + 2 * p for size, p in zip(sizes, padding))))
 
 
 # Modules with weights.
@@ -105,35 +120,37 @@ def _linear(call: Call) -> Tensor:
     return Tensor(name, call.shape, tuple(range(len(call.shape))))
 
 
-def _conv2d(call: Call) -> Tensor:
-    module, x = call.module, call.picture()
+def _conv(call: Call) -> Tensor:
+    module = call.module
+    rank = len(module.kernel_size)
+    x = call.spatial(rank)
     if module.padding_mode != "zeros":
         raise Refused(f'`padding_mode` needs "zeros", but is "{module.padding_mode}"')
-    kernel, strides, dilation = _pair(module.kernel_size), _pair(module.stride), _pair(module.dilation)
+    kernel, strides, dilation = list(module.kernel_size), list(module.stride), list(module.dilation)
     spread = [d * (k - 1) for d, k in zip(dilation, kernel)]
-    settings: Settings = {"kernel_size": kernel, "strides": strides, "use_bias": module.bias is not None}
+    settings: Settings = {"kernel_size": _setting(kernel), "strides": _setting(strides), "use_bias": module.bias is not None}
     if module.padding == "same":
         settings["padding"] = "same"
     elif module.padding != "valid":
-        padding = _pair(module.padding)
+        padding = list(module.padding)
         # With stride 1 the engine's own padding is on both sides alike.
-        if strides == [1, 1] and [2 * p for p in padding] == spread and any(padding):
+        if set(strides) == {1} and [2 * p for p in padding] == spread and any(padding):
             settings["padding"] = "same"
         else:
             x = _padded(call, x, padding)
-    if dilation != [1, 1]:
-        settings["dilation_rate"] = dilation
+    if set(dilation) != {1}:
+        settings["dilation_rate"] = _setting(dilation)
     n_in, n_out, groups = module.in_channels, module.out_channels, module.groups
-    if groups == n_in and groups > 1:
+    if rank == 2 and groups == n_in and groups > 1:
         settings.update(type="DepthwiseConv2D", depth_multiplier=n_out // n_in)
         layout = _depthwise(n_in, n_out // n_in, kernel)
     else:
-        settings.update(type="Conv2D", filters=n_out, groups=groups)
-        layout = axes(2, 3, 1, 0)
+        settings.update(type=f"Conv{rank}D", filters=n_out, groups=groups)
+        layout = axes(*range(2, rank + 2), 1, 0)
     weights = {"kernel": Weight([module.weight], *layout)}
     if module.bias is not None:
         weights["bias"] = Weight([module.bias], *same())
-    return Tensor(call.weighted(settings, [x], weights), call.shape, PICTURE)
+    return Tensor(call.weighted(settings, [x], weights), call.shape, channels_last(rank))
 
 
 def _depthwise(channels: int, multiplier: int, kernel: list[int]) -> Any:
@@ -275,8 +292,8 @@ def _recurrent(call: Call) -> Sequences:
     module, graph = call.module, call.graph
     if not module.batch_first:
         raise Refused("needs `batch_first=True`: batches are split over adapters along the first axis")
-    if module.bidirectional or getattr(module, "proj_size", 0):
-        raise Refused("`bidirectional` and `proj_size` are not supported")
+    if getattr(module, "proj_size", 0):
+        raise Refused("`proj_size` is not supported")
     if module.dropout and module.num_layers > 1:
         raise Refused("`dropout` between its layers is not supported")
     if len(call.args) > 1 and call.args[1] is not None or call.kwargs.get("hx") is not None:
@@ -290,6 +307,8 @@ def _recurrent(call: Call) -> Sequences:
     made: dict[bool, Tensor] = {}
 
     def last(is_sequence: bool) -> Tensor:
+        if module.bidirectional and not is_sequence:
+            raise Refused("is bidirectional: a program needs to use all its steps, but uses the last one alone")
         if made and is_sequence not in made:
             raise Refused("needs either all its steps or the last one to be used, but a program uses both")
         if not made:
@@ -302,36 +321,49 @@ def _recurrent(call: Call) -> Sequences:
 def _recurrent_layer(call: Call, x: Tensor, layer: int, is_sequence: bool) -> Tensor:
     module, graph = call.module, call.graph
     kind = "LSTM" if isinstance(module, nn.LSTM) else "GRU"
-    names = ["weight_ih", "weight_hh"] + (["bias_ih", "bias_hh"] if module.bias else [])
-    parts = [getattr(module, f"{name}_l{layer}") for name in names]
     settings: Settings = {"type": kind, "units": module.hidden_size, "use_bias": module.bias, "return_sequences": is_sequence}
-    swapped = 3 if kind == "GRU" else 0
-    weights = {"recurrent_kernel": Weight([parts[1]], *_gates(swapped))}
     if kind == "GRU":
         settings["reset_after"] = True
-        weights["kernel"] = Weight([parts[0]], *_gates(swapped))
-        if module.bias:
-            weights["bias"] = Weight(parts[2:], *_two_biases(swapped))
     elif module.bias:
-        # PyTorch adds two biases, and both learn. The engine adds one: the other belongs to an input that is always 1.
-        length, features = x.shape
-        one = graph.add(f"{call.name}.one_{layer}", {"type": "Dense", "units": 1, "trainable": False}, [x])
-        graph.constants[f"{one}/kernel"] = np.zeros((features, 1), np.float32)
-        graph.constants[f"{one}/bias"] = np.ones(1, np.float32)
-        wider = graph.add(f"{call.name}.with_one_{layer}", {"type": "Concatenate"}, [x, Tensor(one, (length, 1), (0, 1))])
-        x = Tensor(wider, (length, features + 1), (0, 1))
+        x = _with_one(call, x, layer)
+    weights, units = _direction(module, kind, f"l{layer}"), module.hidden_size
+    if module.bidirectional:
+        weights = {f"forward_{name}": weight for name, weight in weights.items()}
+        backward = _direction(module, kind, f"l{layer}_reverse")
+        weights |= {f"backward_{name}": weight for name, weight in backward.items()}
+        settings, units = {"type": "Bidirectional", "layer": settings}, 2 * units
+    name = graph.add(f"{call.name}.l{layer}", call.trained(settings), [x])
+    graph.weights.update({f"{name}/{weight}": held for weight, held in weights.items()})
+    shape = (x.shape[0], units) if is_sequence else (units,)
+    return Tensor(name, shape, tuple(range(len(shape))))
+
+
+def _with_one(call: Call, x: Tensor, layer: int) -> Tensor:
+    """PyTorch adds two biases, and both learn. The engine adds one: the other belongs to an input that is always 1."""
+    graph, (length, features) = call.graph, x.shape
+    one = graph.add(f"{call.name}.one_{layer}", {"type": "Dense", "units": 1, "trainable": False}, [x])
+    graph.constants[f"{one}/kernel"] = np.zeros((features, 1), np.float32)
+    graph.constants[f"{one}/bias"] = np.ones(1, np.float32)
+    wider = graph.add(f"{call.name}.with_one_{layer}", {"type": "Concatenate"}, [x, Tensor(one, (length, 1), (0, 1))])
+    return Tensor(wider, (length, features + 1), (0, 1))
+
+
+def _direction(module: Any, kind: str, suffix: str) -> dict[str, Weight]:
+    """Weights of a recurrent layer in one direction."""
+    names = ["weight_ih", "weight_hh"] + (["bias_ih", "bias_hh"] if module.bias else [])
+    parts = [getattr(module, f"{name}_{suffix}") for name in names]
+    swapped = 3 if kind == "GRU" else 0
+    weights = {"kernel": Weight([parts[0]], *_gates(swapped)), "recurrent_kernel": Weight([parts[1]], *_gates(swapped))}
+    if module.bias and kind == "GRU":
+        weights["bias"] = Weight(parts[2:], *_two_biases(swapped))
+    elif module.bias:
         weights["kernel"] = Weight(
             [parts[0], parts[2]],
             lambda arrays: np.concatenate([arrays[0].T, arrays[1][None]]),
             lambda values: [values[:-1].T, values[-1]],
         )
         weights["bias"] = Weight([parts[3]], *same())
-    else:
-        weights["kernel"] = Weight([parts[0]], *_gates(swapped))
-    name = graph.add(f"{call.name}.l{layer}", call.trained(settings), [x])
-    graph.weights.update({f"{name}/{weight}": held for weight, held in weights.items()})
-    shape = (x.shape[0], module.hidden_size) if is_sequence else (module.hidden_size,)
-    return Tensor(name, shape, tuple(range(len(shape))))
+    return weights
 
 
 def _swap(values: Any, gates: int) -> Any:
@@ -400,11 +432,14 @@ def _dropout(call: Call) -> Tensor:
     return call.graph.unary(call.name, {"type": "Dropout", "rate": p}, call.x, call.x.is_positive)
 
 
-def _dropout2d(call: Call) -> Tensor:
-    if not call.module.p or not call.is_training:
-        return call.x
-    x = call.picture()
-    return call.graph.unary(call.name, {"type": "SpatialDropout2D", "rate": call.module.p}, x, x.is_positive)
+def _dropout_of_channels(rank: int) -> Handler:
+    def handler(call: Call) -> Tensor:
+        if not call.module.p or not call.is_training:
+            return call.x
+        x = call.spatial(rank)
+        return call.graph.unary(call.name, {"type": f"SpatialDropout{rank}D", "rate": call.module.p}, x, x.is_positive)
+
+    return handler
 
 
 def _prelu(call: Call) -> Tensor:
@@ -420,35 +455,44 @@ def _prelu(call: Call) -> Tensor:
     return replace(x, name=call.weighted({"type": "PReLU", "shared_axes": [1, 2]}, [x], weights), is_positive=False)
 
 
-def _max_pool2d(call: Call) -> Tensor:
-    module, x = call.module, call.picture()
-    window, strides, padding = _pair(module.kernel_size), _pair(module.stride), _pair(module.padding)
-    if _pair(module.dilation) != [1, 1] or module.return_indices:
-        raise Refused("`dilation` and `return_indices` are not supported")
-    settings: Settings = {"type": "MaxPooling2D", "pool_size": window, "strides": strides}
-    _check_ceil(call, x, window, strides, padding)
-    if padding != [0, 0]:
-        if _is_padding_same(x, window, strides, padding):
-            settings["padding"] = "same"
-        elif x.is_positive:
-            # Above numbers that are not below 0, zeros are as good as minus infinity.
-            x = _padded(call, x, padding)
-        else:
-            raise Refused(f"`padding={padding}` is supported behind a ReLU alone: elsewhere the border has to be minus infinity")
-    return Tensor(call.graph.add(call.name, settings, [x]), call.shape, PICTURE, is_positive=x.is_positive)
+def _max_pool(rank: int) -> Handler:
+    def handler(call: Call) -> Tensor:
+        module, x = call.module, call.spatial(rank)
+        window, strides, padding = (_sizes(value, rank) for value in (module.kernel_size, module.stride, module.padding))
+        if set(_sizes(module.dilation, rank)) != {1} or module.return_indices:
+            raise Refused("`dilation` and `return_indices` are not supported")
+        settings: Settings = {"type": f"MaxPooling{rank}D", "pool_size": _setting(window), "strides": _setting(strides)}
+        _check_ceil(call, x, window, strides, padding)
+        if any(padding):
+            if _is_padding_same(x, window, strides, padding):
+                settings["padding"] = "same"
+            elif x.is_positive:
+                # Above numbers that are not below 0, zeros are as good as minus infinity.
+                x = _padded(call, x, padding)
+            else:
+                raise Refused(
+                    f"`padding={padding}` is supported behind a ReLU alone: elsewhere the border has to be minus infinity"
+                )
+        name = call.graph.add(call.name, settings, [x])
+        return Tensor(name, call.shape, channels_last(rank), is_positive=x.is_positive)
+
+    return handler
 
 
-def _avg_pool2d(call: Call) -> Tensor:
-    module, x = call.module, call.picture()
-    window, strides, padding = _pair(module.kernel_size), _pair(module.stride), _pair(module.padding)
-    if module.divisor_override is not None:
-        raise Refused("`divisor_override` is not supported")
-    _check_ceil(call, x, window, strides, padding)
-    if padding != [0, 0] and not module.count_include_pad:
-        raise Refused("`count_include_pad=False` is supported without padding alone")
-    positive, x = x.is_positive, _padded(call, x, padding)
-    settings = {"type": "AveragePooling2D", "pool_size": window, "strides": strides}
-    return Tensor(call.graph.add(call.name, settings, [x]), call.shape, PICTURE, is_positive=positive)
+def _avg_pool(rank: int) -> Handler:
+    def handler(call: Call) -> Tensor:
+        module, x = call.module, call.spatial(rank)
+        window, strides, padding = (_sizes(value, rank) for value in (module.kernel_size, module.stride, module.padding))
+        if getattr(module, "divisor_override", None) is not None:
+            raise Refused("`divisor_override` is not supported")
+        _check_ceil(call, x, window, strides, padding)
+        if any(padding) and not module.count_include_pad:
+            raise Refused("`count_include_pad=False` is supported without padding alone")
+        positive, x = x.is_positive, _padded(call, x, padding)
+        settings = {"type": f"AveragePooling{rank}D", "pool_size": _setting(window), "strides": _setting(strides)}
+        return Tensor(call.graph.add(call.name, settings, [x]), call.shape, channels_last(rank), is_positive=positive)
+
+    return handler
 
 
 def _check_ceil(call: Call, x: Tensor, window: list[int], strides: list[int], padding: list[int]) -> None:
@@ -466,21 +510,23 @@ def _is_padding_same(x: Tensor, window: list[int], strides: list[int], padding: 
     return True
 
 
-def _adaptive_avg_pool2d(call: Call) -> Tensor:
-    x = call.picture()
-    wanted = call.module.output_size
-    wanted = [wanted, wanted] if isinstance(wanted, int) else list(wanted)
-    have = list(x.shape[1:])
-    target = [h if w is None else w for w, h in zip(wanted, have)]
-    if target == have:
-        return x
-    if target == [1, 1]:
-        settings: Settings = {"type": "GlobalAveragePooling2D", "keepdims": True}
-    elif all(h % t == 0 for h, t in zip(have, target)):
-        settings = {"type": "AveragePooling2D", "pool_size": [h // t for h, t in zip(have, target)]}
-    else:
-        raise Refused(f"`output_size` needs to divide the picture, but {target} does not divide {have}")
-    return Tensor(call.graph.add(call.name, settings, [x]), call.shape, PICTURE, is_positive=x.is_positive)
+def _adaptive_avg_pool(rank: int) -> Handler:
+    def handler(call: Call) -> Tensor:
+        x = call.spatial(rank)
+        wanted = call.module.output_size
+        have = list(x.shape[1:])
+        target = [h if w is None else w for w, h in zip([wanted] * rank if isinstance(wanted, int) else wanted, have)]
+        if target == have:
+            return x
+        if set(target) == {1}:
+            settings: Settings = {"type": f"GlobalAveragePooling{rank}D", "keepdims": True}
+        elif all(h % t == 0 for h, t in zip(have, target)):
+            settings = {"type": f"AveragePooling{rank}D", "pool_size": _setting([h // t for h, t in zip(have, target)])}
+        else:
+            raise Refused(f"`output_size` needs to divide the input's, but {target} does not divide {have}")
+        return Tensor(call.graph.add(call.name, settings, [x]), call.shape, channels_last(rank), is_positive=x.is_positive)
+
+    return handler
 
 
 def _flatten_module(call: Call) -> Tensor:
@@ -527,14 +573,18 @@ def _identity(call: Call) -> Tensor:
 
 #: Modules, by class.
 MODULES: dict[type, Handler] = {
-    nn.AdaptiveAvgPool2d: _adaptive_avg_pool2d,
-    nn.AvgPool2d: _avg_pool2d,
+    nn.AdaptiveAvgPool1d: _adaptive_avg_pool(1),
+    nn.AdaptiveAvgPool2d: _adaptive_avg_pool(2),
+    nn.AvgPool1d: _avg_pool(1),
+    nn.AvgPool2d: _avg_pool(2),
     nn.BatchNorm1d: _batch_norm,
     nn.BatchNorm2d: _batch_norm,
-    nn.Conv2d: _conv2d,
+    nn.Conv1d: _conv,
+    nn.Conv2d: _conv,
     nn.ConvTranspose2d: _conv_transpose2d,
     nn.Dropout: _dropout,
-    nn.Dropout2d: _dropout2d,
+    nn.Dropout1d: _dropout_of_channels(1),
+    nn.Dropout2d: _dropout_of_channels(2),
     nn.ELU: _with_setting("ELU", "alpha", "alpha"),
     nn.Embedding: _embedding,
     nn.Flatten: _flatten_module,
@@ -549,7 +599,8 @@ MODULES: dict[type, Handler] = {
     nn.LayerNorm: _layer_norm,
     nn.LeakyReLU: _with_setting("LeakyReLU", "negative_slope", "negative_slope"),
     nn.Linear: _linear,
-    nn.MaxPool2d: _max_pool2d,
+    nn.MaxPool1d: _max_pool(1),
+    nn.MaxPool2d: _max_pool(2),
     nn.Mish: _function("mish"),
     nn.PReLU: _prelu,
     nn.ReLU: _function("relu", is_positive=True),
@@ -565,7 +616,9 @@ MODULES: dict[type, Handler] = {
 
 #: Functions and methods that do what a module without weights does, whose arguments follow the tensor.
 AS_MODULES: dict[str, Callable[..., Any]] = {
+    "adaptive_avg_pool1d": nn.AdaptiveAvgPool1d,
     "adaptive_avg_pool2d": nn.AdaptiveAvgPool2d,
+    "avg_pool1d": nn.AvgPool1d,
     "avg_pool2d": nn.AvgPool2d,
     "elu": lambda alpha=1.0, inplace=False: nn.ELU(alpha),
     "gelu": nn.GELU,
@@ -573,6 +626,7 @@ AS_MODULES: dict[str, Callable[..., Any]] = {
     "hardswish": nn.Hardswish,
     "hardtanh": nn.Hardtanh,
     "leaky_relu": nn.LeakyReLU,
+    "max_pool1d": nn.MaxPool1d,
     "max_pool2d": nn.MaxPool2d,
     "mish": nn.Mish,
     "relu": nn.ReLU,
@@ -675,11 +729,13 @@ def _mean(call: Call) -> Tensor:
         name = call.graph.add(call.name, {"type": "GlobalAveragePooling2D", "keepdims": keepdim}, [x])
         order = PICTURE if keepdim else (0,)
         return Tensor(name, call.shape, order, is_positive=x.is_positive)
-    if len(x.shape) == 2 and wanted == [1] and not keepdim:
-        x = call.graph.plain(x)
-        name = call.graph.add(call.name, {"type": "GlobalAveragePooling1D"}, [x])
-        return Tensor(name, call.shape, (0,), is_positive=x.is_positive)
-    raise Refused(f"needs a mean over height and width, or over the steps of a sequence, but `dim` is {dims}")
+    if len(x.shape) == 2 and len(wanted) == 1 and wanted != [0]:
+        # Over either of the two axes: what the mean goes along is the first one here.
+        order = (wanted[0] - 1, 2 - wanted[0])
+        x = call.graph.ordered(x, order)
+        name = call.graph.add(call.name, {"type": "GlobalAveragePooling1D", "keepdims": keepdim}, [x])
+        return Tensor(name, call.shape, order if keepdim else (0,), is_positive=x.is_positive)
+    raise Refused(f"needs a mean over height and width, or over one axis of a sequence, but `dim` is {dims}")
 
 
 def _permute(call: Call) -> Tensor:

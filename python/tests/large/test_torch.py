@@ -140,7 +140,7 @@ class Called(nn.Module):
         return self.function(x, *self.parts)
 
 
-PICTURE, ROW, STEPS_OF = (4, 9, 8), (6,), (5, 6)
+PICTURE, ROW, STEPS_OF, SIGNAL = (4, 9, 8), (6,), (5, 6), (4, 12)
 CONV = (nn.Conv2d(4, 4, 1),)
 
 #: Modules and functions that compute the same as in PyTorch, with the shape of a row.
@@ -152,9 +152,13 @@ LAYERS: dict[str, tuple[tuple[int, ...], Callable[[], nn.Module]]] = {
     "Conv2d dilation": (PICTURE, lambda: nn.Conv2d(4, 6, 3, padding=2, dilation=2)),
     "Conv2d groups": (PICTURE, lambda: nn.Conv2d(4, 6, 3, groups=2)),
     "Conv2d depthwise": (PICTURE, lambda: nn.Conv2d(4, 8, 3, stride=2, padding=1, groups=4)),
+    "Conv1d": (SIGNAL, lambda: nn.Conv1d(4, 6, 3, stride=2, padding=1)),
+    "Conv1d same": (SIGNAL, lambda: nn.Conv1d(4, 6, 4, padding="same", dilation=2, bias=False)),
+    "Conv1d padding, groups": (SIGNAL, lambda: nn.Conv1d(4, 8, 3, padding=1, groups=4)),
     "ConvTranspose2d": (PICTURE, lambda: nn.ConvTranspose2d(4, 3, 2, stride=3)),
     "ConvTranspose2d padding": (PICTURE, lambda: nn.ConvTranspose2d(4, 3, 3, stride=2, padding=1, output_padding=1)),
     "BatchNorm1d": (ROW, lambda: nn.BatchNorm1d(6)),
+    "BatchNorm1d of signals": (SIGNAL, lambda: nn.BatchNorm1d(4)),
     "BatchNorm2d": (PICTURE, lambda: nn.BatchNorm2d(4, affine=False, momentum=0.3, eps=0.1)),
     "LayerNorm": (ROW, lambda: nn.LayerNorm(6)),
     "LayerNorm of pictures": (PICTURE, lambda: nn.LayerNorm(PICTURE)),
@@ -178,10 +182,17 @@ LAYERS: dict[str, tuple[tuple[int, ...], Callable[[], nn.Module]]] = {
     "Mish": (ROW, nn.Mish),
     "Softmax": (PICTURE, lambda: nn.Softmax(-1)),
     "Dropout": (ROW, lambda: nn.Sequential(nn.Dropout(0.4), nn.Identity(), nn.Linear(6, 2))),
+    "Dropout1d": (SIGNAL, lambda: nn.Sequential(nn.Dropout1d(0.4), nn.Conv1d(4, 2, 1))),
     "Dropout2d": (PICTURE, lambda: nn.Sequential(nn.Dropout2d(0.4), nn.Conv2d(4, 2, 1))),
     "MaxPool2d": (PICTURE, lambda: nn.MaxPool2d(2)),
     "MaxPool2d padding": (PICTURE, lambda: nn.Sequential(nn.ReLU(), nn.MaxPool2d(3, 2, 1))),
     "MaxPool2d padding, odd": ((4, 9, 9), lambda: nn.MaxPool2d(3, 2, 1)),
+    "MaxPool1d": (SIGNAL, lambda: nn.Sequential(nn.MaxPool1d(3, 2, 1), nn.Conv1d(4, 3, 2))),
+    "MaxPool1d padding": (SIGNAL, lambda: nn.Sequential(nn.ReLU(), nn.MaxPool1d(3, 2, 1))),
+    "AvgPool1d": (SIGNAL, lambda: nn.AvgPool1d(3, 2, padding=1)),
+    "AdaptiveAvgPool1d": (SIGNAL, lambda: nn.Sequential(nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(4, 3))),
+    "AdaptiveAvgPool1d parts": (SIGNAL, lambda: nn.AdaptiveAvgPool1d(4)),
+    "Conv1d, Flatten, Linear": (SIGNAL, lambda: nn.Sequential(nn.Conv1d(4, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(30, 3))),
     "AvgPool2d": (PICTURE, lambda: nn.AvgPool2d(3, 2, padding=1)),
     "AdaptiveAvgPool2d": (PICTURE, lambda: nn.AdaptiveAvgPool2d(1)),
     "AdaptiveAvgPool2d parts": (PICTURE, lambda: nn.AdaptiveAvgPool2d((3, 2))),
@@ -202,6 +213,8 @@ LAYERS: dict[str, tuple[tuple[int, ...], Callable[[], nn.Module]]] = {
     "mean": (PICTURE, lambda: Called(lambda x: x.mean([2, 3]))),
     "mean, kept": (PICTURE, lambda: Called(lambda x: torch.mean(x, dim=(-2, -1), keepdim=True))),
     "mean of steps": (STEPS_OF, lambda: Called(lambda x: x.mean(1))),
+    "mean of signals": (SIGNAL, lambda: Called(lambda x, conv: conv(x).mean(-1), nn.Conv1d(4, 3, 2))),
+    "mean of channels, kept": (SIGNAL, lambda: Called(lambda x: x.mean(1, keepdim=True))),
     "permute": (PICTURE, lambda: Called(lambda x, norm: norm(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2), nn.LayerNorm(4))),
     "transpose": (STEPS_OF, lambda: Called(lambda x, linear: linear(x.transpose(1, 2)), nn.Linear(5, 3))),
     "functions": (
@@ -213,6 +226,8 @@ LAYERS: dict[str, tuple[tuple[int, ...], Callable[[], nn.Module]]] = {
     "LSTM": (STEPS_OF, lambda: Called(lambda x, lstm: lstm(x)[0], nn.LSTM(6, 4, 2, batch_first=True))),
     "LSTM, last step": (STEPS_OF, lambda: Called(lambda x, lstm: lstm(x)[0][:, -1], nn.LSTM(6, 4, bias=False, batch_first=True))),
     "LSTM, state": (STEPS_OF, lambda: Called(lambda x, lstm: lstm(x)[1][0][-1], nn.LSTM(6, 4, batch_first=True))),
+    "LSTM, both ways": (STEPS_OF, lambda: Called(lambda x, lstm: lstm(x)[0], nn.LSTM(6, 4, 2, batch_first=True, bidirectional=True))),
+    "GRU, both ways": (STEPS_OF, lambda: Called(lambda x, gru: gru(x)[0].mean(1), nn.GRU(6, 4, batch_first=True, bidirectional=True))),
     "GRU": (STEPS_OF, lambda: Called(lambda x, gru: gru(x)[0], nn.GRU(6, 4, batch_first=True))),
     "GRU, state": (STEPS_OF, lambda: Called(lambda x, gru: gru(x)[1][-1], nn.GRU(6, 4, bias=False, batch_first=True))),
 }
@@ -324,6 +339,7 @@ def test_all_problems_come_in_one_message() -> None:
     [
         (lambda: Called(lambda x: x if x.sum() > 0 else -x), "needs a forward that `torch.fx` can trace"),
         (lambda: nn.LSTM(6, 4), "module `` (LSTM)"),
+        (lambda: Called(lambda x, gru: gru(x)[0][:, -1], nn.GRU(6, 4, batch_first=True, bidirectional=True)), "is bidirectional"),
         (lambda: Called(lambda x, norm: norm(x), nn.BatchNorm1d(6, momentum=None)), "`momentum=None`"),
         (lambda: Called(lambda x, norm: norm(x), nn.BatchNorm1d(6).requires_grad_(False)), "is in training mode"),
         (lambda: Called(lambda x: x[:, :3]), "an index"),
