@@ -118,7 +118,9 @@ fn beside_reader<T: Send, B: Send>(
         let (send, receive) = sync_channel(AHEAD);
         // The thread ends when nobody receives any more.
         scope.spawn(move || {
-            let ends = (0..order.len()).step_by(batch_size.max(1)).map(|begin| begin..order.len().min(begin + batch_size.max(1)));
+            let ends = (0..order.len())
+                .step_by(batch_size.max(1))
+                .map(|begin| begin..order.len().min(begin + batch_size.max(1)));
             let mut batches = ends.map(|places| make(places.clone(), lent.batch(&order[places])));
             while batches.next().is_some_and(|batch| send.send(batch).is_ok()) {}
         });

@@ -266,22 +266,15 @@ impl Trainer {
             let source = source.clone();
             Ok(check.check(batch)?.remade_by(move || gathered(&source.0, &source.1[places.clone()])))
         };
-        epoch::each(
-            py,
-            rows.get(),
-            &order,
-            batch_size,
-            checked,
-            |batches| {
-                let mut steps = Steps { trainer: self, n_begun: 0, tally: &mut tally };
-                let trained = steps.run(batches, &rate, ahead, &mut listener);
-                if trained.is_err() {
-                    // What has begun comes to its end, so that the weights are whole.
-                    while steps.n_begun > 0 && steps.end().is_ok() {}
-                }
-                trained.and_then(|()| listener.tell(&tally).map(drop))
-            },
-        )
+        epoch::each(py, rows.get(), &order, batch_size, checked, |batches| {
+            let mut steps = Steps { trainer: self, n_begun: 0, tally: &mut tally };
+            let trained = steps.run(batches, &rate, ahead, &mut listener);
+            if trained.is_err() {
+                // What has begun comes to its end, so that the weights are whole.
+                while steps.n_begun > 0 && steps.end().is_ok() {}
+            }
+            trained.and_then(|()| listener.tell(&tally).map(drop))
+        })
     }
 
     /// Begins a new timeline, and keeps the spans of all work from now on.

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use super::snapshots::SNAPSHOT_STEPS;
 use super::batch_check::Remake;
+use super::snapshots::SNAPSHOT_STEPS;
 use super::{BatchCheck, CheckedBatch, Meter, StepLog, Trainer, Values};
 use crate::data::Batch;
 use crate::error::{Error, Result};

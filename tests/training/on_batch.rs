@@ -99,19 +99,25 @@ fn steps_of_a_lost_adapter_run_again_on_batches_that_are_made_again() {
     let (opener, requests) = breakable();
     let mut broken = trainer(1).opener(opener);
     let remade = Arc::new(Mutex::new(Vec::new()));
-    let logs: Vec<_> = (0..STEPS).map(|step| pollster::block_on(async {
-        if step == 7 && let Some(adapter) = &*requests.lock().unwrap() {
-            adapter.try_send(Request::Lose).unwrap();
-        }
-        let note = remade.clone();
-        let remake = move || {
-            note.lock().unwrap().push(step);
-            Ok(batch(step))
-        };
-        let checked = broken.batch_check().check(batch(step)).unwrap().remade_by(remake);
-        broken.begin_checked_on_batch(checked).await.unwrap();
-        broken.end_on_batch().await.unwrap()
-    })).collect();
+    let logs: Vec<_> = (0..STEPS)
+        .map(|step| {
+            pollster::block_on(async {
+                if step == 7
+                    && let Some(adapter) = &*requests.lock().unwrap()
+                {
+                    adapter.try_send(Request::Lose).unwrap();
+                }
+                let note = remade.clone();
+                let remake = move || {
+                    note.lock().unwrap().push(step);
+                    Ok(batch(step))
+                };
+                let checked = broken.batch_check().check(batch(step)).unwrap().remade_by(remake);
+                broken.begin_checked_on_batch(checked).await.unwrap();
+                broken.end_on_batch().await.unwrap()
+            })
+        })
+        .collect();
     assert_eq!(losses(&logs), expected);
     assert_eq!(*remade.lock().unwrap(), (0..7).collect::<Vec<_>>(), "the batch that waits is held");
     assert_eq!(pollster::block_on(weights(&mut broken)), pollster::block_on(weights(&mut whole)));

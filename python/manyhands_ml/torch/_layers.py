@@ -437,7 +437,10 @@ def _dropout_of_channels(rank: int) -> Handler:
         if not call.module.p or not call.is_training:
             return call.x
         x = call.spatial(rank)
-        return call.graph.unary(call.name, {"type": f"SpatialDropout{rank}D", "rate": call.module.p}, x, x.is_positive)
+        settings: Settings = {"type": "SpatialDropout2D", "rate": call.module.p}
+        if rank == 1:
+            settings.update(type="Dropout", noise_shape=[1, x.shape[0]])
+        return call.graph.unary(call.name, settings, x, x.is_positive)
 
     return handler
 

@@ -187,7 +187,7 @@ LAYERS: dict[str, tuple[tuple[int, ...], Callable[[], nn.Module]]] = {
     "MaxPool2d": (PICTURE, lambda: nn.MaxPool2d(2)),
     "MaxPool2d padding": (PICTURE, lambda: nn.Sequential(nn.ReLU(), nn.MaxPool2d(3, 2, 1))),
     "MaxPool2d padding, odd": ((4, 9, 9), lambda: nn.MaxPool2d(3, 2, 1)),
-    "MaxPool1d": (SIGNAL, lambda: nn.Sequential(nn.MaxPool1d(3, 2, 1), nn.Conv1d(4, 3, 2))),
+    "MaxPool1d": (SIGNAL, lambda: nn.Sequential(nn.MaxPool1d(3, 2), nn.Conv1d(4, 3, 2))),
     "MaxPool1d padding": (SIGNAL, lambda: nn.Sequential(nn.ReLU(), nn.MaxPool1d(3, 2, 1))),
     "AvgPool1d": (SIGNAL, lambda: nn.AvgPool1d(3, 2, padding=1)),
     "AdaptiveAvgPool1d": (SIGNAL, lambda: nn.Sequential(nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(4, 3))),
