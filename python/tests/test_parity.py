@@ -48,8 +48,9 @@ def _words(rng: np.random.Generator) -> tuple[Any, Any]:
 
 CASES: dict[str, tuple[Callable[[], Any], Any, Any, Any]] = {
     "perceptron": (models.perceptron, _classes((20,), 5), keras.optimizers.Adam, "sparse_categorical_crossentropy"),
-    # Gradients of some weights are sums that cancel out: with its own epsilon Adam makes whole steps of their rounding.
-    "mnist": (models.mnist, _digits, lambda: keras.optimizers.Adam(epsilon=1e-5), "categorical_crossentropy"),
+    # Gradients of some weights are sums that nearly cancel out. Adam would make whole steps of their rounding: with it the same 2 of
+    # 18,432 weights differed from Keras' by 1.6e-4 on all adapters.
+    "mnist": (models.mnist, _digits, lambda: keras.optimizers.SGD(0.02, momentum=0.9), "categorical_crossentropy"),
     "convnet": (
         models.convnet,
         _classes((14, 14, 1), 10),
