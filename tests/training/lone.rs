@@ -90,6 +90,26 @@ fn weights_that_can_not_be_read_any_more_are_those_of_the_snapshot() {
     });
 }
 
+/// Micro-batches, whose gradients the only adapter adds, are updated there, too.
+#[test]
+fn steps_in_micro_batches_come_again_after_a_loss() {
+    let run = async |is_lost: bool| {
+        let model = Sequential::new([8, 8, 1]).add(Flatten::default()).add(Dense::new(10)).build(3).unwrap();
+        let mut trainer = Trainer::new(model, compile()).unwrap().on(vec![adapters::cpu::info()]);
+        let fit = Fit::new(1).batch_size(ROWS).micro_batches(3);
+        let mut session = trainer.session_async(digits::train().unwrap(), fit).await.unwrap();
+        let before = if is_lost { 5 } else { 0 };
+        steps(&mut session, &mut trainer, before).await;
+        if is_lost {
+            lose(&mut trainer);
+        }
+        let logs = steps(&mut session, &mut trainer, 7).await;
+        assert_eq!(logs.iter().map(|log| log.step).collect::<Vec<_>>(), (1..=7).collect::<Vec<_>>());
+        weights(&mut trainer).await
+    };
+    pollster::block_on(async { assert_eq!(run(true).await, run(false).await) });
+}
+
 #[test]
 fn what_was_read_is_not_lost_with_the_adapter() {
     pollster::block_on(async {
