@@ -20,8 +20,23 @@ def perceptron() -> Any:
     )
 
 
+def mnist() -> Any:
+    """Keras' example `mnist_convnet`, without its dropout, whose numbers are others here."""
+    return keras.Sequential(
+        [
+            keras.Input((28, 28, 1)),
+            layers.Conv2D(32, kernel_size=(3, 3), activation="relu"),
+            layers.MaxPooling2D(pool_size=(2, 2)),
+            layers.Conv2D(64, kernel_size=(3, 3), activation="relu"),
+            layers.MaxPooling2D(pool_size=(2, 2)),
+            layers.Flatten(),
+            layers.Dense(10, activation="softmax"),
+        ]
+    )
+
+
 def convnet() -> Any:
-    """Keras' example for MNIST, with fewer filters and without its dropout, whose numbers are others here."""
+    """A small one with other strides, padding and activation."""
     return keras.Sequential(
         [
             keras.Input((14, 14, 1)),
