@@ -34,6 +34,12 @@ pub struct CheckedBatch {
     pub(super) remake: Option<Remake>,
 }
 
+impl std::fmt::Debug for CheckedBatch {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("CheckedBatch").field("batch", &self.batch).finish_non_exhaustive()
+    }
+}
+
 impl CheckedBatch {
     /// Adds a function that makes a batch of the same values. The trainer calls it if a lost adapter's steps run again,
     /// and keeps no values for that.
