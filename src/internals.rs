@@ -82,7 +82,8 @@ pub mod metrics {
 
 /// From a model to a plan.
 pub mod model {
-    pub use crate::model::compile::Objective;
+    pub use crate::model::objective::Objective;
+    pub use crate::model::stages::{Source, Stage};
     pub use crate::model::*;
 }
 

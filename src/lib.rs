@@ -148,7 +148,7 @@ pub use model::{Model, ModelBuilder, ModelConfig, Sequential};
 pub use optimizers::{Optimizer, Schedule};
 pub use plan::{BatchStatistics, GradientCompression};
 pub use scheduler::split::SplitMode;
-pub use scheduler::{AdapterStatus, CpuFallback};
+pub use scheduler::{AdapterStatus, CpuFallback, Placement, StageSpec};
 pub use shape::Shape;
 pub(crate) use shown::{shown, thousands};
 pub use trainer::{

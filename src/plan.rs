@@ -4,6 +4,7 @@
 //! so that what will run where can be tested by reading.
 
 mod layout;
+mod places;
 mod record;
 mod text;
 mod unread;
@@ -22,6 +23,7 @@ pub(crate) const MOST_ELEMENTS: u64 = (1 << 32) - (1 << 20);
 
 pub use crate::size::{Grid, Length, Scalars, Word, length_word, vectors_word};
 pub use layout::{Layout, Placed};
+pub use places::{Place, Places};
 pub use record::{Node, Recorder, Tensor};
 pub use wire::{Reader, Wire};
 pub use work::{Work, product_flops};
@@ -54,6 +56,10 @@ pub enum Role {
     Report(u32),
     /// Output of the model, by position; read after a run that predicts.
     Output(u32),
+    /// Values of a tensor that an earlier stage computes; written before a run.
+    Received(u32),
+    /// Gradient of a tensor that later stages read, from the next of them; written before a run.
+    ReceivedGradient(u32),
     /// Anything that lives within one pass; pooled by liveness.
     Activation,
     /// Small and kept between passes: moments for the statistics' update, the clip's control words.
@@ -122,6 +128,17 @@ pub enum Combine {
         /// Values that each row adds to the count of a channel.
         count_per_row: u32,
     },
+    /// Nothing is combined: the value goes to the stages that read it.
+    HandOver(Handed),
+}
+
+/// What a stage hands over to another one: of a tensor, by its number in the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Handed {
+    /// Its values.
+    Value(u32),
+    /// Its gradient.
+    Gradient(u32),
 }
 
 /// Time at which the combined value is needed.
@@ -234,6 +251,8 @@ pub enum Pass {
     Predict,
     /// Clip, optimizer and moving statistics, on the device.
     Update,
+    /// Forward as in training, of a stage that hands its values over. Its `Train` computes them again for backward.
+    Forward,
 }
 
 /// Moving statistics that follow a view of moments.
@@ -368,18 +387,6 @@ impl Plan {
         parameters.collect()
     }
 
-    /// The buffers that are read after a run of a pass, in the order of their positions.
-    pub fn results(&self, pass: Pass) -> Vec<usize> {
-        let is_wanted = |role: Role| match pass {
-            Pass::Train | Pass::Evaluate => matches!(role, Role::Report(_)),
-            Pass::Predict => matches!(role, Role::Output(_)),
-            Pass::Update => role == Role::Control,
-        };
-        let mut wanted: Vec<usize> = (0..self.buffers.len()).filter(|idx| is_wanted(self.buffers[*idx].role)).collect();
-        wanted.sort_by_key(|idx| self.buffers[*idx].role);
-        wanted
-    }
-
     /// The commands of a pass; none if it was not recorded.
     pub fn commands(&self, pass: Pass) -> &[Command] {
         self.passes.get(&pass).map_or(&[], Vec::as_slice)
@@ -400,6 +407,21 @@ impl Plan {
     /// there, and no moving statistics follow moments, which the host merges.
     pub fn updates_after_pieces(&self) -> bool {
         self.accumulation(Pass::Train) == Accumulation::Adapter && self.moving.is_empty()
+    }
+
+    /// The buffers that are read after a run of a pass, in the order of their positions.
+    pub fn results(&self, pass: Pass) -> Vec<BufferId> {
+        let is_result = |role: Role| match pass {
+            Pass::Train | Pass::Evaluate => matches!(role, Role::Report(_)),
+            Pass::Predict => matches!(role, Role::Output(_)),
+            Pass::Update => role == Role::Control,
+            Pass::Forward => false,
+        };
+        let ids = (0..).map(BufferId).zip(&self.buffers);
+        let mut results: Vec<(Role, BufferId)> =
+            ids.filter(|(_, buffer)| is_result(buffer.role)).map(|(id, buffer)| (buffer.role, id)).collect();
+        results.sort();
+        results.into_iter().map(|(_, id)| id).collect()
     }
 
     /// Bytes of inputs, targets and sample weights of a row.

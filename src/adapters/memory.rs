@@ -106,7 +106,7 @@ impl Ring {
     /// adapters, or results are large.
     fn for_results(plan: &Plan, capacity: u32) -> Self {
         let bytes_of = |pass| {
-            let values = plan.results(pass).into_iter().map(|idx| plan.buffers[idx].len.at(capacity));
+            let values = plan.results(pass).into_iter().map(|id| plan.get(id).len.at(capacity));
             of_values(values.fold(1, u64::saturating_add))
         };
         let bytes = bytes_of(Pass::Train).max(bytes_of(Pass::Update));

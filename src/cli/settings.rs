@@ -11,7 +11,7 @@ use crate::internals::misread::{self, Misread};
 use crate::internals::{names, shown};
 use crate::{
     BatchStatistics, Compile, CpuFallback, Error, ErrorKind, GradientCompression, Loss, Metric, Model, ModelConfig,
-    NonFinite, Optimizer, Reduction, Result, Schedule, SplitMode, Trainer,
+    NonFinite, Optimizer, Placement, Reduction, Result, Schedule, SplitMode, Trainer,
 };
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, MapAccess, SeqAccess, Visitor};
@@ -118,6 +118,7 @@ pub struct Training {
     batch_statistics: BatchStatistics,
     pub drop_remainder: bool,
     pub micro_batches: u32,
+    pub placement: Placement,
     pub shuffle: bool,
     pub workers: usize,
     pub prefetch: usize,
@@ -149,6 +150,7 @@ impl Default for Training {
             batch_statistics: BatchStatistics::default(),
             drop_remainder: false,
             micro_batches: 1,
+            placement: Placement::default(),
             shuffle: true,
             workers: 1,
             prefetch: 4,

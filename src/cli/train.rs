@@ -201,6 +201,7 @@ fn prepare(args: &TrainArgs, settings: Settings, terminal: &Terminal) -> Result<
         None => settings.training.split.clone(),
     };
     let trainer = Trainer::new(model, compile)?.on(chosen).memory(limits).split(split);
+    let trainer = trainer.placement(settings.training.placement.clone());
     let mut trainer = trainer.cpu_fallback(settings.training.cpu_fallback());
     for (idx, factor) in &args.throttle {
         trainer = trainer.throttle(*idx, *factor);

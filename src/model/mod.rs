@@ -9,7 +9,10 @@ mod config;
 mod evaluation;
 pub(crate) mod file;
 mod needed;
+pub(crate) mod objective;
 mod own;
+mod part;
+pub(crate) mod stages;
 mod summary;
 mod trainable;
 
@@ -25,9 +28,9 @@ use crate::schema::Schema;
 use crate::shape::Shape;
 
 pub use build::{LayerRef, ModelBuilder, Sequential, TensorRef};
-pub(crate) use compile::Objective;
 pub use config::{InputConfig, LayerConfig, ModelConfig};
 pub use evaluation::Evaluation;
+pub(crate) use objective::Objective;
 pub use own::Own;
 
 /// An input of a model.

@@ -177,6 +177,11 @@ fn binding_len(kind: &str, name: &str, shape: &[usize]) -> Result<u64> {
 }
 
 impl Placed {
+    /// Number of elements with those behind it that nothing uses.
+    pub fn padded_len(&self) -> u64 {
+        padded(self.len() as u64)
+    }
+
     /// Its length as a buffer length.
     pub fn length(&self) -> Length {
         Length::fixed(self.len())

@@ -148,7 +148,7 @@ impl<'a> Recorder<'a> {
 
     /// Whether this pass is training; otherwise it is inference.
     pub fn is_training(&self) -> bool {
-        self.pass == Pass::Train
+        matches!(self.pass, Pass::Train | Pass::Forward)
     }
 
     /// Whether training may change the layer. A frozen batch normalization normalizes as at inference.
@@ -196,6 +196,16 @@ impl<'a> Recorder<'a> {
             None => self.gradients[tensor] = Some(view),
             Some(sum) => self.accumulate(view, sum),
         }
+    }
+
+    /// The gradient of a tensor of the graph; `None` if no loss has reached it.
+    pub(crate) fn gradient(&self, tensor: usize) -> Option<View> {
+        self.gradients[tensor]
+    }
+
+    /// Removes the exchanges recorded so far.
+    pub(crate) fn drop_exchanges(&mut self) {
+        self.commands.retain(|command| matches!(command, Command::Dispatch(_)));
     }
 
     /// Whether any loss has reached this tensor.

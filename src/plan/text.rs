@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Combine, Command, Length, Plan, View, When, Word};
+use super::{Combine, Command, Handed, Length, Plan, View, When, Word};
 
 impl fmt::Display for Word {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -64,6 +64,8 @@ impl Plan {
                 let combine = match exchange.combine {
                     Combine::Sum => "sum".to_owned(),
                     Combine::Moments { count_per_row } => format!("moments of rows*{count_per_row}"),
+                    Combine::HandOver(Handed::Value(tensor)) => format!("values of tensor {tensor}"),
+                    Combine::HandOver(Handed::Gradient(tensor)) => format!("gradient of tensor {tensor}"),
                 };
                 let when = match exchange.when {
                     When::NextCommand => "before the next command",

@@ -6,8 +6,8 @@
 use litemap::LiteMap;
 
 use super::{
-    Buffer, BufferId, Combine, Command, Dispatch, Exchange, Grid, Length, Moving, Pass, Penalty, Plan, Role, Scalars,
-    View, When, Word,
+    Buffer, BufferId, Combine, Command, Dispatch, Exchange, Grid, Handed, Length, Moving, Pass, Penalty, Plan, Role,
+    Scalars, View, When, Word,
 };
 use crate::kernels::{Families, Kernel};
 
@@ -274,10 +274,12 @@ enums! {
     Role {
         0 => Input(idx), 1 => Target(idx), 2 => SampleWeight(idx), 3 => Parameters(segment), 4 => Gradients(segment),
         5 => Statistics, 6 => State(kind, segment), 7 => Report(idx), 8 => Output(idx), 9 => Activation, 10 => Control,
+        11 => Received(tensor), 12 => ReceivedGradient(tensor),
     }
     Grid { 0 => Elements(count), 1 => Items(count), 2 => Tiles { m, n, k, depth, width } }
-    Combine { 0 => Sum, 1 => Moments { count_per_row } }
+    Combine { 0 => Sum, 1 => Moments { count_per_row }, 2 => HandOver(handed) }
+    Handed { 0 => Value(tensor), 1 => Gradient(tensor) }
     When { 0 => NextCommand, 1 => Update, 2 => LastUpdate }
     Command { 0 => Dispatch(dispatch), 1 => Exchange(exchange) }
-    Pass { 0 => Train, 1 => Evaluate, 2 => Predict, 3 => Update }
+    Pass { 0 => Train, 1 => Evaluate, 2 => Predict, 3 => Update, 4 => Forward }
 }

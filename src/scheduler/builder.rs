@@ -3,13 +3,16 @@
 use std::sync::Arc;
 
 use super::in_flight::InFlight;
-use super::partition::Partition;
+use super::partition::{Partition, min_rows};
+use super::placement::{Division, Placement};
 use super::rig::Rig;
 use super::split::SplitMode;
-use super::state::{Place, State};
+use super::state::{State, UpdateOn};
+use super::teams::Teams;
 use super::{CpuFallback, Scheduler, TrainingState};
 use crate::adapters::{self, Info, Opener};
 use crate::error::{Error, Result};
+use crate::model::stages::Stage;
 use crate::model::{Model, Objective, Weights};
 use crate::plan::{Layout, Pass, Plan};
 use crate::runtime::{self, Runtime};
@@ -45,6 +48,8 @@ pub struct Builder<'a> {
     capacity: u32,
     cpu_fallback: CpuFallback,
     micro_batches: u32,
+    placement: Placement,
+    division: Option<Division>,
     state: Option<TrainingState>,
 }
 
@@ -83,6 +88,8 @@ impl<'a> Builder<'a> {
             capacity: CAPACITY,
             cpu_fallback: CpuFallback::default(),
             micro_batches: 1,
+            placement: Placement::default(),
+            division: None,
             state: None,
         }
     }
@@ -122,6 +129,17 @@ impl<'a> Builder<'a> {
         Self { micro_batches, ..self }
     }
 
+    /// Sets where layers are computed; by default each adapter computes all of them.
+    pub fn placement(self, placement: Placement) -> Self {
+        Self { placement, ..self }
+    }
+
+    /// Divides the model over stages by numbers, in place of names: the stage of each node, in the model's order, and that
+    /// of each adapter.
+    pub fn stages(self, nodes: Vec<usize>, adapters: Vec<usize>) -> Self {
+        Self { division: Some(Division { nodes, adapters }), ..self }
+    }
+
     /// The state to begin with; by default the model's weights before the first step.
     pub fn state(self, state: TrainingState) -> Self {
         Self { state: Some(state), ..self }
@@ -137,51 +155,79 @@ impl<'a> Builder<'a> {
             Work::Model(model) => objective.map(|objective| (*model, objective)),
             Work::Plan(_) => None,
         };
-        let plan_for = |model: &Model, objective: &Objective, micro_batches: u32| {
-            model.plan(&objective.clone().for_micro_batches(micro_batches))
-        };
-        let (plan, layout, weights) = match self.work {
+        let (plan, stages, layout, weights) = match self.work {
             Work::Model(model) => {
-                let plan = match objective {
-                    Some(objective) => plan_for(model, objective, self.micro_batches)?,
-                    None => model.inference_plan(),
+                let objective = objective.map(|objective| objective.clone().for_micro_batches(self.micro_batches));
+                let plan = objective.as_ref().map_or_else(|| Ok(model.inference_plan()), |it| model.plan(it))?;
+                let division = match self.division {
+                    None => self.placement.division(model, self.adapters.len())?,
+                    some => some,
                 };
-                (plan, model.layout().clone(), model.weights.clone())
+                let staged = |it: Division| Ok((model.stages(objective.as_ref(), &it.nodes)?, it.adapters));
+                (plan, division.map(staged).transpose()?, model.layout().clone(), model.weights.clone())
             }
             Work::Plan(work) => {
                 let (plan, layout) = *work;
-                (plan, layout, Weights::default())
+                (plan, None, layout, Weights::default())
             }
         };
-        if self.micro_batches > 1 && plan.is_coupled(Pass::Train) {
-            return Err(Error::setting(
-                "micro_batches",
-                format!(
-                    "needs to be 1 where batch-norm is `synchronized`, whose statistics are those of the whole batch, but is {}",
-                    self.micro_batches
-                ),
-                "leave it out, or set `synchronized = false`: then statistics are those of a micro-batch",
-            ));
+        let plan = Arc::new(plan);
+        let whole = || (vec![Stage::whole(plan.clone(), &layout)], vec![0; self.adapters.len()]);
+        let (stages, stage_of) = stages.unwrap_or_else(whole);
+        let is_cut = self.micro_batches > 1 || stages.len() > 1;
+        if is_cut && plan.is_coupled(Pass::Train) {
+            return Err(synchronized(self.micro_batches, stages.len()));
         }
+        check_teams(&stage_of, self.adapters.len(), stages.len())?;
         let state = self.state.unwrap_or_else(|| match objective {
             Some(objective) => TrainingState::new(weights, &layout, &objective.optimizer),
             None => TrainingState { weights, optimizer: Vec::new() },
         });
         let n_adapters = self.adapters.len();
+        let teams = Teams::new(self.micro_batches, min_rows(&plan));
         let partition = Partition::new(self.split, n_adapters, &plan, self.micro_batches)?;
-        let place = if n_adapters == 1 { Place::Device } else { Place::Host };
-        let state = State::new(state, layout, objective, place);
-        let mut rig = Rig::new(self.runtime, self.opener, plan, self.cpu_fallback);
-        for info in &self.adapters {
-            rig.add(info, self.capacity)?;
+        let update_on = if n_adapters == 1 && stages.len() == 1 { UpdateOn::Device } else { UpdateOn::Host };
+        let state = State::new(state, layout, objective, update_on);
+        let mut rig = Rig::new(self.runtime, self.opener, plan, stages, self.cpu_fallback);
+        for (info, stage) in self.adapters.iter().zip(stage_of) {
+            rig.add(info, stage, self.capacity)?;
         }
         rig.load_all().await?;
-        if let Some((model, objective)) = trained.filter(|_| rig.lacks_room(self.capacity)) {
+        if let Some((model, objective)) = trained.filter(|_| rig.lacks_room(self.capacity) && !rig.is_staged()) {
             // The rows will go in pieces in every step: their gradients are better added on the adapters.
-            rig.reload(plan_for(model, objective, 2)?, self.capacity).await?;
+            let plan = model.plan(&objective.clone().for_micro_batches(2))?;
+            rig.reload(plan, self.capacity).await?;
         }
-        let mut scheduler = Scheduler { rig, state, partition, in_flight: InFlight::default() };
+        let mut scheduler = Scheduler { rig, state, partition, teams, in_flight: InFlight::default() };
         scheduler.host_if_needed();
         Ok(scheduler)
     }
+}
+
+/// The error for batch normalization over the whole batch where a batch is cut into pieces.
+fn synchronized(micro_batches: u32, n_stages: usize) -> Error {
+    let (setting, got) = if n_stages > 1 {
+        ("placement", format!("one stage, but has {n_stages}"))
+    } else {
+        ("micro_batches", format!("1, but is {micro_batches}"))
+    };
+    Error::setting(
+        setting,
+        format!("needs to be {got} where batch-norm is `synchronized`, whose statistics are those of the whole batch"),
+        "leave it out, or set `synchronized = false`: then statistics are those of a micro-batch",
+    )
+}
+
+/// Checks that each adapter has a stage, and each stage an adapter.
+fn check_teams(stage_of: &[usize], n_adapters: usize, n_stages: usize) -> Result<()> {
+    let problem = if stage_of.len() != n_adapters {
+        format!("needs a stage for each of {n_adapters} adapters, but has {}", stage_of.len())
+    } else if let Some(stage) = (0..n_stages).find(|stage| !stage_of.contains(stage)) {
+        format!("needs an adapter for each of {n_stages} stages, but stage {stage} has none")
+    } else if let Some(stage) = stage_of.iter().find(|stage| **stage >= n_stages) {
+        format!("has {n_stages} stages, but an adapter is to compute stage {stage}")
+    } else {
+        return Ok(());
+    };
+    Err(Error::setting("placement", problem, "name adapters for each stage"))
 }

@@ -19,5 +19,6 @@ pub(super) fn combine<'a>(exchange: &Exchange, parts: impl Iterator<Item = (u32,
             let parts = parts.map(|(rows, part)| (u64::from(rows) * u64::from(count_per_row), part));
             merge(parts).1
         }
+        Combine::HandOver(_) => Vec::new(),
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::adapters::cpu::Interpreter;
 use crate::data::Batch;
 use crate::error::{Error, Result};
-use crate::plan::{Command, Layout, Pass, Plan, Scalars};
+use crate::plan::{Command, Layout, Pass, Places, Plan, Scalars};
 
 use super::state::State;
 use super::{Scheduler, Step, StepReport, shards};
@@ -34,8 +34,8 @@ impl Scheduler {
 
 fn first_non_finite(plan: &Arc<Plan>, state: &State, part: &Batch, scalars: &Scalars) -> Option<String> {
     let mut interpreter = Interpreter::new(plan.clone(), scalars.rows);
-    for (role, data) in state.weights() {
-        interpreter.write(role, 0, &data);
+    for (role, offset, data) in state.weights(&Places::whole(&state.layout)) {
+        interpreter.write(role, offset, &data);
     }
     let parameters = &state.training().weights.parameters;
     if let Some((segment, values)) = (0..).zip(parameters).find(|(_, values)| !are_finite(values)) {

@@ -12,6 +12,8 @@ mod combine;
 mod diagnosis;
 mod in_flight;
 mod partition;
+mod pipeline;
+mod placement;
 mod recovery;
 mod rig;
 mod round;
@@ -20,25 +22,29 @@ mod shards;
 pub mod split;
 mod state;
 mod step;
+mod teams;
 pub mod timeline;
 
 use crate::adapters::{Combining, Handle, Info, Timing};
 use crate::data::Batch;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::plan::{Layout, Pass, Plan, Role};
 
 use self::in_flight::InFlight;
 use self::partition::Partition;
+use self::pipeline::Pipeline;
 use self::recovery::ensure_active;
 use self::rig::Rig;
 use self::round::{Job, Round};
 use self::shards::{Answer, rows_of};
 use self::split::{Estimate, SplitMode};
 use self::state::State;
+use self::teams::Teams;
 use self::timeline::{Activity, Timeline};
 
 pub use self::builder::Builder;
 pub use self::in_flight::{DataWait, Finished, FinishedStep};
+pub use self::placement::{Placement, StageSpec};
 pub use self::rig::AdapterStatus;
 pub use self::state::TrainingState;
 
@@ -101,6 +107,7 @@ pub struct Scheduler {
     rig: Rig,
     state: State,
     partition: Partition,
+    teams: Teams,
     in_flight: InFlight,
 }
 
@@ -108,6 +115,11 @@ impl Scheduler {
     /// A pass over all adapters.
     fn round<'a>(&'a mut self, job: Job<'a>) -> Round<'a> {
         Round::new(&mut self.rig, &mut self.state, &mut self.partition, job)
+    }
+
+    /// A pass over all stages of a model that is divided.
+    fn pipeline<'a>(&'a mut self, job: Job<'a>) -> Pipeline<'a> {
+        Pipeline::new(&mut self.rig, &mut self.state, &mut self.teams, job)
     }
 
     async fn ensure_active(&mut self) -> Result<()> {
@@ -120,7 +132,7 @@ impl Scheduler {
     /// If no adapter is left to run it.
     pub async fn evaluate(&mut self, batch: &Batch, loss_scales: Vec<f32>) -> Result<Vec<Vec<f32>>> {
         let answers = self.infer(Pass::Evaluate, batch, loss_scales).await?;
-        Ok(shards::concatenated(&answers, |answer| &answer.reports))
+        Ok(shards::concatenated(&self.rig.stages, Pass::Evaluate, &answers, |answer| &answer.reports))
     }
 
     /// Penalties of the parameters as they are now.
@@ -141,7 +153,7 @@ impl Scheduler {
     /// If no adapter is left to run it.
     pub async fn predict(&mut self, batch: &Batch) -> Result<Vec<Vec<f32>>> {
         let answers = self.infer(Pass::Predict, batch, Vec::new()).await?;
-        Ok(shards::concatenated(&answers, |answer| &answer.outputs))
+        Ok(shards::concatenated(&self.rig.stages, Pass::Predict, &answers, |answer| &answer.outputs))
     }
 
     async fn infer(&mut self, pass: Pass, batch: &Batch, loss_scales: Vec<f32>) -> Result<Vec<Answer>> {
@@ -149,11 +161,14 @@ impl Scheduler {
         let scalars = self.state.scalars(rows, &Step { step: 0, seed: 0, learning_rate: 0.0, loss_scales });
         loop {
             self.settle().await?;
+            let job = Job { pass, batch, scalars: &scalars, combining: Combining::Host };
+            if self.rig.is_staged() {
+                return self.pipeline(job).run().await;
+            }
             self.ensure_active().await?;
             let was_behind = self.state.is_behind();
             let shards = self.partition.shards(&self.rig, pass, rows);
-            let combining = Combining::Host;
-            let answers = self.round(Job { pass, batch, scalars: &scalars, combining }).run(shards).await?;
+            let answers = self.round(job).run(shards).await?;
             if was_behind && self.state.is_rewound() {
                 // Some rows may be predicted by weights that are lost.
                 continue;
@@ -205,6 +220,11 @@ impl Scheduler {
         self.state.take_rewound()
     }
 
+    /// Whether the model is divided over stages.
+    pub fn is_staged(&self) -> bool {
+        self.rig.is_staged()
+    }
+
     /// Whether parameters are kept on the only adapter.
     pub fn is_on_device(&self) -> bool {
         self.state.is_on_device()
@@ -244,8 +264,12 @@ impl Scheduler {
     /// Loads another plan over the same weights, for runs of up to `capacity` rows, on all adapters. Devices stay open.
     ///
     /// # Errors
-    /// If an adapter can't run it.
+    /// If an adapter can't run it, or the model is divided over stages.
     pub async fn reload(&mut self, plan: Plan, capacity: u32) -> Result<()> {
+        if self.is_staged() {
+            let problem = "can't change while the layers are placed in stages";
+            return Err(Error::setting("the plan", problem, "close the adapters, or use `Placement::Replicas`"));
+        }
         self.sync().await?;
         self.partition.set_plan(&plan);
         self.rig.reload(plan, capacity).await?;

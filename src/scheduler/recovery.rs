@@ -19,7 +19,7 @@ pub(super) async fn ensure_active(rig: &mut Rig, state: &mut State, partition: &
     }
     if !state.is_behind() {
         state.move_to_host();
-        rig.add_cpu().await?;
+        rig.add_cpu(0).await?;
         partition.grow_to(rig.members.len());
         return Ok(());
     }

@@ -17,10 +17,10 @@ use crate::error::{Error, Result};
 use crate::plan::{Command, Pass, Scalars, When};
 
 /// Shortest time after which an adapter counts as hung, and the limit of a first run.
-const SILENCE_MS: f64 = 10_000.0;
-const FIRST_RUN_MS: f64 = 120_000.0;
+pub(super) const SILENCE_MS: f64 = 10_000.0;
+pub(super) const FIRST_RUN_MS: f64 = 120_000.0;
 /// Times the predicted duration after which an adapter counts as hung.
-const SILENCE_FACTOR: f64 = 20.0;
+pub(super) const SILENCE_FACTOR: f64 = 20.0;
 
 /// Work of a round.
 #[derive(Clone, Copy)]
@@ -195,7 +195,8 @@ impl<'a> Round<'a> {
                     let (pass, step, rows) = (self.job.pass, self.job.step(), task.shard.rows);
                     self.rig.timeline.record_run(&RunOf { adapter_idx, pass, step, rows }, &timing, &task.waits);
                     let exchanges = std::mem::take(&mut task.exchanges);
-                    task.answer = Some(Answer { shard: task.shard, exchanges, reports, outputs, timing });
+                    let (shard, stage) = (task.shard, 0);
+                    task.answer = Some(Answer { shard, stage, exchanges, reports, outputs, timing });
                 }
             }
             Event::Failed { fault, .. } => self.on_failure(adapter_idx, fault).await?,
@@ -330,7 +331,7 @@ impl<'a> Round<'a> {
 
 impl Job<'_> {
     /// The training step of this round, if it is one.
-    fn step(&self) -> Option<u64> {
+    pub fn step(&self) -> Option<u64> {
         matches!(self.pass, Pass::Train | Pass::Update).then(|| u64::from(self.scalars.step))
     }
 }

@@ -9,6 +9,7 @@ use super::ShardReport;
 use crate::adapters::Timing;
 use crate::data::Batch;
 use crate::error::{Error, Result};
+use crate::model::stages::Stage;
 use crate::plan::{Accumulation, Pass, Plan, Role};
 
 /// Rows that one adapter computes in one run.
@@ -39,6 +40,8 @@ impl Shard {
 #[derive(Clone, Debug)]
 pub(super) struct Answer {
     pub shard: Shard,
+    /// The stage that gave it.
+    pub stage: usize,
     /// Values to be combined before the update, by command.
     pub exchanges: LiteMap<usize, Vec<f32>>,
     pub reports: Vec<Vec<f32>>,
@@ -99,28 +102,44 @@ pub(super) fn pieces(share: u32, capacity: u32, parts: u32) -> Vec<u32> {
     (0..n_pieces).map(|idx| share / n_pieces + u32::from(idx < share % n_pieces)).collect()
 }
 
-/// Values that are written before a run on a shard.
+/// Values of a batch that are written before a run on a shard: those that the plan has buffers for.
 pub(super) fn feeds(plan: &Plan, pass: Pass, shard: &Batch) -> Vec<(Role, Arc<[f32]>)> {
     let mut feeds: Vec<_> = (0..).map(Role::Input).zip(shard.inputs.iter().cloned()).collect();
-    if pass == Pass::Predict {
-        return feeds;
+    if !matches!(pass, Pass::Predict | Pass::Forward) {
+        feeds.extend((0..).map(Role::Target).zip(shard.targets.iter().cloned()));
+        let weights = shard.sample_weights.clone().unwrap_or_else(|| std::iter::repeat_n(1.0, shard.rows).collect());
+        let masks = plan.masks.iter().chain(std::iter::repeat(&None)).take(shard.targets.len().max(plan.masks.len()));
+        feeds.extend((0..).map(Role::SampleWeight).zip(masks).filter_map(|(role, mask)| {
+            plan.find(role)?;
+            Some(match mask {
+                None => (role, weights.clone()),
+                Some(mask) => (role, mask.weights(&shard.inputs, shard.rows, Some(&weights)).into()),
+            })
+        }));
     }
-    feeds.extend((0..).map(Role::Target).zip(shard.targets.iter().cloned()));
-    let weights = shard.sample_weights.clone().unwrap_or_else(|| std::iter::repeat_n(1.0, shard.rows).collect());
-    let outputs = (0..).map(Role::SampleWeight).take_while(|role| plan.find(*role).is_some());
-    feeds.extend(outputs.zip(plan.masks.iter().chain(std::iter::repeat(&None))).map(|(role, mask)| match mask {
-        None => (role, weights.clone()),
-        Some(mask) => (role, mask.weights(&shard.inputs, shard.rows, Some(&weights)).into()),
-    }));
+    feeds.retain(|(role, _)| plan.find(*role).is_some());
     feeds
 }
 
-/// Values of each output, in the order of the rows.
-pub(super) fn concatenated(answers: &[Answer], of: impl Fn(&Answer) -> &Vec<Vec<f32>>) -> Vec<Vec<f32>> {
-    let n_outputs = answers.iter().map(|answer| of(answer).len()).max().unwrap_or(0);
-    (0..n_outputs)
-        .map(|output| answers.iter().flat_map(|answer| of(answer)[output].iter().copied()).collect())
-        .collect()
+/// Values of each result of a pass, in the order of the rows. What several stages give of one result is added.
+pub(super) fn concatenated(
+    stages: &[Stage],
+    pass: Pass,
+    answers: &[Answer],
+    of: impl Fn(&Answer) -> &Vec<Vec<f32>>,
+) -> Vec<Vec<f32>> {
+    let mut results: LiteMap<Role, Vec<f32>> = LiteMap::new();
+    for (stage_idx, stage) in stages.iter().enumerate() {
+        for (position, id) in stage.plan.results(pass).into_iter().enumerate() {
+            let own = answers.iter().filter(|answer| answer.stage == stage_idx);
+            let values = own.flat_map(|answer| of(answer).get(position).into_iter().flatten().copied());
+            match results.get_mut(&stage.plan.get(id).role) {
+                Some(sum) => sum.iter_mut().zip(values).for_each(|(sum, value)| *sum += value),
+                None => drop(results.insert(stage.plan.get(id).role, values.collect())),
+            }
+        }
+    }
+    results.into_iter().map(|(_, values)| values).collect()
 }
 
 /// Each adapter's part of the step: the sum of its pieces.

@@ -19,18 +19,28 @@ const BUSY_MS: f64 = 0.2;
 impl Scheduler {
     /// A step over several adapters, with the update on the host: all of it, or nothing.
     async fn step_on_host(&mut self, batch: &Batch, step: u64, scalars: &Scalars) -> Result<StepReport> {
-        // Adapters that were lost come back between steps; the CPU takes part if no other adapter does.
+        // Adapters that were lost come back between steps.
         self.rig.readmit_recovered();
-        self.ensure_active().await?;
-
-        // 1. Assign rows. The first batch has measured all adapters, and each step refines that.
-        calibrate(self, batch, scalars).await?;
-        let start_ms = self.rig.runtime.now_ms();
-        let (shares, shards) = self.partition.step_shards(&self.rig, step, scalars.rows);
-
-        // 2. to 4. Every adapter runs forward, loss and backward on its rows; gradients arrive meanwhile.
         let job = Job { pass: Pass::Train, batch, scalars, combining: Combining::Host };
-        let answers = self.round(job).run(shards).await?;
+        let start_ms;
+        let shares;
+        let answers = if self.rig.is_staged() {
+            // 1. to 4. Pieces of the batch go through the stages; gradients arrive meanwhile.
+            (start_ms, shares) = (self.rig.runtime.now_ms(), Vec::new());
+            self.pipeline(job).run().await?
+        } else {
+            // The CPU takes part if no other adapter does.
+            self.ensure_active().await?;
+
+            // 1. Assign rows. The first batch has measured all adapters, and each step refines that.
+            calibrate(self, batch, scalars).await?;
+            start_ms = self.rig.runtime.now_ms();
+            let shards;
+            (shares, shards) = self.partition.step_shards(&self.rig, step, scalars.rows);
+
+            // 2. to 4. Every adapter runs forward, loss and backward on its rows; gradients arrive meanwhile.
+            self.round(job).run(shards).await?
+        };
 
         // 5. Gradients are added in the order of the rows.
         let reduce_ms = self.rig.runtime.now_ms();
@@ -49,14 +59,18 @@ impl Scheduler {
 
         // The next split learns from this step.
         let reports = shards::reports(&answers);
-        self.partition.learn(&reports);
         let end_ms = self.rig.runtime.now_ms();
-        let tuning_ms = reports.iter().map(|report| report.timing.tuning_ms).fold(0.0, f64::max);
-        self.partition.reconsider(&self.rig, (end_ms - start_ms - tuning_ms).max(0.0), scalars.rows, &shares);
+        if self.rig.is_staged() {
+            reports.iter().for_each(|it| self.teams.learn(it.adapter_idx, it.rows, it.timing.busy_ms()));
+        } else {
+            self.partition.learn(&reports);
+            let tuning_ms = reports.iter().map(|report| report.timing.tuning_ms).fold(0.0, f64::max);
+            self.partition.reconsider(&self.rig, (end_ms - start_ms - tuning_ms).max(0.0), scalars.rows, &shares);
+        }
 
         // 8. Loss and score of each row, in the order of the rows.
         Ok(StepReport {
-            reports: shards::concatenated(&answers, |answer| &answer.reports),
+            reports: shards::concatenated(&self.rig.stages, Pass::Train, &answers, |answer| &answer.reports),
             gradient_norm: single(totals.norm),
             is_applied: totals.is_finite,
             penalty: totals.penalty,
@@ -95,7 +109,7 @@ impl Scheduler {
         let Some(updated) = update.await? else { return Ok(None) };
         let Updated { norm, is_applied, penalty } = Updated::of(self.rig.plan(), &updated.reports);
         Ok(Some(StepReport {
-            reports: shards::concatenated(&trained, |answer| &answer.reports),
+            reports: shards::concatenated(&self.rig.stages, Pass::Train, &trained, |answer| &answer.reports),
             gradient_norm: norm,
             is_applied,
             penalty,

@@ -80,15 +80,8 @@ impl Memory {
 }
 
 fn zero_results(plan: &Plan, pass: Pass, rows: u32) -> Results {
-    let of = |wanted: fn(Role) -> bool| -> Vec<Vec<f32>> {
-        let buffers = plan.buffers.iter().filter(|buffer| wanted(buffer.role));
-        buffers.map(|buffer| zeros(buffer.len.at(rows))).collect()
-    };
-    match pass {
-        Pass::Train | Pass::Evaluate => (of(|role| matches!(role, Role::Report(_))), Vec::new()),
-        Pass::Predict => (Vec::new(), of(|role| matches!(role, Role::Output(_)))),
-        Pass::Update => (of(|role| role == Role::Control), Vec::new()),
-    }
+    let results = plan.results(pass).into_iter().map(|buffer| zeros(plan.get(buffer).len.at(rows)));
+    if pass == Pass::Predict { (Vec::new(), results.collect()) } else { (results.collect(), Vec::new()) }
 }
 
 #[allow(clippy::cast_possible_truncation, reason = "a buffer is smaller than the address space")]

@@ -13,7 +13,7 @@ use crate::plan::{Layout, Plan};
 use crate::runtime::{self, Runtime};
 use crate::scheduler::split::SplitMode;
 use crate::scheduler::timeline::{Activity, Lane, Span, TimeSummary, Timeline, Tracing};
-use crate::scheduler::{AdapterStatus, CpuFallback, Scheduler, TrainingState};
+use crate::scheduler::{AdapterStatus, CpuFallback, Placement, Scheduler, TrainingState};
 
 /// An adapter that a trainer has opened.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,6 +39,7 @@ pub(super) struct Adapters {
     /// The adapters to open; `None` for those of the environment.
     chosen: Option<Vec<Info>>,
     split: SplitMode,
+    placement: Placement,
     opened: Option<Opened>,
     /// State for opening adapters; while they are open, the scheduler owns it.
     state: TrainingState,
@@ -64,6 +65,7 @@ impl Adapters {
             limits: MemoryLimits::default(),
             chosen: None,
             split: SplitMode::default(),
+            placement: Placement::default(),
             opened: None,
             state,
             timeline: None,
@@ -80,6 +82,12 @@ impl Adapters {
     pub(super) fn choose_split(&mut self, split: SplitMode) {
         self.close();
         self.split = split;
+    }
+
+    /// Chooses where layers are computed; closes the open adapters.
+    pub(super) fn choose_placement(&mut self, placement: Placement) {
+        self.close();
+        self.placement = placement;
     }
 
     /// Chooses another split, which open adapters take from the next step on.
@@ -118,7 +126,8 @@ impl Adapters {
         micro_batches: u32,
     ) -> Result<()> {
         let capacity = capacity_of(batch_size, micro_batches)?;
-        if let Some(opened) = self.opened.as_mut().filter(|opened| opened.micro_batches == micro_batches) {
+        let has_room = |opened: &&mut Opened| opened.micro_batches == micro_batches && !opened.scheduler.is_staged();
+        if let Some(opened) = self.opened.as_mut().filter(has_room) {
             let plan = opened.scheduler.plan().clone();
             opened.scheduler.reload(plan, capacity).await?;
             opened.capacity = batch_size;
@@ -134,6 +143,7 @@ impl Adapters {
             .opener(opener)
             .runtime(self.runtime.clone())
             .split(self.split.clone())
+            .placement(self.placement.clone())
             .capacity(capacity)
             .cpu_fallback(self.cpu_fallback)
             .micro_batches(micro_batches)

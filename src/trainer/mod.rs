@@ -37,7 +37,7 @@ use crate::model::Model;
 use crate::runtime::Runtime;
 use crate::scheduler::split::SplitMode;
 use crate::scheduler::timeline::Timeline;
-use crate::scheduler::{CpuFallback, TrainingState};
+use crate::scheduler::{CpuFallback, Placement, TrainingState};
 use crate::schema::Schema;
 
 use self::adapters::Adapters;
@@ -135,6 +135,15 @@ impl Trainer {
     #[must_use]
     pub fn split(mut self, split: SplitMode) -> Self {
         self.adapters.choose_split(split);
+        self
+    }
+
+    /// Sets where layers are computed: by default each adapter computes all of them.
+    ///
+    /// Names of layers and positions of adapters are checked when the adapters are opened.
+    #[must_use]
+    pub fn placement(mut self, placement: Placement) -> Self {
+        self.adapters.choose_placement(placement);
         self
     }
 

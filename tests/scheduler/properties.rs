@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test stands outside the engine: it panics")]
 
 mod accumulation;
+mod stages;
 
 use std::sync::Arc;
 
@@ -99,6 +100,8 @@ struct Case {
     optimizer: Optimizer,
     clip_norm: f32,
     seed: u64,
+    /// The stage of each node and of each adapter, if the model is divided.
+    division: Option<(Vec<usize>, Vec<usize>)>,
 }
 
 impl Case {
@@ -136,7 +139,11 @@ impl Case {
     /// The rig of a run; adapters, opener and runtime are to be set.
     fn rig<'a>(&self, model: &'a Model, objective: &'a Objective) -> Builder<'a> {
         let builder = Scheduler::builder(model, objective).split(self.split.clone()).capacity(self.capacity);
-        builder.micro_batches(self.accumulation_steps)
+        let builder = builder.micro_batches(self.accumulation_steps);
+        match self.division.clone() {
+            Some((nodes, adapters)) => builder.stages(nodes, adapters),
+            None => builder,
+        }
     }
 
     /// Are batch statistics those of the shards, and more than one shard possible?
@@ -173,10 +180,16 @@ async fn train(case: &Case, opener: Opener, runtime: Arc<dyn Runtime>, adapters:
         let numbers = Step { step, seed: RUN_SEED, learning_rate: LEARNING_RATE, loss_scales: case.loss_scales() };
         let report = scheduler.train(&case.batch(step), &numbers).await?;
         assert!(report.is_applied, "step {step} was not applied");
-        outcome.rows.push(report.shards.iter().map(|shard| shard.rows).sum());
+        // In stages, each row is computed once in each.
+        let n_stages = case.division.as_ref().map_or(1, |(nodes, _)| nodes.iter().max().map_or(1, |last| last + 1));
+        let n_stages = u32::try_from(n_stages).unwrap();
+        let rows: u32 = report.shards.iter().map(|shard| shard.rows).sum();
+        outcome.rows.push(rows / n_stages);
         outcome.norms.push(report.gradient_norm);
         outcome.reports.push(report.reports);
-        check_replicas(&mut scheduler, step).await?;
+        if case.division.is_none() {
+            check_replicas(&mut scheduler, step).await?;
+        }
     }
     outcome.state = scheduler.sync().await?.clone();
     Ok(outcome)
@@ -393,6 +406,7 @@ fn case(faults: usize) -> impl Strategy<Value = Case> {
                     optimizer,
                     clip_norm,
                     seed,
+                    division: None,
                 }
             },
         )
@@ -444,6 +458,7 @@ fn nobody_counts_as_silent_while_it_waits_for_the_slowest() {
         optimizer: Optimizer::sgd(0.1, 0.0),
         clip_norm: 0.0,
         seed: 1,
+        division: None,
     };
     let mut world = World::seeded(case.adapters.clone(), case.seed);
     let (opener, runtime, adapters) = (world.opener(), world.runtime(), world.adapters());

@@ -23,4 +23,5 @@ mod on_batch;
 mod predict;
 mod replicas;
 mod sequences;
+mod stages;
 mod timeline;

@@ -64,26 +64,13 @@ impl Interpreter {
         &self.memory[self.place(buffer)][..len as usize]
     }
 
-    /// The contents of every [`Role::Control`] buffer, in the plan's order.
-    pub fn controls(&self) -> Vec<Vec<f32>> {
-        let buffers = self.plan.buffers.iter().zip(&self.places);
-        buffers
-            .filter(|(buffer, _)| buffer.role == Role::Control)
-            .map(|(_, place)| self.memory[*place].clone())
-            .collect()
-    }
-
-    /// Reports and outputs of a run, by output; the update's only report is its control buffers.
+    /// Reports and outputs of a run, by output; the update's only report is its control buffers, whole.
     pub fn results(&self, pass: Pass, rows: u32) -> (Vec<Vec<f32>>, Vec<Vec<f32>>) {
-        let of = |role: fn(u32) -> Role| -> Vec<Vec<f32>> {
-            let buffers = (0..).map_while(|idx| self.plan.find(role(idx)));
-            buffers.map(|buffer| self.whole(buffer, self.plan.get(buffer).len.at(rows)).to_vec()).collect()
-        };
-        match pass {
-            Pass::Train | Pass::Evaluate => (of(Role::Report), Vec::new()),
-            Pass::Predict => (Vec::new(), of(Role::Output)),
-            Pass::Update => (self.controls(), Vec::new()),
-        }
+        let results = self.plan.results(pass).into_iter().map(|buffer| {
+            let len = self.plan.get(buffer).len;
+            self.whole(buffer, len.at(rows)).to_vec()
+        });
+        if pass == Pass::Predict { (Vec::new(), results.collect()) } else { (results.collect(), Vec::new()) }
     }
 
     /// Values of a view.

@@ -247,21 +247,21 @@ impl<'a> Execution<'a> {
 
     /// Encodes the copies of a run's results, and waits for the end of computing.
     async fn results(&mut self, run: &Run, computed: Submission) -> Result<(), Stop> {
-        let wanted = self.program.plan.results(run.pass);
         let rows = run.scalars.rows;
         let plan = self.program.plan.clone();
-        let chunks: u64 = wanted
+        let results = plan.results(run.pass);
+        let chunks: u64 = results
             .iter()
-            .map(|idx| (plan.buffers[*idx].len.at(rows) * F32_BYTES).div_ceil(self.program.readbacks.chunk_bytes()))
+            .map(|id| (plan.get(*id).len.at(rows) * F32_BYTES).div_ceil(self.program.readbacks.chunk_bytes()))
             .sum();
         let is_long = chunks + 1 > self.program.readbacks.room() as u64;
         if is_long {
             self.computed(computed).await?;
         }
         let read_at = self.mailbox.now_ms();
-        for idx in wanted {
-            if let Some(buffer) = self.program.buffer(idx).cloned() {
-                self.read(&buffer, 0, plan.buffers[idx].len.at(rows), Target::Result).await?;
+        for id in results {
+            if let Some(buffer) = self.program.buffer(id.0 as usize).cloned() {
+                self.read(&buffer, 0, plan.get(id).len.at(rows), Target::Result).await?;
             }
         }
         let marker = self.program.completion.marker.clone();

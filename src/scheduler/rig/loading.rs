@@ -17,7 +17,7 @@ impl Rig {
     pub fn load(&mut self, adapter_idx: usize) {
         let member = &mut self.members[adapter_idx];
         (member.loading, member.is_stale) = (Loading::InProgress, true);
-        let (plan, capacity) = (self.plan.clone(), member.capacity);
+        let (plan, capacity) = (self.stages[member.stage].plan.clone(), member.capacity);
         self.send(adapter_idx, Request::Load { plan, capacity });
     }
 
@@ -93,12 +93,13 @@ impl Rig {
         }
     }
 
-    /// Loads another plan over the same weights, for runs of up to `capacity` rows. Devices stay open.
+    /// Loads another plan of the only stage over the same weights, for runs of up to `capacity` rows. Devices stay open.
     ///
     /// # Errors
     /// If an adapter can't run it.
     pub async fn reload(&mut self, plan: Plan, capacity: u32) -> Result<()> {
         self.plan = Arc::new(plan);
+        self.stages[0].plan = self.plan.clone();
         for adapter_idx in 0..self.members.len() {
             let member = &mut self.members[adapter_idx];
             (member.capacity, member.is_reduced) = (capacity, false);

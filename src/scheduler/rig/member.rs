@@ -30,6 +30,8 @@ pub(in crate::scheduler) struct Member {
     pub actor: Option<ActorId>,
     /// Number of times it was opened.
     pub openings: u32,
+    /// Index of the stage that it computes.
+    pub stage: usize,
     /// Rows that a run may have.
     pub capacity: u32,
     /// Whether that is fewer than requested, because memory did not suffice.
@@ -75,11 +77,12 @@ pub(in crate::scheduler) enum Loading {
 }
 
 impl Member {
-    pub fn new(handle: Handle, actor: ActorId, capacity: u32, now_ms: f64) -> Self {
+    pub fn new(handle: Handle, actor: ActorId, stage: usize, capacity: u32, now_ms: f64) -> Self {
         Self {
             handle,
             actor: Some(actor),
             openings: 1,
+            stage,
             capacity,
             is_reduced: false,
             presence: Presence::Active,

@@ -10,7 +10,7 @@ impl Rig {
     /// # Errors
     /// If it can't be opened, or can't run the plan. Its position stays empty then.
     pub async fn join(&mut self, info: &Info) -> Result<usize> {
-        let adapter_idx = self.add(info, self.largest_capacity())?;
+        let adapter_idx = self.add(info, 0, self.largest_capacity())?;
         self.load(adapter_idx);
         match self.finish_load(adapter_idx).await {
             Ok(()) => Ok(adapter_idx),

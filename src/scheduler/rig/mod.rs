@@ -16,6 +16,7 @@ use super::CpuFallback;
 use super::timeline::{Activity, Lane, Span, Timeline};
 use crate::adapters::{ActorId, Event, Fault, Handle, Info, Message, Opener, Request, Ticket};
 use crate::error::{Error, ErrorKind, Result};
+use crate::model::stages::Stage;
 use crate::plan::{Pass, Plan, Role};
 use crate::runtime::Runtime;
 
@@ -27,6 +28,8 @@ pub(super) struct Rig {
     pub runtime: Arc<dyn Runtime>,
     opener: Opener,
     plan: Arc<Plan>,
+    /// The parts of the model that adapters compute, each with its plan: one, or the stages of a placement.
+    pub stages: Vec<Stage>,
     pub members: Vec<Member>,
     cpu_fallback: CpuFallback,
     events: Receiver<Message>,
@@ -37,20 +40,26 @@ pub(super) struct Rig {
 }
 
 impl Rig {
-    /// A rig without adapters.
-    pub fn new(runtime: Arc<dyn Runtime>, opener: Opener, plan: Plan, cpu_fallback: CpuFallback) -> Self {
+    /// A rig without adapters, for a plan and the stages in which it is computed.
+    pub fn new(
+        runtime: Arc<dyn Runtime>,
+        opener: Opener,
+        plan: Arc<Plan>,
+        stages: Vec<Stage>,
+        cpu_fallback: CpuFallback,
+    ) -> Self {
         let (events_in, events) = async_channel::unbounded();
         let (members, timeline) = (Vec::new(), Timeline::default());
-        Self { runtime, opener, plan: Arc::new(plan), members, cpu_fallback, events, events_in, attempts: 0, timeline }
+        Self { runtime, opener, plan, stages, members, cpu_fallback, events, events_in, attempts: 0, timeline }
     }
 
-    /// Opens another adapter; returns its position. It has no plan yet.
-    pub fn add(&mut self, info: &Info, capacity: u32) -> Result<usize> {
+    /// Opens another adapter for a stage; returns its position. It has no plan yet.
+    pub fn add(&mut self, info: &Info, stage: usize, capacity: u32) -> Result<usize> {
         let adapter_idx = self.members.len();
         let actor = ActorId { adapter_idx, reopened: 0 };
         let handle = self.open(info, actor)?;
         self.timeline.name_adapter(adapter_idx, &info.name);
-        self.members.push(Member::new(handle, actor, capacity, self.runtime.now_ms()));
+        self.members.push(Member::new(handle, actor, stage, capacity, self.runtime.now_ms()));
         Ok(adapter_idx)
     }
 
@@ -58,7 +67,17 @@ impl Rig {
         (self.opener)(info, actor, self.runtime.clone(), self.events_in.clone())
     }
 
-    /// The plan that is loaded.
+    /// The stage of an adapter.
+    pub fn stage(&self, adapter_idx: usize) -> &Stage {
+        &self.stages[self.members[adapter_idx].stage]
+    }
+
+    /// Whether the model is divided over stages.
+    pub fn is_staged(&self) -> bool {
+        self.stages.len() > 1
+    }
+
+    /// The plan of the whole model.
     pub fn plan(&self) -> &Arc<Plan> {
         &self.plan
     }

@@ -72,11 +72,12 @@ impl Rig {
         }
     }
 
-    /// Adds the CPU adapter if all others are lost; they take part again when they are reopened. Returns its position.
+    /// Adds the CPU adapter to a stage if all its others are lost; they take part again when they are reopened. Returns its
+    /// position.
     ///
     /// # Errors
     /// If the run must not continue on the CPU adapter, or that fails, too.
-    pub async fn add_cpu(&mut self) -> Result<usize> {
+    pub async fn add_cpu(&mut self, stage: usize) -> Result<usize> {
         self.check_fallback()?;
         let replacements = self.members.iter().map(|member| u32::from(!member.has_slot)).sum::<u32>();
         if replacements > MOST_LOSSES {
@@ -86,7 +87,7 @@ impl Rig {
                 "resume from the last checkpoint",
             ));
         }
-        let adapter_idx = self.add(&adapters::cpu::info(), self.largest_capacity())?;
+        let adapter_idx = self.add(&adapters::cpu::info(), stage, self.largest_capacity())?;
         self.members[adapter_idx].has_slot = false;
         self.load(adapter_idx);
         self.finish_load(adapter_idx).await?;
@@ -99,13 +100,13 @@ impl Rig {
     /// If the run must not continue on the CPU adapter, or that fails, too.
     pub async fn replace_by_cpu(&mut self, adapter_idx: usize) -> Result<()> {
         self.check_fallback()?;
-        let Member { openings, losses, capacity, .. } = self.members[adapter_idx];
+        let Member { openings, losses, stage, capacity, .. } = self.members[adapter_idx];
         if losses > MOST_LOSSES {
             let problem = format!("was lost {losses} times, each time with what it had trained");
             return Err(Error::adapter_lost(self.name(adapter_idx), problem, "resume from the last checkpoint"));
         }
         let (info, actor) = (adapters::cpu::info(), ActorId { adapter_idx, reopened: openings });
-        let member = Member::new(self.open(&info, actor)?, actor, capacity, self.runtime.now_ms());
+        let member = Member::new(self.open(&info, actor)?, actor, stage, capacity, self.runtime.now_ms());
         self.timeline.name_adapter(adapter_idx, &info.name);
         self.members[adapter_idx] = Member { openings: openings + 1, losses, ..member };
         self.load(adapter_idx);

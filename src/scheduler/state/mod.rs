@@ -14,7 +14,7 @@ use crate::adapters::Request;
 use crate::error::Result;
 use crate::model::{Objective, Weights};
 use crate::optimizers::Optimizer;
-use crate::plan::{Layout, Role, Scalars};
+use crate::plan::{Layout, Place, Places, Role, Scalars};
 
 use super::Step;
 
@@ -60,7 +60,7 @@ fn trainable_zeros(layout: &Layout) -> Vec<Vec<f32>> {
 
 /// Place of the parameters' update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum UpdateOn {
     /// On the host, once, for all adapters.
     Host,
     /// On the only adapter.
@@ -74,7 +74,7 @@ pub(super) struct State {
     pub layout: Layout,
     optimizer: Option<Optimizer>,
     clip_norm: f32,
-    place: Place,
+    update_on: UpdateOn,
     /// Whether the only adapter has trained since.
     is_behind: bool,
     /// Whether training was lost with the only adapter, and this is not yet reported.
@@ -84,14 +84,14 @@ pub(super) struct State {
 }
 
 impl State {
-    pub fn new(training: TrainingState, layout: Layout, objective: Option<&Objective>, place: Place) -> Self {
+    pub fn new(training: TrainingState, layout: Layout, objective: Option<&Objective>, update_on: UpdateOn) -> Self {
         Self {
             gradients: trainable_zeros(&layout),
             training,
             layout,
             optimizer: objective.map(|objective| objective.optimizer.clone()),
             clip_norm: objective.map_or(0.0, |objective| objective.clip_norm),
-            place,
+            update_on,
             is_behind: false,
             is_rewound: false,
         }
@@ -114,12 +114,12 @@ impl State {
 
     /// Whether parameters are kept on the only adapter.
     pub fn is_on_device(&self) -> bool {
-        self.place == Place::Device
+        self.update_on == UpdateOn::Device
     }
 
     /// Updates on the host from now on. The adapter's state must have been read back.
     pub fn move_to_host(&mut self) {
-        self.place = Place::Host;
+        self.update_on = UpdateOn::Host;
     }
 
     /// Whether the only adapter has trained since the last copy.
@@ -182,8 +182,8 @@ impl State {
     /// Sends parameters, statistics and, with the update on the device, optimizer state to an adapter.
     fn send_to(&self, rig: &mut Rig, adapter_idx: usize) {
         rig.members[adapter_idx].is_stale = false;
-        for (role, data) in self.weights() {
-            rig.send(adapter_idx, Request::Write { role, offset: 0, data });
+        for (role, offset, data) in self.weights(&rig.stage(adapter_idx).places) {
+            rig.send(adapter_idx, Request::Write { role, offset, data });
         }
         if self.is_on_device() {
             for (kind, segments) in (0..).zip(&self.training.optimizer) {
@@ -195,16 +195,20 @@ impl State {
         }
     }
 
-    /// Parameters and statistics by role.
-    pub fn weights(&self) -> Vec<(Role, Arc<[f32]>)> {
-        let parameters = (0..).zip(&self.training.weights.parameters);
-        let parameters = parameters.map(|(segment, values)| (Role::Parameters(segment), Arc::from(values.as_slice())));
-        parameters.chain(self.statistics()).collect()
+    /// Parameters and statistics of a stage: role, first element, values.
+    pub fn weights(&self, places: &Places) -> Vec<(Role, u64, Arc<[f32]>)> {
+        let parameters = places.parameters.iter().filter_map(|place| {
+            let values = self.training.weights.parameters.get(place.whole_segment as usize)?;
+            Some((Role::Parameters(place.segment), place.offset, Arc::from(values.get(place.whole_range())?)))
+        });
+        parameters.chain(self.statistics(places)).collect()
     }
 
-    fn statistics(&self) -> Option<(Role, Arc<[f32]>)> {
+    /// Moving statistics of a stage.
+    fn statistics<'a>(&'a self, places: &'a Places) -> impl Iterator<Item = (Role, u64, Arc<[f32]>)> + 'a {
         let statistics = &self.training.weights.statistics;
-        (!statistics.is_empty()).then(|| (Role::Statistics, Arc::from(statistics.as_slice())))
+        let of = |place: &Place| Some((Role::Statistics, place.offset, statistics.get(place.whole_range())?.into()));
+        places.statistics.iter().filter_map(of)
     }
 
     /// Copies the state of the only adapter to the host, if it has trained since the last copy.

@@ -1,8 +1,9 @@
 //! Adding the shards' gradients on the host.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use crate::kernels::halves::{BLOCK, Halves};
+use crate::kernels::halves::{self, BLOCK, Halves};
 use crate::kernels::{clip, regularizer};
 use crate::plan::{Combine, Command, Pass, Penalty, Role};
 use crate::runtime::threads;
@@ -30,28 +31,18 @@ impl State {
     /// Adds all gradients that were sent in the order of the shards, whatever their order of arrival, and then the slopes of the
     /// parameters' penalties, which count once for the whole batch.
     pub fn reduce(&mut self, rig: &Rig, answers: &[Answer]) -> Totals {
-        let plan = rig.plan();
+        let penalties = &rig.plan().penalties;
         let mut total = Sums::default();
-        for (command_idx, command) in plan.commands(Pass::Train).iter().enumerate() {
-            let Command::Exchange(exchange) = command else { continue };
-            let Role::Gradients(segment) = plan.get(exchange.view.buffer).role else { continue };
-            if exchange.combine != Combine::Sum || exchange.is_awaited() {
-                continue;
-            }
-            let sent = answers.iter().filter_map(|answer| answer.exchanges.get(&command_idx));
-            let parts: Vec<Part<'_>> = match exchange.halves {
-                None => sent.map(|values| Part::Whole(values)).collect(),
-                Some(_) => sent.map(|packed| Part::Halves(Halves::new(packed))).collect(),
-            };
-            let start = usize::try_from(exchange.view.offset).unwrap_or(usize::MAX);
-            let len = usize::try_from(exchange.view.len.fixed).unwrap_or(usize::MAX);
+        for Terms { segment, range, parts } in terms(rig, answers) {
+            let len = range.len() as u64;
+            let sent: u64 = parts.iter().map(|part| part.sent.len_of(len)).sum();
             let penalties = Penalties {
-                all: plan.penalties.iter().filter(|penalty| penalty.segment == segment).collect(),
+                all: penalties.iter().filter(|penalty| penalty.segment == segment).collect(),
                 weights: &self.training.weights.parameters[segment as usize],
-                start,
+                start: range.start,
             };
-            total = total.and(add(&mut self.gradients[segment as usize][start..start + len], &parts, &penalties));
-            rig.runtime.charge(F32_BYTES * (parts.len() as u64 * exchange.sent().len.fixed + exchange.view.len.fixed));
+            total = total.and(add(&mut self.gradients[segment as usize][range], &parts, &penalties));
+            rig.runtime.charge(F32_BYTES * (sent + len));
         }
         Totals { norm: total.squares.sqrt(), is_finite: total.wrong == 0, penalty: total.penalty }
     }
@@ -109,30 +100,107 @@ impl Penalties<'_> {
     }
 }
 
-/// A shard's values of a bucket.
+/// The values that shards sent of a stretch of the flat gradients.
+struct Terms<'a> {
+    segment: u32,
+    range: Range<usize>,
+    parts: Vec<Part<'a>>,
+}
+
+/// All that shards sent of gradients, in the order of the plan's exchanges, and in the order of the shards.
+fn terms<'a>(rig: &Rig, answers: &'a [Answer]) -> Vec<Terms<'a>> {
+    let mut terms = Vec::new();
+    for (stage_idx, stage) in rig.stages.iter().enumerate() {
+        for (command_idx, command) in stage.plan.commands(Pass::Train).iter().enumerate() {
+            let Command::Exchange(exchange) = command else { continue };
+            let Role::Gradients(segment) = stage.plan.get(exchange.view.buffer).role else { continue };
+            if exchange.combine != Combine::Sum || exchange.is_awaited() {
+                continue;
+            }
+            let start = usize::try_from(exchange.view.offset).unwrap_or(usize::MAX);
+            let range = start..start + usize::try_from(exchange.view.len.fixed).unwrap_or(usize::MAX);
+            let own = || answers.iter().filter(|answer| answer.stage == stage_idx);
+            let places = stage.places.parameters.iter().filter(|place| place.segment == segment);
+            for place in places.filter_map(|place| place.within(&range)) {
+                let first = place.range().start - start;
+                let sent = own().filter_map(|answer| answer.exchanges.get(&command_idx));
+                let parts = sent.map(|values| {
+                    let is_packed = exchange.halves.is_some();
+                    let sent = if is_packed { Sent::Halves(Halves::new(values)) } else { Sent::Whole(values) };
+                    Part { sent, first }
+                });
+                terms.push(Terms { segment: place.whole_segment, range: place.whole_range(), parts: parts.collect() });
+            }
+        }
+    }
+    if rig.is_staged() { of_shared(terms) } else { terms }
+}
+
+/// Stages that share a layer send values of the same stretches: these are cut alike, and become one sum each.
+fn of_shared(terms: Vec<Terms<'_>>) -> Vec<Terms<'_>> {
+    let mut ends: BTreeSet<(u32, usize)> = BTreeSet::new();
+    for Terms { segment, range, .. } in &terms {
+        ends.extend([(*segment, range.start), (*segment, range.end)]);
+    }
+    let mut cut: BTreeMap<(u32, usize), Terms<'_>> = BTreeMap::new();
+    for Terms { segment, range, parts } in terms {
+        let mut start = range.start;
+        for (_, end) in ends.range((segment, range.start + 1)..=(segment, range.end)) {
+            let from = start - range.start;
+            let parts = parts.iter().map(|part| Part { first: part.first + from, ..*part });
+            let piece =
+                cut.entry((segment, start)).or_insert_with(|| Terms { segment, range: start..*end, parts: Vec::new() });
+            piece.parts.extend(parts);
+            start = *end;
+        }
+    }
+    cut.into_values().collect()
+}
+
+/// A shard's values of a stretch.
 #[derive(Clone, Copy)]
-enum Part<'a> {
+struct Part<'a> {
+    sent: Sent<'a>,
+    /// Position of the stretch's first value among those that were sent.
+    first: usize,
+}
+
+/// Values as a shard sent them.
+#[derive(Clone, Copy)]
+enum Sent<'a> {
     Whole(&'a [f32]),
     Halves(Halves<'a>),
 }
 
-impl Part<'_> {
-    /// Writes a range of the bucket, which begins between blocks.
-    fn write(self, range: Range<usize>, sum: &mut [f32]) {
+impl Sent<'_> {
+    /// Words that were sent for so many values.
+    fn len_of(self, len: u64) -> u64 {
         match self {
-            Self::Whole(values) => sum.copy_from_slice(&values[range]),
-            Self::Halves(halves) => {
+            Self::Whole(_) => len,
+            Self::Halves(_) => halves::packed_len(usize::try_from(len).unwrap_or(usize::MAX)) as u64,
+        }
+    }
+}
+
+impl Part<'_> {
+    /// Writes a range of the stretch, which begins between blocks.
+    fn write(self, range: Range<usize>, sum: &mut [f32]) {
+        let range = self.first + range.start..self.first + range.end;
+        match self.sent {
+            Sent::Whole(values) => sum.copy_from_slice(&values[range]),
+            Sent::Halves(halves) => {
                 halves.for_each(range, |first, values| sum[first..first + BLOCK].copy_from_slice(values));
             }
         }
     }
 
-    /// Adds a range of the bucket, which begins between blocks.
+    /// Adds a range of the stretch, which begins between blocks.
     fn add(self, range: Range<usize>, sum: &mut [f32]) {
+        let range = self.first + range.start..self.first + range.end;
         let add = |sum: &mut [f32], values: &[f32]| sum.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
-        match self {
-            Self::Whole(values) => add(sum, &values[range]),
-            Self::Halves(halves) => halves.for_each(range, |first, values| add(&mut sum[first..first + BLOCK], values)),
+        match self.sent {
+            Sent::Whole(values) => add(sum, &values[range]),
+            Sent::Halves(halves) => halves.for_each(range, |first, values| add(&mut sum[first..first + BLOCK], values)),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::State;
 use crate::adapters::Request;
-use crate::plan::{Command, Moving, Pass};
+use crate::plan::{Command, Moving, Pass, Place, View};
 use crate::scheduler::rig::Rig;
 use crate::scheduler::shards::Answer;
 
@@ -34,33 +34,44 @@ pub(in crate::scheduler) fn merge<'a>(parts: impl Iterator<Item = (u64, &'a [f32
 impl State {
     /// Moves the moving statistics towards those of the whole batch.
     pub fn follow_statistics(&mut self, rig: &Rig, answers: &[Answer]) {
-        let plan = rig.plan();
-        for (command_idx, command) in plan.commands(Pass::Train).iter().enumerate() {
-            let Command::Exchange(exchange) = command else { continue };
-            let Some(moving) = plan.moving.iter().find(|moving| moving.moments == exchange.view) else { continue };
-            let parts = answers.iter().filter_map(|answer| {
-                let part_count = u64::from(answer.shard.rows) * u64::from(moving.count_per_row);
-                Some((part_count, answer.exchanges.get(&command_idx)?.as_slice()))
-            });
-            let (total, merged) = merge(parts);
-            if total > 0 {
-                self.follow(moving, total, &merged);
+        for (stage_idx, stage) in rig.stages.iter().enumerate() {
+            for (command_idx, command) in stage.plan.commands(Pass::Train).iter().enumerate() {
+                let Command::Exchange(exchange) = command else { continue };
+                let Some(moving) = stage.plan.moving.iter().find(|moving| moving.moments == exchange.view) else {
+                    continue;
+                };
+                let parts = answers.iter().filter(|answer| answer.stage == stage_idx).filter_map(|answer| {
+                    let part_count = u64::from(answer.shard.rows) * u64::from(moving.count_per_row);
+                    Some((part_count, answer.exchanges.get(&command_idx)?.as_slice()))
+                });
+                let (total, merged) = merge(parts);
+                if total > 0 {
+                    self.follow(&stage.places.statistics, moving, total, &merged);
+                }
             }
         }
     }
 
     /// Sends new moving statistics to the adapters that have the newest parameters.
     pub fn broadcast_statistics(&self, rig: &Rig) {
-        let Some((role, data)) = self.statistics() else { return };
-        for adapter_idx in (0..rig.members.len()).filter(|idx| !rig.members[*idx].is_stale) {
-            rig.send(adapter_idx, Request::Write { role, offset: 0, data: data.clone() });
+        for (stage_idx, stage) in rig.stages.iter().enumerate() {
+            for (role, offset, data) in self.statistics(&stage.places) {
+                let fresh = |idx: &usize| !rig.members[*idx].is_stale && rig.members[*idx].stage == stage_idx;
+                for adapter_idx in (0..rig.members.len()).filter(fresh) {
+                    rig.send(adapter_idx, Request::Write { role, offset, data: data.clone() });
+                }
+            }
         }
     }
 
     #[allow(clippy::cast_precision_loss, reason = "counts are rounded to f32 as on the device")]
     #[allow(clippy::cast_possible_truncation, reason = "a segment is smaller than 2^25 elements")]
-    fn follow(&mut self, moving: &Moving, total: u64, merged: &[f32]) {
-        let (mean_at, variance_at) = (moving.mean.offset as usize, moving.variance.offset as usize);
+    fn follow(&mut self, places: &[Place], moving: &Moving, total: u64, merged: &[f32]) {
+        let at = |view: View| {
+            let range = view.offset as usize..view.offset as usize + 1;
+            places.iter().find_map(|place| place.within(&range)).map_or(0, |place| place.whole_offset as usize)
+        };
+        let (mean_at, variance_at) = (at(moving.mean), at(moving.variance));
         let statistics = &mut self.training.weights.statistics;
         let divisor = total.saturating_sub(u64::from(moving.correction)).max(1) as f32;
         for channel in 0..moving.channels {

@@ -65,12 +65,18 @@ impl State {
 
     /// Sends a part of a segment of the parameters to several adapters.
     fn broadcast(&self, rig: &Rig, segment: u32, range: Range<usize>, receivers: &[usize]) {
-        let offset = range.start as u64;
-        let data: Arc<[f32]> = self.training.weights.parameters[segment as usize][range].into();
-        // Copied once for all adapters.
-        charge(rig, 2 * data.len());
-        for adapter_idx in receivers {
-            rig.send(*adapter_idx, Request::Write { role: Role::Parameters(segment), offset, data: data.clone() });
+        let values = &self.training.weights.parameters[segment as usize];
+        for (stage_idx, stage) in rig.stages.iter().enumerate() {
+            let places = stage.places.parameters.iter().filter(|place| place.whole_segment == segment);
+            for place in places.filter_map(|place| place.within_whole(&range)) {
+                // Copied once for all adapters of the stage.
+                let data: Arc<[f32]> = values[place.whole_range()].into();
+                charge(rig, 2 * data.len());
+                let (role, offset) = (Role::Parameters(place.segment), place.offset);
+                for adapter_idx in receivers.iter().filter(|idx| rig.members[**idx].stage == stage_idx) {
+                    rig.send(*adapter_idx, Request::Write { role, offset, data: data.clone() });
+                }
+            }
         }
     }
 

@@ -29,6 +29,7 @@ fn case_of(family: Family, rows: usize, n_adapters: usize, parts: u32) -> Case {
         optimizer: Optimizer::sgd(LEARNING_RATE, 0.9),
         clip_norm: 0.2,
         seed: 1,
+        division: None,
     }
 }
 

@@ -169,9 +169,9 @@ pub(in crate::adapters::gpu) async fn begin(
         return Err(Fault::Unsupported("too many runs are in flight".into()).into());
     };
     let (plan, mut lengths, mut at) = (execution.program.plan.clone(), Vec::new(), 0);
-    for idx in plan.results(run.pass) {
-        let length = plan.buffers[idx].len.at(run.scalars.rows);
-        if let Some(buffer) = execution.program.buffer(idx).filter(|_| length > 0) {
+    for id in plan.results(run.pass) {
+        let length = plan.get(id).len.at(run.scalars.rows);
+        if let Some(buffer) = execution.program.buffer(id.0 as usize).filter(|_| length > 0) {
             chunk.copy(&mut execution.encoder, (buffer, 0), at, length * F32_BYTES);
         }
         lengths.push(length);
