@@ -179,6 +179,11 @@ impl<'a> Builder<'a> {
             return Err(synchronized(self.micro_batches, stages.len()));
         }
         check_teams(&stage_of, self.adapters.len(), stages.len())?;
+        if stages.len() > 1 && matches!(self.split, SplitMode::Fixed(_) | SplitMode::Recorded(_)) {
+            let problem =
+                "needs to be learned where layers are placed in stages: each adapter gets all rows of its stage";
+            return Err(Error::setting("split", problem, "leave out the split, or the placement"));
+        }
         let state = self.state.unwrap_or_else(|| match objective {
             Some(objective) => TrainingState::new(weights, &layout, &objective.optimizer),
             None => TrainingState { weights, optimizer: Vec::new() },

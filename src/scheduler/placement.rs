@@ -43,7 +43,7 @@ pub enum Placement {
 #[serde(deny_unknown_fields)]
 pub struct StageSpec {
     /// Names of layers, and ranges of them: `first..last` with both ends, `..last`, `first..`. A further use of a shared
-    /// layer has a name of its own, such as `tower_1`; `manyhands summary` lists all.
+    /// layer has a name of its own, such as `tower:1`; `manyhands summary` lists all.
     pub layers: Vec<String>,
     /// Positions of the adapters among those of the run. Several share the micro-batches by their speed.
     pub adapters: Vec<usize>,

@@ -9,7 +9,10 @@ use manyhands::internals::scheduler::{Scheduler, Step};
 use manyhands::layers::{
     Activation, Add, BatchNormalization, Concatenate, Conv2D, Dense, Dropout, Flatten, MaxPooling2D, Relu,
 };
-use manyhands::{CpuFallback, GradientCompression, Loss, Model, ModelBuilder, Optimizer, Placement, SplitMode};
+use manyhands::{
+    Checkpoint, Compile, CpuFallback, Fit, GradientCompression, Loss, Model, ModelBuilder, Optimizer, Placement,
+    Sequential, SplitMode, Trainer,
+};
 
 use crate::needed;
 
@@ -330,4 +333,38 @@ fn stages_on_adapters_of_different_kinds_train_as_on_one() {
         let got = steps(open(&model, adapters, Some(&division), 33, 4), &model, 33, 8, |_, _| {});
         assert_close(&got, &expected, 2e-3, "stages on two software adapters and the CPU");
     }
+}
+
+/// Runs over epochs with a short last batch, evaluation and predictions; checkpoints know nothing of stages.
+#[test]
+fn a_run_in_stages_is_that_of_one_adapter() {
+    let model = || {
+        let model = Sequential::new([8, 8, 1]).add(Conv2D::new(4, [3, 3]).same()).add(BatchNormalization::new());
+        let model = model.add(Relu::default()).add(Flatten::default()).add(Dropout::new(0.2));
+        model.add_named("scores", Dense::new(10)).build(3).unwrap()
+    };
+    let compile = || Compile::new(Optimizer::adam(1e-2), Loss::SPARSE_CATEGORICAL_CROSSENTROPY);
+    let trainer = || Trainer::new(model(), compile()).unwrap().on(vec![Info::cpu(); 2]);
+    let placement = Placement::stages([(["..re_lu"], [1]), (["flatten.."], [0])]);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("run.safetensors");
+    let fit = |epochs: u64| Fit::new(epochs).batch_size(400).micro_batches(4);
+    let values = |trainer: &Trainer| -> Vec<u32> {
+        trainer.model().tensors().flat_map(|(_, _, values)| values).map(|value| value.to_bits()).collect()
+    };
+    let (train, test) = (|| digits::train().unwrap(), || digits::test().unwrap());
+    let mut alone = trainer().split(SplitMode::Fixed(vec![1.0, 0.0]));
+    let mut staged = trainer().placement(placement);
+    let expected = alone.fit(train(), &fit(2)).unwrap();
+    let got = staged.fit(train(), &fit(2).save(&file)).unwrap();
+    assert_eq!(got.of("loss"), expected.of("loss"));
+    assert_eq!(values(&staged), values(&alone));
+    assert_eq!(staged.evaluate(test(), 100).unwrap().to_string(), alone.evaluate(test(), 100).unwrap().to_string());
+    assert_eq!(staged.predict(test(), 100).unwrap(), alone.predict(test(), 100).unwrap());
+
+    let mut resumed = trainer().split(SplitMode::Fixed(vec![1.0, 0.0]));
+    resumed.resume(Checkpoint::load(&file).unwrap()).unwrap();
+    resumed.fit(train(), &fit(3)).unwrap();
+    alone.fit(train(), &fit(3)).unwrap();
+    assert_eq!(values(&resumed), values(&alone));
 }

@@ -22,7 +22,7 @@ fn staged(faults: usize) -> impl Strategy<Value = Case> {
             let stages = stages.into_iter().chain(0..).map(|stage| stage % n_stages);
             let adapters = (0..case.adapters.len()).zip(stages);
             let adapters = adapters.map(|(idx, stage)| if idx < n_stages { idx } else { stage }).collect();
-            case.division = Some((nodes, adapters));
+            (case.division, case.split) = (Some((nodes, adapters)), SplitMode::Learned);
             case
         })
     })
