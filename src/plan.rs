@@ -132,7 +132,7 @@ pub enum Combine {
     HandOver(Handed),
 }
 
-/// What a stage hands over to another one: of a tensor, by its number in the model.
+/// A value that a stage hands over to another one: of a tensor, by its number in the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Handed {
     /// Its values.

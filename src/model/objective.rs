@@ -1,4 +1,4 @@
-//! What a model is trained for: a loss for each output, and the optimizer.
+//! The objective of training: a loss for each output, and the optimizer.
 
 use super::{Model, OutputMask};
 use crate::error::{Error, Result};

@@ -19,7 +19,7 @@ pub(super) struct Part<'a> {
     layout: Cow<'a, Layout>,
     /// Whether it records each node.
     holds: Vec<bool>,
-    /// What other stages give it, and what it gives them.
+    /// Tensors that it gets from other stages and hands over to them.
     pub(super) border: Border,
 }
 
@@ -355,7 +355,7 @@ impl<'a> Part<'a> {
     }
 }
 
-/// What the training pass of a part trains.
+/// Result of recording the training pass of a part.
 pub(super) struct Trained {
     /// Stretches of the flat parameters whose gradients it computes.
     pub stretches: Vec<Stretch>,

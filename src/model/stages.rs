@@ -13,7 +13,7 @@ use crate::plan::{Layout, Pass, Placed, Places, Plan};
 pub struct Stage {
     /// Its plan. The flat buffers hold its own parameters and statistics alone.
     pub plan: Arc<Plan>,
-    /// Where its parameters and statistics lie in the whole model's.
+    /// Places of its parameters and statistics in the whole model's flat buffers.
     pub places: Places,
     /// Tensors that it reads and earlier stages compute.
     pub values: Vec<Source>,
@@ -101,7 +101,7 @@ impl Model {
         Ok(n_stages)
     }
 
-    /// What a stage gets from the others, and gives them.
+    /// The tensors that a stage gets from others and hands over to them.
     fn border(&self, stage_of: &[usize], stage: usize, handed_by: &[Option<usize>]) -> Border {
         let n_inputs = self.inputs.len();
         let (mut is_read, mut is_read_later) = (vec![false; self.shapes.len()], vec![false; self.shapes.len()]);

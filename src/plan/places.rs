@@ -1,4 +1,4 @@
-//! Where the flat buffers of a stage lie in those of the whole model.
+//! Places of a stage's flat buffers in those of the whole model.
 
 use std::ops::Range;
 
@@ -48,7 +48,7 @@ impl Place {
     }
 }
 
-/// Where parameters and moving statistics of a stage lie in the whole model's flat buffers.
+/// Places of a stage's parameters and moving statistics in the whole model's flat buffers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Places {
     /// Parameters, in the order of the stage's layout.
@@ -58,7 +58,7 @@ pub struct Places {
 }
 
 impl Places {
-    /// Those of a stage that is the whole model.
+    /// The places of a stage that is the whole model.
     pub fn whole(layout: &Layout) -> Self {
         let place =
             |(segment, len): (u32, u64)| Place { segment, offset: 0, whole_segment: segment, whole_offset: 0, len };
@@ -69,7 +69,7 @@ impl Places {
         }
     }
 
-    /// Those of a stage's layout, whose tensors all are in the whole model's.
+    /// The places of a stage's layout, whose tensors all are in the whole model's.
     pub fn of(stage: &Layout, whole: &Layout) -> Self {
         let parameters = stage.parameters.iter().filter_map(|placed| {
             let in_whole = &whole.parameters[whole.parameter(&placed.name)?];

@@ -108,19 +108,22 @@ impl<'a> Pipeline<'a> {
         self.tasks.clear();
         self.fill_teams().await?;
         self.pieces = self.teams.pieces(self.rig, self.job.scalars.batch_rows);
-        for stage in 0..self.rig.stages.len() {
-            let routes = self.teams.routes(self.rig, stage, &self.pieces).unwrap_or_default();
-            for pass in self.passes(stage) {
-                let adds_up = self.rig.stages[stage].plan.accumulation(pass) == Accumulation::Adapter;
-                let tasks = routes.iter().enumerate().map(|(piece, adapter_idx)| {
-                    let (adapter_idx, progress, exchanges) = (*adapter_idx, Progress::Waiting, LiteMap::new());
-                    let group = if adds_up { adapter_idx } else { piece };
-                    Task { stage, pass, piece, group, adapter_idx, progress, exchanges }
-                });
-                self.tasks.extend(tasks);
-            }
-        }
+        let stages = 0..self.rig.stages.len();
+        self.tasks = stages.flat_map(|stage| self.tasks_of(stage)).collect();
         Ok(())
+    }
+
+    /// The tasks of a stage: each of its passes on each piece.
+    fn tasks_of(&self, stage: usize) -> Vec<Task> {
+        let routes = self.teams.routes(self.rig, stage, &self.pieces).unwrap_or_default();
+        let plan = &self.rig.stages[stage].plan;
+        let task = |pass: Pass, (piece, adapter_idx): (usize, usize)| {
+            let adds_up = plan.accumulation(pass) == Accumulation::Adapter;
+            let group = if adds_up { adapter_idx } else { piece };
+            Task { stage, pass, piece, group, adapter_idx, progress: Progress::Waiting, exchanges: LiteMap::new() }
+        };
+        let of_pass = |pass| routes.iter().copied().enumerate().map(move |place| task(pass, place));
+        self.passes(stage).into_iter().flat_map(of_pass).collect()
     }
 
     /// Passes of a stage's plan that this pass takes.
@@ -191,7 +194,7 @@ impl<'a> Pipeline<'a> {
             })
     }
 
-    /// What other stages hand over to a task: the role under which it is fed, and the value.
+    /// The values that a task needs of other stages: the role under which each is fed, and its key.
     fn needs(&self, task: &Task) -> impl Iterator<Item = (Role, Key)> {
         let stage = &self.rig.stages[task.stage];
         let (piece, trains) = (task.piece, task.pass == Pass::Train);

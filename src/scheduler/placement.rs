@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::names;
 
-/// Where the layers of a model are computed.
+/// The adapters that compute each layer of a model.
 ///
 /// ```
 /// use manyhands::data::digits;

@@ -281,6 +281,9 @@ fn divisions_that_make_no_sense_are_refused() {
     assert!(refused(cut(&model, &[5]).into_iter().map(|stage| 2 * stage).collect(), vec![0, 1]).contains("stage 1"));
 }
 
+/// Layers and adapters of a stage, by name and position.
+type Named<'a> = (&'a [&'a str], &'a [usize]);
+
 #[test]
 fn stages_of_named_layers_train_on_the_adapters_that_are_named() {
     let model = residual();
@@ -292,7 +295,7 @@ fn stages_of_named_layers_train_on_the_adapters_that_are_named() {
     let named = [(vec!["..re_lu"], vec![2]), (vec!["conv2d_1", "add..flatten"], vec![0]), (vec!["early.."], vec![1])];
     let got = steps(scheduler(Placement::stages(named)).unwrap(), &model, 33, 3, |_, _| {});
     assert_same_bits(&got, &alone(&model, 33, 4, 3), "stages by name");
-    let wrong: [(&[(&[&str], &[usize])], &str); 6] = [
+    let wrong: [(&[Named], &str); 6] = [
         (&[(&["..relu"], &[0]), (&["conv2d_1.."], &[1, 2])], "`relu` is none"),
         (&[(&["..add"], &[0]), (&["early.."], &[1, 2])], "`max_pooling2d` has none"),
         (&[(&["..add"], &[0]), (&["add.."], &[1, 2])], "`add` is in stages 0 and 1"),

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::kernels::halves::{self, BLOCK, Halves};
 use crate::kernels::{clip, regularizer};
-use crate::plan::{Combine, Command, Pass, Penalty, Role};
+use crate::plan::{Combine, Command, Exchange, Pass, Penalty, Role};
 use crate::runtime::threads;
 
 use super::State;
@@ -124,11 +124,7 @@ fn terms<'a>(rig: &Rig, answers: &'a [Answer]) -> Vec<Terms<'a>> {
             for place in places.filter_map(|place| place.within(&range)) {
                 let first = place.range().start - start;
                 let sent = own().filter_map(|answer| answer.exchanges.get(&command_idx));
-                let parts = sent.map(|values| {
-                    let is_packed = exchange.halves.is_some();
-                    let sent = if is_packed { Sent::Halves(Halves::new(values)) } else { Sent::Whole(values) };
-                    Part { sent, first }
-                });
+                let parts = sent.map(|values| Part { sent: Sent::of(exchange, values), first });
                 terms.push(Terms { segment: place.whole_segment, range: place.whole_range(), parts: parts.collect() });
             }
         }
@@ -172,7 +168,11 @@ enum Sent<'a> {
     Halves(Halves<'a>),
 }
 
-impl Sent<'_> {
+impl<'a> Sent<'a> {
+    fn of(exchange: &Exchange, values: &'a [f32]) -> Self {
+        if exchange.halves.is_some() { Self::Halves(Halves::new(values)) } else { Self::Whole(values) }
+    }
+
     /// Words that were sent for so many values.
     fn len_of(self, len: u64) -> u64 {
         match self {
