@@ -17,7 +17,7 @@ use crate::errors::detached;
 #[pyclass(frozen, module = "manyhands_ml._native")]
 pub(crate) struct Batch {
     pub(crate) values: data::Batch,
-    /// The same values, if they were found right for a trainer.
+    /// Its values, if they were found right for a trainer.
     pub(crate) checked: Option<CheckedBatch>,
 }
 
