@@ -124,7 +124,7 @@ fn chunk_bytes(largest: u64) -> u64 {
     largest.min(LARGEST).next_power_of_two().clamp(4096, LARGEST)
 }
 
-/// Buffers of a device: sizes in bytes, before they are rounded up to [`padded`].
+/// Buffers of a device: sizes in bytes, before they are rounded up to 256.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceBuffers {
     /// Slots of activations.

@@ -52,12 +52,16 @@ impl Trained {
         let settings = Settings::of(Some(file))?;
         let model = settings.build_model(0)?;
         let compile = settings.compile(&model, 0)?;
-        Ok(Self { trainer: Trainer::new(model, compile)?, settings })
+        let trainer = Trainer::new(model, compile)?.placement(settings.training.placement.clone());
+        Ok(Self { trainer, settings })
     }
 
+    /// Memory of training on an adapter of a kind; of several stages, that of the largest.
     fn on(&self, kind: Kind, limit: Option<u64>) -> Result<Option<MemoryNeed>> {
         let training = &self.settings.training;
-        self.trainer.memory_need(kind, training.batch_size, training.micro_batches, limit)
+        let needs = self.trainer.stage_needs(kind, training.batch_size, training.micro_batches, limit)?;
+        let largest = |needs: Vec<MemoryNeed>| needs.into_iter().max_by_key(|need| need.bytes);
+        Ok(needs.into_iter().collect::<Option<Vec<_>>>().and_then(largest))
     }
 }
 

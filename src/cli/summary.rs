@@ -46,15 +46,19 @@ pub fn run(args: &SummaryArgs, terminal: &Terminal) -> Result<()> {
 /// started to find the adapters of this machine.
 fn show_memory(settings: &Settings, limits: &MemoryLimits, model: Model, terminal: &Terminal) -> Result<()> {
     let (training, compile) = (&settings.training, settings.compile(&model, 0)?);
-    let trainer = Trainer::new(model, compile)?;
+    let trainer = Trainer::new(model, compile)?.placement(training.placement.clone());
     let mut table = Table::new(["training on", "rows at once", "memory", "limit"]).numbers([1, 2, 3]);
     let kinds = [("the CPU adapter", Kind::Cpu), ("a GPU", Kind::DiscreteGpu)].map(|(name, kind)| (name, kind, None));
     let of_name = |name: &str| if name.eq_ignore_ascii_case("cpu") { Kind::Cpu } else { Kind::DiscreteGpu };
     let limited = limits.items().map(|(name, limit)| (name, of_name(name), Some(limit)));
     for (name, kind, limit) in kinds.into_iter().chain(limited) {
-        let need = trainer.memory_need(kind, training.batch_size, training.micro_batches, limit)?;
-        let [rows, needed] = need_cells(need);
-        table.row([name.to_owned(), rows, needed, limit.map_or_else(String::new, bytes)]);
+        let needs = trainer.stage_needs(kind, training.batch_size, training.micro_batches, limit)?;
+        let is_staged = needs.len() > 1;
+        for (stage, need) in needs.into_iter().enumerate() {
+            let name = if is_staged { format!("{name}, stage {stage}") } else { name.to_owned() };
+            let [rows, needed] = need_cells(need);
+            table.row([name, rows, needed, limit.map_or_else(String::new, bytes)]);
+        }
     }
     terminal.report(&table);
     Ok(())

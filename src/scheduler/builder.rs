@@ -211,14 +211,16 @@ impl<'a> Builder<'a> {
 
 /// The error for batch normalization over the whole batch where a batch is cut into pieces.
 fn synchronized(micro_batches: u32, n_stages: usize) -> Error {
-    let (setting, got) = if n_stages > 1 {
-        ("placement", format!("one stage, but has {n_stages}"))
+    let (setting, needed, got) = if n_stages > 1 {
+        ("placement", "needs one stage", format!("has {n_stages}"))
     } else {
-        ("micro_batches", format!("1, but is {micro_batches}"))
+        ("micro_batches", "needs to be 1", format!("is {micro_batches}"))
     };
     Error::setting(
         setting,
-        format!("needs to be {got} where batch-norm is `synchronized`, whose statistics are those of the whole batch"),
+        format!(
+            "{needed} where batch-norm is `synchronized`, whose statistics are those of the whole batch, but {got}"
+        ),
         "leave it out, or set `synchronized = false`: then statistics are those of a micro-batch",
     )
 }

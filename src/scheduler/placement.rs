@@ -76,43 +76,56 @@ impl Placement {
     /// If a name is unknown, or a layer or an adapter has no stage or several.
     pub(crate) fn division(&self, model: &Model, n_adapters: usize) -> Result<Option<Division>> {
         let Self::Stages(stages) = self else { return Ok(None) };
-        let mut nodes = vec![None; model.nodes.len()];
-        let mut adapters = vec![None; n_adapters];
-        for (stage, StageSpec { layers, adapters: members }) in stages.iter().enumerate() {
-            for node in layers.iter().map(|layers| nodes_of(model, layers)).collect::<Result<Vec<_>>>()?.concat() {
-                if let Some(other) = nodes[node].replace(stage).filter(|other| *other != stage) {
-                    let name = &model.nodes[node].name;
-                    return Err(refused(format!(
-                        "needs each layer once, but `{name}` is in stages {other} and {stage}"
-                    )));
-                }
-            }
-            for adapter_idx in members {
-                match adapters.get_mut(*adapter_idx).map(|place| place.replace(stage)) {
-                    Some(None) => {}
-                    Some(Some(other)) => {
-                        let problem =
-                            format!("needs each adapter once, but {adapter_idx} is in stages {other} and {stage}");
-                        return Err(refused(problem));
-                    }
-                    None => {
-                        let problem = format!(
-                            "needs adapters below {n_adapters}, of which the run has so many, but has {adapter_idx}"
-                        );
-                        return Err(refused(problem));
-                    }
-                }
+        let nodes = nodes_of_stages(model, stages)?;
+        Ok(Some(Division { nodes, adapters: adapters_of_stages(stages, n_adapters)? }))
+    }
+
+    /// The stage of each node; `None` if each adapter computes all layers.
+    ///
+    /// # Errors
+    /// If a name is unknown, or a layer has no stage or several.
+    pub(crate) fn nodes(&self, model: &Model) -> Result<Option<Vec<usize>>> {
+        match self {
+            Self::Replicas => Ok(None),
+            Self::Stages(stages) => nodes_of_stages(model, stages).map(Some),
+        }
+    }
+}
+
+fn nodes_of_stages(model: &Model, stages: &[StageSpec]) -> Result<Vec<usize>> {
+    let mut nodes = vec![None; model.nodes.len()];
+    for (stage, StageSpec { layers, .. }) in stages.iter().enumerate() {
+        for node in layers.iter().map(|layers| nodes_of(model, layers)).collect::<Result<Vec<_>>>()?.concat() {
+            if let Some(other) = nodes[node].replace(stage).filter(|other| *other != stage) {
+                let name = &model.nodes[node].name;
+                return Err(refused(format!("needs each layer once, but `{name}` is in stages {other} and {stage}")));
             }
         }
-        place_masks(model, &mut nodes);
-        let missing =
-            |idx: usize| refused(format!("needs a stage for each layer, but `{}` has none", model.nodes[idx].name));
-        let nodes = nodes.iter().enumerate().map(|(idx, stage)| stage.ok_or_else(|| missing(idx)));
-        let idle =
-            |idx: usize| refused(format!("needs a stage for each adapter of the run, but adapter {idx} has none"));
-        let adapters = adapters.iter().enumerate().map(|(idx, stage)| stage.ok_or_else(|| idle(idx)));
-        Ok(Some(Division { nodes: nodes.collect::<Result<_>>()?, adapters: adapters.collect::<Result<_>>()? }))
     }
+    place_masks(model, &mut nodes);
+    let missing = |idx: usize| {
+        let name = &model.nodes[idx].name;
+        refused(format!("needs a stage for each layer, but `{name}` has none"))
+    };
+    nodes.iter().enumerate().map(|(idx, stage)| stage.ok_or_else(|| missing(idx))).collect()
+}
+
+fn adapters_of_stages(stages: &[StageSpec], n_adapters: usize) -> Result<Vec<usize>> {
+    let mut adapters = vec![None; n_adapters];
+    for (stage, StageSpec { adapters: members, .. }) in stages.iter().enumerate() {
+        for adapter_idx in members {
+            let problem = match adapters.get_mut(*adapter_idx).map(|place| place.replace(stage)) {
+                Some(None) => continue,
+                Some(Some(other)) => {
+                    format!("needs each adapter once, but {adapter_idx} is in stages {other} and {stage}")
+                }
+                None => format!("needs adapters below {n_adapters}, the number in the run, but has {adapter_idx}"),
+            };
+            return Err(refused(problem));
+        }
+    }
+    let idle = |idx: usize| refused(format!("needs a stage for each adapter of the run, but adapter {idx} has none"));
+    adapters.iter().enumerate().map(|(idx, stage)| stage.ok_or_else(|| idle(idx))).collect()
 }
 
 fn refused(problem: String) -> Error {

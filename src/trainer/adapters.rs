@@ -84,6 +84,11 @@ impl Adapters {
         self.split = split;
     }
 
+    /// The chosen placement of layers.
+    pub(super) fn placement(&self) -> &Placement {
+        &self.placement
+    }
+
     /// Chooses where layers are computed; closes the open adapters.
     pub(super) fn choose_placement(&mut self, placement: Placement) {
         self.close();

@@ -4,6 +4,7 @@ use super::Trainer;
 use super::adapters::capacity_of;
 use crate::adapters::{Kind, MemoryLimits, memory};
 use crate::error::Result;
+use crate::plan::Plan;
 
 /// Memory that training takes on an adapter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -37,6 +38,31 @@ impl Trainer {
         self.adapters.close();
         self.adapters.limits = limits;
         self
+    }
+
+    /// Memory that training takes on an adapter of a kind in each stage of the [`placement`](Self::placement), within a limit of
+    /// bytes: `None` for a stage of which one row takes more. Without stages, it is that of [`memory_need`](Self::memory_need).
+    ///
+    /// # Errors
+    /// If the placement does not go with the model, or there are more rows than can be counted.
+    pub fn stage_needs(
+        &self,
+        kind: Kind,
+        batch_size: usize,
+        micro_batches: u32,
+        limit: Option<u64>,
+    ) -> Result<Vec<Option<MemoryNeed>>> {
+        let Some(nodes) = self.adapters.placement().nodes(&self.model)? else {
+            return Ok(vec![self.memory_need(kind, batch_size, micro_batches, limit)?]);
+        };
+        let (most, limit) = (capacity_of(batch_size, micro_batches)?, limit.unwrap_or(u64::MAX));
+        let objective = self.compile.objective().for_micro_batches(micro_batches);
+        let stages = self.model.stages(Some(&objective), &nodes)?;
+        let need = |plan: &Plan| {
+            let rows = memory::rows_within(plan, most, kind, limit)?;
+            Some(MemoryNeed { rows, bytes: memory::bytes(plan, rows, kind) })
+        };
+        Ok(stages.iter().map(|stage| need(&stage.plan)).collect())
     }
 
     /// Memory that training takes on an adapter of a kind that may get a whole batch, within a limit of bytes; `None` if

@@ -266,7 +266,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ("train memory.toml", "a memory limit needs an adapter and an amount, such as `0=6GB`, but is `cpu=1`"),
     (
         "train --memory cpu=1kB",
-        "more than its limit of 1,000 bytes\n  help: make the model smaller, allow more memory, or choose other adapters",
+        "more than its limit of 1,000 bytes\n  help: place its layers on several adapters (`placement`), allow more memory, or make the model smaller",
     ),
     (
         "train monitor.toml",

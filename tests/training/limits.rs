@@ -5,7 +5,9 @@
 use manyhands::adapters::{Info, Kind, MemoryLimits};
 use manyhands::data::digits;
 use manyhands::layers::{Activation, BatchNormalization, Conv2D, Dense, Flatten};
-use manyhands::{Compile, CpuFallback, ErrorKind, Fit, Loss, Model, Optimizer, Sequential, SplitMode, Trainer};
+use manyhands::{
+    Compile, CpuFallback, ErrorKind, Fit, Loss, Model, Optimizer, Placement, Sequential, SplitMode, Trainer,
+};
 
 use crate::close::assert_close;
 use crate::keras::on;
@@ -91,4 +93,37 @@ fn too_little_for_one_row_is_an_error_that_names_the_missing_bytes() {
         error.contains("has too little memory for one row: 1 row at once need") && error.contains(&wanted),
         "{error}"
     );
+}
+
+/// Every adapter may take two thirds of what all layers need even for one row at once.
+#[test]
+fn a_model_that_is_larger_than_each_adapter_trains_in_stages() {
+    let dense = || Dense::new(160).activation(Activation::Tanh);
+    let model = || {
+        let model = Sequential::new([8, 8, 1]).add(Flatten::default()).add(dense()).add(dense()).add(dense());
+        model.add(Dense::new(10)).build(2).unwrap()
+    };
+    let gpus = needed::gpu_indices();
+    let rig = gpus.iter().take(2).cloned().chain(vec!["cpu".to_owned(); 3 - gpus.len().min(2)]).collect::<Vec<_>>();
+    let rig = rig.join(",");
+    let mut free = trainer(model(), on(&rig));
+    let unlimited = run(&mut free, 4);
+    let mut limits = MemoryLimits::default();
+    for info in on(&rig) {
+        let one_row = free.memory_need(info.kind, 4, 4, None).unwrap().unwrap().bytes;
+        limits = limits.limit(info.name.clone(), one_row / 3 * 2);
+    }
+    let mut copies = trainer(model(), on(&rig)).memory(limits.clone());
+    let error = copies.fit(digits::train().unwrap(), &Fit::new(1).batch_size(ROWS).micro_batches(4)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
+
+    let placement = Placement::stages([(["..dense"], [0]), (["dense_1"], [1]), (["dense_2.."], [2])]);
+    let mut staged = trainer(model(), on(&rig)).memory(limits.clone()).placement(placement);
+    assert_close(&rig, &run(&mut staged, 4), &unlimited, 1e-4);
+    for (stage, adapter) in staged.open_adapters().iter().enumerate() {
+        let limit = limits.of(&adapter.info, &on(&rig)).unwrap();
+        assert!(adapter.bytes <= limit, "{}: {} of {limit}", adapter.info.name, adapter.bytes);
+        let needed = staged.stage_needs(adapter.info.kind, ROWS, 4, None).unwrap()[stage].unwrap();
+        assert_eq!(adapter.bytes, needed.bytes, "counted before it was taken");
+    }
 }

@@ -4,6 +4,7 @@
 
 use manyhands::adapters::Info;
 use manyhands::data::{Batch, Dataset, digits};
+use manyhands::internals::adapters::Request;
 use manyhands::internals::model::Objective;
 use manyhands::internals::scheduler::{Scheduler, Step};
 use manyhands::layers::{
@@ -370,4 +371,26 @@ fn a_run_in_stages_is_that_of_one_adapter() {
     resumed.fit(train(), &fit(3)).unwrap();
     alone.fit(train(), &fit(3)).unwrap();
     assert_eq!(values(&resumed), values(&alone));
+}
+
+/// The device is destroyed while the run goes on, a little later each time.
+#[test]
+#[allow(clippy::disallowed_methods, reason = "a thread beside the run destroys the device")]
+fn an_adapter_that_is_destroyed_at_any_moment_changes_no_bit() {
+    let model = residual();
+    let division = (cut(&model, &[4, 8]), vec![0, 1, 2]);
+    let expected = staged(&model, &division, 33, 4, 8);
+    for moment in 0..20 {
+        let scheduler = open(&model, vec![Info::cpu(); 3], Some(&division), 33, 4);
+        let requests = scheduler.handle(moment % 3).requests.clone();
+        let destroyed = std::thread::spawn(move || {
+            let wait = std::time::Duration::from_micros(1_300 * u64::try_from(moment).unwrap());
+            std::thread::sleep(wait);
+            // A run that has ended takes no more requests.
+            drop(requests.try_send(Request::Lose));
+        });
+        let got = steps(scheduler, &model, 33, 8, |_, _| {});
+        destroyed.join().unwrap();
+        assert_same_bits(&got, &expected, &format!("moment {moment}"));
+    }
 }

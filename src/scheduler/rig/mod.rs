@@ -202,7 +202,11 @@ impl Rig {
             }
             Fault::OutOfMemory(text) => {
                 let problem = format!("has too little memory for one row: {text}");
-                (ErrorKind::OutOfMemory, problem, "make the model smaller, allow more memory, or choose other adapters")
+                (
+                    ErrorKind::OutOfMemory,
+                    problem,
+                    "place its layers on several adapters (`placement`), allow more memory, or make the model smaller",
+                )
             }
             Fault::Unsupported(text) => {
                 (ErrorKind::Unsupported, format!("can't run this model: {text}"), "choose other adapters")
