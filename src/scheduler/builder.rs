@@ -163,8 +163,11 @@ impl<'a> Builder<'a> {
                     None => self.placement.division(model, self.adapters.len())?,
                     some => some,
                 };
-                let staged = |it: Division| Ok((model.stages(objective.as_ref(), &it.nodes)?, it.adapters));
-                (plan, division.map(staged).transpose()?, model.layout().clone(), model.weights.clone())
+                let stages = match division {
+                    None => None,
+                    Some(Division { nodes, adapters }) => Some((model.stages(objective.as_ref(), &nodes)?, adapters)),
+                };
+                (plan, stages, model.layout().clone(), model.weights.clone())
             }
             Work::Plan(work) => {
                 let (plan, layout) = *work;

@@ -90,15 +90,11 @@ impl<'a> Pipeline<'a> {
                 None => self.declare_silent().await?,
             }
         }
-        let answers: Vec<Answer> = self
-            .tasks
-            .into_iter()
-            .filter_map(|task| match task.progress {
-                Progress::Done(answer) => Some(answer),
-                Progress::Waiting | Progress::Running(_) => None,
-            })
-            .collect();
-        Ok(answers)
+        let answer = |task: Task| match task.progress {
+            Progress::Done(answer) => Some(answer),
+            Progress::Waiting | Progress::Running(_) => None,
+        };
+        Ok(self.tasks.into_iter().filter_map(answer).collect())
     }
 
     /// Begins the pass, or begins it again: nothing has been changed by it.

@@ -3,10 +3,10 @@
 use super::calibration::calibrate;
 use super::in_flight::{DataWait, Finished, FinishedStep, Runs, StepInFlight};
 use super::round::Job;
-use super::shards::{self, Shard, rows_of};
+use super::shards::{self, Answer, Shard, rows_of};
 use super::state::Updated;
 use super::timeline::{Activity, Lane, Span};
-use super::{Scheduler, Step, StepReport};
+use super::{Scheduler, ShardReport, Step, StepReport};
 use crate::adapters::{Combining, Request, Run};
 use crate::data::Batch;
 use crate::error::{Error, Result};
@@ -16,31 +16,21 @@ use crate::plan::{Pass, Scalars};
 /// A wait for an adapter that is longer than this means that it was busy all the time before.
 const BUSY_MS: f64 = 0.2;
 
+/// A training pass over all rows: what it gave, the rows of each adapter, and its start.
+struct Passed {
+    answers: Vec<Answer>,
+    shares: Vec<u32>,
+    start_ms: f64,
+}
+
 impl Scheduler {
     /// A step over several adapters, with the update on the host: all of it, or nothing.
     async fn step_on_host(&mut self, batch: &Batch, step: u64, scalars: &Scalars) -> Result<StepReport> {
         // Adapters that were lost come back between steps.
         self.rig.readmit_recovered();
         let job = Job { pass: Pass::Train, batch, scalars, combining: Combining::Host };
-        let start_ms;
-        let shares;
-        let answers = if self.rig.is_staged() {
-            // 1. to 4. Pieces of the batch go through the stages; gradients arrive meanwhile.
-            (start_ms, shares) = (self.rig.runtime.now_ms(), Vec::new());
-            self.pipeline(job).run().await?
-        } else {
-            // The CPU takes part if no other adapter does.
-            self.ensure_active().await?;
-
-            // 1. Assign rows. The first batch has measured all adapters, and each step refines that.
-            calibrate(self, batch, scalars).await?;
-            start_ms = self.rig.runtime.now_ms();
-            let shards;
-            (shares, shards) = self.partition.step_shards(&self.rig, step, scalars.rows);
-
-            // 2. to 4. Every adapter runs forward, loss and backward on its rows; gradients arrive meanwhile.
-            self.round(job).run(shards).await?
-        };
+        let Passed { answers, shares, start_ms } =
+            if self.rig.is_staged() { self.pass_stages(job).await? } else { self.pass_shards(step, job).await? };
 
         // 5. Gradients are added in the order of the rows.
         let reduce_ms = self.rig.runtime.now_ms();
@@ -60,13 +50,7 @@ impl Scheduler {
         // The next split learns from this step.
         let reports = shards::reports(&answers);
         let end_ms = self.rig.runtime.now_ms();
-        if self.rig.is_staged() {
-            reports.iter().for_each(|it| self.teams.learn(it.adapter_idx, it.rows, it.timing.busy_ms()));
-        } else {
-            self.partition.learn(&reports);
-            let tuning_ms = reports.iter().map(|report| report.timing.tuning_ms).fold(0.0, f64::max);
-            self.partition.reconsider(&self.rig, (end_ms - start_ms - tuning_ms).max(0.0), scalars.rows, &shares);
-        }
+        self.learn(&reports, &shares, scalars.rows, end_ms - start_ms);
 
         // 8. Loss and score of each row, in the order of the rows.
         Ok(StepReport {
@@ -78,6 +62,37 @@ impl Scheduler {
             reduce_ms: reduced_ms - reduce_ms,
             update_ms: end_ms - reduced_ms,
         })
+    }
+
+    /// The points 1 to 4, each adapter with its rows.
+    async fn pass_shards(&mut self, step: u64, job: Job<'_>) -> Result<Passed> {
+        // The CPU takes part if no other adapter does.
+        self.ensure_active().await?;
+
+        // 1. Assign rows. The first batch has measured all adapters, and each step refines that.
+        calibrate(self, job.batch, job.scalars).await?;
+        let start_ms = self.rig.runtime.now_ms();
+        let (shares, shards) = self.partition.step_shards(&self.rig, step, job.scalars.rows);
+
+        // 2. to 4. Every adapter runs forward, loss and backward on its rows; gradients arrive meanwhile.
+        Ok(Passed { answers: self.round(job).run(shards).await?, shares, start_ms })
+    }
+
+    /// The points 1 to 4, each adapter with the layers of its stage: pieces of the batch go through the stages, and gradients arrive
+    /// meanwhile.
+    async fn pass_stages(&mut self, job: Job<'_>) -> Result<Passed> {
+        let start_ms = self.rig.runtime.now_ms();
+        Ok(Passed { answers: self.pipeline(job).run().await?, shares: Vec::new(), start_ms })
+    }
+
+    /// Learns the adapters' speeds from a step of `ms`, whose rows were split into shares.
+    fn learn(&mut self, reports: &[ShardReport], shares: &[u32], rows: u32, ms: f64) {
+        if self.rig.is_staged() {
+            return reports.iter().for_each(|it| self.teams.learn(it.adapter_idx, it.rows, it.timing.busy_ms()));
+        }
+        self.partition.learn(reports);
+        let tuning_ms = reports.iter().map(|report| report.timing.tuning_ms).fold(0.0, f64::max);
+        self.partition.reconsider(&self.rig, (ms - tuning_ms).max(0.0), rows, shares);
     }
 
     /// 7. A step of the only adapter: it has been asked for training pass and update already, and perhaps for the next step.
