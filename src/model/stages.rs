@@ -49,6 +49,12 @@ impl Stage {
 }
 
 impl Model {
+    /// Number of nodes: of uses of layers, masks that were added included.
+    #[doc(hidden)]
+    pub fn n_nodes(&self) -> usize {
+        self.nodes.len()
+    }
+
     /// The stages of a division: `stage_of` gives the stage of each node, in order. Without an objective they only predict.
     ///
     /// # Errors

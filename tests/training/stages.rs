@@ -58,11 +58,7 @@ fn objective(model: &Model) -> Objective {
 
 /// The stage of each node if the model is cut before some nodes.
 fn cut(model: &Model, cuts: &[usize]) -> Vec<usize> {
-    (0..n_nodes(model)).map(|node| cuts.iter().filter(|cut| **cut <= node).count()).collect()
-}
-
-fn n_nodes(model: &Model) -> usize {
-    (1..64).find(|n_nodes| model.stages(None, &vec![0; *n_nodes]).is_ok()).unwrap()
+    (0..model.n_nodes()).map(|node| cuts.iter().filter(|cut| **cut <= node).count()).collect()
 }
 
 /// Weights, statistics and losses after some steps.
@@ -164,7 +160,7 @@ fn two_stages_give_the_bits_of_one_adapter_wherever_they_are_cut() {
     let model = residual();
     for (rows, pieces) in [(1, 1), (5, 2), (32, 1), (32, 4), (33, 4)] {
         let expected = alone(&model, rows, pieces, STEPS);
-        for at in 1..n_nodes(&model) {
+        for at in 1..model.n_nodes() {
             let got = staged(&model, &(cut(&model, &[at]), vec![0, 1]), rows, pieces, STEPS);
             assert_same_bits(&got, &expected, &format!("cut before node {at}, {rows} rows in {pieces} pieces"));
         }
@@ -175,8 +171,8 @@ fn two_stages_give_the_bits_of_one_adapter_wherever_they_are_cut() {
 fn three_stages_give_the_bits_of_one_adapter_wherever_they_are_cut() {
     let model = residual();
     let expected = alone(&model, 33, 4, STEPS);
-    for first in 1..n_nodes(&model) {
-        for second in first + 1..n_nodes(&model) {
+    for first in 1..model.n_nodes() {
+        for second in first + 1..model.n_nodes() {
             let got = staged(&model, &(cut(&model, &[first, second]), vec![0, 1, 2]), 33, 4, STEPS);
             assert_same_bits(&got, &expected, &format!("cut before nodes {first} and {second}"));
         }
@@ -187,7 +183,7 @@ fn three_stages_give_the_bits_of_one_adapter_wherever_they_are_cut() {
 fn stages_that_share_a_layer_add_its_gradients() {
     let model = shared();
     let expected = alone(&model, 32, 4, STEPS);
-    for at in 1..n_nodes(&model) {
+    for at in 1..model.n_nodes() {
         let got = staged(&model, &(cut(&model, &[at]), vec![0, 1]), 32, 4, STEPS);
         assert_close(&got, &expected, 1e-5, &format!("cut before node {at}"));
     }
@@ -271,7 +267,7 @@ fn divisions_that_make_no_sense_are_refused() {
             Err(error) => error.to_string(),
         }
     };
-    let n_nodes = n_nodes(&model);
+    let n_nodes = model.n_nodes();
     let mut backward = cut(&model, &[5]);
     backward.swap(0, 6);
     assert!(refused(backward, vec![0, 1]).contains("reads `"));

@@ -2,15 +2,11 @@
 
 use super::*;
 
-fn n_nodes(model: &Model) -> usize {
-    (1..64).find(|n_nodes| model.stages(None, &vec![0; *n_nodes]).is_ok()).unwrap()
-}
-
 /// Any run over two or three stages, each with one adapter or several. With `faults`, each adapter may meet up to two.
 fn staged(faults: usize) -> impl Strategy<Value = Case> {
     let uncoupled = case(faults).prop_filter("no stage waits for others", |case| case.family != Family::NormOfBatch);
     uncoupled.prop_flat_map(|case| {
-        let n_nodes = n_nodes(&case.model());
+        let n_nodes = case.model().n_nodes();
         let cuts = prop::sample::subsequence((1..n_nodes).collect::<Vec<_>>(), 1..=2);
         let stages = prop::collection::vec(0..3_usize, case.adapters.len());
         (Just(case), cuts, stages).prop_map(move |(mut case, cuts, stages)| {
@@ -62,7 +58,7 @@ fn step_ms(pieces: u32) -> (f64, [f64; 2]) {
         optimizer: Optimizer::sgd(LEARNING_RATE, 0.0),
         clip_norm: 0.0,
         seed: 1,
-        division: Some(((0..n_nodes(&model)).map(|node| usize::from(node > 1)).collect(), vec![0, 1])),
+        division: Some(((0..model.n_nodes()).map(|node| usize::from(node > 1)).collect(), vec![0, 1])),
     };
     let mut world = World::new(case.adapters.clone());
     let (opener, runtime, adapters) = (world.opener(), world.runtime(), world.adapters());
@@ -90,9 +86,9 @@ fn pieces_fill_and_drain_the_stages_as_the_closed_form_says() {
         assert!((took_ms - (2.0 + 6.0 * pieces + 6.0)).abs() < 1e-9, "{pieces} pieces take {took_ms} ms");
         assert!((first_ms - 8.0 * pieces).abs() < 1e-9 && (last_ms - 6.0 * pieces).abs() < 1e-9);
     }
-    // With many, the first stage, which has most to do, never waits but at both ends.
+    // With many, the first stage, which has most to do, waits for the last piece alone.
     for pieces in [8, 16, 32] {
         let (took_ms, [first_ms, _]) = step_ms(pieces);
-        assert!(took_ms - first_ms < 6.0, "{pieces} pieces: idle for {} of {took_ms} ms", took_ms - first_ms);
+        assert!(took_ms - first_ms < 6.0 + 1e-9, "{pieces} pieces: idle for {} of {took_ms} ms", took_ms - first_ms);
     }
 }
