@@ -8,14 +8,14 @@ use std::sync::Arc;
 use litemap::LiteMap;
 
 use super::rig::Rig;
-use super::round::{FIRST_RUN_MS, Job, SILENCE_FACTOR, SILENCE_MS};
+use super::round::{FIRST_RUN_MS, Job, longest_silence_ms};
 use super::shards::{self, Answer, Shard};
 use super::state::State;
 use super::teams::{Piece, Teams, team};
 use super::timeline::RunOf;
 use crate::adapters::{Combining, Event, Fault, Request, Run, Ticket};
 use crate::error::Result;
-use crate::plan::{Accumulation, Combine, Command, Handed, Pass, Role, Scalars};
+use crate::plan::{Accumulation, Combine, Command, Handed, Pass, Role};
 
 /// Tasks that an adapter has at once: while it ends one, the next one's values are there.
 const DEPTH: usize = 2;
@@ -113,12 +113,13 @@ impl<'a> Pipeline<'a> {
     fn tasks_of(&self, stage: usize) -> Vec<Task> {
         let routes = self.teams.routes(self.rig, stage, &self.pieces).unwrap_or_default();
         let plan = &self.rig.stages[stage].plan;
-        let task = |pass: Pass, (piece, adapter_idx): (usize, usize)| {
+        let of_pass = |pass| {
             let adds_up = plan.accumulation(pass) == Accumulation::Adapter;
-            let group = if adds_up { adapter_idx } else { piece };
-            Task { stage, pass, piece, group, adapter_idx, progress: Progress::Waiting, exchanges: LiteMap::new() }
+            routes.iter().copied().enumerate().map(move |(piece, adapter_idx)| {
+                let group = if adds_up { adapter_idx } else { piece };
+                Task { stage, pass, piece, group, adapter_idx, progress: Progress::Waiting, exchanges: LiteMap::new() }
+            })
         };
-        let of_pass = |pass| routes.iter().copied().enumerate().map(move |place| task(pass, place));
         self.passes(stage).into_iter().flat_map(of_pass).collect()
     }
 
@@ -231,13 +232,7 @@ impl<'a> Pipeline<'a> {
         feeds.extend(shards::feeds(&self.rig.stages[task.stage].plan, pass, &batch.shard(shard.range())));
         let slot = u32::try_from(idx).unwrap_or(u32::MAX);
         let ticket = self.rig.ticket(scalars.step, slot);
-        let scalars = Scalars {
-            rows: shard.rows,
-            first_row: shard.first,
-            is_first: u32::from(shard.is_first),
-            is_last: u32::from(shard.is_last),
-            ..scalars.clone()
-        };
+        let scalars = shard.scalars(scalars);
         self.state.freshen(self.rig, shard.adapter_idx);
         self.rig.members[shard.adapter_idx].last_seen_ms = self.rig.runtime.now_ms();
         let run = Run { ticket, pass, scalars, feeds, combining: Combining::Host };
@@ -250,10 +245,7 @@ impl<'a> Pipeline<'a> {
         let running = self.tasks.iter().filter(|task| task.ticket().is_some());
         let limit = |task: &Task| {
             let rows = self.pieces[task.piece].1;
-            let ms = match self.teams.predicted_ms(task.adapter_idx, rows) {
-                Some(predicted_ms) => (SILENCE_FACTOR * predicted_ms).max(SILENCE_MS),
-                None => FIRST_RUN_MS,
-            };
+            let ms = longest_silence_ms(self.teams.predicted_ms(task.adapter_idx, rows));
             (task.adapter_idx, self.rig.members[task.adapter_idx].last_seen_ms + ms)
         };
         running.map(limit).collect()

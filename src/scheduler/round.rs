@@ -17,10 +17,15 @@ use crate::error::{Error, Result};
 use crate::plan::{Command, Pass, Scalars, When};
 
 /// Shortest time after which an adapter counts as hung, and the limit of a first run.
-pub(super) const SILENCE_MS: f64 = 10_000.0;
+const SILENCE_MS: f64 = 10_000.0;
 pub(super) const FIRST_RUN_MS: f64 = 120_000.0;
 /// Times the predicted duration after which an adapter counts as hung.
-pub(super) const SILENCE_FACTOR: f64 = 20.0;
+const SILENCE_FACTOR: f64 = 20.0;
+
+/// Longest silence of an adapter whose run is predicted to take so long, if that is known.
+pub(super) fn longest_silence_ms(predicted_ms: Option<f64>) -> f64 {
+    predicted_ms.map_or(FIRST_RUN_MS, |predicted_ms| (SILENCE_FACTOR * predicted_ms).max(SILENCE_MS))
+}
 
 /// Work of a round.
 #[derive(Clone, Copy)]
@@ -135,8 +140,7 @@ impl<'a> Round<'a> {
     pub fn send(&mut self, shard: Shard, slot: u32) -> Ticket {
         let Job { pass, batch, scalars, combining } = self.job;
         let ticket = self.rig.ticket(scalars.step, slot);
-        let (is_first, is_last) = (u32::from(shard.is_first), u32::from(shard.is_last));
-        let scalars = Scalars { rows: shard.rows, first_row: shard.first, is_first, is_last, ..scalars.clone() };
+        let scalars = shard.scalars(scalars);
         let feeds = shards::feeds(self.rig.plan(), pass, &batch.shard(shard.range()));
         self.state.freshen(self.rig, shard.adapter_idx);
         self.rig.members[shard.adapter_idx].last_seen_ms = self.rig.runtime.now_ms();
@@ -164,10 +168,7 @@ impl<'a> Round<'a> {
     }
 
     fn limit_ms(&self, shard: Shard) -> f64 {
-        match self.partition.splitter().predicted_ms(shard.adapter_idx, shard.rows) {
-            Some(predicted_ms) => (SILENCE_FACTOR * predicted_ms).max(SILENCE_MS),
-            None => FIRST_RUN_MS,
-        }
+        longest_silence_ms(self.partition.splitter().predicted_ms(shard.adapter_idx, shard.rows))
     }
 
     async fn declare_silent(&mut self) -> Result<()> {

@@ -10,7 +10,7 @@ use crate::adapters::Timing;
 use crate::data::Batch;
 use crate::error::{Error, Result};
 use crate::model::stages::Stage;
-use crate::plan::{Accumulation, Pass, Plan, Role};
+use crate::plan::{Accumulation, Pass, Plan, Role, Scalars};
 
 /// Rows that one adapter computes in one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +28,17 @@ impl Shard {
     /// Rows whose gradient is sent by itself.
     pub fn whole(adapter_idx: usize, first: u32, rows: u32) -> Self {
         Self { adapter_idx, first, rows, is_first: true, is_last: true }
+    }
+
+    /// The numbers of a step for a run on these rows.
+    pub fn scalars(&self, step: &Scalars) -> Scalars {
+        Scalars {
+            rows: self.rows,
+            first_row: self.first,
+            is_first: u32::from(self.is_first),
+            is_last: u32::from(self.is_last),
+            ..step.clone()
+        }
     }
 
     /// Its rows of the batch.

@@ -16,6 +16,14 @@ pub struct MemoryNeed {
     pub bytes: u64,
 }
 
+impl MemoryNeed {
+    /// The need of a plan for as many rows as a limit allows, `most` at most; `None` if one row takes more.
+    fn of(plan: &Plan, most: u32, kind: Kind, limit: u64) -> Option<Self> {
+        let rows = memory::rows_within(plan, most, kind, limit)?;
+        Some(Self { rows, bytes: memory::bytes(plan, rows, kind) })
+    }
+}
+
 impl Trainer {
     /// Sets the most memory that the model may take on adapters, when they are opened. An adapter on which a batch takes
     /// more runs its rows in pieces: the result is that of `micro_batches`.
@@ -58,11 +66,7 @@ impl Trainer {
         let (most, limit) = (capacity_of(batch_size, micro_batches)?, limit.unwrap_or(u64::MAX));
         let objective = self.compile.objective().for_micro_batches(micro_batches);
         let stages = self.model.stages(Some(&objective), &nodes)?;
-        let need = |plan: &Plan| {
-            let rows = memory::rows_within(plan, most, kind, limit)?;
-            Some(MemoryNeed { rows, bytes: memory::bytes(plan, rows, kind) })
-        };
-        Ok(stages.iter().map(|stage| need(&stage.plan)).collect())
+        Ok(stages.iter().map(|stage| MemoryNeed::of(&stage.plan, most, kind, limit)).collect())
     }
 
     /// Memory that training takes on an adapter of a kind that may get a whole batch, within a limit of bytes; `None` if
@@ -80,8 +84,7 @@ impl Trainer {
         let (most, limit) = (capacity_of(batch_size, micro_batches)?, limit.unwrap_or(u64::MAX));
         let need = |micro_batches: u32| {
             let plan = self.model.plan(&self.compile.objective().for_micro_batches(micro_batches))?;
-            let rows = memory::rows_within(&plan, most, kind, limit);
-            Ok(rows.map(|rows| MemoryNeed { rows, bytes: memory::bytes(&plan, rows, kind) }))
+            Ok(MemoryNeed::of(&plan, most, kind, limit))
         };
         // Rows that go in pieces in every step add their gradients on the adapter.
         match need(micro_batches)? {
