@@ -24,12 +24,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from . import _native
 from ._objects import Model, Prediction, Predictor, Simulation, Span, Timeline, Trainer, digits, simulate
+from ._rig import Placement, Rig, Split, Stage
 from .errors import AdapterError, DataError, ManyhandsError, MismatchError, ModelError, NonFiniteError, SettingError
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ __all__ = [
     "SettingError",
     "Simulation",
     "Span",
+    "Stage",
     "Timeline",
     "Trainer",
     "adapters",
@@ -105,9 +106,11 @@ def make_parallel(
     model: keras.Model,
     adapters: str = "",
     *,
-    split: Literal["learned", "even"] | Sequence[float] = "learned",
+    split: Split = "learned",
     batch_statistics: Literal["shard", "batch"] = "shard",
     memory: str | None = None,
+    placement: Placement = "replicas",
+    micro_batches: int = 1,
     seed: int = 0,
 ) -> ParallelModel:
     """Makes a Keras model train, evaluate and predict on several adapters at once.
@@ -131,12 +134,23 @@ def make_parallel(
             as in Keras' own data parallelism), or the whole batch (`"batch"`: as on one device).
         memory: Most memory for the model on adapters, named as in `adapters`: `"0=6GB, cpu=2GB"`. An adapter on which a
             batch takes more runs its rows in pieces.
+        placement: Where layers are computed: `"replicas"` (each adapter computes all of them, for its rows of the batch), or
+            stages: a list of layers and the adapters that compute them, for all rows, as
+            `[{"layers": ["..block3_pool"], "adapters": [0]}, {"layers": ["block4_conv1.."], "adapters": [1]}]`. An adapter then holds
+            the weights of its stage alone, so a model may be larger than the memory of each. Layers have Keras' names, and ranges
+            of them both ends; that of a model within means all its layers, and `tower.dense` one of them. A further use of a
+            shared layer is a layer of its own: `tower:1`. Numbers of adapters count from 0 in the order of `adapters`.
+        micro_batches: Parts into which each adapter cuts its rows, one after the other, before the one update of a step: less
+            memory for the same batch. Stages compute at the same time only with several of them: 4 for each stage
+            is a good first choice. Batch normalization then takes mean and variance of each part.
         seed: Seed of dropout.
 
     Raises:
-        AdapterError: If an adapter is not there. A model that can't train on adapters raises `ModelError` when it is first
+        AdapterError: If an adapter is not there.
+        SettingError: If a setting makes no sense. A model that can't train on adapters raises `ModelError` when it is first
             used: by `fit`, `evaluate` or `predict`.
     """
     from ._parallel import ParallelModel
 
-    return ParallelModel(model, adapters, split, batch_statistics, seed, memory)
+    rig = Rig.of(adapters, split, memory, placement, micro_batches)
+    return ParallelModel(model, rig, batch_statistics, seed)

@@ -13,6 +13,7 @@ from . import _native
 from ._data import Arrays, Data, one_batch
 from ._graph import Graph, read
 from ._objective import OPTIMIZERS, Floats, Objective, apply_head, convert, state_attributes, tell_step
+from ._rig import Rig
 from ._rows import Feeds
 from .errors import MismatchError, explained, raise_problems
 
@@ -30,20 +31,20 @@ class Engine:
     def __init__(
         self,
         model: keras.Model,
-        adapters: str,
-        shares: list[float] | None,
+        rig: Rig,
         batch_statistics: str,
         seed: int,
         output_names: list[str],
-        memory: str | None,
     ) -> None:
         self.model = model
         graph, problems = read(model)
+        names = [node.name for node in graph.nodes]
         self.is_compiled = bool(getattr(model, "compiled", False))
         objective, more = _objective(model, graph, output_names, self.is_compiled, batch_statistics, seed)
         raise_problems(f"model `{model.name}`", problems + more, "Keras")
         self.objective: Objective = objective
-        self.trainer = _native.Trainer(json.dumps(graph.config()), objective.json(), adapters, shares, memory)
+        rig = rig.placed(names, {node.name for node in graph.nodes})
+        self.trainer = _native.Trainer(json.dumps(graph.config()), objective.json(), rig.json())
         self.feeds = Feeds(graph.inputs, _keys(model, graph), output_names)
         self.output_shapes = [tuple(tensor.shape[1:]) for tensor in model.outputs]
         self._variables = graph.variables()

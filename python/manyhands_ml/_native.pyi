@@ -59,14 +59,7 @@ class Model:
     def set_tensors(self, tensors: dict[str, _Floats]) -> None: ...
 
 class Trainer:
-    def __new__(
-        cls,
-        model: str,
-        objective: str,
-        adapters: str,
-        shares: list[float] | None = None,
-        memory: str | None = None,
-    ) -> Trainer: ...
+    def __new__(cls, model: str, objective: str, rig: str) -> Trainer: ...
     @property
     def adapters(self) -> list[tuple[int, str, str, str]]: ...
     @property

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from . import _native
 from ._rows import Feeds, rows_of
-from .errors import SettingError, explained
+from ._rig import Placement, Rig, Split
 
 Floats = NDArray[np.float32]
 #: A loss, metric or optimizer: its name, or a dict with its `type` and settings.
@@ -187,10 +187,12 @@ class Trainer:
         *,
         metrics: Sequence[Named] | Sequence[Sequence[Named]] = (),
         adapters: str = "",
-        split: Literal["learned", "even"] | Sequence[float] = "learned",
+        split: Split = "learned",
         batch_statistics: Literal["shard", "batch"] = "shard",
         clip_norm: float | None = None,
         memory: str | None = None,
+        placement: Placement = "replicas",
+        micro_batches: int = 1,
         seed: int = 0,
     ) -> None:
         """
@@ -203,7 +205,9 @@ class Trainer:
             split: See `make_parallel`.
             batch_statistics: See `make_parallel`.
             clip_norm: Global norm above which gradients are scaled down.
-            memory: As of `make_parallel`.
+            memory: See `make_parallel`.
+            placement: See `make_parallel`. The names of the layers are those of `model.summary()`.
+            micro_batches: See `make_parallel`.
             seed: Seed of shuffling and dropout.
 
         Raises:
@@ -224,8 +228,8 @@ class Trainer:
             "seed": seed,
         }
         self._config = model.config
-        arguments = (json.dumps(self._config), json.dumps(objective), adapters, shares_of(split), memory)
-        self._native = _native.Trainer(*arguments)
+        rig = Rig.of(adapters, split, memory, placement, micro_batches)
+        self._native = _native.Trainer(json.dumps(self._config), json.dumps(objective), rig.json())
         self._native.set_tensors(model.weights, {}, 0)
         self._shapes = list(model.outputs.values())
         inputs = [(name, list(shape)) for name, shape in model.inputs.items()]
@@ -454,17 +458,6 @@ def digits() -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
     ((1437, 8, 8, 1), (360,))
     """
     return _native.digits()
-
-
-def shares_of(split: Literal["learned", "even"] | Sequence[float]) -> list[float] | None:
-    """A split as the native half takes it."""
-    if split == "learned":
-        return None
-    if split == "even":
-        return []
-    if isinstance(split, str):
-        raise SettingError(explained("`split`", f'needs "learned", "even" or shares, but is "{split}"', "take `[3, 1]`"))
-    return [float(share) for share in split]
 
 
 class Means:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from typing import Any, Literal
 
 import keras
@@ -11,10 +10,9 @@ import numpy as np
 from keras.src.trainers.data_adapters import array_slicing, data_adapter_utils
 from keras.src.trainers.epoch_iterator import EpochIterator
 
-from . import _native
 from ._data import Arrays, Data, Epoch, one_batch
 from ._engine import Engine
-from ._objects import shares_of
+from ._rig import Rig
 from .errors import ModelError, SettingError, explained
 
 #: Versions of Keras whose configurations are known: from the first, before the second.
@@ -58,25 +56,16 @@ class ParallelModel:
     `layers`, `get_weights`, … `isinstance(model, keras.Model)` holds.
     """
 
-    _OWN = frozenset({"_keras", "_adapters", "_shares", "_batch_statistics", "_seed", "_memory", "_engine", "_is_touched"})
+    _OWN = frozenset({"_keras", "_rig", "_batch_statistics", "_seed", "_engine", "_is_touched"})
 
     def __init__(
-        self,
-        model: keras.Model,
-        adapters: str = "",
-        split: Literal["learned", "even"] | Sequence[float] = "learned",
-        batch_statistics: Literal["shard", "batch"] = "shard",
-        seed: int = 0,
-        memory: str | None = None,
+        self, model: keras.Model, rig: Rig, batch_statistics: Literal["shard", "batch"] = "shard", seed: int = 0
     ) -> None:
         _check_keras()
-        _native.adapters(adapters)
         self._keras = model
-        self._adapters = adapters
-        self._shares = shares_of(split)
+        self._rig = rig
         self._batch_statistics = batch_statistics
         self._seed = seed
-        self._memory = memory
         self._engine: Engine | None = None
         self._is_touched = False
 
@@ -231,7 +220,7 @@ class ParallelModel:
 
         def tell(steps: int, rows: int, sums: list[tuple[str, float]], shards: list[tuple[int, int]]) -> bool:
             means.take(sums, rows)
-            shares.take(shards)
+            shares.take(shards, rows)
             if sees and not waits:
                 callbacks.on_train_batch_begin(steps - 1)
             self._is_touched = False
@@ -286,7 +275,7 @@ class ParallelModel:
         if depth > 1:
             callbacks.on_train_batch_begin(step)
         _, shards = engine.end()
-        shares.add(shards)
+        shares.add(shards, rows)
         means.add(engine.trainer.metrics(), rows)
         self._is_touched = False
         callbacks.on_train_batch_end(step, means.logs())
@@ -438,8 +427,7 @@ class ParallelModel:
             self._engine = None
         if self._engine is None:
             names = [tensor._keras_history.operation.name for tensor in getattr(self._keras, "outputs", None) or []]
-            arguments = (self._adapters, self._shares, self._batch_statistics, self._seed, names, self._memory)
-            self._engine = Engine(self._keras, *arguments)
+            self._engine = Engine(self._keras, self._rig, self._batch_statistics, self._seed, names)
         return self._engine
 
 
@@ -462,18 +450,19 @@ class _Shares:
     def __init__(self, engine: Engine) -> None:
         self._names = [name for _, name, _, _ in engine.trainer.adapters]
         self._before = self._after = [0] * len(self._names)
+        self._rows_before = self._rows = 0
 
     def end_epoch(self) -> None:
         """What was taken or added so far stays."""
-        self._before = self._after
+        self._before, self._rows_before = self._after, self._rows
 
-    def add(self, shards: list[tuple[int, int]]) -> None:
-        """Rows of a step."""
-        self._after = self._sum(self._after, shards)
+    def add(self, shards: list[tuple[int, int]], rows: int) -> None:
+        """Rows of a step by adapter, and all."""
+        self._after, self._rows = self._sum(self._after, shards), self._rows + rows
 
-    def take(self, shards: list[tuple[int, int]]) -> None:
-        """Rows of an epoch so far."""
-        self._after = self._sum(self._before, shards)
+    def take(self, shards: list[tuple[int, int]], rows: int) -> None:
+        """Rows of an epoch so far by adapter, and all."""
+        self._after, self._rows = self._sum(self._before, shards), self._rows_before + rows
 
     def _sum(self, rows: list[int], more: list[tuple[int, int]]) -> list[int]:
         summed = list(rows)
@@ -486,8 +475,8 @@ class _Shares:
         return summed
 
     def line(self) -> str:
-        total = max(sum(self._after), 1)
-        parts = [f"{name} {rows / total:.0%}" for name, rows in zip(self._names, self._after)]
+        # In stages, each computes all rows of its layers.
+        parts = [f"{name} {rows / max(self._rows, 1):.0%}" for name, rows in zip(self._names, self._after)]
         return f"rows by adapter: {', '.join(parts)}"
 
 

@@ -12,7 +12,7 @@ use manyhands::internals::scheduler::TrainingState;
 use manyhands::internals::scheduler::timeline::{Lane, Span, Tracing};
 use manyhands::internals::trainer::{CheckedBatch, Meter};
 use manyhands::logs::{StepLog, Values};
-use manyhands::{BatchStatistics, Compile, Loss, Metric, Optimizer, Reduction, SplitMode};
+use manyhands::{BatchStatistics, Compile, Loss, Metric, Optimizer, Placement, Reduction, SplitMode};
 use numpy::{PyArray1, PyArrayMethods, PyReadonlyArray1};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -47,6 +47,39 @@ impl Objective {
             .seed(self.seed);
         (compile.metrics, compile.reduction, compile.clip_norm) = (self.metrics, self.reduction, self.clip_norm);
         compile
+    }
+}
+
+/// The adapters of a model and what each of them computes, in Python's form.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Rig {
+    /// Choice of adapters; empty for the default ones.
+    adapters: String,
+    /// A share of the rows for each; empty for even ones, none for learned ones.
+    shares: Option<Vec<f64>>,
+    /// Limits of the memory that the model takes on each.
+    memory: Option<String>,
+    /// As in a settings file.
+    placement: serde_json::Value,
+    micro_batches: u32,
+}
+
+impl Rig {
+    fn split(&mut self) -> SplitMode {
+        match self.shares.take() {
+            None => SplitMode::Learned,
+            Some(shares) if shares.is_empty() => SplitMode::Even,
+            Some(shares) => SplitMode::Fixed(shares),
+        }
+    }
+
+    fn placement(&mut self) -> manyhands::Result<Placement> {
+        let read = |error| {
+            let help = "name the layers and the adapters of each stage: `[{\"layers\": [\"..hidden\"], \"adapters\": [0]}, ...]`";
+            manyhands::Error::setting("`placement`", format!("can't be read: {error}"), help)
+        };
+        serde_json::from_value(self.placement.take()).map_err(read)
     }
 }
 
@@ -149,32 +182,20 @@ pub(crate) struct Trainer {
 
 #[pymethods]
 impl Trainer {
-    /// A trainer for an architecture and an objective, both as JSON. `split` is `learned`, `even`, or a share for each
-    /// adapter; without `adapters`, the default ones are taken. `memory` limits what the model takes on each.
+    /// A trainer for an architecture and an objective on adapters, all as JSON.
     #[new]
-    #[pyo3(signature = (model, objective, adapters, shares=None, memory=None))]
-    fn new(
-        py: Python<'_>,
-        model: &str,
-        objective: &str,
-        adapters: &str,
-        shares: Option<Vec<f64>>,
-        memory: Option<&str>,
-    ) -> PyResult<Self> {
+    fn new(py: Python<'_>, model: &str, objective: &str, rig: &str) -> PyResult<Self> {
         log::install();
         let model = model::build(py, model)?;
         let compile = model::read::<Objective>(py, "the objective", objective)?.compile();
-        let split = match shares {
-            None => SplitMode::Learned,
-            Some(shares) if shares.is_empty() => SplitMode::Even,
-            Some(shares) => SplitMode::Fixed(shares),
-        };
+        let mut rig = model::read::<Rig>(py, "the adapters", rig)?;
         detached(py, || {
-            let (adapters, optimizer) = (chosen(adapters)?, compile.optimizer.clone());
-            let limits: MemoryLimits = memory.map_or_else(|| Ok(MemoryLimits::default()), str::parse)?;
+            let (adapters, optimizer) = (chosen(&rig.adapters)?, compile.optimizer.clone());
+            let limits = rig.memory.as_deref().map_or_else(|| Ok(MemoryLimits::default()), str::parse)?;
             limits.check(&adapters)?;
             let plugs = Plugs::default();
-            let trainer = manyhands::Trainer::new(model, compile)?.on(adapters.clone()).memory(limits).split(split);
+            let trainer = manyhands::Trainer::new(model, compile)?.on(adapters.clone()).memory(limits);
+            let trainer = trainer.split(rig.split()).placement(rig.placement()?).micro_batches(rig.micro_batches);
             let trainer = Mutex::new(trainer.opener(opener(&plugs)));
             Ok(Self { trainer, plugs, adapters, optimizer, tested: Mutex::default() })
         })

@@ -1,7 +1,7 @@
 //! Adam, and with weight decay `AdamW`. The fast version is the host's update.
 
 use super::cases::{Case, Fill};
-use super::rounding::{index, single};
+use super::rounding::{index, normal, single};
 use super::text::wgsl;
 use super::{Call, Kernel, Library};
 
@@ -88,8 +88,8 @@ fn update_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let state = parameter[..len].iter_mut().zip(moments).zip(&call.inputs[0][..len]);
     state.for_each(|((w, (m, v)), g)| {
         let g = g * scale + l2_decay * *w;
-        *m += (g - *m) * rest_1;
-        *v += (g * g - *v) * rest_2;
+        *m = normal(*m + (g - *m) * rest_1);
+        *v = normal(*v + (g * g - *v) * rest_2);
         *w = (*w - *w * kept) - alpha * *m / (v.sqrt() + epsilon);
     });
 }
@@ -136,6 +136,26 @@ fn cases() -> Vec<Case> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Moments of a weight that has no gradient any more end at 0, where they cost no time.
+    #[test]
+    fn moments_without_gradient_become_zero() {
+        let params = Params {
+            len: 1,
+            learning_rate: 0.125,
+            beta_1: 0.9,
+            beta_2: 0.999,
+            epsilon: 1e-7,
+            correction_1: 1.0,
+            correction_2: 1.0,
+            weight_decay: 0.0,
+            l2_decay: 0.0,
+        };
+        let (mut w, mut m, mut v) = ([16.0], [f32::MIN_POSITIVE], [f32::MIN_POSITIVE]);
+        let call = Call { params: &params.words(), constants: &[], inputs: &[&[0.0], &[1.0, 1.0, 0.0, 0.0]] };
+        update_fast(&call, &mut [&mut w, &mut m, &mut v]);
+        assert_eq!([w, m, v], [[16.0], [0.0], [0.0]]);
+    }
 
     /// The first step moves each parameter by the learning rate against its gradient, whatever its size.
     #[test]

@@ -2,7 +2,7 @@
 
 use super::cases::{Case, Fill};
 use super::family::family;
-use super::rounding::{index, single};
+use super::rounding::{index, normal, single};
 use super::{Call, Kernel};
 
 crate::params! {
@@ -74,8 +74,8 @@ fn update_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let state = parameter[..len].iter_mut().zip(states).zip(&call.inputs[0][..len]);
     state.for_each(|((w, (m, norm)), g)| {
         let g = g * scale;
-        *m += (g - *m) * rest;
-        *norm = (beta_2 * *norm).max(g.abs());
+        *m = normal(*m + (g - *m) * rest);
+        *norm = normal((beta_2 * *norm).max(g.abs()));
         *w = (*w - *w * kept) - rate * *m / (*norm + epsilon);
     });
 }

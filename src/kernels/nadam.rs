@@ -2,7 +2,7 @@
 
 use super::cases::{Case, Fill};
 use super::family::family;
-use super::rounding::{index, single};
+use super::rounding::{index, normal, single};
 use super::{Call, Kernel};
 
 crate::params! {
@@ -80,8 +80,8 @@ fn update_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let state = parameter[..len].iter_mut().zip(states).zip(&call.inputs[0][..len]);
     state.for_each(|((w, (m, v)), g)| {
         let g = g * scale;
-        *m += (g - *m) * rest_1;
-        *v += (g * g - *v) * rest_2;
+        *m = normal(*m + (g - *m) * rest_1);
+        *v = normal(*v + (g * g - *v) * rest_2);
         *w = (*w - *w * kept) - (of_m * *m + of_g * g) / ((*v / correction).sqrt() + epsilon);
     });
 }

@@ -1,7 +1,7 @@
 //! `RMSprop`, plain or centered, with momentum. The fast version is the host's update.
 
 use super::cases::{Case, Fill};
-use super::rounding::{index, single};
+use super::rounding::{index, normal, single};
 use super::text::wgsl;
 use super::{Call, Kernel, Library};
 
@@ -94,17 +94,17 @@ fn update_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let gradient = &call.inputs[0][..len];
     let pairs = parameter[..len].iter_mut().zip(&mut mean_square[..len]).zip(gradient);
     let step = |w: &mut f32, square: &mut f32, g: f32, mean: f32| {
-        *square = rho * *square + rest * (g * g);
+        *square = normal(rho * *square + rest * (g * g));
         *w -= *w * kept;
         params.learning_rate * g / (((*square - mean * mean).max(0.0) + params.epsilon).sqrt() + params.outer_epsilon)
     };
     let slope = |w: f32, g: f32| g * scale + params.l2_decay * w;
     let gather = |mean: &mut f32, g: f32| {
-        *mean = rho * *mean + rest * g;
+        *mean = normal(rho * *mean + rest * g);
         *mean
     };
     let push = |buffer: &mut f32, change: f32| {
-        *buffer = params.momentum * *buffer + change;
+        *buffer = normal(params.momentum * *buffer + change);
         *buffer
     };
     // A loop for each form, so that each is vectorised and touches only the state it needs.

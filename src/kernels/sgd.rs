@@ -1,7 +1,7 @@
 //! Stochastic gradient descent with momentum. The fast version is the host's update.
 
 use super::cases::{Case, Fill};
-use super::rounding::{index, single};
+use super::rounding::{index, normal, single};
 use super::text::wgsl;
 use super::{Call, Kernel, Library};
 
@@ -76,12 +76,12 @@ fn update_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     if call.constant("NESTEROV", 0.0) > 0.5 {
         state.for_each(|((w, v), g)| {
             let step = learning_rate * (g * scale + l2_decay * *w);
-            *v = momentum * *v - step;
+            *v = normal(momentum * *v - step);
             *w = (*w - *w * kept) + (momentum * *v - step);
         });
     } else {
         state.for_each(|((w, v), g)| {
-            *v = momentum * *v - learning_rate * (g * scale + l2_decay * *w);
+            *v = normal(momentum * *v - learning_rate * (g * scale + l2_decay * *w));
             *w = (*w - *w * kept) + *v;
         });
     }

@@ -85,7 +85,7 @@ impl Trainer {
     #[doc(hidden)]
     pub async fn count_on_batch_async(&mut self, batch: &Batch, meter: &mut Meter) -> Result<Values> {
         self.batch_check().check_all(batch)?;
-        self.open_for(batch.rows, 1).await?;
+        self.open_for_inference(batch.rows).await?;
         let scales = meter::loss_scales(&self.compile, &self.model, batch);
         let penalty = self.penalty().await?;
         let reports = self.adapters.scheduler()?.evaluate(batch, scales).await?;
@@ -106,7 +106,7 @@ impl Trainer {
     /// If the inputs do not fit the model, or no adapter is left.
     pub async fn predict_on_batch_async(&mut self, batch: &Batch) -> Result<Vec<Vec<f32>>> {
         self.batch_check().check_inputs(batch)?;
-        self.open_for(batch.rows, 1).await?;
+        self.open_for_inference(batch.rows).await?;
         let outputs = self.adapters.scheduler()?.predict(batch).await?;
         self.follow_rewind();
         Ok(outputs)
@@ -114,7 +114,7 @@ impl Trainer {
 
     /// Adapters opened for training serve inference, too.
     async fn open_for_inference(&mut self, batch_size: usize) -> Result<()> {
-        self.open_for(batch_size, self.adapters.micro_batches().unwrap_or(1)).await
+        self.open_for(batch_size, self.adapters.micro_batches().unwrap_or(self.micro_batches)).await
     }
 
     /// Penalties of the parameters at this moment.

@@ -85,6 +85,8 @@ pub struct Trainer {
     snapshot: Option<Progress>,
     /// Settings by which evaluation and prediction read their data.
     reading: LoaderSettings,
+    /// Micro-batches of a batch that the caller brings.
+    micro_batches: u32,
     saving: Saving,
     /// Batches that the caller brings.
     brought: Brought,
@@ -110,6 +112,7 @@ impl Trainer {
             progress,
             snapshot: None,
             reading: LoaderSettings::default(),
+            micro_batches: 1,
             saving: Saving::default(),
             brought: Brought::default(),
         })
@@ -151,6 +154,14 @@ impl Trainer {
     #[must_use]
     pub fn workers(mut self, n_workers: usize) -> Self {
         self.reading.workers = n_workers;
+        self
+    }
+
+    /// Sets the number of micro-batches into which each adapter cuts its rows of a batch that the caller brings, as to
+    /// [`begin_on_batch`](Self::begin_on_batch); within a run [`Fit`] sets it.
+    #[must_use]
+    pub fn micro_batches(mut self, parts: u32) -> Self {
+        self.micro_batches = parts;
         self
     }
 

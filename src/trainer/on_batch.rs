@@ -141,7 +141,7 @@ impl Trainer {
     pub async fn begin_checked_on_batch(&mut self, batch: CheckedBatch) -> Result<()> {
         let CheckedBatch { batch, remake } = batch;
         self.batch_check().check_sizes(&batch)?;
-        self.open_for(batch.rows, 1).await?;
+        self.open_for(batch.rows, self.micro_batches).await?;
         let next = self.brought.batches.back().map_or(self.progress.step, |last| last.step + 1);
         self.brought.batches.push_back(Kept {
             step: next,
@@ -183,7 +183,7 @@ impl Trainer {
     /// If an adapter can't be opened.
     #[doc(hidden)]
     pub async fn start_timeline(&mut self, rows: usize, tracing: Tracing) -> Result<()> {
-        self.open_for(rows, 1).await?;
+        self.open_for(rows, self.micro_batches).await?;
         self.adapters.start_timeline(tracing)
     }
 

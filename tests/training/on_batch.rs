@@ -10,7 +10,7 @@ use manyhands::internals::adapters::Request;
 use manyhands::internals::scheduler::TrainingState;
 use manyhands::layers::{BatchNormalization, Dense, Flatten};
 use manyhands::logs::StepLog;
-use manyhands::{Compile, Fit, Loss, Optimizer, Sequential, Trainer};
+use manyhands::{Compile, Fit, Loss, Optimizer, Placement, Sequential, Trainer};
 
 use crate::breakable::breakable;
 
@@ -22,6 +22,15 @@ fn trainer(n_adapters: usize) -> Trainer {
     let model = layers.add(Dense::new(10)).build(3).unwrap();
     let compile = Compile::new(Optimizer::adam(1e-2), Loss::SPARSE_CATEGORICAL_CROSSENTROPY);
     Trainer::new(model, compile).unwrap().on(vec![Info::cpu(); n_adapters])
+}
+
+/// Two stages, each on an adapter of its own.
+fn staged() -> Trainer {
+    let layers = Sequential::new([8, 8, 1]).add(Flatten::default()).add_named("hidden", Dense::new(16));
+    let model = layers.add_named("scores", Dense::new(10)).build(3).unwrap();
+    let compile = Compile::new(Optimizer::adam(1e-2), Loss::SPARSE_CATEGORICAL_CROSSENTROPY);
+    let placement = Placement::stages([(["..hidden"], [0]), (["scores"], [1])]);
+    Trainer::new(model, compile).unwrap().on(vec![Info::cpu(); 2]).placement(placement)
 }
 
 fn batch(step: usize) -> Batch {
@@ -217,5 +226,22 @@ fn a_batch_that_a_thread_has_checked_trains_as_others() {
         let foreign = one.batch_check().check(batch(0)).unwrap();
         let error = smaller.begin_checked_on_batch(foreign).await.unwrap_err().to_string();
         assert!(error.starts_with("input `input` needs 4 values for each of 64 rows"), "{error}");
+    });
+}
+
+/// Evaluation and prediction in between run on the adapters that are open for training.
+#[test]
+fn batches_go_through_stages_in_micro_batches() {
+    let mut by_loader = staged();
+    let fit = Fit::new(1).batch_size(ROWS).in_order().drop_remainder().micro_batches(4);
+    by_loader.fit(digits::train().unwrap(), &fit).unwrap();
+    let mut brought = staged().micro_batches(4);
+    pollster::block_on(async {
+        let before = brought.test_on_batch_async(&batch(0)).await.unwrap();
+        let logs = train(&mut brought, 2, |_| ()).await;
+        assert_eq!(before.get("loss").map(|loss| loss as f32), logs[0].values.get("loss").map(|loss| loss as f32));
+        assert_eq!(weights(&mut brought).await, weights(&mut by_loader).await);
+        let outputs = brought.predict_on_batch_async(&batch(1)).await.unwrap();
+        assert_eq!(outputs, by_loader.predict_on_batch_async(&batch(1)).await.unwrap());
     });
 }

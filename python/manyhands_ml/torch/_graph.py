@@ -131,6 +131,16 @@ class Graph:
             "outputs": [tensor.name for tensor in self.outputs],
         }
 
+    def names(self) -> list[str]:
+        """Names of all layers in order; a further use of one has a number."""
+        names, uses = list[str](), dict[str, int]()
+        for layer in self.layers:
+            reused = layer.get("reuse")
+            if reused is not None:
+                uses[reused] = uses.get(reused, 0) + 1
+            names.append(layer["name"] if reused is None else f"{reused}:{uses[reused]}")
+        return names
+
     def add(self, name: str, settings: Settings, inputs: Sequence[Tensor]) -> str:
         """Adds a layer; gives the name of its output, which no other layer has."""
         taken = {layer.get("name") for layer in self.layers} | {tensor.name for tensor in self.inputs}

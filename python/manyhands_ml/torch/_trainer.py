@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
 import numpy as np
@@ -14,7 +14,8 @@ from torch import nn
 
 from .. import _native
 from .._ahead import Ahead
-from .._objects import TELL_MS, Means, shares_of
+from .._objects import TELL_MS, Means
+from .._rig import Placement, Rig, Split
 from .._rows import Feeds, rows_of
 from ..errors import DataError, MismatchError, SettingError, explained, raise_problems
 from ._graph import Floats, Graph, Tensor, Weight, shape_here
@@ -59,10 +60,12 @@ class Trainer:
         optimizer: torch.optim.Optimizer,
         *,
         adapters: str = "",
-        split: Literal["learned", "even"] | Sequence[float] = "learned",
+        split: Split = "learned",
         batch_statistics: Literal["shard", "batch"] = "shard",
         clip_norm: float | None = None,
         memory: str | None = None,
+        placement: Placement = "replicas",
+        micro_batches: int = 1,
         seed: int = 0,
     ) -> None:
         """
@@ -78,16 +81,24 @@ class Trainer:
             clip_norm: Global norm above which gradients are scaled down, as by `torch.nn.utils.clip_grad_norm_`.
             memory: Most memory for the model on adapters, named as in `adapters`: `"0=6GB, cpu=2GB"`. An adapter on which
                 a batch takes more runs its rows in pieces.
+            placement: Where layers are computed: `"replicas"` (each adapter computes all of them, for its rows of the batch),
+                or stages: a list of layers and the adapters that compute them, for all rows, as
+                `[{"layers": ["..layer2"], "adapters": [0]}, {"layers": ["layer3.."], "adapters": [1]}]`. An adapter then holds the weights
+                of its stage alone. Layers have the names of modules, or of the nodes of `torch.fx`; ranges have both ends; a name
+                means all modules in that one. Numbers of adapters count from 0 in the order of `adapters`.
+            micro_batches: Parts into which each adapter cuts its rows, one after the other, before the one update of a step:
+                less memory for the same batch. Stages compute at the same time only with several of them. Batch
+                normalization then takes mean and variance of each part.
             seed: Seed of shuffling and dropout.
 
         Raises:
-            AdapterError: If an adapter is not there. A module that can't train on adapters raises `ModelError` when it is
+            AdapterError: If an adapter is not there.
+            SettingError: If a setting makes no sense. A module that can't train on adapters raises `ModelError` when it is
                 first used: by `fit`, `evaluate` or `predict`.
         """
-        _native.adapters(adapters)
+        self._rig = Rig.of(adapters, split, memory, placement, micro_batches)
         self._module, self._loss, self._optimizer = module, loss, optimizer
-        self._adapters, self._shares, self._seed = adapters, shares_of(split), seed
-        self._batch_statistics, self._clip_norm, self._memory = batch_statistics, clip_norm, memory
+        self._batch_statistics, self._clip_norm, self._seed = batch_statistics, clip_norm, seed
         self._rng = np.random.default_rng(seed)
         self._engine: _Engine | None = None
 
@@ -228,7 +239,7 @@ class Trainer:
             self._engine = _Engine(self._module, self._loss, self._optimizer, inputs, targets, settings)
             if self._clip_norm is not None:
                 self._engine.objective.settings["clip_norm"] = self._clip_norm
-            self._engine.open(self._adapters, self._shares, self._memory)
+            self._engine.open(self._rig)
         self._engine.push()
         self._engine.check(inputs, targets)
         return self._engine
@@ -279,10 +290,11 @@ class _Engine:
         if output.name in [tensor.name for tensor in self.graph.inputs]:
             problems.append("forward: needs to compute something of its inputs")
 
-    def open(self, adapters: str, shares: list[float] | None, memory: str | None) -> None:
+    def open(self, rig: Rig) -> None:
         """Makes the native trainer."""
-        objective = json.dumps(self.objective.settings)
-        self.native = _native.Trainer(json.dumps(self.graph.config()), objective, adapters, shares, memory)
+        names = self.graph.names()
+        rig = rig.placed(names, names)
+        self.native = _native.Trainer(json.dumps(self.graph.config()), json.dumps(self.objective.settings), rig.json())
         self.native.set_tensors(self.graph.constants, {}, 0)
         inputs = [(tensor.name, shape_here(tensor)) for tensor in self.graph.inputs]
         self._feeds = Feeds(inputs, [name for name, _ in inputs], ["output"])
