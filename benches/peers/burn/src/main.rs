@@ -14,7 +14,7 @@ use std::time::Instant;
 use burn::optim::{AdamConfig, ModuleOptimizer, SgdConfig, momentum::MomentumConfig};
 use burn::prelude::{Device, DeviceKind};
 
-use models::{Cnn, Count, DenseStack, MobileNetV2, Recurrent, ResNet18, ResNet50};
+use models::{Cnn, Count, DenseStack, GptMini, MobileNetV2, Recurrent, ResNet18, ResNet50};
 use training::{Batch, Training};
 use turns::{Settings, Work};
 
@@ -66,6 +66,9 @@ fn work(settings: &Settings, device: Device) -> (Box<dyn Work>, usize) {
         }
         "lstm" => {
             Box::new(Training::new(Recurrent::new(&device), Batch::classes(rows, [1, 140, 256]), adam(), 1e-3, device))
+        }
+        "gpt_mini" => {
+            Box::new(Training::new(GptMini::new(&device), Batch::text(rows, 128, 96), adam(), 1e-3, device))
         }
         "make_parallel" => {
             let model = DenseStack::new(&[8000, 4000, 2000, 500, 300, 1], &device);

@@ -1,11 +1,15 @@
 //! The models. burn lays images out as `[batch, channels, height, width]`.
 
 use burn::module::Module;
+use burn::nn::attention::{MhaInput, MultiHeadAttention, MultiHeadAttentionConfig, generate_autoregressive_mask};
 use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::nn::pool::{MaxPool2d, MaxPool2dConfig};
-use burn::nn::{BatchNorm, BatchNormConfig, Linear, LinearConfig, Lstm, LstmConfig, PaddingConfig2d};
-use burn::tensor::activation::relu;
-use burn::tensor::{Device, Tensor};
+use burn::nn::{
+    BatchNorm, BatchNormConfig, Embedding, EmbeddingConfig, Initializer, LayerNorm, LayerNormConfig, Linear, LinearConfig,
+    Lstm, LstmConfig, PaddingConfig2d,
+};
+use burn::tensor::activation::{gelu, relu};
+use burn::tensor::{Bool, Device, Tensor};
 
 /// Values of a model.
 pub struct Count {
@@ -25,15 +29,16 @@ impl Count {
             "mobilenet_v2" => Self { trained: 2_236_682, moving: 34_112 },
             // Each gate of burn's has a second bias.
             "lstm" => Self { trained: 82_826 + 4 * 64, moving: 0 },
+            "gpt_mini" => Self { trained: 834_400, moving: 0 },
             "make_parallel" => Self { trained: 41_157_101, moving: 0 },
             other => panic!("the parameters of `{other}` were never counted"),
         }
     }
 }
 
-/// A model of images.
+/// A model of images, or of texts as images of one channel and one line.
 pub trait Network: Module {
-    /// Logits `[batch, classes]` of images `[batch, channels, height, width]`.
+    /// Logits `[batch, classes]` of images `[batch, channels, height, width]`; of texts `[batch * width, classes]`.
     fn logits(&self, images: Tensor<4>) -> Tensor<2>;
 }
 
@@ -365,6 +370,70 @@ impl Network for Recurrent {
         let steps: Tensor<3> = images.flatten(1, 2);
         let (_, last) = self.lstm.forward(steps, None);
         self.head.forward(last.hidden)
+    }
+}
+
+/// A decoder of four blocks over 128 characters of 96 kinds.
+#[derive(Module, Debug)]
+pub struct GptMini {
+    characters: Embedding,
+    positions: Embedding,
+    blocks: Vec<Decoder>,
+    norm: LayerNorm,
+    head: Linear,
+}
+
+impl GptMini {
+    pub fn new(device: &Device) -> Self {
+        let table = |count| {
+            EmbeddingConfig::new(count, 128).with_initializer(Initializer::Uniform { min: -0.05, max: 0.05 }).init(device)
+        };
+        Self {
+            characters: table(96),
+            positions: table(128),
+            blocks: (0..4).map(|_| Decoder::new(128, 4, device)).collect(),
+            norm: LayerNormConfig::new(128).with_epsilon(1e-3).init(device),
+            head: LinearConfig::new(128, 96).init(device),
+        }
+    }
+}
+
+impl Network for GptMini {
+    fn logits(&self, images: Tensor<4>) -> Tensor<2> {
+        let [rows, _, _, length] = images.dims();
+        let characters = images.reshape([rows, length]).int();
+        let positions = self.positions.weight.val().unsqueeze::<3>();
+        let later = generate_autoregressive_mask(rows, length, &characters.device());
+        let embedded = self.characters.forward(characters) + positions;
+        let x = self.blocks.iter().fold(embedded, |x, block| block.forward(x, later.clone()));
+        self.head.forward(self.norm.forward(x)).flatten(0, 1)
+    }
+}
+
+/// Attention that sees no later position, and two dense layers, each behind a norm.
+#[derive(Module, Debug)]
+struct Decoder {
+    norms: Vec<LayerNorm>,
+    attention: MultiHeadAttention,
+    wide: Linear,
+    narrow: Linear,
+}
+
+impl Decoder {
+    fn new(width: usize, heads: usize, device: &Device) -> Self {
+        Self {
+            norms: (0..2).map(|_| LayerNormConfig::new(width).with_epsilon(1e-3).init(device)).collect(),
+            attention: MultiHeadAttentionConfig::new(width, heads).with_dropout(0.0).init(device),
+            wide: LinearConfig::new(width, 4 * width).init(device),
+            narrow: LinearConfig::new(4 * width, width).init(device),
+        }
+    }
+
+    fn forward(&self, x: Tensor<3>, later: Tensor<3, Bool>) -> Tensor<3> {
+        let input = MhaInput::self_attn(self.norms[0].forward(x.clone())).mask_attn(later);
+        let x = x + self.attention.forward(input).context;
+        let wide = gelu(self.wide.forward(self.norms[1].forward(x.clone())));
+        x + self.narrow.forward(wide)
     }
 }
 

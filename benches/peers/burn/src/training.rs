@@ -17,7 +17,7 @@ pub struct Batch {
 }
 
 enum Loss {
-    /// Softmax cross-entropy over ten classes.
+    /// Softmax cross-entropy.
     Classes,
     /// Sigmoid cross-entropy of one output.
     Binary,
@@ -34,6 +34,19 @@ impl Batch {
         Self::new(rows, image, 2, Loss::Binary)
     }
 
+    /// Characters, each with the next one as its target.
+    #[allow(clippy::cast_precision_loss, reason = "characters are below 251")]
+    pub fn text(rows: usize, length: usize, characters: usize) -> Self {
+        let character = |place: usize| place * 7919 % 251 % characters;
+        let places = 0..rows * length;
+        Self {
+            images: places.clone().map(|place| character(place) as f32).collect(),
+            shape: [rows, 1, 1, length],
+            targets: places.map(|place| i32::try_from(character(place + 1)).expect("a character is small")).collect(),
+            loss: Loss::Classes,
+        }
+    }
+
     #[allow(clippy::cast_precision_loss, reason = "both are below 251")]
     fn new(rows: usize, [channels, height, width]: [usize; 3], classes: usize, loss: Loss) -> Self {
         let images = (0..rows * channels * height * width).map(|i| (i * 7919 % 251) as f32 / 251.0).collect();
@@ -46,7 +59,7 @@ impl Batch {
     }
 
     fn loss(&self, logits: Tensor<2>, device: &Device) -> Tensor<1> {
-        let rows = self.shape[0];
+        let rows = self.targets.len();
         let targets = TensorData::new(self.targets.clone(), [rows]);
         match self.loss {
             Loss::Classes => {
