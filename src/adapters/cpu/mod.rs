@@ -1,6 +1,7 @@
 //! The CPU adapter: runs plans through the kernels' twins, or their fast forms.
 
 mod interpreter;
+mod slabs;
 
 use std::sync::Arc;
 
@@ -60,7 +61,7 @@ impl Device for Cpu {
             let text = format!("`{}` has more than {MOST_ELEMENTS} values", buffer.name);
             return Err(Fault::OutOfMemory(text).into());
         }
-        Ok(self.interpreter.insert(Interpreter::new(plan, capacity)).bytes())
+        Ok(self.interpreter.insert(Interpreter::new(Arc::new(slabs::fewer(&plan)), capacity)).bytes())
     }
 
     async fn write(&mut self, role: Role, offset: u64, data: &[f32]) -> Result<(), Stop> {
