@@ -128,14 +128,16 @@ mod timing;
 mod trainer;
 mod vocabulary;
 
-/// Actions after each step and each epoch: early stopping, logs, and callbacks of your own.
+/// Actions after each step and each epoch: early stopping, the best model, logs, and callbacks of your own.
 pub mod callbacks {
-    pub use crate::trainer::{Callback, EarlyStopping, EpochEnd, Flow, Monitor};
+    pub use crate::trainer::{Callback, EarlyStopping, EpochEnd, Flow, ModelCheckpoint, Monitor};
 }
 
-/// Reports of training: numbers of steps and epochs, totals of the time, and log files.
+/// Reports of training: numbers of steps and epochs, totals of the time, log files and events for TensorBoard.
 pub mod logs {
     pub use crate::scheduler::timeline::{AdapterTime, HostTime, TimeSummary};
+    #[cfg(all(feature = "files", not(target_arch = "wasm32")))]
+    pub use crate::trainer::TensorBoard;
     pub use crate::trainer::{AdapterLog, EpochLog, StepLog, Values};
     #[cfg(feature = "files")]
     pub use crate::trainer::{CsvLog, JsonLog};

@@ -382,15 +382,15 @@ fn head_of(loss: &Loss, shape: &Shape) -> Head {
 }
 
 /// Names of an output's numbers.
-struct Names {
+pub struct Names {
     /// Name of each column.
-    columns: Vec<String>,
+    pub columns: Vec<String>,
     /// Name of each class that a row can be of.
-    classes: Vec<String>,
+    pub classes: Vec<String>,
 }
 
 impl Names {
-    fn of(head: Head, width: usize, field: Option<&Field>) -> Self {
+    pub fn of(head: Head, width: usize, field: Option<&Field>) -> Self {
         let numbers = |count: usize| (0..count).map(|at| at.to_string()).collect::<Vec<_>>();
         let known = field.map_or(&[][..], |field| &field.classes);
         let targets = field.map(Field::column_names).filter(|names| names.len() == width && known.is_empty());
@@ -457,11 +457,11 @@ impl Columns<'_> {
 }
 
 /// The first of the largest values.
-fn largest(values: &[f32]) -> usize {
+pub fn largest(values: &[f32]) -> usize {
     (0..values.len()).rev().max_by(|a, b| values[*a].total_cmp(&values[*b])).unwrap_or(0)
 }
 
-fn softmax(values: &[f32]) -> Vec<f32> {
+pub fn softmax(values: &[f32]) -> Vec<f32> {
     let largest = values.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let powers: Vec<f32> = values.iter().map(|value| (value - largest).exp()).collect();
     let sum: f32 = powers.iter().sum();

@@ -6,6 +6,9 @@ mod drivers;
 mod infer;
 mod interrupt;
 mod progress;
+mod report;
+mod run_folder;
+mod run_record;
 mod settings;
 mod simulate;
 mod summary;
@@ -24,11 +27,21 @@ use self::terminal::Terminal;
 
 /// Train one network on every GPU in the machine, whatever its vendor, without CUDA.
 #[derive(Parser)]
-#[command(version, max_term_width = 110)]
+#[command(version, max_term_width = 110, after_help = EXIT_STATUS)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
+    /// Show results, warnings and errors only.
+    #[arg(long, short, global = true, conflicts_with = "verbose")]
+    quiet: bool,
+    /// Show the engine's decisions, too: splits, tiles, drivers. `RUST_LOG` asks for more.
+    #[arg(long, short, global = true)]
+    verbose: bool,
 }
+
+/// Meaning of the exit status.
+const EXIT_STATUS: &str = "Exit status: 0 success; 1 an error, with a message on stderr; 2 wrong arguments; 128 + n ended by \
+signal n, where `train` saves first: 129 hang-up, 130 Ctrl-C, 143 `kill`.";
 
 #[derive(Subcommand)]
 enum Command {
@@ -36,6 +49,8 @@ enum Command {
     Adapters(adapters::AdaptersArgs),
     /// Train a network: that of a settings file, or a small one that reads handwritten digits.
     Train(train::TrainArgs),
+    /// Write a page about a run, or about several in comparison, from the folders of `train --run`.
+    Report(report::ReportArgs),
     /// Compute loss and metrics of a trained model on test data.
     Evaluate(infer::EvaluateArgs),
     /// Write a trained model's predictions for each row, as CSV.
@@ -117,18 +132,20 @@ pub fn main() -> i32 {
 
 /// Runs the command that arguments name, the first of which is the program's name; gives the exit status.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> i32 {
-    let arguments = match Arguments::try_parse_from(arguments) {
+    let words: Vec<OsString> = arguments.into_iter().collect();
+    let arguments = match Arguments::try_parse_from(&words) {
         Ok(arguments) => arguments,
         Err(error) => error.exit(),
     };
-    let terminal = Terminal::new();
-    terminal.start_log();
+    let terminal = Terminal::new(arguments.quiet);
+    terminal.start_log(arguments.verbose);
     let done = match &arguments.command {
         Command::Adapters(args) => adapters::run(args, &terminal),
-        Command::Train(args) => match train::run(args, &terminal) {
+        Command::Train(args) => match train::run(args, &as_typed(&words), &terminal) {
             Ok(Some(status)) => return status,
             done => done.map(drop),
         },
+        Command::Report(args) => report::run(args, &terminal),
         Command::Evaluate(args) => infer::evaluate(args, &terminal),
         Command::Predict(args) => infer::predict(args, &terminal),
         Command::Summary(args) => summary::run(args, &terminal),
@@ -143,6 +160,16 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> i32 {
             FAILURE
         }
     }
+}
+
+/// The words of the command, with the program's name alone in place of its path.
+fn as_typed(words: &[OsString]) -> Vec<String> {
+    let name = |word: &OsString| {
+        let file = std::path::Path::new(word).file_stem();
+        file.unwrap_or_default().to_string_lossy().into_owned()
+    };
+    let program = words.first().map(name).into_iter();
+    program.chain(words.iter().skip(1).map(|word| word.to_string_lossy().into_owned())).collect()
 }
 
 /// A batch size or a number of epochs: at least 1.

@@ -14,7 +14,6 @@ use super::terminal::Terminal;
 /// Shows a run's progress.
 pub struct Progress<'a> {
     terminal: &'a Terminal,
-    is_quiet: bool,
     epochs: u64,
     bar: Option<ProgressBar>,
     /// Rows of each adapter in the current epoch.
@@ -24,9 +23,9 @@ pub struct Progress<'a> {
 }
 
 impl<'a> Progress<'a> {
-    pub fn new(terminal: &'a Terminal, is_quiet: bool, epochs: u64, n_adapters: usize) -> Self {
+    pub fn new(terminal: &'a Terminal, epochs: u64, n_adapters: usize) -> Self {
         let epoch = vec![0; n_adapters];
-        Self { terminal, is_quiet, epochs, bar: None, epoch, epoch_ms: 0.0, is_first: true }
+        Self { terminal, epochs, bar: None, epoch, epoch_ms: 0.0, is_first: true }
     }
 
     /// Removes the bar.
@@ -73,7 +72,7 @@ impl Callback for Progress<'_> {
             self.epoch[adapter.adapter] += u64::from(adapter.rows);
         }
         self.epoch_ms += log.ms;
-        if !self.is_quiet {
+        if !self.terminal.is_quiet() {
             self.show(log);
         }
         self.is_first = false;
@@ -81,7 +80,7 @@ impl Callback for Progress<'_> {
     }
 
     fn on_epoch(&mut self, end: &mut EpochEnd<'_>) -> Result<Flow> {
-        if !self.is_quiet {
+        if !self.terminal.is_quiet() {
             let log = end.log;
             self.terminal.line(format_args!(
                 "epoch {}/{}  {}  {}  {:.2} s",

@@ -1,5 +1,7 @@
 //! Settings files: TOML with the tables `[data]`, `[model]`, `[loss]`, `[optimizer]`, `[schedule]`, `[training]`.
 
+mod as_run;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,14 +12,15 @@ use crate::data::{self, DataConfig, DataPair, Dataset};
 use crate::internals::misread::{self, Misread};
 use crate::internals::{names, shown};
 use crate::{
-    BatchStatistics, Compile, CpuFallback, Error, ErrorKind, GradientCompression, Loss, Metric, Model, ModelConfig,
-    NonFinite, Optimizer, Placement, Reduction, Result, Schedule, SplitMode, Trainer,
+    BatchStatistics, Compile, CpuFallback, Error, ErrorKind, Fit, GradientCompression, Loss, Metric, Model,
+    ModelConfig, NonFinite, Optimizer, Placement, Reduction, Result, Schedule, SplitMode, Trainer,
 };
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::DataChoice;
+pub use as_run::Change;
 
 /// The default settings without a file; also the example to copy.
 pub const DIGITS: &str = include_str!("digits.toml");
@@ -103,6 +106,8 @@ pub struct Training {
     pub seed: Option<u64>,
     validation: Validation,
     pub adapters: Option<String>,
+    /// Folder of the run: settings, log, checkpoints, report.
+    pub run: Option<PathBuf>,
     /// Most memory that the model may take on adapters.
     pub memory: Option<MemoryLimits>,
     #[serde(deserialize_with = "split")]
@@ -141,6 +146,7 @@ impl Default for Training {
             seed: None,
             validation: Validation::Test,
             adapters: None,
+            run: None,
             memory: None,
             split: SplitMode::default(),
             class_weight: BTreeMap::new(),
@@ -364,6 +370,18 @@ impl Training {
             return Err(Error::setting(who("batch_size"), "needs at least 1, but is 0", "32 is a good first choice"));
         }
         Ok(())
+    }
+
+    /// The settings of a run on training data with these names of classes, without files and validation data.
+    pub fn fit(&self, classes: &[String]) -> Result<Fit> {
+        let mut fit = Fit::new(self.epochs)
+            .batch_size(self.batch_size)
+            .micro_batches(self.micro_batches)
+            .workers(self.workers)
+            .prefetch(self.prefetch);
+        fit.class_weight = self.class_weight(classes)?.into_iter().collect();
+        (fit.shuffle, fit.drop_remainder) = (self.shuffle, self.drop_remainder);
+        Ok(fit)
     }
 
     /// Weights of classes by label, for training data with these names of classes.

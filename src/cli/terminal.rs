@@ -23,19 +23,26 @@ pub struct Terminal {
     bars: MultiProgress,
     /// Whether a result could not be written.
     has_failed: Arc<AtomicBool>,
+    is_quiet: bool,
 }
 
 impl Terminal {
-    pub fn new() -> Self {
-        Self { bars: MultiProgress::new(), has_failed: Arc::default() }
+    pub fn new(is_quiet: bool) -> Self {
+        Self { bars: MultiProgress::new(), has_failed: Arc::default(), is_quiet }
     }
 
-    /// Shows the warnings of the library above the bar; `RUST_LOG` asks for more or less.
-    pub fn start_log(&self) {
+    /// Whether only results, warnings and errors are wanted.
+    pub fn is_quiet(&self) -> bool {
+        self.is_quiet
+    }
+
+    /// Shows the warnings of the library above the bar, or also its decisions; `RUST_LOG` asks for more or less.
+    pub fn start_log(&self, is_verbose: bool) {
         let stderr = AboveBar(self.bars.clone());
+        let level = if is_verbose { LevelFilter::Debug } else { LevelFilter::Warn };
         let started = env_logger::Builder::new()
             .filter_level(LevelFilter::Error)
-            .filter_module("manyhands", LevelFilter::Warn)
+            .filter_module("manyhands", level)
             .parse_default_env()
             .format(|out, record| {
                 let text = record.args().to_string();

@@ -4,16 +4,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::adapters::Kind;
-use crate::callbacks::{Callback, EarlyStopping};
+use crate::callbacks::{Callback, EarlyStopping, ModelCheckpoint, Monitor};
 use crate::data::{Dataset, Description};
 use crate::internals::files;
-use crate::logs::{CsvLog, JsonLog, Values};
-use crate::{Checkpoint, Error, Existing, Fit, History, Result, SaveSettings, SplitMode, Trainer};
+use crate::internals::thousands;
+use crate::logs::{CsvLog, JsonLog, TensorBoard, Values};
+use crate::{Checkpoint, Error, Existing, Fit, History, Loss, Result, SaveSettings, SplitMode, Trainer};
 use clap::Args;
 
 use super::interrupt::Interrupt;
 use super::progress::{Progress, in_use};
-use super::settings::{DIGITS, OTHER_RATES, OTHER_RATES_HELP, Settings, parse_split};
+use super::run_folder::RunFolder;
+use super::run_record::{Facts, RunRecord};
+use super::settings::{Change, DIGITS, OTHER_RATES, OTHER_RATES_HELP, Settings, parse_split};
 use super::terminal::{Terminal, check_file, make_folder_of};
 use super::{AdapterChoice, MemoryChoice, adapters, at_least_one, summary};
 
@@ -52,6 +55,9 @@ pub struct TrainArgs {
     /// Folder at which the data's paths start, in place of the current folder.
     #[arg(long, value_name = "FOLDER")]
     data_folder: Option<PathBuf>,
+    /// Folder for all that the run gives: settings, log, checkpoints (best and last), and `report.html`.
+    #[arg(long, value_name = "FOLDER", conflicts_with = "save")]
+    run: Option<PathBuf>,
     /// File to save the run to, after each epoch and at the end [default: the resumed file, else
     /// manyhands.safetensors].
     #[arg(long, value_name = "FILE")]
@@ -59,10 +65,10 @@ pub struct TrainArgs {
     /// Save after each so many steps, too.
     #[arg(long, value_name = "STEPS", value_parser = at_least_one)]
     save_every: Option<usize>,
-    /// Replace the file of an earlier run.
+    /// Replace the files of an earlier run.
     #[arg(long)]
     overwrite: bool,
-    /// Resume a saved run [default file: that of `--save`]. Logs are continued.
+    /// Resume a saved run [default file: that of `--run` or `--save`]. Logs are continued.
     #[arg(long, value_name = "FILE", num_args = 0..=1)]
     resume: Option<Option<PathBuf>>,
     /// Write a line of JSON for each step and each epoch.
@@ -71,15 +77,18 @@ pub struct TrainArgs {
     /// Write a line of CSV for each epoch.
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
+    /// Write the numbers of each epoch for TensorBoard.
+    #[arg(long, value_name = "FOLDER")]
+    tensorboard: Option<PathBuf>,
     /// Write a trace of all work; <https://ui.perfetto.dev> shows it.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     /// Slow an adapter down, for trials: `1=4` makes the second one take 4 times as long. Repeatable.
     #[arg(long, value_name = "IDX=FACTOR", value_parser = parse_throttle)]
     throttle: Vec<(usize, f64)>,
-    /// Show warnings and errors only.
-    #[arg(long, short)]
-    quiet: bool,
+    /// Check settings, data, model and adapters, say what would be done, and end. Writes nothing.
+    #[arg(long)]
+    dry_run: bool,
 }
 
 /// An adapter's position, and the factor by which it is slowed down.
@@ -91,45 +100,114 @@ pub fn parse_throttle(text: &str) -> Result<(usize, f64), String> {
     }
 }
 
-impl TrainArgs {
-    fn save_file(&self) -> &Path {
-        let resumed = self.resume.as_ref().and_then(Option::as_deref);
-        self.save.as_deref().or(resumed).unwrap_or(Path::new(DEFAULT_FILE))
+/// The files of a run.
+struct Files {
+    /// Settings file that was named, or that of the resumed run.
+    config: Option<PathBuf>,
+    /// Folder of the run, if it has one.
+    folder: Option<RunFolder>,
+    /// Checkpoint to save to.
+    save: PathBuf,
+    /// Checkpoint to resume from.
+    resumed: Option<PathBuf>,
+    /// Logs of steps and epochs.
+    json: Vec<PathBuf>,
+    csv: Option<PathBuf>,
+    trace: Option<PathBuf>,
+    existing: Existing,
+}
+
+impl Files {
+    fn of(args: &TrainArgs, settings: &Settings) -> Self {
+        // A flag overrides the settings.
+        let folder = args.run.as_ref().or(settings.training.run.as_ref().filter(|_| args.save.is_none()));
+        let folder = folder.map(RunFolder::new);
+        let named = args.resume.as_ref().and_then(Option::as_ref);
+        let save = match &folder {
+            Some(folder) => folder.last(),
+            None => args.save.as_ref().or(named).cloned().unwrap_or_else(|| DEFAULT_FILE.into()),
+        };
+        Self {
+            config: args.config_file(),
+            resumed: args.resume.as_ref().map(|file| file.clone().unwrap_or_else(|| save.clone())),
+            json: folder.iter().map(RunFolder::log).chain(args.json.clone()).collect(),
+            csv: args.csv.clone(),
+            trace: args.trace.clone(),
+            existing: if args.overwrite { Existing::Overwrite } else { Existing::Refuse },
+            save,
+            folder,
+        }
     }
 
-    fn save_settings(&self) -> SaveSettings {
-        let existing = if self.overwrite { Existing::Overwrite } else { Existing::Refuse };
-        let every_steps = self.save_every.map_or(0, |steps| steps as u64);
-        SaveSettings::new(self.save_file()).every_steps(every_steps).existing(existing)
-    }
-
-    /// The file to resume from.
-    fn resumed_file(&self) -> Option<&Path> {
-        self.resume.as_ref().map(|file| file.as_deref().unwrap_or(self.save_file()))
-    }
-
-    fn checkpoint(&self) -> Result<Option<Checkpoint>> {
-        self.resumed_file().map(Checkpoint::load).transpose()
+    /// All that are written.
+    fn written(&self) -> Vec<PathBuf> {
+        let of_run = self.folder.iter().flat_map(RunFolder::files);
+        let mut written: Vec<PathBuf> = of_run.chain(self.json.clone()).chain([self.save.clone()]).collect();
+        // The folder's log and checkpoint are among the logs and the checkpoint, too.
+        written.sort();
+        written.dedup();
+        written.extend([&self.csv, &self.trace].into_iter().flatten().cloned());
+        written
     }
 
     /// Refuses to overwrite the run's inputs, or an older run.
-    fn check_files(&self, settings: &Settings) -> Result<()> {
-        let written = [Some(self.save_file()), self.json.as_deref(), self.csv.as_deref(), self.trace.as_deref()];
-        let written: Vec<&Path> = written.into_iter().flatten().collect();
-        let resumed = self.resumed_file();
+    fn check(&self, args: &TrainArgs, settings: &Settings) -> Result<()> {
+        let written = self.written();
         let mut read = settings.files();
-        read.extend([self.config.as_deref(), self.split_from.as_deref()].into_iter().flatten().map(Path::to_owned));
-        read.extend(resumed.filter(|file| !files::are_same(file, self.save_file())).map(Path::to_owned));
-        files::check_apart(&written, &read.iter().map(PathBuf::as_path).collect::<Vec<_>>())?;
-        for file in written {
-            check_file(file)?;
+        // A run folder's own settings are read before they are written again.
+        let own = self.folder.as_ref().map(RunFolder::settings);
+        read.extend(self.config.iter().filter(|file| Some(*file) != own.as_ref()).cloned());
+        read.extend(args.split_from.clone());
+        read.extend(self.resumed.iter().filter(|file| !files::are_same(file, &self.save)).cloned());
+        let read: Vec<&Path> = read.iter().map(PathBuf::as_path).collect();
+        files::check_apart(&written.iter().map(PathBuf::as_path).collect::<Vec<_>>(), &read)?;
+        written.iter().try_for_each(|file| check_file(file))?;
+        if let Some(folder) = &self.folder {
+            folder.check(self.existing, self.resumed.as_deref())?;
         }
-        self.save_settings().check(resumed)
+        SaveSettings::new(&self.save).existing(self.existing).check(self.resumed.as_deref())
+    }
+}
+
+impl TrainArgs {
+    /// The settings file: the one that is named, or that of the folder of the resumed run.
+    fn config_file(&self) -> Option<PathBuf> {
+        let resumed = || self.run.as_ref().filter(|_| matches!(self.resume, Some(None)));
+        let own = || resumed().map(|folder| RunFolder::new(folder).settings()).filter(|file| file.is_file());
+        self.config.clone().or_else(own)
+    }
+
+    fn save_settings(&self, files: &Files) -> SaveSettings {
+        let every_steps = self.save_every.map_or(0, |steps| steps as u64);
+        SaveSettings::new(&files.save).every_steps(every_steps).existing(files.existing)
+    }
+
+    /// What the flags change in the settings, as it is written there.
+    fn changes(&self, seed: u64) -> Vec<Change> {
+        let text = |text: &str| toml::Value::String(text.to_owned()).to_string();
+        let split = self.split.as_ref().and_then(|split| match split {
+            SplitMode::Learned => Some("learned".to_owned()),
+            SplitMode::Even => Some("even".to_owned()),
+            SplitMode::Fixed(parts) => Some(parts.iter().map(f64::to_string).collect::<Vec<_>>().join(":")),
+            SplitMode::Recorded(_) => None,
+        });
+        let training = [
+            ("epochs", self.epochs.map(|epochs| epochs.to_string())),
+            ("batch_size", self.batch_size.map(|rows| rows.to_string())),
+            ("seed", Some(seed.to_string())),
+            ("split", split.map(|split| text(&split))),
+            ("adapters", self.adapters.adapters.as_deref().map(text)),
+            ("memory", self.memory.memory.as_ref().map(|limits| text(&limits.to_string()))),
+        ];
+        let training = training.into_iter().filter_map(|(key, value)| Some(("training", key, value?)));
+        // The shortest text that means the same, with a point or an exponent.
+        let rate = self.learning_rate.map(|rate| ("optimizer", "learning_rate", format!("{rate:?}")));
+        training.chain(rate).collect()
     }
 
     /// The settings, overridden by the flags.
     fn settings(&self) -> Result<Settings> {
-        let mut settings = Settings::of(self.config.as_deref())?;
+        let mut settings = Settings::of(self.config_file().as_deref())?;
         settings.start_paths_at(self.data_folder.as_deref());
         let training = &mut settings.training;
         training.epochs = self.epochs.map_or(training.epochs, |epochs| epochs as u64);
@@ -151,47 +229,100 @@ struct Run {
     trainer: Trainer,
     train: Arc<dyn Dataset>,
     fit: Fit,
+    losses: Vec<Loss>,
+    seed: u64,
     early_stopping: Option<EarlyStopping>,
     /// The adapters of the settings file.
     adapters: Option<String>,
     /// Epochs and steps before the resumed run.
     done: Option<(u64, u64)>,
+    /// The data, in words.
+    described: Vec<Description>,
 }
 
-/// Trains. Returns the exit status for a signal, if one came.
-pub fn run(args: &TrainArgs, terminal: &Terminal) -> Result<Option<i32>> {
+/// Trains. `arguments` are those of the command. Returns the exit status for a signal, if one came.
+pub fn run(args: &TrainArgs, arguments: &[String], terminal: &Terminal) -> Result<Option<i32>> {
     if args.print_config {
         terminal.verbatim(DIGITS.trim_end());
         return Ok(None);
     }
     let settings = args.settings()?;
-    args.check_files(&settings)?;
-    let written = [Some(args.save_file()), args.json.as_deref(), args.csv.as_deref(), args.trace.as_deref()];
-    written.into_iter().flatten().try_for_each(make_folder_of)?;
-    let mut run = prepare(args, settings, terminal)?;
+    let files = Files::of(args, &settings);
+    files.check(args, &settings)?;
+    if !args.dry_run {
+        files.written().iter().try_for_each(|file| make_folder_of(file))?;
+    }
+    let (mut run, settings) = prepare(args, &files, settings, terminal)?;
     if let Some(reason) = finished(&run) {
         terminal.line(reason);
         return Ok(None);
     }
     let interrupt = Interrupt::catch(run.fit.stop.clone(), terminal)?;
     open_adapters(&mut run, args, terminal)?;
+    if args.dry_run {
+        terminal.line(plan(&run));
+        return Ok(None);
+    }
+    let mut logs = Logs::open(&run, args, &files)?;
+    let mut record = match &files.folder {
+        Some(folder) => Some(RunRecord::begin(
+            folder.clone(),
+            &Facts {
+                settings: settings.as_run(&args.changes(run.seed)),
+                arguments,
+                data_folder: args.data_folder.as_deref(),
+                trainer: &run.trainer,
+                fit: &run.fit,
+                seed: run.seed,
+                monitor: run.monitor(),
+                described: &run.described,
+                is_resumed: run.done.is_some(),
+            },
+        )?),
+        None => None,
+    };
     let n_adapters = run.trainer.open_adapters().len();
-    let mut progress = Progress::new(terminal, args.quiet, run.fit.epochs, n_adapters);
-    let history = fit(&mut run, args, &mut progress);
+    let mut progress = Progress::new(terminal, run.fit.epochs, n_adapters);
+    let history = fit(&mut run, &mut logs, record.as_mut().map(RunRecord::best), &mut progress);
     progress.finish();
-    report(&mut run, args, terminal, &history?)?;
+    if history.is_err()
+        && let Some(record) = &record
+    {
+        record.give_up();
+    }
+    let history = history?;
+    report(&mut run, &files, terminal, &history)?;
+    if let Some(record) = record {
+        let page = record.end(&mut run.trainer, &run.fit, &run.losses, &history)?;
+        if !terminal.is_quiet() {
+            terminal.line(format_args!("report in `{}`", page.display()));
+        }
+    }
     Ok(interrupt.status())
 }
 
-fn prepare(args: &TrainArgs, settings: Settings, terminal: &Terminal) -> Result<Run> {
-    let checkpoint = args.checkpoint()?;
+/// What a run would do.
+fn plan(run: &Run) -> String {
+    let (rows, size, done) = (run.train.len(), run.fit.batch_size, run.done.map_or(0, |(epochs, _)| epochs));
+    let steps = if run.fit.drop_remainder { rows / size } else { rows.div_ceil(size) };
+    let epochs = run.fit.epochs.saturating_sub(done);
+    format!(
+        "dry run: {epochs} epochs of {} steps would be trained, {} in all; nothing was written",
+        thousands(steps),
+        thousands(epochs.saturating_mul(steps as u64))
+    )
+}
+
+fn prepare(args: &TrainArgs, files: &Files, settings: Settings, terminal: &Terminal) -> Result<(Run, Settings)> {
+    let checkpoint = files.resumed.as_deref().map(Checkpoint::load).transpose()?;
     let resumed_seed = checkpoint.as_ref().map(|checkpoint| checkpoint.progress.seed);
     let seed = settings.training.seed.or(resumed_seed).unwrap_or(0);
     let model = settings.build_model(seed)?;
-    if !args.quiet {
+    if !terminal.is_quiet() {
         summary::show(&model, terminal);
     }
     let compile = settings.compile(&model, seed)?;
+    let losses = compile.losses.clone();
     let chosen = adapters::choose(args.adapters.adapters.as_deref(), settings.training.adapters.as_deref())?;
     check_throttles(&args.throttle, chosen.len())?;
     let limits = args.memory.or(settings.training.memory.as_ref());
@@ -215,30 +346,39 @@ fn prepare(args: &TrainArgs, settings: Settings, terminal: &Terminal) -> Result<
     if let Some(before) = resumed.filter(|_| settings.draws_validation()) {
         check_same_rows(before, (seed, train.len()))?;
     }
-    if !args.quiet {
-        terminal.report(&Description::of("training data", &train)?);
-        if let Some(validation) = &validation {
-            terminal.report(&Description::of("validation data", validation)?);
-        }
-    }
+    let described = describe(&train, validation.as_ref(), files, terminal)?;
     trainer.check_run(train.as_ref(), validation.as_deref())?;
     let early_stopping = settings.training.early_stopping(validation.is_some())?;
     if let Some(stopping) = &early_stopping {
         stopping.monitor().check(&trainer.log_names(validation.is_some()))?;
     }
-    if done.is_none() && settings.is_model_new() {
+    if done.is_none() && settings.is_model_new() && !args.dry_run {
         trainer.adapt(train.clone())?;
     }
-    let mut fit = Fit::new(settings.training.epochs)
-        .batch_size(settings.training.batch_size)
-        .micro_batches(settings.training.micro_batches)
-        .workers(settings.training.workers)
-        .prefetch(settings.training.prefetch)
-        .save_with(args.save_settings());
-    fit.class_weight = settings.training.class_weight(train.schema().classes(0))?.into_iter().collect();
-    (fit.shuffle, fit.drop_remainder) = (settings.training.shuffle, settings.training.drop_remainder);
-    (fit.validation, fit.trace) = (validation, args.trace.clone());
-    Ok(Run { trainer, train, fit, early_stopping, adapters: settings.training.adapters, done })
+    let mut fit = settings.training.fit(train.schema().classes(0))?;
+    fit.save = (!args.dry_run).then(|| args.save_settings(files));
+    (fit.validation, fit.trace) = (validation, files.trace.clone());
+    let adapters = settings.training.adapters.clone();
+    Ok((Run { trainer, train, fit, losses, seed, early_stopping, adapters, done, described }, settings))
+}
+
+/// Shows what the data are, and keeps it where the run keeps a record.
+fn describe(
+    train: &Arc<dyn Dataset>,
+    validation: Option<&Arc<dyn Dataset>>,
+    files: &Files,
+    terminal: &Terminal,
+) -> Result<Vec<Description>> {
+    if terminal.is_quiet() && files.folder.is_none() {
+        return Ok(Vec::new());
+    }
+    let validation = validation.map(|data| ("validation data", data));
+    let named = [("training data", train)].into_iter().chain(validation);
+    let described = named.map(|(name, data)| Description::of(name, data)).collect::<Result<Vec<_>>>()?;
+    if !terminal.is_quiet() {
+        described.iter().for_each(|description| terminal.report(description));
+    }
+    Ok(described)
 }
 
 /// Refuses to resume with other validation rows: some of them were trained on.
@@ -281,7 +421,7 @@ fn finished(run: &Run) -> Option<String> {
 
 fn open_adapters(run: &mut Run, args: &TrainArgs, terminal: &Terminal) -> Result<()> {
     run.trainer.open(&run.fit, run.train.len())?;
-    if args.quiet {
+    if terminal.is_quiet() {
         return Ok(());
     }
     let (infos, bytes): (Vec<_>, Vec<_>) =
@@ -297,29 +437,59 @@ fn open_adapters(run: &mut Run, args: &TrainArgs, terminal: &Terminal) -> Result
     Ok(())
 }
 
-fn fit(run: &mut Run, args: &TrainArgs, progress: &mut Progress<'_>) -> Result<History> {
-    let mut json = match (&args.json, run.done) {
-        (Some(path), Some((epoch, step))) => Some(JsonLog::resume(path, epoch, step)?),
-        (Some(path), None) => Some(JsonLog::create(path)?),
-        (None, _) => None,
-    };
-    let mut csv = match (&args.csv, run.done) {
-        (Some(path), Some((epoch, _))) => Some(CsvLog::resume(path, epoch)?),
-        (Some(path), None) => Some(CsvLog::create(path)?),
-        (None, _) => None,
-    };
+/// The logs of a run.
+struct Logs {
+    json: Vec<JsonLog>,
+    csv: Option<CsvLog>,
+    tensorboard: Option<TensorBoard>,
+}
+
+impl Logs {
+    fn open(run: &Run, args: &TrainArgs, files: &Files) -> Result<Self> {
+        let json = files.json.iter().map(|path| match run.done {
+            Some((epoch, step)) => JsonLog::resume(path, epoch, step),
+            None => JsonLog::create(path),
+        });
+        let csv = files.csv.iter().map(|path| match run.done {
+            Some((epoch, _)) => CsvLog::resume(path, epoch),
+            None => CsvLog::create(path),
+        });
+        let tensorboard = args.tensorboard.iter().map(|folder| match run.done {
+            Some((epoch, _)) => Ok(TensorBoard::resume(folder, epoch)),
+            None => TensorBoard::create(folder, files.existing),
+        });
+        // First the one that changes nothing before the first epoch.
+        let tensorboard = tensorboard.collect::<Result<Vec<_>>>()?.pop();
+        Ok(Self { tensorboard, json: json.collect::<Result<_>>()?, csv: csv.collect::<Result<Vec<_>>>()?.pop() })
+    }
+}
+
+impl Run {
+    /// The number that chooses the best model.
+    fn monitor(&self) -> Monitor {
+        match &self.early_stopping {
+            Some(stopping) => stopping.monitor().clone(),
+            None => Monitor::new(if self.fit.validation.is_some() { "val_loss" } else { "loss" }),
+        }
+    }
+}
+
+fn fit(
+    run: &mut Run,
+    logs: &mut Logs,
+    best: Option<&mut ModelCheckpoint>,
+    progress: &mut Progress<'_>,
+) -> Result<History> {
     let mut callbacks: Vec<&mut dyn Callback> = Vec::new();
     // Early stopping comes first, so that its state in a checkpoint fits with any logs.
     if let Some(stopping) = &mut run.early_stopping {
         callbacks.push(stopping);
     }
     callbacks.push(progress);
-    if let Some(log) = &mut json {
-        callbacks.push(log);
-    }
-    if let Some(log) = &mut csv {
-        callbacks.push(log);
-    }
+    callbacks.extend(logs.json.iter_mut().map(|log| log as &mut dyn Callback));
+    callbacks.extend(logs.csv.iter_mut().map(|log| log as &mut dyn Callback));
+    callbacks.extend(logs.tensorboard.iter_mut().map(|log| log as &mut dyn Callback));
+    callbacks.extend(best.map(|best| best as &mut dyn Callback));
     run.trainer.fit_with(run.train.clone(), &run.fit, &mut callbacks)
 }
 
@@ -335,9 +505,9 @@ fn best_values(run: &mut Run, history: &History) -> Result<Option<Values>> {
     Ok(Some(values.prefixed("val_")))
 }
 
-fn report(run: &mut Run, args: &TrainArgs, terminal: &Terminal, history: &History) -> Result<()> {
+fn report(run: &mut Run, files: &Files, terminal: &Terminal, history: &History) -> Result<()> {
     let best = best_values(run, history)?;
-    if args.quiet {
+    if terminal.is_quiet() {
         return Ok(());
     }
     terminal.report(&history.time);
@@ -347,7 +517,7 @@ fn report(run: &mut Run, args: &TrainArgs, terminal: &Terminal, history: &Histor
     } else if let Some(last) = history.epochs.last() {
         terminal.line(format_args!("final: {}", last.values));
     }
-    let file = args.save_file().display();
+    let file = files.save.display();
     let step = run.trainer.progress().step;
     if history.saved_step != Some(step) {
         // A warning has reported the reason and the contents of the file.
@@ -357,7 +527,7 @@ fn report(run: &mut Run, args: &TrainArgs, terminal: &Terminal, history: &Histor
     } else {
         terminal.line(format_args!("saved to `{file}`"));
     }
-    if let Some(trace) = &args.trace {
+    if let Some(trace) = &files.trace {
         terminal.line(format_args!("trace in `{}`; open it at https://ui.perfetto.dev", trace.display()));
     }
     Ok(())

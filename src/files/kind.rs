@@ -27,6 +27,12 @@ pub enum FileKind {
     Report,
     /// A report as an SVG picture.
     Picture,
+    /// Settings as a run had them.
+    RunSettings,
+    /// Results of a run, as JSON.
+    RunResults,
+    /// The page that `manyhands report` writes.
+    Page,
     /// Tiles of matrix products. They have a folder of their own, so that a file there may always be replaced.
     Tiles,
 }
@@ -37,6 +43,12 @@ const CSV_LOG: &str = "epoch,step,learning_rate,seconds";
 const JSON_LOG: &str = r#"{"kind":"#;
 /// Start of a safetensors file with metadata, after the eight bytes of its header's length.
 const METADATA: &str = r#"{"__metadata__":{""#;
+/// First line of the settings of a run.
+pub(crate) const RUN_SETTINGS_MARK: &str = "# The settings of a run of manyhands ";
+/// First line of the results of a run, after the brace.
+const RUN_RESULTS: &str = "{\n  \"manyhands_run\": ";
+/// Mark in the head of our pages.
+pub(crate) const PAGE_MARK: &str = "<meta name=\"generator\" content=\"manyhands ";
 /// Mark in our pictures.
 pub(crate) const PICTURE_MARK: &str = "<!-- manyhands bench scaling -->";
 
@@ -51,6 +63,9 @@ impl FileKind {
             Self::Predictions => "predictions of manyhands",
             Self::Report => "a report of `manyhands bench`",
             Self::Picture => "a picture of `manyhands bench`",
+            Self::RunSettings => "the settings that a run wrote",
+            Self::RunResults => "the results that a run wrote",
+            Self::Page => "a page of `manyhands report`",
             Self::Tiles => "a table of tiles",
         }
     }
@@ -76,6 +91,9 @@ impl FileKind {
             Self::Predictions => is_header_of_predictions(text.lines().next().unwrap_or_default()),
             Self::Report => text.starts_with("{\n  \"bench\": \"") && text.contains("\n  \"version\": \""),
             Self::Picture => text.contains(PICTURE_MARK),
+            Self::RunSettings => text.starts_with(RUN_SETTINGS_MARK),
+            Self::RunResults => text.starts_with(RUN_RESULTS),
+            Self::Page => text.starts_with("<!doctype html>") && text.contains(PAGE_MARK),
             Self::Tiles => true,
         }
     }
@@ -118,7 +136,7 @@ mod tests {
     fn a_kind_is_known_by_its_first_bytes() {
         let model = [&8_u64.to_le_bytes()[..], br#"{"__metadata__":{"manyhands.model":"{}"}}"#].concat();
         let foreign = [&8_u64.to_le_bytes()[..], br#"{"__metadata__":{"format":"pt"}}"#].concat();
-        let own: [(FileKind, &[u8]); 7] = [
+        let own: [(FileKind, &[u8]); 10] = [
             (FileKind::Model, &model),
             (FileKind::CsvLog, b"epoch,step,learning_rate,seconds,loss\n1,2,3,4,5\n"),
             (FileKind::JsonLog, b"{\"kind\":\"step\",\"step\":1}\n"),
@@ -129,14 +147,19 @@ mod tests {
             (FileKind::Predictions, b"row,file,class,probability_a\n0,x.png,a,1\n"),
             (FileKind::Report, b"{\n  \"bench\": \"steps\",\n  \"version\": \"0.1.0\""),
             (FileKind::Picture, b"<svg width=\"720\"><!-- manyhands bench scaling -->"),
+            (FileKind::RunSettings, b"# The settings of a run of manyhands 0.1.0\n[data]\n"),
+            (FileKind::RunResults, b"{\n  \"manyhands_run\": 1,\n"),
+            (FileKind::Page, b"<!doctype html>\n<meta name=\"generator\" content=\"manyhands 0.1.0\">\n"),
         ];
-        let others: [&[u8]; 7] = [
+        let others: [&[u8]; 9] = [
             &foreign,
             b"a,b\n1,2\n",
             b"epoch,price\n1,2\n",
             b"row,a,b\n1,2,3\n",
             b"{\n \"a\": 1\n}\n",
             b"<svg width=\"720\">",
+            b"<!doctype html>\n<title>mine</title>\n",
+            b"# settings\n[data]\n",
             b"\n",
         ];
         let folder = tempfile::tempdir().unwrap();

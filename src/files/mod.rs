@@ -14,7 +14,7 @@ mod output;
 pub use identity::{are_same, check_apart};
 pub use kind::FileKind;
 #[cfg(feature = "cli")]
-pub(crate) use kind::PICTURE_MARK;
+pub(crate) use kind::{PAGE_MARK, PICTURE_MARK, RUN_SETTINGS_MARK};
 pub(crate) use lock::Lock;
 #[cfg(feature = "files")]
 pub(crate) use log::{create_log, resume_log};

@@ -18,7 +18,7 @@ use std::sync::Arc;
 pub use browser::Browser;
 pub use metered::Metered;
 #[cfg(not(target_arch = "wasm32"))]
-pub use native::Native;
+pub use native::{Native, seconds_since_1970};
 
 /// A future that need not move between threads.
 pub type Task = Pin<Box<dyn Future<Output = ()>>>;

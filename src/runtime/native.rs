@@ -12,6 +12,12 @@ pub struct Native;
 /// Stack of an actor's thread. Creating shader modules recurses deeply in some drivers.
 const STACK_BYTES: usize = 8 << 20;
 
+/// Seconds since 1970, by the system's clock, for files that tell when they were written.
+#[allow(clippy::disallowed_methods, reason = "this is the native clock")]
+pub fn seconds_since_1970() -> f64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64())
+}
+
 impl Runtime for Native {
     #[allow(clippy::disallowed_methods, reason = "this is the native clock")]
     fn now_ms(&self) -> f64 {

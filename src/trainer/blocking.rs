@@ -8,7 +8,8 @@ use super::{Callback, Fit, History, Session, StepLog, Trainer, Values};
 use crate::adapters::Info;
 use crate::data::{Batch, Dataset};
 use crate::error::Result;
-use crate::model::Model;
+use crate::model::{Model, Weights};
+use crate::scheduler::TrainingState;
 
 impl Trainer {
     /// Trains on other adapters: `"all"`, `"0,1"`, `"nvidia,cpu"`. Several adapters need no other line.
@@ -145,5 +146,18 @@ impl Trainer {
     /// If the weights live on an adapter that was lost.
     pub fn current_model(&mut self) -> Result<&Model> {
         pollster::block_on(self.current_model_async())
+    }
+
+    /// Continues with other weights, as `set_weights` of Keras; the optimizer's state stays. Blocks until those at hand are
+    /// read.
+    ///
+    /// # Errors
+    /// If they are those of another model.
+    pub fn set_weights(&mut self, weights: Weights) -> Result<()> {
+        pollster::block_on(async {
+            let optimizer = self.current_state().await?.optimizer.clone();
+            let step = self.progress().step;
+            self.set_state(TrainingState { weights, optimizer }, step).await
+        })
     }
 }

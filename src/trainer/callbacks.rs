@@ -87,7 +87,7 @@ impl Monitor {
     }
 
     /// Whether a value is better than the best so far. NaN never is, not even as the first.
-    fn is_better(&self, new: f64, best: Option<f64>, min_delta: f64) -> bool {
+    pub(super) fn is_better(&self, new: f64, best: Option<f64>, min_delta: f64) -> bool {
         let beats = |best| if self.larger_is_better { new > best + min_delta } else { new < best - min_delta };
         !new.is_nan() && best.is_none_or(beats)
     }
@@ -108,7 +108,7 @@ impl Monitor {
         ))
     }
 
-    fn of(&self, log: &EpochLog) -> Result<f64> {
+    pub(super) fn of(&self, log: &EpochLog) -> Result<f64> {
         let known: Vec<&str> = log.values.iter().map(|(name, _)| name).collect();
         self.check(&known)?;
         Ok(log.values.get(&self.name).unwrap_or(f64::NAN))

@@ -18,6 +18,7 @@ mod live;
 mod log;
 mod memory;
 mod meter;
+mod model_checkpoint;
 mod needs;
 mod on_batch;
 mod predictor;
@@ -27,6 +28,8 @@ mod saver;
 mod saving;
 mod snapshots;
 mod steps;
+#[cfg(all(feature = "files", not(target_arch = "wasm32")))]
+mod tensorboard;
 
 use std::sync::Arc;
 
@@ -56,9 +59,12 @@ pub use live::Session;
 pub use log::{AdapterLog, EpochLog, History, StepLog, Values};
 pub use memory::MemoryNeed;
 pub use meter::Meter;
+pub use model_checkpoint::ModelCheckpoint;
 pub use predictor::Predictor;
 pub use progress::Progress;
 pub use save_settings::{Existing, SaveSettings};
+#[cfg(all(feature = "files", not(target_arch = "wasm32")))]
+pub use tensorboard::TensorBoard;
 
 /// Trains a model over the adapters of the machine.
 ///

@@ -9,5 +9,6 @@ mod bench;
 mod cli;
 mod names;
 mod portable;
+mod report;
 mod saving;
 mod settings;

@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{Activity, Timeline, Totals};
 use crate::table::{Table, percent};
 use crate::timing::per_second;
 
 /// Totals of the time of a run, and advice for a faster run. Times in milliseconds.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TimeSummary {
     /// Time from start to end.
     pub ms: f64,
@@ -26,7 +26,7 @@ pub struct TimeSummary {
 }
 
 /// Time of the host; the parts sum to the whole.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HostTime {
     /// Waiting for batches to train on.
     pub data_ms: f64,
@@ -47,7 +47,7 @@ pub struct HostTime {
 }
 
 /// Time of an adapter; the parts but the last sum to the whole.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AdapterTime {
     /// Its name.
     pub name: String,

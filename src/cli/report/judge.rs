@@ -1,0 +1,446 @@
+//! What a trained model gets right and wrong on rows with targets, output by output.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::cli::infer::{Names, largest, softmax};
+use crate::data::{Batch, BatchMut, Dataset, Field, Schema, Subset};
+use crate::losses::Head;
+use crate::{Loss, Result, Shape, Trainer};
+use ndarray::ArrayD;
+use serde::{Deserialize, Serialize};
+
+use super::sample::{Sample, samples};
+
+/// Numbers of outputs that are held at a time.
+const MOST_NUMBERS: usize = 1 << 24;
+/// Wrong predictions that are shown.
+const MISTAKES: usize = 24;
+/// Numbers of an output that are judged one by one.
+const MOST_COLUMNS: usize = 16;
+/// Classes that are counted.
+const MOST_CLASSES: usize = 4096;
+/// Points of a picture of predictions.
+const POINTS: usize = 400;
+/// Bars of a histogram.
+const BARS: usize = 31;
+
+/// The judgement of an output.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Judgement {
+    pub output: String,
+    pub of: Of,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Of {
+    /// One of several classes.
+    Classes(Classes),
+    /// Several yes or no, with their names.
+    Labels(Vec<(String, Counts)>),
+    /// Numbers, with their names.
+    Values(Vec<(String, Residuals)>),
+    /// Not judged row by row: why not.
+    Nothing(String),
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Classes {
+    pub names: Vec<String>,
+    /// Rows of a true class that were predicted as a class: `(true, predicted, rows)`.
+    pub counts: Vec<(usize, usize, u64)>,
+    /// The most confident mistakes.
+    pub mistakes: Vec<Mistake>,
+}
+
+/// A row that was taken for another class.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Mistake {
+    pub row: usize,
+    pub truth: usize,
+    pub predicted: usize,
+    /// Probability of the predicted class.
+    pub probability: f32,
+    /// Probability of the true class.
+    pub of_truth: f32,
+    #[serde(default)]
+    pub sample: Option<Sample>,
+}
+
+/// Answers to a yes or no.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    pub true_positives: u64,
+    pub false_positives: u64,
+    pub false_negatives: u64,
+    pub true_negatives: u64,
+}
+
+/// Numbers and their predictions.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Residuals {
+    pub rows: usize,
+    pub mean_absolute_error: f64,
+    pub root_mean_squared_error: f64,
+    /// `None` where all targets are alike.
+    pub r2: Option<f64>,
+    /// Mean of prediction less target.
+    pub bias: f64,
+    /// Some rows: target, prediction.
+    pub points: Vec<(f32, f32)>,
+    /// Start of the first bar, end of the last; residuals beyond are in these.
+    pub range: (f64, f64),
+    /// Rows by residual.
+    pub bars: Vec<u64>,
+    /// The largest errors.
+    pub worst: Vec<Worst>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Worst {
+    pub row: usize,
+    pub target: f32,
+    pub prediction: f32,
+    #[serde(default)]
+    pub sample: Option<Sample>,
+}
+
+impl Classes {
+    /// Rows of a class, and those that were right; rows that were taken for it.
+    pub fn of(&self, class: usize) -> (u64, u64, u64) {
+        let sum = |is_in: &dyn Fn(usize, usize) -> bool| {
+            self.counts.iter().filter(|(truth, predicted, _)| is_in(*truth, *predicted)).map(|it| it.2).sum()
+        };
+        (
+            sum(&|truth, _| truth == class),
+            sum(&|truth, predicted| truth == class && predicted == class),
+            sum(&|_, predicted| predicted == class),
+        )
+    }
+
+    /// Answers for a class against all others.
+    pub fn counts_of(&self, class: usize) -> Counts {
+        let all: u64 = self.counts.iter().map(|it| it.2).sum();
+        let (rows, right, taken) = self.of(class);
+        Counts {
+            true_positives: right,
+            false_positives: taken - right,
+            false_negatives: rows - right,
+            true_negatives: all + right - rows - taken,
+        }
+    }
+}
+
+impl Counts {
+    fn count(&mut self, truth: bool, predicted: bool) {
+        *match (truth, predicted) {
+            (true, true) => &mut self.true_positives,
+            (false, true) => &mut self.false_positives,
+            (true, false) => &mut self.false_negatives,
+            (false, false) => &mut self.true_negatives,
+        } += 1;
+    }
+
+    /// Rows of the class.
+    pub fn rows(self) -> u64 {
+        self.true_positives + self.false_negatives
+    }
+
+    /// Precision, recall and F1; `None` where it would be 0 / 0.
+    pub fn scores(self) -> [Option<f64>; 3] {
+        let Self { true_positives: right, false_positives, false_negatives, .. } = self;
+        let ratio = |part: u64, whole: u64| (whole > 0).then(|| number(part) / number(whole));
+        [
+            ratio(right, right + false_positives),
+            ratio(right, right + false_negatives),
+            ratio(2 * right, 2 * right + false_positives + false_negatives),
+        ]
+    }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "counts of rows")]
+fn number(count: u64) -> f64 {
+    count as f64
+}
+
+/// A data set without its inputs: so that targets are read without decoding images.
+struct Targets(Arc<dyn Dataset>);
+
+impl Dataset for Targets {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn input_shapes(&self) -> Vec<Shape> {
+        Vec::new()
+    }
+
+    fn target_shapes(&self) -> Vec<Shape> {
+        self.0.target_shapes()
+    }
+
+    fn fetch(&self, rows: &[usize], batch: &mut BatchMut<'_>) -> Result<()> {
+        self.0.fetch(rows, batch)
+    }
+}
+
+/// Judges a trainer's model by rows with targets, all outputs at once.
+pub fn judge(
+    trainer: &mut Trainer,
+    losses: &[Loss],
+    dataset: &Arc<dyn Dataset>,
+    batch_size: usize,
+) -> Result<Vec<Judgement>> {
+    let schema = trainer.model().schema().clone();
+    let outputs = trainer.model().outputs();
+    let outputs: Vec<(String, Shape)> =
+        outputs.into_iter().map(|(name, shape)| (name.to_owned(), shape.clone())).collect();
+    let mut judges: Vec<Judge> = outputs
+        .iter()
+        .zip(losses)
+        .enumerate()
+        .map(|(at, ((_, shape), loss))| Judge::new(loss, shape, &schema, at))
+        .collect();
+    let width: usize = outputs.iter().map(|(_, shape)| shape.len()).sum();
+    if judges.iter().any(Judge::is_judging) {
+        let rows_at_once = (MOST_NUMBERS / width.max(1)).max(1);
+        let targets = Targets(dataset.clone());
+        for first in (0..dataset.len()).step_by(rows_at_once) {
+            let rows: Vec<usize> = (first..dataset.len().min(first + rows_at_once)).collect();
+            let predicted = trainer.predict(Subset::new(dataset.clone(), rows.clone())?, batch_size)?;
+            let truth = Batch::fetch(&targets, &rows)?;
+            for ((judge, predicted), truth) in judges.iter_mut().zip(&predicted).zip(&truth.targets) {
+                judge.take(first, rows.len(), predicted, truth);
+            }
+        }
+    }
+    let finish =
+        |(judge, (output, _)): (Judge, (String, Shape))| Ok(Judgement { output, of: judge.finish(dataset, &schema)? });
+    judges.into_iter().zip(outputs).map(finish).collect()
+}
+
+/// Collects the rows of an output.
+struct Judge {
+    width: usize,
+    names: Names,
+    kind: Kind,
+}
+
+enum Kind {
+    Classes {
+        counts: BTreeMap<(usize, usize), u64>,
+        mistakes: Vec<Mistake>,
+    },
+    Binary {
+        counts: BTreeMap<(usize, usize), u64>,
+        mistakes: Vec<Mistake>,
+    },
+    Labels(Vec<Counts>),
+    /// Targets and predictions of each column.
+    Values(Vec<Vec<(f32, f32)>>),
+    Nothing(String),
+}
+
+impl Judge {
+    fn new(loss: &Loss, shape: &Shape, schema: &Schema, at: usize) -> Self {
+        let (head, width) = (loss.head(), shape.len());
+        let names = Names::of(head, width, schema.targets.get(at));
+        let kind = match head {
+            Head::Softmax if shape.positions() > 1 => {
+                Kind::Nothing("A row has a class at each of many positions: loss and metrics judge them.".into())
+            }
+            Head::Softmax if width > MOST_CLASSES => {
+                Kind::Nothing(format!("It has {width} classes, too many to count one by one."))
+            }
+            Head::Softmax => Kind::Classes { counts: BTreeMap::new(), mistakes: Vec::new() },
+            Head::Sigmoid if width == 1 => Kind::Binary { counts: BTreeMap::new(), mistakes: Vec::new() },
+            Head::Sigmoid | Head::Values if width > MOST_COLUMNS => Kind::Nothing(format!(
+                "It has {width} numbers, too many to judge one by one: loss and metrics judge them."
+            )),
+            Head::Sigmoid => Kind::Labels(vec![Counts::default(); width]),
+            Head::Values => Kind::Values(vec![Vec::new(); width]),
+        };
+        Self { width, names, kind }
+    }
+
+    fn is_judging(&self) -> bool {
+        !matches!(self.kind, Kind::Nothing(_))
+    }
+
+    /// Takes the outputs and targets of some rows.
+    fn take(&mut self, first: usize, rows: usize, predicted: &ArrayD<f32>, truth: &[f32]) {
+        let values = predicted.as_slice().unwrap_or_default();
+        if !values.iter().all(|value| value.is_finite()) {
+            self.kind = Kind::Nothing("Its outputs are not finite: training has diverged.".into());
+            return;
+        }
+        let truth_width = truth.len() / rows.max(1);
+        for row in 0..rows {
+            let values = &values[row * self.width..(row + 1) * self.width];
+            let truth = &truth[row * truth_width..(row + 1) * truth_width];
+            match &mut self.kind {
+                Kind::Classes { counts, mistakes } => {
+                    let truth = if truth_width == 1 { label(truth[0]) } else { largest(truth) };
+                    let predicted = largest(values);
+                    *counts.entry((truth, predicted)).or_default() += 1;
+                    if truth != predicted {
+                        let probabilities = softmax(values);
+                        let of_truth = probabilities.get(truth).copied().unwrap_or(0.0);
+                        let probability = probabilities[predicted];
+                        keep(
+                            mistakes,
+                            Mistake { row: first + row, truth, predicted, probability, of_truth, sample: None },
+                        );
+                    }
+                }
+                Kind::Binary { counts, mistakes } => {
+                    let (truth, predicted) = (usize::from(truth[0] > 0.5), usize::from(values[0] > 0.0));
+                    *counts.entry((truth, predicted)).or_default() += 1;
+                    if truth != predicted {
+                        let of_yes = 1.0 / (1.0 + (-values[0]).exp());
+                        let probability = if predicted == 1 { of_yes } else { 1.0 - of_yes };
+                        let of_truth = 1.0 - probability;
+                        keep(
+                            mistakes,
+                            Mistake { row: first + row, truth, predicted, probability, of_truth, sample: None },
+                        );
+                    }
+                }
+                Kind::Labels(counts) => {
+                    for ((counts, value), truth) in counts.iter_mut().zip(values).zip(truth) {
+                        counts.count(*truth > 0.5, *value > 0.0);
+                    }
+                }
+                Kind::Values(columns) => {
+                    for ((column, value), truth) in columns.iter_mut().zip(values).zip(truth) {
+                        column.push((*truth, *value));
+                    }
+                }
+                Kind::Nothing(_) => {}
+            }
+        }
+    }
+
+    fn finish(self, dataset: &Arc<dyn Dataset>, schema: &Schema) -> Result<Of> {
+        let Self { names, kind, .. } = self;
+        Ok(match kind {
+            Kind::Classes { counts, mistakes } | Kind::Binary { counts, mistakes } => {
+                let rows: Vec<usize> = mistakes.iter().map(|mistake| mistake.row).collect();
+                let samples = samples(dataset, &schema.inputs, &rows)?;
+                let mistakes = mistakes.into_iter().zip(samples);
+                Of::Classes(Classes {
+                    names: names.classes,
+                    counts: counts.into_iter().map(|((truth, predicted), rows)| (truth, predicted, rows)).collect(),
+                    mistakes: mistakes.map(|(it, sample)| Mistake { sample: Some(sample), ..it }).collect(),
+                })
+            }
+            Kind::Labels(counts) => Of::Labels(names.columns.into_iter().zip(counts).collect()),
+            Kind::Values(columns) => {
+                let judged = columns.iter().map(|column| residuals(column, dataset, &schema.inputs));
+                Of::Values(names.columns.into_iter().zip(judged.collect::<Result<Vec<_>>>()?).collect())
+            }
+            Kind::Nothing(why) => Of::Nothing(why),
+        })
+    }
+}
+
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "labels were checked before training")]
+fn label(value: f32) -> usize {
+    value as usize
+}
+
+/// Keeps a mistake if it is among the most confident ones.
+fn keep(mistakes: &mut Vec<Mistake>, mistake: Mistake) {
+    let at = mistakes.partition_point(|other| other.probability >= mistake.probability);
+    if at < MISTAKES {
+        mistakes.insert(at, mistake);
+        mistakes.truncate(MISTAKES);
+    }
+}
+
+fn residuals(column: &[(f32, f32)], dataset: &Arc<dyn Dataset>, inputs: &[Field]) -> Result<Residuals> {
+    let n = column.len();
+    let count = number(n as u64).max(1.0);
+    let errors: Vec<f64> = column.iter().map(|(truth, predicted)| f64::from(*predicted) - f64::from(*truth)).collect();
+    let sum = |of: &dyn Fn(f64) -> f64| errors.iter().map(|error| of(*error)).sum::<f64>();
+    let squares = sum(&|error| error * error);
+    let mean = column.iter().map(|(truth, _)| f64::from(*truth)).sum::<f64>() / count;
+    let spread: f64 = column.iter().map(|(truth, _)| (f64::from(*truth) - mean).powi(2)).sum();
+    let mut sorted = errors.clone();
+    sorted.sort_by(f64::total_cmp);
+    // A few wild rows would press all others into one bar.
+    let range = match sorted.as_slice() {
+        [] => (0.0, 1.0),
+        sorted => (sorted[n / 100], sorted[n - 1 - n / 100]),
+    };
+    let mut by_size: Vec<usize> = (0..n).collect();
+    by_size.sort_by(|a, b| errors[*b].abs().total_cmp(&errors[*a].abs()));
+    by_size.truncate(MISTAKES / 2);
+    let shown = samples(dataset, inputs, &by_size)?;
+    let worst = by_size.into_iter().zip(shown).map(|(row, sample)| Worst {
+        row,
+        target: column[row].0,
+        prediction: column[row].1,
+        sample: Some(sample),
+    });
+    Ok(Residuals {
+        rows: n,
+        mean_absolute_error: sum(&f64::abs) / count,
+        root_mean_squared_error: (squares / count).sqrt(),
+        r2: (spread > 0.0).then(|| 1.0 - squares / spread),
+        bias: sum(&|error| error) / count,
+        points: column.iter().step_by(n.div_ceil(POINTS).max(1)).copied().collect(),
+        range,
+        bars: histogram(&errors, range),
+        worst: worst.collect(),
+    })
+}
+
+#[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "few bars")]
+fn histogram(values: &[f64], (start, end): (f64, f64)) -> Vec<u64> {
+    let mut bars = vec![0; BARS];
+    let width = ((end - start) / BARS as f64).max(f64::MIN_POSITIVE);
+    for value in values {
+        bars[(((value - start) / width).max(0.0) as usize).min(BARS - 1)] += 1;
+    }
+    bars
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scores_are_those_of_their_definitions() {
+        // Of three a, two are right; one b is taken for a; no row is c.
+        let counts = vec![(0, 0, 2), (0, 1, 1), (1, 0, 1), (1, 1, 4)];
+        let classes = Classes { names: ["a", "b", "c"].map(String::from).to_vec(), counts, mistakes: Vec::new() };
+        let scores = |class| classes.counts_of(class).scores();
+        assert_eq!(scores(0), [Some(2.0 / 3.0), Some(2.0 / 3.0), Some(2.0 / 3.0)]);
+        assert_eq!(scores(1), [Some(0.8), Some(0.8), Some(0.8)]);
+        assert_eq!(scores(2), [None, None, None]);
+        assert_eq!(classes.counts_of(0).true_negatives, 4);
+    }
+
+    #[test]
+    fn the_most_confident_mistakes_are_kept() {
+        let mut kept = Vec::new();
+        for row in 0..100 {
+            #[allow(clippy::cast_precision_loss, reason = "small")]
+            let probability = (row * 37 % 100) as f32 / 100.0;
+            keep(&mut kept, Mistake { row, truth: 0, predicted: 1, probability, of_truth: 0.0, sample: None });
+        }
+        let kept: Vec<f32> = kept.iter().map(|mistake| mistake.probability).collect();
+        let expected: Vec<f32> =
+            (100 - MISTAKES..100).rev().map(|it| f32::from(u8::try_from(it).unwrap()) / 100.0).collect();
+        assert_eq!(kept, expected);
+    }
+
+    #[test]
+    fn each_residual_is_in_one_bar() {
+        let bars = histogram(&[-5.0, 0.0, 0.5, 1.0, 7.0], (0.0, 1.0));
+        assert_eq!((bars[0], bars[15], bars[BARS - 1], bars.iter().sum::<u64>()), (2, 1, 2, 5));
+        assert_eq!(histogram(&[3.0, 3.0], (3.0, 3.0)).iter().sum::<u64>(), 2);
+    }
+}

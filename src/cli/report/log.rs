@@ -1,0 +1,217 @@
+//! The log of a run, as its report needs it.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+
+use crate::logs::EpochLog;
+use crate::{Error, Result};
+use serde::Deserialize;
+use serde_json::Value;
+
+/// Points of a curve over steps.
+const POINTS: usize = 240;
+
+/// A run by its log.
+#[derive(Debug, Default)]
+pub struct RunLog {
+    /// The epochs that ended.
+    pub epochs: Vec<EpochLog>,
+    /// Training steps.
+    pub steps: usize,
+    /// Steps whose gradient was not finite.
+    pub skipped: usize,
+    /// Epochs, in fractions, and the loss of the batch; in each point that of many steps.
+    pub losses: Vec<(f64, f64)>,
+    /// Each adapter that had rows.
+    pub adapters: Vec<AdapterLine>,
+}
+
+/// An adapter over a run.
+#[derive(Debug, Default)]
+pub struct AdapterLine {
+    pub name: String,
+    pub rows: u64,
+    /// Milliseconds that it was busy.
+    pub ms: f64,
+    /// Epochs, in fractions, and its part of the rows.
+    pub shares: Vec<(f64, f64)>,
+}
+
+/// Fields of a step's line.
+#[derive(Deserialize)]
+struct Step {
+    step: u64,
+    #[serde(flatten)]
+    place: Place,
+    loss: Option<f64>,
+    is_applied: bool,
+    #[serde(default)]
+    adapters: Vec<Shard>,
+}
+
+#[derive(Deserialize)]
+struct Place {
+    epoch: u64,
+    batch: u64,
+    batches: u64,
+}
+
+#[derive(Deserialize)]
+struct Shard {
+    adapter: usize,
+    name: String,
+    rows: u64,
+    ms: f64,
+}
+
+impl RunLog {
+    /// Reads a log line by line; lines of another kind, and one that was cut off, are left out.
+    pub fn read(path: &Path) -> Result<Self> {
+        let reading = |error| Error::reading(path, error);
+        let lines = BufReader::new(File::open(path).map_err(reading)?).lines();
+        let (mut steps, mut epochs) = (BTreeMap::new(), BTreeMap::new());
+        for line in lines {
+            let line = line.map_err(reading)?;
+            if let Some(log) = epoch(&line) {
+                epochs.insert(log.epoch, log);
+            } else if let Ok(step) = serde_json::from_str::<Step>(&line) {
+                // A repeated step has two lines: the later one counts.
+                steps.insert(step.step, step);
+            }
+        }
+        let steps: Vec<Step> = steps.into_values().collect();
+        Ok(Self {
+            epochs: epochs.into_values().collect(),
+            steps: steps.len(),
+            skipped: steps.iter().filter(|step| !step.is_applied).count(),
+            losses: thinned(steps.iter().filter_map(|step| Some((at(&step.place), step.loss?))).collect()),
+            adapters: adapters(&steps),
+        })
+    }
+
+    /// Whether epochs report numbers of validation data.
+    pub fn has_validation(&self) -> bool {
+        self.epochs.iter().any(|epoch| epoch.values.iter().any(|(name, _)| name.starts_with("val_")))
+    }
+
+    /// Names of the numbers of an epoch, without those of validation.
+    pub fn names(&self) -> Vec<String> {
+        let first = self.epochs.first();
+        let names = first.into_iter().flat_map(|epoch| epoch.values.iter().map(|(name, _)| name.to_owned()));
+        names.filter(|name| !name.starts_with("val_")).collect()
+    }
+
+    /// A number over the epochs.
+    pub fn curve(&self, name: &str) -> Vec<(f64, f64)> {
+        self.epochs.iter().filter_map(|epoch| Some((count(epoch.epoch), epoch.values.get(name)?))).collect()
+    }
+
+    /// The best epoch by a number, and its value.
+    pub fn best(&self, name: &str, larger_is_better: bool) -> Option<(u64, f64)> {
+        let finite = self.epochs.iter().filter_map(|epoch| Some((epoch.epoch, epoch.values.get(name)?)));
+        let finite = finite.filter(|(_, value)| value.is_finite());
+        let sign = if larger_is_better { -1.0 } else { 1.0 };
+        finite.min_by(|(_, a), (_, b)| (sign * a).total_cmp(&(sign * b)))
+    }
+
+    /// Seconds of all epochs.
+    pub fn seconds(&self) -> f64 {
+        self.epochs.iter().map(|epoch| epoch.seconds).sum()
+    }
+}
+
+/// The line of an epoch.
+fn epoch(line: &str) -> Option<EpochLog> {
+    // Only a few lines are those of epochs.
+    if !line.starts_with("{\"kind\":\"epoch\"") {
+        return None;
+    }
+    let Value::Object(mut fields) = serde_json::from_str(line).ok()? else { return None };
+    // All fields that an epoch does not name are numbers of it.
+    fields.remove("kind");
+    serde_json::from_value(Value::Object(fields)).ok()
+}
+
+#[allow(clippy::cast_precision_loss, reason = "drawn with few digits")]
+fn count(number: u64) -> f64 {
+    number as f64
+}
+
+/// Epochs done after a step.
+fn at(place: &Place) -> f64 {
+    count(place.epoch.saturating_sub(1)) + count(place.batch) / count(place.batches.max(1))
+}
+
+/// Points that stand for many, as their means.
+#[allow(clippy::cast_precision_loss, reason = "drawn with few digits")]
+fn thinned(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
+    let size = points.len().div_ceil(POINTS).max(1);
+    let mean = |part: &[(f64, f64)]| {
+        let (x, y) = part.iter().fold((0.0, 0.0), |(x, y), point| (x + point.0, y + point.1));
+        (x / part.len() as f64, y / part.len() as f64)
+    };
+    points.chunks(size).map(mean).collect()
+}
+
+fn adapters(steps: &[Step]) -> Vec<AdapterLine> {
+    let places = steps.iter().flat_map(|step| step.adapters.iter().map(|shard| shard.adapter + 1));
+    let n_adapters = places.max().unwrap_or(0);
+    let mut lines: Vec<AdapterLine> = (0..n_adapters).map(|_| AdapterLine::default()).collect();
+    for step in steps {
+        let rows: u64 = step.adapters.iter().map(|shard| shard.rows).sum();
+        let mut of_step = vec![0; n_adapters];
+        for shard in &step.adapters {
+            let line = &mut lines[shard.adapter];
+            line.name.clone_from(&shard.name);
+            line.rows += shard.rows;
+            line.ms += shard.ms;
+            of_step[shard.adapter] += shard.rows;
+        }
+        for (line, own) in lines.iter_mut().zip(of_step) {
+            line.shares.push((at(&step.place), count(own) / count(rows.max(1))));
+        }
+    }
+    for line in &mut lines {
+        line.shares = thinned(std::mem::take(&mut line.shares));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_is_read_also_where_it_was_cut_off() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log.jsonl");
+        let step = |step: u64, batch: u64, loss: &str| {
+            format!(
+                "{{\"kind\":\"step\",\"step\":{step},\"epoch\":1,\"batch\":{batch},\"batches\":2,\"loss\":{loss},\
+                 \"is_applied\":true,\"adapters\":[{{\"adapter\":1,\"name\":\"b\",\"rows\":3,\"ms\":2.0}},\
+                 {{\"adapter\":0,\"name\":\"a\",\"rows\":1,\"ms\":1.0}}]}}\n"
+            )
+        };
+        let epoch = "{\"kind\":\"epoch\",\"epoch\":1,\"step\":2,\"loss\":0.5,\"val_loss\":null,\"learning_rate\":0.1,\
+                     \"seconds\":1.5,\"samples_per_s\":4.0}\n";
+        let text = [&step(1, 1, "9"), &step(1, 1, "2"), &step(2, 2, "null"), epoch, "{\"kind\":\"ste"].concat();
+        std::fs::write(&path, text).unwrap();
+        let log = RunLog::read(&path).unwrap();
+        assert_eq!((log.steps, log.skipped, &log.losses[..]), (2, 0, &[(0.5, 2.0)][..]));
+        assert_eq!((log.names(), log.has_validation(), log.seconds()), (vec!["loss".to_owned()], true, 1.5));
+        assert_eq!((log.best("loss", false), log.best("val_loss", false)), (Some((1, 0.5)), None));
+        assert_eq!(log.adapters.len(), 2);
+        let b = &log.adapters[1];
+        assert_eq!((b.name.as_str(), b.rows, b.ms, &b.shares[..]), ("b", 6, 4.0, &[(0.5, 0.75), (1.0, 0.75)][..]));
+    }
+
+    #[test]
+    fn many_points_become_means_of_neighbours() {
+        let points = (0..1000).map(|at| (f64::from(at), 1.0)).collect();
+        let thin = thinned(points);
+        assert!(thin.len() <= POINTS && thin.iter().all(|(_, y)| *y == 1.0), "{}", thin.len());
+        assert_eq!(thin[0].0, 2.0);
+    }
+}

@@ -1,0 +1,121 @@
+//! `manyhands report`, and the page that a run writes at its end.
+
+mod chart;
+mod compare;
+pub mod judge;
+mod judged;
+mod log;
+mod markup;
+mod page;
+pub mod results;
+mod sample;
+mod text;
+
+use std::path::{Path, PathBuf};
+
+use crate::callbacks::Monitor;
+use crate::internals::files::{self, FileKind};
+use crate::internals::shown;
+use crate::{Error, Result};
+use clap::Args;
+
+use self::log::RunLog;
+use self::results::Results;
+use super::run_folder::RunFolder;
+use super::terminal::{Terminal, check_file, make_folder_of};
+
+/// Page of several runs, if no other is named.
+const COMPARISON: &str = "comparison.html";
+
+#[derive(Args)]
+pub struct ReportArgs {
+    /// Folders of runs: `manyhands train --run` writes them. Several are compared.
+    #[arg(required = true, value_name = "RUN")]
+    runs: Vec<PathBuf>,
+    /// File to write to [default: `report.html` in the run's folder, or `comparison.html` for several runs].
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+/// A run as its folder tells it.
+pub struct Loaded {
+    pub name: String,
+    pub folder: PathBuf,
+    pub results: Results,
+    pub log: RunLog,
+    pub settings: String,
+}
+
+impl Loaded {
+    fn read(folder: &RunFolder) -> Result<Self> {
+        if !folder.results().is_file() {
+            return Err(Error::setting(
+                format!("the folder `{}`", shown(folder.path())),
+                "needs to be that of a run, but has no `results.json`",
+                "`manyhands train run.toml --run runs/first` makes one",
+            ));
+        }
+        let settings = folder.settings();
+        Ok(Self {
+            name: folder.name(),
+            folder: folder.path().to_owned(),
+            results: Results::read(&folder.results())?,
+            // A run that was killed before its first step has none.
+            log: if folder.log().is_file() { RunLog::read(&folder.log())? } else { RunLog::default() },
+            settings: std::fs::read_to_string(&settings).map_err(|error| Error::reading(settings, error))?,
+        })
+    }
+}
+
+/// A number of an epoch in words: `val_mean_absolute_error` is `validation mean absolute error`.
+fn value_name(name: &str) -> String {
+    match name.strip_prefix("val_") {
+        Some(name) => format!("validation {}", name.replace('_', " ")),
+        None => name.replace('_', " "),
+    }
+}
+
+fn write(path: &Path, page: &str) -> Result<()> {
+    files::write(path, FileKind::Page, |out| out.write_all(page.as_bytes()))
+}
+
+/// The best value of a number so far, by a run's log.
+pub fn best_of_log(folder: &RunFolder, monitor: &Monitor) -> Result<Option<f64>> {
+    let log = RunLog::read(&folder.log())?;
+    Ok(log.best(&monitor.name, monitor.larger_is_better).map(|(_, value)| value))
+}
+
+/// Writes the page of a run into its folder.
+pub fn write_page(folder: &RunFolder) -> Result<()> {
+    write(&folder.report(), &page::of_run(&Loaded::read(folder)?))
+}
+
+/// Writes the page of a run, or of several in comparison.
+pub fn run(args: &ReportArgs, terminal: &Terminal) -> Result<()> {
+    let folders: Vec<RunFolder> = args.runs.iter().map(RunFolder::new).collect();
+    let mut runs = folders.iter().map(Loaded::read).collect::<Result<Vec<_>>>()?;
+    let (file, page) = match (&runs[..], &folders[..]) {
+        ([run], [folder]) => (folder.report(), page::of_run(run)),
+        _ => {
+            name_apart(&mut runs);
+            terminal.report(&compare::table(&runs));
+            (COMPARISON.into(), compare::page(&runs))
+        }
+    };
+    let file = args.output.clone().unwrap_or(file);
+    check_file(&file)?;
+    make_folder_of(&file)?;
+    write(&file, &page)?;
+    terminal.line(format_args!("report in `{}`", file.display()));
+    Ok(())
+}
+
+/// Calls runs of the same name by their folders.
+fn name_apart(runs: &mut [Loaded]) {
+    let names: Vec<String> = runs.iter().map(|run| run.name.clone()).collect();
+    for run in runs {
+        if names.iter().filter(|name| **name == run.name).count() > 1 {
+            run.name = run.folder.to_string_lossy().into_owned();
+        }
+    }
+}

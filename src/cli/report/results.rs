@@ -1,0 +1,158 @@
+//! `results.json` of a run folder: facts of the run, and the judgement of its model.
+
+use std::path::Path;
+
+use crate::internals::files::{self, FileKind};
+use crate::internals::misread;
+use crate::internals::shown;
+use crate::logs::{TimeSummary, Values};
+use crate::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+use super::judge::Judgement;
+
+/// Version of the file's form.
+const FORM: u32 = 1;
+
+/// What a report needs beside the log.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Results {
+    /// Version of this form.
+    pub manyhands_run: u32,
+    /// Version of manyhands.
+    pub version: String,
+    /// System and processor.
+    pub system: String,
+    /// When the run was begun, or resumed: seconds since 1970.
+    pub started: f64,
+    /// Arguments of the command.
+    pub command: Vec<String>,
+    /// Folder at which the data's paths start, if it was named.
+    pub data_folder: Option<String>,
+    pub seed: u64,
+    /// Epochs that were asked for.
+    pub epochs: u64,
+    pub batch_size: usize,
+    pub adapters: Vec<AdapterFacts>,
+    pub parameters: usize,
+    /// The layers, as a table of text.
+    pub layers: String,
+    /// The data, in words.
+    pub data: Vec<String>,
+    /// The number that chooses the best model.
+    pub monitor: String,
+    pub larger_is_better: bool,
+    /// `None` while it runs, and if it was killed.
+    pub end: Option<End>,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct AdapterFacts {
+    pub name: String,
+    pub kind: String,
+    pub backend: String,
+    pub driver: String,
+    /// Bytes that the model takes.
+    pub bytes: u64,
+}
+
+/// How a run ended.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct End {
+    pub how: How,
+    pub step: u64,
+    /// Times since it was begun, or resumed.
+    pub time: TimeSummary,
+    /// Loss and metrics of the best model.
+    pub best: Option<Values>,
+    /// Rows of the validation data.
+    pub rows: usize,
+    /// What the best model gets right and wrong on the validation data, by output.
+    pub judgements: Vec<Judgement>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum How {
+    Finished,
+    StoppedEarly,
+    Interrupted,
+}
+
+impl Results {
+    /// Those of this program, for a run that begins now.
+    pub fn begin() -> Self {
+        Self {
+            manyhands_run: FORM,
+            version: env!("CARGO_PKG_VERSION").into(),
+            system: format!("{} on {}", std::env::consts::OS, std::env::consts::ARCH),
+            started: crate::internals::runtime::seconds_since_1970(),
+            ..Self::default()
+        }
+    }
+
+    pub fn write(&self, path: &Path) -> Result<()> {
+        files::write(path, FileKind::RunResults, |out| serde_json::to_writer_pretty(out, self).map_err(Into::into))
+    }
+
+    pub fn read(path: &Path) -> Result<Self> {
+        let text = std::fs::read_to_string(path).map_err(|error| Error::reading(path, error))?;
+        let refuse = |problem: String| {
+            let who = format!("`{}`", shown(path));
+            Error::setting(who, problem, "a report needs a folder that `manyhands train --run` wrote")
+        };
+        let results: Self = serde_json::from_str(&text).map_err(|error| {
+            let misread::Misread { problem, .. } = misread::explain(&error.to_string());
+            refuse(format!("{problem} (line {})", error.line()))
+        })?;
+        match results.manyhands_run {
+            FORM => Ok(results),
+            other => Err(refuse(format!("needs to be of form {FORM}, but is of form {other}"))),
+        }
+    }
+}
+
+/// A moment as `2026-11-22 23:38 UTC`.
+///
+/// Source: Howard Hinnant, `civil_from_days`.
+pub fn moment(seconds: f64) -> String {
+    #[allow(clippy::cast_possible_truncation, reason = "seconds since 1970")]
+    let seconds = seconds as i64;
+    let (days, of_day) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    let shifted = days + 719_468;
+    let (era, of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
+    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let from_march = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * from_march + 2) / 5 + 1;
+    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    format!("{year}-{month:02}-{day:02} {:02}:{:02} UTC", of_day / 3600, of_day % 3600 / 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_those_of_the_calendar() {
+        // As `date -u -d @…` gives them.
+        let moments = [(0.0, "1970-01-01 00:00 UTC"), (951_782_399.9, "2000-02-28 23:59 UTC")];
+        let more = [(951_827_696.0, "2000-02-29 12:34 UTC"), (4_107_542_400.0, "2100-03-01 00:00 UTC")];
+        for (seconds, text) in moments.into_iter().chain(more) {
+            assert_eq!(moment(seconds), text);
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("results.json");
+        Results { seed: 7, ..Results::begin() }.write(&path).unwrap();
+        let read = Results::read(&path).unwrap();
+        assert_eq!((read.seed, read.version.as_str(), read.end.is_none()), (7, env!("CARGO_PKG_VERSION"), true));
+        std::fs::write(&path, "{\"manyhands_run\": 9}").unwrap();
+        assert!(Results::read(&path).unwrap_err().to_string().contains("needs to be of form 1, but is of form 9"));
+    }
+}

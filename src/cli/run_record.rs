@@ -1,0 +1,113 @@
+//! What a run leaves in its folder beside log and checkpoint: settings, the best model, results, the report.
+
+use std::path::{Path, PathBuf};
+
+use crate::callbacks::{ModelCheckpoint, Monitor};
+use crate::data::Description;
+use crate::internals::files::{self, FileKind};
+use crate::{Fit, History, Loss, Model, Result, Trainer};
+
+use super::adapters::kind;
+use super::report::judge::judge;
+use super::report::results::{AdapterFacts, End, How, Results};
+use super::report::{best_of_log, write_page};
+use super::run_folder::RunFolder;
+
+/// The record of a run while it goes on.
+pub struct RunRecord {
+    folder: RunFolder,
+    results: Results,
+    best: ModelCheckpoint,
+}
+
+/// A run as it begins.
+pub struct Facts<'a> {
+    /// Text of its settings.
+    pub settings: String,
+    /// Arguments of the command.
+    pub arguments: &'a [String],
+    pub data_folder: Option<&'a Path>,
+    pub trainer: &'a Trainer,
+    pub fit: &'a Fit,
+    pub seed: u64,
+    /// The number that chooses the best model.
+    pub monitor: Monitor,
+    pub described: &'a [Description],
+    pub is_resumed: bool,
+}
+
+impl RunRecord {
+    /// Writes settings and facts. The run's adapters and log are open.
+    pub fn begin(folder: RunFolder, facts: &Facts<'_>) -> Result<Self> {
+        let &Facts { trainer, fit, ref monitor, .. } = facts;
+        files::write(&folder.settings(), FileKind::RunSettings, |out| out.write_all(facts.settings.as_bytes()))?;
+        let adapters = trainer.open_adapters().into_iter().map(|adapter| AdapterFacts {
+            name: adapter.info.name,
+            kind: kind(adapter.info.kind).into(),
+            backend: adapter.info.backend,
+            driver: adapter.info.driver,
+            bytes: adapter.bytes,
+        });
+        let results = Results {
+            command: facts.arguments.to_vec(),
+            data_folder: facts.data_folder.map(|folder| folder.to_string_lossy().into_owned()),
+            seed: facts.seed,
+            epochs: fit.epochs,
+            batch_size: fit.batch_size,
+            adapters: adapters.collect(),
+            parameters: trainer.model().n_parameters(),
+            layers: trainer.model().summary(),
+            data: facts.described.iter().map(|data| format!("{data:.100}")).collect(),
+            monitor: monitor.name.clone(),
+            larger_is_better: monitor.larger_is_better,
+            ..Results::begin()
+        };
+        results.write(&folder.results())?;
+        let mut best = ModelCheckpoint::new(folder.best(), monitor.clone());
+        if facts.is_resumed
+            && folder.best().is_file()
+            && let Some(value) = best_of_log(&folder, monitor)?
+        {
+            best = best.initial_value_threshold(value);
+        }
+        Ok(Self { folder, results, best })
+    }
+
+    /// The callback that keeps the best model.
+    pub fn best(&mut self) -> &mut ModelCheckpoint {
+        &mut self.best
+    }
+
+    /// Writes the report of a run that an error ended: what it did until then. The error itself is what the user gets.
+    pub fn give_up(&self) {
+        if let Err(error) = write_page(&self.folder) {
+            log::debug!("no report: {error}");
+        }
+    }
+
+    /// Judges the best model, and writes results and report. Gives the report's path.
+    pub fn end(mut self, trainer: &mut Trainer, fit: &Fit, losses: &[Loss], history: &History) -> Result<PathBuf> {
+        let how = match (history.is_interrupted, trainer.progress().is_finished) {
+            (true, _) => How::Interrupted,
+            (_, true) => How::StoppedEarly,
+            _ => How::Finished,
+        };
+        let step = trainer.progress().step;
+        let mut end = End { how, step, time: history.time.clone(), best: None, rows: 0, judgements: Vec::new() };
+        // Whoever interrupts a run does not want to wait.
+        if how != How::Interrupted
+            && let Some(validation) = &fit.validation
+        {
+            if self.best.best_value().is_some() && self.folder.best().is_file() {
+                trainer.set_weights(Model::load(self.folder.best())?.weights)?;
+            }
+            end.rows = validation.len();
+            end.best = Some(trainer.evaluate(validation.clone(), fit.batch_size)?.prefixed("val_"));
+            end.judgements = judge(trainer, losses, validation, fit.batch_size)?;
+        }
+        self.results.end = Some(end);
+        self.results.write(&self.folder.results())?;
+        write_page(&self.folder)?;
+        Ok(self.folder.report())
+    }
+}

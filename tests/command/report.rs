@@ -1,0 +1,284 @@
+//! Does a run's folder hold all that is needed to judge, repeat and continue it? Are its page and its numbers right?
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail loudly")]
+
+use std::fs;
+use std::path::Path;
+
+use manyhands::{Checkpoint, Model};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::command::{command, outputs, refused, run, succeed, text, wait, wait_for};
+
+const SETTINGS: &str = r#"# Flowers, or <b>something</b> else.
+[data]
+type = "csv"
+train = "table.csv"
+target = "kind"
+target_kind = "classes"
+[model]
+input = [2]
+layers = [{ type = "Dense", units = 3 }]
+[loss]
+type = "SparseCategoricalCrossentropy"
+[optimizer]
+type = "Adam"
+learning_rate = 0.05 # fast
+[training]
+epochs = 8
+validation = 0.25
+"#;
+
+/// A table of 120 rows of three classes, the last of which can't be told from the second, and settings for it.
+fn folder() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let row = |at: usize| {
+        format!("{},{},{}\n", at % 3 / 2 * 9 + at % 2, at % 5, ["<a>", "b & c", "b"][at % 3])
+    };
+    let rows: String = (0..120).map(row).collect();
+    fs::write(folder.path().join("table.csv"), format!("x,\"<i>y</i>\",kind\n{rows}")).unwrap();
+    fs::write(folder.path().join("run.toml"), SETTINGS).unwrap();
+    folder
+}
+
+fn read(folder: &TempDir, name: &str) -> String {
+    fs::read_to_string(folder.path().join(name)).unwrap()
+}
+
+fn json(folder: &TempDir, name: &str) -> Value {
+    serde_json::from_str(&read(folder, name)).unwrap()
+}
+
+fn names(path: &Path) -> Vec<String> {
+    let entries = fs::read_dir(path).unwrap();
+    let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// No part of a page asks for anything from elsewhere, and every tag that is opened is closed.
+fn is_whole(page: &str) {
+    assert!(page.starts_with("<!doctype html>") && page.ends_with("</html>\n"), "{}", &page[..200]);
+    for outside in ["http:", "https:", "//", "<script", "<link", "@import", "url("] {
+        assert!(!page.contains(outside), "{outside}");
+    }
+    for tag in ["table", "tr", "td", "th", "figure", "svg", "g", "dl", "ul", "li", "details", "pre", "div", "span", "p"]
+    {
+        let opened = page.matches(&format!("<{tag}>")).count() + page.matches(&format!("<{tag} ")).count();
+        assert_eq!(opened, page.matches(&format!("</{tag}>")).count(), "{tag}");
+    }
+}
+
+#[test]
+fn a_run_folder_holds_all_of_a_run() {
+    let folder = folder();
+    let (shown, _) = outputs(&folder, "train run.toml --run runs/first --epochs 9 --adapters cpu,cpu --split 2:1");
+    assert!(shown.contains("report in `runs/first/report.html`"), "{shown}");
+    let run = folder.path().join("runs/first");
+    let files = ["best.safetensors", "last.safetensors", "log.jsonl", "report.html", "results.json", "run.toml"];
+    assert_eq!(names(&run), files);
+
+    let settings = read(&folder, "runs/first/run.toml");
+    for part in
+        ["# Flowers, or", "epochs = 9\n", "seed = 0\n", "split = \"2:1\"\n", "adapters = \"cpu,cpu\"\n", "0.05 # fast"]
+    {
+        assert!(settings.contains(part), "{part}: {settings}");
+    }
+    let results = json(&folder, "runs/first/results.json");
+    let log = read(&folder, "runs/first/log.jsonl");
+    let epochs: Vec<Value> = log
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .filter(|line: &Value| line["kind"] == "epoch")
+        .collect();
+    assert_eq!((epochs.len(), &results["end"]["how"]), (9, &Value::from("finished")));
+    let best = epochs
+        .iter()
+        .min_by(|a, b| a["val_loss"].as_f64().unwrap().total_cmp(&b["val_loss"].as_f64().unwrap()))
+        .unwrap();
+    let judged = results["end"]["best"]["val_loss"].as_f64().unwrap();
+    assert!((judged - best["val_loss"].as_f64().unwrap()).abs() < 1e-6, "{judged} {best}");
+
+    // The matrix says what `evaluate` and `predict` say.
+    let classes = &results["end"]["judgements"][0]["of"]["classes"];
+    let counts: Vec<(u64, u64, u64)> = serde_json::from_value(classes["counts"].clone()).unwrap();
+    let (all, right) =
+        counts.iter().fold((0, 0), |(all, right), it| (all + it.2, right + if it.0 == it.1 { it.2 } else { 0 }));
+    assert_eq!(all, 30);
+    let line = "evaluate runs/first/best.safetensors --data table.csv --part validation --json";
+    let evaluated: Value = serde_json::from_str(&succeed(&folder, line)).unwrap();
+    #[allow(clippy::cast_precision_loss, reason = "few rows")]
+    let accuracy = right as f64 / all as f64;
+    assert!((evaluated["accuracy"].as_f64().unwrap() - accuracy).abs() < 1e-6, "{evaluated} {accuracy}");
+
+    let page = read(&folder, "runs/first/report.html");
+    is_whole(&page);
+    for part in [
+        "&lt;a&gt;",
+        "&lt;i&gt;y&lt;/i&gt;",
+        "b &amp; c",
+        "Confusion matrix",
+        "Rows by adapter",
+        "--split 2:1",
+        "&lt;b&gt;something",
+    ] {
+        assert!(page.contains(part), "{part}");
+    }
+    assert!(!page.contains("<a>") && !page.contains("<i>") && !page.contains("<b>something"));
+    // It can be written again from the folder alone, wherever that lies.
+    fs::rename(&run, folder.path().join("moved")).unwrap();
+    fs::remove_file(folder.path().join("moved/report.html")).unwrap();
+    succeed(&folder, "report moved");
+    is_whole(&read(&folder, "moved/report.html"));
+}
+
+#[test]
+fn a_run_is_repeated_from_its_folder() {
+    let folder = folder();
+    succeed(&folder, "train run.toml --run a --seed 5 --learning-rate 0.01 --adapters cpu,cpu --quiet");
+    succeed(&folder, "train a/run.toml --run b --split-from a/log.jsonl --quiet");
+    let model = |run: &str| fs::read(folder.path().join(run).join("best.safetensors")).unwrap();
+    assert!(model("a") == model("b"), "the same bits");
+    let settings = |run: &str| read(&folder, &format!("{run}/run.toml"));
+    assert_eq!(settings("a"), settings("b"));
+}
+
+#[test]
+fn an_older_run_is_replaced_or_continued_only_on_request() {
+    let folder = folder();
+    // The name of the folder may also be a setting.
+    fs::write(folder.path().join("named.toml"), format!("{SETTINGS}run = \"a\"\n")).unwrap();
+    succeed(&folder, "train named.toml --quiet --epochs 3");
+    let before: Vec<Vec<u8>> = names(&folder.path().join("a"))
+        .iter()
+        .map(|name| fs::read(folder.path().join("a").join(name)).unwrap())
+        .collect();
+    for line in ["train named.toml", "train run.toml --run a", "train run.toml --run ./a --epochs 9"] {
+        let error = refused(&folder, line);
+        assert!(
+            error.contains("needs to be a new one, or that of the resumed run, but holds `run.toml` of an earlier run"),
+            "{error}"
+        );
+    }
+    assert!(refused(&folder, "train run.toml --run run.toml").contains("needs to be a folder, but is a file"));
+    let after: Vec<Vec<u8>> = names(&folder.path().join("a"))
+        .iter()
+        .map(|name| fs::read(folder.path().join("a").join(name)).unwrap())
+        .collect();
+    assert!(before == after, "what is refused changes nothing");
+
+    // Without a settings file a resumed run has its own.
+    succeed(&folder, "train --run a --resume --epochs 5 --quiet");
+    let epoch = || Checkpoint::load(&folder.path().join("a/last.safetensors")).unwrap().progress.epoch;
+    assert_eq!((epoch(), json(&folder, "a/results.json")["end"]["step"].as_u64()), (5, Some(15)));
+    assert_eq!(read(&folder, "a/log.jsonl").matches("\"kind\":\"epoch\"").count(), 5);
+    assert_eq!(read(&folder, "a/run.toml").matches("# The settings of a run of manyhands").count(), 1);
+    succeed(&folder, "train run.toml --run a --overwrite --epochs 2 --quiet");
+    assert_eq!(epoch(), 2);
+    fs::write(folder.path().join("a/report.html"), "mine").unwrap();
+    let error = refused(&folder, "report a");
+    assert!(
+        error.contains("needs to be a page of `manyhands report` or a new file, but holds something else"),
+        "{error}"
+    );
+}
+
+#[test]
+fn the_best_model_survives_worse_epochs_and_resumption() {
+    let folder = folder();
+    succeed(&folder, "train run.toml --run a --quiet --epochs 4");
+    let best = || fs::read(folder.path().join("a/best.safetensors")).unwrap();
+    let before = best();
+    // A rate at which nothing gets better.
+    succeed(&folder, "train run.toml --run a --quiet --epochs 6 --resume --learning-rate 90");
+    assert!(before == best(), "a worse model took the place of the best");
+    let results = json(&folder, "a/results.json");
+    let model = Model::load(folder.path().join("a/best.safetensors")).unwrap();
+    assert!(model.evaluation().is_some() && model.schema().classes(0).len() == 3);
+    let judged = results["end"]["best"]["val_loss"].as_f64().unwrap();
+    let line = "evaluate a/best.safetensors --data table.csv --part validation --json";
+    let evaluated: Value = serde_json::from_str(&succeed(&folder, line)).unwrap();
+    assert!((evaluated["loss"].as_f64().unwrap() - judged).abs() < 1e-6, "{evaluated} {judged}");
+}
+
+#[test]
+fn a_run_that_was_killed_has_a_report() {
+    let folder = folder();
+    let mut child = command(&folder, "train run.toml --run a --quiet --epochs 100000 --batch-size 2").spawn().unwrap();
+    let log = folder.path().join("a/log.jsonl");
+    wait_for("an epoch", || fs::read_to_string(&log).is_ok_and(|log| log.contains("\"kind\":\"epoch\"")));
+    child.kill().unwrap();
+    wait(&mut child);
+    succeed(&folder, "report a");
+    let page = read(&folder, "a/report.html");
+    is_whole(&page);
+    assert!(page.contains("not finished") && page.contains("--resume"));
+}
+
+#[test]
+fn a_regression_is_judged_by_its_residuals() {
+    let folder = folder();
+    let rows: String = (0..80).map(|at| format!("{},{}\n", at % 8, 2 * (at % 8) + 1)).collect();
+    fs::write(folder.path().join("table.csv"), format!("x,price\n{rows}")).unwrap();
+    let settings =
+        SETTINGS.replace("\"kind\"", "\"price\"").replace("classes", "values").replace("units = 3", "units = 1");
+    let settings =
+        settings.replace("SparseCategoricalCrossentropy", "MeanSquaredError").replace("input = [2]", "input = [1]");
+    fs::write(folder.path().join("run.toml"), settings).unwrap();
+    succeed(&folder, "train run.toml --run a --epochs 60 --quiet");
+    let results = json(&folder, "a/results.json");
+    let end = &results["end"];
+    let (name, residuals) = (&end["judgements"][0]["of"]["values"][0][0], &end["judgements"][0]["of"]["values"][0][1]);
+    assert_eq!((name.as_str(), residuals["rows"].as_u64()), (Some("price"), Some(20)));
+    let number = |of: &Value| of.as_f64().unwrap();
+    // The loss is the mean of the squares.
+    let squared = number(&residuals["root_mean_squared_error"]).powi(2);
+    assert!((squared - number(&end["best"]["val_loss"])).abs() < 1e-3 * squared, "{residuals} {}", end["best"]);
+    assert!(number(&residuals["r2"]) > 0.5, "{residuals}");
+    assert_eq!(residuals["bars"].as_array().unwrap().iter().map(|it| it.as_u64().unwrap()).sum::<u64>(), 20);
+    let page = read(&folder, "a/report.html");
+    is_whole(&page);
+    assert!(page.contains("Predictions of price") && page.contains("Residuals"));
+}
+
+#[test]
+fn several_runs_are_compared() {
+    let folder = folder();
+    for (run, rate) in [("runs/a", "0.05"), ("runs/b", "0.001")] {
+        succeed(&folder, &format!("train run.toml --run {run} --quiet --learning-rate {rate}"));
+    }
+    let shown = succeed(&folder, "report runs/a runs/b");
+    assert!(shown.contains("validation loss") && shown.contains("report in `comparison.html`"), "{shown}");
+    let page = read(&folder, "comparison.html");
+    is_whole(&page);
+    for part in ["optimizer.learning_rate", "0.001", "<tr class=\"best\"><th scope=\"row\">a</th>"] {
+        assert!(page.contains(part), "{part}");
+    }
+    assert!(!page.contains("training.epochs"), "only settings that differ");
+    succeed(&folder, "report runs/a runs/b -o pages/two.html");
+    is_whole(&read(&folder, "pages/two.html"));
+    assert!(refused(&folder, "report nowhere").contains("needs to be that of a run, but has no `results.json`"));
+}
+
+#[test]
+fn a_dry_run_writes_nothing() {
+    let folder = folder();
+    let before = names(folder.path());
+    let shown = succeed(&folder, "train run.toml --dry-run --run runs/a --csv logs/a.csv --tensorboard events");
+    assert!(shown.contains("dry run: 8 epochs of 3 steps would be trained, 24 in all; nothing was written"), "{shown}");
+    assert!(shown.contains("training data: 90 rows"), "{shown}");
+    assert_eq!(names(folder.path()), before);
+    assert!(refused(&folder, "train run.toml --dry-run --adapters nonsense").contains("nonsense"));
+}
+
+#[test]
+fn quiet_and_verbose_hold_for_all_commands() {
+    let folder = folder();
+    assert_eq!(succeed(&folder, "--quiet train run.toml --epochs 1"), "");
+    let (_, said) = outputs(&folder, "train run.toml --epochs 1 --overwrite --adapters cpu,cpu --verbose");
+    assert!(said.lines().any(|line| line.starts_with("debug: ")), "{said}");
+    let both = run(&folder, "train -q -v");
+    assert_eq!(both.status.code(), Some(2), "{}", text(&both.stderr));
+    assert!(succeed(&folder, "--help").contains("Exit status: 0 success; 1 an error"));
+}
