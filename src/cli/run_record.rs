@@ -1,4 +1,4 @@
-//! What a run leaves in its folder beside log and checkpoint: settings, the best model, results, the report.
+//! Files of a run in its folder, beside log and checkpoint: settings, the best model, results, the report.
 
 use std::path::{Path, PathBuf};
 

@@ -100,41 +100,62 @@ fn adam() -> Optimizer {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Training {
+    /// Epochs of the run.
     pub epochs: u64,
+    /// Rows of a batch, over all adapters.
     pub batch_size: usize,
     /// Seed of initial weights, shuffling and dropout.
     pub seed: Option<u64>,
+    /// Data by which each epoch is evaluated: the `test` data, `none`, or a fraction of the training rows.
     validation: Validation,
+    /// Adapters to train on: `all`, `0,1`, `nvidia,cpu`.
     pub adapters: Option<String>,
     /// Folder of the run: settings, log, checkpoints, report.
     pub run: Option<PathBuf>,
     /// Most memory that the model may take on adapters.
     pub memory: Option<MemoryLimits>,
+    /// Split of each batch: `learned`, `even`, or proportions such as `3:1`.
     #[serde(deserialize_with = "split")]
     pub split: SplitMode,
+    /// Global norm above which gradients are scaled down.
     clip_norm: Option<f32>,
     /// Weights of classes, by name or number.
     class_weight: BTreeMap<String, f32>,
     /// Names of the layers that are trained; all others are frozen.
     trainable: Option<Vec<String>>,
+    /// Format of gradients on their way to the host: `none` or `fp16`.
     #[serde(deserialize_with = "names::read")]
     gradient_compression: GradientCompression,
+    /// Rows over which batch normalization takes its statistics: `shard` or `batch`.
     #[serde(deserialize_with = "names::read")]
     batch_statistics: BatchStatistics,
+    /// Whether a short last batch is left out.
     pub drop_remainder: bool,
+    /// Parts in which each adapter computes its rows, for one update.
     pub micro_batches: u32,
+    /// Adapters that compute the layers: `replicas`, or a list of stages.
     pub placement: Placement,
+    /// Whether rows are shuffled in each epoch.
     pub shuffle: bool,
+    /// Threads that read data.
     pub workers: usize,
+    /// Batches that are read ahead.
     pub prefetch: usize,
+    /// Metrics of the one output, or a list for each output.
     metrics: Metrics,
+    /// Weights of the losses of several outputs.
     loss_weights: Vec<f32>,
+    /// Reduction of the rows' losses to one.
     #[serde(deserialize_with = "names::read")]
     reduction: Reduction,
+    /// Batch size for which the learning rate was chosen: it is scaled for others.
     learning_rate_batch: Option<usize>,
+    /// Treatment of a step whose gradient is not finite: `stop` or `skip`.
     #[serde(deserialize_with = "names::read")]
     non_finite: NonFinite,
+    /// Ends training when a number no longer improves.
     early_stopping: Option<EarlyStoppingTable>,
+    /// Whether the CPU takes over when every adapter is lost.
     cpu_fallback: bool,
 }
 
@@ -174,8 +195,11 @@ impl Default for Training {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct EarlyStoppingTable {
+    /// The number that is watched: `val_loss`.
     monitor: String,
+    /// Epochs without improvement after which training ends.
     patience: u32,
+    /// Least change that counts as an improvement.
     #[serde(default)]
     min_delta: f64,
 }

@@ -182,7 +182,7 @@ impl TrainArgs {
         SaveSettings::new(&files.save).every_steps(every_steps).existing(files.existing)
     }
 
-    /// What the flags change in the settings, as it is written there.
+    /// Changes of the settings by flags.
     fn changes(&self, seed: u64) -> Vec<Change> {
         let text = |text: &str| toml::Value::String(text.to_owned()).to_string();
         let split = self.split.as_ref().and_then(|split| match split {
@@ -301,7 +301,7 @@ pub fn run(args: &TrainArgs, arguments: &[String], terminal: &Terminal) -> Resul
     Ok(interrupt.status())
 }
 
-/// What a run would do.
+/// Announcement of a run, for `--dry-run`.
 fn plan(run: &Run) -> String {
     let (rows, size, done) = (run.train.len(), run.fit.batch_size, run.done.map_or(0, |(epochs, _)| epochs));
     let steps = if run.fit.drop_remainder { rows / size } else { rows.div_ceil(size) };

@@ -33,9 +33,7 @@ validation = 0.25
 /// A table of 120 rows of three classes, the last of which can't be told from the second, and settings for it.
 fn folder() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
-    let row = |at: usize| {
-        format!("{},{},{}\n", at % 3 / 2 * 9 + at % 2, at % 5, ["<a>", "b & c", "b"][at % 3])
-    };
+    let row = |at: usize| format!("{},{},{}\n", at % 3 / 2 * 9 + at % 2, at % 5, ["<a>", "b & c", "b"][at % 3]);
     let rows: String = (0..120).map(row).collect();
     fs::write(folder.path().join("table.csv"), format!("x,\"<i>y</i>\",kind\n{rows}")).unwrap();
     fs::write(folder.path().join("run.toml"), SETTINGS).unwrap();

@@ -11,6 +11,8 @@ mod imports;
 mod rust;
 #[cfg(feature = "files")]
 mod settings_page;
+#[cfg(feature = "files")]
+mod settings_schema;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

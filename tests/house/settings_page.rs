@@ -31,19 +31,19 @@ Worth knowing:
 ";
 
 /// A struct, or a variant of an enum, as its source has it.
-struct Item {
-    doc: String,
-    fields: Vec<Field>,
+pub struct Item {
+    pub doc: String,
+    pub fields: Vec<Field>,
 }
 
-struct Field {
-    name: String,
-    doc: String,
-    kind: String,
+pub struct Field {
+    pub name: String,
+    pub doc: String,
+    pub kind: String,
 }
 
 /// The text of all files of a folder.
-fn source(folder: &str) -> String {
+pub fn source(folder: &str) -> String {
     let mut files: Vec<_> = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder))
         .unwrap()
         .map(|entry| entry.unwrap().path())
@@ -103,9 +103,12 @@ fn fields(lines: &[&str], open: usize) -> Vec<Field> {
 }
 
 /// A struct of the source.
-fn structure(source: &str, name: &str) -> Item {
+pub fn structure(source: &str, name: &str) -> Item {
     let lines: Vec<&str> = source.lines().collect();
-    let opens = |line: &&str| **line == format!("pub struct {name} {{") || **line == format!("pub struct {name} {{}}");
+    let opens = |line: &&str| {
+        let line = line.strip_prefix("pub ").unwrap_or(line);
+        line == format!("struct {name} {{") || line == format!("struct {name} {{}}")
+    };
     let is_unit = |line: &&str| **line == format!("pub struct {name};");
     let Some(at) = lines.iter().position(|line| opens(line) || is_unit(line)) else {
         return made_by_macro(&lines, name).unwrap_or_else(|| panic!("no struct {name}"));
@@ -138,7 +141,7 @@ fn made_by_macro(lines: &[&str], name: &str) -> Option<Item> {
 }
 
 /// The variants of an enum: `None` in place of fields where a variant is another struct.
-fn variants(source: &str, name: &str) -> Vec<(String, Item, Option<String>)> {
+pub fn variants(source: &str, name: &str) -> Vec<(String, Item, Option<String>)> {
     let lines: Vec<&str> = source.lines().collect();
     let start = lines.iter().position(|line| *line == format!("pub enum {name} {{")).unwrap();
     let end = start + lines[start..].iter().position(|line| *line == "}").unwrap();
@@ -156,7 +159,7 @@ fn variants(source: &str, name: &str) -> Vec<(String, Item, Option<String>)> {
 }
 
 /// `LeakyRelu` as `leaky_relu`.
-fn snake(name: &str) -> String {
+pub fn snake(name: &str) -> String {
     let mut out = String::new();
     for letter in name.chars() {
         if letter.is_uppercase() && !out.is_empty() {
@@ -182,12 +185,12 @@ fn sample(kind: &str) -> Value {
 }
 
 /// All settings of a value that is made from those that must be given, and these.
-struct Defaults {
-    all: Map<String, Value>,
-    given: Map<String, Value>,
+pub struct Defaults {
+    pub all: Map<String, Value>,
+    pub given: Map<String, Value>,
 }
 
-fn defaults(fields: &[Field], make: impl Fn(Value) -> Result<Value, String>) -> Defaults {
+pub fn defaults(fields: &[Field], make: impl Fn(Value) -> Result<Value, String>) -> Defaults {
     let mut given = Map::new();
     loop {
         match make(Value::Object(given.clone())) {
@@ -228,28 +231,30 @@ fn section(page: &mut String, name: &str, item: &Item, defaults: &Defaults) {
     }
 }
 
-/// The sections of a table `[entry::<Type>("Name")]`.
-fn table(page: &mut String, folder: &str, config: impl Fn(&str, Value) -> Result<Value, String>) -> usize {
+/// The entries of a table `[entry::<Type>("Name")]`: names, and the structs of their settings.
+pub fn table_entries(folder: &str) -> Vec<(String, Item)> {
     let source = source(folder);
-    let entries: Vec<&str> = source.split("entry::<").skip(1).filter(|it| it.contains(">(\"")).collect();
-    let mut count = 0;
-    for entry in entries {
-        let Some((structure_name, rest)) = entry.split_once(">(\"") else { continue };
-        let name = rest.split('"').next().unwrap();
-        if !structure_name.chars().all(char::is_alphanumeric) {
-            continue;
-        }
-        let item = structure(&source, structure_name);
-        let defaults = defaults(&item.fields, |value| config(name, value));
-        section(page, name, &item, &defaults);
-        count += 1;
-    }
-    count
+    let entries = source.split("entry::<").skip(1).filter_map(|it| it.split_once(">(\""));
+    let named = entries.filter(|(name, _)| name.chars().all(char::is_alphanumeric));
+    named.map(|(name, rest)| (rest.split('"').next().unwrap().to_owned(), structure(&source, name))).collect()
 }
 
-/// The sections of an enum with a `type`.
-fn tagged<T: Serialize + DeserializeOwned>(page: &mut String, source: &str, name: &str, rename: fn(&str) -> String) {
-    for (variant, item, inner) in variants(source, name) {
+/// The sections of such a table.
+fn table(page: &mut String, folder: &str, config: impl Fn(&str, Value) -> Result<Value, String>) -> usize {
+    let entries = table_entries(folder);
+    for (name, item) in &entries {
+        section(page, name, item, &defaults(&item.fields, |value| config(name, value)));
+    }
+    entries.len()
+}
+
+/// The kinds of an enum with a `type`.
+pub fn tagged_config<T: Serialize + DeserializeOwned>(
+    source: &str,
+    name: &str,
+    rename: fn(&str) -> String,
+) -> Vec<(String, Item, Defaults)> {
+    let of_variant = |(variant, item, inner): (String, Item, Option<String>)| {
         let kind = rename(&variant);
         let inner = inner.map(|inner| structure(source, &inner));
         let fields = inner.map_or(item.fields, |inner| inner.fields);
@@ -261,6 +266,14 @@ fn tagged<T: Serialize + DeserializeOwned>(page: &mut String, source: &str, name
             serde_json::to_value(&value).map_err(|error| error.to_string())
         };
         let defaults = defaults(&item.fields, make);
+        (kind, item, defaults)
+    };
+    variants(source, name).into_iter().map(of_variant).collect()
+}
+
+/// Their sections.
+fn tagged<T: Serialize + DeserializeOwned>(page: &mut String, source: &str, name: &str, rename: fn(&str) -> String) {
+    for (kind, item, defaults) in tagged_config::<T>(source, name, rename) {
         section(page, &kind, &item, &defaults);
     }
 }

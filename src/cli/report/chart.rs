@@ -152,7 +152,7 @@ impl Chart {
         svg
     }
 
-    /// What a person who can't see the picture is told.
+    /// A description for those who can't see the picture.
     fn description(&self, series: &[&Series]) -> String {
         let told = series.iter().filter(|it| it.style != Style::Faint).map(|series| {
             let points: Vec<&(f64, f64)> = series.points.iter().filter(|point| is_finite(point)).collect();

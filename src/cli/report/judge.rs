@@ -1,4 +1,4 @@
-//! What a trained model gets right and wrong on rows with targets, output by output.
+//! Judges a trained model by rows with targets, output by output.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -298,13 +298,11 @@ impl Judge {
                     let (truth, predicted) = (usize::from(truth[0] > 0.5), usize::from(values[0] > 0.0));
                     *counts.entry((truth, predicted)).or_default() += 1;
                     if truth != predicted {
-                        let of_yes = 1.0 / (1.0 + (-values[0]).exp());
-                        let probability = if predicted == 1 { of_yes } else { 1.0 - of_yes };
+                        // The larger of the two probabilities is that of what was predicted.
+                        let probability = 1.0 / (1.0 + (-values[0].abs()).exp());
                         let of_truth = 1.0 - probability;
-                        keep(
-                            mistakes,
-                            Mistake { row: first + row, truth, predicted, probability, of_truth, sample: None },
-                        );
+                        let row = first + row;
+                        keep(mistakes, Mistake { row, truth, predicted, probability, of_truth, sample: None });
                     }
                 }
                 Kind::Labels(counts) => {

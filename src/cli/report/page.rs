@@ -45,7 +45,7 @@ pub fn of_run(run: &Loaded) -> String {
     whole(&format!("{} · manyhands", run.name), &body)
 }
 
-/// How far a run got, in words.
+/// State of a run, in words.
 pub fn state(results: &Results) -> &'static str {
     match results.end.as_ref().map(|end| end.how) {
         Some(How::Finished) => "finished",
@@ -239,8 +239,14 @@ fn summary(time: &TimeSummary) -> String {
         (cells.into_iter().chain(times.map(|ms| percent(ms / time.ms.max(1e-3)))).collect(), false)
     });
     html.push_str(&table("Time of each adapter", header, rows.collect()));
-    html.push_str("<h3>What limited the run</h3>\n");
-    match (&time.advice[..], largest) {
+    html.push_str(&limits(&time.advice, largest));
+    html
+}
+
+/// The cause of a slow run; without advice, the largest part of the host's time.
+fn limits(advice: &[String], largest: Option<(String, f64)>) -> String {
+    let mut html = String::from("<h3>What limited the run</h3>\n");
+    match (advice, largest) {
         ([], Some((what, part))) => write_to(
             &mut html,
             format_args!(

@@ -14,7 +14,7 @@ use super::judge::Judgement;
 /// Version of the file's form.
 const FORM: u32 = 1;
 
-/// What a report needs beside the log.
+/// Facts of a run that its log does not tell.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Results {
@@ -24,7 +24,7 @@ pub struct Results {
     pub version: String,
     /// System and processor.
     pub system: String,
-    /// When the run was begun, or resumed: seconds since 1970.
+    /// Time at which the run was begun, or resumed: seconds since 1970.
     pub started: f64,
     /// Arguments of the command.
     pub command: Vec<String>,
@@ -57,7 +57,7 @@ pub struct AdapterFacts {
     pub bytes: u64,
 }
 
-/// How a run ended.
+/// The end of a run.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct End {
     pub how: How,
@@ -68,7 +68,7 @@ pub struct End {
     pub best: Option<Values>,
     /// Rows of the validation data.
     pub rows: usize,
-    /// What the best model gets right and wrong on the validation data, by output.
+    /// Judgement of each output of the best model, by the validation data.
     pub judgements: Vec<Judgement>,
 }
 
@@ -81,7 +81,7 @@ pub enum How {
 }
 
 impl Results {
-    /// Those of this program, for a run that begins now.
+    /// Facts of this program, for a run that begins now.
     pub fn begin() -> Self {
         Self {
             manyhands_run: FORM,

@@ -57,7 +57,9 @@ fn changed(text: &str, (table, key, value): &Change) -> String {
         let comma = if keys.is_empty() { "" } else { "," };
         return replaced(span.start + 1..span.start + 1, &format!(" {key} = {value}{comma}"));
     }
-    let line = rest.lines().next().unwrap_or_default();
+    // The name of a table that is only implied stands within the header of one inside of it.
+    let begin = text.get(..span.start).and_then(|before| before.rfind('\n')).map_or(0, |end| end + 1);
+    let line = text.get(begin..).unwrap_or_default().lines().next().unwrap_or_default();
     let header = line.trim_start().strip_prefix('[').and_then(|header| header.split(']').next());
     let end_of_line = span.start + rest.find('\n').map_or(rest.len(), |end| end + 1);
     match header {
@@ -66,11 +68,8 @@ fn changed(text: &str, (table, key, value): &Change) -> String {
             replaced(end_of_line..end_of_line, &format!("{gap}{key} = {value}\n"))
         }
         // A table inside of it begins there.
-        Some(_) => replaced(span.start..span.start, &format!("[{table}]\n{key} = {value}\n")),
-        None => {
-            let begin = text.get(..span.start).and_then(|before| before.rfind('\n')).map_or(0, |end| end + 1);
-            replaced(begin..begin, &format!("{table}.{key} = {value}\n"))
-        }
+        Some(_) => replaced(begin..begin, &format!("[{table}]\n{key} = {value}\n")),
+        None => replaced(begin..begin, &format!("{table}.{key} = {value}\n")),
     }
 }
 
