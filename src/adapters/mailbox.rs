@@ -2,8 +2,13 @@
 //!
 //! - **Order.** Requests are served in order. While a run waits, for the device or for a combined value, later requests
 //!   wait in the mailbox; [`Request::Abandon`] and [`Request::Lose`] are seen at once.
+//! - **Runs ahead.** An adapter may begin a run before those in front of it are answered, unless it waits for a combined
+//!   value: the device then never waits for the host. Answers come in the order of the runs all the same, each behind
+//!   what its run has exchanged. All other requests but `Abandon` and `Lose` are served after the runs before them.
+//!   Whatever fails while several runs are in flight counts as [`Fault::Lost`].
 //! - **[`Request::Abandon`]** of a run in progress ends it at the next point at which the adapter looks: at the latest where
-//!   it would wait. A run that has not begun is dropped. Neither is answered. A run that has ended is not touched.
+//!   it would wait. A run that has not begun is dropped. Neither is answered; other runs in flight are. A run that has ended
+//!   is not touched.
 //! - **After a failed run of [`Combining::Device`]** the runs of that kind behind it are dropped until the next `Abandon`.
 //! - **A role that the plan lacks**, a plan that lacks the pass, and a request without a plan give
 //!   [`Fault::Unsupported`]; the adapter stays, and so does its plan.
@@ -64,14 +69,23 @@ pub(crate) trait Device {
     /// Reads a buffer that the plan has.
     async fn read(&mut self, mailbox: &mut Mailbox, role: Role) -> Result<Vec<f32>, Stop>;
 
-    /// Runs a pass that the plan has and answers it with [`Mailbox::done`], at once or, with [`Combining::Device`], in [`finish`](Self::finish).
-    /// `weights` is the time that writing has taken since the last run.
+    /// Runs a pass that the plan has and answers it with [`Mailbox::done`]: at once, or in a later call. A run of
+    /// [`Combining::Host`] is answered without another request, in [`next`](Self::next). `weights` is the time that
+    /// writing has taken since the last run.
     async fn run(&mut self, mailbox: &mut Mailbox, run: &Run, weights: Writes) -> Result<(), Stop>;
 
     /// Answers all runs in flight.
     async fn finish(&mut self, _mailbox: &mut Mailbox) -> Result<(), Stop> {
         Ok(())
     }
+
+    /// The oldest run in flight, if there is one.
+    fn in_progress(&self) -> Option<Ticket> {
+        None
+    }
+
+    /// Gives up a run in flight: it is not answered.
+    fn give_up(&mut self, _ticket: Ticket) {}
 
     /// Destroys the device, as a driver reset would; gives the fault to report.
     fn destroy(&mut self) -> Fault {
@@ -90,6 +104,15 @@ pub(crate) struct Done {
     pub reports: Vec<Vec<f32>>,
     pub outputs: Vec<Vec<f32>>,
     pub timing: Timing,
+}
+
+#[cfg(feature = "gpu")]
+impl Done {
+    /// A run of a pass on some rows, and its results: outputs if it predicts, else reports.
+    pub(crate) fn new((ticket, pass, rows): (Ticket, Pass, u32), results: Vec<Vec<f32>>, timing: Timing) -> Self {
+        let (reports, outputs) = if pass == Pass::Predict { (Vec::new(), results) } else { (results, Vec::new()) };
+        Self { ticket, pass, rows, reports, outputs, timing }
+    }
 }
 
 /// The near end of an actor: its requests, its events, its clock.
@@ -197,6 +220,7 @@ async fn serve<D: Device>(open: impl Future<Output = Result<D, Fault>>, mut mail
             Err(Stop::Fault(fault)) => fault,
         };
         let is_lost = matches!(fault, Fault::Lost(_));
+        let ticket = device.in_progress().or(ticket);
         if mailbox.send(Event::Failed { ticket, fault }).await.is_err() || is_lost {
             break;
         }
@@ -211,17 +235,27 @@ async fn serve_one(
     weights: &mut Writes,
     is_halted: &mut bool,
 ) -> Result<(), Stop> {
-    if let Request::Run(run) = &request
-        && run.combining == Combining::Device
-    {
-        if *is_halted {
+    match &request {
+        Request::Run(run) => {
+            let is_alone = run.combining == Combining::Device;
+            if is_alone && *is_halted {
+                return Ok(());
+            }
+            let ran = run_checked(device, mailbox, run, weights).await;
+            if is_alone {
+                *is_halted = matches!(ran, Err(Stop::Fault(_)));
+            }
+            return ran;
+        }
+        Request::Abandon(ticket) => {
+            *is_halted = false;
+            device.give_up(*ticket);
             return Ok(());
         }
-        let ran = run_checked(device, mailbox, run, weights).await;
-        *is_halted = matches!(ran, Err(Stop::Fault(_)));
-        return ran;
+        Request::Lose => return Err(Stop::Lose),
+        _ => {}
     }
-    // Runs in flight are answered before anything else than the next of them.
+    // Runs in flight are answered before anything else is served.
     device.finish(mailbox).await?;
     match request {
         Request::Load { plan, capacity } => {
@@ -238,7 +272,6 @@ async fn serve_one(
             weights.add(begin_ms, mailbox.now_ms());
             Ok(())
         }
-        Request::Run(run) => run_checked(device, mailbox, &run, weights).await,
         Request::Read(role) => {
             check_write(device.loaded(), role, 0, 0)?;
             let data = device.read(mailbox, role).await?;
@@ -252,13 +285,8 @@ async fn serve_one(
             mailbox.throttle.set(factor);
             Ok(())
         }
-        Request::Lose => Err(Stop::Lose),
-        Request::Abandon(_) => {
-            *is_halted = false;
-            Ok(())
-        }
-        // Of a run that has ended; or done by now.
-        Request::Combined { .. } | Request::Finish => Ok(()),
+        // An answer to a run that has ended; or what is done by now.
+        Request::Combined { .. } | Request::Finish | Request::Run(_) | Request::Abandon(_) | Request::Lose => Ok(()),
     }
 }
 
@@ -328,12 +356,31 @@ impl Mailbox {
 
     /// The next request, in the order in which they came. Runs that were given up meanwhile are left out.
     pub(crate) async fn next(&mut self) -> Result<Request, Stop> {
+        match self.waiting() {
+            Some(request) => Ok(request),
+            None => self.requests.recv().await.map_err(|_| Stop::Closed),
+        }
+    }
+
+    /// The next request, if one has come.
+    pub(crate) fn waiting(&mut self) -> Option<Request> {
         while let Ok(request) = self.requests.try_recv() {
             self.queue(request);
         }
-        match self.backlog.pop_front() {
-            Some(request) => Ok(request),
-            None => self.requests.recv().await.map_err(|_| Stop::Closed),
+        self.backlog.pop_front()
+    }
+
+    /// Waits for a request while runs are in flight. Gives the run that it gives up, if it is one of them; other requests
+    /// wait their turn.
+    #[cfg(feature = "gpu")]
+    pub(crate) async fn heard(&mut self, in_flight: &[Ticket]) -> Result<Option<Ticket>, Stop> {
+        match self.requests.recv().await.map_err(|_| Stop::Closed)? {
+            Request::Lose => Err(Stop::Lose),
+            Request::Abandon(ticket) if in_flight.contains(&ticket) => Ok(Some(ticket)),
+            other => {
+                self.queue(other);
+                Ok(None)
+            }
         }
     }
 
@@ -374,8 +421,6 @@ impl Mailbox {
     }
 
     /// Ends when the run at hand is given up, or the device is to be destroyed. Other requests wait their turn.
-    ///
-    /// Only where waits for the device let others work, in a browser, can it end before they do.
     #[cfg(feature = "gpu")]
     pub(crate) async fn interrupted(&mut self, run: Ticket) -> Stop {
         loop {

@@ -14,7 +14,7 @@ pub(crate) const SMALL: u64 = 64 << 10;
 const LARGEST: u64 = 8 << 20;
 const UPLOADS: usize = 3;
 const READBACKS: usize = 8;
-/// Runs that may be in flight when the next begins: a step's training pass and its update.
+/// Runs that may be in flight when the next begins: a step's training pass and its update, or two micro-batches.
 pub(crate) const AHEAD: usize = 2;
 /// Largest results of a run that may be in flight; larger ones are read at once.
 const LARGEST_RESULTS: u64 = 8 << 20;
@@ -102,15 +102,16 @@ impl Ring {
         Self { count: if largest > chunk_bytes { READBACKS } else { items.clamp(1, READBACKS) }, chunk_bytes }
     }
 
-    /// Buffers for the results of runs of up to `capacity` rows that are in flight; none if the plan always needs other
-    /// adapters, or results are large.
+    /// Buffers for the results of training runs of up to `capacity` rows that are in flight; none if the plan does not
+    /// train, or results are large.
     fn for_results(plan: &Plan, capacity: u32) -> Self {
         let bytes_of = |pass| {
             let values = plan.results(pass).into_iter().map(|id| plan.get(id).len.at(capacity));
             of_values(values.fold(1, u64::saturating_add))
         };
         let bytes = bytes_of(Pass::Train).max(bytes_of(Pass::Update));
-        let is_needed = !plan.commands(Pass::Update).is_empty() && bytes <= LARGEST_RESULTS;
+        let trains = [Pass::Forward, Pass::Train, Pass::Update].iter().any(|pass| !plan.commands(*pass).is_empty());
+        let is_needed = trains && bytes <= LARGEST_RESULTS;
         Self { count: if is_needed { AHEAD + 1 } else { 0 }, chunk_bytes: bytes }
     }
 

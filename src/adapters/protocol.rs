@@ -5,6 +5,8 @@
 //!
 //! - While a run waits, for its device or for a combined value, later requests wait. [`Request::Abandon`] and
 //!   [`Request::Lose`] take effect at once.
+//! - A run that waits for no combined value may begin before those in front of it are answered. Answers come in the order of
+//!   the runs. What fails while several are in flight is [`Fault::Lost`].
 //! - [`Request::Abandon`] ends a run in progress at the adapter's next check, at the latest where it would wait; a
 //!   queued run is dropped. Neither is answered.
 //! - After a failed run of [`Combining::Device`] later runs of that kind are dropped until the next `Abandon`.

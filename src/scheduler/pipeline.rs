@@ -3,6 +3,7 @@
 //! What stages hand over lies on the host, and a task is sent out only when all that it reads is there: so no adapter
 //! waits for another, and the work of a lost one is done again by others.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use litemap::LiteMap;
@@ -28,8 +29,16 @@ struct Task {
     piece: usize,
     /// The tasks of a group are of one adapter, and their gradients one sum, which leaves with the last of them.
     group: usize,
+    is_first: bool,
+    is_last: bool,
     adapter_idx: usize,
     progress: Progress,
+    /// What it waits for: values that are not on the host, and a task that must be sent before it.
+    n_missing: usize,
+    /// The task that must be sent after it.
+    next: Option<usize>,
+    /// Whether it can't come to run again.
+    is_settled: bool,
     /// Values to be combined before the update, by command.
     exchanges: LiteMap<usize, Vec<f32>>,
 }
@@ -50,6 +59,11 @@ impl Task {
         matches!(self.progress, Progress::Done(_))
     }
 
+    /// The sum to which its gradient belongs.
+    fn sum(&self) -> (usize, Pass, usize) {
+        (self.stage, self.pass, self.group)
+    }
+
     fn ticket(&self) -> Option<Ticket> {
         match self.progress {
             Progress::Running(ticket) => Some(ticket),
@@ -58,8 +72,26 @@ impl Task {
     }
 }
 
-/// A value on the host: what it is, the stage that handed it over, the piece.
+/// What is handed over: a value or a gradient, the stage that hands it over, the piece.
 type Key = (Handed, usize, usize);
+
+/// Values that a stage hands over, and the tasks that read them.
+#[derive(Default)]
+struct Value {
+    /// The values, from when they come until no task will read them any more.
+    data: Option<Arc<[f32]>>,
+    readers: Vec<usize>,
+    /// Readers that are not settled.
+    n_open: usize,
+}
+
+/// Tasks of an adapter.
+#[derive(Default)]
+struct Lane {
+    /// Those that can be sent: backward first, and in the order of the pieces.
+    ready: BTreeSet<(bool, usize, usize)>,
+    running: Vec<usize>,
+}
 
 /// A pass over all stages.
 pub(super) struct Pipeline<'a> {
@@ -69,12 +101,15 @@ pub(super) struct Pipeline<'a> {
     job: Job<'a>,
     pieces: Vec<Piece>,
     tasks: Vec<Task>,
-    values: LiteMap<Key, Arc<[f32]>>,
+    n_done: usize,
+    lanes: Vec<Lane>,
+    values: LiteMap<Key, Value>,
 }
 
 impl<'a> Pipeline<'a> {
     pub fn new(rig: &'a mut Rig, state: &'a mut State, teams: &'a mut Teams, job: Job<'a>) -> Self {
-        Self { rig, state, teams, job, pieces: Vec::new(), tasks: Vec::new(), values: LiteMap::new() }
+        let (pieces, tasks, lanes) = (Vec::new(), Vec::new(), Vec::new());
+        Self { rig, state, teams, job, pieces, tasks, n_done: 0, lanes, values: LiteMap::new() }
     }
 
     /// Runs the pass. The answers come in the order of the stages, and in each in the order of the rows.
@@ -83,7 +118,7 @@ impl<'a> Pipeline<'a> {
     /// If a stage has no adapter left to run it, or one can't.
     pub async fn run(mut self) -> Result<Vec<Answer>> {
         self.start().await?;
-        while !self.tasks.iter().all(Task::is_done) {
+        while self.n_done < self.tasks.len() {
             self.send_ready();
             match self.rig.event_within(self.patience_ms()).await {
                 Some((adapter_idx, event)) => self.handle(adapter_idx, event).await?,
@@ -106,21 +141,130 @@ impl<'a> Pipeline<'a> {
         self.pieces = self.teams.pieces(self.rig, self.job.scalars.batch_rows);
         let stages = 0..self.rig.stages.len();
         self.tasks = stages.flat_map(|stage| self.tasks_of(stage)).collect();
+        self.arrange();
         Ok(())
     }
 
     /// The tasks of a stage: each of its passes on each piece.
     fn tasks_of(&self, stage: usize) -> Vec<Task> {
         let routes = self.teams.routes(self.rig, stage, &self.pieces).unwrap_or_default();
-        let plan = &self.rig.stages[stage].plan;
         let of_pass = |pass| {
-            let adds_up = plan.accumulation(pass) == Accumulation::Adapter;
-            routes.iter().copied().enumerate().map(move |(piece, adapter_idx)| {
-                let group = if adds_up { adapter_idx } else { piece };
-                Task { stage, pass, piece, group, adapter_idx, progress: Progress::Waiting, exchanges: LiteMap::new() }
+            let adds_up = self.adds_up(stage, pass);
+            let routes = &routes;
+            routes.iter().copied().enumerate().map(move |(piece, adapter_idx)| Task {
+                stage,
+                pass,
+                piece,
+                group: if adds_up { adapter_idx } else { piece },
+                is_first: !adds_up || !routes[..piece].contains(&adapter_idx),
+                is_last: !adds_up || !routes[piece + 1..].contains(&adapter_idx),
+                adapter_idx,
+                progress: Progress::Waiting,
+                n_missing: 0,
+                next: None,
+                is_settled: false,
+                exchanges: LiteMap::new(),
             })
         };
         self.passes(stage).into_iter().flat_map(of_pass).collect()
+    }
+
+    /// Whether an adapter adds the gradients of a stage's pieces.
+    fn adds_up(&self, stage: usize, pass: Pass) -> bool {
+        self.rig.stages[stage].plan.accumulation(pass) == Accumulation::Adapter
+    }
+
+    /// Notes for all tasks what they wait for, and who reads each value: from then on an event costs what it changes.
+    fn arrange(&mut self) {
+        let mut came = std::mem::take(&mut self.values);
+        self.lanes = self.rig.members.iter().map(|_| Lane::default()).collect();
+        self.n_done = self.tasks.iter().filter(|task| task.is_done()).count();
+        for idx in 0..self.tasks.len() {
+            let keys: Vec<Key> = self.needs(&self.tasks[idx]).map(|(_, key)| key).collect();
+            let is_settled = self.settles(idx).contains(&idx);
+            let mut n_missing = 0;
+            for key in keys {
+                let value = self.values.entry(key).or_insert_with(|| {
+                    let data = came.get_mut(&key).and_then(|value| value.data.take());
+                    Value { data, ..Value::default() }
+                });
+                value.readers.push(idx);
+                value.n_open += usize::from(!is_settled);
+                n_missing += usize::from(value.data.is_none());
+            }
+            let task = &mut self.tasks[idx];
+            (task.n_missing, task.next, task.is_settled) = (n_missing, None, is_settled);
+            if task.ticket().is_some() {
+                self.lanes[task.adapter_idx].running.push(idx);
+            }
+        }
+        self.values.iter_mut().filter(|(_, value)| value.n_open == 0).for_each(|(_, value)| value.data = None);
+        self.put_sums_in_order();
+        (0..self.tasks.len()).for_each(|idx| self.queue_if_ready(idx));
+    }
+
+    /// What is added on an adapter goes there in the order of the pieces, one sum after the other: first the one that was
+    /// begun.
+    fn put_sums_in_order(&mut self) {
+        let begun: BTreeSet<_> = self.tasks.iter().filter(|task| !task.is_waiting()).map(Task::sum).collect();
+        let place = |idx: &usize| {
+            let task = &self.tasks[*idx];
+            (task.adapter_idx, task.stage, task.pass, !begun.contains(&task.sum()), task.group, task.piece)
+        };
+        let is_added = |task: &Task| task.is_waiting() && self.adds_up(task.stage, task.pass);
+        let mut in_order: Vec<usize> = (0..self.tasks.len()).filter(|idx| is_added(&self.tasks[*idx])).collect();
+        in_order.sort_by_cached_key(place);
+        for pair in in_order.windows(2) {
+            let of = |idx: usize| (self.tasks[idx].adapter_idx, self.tasks[idx].stage, self.tasks[idx].pass);
+            if of(pair[0]) == of(pair[1]) {
+                self.tasks[pair[0]].next = Some(pair[1]);
+                self.tasks[pair[1]].n_missing += 1;
+            }
+        }
+    }
+
+    /// Puts a task in its adapter's queue, if it waits for nothing more.
+    fn queue_if_ready(&mut self, idx: usize) {
+        let task = &self.tasks[idx];
+        if task.is_waiting() && task.n_missing == 0 {
+            self.lanes[task.adapter_idx].ready.insert((task.pass == Pass::Forward, task.piece, idx));
+        }
+    }
+
+    /// Something that a task has waited for is there.
+    fn found(&mut self, idx: usize) {
+        self.tasks[idx].n_missing -= 1;
+        self.queue_if_ready(idx);
+    }
+
+    /// The tasks that can't come to run again since a task is done: itself, or, where others of its stage would have to
+    /// compute a lost sum again, all of the sum when it was sent.
+    fn settles(&self, idx: usize) -> Vec<usize> {
+        let task = &self.tasks[idx];
+        let kin = || (0..self.tasks.len()).filter(|other| self.tasks[*other].sum() == task.sum());
+        match task.is_done() {
+            false => Vec::new(),
+            true if !self.adds_up(task.stage, task.pass) || team(self.rig, task.stage).len() < 2 => vec![idx],
+            true if kin().any(|other| self.tasks[other].is_last && self.tasks[other].is_done()) => kin().collect(),
+            true => Vec::new(),
+        }
+    }
+
+    /// Lets go of values that no task will read any more, since a task is done.
+    fn settle(&mut self, idx: usize) {
+        for settled in self.settles(idx) {
+            if std::mem::replace(&mut self.tasks[settled].is_settled, true) {
+                continue;
+            }
+            let keys: Vec<Key> = self.needs(&self.tasks[settled]).map(|(_, key)| key).collect();
+            for key in keys {
+                let Some(value) = self.values.get_mut(&key) else { continue };
+                value.n_open -= 1;
+                if value.n_open == 0 {
+                    value.data = None;
+                }
+            }
+        }
     }
 
     /// Passes of a stage's plan that this pass takes.
@@ -160,35 +304,15 @@ impl<'a> Pipeline<'a> {
         }
     }
 
-    /// Sends tasks whose values are all on the host, backward first and in the order of the pieces.
+    /// Sends tasks that wait for nothing: backward first, and in the order of the pieces.
     fn send_ready(&mut self) {
-        for adapter_idx in 0..self.rig.members.len() {
-            let running = |task: &&Task| task.adapter_idx == adapter_idx && task.ticket().is_some();
-            let n_running = self.tasks.iter().filter(running).count();
-            for _ in n_running..DEPTH {
-                let mine = (0..self.tasks.len()).filter(|idx| self.tasks[*idx].adapter_idx == adapter_idx);
-                let ready = mine.filter(|idx| self.is_ready(&self.tasks[*idx]));
-                let order = |idx: &usize| (self.tasks[*idx].pass == Pass::Forward, self.tasks[*idx].piece);
-                let Some(idx) = ready.min_by_key(order) else { break };
+        for adapter_idx in 0..self.lanes.len() {
+            while self.lanes[adapter_idx].running.len() < DEPTH
+                && let Some((_, _, idx)) = self.lanes[adapter_idx].ready.pop_first()
+            {
                 self.send(idx);
             }
         }
-    }
-
-    /// Whether a task can be sent: its values are on the host, the earlier tasks of its group went before it, and no other
-    /// group of its adapter is half done.
-    fn is_ready(&self, task: &Task) -> bool {
-        let is_of_kin = |other: &&Task| (other.stage, other.pass) == (task.stage, task.pass);
-        let kin = || self.tasks.iter().filter(is_of_kin);
-        task.is_waiting()
-            && self.needs(task).all(|(_, key)| self.values.contains_key(&key))
-            && kin()
-                .filter(|other| other.group == task.group)
-                .all(|other| other.piece >= task.piece || !other.is_waiting())
-            && !kin().any(|other| {
-                let is_other = other.adapter_idx == task.adapter_idx && other.group != task.group;
-                is_other && other.is_waiting() && kin().any(|begun| begun.group == other.group && !begun.is_waiting())
-            })
     }
 
     /// The values that a task needs of other stages: the role under which each is fed, and its key.
@@ -206,20 +330,8 @@ impl<'a> Pipeline<'a> {
     }
 
     fn shard(&self, task: &Task) -> Shard {
-        let (first, rows) = self.pieces[task.piece];
-        let (is_first, is_last) = (self.group(task).min() == Some(task.piece), self.is_last(task));
-        Shard { adapter_idx: task.adapter_idx, first, rows, is_first, is_last }
-    }
-
-    /// The pieces of a task's group.
-    fn group(&self, task: &Task) -> impl Iterator<Item = usize> {
-        let key = (task.stage, task.pass, task.group);
-        let members = self.tasks.iter().filter(move |other| (other.stage, other.pass, other.group) == key);
-        members.map(|other| other.piece)
-    }
-
-    fn is_last(&self, task: &Task) -> bool {
-        self.group(task).max() == Some(task.piece)
+        let ((first, rows), &Task { adapter_idx, is_first, is_last, .. }) = (self.pieces[task.piece], task);
+        Shard { adapter_idx, first, rows, is_first, is_last }
     }
 
     /// Sends a task to its adapter, after the newest weights if the adapter lacks them.
@@ -227,7 +339,7 @@ impl<'a> Pipeline<'a> {
         let task = &self.tasks[idx];
         let (pass, shard) = (task.pass, self.shard(task));
         let Job { batch, scalars, .. } = self.job;
-        let handed = self.needs(task).filter_map(|(role, key)| Some((role, self.values.get(&key)?.clone())));
+        let handed = self.needs(task).filter_map(|(role, key)| Some((role, self.values.get(&key)?.data.clone()?)));
         let mut feeds: Vec<_> = handed.collect();
         feeds.extend(shards::feeds(&self.rig.stages[task.stage].plan, pass, &batch.shard(shard.range())));
         let slot = u32::try_from(idx).unwrap_or(u32::MAX);
@@ -238,12 +350,17 @@ impl<'a> Pipeline<'a> {
         let run = Run { ticket, pass, scalars, feeds, combining: Combining::Host };
         self.rig.send(shard.adapter_idx, Request::Run(run));
         self.tasks[idx].progress = Progress::Running(ticket);
+        self.lanes[shard.adapter_idx].running.push(idx);
+        if let Some(next) = self.tasks[idx].next {
+            self.found(next);
+        }
     }
 
     /// Adapters that work, with the time until which each may be silent.
     fn limits(&self) -> Vec<(usize, f64)> {
-        let running = self.tasks.iter().filter(|task| task.ticket().is_some());
-        let limit = |task: &Task| {
+        let running = self.lanes.iter().flat_map(|lane| &lane.running);
+        let limit = |idx: &usize| {
+            let task = &self.tasks[*idx];
             let rows = self.pieces[task.piece].1;
             let ms = longest_silence_ms(self.teams.predicted_ms(task.adapter_idx, rows));
             (task.adapter_idx, self.rig.members[task.adapter_idx].last_seen_ms + ms)
@@ -281,6 +398,9 @@ impl<'a> Pipeline<'a> {
                 let exchanges = std::mem::take(&mut task.exchanges);
                 let answer = Answer { shard: Shard { rows, ..shard }, stage, exchanges, reports, outputs, timing };
                 task.progress = Progress::Done(answer);
+                self.lanes[adapter_idx].running.retain(|running| *running != idx);
+                self.n_done += 1;
+                self.settle(idx);
             }
             Event::Failed { ticket, fault } => {
                 let is_late = ticket.is_some_and(|ticket| self.position_of(ticket).is_none());
@@ -295,7 +415,8 @@ impl<'a> Pipeline<'a> {
 
     /// The task that a ticket names; `None` for one that was given up.
     fn position_of(&self, ticket: Ticket) -> Option<usize> {
-        self.tasks.iter().position(|task| task.ticket() == Some(ticket))
+        let idx = usize::try_from(ticket.slot).unwrap_or(usize::MAX);
+        self.tasks.get(idx).is_some_and(|task| task.ticket() == Some(ticket)).then_some(idx)
     }
 
     /// Stores what a task sent: a value for other stages, or one to be combined.
@@ -305,9 +426,22 @@ impl<'a> Pipeline<'a> {
         let plan = &self.rig.stages[task.stage].plan;
         let Some(Command::Exchange(exchange)) = plan.commands(task.pass).get(command) else { return };
         match exchange.combine {
-            Combine::HandOver(handed) => drop(self.values.insert((handed, task.stage, task.piece), data.into())),
+            Combine::HandOver(handed) => {
+                let key = (handed, task.stage, task.piece);
+                self.store(key, data.into());
+            }
             Combine::Sum | Combine::Moments { .. } => drop(task.exchanges.insert(command, data)),
         }
+    }
+
+    /// Stores what a stage hands over. What a task hands over when it runs again is there, or is needed no more.
+    fn store(&mut self, key: Key, data: Arc<[f32]>) {
+        let Some(value) = self.values.get_mut(&key).filter(|value| value.data.is_none() && value.n_open > 0) else {
+            return;
+        };
+        value.data = Some(data);
+        let readers = value.readers.clone();
+        readers.into_iter().for_each(|reader| self.found(reader));
     }
 
     async fn on_failure(&mut self, adapter_idx: usize, fault: Fault) -> Result<()> {
@@ -337,11 +471,10 @@ impl<'a> Pipeline<'a> {
         let largest = self.pieces.iter().map(|(_, rows)| *rows).max().unwrap_or(0);
         let fits = |routes: &Vec<usize>| routes.iter().all(|idx| self.rig.members[*idx].capacity >= largest);
         let Some(routes) = routes.filter(fits) else { return self.start().await };
-        let sent = self.tasks.iter().filter(|task| task.is_done() && self.is_last(task));
-        let sent: Vec<(Pass, usize)> =
-            sent.filter(|task| task.stage == stage).map(|task| (task.pass, task.group)).collect();
+        let sent = self.tasks.iter().filter(|task| task.is_done() && task.is_last);
+        let sent: BTreeSet<_> = sent.map(Task::sum).collect();
         for task in self.tasks.iter_mut().filter(|task| task.adapter_idx == lost) {
-            if task.pass == Pass::Train && !sent.contains(&(task.pass, task.group)) {
+            if task.pass == Pass::Train && !sent.contains(&task.sum()) {
                 // All of a group go to one adapter.
                 task.adapter_idx = routes[task.group % routes.len()];
             } else if !task.is_done() {
@@ -351,6 +484,7 @@ impl<'a> Pipeline<'a> {
             }
             (task.progress, task.exchanges) = (Progress::Waiting, LiteMap::new());
         }
+        self.arrange();
         Ok(())
     }
 }

@@ -12,6 +12,7 @@
 )]
 
 mod accumulation;
+mod ahead;
 mod kernels;
 mod memory;
 

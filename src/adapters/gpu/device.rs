@@ -70,6 +70,10 @@ const SILENCE: Duration = Duration::from_secs(30);
 /// Longest time for a submission to a driver that computes on the CPU, which other programs may use as well.
 const SILENCE_SOFTWARE: Duration = Duration::from_secs(120);
 
+/// Longest time in which a wait for the device sees no request.
+#[cfg(not(target_arch = "wasm32"))]
+const SLICE: Duration = Duration::from_millis(1);
+
 /// Bindings of all bind groups together. wgpu sets memory aside for each on DX12, a million by default.
 const MAX_BINDINGS: u32 = 1 << 17;
 
@@ -126,7 +130,6 @@ pub(super) struct Gpu {
     has_subgroups: bool,
     pub(super) checks: Checks,
     silence: Duration,
-    #[cfg_attr(not(target_arch = "wasm32"), allow(dead_code, reason = "a native wait has its own clock"))]
     runtime: Arc<dyn Runtime>,
     submitted: Mutex<Submitted>,
     /// Bytes of all buffers that were created so far.
@@ -226,17 +229,24 @@ impl Gpu {
         }
     }
 
+    /// Waits in short slices, between which whatever waits beside has its turn.
     #[cfg(not(target_arch = "wasm32"))]
-    #[allow(clippy::unused_async, reason = "in a page this is a wait for the event loop")]
     async fn wait_for(&self, index: wgpu::SubmissionIndex) -> Result<(), Fault> {
         ROUND_TRIPS.fetch_add(1, Ordering::Relaxed);
-        let wait = wgpu::PollType::Wait { submission_index: Some(index), timeout: Some(self.silence) };
-        let polled = self.device.poll(wait);
-        self.check()?;
-        polled.map(|_| ()).map_err(|error| match error {
-            wgpu::PollError::Timeout => self.silent(),
-            error @ wgpu::PollError::WrongSubmissionIndex(..) => Fault::Lost(error.to_string()),
-        })
+        let until_ms = self.runtime.now_ms() + self.silence.as_secs_f64() * 1e3;
+        loop {
+            let wait = wgpu::PollType::Wait { submission_index: Some(index.clone()), timeout: Some(SLICE) };
+            let polled = self.device.poll(wait);
+            self.check()?;
+            match polled {
+                Ok(_) => return Ok(()),
+                Err(wgpu::PollError::Timeout) if self.runtime.now_ms() < until_ms => {
+                    futures_lite::future::yield_now().await;
+                }
+                Err(wgpu::PollError::Timeout) => return Err(self.silent()),
+                Err(error @ wgpu::PollError::WrongSubmissionIndex(..)) => return Err(Fault::Lost(error.to_string())),
+            }
+        }
     }
 
     /// Waits for the event loop, which runs the callbacks in the order of the submissions.

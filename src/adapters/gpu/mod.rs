@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use super::mailbox::{self, Device, Mailbox, Stop};
 use super::memory;
-use super::{ActorId, Combining, Fault, Handle, Info, Kind, Message, Run, Ticket, Writes};
+use super::{ActorId, Combining, Fault, Handle, Info, Kind, Message, Request, Run, Ticket, Writes};
 use crate::plan::{Plan, Role};
 use crate::runtime::Runtime;
 use crate::{Error, Result};
@@ -86,15 +86,6 @@ struct GpuDevice {
     run_number: u32,
 }
 
-/// Time at which a run begins.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Start {
-    /// After the last run was answered; it is then answered itself.
-    InTurn,
-    /// While the device still computes earlier runs.
-    Ahead,
-}
-
 impl Device for GpuDevice {
     fn loaded(&self) -> Option<(&Plan, u32)> {
         self.loaded.as_ref().map(|loaded| (&*loaded.program.plan, loaded.program.capacity))
@@ -121,21 +112,42 @@ impl Device for GpuDevice {
     }
 
     async fn read(&mut self, mailbox: &mut Mailbox, role: Role) -> Result<Vec<f32>, Stop> {
-        match &mut self.loaded {
-            Some(loaded) => Execution::new(&self.gpu, loaded, mailbox, NO_RUN).contents(role).await,
-            None => Ok(Vec::new()),
-        }
+        let Some(loaded) = &mut self.loaded else { return Ok(Vec::new()) };
+        let read = Execution::new(&self.gpu, loaded, mailbox, NO_RUN, Combining::Device).contents(role).await;
+        loaded.ahead.leave(&mut loaded.program);
+        read
     }
 
     async fn run(&mut self, mailbox: &mut Mailbox, run: &Run, weights: Writes) -> Result<(), Stop> {
-        if run.combining == Combining::Host {
-            return self.start(mailbox, run, weights, Start::InTurn).await;
+        let result = self.start(mailbox, run, weights).await;
+        let Some(loaded) = &mut self.loaded else { return result };
+        loaded.ahead.leave(&mut loaded.program);
+        if loaded.ahead.is_idle() { result } else { result.map_err(ahead::too_late) }
+    }
+
+    /// The next request. While none comes, runs in flight are answered that the host waits for.
+    async fn next(&mut self, mailbox: &mut Mailbox) -> Result<Request, Stop> {
+        loop {
+            if let Some(request) = mailbox.waiting() {
+                return Ok(request);
+            }
+            match &mut self.loaded {
+                Some(Loaded { program, ahead, .. }) if ahead.is_awaited() => {
+                    ahead.step(&self.gpu, program, mailbox).await?;
+                }
+                _ => return mailbox.next().await,
+            }
         }
-        let has_room = self.loaded.as_ref().is_some_and(|loaded| loaded.ahead.has_room());
-        let start = if has_room { Start::Ahead } else { Start::InTurn };
-        let result = self.start(mailbox, run, weights, start).await;
-        let is_behind_others = self.loaded.as_ref().is_some_and(|loaded| !loaded.ahead.is_idle());
-        if is_behind_others { result.map_err(ahead::too_late) } else { result }
+    }
+
+    fn in_progress(&self) -> Option<Ticket> {
+        self.loaded.as_ref()?.ahead.oldest()
+    }
+
+    fn give_up(&mut self, ticket: Ticket) {
+        if let Some(loaded) = &mut self.loaded {
+            loaded.ahead.give_up(ticket);
+        }
     }
 
     async fn finish(&mut self, mailbox: &mut Mailbox) -> Result<(), Stop> {
@@ -161,25 +173,25 @@ impl GpuDevice {
         Ok(Self { gpu, pipelines: Pipelines::default(), tuner, loaded: None, run_number: 0 })
     }
 
-    async fn start(&mut self, mailbox: &mut Mailbox, run: &Run, weights: Writes, start: Start) -> Result<(), Stop> {
+    async fn start(&mut self, mailbox: &mut Mailbox, run: &Run, weights: Writes) -> Result<(), Stop> {
         self.run_number = self.run_number % ((1 << 23) - 1) + 1;
         let (gpu, pipelines) = (&self.gpu, &mut self.pipelines);
         let Some(loaded) = &mut self.loaded else { return Ok(()) };
         let Loaded { program, ahead, .. } = loaded;
         ahead.answer_ready(gpu, program, mailbox).await?;
         let trials = self.tuner.plan(gpu, pipelines, &program.plan, run, || mailbox.now_ms()).await?;
-        if !trials.is_empty() {
+        let begins_ahead = ahead.takes(&program.plan, run);
+        if !begins_ahead || !trials.is_empty() {
             // What is measured must be alone.
             ahead.answer(gpu, program, mailbox, 0).await?;
         }
-        let execution = Execution::new(gpu, loaded, mailbox, run.ticket).trying(trials);
-        let tried = match start {
-            Start::Ahead => {
-                let tried = ahead::begin(execution, run, self.run_number, weights).await?;
-                loaded.ahead.answer_older(gpu, &mut loaded.program, mailbox).await?;
-                tried
-            }
-            Start::InTurn => execution.run(run, self.run_number, weights).await?,
+        let execution = Execution::new(gpu, loaded, mailbox, run.ticket, run.combining).trying(trials);
+        let tried = if begins_ahead {
+            let tried = ahead::begin(execution, run, self.run_number, weights).await?;
+            loaded.ahead.answer_older(gpu, &mut loaded.program, mailbox).await?;
+            tried
+        } else {
+            execution.run(run, self.run_number, weights).await?
         };
         if self.tuner.learn(tried, run.scalars.rows) {
             loaded.program.adopt(gpu, pipelines, &self.tuner).await?;

@@ -5,11 +5,12 @@ pub(super) mod ahead;
 use std::sync::Arc;
 
 use super::super::mailbox::{Done, Mailbox, Stop};
-use super::super::{Event, Fault, Run, Ticket, Timing, Writes};
+use super::super::{Combining, Fault, Run, Ticket, Timing, Writes};
 use super::device::{Gpu, Submission};
 use super::grid::{MOST_WORKGROUPS, workgroups};
 use super::pipelines::Pipelines;
 use super::program::{Prepared, Program};
+use super::staging::{Arrived, Part, Target};
 use super::tuning::{Choice, Trials, Tuner};
 use crate::kernels::completion;
 use crate::plan::{Command, Exchange, Pass, Plan, Role, View};
@@ -23,14 +24,6 @@ const FIRST: usize = 1;
 /// Dispatches of a submission, however short they are.
 const MOST: usize = 1024;
 
-/// Use of values that are read back.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Target {
-    Exchange(usize),
-    Result,
-    Marker,
-}
-
 /// A plan on the device, and its runs in flight.
 pub(super) struct Loaded {
     pub(super) program: Program,
@@ -39,18 +32,17 @@ pub(super) struct Loaded {
     pub(super) bytes: u64,
 }
 
-/// A run, or a read, in progress.
+/// A run, or a read, in progress. While one that begins ahead is encoded, others may be in flight.
 pub(super) struct Execution<'a> {
     gpu: &'a Gpu,
     program: &'a mut Program,
     ahead: &'a mut Ahead,
     mailbox: &'a mut Mailbox,
     ticket: Ticket,
+    /// Its number among all runs and reads.
+    order: u64,
     encoder: wgpu::CommandEncoder,
     is_encoded: bool,
-    /// Values to read back, in order: use, length, and the values that have arrived.
-    targets: Vec<(Target, u64)>,
-    items: Vec<Vec<f32>>,
     wait_ms: f64,
     readback_ms: f64,
     /// Products that try another tile.
@@ -76,13 +68,20 @@ impl Loaded {
 }
 
 impl<'a> Execution<'a> {
-    pub(super) fn new(gpu: &'a Gpu, loaded: &'a mut Loaded, mailbox: &'a mut Mailbox, ticket: Ticket) -> Self {
+    /// A run that the host combines the exchanges of, and waits for, or not.
+    pub(super) fn new(
+        gpu: &'a Gpu,
+        loaded: &'a mut Loaded,
+        mailbox: &'a mut Mailbox,
+        ticket: Ticket,
+        combining: Combining,
+    ) -> Self {
         let Loaded { program, ahead, .. } = loaded;
+        let order = ahead.enter(ticket, combining == Combining::Host);
         let encoder = gpu.encoder();
-        let (targets, items) = (Vec::new(), Vec::new());
         let (is_encoded, trials) = (false, Trials::default());
         let (wait_ms, readback_ms) = (0.0, 0.0);
-        Self { gpu, program, ahead, mailbox, ticket, encoder, is_encoded, targets, items, wait_ms, readback_ms, trials }
+        Self { gpu, program, ahead, mailbox, ticket, order, encoder, is_encoded, wait_ms, readback_ms, trials }
     }
 
     /// With products that try another tile.
@@ -93,7 +92,6 @@ impl<'a> Execution<'a> {
 
     /// Uploads a run's inputs, and encodes its commands; the last of them are not submitted.
     async fn start(&mut self, run: &Run, run_number: u32) -> Result<Started, Stop> {
-        self.discard().await?;
         let start_ms = self.mailbox.now_ms();
         for (role, data) in &run.feeds {
             self.program.write(self.gpu, *role, 0, data).await?;
@@ -118,27 +116,24 @@ impl<'a> Execution<'a> {
         let is_trying = !self.trials.is_empty();
         let tuning_ms = tuning_ms(self.program, (pass, rows), is_trying, compute_ms, n_dispatches);
         compute_ms -= tuning_ms;
-        let marker = self.targets.iter().zip(&self.items).find(|((target, _), _)| *target == Target::Marker);
-        check_marker(marker.and_then(|(_, item)| item.first()).copied(), run_number)?;
+        let mut results = self.ahead.end(self.mailbox.now_ms());
+        check_marker(results.pop().and_then(|marker| marker.first().copied()), run_number)?;
         let wait_ms = self.wait_ms;
         let timing = Timing { start_ms, upload_ms, compute_ms, readback_ms, wait_ms, tuning_ms, weights };
-        let results = self.take_results();
-        let (reports, outputs) = if run.pass == Pass::Predict { (Vec::new(), results) } else { (results, Vec::new()) };
         self.gpu.check()?;
-        self.mailbox.done(Done { ticket: run.ticket, pass, rows, reports, outputs, timing }).await?;
+        self.mailbox.done(Done::new((run.ticket, pass, rows), results, timing)).await?;
         Ok(self.trials)
     }
 
     /// Reads a buffer.
     pub(super) async fn contents(mut self, role: Role) -> Result<Vec<f32>, Stop> {
-        self.discard().await?;
         let (idx, buffer) = self.program.by_role(role)?;
         let buffer = buffer.clone();
         let elements = self.program.plan.buffers[idx].len.at(self.program.capacity);
         self.read(&buffer, 0, elements, Target::Result).await?;
         self.submit();
         self.receive_all().await?;
-        Ok(self.take_results().pop().unwrap_or_default())
+        Ok(self.ahead.end(self.mailbox.now_ms()).pop().unwrap_or_default())
     }
 
     /// Encodes and submits the commands of a pass; gives the number of dispatches.
@@ -265,7 +260,7 @@ impl<'a> Execution<'a> {
             }
         }
         let marker = self.program.completion.marker.clone();
-        self.read(&marker, 0, 1, Target::Marker).await?;
+        self.read(&marker, 0, 1, Target::Result).await?;
         self.submit();
         if is_long {
             self.readback_ms += self.mailbox.now_ms() - read_at;
@@ -276,7 +271,7 @@ impl<'a> Execution<'a> {
 
     /// Waits for the last dispatch; exchanged values, whose copies are before it, go out as they come.
     async fn computed(&mut self, computed: Submission) -> Result<(), Stop> {
-        while self.program.readbacks.oldest().is_some_and(|item| matches!(self.targets[item].0, Target::Exchange(_))) {
+        while self.program.readbacks.oldest().is_some_and(|part| matches!(part.target, Target::Exchange(_))) {
             self.receive().await?;
         }
         let waited = async { Ok(self.gpu.wait(computed).await?) };
@@ -293,14 +288,15 @@ impl<'a> Execution<'a> {
     }
 
     /// Encodes the copy of values to the host, in pieces of a chunk; waits for older ones where there is no room.
-    async fn read(&mut self, buffer: &wgpu::Buffer, offset: u64, elements: u64, target: Target) -> Result<(), Stop> {
-        let item = self.items.len();
-        self.items.push(Vec::with_capacity(usize::try_from(elements).unwrap_or_default()));
-        self.targets.push((target, elements));
-        if elements == 0 {
-            return self.deliver(item).await;
+    async fn read(&mut self, buffer: &wgpu::Buffer, offset: u64, length: u64, target: Target) -> Result<(), Stop> {
+        let order = self.order;
+        if length == 0 {
+            // Behind all that is on its way.
+            self.submit();
+            self.receive_all().await?;
+            return self.ahead.deliver(self.mailbox, Arrived { order, target, values: Vec::new() }).await;
         }
-        let bytes = elements * F32_BYTES;
+        let bytes = length * F32_BYTES;
         let mut at = 0;
         while at < bytes {
             if self.program.readbacks.room() == 0 && self.is_encoded {
@@ -309,31 +305,22 @@ impl<'a> Execution<'a> {
             while self.program.readbacks.room() == 0 {
                 self.receive().await?;
             }
-            let part = (bytes - at).min(self.program.readbacks.chunk_bytes());
-            self.program.readbacks.copy(&mut self.encoder, buffer, offset + at, part, item);
+            let copied = (bytes - at).min(self.program.readbacks.chunk_bytes());
+            let part = Part { order, target, length, is_first: at == 0, is_last: at + copied == bytes };
+            self.program.readbacks.copy(&mut self.encoder, (buffer, offset + at), copied, part);
             self.is_encoded = true;
-            at += part;
+            at += copied;
         }
         Ok(())
     }
 
-    /// Reads the oldest copy, and sends values that are complete and awaited.
+    /// Waits for what the device gives next: the oldest copy, or the results of an older run.
     async fn receive(&mut self) -> Result<(), Stop> {
-        let next = async { Ok(self.program.readbacks.next(self.gpu, &mut self.items).await?) };
-        let interrupted = async { Err(self.mailbox.interrupted(self.ticket).await) };
-        match futures_lite::future::or(next, interrupted).await? {
-            Some(item) if self.items[item].len() as u64 == self.targets[item].1 => self.deliver(item).await,
-            _ => Ok(()),
-        }
+        self.ahead.step(self.gpu, self.program, self.mailbox).await
     }
 
     async fn receive_ready(&mut self) -> Result<(), Stop> {
-        self.gpu.poll()?;
-        while self.program.readbacks.is_ready() {
-            self.receive().await?;
-        }
-        // A submission may have waited for the runs before this one.
-        self.ahead.answer_mapped(self.gpu, self.program, self.mailbox).await
+        self.ahead.answer_ready(self.gpu, self.program, self.mailbox).await
     }
 
     async fn receive_all(&mut self) -> Result<(), Stop> {
@@ -341,27 +328,6 @@ impl<'a> Execution<'a> {
             self.receive().await?;
         }
         Ok(())
-    }
-
-    async fn deliver(&mut self, item: usize) -> Result<(), Stop> {
-        let Target::Exchange(command) = self.targets[item].0 else { return Ok(()) };
-        let data = std::mem::take(&mut self.items[item]);
-        self.mailbox.send(Event::Exchange { ticket: self.ticket, command, data }).await
-    }
-
-    /// Reads the leftovers of an earlier run that was abandoned.
-    async fn discard(&mut self) -> Result<(), Stop> {
-        self.program.readbacks.not_submitted();
-        while !self.program.readbacks.is_idle() {
-            self.program.readbacks.next(self.gpu, &mut []).await?;
-        }
-        Ok(())
-    }
-
-    fn take_results(&mut self) -> Vec<Vec<f32>> {
-        let items = std::mem::take(&mut self.items);
-        let all = items.into_iter().zip(&self.targets);
-        all.filter(|(_, (target, _))| *target == Target::Result).map(|(item, _)| item).collect()
     }
 
     fn submission_length(&self, run: &Run) -> usize {

@@ -47,14 +47,12 @@ impl Chunk {
         encoder.copy_buffer_to_buffer(from, offset, &self.buffer, at, bytes);
     }
 
-    /// Appends the values of a mapped chunk, if they were requested, and unmaps it.
-    pub(super) fn read(&self, bytes: u64, values: Option<&mut Vec<f32>>) -> Result<(), Fault> {
+    /// Appends the values of a mapped chunk, and unmaps it.
+    pub(super) fn read(&self, bytes: u64, values: &mut Vec<f32>) -> Result<(), Fault> {
         let mapped = self.buffer.slice(..bytes).get_mapped_range();
         let mapped = mapped.map_err(|error| Fault::Lost(error.to_string()))?;
-        if let Some(values) = values {
-            // In one sequence: mapped memory may be uncached.
-            values.extend_from_slice(bytemuck::cast_slice(&mapped));
-        }
+        // In one sequence: mapped memory may be uncached.
+        values.extend_from_slice(bytemuck::cast_slice(&mapped));
         drop(mapped);
         self.buffer.unmap();
         Ok(())
@@ -139,11 +137,40 @@ impl Uploads {
     }
 }
 
-/// Part of an item that a chunk holds.
+/// Use of values that are read back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Target {
+    /// Sent to be combined, by the index of the command.
+    Exchange(usize),
+    /// A result of the run, or its completion marker.
+    Result,
+}
+
+/// Part of values that a chunk holds.
+#[derive(Clone, Copy)]
+pub(super) struct Part {
+    /// Number of the run that sends them.
+    pub(super) order: u64,
+    pub(super) target: Target,
+    /// Number of all the values.
+    pub(super) length: u64,
+    pub(super) is_first: bool,
+    pub(super) is_last: bool,
+}
+
+/// Values that have come.
+pub(super) struct Arrived {
+    /// Number of the run that sent them.
+    pub(super) order: u64,
+    pub(super) target: Target,
+    pub(super) values: Vec<f32>,
+}
+
+/// A copy on its way to the host.
 struct Pending {
     chunk: Chunk,
-    item: usize,
     bytes: u64,
+    part: Part,
 }
 
 /// Values sent to the host, in order.
@@ -152,15 +179,18 @@ pub(super) struct Readbacks {
     /// Copies that are encoded, but not yet submitted.
     encoded: Vec<Pending>,
     pending: VecDeque<Pending>,
+    /// Parts of the oldest values that have come.
+    values: Vec<f32>,
     chunk_bytes: u64,
 }
 
 impl Readbacks {
-    /// A ring for items that may go in several chunks.
+    /// A ring for values that may go in several chunks.
     pub(super) fn new(gpu: &Gpu, ring: Ring) -> Self {
         let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
         let free = (0..ring.count).map(|_| Chunk::new(gpu, "readback", ring.chunk_bytes, usage)).collect();
-        Self { free, encoded: Vec::new(), pending: VecDeque::new(), chunk_bytes: ring.chunk_bytes }
+        let (encoded, pending, values) = (Vec::new(), VecDeque::new(), Vec::new());
+        Self { free, encoded, pending, values, chunk_bytes: ring.chunk_bytes }
     }
 
     /// Bytes that a copy may have.
@@ -178,18 +208,17 @@ impl Readbacks {
         self.pending.is_empty() && self.encoded.is_empty()
     }
 
-    /// Encodes the copy of a part of an item. There must be room, and no more than a chunk holds.
+    /// Encodes the copy of a part of a buffer, `(buffer, offset)`. There must be room, and no more than a chunk holds.
     pub(super) fn copy(
         &mut self,
         encoder: &mut wgpu::CommandEncoder,
-        buffer: &wgpu::Buffer,
-        offset: u64,
+        from: (&wgpu::Buffer, u64),
         bytes: u64,
-        item: usize,
+        part: Part,
     ) {
         if let Some(chunk) = self.free.pop() {
-            chunk.copy(encoder, (buffer, offset), 0, bytes);
-            self.encoded.push(Pending { chunk, item, bytes });
+            chunk.copy(encoder, from, 0, bytes);
+            self.encoded.push(Pending { chunk, bytes, part });
         }
     }
 
@@ -206,23 +235,25 @@ impl Readbacks {
         self.free.extend(self.encoded.drain(..).map(|pending| pending.chunk));
     }
 
-    /// The item of the oldest copy.
-    pub(super) fn oldest(&self) -> Option<usize> {
-        self.pending.front().map(|pending| pending.item)
+    /// What the oldest copy is a part of.
+    pub(super) fn oldest(&self) -> Option<Part> {
+        self.pending.front().map(|pending| pending.part)
     }
 
-    /// Whether the oldest copy has arrived.
-    pub(super) fn is_ready(&self) -> bool {
-        self.pending.front().is_some_and(|pending| pending.chunk.is_mapped())
+    /// The chunk of the oldest copy.
+    pub(super) fn oldest_chunk(&mut self) -> Option<&mut Chunk> {
+        self.pending.front_mut().map(|pending| &mut pending.chunk)
     }
 
-    /// Waits for the oldest copy, appends it to its item, and says which item that is.
-    pub(super) async fn next(&mut self, gpu: &Gpu, items: &mut [Vec<f32>]) -> Result<Option<usize>, Fault> {
-        let Some(front) = self.pending.front_mut() else { return Ok(None) };
-        front.chunk.mapped(gpu).await?;
-        let Some(pending) = self.pending.pop_front() else { return Ok(None) };
-        pending.chunk.read(pending.bytes, items.get_mut(pending.item))?;
-        self.free.push(pending.chunk);
-        Ok(Some(pending.item))
+    /// Reads the oldest copy, whose chunk is mapped; gives the values that are complete with it.
+    pub(super) fn take(&mut self) -> Result<Option<Arrived>, Fault> {
+        let Some(Pending { chunk, bytes, part }) = self.pending.pop_front() else { return Ok(None) };
+        if part.is_first {
+            self.values = Vec::with_capacity(usize::try_from(part.length).unwrap_or_default());
+        }
+        chunk.read(bytes, &mut self.values)?;
+        self.free.push(chunk);
+        let Part { order, target, is_last, .. } = part;
+        Ok(is_last.then(|| Arrived { order, target, values: std::mem::take(&mut self.values) }))
     }
 }

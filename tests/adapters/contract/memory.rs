@@ -25,7 +25,7 @@ fn plans() -> Vec<Plan> {
         plans.extend(models().iter().map(|model| model.plan(&objective).unwrap()));
     }
     plans.extend(models().iter().map(Model::inference_plan));
-    plans.push(plan());
+    plans.extend([plan(), ahead::plan()]);
     plans
 }
 
