@@ -1,12 +1,13 @@
 //! Idle time of adapters within a training step of two stages, for 4, 8 and 16 micro-batches, beside the closed form.
 //!
-//! `cargo bench --bench bubble -- [ADAPTERS] [ROUNDS] [ROWS]`, by default the first software adapter twice, the first two, each
-//! with one thread of its own (`LP_NUM_THREADS=1`, `SwiftShader.ini`), and two simulated ones; `ROWS` are those of a
+//! `cargo bench --bench bubble -- [ADAPTERS] [ROUNDS] [ROWS]`, by default the first software adapter twice, the first two,
+//! each with one thread of its own (`LP_NUM_THREADS=1`, `SwiftShader.ini`), and two simulated ones; `ROWS` are those of a
 //! micro-batch. CPU adapters share their threads, so that two of them tell nothing. Rigs take turns, so that other
 //! work on the machine hits all alike; medians of whole training steps count.
 //!
-//! Idle is what no run of an adapter fills, from the beginning of a step's first run to the end of its last. Its closed form: a step's micro-batches go through the slowest stage one after the other, and all but one of them hide the other
-//! stages: `M · slowest + others`. With equal stages, S - 1 of M + S - 1 parts are idle.
+//! Idle time is counted from the beginning of a step's first run to the end of its last. Its closed form: micro-batches go
+//! through the slowest stage one after the other, and all but one of them hide the other stages, which takes
+//! `M · slowest + others`. With equal stages, S - 1 of M + S - 1 parts are idle.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench prints, and may panic")]
 
@@ -125,9 +126,9 @@ fn times_of(scheduler: &Scheduler, step: f64) -> Times {
     let is_work = |what| matches!(what, Activity::Upload | Activity::Compute | Activity::Readback);
     let spans: Vec<_> = scheduler.timeline().spans().filter(|span| is_work(span.what)).collect();
     let busy = |idx| spans.iter().filter(|span| span.lane == Lane::Adapter(idx)).map(|span| span.ms).sum();
-    let (from_ms, to_ms) = spans.iter().fold((f64::INFINITY, 0.0), |(from_ms, to_ms), span| {
-        (span.start_ms.min(from_ms), span.end_ms().max(to_ms))
-    });
+    let (from_ms, to_ms) = spans
+        .iter()
+        .fold((f64::INFINITY, 0.0), |(from_ms, to_ms), span| (span.start_ms.min(from_ms), span.end_ms().max(to_ms)));
     Times { step, pass: to_ms - from_ms, busy: (0..scheduler.active().len()).map(busy).collect() }
 }
 

@@ -33,7 +33,7 @@ struct Task {
     is_last: bool,
     adapter_idx: usize,
     progress: Progress,
-    /// What it waits for: values that are not on the host, and a task that must be sent before it.
+    /// Number of things that it waits for: values that are not on the host, and a task that must be sent before it.
     n_missing: usize,
     /// The task that must be sent after it.
     next: Option<usize>,
@@ -72,7 +72,7 @@ impl Task {
     }
 }
 
-/// What is handed over: a value or a gradient, the stage that hands it over, the piece.
+/// Name of values that are handed over: value or gradient, the stage that hands it over, the piece.
 type Key = (Handed, usize, usize);
 
 /// Values that a stage hands over, and the tasks that read them.
@@ -88,7 +88,7 @@ struct Value {
 /// Tasks of an adapter.
 #[derive(Default)]
 struct Lane {
-    /// Those that can be sent: backward first, and in the order of the pieces.
+    /// Tasks that can be sent: backward first, and in the order of the pieces.
     ready: BTreeSet<(bool, usize, usize)>,
     running: Vec<usize>,
 }
@@ -203,8 +203,8 @@ impl<'a> Pipeline<'a> {
         (0..self.tasks.len()).for_each(|idx| self.queue_if_ready(idx));
     }
 
-    /// What is added on an adapter goes there in the order of the pieces, one sum after the other: first the one that was
-    /// begun.
+    /// Gives gradients that are added on an adapter their order: by pieces, one sum after the other, and first the sum that
+    /// was begun.
     fn put_sums_in_order(&mut self) {
         let begun: BTreeSet<_> = self.tasks.iter().filter(|task| !task.is_waiting()).map(Task::sum).collect();
         let place = |idx: &usize| {

@@ -235,7 +235,7 @@ impl Readbacks {
         self.free.extend(self.encoded.drain(..).map(|pending| pending.chunk));
     }
 
-    /// What the oldest copy is a part of.
+    /// Description of the oldest copy.
     pub(super) fn oldest(&self) -> Option<Part> {
         self.pending.front().map(|pending| pending.part)
     }

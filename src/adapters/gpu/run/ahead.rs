@@ -60,7 +60,7 @@ struct Results {
     is_trying: bool,
 }
 
-/// What the device gives next.
+/// Kind of values that come next from the device.
 enum Next {
     /// A copy of an exchanged value, or of a result that comes by itself.
     Copy,
@@ -102,14 +102,7 @@ impl Ahead {
     pub(super) fn enter(&mut self, ticket: Ticket, is_awaited: bool) -> u64 {
         self.n_begun += 1;
         let order = self.n_begun;
-        self.open.push_back(Open {
-            order,
-            ticket,
-            is_awaited,
-            is_given_up: false,
-            read: Vec::new(),
-            results: None,
-        });
+        self.open.push_back(Open { order, ticket, is_awaited, is_given_up: false, read: Vec::new(), results: None });
         order
     }
 
@@ -282,11 +275,8 @@ impl Ahead {
         let (wait_ms, weights) = (0.0, results.weights);
         let timing = Timing { start_ms, upload_ms, compute_ms, readback_ms, wait_ms, tuning_ms, weights };
         gpu.check()?;
-        let answered = if is_given_up {
-            Ok(())
-        } else {
-            mailbox.done(Done::new((ticket, pass, rows), read, timing)).await
-        };
+        let answered =
+            if is_given_up { Ok(()) } else { mailbox.done(Done::new((ticket, pass, rows), read, timing)).await };
         self.ended_ms = mailbox.now_ms();
         answered
     }
