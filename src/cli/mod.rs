@@ -13,6 +13,7 @@ mod settings;
 mod simulate;
 mod summary;
 mod terminal;
+mod texts;
 mod train;
 
 use std::ffi::OsString;
@@ -21,7 +22,7 @@ use std::path::PathBuf;
 use crate::Result;
 use crate::adapters::MemoryLimits;
 use crate::data::DataConfig;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use self::terminal::Terminal;
 
@@ -61,6 +62,12 @@ enum Command {
     Simulate(simulate::SimulateArgs),
     /// Measure this machine: kernels, training steps, scaling over adapters.
     Bench(bench::BenchArgs),
+    /// Print the JSON Schema of settings files, for editors, or of a log's lines.
+    Schema(texts::SchemaArgs),
+    /// Print a script that completes arguments in a shell.
+    Completions(texts::CompletionsArgs),
+    /// Print the manual page, or write those of all commands.
+    Man(texts::ManArgs),
 }
 
 /// Choice of adapters.
@@ -151,6 +158,15 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> i32 {
         Command::Summary(args) => summary::run(args, &terminal),
         Command::Simulate(args) => simulate::run(args, &terminal),
         Command::Bench(args) => bench::run(args, &terminal),
+        Command::Schema(args) => {
+            texts::schema(args, &terminal);
+            Ok(())
+        }
+        Command::Completions(args) => {
+            texts::completions(args, Arguments::command(), &terminal);
+            Ok(())
+        }
+        Command::Man(args) => texts::man(args, Arguments::command(), &terminal),
     };
     match done {
         Ok(()) if terminal.has_failed() => FAILURE,

@@ -33,6 +33,8 @@ pub enum FileKind {
     RunResults,
     /// The page that `manyhands report` writes.
     Page,
+    /// A manual page of the command.
+    ManualPage,
     /// Tiles of matrix products. They have a folder of their own, so that a file there may always be replaced.
     Tiles,
 }
@@ -66,6 +68,7 @@ impl FileKind {
             Self::RunSettings => "the settings that a run wrote",
             Self::RunResults => "the results that a run wrote",
             Self::Page => "a page of `manyhands report`",
+            Self::ManualPage => "a manual page of manyhands",
             Self::Tiles => "a table of tiles",
         }
     }
@@ -94,6 +97,7 @@ impl FileKind {
             Self::RunSettings => text.starts_with(RUN_SETTINGS_MARK),
             Self::RunResults => text.starts_with(RUN_RESULTS),
             Self::Page => text.starts_with("<!doctype html>") && text.contains(PAGE_MARK),
+            Self::ManualPage => text.contains("\n.TH manyhands"),
             Self::Tiles => true,
         }
     }
@@ -136,7 +140,7 @@ mod tests {
     fn a_kind_is_known_by_its_first_bytes() {
         let model = [&8_u64.to_le_bytes()[..], br#"{"__metadata__":{"manyhands.model":"{}"}}"#].concat();
         let foreign = [&8_u64.to_le_bytes()[..], br#"{"__metadata__":{"format":"pt"}}"#].concat();
-        let own: [(FileKind, &[u8]); 10] = [
+        let own: [(FileKind, &[u8]); 11] = [
             (FileKind::Model, &model),
             (FileKind::CsvLog, b"epoch,step,learning_rate,seconds,loss\n1,2,3,4,5\n"),
             (FileKind::JsonLog, b"{\"kind\":\"step\",\"step\":1}\n"),
@@ -149,6 +153,7 @@ mod tests {
             (FileKind::Picture, b"<svg width=\"720\"><!-- manyhands bench scaling -->"),
             (FileKind::RunSettings, b"# The settings of a run of manyhands 0.1.0\n[data]\n"),
             (FileKind::RunResults, b"{\n  \"manyhands_run\": 1,\n"),
+            (FileKind::ManualPage, b".ie \\n(.g .ds Aq \\(aq\n.TH manyhands-train 1\n"),
             (FileKind::Page, b"<!doctype html>\n<meta name=\"generator\" content=\"manyhands 0.1.0\">\n"),
         ];
         let others: [&[u8]; 9] = [

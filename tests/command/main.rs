@@ -12,3 +12,4 @@ mod portable;
 mod report;
 mod saving;
 mod settings;
+mod texts;

@@ -1,16 +1,15 @@
 // Does the demo do what it shows? The built page with the engine itself, in Chromium.
 //
-// MANYHANDS_WEB_DEMO names the folder that `cargo xtask web build` filled, if it is another than by default;
-// MANYHANDS_COMMAND the native command, which is otherwise built.
+// MANYHANDS_WEB_DEMO names the folder that `cargo xtask web build` filled, if it is another than by default.
 
 import assert from "node:assert/strict";
-import { spawnSync } from "node:child_process";
 import { existsSync, readFileSync } from "node:fs";
 import { after, before, test } from "node:test";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { EXAMPLES } from "../www/examples.js";
 import { launch, visit } from "./browser.js";
+import { manyhands } from "./command.js";
 import { serve } from "./serve.js";
 
 /** @import { Browser, Page } from "playwright-core" */
@@ -93,14 +92,6 @@ async function saved(page, button) {
 async function metricsOf(page) {
   const file = await saved(page, "#export-metrics");
   return JSON.parse(readFileSync(file.path, "utf8"));
-}
-
-/** What the native command prints. @param {string[]} words */
-function manyhands(...words) {
-  const [command, ...first] = process.env.MANYHANDS_COMMAND ? [process.env.MANYHANDS_COMMAND] : ["cargo", "run", "--locked", "--quiet", "--"];
-  const { status, stdout, stderr } = spawnSync(command, [...first, ...words], { cwd: ROOT, encoding: "utf8" });
-  assert.equal(status, 0, stderr);
-  return stdout;
 }
 
 /** Names of a type's properties in messages.js. @param {string} type */
