@@ -131,15 +131,16 @@ def make_parallel(
             `"all,cpu"`. Empty: what the environment variable `MANYHANDS_ADAPTERS` names, else all GPUs, else the CPU.
         split: Rows of a batch for each adapter: `"learned"` from measured speed, `"even"`, or a share for each, as `[3, 1]`.
         batch_statistics: Rows of which batch normalization takes mean and variance: those of each adapter (`"shard"`,
-            as in Keras' own data parallelism), or the whole batch (`"batch"`: as on one device).
+            as in Keras' own data parallelism), or the whole batch (`"batch"`: as on one device; not with stages or
+            micro-batches).
         memory: Most memory for the model on adapters, named as in `adapters`: `"0=6GB, cpu=2GB"`. An adapter on which a
             batch takes more runs its rows in pieces.
         placement: Where layers are computed: `"replicas"` (each adapter computes all of them, for its rows of the batch), or
             stages: a list of layers and the adapters that compute them, for all rows, as
             `[{"layers": ["..block3_pool"], "adapters": [0]}, {"layers": ["block4_conv1.."], "adapters": [1]}]`. An adapter then holds
-            the weights of its stage alone, so a model may be larger than the memory of each. Layers have Keras' names, and ranges
-            of them both ends; that of a model within means all its layers, and `tower.dense` one of them. A further use of a
-            shared layer is a layer of its own: `tower:1`. Numbers of adapters count from 0 in the order of `adapters`.
+            the weights of its stage alone, so a model may be larger than the memory of each. Layers have Keras' names; a range
+            includes both ends. The name of a model within means all its layers, `tower.dense` is one of them. A second use of a
+            shared layer is `shared:1`, a third `shared:2`. Numbers of adapters count from 0 in the order of `adapters`.
         micro_batches: Parts into which each adapter cuts its rows, one after the other, before the one update of a step: less
             memory for the same batch. Stages compute at the same time only with several of them: 4 for each stage
             is a good first choice. Batch normalization then takes mean and variance of each part.
@@ -147,8 +148,10 @@ def make_parallel(
 
     Raises:
         AdapterError: If an adapter is not there.
-        SettingError: If a setting makes no sense. A model that can't train on adapters raises `ModelError` when it is first
-            used: by `fit`, `evaluate` or `predict`.
+        SettingError: If a setting makes no sense by itself.
+
+    When it is first used, by `fit`, `evaluate` or `predict`, a model that can't train on adapters raises `ModelError`, and a
+    placement that does not go with its layers or the adapters `SettingError`.
     """
     from ._parallel import ParallelModel
 

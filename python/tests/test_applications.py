@@ -40,6 +40,10 @@ class Network:
     steps: int = 5
     #: Part of the step size at which rounding does not yet move single weights.
     pace: float = 1.0
+    #: Scale of the last batch normalization of each block at the beginning. ResNets train from 0 (Goyal et al. 2017,
+    #: arXiv:1706.02677, section 5.1). With Keras' 1 and random weights the gradient has a norm of 1160 in place of 23: the first loss of
+    #: float32 is then 8e-6 from that of float64 in Keras itself, with 0.2 it is 1e-8.
+    branch: float = 1.0
     #: Relative difference of losses.
     most: float = 1e-4
 
@@ -66,7 +70,7 @@ NETWORKS: dict[str, Network] = {
     "MobileNetV3Large": Network(32),
     "NASNetMobile": Network(32, trained=64),
     "NASNetLarge": Network(32),
-    "ResNet50": Network(32, trained=96, rows=16, steps=20, most=3e-5),
+    "ResNet50": Network(32, trained=96, rows=16, steps=20, branch=0.2, most=1e-5),
     "ResNet101": Network(32),
     "ResNet152": Network(32),
     "ResNet50V2": Network(32, trained=64),
@@ -148,9 +152,10 @@ def _gentle(model: Any, weights: list[Any], data: tuple[Any, Any]) -> float:
     rate = 2e-9
     while True:
         losses = _losses(model, weights, data, rate, 5)
-        if abs(losses[-1] / losses[0] - 1) > 5e-3:
+        change = abs(losses[-1] / losses[0] - 1)
+        if change > 5e-3:
             return rate
-        rate *= 4
+        rate *= 4 if change > 2e-4 else 16
 
 
 @pytest.mark.slow
@@ -159,6 +164,9 @@ def test_known_networks_train_as_in_keras(name: str) -> None:
     """Losses and weights; of some networks also on a driver alone, and on all drivers and the CPU together."""
     network = NETWORKS[name]
     model = _build(name, network.trained)
+    for layer in model.layers:
+        if network.branch != 1 and layer.name.endswith("_3_bn"):
+            layer.gamma.assign(np.full(layer.gamma.shape, network.branch))
     model.compile(keras.optimizers.SGD(), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     begin = model.get_weights()
     data = _pictures(name, network.rows, network.trained)

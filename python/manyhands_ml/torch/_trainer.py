@@ -93,8 +93,10 @@ class Trainer:
 
         Raises:
             AdapterError: If an adapter is not there.
-            SettingError: If a setting makes no sense. A module that can't train on adapters raises `ModelError` when it is
-                first used: by `fit`, `evaluate` or `predict`.
+            SettingError: If a setting makes no sense by itself.
+
+        When it is first used, by `fit`, `evaluate` or `predict`, a module that can't train on adapters raises `ModelError`, and a
+        placement that does not go with its modules or the adapters `SettingError`.
         """
         self._rig = Rig.of(adapters, split, memory, placement, micro_batches)
         self._module, self._loss, self._optimizer = module, loss, optimizer

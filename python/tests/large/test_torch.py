@@ -17,7 +17,7 @@ from nets import SMALL, Case
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from manyhands_ml import DataError, MismatchError, ModelError
+from manyhands_ml import DataError, MismatchError, ModelError, SettingError
 from manyhands_ml.torch import Trainer
 
 F = nn.functional
@@ -53,6 +53,27 @@ def test_losses_and_weights_are_those_of_pytorch(case: str, rig: str) -> None:
     losses = [trainer.fit([batch])["loss"][0] for batch in batches]
     assert losses == pytest.approx(expected, rel=1e-5)
     check_weights(other, module)
+
+
+def test_stages_train_as_pytorch() -> None:
+    """A name of modules within means them all; what moves axes stays with its module."""
+    it: Case = SMALL["convnet"]
+    torch.manual_seed(1)
+    module = nn.Sequential()
+    module.add_module("body", nn.Sequential(*list(it.build())[:-2]))
+    module.add_module("head", nn.Sequential(nn.Flatten(), nn.Linear(12 * 3 * 3, 10)))
+    other = copy.deepcopy(module)
+    batches = [it.batch(torch.Generator().manual_seed(step), ROWS) for step in range(STEPS)]
+    expected = theirs(module, it.loss(), it.optimizer(module.parameters()), batches)
+    placement: Any = [{"layers": ["body"], "adapters": [1]}, {"layers": ["head"], "adapters": [0]}]
+    trainer = Trainer(other, it.loss(), it.optimizer(other.parameters()), adapters="cpu,cpu", placement=placement, micro_batches=4)
+    losses = [trainer.fit([batch])["loss"][0] for batch in batches]
+    assert losses == pytest.approx(expected, rel=1e-5)
+    check_weights(other, module)
+    wrong: Any = [{"layers": ["..body.1"], "adapters": [0]}, {"layers": ["haed"], "adapters": [1]}]
+    trainer = Trainer(other, it.loss(), it.optimizer(other.parameters()), adapters="cpu,cpu", placement=wrong)
+    with pytest.raises(SettingError, match="(?s)`haed` is none.*help: `head.* is there"):
+        trainer.fit([batches[0]])
 
 
 def _perceptron() -> nn.Module:
