@@ -78,7 +78,11 @@ pub fn synthetic(workload: &Workload, rows: u32) -> Result<Batch> {
     Batch::fetch(&*dataset(workload, rows)?, &(0..rows).collect::<Vec<_>>())
 }
 
-fn dataset(workload: &Workload, rows: usize) -> Result<Arc<dyn Dataset>> {
+/// Rows for a model as data, determined by the number.
+///
+/// # Errors
+/// If there are none.
+pub fn dataset(workload: &Workload, rows: usize) -> Result<Arc<dyn Dataset>> {
     let shape = &workload.model.inputs()[0].shape;
     if !workload.is_text() {
         return Ok(Arc::new(Synthetic::new(shape.clone(), workload.classes, 0..rows, 0)?));

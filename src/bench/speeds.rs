@@ -49,6 +49,7 @@ pub async fn measure(opening: &Opening, workload: &Workload, members: &[RigAdapt
         host,
         adapters: before.iter().zip(&after).map(|(before, after)| between(before, after)).collect(),
         model: Some(workload.model.config()),
+        ..RigConfig::default()
     };
     Ok(Measured { rig, step_ms })
 }

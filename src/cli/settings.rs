@@ -133,7 +133,7 @@ pub struct Training {
     pub drop_remainder: bool,
     /// Parts in which each adapter computes its rows, for one update.
     pub micro_batches: u32,
-    /// Adapters that compute the layers: `replicas`, or a list of stages.
+    /// Adapters that compute the layers: `replicas`, `auto`, or a list of stages.
     pub placement: Placement,
     /// Whether rows are shuffled in each epoch.
     pub shuffle: bool,

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use crate::Result;
-use crate::simulator::{RigConfig, simulate};
+use crate::internals::placer::rig::simulate;
+use crate::simulator::RigConfig;
 use clap::Args;
 
 use super::terminal::Terminal;
@@ -14,8 +15,12 @@ pub struct SimulateArgs {
     rig: PathBuf,
 }
 
-/// Shows the predicted speed of the fastest 1 to N adapters of a rig.
+/// Shows the predicted speed of the fastest 1 to N adapters of a rig, and that of its placement.
 pub fn run(args: &SimulateArgs, terminal: &Terminal) -> Result<()> {
-    terminal.report(&simulate(&RigConfig::load(&args.rig)?)?);
+    let (report, chosen) = simulate(&RigConfig::load(&args.rig)?)?;
+    if let Some(chosen) = chosen {
+        terminal.report(&chosen);
+    }
+    terminal.report(&report);
     Ok(())
 }

@@ -427,6 +427,9 @@ fn open_adapters(run: &mut Run, args: &TrainArgs, terminal: &Terminal) -> Result
     let (infos, bytes): (Vec<_>, Vec<_>) =
         run.trainer.open_adapters().into_iter().map(|adapter| (adapter.info, adapter.bytes)).unzip();
     terminal.report(&in_use(&infos, &bytes));
+    if let Some(chosen) = run.trainer.chosen_placement() {
+        terminal.report(&chosen);
+    }
     let has_choice = adapters::has_choice(args.adapters.adapters.as_deref(), run.adapters.as_deref());
     if !has_choice && infos.iter().all(|info| info.kind == Kind::Cpu) {
         terminal.line("this machine has no GPU, or no driver for it: see `manyhands adapters`");

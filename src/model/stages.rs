@@ -49,6 +49,21 @@ impl Stage {
 }
 
 impl Model {
+    /// The first and the last layer of a stage: `first..last`, or one name.
+    pub(crate) fn range_of(&self, stage_of: &[usize], stage: usize) -> String {
+        let names = || self.nodes.iter().zip(stage_of).filter(|(_, of)| **of == stage).map(|(node, _)| &node.name);
+        match (names().next(), names().next_back()) {
+            (Some(first), Some(last)) if first != last => format!("{first}..{last}"),
+            (first, _) => first.cloned().unwrap_or_default(),
+        }
+    }
+
+    /// Names of all nodes, in order, as a placement takes them.
+    #[doc(hidden)]
+    pub fn node_names(&self) -> Vec<&str> {
+        self.nodes.iter().map(|node| node.name.as_str()).collect()
+    }
+
     /// Number of nodes: of uses of layers, masks that were added included.
     #[doc(hidden)]
     pub fn n_nodes(&self) -> usize {

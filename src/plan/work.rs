@@ -1,6 +1,6 @@
 //! Costs of a pass's dispatches: arithmetic of products, bytes of all other kernels.
 
-use super::{Command, Pass, Plan, Scalars};
+use super::{Command, Dispatch, Pass, Plan, Scalars};
 use crate::kernels::{Kernel, attention};
 use crate::size::F32_BYTES;
 
@@ -17,26 +17,45 @@ pub struct Work {
 
 impl Work {
     /// Work of a pass whose rows run at once.
-    #[allow(clippy::cast_precision_loss, reason = "an estimate")]
     pub fn of(plan: &Plan, pass: Pass, rows: u32) -> Self {
         let scalars = Scalars { rows, batch_rows: rows, is_first: 1, is_last: 1, ..Scalars::default() };
         let mut work = Self::default();
         for command in plan.commands(pass) {
             let Command::Dispatch(dispatch) = command else { continue };
-            if dispatch.grid.is_empty(&scalars) {
-                continue;
-            }
-            let params: Vec<u32> = dispatch.params.iter().map(|word| word.bits(&scalars)).collect();
-            work.dispatches += 1;
-            match product_flops(dispatch.kernel, &params, &dispatch.constants) {
-                Some(flops) => work.flops += flops,
-                None => {
-                    let views = dispatch.inputs.iter().chain(&dispatch.outputs);
-                    work.bytes += views.map(|view| view.len.at(rows) as f64 * F32_BYTES as f64).sum::<f64>();
-                }
-            }
+            let Self { flops, bytes, dispatches } = Self::of_dispatch(dispatch, &scalars);
+            work.flops += flops;
+            work.bytes += bytes;
+            work.dispatches += dispatches;
         }
         work
+    }
+
+    /// Work of one dispatch of a run with these numbers.
+    #[allow(clippy::cast_precision_loss, reason = "an estimate")]
+    pub fn of_dispatch(dispatch: &Dispatch, scalars: &Scalars) -> Self {
+        if dispatch.grid.is_empty(scalars) {
+            return Self::default();
+        }
+        let params: Vec<u32> = dispatch.params.iter().map(|word| word.bits(scalars)).collect();
+        match product_flops(dispatch.kernel, &params, &dispatch.constants) {
+            Some(flops) => Self { flops, bytes: 0.0, dispatches: 1 },
+            None => {
+                let views = dispatch.inputs.iter().chain(&dispatch.outputs);
+                let bytes = views.map(|view| view.len.at(scalars.rows) as f64 * F32_BYTES as f64).sum::<f64>();
+                Self { flops: 0.0, bytes, dispatches: 1 }
+            }
+        }
+    }
+
+    /// The work that each row of a pass adds, in one number.
+    pub fn of_row(plan: &Plan, pass: Pass) -> f64 {
+        let of = |rows| Self::of(plan, pass, rows).weight();
+        ((of(72) - of(8)) / 64.0).max(0.0)
+    }
+
+    /// The work in one number: a usual card does ten operations in the time in which it moves a byte.
+    pub fn weight(&self) -> f64 {
+        self.flops + 10.0 * self.bytes
     }
 }
 

@@ -46,6 +46,7 @@ pub struct Builder<'a> {
     runtime: Arc<dyn Runtime>,
     split: SplitMode,
     capacity: u32,
+    capacities: Vec<u32>,
     cpu_fallback: CpuFallback,
     micro_batches: u32,
     placement: Placement,
@@ -56,7 +57,7 @@ pub struct Builder<'a> {
 /// Kind of work of a rig.
 enum Work<'a> {
     Model(&'a Model),
-    Plan(Box<(Plan, Layout)>),
+    Plan(Box<(Plan, Vec<Stage>, Layout)>),
 }
 
 impl Scheduler {
@@ -70,9 +71,9 @@ impl Scheduler {
         Builder::new(Work::Model(model), None)
     }
 
-    /// A rig that trains by a plan without a model: its state has to be given.
-    pub(crate) fn for_plan(plan: Plan, layout: Layout, objective: &Objective) -> Builder<'_> {
-        Builder::new(Work::Plan(Box::new((plan, layout))), Some(objective))
+    /// A rig that trains by a plan without a model, or by those of its stages: its state has to be given.
+    pub(crate) fn for_plan(plan: Plan, stages: Vec<Stage>, layout: Layout, objective: &Objective) -> Builder<'_> {
+        Builder::new(Work::Plan(Box::new((plan, stages, layout))), Some(objective))
     }
 }
 
@@ -86,6 +87,7 @@ impl<'a> Builder<'a> {
             runtime: runtime::system(),
             split: SplitMode::default(),
             capacity: CAPACITY,
+            capacities: Vec::new(),
             cpu_fallback: CpuFallback::default(),
             micro_batches: 1,
             placement: Placement::default(),
@@ -137,7 +139,18 @@ impl<'a> Builder<'a> {
     /// Divides the model over stages by numbers, in place of names: the stage of each node, in the model's order, and that
     /// of each adapter.
     pub fn stages(self, nodes: Vec<usize>, adapters: Vec<usize>) -> Self {
-        Self { division: Some(Division { nodes, adapters }), ..self }
+        let adapters = adapters.into_iter().map(Some).collect();
+        self.divided(Some(Division { nodes, adapters }))
+    }
+
+    /// Divides the model as [`stages`](Self::stages) does; adapters without a stage are closed.
+    pub(crate) fn divided(self, division: Option<Division>) -> Self {
+        Self { division, ..self }
+    }
+
+    /// Most rows of a run on each adapter, in place of one number for all.
+    pub(crate) fn capacities(self, rows: Vec<u32>) -> Self {
+        Self { capacities: rows, ..self }
     }
 
     /// The state to begin with; by default the model's weights before the first step.
@@ -155,28 +168,8 @@ impl<'a> Builder<'a> {
             Work::Model(model) => objective.map(|objective| (*model, objective)),
             Work::Plan(_) => None,
         };
-        let (plan, stages, layout, weights) = match self.work {
-            Work::Model(model) => {
-                let objective = objective.map(|objective| objective.clone().for_micro_batches(self.micro_batches));
-                let plan = objective.as_ref().map_or_else(|| Ok(model.inference_plan()), |it| model.plan(it))?;
-                let division = match self.division {
-                    None => self.placement.division(model, self.adapters.len())?,
-                    some => some,
-                };
-                let stages = match division {
-                    None => None,
-                    Some(Division { nodes, adapters }) => Some((model.stages(objective.as_ref(), &nodes)?, adapters)),
-                };
-                (plan, stages, model.layout().clone(), model.weights.clone())
-            }
-            Work::Plan(work) => {
-                let (plan, layout) = *work;
-                (plan, None, layout, Weights::default())
-            }
-        };
-        let plan = Arc::new(plan);
-        let whole = || (vec![Stage::whole(plan.clone(), &layout)], vec![0; self.adapters.len()]);
-        let (stages, stage_of) = stages.unwrap_or_else(whole);
+        let Planned { plan, stages, stage_of, layout, weights } =
+            self.work.planned(objective, self.micro_batches, self.division, &self.placement, self.adapters.len())?;
         let is_cut = self.micro_batches > 1 || stages.len() > 1;
         if is_cut && plan.is_coupled(Pass::Train) {
             return Err(synchronized(self.micro_batches, stages.len()));
@@ -197,8 +190,11 @@ impl<'a> Builder<'a> {
         let update_on = if n_adapters == 1 && stages.len() == 1 { UpdateOn::Device } else { UpdateOn::Host };
         let state = State::new(state, layout, objective, update_on);
         let mut rig = Rig::new(self.runtime, self.opener, plan, stages, self.cpu_fallback);
-        for (info, stage) in self.adapters.iter().zip(stage_of) {
-            rig.add(info, stage, self.capacity)?;
+        for (idx, (info, stage)) in self.adapters.iter().zip(stage_of).enumerate() {
+            rig.add(info, stage.unwrap_or(0), self.capacities.get(idx).copied().unwrap_or(self.capacity))?;
+            if stage.is_none() {
+                rig.spare(idx);
+            }
         }
         rig.load_all().await?;
         if let Some((model, objective)) = trained.filter(|_| rig.lacks_room(self.capacity) && !rig.is_staged()) {
@@ -209,6 +205,52 @@ impl<'a> Builder<'a> {
         let mut scheduler = Scheduler { rig, state, partition, teams, in_flight: InFlight::default() };
         scheduler.host_if_needed();
         Ok(scheduler)
+    }
+}
+
+/// Plans of a rig's work, and the stage of each adapter.
+struct Planned {
+    plan: Arc<Plan>,
+    /// One, or those of a division.
+    stages: Vec<Stage>,
+    stage_of: Vec<Option<usize>>,
+    layout: Layout,
+    weights: Weights,
+}
+
+impl Work<'_> {
+    fn planned(
+        self,
+        objective: Option<&Objective>,
+        micro_batches: u32,
+        division: Option<Division>,
+        placement: &Placement,
+        n_adapters: usize,
+    ) -> Result<Planned> {
+        let (plan, stages, stage_of, layout, weights) = match self {
+            Work::Model(model) => {
+                let objective = objective.map(|objective| objective.clone().for_micro_batches(micro_batches));
+                let plan = objective.as_ref().map_or_else(|| Ok(model.inference_plan()), |it| model.plan(it))?;
+                let division = match division {
+                    None => placement.division(model, n_adapters)?,
+                    some => some,
+                };
+                let stages = match division.as_ref().filter(|division| division.n_stages() > 1) {
+                    None => Vec::new(),
+                    Some(division) => model.stages(objective.as_ref(), &division.nodes)?,
+                };
+                let stage_of = division.map(|division| division.adapters);
+                (plan, stages, stage_of, model.layout().clone(), model.weights.clone())
+            }
+            Work::Plan(work) => {
+                let (plan, stages, layout) = *work;
+                (plan, stages, division.map(|division| division.adapters), layout, Weights::default())
+            }
+        };
+        let plan = Arc::new(plan);
+        let stages = if stages.is_empty() { vec![Stage::whole(plan.clone(), &layout)] } else { stages };
+        let stage_of = stage_of.unwrap_or_else(|| vec![Some(0); n_adapters]);
+        Ok(Planned { plan, stages, stage_of, layout, weights })
     }
 }
 
@@ -229,12 +271,12 @@ fn synchronized(micro_batches: u32, n_stages: usize) -> Error {
 }
 
 /// Checks that each adapter has a stage, and each stage an adapter.
-fn check_teams(stage_of: &[usize], n_adapters: usize, n_stages: usize) -> Result<()> {
+fn check_teams(stage_of: &[Option<usize>], n_adapters: usize, n_stages: usize) -> Result<()> {
     let problem = if stage_of.len() != n_adapters {
         format!("needs a stage for each of {n_adapters} adapters, but has {}", stage_of.len())
-    } else if let Some(stage) = (0..n_stages).find(|stage| !stage_of.contains(stage)) {
+    } else if let Some(stage) = (0..n_stages).find(|stage| !stage_of.contains(&Some(*stage))) {
         format!("needs an adapter for each of {n_stages} stages, but stage {stage} has none")
-    } else if let Some(stage) = stage_of.iter().find(|stage| **stage >= n_stages) {
+    } else if let Some(stage) = stage_of.iter().flatten().find(|stage| **stage >= n_stages) {
         format!("has {n_stages} stages, but an adapter is to compute stage {stage}")
     } else {
         return Ok(());

@@ -44,6 +44,8 @@ use self::timeline::{Activity, Timeline};
 
 pub use self::builder::Builder;
 pub use self::in_flight::{DataWait, Finished, FinishedStep};
+pub(crate) use self::partition::min_rows as fewest_rows;
+pub(crate) use self::placement::{Division, Placed, Placer};
 pub use self::placement::{Placement, StageSpec};
 pub use self::rig::AdapterStatus;
 pub use self::state::TrainingState;
@@ -275,6 +277,35 @@ impl Scheduler {
         self.rig.reload(plan, capacity).await?;
         self.host_if_needed();
         self.ensure_active().await
+    }
+
+    /// Divides the model over other stages, between two steps: `stage_of` gives that of each adapter, `None` for one without layers.
+    /// Weights and optimizer state are on the host, so nothing of them changes.
+    ///
+    /// # Errors
+    /// If an adapter can't run its stage.
+    pub(crate) async fn place(&mut self, placed: Placed, capacity: u32) -> Result<()> {
+        self.sync().await?;
+        let Placed { stages, stage_of } = placed;
+        let stages = if stages.is_empty() { self.rig.whole(&self.state.layout) } else { stages };
+        self.rig.place(stages, &stage_of, capacity).await?;
+        self.teams.forget_all();
+        Ok(())
+    }
+
+    /// Sets what divides the model anew over the adapters that are left, where a stage has lost all of its.
+    pub(crate) fn set_placer(&mut self, placer: Placer) {
+        self.rig.placer = Some(placer);
+    }
+
+    /// The stage of each adapter; `None` for those that take no part.
+    pub fn stage_of(&self) -> Vec<Option<usize>> {
+        self.rig.members.iter().map(|member| member.is_active().then_some(member.stage)).collect()
+    }
+
+    /// Milliseconds for which each adapter is busy for a row of a training step in stages, once measured.
+    pub(crate) fn row_ms(&self) -> &[Option<f64>] {
+        self.teams.row_ms()
     }
 
     /// Updates on the host where a batch runs in pieces that the adapter can't combine.

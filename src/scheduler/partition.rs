@@ -211,7 +211,7 @@ fn reassigned(rig: &Rig, mut shards: Vec<Shard>) -> Option<Vec<Shard>> {
 }
 
 /// Fewest rows of a shard: 8 if batch statistics are those of the shard.
-pub(super) fn min_rows(plan: &Plan) -> u32 {
+pub(crate) fn min_rows(plan: &Plan) -> u32 {
     let of_shard = plan.commands(Pass::Train).iter().any(|command| {
         matches!(command, Command::Exchange(exchange)
             if exchange.when == When::Update && matches!(exchange.combine, Combine::Moments { .. }))

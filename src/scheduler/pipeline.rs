@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use litemap::LiteMap;
 
+use super::placement::Placed;
 use super::rig::Rig;
 use super::round::{FIRST_RUN_MS, Job, longest_silence_ms};
 use super::shards::{self, Answer, Shard};
@@ -279,6 +280,7 @@ impl<'a> Pipeline<'a> {
 
     /// Gives each stage that has lost all its adapters another one: one of a stage that has several, else the CPU adapter.
     async fn fill_teams(&mut self) -> Result<()> {
+        self.place_again().await?;
         let stages = 0..self.rig.stages.len();
         while let Some(stage) = stages.clone().find(|stage| team(self.rig, *stage).is_empty()) {
             let teams = stages.clone().map(|other| team(self.rig, other));
@@ -292,6 +294,22 @@ impl<'a> Pipeline<'a> {
             self.teams.forget(adapter_idx);
             self.rig.load(adapter_idx);
             self.rig.finish_load_or_lose(adapter_idx).await?;
+        }
+        Ok(())
+    }
+
+    /// Divides the model anew over the adapters that are left if a stage has none and the rig can be placed again.
+    async fn place_again(&mut self) -> Result<()> {
+        let Some(placer) = self.rig.placer.clone() else { return Ok(()) };
+        while (0..self.rig.stages.len()).any(|stage| team(self.rig, stage).is_empty()) {
+            let active = self.rig.active();
+            let capacity = self.rig.members.iter().map(|member| member.capacity).max().unwrap_or(1);
+            let placed = placer(&active).filter(|_| active.contains(&true));
+            let Some(Placed { stages, stage_of }) = placed else { break };
+            let stages = if stages.is_empty() { self.rig.whole(&self.state.layout) } else { stages };
+            log::warn!("a stage has lost its adapters: the layers are placed anew, in {} stages", stages.len());
+            self.rig.place(stages, &stage_of, capacity).await?;
+            self.teams.forget_all();
         }
         Ok(())
     }
@@ -391,7 +409,8 @@ impl<'a> Pipeline<'a> {
                 let shard = self.shard(&self.tasks[idx]);
                 let task = &mut self.tasks[idx];
                 let (stage, pass, step) = (task.stage, task.pass, self.job.step());
-                self.rig.timeline.record_run(&RunOf { adapter_idx, pass, step, rows: shard.rows }, &timing, &[]);
+                let run = RunOf { adapter_idx, pass, step, stage: Some(stage), rows: shard.rows };
+                self.rig.timeline.record_run(&run, &timing, &[]);
                 // The rows of a piece count once on an adapter.
                 let rows =
                     if pass == Pass::Forward && self.rig.stages[stage].has(Pass::Train) { 0 } else { shard.rows };

@@ -79,6 +79,16 @@ impl Teams {
         self.row_ms[adapter_idx] = Some(average);
     }
 
+    /// Milliseconds of a row in a training step on each adapter, once measured.
+    pub fn row_ms(&self) -> &[Option<f64>] {
+        &self.row_ms
+    }
+
+    /// Forgets all speeds, since the stages are others from now on.
+    pub fn forget_all(&mut self) {
+        self.row_ms.clear();
+    }
+
     /// Forgets what is known of an adapter, since it computes another stage from now on.
     pub fn forget(&mut self, adapter_idx: usize) {
         if let Some(row_ms) = self.row_ms.get_mut(adapter_idx) {

@@ -8,24 +8,27 @@ use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
 use super::arithmetic::{Arithmetic, Memory};
+use super::cost::{Cost, Times};
 use super::spec::{AdapterSpec, FaultKind, InjectedFault, Trigger};
 use super::traffic::Traffic;
 use super::virtual_time::{Virtual, lock};
 use crate::adapters::mailbox::{self, Device, Done, Mailbox, Stop};
 use crate::adapters::memory;
 use crate::adapters::{ActorId, Event, Fault, Handle, Info, Kind, Message, Request, Run, Timing, Writes};
-use crate::plan::{Command, Exchange, Pass, Plan, Role, Work};
+use crate::plan::{Combine, Command, Exchange, Pass, Plan, Role, Work};
 use crate::runtime::Runtime;
 
 /// Part of a training row's time that a run which only goes forward takes: backward is about twice as much.
-const FORWARD_PART: f64 = 1.0 / 3.0;
+pub(crate) const FORWARD_PART: f64 = 1.0 / 3.0;
 
 /// An adapter of the world, with the state that outlives its loss and reopening.
 pub(super) struct SimulatedAdapter {
     pub spec: AdapterSpec,
     pub arithmetic: Arithmetic,
-    /// Bytes to transfer, if the plan does not determine them.
-    pub traffic: Option<Traffic>,
+    /// Its position in the world.
+    pub index: usize,
+    /// Costs of plans, if the plans do not determine them.
+    pub costs: Arc<[Cost]>,
     pub history: Mutex<AdapterHistory>,
 }
 
@@ -39,9 +42,9 @@ pub(super) struct AdapterHistory {
 }
 
 impl SimulatedAdapter {
-    pub fn new(spec: AdapterSpec, arithmetic: Arithmetic, traffic: Option<Traffic>, rng: ChaCha8Rng) -> Self {
+    pub fn new(index: usize, spec: AdapterSpec, arithmetic: Arithmetic, costs: Arc<[Cost]>, rng: ChaCha8Rng) -> Self {
         let history = AdapterHistory { faults: spec.faults.clone(), loads: 0, runs: 0, rng };
-        Self { spec, arithmetic, traffic, history: Mutex::new(history) }
+        Self { spec, arithmetic, index, costs, history: Mutex::new(history) }
     }
 }
 
@@ -73,6 +76,10 @@ struct Loaded {
     capacity: u32,
     plan: Arc<Plan>,
     traffic: Traffic,
+    /// Its part of the whole model's work.
+    part: f64,
+    /// Its computing times, if they are known.
+    times: Option<Times>,
 }
 
 /// One run, with its progress.
@@ -130,10 +137,16 @@ impl Device for Simulated {
         if self.adapter.spec.max_rows.is_some_and(|max_rows| capacity > max_rows) {
             return Err(out_of_memory());
         }
-        let traffic = self.adapter.traffic.clone().unwrap_or_else(|| Traffic::of(&plan));
+        if self.adapter.spec.memory_bytes().is_some_and(|most| self.needs(&plan, capacity) > most) {
+            return Err(out_of_memory());
+        }
+        let cost = Cost::find(&self.adapter.costs, &plan);
+        let traffic = cost.map_or_else(|| Traffic::of(&plan), |cost| cost.traffic.clone());
+        let part = cost.map_or(1.0, |cost| cost.part);
+        let times = cost.and_then(|cost| cost.times.get(self.adapter.index).copied());
         let memory = Memory::new(self.adapter.arithmetic, plan.clone(), capacity);
         let bytes = memory.bytes();
-        self.loaded = Some(Loaded { memory, capacity, plan, traffic });
+        self.loaded = Some(Loaded { memory, capacity, plan, traffic, part, times });
         Ok(bytes)
     }
 
@@ -214,7 +227,7 @@ impl Simulated {
     ) -> Result<Done, Stop> {
         let plan = loaded.plan.clone();
         let mut timing = Timing { start_ms: self.runtime.now_ms(), weights, ..Timing::default() };
-        let mut progress = self.begin(&plan, run);
+        let mut progress = self.begin(loaded, run);
         self.feed(loaded, run).await;
         timing.upload_ms = self.runtime.now_ms() - timing.start_ms;
         self.fault(&progress).await?;
@@ -243,26 +256,30 @@ impl Simulated {
         Ok(Done { ticket, pass, rows, reports, outputs, timing })
     }
 
-    fn begin(&self, plan: &Plan, run: &Run) -> RunProgress {
+    fn begin(&self, loaded: &Loaded, run: &Run) -> RunProgress {
+        let plan = &loaded.plan;
         let mut history = lock(&self.adapter.history);
         history.runs += 1;
         let noise = 1.0 + self.adapter.spec.jitter * history.rng.random_range(-1.0..=1.0);
         let dispatches = plan.commands(run.pass).iter().filter(|command| matches!(command, Command::Dispatch(_)));
         let n_dispatches = u32::try_from(dispatches.count()).unwrap_or(u32::MAX);
-        let total_ms = self.compute_ms(plan, run.pass, run.scalars.rows) * noise.max(0.05);
+        let total_ms = self.compute_ms(loaded, run.pass, run.scalars.rows) * noise.max(0.05);
         let dispatch_ms = total_ms / f64::from(n_dispatches.max(1));
         RunProgress { number: history.runs - 1, n_dispatches, done: 0, dispatch_ms, owed_ms: 0.0 }
     }
 
     /// Milliseconds of computing that a run takes when nothing slows it down.
-    fn compute_ms(&self, plan: &Plan, pass: Pass, rows: u32) -> f64 {
+    fn compute_ms(&self, loaded: &Loaded, pass: Pass, rows: u32) -> f64 {
+        if let Some(times) = loaded.times {
+            return times.of(pass, rows);
+        }
         let spec = &self.adapter.spec;
-        let work = Work::of(plan, pass, rows);
+        let work = Work::of(&loaded.plan, pass, rows);
         let touched_ms = spec.memory_gb_s.map_or(0.0, |gb_s| work.bytes / (gb_s * 1e6));
         match (pass, spec.per_row_ms) {
             (Pass::Update, Some(_)) => touched_ms,
-            (Pass::Train, Some(per_row_ms)) => spec.fixed_ms + per_row_ms * f64::from(rows),
-            (_, Some(per_row_ms)) => spec.fixed_ms + FORWARD_PART * per_row_ms * f64::from(rows),
+            (Pass::Train, Some(per_row_ms)) => spec.fixed_ms + loaded.part * per_row_ms * f64::from(rows),
+            (_, Some(per_row_ms)) => spec.fixed_ms + FORWARD_PART * loaded.part * per_row_ms * f64::from(rows),
             (_, None) => spec.fixed_ms + spec.gflops.map_or(0.0, |gflops| work.flops / (gflops * 1e6)) + touched_ms,
         }
     }
@@ -275,7 +292,7 @@ impl Simulated {
         for (role, data) in &run.feeds {
             loaded.memory.write(*role, 0, data);
         }
-        let bytes = (loaded.traffic.fed_per_row * u64::from(run.scalars.rows)) as f64;
+        let bytes = loaded.traffic.fed(run.pass, run.scalars.rows) as f64;
         self.runtime.sleep(transfer_ms(bytes, self.adapter.spec.upload_gb_s, self.adapter.spec.latency_ms)).await;
     }
 
@@ -320,11 +337,17 @@ impl Simulated {
         timing: &mut Timing,
     ) -> Result<(), Stop> {
         let spec = &self.adapter.spec;
-        let bytes = loaded.traffic.exchange(command, run.scalars.rows) as f64;
+        let bytes = loaded.traffic.exchange(run.pass, command, run.scalars.rows) as f64;
         let begin_ms = self.runtime.now_ms();
         self.link_free_ms = self.link_free_ms.max(begin_ms) + transfer_ms(bytes, spec.download_gb_s, 0.0);
         let data = loaded.memory.view(exchange.sent(), run.scalars.rows);
         let event = Event::Exchange { ticket: run.ticket, command, data };
+        if matches!(exchange.combine, Combine::HandOver(_)) {
+            // Another stage may wait for it.
+            self.runtime.sleep(self.link_free_ms - begin_ms + spec.latency_ms).await;
+            timing.readback_ms += self.runtime.now_ms() - begin_ms;
+            return mailbox.send(event).await;
+        }
         if !exchange.is_awaited() {
             // Sent before the transfer ends: it is not used before the run's end, which waits for the link.
             return mailbox.send(event).await;

@@ -1,21 +1,23 @@
 //! Predicts the speed of 1 to N adapters of a rig before you own them: `manyhands simulate`.
 //!
 //! A [`RigConfig`] describes adapters, their links and the host. [`simulate`] runs the scheduler's own code over them
-//! in virtual time, and predicts the throughput of 1 to N adapters, with the bottleneck of each: the adapters compute
-//! nothing, so that hours are simulated in milliseconds. `examples/rigs/` has rigs to start from.
+//! in virtual time, and predicts the throughput of 1 to N adapters, with the bottleneck of each, and that of a placement
+//! in stages: the adapters compute nothing, so that hours are simulated in milliseconds. `examples/rigs/` has rigs to start from.
 
-mod adapter;
+pub(crate) mod adapter;
 pub(crate) mod arithmetic;
+pub(crate) mod cost;
 pub(crate) mod predict;
 mod report;
 mod rig;
 mod skeleton;
 pub(crate) mod spec;
 mod traffic;
+pub(crate) mod trial;
 pub(crate) mod virtual_time;
 pub(crate) mod world;
 
 pub use predict::{simulate, simulate_model};
-pub use report::{Point, Report};
+pub use report::{Point, Report, StagePoint, Staged};
 pub use rig::{HostSpec, RigConfig};
 pub use spec::{AdapterSpec, Slowdown};

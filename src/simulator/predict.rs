@@ -1,34 +1,19 @@
-//! Throughput and efficiency of 1 to N adapters, predicted by running the scheduler in virtual time.
+//! Throughput and efficiency of 1 to N adapters, and of stages, predicted by running the scheduler in virtual time.
 
 use std::sync::Arc;
 
-use super::arithmetic::Arithmetic;
-use super::report::{Point, Report};
+use super::report::{Point, Report, StagePoint, Staged};
 use super::rig::RigConfig;
-use super::skeleton::Skeleton;
 use super::spec::AdapterSpec;
-use super::world::{Settings, World};
-use crate::data::Batch;
-use crate::error::Result;
-use crate::losses::Loss;
-use crate::model::{Model, Objective, Weights};
-use crate::optimizers::Optimizer;
-use crate::plan::Role;
-use crate::scheduler::{CpuFallback, Scheduler, ShardReport, Step, StepReport, TrainingState};
+use super::trial::{Timed, Trial};
+use crate::adapters::{Kind, memory};
+use crate::error::{ErrorKind, Result};
+use crate::model::Model;
+use crate::plan::Plan;
+use crate::scheduler::{Placement, ShardReport};
 
-/// Training steps in which the split is learned, and those that count.
-const WARM_UP: u64 = 20;
-const COUNTED: u64 = 10;
-
-/// Virtual time that a prediction may take: ten thousand hours.
-const LIMIT_MS: f64 = 36e9;
-
-/// Settings of a simulation, without the adapters.
-struct Job {
-    skeleton: Skeleton,
-    objective: Objective,
-    host_bytes_per_ms: f64,
-}
+/// Micro-batches of a placement that does not set them.
+const MICRO_BATCHES: u32 = 4;
 
 /// Times of a step's parts, in milliseconds; the adapter is the one that ends last.
 #[derive(Clone, Copy, Debug, Default)]
@@ -40,13 +25,15 @@ struct Budget {
     host_ms: f64,
 }
 
-/// Predicts the speed of the fastest 1 to N adapters of a rig, with a constant batch and with a growing one.
+/// Predicts the speed of the fastest 1 to N adapters of a rig, with a constant batch and with a growing one; and that of all
+/// of them with the layers in stages, if the rig has a placement.
 ///
 /// The scheduler's own code runs in virtual time, over adapters that take time without computing. Not counted: reading
-/// data, and, for `per_row_ms` without `memory_gb_s`, the update of a lone adapter, which runs on it.
+/// data, and, for `per_row_ms` without `memory_gb_s`, the update of a lone adapter, which runs on it. Adapters with less
+/// memory than a copy of the model takes are left out of the first two, and named.
 ///
 /// # Errors
-/// If the model can't be built.
+/// If the model can't be built, or the placement does not go with it.
 pub fn simulate(rig: &RigConfig) -> Result<Report> {
     simulate_model(rig, &rig.build_model()?)
 }
@@ -54,37 +41,87 @@ pub fn simulate(rig: &RigConfig) -> Result<Report> {
 /// Predicts for this model, in place of that of the rig: see [`simulate`].
 ///
 /// # Errors
-/// If a number of the rig makes no sense.
+/// If a number of the rig makes no sense, or the placement does not go with the model.
 pub fn simulate_model(rig: &RigConfig, model: &Model) -> Result<Report> {
     rig.check()?;
-    let job = Job::of(rig, model)?;
-    let mut alone = Vec::new();
+    let copies = Trial::new(model, &rig.objective(model), None, 1, rig.host.copy_gb_s)?;
+    let (mut alone, mut notes) = (Vec::new(), Vec::new());
     for adapter in &rig.adapters {
-        let (budget, _) = job.run(std::slice::from_ref(adapter), rig.batch_size)?;
-        alone.push((f64::from(rig.batch_size) / budget.step_ms * 1e3, adapter.clone()));
+        match run(&copies, std::slice::from_ref(adapter), rig.batch_size) {
+            Ok((budget, _)) => alone.push((f64::from(rig.batch_size) / budget.step_ms * 1e3, adapter.clone())),
+            Err(error) if error.kind() == ErrorKind::OutOfMemory => {
+                notes.push(format!("A copy of the model does not fit on {}: it {}.", adapter.name, error.problem()));
+            }
+            Err(error) => return Err(error),
+        }
     }
     alone.sort_by(|a, b| b.0.total_cmp(&a.0));
     let adapters = alone.iter().map(|(_, adapter)| adapter.name.clone()).collect();
     let (mut strong, mut weak) = (Vec::new(), Vec::new());
     for (grown, n_adapters) in (1..).zip(1..=alone.len()) {
-        strong.push(point(&job, &alone[..n_adapters], rig.batch_size)?);
-        weak.push(point(&job, &alone[..n_adapters], rig.batch_size * grown)?);
+        strong.push(point(&copies, &alone[..n_adapters], rig.batch_size)?);
+        weak.push(point(&copies, &alone[..n_adapters], rig.batch_size * grown)?);
     }
-    Ok(Report { batch_size: rig.batch_size, adapters, strong, weak })
+    let staged = staged(rig, model)?;
+    Ok(Report { batch_size: rig.batch_size, adapters, strong, weak, staged, notes })
 }
 
-/// Predicted milliseconds of a training step of a rig, all adapters together.
+/// Predicted milliseconds of a training step of a rig, all adapters together, in the stages of its placement if it has
+/// one.
 ///
 /// # Errors
 /// If the model can't be built.
 pub fn step_ms(rig: &RigConfig) -> Result<f64> {
-    Ok(Job::of(rig, &rig.build_model()?)?.run(&rig.adapters, rig.batch_size)?.0.step_ms)
+    let model = rig.build_model()?;
+    match staged(rig, &model)? {
+        Some(staged) => Ok(staged.step_ms),
+        None => {
+            let copies = Trial::new(&model, &rig.objective(&model), None, 1, rig.host.copy_gb_s)?;
+            Ok(run(&copies, &rig.adapters, rig.batch_size)?.0.step_ms)
+        }
+    }
+}
+
+/// The prediction for a rig whose placement names stages.
+fn staged(rig: &RigConfig, model: &Model) -> Result<Option<Staged>> {
+    if rig.placement == Placement::Replicas {
+        return Ok(None);
+    }
+    let Some(division) = rig.placement.division(model, rig.adapters.len())? else { return Ok(None) };
+    let micro_batches = rig.micro_batches.unwrap_or(MICRO_BATCHES);
+    let trial = Trial::new(model, &rig.objective(model), Some(division.clone()), micro_batches, rig.host.copy_gb_s)?;
+    let seen = trial.run(&rig.adapters, rig.batch_size)?;
+    let (budget, shares) = budget(rig.adapters.len(), &seen);
+    let last = seen.last().map(|(_, report)| report.shards.clone()).unwrap_or_default();
+    let busy_ms = |idx: usize| last.iter().find(|it| it.adapter_idx == idx).map_or(0.0, |it| it.timing.busy_ms());
+    let rows = rig.batch_size.div_ceil(micro_batches.max(1));
+    let stage = |(stage, plan): (usize, &Arc<Plan>)| {
+        let members: Vec<usize> =
+            (0..rig.adapters.len()).filter(|idx| division.adapters[*idx] == Some(stage)).collect();
+        StagePoint {
+            layers: model.range_of(&division.nodes, stage),
+            adapters: members.iter().map(|idx| rig.adapters[*idx].name.clone()).collect(),
+            bytes: memory::bytes(plan, rows, Kind::DiscreteGpu),
+            rows: members.iter().map(|idx| shares[*idx]).collect(),
+            busy_ms: members.iter().map(|idx| busy_ms(*idx)).collect(),
+        }
+    };
+    Ok(Some(Staged {
+        micro_batches,
+        step_ms: budget.step_ms,
+        rows_per_s: f64::from(rig.batch_size) / budget.step_ms * 1e3,
+        stages: trial.plans().iter().enumerate().map(stage).collect(),
+    }))
+}
+
+fn run(trial: &Trial, adapters: &[AdapterSpec], rows: u32) -> Result<(Budget, Vec<u32>)> {
+    Ok(budget(adapters.len(), &trial.run(adapters, rows)?))
 }
 
 /// Predicted throughput of these adapters; `alone` holds each one's rows/s on its own.
-fn point(job: &Job, alone: &[(f64, AdapterSpec)], rows: u32) -> Result<Point> {
+fn point(copies: &Trial, alone: &[(f64, AdapterSpec)], rows: u32) -> Result<Point> {
     let adapters: Vec<AdapterSpec> = alone.iter().map(|(_, adapter)| adapter.clone()).collect();
-    let (budget, shares) = job.run(&adapters, rows)?;
+    let (budget, shares) = run(copies, &adapters, rows)?;
     let rows_per_s = f64::from(rows) / budget.step_ms * 1e3;
     Ok(Point {
         n_adapters: adapters.len(),
@@ -116,83 +153,8 @@ impl Budget {
     }
 }
 
-impl Job {
-    fn of(rig: &RigConfig, model: &Model) -> Result<Self> {
-        let optimizer = rig.optimizer.clone().unwrap_or_else(|| Optimizer::adam(1e-3));
-        let losses = vec![Loss::MEAN_SQUARED_ERROR; model.outputs().len()];
-        let objective = Objective { batch_statistics: rig.batch_statistics, ..Objective::new(losses, optimizer) };
-        let skeleton = Skeleton::of(&model.plan(&objective)?, model.layout());
-        Ok(Self { skeleton, objective, host_bytes_per_ms: rig.host.copy_gb_s * 1e6 })
-    }
-
-    /// Runs some steps: where their time goes, and the rows of each adapter.
-    fn run(&self, adapters: &[AdapterSpec], rows: u32) -> Result<(Budget, Vec<u32>)> {
-        let Skeleton { plan, layout, traffic } = &self.skeleton;
-        // The host goes over the skeleton's few values: it is slower by as much as they are fewer.
-        let settings = Settings {
-            arithmetic: Arithmetic::TimeOnly,
-            traffic: Some(traffic.clone()),
-            host_bytes_per_ms: self.host_bytes_per_ms / traffic.scale,
-            seed: 0,
-        };
-        let mut world = World::with(adapters.to_vec(), &settings);
-        let (opener, runtime) = (world.opener(), world.runtime());
-        let simulated = world.adapters();
-        let batch = self.batch(rows);
-        let state = self.state();
-        let (plan, layout) = (plan.clone(), layout.clone());
-        let all = async {
-            let mut scheduler = Scheduler::for_plan(plan, layout, &self.objective)
-                .adapters(simulated)
-                .opener(opener)
-                .runtime(Arc::clone(&runtime))
-                .capacity(rows)
-                .cpu_fallback(CpuFallback::Refused)
-                .state(state)
-                .open()
-                .await?;
-            // Each number of adapters has its own line in the report: no trials with fewer.
-            scheduler.keep_all();
-            let mut seen = Vec::new();
-            for step in 0..WARM_UP + COUNTED {
-                let start_ms = runtime.now_ms();
-                let numbers = Step { step, seed: 0, learning_rate: 1e-3, loss_scales: Vec::new() };
-                let report = scheduler.train(&batch, &numbers).await?;
-                if step >= WARM_UP {
-                    seen.push((runtime.now_ms() - start_ms, report));
-                }
-            }
-            Result::<Vec<_>>::Ok(seen)
-        };
-        let seen: Vec<(f64, StepReport)> = world.run(LIMIT_MS, all)??;
-        Ok(budget(adapters.len(), &seen))
-    }
-
-    fn batch(&self, rows: u32) -> Batch {
-        let rows = rows as usize;
-        let of = |wanted: fn(Role) -> bool| {
-            let buffers = self.skeleton.plan.buffers.iter().filter(|buffer| wanted(buffer.role));
-            buffers.map(|_| Arc::from(vec![0.0; rows])).collect()
-        };
-        Batch {
-            rows,
-            inputs: of(|role| matches!(role, Role::Input(_))),
-            targets: of(|role| matches!(role, Role::Target(_))),
-            sample_weights: None,
-        }
-    }
-
-    fn state(&self) -> TrainingState {
-        let layout = &self.skeleton.layout;
-        let zeros = |len: u64| vec![0.0; usize::try_from(len).unwrap_or(0)];
-        let parameters = layout.segments.iter().map(|len| zeros(*len)).collect();
-        let weights = Weights { parameters, statistics: zeros(layout.statistics_len) };
-        TrainingState::new(weights, layout, &self.objective.optimizer)
-    }
-}
-
 /// The mean over some steps. Waiting for others within a run counts as computing: the slowest waits least.
-fn budget(n_adapters: usize, seen: &[(f64, StepReport)]) -> (Budget, Vec<u32>) {
+fn budget(n_adapters: usize, seen: &[Timed]) -> (Budget, Vec<u32>) {
     let mut budget = Budget::default();
     let mut shares = vec![0; n_adapters];
     let part = 1.0 / f64::from(u32::try_from(seen.len()).unwrap_or(1));

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::shown::bytes;
 use crate::table::Table;
 
 /// A prediction for the fastest 1 to N adapters of a rig.
@@ -15,6 +16,38 @@ pub struct Report {
     pub strong: Vec<Point>,
     /// Weak scaling: the batch grows with the number of adapters.
     pub weak: Vec<Point>,
+    /// All adapters with the layers in stages, if the rig has a placement.
+    pub staged: Option<Staged>,
+    /// Sentences about adapters that are left out of the numbers above.
+    pub notes: Vec<String>,
+}
+
+/// The predicted speed of a model in stages.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct Staged {
+    /// Pieces of a batch that go through the stages.
+    pub micro_batches: u32,
+    /// Milliseconds of a training step.
+    pub step_ms: f64,
+    /// Rows a second.
+    pub rows_per_s: f64,
+    /// The stages, in order.
+    pub stages: Vec<StagePoint>,
+}
+
+/// A stage of a model.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct StagePoint {
+    /// Its first and last layer.
+    pub layers: String,
+    /// The adapters that compute it.
+    pub adapters: Vec<String>,
+    /// Bytes that it takes on each of them.
+    pub bytes: u64,
+    /// Rows of a step on each of them.
+    pub rows: Vec<u32>,
+    /// Milliseconds of a step in which each of them is busy.
+    pub busy_ms: Vec<f64>,
 }
 
 /// The predicted speed of some adapters together.
@@ -38,16 +71,53 @@ pub struct Point {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "Adapters, the fastest first: {}.", self.adapters.join(", "))?;
         let batch_size = self.batch_size;
-        writeln!(f, "\nThe batch stays {batch_size} rows:\n")?;
-        table(&self.strong).fmt(f)?;
-        writeln!(f, "\n\nThe batch grows with the adapters:\n")?;
-        table(&self.weak).fmt(f)?;
-        write!(
+        for note in &self.notes {
+            writeln!(f, "{note}\n")?;
+        }
+        if !self.strong.is_empty() {
+            writeln!(f, "Adapters, the fastest first: {}.", self.adapters.join(", "))?;
+            writeln!(f, "\nThe batch stays {batch_size} rows:\n")?;
+            table(&self.strong).fmt(f)?;
+            writeln!(f, "\n\nThe batch grows with the adapters:\n")?;
+            table(&self.weak).fmt(f)?;
+            write!(
+                f,
+                "\n\nEfficiency: rows a second over the sum of what the same adapters do alone, {batch_size} rows a step."
+            )?;
+        }
+        let Some(staged) = &self.staged else { return Ok(()) };
+        if !self.strong.is_empty() {
+            f.write_str("\n\n")?;
+        }
+        let Staged { micro_batches, step_ms, rows_per_s, .. } = staged;
+        writeln!(
             f,
-            "\n\nEfficiency: rows a second over the sum of what the same adapters do alone, {batch_size} rows a step."
-        )
+            "In stages, {batch_size} rows in {micro_batches} pieces: {step_ms:.1} ms a step, {rows_per_s:.0} rows/s\n"
+        )?;
+        staged.table().fmt(f)
+    }
+}
+
+impl Staged {
+    fn table(&self) -> Table {
+        let mut table =
+            Table::new(["stage", "layers", "adapters", "memory", "rows of each", "busy ms", "idle"]).numbers([0]);
+        for (number, stage) in self.stages.iter().enumerate() {
+            let rows: Vec<String> = stage.rows.iter().map(ToString::to_string).collect();
+            let busy: Vec<String> = stage.busy_ms.iter().map(|ms| format!("{ms:.1}")).collect();
+            let idle = stage.busy_ms.iter().map(|ms| format!("{:.0} %", 100.0 * (1.0 - ms / self.step_ms).max(0.0)));
+            table.row([
+                number.to_string(),
+                stage.layers.clone(),
+                stage.adapters.join(", "),
+                bytes(stage.bytes),
+                rows.join(" "),
+                busy.join(" "),
+                idle.collect::<Vec<_>>().join(" "),
+            ]);
+        }
+        table
     }
 }
 

@@ -6,11 +6,13 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 
 use super::spec::AdapterSpec;
 use crate::error::{Error, Result};
+use crate::losses::Loss;
 use crate::misread;
-use crate::model::{Model, ModelConfig};
+use crate::model::{Model, ModelConfig, Objective};
 use crate::optimizers::Optimizer;
 use crate::plan::BatchStatistics;
 use crate::presets::{self, PRESETS};
+use crate::scheduler::Placement;
 
 /// Input of [`simulate`](super::simulate).
 ///
@@ -57,11 +59,21 @@ pub struct RigConfig {
     /// The host.
     #[serde(default)]
     pub host: HostSpec,
+    /// Place of each layer's computation: `"replicas"`, `"auto"` for the command, or stages: see [`Placement`].
+    #[serde(default, skip_serializing_if = "is_replicas")]
+    pub placement: Placement,
+    /// Pieces of a batch that go through the stages of a placement. Default: 4; with `"auto"`, as many as are fastest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub micro_batches: Option<u32>,
     /// The adapters, in any order.
     pub adapters: Vec<AdapterSpec>,
     /// The model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelConfig>,
+}
+
+fn is_replicas(placement: &Placement) -> bool {
+    *placement == Placement::Replicas
 }
 
 /// The host of a simulated rig.
@@ -118,18 +130,28 @@ impl RigConfig {
         })
     }
 
-    pub(super) fn check(&self) -> Result<()> {
+    /// The objective of a model's training: mean squared errors of its outputs.
+    pub(crate) fn objective(&self, model: &Model) -> Objective {
+        let optimizer = self.optimizer.clone().unwrap_or_else(|| Optimizer::adam(1e-3));
+        let losses = vec![Loss::MEAN_SQUARED_ERROR; model.outputs().len()];
+        Objective { batch_statistics: self.batch_statistics, ..Objective::new(losses, optimizer) }
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
         if self.adapters.is_empty() {
             return Err(Error::setting("`adapters`", "needs one or more, but there are none", "add `[[adapters]]`"));
         }
         if self.batch_size == 0 {
             return Err(Error::setting("`batch_size`", "needs to be 1 or more, but is 0", "256 is usual"));
         }
+        if self.micro_batches == Some(0) {
+            return Err(Error::setting("`micro_batches`", "needs to be 1 or more, but is 0", "4 is usual for stages"));
+        }
         self.adapters.iter().enumerate().try_for_each(|(idx, adapter)| check_adapter(idx, adapter))?;
         check_above_zero("`host`", &[("copy_gb_s", Some(self.host.copy_gb_s))])
     }
 
-    pub(super) fn build_model(&self) -> Result<Model> {
+    pub(crate) fn build_model(&self) -> Result<Model> {
         match (&self.model, &self.preset) {
             (Some(model), None) => model.build(0),
             (None, Some(preset)) => presets::find(preset)?.build(0),
@@ -169,6 +191,7 @@ fn check_adapter(idx: usize, adapter: &AdapterSpec) -> Result<()> {
         ("memory_gb_s", adapter.memory_gb_s),
         ("upload_gb_s", adapter.upload_gb_s),
         ("download_gb_s", adapter.download_gb_s),
+        ("memory_gb", adapter.memory_gb),
     ];
     check_above_zero(&who, &rates)
 }

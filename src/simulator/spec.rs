@@ -2,10 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::adapters::Kind;
+
 /// A simulated adapter.
 ///
 /// A training run of `rows` takes `fixed_ms + per_row_ms * rows` of computing, or, where no `per_row_ms` is given, the
-/// time that the plan's arithmetic takes at `gflops` and `memory_gb_s`. Runs that only go forward take a third per row.
+/// time that the plan's arithmetic takes at `gflops` and `memory_gb_s`. Runs that only go forward take a third per row. A
+/// stage takes `fixed_ms`, and its part of the model's work of `per_row_ms`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AdapterSpec {
@@ -35,6 +38,13 @@ pub struct AdapterSpec {
     /// Each run takes up to this part longer or shorter, at random.
     #[serde(default)]
     pub jitter: f64,
+    /// Memory that a model may take on it, in 10⁹ bytes; without it, any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_gb: Option<f64>,
+    /// Its kind, by which memory is counted; without it, that of a card.
+    #[serde(skip)]
+    #[doc(hidden)]
+    pub kind: Option<Kind>,
     /// Rows for which it has memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_rows: Option<u32>,
@@ -51,6 +61,12 @@ impl AdapterSpec {
     /// An adapter without links, jitter or faults.
     pub fn new(name: impl Into<String>, fixed_ms: f64, per_row_ms: f64) -> Self {
         Self { name: name.into(), fixed_ms, per_row_ms: Some(per_row_ms), ..Self::default() }
+    }
+
+    /// Bytes that a model may take on it.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be above 0")]
+    pub(crate) fn memory_bytes(&self) -> Option<u64> {
+        self.memory_gb.map(|gb| (gb * 1e9) as u64)
     }
 }
 

@@ -12,8 +12,8 @@ use rand_chacha::ChaCha8Rng;
 
 use super::adapter::{self, SimulatedAdapter};
 use super::arithmetic::Arithmetic;
+use super::cost::Cost;
 use super::spec::AdapterSpec;
-use super::traffic::Traffic;
 use super::virtual_time::{Virtual, lock};
 use crate::adapters::{self, Info, Kind, Opener};
 use crate::error::{Error, Result};
@@ -26,14 +26,14 @@ const BACKEND: &str = "simulated";
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     pub arithmetic: Arithmetic,
-    pub traffic: Option<Traffic>,
+    pub costs: Arc<[Cost]>,
     pub host_bytes_per_ms: f64,
     pub seed: u64,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { arithmetic: Arithmetic::Twins, traffic: None, host_bytes_per_ms: f64::INFINITY, seed: 0 }
+        Self { arithmetic: Arithmetic::Twins, costs: Arc::default(), host_bytes_per_ms: f64::INFINITY, seed: 0 }
     }
 }
 
@@ -91,12 +91,12 @@ impl World {
     }
 
     pub(super) fn with(adapters: Vec<AdapterSpec>, settings: &Settings) -> Self {
-        let adapter = |(idx, spec)| {
+        let adapter = |(stream, (index, spec))| {
             let mut rng = ChaCha8Rng::seed_from_u64(settings.seed);
-            rng.set_stream(idx);
-            Arc::new(SimulatedAdapter::new(spec, settings.arithmetic, settings.traffic.clone(), rng))
+            rng.set_stream(stream);
+            Arc::new(SimulatedAdapter::new(index, spec, settings.arithmetic, settings.costs.clone(), rng))
         };
-        let adapters = (0..).zip(adapters).map(adapter);
+        let adapters = (0..).zip(adapters.into_iter().enumerate()).map(adapter);
         let (adapters, runtime) = (adapters.collect(), Virtual::new(settings.host_bytes_per_ms));
         Self { runtime, adapters, tasks: Vec::new(), ready: Arc::default() }
     }

@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use super::Compile;
 use super::advice::advice;
+use super::auto::Auto;
 use crate::adapters::{self, Handle, Info, MemoryLimits, Opener, Throttles};
 use crate::data::LoaderSettings;
 use crate::error::{Error, Result};
-use crate::model::Model;
+use crate::model::{Model, Objective};
+use crate::placer::{Blocks, ChosenPlacement, Probed, Site, probe};
 use crate::plan::{Layout, Plan};
 use crate::runtime::{self, Runtime};
 use crate::scheduler::split::SplitMode;
@@ -40,6 +42,10 @@ pub(super) struct Adapters {
     chosen: Option<Vec<Info>>,
     split: SplitMode,
     placement: Placement,
+    /// The placement that was chosen by measurement, while adapters are open for it.
+    auto: Option<Auto>,
+    /// Speeds for the next choice, as long as adapters and model are the same.
+    probed: Option<Probed>,
     opened: Option<Opened>,
     /// State for opening adapters; while they are open, the scheduler owns it.
     state: TrainingState,
@@ -66,6 +72,8 @@ impl Adapters {
             chosen: None,
             split: SplitMode::default(),
             placement: Placement::default(),
+            auto: None,
+            probed: None,
             opened: None,
             state,
             timeline: None,
@@ -75,6 +83,7 @@ impl Adapters {
     /// Chooses other adapters; closes the open ones.
     pub(super) fn choose(&mut self, adapters: Vec<Info>) {
         self.close();
+        self.forget_speeds();
         self.chosen = Some(adapters);
     }
 
@@ -84,9 +93,23 @@ impl Adapters {
         self.split = split;
     }
 
-    /// The chosen placement of layers.
-    pub(super) fn placement(&self) -> &Placement {
-        &self.placement
+    /// The stage of each node of a model; `None` without stages, or before they are chosen.
+    pub(super) fn nodes(&self, model: &Model) -> Result<Option<Vec<usize>>> {
+        let chosen = self.chosen_placement().filter(ChosenPlacement::is_staged);
+        match chosen.and_then(|chosen| chosen.division) {
+            Some(division) => Ok(Some(division.nodes)),
+            None => self.placement.nodes(model),
+        }
+    }
+
+    /// The placement that was chosen by measurement.
+    pub(super) fn chosen_placement(&self) -> Option<ChosenPlacement> {
+        self.auto.as_ref().map(Auto::now)
+    }
+
+    /// Measures adapters again before the next choice.
+    pub(super) fn forget_speeds(&mut self) {
+        self.probed = None;
     }
 
     /// Chooses where layers are computed; closes the open adapters.
@@ -143,23 +166,80 @@ impl Adapters {
         self.limits.check(&chosen)?;
         let opener = self.limits.wrap(self.throttles.wrap(self.opener.clone()), &chosen);
         let objective = compile.objective();
+        self.auto = self.place(model, &objective, &chosen, &opener, (batch_size, micro_batches)).await?;
+        let placed = self.chosen_placement();
+        let pieces = placed.as_ref().map_or(micro_batches, |placed| placed.micro_batches);
+        let capacity = capacity_of(batch_size, pieces)?;
+        let placement = if self.placement == Placement::Auto { Placement::Replicas } else { self.placement.clone() };
         let mut scheduler = Scheduler::builder(model, &objective)
             .adapters(chosen)
             .opener(opener)
             .runtime(self.runtime.clone())
             .split(self.split.clone())
-            .placement(self.placement.clone())
+            .placement(placement)
+            .divided(placed.and_then(|placed| placed.division))
             .capacity(capacity)
             .cpu_fallback(self.cpu_fallback)
-            .micro_batches(micro_batches)
+            .micro_batches(pieces)
             .state(self.state.clone())
             .open()
             .await?;
+        if let Some(auto) = &self.auto {
+            scheduler.set_placer(auto.placer());
+        }
         if let Some(timeline) = self.timeline.take() {
             scheduler.timeline_mut().go_on(timeline);
         }
         self.state = TrainingState::default();
         self.opened = Some(Opened { scheduler, capacity: batch_size, micro_batches });
+        Ok(())
+    }
+
+    /// Chooses a placement by measurement if that is asked for, and there is a choice.
+    async fn place(
+        &mut self,
+        model: &Model,
+        objective: &Objective,
+        adapters: &[Info],
+        opener: &Opener,
+        (batch_size, micro_batches): (usize, u32),
+    ) -> Result<Option<Auto>> {
+        let is_split_given = matches!(self.split, SplitMode::Fixed(_) | SplitMode::Recorded(_));
+        if self.placement != Placement::Auto || adapters.len() < 2 || is_split_given {
+            return Ok(None);
+        }
+        let batch_size = capacity_of(batch_size, 1)?;
+        let blocks = Blocks::new(model, objective)?;
+        let probed = match self.probed.take() {
+            Some(probed) => probed,
+            None => {
+                let limits: Vec<Option<u64>> = adapters.iter().map(|info| self.limits.of(info, adapters)).collect();
+                probe(&blocks, adapters, &limits, opener, &self.runtime, batch_size).await?
+            }
+        };
+        self.probed = Some(probed.clone());
+        let Probed { adapters, host_gb_s } = probed;
+        Auto::choose(Site { blocks: Arc::new(blocks), adapters, host_gb_s, batch_size, micro_batches }).map(Some)
+    }
+
+    /// Moves the layers of a chosen placement where measurements since then show that others are faster. Between steps.
+    ///
+    /// # Errors
+    /// If an adapter can't run its stage.
+    pub(super) async fn follow_speeds(&mut self) -> Result<()> {
+        let (Some(auto), Some(opened)) = (&mut self.auto, &mut self.opened) else { return Ok(()) };
+        let scheduler = &mut opened.scheduler;
+        if !auto.is_due() || !scheduler.is_staged() {
+            return Ok(());
+        }
+        let there = scheduler.statuses().into_iter().map(|status| matches!(status, AdapterStatus::Active { .. }));
+        let Some((chosen, placed)) = auto.reconsider(&there.collect::<Vec<_>>(), scheduler.row_ms())? else {
+            return Ok(());
+        };
+        let capacity = capacity_of(opened.capacity, chosen.micro_batches)?;
+        log::warn!("stages move, since measured speeds are others than before the first step: {}", chosen.line());
+        scheduler.place(placed, capacity).await?;
+        auto.set(chosen);
         Ok(())
     }
 
@@ -178,6 +258,7 @@ impl Adapters {
         if let Some(mut opened) = self.opened.take() {
             self.timeline = Some(std::mem::take(opened.scheduler.timeline_mut()));
             self.state = opened.scheduler.into_state();
+            self.auto = None;
         }
     }
 
@@ -294,7 +375,15 @@ impl Adapters {
     pub(super) fn trace(&mut self, what: Activity, start_ms: f64) {
         let ms = self.runtime.now_ms() - start_ms;
         if let Some(opened) = &mut self.opened {
-            opened.scheduler.timeline_mut().trace(Span { lane: Lane::Host, what, start_ms, ms, step: None, rows: 0 });
+            opened.scheduler.timeline_mut().trace(Span {
+                lane: Lane::Host,
+                what,
+                start_ms,
+                ms,
+                step: None,
+                stage: None,
+                rows: 0,
+            });
         }
     }
 

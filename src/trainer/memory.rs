@@ -44,12 +44,13 @@ impl Trainer {
     #[must_use]
     pub fn memory(mut self, limits: MemoryLimits) -> Self {
         self.adapters.close();
+        self.adapters.forget_speeds();
         self.adapters.limits = limits;
         self
     }
 
     /// Memory that training takes on an adapter of a kind in each stage of the [`placement`](Self::placement), within a limit of
-    /// bytes: `None` for a stage of which one row takes more. Without stages, it is that of [`memory_need`](Self::memory_need).
+    /// bytes: `None` for a stage of which one row takes more. Without stages, or before they are chosen, it is that of [`memory_need`](Self::memory_need).
     ///
     /// # Errors
     /// If the placement does not go with the model, or there are more rows than can be counted.
@@ -60,7 +61,7 @@ impl Trainer {
         micro_batches: u32,
         limit: Option<u64>,
     ) -> Result<Vec<Option<MemoryNeed>>> {
-        let Some(nodes) = self.adapters.placement().nodes(&self.model)? else {
+        let Some(nodes) = self.adapters.nodes(&self.model)? else {
             return Ok(vec![self.memory_need(kind, batch_size, micro_batches, limit)?]);
         };
         let (most, limit) = (capacity_of(batch_size, micro_batches)?, limit.unwrap_or(u64::MAX));

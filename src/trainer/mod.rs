@@ -3,6 +3,7 @@
 mod adapt;
 mod adapters;
 mod advice;
+mod auto;
 mod batch_check;
 #[cfg(not(target_arch = "wasm32"))]
 mod blocking;
@@ -37,6 +38,7 @@ use crate::adapters::{Handle, Info, Opener};
 use crate::data::{Dataset, LoaderSettings};
 use crate::error::Result;
 use crate::model::Model;
+use crate::placer::ChosenPlacement;
 use crate::runtime::Runtime;
 use crate::scheduler::split::SplitMode;
 use crate::scheduler::timeline::Timeline;
@@ -154,6 +156,12 @@ impl Trainer {
     pub fn placement(mut self, placement: Placement) -> Self {
         self.adapters.choose_placement(placement);
         self
+    }
+
+    /// The placement that was chosen by measurement for [`Placement::Auto`], while adapters are open for it; `None` where there
+    /// is nothing to choose, as on one adapter.
+    pub fn chosen_placement(&self) -> Option<ChosenPlacement> {
+        self.adapters.chosen_placement()
     }
 
     /// Sets the number of threads that read data for evaluation and prediction; within a run [`Fit`] sets it.

@@ -119,6 +119,9 @@ impl Trainer {
             self.progress.batch += 1;
         }
         refused?;
+        if self.adapters.n_in_flight() == 0 {
+            self.adapters.follow_speeds().await?;
+        }
         Ok(Some(StepLog {
             step: self.progress.step,
             epoch: self.progress.epoch + 1,

@@ -45,16 +45,17 @@ scheduler/split:    scheduler error
 scheduler/timeline: files table timing scheduler scheduler/split data adapters plan error
 scheduler:          scheduler/split scheduler/timeline adapters adapters/cpu model data losses optimizers plan
                     kernels runtime leaves
+placer:             simulator scheduler adapters model plan kernels runtime leaves
 simulator:          presets scheduler scheduler/split adapters adapters/cpu model data losses optimizers plan
                     kernels runtime leaves
 bench:              simulator presets files scheduler scheduler/split scheduler/timeline adapters adapters/gpu
                     model data losses optimizers plan kernels runtime leaves
-trainer:            scheduler scheduler/split scheduler/timeline adapters adapters/cpu model data layers losses
+trainer:            placer scheduler scheduler/split scheduler/timeline adapters adapters/cpu model data layers losses
                     metrics optimizers plan files runtime leaves
 extend:             layers losses metrics optimizers model plan kernels leaves
-internals:          trainer bench simulator presets scheduler adapters adapters/cpu adapters/gpu model data
+internals:          trainer placer bench simulator presets scheduler adapters adapters/cpu adapters/gpu model data
                     layers losses metrics optimizers plan kernels files runtime leaves
-cli:                trainer bench simulator presets scheduler scheduler/split scheduler/timeline adapters model
+cli:                trainer placer bench simulator presets scheduler scheduler/split scheduler/timeline adapters model
                     data layers losses metrics optimizers plan files runtime leaves
 ";
 

@@ -6,6 +6,7 @@ mod close;
 mod simulated;
 
 mod fewer;
+mod placement;
 mod properties;
 mod simulator;
 mod split;

@@ -4,6 +4,7 @@
 
 use std::path::Path;
 
+use manyhands::Placement;
 use manyhands::simulator::{Point, RigConfig, simulate};
 
 use crate::close::assert_relative;
@@ -78,10 +79,78 @@ fn the_examples_say_what_limits_them() {
     }
 }
 
+/// A rig whose layers are in two stages, cut behind the first hidden layer.
+fn in_stages(micro_batches: u32, adapters: &[&str]) -> RigConfig {
+    let placement = Placement::stages([(["..dense"], [0]), (["dense_1.."], [1])]);
+    RigConfig { placement, micro_batches: Some(micro_batches), ..rig(1e6, adapters) }
+}
+
+/// Milliseconds of a step, and those in which the two adapters are busy.
+fn staged(rig: &RigConfig) -> (f64, [f64; 2]) {
+    let staged = simulate(rig).unwrap().staged.unwrap();
+    (staged.step_ms, [0, 1].map(|stage: usize| staged.stages[stage].busy_ms[0]))
+}
+
+#[test]
+fn pieces_fill_the_stages_and_then_the_slowest_sets_the_pace() {
+    for (first, second) in [("0.1", "0.1"), ("0.1", "0.4"), ("0.3", "0.05")] {
+        let adapters = [first, second].map(|ms| format!("per_row_ms = {ms}"));
+        let adapters = adapters.each_ref().map(String::as_str);
+        for pieces in [1, 2, 4, 8, 16] {
+            let (step_ms, busy) = staged(&in_stages(pieces, &adapters));
+            let count = f64::from(pieces);
+            // Going forward takes a third of training, and the first stage does both.
+            let (forward, backward, last) = (busy[0] / count / 4.0, busy[0] / count * 0.75, busy[1] / count);
+            let fill = forward + last + backward;
+            let by_hand = fill + (count - 1.0) * last.max(forward + backward);
+            // Where the first stage is slowest, the last one's piece may end while the first still works.
+            let slack = if last < forward + backward { last } else { 0.0 };
+            assert!(
+                step_ms <= by_hand * 1.02 + 0.1 && step_ms >= (by_hand - slack) * 0.98,
+                "{first} and {second} ms, {pieces} pieces: {step_ms} ms, by hand {by_hand}, or {slack} less"
+            );
+            // All stages together do the whole model's work, and the first one's forward once more.
+            let rates = [first, second].map(|ms| 256.0 * ms.parse::<f64>().unwrap());
+            let parts = busy[0] * 0.75 / rates[0] + busy[1] / rates[1];
+            assert_relative("parts of the stages", &[parts], &[1.0], 0.05);
+        }
+    }
+}
+
+#[test]
+fn values_that_are_handed_over_take_their_time_on_the_links() {
+    let free = staged(&in_stages(1, &["per_row_ms = 0.1"; 2]));
+    let linked = staged(&in_stages(1, &["per_row_ms = 0.1\nupload_gb_s = 1.0\ndownload_gb_s = 1.0"; 2]));
+    // 1024 values of a row go down and up, and so do their gradients; rows of 784 values go up for both passes, targets
+    // and weights once. The first stage gets new weights before it begins, the second one's gradients leave before the
+    // gradient of a row that it hands over, and the first one's at the end.
+    let rows = 256.0 * 4.0 * (4.0 * 1024.0 + 2.0 * 784.0 + 11.0) / 1e6;
+    let first = 4.0 * (784.0 * 1024.0 + 1024.0) / 1e6;
+    let second = PERCEPTRON_BYTES / 1e6 - first;
+    assert_relative("ms more", &[linked.0 - free.0], &[rows + 2.0 * first + second], 0.02);
+}
+
+#[test]
+fn what_does_not_fit_as_copies_may_fit_in_stages() {
+    let adapters = ["per_row_ms = 0.1\nmemory_gb = 0.045", "per_row_ms = 0.1\nmemory_gb = 0.085"];
+    let report = simulate(&in_stages(8, &adapters)).unwrap();
+    assert!(report.strong.is_empty() && report.weak.is_empty());
+    let text = report.to_string();
+    assert!(text.contains("A copy of the model does not fit on 0: it has too little memory for one row"), "{text}");
+    let staged = report.staged.unwrap();
+    assert!(staged.stages[0].bytes < 45_000_000 && staged.stages[1].bytes < 85_000_000, "{staged:?}");
+    assert!(text.contains("In stages, 256 rows in 8 pieces"), "{text}");
+    assert!(simulate(&rig(1e6, &["per_row_ms = 0.1\nmemory_gb = 0.2"])).unwrap().notes.is_empty());
+}
+
 #[test]
 fn a_rig_survives_its_file() {
     let rig = RigConfig::load(Path::new("examples/rigs/mixed.toml")).unwrap();
     assert_eq!(RigConfig::parse(&rig.to_toml().unwrap()).unwrap(), rig);
+    let staged = in_stages(4, &["per_row_ms = 0.1\nmemory_gb = 2.0"; 2]);
+    assert_eq!(RigConfig::parse(&staged.to_toml().unwrap()).unwrap(), staged);
+    let auto = RigConfig { placement: Placement::Auto, ..staged };
+    assert_eq!(RigConfig::parse(&auto.to_toml().unwrap()).unwrap(), auto);
 }
 
 #[test]
@@ -93,6 +162,8 @@ fn mistakes_are_named() {
     assert!(slow.starts_with("adapter 0 `a` needs a speed, but has none"), "{slow}");
     let negative = error("preset = \"mlp\"\nbatch_size = 1\n[[adapters]]\nname = \"a\"\nper_row_ms = -1.0");
     assert!(negative.contains("needs `per_row_ms` above 0, but it is -1"), "{negative}");
+    let placement = error("preset = \"mlp\"\nbatch_size = 1\nplacement = \"fastest\"\nadapters = []");
+    assert!(placement.contains("\"replicas\", \"auto\", or a list of stages"), "{placement}");
     let unknown = error("preset = \"mlp\"\nbatch_size = 1\nbatchsize = 2\nadapters = []");
     assert!(unknown.contains("key `batchsize`, is not known here"), "{unknown}");
 }

@@ -20,6 +20,7 @@ mod limits;
 mod live;
 mod lone;
 mod on_batch;
+mod placement;
 mod predict;
 mod replicas;
 mod sequences;

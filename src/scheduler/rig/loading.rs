@@ -6,6 +6,7 @@ use super::member::Loading;
 use super::{Presence, Rig};
 use crate::adapters::{Event, Fault, Request};
 use crate::error::Result;
+use crate::model::stages::Stage;
 use crate::plan::Plan;
 
 /// Longest wait for an adapter that loads a plan: some drivers compile for a minute.
@@ -26,9 +27,44 @@ impl Rig {
     /// # Errors
     /// If one can't run it.
     pub async fn load_all(&mut self) -> Result<()> {
-        (0..self.members.len()).for_each(|adapter_idx| self.load(adapter_idx));
-        for adapter_idx in 0..self.members.len() {
+        let active: Vec<usize> = (0..self.members.len()).filter(|idx| self.members[*idx].is_active()).collect();
+        active.iter().for_each(|adapter_idx| self.load(*adapter_idx));
+        for adapter_idx in active {
             self.finish_load(adapter_idx).await?;
+        }
+        Ok(())
+    }
+
+    /// Divides the model over other stages, between two passes: each adapter loads the plan of its new stage. Those without
+    /// one are closed until a later division needs them.
+    ///
+    /// # Errors
+    /// If an adapter refuses its plan.
+    pub async fn place(&mut self, stages: Vec<Stage>, stage_of: &[Option<usize>], capacity: u32) -> Result<()> {
+        self.stages = stages;
+        for adapter_idx in 0..self.members.len() {
+            let wanted = stage_of.get(adapter_idx).copied().flatten();
+            let member = &mut self.members[adapter_idx];
+            // A lost adapter that comes back without a stage helps the first one.
+            member.stage = wanted.unwrap_or(0);
+            (member.capacity, member.is_reduced) = (capacity, false);
+            match (member.presence, wanted) {
+                (Presence::Active, Some(_)) => self.load(adapter_idx),
+                (Presence::Active, None) => member.dismiss(Presence::Spare),
+                (Presence::Spare, Some(_)) => {
+                    self.open_again(adapter_idx);
+                    if self.members[adapter_idx].is_active() {
+                        self.load(adapter_idx);
+                    }
+                }
+                (Presence::Returning | Presence::Ready, _) => self.load_returning(adapter_idx),
+                (Presence::Spare, None) | (Presence::Lost { .. } | Presence::Left, _) => {}
+            }
+        }
+        for adapter_idx in 0..self.members.len() {
+            if self.members[adapter_idx].is_active() {
+                self.finish_load_or_lose(adapter_idx).await?;
+            }
         }
         Ok(())
     }
@@ -106,7 +142,7 @@ impl Rig {
             match member.presence {
                 Presence::Active => self.load(adapter_idx),
                 Presence::Returning | Presence::Ready => self.load_returning(adapter_idx),
-                Presence::Lost { .. } | Presence::Left => {}
+                Presence::Lost { .. } | Presence::Left | Presence::Spare => {}
             }
         }
         for adapter_idx in 0..self.members.len() {

@@ -9,7 +9,8 @@ use crate::error::Error;
 pub enum AdapterStatus {
     /// The adapter takes part.
     Active {
-        /// Whether it is excluded from training steps, because they are faster without it.
+        /// Whether it is excluded from training steps, because they are faster without it, or because a placement gives
+        /// it no layers.
         is_excluded: bool,
     },
     /// The adapter was lost.
@@ -65,6 +66,8 @@ pub(in crate::scheduler) enum Presence {
     Ready,
     /// The member was removed, and is not opened again.
     Left,
+    /// The placement gives the member no stage: it is closed until another one does.
+    Spare,
 }
 
 /// State of loading the plan.

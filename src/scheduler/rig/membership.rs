@@ -61,6 +61,7 @@ impl Rig {
             }
             Presence::Returning | Presence::Ready => AdapterStatus::Returning,
             Presence::Left => AdapterStatus::Left,
+            Presence::Spare => AdapterStatus::Active { is_excluded: true },
         };
         (0..self.members.len()).map(status).collect()
     }

@@ -13,11 +13,12 @@ use std::sync::Arc;
 use async_channel::{Receiver, Sender};
 
 use super::CpuFallback;
+use super::placement::Placer;
 use super::timeline::{Activity, Lane, Span, Timeline};
 use crate::adapters::{ActorId, Event, Fault, Handle, Info, Message, Opener, Request, Ticket};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::stages::Stage;
-use crate::plan::{Pass, Plan, Role};
+use crate::plan::{Layout, Pass, Plan, Role};
 use crate::runtime::Runtime;
 
 pub use member::AdapterStatus;
@@ -32,6 +33,8 @@ pub(super) struct Rig {
     pub stages: Vec<Stage>,
     pub members: Vec<Member>,
     cpu_fallback: CpuFallback,
+    /// Divides the model over the adapters that are left, where a stage has lost all of its.
+    pub placer: Option<Placer>,
     events: Receiver<Message>,
     events_in: Sender<Message>,
     /// Number of runs sent so far: numbers attempts, so that late answers of earlier ones are recognised.
@@ -49,8 +52,19 @@ impl Rig {
         cpu_fallback: CpuFallback,
     ) -> Self {
         let (events_in, events) = async_channel::unbounded();
-        let (members, timeline) = (Vec::new(), Timeline::default());
-        Self { runtime, opener, plan, stages, members, cpu_fallback, events, events_in, attempts: 0, timeline }
+        Self {
+            runtime,
+            opener,
+            plan,
+            stages,
+            members: Vec::new(),
+            cpu_fallback,
+            placer: None,
+            events,
+            events_in,
+            attempts: 0,
+            timeline: Timeline::default(),
+        }
     }
 
     /// Opens another adapter for a stage; returns its position. It has no plan yet.
@@ -75,6 +89,16 @@ impl Rig {
     /// Whether the model is divided over stages.
     pub fn is_staged(&self) -> bool {
         self.stages.len() > 1
+    }
+
+    /// The only stage of a model that is not divided.
+    pub fn whole(&self, layout: &Layout) -> Vec<Stage> {
+        vec![Stage::whole(self.plan.clone(), layout)]
+    }
+
+    /// Gives an adapter no stage: it is closed until a division needs it.
+    pub fn spare(&mut self, adapter_idx: usize) {
+        self.members[adapter_idx].dismiss(Presence::Spare);
     }
 
     /// The plan of the whole model.
@@ -190,7 +214,7 @@ impl Rig {
     /// Records the host's work since `start_ms`, and gives the present time.
     pub fn record(&mut self, what: Activity, start_ms: f64, step: Option<u64>, rows: u32) -> f64 {
         let now_ms = self.runtime.now_ms();
-        self.timeline.record(Span { lane: Lane::Host, what, start_ms, ms: now_ms - start_ms, step, rows });
+        self.timeline.record(Span { lane: Lane::Host, what, start_ms, ms: now_ms - start_ms, step, stage: None, rows });
         now_ms
     }
 

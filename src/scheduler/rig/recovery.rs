@@ -18,7 +18,7 @@ impl Rig {
         let now_ms = self.runtime.now_ms();
         let start_ms = self.members[adapter_idx].last_seen_ms;
         let (lane, ms) = (Lane::Adapter(adapter_idx), now_ms - start_ms);
-        self.timeline.record(Span { lane, what: Activity::Lost, start_ms, ms, step: None, rows: 0 });
+        self.timeline.record(Span { lane, what: Activity::Lost, start_ms, ms, step: None, stage: None, rows: 0 });
         let member = &mut self.members[adapter_idx];
         member.last_seen_ms = now_ms;
         member.losses += 1;
@@ -47,13 +47,23 @@ impl Rig {
     }
 
     fn reopen(&mut self, adapter_idx: usize) {
+        self.open_again(adapter_idx);
+        if self.members[adapter_idx].is_active() {
+            self.load_returning(adapter_idx);
+        }
+    }
+
+    /// Opens an adapter again that was lost or closed; it has no plan yet. Where it can't be opened it counts as lost.
+    pub(super) fn open_again(&mut self, adapter_idx: usize) {
         let info = self.members[adapter_idx].handle.info.clone();
         let actor = ActorId { adapter_idx, reopened: self.members[adapter_idx].openings };
         self.members[adapter_idx].openings += 1;
         match self.open(&info, actor) {
             Ok(handle) => {
-                (self.members[adapter_idx].handle, self.members[adapter_idx].actor) = (handle, Some(actor));
-                self.load_returning(adapter_idx);
+                let now_ms = self.runtime.now_ms();
+                let member = &mut self.members[adapter_idx];
+                (member.handle, member.actor) = (handle, Some(actor));
+                (member.presence, member.last_seen_ms) = (Presence::Active, now_ms);
             }
             // Unplugged: it may be there again later.
             Err(error) => self.lose(adapter_idx, &error.to_string()),

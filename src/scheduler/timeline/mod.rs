@@ -94,6 +94,8 @@ pub struct Span {
     pub ms: f64,
     /// Training step that it belongs to, counted from 0; `None` outside of training steps.
     pub step: Option<u64>,
+    /// Stage that an adapter computed, where layers are placed in stages.
+    pub stage: Option<usize>,
     /// Rows that it worked on; 0 where there are none.
     pub rows: u32,
 }
@@ -265,12 +267,21 @@ pub(super) struct RunOf {
     pub adapter_idx: usize,
     pub pass: Pass,
     pub step: Option<u64>,
+    pub stage: Option<usize>,
     pub rows: u32,
 }
 
 impl RunOf {
     fn span(&self, what: Activity, start_ms: f64, ms: f64) -> Span {
-        Span { lane: Lane::Adapter(self.adapter_idx), what, start_ms, ms, step: self.step, rows: self.rows }
+        Span {
+            lane: Lane::Adapter(self.adapter_idx),
+            what,
+            start_ms,
+            ms,
+            step: self.step,
+            stage: self.stage,
+            rows: self.rows,
+        }
     }
 }
 
@@ -279,7 +290,7 @@ mod tests {
     use super::*;
 
     fn span(start_ms: f64, ms: f64) -> Span {
-        Span { lane: Lane::Host, what: Activity::Reduce, start_ms, ms, step: Some(0), rows: 1 }
+        Span { lane: Lane::Host, what: Activity::Reduce, start_ms, ms, step: Some(0), stage: None, rows: 1 }
     }
 
     #[test]
@@ -300,7 +311,7 @@ mod tests {
         let mut timeline = Timeline::default();
         timeline.name_adapter(0, "one");
         timeline.start(0.0, Tracing::On);
-        let run = RunOf { adapter_idx: 0, pass: Pass::Train, step: Some(4), rows: 8 };
+        let run = RunOf { adapter_idx: 0, pass: Pass::Train, step: Some(4), stage: None, rows: 8 };
         let weights = crate::adapters::Writes { start_ms: 1.0, ms: 2.0 };
         let timing = Timing {
             start_ms: 10.0,

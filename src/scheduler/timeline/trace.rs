@@ -28,7 +28,7 @@ impl Timeline {
     /// The kept spans as a Chrome trace (JSON). Open it at <https://ui.perfetto.dev>: nothing is sent anywhere.
     ///
     /// One track for the host and one for each adapter. Times are in microseconds since the start; `step` counts from
-    /// 1, as in logs.
+    /// 1, as in logs; `stage` counts from 0, as in a placement: where an adapter's track is empty, it waits.
     pub fn to_trace(&self) -> String {
         let mut text = String::from("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
         push_name(&mut text, "process_name", PROCESS, "manyhands");
@@ -118,9 +118,10 @@ fn push_event(text: &mut String, event: &Event<'_>) {
         Lane::Adapter(adapter_idx) => ("adapter", thread_of(adapter_idx)),
     };
     let step = span.step.map_or_else(String::new, |step| format!(r#""step":{},"#, step + 1));
+    let stage = span.stage.map_or_else(String::new, |stage| format!(r#""stage":{stage},"#));
     let name = span.what.name();
     let line = format_args!(
-        r#"{{"ph":"X","name":"{name}","cat":"{kind}","pid":{PROCESS},"tid":{thread},"ts":{},"dur":{},"args":{{{step}"rows":{}}}}}"#,
+        r#"{{"ph":"X","name":"{name}","cat":"{kind}","pid":{PROCESS},"tid":{thread},"ts":{},"dur":{},"args":{{{step}{stage}"rows":{}}}}}"#,
         Microseconds(*start_ns),
         Microseconds(end_ns.saturating_sub(*start_ns)),
         span.rows
@@ -152,7 +153,15 @@ mod tests {
         timeline.start(0.0, Tracing::On);
         for (what, start_ms, end_ms) in spans {
             let ms = end_ms - start_ms;
-            timeline.record(Span { lane: Lane::Host, what: *what, start_ms: *start_ms, ms, step: None, rows: 0 });
+            timeline.record(Span {
+                lane: Lane::Host,
+                what: *what,
+                start_ms: *start_ms,
+                ms,
+                step: None,
+                stage: None,
+                rows: 0,
+            });
         }
         timeline.lane(Lane::Host).iter().map(|event| (event.span.what.name(), event.start_ns, event.end_ns)).collect()
     }

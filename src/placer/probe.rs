@@ -1,0 +1,353 @@
+//! Measurement of each block of a model on each adapter, before the first step.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::task::Poll;
+
+use async_channel::Receiver;
+
+use super::blocks::Blocks;
+use super::speeds::{Speeds, line};
+use crate::adapters::{ActorId, Combining, Event, Fault, Handle, Info, Message, Opener, Request, Run, Ticket, Timing};
+use crate::error::Result;
+use crate::kernels::Call;
+use crate::model::stages::Stage;
+use crate::plan::{Command, Pass, Plan, Role, Scalars, Work};
+use crate::runtime::{Runtime, threads};
+use crate::shown::shown;
+use crate::simulator::HostSpec;
+use crate::simulator::cost::{Line, Times};
+use crate::size::F32_BYTES;
+
+/// Milliseconds of an adapter's measurement after which blocks are measured once, and after which they are estimated.
+const BUDGET_MS: f64 = 1_500.0;
+const MOST_MS: f64 = 6_000.0;
+/// Longest wait for an answer: some drivers compile for a minute.
+const PATIENCE_MS: f64 = 120_000.0;
+/// Longest wait for an adapter to close.
+const CLOSE_MS: f64 = 5_000.0;
+/// Parts of a batch in the runs that are timed.
+const FEW: u32 = 8;
+const MANY: u32 = 2;
+/// Values of the host's trial update.
+const UPDATED: usize = 1 << 20;
+
+/// The speeds of adapters, and of the host in 10⁹ bytes a second.
+#[derive(Clone)]
+pub(crate) struct Probed {
+    pub adapters: Vec<Speeds>,
+    pub host_gb_s: f64,
+}
+
+/// Measures all adapters at once, as they will work; `limits` are the bytes that they may take.
+///
+/// # Errors
+/// If one can't be opened.
+pub(crate) async fn probe(
+    blocks: &Blocks,
+    adapters: &[Info],
+    limits: &[Option<u64>],
+    opener: &Opener,
+    runtime: &Arc<dyn Runtime>,
+    batch_size: u32,
+) -> Result<Probed> {
+    let mut probes = Vec::new();
+    for (adapter_idx, info) in adapters.iter().enumerate() {
+        let (events_in, events) = async_channel::unbounded();
+        let actor = ActorId { adapter_idx, reopened: 0 };
+        let handle = opener(info, actor, runtime.clone(), events_in)?;
+        let limit = limits.get(adapter_idx).copied().flatten();
+        let begin_ms = runtime.now_ms();
+        let moved = Moved::default();
+        let probe = Probe { blocks, handle, events, runtime, batch_size, limit, begin_ms, moved, attempts: 0 };
+        probes.push(probe.measure());
+    }
+    let adapters = all(probes).await;
+    Ok(Probed { adapters, host_gb_s: host_gb_s(blocks, runtime) })
+}
+
+/// Awaits all futures at once.
+async fn all<T>(futures: Vec<impl Future<Output = T>>) -> Vec<T> {
+    let mut futures: Vec<_> = futures.into_iter().map(|future| (Box::pin(future), None)).collect();
+    std::future::poll_fn(|context| {
+        for (future, value) in &mut futures {
+            if value.is_none()
+                && let Poll::Ready(ready) = future.as_mut().poll(context)
+            {
+                *value = Some(ready);
+            }
+        }
+        if futures.iter().all(|(_, value)| value.is_some()) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    futures.into_iter().filter_map(|(_, value)| value).collect()
+}
+
+/// Transfers that were timed: bytes and milliseconds.
+#[derive(Default)]
+struct Moved {
+    up: Vec<(f64, f64)>,
+    down: Vec<(f64, f64)>,
+}
+
+/// The measurement of an adapter.
+struct Probe<'a> {
+    blocks: &'a Blocks,
+    handle: Handle,
+    events: Receiver<Message>,
+    runtime: &'a Arc<dyn Runtime>,
+    batch_size: u32,
+    limit: Option<u64>,
+    begin_ms: f64,
+    moved: Moved,
+    attempts: u32,
+}
+
+impl Probe<'_> {
+    async fn measure(mut self) -> Speeds {
+        let mut measured = Vec::with_capacity(self.blocks.len());
+        for block in 0..self.blocks.len() {
+            let is_late = self.elapsed_ms() > MOST_MS;
+            measured.push(if is_late { None } else { self.block(block).await });
+        }
+        self.handle.requests.close();
+        let (events, limit) = (self.events.clone(), self.runtime.sleep(CLOSE_MS));
+        let closed = async move { while events.recv().await.is_ok() {} };
+        futures_lite::future::or(closed, limit).await;
+        let (up, down) = (fit(&self.moved.up), fit(&self.moved.down));
+        let blocks = self.estimated(&measured);
+        // What each run takes whatever it computes is in the time of every block.
+        let fixed = blocks.iter().map(|times| times.train.fixed_ms.min(times.forward.fixed_ms));
+        let launch_ms = fixed.fold(f64::INFINITY, f64::min).min(1e6);
+        let without = |line: Line| Line { fixed_ms: (line.fixed_ms - launch_ms).max(0.0), ..line };
+        let speeds = Speeds {
+            name: self.handle.info.name.clone(),
+            kind: self.handle.info.kind,
+            limit: self.limit,
+            launch_ms,
+            blocks: blocks
+                .iter()
+                .map(|times| Times { train: without(times.train), forward: without(times.forward) })
+                .collect(),
+            upload_gb_s: up.1,
+            download_gb_s: down.1,
+            latency_ms: f64::midpoint(up.0, down.0),
+        };
+        log::debug!("measured in {:.0} ms: {speeds:?}", self.elapsed_ms());
+        speeds
+    }
+
+    fn next_attempt(&mut self) -> u32 {
+        self.attempts += 1;
+        self.attempts
+    }
+
+    fn elapsed_ms(&self) -> f64 {
+        self.runtime.now_ms() - self.begin_ms
+    }
+
+    /// Blocks that were not measured take their time by their part of the work.
+    fn estimated(&self, measured: &[Option<Times>]) -> Vec<Times> {
+        let weights: Vec<f64> = (0..self.blocks.len()).map(|block| self.blocks.weight(block).max(1.0)).collect();
+        let known = || measured.iter().zip(&weights).filter_map(|(times, weight)| Some(((*times)?, *weight)));
+        let weight: f64 = known().map(|(_, weight)| weight).sum();
+        let of = |line: fn(&Times) -> Line| known().fold(Line::default(), |sum, (times, _)| sum.and(line(&times)));
+        let (train, forward) = (of(|times| times.train), of(|times| times.forward));
+        let estimate = |(times, own): (&Option<Times>, &f64)| {
+            times.unwrap_or_else(|| {
+                let part = if weight > 0.0 { own / weight } else { 1.0 };
+                // Without any measurement all adapters are alike.
+                let usual = Line { fixed_ms: 0.1, per_row_ms: own * 1e-7 };
+                let line = |line: Line| if weight > 0.0 { line.times(part) } else { usual };
+                Times { train: line(train), forward: line(forward) }
+            })
+        };
+        measured.iter().zip(&weights).map(estimate).collect()
+    }
+
+    /// The times of a block; `None` if it does not fit, or the adapter fails.
+    async fn block(&mut self, block: usize) -> Option<Times> {
+        let blocks = self.blocks;
+        let stage = &blocks.stages[block];
+        let (few, many) = (self.batch_size.div_ceil(FEW), self.batch_size.div_ceil(MANY));
+        let load = Request::Load { plan: stage.plan.clone(), capacity: many };
+        self.handle.requests.try_send(load).ok()?;
+        while !matches!(self.event().await?, Event::Loaded { .. }) {}
+        self.write_weights(&stage.plan);
+        let first = if stage.has(Pass::Train) { Pass::Train } else { first_forward(stage) };
+        // Drivers compile late, and caches are cold.
+        let cold = self.run(stage, first, few).await?;
+        let bytes = stage.plan.buffers.iter().filter(|buffer| matches!(buffer.role, Role::Parameters(_)));
+        self.moved.up.push((bytes_of(bytes.map(|buffer| buffer.len.fixed).sum()), cold.weights.ms));
+        let is_short = self.elapsed_ms() < BUDGET_MS;
+        let train = self.line(stage, first, (few, many), is_short).await?;
+        let goes_forward = stage.has(Pass::Forward) && first != Pass::Forward;
+        let forward = if goes_forward {
+            self.line(stage, Pass::Forward, (few, many), is_short).await?
+        } else if first == Pass::Train {
+            // The last block never goes forward alone, but evaluation does.
+            train.times(1.0 / 3.0)
+        } else {
+            train
+        };
+        Some(Times { train, forward })
+    }
+
+    /// The time of a pass over its rows: of the shortest of some runs at two sizes, or of a single run.
+    async fn line(&mut self, stage: &Stage, pass: Pass, (few, many): (u32, u32), is_short: bool) -> Option<Line> {
+        if !is_short || few == many {
+            let ms = self.run(stage, pass, few).await?.compute_ms;
+            let work = |rows| Work::of(&stage.plan, pass, rows).weight().max(1.0);
+            return Some(line((few, ms), (2 * few, ms * work(2 * few) / work(few))));
+        }
+        let mut shortest = [f64::INFINITY; 2];
+        for _ in 0..2 {
+            for (rows, shortest) in [few, many].into_iter().zip(&mut shortest) {
+                *shortest = shortest.min(self.run(stage, pass, rows).await?.compute_ms);
+            }
+        }
+        Some(line((few, shortest[0]), (many, shortest[1])))
+    }
+
+    /// Small numbers for all weights: products of zeros may take less time.
+    fn write_weights(&self, plan: &Plan) {
+        for buffer in &plan.buffers {
+            if matches!(buffer.role, Role::Parameters(_) | Role::Statistics) {
+                let data: Arc<[f32]> = vec![0.02; values(buffer.len.fixed)].into();
+                drop(self.handle.requests.try_send(Request::Write { role: buffer.role, offset: 0, data }));
+            }
+        }
+    }
+
+    async fn run(&mut self, stage: &Stage, pass: Pass, rows: u32) -> Option<Timing> {
+        let plan = &stage.plan;
+        let feed = |role: Role| match role {
+            Role::Input(_) => Some(0.0),
+            Role::Received(_) => Some(0.1),
+            Role::ReceivedGradient(_) if pass == Pass::Train => Some(1e-3),
+            Role::Target(_) if pass == Pass::Train => Some(0.0),
+            Role::SampleWeight(_) if pass == Pass::Train => Some(1.0),
+            _ => None,
+        };
+        let mut feeds: Vec<(Role, Arc<[f32]>)> = Vec::new();
+        for buffer in &plan.buffers {
+            if let Some(value) = feed(buffer.role) {
+                feeds.push((buffer.role, vec![value; values(buffer.len.at(rows))].into()));
+            }
+        }
+        let fed: usize = feeds.iter().map(|(_, data)| data.len()).sum();
+        let n_outputs = self.blocks.model.outputs().len();
+        let scalars = Scalars {
+            rows,
+            batch_rows: rows,
+            is_first: 1,
+            is_last: 1,
+            loss_scales: vec![1.0; n_outputs],
+            ..Scalars::default()
+        };
+        let ticket = Ticket { step: 0, attempt: self.next_attempt(), slot: 0 };
+        let run = Run { ticket, pass, scalars, feeds, combining: Combining::Host };
+        self.handle.requests.try_send(Request::Run(run)).ok()?;
+        let timing = loop {
+            match self.event().await? {
+                Event::Done { timing, .. } => break timing,
+                Event::Exchange { .. } => {}
+                _ => return None,
+            }
+        };
+        self.moved.up.push((bytes_of(fed as u64), timing.upload_ms));
+        let sent = plan.commands(pass).iter().filter_map(|command| match command {
+            Command::Exchange(exchange) => Some(exchange.sent().len.at(rows)),
+            Command::Dispatch(_) => None,
+        });
+        self.moved.down.push((bytes_of(sent.sum()), timing.readback_ms));
+        Some(timing)
+    }
+
+    /// The next event; `None` if the adapter fails or is silent.
+    async fn event(&self) -> Option<Event> {
+        let limit = self.runtime.sleep(PATIENCE_MS);
+        let message = futures_lite::future::or(async { self.events.recv().await.ok() }, async {
+            limit.await;
+            None
+        });
+        match message.await?.event {
+            Event::Failed { fault, .. } => {
+                if !matches!(fault, Fault::OutOfMemory(_)) {
+                    log::warn!("`{}` could not be measured: {fault:?}", shown(&self.handle.info.name));
+                }
+                None
+            }
+            event => Some(event),
+        }
+    }
+}
+
+/// The pass of a block without a training pass.
+fn first_forward(stage: &Stage) -> Pass {
+    if stage.has(Pass::Forward) { Pass::Forward } else { Pass::Predict }
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "a buffer is smaller than the address space")]
+fn values(len: u64) -> usize {
+    len as usize
+}
+
+#[allow(clippy::cast_precision_loss, reason = "bytes are far below 2^52")]
+fn bytes_of(values: u64) -> f64 {
+    (values * F32_BYTES) as f64
+}
+
+/// Milliseconds of a transfer whatever its bytes, and 10⁹ bytes a second, from timed ones; no speed if bytes cost nothing.
+fn fit(moved: &[(f64, f64)]) -> (f64, Option<f64>) {
+    let count = moved.iter().fold(0.0, |count, _| count + 1.0);
+    if count < 2.0 {
+        return (0.0, None);
+    }
+    let mean = |of: fn(&(f64, f64)) -> f64| moved.iter().map(of).sum::<f64>() / count;
+    let (bytes, ms) = (mean(|it| it.0), mean(|it| it.1));
+    let spread: f64 = moved.iter().map(|it| (it.0 - bytes).powi(2)).sum();
+    let slope = moved.iter().map(|it| (it.0 - bytes) * (it.1 - ms)).sum::<f64>() / spread.max(1.0);
+    let slope = if bytes > 0.0 { slope.clamp(0.0, ms / bytes) } else { 0.0 };
+    let latency_ms = (ms - slope * bytes).max(0.0);
+    (latency_ms, (slope > 0.0).then(|| 1.0 / (slope * 1e6)))
+}
+
+/// The speed at which the host updates parameters, in 10⁹ bytes a second.
+fn host_gb_s(blocks: &Blocks, runtime: &Arc<dyn Runtime>) -> f64 {
+    let optimizer = &blocks.objective.optimizer;
+    let rule = optimizer.rule();
+    let (kernel, constants) = (rule.kernel(), rule.constants());
+    let update = kernel.fast.unwrap_or(kernel.twin);
+    let n_states = rule.state_names().len();
+    let scalars = Scalars { hyper: optimizer.hyper(1e-3, 1), ..Scalars::default() };
+    let part = UPDATED / 32;
+    let mut chunks: Vec<Vec<Vec<f32>>> = vec![vec![vec![0.1; part]; 1 + n_states]; 32];
+    let gradient = vec![0.01; part];
+    let mut shortest_ms = f64::INFINITY;
+    for _ in 0..3 {
+        let begin_ms = runtime.now_ms();
+        threads::for_each(chunks.iter_mut().collect(), |outputs: &mut Vec<Vec<f32>>| {
+            let words: Vec<u32> = rule.params(1 << 15).iter().map(|word| word.bits(&scalars)).collect();
+            let call = Call { params: &words, constants: &constants, inputs: &[&gradient, &[1.0, 1.0, 0.0, 0.0]] };
+            let mut outputs: Vec<&mut [f32]> = outputs.iter_mut().map(Vec::as_mut_slice).collect();
+            update(&call, &mut outputs);
+        });
+        shortest_ms = shortest_ms.min(runtime.now_ms() - begin_ms);
+    }
+    let moved = bytes_of((UPDATED * (3 + 2 * n_states)) as u64);
+    if shortest_ms > 0.0 { moved / (shortest_ms * 1e6) } else { HostSpec::default().copy_gb_s }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fit;
+
+    #[test]
+    fn a_link_is_a_latency_and_a_speed() {
+        let moved: Vec<(f64, f64)> = [1e6, 2e6, 8e6].iter().map(|bytes| (*bytes, 0.5 + bytes / 2e6)).collect();
+        let (latency_ms, gb_s) = fit(&moved);
+        assert!((latency_ms - 0.5).abs() < 1e-9 && (gb_s.unwrap() - 2.0).abs() < 1e-9, "{latency_ms} {gb_s:?}");
+        assert_eq!(fit(&[(4.0, 0.0), (8.0, 0.0)]), (0.0, None), "a link that costs nothing");
+    }
+}

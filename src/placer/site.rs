@@ -1,0 +1,368 @@
+//! A model and the adapters on which it is to be trained: the choice among copies and stages.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::blocks::Blocks;
+use super::chosen::{ChosenPlacement, ChosenStage};
+use super::search::{Candidate, divisions};
+use super::speeds::Speeds;
+use crate::error::{Error, ErrorKind, Result};
+use crate::plan::Pass;
+use crate::scheduler::{Division, Placed, fewest_rows};
+use crate::shown::bytes;
+use crate::simulator::trial::Trial;
+
+/// Numbers of pieces that are tried where none is set.
+const PIECES: [u32; 4] = [2, 4, 8, 16];
+/// Divisions that are run in the simulator.
+const MOST_TRIALS: usize = 8;
+/// Stages are chosen if a step takes at most this part of what copies take.
+const WORTH_STAGES: f64 = 0.95;
+/// Stages move if a step then takes at most this part of what it takes now.
+const WORTH_MOVING: f64 = 0.9;
+/// Largest factor by which a measurement corrects a speed.
+const MOST_CORRECTION: f64 = 20.0;
+
+/// All that a placement is chosen by.
+#[derive(Clone)]
+pub(crate) struct Site {
+    pub blocks: Arc<Blocks>,
+    pub adapters: Vec<Speeds>,
+    /// Bytes that the host goes over when it adds and updates, in 10⁹ a second.
+    pub host_gb_s: f64,
+    pub batch_size: u32,
+    /// Pieces of a batch, if they are set; 1 lets the placement choose.
+    pub micro_batches: u32,
+}
+
+/// Adapters on which no copy fits, and the bytes that they lack.
+type Lacking = Vec<(String, u64)>;
+
+/// Copies of the model on some adapters, and what a step takes.
+struct Copies {
+    division: Option<Division>,
+    step_ms: f64,
+}
+
+impl Site {
+    /// The fastest placement on those adapters that are active: copies, unless stages are predicted to be faster by 5 %
+    /// or copies do not fit.
+    ///
+    /// # Errors
+    /// If neither fits the memory that the adapters may take, or the model can't be planned.
+    pub fn choose(&self, active: &[bool]) -> Result<ChosenPlacement> {
+        let (copies, lacking) = self.copies(active)?;
+        let pieces = if self.micro_batches > 1 { vec![self.micro_batches] } else { PIECES.to_vec() };
+        let mut staged = if self.is_coupled()? { None } else { self.fastest(active, &pieces)? };
+        if staged.is_none() && copies.is_none() && self.micro_batches < 2 && !self.is_coupled()? {
+            // Where no division fits, smaller pieces may.
+            let mut pieces = PIECES[PIECES.len() - 1];
+            while staged.is_none() && pieces < self.batch_size {
+                pieces = pieces.saturating_mul(2).min(self.batch_size);
+                staged = self.fastest(active, &[pieces])?;
+            }
+        }
+        let copies_ms = copies.as_ref().map(|copies| copies.step_ms);
+        let wants_stages = |staged: &ChosenPlacement| copies_ms.is_none_or(|ms| staged.step_ms <= WORTH_STAGES * ms);
+        let staged_ms = staged.as_ref().map(|staged| staged.step_ms);
+        match (staged.filter(wants_stages), copies) {
+            (Some(staged), _) => Ok(ChosenPlacement { copies_ms, lacking, ..staged }),
+            (None, Some(Copies { division, step_ms })) => {
+                let stages = vec![self.stage_of_copies(active, division.as_ref(), step_ms)?];
+                let micro_batches = self.micro_batches.max(1);
+                Ok(ChosenPlacement { division, micro_batches, step_ms, copies_ms, staged_ms, lacking, stages })
+            }
+            (None, None) => Err(self.nothing_fits(active)?),
+        }
+    }
+
+    /// A placement that is predicted to be faster by 10 % than one in stages, with the same pieces.
+    ///
+    /// # Errors
+    /// If the model can't be planned.
+    pub fn faster(&self, active: &[bool], now: &ChosenPlacement) -> Result<Option<ChosenPlacement>> {
+        let Some(division) = now.division.as_ref().filter(|_| now.is_staged()) else { return Ok(None) };
+        let is_there = |idx: usize, stage: &Option<usize>| stage.is_none() || active.get(idx).copied().unwrap_or(false);
+        let now_ms = if division.adapters.iter().enumerate().all(|(idx, stage)| is_there(idx, stage)) {
+            self.trial_of(division, now.micro_batches)?.step_ms(&self.specs(), self.batch_size)?
+        } else {
+            f64::INFINITY
+        };
+        let other = self.fastest(active, &[now.micro_batches])?;
+        Ok(other.filter(|other| other.division != now.division && other.step_ms <= WORTH_MOVING * now_ms))
+    }
+
+    /// With the speeds that a run has measured: `row_ms` gives the time for which each adapter is busy with a row of a step.
+    #[must_use]
+    pub fn corrected(&self, now: &ChosenPlacement, row_ms: &[Option<f64>]) -> Self {
+        let Some(division) = &now.division else { return self.clone() };
+        let rows = f64::from(self.rows_of(now.micro_batches));
+        let ranges = now.ranges();
+        let correct = |(idx, speeds): (usize, &Speeds)| {
+            let stage = division.adapters.get(idx).copied().flatten();
+            let measured = row_ms.get(idx).copied().flatten();
+            let (Some(range), Some(measured)) = (stage.and_then(|stage| ranges.get(stage)), measured) else {
+                return speeds.clone();
+            };
+            let (computing, moving) = self.piece_ms(range, speeds, rows);
+            let factor = (measured * rows - moving).max(0.05 * measured * rows) / computing.max(1e-9);
+            speeds.slowed(factor.clamp(1.0 / MOST_CORRECTION, MOST_CORRECTION))
+        };
+        Self { adapters: self.adapters.iter().enumerate().map(correct).collect(), ..self.clone() }
+    }
+
+    /// The stages of a choice with their plans.
+    ///
+    /// # Errors
+    /// If the model can't be divided so.
+    pub fn placed(&self, chosen: &ChosenPlacement) -> Result<Placed> {
+        let Some(division) = &chosen.division else {
+            return Ok(Placed { stages: Vec::new(), stage_of: vec![Some(0); self.adapters.len()] });
+        };
+        let objective = self.blocks.objective.clone().for_micro_batches(chosen.micro_batches);
+        let stages =
+            if chosen.is_staged() { self.blocks.model.stages(Some(&objective), &division.nodes)? } else { Vec::new() };
+        Ok(Placed { stages, stage_of: division.adapters.clone() })
+    }
+
+    /// A placement for those adapters that are left, with the same pieces, by the estimate alone: it is needed at once.
+    pub fn rescue(&self, active: &[bool], micro_batches: u32) -> Option<ChosenPlacement> {
+        let mut active = active.to_vec();
+        active.resize(self.adapters.len(), false);
+        let candidates = self.candidates(&active, micro_batches).ok()?;
+        let fastest = candidates.into_iter().min_by(|a, b| a.slowest_ms.total_cmp(&b.slowest_ms));
+        match fastest {
+            Some(candidate) => self.chosen(&candidate, micro_batches, candidate.slowest_ms).ok(),
+            None => {
+                let (_, fitting, _) = self.fitting(&active).ok()?;
+                let division = self.division_of_copies(&fitting);
+                (!fitting.is_empty()).then(|| ChosenPlacement {
+                    division: Some(division),
+                    micro_batches,
+                    ..ChosenPlacement::default()
+                })
+            }
+        }
+    }
+
+    fn rows_of(&self, micro_batches: u32) -> u32 {
+        self.batch_size.div_ceil(micro_batches.max(1)).max(1)
+    }
+
+    fn is_coupled(&self) -> Result<bool> {
+        Ok(self.blocks.whole(1)?.is_coupled(Pass::Train))
+    }
+
+    fn specs(&self) -> Vec<crate::simulator::AdapterSpec> {
+        self.adapters.iter().map(Speeds::spec).collect()
+    }
+
+    /// Rows of a copy's run, the adapters that hold a copy for at least one row, and the bytes that others lack.
+    fn fitting(&self, active: &[bool]) -> Result<(u32, Vec<usize>, Lacking)> {
+        let rows = self.rows_of(self.micro_batches);
+        let (mut fitting, mut lacking) = (Vec::new(), Vec::new());
+        for (idx, speeds) in self.adapters.iter().enumerate().filter(|(idx, _)| active[*idx]) {
+            let limit = speeds.limit.unwrap_or(u64::MAX);
+            if self.blocks.rows_within(self.micro_batches, rows, speeds.kind, limit)?.is_some() {
+                fitting.push(idx);
+            } else {
+                let need = self.blocks.bytes(&(0..self.blocks.len()), 2, 1, speeds.kind)?;
+                lacking.push((speeds.name.clone(), need.saturating_sub(limit)));
+            }
+        }
+        Ok((rows, fitting, lacking))
+    }
+
+    fn division_of_copies(&self, on: &[usize]) -> Division {
+        let stage = |idx: usize| on.contains(&idx).then_some(0);
+        Division {
+            nodes: vec![0; self.blocks.model.nodes.len()],
+            adapters: (0..self.adapters.len()).map(stage).collect(),
+        }
+    }
+
+    /// Copies on all adapters that hold one, and the adapters that lack memory for one. A step takes what the fastest of them
+    /// need, since the scheduler leaves out others.
+    fn copies(&self, active: &[bool]) -> Result<(Option<Copies>, Lacking)> {
+        let (rows, fitting, lacking) = self.fitting(active)?;
+        let whole = 0..self.blocks.len();
+        let alone_ms = |idx: &usize| self.adapters[*idx].times(whole.clone()).train.at(f64::from(rows));
+        let mut fastest = fitting.clone();
+        fastest.sort_by(|a, b| alone_ms(a).total_cmp(&alone_ms(b)));
+        let mut step_ms = f64::INFINITY;
+        let (model, objective) = (&self.blocks.model, &self.blocks.objective);
+        let trial = Trial::new(model, objective, None, self.micro_batches.max(1), self.host_gb_s)?;
+        for n_adapters in 1..=fastest.len() {
+            let some: Vec<&Speeds> = fastest[..n_adapters].iter().map(|idx| &self.adapters[*idx]).collect();
+            let trial = trial.clone().timed(vec![some.iter().map(|speeds| speeds.times(whole.clone())).collect()]);
+            let specs: Vec<_> = some.iter().map(|speeds| speeds.spec()).collect();
+            step_ms = trial.step_ms(&specs, self.batch_size)?.min(step_ms);
+        }
+        let is_all = fitting.len() == self.adapters.len();
+        let division = (!is_all).then(|| self.division_of_copies(&fitting));
+        Ok(((!fitting.is_empty()).then_some(Copies { division, step_ms }), lacking))
+    }
+
+    fn stage_of_copies(&self, active: &[bool], division: Option<&Division>, step_ms: f64) -> Result<ChosenStage> {
+        let takes_part =
+            |idx: &usize| active[*idx] && division.is_none_or(|division| division.adapters[*idx].is_some());
+        let members: Vec<usize> = (0..self.adapters.len()).filter(takes_part).collect();
+        let rows = self.rows_of(self.micro_batches);
+        let mut stage = ChosenStage { layers: "all".into(), ms: step_ms, ..ChosenStage::default() };
+        for idx in members {
+            let speeds = &self.adapters[idx];
+            let limit = speeds.limit.unwrap_or(u64::MAX);
+            let within = self.blocks.rows_within(self.micro_batches, rows, speeds.kind, limit)?.unwrap_or(1);
+            let pieces = if within < rows { 2 } else { self.micro_batches };
+            stage.adapters.push(speeds.name.clone());
+            stage.bytes.push(self.blocks.bytes(&(0..self.blocks.len()), pieces, within, speeds.kind)?);
+        }
+        Ok(stage)
+    }
+
+    /// The fastest division into two stages or more, by the simulator.
+    fn fastest(&self, active: &[bool], pieces: &[u32]) -> Result<Option<ChosenPlacement>> {
+        let least = fewest_rows(&*self.blocks.whole(1)?);
+        let mut candidates = Vec::new();
+        for micro_batches in pieces.iter().copied() {
+            // Smaller pieces than layers want are not made, unless they were asked for.
+            let is_asked = pieces.len() == 1;
+            if micro_batches <= self.batch_size && (is_asked || self.batch_size / micro_batches >= least) {
+                let found = self.candidates(active, micro_batches)?;
+                candidates.extend(found.into_iter().map(|candidate| (micro_batches, candidate)));
+            }
+        }
+        let estimate = |(micro_batches, candidate): &(u32, Candidate)| {
+            // Filling and emptying, and the slowest stage in between.
+            candidate.slowest_ms * f64::from(*micro_batches + u32::try_from(candidate.stages.len()).unwrap_or(1) - 1)
+        };
+        candidates.sort_by(|a, b| estimate(a).total_cmp(&estimate(b)));
+        let mut best: Option<ChosenPlacement> = None;
+        for (micro_batches, candidate) in candidates.iter().take(MOST_TRIALS) {
+            let division = self.division(candidate);
+            let step_ms = self.trial_of(&division, *micro_batches)?.step_ms(&self.specs(), self.batch_size)?;
+            if best.as_ref().is_none_or(|best| step_ms < best.step_ms) {
+                best = Some(self.chosen(candidate, *micro_batches, step_ms)?);
+            }
+        }
+        Ok(best)
+    }
+
+    /// For each number of stages, the division whose slowest stage is fastest.
+    fn candidates(&self, active: &[bool], micro_batches: u32) -> Result<Vec<Candidate>> {
+        let (n_blocks, rows) = (self.blocks.len(), self.rows_of(micro_batches));
+        let mut adapters: Vec<usize> = (0..self.adapters.len()).filter(|idx| active[*idx]).collect();
+        let alone_ms = |idx: &usize| self.adapters[*idx].times(0..n_blocks).train.at(f64::from(rows));
+        adapters.sort_by(|a, b| alone_ms(a).total_cmp(&alone_ms(b)));
+        let mut fits = vec![vec![true; n_blocks * (n_blocks + 1)]; self.adapters.len()];
+        for idx in &adapters {
+            let Speeds { limit: Some(limit), kind, .. } = &self.adapters[*idx] else { continue };
+            for from in 0..n_blocks {
+                for end in from + 1..=n_blocks {
+                    let need = self.blocks.bytes(&(from..end), micro_batches, rows, *kind)?;
+                    fits[*idx][from * (n_blocks + 1) + end] = need <= *limit;
+                }
+            }
+        }
+        let cost = |range: &Range<usize>, team: &[usize]| {
+            let rate = |idx: &usize| {
+                let is_held = fits[*idx][range.start * (n_blocks + 1) + range.end];
+                let (computing, moving) = self.piece_ms(range, &self.adapters[*idx], f64::from(rows));
+                let weights = self.blocks.parameter_bytes(range.clone());
+                let weights_ms = self.adapters[*idx].transfer_ms(weights, weights, 0.0) / f64::from(micro_batches);
+                is_held.then(|| 1.0 / (computing + moving + weights_ms).max(1e-9))
+            };
+            team.iter().map(rate).sum::<Option<f64>>().map(f64::recip)
+        };
+        Ok(divisions(n_blocks, &adapters, 2, cost))
+    }
+
+    /// Milliseconds of a piece of so many rows in a stage: computing, and transfers.
+    fn piece_ms(&self, range: &Range<usize>, speeds: &Speeds, rows: f64) -> (f64, f64) {
+        let border = self.blocks.border(range);
+        let times = speeds.times(range.clone());
+        let trains = self.blocks.has(range.clone(), Pass::Train);
+        let goes_forward = range.end < self.blocks.len();
+        let mut piece = (0.0, 0.0);
+        if trains {
+            let (up, down) = (border.values_in + border.gradients_in, border.gradients_out);
+            piece = (times.train.at(rows), speeds.transfer_ms(up * rows, down * rows, 2.0));
+        }
+        if goes_forward {
+            piece.0 += times.forward.at(rows);
+            piece.1 += speeds.transfer_ms(border.values_in * rows, border.values_out * rows, 2.0);
+        }
+        piece
+    }
+
+    fn division(&self, candidate: &Candidate) -> Division {
+        let ends: Vec<usize> = candidate.stages.iter().map(|(range, _)| range.end).collect();
+        let stage_of = |idx: usize| candidate.stages.iter().position(|(_, team)| team.contains(&idx));
+        Division {
+            nodes: self.blocks.nodes(&ends[..ends.len().saturating_sub(1)]),
+            adapters: (0..self.adapters.len()).map(stage_of).collect(),
+        }
+    }
+
+    fn trial_of(&self, division: &Division, micro_batches: u32) -> Result<Trial> {
+        let (model, objective) = (&self.blocks.model, &self.blocks.objective);
+        let trial = Trial::new(model, objective, Some(division.clone()), micro_batches, self.host_gb_s)?;
+        let times = |range: &Range<usize>| self.adapters.iter().map(|speeds| speeds.times(range.clone())).collect();
+        Ok(trial.timed(self.blocks.ranges(division).iter().map(times).collect()))
+    }
+
+    fn chosen(&self, candidate: &Candidate, micro_batches: u32, step_ms: f64) -> Result<ChosenPlacement> {
+        let division = self.division(candidate);
+        let rows = self.rows_of(micro_batches);
+        let mut stages = Vec::new();
+        for (number, (range, team)) in candidate.stages.iter().enumerate() {
+            let names = team.iter().map(|idx| self.adapters[*idx].name.clone());
+            let piece_ms = |idx: &usize| {
+                let (computing, moving) = self.piece_ms(range, &self.adapters[*idx], f64::from(rows));
+                computing + moving
+            };
+            let rate: f64 = team.iter().map(|idx| 1.0 / piece_ms(idx).max(1e-9)).sum();
+            let bytes = team.iter().map(|idx| self.blocks.bytes(range, micro_batches, rows, self.adapters[*idx].kind));
+            stages.push(ChosenStage {
+                layers: self.blocks.model.range_of(&division.nodes, number),
+                blocks: range.clone(),
+                adapters: names.collect(),
+                bytes: bytes.collect::<Result<_>>()?,
+                ms: f64::from(micro_batches) / rate,
+            });
+        }
+        let division = Some(division);
+        Ok(ChosenPlacement { division, micro_batches, step_ms, stages, ..ChosenPlacement::default() })
+    }
+
+    /// The error where neither copies nor stages fit: by how much the best division of single rows exceeds the limits.
+    #[allow(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a number of bytes for a message"
+    )]
+    fn nothing_fits(&self, active: &[bool]) -> Result<Error> {
+        let pieces = self.micro_batches.max(2);
+        let rows = if self.micro_batches > 1 { self.rows_of(pieces) } else { 1 };
+        let adapters: Vec<usize> = (0..self.adapters.len()).filter(|idx| active[*idx]).collect();
+        let excess = |range: &Range<usize>, team: &[usize]| {
+            let [idx] = team else { return None };
+            let Speeds { limit, kind, .. } = self.adapters[*idx];
+            let need = self.blocks.bytes(range, pieces, rows, kind).ok()?;
+            Some(need.saturating_sub(limit.unwrap_or(u64::MAX)) as f64)
+        };
+        let least = divisions(self.blocks.len(), &adapters, 1, excess).into_iter();
+        let missing = least.map(|it| it.slowest_ms).fold(f64::INFINITY, f64::min);
+        let missing = if missing.is_finite() { missing as u64 } else { 0 };
+        let of = if rows == 1 { "one row".to_owned() } else { format!("{rows} rows at once") };
+        let text = format!(
+            "needs more memory than the adapters may take: even in the best division, with {of}, an adapter lacks {}",
+            bytes(missing)
+        );
+        let help = "allow more memory (`--memory`), add an adapter (`cpu` is always there), set more `micro_batches`, or make \
+                    the model smaller";
+        Ok(Error::new(ErrorKind::OutOfMemory, "`placement = \"auto\"`", text, help))
+    }
+}

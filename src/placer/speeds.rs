@@ -1,0 +1,121 @@
+//! The speed of an adapter for each block of a model, and of its link.
+
+use std::ops::Range;
+
+use super::blocks::Blocks;
+use crate::adapters::Kind;
+use crate::plan::{Pass, Work};
+use crate::simulator::AdapterSpec;
+use crate::simulator::adapter::FORWARD_PART;
+use crate::simulator::cost::{Line, Times};
+
+/// Bytes in 10⁹ a second, for a link without a known speed.
+const FREE_GB_S: f64 = f64::INFINITY;
+
+/// An adapter, as far as placements depend on it.
+#[derive(Clone, Debug)]
+pub(crate) struct Speeds {
+    pub name: String,
+    pub kind: Kind,
+    /// Bytes that a model may take on it.
+    pub limit: Option<u64>,
+    /// Milliseconds of a run, whatever it computes.
+    pub launch_ms: f64,
+    /// Computing of each block, without the launch.
+    pub blocks: Vec<Times>,
+    pub upload_gb_s: Option<f64>,
+    pub download_gb_s: Option<f64>,
+    /// Milliseconds of each transfer whatever its bytes.
+    pub latency_ms: f64,
+}
+
+impl Speeds {
+    /// Computing of a range of blocks in one run.
+    pub fn times(&self, range: Range<usize>) -> Times {
+        let launch = Times {
+            train: Line { fixed_ms: self.launch_ms, per_row_ms: 0.0 },
+            forward: Line { fixed_ms: self.launch_ms, per_row_ms: 0.0 },
+        };
+        let add = |sum: Times, block: &Times| Times {
+            train: sum.train.and(block.train),
+            forward: sum.forward.and(block.forward),
+        };
+        self.blocks[range].iter().fold(launch, add)
+    }
+
+    /// An adapter like this one, with computing that takes `factor` times as long.
+    #[must_use]
+    pub fn slowed(&self, factor: f64) -> Self {
+        let slowed = |times: &Times| Times { train: times.train.times(factor), forward: times.forward.times(factor) };
+        Self { launch_ms: self.launch_ms * factor, blocks: self.blocks.iter().map(slowed).collect(), ..self.clone() }
+    }
+
+    /// Milliseconds of sending and getting so many bytes, in so many transfers.
+    pub fn transfer_ms(&self, up: f64, down: f64, transfers: f64) -> f64 {
+        let ms = |bytes: f64, gb_s: Option<f64>| bytes / (gb_s.unwrap_or(FREE_GB_S) * 1e6);
+        ms(up, self.upload_gb_s) + ms(down, self.download_gb_s) + self.latency_ms * transfers
+    }
+
+    /// The simulated adapter, whose computing times are given by plan.
+    #[allow(clippy::cast_precision_loss, reason = "bytes are far below 2^52")]
+    pub fn spec(&self) -> AdapterSpec {
+        AdapterSpec {
+            name: self.name.clone(),
+            per_row_ms: Some(0.0),
+            upload_gb_s: self.upload_gb_s,
+            download_gb_s: self.download_gb_s,
+            latency_ms: self.latency_ms,
+            memory_gb: self.limit.map(|bytes| bytes as f64 / 1e9),
+            kind: Some(self.kind),
+            ..AdapterSpec::default()
+        }
+    }
+
+    /// The speeds of a specified adapter: for a time by row, by each block's part of the work.
+    pub fn of_spec(spec: &AdapterSpec, blocks: &Blocks) -> Self {
+        let weights: Vec<f64> = (0..blocks.len()).map(|block| blocks.weight(block)).collect();
+        let total: f64 = weights.iter().sum::<f64>().max(1.0);
+        let times = |(block, weight): (usize, &f64)| match spec.per_row_ms {
+            Some(per_row_ms) => {
+                let train = Line { fixed_ms: 0.0, per_row_ms: per_row_ms * weight / total };
+                Times { train, forward: train.times(FORWARD_PART) }
+            }
+            None => {
+                let forward = computed(spec, blocks, block, Pass::Forward)
+                    .or_else(|| computed(spec, blocks, block, Pass::Predict));
+                let forward = forward.unwrap_or_default();
+                Times { train: computed(spec, blocks, block, Pass::Train).unwrap_or(forward), forward }
+            }
+        };
+        Self {
+            name: spec.name.clone(),
+            kind: spec.kind.unwrap_or(Kind::DiscreteGpu),
+            limit: spec.memory_bytes(),
+            launch_ms: spec.fixed_ms,
+            blocks: weights.iter().enumerate().map(times).collect(),
+            upload_gb_s: spec.upload_gb_s,
+            download_gb_s: spec.download_gb_s,
+            latency_ms: spec.latency_ms,
+        }
+    }
+}
+
+/// The line of a block's pass at an adapter's rates; `None` if it has no such pass.
+fn computed(spec: &AdapterSpec, blocks: &Blocks, block: usize, pass: Pass) -> Option<Line> {
+    let stage = &blocks.stages[block];
+    let ms = |rows: u32| {
+        let work = Work::of(&stage.plan, pass, rows);
+        let of = |amount: f64, rate: Option<f64>| rate.map_or(0.0, |rate| amount / (rate * 1e6));
+        of(work.flops, spec.gflops) + of(work.bytes, spec.memory_gb_s)
+    };
+    stage.has(pass).then(|| line((8, ms(8)), (64, ms(64))))
+}
+
+/// The line through two times of so many rows, that neither falls nor begins below 0.
+pub(super) fn line((few, few_ms): (u32, f64), (many, many_ms): (u32, f64)) -> Line {
+    let rows = f64::from(many) - f64::from(few);
+    let slope = if rows > 0.0 { (many_ms - few_ms) / rows } else { 0.0 };
+    let most = many_ms / f64::from(many.max(1));
+    let per_row_ms = slope.clamp(0.1 * most, most);
+    Line { fixed_ms: (many_ms - per_row_ms * f64::from(many)).max(0.0), per_row_ms }
+}

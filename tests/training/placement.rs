@@ -1,0 +1,166 @@
+//! Is a placement that is chosen by measurement trained as one adapter, and does it follow what is measured later?
+
+#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
+
+use manyhands::adapters::{Info, Kind, MemoryLimits};
+use manyhands::data::{Batch, digits};
+use manyhands::internals::simulator::World;
+use manyhands::layers::{Activation, Dense, Dropout, Flatten};
+use manyhands::simulator::{AdapterSpec, Slowdown};
+use manyhands::{
+    Compile, CpuFallback, ErrorKind, Fit, Loss, Model, Optimizer, Placement, Sequential, SplitMode, Trainer,
+};
+
+use crate::close::assert_close;
+use crate::keras::on;
+use crate::needed;
+
+const ROWS: usize = 32;
+
+fn model() -> Model {
+    let dense = |width| Dense::new(width).activation(Activation::Tanh);
+    let model = Sequential::new([8, 8, 1]).add(Flatten::default()).add(dense(40)).add(dense(40));
+    model.add(dense(40)).add(Dropout::new(0.2)).add(dense(40)).add(Dense::new(10)).build(2).unwrap()
+}
+
+fn trainer() -> Trainer {
+    let compile = Compile::new(Optimizer::adam(0.01), Loss::SPARSE_CATEGORICAL_CROSSENTROPY);
+    Trainer::new(model(), compile).unwrap().cpu_fallback(CpuFallback::Refused)
+}
+
+/// Weights after an epoch of whole batches.
+fn run(mut trainer: Trainer, micro_batches: u32) -> (Vec<f32>, Trainer) {
+    let mut fit = Fit::new(1).batch_size(ROWS).in_order().micro_batches(micro_batches);
+    fit.drop_remainder = true;
+    trainer.fit(digits::train().unwrap(), &fit).unwrap();
+    (trainer.model().weights.parameters.concat(), trainer)
+}
+
+/// Limits of two thirds of what a copy takes for one row at once.
+fn limits(adapters: &[Info]) -> MemoryLimits {
+    let free = trainer();
+    adapters.iter().fold(MemoryLimits::default(), |limits, info| {
+        let one_row = free.memory_need(info.kind, 1, 1, None).unwrap().unwrap().bytes;
+        limits.limit(info.name.clone(), one_row / 3 * 2)
+    })
+}
+
+#[test]
+fn the_chosen_placement_trains_to_the_weights_of_one_adapter() {
+    let (alone, _) = run(trainer().on(vec![Info::cpu()]), 1);
+    let gpus = needed::gpu_indices();
+    let mixed = gpus.iter().take(2).cloned().chain(["cpu".to_owned()]).collect::<Vec<_>>().join(",");
+    for rig in ["cpu,cpu", &mixed] {
+        for is_limited in [false, true] {
+            let auto = trainer().on(on(rig)).placement(Placement::Auto);
+            let auto = if is_limited { auto.memory(limits(&on(rig))) } else { auto };
+            let (weights, auto) = run(auto, 1);
+            let chosen = auto.chosen_placement().unwrap();
+            println!("{rig}: {chosen}");
+            assert_close(rig, &weights, &alone, if rig == "cpu,cpu" { 1e-5 } else { 1e-4 });
+            if is_limited {
+                assert!(chosen.is_staged() && chosen.copies_ms.is_none(), "{chosen}");
+                let limits = limits(&on(rig));
+                for adapter in auto.open_adapters() {
+                    let limit = limits.of(&adapter.info, &on(rig)).unwrap();
+                    assert!(adapter.bytes <= limit, "{}: {} of {limit}", adapter.info.name, adapter.bytes);
+                }
+            }
+        }
+    }
+}
+
+/// Trains on two simulated adapters in virtual time; gives the weights, and the layers of the stages before and after.
+fn simulated(slowdowns: Vec<Slowdown>, placement: Placement, steps: usize) -> (Vec<f32>, [Vec<String>; 2]) {
+    let adapter = |name: &str, slowdowns| AdapterSpec {
+        gflops: Some(0.01),
+        memory_gb_s: Some(0.01),
+        slowdowns,
+        ..AdapterSpec { name: name.into(), fixed_ms: 0.01, ..AdapterSpec::default() }
+    };
+    let mut world = World::new(vec![adapter("first", slowdowns), adapter("second", Vec::new())]);
+    let mut limits = MemoryLimits::default();
+    for name in ["first", "second"] {
+        let one_row = trainer().memory_need(Kind::DiscreteGpu, 1, 1, None).unwrap().unwrap().bytes;
+        limits = limits.limit(name, one_row / 6 * 5);
+    }
+    let mut trainer = trainer().on(world.adapters()).opener(world.opener()).runtime(world.runtime());
+    trainer = trainer.memory(limits).placement(placement);
+    let digits = digits::train().unwrap();
+    let all = async {
+        let layers = |trainer: &Trainer| -> Vec<String> {
+            let chosen = trainer.chosen_placement();
+            chosen.into_iter().flat_map(|it| it.stages).map(|stage| stage.layers).collect()
+        };
+        let mut before = Vec::new();
+        for step in 0..steps {
+            let rows: Vec<usize> = (step * ROWS..(step + 1) * ROWS).map(|row| row % 1000).collect();
+            trainer.begin_on_batch(Batch::fetch(&digits, &rows).unwrap()).await.unwrap();
+            if step == 0 {
+                before = layers(&trainer);
+            }
+            trainer.end_on_batch().await.unwrap();
+        }
+        let weights = trainer.current_model_async().await.unwrap().weights.parameters.concat();
+        (weights, [before, layers(&trainer)])
+    };
+    world.run(1e12, all).unwrap()
+}
+
+#[test]
+fn layers_move_away_from_an_adapter_that_grows_slow_and_no_bit_is_lost() {
+    let slow = Slowdown { from_ms: 2_000.0, to_ms: 1e12, factor: 6.0 };
+    let (steady, [before, after]) = simulated(Vec::new(), Placement::Auto, 40);
+    assert_eq!(before, after, "nothing moves while speeds are as they were measured");
+    assert_eq!(before.len(), 2);
+    let (weights, [before, after]) = simulated(vec![slow], Placement::Auto, 40);
+    assert_ne!(before, after, "layers move");
+    assert_eq!(weights, steady, "the same pieces, so the same bits");
+}
+
+#[test]
+fn a_stage_that_loses_its_only_adapter_is_placed_anew() {
+    let (expected, _) = run(trainer().on(vec![Info::cpu()]), 4);
+    for lost in [0, 1, 2] {
+        let adapters = vec![Info::cpu(); 3];
+        let limits = MemoryLimits::default().limit("cpu", limits(&adapters).of(&Info::cpu(), &[]).unwrap() / 10 * 13);
+        let mut trainer = trainer().on(adapters).memory(limits).placement(Placement::Auto);
+        let fit = Fit::new(1).batch_size(ROWS).in_order().micro_batches(4);
+        let mut fit = fit;
+        fit.drop_remainder = true;
+        let mut session = trainer.session(digits::train().unwrap(), fit).unwrap();
+        let first = trainer.chosen_placement().unwrap();
+        assert!(first.is_staged(), "{first}");
+        let mut steps = 0;
+        while session.step(&mut trainer).unwrap().is_some() {
+            steps += 1;
+            if steps == 3 {
+                let handle = trainer.handle(lost).unwrap();
+                drop(handle.requests.try_send(manyhands::internals::adapters::Request::Lose));
+            }
+        }
+        session.end_epoch(&mut trainer).unwrap();
+        // No CPU adapter took over: the fallback is refused.
+        assert_eq!(trainer.open_adapters().len(), 3);
+        let weights = trainer.model().weights.parameters.concat();
+        assert_close(&format!("adapter {lost} lost"), &weights, &expected, 1e-5);
+    }
+}
+
+#[test]
+fn one_adapter_or_a_given_split_leaves_nothing_to_choose() {
+    let (_, lone) = run(trainer().on(vec![Info::cpu()]).placement(Placement::Auto), 1);
+    assert!(lone.chosen_placement().is_none());
+    let split = SplitMode::Fixed(vec![1.0, 3.0]);
+    let (_, split) = run(trainer().on(vec![Info::cpu(); 2]).split(split).placement(Placement::Auto), 1);
+    assert!(split.chosen_placement().is_none());
+}
+
+#[test]
+fn nothing_fits_is_an_error_before_the_first_step() {
+    let limits = MemoryLimits::default().limit("cpu", 20_000);
+    let mut trainer = trainer().on(vec![Info::cpu(); 2]).memory(limits).placement(Placement::Auto);
+    let error = trainer.fit(digits::train().unwrap(), &Fit::new(1).batch_size(ROWS)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+    assert!(error.to_string().contains("an adapter lacks "), "{error}");
+}
