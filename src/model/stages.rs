@@ -92,7 +92,10 @@ impl Model {
     }
 
     /// Checks a division; gives the number of stages.
-    fn check_division(&self, stage_of: &[usize]) -> Result<usize> {
+    ///
+    /// # Errors
+    /// As [`stages`](Self::stages) for the division.
+    pub(crate) fn check_division(&self, stage_of: &[usize]) -> Result<usize> {
         let n_stages = stage_of.iter().max().map_or(0, |last| last + 1);
         let refused = |problem: String| Err(Error::setting("placement", problem, "divide the layers in their order"));
         if stage_of.len() != self.nodes.len() {

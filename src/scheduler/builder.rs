@@ -235,6 +235,9 @@ impl Work<'_> {
                     None => placement.division(model, n_adapters)?,
                     some => some,
                 };
+                if let Some(division) = &division {
+                    model.check_division(&division.nodes)?;
+                }
                 let stages = match division.as_ref().filter(|division| division.n_stages() > 1) {
                     None => Vec::new(),
                     Some(division) => model.stages(objective.as_ref(), &division.nodes)?,
