@@ -5,6 +5,7 @@ mod bench;
 mod drivers;
 mod infer;
 mod interrupt;
+mod learning_rate;
 mod progress;
 mod report;
 mod run_folder;
@@ -49,7 +50,7 @@ enum Command {
     /// List the adapters of this machine: GPUs, drivers that compute on the CPU, and the CPU.
     Adapters(adapters::AdaptersArgs),
     /// Train a network: that of a settings file, or a small one that reads handwritten digits.
-    Train(train::TrainArgs),
+    Train(Box<train::TrainArgs>),
     /// Write a page about a run, or about several in comparison, from the folders of `train --run`.
     Report(report::ReportArgs),
     /// Compute loss and metrics of a trained model on test data.

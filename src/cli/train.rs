@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use crate::adapters::Kind;
 use crate::callbacks::{Callback, EarlyStopping, ModelCheckpoint, Monitor};
@@ -9,11 +10,13 @@ use crate::data::{Dataset, Description};
 use crate::internals::files;
 use crate::internals::thousands;
 use crate::logs::{CsvLog, JsonLog, TensorBoard, Values};
-use crate::{Checkpoint, Error, Existing, Fit, History, Loss, Result, SaveSettings, SplitMode, Trainer};
+use crate::{Checkpoint, Error, ErrorKind, Existing, Fit, History, Loss, Result, SaveSettings, SplitMode, Trainer};
 use clap::Args;
 
 use super::interrupt::Interrupt;
+use super::learning_rate::{self, RangeTest};
 use super::progress::{Progress, in_use};
+use super::report::write_rates;
 use super::run_folder::RunFolder;
 use super::run_record::{Facts, RunRecord};
 use super::settings::{Change, DIGITS, OTHER_RATES, OTHER_RATES_HELP, Settings, parse_split};
@@ -86,6 +89,11 @@ pub struct TrainArgs {
     /// Slow an adapter down, for trials: `1=4` makes the second one take 4 times as long. Repeatable.
     #[arg(long, value_name = "IDX=FACTOR", value_parser = parse_throttle)]
     throttle: Vec<(usize, f64)>,
+    /// Train 100 steps while the learning rate rises from 1e-6 to 3, suggest a rate, write the curve to a page, and end
+    /// [default file: learning-rate.html].
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "learning-rate.html")]
+    #[arg(conflicts_with_all = ["run", "save", "resume", "dry_run", "json", "csv", "trace", "tensorboard"])]
+    find_learning_rate: Option<PathBuf>,
     /// Check settings, data, model and adapters, say what would be done, and end. Writes nothing.
     #[arg(long)]
     dry_run: bool,
@@ -248,6 +256,9 @@ pub fn run(args: &TrainArgs, arguments: &[String], terminal: &Terminal) -> Resul
     }
     let settings = args.settings()?;
     let files = Files::of(args, &settings);
+    if let Some(page) = &args.find_learning_rate {
+        return find_learning_rate((args, &files), settings, page, terminal);
+    }
     files.check(args, &settings)?;
     if !args.dry_run {
         files.written().iter().try_for_each(|file| make_folder_of(file))?;
@@ -299,6 +310,41 @@ pub fn run(args: &TrainArgs, arguments: &[String], terminal: &Terminal) -> Resul
         }
     }
     Ok(interrupt.status())
+}
+
+/// Trains for some steps at rising rates, on adapters that are then let go.
+fn find_learning_rate(
+    (args, files): (&TrainArgs, &Files),
+    mut settings: Settings,
+    page: &Path,
+    terminal: &Terminal,
+) -> Result<Option<i32>> {
+    check_file(page)?;
+    files::check(page, files::FileKind::Page)?;
+    settings.schedule = learning_rate::schedule();
+    let (mut run, _) = prepare(args, files, settings, terminal)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    // An epoch has at least one step.
+    let mut fit = run.fit.clone().epochs(learning_rate::STEPS).stop(stop.clone());
+    (fit.save, fit.trace, fit.validation) = (None, None, None);
+    run.fit = fit;
+    open_adapters(&mut run, args, terminal)?;
+    let interrupt = Interrupt::catch(stop.clone(), terminal)?;
+    let mut test = RangeTest::new(stop);
+    match run.trainer.fit_with(run.train.clone(), &run.fit, &mut [&mut test]) {
+        // That is what the test looks for.
+        Err(error) if error.kind() == ErrorKind::NonFinite => {}
+        done => drop(done?),
+    }
+    if interrupt.status().is_some() {
+        return Ok(interrupt.status());
+    }
+    let rate = test.suggestion()?;
+    terminal.report(&test.table());
+    make_folder_of(page)?;
+    write_rates(page, test.points(), rate)?;
+    terminal.line(format_args!("start with a learning rate of {rate:.1e}; curve in `{}`", page.display()));
+    Ok(None)
 }
 
 /// Announcement of a run, for `--dry-run`.
@@ -356,7 +402,8 @@ fn prepare(args: &TrainArgs, files: &Files, settings: Settings, terminal: &Termi
         trainer.adapt(train.clone())?;
     }
     let mut fit = settings.training.fit(train.schema().classes(0))?;
-    fit.save = (!args.dry_run).then(|| args.save_settings(files));
+    let is_saved = !args.dry_run && args.find_learning_rate.is_none();
+    fit.save = is_saved.then(|| args.save_settings(files));
     (fit.validation, fit.trace) = (validation, files.trace.clone());
     let adapters = settings.training.adapters.clone();
     Ok((Run { trainer, train, fit, losses, seed, early_stopping, adapters, done, described }, settings))

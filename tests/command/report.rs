@@ -271,6 +271,28 @@ fn a_dry_run_writes_nothing() {
 }
 
 #[test]
+fn a_learning_rate_is_found() {
+    let folder = folder();
+    let before = names(folder.path());
+    let shown = succeed(&folder, "train run.toml --find-learning-rate");
+    let rate: f64 =
+        shown.split("start with a learning rate of ").nth(1).unwrap().split(';').next().unwrap().parse().unwrap();
+    assert!((1e-4..0.31).contains(&rate), "{shown}");
+    let page = read(&folder, "learning-rate.html");
+    is_whole(&page);
+    assert!(page.contains(&format!("Start with <b>{rate:.1e}</b>")));
+    assert_eq!(names(folder.path()).len(), before.len() + 1, "nothing else is written");
+    // It learns in two epochs what a hundredth of it does not.
+    let loss = |rate: f64| -> f64 {
+        let line = format!("train run.toml --run at-{rate} --epochs 2 --quiet --learning-rate {rate}");
+        succeed(&folder, &line);
+        json(&folder, &format!("at-{rate}/results.json"))["end"]["best"]["val_loss"].as_f64().unwrap()
+    };
+    assert!(loss(rate) < loss(rate / 100.0), "{rate}");
+    assert!(run(&folder, "train run.toml --find-learning-rate --run a").status.code() == Some(2));
+}
+
+#[test]
 fn quiet_and_verbose_hold_for_all_commands() {
     let folder = folder();
     assert_eq!(succeed(&folder, "--quiet train run.toml --epochs 1"), "");

@@ -19,6 +19,7 @@ use crate::internals::shown;
 use crate::{Error, Result};
 use clap::Args;
 
+use self::chart::{Chart, Series, Style};
 use self::log::RunLog;
 use self::results::Results;
 use super::run_folder::RunFolder;
@@ -83,6 +84,18 @@ fn write(path: &Path, page: &str) -> Result<()> {
 pub fn best_of_log(folder: &RunFolder, monitor: &Monitor) -> Result<Option<f64>> {
     let log = RunLog::read(&folder.log())?;
     Ok(log.best(&monitor.name, monitor.larger_is_better).map(|(_, value)| value))
+}
+
+/// Writes losses by learning rate as a page.
+pub fn write_rates(path: &Path, points: &[(f64, f64)], suggestion: f64) -> Result<()> {
+    let points = points.iter().map(|(rate, loss)| (rate.log10(), *loss)).collect();
+    let series = vec![Series { name: "loss".into(), colour: 0, style: Style::Solid, points }];
+    let (title, x) = ("loss, smoothed".into(), "learning rate, as a power of ten".into());
+    let chart = Chart { title, x, y: String::new(), may_be_log: false, series }.html();
+    let told = format!(
+        "<h1>Learning rate</h1>\n<p>Start with <b>{suggestion:.1e}</b>: a tenth of the rate with the lowest loss.</p>\n"
+    );
+    write(path, &page::whole("Learning rate · manyhands", &format!("{told}<div class=\"charts\">{chart}</div>\n")))
 }
 
 /// Writes the page of a run into its folder.
