@@ -135,7 +135,8 @@ def make_parallel(
             micro-batches).
         memory: Most memory for the model on adapters, named as in `adapters`: `"0=6GB, cpu=2GB"`. An adapter on which a
             batch takes more runs its rows in pieces.
-        placement: Where layers are computed: `"replicas"` (each adapter computes all of them, for its rows of the batch), or
+        placement: Where layers are computed: `"replicas"` (each adapter computes all of them, for its rows of the batch),
+            `"auto"` (one or the other, chosen by measurement for some seconds when adapters are opened), or
             stages: a list of layers and the adapters that compute them, for all rows, as
             `[{"layers": ["..block3_pool"], "adapters": [0]}, {"layers": ["block4_conv1.."], "adapters": [1]}]`. An adapter then holds
             the weights of its stage alone, so a model may be larger than the memory of each. Layers have Keras' names; a range

@@ -71,6 +71,15 @@ def test_stages_train_as_keras(name: str, pair: Any, rng: np.random.Generator) -
     assert parallel.evaluate(x, y, verbose=0) == pytest.approx(plain.evaluate(x, y, verbose=0), rel=1e-5)
 
 
+def test_what_is_placed_by_measurement_trains_as_keras(pair: Any, rng: np.random.Generator) -> None:
+    plain, parallel = pair(_stack, "cpu,cpu", placement="auto", micro_batches=4)
+    for model in (plain, parallel):
+        model.compile(keras.optimizers.SGD(0.1), "sparse_categorical_crossentropy")
+    for _ in range(4):
+        batch = _batch(plain, rng)
+        assert parallel.train_on_batch(*batch) == pytest.approx(float(plain.train_on_batch(*batch)), rel=1e-5)
+
+
 @pytest.mark.parametrize("adapters", ["cpu", "cpu,cpu"])
 def test_micro_batches_train_as_keras(adapters: str, pair: Any, rng: np.random.Generator) -> None:
     """A last batch of 3 rows has fewer of them."""
