@@ -25,7 +25,7 @@ pub struct Schema {
 }
 
 /// An input or a target.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Field {
     /// The model's input or output that it is meant for, where one is named.
@@ -52,17 +52,96 @@ pub struct Text {
 }
 
 /// A column of a table.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TableColumn {
     /// Its place, from 0.
     pub index: usize,
     /// Its name in the header, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// Elements that its fields become, for an input. Without it they are finite numbers, taken unchanged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub encoding: Option<Encoding>,
+}
+
+/// How the fields of a column become elements of an input. It is fitted to the training rows, and kept for all later ones.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Encoding {
+    /// Elements of a field that is there.
+    pub code: Code,
+    /// What a missing field counts as: a number, 0 or 1, the place of a category, or days since 1970. Without it, a missing
+    /// field is an error.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fill: Option<f64>,
+    /// Whether one element more is 1 where the field is missing, else 0.
+    #[serde(default)]
+    pub indicator: bool,
+}
+
+/// Elements of a field.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Code {
+    /// One element: `(x - offset) / scale`.
+    Number {
+        /// The number that becomes 0.
+        offset: f64,
+        /// Distance of the number that becomes 1.
+        scale: f64,
+    },
+    /// One element: 1 for yes or true, 0 for no or false.
+    Boolean,
+    /// One element a category: 1 for that of the field, 0 for the others. A field of another category has zeros alone.
+    Category {
+        /// Names of the categories.
+        categories: Vec<String>,
+    },
+    /// One element: the place of the category, from 1 on, 0 for any other one; an index for an `Embedding`.
+    Index {
+        /// Names of the categories.
+        categories: Vec<String>,
+    },
+    /// The date in years as `(x - offset) / scale`, sine and cosine of the part of its year and of its week; where the
+    /// format has hours, sine and cosine of the part of its day, too.
+    Date {
+        /// The form of the field, as of `strftime`.
+        format: String,
+        /// The date, in years, that becomes 0.
+        offset: f64,
+        /// Years that become 1.
+        scale: f64,
+    },
+}
+
+impl Encoding {
+    /// A number that is taken unchanged, and must be there.
+    pub const UNCHANGED: Self = Self { code: Code::Number { offset: 0.0, scale: 1.0 }, fill: None, indicator: false };
+
+    /// Number of its elements.
+    pub fn width(&self) -> usize {
+        usize::from(self.indicator)
+            + match &self.code {
+                Code::Number { .. } | Code::Boolean | Code::Index { .. } => 1,
+                Code::Category { categories } => categories.len(),
+                Code::Date { format, .. } => 5 + 2 * usize::from(format.contains("%H")),
+            }
+    }
+}
+
+/// Treatment of missing fields of a table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Missing {
+    /// A missing input counts as the mean of its column, or as its most frequent value; an element more says that it is
+    /// missing. Rows without a target are left out.
+    #[default]
+    Fill,
+    /// A missing field is an error that names its line and column.
+    Error,
 }
 
 /// Settings of a reader.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Format {
     /// The digits that are part of the crate.
@@ -78,8 +157,17 @@ pub enum Format {
         /// Whether there is a header, if the settings say so.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         header: Option<bool>,
-        /// Character between fields.
+        /// Character between the fields of the training table. Another table may have another one.
         delimiter: char,
+        /// Decimal sign of the training table: a point or a comma. Another table may have the other one.
+        #[serde(default = "point")]
+        decimal: char,
+        /// Fields that are missing ones, if the settings say so.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        missing_values: Option<Vec<String>>,
+        /// Treatment of rows without a target.
+        #[serde(default)]
+        missing: Missing,
         /// Column of the sample weights.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         sample_weight: Option<TableColumn>,
@@ -102,6 +190,10 @@ pub enum Format {
     #[default]
     #[serde(other)]
     Other,
+}
+
+fn point() -> char {
+    '.'
 }
 
 /// Rows that `data::split` set aside.
@@ -139,8 +231,8 @@ impl Field {
 impl std::fmt::Display for TableColumn {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.name {
-            Some(name) => f.write_str(name),
-            None => write!(f, "column {}", self.index),
+            Some(name) if !name.is_empty() => f.write_str(name),
+            _ => write!(f, "column {}", self.index),
         }
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::adapters::MemoryLimits;
 use crate::callbacks::{EarlyStopping, Monitor};
-use crate::data::{self, DataConfig, DataPair, Dataset};
+use crate::data::{self, Aside, DataConfig, DataPair, Dataset};
 use crate::internals::misread::{self, Misread};
 use crate::internals::{names, shown};
 use crate::{
@@ -305,15 +305,20 @@ impl Settings {
         self.data.clone().in_order(&inputs, &outputs)
     }
 
-    /// Opens the data: with the schema of the model, if its training continues, or if they have the same names.
-    pub fn open_data(&self, trainer: &Trainer) -> Result<DataPair> {
+    /// Opens the data: with the schema of the model, if its training continues, or if they have the same names. What is fitted to
+    /// the rows is fitted to those that `split_data` leaves for training.
+    pub fn open_data(&self, trainer: &Trainer, seed: u64) -> Result<DataPair> {
+        let aside = match self.training.validation {
+            Validation::Fraction(fraction) => Some(Aside { fraction, seed }),
+            _ => None,
+        };
         let (model, is_resumed) = (trainer.model(), trainer.progress().step > 0);
         let data = self.data_of(model)?;
         match &self.model {
             _ if is_resumed => data.open_like(model.schema()),
             // Names that the model does not know belong to a new task.
-            ModelSource::File(_) => data.open_like(model.schema()).or_else(|_| data.open()),
-            ModelSource::Layers(_) => data.open(),
+            ModelSource::File(_) => data.open_like(model.schema()).or_else(|_| data.open_aside(aside)),
+            ModelSource::Layers(_) => data.open_aside(aside),
         }
     }
 

@@ -388,7 +388,7 @@ fn prepare(args: &TrainArgs, files: &Files, settings: Settings, terminal: &Termi
     if let Some(checkpoint) = checkpoint {
         trainer.resume(checkpoint)?;
     }
-    let (train, validation) = settings.split_data(settings.open_data(&trainer)?, seed)?;
+    let (train, validation) = settings.split_data(settings.open_data(&trainer, seed)?, seed)?;
     if let Some(before) = resumed.filter(|_| settings.draws_validation()) {
         check_same_rows(before, (seed, train.len()))?;
     }

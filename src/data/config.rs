@@ -1,15 +1,19 @@
 //! The choice of data in a settings file.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::csv::{self, Column, CsvSettings, InputColumns, OneOrMany, OutputColumns, TargetKind};
+use super::csv::{
+    self, Aside, Column, ColumnKind, CsvSettings, InputColumns, MAX_CATEGORIES, NumberScale, OneOrMany, OutputColumns,
+    TargetKind,
+};
 use super::images::{self, ImageFiles, ImageFolder, ImageSettings, Unreadable};
 use super::text::{Texts, Windows};
 use super::{ByteImages, Channels, Dataset, Synthetic, cifar, digits, idx};
-use crate::schema::{Format, Schema, Text, few};
+use crate::schema::{Format, Missing, Schema, Text, few};
 use crate::vocabulary::{TokenSettings, Vocabulary};
 use crate::{Error, Result, shown};
 
@@ -113,7 +117,9 @@ pub enum DataConfig {
 ///   { name = "kind", target = "kind", target_kind = "classes" },
 /// ]
 /// ```
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+///
+/// Strings, missing fields and dates need no setting: see [`csv`](super::csv).
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct TableConfig {
     /// Training table.
@@ -137,8 +143,28 @@ pub struct TableConfig {
     pub sample_weight: Option<Column>,
     /// Whether there is a header; detected by default.
     pub header: Option<bool>,
-    /// Character between fields; the default is a comma.
+    /// Character between fields; detected by default.
     pub delimiter: Option<char>,
+    /// Decimal sign, `.` or `,`; detected by default.
+    pub decimal: Option<char>,
+    /// Kinds of input columns whose own is not meant: `{ class = "category", day = "%d/%m/%Y" }`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub kinds: BTreeMap<String, ColumnKind>,
+    /// Scale of the columns of numbers.
+    #[serde(default)]
+    pub numbers: NumberScale,
+    /// Treatment of missing fields.
+    #[serde(default)]
+    pub missing: Missing,
+    /// Fields that are missing ones; by default the empty field, `NA`, `NaN`, `null`, `?` and their like.
+    pub missing_values: Option<Vec<String>>,
+    /// Most categories of a column: rarer ones count as none of them.
+    #[serde(default = "max_categories")]
+    pub max_categories: usize,
+}
+
+fn max_categories() -> usize {
+    MAX_CATEGORIES
 }
 
 impl TableConfig {
@@ -163,15 +189,38 @@ impl TableConfig {
             ignore: self.ignore.clone(),
             sample_weight: self.sample_weight.clone(),
             header: self.header,
-            delimiter: self.delimiter.unwrap_or(','),
+            delimiter: self.delimiter,
+            decimal: self.decimal,
+            kinds: self.kinds.clone(),
+            numbers: self.numbers,
+            missing: self.missing,
+            missing_values: self.missing_values.clone(),
+            max_categories: self.max_categories,
         })
     }
 
     /// Settings of a table that was read before.
     fn of_settings(train: PathBuf, settings: CsvSettings) -> Self {
-        let CsvSettings { inputs, outputs, ignore, sample_weight, header, delimiter } = settings;
-        let delimiter = Some(delimiter);
-        Self { train, inputs, outputs, ignore, sample_weight, header, delimiter, ..Self::default() }
+        let CsvSettings { inputs, outputs, ignore, sample_weight, header, delimiter, decimal, .. } = settings;
+        let CsvSettings { kinds, numbers, missing, missing_values, max_categories, .. } = settings;
+        Self {
+            train,
+            test: None,
+            target: None,
+            target_kind: None,
+            inputs,
+            outputs,
+            ignore,
+            sample_weight,
+            header,
+            delimiter,
+            decimal,
+            kinds,
+            numbers,
+            missing,
+            missing_values,
+            max_categories,
+        }
     }
 }
 
@@ -269,6 +318,16 @@ impl DataConfig {
     ///
     /// When a file is missing or damaged, or the test data has other shapes than the training data.
     pub fn open(&self) -> Result<DataPair> {
+        self.open_aside(None)
+    }
+
+    /// Reads or lists data of which [`split`](super::split) then sets a part aside: what is fitted to the rows, as the means
+    /// of columns, is fitted to the others.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
+    pub fn open_aside(&self, aside: Option<Aside>) -> Result<DataPair> {
         match self {
             Self::Digits {} => DataPair::new((digits::train()?, Some(digits::test()?))),
             Self::Idx { folder } => DataPair::new(idx::open_folder(folder)?),
@@ -280,7 +339,7 @@ impl DataConfig {
             Self::Text(config) => config.open(None),
             Self::Csv(table) => {
                 let settings = table.settings()?;
-                let train = csv::open(&table.train, &settings)?.dataset;
+                let train = csv::open_aside(&table.train, &settings, aside)?.dataset;
                 let schema = train.schema();
                 let open_test = |test| Ok(csv::open_like(test, &settings, &schema)?.dataset);
                 let test = table.test.as_deref().map(open_test).transpose()?;

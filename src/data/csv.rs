@@ -1,49 +1,90 @@
 //! Tables of comma-separated values.
 //!
 //! One row a line; a column is an input unless it is named as a target, as the weight or to be left
-//! out. UTF-8, with or without a byte-order mark; lines end with LF or CRLF; fields may be quoted.
+//! out. UTF-8, with or without a byte-order mark; lines end with LF or CRLF; fields may be quoted. Delimiter, decimal sign
+//! and header are found in the first lines where no setting says them; the head of the tables that scikit-learn ships, with
+//! the names of the classes, is known, too.
+//!
+//! A column becomes elements of an input by its [kind](ColumnKind), which follows from its fields: numbers are brought to mean 0
+//! and standard deviation 1, categories get an element each, yes and no become 1 and 0, dates become years and circles
+//! ([`Code`](crate::schema::Code)). A missing field counts as the mean or the most frequent value, and one element more
+//! says that it is missing. All of this is fitted to the training rows and kept in the schema, for later tables. Free text,
+//! numbers of rows and columns of one value are left out; [`Dataset::notes`](super::Dataset::notes) tells so.
 
+mod classes;
+mod dates;
+mod dialect;
+mod encode;
 mod layout;
 mod notes;
+mod place;
 mod settings;
+pub(crate) mod sketch;
+mod survey;
 
-use std::cell::Cell;
-use std::collections::BTreeMap;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use ::csv::{ErrorKind, Position, ReaderBuilder, StringRecord, Trim};
+use ::csv::{Position, StringRecord};
 use ndarray::{Array1, Array2};
 
-pub use self::settings::{Column, CsvSettings, InputColumns, OneOrMany, OutputColumns, TargetKind};
+pub use self::dialect::{MAX_ROW_BYTES, MISSING_VALUES};
+pub(crate) use self::settings::MAX_CATEGORIES;
+pub use self::settings::{
+    Column, ColumnKind, CsvSettings, InputColumns, NumberScale, OneOrMany, OutputColumns, TargetKind,
+};
 
+use self::classes::{Classes, relabel, sorted};
+use self::dialect::{Dialect, Head};
+use self::encode::{Fields, Lost};
 use self::layout::{Layout, Part, Targets, TextPart, inputs_like};
-use super::{InMemory, label_value};
-use crate::schema::{Schema, Text, few};
+use self::place::named;
+use self::survey::Survey;
+use super::InMemory;
+use super::subset::split_rows;
+use crate::schema::{Encoding, Missing, Schema, Text, few};
 use crate::vocabulary::Vocabulary;
-use crate::{Error, Result, shown};
-
-/// Most bytes of a row: a longer one has an unclosed quote, or the file is no table.
-pub const MAX_ROW_BYTES: u64 = 16 << 20;
+use crate::{Error, Result, thousands};
 
 /// A table that was read.
 #[derive(Clone, Debug)]
 pub struct CsvTable {
-    /// Its rows: each input is `[batch, columns]`. Its schema names columns and classes.
+    /// Its rows: each input is `[batch, elements]`. Its schema names columns and classes.
     pub dataset: InMemory,
 }
 
-/// Reads a whole table.
+/// Rows of which a part is set aside, as [`split`](super::split) does: what is fitted is fitted to the others.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Aside {
+    /// The part of the rows.
+    pub fraction: f64,
+    /// Seed of the choice.
+    pub seed: u64,
+}
+
+/// Reads a whole table, and fits the encodings of its columns to all rows.
 ///
 /// # Errors
 ///
-/// When a column is not there, a line has another number of fields, or a value is missing or no
-/// finite number; the error names the line and the column.
+/// When a column is not there, a line has another number of fields, or a field is not of its column's kind; the error names
+/// the line and the column.
 pub fn open(path: &Path, settings: &CsvSettings) -> Result<CsvTable> {
-    Table::read(path, settings, None, |who, width, header| Layout::new(who, settings, width, header))?.finish(settings)
+    open_aside(path, settings, None)
 }
 
-/// Reads a table like another one whose schema is `train`: with its classes and its input columns, in its order.
+/// Reads a whole table, and fits the encodings of its columns to the rows that are not set aside.
+///
+/// # Errors
+///
+/// As [`open`]; also when no row is left.
+pub fn open_aside(path: &Path, settings: &CsvSettings, aside: Option<Aside>) -> Result<CsvTable> {
+    let dialect = Dialect::of(path, settings, None)?;
+    let survey = Survey::of(path, &dialect)?;
+    let layout = Layout::new(&named(path), settings, &dialect, &survey)?;
+    Table::read(path, settings, None, dialect, layout)?.finish(settings, aside)
+}
+
+/// Reads a table like another one whose schema is `train`: with its encodings, its classes and its input columns, in its
+/// order.
 ///
 /// Where both have a header, the input columns are found by name, in any order, and others are left out. Else the table
 /// needs as many columns as the other, with the same uses.
@@ -52,11 +93,10 @@ pub fn open(path: &Path, settings: &CsvSettings) -> Result<CsvTable> {
 ///
 /// As [`open`]; also when an input column is not there, or a class is not among those of `train`.
 pub fn open_like(path: &Path, settings: &CsvSettings, train: &Schema) -> Result<CsvTable> {
-    let layout = |who: &str, width, header: Option<StringRecord>| {
-        let inputs = inputs_like(who, train, width, header.as_ref(), Targets::Needed)?;
-        Layout::with_inputs(who, settings, width, header, |_| Ok(inputs))
-    };
-    Table::read(path, settings, Some(train), layout)?.finish(settings)
+    let dialect = Dialect::of(path, settings, Some(&train.format))?;
+    let inputs = inputs_like(&named(path), train, &dialect, Targets::Needed)?;
+    let layout = Layout::with_inputs(&named(path), settings, &dialect, |_| Ok(inputs))?;
+    Table::read(path, settings, Some(train), dialect, layout)?.finish(settings, None)
 }
 
 /// Reads a table to predict from: the input columns of `train`, without targets and weights.
@@ -66,22 +106,25 @@ pub fn open_like(path: &Path, settings: &CsvSettings, train: &Schema) -> Result<
 ///
 /// # Errors
 ///
-/// When an input column is not there, a line has another number of fields, or an input is missing or no finite number;
+/// When an input column is not there, a line has another number of fields, or an input is not of its column's kind;
 /// the error names the line and the column.
 pub fn open_inputs(path: &Path, settings: &CsvSettings, train: &Schema) -> Result<InMemory> {
     let settings = CsvSettings { outputs: Vec::new(), sample_weight: None, ..settings.clone() };
-    let layout = |who: &str, width, header: Option<StringRecord>| {
-        let inputs = inputs_like(who, train, width, header.as_ref(), Targets::None)?;
-        Ok(Layout { width, inputs, targets: Vec::new(), weight: None, header })
-    };
-    Ok(Table::read(path, &settings, None, layout)?.finish(&settings)?.dataset)
+    let dialect = Dialect::of(path, &settings, Some(&train.format))?;
+    let inputs = inputs_like(&named(path), train, &dialect, Targets::None)?;
+    let layout = Layout::of_inputs(inputs, &dialect);
+    Ok(Table::read(path, &settings, None, dialect, layout)?.finish(&settings, None)?.dataset)
 }
 
 /// A table as far as it is read.
 struct Table {
     path: PathBuf,
+    dialect: Dialect,
     layout: Layout,
     rows: usize,
+    /// Rows that are left out because a target is missing.
+    without_target: usize,
+    missing: Missing,
     inputs: Vec<Input>,
     targets: Vec<Target>,
     weights: Vec<f32>,
@@ -92,9 +135,9 @@ struct Table {
     first_broken: Option<Position>,
 }
 
-/// The values of one input.
+/// The fields of one input.
 enum Input {
-    Numbers(Vec<f32>),
+    Columns(Vec<Fields>),
     Texts(Vec<String>),
 }
 
@@ -104,53 +147,29 @@ enum Target {
     Classes(Classes),
 }
 
-/// The labels of one target, by the order in which the classes were met.
-#[derive(Default)]
-struct Classes {
-    labels: Vec<usize>,
-    met: BTreeMap<String, usize>,
-    /// The only classes that may be met.
-    known: Option<Vec<String>>,
-}
-
 impl Table {
-    /// `like` holds the known classes. `layout` takes the table's name in errors, the number of columns, and the
-    /// header.
+    /// `like` holds the known classes.
     fn read(
         path: &Path,
         settings: &CsvSettings,
         like: Option<&Schema>,
-        layout: impl FnOnce(&str, usize, Option<StringRecord>) -> Result<Layout>,
+        dialect: Dialect,
+        layout: Layout,
     ) -> Result<Self> {
-        let who = named(path);
-        let file = std::fs::File::open(path).map_err(|source| Error::reading(path, source))?;
-        let delimiter = u8::try_from(settings.delimiter).map_err(|_| {
-            let problem = format!("needs an ASCII character, but is `{}`", settings.delimiter);
-            Error::setting("`delimiter`", problem, "use `,`, `;` or a tab")
-        })?;
-        let since = Cell::new(0);
-        let file = RowLimit { file, since: &since };
-        let mut reader = ReaderBuilder::new().has_headers(false).delimiter(delimiter).trim(Trim::All).from_reader(file);
-        let mut records = reader.records().map(|record| {
-            since.set(0);
-            record.map_err(|error| unreadable(path, &error))
-        });
-        let empty = || Error::data(&who, "needs at least one row, but has none", "check that it is the right file");
-        let first = records.next().ok_or_else(empty)??;
-        let has_header = settings.header.unwrap_or_else(|| first.iter().all(|field| field.parse::<f64>().is_err()));
-        let layout = layout(&who, first.len(), has_header.then(|| first.clone()))?;
-        let mut table = Self::new(path, layout, settings, like);
-        for record in (!has_header).then_some(Ok(first)).into_iter().chain(records) {
-            table.push(&record?)?;
-        }
+        let mut table = Self::new(path, dialect.clone(), layout, settings, like);
+        dialect.for_each_row(path, |record| table.push(record))?;
         if table.rows == 0 {
-            return Err(empty());
+            let problem = match table.without_target {
+                0 => "needs at least one row, but has none".into(),
+                rows => format!("needs at least one row with a target, but has none in {} rows", thousands(rows)),
+            };
+            return Err(Error::data(named(path), problem, "check that it is the right file"));
         }
-        notes::check_last_quote(path, delimiter, table.last_row)?;
+        notes::check_last_quote(path, dialect.delimiter, table.last_row)?;
         Ok(table)
     }
 
-    fn new(path: &Path, layout: Layout, settings: &CsvSettings, like: Option<&Schema>) -> Self {
+    fn new(path: &Path, dialect: Dialect, layout: Layout, settings: &CsvSettings, like: Option<&Schema>) -> Self {
         let target = |(output, at): (&OutputColumns, usize)| match output.target_kind {
             TargetKind::Values => Target::Values(Vec::new()),
             TargetKind::Classes => {
@@ -163,8 +182,11 @@ impl Table {
             path: path.to_path_buf(),
             inputs: layout.inputs.iter().map(Input::new).collect(),
             targets: settings.outputs.iter().zip(0..).map(target).collect(),
+            dialect,
             layout,
             rows: 0,
+            without_target: 0,
+            missing: settings.missing,
             weights: Vec::new(),
             last_row: 0,
             broken_rows: 0,
@@ -173,7 +195,6 @@ impl Table {
     }
 
     fn push(&mut self, record: &StringRecord) -> Result<()> {
-        self.rows += 1;
         self.last_row = record.position().map_or(0, Position::byte);
         let is_text =
             |column: usize| self.layout.inputs.iter().any(|part| part.text.is_some() && part.columns == [column]);
@@ -181,27 +202,46 @@ impl Table {
             self.broken_rows += 1;
             self.first_broken = self.first_broken.take().or_else(|| record.position().cloned());
         }
-        self.reserve()?;
-        let (path, layout) = (&self.path, &self.layout);
-        let number = |column: &usize| layout.number(path, record, *column);
-        for (part, values) in layout.inputs.iter().zip(&mut self.inputs) {
-            for column in &part.columns {
-                match values {
-                    Input::Numbers(values) => values.push(number(column)?),
-                    Input::Texts(texts) => texts.push(record[*column].to_owned()),
-                }
-            }
+        let mut targets = self.layout.targets.iter().flat_map(|part| &part.columns);
+        if self.missing == Missing::Fill && targets.any(|column| self.dialect.is_missing(&record[*column])) {
+            self.without_target += 1;
+            return Ok(());
         }
-        if let Some(column) = &layout.weight {
+        self.rows += 1;
+        self.reserve()?;
+        self.push_inputs(record)?;
+        let (path, layout) = (&self.path, &self.layout);
+        let number = |column: usize| match self.dialect.number(&record[column]) {
+            Some(number) => Ok(number),
+            None => Err(layout.bad_field(path, record, column, "needs a finite number")),
+        };
+        if let Some(column) = layout.weight {
             self.weights.push(number(column)?);
         }
         for (part, target) in layout.targets.iter().zip(&mut self.targets) {
             for &column in &part.columns {
                 match target {
-                    Target::Values(values) => values.push(number(&column)?),
+                    Target::Values(values) => values.push(number(column)?),
                     Target::Classes(classes) => classes
-                        .push(&record[column])
+                        .push(class_name(&self.dialect, record, column))
                         .map_err(|needed| layout.bad_field(path, record, column, &needed))?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn push_inputs(&mut self, record: &StringRecord) -> Result<()> {
+        let (path, layout, dialect) = (&self.path, &self.layout, &self.dialect);
+        for (part, input) in layout.inputs.iter().zip(&mut self.inputs) {
+            match input {
+                Input::Texts(texts) => texts.extend(part.columns.iter().map(|column| record[*column].to_owned())),
+                Input::Columns(columns) => {
+                    for ((fields, reading), column) in columns.iter_mut().zip(&part.readings).zip(&part.columns) {
+                        fields
+                            .push(&record[*column], reading, dialect)
+                            .map_err(|needed| layout.bad_input(path, record, (*column, reading), &needed))?;
+                    }
                 }
             }
         }
@@ -210,28 +250,39 @@ impl Table {
 
     /// Makes room for a row: a table may be larger than memory.
     fn reserve(&mut self) -> Result<()> {
-        let inputs = self.layout.inputs.iter().map(|part| part.columns.len()).zip(&mut self.inputs);
-        let has_room = inputs.into_iter().all(|(columns, values)| match values {
-            Input::Numbers(values) => values.try_reserve(columns).is_ok(),
+        let has_room = self.inputs.iter_mut().all(|input| match input {
+            Input::Columns(columns) => columns.iter_mut().all(Fields::has_room),
             Input::Texts(texts) => texts.try_reserve(1).is_ok(),
         });
         if has_room { Ok(()) } else { Err(super::no_memory(&named(&self.path))) }
     }
 
-    fn finish(mut self, settings: &CsvSettings) -> Result<CsvTable> {
-        let notes = notes::notes(&self);
+    fn finish(mut self, settings: &CsvSettings, aside: Option<Aside>) -> Result<CsvTable> {
+        let rows = match aside {
+            Some(Aside { fraction, seed }) => split_rows(self.rows, fraction, seed)?.0,
+            None => (0..self.rows).collect(),
+        };
+        self.fit(settings, &rows);
+        let mut notes = notes::notes(&self);
         let texts = self.texts();
-        let mut inputs =
-            std::mem::take(&mut self.inputs).into_iter().zip(&texts).map(|(input, text)| match (input, text) {
+        let mut arrays = Vec::new();
+        for (input, (part, text)) in
+            std::mem::take(&mut self.inputs).into_iter().zip(self.layout.inputs.iter().zip(&texts))
+        {
+            let values = match (input, text) {
                 (Input::Texts(rows), Some(Text { output_sequence_length, vocabulary })) => {
                     rows.iter().flat_map(|row| vocabulary.encode_padded(row, *output_sequence_length)).collect()
                 }
-                (Input::Numbers(values), _) => values,
+                (Input::Columns(columns), _) => self.elements(part, columns, &mut notes)?,
                 (Input::Texts(_), None) => Vec::new(),
-            });
-        let mut dataset = InMemory::without_targets(self.array(inputs.next().unwrap_or_default())?)?;
-        for values in inputs {
-            dataset = dataset.with_input(self.array(values)?)?;
+            };
+            arrays.push(self.array(values)?);
+        }
+        let mut arrays = arrays.into_iter();
+        let first = arrays.next().unwrap_or_else(|| Array2::zeros((self.rows, 0)));
+        let mut dataset = InMemory::without_targets(first)?;
+        for values in arrays {
+            dataset = dataset.with_input(values)?;
         }
         let mut names = Vec::new();
         for target in std::mem::take(&mut self.targets) {
@@ -241,7 +292,7 @@ impl Table {
                     names.push(Vec::new());
                 }
                 Target::Classes(classes) => {
-                    let sorted = classes.known.unwrap_or_else(|| sorted(&classes.met));
+                    let sorted = classes.known.unwrap_or_else(|| self.order(sorted(&classes.met)));
                     dataset = dataset.with_target(relabel(&classes.labels, &classes.met, &sorted))?;
                     names.push(sorted);
                 }
@@ -250,7 +301,69 @@ impl Table {
         if self.layout.weight.is_some() {
             dataset = dataset.with_sample_weights(Array1::from_vec(self.weights))?;
         }
-        Ok(CsvTable { dataset: dataset.with_schema(self.layout.schema(settings, texts, names)).with_notes(notes) })
+        let schema = self.layout.schema(settings, &self.dialect, texts, names);
+        Ok(CsvTable { dataset: dataset.with_schema(schema).with_notes(notes) })
+    }
+
+    /// Fits the encodings that are not known to the rows to train on.
+    fn fit(&mut self, settings: &CsvSettings, rows: &[usize]) {
+        for (part, input) in self.layout.inputs.iter_mut().zip(&self.inputs) {
+            let Input::Columns(columns) = input else { continue };
+            let known = |(fields, reading): (&Fields, &encode::Reading)| {
+                reading.known.clone().unwrap_or_else(|| fields.fit(&reading.kind, settings, rows))
+            };
+            part.encodings = columns.iter().zip(&part.readings).map(known).collect();
+        }
+    }
+
+    /// The elements of an input, row by row. Each column's fields are given free once they are written.
+    fn elements(&self, part: &Part, columns: Vec<Fields>, notes: &mut Vec<String>) -> Result<Vec<f32>> {
+        let stride: usize = part.encodings.iter().map(Encoding::width).sum();
+        let mut values = Vec::new();
+        let n_values = self.rows.saturating_mul(stride);
+        values.try_reserve_exact(n_values).map_err(|_| super::no_memory(&named(&self.path)))?;
+        values.resize(n_values, 0.0);
+        let mut first = 0;
+        for (((fields, encoding), reading), column) in
+            columns.into_iter().zip(&part.encodings).zip(&part.readings).zip(&part.columns)
+        {
+            let lost = fields.write(encoding, &mut values, first, stride);
+            first += encoding.width();
+            let name = self.layout.column(*column).to_string();
+            match reading.known {
+                Some(_) => self.warn(&name, &lost, encoding),
+                None => notes.extend(notes::rare(&name, &lost)),
+            }
+        }
+        Ok(values)
+    }
+
+    /// Warns of fields that the training table lacked.
+    fn warn(&self, name: &str, lost: &Lost, encoding: &Encoding) {
+        let who = named(&self.path);
+        if lost.others > 0 {
+            log::warn!(
+                "{who}, column `{}`: {} fields are of no category of the training rows and count as none ({})",
+                crate::shown(name),
+                thousands(lost.others),
+                few(&lost.names)
+            );
+        }
+        if lost.missing > 0 && !encoding.indicator && !matches!(encoding.code, crate::schema::Code::Index { .. }) {
+            log::warn!(
+                "{who}, column `{}`: {} fields are missing, which none was in training; they count as its usual value",
+                crate::shown(name),
+                thousands(lost.missing)
+            );
+        }
+    }
+
+    /// Class names in the order of the head of scikit-learn's tables, where there is one.
+    fn order(&self, sorted: Vec<String>) -> Vec<String> {
+        match &self.dialect.head {
+            Head::Classes(names) if sorted.iter().all(|class| names.contains(class)) => names.clone(),
+            _ => sorted,
+        }
     }
 
     /// Lengths and vocabularies of the inputs that are texts: those of the training table, if they are known. Inputs of
@@ -261,7 +374,7 @@ impl Table {
             let is_like = |part: &Part| part.text.as_ref().is_some_and(|other| other.tokens == text.tokens);
             let texts = parts().filter(|(part, _)| is_like(part)).flat_map(|(_, input)| match input {
                 Input::Texts(texts) => &texts[..],
-                Input::Numbers(_) => &[],
+                Input::Columns(_) => &[],
             });
             Vocabulary::adapt(text.tokens, texts.map(String::as_str))
         };
@@ -288,123 +401,20 @@ impl Table {
 
 impl Input {
     fn new(part: &Part) -> Self {
-        if part.text.is_some() { Self::Texts(Vec::new()) } else { Self::Numbers(Vec::new()) }
-    }
-}
-
-impl Classes {
-    /// Adds the class of a row; the error is what was needed.
-    fn push(&mut self, name: &str) -> Result<(), String> {
-        let next = self.met.len();
-        let label = match (self.met.get(name), &self.known) {
-            (Some(&label), _) => label,
-            (None, _) if name.is_empty() => return Err("needs a class".into()),
-            (None, _) if name.contains(['\n', '\r']) => {
-                return Err("needs a class on one line (is a quote not closed?)".into());
-            }
-            (None, Some(known)) => match equal_number(name, known) {
-                Some(label) => label,
-                None => return Err(format!("needs one of the training table's classes ({})", few(known))),
-            },
-            (None, None) => {
-                self.met.insert(name.into(), next);
-                next
-            }
-        };
-        self.labels.push(label);
-        Ok(())
-    }
-}
-
-/// The number that a class's name represents, if any.
-fn number(name: &str) -> Option<f64> {
-    name.parse().ok().filter(|number: &f64| number.is_finite())
-}
-
-/// The class that is equal to `name` as a number, where all classes are numbers.
-fn equal_number(name: &str, classes: &[String]) -> Option<usize> {
-    let wanted = number(name)?;
-    let numbers: Vec<f64> = classes.iter().map(|class| number(class)).collect::<Option<_>>()?;
-    numbers.iter().position(|number| *number == wanted)
-}
-
-/// Class names sorted, by value if all are numbers; then those of equal value are one class, by its shortest name.
-fn sorted(classes: &BTreeMap<String, usize>) -> Vec<String> {
-    let names: Vec<&String> = classes.keys().collect();
-    let Some(values) = names.iter().map(|name| number(name)).collect::<Option<Vec<f64>>>() else {
-        return names.into_iter().cloned().collect();
-    };
-    // 0 and -0 are equal, too.
-    let mut by_value: Vec<(f64, &String)> = values.into_iter().map(|value| value + 0.0).zip(names).collect();
-    by_value.sort_by(|(a, a_name), (b, b_name)| {
-        a.total_cmp(b).then(a_name.len().cmp(&b_name.len())).then(a_name.cmp(b_name))
-    });
-    by_value.dedup_by(|(a, _), (b, _)| a == b);
-    by_value.into_iter().map(|(_, name)| name.clone()).collect()
-}
-
-/// Labels in the order of `names`, from labels in the order in which the classes were met.
-fn relabel(labels: &[usize], classes: &BTreeMap<String, usize>, names: &[String]) -> Array1<f32> {
-    let place: BTreeMap<&str, usize> = names.iter().map(String::as_str).zip(0..).collect();
-    let mut sorted_label = vec![0.0; classes.len()];
-    for (name, &met) in classes {
-        if let Some(label) = place.get(name.as_str()).copied().or_else(|| equal_number(name, names)) {
-            sorted_label[met] = label_value(label);
+        if part.text.is_some() {
+            return Self::Texts(Vec::new());
         }
-    }
-    labels.iter().map(|&met| sorted_label[met]).collect()
-}
-
-/// A file that limits the length of rows.
-struct RowLimit<'a> {
-    file: std::fs::File,
-    /// Bytes since the last whole row.
-    since: &'a Cell<u64>,
-}
-
-impl Read for RowLimit<'_> {
-    fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
-        if self.since.get() > MAX_ROW_BYTES {
-            return Err(std::io::Error::other(format!(
-                "a row has more than {MAX_ROW_BYTES} bytes: is a quote not closed?"
-            )));
-        }
-        let read = self.file.read(to)?;
-        self.since.set(self.since.get() + read as u64);
-        Ok(read)
+        Self::Columns(part.readings.iter().map(|reading| Fields::new(&reading.kind)).collect())
     }
 }
 
-fn named(path: &Path) -> String {
-    format!("`{}`", shown(path))
-}
-
-/// The file and the line where a record starts, counted from 1.
-///
-/// The reader's own line is that of the end of the record before, which blank lines keep apart, so
-/// the file is read again up to there.
-fn line_of(path: &Path, position: Option<&Position>) -> String {
-    let Some(position) = position else { return named(path) };
-    let text = std::fs::read(path).unwrap_or_default();
-    let before = usize::try_from(position.byte()).unwrap_or(usize::MAX).min(text.len());
-    let blank = text[before..].iter().take_while(|byte| b"\r\n".contains(byte)).count();
-    let ends_line = |(at, byte): &(usize, &u8)| match byte {
-        b'\n' => true,
-        b'\r' => text.get(at + 1) != Some(&b'\n'),
-        _ => false,
-    };
-    let line = 1 + text[..before + blank].iter().enumerate().filter(ends_line).count();
-    format!("{} line {line}", named(path))
-}
-
-fn unreadable(path: &Path, error: &::csv::Error) -> Error {
-    let problem = match error.kind() {
-        ErrorKind::UnequalLengths { expected_len, len, .. } => {
-            format!("needs {expected_len} fields as the first line has, but has {len}")
+/// The class that a field names: by its number, where the head has the names.
+fn class_name<'a>(dialect: &'a Dialect, record: &'a StringRecord, column: usize) -> &'a str {
+    let field = &record[column];
+    match &dialect.head {
+        Head::Classes(names) if column + 1 == record.len() => {
+            field.parse().ok().and_then(|label: usize| names.get(label)).map_or(field, String::as_str)
         }
-        ErrorKind::Utf8 { .. } => "needs UTF-8 text, but has other bytes".into(),
-        _ => format!("can't be read: {error}"),
-    };
-    let help = "check the line, and that `delimiter` is the character between fields";
-    Error::data(line_of(path, error.position()), problem, help)
+        _ => field,
+    }
 }

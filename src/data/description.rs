@@ -120,7 +120,11 @@ fn input(shape: &Shape, field: &Field) -> String {
     match &names[..] {
         [] => format!("{name}{:?}", shape.axes()),
         [only] => format!("{name}1 input column: {}", shown(only)),
-        _ => format!("{name}{} input columns: {}", thousands(names.len()), few(&names)),
+        _ if shape.len() == names.len() => format!("{name}{} input columns: {}", thousands(names.len()), few(&names)),
+        _ => {
+            let (columns, numbers) = (thousands(names.len()), thousands(shape.len()));
+            format!("{name}{columns} input columns as {numbers} numbers: {}", few(&names))
+        }
     }
 }
 

@@ -6,7 +6,7 @@
 //! | no data yet | [`digits`], which is part of the crate, or [`Synthetic`] |
 //! | MNIST, Fashion-MNIST and their like | [`idx`] |
 //! | CIFAR-10 | [`cifar`] |
-//! | a table, of numbers and texts | [`csv`] |
+//! | a table, of numbers, categories, dates and texts, with gaps | [`csv`] |
 //! | text to learn to write | [`Texts`] |
 //! | a folder of images for each class | [`ImageFolder`] |
 //! | data without targets, to predict from | [`DataConfig::open_inputs`], [`InMemory::without_targets`] |
@@ -52,7 +52,9 @@ mod synthetic;
 mod text;
 
 #[cfg(feature = "files")]
-pub use self::csv::{Column, CsvSettings, CsvTable, InputColumns, OneOrMany, OutputColumns, TargetKind};
+pub use self::csv::{
+    Aside, Column, ColumnKind, CsvSettings, CsvTable, InputColumns, NumberScale, OneOrMany, OutputColumns, TargetKind,
+};
 pub use batch::{Batch, BatchMut};
 pub(crate) use batch::{
     Numbers, check_batch_indices, check_batch_labels, check_batch_numbers, check_indices, check_labels, check_numbers,
@@ -71,7 +73,7 @@ pub use synthetic::Synthetic;
 #[cfg(feature = "files")]
 pub use text::{Texts, Windows};
 
-pub use crate::schema::{Field, Format, HeldOut, Schema, TableColumn, Text};
+pub use crate::schema::{Code, Encoding, Field, Format, HeldOut, Missing, Schema, TableColumn, Text};
 pub use crate::vocabulary::{Split, Standardize, TokenSettings, Vocabulary};
 
 use std::sync::Arc;

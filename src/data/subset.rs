@@ -53,7 +53,13 @@ impl Subset {
 /// # }
 /// ```
 pub fn split(dataset: Arc<dyn Dataset>, fraction: f64, seed: u64) -> Result<(Subset, Subset)> {
-    let len = dataset.len();
+    let (rest, rows) = split_rows(dataset.len(), fraction, seed)?;
+    let held_out = Some(HeldOut { fraction, seed, rows: dataset.len() });
+    Ok((Subset { dataset: Arc::clone(&dataset), rows: rest, held_out }, Subset { dataset, rows, held_out: None }))
+}
+
+/// The rows that [`split`] leaves, and those that it sets aside, in order.
+pub(super) fn split_rows(len: usize, fraction: f64, seed: u64) -> Result<(Vec<usize>, Vec<usize>)> {
     let aside = rounded(fraction, len).filter(|&aside| aside > 0 && aside < len).ok_or_else(|| {
         Error::setting(
             "the split",
@@ -66,8 +72,7 @@ pub fn split(dataset: Arc<dyn Dataset>, fraction: f64, seed: u64) -> Result<(Sub
     let mut rest = rows.split_off(aside);
     rows.sort_unstable();
     rest.sort_unstable();
-    let held_out = Some(HeldOut { fraction, seed, rows: len });
-    Ok((Subset { dataset: Arc::clone(&dataset), rows: rest, held_out }, Subset { dataset, rows, held_out: None }))
+    Ok((rest, rows))
 }
 
 /// The rows that [`split`] set aside, taken again from the whole dataset.

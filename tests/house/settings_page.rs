@@ -322,6 +322,9 @@ fn page() -> String {
     page.push_str("\n## `[data]`\n");
     tagged::<DataConfig>(&mut page, &data, "DataConfig", snake);
     choices(&mut page, &data, "TargetKind", "`target_kind`");
+    choices(&mut page, &data, "ColumnKind", "`kinds`");
+    choices(&mut page, &data, "NumberScale", "`numbers`");
+    choices(&mut page, &fs::read_to_string("src/schema.rs").unwrap(), "Missing", "`missing`");
     let inputs = structure(&data, "InputColumns");
     let make = |value| {
         serde_json::from_value::<InputColumns>(value).and_then(serde_json::to_value).map_err(|it| it.to_string())

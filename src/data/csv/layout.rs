@@ -5,9 +5,12 @@ use std::path::Path;
 
 use ::csv::StringRecord;
 
-use super::line_of;
-use super::settings::{Column, CsvSettings, InputColumns, OutputColumns, TargetKind};
-use crate::schema::{Field, Format, Schema, TableColumn, Text, few};
+use super::dialect::Dialect;
+use super::encode::Reading;
+use super::place::line_of;
+use super::settings::{Column, ColumnKind, CsvSettings, InputColumns, OutputColumns, TargetKind};
+use super::survey::{NoInput, Profile, Survey};
+use crate::schema::{Encoding, Field, Format, Missing, Schema, TableColumn, Text, few};
 use crate::vocabulary::{TokenSettings, Vocabulary};
 use crate::{Error, Result, shown};
 
@@ -19,13 +22,8 @@ pub(super) enum Targets {
 }
 
 /// Positions in another table of the training table's input columns.
-pub(super) fn inputs_like(
-    who: &str,
-    train: &Schema,
-    width: usize,
-    header: Option<&StringRecord>,
-    targets: Targets,
-) -> Result<Vec<Part>> {
+pub(super) fn inputs_like(who: &str, train: &Schema, dialect: &Dialect, targets: Targets) -> Result<Vec<Part>> {
+    let (width, header) = (dialect.width, dialect.header());
     let train_width = if let Format::Csv { width, .. } = train.format { width } else { 0 };
     let all = || train.inputs.iter().flat_map(|field| &field.columns);
     let places = |place: &dyn Fn(&TableColumn) -> Result<usize>| -> Result<Vec<Part>> {
@@ -36,7 +34,8 @@ pub(super) fn inputs_like(
                 tokens: text.vocabulary.settings(),
                 known: Some(text.vocabulary.clone()),
             });
-            Ok(Part { name: field.name.clone(), columns, text })
+            let readings = field.columns.iter().map(|column| Reading::of(column.encoding.as_ref())).collect();
+            Ok(Part { name: field.name.clone(), columns, readings, encodings: Vec::new(), text })
         };
         train.inputs.iter().map(part).collect()
     };
@@ -76,6 +75,8 @@ pub(super) struct Layout {
     pub targets: Vec<Part>,
     pub weight: Option<usize>,
     pub header: Option<StringRecord>,
+    /// Columns that are no input by themselves, and why.
+    pub left_out: Vec<(NoInput, usize)>,
 }
 
 /// Columns that become one array.
@@ -83,6 +84,10 @@ pub(super) struct Layout {
 pub(super) struct Part {
     pub name: Option<String>,
     pub columns: Vec<usize>,
+    /// How each column is read, for an input.
+    pub readings: Vec<Reading>,
+    /// The encoding of each column, once it is found.
+    pub encodings: Vec<Encoding>,
     /// For a column of texts.
     pub text: Option<TextPart>,
 }
@@ -123,13 +128,25 @@ impl TextPart {
 }
 
 impl Layout {
-    pub fn new(who: &str, settings: &CsvSettings, width: usize, header: Option<StringRecord>) -> Result<Self> {
-        let find = |column: &Column| find(who, column, width, header.as_ref());
+    pub fn new(who: &str, settings: &CsvSettings, dialect: &Dialect, survey: &Survey) -> Result<Self> {
+        let (width, header) = (dialect.width, dialect.header());
+        let find = |column: &Column| find(who, column, width, header);
         let ignored = settings.ignore.iter().map(find).collect::<Result<Vec<_>>>()?;
+        let kinds = Kinds::of(who, settings, dialect, survey)?;
+        let mut left_out = Vec::new();
         let inputs = |used: &[usize]| {
             if settings.inputs.is_empty() {
-                let columns = (0..width).filter(|column| !used.contains(column) && !ignored.contains(column)).collect();
-                return Ok(vec![Part { name: None, columns, text: None }]);
+                let is_free = |column: &usize| !used.contains(column) && !ignored.contains(column);
+                let mut columns: Vec<usize> = (0..width).filter(is_free).collect();
+                columns.retain(|column| match kinds.no_input(*column) {
+                    Some(reason) => {
+                        left_out.push((reason, *column));
+                        false
+                    }
+                    None => true,
+                });
+                let readings = columns.iter().map(|column| kinds.reading(*column)).collect::<Result<_>>()?;
+                return Ok(vec![Part { name: None, columns, readings, encodings: Vec::new(), text: None }]);
             }
             let part = |input: &InputColumns| {
                 let columns = input.columns.iter().map(find).collect::<Result<Vec<_>>>()?;
@@ -138,25 +155,38 @@ impl Layout {
                     let who = format!("{who}, input `{}`,", input.name);
                     return Err(Error::data(who, problem, "a column is an input or a target, not both"));
                 }
-                Ok(Part { name: Some(input.name.clone()), columns, text: TextPart::of(who, input)? })
+                let text = TextPart::of(who, input)?;
+                let readings = match text {
+                    Some(_) => Vec::new(),
+                    None => columns.iter().map(|column| kinds.named_reading(*column)).collect::<Result<_>>()?,
+                };
+                Ok(Part { name: Some(input.name.clone()), columns, readings, encodings: Vec::new(), text })
             };
             settings.inputs.iter().map(part).collect()
         };
-        Self::with_inputs(who, settings, width, header.clone(), inputs)
+        let this = Self::with_inputs(who, settings, dialect, inputs)?;
+        Ok(Self { left_out, ..this })
+    }
+
+    /// Inputs alone, to predict from.
+    pub fn of_inputs(inputs: Vec<Part>, dialect: &Dialect) -> Self {
+        let (targets, left_out) = (Vec::new(), Vec::new());
+        Self { width: dialect.width, inputs, targets, weight: None, header: dialect.header().cloned(), left_out }
     }
 
     /// `inputs` takes the columns that are targets and weights.
     pub fn with_inputs(
         who: &str,
         settings: &CsvSettings,
-        width: usize,
-        header: Option<StringRecord>,
+        dialect: &Dialect,
         inputs: impl FnOnce(&[usize]) -> Result<Vec<Part>>,
     ) -> Result<Self> {
+        let (width, header) = (dialect.width, dialect.header().cloned());
         let find = |column: &Column| find(who, column, width, header.as_ref());
         let target = |output: &OutputColumns| {
             let columns = output.target.as_slice().iter().map(find).collect::<Result<_>>()?;
-            Ok(Part { name: output.name.clone(), columns, text: None })
+            let (readings, encodings) = (Vec::new(), Vec::new());
+            Ok(Part { name: output.name.clone(), columns, readings, encodings, text: None })
         };
         let targets: Vec<Part> = settings.outputs.iter().map(target).collect::<Result<_>>()?;
         let weight = settings.sample_weight.as_ref().map(find).transpose()?;
@@ -173,23 +203,33 @@ impl Layout {
             let help = "at least one input is needed, and one target: several only if its kind is `values`";
             return Err(Error::data(who, problem, help));
         }
-        Ok(Self { width, inputs, targets, weight, header })
+        Ok(Self { width, inputs, targets, weight, header, left_out: Vec::new() })
     }
 
     /// Meaning of the columns.
     ///
     /// `texts` has an entry for each input, `classes` for each target.
-    pub fn schema(&self, settings: &CsvSettings, texts: Vec<Option<Text>>, classes: Vec<Vec<String>>) -> Schema {
-        let field = |part: &Part| Field {
-            name: part.name.clone(),
-            columns: part.columns.iter().map(|&index| self.column(index)).collect(),
-            ..Field::default()
+    pub fn schema(
+        &self,
+        settings: &CsvSettings,
+        dialect: &Dialect,
+        texts: Vec<Option<Text>>,
+        classes: Vec<Vec<String>>,
+    ) -> Schema {
+        let field = |part: &Part| {
+            let encodings = part.encodings.iter().cloned().map(Some).chain(std::iter::repeat(None));
+            let column = |(&index, encoding)| TableColumn { encoding, ..self.column(index) };
+            let columns = part.columns.iter().zip(encodings).map(column).collect();
+            Field { name: part.name.clone(), columns, ..Field::default() }
         };
         Schema {
             format: Format::Csv {
                 width: self.width,
                 header: settings.header,
-                delimiter: settings.delimiter,
+                delimiter: dialect.delimiter.into(),
+                decimal: dialect.decimal,
+                missing_values: settings.missing_values.clone(),
+                missing: settings.missing,
                 sample_weight: self.weight.map(|index| self.column(index)),
             },
             inputs: self.inputs.iter().zip(texts).map(|(part, text)| Field { text, ..field(part) }).collect(),
@@ -200,7 +240,7 @@ impl Layout {
 
     pub fn column(&self, index: usize) -> TableColumn {
         let name = self.header.as_ref().and_then(|header| header.get(index));
-        TableColumn { index, name: name.map(str::to_owned) }
+        TableColumn { index, name: name.map(str::to_owned), encoding: None }
     }
 
     /// Error about a field, by line and column.
@@ -216,10 +256,98 @@ impl Layout {
         Error::data(who, format!("{needed}, but {got}"), help)
     }
 
-    pub fn number(&self, path: &Path, record: &StringRecord, column: usize) -> Result<f32> {
-        let number = record[column].parse().ok().filter(|number: &f32| number.is_finite());
-        number.ok_or_else(|| self.bad_field(path, record, column, "needs a finite number"))
+    /// Error about a field of an input. Where the kind of the column was found by itself, the field may be a name for a missing
+    /// one.
+    pub fn bad_input(&self, path: &Path, record: &StringRecord, at: (usize, &Reading), needed: &str) -> Error {
+        let (column, reading) = at;
+        let error = self.bad_field(path, record, column, needed);
+        if reading.known.is_some() || record[column].is_empty() || reading.kind != ColumnKind::Number {
+            return error;
+        }
+        let help = format!(
+            "mend the field; or, in `[data]`, name it in `missing_values`, say that the column holds names by `kinds = {{ {} \
+             = \"category\" }}`, or name the column in `ignore`",
+            key(&self.column(column))
+        );
+        Error::data(error.who(), error.problem(), help)
     }
+}
+
+/// The kinds of all columns: those of the settings, else those that were found.
+struct Kinds<'a> {
+    who: &'a str,
+    given: Vec<Option<ColumnKind>>,
+    found: &'a [Profile],
+    names: Vec<TableColumn>,
+    missing: Missing,
+}
+
+impl<'a> Kinds<'a> {
+    fn of(who: &'a str, settings: &CsvSettings, dialect: &Dialect, survey: &'a Survey) -> Result<Self> {
+        let header = dialect.header();
+        let mut given = vec![None; dialect.width];
+        for (name, kind) in &settings.kinds {
+            let is_name = header.is_some_and(|header| header.iter().any(|it| it == name));
+            let index = name.parse().ok().filter(|_| !is_name);
+            let column = index.map_or_else(|| Column::Name(name.clone()), Column::Index);
+            given[find(&format!("{who}, key `kinds`,"), &column, dialect.width, header)?] = Some(kind.clone());
+        }
+        let name = |index: usize| header.and_then(|header| header.get(index)).map(str::to_owned);
+        let names = (0..dialect.width).map(|index| TableColumn { index, name: name(index), encoding: None }).collect();
+        Ok(Self { who, given, found: &survey.columns, names, missing: settings.missing })
+    }
+
+    fn no_input(&self, column: usize) -> Option<NoInput> {
+        let reason = self.found[column].no_input().filter(|_| self.given[column].is_none())?;
+        // Where missing fields are errors, so is a column of them.
+        (reason != NoInput::NoValue || self.missing == Missing::Fill).then_some(reason)
+    }
+
+    fn reading(&self, column: usize) -> Result<Reading> {
+        let found = &self.found[column];
+        let kind = match &self.given[column] {
+            Some(ColumnKind::Date(None)) => match found.forms() {
+                [form] => ColumnKind::Date(Some(form.clone())),
+                [] => {
+                    return Err(self.refuse(column, "needs dates of one form, but no known form fits all of its fields"));
+                }
+                _ => return Err(self.refuse(column, "needs dates of one form, but days and months can be confused")),
+            },
+            Some(kind) => kind.clone(),
+            None => found.kind(),
+        };
+        Ok(Reading::new(kind, self.missing))
+    }
+
+    /// The reading of a column that the settings name as an input.
+    fn named_reading(&self, column: usize) -> Result<Reading> {
+        match self.no_input(column) {
+            Some(NoInput::FreeText) => {
+                Err(self.refuse(column, "needs numbers, dates or categories, but holds free text"))
+            }
+            Some(NoInput::UnclearDate) => {
+                Err(self.refuse(column, "needs dates of one form, but days and months can be confused"))
+            }
+            _ => self.reading(column),
+        }
+    }
+
+    fn refuse(&self, column: usize, problem: &str) -> Error {
+        let name = &self.names[column];
+        let help = format!(
+            "say in `[data]` what it holds: `kinds = {{ {} = \"%d/%m/%Y\" }}`, or \"category\"; a text of which tokens count is an \
+             input with `output_sequence_length`",
+            key(name)
+        );
+        Error::data(format!("{}, column {} (`{name}`)", self.who, name.index), problem, help)
+    }
+}
+
+/// A column's key in `kinds`.
+fn key(column: &TableColumn) -> String {
+    let name = column.name.clone().unwrap_or_else(|| column.index.to_string());
+    let is_bare = name.chars().all(|letter| letter.is_ascii_alphanumeric() || "_-".contains(letter));
+    if is_bare && !name.is_empty() { name } else { format!("{:?}", shown(&name).to_string()) }
 }
 
 fn find(who: &str, column: &Column, n_columns: usize, header: Option<&StringRecord>) -> Result<usize> {

@@ -4,8 +4,13 @@ use std::collections::BTreeSet;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
-use super::{Input, Position, Table, line_of};
-use crate::schema::few;
+use ::csv::Position;
+
+use super::encode::Lost;
+use super::place::line_of;
+use super::survey::NoInput;
+use super::{Fields, Input, Table};
+use crate::schema::{Code, few};
 use crate::{Error, Result, thousands};
 
 /// Root mean square above which a column is large: layers start with weights for values around 1.
@@ -14,13 +19,67 @@ const LARGE: f64 = 20.0;
 const VERY_DIFFERENT: f64 = 100.0;
 
 pub(super) fn notes(table: &Table) -> Vec<String> {
-    [unused(table), torn(table), unscaled(table)].into_iter().flatten().collect()
+    let left_out = left_out(table);
+    let others = [unused(table), missing(table), without_target(table), torn(table), unscaled(table)];
+    left_out.into_iter().chain(others.into_iter().flatten()).collect()
+}
+
+/// Columns that are no input by themselves, by the reason.
+fn left_out(table: &Table) -> Vec<String> {
+    let note = |reason: NoInput| {
+        let of_reason = table.layout.left_out.iter().filter(|(other, _)| *other == reason);
+        let names: Vec<String> = of_reason.map(|(_, column)| table.layout.column(*column).to_string()).collect();
+        let (columns, are) = if names.len() == 1 { ("column", "is") } else { ("columns", "are") };
+        let what = match reason {
+            NoInput::FreeText => format!("{columns} of free text"),
+            NoInput::RowNumbers => format!("{columns} of row numbers"),
+            NoInput::OneValue => format!("{columns} of one value"),
+            NoInput::NoValue => format!("{columns} without a value"),
+            NoInput::UnclearDate => format!("{columns} of dates whose days and months can be confused"),
+        };
+        let count = thousands(names.len());
+        (!names.is_empty()).then(|| format!("{count} {what} {are} left out: {}", few(&names)))
+    };
+    use NoInput::{FreeText, NoValue, OneValue, RowNumbers, UnclearDate};
+    [FreeText, RowNumbers, OneValue, NoValue, UnclearDate].into_iter().filter_map(note).collect()
+}
+
+/// Columns with missing fields, and how many.
+fn missing(table: &Table) -> Option<String> {
+    let mut names = Vec::new();
+    for (part, input) in table.layout.inputs.iter().zip(&table.inputs) {
+        let Input::Columns(columns) = input else { continue };
+        let counts = columns.iter().map(Fields::missing).zip(&part.columns);
+        let named =
+            |(count, column): (usize, &usize)| format!("{} ({})", table.layout.column(*column), thousands(count));
+        names.extend(counts.filter(|(count, _)| *count > 0).map(named));
+    }
+    (!names.is_empty())
+        .then(|| format!("missing fields count as mean or most frequent value, and are marked: {}", few(&names)))
+}
+
+fn without_target(table: &Table) -> Option<String> {
+    let rows = if table.without_target == 1 { "row has no target and is" } else { "rows have no target and are" };
+    (table.without_target > 0).then(|| format!("{} {rows} left out", thousands(table.without_target)))
+}
+
+/// Categories that are too rare to have an element.
+pub(super) fn rare(column: &str, lost: &Lost) -> Option<String> {
+    (lost.others > 0).then(|| {
+        format!(
+            "{} fields of `{}` are of no frequent category of the training rows: {}",
+            thousands(lost.others),
+            crate::shown(column),
+            few(&lost.names)
+        )
+    })
 }
 
 fn unused(table: &Table) -> Option<String> {
     let layout = &table.layout;
     let parts = layout.inputs.iter().chain(&layout.targets).flat_map(|part| &part.columns);
-    let used: BTreeSet<usize> = parts.chain(&layout.weight).copied().collect();
+    let told = layout.left_out.iter().map(|(_, column)| column);
+    let used: BTreeSet<usize> = parts.chain(&layout.weight).chain(told).copied().collect();
     let names: Vec<String> =
         (0..layout.width).filter(|index| !used.contains(index)).map(|index| layout.column(index).to_string()).collect();
     let columns = if names.len() == 1 { "column is" } else { "columns are" };
@@ -39,13 +98,13 @@ fn torn(table: &Table) -> Option<String> {
 /// Names columns whose values are large, or much smaller than others.
 fn unscaled(table: &Table) -> Option<String> {
     let mut sizes = Vec::new();
-    for (part, values) in table.layout.inputs.iter().zip(&table.inputs) {
-        let Input::Numbers(values) = values else { continue };
-        let width = part.columns.len();
-        for (place, &column) in part.columns.iter().enumerate() {
-            let squares: f64 = values.iter().skip(place).step_by(width).map(|x| f64::from(*x).powi(2)).sum();
-            #[allow(clippy::cast_precision_loss, reason = "numbers of rows are far below 2^52")]
-            sizes.push(((squares / table.rows as f64).sqrt(), table.layout.column(column).to_string()));
+    for (part, input) in table.layout.inputs.iter().zip(&table.inputs) {
+        let Input::Columns(columns) = input else { continue };
+        for ((fields, encoding), &column) in columns.iter().zip(&part.encodings).zip(&part.columns) {
+            let (Code::Number { offset: 0.0, scale: 1.0 }, Some(size)) = (&encoding.code, fields.size()) else {
+                continue;
+            };
+            sizes.push((size, table.layout.column(column).to_string()));
         }
     }
     let largest = sizes.iter().map(|(size, _)| *size).fold(0.0, f64::max);

@@ -1,8 +1,10 @@
 //! Settings of a table's reader.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
-use crate::schema::{Field, Format, Schema, TableColumn};
+use crate::schema::{Field, Format, Missing, Schema, TableColumn};
 use crate::vocabulary::TokenSettings;
 
 /// A column, by its name in the header or by its index, from 0.
@@ -24,6 +26,66 @@ pub enum TargetKind {
     Classes,
     /// Numbers to predict; the target has the shape `[batch, columns]`.
     Values,
+}
+
+/// Kind of an input column: how its fields become numbers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum ColumnKind {
+    /// Numbers, also with a decimal comma and with groups of three digits.
+    Number,
+    /// Names: an element for each category.
+    Category,
+    /// Names as one whole number, for a model that begins with an `Embedding`: the categories count from 1, any other is 0.
+    Index,
+    /// `true` and `false`, `yes` and `no`, `t` and `f`, `y` and `n`.
+    Boolean,
+    /// Dates, with or without a time. A form as of `strftime`, such as `%d/%m/%Y`, in place of `date` settles it.
+    Date(Option<String>),
+}
+
+impl TryFrom<String> for ColumnKind {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        match &*name {
+            "number" => Ok(Self::Number),
+            "category" => Ok(Self::Category),
+            "index" => Ok(Self::Index),
+            "boolean" => Ok(Self::Boolean),
+            "date" => Ok(Self::Date(None)),
+            _ if name.contains('%') => Ok(Self::Date(Some(name))),
+            _ => Err(format!(
+                "a kind of column is `number`, `category`, `index`, `boolean`, `date` or a form of dates such as \
+                 `%d/%m/%Y`, not `{name}`"
+            )),
+        }
+    }
+}
+
+impl From<ColumnKind> for String {
+    fn from(kind: ColumnKind) -> Self {
+        match kind {
+            ColumnKind::Number => "number".into(),
+            ColumnKind::Category => "category".into(),
+            ColumnKind::Index => "index".into(),
+            ColumnKind::Boolean => "boolean".into(),
+            ColumnKind::Date(form) => form.unwrap_or_else(|| "date".into()),
+        }
+    }
+}
+
+/// Scale of the columns of numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NumberScale {
+    /// Mean 0 and standard deviation 1 in the training rows.
+    #[default]
+    Standardize,
+    /// From 0 to 1 in the training rows.
+    MinMax,
+    /// As they stand in the table.
+    Unchanged,
 }
 
 /// A value, or a list of them.
@@ -100,9 +162,24 @@ pub struct CsvSettings {
     pub sample_weight: Option<Column>,
     /// Whether the first line is a header; by default it is one if none of its fields is a number.
     pub header: Option<bool>,
-    /// Character between two fields. Default: a comma.
-    pub delimiter: char,
+    /// Character between two fields; by default the one of comma, semicolon, tab and bar that divides the lines evenly.
+    pub delimiter: Option<char>,
+    /// Decimal sign: a point or a comma; by default the one that the numbers have.
+    pub decimal: Option<char>,
+    /// Kinds of input columns by name, or by index as text; by default they follow from the fields.
+    pub kinds: BTreeMap<String, ColumnKind>,
+    /// Scale of the columns of numbers.
+    pub numbers: NumberScale,
+    /// Treatment of missing fields.
+    pub missing: Missing,
+    /// Fields that are missing ones. Default: [`MISSING_VALUES`](super::MISSING_VALUES).
+    pub missing_values: Option<Vec<String>>,
+    /// Most categories of a column: rarer ones count as none of them.
+    pub max_categories: usize,
 }
+
+/// Most categories of a column by default.
+pub(crate) const MAX_CATEGORIES: usize = 32;
 
 impl CsvSettings {
     /// One target column, and the defaults for the rest.
@@ -112,20 +189,36 @@ impl CsvSettings {
 
     /// These targets, and the defaults for the rest.
     pub fn of_outputs(outputs: Vec<OutputColumns>) -> Self {
-        Self { inputs: Vec::new(), outputs, ignore: Vec::new(), sample_weight: None, header: None, delimiter: ',' }
+        Self {
+            inputs: Vec::new(),
+            outputs,
+            ignore: Vec::new(),
+            sample_weight: None,
+            header: None,
+            delimiter: None,
+            decimal: None,
+            kinds: BTreeMap::new(),
+            numbers: NumberScale::default(),
+            missing: Missing::default(),
+            missing_values: None,
+            max_categories: MAX_CATEGORIES,
+        }
     }
 
     /// Settings by which the table of a schema was read; `None` if it was no table.
     pub fn of_schema(schema: &Schema) -> Option<Self> {
-        let Format::Csv { header, delimiter, ref sample_weight, .. } = schema.format else { return None };
+        let Format::Csv { header, ref sample_weight, ref missing_values, missing, .. } = schema.format else {
+            return None;
+        };
         let output = |field: &Field| OutputColumns {
             name: field.name.clone(),
             target: OneOrMany::Many(field.columns.iter().map(Column::of).collect()),
             target_kind: if field.classes.is_empty() { TargetKind::Values } else { TargetKind::Classes },
         };
-        let sample_weight = sample_weight.as_ref().map(Column::of);
         let outputs = schema.targets.iter().map(output).collect();
-        Some(Self { sample_weight, header, delimiter, ..Self::of_outputs(outputs) })
+        let sample_weight = sample_weight.as_ref().map(Column::of);
+        let missing_values = missing_values.clone();
+        Some(Self { sample_weight, header, missing_values, missing, ..Self::of_outputs(outputs) })
     }
 }
 

@@ -11,7 +11,7 @@ fn tables_to_predict_from_need_the_inputs_alone() {
         csv::open_inputs(&write(&folder, "new.csv", text), settings, &train.dataset.schema())
     };
     let names = by_name("species", TargetKind::Classes);
-    let places = CsvSettings::new(Column::Index(1), TargetKind::Values);
+    let places = plain(CsvSettings::new(Column::Index(1), TargetKind::Values));
     let named = ("length,species,width\n1,a,2\n3,b,4\n", &names);
     let bare = ("1,0,2\n3,0,4\n", &places);
     let twice = ("a,y,a\n1,0,2\n3,0,4\n", &places);

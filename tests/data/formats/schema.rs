@@ -12,7 +12,7 @@ const HOUSES: &str = "area,north,price,rooms,kind,east\n100,1,7,3,hut,-1\n50,2,5
 fn houses(folder: &TempDir, more: &str) -> DataConfig {
     let path = write(folder, "houses.csv", HOUSES);
     config(&format!(
-        "type = 'csv'\ntrain = '{}'\n\
+        "type = 'csv'\ntrain = '{}'\nnumbers = 'unchanged'\n\
          inputs = [{{ name = 'place', columns = ['north', 'east'] }}, {{ name = 'house', columns = ['area', 3] }}]\n\
          outputs = [{{ name = 'price', target = 'price', target_kind = 'values' }}, \
          {{ name = 'kind', target = 'kind', target_kind = 'classes' }}]\n{more}",

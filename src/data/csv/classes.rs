@@ -1,0 +1,80 @@
+//! Classes of a target: their names, and the labels of the rows.
+
+use std::collections::BTreeMap;
+
+use ndarray::Array1;
+
+use crate::data::label_value;
+use crate::schema::few;
+
+/// The labels of one target, by the order in which the classes were met.
+#[derive(Default)]
+pub(super) struct Classes {
+    pub labels: Vec<usize>,
+    pub met: BTreeMap<String, usize>,
+    /// The only classes that may be met.
+    pub known: Option<Vec<String>>,
+}
+
+impl Classes {
+    /// Adds the class of a row; the error is what was needed.
+    pub fn push(&mut self, name: &str) -> Result<(), String> {
+        let next = self.met.len();
+        let label = match (self.met.get(name), &self.known) {
+            (Some(&label), _) => label,
+            (None, _) if name.is_empty() => return Err("needs a class".into()),
+            (None, _) if name.contains(['\n', '\r']) => {
+                return Err("needs a class on one line (is a quote not closed?)".into());
+            }
+            (None, Some(known)) => match equal_number(name, known) {
+                Some(label) => label,
+                None => return Err(format!("needs one of the training table's classes ({})", few(known))),
+            },
+            (None, None) => {
+                self.met.insert(name.into(), next);
+                next
+            }
+        };
+        self.labels.push(label);
+        Ok(())
+    }
+}
+
+/// The number that a class's name represents, if any.
+fn number(name: &str) -> Option<f64> {
+    name.parse().ok().filter(|number: &f64| number.is_finite())
+}
+
+/// The class that is equal to `name` as a number, where all classes are numbers.
+pub(super) fn equal_number(name: &str, classes: &[String]) -> Option<usize> {
+    let wanted = number(name)?;
+    let numbers: Vec<f64> = classes.iter().map(|class| number(class)).collect::<Option<_>>()?;
+    numbers.iter().position(|number| *number == wanted)
+}
+
+/// Class names sorted, by value if all are numbers; then those of equal value are one class, by its shortest name.
+pub(super) fn sorted(classes: &BTreeMap<String, usize>) -> Vec<String> {
+    let names: Vec<&String> = classes.keys().collect();
+    let Some(values) = names.iter().map(|name| number(name)).collect::<Option<Vec<f64>>>() else {
+        return names.into_iter().cloned().collect();
+    };
+    // 0 and -0 are equal, too.
+    let mut by_value: Vec<(f64, &String)> = values.into_iter().map(|value| value + 0.0).zip(names).collect();
+    by_value.sort_by(|(a, a_name), (b, b_name)| {
+        a.total_cmp(b).then(a_name.len().cmp(&b_name.len())).then(a_name.cmp(b_name))
+    });
+    by_value.dedup_by(|(a, _), (b, _)| a == b);
+    by_value.into_iter().map(|(_, name)| name.clone()).collect()
+}
+
+/// Labels in the order of `names`, from labels in the order in which the classes were met.
+pub(super) fn relabel(labels: &[usize], classes: &BTreeMap<String, usize>, names: &[String]) -> Array1<f32> {
+    let place: BTreeMap<&str, usize> = names.iter().map(String::as_str).zip(0..).collect();
+    let mut sorted_label = vec![0.0; classes.len()];
+    for (name, &met) in classes {
+        if let Some(label) = place.get(name.as_str()).copied().or_else(|| equal_number(name, names)) {
+            sorted_label[met] = label_value(label);
+        }
+    }
+    labels.iter().map(|&met| sorted_label[met]).collect()
+}

@@ -1,0 +1,83 @@
+//! What a table holds, before anything is said of its use: for `manyhands init`.
+
+use std::path::Path;
+
+use super::dialect::{Dialect, Head};
+use super::settings::{Column, ColumnKind, CsvSettings};
+use super::survey::{NoInput, Survey};
+use crate::Result;
+use crate::schema::TableColumn;
+
+/// A table at first sight.
+#[derive(Debug)]
+pub(crate) struct Sketch {
+    pub rows: usize,
+    pub delimiter: char,
+    pub decimal: char,
+    pub columns: Vec<ColumnSketch>,
+    /// Names of the classes in the last column, where the first line has them.
+    pub classes: Vec<String>,
+}
+
+/// A column at first sight.
+#[derive(Debug)]
+pub(crate) struct ColumnSketch {
+    pub column: TableColumn,
+    pub kind: ColumnKind,
+    /// Why it is no input by itself.
+    pub no_input: Option<NoInput>,
+    /// Rows without a value.
+    pub missing: usize,
+    /// Different values; `None` if they are too many to count.
+    pub n_values: Option<usize>,
+    /// Whether all values are whole numbers.
+    pub is_whole: bool,
+    pub lowest: f64,
+    pub highest: f64,
+}
+
+/// Looks at a table.
+///
+/// # Errors
+///
+/// When it can't be read, or a line has another number of fields.
+pub(crate) fn sketch(path: &Path) -> Result<Sketch> {
+    let dialect = Dialect::of(path, &CsvSettings::of_outputs(Vec::new()), None)?;
+    let Survey { rows, columns } = Survey::of(path, &dialect)?;
+    let name = |index: usize| dialect.header().and_then(|header| header.get(index)).map(str::to_owned);
+    let columns = columns.into_iter().enumerate().map(|(index, profile)| ColumnSketch {
+        column: TableColumn { index, name: name(index), encoding: None },
+        kind: profile.kind(),
+        no_input: profile.no_input(),
+        missing: profile.missing,
+        n_values: profile.n_levels(),
+        is_whole: profile.is_whole(),
+        lowest: profile.lowest,
+        highest: profile.highest,
+    });
+    let columns = columns.collect();
+    let classes = if let Head::Classes(names) = &dialect.head { names.clone() } else { Vec::new() };
+    Ok(Sketch { rows, delimiter: dialect.delimiter.into(), decimal: dialect.decimal, columns, classes })
+}
+
+impl ColumnSketch {
+    /// Its name, else its index: as the settings name it.
+    pub fn key(&self) -> Column {
+        Column::of(&self.column)
+    }
+
+    /// What it holds, in a word or two.
+    pub fn what(&self) -> &'static str {
+        match (self.no_input, &self.kind) {
+            (Some(NoInput::FreeText), _) => "free text",
+            (Some(NoInput::RowNumbers), _) => "row numbers",
+            (Some(NoInput::OneValue), _) => "one value",
+            (Some(NoInput::NoValue), _) => "no value",
+            (Some(NoInput::UnclearDate), _) => "date, day or month first",
+            (None, ColumnKind::Number) => "number",
+            (None, ColumnKind::Boolean) => "yes or no",
+            (None, ColumnKind::Date(_)) => "date",
+            (None, ColumnKind::Category | ColumnKind::Index) => "category",
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! First reading of a table: what the fields of each column are.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use super::dates::Forms;
+use super::dialect::Dialect;
+use super::settings::ColumnKind;
+use crate::Result;
+
+/// Different fields of a column that are counted, at most.
+const MOST_LEVELS: usize = 1000;
+/// Different fields that a column of names has at least to be free text.
+const FEWEST_OF_TEXT: usize = 20;
+/// Rows from which on a column of 0, 1, 2 … numbers them.
+const FEWEST_NUMBERED: usize = 10;
+/// Part of a column's fields that are numbers where the others are mistakes.
+const MOSTLY: f64 = 0.9;
+/// Fields of a column from which on a few can be mistakes.
+const FEWEST_MISTAKEN: usize = 10;
+
+/// What the fields of each column are.
+#[derive(Debug)]
+pub(super) struct Survey {
+    pub rows: usize,
+    pub columns: Vec<Profile>,
+}
+
+/// The fields of a column.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Profile {
+    pub missing: usize,
+    /// Fields that are there.
+    pub there: usize,
+    numbers: usize,
+    whole: usize,
+    booleans: usize,
+    forms: Forms,
+    /// Different fields; `None` if they are too many.
+    levels: Levels,
+    /// The number of the first row, if each row has the next one.
+    next_number: Option<Option<u64>>,
+    pub lowest: f64,
+    pub highest: f64,
+}
+
+#[derive(Clone, Debug)]
+struct Levels(Option<BTreeSet<String>>);
+
+impl Default for Levels {
+    fn default() -> Self {
+        Self(Some(BTreeSet::new()))
+    }
+}
+
+/// Reason why a column is no input unless it is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum NoInput {
+    FreeText,
+    RowNumbers,
+    OneValue,
+    NoValue,
+    UnclearDate,
+}
+
+impl Survey {
+    pub fn of(path: &Path, dialect: &Dialect) -> Result<Self> {
+        let mut this = Self { rows: 0, columns: vec![Profile::default(); dialect.width] };
+        dialect.for_each_row(path, |record| {
+            this.rows += 1;
+            this.columns.iter_mut().zip(record).for_each(|(column, field)| column.add(field, dialect));
+            Ok(())
+        })?;
+        Ok(this)
+    }
+}
+
+impl Profile {
+    fn add(&mut self, field: &str, dialect: &Dialect) {
+        self.follow(field);
+        if dialect.is_missing(field) {
+            self.missing += 1;
+            return;
+        }
+        self.there += 1;
+        if dialect.is_number(field) {
+            self.numbers += 1;
+            if let Some(number) = dialect.number(field).map(f64::from) {
+                let is_first = self.numbers == 1;
+                self.lowest = if is_first { number } else { self.lowest.min(number) };
+                self.highest = if is_first { number } else { self.highest.max(number) };
+                self.whole += usize::from(number.fract() == 0.0);
+            }
+        }
+        self.booleans += usize::from(boolean(field).is_some());
+        self.forms.keep(field);
+        self.levels.add(field);
+    }
+
+    /// Follows the numbers of rows.
+    fn follow(&mut self, field: &str) {
+        let number = field.parse::<u64>().ok();
+        self.next_number = Some(match self.next_number {
+            None => number.filter(|number| *number <= 1).map(|number| number + 1),
+            Some(Some(next)) if number == Some(next) => Some(next + 1),
+            Some(_) => None,
+        });
+    }
+
+    /// The number of different fields; `None` if they are too many to count.
+    pub fn n_levels(&self) -> Option<usize> {
+        self.levels.0.as_ref().map(BTreeSet::len)
+    }
+
+    /// Whether all fields are whole numbers.
+    pub fn is_whole(&self) -> bool {
+        self.whole == self.there
+    }
+
+    /// Whether it holds numbers, perhaps with a few mistakes.
+    pub fn is_mostly_numbers(&self) -> bool {
+        #[allow(clippy::cast_precision_loss, reason = "numbers of rows are far below 2^52")]
+        let part = self.numbers as f64 / self.there.max(1) as f64;
+        self.numbers == self.there || (self.there >= FEWEST_MISTAKEN && part >= MOSTLY)
+    }
+
+    /// The kind of its fields.
+    pub fn kind(&self) -> ColumnKind {
+        match self.forms.left() {
+            _ if self.is_mostly_numbers() => ColumnKind::Number,
+            _ if self.booleans == self.there => ColumnKind::Boolean,
+            [] => ColumnKind::Category,
+            [form, ..] => ColumnKind::Date(Some(form.clone())),
+        }
+    }
+
+    /// The forms in which all fields are dates.
+    pub fn forms(&self) -> &[String] {
+        self.forms.left()
+    }
+
+    /// Why it is no input, unless it is asked for.
+    pub fn no_input(&self) -> Option<NoInput> {
+        let rows = self.there + self.missing;
+        match (self.n_levels(), self.kind()) {
+            _ if self.there == 0 => Some(NoInput::NoValue),
+            (Some(1), _) if self.missing == 0 && rows > 1 => Some(NoInput::OneValue),
+            (_, ColumnKind::Number) if rows >= FEWEST_NUMBERED && self.next_number.flatten().is_some() => {
+                Some(NoInput::RowNumbers)
+            }
+            (_, ColumnKind::Date(_)) if self.forms().len() > 1 => Some(NoInput::UnclearDate),
+            (None, ColumnKind::Category) => Some(NoInput::FreeText),
+            (Some(levels), ColumnKind::Category) if levels > FEWEST_OF_TEXT && levels * 2 > self.there => {
+                Some(NoInput::FreeText)
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Levels {
+    fn add(&mut self, field: &str) {
+        let Some(levels) = &mut self.0 else { return };
+        if levels.contains(field) {
+            return;
+        }
+        if levels.len() < MOST_LEVELS {
+            levels.insert(field.to_owned());
+        } else {
+            self.0 = None;
+        }
+    }
+}
+
+/// The value of a field of a column of yes and no.
+pub(super) fn boolean(field: &str) -> Option<bool> {
+    let is = |words: [&str; 4]| words.iter().any(|word| field.eq_ignore_ascii_case(word));
+    match field {
+        _ if is(["true", "yes", "t", "y"]) => Some(true),
+        _ if is(["false", "no", "f", "n"]) => Some(false),
+        _ => None,
+    }
+}
