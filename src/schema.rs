@@ -64,12 +64,12 @@ pub struct TableColumn {
     pub encoding: Option<Encoding>,
 }
 
-/// How the fields of a column become elements of an input. It is fitted to the training rows, and kept for all later ones.
+/// Elements of an input that the fields of a column become. It is fitted to the training rows, and kept for all later ones.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Encoding {
     /// Elements of a field that is there.
     pub code: Code,
-    /// What a missing field counts as: a number, 0 or 1, the place of a category, or days since 1970. Without it, a missing
+    /// Value of a missing field: a number, 0 or 1, the place of a category, or days since 1970. Without it, a missing
     /// field is an error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fill: Option<f64>,

@@ -24,6 +24,9 @@ const BATCH_SIZE: &str = "256";
 pub struct EvaluateArgs {
     #[command(flatten)]
     trained: Trained,
+    /// Data to evaluate on, as `--data` names them.
+    #[arg(value_name = "DATA", conflicts_with_all = ["data", "config"])]
+    path: Option<PathBuf>,
     /// Print a JSON object.
     #[arg(long)]
     json: bool,
@@ -33,6 +36,9 @@ pub struct EvaluateArgs {
 pub struct PredictArgs {
     #[command(flatten)]
     trained: Trained,
+    /// Data to predict from, as `--input` names them.
+    #[arg(value_name = "INPUT", conflicts_with_all = ["input", "part"])]
+    path: Option<PathBuf>,
     /// Predict from data without targets: a table, a text, an image, a folder of images
     /// or an IDX file.
     ///
@@ -121,8 +127,9 @@ impl Part {
 
 impl Trained {
     /// With the rows of a part of the data, whose targets are checked, too.
-    fn prepare(&self) -> Result<Ready> {
-        let ready = self.prepare_with(self.data.data.as_deref(), |source, model| self.part.open(source, model))?;
+    fn prepare(&self, path: Option<&Path>) -> Result<Ready> {
+        let ready =
+            self.prepare_with(path.or(self.data.data.as_deref()), |source, model| self.part.open(source, model))?;
         ready.trainer.check_data(ready.inputs.dataset.as_ref()).map_err(|error| self.hint(error))?;
         Ok(ready)
     }
@@ -220,7 +227,7 @@ fn in_file(file: &Path, error: Error) -> Error {
 
 /// Prints loss and metrics.
 pub fn evaluate(args: &EvaluateArgs, terminal: &Terminal) -> Result<()> {
-    let Ready { mut trainer, inputs: Inputs { dataset, .. }, .. } = args.trained.prepare()?;
+    let Ready { mut trainer, inputs: Inputs { dataset, .. }, .. } = args.trained.prepare(args.path.as_deref())?;
     let rows = dataset.len();
     let values = trainer.evaluate(dataset.clone(), args.trained.batch_size)?;
     if let Some((name, value)) = values.iter().find(|(_, value)| !value.is_finite()) {
@@ -245,15 +252,16 @@ pub fn evaluate(args: &EvaluateArgs, terminal: &Terminal) -> Result<()> {
 /// Writes a prediction for each row.
 pub fn predict(args: &PredictArgs, terminal: &Terminal) -> Result<()> {
     let Trained { file, data, .. } = &args.trained;
+    let input = args.path.as_deref().or(args.input.as_deref());
     if let Some(output) = args.output.as_deref() {
-        let named = [args.input.as_deref(), Some(file), data.config.as_deref(), data.data.as_deref()];
+        let named = [input, Some(file), data.config.as_deref(), data.data.as_deref()];
         let data_files = Settings::of_choice(data)?.data.files();
         let read = named.into_iter().flatten().chain(data_files.iter().map(PathBuf::as_path));
         files::check_apart(&[output], &read.collect::<Vec<_>>())?;
     }
-    let Ready { mut trainer, inputs, losses } = match &args.input {
+    let Ready { mut trainer, inputs, losses } = match input {
         Some(path) => args.trained.prepare_input(path)?,
-        None => args.trained.prepare()?,
+        None => args.trained.prepare(None)?,
     };
     // Opened now, so that an error comes before all is computed.
     let output = args.output.as_deref().map(open_output).transpose()?;

@@ -4,6 +4,7 @@ mod adapters;
 mod bench;
 mod drivers;
 mod infer;
+mod init;
 mod interrupt;
 mod learning_rate;
 mod progress;
@@ -49,6 +50,8 @@ signal n, where `train` saves first: 129 hang-up, 130 Ctrl-C, 143 `kill`.";
 enum Command {
     /// List the adapters of this machine: GPUs, drivers that compute on the CPU, and the CPU.
     Adapters(adapters::AdaptersArgs),
+    /// Look at data, and write settings that train on them: a table, a folder of images, IDX files, CIFAR-10 or text.
+    Init(init::InitArgs),
     /// Train a network: that of a settings file, or a small one that reads handwritten digits.
     Train(Box<train::TrainArgs>),
     /// Write a page about a run, or about several in comparison, from the folders of `train --run`.
@@ -149,6 +152,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> i32 {
     terminal.start_log(arguments.verbose);
     let done = match &arguments.command {
         Command::Adapters(args) => adapters::run(args, &terminal),
+        Command::Init(args) => init::run(args, &terminal),
         Command::Train(args) => match train::run(args, &as_typed(&words), &terminal) {
             Ok(Some(status)) => return status,
             done => done.map(drop),

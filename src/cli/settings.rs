@@ -2,6 +2,8 @@
 
 mod as_run;
 
+use std::borrow::Cow;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,6 +12,7 @@ use crate::adapters::MemoryLimits;
 use crate::callbacks::{EarlyStopping, Monitor};
 use crate::data::{self, Aside, DataConfig, DataPair, Dataset};
 use crate::internals::misread::{self, Misread};
+use crate::internals::model::InputConfig;
 use crate::internals::{names, shown};
 use crate::{
     BatchStatistics, Compile, CpuFallback, Error, ErrorKind, Fit, GradientCompression, Loss, Metric, Model,
@@ -56,6 +59,9 @@ pub struct Settings {
     /// Text of the file.
     #[serde(skip)]
     text: String,
+    /// The data, if they were opened to see the shape of a row, and the seed.
+    #[serde(skip)]
+    opened: RefCell<Option<(u64, DataPair)>>,
 }
 
 /// Refuses layers whose settings can't be read, with their line.
@@ -227,6 +233,11 @@ impl Settings {
         Ok(settings)
     }
 
+    /// Checks that a text is a whole settings file.
+    pub fn check_text(text: &str) -> Result<()> {
+        Self::parse(text, "the new settings").map(drop)
+    }
+
     fn parse(text: &str, file: &str) -> Result<Self> {
         let mut settings: Self = misread::read(text, file, HELP)?;
         if let ModelSource::Layers(config) = &settings.model {
@@ -286,15 +297,44 @@ impl Settings {
     fn read_model(&self, seed: u64) -> Result<Model> {
         match &self.model {
             ModelSource::File(path) => Model::load(path),
-            ModelSource::Layers(config) => config.build(seed).map_err(|error| match error.kind() {
-                ErrorKind::Model if !self.are_built_in() => {
-                    let who = error.who();
-                    let line = layer_of(config, who).and_then(|idx| misread::layer_offset(&self.text, idx, None));
-                    let line = line.map_or(String::new(), |at| format!("line {}, ", misread::line(&self.text, at)));
-                    Error::model(format!("`{}`, {line}{who}", shown(&self.file)), error.problem(), error.help())
-                }
-                _ => error,
-            }),
+            ModelSource::Layers(config) => {
+                self.with_inputs(config, seed)?.build(seed).map_err(|error| match error.kind() {
+                    ErrorKind::Model if !self.are_built_in() => {
+                        let who = error.who();
+                        let line = layer_of(config, who).and_then(|idx| misread::layer_offset(&self.text, idx, None));
+                        let line = line.map_or(String::new(), |at| format!("line {}, ", misread::line(&self.text, at)));
+                        Error::model(format!("`{}`, {line}{who}", shown(&self.file)), error.problem(), error.help())
+                    }
+                    _ => error,
+                })
+            }
+        }
+    }
+
+    /// The layers with inputs: those of the model, else the inputs of the data.
+    fn with_inputs<'a>(&self, config: &'a ModelConfig, seed: u64) -> Result<Cow<'a, ModelConfig>> {
+        if config.input.is_some() || !config.inputs.is_empty() {
+            return Ok(Cow::Borrowed(config));
+        }
+        let pair = self.data.open_aside(self.aside(seed))?;
+        let (shapes, fields) = (pair.train.input_shapes(), pair.train.schema().inputs);
+        *self.opened.borrow_mut() = Some((seed, pair));
+        let mut config = config.clone();
+        match &shapes[..] {
+            [shape] => config.input = Some(shape.clone()),
+            _ => {
+                let named = shapes.into_iter().zip(fields).filter_map(|(shape, field)| Some((field.name?, shape)));
+                config.inputs = named.map(|(name, shape)| InputConfig { name, shape }).collect();
+            }
+        }
+        Ok(Cow::Owned(config))
+    }
+
+    /// The rows that `split_data` sets aside.
+    fn aside(&self, seed: u64) -> Option<Aside> {
+        match self.training.validation {
+            Validation::Fraction(fraction) => Some(Aside { fraction, seed }),
+            _ => None,
         }
     }
 
@@ -308,17 +348,15 @@ impl Settings {
     /// Opens the data: with the schema of the model, if its training continues, or if they have the same names. What is fitted to
     /// the rows is fitted to those that `split_data` leaves for training.
     pub fn open_data(&self, trainer: &Trainer, seed: u64) -> Result<DataPair> {
-        let aside = match self.training.validation {
-            Validation::Fraction(fraction) => Some(Aside { fraction, seed }),
-            _ => None,
-        };
+        let aside = self.aside(seed);
+        let opened = self.opened.take().filter(|(of, _)| *of == seed);
         let (model, is_resumed) = (trainer.model(), trainer.progress().step > 0);
         let data = self.data_of(model)?;
         match &self.model {
             _ if is_resumed => data.open_like(model.schema()),
             // Names that the model does not know belong to a new task.
             ModelSource::File(_) => data.open_like(model.schema()).or_else(|_| data.open_aside(aside)),
-            ModelSource::Layers(_) => data.open_aside(aside),
+            ModelSource::Layers(_) => opened.map_or_else(|| data.open_aside(aside), |(_, pair)| Ok(pair)),
         }
     }
 

@@ -3,6 +3,7 @@
 mod decode;
 mod list;
 mod probe;
+pub(crate) mod sketch;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

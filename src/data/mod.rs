@@ -43,7 +43,7 @@ mod description;
 pub mod digits;
 pub mod idx;
 #[cfg(feature = "files")]
-mod images;
+pub(crate) mod images;
 mod loader;
 mod memory;
 mod subset;

@@ -35,6 +35,8 @@ pub enum FileKind {
     Page,
     /// A manual page of the command.
     ManualPage,
+    /// Settings that `manyhands init` writes.
+    Settings,
     /// Tiles of matrix products. They have a folder of their own, so that a file there may always be replaced.
     Tiles,
 }
@@ -69,6 +71,7 @@ impl FileKind {
             Self::RunResults => "the results that a run wrote",
             Self::Page => "a page of `manyhands report`",
             Self::ManualPage => "a manual page of manyhands",
+            Self::Settings => "settings of `manyhands init`",
             Self::Tiles => "a table of tiles",
         }
     }
@@ -98,6 +101,7 @@ impl FileKind {
             Self::RunResults => text.starts_with(RUN_RESULTS),
             Self::Page => text.starts_with("<!doctype html>") && text.contains(PAGE_MARK),
             Self::ManualPage => text.contains("\n.TH manyhands"),
+            Self::Settings => text.starts_with("# Settings for `") && text.contains("written by `manyhands init`"),
             Self::Tiles => true,
         }
     }

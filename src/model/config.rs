@@ -30,7 +30,8 @@ use crate::shown;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelConfig {
-    /// Shape of a row of the one input, which is then called `input`.
+    /// Shape of a row of the one input, which is then called `input`. In a settings file without inputs, they are those of the
+    /// data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<Shape>,
     /// Several inputs.

@@ -7,6 +7,7 @@ mod command;
 
 mod bench;
 mod cli;
+mod init;
 mod names;
 mod portable;
 mod report;

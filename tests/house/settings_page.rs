@@ -26,6 +26,9 @@ Worth knowing:
 - `validation = 0.2` draws the rows at random, by `seed`; `manyhands evaluate model.safetensors --part validation` finds them again.
 - `{ top_k_categorical_accuracy = { k = 5 } }` is reported as `top_5_accuracy`.
 - A layer that is used again (`reuse = \"name\"`) gives outputs `name:1`, `name:2` and so on: by these later layers read them.
+- A model without `input` takes the rows of its data. A table's numbers are those of its encodings: `manyhands train` says how many.
+- Numbers to predict that lie far from 0 are learned sooner by a last layer `{ type = \"Rescaling\", scale = DEVIATION, offset = MEAN }`, as
+  `manyhands init` writes it; losses and predictions keep their unit.
 - A model file holds its architecture as JSON under `manyhands.model` in the metadata, names of columns and classes under
   `manyhands.schema`, losses and metrics under `manyhands.evaluation`.
 ";

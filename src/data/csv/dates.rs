@@ -8,7 +8,7 @@ use jiff::fmt::strtime::BrokenDownTime;
 
 /// Forms of a date, as of `strftime`. Those that can be confused stand at the end.
 const DATES: [&str; 7] = ["%Y-%m-%d", "%Y/%m/%d", "%d.%m.%Y", "%b %d %Y", "%d %b %Y", "%d/%m/%Y", "%m/%d/%Y"];
-/// What may follow the date.
+/// Forms of the time behind a date.
 const TIMES: [&str; 8] =
     ["", " %H:%M", " %H:%M:%S%.f", "T%H:%M", "T%H:%M:%S%.f", "T%H:%M:%S%.fZ", "T%H:%M:%S%.f%:z", " %H:%M:%S%.f%:z"];
 /// Fewest and most characters of a date.

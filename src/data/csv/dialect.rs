@@ -1,4 +1,4 @@
-//! How a table is written: delimiter, decimal sign, header. What no setting says is found in its first lines.
+//! Signs of a table: delimiter, decimal sign, header. Those that no setting gives are found in its first lines.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -30,7 +30,7 @@ const SAMPLE_BYTES: u64 = 256 << 10;
 /// Digits of a group in `1,234,567`.
 const GROUP: usize = 3;
 
-/// How a table is written.
+/// Signs of a table, and its head.
 #[derive(Clone, Debug)]
 pub(super) struct Dialect {
     pub delimiter: u8,

@@ -9,7 +9,7 @@ use super::settings::{ColumnKind, CsvSettings, NumberScale};
 use super::survey::boolean;
 use crate::schema::{Code, Encoding, Missing};
 
-/// How a column is read.
+/// Kind of a column, and its treatment of missing fields.
 #[derive(Clone, Debug)]
 pub(super) struct Reading {
     pub kind: ColumnKind,
@@ -29,7 +29,7 @@ pub(super) enum Fields {
 
 const NONE: u32 = u32::MAX;
 
-/// What became of fields that have no element of their own.
+/// Fields that have no element of their own.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lost {
     /// Missing fields.
@@ -130,7 +130,7 @@ impl Fields {
         }
     }
 
-    /// How often each category comes in some rows.
+    /// Number of the fields of each category in some rows.
     fn counts(&self, rows: &[usize]) -> BTreeMap<String, usize> {
         let Self::Names { places, met } = self else { return BTreeMap::new() };
         let mut counts = vec![0; met.len()];

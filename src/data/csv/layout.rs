@@ -84,7 +84,7 @@ pub(super) struct Layout {
 pub(super) struct Part {
     pub name: Option<String>,
     pub columns: Vec<usize>,
-    /// How each column is read, for an input.
+    /// Reading of each column, for an input.
     pub readings: Vec<Reading>,
     /// The encoding of each column, once it is found.
     pub encodings: Vec<Encoding>,
@@ -298,7 +298,8 @@ impl<'a> Kinds<'a> {
     }
 
     fn no_input(&self, column: usize) -> Option<NoInput> {
-        let reason = self.found[column].no_input().filter(|_| self.given[column].is_none())?;
+        let reason =
+            self.found[column].no_input(self.names[column].name.as_deref()).filter(|_| self.given[column].is_none())?;
         // Where missing fields are errors, so is a column of them.
         (reason != NoInput::NoValue || self.missing == Missing::Fill).then_some(reason)
     }
@@ -309,7 +310,9 @@ impl<'a> Kinds<'a> {
             Some(ColumnKind::Date(None)) => match found.forms() {
                 [form] => ColumnKind::Date(Some(form.clone())),
                 [] => {
-                    return Err(self.refuse(column, "needs dates of one form, but no known form fits all of its fields"));
+                    return Err(
+                        self.refuse(column, "needs dates of one form, but no known form fits all of its fields")
+                    );
                 }
                 _ => return Err(self.refuse(column, "needs dates of one form, but days and months can be confused")),
             },

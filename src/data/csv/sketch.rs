@@ -1,4 +1,4 @@
-//! What a table holds, before anything is said of its use: for `manyhands init`.
+//! Contents of a table before its use is settled, for `manyhands init`.
 
 use std::path::Path;
 
@@ -24,7 +24,7 @@ pub(crate) struct Sketch {
 pub(crate) struct ColumnSketch {
     pub column: TableColumn,
     pub kind: ColumnKind,
-    /// Why it is no input by itself.
+    /// Reason for which it is no input by itself.
     pub no_input: Option<NoInput>,
     /// Rows without a value.
     pub missing: usize,
@@ -32,8 +32,8 @@ pub(crate) struct ColumnSketch {
     pub n_values: Option<usize>,
     /// Whether all values are whole numbers.
     pub is_whole: bool,
-    pub lowest: f64,
-    pub highest: f64,
+    pub lowest: f32,
+    pub highest: f32,
 }
 
 /// Looks at a table.
@@ -48,7 +48,7 @@ pub(crate) fn sketch(path: &Path) -> Result<Sketch> {
     let columns = columns.into_iter().enumerate().map(|(index, profile)| ColumnSketch {
         column: TableColumn { index, name: name(index), encoding: None },
         kind: profile.kind(),
-        no_input: profile.no_input(),
+        no_input: profile.no_input(name(index).as_deref()),
         missing: profile.missing,
         n_values: profile.n_levels(),
         is_whole: profile.is_whole(),
@@ -66,7 +66,7 @@ impl ColumnSketch {
         Column::of(&self.column)
     }
 
-    /// What it holds, in a word or two.
+    /// Its contents, in a word or two.
     pub fn what(&self) -> &'static str {
         match (self.no_input, &self.kind) {
             (Some(NoInput::FreeText), _) => "free text",

@@ -1,4 +1,4 @@
-//! First reading of a table: what the fields of each column are.
+//! First reading of a table: the kind of each column.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,14 +12,14 @@ use crate::Result;
 const MOST_LEVELS: usize = 1000;
 /// Different fields that a column of names has at least to be free text.
 const FEWEST_OF_TEXT: usize = 20;
-/// Rows from which on a column of 0, 1, 2 … numbers them.
+/// Rows from which on a column of rising numbers can be theirs.
 const FEWEST_NUMBERED: usize = 10;
 /// Part of a column's fields that are numbers where the others are mistakes.
 const MOSTLY: f64 = 0.9;
 /// Fields of a column from which on a few can be mistakes.
 const FEWEST_MISTAKEN: usize = 10;
 
-/// What the fields of each column are.
+/// Number of rows, and a profile of each column.
 #[derive(Debug)]
 pub(super) struct Survey {
     pub rows: usize,
@@ -38,10 +38,10 @@ pub(super) struct Profile {
     forms: Forms,
     /// Different fields; `None` if they are too many.
     levels: Levels,
-    /// The number of the first row, if each row has the next one.
-    next_number: Option<Option<u64>>,
-    pub lowest: f64,
-    pub highest: f64,
+    /// The last whole number, if they rise from row to row.
+    rising: Option<Option<u64>>,
+    pub lowest: f32,
+    pub highest: f32,
 }
 
 #[derive(Clone, Debug)]
@@ -85,7 +85,7 @@ impl Profile {
         self.there += 1;
         if dialect.is_number(field) {
             self.numbers += 1;
-            if let Some(number) = dialect.number(field).map(f64::from) {
+            if let Some(number) = dialect.number(field) {
                 let is_first = self.numbers == 1;
                 self.lowest = if is_first { number } else { self.lowest.min(number) };
                 self.highest = if is_first { number } else { self.highest.max(number) };
@@ -97,13 +97,13 @@ impl Profile {
         self.levels.add(field);
     }
 
-    /// Follows the numbers of rows.
+    /// Follows the numbers of rows: they rise, also where some rows are missing.
     fn follow(&mut self, field: &str) {
         let number = field.parse::<u64>().ok();
-        self.next_number = Some(match self.next_number {
-            None => number.filter(|number| *number <= 1).map(|number| number + 1),
-            Some(Some(next)) if number == Some(next) => Some(next + 1),
-            Some(_) => None,
+        self.rising = Some(match self.rising {
+            None => number,
+            Some(Some(last)) => number.filter(|number| *number > last),
+            Some(None) => None,
         });
     }
 
@@ -139,23 +139,35 @@ impl Profile {
         self.forms.left()
     }
 
-    /// Why it is no input, unless it is asked for.
-    pub fn no_input(&self) -> Option<NoInput> {
-        let rows = self.there + self.missing;
+    /// Reason for which it is no input, unless it is asked for. `name` is the column's, if it has one.
+    pub fn no_input(&self, name: Option<&str>) -> Option<NoInput> {
+        let is_number = self.kind() == ColumnKind::Number;
+        let is_one = self.n_levels() == Some(1) && self.missing == 0 && self.there > 1;
         match (self.n_levels(), self.kind()) {
             _ if self.there == 0 => Some(NoInput::NoValue),
-            (Some(1), _) if self.missing == 0 && rows > 1 => Some(NoInput::OneValue),
-            (_, ColumnKind::Number) if rows >= FEWEST_NUMBERED && self.next_number.flatten().is_some() => {
-                Some(NoInput::RowNumbers)
-            }
-            (_, ColumnKind::Date(_)) if self.forms().len() > 1 => Some(NoInput::UnclearDate),
+            _ if is_one && !is_number => Some(NoInput::OneValue),
+            _ if is_number => (self.numbers_rows() && name.is_some_and(names_rows)).then_some(NoInput::RowNumbers),
+            (_, ColumnKind::Date(_)) => (self.forms().len() > 1).then_some(NoInput::UnclearDate),
             (None, ColumnKind::Category) => Some(NoInput::FreeText),
-            (Some(levels), ColumnKind::Category) if levels > FEWEST_OF_TEXT && levels * 2 > self.there => {
-                Some(NoInput::FreeText)
+            (Some(levels), ColumnKind::Category) => {
+                (levels > FEWEST_OF_TEXT && levels * 2 > self.there).then_some(NoInput::FreeText)
             }
             _ => None,
         }
     }
+
+    /// Whether it rises from row to row, in whole numbers.
+    fn numbers_rows(&self) -> bool {
+        self.there + self.missing >= FEWEST_NUMBERED && self.rising.flatten().is_some()
+    }
+}
+
+/// Whether a column of this name may hold numbers of rows; other programs write them without a name.
+fn names_rows(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    ["", "index", "row", "rownames", "unnamed: 0", "no", "nr"].contains(&&*name)
+        || name.ends_with("id")
+        || name.ends_with("number")
 }
 
 impl Levels {

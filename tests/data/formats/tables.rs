@@ -45,7 +45,8 @@ fn each_kind_of_column_becomes_its_elements() {
     let schema = data.schema();
     assert_eq!(schema.inputs[0].column_names(), ["weight", "kind", "young", "born"]);
     assert!(matches!(schema.format, Format::Csv { delimiter: ';', decimal: ',', .. }));
-    let text = Description::of("training data", &data).unwrap().to_string().replace("\n    ", " ");
+    let text = Description::of("training data", &data).unwrap().to_string();
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(text.starts_with("training data: 4 rows of 4 input columns as 12 numbers: weight, kind, young, born"));
     assert!(text.contains("mean or most frequent value, and are marked: weight (1), kind (1), born (1)"), "{text}");
 }

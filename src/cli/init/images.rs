@@ -1,0 +1,153 @@
+//! Settings for images.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::data::images::sketch::sizes;
+use crate::data::{Channels, Dataset, Description, ImageFolder, ImageSettings, Unreadable};
+use crate::internals::schema::few;
+use crate::internals::shown;
+use crate::{Error, Result};
+
+use super::{Proposal, Schedule, class_weights, commented, counts, data_of, n_classes, quoted_path};
+
+/// Longest side of the images that a network is trained on: larger ones take long, and need more rows.
+const LONGEST_SIDE: usize = 128;
+/// Sides are multiples of it, so that pooling halves them without a rest.
+const MULTIPLE: usize = 8;
+/// Shortest side after the last pooling layer.
+const SHORTEST_SIDE: usize = 4;
+/// Channels of each block.
+const FILTERS: [usize; 5] = [16, 32, 64, 128, 128];
+/// Names of the folder with images to test with.
+const TEST_FOLDERS: [&str; 4] = ["test", "validation", "valid", "val"];
+
+/// MNIST's files.
+pub(super) fn idx(path: &Path) -> Result<Proposal> {
+    proposal(&format!("[data]\ntype = \"idx\"\nfolder = {}\n", quoted_path(path)?), "")
+}
+
+/// CIFAR-10.
+pub(super) fn cifar10(path: &Path) -> Result<Proposal> {
+    proposal(&format!("[data]\ntype = \"cifar10\"\nfolder = {}\n", quoted_path(path)?), "")
+}
+
+/// A folder of images for each class, or two of them: to train and to test.
+pub(super) fn folder(path: &Path) -> Result<Proposal> {
+    let has_folder =
+        |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten().any(|entry| entry.path().is_dir());
+    let named = |name: &str| Some(path.join(name)).filter(|folder| has_folder(folder));
+    let (train, test): (PathBuf, Option<PathBuf>) = match named("train") {
+        Some(train) => (train, TEST_FOLDERS.iter().find_map(|name| named(name))),
+        None => (path.to_path_buf(), None),
+    };
+    // Any size lists the files.
+    let any = ImageSettings { channels: Channels::Rgb, ..ImageSettings::new(1, 1) };
+    let (images, is_skipping) = match ImageFolder::open(&train, any) {
+        Ok(images) => (images, false),
+        Err(error) => match ImageFolder::open(&train, ImageSettings { unreadable: Unreadable::Skip, ..any }) {
+            Ok(images) => (images, true),
+            Err(_) => return Err(error),
+        },
+    };
+    let seen = sizes(&images);
+    let Some((height, width)) = size(&seen.sizes) else {
+        return Err(Error::data(
+            format!("the folder `{}`", shown(path)),
+            "needs images whose size can be read, but has none",
+            "check that it is the right folder",
+        ));
+    };
+    let mut data = format!("[data]\ntype = \"image_folder\"\ntrain = {}\n", quoted_path(&train)?);
+    if let Some(test) = &test {
+        data += &format!("test = {}\n", quoted_path(test)?);
+    }
+    data += &commented(&format!("height = {height}"), "every image is brought to this size");
+    data += &format!("width = {width}\n");
+    let channels = if seen.is_gray { 1 } else { 3 };
+    data += &commented(&format!("channels = {channels}"), "1 for gray, 3 for colour");
+    if is_skipping {
+        data += &commented("unreadable = \"skip\"", "some files can't be read: they are left out, with a warning");
+    }
+    let note = format!(
+        "images of {} pixels{}; each is brought to {height}×{width}\n",
+        range(&seen.sizes),
+        if seen.is_gray { ", gray" } else { "" }
+    );
+    proposal(&data, &note)
+}
+
+/// Sizes of images, from the smallest to the largest.
+fn range(sizes: &[(usize, usize)]) -> String {
+    let by_pixels = |(height, width): &&(usize, usize)| height * width;
+    match (sizes.iter().min_by_key(by_pixels), sizes.iter().max_by_key(by_pixels)) {
+        (Some(smallest), Some(largest)) if smallest == largest => format!("{}×{}", smallest.0, smallest.1),
+        (Some(smallest), Some(largest)) => {
+            format!("{}×{} to {}×{}", smallest.0, smallest.1, largest.0, largest.1)
+        }
+        _ => "unknown".into(),
+    }
+}
+
+/// Height and width that all images get: their own if they are small and alike, else about those of the middle one.
+fn size(sizes: &[(usize, usize)]) -> Option<(usize, usize)> {
+    let middle = |mut sides: Vec<usize>| {
+        sides.sort_unstable();
+        sides.get(sides.len() / 2).copied()
+    };
+    let height = middle(sizes.iter().map(|size| size.0).collect())?;
+    let width = middle(sizes.iter().map(|size| size.1).collect())?;
+    let is_alike = sizes.iter().all(|size| *size == (height, width));
+    let longest = height.max(width);
+    if is_alike && longest <= LONGEST_SIDE {
+        return Some((height, width));
+    }
+    let fitted = |side: usize| {
+        let side = if longest > LONGEST_SIDE { side * LONGEST_SIDE / longest } else { side };
+        side.max(MULTIPLE).next_multiple_of(MULTIPLE)
+    };
+    Some((fitted(height), fitted(width)))
+}
+
+fn proposal(data: &str, note: &str) -> Result<Proposal> {
+    let pair = data_of(data)?.open()?;
+    let train: Arc<dyn Dataset> = pair.train;
+    let description = Description::of("data", &train)?;
+    let shapes = train.input_shapes();
+    let axes = shapes.first().map_or(&[][..], |shape| shape.axes());
+    let schedule = Schedule { rows: train.len(), epochs: 60, patience: 8, learning_rate: "0.001" };
+    // Rows with weights of their own, as those of unreadable files, take no weights of classes.
+    let weights = if train.has_sample_weights() { String::new() } else { class_weights(&description) };
+    let names: Vec<String> = counts(&description).iter().map(|class| class.name.clone()).collect();
+    let last = commented(&format!("  {{ type = \"Dense\", units = {} }},", n_classes(&description)), &few(&names));
+    let settings = format!(
+        "{data}\n[model]\n{}layers = [\n{}{last}]\n\n[loss]\ntype = \"SparseCategoricalCrossentropy\"\n\n{}",
+        commented(&format!("input = {axes:?}"), "height, width, channels"),
+        convolutions(axes),
+        schedule.text(None, &weights)
+    );
+    let test = pair.test.map(|test| Description::of("test data", &test)).transpose()?;
+    let test = test.map_or_else(String::new, |test| format!("{test}\n"));
+    let seen = format!("{description}\n{test}{note}the model predicts the class of an image");
+    Ok(Proposal { seen, settings })
+}
+
+/// Blocks of convolutions, each of half the size, until the image is small.
+fn convolutions(axes: &[usize]) -> String {
+    let mut side = axes.iter().take(2).copied().min().unwrap_or(1);
+    let mut text =
+        commented("  { type = \"Normalization\" },", "mean 0 and variance 1 of each channel in the training rows");
+    for filters in FILTERS {
+        text += &format!(
+            "  {{ type = \"Conv2D\", filters = {filters}, kernel_size = [3, 3], padding = \"same\", use_bias = false }},\n  \
+             {{ type = \"BatchNormalization\", momentum = 0.9 }},\n  {{ type = \"ReLU\" }},\n"
+        );
+        if side / 2 < SHORTEST_SIDE {
+            break;
+        }
+        text += "  { type = \"MaxPooling2D\" },\n";
+        side /= 2;
+    }
+    let head = if side <= SHORTEST_SIDE + 3 { "Flatten" } else { "GlobalAveragePooling2D" };
+    text + &format!("  {{ type = \"{head}\" }},\n  {{ type = \"Dropout\", rate = 0.3 }},\n")
+}

@@ -1,0 +1,231 @@
+//! Settings for a table.
+
+use std::path::Path;
+
+use crate::data::csv::sketch::{ColumnSketch, Sketch, sketch};
+use crate::data::{Aside, Batch, Column, ColumnKind, Dataset, Description};
+use crate::internals::schema::few;
+use crate::internals::table::Table;
+use crate::internals::{shown, thousands};
+use crate::{Error, Result};
+
+use super::{InitArgs, Proposal, Schedule, class_weights, commented, data_of, n_classes, quoted, quoted_path};
+
+/// Names of columns that are mostly to be predicted.
+const TARGETS: [&str; 9] = ["target", "label", "labels", "class", "outcome", "diagnosis", "species", "survived", "y"];
+/// Different whole numbers up to which a target counts as classes.
+const MOST_CLASSES: usize = 20;
+/// Rows for each class, at least, of a target of whole numbers.
+const ROWS_OF_CLASS: usize = 5;
+/// Columns that are listed one by one, at most.
+const MOST_LISTED: usize = 60;
+/// Standard deviation of a target below which its gradients are small beside Adam's epsilon.
+const SMALL: f64 = 0.1;
+
+pub(super) fn propose(args: &InitArgs) -> Result<Proposal> {
+    let path = &args.data;
+    let sketch = sketch(path)?;
+    let target = target(path, &sketch, args.target.as_deref())?;
+    let is_class = match args.target_kind.as_deref() {
+        Some(kind) => kind == "classes",
+        None => is_class(target, sketch.rows),
+    };
+    check_target(path, target, is_class)?;
+    let schedule = Schedule { rows: sketch.rows, epochs: 200, patience: 20, learning_rate: "0.001" };
+    let data = data_text(path, target, is_class, &sketch)?;
+    let aside = schedule.validation().and_then(|fraction| Some(Aside { fraction: fraction.parse().ok()?, seed: 0 }));
+    let train = data_of(&data)?.open_aside(aside)?.train;
+    let description = Description::of("data", &train)?;
+    let seen = format!("{}\n{description}\n{}", columns(&sketch, target), says(target, is_class));
+    let width = train.input_shapes().first().map_or(0, crate::Shape::len);
+    let (hidden, layers, loss, metrics, epsilon) = if is_class {
+        let classes = description.targets.iter().flat_map(|(_, counts)| counts).map(|class| class.name.clone());
+        let names = few(&classes.collect::<Vec<_>>());
+        let last = commented(&format!("  {{ type = \"Dense\", units = {} }},", n_classes(&description)), &names);
+        let more = class_weights(&description);
+        (hidden(sketch.rows), last, "SparseCategoricalCrossentropy", more, None)
+    } else {
+        let (mean, deviation) = spread(&train, aside)?;
+        let last = format!(
+            "  {{ type = \"Dense\", units = 1 }},\n  # From around 0 to the target's own numbers: their standard deviation and mean.\n  \
+             {{ type = \"Rescaling\", scale = {deviation:?}, offset = {mean:?} }},\n"
+        );
+        let metrics = "metrics = [\"mean_absolute_error\", \"r2_score\"]\n".to_owned();
+        let epsilon = (deviation < SMALL).then_some(1e-7 * deviation * deviation);
+        (hidden(sketch.rows), last, "MeanSquaredError", metrics, epsilon)
+    };
+    let input = format!("# Its input is a row of the data: {width} numbers. `input = [{width}]` would fix that.\n");
+    let settings = format!(
+        "{data}\n[model]\n{input}layers = [\n{hidden}{layers}]\n\n[loss]\ntype = \"{loss}\"\n\n{}",
+        schedule.text(epsilon, &metrics)
+    );
+    Ok(Proposal { seen, settings })
+}
+
+/// The column to predict.
+fn target<'a>(path: &Path, sketch: &'a Sketch, asked: Option<&str>) -> Result<&'a ColumnSketch> {
+    let is = |column: &&ColumnSketch, name: &str| match column.key() {
+        Column::Name(known) => known == name,
+        Column::Index(index) => index.to_string() == name,
+    };
+    let named = |name: &str| sketch.columns.iter().find(|column| is(column, name));
+    if let Some(name) = asked {
+        let by_index = || name.parse().ok().and_then(|index: usize| sketch.columns.get(index));
+        return named(name).or_else(by_index).ok_or_else(|| {
+            let names: Vec<String> = sketch.columns.iter().map(|column| column.column.to_string()).collect();
+            Error::setting(
+                format!("`{}`, `--target`", shown(path)),
+                format!("needs a column of the table, but is `{}`", shown(name)),
+                format!("its columns are {}", few(&names)),
+            )
+        });
+    }
+    let can_be = |column: &&ColumnSketch| column.no_input.is_none() && !matches!(column.kind, ColumnKind::Date(_));
+    let known = TARGETS.iter().find_map(|name| {
+        let is_known = |it: &&ColumnSketch| it.column.name.as_ref().is_some_and(|it| it.eq_ignore_ascii_case(name));
+        sketch.columns.iter().filter(can_be).find(is_known)
+    });
+    known.or_else(|| sketch.columns.iter().rev().find(can_be)).ok_or_else(|| {
+        Error::data(
+            format!("`{}`", shown(path)),
+            "needs a column of classes or numbers to predict, but has none",
+            "name one by `--target`; `--target-kind classes` takes any column's values as classes",
+        )
+    })
+}
+
+/// Whether a target's values are classes.
+fn is_class(target: &ColumnSketch, rows: usize) -> bool {
+    match target.kind {
+        ColumnKind::Number => {
+            let few = target.n_values.filter(|values| *values <= MOST_CLASSES && values * ROWS_OF_CLASS <= rows);
+            target.is_whole && few.is_some()
+        }
+        _ => true,
+    }
+}
+
+fn check_target(path: &Path, target: &ColumnSketch, is_class: bool) -> Result<()> {
+    let who = format!("`{}`, the target `{}`", shown(path), shown(&target.column.to_string()));
+    if !is_class && target.kind != ColumnKind::Number {
+        let problem = format!("needs numbers to predict, but holds: {}", target.what());
+        return Err(Error::data(
+            who,
+            problem,
+            "predict it as `--target-kind classes`, or name another column by `--target`",
+        ));
+    }
+    if is_class && (target.n_values.is_none() || target.n_values < Some(2)) {
+        let values = target.n_values.map_or("more than can be counted".into(), |values| values.to_string());
+        let problem = format!("needs at least 2 classes, of several rows each, but has {values} values");
+        return Err(Error::data(who, problem, "name another column by `--target`, or try `--target-kind values`"));
+    }
+    Ok(())
+}
+
+/// The columns, as a table.
+fn columns(sketch: &Sketch, target: &ColumnSketch) -> String {
+    let mut table = Table::new(["column", "holds", "values", "missing", "use"]).numbers([3]);
+    let mut others = 0;
+    for column in &sketch.columns {
+        if column.column.index >= MOST_LISTED && column.column.index != target.column.index {
+            others += 1;
+            continue;
+        }
+        let values = match (&column.kind, column.n_values) {
+            (ColumnKind::Number, _) if column.n_values != Some(0) => format!("{} to {}", column.lowest, column.highest),
+            (_, Some(values)) => format!("{} different", thousands(values)),
+            (_, None) => "many".into(),
+        };
+        let used = match column.no_input {
+            _ if column.column.index == target.column.index => "target",
+            Some(_) => "left out",
+            None => "input",
+        };
+        let missing = if column.missing == 0 { String::new() } else { thousands(column.missing) };
+        table.row([column.column.to_string(), column.what().to_owned(), values, missing, used.to_owned()]);
+    }
+    let others = if others > 0 { format!("… and {} others\n", thousands(others)) } else { String::new() };
+    let sign = match sketch.delimiter {
+        ',' => "commas".to_owned(),
+        ';' => "semicolons".into(),
+        '\t' => "tabs".into(),
+        other => format!("`{other}`"),
+    };
+    let decimal = if sketch.decimal == ',' { ", decimal commas" } else { "" };
+    format!("{table}\n{others}fields divided by {sign}{decimal}")
+}
+
+fn says(target: &ColumnSketch, is_class: bool) -> String {
+    let what = if is_class { "the class" } else { "the number" };
+    format!("the model predicts {what} in `{}`; `--target` names another column", shown(&target.column.to_string()))
+}
+
+/// A column as a value in a settings file.
+fn key(column: &ColumnSketch) -> String {
+    match column.key() {
+        Column::Name(name) => quoted(&name),
+        Column::Index(index) => index.to_string(),
+    }
+}
+
+fn data_text(path: &Path, target: &ColumnSketch, is_class: bool, sketch: &Sketch) -> Result<String> {
+    let key = key(target);
+    let (kind, other) = if is_class { ("classes", "\"values\": numbers") } else { ("values", "\"classes\": classes") };
+    let mut text = format!("[data]\ntype = \"csv\"\ntrain = {}\n", quoted_path(path)?);
+    text += &commented(&format!("target = {key}"), "the column to predict");
+    text += &commented(&format!("target_kind = \"{kind}\""), &format!("{other} to predict"));
+    if !sketch.classes.is_empty() {
+        text += &format!("# The first line names the classes: {}.\n", few(&sketch.classes));
+    }
+    let is_left_out = |column: &&ColumnSketch| column.no_input.is_some() && column.column.index != target.column.index;
+    let left_out: Vec<String> = sketch.columns.iter().filter(is_left_out).map(|it| it.column.to_string()).collect();
+    if !left_out.is_empty() {
+        text += &format!("# Left out by itself: {}.\n", few(&left_out));
+    }
+    let first = sketch.columns.iter().find(|column| column.column.index != target.column.index);
+    let first = first.filter(|first| first.no_input.is_none()).unwrap_or(target);
+    text += &commented(&format!("# ignore = [{}]", self::key(first)), "columns that are no input");
+    let first = super::quoted_key(&first.column.name.clone().unwrap_or_else(|| first.column.index.to_string()));
+    text += &commented(
+        &format!("# kinds = {{ {first} = \"category\" }}"),
+        "or \"number\", \"boolean\", \"date\", \"%d/%m/%Y\"",
+    );
+    text += &commented("# numbers = \"standardize\"", "or \"min_max\", \"unchanged\"");
+    let missing = sketch.columns.iter().any(|column| column.missing > 0);
+    let fill =
+        if missing { "fills gaps by mean or most frequent value; \"error\" refuses them" } else { "or \"error\"" };
+    text += &commented("# missing = \"fill\"", fill);
+    Ok(text)
+}
+
+/// Hidden layers: more for more rows.
+fn hidden(rows: usize) -> String {
+    let (first, second, rate) = match rows {
+        0..2_000 => (64, 32, "0.1"),
+        2_000..50_000 => (128, 64, "0.1"),
+        _ => (256, 128, "0.1"),
+    };
+    format!(
+        "  {{ type = \"Dense\", units = {first}, activation = \"relu\" }},\n  {{ type = \"Dropout\", rate = {rate} }},\n  \
+         {{ type = \"Dense\", units = {second}, activation = \"relu\" }},\n"
+    )
+}
+
+/// Mean and standard deviation of the target in the rows to train on.
+#[allow(clippy::cast_precision_loss, reason = "numbers of rows are far below 2^52")]
+fn spread(train: &std::sync::Arc<dyn Dataset>, aside: Option<Aside>) -> Result<(f32, f64)> {
+    let rows: std::sync::Arc<dyn Dataset> = match aside {
+        Some(Aside { fraction, seed }) => std::sync::Arc::new(crate::data::split(train.clone(), fraction, seed)?.0),
+        None => train.clone(),
+    };
+    let all: Vec<usize> = (0..rows.len()).collect();
+    let values: Vec<f64> = Batch::fetch(&rows, &all)?.targets[0].iter().copied().map(f64::from).collect();
+    let mean = values.iter().sum::<f64>() / values.len() as f64;
+    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / values.len() as f64;
+    #[allow(clippy::cast_possible_truncation, reason = "settings are f32")]
+    let (mean, deviation) = (mean as f32, variance.sqrt() as f32);
+    let deviation = if deviation > 0.0 { deviation } else { 1.0 };
+    // The shortest text of an f32, as a number that is multiplied later.
+    Ok((mean, deviation.to_string().parse().unwrap_or(1.0)))
+}

@@ -1,0 +1,175 @@
+//! Do data alone give settings that train, and a model file that needs nothing else?
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail loudly")]
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::command::{outputs, refused, succeed};
+
+const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/settings/data");
+
+/// A folder with four fifths of the penguins of the Palmer Archipelago, which have names and gaps, and one with the rest.
+/// Source: Horst, Hill, Gorman 2020, the package `palmerpenguins`, CC0.
+fn penguins() -> (TempDir, TempDir) {
+    let table = fs::read_to_string(Path::new(DATA).join("penguins.csv")).unwrap();
+    let (home, away) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (header, rows) = table.split_once('\n').unwrap();
+    let part = |is_test: bool| {
+        let rows = rows.lines().enumerate().filter(|(at, _)| (at % 5 == 0) == is_test);
+        format!("{header}\n{}\n", rows.map(|(_, row)| row).collect::<Vec<_>>().join("\n"))
+    };
+    fs::write(home.path().join("penguins.csv"), part(false)).unwrap();
+    fs::write(away.path().join("new.csv"), part(true)).unwrap();
+    (home, away)
+}
+
+/// Trains by the settings that `init` writes, and sends the model file alone to another folder.
+fn train(home: &TempDir, away: &TempDir, init: &str) -> String {
+    let seen = succeed(home, init);
+    succeed(home, "train run.toml --quiet --save model.safetensors");
+    fs::rename(home.path().join("model.safetensors"), away.path().join("model.safetensors")).unwrap();
+    seen
+}
+
+fn column(table: &str, name: &str) -> Vec<String> {
+    let at = table.lines().next().unwrap().split(',').position(|it| it == name).unwrap();
+    table.lines().skip(1).map(|line| line.split(',').nth(at).unwrap().to_owned()).collect()
+}
+
+fn evaluated(folder: &TempDir, data: &str) -> Value {
+    serde_json::from_str(&succeed(folder, &format!("evaluate model.safetensors {data} --json"))).unwrap()
+}
+
+#[test]
+fn classes_of_a_table_with_names_and_gaps() {
+    let (home, away) = penguins();
+    let seen = train(&home, &away, "init penguins.csv");
+    for needed in ["sex", "category", "2 different", "3 classes of `species`: Adelie (12", "wrote `run.toml`"] {
+        assert!(seen.contains(needed), "{needed}: {seen}");
+    }
+    let table = fs::read_to_string(away.path().join("new.csv")).unwrap();
+    assert!(evaluated(&away, "new.csv")["accuracy"].as_f64().unwrap() > 0.95);
+    // Without the column that is to be predicted, by names alone.
+    let bare: Vec<&str> = table.lines().map(|line| line.split_once(',').unwrap().1).collect();
+    fs::write(away.path().join("bare.csv"), bare.join("\n")).unwrap();
+    let predicted = succeed(&away, "predict model.safetensors bare.csv");
+    let header = "row,class,probability_Adelie,probability_Chinstrap,probability_Gentoo";
+    assert_eq!(predicted.lines().next(), Some(header));
+    let (got, needed) = (column(&predicted, "class"), column(&table, "species"));
+    let right = got.iter().zip(&needed).filter(|(got, needed)| got == needed).count();
+    assert!(right * 20 > needed.len() * 19, "{right} of {}", needed.len());
+    // An island of which the model knows nothing is told, once.
+    fs::write(away.path().join("bare.csv"), bare.join("\n").replace("Biscoe", "Hull")).unwrap();
+    let (_, warnings) = outputs(&away, "predict model.safetensors bare.csv");
+    assert_eq!(warnings.matches("are of no category of the training rows").count(), 1, "{warnings}");
+    assert!(warnings.contains("column `island`:") && warnings.contains("(Hull)"), "{warnings}");
+}
+
+#[test]
+fn numbers_come_back_in_their_own_unit() {
+    let (home, away) = penguins();
+    let seen = train(&home, &away, "init penguins.csv --target body_mass_g");
+    assert!(seen.contains("2 rows have no target and are left out") || seen.contains("1 row has no target"), "{seen}");
+    let values = evaluated(&away, "new.csv");
+    // Grams: a penguin weighs 4200 ± 800.
+    assert!(values["mean_absolute_error"].as_f64().unwrap() < 300.0, "{values}");
+    assert!(values["r2_score"].as_f64().unwrap() > 0.8, "{values}");
+    let predicted = succeed(&away, "predict model.safetensors new.csv");
+    assert!(column(&predicted, "value_body_mass_g").iter().all(|it| (2000.0..7000.0).contains(&it.parse().unwrap())));
+}
+
+#[test]
+fn images_and_a_single_one() {
+    let home = tempfile::tempdir().unwrap();
+    let folder = format!("{DATA}/bars");
+    let seen = succeed(&home, &format!("init {folder}"));
+    for needed in ["2 classes: across", "test data: ", "images of 8×8 pixels, gray"] {
+        assert!(seen.contains(needed), "{needed}: {seen}");
+    }
+    succeed(&home, "train run.toml --quiet --epochs 20 --save model.safetensors");
+    let image = fs::read_dir(format!("{folder}/test/across")).unwrap().next().unwrap().unwrap().path();
+    let predicted = succeed(&home, &format!("predict model.safetensors {}", image.display()));
+    assert_eq!(predicted.lines().next(), Some("row,file,class,probability_across,probability_upright"));
+    assert_eq!(column(&predicted, "class"), ["across"]);
+    assert!(evaluated(&home, &format!("{folder}/test"))["accuracy"].as_f64().unwrap() > 0.8);
+}
+
+/// Images of one gray each, with the number of their gray as label.
+fn idx(folder: &Path) {
+    let file = |axes: &[u32], values: Vec<u8>| {
+        let head = [0, 0, 8, u8::try_from(axes.len()).unwrap()];
+        head.into_iter().chain(axes.iter().flat_map(|axis| axis.to_be_bytes())).chain(values).collect::<Vec<u8>>()
+    };
+    let labels: Vec<u8> = (0..60).map(|row| row % 3).collect();
+    let pixels = labels.iter().flat_map(|label| [label * 100; 64]).collect();
+    fs::write(folder.join("train-images-idx3-ubyte"), file(&[60, 8, 8], pixels)).unwrap();
+    fs::write(folder.join("train-labels-idx1-ubyte"), file(&[60], labels)).unwrap();
+}
+
+#[test]
+fn idx_files_and_texts() {
+    let home = tempfile::tempdir().unwrap();
+    fs::create_dir(home.path().join("numbers")).unwrap();
+    idx(&home.path().join("numbers"));
+    assert!(succeed(&home, "init numbers").contains("3 classes: 0 (20), 1 (20), 2 (20)"));
+    succeed(&home, "train run.toml --quiet --epochs 30");
+    let last = succeed(&home, "evaluate manyhands.safetensors numbers --part train --json");
+    assert!(serde_json::from_str::<Value>(&last).unwrap()["accuracy"].as_f64().unwrap() > 0.95, "{last}");
+
+    fs::write(home.path().join("song.txt"), "row, row, row your boat, gently down the stream\n".repeat(30)).unwrap();
+    assert!(succeed(&home, "init song.txt -o song.toml").contains("the next of 19 characters"));
+    succeed(&home, "train song.toml --quiet --epochs 3 --save song.safetensors");
+    let values = succeed(&home, "evaluate song.safetensors song.txt --json");
+    assert!(serde_json::from_str::<Value>(&values).unwrap()["perplexity"].as_f64().unwrap() < 15.0, "{values}");
+}
+
+#[test]
+fn rare_classes_get_weights() {
+    let home = tempfile::tempdir().unwrap();
+    let rows: String =
+        (0..60).map(|row| format!("{},{}\n", row % 7, if row % 10 == 0 { "rare" } else { "usual" })).collect();
+    fs::write(home.path().join("t.csv"), format!("x,kind\n{rows}")).unwrap();
+    assert!(succeed(&home, "init t.csv").contains("2 classes of `kind`: rare (6), usual (54)"));
+    let settings = fs::read_to_string(home.path().join("run.toml")).unwrap();
+    assert!(settings.contains("class_weight = { \"rare\" = 5.000, \"usual\" = 0.556 }"), "{settings}");
+    succeed(&home, "train run.toml --quiet --epochs 1");
+}
+
+#[test]
+fn what_can_not_be_told_is_refused() {
+    let home = tempfile::tempdir().unwrap();
+    let path = |name: &str| home.path().join(name);
+    fs::write(path("t.csv"), "x,kind\n1,a\n2,b\n3,a\n4,b\n").unwrap();
+    fs::create_dir(path("empty")).unwrap();
+    fs::write(path("one.png"), "no image").unwrap();
+    fs::write(path("bytes.bin"), [0, 1, 2, 3]).unwrap();
+    for (line, needed) in [
+        ("init nowhere.csv", "`nowhere.csv` can't be read"),
+        (
+            "init t.csv --target y",
+            "`--target` needs a column of the table, but is `y`\n  help: its columns are x, kind",
+        ),
+        ("init t.csv --target-kind values", "the target `kind` needs numbers to predict, but holds: category"),
+        ("init empty", "the folder `empty` needs a sub-folder of images for each class, MNIST's or CIFAR-10's files"),
+        ("init one.png", "`one.png` needs to be a table, a text or a folder, but is an image"),
+        ("init bytes.bin", "`bytes.bin` needs to be a table, a text or a folder, but is none of them"),
+    ] {
+        let error = refused(&home, line);
+        assert!(error.contains(needed), "{line}: {error}");
+        assert!(!path("run.toml").exists());
+    }
+    succeed(&home, "init t.csv");
+    let before = fs::read_to_string(path("run.toml")).unwrap();
+    let error = refused(&home, "init t.csv --target x");
+    assert!(
+        error.contains(
+            "the file `run.toml` needs to be new, but is there already\n  help: name another one by `--output`"
+        )
+    );
+    assert_eq!(fs::read_to_string(path("run.toml")).unwrap(), before);
+    succeed(&home, "train run.toml --quiet --epochs 1");
+}
