@@ -121,7 +121,7 @@ fn idx_files_and_texts() {
     assert!(serde_json::from_str::<Value>(&last).unwrap()["accuracy"].as_f64().unwrap() > 0.95, "{last}");
 
     fs::write(home.path().join("song.txt"), "row, row, row your boat, gently down the stream\n".repeat(30)).unwrap();
-    assert!(succeed(&home, "init song.txt -o song.toml").contains("the next of 19 characters"));
+    assert!(succeed(&home, "init song.txt -o song.toml").contains("the model predicts at each place the next of "));
     succeed(&home, "train song.toml --quiet --epochs 3 --save song.safetensors");
     let values = succeed(&home, "evaluate song.safetensors song.txt --json");
     assert!(serde_json::from_str::<Value>(&values).unwrap()["perplexity"].as_f64().unwrap() < 15.0, "{values}");

@@ -148,9 +148,9 @@ fn weights_and_outputs_that_are_no_numbers_are_refused() {
     let (folder, _) = trained(&table(["no", "yes"]), &settings("classes", 2, "SparseCategoricalCrossentropy", ""));
     let file = folder.path().join("model.safetensors");
     let mut model = Model::load(&file).unwrap();
-    write(&folder, "new.csv", "x,y\n1,1\n3e38,3e38\n");
-    write(&folder, "test.csv", "x,y,kind\n1,1,no\n3e38,3e38,no\n");
-    model.tensor_mut("dense/kernel").unwrap().fill(2.0);
+    write(&folder, "new.csv", "x,y\n1,1\n3e37,3e37\n");
+    write(&folder, "test.csv", "x,y,kind\n1,1,no\n3e37,3e37,no\n");
+    model.tensor_mut("dense/kernel").unwrap().fill(20.0);
     model.save(&file).unwrap();
     let expected = "error: output `dense` of row 1 needs finite numbers, but holds inf";
     for line in ["predict model.safetensors --input new.csv", "evaluate model.safetensors --data test.csv"] {

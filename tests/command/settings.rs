@@ -165,8 +165,11 @@ fn a_normalization_is_adapted_to_the_training_rows() {
     let example = fs::read_to_string(root.join("examples/settings/regression.toml")).unwrap();
     let layers = "layers = [{ type = \"Normalization\" }, ";
     let (settings, file) = (folder.path().join("run.toml"), folder.path().join("model.safetensors"));
-    let text =
-        example.replace("layers = [", layers).replace("epochs = 40", "epochs = 1").replace("validation = 0.2", "");
+    let text = example
+        .replace("layers = [", layers)
+        .replace("[data]", "[data]\nnumbers = \"unchanged\"")
+        .replace("epochs = 40", "epochs = 1")
+        .replace("validation = 0.2", "");
     fs::write(&settings, text).unwrap();
     let [settings, file] = [settings, file].map(|path| path.display().to_string());
     succeed(root, &format!("train {settings} --quiet --save {file}"));

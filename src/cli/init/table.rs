@@ -12,7 +12,7 @@ use crate::{Error, Result};
 use super::{InitArgs, Proposal, Schedule, class_weights, commented, data_of, n_classes, quoted, quoted_path};
 
 /// Names of columns that are mostly to be predicted.
-const TARGETS: [&str; 9] = ["target", "label", "labels", "class", "outcome", "diagnosis", "species", "survived", "y"];
+const TARGETS: [&str; 9] = ["target", "label", "labels", "outcome", "diagnosis", "species", "survived", "class", "y"];
 /// Different whole numbers up to which a target counts as classes.
 const MOST_CLASSES: usize = 20;
 /// Rows for each class, at least, of a target of whole numbers.
