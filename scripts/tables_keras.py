@@ -29,7 +29,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 import numpy as np
 import pandas as pd
 
-SEEDS = range(5)
+SEEDS = 5
 
 
 def scikit(name):
@@ -180,11 +180,11 @@ def our_score(command, table, head, train, test, seed):
         return values["accuracy" if table.kind == "classes" else "r2_score"]
 
 
-def compare(command, table):
+def compare(command, table, seeds=SEEDS):
     """Scores of both sides, by seed."""
     head, *lines = table.text.splitlines(keepends=True)
     ours, theirs = [], []
-    for seed in SEEDS:
+    for seed in range(seeds):
         order = np.random.default_rng(100 + seed).permutation(len(lines))
         held_out = set(order[: len(lines) // 5].tolist())
         parts = [[line for at, line in enumerate(lines) if (at in held_out) == is_test] for is_test in (False, True)]
@@ -203,6 +203,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", nargs="?", default="manyhands", help="the program")
     parser.add_argument("--only", default="", help="tables whose name holds this")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="seeds of each side")
     args = parser.parse_args()
     command = str(Path(args.command).absolute()) if "/" in args.command else args.command
     worse = []
@@ -210,7 +211,7 @@ def main():
     for table in tables():
         if args.only not in table.name:
             continue
-        ours, theirs = compare(command, table)
+        ours, theirs = compare(command, table, args.seeds)
         score = "accuracy" if table.kind == "classes" else "R²"
         difference = ours.mean() - theirs.mean()
         both = " | ".join(f"{it.mean():.3f} ± {it.std(ddof=1):.3f}" for it in (ours, theirs))

@@ -131,7 +131,7 @@ fn idx_files_and_texts() {
 fn rare_classes_get_weights() {
     let home = tempfile::tempdir().unwrap();
     let write = |rows: usize| {
-        let row = |row: usize| format!("{},{}\n", row % 7, if row % rows == 0 { "rare" } else { "usual" });
+        let row = |row: usize| format!("{},{}\n", row % 7, if row.is_multiple_of(rows) { "rare" } else { "usual" });
         fs::write(home.path().join("t.csv"), format!("x,kind\n{}", (0..rows * 6).map(row).collect::<String>()))
             .unwrap();
     };
