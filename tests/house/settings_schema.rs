@@ -26,6 +26,8 @@ const NAMES: &[(&str, &str)] = &[
     ("Interpolation", "src/layers"),
     ("Initializer", "src/layers"),
     ("TargetKind", "src/data/csv"),
+    ("NumberScale", "src/data/csv"),
+    ("Missing", "src"),
     ("GradientCompression", "src"),
     ("BatchStatistics", "src"),
     ("NonFinite", "src/trainer"),
