@@ -191,7 +191,9 @@ impl<'a> Builder<'a> {
         let state = State::new(state, layout, objective, update_on);
         let mut rig = Rig::new(self.runtime, self.opener, plan, stages, self.cpu_fallback);
         for (idx, (info, stage)) in self.adapters.iter().zip(stage_of).enumerate() {
-            rig.add(info, stage.unwrap_or(0), self.capacities.get(idx).copied().unwrap_or(self.capacity))?;
+            let capacity = self.capacities.get(idx).copied().unwrap_or(self.capacity);
+            rig.add(info, stage.unwrap_or(0), capacity)?;
+            rig.members[idx].is_reduced = capacity < self.capacity;
             if stage.is_none() {
                 rig.spare(idx);
             }
