@@ -7,7 +7,8 @@
 The tables lie in their packages as CSV files, or the package's own data frame is written by `to_csv`. For each of five seeds
 a fifth of the rows is held out; both sides train on the others, with a fifth of these to end early by. The command gets the
 lines of the table as they are, and the target's name. The Keras model gets columns that are chosen, filled, scaled and
-encoded by hand; its layers are those that `init` proposes. What differs is more than noise where the means are further apart
+encoded by hand; its layers are those that `init` proposes. For the raw penguins it gets as many columns as the command finds:
+with fewer, ours is 0.03 behind, since columns that tell nothing cost some accuracy. What differs is more than noise where the means are further apart
 than 2.5 standard errors of their difference (and more than 0.02, where five seeds agree by chance).
 """
 

@@ -68,7 +68,7 @@ impl Loaded {
 }
 
 impl<'a> Execution<'a> {
-    /// A run that the host combines the exchanges of, and waits for, or not.
+    /// A run, or a read, that begins. With [`Combining::Host`] the host combines its exchanges and waits for its answer.
     pub(super) fn new(
         gpu: &'a Gpu,
         loaded: &'a mut Loaded,

@@ -193,20 +193,8 @@ fn time(run: &Loaded) -> String {
 }
 
 fn summary(time: &TimeSummary) -> String {
-    let host = &time.host;
-    let parts = [
-        ("waiting for adapters", host.adapters_ms),
-        ("waiting for data", host.data_ms),
-        ("adding gradients", host.reduce_ms),
-        ("updating", host.update_ms),
-        ("broadcasting weights", host.broadcast_ms),
-        ("evaluating", host.evaluate_ms),
-        ("saving", host.save_ms),
-        ("other", host.other_ms),
-    ];
-    let parts = parts.map(|(what, ms)| (what.to_owned(), ms / time.ms.max(1e-3)));
-    let largest = parts.iter().max_by(|a, b| a.1.total_cmp(&b.1)).cloned();
-    let seen: Vec<(String, f64)> = parts.into_iter().filter(|(_, part)| *part >= 0.005).collect();
+    let seen: Vec<(String, f64)> = time.host_parts().into_iter().map(|(what, part)| (what.to_owned(), part)).collect();
+    let largest = seen.iter().max_by(|a, b| a.1.total_cmp(&b.1)).cloned();
     let mut html = format!(
         "<h3>The host's time</h3>\n<p>{} steps in {}: {:.1} steps a second, {} rows a second, since the run was begun or resumed.</p>\n",
         thousands(time.steps),

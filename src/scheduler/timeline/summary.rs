@@ -137,6 +137,24 @@ impl TimeSummary {
         ms / self.ms.max(1e-3)
     }
 
+    /// What the host's time went to, and the parts of the whole; those below half a percent are left out.
+    #[doc(hidden)]
+    pub fn host_parts(&self) -> Vec<(&'static str, f64)> {
+        let host = &self.host;
+        let parts = [
+            ("waiting for adapters", host.adapters_ms),
+            ("waiting for data", host.data_ms),
+            ("adding gradients", host.reduce_ms),
+            ("updating", host.update_ms),
+            ("broadcasting weights", host.broadcast_ms),
+            ("evaluating", host.evaluate_ms),
+            ("saving", host.save_ms),
+            ("other", host.other_ms),
+        ];
+        let parts = parts.into_iter().map(|(what, ms)| (what, self.part(ms)));
+        parts.filter(|(_, part)| *part >= 0.005).collect()
+    }
+
     fn table(&self) -> Table {
         let header = [
             "adapter",
@@ -176,19 +194,8 @@ impl fmt::Display for TimeSummary {
             self.rows_per_s()
         )?;
         self.table().fmt(f)?;
-        let host = &self.host;
-        let parts = [
-            ("waiting for adapters", host.adapters_ms),
-            ("waiting for data", host.data_ms),
-            ("adding gradients", host.reduce_ms),
-            ("updating", host.update_ms),
-            ("broadcasting weights", host.broadcast_ms),
-            ("evaluating", host.evaluate_ms),
-            ("saving", host.save_ms),
-            ("other", host.other_ms),
-        ];
-        let parts = parts.iter().filter(|(_, ms)| self.part(*ms) >= 0.005);
-        let parts: Vec<String> = parts.map(|(what, ms)| format!("{what} {}", percent(self.part(*ms)))).collect();
+        let parts = self.host_parts().into_iter();
+        let parts: Vec<String> = parts.map(|(what, part)| format!("{what} {}", percent(part))).collect();
         write!(f, "\nhost: {}", parts.join(", "))?;
         self.advice.iter().try_for_each(|advice| write!(f, "\n{advice}"))
     }
