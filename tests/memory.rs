@@ -9,7 +9,7 @@ use manyhands::callbacks::Callback;
 use manyhands::data::Synthetic;
 use manyhands::layers::Dense;
 use manyhands::logs::StepLog;
-use manyhands::{Checkpoint, Compile, Fit, Loss, Optimizer, Result, SaveSettings, Sequential, Trainer};
+use manyhands::{Checkpoint, Compile, Existing, Fit, Loss, Optimizer, Result, SaveSettings, Sequential, Trainer};
 
 /// The system's allocator, with a count of what is held.
 struct Counting;
@@ -68,13 +68,19 @@ fn held(adapters: &str, save: Option<SaveSettings>) -> f64 {
     parts
 }
 
+/// The most of five runs: threads meet at other moments in each.
+fn most(run: impl Fn() -> f64) -> f64 {
+    (0..5).map(|_| run()).fold(0.0, f64::max)
+}
+
 #[test]
 fn a_save_holds_at_most_four_times_the_parameters() {
     for adapters in ["cpu", "cpu,cpu"] {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.safetensors");
-        let without = held(adapters, None);
-        let with = held(adapters, Some(SaveSettings::new(&path).every_steps(2)));
+        let without = most(|| held(adapters, None));
+        let save = || SaveSettings::new(&path).every_steps(2).existing(Existing::Overwrite);
+        let with = most(|| held(adapters, Some(save())));
         println!("{adapters}: {with:.2} times the parameters' bytes with a save, {without:.2} without");
         assert!(with - without <= 4.0, "{adapters}: {with:.2} with, {without:.2} without");
         assert_eq!(Checkpoint::load(&path).unwrap().progress.step, 10);
