@@ -137,7 +137,7 @@ impl TimeSummary {
         ms / self.ms.max(1e-3)
     }
 
-    /// What the host's time went to, and the parts of the whole; those below half a percent are left out.
+    /// The host's activities, each with its part of the whole time; parts below half a percent are left out.
     #[doc(hidden)]
     pub fn host_parts(&self) -> Vec<(&'static str, f64)> {
         let host = &self.host;
