@@ -1,4 +1,4 @@
-//! Numbers from times: the median of some, and how many of something a second.
+//! Numbers from times and counts: the median of some, how many of something a second, a part of a whole.
 
 /// The median: the middle of some numbers, the mean of the two in the middle where their count is even, 0 of none.
 pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
@@ -16,6 +16,12 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
 #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
 pub fn per_second(count: u64, ms: f64) -> f64 {
     count as f64 * 1e3 / ms.max(1e-3)
+}
+
+/// A part of a whole; 0 of nothing is 0.
+#[allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
+pub fn ratio(part: u64, whole: u64) -> f64 {
+    part as f64 / whole.max(1) as f64
 }
 
 #[cfg(test)]

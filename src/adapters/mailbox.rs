@@ -106,7 +106,6 @@ pub(crate) struct Done {
     pub timing: Timing,
 }
 
-#[cfg(feature = "gpu")]
 impl Done {
     /// A run of a pass on some rows, and its results: outputs if it predicts, else reports.
     pub(crate) fn new((ticket, pass, rows): (Ticket, Pass, u32), results: Vec<Vec<f32>>, timing: Timing) -> Self {

@@ -16,6 +16,7 @@ use crate::plan::{Command, Pass, Plan, Role, Scalars, Work};
 use crate::runtime::{Runtime, threads};
 use crate::shown::shown;
 use crate::simulator::HostSpec;
+use crate::simulator::adapter::FORWARD_PART;
 use crate::simulator::cost::{Line, Times};
 use crate::size::F32_BYTES;
 
@@ -186,7 +187,7 @@ impl Probe<'_> {
             self.line(stage, Pass::Forward, (few, many), is_short).await?
         } else if first == Pass::Train {
             // The last block never goes forward alone, but evaluation does.
-            train.times(1.0 / 3.0)
+            train.times(FORWARD_PART)
         } else {
             train
         };

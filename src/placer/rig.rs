@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use super::blocks::Blocks;
-use super::chosen::ChosenPlacement;
+use super::chosen::{ChosenPlacement, ChosenStage};
 use super::site::Site;
 use super::speeds::Speeds;
 use crate::error::Result;
 use crate::model::Model;
-use crate::scheduler::{Placement, StageSpec};
-use crate::simulator::{Report, RigConfig, simulate_model};
+use crate::scheduler::{Division, Placement, StageSpec};
+use crate::simulator::predict::staged;
+use crate::simulator::{AdapterSpec, Report, RigConfig, simulate_model};
 
 /// Predicts the speed of a rig as [`simulate`](crate::simulator::simulate) does; a placement that is `"auto"` is chosen
 /// first. Gives the choice, too.
@@ -23,17 +24,26 @@ pub fn simulate(rig: &RigConfig) -> Result<(Report, Option<ChosenPlacement>)> {
         return Ok((simulate_model(rig, &model)?, None));
     }
     let chosen = choose(rig, &model)?;
-    let placement = if chosen.is_staged() { named(&chosen) } else { Placement::Replicas };
-    let is_staged = placement != Placement::Replicas;
-    let micro_batches = if is_staged { Some(chosen.micro_batches) } else { None };
-    // The placement names adapters that take part alone.
-    let takes_part = |idx: &usize| chosen.division.as_ref().is_none_or(|division| division.adapters[*idx].is_some());
-    let adapters = (0..rig.adapters.len()).filter(|idx| !is_staged || takes_part(idx));
-    let adapters = adapters.map(|idx| rig.adapters[idx].clone()).collect();
-    let placed = RigConfig { placement, micro_batches, adapters, ..rig.clone() };
-    let staged = simulate_model(&placed, &model)?.staged;
+    let placed = chosen.division.as_ref().filter(|_| chosen.is_staged()).map(|division| placed(rig, &chosen, division));
+    let staged = placed.map_or(Ok(None), |placed| staged(&placed, &model))?;
     let copies = simulate_model(&RigConfig { placement: Placement::Replicas, ..rig.clone() }, &model)?;
     Ok((Report { staged, ..copies }, Some(chosen)))
+}
+
+/// The rig with a chosen placement by hand, and those adapters alone that take part.
+fn placed(rig: &RigConfig, chosen: &ChosenPlacement, division: &Division) -> RigConfig {
+    let (stage_of, adapters): (Vec<usize>, Vec<AdapterSpec>) = division
+        .adapters
+        .iter()
+        .zip(&rig.adapters)
+        .filter_map(|(stage, adapter)| stage.map(|stage| (stage, adapter.clone())))
+        .unzip();
+    let stage = |(number, stage): (usize, &ChosenStage)| StageSpec {
+        layers: vec![stage.layers.clone()],
+        adapters: (0..stage_of.len()).filter(|position| stage_of[*position] == number).collect(),
+    };
+    let placement = Placement::Stages(chosen.stages.iter().enumerate().map(stage).collect());
+    RigConfig { placement, micro_batches: Some(chosen.micro_batches), adapters, ..rig.clone() }
 }
 
 /// The placement that is fastest by the speeds of a rig's adapters.
@@ -57,15 +67,4 @@ pub(crate) fn site(rig: &RigConfig, model: &Model) -> Result<Site> {
         batch_size: rig.batch_size,
         micro_batches: rig.micro_batches.unwrap_or(1),
     })
-}
-
-/// A choice as a placement by hand, over those adapters that take part.
-fn named(chosen: &ChosenPlacement) -> Placement {
-    let Some(division) = &chosen.division else { return Placement::Replicas };
-    let present: Vec<usize> = division.adapters.iter().copied().flatten().collect();
-    let stage = |(number, stage): (usize, &super::ChosenStage)| StageSpec {
-        layers: vec![stage.layers.clone()],
-        adapters: (0..present.len()).filter(|position| present[*position] == number).collect(),
-    };
-    Placement::Stages(chosen.stages.iter().enumerate().map(stage).collect())
 }

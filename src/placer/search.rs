@@ -4,6 +4,8 @@ use std::ops::Range;
 
 /// Adapters up to which several may share a stage; with more, each stage has one.
 const MOST_SHARING: usize = 6;
+/// Adapters of a search at most: its time doubles with each. Later ones of `adapters` are left out.
+const MOST_ADAPTERS: usize = 10;
 
 /// Stages: the blocks and the adapters of each.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,7 +32,7 @@ pub(super) fn divisions(
     fewest: usize,
     cost: impl Fn(&Range<usize>, &[usize]) -> Option<f64>,
 ) -> Vec<Candidate> {
-    let adapters = &adapters[..adapters.len().min(u8::BITS as usize + 2)];
+    let adapters = &adapters[..adapters.len().min(MOST_ADAPTERS)];
     let masks = 1_u32 << adapters.len();
     let members = |team: u32| -> Vec<usize> {
         (0..adapters.len()).filter(|bit| team & (1 << bit) != 0).map(|bit| adapters[bit]).collect()

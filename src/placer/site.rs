@@ -54,8 +54,9 @@ impl Site {
     pub fn choose(&self, active: &[bool]) -> Result<ChosenPlacement> {
         let (copies, lacking) = self.copies(active)?;
         let pieces = if self.micro_batches > 1 { vec![self.micro_batches] } else { PIECES.to_vec() };
-        let mut staged = if self.is_coupled()? { None } else { self.fastest(active, &pieces)? };
-        if staged.is_none() && copies.is_none() && self.micro_batches < 2 && !self.is_coupled()? {
+        let is_coupled = self.is_coupled()?;
+        let mut staged = if is_coupled { None } else { self.fastest(active, &pieces)? };
+        if staged.is_none() && copies.is_none() && self.micro_batches < 2 && !is_coupled {
             // Where no division fits, smaller pieces may.
             let mut pieces = PIECES[PIECES.len() - 1];
             while staged.is_none() && pieces < self.batch_size {
@@ -135,7 +136,7 @@ impl Site {
         match fastest {
             Some(candidate) => self.chosen(&candidate, micro_batches, candidate.slowest_ms).ok(),
             None => {
-                let (_, fitting, _) = self.fitting(&active).ok()?;
+                let (fitting, _) = self.fitting(&active).ok()?;
                 let division = self.division_of_copies(&fitting);
                 (!fitting.is_empty()).then(|| ChosenPlacement {
                     division: Some(division),
@@ -158,8 +159,8 @@ impl Site {
         self.adapters.iter().map(Speeds::spec).collect()
     }
 
-    /// Rows of a copy's run, the adapters that hold a copy for at least one row, and the bytes that others lack.
-    fn fitting(&self, active: &[bool]) -> Result<(u32, Vec<usize>, Lacking)> {
+    /// The adapters that hold a copy for at least one row, and the bytes that others lack.
+    fn fitting(&self, active: &[bool]) -> Result<(Vec<usize>, Lacking)> {
         let rows = self.rows_of(self.micro_batches);
         let (mut fitting, mut lacking) = (Vec::new(), Vec::new());
         for (idx, speeds) in self.adapters.iter().enumerate().filter(|(idx, _)| active[*idx]) {
@@ -171,7 +172,7 @@ impl Site {
                 lacking.push((speeds.name.clone(), need.saturating_sub(limit)));
             }
         }
-        Ok((rows, fitting, lacking))
+        Ok((fitting, lacking))
     }
 
     fn division_of_copies(&self, on: &[usize]) -> Division {
@@ -185,8 +186,8 @@ impl Site {
     /// Copies on all adapters that hold one, and the adapters that lack memory for one. A step takes what the fastest of them
     /// need, since the scheduler leaves out others.
     fn copies(&self, active: &[bool]) -> Result<(Option<Copies>, Lacking)> {
-        let (rows, fitting, lacking) = self.fitting(active)?;
-        let whole = 0..self.blocks.len();
+        let (fitting, lacking) = self.fitting(active)?;
+        let (rows, whole) = (self.rows_of(self.micro_batches), 0..self.blocks.len());
         let alone_ms = |idx: &usize| self.adapters[*idx].times(whole.clone()).train.at(f64::from(rows));
         let mut fastest = fitting.clone();
         fastest.sort_by(|a, b| alone_ms(a).total_cmp(&alone_ms(b)));

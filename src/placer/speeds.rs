@@ -6,11 +6,8 @@ use super::blocks::Blocks;
 use crate::adapters::Kind;
 use crate::plan::{Pass, Work};
 use crate::simulator::AdapterSpec;
-use crate::simulator::adapter::FORWARD_PART;
+use crate::simulator::adapter::{FORWARD_PART, transfer_ms};
 use crate::simulator::cost::{Line, Times};
-
-/// Bytes in 10⁹ a second, for a link without a known speed.
-const FREE_GB_S: f64 = f64::INFINITY;
 
 /// An adapter, as far as placements depend on it.
 #[derive(Clone, Debug)]
@@ -52,8 +49,8 @@ impl Speeds {
 
     /// Milliseconds of sending and getting so many bytes, in so many transfers.
     pub fn transfer_ms(&self, up: f64, down: f64, transfers: f64) -> f64 {
-        let ms = |bytes: f64, gb_s: Option<f64>| bytes / (gb_s.unwrap_or(FREE_GB_S) * 1e6);
-        ms(up, self.upload_gb_s) + ms(down, self.download_gb_s) + self.latency_ms * transfers
+        let latency_ms = self.latency_ms * transfers;
+        transfer_ms(up, self.upload_gb_s, latency_ms) + transfer_ms(down, self.download_gb_s, 0.0)
     }
 
     /// The simulated adapter, whose computing times are given by plan.

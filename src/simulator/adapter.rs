@@ -252,8 +252,7 @@ impl Simulated {
         self.runtime.sleep(self.adapter.spec.latency_ms).await;
         timing.readback_ms += self.runtime.now_ms() - begin_ms;
         let (ticket, pass, rows) = (run.ticket, run.pass, run.scalars.rows);
-        let (reports, outputs) = loaded.memory.results(pass, rows);
-        Ok(Done { ticket, pass, rows, reports, outputs, timing })
+        Ok(Done::new((ticket, pass, rows), loaded.memory.results(pass, rows), timing))
     }
 
     fn begin(&self, loaded: &Loaded, run: &Run) -> RunProgress {
@@ -365,7 +364,7 @@ impl Simulated {
     }
 }
 
-/// Milliseconds of a transfer.
-fn transfer_ms(bytes: f64, gb_s: Option<f64>, latency_ms: f64) -> f64 {
+/// Milliseconds of a transfer; without a speed its bytes cost nothing.
+pub(crate) fn transfer_ms(bytes: f64, gb_s: Option<f64>, latency_ms: f64) -> f64 {
     latency_ms + gb_s.map_or(0.0, |gb_s| bytes / (gb_s * 1e6))
 }

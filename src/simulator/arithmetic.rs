@@ -21,9 +21,6 @@ pub(super) enum Memory {
     TimeOnly(Arc<Plan>),
 }
 
-/// Reports and outputs of a run.
-pub(super) type Results = (Vec<Vec<f32>>, Vec<Vec<f32>>);
-
 impl Memory {
     pub fn new(arithmetic: Arithmetic, plan: Arc<Plan>, capacity: u32) -> Self {
         match arithmetic {
@@ -71,7 +68,7 @@ impl Memory {
         }
     }
 
-    pub fn results(&self, pass: Pass, rows: u32) -> Results {
+    pub fn results(&self, pass: Pass, rows: u32) -> Vec<Vec<f32>> {
         match self {
             Self::Twins(interpreter) => interpreter.results(pass, rows),
             Self::TimeOnly(plan) => zero_results(plan, pass, rows),
@@ -79,9 +76,8 @@ impl Memory {
     }
 }
 
-fn zero_results(plan: &Plan, pass: Pass, rows: u32) -> Results {
-    let results = plan.results(pass).into_iter().map(|buffer| zeros(plan.get(buffer).len.at(rows)));
-    if pass == Pass::Predict { (Vec::new(), results.collect()) } else { (results.collect(), Vec::new()) }
+fn zero_results(plan: &Plan, pass: Pass, rows: u32) -> Vec<Vec<f32>> {
+    plan.results(pass).into_iter().map(|buffer| zeros(plan.get(buffer).len.at(rows))).collect()
 }
 
 #[allow(clippy::cast_possible_truncation, reason = "a buffer is smaller than the address space")]

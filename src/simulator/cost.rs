@@ -34,7 +34,7 @@ impl Line {
 pub(crate) struct Times {
     /// Of `Pass::Train`.
     pub train: Line,
-    /// Of passes that only go forward.
+    /// Of `Pass::Forward`, `Pass::Evaluate` and `Pass::Predict`, which compute no gradients.
     pub forward: Line,
 }
 

@@ -82,8 +82,11 @@ pub fn step_ms(rig: &RigConfig) -> Result<f64> {
     }
 }
 
-/// The prediction for a rig whose placement names stages.
-fn staged(rig: &RigConfig, model: &Model) -> Result<Option<Staged>> {
+/// The prediction for a rig whose placement names stages; `None` for one of copies.
+///
+/// # Errors
+/// If the placement does not go with the model, or an adapter has too little memory.
+pub(crate) fn staged(rig: &RigConfig, model: &Model) -> Result<Option<Staged>> {
     if rig.placement == Placement::Replicas {
         return Ok(None);
     }

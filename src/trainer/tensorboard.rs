@@ -11,6 +11,7 @@ use super::{AdapterLog, Callback, EpochEnd, Existing, Flow, StepLog};
 use crate::error::{Error, Result};
 use crate::runtime::seconds_since_1970;
 use crate::shown;
+use crate::timing::ratio;
 
 /// Begin of the names of event files, as TensorBoard looks for them.
 const EVENTS: &str = "events.out.tfevents";
@@ -86,11 +87,6 @@ impl TensorBoard {
         }
         numbers
     }
-}
-
-#[allow(clippy::cast_precision_loss, reason = "shown with few digits")]
-fn ratio(part: u64, whole: u64) -> f64 {
-    part as f64 / whole.max(1) as f64
 }
 
 fn has_events(folder: &Path) -> bool {

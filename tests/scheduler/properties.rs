@@ -242,7 +242,7 @@ fn reference(case: &Case) -> Outcome {
         let scalars = Scalars { loss_scales, hyper, ..numbers };
         feed(&mut machine, &case.batch(u64::from(step)));
         run(&mut machine, Pass::Train, &scalars);
-        outcome.reports.push(machine.results(Pass::Train, rows).0);
+        outcome.reports.push(machine.results(Pass::Train, rows));
         outcome.norms.push(global_norm(machine.read(Role::Gradients(0))));
         outcome.rows.push(rows);
         run(&mut machine, Pass::Update, &scalars);

@@ -82,7 +82,8 @@ class Trainer:
             memory: Most memory for the model on adapters, named as in `adapters`: `"0=6GB, cpu=2GB"`. An adapter on which
                 a batch takes more runs its rows in pieces.
             placement: Where layers are computed: `"replicas"` (each adapter computes all of them, for its rows of the batch),
-                `"auto"` (one or the other, chosen by measurement for some seconds when adapters are opened), or stages: a list of layers and the adapters that compute them, for all rows, as
+                `"auto"` (one or the other, chosen by measurement for some seconds when adapters are opened), or stages: a list
+                of layers and the adapters that compute them, for all rows, as
                 `[{"layers": ["..layer2"], "adapters": [0]}, {"layers": ["layer3.."], "adapters": [1]}]`. An adapter then holds the weights
                 of its stage alone. Layers have the names of modules, or of the nodes of `torch.fx`; ranges have both ends; a name
                 means all modules in that one. Numbers of adapters count from 0 in the order of `adapters`.

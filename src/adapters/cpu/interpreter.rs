@@ -64,13 +64,10 @@ impl Interpreter {
         &self.memory[self.place(buffer)][..len as usize]
     }
 
-    /// Reports and outputs of a run, by output; the update's only report is its control buffers, whole.
-    pub fn results(&self, pass: Pass, rows: u32) -> (Vec<Vec<f32>>, Vec<Vec<f32>>) {
-        let results = self.plan.results(pass).into_iter().map(|buffer| {
-            let len = self.plan.get(buffer).len;
-            self.whole(buffer, len.at(rows)).to_vec()
-        });
-        if pass == Pass::Predict { (Vec::new(), results.collect()) } else { (results.collect(), Vec::new()) }
+    /// Reports of a run by output, or its outputs if it predicts; the update's only report is its control buffers, whole.
+    pub fn results(&self, pass: Pass, rows: u32) -> Vec<Vec<f32>> {
+        let values = |buffer| self.whole(buffer, self.plan.get(buffer).len.at(rows)).to_vec();
+        self.plan.results(pass).into_iter().map(values).collect()
     }
 
     /// Values of a view.

@@ -101,9 +101,9 @@ impl Device for Cpu {
         }
         let begin_ms = clock.now_ms();
         let (ticket, pass, rows) = (run.ticket, run.pass, run.scalars.rows);
-        let (reports, outputs) = interpreter.results(pass, rows);
+        let results = interpreter.results(pass, rows);
         timing.readback_ms += clock.now_ms() - begin_ms;
-        mailbox.done(Done { ticket, pass, rows, reports, outputs, timing }).await
+        mailbox.done(Done::new((ticket, pass, rows), results, timing)).await
     }
 }
 

@@ -123,7 +123,7 @@ fn differences(runs: &[Loaded]) -> String {
     }
     let header = [("setting".to_owned(), false)].into_iter().chain(runs.iter().map(|run| (run.name.clone(), false)));
     let html = "<p class=\"soft\">– stands for the default.</p>\n".to_owned();
-    html + &html_table("Settings that differ", header.collect(), rows)
+    html + &html_table("Settings that differ", header, rows)
 }
 
 /// Settings as `optimizer.learning_rate` and their values.

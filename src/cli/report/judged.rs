@@ -6,6 +6,7 @@ use super::markup::table;
 use super::sample::Sample;
 use super::text::{escaped, number, percent, write_to};
 use crate::internals::thousands;
+use crate::internals::timing::ratio;
 
 /// Classes of a matrix that is shown whole.
 const MATRIX: usize = 24;
@@ -56,7 +57,7 @@ fn of_classes(classes: &Classes) -> String {
         "<p>{} of {} rows are right: {}.</p>\n<div class=\"pair\">\n<div>\n<h3>Confusion matrix</h3>\n",
         thousands(right),
         thousands(rows),
-        percent(float(right) / float(rows.max(1)))
+        percent(ratio(right, rows))
     );
     html.push_str(&if classes.names.len() <= MATRIX { matrix(classes) } else { pairs(classes) });
     html.push_str("</div>\n<div>\n<h3>By class</h3>\n");
@@ -65,11 +66,6 @@ fn of_classes(classes: &Classes) -> String {
     html.push_str("</div>\n</div>\n<h3>The most confident mistakes</h3>\n");
     html.push_str(&gallery(classes));
     html
-}
-
-#[allow(clippy::cast_precision_loss, reason = "shown with few digits")]
-fn float(count: u64) -> f64 {
-    count as f64
 }
 
 fn matrix(classes: &Classes) -> String {
@@ -91,8 +87,7 @@ fn matrix(classes: &Classes) -> String {
         let (rows, ..) = classes.of(truth);
         for predicted in 0..n_classes {
             let found = classes.counts.iter().find(|it| (it.0, it.1) == (truth, predicted)).map_or(0, |it| it.2);
-            let (class, part) =
-                (if truth == predicted { " class=\"hit\"" } else { "" }, float(found) / float(rows.max(1)));
+            let (class, part) = (if truth == predicted { " class=\"hit\"" } else { "" }, ratio(found, rows));
             // A few mistakes are to be seen, too.
             let strength = if found == 0 { 0.0 } else { 0.06 + (STRONGEST - 0.06) * part.sqrt() };
             let text = if found == 0 { "·".into() } else { found.to_string() };
@@ -110,12 +105,12 @@ fn pairs(classes: &Classes) -> String {
     wrong.sort_by_key(|it| std::cmp::Reverse(it.2));
     let header = [("is", false), ("was taken for", false), ("rows", true), ("of the class", true)];
     let rows = wrong.iter().take(PAIRS).map(|(truth, predicted, rows)| {
-        let part = float(*rows) / float(classes.of(*truth).0.max(1));
+        let part = ratio(*rows, classes.of(*truth).0);
         (vec![name(classes, *truth), name(classes, *predicted), thousands(rows), percent(part)], false)
     });
     let rows: Vec<_> = rows.collect();
     let all = format!("<p class=\"soft\">The {} most frequent of {} confusions.</p>\n", rows.len(), wrong.len());
-    all + &table("Confusions", header.map(|(text, is)| (text.to_owned(), is)).to_vec(), rows)
+    all + &table("Confusions", header, rows)
 }
 
 /// Precision, recall and F1 of each, and their mean where each row has one class.
@@ -137,11 +132,12 @@ fn scores(counts: impl Iterator<Item = (String, Counts)>, rows: Option<u64>) -> 
             .filter(|(_, counts)| counts.rows() > 0)
             .map(|(_, counts)| counts.scores().map(|score| score.unwrap_or(0.0)))
             .collect();
-        let n_classes = float(with_rows.len().max(1) as u64);
+        #[allow(clippy::cast_precision_loss, reason = "shown with few digits")]
+        let n_classes = with_rows.len().max(1) as f64;
         let mean = |at: usize| format!("{:.3}", with_rows.iter().map(|scores| scores[at]).sum::<f64>() / n_classes);
         lines.push((vec!["mean of the classes".into(), thousands(rows), mean(0), mean(1), mean(2)], true));
     }
-    table("Scores by class", header.map(|(text, is)| (text.to_owned(), is)).to_vec(), lines)
+    table("Scores by class", header, lines)
 }
 
 fn gallery(classes: &Classes) -> String {

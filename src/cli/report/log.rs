@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
+use crate::internals::timing::ratio;
 use crate::logs::EpochLog;
 use crate::{Error, Result};
 use serde::Deserialize;
@@ -141,7 +142,7 @@ fn count(number: u64) -> f64 {
 
 /// Epochs done after a step.
 fn at(place: &Place) -> f64 {
-    count(place.epoch.saturating_sub(1)) + count(place.batch) / count(place.batches.max(1))
+    count(place.epoch.saturating_sub(1)) + ratio(place.batch, place.batches)
 }
 
 /// Points that stand for many, as their means.
@@ -170,7 +171,7 @@ fn adapters(steps: &[Step]) -> Vec<AdapterLine> {
             of_step[shard.adapter] += shard.rows;
         }
         for (line, own) in lines.iter_mut().zip(of_step) {
-            line.shares.push((at(&step.place), count(own) / count(rows.max(1))));
+            line.shares.push((at(&step.place), ratio(own, rows)));
         }
     }
     for line in &mut lines {

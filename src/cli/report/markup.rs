@@ -4,14 +4,19 @@ use super::text::{escaped, percent, write_to};
 
 /// A table that scrolls by itself where it is wide. Cells are text, headers say whether a column holds numbers; rows may
 /// be marked.
-pub fn table(name: &str, header: Vec<(String, bool)>, rows: Vec<(Vec<String>, bool)>) -> String {
+pub fn table(
+    name: &str,
+    header: impl IntoIterator<Item = (impl AsRef<str>, bool)>,
+    rows: Vec<(Vec<String>, bool)>,
+) -> String {
+    let header: Vec<_> = header.into_iter().collect();
     let class = |is_number: bool| if is_number { " class=\"n\"" } else { "" };
     let mut html = format!(
         "<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"{}\"><table><thead><tr>",
         escaped(name)
     );
     for (text, is_number) in &header {
-        write_to(&mut html, format_args!("<th scope=\"col\"{}>{}</th>", class(*is_number), escaped(text)));
+        write_to(&mut html, format_args!("<th scope=\"col\"{}>{}</th>", class(*is_number), escaped(text.as_ref())));
     }
     html.push_str("</tr></thead><tbody>\n");
     for (cells, is_marked) in rows {

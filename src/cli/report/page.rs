@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use crate::internals::files::PAGE_MARK;
+use crate::internals::timing::ratio;
 use crate::internals::{bytes, thousands};
 use crate::logs::TimeSummary;
 
@@ -148,13 +149,8 @@ fn table_of_epochs(run: &Loaded) -> String {
     });
     format!(
         "<details><summary>All numbers</summary>\n{}</details>\n",
-        table("Numbers of all epochs", header.collect(), rows.collect())
+        table("Numbers of all epochs", header, rows.collect())
     )
-}
-
-#[allow(clippy::cast_precision_loss, reason = "shown with few digits")]
-fn ratio(part: u64, whole: u64) -> f64 {
-    part as f64 / whole.max(1) as f64
 }
 
 fn time(run: &Loaded) -> String {
@@ -180,13 +176,13 @@ fn time(run: &Loaded) -> String {
     match &results.end {
         Some(end) => html.push_str(&summary(&end.time)),
         None => {
-            let header = [("adapter", false), ("rows", true), ("busy", true)].map(|(text, is)| (text.to_owned(), is));
+            let header = [("adapter", false), ("rows", true), ("busy", true)];
             let rows = log
                 .adapters
                 .iter()
                 .enumerate()
                 .map(|(at, adapter)| (vec![name(at), thousands(adapter.rows), duration(adapter.ms / 1e3)], false));
-            html.push_str(&table("Adapters", header.to_vec(), rows.collect()));
+            html.push_str(&table("Adapters", header, rows.collect()));
         }
     }
     html
@@ -215,7 +211,7 @@ fn summary(time: &TimeSummary) -> String {
         "waiting for data",
         "idle",
     ];
-    let header = header.iter().enumerate().map(|(at, text)| ((*text).to_owned(), at > 0)).collect();
+    let header = header.into_iter().enumerate().map(|(at, text)| (text, at > 0));
     let rows = time.adapters.iter().enumerate().map(|(at, it)| {
         let times = [it.compute_ms, it.transfer_ms, it.others_ms, it.data_ms, it.idle_ms];
         let cells = [
@@ -224,7 +220,7 @@ fn summary(time: &TimeSummary) -> String {
             percent(ratio(it.rows, time.rows)),
             thousands(format_args!("{:.0}", it.rows_per_busy_s)),
         ];
-        (cells.into_iter().chain(times.map(|ms| percent(ms / time.ms.max(1e-3)))).collect(), false)
+        (cells.into_iter().chain(times.map(|ms| percent(time.part(ms)))).collect(), false)
     });
     html.push_str(&table("Time of each adapter", header, rows.collect()));
     html.push_str(&limits(&time.advice, largest));
@@ -316,7 +312,7 @@ fn about(run: &Loaded) -> String {
         (cells.to_vec(), false)
     });
     html.push_str("<h3>Adapters in use</h3>\n");
-    html.push_str(&table("Adapters in use", header.map(|(text, is)| (text.to_owned(), is)).to_vec(), rows.collect()));
+    html.push_str(&table("Adapters in use", header, rows.collect()));
     for (what, text) in [("Layers", &results.layers), ("Settings", settings)] {
         write_to(
             &mut html,

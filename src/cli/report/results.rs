@@ -7,6 +7,7 @@ use crate::internals::misread;
 use crate::internals::shown;
 use crate::logs::{TimeSummary, Values};
 use crate::{Error, Result};
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::judge::Judgement;
@@ -114,21 +115,10 @@ impl Results {
 }
 
 /// A moment as `2026-11-22 23:38 UTC`.
-///
-/// Source: Howard Hinnant, `civil_from_days`.
 pub fn moment(seconds: f64) -> String {
     #[allow(clippy::cast_possible_truncation, reason = "seconds since 1970")]
-    let seconds = seconds as i64;
-    let (days, of_day) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    let shifted = days + 719_468;
-    let (era, of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
-    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let from_march = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    format!("{year}-{month:02}-{day:02} {:02}:{:02} UTC", of_day / 3600, of_day % 3600 / 60)
+    let at = Timestamp::from_second(seconds as i64).unwrap_or_default();
+    at.strftime("%Y-%m-%d %H:%M UTC").to_string()
 }
 
 #[cfg(test)]

@@ -107,12 +107,12 @@ impl Dialect {
 
     /// The number of a field: a finite f32.
     pub fn number(&self, field: &str) -> Option<f32> {
-        plain(field, self.decimal)?.parse().ok().filter(|number: &f32| number.is_finite())
+        self.numeral(field).filter(|number| number.is_finite())
     }
 
-    /// Whether a field has the form of a number, whatever its size.
-    pub fn is_number(&self, field: &str) -> bool {
-        plain(field, self.decimal).is_some()
+    /// The number of a field that has the form of one; infinite where it is too large for an f32.
+    pub fn numeral(&self, field: &str) -> Option<f32> {
+        plain(field, self.decimal)?.parse().ok()
     }
 
     pub fn is_missing(&self, field: &str) -> bool {

@@ -83,9 +83,9 @@ impl Profile {
             return;
         }
         self.there += 1;
-        if dialect.is_number(field) {
+        if let Some(number) = dialect.numeral(field) {
             self.numbers += 1;
-            if let Some(number) = dialect.number(field) {
+            if number.is_finite() {
                 let is_first = self.numbers == 1;
                 self.lowest = if is_first { number } else { self.lowest.min(number) };
                 self.highest = if is_first { number } else { self.highest.max(number) };

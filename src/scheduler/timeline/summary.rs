@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Activity, Timeline, Totals};
 use crate::table::{Table, percent};
-use crate::timing::per_second;
+use crate::timing::{per_second, ratio};
 
 /// Totals of the time of a run, and advice for a faster run. Times in milliseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -138,8 +138,7 @@ impl TimeSummary {
     }
 
     /// The host's activities, each with its part of the whole time; parts below half a percent are left out.
-    #[doc(hidden)]
-    pub fn host_parts(&self) -> Vec<(&'static str, f64)> {
+    pub(crate) fn host_parts(&self) -> Vec<(&'static str, f64)> {
         let host = &self.host;
         let parts = [
             ("waiting for adapters", host.adapters_ms),
@@ -173,7 +172,7 @@ impl TimeSummary {
             let cells = [
                 format!("{idx} {}", adapter.name),
                 adapter.rows.to_string(),
-                percent(part_of(adapter.rows, self.rows)),
+                percent(ratio(adapter.rows, self.rows)),
                 format!("{:.0}", adapter.rows_per_busy_s),
             ];
             table.row(cells.into_iter().chain(times.map(|ms| percent(self.part(ms)))));
@@ -199,9 +198,4 @@ impl fmt::Display for TimeSummary {
         write!(f, "\nhost: {}", parts.join(", "))?;
         self.advice.iter().try_for_each(|advice| write!(f, "\n{advice}"))
     }
-}
-
-#[allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
-fn part_of(part: u64, whole: u64) -> f64 {
-    part as f64 / whole.max(1) as f64
 }
