@@ -41,8 +41,9 @@ class Network:
     #: Part of the step size at which rounding does not yet move single weights.
     pace: float = 1.0
     #: Scale of the last batch normalization of each block at the beginning. ResNets train from 0 (Goyal et al. 2017,
-    #: arXiv:1706.02677, section 5.1). With Keras' 1 and random weights the gradient has a norm of 1160 in place of 23: the first loss of
-    #: float32 is then 8e-6 from that of float64 in Keras itself, with 0.2 it is 1e-8.
+    #: arXiv:1706.02677, section 5.1). With Keras' 1 and random weights ResNet50's gradient has a norm of 1160 in place of 23: the first
+    #: loss of float32 is then 8e-6 from that of float64 in Keras itself, with 0.2 it is 1e-8. EfficientNetV2L's logits are then 7,500
+    #: large, and Keras' own move by 95 % when the pictures move by 1e-7.
     branch: float = 1.0
     #: Relative difference of losses.
     most: float = 1e-4
@@ -61,9 +62,10 @@ NETWORKS: dict[str, Network] = {
     "EfficientNetB0": Network(32, trained=64),
     **{f"EfficientNetB{size}": Network(32) for size in range(1, 8)},
     "EfficientNetV2B0": Network(32, trained=64),
-    **{f"EfficientNetV2{size}": Network(32) for size in ("B1", "B2", "B3", "S", "M", "L")},
+    **{f"EfficientNetV2{size}": Network(32) for size in ("B1", "B2", "B3", "S", "M")},
+    "EfficientNetV2L": Network(32, branch=0.2),
     "InceptionResNetV2": Network(75, trained=96),
-    "InceptionV3": Network(75, trained=96),
+    "InceptionV3": Network(75, trained=96, pace=0.25),
     "MobileNet": Network(32, trained=64),
     "MobileNetV2": Network(32, trained=64, steps=20, most=1e-5),
     "MobileNetV3Small": Network(32, trained=64),
@@ -80,6 +82,8 @@ NETWORKS: dict[str, Network] = {
     "VGG19": Network(32),
     "Xception": Network(71, trained=96),
 }
+#: How Keras names the last batch normalization of a block: of a ResNet, of an EfficientNet.
+LAST_OF_BLOCKS = ("_3_bn", "project_bn")
 #: Networks that train on a driver, and on all adapters together, too.
 TOGETHER = ("MobileNetV2", "ResNet50")
 #: Drivers that compute on the CPU, where the environment promises them.
@@ -104,6 +108,8 @@ def _build(name: str, size: int) -> Any:
         for rate in ("rate", "drop_path_rate"):
             if getattr(layer, rate, 0):
                 setattr(layer, rate, 0.0)
+        if NETWORKS[name].branch != 1 and layer.name.endswith(LAST_OF_BLOCKS):
+            layer.gamma.assign(np.full(layer.gamma.shape, NETWORKS[name].branch))
     return model
 
 
@@ -164,9 +170,6 @@ def test_known_networks_train_as_in_keras(name: str) -> None:
     """Losses and weights; of some networks also on a driver alone, and on all drivers and the CPU together."""
     network = NETWORKS[name]
     model = _build(name, network.trained)
-    for layer in model.layers:
-        if network.branch != 1 and layer.name.endswith("_3_bn"):
-            layer.gamma.assign(np.full(layer.gamma.shape, network.branch))
     model.compile(keras.optimizers.SGD(), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     begin = model.get_weights()
     data = _pictures(name, network.rows, network.trained)
