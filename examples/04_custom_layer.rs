@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use manyhands::adapters::{self, Info, Kind};
 use manyhands::data::{Subset, digits};
+use manyhands::extend::onnx::{Form, Order};
 use manyhands::extend::{
     Built, Call, Grid, Initializer, Kernel, Layer, Length, Parameter, Problem, Recorder, Twin, length_word, to_config,
     whole,
@@ -118,6 +119,16 @@ impl Layer for Swish {
             rec.dispatch(&BACKWARD_INPUT, record, inputs, [dx], elements);
         }
     }
+
+    // With this, a model that has the layer can be exported.
+    fn onnx(&self, form: &mut Form<'_>) -> Result<(), Problem> {
+        let (x, beta) = (form.input(0), form.tensor("beta"));
+        let gate = form.op("Mul", &[&x, &beta], &[]);
+        let gate = form.op("Sigmoid", &[&gate], &[]);
+        let y = form.op("Mul", &[&x, &gate], &[]);
+        form.output(y, Order::Last);
+        Ok(())
+    }
 }
 
 fn sizes(rec: &Recorder<'_>) -> (Record, Grid) {
@@ -157,6 +168,7 @@ fn main() -> Result<()> {
     let folder = tempfile::tempdir().map_err(|error| manyhands::Error::writing(std::env::temp_dir(), error))?;
     let file = folder.path().join("swish.safetensors");
     trainer.model().save(&file)?;
+    trainer.model().export(folder.path().join("swish.onnx"))?;
     let loaded = Model::load_with(&file, OWN)?;
     let after = Trainer::new(loaded, compile(Optimizer::adam(3e-3)))?.evaluate(digits::test()?, 64)?;
     println!("test: {before}; saved and loaded: {after}");

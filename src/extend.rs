@@ -14,6 +14,8 @@
 //!    [`ModelConfig::build_with`](crate::ModelConfig::build_with), so that files can name it.
 //!
 //! `examples/04_custom_layer.rs` and `examples/05_custom_loss_and_optimizer.rs` are whole ones, with gradients checked.
+//! A layer of your own that is to be [exported](crate::Model::export) writes its ONNX form, too, in
+//! [`Layer::onnx`].
 //! A metric of your own needs no kernel: [`MetricFunction`] counts on the host.
 //! Splitting a batch over adapters needs nothing of you: gradients are sums over rows, and the engine adds them.
 
@@ -33,3 +35,8 @@ pub use crate::optimizers::{LEARNING_RATE, Range, UpdateRule};
 pub use crate::params;
 pub use crate::plan::{Dispatch, Recorder, View};
 pub use crate::size::{Grid, Length, Word, length_word, vectors_word};
+
+/// What a layer writes its ONNX form to, in [`Layer::onnx`].
+pub mod onnx {
+    pub use crate::onnx::{Attribute, Direction, Form, Order, Value};
+}

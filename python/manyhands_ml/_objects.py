@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from . import _native
 from ._rows import Feeds, rows_of
 from ._rig import Placement, Rig, Split
+from .errors import SettingError, explained
 
 Floats = NDArray[np.float32]
 #: A loss, metric or optimizer: its name, or a dict with its `type` and settings.
@@ -69,6 +70,25 @@ class Model:
         return cls(_native.Model.from_toml(text, seed))
 
     @classmethod
+    def from_preset(cls, name: str, input: Sequence[int] | None = None, outputs: int | None = None, seed: int = 0) -> Model:
+        """A network by its name, with initial weights: `"resnet18"`, `"mobilenet_v2"`, `"gpt_mini"`, …
+
+        >>> Model.from_preset("mlp", input=[28, 28, 1], outputs=10).outputs
+        {'dense_2': (10,)}
+
+        Args:
+            name: Its name; an error lists them.
+            input: Shape of a row, where the usual one does not fit.
+            outputs: Number of classes, where the usual one does not fit.
+            seed: Seed of the initial weights.
+
+        Raises:
+            SettingError: If there is no such network.
+            ModelError: If a layer does not fit the shape.
+        """
+        return cls(_native.Model.from_preset(name, None if input is None else list(input), outputs, seed))
+
+    @classmethod
     def load(cls, path: str | PathLike[str]) -> Model:
         """The model of a safetensors file that this package or the command `manyhands` has written.
 
@@ -80,6 +100,24 @@ class Model:
     def save(self, path: str | PathLike[str]) -> None:
         """Writes layers and weights to a safetensors file."""
         self._native.save(path)
+
+    def export(self, path: str | PathLike[str], format: Literal["onnx"] = "onnx") -> None:
+        """Writes it for other programs, as Keras' `export` does: as ONNX, which `onnxruntime` and others run.
+
+        The file takes batches of any number of rows, of float32, channels last as the model takes them. Its outputs are the
+        model's: where the loss takes logits, they are logits.
+
+        Args:
+            path: The file, with a name that ends in `.onnx`.
+            format: The one format.
+
+        Raises:
+            SettingError: If the name ends otherwise, or the file is another program's.
+            ModelError: If the model would take more than 2 GiB, the most that ONNX can hold.
+        """
+        if format != "onnx":
+            raise SettingError(explained("`format`", f"needs to be `onnx`, but is `{format}`", "leave it out"))
+        self._native.export(path)
 
     def summary(self) -> str:
         """The layers as a table: shapes, parameters, memory."""

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use manyhands::internals::layers::LAYERS;
 use manyhands::internals::misread;
 use manyhands::layers::Activation;
-use manyhands::{Error, ModelConfig};
+use manyhands::{Error, ModelConfig, presets};
 use numpy::{PyArray1, PyArrayMethods, PyReadonlyArrayDyn, PyUntypedArrayMethods};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -59,6 +59,23 @@ impl Model {
         detached(py, || misread::read::<ModelConfig>(text, "the model", help)?.build(seed)).map(Self::of)
     }
 
+    /// A preset with initial weights, in its usual size or another.
+    #[staticmethod]
+    fn from_preset(
+        py: Python<'_>,
+        name: &str,
+        input: Option<Vec<usize>>,
+        outputs: Option<usize>,
+        seed: u64,
+    ) -> PyResult<Self> {
+        let build = || {
+            let preset = presets::find(name)?;
+            let input = input.unwrap_or_else(|| preset.input.to_vec());
+            preset.build_for(input, outputs.unwrap_or(preset.outputs), seed)
+        };
+        detached(py, build).map(Self::of)
+    }
+
     /// The model of a file.
     #[staticmethod]
     fn load(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
@@ -68,6 +85,11 @@ impl Model {
     /// Writes it to a file.
     fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
         detached(py, || self.lock().save(path))
+    }
+
+    /// Writes it for other programs, in the format that the file's name ends in.
+    fn export(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
+        detached(py, || self.lock().export(path))
     }
 
     /// Its layers as a table.

@@ -3,6 +3,7 @@
 mod adapters;
 mod bench;
 mod drivers;
+mod export;
 mod infer;
 mod init;
 mod interrupt;
@@ -60,6 +61,8 @@ enum Command {
     Evaluate(infer::EvaluateArgs),
     /// Write a trained model's predictions for each row, as CSV.
     Predict(infer::PredictArgs),
+    /// Write a trained model for other programs, as ONNX.
+    Export(export::ExportArgs),
     /// Show the layers of a model: shapes, parameters, memory.
     Summary(summary::SummaryArgs),
     /// Predict how fast given adapters would train, 1 to all of them together, and what limits them.
@@ -160,6 +163,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> i32 {
         Command::Report(args) => report::run(args, &terminal),
         Command::Evaluate(args) => infer::evaluate(args, &terminal),
         Command::Predict(args) => infer::predict(args, &terminal),
+        Command::Export(args) => export::run(args, &terminal),
         Command::Summary(args) => summary::run(args, &terminal),
         Command::Simulate(args) => simulate::run(args, &terminal),
         Command::Bench(args) => bench::run(args, &terminal),

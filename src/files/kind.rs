@@ -23,6 +23,8 @@ pub enum FileKind {
     Trace,
     /// Predictions of a model, as CSV.
     Predictions,
+    /// A model as ONNX.
+    Onnx,
     /// Results of `manyhands bench`, as JSON.
     Report,
     /// A report as an SVG picture.
@@ -56,6 +58,9 @@ pub(crate) const PAGE_MARK: &str = "<meta name=\"generator\" content=\"manyhands
 /// Mark in our pictures.
 pub(crate) const PICTURE_MARK: &str = "<!-- manyhands bench scaling -->";
 
+/// Start of our ONNX files: the version of the format, and the program.
+const ONNX: &[u8] = b"\x08\x08\x12\x09manyhands";
+
 impl FileKind {
     /// Name of the kind in messages.
     fn name(self) -> &'static str {
@@ -65,6 +70,7 @@ impl FileKind {
             Self::JsonLog => "a log that `--json` wrote",
             Self::Trace => "a trace of manyhands",
             Self::Predictions => "predictions of manyhands",
+            Self::Onnx => "an ONNX file that manyhands wrote",
             Self::Report => "a report of `manyhands bench`",
             Self::Picture => "a picture of `manyhands bench`",
             Self::RunSettings => "the settings that a run wrote",
@@ -95,6 +101,7 @@ impl FileKind {
                     && text.lines().nth(1).is_some_and(|line| line.contains(r#"{"name":"manyhands"}"#))
             }
             Self::Predictions => is_header_of_predictions(text.lines().next().unwrap_or_default()),
+            Self::Onnx => begin.starts_with(ONNX),
             Self::Report => text.starts_with("{\n  \"bench\": \"") && text.contains("\n  \"version\": \""),
             Self::Picture => text.contains(PICTURE_MARK),
             Self::RunSettings => text.starts_with(RUN_SETTINGS_MARK),
@@ -144,7 +151,7 @@ mod tests {
     fn a_kind_is_known_by_its_first_bytes() {
         let model = [&8_u64.to_le_bytes()[..], br#"{"__metadata__":{"manyhands.model":"{}"}}"#].concat();
         let foreign = [&8_u64.to_le_bytes()[..], br#"{"__metadata__":{"format":"pt"}}"#].concat();
-        let own: [(FileKind, &[u8]); 11] = [
+        let own: [(FileKind, &[u8]); 12] = [
             (FileKind::Model, &model),
             (FileKind::CsvLog, b"epoch,step,learning_rate,seconds,loss\n1,2,3,4,5\n"),
             (FileKind::JsonLog, b"{\"kind\":\"step\",\"step\":1}\n"),
@@ -153,6 +160,7 @@ mod tests {
                 b"{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":1,\"tid\":1,\"args\":{\"name\":\"manyhands\"}},",
             ),
             (FileKind::Predictions, b"row,file,class,probability_a\n0,x.png,a,1\n"),
+            (FileKind::Onnx, b"\x08\x08\x12\x09manyhands\x1a\x050.1.0"),
             (FileKind::Report, b"{\n  \"bench\": \"steps\",\n  \"version\": \"0.1.0\""),
             (FileKind::Picture, b"<svg width=\"720\"><!-- manyhands bench scaling -->"),
             (FileKind::RunSettings, b"# The settings of a run of manyhands 0.1.0\n[data]\n"),
@@ -160,7 +168,8 @@ mod tests {
             (FileKind::ManualPage, b".ie \\n(.g .ds Aq \\(aq\n.TH manyhands-train 1\n"),
             (FileKind::Page, b"<!doctype html>\n<meta name=\"generator\" content=\"manyhands 0.1.0\">\n"),
         ];
-        let others: [&[u8]; 9] = [
+        let others: [&[u8]; 10] = [
+            b"\x08\x08\x12\x07pytorch\x1a\x052.4.0",
             &foreign,
             b"a,b\n1,2\n",
             b"epoch,price\n1,2\n",

@@ -7,6 +7,7 @@ use super::{Built, Layer, MaskUse, Problem, only, to_config};
 use crate::kernels::activation_functions::{self as functions, Function, Numbers};
 use crate::kernels::{activation as kernel, rows_grid, softmax, whole};
 use crate::names;
+use crate::onnx::{Attribute, Form, Order, Value as Written};
 use crate::plan::{Dispatch, Grid, Length, Recorder, View, length_word, vectors_word};
 use crate::shape::Shape;
 
@@ -120,6 +121,110 @@ impl Activation {
     }
 }
 
+impl Activation {
+    /// Writes it behind a value.
+    pub(super) fn onnx(self, form: &mut Form<'_>, x: Written, order: Order) -> Written {
+        match self.function() {
+            Some(function) => function_onnx(form, function, &x),
+            None if self == Self::Softmax => softmax_onnx(form, &x, order),
+            None => x,
+        }
+    }
+}
+
+/// Writes a softmax over the channels of a value.
+pub(super) fn softmax_onnx(form: &mut Form<'_>, x: &Written, order: Order) -> Written {
+    if form.output_shape().rank() == 0 {
+        // Of one number it is 1.
+        let zero = form.op("Sub", &[x, x], &[]);
+        return form.op("Exp", &[&zero], &[]);
+    }
+    let axis = if order == Order::First { 1 } else { -1 };
+    form.op("Softmax", &[x], &[("axis", Attribute::Int(axis))])
+}
+
+/// Writes an element-wise function of the input.
+pub(super) fn element_onnx(form: &mut Form<'_>, function: Function) {
+    let order = form.order(0);
+    let x = form.input_in(0, order);
+    let y = function_onnx(form, function, &x);
+    form.output(y, order);
+}
+
+/// Writes an element-wise function of a value.
+pub(super) fn function_onnx(form: &mut Form<'_>, function: Function, x: &Written) -> Written {
+    use functions::Activation as Named;
+    let Numbers { slope, offset, .. } = function.numbers;
+    let alpha = [("alpha", Attribute::Float(slope))];
+    match function.activation {
+        Named::None => x.clone(),
+        Named::Relu => form.op("Relu", &[x], &[]),
+        Named::LeakyRelu => form.op("LeakyRelu", &[x], &alpha),
+        Named::Sigmoid => form.op("Sigmoid", &[x], &[]),
+        Named::Tanh => form.op("Tanh", &[x], &[]),
+        Named::Affine => {
+            let scaled = form.op_with("Mul", x, slope);
+            form.op_with("Add", &scaled, offset)
+        }
+        Named::BoundedRelu => bounded_relu_onnx(form, function.numbers, x),
+        Named::Elu => form.op("Elu", &[x], &alpha),
+        // Its factors are the operator's defaults.
+        Named::Selu => form.op("Selu", &[x], &[]),
+        Named::Exponential => form.op("Exp", &[x], &[]),
+        Named::Softplus => form.op("Softplus", &[x], &[]),
+        Named::Softsign => form.op("Softsign", &[x], &[]),
+        Named::HardSigmoid => {
+            form.op("HardSigmoid", &[x], &[("alpha", Attribute::Float(1.0 / 6.0)), ("beta", Attribute::Float(0.5))])
+        }
+        Named::Gelu => {
+            let inner = form.op_with("Mul", x, std::f32::consts::FRAC_1_SQRT_2);
+            let inner = form.op("Erf", &[&inner], &[]);
+            gated_onnx(form, x, &inner)
+        }
+        Named::GeluTanh => {
+            let square = form.op("Mul", &[x, x], &[]);
+            let factor = form.op_with("Mul", &square, 0.044_715);
+            let factor = form.op_with("Add", &factor, 1.0);
+            let inner = form.op("Mul", &[x, &factor], &[]);
+            // √(2/π)
+            let inner = form.op_with("Mul", &inner, 0.797_884_6);
+            let inner = form.op("Tanh", &[&inner], &[]);
+            gated_onnx(form, x, &inner)
+        }
+        Named::Silu => {
+            let gate = form.op("Sigmoid", &[x], &[]);
+            form.op("Mul", &[x, &gate], &[])
+        }
+        Named::HardSilu => form.op("HardSwish", &[x], &[]),
+        Named::Mish => {
+            let gate = form.op("Softplus", &[x], &[]);
+            let gate = form.op("Tanh", &[&gate], &[]);
+            form.op("Mul", &[x, &gate], &[])
+        }
+    }
+}
+
+/// Writes `x / 2 (1 + inner)`.
+fn gated_onnx(form: &mut Form<'_>, x: &Written, inner: &Written) -> Written {
+    let gate = form.op_with("Add", inner, 1.0);
+    let gate = form.op_with("Mul", &gate, 0.5);
+    form.op("Mul", &[x, &gate], &[])
+}
+
+fn bounded_relu_onnx(form: &mut Form<'_>, numbers: Numbers, x: &Written) -> Written {
+    let Numbers { slope, offset, limit } = numbers;
+    let most = (limit >= 0.0).then_some(limit);
+    if let (Some(limit), true) = (most, offset == 0.0 && slope == 0.0) {
+        let ends = [0.0, limit].map(|end| form.scalar(end));
+        return form.op("Clip", &[x, &ends[0], &ends[1]], &[]);
+    }
+    let above = most.map_or_else(|| x.clone(), |limit| form.op_with("Min", x, limit));
+    let below = form.op_with("Sub", x, offset);
+    let below = form.op_with("Mul", &below, slope);
+    let is_above = form.op_with("Greater", x, offset);
+    form.op("Where", &[&is_above, &above, &below], &[])
+}
+
 fn forward(rec: &mut Recorder<'_>, function: Function, x: View, y: View) {
     let (len, grid) = (length_word(y.len), Grid::Elements(vectors_word(y.len)));
     let dispatch = rec.dispatch(&kernel::FORWARD, kernel::Record { len }, [x], [y], grid);
@@ -214,6 +319,14 @@ impl Layer for ActivationLayer {
             None => rec.pass_gradient(0),
         }
     }
+
+    fn onnx(&self, form: &mut Form<'_>) -> Result<(), Problem> {
+        let order = form.order(0);
+        let x = form.input_in(0, order);
+        let y = self.activation.onnx(form, x, order);
+        form.output(y, order);
+        Ok(())
+    }
 }
 
 pub(super) fn element_forward(rec: &mut Recorder<'_>, function: Function) {
@@ -281,6 +394,12 @@ macro_rules! element_layer {
             fn backward(&self, rec: &mut Recorder<'_>) {
                 let function: fn(&Self) -> Function = $function;
                 element_backward(rec, function(self));
+            }
+
+            fn onnx(&self, form: &mut Form<'_>) -> Result<(), Problem> {
+                let function: fn(&Self) -> Function = $function;
+                element_onnx(form, function(self));
+                Ok(())
             }
         }
     };

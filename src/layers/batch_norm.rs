@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::{Built, Initializer, Layer, Parameter, Problem, Statistic, to_config, with_channels, yes};
 use crate::kernels::activation_functions::Function;
 use crate::kernels::{batch_norm as kernel, reduce, whole};
+use crate::onnx::{Attribute, Form, Order};
 use crate::plan::{BatchStatistics, Combine, Grid, Length, Moving, Recorder, View, When, Word, length_word};
 use crate::shape::Shape;
 
@@ -294,6 +295,33 @@ impl Layer for BatchNormalization {
             let dispatch = rec.dispatch(&kernel::BACKWARD_INPUT, params, [x, dy, moments, gamma, sums], [dx], grid);
             self.set_options(dispatch);
         }
+    }
+
+    fn onnx(&self, form: &mut Form<'_>) -> Result<(), Problem> {
+        let (order, rank, channels) = (form.order(0), form.input_shape(0).rank(), form.input_shape(0).last());
+        let x = form.input_in(0, order);
+        let [mean, variance] = ["moving_mean", "moving_variance"].map(|name| form.tensor(name));
+        if order == Order::First || rank == 1 {
+            let gamma = if self.scale { form.tensor("gamma") } else { form.floats(&[channels], &vec![1.0; channels]) };
+            let beta = if self.center { form.tensor("beta") } else { form.floats(&[channels], &vec![0.0; channels]) };
+            let epsilon = [("epsilon", Attribute::Float(self.epsilon))];
+            let y = form.op("BatchNormalization", &[&x, &gamma, &beta, &mean, &variance], &epsilon);
+            form.output(y, order);
+            return Ok(());
+        }
+        // The operator takes channels first alone; all but the first and the last step are of stored numbers.
+        let mut y = form.op("Sub", &[&x, &mean], &[]);
+        let deviation = form.op_with("Add", &variance, self.epsilon);
+        let deviation = form.op("Sqrt", &[&deviation], &[]);
+        let numerator = if self.scale { form.tensor("gamma") } else { form.scalar(1.0) };
+        let factor = form.op("Div", &[&numerator, &deviation], &[]);
+        y = form.op("Mul", &[&y, &factor], &[]);
+        if self.center {
+            let beta = form.tensor("beta");
+            y = form.op("Add", &[&y, &beta], &[]);
+        }
+        form.output(y, order);
+        Ok(())
     }
 }
 

@@ -8,6 +8,7 @@ use super::recurrent::{Output, Part, Recurrence};
 use super::{Built, Gru, Layer, Lstm, MaskUse, Problem, SimpleRnn, to_config};
 use crate::kernels::merge::Operation;
 use crate::names;
+use crate::onnx::{Attribute, Form, Order};
 use crate::plan::{Length, Recorder, View};
 use crate::shape::Shape;
 
@@ -198,5 +199,18 @@ impl Layer for Bidirectional {
             merge_two_backward(rec, merge, &shape, [outputs[i], outputs[1 - i], dy], gradients[i]);
             direction.backward(rec, Output { view: gradients[i], width: units, first: 0 });
         }
+    }
+
+    fn onnx(&self, form: &mut Form<'_>) -> Result<(), Problem> {
+        let [forward, backward] = self.directions().map(|direction| direction.onnx(form));
+        let both = [&forward, &backward];
+        let y = match self.merge_mode {
+            MergeMode::Concat => form.op("Concat", &both, &[("axis", Attribute::Int(-1))]),
+            MergeMode::Sum => form.op("Add", &both, &[]),
+            MergeMode::Ave => form.op("Mean", &both, &[]),
+            MergeMode::Mul => form.op("Mul", &both, &[]),
+        };
+        form.output(y, Order::Last);
+        Ok(())
     }
 }

@@ -4,9 +4,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::axes::axis_of;
-use super::merge::several;
+use super::merge::{any_order, several};
 use super::{Built, Layer, MaskUse, Problem, to_config};
 use crate::kernels::{concatenate as kernel, whole};
+use crate::onnx::{Attribute, Form};
 use crate::plan::{Grid, Length, Recorder, length_word};
 use crate::shape::{Shape, elements};
 
@@ -119,5 +120,16 @@ impl Layer for Concatenate {
                 rec.dispatch(&kernel::BACKWARD, part.params, [dy], [dx], part.grid);
             }
         }
+    }
+
+    fn onnx(&self, form: &mut Form<'_>) -> Result<(), Problem> {
+        let shape = form.output_shape().clone();
+        let Some(axis) = self.axis_of(&shape) else { unreachable!("`build` checks the axis") };
+        let order = any_order(form);
+        let inputs: Vec<_> = (0..form.n_inputs()).map(|i| form.input_in(i, order)).collect();
+        let axis = Form::axis(order, axis, shape.rank());
+        let y = form.op("Concat", &inputs.iter().collect::<Vec<_>>(), &[("axis", Attribute::size(axis))]);
+        form.output(y, order);
+        Ok(())
     }
 }

@@ -11,6 +11,7 @@ use super::windows::{Padding, Windows, ones, small};
 use super::{Activation, Built, Initializer, Layer, Parameter, Problem, as_built, bias, image, pair, to_config, yes};
 use crate::kernels::{conv2d as kernel, dense};
 use crate::names;
+use crate::onnx::{Attribute, Form, Order, Value as Written};
 use crate::plan::{Dispatch, Recorder, View, Word};
 use crate::shape::{Shape, elements};
 
@@ -166,6 +167,13 @@ impl Layer for Conv2D {
     fn backward(&self, rec: &mut Recorder<'_>) {
         self.recorded(rec).backward(rec, self.activation, self.use_bias);
     }
+
+    fn onnx(&self, form: &mut Form<'_>) -> Result<(), Problem> {
+        let windows = as_built(self.windows(std::slice::from_ref(form.input_shape(0))));
+        let convolution = Convolution { windows, filters: self.filters, groups: self.groups };
+        convolution.onnx(form, self.activation, self.use_bias);
+        Ok(())
+    }
 }
 
 /// Kernels of a layer: filters over all channels of a group, or over one channel.
@@ -280,6 +288,18 @@ impl Convolution {
         dispatch
     }
 
+    /// Writes a layer with the parameters `kernel`, of 1 or 2 axes before channels and filters, and perhaps `bias`.
+    pub(super) fn onnx(&self, form: &mut Form<'_>, activation: Activation, use_bias: bool) {
+        let x = form.channels_first(0);
+        let w = filters_onnx(form, "kernel");
+        let bias = if use_bias { form.tensor("bias") } else { Written::NONE };
+        let mut settings = self.windows.onnx(form.input_shape(0).rank() - 1);
+        settings.push(("group", Attribute::size(self.groups)));
+        let y = form.op("Conv", &[&x, &w, &bias], &settings);
+        let y = activation.onnx(form, y, Order::First);
+        form.output(y, Order::First);
+    }
+
     /// Records the gradient of a parameter from the input and the gradient before the activation.
     pub(super) fn backward_weights(&self, rec: &mut Recorder<'_>, [x, dz]: [View; 2], parameter: &str) {
         let [height, width] = self.windows.out;
@@ -320,3 +340,12 @@ impl Convolution {
 
 /// Side of a tile of a product: a group has one at least.
 const TILE: usize = 64;
+
+/// Writes weights `[..., channels, filters]` as `[filters, channels, ...]`.
+pub(super) fn filters_onnx(form: &mut Form<'_>, name: &str) -> Written {
+    let axes = form.dims(name).to_vec();
+    let n = axes.len();
+    let order: Vec<usize> = [n - 1, n - 2].into_iter().chain(0..n - 2).collect();
+    let dims: Vec<usize> = order.iter().map(|axis| axes[*axis]).collect();
+    form.transposed(name, &axes, &order, &dims)
+}

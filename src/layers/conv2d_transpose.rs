@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::builders::builders;
-use super::conv2d::{Convolution, check_filters, check_gaps, check_phases};
+use super::conv2d::{Convolution, check_filters, check_gaps, check_phases, filters_onnx};
 use super::gradient_sums::sum_columns;
 use super::windows::{Padding, Windows, ones};
 use super::{
@@ -12,6 +12,7 @@ use super::{
     yes,
 };
 use crate::names;
+use crate::onnx::{Attribute, Form, Order, Value as Written};
 use crate::plan::Recorder;
 use crate::shape::Shape;
 
@@ -189,5 +190,32 @@ impl Layer for Conv2DTranspose {
             let w = rec.parameter("kernel");
             convolution.forward(rec, [dz, w], None, dx);
         }
+    }
+
+    fn onnx(&self, form: &mut Form<'_>) -> Result<(), Problem> {
+        let Convolution { windows, .. } = as_built(self.convolution(std::slice::from_ref(form.input_shape(0))));
+        let x = form.channels_first(0);
+        let w = filters_onnx(form, "kernel");
+        let bias = if self.use_bias { form.tensor("bias") } else { Written::NONE };
+        // Pixels up to which windows reach, and those of them that are not cut off before: the others are cut off behind, or
+        // zeros are added there.
+        let reach = |axis: usize| {
+            let window = (windows.size[axis] - 1) * windows.dilation[axis] + 1;
+            ((windows.out[axis] - 1) * windows.strides[axis] + window, windows.before[axis] + windows.input[axis])
+        };
+        let reaches = [reach(0), reach(1)];
+        let cut = reaches.map(|(reach, end)| reach.saturating_sub(end));
+        let added = reaches.map(|(reach, end)| end.saturating_sub(reach));
+        let settings = [
+            ("kernel_shape", Attribute::sizes(windows.size)),
+            ("strides", Attribute::sizes(windows.strides)),
+            ("dilations", Attribute::sizes(windows.dilation)),
+            ("pads", Attribute::sizes(windows.before.into_iter().chain(cut))),
+            ("output_padding", Attribute::sizes(added)),
+        ];
+        let y = form.op("ConvTranspose", &[&x, &w, &bias], &settings);
+        let y = self.activation.onnx(form, y, Order::First);
+        form.output(y, Order::First);
+        Ok(())
     }
 }

@@ -8,6 +8,7 @@ use super::gradient_sums::{ROWS_HINT, sum_columns, sum_parts};
 use super::{Activation, Built, Initializer, Layer, MaskUse, Parameter, Problem, bias, only, to_config, yes};
 use crate::kernels::{Kernel, dense as kernel, whole};
 use crate::names;
+use crate::onnx::{Form, Order, Value as Written};
 use crate::plan::{Dispatch, Grid, Length, Recorder, View, Word, length_word};
 use crate::shape::{Shape, elements};
 
@@ -102,6 +103,16 @@ impl Layer for Dense {
             linear.backward_input(rec, [dz, w], dx);
         }
     }
+
+    fn onnx(&self, form: &mut Form<'_>) -> Result<(), Problem> {
+        let (x, rank) = (form.input(0), form.input_shape(0).rank());
+        let w = form.tensor("kernel");
+        let bias = self.use_bias.then(|| form.tensor("bias"));
+        let y = linear_onnx(form, (&x, rank), &w, bias.as_ref());
+        let y = self.activation.onnx(form, y, Order::Last);
+        form.output(y, Order::Last);
+        Ok(())
+    }
 }
 
 impl Dense {
@@ -154,6 +165,21 @@ impl Linear {
         let params = strided_transposed(product(m, k, n), n);
         rec.dispatch(&kernel::BACKWARD_INPUT, params, [dz, w], [dx], params.backward_input_grid());
     }
+}
+
+/// Writes a product with weights, of a value whose rows have so many axes.
+pub(super) fn linear_onnx(
+    form: &mut Form<'_>,
+    (x, rank): (&Written, usize),
+    w: &Written,
+    bias: Option<&Written>,
+) -> Written {
+    if rank == 1 {
+        let inputs: Vec<&Written> = [x, w].into_iter().chain(bias).collect();
+        return form.op("Gemm", &inputs, &[]);
+    }
+    let y = form.op("MatMul", &[x, w], &[]);
+    bias.map_or_else(|| y.clone(), |bias| form.op("Add", &[&y, bias], &[]))
 }
 
 /// Dispatches a kernel of `x`, weights and a bias, which it adds unless there is none.

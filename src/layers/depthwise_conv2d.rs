@@ -10,6 +10,7 @@ use super::windows::{Padding, Windows, ones, small};
 use super::{Activation, Built, Initializer, Layer, Parameter, Problem, as_built, bias, image, pair, to_config, yes};
 use crate::kernels::depthwise_conv2d as kernel;
 use crate::names;
+use crate::onnx::{Attribute, Form, Order, Value as Written};
 use crate::plan::{Dispatch, Recorder, View, Word};
 use crate::shape::{Shape, elements};
 
@@ -131,6 +132,16 @@ impl Layer for DepthwiseConv2D {
             depthwise.backward_input(rec, [dz, w], dx);
         }
     }
+
+    fn onnx(&self, form: &mut Form<'_>) -> Result<(), Problem> {
+        let depthwise = as_built(self.depthwise(std::slice::from_ref(form.input_shape(0))));
+        let x = form.channels_first(0);
+        let bias = if self.use_bias { form.tensor("bias") } else { Written::NONE };
+        let y = depthwise.onnx(form, &x, "kernel", &bias);
+        let y = self.activation.onnx(form, y, Order::First);
+        form.output(y, Order::First);
+        Ok(())
+    }
 }
 
 /// A depthwise convolution as several layers record it.
@@ -221,5 +232,14 @@ impl Depthwise {
         let params = self.params(1);
         let grid = params.backward_input_grid(Word::Rows);
         rec.dispatch(&kernel::BACKWARD_INPUT, params.record(), [dz, w], [dx], grid);
+    }
+
+    /// Writes it behind a value, channels first. Filters of a channel stand side by side, as in ONNX.
+    pub(super) fn onnx(&self, form: &mut Form<'_>, x: &Written, kernel: &str, bias: &Written) -> Written {
+        let (axes, [height, width]) = (self.kernel_shape(), self.windows.size);
+        let w = form.transposed(kernel, &axes, &[2, 3, 0, 1], &[self.channels(), 1, height, width]);
+        let mut settings = self.windows.onnx(2);
+        settings.push(("group", Attribute::size(self.windows.input[2])));
+        form.op("Conv", &[x, &w, bias], &settings)
     }
 }

@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::{Built, Layer, MaskUse, Problem, image, only, to_config};
 use crate::kernels::{dropout as kernel, whole};
+use crate::onnx::Form;
 use crate::plan::{Grid, Recorder, View, Word, length_word};
 use crate::shape::{Shape, elements};
 
@@ -152,6 +153,11 @@ impl Layer for Dropout {
     fn backward(&self, rec: &mut Recorder<'_>) {
         self.recorded(rec).backward(rec);
     }
+
+    fn onnx(&self, form: &mut Form<'_>) -> Result<(), Problem> {
+        form.pass();
+        Ok(())
+    }
 }
 
 /// In training, sets a part `rate` of each image's channels to 0 and scales the others by `1 / (1 - rate)`.
@@ -197,6 +203,11 @@ impl Layer for SpatialDropout2D {
 
     fn backward(&self, rec: &mut Recorder<'_>) {
         self.recorded(rec).backward(rec);
+    }
+
+    fn onnx(&self, form: &mut Form<'_>) -> Result<(), Problem> {
+        form.pass();
+        Ok(())
     }
 }
 
@@ -246,6 +257,11 @@ impl Layer for StochasticDepth {
 
     fn backward(&self, rec: &mut Recorder<'_>) {
         self.recorded(rec).backward(rec);
+    }
+
+    fn onnx(&self, form: &mut Form<'_>) -> Result<(), Problem> {
+        form.pass();
+        Ok(())
     }
 }
 

@@ -7,6 +7,7 @@ use super::gradient_sums::sum_parts;
 use super::{Built, Initializer, Layer, MaskUse, Parameter, Problem, only, to_config};
 use crate::kernels::{embedding as kernel, whole};
 use crate::names;
+use crate::onnx::{Attribute, Form, INT64, Order};
 use crate::plan::{Grid, Length, MAX_BINDING, Recorder, Word, length_word};
 use crate::shape::{Shape, elements};
 
@@ -175,5 +176,22 @@ impl Layer for Embedding {
                 rec.dispatch(&kernel::BACKWARD, params, [ids, links, dy], [partials], grid);
             });
         }
+    }
+
+    fn onnx(&self, form: &mut Form<'_>) -> Result<(), Problem> {
+        let parts: Vec<_> = self.parts().map(|(name, ..)| form.tensor(name)).collect();
+        let table = match &parts[..] {
+            [table] => table.clone(),
+            parts => form.op("Concat", &parts.iter().collect::<Vec<_>>(), &[("axis", Attribute::Int(0))]),
+        };
+        let x = form.input(0);
+        // Out of range, an index is the nearest one, as on adapters.
+        #[allow(clippy::cast_precision_loss, reason = "`build` checks that indices are exact in f32")]
+        let ends = [0.0, (self.input_dim - 1) as f32].map(|end| form.scalar(end));
+        let x = form.op("Clip", &[&x, &ends[0], &ends[1]], &[]);
+        let x = form.op("Cast", &[&x], &[("to", Attribute::Int(INT64))]);
+        let y = form.op("Gather", &[&table, &x], &[]);
+        form.output(y, Order::Last);
+        Ok(())
     }
 }

@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::{Built, Initializer, Layer, MaskUse, Parameter, Problem, as_built, to_config, with_channels, yes};
 use crate::kernels::activation_functions::Function;
 use crate::kernels::{batch_norm, group_norm as kernel, reduce, whole};
+use crate::onnx::{Attribute, Form, Order};
 use crate::plan::{Grid, Length, Recorder, View, Word, length_word};
 use crate::shape::{Shape, elements};
 
@@ -121,6 +122,26 @@ impl Layer for GroupNormalization {
 
     fn backward(&self, rec: &mut Recorder<'_>) {
         self.recorded(rec).backward(rec);
+    }
+
+    fn onnx(&self, form: &mut Form<'_>) -> Result<(), Problem> {
+        let shape = form.input_shape(0).clone();
+        let groups = as_built(self.groups(shape.last()));
+        let x = form.channels_first(0);
+        let rows = form.reshape(&x, &[groups, shape.len() / groups]);
+        let [ones, zeros] = [1.0, 0.0].map(|value| form.floats(&[groups], &vec![value; groups]));
+        let epsilon = [("epsilon", Attribute::Float(self.epsilon))];
+        let y = form.op("InstanceNormalization", &[&rows, &ones, &zeros], &epsilon);
+        let mut y = form.reshape(&y, &Order::First.axes_of(shape.axes()));
+        let row: Vec<usize> = vec![1; shape.rank() - 1].into_iter().chain([shape.last()]).collect();
+        for (is_on, name, kind) in [(self.scale, "gamma", "Mul"), (self.center, "beta", "Add")] {
+            if is_on {
+                let tensor = form.spread(name, &row, Order::First);
+                y = form.op(kind, &[&y, &tensor], &[]);
+            }
+        }
+        form.output(y, Order::First);
+        Ok(())
     }
 }
 

@@ -5,9 +5,10 @@ use serde_json::Value;
 
 use super::axes::Axes;
 use super::group_norm::{Normalized, check_epsilon, parameters};
-use super::{Built, Layer, MaskUse, Problem, only, to_config, yes};
+use super::{Built, Layer, MaskUse, Problem, as_built, only, to_config, yes};
+use crate::onnx::{Attribute, Form, Order, Value as Written};
 use crate::plan::Recorder;
-use crate::shape::Shape;
+use crate::shape::{Shape, elements};
 
 /// Normalizes the last axis of each position to mean 0 and variance 1, then scales and shifts each element.
 ///
@@ -105,6 +106,19 @@ impl Layer for LayerNormalization {
     fn backward(&self, rec: &mut Recorder<'_>) {
         self.recorded(rec).backward(rec);
     }
+
+    fn onnx(&self, form: &mut Form<'_>) -> Result<(), Problem> {
+        let shape = form.input_shape(0).clone();
+        let axes = as_built(self.axis.of(&shape)).to_vec();
+        let x = form.input(0);
+        let gamma = if self.scale { form.tensor("gamma") } else { form.floats(&axes, &vec![1.0; elements(&axes)]) };
+        let beta = if self.center { form.tensor("beta") } else { Written::NONE };
+        let settings =
+            [("axis", Attribute::size(shape.rank() + 1 - axes.len())), ("epsilon", Attribute::Float(self.epsilon))];
+        let y = form.op("LayerNormalization", &[&x, &gamma, &beta], &settings);
+        form.output(y, Order::Last);
+        Ok(())
+    }
 }
 
 /// Divides the last axis of each position by its root mean square, then scales each element.
@@ -176,5 +190,21 @@ impl Layer for RmsNormalization {
 
     fn backward(&self, rec: &mut Recorder<'_>) {
         self.recorded(rec).backward(rec);
+    }
+
+    fn onnx(&self, form: &mut Form<'_>) -> Result<(), Problem> {
+        let shape = form.input_shape(0).clone();
+        let n_axes = as_built(self.axis.of(&shape)).len();
+        let x = form.input(0);
+        let square = form.op("Mul", &[&x, &x], &[]);
+        let axes = Attribute::sizes(shape.rank() + 1 - n_axes..=shape.rank());
+        let mean = form.op("ReduceMean", &[&square], &[("axes", axes)]);
+        let mean = form.op_with("Add", &mean, self.epsilon);
+        let root = form.op("Sqrt", &[&mean], &[]);
+        let y = form.op("Div", &[&x, &root], &[]);
+        let scale = form.tensor("scale");
+        let y = form.op("Mul", &[&y, &scale], &[]);
+        form.output(y, Order::Last);
+        Ok(())
     }
 }

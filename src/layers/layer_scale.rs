@@ -3,9 +3,10 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::merge::{parameter_backward, parameter_forward};
+use super::merge::{parameter_backward, parameter_forward, parameter_onnx};
 use super::{Built, Initializer, Layer, Parameter, Problem, only, to_config};
 use crate::kernels::merge::Operation;
+use crate::onnx::Form;
 use crate::plan::Recorder;
 use crate::shape::Shape;
 
@@ -68,5 +69,10 @@ impl Layer for LayerScale {
 
     fn backward(&self, rec: &mut Recorder<'_>) {
         parameter_backward(rec, Operation::Multiply, ("gamma", &[self.projection_dim]));
+    }
+
+    fn onnx(&self, form: &mut Form<'_>) -> Result<(), Problem> {
+        parameter_onnx(form, "Mul", ("gamma", &[self.projection_dim]));
+        Ok(())
     }
 }

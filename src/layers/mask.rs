@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::{Built, Layer, Problem, only, to_config};
 use crate::kernels::{mask as kernel, whole};
+use crate::onnx::{Attribute, BOOL, FLOAT, Form, Order, Value as Written};
 use crate::plan::{Grid, Length, Recorder, View, Word, length_word};
 use crate::shape::Shape;
 
@@ -92,6 +93,34 @@ pub(super) fn mean(rec: &mut Recorder<'_>) {
     rec.dispatch(&kernel::MEAN, params, [x, mask], [y], Grid::Elements(length_word(y.len)));
 }
 
+/// Writes whether positions of a mask count.
+pub(super) fn counts_onnx(form: &mut Form<'_>, mask: &Written) -> Written {
+    form.op_with("GreaterOrEqual", mask, 0.5)
+}
+
+/// Writes 1 where a number of the input is not the value, else 0.
+fn counted_onnx(form: &mut Form<'_>, value: f32) -> Written {
+    let x = form.input(0);
+    let is_padding = form.op_with("Equal", &x, value);
+    let counts = form.op("Not", &[&is_padding], &[]);
+    form.op("Cast", &[&counts], &[("to", Attribute::Int(FLOAT))])
+}
+
+/// Writes the mean over the steps that the mask, the second input, keeps.
+pub(super) fn mean_onnx(form: &mut Form<'_>, keepdims: Attribute) {
+    let (x, mask) = (form.input(0), form.input(1));
+    let mask = form.unsqueeze(&mask, &[2]);
+    let counts = counts_onnx(form, &mask);
+    let (zero, axes) = (form.scalar(0.0), form.ints(&[1]));
+    let kept = form.op("Where", &[&counts, &x, &zero], &[]);
+    let sum = form.op("ReduceSum", &[&kept, &axes], &[("keepdims", keepdims.clone())]);
+    let ones = form.op("Cast", &[&counts], &[("to", Attribute::Int(FLOAT))]);
+    let count = form.op("ReduceSum", &[&ones, &axes], &[("keepdims", keepdims)]);
+    let count = form.op_with("Max", &count, 1.0);
+    let y = form.op("Div", &[&sum, &count], &[]);
+    form.output(y, Order::Last);
+}
+
 /// Records the gradient of the sequence of that mean.
 pub(super) fn mean_backward(rec: &mut Recorder<'_>) {
     let (dy, mask, params) = (rec.output_gradient(), rec.input(1), params(rec, 0.0));
@@ -119,6 +148,18 @@ impl Layer for ComputeMask {
     }
 
     fn backward(&self, _rec: &mut Recorder<'_>) {}
+
+    fn onnx(&self, form: &mut Form<'_>) -> Result<(), Problem> {
+        let counts = counted_onnx(form, self.mask_value);
+        let y = match form.input_shape(0).rank() {
+            1 => counts,
+            _ => {
+                form.op("ReduceMax", &[&counts], &[("axes", Attribute::Ints(vec![2])), ("keepdims", Attribute::Int(0))])
+            }
+        };
+        form.output(y, Order::Last);
+        Ok(())
+    }
 }
 
 /// A sequence of which recurrent layers behind pass over each position whose numbers are all `mask_value`. Such
@@ -168,5 +209,17 @@ impl Layer for Masking {
         if let Some(dx) = rec.input_gradient(0) {
             apply(rec, params, [dy, mask], dx);
         }
+    }
+
+    fn onnx(&self, form: &mut Form<'_>) -> Result<(), Problem> {
+        let mut counts = counted_onnx(form, self.mask_value);
+        if form.input_shape(0).rank() > 1 {
+            counts = form.op("ReduceMax", &[&counts], &[("axes", Attribute::Ints(vec![2]))]);
+        }
+        let counts = form.op("Cast", &[&counts], &[("to", Attribute::Int(BOOL))]);
+        let (x, zero) = (form.input(0), form.scalar(0.0));
+        let y = form.op("Where", &[&counts, &x, &zero], &[]);
+        form.output(y, Order::Last);
+        Ok(())
     }
 }

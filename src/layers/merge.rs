@@ -7,6 +7,7 @@ use super::gradient_sums::sum_columns;
 use super::{Built, Layer, MaskUse, Problem, as_built, to_config};
 use crate::kernels::add;
 use crate::kernels::merge::{self as kernel, Alignment, Operation, Recorded};
+use crate::onnx::{Form, Order, Value as Written};
 use crate::plan::{Grid, Length, Recorder, View, Word, length_word};
 use crate::shape::Shape;
 
@@ -134,6 +135,36 @@ impl Fold {
     }
 }
 
+impl Fold {
+    fn onnx(self, form: &mut Form<'_>) {
+        let kind = match self.operation {
+            Operation::Add => "Add",
+            Operation::Subtract => "Sub",
+            Operation::Multiply => "Mul",
+            Operation::Maximum => "Max",
+            Operation::Minimum => "Min",
+            Operation::Prelu | Operation::Standardize | Operation::Unstandardize => {
+                unreachable!("no layer folds these")
+            }
+        };
+        let (rank, order) = (form.output_shape().rank(), any_order(form));
+        let operand = |form: &mut Form<'_>, i: usize| {
+            let (x, lacking) = (form.input_in(i, order), rank - form.input_shape(i).rank());
+            let axes: Vec<i64> = (1..).take(lacking).collect();
+            if axes.is_empty() { x } else { form.unsqueeze(&x, &axes) }
+        };
+        let mut y = operand(form, 0);
+        for i in 1..form.n_inputs() {
+            let next = operand(form, i);
+            y = form.op(kind, &[&y, &next], &[]);
+        }
+        if self.scale != 1.0 {
+            y = form.op_with("Mul", &y, self.scale);
+        }
+        form.output(y, order);
+    }
+}
+
 /// Sums inputs of one shape into the output, without a place for what is between.
 fn sum(rec: &mut Recorder<'_>) {
     let y = rec.output();
@@ -209,6 +240,11 @@ macro_rules! merging_layer {
 
             fn backward(&self, rec: &mut Recorder<'_>) {
                 Self::fold(rec.n_inputs()).backward(rec);
+            }
+
+            fn onnx(&self, form: &mut Form<'_>) -> Result<(), Problem> {
+                Self::fold(form.n_inputs()).onnx(form);
+                Ok(())
             }
         }
     };
@@ -336,4 +372,33 @@ pub(super) fn fixed_backward(rec: &mut Recorder<'_>, operation: Operation, (name
         // Of the input the values don't matter.
         dispatch(rec, &kernel::BACKWARD, alignment.backward(operation, 0, 1.0), &[dy, fixed, dy], dx);
     }
+}
+
+/// Writes an operator of the input and a parameter or statistic of this shape, which is stretched to the input's.
+pub(super) fn parameter_onnx(form: &mut Form<'_>, kind: &'static str, tensor: (&str, &[usize])) {
+    let order = form.order(0);
+    let x = form.input_in(0, order);
+    let y = with_tensor_onnx(form, kind, (&x, order), tensor);
+    form.output(y, order);
+}
+
+/// Writes an operator of a value of the input's shape and a parameter or statistic, which is stretched to it.
+pub(super) fn with_tensor_onnx(
+    form: &mut Form<'_>,
+    kind: &'static str,
+    (x, order): (&Written, Order),
+    (name, shape): (&str, &[usize]),
+) -> Written {
+    let lacking = form.input_shape(0).rank().saturating_sub(shape.len());
+    let row = [vec![1; lacking].as_slice(), shape].concat();
+    let tensor = form.spread(name, &row, order);
+    form.op(kind, &[x, &tensor], &[])
+}
+
+/// Channels first if an input of as many axes as the output is: then the others follow.
+pub(super) fn any_order(form: &Form<'_>) -> Order {
+    let rank = form.output_shape().rank();
+    let is_alike = (0..form.n_inputs()).all(|i| form.input_shape(i).rank() == rank);
+    let is_first = (0..form.n_inputs()).any(|i| form.order(i) == Order::First);
+    if is_alike && is_first { Order::First } else { Order::Last }
 }

@@ -35,6 +35,7 @@ mod positions;
 mod prelu;
 mod recurrent;
 mod recurrent_layers;
+mod recurrent_onnx;
 mod regularizer;
 mod remap;
 mod rescaling;
@@ -54,6 +55,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use crate::kernels::activation_functions::Function;
+use crate::onnx::Form;
 use crate::plan::Recorder;
 use crate::shape::Shape;
 
@@ -194,6 +196,14 @@ pub trait Layer: fmt::Debug + Send + Sync {
 
     /// Records the gradients of inputs and parameters from that of the output.
     fn backward(&self, rec: &mut Recorder<'_>);
+
+    /// Writes itself as operators of ONNX, for [`Model::export`](crate::Model::export): what it computes at inference.
+    ///
+    /// # Errors
+    /// If ONNX has no operators for it.
+    fn onnx(&self, _form: &mut Form<'_>) -> Result<(), Problem> {
+        Err(Problem::new("needs an ONNX form, but has none", "write one: implement `Layer::onnx` for it"))
+    }
 }
 
 /// A kind of layer that can be read from a file.

@@ -3,12 +3,14 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::dense::Linear;
+use super::dense::{Linear, linear_onnx};
 use super::dropout::check_rate;
 use super::gradient_sums::sum_columns;
-use super::{Built, Initializer, Layer, MaskUse, Parameter, Problem, to_config, yes};
+use super::mask::counts_onnx;
+use super::{Built, Initializer, Layer, MaskUse, Parameter, Problem, as_built, to_config, yes};
 use crate::kernels::{Kernel, attention as kernel, whole};
 use crate::names;
+use crate::onnx::{Attribute, Form, Order, Value as Written};
 use crate::plan::{Grid, Length, Recorder, View, Word, length_word};
 use crate::shape::{Shape, elements};
 
@@ -214,7 +216,7 @@ impl MultiHeadAttention {
     /// Sizes of the layer that records.
     fn recorded(&self, rec: &Recorder<'_>) -> Sizes {
         let inputs: Vec<Shape> = (0..rec.n_inputs()).map(|i| rec.input_shape(i)).collect();
-        super::as_built(self.sizes(&inputs))
+        as_built(self.sizes(&inputs))
     }
 
     /// The product of a projection.
@@ -228,11 +230,16 @@ impl MultiHeadAttention {
         Linear { positions: sizes.queries, inputs: self.num_heads * self.values(), units: sizes.output }
     }
 
+    /// Factor of the products of queries and keys.
     #[allow(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
         reason = "a factor, which Keras rounds, too"
     )]
+    fn scale(&self) -> f32 {
+        (1.0 / (self.key_dim as f64).sqrt()) as f32
+    }
+
     fn params(&self, rec: &Recorder<'_>, sizes: &Sizes) -> kernel::Record {
         kernel::Record {
             rows: Word::Rows(1),
@@ -241,7 +248,7 @@ impl MultiHeadAttention {
             keys: whole(sizes.keys),
             dim: whole(self.key_dim),
             value_dim: whole(self.values()),
-            scale: Word::F32((1.0 / (self.key_dim as f64).sqrt()) as f32),
+            scale: Word::F32(self.scale()),
             first_row: Word::FirstRow,
             seed: Word::Seed,
             step: Word::Step,
@@ -270,6 +277,38 @@ impl MultiHeadAttention {
         let dispatch = rec.dispatch(kernel, params, inputs, outputs, grid);
         let known = set.into_iter().filter(|(name, is)| *is && kernel.constants.contains(name));
         dispatch.constants.extend(known.map(|(name, _)| (name, 1.0)));
+    }
+}
+
+impl MultiHeadAttention {
+    /// Writes a projection as `[batch, time, heads, numbers]`.
+    fn projection_onnx(&self, form: &mut Form<'_>, it: &Projection) -> Written {
+        let shape = form.input_shape(it.input).clone();
+        let x = form.input(it.input);
+        let w = form.tensor_of(it.kernel, &[shape.last(), it.units]);
+        let bias = self.use_bias.then(|| form.tensor_of(it.bias, &[it.units]));
+        let y = linear_onnx(form, (&x, shape.rank()), &w, bias.as_ref());
+        form.reshape(&y, &[shape.positions(), self.num_heads, it.units / self.num_heads])
+    }
+
+    /// Writes which keys a query sees, `[batch or 1, 1, queries or 1, keys or 1]`, unless it sees all.
+    fn seen_onnx(&self, form: &mut Form<'_>, sizes: &Sizes) -> Option<Written> {
+        let mut all = Vec::new();
+        if self.use_causal_mask {
+            let [at, key] = [sizes.queries, sizes.keys].map(|count| {
+                #[allow(clippy::cast_precision_loss, reason = "positions are far below 2^24")]
+                (0..count).map(|at| at as f32).collect::<Vec<f32>>()
+            });
+            let (at, key) = (form.floats(&[at.len(), 1], &at), form.floats(&[1, key.len()], &key));
+            all.push(form.op("GreaterOrEqual", &[&at, &key], &[]));
+        }
+        for (mask, axes) in [(sizes.key_mask, [1, 2]), (sizes.query_mask, [1, 3])] {
+            let Some(mask) = mask else { continue };
+            let mask = form.input(mask);
+            let mask = form.unsqueeze(&mask, &axes);
+            all.push(counts_onnx(form, &mask));
+        }
+        all.into_iter().reduce(|all, next| form.op("And", &[&all, &next], &[]))
     }
 }
 
@@ -371,5 +410,36 @@ impl Layer for MultiHeadAttention {
                 linear.backward_input(rec, [d, w], dx);
             }
         }
+    }
+
+    fn onnx(&self, form: &mut Form<'_>) -> Result<(), Problem> {
+        let inputs: Vec<Shape> = (0..form.n_inputs()).map(|i| form.input_shape(i).clone()).collect();
+        let sizes = as_built(self.sizes(&inputs));
+        let [q, k, v] = sizes.projections.each_ref().map(|it| self.projection_onnx(form, it));
+        let q = form.transpose(&q, [0, 2, 1, 3]);
+        let k = form.transpose(&k, [0, 2, 3, 1]);
+        let v = form.transpose(&v, [0, 2, 1, 3]);
+        let scores = form.op("MatMul", &[&q, &k], &[]);
+        let mut scores = form.op_with("Mul", &scores, self.scale());
+        let seen = self.seen_onnx(form, &sizes);
+        if let Some(seen) = &seen {
+            // Where no key is seen, all are alike.
+            let unseen = form.scalar(-1e30);
+            scores = form.op("Where", &[seen, &scores, &unseen], &[]);
+        }
+        let mut p = form.op("Softmax", &[&scores], &[("axis", Attribute::Int(-1))]);
+        if let Some(seen) = seen.filter(|_| self.dropout > 0.0) {
+            let zero = form.scalar(0.0);
+            p = form.op("Where", &[&seen, &p, &zero], &[]);
+        }
+        let y = form.op("MatMul", &[&p, &v], &[]);
+        let y = form.transpose(&y, [0, 2, 1, 3]);
+        let values = self.num_heads * self.values();
+        let y = form.reshape(&y, &[sizes.queries, values]);
+        let w = form.tensor_of("attention_output_kernel", &[values, sizes.output]);
+        let bias = self.use_bias.then(|| form.tensor("attention_output_bias"));
+        let y = linear_onnx(form, (&y, 2), &w, bias.as_ref());
+        form.output(y, Order::Last);
+        Ok(())
     }
 }

@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::{Built, Layer, MaskUse, Problem, only, to_config};
 use crate::kernels::{gaussian as kernel, whole};
+use crate::onnx::Form;
 use crate::plan::{Grid, Recorder, View, Word, length_word};
 use crate::shape::Shape;
 
@@ -79,6 +80,11 @@ impl Layer for GaussianNoise {
     fn backward(&self, rec: &mut Recorder<'_>) {
         rec.pass_gradient(0);
     }
+
+    fn onnx(&self, form: &mut Form<'_>) -> Result<(), Problem> {
+        form.pass();
+        Ok(())
+    }
 }
 
 /// In training, multiplies by normal numbers of mean 1 and deviation `√(rate / (1 - rate))`.
@@ -141,5 +147,10 @@ impl Layer for GaussianDropout {
         if let Some(dx) = rec.input_gradient(0) {
             record(rec, [self.deviation(), 0.0], dy, dx);
         }
+    }
+
+    fn onnx(&self, form: &mut Form<'_>) -> Result<(), Problem> {
+        form.pass();
+        Ok(())
     }
 }

@@ -4,9 +4,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::axes::Axes;
-use super::merge::{fixed_backward, fixed_forward};
+use super::merge::{fixed_backward, fixed_forward, with_tensor_onnx};
 use super::{Built, Layer, MaskUse, Problem, Statistic, Values, only, to_config};
 use crate::kernels::merge::{Alignment, Operation};
+use crate::onnx::Form;
 use crate::plan::{Length, Recorder};
 use crate::shape::{Shape, elements};
 
@@ -129,6 +130,24 @@ impl Layer for Normalization {
         let operation = if self.invert { Operation::Unstandardize } else { Operation::Standardize };
         let shape = self.recorded_shape(rec);
         fixed_backward(rec, operation, ("variance", &shape));
+    }
+
+    fn onnx(&self, form: &mut Form<'_>) -> Result<(), Problem> {
+        let shape = self.stretched(form.input_shape(0)).unwrap_or_else(|| unreachable!("`build` checks the axes"));
+        let order = form.order(0);
+        let x = form.input_in(0, order);
+        let variance = form.spread("variance", &shape, order);
+        let deviation = form.op("Sqrt", &[&variance], &[]);
+        let deviation = form.op_with("Max", &deviation, 1e-7);
+        let y = if self.invert {
+            let scaled = form.op("Mul", &[&x, &deviation], &[]);
+            with_tensor_onnx(form, "Add", (&scaled, order), ("mean", &shape))
+        } else {
+            let centered = with_tensor_onnx(form, "Sub", (&x, order), ("mean", &shape));
+            form.op("Div", &[&centered, &deviation], &[])
+        };
+        form.output(y, order);
+        Ok(())
     }
 }
 

@@ -6,17 +6,19 @@ use serde_json::Value;
 use super::builders::builders;
 use super::conv2d::{Convolution, Recorded, check_gaps};
 use super::depthwise_conv2d::one;
-use super::mask::{mean, mean_backward};
+use super::mask::{mean, mean_backward, mean_onnx};
 use super::merge::sum_repeated;
-use super::pooling::{GlobalAverage, GlobalMax, Pooling};
+use super::pooling::{GlobalAverage, GlobalMax, Pooling, reduce_onnx};
 use super::recurrent::sequence_and_mask;
-use super::remap::{copy, crop, pad};
+use super::remap::{copy, crop, crop_onnx, pad, pad_onnx};
+use super::up_sampling::resize_onnx;
 use super::windows::{Padding, Windows};
 use super::{
     Activation, BothWays, Built, Initializer, Layer, MaskUse, Parameter, Problem, as_built, bias, only, to_config, yes,
 };
 use crate::kernels::remap::Axis;
 use crate::names;
+use crate::onnx::{Attribute, Form};
 use crate::plan::Recorder;
 use crate::shape::Shape;
 
@@ -193,6 +195,15 @@ impl Layer for Conv1D {
     fn backward(&self, rec: &mut Recorder<'_>) {
         self.recorded(rec).backward(rec, self.activation, self.use_bias);
     }
+
+    fn onnx(&self, form: &mut Form<'_>) -> Result<(), Problem> {
+        as_built(self.convolution(std::slice::from_ref(form.input_shape(0)))).onnx(
+            form,
+            self.activation,
+            self.use_bias,
+        );
+        Ok(())
+    }
 }
 
 macro_rules! pooling_of_steps {
@@ -251,6 +262,11 @@ macro_rules! pooling_of_steps {
             fn backward(&self, rec: &mut Recorder<'_>) {
                 Pooling::$pooling.backward(rec, &as_built(self.windows(&[rec.input_shape(0)])));
             }
+
+            fn onnx(&self, form: &mut Form<'_>) -> Result<(), Problem> {
+                Pooling::$pooling.onnx(form, &as_built(self.windows(std::slice::from_ref(form.input_shape(0)))));
+                Ok(())
+            }
         }
     };
 }
@@ -267,7 +283,7 @@ pooling_of_steps! {
 }
 
 macro_rules! pooling_of_all_steps {
-    ($(#[$doc:meta])* $name:ident, $kind:literal, $masking:expr, $sizes:expr, $forward:expr, $backward:expr) => {
+    ($(#[$doc:meta])* $name:ident, $kind:literal, $masking:expr, $sizes:expr, $forward:expr, $backward:expr, $onnx:expr) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
         #[serde(deny_unknown_fields, default)]
@@ -304,6 +320,12 @@ macro_rules! pooling_of_all_steps {
                 let backward: fn(&mut Recorder<'_>) = $backward;
                 backward(rec);
             }
+
+            fn onnx(&self, form: &mut Form<'_>) -> Result<(), Problem> {
+                let onnx: fn(&mut Form<'_>, i64) = $onnx;
+                onnx(form, self.keepdims.into());
+                Ok(())
+            }
         }
     };
 }
@@ -320,7 +342,11 @@ pooling_of_all_steps! {
     /// Golden values: Keras 3.
     GlobalAveragePooling1D, "GlobalAveragePooling1D", MaskUse::Ends, sequence_and_mask,
     |rec| if rec.n_inputs() > 1 { mean(rec) } else { GlobalAverage::forward(rec) },
-    |rec| if rec.n_inputs() > 1 { mean_backward(rec) } else { GlobalAverage::backward(rec) }
+    |rec| if rec.n_inputs() > 1 { mean_backward(rec) } else { GlobalAverage::backward(rec) },
+    |form, keepdims| match form.n_inputs() {
+        1 => reduce_onnx(form, "ReduceMean", keepdims),
+        _ => mean_onnx(form, Attribute::Int(keepdims)),
+    }
 }
 
 pooling_of_all_steps! {
@@ -333,7 +359,8 @@ pooling_of_all_steps! {
     ///
     /// It takes no mask, as in Keras: steps of padding count, too. **Across adapters** nothing changes. Kept for backward: input,
     /// output, and how many steps have the largest value: they share the gradient. Golden values: Keras 3.
-    GlobalMaxPooling1D, "GlobalMaxPooling1D", MaskUse::Drops, sequence, GlobalMax::forward, GlobalMax::backward
+    GlobalMaxPooling1D, "GlobalMaxPooling1D", MaskUse::Drops, sequence, GlobalMax::forward, GlobalMax::backward,
+    |form, keepdims| reduce_onnx(form, "ReduceMax", keepdims)
 }
 
 /// Reads `[before, after]`, or one number for both.
@@ -388,6 +415,11 @@ impl Layer for ZeroPadding1D {
         if let Some(dx) = rec.input_gradient(0) {
             crop(rec, outer, [[0, 0], self.padding], dy, dx);
         }
+    }
+
+    fn onnx(&self, form: &mut Form<'_>) -> Result<(), Problem> {
+        pad_onnx(form, [[0, 0], self.padding]);
+        Ok(())
     }
 }
 
@@ -445,6 +477,11 @@ impl Layer for Cropping1D {
             pad(rec, inner, [[0, 0], self.cropping], dy, dx);
         }
     }
+
+    fn onnx(&self, form: &mut Form<'_>) -> Result<(), Problem> {
+        crop_onnx(form, [[0, 0], self.cropping]);
+        Ok(())
+    }
 }
 
 /// Each step of a sequence several times.
@@ -495,5 +532,10 @@ impl Layer for UpSampling1D {
     fn backward(&self, rec: &mut Recorder<'_>) {
         let [_, time, features] = line(&rec.input_shape(0));
         sum_repeated(rec, &[time, self.size, features], &[time, 1, features]);
+    }
+
+    fn onnx(&self, form: &mut Form<'_>) -> Result<(), Problem> {
+        resize_onnx(form, "nearest", &[self.size]);
+        Ok(())
     }
 }

@@ -7,6 +7,7 @@ use super::windows::{Padding, Windows};
 use super::{Built, Layer, Problem, as_built, image, optional_pair, pair, to_config};
 use crate::kernels::{global_max, pooling as kernel, whole};
 use crate::names;
+use crate::onnx::{Attribute, Form, Order};
 use crate::plan::{Grid, Length, Recorder, Word, length_word};
 use crate::shape::Shape;
 
@@ -111,6 +112,11 @@ macro_rules! window_pooling {
             fn backward(&self, rec: &mut Recorder<'_>) {
                 Pooling::$pooling.backward(rec, &self.recorded_windows(rec));
             }
+
+            fn onnx(&self, form: &mut Form<'_>) -> Result<(), Problem> {
+                Pooling::$pooling.onnx(form, &as_built(self.windows(std::slice::from_ref(form.input_shape(0)))));
+                Ok(())
+            }
         }
     };
 }
@@ -150,6 +156,29 @@ impl Pooling {
             Self::Average => rec.dispatch(&kernel::BACKWARD_AVERAGE, params(windows), [dy], [dx], grid),
         };
     }
+}
+
+impl Pooling {
+    pub(super) fn onnx(self, form: &mut Form<'_>, windows: &Windows) {
+        let x = form.channels_first(0);
+        let mut settings = windows.onnx(form.input_shape(0).rank() - 1);
+        settings.retain(|(name, _)| *name != "dilations");
+        let kind = match self {
+            Self::Max => "MaxPool",
+            Self::Average => "AveragePool",
+        };
+        let y = form.op(kind, &[&x], &settings);
+        form.output(y, Order::First);
+    }
+}
+
+/// Writes a reduction over all positions of each channel. `keepdims`: 1 keeps their axes, 0 does not.
+pub(super) fn reduce_onnx(form: &mut Form<'_>, kind: &'static str, keepdims: i64) {
+    let (order, rank) = (form.order(0), form.input_shape(0).rank());
+    let x = form.input_in(0, order);
+    let axes = Attribute::sizes((0..rank - 1).map(|axis| Form::axis(order, axis, rank)));
+    let y = form.op(kind, &[&x], &[("axes", axes), ("keepdims", Attribute::Int(keepdims))]);
+    form.output(y, order);
 }
 
 /// The shape of a value for each channel.
@@ -224,6 +253,11 @@ impl Layer for GlobalAveragePooling2D {
     fn backward(&self, rec: &mut Recorder<'_>) {
         GlobalAverage::backward(rec);
     }
+
+    fn onnx(&self, form: &mut Form<'_>) -> Result<(), Problem> {
+        reduce_onnx(form, "ReduceMean", self.keepdims.into());
+        Ok(())
+    }
 }
 
 /// The largest value over height and width of each channel.
@@ -288,5 +322,10 @@ impl Layer for GlobalMaxPooling2D {
 
     fn backward(&self, rec: &mut Recorder<'_>) {
         GlobalMax::backward(rec);
+    }
+
+    fn onnx(&self, form: &mut Form<'_>) -> Result<(), Problem> {
+        reduce_onnx(form, "ReduceMax", self.keepdims.into());
+        Ok(())
     }
 }

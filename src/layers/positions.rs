@@ -5,8 +5,9 @@ use serde_json::Value;
 
 use super::gradient_sums::sum_columns_of_first;
 use super::merge::repeated;
-use super::{Built, Initializer, Layer, MaskUse, Parameter, Problem, Statistic, Values, only, to_config};
+use super::{Built, Initializer, Layer, MaskUse, Parameter, Problem, Statistic, Values, as_built, only, to_config};
 use crate::names;
+use crate::onnx::{Form, Order, Value as Written};
 use crate::plan::Recorder;
 use crate::shape::Shape;
 
@@ -84,6 +85,16 @@ impl Layer for PositionEmbedding {
         let (dy, len) = (rec.output_gradient(), rec.output_shape().len());
         sum_columns_of_first(rec, dy, len, "embeddings");
     }
+
+    fn onnx(&self, form: &mut Form<'_>) -> Result<(), Problem> {
+        let (x, [time, _]) = (form.input(0), as_built(sequence(std::slice::from_ref(form.input_shape(0)))));
+        let mut vectors = form.tensor("embeddings");
+        if time < self.sequence_length {
+            vectors = form.slice(&vectors, 0, [0, time]);
+        }
+        repeated_onnx(form, &x, &vectors);
+        Ok(())
+    }
 }
 
 /// Sines and cosines of a position, the same for each row.
@@ -157,4 +168,17 @@ impl Layer for SinePositionEncoding {
     }
 
     fn backward(&self, _rec: &mut Recorder<'_>) {}
+
+    fn onnx(&self, form: &mut Form<'_>) -> Result<(), Problem> {
+        let (x, encodings) = (form.input(0), form.tensor("encodings"));
+        repeated_onnx(form, &x, &encodings);
+        Ok(())
+    }
+}
+
+/// Writes vectors of positions as the values of each row of an input.
+fn repeated_onnx(form: &mut Form<'_>, x: &Written, vectors: &Written) {
+    let shape = form.op("Shape", &[x], &[]);
+    let y = form.op("Expand", &[vectors, &shape], &[]);
+    form.output(y, Order::Last);
 }

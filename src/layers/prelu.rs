@@ -3,10 +3,11 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::merge::{parameter_backward, parameter_forward};
+use super::merge::{parameter_backward, parameter_forward, parameter_onnx};
 use super::{Built, Initializer, Layer, MaskUse, Parameter, Problem, only, to_config};
 use crate::kernels::merge::{Alignment, Operation};
 use crate::names;
+use crate::onnx::Form;
 use crate::plan::Recorder;
 use crate::shape::Shape;
 
@@ -79,5 +80,11 @@ impl Layer for Prelu {
     fn backward(&self, rec: &mut Recorder<'_>) {
         let alpha = self.alpha(&rec.input_shape(0));
         parameter_backward(rec, Operation::Prelu, ("alpha", &alpha));
+    }
+
+    fn onnx(&self, form: &mut Form<'_>) -> Result<(), Problem> {
+        let alpha = self.alpha(form.input_shape(0));
+        parameter_onnx(form, "PRelu", ("alpha", &alpha));
+        Ok(())
     }
 }

@@ -18,7 +18,7 @@ pub(super) enum Cell {
 
 impl Cell {
     /// Products of units that a step takes.
-    fn gates(self) -> usize {
+    pub(super) fn gates(self) -> usize {
         match self {
             Self::Lstm => 4,
             Self::Gru => 3,
@@ -70,7 +70,7 @@ pub(super) enum Part {
 
 impl Part {
     /// Names of its parameters: of the input's weights, the state's, and the bias.
-    fn names(self) -> [&'static str; 3] {
+    pub(super) fn names(self) -> [&'static str; 3] {
         match self {
             Self::Whole => ["kernel", "recurrent_kernel", "bias"],
             Self::Forward => ["forward_kernel", "forward_recurrent_kernel", "forward_bias"],

@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::recurrent::{Cell, Output, Part, Recurrence};
 use super::{Activation, Built, Initializer, Layer, MaskUse, Problem, to_config, yes};
 use crate::names;
+use crate::onnx::{Form, Order};
 use crate::plan::Recorder;
 use crate::shape::Shape;
 
@@ -171,6 +172,12 @@ macro_rules! recurrent_layer {
             fn backward(&self, rec: &mut Recorder<'_>) {
                 let dy = Output { view: rec.output_gradient(), width: self.units, first: 0 };
                 self.recurrence(Part::Whole).backward(rec, dy);
+            }
+
+            fn onnx(&self, form: &mut Form<'_>) -> Result<(), Problem> {
+                let y = self.recurrence(Part::Whole).onnx(form);
+                form.output(y, Order::Last);
+                Ok(())
             }
         }
     };

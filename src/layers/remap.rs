@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::merge::sum_repeated;
 use super::{BothWays, Built, Layer, Problem, image, only, to_config};
 use crate::kernels::remap::{self as kernel, Axis, Recorded};
+use crate::onnx::{Form, Order};
 use crate::plan::{Grid, Recorder, View, length_word};
 use crate::shape::Shape;
 
@@ -79,6 +80,32 @@ pub(super) fn crop(rec: &mut Recorder<'_>, outer: [usize; 3], [height, width]: S
     copy(rec, &axes, ((height[0] * columns + width[0]) * channels, lines * columns * channels), x, y);
 }
 
+/// Writes zeros around the input: a picture, or, with the second of the sides alone, a sequence.
+pub(super) fn pad_onnx(form: &mut Form<'_>, sides: Sides) {
+    let (order, rank) = (form.order(0), form.input_shape(0).rank());
+    let x = form.input_in(0, order);
+    let end = |end: usize| {
+        let mut row: Vec<usize> = sides.iter().skip(3 - rank).map(|side| side[end]).collect();
+        row.push(0);
+        [vec![0], order.axes_of(&row)].concat()
+    };
+    let pads = form.sizes([end(0), end(1)].concat());
+    let y = form.op("Pad", &[&x, &pads], &[]);
+    form.output(y, order);
+}
+
+/// Writes the input without its sides: a picture, or, with the second of the sides alone, a sequence.
+pub(super) fn crop_onnx(form: &mut Form<'_>, sides: Sides) {
+    let (order, shape) = (form.order(0), form.input_shape(0).clone());
+    let x = form.input_in(0, order);
+    let sides = || sides.iter().skip(3 - shape.rank());
+    let starts = form.sizes(sides().map(|[before, _]| *before));
+    let ends = form.sizes(shape.axes().iter().zip(sides()).map(|(size, [_, after])| size - after));
+    let axes = form.sizes((0..shape.rank() - 1).map(|axis| Form::axis(order, axis, shape.rank())));
+    let y = form.op("Slice", &[&x, &starts, &ends, &axes], &[]);
+    form.output(y, order);
+}
+
 /// Zeros around a picture.
 ///
 /// | tensor | shape |
@@ -127,6 +154,11 @@ impl Layer for ZeroPadding2D {
         if let Some(dx) = rec.input_gradient(0) {
             crop(rec, picture(&shape), self.padding, dy, dx);
         }
+    }
+
+    fn onnx(&self, form: &mut Form<'_>) -> Result<(), Problem> {
+        pad_onnx(form, self.padding);
+        Ok(())
     }
 }
 
@@ -183,6 +215,11 @@ impl Layer for Cropping2D {
         if let Some(dx) = rec.input_gradient(0) {
             pad(rec, picture(&shape), self.cropping, dy, dx);
         }
+    }
+
+    fn onnx(&self, form: &mut Form<'_>) -> Result<(), Problem> {
+        crop_onnx(form, self.cropping);
+        Ok(())
     }
 }
 
@@ -266,6 +303,13 @@ impl Layer for Permute {
             copy(rec, &axes, (0, output.len()), dy, dx);
         }
     }
+
+    fn onnx(&self, form: &mut Form<'_>) -> Result<(), Problem> {
+        let x = form.input(0);
+        let y = form.transpose(&x, std::iter::once(0).chain(self.dims.iter().copied()));
+        form.output(y, Order::Last);
+        Ok(())
+    }
 }
 
 /// Each row's features several times: the input of a sequence.
@@ -310,5 +354,14 @@ impl Layer for RepeatVector {
     fn backward(&self, rec: &mut Recorder<'_>) {
         let features = rec.input_shape(0).len();
         sum_repeated(rec, &[self.n, features], &[1, features]);
+    }
+
+    fn onnx(&self, form: &mut Form<'_>) -> Result<(), Problem> {
+        let x = form.input(0);
+        let x = form.unsqueeze(&x, &[1]);
+        let shape = form.sizes([1, self.n, 1]);
+        let y = form.op("Expand", &[&x, &shape], &[]);
+        form.output(y, Order::Last);
+        Ok(())
     }
 }

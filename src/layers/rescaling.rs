@@ -3,11 +3,12 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::activation::{element_backward, element_forward};
-use super::merge::{fixed_backward, fixed_forward};
+use super::activation::{element_backward, element_forward, element_onnx};
+use super::merge::{fixed_backward, fixed_forward, with_tensor_onnx};
 use super::{Built, Layer, Problem, Statistic, Values, only, to_config};
 use crate::kernels::activation_functions::{Activation, Function, Numbers};
 use crate::kernels::merge::Operation;
+use crate::onnx::Form;
 use crate::plan::{Length, Recorder};
 use crate::shape::Shape;
 
@@ -89,5 +90,18 @@ impl Layer for Rescaling {
         }
         let channels = [rec.input_shape(0).last()];
         fixed_backward(rec, Operation::Multiply, ("scale", &channels));
+    }
+
+    fn onnx(&self, form: &mut Form<'_>) -> Result<(), Problem> {
+        if let Some(function) = self.of_all() {
+            element_onnx(form, function);
+            return Ok(());
+        }
+        let (order, channels) = (form.order(0), [form.input_shape(0).last()]);
+        let x = form.input_in(0, order);
+        let scaled = with_tensor_onnx(form, "Mul", (&x, order), ("scale", &channels));
+        let y = with_tensor_onnx(form, "Add", (&scaled, order), ("offset", &channels));
+        form.output(y, order);
+        Ok(())
     }
 }

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Built, Layer, Problem, only, to_config};
+use crate::onnx::{Form, Order};
 use crate::plan::Recorder;
 use crate::shape::Shape;
 
@@ -54,5 +55,12 @@ impl Layer for Reshape {
 
     fn backward(&self, rec: &mut Recorder<'_>) {
         rec.pass_gradient(0);
+    }
+
+    fn onnx(&self, form: &mut Form<'_>) -> Result<(), Problem> {
+        let (x, shape) = (form.elements(0), form.output_shape().clone());
+        let y = form.reshape(&x, shape.axes());
+        form.output(y, Order::Last);
+        Ok(())
     }
 }

@@ -4,13 +4,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::builders::builders;
-use super::conv2d::check_filters;
+use super::conv2d::{check_filters, filters_onnx};
 use super::dense::Linear;
 use super::depthwise_conv2d::{Depthwise, one};
 use super::gradient_sums::sum_columns;
 use super::windows::{Padding, Windows, ones};
 use super::{Activation, Built, Initializer, Layer, Parameter, Problem, as_built, bias, image, pair, to_config, yes};
 use crate::names;
+use crate::onnx::{Form, Order, Value as Written};
 use crate::plan::{Length, Recorder};
 use crate::shape::{Shape, elements};
 
@@ -155,5 +156,17 @@ impl Layer for SeparableConv2D {
         if let Some(dx) = rec.input_gradient(0) {
             depthwise.backward_input(rec, [slopes, kernels[0]], dx);
         }
+    }
+
+    fn onnx(&self, form: &mut Form<'_>) -> Result<(), Problem> {
+        let (depthwise, _) = as_built(self.steps(std::slice::from_ref(form.input_shape(0))));
+        let x = form.channels_first(0);
+        let middle = depthwise.onnx(form, &x, "depthwise_kernel", &Written::NONE);
+        let w = filters_onnx(form, "pointwise_kernel");
+        let bias = if self.use_bias { form.tensor("bias") } else { Written::NONE };
+        let y = form.op("Conv", &[&middle, &w, &bias], &[]);
+        let y = self.activation.onnx(form, y, Order::First);
+        form.output(y, Order::First);
+        Ok(())
     }
 }

@@ -3,8 +3,9 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::activation::{softmax_backward, softmax_forward};
+use super::activation::{softmax_backward, softmax_forward, softmax_onnx};
 use super::{Built, Layer, Problem, only, to_config};
+use crate::onnx::Form;
 use crate::plan::Recorder;
 use crate::shape::Shape;
 
@@ -42,5 +43,13 @@ impl Layer for Softmax {
         if let Some(dx) = rec.input_gradient(0) {
             softmax_backward(rec, dx);
         }
+    }
+
+    fn onnx(&self, form: &mut Form<'_>) -> Result<(), Problem> {
+        let order = form.order(0);
+        let x = form.input_in(0, order);
+        let y = softmax_onnx(form, &x, order);
+        form.output(y, order);
+        Ok(())
     }
 }

@@ -9,6 +9,7 @@ use super::{Built, Layer, Problem, image, pair, to_config};
 use crate::kernels::remap::Axis;
 use crate::kernels::{bilinear as kernel, whole};
 use crate::names;
+use crate::onnx::{Attribute, Form, Order, Value as Written};
 use crate::plan::{Grid, Recorder, Word, length_word};
 use crate::shape::Shape;
 
@@ -105,4 +106,26 @@ impl Layer for UpSampling2D {
         let (lines, columns, channels, [high, wide]) = (shape.axes()[0], shape.axes()[1], shape.last(), self.size);
         sum_repeated(rec, &[lines, high, columns, wide, channels], &[lines, 1, columns, 1, channels]);
     }
+
+    fn onnx(&self, form: &mut Form<'_>) -> Result<(), Problem> {
+        let mode = if self.interpolation == Interpolation::Bilinear { "linear" } else { "nearest" };
+        resize_onnx(form, mode, &self.size);
+        Ok(())
+    }
+}
+
+/// Writes the input with its positions times these factors.
+pub(super) fn resize_onnx(form: &mut Form<'_>, mode: &'static str, factors: &[usize]) {
+    let x = form.channels_first(0);
+    #[allow(clippy::cast_precision_loss, reason = "factors of sizes that are counted in 28 bits")]
+    let scales: Vec<f32> = [1.0, 1.0].into_iter().chain(factors.iter().map(|factor| *factor as f32)).collect();
+    let scales = form.floats(&[scales.len()], &scales);
+    let transformation = if mode == "linear" { "half_pixel" } else { "asymmetric" };
+    let settings = [
+        ("mode", Attribute::Text(mode)),
+        ("coordinate_transformation_mode", Attribute::Text(transformation)),
+        ("nearest_mode", Attribute::Text("floor")),
+    ];
+    let y = form.op("Resize", &[&x, &Written::NONE, &scales], &settings);
+    form.output(y, Order::First);
 }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Problem;
+use crate::onnx::Attribute;
 
 /// Padding at the border of an image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -96,6 +97,24 @@ impl Windows {
         };
         let windows = Self::new(input, [spread(0), spread(1)], strides, padding)?;
         Ok(Self { size, dilation, ..windows })
+    }
+}
+
+impl Windows {
+    /// Settings of an ONNX operator over the last `n_axes` axes: of a picture 2, of a sequence 1.
+    pub(super) fn onnx(&self, n_axes: usize) -> Vec<(&'static str, Attribute)> {
+        let last = |sizes: [usize; 2]| Attribute::sizes(sizes.into_iter().skip(2 - n_axes));
+        let after = |axis: usize| {
+            let window = (self.size[axis] - 1) * self.dilation[axis] + 1;
+            ((self.out[axis] - 1) * self.strides[axis] + window).saturating_sub(self.input[axis] + self.before[axis])
+        };
+        let pads = self.before.into_iter().skip(2 - n_axes).chain((2 - n_axes..2).map(after));
+        vec![
+            ("kernel_shape", last(self.size)),
+            ("strides", last(self.strides)),
+            ("dilations", last(self.dilation)),
+            ("pads", Attribute::sizes(pads)),
+        ]
     }
 }
 

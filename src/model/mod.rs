@@ -7,6 +7,7 @@ mod build;
 pub(crate) mod compile;
 mod config;
 mod evaluation;
+mod export;
 pub(crate) mod file;
 mod needed;
 pub(crate) mod objective;

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use super::{AdapterLog, Callback, EpochEnd, Existing, Flow, StepLog};
 use crate::error::{Error, Result};
+use crate::protobuf::Message;
 use crate::runtime::seconds_since_1970;
 use crate::shown;
 use crate::timing::ratio;
@@ -151,13 +152,13 @@ impl Events {
             }
         };
         let mut events = Self { path, file };
-        let mut version = Message::event(0);
-        version.bytes(3, b"brain.Event:2");
+        let mut version = event(0);
+        version.bytes(3, "brain.Event:2");
         events.record(&version)?;
         // `SessionLog` with the status `START`.
-        let (mut start, mut session) = (Message::event(step), Message::default());
+        let (mut start, mut session) = (event(step), Message::default());
         session.integer(1, 1);
-        start.bytes(7, &session.0);
+        start.message(7, &session);
         events.record(&start)?;
         Ok(events)
     }
@@ -166,62 +167,31 @@ impl Events {
         let mut summary = Message::default();
         for (tag, number) in numbers {
             let mut value = Message::default();
-            value.bytes(1, tag.as_bytes());
+            value.bytes(1, tag);
             #[allow(clippy::cast_possible_truncation, reason = "TensorBoard has 32 bits")]
             value.float(2, *number as f32);
-            summary.bytes(1, &value.0);
+            summary.message(1, &value);
         }
-        let mut event = Message::event(step);
-        event.bytes(5, &summary.0);
+        let mut event = event(step);
+        event.message(5, &summary);
         self.record(&event)
     }
 
     /// Appends a record in one go: a run that is killed leaves whole ones.
     fn record(&mut self, message: &Message) -> Result<()> {
-        let length = (message.0.len() as u64).to_le_bytes();
-        let record = [&length[..], &masked(&length), &message.0, &masked(&message.0)].concat();
+        let bytes = message.as_bytes();
+        let length = (bytes.len() as u64).to_le_bytes();
+        let record = [&length[..], &masked(&length), bytes, &masked(bytes)].concat();
         self.file.write_all(&record).map_err(|error| Error::writing(&self.path, error))
     }
 }
 
-/// A message of Protocol Buffers, as its bytes.
-#[derive(Default)]
-struct Message(Vec<u8>);
-
-impl Message {
-    /// An event of this moment.
-    fn event(step: u64) -> Self {
-        let mut event = Self::default();
-        // Type 1: 64 bits.
-        event.varint(1 << 3 | 1);
-        event.0.extend(seconds_since_1970().to_le_bytes());
-        event.integer(2, step);
-        event
-    }
-
-    fn varint(&mut self, mut value: u64) {
-        while value >= 0x80 {
-            self.0.push(value.to_le_bytes()[0] | 0x80);
-            value >>= 7;
-        }
-        self.0.push(value.to_le_bytes()[0]);
-    }
-
-    fn integer(&mut self, field: u64, value: u64) {
-        self.varint(field << 3);
-        self.varint(value);
-    }
-
-    fn bytes(&mut self, field: u64, bytes: &[u8]) {
-        self.varint(field << 3 | 2);
-        self.varint(bytes.len() as u64);
-        self.0.extend(bytes);
-    }
-
-    fn float(&mut self, field: u64, value: f32) {
-        self.varint(field << 3 | 5);
-        self.0.extend(value.to_le_bytes());
-    }
+/// An event of this moment.
+fn event(step: u64) -> Message {
+    let mut event = Message::default();
+    event.double(1, seconds_since_1970());
+    event.integer(2, step);
+    event
 }
 
 /// CRC-32C as a record holds it.
@@ -252,13 +222,6 @@ mod tests {
         for (bytes, sum) in cases {
             assert_eq!(crc32c(&bytes), sum);
         }
-    }
-
-    #[test]
-    fn numbers_of_any_size_are_whole() {
-        let mut message = Message::default();
-        [0, 127, 128, 300].into_iter().for_each(|value| message.varint(value));
-        assert_eq!(message.0, [0, 127, 128, 1, 172, 2]);
     }
 
     #[test]

@@ -27,16 +27,18 @@ timing:
 names:
 misread:            names error
 kind:               names misread error
+protobuf:
+onnx:               protobuf shape
 runtime:            error
 files:              error runtime
 kernels:            runtime size
 plan:               kernels size shape error
-layers:             plan kernels size kind misread names shape error
+layers:             plan kernels onnx size kind misread names shape error
 losses:             plan kernels size kind misread names shape error
 metrics:            losses kernels kind misread names shape error
 optimizers:         plan kernels size kind misread names error
 data:               files runtime schema vocabulary table shape error
-model:              layers losses metrics optimizers plan kernels files leaves
+model:              layers losses metrics optimizers plan kernels onnx files leaves
 adapters:           adapters/cpu adapters/gpu plan kernels runtime size shape error
 adapters/cpu:       adapters plan kernels runtime size error
 adapters/gpu:       adapters files plan kernels runtime size error
@@ -51,8 +53,8 @@ simulator:          presets scheduler scheduler/split adapters adapters/cpu mode
 bench:              simulator presets files scheduler scheduler/split scheduler/timeline adapters adapters/gpu
                     model data losses optimizers plan kernels runtime leaves
 trainer:            placer scheduler scheduler/split scheduler/timeline adapters adapters/cpu model data layers losses
-                    metrics optimizers plan files runtime leaves
-extend:             layers losses metrics optimizers model plan kernels leaves
+                    metrics optimizers plan files protobuf runtime leaves
+extend:             layers losses metrics optimizers model plan kernels onnx leaves
 internals:          trainer placer bench simulator presets scheduler adapters adapters/cpu adapters/gpu model data
                     layers losses metrics optimizers plan kernels files runtime leaves
 cli:                trainer placer bench simulator presets scheduler scheduler/split scheduler/timeline adapters model

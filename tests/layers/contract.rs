@@ -152,6 +152,18 @@ fn a_saved_layer_is_the_same_to_the_bit() {
     }
 }
 
+/// What the form computes is asked of onnxruntime by `python/tests/test_onnx.py`.
+#[test]
+fn every_layer_has_an_onnx_form() {
+    for row in rows() {
+        let model = row.model(2);
+        let weights: usize = model.tensors().map(|(.., values)| 4 * values.len()).sum();
+        let bytes = model.to_onnx().unwrap_or_else(|error| panic!("{}: {error}", name(row)));
+        assert!(bytes.starts_with(b"\x08\x08\x12\x09manyhands"), "{}", name(row));
+        assert!((weights..weights + 40_000).contains(&bytes.len()), "{}: {} bytes", name(row), bytes.len());
+    }
+}
+
 /// Splits of a batch over adapters, and parts in which each computes its rows. Some adapters get nothing.
 fn splits() -> Vec<(usize, SplitMode, u32)> {
     vec![

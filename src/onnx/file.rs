@@ -1,0 +1,152 @@
+//! A graph as the bytes of an ONNX file, tensor by tensor: only what is not a weight is in memory twice.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufWriter, Write};
+
+use super::graph::{FLOAT, Graph, INT64, Initializer, OPSET, Values, value};
+use crate::protobuf::Message;
+use crate::shape::elements;
+
+/// Version of the format, that of ONNX 1.12.
+const IR_VERSION: u64 = 8;
+/// Name of the program in files that it writes.
+pub(crate) const PRODUCER: &str = "manyhands";
+/// Values that are turned into bytes at once.
+const CHUNK: usize = 1 << 16;
+/// Longest message of Protocol Buffers, and so the largest file.
+const MOST_BYTES: u64 = (1 << 31) - 1;
+
+/// An input or output: its name, and the shape of a row.
+pub(crate) type Place<'a> = (&'a str, &'a [usize]);
+
+/// The graph's frame: inputs, outputs, and texts about it.
+pub(crate) struct About<'a> {
+    pub inputs: Vec<Place<'a>>,
+    pub outputs: Vec<Place<'a>>,
+    pub texts: BTreeMap<String, String>,
+}
+
+impl Initializer {
+    fn n_bytes(&self) -> u64 {
+        let size = if matches!(self.values, Values::Ints(_)) { size_of::<i64>() } else { size_of::<f32>() };
+        (elements(&self.dims) as u64).saturating_mul(size as u64)
+    }
+
+    /// `TensorProto` up to its values.
+    fn head(&self) -> Message {
+        let mut head = Message::default();
+        self.dims.iter().for_each(|size| head.integer(1, *size as u64));
+        head.signed(2, if matches!(self.values, Values::Ints(_)) { INT64 } else { FLOAT });
+        head.bytes(8, &self.name);
+        head.begin_bytes(9, self.n_bytes());
+        head
+    }
+
+    fn write_values<'m>(&self, out: &mut impl Write, find: &impl Fn(&str) -> Option<&'m [f32]>) -> io::Result<()> {
+        let stored = |name: &str| {
+            find(name).ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("the model has no `{name}`")))
+        };
+        match &self.values {
+            Values::Same(name) => write_floats(out, stored(name)?),
+            Values::Arranged(name, arrange) => write_floats(out, &arrange(stored(name)?)),
+            Values::Floats(values) => write_floats(out, values),
+            Values::Ints(values) => values.iter().try_for_each(|value| out.write_all(&value.to_le_bytes())),
+        }
+    }
+}
+
+fn write_floats(out: &mut impl Write, values: &[f32]) -> io::Result<()> {
+    if cfg!(target_endian = "little") {
+        return out.write_all(bytemuck::cast_slice(values));
+    }
+    values
+        .chunks(CHUNK)
+        .try_for_each(|values| out.write_all(&values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>()))
+}
+
+/// What stands before the graph, the graph's own fields but for its tensors, the heads of the tensors, and the lengths.
+struct Parts {
+    before: Message,
+    graph: Message,
+    heads: Vec<Message>,
+    after: Message,
+}
+
+impl Parts {
+    fn new(graph: &Graph, name: &str, about: &About<'_>) -> Self {
+        let mut before = Message::default();
+        before.integer(1, IR_VERSION);
+        before.bytes(2, PRODUCER);
+        before.bytes(3, env!("CARGO_PKG_VERSION"));
+        let mut own = Message::default();
+        graph.operators.iter().for_each(|operator| own.message(1, &operator.message()));
+        own.bytes(2, name);
+        about.inputs.iter().for_each(|(name, row)| own.message(11, &value(name, Some(row))));
+        about.outputs.iter().for_each(|(name, row)| own.message(12, &value(name, Some(row))));
+        let heads: Vec<Message> = graph.initializers.iter().map(framed_head).collect();
+        let (mut after, mut opset) = (Message::default(), Message::default());
+        opset.bytes(1, "");
+        opset.integer(2, OPSET);
+        after.message(8, &opset);
+        for (key, text) in &about.texts {
+            let mut entry = Message::default();
+            entry.bytes(1, key);
+            entry.bytes(2, text);
+            after.message(14, &entry);
+        }
+        let length = |message: &Message| message.as_bytes().len() as u64;
+        let stored = graph.initializers.iter().zip(&heads);
+        let stored = stored.map(|(it, head)| length(head).saturating_add(it.n_bytes()));
+        before.begin_bytes(7, stored.fold(length(&own), u64::saturating_add));
+        Self { before, graph: own, heads, after }
+    }
+
+    /// Length of the file.
+    fn n_bytes(&self, graph: &Graph) -> u64 {
+        let messages = [&self.before, &self.graph, &self.after].into_iter().chain(&self.heads);
+        let own: u64 = messages.map(|message| message.as_bytes().len() as u64).sum();
+        graph.initializers.iter().map(Initializer::n_bytes).fold(own, u64::saturating_add)
+    }
+}
+
+/// A tensor's head as a field of the graph.
+fn framed_head(initializer: &Initializer) -> Message {
+    let (head, mut framed) = (initializer.head(), Message::default());
+    framed.begin_bytes(5, (head.as_bytes().len() as u64).saturating_add(initializer.n_bytes()));
+    framed.append(&head);
+    framed
+}
+
+/// A file that is ready to be written.
+pub(crate) struct Ready<'a> {
+    graph: &'a Graph,
+    parts: Parts,
+}
+
+/// Prepares a file.
+///
+/// # Errors
+/// If it would be larger than an ONNX file can be: the bytes that it would have, and the most.
+pub(crate) fn prepare<'a>(graph: &'a Graph, name: &str, about: &About<'_>) -> Result<Ready<'a>, [u64; 2]> {
+    let parts = Parts::new(graph, name, about);
+    let n_bytes = parts.n_bytes(graph);
+    if n_bytes > MOST_BYTES { Err([n_bytes, MOST_BYTES]) } else { Ok(Ready { graph, parts }) }
+}
+
+impl Ready<'_> {
+    /// Writes it; `find` gives the values of the model's tensors.
+    ///
+    /// # Errors
+    /// If `out` does not take it.
+    pub(crate) fn write<'m>(&self, out: impl Write, find: impl Fn(&str) -> Option<&'m [f32]>) -> io::Result<()> {
+        let (mut out, Parts { before, graph, heads, after }) = (BufWriter::new(out), &self.parts);
+        out.write_all(before.as_bytes())?;
+        out.write_all(graph.as_bytes())?;
+        for (initializer, head) in self.graph.initializers.iter().zip(heads) {
+            out.write_all(head.as_bytes())?;
+            initializer.write_values(&mut out, &find)?;
+        }
+        out.write_all(after.as_bytes())?;
+        out.flush()
+    }
+}

@@ -1,0 +1,302 @@
+//! A graph of operators, before it is written.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+
+use crate::protobuf::Message;
+
+/// Version of the operators: those of ONNX 1.12, which onnxruntime reads from 1.12 on.
+pub(super) const OPSET: u64 = 17;
+
+/// Codes of types of numbers.
+pub(crate) const FLOAT: i64 = 1;
+pub(crate) const INT64: i64 = 7;
+pub(crate) const BOOL: i64 = 9;
+
+/// A setting of an operator.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Attribute {
+    /// A whole number.
+    Int(i64),
+    /// Several.
+    Ints(Vec<i64>),
+    /// A number.
+    Float(f32),
+    /// Several.
+    Floats(Vec<f32>),
+    /// A name.
+    Text(&'static str),
+    /// Several.
+    Texts(Vec<&'static str>),
+    #[doc(hidden)]
+    Graph(GraphBytes),
+}
+
+/// A graph within an operator, as its bytes.
+#[derive(Clone, Debug)]
+pub struct GraphBytes(Message);
+
+impl Attribute {
+    /// Sizes or axes.
+    pub(crate) fn sizes(sizes: impl IntoIterator<Item = usize>) -> Self {
+        Self::Ints(sizes.into_iter().map(signed).collect())
+    }
+
+    /// A size.
+    pub(crate) fn size(size: usize) -> Self {
+        Self::Int(signed(size))
+    }
+
+    /// `AttributeProto`.
+    fn message(&self, name: &str) -> Message {
+        let mut message = Message::default();
+        message.bytes(1, name);
+        let kind = match self {
+            Self::Float(value) => {
+                message.float(2, *value);
+                1
+            }
+            Self::Int(value) => {
+                message.signed(3, *value);
+                2
+            }
+            Self::Text(text) => {
+                message.bytes(4, text);
+                3
+            }
+            Self::Graph(GraphBytes(graph)) => {
+                message.message(6, graph);
+                5
+            }
+            Self::Floats(values) => {
+                values.iter().for_each(|value| message.float(7, *value));
+                6
+            }
+            Self::Ints(values) => {
+                values.iter().for_each(|value| message.signed(8, *value));
+                7
+            }
+            Self::Texts(texts) => {
+                texts.iter().for_each(|text| message.bytes(9, text));
+                8
+            }
+        };
+        message.integer(20, kind);
+        message
+    }
+}
+
+/// A size as ONNX takes it.
+pub(crate) fn signed(size: usize) -> i64 {
+    i64::try_from(size).unwrap_or(i64::MAX)
+}
+
+/// `ValueInfoProto` of 32-bit floats: rows of a shape, or something of a shape that is not told.
+pub(super) fn value(name: &str, row: Option<&[usize]>) -> Message {
+    let mut tensor = Message::default();
+    tensor.signed(1, FLOAT);
+    if let Some(row) = row {
+        let (mut shape, mut batch) = (Message::default(), Message::default());
+        batch.bytes(2, "batch");
+        shape.message(1, &batch);
+        for size in row {
+            let mut dim = Message::default();
+            dim.integer(1, *size as u64);
+            shape.message(1, &dim);
+        }
+        tensor.message(2, &shape);
+    }
+    let (mut kind, mut value) = (Message::default(), Message::default());
+    kind.message(1, &tensor);
+    value.bytes(1, name);
+    value.message(2, &kind);
+    value
+}
+
+/// An operator with its inputs and outputs by name. An input that is left out has no name.
+#[derive(Debug)]
+pub(crate) struct Operator {
+    pub name: String,
+    pub kind: &'static str,
+    pub inputs: Vec<String>,
+    pub outputs: Vec<String>,
+    pub attributes: Vec<(&'static str, Attribute)>,
+}
+
+impl Operator {
+    /// `NodeProto`.
+    pub(super) fn message(&self) -> Message {
+        let mut message = Message::default();
+        self.inputs.iter().for_each(|input| message.bytes(1, input));
+        self.outputs.iter().for_each(|output| message.bytes(2, output));
+        message.bytes(3, &self.name);
+        message.bytes(4, self.kind);
+        self.attributes.iter().for_each(|(name, value)| message.message(5, &value.message(name)));
+        message
+    }
+}
+
+/// Makes the values of a tensor of the file from those of a tensor of the model.
+pub(crate) type Arrange = Box<dyn Fn(&[f32]) -> Vec<f32>>;
+
+/// Origin of a tensor's values.
+pub(crate) enum Values {
+    /// A tensor of the model, unchanged.
+    Same(String),
+    /// A tensor of the model in another order, computed when it is written: one at a time.
+    Arranged(String, Arrange),
+    Floats(Vec<f32>),
+    Ints(Vec<i64>),
+}
+
+impl fmt::Debug for Values {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Same(name) => write!(f, "Same({name})"),
+            Self::Arranged(name, _) => write!(f, "Arranged({name})"),
+            Self::Floats(values) => write!(f, "{values:?}"),
+            Self::Ints(values) => write!(f, "{values:?}"),
+        }
+    }
+}
+
+/// A tensor that is stored in the file.
+#[derive(Debug)]
+pub(crate) struct Initializer {
+    pub name: String,
+    pub dims: Vec<usize>,
+    pub values: Values,
+}
+
+/// Order of the axes of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Channels last, as the model has them.
+    Last,
+    /// Channels first, as convolutions of ONNX take them.
+    First,
+}
+
+/// Operators and stored tensors of a model.
+#[derive(Debug, Default)]
+pub(crate) struct Graph {
+    pub operators: Vec<Operator>,
+    pub initializers: Vec<Initializer>,
+    /// Names of the values of each tensor of the model, by [`Order`]; the first one is that which was written.
+    pub(super) known: Vec<Vec<(Order, String)>>,
+    /// Shapes of the model's parameters and statistics.
+    pub(super) stored: HashMap<String, Vec<usize>>,
+    /// Names that exist.
+    names: HashSet<String>,
+    /// Those of outputs.
+    outputs: HashSet<String>,
+    /// Numbers that operators share, by their type, dims and bits.
+    constants: HashMap<(Vec<usize>, Vec<u64>, bool), String>,
+    /// Arranged tensors of the model, by tensor and arrangement.
+    arranged: HashMap<(String, String), String>,
+}
+
+impl Graph {
+    /// A graph without operators, of a model with these inputs, parameters and statistics.
+    pub fn new<'m>(inputs: &[&str], stored: impl Iterator<Item = (&'m str, &'m [usize])>) -> Self {
+        let known = inputs.iter().map(|name| vec![(Order::Last, (*name).to_owned())]).collect();
+        let stored = stored.map(|(name, shape)| (name.to_owned(), shape.to_vec())).collect();
+        let names = inputs.iter().map(|name| (*name).to_owned()).collect();
+        Self { known, stored, names, ..Self::default() }
+    }
+
+    /// A name like this one that does not exist yet.
+    pub(super) fn unique(&mut self, stem: &str) -> String {
+        let mut name = stem.to_owned();
+        for number in 1_usize.. {
+            if self.names.insert(name.clone()) {
+                break;
+            }
+            name = format!("{stem}_{number}");
+        }
+        name
+    }
+
+    /// A tensor of numbers; equal ones are stored once. Names of layers have no `/`, so that this one is nobody else's.
+    fn constant(&mut self, dims: Vec<usize>, bits: Vec<u64>, values: Values) -> String {
+        let key = (dims.clone(), bits, matches!(values, Values::Ints(_)));
+        if let Some(known) = self.constants.get(&key) {
+            return known.clone();
+        }
+        let name = self.unique("/constant");
+        self.initializers.push(Initializer { name: name.clone(), dims, values });
+        self.constants.insert(key, name.clone());
+        name
+    }
+
+    pub(super) fn floats(&mut self, dims: &[usize], values: &[f32]) -> String {
+        let bits = values.iter().map(|value| value.to_bits().into()).collect();
+        self.constant(dims.to_vec(), bits, Values::Floats(values.to_vec()))
+    }
+
+    pub(super) fn ints(&mut self, values: &[i64]) -> String {
+        let bits = values.iter().map(|value| value.cast_unsigned()).collect();
+        self.constant(vec![values.len()], bits, Values::Ints(values.to_vec()))
+    }
+
+    /// A tensor of the model under its own name, or with a number behind it if it is stored in another arrangement, too.
+    pub(super) fn store(&mut self, tensor: &str, arrangement: &str, dims: Vec<usize>, values: Values) -> String {
+        let key = (tensor.to_owned(), format!("{arrangement} {dims:?}"));
+        if let Some(known) = self.arranged.get(&key) {
+            return known.clone();
+        }
+        let name = self.unique(tensor);
+        self.initializers.push(Initializer { name: name.clone(), dims, values });
+        self.arranged.insert(key, name.clone());
+        name
+    }
+
+    /// Adds an operator; gives the names of its outputs.
+    pub(super) fn operator(
+        &mut self,
+        stem: &str,
+        kind: &'static str,
+        inputs: Vec<String>,
+        attributes: Vec<(&'static str, Attribute)>,
+        n_outputs: usize,
+    ) -> Vec<String> {
+        let name = self.unique(&format!("/{stem}/{kind}"));
+        let output = |at: usize| if at == 0 { name.clone() } else { format!("{name}:{at}") };
+        let outputs: Vec<String> = (0..n_outputs).map(output).collect();
+        self.operators.push(Operator { name, kind, inputs, outputs: outputs.clone(), attributes });
+        outputs
+    }
+
+    /// Makes an attribute of the operators that were added since there were `first`.
+    pub(super) fn cut(&mut self, first: usize, name: &str, inputs: &[String], outputs: &[String]) -> Attribute {
+        let mut graph = Message::default();
+        self.operators.drain(first..).for_each(|operator| graph.message(1, &operator.message()));
+        graph.bytes(2, name);
+        inputs.iter().for_each(|name| graph.message(11, &value(name, None)));
+        outputs.iter().for_each(|name| graph.message(12, &value(name, None)));
+        Attribute::Graph(GraphBytes(graph))
+    }
+
+    /// Lets a value be an output of the graph, under this name or one like it; gives the name.
+    pub fn name_output(&mut self, value: &str, name: &str) -> String {
+        let is_made = self.operators.iter().any(|operator| operator.outputs.iter().any(|output| output == value));
+        let name = self.unique(name);
+        if is_made && !self.outputs.contains(value) {
+            let all = self.operators.iter_mut().flat_map(|it| it.inputs.iter_mut().chain(&mut it.outputs));
+            let known = self.known.iter_mut().flatten().map(|(_, known)| known);
+            all.chain(known).filter(|known| *known == value).for_each(|known| known.clone_from(&name));
+        } else {
+            // An input of the model, or another output.
+            self.operators.push(Operator {
+                name: format!("/{name}/Identity"),
+                kind: "Identity",
+                inputs: vec![value.to_owned()],
+                outputs: vec![name.clone()],
+                attributes: Vec::new(),
+            });
+        }
+        self.outputs.insert(name.clone());
+        name
+    }
+}
