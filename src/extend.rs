@@ -36,7 +36,7 @@ pub use crate::params;
 pub use crate::plan::{Dispatch, Recorder, View};
 pub use crate::size::{Grid, Length, Word, length_word, vectors_word};
 
-/// What a layer writes its ONNX form to, in [`Layer::onnx`].
+/// Types for [`Layer::onnx`]: the ONNX form of a layer, to which it writes operators.
 pub mod onnx {
     pub use crate::onnx::{Attribute, Direction, Form, Order, Value};
 }

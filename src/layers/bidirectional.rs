@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::merge::{merge_two, merge_two_backward};
 use super::recurrent::{Output, Part, Recurrence};
+use super::recurrent_onnx::recurrence_onnx;
 use super::{Built, Gru, Layer, Lstm, MaskUse, Problem, SimpleRnn, to_config};
 use crate::kernels::merge::Operation;
 use crate::names;
@@ -202,7 +203,7 @@ impl Layer for Bidirectional {
     }
 
     fn onnx(&self, form: &mut Form<'_>) -> Result<(), Problem> {
-        let [forward, backward] = self.directions().map(|direction| direction.onnx(form));
+        let [forward, backward] = self.directions().map(|direction| recurrence_onnx(&direction, form));
         let both = [&forward, &backward];
         let y = match self.merge_mode {
             MergeMode::Concat => form.op("Concat", &both, &[("axis", Attribute::Int(-1))]),

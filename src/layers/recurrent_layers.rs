@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::recurrent::{Cell, Output, Part, Recurrence};
+use super::recurrent_onnx::recurrence_onnx;
 use super::{Activation, Built, Initializer, Layer, MaskUse, Problem, to_config, yes};
 use crate::names;
 use crate::onnx::{Form, Order};
@@ -175,7 +176,7 @@ macro_rules! recurrent_layer {
             }
 
             fn onnx(&self, form: &mut Form<'_>) -> Result<(), Problem> {
-                let y = self.recurrence(Part::Whole).onnx(form);
+                let y = recurrence_onnx(&self.recurrence(Part::Whole), form);
                 form.output(y, Order::Last);
                 Ok(())
             }

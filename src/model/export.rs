@@ -110,7 +110,7 @@ impl Model {
         named.collect()
     }
 
-    /// What the file tells about the model.
+    /// Texts about the model, by key, for the file's metadata.
     fn texts(&self, outputs: &[String]) -> Result<BTreeMap<String, String>> {
         let mut texts = BTreeMap::new();
         let mut add = |key: &str, text: String| texts.insert(key.to_owned(), text);
@@ -153,7 +153,7 @@ impl Model {
     }
 }
 
-/// How rows of the training data become inputs, in words; empty where that is not known.
+/// The way from rows of the training data to inputs, in words; empty where that is not known.
 fn preprocessing(schema: &Schema) -> String {
     let bytes = "channels last, each byte divided by 255";
     match &schema.format {

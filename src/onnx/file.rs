@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Write};
 
-use super::graph::{FLOAT, Graph, INT64, Initializer, OPSET, Values, value};
+use super::graph::{Graph, Initializer, OPSET, Values, value};
 use crate::protobuf::Message;
-use crate::shape::elements;
 
 /// Version of the format, that of ONNX 1.12.
 const IR_VERSION: u64 = 8;
@@ -26,32 +25,20 @@ pub(crate) struct About<'a> {
     pub texts: BTreeMap<String, String>,
 }
 
-impl Initializer {
-    fn n_bytes(&self) -> u64 {
-        let size = if matches!(self.values, Values::Ints(_)) { size_of::<i64>() } else { size_of::<f32>() };
-        (elements(&self.dims) as u64).saturating_mul(size as u64)
-    }
-
-    /// `TensorProto` up to its values.
-    fn head(&self) -> Message {
-        let mut head = Message::default();
-        self.dims.iter().for_each(|size| head.integer(1, *size as u64));
-        head.signed(2, if matches!(self.values, Values::Ints(_)) { INT64 } else { FLOAT });
-        head.bytes(8, &self.name);
-        head.begin_bytes(9, self.n_bytes());
-        head
-    }
-
-    fn write_values<'m>(&self, out: &mut impl Write, find: &impl Fn(&str) -> Option<&'m [f32]>) -> io::Result<()> {
-        let stored = |name: &str| {
-            find(name).ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("the model has no `{name}`")))
-        };
-        match &self.values {
-            Values::Same(name) => write_floats(out, stored(name)?),
-            Values::Arranged(name, arrange) => write_floats(out, &arrange(stored(name)?)),
-            Values::Floats(values) => write_floats(out, values),
-            Values::Ints(values) => values.iter().try_for_each(|value| out.write_all(&value.to_le_bytes())),
-        }
+/// Writes the values of a tensor; `find` gives those of the model's tensors.
+fn write_values<'m>(
+    values: &Values,
+    out: &mut impl Write,
+    find: &impl Fn(&str) -> Option<&'m [f32]>,
+) -> io::Result<()> {
+    let stored = |name: &str| {
+        find(name).ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("the model has no `{name}`")))
+    };
+    match values {
+        Values::Same(name) => write_floats(out, stored(name)?),
+        Values::Arranged(name, arrange) => write_floats(out, &arrange(stored(name)?)),
+        Values::Floats(values) => write_floats(out, values),
+        Values::Ints(values) => values.iter().try_for_each(|value| out.write_all(&value.to_le_bytes())),
     }
 }
 
@@ -64,7 +51,7 @@ fn write_floats(out: &mut impl Write, values: &[f32]) -> io::Result<()> {
         .try_for_each(|values| out.write_all(&values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>()))
 }
 
-/// What stands before the graph, the graph's own fields but for its tensors, the heads of the tensors, and the lengths.
+/// Messages before the tensors, the head of each tensor, and messages behind them.
 struct Parts {
     before: Message,
     graph: Message,
@@ -144,7 +131,7 @@ impl Ready<'_> {
         out.write_all(graph.as_bytes())?;
         for (initializer, head) in self.graph.initializers.iter().zip(heads) {
             out.write_all(head.as_bytes())?;
-            initializer.write_values(&mut out, &find)?;
+            write_values(&initializer.values, &mut out, &find)?;
         }
         out.write_all(after.as_bytes())?;
         out.flush()

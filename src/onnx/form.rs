@@ -1,4 +1,4 @@
-//! What a layer writes itself to.
+//! The ONNX form of a layer, to which it writes itself.
 
 use super::graph::{Attribute, Graph, Order, Values, signed};
 use crate::shape::Shape;
@@ -318,16 +318,6 @@ impl Direction {
             Self::Forwards => [0, 0],
             Self::Backwards => [1, 1],
             Self::BackwardsInOrder => [1, 0],
-        }
-    }
-}
-
-impl Order {
-    /// Sizes or numbers of a row's axes in this order.
-    pub fn axes_of(self, row: &[usize]) -> Vec<usize> {
-        match (self, row.split_last()) {
-            (Self::First, Some((channels, others))) => std::iter::once(channels).chain(others).copied().collect(),
-            _ => row.to_vec(),
         }
     }
 }

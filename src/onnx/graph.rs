@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use crate::protobuf::Message;
+use crate::shape::elements;
 
 /// Version of the operators: those of ONNX 1.12, which onnxruntime reads from 1.12 on.
 pub(super) const OPSET: u64 = 17;
@@ -169,6 +170,24 @@ pub(crate) struct Initializer {
     pub values: Values,
 }
 
+impl Initializer {
+    /// Bytes of its values.
+    pub(super) fn n_bytes(&self) -> u64 {
+        let size = if matches!(self.values, Values::Ints(_)) { size_of::<i64>() } else { size_of::<f32>() };
+        (elements(&self.dims) as u64).saturating_mul(size as u64)
+    }
+
+    /// `TensorProto` up to its values.
+    pub(super) fn head(&self) -> Message {
+        let mut head = Message::default();
+        self.dims.iter().for_each(|size| head.integer(1, *size as u64));
+        head.signed(2, if matches!(self.values, Values::Ints(_)) { INT64 } else { FLOAT });
+        head.bytes(8, &self.name);
+        head.begin_bytes(9, self.n_bytes());
+        head
+    }
+}
+
 /// Order of the axes of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
@@ -176,6 +195,16 @@ pub enum Order {
     Last,
     /// Channels first, as convolutions of ONNX take them.
     First,
+}
+
+impl Order {
+    /// Sizes or numbers of a row's axes in this order.
+    pub fn axes_of(self, row: &[usize]) -> Vec<usize> {
+        match (self, row.split_last()) {
+            (Self::First, Some((channels, others))) => std::iter::once(channels).chain(others).copied().collect(),
+            _ => row.to_vec(),
+        }
+    }
 }
 
 /// Operators and stored tensors of a model.
@@ -189,7 +218,7 @@ pub(crate) struct Graph {
     pub(super) stored: HashMap<String, Vec<usize>>,
     /// Names that exist.
     names: HashSet<String>,
-    /// Those of outputs.
+    /// Names of outputs, which exist, too.
     outputs: HashSet<String>,
     /// Numbers that operators share, by their type, dims and bits.
     constants: HashMap<(Vec<usize>, Vec<u64>, bool), String>,
