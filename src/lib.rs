@@ -146,6 +146,7 @@ pub mod logs {
     pub use crate::trainer::{CsvLog, JsonLog};
 }
 
+pub use adapters::memory::MemoryNeed;
 pub use error::{Error, ErrorKind, Result};
 pub use losses::{Loss, Reduction};
 pub use metrics::Metric;
@@ -158,8 +159,8 @@ pub use scheduler::{AdapterStatus, CpuFallback, Placement, StageSpec};
 pub use shape::Shape;
 pub(crate) use shown::{shown, thousands};
 pub use trainer::{
-    Checkpoint, Compile, Existing, Fit, History, MemoryNeed, NonFinite, OpenAdapter, Predictor, Progress, SaveSettings,
-    Session, Trainer,
+    Checkpoint, Compile, Existing, Fit, History, NonFinite, OpenAdapter, Predictor, Progress, SaveSettings, Session,
+    Trainer,
 };
 
 /// The code of the README runs.

@@ -120,8 +120,10 @@ pub(crate) struct Mailbox {
     requests: Receiver<Request>,
     events: Sender<Message>,
     runtime: Arc<dyn Runtime>,
-    /// Requests that were received, but not served yet.
-    backlog: VecDeque<Request>,
+    /// Requests that were received, but not served yet, and the time when each came.
+    backlog: VecDeque<(Request, f64)>,
+    /// Time when the request that is served came, as far as this end saw it.
+    came_ms: f64,
     /// Whether the loss of the device was reported.
     has_ended: Arc<AtomicBool>,
     throttle: Throttle,
@@ -146,7 +148,7 @@ where
     let (backlog, throttle) = (VecDeque::new(), Throttle::default());
     let (clock, reported) = (runtime.clone(), has_ended.clone());
     let mailbox =
-        Mailbox { actor, requests, events, runtime: clock.clone(), backlog, has_ended, throttle, limit: None };
+        Mailbox { actor, requests, events, runtime: clock.clone(), backlog, came_ms: 0.0, has_ended, throttle, limit: None };
     let unstarted = Unstarted { actor, events: Some(last_event.clone()) };
     let task = move || -> Task {
         unstarted.start();
@@ -357,8 +359,17 @@ impl Mailbox {
     pub(crate) async fn next(&mut self) -> Result<Request, Stop> {
         match self.waiting() {
             Some(request) => Ok(request),
-            None => self.requests.recv().await.map_err(|_| Stop::Closed),
+            None => {
+                let request = self.requests.recv().await.map_err(|_| Stop::Closed)?;
+                self.came_ms = self.now_ms();
+                Ok(request)
+            }
         }
+    }
+
+    /// Time when the request that is served came: before its turn, if it was heard while another was served.
+    pub(crate) fn came_ms(&self) -> f64 {
+        self.came_ms
     }
 
     /// The next request, if one has come.
@@ -366,12 +377,13 @@ impl Mailbox {
         while let Ok(request) = self.requests.try_recv() {
             self.queue(request);
         }
-        self.backlog.pop_front()
+        let (request, came_ms) = self.backlog.pop_front()?;
+        self.came_ms = came_ms;
+        Some(request)
     }
 
     /// Waits for a request while runs are in flight. Gives the run that it gives up, if it is one of them; other requests
     /// wait their turn.
-    #[cfg(feature = "gpu")]
     pub(crate) async fn heard(&mut self, in_flight: &[Ticket]) -> Result<Option<Ticket>, Stop> {
         match self.requests.recv().await.map_err(|_| Stop::Closed)? {
             Request::Lose => Err(Stop::Lose),
@@ -384,14 +396,15 @@ impl Mailbox {
     }
 
     fn queue(&mut self, request: Request) {
+        let now_ms = self.now_ms();
         match request {
             // Nothing that stands before it is of use any more.
-            Request::Lose => self.backlog.push_front(Request::Lose),
+            Request::Lose => self.backlog.push_front((Request::Lose, now_ms)),
             Request::Abandon(ticket) => {
-                self.backlog.retain(|request| !matches!(request, Request::Run(run) if run.ticket == ticket));
-                self.backlog.push_back(Request::Abandon(ticket));
+                self.backlog.retain(|(request, _)| !matches!(request, Request::Run(run) if run.ticket == ticket));
+                self.backlog.push_back((Request::Abandon(ticket), now_ms));
             }
-            other => self.backlog.push_back(other),
+            other => self.backlog.push_back((other, now_ms)),
         }
     }
 
@@ -442,7 +455,6 @@ impl Mailbox {
     }
 
     /// Whether the adapter is slowed down.
-    #[cfg(feature = "gpu")]
     pub(crate) fn is_throttled(&self) -> bool {
         self.throttle.is_on()
     }

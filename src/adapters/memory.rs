@@ -2,8 +2,11 @@
 //!
 //! The adapters allocate by these sizes, so that what is counted beforehand is what they take.
 
+use std::borrow::Borrow;
+
 use super::Kind;
 use super::storage::{Storage, storage};
+use crate::error::Result;
 use crate::kernels::{Kernel, completion};
 use crate::plan::{Command, Pass, Plan, Role};
 use crate::size::F32_BYTES;
@@ -32,17 +35,48 @@ pub fn bytes(plan: &Plan, capacity: u32, kind: Kind) -> u64 {
     }
 }
 
-/// The rows that fit within a limit when an adapter halves them, as it does where memory does not suffice: `None` if not
-/// even one does.
-pub fn rows_within(plan: &Plan, capacity: u32, kind: Kind, limit: u64) -> Option<u32> {
-    let mut rows = capacity.max(1);
-    while bytes(plan, rows, kind) > limit {
-        if rows == 1 {
-            return None;
+/// Memory that training takes on an adapter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
+pub struct MemoryNeed {
+    /// Rows that the adapter runs at once; more of a batch go in pieces.
+    pub rows: u32,
+    /// Bytes of all buffers, alignment and those for transfers included.
+    pub bytes: u64,
+}
+
+/// A need within a limit; where one row takes more, the bytes that the limit lacks.
+pub type Needed = std::result::Result<MemoryNeed, u64>;
+
+/// The need of a plan for as many rows as a limit allows, `most` at most: an adapter halves them where memory does not suffice.
+pub fn need(plan: &Plan, most: u32, kind: Kind, limit: u64) -> Needed {
+    let mut rows = most.max(1);
+    loop {
+        let bytes = bytes(plan, rows, kind);
+        match rows {
+            _ if bytes <= limit => return Ok(MemoryNeed { rows, bytes }),
+            1 => return Err(bytes - limit),
+            _ => rows = rows.div_ceil(2),
         }
-        rows = rows.div_ceil(2);
     }
-    Some(rows)
+}
+
+/// The need of a copy of the model on an adapter that may get `most` rows; `plan` gives its plan for a number of micro-batches. Rows
+/// that do not fit at once go in pieces in every step: then gradients are added on the adapter, by the plan for two.
+///
+/// # Errors
+/// If it can't be planned.
+pub fn need_of_copy<P: Borrow<Plan>>(
+    plan: impl Fn(u32) -> Result<P>,
+    micro_batches: u32,
+    most: u32,
+    kind: Kind,
+    limit: u64,
+) -> Result<Needed> {
+    let need_for = |pieces: u32| -> Result<Needed> { Ok(need(plan(pieces)?.borrow(), most, kind, limit)) };
+    let whole = need_for(micro_batches)?;
+    let is_whole = micro_batches > 1 || most <= 1 || whole.is_ok_and(|need| need.rows == most);
+    if is_whole { Ok(whole) } else { need_for(2) }
 }
 
 /// Bytes of a number of values.

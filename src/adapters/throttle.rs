@@ -107,7 +107,6 @@ impl Throttle {
     }
 
     /// Whether the adapter is slowed down.
-    #[cfg(feature = "gpu")]
     pub(crate) fn is_on(&self) -> bool {
         self.factor > 1.0
     }

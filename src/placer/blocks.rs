@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::adapters::{Kind, memory};
+use crate::adapters::Kind;
+use crate::adapters::memory::{self, Needed};
 use crate::error::Result;
 use crate::model::stages::Stage;
 use crate::model::{Model, Objective, Weights};
@@ -141,17 +142,12 @@ impl Blocks {
         Ok(memory::bytes(&*self.plan(range, micro_batches)?, rows, kind))
     }
 
-    /// Rows of a copy of the whole model that fit within a limit; `None` if not even one does.
+    /// What a copy of the whole model takes for up to `rows` rows at once.
     ///
     /// # Errors
     /// If it can't be planned.
-    pub fn rows_within(&self, micro_batches: u32, rows: u32, kind: Kind, limit: u64) -> Result<Option<u32>> {
-        let whole = 0..self.len();
-        match memory::rows_within(&*self.plan(&whole, micro_batches)?, rows, kind, limit) {
-            Some(within) if within == rows || micro_batches > 1 => Ok(Some(within)),
-            // Rows that go in pieces in every step add their gradients on the adapter.
-            _ => Ok(memory::rows_within(&*self.plan(&whole, 2)?, rows, kind, limit)),
-        }
+    pub fn need_of_copy(&self, micro_batches: u32, rows: u32, kind: Kind, limit: Option<u64>) -> Result<Needed> {
+        memory::need_of_copy(|pieces| self.whole(pieces), micro_batches, rows, kind, limit.unwrap_or(u64::MAX))
     }
 
     /// The work of a block for each row, in one number.
@@ -159,6 +155,11 @@ impl Blocks {
         let plan = &self.stages[block].plan;
         let pass = if self.stages[block].has(Pass::Train) { Pass::Train } else { Pass::Forward };
         Work::of_row(plan, pass)
+    }
+
+    /// Whether stages of nodes end between blocks.
+    pub fn are_whole(&self, nodes: &[usize]) -> bool {
+        self.block_of.iter().zip(nodes).all(|(block, stage)| self.stage_of_block(nodes, *block) == *stage)
     }
 
     /// The blocks of each stage of a division that ends between blocks.

@@ -16,10 +16,15 @@ pub struct ChosenPlacement {
     pub micro_batches: u32,
     /// Predicted milliseconds of a training step.
     pub step_ms: f64,
-    /// Predicted milliseconds of a step with copies of the model; `None` if they do not fit.
+    /// Predicted milliseconds of a step with copies of the model, on the adapters on which they are fastest; `None` if they do
+    /// not fit.
     pub copies_ms: Option<f64>,
+    /// Predicted milliseconds of a step with copies on all adapters that hold one; `None` if they do not fit.
+    pub all_copies_ms: Option<f64>,
     /// Predicted milliseconds of a step in stages, where copies were chosen.
     pub staged_ms: Option<f64>,
+    /// Adapters that could take part, and are left out since a step is faster without them.
+    pub left_out: Vec<String>,
     /// Adapters on which no copy fits, and the bytes that they lack.
     pub lacking: Vec<(String, u64)>,
     /// The stages in order; one for copies.
@@ -81,6 +86,13 @@ impl fmt::Display for ChosenPlacement {
         }
         for (name, missing) in &self.lacking {
             writeln!(f, "a replica does not fit on {name}: it lacks {} even for one row", bytes(*missing))?;
+        }
+        if !self.left_out.is_empty() {
+            let without = self.left_out.join(", ");
+            match self.all_copies_ms.filter(|_| !self.is_staged()) {
+                Some(ms) => writeln!(f, "left out: {without}; with all adapters, replicas would take {ms:.1} ms")?,
+                None => writeln!(f, "left out: {without}")?,
+            }
         }
         let mut table = Table::new(["stage", "layers", "adapters", "memory", "busy ms a step"]).numbers([0, 4]);
         for (number, stage) in self.stages.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Measurement of each block of a model on each adapter, before the first step.
+//! Measurement of each block of a model on each adapter, and of the whole model on single ones, before the first step.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -7,6 +7,7 @@ use std::task::Poll;
 use async_channel::Receiver;
 
 use super::blocks::Blocks;
+use super::site::Site;
 use super::speeds::{Speeds, line};
 use crate::adapters::{ActorId, Combining, Event, Fault, Handle, Info, Message, Opener, Request, Run, Ticket, Timing};
 use crate::error::Result;
@@ -40,31 +41,35 @@ pub(crate) struct Probed {
     pub host_gb_s: f64,
 }
 
-/// Measures all adapters at once, as they will work; `limits` are the bytes that they may take.
+/// Measures all adapters at once, as they will work, and those by themselves that may be faster so; `limits` are the bytes
+/// that they may take, and a batch is of `batch_size` rows in `micro_batches` pieces.
 ///
 /// # Errors
-/// If one can't be opened.
+/// If one can't be opened, or the model can't be planned.
 pub(crate) async fn probe(
-    blocks: &Blocks,
+    blocks: &Arc<Blocks>,
     adapters: &[Info],
     limits: &[Option<u64>],
     opener: &Opener,
     runtime: &Arc<dyn Runtime>,
-    batch_size: u32,
+    (batch_size, micro_batches): (u32, u32),
 ) -> Result<Probed> {
-    let mut probes = Vec::new();
-    for (adapter_idx, info) in adapters.iter().enumerate() {
+    let open = |adapter_idx: usize, reopened: u32| {
         let (events_in, events) = async_channel::unbounded();
-        let actor = ActorId { adapter_idx, reopened: 0 };
-        let handle = opener(info, actor, runtime.clone(), events_in)?;
+        let handle = opener(&adapters[adapter_idx], ActorId { adapter_idx, reopened }, runtime.clone(), events_in)?;
         let limit = limits.get(adapter_idx).copied().flatten();
         let begin_ms = runtime.now_ms();
         let moved = Moved::default();
-        let probe = Probe { blocks, handle, events, runtime, batch_size, limit, begin_ms, moved, attempts: 0 };
-        probes.push(probe.measure());
+        Ok(Probe { blocks, handle, events, runtime, batch_size, limit, begin_ms, moved, attempts: 0 })
+    };
+    let probes = (0..adapters.len()).map(|adapter_idx| open(adapter_idx, 0)).collect::<Result<Vec<_>>>()?;
+    let speeds = all(probes.into_iter().map(Probe::measure).collect()).await;
+    let host_gb_s = host_gb_s(blocks, runtime);
+    let mut site = Site { blocks: blocks.clone(), adapters: speeds, host_gb_s, batch_size, micro_batches };
+    for adapter_idx in site.worth_alone()? {
+        site.adapters[adapter_idx].alone = open(adapter_idx, 1)?.alone().await;
     }
-    let adapters = all(probes).await;
-    Ok(Probed { adapters, host_gb_s: host_gb_s(blocks, runtime) })
+    Ok(Probed { adapters: site.adapters, host_gb_s })
 }
 
 /// Awaits all futures at once.
@@ -111,10 +116,7 @@ impl Probe<'_> {
             let is_late = self.elapsed_ms() > MOST_MS;
             measured.push(if is_late { None } else { self.block(block).await });
         }
-        self.handle.requests.close();
-        let (events, limit) = (self.events.clone(), self.runtime.sleep(CLOSE_MS));
-        let closed = async move { while events.recv().await.is_ok() {} };
-        futures_lite::future::or(closed, limit).await;
+        self.close().await;
         let (up, down) = (fit(&self.moved.up), fit(&self.moved.down));
         let blocks = self.estimated(&measured);
         // What each run takes whatever it computes is in the time of every block.
@@ -128,14 +130,52 @@ impl Probe<'_> {
             launch_ms,
             blocks: blocks
                 .iter()
-                .map(|times| Times { train: without(times.train), forward: without(times.forward) })
+                .map(|times| Times { train: without(times.train), forward: without(times.forward), update_ms: 0.0 })
                 .collect(),
+            alone: None,
             upload_gb_s: up.1,
             download_gb_s: down.1,
             latency_ms: f64::midpoint(up.0, down.0),
         };
         log::debug!("measured in {:.0} ms: {speeds:?}", self.elapsed_ms());
         speeds
+    }
+
+    /// The times of the whole model, with the update on the adapter; `None` if it does not fit, or the adapter fails.
+    async fn alone(mut self) -> Option<Times> {
+        let times = self.whole().await;
+        self.close().await;
+        log::debug!("`{}` by itself, measured in {:.0} ms: {times:?}", shown(&self.handle.info.name), self.elapsed_ms());
+        times
+    }
+
+    async fn whole(&mut self) -> Option<Times> {
+        let need = self.blocks.need_of_copy(1, self.batch_size, self.handle.info.kind, self.limit).ok()?.ok()?;
+        let plan = self.blocks.whole(if need.rows < self.batch_size { 2 } else { 1 }).ok()?;
+        self.load(&plan, need.rows).await?;
+        let few = need.rows.div_ceil(2);
+        self.run(&plan, Pass::Train, few, Combining::Device).await?;
+        let cold = self.run(&plan, Pass::Update, few, Combining::Device).await?;
+        let is_short = self.elapsed_ms() < BUDGET_MS;
+        let train = self.line(&plan, Pass::Train, (few, need.rows), (is_short, Combining::Device)).await?;
+        let update = self.run(&plan, Pass::Update, need.rows, Combining::Device).await?;
+        Some(Times { train, forward: train.times(FORWARD_PART), update_ms: update.compute_ms.min(cold.compute_ms) })
+    }
+
+    /// Loads a plan, with weights.
+    async fn load(&mut self, plan: &Arc<Plan>, capacity: u32) -> Option<()> {
+        self.handle.requests.try_send(Request::Load { plan: plan.clone(), capacity }).ok()?;
+        while !matches!(self.event().await?, Event::Loaded { .. }) {}
+        self.write_weights(plan);
+        Some(())
+    }
+
+    /// Closes the adapter, and waits until it is.
+    async fn close(&self) {
+        self.handle.requests.close();
+        let (events, limit) = (self.events.clone(), self.runtime.sleep(CLOSE_MS));
+        let closed = async move { while events.recv().await.is_ok() {} };
+        futures_lite::future::or(closed, limit).await;
     }
 
     fn next_attempt(&mut self) -> u32 {
@@ -160,7 +200,7 @@ impl Probe<'_> {
                 // Without any measurement all adapters are alike.
                 let usual = Line { fixed_ms: 0.1, per_row_ms: own * 1e-7 };
                 let line = |line: Line| if weight > 0.0 { line.times(part) } else { usual };
-                Times { train: line(train), forward: line(forward) }
+                Times { train: line(train), forward: line(forward), update_ms: 0.0 }
             })
         };
         measured.iter().zip(&weights).map(estimate).collect()
@@ -171,58 +211,67 @@ impl Probe<'_> {
         let blocks = self.blocks;
         let stage = &blocks.stages[block];
         let (few, many) = (self.batch_size.div_ceil(FEW), self.batch_size.div_ceil(MANY));
-        let load = Request::Load { plan: stage.plan.clone(), capacity: many };
-        self.handle.requests.try_send(load).ok()?;
-        while !matches!(self.event().await?, Event::Loaded { .. }) {}
-        self.write_weights(&stage.plan);
+        self.load(&stage.plan, many).await?;
         let first = if stage.has(Pass::Train) { Pass::Train } else { first_forward(stage) };
         // Drivers compile late, and caches are cold.
-        let cold = self.run(stage, first, few).await?;
+        let cold = self.run(&stage.plan, first, few, Combining::Host).await?;
         let bytes = stage.plan.buffers.iter().filter(|buffer| matches!(buffer.role, Role::Parameters(_)));
         self.moved.up.push((bytes_of(bytes.map(|buffer| buffer.len.fixed).sum()), cold.weights.ms));
-        let is_short = self.elapsed_ms() < BUDGET_MS;
-        let train = self.line(stage, first, (few, many), is_short).await?;
+        let how = (self.elapsed_ms() < BUDGET_MS, Combining::Host);
+        let train = self.line(&stage.plan, first, (few, many), how).await?;
         let goes_forward = stage.has(Pass::Forward) && first != Pass::Forward;
         let forward = if goes_forward {
-            self.line(stage, Pass::Forward, (few, many), is_short).await?
+            self.line(&stage.plan, Pass::Forward, (few, many), how).await?
         } else if first == Pass::Train {
             // The last block never goes forward alone, but evaluation does.
             train.times(FORWARD_PART)
         } else {
             train
         };
-        Some(Times { train, forward })
+        Some(Times { train, forward, update_ms: 0.0 })
     }
 
-    /// The time of a pass over its rows: of the shortest of some runs at two sizes, or of a single run.
-    async fn line(&mut self, stage: &Stage, pass: Pass, (few, many): (u32, u32), is_short: bool) -> Option<Line> {
+    /// The time of a pass over its rows: of the shortest of some runs at two sizes, or of a single run if there is little time.
+    async fn line(
+        &mut self,
+        plan: &Plan,
+        pass: Pass,
+        (few, many): (u32, u32),
+        (is_short, combining): (bool, Combining),
+    ) -> Option<Line> {
         if !is_short || few == many {
-            let ms = self.run(stage, pass, few).await?.compute_ms;
-            let work = |rows| Work::of(&stage.plan, pass, rows).weight().max(1.0);
+            let ms = self.run(plan, pass, few, combining).await?.compute_ms;
+            let work = |rows| Work::of(plan, pass, rows).weight().max(1.0);
             return Some(line((few, ms), (2 * few, ms * work(2 * few) / work(few))));
         }
         let mut shortest = [f64::INFINITY; 2];
         for _ in 0..2 {
             for (rows, shortest) in [few, many].into_iter().zip(&mut shortest) {
-                *shortest = shortest.min(self.run(stage, pass, rows).await?.compute_ms);
+                *shortest = shortest.min(self.run(plan, pass, rows, combining).await?.compute_ms);
             }
         }
         Some(line((few, shortest[0]), (many, shortest[1])))
     }
 
-    /// Small numbers for all weights: products of zeros may take less time.
+    /// Small numbers for all weights: products of zeros may take less time. Those of both signs keep values from growing from layer to
+    /// layer, beyond all bounds in deep models.
     fn write_weights(&self, plan: &Plan) {
+        let small: Vec<f32> = (0..31_u8).map(|idx| (f32::from(idx) - 15.0) / 500.0).collect();
         for buffer in &plan.buffers {
-            if matches!(buffer.role, Role::Parameters(_) | Role::Statistics) {
-                let data: Arc<[f32]> = vec![0.02; values(buffer.len.fixed)].into();
+            let data: Option<Vec<f32>> = match buffer.role {
+                Role::Parameters(_) => Some(small.iter().copied().cycle().take(values(buffer.len.fixed)).collect()),
+                Role::Statistics => Some(vec![0.02; values(buffer.len.fixed)]),
+                _ => None,
+            };
+            if let Some(data) = data.map(Arc::from) {
                 drop(self.handle.requests.try_send(Request::Write { role: buffer.role, offset: 0, data }));
             }
         }
     }
 
-    async fn run(&mut self, stage: &Stage, pass: Pass, rows: u32) -> Option<Timing> {
-        let plan = &stage.plan;
+    async fn run(&mut self, plan: &Plan, pass: Pass, rows: u32, combining: Combining) -> Option<Timing> {
         let feed = |role: Role| match role {
+            _ if pass == Pass::Update => None,
             Role::Input(_) => Some(0.0),
             Role::Received(_) => Some(0.1),
             Role::ReceivedGradient(_) if pass == Pass::Train => Some(1e-3),
@@ -244,11 +293,14 @@ impl Probe<'_> {
             is_first: 1,
             is_last: 1,
             loss_scales: vec![1.0; n_outputs],
+            hyper: self.blocks.objective.optimizer.hyper(1e-6, 1),
             ..Scalars::default()
         };
         let ticket = Ticket { step: 0, attempt: self.next_attempt(), slot: 0 };
-        let run = Run { ticket, pass, scalars, feeds, combining: Combining::Host };
-        self.handle.requests.try_send(Request::Run(run)).ok()?;
+        self.handle.requests.try_send(Request::Run(Run { ticket, pass, scalars, feeds, combining })).ok()?;
+        if combining == Combining::Device {
+            self.handle.requests.try_send(Request::Finish).ok()?;
+        }
         let timing = loop {
             match self.event().await? {
                 Event::Done { timing, .. } => break timing,
@@ -258,8 +310,8 @@ impl Probe<'_> {
         };
         self.moved.up.push((bytes_of(fed as u64), timing.upload_ms));
         let sent = plan.commands(pass).iter().filter_map(|command| match command {
-            Command::Exchange(exchange) => Some(exchange.sent().len.at(rows)),
-            Command::Dispatch(_) => None,
+            Command::Exchange(exchange) if combining == Combining::Host => Some(exchange.sent().len.at(rows)),
+            Command::Exchange(_) | Command::Dispatch(_) => None,
         });
         self.moved.down.push((bytes_of(sent.sum()), timing.readback_ms));
         Some(timing)

@@ -8,6 +8,7 @@ use super::site::Site;
 use super::speeds::Speeds;
 use crate::error::Result;
 use crate::model::Model;
+use crate::plan::{Pass, Work};
 use crate::scheduler::{Division, Placement, StageSpec};
 use crate::simulator::predict::staged;
 use crate::simulator::{AdapterSpec, Report, RigConfig, simulate_model};
@@ -60,8 +61,9 @@ pub fn choose(rig: &RigConfig, model: &Model) -> Result<ChosenPlacement> {
 /// If the model can't be planned.
 pub(crate) fn site(rig: &RigConfig, model: &Model) -> Result<Site> {
     let blocks = Blocks::new(model, &rig.objective(model))?;
+    let update = Work::of(&*blocks.whole(1)?, Pass::Update, 1);
     Ok(Site {
-        adapters: rig.adapters.iter().map(|spec| Speeds::of_spec(spec, &blocks)).collect(),
+        adapters: rig.adapters.iter().map(|spec| Speeds::of_spec(spec, &blocks, &update)).collect(),
         blocks: Arc::new(blocks),
         host_gb_s: rig.host.copy_gb_s,
         batch_size: rig.batch_size,

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use super::blocks::Blocks;
 use super::chosen::{ChosenPlacement, ChosenStage};
+use super::copies::Copies;
 use super::search::{Candidate, divisions};
 use super::speeds::Speeds;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::Pass;
-use crate::scheduler::{Division, Placed, fewest_rows};
+use crate::scheduler::{Division, Placed, Placement, fewest_rows};
 use crate::shown::bytes;
 use crate::simulator::trial::Trial;
 
@@ -36,15 +37,6 @@ pub(crate) struct Site {
     pub micro_batches: u32,
 }
 
-/// Adapters on which no copy fits, and the bytes that they lack.
-type Lacking = Vec<(String, u64)>;
-
-/// Copies of the model on some adapters, and what a step takes.
-struct Copies {
-    division: Option<Division>,
-    step_ms: f64,
-}
-
 impl Site {
     /// The fastest placement on those adapters that are active: copies, unless stages are predicted to be faster by 5 %
     /// or copies do not fit.
@@ -64,16 +56,27 @@ impl Site {
                 staged = self.fastest(active, &[pieces])?;
             }
         }
-        let copies_ms = copies.as_ref().map(|copies| copies.step_ms);
+        let (copies_ms, all_copies_ms) = copies.as_ref().map(|copies| (copies.step_ms, copies.all_ms)).unzip();
         let wants_stages = |staged: &ChosenPlacement| copies_ms.is_none_or(|ms| staged.step_ms <= WORTH_STAGES * ms);
         let staged_ms = staged.as_ref().map(|staged| staged.step_ms);
         match (staged.filter(wants_stages), copies) {
-            (Some(staged), _) => Ok(ChosenPlacement { copies_ms, lacking, ..staged }),
-            (None, Some(Copies { division, step_ms })) => {
-                let stages = vec![self.stage_of_copies(active, division.as_ref(), step_ms)?];
-                let micro_batches = self.micro_batches.max(1);
-                Ok(ChosenPlacement { division, micro_batches, step_ms, copies_ms, staged_ms, lacking, stages })
+            (Some(staged), _) => {
+                let serves = |idx: usize| staged.division.as_ref().is_some_and(|it| it.adapters[idx].is_some());
+                let idle = (0..self.adapters.len()).filter(|idx| active[*idx] && !serves(*idx));
+                let left_out = self.names(idle);
+                Ok(ChosenPlacement { copies_ms, all_copies_ms, left_out, lacking, ..staged })
             }
+            (None, Some(Copies { on, step_ms, left_out, .. })) => Ok(ChosenPlacement {
+                division: (on.len() < self.adapters.len()).then(|| self.division_of_copies(&on)),
+                micro_batches: self.micro_batches.max(1),
+                step_ms,
+                copies_ms,
+                all_copies_ms,
+                staged_ms,
+                left_out: self.names(left_out.into_iter()),
+                lacking,
+                stages: vec![self.stage_of_copies(&on, step_ms)?],
+            }),
             (None, None) => Err(self.nothing_fits(active)?),
         }
     }
@@ -113,6 +116,23 @@ impl Site {
         Self { adapters: self.adapters.iter().enumerate().map(correct).collect(), ..self.clone() }
     }
 
+    /// Predicted milliseconds of a step of any placement over some of the adapters, the others idle; `None` if it cuts a block.
+    ///
+    /// # Errors
+    /// If the placement does not go with the model, or memory does not suffice.
+    pub fn predicted_ms(&self, placement: &Placement, on: &[usize], micro_batches: u32) -> Result<Option<f64>> {
+        let Some(division) = placement.division(&self.blocks.model, on.len())? else {
+            return self.copies_ms(&self.trial_of_copies()?, on).map(Some);
+        };
+        if !self.blocks.are_whole(&division.nodes) {
+            return Ok(None);
+        }
+        let mut adapters = vec![None; self.adapters.len()];
+        on.iter().zip(division.adapters).for_each(|(idx, stage)| adapters[*idx] = stage);
+        let division = Division { adapters, ..division };
+        self.trial_of(&division, micro_batches)?.step_ms(&self.specs(), self.batch_size).map(Some)
+    }
+
     /// The stages of a choice with their plans.
     ///
     /// # Errors
@@ -147,7 +167,7 @@ impl Site {
         }
     }
 
-    fn rows_of(&self, micro_batches: u32) -> u32 {
+    pub(super) fn rows_of(&self, micro_batches: u32) -> u32 {
         self.batch_size.div_ceil(micro_batches.max(1)).max(1)
     }
 
@@ -159,67 +179,16 @@ impl Site {
         self.adapters.iter().map(Speeds::spec).collect()
     }
 
-    /// The adapters that hold a copy for at least one row, and the bytes that others lack.
-    fn fitting(&self, active: &[bool]) -> Result<(Vec<usize>, Lacking)> {
-        let rows = self.rows_of(self.micro_batches);
-        let (mut fitting, mut lacking) = (Vec::new(), Vec::new());
-        for (idx, speeds) in self.adapters.iter().enumerate().filter(|(idx, _)| active[*idx]) {
-            let limit = speeds.limit.unwrap_or(u64::MAX);
-            if self.blocks.rows_within(self.micro_batches, rows, speeds.kind, limit)?.is_some() {
-                fitting.push(idx);
-            } else {
-                let need = self.blocks.bytes(&(0..self.blocks.len()), 2, 1, speeds.kind)?;
-                lacking.push((speeds.name.clone(), need.saturating_sub(limit)));
-            }
-        }
-        Ok((fitting, lacking))
+    pub(super) fn names(&self, adapters: impl Iterator<Item = usize>) -> Vec<String> {
+        adapters.map(|idx| self.adapters[idx].name.clone()).collect()
     }
 
-    fn division_of_copies(&self, on: &[usize]) -> Division {
-        let stage = |idx: usize| on.contains(&idx).then_some(0);
-        Division {
-            nodes: vec![0; self.blocks.model.nodes.len()],
-            adapters: (0..self.adapters.len()).map(stage).collect(),
-        }
-    }
-
-    /// Copies on all adapters that hold one, and the adapters that lack memory for one. A step takes what the fastest of them
-    /// need, since the scheduler leaves out others.
-    fn copies(&self, active: &[bool]) -> Result<(Option<Copies>, Lacking)> {
-        let (fitting, lacking) = self.fitting(active)?;
-        let (rows, whole) = (self.rows_of(self.micro_batches), 0..self.blocks.len());
-        let alone_ms = |idx: &usize| self.adapters[*idx].times(whole.clone()).train.at(f64::from(rows));
-        let mut fastest = fitting.clone();
-        fastest.sort_by(|a, b| alone_ms(a).total_cmp(&alone_ms(b)));
-        let mut step_ms = f64::INFINITY;
-        let (model, objective) = (&self.blocks.model, &self.blocks.objective);
-        let trial = Trial::new(model, objective, None, self.micro_batches.max(1), self.host_gb_s)?;
-        for n_adapters in 1..=fastest.len() {
-            let some: Vec<&Speeds> = fastest[..n_adapters].iter().map(|idx| &self.adapters[*idx]).collect();
-            let trial = trial.clone().timed(vec![some.iter().map(|speeds| speeds.times(whole.clone())).collect()]);
-            let specs: Vec<_> = some.iter().map(|speeds| speeds.spec()).collect();
-            step_ms = trial.step_ms(&specs, self.batch_size)?.min(step_ms);
-        }
-        let is_all = fitting.len() == self.adapters.len();
-        let division = (!is_all).then(|| self.division_of_copies(&fitting));
-        Ok(((!fitting.is_empty()).then_some(Copies { division, step_ms }), lacking))
-    }
-
-    fn stage_of_copies(&self, active: &[bool], division: Option<&Division>, step_ms: f64) -> Result<ChosenStage> {
-        let takes_part =
-            |idx: &usize| active[*idx] && division.is_none_or(|division| division.adapters[*idx].is_some());
-        let members: Vec<usize> = (0..self.adapters.len()).filter(takes_part).collect();
-        let rows = self.rows_of(self.micro_batches);
-        let mut stage = ChosenStage { layers: "all".into(), ms: step_ms, ..ChosenStage::default() };
-        for idx in members {
-            let speeds = &self.adapters[idx];
-            let limit = speeds.limit.unwrap_or(u64::MAX);
-            let within = self.blocks.rows_within(self.micro_batches, rows, speeds.kind, limit)?.unwrap_or(1);
-            let pieces = if within < rows { 2 } else { self.micro_batches };
-            stage.adapters.push(speeds.name.clone());
-            stage.bytes.push(self.blocks.bytes(&(0..self.blocks.len()), pieces, within, speeds.kind)?);
-        }
-        Ok(stage)
+    /// The adapters that are active, by the time in which each computes the whole model.
+    pub(super) fn by_speed(&self, active: &[bool], rows: u32) -> Vec<usize> {
+        let ms = |idx: &usize| self.adapters[*idx].times(0..self.blocks.len()).train.at(f64::from(rows));
+        let mut adapters: Vec<usize> = (0..self.adapters.len()).filter(|idx| active[*idx]).collect();
+        adapters.sort_by(|a, b| ms(a).total_cmp(&ms(b)));
+        adapters
     }
 
     /// The fastest division into two stages or more, by the simulator.
@@ -253,9 +222,7 @@ impl Site {
     /// For each number of stages, the division whose slowest stage is fastest.
     fn candidates(&self, active: &[bool], micro_batches: u32) -> Result<Vec<Candidate>> {
         let (n_blocks, rows) = (self.blocks.len(), self.rows_of(micro_batches));
-        let mut adapters: Vec<usize> = (0..self.adapters.len()).filter(|idx| active[*idx]).collect();
-        let alone_ms = |idx: &usize| self.adapters[*idx].times(0..n_blocks).train.at(f64::from(rows));
-        adapters.sort_by(|a, b| alone_ms(a).total_cmp(&alone_ms(b)));
+        let adapters = self.by_speed(active, rows);
         let mut fits = vec![vec![true; n_blocks * (n_blocks + 1)]; self.adapters.len()];
         for idx in &adapters {
             let Speeds { limit: Some(limit), kind, .. } = &self.adapters[*idx] else { continue };
@@ -318,7 +285,6 @@ impl Site {
         let rows = self.rows_of(micro_batches);
         let mut stages = Vec::new();
         for (number, (range, team)) in candidate.stages.iter().enumerate() {
-            let names = team.iter().map(|idx| self.adapters[*idx].name.clone());
             let piece_ms = |idx: &usize| {
                 let (computing, moving) = self.piece_ms(range, &self.adapters[*idx], f64::from(rows));
                 computing + moving
@@ -328,7 +294,7 @@ impl Site {
             stages.push(ChosenStage {
                 layers: self.blocks.model.range_of(&division.nodes, number),
                 blocks: range.clone(),
-                adapters: names.collect(),
+                adapters: self.names(team.iter().copied()),
                 bytes: bytes.collect::<Result<_>>()?,
                 ms: f64::from(micro_batches) / rate,
             });

@@ -6,8 +6,9 @@ use super::blocks::Blocks;
 use crate::adapters::Kind;
 use crate::plan::{Pass, Work};
 use crate::simulator::AdapterSpec;
-use crate::simulator::adapter::{FORWARD_PART, transfer_ms};
+use crate::simulator::adapter::FORWARD_PART;
 use crate::simulator::cost::{Line, Times};
+use crate::simulator::link::transfer_ms;
 
 /// An adapter, as far as placements depend on it.
 #[derive(Clone, Debug)]
@@ -18,8 +19,11 @@ pub(crate) struct Speeds {
     pub limit: Option<u64>,
     /// Milliseconds of a run, whatever it computes.
     pub launch_ms: f64,
-    /// Computing of each block, without the launch.
+    /// Computing of each block, without the launch, while all adapters compute.
     pub blocks: Vec<Times>,
+    /// Computing of the whole model while all others are idle, where it is known. It tells what adapters that share cores or
+    /// memory cost each other.
+    pub alone: Option<Times>,
     pub upload_gb_s: Option<f64>,
     pub download_gb_s: Option<f64>,
     /// Milliseconds of each transfer whatever its bytes.
@@ -29,22 +33,21 @@ pub(crate) struct Speeds {
 impl Speeds {
     /// Computing of a range of blocks in one run.
     pub fn times(&self, range: Range<usize>) -> Times {
-        let launch = Times {
-            train: Line { fixed_ms: self.launch_ms, per_row_ms: 0.0 },
-            forward: Line { fixed_ms: self.launch_ms, per_row_ms: 0.0 },
-        };
-        let add = |sum: Times, block: &Times| Times {
-            train: sum.train.and(block.train),
-            forward: sum.forward.and(block.forward),
-        };
-        self.blocks[range].iter().fold(launch, add)
+        let launch = Line { fixed_ms: self.launch_ms, per_row_ms: 0.0 };
+        let launch = Times { train: launch, forward: launch, update_ms: 0.0 };
+        self.blocks[range].iter().fold(launch, Times::and)
     }
 
     /// An adapter like this one, with computing that takes `factor` times as long.
     #[must_use]
     pub fn slowed(&self, factor: f64) -> Self {
-        let slowed = |times: &Times| Times { train: times.train.times(factor), forward: times.forward.times(factor) };
-        Self { launch_ms: self.launch_ms * factor, blocks: self.blocks.iter().map(slowed).collect(), ..self.clone() }
+        let slowed = |times: &Times| times.times(factor);
+        Self {
+            launch_ms: self.launch_ms * factor,
+            blocks: self.blocks.iter().map(slowed).collect(),
+            alone: self.alone.as_ref().map(slowed),
+            ..self.clone()
+        }
     }
 
     /// Milliseconds of sending and getting so many bytes, in so many transfers.
@@ -68,43 +71,44 @@ impl Speeds {
         }
     }
 
-    /// The speeds of a specified adapter: for a time by row, by each block's part of the work.
-    pub fn of_spec(spec: &AdapterSpec, blocks: &Blocks) -> Self {
+    /// The speeds of a specified adapter: for a time by row, by each block's part of the work. `update` is the work of an update of
+    /// the whole model.
+    pub fn of_spec(spec: &AdapterSpec, blocks: &Blocks, update: &Work) -> Self {
         let weights: Vec<f64> = (0..blocks.len()).map(|block| blocks.weight(block)).collect();
         let total: f64 = weights.iter().sum::<f64>().max(1.0);
         let times = |(block, weight): (usize, &f64)| match spec.per_row_ms {
             Some(per_row_ms) => {
                 let train = Line { fixed_ms: 0.0, per_row_ms: per_row_ms * weight / total };
-                Times { train, forward: train.times(FORWARD_PART) }
+                Times { train, forward: train.times(FORWARD_PART), update_ms: 0.0 }
             }
             None => {
                 let forward = computed(spec, blocks, block, Pass::Forward)
                     .or_else(|| computed(spec, blocks, block, Pass::Predict));
                 let forward = forward.unwrap_or_default();
-                Times { train: computed(spec, blocks, block, Pass::Train).unwrap_or(forward), forward }
+                let train = computed(spec, blocks, block, Pass::Train).unwrap_or(forward);
+                Times { train, forward, update_ms: 0.0 }
             }
         };
-        Self {
+        let speeds = Self {
             name: spec.name.clone(),
             kind: spec.kind.unwrap_or(Kind::DiscreteGpu),
             limit: spec.memory_bytes(),
             launch_ms: spec.fixed_ms,
             blocks: weights.iter().enumerate().map(times).collect(),
+            alone: None,
             upload_gb_s: spec.upload_gb_s,
             download_gb_s: spec.download_gb_s,
             latency_ms: spec.latency_ms,
-        }
+        };
+        let alone = Times { update_ms: spec.work_ms(update), ..speeds.times(0..blocks.len()) };
+        Self { alone: Some(alone), ..speeds }
     }
 }
 
 /// The line of a block's pass at an adapter's rates; `None` if it has no such pass.
 fn computed(spec: &AdapterSpec, blocks: &Blocks, block: usize, pass: Pass) -> Option<Line> {
     let stage = &blocks.stages[block];
-    let ms = |rows: u32| {
-        let work = Work::of(&stage.plan, pass, rows);
-        let of = |amount: f64, rate: Option<f64>| rate.map_or(0.0, |rate| amount / (rate * 1e6));
-        of(work.flops, spec.gflops) + of(work.bytes, spec.memory_gb_s)
-    };
+    let ms = |rows: u32| spec.work_ms(&Work::of(&stage.plan, pass, rows));
     stage.has(pass).then(|| line((8, ms(8)), (64, ms(64))))
 }
 

@@ -187,7 +187,8 @@ impl<'a> Builder<'a> {
         let n_adapters = self.adapters.len();
         let teams = Teams::new(self.micro_batches, min_rows(&plan));
         let partition = Partition::new(self.split, n_adapters, &plan, self.micro_batches)?;
-        let update_on = if n_adapters == 1 && stages.len() == 1 { UpdateOn::Device } else { UpdateOn::Host };
+        let is_alone = stage_of.iter().flatten().count() == 1 && stages.len() == 1;
+        let update_on = if is_alone { UpdateOn::Device } else { UpdateOn::Host };
         let state = State::new(state, layout, objective, update_on);
         let mut rig = Rig::new(self.runtime, self.opener, plan, stages, self.cpu_fallback);
         for (idx, (info, stage)) in self.adapters.iter().zip(stage_of).enumerate() {

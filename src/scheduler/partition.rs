@@ -105,11 +105,12 @@ impl Partition {
 
     /// The rows of the only adapter in a training step, in pieces if their gradients are added there.
     pub fn pieces_of_only(&self, rig: &Rig, rows: u32) -> Vec<Shard> {
-        if rig.plan().updates_after_pieces() {
-            self.cut(rig, Pass::Train, &[rows])
-        } else {
-            vec![Shard::whole(0, 0, rows)]
+        if !rig.plan().updates_after_pieces() {
+            return vec![Shard::whole(rig.only(), 0, rows)];
         }
+        let mut shares = vec![0; rig.members.len()];
+        shares[rig.only()] = rows;
+        self.cut(rig, Pass::Train, &shares)
     }
 
     /// Whether the host has to add gradients or merge statistics, even of the only adapter.

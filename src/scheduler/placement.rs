@@ -35,7 +35,8 @@ pub enum Placement {
     #[default]
     Replicas,
     /// Chosen by measurement before the first step: replicas, or the stages that are predicted to be faster by 5 % or
-    /// more, or that fit where replicas do not. Stages move where measurements show later that others are faster.
+    /// more, or that fit where replicas do not. Adapters without which a step is predicted to be faster by 5 % or more are left out, until
+    /// all others are lost. Stages move where measurements show later that others are faster.
     Auto,
     /// Each stage computes some layers, for all rows: a batch goes through them in micro-batches. An adapter holds the
     /// weights of its stage alone.

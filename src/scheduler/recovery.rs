@@ -1,4 +1,4 @@
-//! Continues a run on the CPU adapter when no adapter is left.
+//! Continues a run on adapters that were left out, or on the CPU adapter, when no other is left.
 
 use super::partition::Partition;
 use super::rig::Rig;
@@ -6,15 +6,23 @@ use super::state::State;
 use crate::adapters::Fault;
 use crate::error::Result;
 
-/// Adds the CPU adapter if no other is active and this is allowed.
+/// Opens the adapters that the placement has left out, if no other is active; without them the CPU adapter, if this is allowed.
 ///
-/// If the only adapter was lost with steps that the host has no copy of, the CPU takes its place and the state is
-/// rewound to the last copy. Otherwise nothing was lost, and other adapters may be reopened beside it.
+/// If the only adapter was lost with steps that the host has no copy of, the state is rewound to the last copy, and the CPU
+/// takes the place of that adapter. Otherwise nothing was lost, and other adapters may be reopened beside it.
 ///
 /// # Errors
-/// If it is not allowed, or the CPU adapter fails, too.
+/// If the CPU adapter is not allowed, or fails, too.
 pub(super) async fn ensure_active(rig: &mut Rig, state: &mut State, partition: &mut Partition) -> Result<()> {
     if rig.has_active() {
+        return Ok(());
+    }
+    let only = rig.only();
+    if rig.recall_spares().await? {
+        if state.is_behind() {
+            state.rewind();
+        }
+        state.move_to_host();
         return Ok(());
     }
     if !state.is_behind() {
@@ -24,10 +32,10 @@ pub(super) async fn ensure_active(rig: &mut Rig, state: &mut State, partition: &
         return Ok(());
     }
     if !rig.may_use_cpu() {
-        return Err(rig.refused(0, &Fault::Lost("with what it had trained".into())));
+        return Err(rig.refused(only, &Fault::Lost("with what it had trained".into())));
     }
-    rig.replace_by_cpu(0).await?;
-    partition.forget(0);
+    rig.replace_by_cpu(only).await?;
+    partition.forget(only);
     state.rewind();
     if partition.needs_host(rig) {
         state.move_to_host();

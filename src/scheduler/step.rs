@@ -110,7 +110,7 @@ impl Scheduler {
             return Ok(None);
         }
         if self.in_flight.steps.is_empty() {
-            self.rig.send(0, Request::Finish);
+            self.rig.send(self.rig.only(), Request::Finish);
         }
         let alone = |pass| Job { pass, batch: &step_in_flight.batch, scalars, combining: Combining::Device };
         let mut trained = Vec::new();
@@ -120,7 +120,8 @@ impl Scheduler {
                 None => return Ok(None),
             }
         }
-        let update = self.round(alone(Pass::Update)).finish(Shard::whole(0, 0, 0), runs.update);
+        let only = self.rig.only();
+        let update = self.round(alone(Pass::Update)).finish(Shard::whole(only, 0, 0), runs.update);
         let Some(updated) = update.await? else { return Ok(None) };
         let Updated { norm, is_applied, penalty } = Updated::of(self.rig.plan(), &updated.reports);
         Ok(Some(StepReport {
@@ -145,7 +146,8 @@ impl Scheduler {
         // Those of the moments that are on the device.
         let rows = trains.last().map_or(0, |(shard, _)| shard.rows);
         let (scalars, feeds) = (Scalars { rows, ..scalars.clone() }, Vec::new());
-        self.rig.send(0, Request::Run(Run { ticket: update, pass: Pass::Update, scalars, feeds, combining }));
+        let run = Run { ticket: update, pass: Pass::Update, scalars, feeds, combining };
+        self.rig.send(self.rig.only(), Request::Run(run));
         Runs { trains, update }
     }
 

@@ -1,4 +1,7 @@
 //! The actor of a simulated adapter: requests and events like a real one, time from its spec.
+//!
+//! As on a card, a run begins ahead: what it is fed comes while the run before computes, and what that one gives travels to
+//! the host while this one computes. The CPU adapter does one after the other.
 
 use std::future::pending;
 use std::sync::{Arc, Mutex};
@@ -9,12 +12,13 @@ use rand_chacha::ChaCha8Rng;
 
 use super::arithmetic::{Arithmetic, Memory};
 use super::cost::{Cost, Times};
+use super::link::{Link, transfer_ms};
 use super::spec::{AdapterSpec, FaultKind, InjectedFault, Trigger};
 use super::traffic::Traffic;
 use super::virtual_time::{Virtual, lock};
 use crate::adapters::mailbox::{self, Device, Done, Mailbox, Stop};
 use crate::adapters::memory;
-use crate::adapters::{ActorId, Event, Fault, Handle, Info, Kind, Message, Request, Run, Timing, Writes};
+use crate::adapters::{ActorId, Combining, Event, Fault, Handle, Info, Kind, Message, Request, Run, Ticket, Timing, Writes};
 use crate::plan::{Combine, Command, Exchange, Pass, Plan, Role, Work};
 use crate::runtime::Runtime;
 
@@ -57,7 +61,9 @@ pub(super) fn open(
     events: Sender<Message>,
 ) -> Handle {
     let clock = runtime.clone();
-    let device = async move |_| Ok(Simulated { runtime: clock, adapter, loaded: None, link_free_ms: 0.0 });
+    let device = async move |_| {
+        Ok(Simulated { runtime: clock.clone(), adapter, loaded: None, link: Link::new(clock) })
+    };
     let runtime: Arc<dyn Runtime> = Arc::new(runtime);
     Handle { info: info.clone(), requests: mailbox::spawn(&info.name, actor, &runtime, events, device) }
 }
@@ -66,8 +72,7 @@ struct Simulated {
     runtime: Virtual,
     adapter: Arc<SimulatedAdapter>,
     loaded: Option<Loaded>,
-    /// Time when all values read back so far are on the host: buckets are sent while later commands compute.
-    link_free_ms: f64,
+    link: Link,
 }
 
 /// A plan that is loaded.
@@ -91,6 +96,8 @@ struct RunProgress {
     dispatch_ms: f64,
     /// Computing that is done, but has not yet passed on the clock.
     owed_ms: f64,
+    /// Whether it begins while what the run before gives is underway.
+    begins_ahead: bool,
 }
 
 impl RunProgress {
@@ -100,20 +107,27 @@ impl RunProgress {
 }
 
 impl Device for Simulated {
-    /// The next request, unless a fault comes first.
+    /// The next request, unless a fault comes first. Meanwhile arrives what is underway.
     async fn next(&mut self, mailbox: &mut Mailbox) -> Result<Request, Stop> {
         loop {
+            self.link.deliver(mailbox).await?;
+            let arrival_ms = self.link.ms_to_arrival();
+            let trouble_ms = self.ms_to_trouble();
             let request = async { Some(mailbox.next().await) };
-            let fault = async {
-                match self.ms_to_trouble() {
+            let pause = async {
+                match [arrival_ms, trouble_ms].into_iter().flatten().reduce(f64::min) {
                     Some(ms) => self.runtime.sleep(ms).await,
                     None => pending().await,
                 }
                 None
             };
-            match futures_lite::future::or(request, fault).await {
+            match futures_lite::future::or(request, pause).await {
                 Some(request) => return request,
-                None => self.meet(|moment| matches!(moment, Trigger::Time { .. })).await?,
+                None if arrival_ms.is_some_and(|ms| trouble_ms.is_none_or(|trouble_ms| ms < trouble_ms)) => {}
+                None => {
+                    let met = self.meet(|moment| matches!(moment, Trigger::Time { .. })).await;
+                    self.stopped(mailbox, NO_RUN, met).await?;
+                }
             }
         }
     }
@@ -157,6 +171,7 @@ impl Device for Simulated {
         let bytes = size_of_val(data) as f64 * scale;
         self.runtime.sleep(transfer_ms(bytes, self.adapter.spec.upload_gb_s, self.adapter.spec.latency_ms)).await;
         loaded.memory.write(role, offset, data);
+        self.link.note_written();
         Ok(())
     }
 
@@ -166,15 +181,32 @@ impl Device for Simulated {
 
     async fn run(&mut self, mailbox: &mut Mailbox, run: &Run, weights: Writes) -> Result<(), Stop> {
         let Some(mut loaded) = self.loaded.take() else { return Ok(()) };
-        let done = self.run_commands(mailbox, &mut loaded, run, weights).await;
+        let mut progress = self.begin(mailbox, &loaded, run);
+        let done = self.run_commands(mailbox, &mut loaded, (run, weights), &mut progress).await;
         self.loaded = Some(loaded);
-        mailbox.done(done?).await
+        let done = self.stopped(mailbox, run.ticket, done).await?;
+        if !progress.begins_ahead {
+            return mailbox.done(done).await;
+        }
+        self.link.send_done(done);
+        Ok(())
+    }
+
+    async fn finish(&mut self, mailbox: &mut Mailbox) -> Result<(), Stop> {
+        self.link.finish(mailbox).await
+    }
+
+    fn give_up(&mut self, ticket: Ticket) {
+        self.link.give_up(ticket);
     }
 
     fn destroy(&mut self) -> Fault {
         lost()
     }
 }
+
+/// No run has this attempt.
+const NO_RUN: Ticket = Ticket { step: 0, attempt: 0, slot: 0 };
 
 fn lost() -> Fault {
     Fault::Lost("simulated".into())
@@ -185,6 +217,22 @@ fn out_of_memory() -> Stop {
 }
 
 impl Simulated {
+    /// The result of work on a run. Runs before one for which memory does not suffice are answered first; of one that is given up
+    /// nothing more arrives.
+    async fn stopped<T>(
+        &mut self,
+        mailbox: &mut Mailbox,
+        run: Ticket,
+        result: Result<T, Stop>,
+    ) -> Result<T, Stop> {
+        match &result {
+            Err(Stop::Fault(Fault::OutOfMemory(_))) => self.link.finish(mailbox).await?,
+            Err(Stop::Abandoned) => self.link.give_up(run),
+            _ => {}
+        }
+        result
+    }
+
     fn ms_to_trouble(&self) -> Option<f64> {
         let history = lock(&self.adapter.history);
         let times = history.faults.iter().filter_map(|fault| match fault.at {
@@ -222,15 +270,17 @@ impl Simulated {
         &mut self,
         mailbox: &mut Mailbox,
         loaded: &mut Loaded,
-        run: &Run,
-        weights: Writes,
+        (run, weights): (&Run, Writes),
+        progress: &mut RunProgress,
     ) -> Result<Done, Stop> {
+        if !progress.begins_ahead {
+            self.link.finish(mailbox).await?;
+        }
         let plan = loaded.plan.clone();
         let mut timing = Timing { start_ms: self.runtime.now_ms(), weights, ..Timing::default() };
-        let mut progress = self.begin(loaded, run);
-        self.feed(loaded, run).await;
+        self.feed(mailbox, loaded, run, progress).await?;
         timing.upload_ms = self.runtime.now_ms() - timing.start_ms;
-        self.fault(&progress).await?;
+        self.fault(progress).await?;
         for (command_idx, command) in plan.commands(run.pass).iter().enumerate() {
             mailbox.check(run.ticket)?;
             match command {
@@ -241,22 +291,35 @@ impl Simulated {
                     progress.owed_ms += progress.dispatch_ms;
                 }
                 Command::Exchange(exchange) => {
-                    self.compute(&mut progress, &mut timing).await?;
-                    self.exchange(mailbox, loaded, run, (command_idx, exchange), &mut timing).await?;
+                    self.compute(mailbox, run.ticket, progress, &mut timing).await?;
+                    if progress.begins_ahead {
+                        let (bytes, data) = self.sent(loaded, run, (command_idx, exchange));
+                        self.link.send(&self.adapter.spec, bytes, (run.ticket, command_idx, data));
+                    } else {
+                        self.exchange(mailbox, loaded, run, (command_idx, exchange), &mut timing).await?;
+                    }
                 }
             }
         }
-        self.compute(&mut progress, &mut timing).await?;
+        self.compute(mailbox, run.ticket, progress, &mut timing).await?;
         let begin_ms = self.runtime.now_ms();
-        self.runtime.sleep(self.link_free_ms - begin_ms).await;
-        self.runtime.sleep(self.adapter.spec.latency_ms).await;
-        timing.readback_ms += self.runtime.now_ms() - begin_ms;
+        let (before_ms, end_ms) = self.link.end(&self.adapter.spec);
+        timing.readback_ms += end_ms - begin_ms;
+        if progress.begins_ahead {
+            timing = behind(timing, before_ms);
+        } else {
+            self.runtime.sleep(end_ms - begin_ms).await;
+        }
         let (ticket, pass, rows) = (run.ticket, run.pass, run.scalars.rows);
         Ok(Done::new((ticket, pass, rows), loaded.memory.results(pass, rows), timing))
     }
 
-    fn begin(&self, loaded: &Loaded, run: &Run) -> RunProgress {
+    /// A run's work. It begins ahead, as on a card, unless it waits for combined values, or runs are made slower by waits behind
+    /// them.
+    fn begin(&self, mailbox: &Mailbox, loaded: &Loaded, run: &Run) -> RunProgress {
         let plan = &loaded.plan;
+        let waits = run.combining == Combining::Host && plan.is_coupled(run.pass);
+        let begins_ahead = self.adapter.spec.kind != Some(Kind::Cpu) && !waits && !mailbox.is_throttled();
         let mut history = lock(&self.adapter.history);
         history.runs += 1;
         let noise = 1.0 + self.adapter.spec.jitter * history.rng.random_range(-1.0..=1.0);
@@ -264,7 +327,7 @@ impl Simulated {
         let n_dispatches = u32::try_from(dispatches.count()).unwrap_or(u32::MAX);
         let total_ms = self.compute_ms(loaded, run.pass, run.scalars.rows) * noise.max(0.05);
         let dispatch_ms = total_ms / f64::from(n_dispatches.max(1));
-        RunProgress { number: history.runs - 1, n_dispatches, done: 0, dispatch_ms, owed_ms: 0.0 }
+        RunProgress { number: history.runs - 1, n_dispatches, done: 0, dispatch_ms, owed_ms: 0.0, begins_ahead }
     }
 
     /// Milliseconds of computing that a run takes when nothing slows it down.
@@ -283,22 +346,37 @@ impl Simulated {
         }
     }
 
+    /// Feeds a run: from its turn on, or, if it begins ahead, from when it came and the values before it are there.
     #[allow(clippy::cast_precision_loss, reason = "bytes are far below 2^52")]
-    async fn feed(&self, loaded: &mut Loaded, run: &Run) {
+    async fn feed(
+        &mut self,
+        mailbox: &mut Mailbox,
+        loaded: &mut Loaded,
+        run: &Run,
+        progress: &RunProgress,
+    ) -> Result<(), Stop> {
         if run.feeds.is_empty() {
-            return;
+            return Ok(());
         }
         for (role, data) in &run.feeds {
             loaded.memory.write(*role, 0, data);
         }
+        let from_ms = if progress.begins_ahead { mailbox.came_ms() } else { self.runtime.now_ms() };
         let bytes = loaded.traffic.fed(run.pass, run.scalars.rows) as f64;
-        self.runtime.sleep(transfer_ms(bytes, self.adapter.spec.upload_gb_s, self.adapter.spec.latency_ms)).await;
+        let ms = self.link.feed(&self.adapter.spec, bytes, from_ms);
+        self.link.pass(mailbox, run.ticket, ms).await
     }
 
     /// Advances the clock by the computing that was done.
-    async fn compute(&self, progress: &mut RunProgress, timing: &mut Timing) -> Result<(), Stop> {
+    async fn compute(
+        &mut self,
+        mailbox: &mut Mailbox,
+        run: Ticket,
+        progress: &mut RunProgress,
+        timing: &mut Timing,
+    ) -> Result<(), Stop> {
         let begin_ms = self.runtime.now_ms();
-        self.work(std::mem::take(&mut progress.owed_ms)).await;
+        self.work(mailbox, run, std::mem::take(&mut progress.owed_ms)).await?;
         self.fault(progress).await?;
         timing.compute_ms += self.runtime.now_ms() - begin_ms;
         Ok(())
@@ -310,7 +388,7 @@ impl Simulated {
     }
 
     /// Lets `ms` of undisturbed work pass, in pieces between the beginnings and ends of slowdowns.
-    async fn work(&self, ms: f64) {
+    async fn work(&mut self, mailbox: &mut Mailbox, run: Ticket, ms: f64) -> Result<(), Stop> {
         let mut left_ms = ms;
         while left_ms > 0.0 {
             let now_ms = self.runtime.now_ms();
@@ -320,13 +398,20 @@ impl Simulated {
             let changes = slowdowns.iter().flat_map(|slow| [slow.from_ms, slow.to_ms]);
             let until_ms = changes.filter(|at_ms| *at_ms > now_ms).fold(f64::INFINITY, f64::min);
             let piece_ms = (left_ms * factor).min(until_ms - now_ms);
-            self.runtime.sleep(piece_ms).await;
+            self.link.pass(mailbox, run, piece_ms).await?;
             left_ms = if piece_ms < left_ms * factor { left_ms - piece_ms / factor } else { 0.0 };
         }
+        Ok(())
+    }
+
+    /// Bytes of an exchange, and its value.
+    #[allow(clippy::cast_precision_loss, reason = "bytes are far below 2^52")]
+    fn sent(&self, loaded: &Loaded, run: &Run, (command, exchange): (usize, &Exchange)) -> (f64, Vec<f32>) {
+        let bytes = loaded.traffic.exchange(run.pass, command, run.scalars.rows) as f64;
+        (bytes, loaded.memory.view(exchange.sent(), run.scalars.rows))
     }
 
     /// Sends a value to be combined, and waits for the result where the next command needs it.
-    #[allow(clippy::cast_precision_loss, reason = "bytes are far below 2^52")]
     async fn exchange(
         &mut self,
         mailbox: &mut Mailbox,
@@ -336,14 +421,13 @@ impl Simulated {
         timing: &mut Timing,
     ) -> Result<(), Stop> {
         let spec = &self.adapter.spec;
-        let bytes = loaded.traffic.exchange(run.pass, command, run.scalars.rows) as f64;
+        let (bytes, data) = self.sent(loaded, run, (command, exchange));
         let begin_ms = self.runtime.now_ms();
-        self.link_free_ms = self.link_free_ms.max(begin_ms) + transfer_ms(bytes, spec.download_gb_s, 0.0);
-        let data = loaded.memory.view(exchange.sent(), run.scalars.rows);
+        let come_ms = self.link.move_down(spec, bytes) + spec.latency_ms;
         let event = Event::Exchange { ticket: run.ticket, command, data };
         if matches!(exchange.combine, Combine::HandOver(_)) {
             // Another stage may wait for it.
-            self.runtime.sleep(self.link_free_ms - begin_ms + spec.latency_ms).await;
+            self.runtime.sleep(come_ms - begin_ms).await;
             timing.readback_ms += self.runtime.now_ms() - begin_ms;
             return mailbox.send(event).await;
         }
@@ -351,7 +435,7 @@ impl Simulated {
             // Sent before the transfer ends: it is not used before the run's end, which waits for the link.
             return mailbox.send(event).await;
         }
-        self.runtime.sleep(self.link_free_ms - begin_ms + spec.latency_ms).await;
+        self.runtime.sleep(come_ms - begin_ms).await;
         let upload_ms = transfer_ms(bytes, spec.upload_gb_s, spec.latency_ms);
         mailbox.send(event).await?;
         let asked_ms = self.runtime.now_ms();
@@ -364,7 +448,14 @@ impl Simulated {
     }
 }
 
-/// Milliseconds of a transfer; without a speed its bytes cost nothing.
-pub(crate) fn transfer_ms(bytes: f64, gb_s: Option<f64>, latency_ms: f64) -> f64 {
-    latency_ms + gb_s.map_or(0.0, |gb_s| bytes / (gb_s * 1e6))
+/// The times of a run without what was hidden behind the run before, which ended at that time.
+fn behind(mut timing: Timing, ended_ms: f64) -> Timing {
+    let mut hidden_ms = (ended_ms - timing.start_ms).max(0.0);
+    for part in [&mut timing.upload_ms, &mut timing.compute_ms, &mut timing.readback_ms] {
+        let ms = hidden_ms.min(*part);
+        *part -= ms;
+        hidden_ms -= ms;
+        timing.start_ms += ms;
+    }
+    timing
 }

@@ -36,14 +36,34 @@ pub(crate) struct Times {
     pub train: Line,
     /// Of `Pass::Forward`, `Pass::Evaluate` and `Pass::Predict`, which compute no gradients.
     pub forward: Line,
+    /// Milliseconds of `Pass::Update`, whatever the rows: a lone adapter updates by itself.
+    pub update_ms: f64,
 }
 
 impl Times {
+    /// Of the two, one after the other.
+    pub fn and(self, more: &Self) -> Self {
+        Self {
+            train: self.train.and(more.train),
+            forward: self.forward.and(more.forward),
+            update_ms: self.update_ms + more.update_ms,
+        }
+    }
+
+    /// The times of an adapter that takes `factor` times as long.
+    pub fn times(&self, factor: f64) -> Self {
+        Self {
+            train: self.train.times(factor),
+            forward: self.forward.times(factor),
+            update_ms: self.update_ms * factor,
+        }
+    }
+
     /// Milliseconds of computing of a pass.
     pub fn of(&self, pass: Pass, rows: u32) -> f64 {
         match pass {
             Pass::Train => self.train.at(f64::from(rows)),
-            Pass::Update => 0.0,
+            Pass::Update => self.update_ms,
             Pass::Forward | Pass::Evaluate | Pass::Predict => self.forward.at(f64::from(rows)),
         }
     }

@@ -7,6 +7,7 @@
 pub(crate) mod adapter;
 pub(crate) mod arithmetic;
 pub(crate) mod cost;
+pub(crate) mod link;
 pub(crate) mod predict;
 mod report;
 mod rig;

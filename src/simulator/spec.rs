@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::adapters::Kind;
+use crate::plan::Work;
 
 /// A simulated adapter.
 ///
@@ -61,6 +62,12 @@ impl AdapterSpec {
     /// An adapter without links, jitter or faults.
     pub fn new(name: impl Into<String>, fixed_ms: f64, per_row_ms: f64) -> Self {
         Self { name: name.into(), fixed_ms, per_row_ms: Some(per_row_ms), ..Self::default() }
+    }
+
+    /// Milliseconds of work at its rates; those that are not known count nothing.
+    pub(crate) fn work_ms(&self, work: &Work) -> f64 {
+        let of = |amount: f64, rate: Option<f64>| rate.map_or(0.0, |rate| amount / (rate * 1e6));
+        of(work.flops, self.gflops) + of(work.bytes, self.memory_gb_s)
     }
 
     /// Bytes that a model may take on it.

@@ -7,11 +7,12 @@ use super::cost::Times;
 use super::skeleton::Skeleton;
 use super::spec::AdapterSpec;
 use super::world::{Settings, World};
-use crate::adapters::{Kind, memory};
+use crate::adapters::Kind;
+use crate::adapters::memory::{self, Needed};
 use crate::data::Batch;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Model, Objective, Weights};
-use crate::plan::{Plan, Role};
+use crate::plan::{Pass, Plan, Role};
 use crate::scheduler::{CpuFallback, Division, Scheduler, Step, StepReport, TrainingState};
 use crate::shown::bytes;
 
@@ -35,6 +36,8 @@ pub(crate) struct Trial {
     host_gb_s: f64,
     /// The plans that are replaced: of each stage, or of the whole.
     plans: Vec<Arc<Plan>>,
+    /// For copies in one piece: the same where the rows do not fit at once.
+    in_pieces: Option<Box<(Skeleton, Arc<Plan>)>>,
 }
 
 /// A step that counts: its milliseconds, and what it reported.
@@ -52,6 +55,13 @@ impl Trial {
         micro_batches: u32,
         host_gb_s: f64,
     ) -> Result<Self> {
+        let is_divided = division.as_ref().is_some_and(|division| division.n_stages() > 1);
+        let in_pieces = if is_divided || micro_batches > 1 {
+            None
+        } else {
+            let plan = model.plan(&objective.clone().for_micro_batches(2))?;
+            Some(Box::new((Skeleton::of(&plan, model.layout()), Arc::new(plan))))
+        };
         let objective = objective.clone().for_micro_batches(micro_batches);
         let plan = model.plan(&objective)?;
         let (skeleton, plans) = match division.as_ref().filter(|division| division.n_stages() > 1) {
@@ -62,14 +72,15 @@ impl Trial {
                 (skeleton, stages.into_iter().map(|stage| stage.plan).collect())
             }
         };
-        Ok(Self { skeleton, objective, division, micro_batches, host_gb_s, plans })
+        Ok(Self { skeleton, objective, division, micro_batches, host_gb_s, plans, in_pieces })
     }
 
     /// With known times of each plan, by stage and adapter.
     #[must_use]
     pub fn timed(mut self, times: Vec<Vec<Times>>) -> Self {
-        for (cost, times) in self.skeleton.costs.iter_mut().zip(times) {
-            cost.times = times;
+        let skeletons = self.in_pieces.iter_mut().map(|it| &mut it.0).chain([&mut self.skeleton]);
+        for (cost, times) in skeletons.flat_map(|skeleton| skeleton.costs.iter_mut().zip(&times)) {
+            cost.times.clone_from(times);
         }
         self
     }
@@ -88,19 +99,34 @@ impl Trial {
         let of = |(idx, spec): (usize, &AdapterSpec)| {
             let stage = self.division.as_ref().map_or(Some(0), |division| division.adapters[idx]);
             let (Some(stage), Some(limit)) = (stage, spec.memory_bytes()) else { return Ok(most) };
-            let plan = &self.plans[stage];
-            let kind = spec.kind.unwrap_or(Kind::DiscreteGpu);
-            memory::rows_within(plan, most, kind, limit).ok_or_else(|| {
-                let missing = memory::bytes(plan, 1, kind).saturating_sub(limit);
-                Error::new(
+            match self.need(stage, most, spec.kind.unwrap_or(Kind::DiscreteGpu), limit)? {
+                Ok(need) => Ok(need.rows),
+                Err(missing) => Err(Error::new(
                     ErrorKind::OutOfMemory,
                     format!("adapter {idx} `{}`", spec.name),
                     format!("has too little memory for one row: it needs {} more", bytes(missing)),
                     "place the layers in stages (`placement`), or give it more memory (`memory_gb`)",
-                )
-            })
+                )),
+            }
         };
         adapters.iter().enumerate().map(of).collect()
+    }
+
+    /// What a stage, or a copy, takes for up to `most` rows at once.
+    fn need(&self, stage: usize, most: u32, kind: Kind, limit: u64) -> Result<Needed> {
+        let Some(in_pieces) = &self.in_pieces else { return Ok(memory::need(&self.plans[stage], most, kind, limit)) };
+        let plan = |pieces| Ok(if pieces > 1 { in_pieces.1.clone() } else { self.plans[0].clone() });
+        memory::need_of_copy(plan, self.micro_batches, most, kind, limit)
+    }
+
+    /// The skeleton for copies with room for so many rows in all: where a batch does not fit at once, gradients are added on the
+    /// adapters, as a trainer does it.
+    fn skeleton(&self, capacities: &[u32], rows: u32) -> Skeleton {
+        let room = capacities.iter().fold(0_u32, |room, rows| room.saturating_add(*rows));
+        match self.in_pieces.as_ref().filter(|in_pieces| room < rows && !in_pieces.1.is_coupled(Pass::Train)) {
+            Some(in_pieces) => in_pieces.0.clone(),
+            None => self.skeleton.clone(),
+        }
     }
 
     /// Runs some steps of `rows` rows; gives those that count.
@@ -108,8 +134,8 @@ impl Trial {
     /// # Errors
     /// If an adapter has not enough memory, or fails.
     pub fn run(&self, adapters: &[AdapterSpec], rows: u32) -> Result<Vec<Timed>> {
-        let Skeleton { plan, layout, stages, costs, scale } = self.skeleton.clone();
         let capacities = self.capacities(adapters, rows)?;
+        let Skeleton { plan, layout, stages, costs, scale } = self.skeleton(&capacities, rows);
         // The host goes over the skeleton's few values: it is slower by as much as they are fewer.
         let settings = Settings {
             arithmetic: Arithmetic::TimeOnly,

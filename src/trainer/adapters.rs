@@ -107,6 +107,12 @@ impl Adapters {
         self.auto.as_ref().map(Auto::now)
     }
 
+    /// Predicted milliseconds of a step of another placement over some of the adapters, by the speeds that were measured for the
+    /// choice.
+    pub(super) fn predicted_ms(&self, placement: &Placement, on: &[usize], micro_batches: u32) -> Result<Option<f64>> {
+        self.auto.as_ref().map_or(Ok(None), |auto| auto.site().predicted_ms(placement, on, micro_batches))
+    }
+
     /// Measures adapters again before the next choice.
     pub(super) fn forget_speeds(&mut self) {
         self.probed = None;
@@ -209,17 +215,17 @@ impl Adapters {
             return Ok(None);
         }
         let batch_size = capacity_of(batch_size, 1)?;
-        let blocks = Blocks::new(model, objective)?;
+        let blocks = Arc::new(Blocks::new(model, objective)?);
         let probed = match self.probed.take() {
             Some(probed) => probed,
             None => {
                 let limits: Vec<Option<u64>> = adapters.iter().map(|info| self.limits.of(info, adapters)).collect();
-                probe(&blocks, adapters, &limits, opener, &self.runtime, batch_size).await?
+                probe(&blocks, adapters, &limits, opener, &self.runtime, (batch_size, micro_batches)).await?
             }
         };
         self.probed = Some(probed.clone());
         let Probed { adapters, host_gb_s } = probed;
-        Auto::choose(Site { blocks: Arc::new(blocks), adapters, host_gb_s, batch_size, micro_batches }).map(Some)
+        Auto::choose(Site { blocks, adapters, host_gb_s, batch_size, micro_batches }).map(Some)
     }
 
     /// Moves the layers of a chosen placement where measurements since then show that others are faster. Between steps.

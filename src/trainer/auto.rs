@@ -30,6 +30,11 @@ impl Auto {
         Ok(Self { site: Arc::new(site), now, steps: 0, next_check: FIRST_CHECK })
     }
 
+    /// All that the placement was chosen by.
+    pub fn site(&self) -> &Site {
+        &self.site
+    }
+
     /// The placement in use.
     pub fn now(&self) -> ChosenPlacement {
         self.now.lock().unwrap_or_else(PoisonError::into_inner).clone()

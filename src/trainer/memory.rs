@@ -2,27 +2,9 @@
 
 use super::Trainer;
 use super::adapters::capacity_of;
-use crate::adapters::{Kind, MemoryLimits, memory};
+use crate::adapters::memory::{self, MemoryNeed};
+use crate::adapters::{Kind, MemoryLimits};
 use crate::error::Result;
-use crate::plan::Plan;
-
-/// Memory that training takes on an adapter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-#[non_exhaustive]
-pub struct MemoryNeed {
-    /// Rows that the adapter runs at once; more of a batch go in pieces.
-    pub rows: u32,
-    /// Bytes of all buffers, alignment and those for transfers included.
-    pub bytes: u64,
-}
-
-impl MemoryNeed {
-    /// The need of a plan for as many rows as a limit allows, `most` at most; `None` if one row takes more.
-    fn of(plan: &Plan, most: u32, kind: Kind, limit: u64) -> Option<Self> {
-        let rows = memory::rows_within(plan, most, kind, limit)?;
-        Some(Self { rows, bytes: memory::bytes(plan, rows, kind) })
-    }
-}
 
 impl Trainer {
     /// Sets the most memory that the model may take on adapters, when they are opened. An adapter on which a batch takes
@@ -67,7 +49,7 @@ impl Trainer {
         let (most, limit) = (capacity_of(batch_size, micro_batches)?, limit.unwrap_or(u64::MAX));
         let objective = self.compile.objective().for_micro_batches(micro_batches);
         let stages = self.model.stages(Some(&objective), &nodes)?;
-        Ok(stages.iter().map(|stage| MemoryNeed::of(&stage.plan, most, kind, limit)).collect())
+        Ok(stages.iter().map(|stage| memory::need(&stage.plan, most, kind, limit).ok()).collect())
     }
 
     /// Memory that training takes on an adapter of a kind that may get a whole batch, within a limit of bytes; `None` if
@@ -83,14 +65,7 @@ impl Trainer {
         limit: Option<u64>,
     ) -> Result<Option<MemoryNeed>> {
         let (most, limit) = (capacity_of(batch_size, micro_batches)?, limit.unwrap_or(u64::MAX));
-        let need = |micro_batches: u32| {
-            let plan = self.model.plan(&self.compile.objective().for_micro_batches(micro_batches))?;
-            Ok(MemoryNeed::of(&plan, most, kind, limit))
-        };
-        // Rows that go in pieces in every step add their gradients on the adapter.
-        match need(micro_batches)? {
-            Some(whole) if whole.rows < most && micro_batches < 2 => need(2),
-            need => Ok(need),
-        }
+        let plan = |pieces| self.model.plan(&self.compile.objective().for_micro_batches(pieces));
+        Ok(memory::need_of_copy(plan, micro_batches, most, kind, limit)?.ok())
     }
 }

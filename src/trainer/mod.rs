@@ -59,7 +59,6 @@ pub use files::{CsvLog, JsonLog};
 pub use fit::Fit;
 pub use live::Session;
 pub use log::{AdapterLog, EpochLog, History, StepLog, Values};
-pub use memory::MemoryNeed;
 pub use meter::Meter;
 pub use model_checkpoint::ModelCheckpoint;
 pub use predictor::Predictor;
@@ -162,6 +161,16 @@ impl Trainer {
     /// is nothing to choose, as on one adapter.
     pub fn chosen_placement(&self) -> Option<ChosenPlacement> {
         self.adapters.chosen_placement()
+    }
+
+    /// Predicted milliseconds of a step of another placement over some of the adapters, by position, while they are open for a
+    /// chosen one: for benches. `None` if none was chosen, or the placement cuts a measured block of layers.
+    ///
+    /// # Errors
+    /// If the placement does not go with the model.
+    #[doc(hidden)]
+    pub fn predicted_ms(&self, placement: &Placement, adapters: &[usize], micro_batches: u32) -> Result<Option<f64>> {
+        self.adapters.predicted_ms(placement, adapters, micro_batches)
     }
 
     /// Sets the number of threads that read data for evaluation and prediction; within a run [`Fit`] sets it.

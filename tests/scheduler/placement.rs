@@ -2,10 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test stands outside the engine: it panics")]
 
+use manyhands::adapters::Kind;
+use manyhands::internals::bytes as shown_bytes;
 use manyhands::internals::placer::rig::{choose, simulate};
 use manyhands::layers::{Activation, Conv2D, Dense, Flatten, MaxPooling2D};
 use manyhands::simulator::{self, AdapterSpec, HostSpec, RigConfig};
-use manyhands::{ChosenPlacement, ErrorKind, Model, Placement, Sequential};
+use manyhands::{ChosenPlacement, Compile, ErrorKind, Loss, Model, Optimizer, Placement, Sequential, Trainer};
 
 /// Four layers of unequal cost: 128 rows of 4 times 512 values.
 fn model() -> Model {
@@ -88,6 +90,7 @@ fn the_choice_is_as_fast_as_every_other() {
             // Copies in one piece, as here, are what `micro_batches` of them would at best take.
             if micro_batches.is_none() {
                 assert!(chosen_ms <= 1.05 * copies_ms, "chosen {chosen}, copies {copies_ms} ms");
+                assert!(chosen.is_staged() || chosen.step_ms <= 1.06 * copies_ms, "{chosen}, copies {copies_ms} ms");
             }
         }
     }
@@ -147,6 +150,58 @@ fn memory_forces_stages_and_every_stage_fits() {
         }
     }
     assert!(chosen.to_string().contains("replicas do not fit\na replica does not fit on x: it lacks "), "{chosen}");
+}
+
+/// Gradients and weights of 0.5 million parameters take 11 ms on the slow links, and go nowhere if one adapter updates by itself.
+#[test]
+fn adapters_without_which_a_step_is_faster_are_left_out() {
+    let slow = || adapter("slow", 0.2, 0.2);
+    let three = rig(64, None, vec![slow(), adapter("fast", 0.05, 0.2), slow()]);
+    let (report, chosen) = simulate(&three).unwrap();
+    let chosen = chosen.unwrap();
+    assert!(!chosen.is_staged(), "{chosen}");
+    assert_eq!(chosen.stages[0].adapters, ["fast"], "{chosen}");
+    assert_eq!(chosen.left_out, ["slow", "slow"], "{chosen}");
+    // The first line of the report is the fastest adapter alone, the last all of them.
+    let [alone, .., all] = report.strong.as_slice() else { panic!("{report}") };
+    assert!((chosen.step_ms / alone.step_ms - 1.0).abs() < 0.02, "{chosen}\n{report}");
+    let all_ms = chosen.all_copies_ms.unwrap();
+    assert!((all_ms / all.step_ms - 1.0).abs() < 0.02 && chosen.step_ms < 0.95 * all_ms, "{chosen}\n{report}");
+    assert!(chosen.to_string().contains("\nleft out: slow, slow; with all adapters, replicas would take "), "{chosen}");
+    // One that gets no rows costs nothing: it is kept, since it may be faster later.
+    let fast = |name: &str| adapter(name, 1.0, 2.0);
+    let kept = choice(&rig(256, None, vec![fast("x"), AdapterSpec { upload_gb_s: Some(0.005), ..fast("far") }, fast("y")]));
+    assert!(kept.left_out.is_empty() && kept.stages[0].adapters.len() == 3, "{kept}");
+}
+
+/// Whether a copy fits, by what it lacks: for the placement, for the prediction, and for the trainer it is one sum.
+#[test]
+fn all_say_the_same_of_a_copy_that_fits_in_pieces_or_not_at_all() {
+    let (rows, model) = (256, model());
+    let compile = Compile::new(Optimizer::adam(1e-3), Loss::MEAN_SQUARED_ERROR);
+    let trainer = Trainer::new(model.clone(), compile).unwrap();
+    let need = |limit| trainer.memory_need(Kind::DiscreteGpu, rows as usize, 1, limit).unwrap();
+    let whole = need(None).unwrap().bytes;
+    // One row by the plan for one piece, which is not enough: pieces add their gradients, which takes more.
+    let one_row = trainer.memory_need(Kind::DiscreteGpu, 1, 1, None).unwrap().unwrap().bytes;
+    let mut seen = [0; 3];
+    for limit in [one_row - 1, one_row, one_row + (one_row >> 8), (one_row + whole) / 2, whole - 1, whole] {
+        let limited = AdapterSpec { memory_gb: Some(limit as f64 / 1e9), ..adapter("limited", 0.01, 50.0) };
+        let limit = (limit as f64 / 1e9 * 1e9) as u64;
+        let rig = rig(rows, None, vec![limited, adapter("x", 0.01, 50.0)]);
+        let (report, chosen) = simulate(&rig).unwrap();
+        let (chosen, need) = (chosen.unwrap(), need(Some(limit)));
+        let lacking: Vec<&str> = chosen.lacking.iter().map(|(name, _)| name.as_str()).collect();
+        let expected: &[&str] = if need.is_none() { &["limited"] } else { &[] };
+        assert_eq!(lacking, expected, "{limit} bytes: {chosen}");
+        assert_eq!(report.adapters.contains(&"limited".to_owned()), need.is_some(), "{limit} bytes: {report}");
+        if let Some((_, missing)) = chosen.lacking.first() {
+            let told = format!("it has too little memory for one row: it needs {} more", shown_bytes(*missing));
+            assert!(*missing > 0 && report.to_string().contains(&told), "{told}\n{report}");
+        }
+        seen[need.map_or(0, |need| if need.rows < rows { 1 } else { 2 })] += 1;
+    }
+    assert!(seen.iter().all(|count| *count > 0), "not at all, in pieces, at once: {seen:?}");
 }
 
 #[test]

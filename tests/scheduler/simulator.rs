@@ -5,6 +5,7 @@
 use std::path::Path;
 
 use manyhands::Placement;
+use manyhands::adapters::Kind;
 use manyhands::simulator::{Point, RigConfig, simulate};
 
 use crate::close::assert_relative;
@@ -128,6 +129,19 @@ fn values_that_are_handed_over_take_their_time_on_the_links() {
     let first = 4.0 * (784.0 * 1024.0 + 1024.0) / 1e6;
     let second = PERCEPTRON_BYTES / 1e6 - first;
     assert_relative("ms more", &[linked.0 - free.0], &[rows + 2.0 * first + second], 0.02);
+}
+
+#[test]
+fn a_card_is_fed_while_it_computes_and_the_cpu_before() {
+    let (pieces, rows) = (8.0, 256.0 / 8.0);
+    let linked = "per_row_ms = 0.1\nupload_gb_s = 1.0\ndownload_gb_s = 1.0";
+    let card = in_stages(8, &["per_row_ms = 0.001", linked]);
+    let mut cpu = card.clone();
+    cpu.adapters[1].kind = Some(Kind::Cpu);
+    // 1024 values of a row go up, with its targets and weight, and as many gradients down: all but those of the first piece and of the
+    // last are hidden.
+    let hidden = (pieces - 1.0) * rows * 4.0 * (1024.0 + 11.0 + 1024.0) / 1e6;
+    assert_relative("ms less", &[staged(&cpu).0 - staged(&card).0], &[hidden], 0.1);
 }
 
 #[test]

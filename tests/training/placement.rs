@@ -4,11 +4,12 @@
 
 use manyhands::adapters::{Info, Kind, MemoryLimits};
 use manyhands::data::{Batch, digits};
+use manyhands::internals::adapters::Request;
 use manyhands::internals::simulator::World;
 use manyhands::layers::{Activation, Dense, Dropout, Flatten};
 use manyhands::simulator::{AdapterSpec, Slowdown};
 use manyhands::{
-    Compile, CpuFallback, ErrorKind, Fit, Loss, Model, Optimizer, Placement, Sequential, SplitMode, Trainer,
+    AdapterStatus, Compile, CpuFallback, ErrorKind, Fit, Loss, Model, Optimizer, Placement, Sequential, SplitMode, Trainer,
 };
 
 use crate::close::assert_close;
@@ -118,6 +119,49 @@ fn layers_move_away_from_an_adapter_that_grows_slow_and_no_bit_is_lost() {
     assert_eq!(weights, steady, "the same pieces, so the same bits");
 }
 
+/// An epoch on two slow adapters and a fast one, which trains by itself; it is lost after the step of that number. Gives the weights.
+fn beside_slow_ones(lost: Option<u64>) -> (Vec<f32>, Trainer) {
+    let adapter = |name: &str, gflops| AdapterSpec {
+        gflops: Some(gflops),
+        upload_gb_s: Some(0.001),
+        download_gb_s: Some(0.001),
+        ..AdapterSpec { name: name.into(), fixed_ms: 0.01, ..AdapterSpec::default() }
+    };
+    let mut world = World::new(vec![adapter("slow", 0.01), adapter("fast", 1.0), adapter("slow too", 0.01)]);
+    let mut trainer = trainer().on(world.adapters()).opener(world.opener()).runtime(world.runtime());
+    trainer = trainer.placement(Placement::Auto);
+    let fit = Fit::new(1).batch_size(ROWS).in_order();
+    let all = async {
+        let mut session = trainer.session_async(digits::train().unwrap(), fit).await.unwrap();
+        let mut lost = lost;
+        while let Some(log) = session.step_async(&mut trainer).await.unwrap() {
+            if lost == Some(log.step) {
+                drop(trainer.handle(1).unwrap().requests.try_send(Request::Lose));
+                lost = None;
+            }
+        }
+        session.end_epoch_async(&mut trainer).await.unwrap();
+        let weights = trainer.current_model_async().await.unwrap().weights.parameters.concat();
+        (weights, trainer)
+    };
+    world.run(1e12, all).unwrap()
+}
+
+#[test]
+fn adapters_that_are_left_out_take_over_when_the_others_are_lost() {
+    let statuses = |trainer: &Trainer| trainer.open_adapters().into_iter().map(|it| it.status).collect::<Vec<_>>();
+    let (expected, alone) = beside_slow_ones(None);
+    let chosen = alone.chosen_placement().unwrap();
+    assert_eq!((chosen.stages[0].adapters.as_slice(), chosen.left_out.len()), (&["fast".to_owned()][..], 2), "{chosen}");
+    let is_excluded = [true, false, true].map(|is_excluded| AdapterStatus::Active { is_excluded });
+    assert_eq!(statuses(&alone), is_excluded);
+    for lost in [1, 7] {
+        let (weights, trainer) = beside_slow_ones(Some(lost));
+        assert!(matches!(statuses(&trainer)[0], AdapterStatus::Active { is_excluded: false }), "{:?}", statuses(&trainer));
+        assert_close(&format!("lost after step {lost}"), &weights, &expected, 1e-5);
+    }
+}
+
 #[test]
 fn a_stage_that_loses_its_only_adapter_is_placed_anew() {
     let (expected, _) = run(trainer().on(vec![Info::cpu()]), 4);
@@ -136,7 +180,7 @@ fn a_stage_that_loses_its_only_adapter_is_placed_anew() {
             steps += 1;
             if steps == 3 {
                 let handle = trainer.handle(lost).unwrap();
-                drop(handle.requests.try_send(manyhands::internals::adapters::Request::Lose));
+                drop(handle.requests.try_send(Request::Lose));
             }
         }
         session.end_epoch(&mut trainer).unwrap();

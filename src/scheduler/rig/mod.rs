@@ -121,6 +121,11 @@ impl Rig {
         self.members.iter().any(Member::is_active)
     }
 
+    /// The only adapter that computes, where parameters are kept on it: the first to which the placement gives work.
+    pub fn only(&self) -> usize {
+        self.members.iter().position(|member| member.presence != Presence::Spare).unwrap_or(0)
+    }
+
     /// Whether any adapter takes fewer rows than requested.
     pub fn has_reduced(&self) -> bool {
         self.members.iter().any(|member| member.is_reduced)
@@ -128,7 +133,8 @@ impl Rig {
 
     /// Whether no split lets so many rows run at once, since memory did not suffice for the plan, which allows pieces.
     pub fn lacks_room(&self, rows: u32) -> bool {
-        let room = self.members.iter().fold(0_u32, |room, member| room.saturating_add(member.capacity));
+        let active = self.members.iter().filter(|member| member.is_active());
+        let room = active.fold(0_u32, |room, member| room.saturating_add(member.capacity));
         self.has_reduced() && room < rows && !self.plan.is_coupled(Pass::Train)
     }
 

@@ -82,6 +82,29 @@ impl Rig {
         }
     }
 
+    /// Opens the adapters that a placement has left out, since all others are lost; those that can't hold the plan count as lost.
+    /// Gives whether one takes part now.
+    ///
+    /// # Errors
+    /// If one refuses the plan.
+    pub async fn recall_spares(&mut self) -> Result<bool> {
+        let is_spare = |idx: &usize| self.members[*idx].presence == Presence::Spare;
+        let spares: Vec<usize> = (0..self.members.len()).filter(is_spare).collect();
+        for adapter_idx in spares.iter().copied() {
+            log::warn!("{} takes part now, since all others are lost", self.name(adapter_idx));
+            self.open_again(adapter_idx);
+            if self.members[adapter_idx].is_active() {
+                self.load(adapter_idx);
+            }
+        }
+        for adapter_idx in spares {
+            if self.members[adapter_idx].is_active() {
+                self.finish_load_or_lose(adapter_idx).await?;
+            }
+        }
+        Ok(self.has_active())
+    }
+
     /// Adds the CPU adapter to a stage if all its others are lost; they take part again when they are reopened. Returns its
     /// position.
     ///

@@ -219,17 +219,18 @@ impl State {
         if !self.is_behind {
             return Ok(());
         }
+        let only = rig.only();
         // All or nothing: if the adapter is lost meanwhile, the old copy must stay complete.
         let mut read =
             TrainingState { optimizer: vec![Vec::new(); self.training.optimizer.len()], ..TrainingState::default() };
         for (segment, _) in (0..).zip(self.layout.trainable_segments()) {
-            read.weights.parameters.push(rig.read(0, Role::Parameters(segment)).await?);
+            read.weights.parameters.push(rig.read(only, Role::Parameters(segment)).await?);
             for (kind, segments) in (0..).zip(&mut read.optimizer) {
-                segments.push(rig.read(0, Role::State(kind, segment)).await?);
+                segments.push(rig.read(only, Role::State(kind, segment)).await?);
             }
         }
         if !self.training.weights.statistics.is_empty() {
-            read.weights.statistics = rig.read(0, Role::Statistics).await?;
+            read.weights.statistics = rig.read(only, Role::Statistics).await?;
         }
         // What is frozen is as it was.
         let frozen = self.training.weights.parameters.iter_mut().skip(read.weights.parameters.len());
