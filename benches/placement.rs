@@ -1,4 +1,4 @@
-//! What `placement = "auto"` chooses, beside each adapter alone, replicas and stages by hand.
+//! The choice of `placement = "auto"` beside each adapter alone, replicas and stages by hand.
 //!
 //! `cargo bench --bench placement -- [ADAPTERS] [ROUNDS] [THROTTLE]`, by default all software adapters, each with one thread of
 //! its own (`LP_NUM_THREADS=1`, `SwiftShader.ini`), and the CPU, three times as slow as it is. Three models: a deep perceptron
@@ -88,7 +88,9 @@ impl Bench {
             Fit::new(u64::MAX).batch_size(workload.batch_size as usize).in_order().micro_batches(way.micro_batches);
         let session = trainer.session(rows, fit).unwrap();
         way.open = Some((trainer, session));
-        (0..WARM_UP).for_each(|_| drop(way.step()));
+        for _ in 0..WARM_UP {
+            way.step();
+        }
     }
 
     fn measure(&self, workload: &Workload) {

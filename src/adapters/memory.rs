@@ -49,6 +49,9 @@ pub struct MemoryNeed {
 pub type Needed = std::result::Result<MemoryNeed, u64>;
 
 /// The need of a plan for as many rows as a limit allows, `most` at most: an adapter halves them where memory does not suffice.
+///
+/// # Errors
+/// The bytes that the limit lacks, if one row takes more.
 pub fn need(plan: &Plan, most: u32, kind: Kind, limit: u64) -> Needed {
     let mut rows = most.max(1);
     loop {

@@ -142,7 +142,7 @@ impl Blocks {
         Ok(memory::bytes(&*self.plan(range, micro_batches)?, rows, kind))
     }
 
-    /// What a copy of the whole model takes for up to `rows` rows at once.
+    /// Memory of a copy of the whole model for up to `rows` rows at once.
     ///
     /// # Errors
     /// If it can't be planned.

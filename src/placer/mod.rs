@@ -2,12 +2,11 @@
 //!
 //! `blocks.rs` cuts a model into blocks, between which stages may begin; `probe.rs` measures each block on each adapter;
 //! `search.rs` finds divisions whose slowest stage is fast and that fit the memory; the best few are run in the simulator, by the
-//! scheduler's own code, and so are copies on all adapters and on fewer (`copies.rs`); the fastest is taken. `site.rs` does so, also
+//! scheduler's own code, and so are copies on all adapters and on fewer (`site/copies.rs`); the fastest is taken. `site.rs` does so, also
 //! with speeds that training has corrected; `chosen.rs` tells the choice; `rig.rs` chooses for simulated rigs.
 
 mod blocks;
 mod chosen;
-mod copies;
 mod probe;
 pub mod rig;
 mod search;

@@ -1,13 +1,15 @@
 //! A model and the adapters on which it is to be trained: the choice among copies and stages.
 
+mod copies;
+
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::blocks::Blocks;
 use super::chosen::{ChosenPlacement, ChosenStage};
-use super::copies::Copies;
 use super::search::{Candidate, divisions};
 use super::speeds::Speeds;
+use copies::Copies;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::Pass;
 use crate::scheduler::{Division, Placed, Placement, fewest_rows};
@@ -167,7 +169,7 @@ impl Site {
         }
     }
 
-    pub(super) fn rows_of(&self, micro_batches: u32) -> u32 {
+    fn rows_of(&self, micro_batches: u32) -> u32 {
         self.batch_size.div_ceil(micro_batches.max(1)).max(1)
     }
 
@@ -179,12 +181,12 @@ impl Site {
         self.adapters.iter().map(Speeds::spec).collect()
     }
 
-    pub(super) fn names(&self, adapters: impl Iterator<Item = usize>) -> Vec<String> {
+    fn names(&self, adapters: impl Iterator<Item = usize>) -> Vec<String> {
         adapters.map(|idx| self.adapters[idx].name.clone()).collect()
     }
 
     /// The adapters that are active, by the time in which each computes the whole model.
-    pub(super) fn by_speed(&self, active: &[bool], rows: u32) -> Vec<usize> {
+    fn by_speed(&self, active: &[bool], rows: u32) -> Vec<usize> {
         let ms = |idx: &usize| self.adapters[*idx].times(0..self.blocks.len()).train.at(f64::from(rows));
         let mut adapters: Vec<usize> = (0..self.adapters.len()).filter(|idx| active[*idx]).collect();
         adapters.sort_by(|a, b| ms(a).total_cmp(&ms(b)));

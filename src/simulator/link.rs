@@ -17,11 +17,11 @@ pub(super) struct Link {
     down_free_ms: f64,
     /// Time when the last answer arrives. Until then the adapter is busy with the run that it answers.
     ended_ms: f64,
-    /// What is underway to the host, in order, with the time of its arrival.
+    /// Values underway to the host, in order, with the time of their arrival.
     underway: VecDeque<(f64, Outgoing)>,
 }
 
-/// What a run gives.
+/// A value on its way to the host.
 enum Outgoing {
     Exchange(Ticket, usize, Vec<f32>),
     Done(Done),

@@ -112,7 +112,7 @@ impl Trial {
         adapters.iter().enumerate().map(of).collect()
     }
 
-    /// What a stage, or a copy, takes for up to `most` rows at once.
+    /// Memory of a stage, or of a copy, for up to `most` rows at once.
     fn need(&self, stage: usize, most: u32, kind: Kind, limit: u64) -> Result<Needed> {
         let Some(in_pieces) = &self.in_pieces else { return Ok(memory::need(&self.plans[stage], most, kind, limit)) };
         let plan = |pieces| Ok(if pieces > 1 { in_pieces.1.clone() } else { self.plans[0].clone() });

@@ -130,7 +130,7 @@ fn beside_slow_ones(lost: Option<u64>) -> (Vec<f32>, Trainer) {
     let mut world = World::new(vec![adapter("slow", 0.01), adapter("fast", 1.0), adapter("slow too", 0.01)]);
     let mut trainer = trainer().on(world.adapters()).opener(world.opener()).runtime(world.runtime());
     trainer = trainer.placement(Placement::Auto);
-    let fit = Fit::new(1).batch_size(ROWS).in_order();
+    let fit = Fit::new(1).batch_size(ROWS).in_order().workers(0);
     let all = async {
         let mut session = trainer.session_async(digits::train().unwrap(), fit).await.unwrap();
         let mut lost = lost;

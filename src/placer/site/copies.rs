@@ -1,8 +1,8 @@
 //! Copies of the model: on all adapters that hold one, or on those alone that are faster without the others.
 
-use super::chosen::ChosenStage;
-use super::site::Site;
-use super::speeds::Speeds;
+use super::super::chosen::ChosenStage;
+use super::super::speeds::Speeds;
+use super::Site;
 use crate::adapters::memory::Needed;
 use crate::error::Result;
 use crate::scheduler::Division;
@@ -24,9 +24,9 @@ pub(super) struct Copies {
     /// The adapters, in their order.
     pub on: Vec<usize>,
     pub step_ms: f64,
-    /// What a step takes with copies on all adapters that hold one.
+    /// Milliseconds of a step with copies on all adapters that hold one.
     pub all_ms: f64,
-    /// Those of them that are left out.
+    /// The adapters that hold one and are left out.
     pub left_out: Vec<usize>,
 }
 
