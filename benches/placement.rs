@@ -125,10 +125,8 @@ impl Bench {
     /// All ways to train a model, `auto` first.
     fn ways(&self, workload: &Workload) -> Vec<Way> {
         let all: Vec<usize> = (0..self.adapters.len()).collect();
-        let mut ways = vec![
-            Way::new("auto", &all, Placement::Auto, 1),
-            Way::new("replicas on all", &all, Placement::Replicas, 1),
-        ];
+        let mut ways =
+            vec![Way::new("auto", &all, Placement::Auto, 1), Way::new("replicas on all", &all, Placement::Replicas, 1)];
         for (idx, info) in self.adapters.iter().enumerate() {
             ways.push(Way::new(&format!("{} alone", info.name), &[idx], Placement::Replicas, 1));
         }

@@ -147,8 +147,17 @@ where
     let (last_event, has_ended) = (events.clone(), Arc::new(AtomicBool::new(false)));
     let (backlog, throttle) = (VecDeque::new(), Throttle::default());
     let (clock, reported) = (runtime.clone(), has_ended.clone());
-    let mailbox =
-        Mailbox { actor, requests, events, runtime: clock.clone(), backlog, came_ms: 0.0, has_ended, throttle, limit: None };
+    let mailbox = Mailbox {
+        actor,
+        requests,
+        events,
+        runtime: clock.clone(),
+        backlog,
+        came_ms: 0.0,
+        has_ended,
+        throttle,
+        limit: None,
+    };
     let unstarted = Unstarted { actor, events: Some(last_event.clone()) };
     let task = move || -> Task {
         unstarted.start();

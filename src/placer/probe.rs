@@ -145,7 +145,11 @@ impl Probe<'_> {
     async fn alone(mut self) -> Option<Times> {
         let times = self.whole().await;
         self.close().await;
-        log::debug!("`{}` by itself, measured in {:.0} ms: {times:?}", shown(&self.handle.info.name), self.elapsed_ms());
+        log::debug!(
+            "`{}` by itself, measured in {:.0} ms: {times:?}",
+            shown(&self.handle.info.name),
+            self.elapsed_ms()
+        );
         times
     }
 

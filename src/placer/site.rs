@@ -9,12 +9,12 @@ use super::blocks::Blocks;
 use super::chosen::{ChosenPlacement, ChosenStage};
 use super::search::{Candidate, divisions};
 use super::speeds::Speeds;
-use copies::Copies;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::Pass;
 use crate::scheduler::{Division, Placed, Placement, fewest_rows};
 use crate::shown::bytes;
 use crate::simulator::trial::Trial;
+use copies::Copies;
 
 /// Numbers of pieces that are tried where none is set.
 const PIECES: [u32; 4] = [2, 4, 8, 16];

@@ -18,7 +18,9 @@ use super::traffic::Traffic;
 use super::virtual_time::{Virtual, lock};
 use crate::adapters::mailbox::{self, Device, Done, Mailbox, Stop};
 use crate::adapters::memory;
-use crate::adapters::{ActorId, Combining, Event, Fault, Handle, Info, Kind, Message, Request, Run, Ticket, Timing, Writes};
+use crate::adapters::{
+    ActorId, Combining, Event, Fault, Handle, Info, Kind, Message, Request, Run, Ticket, Timing, Writes,
+};
 use crate::plan::{Combine, Command, Exchange, Pass, Plan, Role, Work};
 use crate::runtime::Runtime;
 
@@ -61,9 +63,7 @@ pub(super) fn open(
     events: Sender<Message>,
 ) -> Handle {
     let clock = runtime.clone();
-    let device = async move |_| {
-        Ok(Simulated { runtime: clock.clone(), adapter, loaded: None, link: Link::new(clock) })
-    };
+    let device = async move |_| Ok(Simulated { runtime: clock.clone(), adapter, loaded: None, link: Link::new(clock) });
     let runtime: Arc<dyn Runtime> = Arc::new(runtime);
     Handle { info: info.clone(), requests: mailbox::spawn(&info.name, actor, &runtime, events, device) }
 }
@@ -219,12 +219,7 @@ fn out_of_memory() -> Stop {
 impl Simulated {
     /// The result of work on a run. Runs before one for which memory does not suffice are answered first; of one that is given up
     /// nothing more arrives.
-    async fn stopped<T>(
-        &mut self,
-        mailbox: &mut Mailbox,
-        run: Ticket,
-        result: Result<T, Stop>,
-    ) -> Result<T, Stop> {
+    async fn stopped<T>(&mut self, mailbox: &mut Mailbox, run: Ticket, result: Result<T, Stop>) -> Result<T, Stop> {
         match &result {
             Err(Stop::Fault(Fault::OutOfMemory(_))) => self.link.finish(mailbox).await?,
             Err(Stop::Abandoned) => self.link.give_up(run),

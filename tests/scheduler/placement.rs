@@ -170,7 +170,8 @@ fn adapters_without_which_a_step_is_faster_are_left_out() {
     assert!(chosen.to_string().contains("\nleft out: slow, slow; with all adapters, replicas would take "), "{chosen}");
     // One that gets no rows costs nothing: it is kept, since it may be faster later.
     let fast = |name: &str| adapter(name, 1.0, 2.0);
-    let kept = choice(&rig(256, None, vec![fast("x"), AdapterSpec { upload_gb_s: Some(0.005), ..fast("far") }, fast("y")]));
+    let kept =
+        choice(&rig(256, None, vec![fast("x"), AdapterSpec { upload_gb_s: Some(0.005), ..fast("far") }, fast("y")]));
     assert!(kept.left_out.is_empty() && kept.stages[0].adapters.len() == 3, "{kept}");
 }
 
@@ -186,8 +187,9 @@ fn all_say_the_same_of_a_copy_that_fits_in_pieces_or_not_at_all() {
     let one_row = trainer.memory_need(Kind::DiscreteGpu, 1, 1, None).unwrap().unwrap().bytes;
     let mut seen = [0; 3];
     for limit in [one_row - 1, one_row, one_row + (one_row >> 8), (one_row + whole) / 2, whole - 1, whole] {
-        let limited = AdapterSpec { memory_gb: Some(limit as f64 / 1e9), ..adapter("limited", 0.01, 50.0) };
-        let limit = (limit as f64 / 1e9 * 1e9) as u64;
+        // Half a byte more, which no rounding loses.
+        let memory_gb = Some((limit as f64 + 0.5) / 1e9);
+        let limited = AdapterSpec { memory_gb, ..adapter("limited", 0.01, 50.0) };
         let rig = rig(rows, None, vec![limited, adapter("x", 0.01, 50.0)]);
         let (report, chosen) = simulate(&rig).unwrap();
         let (chosen, need) = (chosen.unwrap(), need(Some(limit)));

@@ -9,7 +9,8 @@ use manyhands::internals::simulator::World;
 use manyhands::layers::{Activation, Dense, Dropout, Flatten};
 use manyhands::simulator::{AdapterSpec, Slowdown};
 use manyhands::{
-    AdapterStatus, Compile, CpuFallback, ErrorKind, Fit, Loss, Model, Optimizer, Placement, Sequential, SplitMode, Trainer,
+    AdapterStatus, Compile, CpuFallback, ErrorKind, Fit, Loss, Model, Optimizer, Placement, Sequential, SplitMode,
+    Trainer,
 };
 
 use crate::close::assert_close;
@@ -152,12 +153,20 @@ fn adapters_that_are_left_out_take_over_when_the_others_are_lost() {
     let statuses = |trainer: &Trainer| trainer.open_adapters().into_iter().map(|it| it.status).collect::<Vec<_>>();
     let (expected, alone) = beside_slow_ones(None);
     let chosen = alone.chosen_placement().unwrap();
-    assert_eq!((chosen.stages[0].adapters.as_slice(), chosen.left_out.len()), (&["fast".to_owned()][..], 2), "{chosen}");
+    assert_eq!(
+        (chosen.stages[0].adapters.as_slice(), chosen.left_out.len()),
+        (&["fast".to_owned()][..], 2),
+        "{chosen}"
+    );
     let is_excluded = [true, false, true].map(|is_excluded| AdapterStatus::Active { is_excluded });
     assert_eq!(statuses(&alone), is_excluded);
     for lost in [1, 7] {
         let (weights, trainer) = beside_slow_ones(Some(lost));
-        assert!(matches!(statuses(&trainer)[0], AdapterStatus::Active { is_excluded: false }), "{:?}", statuses(&trainer));
+        assert!(
+            matches!(statuses(&trainer)[0], AdapterStatus::Active { is_excluded: false }),
+            "{:?}",
+            statuses(&trainer)
+        );
         assert_close(&format!("lost after step {lost}"), &weights, &expected, 1e-5);
     }
 }
