@@ -8,6 +8,7 @@ use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, PI};
 
 use super::Call;
 use super::rounding::single;
+use super::vectors::widest;
 
 pub use real::{Real, erf};
 
@@ -84,10 +85,12 @@ macro_rules! functions {
                 pub(super) struct $name;
 
                 impl Definition for $name {
+                    #[inline(always)]
                     fn value<F: Real>($n: Numbers<F>, $x: F) -> F {
                         $value
                     }
 
+                    #[inline(always)]
                     fn slope<F: Real>($m: Numbers<F>, $saved: F) -> F {
                         $slope
                     }
@@ -165,7 +168,7 @@ functions! { 18:
 
     /// `y = x / 2 (1 + tanh(√(2/π) (x + 0.044715 x³)))`, from the same paper
     GeluTanh = 14 (Input),
-    |_, x| F::of(0.5) * x * (F::of(1.0) + gelu_inner(x).tanh()),
+    |_, x| x * sigmoid(F::of(2.0) * gelu_inner(x)),
     |_, x| gelu_tanh_slope(x);
 
     /// `y = x / (1 + exp(-x))`; Elfwing et al. 2017, arXiv:1702.03118
@@ -299,30 +302,41 @@ impl Function {
     }
 }
 
-fn activate_all<D: Definition>(numbers: Numbers, values: &mut [f32]) {
-    values.iter_mut().for_each(|x| *x = D::value(numbers, *x));
+widest! {
+    fn activate_all<D: Definition>(numbers: Numbers, values: &mut [f32]) {
+        for x in values {
+            *x = D::value(numbers, *x);
+        }
+    }
 }
 
-fn scale_all<D: Definition>(numbers: Numbers, d_x: &mut [f32], dy: &[f32], saved: &[f32]) {
-    let each = d_x.iter_mut().zip(dy.iter().zip(saved));
-    each.for_each(|(d_x, (dy, saved))| *d_x = dy * D::slope(numbers, *saved));
+widest! {
+    fn scale_all<D: Definition>(numbers: Numbers, d_x: &mut [f32], dy: &[f32], saved: &[f32]) {
+        for (d_x, (dy, saved)) in d_x.iter_mut().zip(dy.iter().zip(saved)) {
+            *d_x = dy * D::slope(numbers, *saved);
+        }
+    }
 }
 
+#[inline(always)]
 fn sigmoid<F: Real>(x: F) -> F {
     F::of(1.0) / (F::of(1.0) + (-x).exp())
 }
 
 /// `x` times the slope of the sigmoid at `x`. Past the bounds it is 0 in f32.
+#[inline(always)]
 fn damped<F: Real>(x: F) -> F {
     let b = x.clamp(-100.0, 100.0);
     let e = (-b.abs()).exp();
     b * e / ((F::of(1.0) + e) * (F::of(1.0) + e))
 }
 
+#[inline(always)]
 fn hard_sigmoid<F: Real>(x: F) -> F {
     (x / F::of(6.0) + F::of(0.5)).clamp(0.0, 1.0)
 }
 
+#[inline(always)]
 fn bounded_relu<F: Real>(n: Numbers<F>, x: F) -> F {
     if x <= n.offset {
         // Without a slope 0, also of minus infinity.
@@ -335,12 +349,14 @@ fn bounded_relu<F: Real>(n: Numbers<F>, x: F) -> F {
 }
 
 /// `ln(1 + exp(x))`, which overflows nowhere.
+#[inline(always)]
 fn softplus<F: Real>(x: F) -> F {
     let above = if x < F::of(0.0) { F::of(0.0) } else { x };
     above + (-x.abs()).exp().ln_1p()
 }
 
 /// `w / (w + 2)` with `w = exp(x) (exp(x) + 2)`, in terms of `exp(-|x|)`, which overflows nowhere.
+#[inline(always)]
 fn tanh_of_softplus<F: Real>(x: F) -> F {
     let e = (-x.abs()).exp();
     let (small, square) = (F::of(2.0) * e, e * e);
@@ -351,23 +367,26 @@ fn tanh_of_softplus<F: Real>(x: F) -> F {
     }
 }
 
+#[inline(always)]
 fn gelu_inner<F: Real>(x: F) -> F {
     F::of(SQRT_2_OVER_PI) * (x + F::of(0.044_715) * x * x * x)
 }
 
 /// The bounds keep `x²` finite; past them the density is 0.
+#[inline(always)]
 fn gelu_slope<F: Real>(x: F) -> F {
     let b = x.clamp(-15.0, 15.0);
     let density = F::of(1.0 / (2.0 * PI).sqrt()) * (F::of(-0.5) * b * b).exp();
     F::of(0.5) * (F::of(1.0) + (x * F::of(FRAC_1_SQRT_2)).erf()) + b * density
 }
 
-/// The bounds keep `x³` finite; past them the tanh is ±1.
+/// By `(1 + tanh(u)) / 2 = sigmoid(2 u)`. The bounds keep `x³` finite; past them the sigmoid is 0 or 1.
+#[inline(always)]
 fn gelu_tanh_slope<F: Real>(x: F) -> F {
     let b = x.clamp(-10.0, 10.0);
-    let t = gelu_inner(b).tanh();
+    let s = sigmoid(F::of(2.0) * gelu_inner(b));
     let inner_slope = F::of(SQRT_2_OVER_PI) * (F::of(1.0) + F::of(3.0 * 0.044_715) * b * b);
-    F::of(0.5) * (F::of(1.0) + t) + F::of(0.5) * b * (F::of(1.0) - t * t) * inner_slope
+    s + F::of(2.0) * b * s * (F::of(1.0) - s) * inner_slope
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use super::cases::{Case, Fill};
 use super::rounding::{index, normal, single};
 use super::text::wgsl;
+use super::vectors::widest;
 use super::{Call, Kernel, Library};
 
 crate::params! {
@@ -84,14 +85,33 @@ fn update_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let l2_decay = params.l2_decay;
     let (rest_1, rest_2) = (1.0 - params.beta_1, 1.0 - params.beta_2);
     let alpha = params.learning_rate * params.correction_2.sqrt() / params.correction_1;
-    let moments = momentum[..len].iter_mut().zip(&mut velocity[..len]);
-    let state = parameter[..len].iter_mut().zip(moments).zip(&call.inputs[0][..len]);
-    state.for_each(|((w, (m, v)), g)| {
-        let g = g * scale + l2_decay * *w;
-        *m = normal(*m + (g - *m) * rest_1);
-        *v = normal(*v + (g * g - *v) * rest_2);
-        *w = (*w - *w * kept) - alpha * *m / (v.sqrt() + epsilon);
-    });
+    let numbers = Numbers { scale, l2_decay, rest_1, rest_2, kept, alpha, epsilon };
+    let state = [&mut parameter[..len], &mut momentum[..len], &mut velocity[..len]];
+    update_all(state, &call.inputs[0][..len], numbers);
+}
+
+/// What is the same for all parameters.
+#[derive(Clone, Copy)]
+struct Numbers {
+    scale: f32,
+    l2_decay: f32,
+    rest_1: f32,
+    rest_2: f32,
+    kept: f32,
+    alpha: f32,
+    epsilon: f32,
+}
+
+widest! {
+    fn update_all(state: [&mut [f32]; 3], gradient: &[f32], n: Numbers) {
+        let [parameter, momentum, velocity] = state;
+        for ((w, (m, v)), g) in parameter.iter_mut().zip(momentum.iter_mut().zip(velocity)).zip(gradient) {
+            let g = g * n.scale + n.l2_decay * *w;
+            *m = normal(*m + (g - *m) * n.rest_1);
+            *v = normal(*v + (g * g - *v) * n.rest_2);
+            *w = (*w - *w * n.kept) - n.alpha * *m / (v.sqrt() + n.epsilon);
+        }
+    }
 }
 
 fn cases() -> Vec<Case> {

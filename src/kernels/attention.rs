@@ -4,7 +4,6 @@
 //! gradient and once for that of keys and values. All sums have one order, so results repeat to the same bits.
 
 mod cases;
-mod exponential;
 mod fast;
 mod twins;
 

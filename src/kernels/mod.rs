@@ -49,6 +49,7 @@ pub mod sgd;
 pub mod softmax;
 pub mod softmax_cross_entropy;
 mod table;
+mod vectors;
 
 use std::fmt;
 

@@ -5,7 +5,6 @@
 
 mod cases;
 mod fast;
-mod quick;
 mod twins;
 
 use super::activation_functions::CONSTANTS as FUNCTION;

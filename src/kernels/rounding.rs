@@ -8,6 +8,7 @@ pub(crate) fn single(value: f64) -> f32 {
 
 /// The value, or 0 for a subnormal one. Moments of weights without gradients decay to subnormal numbers, and CPUs compute several
 /// times slower with these.
+#[inline(always)]
 pub(crate) fn normal(value: f32) -> f32 {
     if value.abs() < f32::MIN_POSITIVE { 0.0 } else { value }
 }

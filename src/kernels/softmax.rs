@@ -3,6 +3,7 @@
 use super::cases::{Case, Fill};
 use super::family::family;
 use super::rounding::{index, single};
+use super::vectors::{exponentiate, largest};
 use super::{Call, Kernel, parallel};
 
 crate::params! {
@@ -65,9 +66,8 @@ fn forward_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let x = call.inputs[0];
     parallel::rows(&mut outputs[0][..len], cols, |first, y| {
         for (x, y) in x[first * cols..].chunks_exact(cols).zip(y.chunks_exact_mut(cols)) {
-            let largest = x.iter().copied().fold(-3.4e38, f32::max);
-            y.iter_mut().zip(x).for_each(|(y, x)| *y = (x - largest).exp());
-            let factor = 1.0 / y.iter().sum::<f32>();
+            y.copy_from_slice(x);
+            let factor = 1.0 / exponentiate(y, largest(x, -3.4e38));
             y.iter_mut().for_each(|y| *y *= factor);
         }
     });

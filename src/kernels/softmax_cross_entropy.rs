@@ -3,6 +3,7 @@
 use super::cases::{Case, Fill};
 use super::family::family;
 use super::rounding::{class, double, float, index, single};
+use super::vectors::{exponentiate, largest};
 use super::{Call, Kernel, parallel};
 
 crate::params! {
@@ -159,9 +160,9 @@ fn forward_dense_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 
 /// Writes `exp(z - largest)` and gives their sum, and the largest logit.
 fn exponentials(logits: &[f32], output: &mut [f32]) -> (f32, f32) {
-    let largest = logits.iter().copied().fold(-3.4e38, f32::max);
-    output.iter_mut().zip(logits).for_each(|(e, z)| *e = (z - largest).exp());
-    (output.iter().sum(), largest)
+    let largest = largest(logits, -3.4e38);
+    output.copy_from_slice(logits);
+    (exponentiate(output, largest), largest)
 }
 
 /// Calls `f(row, its logits, its gradient)`, which writes the gradient and gives the loss and the true class.

@@ -3,6 +3,8 @@
 use std::f64::consts::FRAC_2_SQRT_PI;
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
+use super::super::vectors;
+
 /// A floating-point number.
 pub trait Real:
     Copy
@@ -15,13 +17,13 @@ pub trait Real:
 {
     /// The nearest number to a constant.
     fn of(value: f64) -> Self;
-    /// `e^x`.
+    /// `e^x`; for f32 within 2e-7 of itself.
     fn exp(self) -> Self;
     /// `e^x - 1`, exact near 0.
     fn exp_m1(self) -> Self;
     /// `ln(1 + x)`, exact near 0.
     fn ln_1p(self) -> Self;
-    /// Hyperbolic tangent.
+    /// Hyperbolic tangent; for f32 within 5e-7.
     fn tanh(self) -> Self;
     /// The error function: for f64 to its full accuracy, for f32 as the shader computes it.
     fn erf(self) -> Self;
@@ -32,7 +34,7 @@ pub trait Real:
 }
 
 macro_rules! real {
-    ($float:ident, $erf:ident) => {
+    ($float:ident, $exp:path, $tanh:path, $erf:path) => {
         impl Real for $float {
             #[allow(clippy::cast_possible_truncation, clippy::cast_lossless, reason = "rounding is what it is for")]
             #[inline(always)]
@@ -42,7 +44,7 @@ macro_rules! real {
 
             #[inline(always)]
             fn exp(self) -> Self {
-                Self::exp(self)
+                $exp(self)
             }
 
             #[inline(always)]
@@ -57,7 +59,7 @@ macro_rules! real {
 
             #[inline(always)]
             fn tanh(self) -> Self {
-                Self::tanh(self)
+                $tanh(self)
             }
 
             #[inline(always)]
@@ -78,8 +80,8 @@ macro_rules! real {
     };
 }
 
-real!(f64, erf);
-real!(f32, erf_f32);
+real!(f64, f64::exp, f64::tanh, erf);
+real!(f32, vectors::exp, vectors::tanh, erf_f32);
 
 /// The error function, to about 1e-15.
 ///
@@ -108,6 +110,7 @@ fn erfc_fraction(x: f64) -> f64 {
 }
 
 /// The shader's `erf`, within 4e-7: an odd rational function on [-4, 4], from Eigen and XLA; ±1 outside.
+#[inline(always)]
 pub fn erf_f32(x: f32) -> f32 {
     const P: [f32; 7] =
         [-2.726_142_3e-10, 2.770_681_4e-8, -2.101_024e-6, -5.692_506_4e-5, -7.349_906e-4, -2.954_6e-3, -1.609_603_3e-2];

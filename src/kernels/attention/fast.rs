@@ -7,8 +7,8 @@ use super::super::mask::counts;
 use super::super::product::{TASK, matrix, matrix_mut, with_scratch};
 use super::super::random::{self, RowKey};
 use super::super::rounding::{ceiling, float, index, single};
+use super::super::vectors::{exp, exponentiate, largest, widest};
 use super::super::{Call, parallel};
-use super::exponential::{exp, exponentiate, largest};
 use super::{EMPTY, Sizes, whole_u32};
 use crate::runtime::threads;
 
@@ -127,11 +127,19 @@ impl<'a> Given<'a> {
             if self.s.drops {
                 self.drop(queries.row, head, i, keys.first, slopes);
             }
-            for (share, slope) in shares.iter_mut().zip(slopes) {
-                *share = exp(*share - log);
-                *slope = scale * *share * (*slope - mean);
-            }
+            score_slopes([shares, slopes], [log, mean, scale]);
             self.drop(queries.row, head, i, keys.first, shares);
+        }
+    }
+}
+
+widest! {
+    /// Makes probabilities of one query's scores, and slopes of the scores of those of the probabilities.
+    fn score_slopes(both: [&mut [f32]; 2], numbers: [f32; 3]) {
+        let ([shares, slopes], [log, mean, scale]) = (both, numbers);
+        for (share, slope) in shares.iter_mut().zip(slopes) {
+            *share = exp(*share - log);
+            *slope = scale * *share * (*slope - mean);
         }
     }
 }

@@ -2,7 +2,8 @@
 
 use super::super::Call;
 use super::super::activation_functions::{Activation, Function};
-use super::{Step, quick};
+use super::super::vectors;
+use super::Step;
 
 /// Arguments of a step for all rows.
 struct Rows {
@@ -19,7 +20,7 @@ impl Rows {
         if self.step.is_hard {
             Function::plain(Activation::HardSigmoid).activate_all(values);
         } else {
-            quick::sigmoid(values);
+            vectors::sigmoid_all(values);
         }
     }
 
@@ -44,7 +45,7 @@ impl Rows {
 
     fn activate(&self, values: &mut [f32]) {
         match self.activation.activation {
-            Activation::Tanh => quick::tanh(values),
+            Activation::Tanh => vectors::tanh_all(values),
             _ => self.activation.activate_all(values),
         }
     }
