@@ -90,7 +90,7 @@ fn update_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     update_all(state, &call.inputs[0][..len], numbers);
 }
 
-/// What is the same for all parameters.
+/// Numbers of a step: the same ones for all parameters.
 #[derive(Clone, Copy)]
 struct Numbers {
     scale: f32,

@@ -194,7 +194,7 @@ mod tests {
         }
     }
 
-    /// What [`widest`] takes and the function for any processor.
+    /// Compares the function that this processor gets with the one for any.
     #[test]
     fn wider_vectors_give_the_same_bits() {
         let points: Vec<f32> = (-900_i32..900).map(|i| i as f32 * 0.1).collect();
