@@ -67,7 +67,7 @@ class Engine:
             if _IS_JAX and self._values.get(name) is variable._value:
                 # JAX changes no array in place.
                 continue
-            values = _floats(variable)
+            values = floats(variable)
             self._values[name] = variable._value
             if name not in self._known or not np.array_equal(values, self._known[name], equal_nan=True):
                 changed[name] = self._known[name] = values
@@ -76,7 +76,7 @@ class Engine:
             state = self._optimizer_state() if step != self._known_step else {}
             if step != self._known_step:
                 self._known_step = self._step = step
-            self.trainer.set_tensors(changed, {name: _floats(variable) for name, variable in state.items()}, self._step)
+            self.trainer.set_tensors(changed, {name: floats(variable) for name, variable in state.items()}, self._step)
 
     def pull(self) -> None:
         """Gives Keras the weights and the optimizer's state, if the adapters have trained since."""
@@ -228,7 +228,7 @@ def _keys(model: keras.Model, graph: Graph) -> list[str]:
     return [name for name, _ in graph.inputs]
 
 
-def _floats(variable: Any) -> Floats:
+def floats(variable: Any) -> Floats:
     # A copy: some backends give a view of what they go on to change.
     return np.array(_numpy(variable), dtype=np.float32, order="C", copy=True)
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,9 @@ from . import _native
 from ._rows import Feeds, rows_of
 from ._rig import Placement, Rig, Split
 from .errors import SettingError, explained
+
+if TYPE_CHECKING:
+    import keras
 
 Floats = NDArray[np.float32]
 #: A loss, metric or optimizer: its name, or a dict with its `type` and settings.
@@ -96,6 +99,25 @@ class Model:
             ModelError: If the file holds no model.
         """
         return cls(_native.Model.load(path))
+
+    @classmethod
+    def from_keras(cls, model: keras.Model | str | PathLike[str]) -> Model:
+        """A copy of a Keras model with its weights, or of the model in a `.keras` file.
+
+        Of a compiled model, the file that `save` writes knows loss and metrics, for `manyhands evaluate`; a softmax or
+        sigmoid before a cross-entropy is taken off, since losses here take logits. Layers have Keras' names, those of a model within
+        another one its name in front: `tower.dense`.
+
+        >>> import keras
+        >>> Model.from_keras(keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, name="head")])).outputs
+        {'head': (2,)}
+
+        Raises:
+            ModelError: If a layer or loss is not supported, with all problems at once.
+        """
+        from ._convert import from_keras
+
+        return cls(from_keras(model))
 
     def save(self, path: str | PathLike[str]) -> None:
         """Writes layers and weights to a safetensors file."""

@@ -13,6 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::errors::{detached, exception};
+use crate::trainer::Objective;
 
 /// Reads what Python has written as JSON.
 pub(crate) fn read<T: serde::de::DeserializeOwned>(py: Python<'_>, what: &str, json: &str) -> PyResult<T> {
@@ -128,6 +129,13 @@ impl Model {
             tensors.set_item(name, PyArray1::from_slice(py, values).reshape(shape.to_vec())?)?;
         }
         Ok(tensors)
+    }
+
+    /// Keeps the losses and metrics of an objective in its file.
+    fn set_objective(&self, py: Python<'_>, objective: &str) -> PyResult<()> {
+        let objective: Objective = read(py, "the objective", objective)?;
+        py.detach(|| self.lock().set_evaluation(objective.evaluation()));
+        Ok(())
     }
 
     /// Takes these weights and statistics; what is not named stays.

@@ -12,6 +12,7 @@ use manyhands::internals::scheduler::TrainingState;
 use manyhands::internals::scheduler::timeline::{Lane, Span, Tracing};
 use manyhands::internals::trainer::{CheckedBatch, Meter};
 use manyhands::logs::{StepLog, Values};
+use manyhands::model::Evaluation;
 use manyhands::{BatchStatistics, Compile, Loss, Metric, Optimizer, Placement, Reduction, SplitMode};
 use numpy::{PyArray1, PyArrayMethods, PyReadonlyArray1};
 use pyo3::prelude::*;
@@ -28,7 +29,7 @@ use crate::{epoch, log, model};
 /// Settings of training, in Python's form.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Objective {
+pub(crate) struct Objective {
     optimizer: Optimizer,
     losses: Vec<Loss>,
     loss_weights: Vec<f32>,
@@ -40,6 +41,12 @@ struct Objective {
 }
 
 impl Objective {
+    /// Losses and metrics, as a model file keeps them.
+    pub(crate) fn evaluation(self) -> Evaluation {
+        let Self { losses, loss_weights, reduction, metrics, .. } = self;
+        Evaluation { losses, loss_weights, reduction, metrics }
+    }
+
     fn compile(self) -> Compile {
         let mut compile = Compile::with_losses(self.optimizer, self.losses)
             .loss_weights(self.loss_weights)

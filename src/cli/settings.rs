@@ -12,11 +12,11 @@ use crate::adapters::MemoryLimits;
 use crate::callbacks::{EarlyStopping, Monitor};
 use crate::data::{self, Aside, DataConfig, DataPair, Dataset};
 use crate::internals::misread::{self, Misread};
-use crate::internals::model::InputConfig;
+use crate::internals::model::{InputConfig, LayerConfig};
 use crate::internals::{names, shown};
 use crate::{
     BatchStatistics, Compile, CpuFallback, Error, ErrorKind, Fit, GradientCompression, Loss, Metric, Model,
-    ModelConfig, NonFinite, Optimizer, Placement, Reduction, Result, Schedule, SplitMode, Trainer,
+    ModelConfig, NonFinite, Optimizer, Placement, Reduction, Result, Schedule, Shape, SplitMode, Trainer,
 };
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, MapAccess, SeqAccess, Visitor};
@@ -240,7 +240,7 @@ impl Settings {
 
     fn parse(text: &str, file: &str) -> Result<Self> {
         let mut settings: Self = misread::read(text, file, HELP)?;
-        if let ModelSource::Layers(config) = &settings.model {
+        if let ModelSource::Layers(config) | ModelSource::Start { config, .. } = &settings.model {
             check_layers(config, text, file)?;
         }
         check_rate(&settings.schedule, text, file)?;
@@ -265,7 +265,7 @@ impl Settings {
     /// The files that are read: the data's, and the model's.
     pub fn files(&self) -> Vec<PathBuf> {
         let mut files = self.data.files();
-        if let ModelSource::File(path) = &self.model {
+        if let ModelSource::File(path) | ModelSource::Start { start: path, .. } = &self.model {
             files.push(path.clone());
         }
         files
@@ -297,6 +297,13 @@ impl Settings {
     fn read_model(&self, seed: u64) -> Result<Model> {
         match &self.model {
             ModelSource::File(path) => Model::load(path),
+            ModelSource::Start { start, until, config } => {
+                let model = Model::load(start)?.with_head(until.as_deref(), &config.layers, &config.outputs, seed);
+                model.map_err(|error| {
+                    let who = format!("`{}`, table `model`, {}", shown(&self.file), error.who());
+                    Error::model(who, error.problem(), error.help())
+                })
+            }
             ModelSource::Layers(config) => {
                 self.with_inputs(config, seed)?.build(seed).map_err(|error| match error.kind() {
                     ErrorKind::Model if !self.are_built_in() => {
@@ -356,7 +363,7 @@ impl Settings {
             _ if is_resumed => data.open_like(model.schema()),
             // Names that the model does not know belong to a new task.
             ModelSource::File(_) => data.open_like(model.schema()).or_else(|_| data.open_aside(aside)),
-            ModelSource::Layers(_) => opened.map_or_else(|| data.open_aside(aside), |(_, pair)| Ok(pair)),
+            ModelSource::Layers(_) | ModelSource::Start { .. } => opened.map_or_else(|| data.open_aside(aside), |(_, pair)| Ok(pair)),
         }
     }
 
@@ -489,6 +496,43 @@ impl Training {
 pub enum ModelSource {
     File(PathBuf),
     Layers(ModelConfig),
+    /// Layers behind those of a model file, of which `until` is the last.
+    Start { start: PathBuf, until: Option<String>, config: ModelConfig },
+}
+
+/// The table `[model]`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ModelTable {
+    /// A model file, whose layers with their weights stand before the new ones.
+    start: Option<PathBuf>,
+    /// The last layer of `start` that is used; all are, if it is left out.
+    until: Option<String>,
+    /// Shape of a row of the one input, which is then called `input`. Without inputs, they are those of the data.
+    input: Option<Shape>,
+    /// Several inputs.
+    #[serde(default)]
+    inputs: Vec<InputConfig>,
+    /// The layers in order.
+    layers: Vec<LayerConfig>,
+    /// Names of the outputs.
+    #[serde(default)]
+    outputs: Vec<String>,
+}
+
+impl ModelTable {
+    /// The source that the table tells, or what is wrong with it.
+    fn source(self) -> Result<ModelSource, &'static str> {
+        let Self { start, until, input, inputs, layers, outputs } = self;
+        let has_inputs = input.is_some() || !inputs.is_empty();
+        let config = ModelConfig { input, inputs, layers, outputs };
+        match (start, until) {
+            (Some(_), _) if has_inputs => Err("needs no inputs beside `start`, whose model has them"),
+            (Some(start), until) => Ok(ModelSource::Start { start, until, config }),
+            (None, Some(_)) => Err("needs `start`, a model file, beside `until`"),
+            (None, None) => Ok(ModelSource::Layers(config)),
+        }
+    }
 }
 
 impl<'de> Deserialize<'de> for ModelSource {
@@ -506,7 +550,8 @@ impl<'de> Deserialize<'de> for ModelSource {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ModelSource, A::Error> {
-                ModelConfig::deserialize(MapAccessDeserializer::new(map)).map(ModelSource::Layers)
+                let table = ModelTable::deserialize(MapAccessDeserializer::new(map))?;
+                table.source().map_err(de::Error::custom)
             }
         }
         deserializer.deserialize_any(Source)

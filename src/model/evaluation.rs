@@ -64,6 +64,11 @@ impl Model {
         self.evaluation.as_ref()
     }
 
+    /// Sets the losses and metrics that it was trained with. Training does so by itself.
+    pub fn set_evaluation(&mut self, evaluation: Evaluation) {
+        self.evaluation = Some(evaluation);
+    }
+
     /// Checks that every parameter and statistic is finite; otherwise every output is not.
     ///
     /// # Errors

@@ -23,6 +23,10 @@ const SCHEMA_KEY: &str = "manyhands.schema";
 /// Key of the metadata under which losses and metrics are stored.
 const EVALUATION_KEY: &str = "manyhands.evaluation";
 
+/// Start of files of Keras: those that end in `.keras`, and in `.h5`.
+const ZIP: &[u8] = b"PK\x03\x04";
+const HDF5: &[u8] = b"\x89HDF\r\n";
+
 /// A tensor on its way to a file.
 pub(crate) struct Entered<'a> {
     pub(crate) name: String,
@@ -191,12 +195,15 @@ pub(crate) struct FileReader<'a> {
 impl<'a> FileReader<'a> {
     /// Reads the header; `name` is for messages.
     pub(crate) fn open(bytes: &'a [u8], name: &'a str) -> Result<Self> {
+        let help = if bytes.starts_with(ZIP) || bytes.starts_with(HDF5) {
+            "if it is a model of Keras, make a model file of it: `pip install manyhands_ml[keras]`, `manyhands-ml convert \
+             model.keras model.safetensors`"
+        } else {
+            "it may be cut off, or another program's; nothing was loaded"
+        };
         let refuse = |error: safetensors::SafeTensorError| {
-            Error::checkpoint(
-                format!("`{name}`"),
-                format!("needs to be a whole safetensors file, but is not: {error}"),
-                "it may be cut off, or another program's; nothing was loaded",
-            )
+            let problem = format!("needs to be a whole safetensors file, but is not: {error}");
+            Error::checkpoint(format!("`{name}`"), problem, help)
         };
         let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(refuse)?;
         let tensors = SafeTensors::deserialize(bytes).map_err(refuse)?;

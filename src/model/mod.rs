@@ -9,6 +9,7 @@ mod config;
 mod evaluation;
 mod export;
 pub(crate) mod file;
+mod head;
 mod needed;
 pub(crate) mod objective;
 mod own;

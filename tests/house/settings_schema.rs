@@ -246,7 +246,7 @@ fn model() -> Value {
         "type": "object", "required": ["name", "shape"], "additionalProperties": false,
         "properties": { "name": { "type": "string" }, "shape": shape },
     });
-    let mut fields = object(&fields_of("src/model/config.rs", "ModelConfig"), &["layers"]);
+    let mut fields = object(&fields_of("src/cli/settings.rs", "ModelTable"), &["layers"]);
     fields["properties"]["inputs"]["items"] = input;
     fields["properties"]["layers"]["items"] = layer;
     json!({ "anyOf": [{ "type": "string", "description": "A model file to start from." }, fields] })

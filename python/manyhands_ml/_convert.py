@@ -1,0 +1,40 @@
+"""A Keras model as a model of the engine, with its weights and what it was compiled for."""
+
+from __future__ import annotations
+
+import json
+import os
+from os import PathLike
+
+import keras
+
+from . import _native
+from ._engine import floats
+from ._graph import read
+from ._objective import convert
+from .errors import ModelError, explained, raise_problems
+
+
+def from_keras(model: keras.Model | str | PathLike[str]) -> _native.Model:
+    """The engine's model of a Keras model, or of the one in a file."""
+    if isinstance(model, (str, os.PathLike)):
+        model = _loaded(os.fspath(model))
+    graph, problems = read(model)
+    objective = None
+    if getattr(model, "compiled", False):
+        # This takes heads off the graph.
+        objective, more = convert(model, graph, list(model.output_names), model._compile_config.config, "shard", 0)
+        problems += more
+    raise_problems(f"model `{model.name}`", problems, "Keras")
+    converted = _native.Model.from_json(json.dumps(graph.config()), 0)
+    converted.set_tensors({name: floats(variable) for name, variable in graph.variables().items()})
+    if objective is not None:
+        converted.set_objective(objective.json())
+    return converted
+
+
+def _loaded(path: str) -> keras.Model:
+    try:
+        return keras.saving.load_model(path)
+    except ValueError as error:
+        raise ModelError(explained(f"`{path}`", f"can't be read by Keras: {error}", "name a file that `model.save` wrote")) from error
