@@ -10,7 +10,7 @@ import keras
 
 from . import _native
 from ._engine import floats
-from ._graph import read
+from ._graph import output_names, read
 from ._objective import convert
 from .errors import ModelError, explained, raise_problems
 
@@ -23,7 +23,7 @@ def from_keras(model: keras.Model | str | PathLike[str]) -> _native.Model:
     objective = None
     if getattr(model, "compiled", False):
         # This takes heads off the graph.
-        objective, more = convert(model, graph, list(model.output_names), model._compile_config.config, "shard", 0)
+        objective, more = convert(model, graph, output_names(model), model._compile_config.config, "shard", 0)
         problems += more
     raise_problems(f"model `{model.name}`", problems, "Keras")
     converted = _native.Model.from_json(json.dumps(graph.config()), 0)

@@ -101,6 +101,11 @@ def read(model: keras.Model) -> tuple[Graph, list[str]]:
     return graph, reader.problems
 
 
+def output_names(model: keras.Model) -> list[str]:
+    """The layers that give a model's outputs, by which Keras names losses and metrics."""
+    return [tensor._keras_history.operation.name for tensor in getattr(model, "outputs", None) or []]
+
+
 def _operation(model: Any, name: str) -> Any:
     """A layer of a model, or an operation of `keras.ops`."""
     operations = model.layers if isinstance(model, keras.Sequential) else model.operations

@@ -12,6 +12,7 @@ from keras.src.trainers.epoch_iterator import EpochIterator
 
 from ._data import Arrays, Data, Epoch, one_batch
 from ._engine import Engine
+from ._graph import output_names
 from ._rig import Rig
 from .errors import ModelError, SettingError, explained
 
@@ -426,7 +427,7 @@ class ParallelModel:
         if self._engine is not None and self._engine.is_compiled != bool(self._keras.compiled):
             self._engine = None
         if self._engine is None:
-            names = [tensor._keras_history.operation.name for tensor in getattr(self._keras, "outputs", None) or []]
+            names = output_names(self._keras)
             self._engine = Engine(self._keras, self._rig, self._batch_statistics, self._seed, names)
         return self._engine
 
