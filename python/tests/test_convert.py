@@ -10,6 +10,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import onnxruntime
 import pytest
 from keras import layers
 
@@ -61,6 +62,9 @@ def test_the_accuracy_is_that_of_keras_at_once(trained: tuple[Path, Any]) -> Non
     logits = Predictor(folder / "pretrained.safetensors", adapters="cpu").predict(x)
     powers = np.exp(logits - logits.max(axis=1, keepdims=True))
     np.testing.assert_allclose(powers / powers.sum(axis=1, keepdims=True), model.predict(x, verbose=0), atol=1e-5)
+    command(folder, "export", "pretrained.safetensors")
+    session = onnxruntime.InferenceSession(folder / "pretrained.onnx", providers=["CPUExecutionProvider"])
+    np.testing.assert_allclose(session.run(None, {"image": x})[0], logits, atol=1e-4)
 
 
 def settings(model: str, data: str, more: str) -> str:

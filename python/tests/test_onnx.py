@@ -270,6 +270,28 @@ def test_shared_layers_and_several_inputs_and_outputs(tmp_path: Path) -> None:
     assert [output.name for output in session.get_outputs()] == ["shared", "difference", "same", "b_1"]
 
 
+def test_masks_of_padded_sequences(tmp_path: Path) -> None:
+    """Padding before, behind and between the tokens of two texts, which go through the same layers, and through attention."""
+    model = Model.from_dict({
+        "inputs": [{"name": "a", "shape": [6]}, {"name": "b", "shape": [6]}],
+        "layers": [
+            {"type": "Embedding", "name": "tokens", "input_dim": 9, "output_dim": 4, "mask_zero": True, "inputs": ["a"]},
+            {"reuse": "tokens", "inputs": ["b"]},
+            {"type": "Bidirectional", "name": "text", "layer": {"type": "LSTM", "units": 3}, "inputs": ["tokens"]},
+            {"reuse": "text", "inputs": ["tokens:1"]},
+            {"type": "MultiHeadAttention", "name": "seen", "num_heads": 2, "key_dim": 3, "inputs": ["tokens", "tokens:1"]},
+            {"type": "GRU", "name": "read", "units": 3, "inputs": ["seen"]},
+            {"type": "Concatenate", "name": "all", "inputs": ["text", "text:1", "read"]},
+            {"type": "Dense", "name": "head", "units": 1, "inputs": ["all"]},
+        ],
+        "outputs": ["head"],
+    })
+    rng = np.random.default_rng(6)
+    randomize(model, rng)
+    texts = np.array([[1, 2, 3, 0, 0, 0], [0, 0, 4, 5, 0, 6], [0, 0, 0, 0, 0, 0], [7, 8, 1, 2, 3, 4]], np.float32)
+    compare(model, tmp_path, [texts, texts[::-1].copy()])
+
+
 def test_axes_are_moved_only_where_orders_differ(tmp_path: Path) -> None:
     """A convolutional network takes one transposition before the first convolution, and none after the last pooling."""
     images = Model.from_preset("resnet18", input=[32, 32, 3], outputs=10)

@@ -363,7 +363,9 @@ impl Settings {
             _ if is_resumed => data.open_like(model.schema()),
             // Names that the model does not know belong to a new task.
             ModelSource::File(_) => data.open_like(model.schema()).or_else(|_| data.open_aside(aside)),
-            ModelSource::Layers(_) | ModelSource::Start { .. } => opened.map_or_else(|| data.open_aside(aside), |(_, pair)| Ok(pair)),
+            ModelSource::Layers(_) | ModelSource::Start { .. } => {
+                opened.map_or_else(|| data.open_aside(aside), |(_, pair)| Ok(pair))
+            }
         }
     }
 
@@ -497,7 +499,11 @@ pub enum ModelSource {
     File(PathBuf),
     Layers(ModelConfig),
     /// Layers behind those of a model file, of which `until` is the last.
-    Start { start: PathBuf, until: Option<String>, config: ModelConfig },
+    Start {
+        start: PathBuf,
+        until: Option<String>,
+        config: ModelConfig,
+    },
 }
 
 /// The table `[model]`.

@@ -137,3 +137,34 @@ impl Ready<'_> {
         out.flush()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn graph(rows: usize) -> Graph {
+        let mut graph = Graph::new(&["x"], std::iter::empty());
+        let values = Values::Arranged("a/kernel".into(), Box::new(<[f32]>::to_vec));
+        graph.store("a/kernel", "", vec![rows, 2], values);
+        graph
+    }
+
+    fn about() -> About<'static> {
+        About { inputs: vec![("x", &[2])], outputs: vec![("y", &[2])], texts: BTreeMap::new() }
+    }
+
+    #[test]
+    fn the_length_is_that_of_the_bytes() {
+        let (graph, mut bytes) = (graph(3), Vec::new());
+        let ready = prepare(&graph, "it", &about()).unwrap_or_else(|found| panic!("{found:?}"));
+        ready.write(&mut bytes, |name| (name == "a/kernel").then_some(&[1.0; 6])).unwrap();
+        assert_eq!(bytes.len() as u64, ready.parts.n_bytes(&graph));
+        assert!(ready.write(&mut bytes, |_| None).unwrap_err().to_string().contains("the model has no `a/kernel`"));
+    }
+
+    #[test]
+    fn what_a_file_can_not_hold_is_refused_before_it_is_written() {
+        let found = prepare(&graph(1 << 28), "it", &about()).map(drop).unwrap_err();
+        assert!(found[0] > 1 << 31 && found[1] == (1 << 31) - 1, "{found:?}");
+    }
+}
