@@ -5,12 +5,15 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use xshell::{Shell, cmd};
 
+use crate::toolchain::on_path;
 use crate::{macos, web, windows};
 
 type Part = (&'static str, fn(&Shell) -> Result<()>);
 
 const PARTS: &[Part] = &[
     ("xtask", itself),
+    ("dependencies", dependencies),
+    ("interface", interface),
     ("scripts/test --full", tests),
     ("windows", on_windows),
     ("macos", macos::run),
@@ -53,6 +56,32 @@ fn tell(took: &[(&str, Duration)]) {
 fn itself(shell: &Shell) -> Result<()> {
     cmd!(shell, "cargo clippy --locked --package xtask --all-targets -- -D warnings").run()?;
     cmd!(shell, "cargo test --locked --package xtask").run()?;
+    Ok(())
+}
+
+/// Known weaknesses, licenses and sources of all dependencies: `deny.toml` says what is allowed.
+fn dependencies(shell: &Shell) -> Result<()> {
+    need(shell, "cargo-deny")?;
+    cmd!(shell, "cargo deny --locked check").run()?;
+    Ok(())
+}
+
+/// Compares the library's public interface with that of the last release: breaking changes need a new version.
+fn interface(shell: &Shell) -> Result<()> {
+    let Ok(tag) = cmd!(shell, "git describe --tags --abbrev=0 --match v*").quiet().ignore_stderr().read() else {
+        eprintln!("there is no release yet to compare with");
+        return Ok(());
+    };
+    need(shell, "cargo-semver-checks")?;
+    cmd!(shell, "cargo semver-checks --package manyhands --baseline-rev {tag}").run()?;
+    Ok(())
+}
+
+/// Installs a tool that is missing.
+fn need(shell: &Shell, tool: &str) -> Result<()> {
+    if on_path(tool).is_none() {
+        cmd!(shell, "cargo install --locked {tool}").run()?;
+    }
     Ok(())
 }
 

@@ -1,7 +1,8 @@
-//! `cargo xtask JOB`: builds, runs and checks for other systems than this one.
+//! `cargo xtask JOB`: builds, runs and checks for other systems than this one, and what a release needs.
 
 mod full;
 mod macos;
+mod manifests;
 mod packages;
 mod serve;
 mod toolchain;
@@ -15,7 +16,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use xshell::Shell;
 
-/// Builds, runs and checks for other systems than this one.
+/// Builds, runs and checks for other systems than this one, and writes what a release needs.
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 enum Job {
@@ -28,6 +29,8 @@ enum Job {
     Web(web::WebJob),
     /// Everything that a release must pass, with the time of each part.
     Full,
+    /// Write the manifests of a release for winget, Scoop and Homebrew.
+    Manifests(manifests::ManifestsArgs),
 }
 
 fn main() -> ExitCode {
@@ -48,6 +51,7 @@ fn run(job: &Job) -> anyhow::Result<()> {
         Job::Macos => macos::run(&shell),
         Job::Web(job) => web::run(&shell, job),
         Job::Full => full::run(&shell),
+        Job::Manifests(args) => manifests::run(args),
     }
 }
 
