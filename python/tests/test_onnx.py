@@ -397,10 +397,9 @@ def test_nothing_is_lost(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=r"needs a name that ends in `.onnx`"):
         model.export(tmp_path / "a.pb")
     model.save(tmp_path / "a.safetensors")
-    (tmp_path / "link.onnx").symlink_to("a.safetensors")
-    done = command("export", "a.safetensors", "link.onnx", folder=tmp_path)
+    done = command("export", "a.safetensors", "./a.safetensors", folder=tmp_path)
     assert done.returncode == 1 and "is an input of this run, and can't be written" in done.stderr, done
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["a.onnx", "a.safetensors", "link.onnx"]
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["a.onnx", "a.safetensors"]
     weights = {"dense/bias": np.full(10, np.nan)}
     model.set_weights(weights)
     with pytest.raises(ManyhandsError, match="needs finite numbers"):
