@@ -1338,6 +1338,40 @@ def class_weight_file():
     return file
 
 
+def augmentation_file():
+    """Layers that change images at random, with drawn numbers given."""
+    file = File("augmentation", "keras layers that change images at random, by given numbers")
+    image = exact(generator("augmentation").random((7, 10, 3)))
+    for mode in ("reflect", "nearest", "wrap", "constant"):
+        fill = {"fill_mode": mode, "fill_value": 0.3}
+        zooms = [("zoom_in", 0.6, 0.75), ("zoom_out", 1.7, 1.4)]
+        changes = {"rotation": (layers.RandomRotation(0.5, **fill), {"turn": 0.09})}
+        changes |= {name: (layers.RandomZoom(0.9, **fill), {"height": h, "width": w}) for name, h, w in zooms}
+        changes["translation"] = (layers.RandomTranslation(0.5, 0.5, **fill), {"down": 0.35, "right": -1.3})
+        for name, (layer, facts) in changes.items():
+            given = {key: np.asarray([[value]]) for key, value in facts.items()}
+            transformation = {
+                "rotation": lambda: {"rotation_matrix": layer._compute_affine_matrix(
+                    0.5, 0.5, given["turn"][0] * 360.0, *(np.zeros(1), np.zeros(1), np.ones(1), np.zeros(1), np.zeros(1)), 7, 10)},
+                "zoom_in": lambda: {"height_zoom": given["height"], "width_zoom": given["width"]},
+                "zoom_out": lambda: {"height_zoom": given["height"], "width_zoom": given["width"]},
+                "translation": lambda: {"translations": np.concatenate([given["right"] * 10, given["down"] * 7], axis=1)},
+            }[name]()
+            output = layer.transform_images(image[None], transformation, training=True)[0]
+            file.add(f"{name}_{mode}", {"image": image, "output": output}, fill_mode=mode, **facts)
+    contrast = layers.RandomContrast(0.5, value_range=(0.0, 1.0))
+    brightness = layers.RandomBrightness(0.5, value_range=(0.0, 1.0))
+    saturation = layers.RandomSaturation(0.5, value_range=(0.0, 1.0))
+    for factor in (0.4, 1.6):
+        output = contrast.transform_images(image[None], {"contrast_factor": np.full((1, 1, 1, 1), factor)})[0]
+        file.add(f"contrast_{factor}", {"image": image, "output": output}, factor=factor)
+        output = saturation.transform_images(image[None], {"factor": np.asarray([factor])})[0]
+        file.add(f"saturation_{factor}", {"image": image, "output": output}, factor=factor)
+        output = brightness.transform_images(image[None], {"rgb_delta": np.full((1, 1, 1, 1), factor - 1.0)})[0]
+        file.add(f"brightness_{factor}", {"image": image, "output": output}, factor=factor - 1.0)
+    return file
+
+
 FILES = {
     "layers": layer_file,
     "activations": activation_file,
@@ -1362,6 +1396,7 @@ FILES = {
     "recurrent": recurrent_file,
     "regularizers": regularizer_file,
     "class_weight": class_weight_file,
+    "augmentation": augmentation_file,
 }
 
 

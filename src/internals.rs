@@ -63,6 +63,11 @@ pub mod data {
     pub use crate::data::*;
 }
 
+/// Changes of images.
+pub mod augment {
+    pub use crate::data::augment::*;
+}
+
 /// The table of layers.
 pub mod layers {
     pub use crate::layers::table::LAYERS;

@@ -137,17 +137,25 @@ pub fn read_optional_type<'de, D: Deserializer<'de>, T: DeserializeOwned>(
     read_type(deserializer).map(Some)
 }
 
-/// Like [`read_type`], for a list that may be left out.
+/// Like [`read_type`], for a list.
+///
+/// # Errors
+/// As [`read_type`].
+pub fn read_types<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> Result<Vec<T>, D::Error> {
+    let values = Vec::<toml::Value>::deserialize(deserializer)?;
+    let read = values.into_iter().map(|value| read_type(value).map_err(|error: toml::de::Error| error));
+    let read: Result<Vec<T>, _> = read.collect();
+    read.map_err(|error| de::Error::custom(error.message()))
+}
+
+/// Like [`read_types`], for a setting that may be left out.
 ///
 /// # Errors
 /// As [`read_type`].
 pub fn read_optional_types<'de, D: Deserializer<'de>, T: DeserializeOwned>(
     deserializer: D,
 ) -> Result<Option<Vec<T>>, D::Error> {
-    let values = Vec::<toml::Value>::deserialize(deserializer)?;
-    let read = values.into_iter().map(|value| read_type(value).map_err(|error: toml::de::Error| error));
-    let read: Result<Vec<T>, _> = read.collect();
-    read.map(Some).map_err(|error| de::Error::custom(error.message()))
+    read_types(deserializer).map(Some)
 }
 
 /// Reads an enum that is a name, or a table with a name as its only key, by any writing of it that [`known`] knows.

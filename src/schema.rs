@@ -140,6 +140,18 @@ pub enum Missing {
     Error,
 }
 
+/// Targets of classes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LabelMode {
+    /// The index of the class: `[batch]`, for `SparseCategoricalCrossentropy`.
+    #[default]
+    Int,
+    /// A number for each class, of which that of the row's own is 1 and the others 0: `[batch, classes]`, for
+    /// `CategoricalCrossentropy`.
+    Categorical,
+}
+
 /// Settings of a reader.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -150,6 +162,8 @@ pub enum Format {
     Idx,
     /// CIFAR-10's binary files.
     Cifar10,
+    /// Arrays of NumPy.
+    Numpy,
     /// A table.
     Csv {
         /// Columns of the training table.
@@ -185,6 +199,9 @@ pub enum Format {
         width: usize,
         /// 1 or 3.
         channels: u8,
+        /// Targets. Files of older versions lack this.
+        #[serde(default)]
+        label_mode: LabelMode,
     },
     /// Arrays, or anything else that no file tells how to read.
     #[default]
@@ -205,6 +222,9 @@ pub struct HeldOut {
     pub seed: u64,
     /// Rows before the split.
     pub rows: usize,
+    /// Whether each class gave the same part. Files of older versions lack this.
+    #[serde(default)]
+    pub stratified: bool,
 }
 
 impl Schema {

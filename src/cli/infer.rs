@@ -44,7 +44,7 @@ pub struct PredictArgs {
     ///
     /// Its format is that of the model's training data. `csv`: a table in which the inputs are found by the names of
     /// their columns, or, without a header, by their place. `text`: a text file, or a folder of them. `image_folder`: an image, or a folder of images at any
-    /// depth; the output names the file of each. `idx`, `idx_files`: a file of images.
+    /// depth; the output names the file of each. `idx`, `idx_files`: a file of images. `npy`, `npz`: an array.
     #[arg(long, value_name = "PATH", conflicts_with = "part")]
     input: Option<PathBuf>,
     /// File to write to, in place of stdout.
@@ -165,8 +165,10 @@ impl Trained {
         match path {
             _ if self.data.config.is_some() => Ok(Source { config: settings.data_of(model)?, is_one: false, workers }),
             Some(path) if is_known => {
-                let is_one =
-                    matches!(schema.format, Format::Csv { .. } | Format::Text { .. } | Format::ImageFolder { .. });
+                let is_one = matches!(
+                    schema.format,
+                    Format::Csv { .. } | Format::Text { .. } | Format::ImageFolder { .. } | Format::Numpy
+                );
                 let config = DataConfig::of_schema(schema, path)?;
                 Ok(Source { config: self.data.rooted(config), is_one, workers })
             }
@@ -211,6 +213,7 @@ fn described(schema: &Schema) -> String {
         Format::Text { .. } => "text".into(),
         Format::Idx => "IDX files".into(),
         Format::Cifar10 => "CIFAR-10".into(),
+        Format::Numpy => "arrays of NumPy".into(),
         Format::Digits | Format::Other => "other data".into(),
     }
 }

@@ -19,8 +19,8 @@ use super::terminal::{Terminal, check_file, make_folder_of};
 
 #[derive(Args)]
 pub struct InitArgs {
-    /// A table, a folder with a sub-folder of images for each class, a folder of MNIST's files or of CIFAR-10, a text file
-    /// or a folder of them.
+    /// A table, a folder with a sub-folder of images for each class, a folder of MNIST's files or of CIFAR-10, an `.npz` file, a
+    /// text file or a folder of them.
     data: PathBuf,
     /// File to write; it must be new.
     #[arg(long, short, value_name = "FILE", default_value = "run.toml")]
@@ -131,7 +131,7 @@ fn folder(path: &Path) -> Result<Proposal> {
     }
     let help = if has(TABLES) {
         "name the table itself".to_owned()
-    } else if has(&["png", "jpg", "jpeg", "bmp"]) {
+    } else if has(IMAGES) {
         "put the images of each class into a sub-folder of its name".into()
     } else {
         names::help("", "known are", &["tables", "folders of images", "IDX files", "CIFAR-10", "texts"])
@@ -146,6 +146,9 @@ fn folder(path: &Path) -> Result<Proposal> {
 /// Extensions of tables.
 const TABLES: &[&str] = &["csv", "tsv", "tab", "data"];
 
+/// Extensions of images.
+const IMAGES: &[&str] = &["png", "jpg", "jpeg", "bmp"];
+
 fn has_extension(path: &Path, ends: &[&str]) -> bool {
     path.extension().is_some_and(|extension| ends.iter().any(|end| extension.eq_ignore_ascii_case(end)))
 }
@@ -157,10 +160,19 @@ fn file(args: &InitArgs) -> Result<Proposal> {
     if has_extension(path, &["txt", "md"]) && args.target.is_none() {
         return text::propose(path);
     }
-    if has_extension(path, &["png", "jpg", "jpeg", "bmp"]) {
+    if has_extension(path, IMAGES) {
         return refuse(
             "needs to be a table, a text or a folder, but is an image",
             "name the folder that has a sub-folder of images for each class",
+        );
+    }
+    if has_extension(path, &["npz"]) {
+        return images::npz(path);
+    }
+    if has_extension(path, &["npy"]) {
+        return refuse(
+            "needs its targets, too, but is one array",
+            "write both into one file by `numpy.savez(FILE, x=…, y=…)`",
         );
     }
     let mut begin = [0; 4];

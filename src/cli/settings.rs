@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::adapters::MemoryLimits;
 use crate::callbacks::{EarlyStopping, Monitor};
-use crate::data::{self, Aside, DataConfig, DataPair, Dataset};
+use crate::data::{self, Aside, Augmentation, DataConfig, DataPair, Dataset, LoaderSettings};
 use crate::internals::misread::{self, Misread};
 use crate::internals::model::{InputConfig, LayerConfig};
 use crate::internals::{names, shown};
@@ -141,6 +141,9 @@ pub struct Training {
     pub micro_batches: u32,
     /// Adapters that compute the layers: `replicas`, `auto`, or a list of stages.
     pub placement: Placement,
+    /// Random changes of the training images, in order.
+    #[serde(deserialize_with = "names::read_types")]
+    augment: Vec<Augmentation>,
     /// Whether rows are shuffled in each epoch.
     pub shuffle: bool,
     /// Threads that read data.
@@ -184,9 +187,10 @@ impl Default for Training {
             drop_remainder: false,
             micro_batches: 1,
             placement: Placement::default(),
+            augment: Vec::new(),
             shuffle: true,
-            workers: 1,
-            prefetch: 4,
+            workers: LoaderSettings::default().workers,
+            prefetch: LoaderSettings::default().prefetch,
             metrics: Metrics::Default,
             loss_weights: Vec::new(),
             reduction: Reduction::default(),
@@ -454,7 +458,8 @@ impl Training {
             .batch_size(self.batch_size)
             .micro_batches(self.micro_batches)
             .workers(self.workers)
-            .prefetch(self.prefetch);
+            .prefetch(self.prefetch)
+            .augment(self.augment.clone());
         fit.class_weight = self.class_weight(classes)?.into_iter().collect();
         (fit.shuffle, fit.drop_remainder) = (self.shuffle, self.drop_remainder);
         Ok(fit)

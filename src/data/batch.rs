@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::{Dataset, label_value};
+use crate::runtime::threads;
 use crate::{Error, Result, Shape};
 
 /// Rows of every input and target, row-major without gaps.
@@ -60,14 +61,12 @@ impl Batch {
             targets: zeros(&targets, rows.len()),
             sample_weights: dataset.has_sample_weights().then(|| zeros_of(rows.len())),
         };
-        dataset.fetch(
-            rows,
-            &mut BatchMut {
-                inputs: slices(&mut batch.inputs),
-                targets: slices(&mut batch.targets),
-                sample_weights: batch.sample_weights.as_mut().map_or(&mut [], Arc::make_mut),
-            },
-        )?;
+        let whole = BatchMut {
+            inputs: slices(&mut batch.inputs),
+            targets: slices(&mut batch.targets),
+            sample_weights: batch.sample_weights.as_mut().map_or(&mut [], Arc::make_mut),
+        };
+        fetch_in_pieces(dataset, rows, whole)?;
         batch.check_finite(rows, &inputs, &targets)?;
         Ok(batch)
     }
@@ -113,6 +112,28 @@ impl Batch {
     }
 }
 
+/// Rows that a thread reads at once.
+const PIECE_ROWS: usize = 8;
+
+/// Reads rows on the threads of the caller's pool: decoding a batch takes long, and all threads should be at the next one
+/// that is needed.
+fn fetch_in_pieces(dataset: &dyn Dataset, rows: &[usize], mut batch: BatchMut<'_>) -> Result<()> {
+    let n_rows = rows.len();
+    if n_rows <= PIECE_ROWS {
+        return dataset.fetch(rows, &mut batch);
+    }
+    let mut results: Vec<Result<()>> = rows.chunks(PIECE_ROWS).map(|_| Ok(())).collect();
+    let (mut pieces, mut left) = (Vec::new(), n_rows);
+    for (rows, result) in rows.chunks(PIECE_ROWS).zip(&mut results) {
+        let (piece, rest) = batch.split_at(rows.len(), left);
+        (batch, left) = (rest, left - rows.len());
+        pieces.push((rows, piece, result));
+    }
+    threads::for_each(pieces, |(rows, mut piece, result)| *result = dataset.fetch(rows, &mut piece));
+    // The error of the first rows, whichever thread was first.
+    results.into_iter().collect()
+}
+
 fn zeros(shapes: &[Shape], rows: usize) -> Vec<Arc<[f32]>> {
     shapes.iter().map(|shape| zeros_of(rows * shape.len())).collect()
 }
@@ -150,6 +171,21 @@ impl<'a> BatchMut<'a> {
     /// The weight of each row, `[rows]`.
     pub fn sample_weights(&mut self) -> &mut [f32] {
         self.sample_weights
+    }
+
+    /// The first `rows` of `all` rows, and the others.
+    fn split_at(self, rows: usize, all: usize) -> (Self, Self) {
+        let cut = |values: &'a mut [f32]| {
+            let row_len = values.len() / all.max(1);
+            values.split_at_mut(rows * row_len)
+        };
+        let (inputs, later_inputs) = self.inputs.into_iter().map(cut).unzip();
+        let (targets, later_targets) = self.targets.into_iter().map(cut).unzip();
+        let (sample_weights, later_weights) = cut(self.sample_weights);
+        (
+            Self { inputs, targets, sample_weights },
+            Self { inputs: later_inputs, targets: later_targets, sample_weights: later_weights },
+        )
     }
 
     /// Inputs and targets together, for rows that are decoded as a whole.

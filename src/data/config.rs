@@ -11,8 +11,9 @@ use super::csv::{
     TargetKind,
 };
 use super::images::{self, ImageFiles, ImageFolder, ImageSettings, Unreadable};
+use super::pair::DataPair;
 use super::text::{Texts, Windows};
-use super::{ByteImages, Channels, Dataset, Synthetic, cifar, digits, idx};
+use super::{ByteImages, Channels, Dataset, LabelMode, Synthetic, cifar, digits, idx, numpy};
 use crate::schema::{Format, Missing, Schema, Text, few};
 use crate::vocabulary::{TokenSettings, Vocabulary};
 use crate::{Error, Result, shown};
@@ -65,21 +66,30 @@ pub enum DataConfig {
     /// Tables ([`csv::open`]).
     Csv(TableConfig),
     /// A folder of images for each class ([`ImageFolder`]).
-    ImageFolder {
-        /// Folder of the training images.
-        train: PathBuf,
-        /// Folder of the test images.
-        test: Option<PathBuf>,
-        /// Height that images get.
-        height: usize,
-        /// Width that images get.
-        width: usize,
-        /// Number of channels: 1 or 3.
-        #[serde(default)]
-        channels: Channels,
-        /// Treatment of unreadable images: `error` (the default) or `skip` ([`Unreadable`]).
-        #[serde(default)]
-        unreadable: Unreadable,
+    ImageFolder(FolderConfig),
+    /// Arrays of NumPy, a file each ([`numpy`](super::numpy)).
+    Npy {
+        /// Inputs to train on.
+        x_train: PathBuf,
+        /// Their targets.
+        y_train: PathBuf,
+        /// Inputs to test with.
+        x_test: Option<PathBuf>,
+        /// Their targets.
+        y_test: Option<PathBuf>,
+    },
+    /// Arrays of NumPy in one file, such as Keras' `mnist.npz` ([`numpy`](super::numpy)).
+    Npz {
+        /// The file.
+        file: PathBuf,
+        /// Name of the inputs to train on; `x_train` or `x` if not given.
+        x_train: Option<String>,
+        /// Name of their targets; `y_train` or `y` if not given.
+        y_train: Option<String>,
+        /// Name of the inputs to test with; `x_test`, if there is one, if not given.
+        x_test: Option<String>,
+        /// Name of their targets; `y_test`, if there is one, if not given.
+        y_test: Option<String>,
     },
     /// Texts, whose next token is predicted at each position ([`Texts`]).
     Text(TextConfig),
@@ -265,25 +275,56 @@ impl TextConfig {
                 .map_err(|error| Error::data(format!("`{}`", shown(path)), error.problem(), error.help()))
         };
         let test = self.test.as_deref().map(|test| open(Texts::read(test)?, test)).transpose()?;
-        DataPair::new((open(train, &self.train)?, test))
+        DataPair::of((open(train, &self.train)?, test))
     }
 }
 
-/// Data to train on, and to test with.
-#[derive(Clone)]
-pub struct DataPair {
-    /// Rows to train on.
-    pub train: Arc<dyn Dataset>,
-    /// Rows to test with, of the same shapes.
-    pub test: Option<Arc<dyn Dataset>>,
+/// Folders of images; the fields are those of [`ImageSettings`].
+///
+/// ```toml
+/// type = "image_folder"
+/// train = "flowers"                  # flowers/rose/1.jpg, flowers/tulip/1.jpg, …
+/// height = 128
+/// width = 128
+/// ```
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct FolderConfig {
+    /// Folder of the training images.
+    pub train: PathBuf,
+    /// Folder of the test images.
+    pub test: Option<PathBuf>,
+    /// Height that images get.
+    pub height: usize,
+    /// Width that images get.
+    pub width: usize,
+    /// Number of channels: 1 or 3.
+    #[serde(default)]
+    pub channels: Channels,
+    /// Targets: `int`, or `categorical` for `CategoricalCrossentropy` and `MixUp`.
+    #[serde(default)]
+    pub label_mode: LabelMode,
+    /// Treatment of unreadable images: `error` (the default) or `skip` ([`Unreadable`]).
+    #[serde(default)]
+    pub unreadable: Unreadable,
 }
 
-impl DataPair {
-    fn new<D: Dataset + 'static>((train, test): (D, Option<D>)) -> Result<Self> {
-        if let Some(test) = &test {
-            same_shapes(&train, test)?;
-        }
-        Ok(Self { train: Arc::new(train), test: test.map(|test| Arc::new(test) as Arc<dyn Dataset>) })
+impl FolderConfig {
+    fn settings(&self) -> ImageSettings {
+        let &Self { height, width, channels, label_mode, unreadable, .. } = self;
+        ImageSettings { height, width, channels, label_mode, unreadable }
+    }
+
+    /// Lists the images, with these classes, or else with those of the training images.
+    fn open(&self, classes: &[String]) -> Result<DataPair> {
+        let with = |path: &Path, classes: &[String]| ImageFolder::open_with_classes(path, self.settings(), classes);
+        let train = if classes.is_empty() {
+            ImageFolder::open(&self.train, self.settings())
+        } else {
+            with(&self.train, classes)
+        }?;
+        let test = self.test.as_deref().map(|test| with(test, train.classes())).transpose()?;
+        DataPair::of((train, test))
     }
 }
 
@@ -296,19 +337,6 @@ pub struct Inputs {
     pub trained: Schema,
     /// Name of each row, where rows have one: the file of an image, as [`ImageFiles::names`] gives it.
     pub names: Option<Vec<String>>,
-}
-
-fn same_shapes(train: &dyn Dataset, test: &dyn Dataset) -> Result<()> {
-    let shapes = |data: &dyn Dataset| (data.input_shapes(), data.target_shapes());
-    if shapes(train) == shapes(test) {
-        return Ok(());
-    }
-    let ((inputs, targets), (test_inputs, test_targets)) = (shapes(train), shapes(test));
-    Err(Error::data(
-        "the test data",
-        format!("needs inputs {inputs:?} and targets {targets:?}, but has {test_inputs:?} and {test_targets:?}"),
-        "the test data must have the shapes of the training data",
-    ))
 }
 
 impl DataConfig {
@@ -329,33 +357,36 @@ impl DataConfig {
     /// As [`open`](Self::open).
     pub fn open_aside(&self, aside: Option<Aside>) -> Result<DataPair> {
         match self {
-            Self::Digits {} => DataPair::new((digits::train()?, Some(digits::test()?))),
-            Self::Idx { folder } => DataPair::new(idx::open_folder(folder)?),
+            Self::Digits {} => DataPair::of((digits::train()?, Some(digits::test()?))),
+            Self::Idx { folder } => DataPair::of(idx::open_folder(folder)?),
             Self::IdxFiles { train_images, train_labels, test_images, test_labels } => {
                 let train = idx::open_pair(train_images, train_labels)?;
-                DataPair::new((train, test_files(test_images.as_ref(), test_labels.as_ref())?))
+                DataPair::of((train, test_files(test_images.as_ref(), test_labels.as_ref())?))
             }
-            Self::Cifar10 { folder } => DataPair::new(cifar::open(folder)?),
+            Self::Cifar10 { folder } => DataPair::of(cifar::open(folder)?),
             Self::Text(config) => config.open(None),
+            Self::Npy { x_train, y_train, x_test, y_test } => {
+                let test = both(x_test.as_deref(), y_test.as_deref(), ["x_test", "y_test"])?;
+                let test = test.map(|(x, y)| numpy::open_pair(x, y)).transpose()?;
+                DataPair::new(numpy::open_pair(x_train, y_train)?, test)
+            }
+            Self::Npz { file, x_train, y_train, x_test, y_test } => {
+                let names = [x_train, y_train, x_test, y_test].map(Option::as_deref);
+                numpy::open_npz(file, names)
+            }
             Self::Csv(table) => {
                 let settings = table.settings()?;
                 let train = csv::open_aside(&table.train, &settings, aside)?.dataset;
                 let schema = train.schema();
                 let open_test = |test| Ok(csv::open_like(test, &settings, &schema)?.dataset);
                 let test = table.test.as_deref().map(open_test).transpose()?;
-                DataPair::new((train, test))
+                DataPair::of((train, test))
             }
-            &Self::ImageFolder { ref train, ref test, height, width, channels, unreadable } => {
-                let settings = ImageSettings { height, width, channels, unreadable };
-                let train = ImageFolder::open(train, settings)?;
-                let open_test = |test| ImageFolder::open_with_classes(test, settings, train.classes());
-                let test = test.as_deref().map(open_test).transpose()?;
-                DataPair::new((train, test))
-            }
+            Self::ImageFolder(folder) => folder.open(&[]),
             &Self::Synthetic { ref shape, classes, rows, test_rows, seed } => {
                 let part = |rows| Synthetic::new(shape.clone(), classes, rows, seed);
                 let test = (test_rows > 0).then(|| part(rows..rows.saturating_add(test_rows))).transpose()?;
-                DataPair::new((part(0..rows)?, test))
+                DataPair::of((part(0..rows)?, test))
             }
         }
     }
@@ -367,19 +398,14 @@ impl DataConfig {
     ///
     /// As [`open`](Self::open); also when a column is not there, or a class is not among the schema's.
     pub fn open_like(&self, trained: &Schema) -> Result<DataPair> {
-        let classes = trained.classes(0);
         match self {
             Self::Csv(table) if matches!(trained.format, Format::Csv { .. }) => {
                 let settings = table.settings()?;
                 let open = |path: &Path| Ok(csv::open_like(path, &settings, trained)?.dataset);
-                DataPair::new((open(&table.train)?, table.test.as_deref().map(open).transpose()?))
+                DataPair::of((open(&table.train)?, table.test.as_deref().map(open).transpose()?))
             }
             Self::Text(config) => config.open(Some(trained)),
-            &Self::ImageFolder { ref train, ref test, height, width, channels, unreadable } if !classes.is_empty() => {
-                let settings = ImageSettings { height, width, channels, unreadable };
-                let open = |path: &Path| ImageFolder::open_with_classes(path, settings, classes);
-                DataPair::new((open(train)?, test.as_deref().map(open).transpose()?))
-            }
+            Self::ImageFolder(folder) => folder.open(trained.classes(0)),
             _ => self.open(),
         }
     }
@@ -396,18 +422,21 @@ impl DataConfig {
             Format::Digits => Ok(Self::Digits {}),
             Format::Idx => Ok(Self::Idx { folder }),
             Format::Cifar10 => Ok(Self::Cifar10 { folder }),
-            Format::ImageFolder { height, width, channels } => {
+            Format::Numpy => Ok(Self::Npz { file: folder, x_train: None, y_train: None, x_test: None, y_test: None }),
+            Format::ImageFolder { height, width, channels, label_mode } => {
                 let channels = Channels::try_from(channels).map_err(|problem| {
                     Error::data("the model's images", problem, "the model file is damaged, or of a newer version")
                 })?;
-                Ok(Self::ImageFolder {
+                let (test, unreadable) = (None, Unreadable::Error);
+                Ok(Self::ImageFolder(FolderConfig {
                     train: folder,
-                    test: None,
+                    test,
                     height,
                     width,
                     channels,
-                    unreadable: Unreadable::Error,
-                })
+                    label_mode,
+                    unreadable,
+                }))
             }
             Format::Text { sequence_stride } => {
                 let text = text_of(trained)?;
@@ -438,6 +467,7 @@ impl DataConfig {
     /// | `image_folder` | an image, or a folder of them ([`ImageFiles`]) | the names of the classes |
     /// | `text` | a text file, or a folder of them | the text: its vocabulary |
     /// | `idx`, `idx_files` | a file of images ([`idx::open_images`]) | nothing |
+    /// | `npy`, `npz` | an array, or `x`, `x_test` or the only array of an `.npz` | nothing |
     ///
     /// `trained` is the schema of the model's training data, if its file keeps it. Whether the rows have the shape that
     /// a model needs is found when it predicts.
@@ -472,16 +502,16 @@ impl DataConfig {
                 let dataset = Arc::new(csv::open_inputs(path, &settings, &trained)?);
                 Ok(Inputs { dataset, trained, names: None })
             }
-            &Self::ImageFolder { ref train, test: _, height, width, channels, unreadable } => {
-                let settings = ImageSettings { height, width, channels, unreadable };
-                let images = match unreadable {
+            Self::ImageFolder(folder) => {
+                let settings = folder.settings();
+                let images = match folder.unreadable {
                     // A row for each file, so that an unreadable file does not stop the others.
                     Unreadable::Error => ImageFiles::open_all(path, settings)?,
                     Unreadable::Skip => ImageFiles::open(path, settings)?,
                 };
                 let trained = match trained {
                     Some(trained) => trained.clone(),
-                    None => Schema::with_classes(images.schema().format, images::class_names(train)?),
+                    None => Schema::with_classes(images.schema().format, images::class_names(&folder.train)?),
                 };
                 let names = Some(images.names());
                 Ok(Inputs { dataset: Arc::new(images), trained, names })
@@ -489,6 +519,10 @@ impl DataConfig {
             Self::Idx { .. } | Self::IdxFiles { .. } => {
                 let trained = trained.cloned().unwrap_or_default();
                 Ok(Inputs { dataset: Arc::new(idx::open_images(path)?), trained, names: None })
+            }
+            Self::Npy { .. } | Self::Npz { .. } => {
+                let trained = trained.cloned().unwrap_or_default();
+                Ok(Inputs { dataset: numpy::open_inputs(path)?, trained, names: None })
             }
             Self::Digits {} => Err(takes_no_input(path, "digits")),
             Self::Cifar10 { .. } => Err(takes_no_input(path, "cifar10")),
@@ -528,9 +562,13 @@ impl DataConfig {
             Self::IdxFiles { train_images, train_labels, test_images, test_labels } => {
                 [train_images, train_labels].into_iter().chain(test_images).chain(test_labels).for_each(visit);
             }
+            Self::Npy { x_train, y_train, x_test, y_test } => {
+                [x_train, y_train].into_iter().chain(x_test).chain(y_test).for_each(visit);
+            }
+            Self::Npz { file, .. } => visit(file),
             Self::Csv(TableConfig { train, test, .. })
             | Self::Text(TextConfig { train, test, .. })
-            | Self::ImageFolder { train, test, .. } => {
+            | Self::ImageFolder(FolderConfig { train, test, .. }) => {
                 [train].into_iter().chain(test).for_each(visit);
             }
         }
@@ -573,18 +611,29 @@ fn takes_no_input(path: &Path, kind: &str) -> Error {
     Error::data(
         format!("the input `{}`", shown(path)),
         format!(
-            "needs data of type `csv`, `text`, `image_folder`, `idx` or `idx_files`, but the data is of type `{kind}`"
+            "needs data of type `csv`, `text`, `image_folder`, `idx`, `idx_files`, `npy` or `npz`, but the data is of type \
+             `{kind}`"
         ),
         "name settings whose data is of such a type; for any other data `Predictor` takes a `Dataset`",
     )
 }
 
 fn test_files(images: Option<&PathBuf>, labels: Option<&PathBuf>) -> Result<Option<ByteImages>> {
-    match (images, labels) {
-        (Some(images), Some(labels)) => idx::open_pair(images, labels).map(Some),
+    let test = both(images.map(PathBuf::as_path), labels.map(PathBuf::as_path), ["test_images", "test_labels"])?;
+    test.map(|(images, labels)| idx::open_pair(images, labels)).transpose()
+}
+
+/// Two settings that are needed together.
+fn both<'a>(
+    first: Option<&'a Path>,
+    second: Option<&'a Path>,
+    names: [&str; 2],
+) -> Result<Option<(&'a Path, &'a Path)>> {
+    match (first, second) {
+        (Some(first), Some(second)) => Ok(Some((first, second))),
         (None, None) => Ok(None),
         _ => Err(Error::setting(
-            "`test_images` and `test_labels`",
+            format!("`{}` and `{}`", names[0], names[1]),
             "are needed together, but only one is given",
             "name both files, or neither",
         )),

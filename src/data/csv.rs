@@ -40,6 +40,7 @@ use self::layout::{Layout, Part, Targets, TextPart, inputs_like};
 use self::place::named;
 use self::survey::Survey;
 use super::InMemory;
+use super::labels::label_index;
 use super::subset::split_rows;
 use crate::schema::{Encoding, Missing, Schema, Text, few};
 use crate::vocabulary::Vocabulary;
@@ -259,7 +260,7 @@ impl Table {
 
     fn finish(mut self, settings: &CsvSettings, aside: Option<Aside>) -> Result<CsvTable> {
         let rows = match aside {
-            Some(Aside { fraction, seed }) => split_rows(self.rows, fraction, seed)?.0,
+            Some(Aside { fraction, seed }) => split_rows(self.rows, self.labels().as_deref(), fraction, seed)?.0,
             None => (0..self.rows).collect(),
         };
         self.fit(settings, &rows);
@@ -292,7 +293,7 @@ impl Table {
                     names.push(Vec::new());
                 }
                 Target::Classes(classes) => {
-                    let sorted = classes.known.unwrap_or_else(|| self.order(sorted(&classes.met)));
+                    let sorted = self.classes(&classes);
                     dataset = dataset.with_target(relabel(&classes.labels, &classes.met, &sorted))?;
                     names.push(sorted);
                 }
@@ -356,6 +357,18 @@ impl Table {
                 thousands(lost.missing)
             );
         }
+    }
+
+    /// The names of a target's classes, by label.
+    fn classes(&self, of: &Classes) -> Vec<String> {
+        of.known.clone().unwrap_or_else(|| self.order(sorted(&of.met)))
+    }
+
+    /// The label of each row in the first target, if that has classes.
+    fn labels(&self) -> Option<Vec<usize>> {
+        let Target::Classes(classes) = self.targets.first()? else { return None };
+        let labels = relabel(&classes.labels, &classes.met, &self.classes(classes));
+        Some(labels.iter().map(|label| label_index(*label)).collect())
     }
 
     /// Class names in the order of the head of scikit-learn's tables, where there is one.

@@ -3,7 +3,7 @@
 use std::fmt::{self, Display, Formatter};
 
 use super::Dataset;
-use super::batch::first_target_that;
+use super::labels::labels;
 use crate::schema::{Field, few};
 use crate::table::wrap;
 use crate::{Result, Shape, shown, thousands};
@@ -45,8 +45,6 @@ pub struct ClassCount {
 
 /// Classes that are listed one by one, at most.
 const MOST_CLASSES: usize = 20;
-/// Labels above this count as numbers to predict.
-const MOST_LABELS: f32 = 1e5;
 /// Columns of a line without a precision.
 const WIDTH: usize = 80;
 
@@ -58,11 +56,10 @@ impl Description {
     /// When a target can't be read.
     pub fn of(name: impl Into<String>, dataset: &dyn Dataset) -> Result<Self> {
         let schema = dataset.schema();
-        let shapes = dataset.target_shapes();
         let mut targets = Vec::new();
-        for (target, shape) in shapes.iter().enumerate() {
+        for target in 0..dataset.target_shapes().len() {
             let field = schema.targets.get(target).cloned().unwrap_or_default();
-            let counts = if shape.len() == 1 { class_counts(dataset, target, &field)? } else { Vec::new() };
+            let counts = class_counts(dataset, target, &field)?;
             targets.push((field, counts));
         }
         let fields = schema.inputs.into_iter().chain(std::iter::repeat(Field::default()));
@@ -71,28 +68,12 @@ impl Description {
     }
 }
 
-/// Rows of each class; `None` if the target is no label.
+/// Rows of each class; none if the target is no class.
 fn class_counts(dataset: &dyn Dataset, target: usize, field: &Field) -> Result<Vec<ClassCount>> {
-    let is_table = !field.columns.is_empty();
-    if is_table && field.classes.is_empty() {
-        return Ok(Vec::new());
-    }
-    let mut counts = vec![0; field.classes.len()];
-    let is_no_label = |label: f32| {
-        if !(0.0..=MOST_LABELS).contains(&label) || label.fract() != 0.0 {
-            return true;
-        }
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a whole number up to 1e5")]
-        let label = label as usize;
-        if label >= counts.len() {
-            counts.resize(label + 1, 0);
-        }
-        counts[label] += 1;
-        false
-    };
-    if first_target_that(dataset, target, is_no_label)?.is_some() {
-        return Ok(Vec::new());
-    }
+    let Some(labels) = labels(dataset, target)? else { return Ok(Vec::new()) };
+    let classes = labels.iter().map(|label| label + 1).max().unwrap_or(0).max(field.classes.len());
+    let mut counts = vec![0; classes];
+    labels.iter().for_each(|label| counts[*label] += 1);
     let name = |label: usize| field.classes.get(label).cloned().unwrap_or_else(|| label.to_string());
     let counted = counts.into_iter().enumerate().map(|(label, rows)| ClassCount { name: name(label), rows });
     Ok(counted.collect())

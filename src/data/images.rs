@@ -7,16 +7,19 @@ pub(crate) mod sketch;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
 pub use self::list::Unreadable;
 
-use self::list::{ClassFolder, LeftOut, class_folders, images_in, problems, refuse_all};
+use self::list::{ClassFolder, LeftOut, class_folders, images_in, no_images, problems, refuse_all};
 use super::{BatchMut, Dataset, label_value};
-use crate::schema::{Format, Schema, few};
+use crate::schema::{Format, LabelMode, Schema, few};
 use crate::{Error, Result, Shape, shown};
+
+/// Most bytes of decoded images that a folder keeps for later epochs. Larger folders are decoded again in each epoch.
+const MAX_HELD_BYTES: usize = 256 << 20;
 
 /// Channels of an image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,6 +71,9 @@ pub struct ImageSettings {
     /// Gray or colour. Default: colour.
     #[serde(default)]
     pub channels: Channels,
+    /// Targets. Default: labels.
+    #[serde(default)]
+    pub label_mode: LabelMode,
     /// Treatment of unreadable files. Default: an error.
     #[serde(default)]
     pub unreadable: Unreadable,
@@ -81,11 +87,12 @@ impl ImageSettings {
 
     /// Colour images of a size.
     pub fn new(height: usize, width: usize) -> Self {
-        Self { height, width, channels: Channels::Rgb, unreadable: Unreadable::Error }
+        Self { height, width, channels: Channels::Rgb, label_mode: LabelMode::Int, unreadable: Unreadable::Error }
     }
 
     fn format(self) -> Format {
-        Format::ImageFolder { height: self.height, width: self.width, channels: self.channels.into() }
+        let Self { height, width, channels, label_mode, .. } = self;
+        Format::ImageFolder { height, width, channels: channels.into(), label_mode }
     }
 }
 
@@ -94,13 +101,15 @@ impl ImageSettings {
 /// | part | shape | values |
 /// | --- | --- | --- |
 /// | input 0 | `[batch, height, width, channels]` | 0–1, from 0–255 |
-/// | target 0 | `[batch]` | index of the class |
+/// | target 0 | `[batch]`, or `[batch, classes]` with [`LabelMode::Categorical`] | index of the class, or 1 in its place |
 ///
-/// PNG, JPEG and BMP, at any depth below a class; other and hidden files are left out. An image is
+/// PNG, JPEG and BMP, at any depth below a class; other and hidden files, and folders without an image, are left out. An image is
 /// turned upright by its EXIF orientation and resized to `height`×`width` with a triangle filter
 /// (bilinear, smoothed when it gets smaller), whatever its proportions; transparency is dropped, 16 bits become 8. Gray
-/// from colour has the weights of ITU-R 601 (0.299, 0.587, 0.114), as in PIL and Keras. Files are decoded when a batch
-/// asks for them, in the loader's workers.
+/// from colour has the weights of ITU-R 601 (0.299, 0.587, 0.114), as in PIL and Keras.
+///
+/// Files are decoded when a batch asks for them, in the loader's workers. If all decoded images take at most 256 MiB they are
+/// kept, so that later epochs read no file; else a folder may be larger than memory.
 ///
 /// Header and end of every file are looked at when the folder is opened. A file that is cut short, or has more than
 /// [`MAX_PIXELS`](ImageSettings::MAX_PIXELS), is an error or is left out: see [`Unreadable`].
@@ -116,17 +125,11 @@ impl ImageFolder {
     ///
     /// # Errors
     ///
-    /// When the folder can't be read, has no sub-folder, or one of them has no image; when an image can't be read.
+    /// When the folder can't be read, or has no sub-folder with an image; when an image can't be read.
     pub fn open(folder: &Path, settings: ImageSettings) -> Result<Self> {
         let (folders, left_out) = class_folders(folder)?;
         let classes = folders.iter().map(|class| class.name.clone()).collect();
-        let this = Self::list(folder, settings, &folders, left_out, classes)?;
-        let mut has_image = vec![false; this.classes.len()];
-        this.labels.iter().for_each(|label| has_image[*label] = true);
-        match folders.iter().zip(has_image).find(|(_, has_image)| !has_image) {
-            None => Ok(this),
-            Some((class, _)) => Err(no_images(&class.path, TAKE_AWAY)),
-        }
+        Self::list(folder, settings, folders, left_out, classes)
     }
 
     /// Lists test images: labels are those of `classes`, of which some may have no image.
@@ -144,8 +147,7 @@ impl ImageFolder {
                 format!("the classes are {}", few(classes)),
             ));
         }
-        let this = Self::list(folder, settings, &folders, left_out, classes.to_vec())?;
-        if this.labels.is_empty() { Err(no_images(folder, TAKE_AWAY)) } else { Ok(this) }
+        Self::list(folder, settings, folders, left_out, classes.to_vec())
     }
 
     /// Names of the classes, by label.
@@ -156,25 +158,21 @@ impl ImageFolder {
     fn list(
         folder: &Path,
         settings: ImageSettings,
-        folders: &[ClassFolder],
-        mut left_out: LeftOut,
+        folders: Vec<ClassFolder>,
+        left_out: LeftOut,
         classes: Vec<String>,
     ) -> Result<Self> {
-        let (mut files, mut labels) = (Vec::new(), Vec::new());
+        let mut rows: Vec<(usize, PathBuf)> = Vec::new();
         for class in folders {
-            let found = images_in(&class.path)?;
-            left_out.merge(found.left_out);
             let label = classes.iter().position(|name| *name == class.name).unwrap_or_default();
-            labels.resize(labels.len() + found.images.len(), label);
-            files.extend(found.images);
+            rows.extend(class.images.into_iter().map(|file| (label, file)));
         }
         // By label: the order of folders may differ from that of `classes`.
-        let mut rows: Vec<(usize, PathBuf)> = labels.into_iter().zip(files).collect();
         rows.sort();
         let (labels, files): (Vec<usize>, Vec<PathBuf>) = rows.into_iter().unzip();
         let (images, is_kept) = ImageFiles::new(folder, files, settings)?.checked(left_out)?;
         let labels = labels.into_iter().zip(is_kept).filter_map(|(label, is_kept)| is_kept.then_some(label)).collect();
-        Ok(Self { images, labels, classes })
+        Ok(Self { images: images.held(), labels, classes })
     }
 }
 
@@ -190,6 +188,8 @@ pub struct ImageFiles {
     left_out: LeftOut,
     /// Rows of zeros in place of an image, with the reason; empty if such a row is an error.
     zeros: Option<Arc<Mutex<BTreeMap<usize, String>>>>,
+    /// The bytes of each image that was decoded, where all of them fit in [`MAX_HELD_BYTES`].
+    held: Option<Arc<[OnceLock<Vec<u8>>]>>,
 }
 
 impl ImageFiles {
@@ -243,7 +243,14 @@ impl ImageFiles {
             let problem = format!("need at least 1×1 pixels, but got {}×{}", settings.height, settings.width);
             return Err(Error::setting("`height` and `width`", problem, "use the size that the model takes"));
         }
-        Ok(Self { folder: folder.to_path_buf(), files, settings, left_out: LeftOut::default(), zeros: None })
+        Ok(Self {
+            folder: folder.to_path_buf(),
+            files,
+            settings,
+            left_out: LeftOut::default(),
+            zeros: None,
+            held: None,
+        })
     }
 
     /// Images with readable headers and ends, and a mark for each file that was kept.
@@ -270,10 +277,35 @@ impl ImageFiles {
         Ok((self, is_kept))
     }
 
+    /// Keeps each image once it is decoded, for later epochs, if there is room for all.
+    fn held(mut self) -> Self {
+        let bytes = self.row_len().saturating_mul(self.files.len());
+        self.held = (bytes <= MAX_HELD_BYTES).then(|| self.files.iter().map(|_| OnceLock::new()).collect());
+        self
+    }
+
+    /// Elements of a row.
+    fn row_len(&self) -> usize {
+        let ImageSettings { height, width, channels, .. } = self.settings;
+        height.saturating_mul(width).saturating_mul(channels.count())
+    }
+
     /// A row's values. Zeros for an unreadable file, unless that is an error.
     fn read(&self, row: usize, to: &mut [f32]) -> Result<()> {
-        match (decode::read(&self.files[row], self.settings, to), &self.zeros) {
-            (Ok(()), _) => Ok(()),
+        let held = self.held.as_ref().map(|held| &held[row]);
+        if let Some(pixels) = held.and_then(OnceLock::get) {
+            scale(pixels, to);
+            return Ok(());
+        }
+        match (decode::pixels(&self.files[row], self.settings), &self.zeros) {
+            (Ok(pixels), _) => {
+                scale(&pixels, to);
+                if let Some(held) = held {
+                    // Of two threads that decoded the same image, the first has kept it.
+                    drop(held.set(pixels));
+                }
+                Ok(())
+            }
             (Err(error), None) => Err(error),
             (Err(error), Some(zeros)) => {
                 to.fill(0.0);
@@ -287,10 +319,11 @@ impl ImageFiles {
     }
 }
 
-const TAKE_AWAY: &str = "add PNG, JPEG or BMP files, or take the folder away";
-
-fn no_images(folder: &Path, help: &str) -> Error {
-    Error::data(format!("the folder `{}`", shown(folder)), "needs images, but has none", help)
+/// Bytes as numbers from 0 to 1.
+fn scale(pixels: &[u8], to: &mut [f32]) {
+    for (to, byte) in to.iter_mut().zip(pixels) {
+        *to = f32::from(*byte) / 255.0;
+    }
 }
 
 /// Names of the sub-folders, sorted: the classes, by label.
@@ -308,7 +341,10 @@ impl Dataset for ImageFolder {
     }
 
     fn target_shapes(&self) -> Vec<Shape> {
-        vec![Shape::new([])]
+        match self.images.settings.label_mode {
+            LabelMode::Int => vec![Shape::new([])],
+            LabelMode::Categorical => vec![Shape::new([self.classes.len()])],
+        }
     }
 
     fn has_sample_weights(&self) -> bool {
@@ -329,8 +365,18 @@ impl Dataset for ImageFolder {
 
     fn fetch(&self, rows: &[usize], batch: &mut BatchMut<'_>) -> Result<()> {
         self.images.fetch(rows, batch)?;
-        for (to, &row) in batch.target(0).iter_mut().zip(rows) {
-            *to = label_value(self.labels[row]);
+        match self.images.settings.label_mode {
+            LabelMode::Int => {
+                for (to, &row) in batch.target(0).iter_mut().zip(rows) {
+                    *to = label_value(self.labels[row]);
+                }
+            }
+            LabelMode::Categorical => {
+                for (to, &row) in batch.target(0).chunks_exact_mut(self.classes.len()).zip(rows) {
+                    to.fill(0.0);
+                    to[self.labels[row]] = 1.0;
+                }
+            }
         }
         let unreadable: BTreeMap<usize, String> = self.unreadable().into_iter().collect();
         for (to, row) in batch.sample_weights().iter_mut().zip(rows) {
@@ -368,8 +414,7 @@ impl Dataset for ImageFiles {
     }
 
     fn fetch(&self, rows: &[usize], batch: &mut BatchMut<'_>) -> Result<()> {
-        let ImageSettings { height, width, channels, .. } = self.settings;
-        for (to, &row) in batch.input(0).chunks_exact_mut(height * width * channels.count()).zip(rows) {
+        for (to, &row) in batch.input(0).chunks_exact_mut(self.row_len()).zip(rows) {
             self.read(row, to)?;
         }
         Ok(())

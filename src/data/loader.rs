@@ -8,11 +8,12 @@ use async_channel::Receiver;
 use rand::seq::SliceRandom;
 use serde::{Deserialize, Serialize};
 
-use super::{Batch, Dataset, Purpose, generator};
+use super::{Augment, Batch, Dataset, Purpose, generator};
+use crate::runtime::threads;
 use crate::{Error, Result};
 
 /// Settings of a [`Loader`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LoaderSettings {
     /// Rows of a batch; the last of an epoch may have fewer. Default 32.
@@ -21,15 +22,23 @@ pub struct LoaderSettings {
     pub shuffle: Option<u64>,
     /// Leave out a last batch of fewer rows. Default `false`.
     pub drop_remainder: bool,
-    /// Threads that decode; 0 decodes when a batch is asked for, as a browser always does. Default 1.
+    /// Threads that decode; 0 decodes when a batch is asked for, as a browser always does. Default: one for each core, at most
+    /// 8. All of them read the rows of one batch before they go on to the next.
     pub workers: usize,
     /// Batches that are decoded ahead, at most. Default 4.
     pub prefetch: usize,
+    /// Random changes of the images. Default: none.
+    #[serde(skip)]
+    pub augment: Option<Augment>,
 }
+
+/// Most reading threads by default.
+const MOST_WORKERS: usize = 8;
 
 impl Default for LoaderSettings {
     fn default() -> Self {
-        Self { batch_size: 32, shuffle: None, drop_remainder: false, workers: 1, prefetch: 4 }
+        let workers = threads::count().min(MOST_WORKERS);
+        Self { batch_size: 32, shuffle: None, drop_remainder: false, workers, prefetch: 4, augment: None }
     }
 }
 
@@ -65,6 +74,7 @@ pub struct Position {
 pub struct Loader {
     dataset: Arc<dyn Dataset>,
     settings: LoaderSettings,
+    augment: Option<Arc<Augment>>,
     position: Position,
     order: Arc<[usize]>,
     /// Batches in flight: the first is that of `position`, the others follow it.
@@ -82,7 +92,9 @@ impl Loader {
         check(dataset.as_ref(), &settings)?;
         let workers = Workers::new(settings.workers)?;
         let order = epoch_order(dataset.len(), settings.shuffle, 0);
-        Ok(Self { dataset, settings, position: Position::default(), order, pending: VecDeque::new(), workers })
+        let augment = settings.augment.clone().map(Arc::new);
+        let (position, pending) = (Position::default(), VecDeque::new());
+        Ok(Self { dataset, settings, augment, position, order, pending, workers })
     }
 
     /// Moves to a batch of an epoch. Batches decoded ahead are dropped.
@@ -159,7 +171,7 @@ impl Loader {
         self.top_up();
         let batch = match self.pending.front() {
             Some(receiver) => receiver.recv().await.unwrap_or_else(|_| Err(panicked())),
-            None => Batch::fetch(self.dataset.as_ref(), &self.order[self.rows(self.position.batch)]),
+            None => self.job(self.position.batch)(),
         };
         if batch.is_err() {
             self.pending.clear();
@@ -178,11 +190,21 @@ impl Loader {
             if batch_idx >= self.batches_per_epoch() {
                 return;
             }
-            let (rows, order, dataset) = (self.rows(batch_idx), Arc::clone(&self.order), Arc::clone(&self.dataset));
-            let Some(receiver) = self.workers.spawn(move || Batch::fetch(dataset.as_ref(), &order[rows])) else {
-                return;
-            };
+            let Some(receiver) = self.workers.spawn(self.job(batch_idx)) else { return };
             self.pending.push_back(receiver);
+        }
+    }
+
+    /// The work of a batch: its rows are read, and their images changed.
+    fn job(&self, batch_idx: usize) -> impl FnOnce() -> Result<Batch> + Send + use<> {
+        let (rows, order, dataset) = (self.rows(batch_idx), Arc::clone(&self.order), Arc::clone(&self.dataset));
+        let (augment, epoch) = (self.augment.clone(), self.position.epoch);
+        move || {
+            let mut batch = Batch::fetch(dataset.as_ref(), &order[rows.clone()])?;
+            if let Some(augment) = augment {
+                augment.apply(&mut batch, &dataset.input_shapes(), &order[rows], epoch)?;
+            }
+            Ok(batch)
         }
     }
 
@@ -208,7 +230,7 @@ fn check(dataset: &dyn Dataset, settings: &LoaderSettings) -> Result<()> {
         let problem = format!("needs at least 1 with {workers} workers, but is 0");
         return Err(Error::setting("`prefetch`", problem, "use 4, or `workers = 0` to decode when asked"));
     }
-    Ok(())
+    settings.augment.as_ref().map_or(Ok(()), |augment| augment.check(dataset))
 }
 
 fn panicked() -> Error {

@@ -7,12 +7,14 @@
 //! | MNIST, Fashion-MNIST and their like | [`idx`] |
 //! | CIFAR-10 | [`cifar`] |
 //! | a table, of numbers, categories, dates and texts, with gaps | [`csv`] |
+//! | arrays of NumPy in files | [`numpy`] |
 //! | text to learn to write | [`Texts`] |
 //! | a folder of images for each class | [`ImageFolder`] |
 //! | data without targets, to predict from | [`DataConfig::open_inputs`], [`InMemory::without_targets`] |
 //! | anything else | your own [`Dataset`] |
 //!
-//! [`split`] sets rows aside for validation. A [`Loader`] shuffles, and decodes batches ahead in threads.
+//! [`split`] sets rows aside for validation. A [`Loader`] shuffles, changes images at random ([`Augmentation`]), and reads
+//! batches ahead in threads.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -30,6 +32,7 @@
 //! # }
 //! ```
 
+pub(crate) mod augment;
 pub(crate) mod batch;
 mod bytes;
 #[cfg(feature = "files")]
@@ -44,8 +47,13 @@ pub mod digits;
 pub mod idx;
 #[cfg(feature = "files")]
 pub(crate) mod images;
+mod labels;
 mod loader;
 mod memory;
+#[cfg(feature = "files")]
+pub mod numpy;
+#[cfg(feature = "files")]
+mod pair;
 mod subset;
 mod synthetic;
 #[cfg(feature = "files")]
@@ -55,6 +63,7 @@ mod text;
 pub use self::csv::{
     Aside, Column, ColumnKind, CsvSettings, CsvTable, InputColumns, NumberScale, OneOrMany, OutputColumns, TargetKind,
 };
+pub use augment::{Augment, Augmentation, Factor, FillMode, FlipMode};
 pub use batch::{Batch, BatchMut};
 pub(crate) use batch::{
     Numbers, check_batch_indices, check_batch_labels, check_batch_numbers, check_indices, check_labels, check_numbers,
@@ -62,18 +71,20 @@ pub(crate) use batch::{
 pub use bytes::ByteImages;
 pub use class_weight::ClassWeighted;
 #[cfg(feature = "files")]
-pub use config::{DataConfig, DataPair, Inputs, TableConfig, TextConfig};
+pub use config::{DataConfig, FolderConfig, Inputs, TableConfig, TextConfig};
 pub use description::{ClassCount, Description};
 #[cfg(feature = "files")]
 pub use images::{Channels, ImageFiles, ImageFolder, ImageSettings, Unreadable};
 pub use loader::{Loader, LoaderSettings, Position};
 pub use memory::InMemory;
+#[cfg(feature = "files")]
+pub use pair::DataPair;
 pub use subset::{Subset, held_out, split};
 pub use synthetic::Synthetic;
 #[cfg(feature = "files")]
 pub use text::{Texts, Windows};
 
-pub use crate::schema::{Code, Encoding, Field, Format, HeldOut, Missing, Schema, TableColumn, Text};
+pub use crate::schema::{Code, Encoding, Field, Format, HeldOut, LabelMode, Missing, Schema, TableColumn, Text};
 pub use crate::vocabulary::{Split, Standardize, TokenSettings, Vocabulary};
 
 use std::sync::Arc;
@@ -183,14 +194,22 @@ enum Purpose {
     Split = 2,
     Prototypes = 3,
     SyntheticRow = 4,
+    Augment = 5,
+    MixUp = 6,
 }
 
 /// `ChaCha8` generator of (purpose, seed, index): the same numbers on every machine.
 fn generator(purpose: Purpose, seed: u64, index: u64) -> ChaCha8Rng {
+    generator_of_row(purpose, seed, index, 0)
+}
+
+/// `ChaCha8` generator of (purpose, seed, epoch, row).
+fn generator_of_row(purpose: Purpose, seed: u64, epoch: u64, row: u64) -> ChaCha8Rng {
     let mut key = [0; 32];
     key[..8].copy_from_slice(&seed.to_le_bytes());
-    key[8..16].copy_from_slice(&index.to_le_bytes());
+    key[8..16].copy_from_slice(&epoch.to_le_bytes());
     key[16] = purpose as u8;
+    key[24..].copy_from_slice(&row.to_le_bytes());
     ChaCha8Rng::from_seed(key)
 }
 

@@ -1,10 +1,12 @@
 //! Some rows of a dataset.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rand::seq::SliceRandom;
 
+use super::labels::labels;
 use super::{BatchMut, Dataset, Purpose, generator};
 use crate::schema::{HeldOut, Schema};
 use crate::{Error, Result, Shape};
@@ -37,7 +39,9 @@ impl Subset {
 
 /// Sets a fraction of the rows aside, chosen by seed: `(the rest, the fraction)`.
 ///
-/// Both parts keep the order of the rows. The same seed and number of rows give the same parts.
+/// Where the first target is a class, each class gives the same fraction of its rows, as with `stratify` of scikit-learn's
+/// `train_test_split`; a class of one row stays in the rest, if it can. Both parts keep the order of the rows. The same seed
+/// and targets give the same parts.
 ///
 /// # Errors
 ///
@@ -53,13 +57,28 @@ impl Subset {
 /// # }
 /// ```
 pub fn split(dataset: Arc<dyn Dataset>, fraction: f64, seed: u64) -> Result<(Subset, Subset)> {
-    let (rest, rows) = split_rows(dataset.len(), fraction, seed)?;
-    let held_out = Some(HeldOut { fraction, seed, rows: dataset.len() });
+    let classes = labels(dataset.as_ref(), 0)?;
+    split_by(dataset, classes.as_deref(), fraction, seed)
+}
+
+fn split_by(
+    dataset: Arc<dyn Dataset>,
+    classes: Option<&[usize]>,
+    fraction: f64,
+    seed: u64,
+) -> Result<(Subset, Subset)> {
+    let (rest, rows) = split_rows(dataset.len(), classes, fraction, seed)?;
+    let held_out = Some(HeldOut { fraction, seed, rows: dataset.len(), stratified: classes.is_some() });
     Ok((Subset { dataset: Arc::clone(&dataset), rows: rest, held_out }, Subset { dataset, rows, held_out: None }))
 }
 
-/// The rows that [`split`] leaves, and those that it sets aside, in order.
-pub(super) fn split_rows(len: usize, fraction: f64, seed: u64) -> Result<(Vec<usize>, Vec<usize>)> {
+/// The rows that [`split`] leaves, and those that it sets aside, in order. `classes` has the class of each row.
+pub(super) fn split_rows(
+    len: usize,
+    classes: Option<&[usize]>,
+    fraction: f64,
+    seed: u64,
+) -> Result<(Vec<usize>, Vec<usize>)> {
     let aside = rounded(fraction, len).filter(|&aside| aside > 0 && aside < len).ok_or_else(|| {
         Error::setting(
             "the split",
@@ -69,10 +88,43 @@ pub(super) fn split_rows(len: usize, fraction: f64, seed: u64) -> Result<(Vec<us
     })?;
     let mut rows: Vec<usize> = (0..len).collect();
     rows.shuffle(&mut generator(Purpose::Split, seed, 0));
-    let mut rest = rows.split_off(aside);
+    let (mut rest, mut rows) = match classes {
+        None => (rows.split_off(aside), rows),
+        Some(classes) => {
+            let mut left = shares(classes, &rows, aside);
+            rows.into_iter().partition(|row| {
+                let left = left.entry(classes[*row]).or_default();
+                let stays = *left == 0;
+                *left = left.saturating_sub(1);
+                stays
+            })
+        }
+    };
     rows.sort_unstable();
     rest.sort_unstable();
     Ok((rest, rows))
+}
+
+/// The rows that each class gives: its part of `aside`, rounded by largest remainder. Equal remainders are served in the
+/// order in which `shuffled` first names their classes.
+fn shares(classes: &[usize], shuffled: &[usize], aside: usize) -> BTreeMap<usize, usize> {
+    let mut sizes: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
+    for (place, row) in shuffled.iter().enumerate() {
+        sizes.entry(classes[*row]).or_insert((0, place)).0 += 1;
+    }
+    let mut shares: BTreeMap<usize, usize> =
+        sizes.iter().map(|(class, (size, _))| (*class, size * aside / classes.len())).collect();
+    let mut by_remainder: Vec<usize> = sizes.keys().copied().collect();
+    // A class keeps its last row as long as others have rows to give.
+    by_remainder.sort_by_key(|class| {
+        let (size, place) = sizes[class];
+        (shares[class] + 1 >= size, Reverse(size * aside % classes.len()), place)
+    });
+    let missing = aside - shares.values().sum::<usize>();
+    for class in by_remainder.iter().take(missing) {
+        *shares.entry(*class).or_default() += 1;
+    }
+    shares
 }
 
 /// The rows that [`split`] set aside, taken again from the whole dataset.
@@ -100,7 +152,8 @@ pub fn held_out(dataset: Arc<dyn Dataset>, of: HeldOut) -> Result<Subset> {
             "name the training data of before",
         ));
     }
-    Ok(split(dataset, of.fraction, of.seed)?.1)
+    let classes = if of.stratified { labels(dataset.as_ref(), 0)? } else { None };
+    Ok(split_by(dataset, classes.as_deref(), of.fraction, of.seed)?.1)
 }
 
 #[allow(

@@ -157,7 +157,7 @@ impl Model {
 fn preprocessing(schema: &Schema) -> String {
     let bytes = "channels last, each byte divided by 255";
     match &schema.format {
-        Format::ImageFolder { height, width, channels } => {
+        Format::ImageFolder { height, width, channels, .. } => {
             let color = if *channels == 1 { "gray" } else { "red, green and blue" };
             format!("an image scaled to {height} x {width} pixels, {color}, {bytes}")
         }
@@ -169,6 +169,7 @@ fn preprocessing(schema: &Schema) -> String {
             format!("columns of a table, encoded as `manyhands.schema` says: {}", names.join("; "))
         }
         Format::Text { .. } => "numbers of tokens, as floats; `manyhands.schema` has the vocabulary".into(),
+        Format::Numpy => "arrays as they are, but bytes of images divided by 255".into(),
         Format::Other => String::new(),
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use super::save_settings::SaveSettings;
-use crate::data::{Dataset, LoaderSettings};
+use crate::data::{Augment, Augmentation, Dataset, LoaderSettings};
 
 /// Settings of a run of training.
 #[derive(Clone)]
@@ -20,6 +20,8 @@ pub struct Fit {
     pub validation: Option<Arc<dyn Dataset>>,
     /// Weights of the classes in training, by label; 1 where none is given. Validation counts each row once.
     pub class_weight: BTreeMap<usize, f32>,
+    /// Random changes of the training images, in order. Validation sees them unchanged.
+    pub augment: Vec<Augmentation>,
     /// Whether rows are shuffled in each epoch.
     pub shuffle: bool,
     /// Whether a short last batch is left out.
@@ -47,6 +49,7 @@ impl Default for Fit {
             batch_size: 32,
             validation: None,
             class_weight: BTreeMap::new(),
+            augment: Vec::new(),
             shuffle: true,
             drop_remainder: false,
             micro_batches: 1,
@@ -98,6 +101,13 @@ impl Fit {
     #[must_use]
     pub fn class_weight(mut self, weights: impl IntoIterator<Item = (usize, f32)>) -> Self {
         self.class_weight = weights.into_iter().collect();
+        self
+    }
+
+    /// Changes the training images at random, as with Keras' layers of these names; other images in each epoch.
+    #[must_use]
+    pub fn augment(mut self, changes: impl IntoIterator<Item = Augmentation>) -> Self {
+        self.augment = changes.into_iter().collect();
         self
     }
 
@@ -179,6 +189,7 @@ impl Fit {
             drop_remainder: self.drop_remainder,
             workers: self.workers,
             prefetch: self.prefetch,
+            augment: (!self.augment.is_empty()).then(|| Augment { changes: self.augment.clone(), seed }),
         }
     }
 }

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Compile, Fit, Meter, Values};
+use crate::data::Augmentation;
 use crate::error::{Error, Result};
 use crate::model::Weights;
 use crate::optimizers::Schedule;
@@ -26,6 +27,9 @@ pub struct Progress {
     pub seed: u64,
     /// Whether rows are shuffled. Files of older versions lack this.
     pub shuffle: Option<bool>,
+    /// Random changes of the training images.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub augment: Vec<Augmentation>,
     /// The optimizer's learning rate, less what plateaus have taken off it.
     pub learning_rate: f32,
     /// Best value of the plateau schedule.
@@ -72,12 +76,14 @@ impl Progress {
     /// # Errors
     /// If the position is within an epoch of other settings.
     pub(super) fn go_on(&mut self, rows: usize, fit: &Fit, seed: u64, resumed_step: Option<u64>) -> Result<()> {
+        let text = |changes: &[Augmentation]| serde_json::to_string(changes).unwrap_or_default();
         let on_off = |shuffle| if shuffle { "on" } else { "off" }.to_owned();
         let settings = [
             ("seed", self.seed.to_string(), seed.to_string()),
             ("batch size", self.batch_size.to_string(), fit.batch_size.to_string()),
             ("number of training rows", self.rows.to_string(), rows.to_string()),
             ("shuffling", on_off(self.shuffle.unwrap_or(fit.shuffle)), on_off(fit.shuffle)),
+            ("augmentation", text(&self.augment), text(&fit.augment)),
         ];
         for (what, before, now) in settings.iter().filter(|(_, before, now)| before != now) {
             if self.batch > 0 {
@@ -98,6 +104,7 @@ impl Progress {
         self.batch_size = fit.batch_size;
         self.seed = seed;
         self.shuffle = Some(fit.shuffle);
+        self.augment.clone_from(&fit.augment);
         Ok(())
     }
 

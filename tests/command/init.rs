@@ -1,6 +1,11 @@
 //! Do data alone give settings that train, and a model file that needs nothing else?
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests fail loudly")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "helpers of tests fail loudly, and bytes are whole numbers"
+)]
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +13,8 @@ use std::path::Path;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::command::{outputs, refused, succeed};
+use crate::command::{outputs, refused, run, succeed};
+use crate::golden::Golden;
 
 const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/settings/data");
 
@@ -96,6 +102,130 @@ fn images_and_a_single_one() {
     assert_eq!(predicted.lines().next(), Some("row,file,class,probability_across,probability_upright"));
     assert_eq!(column(&predicted, "class"), ["across"]);
     assert!(evaluated(&home, &format!("{folder}/test"))["accuracy"].as_f64().unwrap() > 0.8);
+}
+
+/// A folder of pictures as people have them: dark above or dark below, of many sizes, modes and formats.
+fn pictures(folder: &Path) {
+    use image::{DynamicImage, ImageEncoder, codecs::jpeg::JpegEncoder};
+    for class in ["above", "below", "empty"] {
+        fs::create_dir_all(folder.join(class)).unwrap();
+    }
+    for number in 0..40_u32 {
+        let (is_above, width, height) = (number.is_multiple_of(2), 20 + number % 7, 16 + number % 5);
+        let class = folder.join(if is_above { "above" } else { "below" });
+        let picture = image::RgbImage::from_fn(width, height, |x, y| {
+            let light = if (y < height / 2) == is_above { 40 } else { 190 };
+            image::Rgb(
+                [light, light + 20, light + 30]
+                    .map(|value| value + u8::try_from((x * 7 + y * 3 + number) % 25).unwrap()),
+            )
+        });
+        let picture = DynamicImage::from(picture);
+        let named = |end: &str| class.join(format!("{number}.{end}"));
+        match number / 2 % 6 {
+            0 => picture.save(named("JPG")),
+            1 => picture.to_luma8().save(named("png")),
+            2 => picture.to_rgba8().save(named("png")),
+            3 => picture.to_rgb16().save(named("png")),
+            4 => picture.save(named("bmp")),
+            _ => {
+                // Upside down, with an EXIF orientation that says so: 3.
+                let exif =
+                    [b"II*\0\x08\0\0\0\x01\0".as_slice(), b"\x12\x01\x03\0\x01\0\0\0\x03\0\0\0", &[0; 4]].concat();
+                let mut encoder = JpegEncoder::new(fs::File::create(named("jpeg")).unwrap());
+                encoder.set_exif_metadata(exif).unwrap();
+                let turned = picture.rotate180().to_rgb8();
+                encoder.write_image(&turned, width, height, image::ExtendedColorType::Rgb8)
+            }
+        }
+        .unwrap();
+    }
+    let whole = fs::read(folder.join("above/0.JPG")).unwrap();
+    fs::write(folder.join("above/cut.jpg"), &whole[..whole.len() / 2]).unwrap();
+    fs::write(folder.join("below/text.png"), "no image").unwrap();
+}
+
+#[test]
+fn a_folder_of_mixed_pictures() {
+    let (home, away) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    pictures(&home.path().join("pictures"));
+    let seen = train(&home, &away, "init pictures");
+    for needed in [
+        "40 rows of [24, 24, 3]",
+        "2 classes: above (20), below (20)",
+        "2 files are left out, since they can't be read: for example `above/cut.jpg`",
+        "1 folder has no image and is no class: empty",
+        "images of 16×20 to 20×26 pixels; each is brought to 24×24",
+    ] {
+        let seen = seen.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(seen.contains(needed), "{needed}: {seen}");
+    }
+    let settings = fs::read_to_string(home.path().join("run.toml")).unwrap();
+    for needed in [
+        "unreadable = \"skip\"",
+        "\naugment = [\n  { type = \"RandomFlip\", mode = \"horizontal\" },",
+        "validation = 0.2",
+    ] {
+        assert!(settings.contains(needed), "{needed}: {settings}");
+    }
+    assert!(!settings.contains("vertical"));
+    // The model file alone, on another folder of its kind.
+    pictures(&away.path().join("new"));
+    let predicted = run(&away, "predict model.safetensors new --output new.csv");
+    assert!(
+        String::from_utf8_lossy(&predicted.stderr).contains("2 of 42 rows need a file that can be read"),
+        "{predicted:?}"
+    );
+    let table = fs::read_to_string(away.path().join("new.csv")).unwrap();
+    let (files, classes) = (column(&table, "file"), column(&table, "class"));
+    let right =
+        files.iter().zip(&classes).filter(|(file, class)| file.starts_with(class.as_str()) && !class.is_empty());
+    assert!(right.count() >= 38, "{table}");
+    let single = succeed(&away, "predict model.safetensors new/below/11.jpeg");
+    assert_eq!(column(&single, "class"), ["below"]);
+    // Without the setting, a corrupt file is an error that names it, before anything is trained.
+    fs::write(home.path().join("strict.toml"), settings.replace("unreadable = \"skip\"", "")).unwrap();
+    let error = refused(&home, "train strict.toml --quiet --save strict.safetensors");
+    assert!(error.contains("can't be read: above/cut.jpg, below/text.png; the first: "), "{error}");
+    // Mixed images need a number for each class.
+    let mixed = settings.replace("augment = [\n", "augment = [\n  { type = \"MixUp\" },\n");
+    fs::write(home.path().join("mixed.toml"), &mixed).unwrap();
+    // Beside the warnings of the corrupt files.
+    let failed = run(&home, "train mixed.toml --quiet --epochs 1 --save mixed.safetensors");
+    let error = String::from_utf8_lossy(&failed.stderr);
+    assert!(error.contains("`MixUp` needs to be the last change, but others follow"), "{error}");
+    let (before, list) = settings.split_once("augment = [\n").unwrap();
+    let (_, after) = list.split_once("\n]\n").unwrap();
+    let mixed = format!("{before}augment = [\"MixUp\"]\n{after}");
+    let mixed = mixed
+        .replace("height = 24", "label_mode = \"categorical\"\nheight = 24")
+        .replace("SparseCategoricalCrossentropy", "CategoricalCrossentropy");
+    fs::write(home.path().join("mixed.toml"), mixed).unwrap();
+    succeed(&home, "train mixed.toml --quiet --epochs 2 --run mixed");
+    let values = succeed(&home, "evaluate mixed/last.safetensors --config mixed.toml --part validation --json");
+    assert!(serde_json::from_str::<Value>(&values).unwrap()["accuracy"].is_number(), "{values}");
+}
+
+#[test]
+fn arrays_of_numpy() {
+    let home = tempfile::tempdir().unwrap();
+    let cases = Golden::open("arrays");
+    for name in ["npz", "npz_table"] {
+        let bytes: Vec<u8> = cases.case(name).values("file").iter().map(|byte| *byte as u8).collect();
+        fs::write(home.path().join(format!("{name}.npz")), bytes).unwrap();
+        let seen = succeed(&home, &format!("init {name}.npz -o {name}.toml"));
+        assert!(seen.contains("24 rows of ") && seen.contains("2 classes: 0 (12), 1 (12)"), "{seen}");
+        succeed(&home, &format!("train {name}.toml --quiet --epochs 20 --save {name}.safetensors"));
+        let values = succeed(&home, &format!("evaluate {name}.safetensors {name}.npz --json"));
+        assert!(serde_json::from_str::<Value>(&values).unwrap()["accuracy"].as_f64().unwrap() > 0.7, "{values}");
+        let predicted = succeed(&home, &format!("predict {name}.safetensors {name}.npz"));
+        let rows = if name == "npz" { 6 } else { 24 };
+        assert_eq!(column(&predicted, "class").len(), rows, "{predicted}");
+    }
+    fs::write(home.path().join("one.npy"), "no array").unwrap();
+    assert!(refused(&home, "init one.npy").contains("`one.npy` needs its targets, too, but is one array"));
+    let error = refused(&home, "predict npz.safetensors one.npy");
+    assert!(error.contains("`one.npy` needs to be an array of NumPy, but is none"), "{error}");
 }
 
 /// Images of one gray each, with the number of their gray as label.

@@ -4,6 +4,8 @@
 
 #[path = "../common/command.rs"]
 mod command;
+#[path = "../common/golden.rs"]
+mod golden;
 
 mod bench;
 mod cli;

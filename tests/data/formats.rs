@@ -11,6 +11,8 @@
 mod described;
 mod images;
 mod inputs;
+mod numpy;
+mod pictures;
 mod schema;
 mod tables;
 mod text;
@@ -23,8 +25,8 @@ use manyhands::data::csv::{
     self, Column, CsvSettings, InputColumns, NumberScale, OneOrMany, OutputColumns, TargetKind,
 };
 use manyhands::data::{
-    Batch, ByteImages, Channels, DataConfig, Dataset, Description, ImageFiles, ImageFolder, ImageSettings, InMemory,
-    Missing, Synthetic, Unreadable, cifar, digits, idx,
+    Batch, ByteImages, Channels, DataConfig, Dataset, Description, FolderConfig, ImageFiles, ImageFolder,
+    ImageSettings, InMemory, LabelMode, Missing, Synthetic, Unreadable, cifar, digits, idx,
 };
 use manyhands::internals::data::check_labels;
 use manyhands::{Error, Shape};

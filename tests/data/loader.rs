@@ -5,7 +5,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use manyhands::data::{Batch, BatchMut, Dataset, InMemory, Loader, LoaderSettings, Position, Subset, split};
+use manyhands::data::{
+    Batch, BatchMut, Dataset, Format, HeldOut, InMemory, Loader, LoaderSettings, Position, Schema, Subset, held_out,
+    split,
+};
 use manyhands::internals::runtime::{Native, Runtime};
 use manyhands::{Error, Result, Shape};
 use ndarray::{Array1, Array2};
@@ -234,7 +237,8 @@ fn settings_that_make_no_sense_are_refused() {
 #[test]
 fn settings_are_read_from_toml_strictly() {
     let read: LoaderSettings = toml::from_str("batch_size = 8\nshuffle = 3").unwrap();
-    assert_eq!(read, settings(8, Some(3), 1));
+    assert_eq!(read, settings(8, Some(3), LoaderSettings::default().workers));
+    assert!((1..=8).contains(&read.workers));
     assert!(toml::from_str::<LoaderSettings>("batchsize = 8").is_err());
 }
 
@@ -259,6 +263,48 @@ fn a_split_is_two_parts_of_the_rows() {
         let error = split(counting(101), fraction, 9).err().unwrap().to_string();
         assert!(error.starts_with("the split needs at least one row on each side"), "{error}");
     }
+}
+
+/// The number of rows of each label.
+fn counts(part: &Subset) -> Vec<usize> {
+    let labels = Batch::fetch(part, &(0..part.len()).collect::<Vec<_>>()).unwrap().targets[0].to_vec();
+    (0..4).map(|class| labels.iter().filter(|label| **label == class as f32).count()).collect()
+}
+
+#[test]
+fn a_split_takes_the_same_part_of_each_class() {
+    // 70 rows of class 0, 20 of 1, 9 of 2, one of 3, in no order.
+    let label = |row: usize| match row * 37 % 100 {
+        0..70 => 0.0,
+        70..90 => 1.0,
+        90..99 => 2.0,
+        _ => 3.0,
+    };
+    let labels = Array1::from_iter((0..100).map(label));
+    let inputs = Array1::from_iter((0..100).map(|row| row as f32));
+    let data: Arc<dyn Dataset> = Arc::new(InMemory::new(inputs.clone(), labels.clone()).unwrap());
+    for seed in 0..20 {
+        let (train, validation) = split(data.clone(), 0.2, seed).unwrap();
+        // The rest of 20 rows, one, goes to the largest remainder: 9 · 0.2 = 1.8.
+        assert_eq!((counts(&train), counts(&validation)), (vec![56, 16, 7, 1], vec![14, 4, 2, 0]));
+        let held = train.schema().held_out.unwrap();
+        assert!(held.stratified);
+        let rows = |part: &Subset| Batch::fetch(part, &(0..part.len()).collect::<Vec<_>>()).unwrap();
+        assert_eq!(rows(&held_out(data.clone(), held).unwrap()), rows(&validation));
+    }
+    // A file of an older version held rows out whatever their class.
+    let (train, _) = split(data.clone(), 0.2, 3).unwrap();
+    let old = HeldOut { stratified: false, ..train.schema().held_out.unwrap() };
+    let drawn: Vec<Vec<usize>> =
+        (0..20).map(|seed| counts(&held_out(data.clone(), HeldOut { seed, ..old }).unwrap())).collect();
+    assert!(drawn.iter().any(|counts| *counts != [14, 4, 2, 0]), "{drawn:?}");
+    // One number for each class, as loss of one-hot targets take it, and numbers that are no classes.
+    let one_hot = Array2::from_shape_fn((100, 4), |(row, class)| f32::from(u8::from(labels[row] == class as f32)));
+    let names = Schema::with_classes(Format::Other, ["a", "b", "c", "d"]);
+    let one_hot: Arc<dyn Dataset> = Arc::new(InMemory::new(inputs.clone(), one_hot).unwrap().with_schema(names));
+    assert!(split(one_hot, 0.2, 1).unwrap().0.schema().held_out.unwrap().stratified);
+    let numbers: Arc<dyn Dataset> = Arc::new(InMemory::new(inputs.clone(), labels * 0.3).unwrap());
+    assert!(!split(numbers, 0.2, 1).unwrap().0.schema().held_out.unwrap().stratified);
 }
 
 #[test]

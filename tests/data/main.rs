@@ -1,4 +1,8 @@
-//! Data: formats and the loader. Needs no adapter.
+//! Data: formats, the loader, random changes of images. Needs no adapter.
 
+#[path = "../common/golden.rs"]
+mod golden;
+
+mod augment;
 mod formats;
 mod loader;

@@ -35,6 +35,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "csv", seeds: tables, run: read_table },
     Target { name: "idx", seeds: idx_files, run: read_idx },
     Target { name: "cifar", seeds: cifar_files, run: read_cifar },
+    Target { name: "numpy", seeds: numpy_files, run: read_numpy },
     Target { name: "image", seeds: images, run: read_image },
     Target { name: "wire_requests", seeds: requests, run: serve_requests },
     Target { name: "wire_events", seeds: events, run: take_events },
@@ -198,6 +199,33 @@ fn read_idx(input: &[u8], folder: &Path) {
         open("type = 'idx'\nfolder = ''", folder);
         fs::remove_file(folder.join(format!("train-images-idx3-ubyte{ending}"))).unwrap();
         fs::remove_file(folder.join(format!("train-labels-idx1-ubyte{ending}"))).unwrap();
+    }
+}
+
+/// An array, and an archive without packing that has it.
+fn numpy_files() -> Vec<Vec<u8>> {
+    let head = b"\x93NUMPY\x01\0\x76\0";
+    let text = format!("{:<117}\n", "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }");
+    let array = [&head[..], text.as_bytes(), &[0; 24]].concat();
+    let mut crc = flate2::Crc::new();
+    crc.update(&array);
+    let length = u32::try_from(array.len()).unwrap().to_le_bytes();
+    // Version 2.0, no flags, not packed, the time of day and day; checksum, both lengths, that of the name.
+    let facts = [&[20, 0, 0, 0, 0, 0, 0, 0, 0x21, 0][..], &crc.sum().to_le_bytes(), &length, &length, &[5, 0]].concat();
+    let local = [b"PK\x03\x04", &facts[..], &[0, 0], b"x.npy", &array].concat();
+    let central = [b"PK\x01\x02\x14\0", &facts[..], &[0; 16], b"x.npy"].concat();
+    let [size, at] = [central.len(), local.len()].map(|length| u32::try_from(length).unwrap().to_le_bytes());
+    let end = [b"PK\x05\x06", &[0, 0, 0, 0, 1, 0, 1, 0][..], &size, &at, &[0, 0]].concat();
+    vec![array, [local, central, end].concat()]
+}
+
+fn read_numpy(input: &[u8], folder: &Path) {
+    for name in ["x.npy", "x.npz"] {
+        let path = folder.join(name);
+        write(&path, input);
+        if let Ok(data) = manyhands::data::numpy::open_inputs(&path) {
+            drop(Batch::fetch(&data, &[0]));
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use manyhands::Schedule;
 use manyhands::data::csv::InputColumns;
-use manyhands::data::{DataConfig, TokenSettings};
+use manyhands::data::{Augmentation, DataConfig, TokenSettings};
 use manyhands::internals::layers::LAYERS;
 use manyhands::internals::losses::LOSSES;
 use manyhands::internals::metrics::METRICS;
@@ -23,7 +23,7 @@ house` writes it again. The keys of `[training]` stand in the [README](../README
 Worth knowing:
 
 - `ReduceLROnPlateau` watches `val_loss`, or `loss` where there are no validation data.
-- `validation = 0.2` draws the rows at random, by `seed`; `manyhands evaluate model.safetensors --part validation` finds them again.
+- `validation = 0.2` draws the rows at random, by `seed`, from each class the same part; `manyhands evaluate model.safetensors --part validation` finds them again.
 - `{ top_k_categorical_accuracy = { k = 5 } }` is reported as `top_5_accuracy`.
 - A layer that is used again (`reuse = \"name\"`) gives outputs `name:1`, `name:2` and so on: by these later layers read them.
 - A model without `input` takes the rows of its data. A table's numbers are those of its encodings: `manyhands train` says how many.
@@ -179,6 +179,7 @@ fn sample(kind: &str) -> Value {
         "usize" | "u64" | "u32" => json!(2),
         "f32" | "f64" | "Values" => json!(0.5),
         "[usize; 2]" => json!([2, 2]),
+        "Factor" => json!(0.5),
         "PathBuf" | "String" => json!("file"),
         "Activation" => json!("relu"),
         "RecurrentLayer" => json!({ "type": "LSTM", "units": 2 }),
@@ -317,6 +318,19 @@ fn losses_and_metrics(page: &mut String) {
     assert_eq!(count, METRICS.len(), "each metric has a section");
 }
 
+/// Random changes of images.
+fn augmentation(page: &mut String) {
+    page.push_str(
+        "\n## `augment`\n\nA list in `[training]`: random changes of training images, in order, with the names of Keras' layers. They are \
+         drawn from `seed`, epoch and row alone, so that neither adapters nor `workers` nor a resumption change them. Validation and \
+         prediction see images unchanged. A `factor` is a number, or its smallest and largest value: `[-0.2, 0.1]`.\n",
+    );
+    let augment = source("src/data/augment");
+    tagged::<Augmentation>(page, &augment, "Augmentation", str::to_owned);
+    choices(page, &augment, "FlipMode", "`mode` of `RandomFlip`");
+    choices(page, &augment, "FillMode", "`fill_mode`");
+}
+
 /// The whole page.
 fn page() -> String {
     let mut page = HEAD.to_owned();
@@ -328,6 +342,8 @@ fn page() -> String {
     choices(&mut page, &data, "ColumnKind", "`kinds`");
     choices(&mut page, &data, "NumberScale", "`numbers`");
     choices(&mut page, &fs::read_to_string("src/schema.rs").unwrap(), "Missing", "`missing`");
+    choices(&mut page, &fs::read_to_string("src/schema.rs").unwrap(), "LabelMode", "`label_mode`");
+    choices(&mut page, &source("src/data/images"), "Unreadable", "`unreadable`");
     let inputs = structure(&data, "InputColumns");
     let make = |value| {
         serde_json::from_value::<InputColumns>(value).and_then(serde_json::to_value).map_err(|it| it.to_string())
@@ -339,6 +355,8 @@ fn page() -> String {
         serde_json::from_value::<TokenSettings>(value).and_then(serde_json::to_value).map_err(|it| it.to_string())
     };
     section(&mut page, "tokens", &tokens, &defaults(&tokens.fields, make));
+
+    augmentation(&mut page);
 
     page.push_str(
         "\n## Layers\n\nBeside `type` each takes `name`, `inputs`, the names of what it reads, and \

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use manyhands::Schedule;
-use manyhands::data::DataConfig;
+use manyhands::data::{Augmentation, DataConfig};
 use manyhands::internals::layers::LAYERS;
 use manyhands::internals::losses::LOSSES;
 use manyhands::internals::metrics::METRICS;
@@ -28,6 +28,10 @@ const NAMES: &[(&str, &str)] = &[
     ("TargetKind", "src/data/csv"),
     ("NumberScale", "src/data/csv"),
     ("Missing", "src"),
+    ("LabelMode", "src"),
+    ("Unreadable", "src/data/images"),
+    ("FlipMode", "src/data/augment"),
+    ("FillMode", "src/data/augment"),
     ("GradientCompression", "src"),
     ("BatchStatistics", "src"),
     ("NonFinite", "src/trainer"),
@@ -82,6 +86,12 @@ fn of_type(kind: &str) -> Value {
         "f32" | "f64" => json!({ "type": "number" }),
         "bool" => json!({ "type": "boolean" }),
         "String" | "PathBuf" | "char" | "SplitMode" | "MemoryLimits" => json!({ "type": "string" }),
+        "Factor" => one_or_many(&json!({ "type": "number" })),
+        "[f32; 2]" => json!({ "type": "array", "items": { "type": "number" } }),
+        "Augmentation" => {
+            let changes = tagged::<Augmentation>("src/data/augment", "Augmentation", str::to_owned);
+            kinds(&changes, &Map::new(), true)
+        }
         "[usize; 2]" | "Shape" => one_or_many(&whole_numbers()),
         "Validation" => json!({ "anyOf": [{ "enum": ["test", "none"] }, { "type": "number" }] }),
         "BTreeMap<String, f32>" => json!({ "type": "object", "additionalProperties": { "type": "number" } }),

@@ -12,6 +12,7 @@ mod needed;
 mod simulated;
 
 mod ahead;
+mod augment;
 mod averages;
 mod faults;
 mod frozen;

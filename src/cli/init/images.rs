@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use crate::data::images::sketch::sizes;
 use crate::data::{Channels, Dataset, Description, ImageFolder, ImageSettings, Unreadable};
-use crate::internals::schema::few;
+use crate::internals::schema::{Format, few};
 use crate::internals::shown;
 use crate::{Error, Result};
 
+use super::table::hidden;
 use super::{Proposal, Schedule, class_weights, commented, counts, data_of, n_classes, quoted_path};
 
 /// Longest side of the images that a network is trained on: larger ones take long, and need more rows.
@@ -19,6 +20,9 @@ const MULTIPLE: usize = 8;
 const SHORTEST_SIDE: usize = 4;
 /// Channels of each block.
 const FILTERS: [usize; 5] = [16, 32, 64, 128, 128];
+/// The first layer.
+const NORMALIZATION: &str =
+    "  { type = \"Normalization\" },      # mean 0 and variance 1 of each channel in the training rows\n";
 /// Names of the folder with images to test with.
 const TEST_FOLDERS: [&str; 4] = ["test", "validation", "valid", "val"];
 
@@ -30,6 +34,11 @@ pub(super) fn idx(path: &Path) -> Result<Proposal> {
 /// CIFAR-10.
 pub(super) fn cifar10(path: &Path) -> Result<Proposal> {
     proposal(&format!("[data]\ntype = \"cifar10\"\nfolder = {}\n", quoted_path(path)?), "")
+}
+
+/// Arrays of NumPy: images, or rows of numbers, with a class each.
+pub(super) fn npz(path: &Path) -> Result<Proposal> {
+    proposal(&format!("[data]\ntype = \"npz\"\nfile = {}\n", quoted_path(path)?), "")
 }
 
 /// A folder of images for each class, or two of them: to train and to test.
@@ -115,28 +124,53 @@ fn proposal(data: &str, note: &str) -> Result<Proposal> {
     let description = Description::of("data", &train)?;
     let shapes = train.input_shapes();
     let axes = shapes.first().map_or(&[][..], |shape| shape.axes());
+    let is_images = axes.len() == 3;
+    if !(is_images || axes.len() == 1) || counts(&description).is_empty() {
+        return Err(Error::data(
+            "the arrays",
+            format!("need images or rows of numbers, with a class each, but a row has shape {axes:?}"),
+            "classes are whole numbers; for other arrays `docs/settings.md` lists all settings",
+        ));
+    }
     let schedule = Schedule { rows: train.len(), epochs: 60, patience: 8, learning_rate: "0.001" };
     // Rows with weights of their own, as those of unreadable files, take no weights of classes.
     let weights = if train.has_sample_weights() { String::new() } else { class_weights(&description) };
     let names: Vec<String> = counts(&description).iter().map(|class| class.name.clone()).collect();
     let last = commented(&format!("  {{ type = \"Dense\", units = {} }},", n_classes(&description)), &few(&names));
     let settings = format!(
-        "{data}\n[model]\n{}layers = [\n{}{last}]\n\n[loss]\ntype = \"SparseCategoricalCrossentropy\"\n\n{}",
-        commented(&format!("input = {axes:?}"), "height, width, channels"),
-        convolutions(axes),
-        schedule.text(None, &weights)
+        "{data}\n[model]\n{}layers = [\n{NORMALIZATION}{}{last}]\n\n[loss]\ntype = \"SparseCategoricalCrossentropy\"\n\n{}",
+        commented(&format!("input = {axes:?}"), if is_images { "height, width, channels" } else { "numbers of a row" }),
+        if is_images { convolutions(axes) } else { hidden(train.len()) },
+        schedule.text(None, &format!("{}{weights}", augment(train.as_ref())))
     );
     let test = pair.test.map(|test| Description::of("test data", &test)).transpose()?;
     let test = test.map_or_else(String::new, |test| format!("{test}\n"));
-    let seen = format!("{description}\n{test}{note}the model predicts the class of an image");
+    let of = if is_images { "an image" } else { "a row" };
+    let seen = format!("{description}\n{test}{note}the model predicts the class of {of}");
     Ok(Proposal { seen, settings })
+}
+
+/// Random changes of the images of a folder, which are mostly photographs. Digits and the like may not be mirrored.
+fn augment(train: &dyn Dataset) -> String {
+    if !matches!(train.schema().format, Format::ImageFolder { .. }) {
+        return String::new();
+    }
+    let comment =
+        "# Other images in each epoch. Take out what would change the class: the flip, if left and right matter.\n";
+    let changes = [
+        "  { type = \"RandomFlip\", mode = \"horizontal\" },\n",
+        "  { type = \"RandomTranslation\", height_factor = 0.08, width_factor = 0.08 },\n",
+        "  { type = \"RandomRotation\", factor = 0.03 },\n",
+        "  { type = \"RandomZoom\", height_factor = 0.1 },\n",
+        "  { type = \"RandomContrast\", factor = 0.15 },\n",
+    ];
+    format!("{comment}augment = [\n{}]\n", changes.concat())
 }
 
 /// Blocks of convolutions, each of half the size, until the image is small.
 fn convolutions(axes: &[usize]) -> String {
     let mut side = axes.iter().take(2).copied().min().unwrap_or(1);
-    let mut text =
-        commented("  { type = \"Normalization\" },", "mean 0 and variance 1 of each channel in the training rows");
+    let mut text = String::new();
     for filters in FILTERS {
         text += &format!(
             "  {{ type = \"Conv2D\", filters = {filters}, kernel_size = [3, 3], padding = \"same\", use_bias = false }},\n  \

@@ -200,7 +200,7 @@ fn data_text(path: &Path, target: &ColumnSketch, is_class: bool, sketch: &Sketch
 }
 
 /// Hidden layers: more for more rows.
-fn hidden(rows: usize) -> String {
+pub(super) fn hidden(rows: usize) -> String {
     let (first, second, rate) = match rows {
         0..2_000 => (64, 32, "0.1"),
         2_000..50_000 => (128, 64, "0.1"),

@@ -1,18 +1,16 @@
-//! Decodes a file to the values of an image.
+//! Decodes a file to the bytes of an image of the size that is asked for.
 
 use std::fs::File;
 use std::io::{BufReader, Cursor, Read};
 use std::path::Path;
 
-use image::imageops::FilterType;
+use fast_image_resize::images::{Image, ImageRef};
+use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
 use image::{DynamicImage, GrayImage, ImageDecoder, ImageReader, Luma};
 
 use super::probe::{self, MAX_BYTES, Thoroughness};
 use super::{Channels, ImageSettings};
 use crate::{Error, Result, shown};
-
-/// Bytes of a pixel while an image is resized.
-const RESIZED_BYTES: u64 = 16;
 
 /// Checks a file by its header and end.
 pub(super) fn check(path: &Path) -> Result<()> {
@@ -20,32 +18,50 @@ pub(super) fn check(path: &Path) -> Result<()> {
     probe::check(BufReader::new(file), Thoroughness::Quick).map_err(|problem| refuse(path, problem))
 }
 
-/// Decodes a file, whatever its extension, turns it upright, and resizes it.
-pub(super) fn read(path: &Path, settings: ImageSettings, to: &mut [f32]) -> Result<()> {
+/// Decodes a file, whatever its extension, turns it upright, and resizes it: bytes, `[height, width, channels]`.
+pub(super) fn pixels(path: &Path, settings: ImageSettings) -> Result<Vec<u8>> {
     let bytes = file_bytes(path)?;
     let image = upright(&bytes).map_err(|problem| refuse(path, problem))?;
+    // Reduced to bytes first, so that fewer channels are resized.
+    let (size, pixels, kind) = match settings.channels {
+        Channels::Gray => {
+            let image = gray(image);
+            (image.dimensions(), image.into_raw(), PixelType::U8)
+        }
+        Channels::Rgb => {
+            let image = image.into_rgb8();
+            (image.dimensions(), image.into_raw(), PixelType::U8x3)
+        }
+    };
+    resized(size, pixels, kind, settings).map_err(|problem| refuse(path, problem))
+}
+
+/// Resizes with a triangle filter, whose support grows as the image shrinks.
+fn resized(
+    (from_width, from_height): (u32, u32),
+    pixels: Vec<u8>,
+    kind: PixelType,
+    settings: ImageSettings,
+) -> Result<Vec<u8>, String> {
     let ImageSettings { height, width, channels, .. } = settings;
     let size = |pixels: usize| u32::try_from(pixels).unwrap_or(u32::MAX);
-    // Reduced to bytes first, so that fewer channels are resized.
-    let image = match channels {
-        Channels::Gray => DynamicImage::from(gray(image)),
-        Channels::Rgb => DynamicImage::from(image.into_rgb8()),
-    };
-    let image = if (image.height(), image.width()) == (size(height), size(width)) {
-        image
-    } else {
-        // Height is resized before width, so the wider of both has the other's height in between.
-        if u64::from(image.width()).saturating_mul(height as u64).saturating_mul(RESIZED_BYTES) > MAX_BYTES {
-            let (from_width, from_height) = (image.width(), image.height());
-            let problem = format!("is too large to resize: {from_width}×{from_height} pixels to {width}×{height}");
-            return Err(refuse(path, problem));
-        }
-        image.resize_exact(size(width), size(height), FilterType::Triangle)
-    };
-    for (to, byte) in to.iter_mut().zip(image.as_bytes()) {
-        *to = f32::from(*byte) / 255.0;
+    let (to_width, to_height) = (size(width), size(height));
+    if (from_width, from_height) == (to_width, to_height) {
+        return Ok(pixels);
     }
-    Ok(())
+    let fail =
+        |problem: String| format!("can't be resized from {from_width}×{from_height} to {width}×{height}: {problem}");
+    // One axis is resized after the other: in between, the image has one side of each size.
+    let between =
+        |from: u32, to: u32| u64::from(from).saturating_mul(u64::from(to)).saturating_mul(channels.count() as u64);
+    if between(from_width, to_height).max(between(from_height, to_width)) > MAX_BYTES {
+        return Err(fail(format!("that takes more than {MAX_BYTES} bytes")));
+    }
+    let from = ImageRef::new(from_width, from_height, &pixels, kind).map_err(|error| fail(error.to_string()))?;
+    let mut to = Image::new(to_width, to_height, kind);
+    let triangle = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::Bilinear));
+    Resizer::new().resize(&from, &mut to, &triangle).map_err(|error| fail(error.to_string()))?;
+    Ok(to.into_vec())
 }
 
 fn refuse(path: &Path, problem: String) -> Error {

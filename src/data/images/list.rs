@@ -26,6 +26,8 @@ pub(super) struct ClassFolder {
     /// The folder's name; bytes that are no UTF-8 as [`shown`] writes them.
     pub name: String,
     pub path: PathBuf,
+    /// Its images, at any depth, sorted by path.
+    pub images: Vec<PathBuf>,
 }
 
 /// Images that were found, and files that were left out.
@@ -35,13 +37,18 @@ pub(super) struct Listing {
     pub left_out: LeftOut,
 }
 
-/// Files that are left out: their number and the first, for each reason.
+/// Files and folders that are left out.
 #[derive(Clone, Debug, Default)]
-pub(super) struct LeftOut(BTreeMap<String, (usize, PathBuf)>);
+pub(super) struct LeftOut {
+    /// Files: their number and the first, for each reason.
+    files: BTreeMap<String, (usize, PathBuf)>,
+    /// Folders of classes without an image.
+    empty: Vec<PathBuf>,
+}
 
 impl LeftOut {
     pub fn add(&mut self, reason: String, path: PathBuf) {
-        let (count, first) = self.0.entry(reason).or_insert((0, path.clone()));
+        let (count, first) = self.files.entry(reason).or_insert((0, path.clone()));
         *count += 1;
         if path < *first {
             *first = path;
@@ -49,12 +56,13 @@ impl LeftOut {
     }
 
     pub fn merge(&mut self, other: Self) {
-        for (reason, (count, first)) in other.0 {
+        for (reason, (count, first)) in other.files {
             self.add(reason.clone(), first);
-            if let Some(entry) = self.0.get_mut(&reason) {
+            if let Some(entry) = self.files.get_mut(&reason) {
                 entry.0 += count - 1;
             }
         }
+        self.empty.extend(other.empty);
     }
 
     /// A line for each reason; paths start at `folder`.
@@ -65,18 +73,27 @@ impl LeftOut {
             let example = if *count == 1 { "" } else { "for example " };
             format!("{} {files} left out, {reason}: {example}`{}`", thousands(count), shown(first))
         };
-        self.0.iter().map(note).collect()
+        let name = |path: &PathBuf| path.strip_prefix(folder).unwrap_or(path).to_string_lossy().into_owned();
+        let empty: Vec<String> = self.empty.iter().map(name).collect();
+        let empty = match empty.len() {
+            0 => None,
+            1 => Some(format!("1 folder has no image and is no class: {}", few(&empty))),
+            count => Some(format!("{} folders have no image and are no classes: {}", thousands(count), few(&empty))),
+        };
+        self.files.iter().map(note).chain(empty).collect()
     }
 }
 
-/// The sub-folders, sorted by name: the classes, by label. Files beside them are left out.
+/// The sub-folders with images, sorted by name: the classes, by label. Empty ones, and files beside them, are left out.
 pub(super) fn class_folders(folder: &Path) -> Result<(Vec<ClassFolder>, LeftOut)> {
     let (mut classes, mut left_out) = (Vec::new(), LeftOut::default());
     for path in entries(folder)? {
         // A link to a folder counts as the folder.
         if path.is_dir() {
             let name = name_of(path.file_name().unwrap_or_default());
-            classes.push(ClassFolder { name, path });
+            let found = images_in(&path)?;
+            left_out.merge(found.left_out);
+            classes.push(ClassFolder { name, path, images: found.images });
         } else if is_image(&path) {
             left_out.add("images in no class's folder".into(), path);
         } else {
@@ -91,7 +108,16 @@ pub(super) fn class_folders(folder: &Path) -> Result<(Vec<ClassFolder>, LeftOut)
         ));
     }
     classes.sort_by(|a, b| a.name.cmp(&b.name));
+    let (classes, empty): (Vec<_>, Vec<_>) = classes.into_iter().partition(|class| !class.images.is_empty());
+    left_out.empty = empty.into_iter().map(|class| class.path).collect();
+    if classes.is_empty() {
+        return Err(no_images(folder, "put PNG, JPEG or BMP files into the folders of the classes"));
+    }
     Ok((classes, left_out))
+}
+
+pub(super) fn no_images(folder: &Path, help: &str) -> Error {
+    Error::data(format!("the folder `{}`", shown(folder)), "needs images, but has none", help)
 }
 
 /// A name in UTF-8 stays unchanged.

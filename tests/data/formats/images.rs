@@ -2,8 +2,13 @@
 
 use super::*;
 
-pub const TINY: ImageSettings =
-    ImageSettings { height: 2, width: 3, channels: Channels::Rgb, unreadable: Unreadable::Error };
+pub const TINY: ImageSettings = ImageSettings {
+    height: 2,
+    width: 3,
+    channels: Channels::Rgb,
+    label_mode: LabelMode::Int,
+    unreadable: Unreadable::Error,
+};
 const SKIP: ImageSettings = ImageSettings { unreadable: Unreadable::Skip, ..TINY };
 
 #[test]
@@ -59,7 +64,10 @@ fn wrong_image_folders_are_refused() {
     fs::create_dir(folder.path().join("cat")).unwrap();
     assert_eq!(
         message_in(&folder, ImageFolder::open(folder.path(), TINY)),
-        "the folder `cat` needs images, but has none\n  help: add PNG, JPEG or BMP files, or take the folder away"
+        format!(
+            "the folder `{}` needs images, but has none\n  help: put PNG, JPEG or BMP files into the folders of the classes",
+            folder.path().display()
+        )
     );
     save(&folder, "cat/a.png", image::RgbImage::new(2, 2));
     let whole = fs::read(folder.path().join("cat/a.png")).unwrap();
@@ -87,12 +95,43 @@ fn wrong_image_folders_are_refused() {
 }
 
 #[test]
+fn folders_without_an_image_are_no_classes_and_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["ant/a.png", "cow/b.png"] {
+        save(&folder, name, image::RgbImage::new(2, 2));
+    }
+    fs::create_dir_all(folder.path().join("bee/deep")).unwrap();
+    let data = ImageFolder::open(folder.path(), TINY).unwrap();
+    assert_eq!(data.classes(), ["ant", "cow"]);
+    assert_eq!(data.notes(), ["1 folder has no image and is no class: bee"]);
+    assert_eq!(all(&data).targets[0][..], [0.0, 1.0]);
+    write(&folder, "dog/notes.txt", "no image");
+    let again = ImageFolder::open_with_classes(folder.path(), TINY, data.classes()).unwrap();
+    assert_eq!(again.notes()[1], "2 folders have no image and are no classes: bee, dog");
+}
+
+#[test]
+fn images_are_kept_once_they_are_decoded() {
+    let folder = tempfile::tempdir().unwrap();
+    save(&folder, "a/a.png", image::RgbImage::from_pixel(3, 2, image::Rgb([255; 3])));
+    let data = ImageFolder::open(folder.path(), TINY).unwrap();
+    let first = all(&data);
+    fs::remove_dir_all(folder.path().join("a")).unwrap();
+    assert_eq!(all(&data), first);
+}
+
+#[test]
 fn test_images_get_the_labels_of_the_training_images() {
     let folder = tempfile::tempdir().unwrap();
     save(&folder, "dog/a.png", image::RgbImage::new(2, 2));
     let classes = ["cat".to_owned(), "dog".to_owned()];
     let data = ImageFolder::open_with_classes(folder.path(), TINY, &classes).unwrap();
     assert_eq!(all(&data).targets[0][..], [1.0]);
+    let categorical = ImageSettings { label_mode: LabelMode::Categorical, ..TINY };
+    let data = ImageFolder::open_with_classes(folder.path(), categorical, &classes).unwrap();
+    assert_eq!(data.target_shapes(), [Shape::new([2])]);
+    assert_eq!(all(&data).targets[0][..], [0.0, 1.0]);
+    assert_eq!(Description::of("data", &data).unwrap().targets[0].1[1].rows, 1);
 }
 
 #[test]

@@ -64,14 +64,15 @@ fn images_to_predict_from_need_no_classes() {
     }
     write(&folder, "new/notes.txt", "no image");
     let train = folder.path().join("train");
-    let inputs = DataConfig::ImageFolder {
+    let inputs = DataConfig::ImageFolder(FolderConfig {
         train,
         test: None,
         height: 2,
         width: 3,
         channels: Channels::Rgb,
+        label_mode: LabelMode::Int,
         unreadable: Unreadable::Error,
-    }
+    })
     .open_inputs(&folder.path().join("new"), None)
     .unwrap();
     assert_eq!(inputs.names.unwrap(), ["a/z.png", "b.png", "deep/er/x.png"]);

@@ -1,0 +1,397 @@
+//! Arrays of NumPy: one in a file (`.npy`), or several by name (`.npz`).
+//!
+//! | array | becomes |
+//! | --- | --- |
+//! | `x`, bytes of three axes or more | images: 0–255 as 0–1; `[rows, height, width]` gets one channel |
+//! | `x`, other numbers | the input, unchanged |
+//! | `y`, whole numbers, `[rows]` or `[rows, 1]` | labels, `[batch]` |
+//! | `y`, other numbers | targets, unchanged; `[rows]` as `[batch, 1]` |
+//!
+//! Numbers are booleans, integers and floats of any size and byte order; objects are refused, since reading them would run code.
+//! Source: `numpy.lib.format`, versions 1 to 3.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+
+use half::f16;
+use ndarray::{ArrayD, IxDyn, ShapeBuilder};
+
+use super::{ByteImages, DataPair, Dataset, InMemory};
+use crate::schema::{Format, Schema, few};
+use crate::{Error, Result, Shape, shown};
+
+const MAGIC: &[u8; 6] = b"\x93NUMPY";
+/// Bytes that hold the head of every array that NumPy writes.
+const HEAD: u64 = 1 << 16;
+/// Bytes that one packed byte can become at most; source: RFC 1951.
+const DEFLATE: u64 = 1032;
+
+/// A file with arrays, and the name of one of them in an `.npz`.
+#[derive(Clone, Copy, Debug)]
+struct Place<'a> {
+    path: &'a Path,
+    name: Option<&'a str>,
+}
+
+impl Place<'_> {
+    fn who(self) -> String {
+        match self.name {
+            Some(name) => format!("`{}`, array `{}`,", shown(self.path), shown(name)),
+            None => format!("`{}`", shown(self.path)),
+        }
+    }
+
+    fn fail(self, problem: impl Into<String>) -> Error {
+        Error::data(self.who(), problem, "write it by `numpy.save` or `numpy.savez`, as an array of numbers")
+    }
+}
+
+/// An array, row-major.
+struct NumpyArray {
+    shape: Vec<usize>,
+    values: Values,
+}
+
+enum Values {
+    Bytes(Vec<u8>),
+    /// Numbers of an integer type.
+    Whole(Vec<f32>),
+    Floats(Vec<f32>),
+}
+
+/// Type, order and shape of an array, as its head has them.
+struct Head {
+    kind: u8,
+    size: usize,
+    is_big_endian: bool,
+    is_fortran: bool,
+    shape: Vec<usize>,
+}
+
+impl Head {
+    /// Reads the dictionary of a head: `{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }`.
+    fn parse(text: &str) -> Result<Self, String> {
+        let value = |key: &str| {
+            let rest = text.split_once(&format!("'{key}'")).and_then(|(_, rest)| rest.trim_start().strip_prefix(':'));
+            rest.map(str::trim_start).ok_or_else(|| format!("has no `{key}` in its head"))
+        };
+        let descr = value("descr")?.strip_prefix('\'').and_then(|rest| rest.split_once('\'')).map(|(descr, _)| descr);
+        let descr = descr.ok_or("needs one number for each element, but has records of several")?;
+        let refuse = || format!("needs booleans, integers or floats, but has elements of type `{}`", shown(descr));
+        let (order, kind) = descr.split_at_checked(1).ok_or_else(refuse)?;
+        let (kind, size) = kind.split_at_checked(1).ok_or_else(refuse)?;
+        let size: usize = size.parse().map_err(|_| refuse())?;
+        let is_known = match kind {
+            "b" => size == 1,
+            "i" | "u" => matches!(size, 1 | 2 | 4 | 8),
+            "f" => matches!(size, 2 | 4 | 8),
+            _ => false,
+        };
+        if !is_known || !matches!(order, "<" | ">" | "|" | "=") {
+            return Err(refuse());
+        }
+        let shape = value("shape")?.strip_prefix('(').and_then(|rest| rest.split_once(')')).map(|(shape, _)| shape);
+        let axes = shape.ok_or("has no shape in its head")?.split(',').map(str::trim).filter(|axis| !axis.is_empty());
+        let shape: Result<Vec<usize>, _> = axes.map(str::parse).collect();
+        Ok(Self {
+            kind: kind.as_bytes()[0],
+            size,
+            is_big_endian: order == ">",
+            is_fortran: value("fortran_order")?.starts_with("True"),
+            shape: shape.map_err(|_| "has no whole numbers as its shape")?,
+        })
+    }
+
+    /// Bytes of all elements, unless they are too many to count.
+    fn bytes(&self) -> Option<u64> {
+        let count = self.shape.iter().try_fold(1_usize, |all, axis| all.checked_mul(*axis))?;
+        u64::try_from(count.checked_mul(self.size)?).ok()
+    }
+
+    #[allow(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        reason = "the nearest f32 is meant; the bits of a signed number are its own"
+    )]
+    fn number(&self, element: &[u8]) -> f32 {
+        let mut bytes = [0; 8];
+        bytes[..self.size].copy_from_slice(element);
+        if self.is_big_endian {
+            bytes[..self.size].reverse();
+        }
+        let bits = u64::from_le_bytes(bytes);
+        let unused = 64 - 8 * self.size as u32;
+        match (self.kind, self.size) {
+            (b'f', 2) => f16::from_bits(bits as u16).to_f32(),
+            (b'f', 4) => f32::from_bits(bits as u32),
+            (b'f', _) => f64::from_bits(bits) as f32,
+            (b'i', _) => (((bits << unused) as i64) >> unused) as f32,
+            _ => bits as f32,
+        }
+    }
+
+    fn values(&self, bytes: Vec<u8>) -> Values {
+        match self.kind {
+            b'u' if self.size == 1 => Values::Bytes(self.row_major(bytes)),
+            kind => {
+                let numbers =
+                    self.row_major(bytes.chunks_exact(self.size).map(|element| self.number(element)).collect());
+                if kind == b'f' { Values::Floats(numbers) } else { Values::Whole(numbers) }
+            }
+        }
+    }
+
+    /// Elements in the order in which the last axis changes first.
+    fn row_major<T: Clone>(&self, elements: Vec<T>) -> Vec<T> {
+        if !self.is_fortran {
+            return elements;
+        }
+        match ArrayD::from_shape_vec(IxDyn(&self.shape).f(), elements.clone()) {
+            Ok(array) => array.iter().cloned().collect(),
+            Err(_) => elements,
+        }
+    }
+}
+
+/// Reads an array from a file that takes so many bytes, packed or not.
+fn read(place: Place<'_>, mut file: impl Read, stored: u64, is_packed: bool) -> Result<NumpyArray> {
+    let cut_short = || place.fail("is cut short");
+    let reading = |source| Error::reading(place.path, source);
+    let mut begin = Vec::new();
+    file.by_ref().take(HEAD).read_to_end(&mut begin).map_err(reading)?;
+    let rest = begin.strip_prefix(MAGIC).ok_or_else(|| place.fail("needs to be an array of NumPy, but is none"))?;
+    let (head_at, len) = match *rest {
+        [1, _, low, high, ..] => (10, usize::from(low) | usize::from(high) << 8),
+        [2 | 3, _, a, b, c, d, ..] => (12, usize::try_from(u32::from_le_bytes([a, b, c, d])).unwrap_or(usize::MAX)),
+        [] | [1..=3, ..] => return Err(cut_short()),
+        [version, ..] => return Err(place.fail(format!("is of version {version}, which is not known"))),
+    };
+    let data_at = len.saturating_add(head_at);
+    let head = begin.get(head_at..data_at).ok_or_else(cut_short)?;
+    let head = Head::parse(&String::from_utf8_lossy(head)).map_err(|problem| place.fail(problem))?;
+    let most = if is_packed { stored.saturating_mul(DEFLATE) } else { stored };
+    let needed = head.bytes().filter(|bytes| *bytes <= most).ok_or_else(cut_short)?;
+    let mut bytes = begin.split_off(data_at);
+    let missing = usize::try_from(needed).unwrap_or(usize::MAX).saturating_sub(bytes.len());
+    bytes.try_reserve_exact(missing).map_err(|_| super::no_memory(&place.who()))?;
+    file.take(missing as u64).read_to_end(&mut bytes).map_err(reading)?;
+    if (bytes.len() as u64) < needed {
+        return Err(cut_short());
+    }
+    bytes.truncate(usize::try_from(needed).unwrap_or(usize::MAX));
+    let values = head.values(bytes);
+    Ok(NumpyArray { shape: head.shape, values })
+}
+
+/// Whether a path names several arrays.
+fn is_npz(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("npz"))
+}
+
+/// The array of an `.npy` file.
+fn read_npy(path: &Path) -> Result<NumpyArray> {
+    let file = File::open(path).map_err(|source| Error::reading(path, source))?;
+    let stored = file.metadata().map_err(|source| Error::reading(path, source))?.len();
+    read(Place { path, name: None }, file, stored, false)
+}
+
+/// Arrays of an `.npz` file, by name.
+struct Npz<'a> {
+    path: &'a Path,
+    archive: zip::ZipArchive<File>,
+    /// Names of the arrays.
+    names: Vec<String>,
+}
+
+impl<'a> Npz<'a> {
+    fn open(path: &'a Path) -> Result<Self> {
+        let file = File::open(path).map_err(|source| Error::reading(path, source))?;
+        let place = Place { path, name: None };
+        let archive =
+            zip::ZipArchive::new(file).map_err(|error| place.fail(format!("is not a whole `.npz` file: {error}")))?;
+        let names = archive.file_names();
+        let names = names.filter_map(|name| name.ok()?.strip_suffix(".npy").map(String::from)).collect();
+        Ok(Self { path, archive, names })
+    }
+
+    /// The first of these names that the file has.
+    fn first<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
+        names.iter().copied().find(|name| self.names.iter().any(|known| known == name))
+    }
+
+    /// The array of this name, or the first of the others that the file has.
+    fn needed<'n>(&self, name: Option<&'n str>, others: &[&'n str]) -> Result<&'n str> {
+        let found = name.map_or_else(|| self.first(others), |name| self.first(&[name]));
+        let names: Vec<String> =
+            name.as_ref().map_or(others, std::slice::from_ref).iter().map(|name| format!("`{name}`")).collect();
+        found.ok_or_else(|| self.lacks(&format!("an array {}", names.join(" or "))))
+    }
+
+    /// The name of the only array.
+    fn only(&self) -> Option<String> {
+        if let [name] = &self.names[..] { Some(name.clone()) } else { None }
+    }
+
+    fn read(&mut self, name: &str) -> Result<NumpyArray> {
+        let place = Place { path: self.path, name: Some(name) };
+        let entry = self.archive.by_name(&format!("{name}.npy"));
+        let entry = entry.map_err(|error| place.fail(format!("can't be unpacked: {error}")))?;
+        let stored = entry.compressed_size();
+        read(place, entry, stored, true)
+    }
+
+    /// Error if an array is not there.
+    fn lacks(&self, needed: &str) -> Error {
+        Error::data(
+            format!("`{}`", shown(self.path)),
+            format!("needs {needed}, but has the arrays {}", few(&self.names)),
+            "name the arrays in `[data]`: `x_train`, `y_train`, `x_test`, `y_test`",
+        )
+    }
+}
+
+/// Inputs and targets of two `.npy` files.
+///
+/// # Errors
+///
+/// When a file is no array of numbers, not whole, or the numbers of rows differ.
+pub fn open_pair(x: &Path, y: &Path) -> Result<Arc<dyn Dataset>> {
+    dataset(&format!("`{}`", shown(y)), read_npy(x)?, Some(read_npy(y)?))
+}
+
+/// Rows to train on and, where the file has them, to test with. `names` are those of the arrays `x_train`, `y_train`, `x_test`
+/// and `y_test`, where they are others.
+///
+/// # Errors
+///
+/// When the file is no `.npz`, lacks an array, or an array is none of numbers, numbers of rows or shapes differ.
+pub fn open_npz(path: &Path, names: [Option<&str>; 4]) -> Result<DataPair> {
+    let mut file = Npz::open(path)?;
+    let who = format!("`{}`", shown(path));
+    let [x_train, y_train, x_test, y_test] = names;
+    let (x, y) = (file.needed(x_train, &["x_train", "x"])?, file.needed(y_train, &["y_train", "y"])?);
+    let train = dataset(&who, file.read(x)?, Some(file.read(y)?))?;
+    let test = match (x_test.or_else(|| file.first(&["x_test"])), y_test.or_else(|| file.first(&["y_test"]))) {
+        (None, None) => None,
+        (x, y) => {
+            let (x, y) = (file.needed(x, &["x_test"])?, file.needed(y, &["y_test"])?);
+            Some(dataset(&who, file.read(x)?, Some(file.read(y)?))?)
+        }
+    };
+    DataPair::new(train, test)
+}
+
+/// Rows without targets: an `.npy` file, or of an `.npz` file `x`, `x_test` or its only array.
+///
+/// # Errors
+///
+/// When the file is no array of numbers, or is not whole.
+pub fn open_inputs(path: &Path) -> Result<Arc<dyn Dataset>> {
+    let who = format!("`{}`", shown(path));
+    if !is_npz(path) {
+        return dataset(&who, read_npy(path)?, None);
+    }
+    let mut file = Npz::open(path)?;
+    let name = file.first(&["x", "x_test"]).map(String::from).or_else(|| file.only());
+    let name = name.ok_or_else(|| file.lacks("an array `x` or `x_test`, or a single one"))?;
+    dataset(&who, file.read(&name)?, None)
+}
+
+/// Rows of arrays; `who` names them in errors.
+fn dataset(who: &str, x: NumpyArray, y: Option<NumpyArray>) -> Result<Arc<dyn Dataset>> {
+    let schema = Schema { format: Format::Numpy, ..Schema::default() };
+    let is_images = x.shape.len() >= 3;
+    let (rows, mut axes) = match x.shape.split_first() {
+        Some((rows, axes)) => (*rows, axes.to_vec()),
+        None => {
+            return Err(Error::data(who, "needs rows, but is a single number", "the first axis of an array is the row"));
+        }
+    };
+    let y = y.map(|y| y.target(who, rows)).transpose()?;
+    match (x.values, &y) {
+        (Values::Bytes(pixels), y) if is_images => {
+            if axes.len() == 2 {
+                axes.push(1);
+            }
+            let labels = y.as_ref().map(|(shape, values)| bytes_of(shape, values));
+            match labels {
+                None => {
+                    Ok(Arc::new(ByteImages::without_labels(Shape::new(axes), pixels, u8::MAX)?.with_schema(schema)))
+                }
+                Some(Some(labels)) => {
+                    Ok(Arc::new(ByteImages::new(Shape::new(axes), pixels, labels, u8::MAX)?.with_schema(schema)))
+                }
+                Some(None) => {
+                    let values = pixels.into_iter().map(|byte| f32::from(byte) / 255.0).collect();
+                    in_memory(who, (rows, axes), values, y.as_ref(), schema)
+                }
+            }
+        }
+        (values, y) => {
+            if axes.is_empty() {
+                axes.push(1);
+            }
+            in_memory(who, (rows, axes), values.numbers(), y.as_ref(), schema)
+        }
+    }
+}
+
+/// Shape of a row of a target, without the rows, and all values.
+type Target = (Vec<usize>, Vec<f32>);
+
+fn in_memory(
+    who: &str,
+    (rows, axes): (usize, Vec<usize>),
+    values: Vec<f32>,
+    target: Option<&Target>,
+    schema: Schema,
+) -> Result<Arc<dyn Dataset>> {
+    let array = |axes: &[usize], values: Vec<f32>| {
+        let shape: Vec<usize> = [rows].iter().chain(axes).copied().collect();
+        ArrayD::from_shape_vec(shape, values)
+            .map_err(|error| Error::data(who, format!("can't become an array: {error}"), "please report this"))
+    };
+    let mut data = InMemory::without_targets(array(&axes, values)?)?;
+    if let Some((axes, values)) = target {
+        data = data.with_target(array(axes, values.clone())?)?;
+    }
+    Ok(Arc::new(data.with_schema(schema)))
+}
+
+/// Labels that are bytes.
+fn bytes_of(shape: &[usize], values: &[f32]) -> Option<Vec<u8>> {
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a whole number from 0 to 255")]
+    let byte = |value: &f32| ((0.0..=255.0).contains(value) && value.fract() == 0.0).then_some(*value as u8);
+    if shape.is_empty() { values.iter().map(byte).collect() } else { None }
+}
+
+impl Values {
+    fn numbers(self) -> Vec<f32> {
+        match self {
+            Self::Bytes(bytes) => bytes.into_iter().map(f32::from).collect(),
+            Self::Whole(numbers) | Self::Floats(numbers) => numbers,
+        }
+    }
+}
+
+impl NumpyArray {
+    fn target(self, who: &str, rows: usize) -> Result<Target> {
+        if self.shape.first() != Some(&rows) {
+            return Err(Error::data(
+                who,
+                format!("needs a target for each of {rows} rows, but `y` has shape {:?}", self.shape),
+                "the first axis of both arrays is the row",
+            ));
+        }
+        let is_whole = !matches!(self.values, Values::Floats(_));
+        let axes = match &self.shape[1..] {
+            [] | [1] if is_whole => Vec::new(),
+            [] => vec![1],
+            axes => axes.to_vec(),
+        };
+        Ok((axes, self.values.numbers()))
+    }
+}

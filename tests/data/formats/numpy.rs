@@ -1,0 +1,113 @@
+//! Files of NumPy.
+
+use super::*;
+use crate::golden::{Case, Golden};
+
+fn file(folder: &TempDir, case: &Case, end: &str) -> std::path::PathBuf {
+    let bytes: Vec<u8> = case.values("file").iter().map(|byte| *byte as u8).collect();
+    write(folder, &format!("{}.{end}", case.name), bytes)
+}
+
+#[test]
+fn arrays_are_what_numpy_stored() {
+    let folder = tempfile::tempdir().unwrap();
+    let cases = Golden::open("arrays").cases();
+    let cases = cases.iter().filter(|case| !case.name.starts_with("npz"));
+    for case in cases {
+        let data = manyhands::data::numpy::open_inputs(&file(&folder, case, "npy")).unwrap();
+        let needed = case.tensor("x");
+        assert_eq!(data.input_shapes(), [Shape::new(&needed.shape[1..])], "{}", case.name);
+        let got = all(&data).inputs[0].to_vec();
+        assert!(got.iter().zip(&needed.values).all(|(got, needed)| got.to_bits() == needed.to_bits()), "{}", case.name);
+        assert_eq!(got.len(), needed.values.len());
+    }
+}
+
+#[test]
+fn sets_are_read_by_their_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let golden = Golden::open("arrays");
+    let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+    for name in ["npz", "npz_compressed", "npz_table"] {
+        let case = golden.case(name);
+        let path = file(&folder, &case, "npz");
+        let config: DataConfig = toml::from_str(&format!("type = 'npz'\nfile = '{}'", path.display())).unwrap();
+        let pair = config.open().unwrap();
+        let train = all(&pair.train);
+        assert_eq!(pair.train.target_shapes(), [Shape::new([])], "{name}");
+        assert_eq!((bits(&train.inputs[0]), bits(&train.targets[0])), (bits(case.values("x")), bits(case.values("y"))));
+        let Some(test) = pair.test else {
+            assert_eq!(name, "npz_table");
+            continue;
+        };
+        let test = all(&test);
+        assert_eq!(bits(&test.inputs[0]), bits(case.values("x_test")));
+        assert_eq!(bits(&test.targets[0]), bits(case.values("y_test")));
+        // The arrays of the file to predict from, without those of training.
+        let inputs = config.open_inputs(&path, None).unwrap().dataset;
+        assert_eq!(bits(&all(&inputs).inputs[0]), bits(case.values("x_test")));
+        let named: DataConfig = toml::from_str(&format!(
+            "type = 'npz'\nfile = '{}'\nx_train = 'x_test'\ny_train = 'y_test'",
+            path.display()
+        ))
+        .unwrap();
+        assert_eq!(named.open().unwrap().train.len(), test.rows);
+        let wrong: DataConfig =
+            toml::from_str(&format!("type = 'npz'\nfile = '{}'\ny_train = 'z'", path.display())).unwrap();
+        let error = message_in(&folder, wrong.open());
+        assert!(error.starts_with(&format!("`{name}.npz` needs an array `z`, but has the arrays ")), "{error}");
+    }
+}
+
+#[test]
+fn two_files_are_inputs_and_targets() {
+    let folder = tempfile::tempdir().unwrap();
+    let golden = Golden::open("arrays");
+    let [x, y] = ["images", "fortran"].map(|name| file(&folder, &golden.case(name), "npy"));
+    let config: DataConfig =
+        toml::from_str(&format!("type = 'npy'\nx_train = '{}'\ny_train = '{}'", x.display(), y.display())).unwrap();
+    let data = config.open().unwrap().train;
+    assert_eq!((data.len(), data.target_shapes()), (4, vec![Shape::new([3, 2])]));
+    assert_eq!(all(&data).targets[0][..], golden.case("fortran").values("x")[..]);
+    let y = file(&folder, &golden.case("one_axis"), "npy");
+    let config = format!("type = 'npy'\nx_train = '{}'\ny_train = '{}'", x.display(), y.display());
+    let error = message_in(&folder, toml::from_str::<DataConfig>(&config).unwrap().open());
+    assert!(error.starts_with("`one_axis.npy` needs a target for each of 4 rows, but `y` has shape [5]\n"), "{error}");
+}
+
+#[test]
+fn files_that_are_no_arrays_of_numbers_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = file(&folder, &Golden::open("arrays").case("float32"), "npy");
+    let bytes = fs::read(&whole).unwrap();
+    let open = |bytes: &[u8]| {
+        let path = write(&folder, "x.npy", bytes);
+        message_in(&folder, manyhands::data::numpy::open_inputs(&path))
+    };
+    for kept in [0, 5, 7, 9, 40, bytes.len() - 1] {
+        let error = open(&bytes[..kept]);
+        assert!(
+            error.contains(" is cut short\n") || error.contains("needs to be an array of NumPy"),
+            "{kept}: {error}"
+        );
+    }
+    let head = |old: &str, new: &str| {
+        let text = String::from_utf8_lossy(&bytes[..128]).into_owned();
+        assert!(text.contains(old), "{text}");
+        let at = bytes.windows(old.len()).position(|part| part == old.as_bytes()).unwrap();
+        [&bytes[..at], new.as_bytes(), &bytes[at + old.len()..]].concat()
+    };
+    let error = open(&head("'<f4'", "'|O8'"));
+    assert!(
+        error.starts_with("`x.npy` needs booleans, integers or floats, but has elements of type `|O8`\n"),
+        "{error}"
+    );
+    // As many elements as could never be in the file: nothing is allocated.
+    assert!(open(&head("(3, 2)", "(9, 9)")).contains("is cut short"));
+    let mut version = bytes.clone();
+    version[6] = 9;
+    assert!(open(&version).contains("is of version 9"));
+    let text = write(&folder, "t.npz", "no archive");
+    let config: DataConfig = toml::from_str(&format!("type = 'npz'\nfile = '{}'", text.display())).unwrap();
+    assert!(message_in(&folder, config.open()).starts_with("`t.npz` is not a whole `.npz` file: "));
+}
