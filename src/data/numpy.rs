@@ -307,7 +307,11 @@ fn dataset(who: &str, x: NumpyArray, y: Option<NumpyArray>) -> Result<Arc<dyn Da
     let (rows, mut axes) = match x.shape.split_first() {
         Some((rows, axes)) => (*rows, axes.to_vec()),
         None => {
-            return Err(Error::data(who, "needs rows, but is a single number", "the first axis of an array is the row"));
+            return Err(Error::data(
+                who,
+                "needs rows, but is a single number",
+                "the first axis of an array is the row",
+            ));
         }
     };
     let y = y.map(|y| y.target(who, rows)).transpose()?;
