@@ -272,6 +272,7 @@ async fn serve_one(
             if let Some(limit) = mailbox.limit {
                 check_limit(device.needs(&plan, capacity), limit, capacity)?;
             }
+            mailbox.throttle.forget();
             let bytes = device.load(plan, capacity).await?;
             mailbox.send(Event::Loaded { bytes }).await
         }

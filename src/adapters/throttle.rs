@@ -83,6 +83,8 @@ impl Throttles {
 const GAIN: f64 = 0.1;
 /// Largest deviation, as a factor, that counts of one run.
 const BELIEF: f64 = 2.0;
+/// Runs of a pass of which the shortest is the first typical time: caches are cold at first.
+const FIRST_RUNS: u32 = 4;
 
 /// Waits after each run, so that runs take a factor times their typical time.
 ///
@@ -91,7 +93,8 @@ const BELIEF: f64 = 2.0;
 #[derive(Clone, Debug)]
 pub(crate) struct Throttle {
     factor: f64,
-    typical_ms: LiteMap<Pass, f64>,
+    /// The typical time of a row in each pass of the plan, and the number of runs so far.
+    typical_ms: LiteMap<Pass, (f64, u32)>,
 }
 
 impl Default for Throttle {
@@ -106,6 +109,11 @@ impl Throttle {
         self.factor = factor.max(1.0);
     }
 
+    /// Forgets the times of runs: another plan takes others.
+    pub(crate) fn forget(&mut self) {
+        self.typical_ms = LiteMap::new();
+    }
+
     /// Whether the adapter is slowed down.
     pub(crate) fn is_on(&self) -> bool {
         self.factor > 1.0
@@ -115,8 +123,13 @@ impl Throttle {
     pub(crate) fn wait_ms(&mut self, pass: Pass, rows: u32, busy_ms: f64) -> f64 {
         let rows = f64::from(rows.max(1));
         let measured = busy_ms / rows;
-        let typical = self.typical_ms.entry(pass).or_insert(measured);
-        *typical += GAIN * (measured.clamp(*typical / BELIEF, *typical * BELIEF) - *typical);
+        let (typical, runs) = self.typical_ms.entry(pass).or_insert((measured, 0));
+        *runs = runs.saturating_add(1);
+        if *runs <= FIRST_RUNS {
+            *typical = typical.min(measured);
+        } else {
+            *typical += GAIN * (measured.clamp(*typical / BELIEF, *typical * BELIEF) - *typical);
+        }
         (self.factor - 1.0) * *typical * rows
     }
 }
@@ -134,6 +147,16 @@ mod tests {
         }
         assert!(throttle.wait_ms(Pass::Train, 10, 500.0) < 1.2 * 195.0);
         assert!((throttle.wait_ms(Pass::Evaluate, 20, 2.0) - 78.0).abs() < 1e-9, "each pass has a time of its own");
+    }
+
+    #[test]
+    fn a_first_run_with_cold_caches_is_not_typical_nor_are_those_of_another_plan() {
+        let mut throttle = Throttle::default();
+        throttle.set(3.0);
+        let waits = [30.0, 10.0, 11.0].map(|ms| throttle.wait_ms(Pass::Train, 1, ms));
+        assert_eq!(waits, [60.0, 20.0, 20.0]);
+        throttle.forget();
+        assert_eq!(throttle.wait_ms(Pass::Train, 1, 1.0), 2.0);
     }
 
     #[test]

@@ -9,7 +9,8 @@ use crate::plan::Work;
 ///
 /// A training run of `rows` takes `fixed_ms + per_row_ms * rows` of computing, or, where no `per_row_ms` is given, the
 /// time that the plan's arithmetic takes at `gflops` and `memory_gb_s`. Runs that only go forward take a third per row. A
-/// stage takes `fixed_ms`, and its part of the model's work of `per_row_ms`.
+/// stage takes `fixed_ms`, and its part of the model's work of `per_row_ms`. A run is fed while the one before computes, and
+/// what it gives travels while the next one does.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AdapterSpec {

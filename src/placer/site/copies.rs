@@ -12,9 +12,9 @@ use crate::simulator::trial::Trial;
 /// adapters by itself where measured steps show that others are faster, but does not open those that were left out.
 const WORTH_LEAVING_OUT: f64 = 0.95;
 /// An adapter is measured alone if by its speed beside others a step takes at most this many times as long as with all of them.
-const ALONE_SLOWER: f64 = 2.0;
+const ALONE_SLOWER: f64 = 4.0;
 /// Adapters that are measured alone.
-const MOST_ALONE: usize = 2;
+const MOST_ALONE: usize = 3;
 
 /// Adapters on which no copy fits, and the bytes that they lack.
 pub(super) type Lacking = Vec<(String, u64)>;
