@@ -120,9 +120,9 @@ pub(crate) struct Mailbox {
     requests: Receiver<Request>,
     events: Sender<Message>,
     runtime: Arc<dyn Runtime>,
-    /// Requests that were received, but not served yet, and the time when each came.
+    /// Requests that were received, but not served yet, and the time when each run came.
     backlog: VecDeque<(Request, f64)>,
-    /// Time when the request that is served came, as far as this end saw it.
+    /// Time when the run that is served came, as far as this end saw it.
     came_ms: f64,
     /// Whether the loss of the device was reported.
     has_ended: Arc<AtomicBool>,
@@ -371,15 +371,20 @@ impl Mailbox {
             Some(request) => Ok(request),
             None => {
                 let request = self.requests.recv().await.map_err(|_| Stop::Closed)?;
-                self.came_ms = self.now_ms();
+                self.came_ms = self.coming_ms(&request);
                 Ok(request)
             }
         }
     }
 
-    /// Time when the request that is served came: before its turn, if it was heard while another was served.
+    /// Time when the run that is served came: before its turn, if it was heard while another was served.
     pub(crate) fn came_ms(&self) -> f64 {
         self.came_ms
+    }
+
+    /// The time now for a run, which is all that is asked for later.
+    fn coming_ms(&self, request: &Request) -> f64 {
+        if matches!(request, Request::Run(_)) { self.now_ms() } else { 0.0 }
     }
 
     /// The next request, if one has come.
@@ -406,15 +411,15 @@ impl Mailbox {
     }
 
     fn queue(&mut self, request: Request) {
-        let now_ms = self.now_ms();
+        let came_ms = self.coming_ms(&request);
         match request {
             // Nothing that stands before it is of use any more.
-            Request::Lose => self.backlog.push_front((Request::Lose, now_ms)),
+            Request::Lose => self.backlog.push_front((Request::Lose, came_ms)),
             Request::Abandon(ticket) => {
                 self.backlog.retain(|(request, _)| !matches!(request, Request::Run(run) if run.ticket == ticket));
-                self.backlog.push_back((Request::Abandon(ticket), now_ms));
+                self.backlog.push_back((Request::Abandon(ticket), came_ms));
             }
-            other => self.backlog.push_back((other, now_ms)),
+            other => self.backlog.push_back((other, came_ms)),
         }
     }
 
