@@ -448,12 +448,15 @@ fn a_throttled_run_takes_longer() {
     on_every_adapter(|rig| {
         rig.load(plan(), 60_000);
         let input = input(60_000);
-        rig.run(Pass::Predict, &input, Combining::Host, 1);
-        let usual_ms = rig.done().2.busy_ms();
+        let usual = [1, 2, 3].map(|number| {
+            rig.run(Pass::Predict, &input, Combining::Host, number);
+            rig.done().2.busy_ms()
+        });
+        let usual_ms = usual.into_iter().fold(f64::INFINITY, f64::min);
         rig.ask(Request::Throttle(5.0));
-        rig.run(Pass::Predict, &input, Combining::Host, 2);
+        rig.run(Pass::Predict, &input, Combining::Host, 4);
         let (_, _, timing) = rig.done();
-        // The wait follows the typical time, of which the second run is a tenth.
+        // The wait follows the typical time, which is that of the shortest at first.
         assert!(timing.busy_ms() > 3.5 * usual_ms, "{timing:?}, but {usual_ms} ms without");
     });
 }
