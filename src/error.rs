@@ -60,6 +60,8 @@ pub enum ErrorKind {
     NonFinite,
     /// A file that can't be read or written.
     File,
+    /// Another process of the run hangs, is gone, or has other settings or data.
+    Process,
 }
 
 macro_rules! shorthand {

@@ -12,8 +12,8 @@ macro_rules! whole {
 }
 
 whole!(
-    bench, error, files, kernels, kind, misread, names, placer, plan, runtime, scheduler, schema, size, table, timing,
-    trainer
+    bench, error, files, kernels, kind, misread, names, placer, plan, processes, runtime, scheduler, schema, size,
+    table, timing, trainer
 );
 
 pub use crate::shown::{Shown, bytes, shown, thousands};

@@ -118,6 +118,7 @@ pub mod optimizers;
 mod placer;
 mod plan;
 pub mod presets;
+pub mod processes;
 mod protobuf;
 mod runtime;
 mod scheduler;
@@ -141,7 +142,7 @@ pub mod logs {
     pub use crate::scheduler::timeline::{AdapterTime, HostTime, TimeSummary};
     #[cfg(all(feature = "files", not(target_arch = "wasm32")))]
     pub use crate::trainer::TensorBoard;
-    pub use crate::trainer::{AdapterLog, EpochLog, StepLog, Values};
+    pub use crate::trainer::{AdapterLog, EpochLog, ProcessLog, SharedAdapterLog, StepLog, Values};
     #[cfg(feature = "files")]
     pub use crate::trainer::{CsvLog, JsonLog};
 }

@@ -9,6 +9,7 @@ use crate::data::{self, DataConfig, DataPair, Field, Format, Inputs, Schema};
 use crate::internals::files::{self, FileKind, Output};
 use crate::internals::schema::few;
 use crate::losses::Head;
+use crate::processes::Group;
 use crate::{Compile, Error, ErrorKind, Loss, Model, Result, Shape, Trainer};
 use clap::{Args, ValueEnum};
 use ndarray::ArrayD;
@@ -229,8 +230,9 @@ fn in_file(file: &Path, error: Error) -> Error {
 }
 
 /// Prints loss and metrics.
-pub fn evaluate(args: &EvaluateArgs, terminal: &Terminal) -> Result<()> {
-    let Ready { mut trainer, inputs: Inputs { dataset, .. }, .. } = args.trained.prepare(args.path.as_deref())?;
+pub fn evaluate(args: &EvaluateArgs, terminal: &Terminal, group: &Group) -> Result<()> {
+    let Ready { trainer, inputs: Inputs { dataset, .. }, .. } = args.trained.prepare(args.path.as_deref())?;
+    let mut trainer = trainer.processes(group.clone());
     let rows = dataset.len();
     let values = trainer.evaluate(dataset.clone(), args.trained.batch_size)?;
     if let Some((name, value)) = values.iter().find(|(_, value)| !value.is_finite()) {
@@ -253,7 +255,7 @@ pub fn evaluate(args: &EvaluateArgs, terminal: &Terminal) -> Result<()> {
 }
 
 /// Writes a prediction for each row.
-pub fn predict(args: &PredictArgs, terminal: &Terminal) -> Result<()> {
+pub fn predict(args: &PredictArgs, terminal: &Terminal, group: &Group) -> Result<()> {
     let Trained { file, data, .. } = &args.trained;
     let input = args.path.as_deref().or(args.input.as_deref());
     if let Some(output) = args.output.as_deref() {
@@ -262,14 +264,18 @@ pub fn predict(args: &PredictArgs, terminal: &Terminal) -> Result<()> {
         let read = named.into_iter().flatten().chain(data_files.iter().map(PathBuf::as_path));
         files::check_apart(&[output], &read.collect::<Vec<_>>())?;
     }
-    let Ready { mut trainer, inputs, losses } = match input {
+    let Ready { trainer, inputs, losses } = match input {
         Some(path) => args.trained.prepare_input(path)?,
         None => args.trained.prepare(None)?,
     };
     // Opened now, so that an error comes before all is computed.
-    let output = args.output.as_deref().map(open_output).transpose()?;
+    let output = args.output.as_deref().filter(|_| group.is_first()).map(open_output).transpose()?;
     let Inputs { dataset, trained, names } = inputs;
+    let mut trainer = trainer.processes(group.clone());
     let outputs = trainer.predict(dataset.clone(), args.trained.batch_size)?;
+    if !group.is_first() {
+        return Ok(());
+    }
     let unreadable = dataset.unreadable().into_iter().map(|(row, _)| row).collect();
     let rows = Rows { count: dataset.len(), names, unreadable };
     check_outputs(trainer.model(), &outputs)?;

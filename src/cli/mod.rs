@@ -25,6 +25,7 @@ use std::path::PathBuf;
 use crate::Result;
 use crate::adapters::MemoryLimits;
 use crate::data::DataConfig;
+use crate::processes::Group;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use self::terminal::Terminal;
@@ -140,51 +141,83 @@ const FAILURE: i32 = 1;
 
 /// The program `manyhands`: runs the command that its arguments name, and gives its exit status.
 pub fn main() -> i32 {
+    #[cfg(feature = "mpi")]
+    return main_in(crate::processes::mpi::world);
+    #[cfg(not(feature = "mpi"))]
+    main_in(|| Ok(Group::alone()))
+}
+
+/// The program as one of the processes that `join` gives, each of which runs the same command.
+#[doc(hidden)]
+pub fn main_in(join: impl FnOnce() -> Result<Group>) -> i32 {
+    // First, since it may begin the program anew.
     drivers::silence();
-    run(std::env::args_os())
+    match join() {
+        Ok(group) => run_in(std::env::args_os(), &group),
+        Err(error) => {
+            Terminal::new(false).error(&error);
+            FAILURE
+        }
+    }
 }
 
 /// Runs the command that arguments name, the first of which is the program's name; gives the exit status.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> i32 {
+    run_in(arguments, &Group::alone())
+}
+
+fn run_in(arguments: impl IntoIterator<Item = OsString>, group: &Group) -> i32 {
     let words: Vec<OsString> = arguments.into_iter().collect();
     let arguments = match Arguments::try_parse_from(&words) {
         Ok(arguments) => arguments,
-        Err(error) => error.exit(),
+        Err(error) if group.is_first() => error.exit(),
+        Err(error) => return error.exit_code(),
     };
-    let terminal = Terminal::new(arguments.quiet);
+    let terminal = Terminal::in_process(arguments.quiet, group.rank());
     terminal.start_log(arguments.verbose);
-    let done = match &arguments.command {
-        Command::Adapters(args) => adapters::run(args, &terminal),
-        Command::Init(args) => init::run(args, &terminal),
-        Command::Train(args) => match train::run(args, &as_typed(&words), &terminal) {
-            Ok(Some(status)) => return status,
-            done => done.map(drop),
-        },
-        Command::Report(args) => report::run(args, &terminal),
-        Command::Evaluate(args) => infer::evaluate(args, &terminal),
-        Command::Predict(args) => infer::predict(args, &terminal),
-        Command::Export(args) => export::run(args, &terminal),
-        Command::Summary(args) => summary::run(args, &terminal),
-        Command::Simulate(args) => simulate::run(args, &terminal),
-        Command::Bench(args) => bench::run(args, &terminal),
-        Command::Schema(args) => {
-            texts::schema(args, &terminal);
-            Ok(())
-        }
-        Command::Completions(args) => {
-            texts::completions(args, Arguments::command(), &terminal);
-            Ok(())
-        }
-        Command::Man(args) => texts::man(args, Arguments::command(), &terminal),
-    };
-    match done {
-        Ok(()) if terminal.has_failed() => FAILURE,
-        Ok(()) => 0,
+    let done = run_command(&arguments.command, &words, &terminal, group);
+    // All processes end together: an error of one that ends late is that of all.
+    match pollster::block_on(group.close(done)) {
+        Ok(Some(status)) => status,
+        Ok(None) if terminal.has_failed() => FAILURE,
+        Ok(None) => 0,
         Err(error) => {
-            terminal.error(&error);
+            if group.is_first() {
+                terminal.error(&error);
+            } else if group.is_broken() {
+                Terminal::new(false).error(&error);
+            }
             FAILURE
         }
     }
+}
+
+/// Runs a command; gives its exit status if it has one of its own.
+fn run_command(command: &Command, words: &[OsString], terminal: &Terminal, group: &Group) -> Result<Option<i32>> {
+    let done = match command {
+        Command::Train(args) => return train::run(args, &as_typed(words), terminal, group),
+        Command::Evaluate(args) => infer::evaluate(args, terminal, group),
+        Command::Predict(args) => infer::predict(args, terminal, group),
+        // The others are no work for several.
+        _ if !group.is_first() => Ok(()),
+        Command::Adapters(args) => adapters::run(args, terminal),
+        Command::Init(args) => init::run(args, terminal),
+        Command::Report(args) => report::run(args, terminal),
+        Command::Export(args) => export::run(args, terminal),
+        Command::Summary(args) => summary::run(args, terminal),
+        Command::Simulate(args) => simulate::run(args, terminal),
+        Command::Bench(args) => bench::run(args, terminal),
+        Command::Schema(args) => {
+            texts::schema(args, terminal);
+            Ok(())
+        }
+        Command::Completions(args) => {
+            texts::completions(args, Arguments::command(), terminal);
+            Ok(())
+        }
+        Command::Man(args) => texts::man(args, Arguments::command(), terminal),
+    };
+    done.map(|()| None)
 }
 
 /// The words of the command, with the program's name alone in place of its path.

@@ -16,7 +16,7 @@ pub struct Progress<'a> {
     terminal: &'a Terminal,
     epochs: u64,
     bar: Option<ProgressBar>,
-    /// Rows of each adapter in the current epoch.
+    /// Rows of each adapter in the current epoch, or of each process where there are several.
     epoch: Vec<u64>,
     epoch_ms: f64,
     is_first: bool,
@@ -40,7 +40,10 @@ impl<'a> Progress<'a> {
         let position = (log.epoch - 1) * batches + log.batch as u64;
         if self.is_first {
             self.bar = self.terminal.bar(self.epochs * batches, position - 1);
-            if log.adapters.len() > 1 {
+            if !log.processes.is_empty() {
+                let shares = log.processes.iter().map(|it| format!("process {} {} rows", it.process, it.rows));
+                self.terminal.line(format_args!("first step: {}", shares.collect::<Vec<_>>().join(", ")));
+            } else if log.adapters.len() > 1 {
                 let shares = log.adapters.iter().map(|it| format!("adapter {} {} rows", it.adapter, it.rows));
                 self.terminal.line(format_args!("first step: {}", shares.collect::<Vec<_>>().join(", ")));
             }
@@ -52,7 +55,7 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// Rows a second in this epoch, and the part of each adapter.
+    /// Rows a second in this epoch, and the part of each adapter or process.
     fn speed(&self) -> String {
         let rows: u64 = self.epoch.iter().sum();
         let per_second = format!("{} samples/s", thousands(format_args!("{:.0}", ratio(rows, self.epoch_ms / 1e3))));
@@ -66,8 +69,13 @@ impl<'a> Progress<'a> {
 
 impl Callback for Progress<'_> {
     fn on_step(&mut self, log: &StepLog) -> Result<()> {
+        for process in &log.processes {
+            self.epoch.resize(log.processes.len(), 0);
+            self.epoch[process.process] += u64::from(process.rows);
+        }
+        let own = if log.processes.is_empty() { &log.adapters[..] } else { &[] };
         // An adapter may join while the run continues: the CPU, when all others are lost.
-        for adapter in &log.adapters {
+        for adapter in own {
             self.epoch.resize(self.epoch.len().max(adapter.adapter + 1), 0);
             self.epoch[adapter.adapter] += u64::from(adapter.rows);
         }

@@ -166,6 +166,8 @@ pub struct Training {
     early_stopping: Option<EarlyStoppingTable>,
     /// Whether the CPU takes over when every adapter is lost.
     cpu_fallback: bool,
+    /// Seconds after which a silent process counts as hung, where several train together.
+    pub process_timeout: u64,
 }
 
 impl Default for Training {
@@ -198,6 +200,7 @@ impl Default for Training {
             non_finite: NonFinite::default(),
             early_stopping: None,
             cpu_fallback: true,
+            process_timeout: 600,
         }
     }
 }
@@ -445,6 +448,9 @@ impl Training {
                 "needs at least 1, but is 0",
                 "1 computes a batch at once",
             ));
+        }
+        if self.process_timeout == 0 {
+            return Err(Error::setting(who("process_timeout"), "needs at least 1 second, but is 0", "600 is usual"));
         }
         if self.batch_size == 0 {
             return Err(Error::setting(who("batch_size"), "needs at least 1, but is 0", "32 is a good first choice"));

@@ -24,11 +24,18 @@ pub struct Terminal {
     /// Whether a result could not be written.
     has_failed: Arc<AtomicBool>,
     is_quiet: bool,
+    /// Rank of this process among several: only the first shows results.
+    rank: usize,
 }
 
 impl Terminal {
     pub fn new(is_quiet: bool) -> Self {
-        Self { bars: MultiProgress::new(), has_failed: Arc::default(), is_quiet }
+        Self::in_process(is_quiet, 0)
+    }
+
+    /// The streams of one of several processes: only warnings of others than the first are shown, with their ranks.
+    pub fn in_process(is_quiet: bool, rank: usize) -> Self {
+        Self { bars: MultiProgress::new(), has_failed: Arc::default(), is_quiet: is_quiet || rank > 0, rank }
     }
 
     /// Whether only results, warnings and errors are wanted.
@@ -40,11 +47,17 @@ impl Terminal {
     pub fn start_log(&self, is_verbose: bool) {
         let stderr = AboveBar(self.bars.clone());
         let level = if is_verbose { LevelFilter::Debug } else { LevelFilter::Warn };
-        let started = env_logger::Builder::new()
-            .filter_level(LevelFilter::Error)
-            .filter_module("manyhands", level)
+        let rank = self.rank;
+        // What holds for all processes is shown by the first; adapters are each process' own.
+        let shown: &[&str] = if rank == 0 { &["manyhands"] } else { &["manyhands::scheduler", "manyhands::adapters"] };
+        let mut builder = env_logger::Builder::new();
+        builder.filter_level(LevelFilter::Error);
+        for module in shown {
+            builder.filter_module(module, level);
+        }
+        let started = builder
             .parse_default_env()
-            .format(|out, record| {
+            .format(move |out, record| {
                 let text = record.args().to_string();
                 if text.starts_with(NO_PICTURES) {
                     return Ok(());
@@ -53,7 +66,8 @@ impl Terminal {
                     Level::Warn => "warning".into(),
                     level => level.as_str().to_lowercase(),
                 };
-                writeln!(out, "{}", to_show(&format!("{level}: {text}"), error_columns()))
+                let process = if rank == 0 { String::new() } else { format!("process {rank}: ") };
+                writeln!(out, "{}", to_show(&format!("{process}{level}: {text}"), error_columns()))
             })
             .target(env_logger::Target::Pipe(Box::new(stderr)))
             .try_init();
@@ -77,6 +91,9 @@ impl Terminal {
 
     /// A result for other programs, unchanged. A closed reader, such as `head`, is no error.
     pub fn verbatim(&self, text: impl Display) {
+        if self.rank > 0 {
+            return;
+        }
         let written = self.bars.suspend(|| writeln!(io::stdout().lock(), "{text}"));
         if let Err(error) = written
             && error.kind() != ErrorKind::BrokenPipe
@@ -93,6 +110,9 @@ impl Terminal {
 
     /// A line beside the results.
     pub fn note(&self, text: impl Display) {
+        if self.rank > 0 {
+            return;
+        }
         let text = to_show(&text.to_string(), error_columns());
         self.bars.suspend(|| to_stderr(format_args!("{text}\n")));
     }
@@ -104,7 +124,7 @@ impl Terminal {
 
     /// A progress bar on stderr, if that is a terminal.
     pub fn bar(&self, len: u64, position: u64) -> Option<ProgressBar> {
-        if !io::stderr().is_terminal() {
+        if self.rank > 0 || !io::stderr().is_terminal() {
             return None;
         }
         let bar = self.bars.add(ProgressBar::new(len).with_position(position));

@@ -10,6 +10,7 @@ use crate::data::{Dataset, Description};
 use crate::internals::files;
 use crate::internals::thousands;
 use crate::logs::{CsvLog, JsonLog, TensorBoard, Values};
+use crate::processes::Group;
 use crate::{Checkpoint, Error, ErrorKind, Existing, Fit, History, Loss, Result, SaveSettings, SplitMode, Trainer};
 use clap::Args;
 
@@ -147,6 +148,14 @@ impl Files {
         }
     }
 
+    /// In any process but the first, nothing is written.
+    fn in_process(self, group: &Group) -> Self {
+        if group.is_first() {
+            return self;
+        }
+        Self { folder: None, json: Vec::new(), csv: None, trace: None, ..self }
+    }
+
     /// All that are written.
     fn written(&self) -> Vec<PathBuf> {
         let of_run = self.folder.iter().flat_map(RunFolder::files);
@@ -249,21 +258,25 @@ struct Run {
 }
 
 /// Trains. `arguments` are those of the command. Returns the exit status for a signal, if one came.
-pub fn run(args: &TrainArgs, arguments: &[String], terminal: &Terminal) -> Result<Option<i32>> {
+pub fn run(args: &TrainArgs, arguments: &[String], terminal: &Terminal, group: &Group) -> Result<Option<i32>> {
     if args.print_config {
         terminal.verbatim(DIGITS.trim_end());
         return Ok(None);
     }
     let settings = args.settings()?;
-    let files = Files::of(args, &settings);
+    group.set_limit_s(settings.training.process_timeout);
+    let files = Files::of(args, &settings).in_process(group);
     if let Some(page) = &args.find_learning_rate {
+        group.refuse("`--find-learning-rate`", "start one process")?;
         return find_learning_rate((args, &files), settings, page, terminal);
     }
-    files.check(args, &settings)?;
-    if !args.dry_run {
-        files.written().iter().try_for_each(|file| make_folder_of(file))?;
+    if group.is_first() {
+        files.check(args, &settings)?;
+        if !args.dry_run {
+            files.written().iter().try_for_each(|file| make_folder_of(file))?;
+        }
     }
-    let (mut run, settings) = prepare(args, &files, settings, terminal)?;
+    let (mut run, settings) = prepare(args, &files, settings, terminal, group)?;
     if let Some(reason) = finished(&run) {
         terminal.line(reason);
         return Ok(None);
@@ -275,23 +288,7 @@ pub fn run(args: &TrainArgs, arguments: &[String], terminal: &Terminal) -> Resul
         return Ok(None);
     }
     let mut logs = Logs::open(&run, args, &files)?;
-    let mut record = match &files.folder {
-        Some(folder) => Some(RunRecord::begin(
-            folder.clone(),
-            &Facts {
-                settings: settings.as_run(&args.changes(run.seed)),
-                arguments,
-                data_folder: args.data_folder.as_deref(),
-                trainer: &run.trainer,
-                fit: &run.fit,
-                seed: run.seed,
-                monitor: run.monitor(),
-                described: &run.described,
-                is_resumed: run.done.is_some(),
-            },
-        )?),
-        None => None,
-    };
+    let mut record = begin_record(&run, args, &files, settings.as_run(&args.changes(run.seed)), arguments)?;
     let n_adapters = run.trainer.open_adapters().len();
     let mut progress = Progress::new(terminal, run.fit.epochs, n_adapters);
     let history = fit(&mut run, &mut logs, record.as_mut().map(RunRecord::best), &mut progress);
@@ -304,12 +301,36 @@ pub fn run(args: &TrainArgs, arguments: &[String], terminal: &Terminal) -> Resul
     let history = history?;
     report(&mut run, &files, terminal, &history)?;
     if let Some(record) = record {
+        run.trainer.leave_group();
         let page = record.end(&mut run.trainer, &run.fit, &run.losses, &history)?;
         if !terminal.is_quiet() {
             terminal.line(format_args!("report in `{}`", page.display()));
         }
     }
     Ok(interrupt.status())
+}
+
+/// Begins the record of a run that has a folder, with the text of its settings.
+fn begin_record(
+    run: &Run,
+    args: &TrainArgs,
+    files: &Files,
+    settings: String,
+    arguments: &[String],
+) -> Result<Option<RunRecord>> {
+    let Some(folder) = &files.folder else { return Ok(None) };
+    let facts = Facts {
+        settings,
+        arguments,
+        data_folder: args.data_folder.as_deref(),
+        trainer: &run.trainer,
+        fit: &run.fit,
+        seed: run.seed,
+        monitor: run.monitor(),
+        described: &run.described,
+        is_resumed: run.done.is_some(),
+    };
+    RunRecord::begin(folder.clone(), &facts).map(Some)
 }
 
 /// Trains for some steps at rising rates, on adapters that are then let go.
@@ -322,7 +343,7 @@ fn find_learning_rate(
     check_file(page)?;
     files::check(page, files::FileKind::Page)?;
     settings.schedule = learning_rate::schedule();
-    let (mut run, _) = prepare(args, files, settings, terminal)?;
+    let (mut run, _) = prepare(args, files, settings, terminal, &Group::alone())?;
     let stop = Arc::new(AtomicBool::new(false));
     // An epoch has at least one step.
     let mut fit = run.fit.clone().epochs(learning_rate::STEPS).stop(stop.clone());
@@ -359,8 +380,14 @@ fn plan(run: &Run) -> String {
     )
 }
 
-fn prepare(args: &TrainArgs, files: &Files, settings: Settings, terminal: &Terminal) -> Result<(Run, Settings)> {
-    let checkpoint = files.resumed.as_deref().map(Checkpoint::load).transpose()?;
+fn prepare(
+    args: &TrainArgs,
+    files: &Files,
+    settings: Settings,
+    terminal: &Terminal,
+    group: &Group,
+) -> Result<(Run, Settings)> {
+    let checkpoint = files.resumed.as_deref().map(|file| load(file, group)).transpose()?;
     let resumed_seed = checkpoint.as_ref().map(|checkpoint| checkpoint.progress.seed);
     let seed = settings.training.seed.or(resumed_seed).unwrap_or(0);
     let model = settings.build_model(seed)?;
@@ -377,7 +404,7 @@ fn prepare(args: &TrainArgs, files: &Files, settings: Settings, terminal: &Termi
         Some(file) => JsonLog::recorded_split(file, chosen.len())?,
         None => settings.training.split.clone(),
     };
-    let trainer = Trainer::new(model, compile)?.on(chosen).memory(limits).split(split);
+    let trainer = Trainer::new(model, compile)?.processes(group.clone()).on(chosen).memory(limits).split(split);
     let trainer = trainer.placement(settings.training.placement.clone());
     let mut trainer = trainer.cpu_fallback(settings.training.cpu_fallback());
     for (idx, factor) in &args.throttle {
@@ -402,11 +429,22 @@ fn prepare(args: &TrainArgs, files: &Files, settings: Settings, terminal: &Termi
         trainer.adapt(train.clone())?;
     }
     let mut fit = settings.training.fit(train.schema().classes(0))?;
-    let is_saved = !args.dry_run && args.find_learning_rate.is_none();
+    let is_saved = !args.dry_run && args.find_learning_rate.is_none() && group.is_first();
     fit.save = is_saved.then(|| args.save_settings(files));
     (fit.validation, fit.trace) = (validation, files.trace.clone());
     let adapters = settings.training.adapters.clone();
     Ok((Run { trainer, train, fit, losses, seed, early_stopping, adapters, done, described }, settings))
+}
+
+/// Reads a saved run. Several processes get it from the first, on whose machine it is.
+fn load(file: &Path, group: &Group) -> Result<Checkpoint> {
+    if group.is_alone() {
+        return Checkpoint::load(file);
+    }
+    let read = || std::fs::read(file).map_err(|error| Error::reading(file, error));
+    let own = if group.is_first() { read()? } else { Vec::new() };
+    let mut all = pollster::block_on(group.all_gather(own))?;
+    Checkpoint::read(&all.swap_remove(0), file)
 }
 
 /// Shows what the data are, and keeps it where the run keeps a record.
@@ -471,6 +509,9 @@ fn open_adapters(run: &mut Run, args: &TrainArgs, terminal: &Terminal) -> Result
     if terminal.is_quiet() {
         return Ok(());
     }
+    for (rank, names) in run.trainer.adapters_of_processes().iter().enumerate() {
+        terminal.line(format_args!("process {rank}: {}", names.join(", ")));
+    }
     let (infos, bytes): (Vec<_>, Vec<_>) =
         run.trainer.open_adapters().into_iter().map(|adapter| (adapter.info, adapter.bytes)).unzip();
     terminal.report(&in_use(&infos, &bytes));
@@ -496,6 +537,9 @@ struct Logs {
 
 impl Logs {
     fn open(run: &Run, args: &TrainArgs, files: &Files) -> Result<Self> {
+        if !run.trainer.group().is_first() {
+            return Ok(Self { json: Vec::new(), csv: None, tensorboard: None });
+        }
         let json = files.json.iter().map(|path| match run.done {
             Some((epoch, step)) => JsonLog::resume(path, epoch, step),
             None => JsonLog::create(path),

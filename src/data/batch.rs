@@ -61,6 +61,9 @@ impl Batch {
             targets: zeros(&targets, rows.len()),
             sample_weights: dataset.has_sample_weights().then(|| zeros_of(rows.len())),
         };
+        if rows.is_empty() {
+            return Ok(batch);
+        }
         let whole = BatchMut {
             inputs: slices(&mut batch.inputs),
             targets: slices(&mut batch.targets),

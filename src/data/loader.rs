@@ -51,6 +51,9 @@ pub struct Position {
     pub batch: usize,
 }
 
+/// The rows of a batch that are read, of so many: several processes read a part each.
+pub(crate) type Part = Arc<dyn Fn(usize) -> Range<usize> + Send + Sync>;
+
 /// Gives the batches of a dataset, epoch by epoch.
 ///
 /// The order of the rows depends only on the seed and the epoch, and batches come in order for any
@@ -77,6 +80,7 @@ pub struct Loader {
     augment: Option<Arc<Augment>>,
     position: Position,
     order: Arc<[usize]>,
+    part: Option<Part>,
     /// Batches in flight: the first is that of `position`, the others follow it.
     pending: VecDeque<Receiver<Result<Batch>>>,
     workers: Workers,
@@ -94,7 +98,7 @@ impl Loader {
         let order = epoch_order(dataset.len(), settings.shuffle, 0);
         let augment = settings.augment.clone().map(Arc::new);
         let (position, pending) = (Position::default(), VecDeque::new());
-        Ok(Self { dataset, settings, augment, position, order, pending, workers })
+        Ok(Self { dataset, settings, augment, position, order, part: None, pending, workers })
     }
 
     /// Moves to a batch of an epoch. Batches decoded ahead are dropped.
@@ -105,6 +109,17 @@ impl Loader {
         }
         self.position = Position { epoch, batch: first_batch };
         self.top_up();
+    }
+
+    /// Reads a part of each batch from the next one on. Batches decoded ahead are dropped.
+    pub(crate) fn set_part(&mut self, part: Part) {
+        self.pending.clear();
+        self.part = Some(part);
+    }
+
+    /// Rows of the whole batch that comes next; 0 at the end of the epoch.
+    pub(crate) fn next_rows(&self) -> usize {
+        if self.position.batch < self.batches_per_epoch() { self.whole_rows(self.position.batch).len() } else { 0 }
     }
 
     /// The batch that comes next.
@@ -209,6 +224,12 @@ impl Loader {
     }
 
     fn rows(&self, batch_idx: usize) -> Range<usize> {
+        let whole = self.whole_rows(batch_idx);
+        let part = self.part.as_ref().map_or(0..whole.len(), |part| part(whole.len()));
+        whole.start + part.start..whole.start + part.end
+    }
+
+    fn whole_rows(&self, batch_idx: usize) -> Range<usize> {
         let first = batch_idx * self.settings.batch_size;
         first..self.order.len().min(first + self.settings.batch_size)
     }

@@ -75,6 +75,7 @@ pub use config::{DataConfig, FolderConfig, Inputs, TableConfig, TextConfig};
 pub use description::{ClassCount, Description};
 #[cfg(feature = "files")]
 pub use images::{Channels, ImageFiles, ImageFolder, ImageSettings, Unreadable};
+pub(crate) use loader::Part;
 pub use loader::{Loader, LoaderSettings, Position};
 pub use memory::InMemory;
 #[cfg(feature = "files")]

@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::model::stages::Stage;
 use crate::model::{Model, Objective, Weights};
 use crate::plan::{Layout, Pass, Plan};
+use crate::processes::Group;
 use crate::runtime::{self, Runtime};
 
 /// Rows of a run, by default.
@@ -52,6 +53,7 @@ pub struct Builder<'a> {
     placement: Placement,
     division: Option<Division>,
     state: Option<TrainingState>,
+    processes: Group,
 }
 
 /// Kind of work of a rig.
@@ -93,6 +95,7 @@ impl<'a> Builder<'a> {
             placement: Placement::default(),
             division: None,
             state: None,
+            processes: Group::alone(),
         }
     }
 
@@ -158,6 +161,11 @@ impl<'a> Builder<'a> {
         Self { state: Some(state), ..self }
     }
 
+    /// Trains together with other processes, each of which has a scheduler of the same model; by default alone.
+    pub fn processes(self, processes: Group) -> Self {
+        Self { processes, ..self }
+    }
+
     /// Opens the adapters, and loads the model's plan on each.
     ///
     /// # Errors
@@ -175,6 +183,9 @@ impl<'a> Builder<'a> {
             return Err(synchronized(self.micro_batches, stages.len()));
         }
         check_teams(&stage_of, self.adapters.len(), stages.len())?;
+        if stages.len() > 1 {
+            self.processes.refuse("placement in stages", "leave out the placement, or start one process")?;
+        }
         if stages.len() > 1 && matches!(self.split, SplitMode::Fixed(_) | SplitMode::Recorded(_)) {
             let problem =
                 "needs to be learned where layers are placed in stages: each adapter gets all rows of its stage";
@@ -187,10 +198,11 @@ impl<'a> Builder<'a> {
         let n_adapters = self.adapters.len();
         let teams = Teams::new(self.micro_batches, min_rows(&plan));
         let partition = Partition::new(self.split, n_adapters, &plan, self.micro_batches)?;
-        let is_alone = stage_of.iter().flatten().count() == 1 && stages.len() == 1;
+        let is_alone = stage_of.iter().flatten().count() == 1 && stages.len() == 1 && self.processes.is_alone();
         let update_on = if is_alone { UpdateOn::Device } else { UpdateOn::Host };
         let state = State::new(state, layout, objective, update_on);
         let mut rig = Rig::new(self.runtime, self.opener, plan, stages, self.cpu_fallback);
+        rig.processes = self.processes;
         for (idx, (info, stage)) in self.adapters.iter().zip(stage_of).enumerate() {
             let capacity = self.capacities.get(idx).copied().unwrap_or(self.capacity);
             rig.add(info, stage.unwrap_or(0), capacity)?;

@@ -1,7 +1,7 @@
 //! First estimate of each adapter's speed: the first batch is run at two sizes, and nothing is committed.
 
 use super::Scheduler;
-use super::round::Job;
+use super::round::{Among, Job};
 use super::shards::Shard;
 use super::timeline::Activity;
 use crate::adapters::Combining;
@@ -48,7 +48,7 @@ async fn measure(scheduler: &mut Scheduler, batch: &Batch, scalars: &Scalars, ro
     let members = scheduler.rig.members.iter().enumerate();
     let able = members.filter(|(_, member)| member.is_active() && member.capacity >= rows).map(|(idx, _)| idx);
     let shards = able.map(|adapter_idx| Shard::whole(adapter_idx, 0, rows)).collect();
-    let job = Job { pass: Pass::Train, batch, scalars, combining: Combining::Host };
+    let job = Job { pass: Pass::Train, batch, scalars, combining: Combining::Host, among: Among::Adapters };
     let answers = scheduler.round(job).run(shards).await?;
     let mut times = vec![None; scheduler.rig.members.len()];
     // A restarted round, after an adapter was lost or ran out of memory, has another split.

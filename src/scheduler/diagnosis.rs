@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::plan::{Command, Layout, Pass, Places, Plan, Scalars};
 
 use super::state::State;
-use super::{Scheduler, Step, StepReport, shards};
+use super::{Part, Scheduler, Step, StepReport, shards};
 
 impl Scheduler {
     /// The error for a step that was not applied: it names step, adapter and the first node with such a value.
@@ -17,18 +17,30 @@ impl Scheduler {
     /// If the weights can't be read from the device.
     pub async fn non_finite(&mut self, batch: &Batch, step: &Step, report: &StepReport) -> Result<Error> {
         self.sync().await?;
-        let whole = self.state.scalars(shards::rows_of(batch)?, step);
-        let mut first_row = 0;
+        let found = self.origin(batch, step, report)?;
+        let found = self.rig.processes.first(found).await?;
+        let somewhere = "the sum of gradients, though each adapter's own are finite";
+        Ok(found.unwrap_or_else(|| non_finite(step, "all adapters", somewhere)))
+    }
+
+    /// The error that names one of this process' adapters, and the first node.
+    fn origin(&self, batch: &Batch, step: &Step, report: &StepReport) -> Result<Option<Error>> {
+        let rows = shards::rows_of(batch)?;
+        let before = report.processes.iter().take(self.rig.processes.rank()).map(|process| process.rows).sum();
+        let all = report.processes.iter().map(|process| process.rows).sum::<u32>();
+        let part =
+            if report.processes.is_empty() { Part::whole(rows) } else { Part { first_row: before, batch_rows: all } };
+        let whole = self.state.scalars(rows, part, step);
+        let mut first = 0;
         for shard in &report.shards {
-            let part = batch.shard(first_row as usize..(first_row + shard.rows) as usize);
-            let scalars = Scalars { rows: shard.rows, first_row, ..whole.clone() };
-            first_row += shard.rows;
+            let part = batch.shard(first as usize..(first + shard.rows) as usize);
+            let scalars = Scalars { rows: shard.rows, first_row: whole.first_row + first, ..whole.clone() };
+            first += shard.rows;
             if let Some(what) = first_non_finite(self.rig.plan(), &self.state, &part, &scalars) {
-                return Ok(non_finite(step, &self.rig.name(shard.adapter_idx), &what));
+                return Ok(Some(non_finite(step, &self.rig.name(shard.adapter_idx), &what)));
             }
         }
-        let somewhere = "the sum of gradients, though each adapter's own are finite";
-        Ok(non_finite(step, "all adapters", somewhere))
+        Ok(None)
     }
 }
 

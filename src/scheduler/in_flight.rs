@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::shards::Shard;
-use super::{Step, StepReport};
+use super::{Part, Step, StepReport};
 use crate::adapters::Ticket;
 use crate::data::Batch;
 
@@ -35,6 +35,7 @@ pub(super) struct StepInFlight {
     pub batch: Batch,
     pub step: Step,
     pub rows: u32,
+    pub part: Part,
     pub begin_ms: f64,
     pub data: DataWait,
     pub runs: Option<Runs>,

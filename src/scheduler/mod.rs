@@ -14,6 +14,7 @@ mod in_flight;
 mod partition;
 mod pipeline;
 mod placement;
+mod processes;
 mod recovery;
 mod rig;
 mod round;
@@ -35,7 +36,7 @@ use self::partition::Partition;
 use self::pipeline::Pipeline;
 use self::recovery::ensure_active;
 use self::rig::Rig;
-use self::round::{Job, Round};
+use self::round::{Among, Job, Round};
 use self::shards::{Answer, rows_of};
 use self::split::{Estimate, SplitMode};
 use self::state::State;
@@ -73,6 +74,33 @@ pub struct Step {
     pub loss_scales: Vec<f32>,
 }
 
+/// The rows of a batch that a process computes, if several share it: they follow those of the processes before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Number of its first row in the whole batch.
+    pub first_row: u32,
+    /// Rows of the whole batch.
+    pub batch_rows: u32,
+}
+
+impl Part {
+    /// All rows.
+    pub fn whole(rows: u32) -> Self {
+        Self { first_row: 0, batch_rows: rows }
+    }
+}
+
+/// One process' part of a step.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ProcessReport {
+    /// Rows that its adapters computed.
+    pub rows: u32,
+    /// Milliseconds that its slowest adapter was busy with them.
+    pub ms: f64,
+    /// Rows of each of its adapters, and the milliseconds that it was busy.
+    pub adapters: Vec<(u32, f64)>,
+}
+
 /// One adapter's part of a step.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct ShardReport {
@@ -98,8 +126,12 @@ pub struct StepReport {
     pub penalty: f64,
     /// Each adapter's part.
     pub shards: Vec<ShardReport>,
+    /// Each process' part, by rank; empty for a lone process.
+    pub processes: Vec<ProcessReport>,
     /// Adding gradients on the host.
     pub reduce_ms: f64,
+    /// Waiting for other processes, and exchanging gradients with them.
+    pub processes_ms: f64,
     /// Updating parameters on the host and broadcasting them.
     pub update_ms: f64,
 }
@@ -160,10 +192,11 @@ impl Scheduler {
 
     async fn infer(&mut self, pass: Pass, batch: &Batch, loss_scales: Vec<f32>) -> Result<Vec<Answer>> {
         let rows = rows_of(batch)?;
-        let scalars = self.state.scalars(rows, &Step { step: 0, seed: 0, learning_rate: 0.0, loss_scales });
+        let step = Step { step: 0, seed: 0, learning_rate: 0.0, loss_scales };
+        let scalars = self.state.scalars(rows, Part::whole(rows), &step);
         loop {
             self.settle().await?;
-            let job = Job { pass, batch, scalars: &scalars, combining: Combining::Host };
+            let job = Job { pass, batch, scalars: &scalars, combining: Combining::Host, among: Among::Adapters };
             if self.rig.is_staged() {
                 return self.pipeline(job).run().await;
             }

@@ -139,7 +139,7 @@ impl<'a> Pipeline<'a> {
         self.values.clear();
         self.tasks.clear();
         self.fill_teams().await?;
-        self.pieces = self.teams.pieces(self.rig, self.job.scalars.batch_rows);
+        self.pieces = self.teams.pieces(self.rig, self.job.scalars.rows);
         let stages = 0..self.rig.stages.len();
         self.tasks = stages.flat_map(|stage| self.tasks_of(stage)).collect();
         self.arrange();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use litemap::LiteMap;
 
-use super::combine::combine;
+use super::combine::{combine, combine_processes};
 use super::partition::Partition;
 use super::recovery::ensure_active;
 use super::rig::Rig;
@@ -14,7 +14,7 @@ use super::timeline::{Activity, Lane, RunOf, Span};
 use crate::adapters::{Combining, Event, Fault, Request, Run, Ticket};
 use crate::data::Batch;
 use crate::error::{Error, Result};
-use crate::plan::{Command, Pass, Scalars, When};
+use crate::plan::{Command, Exchange, Pass, Scalars, When};
 
 /// Shortest time after which an adapter counts as hung, and the limit of a first run.
 const SILENCE_MS: f64 = 10_000.0;
@@ -34,6 +34,16 @@ pub(super) struct Job<'a> {
     pub batch: &'a Batch,
     pub scalars: &'a Scalars,
     pub combining: Combining,
+    pub among: Among,
+}
+
+/// Reach of the exchanges within a pass.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Among {
+    /// The adapters of this process.
+    Adapters,
+    /// The adapters of all processes, which are at the same pass.
+    Processes,
 }
 
 /// A shard that is in flight.
@@ -64,12 +74,14 @@ pub(super) struct Round<'a> {
     state: &'a mut State,
     partition: &'a mut Partition,
     tasks: Vec<Task>,
+    /// Values that were combined over all processes, by command: a round that starts again can't ask for them twice.
+    combined: LiteMap<usize, Arc<[f32]>>,
 }
 
 impl<'a> Round<'a> {
     pub fn new(rig: &'a mut Rig, state: &'a mut State, partition: &'a mut Partition, job: Job<'a>) -> Self {
         let is_coupled = job.combining == Combining::Host && rig.plan().is_coupled(job.pass);
-        Self { job, is_coupled, rig, state, partition, tasks: Vec::new() }
+        Self { job, is_coupled, rig, state, partition, tasks: Vec::new(), combined: LiteMap::new() }
     }
 
     /// Runs the pass on every shard. The answers come in the order of the rows.
@@ -78,6 +90,9 @@ impl<'a> Round<'a> {
     /// If no adapter is left to run it, or one can't.
     pub async fn run(mut self, shards: Vec<Shard>) -> Result<Vec<Answer>> {
         self.start(shards)?;
+        if self.tasks.is_empty() {
+            self.join_without_rows().await?;
+        }
         self.wait().await?;
         let answers: Vec<Answer> = self.tasks.into_iter().filter_map(|task| task.answer).collect();
         record_ends(self.rig, self.job.step(), &answers);
@@ -138,7 +153,7 @@ impl<'a> Round<'a> {
 
     /// Sends a shard to its adapter, after the newest weights if the adapter lacks them.
     pub fn send(&mut self, shard: Shard, slot: u32) -> Ticket {
-        let Job { pass, batch, scalars, combining } = self.job;
+        let Job { pass, batch, scalars, combining, .. } = self.job;
         let ticket = self.rig.ticket(scalars.step, slot);
         let scalars = shard.scalars(scalars);
         let feeds = shards::feeds(self.rig.plan(), pass, &batch.shard(shard.range()));
@@ -188,7 +203,7 @@ impl<'a> Round<'a> {
                 if let Some(task) = self.tasks.iter_mut().find(|task| task.ticket == ticket) {
                     task.exchanges.insert(command, data);
                     task.came_ms = self.rig.runtime.now_ms();
-                    self.combine_if_all_in(command);
+                    self.combine_if_all_in(command).await?;
                 }
             }
             Event::Done { ticket, reports, outputs, timing } => {
@@ -211,14 +226,15 @@ impl<'a> Round<'a> {
     }
 
     /// Combines the values of an awaited exchange and answers all shards, once every shard has sent its value.
-    fn combine_if_all_in(&mut self, command: usize) {
+    async fn combine_if_all_in(&mut self, command: usize) -> Result<()> {
         let plan = self.rig.plan().clone();
-        let Some(Command::Exchange(exchange)) = plan.commands(self.job.pass).get(command) else { return };
+        let Some(Command::Exchange(exchange)) = plan.commands(self.job.pass).get(command) else { return Ok(()) };
         if exchange.when != When::NextCommand || !self.tasks.iter().all(|task| task.exchanges.contains_key(&command)) {
-            return;
+            return Ok(());
         }
         let parts = self.tasks.iter().map(|task| (task.shard.rows, task.exchanges[&command].as_slice()));
-        let combined: Arc<[f32]> = combine(exchange, parts).into();
+        let own = combine(exchange, parts);
+        let combined = self.over_processes(command, exchange, own).await?;
         let now_ms = self.rig.runtime.now_ms();
         let last = self.tasks.iter().max_by(|a, b| a.came_ms.total_cmp(&b.came_ms)).map(|task| task.shard.adapter_idx);
         for task in &mut self.tasks {
@@ -229,6 +245,39 @@ impl<'a> Round<'a> {
                 self.rig.timeline.hold_up(last, now_ms - task.came_ms);
             }
         }
+        // Adapters that waited for other processes were not silent.
+        self.tasks.iter().for_each(|task| self.rig.members[task.shard.adapter_idx].last_seen_ms = now_ms);
+        Ok(())
+    }
+
+    /// Takes part in the awaited exchanges of the other processes.
+    async fn join_without_rows(&mut self) -> Result<()> {
+        if !self.is_coupled || self.job.among == Among::Adapters {
+            return Ok(());
+        }
+        let plan = self.rig.plan().clone();
+        for (command_idx, command) in plan.commands(self.job.pass).iter().enumerate() {
+            if let Command::Exchange(exchange) = command
+                && exchange.when == When::NextCommand
+            {
+                self.over_processes(command_idx, exchange, Vec::new()).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// This process' combined values of a command, combined with those of the other processes.
+    async fn over_processes(&mut self, command: usize, exchange: &Exchange, own: Vec<f32>) -> Result<Arc<[f32]>> {
+        if self.job.among == Among::Adapters || self.rig.processes.is_alone() {
+            return Ok(own.into());
+        }
+        if let Some(combined) = self.combined.get(&command) {
+            return Ok(combined.clone());
+        }
+        let rows = self.tasks.iter().map(|task| task.shard.rows).sum::<u32>();
+        let combined: Arc<[f32]> = combine_processes(exchange, &self.rig.processes, rows, &own).await?.into();
+        self.combined.insert(command, combined.clone());
+        Ok(combined)
     }
 
     async fn on_failure(&mut self, adapter_idx: usize, fault: Fault) -> Result<()> {
@@ -324,7 +373,7 @@ impl<'a> Round<'a> {
     /// Abandons all runs of the round and starts it again with a new split.
     fn restart(&mut self) -> Result<()> {
         self.abandon();
-        self.start(self.partition.shards(self.rig, self.job.pass, self.job.scalars.batch_rows))
+        self.start(self.partition.shards(self.rig, self.job.pass, self.job.scalars.rows))
     }
 
     fn abandon(&self) {

@@ -34,7 +34,7 @@ impl Shard {
     pub fn scalars(&self, step: &Scalars) -> Scalars {
         Scalars {
             rows: self.rows,
-            first_row: self.first,
+            first_row: step.first_row + self.first,
             is_first: u32::from(self.is_first),
             is_last: u32::from(self.is_last),
             ..step.clone()

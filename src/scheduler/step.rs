@@ -2,11 +2,12 @@
 
 use super::calibration::calibrate;
 use super::in_flight::{DataWait, Finished, FinishedStep, Runs, StepInFlight};
-use super::round::Job;
+use super::processes::{self, Gathered};
+use super::round::{Among, Job};
 use super::shards::{self, Answer, Shard, rows_of};
 use super::state::Updated;
 use super::timeline::{Activity, Lane, Span};
-use super::{Scheduler, ShardReport, Step, StepReport};
+use super::{Part, Scheduler, ShardReport, Step, StepReport};
 use crate::adapters::{Combining, Request, Run};
 use crate::data::Batch;
 use crate::error::{Error, Result};
@@ -28,29 +29,37 @@ impl Scheduler {
     async fn step_on_host(&mut self, batch: &Batch, step: u64, scalars: &Scalars) -> Result<StepReport> {
         // Adapters that were lost come back between steps.
         self.rig.readmit_recovered();
-        let job = Job { pass: Pass::Train, batch, scalars, combining: Combining::Host };
+        let among = Among::Processes;
+        let job = Job { pass: Pass::Train, batch, scalars, combining: Combining::Host, among };
         let Passed { answers, shares, start_ms } =
             if self.rig.is_staged() { self.pass_stages(job).await? } else { self.pass_shards(step, job).await? };
 
-        // 5. Gradients are added in the order of the rows.
-        let reduce_ms = self.rig.runtime.now_ms();
-        let totals = self.state.reduce(&self.rig, &answers);
-        let reduced_ms = self.rig.record(Activity::Reduce, reduce_ms, Some(step), 0);
+        // 5. Gradients are added in the order of the rows, which is that of the processes. From here on nothing fails in one alone.
+        let passed_ms = self.rig.runtime.now_ms();
+        let reports = shards::reports(&answers);
+        let Gathered { processes, moments } = processes::gather(&self.rig, &self.state, &answers, &reports).await?;
+        let reduce_ms = if processes.is_empty() {
+            passed_ms
+        } else {
+            self.rig.record(Activity::Processes, passed_ms, Some(step), 0)
+        };
+        let totals = self.state.reduce(&mut self.rig, &answers, step).await?;
+        let reduced_ms = self.rig.runtime.now_ms();
 
         // 6. The update, and its broadcast. Nothing has changed until here.
         if totals.is_finite {
             self.state.update(&mut self.rig, totals.norm, scalars, &answers);
             let updated_ms = self.rig.runtime.now_ms();
-            self.state.follow_statistics(&self.rig, &answers);
+            self.state.follow_statistics(&self.rig, &moments);
             let followed_ms = self.rig.record(Activity::Update, updated_ms, Some(step), 0);
             self.state.broadcast_statistics(&self.rig);
             self.rig.record(Activity::Broadcast, followed_ms, Some(step), 0);
         }
 
-        // The next split learns from this step.
-        let reports = shards::reports(&answers);
+        // The next split learns from this step, less what other processes took of it.
         let end_ms = self.rig.runtime.now_ms();
-        self.learn(&reports, &shares, scalars.rows, end_ms - start_ms);
+        let processes_ms = reduce_ms - passed_ms + totals.processes_ms;
+        self.learn(&reports, &shares, scalars.rows, end_ms - start_ms - processes_ms);
 
         // 8. Loss and score of each row, in the order of the rows.
         Ok(StepReport {
@@ -59,7 +68,9 @@ impl Scheduler {
             is_applied: totals.is_finite,
             penalty: totals.penalty,
             shards: reports,
-            reduce_ms: reduced_ms - reduce_ms,
+            processes,
+            reduce_ms: reduced_ms - reduce_ms - totals.processes_ms,
+            processes_ms,
             update_ms: end_ms - reduced_ms,
         })
     }
@@ -112,7 +123,8 @@ impl Scheduler {
         if self.in_flight.steps.is_empty() {
             self.rig.send(self.rig.only(), Request::Finish);
         }
-        let alone = |pass| Job { pass, batch: &step_in_flight.batch, scalars, combining: Combining::Device };
+        let (combining, among) = (Combining::Device, Among::Adapters);
+        let alone = |pass| Job { pass, batch: &step_in_flight.batch, scalars, combining, among };
         let mut trained = Vec::new();
         for (shard, ticket) in &runs.trains {
             match self.round(alone(Pass::Train)).finish(*shard, *ticket).await? {
@@ -140,7 +152,8 @@ impl Scheduler {
         self.state.fall_behind();
         let combining = Combining::Device;
         let shards = self.partition.pieces_of_only(&self.rig, scalars.rows);
-        let mut round = self.round(Job { pass: Pass::Train, batch, scalars, combining });
+        let among = Among::Adapters;
+        let mut round = self.round(Job { pass: Pass::Train, batch, scalars, combining, among });
         let trains: Vec<_> = (0..).zip(shards).map(|(slot, shard)| (shard, round.send(shard, slot))).collect();
         let update = self.rig.ticket(scalars.step, 0);
         // Those of the moments that are on the device.
@@ -174,14 +187,23 @@ impl Scheduler {
     /// # Errors
     /// If the batch has more rows than can be counted.
     pub fn begin(&mut self, batch: Batch, step: Step, data: DataWait) -> Result<()> {
+        let part = Part::whole(rows_of(&batch)?);
+        self.begin_part(batch, part, step, data)
+    }
+
+    /// Begins a step as [`begin`](Self::begin) does, with the rows of this process, which are a part of a batch.
+    ///
+    /// # Errors
+    /// If there are more rows than can be counted.
+    pub fn begin_part(&mut self, batch: Batch, part: Part, step: Step, data: DataWait) -> Result<()> {
         let rows = rows_of(&batch)?;
         if self.in_flight.steps.is_empty() {
             self.record_data(data);
         }
         let begin_ms = self.rig.runtime.now_ms();
         let may_ask = self.is_on_device() && !self.state.is_rewound();
-        let runs = may_ask.then(|| self.ask_device(&batch, &self.state.scalars(rows, &step)));
-        self.in_flight.steps.push_back(StepInFlight { batch, step, rows, begin_ms, data, runs, report: None });
+        let runs = may_ask.then(|| self.ask_device(&batch, &self.state.scalars(rows, part, &step)));
+        self.in_flight.steps.push_back(StepInFlight { batch, step, rows, part, begin_ms, data, runs, report: None });
         Ok(())
     }
 
@@ -256,7 +278,7 @@ impl Scheduler {
         if self.state.is_rewound() {
             return Ok(None);
         }
-        let scalars = self.state.scalars(step_in_flight.rows, &step_in_flight.step);
+        let scalars = self.state.scalars(step_in_flight.rows, step_in_flight.part, &step_in_flight.step);
         let on_device = match step_in_flight.runs.as_ref().filter(|_| self.is_on_device()) {
             Some(runs) => self.step_on_device(step_in_flight, &scalars, runs).await?,
             None => None,

@@ -6,12 +6,14 @@ use std::sync::Arc;
 use super::Compile;
 use super::advice::advice;
 use super::auto::Auto;
+use super::process_split::within_process;
 use crate::adapters::{self, Handle, Info, MemoryLimits, Opener, Throttles};
 use crate::data::LoaderSettings;
 use crate::error::{Error, Result};
 use crate::model::{Model, Objective};
 use crate::placer::{Blocks, ChosenPlacement, Probed, Site, probe};
 use crate::plan::{Layout, Plan};
+use crate::processes::Group;
 use crate::runtime::{self, Runtime};
 use crate::scheduler::split::SplitMode;
 use crate::scheduler::timeline::{Activity, Lane, Span, TimeSummary, Timeline, Tracing};
@@ -40,6 +42,8 @@ pub(super) struct Adapters {
     pub(super) limits: MemoryLimits,
     /// The adapters to open; `None` for those of the environment.
     chosen: Option<Vec<Info>>,
+    /// The processes of the run, each with adapters of its own.
+    pub(super) group: Group,
     split: SplitMode,
     placement: Placement,
     /// The placement that was chosen by measurement, while adapters are open for it.
@@ -70,6 +74,7 @@ impl Adapters {
             throttles: Throttles::default(),
             limits: MemoryLimits::default(),
             chosen: None,
+            group: Group::alone(),
             split: SplitMode::default(),
             placement: Placement::default(),
             auto: None,
@@ -85,6 +90,17 @@ impl Adapters {
         self.close();
         self.forget_speeds();
         self.chosen = Some(adapters);
+    }
+
+    /// Trains together with other processes; closes the open adapters.
+    pub(super) fn join(&mut self, group: Group) {
+        self.close();
+        self.group = group;
+    }
+
+    /// The split over the adapters, of all processes.
+    pub(super) fn split(&self) -> &SplitMode {
+        &self.split
     }
 
     /// Chooses another split; closes the open adapters.
@@ -170,6 +186,7 @@ impl Adapters {
         self.close();
         let chosen = chosen(self.chosen.as_deref()).await?;
         self.limits.check(&chosen)?;
+        let split = self.own_split(chosen.len()).await?;
         let opener = self.limits.wrap(self.throttles.wrap(self.opener.clone()), &chosen);
         let objective = compile.objective();
         self.auto = self.place(model, &objective, &chosen, &opener, (batch_size, micro_batches)).await?;
@@ -181,7 +198,8 @@ impl Adapters {
             .adapters(chosen)
             .opener(opener)
             .runtime(self.runtime.clone())
-            .split(self.split.clone())
+            .split(split)
+            .processes(self.group.clone())
             .placement(placement)
             .divided(placed.and_then(|placed| placed.division))
             .capacity(capacity)
@@ -199,6 +217,21 @@ impl Adapters {
         self.state = TrainingState::default();
         self.opened = Some(Opened { scheduler, capacity: batch_size, micro_batches });
         Ok(())
+    }
+
+    /// The split over this process' adapters.
+    ///
+    /// # Errors
+    /// If the split does not go with the adapters of all processes, or these don't go with a placement.
+    async fn own_split(&self, n_adapters: usize) -> Result<SplitMode> {
+        if self.group.is_alone() {
+            return Ok(self.split.clone());
+        }
+        if self.placement != Placement::Replicas {
+            self.group.refuse("placement in stages", "leave out the placement, or start one process")?;
+        }
+        let n_adapters = counts_of_adapters(&self.group, n_adapters).await?;
+        within_process(&self.split, &n_adapters, self.group.rank())
     }
 
     /// Chooses a placement by measurement if that is asked for, and there is a choice.
@@ -410,6 +443,14 @@ impl Adapters {
         let summary = self.scheduler()?.timeline().summary(now_ms);
         Ok(TimeSummary { advice: advice(&summary, loader, &self.split), ..summary })
     }
+}
+
+/// The number of adapters of each process, by rank.
+async fn counts_of_adapters(group: &Group, n_adapters: usize) -> Result<Vec<usize>> {
+    let all = group.all_gather((n_adapters as u64).to_le_bytes().to_vec()).await?;
+    let count =
+        |bytes: Vec<u8>| bytes.try_into().ok().and_then(|bytes| usize::try_from(u64::from_le_bytes(bytes)).ok());
+    Ok(all.into_iter().map(|bytes| count(bytes).unwrap_or_default()).collect())
 }
 
 /// Rows that an adapter must be able to run at once.

@@ -179,10 +179,18 @@ impl Checkpoint {
     /// # Errors
     /// As [`load`](Self::load).
     pub fn load_with<'a>(path: &Path, own: impl Into<Own<'a>>) -> Result<Self> {
-        let own = own.into();
         let bytes = std::fs::read(path).map_err(|error| Error::reading(path, error))?;
+        Self::read_with(&bytes, path, own.into())
+    }
+
+    /// Reads a checkpoint from the bytes of its file, which may be on another machine.
+    pub(crate) fn read(bytes: &[u8], path: &Path) -> Result<Self> {
+        Self::read_with(bytes, path, Own::default())
+    }
+
+    fn read_with(bytes: &[u8], path: &Path, own: Own<'_>) -> Result<Self> {
         let name = crate::shown(path).to_string();
-        let file = FileReader::open(&bytes, &name)?;
+        let file = FileReader::open(bytes, &name)?;
         let model = file.model(own)?;
         let TrainingRead { optimizer, progress } = file.metadata(TRAINING_KEY).map_err(|problem| {
             file.refuse(

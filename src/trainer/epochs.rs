@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use super::callbacks::{Callback, EpochEnd, Flow};
 use super::checkpoint::Frozen;
 use super::save_settings::SaveSettings;
+use super::share::check_same_weights;
 use super::{EpochLog, Fit, History, Trainer};
 use crate::data::{Dataset, Loader, LoaderSettings};
 use crate::error::{Error, ErrorKind, Result};
@@ -20,6 +21,22 @@ impl Trainer {
     /// # Errors
     /// If the data does not fit the model, an adapter fails beyond repair, or a file can't be written.
     pub async fn fit_async(
+        &mut self,
+        train: Arc<dyn Dataset>,
+        fit: &Fit,
+        callbacks: &mut [&mut dyn Callback],
+    ) -> Result<History> {
+        let group = self.group().clone();
+        let mut fit = fit.clone();
+        if !group.is_first() {
+            // The first process writes files.
+            (fit.save, fit.trace) = (None, None);
+        }
+        let fitted = self.fit_here(train, &fit, callbacks).await;
+        group.shared(fitted).await
+    }
+
+    async fn fit_here(
         &mut self,
         train: Arc<dyn Dataset>,
         fit: &Fit,
@@ -45,6 +62,9 @@ impl Trainer {
     /// Checks data and settings of a run, opens the adapters, and starts the loader and the timeline.
     pub(super) async fn begin_run(&mut self, train: Arc<dyn Dataset>, fit: &Fit) -> Result<Loader> {
         self.check_run(train.as_ref(), fit.validation.as_deref())?;
+        self.check_alike(train.as_ref(), fit).await?;
+        (self.share.is_stopped, self.share.stop) = (false, fit.stop.clone());
+        self.share.renew();
         // Steps left in flight by a session that was abandoned.
         self.end_steps(0).await;
         self.progress.go_on(train.len(), fit, self.compile.seed, self.saving.resumed_step())?;
@@ -151,7 +171,7 @@ impl Run<'_, '_> {
                 callback.on_step(&log)?;
             }
             self.trainer.saving.learn(&log)?;
-            let is_stopped = fit.stop.load(Ordering::Relaxed);
+            let is_stopped = self.is_stopped();
             if is_stopped && self.trainer.adapters.n_in_flight() > 0 {
                 // The step in flight ends, too.
                 continue;
@@ -165,6 +185,12 @@ impl Run<'_, '_> {
             }
         }
         self.epoch_log(rows, begin_ms).await.map(Some)
+    }
+
+    /// Whether the run ends now. Several processes end after the same step.
+    fn is_stopped(&self) -> bool {
+        let trainer = &self.trainer;
+        if trainer.group().is_alone() { self.fit.stop.load(Ordering::Relaxed) } else { trainer.share.is_stopped }
     }
 
     /// Log of an epoch of `rows` rows, validation included.
@@ -195,6 +221,7 @@ impl Run<'_, '_> {
                 flow = Flow::Stop;
             }
         }
+        let flow = self.agree(flow).await?;
         self.check_frozen()?;
         self.take_changed_weights();
         let Trainer { progress, saving, compile, .. } = &mut *self.trainer;
@@ -211,9 +238,16 @@ impl Run<'_, '_> {
             // Training is over: the adapters may take the best weights.
             self.take_changed_weights();
         }
+        check_same_weights(self.trainer.group(), self.trainer.adapters.state(), self.trainer.progress.step).await?;
         self.freeze()?;
         self.take_changed_weights();
         Ok(flow)
+    }
+
+    /// Ends the run if a callback of any process says so.
+    async fn agree(&self, flow: Flow) -> Result<Flow> {
+        let stops = self.trainer.group().sum(vec![f64::from(u8::from(flow == Flow::Stop))]).await?;
+        Ok(if stops.iter().any(|stops| *stops > 0.0) { Flow::Stop } else { Flow::Continue })
     }
 
     /// Sends the adapters the model's weights if a callback changed them, or training ended with averages.

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use ndarray::ArrayD;
 
-use super::meter::{self, Meter, Reports};
+use super::meter::{self, Meter, Reports, Tally, Whole};
 use super::needs::{check_inputs, check_meaning};
 use super::{Trainer, Values};
-use crate::data::{Batch, Dataset, Loader, LoaderSettings};
+use crate::data::{Batch, Dataset, Loader, LoaderSettings, Part};
 use crate::error::{Error, Result};
 use crate::model::Model;
+use crate::processes::Group;
 use crate::scheduler::Scheduler;
 use crate::scheduler::timeline::Activity;
 use crate::shape::Shape;
@@ -20,6 +21,11 @@ impl Trainer {
     /// # Errors
     /// If the data does not fit the model, or an adapter fails beyond repair.
     pub async fn evaluate_async(&mut self, dataset: Arc<dyn Dataset>, batch_size: usize) -> Result<Values> {
+        let evaluated = self.evaluate_here(dataset, batch_size).await;
+        self.group().clone().shared(evaluated).await
+    }
+
+    async fn evaluate_here(&mut self, dataset: Arc<dyn Dataset>, batch_size: usize) -> Result<Values> {
         self.needs().check_data(dataset.as_ref())?;
         loop {
             let values = self.evaluate_once(dataset.clone(), batch_size).await?;
@@ -33,17 +39,23 @@ impl Trainer {
     async fn evaluate_once(&mut self, dataset: Arc<dyn Dataset>, batch_size: usize) -> Result<Values> {
         self.open_for_inference(batch_size.min(dataset.len())).await?;
         let mut loader = Loader::new(dataset, LoaderSettings { batch_size, ..self.reading.clone() })?;
+        self.share.part().into_iter().for_each(|part| loader.set_part(part));
         loader.start_epoch(0, 0);
         let mut meter = Meter::default();
         let penalty = self.penalty().await?;
+        let penalty = self.own_penalty(penalty);
         loop {
             let begin_ms = self.adapters.runtime.now_ms();
+            let rows = loader.next_rows();
             let Some(batch) = loader.next_async().await? else { break };
             self.adapters.trace(Activity::Data, begin_ms);
-            let scales = meter::loss_scales(&self.compile, &self.model, &batch);
+            let whole = self.whole_of(&batch, rows).await?;
+            let scales = meter::loss_scales(&self.compile, &whole);
             let reports = self.adapters.scheduler()?.evaluate(&batch, scales).await?;
             let reports = Reports { rows: &reports, penalty };
-            meter.add(&self.compile, &self.model, &reports, &batch);
+            let mut tally = Tally::of(&self.compile, &self.model, &reports, &batch, &whole);
+            self.add_up(&mut tally).await?;
+            meter.add(&self.compile, &self.model, &tally, whole.rows);
         }
         Ok(meter.values(&self.compile, &self.model))
     }
@@ -53,6 +65,11 @@ impl Trainer {
     /// # Errors
     /// If the data does not fit the model, or an adapter fails beyond repair.
     pub async fn predict_async(&mut self, dataset: Arc<dyn Dataset>, batch_size: usize) -> Result<Vec<ArrayD<f32>>> {
+        let predicted = self.predict_here(dataset, batch_size).await;
+        self.group().clone().shared(predicted).await
+    }
+
+    async fn predict_here(&mut self, dataset: Arc<dyn Dataset>, batch_size: usize) -> Result<Vec<ArrayD<f32>>> {
         check_inputs(&self.model, dataset.as_ref())?;
         check_meaning(&self.model, &dataset.schema())?;
         loop {
@@ -67,7 +84,8 @@ impl Trainer {
         self.open_for_inference(batch_size.min(dataset.len())).await?;
         let shapes = output_shapes(&self.model);
         let reading = LoaderSettings { batch_size, ..self.reading.clone() };
-        predict_with(self.adapters.scheduler()?, &shapes, dataset, reading).await
+        let (part, group) = (self.share.part(), self.group().clone());
+        predict_with(self.adapters.scheduler()?, &shapes, dataset, reading, (part, &group)).await
     }
 
     /// Loss and metrics of a batch at inference, as Keras' `test_on_batch`.
@@ -85,13 +103,16 @@ impl Trainer {
     #[doc(hidden)]
     pub async fn count_on_batch_async(&mut self, batch: &Batch, meter: &mut Meter) -> Result<Values> {
         self.batch_check().check_all(batch)?;
+        self.refuse_own_batches()?;
         self.open_for_inference(batch.rows).await?;
-        let scales = meter::loss_scales(&self.compile, &self.model, batch);
+        let whole = Whole::of(&self.compile, &self.model, batch);
+        let scales = meter::loss_scales(&self.compile, &whole);
         let penalty = self.penalty().await?;
         let reports = self.adapters.scheduler()?.evaluate(batch, scales).await?;
         self.follow_rewind();
         let reports = Reports { rows: &reports, penalty };
-        Ok(meter.add(&self.compile, &self.model, &reports, batch))
+        let tally = Tally::of(&self.compile, &self.model, &reports, batch, &whole);
+        Ok(meter.add(&self.compile, &self.model, &tally, batch.rows))
     }
 
     /// Loss and metrics of the batches that a meter has counted.
@@ -106,10 +127,16 @@ impl Trainer {
     /// If the inputs do not fit the model, or no adapter is left.
     pub async fn predict_on_batch_async(&mut self, batch: &Batch) -> Result<Vec<Vec<f32>>> {
         self.batch_check().check_inputs(batch)?;
+        self.refuse_own_batches()?;
         self.open_for_inference(batch.rows).await?;
         let outputs = self.adapters.scheduler()?.predict(batch).await?;
         self.follow_rewind();
         Ok(outputs)
+    }
+
+    /// Refuses batches that the caller brings to one of several processes.
+    pub(super) fn refuse_own_batches(&self) -> Result<()> {
+        self.group().refuse("training and inference on batches of your own", "use `fit`, `evaluate` and `predict`")
     }
 
     /// Adapters opened for training serve inference, too.
@@ -131,14 +158,25 @@ pub(super) async fn predict_with(
     shapes: &[Shape],
     dataset: Arc<dyn Dataset>,
     reading: LoaderSettings,
+    (part, group): (Option<Part>, &Group),
 ) -> Result<Vec<ArrayD<f32>>> {
     let rows = dataset.len();
     let mut loader = Loader::new(dataset, reading)?;
+    part.into_iter().for_each(|part| loader.set_part(part));
     loader.start_epoch(0, 0);
     let mut outputs: Vec<Vec<f32>> = vec![Vec::new(); shapes.len()];
     while let Some(batch) = loader.next_async().await? {
         let parts = scheduler.predict(&batch).await?;
-        outputs.iter_mut().zip(parts).for_each(|(output, part)| output.extend(part));
+        for (output, part) in outputs.iter_mut().zip(parts) {
+            if group.is_alone() {
+                output.extend(part);
+                continue;
+            }
+            // The rows of the processes, in order.
+            for message in group.all_gather(part.iter().flat_map(|value| value.to_le_bytes()).collect()).await? {
+                output.extend(message.chunks_exact(4).map(|it| f32::from_le_bytes(it.try_into().unwrap_or_default())));
+            }
+        }
     }
     let shaped = |(values, shape): (Vec<f32>, &Shape)| {
         let axes: Vec<usize> = [rows].iter().chain(shape.axes()).copied().collect();

@@ -122,6 +122,7 @@ impl Trainer {
     /// # Errors
     /// If the data does not fit the model, or no adapter can be opened.
     pub async fn session_async(&mut self, train: impl Dataset + 'static, fit: Fit) -> Result<Session> {
+        self.refuse_own_batches()?;
         let mut loader = self.begin_run(Arc::new(train), &fit).await?;
         loader.start_epoch(self.progress.epoch, self.progress.batch);
         self.take_snapshot(0).await?;

@@ -81,6 +81,30 @@ pub struct AdapterLog {
     pub end_wait_ms: f64,
 }
 
+/// One process' part in a step, where several processes train together.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ProcessLog {
+    /// Its rank, counted from 0.
+    pub process: usize,
+    /// Rows it computed.
+    pub rows: u32,
+    /// Milliseconds that its slowest adapter was busy.
+    pub ms: f64,
+    /// Its adapters.
+    pub adapters: Vec<SharedAdapterLog>,
+}
+
+/// An adapter of any of several processes.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SharedAdapterLog {
+    /// Its name.
+    pub name: String,
+    /// Rows it computed.
+    pub rows: u32,
+    /// Milliseconds it was busy.
+    pub ms: f64,
+}
+
 /// Log of one training step.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StepLog {
@@ -114,11 +138,23 @@ pub struct StepLog {
     pub reduce_ms: f64,
     /// Of these, updating on the host.
     pub update_ms: f64,
+    /// Of these, waiting for other processes, and exchanging with them.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub processes_ms: f64,
     /// Rows per second.
     pub samples_per_s: f64,
     /// Each adapter that had rows.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub adapters: Vec<AdapterLog>,
+    /// Each process, where several train together; `adapters` are then those of the process that writes the log.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub processes: Vec<ProcessLog>,
+}
+
+/// Whether a time is left out: that of what did not happen.
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(ms: &f64) -> bool {
+    *ms == 0.0
 }
 
 /// Log of one epoch.

@@ -74,31 +74,57 @@ fn is_validation(output: &str) -> bool {
     output == "val" || output.starts_with("val_")
 }
 
-/// The factor of each output's loss in the total: its weight over the whole batch's count.
-pub(super) fn loss_scales(compile: &Compile, model: &Model, batch: &Batch) -> Vec<f32> {
-    scales(compile, model, batch, |output| compile.loss_weight(output))
+/// The whole batch, of which a process may have a part only.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Whole {
+    /// Its rows.
+    pub(super) rows: usize,
+    /// Count of each output by which its loss is divided: rows, their weights, or positions that a mask leaves.
+    pub(super) counts: Vec<f64>,
 }
 
-/// The factor of each output's loss: `weight` of the output over the whole batch's count, of positions that a mask leaves.
+impl Whole {
+    /// A batch that this process has.
+    pub(super) fn of(compile: &Compile, model: &Model, batch: &Batch) -> Self {
+        Self { rows: batch.rows, counts: counts(compile, model, batch, batch.rows) }
+    }
+}
+
+/// Whether counts follow from the number of rows; else they are sums over the rows.
+pub(super) fn counts_follow_rows(compile: &Compile, model: &Model, batch: &Batch) -> bool {
+    let has_weights = batch.sample_weights.is_some() && compile.reduction == Reduction::MeanWithSampleWeight;
+    compile.reduction == Reduction::Sum || !has_weights && model.input_masks().iter().all(Option::is_none)
+}
+
+/// Count of each output by which its loss is divided, where without weights and masks a batch has so many `rows`.
 #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
-#[allow(clippy::cast_possible_truncation, reason = "rounded to f32 on purpose")]
-fn scales(compile: &Compile, model: &Model, batch: &Batch, weight: impl Fn(usize) -> f32) -> Vec<f32> {
+pub(super) fn counts(compile: &Compile, model: &Model, batch: &Batch, rows: usize) -> Vec<f64> {
     let sum = |weights: &[f32]| weights.iter().map(|weight| f64::from(*weight)).sum::<f64>();
-    let weights = batch.sample_weights.as_deref();
+    let (weights, rows) = (batch.sample_weights.as_deref(), rows as f64);
     let masks = model.input_masks();
-    let count = |output: usize, shape: &Shape| match (compile.reduction, &masks[output]) {
+    let count = |(output, (_, shape)): (usize, (&str, &Shape))| match (compile.reduction, &masks[output]) {
         (Reduction::Sum, _) => 1.0,
-        (Reduction::SumOverBatchSize, None) => batch.rows as f64 * shape.positions() as f64,
+        (Reduction::SumOverBatchSize, None) => rows * shape.positions() as f64,
         (Reduction::SumOverBatchSize, Some(mask)) => sum(&mask.of(&batch.inputs, batch.rows)),
-        (Reduction::MeanWithSampleWeight, None) => weights.map_or(batch.rows as f64, sum) * shape.positions() as f64,
+        (Reduction::MeanWithSampleWeight, None) => weights.map_or(rows, sum) * shape.positions() as f64,
         (Reduction::MeanWithSampleWeight, Some(mask)) => sum(&mask.weights(&batch.inputs, batch.rows, weights)),
     };
-    let scale = |(output, (_, shape)): (usize, (&str, &Shape))| {
-        let (weight, count) = (f64::from(weight(output)), count(output, shape));
+    model.outputs().into_iter().enumerate().map(count).collect()
+}
+
+/// The factor of each output's loss in the total: its weight over the whole batch's count.
+pub(super) fn loss_scales(compile: &Compile, whole: &Whole) -> Vec<f32> {
+    scales(whole, |output| compile.loss_weight(output))
+}
+
+/// The factor of each output's loss: `weight` of the output over the whole batch's count.
+#[allow(clippy::cast_possible_truncation, reason = "rounded to f32 on purpose")]
+fn scales(whole: &Whole, weight: impl Fn(usize) -> f32) -> Vec<f32> {
+    let scale = |(output, count): (usize, &f64)| {
         // A batch of weight 0 has no loss and no gradient; not 0 / 0.
-        if count > 0.0 { (weight / count) as f32 } else { 0.0 }
+        if *count > 0.0 { (f64::from(weight(output)) / count) as f32 } else { 0.0 }
     };
-    model.outputs().into_iter().enumerate().map(scale).collect()
+    whole.counts.iter().enumerate().map(scale).collect()
 }
 
 /// Reports of adapters about a batch.
@@ -115,14 +141,56 @@ struct Reported<'a> {
     model: &'a Model,
     reports: &'a Reports<'a>,
     batch: &'a Batch,
+    whole: &'a Whole,
 }
 
-/// A number of a batch.
+/// A number of a batch, or of a part of one: then the fields of all parts add up.
 enum Number {
-    /// A mean over so many rows.
-    Mean(f64, f64),
+    /// A loss, and its rows.
+    Loss([f64; 2]),
+    /// A sum, the positions in it, and the rows that they count as.
+    Mean([f64; 3]),
     /// Sums of a metric that is no mean of batches.
-    Counted(Metric),
+    Counted(Metric, Vec<f64>),
+}
+
+impl Number {
+    fn fields(&self) -> &[f64] {
+        match self {
+            Self::Loss(fields) => fields,
+            Self::Mean(fields) => fields,
+            Self::Counted(_, fields) => fields,
+        }
+    }
+
+    fn fields_mut(&mut self) -> &mut [f64] {
+        match self {
+            Self::Loss(fields) => fields,
+            Self::Mean(fields) => fields,
+            Self::Counted(_, fields) => fields,
+        }
+    }
+}
+
+/// The numbers of a batch.
+pub(super) struct Tally(Vec<Number>);
+
+impl Tally {
+    /// Loss and metrics of a batch, or of a part of it, from its rows' reports.
+    pub(super) fn of(compile: &Compile, model: &Model, reports: &Reports<'_>, batch: &Batch, whole: &Whole) -> Self {
+        Self(Reported { compile, model, reports, batch, whole }.numbers())
+    }
+
+    /// All numbers, one after the other: those of parts add up.
+    pub(super) fn fields(&self) -> Vec<f64> {
+        self.0.iter().flat_map(Number::fields).copied().collect()
+    }
+
+    /// The numbers of the whole batch, from sums over its parts.
+    pub(super) fn set_fields(&mut self, sums: &[f64]) {
+        let fields = self.0.iter_mut().flat_map(Number::fields_mut);
+        fields.zip(sums).for_each(|(field, sum)| *field = *sum);
+    }
 }
 
 /// Weight of each position of an output that has a mask: 1, or 0 for one that is left out.
@@ -139,33 +207,33 @@ impl Reported<'_> {
     /// The total counts each output's loss by its weight; the loss of an output is reported without it, as in Keras.
     #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
     fn numbers(&self) -> Vec<Number> {
-        let Self { compile, model, reports, batch } = *self;
-        let (rows, outputs) = (batch.rows as f64, model.outputs());
-        let in_total = loss_scales(compile, model, batch);
-        let own = scales(compile, model, batch, |_| 1.0);
+        let Self { compile, model, reports, batch, whole } = *self;
+        let (rows, whole_rows, outputs) = (batch.rows as f64, whole.rows as f64, model.outputs());
+        let in_total = loss_scales(compile, whole);
+        let own = scales(whole, |_| 1.0);
         // Penalties of the layers' outputs stand behind the losses' rows and the outputs.
         let of_rows = |report: &[f32]| report.iter().step_by(2).map(|penalty| f64::from(*penalty)).sum::<f64>();
         let n_reports = outputs.len() + compile.reported_outputs().len();
         let activity: f64 = reports.rows.iter().skip(n_reports).map(|report| of_rows(report)).sum();
-        let mut total = reports.penalty + activity / rows.max(1.0);
+        let mut total = reports.penalty + activity / whole_rows.max(1.0);
         let mut numbers = Vec::new();
         for output in 0..outputs.len() {
             let weighted = of_rows(&reports.rows[output]);
             total += weighted * f64::from(in_total[output]);
             if outputs.len() > 1 {
-                numbers.push(Number::Mean(weighted * f64::from(own[output]), rows));
+                numbers.push(Number::Loss([weighted * f64::from(own[output]), rows]));
             }
             let mask = self.mask(output);
-            numbers.extend(compile.metrics_of(output).into_iter().map(|metric| self.number(output, metric, &mask)));
+            numbers.extend(compile.metrics_of(output).iter().map(|metric| self.number(output, metric, &mask)));
         }
-        numbers.insert(0, Number::Mean(total, rows));
+        numbers.insert(0, Number::Loss([total, rows]));
         numbers
     }
 
     #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
-    fn number(&self, output: usize, metric: Metric, mask: &Mask) -> Number {
+    fn number(&self, output: usize, metric: &Metric, mask: &Mask) -> Number {
         if metric.is_counted() {
-            return Number::Counted(metric);
+            return Number::Counted(metric.clone(), self.count(output, metric));
         }
         let (report, score) = (&self.reports.rows[output], self.compile.losses[output].score());
         let rows = self.batch.rows as f64;
@@ -174,24 +242,19 @@ impl Reported<'_> {
         let scores = report.chunks_exact(2).map(|row| if row[0].is_nan() { f32::NAN } else { row[1] });
         let scores = scores.enumerate().filter(|(at, _)| counts(*at));
         let sum: f64 = scores.filter_map(|(_, value)| metric.value(score, value)).sum();
-        let positions = (report.len() / 2).max(1) as f64;
+        let positions = (report.len() / 2) as f64;
         let left = mask.as_ref().map_or(positions, |mask| mask.iter().map(|counts| f64::from(*counts)).sum());
-        Number::Mean(
-            if left > 0.0 { sum / left } else { 0.0 },
-            if mask.is_some() { rows * left / positions } else { rows },
-        )
+        Number::Mean([sum, left, if mask.is_some() { rows * left / positions.max(1.0) } else { rows }])
     }
 
-    /// Adds the batch's positions to each of two lists of sums of a metric of an output.
-    fn count(&self, output: usize, metric: &Metric, mut sums: [&mut Vec<f64>; 2]) {
-        let Some(function) = metric.counted() else {
-            return sums.into_iter().for_each(|sums| self.count_losses(output, sums));
-        };
+    /// Sums over the batch's positions for a metric of an output.
+    fn count(&self, output: usize, metric: &Metric) -> Vec<f64> {
+        let Some(function) = metric.counted() else { return self.count_losses(output) };
         let (_, shape) = self.model.outputs()[output];
         let (cols, loss) = (shape.last(), &self.compile.losses[output]);
-        sums.iter_mut().for_each(|sums| sums.resize(function.n_sums(cols), 0.0));
+        let mut sums = vec![0.0; function.n_sums(cols)];
         let reported = self.compile.reported_outputs();
-        let Some(place) = reported.iter().position(|reported| *reported == output) else { return };
+        let Some(place) = reported.iter().position(|reported| *reported == output) else { return sums };
         let values = &self.reports.rows[self.model.outputs().len() + place];
         let (mask, domain) = (self.mask(output), loss.target(shape).domain);
         let targets = &self.batch.targets[output];
@@ -210,14 +273,14 @@ impl Reported<'_> {
                 let row = &targets[at * cols..(at + 1) * cols];
                 expected.iter_mut().zip(row).for_each(|(target, value)| *target = f64::from(*value));
             }
-            let position = Position { outputs: &outputs, targets: &expected };
-            sums.iter_mut().for_each(|sums| function.add(&position, sums));
+            function.add(&Position { outputs: &outputs, targets: &expected }, &mut sums);
         }
+        sums
     }
 
-    /// Adds losses and weights of the positions, for the mean cross-entropy.
+    /// Losses and weights of the positions, for the mean cross-entropy.
     #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
-    fn count_losses(&self, output: usize, sums: &mut Vec<f64>) {
+    fn count_losses(&self, output: usize) -> Vec<f64> {
         let (report, batch) = (&self.reports.rows[output], self.batch);
         let weights = match (self.model.input_masks()[output], &batch.sample_weights) {
             (Some(mask), weights) => {
@@ -230,9 +293,7 @@ impl Reported<'_> {
                 weights.iter().map(|weight| f64::from(*weight)).sum::<f64>() * positions as f64
             }
         };
-        sums.resize(2, 0.0);
-        sums[0] += report.iter().step_by(2).map(|loss| f64::from(*loss)).sum::<f64>();
-        sums[1] += weights;
+        vec![report.iter().step_by(2).map(|loss| f64::from(*loss)).sum::<f64>(), weights]
     }
 }
 
@@ -262,37 +323,37 @@ fn result(metric: &Metric, sums: &[f64]) -> f64 {
 }
 
 impl Meter {
-    /// Adds a batch; returns its own loss and metrics.
+    /// Adds a batch of so many rows; returns its own loss and metrics.
     #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
-    pub(super) fn add(&mut self, compile: &Compile, model: &Model, reports: &Reports<'_>, batch: &Batch) -> Values {
-        let reported = Reported { compile, model, reports, batch };
-        let (numbers, rows) = (reported.numbers(), batch.rows as f64);
-        let is_masked = |number: &Number| matches!(number, Number::Mean(_, count) if *count != rows);
+    pub(super) fn add(&mut self, compile: &Compile, model: &Model, tally: &Tally, rows: usize) -> Values {
+        let (numbers, rows) = (&tally.0, rows as f64);
+        let is_masked = |number: &Number| matches!(number, Number::Mean([.., count]) if *count != rows);
         if self.counts.is_empty() && numbers.iter().any(is_masked) {
             self.counts = vec![self.rows; numbers.len()];
         }
         self.rows += rows;
         self.sums.resize(numbers.len(), 0.0);
-        let outputs = counted_outputs(compile, model);
-        self.counted.resize(outputs.len(), Counted::default());
-        let mut counted = outputs.iter().zip(&mut self.counted);
+        let n_counted = numbers.iter().filter(|number| matches!(number, Number::Counted(..))).count();
+        self.counted.resize(n_counted, Counted::default());
+        let mut counted = self.counted.iter_mut();
         let mut values = Vec::new();
         for (at, number) in numbers.iter().enumerate() {
-            match number {
-                Number::Mean(value, count) => {
-                    self.sums[at] += value * count;
-                    if let Some(sum) = self.counts.get_mut(at) {
-                        *sum += count;
-                    }
-                    values.push(*value);
+            let (value, count) = match number {
+                Number::Counted(metric, own) => {
+                    let Some(Counted(sums)) = counted.next() else { continue };
+                    sums.resize(own.len(), 0.0);
+                    sums.iter_mut().zip(own).for_each(|(sum, own)| *sum += own);
+                    values.push(result(metric, own));
+                    continue;
                 }
-                Number::Counted(metric) => {
-                    let Some((output, Counted(sums))) = counted.next() else { continue };
-                    let mut own = Vec::new();
-                    reported.count(*output, metric, [sums, &mut own]);
-                    values.push(result(metric, &own));
-                }
+                Number::Loss([value, count]) => (*value, *count),
+                Number::Mean([sum, left, count]) => (if *left > 0.0 { sum / left } else { 0.0 }, *count),
+            };
+            self.sums[at] += value * count;
+            if let Some(sum) = self.counts.get_mut(at) {
+                *sum += count;
             }
+            values.push(value);
         }
         named(compile, &model.outputs(), &values)
     }
@@ -328,13 +389,6 @@ impl Meter {
         }
         named(compile, &outputs, &values)
     }
-}
-
-/// The output of each metric that is no mean of batches.
-fn counted_outputs(compile: &Compile, model: &Model) -> Vec<usize> {
-    let of_output =
-        |output: usize| compile.metrics_of(output).into_iter().filter(Metric::is_counted).map(move |_| output);
-    (0..model.outputs().len()).flat_map(of_output).collect()
 }
 
 fn named(compile: &Compile, outputs: &[(&str, &Shape)], numbers: &[f64]) -> Values {

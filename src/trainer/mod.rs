@@ -3,6 +3,7 @@
 mod adapt;
 mod adapters;
 mod advice;
+mod alike;
 mod auto;
 mod batch_check;
 #[cfg(not(target_arch = "wasm32"))]
@@ -23,10 +24,12 @@ mod model_checkpoint;
 mod needs;
 mod on_batch;
 mod predictor;
+mod process_split;
 mod progress;
 mod save_settings;
 mod saver;
 mod saving;
+mod share;
 mod snapshots;
 mod steps;
 #[cfg(all(feature = "files", not(target_arch = "wasm32")))]
@@ -39,6 +42,7 @@ use crate::data::{Dataset, LoaderSettings};
 use crate::error::Result;
 use crate::model::Model;
 use crate::placer::ChosenPlacement;
+use crate::processes::Group;
 use crate::runtime::Runtime;
 use crate::scheduler::split::SplitMode;
 use crate::scheduler::timeline::Timeline;
@@ -49,6 +53,7 @@ use self::adapters::Adapters;
 use self::needs::Needs;
 use self::on_batch::Brought;
 use self::saving::Saving;
+use self::share::Share;
 pub use adapters::OpenAdapter;
 pub use batch_check::{BatchCheck, CheckedBatch};
 pub use callbacks::{Callback, EarlyStopping, EpochEnd, Flow, Monitor};
@@ -58,7 +63,7 @@ pub use compile::{Compile, NonFinite};
 pub use files::{CsvLog, JsonLog};
 pub use fit::Fit;
 pub use live::Session;
-pub use log::{AdapterLog, EpochLog, History, StepLog, Values};
+pub use log::{AdapterLog, EpochLog, History, ProcessLog, SharedAdapterLog, StepLog, Values};
 pub use meter::Meter;
 pub use model_checkpoint::ModelCheckpoint;
 pub use predictor::Predictor;
@@ -97,6 +102,8 @@ pub struct Trainer {
     saving: Saving,
     /// Batches that the caller brings.
     brought: Brought,
+    /// Rows of this process, if it is one of several.
+    share: Share,
 }
 
 impl Trainer {
@@ -122,6 +129,7 @@ impl Trainer {
             micro_batches: 1,
             saving: Saving::default(),
             brought: Brought::default(),
+            share: Share::default(),
         })
     }
 
@@ -171,6 +179,32 @@ impl Trainer {
     #[doc(hidden)]
     pub fn predicted_ms(&self, placement: &Placement, adapters: &[usize], micro_batches: u32) -> Result<Option<f64>> {
         self.adapters.predicted_ms(placement, adapters, micro_batches)
+    }
+
+    /// Trains together with other processes, each of which calls the same functions with the same settings, model and data on
+    /// adapters of its own: for [`processes::mpi`](crate::processes), the processes that `mpirun` starts.
+    ///
+    /// Each computes its rows of every batch, by speed as adapters do, and all have the same weights after each step. Evaluation and
+    /// prediction give the same in all. The process of rank 0 saves the run; callbacks are called in all of them.
+    #[must_use]
+    pub fn processes(mut self, group: Group) -> Self {
+        self.adapters.join(group);
+        self
+    }
+
+    /// The processes that train together; a lone one by default.
+    pub fn group(&self) -> &Group {
+        &self.adapters.group
+    }
+
+    /// Leaves the other processes: from now on this one evaluates and predicts by itself.
+    pub(crate) fn leave_group(&mut self) {
+        (self.adapters.group, self.share) = (Group::alone(), Share::default());
+    }
+
+    /// Names of the adapters of each process, by rank, once they are open; empty for a lone process.
+    pub fn adapters_of_processes(&self) -> &[Vec<String>] {
+        &self.share.adapters
     }
 
     /// Sets the number of threads that read data for evaluation and prediction; within a run [`Fit`] sets it.
@@ -303,9 +337,11 @@ impl Trainer {
     /// # Errors
     /// If no adapter can be opened, one can't run the model, or another run is, or was, saved to that file.
     pub async fn open_async(&mut self, fit: &Fit, rows: usize) -> Result<()> {
-        self.saving.open(fit.save.as_ref(), self.progress.step)?;
+        let save = fit.save.as_ref().filter(|_| self.adapters.group.is_first());
+        self.saving.open(save, self.progress.step)?;
         let rows = fit.validation.as_ref().map_or(rows, |validation| rows.max(validation.len()));
-        self.open_for(fit.batch_size.min(rows), fit.micro_batches).await
+        let opened = self.open_for(fit.batch_size.min(rows), fit.micro_batches).await;
+        self.adapters.group.shared(opened).await
     }
 
     async fn open_for(&mut self, batch_size: usize, micro_batches: u32) -> Result<()> {
@@ -317,7 +353,7 @@ impl Trainer {
         }
         self.adapters.open(&self.model, &self.compile, batch_size, micro_batches).await?;
         self.follow_rewind();
-        Ok(())
+        self.open_share(batch_size).await
     }
 
     /// Continues from a checkpoint: weights, statistics, optimizer state, and the position in the data.

@@ -139,6 +139,7 @@ impl Trainer {
     /// If the batch is one of another trainer, or an adapter can't be opened. Then the batch is not taken.
     #[doc(hidden)]
     pub async fn begin_checked_on_batch(&mut self, batch: CheckedBatch) -> Result<()> {
+        self.refuse_own_batches()?;
         let CheckedBatch { batch, remake } = batch;
         self.batch_check().check_sizes(&batch)?;
         self.open_for(batch.rows, self.micro_batches).await?;

@@ -11,6 +11,7 @@ use crate::adapters::{self, Info};
 use crate::data::{Dataset, LoaderSettings};
 use crate::error::Result;
 use crate::model::Model;
+use crate::processes::Group;
 use crate::runtime::{self, Runtime};
 use crate::scheduler::Scheduler;
 
@@ -91,7 +92,7 @@ impl Predictor {
             }
         };
         let reading = LoaderSettings { batch_size, ..LoaderSettings::default() };
-        predict_with(&mut scheduler.0, &output_shapes(&self.model), dataset, reading).await
+        predict_with(&mut scheduler.0, &output_shapes(&self.model), dataset, reading, (None, &Group::alone())).await
     }
 
     async fn open(&self, batch_size: usize) -> Result<Scheduler> {

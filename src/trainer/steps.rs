@@ -1,11 +1,12 @@
 //! Training steps, one after the other. With one adapter the next step begins before this one is reported.
 
-use super::meter::{self, Meter, Reports};
+use super::adapters::capacity_of;
+use super::meter::{self, Meter, Reports, Tally, Whole};
 use super::snapshots::SNAPSHOT_STEPS;
 use super::{AdapterLog, NonFinite, StepLog, Trainer, Values};
 use crate::data::{Batch, Loader};
 use crate::error::Result;
-use crate::scheduler::{DataWait, Finished, FinishedStep, ShardReport, Step, StepReport};
+use crate::scheduler::{DataWait, Finished, FinishedStep, Part, ShardReport, Step, StepReport};
 use crate::timing::per_second;
 
 impl Trainer {
@@ -82,21 +83,35 @@ impl Trainer {
     /// Begins a step with the next batch; false if there is none.
     async fn begin_step(&mut self, loader: &mut Loader) -> Result<bool> {
         let begin_ms = self.adapters.runtime.now_ms();
+        self.divide(loader);
+        let rows = loader.next_rows();
         let Some(batch) = loader.next_async().await? else { return Ok(false) };
-        self.begin_with(batch, DataWait::since(begin_ms, self.adapters.runtime.now_ms()))?;
+        let data = DataWait::since(begin_ms, self.adapters.runtime.now_ms());
+        if self.adapters.group.is_alone() {
+            self.begin_with(batch, data)?;
+            return Ok(true);
+        }
+        self.share.whole = self.whole_of(&batch, rows).await?;
+        let part = Part { first_row: capacity_of(self.share.first_row(rows), 1)?, batch_rows: capacity_of(rows, 1)? };
+        self.begin_part(batch, part, &self.share.whole.clone(), data)?;
         Ok(true)
     }
 
     /// Begins a step with a batch.
     pub(super) fn begin_with(&mut self, batch: Batch, data: DataWait) -> Result<()> {
+        let (part, whole) = (Part::whole(capacity_of(batch.rows, 1)?), Whole::of(&self.compile, &self.model, &batch));
+        self.begin_part(batch, part, &whole, data)
+    }
+
+    fn begin_part(&mut self, batch: Batch, part: Part, whole: &Whole, data: DataWait) -> Result<()> {
         let number = self.progress.step + self.adapters.n_in_flight() as u64;
         let step = Step {
             step: number,
             seed: seed_bits(self.compile.seed),
             learning_rate: self.learning_rate_of(number),
-            loss_scales: meter::loss_scales(&self.compile, &self.model, &batch),
+            loss_scales: meter::loss_scales(&self.compile, whole),
         };
-        self.adapters.scheduler()?.begin(batch, step, data)
+        self.adapters.scheduler()?.begin_part(batch, part, step, data)
     }
 
     /// Ends the oldest step in flight, and counts it; `None` if training was rewound.
@@ -108,16 +123,25 @@ impl Trainer {
                 return Ok(None);
             }
         };
+        let whole = if self.adapters.group.is_alone() {
+            Whole::of(&self.compile, &self.model, &batch)
+        } else {
+            self.share.learn(&report.processes);
+            self.share.whole.clone()
+        };
+        let reports = Reports { rows: &report.reports, penalty: self.own_penalty(report.penalty) };
+        let mut tally = Tally::of(&self.compile, &self.model, &reports, &batch, &whole);
+        let ended = self.end_together(&mut tally).await;
         let mut aside = Meter::default();
         let meter = if report.is_applied { &mut self.progress.meter } else { &mut aside };
-        let reports = Reports { rows: &report.reports, penalty: report.penalty };
-        let values = meter.add(&self.compile, &self.model, &reports, &batch);
+        let values = meter.add(&self.compile, &self.model, &tally, whole.rows);
         let refused = if report.is_applied { Ok(()) } else { self.refuse_non_finite(&batch, &step, &report).await };
         if refused.is_ok() || self.adapters.n_in_flight() > 0 {
             // Weights already hold the step after a refused one, so it counts.
             self.progress.step += 1;
             self.progress.batch += 1;
         }
+        ended?;
         refused?;
         if self.adapters.n_in_flight() == 0 {
             self.adapters.follow_speeds().await?;
@@ -127,7 +151,7 @@ impl Trainer {
             epoch: self.progress.epoch + 1,
             batch: self.progress.batch,
             batches,
-            rows: batch.rows,
+            rows: whole.rows,
             values,
             running: self.running(),
             learning_rate: step.learning_rate,
@@ -137,9 +161,16 @@ impl Trainer {
             data_ms: data.exposed_ms(),
             reduce_ms: report.reduce_ms,
             update_ms: report.update_ms,
-            samples_per_s: per_second(batch.rows as u64, ms),
+            processes_ms: report.processes_ms,
+            samples_per_s: per_second(whole.rows as u64, ms),
             adapters: self.adapter_logs(&report.shards),
+            processes: self.process_logs(&report.processes),
         }))
+    }
+
+    /// Penalties of the parameters, which count once: in the first process.
+    pub(super) fn own_penalty(&self, penalty: f64) -> f64 {
+        if self.adapters.group.is_first() { penalty } else { 0.0 }
     }
 
     async fn refuse_non_finite(&mut self, batch: &Batch, step: &Step, report: &StepReport) -> Result<()> {

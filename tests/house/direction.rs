@@ -30,6 +30,7 @@ kind:               names misread error
 protobuf:
 onnx:               protobuf shape
 runtime:            error
+processes:          runtime error
 files:              error runtime
 kernels:            runtime size
 plan:               kernels size shape error
@@ -46,19 +47,19 @@ presets:            model layers names shape error
 scheduler/split:    scheduler error
 scheduler/timeline: files table timing scheduler scheduler/split data adapters plan error
 scheduler:          scheduler/split scheduler/timeline adapters adapters/cpu model data losses optimizers plan
-                    kernels runtime leaves
+                    kernels processes runtime leaves
 placer:             simulator scheduler adapters model plan kernels runtime leaves
 simulator:          presets scheduler scheduler/split adapters adapters/cpu model data losses optimizers plan
                     kernels runtime leaves
 bench:              simulator presets files scheduler scheduler/split scheduler/timeline adapters adapters/gpu
                     model data losses optimizers plan kernels runtime leaves
 trainer:            placer scheduler scheduler/split scheduler/timeline adapters adapters/cpu model data layers losses
-                    metrics optimizers plan files protobuf runtime leaves
+                    metrics optimizers plan files processes protobuf runtime leaves
 extend:             layers losses metrics optimizers model plan kernels onnx leaves
 internals:          trainer placer bench simulator presets scheduler adapters adapters/cpu adapters/gpu model data
                     layers losses metrics optimizers plan kernels files runtime leaves
 cli:                trainer placer bench simulator presets scheduler scheduler/split scheduler/timeline adapters model
-                    data layers losses metrics optimizers plan files runtime leaves
+                    data layers losses metrics optimizers plan files processes runtime leaves
 ";
 
 /// What each part may use.

@@ -23,6 +23,7 @@ mod lone;
 mod on_batch;
 mod placement;
 mod predict;
+mod processes;
 mod replicas;
 mod sequences;
 mod stages;

@@ -157,6 +157,7 @@ fn check_host(time: &TimeSummary) {
     let host_ms = host.data_ms
         + host.adapters_ms
         + host.reduce_ms
+        + host.processes_ms
         + host.update_ms
         + host.broadcast_ms
         + host.evaluate_ms

@@ -19,6 +19,7 @@ use crate::adapters::{ActorId, Event, Fault, Handle, Info, Message, Opener, Requ
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::stages::Stage;
 use crate::plan::{Layout, Pass, Plan, Role};
+use crate::processes::Group;
 use crate::runtime::Runtime;
 
 pub use member::AdapterStatus;
@@ -27,6 +28,8 @@ pub(super) use member::{Member, Presence};
 /// The adapters of a run.
 pub(super) struct Rig {
     pub runtime: Arc<dyn Runtime>,
+    /// The processes of the run, each with a rig of its own.
+    pub processes: Group,
     opener: Opener,
     plan: Arc<Plan>,
     /// The parts of the model that adapters compute, each with its plan: one, or the stages of a placement.
@@ -54,6 +57,7 @@ impl Rig {
         let (events_in, events) = async_channel::unbounded();
         Self {
             runtime,
+            processes: Group::alone(),
             opener,
             plan,
             stages,

@@ -16,9 +16,9 @@ use crate::model::{Objective, Weights};
 use crate::optimizers::Optimizer;
 use crate::plan::{Layout, Place, Places, Role, Scalars};
 
-use super::Step;
+use super::{Part, Step};
 
-pub(super) use statistics::merge;
+pub(super) use statistics::{Moments, merge};
 pub(super) use update::Updated;
 
 /// Weights, statistics and optimizer state: all that training changes.
@@ -147,14 +147,14 @@ impl State {
         self.is_rewound
     }
 
-    /// The numbers of a step on a batch of `rows` rows.
+    /// The numbers of a step on `rows` rows, which are a part of a batch, or all of it.
     #[allow(clippy::cast_possible_truncation, reason = "the key of random numbers takes the low bits of the step")]
-    pub fn scalars(&self, rows: u32, step: &Step) -> Scalars {
+    pub fn scalars(&self, rows: u32, part: Part, step: &Step) -> Scalars {
         let hyper = self.optimizer.as_ref().map_or_else(Vec::new, |it| it.hyper(step.learning_rate, step.step + 1));
         Scalars {
             rows,
-            batch_rows: rows,
-            first_row: 0,
+            batch_rows: part.batch_rows,
+            first_row: part.first_row,
             is_first: 1,
             is_last: 1,
             seed: step.seed,

@@ -1,16 +1,19 @@
 //! Adding the shards' gradients on the host.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 
+use crate::error::Result;
 use crate::kernels::halves::{self, BLOCK, Halves};
 use crate::kernels::{clip, regularizer};
-use crate::plan::{Combine, Command, Exchange, Pass, Penalty, Role};
+use crate::plan::{Combine, Command, Exchange, Pass, Penalty, Plan, Role};
+use crate::processes::Reply;
 use crate::runtime::threads;
 
 use super::State;
 use crate::scheduler::rig::Rig;
 use crate::scheduler::shards::Answer;
+use crate::scheduler::timeline::Activity;
 use crate::size::F32_BYTES;
 
 /// Properties of the summed gradients.
@@ -22,29 +25,75 @@ pub(in crate::scheduler) struct Totals {
     pub is_finite: bool,
     /// Penalties of parameters, whose slopes are part of the sums.
     pub penalty: f64,
+    /// Of the time, waiting for the sums of other processes.
+    pub processes_ms: f64,
 }
 
 /// Elements that one thread adds at a time; fixed, so that sums do not depend on the number of threads.
 const CHUNK: usize = 1 << 15;
 
+/// Elements that processes exchange at a time; the same in all of them.
+const PART: usize = 1 << 18;
+
+/// Parts that are on their way at once.
+const PARTS_AHEAD: usize = 2;
+
 impl State {
     /// Adds all gradients that were sent in the order of the shards, whatever their order of arrival, and then the slopes of the
     /// parameters' penalties, which count once for the whole batch.
-    pub fn reduce(&mut self, rig: &Rig, answers: &[Answer]) -> Totals {
-        let penalties = &rig.plan().penalties;
+    ///
+    /// Each process adds those of its own shards, and then they are added over the processes: the same bits in all of them.
+    ///
+    /// # Errors
+    /// If another process does not answer.
+    pub async fn reduce(&mut self, rig: &mut Rig, answers: &[Answer], step: u64) -> Result<Totals> {
+        if !rig.processes.is_alone() {
+            return self.reduce_over_processes(rig, answers, step).await;
+        }
+        let start_ms = rig.runtime.now_ms();
         let mut total = Sums::default();
         for Terms { segment, range, parts } in terms(rig, answers) {
-            let len = range.len() as u64;
-            let sent: u64 = parts.iter().map(|part| part.sent.len_of(len)).sum();
-            let penalties = Penalties {
-                all: penalties.iter().filter(|penalty| penalty.segment == segment).collect(),
-                weights: &self.training.weights.parameters[segment as usize],
-                start: range.start,
-            };
-            total = total.and(add(&mut self.gradients[segment as usize][range], &parts, &penalties));
-            rig.runtime.charge(F32_BYTES * (sent + len));
+            charge_for(rig, &range, &parts);
+            let penalties = Penalties::of(rig.plan(), &self.training.weights.parameters, segment, range.start);
+            total = total.and(add(&mut self.gradients[segment as usize][range], &parts, Some(&penalties)));
         }
-        Totals { norm: total.squares.sqrt(), is_finite: total.wrong == 0, penalty: total.penalty }
+        rig.record(Activity::Reduce, start_ms, Some(step), 0);
+        Ok(total.totals(0.0))
+    }
+
+    /// Sums are exchanged in parts: while one is on its way, the last one gets its penalties and its norm.
+    async fn reduce_over_processes(&mut self, rig: &mut Rig, answers: &[Answer], step: u64) -> Result<Totals> {
+        let mut now_ms = rig.runtime.now_ms();
+        for Terms { segment, range, parts } in terms(rig, answers) {
+            charge_for(rig, &range, &parts);
+            add(&mut self.gradients[segment as usize][range], &parts, None);
+        }
+        now_ms = rig.record(Activity::Reduce, now_ms, Some(step), 0);
+        let mut parts = (0..).zip(&self.gradients).flat_map(|(segment, values): (u32, _)| {
+            let starts = (0..values.len()).step_by(PART);
+            starts.map(move |start| (segment, start..(start + PART).min(values.len())))
+        });
+        let mut parts: VecDeque<(u32, Range<usize>)> = parts.by_ref().collect();
+        let mut sent: VecDeque<(u32, Range<usize>, Reply<Vec<f32>>)> = VecDeque::new();
+        let (mut total, mut processes_ms) = (Sums::default(), 0.0);
+        loop {
+            while sent.len() < PARTS_AHEAD
+                && let Some((segment, range)) = parts.pop_front()
+            {
+                let values = self.gradients[segment as usize][range.clone()].to_vec();
+                sent.push_back((segment, range, rig.processes.all_reduce(values)));
+            }
+            let Some((segment, range, reply)) = sent.pop_front() else { break };
+            now_ms = rig.record(Activity::Reduce, now_ms, Some(step), 0);
+            let values = reply.await?;
+            let came_ms = rig.record(Activity::Processes, now_ms, Some(step), 0);
+            processes_ms += came_ms - now_ms;
+            now_ms = came_ms;
+            let penalties = Penalties::of(rig.plan(), &self.training.weights.parameters, segment, range.start);
+            total = total.and(finish(&mut self.gradients[segment as usize][range], &values, &penalties));
+        }
+        rig.record(Activity::Reduce, now_ms, Some(step), 0);
+        Ok(total.totals(processes_ms))
     }
 
     /// Penalties of the parameters as the host has them.
@@ -69,6 +118,11 @@ struct Sums {
 }
 
 impl Sums {
+    fn totals(self, processes_ms: f64) -> Totals {
+        let Self { squares, wrong, penalty } = self;
+        Totals { norm: squares.sqrt(), is_finite: wrong == 0, penalty, processes_ms }
+    }
+
     fn and(self, more: Self) -> Self {
         let Self { squares, wrong, penalty } = self;
         Self { squares: squares + more.squares, wrong: wrong + more.wrong, penalty: penalty + more.penalty }
@@ -83,7 +137,13 @@ struct Penalties<'a> {
     start: usize,
 }
 
-impl Penalties<'_> {
+impl<'a> Penalties<'a> {
+    /// Penalties for the bucket of a segment that begins at `start`.
+    fn of(plan: &'a Plan, parameters: &'a [Vec<f32>], segment: u32, start: usize) -> Self {
+        let all = plan.penalties.iter().filter(|penalty| penalty.segment == segment).collect();
+        Self { all, weights: &parameters[segment as usize], start }
+    }
+
     /// Adds the slopes to a part of a bucket's sums; gives the penalties.
     fn add(&self, range: &Range<usize>, sum: &mut [f32]) -> f64 {
         let first = self.start + range.start;
@@ -205,8 +265,21 @@ impl Part<'_> {
     }
 }
 
-/// `sum = Σ parts`, in order, and the slopes of penalties.
-fn add(sum: &mut [f32], parts: &[Part<'_>], penalties: &Penalties<'_>) -> Sums {
+/// Charges the runtime for the values of shards that are read, and their sums that are written.
+fn charge_for(rig: &Rig, range: &Range<usize>, parts: &[Part<'_>]) {
+    let len = range.len() as u64;
+    let sent: u64 = parts.iter().map(|part| part.sent.len_of(len)).sum();
+    rig.runtime.charge(F32_BYTES * (sent + len));
+}
+
+/// Takes the sums of all processes over, and adds the slopes of penalties.
+fn finish(sum: &mut [f32], values: &[f32], penalties: &Penalties<'_>) -> Sums {
+    let part = Part { sent: Sent::Whole(values), first: 0 };
+    add(sum, &[part], Some(penalties))
+}
+
+/// `sum = Σ parts`, in order, and the slopes of penalties where they are final.
+fn add(sum: &mut [f32], parts: &[Part<'_>], penalties: Option<&Penalties<'_>>) -> Sums {
     // Collect first: a sum over threads would have an order that varies.
     let sums = threads::map_chunks(sum, CHUNK, |idx, sum| {
         let range = idx * CHUNK..idx * CHUNK + sum.len();
@@ -217,6 +290,7 @@ fn add(sum: &mut [f32], parts: &[Part<'_>], penalties: &Penalties<'_>) -> Sums {
                 rest.iter().for_each(|part| part.add(range.clone(), sum));
             }
         }
+        let Some(penalties) = penalties else { return Sums::default() };
         let penalty = penalties.add(&range, sum);
         let (squares, wrong) = clip::sum_of_squares(sum);
         Sums { squares, wrong, penalty }

@@ -31,23 +31,37 @@ pub(in crate::scheduler) fn merge<'a>(parts: impl Iterator<Item = (u64, &'a [f32
     (total, merged.into_iter().map(|value| value as f32).collect())
 }
 
+/// Count, and then mean and sum of squared deviations of each channel.
+pub(in crate::scheduler) type Moments = (u64, Vec<f32>);
+
+/// The exchanges that moving statistics follow: stage, command, statistic.
+fn followed(rig: &Rig) -> impl Iterator<Item = (usize, usize, &Moving)> {
+    rig.stages.iter().enumerate().flat_map(|(stage_idx, stage)| {
+        stage.plan.commands(Pass::Train).iter().enumerate().filter_map(move |(command_idx, command)| {
+            let Command::Exchange(exchange) = command else { return None };
+            let moving = stage.plan.moving.iter().find(|moving| moving.moments == exchange.view)?;
+            Some((stage_idx, command_idx, moving))
+        })
+    })
+}
+
 impl State {
+    /// Moments of each moving statistic over the shards of this process.
+    pub fn moments(&self, rig: &Rig, answers: &[Answer]) -> Vec<Moments> {
+        let of = |(stage_idx, command_idx, moving): (usize, usize, &Moving)| {
+            merge(answers.iter().filter(|answer| answer.stage == stage_idx).filter_map(|answer| {
+                let part_count = u64::from(answer.shard.rows) * u64::from(moving.count_per_row);
+                Some((part_count, answer.exchanges.get(&command_idx)?.as_slice()))
+            }))
+        };
+        followed(rig).map(of).collect()
+    }
+
     /// Moves the moving statistics towards those of the whole batch.
-    pub fn follow_statistics(&mut self, rig: &Rig, answers: &[Answer]) {
-        for (stage_idx, stage) in rig.stages.iter().enumerate() {
-            for (command_idx, command) in stage.plan.commands(Pass::Train).iter().enumerate() {
-                let Command::Exchange(exchange) = command else { continue };
-                let Some(moving) = stage.plan.moving.iter().find(|moving| moving.moments == exchange.view) else {
-                    continue;
-                };
-                let parts = answers.iter().filter(|answer| answer.stage == stage_idx).filter_map(|answer| {
-                    let part_count = u64::from(answer.shard.rows) * u64::from(moving.count_per_row);
-                    Some((part_count, answer.exchanges.get(&command_idx)?.as_slice()))
-                });
-                let (total, merged) = merge(parts);
-                if total > 0 {
-                    self.follow(&stage.places.statistics, moving, total, &merged);
-                }
+    pub fn follow_statistics(&mut self, rig: &Rig, moments: &[Moments]) {
+        for ((stage_idx, _, moving), (total, merged)) in followed(rig).zip(moments) {
+            if *total > 0 {
+                self.follow(&rig.stages[stage_idx].places.statistics, moving, *total, merged);
             }
         }
     }

@@ -35,6 +35,8 @@ pub enum Activity {
     Calibrate,
     /// Host: adding gradients.
     Reduce,
+    /// Host: waiting for other processes, and exchanging with them.
+    Processes,
     /// Host: updating parameters and moving statistics. Adapter: the same on a device that trains alone.
     Update,
     /// Host: giving weights out.
@@ -67,6 +69,7 @@ impl Activity {
             Self::Step => "step",
             Self::Calibrate => "calibrate",
             Self::Reduce => "reduce",
+            Self::Processes => "exchange with other processes",
             Self::Update => "update",
             Self::Broadcast => "broadcast",
             Self::Evaluate => "evaluate",

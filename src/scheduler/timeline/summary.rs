@@ -34,6 +34,9 @@ pub struct HostTime {
     pub adapters_ms: f64,
     /// Adding gradients.
     pub reduce_ms: f64,
+    /// Waiting for other processes, and exchanging with them.
+    #[serde(default)]
+    pub processes_ms: f64,
     /// Updating parameters.
     pub update_ms: f64,
     /// Broadcasting weights.
@@ -87,12 +90,14 @@ impl Timeline {
 
     fn host_time(&self, ms: f64) -> HostTime {
         let of = |what| self.host.of(what);
-        let within_step_ms = of(Activity::Reduce) + of(Activity::Update) + of(Activity::Broadcast);
+        let within_step_ms =
+            of(Activity::Reduce) + of(Activity::Processes) + of(Activity::Update) + of(Activity::Broadcast);
         let told_ms = of(Activity::Data) + of(Activity::Step) + of(Activity::Evaluate) + of(Activity::Save);
         HostTime {
             data_ms: of(Activity::Data),
             adapters_ms: (of(Activity::Step) - within_step_ms).max(0.0),
             reduce_ms: of(Activity::Reduce),
+            processes_ms: of(Activity::Processes),
             update_ms: of(Activity::Update),
             broadcast_ms: of(Activity::Broadcast),
             evaluate_ms: of(Activity::Evaluate),
@@ -144,6 +149,7 @@ impl TimeSummary {
             ("waiting for adapters", host.adapters_ms),
             ("waiting for data", host.data_ms),
             ("adding gradients", host.reduce_ms),
+            ("exchanging with other processes", host.processes_ms),
             ("updating", host.update_ms),
             ("broadcasting weights", host.broadcast_ms),
             ("evaluating", host.evaluate_ms),

@@ -1,0 +1,149 @@
+//! Processes that are threads, or tasks, of one process: for tests, and for predictions of several machines.
+
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+
+use super::{Group, Processes, Reply};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Contribution of one participant to a collective.
+#[derive(Clone)]
+enum Message {
+    Bytes(Vec<u8>),
+    Values(Vec<f32>),
+}
+
+/// A collective that some participants have not yet ended.
+#[derive(Default)]
+struct Round {
+    brought: Vec<Option<Message>>,
+    wakers: Vec<Waker>,
+    n_taken: usize,
+}
+
+/// State that all participants share.
+#[derive(Default)]
+struct Shared {
+    rounds: BTreeMap<u64, Round>,
+    /// A participant that is gone: the others would wait for it without end.
+    gone: Option<usize>,
+}
+
+/// One participant.
+struct Member {
+    rank: usize,
+    size: usize,
+    /// Number of its collectives so far.
+    n_begun: Mutex<u64>,
+    shared: Arc<Mutex<Shared>>,
+}
+
+/// Groups of `size` participants, by rank.
+pub fn groups(size: usize) -> Vec<Group> {
+    let shared = Arc::<Mutex<Shared>>::default();
+    let member = |rank| Member { rank, size, n_begun: Mutex::default(), shared: shared.clone() };
+    (0..size).map(|rank| Group::new(Arc::new(member(rank)))).collect()
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Member {
+    /// Brings a message to the next collective, and waits for those of the others.
+    fn exchange(&self, message: Message) -> impl Future<Output = Result<Vec<Message>>> + Send + use<> {
+        let mut n_begun = lock(&self.n_begun);
+        let number = *n_begun;
+        *n_begun += 1;
+        let (size, shared) = (self.size, self.shared.clone());
+        {
+            let mut shared = lock(&shared);
+            let round = shared.rounds.entry(number).or_default();
+            round.brought.resize(size, None);
+            round.brought[self.rank] = Some(message);
+            round.wakers.drain(..).for_each(Waker::wake);
+        }
+        poll_fn(move |context| {
+            let mut shared = lock(&shared);
+            let gone = shared.gone;
+            let Some(round) = shared.rounds.get_mut(&number) else { return Poll::Ready(Err(lost(None))) };
+            if let Some(messages) = round.brought.iter().cloned().collect::<Option<Vec<Message>>>() {
+                round.n_taken += 1;
+                if round.n_taken == size {
+                    shared.rounds.remove(&number);
+                }
+                return Poll::Ready(Ok(messages));
+            }
+            if gone.is_some() {
+                return Poll::Ready(Err(lost(gone)));
+            }
+            round.wakers.push(context.waker().clone());
+            Poll::Pending
+        })
+    }
+}
+
+fn lost(rank: Option<usize>) -> Error {
+    let who = rank.map_or_else(|| "a process".into(), |rank| format!("process {rank}"));
+    Error::new(ErrorKind::Process, who, "needs to take part to the end, but is gone", "see its own message")
+}
+
+impl Processes for Member {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.size
+    }
+
+    fn host(&self) -> String {
+        "memory".into()
+    }
+
+    fn all_gather(&self, message: Vec<u8>) -> Reply<Vec<Vec<u8>>> {
+        let messages = self.exchange(Message::Bytes(message));
+        let bytes = |message| match message {
+            Message::Bytes(bytes) => Some(bytes),
+            Message::Values(_) => None,
+        };
+        Box::pin(async move { messages.await?.into_iter().map(bytes).collect::<Option<_>>().ok_or_else(unlike) })
+    }
+
+    fn all_reduce(&self, values: Vec<f32>) -> Reply<Vec<f32>> {
+        let messages = self.exchange(Message::Values(values));
+        let values = |message| match message {
+            Message::Values(values) => Some(values),
+            Message::Bytes(_) => None,
+        };
+        Box::pin(async move {
+            let all: Vec<Vec<f32>> =
+                messages.await?.into_iter().map(values).collect::<Option<_>>().ok_or_else(unlike)?;
+            let mut all = all.into_iter();
+            let mut sum = all.next().unwrap_or_default();
+            for values in all {
+                if values.len() != sum.len() {
+                    return Err(unlike());
+                }
+                sum.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
+            }
+            Ok(sum)
+        })
+    }
+}
+
+/// The error for processes that are not at the same collective: a mistake in the engine.
+fn unlike() -> Error {
+    let problem = "need to be at the same exchange, but are at unlike ones";
+    Error::new(ErrorKind::Process, "the processes", problem, "this is a mistake in the library: please report it")
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let mut shared = lock(&self.shared);
+        shared.gone.get_or_insert(self.rank);
+        shared.rounds.values_mut().flat_map(|round| round.wakers.drain(..)).for_each(Waker::wake);
+    }
+}
