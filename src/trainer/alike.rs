@@ -43,6 +43,7 @@ impl Trainer {
             ("shuffle", fit.shuffle.to_string()),
             ("drop_remainder", fit.drop_remainder.to_string()),
             ("class_weight", format!("{:?}", fit.class_weight)),
+            ("augment", format!("{:?}", fit.augment)),
             ("seed", compile.seed.to_string()),
             ("optimizer", format!("{:?}", compile.optimizer)),
             ("losses", format!("{:?}", compile.losses)),

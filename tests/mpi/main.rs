@@ -129,7 +129,7 @@ fn two_processes_train_as_one_and_the_first_writes() {
     );
     assert_eq!(shown.matches("saved to `manyhands.safetensors`").count(), 1, "{shown}");
     let log = fs::read_to_string(folder.path().join("log.json")).unwrap();
-    let last = log.lines().filter(|line| line.contains("\"step\"")).next_back().unwrap();
+    let last = log.lines().rfind(|line| line.contains("\"step\"")).unwrap();
     assert!(log.lines().count() == one.len() + 1 && last.contains("val_loss"), "{last}");
 }
 
