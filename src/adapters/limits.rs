@@ -58,6 +58,12 @@ impl MemoryLimits {
         self.0.iter().rev().find(found).map(|(_, bytes)| *bytes)
     }
 
+    /// The limit of one adapter among those in use, alone.
+    #[must_use]
+    pub(crate) fn alone(&self, info: &Info, in_use: &[Info]) -> Self {
+        self.of(info, in_use).map_or_else(Self::default, |bytes| Self::default().limit(info.index.to_string(), bytes))
+    }
+
     /// Checks that each limit is one of adapters in use.
     ///
     /// # Errors

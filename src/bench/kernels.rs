@@ -11,11 +11,15 @@ use super::rig::RigAdapter;
 use crate::adapters::gpu::{Checks, Direct, Launch};
 use crate::adapters::{Info, Kind};
 use crate::error::{Error, Result};
+#[cfg(feature = "gpu")]
+use crate::kernels::cases::compare;
 use crate::kernels::cases::{Case, Fill};
 use crate::kernels::{
     Call, Kernel, Tile, adam, batch_norm, conv2d, dense, lanes, reduce, softmax_cross_entropy as cross_entropy,
 };
-use crate::plan::{Grid, Word, product_flops};
+#[cfg(feature = "gpu")]
+use crate::plan::Command;
+use crate::plan::{Grid, Plan, Word, product_flops};
 use crate::runtime::system;
 use crate::table::percent;
 use crate::timing::median;
@@ -136,6 +140,68 @@ impl Timed {
         let (kernel, size) = (probe.kernel.name(), probe.case.label.clone());
         Self { kernel, size, tile, ms, gflop_per_s, gb_s, of_peak: rate / peak }
     }
+}
+
+/// Elements of a case by which a kernel is checked.
+#[cfg(feature = "gpu")]
+const CHECKED: usize = 1 << 14;
+
+/// Names of the kernels of a plan that a device does not compute as their twins do, by their cases of small size. The CPU
+/// adapter runs the twins.
+///
+/// # Errors
+/// If the adapter gives no device.
+#[cfg(feature = "gpu")]
+pub async fn wrong(info: &Info, plan: &Plan) -> Result<Vec<String>> {
+    let (mut tried, mut wrong) = (Vec::new(), Vec::new());
+    if info.kind == Kind::Cpu {
+        return Ok(wrong);
+    }
+    let mut device = Direct::open(info, Checks::Checked, system()).await?;
+    for command in plan.passes.values().flatten() {
+        let Command::Dispatch(dispatch) = command else { continue };
+        let kernel = dispatch.kernel;
+        if tried.contains(&kernel.name()) {
+            continue;
+        }
+        tried.push(kernel.name());
+        for case in (kernel.cases)() {
+            if !is_right(&mut device, kernel, &case).await {
+                wrong.push(kernel.name());
+                break;
+            }
+        }
+    }
+    Ok(wrong)
+}
+
+/// Whether a device computes a case as its twin does; a large case counts as right.
+#[cfg(feature = "gpu")]
+async fn is_right(device: &mut Direct, kernel: &'static Kernel, case: &Case) -> bool {
+    let (inputs, outputs) = (case.input_values(), case.output_values());
+    if inputs.iter().chain(&outputs).map(Vec::len).sum::<usize>() > CHECKED {
+        return true;
+    }
+    let launch = Launch {
+        kernel,
+        tile: Tile::Registers,
+        params: &case.params,
+        constants: &case.constants,
+        grid: case.grid,
+        inputs: &inputs,
+        outputs: &outputs,
+    };
+    let got = device.run(launch).await;
+    got.is_ok_and(|got| compare(kernel, case, &got, &case.run(kernel.twin)).is_ok())
+}
+
+/// Without devices every kernel is a twin.
+///
+/// # Errors
+/// None.
+#[cfg(not(feature = "gpu"))]
+pub async fn wrong(_info: &Info, _plan: &Plan) -> Result<Vec<String>> {
+    Ok(Vec::new())
 }
 
 /// Approximate time of one measurement's dispatches: long against the wait for a submission.

@@ -111,6 +111,10 @@ fn table(listed: &[Listed<'_>]) -> Table {
     table
 }
 
+/// Remedy for DX12 with the old shader compiler.
+pub const FXC_ADVICE: &str = "For the new one lay a `dxcompiler.dll` of version 1.8.2502 or later beside the program; or install the \
+                              card's Vulkan driver.";
+
 fn explanation(list: &[Info], wanted: Option<&str>) -> String {
     let has_gpu = list.iter().any(|info| info.kind.is_gpu());
     let reason = match wanted {
@@ -122,8 +126,7 @@ fn explanation(list: &[Info], wanted: Option<&str>) -> String {
     let old = old.map_or(String::new(), |info| {
         format!(
             "\nDX12 has FXC here, the old shader compiler: shaders for `{}` take about three times as long to build. \
-             For the new one lay a `dxcompiler.dll` of version 1.8.2502 or later beside the program; or install the card's \
-             Vulkan driver.",
+             {FXC_ADVICE}",
             info.name
         )
     });

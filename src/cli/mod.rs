@@ -2,6 +2,7 @@
 
 mod adapters;
 mod bench;
+mod doctor;
 mod drivers;
 mod export;
 mod infer;
@@ -15,6 +16,7 @@ mod run_record;
 mod settings;
 mod simulate;
 mod summary;
+mod sweep;
 mod terminal;
 mod texts;
 mod train;
@@ -52,10 +54,14 @@ signal n, where `train` saves first: 129 hang-up, 130 Ctrl-C, 143 `kill`.";
 enum Command {
     /// List the adapters of this machine: GPUs, drivers that compute on the CPU, and the CPU.
     Adapters(adapters::AdaptersArgs),
+    /// Try every adapter: driver, memory, transfers, and a training step beside the CPU's. Says what to do if one is wrong.
+    Doctor(doctor::DoctorArgs),
     /// Look at data, and write settings that train on them: a table, a folder of images, IDX files, CIFAR-10 or text.
     Init(init::InitArgs),
     /// Train a network: that of a settings file, or a small one that reads handwritten digits.
     Train(Box<train::TrainArgs>),
+    /// Train a network many times with other settings, end bad trials early, and name the best.
+    Sweep(Box<sweep::SweepArgs>),
     /// Write a page about a run, or about several in comparison, from the folders of `train --run`.
     Report(report::ReportArgs),
     /// Compute loss and metrics of a trained model on test data.
@@ -79,7 +85,7 @@ enum Command {
 }
 
 /// Choice of adapters.
-#[derive(Args)]
+#[derive(Args, Default)]
 struct AdapterChoice {
     /// Indices, parts of names, `discrete`, `integrated`, `gpu`, `cpu`, `software` or `all`, with commas.
     ///
@@ -90,7 +96,7 @@ struct AdapterChoice {
 }
 
 /// Most memory that a model may take.
-#[derive(Args)]
+#[derive(Args, Default)]
 struct MemoryChoice {
     /// Most memory for the model on adapters: `0=6GB,cpu=2GB`, named as for `--adapters`.
     ///
@@ -201,7 +207,9 @@ fn run_command(command: &Command, words: &[OsString], terminal: &Terminal, group
         // The others are no work for several.
         _ if !group.is_first() => Ok(()),
         Command::Adapters(args) => adapters::run(args, terminal),
+        Command::Doctor(args) => doctor::run(args, terminal),
         Command::Init(args) => init::run(args, terminal),
+        Command::Sweep(args) => return sweep::run(args, terminal),
         Command::Report(args) => report::run(args, terminal),
         Command::Export(args) => export::run(args, terminal),
         Command::Summary(args) => summary::run(args, terminal),

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use crate::callbacks::{ModelCheckpoint, Monitor};
 use crate::data::Description;
 use crate::internals::files::{self, FileKind};
-use crate::{Fit, History, Loss, Model, Result, Trainer};
+use crate::{Error, ErrorKind, Fit, History, Loss, Model, Result, Trainer};
 
 use super::adapters::kind;
 use super::report::judge::judge;
-use super::report::results::{AdapterFacts, End, How, Results};
+use super::report::results::{AdapterFacts, End, Failure, How, Results};
 use super::report::{best_of_log, write_page};
 use super::run_folder::RunFolder;
 
@@ -78,9 +78,13 @@ impl RunRecord {
         &mut self.best
     }
 
-    /// Writes the report of a run that an error ended: what it did until then. The error itself is what the user gets.
-    pub fn give_up(&self) {
-        if let Err(error) = write_page(&self.folder) {
+    /// Writes results and report of a run that an error ended: what it did until then. The error itself is what the
+    /// user gets.
+    pub fn give_up(&mut self, error: &Error) {
+        let may_pass = matches!(error.kind(), ErrorKind::File | ErrorKind::Adapter | ErrorKind::AdapterLost);
+        self.results.failure = Some(Failure { text: error.to_string(), may_pass });
+        let written = self.results.write(&self.folder.results()).and_then(|()| write_page(&self.folder));
+        if let Err(error) = written {
             log::debug!("no report: {error}");
         }
     }

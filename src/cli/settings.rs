@@ -23,7 +23,7 @@ use serde::de::{self, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::DataChoice;
-pub use as_run::Change;
+pub use as_run::{Change, with_value};
 
 /// The default settings without a file; also the example to copy.
 pub const DIGITS: &str = include_str!("digits.toml");
@@ -245,7 +245,8 @@ impl Settings {
         Self::parse(text, "the new settings").map(drop)
     }
 
-    fn parse(text: &str, file: &str) -> Result<Self> {
+    /// Reads the text of a file, by whose name errors call it.
+    pub fn parse(text: &str, file: &str) -> Result<Self> {
         let mut settings: Self = misread::read(text, file, HELP)?;
         if let ModelSource::Layers(config) | ModelSource::Start { config, .. } = &settings.model {
             check_layers(config, text, file)?;
@@ -255,6 +256,11 @@ impl Settings {
         settings.text = text.to_owned();
         settings.training.check(file)?;
         Ok(settings)
+    }
+
+    /// The text of the file.
+    pub fn text(&self) -> &str {
+        &self.text
     }
 
     /// Whether these settings come from no file.

@@ -38,6 +38,11 @@ impl Terminal {
         Self { bars: MultiProgress::new(), has_failed: Arc::default(), is_quiet: is_quiet || rank > 0, rank }
     }
 
+    /// The same streams for a part of the command whose own output is not wanted.
+    pub fn silent(&self) -> Self {
+        Self { is_quiet: true, ..self.clone() }
+    }
+
     /// Whether only results, warnings and errors are wanted.
     pub fn is_quiet(&self) -> bool {
         self.is_quiet

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use crate::adapters::Kind;
+use crate::adapters::{Info, Kind, MemoryLimits};
 use crate::callbacks::{Callback, EarlyStopping, ModelCheckpoint, Monitor};
 use crate::data::{Dataset, Description};
 use crate::internals::files;
@@ -17,6 +17,7 @@ use clap::Args;
 use super::interrupt::Interrupt;
 use super::learning_rate::{self, RangeTest};
 use super::progress::{Progress, in_use};
+use super::report::results::{How, Results};
 use super::report::write_rates;
 use super::run_folder::RunFolder;
 use super::run_record::{Facts, RunRecord};
@@ -27,7 +28,7 @@ use super::{AdapterChoice, MemoryChoice, adapters, at_least_one, summary};
 /// Default path of a saved run.
 const DEFAULT_FILE: &str = "manyhands.safetensors";
 
-#[derive(Args)]
+#[derive(Args, Default)]
 pub struct TrainArgs {
     /// Settings file; without one, a small network learns to read handwritten digits.
     config: Option<PathBuf>,
@@ -249,6 +250,8 @@ struct Run {
     losses: Vec<Loss>,
     seed: u64,
     early_stopping: Option<EarlyStopping>,
+    /// The number that chooses the best model, if it was named.
+    objective: Option<Monitor>,
     /// The adapters of the settings file.
     adapters: Option<String>,
     /// Epochs and steps before the resumed run.
@@ -276,7 +279,8 @@ pub fn run(args: &TrainArgs, arguments: &[String], terminal: &Terminal, group: &
             files.written().iter().try_for_each(|file| make_folder_of(file))?;
         }
     }
-    let (mut run, settings) = prepare(args, &files, settings, terminal, group)?;
+    let chosen = choose(args, &settings)?;
+    let (mut run, settings) = prepare(args, &files, settings, chosen, terminal, group)?;
     if let Some(reason) = finished(&run) {
         terminal.line(reason);
         return Ok(None);
@@ -287,19 +291,100 @@ pub fn run(args: &TrainArgs, arguments: &[String], terminal: &Terminal, group: &
         terminal.line(plan(&run));
         return Ok(None);
     }
-    let mut logs = Logs::open(&run, args, &files)?;
-    let mut record = begin_record(&run, args, &files, settings.as_run(&args.changes(run.seed)), arguments)?;
+    train(run, &settings, (args, &files), arguments, terminal)?;
+    Ok(interrupt.status())
+}
+
+/// A run that is a part of another command: a trial of a sweep.
+pub struct Trial {
+    pub settings: Settings,
+    pub folder: PathBuf,
+    /// The last epoch.
+    pub epochs: u64,
+    /// Name of the adapter, as `--adapters` takes it, and the adapter itself.
+    pub adapters: (String, Vec<Info>),
+    pub limits: MemoryLimits,
+    pub data_folder: Option<PathBuf>,
+    /// The number that chooses the best model, if it was named.
+    pub objective: Option<Monitor>,
+    /// Ends the run after the current step.
+    pub stop: Arc<AtomicBool>,
+}
+
+impl Trial {
+    /// Arguments of `train` for this run, and the words of the command that does the same.
+    fn arguments(&self) -> (TrainArgs, Vec<String>) {
+        let is_begun = RunFolder::new(&self.folder).last().is_file();
+        let args = TrainArgs {
+            run: Some(self.folder.clone()),
+            epochs: usize::try_from(self.epochs).ok(),
+            adapters: AdapterChoice { adapters: Some(self.adapters.0.clone()) },
+            memory: MemoryChoice { memory: Some(self.limits.clone()).filter(|limits| !limits.is_empty()) },
+            data_folder: self.data_folder.clone(),
+            resume: is_begun.then_some(None),
+            // A run that was killed in its first epoch left files, but nothing to resume from.
+            overwrite: !is_begun,
+            ..TrainArgs::default()
+        };
+        let folder = self.folder.to_string_lossy().into_owned();
+        let settings = RunFolder::new(&self.folder).settings().to_string_lossy().into_owned();
+        (args, ["manyhands".into(), "train".into(), settings, "--run".into(), folder].into())
+    }
+
+    /// Trains, or goes on with a run that was ended.
+    pub fn train(mut self, terminal: &Terminal) -> Result<()> {
+        let (args, arguments) = self.arguments();
+        self.settings.training.epochs = self.epochs;
+        let files = Files::of(&args, &self.settings);
+        files.check(&args, &self.settings)?;
+        files.written().iter().try_for_each(|file| make_folder_of(file))?;
+        let (mut run, settings) = prepare(&args, &files, self.settings, self.adapters.1, terminal, &Group::alone())?;
+        (run.fit.stop, run.objective) = (self.stop, self.objective);
+        if finished(&run).is_some() {
+            let results = RunFolder::new(&self.folder).results();
+            let end = if results.is_file() { Results::read(&results)?.end } else { None };
+            if end.is_some_and(|end| end.how != How::Interrupted) {
+                return Ok(());
+            }
+            // It was killed between its last checkpoint and its results: these are written without another step.
+            run.fit.epochs = run.fit.epochs.min(run.trainer.progress().epoch);
+        }
+        open_adapters(&mut run, &args, terminal)?;
+        train(run, &settings, (&args, &files), &arguments, terminal)
+    }
+
+    /// Checks settings, data and model, and gives the number that chooses the best model. Writes nothing.
+    pub fn check(mut self, terminal: &Terminal) -> Result<Monitor> {
+        let args = TrainArgs { dry_run: true, resume: None, ..self.arguments().0 };
+        self.settings.training.epochs = self.epochs;
+        let files = Files::of(&args, &self.settings);
+        let (mut run, _) = prepare(&args, &files, self.settings, self.adapters.1, terminal, &Group::alone())?;
+        run.objective = self.objective;
+        let monitor = run.monitor();
+        monitor.check(&run.trainer.log_names(run.fit.validation.is_some()))?;
+        Ok(monitor)
+    }
+}
+
+/// Trains on open adapters, and writes what the run gives.
+fn train(
+    mut run: Run,
+    settings: &Settings,
+    (args, files): (&TrainArgs, &Files),
+    arguments: &[String],
+    terminal: &Terminal,
+) -> Result<()> {
+    let mut logs = Logs::open(&run, args, files)?;
+    let mut record = begin_record(&run, args, files, settings.as_run(&args.changes(run.seed)), arguments)?;
     let n_adapters = run.trainer.open_adapters().len();
     let mut progress = Progress::new(terminal, run.fit.epochs, n_adapters);
     let history = fit(&mut run, &mut logs, record.as_mut().map(RunRecord::best), &mut progress);
     progress.finish();
-    if history.is_err()
-        && let Some(record) = &record
-    {
-        record.give_up();
+    if let (Err(error), Some(record)) = (&history, &mut record) {
+        record.give_up(error);
     }
     let history = history?;
-    report(&mut run, &files, terminal, &history)?;
+    report(&mut run, files, terminal, &history)?;
     if let Some(record) = record {
         run.trainer.leave_group();
         let page = record.end(&mut run.trainer, &run.fit, &run.losses, &history)?;
@@ -307,7 +392,12 @@ pub fn run(args: &TrainArgs, arguments: &[String], terminal: &Terminal, group: &
             terminal.line(format_args!("report in `{}`", page.display()));
         }
     }
-    Ok(interrupt.status())
+    Ok(())
+}
+
+/// The adapters of the flag, else of the settings.
+fn choose(args: &TrainArgs, settings: &Settings) -> Result<Vec<Info>> {
+    adapters::choose(args.adapters.adapters.as_deref(), settings.training.adapters.as_deref())
 }
 
 /// Begins the record of a run that has a folder, with the text of its settings.
@@ -343,7 +433,8 @@ fn find_learning_rate(
     check_file(page)?;
     files::check(page, files::FileKind::Page)?;
     settings.schedule = learning_rate::schedule();
-    let (mut run, _) = prepare(args, files, settings, terminal, &Group::alone())?;
+    let chosen = choose(args, &settings)?;
+    let (mut run, _) = prepare(args, files, settings, chosen, terminal, &Group::alone())?;
     let stop = Arc::new(AtomicBool::new(false));
     // An epoch has at least one step.
     let mut fit = run.fit.clone().epochs(learning_rate::STEPS).stop(stop.clone());
@@ -384,6 +475,7 @@ fn prepare(
     args: &TrainArgs,
     files: &Files,
     settings: Settings,
+    chosen: Vec<Info>,
     terminal: &Terminal,
     group: &Group,
 ) -> Result<(Run, Settings)> {
@@ -396,7 +488,6 @@ fn prepare(
     }
     let compile = settings.compile(&model, seed)?;
     let losses = compile.losses.clone();
-    let chosen = adapters::choose(args.adapters.adapters.as_deref(), settings.training.adapters.as_deref())?;
     check_throttles(&args.throttle, chosen.len())?;
     let limits = args.memory.or(settings.training.memory.as_ref());
     limits.check(&chosen)?;
@@ -433,7 +524,9 @@ fn prepare(
     fit.save = is_saved.then(|| args.save_settings(files));
     (fit.validation, fit.trace) = (validation, files.trace.clone());
     let adapters = settings.training.adapters.clone();
-    Ok((Run { trainer, train, fit, losses, seed, early_stopping, adapters, done, described }, settings))
+    let run =
+        Run { trainer, train, fit, losses, seed, early_stopping, objective: None, adapters, done, described };
+    Ok((run, settings))
 }
 
 /// Reads a saved run. Several processes get it from the first, on whose machine it is.
@@ -561,8 +654,9 @@ impl Logs {
 impl Run {
     /// The number that chooses the best model.
     fn monitor(&self) -> Monitor {
-        match &self.early_stopping {
-            Some(stopping) => stopping.monitor().clone(),
+        let of_stopping = self.early_stopping.as_ref().map(EarlyStopping::monitor);
+        match self.objective.as_ref().or(of_stopping) {
+            Some(monitor) => monitor.clone(),
             None => Monitor::new(if self.fit.validation.is_some() { "val_loss" } else { "loss" }),
         }
     }

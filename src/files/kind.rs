@@ -35,6 +35,10 @@ pub enum FileKind {
     RunResults,
     /// The page that `manyhands report` writes.
     Page,
+    /// Trials of a sweep, as JSON.
+    Sweep,
+    /// Trials of a sweep, as CSV.
+    SweepTable,
     /// A manual page of the command.
     ManualPage,
     /// Settings that `manyhands init` writes.
@@ -53,6 +57,10 @@ const METADATA: &str = r#"{"__metadata__":{""#;
 pub(crate) const RUN_SETTINGS_MARK: &str = "# The settings of a run of manyhands ";
 /// First line of the results of a run, after the brace.
 const RUN_RESULTS: &str = "{\n  \"manyhands_run\": ";
+/// First line of the trials of a sweep, after the brace.
+const SWEEP: &str = "{\n  \"manyhands_sweep\": ";
+/// First columns of the trials of a sweep.
+const SWEEP_TABLE: &str = "trial,state,epochs,";
 /// Mark in the head of our pages.
 pub(crate) const PAGE_MARK: &str = "<meta name=\"generator\" content=\"manyhands ";
 /// Mark in our pictures.
@@ -76,6 +84,7 @@ impl FileKind {
             Self::RunSettings => "the settings that a run wrote",
             Self::RunResults => "the results that a run wrote",
             Self::Page => "a page of `manyhands report`",
+            Self::Sweep | Self::SweepTable => "the trials that `manyhands sweep` wrote",
             Self::ManualPage => "a manual page of manyhands",
             Self::Settings => "settings of `manyhands init`",
             Self::Tiles => "a table of tiles",
@@ -107,6 +116,8 @@ impl FileKind {
             Self::RunSettings => text.starts_with(RUN_SETTINGS_MARK),
             Self::RunResults => text.starts_with(RUN_RESULTS),
             Self::Page => text.starts_with("<!doctype html>") && text.contains(PAGE_MARK),
+            Self::Sweep => text.starts_with(SWEEP),
+            Self::SweepTable => text.starts_with(SWEEP_TABLE),
             Self::ManualPage => text.contains("\n.TH manyhands"),
             Self::Settings => text.starts_with("# Settings for `") && text.contains("written by `manyhands init`"),
             Self::Tiles => true,
@@ -151,7 +162,7 @@ mod tests {
     fn a_kind_is_known_by_its_first_bytes() {
         let model = [&8_u64.to_le_bytes()[..], br#"{"__metadata__":{"manyhands.model":"{}"}}"#].concat();
         let foreign = [&8_u64.to_le_bytes()[..], br#"{"__metadata__":{"format":"pt"}}"#].concat();
-        let own: [(FileKind, &[u8]); 12] = [
+        let own: [(FileKind, &[u8]); 14] = [
             (FileKind::Model, &model),
             (FileKind::CsvLog, b"epoch,step,learning_rate,seconds,loss\n1,2,3,4,5\n"),
             (FileKind::JsonLog, b"{\"kind\":\"step\",\"step\":1}\n"),
@@ -165,6 +176,8 @@ mod tests {
             (FileKind::Picture, b"<svg width=\"720\"><!-- manyhands bench scaling -->"),
             (FileKind::RunSettings, b"# The settings of a run of manyhands 0.1.0\n[data]\n"),
             (FileKind::RunResults, b"{\n  \"manyhands_run\": 1,\n"),
+            (FileKind::Sweep, b"{\n  \"manyhands_sweep\": 1,\n"),
+            (FileKind::SweepTable, b"trial,state,epochs,val_loss\n1,finished,3,0.5\n"),
             (FileKind::ManualPage, b".ie \\n(.g .ds Aq \\(aq\n.TH manyhands-train 1\n"),
             (FileKind::Page, b"<!doctype html>\n<meta name=\"generator\" content=\"manyhands 0.1.0\">\n"),
         ];

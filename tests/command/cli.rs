@@ -17,6 +17,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::command::{command, outputs, program, refused, run, succeed, text, wait};
+use crate::flowers;
 
 fn write(folder: &TempDir, name: &str, text: impl AsRef<[u8]>) {
     fs::write(folder.path().join(name), text).unwrap();
@@ -39,13 +40,9 @@ fn tensors(file: &Path) -> BTreeMap<String, (Vec<usize>, Vec<u8>)> {
 
 /// A small settings file over a table of 40 rows, 2 columns and 3 classes.
 fn write_table(folder: &TempDir, inputs: usize, units: usize, more: &str) {
-    let rows: String = (0..40).map(|row| format!("{},{},{}\n", row % 3, row % 5, ["a", "b", "c"][row % 3])).collect();
-    write(folder, "table.csv", format!("x,y,kind\n{rows}"));
-    let settings = format!(
-        "[data]\ntype = \"csv\"\ntrain = \"table.csv\"\ntarget = \"kind\"\ntarget_kind = \"classes\"\n\
-         [model]\ninput = [{inputs}]\nlayers = [{{ type = \"Dense\", units = {units} }}]\n\
-         [loss]\ntype = \"SparseCategoricalCrossentropy\"\n{more}"
-    );
+    write(folder, "table.csv", flowers::table("x,y,kind", ["a", "b", "c"]));
+    let settings = flowers::SETTINGS.replace("[2]", &format!("[{inputs}]")).replace("3 }", &format!("{units} }}"));
+    let settings = settings + more;
     write(folder, "table.toml", settings);
 }
 
@@ -233,7 +230,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ("evaluate other.safetensors --config table.toml", "error: the test data are needed, but the settings name none"),
     (
         "predict old.safetensors --input table.csv",
-        "error: the input `table.csv` needs data of type `csv`, `text`, `image_folder`, `idx` or `idx_files`, but the data is of \
+        "error: the input `table.csv` needs data of type `csv`, `text`, `image_folder`, `idx`, `idx_files`, `npy` or `npz`, but the data is of \
          type `digits`\n  help: without `--config` the data are the digits",
     ),
     (

@@ -6,13 +6,18 @@
 mod command;
 #[path = "../common/golden.rs"]
 mod golden;
+#[path = "../common/needed.rs"]
+mod needed;
 
 mod bench;
 mod cli;
+mod doctor;
+mod flowers;
 mod init;
 mod names;
 mod portable;
 mod report;
 mod saving;
 mod settings;
+mod sweep;
 mod texts;

@@ -8,6 +8,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use crate::command::{command, outputs_of, refused_of};
+use crate::flowers;
 use manyhands::layers::Dense;
 use manyhands::{Model, Sequential};
 
@@ -22,25 +23,13 @@ fn refused(folder: &Path, arguments: &[&str]) -> String {
     refused_of(command(folder, "").args(arguments))
 }
 
-/// Settings and a table of three classes, with names outside ASCII.
-const SETTINGS: &str = r#"
-[data]
-type = "csv"
-train = "Größen.csv"
-target = "種類"
-target_kind = "classes"
-
-[model]
-input = [2]
-layers = [{ type = "Dense", units = 3 }]
-
-[loss]
-type = "SparseCategoricalCrossentropy"
-"#;
+/// Settings with names outside ASCII.
+fn settings() -> String {
+    flowers::SETTINGS.replace("table.csv", "Größen.csv").replace("\"kind\"", "\"種類\"")
+}
 
 fn table() -> String {
-    let row = |row: usize| format!("{},{},{}\n", row % 3, row % 5, ["grün", "赤", "синий"][row % 3]);
-    std::iter::once("Länge,Breite,種類\n".to_owned()).chain((0..40).map(row)).collect()
+    flowers::table("Länge,Breite,種類", ["grün", "赤", "синий"])
 }
 
 /// A folder with settings and table; its path has spaces and letters of three alphabets.
@@ -57,7 +46,7 @@ const TRAIN: [&str; 6] = ["train", "Lauf № 1.toml", "--epochs", "2", "--save",
 
 #[test]
 fn names_outside_ascii() {
-    let (_root, folder) = folder_with(SETTINGS, &table());
+    let (_root, folder) = folder_with(&settings(), &table());
     let said = succeed(&folder, &TRAIN);
     assert!(said.contains("saved to `läufe/模型.safetensors`"), "{said}");
     let model = "läufe/模型.safetensors";
@@ -80,25 +69,25 @@ fn line_ends_and_marks_of_windows_change_nothing() {
         succeed(&folder, &TRAIN);
         Model::load(folder.join("läufe/模型.safetensors")).unwrap().weights
     };
-    let plain = trained(SETTINGS.into(), table());
+    let plain = trained(settings(), table());
     let crlf = |text: &str| text.replace('\n', "\r\n");
-    assert!(trained(crlf(SETTINGS), crlf(&table())) == plain, "CRLF");
+    assert!(trained(crlf(&settings()), crlf(&table())) == plain, "CRLF");
     // Editors and spreadsheets of Windows begin a text with a byte order mark.
     let marked = |text: &str| format!("\u{feff}{}", crlf(text));
-    assert!(trained(marked(SETTINGS), marked(&table())) == plain, "byte order mark");
+    assert!(trained(marked(&settings()), marked(&table())) == plain, "byte order mark");
 }
 
 #[test]
 fn a_mistake_in_a_file_with_crlf_is_found_in_its_line() {
-    let settings = SETTINGS.replace("units = 3", "unit = 3").replace("[loss]", "[training]\nbatchsize = 8\n[loss]");
+    let settings = settings().replace("units = 3", "unit = 3").replace("[loss]", "[training]\nbatchsize = 8\n[loss]");
     let (_root, folder) = folder_with(&settings.replace('\n', "\r\n"), &table().replace('\n', "\r\n"));
     let said = refused(&folder, &["train", "Lauf № 1.toml"]);
-    assert!(said.contains("`Lauf № 1.toml`, line 13, key `batchsize`, is not known here"), "{said}");
+    assert!(said.contains("`Lauf № 1.toml`, line 10, key `batchsize`, is not known here"), "{said}");
 }
 
 #[test]
 fn paths_longer_than_windows_once_allowed() {
-    let (_root, folder) = folder_with(SETTINGS, &table());
+    let (_root, folder) = folder_with(&settings(), &table());
     let long = (0..6).map(|idx| format!("{idx}-{}", "long".repeat(15))).collect::<Vec<_>>().join("/");
     let file = format!("{long}/model.safetensors");
     assert!(file.len() > 300);

@@ -10,34 +10,17 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::command::{command, outputs, refused, run, succeed, text, wait, wait_for};
+use crate::flowers;
 
-const SETTINGS: &str = r#"# Flowers, or <b>something</b> else.
-[data]
-type = "csv"
-train = "table.csv"
-target = "kind"
-target_kind = "classes"
-[model]
-input = [2]
-layers = [{ type = "Dense", units = 3 }]
-[loss]
-type = "SparseCategoricalCrossentropy"
-[optimizer]
-type = "Adam"
-learning_rate = 0.05 # fast
-[training]
-epochs = 8
-validation = 0.25
-"#;
+/// Settings with markup in a comment.
+fn settings() -> String {
+    let more = "[optimizer]\ntype = \"Adam\"\nlearning_rate = 0.05 # fast\n[training]\nepochs = 8\nvalidation = 0.25\n";
+    format!("# Flowers, or <b>something</b> else.\n{}{more}", flowers::SETTINGS)
+}
 
-/// A table of 120 rows of three classes, the last of which can't be told from the second, and settings for it.
+/// A table with markup in its names, and settings for it.
 fn folder() -> TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    let row = |at: usize| format!("{},{},{}\n", at % 3 / 2 * 9 + at % 2, at % 5, ["<a>", "b & c", "b"][at % 3]);
-    let rows: String = (0..120).map(row).collect();
-    fs::write(folder.path().join("table.csv"), format!("x,\"<i>y</i>\",kind\n{rows}")).unwrap();
-    fs::write(folder.path().join("run.toml"), SETTINGS).unwrap();
-    folder
+    flowers::folder(&flowers::hard_table("x,\"<i>y</i>\",kind", ["<a>", "b & c", "b"]), &settings())
 }
 
 fn read(folder: &TempDir, name: &str) -> String {
@@ -146,7 +129,7 @@ fn a_run_is_repeated_from_its_folder() {
 fn an_older_run_is_replaced_or_continued_only_on_request() {
     let folder = folder();
     // The name of the folder may also be a setting.
-    fs::write(folder.path().join("named.toml"), format!("{SETTINGS}run = \"a\"\n")).unwrap();
+    fs::write(folder.path().join("named.toml"), format!("{}run = \"a\"\n", settings())).unwrap();
     succeed(&folder, "train named.toml --quiet --epochs 3");
     let before: Vec<Vec<u8>> = names(&folder.path().join("a"))
         .iter()
@@ -220,7 +203,7 @@ fn a_regression_is_judged_by_its_residuals() {
     let rows: String = (0..80).map(|at| format!("{},{}\n", at % 8, 2 * (at % 8) + 1)).collect();
     fs::write(folder.path().join("table.csv"), format!("x,price\n{rows}")).unwrap();
     let settings =
-        SETTINGS.replace("\"kind\"", "\"price\"").replace("classes", "values").replace("units = 3", "units = 1");
+        settings().replace("\"kind\"", "\"price\"").replace("classes", "values").replace("units = 3", "units = 1");
     let settings =
         settings.replace("SparseCategoricalCrossentropy", "MeanSquaredError").replace("input = [2]", "input = [1]");
     fs::write(folder.path().join("run.toml"), settings).unwrap();

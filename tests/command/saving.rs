@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail loudly")]
 #![allow(clippy::disallowed_methods, reason = "a test reads a file in a thread of its own, while a command writes it")]
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -19,32 +20,15 @@ use manyhands::{
 };
 use tempfile::TempDir;
 
-use crate::command::{command, outputs, refused, run, succeed, text, wait_for};
+use crate::command::{command, outputs, program, refused, refused_of, run, succeed, text, wait_for};
+use crate::flowers::{self, SETTINGS};
 
 fn path(folder: &TempDir, name: &str) -> PathBuf {
     folder.path().join(name)
 }
 
-const SETTINGS: &str = r#"
-[data]
-type = "csv"
-train = "table.csv"
-target = "kind"
-target_kind = "classes"
-[model]
-input = [2]
-layers = [{ type = "Dense", units = 3 }]
-[loss]
-type = "SparseCategoricalCrossentropy"
-"#;
-
-/// A table of 40 rows, and settings for it.
 fn folder() -> TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    let rows: String = (0..40).map(|row| format!("{},{},{}\n", row % 3, row % 5, ["a", "b", "c"][row % 3])).collect();
-    fs::write(path(&folder, "table.csv"), format!("x,y,kind\n{rows}")).unwrap();
-    fs::write(path(&folder, "run.toml"), SETTINGS).unwrap();
-    folder
+    flowers::folder(&flowers::table("x,y,kind", ["a", "b", "c"]), SETTINGS)
 }
 
 /// Names and contents of all files, hidden ones too.
@@ -391,4 +375,132 @@ fn the_same_trainer_saves_to_its_file_again_and_another_does_not() {
     let save = SaveSettings::new(path(&folder, "a.safetensors")).existing(Existing::Overwrite);
     other.fit(digits::train().unwrap(), &fit.save_with(save)).unwrap();
     assert_eq!(Checkpoint::load(&path(&folder, "a.safetensors")).unwrap().progress.epoch, 1);
+}
+
+/// All files below a folder, by their paths.
+fn tree(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut files = BTreeMap::new();
+    for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        if entry.is_dir() {
+            files.extend(tree(&entry));
+        } else {
+            files.insert(entry.clone(), fs::read(&entry).unwrap());
+        }
+    }
+    files
+}
+
+/// A folder with a run, a sweep, and what both need.
+fn folder_of_runs() -> TempDir {
+    let folder = folder();
+    succeed(&folder, "train run.toml --epochs 2 --run a --quiet");
+    succeed(&folder, &format!("{SWEEP} --trials 2"));
+    folder
+}
+
+const SWEEP: &str = "sweep run.toml --vary learning_rate=1e-3..1e-1,log --epochs 2 --reduction-factor 1 --quiet";
+
+/// Commands that write, each in its own way; none may change a file that is there.
+fn writing() -> [String; 3] {
+    ["report a".into(), "init table.csv -o new.toml".into(), format!("{SWEEP} --trials 4")]
+}
+
+/// Runs commands that can't write, and compares the files from before.
+fn try_to_write(folder: &TempDir, make: impl Fn(&str) -> Command) {
+    let before = tree(folder.path());
+    for line in writing() {
+        let error = refused_of(&mut make(&line));
+        assert!(error.contains("can't be written"), "{line}: {error}");
+        let after = tree(folder.path());
+        assert!(before.iter().all(|(path, old)| after.get(path) == Some(old)), "{line} changed a file");
+        let is_new = |path: &&PathBuf| !before.contains_key(*path) && !path.starts_with(folder.path().join("sweeps"));
+        assert_eq!(after.keys().find(is_new), None, "{line} left something behind");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_full_disk_loses_nothing() {
+    let folder = folder_of_runs();
+    // No file may grow, as on a full disk; the signal for that is ignored.
+    try_to_write(&folder, |line| {
+        let mut shell = program(&folder, "/bin/sh");
+        let line = line.replace(',', "\\,");
+        shell.args(["-c", &format!("trap '' XFSZ; ulimit -f 0; exec {} {line}", env!("CARGO_BIN_EXE_manyhands"))]);
+        shell
+    });
+    // With room again, all of it works, and the sweep goes on.
+    writing().iter().for_each(|line| drop(succeed(&folder, line)));
+    assert!(path(&folder, "new.toml").is_file());
+}
+
+#[cfg(unix)]
+#[test]
+fn a_read_only_folder_loses_nothing() {
+    let folder = folder_of_runs();
+    let folders = [path(&folder, "."), path(&folder, "a"), path(&folder, "sweeps/run")];
+    let Some(_lock) = ReadOnly::all(&folders) else { return };
+    try_to_write(&folder, |line| command(&folder, line));
+}
+
+/// Folders in which nothing can be made, until this is dropped.
+#[cfg(unix)]
+struct ReadOnly<'a>(&'a [PathBuf]);
+
+#[cfg(unix)]
+impl<'a> ReadOnly<'a> {
+    /// Root may write anywhere, except where a file system forbids all changes.
+    fn all(folders: &'a [PathBuf]) -> Option<Self> {
+        let all = Self(folders);
+        all.set(0o555, "+i");
+        let may_write = fs::write(folders[0].join("probe"), "").is_ok();
+        if may_write {
+            crate::needed::missing("a folder can't be made read-only for root here: run this test as another user");
+        }
+        (!may_write).then_some(all)
+    }
+
+    fn set(&self, mode: u32, attribute: &str) {
+        use std::os::unix::fs::PermissionsExt;
+        let is_locked = attribute == "+i";
+        for folder in self.0 {
+            let set_mode = || fs::set_permissions(folder, fs::Permissions::from_mode(mode)).unwrap();
+            if is_locked {
+                set_mode();
+            }
+            let mut chattr = Command::new("chattr");
+            drop(chattr.arg(attribute).arg(folder).stderr(Stdio::null()).status());
+            if !is_locked {
+                set_mode();
+            }
+        }
+    }
+}
+
+#[cfg(unix)]
+impl Drop for ReadOnly<'_> {
+    fn drop(&mut self) {
+        self.set(0o755, "-i");
+    }
+}
+
+#[test]
+fn a_report_and_settings_are_whole_whenever_the_command_is_killed() {
+    let folder = folder_of_runs();
+    let page = fs::read_to_string(path(&folder, "a/report.html")).unwrap();
+    for ms in 0..12 {
+        for line in ["report a".to_owned(), format!("init table.csv -o {ms}.toml")] {
+            let mut child = start(&folder, &line);
+            std::thread::sleep(Duration::from_millis(3 * ms));
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        assert!(fs::read_to_string(path(&folder, "a/report.html")).unwrap() == page);
+        if let Ok(settings) = fs::read_to_string(path(&folder, &format!("{ms}.toml"))) {
+            assert!(settings.contains("[training]"), "{settings}");
+            succeed(&folder, &format!("train {ms}.toml --dry-run --quiet"));
+        }
+    }
+    succeed(&folder, "report a");
+    assert_eq!(fs::read_dir(path(&folder, "a")).unwrap().count(), 6, "nothing of killed ones is left");
 }

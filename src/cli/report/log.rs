@@ -111,7 +111,13 @@ impl RunLog {
 
     /// The best epoch by a number, and its value.
     pub fn best(&self, name: &str, larger_is_better: bool) -> Option<(u64, f64)> {
-        let finite = self.epochs.iter().filter_map(|epoch| Some((epoch.epoch, epoch.values.get(name)?)));
+        self.best_until(u64::MAX, name, larger_is_better)
+    }
+
+    /// The best epoch up to a last one by a number, and its value.
+    pub fn best_until(&self, last: u64, name: &str, larger_is_better: bool) -> Option<(u64, f64)> {
+        let epochs = self.epochs.iter().filter(|epoch| epoch.epoch <= last);
+        let finite = epochs.filter_map(|epoch| Some((epoch.epoch, epoch.values.get(name)?)));
         let finite = finite.filter(|(_, value)| value.is_finite());
         let sign = if larger_is_better { -1.0 } else { 1.0 };
         finite.min_by(|(_, a), (_, b)| (sign * a).total_cmp(&(sign * b)))

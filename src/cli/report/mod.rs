@@ -4,12 +4,12 @@ mod chart;
 mod compare;
 pub mod judge;
 mod judged;
-mod log;
+pub mod log;
 mod markup;
 mod page;
 pub mod results;
 mod sample;
-mod text;
+pub mod text;
 
 use std::path::{Path, PathBuf};
 
@@ -48,7 +48,7 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    fn read(folder: &RunFolder) -> Result<Self> {
+    pub fn read(folder: &RunFolder) -> Result<Self> {
         if !folder.results().is_file() {
             return Err(Error::setting(
                 format!("the folder `{}`", shown(folder.path())),

@@ -49,6 +49,7 @@ pub fn of_run(run: &Loaded) -> String {
 /// State of a run, in words.
 pub fn state(results: &Results) -> &'static str {
     match results.end.as_ref().map(|end| end.how) {
+        None if results.failure.is_some() => "failed",
         Some(How::Finished) => "finished",
         Some(How::StoppedEarly) => "stopped early",
         Some(How::Interrupted) => "interrupted",
@@ -95,6 +96,10 @@ fn head(run: &Loaded) -> String {
         write_to(&mut html, format_args!("<div class=\"fact\"><dt>{}</dt><dd>{value}</dd></div>", escaped(&what)));
     }
     html.push_str("</dl>\n");
+    if let Some(failure) = &results.failure {
+        let text = escaped(&failure.text).replace('\n', "<br>");
+        write_to(&mut html, format_args!("<p><b>It ended with an error:</b> {text}</p>\n"));
+    }
     if log.skipped > 0 {
         write_to(
             &mut html,

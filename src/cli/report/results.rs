@@ -46,6 +46,16 @@ pub struct Results {
     pub larger_is_better: bool,
     /// `None` while it runs, and if it was killed.
     pub end: Option<End>,
+    /// The error that ended it.
+    pub failure: Option<Failure>,
+}
+
+/// The error that ended a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    pub text: String,
+    /// Whether it may be gone when the run is resumed: a full disk, a lost adapter.
+    pub may_pass: bool,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]

@@ -1,0 +1,136 @@
+//! `manyhands doctor`: tries this machine's adapters, and says what is wrong and what to do about it.
+
+mod facts;
+mod judge;
+mod probe;
+mod system;
+
+use std::sync::Arc;
+
+use crate::internals::adapters as engine;
+use crate::internals::bytes;
+use crate::internals::table::Table;
+use crate::{Error, Result};
+use clap::Args;
+use serde::Serialize;
+
+use self::facts::{Examined, Facts, Outcome};
+use self::judge::{Finding, Level, judge, verdict};
+use self::probe::Probe;
+use super::terminal::Terminal;
+use super::{AdapterChoice, MemoryChoice, adapters};
+
+#[derive(Args)]
+pub struct DoctorArgs {
+    #[command(flatten)]
+    adapters: AdapterChoice,
+    #[command(flatten)]
+    memory: MemoryChoice,
+    /// Print facts and findings as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// All that is printed as JSON.
+#[derive(Serialize)]
+struct Told<'a> {
+    #[serde(flatten)]
+    facts: &'a Facts,
+    findings: &'a [Finding],
+}
+
+/// Tries each adapter. Fails if one of them is wrong.
+pub fn run(args: &DoctorArgs, terminal: &Terminal) -> Result<()> {
+    let list = match &args.adapters.adapters {
+        Some(wanted) => adapters::choose(Some(wanted), None)?,
+        None => engine::list(),
+    };
+    let limits = args.memory.or(None);
+    limits.check(&list)?;
+    let probe = Probe::new(Arc::new(engine::open), limits, list.clone())?;
+    let mut examined = Vec::new();
+    for info in &list {
+        // A driver may crash: this line says which.
+        if !terminal.is_quiet() {
+            terminal.note(format_args!("trying adapter {} `{}` …", info.index, info.name));
+        }
+        examined.push(probe.examine(info));
+    }
+    let (memory, memory_free) = system::memory();
+    let facts = Facts {
+        version: env!("CARGO_PKG_VERSION"),
+        system: format!("{} {}", std::env::consts::OS, std::env::consts::ARCH),
+        threads: std::thread::available_parallelism().map_or(1, usize::from),
+        memory,
+        memory_free,
+        resets: system::resets(),
+        adapters: examined,
+    };
+    let findings = judge(&facts);
+    if args.json {
+        let text = serde_json::to_string_pretty(&Told { facts: &facts, findings: &findings });
+        terminal.verbatim(text.map_err(|error| {
+            Error::adapter("the facts", format!("can't be shown: {error}"), "leave out `--json`")
+        })?);
+    } else {
+        show(&facts, &findings, terminal);
+    }
+    let wrong = findings.iter().filter(|finding| finding.level == Level::Wrong).count();
+    match wrong {
+        0 => Ok(()),
+        _ => Err(Error::adapter(
+            "this machine",
+            format!("needs all adapters to compute right, but has {wrong} that do not"),
+            "the advice above says what to do; `--adapters` leaves an adapter out",
+        )),
+    }
+}
+
+fn show(facts: &Facts, findings: &[Finding], terminal: &Terminal) {
+    let known = |bytes_of: Option<u64>| bytes_of.map_or_else(|| "unknown".into(), bytes);
+    terminal.line(format_args!(
+        "manyhands {} on {}, {} threads, memory {} ({} free)",
+        facts.version,
+        facts.system,
+        facts.threads,
+        known(facts.memory),
+        known(facts.memory_free)
+    ));
+    for reset in &facts.resets {
+        let after = reset.seconds.map_or("never".into(), |seconds| format!("after {seconds} s"));
+        terminal.line(format_args!("the system resets a driver that does not answer {after} (`{}`)", reset.name));
+    }
+    terminal.report(&table(&facts.adapters, findings));
+    for finding in findings {
+        let who = match finding.adapter {
+            Some(index) => {
+                let adapter = facts.adapters.iter().find(|adapter| adapter.info.index == index);
+                format!("adapter {index} `{}`", adapter.map_or("", |adapter| &adapter.info.name))
+            }
+            None => "this machine".into(),
+        };
+        terminal.line(format_args!("{who}: {}\n  help: {}", finding.problem, finding.advice));
+    }
+    if findings.is_empty() {
+        terminal.line("all is well");
+    }
+}
+
+fn table(examined: &[Examined], findings: &[Finding]) -> Table {
+    let header = ["adapter", "kind", "backend", "driver", "open", "step", "upload GB/s", "readback GB/s", "verdict"];
+    let mut table = Table::new(header).numbers(4..8);
+    for Examined { info, link, outcome, .. } in examined {
+        let times = match outcome {
+            Outcome::Trained(step) => [step.open_ms, step.step_ms].map(|ms| format!("{ms:.0} ms")),
+            Outcome::Failed(_) => [String::new(), String::new()],
+        };
+        let rates = link.map_or([String::new(), String::new()], |link| {
+            [link.upload_gb_s, link.readback_gb_s].map(|rate| format!("{rate:.1}"))
+        });
+        let name = format!("{} {}", info.index, info.name);
+        let first = [name, adapters::kind(info.kind).into(), info.backend.clone(), info.driver.clone()];
+        let verdict = verdict(info.index, findings).to_owned();
+        table.row(first.into_iter().chain(times).chain(rates).chain([verdict]));
+    }
+    table
+}
