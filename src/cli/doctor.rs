@@ -69,9 +69,11 @@ pub fn run(args: &DoctorArgs, terminal: &Terminal) -> Result<()> {
     let findings = judge(&facts);
     if args.json {
         let text = serde_json::to_string_pretty(&Told { facts: &facts, findings: &findings });
-        terminal.verbatim(text.map_err(|error| {
-            Error::adapter("the facts", format!("can't be shown: {error}"), "leave out `--json`")
-        })?);
+        terminal.verbatim(
+            text.map_err(|error| {
+                Error::adapter("the facts", format!("can't be shown: {error}"), "leave out `--json`")
+            })?,
+        );
     } else {
         show(&facts, &findings, terminal);
     }

@@ -397,8 +397,7 @@ impl Sweep<'_> {
 
     fn train_one(&self, trial: usize, worker: usize, epochs: u64) -> Result<()> {
         let settings = Settings::parse(&self.texts[trial], &format!("the settings of trial {}", trial + 1))?;
-        let objective =
-            Monitor { name: self.asked.objective.clone(), larger_is_better: self.asked.larger_is_better };
+        let objective = Monitor { name: self.asked.objective.clone(), larger_is_better: self.asked.larger_is_better };
         let run = self.trial(settings, self.folder_of(trial).path().to_owned(), epochs, worker, Some(objective));
         let terminal = self.terminal.silent();
         panic::catch_unwind(AssertUnwindSafe(|| run.train(&terminal))).unwrap_or_else(|panic| Err(panicked(&*panic)))
@@ -417,9 +416,12 @@ impl Sweep<'_> {
             }
             (None, None) => "ended without a result".into(),
         };
-        let values: Vec<String> = self.vary.iter().zip(&self.drawn[trial]).map(|(vary, value)| {
-            format!("{} = {value}", vary.name())
-        }).collect();
+        let values: Vec<String> = self
+            .vary
+            .iter()
+            .zip(&self.drawn[trial])
+            .map(|(vary, value)| format!("{} = {value}", vary.name()))
+            .collect();
         self.say(format_args!("trial {}: {how}  ({})", trial + 1, values.join(", ")));
         Ok(())
     }

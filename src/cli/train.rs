@@ -524,8 +524,7 @@ fn prepare(
     fit.save = is_saved.then(|| args.save_settings(files));
     (fit.validation, fit.trace) = (validation, files.trace.clone());
     let adapters = settings.training.adapters.clone();
-    let run =
-        Run { trainer, train, fit, losses, seed, early_stopping, objective: None, adapters, done, described };
+    let run = Run { trainer, train, fit, losses, seed, early_stopping, objective: None, adapters, done, described };
     Ok((run, settings))
 }
 

@@ -33,13 +33,16 @@ fn a_wrong_adapter_fails_the_command_with_advice() {
     assert_eq!(output.status.code(), Some(1), "{shown}{error}");
     assert!(shown.contains("WRONG") && shown.contains("it has too little memory for a small network"), "{shown}");
     assert!(shown.contains("  help: end other programs that use the card"), "{shown}");
-    assert!(error.contains("error: this machine needs all adapters to compute right, but has 1 that do not"), "{error}");
+    assert!(
+        error.contains("error: this machine needs all adapters to compute right, but has 1 that do not"),
+        "{error}"
+    );
     let told: Value =
         serde_json::from_str(&text(&run(&folder, "doctor --adapters cpu --memory cpu=2kB --json").stdout)).unwrap();
-    assert_eq!((&told["findings"][0]["level"], &told["adapters"][0]["failed"]["kind"]), (
-        &Value::from("wrong"),
-        &Value::from("OutOfMemory")
-    ));
+    assert_eq!(
+        (&told["findings"][0]["level"], &told["adapters"][0]["failed"]["kind"]),
+        (&Value::from("wrong"), &Value::from("OutOfMemory"))
+    );
     assert!(refused(&folder, "doctor --adapters nonsense").contains("nonsense"));
 }
 

@@ -52,7 +52,7 @@ fn a_sweep_ends_bad_trials_early_and_names_the_best() {
     let found = trials(&folder, "sweeps/run");
     let states: Vec<(&str, u64)> =
         found.iter().map(|it| (it["state"].as_str().unwrap(), it["epochs"].as_u64().unwrap())).collect();
-    let expected = [[("finished", 9)].repeat(1), [("stopped", 3)].repeat(2), [("stopped", 1)].repeat(6)].concat();
+    let expected = [vec![("finished", 9)], [("stopped", 3)].repeat(2), [("stopped", 1)].repeat(6)].concat();
     assert_eq!(states, expected, "best first; those that went on were better");
     let values: Vec<f64> = found.iter().map(|it| it["value"].as_f64().unwrap()).collect();
     assert!(values.is_sorted(), "{values:?}");
@@ -259,7 +259,8 @@ fn two_adapters_take_little_more_than_half_the_time_of_one() {
     let mut times: Vec<[f64; 2]> = Vec::new();
     for round in 0..3 {
         let time = |adapters: &str, name: &str| {
-            let sweep = "sweep --vary learning_rate=1e-4..1e-2,log --vary batch_size=32|64 --trials 12 --epochs 9 --quiet";
+            let sweep =
+                "sweep --vary learning_rate=1e-4..1e-2,log --vary batch_size=32|64 --trials 12 --epochs 9 --quiet";
             let begin = Instant::now();
             succeed(&folder, &format!("{sweep} --adapters {adapters} --folder {name}-{round}"));
             begin.elapsed().as_secs_f64()

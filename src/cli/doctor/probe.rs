@@ -154,7 +154,8 @@ fn train(info: &Info, opener: &Opener, limits: &MemoryLimits) -> Result<Trained>
     let step_ms = clock.now_ms() - begin_ms;
     let outputs = trainer.predict_on_batch(&batch)?.concat();
     let after = trainer.current_model()?;
-    let tensors = after.tensors().zip(before).map(|((name, _, after), before)| (name.to_owned(), before, after.to_vec()));
+    let tensors =
+        after.tensors().zip(before).map(|((name, _, after), before)| (name.to_owned(), before, after.to_vec()));
     Ok(Trained { open_ms, step_ms, loss, tensors: tensors.collect(), outputs })
 }
 
@@ -179,7 +180,8 @@ fn link(info: &Info, opener: &Opener) -> Result<Link> {
     let clock = runtime::system();
     let (sender, events) = async_channel::unbounded::<Message>();
     let handle = opener(info, ActorId::default(), clock.clone(), sender)?;
-    let lost = |text: String| Error::new(ErrorKind::AdapterLost, format!("`{}`", info.name), text, "see the driver's log");
+    let lost =
+        |text: String| Error::new(ErrorKind::AdapterLost, format!("`{}`", info.name), text, "see the driver's log");
     let send = |request: Request| handle.requests.try_send(request).map_err(|error| lost(error.to_string()));
     let answer = || {
         let answered = async { events.recv().await.map_err(|error| lost(error.to_string())) };
@@ -218,6 +220,7 @@ mod tests {
     use super::*;
     use crate::cli::doctor::facts::Facts;
     use crate::cli::doctor::judge::{Level, judge, tests::healthy};
+    use crate::internals::adapters::Handle;
     use crate::internals::kernels::{Call, Kernel, conv2d};
     use crate::internals::plan::Command;
 
@@ -226,16 +229,16 @@ mod tests {
         Arc::new(move |info, actor, runtime, events| {
             let inner = adapters::open(info, actor, runtime.clone(), events)?;
             let (requests, received) = async_channel::unbounded();
-            let forward = async move {
-                while let Ok(request) = received.recv().await {
-                    if inner.requests.send(change(request)).await.is_err() {
-                        break;
-                    }
-                }
-            };
-            runtime.spawn("planted", Box::new(move || Box::pin(forward)));
-            Ok(adapters::Handle { info: info.clone(), requests })
+            runtime.spawn("planted", Box::new(move || Box::pin(forward(received, inner, change))));
+            Ok(Handle { info: info.clone(), requests })
         })
+    }
+
+    async fn forward(received: async_channel::Receiver<Request>, inner: Handle, change: fn(Request) -> Request) {
+        while let Ok(request) = received.recv().await {
+            // A lost adapter takes no requests.
+            drop(inner.requests.send(change(request)).await);
+        }
     }
 
     fn on_plan(request: Request, change: impl Fn(&mut Plan)) -> Request {
@@ -277,17 +280,15 @@ mod tests {
 
     #[test]
     fn a_wrong_kernel_is_found_by_its_layer() {
-        let swap = |request| {
-            on_plan(request, |plan| {
-                for command in plan.passes.iter_mut().flat_map(|(_, commands)| commands) {
-                    if let Command::Dispatch(dispatch) = command
-                        && dispatch.kernel.name() == WRONG.name()
-                    {
-                        dispatch.kernel = &WRONG;
-                    }
-                }
-            })
-        };
+        fn swap(command: &mut Command) {
+            if let Command::Dispatch(dispatch) = command
+                && dispatch.kernel.name() == WRONG.name()
+            {
+                dispatch.kernel = &WRONG;
+            }
+        }
+        let swap =
+            |request| on_plan(request, |plan| plan.passes.iter_mut().flat_map(|(_, commands)| commands).for_each(swap));
         let (examined, told) = examined(planted(swap), "");
         let Outcome::Trained(step) = &examined.outcome else { panic!("{examined:?}") };
         assert!(step.differences.iter().any(|it| it.name == "conv/kernel"), "{step:?}");

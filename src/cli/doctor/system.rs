@@ -87,6 +87,9 @@ mod tests {
         assert_eq!(of_windows("    TdrLevel    REG_DWORD    0x0\r\n").seconds, None);
         let seconds = |text: &str| of_amdgpu(text).map(|reset| reset.seconds);
         assert_eq!(seconds("10000,60000,10000,10000\n"), Some(Some(60.0)));
-        assert_eq!((seconds("5000\n"), seconds("-1\n"), seconds("\n"), seconds("0\n")), (Some(Some(5.0)), Some(None), None, None));
+        assert_eq!(
+            (seconds("5000\n"), seconds("-1\n"), seconds("\n"), seconds("0\n")),
+            (Some(Some(5.0)), Some(None), None, None)
+        );
     }
 }

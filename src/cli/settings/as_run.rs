@@ -183,9 +183,8 @@ mod tests {
                     [[losses]]\ntype = \"Huber\"\n[training.early_stopping]\nmonitor = \"loss\"\n";
         let set = |path: &str, value: &str| {
             let path: Vec<String> = path.split('.').map(String::from).collect();
-            with_value(text, &path, value).map(|new| {
+            with_value(text, &path, value).inspect(|new| {
                 assert_eq!(value_at(&new.parse::<toml::Table>().unwrap().into(), &path).unwrap().to_string(), value);
-                new
             })
         };
         assert_eq!(set("model.layers.0.units", "16").unwrap(), text.replace("units = 8", "units = 16"));

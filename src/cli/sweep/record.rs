@@ -210,8 +210,7 @@ pub fn sort(rows: &mut [Row], asked: &Asked) {
 
 /// Writes the trials as JSON and as CSV.
 pub fn write(json: &Path, csv: &Path, asked: &Asked, rows: &[Row]) -> Result<()> {
-    let written =
-        Written { manyhands_sweep: FORM, version: env!("CARGO_PKG_VERSION"), asked, trials: rows };
+    let written = Written { manyhands_sweep: FORM, version: env!("CARGO_PKG_VERSION"), asked, trials: rows };
     files::write(json, FileKind::Sweep, |out| serde_json::to_writer_pretty(out, &written).map_err(Into::into))?;
     files::write(csv, FileKind::SweepTable, |out| {
         let mut table = csv::Writer::from_writer(out);

@@ -31,8 +31,16 @@ enum Values {
     /// One of these, in TOML.
     List(Vec<String>),
     /// A whole number, both ends included.
-    Whole { least: i64, most: i64, scale: Scale },
-    Real { least: f64, most: f64, scale: Scale },
+    Whole {
+        least: i64,
+        most: i64,
+        scale: Scale,
+    },
+    Real {
+        least: f64,
+        most: f64,
+        scale: Scale,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,7 +193,8 @@ impl Vary {
 
     /// A text with this value.
     pub fn applied(&self, text: &str, value: &str) -> Result<String> {
-        with_value(text, &self.path, value).ok_or_else(|| self.refuse("has no place in the settings file", "add its table"))
+        with_value(text, &self.path, value)
+            .ok_or_else(|| self.refuse("has no place in the settings file", "add its table"))
     }
 }
 
