@@ -87,9 +87,9 @@ def settings_files() -> dict[str, dict[str, Any]]:
     """All whole settings files of the repository, also those in documents."""
     files = [*(ROOT / "examples" / "settings").glob("*.toml"), *(ROOT / "examples").glob("*.toml"), ROOT / "src" / "cli" / "digits.toml"]
     texts = {path.name: path.read_text(encoding="utf-8") for path in files}
-    for document in ["README.md", "python/README.md", "docs/from-keras.md"]:
-        blocks = re.findall(r"```toml\n(.*?)```", (ROOT / document).read_text(encoding="utf-8"), re.DOTALL)
-        texts |= {f"{document} {number}": block for number, block in enumerate(blocks) if "[data]" in block}
+    for document in [ROOT / "README.md", ROOT / "python" / "README.md", *(ROOT / "docs").rglob("*.md")]:
+        blocks = re.findall(r"```toml\n(.*?)```", document.read_text(encoding="utf-8"), re.DOTALL)
+        texts |= {f"{document.name} {number}": block for number, block in enumerate(blocks) if "[data]" in block}
     return {name: tomllib.loads(text) for name, text in texts.items()}
 
 

@@ -12,6 +12,7 @@ mod needed;
 mod bench;
 mod cli;
 mod doctor;
+mod guide;
 mod flowers;
 mod init;
 mod names;

@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 const HEAD: &str = "# Settings
 
 What each part of a settings file takes. This page is written from the code by `tests/house`: `UPDATE=1 cargo test --test
-house` writes it again. The keys of `[training]` stand in the [README](../README.md#a-run-as-a-file); examples that run in
+house` writes it again. The keys of `[training]` stand in the [guide](guide/settings-file.md); examples that run in
 [`examples/settings`](../examples/settings).
 
 Worth knowing:
