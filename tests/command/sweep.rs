@@ -196,7 +196,9 @@ fn a_trial_that_fails_does_not_end_the_sweep() {
     assert_eq!(trials(&folder, "sweeps/run"), found);
 
     let line = "sweep run.toml --vary learning_rate=2e30|3e30 --folder bad --trials 2 --quiet";
-    let error = refused(&folder, line);
+    let output = run(&folder, line);
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{error}");
     assert!(error.contains("needs one trial without an error, but all 2 failed; the first: "), "{error}");
 }
 

@@ -131,6 +131,11 @@ fn of_failure(adapter: &Examined, Failed { kind, text }: &Failed) -> (String, St
             format!("it can't run the kernels: {text}"),
             format!("install {others}; until then leave it out by `--adapters`"),
         ),
+        // The CPU's numbers are finite.
+        ErrorKind::NonFinite => (
+            format!("its results are wrong: {text}"),
+            "don't train on it: leave it out by `--adapters`, install another version of the driver, and report this".into(),
+        ),
         _ => (text.to_owned(), help.to_owned()),
     }
 }
@@ -242,6 +247,8 @@ pub mod tests {
         assert!(problem.contains("does not come to the end") && advice.contains("Vulkan driver"), "{problem} {advice}");
         let (problem, advice) = failed("vulkan", ErrorKind::Unsupported);
         assert!(problem.contains("can't run the kernels") && advice.contains("newer driver"), "{problem} {advice}");
+        let (problem, advice) = failed("vulkan", ErrorKind::NonFinite);
+        assert!(problem.contains("results are wrong") && advice.contains("don't train on it"), "{problem} {advice}");
     }
 
     #[test]

