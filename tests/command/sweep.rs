@@ -185,10 +185,10 @@ fn a_trial_that_fails_does_not_end_the_sweep() {
     assert!(found[..2].iter().all(|it| it["state"] == "finished" && it["cause"].is_null()), "{found:?}");
     assert!(read(&folder, "sweeps/run/sweep.csv").contains(",failed,"));
     // Its own folder and page tell the cause, too.
-    let run = format!("sweeps/run/trial-{:03}", found[2]["trial"].as_u64().unwrap());
-    assert_eq!(json(&folder, &format!("{run}/results.json"))["failure"]["text"], cause);
-    succeed(&folder, &format!("report {run}"));
-    let page = read(&folder, &format!("{run}/report.html"));
+    let trial = format!("sweeps/run/trial-{:03}", found[2]["trial"].as_u64().unwrap());
+    assert_eq!(json(&folder, &format!("{trial}/results.json"))["failure"]["text"], cause);
+    succeed(&folder, &format!("report {trial}"));
+    let page = read(&folder, &format!("{trial}/report.html"));
     assert!(page.contains("<p class=\"tag\">failed</p>") && page.contains("It ended with an error"), "{page}");
     // It is not tried again.
     let again = succeed(&folder, line);
