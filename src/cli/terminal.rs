@@ -38,7 +38,7 @@ impl Terminal {
         Self { bars: MultiProgress::new(), has_failed: Arc::default(), is_quiet: is_quiet || rank > 0, rank }
     }
 
-    /// The same streams for a part of the command whose own output is not wanted.
+    /// These streams without progress, for a part of the command that another part reports on.
     pub fn silent(&self) -> Self {
         Self { is_quiet: true, ..self.clone() }
     }

@@ -81,7 +81,7 @@ pub struct Step {
     pub expected_loss: f64,
     /// Whether the step changed any weight.
     pub has_changed: bool,
-    /// What differs from the CPU's result, by the largest difference.
+    /// Tensors and outputs that are not those of the CPU.
     pub differences: Vec<Difference>,
     /// Kernels whose results are not those of their definitions, where they were tried one by one.
     pub wrong_kernels: Vec<String>,

@@ -1,4 +1,4 @@
-//! What the operating system tells: memory, and the limits after which it resets a driver.
+//! Facts from the operating system: memory, and the limits after which it resets a driver.
 
 use std::fs;
 use std::process::{Command, Stdio};

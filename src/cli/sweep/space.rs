@@ -146,7 +146,7 @@ impl Vary {
         &self.written
     }
 
-    /// The same for settings of this text: with the table that has the key, and values that it can have.
+    /// This setting with the table of the file that has its key. Checks that the key can have the values.
     pub fn resolved(&self, text: &str) -> Result<Self> {
         let (first, rest) = (&self.path[0], self.path.len() > 1);
         if rest && !TABLES.contains(&first.as_str()) && names::nearest(first, &TABLES).is_some() {
