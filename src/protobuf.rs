@@ -31,6 +31,7 @@ impl Message {
     }
 
     /// A number of 64 bits.
+    #[cfg(any(test, all(feature = "files", not(target_arch = "wasm32"))))]
     pub fn double(&mut self, field: u64, value: f64) {
         self.varint(field << 3 | 1);
         self.0.extend(value.to_le_bytes());

@@ -60,6 +60,7 @@ impl MemoryLimits {
 
     /// The limit of one adapter among those in use, alone.
     #[must_use]
+    #[cfg(feature = "cli")]
     pub(crate) fn alone(&self, info: &Info, in_use: &[Info]) -> Self {
         self.of(info, in_use).map_or_else(Self::default, |bytes| Self::default().limit(info.index.to_string(), bytes))
     }

@@ -184,6 +184,7 @@ impl Checkpoint {
     }
 
     /// Reads a checkpoint from the bytes of its file, which may be on another machine.
+    #[cfg(feature = "cli")]
     pub(crate) fn read(bytes: &[u8], path: &Path) -> Result<Self> {
         Self::read_with(bytes, path, Own::default())
     }

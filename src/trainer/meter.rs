@@ -150,8 +150,27 @@ enum Number {
     Loss([f64; 2]),
     /// A sum, the positions in it, and the rows that they count as.
     Mean([f64; 3]),
-    /// Sums of a metric that is no mean of batches.
-    Counted(Metric, Vec<f64>),
+    /// Sums of a metric that is no mean of batches, and the positions behind them, where this process has all.
+    Counted(Metric, Vec<f64>, Option<Positions>),
+}
+
+/// Outputs and targets of positions, one after the other.
+#[derive(Default)]
+struct Positions {
+    cols: usize,
+    outputs: Vec<f64>,
+    targets: Vec<f64>,
+}
+
+impl Positions {
+    /// Adds all to the sums of a metric, in order.
+    fn add_to(&self, metric: &Metric, sums: &mut [f64]) {
+        let Some(function) = metric.counted() else { return };
+        let targets = self.targets.chunks_exact(self.cols);
+        for (outputs, targets) in self.outputs.chunks_exact(self.cols).zip(targets) {
+            function.add(&Position { outputs, targets }, sums);
+        }
+    }
 }
 
 impl Number {
@@ -159,7 +178,7 @@ impl Number {
         match self {
             Self::Loss(fields) => fields,
             Self::Mean(fields) => fields,
-            Self::Counted(_, fields) => fields,
+            Self::Counted(_, fields, _) => fields,
         }
     }
 
@@ -167,7 +186,7 @@ impl Number {
         match self {
             Self::Loss(fields) => fields,
             Self::Mean(fields) => fields,
-            Self::Counted(_, fields) => fields,
+            Self::Counted(_, fields, _) => fields,
         }
     }
 }
@@ -188,6 +207,12 @@ impl Tally {
 
     /// The numbers of the whole batch, from sums over its parts.
     pub(super) fn set_fields(&mut self, sums: &[f64]) {
+        for number in &mut self.0 {
+            // From now on they are those of more positions.
+            if let Number::Counted(_, _, positions) = number {
+                *positions = None;
+            }
+        }
         let fields = self.0.iter_mut().flat_map(Number::fields_mut);
         fields.zip(sums).for_each(|(field, sum)| *field = *sum);
     }
@@ -233,7 +258,8 @@ impl Reported<'_> {
     #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
     fn number(&self, output: usize, metric: &Metric, mask: &Mask) -> Number {
         if metric.is_counted() {
-            return Number::Counted(metric.clone(), self.count(output, metric));
+            let (sums, positions) = self.count(output, metric);
+            return Number::Counted(metric.clone(), sums, positions);
         }
         let (report, score) = (&self.reports.rows[output], self.compile.losses[output].score());
         let rows = self.batch.rows as f64;
@@ -248,17 +274,18 @@ impl Reported<'_> {
     }
 
     /// Sums over the batch's positions for a metric of an output.
-    fn count(&self, output: usize, metric: &Metric) -> Vec<f64> {
-        let Some(function) = metric.counted() else { return self.count_losses(output) };
+    fn count(&self, output: usize, metric: &Metric) -> (Vec<f64>, Option<Positions>) {
+        let Some(function) = metric.counted() else { return (self.count_losses(output), None) };
         let (_, shape) = self.model.outputs()[output];
         let (cols, loss) = (shape.last(), &self.compile.losses[output]);
         let mut sums = vec![0.0; function.n_sums(cols)];
         let reported = self.compile.reported_outputs();
-        let Some(place) = reported.iter().position(|reported| *reported == output) else { return sums };
+        let Some(place) = reported.iter().position(|reported| *reported == output) else { return (sums, None) };
         let values = &self.reports.rows[self.model.outputs().len() + place];
         let (mask, domain) = (self.mask(output), loss.target(shape).domain);
         let targets = &self.batch.targets[output];
         let (mut outputs, mut expected) = (vec![0.0; cols], vec![0.0; cols]);
+        let mut positions = Positions { cols, ..Positions::default() };
         for (at, row) in values.chunks_exact(cols).enumerate() {
             if mask.as_ref().is_some_and(|mask| mask[at] == 0.0) {
                 continue;
@@ -273,9 +300,11 @@ impl Reported<'_> {
                 let row = &targets[at * cols..(at + 1) * cols];
                 expected.iter_mut().zip(row).for_each(|(target, value)| *target = f64::from(*value));
             }
-            function.add(&Position { outputs: &outputs, targets: &expected }, &mut sums);
+            positions.outputs.extend_from_slice(&outputs);
+            positions.targets.extend_from_slice(&expected);
         }
-        sums
+        positions.add_to(metric, &mut sums);
+        (sums, Some(positions))
     }
 
     /// Losses and weights of the positions, for the mean cross-entropy.
@@ -339,10 +368,13 @@ impl Meter {
         let mut values = Vec::new();
         for (at, number) in numbers.iter().enumerate() {
             let (value, count) = match number {
-                Number::Counted(metric, own) => {
+                Number::Counted(metric, own, positions) => {
                     let Some(Counted(sums)) = counted.next() else { continue };
                     sums.resize(own.len(), 0.0);
-                    sums.iter_mut().zip(own).for_each(|(sum, own)| *sum += own);
+                    match positions {
+                        Some(positions) => positions.add_to(metric, sums),
+                        None => sums.iter_mut().zip(own).for_each(|(sum, own)| *sum += own),
+                    }
                     values.push(result(metric, own));
                     continue;
                 }

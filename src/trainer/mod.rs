@@ -198,6 +198,7 @@ impl Trainer {
     }
 
     /// Leaves the other processes: from now on this one evaluates and predicts by itself.
+    #[cfg(feature = "cli")]
     pub(crate) fn leave_group(&mut self) {
         (self.adapters.group, self.share) = (Group::alone(), Share::default());
     }
