@@ -14,7 +14,6 @@
 //!   [`Fault::Unsupported`]; the adapter stays, and so does its plan.
 //! - **[`Fault::Lost`]** is the last event of an actor. A panic is reported as one: no request stays without an end.
 
-use std::any::Any;
 use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -26,7 +25,7 @@ use futures_lite::FutureExt;
 use super::throttle::Throttle;
 use super::{ActorId, Combining, Event, Fault, Message, Request, Run, Ticket, Timing, Writes};
 use crate::plan::{Pass, Plan, Role};
-use crate::runtime::{Runtime, Task};
+use crate::runtime::{Runtime, Task, panic_text};
 use crate::shown::bytes;
 
 /// Reason why a request was not served to its end.
@@ -167,7 +166,7 @@ where
             if let Err(panic) = served
                 && !reported.load(Ordering::Relaxed)
             {
-                let fault = Fault::Lost(format!("its thread panicked: {}", text_of(panic.as_ref())));
+                let fault = Fault::Lost(format!("its thread panicked: {}", panic_text(panic.as_ref())));
                 let event = Event::Failed { ticket: None, fault };
                 drop(last_event.send(Message { actor, event }).await);
             }
@@ -197,11 +196,6 @@ impl Drop for Unstarted {
             drop(events.try_send(Message { actor: self.actor, event: Event::Failed { ticket: None, fault } }));
         }
     }
-}
-
-fn text_of(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no reason is known")
 }
 
 /// The actor: opens its device, then serves requests until nobody sends any, or the device is lost.

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::adapters::{Info, Kind, MemoryLimits};
 use crate::callbacks::Monitor;
 use crate::internals::files::Lock;
+use crate::internals::runtime::{STACK_BYTES, panic_text};
 use crate::internals::shown;
 use crate::{Error, ErrorKind, Placement, Result};
 use clap::Args;
@@ -194,12 +195,17 @@ fn resolved(vary: &[Vary], text: &str) -> Result<Vec<Vary>> {
     Ok(resolved)
 }
 
+/// `batch_size = 32, learning_rate = 0.01`: the varied settings of a trial.
+fn assignments(vary: &[Vary], values: &[String]) -> String {
+    let each = vary.iter().zip(values).map(|(vary, value)| format!("{} = {value}", vary.name()));
+    each.collect::<Vec<_>>().join(", ")
+}
+
 /// The settings of a trial; all of it is checked before any trial begins.
 fn settings_of(vary: &[Vary], values: &[String], text: &str) -> Result<String> {
     let text = vary.iter().zip(values).try_fold(text.to_owned(), |text, (vary, value)| vary.applied(&text, value))?;
-    let told = || vary.iter().zip(values).map(|(vary, value)| format!("{} = {value}", vary.name())).collect::<Vec<_>>();
     Settings::parse(&text, "the settings").map_err(|error| {
-        let who = format!("a trial with {}: {}", shown(&told().join(", ")), error.who());
+        let who = format!("a trial with {}: {}", shown(&assignments(vary, values)), error.who());
         Error::setting(who, error.problem(), error.help())
     })?;
     Ok(text)
@@ -344,8 +350,6 @@ impl Sweep<'_> {
     /// Trains trials up to an epoch; each worker takes the next one when it is free.
     #[allow(clippy::disallowed_methods, reason = "the command is no part of a page; each worker waits for its adapter")]
     fn train_round(&self, trials: VecDeque<usize>, epochs: u64) -> Result<()> {
-        // Deep recursion in some drivers needs the stack of an actor.
-        const STACK_BYTES: usize = 8 << 20;
         let queue = Mutex::new(trials);
         let failed: Vec<Error> = std::thread::scope(|scope| {
             let start = |worker: usize| {
@@ -416,13 +420,7 @@ impl Sweep<'_> {
             }
             (None, None) => "ended without a result".into(),
         };
-        let values: Vec<String> = self
-            .vary
-            .iter()
-            .zip(&self.drawn[trial])
-            .map(|(vary, value)| format!("{} = {value}", vary.name()))
-            .collect();
-        self.say(format_args!("trial {}: {how}  ({})", trial + 1, values.join(", ")));
+        self.say(format_args!("trial {}: {how}  ({})", trial + 1, assignments(&self.vary, &self.drawn[trial])));
         Ok(())
     }
 
@@ -522,7 +520,6 @@ fn is_of_adapter(error: &Error) -> bool {
 
 /// A panic as an error of the trial.
 fn panicked(panic: &(dyn std::any::Any + Send)) -> Error {
-    let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
-    let problem = format!("ended with a panic: {}", text.unwrap_or("unknown"));
+    let problem = format!("ended with a panic: {}", panic_text(panic));
     Error::setting("the trial", problem, "this is a bug: please report it")
 }

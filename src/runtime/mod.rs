@@ -10,6 +10,7 @@ pub(crate) mod threads;
 #[cfg(not(target_arch = "wasm32"))]
 mod timers;
 
+use std::any::Any;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,6 +18,8 @@ use std::sync::Arc;
 #[cfg(target_arch = "wasm32")]
 pub use browser::Browser;
 pub use metered::Metered;
+#[cfg(feature = "cli")]
+pub(crate) use native::STACK_BYTES;
 #[cfg(not(target_arch = "wasm32"))]
 pub use native::{Native, seconds_since_1970};
 
@@ -39,6 +42,12 @@ pub trait Runtime: Send + Sync {
 
     /// Waits for actors whose other end is gone to finish, if a thread may block.
     fn settle(&self, _last_words: Task) {}
+}
+
+/// The message of a panic that was caught.
+pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no reason is known")
 }
 
 /// The runtime of the target system.

@@ -10,7 +10,7 @@ use super::{Runtime, Task};
 pub struct Native;
 
 /// Stack of an actor's thread. Creating shader modules recurses deeply in some drivers.
-const STACK_BYTES: usize = 8 << 20;
+pub(crate) const STACK_BYTES: usize = 8 << 20;
 
 /// Seconds since 1970, by the system's clock, for files that tell when they were written.
 #[allow(clippy::disallowed_methods, reason = "this is the native clock")]

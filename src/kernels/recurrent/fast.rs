@@ -44,10 +44,7 @@ impl Rows {
     }
 
     fn activate(&self, values: &mut [f32]) {
-        match self.activation.activation {
-            Activation::Tanh => vectors::tanh_all(values),
-            _ => self.activation.activate_all(values),
-        }
+        self.activation.activate_all(values);
     }
 
     /// `d *= slope`, of what [`activate`](Self::activate) made `values`.
