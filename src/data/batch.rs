@@ -46,6 +46,15 @@ impl Batch {
     ///
     /// When a row is not there, can't be decoded, or holds a value that is not finite.
     pub fn fetch(dataset: &dyn Dataset, rows: &[usize]) -> Result<Self> {
+        Self::fetch_by(dataset, rows, |mut whole| dataset.fetch(rows, &mut whole))
+    }
+
+    /// As [`fetch`](Self::fetch), on the threads of the caller's pool.
+    pub(super) fn fetch_on_threads(dataset: &dyn Dataset, rows: &[usize]) -> Result<Self> {
+        Self::fetch_by(dataset, rows, |whole| fetch_in_pieces(dataset, rows, whole))
+    }
+
+    fn fetch_by(dataset: &dyn Dataset, rows: &[usize], read: impl FnOnce(BatchMut<'_>) -> Result<()>) -> Result<Self> {
         if let Some(row) = rows.iter().find(|&&row| row >= dataset.len()) {
             return Err(Error::data(
                 "the dataset",
@@ -69,7 +78,7 @@ impl Batch {
             targets: slices(&mut batch.targets),
             sample_weights: batch.sample_weights.as_mut().map_or(&mut [], Arc::make_mut),
         };
-        fetch_in_pieces(dataset, rows, whole)?;
+        read(whole)?;
         batch.check_finite(rows, &inputs, &targets)?;
         Ok(batch)
     }

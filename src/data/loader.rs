@@ -214,8 +214,9 @@ impl Loader {
     fn job(&self, batch_idx: usize) -> impl FnOnce() -> Result<Batch> + Send + use<> {
         let (rows, order, dataset) = (self.rows(batch_idx), Arc::clone(&self.order), Arc::clone(&self.dataset));
         let (augment, epoch) = (self.augment.clone(), self.position.epoch);
+        let fetch = if self.settings.workers > 0 { Batch::fetch_on_threads } else { Batch::fetch };
         move || {
-            let mut batch = Batch::fetch(dataset.as_ref(), &order[rows.clone()])?;
+            let mut batch = fetch(dataset.as_ref(), &order[rows.clone()])?;
             if let Some(augment) = augment {
                 augment.apply(&mut batch, &dataset.input_shapes(), &order[rows], epoch)?;
             }
