@@ -453,11 +453,12 @@ fn a_throttled_run_takes_longer() {
             rig.done().2.busy_ms()
         });
         let usual_ms = usual.into_iter().fold(f64::INFINITY, f64::min);
-        rig.ask(Request::Throttle(5.0));
+        // The factor is far larger than the bound: the wait follows the shortest run, which may be the fourth, and a busy
+        // machine makes the others longer. `Throttle` has tests of the exact wait.
+        rig.ask(Request::Throttle(60.0));
         rig.run(Pass::Predict, &input, Combining::Host, 4);
         let (_, _, timing) = rig.done();
-        // The wait follows the typical time, which is that of the shortest at first.
-        assert!(timing.busy_ms() > 3.5 * usual_ms, "{timing:?}, but {usual_ms} ms without");
+        assert!(timing.busy_ms() > 6.0 * usual_ms, "{timing:?}, but {usual_ms} ms without");
     });
 }
 
