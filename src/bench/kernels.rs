@@ -15,7 +15,8 @@ use crate::error::{Error, Result};
 use crate::kernels::cases::compare;
 use crate::kernels::cases::{Case, Fill};
 use crate::kernels::{
-    Call, Kernel, Tile, adam, batch_norm, conv2d, dense, lanes, reduce, softmax_cross_entropy as cross_entropy,
+    Call, Kernel, Tile, adam, attention, batch_norm, conv2d, dense, lanes, reduce,
+    softmax_cross_entropy as cross_entropy,
 };
 #[cfg(feature = "gpu")]
 use crate::plan::Command;
@@ -294,9 +295,9 @@ fn time_on_host(probe: &Probe, inputs: &[Vec<f32>], mut outputs: Vec<Vec<f32>>) 
 fn benched(info: &Info) -> Vec<Probe> {
     let mut probes = Vec::new();
     for (kernel, case, bytes) in kernels(info) {
-        let tiles: Vec<Tile> = match (info.kind, kernel.is_tiled()) {
-            (Kind::Cpu, _) | (_, false) => vec![Tile::Registers],
-            _ => Tile::ALL.into_iter().filter(|tile| tile.is_able(case.grid)).collect(),
+        let tiles: Vec<Tile> = match info.kind {
+            Kind::Cpu => vec![Tile::Registers],
+            _ => kernel.tiles().iter().copied().filter(|tile| tile.is_able(case.grid)).collect(),
         };
         let cost = product_flops(kernel, &case.params, &case.constants).map_or(Cost::Bytes(bytes), Cost::Flops);
         probes.extend(tiles.into_iter().map(|tile| Probe { kernel, tile, case: case.clone(), cost }));
@@ -320,6 +321,8 @@ fn kernels(info: &Info) -> Vec<(&'static Kernel, Case, f64)> {
     // Its batch normalization.
     kernels.extend(normalizations(64 * 24 * 24, 64));
     kernels.push(softmax(4096, 1000));
+    // The heads of a block of `gpt_mini`.
+    kernels.extend(attentions(16, 4, 128, 32));
     // The parameters of the MLP, and 16 million.
     kernels.extend([1_863_690, 1 << 24].map(update));
     kernels
@@ -418,6 +421,39 @@ fn normalizations(pixels: u32, channels: u32) -> [(&'static Kernel, Case, f64); 
             case(all).input(x()).input(x()).input(few()).input(few()).input(few()).output(values),
             3.0 * pass,
         ),
+    ]
+}
+
+/// Causal attention of sequences to themselves, in heads of `dim` numbers; the hidden half is counted.
+fn attentions(rows: u32, heads: u32, positions: u32, dim: u32) -> [(&'static Kernel, Case, f64); 3] {
+    let params = attention::Params {
+        rows,
+        heads,
+        queries: positions,
+        keys: positions,
+        dim,
+        value_dim: dim,
+        scale: 0.2,
+        first_row: 0,
+        seed: 0,
+        step: 0,
+        node: 0,
+        rate: 0.0,
+    };
+    let (values, queries) = (len(&[rows, positions, heads, dim]), len(&[rows, positions, heads]));
+    let record = params.record();
+    let case = |grid: Grid| {
+        let case = Case::new(format!("{rows} x {positions} x {heads} x {dim}"), params.words(), grid);
+        let case = case.constant("CAUSAL", 1.0).input(normal_like(values)).input(normal_like(values));
+        // The mask is not read.
+        case.input(normal_like(values)).input(normal_like(4))
+    };
+    let backward =
+        |grid| case(grid).input(normal_like(values)).input(Fill::Uniform(2 * queries, 4.0, 5.0)).output(values);
+    [
+        (&attention::FORWARD, case(record.forward_grid()).input(normal_like(4)).output(values).output(queries), 0.0),
+        (&attention::BACKWARD_QUERIES, backward(record.backward_queries_grid()), 0.0),
+        (&attention::BACKWARD_KEYS, backward(record.backward_keys_grid()).output(values), 0.0),
     ]
 }
 

@@ -1,4 +1,4 @@
-//! Attention of queries to keys, tile by tile: memory grows with the length of a sequence, not with its square.
+//! Attention of queries to keys, part by part: memory grows with the length of a sequence, not with its square.
 //!
 //! Forward keeps the logarithm of each query's sum; backward computes the probabilities again, once for the queries'
 //! gradient and once for that of keys and values. All sums have one order, so results repeat to the same bits.
@@ -10,7 +10,7 @@ mod twins;
 use super::family::family;
 use super::rounding::index;
 use super::{Call, Kernel, whole};
-use crate::size::{Grid, Length, length_word};
+use crate::size::{Grid, Word};
 
 crate::params! {
     /// Rows of the batch.
@@ -39,7 +39,7 @@ crate::params! {
     rate: f32,
 }
 
-family!("attention", [Grid, Random]);
+family!("attention", [Attention, Grid, Random]);
 
 /// The family.
 pub static KERNELS: &[&Kernel] = &[&FORWARD, &BACKWARD_SUMS, &BACKWARD_QUERIES, &BACKWARD_KEYS];
@@ -50,10 +50,10 @@ const TOLERANCE: f32 = 2e-5;
 /// Logarithm of the sum of a query that sees no key.
 pub const EMPTY: f32 = 3e38;
 
-/// Positions for which one workgroup computes.
-const OWN: usize = 32;
-/// Columns that one workgroup computes.
-const COLUMNS: usize = 64;
+/// Positions of a part.
+const OWN: u32 = 32;
+/// Columns of a part.
+const COLUMNS: u32 = 64;
 
 /// `q [rows, queries, heads, dim]`, `k [rows, keys, heads, dim]`, `v [rows, keys, heads, value_dim]`,
 /// `key_mask [rows, keys]`, `query_mask [rows, queries]` → `y [rows, queries, heads, value_dim]`,
@@ -61,7 +61,7 @@ const COLUMNS: usize = 64;
 ///
 /// Constants, 0 unless set: `CAUSAL`: no query sees a later key; `QUERY_MASKED`, `KEY_MASKED`: masks are read, else any
 /// buffers may be bound; `UNIFORM`: a query that sees no key gives the mean of all values instead of 0; `DROPS`:
-/// probabilities are dropped. Grid: [`queries_grid`] of `value_dim`.
+/// probabilities are dropped. Grid: [`Record::forward_grid`].
 pub static FORWARD: Kernel = kernel(
     "forward",
     [
@@ -88,7 +88,7 @@ pub static BACKWARD_SUMS: Kernel = kernel(
 
 /// `q`, `k`, `v`, `key_mask`, `dy`, `statistics [rows, queries, heads, 2]` of [`BACKWARD_SUMS`] → `d_q`.
 ///
-/// Constants: `CAUSAL`, `KEY_MASKED`, `DROPS`, as forward has them. Grid: [`queries_grid`] of `dim`.
+/// Constants: `CAUSAL`, `KEY_MASKED`, `DROPS`, as forward has them. Grid: [`Record::backward_queries_grid`].
 pub static BACKWARD_QUERIES: Kernel = kernel(
     "backward_queries",
     [&["q", "k", "v", "key_mask", "dy", "statistics"], &["d_q"], &["CAUSAL", "KEY_MASKED", "DROPS"]],
@@ -99,7 +99,7 @@ pub static BACKWARD_QUERIES: Kernel = kernel(
 
 /// `q`, `k`, `v`, `key_mask`, `dy`, `statistics` → `d_k`, `d_v`.
 ///
-/// Constants: `CAUSAL`, `KEY_MASKED`, `UNIFORM`, `DROPS`, as forward has them. Grid: [`keys_grid`].
+/// Constants: `CAUSAL`, `KEY_MASKED`, `UNIFORM`, `DROPS`, as forward has them. Grid: [`Record::backward_keys_grid`].
 pub static BACKWARD_KEYS: Kernel = kernel(
     "backward_keys",
     [&["q", "k", "v", "key_mask", "dy", "statistics"], &["d_k", "d_v"], &["CAUSAL", "KEY_MASKED", "UNIFORM", "DROPS"]],
@@ -108,19 +108,61 @@ pub static BACKWARD_KEYS: Kernel = kernel(
     cases::backward_keys,
 );
 
-/// Workgroups of a row.
-fn items(heads: usize, positions: usize, columns: usize) -> usize {
-    heads * positions.div_ceil(OWN) * columns.div_ceil(COLUMNS)
+impl Record {
+    /// The grid of [`FORWARD`].
+    pub fn forward_grid(&self) -> Grid {
+        self.grid(self.queries, number(self.value_dim))
+    }
+
+    /// The grid of [`BACKWARD_QUERIES`].
+    pub fn backward_queries_grid(&self) -> Grid {
+        self.grid(self.queries, number(self.dim))
+    }
+
+    /// The grid of [`BACKWARD_KEYS`].
+    pub fn backward_keys_grid(&self) -> Grid {
+        self.grid(self.keys, number(self.dim).max(number(self.value_dim)))
+    }
+
+    /// The grid of a result of so many columns for each position.
+    fn grid(&self, positions: Word, columns: u32) -> Grid {
+        let of_row = number(self.heads) * number(positions).div_ceil(OWN) * columns.div_ceil(COLUMNS);
+        let parts = match self.rows {
+            Word::Rows(factor) => Word::Rows(factor * of_row),
+            rows => Word::U32(number(rows) * of_row),
+        };
+        let (dim, value_dim) = (number(self.dim), number(self.value_dim));
+        let width = if (dim | value_dim).is_multiple_of(4) { 4 } else { 1 };
+        Grid::Heads { parts, columns: dim.max(value_dim), width }
+    }
 }
 
-/// The grid for a result of so many columns for each query.
-pub fn queries_grid(heads: usize, queries: usize, columns: usize) -> Grid {
-    Grid::Items(length_word(Length::per_row(items(heads, queries, columns))))
+/// A word that is known when a plan is recorded; all sizes but the rows are.
+fn number(word: Word) -> u32 {
+    match word {
+        Word::U32(number) => number,
+        _ => 0,
+    }
 }
 
-/// The grid of the gradients of keys and values.
-pub fn keys_grid(heads: usize, keys: usize, [dim, value_dim]: [usize; 2]) -> Grid {
-    Grid::Items(length_word(Length::per_row(items(heads, keys, dim.max(value_dim)))))
+impl Params {
+    /// These sizes as a layer records them.
+    pub fn record(&self) -> Record {
+        Record {
+            rows: self.rows.into(),
+            heads: self.heads.into(),
+            queries: self.queries.into(),
+            keys: self.keys.into(),
+            dim: self.dim.into(),
+            value_dim: self.value_dim.into(),
+            scale: self.scale.into(),
+            first_row: self.first_row.into(),
+            seed: self.seed.into(),
+            step: self.step.into(),
+            node: self.node.into(),
+            rate: self.rate.into(),
+        }
+    }
 }
 
 /// Multiplications and additions of a kernel of this family; those of hidden pairs are counted.
@@ -193,8 +235,5 @@ impl Sizes {
 
 /// A position as a word; positions were words before.
 fn whole_u32(position: usize) -> u32 {
-    match whole(position) {
-        crate::size::Word::U32(position) => position,
-        _ => 0,
-    }
+    number(whole(position))
 }

@@ -91,9 +91,13 @@ pub enum Library {
     Random,
     /// `lib/product_*.wgsl`: the tile loop of a matrix product, one file a way to cut it.
     Product,
+    /// `lib/attention_*.wgsl`: the loops of attention, likewise.
+    Attention,
 }
 
 /// A way to cut a matrix product into workgroups. The best one depends on the adapter, and on the product.
+///
+/// Attention has two texts: one for [`Tile::Subgroups`], and one, through workgroup memory, for all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Tile {
@@ -122,7 +126,7 @@ impl Tile {
     #[must_use]
     pub fn chosen_for(self, grid: Grid) -> Self {
         match self {
-            Self::Vectors | Self::Subgroups if !Self::Vectors.is_able(grid) => Self::Registers,
+            tile if !tile.is_able(grid) => Self::Registers,
             Self::Subgroups if columns(grid).is_some_and(|columns| columns <= NARROW) => Self::Vectors,
             tile => tile,
         }
@@ -130,16 +134,25 @@ impl Tile {
 
     /// Whether it can compute a grid.
     pub fn is_able(self, grid: Grid) -> bool {
-        match self {
-            Self::Registers | Self::Workgroup32 | Self::Workgroup64 | Self::Workgroup128 => true,
-            Self::Vectors | Self::Subgroups => matches!(grid, Grid::Tiles { width: 4, .. }),
+        match (self, grid) {
+            (Self::Registers, _) => true,
+            (Self::Workgroup32 | Self::Workgroup64 | Self::Workgroup128, Grid::Tiles { .. }) => true,
+            (Self::Vectors | Self::Subgroups, Grid::Tiles { width, .. }) => width == 4,
+            (Self::Subgroups, Grid::Heads { columns, width, .. }) => width == 4 && columns <= MOST_IN_REGISTERS,
+            _ => false,
         }
     }
 
     /// The `override` constant that fits the text to a grid, if it has one: few columns need another cut than
     /// many.
     pub fn constant(self, grid: Grid) -> Option<(&'static str, u32)> {
-        let columns = columns(grid).unwrap_or(u32::MAX);
+        let columns = match grid {
+            Grid::Tiles { .. } => columns(grid).unwrap_or(u32::MAX),
+            Grid::Heads { columns, .. } if self == Self::Subgroups => {
+                return Some(("ATTENTION_VECTORS", columns.div_ceil(4).next_power_of_two().max(2)));
+            }
+            _ => return None,
+        };
         match self {
             Self::Registers | Self::Vectors => Some(("PRODUCT_ACROSS", columns.div_ceil(8).min(8).next_power_of_two())),
             Self::Subgroups => Some(("PRODUCT_COLUMNS", if columns <= 32 { 4 } else { 8 })),
@@ -160,7 +173,15 @@ impl Tile {
             Self::Workgroup128 => [128, 128],
         }
     }
+
+    /// Parts of attention that one workgroup computes.
+    pub fn parts(self) -> u32 {
+        if self == Self::Subgroups { 8 } else { 1 }
+    }
 }
+
+/// Columns of queries, keys and values that [`Tile::Subgroups`] keeps in registers.
+const MOST_IN_REGISTERS: u32 = 32;
 
 /// Columns up to which [`Tile::Vectors`] are better than [`Tile::Subgroups`]: half of a subgroup would be idle.
 const NARROW: u32 = 16;
@@ -189,6 +210,8 @@ impl Library {
                 wgsl!("lib/product_workgroup")
             }
             (Self::Product, Tile::Workgroup128) => wgsl!("lib/product_workgroup_128"),
+            (Self::Attention, Tile::Subgroups) => wgsl!("lib/attention_subgroups"),
+            (Self::Attention, _) => wgsl!("lib/attention_workgroup"),
         }
     }
 }
@@ -304,10 +327,21 @@ impl Kernel {
         std::iter::once(self.source).chain(libraries).collect::<Vec<_>>().join("\n")
     }
 
+    /// The tiles for which it has a text of its own.
+    #[doc(hidden)]
+    pub fn tiles(&self) -> &'static [Tile] {
+        let uses = |library| self.uses.contains(&library);
+        match () {
+            () if uses(Library::Product) => &Tile::ALL,
+            () if uses(Library::Attention) => &[Tile::Registers, Tile::Subgroups],
+            () => &[Tile::Registers],
+        }
+    }
+
     /// Whether the text differs between tiles.
     #[doc(hidden)]
     pub fn is_tiled(&self) -> bool {
-        self.uses.contains(&Library::Product)
+        self.tiles().len() > 1
     }
 }
 

@@ -367,7 +367,7 @@ impl Layer for MultiHeadAttention {
         // What is not read may be any buffer that is not written.
         let mask = |rec: &Recorder<'_>, mask: Option<usize>| mask.map_or(q, |mask| rec.input(mask));
         let inputs = [q, k, v, mask(rec, sizes.key_mask), mask(rec, sizes.query_mask)];
-        let grid = kernel::queries_grid(self.num_heads, queries, self.values());
+        let grid = self.params(rec, &sizes).forward_grid();
         self.dispatch(rec, &kernel::FORWARD, &sizes, &inputs, (&[y, lse], grid));
         let w = rec.parameter("attention_output_kernel");
         let bias = self.use_bias.then(|| rec.parameter("attention_output_bias"));
@@ -394,9 +394,9 @@ impl Layer for MultiHeadAttention {
         let inputs = [q, k, v, mask, dy, statistics];
         let [d_q, d_k, d_v] = [("query_gradient", q), ("key_gradient", k), ("value_gradient", v)]
             .map(|(what, like)| rec.scratch(what, like.len));
-        let grid = kernel::queries_grid(self.num_heads, sizes.queries, self.key_dim);
+        let grid = self.params(rec, &sizes).backward_queries_grid();
         self.dispatch(rec, &kernel::BACKWARD_QUERIES, &sizes, &inputs, (&[d_q], grid));
-        let grid = kernel::keys_grid(self.num_heads, sizes.keys, [self.key_dim, self.values()]);
+        let grid = self.params(rec, &sizes).backward_keys_grid();
         self.dispatch(rec, &kernel::BACKWARD_KEYS, &sizes, &inputs, (&[d_k, d_v], grid));
         for (it, d) in sizes.projections.iter().zip([d_q, d_k, d_v]) {
             let linear = Self::linear(rec, it);

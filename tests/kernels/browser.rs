@@ -42,8 +42,7 @@ fn texts() -> BTreeMap<String, Vec<(&'static Kernel, Tile)>> {
     let mut texts: BTreeMap<_, Vec<(&'static Kernel, Tile)>> = BTreeMap::new();
     for kernel in kernels::all() {
         // A page can't ask for subgroups through wgpu: no browser ever sees that tile.
-        let tiles = Tile::ALL.into_iter().filter(|tile| *tile != Tile::Subgroups);
-        for tile in tiles.filter(|tile| kernel.is_tiled() || *tile == Tile::ALL[0]) {
+        for tile in kernel.tiles().iter().copied().filter(|tile| *tile != Tile::Subgroups) {
             texts.entry(kernel.wgsl(tile)).or_default().push((kernel, tile));
         }
     }

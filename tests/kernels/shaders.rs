@@ -34,7 +34,7 @@ fn capabilities(kernel: &Kernel, tile: Tile) -> Capabilities {
 fn each(check: impl Fn(&Kernel, Tile, &Module, &ModuleInfo)) {
     let mut entries = 0;
     for kernel in kernels::all() {
-        for tile in Tile::ALL.into_iter().filter(|tile| kernel.is_tiled() || *tile == Tile::ALL[0]) {
+        for tile in kernel.tiles().iter().copied() {
             let text = kernel.wgsl(tile);
             let module = naga::front::wgsl::parse_str(&text)
                 .unwrap_or_else(|e| panic!("{kernel:?}: {}", e.emit_to_string(&text)));

@@ -42,12 +42,12 @@ impl Job {
     /// Two are enough where wgpu adds its checks, and one, in turn, for each activation of the result: drivers are slow to
     /// compile them.
     fn tiles(&self, checks: Checks) -> Vec<Tile> {
-        let all: &[Tile] = match (self.kernel.is_tiled(), checks) {
-            (false, _) => &[Tile::Registers],
-            (true, Checks::Checked) => &[Tile::Registers, Tile::Workgroup64],
-            (true, Checks::Unchecked) => &Tile::ALL,
+        let is_wanted = |tile: &Tile| match checks {
+            Checks::Checked => matches!(tile, Tile::Registers | Tile::Workgroup64),
+            Checks::Unchecked => true,
         };
-        let able: Vec<Tile> = all.iter().copied().filter(|tile| tile.is_able(self.case.grid)).collect();
+        let able = self.kernel.tiles().iter().copied().filter(|tile| tile.is_able(self.case.grid));
+        let able: Vec<Tile> = able.filter(is_wanted).collect();
         let is_activated = self.case.constants.iter().any(|(name, code)| *name == "ACTIVATION" && *code != 0.0);
         if is_activated && !able.is_empty() { vec![able[self.idx % able.len()]] } else { able }
     }

@@ -9,14 +9,14 @@ pub(super) const MOST_WORKGROUPS: u32 = 65_535;
 /// Division of a dispatch into workgroups.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Cut {
-    /// The tile of a product.
+    /// The tile of a product or of attention.
     pub(super) tile: Tile,
     /// Value of an `override` constant.
     pub(super) constant: Option<(&'static str, u32)>,
 }
 
 impl Cut {
-    /// For kernels that are no product.
+    /// For kernels without tiles.
     pub(super) const NONE: Self = Self { tile: Tile::Registers, constant: None };
 
     /// With a tile that is able to compute the grid.
@@ -32,6 +32,7 @@ pub(super) fn workgroups(grid: Grid, kernel: &Kernel, tile: Tile, scalars: &Scal
     match grid {
         Grid::Elements(count) => folded(count.bits(scalars).div_ceil(kernel.workgroup.max(1)), 1, most),
         Grid::Items(count) => folded(count.bits(scalars), 1, most),
+        Grid::Heads { parts, .. } => folded(parts.bits(scalars).div_ceil(tile.parts()), 1, most),
         Grid::Tiles { m, n, depth, .. } => {
             let [rows, columns] = tile.size(grid);
             folded(m.bits(scalars).div_ceil(rows) * n.bits(scalars).div_ceil(columns), depth, most)

@@ -2,11 +2,11 @@
 
 use super::super::cases::{Case, Fill};
 use super::super::rounding::{float, index};
-use super::{EMPTY, Params, items};
-use crate::size::{Grid, Word};
+use super::{EMPTY, Params, Record};
+use crate::size::Grid;
 
 /// Rows, heads, queries, keys, numbers of a query, numbers of a value.
-const SIZES: [[u32; 6]; 9] = [
+const SIZES: [[u32; 6]; 10] = [
     [1, 1, 1, 1, 1, 1],
     [2, 2, 63, 65, 8, 8],
     [1, 2, 65, 63, 64, 64],
@@ -16,6 +16,7 @@ const SIZES: [[u32; 6]; 9] = [
     [1, 1, 100, 257, 32, 32],
     [1, 3, 257, 70, 5, 20],
     [0, 2, 5, 5, 4, 4],
+    [2, 3, 45, 70, 28, 12],
 ];
 
 /// Many workgroups: a grid that is folded.
@@ -32,27 +33,22 @@ const SETTINGS: [&[&str]; 7] = [
     &["DROPS", "CAUSAL"],
 ];
 
-/// A kernel's grid: positions and columns of its results.
-type Results = fn(&Params) -> [u32; 2];
-
 /// Every case of a kernel that has these constants.
-fn each(known: &[&str], results: Results, buffers: impl Fn(Case, &Params, &[&str]) -> Case) -> Vec<Case> {
+fn each(known: &[&str], grid: fn(&Record) -> Grid, buffers: impl Fn(Case, &Params, &[&str]) -> Case) -> Vec<Case> {
     let some = |size: [u32; 6], settings: &'static [&'static str]| {
         let [rows, heads, queries, keys, dim, value_dim] = size;
         let scale = 1.0 / float(index(dim)).sqrt();
         let (first_row, seed, step, node, rate) = (3, 5, 70, 2, 0.3);
         let params = Params { rows, heads, queries, keys, dim, value_dim, scale, first_row, seed, step, node, rate };
-        let [positions, columns] = results(&params).map(index);
-        let n_items = index(rows) * items(index(heads), positions, columns);
-        let grid = Grid::Items(Word::U32(u32::try_from(n_items).unwrap_or(u32::MAX)));
         let label = format!("{rows} x {heads} x {queries} to {keys}, {dim} and {value_dim} {settings:?}");
         let set = settings.iter().filter(|name| known.contains(name));
-        let case = set.fold(Case::new(label, params.words(), grid), |case, name| case.constant(name, 1.0));
+        let case =
+            set.fold(Case::new(label, params.words(), grid(&params.record())), |case, name| case.constant(name, 1.0));
         buffers(case, &params, settings)
     };
     let all = SIZES.iter().flat_map(|size| [0, 4].map(|settings| (*size, SETTINGS[settings])));
     let others =
-        [1, 2, 7].into_iter().flat_map(|size| [1, 2, 3, 5, 6].map(|settings| (SIZES[size], SETTINGS[settings])));
+        [1, 2, 7, 9].into_iter().flat_map(|size| [1, 2, 3, 5, 6].map(|settings| (SIZES[size], SETTINGS[settings])));
     let folded = [(FOLDED, SETTINGS[0])];
     all.chain(others).chain(folded).map(|(size, settings)| some(size, settings)).collect()
 }
@@ -82,14 +78,10 @@ fn inputs(case: Case, p: &Params) -> Case {
 
 pub(super) fn forward() -> Vec<Case> {
     let known = ["CAUSAL", "QUERY_MASKED", "KEY_MASKED", "UNIFORM", "DROPS"];
-    let mut cases = each(
-        &known,
-        |p| [p.queries, p.value_dim],
-        |case, p, _| {
-            let case = inputs(case, p).input(mask(p.rows, p.queries));
-            case.output(results_len(p)).output(index(p.rows * p.queries * p.heads))
-        },
-    );
+    let mut cases = each(&known, Record::forward_grid, |case, p, _| {
+        let case = inputs(case, p).input(mask(p.rows, p.queries));
+        case.output(results_len(p)).output(index(p.rows * p.queries * p.heads))
+    });
     // Scores of hundreds, whose exponentials are no numbers; of whole numbers and a power of 2, so that they are exact.
     let mut large = cases[4].clone();
     large.label += ", large scores";
@@ -130,20 +122,14 @@ fn backward_inputs(case: Case, p: &Params, settings: &[&str]) -> Case {
 }
 
 pub(super) fn backward_queries() -> Vec<Case> {
-    each(
-        &["CAUSAL", "KEY_MASKED", "DROPS"],
-        |p| [p.queries, p.dim],
-        |case, p, settings| backward_inputs(case, p, settings).output(lengths(p)[0]),
-    )
+    each(&["CAUSAL", "KEY_MASKED", "DROPS"], Record::backward_queries_grid, |case, p, settings| {
+        backward_inputs(case, p, settings).output(lengths(p)[0])
+    })
 }
 
 pub(super) fn backward_keys() -> Vec<Case> {
-    each(
-        &["CAUSAL", "KEY_MASKED", "UNIFORM", "DROPS"],
-        |p| [p.keys, p.dim.max(p.value_dim)],
-        |case, p, settings| {
-            let [_, k, v] = lengths(p);
-            backward_inputs(case, p, settings).output(k).output(v)
-        },
-    )
+    each(&["CAUSAL", "KEY_MASKED", "UNIFORM", "DROPS"], Record::backward_keys_grid, |case, p, settings| {
+        let [_, k, v] = lengths(p);
+        backward_inputs(case, p, settings).output(k).output(v)
+    })
 }
