@@ -7,7 +7,7 @@ use serde::de::{Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-use super::function::{Entry, MetricFunction};
+use super::function::{Entry, MetricFunction, check_merge};
 use super::table::METRICS;
 use crate::error::Problem;
 use crate::losses::{LossFunction, Score, Target};
@@ -94,6 +94,16 @@ impl Metric {
         }
     }
 
+    /// Merges sums of other positions into sums of its own over the whole dataset.
+    #[doc(hidden)]
+    pub fn merge(&self, part: &[f64], sums: &mut [f64]) {
+        match self.counted() {
+            Some(function) => function.merge(part, sums),
+            // Losses and weights of perplexity.
+            None => sums.iter_mut().zip(part).for_each(|(sum, part)| *sum += part),
+        }
+    }
+
     /// The function that counts it from outputs and targets, if it is such a metric.
     #[doc(hidden)]
     pub fn counted(&self) -> Option<&dyn MetricFunction> {
@@ -120,7 +130,10 @@ impl Metric {
             Self::TopKCategoricalAccuracy { k: 0 } => {
                 Err(Problem::new("needs `k` of at least 1, but is 0", "5 is usual"))
             }
-            Self::Counted(counted) => counted.0.check(output, &target),
+            Self::Counted(counted) => {
+                counted.0.check(output, &target)?;
+                check_merge(counted.function(), output.last())
+            }
             Self::Perplexity if loss.kind().ends_with("CategoricalCrossentropy") => Ok(()),
             Self::Perplexity => Err(Problem::new(
                 format!("can't be computed from the loss `{}`", loss.kind()),

@@ -49,6 +49,17 @@ impl MetricFunction for R2Score {
         }
     }
 
+    fn merge(&self, part: &[f64], sums: &mut [f64]) {
+        for (part, sums) in part.chunks_exact(4).zip(sums.chunks_exact_mut(4)).filter(|(part, _)| part[0] > 0.0) {
+            // Chan, Golub and LeVeque 1979, as for the moments of batch normalization.
+            let (before, count, difference) = (sums[0], sums[0] + part[0], part[1] - sums[1]);
+            sums[0] = count;
+            sums[1] += difference * (part[0] / count);
+            sums[2] += part[2] + difference * difference * (before * part[0] / count);
+            sums[3] += part[3];
+        }
+    }
+
     #[allow(clippy::cast_precision_loss, reason = "columns are few")]
     fn result(&self, sums: &[f64]) -> f64 {
         let score = |sums: &[f64]| {
@@ -63,5 +74,46 @@ impl MetricFunction for R2Score {
                 ratio(columns().map(|sums| sums[2] * score(sums)).sum(), total)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sums of targets, which are far from 0 in the second column, and of outputs that are a little beside them.
+    fn count(targets: &[f64]) -> Vec<f64> {
+        let mut sums = vec![0.0; 8];
+        for t in targets {
+            R2Score::default()
+                .add(&Position { outputs: &[t + 0.25, 1e9 + t - 0.5], targets: &[*t, 1e9 + t] }, &mut sums);
+        }
+        sums
+    }
+
+    #[test]
+    fn merged_parts_are_those_of_all_positions_also_far_from_zero() {
+        let targets = [3.0, -1.0, 4.0, 1.0, -5.0, 9.0, 2.0];
+        // The variance of the targets times their number; errors are 1/4 and 1/2.
+        let needed = |error: f64| {
+            let mean = targets.iter().sum::<f64>() / 7.0;
+            1.0 - 7.0 * error * error / targets.iter().map(|t| (t - mean) * (t - mean)).sum::<f64>()
+        };
+        let needed = (needed(0.25) + needed(0.5)) / 2.0;
+        for cuts in [[0, 0, 7], [0, 3, 7], [1, 1, 6], [2, 4, 7], [7, 7, 7]] {
+            let mut sums = count(&targets[..cuts[0]]);
+            for part in [&targets[cuts[0]..cuts[1]], &targets[cuts[1]..cuts[2]], &targets[cuts[2]..]] {
+                R2Score::default().merge(&count(part), &mut sums);
+            }
+            let got = R2Score::default().result(&sums);
+            assert!((got - needed).abs() < 1e-6, "{cuts:?}: {got} is not {needed}");
+        }
+    }
+
+    #[test]
+    fn no_positions_merge_into_none() {
+        let mut sums = vec![0.0; 8];
+        R2Score::default().merge(&[0.0; 8], &mut sums);
+        assert_eq!(sums, [0.0; 8]);
     }
 }

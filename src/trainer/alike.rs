@@ -6,7 +6,6 @@ use super::share::hash_of;
 use super::{Fit, Trainer};
 use crate::data::{Batch, Dataset};
 use crate::error::{Error, ErrorKind, Result};
-use crate::metrics::table::METRICS;
 use crate::processes::Group;
 
 /// Characters of a setting that a message shows.
@@ -25,27 +24,10 @@ impl Trainer {
         if group.is_alone() {
             return Ok(());
         }
-        self.check_metrics_add_up()?;
         let own = self.facts(train, fit)?;
         let told: Vec<String> = own.iter().map(|(what, value)| format!("{what}\0{value}")).collect();
         let all = group.all_gather(told.join("\u{1}").into_bytes()).await?;
         check(group, &all.iter().map(|message| String::from_utf8_lossy(message).into_owned()).collect::<Vec<_>>())
-    }
-
-    /// Checks that the sums of each counted metric are those of parts of the rows, added.
-    fn check_metrics_add_up(&self) -> Result<()> {
-        for output in 0..self.model.outputs().len() {
-            for metric in self.compile.metrics_of(output) {
-                let kind = metric.counted().map(|function| function.kind());
-                let adds_up =
-                    kind.is_none_or(|kind| kind != "r2_score" && METRICS.iter().any(|known| known.kind == kind));
-                if !adds_up {
-                    let help = "leave the metric out, and evaluate the trained model in one process";
-                    self.adapters.group.refuse(&format!("the metric `{}`", metric.name()), help)?;
-                }
-            }
-        }
-        Ok(())
     }
 
     fn facts(&self, train: &dyn Dataset, fit: &Fit) -> Result<Facts> {

@@ -144,33 +144,14 @@ struct Reported<'a> {
     whole: &'a Whole,
 }
 
-/// A number of a batch, or of a part of one: then the fields of all parts add up.
+/// A number of a batch, or of a part of one.
 enum Number {
     /// A loss, and its rows.
     Loss([f64; 2]),
     /// A sum, the positions in it, and the rows that they count as.
     Mean([f64; 3]),
-    /// Sums of a metric that is no mean of batches, and the positions behind them, where this process has all.
-    Counted(Metric, Vec<f64>, Option<Positions>),
-}
-
-/// Outputs and targets of positions, one after the other.
-#[derive(Default)]
-struct Positions {
-    cols: usize,
-    outputs: Vec<f64>,
-    targets: Vec<f64>,
-}
-
-impl Positions {
-    /// Adds all to the sums of a metric, in order.
-    fn add_to(&self, metric: &Metric, sums: &mut [f64]) {
-        let Some(function) = metric.counted() else { return };
-        let targets = self.targets.chunks_exact(self.cols);
-        for (outputs, targets) in self.outputs.chunks_exact(self.cols).zip(targets) {
-            function.add(&Position { outputs, targets }, sums);
-        }
-    }
+    /// Sums of a metric that is no mean of batches.
+    Counted(Metric, Vec<f64>),
 }
 
 impl Number {
@@ -178,15 +159,26 @@ impl Number {
         match self {
             Self::Loss(fields) => fields,
             Self::Mean(fields) => fields,
-            Self::Counted(_, fields, _) => fields,
+            Self::Counted(_, fields) => fields,
         }
     }
 
-    fn fields_mut(&mut self) -> &mut [f64] {
-        match self {
+    /// Merges the fields of another part of the batch.
+    fn merge(&mut self, part: &[f64]) {
+        let fields: &mut [f64] = match self {
             Self::Loss(fields) => fields,
             Self::Mean(fields) => fields,
-            Self::Counted(_, fields, _) => fields,
+            Self::Counted(metric, fields) => return metric.merge(part, fields),
+        };
+        fields.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
+    }
+
+    /// Makes it that of no rows.
+    fn clear(&mut self) {
+        match self {
+            Self::Loss(fields) => fields.fill(0.0),
+            Self::Mean(fields) => fields.fill(0.0),
+            Self::Counted(_, fields) => fields.fill(0.0),
         }
     }
 }
@@ -200,21 +192,21 @@ impl Tally {
         Self(Reported { compile, model, reports, batch, whole }.numbers())
     }
 
-    /// All numbers, one after the other: those of parts add up.
+    /// All numbers, one after the other.
     pub(super) fn fields(&self) -> Vec<f64> {
         self.0.iter().flat_map(Number::fields).copied().collect()
     }
 
-    /// The numbers of the whole batch, from sums over its parts.
-    pub(super) fn set_fields(&mut self, sums: &[f64]) {
-        for number in &mut self.0 {
-            // From now on they are those of more positions.
-            if let Number::Counted(_, _, positions) = number {
-                *positions = None;
+    /// Takes the numbers of the whole batch from the [`fields`](Self::fields) of all its parts, in their order.
+    pub(super) fn set_parts<'a>(&mut self, parts: impl Iterator<Item = &'a [f64]>) {
+        self.0.iter_mut().for_each(Number::clear);
+        for mut part in parts {
+            for number in &mut self.0 {
+                let (own, rest) = part.split_at(number.fields().len().min(part.len()));
+                number.merge(own);
+                part = rest;
             }
         }
-        let fields = self.0.iter_mut().flat_map(Number::fields_mut);
-        fields.zip(sums).for_each(|(field, sum)| *field = *sum);
     }
 }
 
@@ -258,8 +250,7 @@ impl Reported<'_> {
     #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
     fn number(&self, output: usize, metric: &Metric, mask: &Mask) -> Number {
         if metric.is_counted() {
-            let (sums, positions) = self.count(output, metric);
-            return Number::Counted(metric.clone(), sums, positions);
+            return Number::Counted(metric.clone(), self.count(output, metric));
         }
         let (report, score) = (&self.reports.rows[output], self.compile.losses[output].score());
         let rows = self.batch.rows as f64;
@@ -274,18 +265,17 @@ impl Reported<'_> {
     }
 
     /// Sums over the batch's positions for a metric of an output.
-    fn count(&self, output: usize, metric: &Metric) -> (Vec<f64>, Option<Positions>) {
-        let Some(function) = metric.counted() else { return (self.count_losses(output), None) };
+    fn count(&self, output: usize, metric: &Metric) -> Vec<f64> {
+        let Some(function) = metric.counted() else { return self.count_losses(output) };
         let (_, shape) = self.model.outputs()[output];
         let (cols, loss) = (shape.last(), &self.compile.losses[output]);
         let mut sums = vec![0.0; function.n_sums(cols)];
         let reported = self.compile.reported_outputs();
-        let Some(place) = reported.iter().position(|reported| *reported == output) else { return (sums, None) };
+        let Some(place) = reported.iter().position(|reported| *reported == output) else { return sums };
         let values = &self.reports.rows[self.model.outputs().len() + place];
         let (mask, domain) = (self.mask(output), loss.target(shape).domain);
         let targets = &self.batch.targets[output];
         let (mut outputs, mut expected) = (vec![0.0; cols], vec![0.0; cols]);
-        let mut positions = Positions { cols, ..Positions::default() };
         for (at, row) in values.chunks_exact(cols).enumerate() {
             if mask.as_ref().is_some_and(|mask| mask[at] == 0.0) {
                 continue;
@@ -300,11 +290,9 @@ impl Reported<'_> {
                 let row = &targets[at * cols..(at + 1) * cols];
                 expected.iter_mut().zip(row).for_each(|(target, value)| *target = f64::from(*value));
             }
-            positions.outputs.extend_from_slice(&outputs);
-            positions.targets.extend_from_slice(&expected);
+            function.add(&Position { outputs: &outputs, targets: &expected }, &mut sums);
         }
-        positions.add_to(metric, &mut sums);
-        (sums, Some(positions))
+        sums
     }
 
     /// Losses and weights of the positions, for the mean cross-entropy.
@@ -368,13 +356,10 @@ impl Meter {
         let mut values = Vec::new();
         for (at, number) in numbers.iter().enumerate() {
             let (value, count) = match number {
-                Number::Counted(metric, own, positions) => {
+                Number::Counted(metric, own) => {
                     let Some(Counted(sums)) = counted.next() else { continue };
                     sums.resize(own.len(), 0.0);
-                    match positions {
-                        Some(positions) => positions.add_to(metric, sums),
-                        None => sums.iter_mut().zip(own).for_each(|(sum, own)| *sum += own),
-                    }
+                    metric.merge(own, sums);
                     values.push(result(metric, own));
                     continue;
                 }

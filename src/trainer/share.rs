@@ -159,15 +159,16 @@ impl Trainer {
         self.share.changed_part().into_iter().for_each(|part| loader.set_part(part));
     }
 
-    /// Adds the parts of all processes in a batch's numbers.
+    /// Merges the parts of all processes in a batch's numbers.
     pub(super) async fn add_up(&self, tally: &mut Tally) -> Result<()> {
         if !self.adapters.group.is_alone() {
-            tally.set_fields(&self.adapters.group.sum(tally.fields()).await?);
+            let parts = self.adapters.group.gather_numbers(tally.fields()).await?;
+            tally.set_parts(parts.iter().map(Vec::as_slice));
         }
         Ok(())
     }
 
-    /// Ends a training step together with the other processes: adds the parts of a batch's numbers, and tells whether one was asked to
+    /// Ends a training step together with the other processes: merges the parts of a batch's numbers, and tells whether one was asked to
     /// stop. Builds with debug assertions compare the weights, too.
     pub(super) async fn end_together(&mut self, tally: &mut Tally) -> Result<()> {
         if self.adapters.group.is_alone() {
@@ -179,11 +180,10 @@ impl Trainer {
         let is_asked = self.share.stop.load(Ordering::Relaxed);
         let mut numbers = vec![f64::from(u8::from(is_asked))];
         numbers.extend(tally.fields());
-        let sums = self.adapters.group.sum(numbers).await?;
-        if let Some((asked, sums)) = sums.split_first() {
-            self.share.is_stopped = *asked > 0.0;
-            tally.set_fields(sums);
-        }
+        let parts = self.adapters.group.gather_numbers(numbers).await?;
+        let parts = || parts.iter().filter_map(|numbers| numbers.split_first());
+        self.share.is_stopped = parts().any(|(asked, _)| *asked > 0.0);
+        tally.set_parts(parts().map(|(_, fields)| fields));
         Ok(())
     }
 

@@ -127,8 +127,17 @@ fn metrics_of_the_callers_batches_are_those_of_all_of_them() {
     assert!(is_golden(Some(history.of("auc")[0])));
 }
 
+/// The largest error of all; parts are merged only if it is asked to.
 #[derive(Debug)]
-struct LargestError;
+struct LargestError {
+    merges: Merges,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Merges {
+    Largest,
+    AsSums,
+}
 
 impl MetricFunction for LargestError {
     fn kind(&self) -> &'static str {
@@ -147,6 +156,10 @@ impl MetricFunction for LargestError {
         sums[0] = position.pairs().map(|(y, t)| (y - t).abs()).fold(sums[0], f64::max);
     }
 
+    fn merge(&self, part: &[f64], sums: &mut [f64]) {
+        sums[0] = if self.merges == Merges::Largest { sums[0].max(part[0]) } else { sums[0] + part[0] };
+    }
+
     fn result(&self, sums: &[f64]) -> f64 {
         sums[0]
     }
@@ -158,7 +171,8 @@ fn a_metric_of_your_own_stands_beside_those_of_the_crate() {
     let targets = Tensor { shape: vec![3, 1], values: vec![1.5, 2.0, -1.0] };
     for split in SPLITS {
         let (model, data) = given(&outputs, &targets, None);
-        let metrics = vec![Metric::MeanAbsoluteError, LargestError.into(), AUC::default().into()];
+        let metrics =
+            vec![Metric::MeanAbsoluteError, LargestError { merges: Merges::Largest }.into(), AUC::default().into()];
         let values = trainer(model, Loss::MEAN_SQUARED_ERROR, metrics, split).evaluate(data, 2).unwrap();
         assert_eq!(values.get("largest_error"), Some(3.0));
         assert!((values.get("mean_absolute_error").unwrap() - 3.5 / 3.0).abs() < 1e-6);
@@ -208,6 +222,12 @@ fn settings_of_metrics_have_ranges() {
     assert!(refused(mse(), f1.into()).contains("needs a `threshold` above 0 and up to 1, but got 0"));
     let auc = AUC { num_thresholds: 1, ..AUC::default() };
     assert!(refused(mse(), auc.into()).contains("needs `num_thresholds` from 2 to 65536, but got 1"));
+    let added = refused(mse(), LargestError { merges: Merges::AsSums }.into());
+    assert_eq!(
+        added,
+        "metric `largest_error` of output 0 needs a `merge` that gives the sums of all positions from those of two parts, but \
+         sums that are added do not\n  help: write `MetricFunction::merge` for it: batches and processes are counted apart"
+    );
     let perplexity = refused(mse(), Metric::Perplexity);
     assert!(perplexity.contains("metric `perplexity` of output 0 can't be computed from the loss `MeanSquaredError`"));
 }

@@ -11,7 +11,8 @@ use manyhands::callbacks::{Callback, EpochEnd, Flow};
 use manyhands::data::{BatchMut, Dataset, InMemory, digits};
 use manyhands::internals::processes::memory;
 use manyhands::layers::{Activation, BatchNormalization, Conv2D, Dense, Flatten, MaxPooling2D};
-use manyhands::logs::StepLog;
+use manyhands::logs::{StepLog, Values};
+use manyhands::metrics::{MetricFunction, Position, R2Score, RootMeanSquaredError, Settings};
 use manyhands::processes::Group;
 use manyhands::{
     Checkpoint, Compile, Error, ErrorKind, Fit, GradientCompression, Loss, Metric, Model, Optimizer, Placement,
@@ -182,6 +183,113 @@ fn weights_of_rows_and_metrics_count_over_all_processes() {
     let (one, three) = (values(1), values(3));
     for (got, want) in three.iter().zip(&one) {
         assert!((got - want).abs() < 1e-4 * want.abs().max(1.0), "{three:?} is not {one:?}");
+    }
+}
+
+/// The largest error of all: its sums don't add up.
+#[derive(Debug)]
+struct LargestError;
+
+impl MetricFunction for LargestError {
+    fn kind(&self) -> &'static str {
+        "largest_error"
+    }
+
+    fn config(&self) -> Settings {
+        Settings::default()
+    }
+
+    fn n_sums(&self, _columns: usize) -> usize {
+        1
+    }
+
+    fn add(&self, position: &Position<'_>, sums: &mut [f64]) {
+        sums[0] = position.outputs.iter().zip(position.targets).map(|(y, t)| (y - t).abs()).fold(sums[0], f64::max);
+    }
+
+    fn merge(&self, part: &[f64], sums: &mut [f64]) {
+        sums[0] = sums[0].max(part[0]);
+    }
+
+    fn result(&self, sums: &[f64]) -> f64 {
+        sums[0]
+    }
+}
+
+/// Targets of two columns, of which the second is far from 0 against its variance.
+fn numbers(rows: usize) -> InMemory {
+    let (images, labels) = digits_of(rows);
+    let targets = Array::from_shape_fn([rows, 2], |(row, col)| labels[row] + if col == 0 { 0.0 } else { 1000.0 });
+    InMemory::new(images, targets).unwrap()
+}
+
+fn regression() -> (Model, Compile) {
+    let model = Sequential::new([8, 8, 1]).add(Flatten::default()).add(Dense::new(2)).build(7).unwrap();
+    let metrics: Vec<Metric> = vec![R2Score::default().into(), LargestError.into(), RootMeanSquaredError {}.into()];
+    (model, Compile::new(Optimizer::sgd(0.0, 0.0), Loss::MEAN_SQUARED_ERROR).metrics([metrics]))
+}
+
+/// Numbers that stand beside the loss.
+fn counted(values: &Values) -> [f64; 3] {
+    ["r2_score", "largest_error", "root_mean_squared_error"].map(|name| values.get(name).unwrap())
+}
+
+fn assert_near(got: [f64; 3], want: [f64; 3], what: &str) {
+    for (got, want) in got.into_iter().zip(want) {
+        assert!((got - want).abs() < 1e-6 * want.abs(), "{what}: {got} is not {want}");
+    }
+}
+
+#[test]
+fn counted_metrics_whose_sums_do_not_add_up_are_those_of_one_process() {
+    // At a rate of 0 all batches see the same weights. Two rows leave processes without any.
+    for (rows, batch) in [(37, 8), (5, 2)] {
+        let run = |group: Group| {
+            let (model, compile) = regression();
+            let mut trainer = Trainer::new(model, compile).unwrap().processes(group).adapters("cpu").unwrap();
+            let evaluated = trainer.evaluate(numbers(rows), batch).unwrap();
+            let mut steps = Steps::default();
+            trainer.fit_with(numbers(rows), &Fit::new(1).batch_size(batch), &mut [&mut steps]).unwrap();
+            (counted(&evaluated), counted(&steps.0.last().unwrap().running))
+        };
+        let (one, trained) = in_processes(1, run).remove(0);
+        assert_near(trained, one, "all rows of an epoch");
+        for size in 2..=4 {
+            let all = in_processes(size, run);
+            assert!(all.iter().all(|values| *values == all[0]), "{all:?}");
+            assert_near(all[0].0, one, &format!("{size} processes, evaluated"));
+            assert_near(all[0].1, one, &format!("{size} processes, trained"));
+        }
+    }
+}
+
+#[test]
+fn counted_metrics_go_on_from_a_checkpoint_in_the_middle_of_an_epoch() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("run.safetensors");
+    let fit = Fit::new(1).batch_size(8);
+    let trainer = |group: Group| {
+        let (model, compile) = regression();
+        Trainer::new(model, compile).unwrap().processes(group).adapters("cpu").unwrap()
+    };
+    let undisturbed = counted(&trainer(Group::alone()).evaluate(numbers(37), 8).unwrap());
+    in_processes(2, |group| {
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut asked = StopAt { step: 2, stop: stop.clone() };
+        let fit = fit.clone().save(&file).stop(stop);
+        trainer(group).fit_with(numbers(37), &fit, &mut [&mut asked]).unwrap();
+    });
+    for size in [1, 3] {
+        let resumed = in_processes(size, |group| {
+            let mut trainer = trainer(group);
+            trainer.resume(Checkpoint::load(&file).unwrap()).unwrap();
+            let mut steps = Steps::default();
+            trainer.fit_with(numbers(37), &fit, &mut [&mut steps]).unwrap();
+            // Five batches, of which two or three were there before.
+            assert!((1..5).contains(&steps.0.len()));
+            counted(&steps.0.last().unwrap().running)
+        });
+        assert_near(resumed[0], undisturbed, &format!("resumed in {size} processes"));
     }
 }
 
