@@ -216,7 +216,8 @@ pub enum Accumulation {
     Adapter,
 }
 
-/// Format of gradients sent from an adapter to the host. With one adapter they stay on it.
+/// Format of gradients that travel: from an adapter to the host, and between processes. The only adapter of the only process keeps
+/// them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GradientCompression {
@@ -224,7 +225,8 @@ pub enum GradientCompression {
     #[default]
     None,
     /// 16-bit floats with a factor for each 64: about half the bytes, each value within 2^-11 of itself (2^-10 where
-    /// the device does not round to the nearest), or within 2^-39 of the largest of its block. Sums are of 32 bits.
+    /// the device does not round to the nearest), or within 2^-39 of the largest of its block. Sums are of 32 bits, and are rounded
+    /// once more where they travel to other processes.
     Fp16,
 }
 

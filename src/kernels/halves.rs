@@ -50,6 +50,14 @@ pub const fn packed_len(len: usize) -> usize {
     blocks * PAIRS + blocks
 }
 
+/// Packs values on the host. Their number is a multiple of [`BLOCK`].
+pub fn pack(values: &[f32]) -> Vec<f32> {
+    let params = Params { blocks: u32::try_from(values.len() / BLOCK).unwrap_or(u32::MAX) }.words();
+    let mut packed = vec![0.0; packed_len(values.len())];
+    pack_fast(&Call { params: &params, constants: &[], inputs: &[values] }, &mut [&mut packed]);
+    packed
+}
+
 /// A part of what [`PACK`] wrote.
 #[derive(Clone, Copy, Debug)]
 pub struct Halves<'a> {
@@ -171,16 +179,9 @@ fn cases() -> Vec<Case> {
 mod tests {
     use super::*;
 
-    fn packed(x: &[f32]) -> Vec<f32> {
-        let params = Params { blocks: u32::try_from(x.len() / BLOCK).unwrap() }.words();
-        let mut packed = vec![9.0; packed_len(x.len())];
-        pack_fast(&Call { params: &params, constants: &[], inputs: &[x] }, &mut [&mut packed]);
-        packed
-    }
-
     fn there_and_back(x: &[f32]) -> Vec<f32> {
         let mut back = vec![9.0; x.len()];
-        let packed = packed(x);
+        let packed = pack(x);
         Halves::new(&packed).for_each(0..x.len(), |first, values| back[first..first + BLOCK].copy_from_slice(values));
         back
     }
@@ -221,7 +222,7 @@ mod tests {
     #[test]
     fn a_range_is_read_from_the_middle() {
         let x: Vec<f32> = (0..4 * BLOCK).map(float).collect();
-        let (packed, mut seen) = (packed(&x), Vec::new());
+        let (packed, mut seen) = (pack(&x), Vec::new());
         Halves::new(&packed).for_each(BLOCK..3 * BLOCK, |first, values| seen.push((first, values[0])));
         assert_eq!(seen, [(0, 64.0), (BLOCK, 128.0)]);
     }

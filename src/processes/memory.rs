@@ -83,6 +83,17 @@ impl Member {
             Poll::Pending
         })
     }
+
+    /// Values of all participants, as many of each.
+    fn exchange_values(&self, values: Vec<f32>) -> impl Future<Output = Result<Vec<Vec<f32>>>> + Send + use<> {
+        let len = values.len();
+        let messages = self.exchange(Message::Values(values));
+        let values = move |message| match message {
+            Message::Values(values) if values.len() == len => Some(values),
+            Message::Values(_) | Message::Bytes(_) => None,
+        };
+        async move { messages.await?.into_iter().map(values).collect::<Option<_>>().ok_or_else(unlike) }
+    }
 }
 
 fn lost(rank: Option<usize>) -> Error {
@@ -113,24 +124,29 @@ impl Processes for Member {
     }
 
     fn all_reduce(&self, values: Vec<f32>) -> Reply<Vec<f32>> {
-        let messages = self.exchange(Message::Values(values));
-        let values = |message| match message {
-            Message::Values(values) => Some(values),
-            Message::Bytes(_) => None,
-        };
+        let all = self.exchange_values(values);
         Box::pin(async move {
-            let all: Vec<Vec<f32>> =
-                messages.await?.into_iter().map(values).collect::<Option<_>>().ok_or_else(unlike)?;
-            let mut all = all.into_iter();
+            let mut all = all.await?.into_iter();
             let mut sum = all.next().unwrap_or_default();
             for values in all {
-                if values.len() != sum.len() {
-                    return Err(unlike());
-                }
                 sum.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
             }
             Ok(sum)
         })
+    }
+
+    fn all_to_all(&self, values: Vec<f32>) -> Reply<Vec<f32>> {
+        let (rank, slice) = (self.rank, values.len() / self.size);
+        let all = self.exchange_values(values);
+        Box::pin(async move {
+            let slices = all.await?.into_iter().map(|values| values[rank * slice..(rank + 1) * slice].to_vec());
+            Ok(slices.flatten().collect())
+        })
+    }
+
+    fn all_gather_values(&self, values: Vec<f32>) -> Reply<Vec<f32>> {
+        let all = self.exchange_values(values);
+        Box::pin(async move { Ok(all.await?.concat()) })
     }
 }
 

@@ -3,9 +3,10 @@
 //! [`Processes`] is the exchange itself, with the names of MPI: [`memory`] joins threads of one process, `mpi` (with the feature of
 //! that name) the processes that `mpirun` starts. [`Group`] is what scheduler and trainer hold.
 //!
-//! Every collective but [`all_reduce`](Processes::all_reduce) carries a status. A process that fails answers the next one of the
-//! others with its error, whatever that one is for, and so all of them end with the same message. An `all_reduce` comes right after
-//! a collective with a status, with nothing between them that can fail.
+//! Every collective but those of gradients ([`all_reduce`](Processes::all_reduce), [`all_to_all`](Processes::all_to_all),
+//! [`all_gather_values`](Processes::all_gather_values)) carries a status. A process that fails answers the next one of the others with
+//! its error, whatever that one is for, and so all of them end with the same message. Gradients are exchanged right after a collective
+//! with a status, with nothing between them that can fail.
 
 #[doc(hidden)]
 pub mod memory;
@@ -49,6 +50,17 @@ pub trait Processes: Send + Sync {
     ///
     /// It fails if it takes longer than the time limit.
     fn all_reduce(&self, values: Vec<f32>) -> Reply<Vec<f32>>;
+
+    /// Sends each process its slice of the values, by rank, and gives the slices that all have sent here, by rank. The number of
+    /// values is the same in all processes, and a multiple of their number.
+    ///
+    /// It fails if it takes longer than the time limit.
+    fn all_to_all(&self, values: Vec<f32>) -> Reply<Vec<f32>>;
+
+    /// Gives every process the values of all, by rank, as many of each.
+    ///
+    /// It fails if it takes longer than the time limit.
+    fn all_gather_values(&self, values: Vec<f32>) -> Reply<Vec<f32>>;
 }
 
 /// The processes of a run, of which this is one.
@@ -167,13 +179,28 @@ impl Group {
 
     /// Adds values over all processes; begins at once.
     pub(crate) fn all_reduce(&self, values: Vec<f32>) -> Reply<Vec<f32>> {
-        match &self.0 {
-            None => Box::pin(std::future::ready(Ok(values))),
-            Some(joined) => {
-                let (joined, reply) = (joined.clone(), joined.processes.all_reduce(values));
-                Box::pin(async move { joined.unless_broken(reply.await) })
-            }
-        }
+        self.exchange_values(values, |processes, values| processes.all_reduce(values))
+    }
+
+    /// Sends each process its slice of the values, and gives those that all have sent here; begins at once.
+    pub(crate) fn all_to_all(&self, values: Vec<f32>) -> Reply<Vec<f32>> {
+        self.exchange_values(values, |processes, values| processes.all_to_all(values))
+    }
+
+    /// Gives every process the values of all, by rank; begins at once.
+    pub(crate) fn all_gather_values(&self, values: Vec<f32>) -> Reply<Vec<f32>> {
+        self.exchange_values(values, |processes, values| processes.all_gather_values(values))
+    }
+
+    /// Each of these collectives gives a lone process its own values.
+    fn exchange_values(
+        &self,
+        values: Vec<f32>,
+        begin: impl FnOnce(&dyn Processes, Vec<f32>) -> Reply<Vec<f32>>,
+    ) -> Reply<Vec<f32>> {
+        let Some(joined) = &self.0 else { return Box::pin(std::future::ready(Ok(values))) };
+        let (joined, reply) = (joined.clone(), begin(&*joined.processes, values));
+        Box::pin(async move { joined.unless_broken(reply.await) })
     }
 
     /// Tells the other processes of an error that ends this one, unless all know already. Returns the error that all end with.

@@ -69,7 +69,16 @@ pub fn world() -> Result<Group> {
 /// A collective for MPI's thread.
 enum Request {
     AllGather(Vec<u8>, Sender<Vec<Vec<u8>>>),
-    AllReduce(Vec<f32>, Sender<Vec<f32>>),
+    /// Values that are all of one length in all processes.
+    Values(Collective, Vec<f32>, Sender<Vec<f32>>),
+}
+
+/// Collective in which all processes have as many values: `MPI_Allreduce`, `MPI_Alltoall`, `MPI_Allgather`.
+#[derive(Clone, Copy)]
+enum Collective {
+    Reduce,
+    ToAll,
+    Gather,
 }
 
 /// Place of this process among the others.
@@ -179,7 +188,15 @@ impl Processes for World {
     }
 
     fn all_reduce(&self, values: Vec<f32>) -> Reply<Vec<f32>> {
-        self.ask(|answer| Request::AllReduce(values, answer))
+        self.ask(|answer| Request::Values(Collective::Reduce, values, answer))
+    }
+
+    fn all_to_all(&self, values: Vec<f32>) -> Reply<Vec<f32>> {
+        self.ask(|answer| Request::Values(Collective::ToAll, values, answer))
+    }
+
+    fn all_gather_values(&self, values: Vec<f32>) -> Reply<Vec<f32>> {
+        self.ask(|answer| Request::Values(Collective::Gather, values, answer))
     }
 }
 
@@ -206,6 +223,7 @@ fn serve(requests: &Receiver<Request>, begun: &Sender<Place>, missing: &Mutex<Ve
         size: index(world.size()),
         host: mpi::environment::processor_name().unwrap_or_default(),
     };
+    let size = place.size;
     if begun.try_send(place).is_err() {
         return;
     }
@@ -214,9 +232,16 @@ fn serve(requests: &Receiver<Request>, begun: &Sender<Place>, missing: &Mutex<Ve
         // Who asked may have given up.
         let is_wanted = match request {
             Request::AllGather(message, answer) => answer.try_send(all_gather(&world, message, missing)).is_ok(),
-            Request::AllReduce(values, answer) => {
-                spare.resize(values.len(), 0.0);
-                world.all_reduce_into(&values[..], &mut spare[..], SystemOperation::sum());
+            Request::Values(collective, values, answer) => {
+                let len = if matches!(collective, Collective::Gather) { values.len() * size } else { values.len() };
+                spare.resize(len, 0.0);
+                match collective {
+                    Collective::Reduce => {
+                        world.all_reduce_into(&values[..], &mut spare[..], SystemOperation::sum());
+                    }
+                    Collective::ToAll => world.all_to_all_into(&values[..], &mut spare[..]),
+                    Collective::Gather => world.all_gather_into(&values[..], &mut spare[..]),
+                }
                 answer.try_send(std::mem::replace(&mut spare, values)).is_ok()
             }
         };

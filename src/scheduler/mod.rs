@@ -6,6 +6,7 @@
 //! `selection.rs` (rows of each adapter), `round.rs` (a pass over all shards), `state/` (weights, update, broadcast),
 //! `in_flight.rs` (steps in flight), `recovery.rs` (when no adapter is left).
 
+mod all_reduce;
 mod builder;
 mod calibration;
 mod combine;
@@ -43,6 +44,7 @@ use self::state::State;
 use self::teams::Teams;
 use self::timeline::{Activity, Timeline};
 
+pub use self::all_reduce::{AllReduce, pieces};
 pub use self::builder::Builder;
 pub use self::in_flight::{DataWait, Finished, FinishedStep};
 pub(crate) use self::partition::min_rows as fewest_rows;

@@ -116,7 +116,7 @@ impl Compile {
         self
     }
 
-    /// Sets the format of gradients sent to the host. Unused with one adapter, which updates on the device.
+    /// Sets the format of gradients sent to the host and to other processes. Unused with one adapter, which updates on the device.
     #[must_use]
     pub fn gradient_compression(mut self, compression: GradientCompression) -> Self {
         self.gradient_compression = compression;

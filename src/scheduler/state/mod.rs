@@ -14,7 +14,7 @@ use crate::adapters::Request;
 use crate::error::Result;
 use crate::model::{Objective, Weights};
 use crate::optimizers::Optimizer;
-use crate::plan::{Layout, Place, Places, Role, Scalars};
+use crate::plan::{GradientCompression, Layout, Place, Places, Role, Scalars};
 
 use super::{Part, Step};
 
@@ -74,6 +74,8 @@ pub(super) struct State {
     pub layout: Layout,
     optimizer: Option<Optimizer>,
     clip_norm: f32,
+    /// Format of gradients on their way between processes.
+    compression: GradientCompression,
     update_on: UpdateOn,
     /// Whether the only adapter has trained since.
     is_behind: bool,
@@ -91,6 +93,7 @@ impl State {
             layout,
             optimizer: objective.map(|objective| objective.optimizer.clone()),
             clip_norm: objective.map_or(0.0, |objective| objective.clip_norm),
+            compression: objective.map_or(GradientCompression::None, |objective| objective.gradient_compression),
             update_on,
             is_behind: false,
             is_rewound: false,

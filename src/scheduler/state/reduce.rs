@@ -1,16 +1,16 @@
 //! Adding the shards' gradients on the host.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use crate::error::Result;
 use crate::kernels::halves::{self, BLOCK, Halves};
 use crate::kernels::{clip, regularizer};
 use crate::plan::{Combine, Command, Exchange, Pass, Penalty, Plan, Role};
-use crate::processes::Reply;
 use crate::runtime::threads;
 
 use super::State;
+use crate::scheduler::all_reduce::{AllReduce, pieces};
 use crate::scheduler::rig::Rig;
 use crate::scheduler::shards::Answer;
 use crate::scheduler::timeline::Activity;
@@ -31,12 +31,6 @@ pub(in crate::scheduler) struct Totals {
 
 /// Elements that one thread adds at a time; fixed, so that sums do not depend on the number of threads.
 const CHUNK: usize = 1 << 15;
-
-/// Elements that processes exchange at a time; the same in all of them.
-const PART: usize = 1 << 18;
-
-/// Parts that are on their way at once.
-const PARTS_AHEAD: usize = 2;
 
 impl State {
     /// Adds all gradients that were sent in the order of the shards, whatever their order of arrival, and then the slopes of the
@@ -61,39 +55,46 @@ impl State {
         Ok(total.totals(0.0))
     }
 
-    /// Sums are exchanged in parts: while one is on its way, the last one gets its penalties and its norm.
+    /// Sums over processes are exchanged in pieces. While some are on their way, the next are added up here, and the last get their
+    /// penalties and their norm.
     async fn reduce_over_processes(&mut self, rig: &mut Rig, answers: &[Answer], step: u64) -> Result<Totals> {
-        let mut now_ms = rig.runtime.now_ms();
+        let mut all_reduce = AllReduce::new(rig.processes.clone(), self.compression);
+        let mut reduced = Reduced { total: Sums::default(), processes_ms: 0.0, now_ms: rig.runtime.now_ms(), step };
+        // The plan is the same in all processes, and with it the order of the exchanges.
         for Terms { segment, range, parts } in terms(rig, answers) {
             charge_for(rig, &range, &parts);
-            add(&mut self.gradients[segment as usize][range], &parts, None);
-        }
-        now_ms = rig.record(Activity::Reduce, now_ms, Some(step), 0);
-        let mut parts = (0..).zip(&self.gradients).flat_map(|(segment, values): (u32, _)| {
-            let starts = (0..values.len()).step_by(PART);
-            starts.map(move |start| (segment, start..(start + PART).min(values.len())))
-        });
-        let mut parts: VecDeque<(u32, Range<usize>)> = parts.by_ref().collect();
-        let mut sent: VecDeque<(u32, Range<usize>, Reply<Vec<f32>>)> = VecDeque::new();
-        let (mut total, mut processes_ms) = (Sums::default(), 0.0);
-        loop {
-            while sent.len() < PARTS_AHEAD
-                && let Some((segment, range)) = parts.pop_front()
-            {
-                let values = self.gradients[segment as usize][range.clone()].to_vec();
-                sent.push_back((segment, range, rig.processes.all_reduce(values)));
+            add(&mut self.gradients[segment as usize][range.clone()], &parts, None);
+            for piece in pieces(range) {
+                if all_reduce.is_full() {
+                    self.take_sum(rig, &mut all_reduce, &mut reduced).await?;
+                }
+                all_reduce.send((segment, piece.clone()), &self.gradients[segment as usize][piece]);
             }
-            let Some((segment, range, reply)) = sent.pop_front() else { break };
-            now_ms = rig.record(Activity::Reduce, now_ms, Some(step), 0);
-            let values = reply.await?;
-            let came_ms = rig.record(Activity::Processes, now_ms, Some(step), 0);
-            processes_ms += came_ms - now_ms;
-            now_ms = came_ms;
-            let penalties = Penalties::of(rig.plan(), &self.training.weights.parameters, segment, range.start);
-            total = total.and(finish(&mut self.gradients[segment as usize][range], &values, &penalties));
         }
-        rig.record(Activity::Reduce, now_ms, Some(step), 0);
-        Ok(total.totals(processes_ms))
+        while self.take_sum(rig, &mut all_reduce, &mut reduced).await? {}
+        rig.record(Activity::Reduce, reduced.now_ms, Some(step), 0);
+        Ok(reduced.total.totals(reduced.processes_ms))
+    }
+
+    /// Takes the next sum of all processes over; false if none is on its way.
+    async fn take_sum(
+        &mut self,
+        rig: &mut Rig,
+        all_reduce: &mut AllReduce<(u32, Range<usize>)>,
+        reduced: &mut Reduced,
+    ) -> Result<bool> {
+        let begin_ms = rig.record(Activity::Reduce, reduced.now_ms, Some(reduced.step), 0);
+        reduced.now_ms = begin_ms;
+        let Some(((segment, range), values)) = all_reduce.next().await else { return Ok(false) };
+        let values = values?;
+        reduced.now_ms = rig.record(Activity::Processes, begin_ms, Some(reduced.step), 0);
+        reduced.processes_ms += reduced.now_ms - begin_ms;
+        let penalties = Penalties::of(rig.plan(), &self.training.weights.parameters, segment, range.start);
+        let part = Part { sent: Sent::Whole(&values), first: 0 };
+        let sums = add(&mut self.gradients[segment as usize][range], &[part], Some(&penalties));
+        reduced.total = reduced.total.and(sums);
+        all_reduce.reuse(values);
+        Ok(true)
     }
 
     /// Penalties of the parameters as the host has them.
@@ -104,6 +105,16 @@ impl State {
         };
         rig.plan().penalties.iter().map(of).sum()
     }
+}
+
+/// The part of the gradients that is reduced over all processes, and the time that it took.
+struct Reduced {
+    total: Sums,
+    /// Of the time, waiting for sums.
+    processes_ms: f64,
+    /// End of what was recorded last.
+    now_ms: f64,
+    step: u64,
 }
 
 /// Totals over a part of the summed gradients; totals of parts add up.
@@ -270,12 +281,6 @@ fn charge_for(rig: &Rig, range: &Range<usize>, parts: &[Part<'_>]) {
     let len = range.len() as u64;
     let sent: u64 = parts.iter().map(|part| part.sent.len_of(len)).sum();
     rig.runtime.charge(F32_BYTES * (sent + len));
-}
-
-/// Takes the sums of all processes over, and adds the slopes of penalties.
-fn finish(sum: &mut [f32], values: &[f32], penalties: &Penalties<'_>) -> Sums {
-    let part = Part { sent: Sent::Whole(values), first: 0 };
-    add(sum, &[part], Some(penalties))
 }
 
 /// `sum = Σ parts`, in order, and the slopes of penalties where they are final.
