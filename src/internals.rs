@@ -115,7 +115,7 @@ pub mod presets {
 /// Worlds in virtual time, with faults.
 pub mod simulator {
     pub use crate::simulator::arithmetic::Arithmetic;
-    pub use crate::simulator::predict::step_ms;
+    pub use crate::simulator::predict::{SimulatedStep, simulate_steps, step_ms};
     pub use crate::simulator::spec::{FaultKind, InjectedFault, Trigger};
     pub use crate::simulator::virtual_time::Virtual;
     pub use crate::simulator::world::World;

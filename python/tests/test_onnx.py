@@ -308,6 +308,7 @@ PRESETS: dict[str, tuple[Shape, int | None]] = {
     "cnn6": ((16, 16, 3), None),
     "digits_cnn": ((8, 8, 1), None),
     "digits_small_cnn": ((8, 8, 1), None),
+    "digits_wide_cnn": ((8, 8, 1), None),
     "lstm": ((20, 16), None),
     "char_lstm": ((16,), 96),
     "gpt_mini": ((16,), 96),

@@ -85,6 +85,13 @@ pub static PRESETS: &[Preset] = &[
         digits::CLASSES,
         digits::default_small_cnn,
     ),
+    preset(
+        "digits_wide_cnn",
+        "three wide convolutions with batch-norm",
+        digits::SHAPE,
+        digits::CLASSES,
+        digits::default_wide_cnn,
+    ),
     preset("resnet18", "ResNet-18: 12 million parameters, 20 batch normalizations", IMAGENET, 1000, resnet18),
     preset("resnet50", "ResNet-50: 26 million parameters, 53 batch normalizations", IMAGENET, 1000, resnet50),
     preset(
@@ -145,6 +152,7 @@ mod tests {
             ("cnn6", 9 * (3 * 32 + 32 * 32 + 32 * 64 + 64 * 64 + 64 * 128 + 128 * 128) + 4 * 224 + 4 * 4 * 1280 + 10),
             ("digits_cnn", 9 * (16 + 16 * 32 + 32 * 64) + 2 * 112 + 4 * 4 * 64 * 10 + 10),
             ("digits_small_cnn", 9 * 8 + 16 + 4 * 4 * 8 * 10 + 10),
+            ("digits_wide_cnn", 9 * (64 + 64 * 128 + 128 * 256) + 2 * (64 + 128 + 256) + 4 * 4 * 256 * 10 + 10),
             // As PyTorch's `torchvision.models` counts them.
             ("resnet18", 11_689_512),
             // The trainable ones of `keras.applications`.

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use super::report::{Point, Report, StagePoint, Staged};
 use super::rig::RigConfig;
 use super::spec::AdapterSpec;
-use super::trial::{Timed, Trial};
+use super::trial::{Steps, Timed, Trial};
 use crate::adapters::{Kind, memory};
 use crate::error::{ErrorKind, Result};
 use crate::model::Model;
 use crate::plan::Plan;
-use crate::scheduler::{Placement, ShardReport};
+use crate::scheduler::{Placement, ShardReport, StepReport};
 
 /// Micro-batches of a placement that does not set them.
 const MICRO_BATCHES: u32 = 4;
@@ -43,6 +43,25 @@ pub fn simulate(rig: &RigConfig) -> Result<Report> {
 /// # Errors
 /// If a number of the rig makes no sense, or the placement does not go with the model.
 pub fn simulate_model(rig: &RigConfig, model: &Model) -> Result<Report> {
+    Ok(simulate_steps(rig, model)?.0)
+}
+
+/// A simulated training step of all adapters of a report together, in its order.
+#[derive(Clone, Debug)]
+pub struct SimulatedStep {
+    /// Milliseconds of virtual time.
+    pub ms: f64,
+    /// Whether the report's last line of strong scaling is made of it: the split is learned in those before.
+    pub is_counted: bool,
+    /// Parts of the step.
+    pub report: StepReport,
+}
+
+/// A prediction as that of [`simulate_model`], with the steps of all adapters together.
+///
+/// # Errors
+/// As [`simulate_model`].
+pub fn simulate_steps(rig: &RigConfig, model: &Model) -> Result<(Report, Vec<SimulatedStep>)> {
     rig.check()?;
     let copies = Trial::new(model, &rig.objective(model), None, 1, rig.host.copy_gb_s)?;
     let (mut alone, mut notes) = (Vec::new(), Vec::new());
@@ -57,13 +76,16 @@ pub fn simulate_model(rig: &RigConfig, model: &Model) -> Result<Report> {
     }
     alone.sort_by(|a, b| b.0.total_cmp(&a.0));
     let adapters = alone.iter().map(|(_, adapter)| adapter.name.clone()).collect();
-    let (mut strong, mut weak) = (Vec::new(), Vec::new());
+    let (mut strong, mut weak, mut together) = (Vec::new(), Vec::new(), Vec::new());
     for (grown, n_adapters) in (1..).zip(1..=alone.len()) {
-        strong.push(point(&copies, &alone[..n_adapters], rig.batch_size)?);
-        weak.push(point(&copies, &alone[..n_adapters], rig.batch_size * grown)?);
+        let (line, steps) = point(&copies, &alone[..n_adapters], rig.batch_size)?;
+        strong.push(line);
+        weak.push(point(&copies, &alone[..n_adapters], rig.batch_size * grown)?.0);
+        let step = |is_counted| move |(ms, report)| SimulatedStep { ms, is_counted, report };
+        together = steps.warm_up.into_iter().map(step(false)).chain(steps.counted.into_iter().map(step(true))).collect();
     }
     let staged = staged(rig, model)?;
-    Ok(Report { batch_size: rig.batch_size, adapters, strong, weak, staged, notes })
+    Ok((Report { batch_size: rig.batch_size, adapters, strong, weak, staged, notes }, together))
 }
 
 /// Predicted milliseconds of a training step of a rig, all adapters together, in the stages of its placement if it has
@@ -122,11 +144,12 @@ fn run(trial: &Trial, adapters: &[AdapterSpec], rows: u32) -> Result<(Budget, Ve
 }
 
 /// Predicted throughput of these adapters; `alone` holds each one's rows/s on its own.
-fn point(copies: &Trial, alone: &[(f64, AdapterSpec)], rows: u32) -> Result<Point> {
+fn point(copies: &Trial, alone: &[(f64, AdapterSpec)], rows: u32) -> Result<(Point, Steps)> {
     let adapters: Vec<AdapterSpec> = alone.iter().map(|(_, adapter)| adapter.clone()).collect();
-    let (budget, shares) = run(copies, &adapters, rows)?;
+    let steps = copies.steps(&adapters, rows)?;
+    let (budget, shares) = budget(adapters.len(), &steps.counted);
     let rows_per_s = f64::from(rows) / budget.step_ms * 1e3;
-    Ok(Point {
+    let line = Point {
         n_adapters: adapters.len(),
         batch_size: rows,
         shares,
@@ -134,7 +157,8 @@ fn point(copies: &Trial, alone: &[(f64, AdapterSpec)], rows: u32) -> Result<Poin
         rows_per_s,
         efficiency: rows_per_s / alone.iter().map(|(speed, _)| speed).sum::<f64>(),
         limit: budget.limit(&adapters),
-    })
+    };
+    Ok((line, steps))
 }
 
 impl Budget {

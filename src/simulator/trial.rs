@@ -40,8 +40,16 @@ pub(crate) struct Trial {
     in_pieces: Option<Box<(Skeleton, Arc<Plan>)>>,
 }
 
-/// A step that counts: its milliseconds, and what it reported.
+/// A step: its milliseconds, and what it reported.
 pub(crate) type Timed = (f64, StepReport);
+
+/// Steps of a trial.
+pub(crate) struct Steps {
+    /// Those in which the split is learned.
+    pub warm_up: Vec<Timed>,
+    /// Those that count.
+    pub counted: Vec<Timed>,
+}
 
 impl Trial {
     /// Training of copies, or of a division's stages, on a host that goes over `host_gb_s` · 10⁹ bytes a second.
@@ -134,6 +142,14 @@ impl Trial {
     /// # Errors
     /// If an adapter has not enough memory, or fails.
     pub fn run(&self, adapters: &[AdapterSpec], rows: u32) -> Result<Vec<Timed>> {
+        Ok(self.steps(adapters, rows)?.counted)
+    }
+
+    /// Runs some steps of `rows` rows.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn steps(&self, adapters: &[AdapterSpec], rows: u32) -> Result<Steps> {
         let capacities = self.capacities(adapters, rows)?;
         let Skeleton { plan, layout, stages, costs, scale } = self.skeleton(&capacities, rows);
         // The host goes over the skeleton's few values: it is slower by as much as they are fewer.
@@ -165,16 +181,15 @@ impl Trial {
                 .await?;
             // Each number of adapters has its own line in the report: no trials with fewer.
             scheduler.keep_all();
-            let mut seen = Vec::new();
+            let mut steps = Steps { warm_up: Vec::new(), counted: Vec::new() };
             for step in 0..warm_up + counted {
                 let start_ms = runtime.now_ms();
                 let numbers = Step { step, seed: 0, learning_rate: 1e-3, loss_scales: Vec::new() };
                 let report = scheduler.train(&batch, &numbers).await?;
-                if step >= warm_up {
-                    seen.push((runtime.now_ms() - start_ms, report));
-                }
+                let seen = if step < warm_up { &mut steps.warm_up } else { &mut steps.counted };
+                seen.push((runtime.now_ms() - start_ms, report));
             }
-            Result::<Vec<_>>::Ok(seen)
+            Result::<Steps>::Ok(steps)
         };
         world.run(LIMIT_MS, all)?
     }

@@ -45,6 +45,8 @@ pub(super) struct Adapters {
     /// The processes of the run, each with adapters of its own.
     pub(super) group: Group,
     split: SplitMode,
+    /// Whether each adapter is kept, even if training is faster without it.
+    pub(super) keeps_all: bool,
     placement: Placement,
     /// The placement that was chosen by measurement, while adapters are open for it.
     auto: Option<Auto>,
@@ -76,6 +78,7 @@ impl Adapters {
             chosen: None,
             group: Group::alone(),
             split: SplitMode::default(),
+            keeps_all: false,
             placement: Placement::default(),
             auto: None,
             probed: None,
@@ -208,6 +211,9 @@ impl Adapters {
             .state(self.state.clone())
             .open()
             .await?;
+        if self.keeps_all {
+            scheduler.keep_all();
+        }
         if let Some(auto) = &self.auto {
             scheduler.set_placer(auto.placer());
         }

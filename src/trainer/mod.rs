@@ -156,6 +156,15 @@ impl Trainer {
         self
     }
 
+    /// Keeps all adapters in training, even if it is faster without one of them: to show a split. It holds for adapters that are
+    /// opened from now on.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn keep_all(mut self) -> Self {
+        self.adapters.keeps_all = true;
+        self
+    }
+
     /// Sets where layers are computed: by default each adapter computes all of them.
     ///
     /// Names of layers and positions of adapters are checked when the adapters are opened.

@@ -2,8 +2,11 @@
 
 use manyhands::adapters::{Info, Kind};
 use manyhands::internals::bench::scaling::Part;
-use manyhands::internals::presets::{self, Size};
+use manyhands::internals::adapters::Timing;
+use manyhands::internals::presets::{self, Size, digits};
+use manyhands::internals::scheduler::ShardReport;
 use manyhands::logs::{AdapterLog, EpochLog, StepLog};
+use manyhands::internals::simulator::SimulatedStep;
 use manyhands::simulator::{AdapterSpec, HostSpec, Report, RigConfig};
 use manyhands::{AdapterStatus, Model, Result, SplitMode};
 use serde::{Deserialize, Serialize};
@@ -81,6 +84,12 @@ pub enum Preset {
     Cnn6,
     /// Thirteen convolutions.
     Vgg,
+    /// The page's own network.
+    DigitsCnn,
+    /// The page's small network.
+    DigitsSmallCnn,
+    /// The page's wide network.
+    DigitsWideCnn,
 }
 
 impl Preset {
@@ -90,10 +99,14 @@ impl Preset {
     /// None: the layers fit.
     pub fn build(self) -> Result<Model> {
         let size = |input: [usize; 3], outputs| Size { input: input.into(), outputs, seed: 0 };
+        let digits = || Size { input: digits::SHAPE.into(), outputs: digits::CLASSES, seed: 0 };
         match self {
             Self::Mlp => presets::mlp(&size([28, 28, 1], 10)),
             Self::Cnn6 => presets::cnn6(&size([32, 32, 3], 10)),
             Self::Vgg => presets::vgg(&size([224, 224, 3], 1000)),
+            Self::DigitsCnn => digits::cnn(&digits(), digits::norm()),
+            Self::DigitsSmallCnn => digits::small_cnn(&digits(), digits::norm()),
+            Self::DigitsWideCnn => digits::wide_cnn(&digits(), digits::norm()),
         }
     }
 }
@@ -333,6 +346,48 @@ impl Stepped {
     }
 }
 
+/// A simulated training step, with adapters numbered as in the report.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Simulated {
+    rows: u32,
+    ms: f64,
+    reduce_ms: f64,
+    update_ms: f64,
+    is_counted: bool,
+    adapters: Vec<Worked>,
+}
+
+impl Simulated {
+    /// `names` are those of the report's adapters.
+    pub fn of(step: &SimulatedStep, names: &[String]) -> Self {
+        let SimulatedStep { ms, is_counted, report } = step;
+        let all_ms = ms - report.reduce_ms - report.update_ms;
+        let worked = |shard: &ShardReport| {
+            let Timing { upload_ms, compute_ms, readback_ms, weights, .. } = shard.timing;
+            let busy_ms = weights.ms + upload_ms + compute_ms + readback_ms;
+            Worked {
+                adapter: shard.adapter_idx,
+                member: 0,
+                name: names.get(shard.adapter_idx).cloned().unwrap_or_default(),
+                rows: shard.rows,
+                ms: busy_ms,
+                upload_ms: weights.ms + upload_ms,
+                compute_ms,
+                readback_ms,
+                wait_ms: (all_ms - busy_ms).max(0.0),
+            }
+        };
+        Self {
+            rows: report.shards.iter().map(|shard| shard.rows).sum(),
+            ms: *ms,
+            reduce_ms: report.reduce_ms,
+            update_ms: report.update_ms,
+            is_counted: *is_counted,
+            adapters: report.shards.iter().map(worked).collect(),
+        }
+    }
+}
+
 /// Messages of the worker.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -409,6 +464,8 @@ pub enum Event {
     Simulated {
         /// Its result.
         report: Report,
+        /// Steps of all adapters together.
+        steps: Vec<Simulated>,
     },
     /// The model. With `bytes`.
     Exported {
@@ -426,6 +483,8 @@ pub enum Event {
 
 #[cfg(test)]
 mod tests {
+    use manyhands::internals::simulator::simulate_steps;
+
     use super::*;
 
     fn request(text: &str) -> Request {
@@ -450,10 +509,38 @@ mod tests {
 
     #[test]
     fn networks_of_predictions_are_presets_in_their_own_size() {
-        for name in ["mlp", "cnn6", "vgg"] {
+        for name in ["mlp", "cnn6", "vgg", "digits_cnn", "digits_small_cnn", "digits_wide_cnn"] {
             let preset: Preset = serde_json::from_value(name.into()).unwrap();
             assert_eq!(preset.build().unwrap().config(), presets::find(name).unwrap().build(0).unwrap().config());
         }
+    }
+
+    #[test]
+    fn phases_fill_a_simulated_step_and_its_steps_make_the_report() {
+        let rig = request(
+            r#"{"simulate":{"rig":{"preset":"cnn6","batch_size":64,"host":{"copy_gb_s":20.0},"adapters":[
+                {"name":"slow","fixed_ms":2.0,"gflops":1000.0,"memory_gb_s":100.0,"upload_gb_s":6.0,"download_gb_s":5.0,"latency_ms":0.1},
+                {"name":"fast","fixed_ms":2.0,"gflops":3000.0,"memory_gb_s":300.0,"upload_gb_s":6.0,"download_gb_s":5.0,"latency_ms":0.1}]}}}"#,
+        );
+        let Request::Simulate { rig } = rig else { panic!("{rig:?}") };
+        let model = rig.preset.build().unwrap();
+        let (report, steps) = simulate_steps(&RigConfig::from(rig), &model).unwrap();
+        assert_eq!(report.adapters, ["fast", "slow"]);
+        let steps: Vec<Simulated> = steps.iter().map(|step| Simulated::of(step, &report.adapters)).collect();
+        for step in &steps {
+            assert_eq!(step.rows, 64);
+            let host_ms = step.reduce_ms + step.update_ms;
+            for part in &step.adapters {
+                let sum_ms = part.upload_ms + part.compute_ms + part.readback_ms + part.wait_ms + host_ms;
+                assert!((sum_ms - step.ms).abs() < 0.01 * step.ms, "{part:?} in {} ms", step.ms);
+            }
+        }
+        let counted: Vec<&Simulated> = steps.iter().filter(|step| step.is_counted).collect();
+        let part = 1.0 / f64::from(u32::try_from(counted.len()).unwrap());
+        let mean_ms = counted.iter().fold(0.0, |sum, step| sum + part * step.ms);
+        assert_eq!(mean_ms.to_bits(), report.strong[1].step_ms.to_bits());
+        let shares: Vec<u32> = counted.last().unwrap().adapters.iter().map(|part| part.rows).collect();
+        assert_eq!(shares, report.strong[1].shares);
     }
 
     #[test]
@@ -495,8 +582,10 @@ mod tests {
             data_ms: 0.0,
             reduce_ms: 0.0,
             update_ms: 0.0,
+            processes_ms: 0.0,
             samples_per_s: 1.0,
             adapters: vec![worked],
+            processes: Vec::new(),
         };
         // The member at position 0 has left.
         let place = |at, id| Some(Place { at, id });

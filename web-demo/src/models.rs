@@ -16,8 +16,11 @@ use crate::messages::{BatchNorm, ModelChoice, Settings};
 pub const PIXELS: usize = 64;
 
 /// The networks, by their ids.
-const MODELS: [(&str, &str); 2] =
-    [("cnn", "three convolutions with batch-norm"), ("small", "one convolution with batch-norm")];
+const MODELS: [(&str, &str); 3] = [
+    ("cnn", "three convolutions with batch-norm"),
+    ("small", "one convolution with batch-norm"),
+    ("wide", "three wide convolutions with batch-norm"),
+];
 
 /// The kernels of the networks' plans. The worker of a CPU adapter knows no others, so that the page loads no others.
 pub static KERNELS: Families = &[
@@ -60,6 +63,7 @@ pub fn build(id: &str, form: BatchNorm, seed: u64) -> Result<Model> {
     match id {
         "cnn" => presets::digits::cnn(&size, norm),
         "small" => presets::digits::small_cnn(&size, norm),
+        "wide" => presets::digits::wide_cnn(&size, norm),
         other => {
             let ids = MODELS.map(|(id, _)| format!("`{id}`")).join(" or ");
             Err(Error::setting("`model`", format!("needs to be {ids}, but is `{other}`"), "choose one of these"))
@@ -154,7 +158,7 @@ mod tests {
 
     #[test]
     fn the_page_trains_the_presets_of_the_digits() {
-        for (id, preset) in [("cnn", "digits_cnn"), ("small", "digits_small_cnn")] {
+        for (id, preset) in [("cnn", "digits_cnn"), ("small", "digits_small_cnn"), ("wide", "digits_wide_cnn")] {
             let preset = presets::find(preset).unwrap();
             let (of_preset, of_page) = (preset.build(5).unwrap(), build(id, BatchNorm::PerShard, 5).unwrap());
             assert_eq!(of_preset.config(), of_page.config());
@@ -172,7 +176,7 @@ mod tests {
             assert_ne!(forms[0].config(), forms[1].config());
         }
         let error = build("vgg", BatchNorm::PerShard, 0).unwrap_err().to_string();
-        assert!(error.starts_with("`model` needs to be `cnn` or `small`, but is `vgg`"), "{error}");
+        assert!(error.starts_with("`model` needs to be `cnn` or `small` or `wide`, but is `vgg`"), "{error}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use manyhands::adapters::Info;
+use manyhands::adapters::{Info, Kind};
 use manyhands::data::{Dataset, digits};
 use manyhands::internals::bench::rig::{Data, Opening, RigAdapter, Turn};
 use manyhands::internals::bench::scaling::Job;
@@ -62,6 +62,10 @@ impl Run {
         let infos = adapters.iter().map(|(info, _)| info.clone()).collect();
         let mut trainer =
             Trainer::new(model, models::compile(&settings))?.on(infos).split(settings.split.into()).opener(opener());
+        // Workers on one CPU are there to show a split: whether the second pays depends on the load of the machine.
+        if adapters.iter().all(|(info, _)| info.kind == Kind::Cpu) {
+            trainer = trainer.keep_all();
+        }
         for (position, (_, factor)) in adapters.iter().enumerate() {
             trainer = trainer.throttle(position, *factor);
         }

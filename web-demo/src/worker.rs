@@ -6,12 +6,13 @@ use async_channel::{Receiver, Sender};
 use js_sys::Function;
 use manyhands::adapters::{self, Info, Kind};
 use manyhands::internals::adapters::gpu;
-use manyhands::simulator::{RigConfig, simulate_model};
+use manyhands::internals::simulator::simulate_steps;
+use manyhands::simulator::RigConfig;
 use manyhands::{Error, ErrorKind, Result};
 use wasm_bindgen::prelude::wasm_bindgen;
 
 use crate::host::{self, Notices, Values, tell, tell_with};
-use crate::messages::{Event, Request, Settings};
+use crate::messages::{Event, Request, Settings, Simulated};
 use crate::models;
 use crate::rig::{self, Rig};
 use crate::training::{Outcome, Run, check_batch};
@@ -179,8 +180,9 @@ impl Worker {
             Request::Cancel => Ok(()),
             Request::Simulate { rig } => {
                 let model = rig.preset.build()?;
-                let report = simulate_model(&RigConfig::from(rig), &model)?;
-                tell(&Event::Simulated { report });
+                let (report, steps) = simulate_steps(&RigConfig::from(rig), &model)?;
+                let steps = steps.iter().map(|step| Simulated::of(step, &report.adapters)).collect();
+                tell(&Event::Simulated { report, steps });
                 Ok(())
             }
             Request::Measure { batch_size } => self.measure(batch_size).await,

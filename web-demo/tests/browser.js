@@ -38,14 +38,14 @@ export function launch(gpu) {
  */
 
 /**
- * Opens an address in a context of its own.
+ * Opens an address in a context of its own. With reduced motion the demo waits for Start, as most tests need it.
  * @param {Browser} browser
  * @param {string} address
  * @param {BrowserContextOptions} [options]
  * @returns {Promise<Visit>}
  */
 export async function visit(browser, address, options = {}) {
-  const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...options });
+  const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, reducedMotion: "reduce", ...options });
   const page = await context.newPage();
   page.setDefaultTimeout(TIMEOUT_MS);
   /** @type {string[]} */

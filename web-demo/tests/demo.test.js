@@ -3,17 +3,19 @@
 // MANYHANDS_WEB_DEMO names the folder that `cargo xtask web build` filled, if it is another than by default.
 
 import assert from "node:assert/strict";
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { after, before, test } from "node:test";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
+import { BATCHES, HOST_GB_S, RIGS } from "../www/cards.js";
 import { EXAMPLES } from "../www/examples.js";
 import { launch, visit } from "./browser.js";
 import { manyhands } from "./command.js";
 import { serve } from "./serve.js";
 
 /** @import { Browser, Page } from "playwright-core" */
-/** @import { EpochLog, Info, StepLog } from "../www/messages.js" */
+/** @import { EpochLog, Info, RigConfig, Simulated, StepLog } from "../www/messages.js" */
 
 const ROOT = fileURLToPath(new URL("../..", import.meta.url));
 const BUILT = process.env.MANYHANDS_WEB_DEMO ?? path.join(ROOT, "web-demo/dist");
@@ -372,6 +374,80 @@ test("scaling is measured here, and predicted as the native command predicts it"
   const native = [...table.matchAll(/^\s*[123]\s+\d+\s+([\d.]+)\s/gm)].map(([, ms]) => Number(ms));
   assert.equal(native.length, 6, table);
   shown.forEach((ms, index) => assert.ok(Math.abs(Number(ms) - native[index]) <= 0.51, `${shown} and ${native} ms`));
+  assert.deepEqual(said, []);
+  await leave();
+});
+
+/** The largest difference from the reference that the page shows. @param {Page} page */
+async function shownDifference(page) {
+  const text = (await page.locator("#reference-says").textContent()) ?? "";
+  const [, number] = text.match(/Largest difference: ([\d.e+-]+\d)/) ?? [];
+  assert.ok(number, text);
+  return Number(number);
+}
+
+test("a first visitor sees, without a click: training on, loss falling, eight simulated cards, and the reference", async () => {
+  const { page, said, leave } = await visit(plain, "about:blank", { reducedMotion: "no-preference", viewport: { width: 1280, height: 720 } });
+  await page.addInitScript(() => {
+    // The engine's own numbers, before they are made short for people.
+    const listen = Worker.prototype.addEventListener;
+    Worker.prototype.addEventListener = function (/** @type {any} */ ...args) {
+      listen.call(this, "message", (/** @type {any} */ { data }) => { if (data.type === "simulated") /** @type {any} */ (window).simulated = data; });
+      return listen.apply(this, /** @type {any} */ (args));
+    };
+  });
+  await page.goto(`http://localhost:${server.port}/`);
+  page.setDefaultTimeout(PATIENCE_MS);
+  await page.locator("#other-lanes .thin-lane").nth(8).waitFor();
+  await reach(page, 30);
+  assert.match((await page.locator("#other-speed-up").textContent()) ?? "", /^[\d.]+ ×$/);
+  assert.ok((await shownDifference(page)) < 1e-4);
+  const loss = parseFloat((await page.locator("#loss-is").textContent()) ?? "");
+  assert.ok(loss < 1.5, `loss ${loss}, and 2.3 at first`);
+
+  const native = nativeReport({ preset: "cnn6", batch_size: BATCHES.cnn6, host: { copy_gb_s: HOST_GB_S }, adapters: RIGS[0].adapters });
+  /** @type {Simulated} */
+  const { report, steps } = await page.evaluate(() => /** @type {any} */ (window).simulated);
+  assert.deepEqual(report, native, "the page's simulation is the command's, to the last digit");
+  const [together, alone] = [native.strong[7], native.strong[0]];
+  assert.equal(await page.locator("#other-speed-up").textContent(), `${(together.rows_per_s / alone.rows_per_s).toFixed(2)} ×`);
+  assert.deepEqual(steps[steps.length - 1].adapters.map(({ rows }) => rows), together.shares);
+  assert.deepEqual(said, []);
+  await leave();
+});
+
+/** What the command predicts. @param {RigConfig} rig */
+function nativeReport({ preset, batch_size, host, adapters }) {
+  const folder = mkdtempSync(path.join(tmpdir(), "manyhands-rig-"));
+  const file = path.join(folder, "rig.toml");
+  const tables = adapters.map((spec) => `[[adapters]]\n${Object.entries(spec).map(([key, value]) => `${key} = ${JSON.stringify(value)}`).join("\n")}`);
+  writeFileSync(file, `batch_size = ${batch_size}\npreset = "${preset}"\n[host]\ncopy_gb_s = ${host.copy_gb_s}\n${tables.join("\n")}\n`);
+  const report = JSON.parse(manyhands("simulate", file, "--json"));
+  rmSync(folder, { recursive: true });
+  return report;
+}
+
+test("the loss stays on the reference through throttles and pulled plugs, and leaves it with statistics of eight shards", async () => {
+  const { page, said, leave } = await open(plain, "?adapters=cpu,cpu,cpu,cpu");
+  await page.click("#run");
+  await reach(page, 3);
+  await page.locator(".lane input").nth(1).fill("2");
+  for (const plug of [3, 2, 1]) {
+    await page.locator(".unplug").nth(plug).click();
+    await page.waitForFunction((least) => document.querySelectorAll(".lane.away").length >= least, 4 - plug, { timeout: PATIENCE_MS });
+    await reach(page, (await stepsOf(page)) + 2);
+  }
+  await page.locator(".lane input").nth(0).fill("1");
+  await reach(page, (await stepsOf(page)) + 4);
+  await pause(page);
+  const exact = await shownDifference(page);
+  assert.ok(exact < 1e-4, `differs by ${exact}`);
+  await page.goto(`http://localhost:${server.port}/?adapters=${Array(8).fill("cpu").join(",")}&batch_norm=per_shard`);
+  await page.locator("#run:enabled").click();
+  await reach(page, 30);
+  await pause(page);
+  const shards = await shownDifference(page);
+  assert.ok(shards > 1e-2, `differs by ${shards}`);
   assert.deepEqual(said, []);
   await leave();
 });

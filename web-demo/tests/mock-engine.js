@@ -87,12 +87,15 @@ function train() {
   const active = members.filter((member) => member.presence === "active");
   const speed = (/** @type {Member} */ member) => 1 / (SPEEDS[member.info.kind] * member.throttle);
   const sum = active.reduce((total, member) => total + speed(member), 0);
-  let rest = settings.batch_size;
+  const batches = Math.ceil(TRAIN_ROWS / settings.batch_size);
+  const batch = (step % batches) + 1;
+  const rows_of_all = Math.min(settings.batch_size, TRAIN_ROWS - (batch - 1) * settings.batch_size);
+  let rest = rows_of_all;
   const adapters = active.map((member, at) => {
     const wanted = settings?.split === "even" ? 1 / active.length : speed(member) / sum;
     const old = parts.get(member.id) ?? 1 / active.length;
     parts.set(member.id, settings?.split === "even" ? wanted : old + 0.15 * (wanted - old));
-    const rows = at === active.length - 1 ? rest : Math.min(rest, Math.round((settings?.batch_size ?? 0) * (parts.get(member.id) ?? 0)));
+    const rows = at === active.length - 1 ? rest : Math.min(rest, Math.round(rows_of_all * (parts.get(member.id) ?? 0)));
     rest -= rows;
     const compute_ms = rows / speed(member) * (0.95 + 0.1 * Math.random());
     return { adapter: members.indexOf(member), member: member.id, name: member.info.name, rows, ms: compute_ms + 1.4, upload_ms: 0.4, compute_ms, readback_ms: 1, wait_ms: 0 };
@@ -101,14 +104,13 @@ function train() {
   for (const adapter of adapters) adapter.wait_ms = longest - adapter.ms;
   const ms = longest + 0.3 + 1.2;
   step += 1;
-  const batches = Math.ceil(TRAIN_ROWS / settings.batch_size);
   epoch = Math.ceil(step / batches);
   const loss = 2.3 * Math.exp(-step / 45) + 0.05 + 0.1 * Math.random();
   /** @type {StepLog} */
   const log = {
-    step, epoch, batch: ((step - 1) % batches) + 1, batches, rows: settings.batch_size, loss, accuracy: Math.max(0.1, 1 - loss / 2.6),
+    step, epoch, batch, batches, rows: rows_of_all, loss, accuracy: Math.max(0.1, 1 - loss / 2.6),
     learning_rate: settings.learning_rate, gradient_norm: 1, is_applied: true, ms, data_ms: 0.1, reduce_ms: 0.3, update_ms: 1.1,
-    samples_per_s: (settings.batch_size / ms) * 1000, adapters,
+    samples_per_s: (rows_of_all / ms) * 1000, adapters,
   };
   post({ type: "steps", steps: [log] });
   if (step % batches === 0) endEpoch(loss);
@@ -151,6 +153,19 @@ function report(names, batch_size, limit) {
     strong: counts.map((n) => point(n, batch_size, 1 / (1 + 0.13 * (n - 1)))),
     weak: counts.map((n) => point(n, batch_size * n, 1 / (1 + 0.05 * (n - 1)))),
   };
+}
+
+/**
+ * @param {string[]} names
+ * @param {number} batch_size
+ * @returns {import("../www/messages.js").SimulatedStep[]}
+ */
+function simulatedSteps(names, batch_size) {
+  const rows = Math.round(batch_size / names.length);
+  const adapters = names.map((name, adapter) => ({
+    adapter, member: 0, name, rows, ms: 8, upload_ms: 1, compute_ms: 6, readback_ms: 1, wait_ms: adapter === 0 ? 0 : 0.5,
+  }));
+  return Array.from({ length: 30 }, (_, at) => ({ rows: rows * names.length, ms: 10, reduce_ms: 0.5, update_ms: 1, is_counted: at >= 20, adapters }));
 }
 
 /** @param {number} id */
@@ -217,8 +232,12 @@ function take(request) {
       return post({ type: "classified", id: request.id, step, probabilities });
     }
     case "measure": return variant === "dies" ? undefined : post({ type: "measured", report: report(members.map(({ info }) => info.name), request.batch_size, "") });
-    case "simulate":
-      return post({ type: "simulated", report: report(request.rig.adapters.map(({ name }) => name), request.rig.batch_size, "computing on GeForce RTX 3060 (78 %)") });
+    case "simulate": {
+      const names = request.rig.adapters.map(({ name }) => name);
+      return post({
+        type: "simulated", report: report(names, request.rig.batch_size, "computing on GeForce RTX 3060 (78 %)"), steps: simulatedSteps(names, request.rig.batch_size),
+      });
+    }
     case "export": return post({ type: "exported", name: "digits.safetensors", bytes: new Uint8Array(64) });
     default: return undefined;
   }

@@ -70,6 +70,106 @@ async function faults(page) {
   });
 }
 
+test("training starts by itself, but not where the system asks for less motion or less data", async () => {
+  const { page, said, leave } = await open("gpus", { reducedMotion: "no-preference" });
+  await page.waitForFunction(() => Number(document.getElementById("fact-step")?.textContent) > 3);
+  assert.equal(await page.locator("#run").textContent(), "Pause");
+  assert.deepEqual(said, []);
+  await leave();
+
+  const calm = await open("gpus");
+  await calm.page.locator("#run:enabled", { hasText: "Start" }).waitFor();
+  await calm.leave();
+
+  const saving = await visit(browser, "about:blank", { reducedMotion: "no-preference" });
+  await saving.page.addInitScript(() => Object.defineProperty(Navigator.prototype, "connection", { get: () => ({ saveData: true }) }));
+  const server = await serve(WRITTEN, { "/engine.js": MOCK });
+  servers.push(server);
+  await saving.page.goto(`http://localhost:${server.port}/`);
+  await saving.page.locator("#run:enabled", { hasText: "Start" }).waitFor();
+  await saving.leave();
+});
+
+test("training has no end unless one is asked for", async () => {
+  const { page, leave } = await open("gpus");
+  await page.locator("summary").click();
+  assert.equal(await page.locator("#epochs").inputValue(), "0");
+  await page.locator("#batch-size").fill("17");
+  await train(page, 3);
+  assert.match((await page.locator("#fact-epoch").textContent()) ?? "", /^\d+$/);
+  await page.locator("#epochs").fill("1");
+  await page.locator("#epochs").press("Tab");
+  await page.waitForFunction(() => document.body.dataset.state === "finished");
+  assert.match(page.url(), /epochs=1/);
+  await leave();
+});
+
+test("the first screen holds cause and effect: the rig, a simulated one, the curves and the rules", async () => {
+  const { page, said, leave } = await open("none", { viewport: { width: 1280, height: 720 }, reducedMotion: "no-preference" });
+  await page.locator("#other-lanes .thin-lane").nth(8).waitFor();
+  assert.ok((await page.locator(".masthead").evaluate((element) => element.getBoundingClientRect().bottom)) <= 100);
+  const wholly = ["#batch", "#lanes", "#host-lane", "#other-facts", "#other-lanes", "#loss-chart", "#reference-says", "#speed-chart", "#batch-size", "[name=split] >> nth=0", "#model"];
+  for (const part of wholly) {
+    const box = await page.locator(part).boundingBox();
+    assert.ok(box && box.y > 0 && box.y + box.height <= 720, `${part} ends at ${box && box.y + box.height}`);
+  }
+  assert.match((await page.locator("#other-title").textContent()) ?? "", /simulated$/);
+  assert.deepEqual(said, []);
+  await leave();
+});
+
+test("on a phone a small split stays in sight", async () => {
+  const { page, leave } = await open("gpus", { viewport: { width: 390, height: 844 } });
+  await train(page, 3);
+  await page.locator("#speed-chart").scrollIntoViewIfNeeded();
+  const box = await page.locator("#small-batch").boundingBox();
+  assert.ok(box && box.y >= 0 && box.y < 200, `at ${box?.y}`);
+  // What a link leads to is not covered by it.
+  const bar = await page.locator(".transport").boundingBox();
+  const padding = await page.evaluate(() => parseFloat(getComputedStyle(document.documentElement).scrollPaddingTop));
+  assert.ok(bar && padding >= bar.height, `${padding} and ${bar?.height}`);
+  await leave();
+});
+
+test("a click shows another simulated rig", async () => {
+  const { page, said, leave } = await open("gpus");
+  const lanes = page.locator("#other-lanes .thin-lane");
+  await lanes.nth(8).waitFor();
+  await page.getByRole("button", { name: "This machine" }).click();
+  await page.locator("#other-says", { hasText: "Start training first" }).waitFor();
+  await train(page, 3);
+  for (const [name, count] of /** @type {const} */ ([["2 like cards", 2], ["This machine", 3], ["Your own", 3], ["A fast and an old card", 2]])) {
+    await page.getByRole("button", { name }).click();
+    await page.waitForFunction((wanted) => document.querySelectorAll("#other-lanes .thin-lane").length === wanted + 1, count);
+    assert.equal(await page.locator("#rigs [aria-pressed=true]").textContent(), name);
+  }
+  assert.match((await page.locator("#other-batch").getAttribute("aria-label")) ?? "", /^Batch of 512 rows. A GeForce RTX 4070: 256/);
+  assert.deepEqual(said, []);
+  await leave();
+});
+
+test("the short last batch of an epoch does not make the bar flicker", async () => {
+  const { page, leave } = await open("gpus");
+  await page.evaluate(() => {
+    /** @type {any} */ (window).labels = new Set();
+    const bar = /** @type {Element} */ (document.getElementById("batch"));
+    new MutationObserver(() => /** @type {any} */ (window).labels.add(bar.getAttribute("aria-label")?.split(".")[0])).observe(bar, { attributes: true });
+  });
+  await train(page, 50);
+  assert.deepEqual(await page.evaluate(() => [.../** @type {any} */ (window).labels].filter((label) => label !== "No batch yet")), ["Batch of 64 rows"]);
+  await leave();
+});
+
+test("a chart can be read at a point", async () => {
+  const { page, leave } = await open("gpus");
+  await train(page, 40);
+  await page.locator("#loss-chart .u-over").hover();
+  await page.locator("#loss-is", { hasText: /^step \d+: \d/ }).waitFor();
+  await page.locator("h1").hover();
+  await page.locator("#loss-is", { hasText: /^\d/ }).waitFor();
+  await leave();
+});
+
 for (const colorScheme of /** @type {const} */ (["light", "dark"])) {
   test(`axe finds nothing serious in the ${colorScheme} scheme`, async () => {
     const { page, said, leave } = await open("gpus", { colorScheme, reducedMotion: "reduce" });

@@ -37,7 +37,7 @@ test("the defaults need no address", () => {
 test("an address restores all settings", () => {
   const settings = {
     ...defaults(TWO_CARDS, 4), model: "small", adapters: [0, 0, 2, 1], batch_size: 50, split: /** @type {const} */ ("even"),
-    batch_norm: /** @type {const} */ ("whole_batch"), learning_rate: 0.0125, seed: 4294967295, epochs: 0,
+    batch_norm: /** @type {const} */ ("per_shard"), learning_rate: 0.0125, seed: 4294967295, epochs: 7,
   };
   const address = format(settings, TWO_CARDS, 4);
   assert.match(address, /adapters=0,0,cpu,1/);

@@ -4,6 +4,7 @@ import { colour, onScheme } from "./dom.js";
 
 /** @import uPlot from "uplot" */
 
+/** Pixels, where a look does not say another. */
 const HEIGHT = 190;
 const SMALLEST = 160;
 
@@ -32,6 +33,7 @@ const Plot = /** @type {any} */ (window).uPlot;
  * @property {(low: number, high: number) => [number, number]} range Of the y axis.
  * @property {(low: number, high: number) => [number, number]} [across] Of the x axis.
  * @property {number[]} [ticks] Of the x axis.
+ * @property {number} [height] Pixels.
  * @property {(at: number | null) => void} [point] Called with the index that is pointed at.
  */
 
@@ -76,7 +78,7 @@ export class Chart {
 
   #fit() {
     const width = this.#width();
-    if (this.#plot && this.#plot.width !== width) this.#plot.setSize({ width, height: HEIGHT });
+    if (this.#plot && this.#plot.width !== width) this.#plot.setSize({ width, height: this.#look.height ?? HEIGHT });
   }
 
   #width() {
@@ -94,7 +96,7 @@ export class Chart {
     /** @type {uPlot.Options} */
     const options = {
       width: this.#width(),
-      height: HEIGHT,
+      height: this.#look.height ?? HEIGHT,
       padding: [10, 16, 0, 0],
       legend: { show: false },
       cursor: { x: true, y: false, drag: { x: false, y: false }, points: { size: 7, width: 2 } },

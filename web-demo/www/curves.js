@@ -5,6 +5,7 @@ import { byId, paced, percent, say, whole } from "./dom.js";
 
 /** @import { EpochLog, StepLog } from "./messages.js" */
 /** @import { Mark } from "./charts.js" */
+/** @import { Reference } from "./reference.js" */
 
 /** Points of a curve; above, pairs become one. */
 const MOST_POINTS = 1200;
@@ -14,9 +15,10 @@ const REDRAW_MS = 250;
 /** Marks of events nearer to each other than this part of the axis would cover each other. */
 const NEAR = 0.03;
 
-/** @typedef {{ step: number, loss: number, accuracy: number, speed: number }} Numbers */
+/** @typedef {{ step: number, loss: number, accuracy: number, speed: number, reference: number }} Numbers `reference` may be NaN. */
 
 const NUMBERS = /** @type {const} */ (["step", "loss", "accuracy", "speed"]);
+const HEIGHTS = { loss: 170, speed: 110 };
 
 export class Curves {
   /** @type {{ raw: Numbers, smooth: Numbers }[]} */
@@ -33,23 +35,35 @@ export class Curves {
   #marks = [];
   #draw = paced(() => this.#redraw(), REDRAW_MS);
 
-  constructor() {
+  #reference;
+  /** The point that is pointed at. @type {number | null} */
+  #pointed = null;
+
+  /** @param {Reference} reference */
+  constructor(reference) {
+    this.#reference = reference;
+    const alone = { ink: "edge", width: 4, name: "one adapter", dash: [2, 3] };
+    const point = (/** @type {number | null} */ at) => {
+      this.#pointed = at;
+      this.#tell();
+    };
     const batch = { ink: "edge", width: 1, name: "each batch" };
     const smooth = { ink: "ink", width: 2, name: "smoothed" };
     const test = { ink: "ink", width: 1, dash: [4, 4], points: true, name: "test digits" };
     /** @param {number} _ @param {number} high @returns {[number, number]} */
     const from0 = (_, high) => [0, high > 0 ? high * 1.08 : 1];
-    this.loss = new Chart(byId("loss-chart", HTMLElement), { lines: [batch, smooth, test], range: from0, format: (v) => v.toFixed(1) });
+    this.loss = new Chart(byId("loss-chart", HTMLElement), { lines: [alone, { ...batch, ink: "ink" }, test], range: from0, format: (v) => v.toFixed(1), height: HEIGHTS.loss, point });
     this.accuracy = new Chart(byId("accuracy-chart", HTMLElement), {
-      lines: [batch, smooth, test], range: () => [0, 1.12], format: (value) => `${Math.round(100 * value)} %`,
+      lines: [batch, smooth, test], range: () => [0, 1.12], format: (value) => `${Math.round(100 * value)} %`, point,
     });
-    this.speed = new Chart(byId("speed-chart", HTMLElement), { lines: [batch, smooth], range: from0, format: (v) => compact(v) });
+    this.speed = new Chart(byId("speed-chart", HTMLElement), { lines: [batch, smooth], range: from0, format: (v) => compact(v), height: HEIGHTS.speed, point });
   }
 
   /** @param {StepLog[]} steps */
   take(steps) {
     for (const { step, loss, accuracy, samples_per_s } of steps) {
-      const raw = { step, loss, accuracy, speed: samples_per_s };
+      const raw = { step, loss, accuracy, speed: samples_per_s, reference: this.#reference.at(step) ?? NaN };
+      this.#reference.take(step, loss);
       this.#open.push({ raw, smooth: this.#smoothed(raw) });
       if (this.#open.length >= this.#stride) this.#close();
     }
@@ -99,7 +113,7 @@ export class Curves {
     const mean = this.#mean ?? { ...raw };
     for (const name of NUMBERS) mean[name] += (raw[name] - mean[name]) / this.#weight;
     this.#mean = mean;
-    return { ...mean, step: raw.step };
+    return { ...mean, step: raw.step, reference: raw.reference };
   }
 
   #close() {
@@ -128,9 +142,24 @@ export class Curves {
     };
     const marks = apart(this.#marks, steps[steps.length - 1] ?? 1);
     for (const chart of [this.loss, this.accuracy, this.speed]) chart.marks = marks;
-    this.loss.data = [steps, of("raw", "loss"), of("smooth", "loss"), test("val_loss")];
+    const alone = of("raw", "reference").map((value) => (Number.isNaN(value) ? null : value));
+    this.loss.data = [steps, alone, of("raw", "loss"), test("val_loss")];
     this.accuracy.data = [steps, of("raw", "accuracy"), of("smooth", "accuracy"), test("val_accuracy")];
     this.speed.data = [steps, of("raw", "speed"), of("smooth", "speed")];
+    say(byId("reference-says", HTMLElement), this.#reference.says);
+    this.#tell();
+  }
+
+  /** The numbers above the charts: of late, or of the point that is pointed at. */
+  #tell() {
+    const pointed = this.#pointed === null ? undefined : this.#points[this.#pointed]?.raw;
+    if (pointed) {
+      const { step, loss, accuracy, speed } = pointed;
+      say(byId("loss-is", HTMLElement), `step ${Math.round(step)}: ${loss.toFixed(3)}`);
+      say(byId("accuracy-is", HTMLElement), `step ${Math.round(step)}: ${percent(accuracy)}`);
+      say(byId("speed-is", HTMLElement), `step ${Math.round(step)}: ${whole(speed)}`);
+      return;
+    }
     const last = this.#points[this.#points.length - 1]?.smooth;
     const epoch = this.#epochs[this.#epochs.length - 1];
     say(byId("loss-is", HTMLElement), last ? `${last.loss.toFixed(3)}${epoch ? ` · test ${epoch.val_loss.toFixed(3)}` : ""}` : "");
@@ -148,7 +177,7 @@ export class Curves {
 function merged(points) {
   const mean = (/** @type {"raw" | "smooth"} */ which) => {
     const of = (/** @type {keyof Numbers} */ name) => points.reduce((sum, point) => sum + point[which][name], 0) / points.length;
-    return { step: points[points.length - 1].raw.step, loss: of("loss"), accuracy: of("accuracy"), speed: of("speed") };
+    return { step: points[points.length - 1].raw.step, loss: of("loss"), accuracy: of("accuracy"), speed: of("speed"), reference: of("reference") };
   };
   return { raw: mean("raw"), smooth: mean("smooth") };
 }

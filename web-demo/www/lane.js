@@ -1,6 +1,7 @@
 // One adapter in use: what it is, where its time goes in a step, and the controls that act on it.
 
 import { byId, make, say, short, within } from "./dom.js";
+import { inkOf, letterOf, paintOf } from "./split.js";
 
 /** @import { AdapterLog, Info, Member, Request } from "./messages.js" */
 
@@ -8,8 +9,6 @@ import { byId, make, say, short, within } from "./dom.js";
 const FACTORS = [1, 1.5, 2, 3, 4, 6, 8, 12, 16];
 /** Part of a new step in the times shown: single steps jump about too fast to read. */
 export const GAIN = 0.25;
-/** Colours of page.css for adapters. */
-export const COLOURS = 6;
 /** `a, b, and c`. */
 const LIST = new Intl.ListFormat("en");
 const PHASES = /** @type {const} */ (["upload", "compute", "readback", "wait"]);
@@ -43,16 +42,16 @@ export class Lane {
   }
 
   get letter() {
-    return String.fromCharCode(65 + (this.slot % 26));
+    return letterOf(this.slot);
   }
 
   /** Its colour, and that of text on it. */
   get paint() {
-    return `var(--a${this.slot % COLOURS})`;
+    return paintOf(this.slot);
   }
 
   get ink() {
-    return `var(--on${this.slot % COLOURS})`;
+    return inkOf(this.slot);
   }
 
   /** @param {(request: Request) => void} send */
@@ -115,6 +114,12 @@ export class Lane {
   forget() {
     this.rows = 0;
     this.times = null;
+  }
+
+  /** Its speed, for the simulator. */
+  get measured() {
+    const { times, rows } = this;
+    return { name: this.member.info.name, rows, fixed_ms: times ? times.upload + times.readback : 0, compute_ms: times?.compute ?? 0 };
   }
 
   /** Milliseconds of its part in a step, with its waits. */

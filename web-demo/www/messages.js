@@ -147,7 +147,7 @@
  * A rig to predict, as `manyhands simulate` reads it, in JSON. Left out: what is not known.
  * @typedef {object} RigConfig
  * @property {number} batch_size
- * @property {"mlp" | "cnn6" | "vgg"} preset
+ * @property {"mlp" | "cnn6" | "vgg" | "digits_cnn" | "digits_small_cnn" | "digits_wide_cnn"} preset
  * @property {{ copy_gb_s: number }} host
  * @property {AdapterSpec[]} adapters
  */
@@ -156,11 +156,24 @@
  * @typedef {object} AdapterSpec
  * @property {string} name
  * @property {number} fixed_ms
- * @property {number} gflops
- * @property {number} memory_gb_s
- * @property {number} upload_gb_s
- * @property {number} download_gb_s
+ * @property {number} [per_row_ms] In place of `gflops`.
+ * @property {number} [gflops]
+ * @property {number} [memory_gb_s]
+ * @property {number} [upload_gb_s]
+ * @property {number} [download_gb_s]
  * @property {number} latency_ms
+ */
+
+/**
+ * A simulated step of all adapters together, in milliseconds of virtual time.
+ * @typedef {object} SimulatedStep
+ * @property {number} rows
+ * @property {number} ms
+ * @property {number} reduce_ms
+ * @property {number} update_ms
+ * @property {boolean} is_counted Whether `Report.strong` is made of it: the steps before, in which the split is learned, are not.
+ * @property {AdapterLog[]} adapters `adapter` is an index into `Report.adapters`. Their phases and waits, the host's sums and its
+ *   update fill the step. New weights that come before a run count as its upload.
  */
 
 // ---- page to worker
@@ -258,7 +271,7 @@
  *   }} Measuring `done` of `total` parts.
  */
 /** @typedef {{ type: "measured", report: Report }} Measured */
-/** @typedef {{ type: "simulated", report: Report }} Simulated */
+/** @typedef {{ type: "simulated", report: Report, steps: SimulatedStep[] }} Simulated */
 /** @typedef {{ type: "exported", name: string, bytes: Uint8Array }} Exported */
 /**
  * A request was refused, or training stopped (then `request` is null and the run is paused). The crate's text: what is

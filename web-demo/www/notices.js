@@ -11,11 +11,11 @@ const SPEAK_MS = 4000;
 /** @type {Record<Missing, string>} */
 const MISSING = {
   no_webgpu:
-    "This browser has no WebGPU, so no graphics processor can be used. Everything here runs on the CPU adapter, which is the same engine in WebAssembly. Current versions of Chrome, Edge, Firefox and Safari have WebGPU on most systems.",
+    "This browser has no WebGPU, which current ones have on most systems, and so no GPU: everything measured here runs on the CPU adapter, the same engine in WebAssembly.",
   insecure_origin:
-    "Browsers give WebGPU to secure pages only, and this one came over plain http. Open it by https, or from localhost. Until then everything here runs on the CPU adapter, which is the same engine in WebAssembly.",
+    "Browsers give WebGPU to secure pages only, and this one came over plain http: open it by https or from localhost. Until then it runs on the CPU adapter, the same engine in WebAssembly.",
   no_adapter:
-    "This browser has WebGPU, but gives no adapter: there is no graphics processor, its driver is blocked, or hardware acceleration is switched off. Everything here runs on the CPU adapter, which is the same engine in WebAssembly.",
+    "This browser gives no GPU: there is none, its driver is blocked, or hardware acceleration is off. What is measured runs on the CPU adapter, the same engine in WebAssembly.",
 };
 
 /**

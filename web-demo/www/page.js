@@ -7,10 +7,12 @@ import { Draw } from "./draw.js";
 import { Link } from "./link.js";
 import { announce, banner, clearLog, firstLine, log, tellOfAdapters } from "./notices.js";
 import { RigForm } from "./rig-form.js";
+import { Reference } from "./reference.js";
 import { Rig } from "./rig.js";
 import { Rules } from "./rules.js";
 import { Measurement } from "./scaling.js";
-import { format, parse } from "./settings.js";
+import { format, parse, startsByItself } from "./settings.js";
+import { SimulatedRig } from "./simulated.js";
 
 /** @import { EpochLog, Event, Hello, Info, Member, Predictions, Settings, State, StepLog } from "./messages.js" */
 
@@ -52,17 +54,23 @@ let is_dead = false;
 
 const link = new Link(hear);
 const rig = new Rig((request) => link.send(request));
-const curves = new Curves();
+const reference = new Reference();
+const curves = new Curves(reference);
 const digits = new Digits();
 const draw = new Draw(link);
 const measurement = new Measurement(link, () => settings?.batch_size ?? 64);
 const form = new RigForm(link);
+const simulated = new SimulatedRig(link, {
+  here: thisMachine,
+  own: () => ({ title: "Your own rig", rig: form.rig, says: "It is described at the end of this page." }),
+});
 const rules = new Rules({
   change(changed) {
     if (!settings) return;
     Object.assign(settings, changed);
     keepAddress();
     link.send({ type: "change", ...changed });
+    reference.change(changed, state.step);
     rules.tell(settings, members.length);
   },
   restart(changed) {
@@ -122,7 +130,21 @@ function greet(said) {
   say(byId("version", HTMLElement), said.version);
   for (const id of ["export-model", "export-metrics", "copy-link"]) byId(id, HTMLButtonElement).disabled = false;
   form.enabled = true;
+  is_to_run = startsByItself();
   start();
+  simulated.start();
+}
+
+/** This machine as a rig for the simulator. */
+function thisMachine() {
+  const adapters = rig.specs;
+  if (!settings || adapters.length === 0) return "Start training first: the speeds of this machine are measured in its steps.";
+  const preset = /** @type {import("./messages.js").RigConfig["preset"]} */ (`digits_${settings.model === "cnn" ? "" : `${settings.model}_`}cnn`);
+  return {
+    title: "This machine",
+    rig: { preset, batch_size: settings.batch_size, host: { copy_gb_s: 10 }, adapters },
+    says: "Each adapter has the speed that was measured beside, as if none shared anything.",
+  };
 }
 
 /** From fresh weights. The display stays until the engine has begun. */
@@ -133,6 +155,7 @@ function start() {
 function clear() {
   [steps, epochs, notices] = [[], [], []];
   rig.clear();
+  if (settings) reference.begin(settings);
   curves.clear();
   clearLog();
   drawFacts();

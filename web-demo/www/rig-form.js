@@ -1,30 +1,16 @@
 // A rig that the visitor describes, for the simulator.
 
+import { CARDS, LATENCY_MS } from "./cards.js";
 import { byId, make, say } from "./dom.js";
 import { Prediction } from "./scaling.js";
 
 /** @import { Link } from "./link.js" */
+/** @import { Card } from "./cards.js" */
 /** @import { AdapterSpec, RigConfig } from "./messages.js" */
 
-/** Of a transfer over PCI Express, whatever its bytes. */
-const LATENCY_MS = 0.1;
-
-/** @type {(name: string, numbers: [number, number, number, number, number]) => AdapterSpec} */
-const card = (name, [gflops, memory_gb_s, upload_gb_s, download_gb_s, fixed_ms]) => ({
-  name, gflops, memory_gb_s, upload_gb_s, download_gb_s, fixed_ms, latency_ms: LATENCY_MS,
-});
-
-/** Guesses, made as those of `examples/rigs/`. */
-const KNOWN = [
-  card("GeForce RTX 3060", [3200, 240, 10, 8, 2]),
-  card("Radeon RX 6600", [2200, 150, 6, 5, 2]),
-  card("Radeon 680M", [850, 35, 12, 8, 3]),
-  card("GeForce RTX 4070", [7200, 330, 20, 16, 2]),
-  card("GeForce GTX 1060", [1100, 120, 6, 5, 2]),
-];
 const AT_FIRST = 3;
 
-/** @type {{ name: Exclude<keyof AdapterSpec, "name" | "latency_ms">, text: string, low: number }[]} */
+/** @type {{ name: Exclude<keyof Card, "name" | "latency_ms">, text: string, low: number }[]} */
 const FIELDS = [
   { name: "gflops", text: "GFLOP/s", low: 0.001 },
   { name: "memory_gb_s", text: "memory GB/s", low: 0.001 },
@@ -44,13 +30,13 @@ export class RigForm {
     const choice = byId("rig-add", HTMLSelectElement);
     choice.append(
       make("option", { value: "", textContent: "an adapter…" }),
-      ...KNOWN.map(({ name }, at) => make("option", { value: String(at), textContent: name })),
+      ...CARDS.map(({ name }, at) => make("option", { value: String(at), textContent: name })),
     );
     choice.addEventListener("change", () => {
-      if (choice.value !== "") this.#add(KNOWN[Number(choice.value)]);
+      if (choice.value !== "") this.#add(CARDS[Number(choice.value)]);
       choice.value = "";
     });
-    KNOWN.slice(0, AT_FIRST).forEach((spec) => this.#add(spec));
+    CARDS.slice(0, AT_FIRST).forEach((spec) => this.#add(spec));
     this.#form.addEventListener("submit", (event) => {
       event.preventDefault();
       void this.#predict(link);
@@ -62,7 +48,7 @@ export class RigForm {
     byId("predict", HTMLButtonElement).disabled = !is_ready;
   }
 
-  /** @param {AdapterSpec} spec */
+  /** @param {Required<Card>} spec */
   #add(spec) {
     const name = make("label", { className: "spec-name" }, "Adapter", make("input", { type: "text", name: "name", value: spec.name, required: true, maxLength: 60 }));
     const fields = FIELDS.map(({ name: key, text, low }) => {
@@ -84,8 +70,8 @@ export class RigForm {
     this.#list.append(element);
   }
 
-  /** @returns {RigConfig} */
-  #rig() {
+  /** What is described. @returns {RigConfig} */
+  get rig() {
     const of = (/** @type {ParentNode} */ root, /** @type {string} */ name) =>
       /** @type {HTMLInputElement | HTMLSelectElement} */ (root.querySelector(`[name="${name}"]`)).value;
     const adapters = [...this.#list.children].map((element) => {
@@ -105,7 +91,7 @@ export class RigForm {
   async #predict(link) {
     say(this.#says, "Predicting…");
     try {
-      const { report } = await link.ask({ type: "simulate", rig: this.#rig() });
+      const { report } = await link.ask({ type: "simulate", rig: this.rig });
       this.#prediction.show(report);
       say(this.#says, `The fastest first: ${report.adapters.join(", ")}.`);
     } catch (error) {

@@ -1,18 +1,17 @@
 // The rig: the batch as a bar, its trail, a lane for each adapter and one for the host, and what can be added.
 
 import { byId, colour, make, onScheme, paced, percent, say, short, sized } from "./dom.js";
-import { COLOURS, GAIN, Lane, place } from "./lane.js";
+import { GAIN, Lane, place } from "./lane.js";
+import { COLOURS, drawBatch } from "./split.js";
 import { MOST_ADAPTERS } from "./settings.js";
 
-/** @import { Info, Member, Request, StepLog } from "./messages.js" */
+/** @import { AdapterSpec, Info, Member, Request, StepLog } from "./messages.js" */
 
 const TRAIL_LINES = 120;
 const REDRAW_MS = 100;
 const CALM_MS = 500;
 /** A part of the step spent waiting that is worth a word. */
 const MUCH_WAITING = 0.2;
-/** Narrowest parts of the bar that have room for a letter, and for the rows after it. */
-const ROOM = { letter: 0.035, rows: 0.09 };
 const HOST_PHASES = ["data", "reduce", "update"];
 
 export class Rig {
@@ -26,6 +25,8 @@ export class Rig {
   #trail = [];
   /** @type {StepLog | null} */
   #last = null;
+  /** The last one but for an epoch's short last batch, which would flicker. @type {StepLog | null} */
+  #full = null;
   /** Milliseconds, smoothed. */
   #host = { ms: 0, data: 0, reduce: 0, update: 0 };
   #hostBars = HOST_PHASES.map((name) => make("i", { className: name }));
@@ -44,6 +45,12 @@ export class Rig {
   offer(adapters) {
     this.#adapters = adapters;
     this.#drawOffers();
+  }
+
+  /** The adapters as they were measured, for the simulator: each takes a fixed time and a time a row. @returns {AdapterSpec[]} */
+  get specs() {
+    const lanes = this.#order.map((lane) => lane.measured).filter(({ rows, compute_ms }) => rows > 0 && compute_ms > 0);
+    return lanes.map(({ name, rows, fixed_ms, compute_ms }) => ({ name, fixed_ms, per_row_ms: compute_ms / rows, latency_ms: 0 }));
   }
 
   /** Letters of the members, by position. */
@@ -75,11 +82,12 @@ export class Rig {
   /** @param {StepLog[]} steps */
   take(steps) {
     for (const step of steps) this.#learn(step);
-    const last = this.#last;
-    if (!last) return;
+    const [last, full] = [this.#last, this.#full];
+    if (!last || !full) return;
+    // The short last batch of an epoch is a short line.
     const parts = last.adapters.flatMap(({ adapter, rows }) => {
       const lane = this.#order[adapter];
-      return lane && rows > 0 ? [{ slot: lane.slot, part: rows / last.rows }] : [];
+      return lane && rows > 0 ? [{ slot: lane.slot, part: rows / full.rows }] : [];
     });
     this.#trail = [parts, ...this.#trail].slice(0, TRAIL_LINES);
     this.#draw();
@@ -88,7 +96,7 @@ export class Rig {
   /** Forgets the steps, as after a reset. */
   clear() {
     this.#trail = [];
-    this.#last = null;
+    [this.#last, this.#full] = [null, null];
     for (const lane of this.#order) lane.forget();
     this.#draw();
   }
@@ -104,6 +112,7 @@ export class Rig {
       update: follow(host.update, step.update_ms),
     };
     this.#order.forEach((lane, at) => lane.learn(step.adapters.find(({ adapter }) => adapter === at)));
+    if (!this.#full || !isShort(step)) this.#full = step;
     this.#last = step;
   }
 
@@ -160,23 +169,11 @@ export class Rig {
   }
 
   #drawBatch() {
-    const bar = byId("batch", HTMLElement);
-    const last = this.#last;
-    while (bar.children.length < this.#order.length) bar.append(make("span"));
-    while (bar.children.length > this.#order.length) bar.lastElementChild?.remove();
-    this.#order.forEach(({ rows, letter, paint, ink }, at) => {
-      const part = last ? rows / last.rows : 0;
-      const segment = /** @type {HTMLElement} */ (bar.children[at]);
-      segment.style.width = `${100 * part}%`;
-      segment.style.paddingInline = part < ROOM.rows ? "0" : "";
-      segment.style.borderRightWidth = part === 0 ? "0" : "";
-      segment.style.background = paint;
-      segment.style.color = ink;
-      say(segment, part < ROOM.letter ? "" : part < ROOM.rows ? letter : `${letter} ${rows}`);
-    });
-    bar.classList.toggle("none", !last);
-    const texts = this.#order.map(({ rows, letter, member }) => `${letter} ${member.info.name}: ${rows}`);
-    bar.setAttribute("aria-label", last ? `Batch of ${last.rows} rows. ${texts.join(", ")}` : "No batch yet");
+    const full = this.#full;
+    const parts = this.#order.map(({ slot, member }, at) => ({
+      slot, name: member.info.name, rows: full?.adapters.find(({ adapter }) => adapter === at)?.rows ?? 0,
+    }));
+    for (const id of ["batch", "small-batch"]) drawBatch(byId(id, HTMLElement), parts, full?.rows ?? 0);
   }
 
   #drawTrail() {
@@ -227,4 +224,9 @@ export class Rig {
     if (!slowest || lost < MUCH_WAITING) return "";
     return `The others wait for ${slowest.letter} up to ${percent(lost, 0)} of a step.`;
   }
+}
+
+/** Whether it is the last batch of an epoch, which may have fewer rows. @param {StepLog} step */
+function isShort({ batch, batches }) {
+  return batches > 1 && batch === batches;
 }

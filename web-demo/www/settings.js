@@ -31,11 +31,17 @@ export function defaults({ adapters, models }, n_cores) {
     adapters: chosen.map((info) => info.index),
     batch_size: 64,
     split: "learned",
-    batch_norm: "per_shard",
+    batch_norm: "whole_batch",
     learning_rate: 0.002,
     seed: 0,
-    epochs: 40,
+    epochs: 0,
   };
+}
+
+/** Whether training begins without a click: not where the system asks for less motion or less data. */
+export function startsByItself() {
+  const { connection } = /** @type {{ connection?: { saveData?: boolean } }} */ (navigator);
+  return !connection?.saveData && !["(prefers-reduced-motion: reduce)", "(prefers-reduced-data: reduce)"].some((query) => matchMedia(query).matches);
 }
 
 /**

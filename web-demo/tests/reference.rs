@@ -1,0 +1,90 @@
+//! Are the losses that the page draws below its own those of the engine? `www/reference-losses.js` holds them.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use manyhands::adapters::Info;
+use manyhands::data::digits;
+use manyhands::internals::adapters::cpu;
+use manyhands::{Fit, SplitMode, Trainer};
+use manyhands_web_demo::messages::{BatchNorm, Settings, Split};
+use manyhands_web_demo::models;
+
+/// Recorded steps: ten epochs. Roundings of other sums grow from step to step, by now to some 1e-5.
+const STEPS: usize = 230;
+/// The recorded steps that each run of the tests computes again.
+const CHECKED: usize = 46;
+
+fn settings(batch_norm: BatchNorm) -> Settings {
+    Settings {
+        model: "cnn".to_owned(),
+        adapters: vec![0],
+        batch_size: 64,
+        split: Split::Even,
+        batch_norm,
+        learning_rate: 0.002,
+        seed: 0,
+        epochs: 0,
+    }
+}
+
+/// Losses of the first steps, as the page's worker trains them, on so many CPU adapters.
+fn losses(n_adapters: usize, batch_norm: BatchNorm, steps: usize) -> Vec<f64> {
+    let settings = settings(batch_norm);
+    let model = models::build(&settings.model, settings.batch_norm, settings.seed).unwrap();
+    let infos: Vec<Info> = (0..n_adapters).map(|_| cpu::info()).collect();
+    let mut trainer = Trainer::new(model, models::compile(&settings)).unwrap().on(infos).split(SplitMode::Even);
+    pollster::block_on(async {
+        let fit = Fit::new(u64::MAX).batch_size(settings.batch_size).validation(Arc::new(digits::test().unwrap()));
+        let mut session = trainer.session_async(digits::train().unwrap(), fit).await.unwrap();
+        let mut losses = Vec::new();
+        while losses.len() < steps {
+            match session.step_async(&mut trainer).await.unwrap() {
+                Some(log) => losses.push(log.values.get("loss").unwrap()),
+                None => drop(session.end_epoch_async(&mut trainer).await.unwrap()),
+            }
+        }
+        losses
+    })
+}
+
+fn file() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("www/reference-losses.js")
+}
+
+fn recorded() -> Vec<f64> {
+    let text = fs::read_to_string(file()).unwrap();
+    let (_, list) = text.split_once("LOSSES = [").unwrap();
+    let (list, _) = list.split_once(']').unwrap();
+    list.split(',').map(str::trim).filter(|number| !number.is_empty()).map(|number| number.parse().unwrap()).collect()
+}
+
+fn record(losses: &[f64]) {
+    let text = fs::read_to_string(file()).unwrap();
+    let (head, _) = text.split_once("LOSSES = [").unwrap();
+    let mut text = format!("{head}LOSSES = [");
+    for line in losses.chunks(10) {
+        let numbers: Vec<String> = line.iter().map(|loss| format!("{loss:.7}")).collect();
+        write!(text, "\n  {},", numbers.join(", ")).unwrap();
+    }
+    text.push_str("\n];\n");
+    fs::write(file(), text).unwrap();
+}
+
+#[test]
+fn the_recorded_losses_are_the_engines_and_those_of_three_adapters() {
+    if std::env::var_os("UPDATE").is_some() {
+        record(&losses(1, BatchNorm::PerShard, STEPS));
+    }
+    let recorded = recorded();
+    assert_eq!(recorded.len(), STEPS);
+    let largest = |others: &[f64]| recorded.iter().zip(others).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+    let alone = largest(&losses(1, BatchNorm::WholeBatch, CHECKED));
+    let three = largest(&losses(3, BatchNorm::WholeBatch, CHECKED));
+    // Other processors add in another order.
+    assert!(alone < 1e-4 && three < 1e-4, "one adapter {alone:e}, three {three:e}: `UPDATE=1` records them again");
+    let shards = largest(&losses(8, BatchNorm::PerShard, CHECKED));
+    assert!(shards > 1e-2, "statistics of each shard differ by {shards:e} alone");
+}
