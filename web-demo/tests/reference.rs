@@ -12,7 +12,8 @@ use manyhands::{Fit, SplitMode, Trainer};
 use manyhands_web_demo::messages::{BatchNorm, Settings, Split};
 use manyhands_web_demo::models;
 
-/// Recorded steps: ten epochs. Roundings of other sums grow from step to step, by now to some 1e-5.
+/// Recorded steps: ten epochs. Sums of other shards round otherwise, and training amplifies that: to 2e-7 in the first 46 steps on two,
+/// three and five adapters, to 1e-4 in 92, to 2e-3 in 230.
 const STEPS: usize = 230;
 /// The recorded steps that each run of the tests computes again.
 const CHECKED: usize = 46;
