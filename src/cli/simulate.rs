@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use crate::{Error, Result};
 use crate::internals::placer::rig::simulate;
 use crate::simulator::RigConfig;
+use crate::{Error, Result};
 use clap::Args;
 
 use super::terminal::Terminal;

@@ -82,7 +82,8 @@ pub fn simulate_steps(rig: &RigConfig, model: &Model) -> Result<(Report, Vec<Sim
         strong.push(line);
         weak.push(point(&copies, &alone[..n_adapters], rig.batch_size * grown)?.0);
         let step = |is_counted| move |(ms, report)| SimulatedStep { ms, is_counted, report };
-        together = steps.warm_up.into_iter().map(step(false)).chain(steps.counted.into_iter().map(step(true))).collect();
+        together =
+            steps.warm_up.into_iter().map(step(false)).chain(steps.counted.into_iter().map(step(true))).collect();
     }
     let staged = staged(rig, model)?;
     Ok((Report { batch_size: rig.batch_size, adapters, strong, weak, staged, notes }, together))

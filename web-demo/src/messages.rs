@@ -1,12 +1,12 @@
 //! The messages of `www/messages.js`, which explains each. Arrays are sent beside the text.
 
 use manyhands::adapters::{Info, Kind};
-use manyhands::internals::bench::scaling::Part;
 use manyhands::internals::adapters::Timing;
+use manyhands::internals::bench::scaling::Part;
 use manyhands::internals::presets::{self, Size, digits};
 use manyhands::internals::scheduler::ShardReport;
-use manyhands::logs::{AdapterLog, EpochLog, StepLog};
 use manyhands::internals::simulator::SimulatedStep;
+use manyhands::logs::{AdapterLog, EpochLog, StepLog};
 use manyhands::simulator::{AdapterSpec, HostSpec, Report, RigConfig};
 use manyhands::{AdapterStatus, Model, Result, SplitMode};
 use serde::{Deserialize, Serialize};

@@ -1,5 +1,7 @@
 //! Are the losses that the page draws below its own those of the engine? `www/reference-losses.js` holds them.
 
+#![allow(clippy::unwrap_used, reason = "a test stands outside the engine: it panics")]
+
 use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;

@@ -167,6 +167,11 @@ export class Curves {
     say(byId("speed-is", HTMLElement), last ? whole(last.speed) : "");
   }
 
+  /** Loss of late. */
+  get loss_of_late() {
+    return this.#mean?.loss ?? NaN;
+  }
+
   /** Samples each second of late, or `null` before the first step. */
   get samples_per_s() {
     return this.#mean?.speed ?? null;

@@ -13,6 +13,7 @@ import { Rules } from "./rules.js";
 import { Measurement } from "./scaling.js";
 import { format, parse, startsByItself } from "./settings.js";
 import { SimulatedRig } from "./simulated.js";
+import { Tour } from "./tour.js";
 
 /** @import { EpochLog, Event, Hello, Info, Member, Predictions, Settings, State, StepLog } from "./messages.js" */
 
@@ -65,19 +66,26 @@ const simulated = new SimulatedRig(link, {
   own: () => ({ title: "Your own rig", rig: form.rig, says: "It is described at the end of this page." }),
 });
 const rules = new Rules({
-  change(changed) {
-    if (!settings) return;
-    Object.assign(settings, changed);
-    keepAddress();
-    link.send({ type: "change", ...changed });
-    reference.change(changed, state.step);
-    rules.tell(settings, members.length);
-  },
+  change,
   restart(changed) {
     if (!settings) return;
     Object.assign(settings, changed);
     keepAddress();
     start();
+  },
+});
+const tour = new Tour({
+  now: () => ({
+    step: state.step, ms: rig.step_ms, samples_per_s: curves.samples_per_s ?? 0, loss: curves.loss_of_late, rows: rig.rows, letters: rig.letters, difference: reference.most,
+  }),
+  members: () => members,
+  send: (request) => link.send(request),
+  change(changed) {
+    change(changed);
+    if (settings) rules.show(settings);
+  },
+  run() {
+    if (state.state === "paused" || state.state === "finished") link.send({ type: "resume" });
   },
 });
 const run = byId("run", HTMLButtonElement);
@@ -98,6 +106,16 @@ reset.addEventListener("click", () => {
 byId("copy-link", HTMLButtonElement).addEventListener("click", copyLink);
 byId("export-model", HTMLButtonElement).addEventListener("click", exportModel);
 byId("export-metrics", HTMLButtonElement).addEventListener("click", exportMetrics);
+
+/** Changes settings of the run as it goes on. @param {import("./rules.js").Changed} changed */
+function change(changed) {
+  if (!settings) return;
+  Object.assign(settings, changed);
+  keepAddress();
+  link.send({ type: "change", ...changed });
+  reference.change(changed, state.step);
+  rules.tell(settings, members.length);
+}
 
 /** @param {Event} event */
 function hear(event) {
@@ -130,9 +148,10 @@ function greet(said) {
   say(byId("version", HTMLElement), said.version);
   for (const id of ["export-model", "export-metrics", "copy-link"]) byId(id, HTMLButtonElement).disabled = false;
   form.enabled = true;
-  is_to_run = startsByItself();
+  is_to_run = startsByItself() || location.hash.startsWith("#try-");
   start();
   simulated.start();
+  tour.start();
 }
 
 /** This machine as a rig for the simulator. */
@@ -223,6 +242,7 @@ function takeSteps(now) {
   if (steps.length > MOST_STEPS) steps = steps.slice(-MOST_STEPS);
   rig.take(now);
   curves.take(now);
+  tour.learned();
   draw.learned();
   drawFacts();
 }

@@ -53,6 +53,16 @@ export class Rig {
     return lanes.map(({ name, rows, fixed_ms, compute_ms }) => ({ name, fixed_ms, per_row_ms: compute_ms / rows, latency_ms: 0 }));
   }
 
+  /** Milliseconds of a step, of late. */
+  get step_ms() {
+    return this.#host.ms;
+  }
+
+  /** Rows of the members in the last full batch, by position. */
+  get rows() {
+    return this.#order.map((_, at) => this.#full?.adapters.find(({ adapter }) => adapter === at)?.rows ?? 0);
+  }
+
   /** Letters of the members, by position. */
   get letters() {
     return this.#order.map((lane) => lane.letter);
@@ -170,9 +180,8 @@ export class Rig {
 
   #drawBatch() {
     const full = this.#full;
-    const parts = this.#order.map(({ slot, member }, at) => ({
-      slot, name: member.info.name, rows: full?.adapters.find(({ adapter }) => adapter === at)?.rows ?? 0,
-    }));
+    const { rows } = this;
+    const parts = this.#order.map(({ slot, member }, at) => ({ slot, name: member.info.name, rows: rows[at] }));
     for (const id of ["batch", "small-batch"]) drawBatch(byId(id, HTMLElement), parts, full?.rows ?? 0);
   }
 

@@ -106,7 +106,8 @@ export class SimulatedRig {
     clearInterval(this.#timer);
     const lanes = [...names.map((name, slot) => new ThinLane(name, slot)), new ThinHost()];
     byId("other-lanes", HTMLElement).replaceChildren(...lanes.map(({ element }) => element));
-    const longest = Math.max(...steps.map(({ ms }) => ms));
+    // Steps in which the split is learned may be longer: their lanes are cut off.
+    const longest = Math.max(...steps.filter((step) => step.is_counted).map(({ ms }) => ms));
     const show = (/** @type {SimulatedStep} */ step) => {
       const rows = (/** @type {number} */ slot) => step.adapters.find(({ adapter }) => adapter === slot)?.rows ?? 0;
       drawBatch(byId("other-batch", HTMLElement), names.map((name, slot) => ({ slot, name, rows: rows(slot) })), step.rows);

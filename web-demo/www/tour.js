@@ -1,0 +1,162 @@
+// Cards that do something to the run, wait for its effect, and say it with the numbers just measured.
+
+import { byId, make, say, short, whole } from "./dom.js";
+import { MOST_ADAPTERS } from "./settings.js";
+
+/** @import { Member, Request, Settings } from "./messages.js" */
+
+/** Steps after which an effect is told: the split and the mean of the times have followed by then. */
+const WATCHED = 25;
+const FACTOR = 4;
+const MORE = 7;
+
+/**
+ * Numbers of a moment.
+ * @typedef {object} Moment
+ * @property {number} step
+ * @property {number} ms Of a step, of late.
+ * @property {number} samples_per_s
+ * @property {number} loss
+ * @property {number[]} rows By position in the rig.
+ * @property {string[]} letters
+ * @property {number} difference The largest from the reference so far.
+ */
+
+/**
+ * What the cards work with.
+ * @typedef {object} Tools
+ * @property {() => Moment} now
+ * @property {() => Member[]} members
+ * @property {(request: Request) => void} send
+ * @property {(changed: Partial<Pick<Settings, "split" | "batch_norm">>) => void} change
+ * @property {() => void} run Starts or continues training.
+ */
+
+/**
+ * @typedef {object} Card
+ * @property {string} id Its address is `#try-` and this.
+ * @property {string} title
+ * @property {string} text
+ * @property {(tools: Tools) => string | void} act Gives the reason if it can't be done.
+ * @property {(before: Moment, after: Moment) => string} tell
+ */
+
+/** @type {(before: Moment, after: Moment) => string} */
+const times = (before, after) => `A step took ${short(before.ms)} ms, now ${short(after.ms)} ms.`;
+/** @type {(before: Moment, after: Moment) => string} */
+const rowsOfSecond = (before, after) => `${after.letters[1]} gets ${after.rows[1]} rows, before ${before.rows[1]}.`;
+/** @param {Moment} moment */
+const difference = ({ difference: value }) => (value === 0 ? "0" : value.toExponential(1));
+
+/** @type {Card[]} */
+const CARDS = [
+  {
+    id: "start", title: "Train", text: "Start, and see the loss fall.", act: () => {},
+    tell: (before, after) => `${after.step - before.step} steps later the loss is ${after.loss.toFixed(3)}.`,
+  },
+  {
+    id: "slow", title: "Slow B down", text: `B takes ${FACTOR} times as long, and gets fewer rows.`,
+    act: ({ members, send }) => {
+      const second = members()[1];
+      if (!second) return "This needs a second adapter: add one above.";
+      return send({ type: "throttle", member: second.id, factor: FACTOR });
+    },
+    tell: (before, after) => `${times(before, after)} ${rowsOfSecond(before, after)}`,
+  },
+  {
+    id: "even", title: "Split evenly", text: "All get as many rows: the fast wait for the slow.", act: ({ change }) => change({ split: "even" }),
+    tell: (before, after) => times(before, after),
+  },
+  {
+    id: "learned", title: "Split by speed", text: "Back to shares by measured speed.", act: ({ change }) => change({ split: "learned" }),
+    tell: (before, after) => times(before, after),
+  },
+  {
+    id: "plug", title: "Pull a plug", text: "The last adapter is lost in mid-step. Its rows run on the others.",
+    act: ({ members, send }) => {
+      const active = members().filter(({ presence }) => presence === "active");
+      const last = active[active.length - 1];
+      if (!last || active.length < 2) return "This needs a second adapter: add one above.";
+      return send({ type: "unplug", member: last.id });
+    },
+    tell: (before, after) => `No step was lost. Largest difference from the reference: ${difference(before)} before, ${difference(after)} now.`,
+  },
+  {
+    id: "shards", title: "Batch-norm by shard", text: "Each adapter takes the statistics of its own rows: the result now depends on the split.",
+    act: ({ change }) => change({ batch_norm: "per_shard" }),
+    tell: (before, after) => `Largest difference from the reference: ${difference(before)} before, ${difference(after)} now.`,
+  },
+  {
+    id: "more", title: "Seven more", text: "Seven more devices like A. They share its hardware, so do not expect more speed.",
+    act: ({ members, send }) => {
+      const [first] = members();
+      const room = Math.min(MORE, MOST_ADAPTERS - members().length);
+      if (!first || room <= 0) return `The rig has ${MOST_ADAPTERS} adapters already, the most there can be.`;
+      for (let count = 0; count < room; count += 1) send({ type: "add", index: first.info.index });
+    },
+    tell: (before, after) => `${times(before, after)} ${whole(before.samples_per_s)} samples/s before, ${whole(after.samples_per_s)} now, on ${after.letters.length} adapters.`,
+  },
+];
+
+export class Tour {
+  #tools;
+  /** What waits for its effect. @type {{ card: Card, before: Moment, says: HTMLElement } | null} */
+  #watched = null;
+  /** @type {Map<string, { card: Card, button: HTMLButtonElement, says: HTMLElement }>} */
+  #cards = new Map();
+
+  /** @param {Tools} tools */
+  constructor(tools) {
+    this.#tools = tools;
+    const items = CARDS.map((card) => {
+      const button = make("button", { className: "small", textContent: card.title, disabled: true });
+      const says = make("p", { className: "remark", textContent: card.text });
+      says.setAttribute("role", "status");
+      button.addEventListener("click", () => {
+        history.replaceState(null, "", `#try-${card.id}`);
+        this.#act(card.id);
+      });
+      this.#cards.set(card.id, { card, button, says });
+      return make("li", { id: `try-${card.id}` }, button, says);
+    });
+    byId("tour", HTMLElement).append(...items);
+    addEventListener("hashchange", () => this.#act(location.hash.replace("#try-", "")));
+  }
+
+  /** The engine is there: an address that names a card has it done once steps were measured. */
+  start() {
+    for (const { button } of this.#cards.values()) button.disabled = false;
+    const id = location.hash.replace("#try-", "");
+    const found = this.#cards.get(id);
+    if (!found) return;
+    const { card, says } = found;
+    const first = { ...card, tell: () => { queueMicrotask(() => this.#act(id)); return card.text; } };
+    this.#tools.run();
+    this.#watched = { card: first, before: { ...this.#tools.now(), step: 0 }, says };
+  }
+
+  /** @param {string} id */
+  #act(id) {
+    const found = this.#cards.get(id);
+    if (!found) return;
+    const { card, says } = found;
+    const before = this.#tools.now();
+    const refused = card.act(this.#tools);
+    if (refused) return say(says, refused);
+    this.#tools.run();
+    this.#watched = { card, before, says };
+    say(says, "Watching the next steps…");
+  }
+
+  /** Steps were trained. */
+  learned() {
+    const watched = this.#watched;
+    if (!watched) return;
+    const after = this.#tools.now();
+    // After a restart steps count from 1 again.
+    if (after.step < watched.before.step) watched.before.step = after.step;
+    if (after.step - watched.before.step < WATCHED) return;
+    this.#watched = null;
+    say(watched.says, watched.card.tell(watched.before, after));
+  }
+}
