@@ -173,19 +173,20 @@ test("a chart can be read at a point", async () => {
 test("a card of the tour acts, watches, and says what it measured", async () => {
   const { page, said, leave } = await open("gpus", { reducedMotion: "no-preference" });
   await page.waitForFunction(() => Number(document.getElementById("fact-step")?.textContent) > 5);
-  const says = (/** @type {string} */ id) => page.locator(`#try-${id} .remark`);
-  await page.locator("#try-slow button").click();
+  const says = (/** @type {string} */ id) => page.locator(`[data-card=${id}] .remark`);
+  await page.locator("[data-card=slow] button").click();
   await says("slow").filter({ hasText: /^A step took [\d.]+ ms, now [\d.]+ ms\. B gets \d+ rows, before \d+\.$/ }).waitFor();
   assert.equal(await page.locator(".lane input").nth(1).getAttribute("aria-valuetext"), "slowed 4 times");
-  await page.locator("#try-even button").click();
+  await page.locator("[data-card=even] button").click();
   await says("even").filter({ hasText: "A step took" }).waitFor();
   assert.ok(await page.locator("[name=split][value=even]").isChecked());
-  await page.locator("#try-plug button").click();
+  await page.locator("[data-card=plug] button").click();
   await says("plug").filter({ hasText: "No step was lost" }).waitFor();
   await page.locator("#log li", { hasText: "was lost" }).waitFor();
-  await page.locator("#try-more button").click();
+  await page.locator("[data-card=more] button").click();
   await says("more").filter({ hasText: "on 10 adapters" }).waitFor();
   assert.match(page.url(), /#try-more$/);
+  assert.match((await page.locator("#status").textContent()) ?? "", /on 10 adapters/);
   assert.deepEqual(said, []);
   await leave();
 });
@@ -194,7 +195,7 @@ test("the address of a card has it done", async () => {
   const { page, leave } = await open("gpus");
   await page.goto(`${page.url()}#try-shards`);
   await page.reload();
-  await page.locator("#try-shards .remark", { hasText: "Largest difference" }).waitFor();
+  await page.locator("[data-card=shards] .remark", { hasText: "Largest difference" }).waitFor();
   assert.ok(await page.locator("[name=batch_norm][value=per_shard]").isChecked());
   await leave();
 });

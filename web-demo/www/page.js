@@ -84,6 +84,7 @@ const tour = new Tour({
     change(changed);
     if (settings) rules.show(settings);
   },
+  tell: (text) => status(text, "report"),
   run() {
     if (state.state === "paused" || state.state === "finished") link.send({ type: "resume" });
   },
@@ -294,7 +295,7 @@ function takeError(message) {
 /**
  * The line beside the buttons.
  * @param {string} text
- * @param {"state" | "error"} kind An error is shown on a phone, too.
+ * @param {"state" | "report" | "error"} kind All but the state are shown on a phone, too.
  */
 function status(text, kind) {
   const line = byId("status", HTMLElement);

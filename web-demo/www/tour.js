@@ -30,6 +30,7 @@ const MORE = 7;
  * @property {(request: Request) => void} send
  * @property {(changed: Partial<Pick<Settings, "split" | "batch_norm">>) => void} change
  * @property {() => void} run Starts or continues training.
+ * @property {(text: string) => void} tell Says it in the first screen, too.
  */
 
 /**
@@ -117,7 +118,10 @@ export class Tour {
         this.#act(card.id);
       });
       this.#cards.set(card.id, { card, button, says });
-      return make("li", { id: `try-${card.id}` }, button, says);
+      const item = make("li", {}, button, says);
+      // No id: an address would scroll the rig out of sight.
+      item.dataset.card = card.id;
+      return item;
     });
     byId("tour", HTMLElement).append(...items);
     addEventListener("hashchange", () => this.#act(location.hash.replace("#try-", "")));
@@ -157,6 +161,8 @@ export class Tour {
     if (after.step < watched.before.step) watched.before.step = after.step;
     if (after.step - watched.before.step < WATCHED) return;
     this.#watched = null;
-    say(watched.says, watched.card.tell(watched.before, after));
+    const text = watched.card.tell(watched.before, after);
+    say(watched.says, text);
+    this.#tools.tell(text);
   }
 }
