@@ -42,7 +42,7 @@ export class Curves {
   /** @param {Reference} reference */
   constructor(reference) {
     this.#reference = reference;
-    const alone = { ink: "edge", width: 4, name: "one adapter", dash: [2, 3] };
+    const alone = { ink: "edge", width: 5, name: "one adapter" };
     const point = (/** @type {number | null} */ at) => {
       this.#pointed = at;
       this.#tell();
@@ -147,6 +147,12 @@ export class Curves {
     this.accuracy.data = [steps, of("raw", "accuracy"), of("smooth", "accuracy"), test("val_accuracy")];
     this.speed.data = [steps, of("raw", "speed"), of("smooth", "speed")];
     say(byId("reference-says", HTMLElement), this.#reference.says);
+    const now = this.#mean;
+    if (now) {
+      byId("loss-chart", HTMLElement).ariaLabel = `Loss over the training steps: ${now.loss.toFixed(3)} of late`;
+      byId("accuracy-chart", HTMLElement).ariaLabel = `Accuracy over the training steps: ${percent(now.accuracy)} of late`;
+      byId("speed-chart", HTMLElement).ariaLabel = `Samples each second over the training steps: ${whole(now.speed)} of late`;
+    }
     this.#tell();
   }
 

@@ -62,12 +62,12 @@ export class Reference {
   /** What the differences are, in words. */
   get says() {
     if (this.#step === 0) {
-      return this.#other ? `No reference was recorded for this ${this.#other}.` : "Dashed: the same seed on one adapter.";
+      return this.#other ? `No reference was recorded for this ${this.#other}.` : "The wide line is the same seed on one adapter.";
     }
     const end = this.#step < this.#last ? "" : this.#other
       ? ` It ends at step ${this.#last}, where the ${this.#other} was changed.`
       : this.#step === this.#last ? ` It was recorded up to step ${this.#last}.` : "";
-    return `Dashed: the same seed on one adapter. Largest difference: ${scientific(this.#most)}; at step ${this.#step}: ${scientific(this.#now)}.${end}`;
+    return `The wide line is the same seed on one adapter. Largest difference: ${scientific(this.#most)}; at step ${this.#step}: ${scientific(this.#now)}.${end}`;
   }
 }
 
