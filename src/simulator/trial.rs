@@ -45,9 +45,9 @@ pub(crate) type Timed = (f64, StepReport);
 
 /// Steps of a trial.
 pub(crate) struct Steps {
-    /// Those in which the split is learned.
+    /// Steps in which the split is learned.
     pub warm_up: Vec<Timed>,
-    /// Those that count.
+    /// Steps that count.
     pub counted: Vec<Timed>,
 }
 

@@ -1,4 +1,4 @@
-//! Are the losses that the page draws below its own those of the engine? `www/reference-losses.js` holds them.
+//! Compares the losses that the page draws below its own with those of the engine: `www/reference-losses.js` holds them.
 
 #![allow(clippy::unwrap_used, reason = "a test stands outside the engine: it panics")]
 
