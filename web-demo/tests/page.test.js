@@ -143,6 +143,9 @@ test("a click shows another simulated rig", async () => {
     await page.waitForFunction((wanted) => document.querySelectorAll("#other-lanes .thin-lane").length === wanted + 1, count);
     assert.equal(await page.locator("#rigs [aria-pressed=true]").textContent(), name);
   }
+  await page.getByRole("button", { name: "A fast and an old card" }).hover();
+  const [ink, paper] = await page.locator("#rigs [aria-pressed=true]").evaluate((button) => [getComputedStyle(button).color, getComputedStyle(button).backgroundColor]);
+  assert.notEqual(ink, paper, "the chosen button can be read while it is pointed at");
   assert.match((await page.locator("#other-batch").getAttribute("aria-label")) ?? "", /^Batch of 512 rows. A GeForce RTX 4070: 256/);
   assert.deepEqual(said, []);
   await leave();

@@ -163,7 +163,7 @@ function thisMachine() {
   return {
     title: "This machine",
     rig: { preset, batch_size: settings.batch_size, host: { copy_gb_s: 10 }, adapters },
-    says: "Each adapter has the speed that was measured beside, as if none shared anything.",
+    says: "Each adapter has the computing speed that was measured here; what they share, and exchanges within a step, are left out.",
   };
 }
 

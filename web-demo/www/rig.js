@@ -209,7 +209,7 @@ export class Rig {
     place(this.#hostBars[1], end, reduce * scale);
     place(this.#hostBars[2], end + reduce * scale, update * scale);
     const texts = [`data ${short(data)} ms`, `sums ${short(reduce)} ms`, `update ${short(update)} ms`];
-    say(byId("host-numbers", HTMLElement), this.#last ? texts.join(" · ") : "");
+    say(byId("host-numbers", HTMLElement), this.#last ? `${texts.map((text) => text.replace(" ms", "")).join(" · ")} ms` : "");
     byId("host-time", HTMLElement).setAttribute("aria-label", this.#last ? texts.join(", ") : "No step yet");
   }
 

@@ -35,7 +35,7 @@ export class Rules {
   /** @param {ModelChoice[]} models */
   offer(models) {
     const options = models.map(({ id, name, parameters }) =>
-      make("option", { value: id, textContent: `${name}, ${parameters.toLocaleString("en-US")} parameters` }));
+      make("option", { value: id, textContent: `${parameters.toLocaleString("en-US")} weights: ${name}` }));
     byId("model", HTMLSelectElement).replaceChildren(...options);
   }
 

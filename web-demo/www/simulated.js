@@ -63,6 +63,7 @@ export class SimulatedRig {
     if (typeof described === "string") return say(byId("other-says", HTMLElement), described);
     this.#asked += 1;
     const asked = this.#asked;
+    say(byId("other-says", HTMLElement), "Simulating…");
     try {
       const answer = await this.#link.ask({ type: "simulate", rig: described.rig });
       if (asked === this.#asked) this.#show(described, answer);
