@@ -74,12 +74,21 @@ fn with_mpi() -> Option<PathBuf> {
     Some(path)
 }
 
+/// Options of `mpirun` for messages over TCP, as between machines, in place of shared memory.
+const TCP: &str = "--mca btl tcp,self --mca btl_tcp_if_include lo";
+
 /// Processes in a folder: the lines of arguments of one after the other.
 fn mpirun(folder: &Path, lines: &[&str]) -> Option<Command> {
+    mpirun_with(folder, "", lines)
+}
+
+/// Processes as [`mpirun`], with options of its own.
+fn mpirun_with(folder: &Path, options: &str, lines: &[&str]) -> Option<Command> {
     let path = with_mpi()?;
     let mut command = program(folder, "mpirun");
     // Without the second variable of each, Open MPI refuses to run as root, or more processes than cores.
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1").arg("--oversubscribe");
+    command.args(options.split_whitespace());
     for (rank, line) in lines.iter().enumerate() {
         let between: &[&str] = if rank == 0 { &["-n", "1"] } else { &[":", "-n", "1"] };
         command.args(between).arg(&path).args(line.split_whitespace());
@@ -181,6 +190,122 @@ fn unlike_adapters_in_two_processes_train_as_one() {
     let output = mpirun(folder.path(), &[&line(first), &line(last)]).unwrap().output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert_as_one(&losses(&folder.path().join("log.json")), &one);
+}
+
+#[test]
+#[ignore = "starts six processes"]
+fn messages_over_tcp_give_the_bits_of_shared_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    written(folder.path(), &PERCEPTRON.replace("epochs = 3", "epochs = 1\nsplit = \"even\""));
+    let line = "train run.toml --overwrite -q --json log.json";
+    let run = |options: &str| {
+        let output = mpirun_with(folder.path(), options, &[line; 2])?.output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        Some((losses(&folder.path().join("log.json")), fs::read(folder.path().join("manyhands.safetensors")).unwrap()))
+    };
+    let Some((one, _)) = train(folder.path(), 1, "") else { return };
+    let (shared, tcp) = (run("").unwrap(), run(TCP).unwrap());
+    assert_as_one(&tcp.0, &one);
+    assert!(shared.0 == tcp.0 && weights(&shared.1) == weights(&tcp.1));
+}
+
+/// The tensors of a model file, behind its header, which names the time.
+fn weights(file: &[u8]) -> &[u8] {
+    let header = u64::from_le_bytes(file[..8].try_into().unwrap());
+    &file[8 + usize::try_from(header).unwrap()..]
+}
+
+/// Bytes that a loopback device of a network of its own has sent.
+fn sent(shown: &str) -> f64 {
+    let line = shown.lines().find_map(|line| line.trim().strip_prefix("lo:")).unwrap();
+    line.split_whitespace().nth(8).unwrap().parse().unwrap()
+}
+
+#[test]
+#[ignore = "starts five processes"]
+fn gradients_of_16_bits_halve_the_bytes_on_the_wire() {
+    if !Command::new("unshare")
+        .args(["-n", "ip", "link", "set", "lo", "up"])
+        .output()
+        .is_ok_and(|it| it.status.success())
+    {
+        return needed::missing("a network of one's own is needed: `unshare -n` and `ip`, as root");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let settings =
+        PERCEPTRON.replace("epochs = 3", "epochs = 1\nsplit = \"even\"").replace("units = 32", "units = 2048");
+    let run = |compression: &str| {
+        written(
+            folder.path(),
+            &settings.replace("seed = 3", &format!("seed = 3\ngradient_compression = \"{compression}\"")),
+        );
+        let inner = mpirun_with(folder.path(), TCP, &["train run.toml --overwrite -q --json log.json"; 2])?;
+        let mut command = program(folder.path(), "unshare");
+        command
+            .args(["-n", "sh", "-c", "ip link set lo up && \"$@\" && cat /proc/net/dev", "-"])
+            .arg(inner.get_program());
+        command.args(inner.get_args());
+        command.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        Some((losses(&folder.path().join("log.json")), sent(&text(&output.stdout))))
+    };
+    let Some((whole, whole_bytes)) = run("none") else { return };
+    let (halves, halves_bytes) = run("fp16").unwrap();
+    // Both processes send half of 21 steps' gradients of 153,610 parameters to the other, and half of the sums.
+    let gradients = 2.0 * 21.0 * 153_610.0 * 4.0;
+    assert!(whole_bytes > gradients && whole_bytes < 1.3 * gradients, "{whole_bytes} of {gradients}");
+    assert!(halves_bytes > 0.5 * gradients && halves_bytes < 0.75 * gradients, "{halves_bytes} of {gradients}");
+    for (step, (got, want)) in halves.iter().zip(&whole).enumerate() {
+        assert!((got - want).abs() < 5e-3 * want.max(1.0), "step {step}: {got} is not {want}");
+    }
+}
+
+/// Ends with one message, and leaves nothing.
+fn assert_one_message(run: &mut Command, wanted: &str) {
+    let run = run.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let ids = ranks(&run, 3);
+    let (_, told) = ended(run, &ids);
+    assert!(told.contains(wanted) && told.matches("error:").count() == 1, "{told}");
+}
+
+#[test]
+#[ignore = "starts three processes"]
+fn an_adapter_that_is_lost_with_no_other_ends_all_with_one_message() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(mut run) = mpirun(folder.path(), &["lose-adapter"; 3]) else { return };
+    assert_one_message(&mut run, "error: process 1: ");
+}
+
+/// A folder of data of two classes, with images of one color each.
+fn images(folder: &Path) {
+    for row in 0..24_u8 {
+        let path = folder.join(format!("train/{}/{row:02}.png", if row < 12 { "a" } else { "b" }));
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        image::RgbImage::from_pixel(8, 8, image::Rgb([row, 9, 200])).save(path).unwrap();
+    }
+}
+
+#[test]
+#[ignore = "starts three processes"]
+fn a_row_that_one_process_can_not_read_ends_all_with_one_message() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = "[data]\ntype = \"image_folder\"\ntrain = \"train\"\nheight = 8\nwidth = 8\n\n[model]\ninput = [8, 8, 3]\n\
+                    layers = [{ type = \"Flatten\" }, { type = \"Dense\", units = 2 }]\n\
+                    [loss]\ntype = \"SparseCategoricalCrossentropy\"\n\
+                    [training]\nepochs = 200\nbatch_size = 6\nvalidation = \"none\"\n";
+    for place in ["first", "second"] {
+        images(&folder.path().join(place));
+        fs::write(folder.path().join(place).join("run.toml"), settings).unwrap();
+    }
+    // Cut short, so that only decoding tells.
+    let spoilt = folder.path().join("second/train/a/07.png");
+    let bytes = fs::read(&spoilt).unwrap();
+    fs::write(&spoilt, &bytes[..bytes.len() - 30]).unwrap();
+    let Some(path) = with_mpi() else { return };
+    let Some(mut run) = mpirun(&folder.path().join("first"), &["train run.toml -q"; 2]) else { return };
+    run.args([":", "-n", "1", "-wdir"]).arg(folder.path().join("second")).arg(path).args(["train", "run.toml", "-q"]);
+    assert_one_message(&mut run, "error: process 2: `");
 }
 
 /// A run that goes on until it is ended.
