@@ -1,6 +1,6 @@
 // Attention from registers alone, for subgroups of eight invocations that share what they load.
 //
-// A subgroup has a part to itself: 32 own positions, four to a lane, with all of their numbers, of which there are 32 at most.
+// A subgroup has a part to itself: 32 own positions, four to a lane, with all of their numbers, of which there are 64 at most.
 // It meets the other positions four at a time: each lane loads four numbers of each, and subgroupBroadcast gives them to
 // all. Scores and weights of a lane's four positions are the components of a vector.
 //
@@ -12,7 +12,7 @@ alias Factor = vec4<f32>;
 const ATTENTION_INVOCATIONS: u32 = 64u;
 // Invocations of a subgroup.
 const SHARERS: u32 = 8u;
-// Vectors of an own position in registers: 2, 4 or 8. Those past the end of its numbers are multiplied by 0, and not stored.
+// Vectors of an own position in registers: 2, 4, 8 or 16. Those past the end of its numbers are multiplied by 0, and not stored.
 override ATTENTION_VECTORS: u32 = 8u;
 
 // Four positions' numbers of the same four columns.
@@ -23,8 +23,8 @@ struct Four {
     d: vec4<f32>,
 }
 
-// All numbers of a lane's four positions.
-struct Rows {
+// Half of the numbers of a lane's four positions.
+struct Half {
     c0: Four,
     c1: Four,
     c2: Four,
@@ -35,12 +35,24 @@ struct Rows {
     c7: Four,
 }
 
-// A lane's part of the four positions that are met in a round: the same four columns of each. Or a weight for each.
+// All numbers of a lane's four positions: the first 32, and those behind them, if there are more.
+struct Rows {
+    low: Half,
+    high: Half,
+}
+
+// Four columns of each of the four positions that are met in a round; or a score or weight for each with a lane's positions.
 struct Met {
     m0: vec4<f32>,
     m1: vec4<f32>,
     m2: vec4<f32>,
     m3: vec4<f32>,
+}
+
+// What a lane loads of the positions that are met: one vector of each, and, if there are more than eight, another.
+struct Shared {
+    low: Met,
+    high: Met,
 }
 
 fn part_of(workgroup: vec3<u32>, workgroups: vec3<u32>, lane: u32, positions: u32) -> Place {
@@ -58,9 +70,9 @@ fn vectors_at(place: Place, i: vec4<u32>, positions: u32, columns: u32) -> vec4<
     return ((place.row * positions + min(i, vec4<u32>(positions - 1u))) * params.heads + place.head) * (columns / 4u);
 }
 
-// What a lane has no columns for is 0.
-fn within(met: Met, lane: u32, columns: u32) -> Met {
-    let is_in = vec4<bool>(4u * (lane % SHARERS) < columns);
+// A vector past the end of the columns is 0.
+fn within(met: Met, vector: u32, columns: u32) -> Met {
+    let is_in = vec4<bool>(4u * vector < columns);
     let zero = vec4<f32>(0.0);
     return Met(select(zero, met.m0, is_in), select(zero, met.m1, is_in), select(zero, met.m2, is_in), select(zero, met.m3, is_in));
 }
@@ -81,60 +93,136 @@ fn dy_four(at: vec4<u32>, n: u32) -> Four {
     return Four(dy[at.x + n], dy[at.y + n], dy[at.z + n], dy[at.w + n]);
 }
 
+fn q_half(at: vec4<u32>, n: u32, last: u32) -> Half {
+    return Half(
+        q_four(at, min(n, last)), q_four(at, min(n + 1u, last)), q_four(at, min(n + 2u, last)),
+        q_four(at, min(n + 3u, last)), q_four(at, min(n + 4u, last)), q_four(at, min(n + 5u, last)),
+        q_four(at, min(n + 6u, last)), q_four(at, min(n + 7u, last)),
+    );
+}
+
 fn own_q(place: Place, i: vec4<u32>) -> Rows {
     let at = vectors_at(place, i, params.queries, params.dim);
-    let last = params.dim / 4u - 1u;
-    return Rows(
-        q_four(at, 0u), q_four(at, min(1u, last)), q_four(at, min(2u, last)), q_four(at, min(3u, last)),
-        q_four(at, min(4u, last)), q_four(at, min(5u, last)), q_four(at, min(6u, last)), q_four(at, min(7u, last)),
+    var rows = Rows();
+    rows.low = q_half(at, 0u, params.dim / 4u - 1u);
+    if ATTENTION_VECTORS > 8u {
+        rows.high = q_half(at, 8u, params.dim / 4u - 1u);
+    }
+    return rows;
+}
+
+fn k_half(at: vec4<u32>, n: u32, last: u32) -> Half {
+    return Half(
+        k_four(at, min(n, last)), k_four(at, min(n + 1u, last)), k_four(at, min(n + 2u, last)),
+        k_four(at, min(n + 3u, last)), k_four(at, min(n + 4u, last)), k_four(at, min(n + 5u, last)),
+        k_four(at, min(n + 6u, last)), k_four(at, min(n + 7u, last)),
     );
 }
 
 fn own_k(place: Place, i: vec4<u32>) -> Rows {
     let at = vectors_at(place, i, params.keys, params.dim);
-    let last = params.dim / 4u - 1u;
-    return Rows(
-        k_four(at, 0u), k_four(at, min(1u, last)), k_four(at, min(2u, last)), k_four(at, min(3u, last)),
-        k_four(at, min(4u, last)), k_four(at, min(5u, last)), k_four(at, min(6u, last)), k_four(at, min(7u, last)),
+    var rows = Rows();
+    rows.low = k_half(at, 0u, params.dim / 4u - 1u);
+    if ATTENTION_VECTORS > 8u {
+        rows.high = k_half(at, 8u, params.dim / 4u - 1u);
+    }
+    return rows;
+}
+
+fn v_half(at: vec4<u32>, n: u32, last: u32) -> Half {
+    return Half(
+        v_four(at, min(n, last)), v_four(at, min(n + 1u, last)), v_four(at, min(n + 2u, last)),
+        v_four(at, min(n + 3u, last)), v_four(at, min(n + 4u, last)), v_four(at, min(n + 5u, last)),
+        v_four(at, min(n + 6u, last)), v_four(at, min(n + 7u, last)),
     );
 }
 
 fn own_v(place: Place, i: vec4<u32>) -> Rows {
     let at = vectors_at(place, i, params.keys, params.value_dim);
-    let last = params.value_dim / 4u - 1u;
-    return Rows(
-        v_four(at, 0u), v_four(at, min(1u, last)), v_four(at, min(2u, last)), v_four(at, min(3u, last)),
-        v_four(at, min(4u, last)), v_four(at, min(5u, last)), v_four(at, min(6u, last)), v_four(at, min(7u, last)),
+    var rows = Rows();
+    rows.low = v_half(at, 0u, params.value_dim / 4u - 1u);
+    if ATTENTION_VECTORS > 8u {
+        rows.high = v_half(at, 8u, params.value_dim / 4u - 1u);
+    }
+    return rows;
+}
+
+fn dy_half(at: vec4<u32>, n: u32, last: u32) -> Half {
+    return Half(
+        dy_four(at, min(n, last)), dy_four(at, min(n + 1u, last)), dy_four(at, min(n + 2u, last)),
+        dy_four(at, min(n + 3u, last)), dy_four(at, min(n + 4u, last)), dy_four(at, min(n + 5u, last)),
+        dy_four(at, min(n + 6u, last)), dy_four(at, min(n + 7u, last)),
     );
 }
 
 fn own_dy(place: Place, i: vec4<u32>) -> Rows {
     let at = vectors_at(place, i, params.queries, params.value_dim);
-    let last = params.value_dim / 4u - 1u;
-    return Rows(
-        dy_four(at, 0u), dy_four(at, min(1u, last)), dy_four(at, min(2u, last)), dy_four(at, min(3u, last)),
-        dy_four(at, min(4u, last)), dy_four(at, min(5u, last)), dy_four(at, min(6u, last)), dy_four(at, min(7u, last)),
-    );
+    var rows = Rows();
+    rows.low = dy_half(at, 0u, params.value_dim / 4u - 1u);
+    if ATTENTION_VECTORS > 8u {
+        rows.high = dy_half(at, 8u, params.value_dim / 4u - 1u);
+    }
+    return rows;
 }
 
-fn met_q(place: Place, met: vec4<u32>, lane: u32) -> Met {
-    let four = q_four(vectors_at(place, met, params.queries, params.dim), min(lane % SHARERS, params.dim / 4u - 1u));
-    return within(Met(four.a, four.b, four.c, four.d), lane, params.dim);
+fn q_vector(at: vec4<u32>, n: u32) -> Met {
+    let four = q_four(at, min(n, params.dim / 4u - 1u));
+    return within(Met(four.a, four.b, four.c, four.d), n, params.dim);
 }
 
-fn met_k(place: Place, met: vec4<u32>, lane: u32) -> Met {
-    let four = k_four(vectors_at(place, met, params.keys, params.dim), min(lane % SHARERS, params.dim / 4u - 1u));
-    return within(Met(four.a, four.b, four.c, four.d), lane, params.dim);
+fn met_q(place: Place, met: vec4<u32>, lane: u32) -> Shared {
+    let at = vectors_at(place, met, params.queries, params.dim);
+    var loaded = Shared();
+    loaded.low = q_vector(at, lane % SHARERS);
+    if ATTENTION_VECTORS > 8u {
+        loaded.high = q_vector(at, lane % SHARERS + 8u);
+    }
+    return loaded;
 }
 
-fn met_v(place: Place, met: vec4<u32>, lane: u32) -> Met {
-    let four = v_four(vectors_at(place, met, params.keys, params.value_dim), min(lane % SHARERS, params.value_dim / 4u - 1u));
-    return within(Met(four.a, four.b, four.c, four.d), lane, params.value_dim);
+fn k_vector(at: vec4<u32>, n: u32) -> Met {
+    let four = k_four(at, min(n, params.dim / 4u - 1u));
+    return within(Met(four.a, four.b, four.c, four.d), n, params.dim);
 }
 
-fn met_dy(place: Place, met: vec4<u32>, lane: u32) -> Met {
-    let four = dy_four(vectors_at(place, met, params.queries, params.value_dim), min(lane % SHARERS, params.value_dim / 4u - 1u));
-    return within(Met(four.a, four.b, four.c, four.d), lane, params.value_dim);
+fn met_k(place: Place, met: vec4<u32>, lane: u32) -> Shared {
+    let at = vectors_at(place, met, params.keys, params.dim);
+    var loaded = Shared();
+    loaded.low = k_vector(at, lane % SHARERS);
+    if ATTENTION_VECTORS > 8u {
+        loaded.high = k_vector(at, lane % SHARERS + 8u);
+    }
+    return loaded;
+}
+
+fn v_vector(at: vec4<u32>, n: u32) -> Met {
+    let four = v_four(at, min(n, params.value_dim / 4u - 1u));
+    return within(Met(four.a, four.b, four.c, four.d), n, params.value_dim);
+}
+
+fn met_v(place: Place, met: vec4<u32>, lane: u32) -> Shared {
+    let at = vectors_at(place, met, params.keys, params.value_dim);
+    var loaded = Shared();
+    loaded.low = v_vector(at, lane % SHARERS);
+    if ATTENTION_VECTORS > 8u {
+        loaded.high = v_vector(at, lane % SHARERS + 8u);
+    }
+    return loaded;
+}
+
+fn dy_vector(at: vec4<u32>, n: u32) -> Met {
+    let four = dy_four(at, min(n, params.value_dim / 4u - 1u));
+    return within(Met(four.a, four.b, four.c, four.d), n, params.value_dim);
+}
+
+fn met_dy(place: Place, met: vec4<u32>, lane: u32) -> Shared {
+    let at = vectors_at(place, met, params.queries, params.value_dim);
+    var loaded = Shared();
+    loaded.low = dy_vector(at, lane % SHARERS);
+    if ATTENTION_VECTORS > 8u {
+        loaded.high = dy_vector(at, lane % SHARERS + 8u);
+    }
+    return loaded;
 }
 
 fn with_product(before: vec4<f32>, own: Four, met: vec4<f32>) -> vec4<f32> {
@@ -142,7 +230,7 @@ fn with_product(before: vec4<f32>, own: Four, met: vec4<f32>) -> vec4<f32> {
 }
 
 // Products of the own positions and one that is met.
-fn products_with(own: Rows, met: vec4<f32>) -> vec4<f32> {
+fn products_with(own: Half, met: vec4<f32>) -> vec4<f32> {
     var sum = vec4<f32>(0.0);
     sum = with_product(sum, own.c0, subgroupBroadcast(met, 0u));
     sum = with_product(sum, own.c1, subgroupBroadcast(met, 1u));
@@ -160,8 +248,18 @@ fn products_with(own: Rows, met: vec4<f32>) -> vec4<f32> {
 }
 
 // Products of the own positions and the four that are met.
-fn products(own: Rows, met: Met) -> Met {
-    return Met(products_with(own, met.m0), products_with(own, met.m1), products_with(own, met.m2), products_with(own, met.m3));
+fn products(own: Rows, met: Shared) -> Met {
+    var sums = Met(
+        products_with(own.low, met.low.m0), products_with(own.low, met.low.m1), products_with(own.low, met.low.m2),
+        products_with(own.low, met.low.m3),
+    );
+    if ATTENTION_VECTORS > 8u {
+        sums.m0 += products_with(own.high, met.high.m0);
+        sums.m1 += products_with(own.high, met.high.m1);
+        sums.m2 += products_with(own.high, met.high.m2);
+        sums.m3 += products_with(own.high, met.high.m3);
+    }
+    return sums;
 }
 
 // Adds the vectors of four met positions, each by its weight for each own position.
@@ -174,8 +272,7 @@ fn with_vectors(before: Four, w: Met, m0: vec4<f32>, m1: vec4<f32>, m2: vec4<f32
     );
 }
 
-// Adds the met positions, each by its weight for each own position.
-fn with_weighted(before: Rows, weights: Met, met: Met) -> Rows {
+fn half_weighted(before: Half, weights: Met, met: Met) -> Half {
     var rows = before;
     rows.c0 = with_vectors(
         rows.c0, weights, subgroupBroadcast(met.m0, 0u), subgroupBroadcast(met.m1, 0u), subgroupBroadcast(met.m2, 0u),
@@ -216,22 +313,45 @@ fn with_weighted(before: Rows, weights: Met, met: Met) -> Rows {
     return rows;
 }
 
+// Adds the met positions, each by its weight for each own position.
+fn with_weighted(before: Rows, weights: Met, met: Shared) -> Rows {
+    var rows = before;
+    rows.low = half_weighted(rows.low, weights, met.low);
+    if ATTENTION_VECTORS > 8u {
+        rows.high = half_weighted(rows.high, weights, met.high);
+    }
+    return rows;
+}
+
 fn scaled_four(four: Four, by: vec4<f32>) -> Four {
     return Four(four.a * by.x, four.b * by.y, four.c * by.z, four.d * by.w);
 }
 
-// Each own position's numbers, by a factor of its own.
-fn scaled(rows: Rows, by: vec4<f32>) -> Rows {
-    return Rows(
+fn scaled_half(rows: Half, by: vec4<f32>) -> Half {
+    return Half(
         scaled_four(rows.c0, by), scaled_four(rows.c1, by), scaled_four(rows.c2, by), scaled_four(rows.c3, by),
         scaled_four(rows.c4, by), scaled_four(rows.c5, by), scaled_four(rows.c6, by), scaled_four(rows.c7, by),
     );
 }
 
+// Each own position's numbers, by a factor of its own.
+fn scaled(before: Rows, by: vec4<f32>) -> Rows {
+    var rows = before;
+    rows.low = scaled_half(rows.low, by);
+    if ATTENTION_VECTORS > 8u {
+        rows.high = scaled_half(rows.high, by);
+    }
+    return rows;
+}
+
 // The numbers of four columns, for the loops that store: drivers take seconds to compile a store for each number.
-fn four_of(rows: Rows, n: u32) -> Four {
+fn four_of(all: Rows, n: u32) -> Four {
+    var rows = all.low;
+    if ATTENTION_VECTORS > 8u && n > 7u {
+        rows = all.high;
+    }
     var four: Four;
-    switch n {
+    switch n % 8u {
         case 0u: { four = rows.c0; }
         case 1u: { four = rows.c1; }
         case 2u: { four = rows.c2; }
@@ -272,10 +392,11 @@ fn store_d_v(at: vec4<u32>, are_in: vec4<bool>, four: Four) {
     if are_in.w { d_v[at.w] = four.d; }
 }
 
-// What lane n has.
-fn broadcast_of(four: vec4<f32>, n: u32) -> vec4<f32> {
+// The vector n of those that the lanes have.
+fn broadcast_of(vectors: array<vec4<f32>, 2>, n: u32) -> vec4<f32> {
+    let four = select(vectors[0], vectors[1], n > 7u);
     var all: vec4<f32>;
-    switch n {
+    switch n % 8u {
         case 0u: { all = subgroupBroadcast(four, 0u); }
         case 1u: { all = subgroupBroadcast(four, 1u); }
         case 2u: { all = subgroupBroadcast(four, 2u); }
@@ -289,12 +410,15 @@ fn broadcast_of(four: vec4<f32>, n: u32) -> vec4<f32> {
 }
 
 // A lane's columns of the mean of all values.
-fn mean_value(place: Place, lane: u32) -> vec4<f32> {
-    var sum = vec4<f32>(0.0);
+fn mean_value(place: Place, lane: u32) -> array<vec4<f32>, 2> {
+    var low = vec4<f32>(0.0);
+    var high = vec4<f32>(0.0);
     for (var j = 0u; j < params.keys; j += 1u) {
-        sum += met_v(place, vec4<u32>(j), lane).m0;
+        let value = met_v(place, vec4<u32>(j), lane);
+        low += value.low.m0;
+        high += value.high.m0;
     }
-    return sum / f32(params.keys);
+    return array<vec4<f32>, 2>(low / f32(params.keys), high / f32(params.keys));
 }
 
 fn forward_part(workgroup: vec3<u32>, workgroups: vec3<u32>, lane: u32) {
@@ -345,7 +469,7 @@ fn forward_part(workgroup: vec3<u32>, workgroups: vec3<u32>, lane: u32) {
     }
     let is_empty = total == zero;
     let result = scaled(sums, select(1.0 / max(total, vec4<f32>(1e-30)), zero, is_empty));
-    var mean = zero;
+    var mean = array<vec4<f32>, 2>();
     if UNIFORM != 0u {
         mean = mean_value(place, lane);
     }
@@ -417,13 +541,16 @@ fn queries_part(workgroup: vec3<u32>, workgroups: vec3<u32>, lane: u32) {
 }
 
 // A lane's columns of the sum of dy over the queries before `end` that see no key, by their share of each value.
-fn share_before(place: Place, end: u32, lane: u32) -> vec4<f32> {
-    var sum = vec4<f32>(0.0);
+fn share_before(place: Place, end: u32, lane: u32) -> array<vec4<f32>, 2> {
+    var low = vec4<f32>(0.0);
+    var high = vec4<f32>(0.0);
     for (var i = 0u; i < end; i += 1u) {
         let is_empty = statistics_of(place, i).x == EMPTY;
-        sum += select(vec4<f32>(0.0), met_dy(place, vec4<u32>(i), lane).m0, is_empty);
+        let gradient = met_dy(place, vec4<u32>(i), lane);
+        low += select(vec4<f32>(0.0), gradient.low.m0, is_empty);
+        high += select(vec4<f32>(0.0), gradient.high.m0, is_empty);
     }
-    return sum / f32(params.keys);
+    return array<vec4<f32>, 2>(low / f32(params.keys), high / f32(params.keys));
 }
 
 // Weights of the values for one query: p, or, of a query that sees no key, the same for all.
@@ -492,7 +619,7 @@ fn keys_part(workgroup: vec3<u32>, workgroups: vec3<u32>, lane: u32) {
     for (var n = 0u; n < params.dim / 4u; n += 1u) {
         store_d_k(at_keys + n, are_in, four_of(d_keys, n));
     }
-    var share = zero;
+    var share = array<vec4<f32>, 2>();
     if UNIFORM != 0u {
         share = share_before(place, min(start, params.queries), lane);
     }

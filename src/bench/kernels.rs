@@ -321,8 +321,9 @@ fn kernels(info: &Info) -> Vec<(&'static Kernel, Case, f64)> {
     // Its batch normalization.
     kernels.extend(normalizations(64 * 24 * 24, 64));
     kernels.push(softmax(4096, 1000));
-    // The heads of a block of `gpt_mini`.
+    // The heads of a block of `gpt_mini`, and some of the usual 64 numbers.
     kernels.extend(attentions(16, 4, 128, 32));
+    kernels.extend(attentions(4, 4, 256, 64));
     // The parameters of the MLP, and 16 million.
     kernels.extend([1_863_690, 1 << 24].map(update));
     kernels

@@ -181,7 +181,7 @@ impl Tile {
 }
 
 /// Columns of queries, keys and values that [`Tile::Subgroups`] keeps in registers.
-const MOST_IN_REGISTERS: u32 = 32;
+const MOST_IN_REGISTERS: u32 = 64;
 
 /// Columns up to which [`Tile::Vectors`] are better than [`Tile::Subgroups`]: half of a subgroup would be idle.
 const NARROW: u32 = 16;
