@@ -260,7 +260,7 @@ if (variant === "failed") {
   setInterval(() => { if (is_running) train(); }, PACE_MS);
   post({
     type: "hello", version: "0.1.0", adapters: infos, missing: variant === "none" ? "no_adapter" : null,
-    models: [{ id: "cnn", name: "three convolutions", parameters: 29066 }, { id: "small", name: "one convolution", parameters: 3146 }],
+    models: [{ id: "cnn", name: "three convolutions", parameters: 29066 }, { id: "small", name: "one convolution", parameters: 3146 }, { id: "wide", name: "three wide convolutions", parameters: 410058 }],
     test_pixels: pixels(), test_labels: labels,
   });
 }

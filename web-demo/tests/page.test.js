@@ -190,6 +190,11 @@ test("a card of the tour acts, watches, and says what it measured", async () => 
   await says("more").filter({ hasText: "on 10 adapters" }).waitFor();
   assert.match(page.url(), /#try-more$/);
   assert.match((await page.locator("#status").textContent()) ?? "", /on 10 adapters/);
+  await page.locator("h1").scrollIntoViewIfNeeded();
+  const rules = await page.locator(".rules").boundingBox();
+  assert.ok(rules && rules.y < 900, `ten lanes leave the rules at ${rules?.y}`);
+  const faulty = await faults(page);
+  assert.deepEqual(faulty, []);
   assert.deepEqual(said, []);
   await leave();
 });

@@ -88,6 +88,6 @@ fn the_recorded_losses_are_the_engines_and_those_of_three_adapters() {
     let three = largest(&losses(3, BatchNorm::WholeBatch, CHECKED));
     // Other processors add in another order.
     assert!(alone < 1e-4 && three < 1e-4, "one adapter {alone:e}, three {three:e}: `UPDATE=1` records them again");
-    let shards = largest(&losses(8, BatchNorm::PerShard, CHECKED));
+    let shards = largest(&losses(8, BatchNorm::PerShard, 8));
     assert!(shards > 1e-2, "statistics of each shard differ by {shards:e} alone");
 }
