@@ -21,6 +21,8 @@ use manyhands::{Compile, Fit, Optimizer, Placement, Result, Sequential, Session,
 
 /// Steps before the first turn of a placement: drivers compile, tiles and shares are learned.
 const WARM_UP: usize = 3;
+/// Steps before the first turn of replicas on several adapters: the scheduler excludes adapters that slow steps down, one after the other.
+const SETTLING: usize = 100;
 /// Milliseconds of the steps of a turn, and the fewest of them.
 const TURN_MS: f64 = 600.0;
 const FEWEST: usize = 2;
@@ -88,7 +90,8 @@ impl Bench {
             Fit::new(u64::MAX).batch_size(workload.batch_size as usize).in_order().micro_batches(way.micro_batches);
         let session = trainer.session(rows, fit).unwrap();
         way.open = Some((trainer, session));
-        for _ in 0..WARM_UP {
+        let settles = way.placement == Placement::Replicas && adapters.len() > 1;
+        for _ in 0..if settles { SETTLING } else { WARM_UP } {
             way.step();
         }
     }

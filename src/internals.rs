@@ -115,6 +115,7 @@ pub mod presets {
 /// Worlds in virtual time, with faults.
 pub mod simulator {
     pub use crate::simulator::arithmetic::Arithmetic;
+    pub use crate::simulator::crowd::Crowding;
     pub use crate::simulator::predict::{SimulatedStep, simulate_steps, step_ms};
     pub use crate::simulator::spec::{FaultKind, InjectedFault, Trigger};
     pub use crate::simulator::virtual_time::Virtual;

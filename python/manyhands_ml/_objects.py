@@ -472,12 +472,15 @@ class Simulation:
         adapters: Their names, the fastest first.
         strong: Of 1 to N adapters with one batch size.
         weak: Of 1 to N adapters with a batch size that grows with their number.
+        machines: Of 1, 2, 4 and so on of the machines of a rig with `machine`, with `names`, `strong`, `weak` and `links`: other networks.
+            Adapters have no numbers of their own then.
     """
 
     batch_size: int
     adapters: list[str]
     strong: list[Prediction]
     weak: list[Prediction]
+    machines: dict[str, Any] | None = None
 
 
 def simulate(rig: str | Mapping[str, Any]) -> Simulation:
@@ -507,6 +510,7 @@ def simulate(rig: str | Mapping[str, Any]) -> Simulation:
         report["batch_size"],
         report["adapters"],
         *([Prediction(**point) for point in report[scaling]] for scaling in ("strong", "weak")),
+        machines=report["machines"],
     )
 
 

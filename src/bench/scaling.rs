@@ -292,7 +292,7 @@ impl Curve {
             points.into_iter().map(point).collect()
         };
         let (strong, weak) = (points(self.strong), points(self.weak));
-        simulator::Report { batch_size: self.batch_size, adapters, strong, weak, staged: None, notes: Vec::new() }
+        simulator::Report { batch_size: self.batch_size, adapters, strong, weak, ..simulator::Report::default() }
     }
 }
 

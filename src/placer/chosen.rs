@@ -19,7 +19,8 @@ pub struct ChosenPlacement {
     /// Predicted milliseconds of a step with copies of the model, on the adapters on which they are fastest; `None` if they do
     /// not fit.
     pub copies_ms: Option<f64>,
-    /// Predicted milliseconds of a step with copies on all adapters that hold one; `None` if they do not fit.
+    /// Predicted milliseconds of a step with copies on all adapters that hold one, before the scheduler excludes any; `None` if they do
+    /// not fit.
     pub all_copies_ms: Option<f64>,
     /// Predicted milliseconds of a step in stages, where copies were chosen.
     pub staged_ms: Option<f64>,

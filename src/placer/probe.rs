@@ -1,8 +1,6 @@
 //! Measurement of each block of a model on each adapter, and of the whole model on single ones, before the first step.
 
-use std::future::Future;
 use std::sync::Arc;
-use std::task::Poll;
 
 use async_channel::Receiver;
 
@@ -14,7 +12,7 @@ use crate::error::Result;
 use crate::kernels::Call;
 use crate::model::stages::Stage;
 use crate::plan::{Command, Pass, Plan, Role, Scalars, Work};
-use crate::runtime::{Runtime, threads};
+use crate::runtime::{Runtime, all, threads};
 use crate::shown::shown;
 use crate::simulator::HostSpec;
 use crate::simulator::adapter::FORWARD_PART;
@@ -63,30 +61,13 @@ pub(crate) async fn probe(
         Ok(Probe { blocks, handle, events, runtime, batch_size, limit, begin_ms, moved, attempts: 0 })
     };
     let probes = (0..adapters.len()).map(|adapter_idx| open(adapter_idx, 0)).collect::<Result<Vec<_>>>()?;
-    let speeds = all(probes.into_iter().map(Probe::measure).collect()).await;
+    let speeds = all(probes.into_iter().map(async |probe: Probe<'_>| Ok(probe.measure().await)).collect()).await?;
     let host_gb_s = host_gb_s(blocks, runtime);
     let mut site = Site { blocks: blocks.clone(), adapters: speeds, host_gb_s, batch_size, micro_batches };
     for adapter_idx in site.worth_alone()? {
         site.adapters[adapter_idx].alone = open(adapter_idx, 1)?.alone().await;
     }
     Ok(Probed { adapters: site.adapters, host_gb_s })
-}
-
-/// Awaits all futures at once.
-async fn all<T>(futures: Vec<impl Future<Output = T>>) -> Vec<T> {
-    let mut futures: Vec<_> = futures.into_iter().map(|future| (Box::pin(future), None)).collect();
-    std::future::poll_fn(|context| {
-        for (future, value) in &mut futures {
-            if value.is_none()
-                && let Poll::Ready(ready) = future.as_mut().poll(context)
-            {
-                *value = Some(ready);
-            }
-        }
-        if futures.iter().all(|(_, value)| value.is_some()) { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
-    futures.into_iter().filter_map(|(_, value)| value).collect()
 }
 
 /// Transfers that were timed: bytes and milliseconds.

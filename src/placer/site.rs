@@ -118,13 +118,14 @@ impl Site {
         Self { adapters: self.adapters.iter().enumerate().map(correct).collect(), ..self.clone() }
     }
 
-    /// Predicted milliseconds of a step of any placement over some of the adapters, the others idle; `None` if it cuts a block.
+    /// Predicted milliseconds of a step of any placement over some of the adapters, the others idle, after the scheduler has excluded
+    /// copies that slow it down; `None` if it cuts a block.
     ///
     /// # Errors
     /// If the placement does not go with the model, or memory does not suffice.
     pub fn predicted_ms(&self, placement: &Placement, on: &[usize], micro_batches: u32) -> Result<Option<f64>> {
         let Some(division) = placement.division(&self.blocks.model, on.len())? else {
-            return self.copies_ms(&self.trial_of_copies()?, on).map(Some);
+            return self.settled_copies_ms(on).map(Some);
         };
         if !self.blocks.are_whole(&division.nodes) {
             return Ok(None);

@@ -11,9 +11,12 @@ pub(crate) mod threads;
 mod timers;
 
 use std::any::Any;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
+
+use crate::error::{Error, Result};
 
 #[cfg(target_arch = "wasm32")]
 pub use browser::Browser;
@@ -42,6 +45,27 @@ pub trait Runtime: Send + Sync {
 
     /// Waits for actors whose other end is gone to finish, if a thread may block.
     fn settle(&self, _last_words: Task) {}
+}
+
+/// Awaits all futures at once; ends with the first error.
+///
+/// # Errors
+/// That of the first future that has one.
+pub(crate) async fn all<T>(futures: Vec<impl Future<Output = Result<T>>>) -> Result<Vec<T>> {
+    let mut futures: Vec<_> = futures.into_iter().map(|future| (Box::pin(future), None)).collect();
+    poll_fn(|context| {
+        for (future, value) in &mut futures {
+            if value.is_none()
+                && let Poll::Ready(ready) = future.as_mut().poll(context)
+            {
+                *value = Some(ready?);
+            }
+        }
+        let is_ready = futures.iter().all(|(_, value)| value.is_some());
+        if is_ready { Poll::Ready(Result::<(), Error>::Ok(())) } else { Poll::Pending }
+    })
+    .await?;
+    Ok(futures.into_iter().filter_map(|(_, value)| value).collect())
 }
 
 /// The message of a panic that was caught.

@@ -9,7 +9,7 @@ use crate::plan::GradientCompression;
 use crate::processes::{Group, Reply};
 
 /// Values that processes exchange at a time; the same in all of them.
-const PIECE: usize = 1 << 18;
+pub(crate) const PIECE: usize = 1 << 18;
 
 /// Pieces that are on their way at once.
 const AHEAD: usize = 2;

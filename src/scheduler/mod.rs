@@ -44,6 +44,7 @@ use self::state::State;
 use self::teams::Teams;
 use self::timeline::{Activity, Timeline};
 
+pub(crate) use self::all_reduce::PIECE;
 pub use self::all_reduce::{AllReduce, pieces};
 pub use self::builder::Builder;
 pub use self::in_flight::{DataWait, Finished, FinishedStep};
@@ -51,6 +52,7 @@ pub(crate) use self::partition::min_rows as fewest_rows;
 pub(crate) use self::placement::{Division, Placed, Placer};
 pub use self::placement::{Placement, StageSpec};
 pub use self::rig::AdapterStatus;
+pub(crate) use self::selection::settling_steps;
 pub use self::state::TrainingState;
 
 /// Whether the CPU adapter takes over when all others are lost.

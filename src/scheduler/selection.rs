@@ -86,6 +86,11 @@ pub(super) struct Selection {
     alive: Vec<bool>,
 }
 
+/// Steps after which the adapters that slow training down have been excluded, where speeds stay as they are.
+pub(crate) fn settling_steps(n_adapters: usize) -> u64 {
+    (0..n_adapters).fold(FIRST_STEPS, |steps, _| steps + (2 * SAMPLES + SETTLING) as u64)
+}
+
 impl Selection {
     pub(super) fn new(n_adapters: usize) -> Self {
         Self {

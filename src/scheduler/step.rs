@@ -169,7 +169,16 @@ impl Scheduler {
     /// # Errors
     /// If no adapter is left to run it, or the only one was lost with what it had trained.
     pub async fn train(&mut self, batch: &Batch, step: &Step) -> Result<StepReport> {
-        self.begin(batch.clone(), step.clone(), DataWait::default())?;
+        let part = Part::whole(rows_of(batch)?);
+        self.train_part(batch, part, step).await
+    }
+
+    /// Runs one training step with the rows of this process, which are a part of a batch.
+    ///
+    /// # Errors
+    /// As [`train`](Self::train), or if another process fails.
+    pub(crate) async fn train_part(&mut self, batch: &Batch, part: Part, step: &Step) -> Result<StepReport> {
+        self.begin_part(batch.clone(), part, step.clone(), DataWait::default())?;
         match self.finish().await? {
             Finished::Step(finished) => Ok(finished.report),
             Finished::Rewound => Err(Error::adapter_lost(

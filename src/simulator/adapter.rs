@@ -12,6 +12,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::arithmetic::{Arithmetic, Memory};
 use super::cost::{Cost, Times};
+use super::crowd::{Computing, Crowd};
 use super::link::{Link, transfer_ms};
 use super::spec::{AdapterSpec, FaultKind, InjectedFault, Trigger};
 use super::traffic::Traffic;
@@ -35,6 +36,9 @@ pub(super) struct SimulatedAdapter {
     pub index: usize,
     /// Costs of plans, if the plans do not determine them.
     pub costs: Arc<[Cost]>,
+    /// Its host, and the adapters that compute there.
+    pub runtime: Virtual,
+    pub crowd: Arc<Crowd>,
     pub history: Mutex<AdapterHistory>,
 }
 
@@ -48,21 +52,21 @@ pub(super) struct AdapterHistory {
 }
 
 impl SimulatedAdapter {
-    pub fn new(index: usize, spec: AdapterSpec, arithmetic: Arithmetic, costs: Arc<[Cost]>, rng: ChaCha8Rng) -> Self {
+    pub fn new(
+        (index, spec): (usize, AdapterSpec),
+        arithmetic: Arithmetic,
+        costs: Arc<[Cost]>,
+        (runtime, crowd): (Virtual, Arc<Crowd>),
+        rng: ChaCha8Rng,
+    ) -> Self {
         let history = AdapterHistory { faults: spec.faults.clone(), loads: 0, runs: 0, rng };
-        Self { spec, arithmetic, index, costs, history: Mutex::new(history) }
+        Self { spec, arithmetic, index, costs, runtime, crowd, history: Mutex::new(history) }
     }
 }
 
 /// Opens a simulated adapter.
-pub(super) fn open(
-    adapter: Arc<SimulatedAdapter>,
-    info: &Info,
-    actor: ActorId,
-    runtime: Virtual,
-    events: Sender<Message>,
-) -> Handle {
-    let clock = runtime.clone();
+pub(super) fn open(adapter: Arc<SimulatedAdapter>, info: &Info, actor: ActorId, events: Sender<Message>) -> Handle {
+    let (runtime, clock) = (adapter.runtime.clone(), adapter.runtime.clone());
     let device = async move |_| Ok(Simulated { runtime: clock.clone(), adapter, loaded: None, link: Link::new(clock) });
     let runtime: Arc<dyn Runtime> = Arc::new(runtime);
     Handle { info: info.clone(), requests: mailbox::spawn(&info.name, actor, &runtime, events, device) }
@@ -382,19 +386,37 @@ impl Simulated {
         self.meet(|at| matches!(at, Trigger::Run { number, progress } if number == run && progress <= part)).await
     }
 
-    /// Lets `ms` of undisturbed work pass, in pieces between the beginnings and ends of slowdowns.
+    /// Lets `ms` of undisturbed work pass, in pieces between the changes of what slows it down.
     async fn work(&mut self, mailbox: &mut Mailbox, run: Ticket, ms: f64) -> Result<(), Stop> {
+        if ms <= 0.0 {
+            return Ok(());
+        }
+        let computing = Computing::begin(self.adapter.crowd.clone());
         let mut left_ms = ms;
         while left_ms > 0.0 {
             let now_ms = self.runtime.now_ms();
-            let slowdowns = &self.adapter.spec.slowdowns;
+            let AdapterSpec { slowdowns, crowding, .. } = &self.adapter.spec;
             let now = slowdowns.iter().filter(|slow| slow.from_ms <= now_ms && now_ms < slow.to_ms);
-            let factor: f64 = now.map(|slow| slow.factor).product();
+            let (n_others, n_changes) = computing.others();
+            let factor = now.map(|slow| slow.factor).product::<f64>()
+                * crowding.map_or(1.0, |crowding| crowding.beside(n_others));
             let changes = slowdowns.iter().flat_map(|slow| [slow.from_ms, slow.to_ms]);
             let until_ms = changes.filter(|at_ms| *at_ms > now_ms).fold(f64::INFINITY, f64::min);
             let piece_ms = (left_ms * factor).min(until_ms - now_ms);
-            self.link.pass(mailbox, run, piece_ms).await?;
-            left_ms = if piece_ms < left_ms * factor { left_ms - piece_ms / factor } else { 0.0 };
+            let pass = async { self.link.pass(mailbox, run, piece_ms).await.map(|()| Some(piece_ms)) };
+            let change = async {
+                match crowding {
+                    Some(_) => computing.changed(n_changes).await,
+                    None => pending().await,
+                }
+                Ok(None)
+            };
+            let passed_ms = match futures_lite::future::or(pass, change).await? {
+                Some(piece_ms) if piece_ms >= left_ms * factor => return Ok(()),
+                Some(piece_ms) => piece_ms,
+                None => self.runtime.now_ms() - now_ms,
+            };
+            left_ms -= passed_ms / factor;
         }
         Ok(())
     }

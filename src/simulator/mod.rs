@@ -6,8 +6,12 @@
 
 pub(crate) mod adapter;
 pub(crate) mod arithmetic;
+mod budget;
 pub(crate) mod cost;
+pub(crate) mod crowd;
 pub(crate) mod link;
+mod machines;
+mod network;
 pub(crate) mod predict;
 mod report;
 mod rig;
@@ -19,6 +23,6 @@ pub(crate) mod virtual_time;
 pub(crate) mod world;
 
 pub use predict::{simulate, simulate_model};
-pub use report::{Point, Report, StagePoint, Staged};
-pub use rig::{HostSpec, RigConfig};
+pub use report::{LinkPoint, MachinePoint, Machines, Point, Report, StagePoint, Staged};
+pub use rig::{HostSpec, MachineSpec, RigConfig};
 pub use spec::{AdapterSpec, Slowdown};

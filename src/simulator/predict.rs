@@ -2,31 +2,24 @@
 
 use std::sync::Arc;
 
+use super::budget::Budget;
+use super::machines;
 use super::report::{Point, Report, StagePoint, Staged};
 use super::rig::RigConfig;
 use super::spec::AdapterSpec;
-use super::trial::{Steps, Timed, Trial};
+use super::trial::{Steps, Trial};
 use crate::adapters::{Kind, memory};
 use crate::error::{ErrorKind, Result};
 use crate::model::Model;
 use crate::plan::Plan;
-use crate::scheduler::{Placement, ShardReport, StepReport};
+use crate::scheduler::{Placement, StepReport};
 
 /// Micro-batches of a placement that does not set them.
 const MICRO_BATCHES: u32 = 4;
 
-/// Times of a step's parts, in milliseconds; the adapter is the one that ends last.
-#[derive(Clone, Copy, Debug, Default)]
-struct Budget {
-    step_ms: f64,
-    slowest: usize,
-    transfer_ms: f64,
-    compute_ms: f64,
-    host_ms: f64,
-}
-
 /// Predicts the speed of the fastest 1 to N adapters of a rig, with a constant batch and with a growing one; and that of all
-/// of them with the layers in stages, if the rig has a placement.
+/// of them with the layers in stages, if the rig has a placement. For a rig of several machines it predicts that of 1, 2, 4 and so
+/// on of them.
 ///
 /// The scheduler's own code runs in virtual time, over adapters that take time without computing. Not counted: reading
 /// data, and, for `per_row_ms` without `memory_gb_s`, the update of a lone adapter, which runs on it. Adapters with less
@@ -63,6 +56,9 @@ pub struct SimulatedStep {
 /// As [`simulate_model`].
 pub fn simulate_steps(rig: &RigConfig, model: &Model) -> Result<(Report, Vec<SimulatedStep>)> {
     rig.check()?;
+    if !rig.machine.is_empty() {
+        return Ok((machines::predict(rig, model)?, Vec::new()));
+    }
     let copies = Trial::new(model, &rig.objective(model), None, 1, rig.host.copy_gb_s)?;
     let (mut alone, mut notes) = (Vec::new(), Vec::new());
     for adapter in &rig.adapters {
@@ -86,16 +82,20 @@ pub fn simulate_steps(rig: &RigConfig, model: &Model) -> Result<(Report, Vec<Sim
             steps.warm_up.into_iter().map(step(false)).chain(steps.counted.into_iter().map(step(true))).collect();
     }
     let staged = staged(rig, model)?;
-    Ok((Report { batch_size: rig.batch_size, adapters, strong, weak, staged, notes }, together))
+    Ok((Report { batch_size: rig.batch_size, adapters, strong, weak, staged, notes, machines: None }, together))
 }
 
-/// Predicted milliseconds of a training step of a rig, all adapters together, in the stages of its placement if it has
+/// Predicted milliseconds of a training step of a rig, all adapters and machines together, in the stages of its placement if it has
 /// one.
 ///
 /// # Errors
 /// If the model can't be built.
 pub fn step_ms(rig: &RigConfig) -> Result<f64> {
     let model = rig.build_model()?;
+    if !rig.machine.is_empty() {
+        let machines = simulate_model(rig, &model)?.machines;
+        return Ok(machines.and_then(|it| Some(it.strong.last()?.step_ms)).unwrap_or_default());
+    }
     match staged(rig, &model)? {
         Some(staged) => Ok(staged.step_ms),
         None => {
@@ -117,7 +117,7 @@ pub(crate) fn staged(rig: &RigConfig, model: &Model) -> Result<Option<Staged>> {
     let micro_batches = rig.micro_batches.unwrap_or(MICRO_BATCHES);
     let trial = Trial::new(model, &rig.objective(model), Some(division.clone()), micro_batches, rig.host.copy_gb_s)?;
     let seen = trial.run(&rig.adapters, rig.batch_size)?;
-    let (budget, shares) = budget(rig.adapters.len(), &seen);
+    let (budget, shares) = Budget::of(rig.adapters.len(), &seen);
     let last = seen.last().map(|(_, report)| report.shards.clone()).unwrap_or_default();
     let busy_ms = |idx: usize| last.iter().find(|it| it.adapter_idx == idx).map_or(0.0, |it| it.timing.busy_ms());
     let rows = rig.batch_size.div_ceil(micro_batches.max(1));
@@ -141,14 +141,14 @@ pub(crate) fn staged(rig: &RigConfig, model: &Model) -> Result<Option<Staged>> {
 }
 
 fn run(trial: &Trial, adapters: &[AdapterSpec], rows: u32) -> Result<(Budget, Vec<u32>)> {
-    Ok(budget(adapters.len(), &trial.run(adapters, rows)?))
+    Ok(Budget::of(adapters.len(), &trial.run(adapters, rows)?))
 }
 
 /// Predicted throughput of these adapters; `alone` holds each one's rows/s on its own.
 fn point(copies: &Trial, alone: &[(f64, AdapterSpec)], rows: u32) -> Result<(Point, Steps)> {
     let adapters: Vec<AdapterSpec> = alone.iter().map(|(_, adapter)| adapter.clone()).collect();
     let steps = copies.steps(&adapters, rows)?;
-    let (budget, shares) = budget(adapters.len(), &steps.counted);
+    let (budget, shares) = Budget::of(adapters.len(), &steps.counted);
     let rows_per_s = f64::from(rows) / budget.step_ms * 1e3;
     let line = Point {
         n_adapters: adapters.len(),
@@ -157,47 +157,7 @@ fn point(copies: &Trial, alone: &[(f64, AdapterSpec)], rows: u32) -> Result<(Poi
         step_ms: budget.step_ms,
         rows_per_s,
         efficiency: rows_per_s / alone.iter().map(|(speed, _)| speed).sum::<f64>(),
-        limit: budget.limit(&adapters),
+        limit: budget.limit(&adapters, None),
     };
     Ok((line, steps))
-}
-
-impl Budget {
-    /// Largest part of a step. Time that is neither computing, nor a run's transfers, nor the host, is the broadcast to
-    /// the adapters.
-    fn limit(&self, adapters: &[AdapterSpec]) -> String {
-        let adapter = &adapters[self.slowest];
-        let fixed_ms = adapter.fixed_ms.min(self.compute_ms);
-        let broadcast_ms = self.step_ms - self.compute_ms - self.transfer_ms - self.host_ms;
-        let parts = [
-            (self.compute_ms - fixed_ms, format!("computing on {}", adapter.name)),
-            (fixed_ms, format!("fixed costs of {}", adapter.name)),
-            (self.transfer_ms, format!("transfers of rows and gradients of {}", adapter.name)),
-            (self.host_ms, "the host's sums and update".to_owned()),
-            (broadcast_ms, format!("transfers of new weights to {}", adapter.name)),
-        ];
-        let largest = parts.iter().max_by(|a, b| a.0.total_cmp(&b.0));
-        largest.map_or_else(String::new, |(ms, what)| format!("{what} ({:.0} %)", 100.0 * ms / self.step_ms))
-    }
-}
-
-/// The mean over some steps. Waiting for others within a run counts as computing: the slowest waits least.
-fn budget(n_adapters: usize, seen: &[Timed]) -> (Budget, Vec<u32>) {
-    let mut budget = Budget::default();
-    let mut shares = vec![0; n_adapters];
-    let part = 1.0 / f64::from(u32::try_from(seen.len()).unwrap_or(1));
-    for (step_ms, report) in seen {
-        let taken_ms = |shard: &&ShardReport| shard.timing.busy_ms() + shard.timing.weights.ms;
-        let slowest = report.shards.iter().max_by(|a, b| taken_ms(a).total_cmp(&taken_ms(b)));
-        let Some(shard) = slowest else { continue };
-        budget.slowest = shard.adapter_idx;
-        budget.step_ms += part * step_ms;
-        budget.compute_ms += part * shard.timing.compute_ms;
-        budget.transfer_ms += part * (shard.timing.upload_ms + shard.timing.readback_ms);
-        budget.host_ms += part * (report.reduce_ms + report.update_ms);
-        // The rows of the last step: an adapter may get none in some.
-        shares.fill(0);
-        report.shards.iter().for_each(|shard| shares[shard.adapter_idx] = shard.rows);
-    }
-    (budget, shares)
 }

@@ -1,12 +1,12 @@
 //! A simulation's prediction as a table.
 
-use std::fmt;
+use std::fmt::{self, Display};
 
 use crate::shown::bytes;
 use crate::table::Table;
 
 /// A prediction for the fastest 1 to N adapters of a rig.
-#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
 pub struct Report {
     /// Rows of a batch.
     pub batch_size: u32,
@@ -20,6 +20,61 @@ pub struct Report {
     pub staged: Option<Staged>,
     /// Sentences about adapters that are left out of the numbers above.
     pub notes: Vec<String>,
+    /// The machines of a rig that names some, in place of the numbers of adapters.
+    pub machines: Option<Machines>,
+}
+
+/// A prediction for the fastest 1, 2, 4 and so on of a rig's machines.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct Machines {
+    /// The kinds of machines, the fastest first.
+    pub names: Vec<String>,
+    /// Strong scaling: one batch size for any number of machines.
+    pub strong: Vec<MachinePoint>,
+    /// Weak scaling: the batch grows with the number of machines.
+    pub weak: Vec<MachinePoint>,
+    /// All machines with other networks of the same latency; none for a single machine.
+    pub links: Vec<LinkPoint>,
+}
+
+/// The predicted speed of some machines together.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct MachinePoint {
+    /// Number of machines.
+    pub n_machines: usize,
+    /// Number of their adapters.
+    pub n_adapters: usize,
+    /// Rows of a batch.
+    pub batch_size: u32,
+    /// Rows of a machine of each kind: of the one that has most.
+    pub rows: Vec<u32>,
+    /// Milliseconds of a training step.
+    pub step_ms: f64,
+    /// Rows a second.
+    pub rows_per_s: f64,
+    /// Rows a second, over the sum of what the same machines do alone with the batch of one.
+    pub efficiency: f64,
+    /// Milliseconds of a step in which the network is in use.
+    pub network_ms: f64,
+    /// Largest part of a step, in words.
+    pub limit: String,
+}
+
+/// The predicted speed of all machines with another network.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct LinkPoint {
+    /// Its name.
+    pub network: String,
+    /// Bytes that a machine sends and receives at once, in 10⁹ a second each way.
+    pub gb_s: f64,
+    /// Milliseconds of a training step.
+    pub step_ms: f64,
+    /// Rows a second, over the sum of what the same machines do alone.
+    pub efficiency: f64,
+    /// Milliseconds of a step where the batch grows with the machines.
+    pub grown_step_ms: f64,
+    /// Efficiency where the batch grows with the machines.
+    pub grown_efficiency: f64,
 }
 
 /// The predicted speed of a model in stages.
@@ -69,7 +124,7 @@ pub struct Point {
     pub limit: String,
 }
 
-impl fmt::Display for Report {
+impl Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let batch_size = self.batch_size;
         for note in &self.notes {
@@ -86,6 +141,9 @@ impl fmt::Display for Report {
                 "\n\nEfficiency: rows a second over the sum of what the same adapters do alone, {batch_size} rows a step."
             )?;
         }
+        if let Some(machines) = &self.machines {
+            machines.show(batch_size, f)?;
+        }
         let Some(staged) = &self.staged else { return Ok(()) };
         if !self.strong.is_empty() {
             f.write_str("\n\n")?;
@@ -97,6 +155,74 @@ impl fmt::Display for Report {
         )?;
         staged.table().fmt(f)
     }
+}
+
+impl Machines {
+    fn show(&self, batch_size: u32, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "Machines, the fastest first: {}.", self.names.join(", "))?;
+        writeln!(f, "\nThe batch stays {batch_size} rows:\n")?;
+        table_of_machines(&self.strong).fmt(f)?;
+        writeln!(f, "\n\nThe batch grows with the machines:\n")?;
+        table_of_machines(&self.weak).fmt(f)?;
+        if !self.links.is_empty() {
+            writeln!(f, "\n\nAll machines, with other networks of the same latency:\n")?;
+            self.table_of_links().fmt(f)?;
+        }
+        write!(
+            f,
+            "\n\nEfficiency: rows a second over the sum of what the same machines do alone, {batch_size} rows a step."
+        )
+    }
+
+    fn table_of_links(&self) -> Table {
+        let header = ["network", "GB/s", "step ms", "efficiency", "step ms,\ngrown batch", "efficiency,\ngrown batch"];
+        let mut table = Table::new(header).numbers(1..6);
+        for link in &self.links {
+            table.row([
+                link.network.clone(),
+                format!("{}", link.gb_s),
+                format!("{:.1}", link.step_ms),
+                percent(link.efficiency),
+                format!("{:.1}", link.grown_step_ms),
+                percent(link.grown_efficiency),
+            ]);
+        }
+        table
+    }
+}
+
+fn percent(part: f64) -> String {
+    format!("{:.0} %", 100.0 * part)
+}
+
+fn table_of_machines(points: &[MachinePoint]) -> Table {
+    let header = [
+        "machines",
+        "adapters",
+        "batch",
+        "step ms",
+        "rows/s",
+        "efficiency",
+        "network ms",
+        "rows of each",
+        "limited by",
+    ];
+    let mut table = Table::new(header).numbers(0..7);
+    for point in points {
+        let rows: Vec<String> = point.rows.iter().map(ToString::to_string).collect();
+        table.row([
+            point.n_machines.to_string(),
+            point.n_adapters.to_string(),
+            point.batch_size.to_string(),
+            format!("{:.1}", point.step_ms),
+            format!("{:.0}", point.rows_per_s),
+            percent(point.efficiency),
+            format!("{:.1}", point.network_ms),
+            rows.join(" "),
+            point.limit.clone(),
+        ]);
+    }
+    table
 }
 
 impl Staged {
@@ -131,7 +257,7 @@ fn table(points: &[Point]) -> Table {
             point.batch_size.to_string(),
             format!("{:.1}", point.step_ms),
             format!("{:.0}", point.rows_per_s),
-            format!("{:.0} %", 100.0 * point.efficiency),
+            percent(point.efficiency),
             shares.join(" "),
             point.limit.clone(),
         ]);

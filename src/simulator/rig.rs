@@ -14,6 +14,9 @@ use crate::plan::BatchStatistics;
 use crate::presets::{self, PRESETS};
 use crate::scheduler::Placement;
 
+/// Machines of a rig: beyond them the messages of all processes to each other take too much memory.
+const MOST_MACHINES: u64 = 4096;
+
 /// Input of [`simulate`](super::simulate).
 ///
 /// ```
@@ -66,7 +69,11 @@ pub struct RigConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub micro_batches: Option<u32>,
     /// The adapters, in any order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub adapters: Vec<AdapterSpec>,
+    /// Machines that train together through MPI, in any order, in place of `host` and `adapters`: a process on each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub machine: Vec<MachineSpec>,
     /// The model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelConfig>,
@@ -89,6 +96,91 @@ impl Default for HostSpec {
     /// 10 GB/s: two channels of DDR4 at about a third of their peak.
     fn default() -> Self {
         Self { copy_gb_s: 10.0 }
+    }
+}
+
+/// A machine of a simulated rig, or several of one kind.
+///
+/// Machines of a kind compute as many rows, up to one, and are simulated as one: `jitter` of their adapters is the same in all.
+///
+/// ```
+/// use manyhands::simulator::{RigConfig, simulate};
+/// # fn main() -> manyhands::Result<()> {
+/// let rig = RigConfig::parse(r#"
+///     preset = "mlp"
+///     batch_size = 4096
+///
+///     [[machine]]
+///     name = "node"
+///     count = 2
+///     network_gb_s = 1.17
+///     host = { copy_gb_s = 1000.0 }
+///     adapters = [{ name = "card", per_row_ms = 0.1 }]
+/// "#)?;
+/// let machines = simulate(&rig)?.machines.expect("the rig has machines");
+/// // 2048 rows on each take 204.8 ms, and the sums of 7.46 MB of gradients 6.4 ms.
+/// assert!((machines.strong[1].step_ms - 211.3).abs() < 1.0, "{machines:?}");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MachineSpec {
+    /// Its name.
+    pub name: String,
+    /// Number of such machines. Default: 1.
+    #[serde(default = "one")]
+    pub count: u32,
+    /// Bytes that it sends and receives over the network at once, in 10⁹ a second each way; several machines need it. 1 Gbit/s carries
+    /// 0.117.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network_gb_s: Option<f64>,
+    /// Milliseconds of a message to another machine whatever its bytes: 0.05 on a small Ethernet, 0.002 on InfiniBand.
+    #[serde(default)]
+    pub network_latency_ms: f64,
+    /// Its host.
+    #[serde(default)]
+    pub host: HostSpec,
+    /// Its adapters, in any order.
+    pub adapters: Vec<AdapterSpec>,
+}
+
+fn one() -> u32 {
+    1
+}
+
+impl MachineSpec {
+    /// Number of machines of this kind.
+    pub(super) fn n_machines(&self) -> usize {
+        self.count as usize
+    }
+
+    /// Its name, with the number of machines if there are several.
+    pub(super) fn shown_name(&self) -> String {
+        if self.count > 1 { format!("{} × {}", self.name, self.count) } else { self.name.clone() }
+    }
+
+    fn check(&self, idx: usize, n_machines: u64) -> Result<()> {
+        let who = format!("machine {idx} `{}`", self.name);
+        if self.count == 0 {
+            return Err(Error::setting(who, "needs a `count` of 1 or more, but it is 0", "leave out the machine"));
+        }
+        if self.adapters.is_empty() {
+            let help = "add `[[machine.adapters]]` below its `[[machine]]`";
+            return Err(Error::setting(who, "needs `adapters`, one or more, but has none", help));
+        }
+        if self.network_gb_s.is_none() && n_machines > 1 {
+            let help = "give the speed of its network: 1 Gbit/s carries 0.117, 10 Gbit/s 1.17";
+            return Err(Error::setting(who, "needs `network_gb_s` beside other machines, but has none", help));
+        }
+        if !(self.network_latency_ms.is_finite() && self.network_latency_ms >= 0.0) {
+            let problem = format!("needs `network_latency_ms` from 0 up, but it is {}", self.network_latency_ms);
+            return Err(Error::setting(who, problem, "0.05 is usual on a small Ethernet"));
+        }
+        let rates = [("network_gb_s", self.network_gb_s), ("copy_gb_s", Some(self.host.copy_gb_s))];
+        check_above_zero(&who, &rates)?;
+        let of_machine = |(position, adapter)| check_adapter(&format!("{who}, adapter {position}"), adapter);
+        self.adapters.iter().enumerate().try_for_each(of_machine)
     }
 }
 
@@ -138,7 +230,7 @@ impl RigConfig {
     }
 
     pub(crate) fn check(&self) -> Result<()> {
-        if self.adapters.is_empty() {
+        if self.adapters.is_empty() && self.machine.is_empty() {
             return Err(Error::setting("`adapters`", "needs one or more, but there are none", "add `[[adapters]]`"));
         }
         if self.batch_size == 0 {
@@ -147,8 +239,36 @@ impl RigConfig {
         if self.micro_batches == Some(0) {
             return Err(Error::setting("`micro_batches`", "needs to be 1 or more, but is 0", "4 is usual for stages"));
         }
-        self.adapters.iter().enumerate().try_for_each(|(idx, adapter)| check_adapter(idx, adapter))?;
+        let of_rig = |(idx, adapter)| check_adapter(&format!("adapter {idx}"), adapter);
+        self.adapters.iter().enumerate().try_for_each(of_rig)?;
+        self.check_machines()?;
         check_above_zero("`host`", &[("copy_gb_s", Some(self.host.copy_gb_s))])
+    }
+
+    fn check_machines(&self) -> Result<()> {
+        if self.machine.is_empty() {
+            return Ok(());
+        }
+        let refuse = |who: &str, problem: &str, help: &str| Err(Error::setting(who, problem, help));
+        if !self.adapters.is_empty() {
+            let problem = "needs a machine, where the rig has `[[machine]]`, but stands outside of them";
+            return refuse("`adapters`", problem, "write `[[machine.adapters]]` below the adapter's `[[machine]]`");
+        }
+        if self.host != HostSpec::default() {
+            let problem = "needs a machine, where the rig has `[[machine]]`, but stands outside of them";
+            return refuse("`host`", problem, "write `host = { copy_gb_s = … }` in each `[[machine]]`");
+        }
+        if self.placement != Placement::Replicas {
+            let problem =
+                "needs to be `\"replicas\"` where the rig has `[[machine]]`: no stages go over several processes";
+            return refuse("`placement`", problem, "leave it out, or describe one machine by `adapters`");
+        }
+        let n_machines = self.machine.iter().map(|machine| u64::from(machine.count)).sum();
+        if n_machines > MOST_MACHINES {
+            let problem = format!("needs up to {MOST_MACHINES} machines, but has {n_machines}");
+            return refuse("the rig", &problem, "set a smaller `count`");
+        }
+        self.machine.iter().enumerate().try_for_each(|(idx, machine)| machine.check(idx, n_machines))
     }
 
     pub(crate) fn build_model(&self) -> Result<Model> {
@@ -176,8 +296,9 @@ fn read_preset<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Stri
     }
 }
 
-fn check_adapter(idx: usize, adapter: &AdapterSpec) -> Result<()> {
-    let who = format!("adapter {idx} `{}`", adapter.name);
+/// Checks an adapter at a position.
+fn check_adapter(position: &str, adapter: &AdapterSpec) -> Result<()> {
+    let who = format!("{position} `{}`", adapter.name);
     if adapter.per_row_ms.is_none() && adapter.gflops.is_none() {
         return Err(Error::setting(who, "needs a speed, but has none", "give `per_row_ms`, or `gflops`"));
     }

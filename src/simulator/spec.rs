@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::crowd::Crowding;
 use crate::adapters::Kind;
 use crate::plan::Work;
 
@@ -47,6 +48,10 @@ pub struct AdapterSpec {
     #[serde(skip)]
     #[doc(hidden)]
     pub kind: Option<Kind>,
+    /// Its slowdown while others compute, which share cores or memory with it; none by default.
+    #[serde(skip)]
+    #[doc(hidden)]
+    pub crowding: Option<Crowding>,
     /// Rows for which it has memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_rows: Option<u32>,

@@ -1,20 +1,29 @@
 //! A few training steps of the scheduler's own code in virtual time, on skeletons of a model's plans.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::arithmetic::Arithmetic;
 use super::cost::Times;
+use super::network::{Links, Network};
 use super::skeleton::Skeleton;
 use super::spec::AdapterSpec;
-use super::world::{Settings, World};
-use crate::adapters::Kind;
+use super::virtual_time::Virtual;
+use super::world::{Machine, World};
 use crate::adapters::memory::{self, Needed};
+use crate::adapters::{Info, Kind, Opener};
 use crate::data::Batch;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Model, Objective, Weights};
 use crate::plan::{Pass, Plan, Role};
-use crate::scheduler::{CpuFallback, Division, Scheduler, Step, StepReport, TrainingState};
+use crate::processes::Group;
+use crate::runtime::{Runtime, all};
+use crate::scheduler::split::{SplitMode, Splitter};
+use crate::scheduler::{
+    CpuFallback, Division, Part, Scheduler, Step, StepReport, TrainingState, fewest_rows, settling_steps,
+};
 use crate::shown::bytes;
+use crate::timing::median;
 
 /// Training steps in which the split is learned, and those that count.
 const WARM_UP: u64 = 20;
@@ -22,6 +31,9 @@ const COUNTED: u64 = 10;
 /// Steps of stages, whose teams learn in fewer.
 const STAGED_WARM_UP: u64 = 6;
 const STAGED_COUNTED: u64 = 4;
+
+/// Numbers that processes tell each other at the end of a step: loss, counts, a metric.
+const TOLD: usize = 6;
 
 /// Virtual time that a prediction may take: ten thousand hours.
 const LIMIT_MS: f64 = 36e9;
@@ -38,17 +50,61 @@ pub(crate) struct Trial {
     plans: Vec<Arc<Plan>>,
     /// For copies in one piece: the same where the rows do not fit at once.
     in_pieces: Option<Box<(Skeleton, Arc<Plan>)>>,
+    exclusion: Exclusion,
+}
+
+/// Whether the scheduler excludes adapters that slow steps down.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Exclusion {
+    /// All take part in every step that counts.
+    Refused,
+    /// Steps count after its last trial.
+    Settled,
 }
 
 /// A step: its milliseconds, and what it reported.
 pub(crate) type Timed = (f64, StepReport);
 
 /// Steps of a trial.
+#[derive(Default)]
 pub(crate) struct Steps {
     /// Steps in which the split is learned.
     pub warm_up: Vec<Timed>,
     /// Steps that count.
     pub counted: Vec<Timed>,
+}
+
+/// A kind of machine: its adapters, its host, and how many there are.
+pub(super) struct TrialMachine {
+    pub adapters: Vec<AdapterSpec>,
+    pub host_gb_s: f64,
+    pub count: usize,
+}
+
+/// Steps on several machines.
+pub(super) struct Ran {
+    /// The steps of each kind of machine.
+    pub kinds: Vec<Steps>,
+    /// Milliseconds of a step in which the network is in use.
+    pub network_ms: f64,
+}
+
+/// A kind of machine, as it is simulated.
+struct Prepared {
+    machine: Machine,
+    capacities: Vec<u32>,
+    skeleton: Skeleton,
+}
+
+/// A kind of machine in its world.
+struct Seat {
+    prepared: Prepared,
+    adapters: Vec<Info>,
+    opener: Opener,
+    clock: Virtual,
+    group: Group,
+    /// The ranks of the machines of this kind.
+    ranks: Range<usize>,
 }
 
 impl Trial {
@@ -80,7 +136,8 @@ impl Trial {
                 (skeleton, stages.into_iter().map(|stage| stage.plan).collect())
             }
         };
-        Ok(Self { skeleton, objective, division, micro_batches, host_gb_s, plans, in_pieces })
+        let exclusion = Exclusion::Refused;
+        Ok(Self { skeleton, objective, division, micro_batches, host_gb_s, plans, in_pieces, exclusion })
     }
 
     /// With known times of each plan, by stage and adapter.
@@ -93,6 +150,12 @@ impl Trial {
         self
     }
 
+    /// Steps count from when the scheduler has excluded the adapters that slow them down.
+    #[must_use]
+    pub fn settled(self) -> Self {
+        Self { exclusion: Exclusion::Settled, ..self }
+    }
+
     /// The plans that are simulated: of each stage, or of the whole.
     pub fn plans(&self) -> &[Arc<Plan>] {
         &self.plans
@@ -102,7 +165,7 @@ impl Trial {
     ///
     /// # Errors
     /// If an adapter has not enough memory for one row.
-    fn capacities(&self, adapters: &[AdapterSpec], rows: u32) -> Result<Vec<u32>> {
+    pub(super) fn capacities(&self, adapters: &[AdapterSpec], rows: u32) -> Result<Vec<u32>> {
         let most = rows.div_ceil(self.micro_batches.max(1));
         let of = |(idx, spec): (usize, &AdapterSpec)| {
             let stage = self.division.as_ref().map_or(Some(0), |division| division.adapters[idx]);
@@ -150,57 +213,108 @@ impl Trial {
     /// # Errors
     /// As [`run`](Self::run).
     pub fn steps(&self, adapters: &[AdapterSpec], rows: u32) -> Result<Steps> {
-        let capacities = self.capacities(adapters, rows)?;
-        let Skeleton { plan, layout, stages, costs, scale } = self.skeleton(&capacities, rows);
-        // The host goes over the skeleton's few values: it is slower by as much as they are fewer.
-        let settings = Settings {
-            arithmetic: Arithmetic::TimeOnly,
-            costs: costs.into(),
-            host_bytes_per_ms: self.host_gb_s * 1e6 / scale,
-            seed: 0,
-        };
-        let is_staged = !stages.is_empty();
-        let (warm_up, counted) = if is_staged { (STAGED_WARM_UP, STAGED_COUNTED) } else { (WARM_UP, COUNTED) };
-        let mut world = World::with(adapters.to_vec(), &settings);
-        let (opener, runtime) = (world.opener(), world.runtime());
-        let simulated = world.adapters();
-        let batch = self.batch(rows);
-        let state = self.state();
-        let all = async {
-            let mut scheduler = Scheduler::for_plan(plan, stages, layout, &self.objective)
-                .adapters(simulated)
-                .opener(opener)
-                .runtime(Arc::clone(&runtime))
-                .divided(self.division.clone())
-                .micro_batches(self.micro_batches)
-                .capacity(rows.div_ceil(self.micro_batches.max(1)))
-                .capacities(capacities)
-                .cpu_fallback(CpuFallback::Refused)
-                .state(state)
-                .open()
-                .await?;
-            // Each number of adapters has its own line in the report: no trials with fewer.
-            scheduler.keep_all();
-            let mut steps = Steps { warm_up: Vec::new(), counted: Vec::new() };
-            for step in 0..warm_up + counted {
-                let start_ms = runtime.now_ms();
-                let numbers = Step { step, seed: 0, learning_rate: 1e-3, loss_scales: Vec::new() };
-                let report = scheduler.train(&batch, &numbers).await?;
-                let seen = if step < warm_up { &mut steps.warm_up } else { &mut steps.counted };
-                seen.push((runtime.now_ms() - start_ms, report));
-            }
-            Result::<Steps>::Ok(steps)
-        };
-        world.run(LIMIT_MS, all)?
+        let machine = TrialMachine { adapters: adapters.to_vec(), host_gb_s: self.host_gb_s, count: 1 };
+        let mut kinds = self.run_on(&[machine], None, rows)?.kinds;
+        Ok(kinds.pop().unwrap_or_default())
     }
 
-    /// Mean milliseconds of a step.
+    /// Runs some steps of `rows` rows on machines that are joined by links. One machine stands for all of its
+    /// kind, with the most rows of them.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub(super) fn run_on(&self, machines: &[TrialMachine], links: Option<Links>, rows: u32) -> Result<Ran> {
+        let prepared = machines.iter().map(|machine| self.prepared(machine, rows)).collect::<Result<Vec<_>>>()?;
+        let worlds = prepared.iter().map(|it| it.machine.clone()).collect();
+        let mut world = World::of_machines(worlds, Arithmetic::TimeOnly, 0);
+        let counts = machines.iter().map(|machine| machine.count).collect();
+        let network = links.map(|links| Network::new(links, counts));
+        let seats = (0..).zip(prepared).map(|(kind, prepared)| {
+            let clock = world.runtime_of(kind);
+            let group = match &network {
+                Some(network) => network.join(kind, clock.clone(), prepared.skeleton.scale),
+                None => Group::alone(),
+            };
+            let ranks = machines[..kind].iter().map(|machine| machine.count).sum();
+            let ranks = ranks..ranks + machines[kind].count;
+            Seat { prepared, adapters: world.adapters_of(kind), opener: world.opener(), clock, group, ranks }
+        });
+        let network_ms = || network.as_ref().map_or(0.0, |network| network.total_ms());
+        let all = all(seats.map(|seat| self.train(seat, &network_ms, rows)).collect());
+        let steps: Vec<(Steps, f64)> = world.run(LIMIT_MS, all)??;
+        let network_ms = steps.first().map_or(0.0, |(_, network_ms)| *network_ms);
+        Ok(Ran { kinds: steps.into_iter().map(|(steps, _)| steps).collect(), network_ms })
+    }
+
+    fn prepared(&self, machine: &TrialMachine, rows: u32) -> Result<Prepared> {
+        let capacities = self.capacities(&machine.adapters, rows)?;
+        let skeleton = self.skeleton(&capacities, rows);
+        let machine = Machine {
+            adapters: machine.adapters.clone(),
+            costs: skeleton.costs.clone().into(),
+            // The host goes over the skeleton's few values: it is slower by as much as they are fewer.
+            bytes_per_ms: machine.host_gb_s * 1e6 / skeleton.scale,
+        };
+        Ok(Prepared { machine, capacities, skeleton })
+    }
+
+    /// The steps of one machine, and the network's milliseconds in each of them. It has as many rows as the one of its kind that
+    /// has most.
+    async fn train(&self, seat: Seat, network_ms: &dyn Fn() -> f64, rows: u32) -> Result<(Steps, f64)> {
+        let Seat { prepared: Prepared { capacities, skeleton, .. }, adapters, opener, clock, group, ranks } = seat;
+        let Skeleton { plan, layout, stages, .. } = skeleton;
+        let is_staged = !stages.is_empty();
+        let (warm_up, counted) = match self.exclusion {
+            _ if is_staged => (STAGED_WARM_UP, STAGED_COUNTED),
+            Exclusion::Refused => (WARM_UP, COUNTED),
+            Exclusion::Settled => (settling_steps(adapters.len()), COUNTED),
+        };
+        let mut splitter = Splitter::new(SplitMode::Learned, group.size(), fewest_rows(&plan))?;
+        let mut scheduler = Scheduler::for_plan(plan, stages, layout, &self.objective)
+            .adapters(adapters)
+            .opener(opener)
+            .runtime(Arc::new(clock.clone()))
+            .divided(self.division.clone())
+            .micro_batches(self.micro_batches)
+            .capacity(rows.div_ceil(self.micro_batches.max(1)))
+            .capacities(capacities)
+            .cpu_fallback(CpuFallback::Refused)
+            .state(self.state())
+            .processes(group.clone())
+            .open()
+            .await?;
+        if self.exclusion == Exclusion::Refused {
+            scheduler.keep_all();
+        }
+        let (mut steps, mut before_ms) = (Steps::default(), 0.0);
+        for step in 0..warm_up + counted {
+            let shares = splitter.step_shares(step, rows, &vec![true; group.size()]);
+            let rank = ranks.clone().max_by_key(|rank| shares[*rank]).unwrap_or_default();
+            let part = Part { first_row: shares[..rank].iter().sum(), batch_rows: rows };
+            let start_ms = clock.now_ms();
+            if step == warm_up {
+                before_ms = network_ms();
+            }
+            let numbers = Step { step, seed: 0, learning_rate: 1e-3, loss_scales: Vec::new() };
+            let report = scheduler.train_part(&self.batch(shares[rank]), part, &numbers).await?;
+            // As a trainer does, the processes end the step together.
+            group.sum(vec![0.0; TOLD]).await?;
+            for (rank, process) in report.processes.iter().enumerate() {
+                splitter.learn(rank, process.rows, process.ms);
+            }
+            let seen = if step < warm_up { &mut steps.warm_up } else { &mut steps.counted };
+            seen.push((clock.now_ms() - start_ms, report));
+        }
+        let part = steps.counted.iter().fold(0.0, |count, _| count + 1.0);
+        Ok((steps, (network_ms() - before_ms) / part))
+    }
+
+    /// Median milliseconds of a step: one in which an idle adapter is tried again does not count.
     ///
     /// # Errors
     /// As [`run`](Self::run).
     pub fn step_ms(&self, adapters: &[AdapterSpec], rows: u32) -> Result<f64> {
-        let seen = self.run(adapters, rows)?;
-        Ok(seen.iter().map(|(ms, _)| ms).sum::<f64>() / seen.iter().fold(0.0, |count, _| count + 1.0))
+        Ok(median(self.run(adapters, rows)?.into_iter().map(|(ms, _)| ms)))
     }
 
     fn batch(&self, rows: u32) -> Batch {

@@ -11,16 +11,30 @@ use crate::runtime::{Runtime, Task};
 /// An actor that waits for the world to run it.
 pub(super) type Actor = Box<dyn FnOnce() -> Task + Send>;
 
-/// The virtual runtime of a [`World`](super::world::World). Clones share one clock.
+/// The virtual runtime of a host in a [`World`](super::world::World). All hosts share one clock.
 #[derive(Clone)]
 pub struct Virtual {
     shared: Arc<Shared>,
+    host: Arc<Host>,
 }
 
 struct Shared {
     time: Mutex<Time>,
     spawned: Mutex<Vec<Actor>>,
-    host_bytes_per_ms: f64,
+}
+
+/// A machine.
+struct Host {
+    /// Speed at which it goes over its memory.
+    bytes_per_ms: f64,
+    /// Time until which it goes over its memory, and its actors wait.
+    busy_until_ms: Mutex<f64>,
+}
+
+impl Host {
+    fn new(bytes_per_ms: f64) -> Arc<Self> {
+        Arc::new(Self { bytes_per_ms, busy_until_ms: Mutex::default() })
+    }
 }
 
 #[derive(Default)]
@@ -37,9 +51,14 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Virtual {
-    pub(super) fn new(host_bytes_per_ms: f64) -> Self {
+    pub(super) fn new(bytes_per_ms: f64) -> Self {
         let (time, spawned) = (Mutex::default(), Mutex::default());
-        Self { shared: Arc::new(Shared { time, spawned, host_bytes_per_ms }) }
+        Self { shared: Arc::new(Shared { time, spawned }), host: Host::new(bytes_per_ms) }
+    }
+
+    /// Another host with the same clock.
+    pub(super) fn another_host(&self, bytes_per_ms: f64) -> Self {
+        Self { shared: self.shared.clone(), host: Host::new(bytes_per_ms) }
     }
 
     /// Actors that were spawned and never run.
@@ -67,13 +86,15 @@ impl Virtual {
 
 impl Runtime for Virtual {
     fn now_ms(&self) -> f64 {
-        lock(&self.shared.time).now_ms
+        let now_ms = lock(&self.shared.time).now_ms;
+        lock(&self.host.busy_until_ms).max(now_ms)
     }
 
     fn sleep(&self, ms: f64) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        let now_ms = self.now_ms();
         let mut time = lock(&self.shared.time);
         time.n_timers += 1;
-        let key = ((time.now_ms + ms.max(0.0)).to_bits(), time.n_timers);
+        let key = ((now_ms + ms.max(0.0)).to_bits(), time.n_timers);
         Box::pin(Sleep { shared: self.shared.clone(), key })
     }
 
@@ -83,7 +104,8 @@ impl Runtime for Virtual {
 
     #[allow(clippy::cast_precision_loss, reason = "bytes are far below 2^52")]
     fn charge(&self, bytes: u64) {
-        lock(&self.shared.time).now_ms += bytes as f64 / self.shared.host_bytes_per_ms;
+        let now_ms = self.now_ms();
+        *lock(&self.host.busy_until_ms) = now_ms + bytes as f64 / self.host.bytes_per_ms;
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::future::Future;
+use std::ops::Range;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,6 +14,7 @@ use rand_chacha::ChaCha8Rng;
 use super::adapter::{self, SimulatedAdapter};
 use super::arithmetic::Arithmetic;
 use super::cost::Cost;
+use super::crowd::Crowd;
 use super::spec::AdapterSpec;
 use super::virtual_time::{Virtual, lock};
 use crate::adapters::{self, Info, Kind, Opener};
@@ -22,25 +24,22 @@ use crate::runtime::{Runtime, Task};
 /// `backend` of a simulated adapter's [`Info`].
 const BACKEND: &str = "simulated";
 
-/// State that all adapters of a world share.
+/// A machine of a world.
 #[derive(Clone, Debug)]
-pub(super) struct Settings {
-    pub arithmetic: Arithmetic,
+pub(super) struct Machine {
+    pub adapters: Vec<AdapterSpec>,
+    /// Costs of plans, if the plans do not determine them.
     pub costs: Arc<[Cost]>,
-    pub host_bytes_per_ms: f64,
-    pub seed: u64,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self { arithmetic: Arithmetic::Twins, costs: Arc::default(), host_bytes_per_ms: f64::INFINITY, seed: 0 }
-    }
+    /// Bytes that its host goes over in a millisecond.
+    pub bytes_per_ms: f64,
 }
 
 /// Simulated adapters and a virtual clock.
 ///
 /// Everything runs in the caller's thread. When every actor and the main future wait, the clock jumps to the next timer.
 pub struct World {
+    /// The runtime of each machine, and its adapters.
+    hosts: Vec<(Virtual, Range<usize>)>,
     runtime: Virtual,
     adapters: Vec<Arc<SimulatedAdapter>>,
     tasks: Vec<Option<Task>>,
@@ -77,42 +76,64 @@ const MOST_POLLS: u32 = 10_000_000;
 impl World {
     /// A world whose adapters compute through the twins, and whose host takes no time.
     pub fn new(adapters: Vec<AdapterSpec>) -> Self {
-        Self::with(adapters, &Settings::default())
+        Self::seeded(adapters, 0)
     }
 
     /// A world as of [`new`](Self::new), with jitter of another seed.
     pub fn seeded(adapters: Vec<AdapterSpec>, seed: u64) -> Self {
-        Self::with(adapters, &Settings { seed, ..Settings::default() })
+        Self::with_twins(adapters, f64::INFINITY, seed)
     }
 
     /// A world as of [`new`](Self::new), with a host that goes over its memory at `copy_gb_s`, in 10⁹ bytes a second.
     pub fn on_host(adapters: Vec<AdapterSpec>, copy_gb_s: f64) -> Self {
-        Self::with(adapters, &Settings { host_bytes_per_ms: copy_gb_s * 1e6, ..Settings::default() })
+        Self::with_twins(adapters, copy_gb_s * 1e6, 0)
     }
 
-    pub(super) fn with(adapters: Vec<AdapterSpec>, settings: &Settings) -> Self {
-        let adapter = |(stream, (index, spec))| {
-            let mut rng = ChaCha8Rng::seed_from_u64(settings.seed);
-            rng.set_stream(stream);
-            Arc::new(SimulatedAdapter::new(index, spec, settings.arithmetic, settings.costs.clone(), rng))
-        };
-        let adapters = (0..).zip(adapters.into_iter().enumerate()).map(adapter);
-        let (adapters, runtime) = (adapters.collect(), Virtual::new(settings.host_bytes_per_ms));
-        Self { runtime, adapters, tasks: Vec::new(), ready: Arc::default() }
+    fn with_twins(adapters: Vec<AdapterSpec>, bytes_per_ms: f64, seed: u64) -> Self {
+        let machine = Machine { adapters, costs: Arc::default(), bytes_per_ms };
+        Self::of_machines(vec![machine], Arithmetic::Twins, seed)
+    }
+
+    /// A world of several machines. Each has a runtime of its own, since its host keeps only its own adapters waiting.
+    pub(super) fn of_machines(machines: Vec<Machine>, arithmetic: Arithmetic, seed: u64) -> Self {
+        let runtime = Virtual::new(f64::INFINITY);
+        let (mut hosts, mut adapters) = (Vec::new(), Vec::new());
+        for (Machine { adapters: specs, costs, bytes_per_ms }, stream) in machines.into_iter().zip(0..) {
+            let (first, host) = (adapters.len(), runtime.another_host(bytes_per_ms));
+            let crowd = Arc::<Crowd>::default();
+            adapters.extend(specs.into_iter().enumerate().map(|(position, spec)| {
+                let mut rng = ChaCha8Rng::seed_from_u64(seed);
+                rng.set_stream((stream << 32) | position as u64);
+                let place = (host.clone(), crowd.clone());
+                Arc::new(SimulatedAdapter::new((first + position, spec), arithmetic, costs.clone(), place, rng))
+            }));
+            hosts.push((host, first..adapters.len()));
+        }
+        Self { hosts, runtime, adapters, tasks: Vec::new(), ready: Arc::default() }
     }
 
     /// Its clock, timers and spawn, for a scheduler or trainer.
     pub fn runtime(&self) -> Arc<dyn Runtime> {
-        Arc::new(self.runtime.clone())
+        Arc::new(self.runtime_of(0))
+    }
+
+    /// The runtime of a machine.
+    pub(super) fn runtime_of(&self, machine: usize) -> Virtual {
+        self.hosts.get(machine).map_or_else(|| self.runtime.clone(), |(host, _)| host.clone())
+    }
+
+    /// The adapters of a machine.
+    pub(super) fn adapters_of(&self, machine: usize) -> Vec<Info> {
+        self.hosts.get(machine).map_or_else(Vec::new, |(_, range)| self.adapters()[range.clone()].to_vec())
     }
 
     /// Opens its adapters, for [`Builder::opener`](crate::scheduler::Builder::opener). Other adapters
     /// are opened as usual: the CPU adapter, which computes in no virtual time.
     pub fn opener(&self) -> Opener {
-        let (adapters, clock) = (self.adapters.clone(), self.runtime.clone());
+        let adapters = self.adapters.clone();
         Arc::new(move |info, actor, runtime, events| {
             match adapters.get(info.index).filter(|_| info.backend == BACKEND) {
-                Some(adapter) => Ok(adapter::open(adapter.clone(), info, actor, clock.clone(), events)),
+                Some(adapter) => Ok(adapter::open(adapter.clone(), info, actor, events)),
                 None => adapters::open(info, actor, runtime, events),
             }
         })

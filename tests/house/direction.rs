@@ -50,7 +50,7 @@ scheduler:          scheduler/split scheduler/timeline adapters adapters/cpu mod
                     kernels processes runtime leaves
 placer:             simulator scheduler adapters model plan kernels runtime leaves
 simulator:          presets scheduler scheduler/split adapters adapters/cpu model data losses optimizers plan
-                    kernels runtime leaves
+                    kernels processes runtime leaves
 bench:              simulator presets files scheduler scheduler/split scheduler/timeline adapters adapters/gpu
                     model data losses optimizers plan kernels runtime leaves
 trainer:            placer scheduler scheduler/split scheduler/timeline adapters adapters/cpu model data layers losses

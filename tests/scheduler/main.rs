@@ -5,7 +5,9 @@ mod close;
 #[path = "../common/simulated.rs"]
 mod simulated;
 
+mod crowded;
 mod fewer;
+mod machines;
 mod placement;
 mod properties;
 mod simulator;

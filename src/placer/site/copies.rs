@@ -6,6 +6,9 @@ use super::Site;
 use crate::adapters::memory::Needed;
 use crate::error::Result;
 use crate::scheduler::Division;
+use crate::simulator::AdapterSpec;
+use crate::simulator::cost::Times;
+use crate::simulator::crowd::Crowding;
 use crate::simulator::trial::Trial;
 
 /// Adapters are left out if a step without them takes at most this part of what it takes with all: the scheduler excludes
@@ -94,6 +97,28 @@ impl Site {
         };
         let specs: Vec<_> = on.iter().map(|idx| self.adapters[*idx].spec()).collect();
         trial.clone().timed(vec![on.iter().map(times).collect()]).step_ms(&specs, self.batch_size)
+    }
+
+    /// Predicted milliseconds of a step with copies on some adapters once the scheduler has excluded those that slow it down. An adapter
+    /// that was measured alone is as fast as then while the others have no rows.
+    pub(super) fn settled_copies_ms(&self, on: &[usize]) -> Result<f64> {
+        if on.len() == 1 {
+            return self.copies_ms(&self.trial_of_copies()?, on);
+        }
+        let n_others = u32::try_from(self.adapters.len() - 1).unwrap_or(u32::MAX);
+        let rows = f64::from(self.batch_size.div_ceil(2));
+        let of = |idx: &usize| {
+            let (speeds, spec) = (&self.adapters[*idx], self.adapters[*idx].spec());
+            let beside = speeds.times(0..self.blocks.len());
+            match speeds.alone.map(|alone| (alone, beside.train.at(rows) / alone.train.at(rows))) {
+                Some((alone, factor)) if factor > 1.0 => {
+                    (alone, AdapterSpec { crowding: Some(Crowding { factor, n_others }), ..spec })
+                }
+                _ => (beside, spec),
+            }
+        };
+        let (times, specs): (Vec<Times>, Vec<AdapterSpec>) = on.iter().map(of).unzip();
+        self.trial_of_copies()?.settled().timed(vec![times]).step_ms(&specs, self.batch_size)
     }
 
     /// Adapters that may be faster alone than all together, as far as speeds beside others tell.

@@ -68,6 +68,8 @@ impl State {
                 if all_reduce.is_full() {
                     self.take_sum(rig, &mut all_reduce, &mut reduced).await?;
                 }
+                // They are read and written.
+                rig.runtime.charge(2 * F32_BYTES * piece.len() as u64);
                 all_reduce.send((segment, piece.clone()), &self.gradients[segment as usize][piece]);
             }
         }
@@ -89,6 +91,8 @@ impl State {
         let values = values?;
         reduced.now_ms = rig.record(Activity::Processes, begin_ms, Some(reduced.step), 0);
         reduced.processes_ms += reduced.now_ms - begin_ms;
+        // So are the sums.
+        rig.runtime.charge(2 * F32_BYTES * values.len() as u64);
         let penalties = Penalties::of(rig.plan(), &self.training.weights.parameters, segment, range.start);
         let part = Part { sent: Sent::Whole(&values), first: 0 };
         let sums = add(&mut self.gradients[segment as usize][range], &[part], Some(&penalties));
