@@ -113,9 +113,9 @@ enum Work {
     /// Messages of all to all.
     #[default]
     Gather,
-    /// Sums of so many bytes of each machine.
+    /// Sums of the values of all machines, so many bytes of each.
     Sum(f64),
-    /// So many bytes from each machine to each other one.
+    /// A message of so many bytes from each machine to each other one.
     Swap(f64),
 }
 

@@ -12,8 +12,8 @@ use crate::close::assert_relative;
 
 /// Bytes of the gradients of the preset `mlp`.
 const GRADIENTS: f64 = 4.0 * (784.0 * 1024.0 + 1024.0 + 1024.0 * 1024.0 + 1024.0 + 1024.0 * 10.0 + 10.0);
-/// Pieces of up to a MiB in which they are added: those of three layers, which count as of one size.
-const PIECES: f64 = 9.0;
+/// Pieces of up to a MiB in which they are added.
+const PIECES: f64 = 8.0;
 
 fn machine(name: &str, count: u32, per_row_ms: &[f64]) -> MachineSpec {
     let adapter = |(idx, ms): (usize, &f64)| AdapterSpec::new(format!("{name} {idx}"), 0.0, *ms);
