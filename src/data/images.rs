@@ -264,7 +264,7 @@ impl ImageFiles {
         }
         for (path, problem) in self.files.iter().zip(&problems) {
             if let Some(problem) = problem {
-                log::warn!("left out: {problem}");
+                log::warn!("left out: {}", self.told(problem));
                 self.left_out.add("since they can't be read".into(), path.clone());
             }
         }
@@ -275,6 +275,15 @@ impl ImageFiles {
         }
         self.zeros = Some(Arc::default());
         Ok((self, is_kept))
+    }
+
+    /// A file's problem. Its help names `unreadable = "skip"`, so it is left out where that is set.
+    fn told(&self, problem: &Error) -> String {
+        let text = problem.to_string();
+        match self.settings.unreadable {
+            Unreadable::Error => text,
+            Unreadable::Skip => text.lines().next().unwrap_or_default().to_owned(),
+        }
     }
 
     /// Keeps each image once it is decoded, for later epochs, if there is room for all.
@@ -309,7 +318,7 @@ impl ImageFiles {
             (Err(error), None) => Err(error),
             (Err(error), Some(zeros)) => {
                 to.fill(0.0);
-                let text = error.to_string();
+                let text = self.told(&error);
                 if zeros.lock().unwrap_or_else(PoisonError::into_inner).insert(row, text.clone()).is_none() {
                     log::warn!("{text}");
                 }
