@@ -18,9 +18,7 @@ use crate::kernels::{
     Call, Kernel, Tile, adam, attention, batch_norm, conv2d, dense, lanes, reduce,
     softmax_cross_entropy as cross_entropy,
 };
-#[cfg(feature = "gpu")]
-use crate::plan::Command;
-use crate::plan::{Grid, Plan, Word, product_flops};
+use crate::plan::{Command, Grid, Plan, Word, product_flops};
 use crate::runtime::system;
 use crate::table::percent;
 use crate::timing::median;
@@ -137,7 +135,7 @@ impl Timed {
             Cost::Bytes(_) => (None, Some(rate), peaks.copy_gb_s),
         };
         let is_cut = probe.kernel.is_tiled() && info.kind != Kind::Cpu;
-        let tile = is_cut.then(|| format!("{:?}", probe.tile).to_lowercase());
+        let tile = is_cut.then(|| name(probe.tile));
         let (kernel, size) = (probe.kernel.name(), probe.case.label.clone());
         Self { kernel, size, tile, ms, gflop_per_s, gb_s, of_peak: rate / peak }
     }
@@ -147,50 +145,78 @@ impl Timed {
 #[cfg(feature = "gpu")]
 const CHECKED: usize = 1 << 14;
 
-/// Names of the kernels of a plan that a device does not compute as their twins do, by their cases of small size. The CPU
-/// adapter runs the twins.
+/// Kernels that a device ran beside their twins.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Checked {
+    /// Number of kernels that were tried.
+    pub kernels: usize,
+    /// Number of their cases, each with every tile that can compute it.
+    pub cases: usize,
+    /// Names of those with another result than their twins, with the tile of a product.
+    pub wrong: Vec<String>,
+}
+
+/// The kernels of a plan, each once.
+pub fn of_plan(plan: &Plan) -> Vec<&'static Kernel> {
+    let mut kernels: Vec<&'static Kernel> = Vec::new();
+    for command in plan.passes.values().flatten() {
+        if let Command::Dispatch(dispatch) = command
+            && !kernels.iter().any(|kernel| std::ptr::eq(*kernel, dispatch.kernel))
+        {
+            kernels.push(dispatch.kernel);
+        }
+    }
+    kernels
+}
+
+/// Runs kernels on a device, by their cases of small size, and compares the results with those of their twins. The CPU
+/// adapter runs the twins, so that it has nothing to check.
 ///
 /// # Errors
 /// If the adapter gives no device.
 #[cfg(feature = "gpu")]
-pub async fn wrong(info: &Info, plan: &Plan) -> Result<Vec<String>> {
-    let (mut tried, mut wrong) = (Vec::new(), Vec::new());
+pub async fn check(info: &Info, kernels: impl IntoIterator<Item = &'static Kernel>) -> Result<Checked> {
+    let mut checked = Checked::default();
     if info.kind == Kind::Cpu {
-        return Ok(wrong);
+        return Ok(checked);
     }
     let mut device = Direct::open(info, Checks::Checked, system()).await?;
-    for command in plan.passes.values().flatten() {
-        let Command::Dispatch(dispatch) = command else { continue };
-        let kernel = dispatch.kernel;
-        if tried.contains(&kernel.name()) {
-            continue;
-        }
-        tried.push(kernel.name());
-        for case in (kernel.cases)() {
-            if !is_right(&mut device, kernel, &case).await {
-                wrong.push(kernel.name());
-                break;
+    for kernel in kernels {
+        checked.kernels += 1;
+        for tile in if kernel.is_tiled() { &Tile::ALL[..] } else { &[Tile::Registers] } {
+            let able = |case: &Case| device.is_able(*tile) && tile.is_able(case.grid) && is_small(case);
+            let cases: Vec<Case> = (kernel.cases)().into_iter().filter(able).collect();
+            let mut is_right = true;
+            for case in cases {
+                checked.cases += 1;
+                is_right &= self::is_right(&mut device, kernel, *tile, &case).await;
+            }
+            if !is_right {
+                let of_tile = if kernel.is_tiled() { format!(" ({})", name(*tile)) } else { String::new() };
+                checked.wrong.push(kernel.name() + &of_tile);
             }
         }
     }
-    Ok(wrong)
+    Ok(checked)
 }
 
-/// Whether a device computes a case as its twin does; a large case counts as right.
+/// Whether a case is quick on any device.
 #[cfg(feature = "gpu")]
-async fn is_right(device: &mut Direct, kernel: &'static Kernel, case: &Case) -> bool {
-    let (inputs, outputs) = (case.input_values(), case.output_values());
-    if inputs.iter().chain(&outputs).map(Vec::len).sum::<usize>() > CHECKED {
-        return true;
-    }
+fn is_small(case: &Case) -> bool {
+    case.input_values().iter().chain(&case.output_values()).map(Vec::len).sum::<usize>() <= CHECKED
+}
+
+/// Whether a device computes a case as its twin does.
+#[cfg(feature = "gpu")]
+async fn is_right(device: &mut Direct, kernel: &'static Kernel, tile: Tile, case: &Case) -> bool {
     let launch = Launch {
         kernel,
-        tile: Tile::Registers,
+        tile,
         params: &case.params,
         constants: &case.constants,
         grid: case.grid,
-        inputs: &inputs,
-        outputs: &outputs,
+        inputs: &case.input_values(),
+        outputs: &case.output_values(),
     };
     let got = device.run(launch).await;
     got.is_ok_and(|got| compare(kernel, case, &got, &case.run(kernel.twin)).is_ok())
@@ -201,8 +227,13 @@ async fn is_right(device: &mut Direct, kernel: &'static Kernel, case: &Case) -> 
 /// # Errors
 /// None.
 #[cfg(not(feature = "gpu"))]
-pub async fn wrong(_info: &Info, _plan: &Plan) -> Result<Vec<String>> {
-    Ok(Vec::new())
+pub async fn check(_info: &Info, _kernels: impl IntoIterator<Item = &'static Kernel>) -> Result<Checked> {
+    Ok(Checked::default())
+}
+
+/// Name of a tile.
+fn name(tile: Tile) -> String {
+    format!("{tile:?}").to_lowercase()
 }
 
 /// Approximate time of one measurement's dispatches: long against the wait for a submission.

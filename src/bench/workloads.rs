@@ -2,9 +2,9 @@
 
 use crate::error::{Error, Result};
 use crate::losses::Loss;
-use crate::model::Model;
+use crate::model::{Model, Objective};
 use crate::optimizers::Optimizer;
-use crate::plan::{BatchStatistics, GradientCompression};
+use crate::plan::{BatchStatistics, GradientCompression, Pass, Work};
 use crate::presets;
 
 /// A model of one input and one output, with all settings of its training, without data.
@@ -87,6 +87,15 @@ fn momentum() -> Optimizer {
 }
 
 impl Workload {
+    /// Multiplications and additions of a training step's products and convolutions, in 10⁹.
+    ///
+    /// # Errors
+    /// If the model has no plan.
+    pub fn gflop(&self) -> Result<f64> {
+        let objective = Objective::new(vec![self.loss.clone()], self.optimizer.clone());
+        Ok(Work::of(&self.model.plan(&objective)?, Pass::Train, self.batch_size).flops / 1e9)
+    }
+
     /// Whether inputs are texts, each of whose characters has the next one as its label.
     pub fn is_text(&self) -> bool {
         self.model.outputs()[0].1.rank() > 1

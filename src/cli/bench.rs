@@ -1,5 +1,11 @@
 //! `manyhands bench`.
 
+mod faults;
+mod findings;
+mod page;
+mod report;
+mod torch;
+
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
@@ -30,6 +36,8 @@ enum Question {
     Steps(StepArgs),
     /// Speed of 1 to N adapters together, with a constant batch and with a growing one.
     Scaling(ScalingArgs),
+    /// All of it, and more, of this machine as one page and one JSON file, to be handed in.
+    Report(report::ReportArgs),
 }
 
 #[derive(Args)]
@@ -164,6 +172,7 @@ pub fn run(args: &BenchArgs, terminal: &Terminal) -> Result<()> {
                 None => Ok(()),
             }
         }
+        Question::Report(args) => report::run(args, terminal),
     }
 }
 

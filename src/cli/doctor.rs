@@ -1,12 +1,13 @@
 //! `manyhands doctor`: tries this machine's adapters, and says what is wrong and what to do about it.
 
-mod facts;
-mod judge;
+pub mod facts;
+pub mod judge;
 mod probe;
 mod system;
 
 use std::sync::Arc;
 
+use crate::adapters::{Info, MemoryLimits};
 use crate::internals::adapters as engine;
 use crate::internals::bytes;
 use crate::internals::table::Table;
@@ -45,27 +46,7 @@ pub fn run(args: &DoctorArgs, terminal: &Terminal) -> Result<()> {
         Some(wanted) => adapters::choose(Some(wanted), None)?,
         None => engine::list(),
     };
-    let limits = args.memory.or(None);
-    limits.check(&list)?;
-    let probe = Probe::new(Arc::new(engine::open), limits, list.clone())?;
-    let mut examined = Vec::new();
-    for info in &list {
-        // A driver may crash: this line says which.
-        if !terminal.is_quiet() {
-            terminal.note(format_args!("trying adapter {} `{}` …", info.index, info.name));
-        }
-        examined.push(probe.examine(info));
-    }
-    let (memory, memory_free) = system::memory();
-    let facts = Facts {
-        version: env!("CARGO_PKG_VERSION"),
-        system: format!("{} {}", std::env::consts::OS, std::env::consts::ARCH),
-        threads: std::thread::available_parallelism().map_or(1, usize::from),
-        memory,
-        memory_free,
-        resets: system::resets(),
-        adapters: examined,
-    };
+    let facts = examine(&list, &args.memory.or(None), terminal)?;
     let findings = judge(&facts);
     if args.json {
         let text = serde_json::to_string_pretty(&Told { facts: &facts, findings: &findings });
@@ -86,6 +67,30 @@ pub fn run(args: &DoctorArgs, terminal: &Terminal) -> Result<()> {
             "the advice above says what to do; `--adapters` leaves an adapter out",
         )),
     }
+}
+
+/// Tries adapters one by one, and asks the system about this machine.
+pub fn examine(list: &[Info], limits: &MemoryLimits, terminal: &Terminal) -> Result<Facts> {
+    limits.check(list)?;
+    let probe = Probe::new(Arc::new(engine::open), limits.clone(), list.to_vec())?;
+    let mut examined = Vec::new();
+    for info in list {
+        // A driver may crash: this line says which.
+        if !terminal.is_quiet() {
+            terminal.note(format_args!("trying adapter {} `{}` …", info.index, info.name));
+        }
+        examined.push(probe.examine(info));
+    }
+    let (memory, memory_free) = system::memory();
+    Ok(Facts {
+        version: env!("CARGO_PKG_VERSION"),
+        system: format!("{} {}", std::env::consts::OS, std::env::consts::ARCH),
+        threads: std::thread::available_parallelism().map_or(1, usize::from),
+        memory,
+        memory_free,
+        resets: system::resets(),
+        adapters: examined,
+    })
 }
 
 fn show(facts: &Facts, findings: &[Finding], terminal: &Terminal) {
@@ -119,15 +124,16 @@ fn show(facts: &Facts, findings: &[Finding], terminal: &Terminal) {
 }
 
 fn table(examined: &[Examined], findings: &[Finding]) -> Table {
-    let header = ["adapter", "kind", "backend", "driver", "open", "step", "upload GB/s", "readback GB/s", "verdict"];
-    let mut table = Table::new(header).numbers(4..8);
+    let header = ["adapter", "kind", "backend", "driver", "open", "step", "upload GB/s", "readback GB/s", "round trip", "verdict"];
+    let mut table = Table::new(header).numbers(4..9);
     for Examined { info, link, outcome, .. } in examined {
         let times = match outcome {
             Outcome::Trained(step) => [step.open_ms, step.step_ms].map(|ms| format!("{ms:.0} ms")),
             Outcome::Failed(_) => [String::new(), String::new()],
         };
-        let rates = link.map_or([String::new(), String::new()], |link| {
-            [link.upload_gb_s, link.readback_gb_s].map(|rate| format!("{rate:.1}"))
+        let rates = link.map_or([const { String::new() }; 3], |link| {
+            let [upload, readback] = [link.upload_gb_s, link.readback_gb_s].map(|rate| format!("{rate:.1}"));
+            [upload, readback, format!("{:.2} ms", link.round_trip_ms)]
         });
         let name = format!("{} {}", info.index, info.name);
         let first = [name, adapters::kind(info.kind).into(), info.backend.clone(), info.driver.clone()];

@@ -334,3 +334,70 @@ fn speeds_of_adapters_are_a_rig_to_simulate() {
     let report = manyhands::simulator::simulate(&RigConfig::parse(&measured.rig.to_toml().unwrap()).unwrap()).unwrap();
     assert_eq!(report.strong[1].shares.iter().sum::<u32>(), 16);
 }
+
+/// Runs `manyhands bench report`, which must succeed; gives its page and its JSON.
+fn report(folder: &TempDir, line: &str) -> (String, Value) {
+    let mut command = command(folder, &format!("bench report --output out/sitting.1 {line}"));
+    outputs_of(command.env_remove(ADAPTERS_VARIABLE));
+    let read = |file: &str| fs::read_to_string(folder.path().join(file)).unwrap();
+    (read("out/sitting.1.html"), serde_json::from_str(&read("out/sitting.1.json")).unwrap())
+}
+
+/// As `scripts/bench-table` shows it.
+fn tabled(folder: &TempDir, file: &str) -> Result<String, String> {
+    let script = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/bench-table");
+    let run = std::process::Command::new("python3").arg(script).arg(file).current_dir(folder.path()).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    if run.status.success() { Ok(text(&run.stdout)) } else { Err(text(&run.stderr)) }
+}
+
+#[test]
+fn a_report_of_no_time_names_all_that_it_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let (page, told) = report(&folder, "--adapters cpu,cpu --minutes 0 --quiet");
+    assert_about(&told, "report");
+    assert_eq!(told["machine"]["adapters"].as_array().unwrap().len(), 2);
+    let left: Vec<&str> = told["left_out"].as_array().unwrap().iter().map(|it| it["what"].as_str().unwrap()).collect();
+    for what in ["speed of single kernels", "training steps of mlp", "one to 2 adapters with cnn", "adapters that are lost", "PyTorch"] {
+        assert!(left.iter().any(|left| left.contains(what)) && page.contains(what), "{what} of {left:?}");
+    }
+    assert!(["http:", "https:", "<script", "src="].iter().all(|text| !page.contains(text)), "it loads nothing: {page}");
+    // Nothing of the owner is told.
+    let home = std::env::var("HOME").unwrap_or_default();
+    assert!(home.len() < 2 || !(page.contains(&home) || told.to_string().contains(&home)));
+    let table = tabled(&folder, "out/sitting.1.json").unwrap();
+    assert_eq!(table.lines().filter(|line| line.contains("| right |")).count(), 2, "{table}");
+    fs::write(folder.path().join("mine.json"), "{}").unwrap();
+    assert!(tabled(&folder, "mine.json").unwrap_err().contains("needs to be the JSON of `manyhands bench report`"));
+    fs::write(folder.path().join("mine.html"), "mine").unwrap();
+    let refused = refused_of(&mut command(&folder, "bench report --output mine"));
+    assert!(refused.contains("holds something else"), "{refused}");
+    assert_eq!(fs::read_to_string(folder.path().join("mine.html")).unwrap(), "mine");
+}
+
+#[test]
+#[ignore = "measures all adapters for minutes"]
+fn a_report_holds_every_part() {
+    let folder = tempfile::tempdir().unwrap();
+    let (page, told) = report(&folder, "--minutes 8");
+    let adapters = told["machine"]["adapters"].as_array().unwrap();
+    for checked in told["checked"].as_array().unwrap() {
+        assert_eq!(checked["wrong"], Value::Array(Vec::new()), "{checked}");
+        assert!(checked["name"].as_str().unwrap().starts_with("CPU") || checked["kernels"].as_u64().unwrap() > 100);
+    }
+    assert_eq!(told["kernels"].as_array().unwrap().len(), adapters.len());
+    for kernels in told["kernels"].as_array().unwrap() {
+        assert_positive(&kernels["peaks"], &["copy_gb_s", "gflop_per_s"]);
+        kernels["kernels"].as_array().unwrap().iter().for_each(|timed| assert_positive(timed, &["ms", "of_peak"]));
+    }
+    let models: Vec<&str> =
+        told["steps"].as_array().unwrap().iter().map(|steps| steps["model"].as_str().unwrap()).collect();
+    assert!(models.contains(&"mlp"), "{models:?}");
+    assert!(told["faults"]["lost"] == 3 && told["faults"]["largest_difference"].as_f64().unwrap() < 1e-4);
+    assert!(told["seconds"].as_f64().unwrap() < 600.0);
+    let table = tabled(&folder, "out/sitting.1.json").unwrap();
+    for adapter in adapters {
+        let name = adapter["name"].as_str().unwrap();
+        assert!(page.contains(name) && table.contains(name), "{name}");
+    }
+}

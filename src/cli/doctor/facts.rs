@@ -43,11 +43,14 @@ pub struct Examined {
     pub outcome: Outcome,
 }
 
-/// Speed of transfers, in 10⁹ bytes a second.
+/// Speed of transfers.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Link {
+    /// Of 8 MB, in 10⁹ bytes a second.
     pub upload_gb_s: f64,
     pub readback_gb_s: f64,
+    /// Milliseconds until 2 kB that were asked for are there.
+    pub round_trip_ms: f64,
 }
 
 /// The result of a training step.

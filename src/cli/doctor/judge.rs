@@ -191,7 +191,7 @@ pub mod tests {
         let card = Examined {
             info,
             memory: Some(8 << 30),
-            link: Some(Link { upload_gb_s: 9.0, readback_gb_s: 8.0 }),
+            link: Some(Link { upload_gb_s: 9.0, readback_gb_s: 8.0, round_trip_ms: 0.2 }),
             outcome: Outcome::Trained(Step { has_changed: true, loss: 1.6, expected_loss: 1.6, ..Step::default() }),
         };
         let cpu = Examined { info: Info { index: 1, ..Info::cpu() }, link: None, ..card.clone() };
@@ -283,7 +283,7 @@ pub mod tests {
         facts.adapters[0].info.kind = Kind::Software;
         assert!(one(&facts).problem.contains("no GPU is found"));
         let mut facts = healthy();
-        facts.adapters[0].link = Some(Link { upload_gb_s: 0.4, readback_gb_s: 0.3 });
+        facts.adapters[0].link = Some(Link { upload_gb_s: 0.4, readback_gb_s: 0.3, round_trip_ms: 0.2 });
         let found = one(&facts);
         assert!(found.problem.contains("only 0.30 GB/s") && found.advice.contains("slot"), "{found:?}");
     }

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use crate::adapters::{Info, MemoryLimits};
 use crate::data::{Batch, Synthetic};
-use crate::internals::adapters::{self, ActorId, Event, Message, Opener, Request};
+use crate::internals::adapters::{self, ActorId, Event, Handle, Message, Opener, Request};
 use crate::internals::bench::kernels;
 use crate::internals::model::Objective;
 use crate::internals::plan::{Plan, Role};
-use crate::internals::runtime;
+use crate::internals::runtime::{self, Runtime};
 use crate::internals::timing::median;
 use crate::layers::{Dense, Flatten};
 use crate::{Compile, CpuFallback, Error, ErrorKind, Loss, Model, ModelConfig, Optimizer, Result, Sequential, Trainer};
@@ -44,8 +44,9 @@ const ROUNDING: f64 = 1e-6;
 const NO_CHANGE: f64 = 1e-5;
 /// Values that are sent to measure transfers: 8 MB.
 const SENT: usize = 1 << 21;
-/// Measurements of transfers, and the longest wait for each.
+/// Measurements of transfers, of short ones, and the longest wait for each.
 const ROUNDS: usize = 5;
+const SHORT_ROUNDS: usize = 15;
 const LIMIT_MS: f64 = 20_000.0;
 
 /// Weights before and after a step, and the outputs after it.
@@ -172,53 +173,84 @@ fn plan(model: &Model) -> Result<Plan> {
 
 /// Kernels of the network that a device does not compute as their definitions say.
 fn wrong_kernels(info: &Info) -> Vec<String> {
-    let wrong = network().and_then(|model| pollster::block_on(kernels::wrong(info, &plan(&model)?)));
+    let checked = network().and_then(|model| {
+        let of_plan = kernels::of_plan(&plan(&model)?);
+        pollster::block_on(kernels::check(info, of_plan))
+    });
     // What is wrong is told without them, too.
-    wrong.unwrap_or_default()
+    checked.map(|checked| checked.wrong).unwrap_or_default()
 }
 
-/// Speed of transfers of parameters.
+/// Speed of transfers of parameters, and the time of a short one.
 #[allow(clippy::cast_precision_loss, reason = "bytes are far below 2^52")]
 fn link(info: &Info, opener: &Opener) -> Result<Link> {
-    let model = Sequential::new([SENT / 64]).add(Flatten::default()).add(Dense::new(64)).build(0)?;
-    let plan = Arc::new(plan(&model)?);
-    let values: Arc<[f32]> = vec![0.5; SENT].into();
-    let clock = runtime::system();
-    let (sender, events) = async_channel::unbounded::<Message>();
-    let handle = opener(info, ActorId::default(), clock.clone(), sender)?;
-    let lost =
-        |text: String| Error::new(ErrorKind::AdapterLost, format!("`{}`", info.name), text, "see the driver's log");
-    let send = |request: Request| handle.requests.try_send(request).map_err(|error| lost(error.to_string()));
-    let answer = || {
-        let answered = async { events.recv().await.map_err(|error| lost(error.to_string())) };
-        let late = async {
-            clock.sleep(LIMIT_MS).await;
-            Err(lost("does not answer".into()))
-        };
-        match pollster::block_on(answered.or(late))?.event {
-            Event::Failed { fault, .. } => Err(lost(format!("{fault:?}"))),
-            _ => Ok(()),
-        }
-    };
-    send(Request::Load { plan, capacity: 1 })?;
-    answer()?;
+    let mut sent = Sent::open(info, opener, SENT)?;
     let (mut both, mut back) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        let begin_ms = clock.now_ms();
-        send(Request::Write { role: Role::Parameters(0), offset: 0, data: values.clone() })?;
-        send(Request::Read(Role::Parameters(0)))?;
-        answer()?;
-        both.push(clock.now_ms() - begin_ms);
-        let begin_ms = clock.now_ms();
-        send(Request::Read(Role::Parameters(0)))?;
-        answer()?;
-        back.push(clock.now_ms() - begin_ms);
+        both.push(sent.time(true)?);
+        back.push(sent.time(false)?);
     }
     let (both, back) = (median(both), median(back));
+    let mut short = Sent::open(info, opener, SENT / 4096)?;
+    let trips = (0..SHORT_ROUNDS).map(|_| short.time(false)).collect::<Result<Vec<_>>>()?;
     // Where writing is hidden behind reading, it takes no longer.
     let upload_ms = (both - back).max(back / 10.0);
     let rate = |ms: f64| (SENT * size_of::<f32>()) as f64 / ms.max(1e-3) / 1e6;
-    Ok(Link { upload_gb_s: rate(upload_ms), readback_gb_s: rate(back) })
+    Ok(Link { upload_gb_s: rate(upload_ms), readback_gb_s: rate(back), round_trip_ms: median(trips) })
+}
+
+/// An adapter that holds parameters, to send some and read them back.
+struct Sent {
+    handle: Handle,
+    events: async_channel::Receiver<Message>,
+    clock: Arc<dyn Runtime>,
+    values: Arc<[f32]>,
+}
+
+impl Sent {
+    /// An adapter with `count` parameters, a multiple of 64.
+    fn open(info: &Info, opener: &Opener, count: usize) -> Result<Self> {
+        let model = Sequential::new([count / 64]).add(Flatten::default()).add(Dense::new(64)).build(0)?;
+        let plan = Arc::new(plan(&model)?);
+        let clock = runtime::system();
+        let (sender, events) = async_channel::unbounded::<Message>();
+        let handle = opener(info, ActorId::default(), clock.clone(), sender)?;
+        let sent = Self { handle, events, clock, values: vec![0.5; count].into() };
+        sent.ask(Request::Load { plan, capacity: 1 })?;
+        sent.answer()?;
+        Ok(sent)
+    }
+
+    /// Milliseconds of reading all parameters back, with or without writing them before.
+    fn time(&mut self, writes: bool) -> Result<f64> {
+        let begin_ms = self.clock.now_ms();
+        if writes {
+            self.ask(Request::Write { role: Role::Parameters(0), offset: 0, data: self.values.clone() })?;
+        }
+        self.ask(Request::Read(Role::Parameters(0)))?;
+        self.answer()?;
+        Ok(self.clock.now_ms() - begin_ms)
+    }
+
+    fn lost(&self, text: String) -> Error {
+        Error::new(ErrorKind::AdapterLost, format!("`{}`", self.handle.info.name), text, "see the driver's log")
+    }
+
+    fn ask(&self, request: Request) -> Result<()> {
+        self.handle.requests.try_send(request).map_err(|error| self.lost(error.to_string()))
+    }
+
+    fn answer(&self) -> Result<()> {
+        let answered = async { self.events.recv().await.map_err(|error| self.lost(error.to_string())) };
+        let late = async {
+            self.clock.sleep(LIMIT_MS).await;
+            Err(self.lost("does not answer".into()))
+        };
+        match pollster::block_on(answered.or(late))?.event {
+            Event::Failed { fault, .. } => Err(self.lost(format!("{fault:?}"))),
+            _ => Ok(()),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -226,7 +258,6 @@ mod tests {
     use super::*;
     use crate::cli::doctor::facts::Facts;
     use crate::cli::doctor::judge::{Level, judge, tests::healthy};
-    use crate::internals::adapters::Handle;
     use crate::internals::plan::Command;
 
     /// An adapter that gets other requests than those that are sent.

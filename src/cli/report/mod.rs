@@ -1,12 +1,12 @@
 //! `manyhands report`, and the page that a run writes at its end.
 
-mod chart;
+pub mod chart;
 mod compare;
 pub mod judge;
 mod judged;
 pub mod log;
-mod markup;
-mod page;
+pub mod markup;
+pub mod page;
 pub mod results;
 mod sample;
 pub mod text;

@@ -1,0 +1,343 @@
+//! `manyhands bench report`: every measurement of a machine, as a page and as JSON without anything about its owner.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::adapters::{Info, MemoryLimits};
+use crate::internals::adapters as engine;
+use crate::internals::bench::kernels::{self, AdapterKernels, Checked, KernelSettings};
+use crate::internals::bench::report::{About, Report};
+use crate::internals::bench::rig::{Data, RigAdapter};
+use crate::internals::bench::scaling::{self, Curve};
+use crate::internals::bench::steps::{self, RigSteps};
+use crate::internals::bench::{Settings, workloads};
+use crate::internals::files::{self, FileKind};
+use crate::internals::kernels::all as all_kernels;
+use crate::internals::runtime::{self, Runtime};
+use crate::{BatchStatistics, Error, GradientCompression, Result, SplitMode};
+use clap::Args;
+use serde::Serialize;
+
+use super::super::doctor::facts::Facts;
+use super::super::doctor::judge::{Finding, Level, judge, verdict};
+use super::super::doctor::{self};
+use super::super::terminal::{Terminal, check_file, make_folder_of};
+use super::super::{AdapterChoice, adapters};
+use super::faults::{self, Faults};
+use super::findings::findings;
+use super::page;
+use super::torch::{self, Torch};
+
+#[derive(Args)]
+pub struct ReportArgs {
+    /// Adapters to measure, as for training [default: all of this machine].
+    #[command(flatten)]
+    adapters: AdapterChoice,
+    /// Minutes that it may take. What would take longer is left out, and named.
+    #[arg(long, value_name = "MINUTES", default_value_t = 10.0, value_parser = minutes)]
+    minutes: f64,
+    /// Name of the two files, to which `.html` and `.json` are added.
+    #[arg(long, short, value_name = "NAME", default_value = "bench-report")]
+    output: PathBuf,
+}
+
+fn minutes(text: &str) -> std::result::Result<f64, String> {
+    let minutes: f64 = text.parse().map_err(|_| "needs a number of minutes".to_owned())?;
+    if minutes.is_finite() && minutes >= 0.0 { Ok(minutes) } else { Err("needs 0 or more minutes".into()) }
+}
+
+/// Rounds of each part, and counted steps of a turn.
+const ROUNDS: u32 = 3;
+const STEPS: u32 = 4;
+/// Steps of a rig in all rounds, those that only warm it up included.
+const ALL_STEPS: f64 = 24.0;
+/// Part of its fastest product's speed that a step reaches at least on most adapters.
+const LEAST_OF_PRODUCT: f64 = 0.25;
+/// Part of the time up to which steps of models are measured; the rest is for several adapters.
+const FOR_STEPS: f64 = 0.6;
+const FOR_SCALING: f64 = 0.85;
+/// Models whose steps are measured, the most telling first, and those of which several adapters are measured.
+const MODELS: [&str; 7] = ["mlp", "cnn", "lstm", "gpt_mini", "mobilenet_v2", "resnet18", "vgg11"];
+const SCALED: [&str; 3] = ["cnn", "mlp", "resnet18"];
+
+/// All that was measured.
+#[derive(Serialize)]
+pub struct Measured {
+    pub machine: Facts,
+    pub findings: Vec<Finding>,
+    /// Kernels beside their definitions.
+    pub checked: Vec<CheckedAdapter>,
+    pub kernels: Vec<AdapterKernels>,
+    pub steps: Vec<RigSteps>,
+    pub scaling: Vec<Curve>,
+    pub faults: Option<Faults>,
+    pub torch: Option<Torch>,
+    /// What was not measured.
+    pub left_out: Vec<LeftOut>,
+    pub seconds: f64,
+    pub minutes: f64,
+}
+
+/// Kernels of an adapter beside their definitions.
+#[derive(Clone, Debug, Serialize)]
+pub struct CheckedAdapter {
+    pub adapter: usize,
+    pub name: String,
+    #[serde(flatten)]
+    pub checked: Checked,
+}
+
+/// A part that was not measured.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LeftOut {
+    pub what: String,
+    pub why: String,
+}
+
+/// Measures, and writes the page and the JSON.
+pub fn run(args: &ReportArgs, terminal: &Terminal) -> Result<()> {
+    let [page, json] = ["html", "json"].map(|end| with_end(&args.output, end));
+    files::check_apart(&[&page, &json], &[])?;
+    for (file, kind) in [(&page, FileKind::Page), (&json, FileKind::Report)] {
+        check_file(file)?;
+        make_folder_of(file)?;
+        files::check(file, kind)?;
+    }
+    let list = match &args.adapters.adapters {
+        Some(wanted) => adapters::choose(Some(wanted), None)?,
+        None => engine::list(),
+    };
+    terminal.note(format_args!(
+        "this takes up to {} minutes, up to 1 GB of memory on each adapter and 3 GB of main memory; end other programs first",
+        args.minutes
+    ));
+    let members: Vec<RigAdapter> = list.iter().cloned().map(RigAdapter::from).collect();
+    let report = Report {
+        about: About::new("report", &members, ROUNDS),
+        measured: Sitting::begin(args.minutes, list, terminal).measure()?,
+    };
+    let told = &report.measured;
+    files::write(&page, FileKind::Page, |out| out.write_all(page::page(&report).as_bytes()))?;
+    let text = report.json()?;
+    files::write(&json, FileKind::Report, |out| out.write_all(text.as_bytes()))?;
+    for Finding { adapter, problem, advice, .. } in &told.findings {
+        let who = adapter.map_or("this machine".into(), |index| format!("adapter {index} `{}`", name(&told.machine, index)));
+        terminal.line(format_args!("{who}: {problem}\n  help: {advice}"));
+    }
+    for LeftOut { what, why } in &told.left_out {
+        terminal.line(format_args!("left out: {what}: {why}"));
+    }
+    terminal.line(format_args!("report in `{}` and `{}`", page.display(), json.display()));
+    match told.findings.iter().filter(|finding| finding.level == Level::Wrong).count() {
+        0 => Ok(()),
+        wrong => Err(Error::adapter(
+            "this machine",
+            format!("needs all adapters to compute right, but has {wrong} findings that say otherwise"),
+            "the report says what to do",
+        )),
+    }
+}
+
+/// Adds an end to a name, which may have a dot.
+fn with_end(name: &Path, end: &str) -> PathBuf {
+    let mut name = name.as_os_str().to_owned();
+    name.push(".");
+    name.push(end);
+    name.into()
+}
+
+/// Name of an adapter.
+pub fn name(machine: &Facts, index: usize) -> &str {
+    machine.adapters.iter().find(|adapter| adapter.info.index == index).map_or("", |adapter| &adapter.info.name)
+}
+
+/// A measurement that has a limit of time.
+struct Sitting<'a> {
+    terminal: &'a Terminal,
+    clock: Arc<dyn Runtime>,
+    begin_ms: f64,
+    minutes: f64,
+    list: Vec<Info>,
+    left_out: Vec<LeftOut>,
+}
+
+impl<'a> Sitting<'a> {
+    fn begin(minutes: f64, list: Vec<Info>, terminal: &'a Terminal) -> Self {
+        let clock = runtime::system();
+        Self { terminal, begin_ms: clock.now_ms(), clock, minutes, list, left_out: Vec::new() }
+    }
+
+    fn seconds(&self) -> f64 {
+        (self.clock.now_ms() - self.begin_ms) / 1e3
+    }
+
+    /// Seconds until a part of the time is over.
+    fn left(&self, part: f64) -> f64 {
+        part * 60.0 * self.minutes - self.seconds()
+    }
+
+    fn leave_out(&mut self, what: impl Into<String>, why: impl Into<String>) {
+        self.left_out.push(LeftOut { what: what.into(), why: why.into() });
+    }
+
+    fn note(&self, text: &str) {
+        if !self.terminal.is_quiet() {
+            self.terminal.note(format_args!("{:4.0} s  {text}", self.seconds()));
+        }
+    }
+
+    /// The result of a part; one that fails is left out.
+    fn kept<T>(&mut self, what: &str, result: Result<T>) -> Option<T> {
+        match result {
+            Ok(result) => Some(result),
+            Err(error) => {
+                let text = error.to_string();
+                self.leave_out(what, text.split("\n  help:").next().unwrap_or_default());
+                None
+            }
+        }
+    }
+
+    fn measure(mut self) -> Result<Measured> {
+        let machine = doctor::examine(&self.list, &MemoryLimits::default(), self.terminal)?;
+        let mut findings_of = judge(&machine);
+        let checked = self.checked();
+        let wrong: Vec<usize> = self.list.iter().map(|info| info.index).collect();
+        let wrong: Vec<usize> =
+            wrong.into_iter().filter(|index| verdict(*index, &findings_of) == "WRONG").collect();
+        for index in &wrong {
+            self.leave_out(format!("speeds of adapter {index} `{}`", name(&machine, *index)), "its results are wrong");
+        }
+        self.list.retain(|info| !wrong.contains(&info.index));
+        let kernels = self.kernels();
+        let steps = self.steps(&kernels)?;
+        let scaling = self.scaling(&kernels)?;
+        let faults = self.faults();
+        let torch = self.torch();
+        let (seconds, minutes) = (self.seconds(), self.minutes);
+        let left_out = self.left_out;
+        let mut measured =
+            Measured { machine, findings: Vec::new(), checked, kernels, steps, scaling, faults, torch, left_out, seconds, minutes };
+        findings_of.extend(findings(&measured));
+        measured.findings = findings_of;
+        Ok(measured)
+    }
+
+    /// All kernels beside their definitions.
+    fn checked(&mut self) -> Vec<CheckedAdapter> {
+        let mut all = Vec::new();
+        for info in self.list.clone() {
+            let what = format!("kernels of `{}` beside their definitions", info.name);
+            if self.left(FOR_STEPS) <= 0.0 {
+                self.leave_out(what, "no time is left");
+                continue;
+            }
+            self.note(&what);
+            let checked = pollster::block_on(kernels::check(&info, all_kernels()));
+            if let Some(checked) = self.kept(&what, checked) {
+                all.push(CheckedAdapter { adapter: info.index, name: info.name.clone(), checked });
+            }
+        }
+        all
+    }
+
+    /// Times of single kernels.
+    fn kernels(&mut self) -> Vec<AdapterKernels> {
+        let mut all = Vec::new();
+        for info in self.list.clone() {
+            let what = format!("speed of single kernels of `{}`", info.name);
+            if self.left(FOR_STEPS) <= 0.0 {
+                self.leave_out(what, "no time is left");
+                continue;
+            }
+            let settings = KernelSettings { adapters: vec![info], only: String::new(), rounds: ROUNDS };
+            let report = pollster::block_on(kernels::measure(&settings, |text| self.note(text)));
+            all.extend(self.kept(&what, report).into_iter().flat_map(|report| report.measured.kernels));
+        }
+        all
+    }
+
+    fn settings(&self, model: &str) -> Settings {
+        Settings {
+            members: self.list.iter().cloned().map(RigAdapter::from).collect(),
+            models: vec![model.to_owned()],
+            rounds: ROUNDS,
+            steps: STEPS,
+            batch_size: None,
+            data: Data::Synthetic,
+            split: SplitMode::Learned,
+            gradient_compression: GradientCompression::None,
+            batch_statistics: BatchStatistics::Shard,
+            micro_batches: 1,
+        }
+    }
+
+    /// Whether steps of a model are quick enough, by the products of each adapter; `turns` times each adapter's own.
+    fn is_quick(&self, model: &str, kernels: &[AdapterKernels], turns: f64, until: f64) -> Result<bool> {
+        let gflop = workloads::by_name(model)?.gflop()?;
+        let each = kernels.iter().map(|kernels| {
+            let rates = kernels.kernels.iter().filter_map(|timed| timed.gflop_per_s);
+            gflop / (LEAST_OF_PRODUCT * rates.fold(f64::MIN_POSITIVE, f64::max))
+        });
+        Ok(!kernels.is_empty() && turns * ALL_STEPS * each.sum::<f64>() < self.left(until))
+    }
+
+    /// Training steps of each adapter alone, and of all together.
+    fn steps(&mut self, kernels: &[AdapterKernels]) -> Result<Vec<RigSteps>> {
+        let mut all = Vec::new();
+        for model in MODELS {
+            let what = format!("training steps of {model}");
+            if !self.is_quick(model, kernels, 1.0, FOR_STEPS)? {
+                self.leave_out(what, "they would take too long");
+                continue;
+            }
+            let report = pollster::block_on(steps::measure(&self.settings(model), |text| self.note(text)));
+            all.extend(self.kept(&what, report).into_iter().flat_map(|report| report.measured.rigs));
+        }
+        Ok(all)
+    }
+
+    /// Speed of one to all adapters.
+    #[allow(clippy::cast_precision_loss, reason = "few adapters")]
+    fn scaling(&mut self, kernels: &[AdapterKernels]) -> Result<Vec<Curve>> {
+        let mut all = Vec::new();
+        if self.list.len() < 2 {
+            self.leave_out("several adapters together", "there is only one");
+            return Ok(all);
+        }
+        for model in SCALED {
+            let what = format!("one to {} adapters with {model}", self.list.len());
+            // Each alone, and 2 to N of them with a batch that stays and with one that grows.
+            let turns = 1.0 + 2.0 * (self.list.len() - 1) as f64;
+            if !self.is_quick(model, kernels, turns, FOR_SCALING)? {
+                self.leave_out(what, "they would take too long");
+                continue;
+            }
+            let report = pollster::block_on(scaling::measure(&self.settings(model), |text| self.note(text)));
+            all.extend(self.kept(&what, report).into_iter().flat_map(|report| report.measured.curves));
+        }
+        Ok(all)
+    }
+
+    fn faults(&mut self) -> Option<Faults> {
+        let what = "adapters that are lost during steps";
+        if self.left(1.0) <= 0.0 {
+            self.leave_out(what, "no time is left");
+            return None;
+        }
+        self.note(what);
+        let faults = faults::measure(&self.list);
+        self.kept(what, faults)
+    }
+
+    fn torch(&mut self) -> Option<Torch> {
+        let what = "PyTorch beside it";
+        if self.left(1.0) <= 0.0 {
+            self.leave_out(what, "no time is left");
+            return None;
+        }
+        self.note(what);
+        let result = torch::measure(self.left(1.0));
+        self.kept(what, result)
+    }
+}
