@@ -148,8 +148,9 @@ const CHECKED: usize = 1 << 14;
 /// Kernels that a device ran beside their twins.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Checked {
-    /// Number of kernels that were tried.
+    /// Number of kernels that were tried, and of those that should be.
     pub kernels: usize,
+    pub of: usize,
     /// Number of their cases, each with every tile that can compute it.
     pub cases: usize,
     /// Names of those with another result than their twins, with the tile of a product.
@@ -169,19 +170,31 @@ pub fn of_plan(plan: &Plan) -> Vec<&'static Kernel> {
     kernels
 }
 
+/// Checks every kernel of the crate, as far as the time lasts.
+///
+/// # Errors
+/// If the adapter gives no device.
+pub async fn check_all(info: &Info, limit_ms: f64) -> Result<Checked> {
+    check(info, crate::kernels::all().collect(), limit_ms).await
+}
+
 /// Runs kernels on a device, by their cases of small size, and compares the results with those of their twins. The CPU
-/// adapter runs the twins, so that it has nothing to check.
+/// adapter runs the twins, so that it has nothing to check. No further kernel begins after `limit_ms` milliseconds.
 ///
 /// # Errors
 /// If the adapter gives no device.
 #[cfg(feature = "gpu")]
-pub async fn check(info: &Info, kernels: impl IntoIterator<Item = &'static Kernel>) -> Result<Checked> {
-    let mut checked = Checked::default();
+pub async fn check(info: &Info, kernels: Vec<&'static Kernel>, limit_ms: f64) -> Result<Checked> {
     if info.kind == Kind::Cpu {
-        return Ok(checked);
+        return Ok(Checked::default());
     }
-    let mut device = Direct::open(info, Checks::Checked, system()).await?;
+    let mut checked = Checked { of: kernels.len(), ..Checked::default() };
+    let (runtime, mut device) = (system(), Direct::open(info, Checks::Checked, system()).await?);
+    let begin_ms = runtime.now_ms();
     for kernel in kernels {
+        if runtime.now_ms() - begin_ms > limit_ms {
+            break;
+        }
         checked.kernels += 1;
         for tile in if kernel.is_tiled() { &Tile::ALL[..] } else { &[Tile::Registers] } {
             let able = |case: &Case| device.is_able(*tile) && tile.is_able(case.grid) && is_small(case);
@@ -227,7 +240,7 @@ async fn is_right(device: &mut Direct, kernel: &'static Kernel, tile: Tile, case
 /// # Errors
 /// None.
 #[cfg(not(feature = "gpu"))]
-pub async fn check(_info: &Info, _kernels: impl IntoIterator<Item = &'static Kernel>) -> Result<Checked> {
+pub async fn check(_info: &Info, _kernels: Vec<&'static Kernel>, _limit_ms: f64) -> Result<Checked> {
     Ok(Checked::default())
 }
 

@@ -2,6 +2,7 @@
 
 mod faults;
 mod findings;
+mod measured;
 mod page;
 mod report;
 mod torch;

@@ -110,10 +110,7 @@ fn show(facts: &Facts, findings: &[Finding], terminal: &Terminal) {
     terminal.report(&table(&facts.adapters, findings));
     for finding in findings {
         let who = match finding.adapter {
-            Some(index) => {
-                let adapter = facts.adapters.iter().find(|adapter| adapter.info.index == index);
-                format!("adapter {index} `{}`", adapter.map_or("", |adapter| &adapter.info.name))
-            }
+            Some(index) => format!("adapter {index} `{}`", facts.name(index)),
             None => "this machine".into(),
         };
         terminal.line(format_args!("{who}: {}\n  help: {}", finding.problem, finding.advice));

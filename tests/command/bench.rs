@@ -383,7 +383,7 @@ fn a_report_holds_every_part() {
     let adapters = told["machine"]["adapters"].as_array().unwrap();
     for checked in told["checked"].as_array().unwrap() {
         assert_eq!(checked["wrong"], Value::Array(Vec::new()), "{checked}");
-        assert!(checked["name"].as_str().unwrap().starts_with("CPU") || checked["kernels"].as_u64().unwrap() > 100);
+        assert!(checked["name"].as_str().unwrap().starts_with("CPU") || checked["kernels"].as_u64().unwrap() > 30);
     }
     assert_eq!(told["kernels"].as_array().unwrap().len(), adapters.len());
     for kernels in told["kernels"].as_array().unwrap() {

@@ -7,7 +7,7 @@ use crate::internals::bench::kernels::{AdapterKernels, Timed};
 use crate::internals::bench::scaling::Curve;
 
 use super::faults::TOLERANCE;
-use super::report::Measured;
+use super::measured::Measured;
 
 /// Part of the measured peak that the best tile of a product should reach.
 const LEAST_OF_PEAK: f64 = 0.3;
@@ -114,7 +114,7 @@ fn of_scaling(curve: &Curve) -> Option<Finding> {
 mod tests {
     use super::*;
     use crate::cli::bench::faults::Faults;
-    use crate::cli::bench::report::CheckedAdapter;
+    use crate::cli::bench::measured::CheckedAdapter;
     use crate::cli::doctor::judge::tests::healthy;
     use crate::internals::bench::kernels::Checked;
     use crate::internals::bench::machine::Peaks;
@@ -134,7 +134,7 @@ mod tests {
             timed("256 x 1024 x 784", "registers", 1.0, 0.05),
         ];
         let kernels = vec![AdapterKernels { name: machine.adapters[0].info.name.clone(), peaks, kernels }];
-        let checked = Checked { kernels: 3, cases: 9, wrong: Vec::new() };
+        let checked = Checked { kernels: 3, of: 3, cases: 9, wrong: Vec::new() };
         let checked = vec![CheckedAdapter { adapter: 0, name: "GeForce".into(), checked }];
         let faults =
             Faults { steps: 24, lost: 3, largest_difference: 1e-6, longest_step_ms: 9.0, usual_step_ms: 3.0 };

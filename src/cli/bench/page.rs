@@ -13,7 +13,7 @@ use crate::internals::bench::steps::RigSteps;
 use crate::internals::{bytes, thousands};
 
 use super::findings::best_tiles;
-use super::report::{Measured, name};
+use super::measured::Measured;
 
 /// The page of a report.
 pub fn page(report: &Report<Measured>) -> String {
@@ -61,7 +61,7 @@ fn findings(measured: &Measured) -> String {
     }
     html.push_str("<ul>\n");
     for finding in &measured.findings {
-        let who = finding.adapter.map_or("this machine".into(), |index| name(&measured.machine, index).to_owned());
+        let who = finding.adapter.map_or("this machine".into(), |index| measured.machine.name(index).to_owned());
         let level = if finding.level == Level::Wrong { "<b>Wrong:</b> " } else { "" };
         write_to(
             &mut html,

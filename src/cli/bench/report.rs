@@ -5,26 +5,24 @@ use std::sync::Arc;
 
 use crate::adapters::{Info, MemoryLimits};
 use crate::internals::adapters as engine;
-use crate::internals::bench::kernels::{self, AdapterKernels, Checked, KernelSettings};
+use crate::internals::bench::kernels::{self, AdapterKernels, KernelSettings};
 use crate::internals::bench::report::{About, Report};
 use crate::internals::bench::rig::{Data, RigAdapter};
 use crate::internals::bench::scaling::{self, Curve};
 use crate::internals::bench::steps::{self, RigSteps};
 use crate::internals::bench::{Settings, workloads};
 use crate::internals::files::{self, FileKind};
-use crate::internals::kernels::all as all_kernels;
 use crate::internals::runtime::{self, Runtime};
 use crate::{BatchStatistics, Error, GradientCompression, Result, SplitMode};
 use clap::Args;
-use serde::Serialize;
 
-use super::super::doctor::facts::Facts;
+use super::super::doctor;
 use super::super::doctor::judge::{Finding, Level, judge, verdict};
-use super::super::doctor::{self};
 use super::super::terminal::{Terminal, check_file, make_folder_of};
 use super::super::{AdapterChoice, adapters};
 use super::faults::{self, Faults};
 use super::findings::findings;
+use super::measured::{CheckedAdapter, LeftOut, Measured};
 use super::page;
 use super::torch::{self, Torch};
 
@@ -53,46 +51,14 @@ const STEPS: u32 = 4;
 const ALL_STEPS: f64 = 24.0;
 /// Part of its fastest product's speed that a step reaches at least on most adapters.
 const LEAST_OF_PRODUCT: f64 = 0.25;
+/// Part of the time for kernels beside their definitions.
+const FOR_CHECKS: f64 = 0.3;
 /// Part of the time up to which steps of models are measured; the rest is for several adapters.
 const FOR_STEPS: f64 = 0.6;
 const FOR_SCALING: f64 = 0.85;
 /// Models whose steps are measured, the most telling first, and those of which several adapters are measured.
 const MODELS: [&str; 7] = ["mlp", "cnn", "lstm", "gpt_mini", "mobilenet_v2", "resnet18", "vgg11"];
 const SCALED: [&str; 3] = ["cnn", "mlp", "resnet18"];
-
-/// All that was measured.
-#[derive(Serialize)]
-pub struct Measured {
-    pub machine: Facts,
-    pub findings: Vec<Finding>,
-    /// Kernels beside their definitions.
-    pub checked: Vec<CheckedAdapter>,
-    pub kernels: Vec<AdapterKernels>,
-    pub steps: Vec<RigSteps>,
-    pub scaling: Vec<Curve>,
-    pub faults: Option<Faults>,
-    pub torch: Option<Torch>,
-    /// What was not measured.
-    pub left_out: Vec<LeftOut>,
-    pub seconds: f64,
-    pub minutes: f64,
-}
-
-/// Kernels of an adapter beside their definitions.
-#[derive(Clone, Debug, Serialize)]
-pub struct CheckedAdapter {
-    pub adapter: usize,
-    pub name: String,
-    #[serde(flatten)]
-    pub checked: Checked,
-}
-
-/// A part that was not measured.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct LeftOut {
-    pub what: String,
-    pub why: String,
-}
 
 /// Measures, and writes the page and the JSON.
 pub fn run(args: &ReportArgs, terminal: &Terminal) -> Result<()> {
@@ -121,7 +87,7 @@ pub fn run(args: &ReportArgs, terminal: &Terminal) -> Result<()> {
     let text = report.json()?;
     files::write(&json, FileKind::Report, |out| out.write_all(text.as_bytes()))?;
     for Finding { adapter, problem, advice, .. } in &told.findings {
-        let who = adapter.map_or("this machine".into(), |index| format!("adapter {index} `{}`", name(&told.machine, index)));
+        let who = adapter.map_or("this machine".into(), |index| format!("adapter {index} `{}`", told.machine.name(index)));
         terminal.line(format_args!("{who}: {problem}\n  help: {advice}"));
     }
     for LeftOut { what, why } in &told.left_out {
@@ -144,11 +110,6 @@ fn with_end(name: &Path, end: &str) -> PathBuf {
     name.push(".");
     name.push(end);
     name.into()
-}
-
-/// Name of an adapter.
-pub fn name(machine: &Facts, index: usize) -> &str {
-    machine.adapters.iter().find(|adapter| adapter.info.index == index).map_or("", |adapter| &adapter.info.name)
 }
 
 /// A measurement that has a limit of time.
@@ -206,7 +167,7 @@ impl<'a> Sitting<'a> {
         let wrong: Vec<usize> =
             wrong.into_iter().filter(|index| verdict(*index, &findings_of) == "WRONG").collect();
         for index in &wrong {
-            self.leave_out(format!("speeds of adapter {index} `{}`", name(&machine, *index)), "its results are wrong");
+            self.leave_out(format!("speeds of adapter {index} `{}`", machine.name(*index)), "its results are wrong");
         }
         self.list.retain(|info| !wrong.contains(&info.index));
         let kernels = self.kernels();
@@ -233,8 +194,14 @@ impl<'a> Sitting<'a> {
                 continue;
             }
             self.note(&what);
-            let checked = pollster::block_on(kernels::check(&info, all_kernels()));
+            #[allow(clippy::cast_precision_loss, reason = "few adapters")]
+            let limit_ms = 60e3 * FOR_CHECKS * self.minutes / self.list.len() as f64;
+            let checked = pollster::block_on(kernels::check_all(&info, limit_ms));
             if let Some(checked) = self.kept(&what, checked) {
+                if checked.kernels < checked.of {
+                    let why = format!("only {} of {} were tried in that time", checked.kernels, checked.of);
+                    self.leave_out(&what, why);
+                }
                 all.push(CheckedAdapter { adapter: info.index, name: info.name.clone(), checked });
             }
         }

@@ -21,6 +21,13 @@ pub struct Facts {
     pub adapters: Vec<Examined>,
 }
 
+impl Facts {
+    /// Name of the adapter with an index; empty if there is none.
+    pub fn name(&self, index: usize) -> &str {
+        self.adapters.iter().find(|adapter| adapter.info.index == index).map_or("", |adapter| &adapter.info.name)
+    }
+}
+
 /// A limit of the system for the work of a GPU.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Reset {

@@ -175,7 +175,7 @@ fn plan(model: &Model) -> Result<Plan> {
 fn wrong_kernels(info: &Info) -> Vec<String> {
     let checked = network().and_then(|model| {
         let of_plan = kernels::of_plan(&plan(&model)?);
-        pollster::block_on(kernels::check(info, of_plan))
+        pollster::block_on(kernels::check(info, of_plan, f64::INFINITY))
     });
     // What is wrong is told without them, too.
     checked.map(|checked| checked.wrong).unwrap_or_default()
