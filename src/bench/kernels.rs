@@ -148,8 +148,9 @@ const CHECKED: usize = 1 << 14;
 /// Kernels that a device ran beside their twins.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Checked {
-    /// Number of kernels that were tried, and of those that should be.
+    /// Number of kernels that were tried.
     pub kernels: usize,
+    /// Number of those to be tried.
     pub of: usize,
     /// Number of their cases, each with every tile that can compute it.
     pub cases: usize,

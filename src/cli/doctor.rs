@@ -121,7 +121,18 @@ fn show(facts: &Facts, findings: &[Finding], terminal: &Terminal) {
 }
 
 fn table(examined: &[Examined], findings: &[Finding]) -> Table {
-    let header = ["adapter", "kind", "backend", "driver", "open", "step", "upload GB/s", "readback GB/s", "round trip", "verdict"];
+    let header = [
+        "adapter",
+        "kind",
+        "backend",
+        "driver",
+        "open",
+        "step",
+        "upload GB/s",
+        "readback GB/s",
+        "round trip",
+        "verdict",
+    ];
     let mut table = Table::new(header).numbers(4..9);
     for Examined { info, link, outcome, .. } in examined {
         let times = match outcome {

@@ -358,7 +358,13 @@ fn a_report_of_no_time_names_all_that_it_left_out() {
     assert_about(&told, "report");
     assert_eq!(told["machine"]["adapters"].as_array().unwrap().len(), 2);
     let left: Vec<&str> = told["left_out"].as_array().unwrap().iter().map(|it| it["what"].as_str().unwrap()).collect();
-    for what in ["speed of single kernels", "training steps of mlp", "one to 2 adapters with cnn", "adapters that are lost", "PyTorch"] {
+    for what in [
+        "speed of single kernels",
+        "training steps of mlp",
+        "one to 2 adapters with cnn",
+        "adapters that are lost",
+        "PyTorch",
+    ] {
         assert!(left.iter().any(|left| left.contains(what)) && page.contains(what), "{what} of {left:?}");
     }
     assert!(["http:", "https:", "<script", "src="].iter().all(|text| !page.contains(text)), "it loads nothing: {page}");

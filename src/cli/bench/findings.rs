@@ -37,7 +37,8 @@ pub fn findings(measured: &Measured) -> Vec<Finding> {
         };
         if let Some(link) = adapter.link {
             if link.round_trip_ms > LONG_TRIP_MS {
-                let problem = format!("a short transfer takes {:.2} ms, where 0.1 to 0.5 ms are usual", link.round_trip_ms);
+                let problem =
+                    format!("a short transfer takes {:.2} ms, where 0.1 to 0.5 ms are usual", link.round_trip_ms);
                 all.push(advice(problem, "look whether the card saves power, and whether another program uses it"));
             }
             // `doctor` tells it of cards.
@@ -136,8 +137,7 @@ mod tests {
         let kernels = vec![AdapterKernels { name: machine.adapters[0].info.name.clone(), peaks, kernels }];
         let checked = Checked { kernels: 3, of: 3, cases: 9, wrong: Vec::new() };
         let checked = vec![CheckedAdapter { adapter: 0, name: "GeForce".into(), checked }];
-        let faults =
-            Faults { steps: 24, lost: 3, largest_difference: 1e-6, longest_step_ms: 9.0, usual_step_ms: 3.0 };
+        let faults = Faults { steps: 24, lost: 3, largest_difference: 1e-6, longest_step_ms: 9.0, usual_step_ms: 3.0 };
         Measured {
             machine,
             findings: Vec::new(),

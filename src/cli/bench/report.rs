@@ -87,7 +87,8 @@ pub fn run(args: &ReportArgs, terminal: &Terminal) -> Result<()> {
     let text = report.json()?;
     files::write(&json, FileKind::Report, |out| out.write_all(text.as_bytes()))?;
     for Finding { adapter, problem, advice, .. } in &told.findings {
-        let who = adapter.map_or("this machine".into(), |index| format!("adapter {index} `{}`", told.machine.name(index)));
+        let who =
+            adapter.map_or("this machine".into(), |index| format!("adapter {index} `{}`", told.machine.name(index)));
         terminal.line(format_args!("{who}: {problem}\n  help: {advice}"));
     }
     for LeftOut { what, why } in &told.left_out {
@@ -164,8 +165,7 @@ impl<'a> Sitting<'a> {
         let mut findings_of = judge(&machine);
         let checked = self.checked();
         let wrong: Vec<usize> = self.list.iter().map(|info| info.index).collect();
-        let wrong: Vec<usize> =
-            wrong.into_iter().filter(|index| verdict(*index, &findings_of) == "WRONG").collect();
+        let wrong: Vec<usize> = wrong.into_iter().filter(|index| verdict(*index, &findings_of) == "WRONG").collect();
         for index in &wrong {
             self.leave_out(format!("speeds of adapter {index} `{}`", machine.name(*index)), "its results are wrong");
         }
@@ -177,8 +177,19 @@ impl<'a> Sitting<'a> {
         let torch = self.torch();
         let (seconds, minutes) = (self.seconds(), self.minutes);
         let left_out = self.left_out;
-        let mut measured =
-            Measured { machine, findings: Vec::new(), checked, kernels, steps, scaling, faults, torch, left_out, seconds, minutes };
+        let mut measured = Measured {
+            machine,
+            findings: Vec::new(),
+            checked,
+            kernels,
+            steps,
+            scaling,
+            faults,
+            torch,
+            left_out,
+            seconds,
+            minutes,
+        };
         findings_of.extend(findings(&measured));
         measured.findings = findings_of;
         Ok(measured)

@@ -181,7 +181,8 @@ mod tests {
     fn pixels_inside_have_the_same_bits_by_either_loop() {
         for (height, width, channels) in [(17, 23, 3), (16, 9, 1), (1, 5, 3), (2, 2, 3)] {
             let size = Size { height, width, channels };
-            let image: Vec<f32> = (0..height * width * channels).map(|at| (at * 7919 % 251) as f32 / 250.0 - 0.3).collect();
+            let image: Vec<f32> =
+                (0..height * width * channels).map(|at| (at * 7919 % 251) as f32 / 250.0 - 0.3).collect();
             let maps = [
                 Affine::rotation(0.03, size),
                 Affine::rotation(-0.4, size),
