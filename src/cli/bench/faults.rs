@@ -71,27 +71,31 @@ fn losses(list: &[Info], is_disturbed: bool) -> Result<(Vec<f64>, Vec<f64>)> {
         let rows: Vec<usize> = (step * ROWS..(step + 1) * ROWS).collect();
         let batch = Batch::fetch(&data, &rows)?;
         let begin_ms = clock.now_ms();
-        let log = if is_disturbed && step > 0 && step % EVERY == 0 {
-            let (opened, at) = (opened.clone(), (step / EVERY - 1) % list.len());
-            let half_ms = times.last().copied().unwrap_or(0.0) / 2.0;
-            std::thread::scope(|scope| {
-                scope.spawn(move || {
-                    std::thread::sleep(Duration::from_secs_f64(half_ms / 1e3));
-                    let handles = opened.lock().unwrap_or_else(PoisonError::into_inner);
-                    if let Some((_, handle)) = handles.iter().rev().find(|(idx, _)| *idx == at) {
-                        // An adapter that is lost already takes no requests.
-                        drop(handle.requests.try_send(Request::Lose));
-                    }
+        let is_lost = is_disturbed && step > 0 && step % EVERY == 0;
+        let at = (step / EVERY).saturating_sub(1) % list.len();
+        let half = Duration::from_secs_f64(times.last().copied().unwrap_or(0.0) / 2e3);
+        let log = std::thread::scope(|scope| {
+            if is_lost {
+                scope.spawn(|| {
+                    std::thread::sleep(half);
+                    lose(&opened, at);
                 });
-                trainer.train_on_batch(batch)
-            })?
-        } else {
-            trainer.train_on_batch(batch)?
-        };
+            }
+            trainer.train_on_batch(batch)
+        })?;
         times.push(clock.now_ms() - begin_ms);
         losses.push(log.values.get("loss").unwrap_or(f64::NAN));
     }
     Ok((losses, times))
+}
+
+/// Destroys the adapter that was opened last at a position.
+fn lose(opened: &Opened, at: usize) {
+    let handles = opened.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, handle)) = handles.iter().rev().find(|(idx, _)| *idx == at) {
+        // An adapter that is lost already takes no requests.
+        drop(handle.requests.try_send(Request::Lose));
+    }
 }
 
 /// Positions and handles of the adapters that were opened.
