@@ -506,12 +506,8 @@ def simulate(rig: str | Mapping[str, Any]) -> Simulation:
         ModelError: If its model can't be built.
     """
     report = json.loads(_native.simulate(rig if isinstance(rig, str) else json.dumps(rig)))
-    return Simulation(
-        report["batch_size"],
-        report["adapters"],
-        *([Prediction(**point) for point in report[scaling]] for scaling in ("strong", "weak")),
-        machines=report["machines"],
-    )
+    strong, weak = ([Prediction(**point) for point in report[scaling]] for scaling in ("strong", "weak"))
+    return Simulation(report["batch_size"], report["adapters"], strong, weak, report["machines"])
 
 
 def digits() -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:

@@ -168,7 +168,7 @@ fn mistakes_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let cases = [
         ("bench steps --adapters cpu --models mlp,gpt2", "error: model `gpt2` is not measured by this bench"),
-        ("bench kernels --adapters cpu --only attention", "error: kernel `attention` is not measured by this bench"),
+        ("bench kernels --adapters cpu --only embedding", "error: kernel `embedding` is not measured by this bench"),
         ("bench scaling --adapters cpu --models mlp --throttle 3=2", "error: `--throttle` needs an adapter in use"),
         ("bench scaling --adapters cpu,cpu --models mlp --split 1:2:3", "error: split"),
     ];
