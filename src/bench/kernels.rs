@@ -70,6 +70,8 @@ pub struct KernelSettings {
     pub only: String,
     /// Number of measurements of each kernel.
     pub rounds: u32,
+    /// Milliseconds for an adapter: after them no further round begins.
+    pub limit_ms: f64,
 }
 
 /// Measures kernels one by one on each adapter; all kernels of an adapter alternate.
@@ -102,7 +104,11 @@ async fn measure_adapter(
     let of_peaks = probes(info);
     let all: Vec<&Probe> = of_peaks.iter().chain(&wanted).collect();
     let (mut times, mut host) = (vec![Vec::new(); all.len()], HostCopy::default());
+    let begin_ms = system().now_ms();
     for round in 0..settings.rounds {
+        if round > 0 && system().now_ms() - begin_ms > settings.limit_ms {
+            break;
+        }
         progress(&format!("{}: round {} of {}", info.name, round + 1, settings.rounds));
         for (probe, times) in all.iter().zip(&mut times) {
             times.push(bench.time(probe).await?);

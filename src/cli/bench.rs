@@ -143,7 +143,12 @@ pub fn run(args: &BenchArgs, terminal: &Terminal) -> Result<()> {
         Question::Kernels(KernelArgs { common, only }) => {
             prepare_files(common.json.as_deref(), None)?;
             let adapters = adapters::choose(common.adapters.adapters.as_deref(), None)?;
-            let settings = kernels::KernelSettings { adapters, only: only.clone(), rounds: common.rounds };
+            let settings = kernels::KernelSettings {
+                adapters,
+                only: only.clone(),
+                rounds: common.rounds,
+                limit_ms: f64::INFINITY,
+            };
             let report = pollster::block_on(kernels::measure(&settings, progress))?;
             show(&report, common, terminal)
         }

@@ -53,6 +53,8 @@ const ALL_STEPS: f64 = 24.0;
 const LEAST_OF_PRODUCT: f64 = 0.25;
 /// Part of the time for kernels beside their definitions.
 const FOR_CHECKS: f64 = 0.3;
+/// Part of the time up to which further rounds of kernels begin.
+const FOR_KERNELS: f64 = 0.4;
 /// Part of the time up to which steps of models are measured; the rest is for several adapters.
 const FOR_STEPS: f64 = 0.6;
 const FOR_SCALING: f64 = 0.85;
@@ -228,7 +230,8 @@ impl<'a> Sitting<'a> {
                 self.leave_out(what, "no time is left");
                 continue;
             }
-            let settings = KernelSettings { adapters: vec![info], only: String::new(), rounds: ROUNDS };
+            let limit_ms = 1e3 * self.left(FOR_KERNELS);
+            let settings = KernelSettings { adapters: vec![info], only: String::new(), rounds: ROUNDS, limit_ms };
             let report = pollster::block_on(kernels::measure(&settings, |text| self.note(text)));
             all.extend(self.kept(&what, report).into_iter().flat_map(|report| report.measured.kernels));
         }
