@@ -19,7 +19,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 
 use super::settings::parse_split;
-use super::terminal::{Terminal, make_folder_of};
+use super::terminal::{Terminal, check_file, make_folder_of};
 use super::train::{check_throttles, parse_throttle};
 use super::{AdapterChoice, adapters};
 
@@ -141,7 +141,7 @@ pub fn run(args: &BenchArgs, terminal: &Terminal) -> Result<()> {
     let progress = |text: &str| terminal.note(text);
     match &args.question {
         Question::Kernels(KernelArgs { common, only }) => {
-            prepare_files(common.json.as_deref(), None)?;
+            prepare_files(&common.written())?;
             let adapters = adapters::choose(common.adapters.adapters.as_deref(), None)?;
             let settings = kernels::KernelSettings {
                 adapters,
@@ -153,7 +153,7 @@ pub fn run(args: &BenchArgs, terminal: &Terminal) -> Result<()> {
             show(&report, common, terminal)
         }
         Question::Steps(StepArgs { common, training, gradient_compression, batch_statistics, micro_batches }) => {
-            prepare_files(common.json.as_deref(), None)?;
+            prepare_files(&common.written())?;
             let gradient_compression = match gradient_compression {
                 CompressionOption::None => GradientCompression::None,
                 CompressionOption::Fp16 => GradientCompression::Fp16,
@@ -169,7 +169,8 @@ pub fn run(args: &BenchArgs, terminal: &Terminal) -> Result<()> {
             show(&report, common, terminal)
         }
         Question::Scaling(ScalingArgs { common, training, svg }) => {
-            prepare_files(common.json.as_deref(), svg.as_deref())?;
+            let picture = svg.as_deref().map(|file| (file, FileKind::Picture));
+            prepare_files(&common.written().into_iter().chain(picture).collect::<Vec<_>>())?;
             let settings = settings(common, training)?;
             let report = pollster::block_on(scaling::measure(&settings, progress))?;
             show(&report, common, terminal)?;
@@ -207,14 +208,20 @@ fn settings(common: &Common, training: &Training) -> Result<Settings> {
     })
 }
 
-/// Checks before measuring that the file can be written.
-fn prepare_files(json: Option<&Path>, svg: Option<&Path>) -> Result<()> {
-    let written = [json.map(|file| (file, FileKind::Report)), svg.map(|file| (file, FileKind::Picture))];
-    let written: Vec<(&Path, FileKind)> = written.into_iter().flatten().collect();
+impl Common {
+    /// The file to write beside what is shown.
+    fn written(&self) -> Vec<(&Path, FileKind)> {
+        self.json.iter().map(|file| (file.as_path(), FileKind::Report)).collect()
+    }
+}
+
+/// Checks before measuring that files can be written.
+fn prepare_files(written: &[(&Path, FileKind)]) -> Result<()> {
     files::check_apart(&written.iter().map(|(file, _)| *file).collect::<Vec<_>>(), &[])?;
-    written.into_iter().try_for_each(|(file, kind)| {
+    written.iter().try_for_each(|(file, kind)| {
+        check_file(file)?;
         make_folder_of(file)?;
-        files::check(file, kind)
+        files::check(file, *kind)
     })
 }
 

@@ -42,10 +42,7 @@ struct Told<'a> {
 
 /// Tries each adapter. Fails if one of them is wrong.
 pub fn run(args: &DoctorArgs, terminal: &Terminal) -> Result<()> {
-    let list = match &args.adapters.adapters {
-        Some(wanted) => adapters::choose(Some(wanted), None)?,
-        None => engine::list(),
-    };
+    let list = args.adapters.or_all()?;
     let facts = examine(&list, &args.memory.or(None), terminal)?;
     let findings = judge(&facts);
     if args.json {
@@ -93,6 +90,17 @@ pub fn examine(list: &[Info], limits: &MemoryLimits, terminal: &Terminal) -> Res
     })
 }
 
+/// Says each finding with its advice.
+pub fn tell(facts: &Facts, findings: &[Finding], terminal: &Terminal) {
+    for finding in findings {
+        let who = match finding.adapter {
+            Some(index) => format!("adapter {index} `{}`", facts.name(index)),
+            None => "this machine".into(),
+        };
+        terminal.line(format_args!("{who}: {}\n  help: {}", finding.problem, finding.advice));
+    }
+}
+
 fn show(facts: &Facts, findings: &[Finding], terminal: &Terminal) {
     let known = |bytes_of: Option<u64>| bytes_of.map_or_else(|| "unknown".into(), bytes);
     terminal.line(format_args!(
@@ -108,13 +116,7 @@ fn show(facts: &Facts, findings: &[Finding], terminal: &Terminal) {
         terminal.line(format_args!("the system resets a driver that does not answer {after} (`{}`)", reset.name));
     }
     terminal.report(&table(&facts.adapters, findings));
-    for finding in findings {
-        let who = match finding.adapter {
-            Some(index) => format!("adapter {index} `{}`", facts.name(index)),
-            None => "this machine".into(),
-        };
-        terminal.line(format_args!("{who}: {}\n  help: {}", finding.problem, finding.advice));
-    }
+    tell(facts, findings, terminal);
     if findings.is_empty() {
         terminal.line("all is well");
     }

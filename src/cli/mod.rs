@@ -25,7 +25,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use crate::Result;
-use crate::adapters::MemoryLimits;
+use crate::adapters::{Info, MemoryLimits};
 use crate::data::DataConfig;
 use crate::processes::Group;
 use clap::{Args, CommandFactory, Parser, Subcommand};
@@ -93,6 +93,16 @@ struct AdapterChoice {
     /// variable `MANYHANDS_ADAPTERS`, else all GPUs, else the CPU.
     #[arg(long, value_name = "CHOICE")]
     adapters: Option<String>,
+}
+
+impl AdapterChoice {
+    /// The chosen adapters, or all of the machine.
+    fn or_all(&self) -> Result<Vec<Info>> {
+        match &self.adapters {
+            Some(wanted) => adapters::choose(Some(wanted), None),
+            None => Ok(crate::internals::adapters::list()),
+        }
+    }
 }
 
 /// Most memory that a model may take.

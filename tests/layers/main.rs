@@ -7,6 +7,8 @@ mod bench;
 mod close;
 #[path = "../common/golden.rs"]
 mod golden;
+#[path = "../common/largest_error.rs"]
+mod largest_error;
 #[path = "../common/table.rs"]
 mod table;
 

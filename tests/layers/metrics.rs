@@ -7,7 +7,6 @@
 use std::sync::Arc;
 
 use manyhands::data::{Batch, InMemory};
-use manyhands::extend::{MetricFunction, Position, Settings};
 use manyhands::internals::adapters::cpu;
 use manyhands::internals::metrics::METRICS;
 use manyhands::metrics::{AUC, F1Score, Precision};
@@ -16,6 +15,7 @@ use ndarray::{Array1, ArrayD, IxDyn};
 use serde_json::json;
 
 use crate::golden::{Golden, Tensor};
+use crate::largest_error::{LargestError, Merges};
 use crate::table;
 
 const SPLITS: [&[f64]; 3] = [&[1.0], &[1.0, 2.0], &[2.0, 0.0, 1.0]];
@@ -125,44 +125,6 @@ fn metrics_of_the_callers_batches_are_those_of_all_of_them() {
     // An epoch begins with none of them.
     let history = trainer.fit(data.clone(), &Fit::new(1).batch_size(16)).unwrap();
     assert!(is_golden(Some(history.of("auc")[0])));
-}
-
-/// The largest error of all; parts are merged only if it is asked to.
-#[derive(Debug)]
-struct LargestError {
-    merges: Merges,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Merges {
-    Largest,
-    AsSums,
-}
-
-impl MetricFunction for LargestError {
-    fn kind(&self) -> &'static str {
-        "largest_error"
-    }
-
-    fn config(&self) -> Settings {
-        Settings::default()
-    }
-
-    fn n_sums(&self, _columns: usize) -> usize {
-        1
-    }
-
-    fn add(&self, position: &Position<'_>, sums: &mut [f64]) {
-        sums[0] = position.pairs().map(|(y, t)| (y - t).abs()).fold(sums[0], f64::max);
-    }
-
-    fn merge(&self, part: &[f64], sums: &mut [f64]) {
-        sums[0] = if self.merges == Merges::Largest { sums[0].max(part[0]) } else { sums[0] + part[0] };
-    }
-
-    fn result(&self, sums: &[f64]) -> f64 {
-        sums[0]
-    }
 }
 
 #[test]

@@ -112,7 +112,7 @@ fn the_prediction_of_replicas_is_of_the_settled_state() {
     }
 }
 
-/// Of two stages with a single piece only one computes at a time.
+/// Two stages with a single piece compute one after the other.
 #[test]
 fn stages_that_wait_for_each_other_do_not_slow_each_other_down() {
     let of = |micro_batches, crowding| {

@@ -6,6 +6,8 @@ mod breakable;
 mod close;
 #[path = "../common/golden.rs"]
 mod golden;
+#[path = "../common/largest_error.rs"]
+mod largest_error;
 #[path = "../common/needed.rs"]
 mod needed;
 #[path = "../common/simulated.rs"]

@@ -12,7 +12,7 @@ use manyhands::data::{BatchMut, Dataset, InMemory, digits};
 use manyhands::internals::processes::memory;
 use manyhands::layers::{Activation, BatchNormalization, Conv2D, Dense, Flatten, MaxPooling2D};
 use manyhands::logs::{StepLog, Values};
-use manyhands::metrics::{MetricFunction, Position, R2Score, RootMeanSquaredError, Settings};
+use manyhands::metrics::{R2Score, RootMeanSquaredError};
 use manyhands::processes::Group;
 use manyhands::{
     Checkpoint, Compile, Error, ErrorKind, Fit, GradientCompression, Loss, Metric, Model, Optimizer, Placement,
@@ -21,6 +21,7 @@ use manyhands::{
 use ndarray::Array;
 
 use crate::close::assert_relative;
+use crate::largest_error::{LargestError, Merges};
 
 /// Runs work in several processes; results by rank.
 fn in_processes<T: Send>(size: usize, work: impl Fn(Group) -> T + Sync) -> Vec<T> {
@@ -186,36 +187,6 @@ fn weights_of_rows_and_metrics_count_over_all_processes() {
     }
 }
 
-/// The largest error of all: its sums don't add up.
-#[derive(Debug)]
-struct LargestError;
-
-impl MetricFunction for LargestError {
-    fn kind(&self) -> &'static str {
-        "largest_error"
-    }
-
-    fn config(&self) -> Settings {
-        Settings::default()
-    }
-
-    fn n_sums(&self, _columns: usize) -> usize {
-        1
-    }
-
-    fn add(&self, position: &Position<'_>, sums: &mut [f64]) {
-        sums[0] = position.outputs.iter().zip(position.targets).map(|(y, t)| (y - t).abs()).fold(sums[0], f64::max);
-    }
-
-    fn merge(&self, part: &[f64], sums: &mut [f64]) {
-        sums[0] = sums[0].max(part[0]);
-    }
-
-    fn result(&self, sums: &[f64]) -> f64 {
-        sums[0]
-    }
-}
-
 /// Targets of two columns, of which the second is far from 0 against its variance.
 fn numbers(rows: usize) -> InMemory {
     let (images, labels) = digits_of(rows);
@@ -225,7 +196,11 @@ fn numbers(rows: usize) -> InMemory {
 
 fn regression() -> (Model, Compile) {
     let model = Sequential::new([8, 8, 1]).add(Flatten::default()).add(Dense::new(2)).build(7).unwrap();
-    let metrics: Vec<Metric> = vec![R2Score::default().into(), LargestError.into(), RootMeanSquaredError {}.into()];
+    let metrics: Vec<Metric> = vec![
+        R2Score::default().into(),
+        LargestError { merges: Merges::Largest }.into(),
+        RootMeanSquaredError {}.into(),
+    ];
     (model, Compile::new(Optimizer::sgd(0.0, 0.0), Loss::MEAN_SQUARED_ERROR).metrics([metrics]))
 }
 

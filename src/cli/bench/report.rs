@@ -4,27 +4,27 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::adapters::{Info, MemoryLimits};
-use crate::internals::adapters as engine;
 use crate::internals::bench::kernels::{self, AdapterKernels, KernelSettings};
 use crate::internals::bench::report::{About, Report};
 use crate::internals::bench::rig::{Data, RigAdapter};
 use crate::internals::bench::scaling::{self, Curve};
 use crate::internals::bench::steps::{self, RigSteps};
 use crate::internals::bench::{Settings, workloads};
-use crate::internals::files::{self, FileKind};
+use crate::internals::files::FileKind;
 use crate::internals::runtime::{self, Runtime};
 use crate::{BatchStatistics, Error, GradientCompression, Result, SplitMode};
 use clap::Args;
 
+use super::super::AdapterChoice;
 use super::super::doctor;
-use super::super::doctor::judge::{Finding, Level, judge, verdict};
-use super::super::terminal::{Terminal, check_file, make_folder_of};
-use super::super::{AdapterChoice, adapters};
+use super::super::doctor::judge::{Level, judge};
+use super::super::terminal::Terminal;
 use super::faults::{self, Faults};
 use super::findings::findings;
 use super::measured::{CheckedAdapter, LeftOut, Measured};
 use super::page;
 use super::torch::{self, Torch};
+use super::{prepare_files, write};
 
 #[derive(Args)]
 pub struct ReportArgs {
@@ -65,16 +65,8 @@ const SCALED: [&str; 3] = ["cnn", "mlp", "resnet18"];
 /// Measures, and writes the page and the JSON.
 pub fn run(args: &ReportArgs, terminal: &Terminal) -> Result<()> {
     let [page, json] = ["html", "json"].map(|end| with_end(&args.output, end));
-    files::check_apart(&[&page, &json], &[])?;
-    for (file, kind) in [(&page, FileKind::Page), (&json, FileKind::Report)] {
-        check_file(file)?;
-        make_folder_of(file)?;
-        files::check(file, kind)?;
-    }
-    let list = match &args.adapters.adapters {
-        Some(wanted) => adapters::choose(Some(wanted), None)?,
-        None => engine::list(),
-    };
+    prepare_files(&[(&page, FileKind::Page), (&json, FileKind::Report)])?;
+    let list = args.adapters.or_all()?;
     terminal.note(format_args!(
         "this takes up to {} minutes, up to 1 GB of memory on each adapter and 3 GB of main memory; end other programs first",
         args.minutes
@@ -85,14 +77,9 @@ pub fn run(args: &ReportArgs, terminal: &Terminal) -> Result<()> {
         measured: Sitting::begin(args.minutes, list, terminal).measure()?,
     };
     let told = &report.measured;
-    files::write(&page, FileKind::Page, |out| out.write_all(page::page(&report).as_bytes()))?;
-    let text = report.json()?;
-    files::write(&json, FileKind::Report, |out| out.write_all(text.as_bytes()))?;
-    for Finding { adapter, problem, advice, .. } in &told.findings {
-        let who =
-            adapter.map_or("this machine".into(), |index| format!("adapter {index} `{}`", told.machine.name(index)));
-        terminal.line(format_args!("{who}: {problem}\n  help: {advice}"));
-    }
+    write(&page, FileKind::Page, &page::page(&report))?;
+    write(&json, FileKind::Report, &report.json()?)?;
+    doctor::tell(&told.machine, &told.findings, terminal);
     for LeftOut { what, why } in &told.left_out {
         terminal.line(format_args!("left out: {what}: {why}"));
     }
@@ -166,12 +153,10 @@ impl<'a> Sitting<'a> {
         let machine = doctor::examine(&self.list, &MemoryLimits::default(), self.terminal)?;
         let mut findings_of = judge(&machine);
         let checked = self.checked();
-        let wrong: Vec<usize> = self.list.iter().map(|info| info.index).collect();
-        let wrong: Vec<usize> = wrong.into_iter().filter(|index| verdict(*index, &findings_of) == "WRONG").collect();
-        for index in &wrong {
-            self.leave_out(format!("speeds of adapter {index} `{}`", machine.name(*index)), "its results are wrong");
+        for index in findings_of.iter().filter(|finding| finding.level == Level::Wrong).filter_map(|it| it.adapter) {
+            self.leave_out(format!("speeds of adapter {index} `{}`", machine.name(index)), "its results are wrong");
+            self.list.retain(|info| info.index != index);
         }
-        self.list.retain(|info| !wrong.contains(&info.index));
         let kernels = self.kernels();
         let steps = self.steps(&kernels)?;
         let scaling = self.scaling(&kernels)?;
