@@ -248,12 +248,16 @@ test("the only adapter is disconnected in mid-step: steps are repeated, and each
   const { page, said, leave } = await trainsAlone();
   await page.locator(".unplug").click();
   await page.locator(".lane .name", { hasText: "CPU" }).waitFor();
-  await reach(page, 60);
+  await reach(page, (await stepsOf(page)) + 60);
   await pause(page);
   const { steps, epochs } = await metricsOf(page);
   assert.deepEqual(steps.map(({ step }) => step), steps.map((_, index) => index + 1), "no step is lost or doubled");
   assert.deepEqual(epochs.map(({ epoch }) => epoch), epochs.map((_, index) => index + 1));
-  assert.ok(steps.every(({ adapters }) => adapters.every(({ name }) => name.startsWith("CPU"))), "all steps that count are the CPU's");
+  // A fast adapter may have ended an epoch before the click. Then the CPU goes on from the copy of the epoch's end.
+  const first = steps.findIndex(({ adapters }) => adapters.some(({ name }) => name.startsWith("CPU")));
+  const ends = epochs.map(({ step }) => step);
+  assert.ok([0, ...ends].includes(first), `the CPU goes on after step ${first}, but a copy is made at steps 0, ${ends}`);
+  assert.ok(steps.slice(first).every(({ adapters }) => adapters.every(({ name }) => name.startsWith("CPU"))), "all later steps are the CPU's");
   assert.equal(await page.locator("#status").getAttribute("data-kind"), "state");
   assert.deepEqual(said, []);
   await leave();
