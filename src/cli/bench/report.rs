@@ -51,13 +51,16 @@ const STEPS: u32 = 4;
 const ALL_STEPS: f64 = 24.0;
 /// Part of its fastest product's speed that a step reaches at least on most adapters.
 const LEAST_OF_PRODUCT: f64 = 0.25;
+/// The kernel whose speed tells whether a model's steps are quick enough.
+const PRODUCT: &str = "dense.forward";
 /// Part of the time for kernels beside their definitions.
 const FOR_CHECKS: f64 = 0.3;
-/// Part of the time up to which further rounds of kernels begin.
-const FOR_KERNELS: f64 = 0.4;
-/// Part of the time up to which steps of models are measured; the rest is for several adapters.
-const FOR_STEPS: f64 = 0.6;
-const FOR_SCALING: f64 = 0.85;
+/// Parts of the time up to which steps of models, several adapters and PyTorch are measured.
+const FOR_STEPS: f64 = 0.5;
+const FOR_SCALING: f64 = 0.7;
+const FOR_TORCH: f64 = 0.8;
+/// Part of the time up to which rounds of kernels begin. They come last, since on a slow adapter each takes a minute or two.
+const FOR_KERNELS: f64 = 0.9;
 /// Models whose steps are measured, the most telling first, and those of which several adapters are measured.
 const MODELS: [&str; 7] = ["mlp", "cnn", "lstm", "gpt_mini", "mobilenet_v2", "resnet18", "vgg11"];
 const SCALED: [&str; 3] = ["cnn", "mlp", "resnet18"];
@@ -157,11 +160,12 @@ impl<'a> Sitting<'a> {
             self.leave_out(format!("speeds of adapter {index} `{}`", machine.name(index)), "its results are wrong");
             self.list.retain(|info| info.index != index);
         }
-        let kernels = self.kernels();
-        let steps = self.steps(&kernels)?;
-        let scaling = self.scaling(&kernels)?;
+        let products = self.products();
+        let steps = self.steps(&products)?;
+        let scaling = self.scaling(&products)?;
         let faults = self.faults();
         let torch = self.torch();
+        let kernels = self.kernels();
         let (seconds, minutes) = (self.seconds(), self.minutes);
         let left_out = self.left_out;
         let mut measured = Measured {
@@ -206,17 +210,29 @@ impl<'a> Sitting<'a> {
         all
     }
 
+    /// Times of products, which tell how long steps take.
+    fn products(&mut self) -> Vec<AdapterKernels> {
+        self.timed("speed of products", PRODUCT, 1, FOR_STEPS)
+    }
+
     /// Times of single kernels.
     fn kernels(&mut self) -> Vec<AdapterKernels> {
+        self.timed("speed of single kernels", "", ROUNDS, FOR_KERNELS)
+    }
+
+    /// Times of the kernels with `only` in their names; each adapter has as much of the time up to `until` as every other.
+    #[allow(clippy::cast_precision_loss, reason = "few adapters")]
+    fn timed(&mut self, what: &str, only: &str, rounds: u32, until: f64) -> Vec<AdapterKernels> {
         let mut all = Vec::new();
-        for info in self.list.clone() {
-            let what = format!("speed of single kernels of `{}`", info.name);
-            if self.left(FOR_STEPS) <= 0.0 {
+        for (n_done, info) in self.list.clone().into_iter().enumerate() {
+            let what = format!("{what} of `{}`", info.name);
+            let left = self.left(until);
+            if left <= 0.0 {
                 self.leave_out(what, "no time is left");
                 continue;
             }
-            let limit_ms = 1e3 * self.left(FOR_KERNELS);
-            let settings = KernelSettings { adapters: vec![info], only: String::new(), rounds: ROUNDS, limit_ms };
+            let limit_ms = 1e3 * left / (self.list.len() - n_done) as f64;
+            let settings = KernelSettings { adapters: vec![info], only: only.to_owned(), rounds, limit_ms };
             let report = pollster::block_on(kernels::measure(&settings, |text| self.note(text)));
             all.extend(self.kept(&what, report).into_iter().flat_map(|report| report.measured.kernels));
         }
@@ -239,21 +255,21 @@ impl<'a> Sitting<'a> {
     }
 
     /// Whether steps of a model are quick enough, by the products of each adapter; `turns` times each adapter's own.
-    fn is_quick(&self, model: &str, kernels: &[AdapterKernels], turns: f64, until: f64) -> Result<bool> {
+    fn is_quick(&self, model: &str, products: &[AdapterKernels], turns: f64, until: f64) -> Result<bool> {
         let gflop = workloads::by_name(model)?.gflop()?;
-        let each = kernels.iter().map(|kernels| {
-            let rates = kernels.kernels.iter().filter_map(|timed| timed.gflop_per_s);
+        let each = products.iter().map(|products| {
+            let rates = products.kernels.iter().filter_map(|timed| timed.gflop_per_s);
             gflop / (LEAST_OF_PRODUCT * rates.fold(f64::MIN_POSITIVE, f64::max))
         });
-        Ok(!kernels.is_empty() && turns * ALL_STEPS * each.sum::<f64>() < self.left(until))
+        Ok(!products.is_empty() && turns * ALL_STEPS * each.sum::<f64>() < self.left(until))
     }
 
     /// Training steps of each adapter alone, and of all together.
-    fn steps(&mut self, kernels: &[AdapterKernels]) -> Result<Vec<RigSteps>> {
+    fn steps(&mut self, products: &[AdapterKernels]) -> Result<Vec<RigSteps>> {
         let mut all = Vec::new();
         for model in MODELS {
             let what = format!("training steps of {model}");
-            if !self.is_quick(model, kernels, 1.0, FOR_STEPS)? {
+            if !self.is_quick(model, products, 1.0, FOR_STEPS)? {
                 self.leave_out(what, "they would take too long");
                 continue;
             }
@@ -265,7 +281,7 @@ impl<'a> Sitting<'a> {
 
     /// Speed of one to all adapters.
     #[allow(clippy::cast_precision_loss, reason = "few adapters")]
-    fn scaling(&mut self, kernels: &[AdapterKernels]) -> Result<Vec<Curve>> {
+    fn scaling(&mut self, products: &[AdapterKernels]) -> Result<Vec<Curve>> {
         let mut all = Vec::new();
         if self.list.len() < 2 {
             self.leave_out("several adapters together", "there is only one");
@@ -275,7 +291,7 @@ impl<'a> Sitting<'a> {
             let what = format!("one to {} adapters with {model}", self.list.len());
             // Each alone, and 2 to N of them with a batch that stays and with one that grows.
             let turns = 1.0 + 2.0 * (self.list.len() - 1) as f64;
-            if !self.is_quick(model, kernels, turns, FOR_SCALING)? {
+            if !self.is_quick(model, products, turns, FOR_SCALING)? {
                 self.leave_out(what, "they would take too long");
                 continue;
             }
@@ -298,12 +314,12 @@ impl<'a> Sitting<'a> {
 
     fn torch(&mut self) -> Option<Torch> {
         let what = "PyTorch beside it";
-        if self.left(1.0) <= 0.0 {
+        if self.left(FOR_TORCH) <= 0.0 {
             self.leave_out(what, "no time is left");
             return None;
         }
         self.note(what);
-        let result = torch::measure(self.left(1.0));
+        let result = torch::measure(self.left(FOR_TORCH));
         self.kept(what, result)
     }
 }
