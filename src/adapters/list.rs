@@ -221,7 +221,7 @@ fn unknown(list: &[Info], item: &str) -> Error {
         "the choice of adapters",
         problem,
         format!(
-            "give indices, name parts, `discrete`, `integrated`, `gpu`, `cpu`, `software` or `all`, with commas; this machine has {}",
+            "give indices, name parts, `discrete`, `integrated`, `cpu`, `software`, or `gpu` or `all` for every GPU, with commas; this machine has {}",
             adapters.join(", ")
         ),
     )
