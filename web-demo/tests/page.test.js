@@ -410,6 +410,62 @@ test("without the chart library all else works", async () => {
   await leave();
 });
 
+/** Trains some steps, then pauses. @param {Page} page */
+async function trainAndPause(page) {
+  await train(page, 5);
+  await page.click("#run");
+  await page.waitForFunction(() => document.body.dataset.state === "paused");
+}
+
+test("a batch stays whole when an adapter is removed in a pause", async () => {
+  const { page, said, leave } = await open("gpus");
+  await trainAndPause(page);
+  await page.locator(".remove").first().click();
+  await page.waitForFunction(() => document.querySelectorAll("#lanes .lane").length === 2);
+  // Longer than the bar takes to be drawn anew.
+  await page.waitForTimeout(600);
+  const label = (await page.locator("#batch").getAttribute("aria-label")) ?? "";
+  const rows = [...label.matchAll(/: (\d+)/g)].map(([, number]) => Number(number));
+  assert.equal(rows.length, 3, label);
+  assert.equal(rows.reduce((sum, number) => sum + number, 0), 64, label);
+  assert.deepEqual(said, []);
+  await leave();
+});
+
+test("a double click removes one adapter, without an error", async () => {
+  const { page, said, leave } = await open("gpus");
+  await train(page, 3);
+  await page.locator(".remove").nth(1).dblclick();
+  await page.waitForFunction(() => document.querySelectorAll("#lanes .lane").length === 2);
+  await page.waitForTimeout(300);
+  assert.equal(await page.locator("#status").getAttribute("data-kind"), "state");
+  assert.equal(await page.locator("#lanes .lane").count(), 2);
+  assert.deepEqual(said, []);
+  await leave();
+});
+
+test("the focus stays on the button that pulled the plug", async () => {
+  const { page, said, leave } = await open("gpus");
+  await train(page, 3);
+  const plug = page.locator(".unplug").nth(1);
+  await plug.focus();
+  await page.keyboard.press("Enter");
+  await page.locator(".kind", { hasText: "lost" }).waitFor();
+  assert.ok(await plug.evaluate((button) => document.activeElement === button));
+  assert.equal(await plug.getAttribute("aria-disabled"), "true");
+  assert.deepEqual(said, []);
+  await leave();
+});
+
+test("an adapter that is lost in a pause shows no numbers of its last step", async () => {
+  const { page, leave } = await open("gpus");
+  await trainAndPause(page);
+  await page.locator(".unplug").nth(1).click();
+  await page.locator(".kind", { hasText: "lost" }).waitFor();
+  await page.waitForFunction(() => document.querySelectorAll("#lanes .lane-numbers")[1]?.textContent === "");
+  await leave();
+});
+
 test("without scripts the page says what it needs", async () => {
   const { page, leave } = await open("gpus", { javaScriptEnabled: false });
   await page.locator("noscript .banner", { hasText: "needs JavaScript" }).waitFor();

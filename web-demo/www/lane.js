@@ -21,6 +21,8 @@ export class Lane {
   /** Milliseconds, smoothed; `null` while it has no rows. @type {Phases | null} */
   times = null;
   #bars = PHASES.map((phase) => make("i", { className: phase }));
+  /** Whether its removal was asked for. */
+  #leaves = false;
 
   /**
    * @param {Member} member
@@ -64,8 +66,17 @@ export class Lane {
       this.#showFactor(factor);
       send({ type: "throttle", member: id, factor });
     });
-    within(this.element, ".unplug", HTMLButtonElement).addEventListener("click", () => send({ type: "unplug", member: id }));
-    within(this.element, ".remove", HTMLButtonElement).addEventListener("click", () => send({ type: "remove", member: id }));
+    const unplug = within(this.element, ".unplug", HTMLButtonElement);
+    unplug.addEventListener("click", () => {
+      // `disabled` would take the focus away from the button that was just pressed.
+      if (unplug.ariaDisabled !== "true") send({ type: "unplug", member: id });
+      unplug.ariaDisabled = "true";
+    });
+    within(this.element, ".remove", HTMLButtonElement).addEventListener("click", () => {
+      // A second click would ask for a member that has left.
+      if (!this.#leaves) send({ type: "remove", member: id });
+      this.#leaves = true;
+    });
   }
 
   /** @param {number} factor */
@@ -91,10 +102,11 @@ export class Lane {
     slider.setAttribute("aria-label", `Slow down ${who}`);
     this.#showFactor(throttle);
     const unplug = within(this.element, ".unplug", HTMLButtonElement);
-    unplug.disabled = presence !== "active";
+    unplug.ariaDisabled = String(presence !== "active");
     unplug.setAttribute("aria-label", `Pull the plug: disconnect ${who}`);
     const remove = within(this.element, ".remove", HTMLButtonElement);
     remove.disabled = company === "alone";
+    this.#leaves = false;
     remove.setAttribute("aria-label", `Remove ${who}`);
   }
 
@@ -140,9 +152,9 @@ export class Lane {
       from += wide;
     });
     const busy = times ? times.upload + times.compute + times.readback : 0;
-    const numbers = times
+    const numbers = this.member.presence !== "active" ? "" : times
       ? `${rows} ${rows === 1 ? "row" : "rows"} · busy ${short(busy)} ms · waits ${short(times.wait)} ms`
-      : scale > 0 && this.member.presence === "active" ? "no rows" : "";
+      : scale > 0 ? "no rows" : "";
     say(within(this.element, ".lane-numbers", HTMLElement), numbers);
     const label = times ? `${rows} rows. ${PHASES.map((phase) => `${phase} ${short(times[phase])} ms`).join(", ")}` : "no rows in this step";
     within(this.element, ".time", HTMLElement).setAttribute("aria-label", label);

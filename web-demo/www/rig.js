@@ -6,6 +6,7 @@ import { COLOURS, drawBatch } from "./split.js";
 import { MOST_ADAPTERS } from "./settings.js";
 
 /** @import { AdapterSpec, Info, Member, Request, StepLog } from "./messages.js" */
+/** @import { Part } from "./split.js" */
 
 const TRAIL_LINES = 120;
 const REDRAW_MS = 100;
@@ -27,6 +28,8 @@ export class Rig {
   #last = null;
   /** The last one but for an epoch's short last batch, which would flicker. @type {StepLog | null} */
   #full = null;
+  /** Its parts, by the adapters that there were: some may have left since. @type {(Part & { id: number })[]} */
+  #parts = [];
   /** Milliseconds, smoothed. */
   #host = { ms: 0, data: 0, reduce: 0, update: 0 };
   #hostBars = HOST_PHASES.map((name) => make("i", { className: name }));
@@ -60,7 +63,7 @@ export class Rig {
 
   /** Rows of the members in the last full batch, by position. */
   get rows() {
-    return this.#order.map((_, at) => this.#full?.adapters.find(({ adapter }) => adapter === at)?.rows ?? 0);
+    return this.#order.map(({ member }) => this.#parts.find(({ id }) => id === member.id)?.rows ?? 0);
   }
 
   /** Letters of the members, by position. */
@@ -106,7 +109,7 @@ export class Rig {
   /** Forgets the steps, as after a reset. */
   clear() {
     this.#trail = [];
-    [this.#last, this.#full] = [null, null];
+    [this.#last, this.#full, this.#parts] = [null, null, []];
     for (const lane of this.#order) lane.forget();
     this.#draw();
   }
@@ -122,7 +125,10 @@ export class Rig {
       update: follow(host.update, step.update_ms),
     };
     this.#order.forEach((lane, at) => lane.learn(step.adapters.find(({ adapter }) => adapter === at)));
-    if (!this.#full || !isShort(step)) this.#full = step;
+    if (!this.#full || !isShort(step)) {
+      this.#full = step;
+      this.#parts = this.#order.map(({ slot, member, rows }) => ({ id: member.id, slot, name: member.info.name, rows }));
+    }
     this.#last = step;
   }
 
@@ -179,10 +185,7 @@ export class Rig {
   }
 
   #drawBatch() {
-    const full = this.#full;
-    const { rows } = this;
-    const parts = this.#order.map(({ slot, member }, at) => ({ slot, name: member.info.name, rows: rows[at] }));
-    for (const id of ["batch", "small-batch"]) drawBatch(byId(id, HTMLElement), parts, full?.rows ?? 0);
+    for (const id of ["batch", "small-batch"]) drawBatch(byId(id, HTMLElement), this.#parts, this.#full?.rows ?? 0);
   }
 
   #drawTrail() {
