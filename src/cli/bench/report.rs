@@ -113,12 +113,14 @@ struct Sitting<'a> {
     minutes: f64,
     list: Vec<Info>,
     left_out: Vec<LeftOut>,
+    /// Models whose steps were measured, and the seconds that it took.
+    took: Vec<(&'static str, f64)>,
 }
 
 impl<'a> Sitting<'a> {
     fn begin(minutes: f64, list: Vec<Info>, terminal: &'a Terminal) -> Self {
         let clock = runtime::system();
-        Self { terminal, begin_ms: clock.now_ms(), clock, minutes, list, left_out: Vec::new() }
+        Self { terminal, begin_ms: clock.now_ms(), clock, minutes, list, left_out: Vec::new(), took: Vec::new() }
     }
 
     fn seconds(&self) -> f64 {
@@ -254,14 +256,17 @@ impl<'a> Sitting<'a> {
         }
     }
 
-    /// Whether steps of a model are quick enough, by the products of each adapter; `turns` times each adapter's own.
-    fn is_quick(&self, model: &str, products: &[AdapterKernels], turns: f64, until: f64) -> Result<bool> {
+    /// Seconds that the steps of a model take at most on each adapter alone: as they did, else by the products of each adapter.
+    fn seconds_of(&self, model: &str, products: &[AdapterKernels]) -> Result<f64> {
+        if let Some((_, seconds)) = self.took.iter().find(|(measured, _)| *measured == model) {
+            return Ok(*seconds);
+        }
         let gflop = workloads::by_name(model)?.gflop()?;
         let each = products.iter().map(|products| {
             let rates = products.kernels.iter().filter_map(|timed| timed.gflop_per_s);
             gflop / (LEAST_OF_PRODUCT * rates.fold(f64::MIN_POSITIVE, f64::max))
         });
-        Ok(!products.is_empty() && turns * ALL_STEPS * each.sum::<f64>() < self.left(until))
+        Ok(if products.is_empty() { f64::INFINITY } else { ALL_STEPS * each.sum::<f64>() })
     }
 
     /// Training steps of each adapter alone, and of all together.
@@ -269,11 +274,13 @@ impl<'a> Sitting<'a> {
         let mut all = Vec::new();
         for model in MODELS {
             let what = format!("training steps of {model}");
-            if !self.is_quick(model, products, 1.0, FOR_STEPS)? {
+            if self.seconds_of(model, products)? > self.left(FOR_STEPS) {
                 self.leave_out(what, "they would take too long");
                 continue;
             }
+            let before = self.seconds();
             let report = pollster::block_on(steps::measure(&self.settings(model), |text| self.note(text)));
+            self.took.push((model, self.seconds() - before));
             all.extend(self.kept(&what, report).into_iter().flat_map(|report| report.measured.rigs));
         }
         Ok(all)
@@ -291,7 +298,7 @@ impl<'a> Sitting<'a> {
             let what = format!("one to {} adapters with {model}", self.list.len());
             // Each alone, and 2 to N of them with a batch that stays and with one that grows.
             let turns = 1.0 + 2.0 * (self.list.len() - 1) as f64;
-            if !self.is_quick(model, products, turns, FOR_SCALING)? {
+            if turns * self.seconds_of(model, products)? > self.left(FOR_SCALING) {
                 self.leave_out(what, "they would take too long");
                 continue;
             }
