@@ -23,7 +23,10 @@ def main() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     if sys.argv[1:2] == ["convert"]:
         sys.exit(_convert(sys.argv[2:]))
-    sys.exit(_native.command(["manyhands-ml", *sys.argv[1:]]))
+    status = _native.command(["manyhands-ml", *sys.argv[1:]])
+    if sys.argv[1:] in (["help"], ["-h"], ["--help"]):
+        print(f"\nAlso: `manyhands-ml convert` {CONVERT}.")
+    sys.exit(status)
 
 
 def _convert(arguments: list[str]) -> int:

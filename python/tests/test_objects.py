@@ -72,6 +72,8 @@ def _command(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 def test_mistakes_of_the_command_have_its_status(tmp_path: Path) -> None:
     wrong = _command("trian", cwd=tmp_path)
     assert wrong.returncode == 2 and "manyhands-ml" in wrong.stderr
+    told = _command("--help", cwd=tmp_path)
+    assert told.returncode == 0 and "train" in told.stdout and "`manyhands-ml convert` makes a model file" in told.stdout
     missing = _command("summary", "none", cwd=tmp_path)
     assert missing.returncode == 1 and "help:" in missing.stderr
 

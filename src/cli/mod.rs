@@ -186,8 +186,13 @@ fn run_in(arguments: impl IntoIterator<Item = OsString>, group: &Group) -> i32 {
     let words: Vec<OsString> = arguments.into_iter().collect();
     let arguments = match Arguments::try_parse_from(&words) {
         Ok(arguments) => arguments,
-        Err(error) if group.is_first() => error.exit(),
-        Err(error) => return error.exit_code(),
+        Err(error) => {
+            if group.is_first() {
+                // If nobody reads what it says, the status still tells.
+                error.print().ok();
+            }
+            return error.exit_code();
+        }
     };
     let terminal = Terminal::in_process(arguments.quiet, group.rank());
     terminal.start_log(arguments.verbose);

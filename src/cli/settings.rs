@@ -129,7 +129,7 @@ pub struct Training {
     class_weight: BTreeMap<String, f32>,
     /// Names of the layers that are trained; all others are frozen.
     trainable: Option<Vec<String>>,
-    /// Format of gradients on their way to the host: `none` or `fp16`.
+    /// Format of gradients on their way to the host, and between processes: `none` or `fp16`.
     #[serde(deserialize_with = "names::read")]
     gradient_compression: GradientCompression,
     /// Rows over which batch normalization takes its statistics: `shard` or `batch`.

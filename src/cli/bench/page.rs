@@ -38,11 +38,12 @@ pub fn page(report: &Report<Measured>) -> String {
     }
     body.push_str(&findings(measured));
     body.push_str(&adapters(measured));
-    body.push_str(&kernels(measured));
     body.push_str(&steps(measured));
     body.push_str(&scaling(measured));
     body.push_str(&faults(measured));
     body.push_str(&torch(measured));
+    // Last of the numbers: they fill several screens.
+    body.push_str(&kernels(measured));
     body.push_str(&left_out(measured));
     body.push_str(
         "<h2>About these numbers</h2>\n<p>Times are medians; what is compared was measured in turn. The peak of bandwidth is that \
@@ -128,7 +129,7 @@ fn kernels(measured: &Measured) -> String {
     html.push_str("<p>Of each product, every tile that the adapter can run; the fastest is marked.</p>\n");
     for adapter in &measured.kernels {
         write_to(&mut html, format_args!("<h3>{}</h3>\n", escaped(&adapter.name)));
-        html.push_str(&of_adapter(adapter));
+        write_to(&mut html, format_args!("<div class=\"one-line\">{}</div>\n", of_adapter(adapter)));
     }
     html
 }
@@ -277,13 +278,15 @@ fn scaling(measured: &Measured) -> String {
 
 fn faults(measured: &Measured) -> String {
     measured.faults.as_ref().map_or(String::new(), |faults| {
+        let losses = match faults.largest_difference {
+            0.0 => "are equal".to_owned(),
+            most => format!("differ by {most:.1e} at most, in parts of the loss"),
+        };
         format!(
             "<h2>Lost adapters</h2>\n<p>{} steps were trained twice: undisturbed, and with an adapter destroyed in the middle of \
-             a step {} times. Losses differ by {:.1e} at most, in parts of the loss. The longest step took {} ms, without \
-             faults {} ms.</p>\n",
+             a step {} times. Losses {losses}. The longest step took {} ms, without faults {} ms.</p>\n",
             faults.steps,
             faults.lost,
-            faults.largest_difference,
             number(faults.longest_step_ms),
             number(faults.usual_step_ms)
         )

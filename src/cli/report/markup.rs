@@ -39,7 +39,7 @@ pub fn bar(name: &str, parts: &[(String, f64)]) -> String {
     let told: Vec<String> = parts.iter().map(|(name, part)| format!("{name} {}", percent(*part))).collect();
     let mut html =
         format!("<div class=\"bar\" role=\"img\" aria-label=\"{}: {}\">", escaped(name), escaped(&told.join(", ")));
-    for (at, (_, part)) in parts.iter().enumerate() {
+    for (at, (_, part)) in parts.iter().enumerate().filter(|(_, (_, part))| *part > 0.0) {
         write_to(&mut html, format_args!("<span class=\"c{}\" style=\"width:{:.3}%\"></span>", at % 6, 100.0 * part));
     }
     html.push_str("</div>\n<p class=\"legend soft\">");
