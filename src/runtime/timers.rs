@@ -29,17 +29,20 @@ type Place = (Instant, u64);
 
 struct Timers {
     waiting: Mutex<Waiting>,
-    /// Another is the first to be woken.
+    /// Another is to be woken before the thread looks again.
     changed: Condvar,
 }
 
 struct Waiting {
     wakers: BTreeMap<Place, Waker>,
     next: u64,
+    /// Time when the thread looks again by itself. Most waits end long before their limit: the thread is left alone for those that come
+    /// after them, and finds at its time that there is nothing to do yet.
+    look: Option<Instant>,
 }
 
 static TIMERS: Timers =
-    Timers { waiting: Mutex::new(Waiting { wakers: BTreeMap::new(), next: 0 }), changed: Condvar::new() };
+    Timers { waiting: Mutex::new(Waiting { wakers: BTreeMap::new(), next: 0, look: None }), changed: Condvar::new() };
 
 impl Timers {
     fn lock(&self) -> MutexGuard<'_, Waiting> {
@@ -68,8 +71,8 @@ impl Timers {
                 waiting = self.lock();
                 continue;
             }
-            let first = waiting.wakers.first_key_value().map(|((end, _), _)| end.saturating_duration_since(now));
-            waiting = match first {
+            waiting.look = waiting.wakers.first_key_value().map(|((end, _), _)| *end);
+            waiting = match waiting.look.map(|end| end.saturating_duration_since(now)) {
                 Some(rest) => self.changed.wait_timeout(waiting, rest).unwrap_or_else(PoisonError::into_inner).0,
                 None => self.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner),
             };
@@ -93,10 +96,10 @@ impl Future for Sleep {
             waiting.next += 1;
             (end, waiting.next)
         });
-        let is_first = waiting.wakers.first_key_value().is_none_or(|(first, _)| place < *first);
+        let is_too_late = waiting.look.is_none_or(|look| end < look);
         waiting.wakers.insert(place, context.waker().clone());
         drop(waiting);
-        if is_first {
+        if is_too_late {
             TIMERS.changed.notify_one();
         }
         Poll::Pending

@@ -24,7 +24,7 @@ pub struct AllReduce<P> {
     group: Group,
     compression: GradientCompression,
     sent: VecDeque<(P, Reply<Vec<f32>>)>,
-    /// Memory of sums that were taken, for values to send.
+    /// Memory of sums that were taken back, for values to send.
     spare: Vec<Vec<f32>>,
 }
 
@@ -39,14 +39,18 @@ impl<P> AllReduce<P> {
         self.sent.len() >= AHEAD
     }
 
+    /// Memory for so many values to send, with any values: that of a sum that was taken back, if there is one.
+    pub fn memory(&mut self, len: usize) -> Vec<f32> {
+        let mut values = self.spare.pop().unwrap_or_default();
+        values.resize(len, 0.0);
+        values
+    }
+
     /// Sends values, no more than a piece.
-    pub fn send(&mut self, place: P, values: &[f32]) {
-        let mut sent = self.spare.pop().unwrap_or_default();
-        sent.clear();
-        sent.extend_from_slice(values);
+    pub fn send(&mut self, place: P, values: Vec<f32>) {
         let reply = match self.compression {
-            GradientCompression::None => self.group.all_reduce(sent),
-            GradientCompression::Fp16 => all_reduce_halves(self.group.clone(), sent),
+            GradientCompression::None => self.group.all_reduce(values),
+            GradientCompression::Fp16 => all_reduce_halves(self.group.clone(), values),
         };
         self.sent.push_back((place, reply));
     }
@@ -108,7 +112,9 @@ mod tests {
         let mut pieces = pieces(0..values.len());
         loop {
             for piece in pieces.by_ref().take(AHEAD - all_reduce.sent.len()) {
-                all_reduce.send(piece.clone(), &values[piece]);
+                let mut sent = all_reduce.memory(piece.len());
+                sent.copy_from_slice(&values[piece.clone()]);
+                all_reduce.send(piece, sent);
             }
             let Some((piece, sum)) = all_reduce.next().await else { return };
             let sum = sum.unwrap();

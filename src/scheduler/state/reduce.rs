@@ -62,15 +62,16 @@ impl State {
         let mut reduced = Reduced { total: Sums::default(), processes_ms: 0.0, now_ms: rig.runtime.now_ms(), step };
         // The plan is the same in all processes, and with it the order of the exchanges.
         for Terms { segment, range, parts } in terms(rig, answers) {
-            charge_for(rig, &range, &parts);
-            add(&mut self.gradients[segment as usize][range.clone()], &parts, None);
-            for piece in pieces(range) {
+            for piece in pieces(range.clone()) {
                 if all_reduce.is_full() {
                     self.take_sum(rig, &mut all_reduce, &mut reduced).await?;
                 }
-                // They are read and written.
-                rig.runtime.charge(2 * F32_BYTES * piece.len() as u64);
-                all_reduce.send((segment, piece.clone()), &self.gradients[segment as usize][piece]);
+                charge_for(rig, &piece, &parts);
+                let mut values = all_reduce.memory(piece.len());
+                let from = piece.start - range.start;
+                let parts: Vec<_> = parts.iter().map(|part| part.starting_at(from)).collect();
+                add(&mut values, &parts, None);
+                all_reduce.send((segment, piece), values);
             }
         }
         while self.take_sum(rig, &mut all_reduce, &mut reduced).await? {}
@@ -218,7 +219,7 @@ fn of_shared(terms: Vec<Terms<'_>>) -> Vec<Terms<'_>> {
         let mut start = range.start;
         for (_, end) in ends.range((segment, range.start + 1)..=(segment, range.end)) {
             let from = start - range.start;
-            let parts = parts.iter().map(|part| Part { first: part.first + from, ..*part });
+            let parts = parts.iter().map(|part| part.starting_at(from));
             let piece =
                 cut.entry((segment, start)).or_insert_with(|| Terms { segment, range: start..*end, parts: Vec::new() });
             piece.parts.extend(parts);
@@ -258,6 +259,11 @@ impl<'a> Sent<'a> {
 }
 
 impl Part<'_> {
+    /// What is left of it from a position of the stretch on.
+    fn starting_at(self, position: usize) -> Self {
+        Self { first: self.first + position, ..self }
+    }
+
     /// Writes a range of the stretch, which begins between blocks.
     fn write(self, range: Range<usize>, sum: &mut [f32]) {
         let range = self.first + range.start..self.first + range.end;
