@@ -18,6 +18,11 @@ const RIGS = {
   software: [gpu(0, "SwiftShader Device (Subzero)", "software", ["high-performance", "low-power", "fallback"]), cpu(1)],
   none: [cpu(0)],
 };
+RIGS.uneven = RIGS.gpus;
+/** Part by which a step's times vary, up and down. */
+const JITTER = variant === "uneven" ? 0.6 : 0.05;
+/** Milliseconds for which adapters are opened, and for which scaling is measured. */
+const [OPENING_MS, MEASURING_MS] = [variant === "unhurried" ? 500 : 0, 300];
 const TEST_ROWS = 360;
 const TRAIN_ROWS = 1437;
 /** Milliseconds of a row on each kind. */
@@ -30,6 +35,8 @@ let settings = null;
 /** @type {Member[]} */
 let members = [];
 let [next_id, step, epoch, is_running] = [1, 0, 0, false];
+/** The measurement that runs, or 0. */
+let measuring = 0;
 const PACE_MS = 40;
 /** @type {Map<number, number>} Learned parts. */
 const parts = new Map();
@@ -97,7 +104,7 @@ function train() {
     parts.set(member.id, settings?.split === "even" ? wanted : old + 0.15 * (wanted - old));
     const rows = at === active.length - 1 ? rest : Math.min(rest, Math.round(rows_of_all * (parts.get(member.id) ?? 0)));
     rest -= rows;
-    const compute_ms = rows / speed(member) * (0.95 + 0.1 * Math.random());
+    const compute_ms = rows / speed(member) * (1 + JITTER * (2 * Math.random() - 1));
     return { adapter: members.indexOf(member), member: member.id, name: member.info.name, rows, ms: compute_ms + 1.4, upload_ms: 0.4, compute_ms, readback_ms: 1, wait_ms: 0 };
   }).filter(({ rows }) => rows > 0);
   const longest = Math.max(...adapters.map(({ ms }) => ms));
@@ -231,7 +238,18 @@ function take(request) {
       probabilities[3] = 0.82;
       return post({ type: "classified", id: request.id, step, probabilities });
     }
-    case "measure": return variant === "dies" ? undefined : post({ type: "measured", report: report(members.map(({ info }) => info.name), request.batch_size, "") });
+    case "measure":
+      if (variant === "dies") return undefined;
+      measuring = Number(setTimeout(() => {
+        measuring = 0;
+        post({ type: "measured", report: report(members.map(({ info }) => info.name), request.batch_size, "") });
+      }, MEASURING_MS));
+      return undefined;
+    case "cancel":
+      if (measuring === 0) return undefined;
+      clearTimeout(measuring);
+      measuring = 0;
+      return post({ type: "error", request: "measure", message: "the measurement was cancelled\n  help: measure again when there is time" });
     case "simulate": {
       const names = request.rig.adapters.map(({ name }) => name);
       return post({
@@ -248,6 +266,12 @@ function begin(paused) {
   [step, epoch] = [0, 0];
   parts.clear();
   state("opening");
+  if (OPENING_MS === 0) return opened(paused);
+  setTimeout(() => opened(paused), OPENING_MS);
+}
+
+/** @param {boolean} paused */
+function opened(paused) {
   rig();
   predict();
   state(paused ? "paused" : "running");

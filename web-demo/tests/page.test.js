@@ -457,6 +457,94 @@ test("the focus stays on the button that pulled the plug", async () => {
   await leave();
 });
 
+test("a double click on Measure measures, and tells no error", async () => {
+  const { page, said, leave } = await open("gpus");
+  await train(page, 3);
+  await page.locator("#measure").dblclick();
+  await page.locator("#measured table").first().waitFor();
+  // The second click would have asked to end it.
+  assert.match((await page.locator("#measure-says").textContent()) ?? "", /^Batch of 64/);
+  assert.equal(await page.locator("#measure").textContent(), "Measure again");
+  assert.deepEqual(said, []);
+  await leave();
+});
+
+test("an error stands in the place of the state for a while only", async () => {
+  const { page, said, leave } = await open("refused");
+  await page.clock.install();
+  await page.locator("#status[data-kind=error]").waitFor();
+  await train(page, 3);
+  await page.locator("#learning-rate").evaluate((input) => {
+    /** @type {HTMLInputElement} */ (input).value = "1";
+    input.dispatchEvent(new Event("change"));
+  });
+  await page.locator("#status[data-kind=error]", { hasText: "not finite" }).waitFor();
+  await page.clock.fastForward(6000);
+  await page.locator("#status[data-kind=state]", { hasText: "Paused." }).waitFor();
+  assert.deepEqual(said, []);
+  await leave();
+});
+
+test("a button that is disabled for a while has the focus again afterwards", async () => {
+  const { page, said, leave } = await open("unhurried");
+  await page.locator("#run:enabled", { hasText: "Start" }).waitFor();
+  await train(page, 3);
+  await page.locator("#reset").focus();
+  await page.keyboard.press("Enter");
+  await page.waitForFunction(() => document.body.dataset.state === "opening");
+  assert.ok(await page.evaluate(() => ["lanes", "add"].every((id) => document.getElementById(id)?.inert)), "members can't be changed while they are opened");
+  await page.waitForFunction(() => document.body.dataset.state === "paused");
+  assert.equal(await page.evaluate(() => document.activeElement?.id), "reset");
+  assert.ok(await page.evaluate(() => ["lanes", "add"].every((id) => !document.getElementById(id)?.inert)));
+  assert.deepEqual(said, []);
+  await leave();
+});
+
+test("a bar reaches its width before it is drawn anew", async () => {
+  const { page, leave } = await open("gpus", { reducedMotion: "no-preference" });
+  await page.waitForFunction(() => Number(document.getElementById("fact-step")?.textContent) > 3);
+  const slowest_s = await page.evaluate(() => Math.max(...[...document.querySelectorAll(".time i, .batch span")]
+    .flatMap((bar) => getComputedStyle(bar).transitionDuration.split(", ").map(parseFloat))));
+  // The rig is drawn each 0.1 s: a longer transition would never end.
+  assert.ok(slowest_s <= 0.1, `${slowest_s} s`);
+  await leave();
+});
+
+test("a remark on the split stays long enough to be read, and blames no adapter that had no step yet", async () => {
+  // Waits of this rig vary from step to step.
+  const { page, leave } = await open("uneven", { reducedMotion: "no-preference" });
+  await page.evaluate(() => {
+    const remark = /** @type {HTMLElement} */ (document.getElementById("rig-says"));
+    const remarks = /** @type {{ kind: string, ms: number }[]} */ (/** @type {any} */ (window).remarks = []);
+    new MutationObserver(() => {
+      const kind = (remark.textContent ?? "").replace(/[\d.]+ %/, "");
+      if (remarks[remarks.length - 1]?.kind !== kind) remarks.push({ kind, ms: performance.now() });
+    }).observe(remark, { childList: true, characterData: true, subtree: true });
+  });
+  await page.waitForFunction(() => Number(document.getElementById("fact-step")?.textContent) > 180);
+  const remarks = await page.evaluate(() => /** @type {{ kind: string, ms: number }[]} */ (/** @type {any} */ (window).remarks));
+  assert.ok(remarks.some(({ kind }) => kind.startsWith("The others wait")), JSON.stringify(remarks));
+  remarks.slice(1).forEach(({ ms }, at) => {
+    assert.ok(remarks[at].kind === "" || ms - remarks[at].ms > 1900, JSON.stringify(remarks));
+  });
+  await page.click("#run");
+  await page.waitForFunction(() => document.body.dataset.state === "paused");
+  await page.getByRole("button", { name: "+ another worker on the CPU" }).click();
+  await page.waitForFunction(() => document.querySelectorAll("#lanes .lane").length === 4);
+  // Longer than the rig takes to be drawn anew.
+  await page.waitForTimeout(600);
+  assert.doesNotMatch((await page.locator("#rig-says").textContent()) ?? "", /no rows/);
+  await leave();
+});
+
+test("the accuracy above is that of the digits below, from the first predictions on", async () => {
+  const { page, leave } = await open("gpus");
+  await page.locator("#digits-says", { hasText: "right after step" }).waitFor();
+  const [right, all] = ((await page.locator("#digits-says").textContent()) ?? "").match(/\d+/g)?.map(Number) ?? [];
+  await page.locator("#fact-accuracy", { hasText: `${((100 * right) / all).toFixed(1)} %` }).waitFor();
+  await leave();
+});
+
 test("an adapter that is lost in a pause shows no numbers of its last step", async () => {
   const { page, leave } = await open("gpus");
   await trainAndPause(page);

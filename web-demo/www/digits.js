@@ -56,6 +56,12 @@ export class Digits {
     this.#draw();
   }
 
+  /** Part of the test digits that are read right; `null` before the first predictions. */
+  get accuracy() {
+    if (!this.#predictions || this.#labels.length === 0) return null;
+    return 1 - this.#order.filter((row) => this.#isWrong(row)).length / this.#labels.length;
+  }
+
   /** @param {number} row */
   #isWrong(row) {
     return this.#predictions !== null && this.#predictions.digits[row] !== this.#labels[row];

@@ -15,12 +15,14 @@ import { format, parse, startsByItself } from "./settings.js";
 import { SimulatedRig } from "./simulated.js";
 import { Tour } from "./tour.js";
 
-/** @import { EpochLog, Event, Hello, Info, Member, Predictions, Settings, State, StepLog } from "./messages.js" */
+/** @import { EpochLog, Event, Hello, Info, Member, Predictions, Problem, Settings, State, StepLog } from "./messages.js" */
 
 /** Steps that the metrics keep, the newest: some tens of megabytes. */
 const MOST_STEPS = 20_000;
 const MOST_NOTICES = 1000;
 const FACTS_MS = 200;
+/** An error stands in the place of the state for that long. */
+const ERROR_MS = 5000;
 const N_CORES = navigator.hardwareConcurrency || 1;
 
 /** @type {Record<State["state"], string>} */
@@ -49,6 +51,10 @@ let epochs = [];
 let notices = [];
 /** All members of this page's life, by their ids, as logs name them. @type {Map<number, Info>} */
 const known = new Map();
+/** The button that had the focus when it was disabled. @type {HTMLButtonElement | null} */
+let unfocused = null;
+/** @type {ReturnType<typeof setTimeout> | undefined} */
+let error_ends;
 /** Whether the visitor wants training to continue, whatever the engine does now. */
 let is_to_run = false;
 let is_dead = false;
@@ -130,7 +136,7 @@ function hear(event) {
     case "predictions": return takePredictions(event);
     case "notice": return tell(event.step, event.message);
     case "measuring": return measurement.progress(event);
-    case "error": return takeError(event.message);
+    case "error": return takeError(event);
     default: return undefined;
   }
 }
@@ -202,15 +208,30 @@ function follow(said) {
   if (said.state === "opening") clear();
   const is_open = said.state === "paused" || said.state === "finished" || said.state === "running";
   if (is_open || said.state === "idle") is_to_run = said.state === "running";
-  run.disabled = !(is_open || said.state === "idle");
+  enable(run, is_open || said.state === "idle");
   say(run, said.state === "running" ? "Pause" : said.step === 0 ? "Start" : "Continue");
-  step.disabled = said.state !== "paused";
-  reset.disabled = !is_open;
+  enable(step, said.state === "paused");
+  enable(reset, is_open);
   measurement.enabled = is_open;
-  status(said.state === "paused" && said.step === 0 ? "Ready: press Start." : STATES[said.state], "state");
+  // Members that are being opened can't be changed yet.
+  for (const id of ["lanes", "add"]) byId(id, HTMLElement).inert = said.state === "opening";
+  showState();
   document.body.dataset.state = said.state;
   if (before !== said.state) announce(STATES[said.state]);
   drawFacts();
+}
+
+/**
+ * Enables a button, or not. If it had the focus when it was disabled, it gets the focus back.
+ * @param {HTMLButtonElement} button
+ * @param {boolean} is_enabled
+ */
+function enable(button, is_enabled) {
+  if (!is_enabled && document.activeElement === button) unfocused = button;
+  button.disabled = !is_enabled;
+  if (!is_enabled || unfocused !== button) return;
+  unfocused = null;
+  if (document.activeElement === document.body) button.focus();
 }
 
 /** @param {Member[]} now */
@@ -265,6 +286,7 @@ function goBackTo(first) {
 function takePredictions(predictions) {
   digits.predictions = predictions;
   draw.learned();
+  drawFacts();
 }
 
 /** @param {EpochLog} epoch */
@@ -286,10 +308,20 @@ function tell(at, message) {
   announce(firstLine(message));
 }
 
-/** @param {string} message */
-function takeError(message) {
+/** @param {Problem} problem */
+function takeError({ request, message }) {
   tell(state.step, message);
   status(firstLine(message), "error");
+  clearTimeout(error_ends);
+  // If the run has ended with it, it stays.
+  error_ends = setTimeout(() => { if (state.state !== "idle" && !is_dead) showState(); }, ERROR_MS);
+  // What was pressed can be pressed again.
+  if (request === "remove" || request === "unplug") rig.members = members;
+}
+
+/** Shows the state in words. */
+function showState() {
+  status(state.state === "paused" && state.step === 0 ? "Ready: press Start." : STATES[state.state], "state");
 }
 
 /**
@@ -304,11 +336,11 @@ function status(text, kind) {
 }
 
 function showFacts() {
-  const epoch = epochs[epochs.length - 1];
+  const accuracy = digits.accuracy;
   const speed = curves.samples_per_s;
   say(byId("fact-step", HTMLElement), whole(state.step));
   say(byId("fact-epoch", HTMLElement), settings && settings.epochs > 0 ? `${state.epoch} of ${lastEpoch(settings.epochs)}` : String(state.epoch));
-  say(byId("fact-accuracy", HTMLElement), epoch ? percent(epoch.val_accuracy) : "–");
+  say(byId("fact-accuracy", HTMLElement), accuracy === null ? "–" : percent(accuracy));
   say(byId("fact-speed", HTMLElement), speed === null ? "–" : whole(speed));
 }
 

@@ -1,7 +1,8 @@
 // The rig: the batch as a bar, its trail, a lane for each adapter and one for the host, and what can be added.
 
-import { byId, colour, make, onScheme, paced, percent, say, short, sized } from "./dom.js";
+import { byId, colour, make, onScheme, paced, say, short, sized } from "./dom.js";
 import { GAIN, Lane, place } from "./lane.js";
+import { Remark } from "./remark.js";
 import { COLOURS, drawBatch } from "./split.js";
 import { MOST_ADAPTERS } from "./settings.js";
 
@@ -11,8 +12,6 @@ import { MOST_ADAPTERS } from "./settings.js";
 const TRAIL_LINES = 120;
 const REDRAW_MS = 100;
 const CALM_MS = 500;
-/** A part of the step spent waiting that is worth a word. */
-const MUCH_WAITING = 0.2;
 const HOST_PHASES = ["data", "reduce", "update"];
 
 export class Rig {
@@ -30,6 +29,7 @@ export class Rig {
   #full = null;
   /** Its parts, by the adapters that there were: some may have left since. @type {(Part & { id: number })[]} */
   #parts = [];
+  #remark = new Remark();
   /** Milliseconds, smoothed. */
   #host = { ms: 0, data: 0, reduce: 0, update: 0 };
   #hostBars = HOST_PHASES.map((name) => make("i", { className: name }));
@@ -81,6 +81,7 @@ export class Rig {
       this.#lanes.delete(id);
     }
     this.#order = members.map((member) => this.#laneOf(member));
+    this.#remark.members = members;
     const list = byId("lanes", HTMLElement);
     this.#order.forEach((lane, at) => {
       if (list.children[at] !== lane.element) list.insertBefore(lane.element, list.children[at] ?? null);
@@ -110,6 +111,7 @@ export class Rig {
   clear() {
     this.#trail = [];
     [this.#last, this.#full, this.#parts] = [null, null, []];
+    this.#remark.clear();
     for (const lane of this.#order) lane.forget();
     this.#draw();
   }
@@ -128,6 +130,7 @@ export class Rig {
     if (!this.#full || !isShort(step)) {
       this.#full = step;
       this.#parts = this.#order.map(({ slot, member, rows }) => ({ id: member.id, slot, name: member.info.name, rows }));
+      this.#remark.take(step);
     }
     this.#last = step;
   }
@@ -181,7 +184,7 @@ export class Rig {
     for (const lane of this.#order) lane.draw(data * scale, scale);
     this.#drawHost(scale);
     say(byId("step-ms", HTMLElement), this.#last ? `a step: ${short(ms)} ms` : "");
-    say(byId("rig-says", HTMLElement), this.#remark());
+    say(byId("rig-says", HTMLElement), this.#remark.text((id) => this.#lanes.get(id)?.letter ?? "", performance.now()));
   }
 
   #drawBatch() {
@@ -214,27 +217,6 @@ export class Rig {
     const texts = [`data ${short(data)} ms`, `sums ${short(reduce)} ms`, `update ${short(update)} ms`];
     say(byId("host-numbers", HTMLElement), this.#last ? `${texts.map((text) => text.replace(" ms", "")).join(" · ")} ms` : "");
     byId("host-time", HTMLElement).setAttribute("aria-label", this.#last ? texts.join(", ") : "No step yet");
-  }
-
-  /** Remark on the current split. */
-  #remark() {
-    if (!this.#last) return "";
-    if (this.#order.length === 1) {
-      const is_on_device = this.#last.reduce_ms + this.#last.update_ms === 0;
-      const where = is_on_device ? "the update runs on it, and nothing is exchanged. Add" : "add";
-      return `One adapter: ${where} another to see a batch being split.`;
-    }
-    const idle = this.#order.filter(({ times, member }) => !times && member.presence === "active" && !member.is_excluded);
-    if (idle.length > 0) {
-      const who = idle.map(({ letter }) => letter).join(", ");
-      return `${who} ${idle.length === 1 ? "has" : "have"} no rows: the step would take longer with them, or the batch is too small. An empty share adds nothing.`;
-    }
-    const working = this.#order.filter(({ times }) => times);
-    const waits = working.map(({ times }) => times?.wait ?? 0);
-    const slowest = working[waits.indexOf(Math.min(...waits))];
-    const lost = Math.max(...waits) / this.#host.ms;
-    if (!slowest || lost < MUCH_WAITING) return "";
-    return `The others wait for ${slowest.letter} up to ${percent(lost, 0)} of a step.`;
   }
 }
 

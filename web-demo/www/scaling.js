@@ -2,6 +2,7 @@
 
 import { Chart } from "./charts.js";
 import { byId, make, percent, say, short, whole } from "./dom.js";
+import { firstLine } from "./notices.js";
 import { isGpu } from "./settings.js";
 
 /** @import { Link } from "./link.js" */
@@ -99,7 +100,12 @@ export class Measurement {
   constructor(link, batchSize) {
     this.#link = link;
     this.#batchSize = batchSize;
-    this.#button.addEventListener("click", () => (this.#is_running ? link.send({ type: "cancel" }) : this.#measure()));
+    this.#button.addEventListener("click", ({ detail }) => {
+      // The second click of a double one would cancel what the first began.
+      if (detail > 1) return;
+      if (this.#is_running) link.send({ type: "cancel" });
+      else void this.#measure();
+    });
   }
 
   async #measure() {
@@ -111,7 +117,7 @@ export class Measurement {
       this.#pair.show(report);
       say(this.#says, `Batch of ${report.batch_size}; in the order ${report.adapters.join(", ")}.`);
     } catch (error) {
-      say(this.#says, /** @type {Error} */ (error).message);
+      say(this.#says, firstLine(/** @type {Error} */ (error).message));
     }
     this.#is_running = false;
     this.#button.textContent = "Measure again";

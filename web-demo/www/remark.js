@@ -1,0 +1,105 @@
+// One sentence on the split, which stays long enough to be read.
+
+import { percent } from "./dom.js";
+
+/** @import { Member, StepLog } from "./messages.js" */
+
+/** Part of a step spent waiting from which a sentence tells of it, and the part below which it no longer does. */
+const MUCH_WAITING = { from: 0.2, until: 0.12 };
+/** A sentence is shown once it has been true for that long. */
+const STEADY_MS = 2000;
+/** Steps over which waits are averaged, about. */
+const LOOK_BACK = 16;
+
+/**
+ * A member's part in the last steps.
+ * @typedef {{ wait: number, is_idle: boolean }} Seen `wait`: mean part of a step.
+ */
+
+export class Remark {
+  /** @type {Map<number, Seen>} By the members' ids. */
+  #seen = new Map();
+  /** @type {Member[]} */
+  #members = [];
+  /** @type {StepLog | null} */
+  #last = null;
+  #is_waiting = false;
+  /** The sentence that is shown, the one that is true now, and since when. */
+  #shown = "";
+  #candidate = "";
+  #since_ms = -Infinity;
+
+  /** @param {Member[]} members */
+  set members(members) {
+    const throttleOf = new Map(this.#members.map(({ id, throttle }) => [id, throttle]));
+    // Waits at another speed tell nothing of those now.
+    if (members.some(({ id, throttle }) => (throttleOf.get(id) ?? throttle) !== throttle)) this.#seen.clear();
+    this.#members = members;
+    for (const id of this.#seen.keys()) if (!members.some((member) => member.id === id)) this.#seen.delete(id);
+  }
+
+  /** Forgets the steps. */
+  clear() {
+    this.#seen.clear();
+    [this.#last, this.#is_waiting, this.#shown, this.#candidate] = [null, false, "", ""];
+  }
+
+  /** Takes in a step of a full batch. @param {StepLog} step */
+  take(step) {
+    this.#last = step;
+    for (const { id, presence } of this.#members) {
+      if (presence !== "active") {
+        this.#seen.delete(id);
+        continue;
+      }
+      const part = step.adapters.find(({ member }) => member === id);
+      const old = this.#seen.get(id);
+      const wait = (part?.wait_ms ?? 0) / step.ms;
+      this.#seen.set(id, { wait: old && part ? old.wait + (wait - old.wait) / LOOK_BACK : wait, is_idle: !part });
+    }
+  }
+
+  /**
+   * The sentence to show now.
+   * @param {(id: number) => string} nameOf Letter of a member.
+   * @param {number} now_ms
+   */
+  text(nameOf, now_ms) {
+    const now = this.#now(nameOf);
+    // Numbers alone may change at once.
+    if (kindOf(now) !== kindOf(this.#candidate)) this.#since_ms = now_ms;
+    this.#candidate = now;
+    if (now_ms - this.#since_ms >= STEADY_MS || this.#shown === "" || kindOf(now) === kindOf(this.#shown)) this.#shown = now;
+    return this.#shown;
+  }
+
+  /** @param {(id: number) => string} nameOf */
+  #now(nameOf) {
+    if (!this.#last) return "";
+    if (this.#members.length === 1) {
+      const is_on_device = this.#last.reduce_ms + this.#last.update_ms === 0;
+      const where = is_on_device ? "the update runs on it, and nothing is exchanged. Add" : "add";
+      return `One adapter: ${where} another to see a batch being split.`;
+    }
+    const active = this.#members.filter(({ presence, is_excluded }) => presence === "active" && !is_excluded);
+    const idle = active.filter(({ id }) => this.#seen.get(id)?.is_idle);
+    if (idle.length > 0) {
+      const who = idle.map(({ id }) => nameOf(id)).join(", ");
+      return `${who} ${idle.length === 1 ? "has" : "have"} no rows: the step would take longer with them, or the batch is too small. An empty share adds nothing.`;
+    }
+    const waits = active.flatMap(({ id }) => {
+      const seen = this.#seen.get(id);
+      return seen ? [{ id, wait: seen.wait }] : [];
+    });
+    if (waits.length < 2) return "";
+    const longest = Math.max(...waits.map(({ wait }) => wait));
+    const slowest = waits.reduce((a, b) => (b.wait < a.wait ? b : a));
+    this.#is_waiting = longest >= (this.#is_waiting ? MUCH_WAITING.until : MUCH_WAITING.from);
+    return this.#is_waiting ? `The others wait for ${nameOf(slowest.id)} up to ${percent(longest, 0)} of a step.` : "";
+  }
+}
+
+/** A sentence without its percentage. @param {string} text */
+function kindOf(text) {
+  return text.replace(/[\d.]+ %/, "");
+}
