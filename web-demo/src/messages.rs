@@ -308,11 +308,12 @@ pub struct Worked {
     compute_ms: f64,
     readback_ms: f64,
     wait_ms: f64,
+    message_ms: f64,
 }
 
 impl Worked {
-    /// `places` are the members' places by their positions in the engine.
-    fn of(log: AdapterLog, places: &[Option<Place>]) -> Option<Self> {
+    /// `places` are the members' places by their positions in the engine; `ms_of_adapters` is the step without the host's part.
+    fn of(log: AdapterLog, places: &[Option<Place>], ms_of_adapters: f64) -> Option<Self> {
         let AdapterLog { adapter, name, rows, ms, upload_ms, compute_ms, readback_ms, wait_ms, end_wait_ms } = log;
         let Place { at: adapter, id: member } = (*places.get(adapter)?)?;
         Some(Self {
@@ -325,6 +326,7 @@ impl Worked {
             compute_ms,
             readback_ms,
             wait_ms: wait_ms + end_wait_ms,
+            message_ms: (ms_of_adapters - ms - wait_ms - end_wait_ms).max(0.0),
         })
     }
 }
@@ -334,15 +336,17 @@ impl Worked {
 pub struct Stepped {
     #[serde(flatten)]
     log: StepLog,
+    clock_ms: f64,
     adapters: Vec<Worked>,
 }
 
 impl Stepped {
-    /// `places` are the members' places by their positions in the engine.
-    pub fn of(mut log: StepLog, places: &[Option<Place>]) -> Self {
+    /// `places` are the members' places by their positions in the engine; `clock_ms` is the time since the step before.
+    pub fn of(mut log: StepLog, places: &[Option<Place>], clock_ms: f64) -> Self {
         let adapters = std::mem::take(&mut log.adapters);
-        let adapters = adapters.into_iter().filter_map(|adapter| Worked::of(adapter, places)).collect();
-        Self { log, adapters }
+        let of_adapters = log.ms - log.data_ms - log.reduce_ms - log.update_ms - log.processes_ms;
+        let adapters = adapters.into_iter().filter_map(|adapter| Worked::of(adapter, places, of_adapters)).collect();
+        Self { log, clock_ms, adapters }
     }
 }
 
@@ -375,6 +379,7 @@ impl Simulated {
                 compute_ms,
                 readback_ms,
                 wait_ms: (all_ms - busy_ms).max(0.0),
+                message_ms: 0.0,
             }
         };
         Self {
@@ -578,10 +583,10 @@ mod tests {
             learning_rate: 0.1,
             gradient_norm: 1.0,
             is_applied: true,
-            ms: 9.0,
-            data_ms: 0.0,
-            reduce_ms: 0.0,
-            update_ms: 0.0,
+            ms: 14.0,
+            data_ms: 0.5,
+            reduce_ms: 1.5,
+            update_ms: 2.0,
             processes_ms: 0.0,
             samples_per_s: 1.0,
             adapters: vec![worked],
@@ -589,9 +594,11 @@ mod tests {
         };
         // The member at position 0 has left.
         let place = |at, id| Some(Place { at, id });
-        let text = serde_json::to_value(Stepped::of(log, &[None, place(0, 4), place(1, 7)])).unwrap();
+        let text = serde_json::to_value(Stepped::of(log, &[None, place(0, 4), place(1, 7)], 12.5)).unwrap();
         assert_eq!((&text["adapters"][0]["adapter"], &text["adapters"][0]["member"]), (&1.into(), &7.into()));
         assert_eq!(text["adapters"][0]["wait_ms"], 6.0);
-        assert_eq!(text["batches"], 9);
+        // 14 - 0.5 - 1.5 - 2 are the adapters' part, of which 3 + 6 have names.
+        assert_eq!(text["adapters"][0]["message_ms"], 1.0);
+        assert_eq!((&text["batches"], &text["clock_ms"]), (&9.into(), &12.5.into()));
     }
 }

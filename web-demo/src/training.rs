@@ -40,6 +40,8 @@ pub(crate) struct Run {
     /// Number of the newest of them, or of those told.
     told_step: u64,
     told_ms: f64,
+    /// End of the step before; none at the start and after a pause.
+    stepped_ms: Option<f64>,
     /// Time of the last prediction of the test digits, and its length.
     predicted_ms: f64,
     predicting_ms: f64,
@@ -88,6 +90,7 @@ impl Run {
             steps,
             told_step: 0,
             told_ms,
+            stepped_ms: None,
             predicted_ms: 0.0,
             predicting_ms: 0.0,
             last_epoch,
@@ -110,6 +113,7 @@ impl Run {
     /// One training step, with the actions after it.
     pub(crate) async fn step(&mut self, rig: &mut Rig) -> Result<Outcome> {
         self.epochs_begun = self.trainer.progress().epoch + 1;
+        let since_ms = *self.stepped_ms.get_or_insert(self.clock.now_ms());
         let stepped = self.session.step_async(&mut self.trainer).await;
         rig.update(&self.trainer);
         if let Some(log) = stepped? {
@@ -119,8 +123,9 @@ impl Run {
                 self.tell_steps();
             }
             self.told_step = log.step;
-            self.steps.push(Stepped::of(log, &rig.places));
             let now_ms = self.clock.now_ms();
+            self.stepped_ms = Some(now_ms);
+            self.steps.push(Stepped::of(log, &rig.places, now_ms - since_ms));
             if now_ms - self.told_ms > TELL_MS {
                 self.tell_steps();
             }
@@ -147,6 +152,12 @@ impl Run {
         if !self.steps.is_empty() {
             tell(&Event::Steps { steps: std::mem::take(&mut self.steps) });
         }
+    }
+
+    /// Sends the steps that were not sent yet. What follows is no part of the next step's time by the clock.
+    pub(crate) fn rest(&mut self) {
+        self.stepped_ms = None;
+        self.tell_steps();
     }
 
     /// Sends predictions of the test digits.

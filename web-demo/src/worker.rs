@@ -132,7 +132,7 @@ impl Worker {
             Ok(Outcome::Stepped) => return true,
             Ok(Outcome::Finished) => self.enter("finished"),
             Err(error) => {
-                run.tell_steps();
+                run.rest();
                 self.enter("paused");
                 refuse(None, &error);
             }
@@ -143,7 +143,7 @@ impl Worker {
     /// Pauses, after sending all pending messages.
     async fn rest(&mut self) -> Result<()> {
         let run = self.run.as_mut().ok_or_else(no_run)?;
-        run.tell_steps();
+        run.rest();
         let predicted = run.predict().await;
         let state = if run.is_finished() { "finished" } else { "paused" };
         self.enter(state);
@@ -286,7 +286,7 @@ impl Worker {
         self.run.as_ref().ok_or_else(no_run)?;
         self.enter("measuring");
         let run = self.run.as_mut().ok_or_else(no_run)?;
-        run.tell_steps();
+        run.rest();
         let measured = run.measure(adapters, batch_size, &|| IS_CANCELLED.get()).await;
         self.enter(before);
         match measured? {

@@ -10,6 +10,7 @@ import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { BATCHES, HOST_GB_S, RIGS } from "../www/cards.js";
 import { EXAMPLES } from "../www/examples.js";
+import { Pace } from "../www/pace.js";
 import { launch, visit } from "./browser.js";
 import { manyhands } from "./command.js";
 import { serve } from "./serve.js";
@@ -362,6 +363,64 @@ test("adapters come and go, slow down, and get fewer rows than there are adapter
   const { steps } = await metricsOf(page);
   assert.ok(steps.some((step) => step.rows === 1 && step.adapters.length === 1));
   assert.ok(steps.every(({ loss, is_applied }) => Number.isFinite(loss) && is_applied));
+  assert.deepEqual(said, []);
+  await leave();
+});
+
+/**
+ * Has a page note when steps arrive: a message comes right after the last of its steps.
+ * @param {Page} page
+ */
+async function noteArrivals(page) {
+  await page.addInitScript(() => {
+    const arrivals = /** @type {{ ms: number, clock_ms: number }[]} */ (/** @type {any} */ (window).arrivals = []);
+    const RealWorker = Worker;
+    window.Worker = class extends RealWorker {
+      /** @param {string | URL} address @param {WorkerOptions} [options] */
+      constructor(address, options) {
+        super(address, options);
+        this.addEventListener("message", ({ data }) => {
+          if (data.type !== "steps") return;
+          const clock_ms = data.steps.reduce((/** @type {number} */ sum, /** @type {StepLog} */ step) => sum + step.clock_ms, 0);
+          arrivals.push({ ms: performance.now(), clock_ms });
+        });
+      }
+    };
+  });
+}
+
+test("the phases fill each step, and the shown throughput is that of the clock", async () => {
+  const { page, said, leave } = await visit(plain, "about:blank");
+  page.setDefaultTimeout(PATIENCE_MS);
+  await noteArrivals(page);
+  await page.goto(`http://localhost:${server.port}/?adapters=cpu,cpu&split=even&model=small&batch_size=96`);
+  await page.locator("#run:enabled").click();
+  await reach(page, 5);
+  await page.waitForTimeout(6000);
+  await pause(page);
+  const { steps } = await metricsOf(page);
+  for (const { step, ms, data_ms, reduce_ms, update_ms, adapters } of steps) {
+    for (const { upload_ms, compute_ms, readback_ms, wait_ms, message_ms } of adapters) {
+      const sum = data_ms + upload_ms + compute_ms + readback_ms + wait_ms + message_ms + reduce_ms + update_ms;
+      assert.ok(Math.abs(sum - ms) <= 0.02 * ms, `step ${step}: the phases are ${sum} of ${ms} ms`);
+    }
+  }
+  assert.ok(steps.slice(1).every(({ ms, clock_ms }) => clock_ms >= 0.99 * ms), "no step is shorter by the clock");
+
+  const arrivals = await page.evaluate(() => /** @type {{ ms: number, clock_ms: number }[]} */ (/** @type {any} */ (window).arrivals));
+  // A busy page may hear of some steps late: the median of many spans is that of the clock.
+  const ratios = arrivals.flatMap(({ ms }, end) => {
+    const begin = arrivals.findIndex((arrival) => ms - arrival.ms < 4000) - 1;
+    if (begin < 0) return [];
+    const told_ms = arrivals.slice(begin + 1, end + 1).reduce((sum, { clock_ms }) => sum + clock_ms, 0);
+    return [told_ms / (ms - arrivals[begin].ms)];
+  }).sort((a, b) => a - b);
+  const middle = ratios[Math.floor(ratios.length / 2)];
+  assert.ok(Math.abs(middle - 1) <= 0.03, `the steps take ${middle} of the time by the clock`);
+
+  const pace = new Pace();
+  steps.forEach(({ rows, clock_ms }) => pace.add(rows, clock_ms));
+  await page.locator("#fact-speed", { hasText: new RegExp(`^${Math.round(pace.samples_per_s).toLocaleString("en-US")}$`) }).waitFor();
   assert.deepEqual(said, []);
   await leave();
 });

@@ -105,11 +105,11 @@ function train() {
     const rows = at === active.length - 1 ? rest : Math.min(rest, Math.round(rows_of_all * (parts.get(member.id) ?? 0)));
     rest -= rows;
     const compute_ms = rows / speed(member) * (1 + JITTER * (2 * Math.random() - 1));
-    return { adapter: members.indexOf(member), member: member.id, name: member.info.name, rows, ms: compute_ms + 1.4, upload_ms: 0.4, compute_ms, readback_ms: 1, wait_ms: 0 };
+    return { adapter: members.indexOf(member), member: member.id, name: member.info.name, rows, ms: compute_ms + 1.4, upload_ms: 0.4, compute_ms, readback_ms: 1, wait_ms: 0, message_ms: 0.2 };
   }).filter(({ rows }) => rows > 0);
   const longest = Math.max(...adapters.map(({ ms }) => ms));
   for (const adapter of adapters) adapter.wait_ms = longest - adapter.ms;
-  const ms = longest + 0.3 + 1.2;
+  const ms = longest + 0.2 + 0.1 + 0.3 + 1.1;
   step += 1;
   epoch = Math.ceil(step / batches);
   const loss = 2.3 * Math.exp(-step / 45) + 0.05 + 0.1 * Math.random();
@@ -117,7 +117,7 @@ function train() {
   const log = {
     step, epoch, batch, batches, rows: rows_of_all, loss, accuracy: Math.max(0.1, 1 - loss / 2.6),
     learning_rate: settings.learning_rate, gradient_norm: 1, is_applied: true, ms, data_ms: 0.1, reduce_ms: 0.3, update_ms: 1.1,
-    samples_per_s: (rows_of_all / ms) * 1000, adapters,
+    samples_per_s: (rows_of_all / ms) * 1000, clock_ms: PACE_MS, adapters,
   };
   post({ type: "steps", steps: [log] });
   if (step % batches === 0) endEpoch(loss);
@@ -170,7 +170,7 @@ function report(names, batch_size, limit) {
 function simulatedSteps(names, batch_size) {
   const rows = Math.round(batch_size / names.length);
   const adapters = names.map((name, adapter) => ({
-    adapter, member: 0, name, rows, ms: 8, upload_ms: 1, compute_ms: 6, readback_ms: 1, wait_ms: adapter === 0 ? 0 : 0.5,
+    adapter, member: 0, name, rows, ms: 8, upload_ms: 1, compute_ms: 6, readback_ms: 1, wait_ms: adapter === 0 ? 0 : 0.5, message_ms: 0,
   }));
   return Array.from({ length: 30 }, (_, at) => ({ rows: rows * names.length, ms: 10, reduce_ms: 0.5, update_ms: 1, is_counted: at >= 20, adapters }));
 }

@@ -2,6 +2,7 @@
 
 import { Chart } from "./charts.js";
 import { byId, paced, percent, say, whole } from "./dom.js";
+import { Pace } from "./pace.js";
 
 /** @import { EpochLog, StepLog } from "./messages.js" */
 /** @import { Mark } from "./charts.js" */
@@ -17,7 +18,7 @@ const NEAR = 0.03;
 
 /** @typedef {{ step: number, loss: number, accuracy: number, speed: number, reference: number }} Numbers `reference` may be NaN. */
 
-const NUMBERS = /** @type {const} */ (["step", "loss", "accuracy", "speed"]);
+const AVERAGED = /** @type {const} */ (["loss", "accuracy"]);
 const HEIGHTS = { loss: 170, speed: 110 };
 
 export class Curves {
@@ -29,6 +30,7 @@ export class Curves {
   /** @type {Numbers | null} Running means, and their weight. */
   #mean = null;
   #weight = 0;
+  #pace = new Pace();
   /** @type {EpochLog[]} */
   #epochs = [];
   /** @type {Mark[]} */
@@ -61,8 +63,9 @@ export class Curves {
 
   /** @param {StepLog[]} steps */
   take(steps) {
-    for (const { step, loss, accuracy, samples_per_s } of steps) {
-      const raw = { step, loss, accuracy, speed: samples_per_s, reference: this.#reference.at(step) ?? NaN };
+    for (const { step, loss, accuracy, rows, clock_ms } of steps) {
+      this.#pace.add(rows, clock_ms);
+      const raw = { step, loss, accuracy, speed: (1000 * rows) / clock_ms, reference: this.#reference.at(step) ?? NaN };
       this.#reference.take(step, loss);
       this.#open.push({ raw, smooth: this.#smoothed(raw) });
       if (this.#open.length >= this.#stride) this.#close();
@@ -99,7 +102,7 @@ export class Curves {
 
   clear() {
     [this.#points, this.#open, this.#epochs, this.#marks] = [[], [], [], []];
-    [this.#stride, this.#mean, this.#weight] = [1, null, 0];
+    [this.#stride, this.#mean, this.#weight, this.#pace] = [1, null, 0, new Pace()];
     this.#draw();
   }
 
@@ -111,9 +114,9 @@ export class Curves {
     const keep = 1 - 1 / LOOK_BACK;
     this.#weight = this.#weight * keep + 1;
     const mean = this.#mean ?? { ...raw };
-    for (const name of NUMBERS) mean[name] += (raw[name] - mean[name]) / this.#weight;
+    for (const name of AVERAGED) mean[name] += (raw[name] - mean[name]) / this.#weight;
     this.#mean = mean;
-    return { ...mean, step: raw.step, reference: raw.reference };
+    return { ...raw, loss: mean.loss, accuracy: mean.accuracy, speed: this.#pace.samples_per_s };
   }
 
   #close() {
@@ -151,7 +154,7 @@ export class Curves {
     if (now) {
       byId("loss-chart", HTMLElement).ariaLabel = `Loss over the training steps: ${now.loss.toFixed(3)} of late`;
       byId("accuracy-chart", HTMLElement).ariaLabel = `Accuracy over the training steps: ${percent(now.accuracy)} of late`;
-      byId("speed-chart", HTMLElement).ariaLabel = `Samples each second over the training steps: ${whole(now.speed)} of late`;
+      byId("speed-chart", HTMLElement).ariaLabel = `Samples each second over the training steps: ${whole(this.#pace.samples_per_s)} of late`;
     }
     this.#tell();
   }
@@ -178,9 +181,9 @@ export class Curves {
     return this.#mean?.loss ?? NaN;
   }
 
-  /** Samples each second of late, or `null` before the first step. */
+  /** Samples each second of late by the clock, or `null` before the first step. */
   get samples_per_s() {
-    return this.#mean?.speed ?? null;
+    return this.#mean ? this.#pace.samples_per_s : null;
   }
 }
 

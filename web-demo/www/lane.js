@@ -11,7 +11,7 @@ const FACTORS = [1, 1.5, 2, 3, 4, 6, 8, 12, 16];
 export const GAIN = 0.25;
 /** `a, b, and c`. */
 const LIST = new Intl.ListFormat("en");
-const PHASES = /** @type {const} */ (["upload", "compute", "readback", "wait"]);
+const PHASES = /** @type {const} */ (["upload", "compute", "readback", "wait", "message"]);
 
 /** @typedef {Record<typeof PHASES[number], number>} Phases */
 
@@ -117,7 +117,9 @@ export class Lane {
       this.times = null;
       return;
     }
-    const now = { upload: log.upload_ms, compute: log.compute_ms, readback: log.readback_ms, wait: log.wait_ms };
+    const now = {
+      upload: log.upload_ms, compute: log.compute_ms, readback: log.readback_ms, wait: log.wait_ms, message: log.message_ms,
+    };
     const old = this.times;
     if (old) for (const phase of PHASES) now[phase] = old[phase] + GAIN * (now[phase] - old[phase]);
     this.times = now;

@@ -84,6 +84,8 @@
  * @property {number} compute_ms
  * @property {number} readback_ms
  * @property {number} wait_ms For the others: at exchanges, and at the end of the step.
+ * @property {number} message_ms Rest of the step without the host's part: messages between host and adapter, and the scheduler's own
+ *   work. With it the phases fill the step.
  */
 
 /**
@@ -103,7 +105,9 @@
  * @property {number} data_ms Of these, waiting for data.
  * @property {number} reduce_ms Of these, adding gradients on the host.
  * @property {number} update_ms Of these, updating on the host and broadcasting weights.
- * @property {number} samples_per_s
+ * @property {number} samples_per_s Of the step alone.
+ * @property {number} clock_ms From the end of the step before to the end of this one: with the ends of epochs, predictions of the
+ *   test digits, and whatever else the worker did meanwhile. The first step after a pause counts alone.
  * @property {AdapterLog[]} adapters Those that had rows.
  */
 
