@@ -2,7 +2,8 @@
 //!
 //! `cargo bench --bench feeding -- [FILES] [WORKERS] [ROUNDS] [SIDE]`, by default 2,000 files of 256 × 256, two threads, five rounds,
 //! brought to 224 × 224: more than a folder keeps decoded, so that it streams. Both take turns, so that other work on the machine
-//! hits them alike; medians count. On Linux the memory of the process is told after parts of an epoch: it must not grow.
+//! hits them alike; medians count. On Linux the ratio of processor time is told, too, which other work changes less, and the memory
+//! of the process after parts of an epoch: it must not grow.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench prints, and may panic")]
 #![allow(clippy::disallowed_methods, reason = "a bench reads the clock and has threads")]
@@ -16,7 +17,7 @@ use std::time::Instant;
 use image::codecs::jpeg::JpegEncoder;
 use image::imageops::{self, FilterType};
 use image::{Rgb, RgbImage};
-use manyhands::data::{Augment, Augmentation, Factor, FlipMode, ImageFolder, ImageSettings, Loader, LoaderSettings};
+use manyhands::data::{Augment, Augmentation, Dataset, Factor, FlipMode, ImageFolder, ImageSettings, Loader, LoaderSettings};
 use manyhands::internals::timing::median;
 
 const SIDE: u32 = 256;
@@ -38,9 +39,39 @@ fn write(folder: &Path, number: usize) -> PathBuf {
     path
 }
 
+/// Files a second by the clock, and by processor time where the system tells it.
+#[derive(Clone, Copy)]
+struct Rates {
+    clock: f64,
+    processor: Option<f64>,
+}
+
+impl Rates {
+    fn of(files: usize, work: impl FnOnce()) -> Self {
+        let (begin, used) = (Instant::now(), processor_seconds());
+        work();
+        let clock = files as f64 / begin.elapsed().as_secs_f64();
+        let processor = used.zip(processor_seconds()).map(|(before, after)| files as f64 / (after - before));
+        Self { clock, processor }
+    }
+}
+
+/// Seconds of processor time that this process has used, by its own account and the system's.
+fn processor_seconds() -> Option<f64> {
+    let stat = fs::read_to_string("/proc/self/stat").ok()?;
+    // Behind the name, which may hold spaces: the 12th and 13th number are hundredths of a second.
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let ticks = |at: usize| fields.get(at)?.parse::<f64>().ok();
+    Some((ticks(11)? + ticks(12)?) / 100.0)
+}
+
 /// Files a second that `image` decodes with these threads.
-fn decode(paths: &[PathBuf], threads: usize) -> f64 {
-    let (begin, next) = (Instant::now(), AtomicUsize::new(0));
+fn decode(paths: &[PathBuf], threads: usize) -> Rates {
+    Rates::of(paths.len(), || decode_all(paths, threads))
+}
+
+fn decode_all(paths: &[PathBuf], threads: usize) {
+    let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
@@ -51,21 +82,23 @@ fn decode(paths: &[PathBuf], threads: usize) -> f64 {
             });
         }
     });
-    paths.len() as f64 / begin.elapsed().as_secs_f64()
 }
 
 /// Files a second that come out of an epoch, and memory after each tenth of it.
-fn feed(loader: &mut Loader, epoch: u64) -> (f64, Vec<u64>) {
-    let (begin, mut rows, mut memory) = (Instant::now(), 0, Vec::new());
-    loader.start_epoch(epoch, 0);
+fn feed(loader: &mut Loader, epoch: u64) -> (Rates, Vec<u64>) {
+    let (files, mut rows, mut memory) = (loader.dataset().len(), 0, Vec::new());
     let part = loader.batches_per_epoch().div_ceil(10);
-    while let Some(batch) = loader.next().unwrap() {
-        rows += batch.rows;
-        if loader.position().batch.is_multiple_of(part) {
-            memory.extend(resident());
+    let rates = Rates::of(files, || {
+        loader.start_epoch(epoch, 0);
+        while let Some(batch) = loader.next().unwrap() {
+            rows += batch.rows;
+            if loader.position().batch.is_multiple_of(part) {
+                memory.extend(resident());
+            }
         }
-    }
-    (rows as f64 / begin.elapsed().as_secs_f64(), memory)
+    });
+    assert_eq!(rows, files);
+    (rates, memory)
 }
 
 /// Megabytes of memory that the process has now.
@@ -103,10 +136,18 @@ fn main() {
         memory.push(of_epoch);
         augmented.push(feed(&mut changed, round).0);
     }
-    let ratio = |rates: &[f64]| median(rates.iter().zip(&decoded).map(|(rate, decoded)| rate / decoded));
-    println!("`image` decodes    {:>7.0} files a second", median(decoded.iter().copied()));
-    println!("fed to {side} × {side}   {:>7.0}, {:.2} of that", median(fed.iter().copied()), ratio(&fed));
-    println!("turned and flipped {:>7.0}, {:.2} of that", median(augmented.iter().copied()), ratio(&augmented));
+    println!("`image` decodes    {:>7.0} files a second", median(decoded.iter().map(|rates| rates.clock)));
+    for (name, rates) in [(format!("fed to {side} × {side}"), &fed), ("turned and flipped".into(), &augmented)] {
+        let pairs = || rates.iter().zip(&decoded);
+        let by_clock = median(pairs().map(|(rates, decoded)| rates.clock / decoded.clock));
+        let ratios: Option<Vec<f64>> =
+            pairs().map(|(rates, decoded)| Some(rates.processor? / decoded.processor?)).collect();
+        let by_processor = ratios.map_or_else(String::new, |ratios| {
+            format!(", {:.2} by processor time", median(ratios.into_iter()))
+        });
+        let rate = median(rates.iter().map(|rates| rates.clock));
+        println!("{name:<18} {rate:>7.0}, {by_clock:.2} of that{by_processor}");
+    }
     for (round, memory) in memory.iter().enumerate() {
         println!("MB of memory in epoch {round}: {memory:?}");
     }

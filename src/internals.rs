@@ -60,6 +60,7 @@ pub mod adapters {
 /// Checks of data.
 pub mod data {
     pub use crate::data::batch::{check_labels, check_probabilities};
+    pub use crate::data::buffers::Buffers;
     pub use crate::data::*;
 }
 

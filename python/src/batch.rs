@@ -1,6 +1,6 @@
 //! `NumPy` arrays as batches: each value is copied once, and becomes an f32 on the way.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use numpy::ndarray::{ArrayViewD, Axis, IxDyn};
 use numpy::{Element, PyArrayDyn, PyArrayMethods, PyReadonlyArray, PyUntypedArray, PyUntypedArrayMethods};
@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 
 use manyhands::data;
+use manyhands::internals::data::Buffers;
 use manyhands::internals::trainer::{BatchCheck, CheckedBatch};
 
 use crate::errors::detached;
@@ -53,28 +54,7 @@ pub(crate) struct Rows {
     inputs: Vec<Box<dyn Array>>,
     targets: Vec<Box<dyn Array>>,
     sample_weights: Option<Box<dyn Array>>,
-    buffers: Mutex<Buffers>,
-}
-
-/// Buffers of earlier batches. One that no batch holds any more is filled again: memory that is new to the process would cost as
-/// much as the copy of the values.
-#[derive(Default)]
-struct Buffers(Vec<Arc<[f32]>>);
-
-impl Buffers {
-    /// A buffer with one owner, and values that do not matter.
-    fn take(&mut self, len: usize) -> Arc<[f32]> {
-        let is_free = |buffer: &mut Arc<[f32]>| buffer.len() == len && Arc::get_mut(buffer).is_some();
-        match self.0.iter_mut().position(is_free) {
-            Some(free) => self.0.swap_remove(free),
-            None => std::iter::repeat_n(0.0, len).collect(),
-        }
-    }
-
-    /// Keeps a buffer for the time when its batch is no longer needed.
-    fn keep(&mut self, buffer: &Arc<[f32]>) {
-        self.0.push(buffer.clone());
-    }
+    buffers: Buffers,
 }
 
 #[pymethods]
@@ -94,7 +74,7 @@ impl Rows {
             inputs: arrays(inputs)?,
             targets: arrays(targets)?,
             sample_weights: sample_weights.map(|found| array(found, rows)).transpose()?,
-            buffers: Mutex::default(),
+            buffers: Buffers::default(),
         })
     }
 
@@ -127,18 +107,17 @@ pub(crate) struct Lent<'a> {
     inputs: Vec<Box<dyn Column + 'a>>,
     targets: Vec<Box<dyn Column + 'a>>,
     sample_weights: Option<Box<dyn Column + 'a>>,
-    buffers: &'a Mutex<Buffers>,
+    buffers: &'a Buffers,
 }
 
 impl Lent<'_> {
     /// A batch of these rows, in this order.
     pub(crate) fn batch(&self, rows: &[usize]) -> data::Batch {
-        let mut buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut gathered = |column: &(dyn Column + '_)| {
-            let mut buffer = buffers.take(rows.len() * column.row_len());
+        let gathered = |column: &(dyn Column + '_)| {
+            let mut buffer = self.buffers.take(rows.len() * column.row_len());
             // It has one owner: nothing is copied here.
             column.gather(rows, Arc::make_mut(&mut buffer));
-            buffers.keep(&buffer);
+            self.buffers.keep(&buffer);
             buffer
         };
         data::Batch {

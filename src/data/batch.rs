@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::buffers::Buffers;
 use super::{Dataset, label_value};
 use crate::runtime::threads;
 use crate::{Error, Result, Shape};
@@ -46,15 +47,36 @@ impl Batch {
     ///
     /// When a row is not there, can't be decoded, or holds a value that is not finite.
     pub fn fetch(dataset: &dyn Dataset, rows: &[usize]) -> Result<Self> {
-        Self::fetch_by(dataset, rows, |mut whole| dataset.fetch(rows, &mut whole))
+        Self::fetch_by(dataset, rows, &Buffers::default(), |whole| fetch_piece(dataset, rows, whole, &|_, _| ()))
     }
 
-    /// As [`fetch`](Self::fetch), on the threads of the caller's pool.
-    pub(super) fn fetch_on_threads(dataset: &dyn Dataset, rows: &[usize]) -> Result<Self> {
-        Self::fetch_by(dataset, rows, |whole| fetch_in_pieces(dataset, rows, whole))
+    /// As [`fetch`](Self::fetch), into buffers of earlier batches. `change` gets rows and their values of input 0.
+    pub(super) fn fetch_into(
+        buffers: &Buffers,
+        dataset: &dyn Dataset,
+        rows: &[usize],
+        change: &Change<'_>,
+    ) -> Result<Self> {
+        Self::fetch_by(dataset, rows, buffers, |whole| fetch_piece(dataset, rows, whole, change))
     }
 
-    fn fetch_by(dataset: &dyn Dataset, rows: &[usize], read: impl FnOnce(BatchMut<'_>) -> Result<()>) -> Result<Self> {
+    /// As [`fetch_into`](Self::fetch_into), on the threads of the caller's pool: each reads, checks and changes some rows, which
+    /// stay in its core's cache.
+    pub(super) fn fetch_on_threads(
+        buffers: &Buffers,
+        dataset: &dyn Dataset,
+        rows: &[usize],
+        change: &Change<'_>,
+    ) -> Result<Self> {
+        Self::fetch_by(dataset, rows, buffers, |whole| fetch_in_pieces(dataset, rows, whole, change))
+    }
+
+    fn fetch_by(
+        dataset: &dyn Dataset,
+        rows: &[usize],
+        buffers: &Buffers,
+        read: impl FnOnce(BatchMut<'_>) -> Result<()>,
+    ) -> Result<Self> {
         if let Some(row) = rows.iter().find(|&&row| row >= dataset.len()) {
             return Err(Error::data(
                 "the dataset",
@@ -62,13 +84,12 @@ impl Batch {
                 "rows count from 0",
             ));
         }
-        let inputs = dataset.input_shapes();
-        let targets = dataset.target_shapes();
+        let taken = |shapes: Vec<Shape>| shapes.iter().map(|shape| buffers.take(rows.len() * shape.len())).collect();
         let mut batch = Self {
             rows: rows.len(),
-            inputs: zeros(&inputs, rows.len()),
-            targets: zeros(&targets, rows.len()),
-            sample_weights: dataset.has_sample_weights().then(|| zeros_of(rows.len())),
+            inputs: taken(dataset.input_shapes()),
+            targets: taken(dataset.target_shapes()),
+            sample_weights: dataset.has_sample_weights().then(|| buffers.take(rows.len())),
         };
         if rows.is_empty() {
             return Ok(batch);
@@ -79,7 +100,6 @@ impl Batch {
             sample_weights: batch.sample_weights.as_mut().map_or(&mut [], Arc::make_mut),
         };
         read(whole)?;
-        batch.check_finite(rows, &inputs, &targets)?;
         Ok(batch)
     }
 
@@ -107,54 +127,60 @@ impl Batch {
 
     /// Checks that all values are finite, and weights not negative; rows count from the batch's first.
     pub(crate) fn check_values(&self) -> Result<()> {
-        let shapes = |buffers: &[Arc<[f32]>]| -> Vec<Shape> {
-            buffers.iter().map(|values| Shape::new([values.len() / self.rows.max(1)])).collect()
-        };
-        let rows: Vec<usize> = (0..self.rows).collect();
-        self.check_finite(&rows, &shapes(&self.inputs), &shapes(&self.targets))
-    }
-
-    fn check_finite(&self, rows: &[usize], inputs: &[Shape], targets: &[Shape]) -> Result<()> {
-        for (kind, shapes, values) in [("input", inputs, &self.inputs), ("target", targets, &self.targets)] {
-            for (position, (shape, values)) in shapes.iter().zip(values).enumerate() {
-                check_finite(&format!("{kind} {position}"), shape, values, |row| rows[row])?;
+        let row = |values: &Arc<[f32]>| Shape::new([values.len() / self.rows.max(1)]);
+        for (kind, buffers) in [("input", &self.inputs), ("target", &self.targets)] {
+            for (position, values) in buffers.iter().enumerate() {
+                check_finite(&format!("{kind} {position}"), &row(values), values, |row| row)?;
             }
         }
-        self.sample_weights.as_ref().map_or(Ok(()), |weights| check_weights(weights, |row| rows[row]))
+        self.sample_weights.as_ref().map_or(Ok(()), |weights| check_weights(weights, |row| row))
     }
 }
 
-/// Rows that a thread reads at once.
+/// A change of the first input's values of some rows, on any thread.
+pub(super) type Change<'a> = dyn Fn(&[usize], &mut [f32]) + Sync + 'a;
+
+/// Reads rows, checks their values, and changes them.
+fn fetch_piece(dataset: &dyn Dataset, rows: &[usize], mut piece: BatchMut<'_>, change: &Change<'_>) -> Result<()> {
+    dataset.fetch(rows, &mut piece)?;
+    piece.check_finite(rows, &dataset.input_shapes(), &dataset.target_shapes())?;
+    change(rows, piece.input(0));
+    Ok(())
+}
+
+/// Most rows that a thread reads at once.
 const PIECE_ROWS: usize = 8;
+/// Most values of such rows, unless one row has more: they stay in a core's cache until they are checked and changed.
+const PIECE_VALUES: usize = 1 << 16;
 
 /// Reads rows on the threads of the caller's pool: decoding a batch takes long, and all threads should be at the next one
 /// that is needed.
-fn fetch_in_pieces(dataset: &dyn Dataset, rows: &[usize], mut batch: BatchMut<'_>) -> Result<()> {
+fn fetch_in_pieces(
+    dataset: &dyn Dataset,
+    rows: &[usize],
+    mut batch: BatchMut<'_>,
+    change: &Change<'_>,
+) -> Result<()> {
     let n_rows = rows.len();
-    if n_rows <= PIECE_ROWS {
-        return dataset.fetch(rows, &mut batch);
-    }
-    let mut results: Vec<Result<()>> = rows.chunks(PIECE_ROWS).map(|_| Ok(())).collect();
+    let row_len = batch.input(0).len() / n_rows.max(1);
+    let piece_rows = (PIECE_VALUES / row_len.max(1)).clamp(1, PIECE_ROWS);
+    let mut results: Vec<Result<()>> = rows.chunks(piece_rows).map(|_| Ok(())).collect();
     let (mut pieces, mut left) = (Vec::new(), n_rows);
-    for (rows, result) in rows.chunks(PIECE_ROWS).zip(&mut results) {
+    for (rows, result) in rows.chunks(piece_rows).zip(&mut results) {
         let (piece, rest) = batch.split_at(rows.len(), left);
         (batch, left) = (rest, left - rows.len());
         pieces.push((rows, piece, result));
     }
-    threads::for_each(pieces, |(rows, mut piece, result)| *result = dataset.fetch(rows, &mut piece));
+    threads::for_each(pieces, |(rows, piece, result)| *result = fetch_piece(dataset, rows, piece, change));
     // The error of the first rows, whichever thread was first.
     results.into_iter().collect()
 }
 
 fn zeros(shapes: &[Shape], rows: usize) -> Vec<Arc<[f32]>> {
-    shapes.iter().map(|shape| zeros_of(rows * shape.len())).collect()
+    shapes.iter().map(|shape| std::iter::repeat_n(0.0, rows * shape.len()).collect()).collect()
 }
 
-fn zeros_of(len: usize) -> Arc<[f32]> {
-    std::iter::repeat_n(0.0, len).collect()
-}
-
-/// The buffers are new and have one owner each, so nothing is copied here.
+/// The buffers have one owner each, so nothing is copied here.
 fn slices(buffers: &mut [Arc<[f32]>]) -> Vec<&mut [f32]> {
     buffers.iter_mut().map(Arc::make_mut).collect()
 }
@@ -183,6 +209,16 @@ impl<'a> BatchMut<'a> {
     /// The weight of each row, `[rows]`.
     pub fn sample_weights(&mut self) -> &mut [f32] {
         self.sample_weights
+    }
+
+    /// Checks that all values are finite, and weights not negative.
+    fn check_finite(&self, rows: &[usize], inputs: &[Shape], targets: &[Shape]) -> Result<()> {
+        for (kind, shapes, parts) in [("input", inputs, &self.inputs), ("target", targets, &self.targets)] {
+            for (position, (shape, values)) in shapes.iter().zip(parts).enumerate() {
+                check_finite(&format!("{kind} {position}"), shape, values, |row| rows[row])?;
+            }
+        }
+        check_weights(self.sample_weights, |row| rows[row])
     }
 
     /// The first `rows` of `all` rows, and the others.

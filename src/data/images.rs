@@ -328,10 +328,14 @@ impl ImageFiles {
     }
 }
 
-/// Bytes as numbers from 0 to 1.
+/// Bytes as numbers from 0 to 1: the bits of `byte / 255`, by two products and a sum, which take less time than a division.
 fn scale(pixels: &[u8], to: &mut [f32]) {
+    // 1 / 255 = 257 / 65,536 + 1 / (255 · 65,536). The first product is exact, so that only the sum rounds what counts.
+    const MOST: f32 = 257.0 / 65_536.0;
+    const REST: f32 = 1.0 / (255.0 * 65_536.0);
     for (to, byte) in to.iter_mut().zip(pixels) {
-        *to = f32::from(*byte) / 255.0;
+        let byte = f32::from(*byte);
+        *to = byte * MOST + byte * REST;
     }
 }
 
@@ -387,9 +391,11 @@ impl Dataset for ImageFolder {
                 }
             }
         }
-        let unreadable: BTreeMap<usize, String> = self.unreadable().into_iter().collect();
-        for (to, row) in batch.sample_weights().iter_mut().zip(rows) {
-            *to = if unreadable.contains_key(row) { 0.0 } else { 1.0 };
+        if let Some(zeros) = &self.images.zeros {
+            let zeros = zeros.lock().unwrap_or_else(PoisonError::into_inner);
+            for (to, row) in batch.sample_weights().iter_mut().zip(rows) {
+                *to = if zeros.contains_key(row) { 0.0 } else { 1.0 };
+            }
         }
         Ok(())
     }
@@ -427,5 +433,20 @@ impl Dataset for ImageFiles {
             self.read(row, to)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_scaled_to_the_bits_of_a_division() {
+        let bytes: Vec<u8> = (0..=255).collect();
+        let mut scaled = vec![0.0; 256];
+        scale(&bytes, &mut scaled);
+        for (byte, scaled) in bytes.iter().zip(scaled) {
+            assert_eq!(scaled.to_bits(), (f32::from(*byte) / 255.0).to_bits(), "{byte}");
+        }
     }
 }

@@ -8,6 +8,7 @@ use async_channel::Receiver;
 use rand::seq::SliceRandom;
 use serde::{Deserialize, Serialize};
 
+use super::buffers::Buffers;
 use super::{Augment, Batch, Dataset, Purpose, generator};
 use crate::runtime::threads;
 use crate::{Error, Result};
@@ -58,7 +59,8 @@ pub(crate) type Part = Arc<dyn Fn(usize) -> Range<usize> + Send + Sync>;
 ///
 /// The order of the rows depends only on the seed and the epoch, and batches come in order for any
 /// number of workers. Workers are threads of the loader's own, so that decoding and computing
-/// do not wait for each other; they stop when the loader is dropped.
+/// do not wait for each other; they stop when the loader is dropped. A batch that was dropped lends its memory to a later one of
+/// the same epoch.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -83,6 +85,8 @@ pub struct Loader {
     part: Option<Part>,
     /// Batches in flight: the first is that of `position`, the others follow it.
     pending: VecDeque<Receiver<Result<Batch>>>,
+    /// Buffers of this epoch's batches.
+    buffers: Arc<Buffers>,
     workers: Workers,
 }
 
@@ -98,7 +102,8 @@ impl Loader {
         let order = epoch_order(dataset.len(), settings.shuffle, 0);
         let augment = settings.augment.clone().map(Arc::new);
         let (position, pending) = (Position::default(), VecDeque::new());
-        Ok(Self { dataset, settings, augment, position, order, part: None, pending, workers })
+        let buffers = Arc::default();
+        Ok(Self { dataset, settings, augment, position, order, part: None, pending, buffers, workers })
     }
 
     /// Moves to a batch of an epoch. Batches decoded ahead are dropped.
@@ -181,6 +186,7 @@ impl Loader {
     /// When a row can't be read; the position stays, so that the batch can be tried again.
     pub async fn next_async(&mut self) -> Result<Option<Batch>> {
         if self.position.batch >= self.batches_per_epoch() {
+            self.buffers.clear();
             return Ok(None);
         }
         self.top_up();
@@ -213,13 +219,20 @@ impl Loader {
     /// The work of a batch: its rows are read, and their images changed.
     fn job(&self, batch_idx: usize) -> impl FnOnce() -> Result<Batch> + Send + use<> {
         let (rows, order, dataset) = (self.rows(batch_idx), Arc::clone(&self.order), Arc::clone(&self.dataset));
-        let (augment, epoch) = (self.augment.clone(), self.position.epoch);
-        let fetch = if self.settings.workers > 0 { Batch::fetch_on_threads } else { Batch::fetch };
+        let (augment, epoch, buffers) = (self.augment.clone(), self.position.epoch, Arc::clone(&self.buffers));
+        let fetch = if self.settings.workers > 0 { Batch::fetch_on_threads } else { Batch::fetch_into };
         move || {
-            let mut batch = fetch(dataset.as_ref(), &order[rows.clone()])?;
-            if let Some(augment) = augment {
-                augment.apply(&mut batch, &dataset.input_shapes(), &order[rows], epoch)?;
-            }
+            let rows = &order[rows];
+            let Some(augment) = augment else {
+                let batch = fetch(&buffers, dataset.as_ref(), rows, &|_, _| ())?;
+                buffers.keep_all(&batch);
+                return Ok(batch);
+            };
+            let size = augment.size(&dataset.input_shapes())?;
+            let change = |rows: &[usize], images: &mut [f32]| augment.change(images, size, rows, epoch);
+            let mut batch = fetch(&buffers, dataset.as_ref(), rows, &change)?;
+            augment.mix(&mut batch, &buffers, rows, epoch);
+            buffers.keep_all(&batch);
             Ok(batch)
         }
     }

@@ -34,6 +34,7 @@
 
 pub(crate) mod augment;
 pub(crate) mod batch;
+pub(crate) mod buffers;
 mod bytes;
 #[cfg(feature = "files")]
 pub mod cifar;
@@ -137,8 +138,8 @@ pub trait Dataset: Send + Sync {
 
     /// Writes the values of `rows`, in their order, into the slices of `batch`.
     ///
-    /// Each slice holds `rows.len()` rows without gaps and must be filled whole. An unwanted
-    /// part, for example the inputs when labels are checked, is an empty slice: loops over its
+    /// Each slice holds `rows.len()` rows without gaps and must be filled whole: it may hold values of an earlier batch. An
+    /// unwanted part, for example the inputs when labels are checked, is an empty slice: loops over its
     /// chunks then do nothing. Every entry of `rows` is less than [`len`](Self::len).
     ///
     /// # Errors

@@ -328,3 +328,79 @@ fn a_shard_is_a_range_of_rows() {
         "the dataset has 5 rows, but row 5 was asked for\n  help: rows count from 0"
     );
 }
+
+/// Counts the batches that it is asked to write over the values of another.
+struct Observed {
+    written_over: AtomicUsize,
+}
+
+impl Dataset for Observed {
+    fn len(&self) -> usize {
+        45
+    }
+
+    fn input_shapes(&self) -> Vec<Shape> {
+        vec![Shape::new([3])]
+    }
+
+    fn target_shapes(&self) -> Vec<Shape> {
+        vec![Shape::new([])]
+    }
+
+    fn fetch(&self, rows: &[usize], batch: &mut BatchMut<'_>) -> Result<()> {
+        let is_zero = |values: &[f32]| values.iter().all(|value| *value == 0.0);
+        let is_new = is_zero(batch.input(0)) && is_zero(batch.target(0));
+        self.written_over.fetch_add(usize::from(!is_new), Ordering::SeqCst);
+        // No value is 0, as those of new buffers are.
+        batch.input(0).chunks_exact_mut(3).zip(rows).for_each(|(to, row)| to.fill(*row as f32 + 1.0));
+        batch.target(0).iter_mut().zip(rows).for_each(|(to, row)| *to = -1.0 - *row as f32);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_batch_takes_the_memory_of_one_that_was_dropped_and_none_of_its_values() {
+    let dataset = Arc::new(Observed { written_over: AtomicUsize::new(0) });
+    let mut loader = Loader::new(dataset.clone(), settings(10, None, 0)).unwrap();
+    let counted = || dataset.written_over.swap(0, Ordering::SeqCst);
+    let needed = |first: usize, rows: usize| Batch::fetch(dataset.as_ref(), &(first..first + rows).collect::<Vec<_>>());
+    for epoch in 0..2 {
+        loader.start_epoch(epoch, 0);
+        let mut first = 0;
+        while let Some(batch) = loader.next().unwrap() {
+            assert_eq!(batch, needed(first, batch.rows).unwrap());
+            first += batch.rows;
+        }
+        // The first of the epoch is new, and so is the last, which is smaller.
+        assert_eq!((first, counted()), (45, 3), "epoch {epoch}");
+    }
+    loader.start_epoch(2, 0);
+    let held: Vec<Batch> = std::iter::from_fn(|| loader.next().unwrap()).collect();
+    assert_eq!(counted(), 0, "batches that are held stay");
+    for (batch, first) in held.iter().zip((0..).step_by(10)) {
+        assert_eq!(*batch, needed(first, batch.rows).unwrap());
+    }
+}
+
+#[test]
+fn held_batches_keep_their_values_while_threads_fill_others() {
+    let dataset = Arc::new(Observed { written_over: AtomicUsize::new(0) });
+    let mut loader = Loader::new(dataset.clone(), settings(1, None, 3)).unwrap();
+    for epoch in 0..20 {
+        loader.start_epoch(epoch, 0);
+        let mut held = Vec::new();
+        for row in 0..45 {
+            let batch = loader.next().unwrap().unwrap();
+            // Every third is held to the end of the epoch; the others are dropped.
+            if row % 3 == 0 {
+                held.push((row, batch));
+            }
+        }
+        assert_eq!(loader.next().unwrap(), None);
+        for (row, batch) in held {
+            assert_eq!(batch.inputs[0][..], [row as f32 + 1.0; 3]);
+            assert_eq!(batch.targets[0][..], [-1.0 - row as f32]);
+        }
+    }
+    assert!(dataset.written_over.load(Ordering::SeqCst) > 0);
+}

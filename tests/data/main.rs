@@ -4,5 +4,7 @@
 mod golden;
 
 mod augment;
+#[cfg(target_os = "linux")]
+mod feeding;
 mod formats;
 mod loader;

@@ -1,5 +1,7 @@
 //! Turns, zooms and shifts: an image seen through an affine map.
 
+use std::cell::RefCell;
+
 use serde::{Deserialize, Serialize};
 
 use super::Size;
@@ -79,14 +81,21 @@ impl Affine {
         Self { x: [1.0, 0.0, -right * size.width as f64], y: [0.0, 1.0, -down * size.height as f64] }
     }
 
-    /// Replaces an image by what is seen through the map, bilinear. `changed` is as large, for the new pixels.
-    pub fn resample(&self, image: &mut [f32], changed: &mut [f32], size: Size, fill: Fill) {
-        match size.channels {
-            1 => self.see::<1>(image, changed, size, fill),
-            3 => self.see::<3>(image, changed, size, fill),
-            _ => self.see_slowly(image, changed, size, fill),
+    /// Replaces an image by what is seen through the map, bilinear.
+    pub fn resample(&self, image: &mut [f32], size: Size, fill: Fill) {
+        thread_local! {
+            /// The image before the change. Memory that is new to the process would cost about as much as the change.
+            static BEFORE: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
         }
-        image.copy_from_slice(changed);
+        BEFORE.with_borrow_mut(|before| {
+            before.clear();
+            before.extend_from_slice(image);
+            match size.channels {
+                1 => self.see::<1>(before, image, size, fill),
+                3 => self.see::<3>(before, image, size, fill),
+                _ => self.see_slowly(before, image, size, fill),
+            }
+        });
     }
 
     /// The place in the old image of a pixel of the new one.
@@ -194,7 +203,7 @@ mod tests {
                 for mode in [FillMode::Reflect, FillMode::Nearest, FillMode::Wrap, FillMode::Constant] {
                     let fill = Fill { mode, value: 0.4 };
                     let (mut fast, mut slow) = (image.clone(), vec![0.0; image.len()]);
-                    map.resample(&mut fast, &mut slow.clone(), size, fill);
+                    map.resample(&mut fast, size, fill);
                     map.see_slowly(&image, &mut slow, size, fill);
                     let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
                     assert_eq!(bits(&fast), bits(&slow), "{map:?} {fill:?} {size:?}");

@@ -239,8 +239,8 @@ impl Augmentation {
         }
     }
 
-    /// Changes an image; `changed` is as large and holds the result of a change that moves pixels.
-    pub(super) fn change(&self, image: &mut [f32], changed: &mut [f32], size: Size, draws: &mut Draws<ChaCha8Rng>) {
+    /// Changes an image.
+    pub(super) fn change(&self, image: &mut [f32], size: Size, draws: &mut Draws<ChaCha8Rng>) {
         let part = f64::from;
         match *self {
             Self::RandomFlip { mode } => {
@@ -254,14 +254,13 @@ impl Augmentation {
             }
             Self::RandomRotation { factor, fill_mode, fill_value } => {
                 let turn = Affine::rotation(part(draws.between(factor.both_ways())), size);
-                turn.resample(image, changed, size, Fill { mode: fill_mode, value: fill_value });
+                turn.resample(image, size, Fill { mode: fill_mode, value: fill_value });
             }
             Self::RandomZoom { height_factor, width_factor, fill_mode, fill_value } => {
                 let height = 1.0 + part(draws.between(height_factor.both_ways()));
                 let width = width_factor.map_or(height, |factor| 1.0 + part(draws.between(factor.both_ways())));
                 Affine::zoom(height, width, size).resample(
                     image,
-                    changed,
                     size,
                     Fill { mode: fill_mode, value: fill_value },
                 );
@@ -270,7 +269,7 @@ impl Augmentation {
                 let down = part(draws.between(height_factor.both_ways()));
                 let right = part(draws.between(width_factor.both_ways()));
                 let shift = Affine::translation(down, right, size);
-                shift.resample(image, changed, size, Fill { mode: fill_mode, value: fill_value });
+                shift.resample(image, size, Fill { mode: fill_mode, value: fill_value });
             }
             Self::RandomContrast { factor, value_range } => {
                 contrast(image, size.channels, draws.between(factor.around_one()), value_range);

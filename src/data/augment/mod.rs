@@ -16,6 +16,7 @@ pub use self::colour::{brightness, contrast, saturation};
 pub use self::kinds::{Augmentation, Factor, FlipMode};
 
 use self::draws::Draws;
+use super::buffers::Buffers;
 use super::{Batch, Dataset, Purpose, generator_of_row};
 use crate::runtime::threads;
 use crate::{Error, Result, Shape};
@@ -93,7 +94,7 @@ impl Augment {
     }
 
     /// The size of the images, which are the one input.
-    fn size(&self, inputs: &[Shape]) -> Result<Size> {
+    pub(super) fn size(&self, inputs: &[Shape]) -> Result<Size> {
         if let [shape] = inputs
             && let &[height, width, channels] = shape.axes()
         {
@@ -107,27 +108,22 @@ impl Augment {
         ))
     }
 
-    /// Changes the images of a batch, which are those `rows` of the dataset.
-    pub(super) fn apply(&self, batch: &mut Batch, inputs: &[Shape], rows: &[usize], epoch: u64) -> Result<()> {
-        let size = self.size(inputs)?;
+    /// Changes images, each by itself, which are those `rows` of the dataset.
+    pub(super) fn change(&self, images: &mut [f32], size: Size, rows: &[usize], epoch: u64) {
         let row_len = size.height * size.width * size.channels;
-        let Some(images) = batch.inputs.first_mut().map(Arc::make_mut) else { return Ok(()) };
         let each: Vec<_> = images.chunks_exact_mut(row_len).zip(rows).collect();
         threads::for_each(each, |(image, &row)| {
             let mut draws = Draws(generator_of_row(Purpose::Augment, self.seed, epoch, row as u64));
-            let mut changed = vec![0.0; row_len];
             for change in &self.changes {
-                change.change(image, &mut changed, size, &mut draws);
+                change.change(image, size, &mut draws);
             }
         });
-        if let Some(Augmentation::MixUp { alpha }) = self.changes.last() {
-            self.mix(batch, rows, epoch, *alpha);
-        }
-        Ok(())
     }
 
-    /// Mixes each row with another of the batch, by a part of its own. A row that counts nothing is not mixed into others.
-    fn mix(&self, batch: &mut Batch, rows: &[usize], epoch: u64, alpha: f32) {
+    /// Mixes each row of a batch with another one, by a part of its own, if [`Augmentation::MixUp`] is among the changes. A row
+    /// that counts nothing is not mixed into others.
+    pub(super) fn mix(&self, batch: &mut Batch, buffers: &Buffers, rows: &[usize], epoch: u64) {
+        let Some(&Augmentation::MixUp { alpha }) = self.changes.last() else { return };
         let n_rows = rows.len();
         let weights = batch.sample_weights.clone();
         let counts = |row: usize| weights.as_ref().is_none_or(|weights| weights[row] > 0.0);
@@ -138,15 +134,19 @@ impl Augment {
         };
         let partners: Vec<(f32, usize)> = rows.iter().map(draw).collect();
         for values in batch.inputs.iter_mut().chain(&mut batch.targets) {
-            let before = values.clone();
+            let new = buffers.take(values.len());
+            let before = std::mem::replace(values, new);
             let row_len = before.len() / n_rows.max(1);
+            // It has one owner: nothing is copied here.
             let mixed = Arc::make_mut(values);
+            mixed.copy_from_slice(&before);
             for (to, &(part, partner)) in mixed.chunks_exact_mut(row_len.max(1)).zip(&partners) {
                 if counts(partner) {
                     let others = &before[partner * row_len..][..row_len];
                     to.iter_mut().zip(others).for_each(|(to, other)| *to = part * *to + (1.0 - part) * other);
                 }
             }
+            buffers.keep(&before);
         }
     }
 }

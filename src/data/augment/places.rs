@@ -7,9 +7,14 @@ pub(super) fn flip(image: &mut [f32], size: Size, is_mirrored: bool, is_overturn
     let row_len = size.width * size.channels;
     if is_mirrored {
         for row in image.chunks_exact_mut(row_len) {
-            for left in 0..size.width / 2 {
-                let (first, right) = (left * size.channels, (size.width - 1 - left) * size.channels);
-                (0..size.channels).for_each(|channel| row.swap(first + channel, right + channel));
+            match size.channels {
+                1 => row.reverse(),
+                3 => row.as_chunks_mut::<3>().0.reverse(),
+                channels => {
+                    // All numbers in reverse, then those of each pixel.
+                    row.reverse();
+                    row.chunks_exact_mut(channels).for_each(<[f32]>::reverse);
+                }
             }
         }
     }
