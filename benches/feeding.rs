@@ -17,7 +17,9 @@ use std::time::Instant;
 use image::codecs::jpeg::JpegEncoder;
 use image::imageops::{self, FilterType};
 use image::{Rgb, RgbImage};
-use manyhands::data::{Augment, Augmentation, Dataset, Factor, FlipMode, ImageFolder, ImageSettings, Loader, LoaderSettings};
+use manyhands::data::{
+    Augment, Augmentation, Dataset, Factor, FlipMode, ImageFolder, ImageSettings, Loader, LoaderSettings,
+};
 use manyhands::internals::timing::median;
 
 const SIDE: u32 = 256;
@@ -142,9 +144,8 @@ fn main() {
         let by_clock = median(pairs().map(|(rates, decoded)| rates.clock / decoded.clock));
         let ratios: Option<Vec<f64>> =
             pairs().map(|(rates, decoded)| Some(rates.processor? / decoded.processor?)).collect();
-        let by_processor = ratios.map_or_else(String::new, |ratios| {
-            format!(", {:.2} by processor time", median(ratios.into_iter()))
-        });
+        let by_processor =
+            ratios.map_or_else(String::new, |ratios| format!(", {:.2} by processor time", median(ratios.into_iter())));
         let rate = median(rates.iter().map(|rates| rates.clock));
         println!("{name:<18} {rate:>7.0}, {by_clock:.2} of that{by_processor}");
     }

@@ -155,12 +155,7 @@ const PIECE_VALUES: usize = 1 << 16;
 
 /// Reads rows on the threads of the caller's pool: decoding a batch takes long, and all threads should be at the next one
 /// that is needed.
-fn fetch_in_pieces(
-    dataset: &dyn Dataset,
-    rows: &[usize],
-    mut batch: BatchMut<'_>,
-    change: &Change<'_>,
-) -> Result<()> {
+fn fetch_in_pieces(dataset: &dyn Dataset, rows: &[usize], mut batch: BatchMut<'_>, change: &Change<'_>) -> Result<()> {
     let n_rows = rows.len();
     let row_len = batch.input(0).len() / n_rows.max(1);
     let piece_rows = (PIECE_VALUES / row_len.max(1)).clamp(1, PIECE_ROWS);

@@ -259,11 +259,7 @@ impl Augmentation {
             Self::RandomZoom { height_factor, width_factor, fill_mode, fill_value } => {
                 let height = 1.0 + part(draws.between(height_factor.both_ways()));
                 let width = width_factor.map_or(height, |factor| 1.0 + part(draws.between(factor.both_ways())));
-                Affine::zoom(height, width, size).resample(
-                    image,
-                    size,
-                    Fill { mode: fill_mode, value: fill_value },
-                );
+                Affine::zoom(height, width, size).resample(image, size, Fill { mode: fill_mode, value: fill_value });
             }
             Self::RandomTranslation { height_factor, width_factor, fill_mode, fill_value } => {
                 let down = part(draws.between(height_factor.both_ways()));
