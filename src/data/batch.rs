@@ -50,6 +50,12 @@ impl Batch {
         Self::fetch_by(dataset, rows, &Buffers::default(), |whole| fetch_piece(dataset, rows, whole, &|_, _| ()))
     }
 
+    /// Gives its buffers to later batches, once it is dropped. It is complete: a change of its values would now copy them.
+    pub(super) fn lend_to(&self, buffers: &Buffers) {
+        let Self { rows: _, inputs, targets, sample_weights } = self;
+        inputs.iter().chain(targets).chain(sample_weights).for_each(|buffer| buffers.keep(buffer));
+    }
+
     /// As [`fetch`](Self::fetch), into buffers of earlier batches. `change` gets rows and their values of input 0.
     pub(super) fn fetch_into(
         buffers: &Buffers,

@@ -2,8 +2,6 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::Batch;
-
 /// Buffers of the batches that were made. One that no batch holds any more is filled again: memory that is new to the process
 /// costs as much as the values that are written to it.
 #[derive(Debug, Default)]
@@ -22,12 +20,6 @@ impl Buffers {
     /// Keeps a buffer for the time when no batch holds it any more.
     pub fn keep(&self, buffer: &Arc<[f32]>) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(buffer.clone());
-    }
-
-    /// Keeps the buffers of a batch that is complete: a change of its values would now copy them.
-    pub(super) fn keep_all(&self, batch: &Batch) {
-        let Batch { rows: _, inputs, targets, sample_weights } = batch;
-        inputs.iter().chain(targets).chain(sample_weights).for_each(|buffer| self.keep(buffer));
     }
 
     /// Forgets all buffers, so that their memory is free once no batch holds them.

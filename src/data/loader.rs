@@ -225,14 +225,14 @@ impl Loader {
             let rows = &order[rows];
             let Some(augment) = augment else {
                 let batch = fetch(&buffers, dataset.as_ref(), rows, &|_, _| ())?;
-                buffers.keep_all(&batch);
+                batch.lend_to(&buffers);
                 return Ok(batch);
             };
             let size = augment.size(&dataset.input_shapes())?;
             let change = |rows: &[usize], images: &mut [f32]| augment.change(images, size, rows, epoch);
             let mut batch = fetch(&buffers, dataset.as_ref(), rows, &change)?;
             augment.mix(&mut batch, &buffers, rows, epoch);
-            buffers.keep_all(&batch);
+            batch.lend_to(&buffers);
             Ok(batch)
         }
     }

@@ -259,7 +259,7 @@ impl<'a> Sent<'a> {
 }
 
 impl Part<'_> {
-    /// What is left of it from a position of the stretch on.
+    /// The rest of it from a position of the stretch on.
     fn starting_at(self, position: usize) -> Self {
         Self { first: self.first + position, ..self }
     }
