@@ -286,7 +286,8 @@ impl<'a> Pipeline<'a> {
             let teams = stages.clone().map(|other| team(self.rig, other));
             let largest = teams.filter(|members| members.len() > 1).max_by_key(Vec::len);
             let Some(adapter_idx) = largest.and_then(|members| members.last().copied()) else {
-                self.rig.add_cpu(stage).await?;
+                let cpu = self.rig.add_cpu(stage).await?;
+                self.teams.forget(cpu);
                 continue;
             };
             log::warn!("{} now computes stage {stage}, which has lost its adapters", self.rig.name(adapter_idx));

@@ -80,6 +80,43 @@ fn adapters_join_and_leave_and_the_loss_does_not_notice() {
 }
 
 #[test]
+fn the_cpu_replaces_the_last_adapter_however_many_have_left() {
+    let undisturbed = losses(trainer(1), 6, async |_, _, _| {});
+    let changed = losses(trainer(8), 6, async |step, trainer, _| match step {
+        2 => (0..7).for_each(|idx| trainer.leave(idx).unwrap()),
+        4 => trainer.handle(7).unwrap().requests.try_send(Request::Lose).unwrap(),
+        5 => {
+            let cpu = trainer.open_adapters()[8].status;
+            assert_eq!(cpu, AdapterStatus::Active { is_excluded: false });
+        }
+        _ => {}
+    });
+    assert_close("losses", &changed, &undisturbed, 2e-4);
+}
+
+#[test]
+fn the_cpu_is_replaced_in_its_place_until_it_was_lost_too_often() {
+    pollster::block_on(async {
+        let mut trainer = trainer(2);
+        let mut session = session(&mut trainer).await;
+        session.step_async(&mut trainer).await.unwrap();
+        for times in 0..=5 {
+            let is_active = |status| matches!(status, AdapterStatus::Active { .. });
+            let adapters: Vec<_> = trainer.open_adapters().iter().map(|adapter| is_active(adapter.status)).collect();
+            let expected: &[bool] = if times == 0 { &[true; 2] } else { &[false, false, true] };
+            assert_eq!(adapters, expected, "after {times} losses of all adapters");
+            for (idx, _) in adapters.iter().enumerate().filter(|(_, is_active)| **is_active) {
+                trainer.handle(idx).unwrap().requests.try_send(Request::Lose).unwrap();
+            }
+            session.step_async(&mut trainer).await.unwrap();
+        }
+        trainer.handle(2).unwrap().requests.try_send(Request::Lose).unwrap();
+        let error = session.step_async(&mut trainer).await.unwrap_err().to_string();
+        assert!(error.contains("so was the CPU adapter that replaced them, 6 times"), "{error}");
+    });
+}
+
+#[test]
 fn split_and_throttle_change_on_the_way() {
     let undisturbed = losses(trainer(1), 6, async |_, _, _| {});
     let changed = losses(trainer(2), 6, async |step, trainer, _| match step {

@@ -47,8 +47,10 @@ pub(in crate::scheduler) struct Member {
     pub losses: u32,
     /// Whether it lacks the newest weights. They are sent before its next run.
     pub is_stale: bool,
-    /// Whether a fixed or even split reserves a slot for it; false for a CPU adapter that replaces lost ones.
+    /// Whether a fixed or even split reserves a slot for it: false for one that left, or that replaces lost ones.
     pub has_slot: bool,
+    /// Whether it is a CPU adapter that was added because all others were lost.
+    pub is_replacement: bool,
     /// Whether it may get rows at all: see [`Rig::limit_active`](super::Rig::limit_active).
     pub is_enabled: bool,
 }
@@ -95,6 +97,7 @@ impl Member {
             losses: 0,
             is_stale: true,
             has_slot: true,
+            is_replacement: false,
             is_enabled: true,
         }
     }

@@ -14,7 +14,9 @@ const MOST_LOSSES: u32 = 5;
 impl Rig {
     /// Removes a lost adapter from the run; its rows go to the others.
     pub fn lose(&mut self, adapter_idx: usize, text: &str) {
-        log::warn!("{} was lost ({text}); its rows go to the others", self.name(adapter_idx));
+        let has_others = (0..self.members.len()).any(|idx| idx != adapter_idx && self.members[idx].is_active());
+        let rows = if has_others { "; its rows go to the others" } else { "" };
+        log::warn!("{} was lost ({text}){rows}", self.name(adapter_idx));
         let now_ms = self.runtime.now_ms();
         let start_ms = self.members[adapter_idx].last_seen_ms;
         let (lane, ms) = (Lane::Adapter(adapter_idx), now_ms - start_ms);
@@ -106,22 +108,32 @@ impl Rig {
     }
 
     /// Adds the CPU adapter to a stage if all its others are lost; they take part again when they are reopened. Returns its
-    /// position.
+    /// position: that of an earlier one, if that was lost, too.
     ///
     /// # Errors
     /// If the run must not continue on the CPU adapter, or that fails, too.
     pub async fn add_cpu(&mut self, stage: usize) -> Result<usize> {
         self.check_fallback()?;
-        let replacements = self.members.iter().map(|member| u32::from(!member.has_slot)).sum::<u32>();
-        if replacements > MOST_LOSSES {
+        let losses =
+            self.members.iter().filter(|member| member.is_replacement).map(|member| member.losses).sum::<u32>();
+        if losses > MOST_LOSSES {
             return Err(Error::adapter_lost(
                 "all adapters",
-                format!("were lost, and so was the CPU adapter that replaced them, {replacements} times"),
+                format!("were lost, and so was the CPU adapter that replaced them, {losses} times"),
                 "resume from the last checkpoint",
             ));
         }
-        let adapter_idx = self.add(&adapters::cpu::info(), stage, self.largest_capacity())?;
-        self.members[adapter_idx].has_slot = false;
+        let is_lost = |member: &Member| member.is_replacement && matches!(member.presence, Presence::Lost { .. });
+        let adapter_idx = match self.members.iter().position(is_lost) {
+            Some(adapter_idx) => {
+                self.members[adapter_idx].stage = stage;
+                self.open_cpu_at(adapter_idx)?;
+                adapter_idx
+            }
+            None => self.add(&adapters::cpu::info(), stage, self.largest_capacity())?,
+        };
+        let member = &mut self.members[adapter_idx];
+        (member.has_slot, member.is_replacement) = (false, true);
         self.load(adapter_idx);
         self.finish_load(adapter_idx).await?;
         Ok(adapter_idx)
@@ -133,17 +145,24 @@ impl Rig {
     /// If the run must not continue on the CPU adapter, or that fails, too.
     pub async fn replace_by_cpu(&mut self, adapter_idx: usize) -> Result<()> {
         self.check_fallback()?;
-        let Member { openings, losses, stage, capacity, .. } = self.members[adapter_idx];
+        let losses = self.members[adapter_idx].losses;
         if losses > MOST_LOSSES {
             let problem = format!("was lost {losses} times, each time with what it had trained");
             return Err(Error::adapter_lost(self.name(adapter_idx), problem, "resume from the last checkpoint"));
         }
+        self.open_cpu_at(adapter_idx)?;
+        self.load(adapter_idx);
+        self.finish_load(adapter_idx).await
+    }
+
+    /// Opens the CPU adapter at the position of a lost one; it has no plan yet.
+    fn open_cpu_at(&mut self, adapter_idx: usize) -> Result<()> {
+        let Member { openings, losses, stage, capacity, .. } = self.members[adapter_idx];
         let (info, actor) = (adapters::cpu::info(), ActorId { adapter_idx, reopened: openings });
         let member = Member::new(self.open(&info, actor)?, actor, stage, capacity, self.runtime.now_ms());
         self.timeline.name_adapter(adapter_idx, &info.name);
         self.members[adapter_idx] = Member { openings: openings + 1, losses, ..member };
-        self.load(adapter_idx);
-        self.finish_load(adapter_idx).await
+        Ok(())
     }
 
     /// Whether the run may continue on the CPU adapter when all others are lost.
