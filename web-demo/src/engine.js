@@ -56,17 +56,17 @@ async function serve() {
   addEventListener("unhandledrejection", ({ reason }) => failed(reason));
   // Heard from now on: a page may ask before the engine is there.
   let start = () => {};
+  /** @type {Promise<ArrayBuffer>} */
+  const given = new Promise((resolve) => addEventListener("message", ({ data: { wasm } }) => { if (wasm) resolve(wasm); }));
   const started = new Promise((resolve) => { start = () => resolve(undefined); });
   addEventListener("message", async ({ data: { type, pixels, ...fields } }) => {
+    if (type === undefined) return;
     await started;
     const request = { [type]: Object.keys(fields).length > 0 ? fields : null };
     engine.request(JSON.stringify(request), pixels ?? new Float32Array());
   });
   try {
-    const address = new URL("./engine/manyhands_web_demo_bg.wasm", import.meta.url);
-    const response = await fetch(address);
-    if (!response.ok) throw new Error(`the engine can't be loaded: ${response.status} ${response.statusText}`);
-    module = await WebAssembly.compile(await response.arrayBuffer());
+    module = await WebAssembly.compile(await given);
     await init({ module_or_path: module });
   } catch (error) {
     failed(error);

@@ -8,7 +8,7 @@ use manyhands::internals::scheduler::ShardReport;
 use manyhands::internals::simulator::SimulatedStep;
 use manyhands::logs::{AdapterLog, EpochLog, StepLog};
 use manyhands::simulator::{AdapterSpec, HostSpec, Report, RigConfig};
-use manyhands::{AdapterStatus, Model, Result, SplitMode};
+use manyhands::{AdapterStatus, Error, Model, Result, SplitMode};
 use serde::{Deserialize, Serialize};
 
 /// Rows over which batch normalization takes its statistics.
@@ -40,6 +40,23 @@ impl From<Split> for SplitMode {
     }
 }
 
+/// Most adapters of a rig; each of the CPU's is a worker.
+pub const MOST_ADAPTERS: usize = 16;
+
+/// Checks the number of adapters of a rig.
+///
+/// # Errors
+/// If there are none, or too many.
+pub fn check_adapters(n_adapters: usize) -> Result<()> {
+    let problem = match n_adapters {
+        0 => "needs at least one, but is empty".into(),
+        1..=MOST_ADAPTERS => return Ok(()),
+        _ => format!("has {MOST_ADAPTERS} at most, but {n_adapters} were asked for"),
+    };
+    let help = if n_adapters == 0 { "add the CPU adapter" } else { "remove one before another is added" };
+    Err(Error::setting("the rig", problem, help))
+}
+
 /// Settings of a run.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Settings {
@@ -47,6 +64,8 @@ pub struct Settings {
     pub model: String,
     /// Indices of the adapters, in order.
     pub adapters: Vec<usize>,
+    /// Factor by which each is slowed down; missing ones are 1.
+    pub throttles: Vec<f64>,
     /// Rows of a training step.
     pub batch_size: usize,
     /// Split of batches.
@@ -248,6 +267,8 @@ pub struct ModelChoice {
 pub struct Member {
     /// Id of the adapter.
     pub id: u32,
+    /// Its position in the engine, by which messages name it.
+    pub position: usize,
     /// Description of the adapter.
     pub info: Listed,
     /// `there`, `lost` or `returning`.
@@ -407,6 +428,8 @@ pub enum Event {
         missing: serde_json::Value,
         /// Networks to choose.
         models: Vec<ModelChoice>,
+        /// Most members of a rig.
+        most_adapters: usize,
     },
     /// The engine failed; no message follows.
     Failed {
@@ -499,17 +522,26 @@ mod tests {
     #[test]
     fn requests_are_read_as_engine_js_hands_them_on() {
         let start = request(
-            r#"{"start":{"paused":true,"settings":{"model":"cnn","adapters":[0,1],"batch_size":64,
+            r#"{"start":{"paused":true,"settings":{"model":"cnn","adapters":[0,1],"throttles":[1,4],"batch_size":64,
                 "split":"even","batch_norm":"whole_batch","learning_rate":0.002,"seed":4294967295,"epochs":0}}}"#,
         );
         let Request::Start { settings, paused: true } = &start else { panic!("{start:?}") };
         assert_eq!((settings.seed, settings.split), (4_294_967_295, Split::Even));
+        assert_eq!(settings.throttles, [1.0, 4.0]);
         assert_eq!(start.name(), "start");
         let change = Change { batch_size: Some(3), ..Change::default() };
         assert_eq!(request(r#"{"change":{"batch_size":3}}"#), Request::Change(change));
         assert_eq!(request(r#"{"classify":{"id":7}}"#), Request::Classify { id: 7, pixels: Vec::new() });
         assert_eq!(request(r#"{"unplug":{"member":2}}"#), Request::Unplug { member: 2 });
         assert_eq!(request(r#"{"pause":null}"#), Request::Pause);
+    }
+
+    #[test]
+    fn a_rig_has_one_adapter_at_least_and_no_more_than_the_most() {
+        assert!(check_adapters(1).is_ok() && check_adapters(MOST_ADAPTERS).is_ok());
+        let refused = |n_adapters| check_adapters(n_adapters).unwrap_err().to_string();
+        assert!(refused(0).contains("needs at least one"));
+        assert!(refused(MOST_ADAPTERS + 1).contains("has 16 at most, but 17 were asked for"));
     }
 
     #[test]

@@ -71,6 +71,16 @@ impl Rig {
         self.places.get(position).copied().flatten().map(|_| position)
     }
 
+    /// Whether an id is that of a member that has left, whose requests were on their way.
+    pub(crate) fn has_left(&self, id: u32) -> bool {
+        id < self.next_id && self.position(id).is_none()
+    }
+
+    /// Number of members.
+    pub(crate) fn len(&self) -> usize {
+        self.sent.len()
+    }
+
     /// Keeps the remaining adapters, in order, for a new trainer; returns them with their throttles.
     pub(crate) fn keep(&mut self) -> Vec<(Info, f64)> {
         self.adapters.retain(|adapter| self.sent.iter().any(|member| member.id == adapter.id));
@@ -114,7 +124,7 @@ impl Rig {
     fn tell(&mut self, open: &[OpenAdapter]) {
         let mut members: Vec<Member> = Vec::new();
         self.places.clear();
-        for (page_adapter, adapter) in self.adapters.iter().zip(open) {
+        for (position, (page_adapter, adapter)) in self.adapters.iter().zip(open).enumerate() {
             let has_left = adapter.status == AdapterStatus::Left;
             self.places.push((!has_left).then_some(Place { at: members.len(), id: page_adapter.id }));
             if has_left {
@@ -123,6 +133,7 @@ impl Rig {
             let twin = members.iter().find(|earlier| share_device(&earlier.info.info, &page_adapter.info));
             let member = Member {
                 id: page_adapter.id,
+                position,
                 info: listed(&page_adapter.info),
                 presence: "active",
                 again_ms: None,

@@ -12,7 +12,7 @@ use manyhands::{Error, ErrorKind, Result};
 use wasm_bindgen::prelude::wasm_bindgen;
 
 use crate::host::{self, Notices, Values, tell, tell_with};
-use crate::messages::{Event, Request, Settings, Simulated};
+use crate::messages::{Event, MOST_ADAPTERS, Request, Settings, Simulated, check_adapters};
 use crate::models;
 use crate::rig::{self, Rig};
 use crate::training::{Outcome, Run, check_batch};
@@ -78,7 +78,8 @@ async fn hello() -> Result<Vec<Info>> {
     let (version, models) = (env!("CARGO_PKG_VERSION"), models::choices()?);
     let listed = list.iter().map(rig::listed).collect();
     let arrays = vec![("test_pixels", Values::Bytes(pixels)), ("test_labels", Values::Bytes(labels))];
-    tell_with(&Event::Hello { version, adapters: listed, missing, models }, arrays);
+    let hello = Event::Hello { version, adapters: listed, missing, models, most_adapters: MOST_ADAPTERS };
+    tell_with(&hello, arrays);
     Ok(list)
 }
 
@@ -194,7 +195,9 @@ impl Worker {
     async fn change(&mut self, request: Request) -> Result<()> {
         let run = self.run.as_mut().ok_or_else(no_run)?;
         match request {
+            Request::Remove { member } | Request::Throttle { member, .. } if self.rig.has_left(member) => {}
             Request::Add { index } => {
+                check_adapters(self.rig.len() + 1)?;
                 let info = self.list.get(index).ok_or_else(|| unknown(&self.list, index))?;
                 run.tell_steps();
                 run.trainer.join_async(info).await?;
@@ -233,12 +236,11 @@ impl Worker {
         let wanted = settings.adapters.iter();
         let infos = wanted.map(|index| self.list.get(*index).cloned().ok_or_else(|| unknown(&self.list, *index)));
         let infos: Vec<Info> = infos.collect::<Result<_>>()?;
-        if infos.is_empty() {
-            return Err(Error::setting("`adapters`", "needs at least one, but is empty", "add the CPU adapter"));
-        }
+        check_adapters(infos.len())?;
         self.run = None;
         self.rig.begin(&infos);
-        let adapters: Vec<(Info, f64)> = infos.into_iter().map(|info| (info, 1.0)).collect();
+        let factors = settings.throttles.iter().copied().chain(std::iter::repeat(1.0));
+        let adapters: Vec<(Info, f64)> = infos.into_iter().zip(factors).collect();
         let missing = self.open(settings, &adapters).await?;
         self.enter(if paused { "paused" } else { "running" });
         missing.iter().for_each(|error| refuse(None, error));

@@ -389,6 +389,44 @@ async function noteArrivals(page) {
   });
 }
 
+test("a request for an adapter that has left does nothing, and no rig is larger than it may be", async () => {
+  const { page, said, leave } = await open(plain);
+  const heard = await page.evaluate(async () => {
+    const worker = new Worker("engine.js", { type: "module" });
+    /** @type {any[]} */
+    const events = [];
+    worker.onmessage = ({ data }) => events.push(data);
+    worker.postMessage({ wasm: await (await fetch("engine/manyhands_web_demo_bg.wasm")).arrayBuffer() });
+    /** @param {(event: any) => boolean} is_it */
+    const wait = async (is_it) => {
+      while (!events.some(is_it)) await new Promise((done) => { setTimeout(done, 50); });
+      return events.filter(is_it).pop();
+    };
+    const { most_adapters } = await wait(({ type }) => type === "hello");
+    const settings = { model: "small", adapters: [0, 0], throttles: [1, 2], batch_size: 16, split: "even", batch_norm: "whole_batch", learning_rate: 0.002, seed: 0, epochs: 0 };
+    worker.postMessage({ type: "start", paused: true, settings: { ...settings, adapters: new Array(most_adapters + 1).fill(0) } });
+    const { message } = await wait(({ type }) => type === "error");
+    events.length = 0;
+    worker.postMessage({ type: "start", paused: true, settings });
+    await wait(({ type, state }) => type === "state" && state === "paused");
+    const { members } = await wait(({ type }) => type === "rig");
+    for (const type of ["remove", "remove", "throttle", "unplug"]) worker.postMessage({ type, member: members[0].id, ...(type === "throttle" && { factor: 2 }) });
+    worker.postMessage({ type: "export" });
+    await wait(({ type }) => type === "exported");
+    const errors = events.filter(({ type }) => type === "error").map((error) => error.message);
+    worker.postMessage({ type: "throttle", member: 99, factor: 2 });
+    const { message: unknown } = await wait(({ type, request }) => type === "error" && request === "throttle");
+    const left = members.length - (await wait(({ type }) => type === "rig")).members.length;
+    worker.terminate();
+    return { most_adapters, message, errors, unknown, left };
+  });
+  assert.deepEqual([heard.most_adapters, heard.errors, heard.left], [16, [], 1]);
+  assert.match(heard.message, /has 16 at most, but 17 were asked for/);
+  assert.match(heard.unknown, /member 99 is not in the rig/);
+  assert.deepEqual(said, []);
+  await leave();
+});
+
 test("the phases fill each step, and the shown throughput is that of the clock", async () => {
   const { page, said, leave } = await visit(plain, "about:blank");
   page.setDefaultTimeout(PATIENCE_MS);

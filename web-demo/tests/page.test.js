@@ -11,6 +11,7 @@ import { WRITTEN, serve } from "./serve.js";
 /** @import { Browser, Page } from "playwright-core" */
 /** @import { Served } from "./serve.js" */
 
+const WASM = "/engine/manyhands_web_demo_bg.wasm";
 const MOCK = readFileSync(new URL("mock-engine.js", import.meta.url), "utf8");
 const AXE = readFileSync(fileURLToPath(import.meta.resolve("axe-core/axe.min.js")), "utf8");
 
@@ -32,7 +33,7 @@ after(async () => {
  * @param {Record<string, string | null>} [replaced]
  */
 async function open(variant, options = {}, replaced = {}) {
-  const server = await serve(WRITTEN, { "/engine.js": `globalThis.VARIANT = "${variant}";\n${MOCK}`, ...replaced });
+  const server = await serve(WRITTEN, { [WASM]: "", "/engine.js": `globalThis.VARIANT = "${variant}";\n${MOCK}`, ...replaced });
   servers.push(server);
   return visit(browser, `http://localhost:${server.port}/`, options);
 }
@@ -83,11 +84,31 @@ test("training starts by itself, but not where the system asks for less motion o
 
   const saving = await visit(browser, "about:blank", { reducedMotion: "no-preference" });
   await saving.page.addInitScript(() => Object.defineProperty(Navigator.prototype, "connection", { get: () => ({ saveData: true }) }));
-  const server = await serve(WRITTEN, { "/engine.js": MOCK });
+  const server = await serve(WRITTEN, { [WASM]: "", "/engine.js": MOCK });
   servers.push(server);
   await saving.page.goto(`http://localhost:${server.port}/`);
   await saving.page.locator("#run:enabled", { hasText: "Start" }).waitFor();
   await saving.leave();
+});
+
+test("the engine's code is asked for once, and before any script runs", async () => {
+  const { page, said, leave } = await open("gpus");
+  await page.locator("#run:enabled").waitFor();
+  /** @type {string[]} */
+  const asked = [];
+  page.on("request", (request) => asked.push(new URL(request.url()).pathname));
+  await page.reload();
+  await page.locator("#run:enabled").waitFor();
+  assert.equal(asked.filter((name) => name === WASM).length, 1, asked.join(" "));
+  assert.ok(asked.indexOf(WASM) < asked.indexOf("/link.js"), asked.join(" "));
+  assert.deepEqual(said, []);
+  await leave();
+});
+
+test("an engine whose code is not there is said", async () => {
+  const { page, leave } = await open("silent", {}, { [WASM]: null });
+  await page.locator("[data-kind=failed]", { hasText: "the engine can't be loaded: 404" }).waitFor();
+  await leave();
 });
 
 test("training has no end unless one is asked for", async () => {
@@ -367,6 +388,48 @@ test("a page whose scripts can't run here says so", async () => {
   await leave();
 });
 
+test("the address holds how far adapters are slowed down, and slows them down again", async () => {
+  const { page, said, leave } = await open("gpus");
+  await train(page, 3);
+  await page.locator(".lane input").nth(1).focus();
+  for (let count = 0; count < 4; count += 1) await page.keyboard.press("ArrowRight");
+  await page.waitForFunction(() => location.search.includes("throttles=1,4,1"));
+  await page.reload();
+  await page.locator("#run:enabled").waitFor();
+  const slider = page.locator(".lane input").nth(1);
+  await page.waitForFunction(() => document.querySelectorAll(".lane output")[1]?.textContent === "slowed 4 ×");
+  assert.equal(await slider.inputValue(), "4");
+  await slider.focus();
+  await page.keyboard.press("Home");
+  await page.waitForFunction(() => location.search === "");
+  assert.deepEqual(said, []);
+  await leave();
+});
+
+test("an efficiency above 100 % is explained, and only that", async () => {
+  const { page, said, leave } = await open("gpus");
+  await page.click("#predict");
+  await page.locator("#predicted td", { hasText: "102 %" }).waitFor();
+  const [strong, weak] = await page.locator("#predicted figure > .remark").allTextContents();
+  assert.equal(strong, "");
+  assert.match(weak, /^More than 100 %: together with others/);
+  assert.deepEqual(said, []);
+  await leave();
+});
+
+test("a link to the page shows what it is, and its title how far training is", async () => {
+  const { page, leave } = await open("gpus");
+  for (const name of ["og:title", "og:description", "og:image", "og:image:alt"]) {
+    assert.ok(((await page.locator(`meta[property="${name}"]`).getAttribute("content")) ?? "").length > 10, name);
+  }
+  await train(page, 3);
+  await page.waitForFunction(() => /^step \d+, [\d.]+ % · manyhands$/.test(document.title));
+  await page.click("#run");
+  await page.click("#reset");
+  await page.waitForFunction(() => document.title === "manyhands: one batch, many adapters");
+  await leave();
+});
+
 test("a second device on a GPU is called what it is", async () => {
   const { page, leave } = await open("gpus");
   await page.getByRole("button", { name: "+ another device on NVIDIA GeForce RTX 3060" }).click();
@@ -440,6 +503,40 @@ test("a double click removes one adapter, without an error", async () => {
   await page.waitForTimeout(300);
   assert.equal(await page.locator("#status").getAttribute("data-kind"), "state");
   assert.equal(await page.locator("#lanes .lane").count(), 2);
+  assert.deepEqual(said, []);
+  await leave();
+});
+
+test("messages name adapters by the letters of their lanes", async () => {
+  const { page, said, leave } = await open("gpus");
+  await train(page, 3);
+  await page.locator(".remove").first().click();
+  await page.waitForFunction(() => document.querySelectorAll("#lanes .lane").length === 2);
+  await page.locator(".unplug").nth(1).click();
+  // The engine counts it as adapter 2.
+  await page.locator("#log li", { hasText: "adapter C `CPU` was lost" }).waitFor();
+  assert.doesNotMatch((await page.locator("#log").textContent()) ?? "", /adapter \d/);
+  assert.deepEqual(said, []);
+  await leave();
+});
+
+test("no more adapters can be added than a rig has, however fast, and the page says why", async () => {
+  const { page, said, leave } = await open("gpus");
+  await train(page, 3);
+  await page.locator("#add button").last().evaluate((button) => {
+    for (let count = 0; count < 30; count += 1) /** @type {HTMLElement} */ (button).click();
+  });
+  await page.waitForFunction(() => document.querySelectorAll("#lanes .lane").length === 16);
+  await page.waitForTimeout(300);
+  assert.equal(await page.locator("#lanes .lane").count(), 16);
+  assert.equal(await page.locator("#add-says").textContent(), "A rig here has 16 adapters at most: remove one to add another.");
+  const add = page.locator("#add button").last();
+  assert.deepEqual([await add.getAttribute("aria-disabled"), await add.getAttribute("aria-describedby")], ["true", "add-says"]);
+  assert.equal(await page.locator("#status").getAttribute("data-kind"), "state", "the engine had nothing to refuse");
+  await page.locator(".remove").first().click();
+  await page.locator("#add-says", { hasText: /^$/ }).waitFor({ state: "attached" });
+  await add.click();
+  await page.waitForFunction(() => document.querySelectorAll("#lanes .lane").length === 16);
   assert.deepEqual(said, []);
   await leave();
 });

@@ -8,7 +8,7 @@ import { Reference } from "../www/reference.js";
 /** @import { Settings } from "../www/messages.js" */
 
 /** @type {Settings} */
-const DEFAULTS = { ...SETTINGS, adapters: [0, 0], split: "learned", batch_norm: "whole_batch", epochs: 0 };
+const DEFAULTS = { ...SETTINGS, throttles: [], adapters: [0, 0], split: "learned", batch_norm: "whole_batch", epochs: 0 };
 
 /** @param {Partial<Settings>} [settings] */
 function begun(settings = {}) {

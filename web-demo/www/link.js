@@ -10,6 +10,13 @@
 /** @type {Record<string, keyof Answers>} */
 const ANSWERS = { classified: "classify", measured: "measure", simulated: "simulate", exported: "export" };
 
+/** The engine's code: `index.html` asks for it before any script does. */
+async function engine() {
+  const response = await fetch("engine/manyhands_web_demo_bg.wasm");
+  if (!response.ok) throw new Error(`the engine can't be loaded: ${response.status} ${response.statusText}`);
+  return response.arrayBuffer();
+}
+
 export class Link {
   /** @type {Worker} */
   #worker;
@@ -23,10 +30,12 @@ export class Link {
   constructor(hear) {
     this.#worker = new Worker("engine.js", { type: "module", name: "manyhands" });
     this.#worker.addEventListener("message", ({ data }) => this.#take(data, hear));
+    const failed = (/** @type {string} */ message) => this.#take({ type: "failed", message }, hear);
     this.#worker.addEventListener("error", (event) => {
       event.preventDefault();
-      this.#take({ type: "failed", message: event.message || "its worker did not load" }, hear);
+      failed(event.message || "its worker did not load");
     });
+    engine().then((wasm) => this.#worker.postMessage({ wasm }, [wasm]), (error) => failed(String(error)));
   }
 
   /** @param {Request} request */

@@ -1,7 +1,7 @@
 // Messages between the page and the engine's worker.
 //
-// The page starts the worker with `new Worker("engine.js", { type: "module" })` and sends `Request`s; the worker
-// answers with `Event`s. Messages are plain objects, distinguished by `type`. Names, units and meanings are those of the
+// The page starts the worker with `new Worker("engine.js", { type: "module" })`, sends it the engine's code as
+// `{ wasm: ArrayBuffer }`, which is loaded beside the scripts, and then `Request`s; the worker answers with `Event`s. Messages are plain objects, distinguished by `type`. Names, units and meanings are those of the
 // crate: `StepLog`, `AdapterLog` and `EpochLog` of `src/trainer/log.rs`, `Info` of `src/adapters/mod.rs`, `RigConfig`
 // and `Report` of `src/simulator/`. This file holds types alone; `tsc` checks both sides against it.
 //
@@ -12,7 +12,7 @@
 // - Each `classify`, `measure`, `simulate` and `export` is answered once: by its own event, or by `error` with its
 //   name in `request`. All others take effect between two training steps and are answered by `state` or `rig`.
 // - A request that can't be served, for example to remove the last adapter, is answered by `error`; nothing has
-//   changed then.
+//   changed then. One for a member that has left does nothing: it was on its way when that left.
 // - If an adapter of `start` or `reset` can't be opened the run begins on CPU adapters alone, and an `error` behind the
 //   `state` says why.
 
@@ -51,6 +51,7 @@
  * @typedef {object} Settings
  * @property {string} model `ModelChoice.id`.
  * @property {number[]} adapters `Info.index` of each member, in order; an adapter may be listed twice. At least one.
+ * @property {number[]} throttles Factor by which each member is slowed down, in order: `Member.throttle`. Missing ones are 1.
  * @property {number} batch_size Rows of a training step over all adapters: 1 to 512, may be below the number of adapters.
  * @property {"learned" | "even"} split
  * @property {"per_shard" | "whole_batch"} batch_norm Whose statistics batch normalization uses.
@@ -66,6 +67,7 @@
  * @property {Info} info
  * @property {"active" | "lost" | "returning"} presence Lost ones are opened again by the scheduler after a while.
  * @property {number | null} again_ms If lost: milliseconds until it is opened again; null if it never is.
+ * @property {number} position By which messages of the engine name it: `adapter 2`. Another one's after `reset`.
  * @property {boolean} is_excluded True while the scheduler excludes it because training is faster without it.
  * @property {number} throttle Times as long as it would take by itself; 1 is its own speed.
  * @property {number | null} shares_device_with Id of an earlier member on the same physical device; null if there is none.
@@ -232,6 +234,7 @@
  * @property {Info[]} adapters All that can be added; the CPU adapter is always among them.
  * @property {Missing | null} missing Why none of them is WebGPU's; null if one is.
  * @property {ModelChoice[]} models
+ * @property {number} most_adapters Most members of a rig.
  * @property {Uint8Array} test_pixels 360 × 64 values from 0 to 16, the test digits.
  * @property {Uint8Array} test_labels 360.
  */

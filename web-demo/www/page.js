@@ -23,6 +23,7 @@ const MOST_NOTICES = 1000;
 const FACTS_MS = 200;
 /** An error stands in the place of the state for that long. */
 const ERROR_MS = 5000;
+const TITLE = document.title;
 const N_CORES = navigator.hardwareConcurrency || 1;
 
 /** @type {Record<State["state"], string>} */
@@ -60,7 +61,7 @@ let is_to_run = false;
 let is_dead = false;
 
 const link = new Link(hear);
-const rig = new Rig((request) => link.send(request));
+const rig = new Rig(send);
 const reference = new Reference();
 const curves = new Curves(reference);
 const digits = new Digits();
@@ -85,7 +86,8 @@ const tour = new Tour({
     step: state.step, ms: rig.step_ms, samples_per_s: curves.samples_per_s ?? 0, loss: curves.loss_of_late, rows: rig.rows, letters: rig.letters, difference: reference.most,
   }),
   members: () => members,
-  send: (request) => link.send(request),
+  most: () => hello?.most_adapters ?? 0,
+  send,
   change(changed) {
     change(changed);
     if (settings) rules.show(settings);
@@ -113,6 +115,12 @@ reset.addEventListener("click", () => {
 byId("copy-link", HTMLButtonElement).addEventListener("click", copyLink);
 byId("export-model", HTMLButtonElement).addEventListener("click", exportModel);
 byId("export-metrics", HTMLButtonElement).addEventListener("click", exportMetrics);
+
+/** @param {import("./messages.js").Request} request */
+function send(request) {
+  if (request.type === "add") rig.expect();
+  link.send(request);
+}
 
 /** Changes settings of the run as it goes on. @param {import("./rules.js").Changed} changed */
 function change(changed) {
@@ -148,7 +156,7 @@ function greet(said) {
   settings = wanted;
   tellOfAdapters(said);
   remarks.forEach((remark) => banner(remark, "address"));
-  rig.offer(said.adapters);
+  rig.offer(said.adapters, said.most_adapters);
   rules.offer(said.models);
   rules.show(settings);
   digits.hello = said;
@@ -250,6 +258,7 @@ function takeRig(now) {
   measurement.members = now;
   if (!settings) return;
   settings.adapters = now.map(({ info }) => info.index);
+  settings.throttles = now.map(({ throttle }) => throttle);
   keepAddress();
   rules.tell(settings, now.length);
 }
@@ -302,6 +311,7 @@ function takeEpoch(epoch) {
  * @param {string} message
  */
 function tell(at, message) {
+  message = rig.named(message);
   notices.push({ step: at, message });
   if (notices.length > MOST_NOTICES) notices.shift();
   log(at, message);
@@ -311,7 +321,8 @@ function tell(at, message) {
 /** @param {Problem} problem */
 function takeError({ request, message }) {
   tell(state.step, message);
-  status(firstLine(message), "error");
+  status(firstLine(rig.named(message)), "error");
+  if (request === "add") rig.giveUp();
   clearTimeout(error_ends);
   // If the run has ended with it, it stays.
   error_ends = setTimeout(() => { if (state.state !== "idle" && !is_dead) showState(); }, ERROR_MS);
@@ -339,6 +350,9 @@ function showFacts() {
   const accuracy = digits.accuracy;
   const speed = curves.samples_per_s;
   say(byId("fact-step", HTMLElement), whole(state.step));
+  // Seen from another tab.
+  const title = state.step > 0 ? `step ${whole(state.step)}${accuracy === null ? "" : `, ${percent(accuracy)}`} · manyhands` : TITLE;
+  if (document.title !== title) document.title = title;
   say(byId("fact-epoch", HTMLElement), settings && settings.epochs > 0 ? `${state.epoch} of ${lastEpoch(settings.epochs)}` : String(state.epoch));
   say(byId("fact-accuracy", HTMLElement), accuracy === null ? "–" : percent(accuracy));
   say(byId("fact-speed", HTMLElement), speed === null ? "–" : whole(speed));

@@ -4,7 +4,6 @@ import { byId, colour, make, onScheme, paced, say, short, sized } from "./dom.js
 import { GAIN, Lane, place } from "./lane.js";
 import { Remark } from "./remark.js";
 import { COLOURS, drawBatch } from "./split.js";
-import { MOST_ADAPTERS } from "./settings.js";
 
 /** @import { AdapterSpec, Info, Member, Request, StepLog } from "./messages.js" */
 /** @import { Part } from "./split.js" */
@@ -21,6 +20,10 @@ export class Rig {
   #order = [];
   /** @type {Info[]} */
   #adapters = [];
+  /** Most members that it can have. */
+  #most = Infinity;
+  /** Members that were asked for and have not come yet. */
+  #n_asked = 0;
   /** @type {{ slot: number, part: number }[][]} The newest first. */
   #trail = [];
   /** @type {StepLog | null} */
@@ -44,10 +47,33 @@ export class Rig {
     onScheme(this.#draw);
   }
 
-  /** @param {Info[]} adapters All that can be added. */
-  offer(adapters) {
-    this.#adapters = adapters;
+  /**
+   * @param {Info[]} adapters All that can be added.
+   * @param {number} most Most members that it can have.
+   */
+  offer(adapters, most) {
+    [this.#adapters, this.#most] = [adapters, most];
     this.#drawOffers();
+  }
+
+  /** A member was asked for. */
+  expect() {
+    this.#n_asked += 1;
+    this.#drawOffers();
+  }
+
+  /** A member that was asked for will not come. */
+  giveUp() {
+    this.#n_asked = Math.max(0, this.#n_asked - 1);
+    this.#drawOffers();
+  }
+
+  /** A message of the engine with the page's letters in the place of its numbers. @param {string} message */
+  named(message) {
+    return message.replace(/\badapter (\d+)\b/g, (number, position) => {
+      const lane = this.#order.find(({ member }) => member.position === Number(position));
+      return lane ? `adapter ${lane.letter}` : number;
+    });
   }
 
   /** The adapters as they were measured, for the simulator: each takes a fixed time and a time a row. @returns {AdapterSpec[]} */
@@ -80,6 +106,7 @@ export class Rig {
       if (had_focus) byId("add", HTMLElement).querySelector("button")?.focus();
       this.#lanes.delete(id);
     }
+    this.#n_asked = Math.max(0, this.#n_asked - Math.max(0, members.length - this.#order.length));
     this.#order = members.map((member) => this.#laneOf(member));
     this.#remark.members = members;
     const list = byId("lanes", HTMLElement);
@@ -154,19 +181,26 @@ export class Rig {
   }
 
   #drawOffers() {
+    this.#nameOffers();
+    const is_full = this.#order.length + this.#n_asked >= this.#most;
+    // `disabled` would take the focus away.
+    for (const button of byId("add", HTMLElement).querySelectorAll("button")) button.ariaDisabled = String(is_full);
+    say(byId("add-says", HTMLElement), is_full ? `A rig here has ${this.#most} adapters at most: remove one to add another.` : "");
+  }
+
+  #nameOffers() {
     const texts = this.#adapters.map(({ index, kind, name }) => {
       const is_in_use = this.#order.some(({ member }) => member.info.index === index);
       const again = kind === "cpu" ? "another worker on the" : "another device on";
       return `+ ${is_in_use ? `${again} ` : ""}${kind === "cpu" ? "CPU" : name}`;
     });
     const box = byId("add", HTMLElement);
-    const disabled = this.#order.length >= MOST_ADAPTERS;
-    for (const button of box.querySelectorAll("button")) button.disabled = disabled;
     // Buttons that stay as they are keep their focus.
     if (texts.join("\n") === [...box.children].map(({ textContent }) => textContent).join("\n")) return;
     const buttons = this.#adapters.map(({ index }, at) => {
-      const button = make("button", { className: "small", textContent: texts[at], disabled });
-      button.addEventListener("click", () => this.#send({ type: "add", index }));
+      const button = make("button", { className: "small", textContent: texts[at] });
+      button.setAttribute("aria-describedby", "add-says");
+      button.addEventListener("click", () => { if (button.ariaDisabled !== "true") this.#send({ type: "add", index }); });
       return button;
     });
     const focused = [...box.children].findIndex((element) => element === document.activeElement);

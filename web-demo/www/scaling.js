@@ -12,9 +12,14 @@ const TITLES = { strong: "Strong: constant batch", weak: "Weak: growing batch" }
 
 const HEAD = ["adapters", "rows of each", "step ms", "rows/s", "of the sum"];
 
+/** Efficiency that is shown as more than 100 %. */
+const OVER = 1.005;
+const OVER_SAYS = "More than 100 %: together with others, a fast adapter gets more rows than alone, so its fixed times count less.";
+
 /** Line with the bottleneck of a number of adapters. @param {Point} point */
 function lines({ n_adapters, shares, step_ms, rows_per_s, efficiency, limit }) {
-  const texts = [String(n_adapters), shares.join(" + "), short(step_ms), whole(rows_per_s), percent(efficiency, 0)];
+  const n_idle = shares.filter((rows) => rows === 0).length;
+  const texts = [n_idle > 0 ? `${n_adapters}, ${n_idle} without rows` : String(n_adapters), shares.join(" + "), short(step_ms), whole(rows_per_s), percent(efficiency, 0)];
   const line = make("tr", { className: limit ? "has-limit" : "" }, ...texts.map((text) => make("td", { textContent: text })));
   const why = make("td", { colSpan: HEAD.length, textContent: limit });
   return limit ? [line, make("tr", { className: "limit" }, why)] : [line];
@@ -51,8 +56,9 @@ class Pair {
     const caption = make("span", { className: "number" });
     const element = make("div", { className: "chart", role: "img", ariaLabel: `${TITLES[scaling]}: samples each second over the number of adapters` });
     const table = make("table");
+    const over = make("p", { className: "remark" });
     const figure = make(
-      "figure", {}, make("figcaption", {}, make("span", {}, TITLES[scaling], make("small", { textContent: " samples/s" })), caption), element, make("div", { className: "scroll", tabIndex: 0 }, table),
+      "figure", {}, make("figcaption", {}, make("span", {}, TITLES[scaling], make("small", { textContent: " samples/s" })), caption), element, make("div", { className: "scroll", tabIndex: 0 }, table), over,
     );
     figure.querySelector(".scroll")?.setAttribute("role", "region");
     figure.querySelector(".scroll")?.setAttribute("aria-label", `${TITLES[scaling]}: the numbers`);
@@ -67,18 +73,19 @@ class Pair {
       ticks: counts,
       format: (value) => (value >= 10_000 ? `${Math.round(value / 1000)}k` : String(Math.round(value))),
     });
-    return { chart, table, caption, figure };
+    return { chart, table, caption, over, figure };
   }
 
   /**
-   * @param {{ chart: Chart, table: HTMLTableElement, caption: HTMLElement }} half
+   * @param {{ chart: Chart, table: HTMLTableElement, caption: HTMLElement, over: HTMLElement }} half
    * @param {Point[]} points
    */
-  #fill({ chart, table, caption }, points) {
+  #fill({ chart, table, caption, over }, points) {
     const ideal = points.map((point) => point.rows_per_s / point.efficiency);
     chart.data = [points.map((point) => point.n_adapters), ideal, points.map((point) => point.rows_per_s)];
     const last = points[points.length - 1];
     if (last) say(caption, `${percent(last.efficiency, 0)} of the sum`);
+    say(over, points.some(({ efficiency }) => efficiency >= OVER) ? OVER_SAYS : "");
     const head = HEAD.map((text) => make("th", { scope: "col", textContent: text }));
     table.replaceChildren(make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...points.flatMap(lines)));
   }

@@ -7,8 +7,7 @@ export const BATCH_SIZES = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 1
 
 const MAX_BATCH_SIZE = 512;
 const MAX_SEED = 4294967295;
-/** Adapters in a rig; each of the CPU's is a worker. */
-export const MOST_ADAPTERS = 16;
+const MAX_THROTTLE = 16;
 
 /** @param {Info} info */
 export function isGpu(info) {
@@ -29,6 +28,7 @@ export function defaults({ adapters, models }, n_cores) {
   return {
     model: models[0].id,
     adapters: chosen.map((info) => info.index),
+    throttles: [],
     batch_size: 64,
     split: "learned",
     batch_norm: "whole_batch",
@@ -76,6 +76,14 @@ export function parse(search, hello, n_cores) {
     if (found) settings[name] = found;
     else refuse(name, text, `one of ${known.join(", ")}`);
   };
+  const throttles = () => {
+    const text = query.get("throttles");
+    if (text === null) return;
+    const factors = text.split(",").map(Number);
+    const is_right = factors.length <= settings.adapters.length && factors.every((factor) => factor >= 1 && factor <= MAX_THROTTLE);
+    if (is_right) settings.throttles = factors;
+    else refuse("throttles", text, `factors from 1 to ${MAX_THROTTLE}, one for each adapter at most`);
+  };
   const query = new URLSearchParams(search);
   number("batch_size", 1, MAX_BATCH_SIZE);
   number("seed", 0, MAX_SEED);
@@ -89,8 +97,10 @@ export function parse(search, hello, n_cores) {
   const absent = items.filter((_, at) => found[at] === undefined);
   if (absent.length > 0) remarks.push(`The address names adapter ${absent.join(", ")}, which is not here: ignored.`);
   const indices = found.filter((index) => index !== undefined);
-  if (indices.length > MOST_ADAPTERS) remarks.push(`The address names ${indices.length} adapters, but a rig here has ${MOST_ADAPTERS} at most: the others are ignored.`);
-  if (indices.length > 0) settings.adapters = indices.slice(0, MOST_ADAPTERS);
+  const most = hello.most_adapters;
+  if (indices.length > most) remarks.push(`The address names ${indices.length} adapters, but a rig here has ${most} at most: the others are ignored.`);
+  if (indices.length > 0) settings.adapters = indices.slice(0, most);
+  throttles();
   return { settings, remarks };
 }
 
@@ -121,6 +131,7 @@ export function format(settings, hello, n_cores) {
     const names = settings.adapters.map((index) => hello.adapters.filter((info) => info.index === index).map(nameOf));
     query.set("adapters", names.join(","));
   }
+  if (settings.throttles.some((factor) => factor !== 1)) query.set("throttles", settings.throttles.join(","));
   for (const name of /** @type {const} */ (["model", "batch_size", "split", "batch_norm", "learning_rate", "seed", "epochs"])) {
     if (settings[name] !== plain[name]) query.set(name, String(settings[name]));
   }

@@ -1,7 +1,6 @@
 // Cards that do something to the run, wait for its effect, and say it with the numbers just measured.
 
 import { byId, make, say, short, whole } from "./dom.js";
-import { MOST_ADAPTERS } from "./settings.js";
 
 /** @import { Member, Request, Settings } from "./messages.js" */
 
@@ -27,6 +26,7 @@ const MORE = 7;
  * @typedef {object} Tools
  * @property {() => Moment} now
  * @property {() => Member[]} members
+ * @property {() => number} most Most members of a rig.
  * @property {(request: Request) => void} send
  * @property {(changed: Partial<Pick<Settings, "split" | "batch_norm">>) => void} change
  * @property {() => void} run Starts or continues training.
@@ -89,10 +89,10 @@ const CARDS = [
   },
   {
     id: "more", title: "Seven more", text: "Seven more devices like A. They share its hardware, so do not expect more speed.",
-    act: ({ members, send }) => {
+    act: ({ members, most, send }) => {
       const [first] = members();
-      const room = Math.min(MORE, MOST_ADAPTERS - members().length);
-      if (!first || room <= 0) return `The rig has ${MOST_ADAPTERS} adapters already, the most there can be.`;
+      const room = Math.min(MORE, most() - members().length);
+      if (!first || room <= 0) return `The rig has ${most()} adapters already, the most there can be.`;
       for (let count = 0; count < room; count += 1) send({ type: "add", index: first.info.index });
     },
     tell: (before, after) => `${times(before, after)} ${whole(before.samples_per_s)} samples/s before, ${whole(after.samples_per_s)} now, on ${after.letters.length} adapters.`,
