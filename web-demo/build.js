@@ -2,10 +2,13 @@
 //
 //     node web-demo/build.js FOLDER
 //
+// MANYHANDS_PAGE is the address at which it will be published, if that is known: programs that show a picture for a link need the
+// picture's whole address.
+//
 // One script and one style sheet without comments: 16 kB less to load than the files as they are written, gzipped, and one
 // request in place of eighteen. Needs `npm ci --omit=dev` in this folder.
 
-import { cp, mkdir } from "node:fs/promises";
+import { cp, mkdir, readFile, writeFile } from "node:fs/promises";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
@@ -13,7 +16,8 @@ import { build } from "esbuild";
 const HERE = path.dirname(fileURLToPath(import.meta.url));
 /** Imports what wasm-bindgen writes, which lies beside it only there. */
 const WORKER = "src/engine.js";
-const AS_THEY_ARE = ["index.html", "icon.svg", "early.js"];
+const AS_THEY_ARE = ["icon.svg", "early.js"];
+const PREVIEW = "preview.png";
 const CHARTS = ["dist/uPlot.iife.min.js", "dist/uPlot.min.css", "LICENSE"];
 
 const [folder, ...rest] = process.argv.slice(2);
@@ -41,7 +45,11 @@ await build({
 });
 const glue = path.join(folder, "engine/manyhands_web_demo.js");
 await build({ entryPoints: [glue], minify: true, allowOverwrite: true, outfile: glue, logLevel: "warning" });
+const index = await readFile(path.join(HERE, "www/index.html"), "utf8");
+const preview = process.env.MANYHANDS_PAGE ? new URL(PREVIEW, process.env.MANYHANDS_PAGE).href : PREVIEW;
 await Promise.all([
+  writeFile(path.join(folder, "index.html"), index.replace(`content="${PREVIEW}"`, `content="${preview}"`)),
+  cp(path.join(HERE, "../docs/web-demo.png"), path.join(folder, PREVIEW)),
   ...AS_THEY_ARE.map((name) => cp(path.join(HERE, "www", name), path.join(folder, name))),
   ...CHARTS.map((name) => cp(path.join(HERE, "node_modules/uplot", name), path.join(folder, "vendor", path.basename(name)))),
 ]);

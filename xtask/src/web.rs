@@ -60,6 +60,7 @@ pub fn run(shell: &Shell, job: &WebJob) -> Result<()> {
     match job {
         WebJob::Build { quick: false } => {
             build(shell, Profile::Small)?;
+            pack(shell, &dist())?;
             weigh(shell, &dist())
         }
         WebJob::Build { quick: true } => build(shell, Profile::Quick),
@@ -119,20 +120,28 @@ fn lay_page(shell: &Shell, dist: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Says how large each file is, and fails if all together are too large.
+/// Lays each file compressed beside it.
+fn pack(shell: &Shell, dist: &Path) -> Result<()> {
+    let script = crate::root().join("web-demo/pack.js");
+    cmd!(shell, "node {script} {dist}").run()?;
+    Ok(())
+}
+
+/// Says how large each packed file is, by gzip and by brotli, and fails if all together are too large.
 fn weigh(shell: &Shell, dist: &Path) -> Result<()> {
-    let mut total = 0;
-    for path in files(shell, dist)? {
-        let bytes = gzipped(shell, &path)?;
-        total += bytes;
-        eprintln!("{:>9}  {}", thousands(bytes), path.strip_prefix(dist).unwrap_or(&path).display());
+    let mut total = [0, 0];
+    for path in files(shell, dist)?.into_iter().filter(|path| path.extension().is_some_and(|it| it == "gz")) {
+        let bytes = [size(&path)?, size(&path.with_extension("br"))?];
+        total = [total[0] + bytes[0], total[1] + bytes[1]];
+        let name = path.strip_prefix(dist).unwrap_or(&path).with_extension("");
+        eprintln!("{:>9} {:>9}  {}", thousands(bytes[0]), thousands(bytes[1]), name.display());
     }
-    eprintln!("{:>9}  in all, gzipped", thousands(total));
-    if total > LIMIT {
+    eprintln!("{:>9} {:>9}  in all, by gzip and by brotli", thousands(total[0]), thousands(total[1]));
+    if total[0] > LIMIT {
         bail!(
             "the demo needs to stay below {} bytes, but has {}\n  help: the largest files are above; look for what is new in them",
             thousands(LIMIT),
-            thousands(total)
+            thousands(total[0])
         );
     }
     Ok(())
@@ -146,10 +155,9 @@ fn files(shell: &Shell, folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn gzipped(shell: &Shell, path: &Path) -> Result<usize> {
-    let packed =
-        cmd!(shell, "gzip -9 --stdout {path}").quiet().output().context("`gzip` is needed to weigh the demo")?;
-    Ok(packed.stdout.len())
+fn size(path: &Path) -> Result<usize> {
+    let file = std::fs::metadata(path).with_context(|| format!("`{}` can't be weighed", path.display()))?;
+    Ok(usize::try_from(file.len())?)
 }
 
 fn thousands(bytes: usize) -> String {
