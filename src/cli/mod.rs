@@ -1,6 +1,7 @@
 //! The command line. Only this module prints.
 
 mod adapters;
+mod bar;
 mod bench;
 mod doctor;
 mod drivers;

@@ -6,16 +6,16 @@ use crate::callbacks::{Callback, EpochEnd, Flow};
 use crate::internals::table::Table;
 use crate::internals::{self, shown, thousands};
 use crate::logs::StepLog;
-use indicatif::ProgressBar;
 
 use super::adapters::kind;
+use super::bar::Bar;
 use super::terminal::Terminal;
 
 /// Shows a run's progress.
 pub struct Progress<'a> {
     terminal: &'a Terminal,
     epochs: u64,
-    bar: Option<ProgressBar>,
+    bar: Option<Bar>,
     /// Rows of each adapter in the current epoch, or of each process where there are several.
     epoch: Vec<u64>,
     epoch_ms: f64,
@@ -30,9 +30,7 @@ impl<'a> Progress<'a> {
 
     /// Removes the bar.
     pub fn finish(&mut self) {
-        if let Some(bar) = self.bar.take() {
-            bar.finish_and_clear();
-        }
+        self.bar = None;
     }
 
     fn show(&mut self, log: &StepLog) {
@@ -49,9 +47,8 @@ impl<'a> Progress<'a> {
             }
         }
         if let Some(bar) = &self.bar {
-            bar.set_prefix(format!("epoch {}/{}", log.epoch, self.epochs));
-            bar.set_message(shown(&format!("{}  {}", log.running, self.speed())).to_string());
-            bar.set_position(position);
+            let message = shown(&format!("{}  {}", log.running, self.speed())).to_string();
+            bar.show(format!("epoch {}/{}", log.epoch, self.epochs), position, message);
         }
     }
 

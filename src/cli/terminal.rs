@@ -10,9 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::internals::shown;
 use crate::internals::table::wrap;
 use crate::{Error, Result};
-use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use log::{Level, LevelFilter};
 use terminal_size::terminal_size_of;
+
+use super::bar::{Bar, Bars};
 
 /// Error that wgpu logs under Wine, which lacks a part for showing pictures. Nothing here shows any.
 const NO_PICTURES: &str = "create_factory_media failed";
@@ -20,7 +21,7 @@ const NO_PICTURES: &str = "create_factory_media failed";
 /// The two streams, and the bar that one of them may show.
 #[derive(Clone)]
 pub struct Terminal {
-    bars: MultiProgress,
+    bars: Bars,
     /// Whether a result could not be written.
     has_failed: Arc<AtomicBool>,
     is_quiet: bool,
@@ -35,7 +36,7 @@ impl Terminal {
 
     /// The streams of one of several processes: only warnings of others than the first are shown, with their ranks.
     pub fn in_process(is_quiet: bool, rank: usize) -> Self {
-        Self { bars: MultiProgress::new(), has_failed: Arc::default(), is_quiet: is_quiet || rank > 0, rank }
+        Self { bars: Bars::default(), has_failed: Arc::default(), is_quiet: is_quiet || rank > 0, rank }
     }
 
     /// These streams without progress, for a part of the command that another part reports on.
@@ -128,19 +129,11 @@ impl Terminal {
     }
 
     /// A progress bar on stderr, if that is a terminal.
-    pub fn bar(&self, len: u64, position: u64) -> Option<ProgressBar> {
+    pub fn bar(&self, len: u64, position: u64) -> Option<Bar> {
         if self.rank > 0 || !io::stderr().is_terminal() {
             return None;
         }
-        let bar = self.bars.add(ProgressBar::new(len).with_position(position));
-        let template = match error_columns().unwrap_or(usize::MAX) {
-            110.. => "{prefix} {bar:24} {pos}/{len} steps, {eta} left · {wide_msg}",
-            70.. => "{prefix} {bar:8} {pos}/{len}, {eta} left · {wide_msg}",
-            _ => "{prefix} {pos}/{len} · {wide_msg}",
-        };
-        bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
-        bar.reset_eta();
-        Some(bar)
+        Some(self.bars.begin(len, position, error_columns().unwrap_or(80)))
     }
 }
 
@@ -176,7 +169,7 @@ fn to_stderr(text: Arguments<'_>) {
 }
 
 /// Writes to stderr without tearing the bar.
-struct AboveBar(MultiProgress);
+struct AboveBar(Bars);
 
 impl Write for AboveBar {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {

@@ -15,8 +15,10 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
+use flate2::read::DeflateDecoder;
 use half::f16;
 use ndarray::{ArrayD, IxDyn, ShapeBuilder};
+use rawzip::{CompressionMethod, FileReader, ZipArchive, ZipArchiveEntryWayfinder};
 
 use super::{ByteImages, DataPair, Dataset, InMemory};
 use crate::schema::{Format, Schema, few};
@@ -201,20 +203,45 @@ fn read_npy(path: &Path) -> Result<NumpyArray> {
 /// Arrays of an `.npz` file, by name.
 struct Npz<'a> {
     path: &'a Path,
-    archive: zip::ZipArchive<File>,
+    /// Bytes of the file.
+    bytes: u64,
+    archive: ZipArchive<FileReader>,
     /// Names of the arrays.
     names: Vec<String>,
+    /// Their places in the archive.
+    entries: Vec<ArchiveEntry>,
+}
+
+#[derive(Clone, Copy)]
+struct ArchiveEntry {
+    place: ZipArchiveEntryWayfinder,
+    method: CompressionMethod,
+    is_encrypted: bool,
 }
 
 impl<'a> Npz<'a> {
     fn open(path: &'a Path) -> Result<Self> {
         let file = File::open(path).map_err(|source| Error::reading(path, source))?;
         let place = Place { path, name: None };
-        let archive =
-            zip::ZipArchive::new(file).map_err(|error| place.fail(format!("is not a whole `.npz` file: {error}")))?;
-        let names = archive.file_names();
-        let names = names.filter_map(|name| name.ok()?.strip_suffix(".npy").map(String::from)).collect();
-        Ok(Self { path, archive, names })
+        Self::list(path, file).map_err(|error| place.fail(format!("is not a whole `.npz` file: {error}")))
+    }
+
+    fn list(path: &'a Path, file: File) -> Result<Self, rawzip::Error> {
+        let bytes = file.metadata()?.len();
+        let mut buffer = vec![0; rawzip::RECOMMENDED_BUFFER_SIZE];
+        let archive = ZipArchive::from_file(file, &mut buffer)?;
+        let (mut names, mut found) = (Vec::new(), Vec::new());
+        let mut entries = archive.entries(&mut buffer);
+        while let Some(entry) = entries.next_entry()? {
+            let stored_path = entry.file_path();
+            let name = std::str::from_utf8(stored_path.as_ref()).ok().and_then(|name| name.strip_suffix(".npy"));
+            if let Some(name) = name {
+                names.push(name.to_owned());
+                let (method, is_encrypted) = (entry.compression_method(), entry.flags().is_encrypted());
+                found.push(ArchiveEntry { place: entry.wayfinder(), method, is_encrypted });
+            }
+        }
+        Ok(Self { path, bytes, archive, names, entries: found })
     }
 
     /// The first of these names that the file has.
@@ -235,12 +262,24 @@ impl<'a> Npz<'a> {
         if let [name] = &self.names[..] { Some(name.clone()) } else { None }
     }
 
-    fn read(&mut self, name: &str) -> Result<NumpyArray> {
+    fn read(&self, name: &str) -> Result<NumpyArray> {
         let place = Place { path: self.path, name: Some(name) };
-        let entry = self.archive.by_name(&format!("{name}.npy"));
-        let entry = entry.map_err(|error| place.fail(format!("can't be unpacked: {error}")))?;
-        let stored = entry.compressed_size();
-        read(place, entry, stored, true)
+        let refuse = |problem: String| place.fail(format!("can't be unpacked: {problem}"));
+        // Of equal names the last holds, as in Python's `zipfile`.
+        let at = self.names.iter().rposition(|known| known == name);
+        let entry = at.map(|at| self.entries[at]).ok_or_else(|| refuse("the archive lacks it".into()))?;
+        if entry.is_encrypted {
+            return Err(refuse("it is encrypted".into()));
+        }
+        let stored = entry.place.compressed_size_hint().min(self.bytes);
+        let packed = self.archive.get_entry(entry.place).map_err(|error| refuse(error.to_string()))?;
+        match entry.method {
+            CompressionMethod::STORE => read(place, packed.verifying_reader(packed.reader()), stored, false),
+            CompressionMethod::DEFLATE => {
+                read(place, packed.verifying_reader(DeflateDecoder::new(packed.reader())), stored, true)
+            }
+            method => Err(refuse(format!("it is packed by method {}, which is not known", method.as_u16()))),
+        }
     }
 
     /// Error if an array is not there.
@@ -269,7 +308,7 @@ pub fn open_pair(x: &Path, y: &Path) -> Result<Arc<dyn Dataset>> {
 ///
 /// When the file is no `.npz`, lacks an array, or an array is none of numbers, numbers of rows or shapes differ.
 pub fn open_npz(path: &Path, names: [Option<&str>; 4]) -> Result<DataPair> {
-    let mut file = Npz::open(path)?;
+    let file = Npz::open(path)?;
     let who = format!("`{}`", shown(path));
     let [x_train, y_train, x_test, y_test] = names;
     let (x, y) = (file.needed(x_train, &["x_train", "x"])?, file.needed(y_train, &["y_train", "y"])?);
@@ -294,7 +333,7 @@ pub fn open_inputs(path: &Path) -> Result<Arc<dyn Dataset>> {
     if !is_npz(path) {
         return dataset(&who, read_npy(path)?, None);
     }
-    let mut file = Npz::open(path)?;
+    let file = Npz::open(path)?;
     let name = file.first(&["x", "x_test"]).map(String::from).or_else(|| file.only());
     let name = name.ok_or_else(|| file.lacks("an array `x` or `x_test`, or a single one"))?;
     dataset(&who, file.read(&name)?, None)

@@ -27,6 +27,8 @@ mod step;
 mod teams;
 pub mod timeline;
 
+use std::sync::Arc;
+
 use crate::adapters::{Combining, Handle, Info, Timing};
 use crate::data::Batch;
 use crate::error::{Error, Result};
@@ -246,6 +248,11 @@ impl Scheduler {
     /// State of the last step, with the update on the host, or of the last [`Self::sync`].
     pub fn state(&self) -> &TrainingState {
         self.state.training()
+    }
+
+    /// [`state`](Self::state) for a caller that keeps it unchanged while training continues.
+    pub fn share_state(&self) -> Arc<TrainingState> {
+        self.state.share_training()
     }
 
     /// Ends the run; returns its last state as [`state`](Self::state) does.

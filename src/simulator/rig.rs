@@ -10,7 +10,7 @@ use crate::losses::Loss;
 use crate::misread;
 use crate::model::{Model, ModelConfig, Objective};
 use crate::optimizers::Optimizer;
-use crate::plan::BatchStatistics;
+use crate::plan::{BatchStatistics, GradientCompression};
 use crate::presets::{self, PRESETS};
 use crate::scheduler::Placement;
 
@@ -59,6 +59,9 @@ pub struct RigConfig {
     /// Rows over which batch normalization takes its statistics: each adapter's, or the whole batch.
     #[serde(default)]
     pub batch_statistics: BatchStatistics,
+    /// Format of gradients on their way to the host, and between machines: `"none"` or `"fp16"`.
+    #[serde(default, skip_serializing_if = "is_whole")]
+    pub gradient_compression: GradientCompression,
     /// The host.
     #[serde(default)]
     pub host: HostSpec,
@@ -77,6 +80,10 @@ pub struct RigConfig {
     /// The model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelConfig>,
+}
+
+fn is_whole(compression: &GradientCompression) -> bool {
+    *compression == GradientCompression::None
 }
 
 fn is_replicas(placement: &Placement) -> bool {
@@ -226,7 +233,11 @@ impl RigConfig {
     pub(crate) fn objective(&self, model: &Model) -> Objective {
         let optimizer = self.optimizer.clone().unwrap_or_else(|| Optimizer::adam(1e-3));
         let losses = vec![Loss::MEAN_SQUARED_ERROR; model.outputs().len()];
-        Objective { batch_statistics: self.batch_statistics, ..Objective::new(losses, optimizer) }
+        Objective {
+            batch_statistics: self.batch_statistics,
+            gradient_compression: self.gradient_compression,
+            ..Objective::new(losses, optimizer)
+        }
     }
 
     pub(crate) fn check(&self) -> Result<()> {

@@ -340,6 +340,11 @@ impl Adapters {
         self.if_open().map_or(&self.state, Scheduler::state)
     }
 
+    /// [`state`](Self::state) for a caller that keeps it unchanged while training continues.
+    pub(super) fn share_state(&self) -> Arc<TrainingState> {
+        self.if_open().map_or_else(|| Arc::new(self.state.clone()), Scheduler::share_state)
+    }
+
     /// Replaces the state, on open adapters, too.
     pub(super) fn restore(&mut self, state: TrainingState) {
         match &mut self.opened {

@@ -1,6 +1,8 @@
 //! A checkpoint: a model file that also holds all that a run needs to continue.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde::{Deserialize, Serialize};
 
@@ -12,10 +14,13 @@ use crate::model::file::{Entered, FileReader, Metadata, entered, json, write_ten
 use crate::model::{BEST, Model, OPTIMIZER, Own, Weights};
 use crate::optimizers::Optimizer;
 use crate::plan::Layout;
+use crate::runtime::threads;
 use crate::scheduler::TrainingState;
 
 /// Key of the metadata under which a checkpoint's progress is stored.
 const TRAINING_KEY: &str = "manyhands.training";
+/// Values that one thread checks at a time.
+const CHECKED: usize = 1 << 18;
 /// Prefix, after that of the optimizer, of the weights with which training continues if the model's are the best ones.
 const LAST: &str = "last";
 
@@ -81,10 +86,19 @@ impl Contents<'_> {
         files::write(path, FileKind::Model, |out| write_tensors(out, self.tensors(), metadata))
     }
 
-    /// The first tensor with a value that is not finite.
+    /// The first tensor with a value that is not finite, if one has. All threads search.
     fn spoilt(&self) -> Option<String> {
-        let is_spoilt = |tensor: &Entered<'_>| !tensor.values.iter().all(|value| value.is_finite());
-        self.tensors().into_iter().find(is_spoilt).map(|tensor| tensor.name)
+        let tensors = self.tensors();
+        let first = AtomicUsize::new(usize::MAX);
+        let parts = tensors.iter().enumerate();
+        let parts = parts.flat_map(|(at, tensor)| tensor.values.chunks(CHECKED).map(move |values| (at, values)));
+        threads::for_each(parts.collect(), |(at, values)| {
+            // Without an end at the first: so the loop becomes vectors.
+            if !values.iter().fold(true, |all, value| all & value.is_finite()) {
+                first.fetch_min(at, Ordering::Relaxed);
+            }
+        });
+        tensors.get(first.into_inner()).map(|tensor| tensor.name.clone())
     }
 }
 
@@ -94,7 +108,7 @@ fn metadata(model: &Model, optimizer: &Optimizer, progress: &Progress) -> Result
     Ok(metadata)
 }
 
-/// A copy of a run's state, which is written while training continues.
+/// A run's state at a step, which is written while training continues: the next step that changes it copies it.
 #[derive(Debug)]
 pub(super) struct Frozen {
     /// Training steps done.
@@ -102,14 +116,14 @@ pub(super) struct Frozen {
     metadata: Metadata,
     layout: Layout,
     optimizer: Optimizer,
-    state: TrainingState,
+    state: Arc<TrainingState>,
     /// The model's own weights, if they differ from those with which training continues.
     chosen: Option<Weights>,
     best: Option<Weights>,
 }
 
 impl Frozen {
-    /// Copies a state, with what goes with it. `chosen`: weights for the model, where they are others than
+    /// Keeps a state, with what goes with it. `chosen`: weights for the model, where they are others than
     /// those with which training continues.
     ///
     /// # Errors
@@ -118,12 +132,12 @@ impl Frozen {
         model: &Model,
         chosen: Option<&Weights>,
         optimizer: &Optimizer,
-        state: &TrainingState,
+        state: Arc<TrainingState>,
         progress: &Progress,
         best: Option<&Weights>,
     ) -> Result<Self> {
         let layout = model.layout();
-        let contents = Contents { layout, weights: chosen.unwrap_or(&state.weights), optimizer, state, best };
+        let contents = Contents { layout, weights: chosen.unwrap_or(&state.weights), optimizer, state: &state, best };
         if let Some(tensor) = contents.spoilt() {
             return Err(Error::non_finite(
                 format!("the state after training step {}", progress.step),
@@ -136,7 +150,7 @@ impl Frozen {
             metadata: metadata(model, optimizer, progress)?,
             layout: layout.clone(),
             optimizer: optimizer.clone(),
-            state: state.clone(),
+            state,
             chosen: chosen.cloned(),
             best: best.cloned(),
         })

@@ -91,6 +91,15 @@ impl Trainer {
     }
 }
 
+/// The weights that the model of a saved run has.
+#[derive(Clone, Copy)]
+enum ModelWeights {
+    /// The weights of training. Within an epoch the model may have older ones, which need not be brought up to date.
+    OfTraining,
+    /// The model's own weights: callbacks may have given it the best ones.
+    OfCallbacks,
+}
+
 /// A run of a trainer: its settings and callbacks.
 pub(super) struct Run<'a, 'c> {
     pub(super) trainer: &'a mut Trainer,
@@ -239,7 +248,7 @@ impl Run<'_, '_> {
             self.take_changed_weights();
         }
         check_same_weights(self.trainer.group(), self.trainer.adapters.state(), self.trainer.progress.step).await?;
-        self.freeze()?;
+        self.freeze(ModelWeights::OfCallbacks)?;
         self.take_changed_weights();
         Ok(flow)
     }
@@ -257,17 +266,19 @@ impl Run<'_, '_> {
         }
     }
 
-    /// Copies the current state of the run, to be written while it continues.
+    /// Keeps the current state of the run, to be written while it continues.
     async fn save(&mut self) -> Result<()> {
         if !self.trainer.saving.is_on() {
             return Ok(());
         }
-        self.trainer.sync().await?;
-        self.freeze()
+        // Before the state is read: so the last one, if it is still written, is not held beside two others.
+        self.trainer.saving.make_room()?;
+        self.trainer.sync_state().await?;
+        self.freeze(ModelWeights::OfTraining)
     }
 
-    /// Copies a run whose state and model are up to date. The model may have other weights than those of training.
-    fn freeze(&mut self) -> Result<()> {
+    /// Keeps a run whose state is up to date.
+    fn freeze(&mut self, weights: ModelWeights) -> Result<()> {
         let Trainer { model, compile, adapters, progress, saving, .. } = &mut *self.trainer;
         if !saving.is_on() {
             return Ok(());
@@ -276,8 +287,11 @@ impl Run<'_, '_> {
         saving.make_room()?;
         progress.callbacks = self.callbacks.iter().map(|callback| callback.state()).collect();
         progress.batch_size = self.fit.batch_size;
-        let (state, best) = (adapters.state(), self.callbacks.iter().find_map(|callback| callback.best()));
-        let chosen = Some(&model.weights).filter(|weights| **weights != state.weights);
+        let (state, best) = (adapters.share_state(), self.callbacks.iter().find_map(|callback| callback.best()));
+        let chosen = match weights {
+            ModelWeights::OfCallbacks => Some(&model.weights).filter(|weights| **weights != state.weights),
+            ModelWeights::OfTraining => None,
+        };
         saving.take(Frozen::new(model, chosen, &compile.optimizer, state, progress, best))?;
         adapters.record(Activity::Save, begin_ms);
         Ok(())

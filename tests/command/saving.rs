@@ -11,9 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use manyhands::callbacks::{EarlyStopping, Monitor};
+use manyhands::callbacks::{Callback, EarlyStopping, Monitor};
 use manyhands::data::digits;
 use manyhands::layers::{Dense, Flatten};
+use manyhands::logs::StepLog;
 use manyhands::{
     Checkpoint, Compile, ErrorKind, Existing, Fit, Loss, Model, NonFinite, Optimizer, Result, SaveSettings, Schedule,
     Sequential, Trainer,
@@ -300,6 +301,68 @@ fn weights_that_explode_are_not_saved_over_good_ones() {
         let (_, checkpoint) = explode(1e30, skipping, 2, 0, adapters);
         check_good(checkpoint, 23);
     }
+}
+
+/// Moves the folder of the run away after some steps: from then on nothing can be written.
+struct Mover<'a> {
+    from: &'a Path,
+    to: &'a Path,
+    after_step: u64,
+}
+
+impl Callback for Mover<'_> {
+    fn on_step(&mut self, log: &StepLog) -> Result<()> {
+        if log.step == self.after_step {
+            // The checkpoint before is written by then.
+            wait_for("a checkpoint", || self.from.join("a.safetensors").exists());
+            fs::rename(self.from, self.to).unwrap();
+        }
+        Ok(())
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_save_that_fails_while_training_continues_is_an_error_and_the_last_good_one_stays() {
+    for adapters in ["cpu", "cpu,cpu"] {
+        // 23 steps an epoch: the error comes at a later save of the epoch, or at the end of the run.
+        for (after_step, every_steps) in [(4, 2), (22, 7)] {
+            let folder = tempfile::tempdir().unwrap();
+            let (from, to) = (path(&folder, "from"), path(&folder, "to"));
+            fs::create_dir(&from).unwrap();
+            let save = SaveSettings::new(from.join("a.safetensors")).every_steps(every_steps);
+            let mut trainer = trainer(sgd(0.1)).adapters(adapters).unwrap();
+            let fit = Fit::new(1).batch_size(64).save_with(save);
+            let mut mover = Mover { from: &from, to: &to, after_step };
+            let error = trainer.fit_with(digits::train().unwrap(), &fit, &mut [&mut mover]).unwrap_err().to_string();
+            assert!(error.contains("a.safetensors` can't be written"), "{error}");
+            let checkpoint = Checkpoint::load(&to.join("a.safetensors")).unwrap();
+            let step = checkpoint.progress.step;
+            assert!((1..=after_step).contains(&step), "{step}");
+            check_good(checkpoint, step);
+        }
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_disk_that_is_full_in_mid_write_keeps_the_last_checkpoint() {
+    let folder = folder();
+    succeed(&folder, "train run.toml --epochs 1 --quiet");
+    let before = contents(&folder);
+    let file = path(&folder, "manyhands.safetensors");
+    assert!(fs::metadata(&file).unwrap().len() > 1024, "more than the limit below");
+    // A file may have 1024 bytes at most, or 512 in some shells: the writer is stopped within the checkpoint.
+    let mut shell = program(&folder, "/bin/sh");
+    let line = "train run.toml --epochs 3 --resume --quiet";
+    shell.args(["-c", &format!("trap '' XFSZ; ulimit -f 1; exec {} {line}", env!("CARGO_BIN_EXE_manyhands"))]);
+    let output = shell.output().unwrap();
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("\nerror: `manyhands.safetensors` can't be written: "), "{error}");
+    assert!(contents(&folder) == before, "the last checkpoint stays, and nothing is left beside it");
+    succeed(&folder, "train run.toml --epochs 3 --resume --quiet");
+    assert_eq!(Checkpoint::load(&file).unwrap().progress.epoch, 3);
 }
 
 /// Validation losses that rise: a rate so high that the digits are learned no further.

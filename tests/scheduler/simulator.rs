@@ -4,9 +4,9 @@
 
 use std::path::Path;
 
-use manyhands::Placement;
 use manyhands::adapters::Kind;
 use manyhands::simulator::{Point, RigConfig, simulate};
+use manyhands::{GradientCompression, Placement};
 
 use crate::close::assert_relative;
 
@@ -40,6 +40,24 @@ fn gradients_and_weights_take_their_time_on_the_links() {
     // Buckets travel while earlier layers compute, but 1.28 ms of computing hides little of 7.6 ms of gradients.
     assert_relative("ms of a step", &[point.step_ms], &[1.0 + (rows + weights) / 2e6 + gradients / 1e6], 0.02);
     assert!(point.limit.starts_with("transfers of rows and gradients of"), "{}", point.limit);
+}
+
+/// Practical speeds of slow links, in GB/s: PCI Express 3 with four lanes, and a card in a USB4 case.
+const SLOW_LINKS: [(&str, f64); 2] = [("PCIe 3 x4", 3.2), ("USB4", 2.5)];
+
+#[test]
+fn gradients_of_16_bits_take_half_the_time_on_slow_links() {
+    for (name, gb_s) in SLOW_LINKS {
+        let adapter = format!("per_row_ms = 0.01\nupload_gb_s = {gb_s}\ndownload_gb_s = {gb_s}");
+        let full = rig(1e6, &[&adapter, &adapter]);
+        let half = RigConfig { gradient_compression: GradientCompression::Fp16, ..full.clone() };
+        let rows = 128.0 * 4.0 * (784.0 + 10.0 + 1.0);
+        // As above; a block of 64 values is 32 words of halves, and one of their factor.
+        let ms = |part: f64| 1.0 + (rows + PERCEPTRON_BYTES + part * PERCEPTRON_BYTES) / (gb_s * 1e6);
+        let (full, half) = (both(&full).step_ms, both(&half).step_ms);
+        assert_relative(name, &[full, half], &[ms(1.0), ms(33.0 / 64.0)], 0.03);
+        assert!(half < 0.87 * full, "{name}: {half} ms, {full} ms");
+    }
 }
 
 #[test]

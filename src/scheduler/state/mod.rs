@@ -15,11 +15,15 @@ use crate::error::Result;
 use crate::model::{Objective, Weights};
 use crate::optimizers::Optimizer;
 use crate::plan::{GradientCompression, Layout, Place, Places, Role, Scalars};
+use crate::runtime::threads;
 
 use super::{Part, Step};
 
 pub(super) use statistics::{Moments, merge};
 pub(super) use update::Updated;
+
+/// Values that one thread copies at a time.
+const COPIED: usize = 1 << 18;
 
 /// Weights, statistics and optimizer state: all that training changes.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -46,6 +50,18 @@ impl TrainingState {
         Self { weights, optimizer: states }
     }
 
+    /// A copy, made by all threads: a large one takes many times as long as the rest of a step.
+    fn copied(&self) -> Self {
+        let copied = |values: &Vec<f32>| {
+            let mut copy = vec![0.0; values.len()];
+            threads::chunks(&mut copy, COPIED, |idx, part| part.copy_from_slice(&values[idx * COPIED..][..part.len()]));
+            copy
+        };
+        let Weights { parameters, statistics } = &self.weights;
+        let weights = Weights { parameters: parameters.iter().map(copied).collect(), statistics: copied(statistics) };
+        Self { weights, optimizer: self.optimizer.iter().map(|kind| kind.iter().map(copied).collect()).collect() }
+    }
+
     /// Averages of the trainable parameters, by segment, if their optimizer keeps them.
     pub fn averages(&self, optimizer: &Optimizer) -> Option<&[Vec<f32>]> {
         self.optimizer.last().filter(|_| optimizer.ema().is_some()).map(Vec::as_slice)
@@ -70,7 +86,8 @@ pub(super) enum UpdateOn {
 /// The state that the adapters of a rig train.
 pub(super) struct State {
     /// With the update on the device: the state of the last [`read_back`](Self::read_back), a snapshot to rewind to.
-    training: TrainingState,
+    /// While it is saved, the saver has it, too.
+    training: Arc<TrainingState>,
     pub layout: Layout,
     optimizer: Option<Optimizer>,
     clip_norm: f32,
@@ -89,7 +106,7 @@ impl State {
     pub fn new(training: TrainingState, layout: Layout, objective: Option<&Objective>, update_on: UpdateOn) -> Self {
         Self {
             gradients: trainable_zeros(&layout),
-            training,
+            training: Arc::new(training),
             layout,
             optimizer: objective.map(|objective| objective.optimizer.clone()),
             clip_norm: objective.map_or(0.0, |objective| objective.clip_norm),
@@ -105,9 +122,22 @@ impl State {
         &self.training
     }
 
+    /// [`training`](Self::training) for a caller that keeps it unchanged: the next step that changes it copies it first.
+    pub fn share_training(&self) -> Arc<TrainingState> {
+        self.training.clone()
+    }
+
+    /// The state to change. If it is still shared, it is copied now.
+    fn training_mut(training: &mut Arc<TrainingState>) -> &mut TrainingState {
+        if Arc::get_mut(training).is_none() {
+            *training = Arc::new(training.copied());
+        }
+        Arc::make_mut(training)
+    }
+
     /// Without what belongs to a run.
     pub fn into_training(self) -> TrainingState {
-        self.training
+        Arc::unwrap_or_clone(self.training)
     }
 
     /// Whether the state is for inference only.
@@ -169,7 +199,7 @@ impl State {
 
     /// Replaces the state, on all adapters.
     pub fn restore(&mut self, rig: &mut Rig, training: TrainingState) {
-        (self.training, self.is_behind) = (training, false);
+        (self.training, self.is_behind) = (Arc::new(training), false);
         for adapter_idx in 0..rig.members.len() {
             self.send_to(rig, adapter_idx);
         }
@@ -236,9 +266,12 @@ impl State {
             read.weights.statistics = rig.read(only, Role::Statistics).await?;
         }
         // What is frozen is as it was.
-        let frozen = self.training.weights.parameters.iter_mut().skip(read.weights.parameters.len());
-        read.weights.parameters.extend(frozen.map(std::mem::take));
-        (self.training, self.is_behind) = (read, false);
+        let n_read = read.weights.parameters.len();
+        match Arc::get_mut(&mut self.training) {
+            Some(old) => read.weights.parameters.extend(old.weights.parameters.drain(n_read..)),
+            None => read.weights.parameters.extend_from_slice(&self.training.weights.parameters[n_read..]),
+        }
+        (self.training, self.is_behind) = (Arc::new(read), false);
         Ok(())
     }
 }

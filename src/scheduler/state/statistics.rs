@@ -86,7 +86,7 @@ impl State {
             places.iter().find_map(|place| place.within(&range)).map_or(0, |place| place.whole_offset as usize)
         };
         let (mean_at, variance_at) = (at(moving.mean), at(moving.variance));
-        let statistics = &mut self.training.weights.statistics;
+        let statistics = &mut Self::training_mut(&mut self.training).weights.statistics;
         let divisor = total.saturating_sub(u64::from(moving.correction)).max(1) as f32;
         for channel in 0..moving.channels {
             let variance = merged[moving.channels + channel] / divisor;

@@ -114,9 +114,10 @@ impl State {
     ) {
         let (kernel, constants) = (rule.kernel(), rule.constants());
         let update = kernel.fast.unwrap_or(kernel.twin);
-        let parameters = &mut self.training.weights.parameters[segment][range.clone()];
+        let training = Self::training_mut(&mut self.training);
+        let parameters = &mut training.weights.parameters[segment][range.clone()];
         let n_states = rule.state_names().len();
-        let states = self.training.optimizer.iter_mut().take(n_states).map(|kind| &mut kind[segment][range.clone()]);
+        let states = training.optimizer.iter_mut().take(n_states).map(|kind| &mut kind[segment][range.clone()]);
         let chunks = chunks(parameters, &self.gradients[segment][range.clone()], states.collect());
         threads::for_each(chunks, |(gradient, mut outputs)| {
             #[allow(clippy::cast_possible_truncation, reason = "a chunk is far below 2^32 elements")]
@@ -138,9 +139,10 @@ impl State {
         scalars: &Scalars,
     ) {
         let update = ema::UPDATE.fast.unwrap_or(ema::UPDATE.twin);
-        let Some(averages) = self.training.optimizer.last_mut() else { return };
+        let training = Self::training_mut(&mut self.training);
+        let Some(averages) = training.optimizer.last_mut() else { return };
         let averages = averages[segment][range.clone()].chunks_mut(CHUNK);
-        let parameters = self.training.weights.parameters[segment][range.clone()].chunks_mut(CHUNK);
+        let parameters = training.weights.parameters[segment][range.clone()].chunks_mut(CHUNK);
         threads::for_each(averages.zip(parameters).collect(), |(average, parameter)| {
             let len = u32::try_from(average.len()).unwrap_or(u32::MAX);
             let words: Vec<u32> = optimizer.ema_params(len).iter().map(|word| word.bits(scalars)).collect();
