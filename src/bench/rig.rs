@@ -12,6 +12,7 @@ use crate::data::{Batch, Dataset, InMemory, Loader, LoaderSettings, Synthetic, l
 use crate::error::{Error, Result};
 use crate::model::Objective;
 use crate::plan::{BatchStatistics, GradientCompression, Pass, Work};
+use crate::processes::Group;
 use crate::runtime::{Metered, Runtime, system};
 use crate::scheduler::split::SplitMode;
 use crate::scheduler::timeline::{Activity, Lane, Span, Tracing};
@@ -241,12 +242,14 @@ pub struct Opening {
     pub opener: Opener,
     /// Clock, timer and spawn.
     pub runtime: Arc<dyn Runtime>,
+    /// The processes that train together, each on rows of its own.
+    pub processes: Group,
 }
 
 impl Default for Opening {
-    /// The adapters of this machine.
+    /// The adapters of this machine, in a lone process.
     fn default() -> Self {
-        Self { opener: Arc::new(adapters::open), runtime: system() }
+        Self { opener: Arc::new(adapters::open), runtime: system(), processes: Group::alone() }
     }
 }
 
@@ -275,6 +278,7 @@ impl Opening {
             .adapters(members.iter().map(|member| member.info.clone()).collect())
             .opener(throttles.wrap(self.opener.clone()))
             .runtime(runtime.clone())
+            .processes(self.processes.clone())
             .split(split)
             .capacity(capacity.div_ceil(*micro_batches))
             .micro_batches(*micro_batches)

@@ -2,8 +2,10 @@
 
 use super::rig::{BenchRig, Data, Opening, RigAdapter, Sample, Source, Turn};
 use super::workloads::Workload;
+use crate::adapters::Kind;
 use crate::error::Result;
 use crate::plan::{BatchStatistics, Role};
+use crate::scheduler::ShardReport;
 use crate::scheduler::split::SplitMode;
 use crate::simulator::{AdapterSpec, HostSpec, RigConfig};
 use crate::timing::median;
@@ -26,7 +28,8 @@ pub struct Measured {
 /// [`simulate`](crate::simulator::simulate).
 ///
 /// `per_row_ms` and `fixed_ms` are the splitter's estimates, transfers of rows and gradients included; `upload_gb_s` is
-/// that of new weights; `copy_gb_s` follows from the time of the host's sums and updates.
+/// that of new weights, for the CPU as it copies them within steps; `copy_gb_s` follows from the time of the host's sums and
+/// updates.
 ///
 /// # Errors
 /// If an adapter can't be opened, or fails.
@@ -36,11 +39,12 @@ pub async fn measure(opening: &Opening, workload: &Workload, members: &[RigAdapt
     let mut rig = opening.rig(workload, members, SplitMode::Learned, batch_size).await?;
     rig.turn(&mut source, Turn::new(0, LEARNING)).await?;
     let host = host(&rig.samples);
-    let before = specs(&mut rig).await?;
+    let weights_ms: Vec<Option<f64>> = members.iter().enumerate().map(|it| weights_ms(it, &rig.samples)).collect();
+    let before = specs(&mut rig, &weights_ms).await?;
     rig.samples.clear();
     rig.turn(&mut source, Turn::new(0, COUNTED)).await?;
     let step_ms = median(rig.samples.iter().map(|sample| sample.step_ms));
-    let after = specs(&mut rig).await?;
+    let after = specs(&mut rig, &weights_ms).await?;
     let rig = RigConfig {
         batch_size,
         preset: None,
@@ -60,8 +64,17 @@ fn host(samples: &[Sample]) -> HostSpec {
     if host_ms > 0.0 { HostSpec { copy_gb_s: gb_s(bytes, host_ms) } } else { HostSpec::default() }
 }
 
-/// The adapters with the splitter's model of their speeds.
-async fn specs(rig: &mut BenchRig) -> Result<Vec<AdapterSpec>> {
+/// Milliseconds in which the CPU takes new weights over in a step: alone, without other work of the host, it does so faster. `None`
+/// for cards, which are not asked for that time in a step.
+fn weights_ms((adapter_idx, member): (usize, &RigAdapter), samples: &[Sample]) -> Option<f64> {
+    let shards = samples.iter().flat_map(|sample| &sample.shards);
+    let of = |shard: &ShardReport| (shard.adapter_idx == adapter_idx).then_some(shard.timing.weights.ms);
+    let all_ms: Vec<f64> = shards.filter_map(of).collect();
+    (member.info.kind == Kind::Cpu && !all_ms.is_empty()).then(|| median(all_ms))
+}
+
+/// The adapters with the splitter's model of their speeds. `weights_ms` has the times of new weights where they are known.
+async fn specs(rig: &mut BenchRig, weights_ms: &[Option<f64>]) -> Result<Vec<AdapterSpec>> {
     let names: Vec<String> = rig.scheduler.adapters().map(|info| info.name.clone()).collect();
     let fed = rig.scheduler.plan().fed_bytes_per_row();
     let state = rig.scheduler.sync().await?.clone();
@@ -77,7 +90,7 @@ async fn specs(rig: &mut BenchRig) -> Result<Vec<AdapterSpec>> {
         let begin_ms = rig.now_ms();
         rig.scheduler.restore(state.clone());
         rig.scheduler.read(adapter_idx, Role::Parameters(0)).await?;
-        let write_ms = rig.now_ms() - begin_ms - read_ms;
+        let write_ms = weights_ms[adapter_idx].unwrap_or(rig.now_ms() - begin_ms - read_ms);
         let upload_gb_s = (write_ms > 0.0).then(|| gb_s(bytes, write_ms));
         // The line includes the upload of rows, which the simulation adds itself.
         let upload_ms = upload_gb_s.map_or(0.0, |rate| f64::from(u32::try_from(fed).unwrap_or(0)) / (rate * 1e6));

@@ -235,7 +235,7 @@ impl Run {
         let members: Vec<RigAdapter> =
             adapters.into_iter().map(|(info, throttle)| RigAdapter { info, throttle }).collect();
         let job = Job {
-            opening: Opening { opener: opener(), runtime: Arc::clone(&self.clock) },
+            opening: Opening { opener: opener(), runtime: Arc::clone(&self.clock), ..Opening::default() },
             workload: &workload,
             members: &members,
             data: Data::Synthetic,

@@ -1,0 +1,218 @@
+//! Training steps of two machines over a limited network, beside what `simulate` predicts.
+//!
+//! `cargo bench --package manyhands-mpi --bench network -- [OPTIONS OF MPIRUN]`, on Linux, as root: a machine is a network namespace with a
+//! process of its own on a core of its own, the network a pair of virtual cards, which `tc` limits. Messages go by TCP alone; by default
+//! with `--mca btl_tcp_eager_limit 1048576`. For each limit, two processes first measure the network: what an exchange of a few and of
+//! many bytes takes. Then they train each model on the CPU: their own speeds, and the network's, are all that the prediction gets. Only a
+//! quiet machine tells anything.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench prints, and may panic")]
+#![allow(clippy::disallowed_methods, reason = "the bench measures by the clock of the system")]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use manyhands::Optimizer;
+use manyhands::adapters;
+use manyhands::internals::bench::rig::{Opening, RigAdapter};
+use manyhands::internals::bench::speeds::measure;
+use manyhands::internals::bench::workloads::{self, Workload};
+use manyhands::internals::simulator::step_ms;
+use manyhands::internals::timing::median;
+use manyhands::processes::{Group, Processes, Reply};
+use manyhands::simulator::{MachineSpec, RigConfig};
+use mpi::point_to_point::send_receive_into;
+use mpi::topology::SimpleCommunicator;
+use mpi::traits::Communicator;
+use pollster::block_on;
+
+mod error {
+    pub use manyhands::{Error, ErrorKind, Result};
+}
+
+mod runtime {
+    pub use manyhands::internals::runtime::*;
+}
+
+#[path = "../../src/processes/mpi.rs"]
+mod started;
+
+/// Limits of the network, for people and for `tc`.
+const LIMITS: [(&str, Option<&str>); 3] = [("100 Mbit/s", Some("100mbit")), ("1 Gbit/s", Some("1gbit")), ("none", None)];
+
+/// Models, and rows of a batch on each machine.
+const MODELS: [(&str, u32); 3] = [("mlp", 64), ("cnn", 8), ("small_cnn", 16)];
+
+/// The machines, which are named as their network namespaces, and their addresses.
+const MACHINES: [(&str, &str); 2] = [("manyhands0", "10.73.0.1"), ("manyhands1", "10.73.0.2")];
+
+/// Values that an exchange takes to measure the network's speed: those of a piece of gradients.
+const MANY: usize = 1 << 18;
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    match &arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["link"] => link(),
+        ["train", model] => train(model),
+        options => start(options),
+    }
+}
+
+/// Measures all models over all networks.
+fn start(options: &[&str]) {
+    let default = ["--mca", "btl_tcp_eager_limit", "1048576"];
+    let options = if options.is_empty() { &default[..] } else { options };
+    for (shown, limit) in LIMITS {
+        let cable = Cable::lay(limit);
+        let link = cable.run(options, &["link"]);
+        let (latency_ms, gb_s) = link.trim().split_once(' ').unwrap();
+        println!("network limited to {shown}: {latency_ms} ms a message, {gb_s} GB/s");
+        for (name, rows) in MODELS {
+            let output = cable.run(options, &["train", name]);
+            let (measured_ms, machines) = output.trim().split_once(' ').unwrap();
+            let measured_ms: f64 = measured_ms.parse().unwrap();
+            let mut machines: Vec<MachineSpec> = serde_json::from_str(machines).unwrap();
+            for machine in &mut machines {
+                machine.network_gb_s = Some(gb_s.parse().unwrap());
+                machine.network_latency_ms = latency_ms.parse().unwrap();
+            }
+            let Workload { model, optimizer, .. } = workload(name, rows);
+            let rig = RigConfig {
+                batch_size: 2 * rows,
+                optimizer: Some(optimizer),
+                machine: machines,
+                model: Some(model.config()),
+                ..RigConfig::default()
+            };
+            let predicted_ms = step_ms(&rig).unwrap();
+            let error = 100.0 * (predicted_ms / measured_ms - 1.0);
+            println!("    {name:<10} {measured_ms:>8.1} ms a step, {predicted_ms:>8.1} ms predicted ({error:.1} %)");
+        }
+    }
+}
+
+fn workload(name: &str, rows: u32) -> Workload {
+    Workload { optimizer: Optimizer::adam(1e-3), batch_size: rows, ..workloads::by_name(name).unwrap() }
+}
+
+/// Two network namespaces that a pair of virtual cards joins, and the script by which `mpirun` starts its part on the other machine.
+struct Cable {
+    agent: PathBuf,
+}
+
+impl Cable {
+    fn lay(limit: Option<&str>) -> Self {
+        remove_machines();
+        let [(here, _), (there, _)] = MACHINES;
+        for (name, _) in MACHINES {
+            must(&format!("ip netns add {name}"));
+        }
+        must(&format!("ip link add card netns {here} type veth peer name card netns {there}"));
+        for (name, address) in MACHINES {
+            must(&format!("ip -n {name} address add {address}/24 dev card"));
+            must(&format!("ip -n {name} link set lo up"));
+            must(&format!("ip -n {name} link set card up"));
+            if let Some(limit) = limit {
+                must(&format!("tc -n {name} qdisc add dev card root tbf rate {limit} burst 4kb latency 100ms"));
+            }
+        }
+        let agent = std::env::temp_dir().join(format!("manyhands-agent-{}", std::process::id()));
+        let script = format!(
+            "#!/bin/sh\nshift\nexec ip netns exec {there} unshare --uts sh -c 'hostname {there}; exec sh -c \"$0\"' \"$*\"\n"
+        );
+        fs::write(&agent, script).unwrap();
+        fs::set_permissions(&agent, fs::Permissions::from_mode(0o755)).unwrap();
+        Self { agent }
+    }
+
+    /// The output of a process on each machine.
+    fn run(&self, options: &[&str], arguments: &[&str]) -> String {
+        let [(here, first), (_, second)] = MACHINES;
+        let output = Command::new("ip")
+            .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
+            .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
+            .args(["netns", "exec", here, "unshare", "--uts", "sh", "-c"])
+            .args([&format!("hostname {here}; exec mpirun \"$@\""), "sh"])
+            .args(["-n", "2", "--host", &format!("{first}:1,{second}:1"), "--bind-to", "none"])
+            .args(["--mca", "plm_rsh_agent", self.agent.to_str().unwrap(), "--mca", "pml", "ob1"])
+            .args(["--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "card", "--mca", "oob_tcp_if_include", "card"])
+            .args(options)
+            .args(["sh", "-c", "exec taskset --cpu-list $OMPI_COMM_WORLD_RANK \"$0\" \"$@\""])
+            .arg(std::env::current_exe().unwrap())
+            .args(arguments)
+            .stderr(Stdio::inherit())
+            .output()
+            .unwrap();
+        assert!(output.status.success());
+        String::from_utf8(output.stdout).unwrap()
+    }
+}
+
+impl Drop for Cable {
+    fn drop(&mut self) {
+        remove_machines();
+        fs::remove_file(&self.agent).unwrap();
+    }
+}
+
+/// A namespace takes its cards along. There may be none, or some that a run has left.
+fn remove_machines() {
+    for (name, _) in MACHINES {
+        Command::new("ip").args(["netns", "delete", name]).stderr(Stdio::null()).status().unwrap();
+    }
+}
+
+fn must(line: &str) {
+    let mut words = line.split(' ');
+    let status = Command::new(words.next().unwrap()).args(words).status().unwrap();
+    assert!(status.success(), "`{line}` failed: the bench needs root and the package `iproute2`");
+}
+
+/// Prints the milliseconds of a message whatever its bytes, and the 10⁹ bytes a second that go each way at once.
+fn link() {
+    let universe = mpi::initialize().unwrap();
+    let world: SimpleCommunicator = universe.world();
+    let other = world.process_at_rank(1 - world.rank());
+    let exchange_ms = |values: usize, times: usize| {
+        let (sent, mut received) = (vec![0.0_f32; values], vec![0.0_f32; values]);
+        let mut once = |_| {
+            let begin = Instant::now();
+            send_receive_into(&sent[..], &other, &mut received[..], &other);
+            begin.elapsed().as_secs_f64() * 1e3
+        };
+        once(0);
+        median((0..times).map(once))
+    };
+    let latency_ms = exchange_ms(1, 200);
+    let many_ms = exchange_ms(MANY, 20) - latency_ms;
+    if world.rank() == 0 {
+        println!("{latency_ms:.4} {:.4}", size_of::<[f32; MANY]>() as f64 / many_ms / 1e6);
+    }
+}
+
+/// Prints the milliseconds of a training step of both processes, and the machines as JSON, without their network.
+fn train(name: &str) {
+    let rows = MODELS.iter().find(|(model, _)| *model == name).unwrap().1;
+    let cpu = adapters::choose(&adapters::list(), "cpu").unwrap();
+    let members: Vec<RigAdapter> = cpu.into_iter().map(RigAdapter::from).collect();
+    let processes = started::world().unwrap();
+    let opening = Opening { processes: processes.clone(), ..Opening::default() };
+    let measured = block_on(measure(&opening, &workload(name, rows), &members)).unwrap();
+    let machine = MachineSpec {
+        name: processes.host(),
+        count: 1,
+        network_gb_s: None,
+        network_latency_ms: 0.0,
+        host: measured.rig.host,
+        adapters: measured.rig.adapters,
+    };
+    let machines = block_on(processes.all_gather(serde_json::to_vec(&machine).unwrap())).unwrap();
+    if processes.is_first() {
+        let machines: Vec<MachineSpec> = machines.iter().map(|it| serde_json::from_slice(it).unwrap()).collect();
+        println!("{} {}", measured.step_ms, serde_json::to_string(&machines).unwrap());
+    }
+    block_on(processes.close(Ok(()))).unwrap();
+}
