@@ -18,6 +18,7 @@ use crate::simulator::HostSpec;
 use crate::simulator::adapter::FORWARD_PART;
 use crate::simulator::cost::{Line, Times};
 use crate::size::F32_BYTES;
+use crate::timing::median;
 
 /// Milliseconds of an adapter's measurement after which blocks are measured once, and after which they are estimated.
 const BUDGET_MS: f64 = 1_500.0;
@@ -29,6 +30,10 @@ const CLOSE_MS: f64 = 5_000.0;
 /// Parts of a batch in the runs that are timed.
 const FEW: u32 = 8;
 const MANY: u32 = 2;
+/// Fewest and most runs of a size, and milliseconds after which no further ones begin.
+const FEWEST: usize = 2;
+const MOST: usize = 7;
+const LINE_MS: f64 = 30.0;
 /// Values of the host's trial update.
 const UPDATED: usize = 1 << 20;
 
@@ -216,7 +221,7 @@ impl Probe<'_> {
         Some(Times { train, forward, update_ms: 0.0 })
     }
 
-    /// The time of a pass over its rows: of the shortest of some runs at two sizes, or of a single run if there is little time.
+    /// The time of a pass over its rows: of the median of some runs at two sizes, or of a single run if there is little time.
     async fn line(
         &mut self,
         plan: &Plan,
@@ -229,13 +234,14 @@ impl Probe<'_> {
             let work = |rows| Work::of(plan, pass, rows).weight().max(1.0);
             return Some(line((few, ms), (2 * few, ms * work(2 * few) / work(few))));
         }
-        let mut shortest = [f64::INFINITY; 2];
-        for _ in 0..2 {
-            for (rows, shortest) in [few, many].into_iter().zip(&mut shortest) {
-                *shortest = shortest.min(self.run(plan, pass, rows, combining).await?.compute_ms);
+        let (begin_ms, mut all_ms) = (self.elapsed_ms(), [Vec::new(), Vec::new()]);
+        while all_ms[0].len() < FEWEST || all_ms[0].len() < MOST && self.elapsed_ms() - begin_ms < LINE_MS {
+            for (rows, all_ms) in [few, many].into_iter().zip(&mut all_ms) {
+                all_ms.push(self.run(plan, pass, rows, combining).await?.compute_ms);
             }
         }
-        Some(line((few, shortest[0]), (many, shortest[1])))
+        let [few_ms, many_ms] = all_ms.map(median);
+        Some(line((few, few_ms), (many, many_ms)))
     }
 
     /// Small numbers for all weights: products of zeros may take less time. Those of both signs keep values from growing from layer to

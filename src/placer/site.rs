@@ -13,6 +13,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::plan::Pass;
 use crate::scheduler::{Division, Placed, Placement, fewest_rows};
 use crate::shown::bytes;
+use crate::simulator::AdapterSpec;
+use crate::simulator::crowd::Crowding;
 use crate::simulator::trial::Trial;
 use copies::Copies;
 
@@ -178,8 +180,21 @@ impl Site {
         Ok(self.blocks.whole(1)?.is_coupled(Pass::Train))
     }
 
-    fn specs(&self) -> Vec<crate::simulator::AdapterSpec> {
-        self.adapters.iter().map(Speeds::spec).collect()
+    fn specs(&self) -> Vec<AdapterSpec> {
+        (0..self.adapters.len()).map(|idx| self.spec(idx)).collect()
+    }
+
+    fn spec(&self, idx: usize) -> AdapterSpec {
+        AdapterSpec { crowding: self.crowding(idx), ..self.adapters[idx].spec() }
+    }
+
+    /// The slowdown of an adapter while all others compute, where it was measured by itself, too.
+    fn crowding(&self, idx: usize) -> Option<Crowding> {
+        let (speeds, rows) = (&self.adapters[idx], f64::from(self.batch_size.div_ceil(2)));
+        let beside = speeds.times(0..self.blocks.len());
+        let factor = beside.train.at(rows) / speeds.alone?.train.at(rows);
+        let n_others = u32::try_from(self.adapters.len() - 1).unwrap_or(u32::MAX);
+        (factor > 1.0).then_some(Crowding { factor, n_others })
     }
 
     fn names(&self, adapters: impl Iterator<Item = usize>) -> Vec<String> {
@@ -279,7 +294,12 @@ impl Site {
     fn trial_of(&self, division: &Division, micro_batches: u32) -> Result<Trial> {
         let (model, objective) = (&self.blocks.model, &self.blocks.objective);
         let trial = Trial::new(model, objective, Some(division.clone()), micro_batches, self.host_gb_s)?;
-        let times = |range: &Range<usize>| self.adapters.iter().map(|speeds| speeds.times(range.clone())).collect();
+        // The simulator slows adapters down while others compute; blocks were measured while all did.
+        let uncrowded = |(idx, speeds): (usize, &Speeds)| {
+            self.crowding(idx).map_or_else(|| speeds.clone(), |crowding| speeds.slowed(1.0 / crowding.factor))
+        };
+        let adapters: Vec<Speeds> = self.adapters.iter().enumerate().map(uncrowded).collect();
+        let times = |range: &Range<usize>| adapters.iter().map(|speeds| speeds.times(range.clone())).collect();
         Ok(trial.timed(self.blocks.ranges(division).iter().map(times).collect()))
     }
 

@@ -8,7 +8,6 @@ use crate::error::Result;
 use crate::scheduler::Division;
 use crate::simulator::AdapterSpec;
 use crate::simulator::cost::Times;
-use crate::simulator::crowd::Crowding;
 use crate::simulator::trial::Trial;
 
 /// Adapters are left out if a step without them takes at most this part of what it takes with all: the scheduler excludes
@@ -105,17 +104,10 @@ impl Site {
         if on.len() == 1 {
             return self.copies_ms(&self.trial_of_copies()?, on);
         }
-        let n_others = u32::try_from(self.adapters.len() - 1).unwrap_or(u32::MAX);
-        let rows = f64::from(self.batch_size.div_ceil(2));
         let of = |idx: &usize| {
-            let (speeds, spec) = (&self.adapters[*idx], self.adapters[*idx].spec());
-            let beside = speeds.times(0..self.blocks.len());
-            match speeds.alone.map(|alone| (alone, beside.train.at(rows) / alone.train.at(rows))) {
-                Some((alone, factor)) if factor > 1.0 => {
-                    (alone, AdapterSpec { crowding: Some(Crowding { factor, n_others }), ..spec })
-                }
-                _ => (beside, spec),
-            }
+            let speeds = &self.adapters[*idx];
+            let alone = speeds.alone.filter(|_| self.crowding(*idx).is_some());
+            (alone.unwrap_or_else(|| speeds.times(0..self.blocks.len())), self.spec(*idx))
         };
         let (times, specs): (Vec<Times>, Vec<AdapterSpec>) = on.iter().map(of).unzip();
         self.trial_of_copies()?.settled().timed(vec![times]).step_ms(&specs, self.batch_size)
