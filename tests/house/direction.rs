@@ -52,7 +52,7 @@ placer:             simulator scheduler adapters model plan kernels runtime leav
 simulator:          presets scheduler scheduler/split adapters adapters/cpu model data losses optimizers plan
                     kernels processes runtime leaves
 bench:              simulator presets files scheduler scheduler/split scheduler/timeline adapters adapters/gpu
-                    model data losses optimizers plan kernels runtime leaves
+                    model data losses optimizers plan kernels processes runtime leaves
 trainer:            placer scheduler scheduler/split scheduler/timeline adapters adapters/cpu model data layers losses
                     metrics optimizers plan files processes protobuf runtime leaves
 extend:             layers losses metrics optimizers model plan kernels onnx leaves
