@@ -24,6 +24,7 @@ fn settings(batch_norm: BatchNorm) -> Settings {
     Settings {
         model: "cnn".to_owned(),
         adapters: vec![0],
+        throttles: Vec::new(),
         batch_size: 64,
         split: Split::Even,
         batch_norm,
