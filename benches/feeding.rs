@@ -37,7 +37,9 @@ fn write(folder: &Path, number: usize) -> PathBuf {
         pixel.0 = pixel.0.map(|value| value.saturating_add(noise(x, y) / 16));
     }
     let path = folder.join(format!("{}/{number}.jpg", if number.is_multiple_of(2) { "even" } else { "odd" }));
-    JpegEncoder::new_with_quality(fs::File::create(&path).unwrap(), 85).encode_image(&picture).unwrap();
+    let mut bytes = Vec::new();
+    JpegEncoder::new_with_quality(&mut bytes, 85).encode_image(&picture).unwrap();
+    fs::write(&path, bytes).unwrap();
     path
 }
 

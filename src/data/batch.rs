@@ -484,8 +484,12 @@ pub(super) fn check_finite(who: &str, shape: &Shape, values: &[f32], row_name: i
 /// vector instructions.
 fn first_not_finite(values: &[f32]) -> Option<usize> {
     const BLOCK: usize = 1024;
-    let is_whole = |block: &[f32]| block.iter().fold(true, |is_whole, value| is_whole & value.is_finite());
-    let begin = values.chunks(BLOCK).position(|block| !is_whole(block))? * BLOCK;
+    const EXPONENT: u32 = 0x7f80_0000;
+    // By bits: a fold of 32-bit numbers fills the lanes of vectors, one of `bool` does not.
+    let others = |block: &[f32]| {
+        block.iter().fold(0, |others, value| others | u32::from(value.to_bits() & EXPONENT == EXPONENT))
+    };
+    let begin = values.chunks(BLOCK).position(|block| others(block) > 0)? * BLOCK;
     values[begin..].iter().position(|value| !value.is_finite()).map(|at| begin + at)
 }
 

@@ -306,15 +306,15 @@ impl ImageFiles {
             scale(pixels, to);
             return Ok(());
         }
-        match (decode::pixels(&self.files[row], self.settings), &self.zeros) {
-            (Ok(pixels), _) => {
-                scale(&pixels, to);
-                if let Some(held) = held {
-                    // Of two threads that decoded the same image, the first has kept it.
-                    drop(held.set(pixels));
-                }
-                Ok(())
+        let take = |pixels: &[u8]| {
+            scale(pixels, to);
+            if let Some(held) = held {
+                // Of two threads that decoded the same image, the first has kept it.
+                drop(held.set(pixels.to_vec()));
             }
+        };
+        match (decode::pixels(&self.files[row], self.settings, take), &self.zeros) {
+            (Ok(()), _) => Ok(()),
             (Err(error), None) => Err(error),
             (Err(error), Some(zeros)) => {
                 to.fill(0.0);

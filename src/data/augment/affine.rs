@@ -90,6 +90,7 @@ impl Affine {
         BEFORE.with_borrow_mut(|before| {
             before.clear();
             before.extend_from_slice(image);
+            before.extend([0.0; LANES]);
             match size.channels {
                 1 => self.see::<1>(before, image, size, fill),
                 3 => self.see::<3>(before, image, size, fill),
@@ -105,20 +106,31 @@ impl Affine {
         (place(self.x), place(self.y))
     }
 
-    /// The new pixels of an image whose number of channels the compiler knows: most need no look at the border.
+    /// The new pixels of an image whose number of channels the compiler knows: most need no look at the border. Behind the
+    /// image are [`LANES`] more values.
     fn see<const CHANNELS: usize>(&self, image: &[f32], changed: &mut [f32], size: Size, fill: Fill) {
-        let Size { height, width, .. } = size;
-        let last = |pixels: usize| 2.0 * centre(pixels);
-        let (last_x, last_y) = (last(width), last(height));
-        for (y, row) in changed.chunks_exact_mut(width * CHANNELS).enumerate() {
-            for (x, pixel) in row.as_chunks_mut::<CHANNELS>().0.iter_mut().enumerate() {
-                let place = self.place(x, y);
-                let is_inside = place.0 >= 0.0 && place.0 < last_x && place.1 >= 0.0 && place.1 < last_y;
-                if is_inside {
-                    *pixel = inside(image, place, width);
-                } else {
-                    blend(image, pixel, place, size, fill);
-                }
+        for (y, row) in changed.chunks_exact_mut(size.width * CHANNELS).enumerate() {
+            for (block_idx, pixels) in row.as_chunks_mut::<CHANNELS>().0.chunks_mut(BLOCK).enumerate() {
+                self.see_block(image, pixels, (block_idx * BLOCK, y), size, fill);
+            }
+        }
+    }
+
+    /// Some new pixels of a row, from a place on.
+    fn see_block<const CHANNELS: usize>(
+        &self,
+        image: &[f32],
+        pixels: &mut [[f32; CHANNELS]],
+        (first, y): (usize, usize),
+        size: Size,
+        fill: Fill,
+    ) {
+        let block = Block::of(self, first, y, size, CHANNELS);
+        for (lane, pixel) in pixels.iter_mut().enumerate() {
+            if block.is_inside[lane] {
+                *pixel = block.pixel(lane, image, size.width * CHANNELS);
+            } else {
+                blend(image, pixel, self.place(first + lane, y), size, fill);
             }
         }
     }
@@ -132,28 +144,86 @@ impl Affine {
     }
 }
 
-/// The pixel at a place whose four neighbours all lie in the image: in the order of [`blend`], so with the same bits.
-#[allow(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "places lie within the image, and weights are from 0 to 1"
-)]
-fn inside<const CHANNELS: usize>(image: &[f32], (x, y): (f64, f64), width: usize) -> [f32; CHANNELS] {
-    // Without `floor`, which is a call where the processor may lack SSE 4.1: places are not negative.
-    let (left, top) = (x as u32, y as u32);
-    let (right_part, lower_part) = ((x - f64::from(left)) as f32, (y - f64::from(top)) as f32);
-    let begin = (top as usize * width + left as usize) * CHANNELS;
-    let (upper, lower) = (&image[begin..][..2 * CHANNELS], &image[begin + width * CHANNELS..][..2 * CHANNELS]);
-    let mut pixel = [0.0; CHANNELS];
-    for (from, y_part) in [(upper, 1.0 - lower_part), (lower, lower_part)] {
-        let (left_part, right_part) = ((1.0 - right_part) * y_part, right_part * y_part);
-        for (channel, to) in pixel.iter_mut().enumerate() {
-            *to += left_part * from[channel];
-            *to += right_part * from[CHANNELS + channel];
+/// Pixels of a row whose places are found at once, in loops that compile to vector instructions.
+const BLOCK: usize = 16;
+/// Values that are read at once: a pixel, and some of the next one.
+const LANES: usize = 4;
+/// A number below it, but not below 0, plus it has the number's nearest integer as its lowest bits.
+const WHOLE: f64 = (1_u64 << 52) as f64;
+
+/// The places of some pixels of a row in the old image. All is computed in the order of [`blend`], so with the same bits.
+struct Block {
+    /// Whether all four neighbours of a place lie in the image.
+    is_inside: [bool; BLOCK],
+    /// Index of the first value of the upper left neighbour, where that lies in the image.
+    begin: [u64; BLOCK],
+    /// Parts of the neighbours: upper left, upper right, lower left, lower right.
+    parts: [[f32; BLOCK]; 4],
+}
+
+impl Block {
+    /// The pixels from `first` on of a row.
+    #[allow(clippy::cast_precision_loss, reason = "images have fewer than 2^52 pixels a side")]
+    fn of(map: &Affine, first: usize, y: usize, size: Size, channels: usize) -> Self {
+        let mut block = Self { is_inside: [false; BLOCK], begin: [0; BLOCK], parts: [[0.0; BLOCK]; 4] };
+        let (mut x_places, mut y_places) = ([0.0; BLOCK], [0.0; BLOCK]);
+        let lanes: [f64; BLOCK] = std::array::from_fn(|lane| lane as f64);
+        for ([by_x, by_y, offset], places) in [(map.x, &mut x_places), (map.y, &mut y_places)] {
+            let (first, of_row) = (first as f64, by_y * y as f64);
+            for (place, lane) in places.iter_mut().zip(lanes) {
+                *place = by_x * (first + lane) + of_row + offset;
+            }
+        }
+        let last = [2.0 * centre(size.width), 2.0 * centre(size.height)];
+        for (lane, is_inside) in block.is_inside.iter_mut().enumerate() {
+            let (x, y) = (x_places[lane], y_places[lane]);
+            *is_inside = (x >= 0.0) & (x < last[0]) & (y >= 0.0) & (y < last[1]);
+        }
+        block.find([x_places, y_places], [size.width as f64, channels as f64]);
+        block
+    }
+
+    /// Indices and parts of the neighbours.
+    #[allow(clippy::cast_possible_truncation, reason = "parts are from 0 to 1")]
+    fn find(&mut self, [x_places, y_places]: [[f64; BLOCK]; 2], [width, channels]: [f64; 2]) {
+        let (mut right_parts, mut lower_parts) = ([0.0; BLOCK], [0.0; BLOCK]);
+        for lane in 0..BLOCK {
+            let (x, y) = (x_places[lane], y_places[lane]);
+            let (left, top) = (floor(x), floor(y));
+            self.begin[lane] = ((top * width + left) * channels + WHOLE).to_bits() & (WHOLE.to_bits() ^ u64::MAX);
+            (right_parts[lane], lower_parts[lane]) = ((x - left) as f32, (y - top) as f32);
+        }
+        for lane in 0..BLOCK {
+            let (right, lower) = (right_parts[lane], lower_parts[lane]);
+            let (left, upper) = (1.0 - right, 1.0 - lower);
+            self.parts[0][lane] = left * upper;
+            self.parts[1][lane] = right * upper;
+            self.parts[2][lane] = left * lower;
+            self.parts[3][lane] = right * lower;
         }
     }
-    pixel
+
+    /// A pixel whose four neighbours all lie in the image.
+    #[allow(clippy::cast_possible_truncation, reason = "an index of the image")]
+    fn pixel<const CHANNELS: usize>(&self, lane: usize, image: &[f32], row_len: usize) -> [f32; CHANNELS] {
+        let begin = self.begin[lane] as usize;
+        let (upper, lower) = (&image[begin..][..CHANNELS + LANES], &image[begin + row_len..][..CHANNELS + LANES]);
+        let neighbours = [&upper[..LANES], &upper[CHANNELS..], &lower[..LANES], &lower[CHANNELS..]];
+        let mut sums = [0.0; LANES];
+        for (neighbour, parts) in neighbours.into_iter().zip(&self.parts) {
+            for (sum, value) in sums.iter_mut().zip(neighbour) {
+                *sum += parts[lane] * value;
+            }
+        }
+        std::array::from_fn(|channel| sums[channel])
+    }
+}
+
+/// The largest whole number that is not larger, for numbers from 0 to 2^51. `f64::floor` is a call where the processor may lack
+/// SSE 4.1.
+fn floor(number: f64) -> f64 {
+    let nearest = number + WHOLE - WHOLE;
+    nearest - if nearest > number { 1.0 } else { 0.0 }
 }
 
 /// The pixel at any place, of any number of channels.
