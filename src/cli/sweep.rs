@@ -26,7 +26,7 @@ use super::report::text::number;
 use super::run_folder::RunFolder;
 use super::settings::Settings;
 use super::terminal::{Terminal, check_file, make_folder_of};
-use super::train::Trial;
+use super::train::{Trial, check_throttles, parse_throttle};
 use super::{AdapterChoice, MemoryChoice, adapters, at_least_one};
 
 /// Folder of sweeps, if no other is named.
@@ -76,6 +76,10 @@ pub struct SweepArgs {
     /// Train one trial after the other, each on all adapters, in place of one trial on each adapter.
     #[arg(long)]
     one_by_one: bool,
+    /// Slow an adapter down, to try what a sweep on others would take: `1=4` makes the second one take 4 times as long.
+    /// Repeatable.
+    #[arg(long, value_name = "IDX=FACTOR", value_parser = parse_throttle)]
+    throttle: Vec<(usize, f64)>,
     #[command(flatten)]
     adapters: AdapterChoice,
     #[command(flatten)]
@@ -94,6 +98,8 @@ struct Worker {
     named: String,
     infos: Vec<Info>,
     limits: MemoryLimits,
+    /// Factors by which they are slowed down, by their places among these.
+    throttles: Vec<(usize, f64)>,
     /// Whether an adapter is gone: others take its trials.
     is_lost: AtomicBool,
 }
@@ -217,19 +223,22 @@ fn workers(args: &SweepArgs, base: &Settings) -> Result<Vec<Worker>> {
     let chosen = adapters::choose(args.adapters.adapters.as_deref(), training.adapters.as_deref())?;
     let limits = args.memory.or(training.memory.as_ref());
     limits.check(&chosen)?;
+    check_throttles(&args.throttle, chosen.len())?;
     let named = |info: &Info| if info.kind == Kind::Cpu { "cpu".to_owned() } else { info.index.to_string() };
     // Stages name adapters by their places among all.
     if args.one_by_one || training.placement != Placement::Replicas {
         let named = chosen.iter().map(named).collect::<Vec<_>>().join(",");
-        return Ok(vec![Worker { named, infos: chosen, limits, is_lost: AtomicBool::new(false) }]);
+        let (throttles, is_lost) = (args.throttle.clone(), AtomicBool::new(false));
+        return Ok(vec![Worker { named, infos: chosen, limits, throttles, is_lost }]);
     }
-    let of_one = |info: &Info| Worker {
+    let of_one = |(idx, info): (usize, &Info)| Worker {
         named: named(info),
         infos: vec![info.clone()],
         limits: limits.alone(info, &chosen),
+        throttles: args.throttle.iter().filter(|(of, _)| *of == idx).map(|(_, factor)| (0, *factor)).collect(),
         is_lost: AtomicBool::new(false),
     };
-    Ok(chosen.iter().map(of_one).collect())
+    Ok(chosen.iter().enumerate().map(of_one).collect())
 }
 
 fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -258,7 +267,7 @@ impl Sweep<'_> {
         worker: usize,
         objective: Option<Monitor>,
     ) -> Trial {
-        let Worker { named, infos, limits, .. } = &self.workers[worker];
+        let Worker { named, infos, limits, throttles, .. } = &self.workers[worker];
         let mut settings = settings;
         settings.start_paths_at(self.args.data_folder.as_deref());
         // Those of the sweep are shared out among its workers.
@@ -269,6 +278,7 @@ impl Sweep<'_> {
             epochs,
             adapters: (named.clone(), infos.clone()),
             limits: limits.clone(),
+            throttles: throttles.clone(),
             data_folder: self.args.data_folder.clone(),
             objective,
             stop: self.stop.clone(),

@@ -25,6 +25,8 @@ pub struct Trial {
     /// Name of the adapter, as `--adapters` takes it, and the adapter itself.
     pub adapters: (String, Vec<Info>),
     pub limits: MemoryLimits,
+    /// Factors by which adapters are slowed down.
+    pub throttles: Vec<(usize, f64)>,
     pub data_folder: Option<PathBuf>,
     /// The number that chooses the best model, if it was named.
     pub objective: Option<Monitor>,
@@ -41,6 +43,7 @@ impl Trial {
             epochs: usize::try_from(self.epochs).ok(),
             adapters: AdapterChoice { adapters: Some(self.adapters.0.clone()) },
             memory: MemoryChoice { memory: Some(self.limits.clone()).filter(|limits| !limits.is_empty()) },
+            throttle: self.throttles.clone(),
             data_folder: self.data_folder.clone(),
             resume: is_begun.then_some(None),
             // A run that was killed in its first epoch left files, but nothing to resume from.
