@@ -1,5 +1,6 @@
 //! `manyhands train`.
 
+mod batch_size;
 mod trial;
 
 use std::path::{Path, PathBuf};
@@ -98,6 +99,11 @@ pub struct TrainArgs {
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "learning-rate.html")]
     #[arg(conflicts_with_all = ["run", "save", "resume", "dry_run", "json", "csv", "trace", "tensorboard"])]
     find_learning_rate: Option<PathBuf>,
+    /// Train some steps with batches of more and more rows on each adapter, alone; show memory and speed of each size, the largest
+    /// that fits, and the smallest with 95 % of the best speed; and end. Writes nothing.
+    #[arg(long, conflicts_with_all = ["find_learning_rate", "run", "save", "resume", "dry_run", "json", "csv", "trace"])]
+    #[arg(conflicts_with_all = ["tensorboard", "batch_size", "throttle"])]
+    find_batch: bool,
     /// Check settings, data, model and adapters, say what would be done, and end. Writes nothing.
     #[arg(long)]
     dry_run: bool,
@@ -275,6 +281,10 @@ pub fn run(args: &TrainArgs, arguments: &[String], terminal: &Terminal, group: &
         group.refuse("`--find-learning-rate`", "start one process")?;
         return find_learning_rate((args, &files), settings, page, terminal);
     }
+    if args.find_batch {
+        group.refuse("`--find-batch`", "start one process")?;
+        return batch_size::find((args, &files), settings, terminal);
+    }
     if group.is_first() {
         files.check(args, &settings)?;
         if !args.dry_run {
@@ -451,7 +461,8 @@ fn prepare(
         trainer.adapt(train.clone())?;
     }
     let mut fit = settings.training.fit(train.schema().classes(0))?;
-    let is_saved = !args.dry_run && args.find_learning_rate.is_none() && group.is_first();
+    let is_search = args.find_learning_rate.is_some() || args.find_batch;
+    let is_saved = !args.dry_run && !is_search && group.is_first();
     fit.save = is_saved.then(|| args.save_settings(files));
     (fit.validation, fit.trace) = (validation, files.trace.clone());
     let adapters = settings.training.adapters.clone();

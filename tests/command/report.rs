@@ -276,6 +276,27 @@ fn a_learning_rate_is_found() {
 }
 
 #[test]
+fn good_batches_are_found() {
+    let folder = folder();
+    let before = names(folder.path());
+    let shown = succeed(&folder, "train run.toml --find-batch --adapters cpu,cpu");
+    // A quarter of the 120 rows is set aside.
+    assert_eq!(
+        shown.matches("the largest that was run has 90: the training data have no more rows").count(),
+        2,
+        "{shown}"
+    );
+    assert!(shown.contains("nearly as fast as any") && shown.contains("together: a batch of "), "{shown}");
+    // A batch takes 3,600 bytes, and 60 for each row.
+    let shown = succeed(&folder, "train run.toml --find-batch --adapters cpu --memory cpu=6kB");
+    assert!(shown.contains("the largest that was run has 40: more rows need more memory than there is"), "{shown}");
+    let shown = succeed(&folder, "train run.toml --find-batch --adapters cpu --memory cpu=3kB");
+    assert!(shown.contains("no row fits"), "{shown}");
+    assert_eq!(names(folder.path()), before, "nothing is written");
+    assert_eq!(run(&folder, "train run.toml --find-batch --run a").status.code(), Some(2));
+}
+
+#[test]
 fn quiet_and_verbose_hold_for_all_commands() {
     let folder = folder();
     assert_eq!(succeed(&folder, "--quiet train run.toml --epochs 1"), "");
