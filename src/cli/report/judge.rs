@@ -11,6 +11,7 @@ use ndarray::ArrayD;
 use serde::{Deserialize, Serialize};
 
 use super::sample::{Sample, samples};
+use super::tokens::{Collected, Tokens};
 
 /// Numbers of outputs that are held at a time.
 const MOST_NUMBERS: usize = 1 << 24;
@@ -41,6 +42,8 @@ pub enum Of {
     Labels(Vec<(String, Counts)>),
     /// Numbers, with their names.
     Values(Vec<(String, Residuals)>),
+    /// The tokens of texts.
+    Tokens(Tokens),
     /// Not judged row by row: why not.
     Nothing(String),
 }
@@ -200,7 +203,7 @@ pub fn judge(
         .iter()
         .zip(losses)
         .enumerate()
-        .map(|(at, ((_, shape), loss))| Judge::new(loss, shape, &schema, at))
+        .map(|(at, ((_, shape), loss))| Judge::new(loss, shape, schema.targets.get(at), dataset.len()))
         .collect();
     let width: usize = outputs.iter().map(|(_, shape)| shape.len()).sum();
     if judges.iter().any(Judge::is_judging) {
@@ -239,27 +242,42 @@ enum Kind {
     Labels(Vec<Counts>),
     /// Targets and predictions of each column.
     Values(Vec<Vec<(f32, f32)>>),
+    Tokens(Collected),
     Nothing(String),
 }
 
-impl Judge {
-    fn new(loss: &Loss, shape: &Shape, schema: &Schema, at: usize) -> Self {
-        let (head, width) = (loss.head(), shape.len());
-        let names = Names::of(head, width, schema.targets.get(at));
-        let kind = match head {
+impl Kind {
+    /// Nothing collected yet, of an output that is no text.
+    fn of(head: Head, shape: &Shape) -> Self {
+        let width = shape.len();
+        match head {
             Head::Softmax if shape.positions() > 1 => {
-                Kind::Nothing("A row has a class at each of many positions: loss and metrics judge them.".into())
+                Self::Nothing("A row has a class at each of many positions: loss and metrics judge them.".into())
             }
             Head::Softmax if width > MOST_CLASSES => {
-                Kind::Nothing(format!("It has {width} classes, too many to count one by one."))
+                Self::Nothing(format!("It has {width} classes, too many to count one by one."))
             }
-            Head::Softmax => Kind::Classes { counts: BTreeMap::new(), mistakes: Vec::new() },
-            Head::Sigmoid if width == 1 => Kind::Binary { counts: BTreeMap::new(), mistakes: Vec::new() },
-            Head::Sigmoid | Head::Values if width > MOST_COLUMNS => Kind::Nothing(format!(
+            Head::Softmax => Self::Classes { counts: BTreeMap::new(), mistakes: Vec::new() },
+            Head::Sigmoid if width == 1 => Self::Binary { counts: BTreeMap::new(), mistakes: Vec::new() },
+            Head::Sigmoid | Head::Values if width > MOST_COLUMNS => Self::Nothing(format!(
                 "It has {width} numbers, too many to judge one by one: loss and metrics judge them."
             )),
-            Head::Sigmoid => Kind::Labels(vec![Counts::default(); width]),
-            Head::Values => Kind::Values(vec![Vec::new(); width]),
+            Head::Sigmoid => Self::Labels(vec![Counts::default(); width]),
+            Head::Values => Self::Values(vec![Vec::new(); width]),
+        }
+    }
+}
+
+impl Judge {
+    /// A judge of an output that has so many rows in all.
+    fn new(loss: &Loss, shape: &Shape, target: Option<&Field>, rows: usize) -> Self {
+        let (head, width) = (loss.head(), shape.len());
+        let names = Names::of(head, width, target);
+        let text = target.and_then(|field| field.text.as_ref());
+        let text = text.filter(|text| text.output_sequence_length == shape.positions());
+        let kind = match (head, text) {
+            (Head::Softmax, Some(text)) => Kind::Tokens(Collected::new(text.clone(), rows)),
+            _ => Kind::of(head, shape),
         };
         Self { width, names, kind }
     }
@@ -315,6 +333,10 @@ impl Judge {
                         column.push((*truth, *value));
                     }
                 }
+                Kind::Tokens(tokens) => {
+                    let truth: Vec<usize> = truth.iter().map(|token| label(*token)).collect();
+                    tokens.take(first + row, values, &truth);
+                }
                 Kind::Nothing(_) => {}
             }
         }
@@ -338,6 +360,7 @@ impl Judge {
                 let judged = columns.iter().map(|column| residuals(column, dataset, &schema.inputs));
                 Of::Values(names.columns.into_iter().zip(judged.collect::<Result<Vec<_>>>()?).collect())
             }
+            Kind::Tokens(tokens) => Of::Tokens(tokens.finish()),
             Kind::Nothing(why) => Of::Nothing(why),
         })
     }

@@ -5,6 +5,7 @@ use super::judge::{Classes, Counts, Judgement, Mistake, Of, Residuals};
 use super::markup::table;
 use super::sample::Sample;
 use super::text::{escaped, number, percent, write_to};
+use super::tokens;
 use crate::internals::thousands;
 use crate::internals::timing::ratio;
 
@@ -16,6 +17,11 @@ const PAIRS: usize = 24;
 const SHORT: usize = 3;
 /// Opacity of the strongest cell: the number in it stays readable.
 const STRONGEST: f64 = 0.4;
+
+/// In place of the outputs of a run that was interrupted.
+pub fn at_the_end() -> String {
+    "<h2>Right and wrong</h2>\n<p>A model is judged at the end of its run, and this one was interrupted.</p>\n".into()
+}
 
 /// All outputs of a run.
 pub fn section(judgements: &[Judgement], rows: usize) -> String {
@@ -40,6 +46,7 @@ pub fn section(judgements: &[Judgement], rows: usize) -> String {
             Of::Values(columns) => {
                 columns.iter().for_each(|(name, residuals)| html.push_str(&of_values(name, residuals)))
             }
+            Of::Tokens(tokens) => html.push_str(&tokens::section(tokens)),
             Of::Nothing(why) => write_to(&mut html, format_args!("<p>{}</p>\n", escaped(why))),
         }
     }

@@ -10,6 +10,7 @@ pub mod page;
 pub mod results;
 mod sample;
 pub mod text;
+mod tokens;
 
 use std::path::{Path, PathBuf};
 

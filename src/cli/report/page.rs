@@ -38,7 +38,10 @@ pub fn of_run(run: &Loaded) -> String {
     let mut body = head(run);
     body.push_str(&curves(run));
     if let Some(end) = &run.results.end {
-        body.push_str(&judged::section(&end.judgements, end.rows));
+        body.push_str(&match end.how {
+            How::Interrupted => judged::at_the_end(),
+            How::Finished | How::StoppedEarly => judged::section(&end.judgements, end.rows),
+        });
     }
     body.push_str(&time(run));
     body.push_str(&repeat(run));
