@@ -60,6 +60,29 @@ fn sets_are_read_by_their_names() {
 }
 
 #[test]
+fn a_changed_byte_of_a_set_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let golden = Golden::open("arrays");
+    for name in ["npz", "npz_compressed"] {
+        let path = file(&folder, &golden.case(name), "npz");
+        let mut bytes = fs::read(&path).unwrap();
+        // The first file begins behind its header of 30 bytes, its name and its extra field; its size stands in the header
+        // or, as 0xffffffff, in the extra field, which holds both sizes of 8 bytes behind 4 others.
+        let number =
+            |at: usize, len: usize| (0..len).rev().fold(0, |sum, byte| sum << 8 | usize::from(bytes[at + byte]));
+        let (name_len, extra_len) = (number(26, 2), number(28, 2));
+        let stored = if number(18, 4) == 0xffff_ffff { number(30 + name_len + 12, 8) } else { number(18, 4) };
+        let last = 30 + name_len + extra_len + stored - 1;
+        // The last byte of a stored array is one of a value. The last of a packed one may be unused bits.
+        bytes[if name == "npz" { last } else { last - stored / 4 }] ^= 1;
+        fs::write(&path, bytes).unwrap();
+        let config: DataConfig = toml::from_str(&format!("type = 'npz'\nfile = '{}'", path.display())).unwrap();
+        let error = message_in(&folder, config.open());
+        assert!(error.contains(&format!("`{name}.npz`")) && error.contains("can't be"), "{name}: {error}");
+    }
+}
+
+#[test]
 fn two_files_are_inputs_and_targets() {
     let folder = tempfile::tempdir().unwrap();
     let golden = Golden::open("arrays");
