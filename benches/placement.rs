@@ -3,8 +3,9 @@
 //! `cargo bench --bench placement -- [ADAPTERS] [ROUNDS] [THROTTLE]`, by default all software adapters, each with one thread of
 //! its own (`LP_NUM_THREADS=1`, `SwiftShader.ini`), and the CPU, three times as slow as it is. Three models: a deep perceptron
 //! with wide layers and few rows, a transformer, VGG-11 with a quarter of its channels. Placements take turns; the medians of whole
-//! training steps count. Predictions are by the speeds that the choice was made by; those of stages that begin within a measured block
-//! are left out. Only a quiet machine tells anything.
+//! training steps count. Speeds are measured as `auto` does before each round of turns and after the last, since they change from one
+//! minute to the next: a turn is compared with the mean of the predictions before and after it, and the median of a placement's
+//! errors is told. Stages that begin within a measured block are not predicted. Only a quiet machine tells anything.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench prints, and may panic")]
 
@@ -35,6 +36,10 @@ struct Way {
     micro_batches: u32,
     open: Option<(Trainer, Session)>,
     steps_ms: Vec<f64>,
+    /// Milliseconds of a step by each measurement of speeds.
+    predicted_ms: Vec<f64>,
+    /// Median of each turn's steps.
+    turns_ms: Vec<f64>,
 }
 
 struct Bench {
@@ -46,7 +51,8 @@ struct Bench {
 impl Way {
     fn new(name: &str, adapters: &[usize], placement: Placement, micro_batches: u32) -> Self {
         let (name, adapters) = (name.to_owned(), adapters.to_vec());
-        Self { name, adapters, placement, micro_batches, open: None, steps_ms: Vec::new() }
+        let (steps_ms, predicted_ms, turns_ms) = (Vec::new(), Vec::new(), Vec::new());
+        Self { name, adapters, placement, micro_batches, open: None, steps_ms, predicted_ms, turns_ms }
     }
 
     /// One training step; gives its milliseconds.
@@ -65,7 +71,15 @@ impl Way {
         while steps_ms.len() < FEWEST || steps_ms.iter().sum::<f64>() < TURN_MS {
             steps_ms.push(self.step());
         }
+        self.turns_ms.push(median(steps_ms.iter().copied()));
         self.steps_ms.append(&mut steps_ms);
+    }
+
+    /// By how much predictions are above what turns took, in percent; none if stages begin within a measured block.
+    fn error(&self) -> Option<f64> {
+        let around = self.predicted_ms.windows(2).map(|ms| ms.iter().sum::<f64>() / 2.0);
+        let ratios: Vec<f64> = around.zip(&self.turns_ms).map(|(predicted, measured)| predicted / measured).collect();
+        (!ratios.is_empty()).then(|| 100.0 * (median(ratios) - 1.0))
     }
 
     fn ms(&self) -> f64 {
@@ -101,28 +115,40 @@ impl Bench {
         for way in &mut ways {
             self.open(workload, way);
         }
-        for _ in 0..self.rounds {
-            ways.iter_mut().for_each(Way::turn);
+        let chosen = ways[0].open.as_ref().unwrap().0.chosen_placement();
+        for round in 0..=self.rounds {
+            self.predict(workload, &mut ways);
+            if round < self.rounds {
+                ways.iter_mut().for_each(Way::turn);
+            }
         }
         println!("\n{}, batch {}", workload.about, workload.batch_size);
-        let chooser = &ways[0].open.as_ref().unwrap().0;
-        let chosen = chooser.chosen_placement();
         if let Some(chosen) = &chosen {
             println!("{chosen}\n");
         }
         println!("{:<52} {:>12} {:>12} {:>8}", "placement", "measured ms", "predicted", "error");
         for way in &ways {
-            let predicted = match way.placement {
-                Placement::Auto => chosen.as_ref().map(|chosen| chosen.step_ms),
-                _ => chooser.predicted_ms(&way.placement, &way.adapters, way.micro_batches).unwrap(),
-            };
-            let error = predicted.map_or_else(String::new, |ms| format!("{:.1} %", 100.0 * (ms / way.ms() - 1.0)));
+            let error = way.error().map_or_else(String::new, |error| format!("{error:.1} %"));
+            let predicted = (!way.predicted_ms.is_empty()).then(|| median(way.predicted_ms.iter().copied()));
             let predicted = predicted.map_or_else(String::new, |ms| format!("{ms:.1}"));
             println!("{:<52} {:>12.1} {predicted:>12} {error:>8}", way.name, way.ms());
         }
         let best = ways[1..].iter().min_by(|a, b| a.ms().total_cmp(&b.ms())).unwrap();
         let more = 100.0 * (ways[0].ms() / best.ms() - 1.0);
         println!("auto takes {more:.1} % more than the best by hand, {}", best.name);
+    }
+
+    /// Measures speeds as `auto` does, and predicts all ways by them.
+    fn predict(&self, workload: &Workload, ways: &mut [Way]) {
+        let mut fresh = Way::new("auto", &ways[0].adapters, Placement::Auto, 1);
+        self.open(workload, &mut fresh);
+        let chooser = &fresh.open.as_ref().unwrap().0;
+        for way in ways {
+            way.predicted_ms.extend(match way.placement {
+                Placement::Auto => chooser.chosen_placement().map(|chosen| chosen.step_ms),
+                _ => chooser.predicted_ms(&way.placement, &way.adapters, way.micro_batches).unwrap(),
+            });
+        }
     }
 
     /// All ways to train a model, `auto` first.
