@@ -111,7 +111,8 @@ async fn steps(
     for step in 0..n_steps as u64 + WARM_UP {
         let start_ms = runtime.now_ms();
         scheduler.timeline_mut().start(start_ms, Tracing::On);
-        let numbers = Step { step, seed: 0, learning_rate: 1e-6, loss_scales: vec![1.0 / rows as f32] };
+        let numbers =
+            Step { step, seed: 0, learning_rate: 1e-6, loss_scales: vec![1.0 / rows as f32], ..Step::default() };
         scheduler.train(&batch, &numbers).await.unwrap();
         if step >= WARM_UP {
             times.push(times_of(&scheduler, runtime.now_ms() - start_ms));

@@ -3,18 +3,21 @@
 //     partials[s] = (norm of slab s, number of its values that are not finite), or 0 behind the last     (norm)
 //     n = root of the sum of the squares of all slabs' norms                           (combine)
 //     control = (max_norm > 0 ? min(1, max_norm / n) : 1,  every value finite ? 1 : 0,  n,  0)
+//     with an update of number u > 0: control[3] = u if a value is not finite; and behind u - 1 there, the update is void: as if
+//     a value were not finite, but control[3] = 0
 //     clipped *= factors[0]                                                            (scale)
+//     unscaled *= factor                                                               (unscale)
 //     bounded = between -max_norm and max_norm                                         (values)
 //
 // Source    Keras 3 clipnorm, of one parameter or over all gradients (global_clipnorm), and clipvalue; the two ranges are Blue's, ACM TOMS 4, 1978.
 //           Squares above 2^100 are summed scaled, and the slabs hand on norms instead of sums of squares: a
 //           large but finite gradient gives its norm, and only bits that say Inf or NaN make it not finite.
 //           Values below 2^-63 count as 0, values that are not finite are left out of the norm.
-// Shapes    gradient, clipped, bounded [len]; factors [4], a control; partials [splits rounded up to 32, 2]; parts [parts, 2], all slabs of all segments; control [4].
+// Shapes    gradient, clipped, unscaled, bounded [len]; factors [4], a control; partials [splits rounded up to 32, 2]; parts [parts, 2], all slabs of all segments; control [4].
 //           Slab s holds ceil(len / splits) values; the last may be short or empty.
 // Grid      norm: a workgroup for each slab; combine: one workgroup; the others: an invocation for each element.
 // Accuracy  within 1e-5 of the twin, relative to 1 + norm, for slabs up to 2^24 values.
-// Twin      src/kernels/clip.rs, fn norm_twin, combine_twin, scale_twin, values_twin.
+// Twin      src/kernels/clip.rs, fn norm_twin, combine_twin, scale_twin, unscale_twin, values_twin.
 // Uses      lib/grid.wgsl, lib/reduce.wgsl
 
 struct Params {
@@ -22,8 +25,12 @@ struct Params {
     splits: u32,
     max_norm: f32,
     parts: u32,
+    factor: f32,
+    update: u32,
 }
 
+// Numbers of updates that an f32 holds.
+const NUMBERS: u32 = 0x100000u;
 const LANES: u32 = 256u;
 const LARGE: f32 = 1.125899906842624e15;
 const SHRINK: f32 = 8.271806125530277e-25;
@@ -40,6 +47,7 @@ const GROW: f32 = 1.2089258196146292e24;
 @group(0) @binding(2) var<storage, read_write> clipped: array<f32>;
 
 @group(0) @binding(1) var<storage, read_write> bounded: array<f32>;
+@group(0) @binding(1) var<storage, read_write> unscaled: array<f32>;
 
 // Whether the exponent's bits are all set. Arithmetic tests may be optimised away, bit tests not.
 fn is_not_finite(value: f32) -> bool {
@@ -104,9 +112,12 @@ fn combine(@builtin(local_invocation_index) lane: u32) {
         let total = min(largest, 3.4e38 / max(root, 1.0)) * root;
         let clips = params.max_norm > 0.0 && total > params.max_norm;
         control[0] = select(1.0, params.max_norm / max(total, 1e-30), clips);
-        control[1] = select(0.0, 1.0, sums.y == 0.0);
+        let refused = control[3];
+        let is_void = params.update > 0u && refused > 0.0 && refused == f32((params.update - 1u) % NUMBERS);
+        let is_finite = sums.y == 0.0;
+        control[1] = select(0.0, 1.0, is_finite && !is_void);
         control[2] = total;
-        control[3] = 0.0;
+        control[3] = select(f32(params.update % NUMBERS), 0.0, is_finite || is_void);
     }
 }
 
@@ -119,6 +130,18 @@ fn scale(
     let i = element_index(workgroup, workgroups, lane, 256u);
     if i < params.len {
         clipped[i] *= factors[0];
+    }
+}
+
+@compute @workgroup_size(256)
+fn unscale(
+    @builtin(workgroup_id) workgroup: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let i = element_index(workgroup, workgroups, lane, 256u);
+    if i < params.len {
+        unscaled[i] *= params.factor;
     }
 }
 

@@ -3,7 +3,7 @@
 //     penalty(v) = l1 * |v| + l2 * v^2,  slope(v) = l1 * sign(v) + 2 * l2 * v
 //     gradient += slope(weights);  penalties[s] = sum of penalty over slab s of the weights            (weights)
 //     report[s] = (sum of penalty over row s of the outputs, 0), or is added to what is there          (outputs)
-//     output_gradient += slope(outputs) / count                                                        (slopes)
+//     output_gradient += scale * slope(outputs) / count                                                (slopes)
 //
 // Source    Keras 3 regularizers L1, L2, L1L2; the slope of |v| at 0 is 0, as in JAX.
 // Shapes    weights, gradient, outputs, output_gradient [len]; penalties [splits]; report [splits, 2]. Slab s holds
@@ -19,6 +19,7 @@ struct Params {
     l1: f32,
     l2: f32,
     count: u32,
+    scale: f32,
 }
 
 const LANES: u32 = 256u;
@@ -100,6 +101,6 @@ fn slopes(
 ) {
     let i = element_index(workgroup, workgroups, lane, 256u);
     if i < params.len {
-        output_gradient[i] += slope(values[i]) / f32(max(params.count, 1u));
+        output_gradient[i] += params.scale * (slope(values[i]) / f32(max(params.count, 1u)));
     }
 }

@@ -154,14 +154,14 @@ pub use metrics::Metric;
 pub use model::{Model, ModelBuilder, ModelConfig, Sequential};
 pub use optimizers::{Optimizer, Schedule};
 pub use placer::{ChosenPlacement, ChosenStage};
-pub use plan::{BatchStatistics, GradientCompression};
+pub use plan::{BatchStatistics, GradientCompression, Precision};
 pub use scheduler::split::SplitMode;
 pub use scheduler::{AdapterStatus, CpuFallback, Placement, StageSpec};
 pub use shape::Shape;
 pub(crate) use shown::{shown, thousands};
 pub use trainer::{
-    Checkpoint, Compile, Existing, Fit, History, NonFinite, OpenAdapter, Predictor, Progress, SaveSettings, Session,
-    Trainer,
+    Checkpoint, Compile, Existing, Fit, History, LossScale, NonFinite, OpenAdapter, Predictor, Progress, SaveSettings,
+    Session, Trainer,
 };
 
 /// The code of the README runs.

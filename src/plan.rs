@@ -230,6 +230,19 @@ pub enum GradientCompression {
     Fp16,
 }
 
+/// Numbers with which training computes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Precision {
+    /// 32-bit floats throughout.
+    #[default]
+    Float32,
+    /// Matrix products and convolutions, forward and backward, round both factors to 16-bit floats and add in 32 bits. All else is of 32
+    /// bits: weights, activations, norms, losses, attention, recurrent kernels, depthwise convolution, the optimizer. Gradients are scaled so
+    /// that 16 bits hold them ([`LossScale`](crate::LossScale)). Evaluation and prediction compute in 32 bits, as with the saved model.
+    MixedFloat16,
+}
+
 /// Rows over which batch normalization takes mean and variance in training, if several adapters share a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]

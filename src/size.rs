@@ -26,12 +26,18 @@ pub enum Word {
     FirstRow,
     /// The factor of an output's loss: its weight over the whole batch's count or sum of sample weights (f32).
     LossScale(u32),
+    /// The factor of all gradients (f32).
+    GradientScale,
+    /// What takes that factor away again (f32).
+    GradientUnscale,
     /// A number of the optimizer for this step, such as the learning rate (f32).
     Hyper(u32),
     /// Seed of the run (u32).
     Seed,
     /// Training step (u32).
     Step,
+    /// Number of the update, if steps that are not applied are repeated, else 0 (u32).
+    Update,
 }
 
 impl From<u32> for Word {
@@ -63,7 +69,12 @@ pub struct Scalars {
     pub seed: u32,
     /// Training step.
     pub step: u32,
-    /// Loss factor of each output.
+    /// Number of the update that this step is, counted from 1, if it is void behind one that was not applied: see
+    /// [`clip::COMBINE`](crate::kernels::clip::COMBINE). Else 0.
+    pub update: u32,
+    /// Gradients are multiplied by 2 to the power of this, so that 16-bit floats hold them: the loss scale of mixed precision.
+    pub gradient_exponent: i32,
+    /// Loss factor of each output, that of all gradients included.
     pub loss_scales: Vec<f32>,
     /// Numbers of the optimizer.
     pub hyper: Vec<f32>,
@@ -88,11 +99,19 @@ impl Word {
             Self::IsLast(factor) => if_set(scalars.is_last, factor),
             Self::FirstRow => scalars.first_row,
             Self::LossScale(index) => float(&scalars.loss_scales, index),
+            Self::GradientScale => power_of_two(scalars.gradient_exponent).to_bits(),
+            Self::GradientUnscale => power_of_two(-scalars.gradient_exponent).to_bits(),
             Self::Hyper(index) => float(&scalars.hyper, index),
             Self::Seed => scalars.seed,
             Self::Step => scalars.step,
+            Self::Update => scalars.update,
         }
     }
+}
+
+/// 2 to a power whose result is a usual f32.
+pub fn power_of_two(exponent: i32) -> f32 {
+    2.0_f32.powi(exponent)
 }
 
 /// A length in elements that may grow with the rows of a run.

@@ -71,7 +71,7 @@ impl Training {
 
     fn begin(&mut self) {
         let loss_scales = vec![self.scale()];
-        let step = Step { step: self.step, seed: 0, learning_rate: self.rate, loss_scales };
+        let step = Step { step: self.step, seed: 0, learning_rate: self.rate, loss_scales, ..Step::default() };
         self.step += 1;
         self.scheduler.begin(self.batch.clone(), step, DataWait::default()).unwrap();
     }

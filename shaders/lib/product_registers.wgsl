@@ -18,6 +18,7 @@
 // Rows and columns past the end are computed from the last one and not stored.
 
 alias Factor = f32;
+alias FactorBits = u32;
 const FACTOR_WIDTH: u32 = 1u;
 
 const PRODUCT_INVOCATIONS: u32 = 64u;
@@ -67,23 +68,23 @@ fn product(workgroup: vec3<u32>, workgroups: vec3<u32>, lane: u32) {
     var ia = inner_of_a(sizes.z, part);
     var ib = inner_of_b(sizes.z, part);
     for (var k = sizes.z + 1u; k <= sizes.w; k++) {
-        let b_low = vec4<f32>(load_b(ib, cb0), load_b(ib, cb1), load_b(ib, cb2), load_b(ib, cb3));
-        let b_high = vec4<f32>(load_b(ib, cb4), load_b(ib, cb5), load_b(ib, cb6), load_b(ib, cb7));
-        let a0 = load_a(ra0, ia);
+        let b_low = vec4<f32>(rounded(load_b(ib, cb0)), rounded(load_b(ib, cb1)), rounded(load_b(ib, cb2)), rounded(load_b(ib, cb3)));
+        let b_high = vec4<f32>(rounded(load_b(ib, cb4)), rounded(load_b(ib, cb5)), rounded(load_b(ib, cb6)), rounded(load_b(ib, cb7)));
+        let a0 = rounded(load_a(ra0, ia));
         l0 += a0 * b_low; h0 += a0 * b_high;
-        let a1 = load_a(ra1, ia);
+        let a1 = rounded(load_a(ra1, ia));
         l1 += a1 * b_low; h1 += a1 * b_high;
-        let a2 = load_a(ra2, ia);
+        let a2 = rounded(load_a(ra2, ia));
         l2 += a2 * b_low; h2 += a2 * b_high;
-        let a3 = load_a(ra3, ia);
+        let a3 = rounded(load_a(ra3, ia));
         l3 += a3 * b_low; h3 += a3 * b_high;
-        let a4 = load_a(ra4, ia);
+        let a4 = rounded(load_a(ra4, ia));
         l4 += a4 * b_low; h4 += a4 * b_high;
-        let a5 = load_a(ra5, ia);
+        let a5 = rounded(load_a(ra5, ia));
         l5 += a5 * b_low; h5 += a5 * b_high;
-        let a6 = load_a(ra6, ia);
+        let a6 = rounded(load_a(ra6, ia));
         l6 += a6 * b_low; h6 += a6 * b_high;
-        let a7 = load_a(ra7, ia);
+        let a7 = rounded(load_a(ra7, ia));
         l7 += a7 * b_low; h7 += a7 * b_high;
         ia = next_of_a(ia, k, 1u, part);
         ib = next_of_b(ib, k, 1u, part);

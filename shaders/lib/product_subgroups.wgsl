@@ -23,6 +23,7 @@
 // subgroup may end before the others.
 
 alias Factor = vec4<f32>;
+alias FactorBits = vec4<u32>;
 const FACTOR_WIDTH: u32 = 4u;
 
 const PRODUCT_INVOCATIONS: u32 = 64u;
@@ -96,47 +97,47 @@ fn a_along_k(row: u32, column: u32, sharer: u32, part: u32, sizes: vec4<u32>) {
     var ia = inner_of_a(sizes.z, part);
     var ib = inner_of_b(sizes.z, part);
     for (var k = sizes.z + 4u; k <= sizes.w; k += 4u) {
-        let a0 = load_a(r0, ia);
-        let a1 = load_a(r1, ia);
-        let a2 = load_a(r2, ia);
-        let a3 = load_a(r3, ia);
+        let a0 = rounded(load_a(r0, ia));
+        let a1 = rounded(load_a(r1, ia));
+        let a2 = rounded(load_a(r2, ia));
+        let a3 = rounded(load_a(r3, ia));
         ia = next_of_a(ia, k, 4u, part);
 
-        let b0 = load_b(ib, c0);
+        let b0 = rounded(load_b(ib, c0));
         s0a = add(s0a, a0.x, b0); s1a = add(s1a, a1.x, b0);
         s2a = add(s2a, a2.x, b0); s3a = add(s3a, a3.x, b0);
         if (PRODUCT_COLUMNS == 8u) {
-            let more = load_b(ib, c1);
+            let more = rounded(load_b(ib, c1));
             s0b = add(s0b, a0.x, more); s1b = add(s1b, a1.x, more);
             s2b = add(s2b, a2.x, more); s3b = add(s3b, a3.x, more);
         }
         ib = next_of_b(ib, k - 3u, 1u, part);
 
-        let b1 = load_b(ib, c0);
+        let b1 = rounded(load_b(ib, c0));
         s0a = add(s0a, a0.y, b1); s1a = add(s1a, a1.y, b1);
         s2a = add(s2a, a2.y, b1); s3a = add(s3a, a3.y, b1);
         if (PRODUCT_COLUMNS == 8u) {
-            let more = load_b(ib, c1);
+            let more = rounded(load_b(ib, c1));
             s0b = add(s0b, a0.y, more); s1b = add(s1b, a1.y, more);
             s2b = add(s2b, a2.y, more); s3b = add(s3b, a3.y, more);
         }
         ib = next_of_b(ib, k - 2u, 1u, part);
 
-        let b2 = load_b(ib, c0);
+        let b2 = rounded(load_b(ib, c0));
         s0a = add(s0a, a0.z, b2); s1a = add(s1a, a1.z, b2);
         s2a = add(s2a, a2.z, b2); s3a = add(s3a, a3.z, b2);
         if (PRODUCT_COLUMNS == 8u) {
-            let more = load_b(ib, c1);
+            let more = rounded(load_b(ib, c1));
             s0b = add(s0b, a0.z, more); s1b = add(s1b, a1.z, more);
             s2b = add(s2b, a2.z, more); s3b = add(s3b, a3.z, more);
         }
         ib = next_of_b(ib, k - 1u, 1u, part);
 
-        let b3 = load_b(ib, c0);
+        let b3 = rounded(load_b(ib, c0));
         s0a = add(s0a, a0.w, b3); s1a = add(s1a, a1.w, b3);
         s2a = add(s2a, a2.w, b3); s3a = add(s3a, a3.w, b3);
         if (PRODUCT_COLUMNS == 8u) {
-            let more = load_b(ib, c1);
+            let more = rounded(load_b(ib, c1));
             s0b = add(s0b, a0.w, more); s1b = add(s1b, a1.w, more);
             s2b = add(s2b, a2.w, more); s3b = add(s3b, a3.w, more);
         }
@@ -171,14 +172,14 @@ fn both_along_k(row: u32, column: u32, sharer: u32, part: u32, sizes: vec4<u32>)
     var ia = inner_of_a(sizes.z, part);
     var ib = inner_of_b(sizes.z, part);
     for (var k = sizes.z + 4u; k <= sizes.w; k += 4u) {
-        let a0 = load_a(r0, ia);
-        let a1 = load_a(r1, ia);
-        let a2 = load_a(r2, ia);
-        let a3 = load_a(r3, ia);
-        let b0 = load_b(ib, c0);
-        let b1 = load_b(ib, c1);
-        let b2 = load_b(ib, c2);
-        let b3 = load_b(ib, c3);
+        let a0 = rounded(load_a(r0, ia));
+        let a1 = rounded(load_a(r1, ia));
+        let a2 = rounded(load_a(r2, ia));
+        let a3 = rounded(load_a(r3, ia));
+        let b0 = rounded(load_b(ib, c0));
+        let b1 = rounded(load_b(ib, c1));
+        let b2 = rounded(load_b(ib, c2));
+        let b3 = rounded(load_b(ib, c3));
 
         let k0 = vec4<f32>(b0.x, b1.x, b2.x, b3.x);
         s0a = add(s0a, a0.x, k0); s1a = add(s1a, a1.x, k0);
@@ -193,10 +194,10 @@ fn both_along_k(row: u32, column: u32, sharer: u32, part: u32, sizes: vec4<u32>)
         s0a = add(s0a, a0.w, k3); s1a = add(s1a, a1.w, k3);
         s2a = add(s2a, a2.w, k3); s3a = add(s3a, a3.w, k3);
         if (PRODUCT_COLUMNS == 8u) {
-            let b4 = load_b(ib, c4);
-            let b5 = load_b(ib, c5);
-            let b6 = load_b(ib, c6);
-            let b7 = load_b(ib, c7);
+            let b4 = rounded(load_b(ib, c4));
+            let b5 = rounded(load_b(ib, c5));
+            let b6 = rounded(load_b(ib, c6));
+            let b7 = rounded(load_b(ib, c7));
             let m0 = vec4<f32>(b4.x, b5.x, b6.x, b7.x);
             s0b = add(s0b, a0.x, m0); s1b = add(s1b, a1.x, m0);
             s2b = add(s2b, a2.x, m0); s3b = add(s3b, a3.x, m0);
@@ -234,12 +235,12 @@ fn across_k(row: u32, column: u32, sharer: u32, part: u32, sizes: vec4<u32>) {
     var ia = inner_of_a(sizes.z, part);
     var ib = inner_of_b(sizes.z, part);
     for (var k = sizes.z + 1u; k <= sizes.w; k++) {
-        let a = load_a(rows, ia);
-        let b = load_b(ib, c0);
+        let a = rounded(load_a(rows, ia));
+        let b = rounded(load_b(ib, c0));
         s0a = add(s0a, a.x, b); s1a = add(s1a, a.y, b);
         s2a = add(s2a, a.z, b); s3a = add(s3a, a.w, b);
         if (PRODUCT_COLUMNS == 8u) {
-            let more = load_b(ib, c1);
+            let more = rounded(load_b(ib, c1));
             s0b = add(s0b, a.x, more); s1b = add(s1b, a.y, more);
             s2b = add(s2b, a.z, more); s3b = add(s3b, a.w, more);
         }

@@ -18,6 +18,7 @@
 // Rows and columns past the end are computed from the last ones and not stored.
 
 alias Factor = vec4<f32>;
+alias FactorBits = vec4<u32>;
 const FACTOR_WIDTH: u32 = 4u;
 
 const PRODUCT_INVOCATIONS: u32 = 64u;
@@ -71,18 +72,18 @@ fn a_along_k(row: u32, column: u32, part: u32, sizes: vec4<u32>) {
     var ia = inner_of_a(sizes.z, part);
     var ib = inner_of_b(sizes.z, part);
     for (var k = sizes.z + 4u; k <= sizes.w; k += 4u) {
-        let a0 = load_a(r0, ia);
-        let a1 = load_a(r1, ia);
-        let a2 = load_a(r2, ia);
-        let a3 = load_a(r3, ia);
-        let a4 = load_a(r4, ia);
-        let a5 = load_a(r5, ia);
-        let a6 = load_a(r6, ia);
-        let a7 = load_a(r7, ia);
+        let a0 = rounded(load_a(r0, ia));
+        let a1 = rounded(load_a(r1, ia));
+        let a2 = rounded(load_a(r2, ia));
+        let a3 = rounded(load_a(r3, ia));
+        let a4 = rounded(load_a(r4, ia));
+        let a5 = rounded(load_a(r5, ia));
+        let a6 = rounded(load_a(r6, ia));
+        let a7 = rounded(load_a(r7, ia));
         ia = next_of_a(ia, k, 4u, part);
 
-        let b0a = load_b(ib, c0);
-        let b0b = load_b(ib, c1);
+        let b0a = rounded(load_b(ib, c0));
+        let b0b = rounded(load_b(ib, c1));
         s0a += a0.x * b0a; s0b += a0.x * b0b;
         s1a += a1.x * b0a; s1b += a1.x * b0b;
         s2a += a2.x * b0a; s2b += a2.x * b0b;
@@ -93,8 +94,8 @@ fn a_along_k(row: u32, column: u32, part: u32, sizes: vec4<u32>) {
         s7a += a7.x * b0a; s7b += a7.x * b0b;
         ib = next_of_b(ib, k - 3u, 1u, part);
 
-        let b1a = load_b(ib, c0);
-        let b1b = load_b(ib, c1);
+        let b1a = rounded(load_b(ib, c0));
+        let b1b = rounded(load_b(ib, c1));
         s0a += a0.y * b1a; s0b += a0.y * b1b;
         s1a += a1.y * b1a; s1b += a1.y * b1b;
         s2a += a2.y * b1a; s2b += a2.y * b1b;
@@ -105,8 +106,8 @@ fn a_along_k(row: u32, column: u32, part: u32, sizes: vec4<u32>) {
         s7a += a7.y * b1a; s7b += a7.y * b1b;
         ib = next_of_b(ib, k - 2u, 1u, part);
 
-        let b2a = load_b(ib, c0);
-        let b2b = load_b(ib, c1);
+        let b2a = rounded(load_b(ib, c0));
+        let b2b = rounded(load_b(ib, c1));
         s0a += a0.z * b2a; s0b += a0.z * b2b;
         s1a += a1.z * b2a; s1b += a1.z * b2b;
         s2a += a2.z * b2a; s2b += a2.z * b2b;
@@ -117,8 +118,8 @@ fn a_along_k(row: u32, column: u32, part: u32, sizes: vec4<u32>) {
         s7a += a7.z * b2a; s7b += a7.z * b2b;
         ib = next_of_b(ib, k - 1u, 1u, part);
 
-        let b3a = load_b(ib, c0);
-        let b3b = load_b(ib, c1);
+        let b3a = rounded(load_b(ib, c0));
+        let b3b = rounded(load_b(ib, c1));
         s0a += a0.w * b3a; s0b += a0.w * b3b;
         s1a += a1.w * b3a; s1b += a1.w * b3b;
         s2a += a2.w * b3a; s2b += a2.w * b3b;
@@ -169,22 +170,22 @@ fn both_along_k(row: u32, column: u32, part: u32, sizes: vec4<u32>) {
     var ia = inner_of_a(sizes.z, part);
     var ib = inner_of_b(sizes.z, part);
     for (var k = sizes.z + 4u; k <= sizes.w; k += 4u) {
-        let a0 = load_a(r0, ia);
-        let a1 = load_a(r1, ia);
-        let a2 = load_a(r2, ia);
-        let a3 = load_a(r3, ia);
-        let a4 = load_a(r4, ia);
-        let a5 = load_a(r5, ia);
-        let a6 = load_a(r6, ia);
-        let a7 = load_a(r7, ia);
-        let b0 = load_b(ib, c0);
-        let b1 = load_b(ib, c1);
-        let b2 = load_b(ib, c2);
-        let b3 = load_b(ib, c3);
-        let b4 = load_b(ib, c4);
-        let b5 = load_b(ib, c5);
-        let b6 = load_b(ib, c6);
-        let b7 = load_b(ib, c7);
+        let a0 = rounded(load_a(r0, ia));
+        let a1 = rounded(load_a(r1, ia));
+        let a2 = rounded(load_a(r2, ia));
+        let a3 = rounded(load_a(r3, ia));
+        let a4 = rounded(load_a(r4, ia));
+        let a5 = rounded(load_a(r5, ia));
+        let a6 = rounded(load_a(r6, ia));
+        let a7 = rounded(load_a(r7, ia));
+        let b0 = rounded(load_b(ib, c0));
+        let b1 = rounded(load_b(ib, c1));
+        let b2 = rounded(load_b(ib, c2));
+        let b3 = rounded(load_b(ib, c3));
+        let b4 = rounded(load_b(ib, c4));
+        let b5 = rounded(load_b(ib, c5));
+        let b6 = rounded(load_b(ib, c6));
+        let b7 = rounded(load_b(ib, c7));
         ia = next_of_a(ia, k, 4u, part);
         ib = next_of_b(ib, k, 4u, part);
 
@@ -260,10 +261,10 @@ fn across_k(row: u32, column: u32, part: u32, sizes: vec4<u32>) {
     var ia = inner_of_a(sizes.z, part);
     var ib = inner_of_b(sizes.z, part);
     for (var k = sizes.z + 1u; k <= sizes.w; k++) {
-        let a0 = load_a(r0, ia);
-        let a1 = load_a(r1, ia);
-        let ba = load_b(ib, c0);
-        let bb = load_b(ib, c1);
+        let a0 = rounded(load_a(r0, ia));
+        let a1 = rounded(load_a(r1, ia));
+        let ba = rounded(load_b(ib, c0));
+        let bb = rounded(load_b(ib, c1));
         s0a += a0.x * ba; s0b += a0.x * bb;
         s1a += a0.y * ba; s1b += a0.y * bb;
         s2a += a0.z * ba; s2b += a0.z * bb;

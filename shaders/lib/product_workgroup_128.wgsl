@@ -20,6 +20,7 @@
 // Rows and columns past the end are computed from the last one and not stored; k past the end is 0.
 
 alias Factor = f32;
+alias FactorBits = u32;
 const FACTOR_WIDTH: u32 = 1u;
 
 const PRODUCT_INVOCATIONS: u32 = 256u;
@@ -93,14 +94,14 @@ fn product(workgroup: vec3<u32>, workgroups: vec3<u32>, lane: u32) {
         if (round < rounds) {
             let in_a = k_a < sizes.w;
             let ia = select(first_a, inner_a, in_a);
-            let a = vec4<f32>(load_a(ra0, ia), load_a(ra1, ia), load_a(ra2, ia), load_a(ra3, ia));
+            let a = vec4<f32>(rounded(load_a(ra0, ia)), rounded(load_a(ra1, ia)), rounded(load_a(ra2, ia)), rounded(load_a(ra3, ia)));
             next_a = select(vec4<f32>(), a, in_a);
             k_a += PRODUCT_DEPTH;
             inner_a = next_of_a(inner_a, k_a, PRODUCT_DEPTH, part);
 
             let in_b = k_b < sizes.w;
             let ib = select(first_b, inner_b, in_b);
-            let b = vec4<f32>(load_b(ib, cb0), load_b(ib, cb1), load_b(ib, cb2), load_b(ib, cb3));
+            let b = vec4<f32>(rounded(load_b(ib, cb0)), rounded(load_b(ib, cb1)), rounded(load_b(ib, cb2)), rounded(load_b(ib, cb3)));
             next_b = select(vec4<f32>(), b, in_b);
             k_b += PRODUCT_DEPTH;
             inner_b = next_of_b(inner_b, k_b, PRODUCT_DEPTH, part);

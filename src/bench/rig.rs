@@ -366,7 +366,13 @@ impl BenchRig {
         }
         let data = DataWait::since(begin_ms, self.runtime.now_ms());
         let scale = 1.0 / batch.rows.max(1) as f32;
-        let step = Step { step: self.step, seed: 0, learning_rate: LEARNING_RATE, loss_scales: vec![scale] };
+        let step = Step {
+            step: self.step,
+            seed: 0,
+            learning_rate: LEARNING_RATE,
+            loss_scales: vec![scale],
+            ..Step::default()
+        };
         self.step += 1;
         self.scheduler.begin(batch, step, data)
     }

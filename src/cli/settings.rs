@@ -16,7 +16,7 @@ use crate::internals::model::{InputConfig, LayerConfig};
 use crate::internals::{names, shown};
 use crate::{
     BatchStatistics, Compile, CpuFallback, Error, ErrorKind, Fit, GradientCompression, Loss, Metric, Model,
-    ModelConfig, NonFinite, Optimizer, Placement, Reduction, Result, Schedule, Shape, SplitMode, Trainer,
+    ModelConfig, NonFinite, Optimizer, Placement, Precision, Reduction, Result, Schedule, Shape, SplitMode, Trainer,
 };
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, MapAccess, SeqAccess, Visitor};
@@ -135,6 +135,9 @@ pub struct Training {
     /// Rows over which batch normalization takes its statistics: `shard` or `batch`.
     #[serde(deserialize_with = "names::read")]
     batch_statistics: BatchStatistics,
+    /// Numbers with which training computes: `float32` or `mixed_float16`.
+    #[serde(deserialize_with = "names::read")]
+    precision: Precision,
     /// Whether a short last batch is left out.
     pub drop_remainder: bool,
     /// Parts in which each adapter computes its rows, for one update.
@@ -186,6 +189,7 @@ impl Default for Training {
             trainable: None,
             gradient_compression: GradientCompression::None,
             batch_statistics: BatchStatistics::default(),
+            precision: Precision::default(),
             drop_remainder: false,
             micro_batches: 1,
             placement: Placement::default(),
@@ -418,6 +422,7 @@ impl Settings {
             .metrics(metrics)
             .gradient_compression(training.gradient_compression)
             .batch_statistics(training.batch_statistics)
+            .precision(training.precision)
             .schedule(self.schedule.clone())
             .non_finite(training.non_finite)
             .seed(seed);

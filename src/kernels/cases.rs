@@ -6,6 +6,7 @@ use rand::rand_core::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::activation_functions::Function;
+use super::product::HALF_FACTORS;
 use super::rounding::index;
 use super::{Call, Kernel, Twin, lanes};
 use crate::size::{Grid, Word};
@@ -126,6 +127,12 @@ impl Case {
     pub fn function(mut self, function: Function) -> Self {
         self.constants.extend(function.constants());
         self
+    }
+
+    /// Lets a product round its factors.
+    #[must_use]
+    pub fn halves(self) -> Self {
+        self.constant(HALF_FACTORS, 1.0).labelled("halves")
     }
 
     /// Adds an input.

@@ -8,7 +8,7 @@ use super::family::family;
 use super::parallel::{self, Slabs};
 use super::rounding::{double, index, single};
 use super::{Call, Kernel};
-use crate::size::Grid;
+use crate::size::{Grid, Word};
 
 crate::params! {
     /// Elements of the gradient; not read by `combine`. `scale` and `values` read nothing else but `max_norm`.
@@ -19,6 +19,18 @@ crate::params! {
     max_norm: f32,
     /// Slabs of all segments together; not read by `norm`.
     parts: u32,
+    /// Factor of `unscale`; not read by the others.
+    factor: f32,
+    /// Number of the update, or 0; read by `combine` alone.
+    update: u32,
+}
+
+impl Record {
+    /// That of nothing, to which a kernel adds what it reads.
+    pub const NONE: Self = {
+        let (zero, none) = (Word::U32(0), Word::F32(0.0));
+        Self { len: zero, splits: zero, max_norm: none, parts: zero, factor: none, update: zero }
+    };
 }
 
 family!("clip", [Grid, Reduce], 256);
@@ -27,7 +39,7 @@ family!("clip", [Grid, Reduce], 256);
 const TOLERANCE: f32 = 1e-5;
 
 /// The family.
-pub static KERNELS: &[&Kernel] = &[&NORM, &COMBINE, &SCALE, &VALUES];
+pub static KERNELS: &[&Kernel] = &[&NORM, &COMBINE, &SCALE, &UNSCALE, &VALUES];
 
 /// Slabs at most for a segment of the gradient, and values that a slab has at least where there are several.
 const MOST_SPLITS: u32 = 64;
@@ -56,6 +68,10 @@ pub static NORM: Kernel =
 /// `parts [parts, 2]` → `control [4]` = `[scale, apply, norm, 0]`.
 ///
 /// `scale` is `min(1, max_norm / norm)`, or 1 without clipping; `apply` is 1 if every value is finite, otherwise 0.
+///
+/// Updates with a number, counted from 1, are repeated if they are not applied. Then the last word is that number in place of 0, and
+/// an update with the next number is void: it began before that was known. Its `apply` is 0, and the last word, too.
+///
 /// Grid: `Items(1)`. Source: Keras 3 `global_clipnorm`.
 pub static COMBINE: Kernel =
     kernel("combine", [&["parts"], &["control"], &[]], (combine_twin, combine_twin), TOLERANCE, combine_cases);
@@ -64,9 +80,16 @@ pub static COMBINE: Kernel =
 pub static SCALE: Kernel =
     kernel("scale", [&["factors"], &["clipped"], &[]], (scale_twin, scale_fast), 1e-6, scale_cases);
 
+/// → `unscaled [len]` in place: each value times `factor`. Grid: `Elements(len)`.
+pub static UNSCALE: Kernel =
+    kernel("unscale", [&[], &["unscaled"], &[]], (unscale_twin, unscale_fast), 1e-6, unscale_cases);
+
 /// → `bounded [len]` in place: each value between `-max_norm` and `max_norm`. Grid: `Elements(len)`. Source: Keras 3
 /// `clipvalue`.
 pub static VALUES: Kernel = kernel("values", [&[], &["bounded"], &[]], (values_twin, values_fast), 0.0, values_cases);
+
+/// Numbers of updates that an f32 holds.
+const NUMBERS: u32 = 1 << 20;
 
 /// Largest norm of a slab that the shader gives.
 const LARGEST_SLAB: f64 = 2.8e14 * 1_208_925_819_614_629_174_706_176.0;
@@ -123,15 +146,18 @@ fn norm_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 }
 
 fn combine_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let Params { max_norm, parts, .. } = call.params();
+    let Params { max_norm, parts, update, .. } = call.params();
     let parts = &call.inputs[0][..2 * index(parts)];
     let squares: f64 = parts.iter().step_by(2).map(|norm| f64::from(*norm).powi(2)).sum();
     let is_finite = parts.iter().skip(1).step_by(2).all(|wrong| *wrong == 0.0);
     let norm = squares.sqrt().min(LARGEST);
+    let number = |update: u32| single(double(index(update % NUMBERS)));
+    let refused = outputs[0][3];
+    let is_void = update > 0 && refused > 0.0 && refused.to_bits() == number(update - 1).to_bits();
     outputs[0][0] = single(clip_scale(f64::from(max_norm), norm));
-    outputs[0][1] = if is_finite { 1.0 } else { 0.0 };
+    outputs[0][1] = if is_finite && !is_void { 1.0 } else { 0.0 };
     outputs[0][2] = single(norm);
-    outputs[0][3] = 0.0;
+    outputs[0][3] = if is_finite || is_void { 0.0 } else { number(update) };
 }
 
 fn scale_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
@@ -143,6 +169,16 @@ fn scale_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 fn scale_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let Params { len, .. } = call.params();
     let factor = call.inputs[0][0];
+    outputs[0][..index(len)].iter_mut().for_each(|value| *value *= factor);
+}
+
+fn unscale_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
+    let Params { len, factor, .. } = call.params();
+    outputs[0][..index(len)].iter_mut().for_each(|value| *value = single(f64::from(*value) * f64::from(factor)));
+}
+
+fn unscale_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
+    let Params { len, factor, .. } = call.params();
     outputs[0][..index(len)].iter_mut().for_each(|value| *value *= factor);
 }
 
@@ -163,7 +199,7 @@ fn values_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 
 fn elementwise_cases(max_norm: f32, buffers: fn(Case) -> Case) -> Vec<Case> {
     let case = |len: u32| {
-        let params = Params { len, splits: 0, max_norm, parts: 0 };
+        let params = Params { len, splits: 0, max_norm, parts: 0, factor: 0.125, update: 0 };
         let case = Case::elements(format!("{len}, limit {max_norm}"), params.words(), len);
         buffers(case).in_place(Fill::Normal(index(len)))
     };
@@ -174,13 +210,17 @@ fn scale_cases() -> Vec<Case> {
     elementwise_cases(0.0, |case| case.input(Fill::Values(vec![0.3, 1.0, 5.0, 0.0])))
 }
 
+fn unscale_cases() -> Vec<Case> {
+    elementwise_cases(0.0, |case| case)
+}
+
 fn values_cases() -> Vec<Case> {
     elementwise_cases(0.7, |case| case)
 }
 
 fn norm_cases() -> Vec<Case> {
     let case = |len: u32, splits: u32| {
-        let params = Params { len, splits, max_norm: 0.0, parts: 0 };
+        let params = Params { len, splits, max_norm: 0.0, parts: 0, factor: 0.0, update: 0 };
         Case::new(format!("{len} in {splits} slabs"), params.words(), Grid::Items(splits.into()))
             .input(Fill::Normal(index(len)))
             .output(index(2 * slots(splits)))
@@ -200,7 +240,7 @@ fn norm_cases() -> Vec<Case> {
 fn combine_cases() -> Vec<Case> {
     let case = |parts: u32, max_norm: f32| {
         let values = (0..parts).flat_map(|part| [single(f64::from(part % 7)), 0.0]).collect();
-        let params = Params { len: 0, splits: 0, max_norm, parts };
+        let params = Params { len: 0, splits: 0, max_norm, parts, factor: 0.0, update: 0 };
         Case::new(format!("{parts} parts, largest norm {max_norm}"), params.words(), Grid::Items(1.into()))
             .input(Fill::Values(values))
             .output(4)
@@ -212,6 +252,13 @@ fn combine_cases() -> Vec<Case> {
         case.inputs[0] = Fill::Values(values);
         case
     };
+    // An update with a number, behind one that was refused.
+    let numbered = |label: &str, update: u32, refused: f32, wrong: f32| {
+        let mut case = with(&format!("{label}: {update} behind {refused}"), 1.0, vec![3.0, wrong]);
+        case.params[5] = update;
+        case.outputs = vec![Fill::Values(vec![1.0, 0.0, 9.0, refused])];
+        case
+    };
     vec![
         case(1, 1.0),
         case(64, 0.0),
@@ -220,6 +267,11 @@ fn combine_cases() -> Vec<Case> {
         with("not finite", 1.0, vec![3.0, 0.0, 4.0, 2.0]),
         with("huge", 1.0, vec![3e30, 0.0, 4e30, 0.0]),
         with("past the largest float", 1.0, vec![3.3e38, 0.0, 3.3e38, 0.0]),
+        numbered("refused", 7, 5.0, 1.0),
+        numbered("void", 8, 7.0, 0.0),
+        numbered("void and not finite", 8, 7.0, 1.0),
+        numbered("repeated", 7, 7.0, 0.0),
+        numbered("number past those of an f32", (1 << 24) + 3, 2.0, 0.0),
     ]
 }
 
@@ -229,7 +281,7 @@ mod tests {
 
     fn control(gradient: &[f32], splits: u32, max_norm: f32) -> [f32; 4] {
         let len = u32::try_from(gradient.len()).unwrap();
-        let params = Params { len, splits, max_norm, parts: slots(splits) }.words();
+        let params = Params { len, splits, max_norm, parts: slots(splits), factor: 0.0, update: 0 }.words();
         let (mut partials, mut control) = (vec![9.0; index(2 * slots(splits))], [9.0; 4]);
         norm_twin(&Call { params: &params, constants: &[], inputs: &[gradient] }, &mut [&mut partials]);
         combine_twin(&Call { params: &params, constants: &[], inputs: &[&partials] }, &mut [&mut control]);
@@ -242,6 +294,20 @@ mod tests {
         assert_eq!(control(&[3.0, 0.0, -4.0], 2, 0.0), [1.0, 1.0, 5.0, 0.0]);
         assert_eq!(control(&[3.0, 0.0, -4.0], 7, 6.0), [1.0, 1.0, 5.0, 0.0]);
         assert_eq!(control(&[0.0, 0.0], 1, 1.0), [1.0, 1.0, 0.0, 0.0]);
+    }
+
+    /// One number is refused; the next, already on its way, is void; then the first comes again.
+    #[test]
+    fn what_began_behind_a_refused_update_is_void() {
+        let mut control = [0.0; 4];
+        let mut run = |update: u32, wrong: f32| {
+            let params = Params { len: 0, splits: 0, max_norm: 0.0, parts: 1, factor: 0.0, update }.words();
+            combine_twin(&Call { params: &params, constants: &[], inputs: &[&[3.0, wrong]] }, &mut [&mut control]);
+            [control[1], control[3]]
+        };
+        assert_eq!([run(4, 0.0), run(5, 1.0), run(6, 0.0)], [[1.0, 0.0], [0.0, 5.0], [0.0, 0.0]]);
+        assert_eq!([run(5, 1.0), run(5, 0.0), run(6, 0.0)], [[0.0, 5.0], [1.0, 0.0], [1.0, 0.0]]);
+        assert_eq!([run(0, 1.0), run(0, 0.0)], [[0.0, 0.0], [1.0, 0.0]]);
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod sizes;
 
 use super::activation_functions::Function;
 use super::parallel::Slabs;
+use super::product::{HALF_FACTORS, with_factors};
 use super::rounding::single;
 use super::text::wgsl;
 use super::{Call, Kernel, Library};
@@ -27,9 +28,19 @@ pub static FORWARD: Kernel = Kernel {
     inputs: &["x", "w", "bias"],
     outputs: &["y"],
     workgroup: 64,
-    constants: &["ACTIVATION", "SLOPE", "OFFSET", "LIMIT", "USE_BIAS", "GROUPS", "DILATION_H", "DILATION_W"],
-    twin: forward_twin,
-    fast: Some(patches::forward),
+    constants: &[
+        "ACTIVATION",
+        "SLOPE",
+        "OFFSET",
+        "LIMIT",
+        "USE_BIAS",
+        "GROUPS",
+        "DILATION_H",
+        "DILATION_W",
+        HALF_FACTORS,
+    ],
+    twin: |call, outputs| with_factors(call, outputs, forward_twin),
+    fast: Some(|call, outputs| with_factors(call, outputs, patches::forward)),
     tolerance: TOLERANCE,
     #[cfg(not(target_arch = "wasm32"))]
     cases: cases::forward,
@@ -50,9 +61,19 @@ pub static BACKWARD_INPUT: Kernel = Kernel {
     inputs: &["dy", "w", "bias"],
     outputs: &["d_x"],
     workgroup: 64,
-    constants: &["ACTIVATION", "SLOPE", "OFFSET", "LIMIT", "USE_BIAS", "GROUPS", "DILATION_H", "DILATION_W"],
-    twin: backward_input_twin,
-    fast: Some(patches::backward_input),
+    constants: &[
+        "ACTIVATION",
+        "SLOPE",
+        "OFFSET",
+        "LIMIT",
+        "USE_BIAS",
+        "GROUPS",
+        "DILATION_H",
+        "DILATION_W",
+        HALF_FACTORS,
+    ],
+    twin: |call, outputs| with_factors(call, outputs, backward_input_twin),
+    fast: Some(|call, outputs| with_factors(call, outputs, patches::backward_input)),
     tolerance: TOLERANCE,
     #[cfg(not(target_arch = "wasm32"))]
     cases: cases::backward_input,
@@ -72,9 +93,9 @@ pub static BACKWARD_WEIGHTS: Kernel = Kernel {
     inputs: &["x", "dy"],
     outputs: &["partials"],
     workgroup: 64,
-    constants: &["GROUPS", "DILATION_H", "DILATION_W"],
-    twin: backward_weights_twin,
-    fast: Some(patches::backward_weights),
+    constants: &["GROUPS", "DILATION_H", "DILATION_W", HALF_FACTORS],
+    twin: |call, outputs| with_factors(call, outputs, backward_weights_twin),
+    fast: Some(|call, outputs| with_factors(call, outputs, patches::backward_weights)),
     tolerance: TOLERANCE,
     #[cfg(not(target_arch = "wasm32"))]
     cases: cases::backward_weights,

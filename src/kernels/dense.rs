@@ -5,7 +5,9 @@ use ndarray::{ArrayView2, s};
 use super::activation_functions::{Activation, Function};
 use super::cases::{Case, Fill};
 use super::parallel::Slabs;
-use super::product::{Epilogue, for_each_chunk, matrix, matrix_mut, multiply, multiply_here, width};
+use super::product::{
+    Epilogue, HALF_FACTORS, for_each_chunk, matrix, matrix_mut, multiply, multiply_here, width, with_factors,
+};
 use super::rounding::{float, index, single};
 use super::text::wgsl;
 use super::{Call, Kernel, Library};
@@ -89,9 +91,9 @@ pub static FORWARD: Kernel = Kernel {
     inputs: &["x", "w", "bias"],
     outputs: &["y"],
     workgroup: 64,
-    constants: &["ACTIVATION", "SLOPE", "OFFSET", "LIMIT", "USE_BIAS"],
-    twin: forward_twin,
-    fast: Some(forward_fast),
+    constants: &["ACTIVATION", "SLOPE", "OFFSET", "LIMIT", "USE_BIAS", HALF_FACTORS],
+    twin: |call, outputs| with_factors(call, outputs, forward_twin),
+    fast: Some(|call, outputs| with_factors(call, outputs, forward_fast)),
     tolerance: TOLERANCE,
     #[cfg(not(target_arch = "wasm32"))]
     cases: forward_cases,
@@ -108,9 +110,9 @@ pub static BACKWARD_INPUT: Kernel = Kernel {
     inputs: &["dy", "w"],
     outputs: &["d_x"],
     workgroup: 64,
-    constants: &[],
-    twin: backward_input_twin,
-    fast: Some(backward_input_fast),
+    constants: &[HALF_FACTORS],
+    twin: |call, outputs| with_factors(call, outputs, backward_input_twin),
+    fast: Some(|call, outputs| with_factors(call, outputs, backward_input_fast)),
     tolerance: TOLERANCE,
     #[cfg(not(target_arch = "wasm32"))]
     cases: backward_input_cases,
@@ -127,9 +129,9 @@ pub static BACKWARD_WEIGHTS: Kernel = Kernel {
     inputs: &["x", "dy"],
     outputs: &["partials"],
     workgroup: 64,
-    constants: &[],
-    twin: backward_weights_twin,
-    fast: Some(backward_weights_fast),
+    constants: &[HALF_FACTORS],
+    twin: |call, outputs| with_factors(call, outputs, backward_weights_twin),
+    fast: Some(|call, outputs| with_factors(call, outputs, backward_weights_fast)),
     tolerance: TOLERANCE,
     #[cfg(not(target_arch = "wasm32"))]
     cases: backward_weights_cases,
@@ -279,6 +281,21 @@ const SIZES: [[u32; 3]; 11] = [
     [12, 36, 1100],
 ];
 
+/// Sizes at which factors are rounded to halves: loaded one by one, in fours, and for a narrow result.
+const HALVES: [[u32; 3]; 4] = [[65, 257, 63], [68, 132, 64], [12, 36, 1100], [5, 10, 64]];
+
+/// Factors whose rounding differs: in the middle between two halves of either kind, below the least, near the largest. `w` is large, so that
+/// small ones count.
+fn special_halves() -> Case {
+    let x = [1.0 + 2f32.powi(-11), 1.0 + 3.0 * 2f32.powi(-11), 65_519.0, -65_504.0, 1e-4, 6.1e-5, -6e-5, 1e-7, 3e-8];
+    let x: Vec<f32> = x.into_iter().chain([2.9e-8, -1e-9, 0.0, 2f32.powi(-14) - 2f32.powi(-26)]).collect();
+    let w = vec![1.0, 2048.0, 16_384.0];
+    let p = packed([u32::try_from(x.len()).unwrap_or_default(), 3, 1], 1, 3);
+    let mut case = forward_case(p, Function::plain(Activation::None), None).halves().labelled("special");
+    (case.inputs[0], case.inputs[1]) = (Fill::Values(x), Fill::Values(w));
+    case
+}
+
 /// A product without gaps, for inputs of `a_stride` and `b_stride` columns.
 fn packed([m, n, k]: [u32; 3], a_stride: u32, b_stride: u32) -> Params {
     Params { m, n, k, a_offset: 0, a_stride, b_offset: 0, b_stride, y_offset: 0, y_stride: n, splits: 1 }
@@ -345,20 +362,32 @@ fn forward_cases() -> Vec<Case> {
     cases.extend(sizes.map(|p| forward_case(spaced(p), Function::plain(Activation::None), None)));
     let small = packed([33, 70, 9], 9, 70);
     cases.extend(Function::few_examples().map(|function| forward_case(small, function, Some(Fill::Normal(70)))));
+    let halves = HALVES.map(|[m, n, k]| packed([m, n, k], k, n));
+    cases.extend(
+        halves.map(|p| forward_case(p, Function::plain(Activation::Relu), Some(Fill::Normal(index(p.n)))).halves()),
+    );
+    cases.extend(halves.map(|p| forward_case(spaced(p), Function::plain(Activation::None), None).halves()));
+    cases.push(special_halves());
     cases
 }
 
 fn backward_input_cases() -> Vec<Case> {
     let sizes = SIZES.map(|[m, n, k]| packed([m, n, k], k, k));
     let each = |p: Params| case(p, p.record().backward_input_grid(), [p.m, p.k], [p.n, p.k]);
-    sizes.iter().flat_map(|p| [each(*p), each(sliced(*p)), each(spaced(*p))]).collect()
+    let halves = HALVES.map(|[m, n, k]| each(packed([m, n, k], k, k)).halves());
+    sizes.iter().flat_map(|p| [each(*p), each(sliced(*p)), each(spaced(*p))]).chain(halves).collect()
 }
 
 fn backward_weights_cases() -> Vec<Case> {
     let sizes = SIZES.map(|[m, n, k]| packed([m, n, k], m, n));
     let each = |p: Params| case(p, p.record().backward_weights_grid(p.splits), [p.k, p.m], [p.k, p.n]);
     let splits = |p: Params, splits| each(Params { splits, ..p });
-    sizes.iter().flat_map(|p| [each(*p), splits(*p, 8), splits(sliced(*p), 3), splits(spaced(*p), 2)]).collect()
+    let halves = HALVES.map(|[m, n, k]| splits(packed([m, n, k], m, n), 2).halves());
+    sizes
+        .iter()
+        .flat_map(|p| [each(*p), splits(*p, 8), splits(sliced(*p), 3), splits(spaced(*p), 2)])
+        .chain(halves)
+        .collect()
 }
 
 #[cfg(test)]

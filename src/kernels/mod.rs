@@ -89,7 +89,8 @@ pub enum Library {
     Activation,
     /// `lib/random.wgsl`: counter-based random numbers.
     Random,
-    /// `lib/product_*.wgsl`: the tile loop of a matrix product, one file a way to cut it.
+    /// `lib/product_*.wgsl`: the tile loop of a matrix product, one file a way to cut it, and `lib/product_factors.wgsl`
+    /// for all of them.
     Product,
     /// `lib/attention_*.wgsl`: the loops of attention, likewise.
     Attention,
@@ -214,6 +215,13 @@ impl Library {
             (Self::Attention, _) => wgsl!("lib/attention_workgroup"),
         }
     }
+
+    /// All its texts for a tile.
+    #[doc(hidden)]
+    pub fn sources(self, tile: Tile) -> impl Iterator<Item = &'static str> {
+        let common = (self == Self::Product).then(|| wgsl!("lib/product_factors"));
+        std::iter::once(self.source(tile)).chain(common)
+    }
 }
 
 /// Arguments of a twin: the resolved `Params`, the constants and the inputs.
@@ -323,7 +331,7 @@ impl Kernel {
     /// The whole WGSL text for a tile.
     #[doc(hidden)]
     pub fn wgsl(&self, tile: Tile) -> String {
-        let libraries = self.uses.iter().map(|library| library.source(tile));
+        let libraries = self.uses.iter().flat_map(|library| library.sources(tile));
         std::iter::once(self.source).chain(libraries).collect::<Vec<_>>().join("\n")
     }
 

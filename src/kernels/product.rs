@@ -5,12 +5,14 @@
 
 use std::cell::RefCell;
 
+use half::f16;
+use half::slice::HalfFloatSliceExt;
 use ndarray::{ArrayView1, ArrayView2, ArrayViewMut2, Axis, ShapeBuilder, linalg::general_mat_mul};
 
 use crate::runtime::threads;
 
-use super::Call;
 use super::activation_functions::{Activation, Function};
+use super::{Call, Twin};
 use crate::size::Word;
 
 /// Multiplications that one task does: some 50 µs, well above what handing it to a thread costs.
@@ -18,6 +20,49 @@ pub(super) const TASK: usize = 1 << 22;
 
 /// Tasks are cut to blocks of this many rows or columns, so that packing the other factor pays.
 const BLOCK: usize = 192;
+
+/// The constant of a product that rounds both factors to 16-bit floats, to the nearest, before it multiplies them: 1, or 0,
+/// which is its default. Sums stay in 32 bits. A plan sets it for the training passes of `precision = "mixed_float16"`, in
+/// kernels that list it.
+pub const HALF_FACTORS: &str = "HALF_FACTORS";
+
+/// Values that a thread rounds before another may take over.
+const ROUNDED: usize = 1 << 16;
+
+/// Values that are rounded at a time, on the stack.
+const HALVES: usize = 1 << 9;
+
+/// Runs `product` with both factors, inputs 0 and 1, as the constant [`HALF_FACTORS`] wants them.
+///
+/// Rounded copies are kept between calls, so that a training step allocates nothing once it has run.
+pub fn with_factors(call: &Call<'_>, outputs: &mut [&mut [f32]], product: Twin) {
+    thread_local!(static ROUNDED_FACTORS: RefCell<[Vec<f32>; 2]> = const { RefCell::new([Vec::new(), Vec::new()]) });
+    if call.constant(HALF_FACTORS, 0.0) == 0.0 {
+        return product(call, outputs);
+    }
+    // Taken, not borrowed: a thread that waits for others may take up another product meanwhile.
+    let mut factors = ROUNDED_FACTORS.take();
+    for (rounded, factor) in factors.iter_mut().zip(call.inputs) {
+        rounded.resize(factor.len(), 0.0);
+        // To round a value takes as long as some multiplications.
+        let work = 16 * factor.len();
+        for_each_chunk(rounded, ROUNDED, work, |index, rounded| to_halves(&factor[index * ROUNDED..], rounded));
+    }
+    let rounded = factors.iter().map(Vec::as_slice);
+    let inputs: Vec<&[f32]> = rounded.chain(call.inputs.iter().skip(2).copied()).collect();
+    product(&Call { inputs: &inputs, ..*call }, outputs);
+    ROUNDED_FACTORS.set(factors);
+}
+
+/// Writes the 16-bit floats that are nearest to the first values, one for each place of `rounded`.
+fn to_halves(values: &[f32], rounded: &mut [f32]) {
+    let mut halves = [f16::ZERO; HALVES];
+    for (values, rounded) in values.chunks(HALVES).zip(rounded.chunks_mut(HALVES)) {
+        let halves = &mut halves[..rounded.len()];
+        halves.convert_from_f32_slice(&values[..rounded.len()]);
+        halves.convert_to_f32_slice(rounded);
+    }
+}
 
 /// Values of the result before the product is added, and the function applied after it.
 #[derive(Clone, Copy, Debug)]

@@ -20,6 +20,8 @@ crate::params! {
     l2: f32,
     /// Divisor of the outputs' slopes: rows of the whole batch. Not read by `weights` and `outputs`.
     count: u32,
+    /// Factor of the outputs' slopes, which is that of all gradients. Not read by `weights` and `outputs`.
+    scale: f32,
 }
 
 family!("regularizer", [Grid, Reduce], 256);
@@ -49,7 +51,7 @@ pub static WEIGHTS: Kernel = kernel(
 pub static OUTPUTS: Kernel =
     kernel("outputs", [&["values"], &["report"], &["ADDS"]], (outputs_twin, outputs_fast), TOLERANCE, outputs_cases);
 
-/// `values [len]` → `output_gradient [len]` in place: adds the slopes, divided by `count`.
+/// `values [len]` → `output_gradient [len]` in place: adds the slopes, divided by `count` and times `scale`.
 ///
 /// Grid: `Elements(len)`.
 pub static SLOPES: Kernel =
@@ -152,7 +154,7 @@ fn report(call: &Call<'_>, report: &mut [f32], penalty_of: impl Fn(&[f32]) -> f6
 fn slopes_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let params: Params = call.params();
     for (gradient, value) in outputs[0].iter_mut().zip(call.inputs[0]).take(index(params.len)) {
-        let slope = double_slope(*value, &params) / f64::from(params.count.max(1));
+        let slope = f64::from(params.scale) * double_slope(*value, &params) / f64::from(params.count.max(1));
         *gradient = single(f64::from(*gradient) + slope);
     }
 }
@@ -162,14 +164,14 @@ fn slopes_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let share = 1.0 / float(index(params.count.max(1)));
     parallel::rows(&mut outputs[0][..index(params.len)], 1, |first, gradient| {
         let pairs = gradient.iter_mut().zip(&call.inputs[0][first..]);
-        pairs.for_each(|(gradient, value)| *gradient += slope(*value, params.l1, params.l2) * share);
+        pairs.for_each(|(gradient, value)| *gradient += params.scale * (slope(*value, params.l1, params.l2) * share));
     });
 }
 
 const FACTORS: [[f32; 2]; 3] = [[0.01, 0.0], [0.0, 0.02], [0.03, 0.01]];
 
 fn case(len: u32, splits: u32, [l1, l2]: [f32; 2], grid: Grid) -> Case {
-    let params = Params { len, splits, l1, l2, count: 7 };
+    let params = Params { len, splits, l1, l2, count: 7, scale: 4.0 };
     let mut values = Fill::Normal(index(len)).values(3);
     values.iter_mut().step_by(5).for_each(|value| *value = 0.0);
     let case = Case::new(format!("{len} in {splits} slabs, l1 {l1}, l2 {l2}"), params.words(), grid);

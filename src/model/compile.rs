@@ -8,8 +8,8 @@ use crate::kernels::{batch_norm, clip, ema, regularizer};
 use crate::layers::Regularizer;
 use crate::optimizers::{Clipping, Optimizer};
 use crate::plan::{
-    Grid, Layout, Length, Moving, Node, Pass, Penalty, Placed, Plan, Recorder, Role, View, Word, length_word,
-    vectors_word,
+    Grid, Layout, Length, Moving, Node, Pass, Penalty, Placed, Plan, Precision, Recorder, Role, View, Word,
+    length_word, vectors_word,
 };
 
 /// Name of the buffer that holds what the clip decided: `[scale, apply, norm, 0]`.
@@ -53,6 +53,10 @@ fn record_update(layout: &Layout, plan: &mut Plan, objective: &Objective, traine
     let moving = plan.moving.clone();
     let mut rec = Recorder::new(plan, layout, Pass::Update, &[]);
     rec.enter(Node::apart(0, "update", Vec::new()));
+    if objective.precision == Precision::MixedFloat16 {
+        let segments = (0..).zip(layout.trainable_segments());
+        segments.for_each(|(segment, len)| record_unscaling(&mut rec, segment, *len));
+    }
     record_penalties(&mut rec);
     let control = record_clip(&mut rec, layout.trainable_segments(), objective.clip_norm);
     // Without trainable parameters no stretch makes them.
@@ -88,6 +92,14 @@ fn flat(rec: &mut Recorder<'_>, role: Role, len: u64) -> View {
     rec.plan().find_or_add("update", role, Length { per_row: 0, fixed: len })
 }
 
+/// Takes the factor of all gradients away from those of a segment.
+fn record_unscaling(rec: &mut Recorder<'_>, segment: u32, len: u64) {
+    let gradient = flat(rec, Role::Gradients(segment), len);
+    let len = length_word(gradient.len);
+    let record = clip::Record { len, factor: Word::GradientUnscale, ..clip::Record::NONE };
+    rec.dispatch(&clip::UNSCALE, record, [], [gradient], Grid::Elements(len));
+}
+
 /// Adds the slopes of the parameters' penalties to the gradients, and leaves the penalties where the host reads them.
 fn record_penalties(rec: &mut Recorder<'_>) {
     for (idx, penalty) in rec.penalties().to_vec().into_iter().enumerate() {
@@ -114,6 +126,8 @@ fn record_clip(rec: &mut Recorder<'_>, segments: &[u64], max_norm: f32) -> View 
         splits: Word::U32(splits),
         max_norm: Word::F32(max_norm),
         parts: Word::U32(parts),
+        update: Word::Update,
+        ..clip::Record::NONE
     };
     let mut offset = 0;
     for (segment, len) in (0..).zip(segments) {
@@ -142,6 +156,7 @@ fn record_clip_norm(rec: &mut Recorder<'_>, placed: &Placed, max_norm: f32) {
         splits: Word::U32(splits),
         max_norm: Word::F32(max_norm),
         parts: Word::U32(parts),
+        ..clip::Record::NONE
     };
     let partials = rec.scratch("variable_partials", Length { per_row: 0, fixed: 2 * u64::from(parts) });
     let factors = rec.scratch("variable_factors", Length { per_row: 0, fixed: 4 });
@@ -154,8 +169,7 @@ fn record_clip_norm(rec: &mut Recorder<'_>, placed: &Placed, max_norm: f32) {
 fn record_clip_value(rec: &mut Recorder<'_>, segment: u32, len: u64, value: f32) {
     let gradient = flat(rec, Role::Gradients(segment), len);
     let len = length_word(gradient.len);
-    let zero = Word::U32(0);
-    let record = clip::Record { len, splits: zero, max_norm: Word::F32(value), parts: zero };
+    let record = clip::Record { len, max_norm: Word::F32(value), ..clip::Record::NONE };
     rec.dispatch(&clip::VALUES, record, [], [gradient], Grid::Elements(len));
 }
 

@@ -4,7 +4,7 @@ use super::{Model, OutputMask};
 use crate::error::{Error, Result};
 use crate::losses::{Head, Loss};
 use crate::optimizers::Optimizer;
-use crate::plan::{Accumulation, BatchStatistics, GradientCompression};
+use crate::plan::{Accumulation, BatchStatistics, GradientCompression, Precision};
 
 /// Settings of the training pass: a loss for each output, and the optimizer.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,6 +21,8 @@ pub struct Objective {
     pub accumulation: Accumulation,
     /// Rows over which batch normalization takes its statistics.
     pub batch_statistics: BatchStatistics,
+    /// Numbers with which training computes.
+    pub precision: Precision,
     /// Outputs that are reported, beside their losses: those with metrics that need them. In order.
     pub reported_outputs: Vec<usize>,
 }
@@ -35,6 +37,7 @@ impl Objective {
             gradient_compression: GradientCompression::None,
             accumulation: Accumulation::default(),
             batch_statistics: BatchStatistics::default(),
+            precision: Precision::Float32,
             reported_outputs: Vec::new(),
         }
     }

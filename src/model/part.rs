@@ -264,7 +264,7 @@ impl<'a> Part<'a> {
         let (firsts, tensors) = (self.firsts(), self.recorded_tensors());
         let rec = Recorder::new(plan, &self.layout, Pass::Train, &tensors);
         let rec = rec.compressed(objective.gradient_compression).adding_on(objective.accumulation);
-        let mut rec = rec.over(objective.batch_statistics);
+        let mut rec = rec.over(objective.batch_statistics).computing_in(objective.precision);
         self.record_forward(&mut rec);
         let gradients = self.record_losses(&mut rec, &objective.losses);
         let reports = self.record_reported(&mut rec, &objective.reported_outputs);
@@ -318,7 +318,8 @@ impl<'a> Part<'a> {
     /// Records forward as in training, for stages that hand values over.
     pub(super) fn record_forward_training(&self, plan: &mut Plan, objective: &Objective) {
         let (tensors, n_moving) = (self.recorded_tensors(), plan.moving.len());
-        let mut rec = Recorder::new(plan, &self.layout, Pass::Forward, &tensors).over(objective.batch_statistics);
+        let rec = Recorder::new(plan, &self.layout, Pass::Forward, &tensors).over(objective.batch_statistics);
+        let mut rec = rec.computing_in(objective.precision);
         self.record_forward(&mut rec);
         // The pass that trains sends batch statistics.
         rec.drop_exchanges();
@@ -393,7 +394,8 @@ fn record_slopes(rec: &mut Recorder<'_>, tensor: usize, regularizer: Regularizer
 
 /// `l1`, `l2` and what they are of.
 pub(super) fn regularizer_params(Regularizer { l1, l2 }: Regularizer, len: Word, splits: Word) -> regularizer::Record {
-    regularizer::Record { len, splits, l1: Word::F32(l1), l2: Word::F32(l2), count: Word::BatchRows(1) }
+    let (l1, l2) = (Word::F32(l1), Word::F32(l2));
+    regularizer::Record { len, splits, l1, l2, count: Word::BatchRows(1), scale: Word::GradientScale }
 }
 
 /// Neighbours among the flat parameters.

@@ -3,6 +3,7 @@
 use litemap::LiteMap;
 
 use crate::kernels::activation_functions::Function;
+use crate::kernels::product::HALF_FACTORS;
 use crate::kernels::{self, Kernel, halves};
 use crate::shape::Shape;
 use crate::size::{Grid, Length, Word, length_word};
@@ -10,7 +11,7 @@ use crate::size::{Grid, Length, Word, length_word};
 use super::unread::drop_unread;
 use super::{
     Accumulation, BatchStatistics, Combine, Command, Dispatch, Exchange, GradientCompression, Layout, Pass, Penalty,
-    Plan, Role, View, When,
+    Plan, Precision, Role, View, When,
 };
 
 /// Smallest number of elements at which finished gradients leave for the host while backward goes on: 1 MiB.
@@ -75,6 +76,7 @@ pub struct Recorder<'a> {
     /// The first parameter whose gradient is part of the flat gradients.
     gathered: usize,
     statistics: BatchStatistics,
+    precision: Precision,
     fused: Option<Function>,
     node: Node,
 }
@@ -98,6 +100,7 @@ impl<'a> Recorder<'a> {
             accumulation: Accumulation::Host,
             gathered: layout.trainable().len(),
             statistics: BatchStatistics::Shard,
+            precision: Precision::Float32,
             fused: None,
             node: Node::apart(0, "", Vec::new()),
         }
@@ -121,6 +124,13 @@ impl<'a> Recorder<'a> {
     #[must_use]
     pub(crate) fn over(mut self, statistics: BatchStatistics) -> Self {
         self.statistics = statistics;
+        self
+    }
+
+    /// Sets the numbers with which products compute.
+    #[must_use]
+    pub(crate) fn computing_in(mut self, precision: Precision) -> Self {
+        self.precision = precision;
         self
     }
 
@@ -487,6 +497,10 @@ impl<'a> Recorder<'a> {
     /// Gives the finished pass to the plan, without what nobody reads, and what each tensor's values are.
     pub(crate) fn finish(mut self) -> Vec<Option<View>> {
         drop_unread(self.plan, &mut self.commands);
+        if self.precision == Precision::MixedFloat16 {
+            // Here, whatever constants a layer has set.
+            self.commands.iter_mut().for_each(round_factors);
+        }
         self.plan.passes.insert(self.pass, self.commands);
         self.values
     }
@@ -505,5 +519,14 @@ impl<'a> Recorder<'a> {
     /// The flat layout.
     pub(crate) fn layout(&self) -> &'a Layout {
         self.layout
+    }
+}
+
+/// Lets a product round its factors to 16-bit floats.
+fn round_factors(command: &mut Command) {
+    if let Command::Dispatch(dispatch) = command
+        && dispatch.kernel.constants.contains(&HALF_FACTORS)
+    {
+        dispatch.constants.push((HALF_FACTORS, 1.0));
     }
 }

@@ -19,9 +19,12 @@ impl fmt::Display for Word {
             Self::IsLast(factor) => write!(f, "{factor} if last"),
             Self::FirstRow => f.write_str("first_row"),
             Self::LossScale(output) => write!(f, "loss_scale[{output}]"),
+            Self::GradientScale => f.write_str("gradient_scale"),
+            Self::GradientUnscale => f.write_str("1/gradient_scale"),
             Self::Hyper(index) => write!(f, "hyper[{index}]"),
             Self::Seed => f.write_str("seed"),
             Self::Step => f.write_str("step"),
+            Self::Update => f.write_str("update"),
         }
     }
 }

@@ -135,6 +135,16 @@ impl Wire for usize {
     }
 }
 
+impl Wire for i32 {
+    fn put(&self, words: &mut Vec<u32>) {
+        words.push(self.cast_unsigned());
+    }
+
+    fn take(words: &mut Reader<'_>) -> Option<Self> {
+        words.next().map(u32::cast_signed)
+    }
+}
+
 impl Wire for f32 {
     fn put(&self, words: &mut Vec<u32>) {
         words.push(self.to_bits());
@@ -256,7 +266,7 @@ impl Wire for BufferId {
 }
 
 structs! {
-    Scalars { rows, batch_rows, first_row, is_first, is_last, seed, step, loss_scales, hyper }
+    Scalars { rows, batch_rows, first_row, is_first, is_last, seed, step, update, gradient_exponent, loss_scales, hyper }
     Length { per_row, fixed }
     Buffer { name, role, len }
     View { buffer, offset, len }
@@ -269,7 +279,8 @@ enums! {
     Word {
         0 => U32(value), 1 => F32(value), 2 => Rows(factor), 3 => BatchRows(factor), 4 => FirstRow,
         5 => LossScale(index), 6 => Hyper(index), 7 => Seed, 8 => Step, 9 => RowGroups(size, factor),
-        10 => IsFirst(factor), 11 => IsLater(factor), 12 => IsLast(factor),
+        10 => IsFirst(factor), 11 => IsLater(factor), 12 => IsLast(factor), 13 => GradientScale, 14 => GradientUnscale,
+        15 => Update,
     }
     Role {
         0 => Input(idx), 1 => Target(idx), 2 => SampleWeight(idx), 3 => Parameters(segment), 4 => Gradients(segment),

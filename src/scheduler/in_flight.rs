@@ -55,6 +55,8 @@ pub(super) struct Runs {
 #[derive(Default)]
 pub(super) struct InFlight {
     pub steps: VecDeque<StepInFlight>,
+    /// Number of the last update that may make the next one void. One is left out behind each that was not applied.
+    pub update: u32,
     /// End of the last step; the time of a step that began earlier counts from then on.
     pub ended_ms: f64,
     /// Time at which the last step was reported.

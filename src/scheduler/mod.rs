@@ -68,7 +68,7 @@ pub enum CpuFallback {
 }
 
 /// The numbers of one training step.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Step {
     /// Number of the step, counted from 0.
     pub step: u64,
@@ -78,6 +78,17 @@ pub struct Step {
     pub learning_rate: f32,
     /// Factor of each output's loss: its weight over the whole batch's count.
     pub loss_scales: Vec<f32>,
+    /// Scaling of the gradients, under mixed precision.
+    pub scaling: Option<Scaling>,
+}
+
+/// Scaling of a step's gradients. A step that is not applied is followed by one with a smaller factor, and is no step of the optimizer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scaling {
+    /// The factor is 2 to this power.
+    pub exponent: i32,
+    /// Updates that were applied before.
+    pub updates: u64,
 }
 
 /// The rows of a batch that a process computes, if several share it: they follow those of the processes before it.
@@ -128,6 +139,8 @@ pub struct StepReport {
     pub gradient_norm: f32,
     /// False if a gradient was not finite: nothing was updated.
     pub is_applied: bool,
+    /// Whether nothing was updated because the step began before it was known that the one before it was not applied.
+    pub is_void: bool,
     /// Penalties of the parameters before the step.
     pub penalty: f64,
     /// Each adapter's part.
@@ -198,7 +211,7 @@ impl Scheduler {
 
     async fn infer(&mut self, pass: Pass, batch: &Batch, loss_scales: Vec<f32>) -> Result<Vec<Answer>> {
         let rows = rows_of(batch)?;
-        let step = Step { step: 0, seed: 0, learning_rate: 0.0, loss_scales };
+        let step = Step { loss_scales, ..Step::default() };
         let scalars = self.state.scalars(rows, Part::whole(rows), &step);
         loop {
             self.settle().await?;

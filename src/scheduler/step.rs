@@ -43,7 +43,7 @@ impl Scheduler {
         } else {
             self.rig.record(Activity::Processes, passed_ms, Some(step), 0)
         };
-        let totals = self.state.reduce(&mut self.rig, &answers, step).await?;
+        let totals = self.state.reduce(&mut self.rig, &answers, scalars).await?;
         let reduced_ms = self.rig.runtime.now_ms();
 
         // 6. The update, and its broadcast. Nothing has changed until here.
@@ -66,6 +66,7 @@ impl Scheduler {
             reports: shards::concatenated(&self.rig.stages, Pass::Train, &answers, |answer| &answer.reports),
             gradient_norm: single(totals.norm),
             is_applied: totals.is_finite,
+            is_void: false,
             penalty: totals.penalty,
             shards: reports,
             processes,
@@ -135,11 +136,12 @@ impl Scheduler {
         let only = self.rig.only();
         let update = self.round(alone(Pass::Update)).finish(Shard::whole(only, 0, 0), runs.update);
         let Some(updated) = update.await? else { return Ok(None) };
-        let Updated { norm, is_applied, penalty } = Updated::of(self.rig.plan(), &updated.reports);
+        let Updated { norm, is_applied, is_refused, penalty } = Updated::of(self.rig.plan(), &updated.reports);
         Ok(Some(StepReport {
             reports: shards::concatenated(&self.rig.stages, Pass::Train, &trained, |answer| &answer.reports),
             gradient_norm: norm,
             is_applied,
+            is_void: step_in_flight.step.scaling.is_some() && !is_applied && !is_refused,
             penalty,
             shards: shards::reports(&trained),
             ..StepReport::default()
@@ -211,7 +213,11 @@ impl Scheduler {
         }
         let begin_ms = self.rig.runtime.now_ms();
         let may_ask = self.is_on_device() && !self.state.is_rewound();
-        let runs = may_ask.then(|| self.ask_device(&batch, &self.state.scalars(rows, part, &step)));
+        let runs = may_ask.then(|| {
+            self.in_flight.update = self.in_flight.update.wrapping_add(1);
+            let update = if step.scaling.is_some() { self.in_flight.update } else { 0 };
+            self.ask_device(&batch, &Scalars { update, ..self.state.scalars(rows, part, &step) })
+        });
         self.in_flight.steps.push_back(StepInFlight { batch, step, rows, part, begin_ms, data, runs, report: None });
         Ok(())
     }
@@ -240,6 +246,10 @@ impl Scheduler {
             Some(report) => Ok(Some(report)),
             None => self.finish_one(&step_in_flight).await,
         };
+        if !matches!(&finished, Ok(Some(report)) if report.is_applied) {
+            // No update that begins from now on is void.
+            self.in_flight.update = self.in_flight.update.wrapping_add(1);
+        }
         let Ok(Some(report)) = finished else {
             // Steps after a failed one are useless.
             self.in_flight.steps.clear();
@@ -280,6 +290,17 @@ impl Scheduler {
         }
         self.in_flight.steps = settled;
         Ok(())
+    }
+
+    /// Takes back a step in flight that is void, since the one before it was not applied: its batch is to begin again, with other
+    /// numbers.
+    ///
+    /// # Errors
+    /// If no adapter is left to end it.
+    pub async fn take_void(&mut self) -> Result<Option<(Batch, DataWait)>> {
+        self.settle().await?;
+        let is_void = |next: &mut StepInFlight| next.report.as_ref().is_some_and(|report| report.is_void);
+        Ok(self.in_flight.steps.pop_front_if(is_void).map(|void| (void.batch, void.data)))
     }
 
     /// `None` if the only adapter was lost with what it had trained.

@@ -295,7 +295,7 @@ impl Trial {
             if step == warm_up {
                 before_ms = network_ms();
             }
-            let numbers = Step { step, seed: 0, learning_rate: 1e-3, loss_scales: Vec::new() };
+            let numbers = Step { step, seed: 0, learning_rate: 1e-3, loss_scales: Vec::new(), ..Step::default() };
             let report = scheduler.train_part(&self.batch(shares[rank]), part, &numbers).await?;
             // As a trainer does, the processes end the step together.
             group.sum(vec![0.0; TOLD]).await?;

@@ -5,7 +5,7 @@ use crate::losses::{Loss, Reduction};
 use crate::metrics::Metric;
 use crate::model::{Evaluation, Model, Objective};
 use crate::optimizers::{Optimizer, Schedule};
-use crate::plan::{Accumulation, BatchStatistics, GradientCompression};
+use crate::plan::{Accumulation, BatchStatistics, GradientCompression, Precision};
 
 /// Treatment of a step whose gradient is not finite. Such a step is never applied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -52,6 +52,8 @@ pub struct Compile {
     pub gradient_compression: GradientCompression,
     /// Rows over which batch normalization takes mean and variance if several adapters share a batch.
     pub batch_statistics: BatchStatistics,
+    /// Numbers with which training computes.
+    pub precision: Precision,
     /// Learning rate over the steps.
     pub schedule: Schedule,
     /// Batch size for which the learning rate was chosen: with another batch it is scaled in proportion.
@@ -75,6 +77,7 @@ impl Compile {
             clip_norm: None,
             gradient_compression: GradientCompression::None,
             batch_statistics: BatchStatistics::default(),
+            precision: Precision::default(),
             schedule: Schedule::default(),
             learning_rate_batch: None,
             non_finite: NonFinite::default(),
@@ -127,6 +130,13 @@ impl Compile {
     #[must_use]
     pub fn batch_statistics(mut self, statistics: BatchStatistics) -> Self {
         self.batch_statistics = statistics;
+        self
+    }
+
+    /// Sets the numbers with which training computes.
+    #[must_use]
+    pub fn precision(mut self, precision: Precision) -> Self {
+        self.precision = precision;
         self
     }
 
@@ -184,6 +194,7 @@ impl Compile {
             gradient_compression: self.gradient_compression,
             accumulation: Accumulation::default(),
             batch_statistics: self.batch_statistics,
+            precision: self.precision,
             reported_outputs: self.reported_outputs(),
         }
     }

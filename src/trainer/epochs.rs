@@ -215,7 +215,7 @@ impl Run<'_, '_> {
             epoch: self.trainer.progress.epoch + 1,
             step: self.trainer.progress.step,
             values,
-            learning_rate: self.trainer.learning_rate_of(self.trainer.progress.step),
+            learning_rate: self.trainer.learning_rate_of(self.trainer.progress.updates()),
             seconds: (self.trainer.adapters.runtime.now_ms() - begin_ms) / 1e3,
             samples_per_s: per_second(rows as u64, train_ms),
         })

@@ -130,6 +130,9 @@ pub struct StepLog {
     pub gradient_norm: f32,
     /// False if a value was not finite and nothing was updated.
     pub is_applied: bool,
+    /// The loss scale of this step, under mixed precision.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss_scale: Option<f32>,
     /// Milliseconds of the step, waiting for data included.
     pub ms: f64,
     /// Of these, waiting for data.

@@ -3,11 +3,13 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Compile, Fit, Meter, Values};
+use super::{Compile, Fit, LossScale, Meter, Values};
 use crate::data::Augmentation;
 use crate::error::{Error, Result};
 use crate::model::Weights;
 use crate::optimizers::Schedule;
+use crate::plan::Precision;
+use crate::scheduler::Scaling;
 
 /// Position of a run; with the weights and the optimizer's state it is all that a resumed run needs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -40,6 +42,9 @@ pub struct Progress {
     pub(crate) meter: Meter,
     /// State of the callbacks.
     pub(crate) callbacks: Vec<Value>,
+    /// The loss scale, under mixed precision.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss_scale: Option<LossScale>,
     /// Whether a callback ended the run.
     pub is_finished: bool,
     /// Weights that a callback may restore: tensors of the file, under `best/`.
@@ -50,7 +55,35 @@ pub struct Progress {
 impl Progress {
     /// The beginning of a run.
     pub(super) fn start(compile: &Compile) -> Self {
-        Self { learning_rate: compile.optimizer.learning_rate(), ..Self::default() }
+        Self { learning_rate: compile.optimizer.learning_rate(), ..Self::default() }.computing_in(compile.precision)
+    }
+
+    /// With a loss scale, where the precision asks for one: that of before, if there is one.
+    pub(super) fn computing_in(self, precision: Precision) -> Self {
+        let loss_scale = match precision {
+            Precision::Float32 => None,
+            Precision::MixedFloat16 => Some(self.loss_scale.unwrap_or_default()),
+        };
+        Self { loss_scale, ..self }
+    }
+
+    /// The scaling of a step behind so many that are in flight, if all of these are applied.
+    pub(super) fn scaling(&self, in_flight: u64) -> Option<Scaling> {
+        let scale = (0..in_flight).fold(self.loss_scale?, |scale, _| scale.after_applied());
+        let updates = (self.step + in_flight).saturating_sub(scale.skipped_steps());
+        Some(Scaling { exponent: scale.exponent(), updates })
+    }
+
+    /// Steps of the optimizer: those that were applied, if others are expected.
+    pub(super) fn updates(&self) -> u64 {
+        self.scaling(0).map_or(self.step, |scaling| scaling.updates)
+    }
+
+    /// Lets the loss scale follow a step.
+    pub(super) fn follow(&mut self, is_applied: bool) {
+        if let Some(scale) = &mut self.loss_scale {
+            *scale = if is_applied { scale.after_applied() } else { scale.after_skipped() };
+        }
     }
 
     /// Takes over a learning rate that was changed on purpose; reductions by plateaus stay.

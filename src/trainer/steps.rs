@@ -7,6 +7,7 @@ use super::{AdapterLog, NonFinite, StepLog, Trainer, Values};
 use crate::data::{Batch, Loader};
 use crate::error::Result;
 use crate::scheduler::{DataWait, Finished, FinishedStep, Part, ShardReport, Step, StepReport};
+use crate::size::power_of_two;
 use crate::timing::per_second;
 
 impl Trainer {
@@ -50,7 +51,7 @@ impl Trainer {
         }
     }
 
-    /// Learning rate of a step, counted from 0.
+    /// Learning rate of a step of the optimizer, counted from 0.
     pub(super) fn learning_rate_of(&self, step: u64) -> f32 {
         self.progress.learning_rate_of(step, &self.compile)
     }
@@ -104,12 +105,15 @@ impl Trainer {
     }
 
     fn begin_part(&mut self, batch: Batch, part: Part, whole: &Whole, data: DataWait) -> Result<()> {
-        let number = self.progress.step + self.adapters.n_in_flight() as u64;
+        let in_flight = self.adapters.n_in_flight() as u64;
+        let number = self.progress.step + in_flight;
+        let scaling = self.progress.scaling(in_flight);
         let step = Step {
             step: number,
             seed: seed_bits(self.compile.seed),
-            learning_rate: self.learning_rate_of(number),
+            learning_rate: self.learning_rate_of(scaling.map_or(number, |scaling| scaling.updates)),
             loss_scales: meter::loss_scales(&self.compile, whole),
+            scaling,
         };
         self.adapters.scheduler()?.begin_part(batch, part, step, data)
     }
@@ -123,6 +127,10 @@ impl Trainer {
                 return Ok(None);
             }
         };
+        if report.is_void {
+            // Its batch comes again.
+            return Ok(None);
+        }
         let whole = if self.adapters.group.is_alone() {
             Whole::of(&self.compile, &self.model, &batch)
         } else {
@@ -135,14 +143,19 @@ impl Trainer {
         let mut aside = Meter::default();
         let meter = if report.is_applied { &mut self.progress.meter } else { &mut aside };
         let values = meter.add(&self.compile, &self.model, &tally, whole.rows);
-        let refused = if report.is_applied { Ok(()) } else { self.refuse_non_finite(&batch, &step, &report).await };
+        let refused = if report.is_applied { Ok(()) } else { self.refuse(&batch, &step, &report).await };
+
         if refused.is_ok() || self.adapters.n_in_flight() > 0 {
             // Weights already hold the step after a refused one, so it counts.
+            self.progress.follow(report.is_applied);
             self.progress.step += 1;
             self.progress.batch += 1;
         }
         ended?;
         refused?;
+        if step.scaling.is_some() && !report.is_applied {
+            self.begin_void_again().await?;
+        }
         if self.adapters.n_in_flight() == 0 {
             self.adapters.follow_speeds().await?;
         }
@@ -157,6 +170,7 @@ impl Trainer {
             learning_rate: step.learning_rate,
             gradient_norm: report.gradient_norm,
             is_applied: report.is_applied,
+            loss_scale: step.scaling.map(|scaling| power_of_two(scaling.exponent)),
             ms,
             data_ms: data.exposed_ms(),
             reduce_ms: report.reduce_ms,
@@ -171,6 +185,29 @@ impl Trainer {
     /// Penalties of the parameters, which count once: in the first process.
     pub(super) fn own_penalty(&self, penalty: f64) -> f64 {
         if self.adapters.group.is_first() { penalty } else { 0.0 }
+    }
+
+    /// Treats a step that is not applied. Under mixed precision that is usual while the loss scale can fall.
+    async fn refuse(&mut self, batch: &Batch, step: &Step, report: &StepReport) -> Result<()> {
+        match self.progress.loss_scale {
+            Some(scale) if !scale.is_least() => {
+                log::debug!(
+                    "step {} is not applied: gradients are not finite at a loss scale of {}",
+                    step.step + 1,
+                    scale.scale()
+                );
+                Ok(())
+            }
+            _ => self.refuse_non_finite(batch, step, report).await,
+        }
+    }
+
+    /// Begins the step again that is void since the one before it was not applied: with a smaller loss scale.
+    async fn begin_void_again(&mut self) -> Result<()> {
+        match self.adapters.scheduler()?.take_void().await? {
+            Some((batch, data)) => self.begin_with(batch, data),
+            None => Ok(()),
+        }
     }
 
     async fn refuse_non_finite(&mut self, batch: &Batch, step: &Step, report: &StepReport) -> Result<()> {

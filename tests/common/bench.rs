@@ -184,6 +184,7 @@ impl Bench {
                 seed: self.scalars.seed,
                 learning_rate: 1.0,
                 loss_scales: self.scalars.loss_scales.clone(),
+                ..Step::default()
             };
             let report = scheduler.train(&self.batch, &step).await.unwrap();
             let state = scheduler.sync().await.unwrap().clone();

@@ -212,7 +212,8 @@ fn headers_name_their_libraries(tree: &Tree) -> Vec<String> {
 fn every_library_is_one_of_the_table(tree: &Tree) -> Vec<String> {
     let all =
         [Library::Grid, Library::Reduce, Library::Activation, Library::Random, Library::Product, Library::Attention];
-    let known: Vec<&str> = all.iter().flat_map(|library| Tile::ALL.map(|tile| library.source(tile))).collect();
+    let known: Vec<&str> =
+        all.iter().flat_map(|library| Tile::ALL.map(|tile| library.sources(tile))).flatten().collect();
     let lonely = tree.files("shaders/lib/", ".wgsl").filter(|(_, text)| !known.contains(text));
     lonely.map(|(path, _)| format!("{path} is no `kernels::Library`: add it there, or remove the file")).collect()
 }

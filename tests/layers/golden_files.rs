@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::golden::{Case, Golden, LAYERS, folder};
 
 /// The files beside those of single layers.
-const OTHERS: [&str; 17] = [
+const OTHERS: [&str; 18] = [
     "adapting",
     "arrays",
     "augmentation",
@@ -15,6 +15,7 @@ const OTHERS: [&str; 17] = [
     "losses",
     "masked",
     "metrics",
+    "mixed_float16",
     "optimizers",
     "pictures",
     "recurrent",

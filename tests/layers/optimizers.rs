@@ -274,7 +274,13 @@ fn updates_of_the_scheduler_are_golden() {
                 let mut state = TrainingState::new(bench.model.weights.clone(), bench.model.layout(), &optimizer);
                 for (step, rate) in (0..STEPS).zip(&rates) {
                     let batch = batch(problem, step, &bench.model, &state.weights.parameters[0]);
-                    let settings = Step { step: step.into(), seed: 0, learning_rate: *rate, loss_scales: vec![2.0] };
+                    let settings = Step {
+                        step: step.into(),
+                        seed: 0,
+                        learning_rate: *rate,
+                        loss_scales: vec![2.0],
+                        ..Step::default()
+                    };
                     assert!(scheduler.train(&batch, &settings).await.unwrap().is_applied);
                     state = scheduler.sync().await.unwrap().clone();
                     let place = format!("on {n_adapters} adapters");

@@ -46,7 +46,8 @@ fn train_in(mut world: World, split: SplitMode, steps: u64) -> Outcome {
         let mut outcome = Outcome { rows: Vec::new(), ms: Vec::new(), weights: Vec::new() };
         for step in 0..steps {
             let begin_ms = runtime.now_ms();
-            let numbers = Step { step, seed: 1, learning_rate: 0.1, loss_scales: vec![1.0 / ROWS as f32] };
+            let numbers =
+                Step { step, seed: 1, learning_rate: 0.1, loss_scales: vec![1.0 / ROWS as f32], ..Step::default() };
             let report = scheduler.train(&batch(), &numbers).await.unwrap();
             let mut rows = vec![0; n_adapters];
             report.shards.iter().for_each(|shard| rows[shard.adapter_idx] = shard.rows);

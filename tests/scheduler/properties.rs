@@ -177,7 +177,13 @@ async fn train(case: &Case, opener: Opener, runtime: Arc<dyn Runtime>, adapters:
     let state = scheduler.state().clone();
     let mut outcome = Outcome { reports: Vec::new(), norms: Vec::new(), rows: Vec::new(), state };
     for step in 0..case.steps {
-        let numbers = Step { step, seed: RUN_SEED, learning_rate: LEARNING_RATE, loss_scales: case.loss_scales() };
+        let numbers = Step {
+            step,
+            seed: RUN_SEED,
+            learning_rate: LEARNING_RATE,
+            loss_scales: case.loss_scales(),
+            ..Step::default()
+        };
         let report = scheduler.train(&case.batch(step), &numbers).await?;
         assert!(report.is_applied, "step {step} was not applied");
         // In stages, each row is computed once in each.
@@ -467,7 +473,13 @@ fn nobody_counts_as_silent_while_it_waits_for_the_slowest() {
         let rig = case.rig(&model, &objective).adapters(adapters).opener(opener).runtime(runtime);
         let mut scheduler = rig.open().await?;
         for step in 0..case.steps {
-            let numbers = Step { step, seed: RUN_SEED, learning_rate: LEARNING_RATE, loss_scales: case.loss_scales() };
+            let numbers = Step {
+                step,
+                seed: RUN_SEED,
+                learning_rate: LEARNING_RATE,
+                loss_scales: case.loss_scales(),
+                ..Step::default()
+            };
             scheduler.train(&case.batch(step), &numbers).await?;
             assert!(scheduler.active().iter().all(|is_there| *is_there), "lost after step {step}");
         }

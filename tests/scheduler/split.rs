@@ -39,7 +39,7 @@ fn steps(adapters: Vec<AdapterSpec>, split: SplitMode, n_steps: u64, seed: u64) 
         let mut seen = Vec::new();
         for step in 0..n_steps {
             let start_ms = runtime.now_ms();
-            let numbers = Step { step, seed: 0, learning_rate: 0.1, loss_scales: vec![1.0] };
+            let numbers = Step { step, seed: 0, learning_rate: 0.1, loss_scales: vec![1.0], ..Step::default() };
             let report = scheduler.train(&batch, &numbers).await.unwrap();
             let mut shares = vec![0; n_adapters];
             report.shards.iter().for_each(|shard| shares[shard.adapter_idx] = shard.rows);

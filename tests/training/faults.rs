@@ -53,7 +53,7 @@ async fn run(scheduler: &mut Scheduler, disturb: impl Fn(&mut Scheduler, u64)) -
         let rows: Vec<usize> = (first..first + 96).map(|row| row % data.len()).collect();
         let batch = Batch::fetch(&data, &rows).unwrap();
         disturb(scheduler, step);
-        let numbers = Step { step, seed: 3, learning_rate: 1e-3, loss_scales: vec![1.0 / 96.0] };
+        let numbers = Step { step, seed: 3, learning_rate: 1e-3, loss_scales: vec![1.0 / 96.0], ..Step::default() };
         let report = scheduler.train(&batch, &numbers).await.unwrap();
         assert!(report.is_applied);
         losses.push(report.reports[0].iter().step_by(2).map(|loss| f64::from(*loss)).sum());

@@ -32,7 +32,7 @@ pub fn on(rig: &str) -> Vec<Info> {
 }
 
 /// The network of a golden file with its initial weights, and its frozen layers frozen.
-fn network(file: &Golden) -> Model {
+pub fn network(file: &Golden) -> Model {
     let initial = file.case("initial");
     let names = |key: &str| initial.facts[key].as_array().cloned().unwrap_or_default();
     let frozen = names("frozen");
@@ -59,7 +59,7 @@ pub fn rows() -> InMemory {
 }
 
 /// Rows and labels of a golden file; those of `training` where it has none.
-fn rows_of(file: &Golden) -> InMemory {
+pub fn rows_of(file: &Golden) -> InMemory {
     let own = file.cases().into_iter().find(|case| case.name == "data");
     let data = own.unwrap_or_else(|| Golden::open("training").case("data"));
     let array = |role: &str| {
@@ -130,7 +130,7 @@ fn ten_steps_with_penalties_and_clipping_are_those_of_keras() {
     check_golden("regularizers");
 }
 
-fn penalized() -> Model {
+pub fn penalized() -> Model {
     let hidden = Dense::new(8).activation(Activation::Tanh).kernel_regularizer(Regularizer::l1_l2(0.01, 0.02));
     let hidden = hidden.activity_regularizer(Regularizer::l2(0.05));
     let head = Dense::new(10).bias_regularizer(Regularizer::l1(0.03)).regularizer("kernel", Regularizer::l2(0.01));

@@ -24,6 +24,7 @@ mod live;
 mod lone;
 mod on_batch;
 mod placement;
+mod precision;
 mod predict;
 mod processes;
 mod replicas;

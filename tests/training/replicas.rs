@@ -83,7 +83,7 @@ fn step(scheduler: &mut Scheduler, data: &dyn Dataset, step: u64, rows: usize) -
     let rows: Vec<usize> = (first..first + rows).map(|row| row % data.len()).collect();
     let batch = Batch::fetch(data, &rows).unwrap();
     let scale = 1.0 / rows.len() as f32;
-    let numbers = Step { step, seed: 3, learning_rate: 0.1, loss_scales: vec![scale] };
+    let numbers = Step { step, seed: 3, learning_rate: 0.1, loss_scales: vec![scale], ..Step::default() };
     let report = pollster::block_on(scheduler.train(&batch, &numbers)).unwrap();
     assert!(report.is_applied);
     let loss = report.reports[0].iter().step_by(2).map(|loss| f64::from(*loss)).sum::<f64>() * f64::from(scale);
@@ -250,7 +250,8 @@ fn a_step_that_is_not_finite_is_not_applied_with_halves_either() {
     for rig in rigs().iter().filter(|rig| rig.contains(',')) {
         let mut scheduler = open_compressed(GradientCompression::Fp16, &model, rig, SplitMode::Even, 50);
         let batch = Batch::fetch(&data, &(0..50).collect::<Vec<_>>()).unwrap();
-        let numbers = Step { step: 0, seed: 3, learning_rate: 0.1, loss_scales: vec![f32::INFINITY] };
+        let numbers =
+            Step { step: 0, seed: 3, learning_rate: 0.1, loss_scales: vec![f32::INFINITY], ..Step::default() };
         let report = pollster::block_on(scheduler.train(&batch, &numbers)).unwrap();
         assert!(!report.is_applied, "adapters {rig}");
         let parameters = pollster::block_on(scheduler.read(0, Role::Parameters(0))).unwrap();

@@ -116,7 +116,8 @@ fn steps(
     for step in 0..n_steps {
         between(&mut scheduler, step);
         let scale = 1.0 / rows as f32;
-        let numbers = Step { step, seed: 3, learning_rate: 0.01, loss_scales: vec![scale; n_outputs] };
+        let numbers =
+            Step { step, seed: 3, learning_rate: 0.01, loss_scales: vec![scale; n_outputs], ..Step::default() };
         let batch = batch(model, usize::try_from(step).unwrap() * rows, rows);
         let report = pollster::block_on(scheduler.train(&batch, &numbers)).unwrap();
         assert!(report.is_applied);

@@ -615,6 +615,7 @@ mod tests {
             learning_rate: 0.1,
             gradient_norm: 1.0,
             is_applied: true,
+            loss_scale: None,
             ms: 14.0,
             data_ms: 0.5,
             reduce_ms: 1.5,

@@ -90,6 +90,17 @@ fn all_sizes() -> Vec<Geometry> {
     ]
 }
 
+/// Sizes at which factors are rounded to halves: channels one by one and in fours, groups, strides, 1 × 1.
+fn halves_sizes() -> Vec<Geometry> {
+    vec![
+        sizes(2, [9, 7, 3], [3, 2, 65], [1, 1], [[0, 0]; 2]),
+        sizes(3, [7, 6, 4], [3, 3, 12], [1, 1], [[1, 1]; 2]),
+        sizes(2, [5, 9, 8], [3, 2, 68], [2, 1], [[1, 1]; 2]),
+        formed(2, [7, 5, 24], [3, 2, 36], [2, 1], [[1, 1]; 2], groups(3)),
+        sizes(5, [7, 9, 68], [1, 1, 64], [1, 1], [[0, 0]; 2]),
+    ]
+}
+
 /// A case whose inputs are made of `normal` and `weights` values, the latter such that sums of `terms` have size 1.
 pub(super) fn case((p, form): Geometry, grid: Grid, [normal, weights, output]: [u32; 3], terms: u32) -> Case {
     let [height, width] = [p.k_h, p.k_w];
@@ -139,6 +150,8 @@ pub(super) fn forward() -> Vec<Case> {
         let p = sizes(2, [6, 5, 2], [3, 3, 20], [1, 1], [[1, 1]; 2]);
         forward_case(p, function, 1.0)
     }));
+    let halves = halves_sizes().into_iter();
+    cases.extend(halves.map(|p| forward_case(p, Function::plain(Activation::None), 1.0).halves()));
     cases
 }
 
@@ -165,6 +178,7 @@ pub(super) fn backward_input() -> Vec<Case> {
             .zip(functions.into_iter().cycle())
             .map(|(p, function)| finished(backward_input_case(*p), function, p.0.in_c, 1.0)),
     );
+    cases.extend(halves_sizes().iter().map(|p| gradient(p).halves()));
     cases
 }
 
@@ -180,5 +194,6 @@ pub(super) fn backward_weights() -> Vec<Case> {
         let all = all_sizes().into_iter();
         all.map(move |(p, form)| backward_weights_case((Params { splits, ..p }, form)))
     };
-    splits(1).chain(splits(8)).chain(splits(3)).collect()
+    let halves = halves_sizes().into_iter().map(|p| backward_weights_case(p).halves());
+    splits(1).chain(splits(8)).chain(splits(3)).chain(halves).collect()
 }

@@ -16,6 +16,7 @@ use crate::model::{Objective, Weights};
 use crate::optimizers::Optimizer;
 use crate::plan::{GradientCompression, Layout, Place, Places, Role, Scalars};
 use crate::runtime::threads;
+use crate::size::power_of_two;
 
 use super::{Part, Step};
 
@@ -183,7 +184,9 @@ impl State {
     /// The numbers of a step on `rows` rows, which are a part of a batch, or all of it.
     #[allow(clippy::cast_possible_truncation, reason = "the key of random numbers takes the low bits of the step")]
     pub fn scalars(&self, rows: u32, part: Part, step: &Step) -> Scalars {
-        let hyper = self.optimizer.as_ref().map_or_else(Vec::new, |it| it.hyper(step.learning_rate, step.step + 1));
+        let updates = step.scaling.map_or(step.step, |scaling| scaling.updates);
+        let hyper = self.optimizer.as_ref().map_or_else(Vec::new, |it| it.hyper(step.learning_rate, updates + 1));
+        let exponent = step.scaling.map_or(0, |scaling| scaling.exponent);
         Scalars {
             rows,
             batch_rows: part.batch_rows,
@@ -192,7 +195,9 @@ impl State {
             is_last: 1,
             seed: step.seed,
             step: step.step as u32,
-            loss_scales: step.loss_scales.clone(),
+            update: 0,
+            gradient_exponent: exponent,
+            loss_scales: step.loss_scales.iter().map(|scale| scale * power_of_two(exponent)).collect(),
             hyper,
         }
     }

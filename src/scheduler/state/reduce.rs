@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::error::Result;
 use crate::kernels::halves::{self, BLOCK, Halves};
 use crate::kernels::{clip, regularizer};
-use crate::plan::{Combine, Command, Exchange, Pass, Penalty, Plan, Role};
+use crate::plan::{Combine, Command, Exchange, Pass, Penalty, Plan, Role, Scalars};
 use crate::runtime::threads;
 
 use super::State;
@@ -14,7 +14,7 @@ use crate::scheduler::all_reduce::{AllReduce, pieces};
 use crate::scheduler::rig::Rig;
 use crate::scheduler::shards::Answer;
 use crate::scheduler::timeline::Activity;
-use crate::size::F32_BYTES;
+use crate::size::{F32_BYTES, power_of_two};
 
 /// Properties of the summed gradients.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -40,16 +40,18 @@ impl State {
     ///
     /// # Errors
     /// If another process does not answer.
-    pub async fn reduce(&mut self, rig: &mut Rig, answers: &[Answer], step: u64) -> Result<Totals> {
+    pub async fn reduce(&mut self, rig: &mut Rig, answers: &[Answer], scalars: &Scalars) -> Result<Totals> {
+        let (step, unscale) = (u64::from(scalars.step), power_of_two(-scalars.gradient_exponent));
         if !rig.processes.is_alone() {
-            return self.reduce_over_processes(rig, answers, step).await;
+            return self.reduce_over_processes(rig, answers, step, unscale).await;
         }
         let start_ms = rig.runtime.now_ms();
         let mut total = Sums::default();
         for Terms { segment, range, parts } in terms(rig, answers) {
             charge_for(rig, &range, &parts);
             let penalties = Penalties::of(rig.plan(), &self.training.weights.parameters, segment, range.start);
-            total = total.and(add(&mut self.gradients[segment as usize][range], &parts, Some(&penalties)));
+            let last = Last { unscale, penalties };
+            total = total.and(add(&mut self.gradients[segment as usize][range], &parts, Some(&last)));
         }
         rig.record(Activity::Reduce, start_ms, Some(step), 0);
         Ok(total.totals(0.0))
@@ -57,9 +59,16 @@ impl State {
 
     /// Sums over processes are exchanged in pieces. While some are on their way, the next are added up here, and the last get their
     /// penalties and their norm.
-    async fn reduce_over_processes(&mut self, rig: &mut Rig, answers: &[Answer], step: u64) -> Result<Totals> {
+    async fn reduce_over_processes(
+        &mut self,
+        rig: &mut Rig,
+        answers: &[Answer],
+        step: u64,
+        unscale: f32,
+    ) -> Result<Totals> {
         let mut all_reduce = AllReduce::new(rig.processes.clone(), self.compression);
-        let mut reduced = Reduced { total: Sums::default(), processes_ms: 0.0, now_ms: rig.runtime.now_ms(), step };
+        let now_ms = rig.runtime.now_ms();
+        let mut reduced = Reduced { total: Sums::default(), processes_ms: 0.0, now_ms, step, unscale };
         // The plan is the same in all processes, and with it the order of the exchanges.
         for Terms { segment, range, parts } in terms(rig, answers) {
             for piece in pieces(range.clone()) {
@@ -96,7 +105,8 @@ impl State {
         rig.runtime.charge(2 * F32_BYTES * values.len() as u64);
         let penalties = Penalties::of(rig.plan(), &self.training.weights.parameters, segment, range.start);
         let part = Part { sent: Sent::Whole(&values), first: 0 };
-        let sums = add(&mut self.gradients[segment as usize][range], &[part], Some(&penalties));
+        let last = Last { unscale: reduced.unscale, penalties };
+        let sums = add(&mut self.gradients[segment as usize][range], &[part], Some(&last));
         reduced.total = reduced.total.and(sums);
         all_reduce.reuse(values);
         Ok(true)
@@ -120,6 +130,8 @@ struct Reduced {
     /// End of what was recorded last.
     now_ms: f64,
     step: u64,
+    /// Takes the factor of all gradients away.
+    unscale: f32,
 }
 
 /// Totals over a part of the summed gradients; totals of parts add up.
@@ -293,8 +305,16 @@ fn charge_for(rig: &Rig, range: &Range<usize>, parts: &[Part<'_>]) {
     rig.runtime.charge(F32_BYTES * (sent + len));
 }
 
-/// `sum = Σ parts`, in order, and the slopes of penalties where they are final.
-fn add(sum: &mut [f32], parts: &[Part<'_>], penalties: Option<&Penalties<'_>>) -> Sums {
+/// What is done with final sums.
+struct Last<'a> {
+    /// Takes the factor of all gradients away.
+    unscale: f32,
+    /// Adds the slopes of penalties.
+    penalties: Penalties<'a>,
+}
+
+/// `sum = Σ parts`, in order, and what is done with final sums.
+fn add(sum: &mut [f32], parts: &[Part<'_>], last: Option<&Last<'_>>) -> Sums {
     // Collect first: a sum over threads would have an order that varies.
     let sums = threads::map_chunks(sum, CHUNK, |idx, sum| {
         let range = idx * CHUNK..idx * CHUNK + sum.len();
@@ -305,7 +325,10 @@ fn add(sum: &mut [f32], parts: &[Part<'_>], penalties: Option<&Penalties<'_>>) -
                 rest.iter().for_each(|part| part.add(range.clone(), sum));
             }
         }
-        let Some(penalties) = penalties else { return Sums::default() };
+        let Some(Last { unscale, penalties }) = last else { return Sums::default() };
+        if unscale.to_bits() != 1.0_f32.to_bits() {
+            sum.iter_mut().for_each(|value| *value *= unscale);
+        }
         let penalty = penalties.add(&range, sum);
         let (squares, wrong) = clip::sum_of_squares(sum);
         Sums { squares, wrong, penalty }

@@ -175,6 +175,8 @@ pub(in crate::scheduler) struct Updated {
     pub norm: f32,
     /// Whether they were finite, so that the update was applied.
     pub is_applied: bool,
+    /// Whether the clip's last word says that they were not finite, and that the next step is void.
+    pub is_refused: bool,
     /// Penalties of the parameters before it.
     pub penalty: f64,
 }
@@ -187,6 +189,7 @@ impl Updated {
         for (buffer, values) in buffers.zip(controls) {
             if buffer.name == CLIP_CONTROL {
                 (updated.norm, updated.is_applied) = (values[2], values[1] > 0.0);
+                updated.is_refused = values[3] > 0.0;
             } else if buffer.name.starts_with(PENALTIES) {
                 updated.penalty += values.iter().map(|part| f64::from(*part)).sum::<f64>();
             }

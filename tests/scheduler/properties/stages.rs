@@ -67,7 +67,8 @@ fn step_ms(pieces: u32) -> (f64, [f64; 2]) {
         let rig = case.rig(&model, &objective).adapters(adapters).opener(opener).runtime(runtime.clone());
         let mut scheduler = rig.open().await?;
         let start_ms = runtime.now_ms();
-        let numbers = Step { step: 0, seed: 0, learning_rate: LEARNING_RATE, loss_scales: case.loss_scales() };
+        let numbers =
+            Step { step: 0, seed: 0, learning_rate: LEARNING_RATE, loss_scales: case.loss_scales(), ..Step::default() };
         let report = scheduler.train(&case.batch(0), &numbers).await?;
         let busy_ms = |idx: usize| report.shards[idx].timing.busy_ms();
         Ok((runtime.now_ms() - start_ms, [busy_ms(0), busy_ms(1)]))
