@@ -108,6 +108,7 @@ def make_parallel(
     *,
     split: Split = "learned",
     batch_statistics: Literal["shard", "batch"] = "shard",
+    precision: Literal["float32", "mixed_float16"] = "float32",
     memory: str | None = None,
     placement: Placement = "replicas",
     micro_batches: int = 1,
@@ -133,6 +134,10 @@ def make_parallel(
         batch_statistics: Rows of which batch normalization takes mean and variance: those of each adapter (`"shard"`,
             as in Keras' own data parallelism), or the whole batch (`"batch"`: as on one device; not with stages or
             micro-batches).
+        precision: Numbers with which training computes. With `"mixed_float16"`, matrix products and convolutions round both factors
+            to 16-bit floats and add in 32 bits, and the loss is scaled by the rules of `keras.optimizers.LossScaleOptimizer`; all
+            else, weights, activations, evaluation and prediction, is of 32 bits. The model's own `dtype` stays `"float32"`, and its
+            optimizer is given without that wrapper.
         memory: Most memory for the model on adapters, named as in `adapters`: `"0=6GB, cpu=2GB"`. An adapter on which a
             batch takes more runs its rows in pieces.
         placement: Where layers are computed: `"replicas"` (each adapter computes all of them, for its rows of the batch),
@@ -157,4 +162,4 @@ def make_parallel(
     from ._parallel import ParallelModel
 
     rig = Rig.of(adapters, split, memory, placement, micro_batches)
-    return ParallelModel(model, rig, batch_statistics, seed)
+    return ParallelModel(model, rig, batch_statistics, seed, precision)

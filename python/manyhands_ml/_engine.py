@@ -33,6 +33,7 @@ class Engine:
         model: keras.Model,
         rig: Rig,
         batch_statistics: str,
+        precision: str,
         seed: int,
         output_names: list[str],
     ) -> None:
@@ -41,6 +42,7 @@ class Engine:
         names = [node.name for node in graph.nodes]
         self.is_compiled = bool(getattr(model, "compiled", False))
         objective, more = _objective(model, graph, output_names, self.is_compiled, batch_statistics, seed)
+        objective.settings["precision"] = precision
         raise_problems(f"model `{model.name}`", problems + more, "Keras")
         self.objective: Objective = objective
         rig = rig.placed(names, {node.name for node in graph.nodes})

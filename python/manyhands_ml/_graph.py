@@ -240,7 +240,8 @@ class _Reader:
         settings, problems = convert(kind, entry["config"], _input_shape(layer))
         policy = getattr(layer.dtype_policy, "name", "float32")
         if policy != "float32":
-            problems.append(f'`dtype` needs "float32", but is "{policy}"')
+            other = ': `make_parallel(..., precision="mixed_float16")` computes so' if policy == "mixed_float16" else ""
+            problems.append(f'`dtype` needs "float32", but is "{policy}"{other}')
         if layer.weights and not layer.trainable:
             settings["trainable"] = False
         else:

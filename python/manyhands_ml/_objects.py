@@ -249,6 +249,7 @@ class Trainer:
         adapters: str = "",
         split: Split = "learned",
         batch_statistics: Literal["shard", "batch"] = "shard",
+        precision: Literal["float32", "mixed_float16"] = "float32",
         clip_norm: float | None = None,
         memory: str | None = None,
         placement: Placement = "replicas",
@@ -264,6 +265,7 @@ class Trainer:
             adapters: See `make_parallel`.
             split: See `make_parallel`.
             batch_statistics: See `make_parallel`.
+            precision: See `make_parallel`.
             clip_norm: Global norm above which gradients are scaled down.
             memory: See `make_parallel`.
             placement: See `make_parallel`. The names of the layers are those of `model.summary()`.
@@ -285,6 +287,7 @@ class Trainer:
             "reduction": "sum_over_batch_size",
             "clip_norm": clip_norm,
             "batch_statistics": batch_statistics,
+            "precision": precision,
             "seed": seed,
         }
         self._config = model.config

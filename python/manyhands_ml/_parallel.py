@@ -57,15 +57,21 @@ class ParallelModel:
     `layers`, `get_weights`, … `isinstance(model, keras.Model)` holds.
     """
 
-    _OWN = frozenset({"_keras", "_rig", "_batch_statistics", "_seed", "_engine", "_is_touched"})
+    _OWN = frozenset({"_keras", "_rig", "_batch_statistics", "_precision", "_seed", "_engine", "_is_touched"})
 
     def __init__(
-        self, model: keras.Model, rig: Rig, batch_statistics: Literal["shard", "batch"] = "shard", seed: int = 0
+        self,
+        model: keras.Model,
+        rig: Rig,
+        batch_statistics: Literal["shard", "batch"] = "shard",
+        seed: int = 0,
+        precision: Literal["float32", "mixed_float16"] = "float32",
     ) -> None:
         _check_keras()
         self._keras = model
         self._rig = rig
         self._batch_statistics = batch_statistics
+        self._precision = precision
         self._seed = seed
         self._engine: Engine | None = None
         self._is_touched = False
@@ -428,7 +434,7 @@ class ParallelModel:
             self._engine = None
         if self._engine is None:
             names = output_names(self._keras)
-            self._engine = Engine(self._keras, self._rig, self._batch_statistics, self._seed, names)
+            self._engine = Engine(self._keras, self._rig, self._batch_statistics, self._precision, self._seed, names)
         return self._engine
 
 

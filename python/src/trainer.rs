@@ -13,7 +13,7 @@ use manyhands::internals::scheduler::timeline::{Lane, Span, Tracing};
 use manyhands::internals::trainer::{CheckedBatch, Meter};
 use manyhands::logs::{StepLog, Values};
 use manyhands::model::Evaluation;
-use manyhands::{BatchStatistics, Compile, Loss, Metric, Optimizer, Placement, Reduction, SplitMode};
+use manyhands::{BatchStatistics, Compile, Loss, Metric, Optimizer, Placement, Precision, Reduction, SplitMode};
 use numpy::{PyArray1, PyArrayMethods, PyReadonlyArray1};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -37,6 +37,8 @@ pub(crate) struct Objective {
     reduction: Reduction,
     clip_norm: Option<f32>,
     batch_statistics: BatchStatistics,
+    #[serde(default)]
+    precision: Precision,
     seed: u64,
 }
 
@@ -51,6 +53,7 @@ impl Objective {
         let mut compile = Compile::with_losses(self.optimizer, self.losses)
             .loss_weights(self.loss_weights)
             .batch_statistics(self.batch_statistics)
+            .precision(self.precision)
             .seed(self.seed);
         (compile.metrics, compile.reduction, compile.clip_norm) = (self.metrics, self.reduction, self.clip_norm);
         compile

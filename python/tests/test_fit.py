@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from conftest import rigs
 
-from manyhands_ml import ParallelModel, make_parallel
+from manyhands_ml import ModelError, ParallelModel, make_parallel
 from manyhands_ml._data import Arrays
 
 LOSS = "sparse_categorical_crossentropy"
@@ -335,3 +335,24 @@ def test_it_is_used_like_the_model(pair: Any, data: Any, capsys: pytest.CaptureF
     parallel.set_weights(plain.get_weights())
     np.testing.assert_allclose(parallel(data[0]), plain(data[0]), atol=1e-6)
     np.testing.assert_allclose(parallel.predict(data[0], verbose=0), plain.predict(data[0], verbose=0), atol=1e-5)
+
+
+def test_mixed_precision_rounds_what_training_multiplies_and_nothing_else(data: tuple[Any, Any]) -> None:
+    histories, outputs = [], []
+    for precision in ("float32", "mixed_float16"):
+        keras.utils.set_random_seed(1)
+        model = make_parallel(models.perceptron(), "cpu", precision=precision)
+        model.compile("adam", LOSS)
+        outputs.append(model.predict(data[0], verbose=0))
+        histories.append(model.fit(*data, epochs=2, verbose=0, shuffle=False).history["loss"])
+    np.testing.assert_array_equal(outputs[0], outputs[1])
+    assert histories[0] != histories[1]
+    np.testing.assert_allclose(histories[0], histories[1], rtol=2e-3)
+
+
+def test_a_model_of_mixed_dtype_is_told_of_the_argument() -> None:
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, dtype="mixed_float16")])
+    parallel = make_parallel(model, "cpu")
+    parallel.compile("sgd", "mse")
+    with pytest.raises(ModelError, match='is "mixed_float16": `make_parallel.*precision="mixed_float16"'):
+        parallel.fit(np.zeros((4, 3)), np.zeros((4, 2)), verbose=0)

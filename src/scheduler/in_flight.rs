@@ -49,6 +49,8 @@ pub(super) struct Runs {
     /// Its pieces, in order.
     pub trains: Vec<(Shard, Ticket)>,
     pub update: Ticket,
+    /// Number of the update: see [`InFlight::update`].
+    pub number: u32,
 }
 
 /// The training steps in flight, oldest first.

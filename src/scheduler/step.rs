@@ -141,7 +141,7 @@ impl Scheduler {
             reports: shards::concatenated(&self.rig.stages, Pass::Train, &trained, |answer| &answer.reports),
             gradient_norm: norm,
             is_applied,
-            is_void: step_in_flight.step.scaling.is_some() && !is_applied && !is_refused,
+            is_void: scalars.update > 0 && !is_applied && !is_refused,
             penalty,
             shards: shards::reports(&trained),
             ..StepReport::default()
@@ -157,13 +157,13 @@ impl Scheduler {
         let among = Among::Adapters;
         let mut round = self.round(Job { pass: Pass::Train, batch, scalars, combining, among });
         let trains: Vec<_> = (0..).zip(shards).map(|(slot, shard)| (shard, round.send(shard, slot))).collect();
-        let update = self.rig.ticket(scalars.step, 0);
+        let (update, number) = (self.rig.ticket(scalars.step, 0), scalars.update);
         // Those of the moments that are on the device.
         let rows = trains.last().map_or(0, |(shard, _)| shard.rows);
         let (scalars, feeds) = (Scalars { rows, ..scalars.clone() }, Vec::new());
         let run = Run { ticket: update, pass: Pass::Update, scalars, feeds, combining };
         self.rig.send(self.rig.only(), Request::Run(run));
-        Runs { trains, update }
+        Runs { trains, update, number }
     }
 
     /// Runs one training step: all of it, or nothing.
@@ -308,7 +308,9 @@ impl Scheduler {
         if self.state.is_rewound() {
             return Ok(None);
         }
+        let update = step_in_flight.runs.as_ref().map_or(0, |runs| runs.number);
         let scalars = self.state.scalars(step_in_flight.rows, step_in_flight.part, &step_in_flight.step);
+        let scalars = Scalars { update, ..scalars };
         let on_device = match step_in_flight.runs.as_ref().filter(|_| self.is_on_device()) {
             Some(runs) => self.step_on_device(step_in_flight, &scalars, runs).await?,
             None => None,
