@@ -3,8 +3,8 @@
 //!     python3 scripts/speeches.py target/speeches
 //!     cargo run --release --example 07_language_model
 //!
-//! `-- --short` trains on a few rows only, to see that all runs; `-- 1` has another seed. The number to compare is bits per character on addresses that
-//! it has never seen; `scripts/language_keras.py` trains the same model with Keras.
+//! `-- --short` trains on a few rows only, to see that all runs; `-- 1` has another seed; `-- --mixed` rounds the factors of
+//! products to 16 bits. The number to compare is bits per character on addresses that it has never seen; `scripts/language_keras.py` trains the same model with Keras.
 
 #![allow(clippy::print_stdout, reason = "an example shows its numbers")]
 #![allow(clippy::cast_precision_loss, reason = "characters are few")]
@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use manyhands::data::{Dataset, InMemory, Split, Subset, Texts, TokenSettings, Vocabulary, Windows};
-use manyhands::{Compile, Error, Fit, Loss, Optimizer, Predictor, Result, Trainer, presets};
+use manyhands::{Compile, Error, Fit, Loss, Optimizer, Precision, Predictor, Result, Trainer, presets};
 use ndarray::{Array2, Axis};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -44,7 +44,10 @@ fn main() -> Result<()> {
     let (steps, test_rows) = if is_short { (4, 64) } else { (STEPS, TEST_ROWS) };
     let (train, test) = (spread(train, steps * BATCH)?, spread(test, test_rows)?);
 
+    let is_mixed = std::env::args().any(|argument| argument == "--mixed");
+    let precision = if is_mixed { Precision::MixedFloat16 } else { Precision::Float32 };
     let compile = Compile::new(Optimizer::adam(1e-3), Loss::SPARSE_CATEGORICAL_CROSSENTROPY).seed(seed);
+    let compile = compile.precision(precision);
     let mut trainer = Trainer::new(model, compile)?;
     let history = trainer.fit(train, &Fit::new(1).batch_size(BATCH).validation(test))?;
     println!("{}", history.time);

@@ -28,7 +28,7 @@ pub enum Word {
     LossScale(u32),
     /// The factor of all gradients (f32).
     GradientScale,
-    /// What takes that factor away again (f32).
+    /// One over that factor (f32).
     GradientUnscale,
     /// A number of the optimizer for this step, such as the learning rate (f32).
     Hyper(u32),

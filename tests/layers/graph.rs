@@ -485,8 +485,8 @@ Predict
     [m=rows n=4 k=6 a_offset=0 a_stride=6 b_offset=0 b_stride=4 y_offset=0 y_stride=4 splits=1 ACTIVATION=1]
   dense: add.copy(dense.output) -> dense.result [len=rows*4]
 Update
-  update: clip.norm(gradients0) -> update.norm_partials [len=128 splits=1 max_norm=1.0 parts=32]
-  update: clip.combine(update.norm_partials) -> update.control [len=0 splits=0 max_norm=1.0 parts=32]
+  update: clip.norm(gradients0) -> update.norm_partials [len=128 splits=1 max_norm=1.0 parts=32 factor=0.0 update=update]
+  update: clip.combine(update.norm_partials) -> update.control [len=0 splits=0 max_norm=1.0 parts=32 factor=0.0 update=update]
   update: sgd.update(gradients0, update.control) -> parameters0, update.State(0, 0) \
     [len=128 learning_rate=hyper[0] momentum=0.9 weight_decay=0.0 l2_decay=0.0]
 ";

@@ -16,7 +16,7 @@ use manyhands::metrics::{R2Score, RootMeanSquaredError};
 use manyhands::processes::Group;
 use manyhands::{
     Checkpoint, Compile, Error, ErrorKind, Fit, GradientCompression, Loss, Metric, Model, Optimizer, Placement,
-    Reduction, Result, Sequential, Shape, SplitMode, Trainer,
+    Precision, Reduction, Result, Sequential, Shape, SplitMode, Trainer,
 };
 use ndarray::Array;
 
@@ -289,6 +289,22 @@ fn gradients_of_16_bits_train_in_several_processes() {
     let one = in_processes(1, |group| train(group, perceptron(), compile.clone(), some_digits(90), &fit)).remove(0);
     let two = in_processes(2, |group| train(group, perceptron(), compile.clone(), some_digits(90), &fit));
     assert_eq!(two[0].weights, two[1].weights);
+    for (got, want) in two[0].losses.iter().zip(&one.losses) {
+        assert!((got - want).abs() < 5e-3 * want.abs().max(1.0), "{got} is not {want}");
+    }
+}
+
+#[test]
+fn the_loss_scale_of_mixed_precision_is_one_in_several_processes() {
+    // So large a loss that the scale falls.
+    let compile = compile().precision(Precision::MixedFloat16).loss_weights([200.0]);
+    let fit = Fit::new(2).batch_size(30);
+    let one = in_processes(1, |group| train(group, perceptron(), compile.clone(), some_digits(90), &fit)).remove(0);
+    let two = in_processes(2, |group| train(group, perceptron(), compile.clone(), some_digits(90), &fit));
+    assert_eq!(two[0].weights, two[1].weights);
+    let scales = |ran: &Ran| ran.steps.iter().map(|log| log.loss_scale).collect::<Vec<_>>();
+    assert!(one.steps.iter().any(|log| !log.is_applied) && one.steps.iter().any(|log| log.is_applied));
+    assert_eq!([scales(&two[0]), scales(&two[1])], [scales(&one), scales(&one)]);
     for (got, want) in two[0].losses.iter().zip(&one.losses) {
         assert!((got - want).abs() < 5e-3 * want.abs().max(1.0), "{got} is not {want}");
     }

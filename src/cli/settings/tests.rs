@@ -212,6 +212,7 @@ fn every_setting_can_be_read() {
         clip_norm = 1.0
         gradient_compression = "fp16"
         batch_statistics = "batch"
+        precision = "mixed_float16"
         drop_remainder = true
         micro_batches = 2
         shuffle = false

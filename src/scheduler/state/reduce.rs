@@ -305,7 +305,7 @@ fn charge_for(rig: &Rig, range: &Range<usize>, parts: &[Part<'_>]) {
     rig.runtime.charge(F32_BYTES * (sent + len));
 }
 
-/// What is done with final sums.
+/// The last changes of a sum, when all its parts are in it.
 struct Last<'a> {
     /// Takes the factor of all gradients away.
     unscale: f32,
@@ -313,7 +313,7 @@ struct Last<'a> {
     penalties: Penalties<'a>,
 }
 
-/// `sum = Σ parts`, in order, and what is done with final sums.
+/// `sum = Σ parts`, in order, and the changes that come last.
 fn add(sum: &mut [f32], parts: &[Part<'_>], last: Option<&Last<'_>>) -> Sums {
     // Collect first: a sum over threads would have an order that varies.
     let sums = threads::map_chunks(sum, CHUNK, |idx, sum| {
