@@ -16,6 +16,8 @@ import { build } from "esbuild";
 const HERE = path.dirname(fileURLToPath(import.meta.url));
 /** Imports what wasm-bindgen writes, which lies beside it only there. */
 const WORKER = "src/engine.js";
+/** Modules that the page loads when they are first used. */
+const LATER = ["stages.js"];
 const AS_THEY_ARE = ["icon.svg", "early.js"];
 const PREVIEW = "preview.png";
 const CHARTS = ["dist/uPlot.iife.min.js", "dist/uPlot.min.css", "LICENSE"];
@@ -29,6 +31,17 @@ if (!folder || rest.length > 0) {
 await mkdir(path.join(folder, "vendor"), { recursive: true });
 await build({
   entryPoints: [path.join(HERE, "www/page.js"), path.join(HERE, "www/page.css")],
+  bundle: true,
+  minify: true,
+  format: "esm",
+  target: ["es2022", "chrome113", "firefox121", "safari17"],
+  outdir: folder,
+  external: LATER.map((name) => `./${name}`),
+  logLevel: "warning",
+});
+// A bundle of its own, in which what page.js has, too, is repeated: parts that both import would be one more request before the start.
+await build({
+  entryPoints: LATER.map((name) => path.join(HERE, "www", name)),
   bundle: true,
   minify: true,
   format: "esm",

@@ -10,8 +10,8 @@ use crate::error::Result;
 use crate::model::Model;
 use crate::plan::{Pass, Work};
 use crate::scheduler::{Division, Placement, StageSpec};
-use crate::simulator::predict::staged;
-use crate::simulator::{AdapterSpec, Report, RigConfig, simulate_model};
+use crate::simulator::predict::{MICRO_BATCHES, StagedStep, staged, staged_step};
+use crate::simulator::{AdapterSpec, Report, RigConfig, Staged, simulate_model};
 
 /// Predicts the speed of a rig as [`simulate`](crate::simulator::simulate) does; a placement that is `"auto"` is chosen
 /// first. Gives the choice, too.
@@ -29,6 +29,41 @@ pub fn simulate(rig: &RigConfig) -> Result<(Report, Option<ChosenPlacement>)> {
     let staged = placed.map_or(Ok(None), |placed| staged(&placed, &model))?;
     let copies = simulate_model(&RigConfig { placement: Placement::Replicas, ..rig.clone() }, &model)?;
     Ok((Report { staged, ..copies }, Some(chosen)))
+}
+
+/// A rig with its layers in stages, one on each adapter, and its predicted speed.
+#[derive(Clone, Debug)]
+pub struct Pipeline {
+    /// The rig, with the placement that [`simulate_model`] reads.
+    pub rig: RigConfig,
+    /// Its speed.
+    pub staged: Staged,
+    /// A step of it.
+    pub step: StagedStep,
+}
+
+/// Predicts a rig's speed as [`simulate_model`] does, and that of its fastest 2, 3 and so on adapters with the layers in stages, one
+/// on each: up to as many as there are blocks of layers.
+///
+/// # Errors
+/// If the model can't be built, or copies or stages do not fit the adapters' memory.
+pub fn simulate_pipelines(rig: &RigConfig, model: &Model) -> Result<(Report, Vec<Pipeline>)> {
+    let report = simulate_model(&RigConfig { placement: Placement::Replicas, ..rig.clone() }, model)?;
+    let mut left = rig.adapters.clone();
+    let take = |name: &String| Some(left.remove(left.iter().position(|spec| spec.name == *name)?));
+    let rig = RigConfig { adapters: report.adapters.iter().filter_map(take).collect(), ..rig.clone() };
+    let site = site(&rig, model)?;
+    let mut pipelines = Vec::new();
+    for n_adapters in 2..=rig.adapters.len() {
+        let few = Site { adapters: site.adapters[..n_adapters].to_vec(), ..site.clone() };
+        let Some(chosen) = few.one_on_each(rig.micro_batches.unwrap_or(MICRO_BATCHES))? else { break };
+        let Some(division) = &chosen.division else { break };
+        let rig = RigConfig { adapters: rig.adapters[..n_adapters].to_vec(), ..rig.clone() };
+        let rig = placed(&rig, &chosen, division);
+        let Some((staged, step)) = staged_step(&rig, model)? else { break };
+        pipelines.push(Pipeline { rig, staged, step });
+    }
+    Ok((report, pipelines))
 }
 
 /// The rig with a chosen placement by hand, and those adapters alone that take part.

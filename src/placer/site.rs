@@ -138,6 +138,16 @@ impl Site {
         self.trial_of(&division, micro_batches)?.step_ms(&self.specs(), self.batch_size).map(Some)
     }
 
+    /// The fastest division into as many stages as there are adapters, one on each; `None` if the model has too few blocks.
+    ///
+    /// # Errors
+    /// If the model can't be planned.
+    pub fn one_on_each(&self, micro_batches: u32) -> Result<Option<ChosenPlacement>> {
+        let candidates = self.candidates(&vec![true; self.adapters.len()], micro_batches)?;
+        let found = candidates.iter().find(|candidate| candidate.stages.len() == self.adapters.len());
+        found.map(|candidate| self.chosen(candidate, micro_batches, candidate.slowest_ms)).transpose()
+    }
+
     /// The stages of a choice with their plans.
     ///
     /// # Errors

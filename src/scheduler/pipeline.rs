@@ -14,7 +14,7 @@ use super::round::{FIRST_RUN_MS, Job, longest_silence_ms};
 use super::shards::{self, Answer, Shard};
 use super::state::State;
 use super::teams::{Piece, Teams, team};
-use super::timeline::RunOf;
+use super::timeline::{RunOf, StageTask};
 use crate::adapters::{Combining, Event, Fault, Request, Run, Ticket};
 use crate::error::Result;
 use crate::plan::{Accumulation, Combine, Command, Handed, Pass, Role};
@@ -409,8 +409,9 @@ impl<'a> Pipeline<'a> {
                 let Some(idx) = self.position_of(ticket) else { return Ok(()) };
                 let shard = self.shard(&self.tasks[idx]);
                 let task = &mut self.tasks[idx];
-                let (stage, pass, step) = (task.stage, task.pass, self.job.step());
-                let run = RunOf { adapter_idx, pass, step, stage: Some(stage), rows: shard.rows };
+                let (stage, pass, piece, step) = (task.stage, task.pass, task.piece, self.job.step());
+                let task_of = Some(StageTask { stage, pass, piece });
+                let run = RunOf { adapter_idx, pass, step, task: task_of, rows: shard.rows };
                 self.rig.timeline.record_run(&run, &timing, &[]);
                 // The rows of a piece count once on an adapter.
                 let rows =

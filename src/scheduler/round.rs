@@ -210,7 +210,7 @@ impl<'a> Round<'a> {
                 if let Some(task) = self.tasks.iter_mut().find(|task| task.ticket == ticket) {
                     let (pass, step, rows) = (self.job.pass, self.job.step(), task.shard.rows);
                     self.rig.timeline.record_run(
-                        &RunOf { adapter_idx, pass, step, stage: None, rows },
+                        &RunOf { adapter_idx, pass, step, task: None, rows },
                         &timing,
                         &task.waits,
                     );
@@ -402,7 +402,7 @@ fn record_ends(rig: &mut Rig, step: Option<u64>, answers: &[Answer]) {
     for adapter_idx in (0..rig.members.len()).filter(|idx| *idx != slowest) {
         let Some(start_ms) = ended_ms(adapter_idx).filter(|_| rig.members[adapter_idx].is_active()) else { continue };
         let (lane, ms) = (Lane::Adapter(adapter_idx), end_ms - start_ms);
-        rig.timeline.record(Span { lane, what: Activity::Wait, start_ms, ms, step, stage: None, rows: 0 });
+        rig.timeline.record(Span { lane, what: Activity::Wait, start_ms, ms, step, task: None, rows: 0 });
         rig.timeline.hold_up(slowest, ms);
     }
 }

@@ -330,7 +330,7 @@ impl Scheduler {
         let start_ms = step_in_flight.begin_ms.max(self.in_flight.ended_ms);
         let (step, ms) = (Some(step_in_flight.step.step), (end_ms - start_ms).max(0.0));
         let span =
-            Span { lane: Lane::Host, what: Activity::Step, start_ms, ms, step, stage: None, rows: step_in_flight.rows };
+            Span { lane: Lane::Host, what: Activity::Step, start_ms, ms, step, task: None, rows: step_in_flight.rows };
         self.rig.timeline.record(span);
         self.in_flight.ended_ms = start_ms + ms;
         for shard in &report.shards {
@@ -352,7 +352,7 @@ impl Scheduler {
     /// the last step's end.
     fn record_data(&mut self, data: DataWait) {
         let DataWait { start_ms, ms, is_hidden } = data;
-        let span = Span { lane: Lane::Host, what: Activity::Data, start_ms, ms, step: None, stage: None, rows: 0 };
+        let span = Span { lane: Lane::Host, what: Activity::Data, start_ms, ms, step: None, task: None, rows: 0 };
         if is_hidden {
             return self.rig.timeline.trace(span);
         }

@@ -12,10 +12,11 @@ use crate::adapters::{Kind, memory};
 use crate::error::{ErrorKind, Result};
 use crate::model::Model;
 use crate::plan::Plan;
+use crate::scheduler::timeline::Span;
 use crate::scheduler::{Placement, StepReport};
 
 /// Micro-batches of a placement that does not set them.
-const MICRO_BATCHES: u32 = 4;
+pub(crate) const MICRO_BATCHES: u32 = 4;
 
 /// Predicts the speed of the fastest 1 to N adapters of a rig, with a constant batch and with a growing one; and that of all
 /// of them with the layers in stages, if the rig has a placement. For a rig of several machines it predicts that of 1, 2, 4 and so
@@ -110,15 +111,32 @@ pub fn step_ms(rig: &RigConfig) -> Result<f64> {
 /// # Errors
 /// If the placement does not go with the model, or an adapter has too little memory.
 pub(crate) fn staged(rig: &RigConfig, model: &Model) -> Result<Option<Staged>> {
+    Ok(staged_step(rig, model)?.map(|(staged, _)| staged))
+}
+
+/// A training step of a model in stages.
+#[derive(Clone, Debug)]
+pub struct StagedStep {
+    /// Milliseconds of virtual time.
+    pub ms: f64,
+    /// All work in it, from its start on.
+    pub spans: Vec<Span>,
+}
+
+/// The prediction for a rig whose placement names stages, with its last step; `None` for a rig of copies.
+///
+/// # Errors
+/// If the placement does not go with the model, or an adapter has too little memory.
+pub(crate) fn staged_step(rig: &RigConfig, model: &Model) -> Result<Option<(Staged, StagedStep)>> {
     if rig.placement == Placement::Replicas {
         return Ok(None);
     }
     let Some(division) = rig.placement.division(model, rig.adapters.len())? else { return Ok(None) };
     let micro_batches = rig.micro_batches.unwrap_or(MICRO_BATCHES);
     let trial = Trial::new(model, &rig.objective(model), Some(division.clone()), micro_batches, rig.host.copy_gb_s)?;
-    let seen = trial.run(&rig.adapters, rig.batch_size)?;
+    let Steps { counted: seen, spans, .. } = trial.steps(&rig.adapters, rig.batch_size)?;
     let (budget, shares) = Budget::of(rig.adapters.len(), &seen);
-    let last = seen.last().map(|(_, report)| report.shards.clone()).unwrap_or_default();
+    let (ms, last) = seen.last().map(|(ms, report)| (*ms, report.shards.clone())).unwrap_or_default();
     let busy_ms = |idx: usize| last.iter().find(|it| it.adapter_idx == idx).map_or(0.0, |it| it.timing.busy_ms());
     let rows = rig.batch_size.div_ceil(micro_batches.max(1));
     let stage = |(stage, plan): (usize, &Arc<Plan>)| {
@@ -132,12 +150,13 @@ pub(crate) fn staged(rig: &RigConfig, model: &Model) -> Result<Option<Staged>> {
             busy_ms: members.iter().map(|idx| busy_ms(*idx)).collect(),
         }
     };
-    Ok(Some(Staged {
+    let staged = Staged {
         micro_batches,
         step_ms: budget.step_ms,
         rows_per_s: f64::from(rig.batch_size) / budget.step_ms * 1e3,
         stages: trial.plans().iter().enumerate().map(stage).collect(),
-    }))
+    };
+    Ok(Some((staged, StagedStep { ms, spans })))
 }
 
 fn run(trial: &Trial, adapters: &[AdapterSpec], rows: u32) -> Result<(Budget, Vec<u32>)> {

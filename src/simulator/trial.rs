@@ -19,6 +19,7 @@ use crate::plan::{Pass, Plan, Role};
 use crate::processes::Group;
 use crate::runtime::{Runtime, all};
 use crate::scheduler::split::{SplitMode, Splitter};
+use crate::scheduler::timeline::{Span, Tracing};
 use crate::scheduler::{
     CpuFallback, Division, Part, Scheduler, Step, StepReport, TrainingState, fewest_rows, settling_steps,
 };
@@ -72,6 +73,8 @@ pub(crate) struct Steps {
     pub warm_up: Vec<Timed>,
     /// Steps that count.
     pub counted: Vec<Timed>,
+    /// Of layers in stages: all work in the last step, from its start on.
+    pub spans: Vec<Span>,
 }
 
 /// A kind of machine: its adapters, its host, and how many there are.
@@ -295,6 +298,9 @@ impl Trial {
             if step == warm_up {
                 before_ms = network_ms();
             }
+            if is_staged && step + 1 == warm_up + counted {
+                scheduler.timeline_mut().start(start_ms, Tracing::On);
+            }
             let numbers = Step { step, seed: 0, learning_rate: 1e-3, loss_scales: Vec::new(), ..Step::default() };
             let report = scheduler.train_part(&self.batch(shares[rank]), part, &numbers).await?;
             // As a trainer does, the processes end the step together.
@@ -304,6 +310,8 @@ impl Trial {
             }
             let seen = if step < warm_up { &mut steps.warm_up } else { &mut steps.counted };
             seen.push((clock.now_ms() - start_ms, report));
+            let since_start = |span: &Span| Span { start_ms: span.start_ms - start_ms, ..*span };
+            steps.spans = scheduler.timeline().spans().map(since_start).collect();
         }
         let part = steps.counted.iter().fold(0.0, |count, _| count + 1.0);
         Ok((steps, (network_ms() - before_ms) / part))

@@ -431,7 +431,7 @@ impl Adapters {
                 start_ms,
                 ms,
                 step: None,
-                stage: None,
+                task: None,
                 rows: 0,
             });
         }

@@ -6,13 +6,14 @@ use async_channel::{Receiver, Sender};
 use js_sys::Function;
 use manyhands::adapters::{self, Info, Kind};
 use manyhands::internals::adapters::gpu;
+use manyhands::internals::placer::rig::simulate_pipelines;
 use manyhands::internals::simulator::simulate_steps;
 use manyhands::simulator::RigConfig;
 use manyhands::{Error, ErrorKind, Result};
 use wasm_bindgen::prelude::wasm_bindgen;
 
 use crate::host::{self, Notices, Values, tell, tell_with};
-use crate::messages::{Event, MOST_ADAPTERS, Request, Settings, Simulated, check_adapters};
+use crate::messages::{Event, MOST_ADAPTERS, Pipelined, Request, Settings, Simulated, check_adapters};
 use crate::models;
 use crate::rig::{self, Rig};
 use crate::training::{Outcome, Run, check_batch};
@@ -184,6 +185,13 @@ impl Worker {
                 let (report, steps) = simulate_steps(&RigConfig::from(rig), &model)?;
                 let steps = steps.iter().map(|step| Simulated::of(step, &report.adapters)).collect();
                 tell(&Event::Simulated { report, steps });
+                Ok(())
+            }
+            Request::Stages { rig, micro_batches } => {
+                let model = rig.preset.build()?;
+                let rig = RigConfig { micro_batches: Some(micro_batches), ..RigConfig::from(rig) };
+                let (report, pipelines) = simulate_pipelines(&rig, &model)?;
+                tell(&Event::Staged { report, pipelines: pipelines.iter().map(Pipelined::from).collect() });
                 Ok(())
             }
             Request::Measure { batch_size } => self.measure(batch_size).await,

@@ -16,7 +16,7 @@ import { manyhands } from "./command.js";
 import { serve } from "./serve.js";
 
 /** @import { Browser, Page } from "playwright-core" */
-/** @import { EpochLog, Info, RigConfig, Simulated, StepLog } from "../www/messages.js" */
+/** @import { EpochLog, Info, RigConfig, Simulated, Staged, StepLog } from "../www/messages.js" */
 
 const ROOT = fileURLToPath(new URL("../..", import.meta.url));
 const BUILT = process.env.MANYHANDS_WEB_DEMO ?? path.join(ROOT, "web-demo/dist");
@@ -494,14 +494,7 @@ async function shownDifference(page) {
 
 test("a first visitor sees, without a click: training on, loss falling, eight simulated cards, and the reference", async () => {
   const { page, said, leave } = await visit(plain, "about:blank", { reducedMotion: "no-preference", viewport: { width: 1280, height: 720 } });
-  await page.addInitScript(() => {
-    // The engine's own numbers, before they are made short for people.
-    const listen = Worker.prototype.addEventListener;
-    Worker.prototype.addEventListener = function (/** @type {any} */ ...args) {
-      listen.call(this, "message", (/** @type {any} */ { data }) => { if (data.type === "simulated") /** @type {any} */ (window).simulated = data; });
-      return listen.apply(this, /** @type {any} */ (args));
-    };
-  });
+  await keep(page, "simulated");
   await page.goto(`http://localhost:${server.port}/`);
   page.setDefaultTimeout(PATIENCE_MS);
   await page.locator("#other-lanes .thin-lane").nth(8).waitFor();
@@ -513,7 +506,7 @@ test("a first visitor sees, without a click: training on, loss falling, eight si
 
   const native = nativeReport({ preset: "cnn6", batch_size: BATCHES.cnn6, host: { copy_gb_s: HOST_GB_S }, adapters: RIGS[0].adapters });
   /** @type {Simulated} */
-  const { report, steps } = await page.evaluate(() => /** @type {any} */ (window).simulated);
+  const { report, steps } = await page.evaluate(() => /** @type {any} */ (window).kept.at(-1));
   assert.deepEqual(report, native, "the page's simulation is the command's, to the last digit");
   const [together, alone] = [native.strong[7], native.strong[0]];
   assert.equal(await page.locator("#other-speed-up").textContent(), `${(together.rows_per_s / alone.rows_per_s).toFixed(2)} ×`);
@@ -522,12 +515,59 @@ test("a first visitor sees, without a click: training on, loss falling, eight si
   await leave();
 });
 
-/** What the command predicts. @param {RigConfig} rig */
-function nativeReport({ preset, batch_size, host, adapters }) {
+test("stages are those that the command predicts for the same rig and placement", async () => {
+  const { page, said, leave } = await visit(plain, "about:blank");
+  await keep(page, "staged");
+  await page.goto(`http://localhost:${server.port}/`);
+  page.setDefaultTimeout(PATIENCE_MS);
+  await page.locator("#stages-show:enabled").click();
+  await page.locator("#stages tbody tr").nth(15).waitFor();
+  /** @type {Staged[]} */
+  const answers = await page.evaluate(() => /** @type {any} */ (window).kept);
+  for (const [at, preset] of /** @type {const} */ (["digits_cnn", "vgg"]).entries()) {
+    const { report, pipelines } = answers[at];
+    const { placement, staged } = pipelines[pipelines.length - 1];
+    const adapters = RIGS[0].adapters.slice(0, pipelines.length + 1);
+    const native = nativeReport({ preset, batch_size: BATCHES[preset], host: { copy_gb_s: HOST_GB_S }, adapters }, { placement, micro_batches: staged.micro_batches });
+    assert.deepEqual(staged, native.staged, "the page's stages are the command's, to the last digit");
+    assert.deepEqual(report.strong.slice(0, adapters.length), native.strong);
+    const line = await page.locator("#stages .pair table").nth(at).locator("tbody tr").nth(adapters.length - 1).locator("td").allTextContents();
+    const [copies, stages] = [native.strong[adapters.length - 1].rows_per_s, native.staged.rows_per_s].map((speed) => Math.round(speed).toLocaleString("en-US"));
+    assert.deepEqual(line.slice(0, 3), [String(adapters.length), copies, stages]);
+  }
+  assert.deepEqual(said, []);
+  await leave();
+});
+
+/**
+ * Keeps the engine's own answers of a type, before they are made short for people, in `window.kept`.
+ * @param {Page} page
+ * @param {string} type
+ */
+function keep(page, type) {
+  return page.addInitScript((wanted) => {
+    /** @type {any} */ (window).kept = [];
+    const listen = Worker.prototype.addEventListener;
+    Worker.prototype.addEventListener = function (/** @type {any} */ ...args) {
+      const hear = (/** @type {any} */ { data }) => { if (data.type === wanted) /** @type {any} */ (window).kept.push(data); };
+      if (args[0] === "message") listen.call(this, "message", /** @type {any} */ (hear));
+      return listen.apply(this, /** @type {any} */ (args));
+    };
+  }, type);
+}
+
+/**
+ * What the command predicts.
+ * @param {RigConfig} rig
+ * @param {{ placement: { layers: string[], adapters: number[] }[], micro_batches: number }} [stages]
+ */
+function nativeReport({ preset, batch_size, host, adapters }, stages) {
   const folder = mkdtempSync(path.join(tmpdir(), "manyhands-rig-"));
   const file = path.join(folder, "rig.toml");
   const tables = adapters.map((spec) => `[[adapters]]\n${Object.entries(spec).map(([key, value]) => `${key} = ${JSON.stringify(value)}`).join("\n")}`);
-  writeFileSync(file, `batch_size = ${batch_size}\npreset = "${preset}"\n[host]\ncopy_gb_s = ${host.copy_gb_s}\n${tables.join("\n")}\n`);
+  const placed = stages?.placement.map(({ layers, adapters: on }) => `{ layers = ${JSON.stringify(layers)}, adapters = ${JSON.stringify(on)} }`);
+  const placement = placed ? `placement = [${placed.join(", ")}]\nmicro_batches = ${stages?.micro_batches}\n` : "";
+  writeFileSync(file, `batch_size = ${batch_size}\npreset = "${preset}"\n${placement}[host]\ncopy_gb_s = ${host.copy_gb_s}\n${tables.join("\n")}\n`);
   const report = JSON.parse(manyhands("simulate", file, "--json"));
   rmSync(folder, { recursive: true });
   return report;

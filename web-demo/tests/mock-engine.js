@@ -180,6 +180,26 @@ function simulatedSteps(names, batch_size) {
   return Array.from({ length: 30 }, (_, at) => ({ rows: rows * names.length, ms: 10, reduce_ms: 0.5, update_ms: 1, is_counted: at >= 20, adapters }));
 }
 
+/**
+ * Stages that all take 1 ms forward and 3 ms back for a piece, one piece after the other: forward through all, then back.
+ * @param {string[]} adapters
+ * @param {number} micro_batches
+ * @returns {import("../www/messages.js").Pipelined}
+ */
+function pipelined(adapters, micro_batches) {
+  const last = adapters.length - 1;
+  const [there, back] = [micro_batches + last, 3];
+  const bricks = adapters.flatMap((_, adapter) => Array.from({ length: micro_batches }, (_, piece) => [
+    ...(adapter === last ? [] : [{ adapter, piece, is_forward: true, what: /** @type {"compute"} */ ("compute"), start_ms: piece + adapter, ms: 1 }]),
+    { adapter, piece, is_forward: false, what: /** @type {"compute"} */ ("compute"), start_ms: there + back * (piece + last - adapter), ms: back },
+  ]).flat());
+  const ms = there + back * (micro_batches + last) + 1;
+  const host = { adapter: null, piece: null, is_forward: false, what: /** @type {"update"} */ ("update"), start_ms: ms - 1, ms: 1 };
+  const stages = adapters.map((name, stage) => ({ layers: `\`block${stage}\``, adapters: [name], bytes: 1e6, rows: [64], busy_ms: [4 * micro_batches] }));
+  const placement = adapters.map((_, stage) => ({ layers: [`block${stage}`], adapters: [stage] }));
+  return { adapters, placement, staged: { micro_batches, step_ms: ms, rows_per_s: 2000 * adapters.length ** 0.5, stages }, ms, bricks: [...bricks, host] };
+}
+
 /** @param {number} id */
 function unplug(id) {
   const member = members.find((it) => it.id === id);
@@ -270,6 +290,11 @@ function take(request) {
       return post({
         type: "simulated", report: report(names, request.rig.batch_size, "computing on GeForce RTX 3060 (78 %)"), steps: simulatedSteps(names, request.rig.batch_size),
       });
+    }
+    case "stages": {
+      const names = request.rig.adapters.map(({ name }) => name);
+      const copies = report(names, request.rig.batch_size, "computing");
+      return post({ type: "staged", report: copies, pipelines: names.slice(1).map((_, at) => pipelined(names.slice(0, at + 2), request.micro_batches)) });
     }
     case "export": return post({ type: "exported", name: "digits.safetensors", bytes: new Uint8Array(64) });
     default: return undefined;

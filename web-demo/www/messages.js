@@ -9,7 +9,7 @@
 // - The worker speaks first: `hello` once, or `failed` once and nothing after it.
 // - `rig` comes before the first `steps` in which those members take part, so `AdapterLog.adapter` is an index into
 //   the members of the last `rig`.
-// - Each `classify`, `measure`, `simulate` and `export` is answered once: by its own event, or by `error` with its
+// - Each `classify`, `measure`, `simulate`, `stages` and `export` is answered once: by its own event, or by `error` with its
 //   name in `request`. All others take effect between two training steps and are answered by `state` or `rig`.
 // - A request that can't be served, for example to remove the last adapter, is answered by `error`; nothing has
 //   changed then. One for a member that has left does nothing: it was on its way when that left.
@@ -182,6 +182,37 @@
  *   update fill the step. New weights that come before a run count as its upload.
  */
 
+/**
+ * The predicted speed of a network in stages, as `manyhands simulate` reports it.
+ * @typedef {object} StagedReport
+ * @property {number} micro_batches
+ * @property {number} step_ms
+ * @property {number} rows_per_s
+ * @property {{ layers: string, adapters: string[], bytes: number, rows: number[], busy_ms: number[] }[]} stages
+ */
+
+/**
+ * Work of an adapter on a piece of a batch in a simulated step, or the host's, in milliseconds of virtual time.
+ * @typedef {object} Brick
+ * @property {number | null} adapter Index into `Pipelined.adapters`; `null` is the host.
+ * @property {number | null} piece Of an adapter's work: index of the micro-batch.
+ * @property {boolean} is_forward Whether it is the first way forward. The way back computes forward again, and the last stage
+ *   has that alone.
+ * @property {"weights" | "upload" | "compute" | "readback" | "reduce" | "update" | "broadcast"} what
+ * @property {number} start_ms From the start of the step.
+ * @property {number} ms
+ */
+
+/**
+ * The layers in stages, one on each adapter.
+ * @typedef {object} Pipelined
+ * @property {string[]} adapters
+ * @property {{ layers: string[], adapters: number[] }[]} placement As a rig's file has it.
+ * @property {StagedReport} staged
+ * @property {number} ms Of the step that is made of the bricks.
+ * @property {Brick[]} bricks
+ */
+
 // ---- page to worker
 
 /**
@@ -217,11 +248,15 @@
  */
 /** @typedef {{ type: "cancel" }} Cancel Ends a measurement early; it is answered by `error` with request `measure`. */
 /** @typedef {{ type: "simulate", rig: RigConfig }} Simulate */
+/**
+ * Predict a rig's copies, and its fastest 2, 3 and so on adapters with the layers in stages, one on each.
+ * @typedef {{ type: "stages", rig: RigConfig, micro_batches: number }} Stages
+ */
 /** @typedef {{ type: "export" }} Export The model as safetensors, as the crate saves it. */
 
 /**
  * @typedef {Start | Pause | Resume | Step | Reset | Add | Remove | Throttle | Unplug | Change | Classify | Measure |
- *   Cancel | Simulate | Export} Request
+ *   Cancel | Simulate | Stages | Export} Request
  */
 
 // ---- worker to page
@@ -279,6 +314,12 @@
  */
 /** @typedef {{ type: "measured", report: Report }} Measured */
 /** @typedef {{ type: "simulated", report: Report, steps: SimulatedStep[] }} Simulated */
+/**
+ * @typedef {object} Staged
+ * @property {"staged"} type
+ * @property {Report} report Of copies.
+ * @property {Pipelined[]} pipelines Of the fastest 2, 3 and so on adapters: up to as many as the network has parts for.
+ */
 /** @typedef {{ type: "exported", name: string, bytes: Uint8Array }} Exported */
 /**
  * A request was refused, or training stopped (then `request` is null and the run is paused). The crate's text: what is
@@ -288,7 +329,7 @@
 
 /**
  * @typedef {Hello | Failed | State | Rig | Steps | Epoch | Predictions | Classified | Notice | Measuring | Measured |
- *   Simulated | Exported | Problem} Event
+ *   Simulated | Staged | Exported | Problem} Event
  */
 
 export {};

@@ -92,11 +92,18 @@ const tour = new Tour({
     change(changed);
     if (settings) rules.show(settings);
   },
+  stages() {
+    byId("stages", HTMLElement).scrollIntoView();
+    return showStages();
+  },
   tell: (text) => status(text, "report"),
   run() {
     if (state.state === "paused" || state.state === "finished") link.send({ type: "resume" });
   },
 });
+/** The part that shows stages, once it was asked for. @type {import("./stages.js").Stages | null} */
+let stages = null;
+const show_stages = byId("stages-show", HTMLButtonElement);
 const run = byId("run", HTMLButtonElement);
 const step = byId("step", HTMLButtonElement);
 const reset = byId("reset", HTMLButtonElement);
@@ -112,6 +119,7 @@ reset.addEventListener("click", () => {
   link.send({ type: "reset" });
   announce("Back to fresh weights.");
 });
+show_stages.addEventListener("click", () => void showStages());
 byId("copy-link", HTMLButtonElement).addEventListener("click", copyLink);
 byId("export-model", HTMLButtonElement).addEventListener("click", exportModel);
 byId("export-metrics", HTMLButtonElement).addEventListener("click", exportMetrics);
@@ -163,10 +171,27 @@ function greet(said) {
   say(byId("version", HTMLElement), said.version);
   for (const id of ["export-model", "export-metrics", "copy-link"]) byId(id, HTMLButtonElement).disabled = false;
   form.enabled = true;
+  show_stages.disabled = false;
   is_to_run = startsByItself() || location.hash.startsWith("#try-");
   start();
   simulated.start();
   tour.start();
+}
+
+/** Loads the part that shows stages, and has it simulate. Gives what came of it in words. */
+async function showStages() {
+  const says = byId("stages-says", HTMLElement);
+  say(says, "Loading…");
+  try {
+    const { Stages } = await import("./stages.js");
+    stages ??= new Stages(link);
+    show_stages.hidden = true;
+    return await stages.simulate();
+  } catch (error) {
+    const text = `This part of the page could not be loaded: ${/** @type {Error} */ (error).message}. Try again.`;
+    say(says, text);
+    return text;
+  }
 }
 
 /** This machine as a rig for the simulator. */

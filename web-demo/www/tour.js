@@ -30,6 +30,7 @@ const MORE = 7;
  * @property {(request: Request) => void} send
  * @property {(changed: Partial<Pick<Settings, "split" | "batch_norm">>) => void} change
  * @property {() => void} run Starts or continues training.
+ * @property {() => Promise<string>} stages Shows stages in the simulator, and gives what came of it.
  * @property {(text: string) => void} tell Says it in the first screen, too.
  */
 
@@ -38,7 +39,8 @@ const MORE = 7;
  * @property {string} id Its address is `#try-` and this.
  * @property {string} title
  * @property {string} text
- * @property {(tools: Tools) => string | void} act Gives the reason if it can't be done.
+ * @property {(tools: Tools) => string | Promise<string> | void} act Gives the reason if it can't be done; or what came of it, if that
+ *   is no matter of the run.
  * @property {(before: Moment, after: Moment) => string} tell
  */
 
@@ -97,6 +99,9 @@ const CARDS = [
     },
     tell: (before, after) => `${times(before, after)} ${whole(before.samples_per_s)} samples/s before, ${whole(after.samples_per_s)} now, on ${after.letters.length} adapters.`,
   },
+  {
+    id: "stages", title: "One model in stages", text: "Simulated: eight cards share the layers of a network, not the rows of a batch.", act: ({ stages }) => stages(), tell: () => "",
+  },
 ];
 
 export class Tour {
@@ -146,6 +151,11 @@ export class Tour {
     const { card, says } = found;
     const before = this.#tools.now();
     const refused = card.act(this.#tools);
+    if (refused instanceof Promise) {
+      say(says, "Simulating…");
+      void refused.then((text) => { say(says, text); this.#tools.tell(text); });
+      return;
+    }
     if (refused) return say(says, refused);
     this.#tools.run();
     this.#watched = { card, before, says };

@@ -224,7 +224,7 @@ impl Rig {
     /// Records the host's work since `start_ms`, and gives the present time.
     pub fn record(&mut self, what: Activity, start_ms: f64, step: Option<u64>, rows: u32) -> f64 {
         let now_ms = self.runtime.now_ms();
-        self.timeline.record(Span { lane: Lane::Host, what, start_ms, ms: now_ms - start_ms, step, stage: None, rows });
+        self.timeline.record(Span { lane: Lane::Host, what, start_ms, ms: now_ms - start_ms, step, task: None, rows });
         now_ms
     }
 

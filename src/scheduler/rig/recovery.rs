@@ -20,7 +20,7 @@ impl Rig {
         let now_ms = self.runtime.now_ms();
         let start_ms = self.members[adapter_idx].last_seen_ms;
         let (lane, ms) = (Lane::Adapter(adapter_idx), now_ms - start_ms);
-        self.timeline.record(Span { lane, what: Activity::Lost, start_ms, ms, step: None, stage: None, rows: 0 });
+        self.timeline.record(Span { lane, what: Activity::Lost, start_ms, ms, step: None, task: None, rows: 0 });
         let member = &mut self.members[adapter_idx];
         member.last_seen_ms = now_ms;
         member.losses += 1;

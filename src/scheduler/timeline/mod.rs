@@ -84,8 +84,19 @@ impl Activity {
     }
 }
 
+/// A pass of a stage on a piece of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StageTask {
+    /// The stage.
+    pub stage: usize,
+    /// Its pass: forward, and later back, or both at once.
+    pub pass: Pass,
+    /// Index of the piece.
+    pub piece: usize,
+}
+
 /// A span of time.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Span {
     /// Place.
     pub lane: Lane,
@@ -97,8 +108,8 @@ pub struct Span {
     pub ms: f64,
     /// Training step that it belongs to, counted from 0; `None` outside of training steps.
     pub step: Option<u64>,
-    /// Stage that an adapter computed, where layers are placed in stages.
-    pub stage: Option<usize>,
+    /// Task that an adapter ran, where layers are placed in stages.
+    pub task: Option<StageTask>,
     /// Rows that it worked on; 0 where there are none.
     pub rows: u32,
 }
@@ -270,7 +281,7 @@ pub(super) struct RunOf {
     pub adapter_idx: usize,
     pub pass: Pass,
     pub step: Option<u64>,
-    pub stage: Option<usize>,
+    pub task: Option<StageTask>,
     pub rows: u32,
 }
 
@@ -282,7 +293,7 @@ impl RunOf {
             start_ms,
             ms,
             step: self.step,
-            stage: self.stage,
+            task: self.task,
             rows: self.rows,
         }
     }
@@ -293,7 +304,7 @@ mod tests {
     use super::*;
 
     fn span(start_ms: f64, ms: f64) -> Span {
-        Span { lane: Lane::Host, what: Activity::Reduce, start_ms, ms, step: Some(0), stage: None, rows: 1 }
+        Span { lane: Lane::Host, what: Activity::Reduce, start_ms, ms, step: Some(0), task: None, rows: 1 }
     }
 
     #[test]
@@ -314,7 +325,7 @@ mod tests {
         let mut timeline = Timeline::default();
         timeline.name_adapter(0, "one");
         timeline.start(0.0, Tracing::On);
-        let run = RunOf { adapter_idx: 0, pass: Pass::Train, step: Some(4), stage: None, rows: 8 };
+        let run = RunOf { adapter_idx: 0, pass: Pass::Train, step: Some(4), task: None, rows: 8 };
         let weights = crate::adapters::Writes { start_ms: 1.0, ms: 2.0 };
         let timing = Timing {
             start_ms: 10.0,

@@ -118,7 +118,7 @@ fn push_event(text: &mut String, event: &Event<'_>) {
         Lane::Adapter(adapter_idx) => ("adapter", thread_of(adapter_idx)),
     };
     let step = span.step.map_or_else(String::new, |step| format!(r#""step":{},"#, step + 1));
-    let stage = span.stage.map_or_else(String::new, |stage| format!(r#""stage":{stage},"#));
+    let stage = span.task.map_or_else(String::new, |task| format!(r#""stage":{},"#, task.stage));
     let name = span.what.name();
     let line = format_args!(
         r#"{{"ph":"X","name":"{name}","cat":"{kind}","pid":{PROCESS},"tid":{thread},"ts":{},"dur":{},"args":{{{step}{stage}"rows":{}}}}}"#,
@@ -159,7 +159,7 @@ mod tests {
                 start_ms: *start_ms,
                 ms,
                 step: None,
-                stage: None,
+                task: None,
                 rows: 0,
             });
         }

@@ -1,0 +1,252 @@
+// One network cut into stages over simulated cards, beside copies of it: the pieces of a batch as bricks, and the speed of
+// both over the number of adapters. Loaded when it is first asked for: it is no part of page.js.
+
+import { BATCHES, HOST_GB_S, RIGS } from "./cards.js";
+import { Chart } from "./charts.js";
+import { byId, colour, make, onScheme, percent, say, short, sized, whole } from "./dom.js";
+import { inkOf, letterOf, paintOf } from "./split.js";
+
+/** @import { Link } from "./link.js" */
+/** @import { Brick, Pipelined, RigConfig, Staged } from "./messages.js" */
+
+/** @typedef {"digits_cnn" | "vgg"} Network */
+/** @typedef {{ idle: number, of_each: number[], ms: number }} Bubble Idle parts of the pass, from its first brick to its last. */
+
+/** @type {Record<Network, { title: string, text: string }>} */
+const NETWORKS = {
+  digits_cnn: { title: "Small: 3 convolutions, 8 × 8 pixels", text: "small: 3 convolutions, the digits of this page, batch of 512" },
+  vgg: { title: "Large: 13 convolutions, 224 × 224 pixels", text: "large: 13 convolutions, 224 × 224 × 3, batch of 256" },
+};
+const PIECES = [1, 2, 4, 8, 16, 32];
+const AT_FIRST = { network: /** @type {Network} */ ("vgg"), pieces: 3 };
+const HEAD = ["adapters", "copies, samples/s", "stages, samples/s", "bubble"];
+/** How much of an adapter's colour each kind of work has. */
+const STRENGTH = { forward: 0.5, back: 1, transfer: 0.22 };
+/** Narrowest brick that has room for its number, in pixels of the page. */
+const ROOM = 15;
+
+/** @param {Pipelined} pipeline @returns {Bubble} */
+export function bubbleOf({ adapters, bricks }) {
+  const work = bricks.filter(({ adapter }) => adapter !== null);
+  const ms = Math.max(...work.map((brick) => brick.start_ms + brick.ms)) - Math.min(...work.map(({ start_ms }) => start_ms));
+  const busy = (/** @type {number} */ slot) => work.filter(({ adapter }) => adapter === slot).reduce((sum, brick) => sum + brick.ms, 0);
+  const of_each = adapters.map((_, slot) => Math.max(0, 1 - busy(slot) / ms));
+  return { idle: of_each.reduce((sum, part) => sum + part, 0) / of_each.length, of_each, ms };
+}
+
+export class Stages {
+  #link;
+  #network = make("select");
+  #rig = make("select");
+  #pieces = make("input", { type: "range", min: "0", max: String(PIECES.length - 1), step: "1", value: String(AT_FIRST.pieces) });
+  #piecesAre = make("output", { className: "number" });
+  #facts = { stages: make("dd", { textContent: "–" }), copies: make("dd", { textContent: "–" }), bubble: make("dd", { textContent: "–" }), ms: make("dd", { textContent: "–" }) };
+  #lanes = make("div", { className: "thin-lanes bricks" });
+  #stages = make("p", { className: "remark" });
+  #says = byId("stages-says", HTMLElement);
+  /** @type {Record<Network, Curves>} */
+  #curves;
+  /** What is shown, by network. @type {Partial<Record<Network, Staged>>} */
+  #answers = {};
+  /** Counts what was asked: an older answer is dropped. */
+  #asked = 0;
+
+  /** @param {Link} link */
+  constructor(link) {
+    this.#link = link;
+    for (const [value, { text }] of Object.entries(NETWORKS)) this.#network.append(make("option", { value, textContent: text }));
+    for (const { id, name } of RIGS) this.#rig.append(make("option", { value: id, textContent: name }));
+    this.#network.value = AT_FIRST.network;
+    const fact = (/** @type {string} */ name, /** @type {HTMLElement} */ value) => make("div", {}, make("dt", { textContent: name }), value);
+    const plate = byId("stages-plate", HTMLElement);
+    plate.append(
+      make("div", { className: "fields" },
+        make("label", {}, "Network", this.#network),
+        make("label", {}, "Cards", this.#rig),
+        make("label", {}, make("span", {}, "Micro-batches of a batch ", this.#piecesAre), this.#pieces)),
+      make("dl", { className: "facts" },
+        fact("samples/s in stages", this.#facts.stages), fact("samples/s as copies", this.#facts.copies), fact("bubble", this.#facts.bubble), fact("ms a step in stages", this.#facts.ms)),
+      this.#lanes,
+      make("p", { className: "key remark" }, ...["forward", "back", "transfer", "idle"].flatMap((kind) => [make("i", { className: `brick-${kind}` }), ` ${kind} `])),
+      this.#stages,
+    );
+    const [small, large] = [new Curves(NETWORKS.digits_cnn.title), new Curves(NETWORKS.vgg.title)];
+    plate.append(make("div", { className: "pair" }, small.figure, large.figure));
+    this.#curves = { digits_cnn: small, vgg: large };
+    this.#network.addEventListener("change", () => this.#show());
+    this.#rig.addEventListener("change", () => void this.simulate());
+    this.#pieces.addEventListener("input", () => this.#sayPieces());
+    this.#pieces.addEventListener("change", () => void this.simulate());
+    this.#sayPieces();
+    onScheme(() => this.#draw());
+    new ResizeObserver(() => this.#draw()).observe(this.#lanes);
+  }
+
+  #sayPieces() {
+    const pieces = PIECES[Number(this.#pieces.value)];
+    say(this.#piecesAre, String(pieces));
+    this.#pieces.setAttribute("aria-valuetext", `${pieces} micro-batches`);
+  }
+
+  /**
+   * Simulates both networks on the chosen cards. Gives what came of it in words.
+   * @returns {Promise<string>}
+   */
+  async simulate() {
+    this.#asked += 1;
+    const asked = this.#asked;
+    say(this.#says, "Simulating…");
+    const rig = RIGS.find(({ id }) => id === this.#rig.value) ?? RIGS[0];
+    const micro_batches = PIECES[Number(this.#pieces.value)];
+    try {
+      for (const preset of /** @type {Network[]} */ (Object.keys(NETWORKS))) {
+        /** @type {RigConfig} */
+        const described = { preset, batch_size: BATCHES[preset], host: { copy_gb_s: HOST_GB_S }, adapters: rig.adapters };
+        const answer = await this.#link.ask({ type: "stages", rig: described, micro_batches });
+        if (asked !== this.#asked) return "";
+        this.#answers[preset] = answer;
+        this.#curves[preset].show(answer);
+      }
+    } catch (error) {
+      const text = /** @type {Error} */ (error).message;
+      say(this.#says, text);
+      return text;
+    }
+    return this.#show();
+  }
+
+  /** @returns {string} */
+  #show() {
+    const answer = this.#answers[/** @type {Network} */ (this.#network.value)];
+    const pipeline = answer?.pipelines[answer.pipelines.length - 1];
+    if (!answer || !pipeline) return "";
+    const { staged, adapters } = pipeline;
+    const copies = answer.report.strong[adapters.length - 1];
+    const bubble = bubbleOf(pipeline);
+    say(this.#facts.stages, whole(staged.rows_per_s));
+    say(this.#facts.copies, whole(copies.rows_per_s));
+    say(this.#facts.bubble, percent(bubble.idle, 0));
+    say(this.#facts.ms, short(staged.step_ms));
+    const n_stages = staged.stages.length;
+    const ideal = (n_stages - 1) / (staged.micro_batches + n_stages - 1);
+    const of = answer.report.strong.length > adapters.length ? ` The network has parts for ${adapters.length} adapters only.` : "";
+    const [faster, factor] = staged.rows_per_s > copies.rows_per_s ? ["stages", staged.rows_per_s / copies.rows_per_s] : ["copies", copies.rows_per_s / staged.rows_per_s];
+    const text = `On ${adapters.length} simulated cards ${faster} are ${factor.toFixed(2)} times as fast. The lanes of the stages are idle for ${percent(bubble.idle, 0)} of a pass.`;
+    say(this.#says, `${text}${of}`);
+    say(this.#stages, `No card computes: the scheduler’s own code runs in virtual time, and the cards’ speeds are guesses. Equal stages without transfers would be idle for ${percent(ideal, 0)}: `
+      + `(stages − 1) / (micro-batches + stages − 1). Stages compute forward twice, and each adapter holds the weights of its layers alone.`);
+    this.#fill(pipeline, bubble);
+    return text;
+  }
+
+  /**
+   * @param {Pipelined} pipeline
+   * @param {Bubble} bubble
+   */
+  #fill({ adapters, staged }, { of_each }) {
+    const slots = staged.stages.map((stage) => stageSlot(stage.adapters[0], adapters));
+    const lanes = staged.stages.map(({ layers }, stage) => {
+      const slot = slots[stage];
+      const swatch = make("span", { className: "swatch", textContent: letterOf(slot) });
+      [swatch.style.background, swatch.style.color] = [paintOf(slot), inkOf(slot)];
+      const canvas = make("canvas", { className: "time", role: "img", ariaLabel: `Stage ${stage + 1} on ${adapters[slot]}, layers ${layers}: idle for ${percent(of_each[slot], 0)} of a pass` });
+      canvas.dataset.slot = String(slot);
+      const lane = make("div", { className: "thin-lane", title: `${adapters[slot]}: ${layers}` }, swatch, make("span", { className: "name", textContent: layers.replaceAll("`", "") }), canvas,
+        make("span", { className: "number", textContent: percent(of_each[slot], 0) }));
+      return lane;
+    });
+    const host = make("canvas", { className: "time", role: "img", ariaLabel: "The host: sums and update end the step" });
+    const last = make("div", { className: "thin-lane" }, make("span", { className: "swatch host-swatch" }), make("span", { className: "name", textContent: "host" }), host, make("span"));
+    this.#lanes.replaceChildren(...lanes, last);
+    this.#draw();
+  }
+
+  #draw() {
+    const answer = this.#answers[/** @type {Network} */ (this.#network.value)];
+    const pipeline = answer?.pipelines[answer.pipelines.length - 1];
+    if (!pipeline) return;
+    for (const canvas of this.#lanes.querySelectorAll("canvas")) {
+      const slot = canvas.dataset.slot === undefined ? null : Number(canvas.dataset.slot);
+      drawLane(canvas, pipeline.bricks.filter(({ adapter }) => adapter === slot), pipeline.ms, slot);
+    }
+  }
+}
+
+/**
+ * @param {string} name
+ * @param {string[]} adapters
+ */
+function stageSlot(name, adapters) {
+  return Math.max(0, adapters.indexOf(name));
+}
+
+/**
+ * @param {HTMLCanvasElement} canvas
+ * @param {Brick[]} bricks
+ * @param {number} ms Of the step: the width.
+ * @param {number | null} slot `null` is the host.
+ */
+function drawLane(canvas, bricks, ms, slot) {
+  const { context, width, height, ratio } = sized(canvas);
+  context.clearRect(0, 0, width, height);
+  const [paint, ink] = slot === null ? [colour("host"), ""] : [colour(`a${slot}`), colour(`on${slot}`)];
+  context.font = `${10 * ratio}px ${colour("mono")}`;
+  [context.textAlign, context.textBaseline] = ["center", "middle"];
+  for (const { start_ms, ms: long, what, is_forward, piece } of bricks) {
+    const [x, wide] = [(start_ms / ms) * width, (long / ms) * width];
+    const kind = what !== "compute" && slot !== null ? "transfer" : is_forward ? "forward" : "back";
+    context.globalAlpha = STRENGTH[kind];
+    context.fillStyle = paint;
+    // A hair of paper between bricks.
+    context.fillRect(x, 0, Math.max(ratio / 2, wide - ratio / 2), height);
+    context.globalAlpha = 1;
+    if (kind === "transfer" || piece === null || wide < ROOM * ratio) continue;
+    context.fillStyle = kind === "back" ? ink : colour("ink");
+    context.fillText(String(piece + 1), x + wide / 2, height / 2 + ratio / 2);
+  }
+}
+
+/** Copies and stages of a network on the same axes. */
+class Curves {
+  #table = make("table");
+  /** @type {Chart | null} */
+  #chart = null;
+  #box;
+  #caption = make("span", { className: "number" });
+  #title;
+  figure;
+
+  /** @param {string} title */
+  constructor(title) {
+    this.#title = title;
+    this.#box = make("div", { className: "chart", role: "img", ariaLabel: `${title}: samples each second over the number of adapters` });
+    const scroll = make("div", { className: "scroll", tabIndex: 0, role: "region", ariaLabel: `${title}: the numbers` }, this.#table);
+    this.figure = make("figure", {}, make("figcaption", {}, make("span", {}, title, make("small", { textContent: " samples/s over adapters: line copies, dashes stages" })), this.#caption), this.#box, scroll);
+  }
+
+  /** @param {Staged} answer */
+  show({ report, pipelines }) {
+    const counts = report.strong.map(({ n_adapters }) => n_adapters);
+    const copies = report.strong.map(({ rows_per_s }) => rows_per_s);
+    // One adapter holds all layers in either form.
+    const stages = counts.map((n, at) => (n === 1 ? copies[at] : (pipelines[n - 2]?.staged.rows_per_s ?? null)));
+    this.#chart?.close();
+    this.#chart = new Chart(this.#box, {
+      lines: [{ name: "copies", ink: "ink", width: 2, points: true }, { name: "stages", ink: "ink", width: 1.5, dash: [5, 4], points: true }],
+      range: (_, high) => [0, high * 1.12],
+      across: () => [0.75, counts.length + 0.25],
+      ticks: counts,
+      format: (value) => (value >= 10_000 ? `${Math.round(value / 1000)}k` : String(Math.round(value))),
+    });
+    this.#chart.data = [counts, copies, stages];
+    const lines = counts.map((n, at) => {
+      const [speed, pipeline] = [stages[at], pipelines[n - 2]];
+      const texts = [String(n), whole(copies[at]), speed === null ? "–" : whole(speed), pipeline ? percent(bubbleOf(pipeline).idle, 0) : "–"];
+      return make("tr", {}, ...texts.map((text) => make("td", { textContent: text })));
+    });
+    const head = HEAD.map((text) => make("th", { scope: "col", textContent: text }));
+    this.#table.replaceChildren(make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...lines));
+    say(this.#caption, "simulated");
+    this.#box.ariaLabel = `${this.#title}: samples each second over the number of adapters, simulated; the table has the numbers`;
+  }
+}
