@@ -17,7 +17,7 @@ const HERE = path.dirname(fileURLToPath(import.meta.url));
 /** Imports what wasm-bindgen writes, which lies beside it only there. */
 const WORKER = "src/engine.js";
 /** Modules that the page loads when they are first used. */
-const LATER = ["stages.js"];
+const LATER = ["stages.js", "words.js"];
 const AS_THEY_ARE = ["icon.svg", "early.js"];
 const PREVIEW = "preview.png";
 const CHARTS = ["dist/uPlot.iife.min.js", "dist/uPlot.min.css", "LICENSE"];
@@ -59,9 +59,11 @@ await build({
 const glue = path.join(folder, "engine/manyhands_web_demo.js");
 await build({ entryPoints: [glue], minify: true, allowOverwrite: true, outfile: glue, logLevel: "warning" });
 const index = await readFile(path.join(HERE, "www/index.html"), "utf8");
+const address = process.env.MANYHANDS_SOURCE;
+const source = address ? `<p>Source, and how to install it: <a href="${new URL(address).href}">${address}</a></p>` : "";
 const preview = process.env.MANYHANDS_PAGE ? new URL(PREVIEW, process.env.MANYHANDS_PAGE).href : PREVIEW;
 await Promise.all([
-  writeFile(path.join(folder, "index.html"), index.replace(`content="${PREVIEW}"`, `content="${preview}"`)),
+  writeFile(path.join(folder, "index.html"), index.replace(`content="${PREVIEW}"`, `content="${preview}"`).replace("<!-- source -->", source)),
   cp(path.join(HERE, "../docs/web-demo.png"), path.join(folder, PREVIEW)),
   ...AS_THEY_ARE.map((name) => cp(path.join(HERE, "www", name), path.join(folder, name))),
   ...CHARTS.map((name) => cp(path.join(HERE, "node_modules/uplot", name), path.join(folder, "vendor", path.basename(name)))),

@@ -18,11 +18,11 @@ const RIGS = {
   software: [gpu(0, "SwiftShader Device (Subzero)", "software", ["high-performance", "low-power", "fallback"]), cpu(1)],
   none: [cpu(0)],
 };
-RIGS.uneven = RIGS.gpus;
+[RIGS.uneven, RIGS["slow to open"]] = [RIGS.gpus, RIGS.gpus];
 /** Part by which a step's times vary, up and down. */
 const JITTER = variant === "uneven" ? 0.6 : 0.05;
 /** Milliseconds for which adapters are opened, and for which scaling is measured. */
-const [OPENING_MS, MEASURING_MS] = [variant === "unhurried" ? 500 : 0, 300];
+const [OPENING_MS, MEASURING_MS] = [variant === "unhurried" ? 500 : variant === "slow to open" ? 4000 : 0, 300];
 /** Milliseconds until an adapter that was asked for is there. */
 const ADDING_MS = 100;
 const MOST_ADAPTERS = 16;

@@ -279,6 +279,47 @@ test("stages that can't be loaded are said, and the rest of the page goes on", a
   await leave();
 });
 
+test("twelve words are explained where they stand: pointed at, by keyboard and by touch", async () => {
+  const { page, said, leave } = await open("gpus");
+  /** @type {string[]} */
+  const loaded = [];
+  page.on("request", (request) => loaded.push(new URL(request.url()).pathname));
+  const words = page.locator(".word");
+  const names = await words.evaluateAll((all) => all.map((word) => /** @type {HTMLElement} */ (word).dataset.word));
+  assert.equal(new Set(names).size, 12);
+  assert.ok(!loaded.includes("/words.js"));
+  await page.locator("summary").click();
+  for (let at = 0; at < names.length; at += 1) {
+    await words.nth(at).focus();
+    await page.locator("#word-says:visible").waitFor();
+    assert.equal(await words.nth(at).getAttribute("aria-describedby"), "word-says");
+    assert.match((await page.locator("#word-says").textContent()) ?? "", /^[A-Z].{20,}\.$/, `${names[at]} has no explanation`);
+    const box = await page.locator("#word-says").boundingBox();
+    assert.ok(box && box.x >= 0 && box.x + box.width <= 1280, `${names[at]}: ${JSON.stringify(box)}`);
+  }
+  assert.deepEqual(await faults(page), []);
+  await page.keyboard.press("Escape");
+  await page.locator("#word-says").waitFor({ state: "hidden" });
+  await page.locator("h1").focus();
+  await page.locator("[data-word=host]").hover();
+  await page.locator("#word-says", { hasText: "keeps the weights" }).waitFor();
+  await page.locator("[data-word=loss]").hover();
+  await page.locator("#word-says", { hasText: "How wrong" }).waitFor();
+  await page.mouse.move(0, 0);
+  await page.locator("#word-says").waitFor({ state: "hidden" });
+  await page.locator("[data-word=epoch]").click();
+  await page.locator("#word-says", { hasText: "1,437" }).waitFor();
+  assert.deepEqual(said, []);
+  await leave();
+});
+
+test("opening that takes long shows for how long", async () => {
+  const { page, leave } = await open("slow to open");
+  await page.locator("#status", { hasText: /^Opening 3 adapters and compiling shaders, for \d s so far…$/ }).waitFor();
+  await page.locator("#status", { hasText: "Ready" }).waitFor();
+  await leave();
+});
+
 for (const colorScheme of /** @type {const} */ (["light", "dark"])) {
   test(`axe finds nothing serious in the ${colorScheme} scheme`, async () => {
     const { page, said, leave } = await open("gpus", { colorScheme, reducedMotion: "reduce" });
@@ -299,9 +340,9 @@ test("nothing is wider than the screen, from the smallest phone on", async () =>
     await page.waitForTimeout(300);
     assert.equal(await page.evaluate(() => document.documentElement.scrollWidth), width);
     const small = await page.evaluate(() => [...document.querySelectorAll("button, input:not([type=radio]), select, summary")]
-      .filter((element) => element.checkVisibility() && element.getBoundingClientRect().height < 24)
+      .filter((element) => !element.matches(".word") && element.checkVisibility() && element.getBoundingClientRect().height < 24)
       .map((element) => element.outerHTML));
-    assert.deepEqual(small, [], "what is pressed is 24 pixels high at least");
+    assert.deepEqual(small, [], "what is pressed is 24 pixels high at least, but for words within text");
   }
   assert.deepEqual(said, []);
   await leave();
@@ -428,7 +469,7 @@ test("an engine that dies takes no button for what is here, and is said once", a
   await page.locator("[data-kind=failed]").waitFor();
   await page.waitForTimeout(200);
   assert.equal(await page.locator("[data-kind=failed]").count(), 1);
-  assert.deepEqual(await page.locator("button:enabled").allTextContents(), ["Metrics (.json)"]);
+  assert.deepEqual(await page.locator("button:enabled:not(.word)").allTextContents(), ["Metrics (.json)"]);
   await leave();
 });
 
@@ -500,7 +541,7 @@ test("a software adapter is announced by a banner, and used only when asked for"
 test("an engine that does not start is said, and the page is not blank", async () => {
   const { page, leave } = await open("failed");
   await page.locator("[data-kind=failed]", { hasText: "engine_bg.wasm could not be read" }).waitFor();
-  assert.equal(await page.locator("button:enabled").count(), 0);
+  assert.equal(await page.locator("button:enabled:not(.word)").count(), 0);
   assert.ok(await page.getByRole("heading", { level: 1 }).isVisible());
   await leave();
 });

@@ -23,6 +23,8 @@ const MOST_NOTICES = 1000;
 const FACTS_MS = 200;
 /** An error stands in the place of the state for that long. */
 const ERROR_MS = 5000;
+/** Seconds of opening adapters from which on they are shown. */
+const LONG_S = 2;
 const TITLE = document.title;
 const N_CORES = navigator.hardwareConcurrency || 1;
 
@@ -59,6 +61,8 @@ let error_ends;
 /** Whether the visitor wants training to continue, whatever the engine does now. */
 let is_to_run = false;
 let is_dead = false;
+/** When adapters began to be opened. */
+let opened_ms = 0;
 
 const link = new Link(hear);
 const rig = new Rig(send);
@@ -108,6 +112,7 @@ const run = byId("run", HTMLButtonElement);
 const step = byId("step", HTMLButtonElement);
 const reset = byId("reset", HTMLButtonElement);
 const drawFacts = paced(showFacts, FACTS_MS);
+setInterval(() => { if (state.state === "opening" && !is_dead) showState(); }, 1000);
 
 run.addEventListener("click", () => {
   is_to_run = state.state !== "running";
@@ -119,6 +124,13 @@ reset.addEventListener("click", () => {
   link.send({ type: "reset" });
   announce("Back to fresh weights.");
 });
+// The first word that is pointed at loads them all.
+for (const type of ["pointerover", "focusin", "click"]) {
+  document.addEventListener(type, ({ target }) => {
+    const word = target instanceof Element ? target.closest(".word") : null;
+    if (word instanceof HTMLElement) void import("./words.js").then(({ explain }) => explain(word), () => {});
+  });
+}
 show_stages.addEventListener("click", () => void showStages());
 byId("copy-link", HTMLButtonElement).addEventListener("click", copyLink);
 byId("export-model", HTMLButtonElement).addEventListener("click", exportModel);
@@ -229,7 +241,7 @@ function fail(message) {
   say(byId("status", HTMLElement), "The engine has stopped.");
   announce(text);
   // Measurements are kept, and can still be saved.
-  for (const button of document.querySelectorAll("button")) button.disabled = button.id !== "export-metrics" || hello === null;
+  for (const button of document.querySelectorAll("button:not(.word)")) if (button instanceof HTMLButtonElement) button.disabled = button.id !== "export-metrics" || hello === null;
 }
 
 /** @param {State} said */
@@ -238,7 +250,10 @@ function follow(said) {
   state = said;
   if (is_dead) return;
   // Steps of the run before may have been under way when it ended.
-  if (said.state === "opening") clear();
+  if (said.state === "opening") {
+    opened_ms = performance.now();
+    clear();
+  }
   const is_open = said.state === "paused" || said.state === "finished" || said.state === "running";
   if (is_open || said.state === "idle") is_to_run = said.state === "running";
   enable(run, is_open || said.state === "idle");
@@ -357,7 +372,11 @@ function takeError({ request, message }) {
 
 /** Shows the state in words. */
 function showState() {
-  status(state.state === "paused" && state.step === 0 ? "Ready: press Start." : STATES[state.state], "state");
+  const seconds = Math.floor((performance.now() - opened_ms) / 1000);
+  if (state.state === "opening" && seconds >= LONG_S) {
+    return status(`Opening ${settings?.adapters.length === 1 ? "the adapter" : `${settings?.adapters.length} adapters`} and compiling shaders, for ${seconds} s so far…`, "state");
+  }
+  return status(state.state === "paused" && state.step === 0 ? "Ready: press Start." : STATES[state.state], "state");
 }
 
 /**

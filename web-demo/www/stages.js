@@ -67,7 +67,7 @@ export class Stages {
       make("dl", { className: "facts" },
         fact("samples/s in stages", this.#facts.stages), fact("samples/s as copies", this.#facts.copies), fact("bubble", this.#facts.bubble), fact("ms a step in stages", this.#facts.ms)),
       this.#lanes,
-      make("p", { className: "key remark" }, ...["forward", "back", "transfer", "idle"].flatMap((kind) => [make("i", { className: `brick-${kind}` }), ` ${kind} `])),
+      make("p", { className: "key remark" }, ...["forward", "back", "transfer", "idle"].map((kind) => make("span", {}, make("i", { className: `brick-${kind}` }), kind))),
       this.#stages,
     );
     const [small, large] = [new Curves(NETWORKS.digits_cnn.title), new Curves(NETWORKS.vgg.title)];
@@ -147,10 +147,11 @@ export class Stages {
     const slots = staged.stages.map((stage) => stageSlot(stage.adapters[0], adapters));
     const lanes = staged.stages.map(({ layers }, stage) => {
       const slot = slots[stage];
-      const swatch = make("span", { className: "swatch", textContent: letterOf(slot) });
-      [swatch.style.background, swatch.style.color] = [paintOf(slot), inkOf(slot)];
+      // Letters and colours follow the stages, whatever the order of their cards.
+      const swatch = make("span", { className: "swatch", textContent: letterOf(stage) });
+      [swatch.style.background, swatch.style.color] = [paintOf(stage), inkOf(stage)];
       const canvas = make("canvas", { className: "time", role: "img", ariaLabel: `Stage ${stage + 1} on ${adapters[slot]}, layers ${layers}: idle for ${percent(of_each[slot], 0)} of a pass` });
-      canvas.dataset.slot = String(slot);
+      [canvas.dataset.slot, canvas.dataset.stage] = [String(slot), String(stage)];
       const lane = make("div", { className: "thin-lane", title: `${adapters[slot]}: ${layers}` }, swatch, make("span", { className: "name", textContent: layers.replaceAll("`", "") }), canvas,
         make("span", { className: "number", textContent: percent(of_each[slot], 0) }));
       return lane;
@@ -167,7 +168,7 @@ export class Stages {
     if (!pipeline) return;
     for (const canvas of this.#lanes.querySelectorAll("canvas")) {
       const slot = canvas.dataset.slot === undefined ? null : Number(canvas.dataset.slot);
-      drawLane(canvas, pipeline.bricks.filter(({ adapter }) => adapter === slot), pipeline.ms, slot);
+      drawLane(canvas, pipeline.bricks.filter(({ adapter }) => adapter === slot), pipeline.ms, slot === null ? null : Number(canvas.dataset.stage));
     }
   }
 }
@@ -184,17 +185,17 @@ function stageSlot(name, adapters) {
  * @param {HTMLCanvasElement} canvas
  * @param {Brick[]} bricks
  * @param {number} ms Of the step: the width.
- * @param {number | null} slot `null` is the host.
+ * @param {number | null} stage `null` is the host.
  */
-function drawLane(canvas, bricks, ms, slot) {
+function drawLane(canvas, bricks, ms, stage) {
   const { context, width, height, ratio } = sized(canvas);
   context.clearRect(0, 0, width, height);
-  const [paint, ink] = slot === null ? [colour("host"), ""] : [colour(`a${slot}`), colour(`on${slot}`)];
+  const [paint, ink] = stage === null ? [colour("host"), ""] : [colour(`a${stage}`), colour(`on${stage}`)];
   context.font = `${10 * ratio}px ${colour("mono")}`;
   [context.textAlign, context.textBaseline] = ["center", "middle"];
   for (const { start_ms, ms: long, what, is_forward, piece } of bricks) {
     const [x, wide] = [(start_ms / ms) * width, (long / ms) * width];
-    const kind = what !== "compute" && slot !== null ? "transfer" : is_forward ? "forward" : "back";
+    const kind = what !== "compute" && stage !== null ? "transfer" : is_forward ? "forward" : "back";
     context.globalAlpha = STRENGTH[kind];
     context.fillStyle = paint;
     // A hair of paper between bricks.
