@@ -49,7 +49,7 @@ scheduler/timeline: files table timing scheduler scheduler/split data adapters p
 scheduler:          scheduler/split scheduler/timeline adapters adapters/cpu model data losses optimizers plan
                     kernels processes runtime leaves
 placer:             simulator scheduler adapters model plan kernels runtime leaves
-simulator:          presets scheduler scheduler/split adapters adapters/cpu model data losses optimizers plan
+simulator:          presets scheduler scheduler/split scheduler/timeline adapters adapters/cpu model data losses optimizers plan
                     kernels processes runtime leaves
 bench:              simulator presets files scheduler scheduler/split scheduler/timeline adapters adapters/gpu
                     model data losses optimizers plan kernels processes runtime leaves

@@ -4,6 +4,7 @@
 
 pub mod messages;
 pub mod models;
+pub mod stages;
 
 #[cfg(all(target_arch = "wasm32", feature = "bench"))]
 #[path = "../bench/bench.rs"]

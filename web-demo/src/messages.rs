@@ -3,16 +3,15 @@
 use manyhands::adapters::{Info, Kind};
 use manyhands::internals::adapters::Timing;
 use manyhands::internals::bench::scaling::Part;
-use manyhands::internals::placer::rig::Pipeline;
-use manyhands::internals::plan::Pass;
 use manyhands::internals::presets::{self, Size, digits};
 use manyhands::internals::scheduler::ShardReport;
-use manyhands::internals::scheduler::timeline::{Activity, Lane, Span};
 use manyhands::internals::simulator::SimulatedStep;
 use manyhands::logs::{AdapterLog, EpochLog, StepLog};
-use manyhands::simulator::{AdapterSpec, HostSpec, Report, RigConfig, Staged};
-use manyhands::{AdapterStatus, Error, Model, Placement, Result, SplitMode};
+use manyhands::simulator::{AdapterSpec, HostSpec, Report, RigConfig};
+use manyhands::{AdapterStatus, Error, Model, Result, SplitMode};
 use serde::{Deserialize, Serialize};
+
+use crate::stages::Pipelined;
 
 /// Rows over which batch normalization takes its statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -425,64 +424,6 @@ impl Simulated {
     }
 }
 
-/// Work of an adapter on a piece of a batch, or of the host, in a simulated step of a model in stages.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Brick {
-    /// The adapter of the pipeline; none is the host.
-    adapter: Option<usize>,
-    /// The piece.
-    piece: Option<usize>,
-    is_forward: bool,
-    what: Activity,
-    start_ms: f64,
-    ms: f64,
-}
-
-impl Brick {
-    fn of(span: &Span) -> Option<Self> {
-        let Span { lane, what, start_ms, ms, task, .. } = *span;
-        let adapter = match lane {
-            Lane::Adapter(idx) => Some(idx),
-            Lane::Host => None,
-        };
-        let is_work = adapter.is_none() || task.is_some();
-        (what != Activity::Step && is_work).then(|| Self {
-            adapter,
-            piece: task.map(|task| task.piece),
-            is_forward: task.is_some_and(|task| task.pass == Pass::Forward),
-            what,
-            start_ms,
-            ms,
-        })
-    }
-}
-
-/// The layers in stages, one on each adapter, in the simulator.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Pipelined {
-    /// Names of the adapters, by which `placement` counts them.
-    adapters: Vec<String>,
-    /// As a rig's file for `manyhands simulate` has it.
-    placement: Placement,
-    /// Its speed.
-    staged: Staged,
-    /// Milliseconds of the step that is made of the bricks.
-    ms: f64,
-    bricks: Vec<Brick>,
-}
-
-impl From<&Pipeline> for Pipelined {
-    fn from(Pipeline { rig, staged, step }: &Pipeline) -> Self {
-        Self {
-            adapters: rig.adapters.iter().map(|spec| spec.name.clone()).collect(),
-            placement: rig.placement.clone(),
-            staged: staged.clone(),
-            ms: step.ms,
-            bricks: step.spans.iter().filter_map(Brick::of).collect(),
-        }
-    }
-}
-
 /// Messages of the worker.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -587,11 +528,7 @@ pub enum Event {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
-    use manyhands::internals::placer::rig::simulate_pipelines;
     use manyhands::internals::simulator::simulate_steps;
-    use manyhands::simulator::simulate_model;
 
     use super::*;
 
@@ -658,41 +595,6 @@ mod tests {
         assert_eq!(mean_ms.to_bits(), report.strong[1].step_ms.to_bits());
         let shares: Vec<u32> = counted.last().unwrap().adapters.iter().map(|part| part.rows).collect();
         assert_eq!(shares, report.strong[1].shares);
-    }
-
-    #[test]
-    fn bricks_fill_no_place_twice_and_stages_are_those_of_their_placement() {
-        let rig = request(
-            r#"{"stages":{"micro_batches":4,"rig":{"preset":"cnn6","batch_size":64,"host":{"copy_gb_s":20.0},"adapters":[
-                {"name":"a","fixed_ms":2.0,"gflops":1000.0,"memory_gb_s":100.0,"upload_gb_s":6.0,"download_gb_s":5.0,"latency_ms":0.1},
-                {"name":"a","fixed_ms":2.0,"gflops":1000.0,"memory_gb_s":100.0,"upload_gb_s":6.0,"download_gb_s":5.0,"latency_ms":0.1},
-                {"name":"b","fixed_ms":2.0,"gflops":1000.0,"memory_gb_s":100.0,"upload_gb_s":6.0,"download_gb_s":5.0,"latency_ms":0.1}]}}}"#,
-        );
-        let Request::Stages { rig, micro_batches } = rig else { panic!("{rig:?}") };
-        let model = rig.preset.build().unwrap();
-        let rig = RigConfig { micro_batches: Some(micro_batches), ..RigConfig::from(rig) };
-        let (report, pipelines) = simulate_pipelines(&rig, &model).unwrap();
-        assert_eq!((report.strong.len(), pipelines.len()), (3, 2));
-        for pipeline in &pipelines {
-            // The same rig and placement by the way that the command takes.
-            assert_eq!(simulate_model(&pipeline.rig, &model).unwrap().staged, Some(pipeline.staged.clone()));
-            let shown = Pipelined::from(pipeline);
-            let (n_adapters, mut n_forward) = (shown.adapters.len(), 0);
-            for adapter in 0..n_adapters {
-                let mut bricks: Vec<&Brick> = shown.bricks.iter().filter(|it| it.adapter == Some(adapter)).collect();
-                bricks.sort_by(|a, b| a.start_ms.total_cmp(&b.start_ms));
-                assert!(bricks.windows(2).all(|pair| pair[0].start_ms + pair[0].ms <= pair[1].start_ms + 1e-6));
-                assert!(bricks.iter().all(|it| it.start_ms > -1e-6 && it.start_ms + it.ms <= shown.ms + 1e-6));
-                let pieces = |is_forward| {
-                    let of_pass = |it: &&&Brick| it.what == Activity::Compute && it.is_forward == is_forward;
-                    bricks.iter().filter(of_pass).filter_map(|it| it.piece).collect::<BTreeSet<_>>().len()
-                };
-                assert_eq!(pieces(false), 4);
-                n_forward += pieces(true);
-            }
-            assert_eq!(n_forward, 4 * (n_adapters - 1), "the last stage goes forward and back at once");
-            assert!(shown.bricks.iter().any(|it| it.adapter.is_none() && it.what == Activity::Update));
-        }
     }
 
     #[test]

@@ -13,9 +13,10 @@ use manyhands::{Error, ErrorKind, Result};
 use wasm_bindgen::prelude::wasm_bindgen;
 
 use crate::host::{self, Notices, Values, tell, tell_with};
-use crate::messages::{Event, MOST_ADAPTERS, Pipelined, Request, Settings, Simulated, check_adapters};
+use crate::messages::{Event, MOST_ADAPTERS, Request, Settings, Simulated, check_adapters};
 use crate::models;
 use crate::rig::{self, Rig};
+use crate::stages::Pipelined;
 use crate::training::{Outcome, Run, check_batch};
 
 thread_local! {

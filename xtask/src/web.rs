@@ -53,8 +53,9 @@ const RUSTFLAGS: &str = "-C target-feature=+simd128";
 /// Smaller by a sixth where the standard library is built, too: a panic ends the worker without a text.
 const SMALL_STD: &str = "-Zunstable-options -Cpanic=immediate-abort -Zlocation-detail=none";
 
-/// Bytes, gzipped, that the whole demo may have, a little above what it has: a page that grows without notice is caught here.
-const LIMIT: usize = 850_000;
+/// Bytes, gzipped, that the whole demo may have, a little above what it has: a page that grows without notice is caught here. Of these,
+/// 6,300 are loaded when they are first used.
+const LIMIT: usize = 860_000;
 
 pub fn run(shell: &Shell, job: &WebJob) -> Result<()> {
     match job {
