@@ -31,8 +31,9 @@ override PRODUCT_TILE: u32 = 4u * PRODUCT_ACROSS;
 // A vec4 more than there are invocations side by side: those that differ in k write to different banks.
 override PRODUCT_PITCH: u32 = PRODUCT_ACROSS + 1u;
 override PRODUCT_LENGTH: u32 = PRODUCT_ACROSS * PRODUCT_PITCH;
-var<workgroup> tile_a: array<vec4<f32>, PRODUCT_LENGTH>;
-var<workgroup> tile_b: array<vec4<f32>, PRODUCT_LENGTH>;
+// lib/product_kept_*.wgsl says in which type factors are kept.
+var<workgroup> tile_a: array<Kept, PRODUCT_LENGTH>;
+var<workgroup> tile_b: array<Kept, PRODUCT_LENGTH>;
 
 fn product(workgroup: vec3<u32>, workgroups: vec3<u32>, lane: u32) {
     let part = workgroup.z;
@@ -80,8 +81,8 @@ fn product(workgroup: vec3<u32>, workgroups: vec3<u32>, lane: u32) {
     for (var round = 0u; round <= rounds; round++) {
         if (round > 0u) {
             workgroupBarrier();
-            tile_a[at_a] = next_a;
-            tile_b[at_b] = next_b;
+            tile_a[at_a] = Kept(next_a);
+            tile_b[at_b] = Kept(next_b);
             workgroupBarrier();
         }
         if (round < rounds) {
@@ -102,17 +103,17 @@ fn product(workgroup: vec3<u32>, workgroups: vec3<u32>, lane: u32) {
         if (round > 0u) {
             for (var k = 0u; k < PRODUCT_LENGTH; k += 4u * PRODUCT_PITCH) {
                 let at = k + vec2<u32>(slow, fast);
-                let a0 = tile_a[at.x];
-                let b0 = tile_b[at.y];
+                let a0 = vec4<f32>(tile_a[at.x]);
+                let b0 = vec4<f32>(tile_b[at.y]);
                 c0 += a0.x * b0; c1 += a0.y * b0; c2 += a0.z * b0; c3 += a0.w * b0;
-                let a1 = tile_a[at.x + PRODUCT_PITCH];
-                let b1 = tile_b[at.y + PRODUCT_PITCH];
+                let a1 = vec4<f32>(tile_a[at.x + PRODUCT_PITCH]);
+                let b1 = vec4<f32>(tile_b[at.y + PRODUCT_PITCH]);
                 c0 += a1.x * b1; c1 += a1.y * b1; c2 += a1.z * b1; c3 += a1.w * b1;
-                let a2 = tile_a[at.x + 2u * PRODUCT_PITCH];
-                let b2 = tile_b[at.y + 2u * PRODUCT_PITCH];
+                let a2 = vec4<f32>(tile_a[at.x + 2u * PRODUCT_PITCH]);
+                let b2 = vec4<f32>(tile_b[at.y + 2u * PRODUCT_PITCH]);
                 c0 += a2.x * b2; c1 += a2.y * b2; c2 += a2.z * b2; c3 += a2.w * b2;
-                let a3 = tile_a[at.x + 3u * PRODUCT_PITCH];
-                let b3 = tile_b[at.y + 3u * PRODUCT_PITCH];
+                let a3 = vec4<f32>(tile_a[at.x + 3u * PRODUCT_PITCH]);
+                let b3 = vec4<f32>(tile_b[at.y + 3u * PRODUCT_PITCH]);
                 c0 += a3.x * b3; c1 += a3.y * b3; c2 += a3.z * b3; c3 += a3.w * b3;
             }
         }

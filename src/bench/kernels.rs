@@ -204,7 +204,8 @@ pub async fn check(info: &Info, kernels: Vec<&'static Kernel>, limit_ms: f64) ->
         }
         checked.kernels += 1;
         for tile in if kernel.is_tiled() { &Tile::ALL[..] } else { &[Tile::Registers] } {
-            let able = |case: &Case| device.is_able(*tile) && tile.is_able(case.grid) && is_small(case);
+            let able =
+                |case: &Case| device.is_able(*tile) && tile.is_able(case.grid, &case.constants) && is_small(case);
             let cases: Vec<Case> = (kernel.cases)().into_iter().filter(able).collect();
             let mut is_right = true;
             for case in cases {
@@ -348,7 +349,7 @@ fn benched(info: &Info) -> Vec<Probe> {
     for (kernel, case, bytes) in kernels(info) {
         let tiles: Vec<Tile> = match info.kind {
             Kind::Cpu => vec![Tile::Registers],
-            _ => kernel.tiles().iter().copied().filter(|tile| tile.is_able(case.grid)).collect(),
+            _ => kernel.tiles().iter().copied().filter(|tile| tile.is_able(case.grid, &case.constants)).collect(),
         };
         let cost = product_flops(kernel, &case.params, &case.constants).map_or(Cost::Bytes(bytes), Cost::Flops);
         probes.extend(tiles.into_iter().map(|tile| Probe { kernel, tile, case: case.clone(), cost }));

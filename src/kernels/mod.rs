@@ -114,12 +114,22 @@ pub enum Tile {
     Workgroup64,
     /// 128 × 128 results of 256 invocations through workgroup memory, 8 × 8 each.
     Workgroup128,
+    /// As [`Tile::Workgroup64`], with factors that stand in workgroup memory as 16-bit floats: for products that round
+    /// them to such floats, on devices with the feature `shader-f16`.
+    Halves64,
 }
 
 impl Tile {
     /// Every tile.
-    pub const ALL: [Self; 6] =
-        [Self::Registers, Self::Vectors, Self::Subgroups, Self::Workgroup32, Self::Workgroup64, Self::Workgroup128];
+    pub const ALL: [Self; 7] = [
+        Self::Registers,
+        Self::Vectors,
+        Self::Subgroups,
+        Self::Workgroup32,
+        Self::Workgroup64,
+        Self::Workgroup128,
+        Self::Halves64,
+    ];
 
     /// The one to use for a grid on an adapter where this one is best.
     ///
@@ -127,17 +137,22 @@ impl Tile {
     #[must_use]
     pub fn chosen_for(self, grid: Grid) -> Self {
         match self {
-            tile if !tile.is_able(grid) => Self::Registers,
+            tile if !tile.fits(grid) => Self::Registers,
             Self::Subgroups if columns(grid).is_some_and(|columns| columns <= NARROW) => Self::Vectors,
             tile => tile,
         }
     }
 
-    /// Whether it can compute a grid.
-    pub fn is_able(self, grid: Grid) -> bool {
+    /// Whether it can compute a grid for a kernel with these constants.
+    pub fn is_able(self, grid: Grid, constants: &[(&'static str, f64)]) -> bool {
+        self.fits(grid) && (self != Self::Halves64 || product::is_of_halves(constants))
+    }
+
+    /// Whether it can cut a grid.
+    fn fits(self, grid: Grid) -> bool {
         match (self, grid) {
             (Self::Registers, _) => true,
-            (Self::Workgroup32 | Self::Workgroup64 | Self::Workgroup128, Grid::Tiles { .. }) => true,
+            (Self::Workgroup32 | Self::Workgroup64 | Self::Workgroup128 | Self::Halves64, Grid::Tiles { .. }) => true,
             (Self::Vectors | Self::Subgroups, Grid::Tiles { width, .. }) => width == 4,
             (Self::Subgroups, Grid::Heads { columns, width, .. }) => width == 4 && columns <= MOST_IN_REGISTERS,
             _ => false,
@@ -158,7 +173,7 @@ impl Tile {
             Self::Registers | Self::Vectors => Some(("PRODUCT_ACROSS", columns.div_ceil(8).min(8).next_power_of_two())),
             Self::Subgroups => Some(("PRODUCT_COLUMNS", if columns <= 32 { 4 } else { 8 })),
             Self::Workgroup32 => Some(("PRODUCT_ACROSS", 8)),
-            Self::Workgroup64 => Some(("PRODUCT_ACROSS", 16)),
+            Self::Workgroup64 | Self::Halves64 => Some(("PRODUCT_ACROSS", 16)),
             Self::Workgroup128 => None,
         }
     }
@@ -170,7 +185,7 @@ impl Tile {
             Self::Registers | Self::Vectors => [64 / constant * 8, constant * 8],
             Self::Subgroups => [256, 8 * constant],
             Self::Workgroup32 => [32, 32],
-            Self::Workgroup64 => [64, 64],
+            Self::Workgroup64 | Self::Halves64 => [64, 64],
             Self::Workgroup128 => [128, 128],
         }
     }
@@ -207,7 +222,7 @@ impl Library {
             (Self::Product, Tile::Registers) => wgsl!("lib/product_registers"),
             (Self::Product, Tile::Vectors) => wgsl!("lib/product_vectors"),
             (Self::Product, Tile::Subgroups) => wgsl!("lib/product_subgroups"),
-            (Self::Product, Tile::Workgroup32 | Tile::Workgroup64) => {
+            (Self::Product, Tile::Workgroup32 | Tile::Workgroup64 | Tile::Halves64) => {
                 wgsl!("lib/product_workgroup")
             }
             (Self::Product, Tile::Workgroup128) => wgsl!("lib/product_workgroup_128"),
@@ -220,7 +235,12 @@ impl Library {
     #[doc(hidden)]
     pub fn sources(self, tile: Tile) -> impl Iterator<Item = &'static str> {
         let common = (self == Self::Product).then(|| wgsl!("lib/product_factors"));
-        std::iter::once(self.source(tile)).chain(common)
+        let kept = match (self, tile) {
+            (Self::Product, Tile::Workgroup32 | Tile::Workgroup64) => Some(wgsl!("lib/product_kept_singles")),
+            (Self::Product, Tile::Halves64) => Some(wgsl!("lib/product_kept_halves")),
+            _ => None,
+        };
+        std::iter::once(self.source(tile)).chain(common).chain(kept)
     }
 }
 
@@ -331,8 +351,9 @@ impl Kernel {
     /// The whole WGSL text for a tile.
     #[doc(hidden)]
     pub fn wgsl(&self, tile: Tile) -> String {
+        let enabled = (tile == Tile::Halves64).then_some("enable f16;");
         let libraries = self.uses.iter().flat_map(|library| library.sources(tile));
-        std::iter::once(self.source).chain(libraries).collect::<Vec<_>>().join("\n")
+        enabled.into_iter().chain([self.source]).chain(libraries).collect::<Vec<_>>().join("\n")
     }
 
     /// The tiles for which it has a text of its own.

@@ -26,6 +26,11 @@ const BLOCK: usize = 192;
 /// kernels that list it.
 pub const HALF_FACTORS: &str = "HALF_FACTORS";
 
+/// Whether a product with these constants rounds its factors to 16-bit floats.
+pub fn is_of_halves(constants: &[(&'static str, f64)]) -> bool {
+    constants.iter().any(|(name, value)| *name == HALF_FACTORS && *value != 0.0)
+}
+
 /// Values that a thread rounds before another may take over.
 const ROUNDED: usize = 1 << 16;
 
@@ -37,7 +42,7 @@ const HALVES: usize = 1 << 9;
 /// Rounded copies are kept between calls, so that a training step allocates nothing once it has run.
 pub fn with_factors(call: &Call<'_>, outputs: &mut [&mut [f32]], product: Twin) {
     thread_local!(static ROUNDED_FACTORS: RefCell<[Vec<f32>; 2]> = const { RefCell::new([Vec::new(), Vec::new()]) });
-    if call.constant(HALF_FACTORS, 0.0) == 0.0 {
+    if !is_of_halves(call.constants) {
         return product(call, outputs);
     }
     // Taken, not borrowed: a thread that waits for others may take up another product meanwhile.

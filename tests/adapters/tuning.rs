@@ -14,7 +14,7 @@ use manyhands::internals::adapters::gpu::{self, Tuning};
 use manyhands::internals::kernels::Tile;
 use manyhands::layers::{BatchNormalization, Conv2D, Dense, Flatten, MaxPooling2D, Relu};
 use manyhands::logs::StepLog;
-use manyhands::{Compile, Fit, Loss, Optimizer, Sequential, Session, SplitMode, Trainer};
+use manyhands::{Compile, Fit, Loss, Optimizer, Precision, Sequential, Session, SplitMode, Trainer};
 
 use crate::alone::alone;
 use crate::close::assert_close;
@@ -33,7 +33,7 @@ fn adapter() -> Option<Info> {
     info.inspect(|info| println!("on {} ({})", info.name, info.backend))
 }
 
-fn trainer(adapters: Vec<Info>, tuning: &Tuning) -> Trainer {
+fn trainer(adapters: Vec<Info>, tuning: &Tuning, precision: Precision) -> Trainer {
     let model = Sequential::new([8, 8, 1])
         .add(Conv2D::new(4, [3, 3]).same().no_bias())
         .add(BatchNormalization::new())
@@ -42,7 +42,7 @@ fn trainer(adapters: Vec<Info>, tuning: &Tuning) -> Trainer {
         .add(Conv2D::new(8, [3, 3]).same())
         .add(Flatten::default())
         .add(Dense::new(10));
-    let compile = Compile::new(Optimizer::sgd(1e-2, 0.0), Loss::SPARSE_CATEGORICAL_CROSSENTROPY);
+    let compile = Compile::new(Optimizer::sgd(1e-2, 0.0), Loss::SPARSE_CATEGORICAL_CROSSENTROPY).precision(precision);
     let trainer = Trainer::new(model.build(3).unwrap(), compile).unwrap();
     trainer.on(adapters).split(SplitMode::Even).opener(adapters::tuned(tuning.clone()))
 }
@@ -78,7 +78,11 @@ async fn step(session: &mut Session, trainer: &mut Trainer) -> StepLog {
 }
 
 fn run(adapters: Vec<Info>, tuning: &Tuning, n_steps: usize) -> Steps {
-    let mut trainer = trainer(adapters, tuning);
+    run_in(Precision::Float32, adapters, tuning, n_steps)
+}
+
+fn run_in(precision: Precision, adapters: Vec<Info>, tuning: &Tuning, n_steps: usize) -> Steps {
+    let mut trainer = trainer(adapters, tuning, precision);
     pollster::block_on(async {
         let fit = Fit::new(n_steps as u64).batch_size(ROWS);
         let mut session = trainer.session_async(digits::train().unwrap(), fit).await.unwrap();
@@ -146,6 +150,22 @@ fn two_adapters_are_tuned_while_they_share_batches() {
     assert!(tuned.n_tried() > 0, "{:?}", tuned.tried);
     assert_close("losses", &tuned.losses[..12], &untuned.losses, 2e-4);
     assert!(!table(folder.path()).is_empty());
+}
+
+/// A product of rounded factors is no product of whole ones: it has a tile more to choose from.
+#[test]
+fn products_of_rounded_factors_have_choices_of_their_own() {
+    let _alone = alone();
+    let Some(info) = adapter() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let tuning = Tuning::In(folder.path().into());
+    let mixed = |tuning: &Tuning, n_steps| run_in(Precision::MixedFloat16, vec![info.clone()], tuning, n_steps);
+    let tuned = mixed(&tuning, 40);
+    let halves = table(folder.path());
+    assert!(!halves.is_empty() && halves.keys().all(|class| class.ends_with(" halves")), "{halves:?}");
+    assert_close("losses", &tuned.losses[..12], &mixed(&Tuning::Off, 12).losses, 2e-4);
+    run(vec![info.clone()], &tuning, 40);
+    assert!(table(folder.path()).keys().any(|class| !class.ends_with(" halves")));
 }
 
 #[test]

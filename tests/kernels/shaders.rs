@@ -22,12 +22,16 @@ const MAX_STORAGE_BUFFERS: usize = 8;
 const MAX_WORKGROUP_BYTES: u32 = 16_384;
 const MAX_INVOCATIONS: u32 = 256;
 
-/// What a text may ask of a device: nothing, but for the tile that shares loads in a subgroup, and `pack2x16float`, which
-/// is no feature in WebGPU.
+/// What a text may ask of a device: nothing, but for the tile that shares loads in a subgroup, the one that keeps 16-bit floats,
+/// and `pack2x16float`, which is no feature in WebGPU.
 fn capabilities(kernel: &Kernel, tile: Tile) -> Capabilities {
-    let subgroups = if tile == Tile::Subgroups { Capabilities::SUBGROUP } else { Capabilities::empty() };
+    let of_tile = match tile {
+        Tile::Subgroups => Capabilities::SUBGROUP,
+        Tile::Halves64 => Capabilities::SHADER_FLOAT16,
+        _ => Capabilities::empty(),
+    };
     let halves = if kernel.stem == "halves" { Capabilities::SHADER_FLOAT16_IN_FLOAT32 } else { Capabilities::empty() };
-    subgroups | halves
+    of_tile | halves
 }
 
 /// Every kernel with every tile that makes a difference to it.
@@ -89,7 +93,7 @@ fn policies(policy: BoundsCheckPolicy) -> BoundsCheckPolicies {
     BoundsCheckPolicies { index: policy, buffer: policy, image_load: policy, binding_array: policy }
 }
 
-/// SPIR-V for a version of Vulkan, with no capability but the one that every shader has, and a subgroup's for its tile.
+/// SPIR-V for a version of Vulkan, with no capability but the one that every shader has, and those of its tile.
 fn spirv(
     kernel: &Kernel,
     tile: Tile,
@@ -98,12 +102,15 @@ fn spirv(
     version: (u8, u8),
     (policy, bounded): (BoundsCheckPolicy, bool),
 ) -> Result<Vec<u8>, spv::Error> {
-    use spv::Capability::{GroupNonUniform, GroupNonUniformBallot, GroupNonUniformShuffle};
-    let of_subgroups = [GroupNonUniform, GroupNonUniformBallot, GroupNonUniformShuffle];
-    let of_tile = of_subgroups.into_iter().filter(|_| tile == Tile::Subgroups);
+    use spv::Capability::{Float16, GroupNonUniform, GroupNonUniformBallot, GroupNonUniformShuffle};
+    let of_tile: &[spv::Capability] = match tile {
+        Tile::Subgroups => &[GroupNonUniform, GroupNonUniformBallot, GroupNonUniformShuffle],
+        Tile::Halves64 => &[Float16],
+        _ => &[],
+    };
     let options = spv::Options {
         lang_version: version,
-        capabilities: Some(std::iter::once(spv::Capability::Shader).chain(of_tile).collect()),
+        capabilities: Some(std::iter::once(spv::Capability::Shader).chain(of_tile.iter().copied()).collect()),
         bounds_check_policies: policies(policy),
         force_loop_bounding: bounded,
         zero_initialize_workgroup_memory: spv::ZeroInitializeWorkgroupMemoryMode::None,
@@ -117,9 +124,14 @@ fn spirv(
 #[test]
 fn every_entry_point_is_written_as_hlsl() {
     each_resolved(|kernel, tile, name, module, info| {
-        // FXC takes the first, DXC the second; only that one knows subgroups.
-        let models = [hlsl::ShaderModel::V5_1, hlsl::ShaderModel::V6_0];
-        for shader_model in models.into_iter().skip(usize::from(tile == Tile::Subgroups)) {
+        // FXC takes the first, DXC the others; only that one knows subgroups and, from 6.2 on, 16-bit floats.
+        let models = [hlsl::ShaderModel::V5_1, hlsl::ShaderModel::V6_0, hlsl::ShaderModel::V6_2];
+        let able = match tile {
+            Tile::Subgroups => &models[1..2],
+            Tile::Halves64 => &models[2..],
+            _ => &models[..2],
+        };
+        for shader_model in able.iter().copied() {
             for (policy, bounded) in CHECKS {
                 let options = hlsl::Options {
                     shader_model,

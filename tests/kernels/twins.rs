@@ -46,7 +46,8 @@ impl Job {
             Checks::Checked => matches!(tile, Tile::Registers | Tile::Workgroup64),
             Checks::Unchecked => true,
         };
-        let able = self.kernel.tiles().iter().copied().filter(|tile| tile.is_able(self.case.grid));
+        let able =
+            self.kernel.tiles().iter().copied().filter(|tile| tile.is_able(self.case.grid, &self.case.constants));
         let able: Vec<Tile> = able.filter(is_wanted).collect();
         let is_activated = self.case.constants.iter().any(|(name, code)| *name == "ACTIVATION" && *code != 0.0);
         if is_activated && !able.is_empty() { vec![able[self.idx % able.len()]] } else { able }

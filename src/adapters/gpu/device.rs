@@ -109,6 +109,11 @@ fn has_subgroups(adapter: &wgpu::Adapter) -> bool {
     sizes == (SUBGROUP, SUBGROUP) && adapter.features().contains(wgpu::Features::SUBGROUP)
 }
 
+/// Whether the adapter has 16-bit floats, as [`Tile::Halves64`] needs them. No tile is chosen in a browser, so none is asked there.
+fn has_halves(adapter: &wgpu::Adapter) -> bool {
+    cfg!(not(target_arch = "wasm32")) && adapter.features().contains(wgpu::Features::SHADER_F16)
+}
+
 /// The best tile for a product on a driver that computes on the CPU.
 ///
 /// lavapipe takes a load lane by lane: eight lanes that share their loads are several times as fast as
@@ -128,6 +133,7 @@ pub(super) struct Gpu {
     pub(super) limits: wgpu::Limits,
     pub(super) tile: Tile,
     has_subgroups: bool,
+    has_halves: bool,
     pub(super) checks: Checks,
     silence: Duration,
     runtime: Arc<dyn Runtime>,
@@ -139,7 +145,7 @@ pub(super) struct Gpu {
 
 impl Gpu {
     /// Opens a device of a listed adapter, with all of the adapter's limits and no feature, except
-    /// subgroups if a tile uses them.
+    /// subgroups and 16-bit floats if a tile uses them.
     pub(super) async fn open(info: &Info, checks: Checks, runtime: Arc<dyn Runtime>) -> Result<Self, Fault> {
         let adapter =
             enumerate::find(info).await.ok_or_else(|| Fault::Lost("the adapter is not there any more".into()))?;
@@ -149,9 +155,13 @@ impl Gpu {
         let mut limits = adapter.limits();
         limits.max_non_sampler_bindings = limits.max_non_sampler_bindings.min(MAX_BINDINGS);
         let has_subgroups = has_subgroups(&adapter);
+        let has_halves = has_halves(&adapter);
+        let mut features = wgpu::Features::empty();
+        features.set(wgpu::Features::SUBGROUP, has_subgroups);
+        features.set(wgpu::Features::SHADER_F16, has_halves);
         let descriptor = wgpu::DeviceDescriptor {
             label: Some("manyhands"),
-            required_features: if has_subgroups { wgpu::Features::SUBGROUP } else { wgpu::Features::empty() },
+            required_features: features,
             required_limits: limits.clone(),
             // A plan has few large buffers: large blocks to cut small ones from would lie idle.
             memory_hints: wgpu::MemoryHints::MemoryUsage,
@@ -171,6 +181,7 @@ impl Gpu {
             limits,
             tile,
             has_subgroups,
+            has_halves,
             checks,
             silence,
             runtime,
@@ -182,7 +193,11 @@ impl Gpu {
 
     /// Whether the device can compile a tile's text.
     pub(super) fn is_able(&self, tile: Tile) -> bool {
-        tile != Tile::Subgroups || self.has_subgroups
+        match tile {
+            Tile::Subgroups => self.has_subgroups,
+            Tile::Halves64 => self.has_halves,
+            _ => true,
+        }
     }
 
     /// Fails if the device is lost, or reported an error that no scope caught.

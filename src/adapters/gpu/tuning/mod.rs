@@ -22,6 +22,7 @@ use super::device::Gpu;
 use super::grid::Cut;
 use super::pipelines::{Pipeline, Pipelines};
 use crate::kernels::Tile;
+use crate::kernels::product::is_of_halves;
 use crate::plan::{Command, Dispatch, Grid, Pass, Plan, Word};
 use contest::{Contest, Heat};
 use table::Table;
@@ -167,7 +168,7 @@ impl Tuner {
     /// The tile that was found best for a dispatch in runs of a size.
     pub(in crate::adapters::gpu) fn decided(&self, gpu: &Gpu, dispatch: &Dispatch, size: u32) -> Option<Tile> {
         let decided = self.table.as_ref()?.get(&class(dispatch, size)?);
-        decided.filter(|tile| is_able(gpu, *tile, dispatch.grid))
+        decided.filter(|tile| is_able(gpu, *tile, dispatch))
     }
 
     /// Whether tiles are chosen by measurement.
@@ -253,7 +254,7 @@ impl Tuner {
 
     /// The next tile to try for a product.
     fn next(&mut self, gpu: &Gpu, dispatch: &Dispatch, class: &str) -> Option<(Tile, Heat)> {
-        let new = || Contest::new(gpu.tile.chosen_for(dispatch.grid), |tile| is_able(gpu, tile, dispatch.grid));
+        let new = || Contest::new(gpu.tile.chosen_for(dispatch.grid), |tile| is_able(gpu, tile, dispatch));
         self.contests.entry(class.to_owned()).or_insert_with(new).next()
     }
 
@@ -298,9 +299,10 @@ impl Tuner {
     }
 }
 
-/// Whether a device can compute a grid with a tile that is not the alias of another.
-fn is_able(gpu: &Gpu, tile: Tile, grid: Grid) -> bool {
-    gpu.is_able(tile) && tile.is_able(grid) && tile.chosen_for(grid) == tile
+/// Whether a device can compute a dispatch with a tile that is not the alias of another.
+fn is_able(gpu: &Gpu, tile: Tile, dispatch: &Dispatch) -> bool {
+    let Dispatch { grid, constants, .. } = dispatch;
+    gpu.is_able(tile) && tile.is_able(*grid, constants) && tile.chosen_for(*grid) == tile
 }
 
 /// Runs of up to so many rows have the same tiles: a power of two.
@@ -315,12 +317,13 @@ pub(in crate::adapters::gpu) fn sizes(capacity: u32) -> impl Iterator<Item = u32
 
 /// A class of products with one tile: kernel, sizes and form of a product, in runs of a size.
 ///
-/// The kernel's constants are left out: they concern what happens to a sum that is complete.
+/// Of the kernel's constants only the one that rounds factors counts: the others concern what happens to a sum that is complete.
 fn class(dispatch: &Dispatch, size: u32) -> Option<String> {
     let Grid::Tiles { m, n, k, depth, width } = dispatch.grid else { return None };
     let [m, n, k] = [m, n, k].map(|word| length(word, size));
     let is_tiled = dispatch.kernel.is_tiled();
-    is_tiled.then(|| format!("{:?} {m}x{n}x{k} depth {depth} width {width}", dispatch.kernel))
+    let halves = if is_of_halves(&dispatch.constants) { " halves" } else { "" };
+    is_tiled.then(|| format!("{:?} {m}x{n}x{k} depth {depth} width {width}{halves}", dispatch.kernel))
 }
 
 fn length(word: Word, size: u32) -> u32 {
@@ -336,6 +339,7 @@ fn length(word: Word, size: u32) -> u32 {
 mod tests {
     use super::*;
     use crate::kernels::dense;
+    use crate::kernels::product::HALF_FACTORS;
 
     fn product(m: Word, n: u32, k: u32) -> Dispatch {
         Dispatch {
@@ -356,6 +360,15 @@ mod tests {
         assert_eq!(class(&product(Word::U32(129), 513, 128), 1).unwrap(), found);
         assert_ne!(class(&product(Word::U32(257), 513, 128), 1).unwrap(), found);
         assert!(class(&product(Word::Rows(u32::MAX), 1, 1), u32::MAX).is_some());
+    }
+
+    #[test]
+    fn products_of_rounded_factors_are_a_class_of_their_own() {
+        let single = product(Word::Rows(3), 1000, 65);
+        let halves = Dispatch { constants: vec![(HALF_FACTORS, 1.0)], ..product(Word::Rows(3), 1000, 65) };
+        assert_ne!(class(&single, 64), class(&halves, 64));
+        let able = |dispatch: &Dispatch| Tile::Halves64.is_able(dispatch.grid, &dispatch.constants);
+        assert_eq!((able(&single), able(&halves)), (false, true));
     }
 
     #[test]
