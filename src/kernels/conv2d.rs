@@ -16,6 +16,10 @@ use sizes::Sizes;
 pub use super::product::splits;
 pub use sizes::{Form, Params, Record};
 
+/// Constants of the convolution and of its gradient by the inputs, which is the transposed convolution, too.
+const CONSTANTS: &[&str] =
+    &["ACTIVATION", "SLOPE", "OFFSET", "LIMIT", "USE_BIAS", "GROUPS", "DILATION_H", "DILATION_W", HALF_FACTORS];
+
 /// `y = act(conv(x, w) + bias)`; `x [rows, in_h, in_w, in_c]`, `w [k_h, k_w, in_c / groups, out_c]`.
 ///
 /// Grid: [`Params::forward_grid`]. Constants: those of [`Form`] and of [`Function`]; `USE_BIAS` 0 leaves `bias` unread.
@@ -28,17 +32,7 @@ pub static FORWARD: Kernel = Kernel {
     inputs: &["x", "w", "bias"],
     outputs: &["y"],
     workgroup: 64,
-    constants: &[
-        "ACTIVATION",
-        "SLOPE",
-        "OFFSET",
-        "LIMIT",
-        "USE_BIAS",
-        "GROUPS",
-        "DILATION_H",
-        "DILATION_W",
-        HALF_FACTORS,
-    ],
+    constants: CONSTANTS,
     twin: |call, outputs| with_factors(call, outputs, forward_twin),
     fast: Some(|call, outputs| with_factors(call, outputs, patches::forward)),
     tolerance: TOLERANCE,
@@ -61,17 +55,7 @@ pub static BACKWARD_INPUT: Kernel = Kernel {
     inputs: &["dy", "w", "bias"],
     outputs: &["d_x"],
     workgroup: 64,
-    constants: &[
-        "ACTIVATION",
-        "SLOPE",
-        "OFFSET",
-        "LIMIT",
-        "USE_BIAS",
-        "GROUPS",
-        "DILATION_H",
-        "DILATION_W",
-        HALF_FACTORS,
-    ],
+    constants: CONSTANTS,
     twin: |call, outputs| with_factors(call, outputs, backward_input_twin),
     fast: Some(|call, outputs| with_factors(call, outputs, patches::backward_input)),
     tolerance: TOLERANCE,

@@ -18,7 +18,7 @@ const MOST: i32 = 60;
 /// It begins at 2^15. A step whose gradients are not finite is not applied, and halves it; 2000 steps in a row that are applied double it.
 /// Gradients are divided by it before they are clipped, penalized or reported, so a run sees it only in what is rounded.
 ///
-/// Source: Micikevicius et al. 2018, arXiv:1710.03740; numbers of Keras 3, `LossScaleOptimizer`.
+/// Source: Micikevicius et al. 2018, arXiv:1710.03740; numbers of Keras 3.15, `LossScaleOptimizer`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LossScale {
