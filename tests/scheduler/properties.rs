@@ -117,6 +117,11 @@ impl Case {
         Objective { clip_norm: self.clip_norm, ..Objective::new(losses, self.optimizer.clone()) }
     }
 
+    fn numbers(&self, step: u64) -> Step {
+        let loss_scales = self.loss_scales();
+        Step { step, seed: RUN_SEED, learning_rate: LEARNING_RATE, loss_scales, ..Step::default() }
+    }
+
     fn batch(&self, step: u64) -> Batch {
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
         rng.set_stream(step + 100);
@@ -177,14 +182,7 @@ async fn train(case: &Case, opener: Opener, runtime: Arc<dyn Runtime>, adapters:
     let state = scheduler.state().clone();
     let mut outcome = Outcome { reports: Vec::new(), norms: Vec::new(), rows: Vec::new(), state };
     for step in 0..case.steps {
-        let numbers = Step {
-            step,
-            seed: RUN_SEED,
-            learning_rate: LEARNING_RATE,
-            loss_scales: case.loss_scales(),
-            ..Step::default()
-        };
-        let report = scheduler.train(&case.batch(step), &numbers).await?;
+        let report = scheduler.train(&case.batch(step), &case.numbers(step)).await?;
         assert!(report.is_applied, "step {step} was not applied");
         // In stages, each row is computed once in each.
         let n_stages = case.division.as_ref().map_or(1, |(nodes, _)| nodes.iter().max().map_or(1, |last| last + 1));
@@ -473,14 +471,7 @@ fn nobody_counts_as_silent_while_it_waits_for_the_slowest() {
         let rig = case.rig(&model, &objective).adapters(adapters).opener(opener).runtime(runtime);
         let mut scheduler = rig.open().await?;
         for step in 0..case.steps {
-            let numbers = Step {
-                step,
-                seed: RUN_SEED,
-                learning_rate: LEARNING_RATE,
-                loss_scales: case.loss_scales(),
-                ..Step::default()
-            };
-            scheduler.train(&case.batch(step), &numbers).await?;
+            scheduler.train(&case.batch(step), &case.numbers(step)).await?;
             assert!(scheduler.active().iter().all(|is_there| *is_there), "lost after step {step}");
         }
         Ok(())

@@ -31,3 +31,4 @@ mod replicas;
 mod sequences;
 mod stages;
 mod timeline;
+mod watch;

@@ -3,18 +3,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use manyhands::adapters::{Info, Kind};
-use manyhands::callbacks::Callback;
 use manyhands::data::{InMemory, digits};
 use manyhands::internals::adapters;
 use manyhands::internals::plan::{Command, Pass, Plan};
 use manyhands::layers::{BatchNormalization, Conv2D, Dense, Flatten, MultiHeadAttention, Reshape};
 use manyhands::logs::StepLog;
 use manyhands::{
-    Checkpoint, Compile, Existing, Fit, Loss, Model, NonFinite, Optimizer, Placement, Precision, Result, SaveSettings,
+    Checkpoint, Compile, Existing, Fit, Loss, Model, NonFinite, Optimizer, Placement, Precision, SaveSettings,
     Sequential, SplitMode, StageSpec, Trainer,
 };
 use serde_json::Value;
@@ -22,26 +18,14 @@ use serde_json::Value;
 use crate::close::{assert_close, assert_relative};
 use crate::golden::{Case, Golden};
 use crate::keras::{network, on, penalized, rigs, rows, rows_of};
+use crate::watch::{Steps, StopAt};
 
-/// Notes all steps.
-#[derive(Default)]
-struct Steps(Vec<StepLog>);
-
-impl Callback for Steps {
-    fn on_step(&mut self, log: &StepLog) -> Result<()> {
-        self.0.push(log.clone());
-        Ok(())
-    }
+fn losses(steps: &Steps) -> Vec<f64> {
+    steps.0.iter().map(|log| log.values.get("loss").unwrap()).collect()
 }
 
-impl Steps {
-    fn losses(&self) -> Vec<f64> {
-        self.0.iter().map(|log| log.values.get("loss").unwrap()).collect()
-    }
-
-    fn scales(&self) -> Vec<f32> {
-        self.0.iter().map(|log| log.loss_scale.unwrap()).collect()
-    }
+fn scales(steps: &Steps) -> Vec<f32> {
+    steps.0.iter().map(|log| log.loss_scale.unwrap()).collect()
 }
 
 #[allow(clippy::cast_possible_truncation, reason = "a weight of a test")]
@@ -60,12 +44,12 @@ fn check_case(file: &Golden, case: &Case, trainer: Trainer, parts: u32, what: &s
     let mut steps = Steps::default();
     trainer.fit_with(rows_of(file), &fit, &mut [&mut steps]).unwrap();
     let what = |role: &str| format!("{}, {what}: {role}", case.name);
-    assert_eq!(steps.scales(), case.values("loss_scales"), "{}", what("loss scales"));
+    assert_eq!(scales(&steps), case.values("loss_scales"), "{}", what("loss scales"));
     let needed: Vec<f64> = case.values("losses").iter().map(|loss| f64::from(*loss)).collect();
     // Where a factor lies in the middle between two halves, a rounding of 2^-24 becomes one of 2^-11.
-    assert_relative(&what("losses"), &steps.losses(), &needed, 2e-3);
+    assert_relative(&what("losses"), &losses(&steps), &needed, 2e-3);
     let applied: Vec<bool> = steps.0.iter().map(|log| log.is_applied).collect();
-    let scales: Vec<f32> = steps.scales();
+    let scales: Vec<f32> = scales(&steps);
     let halved = scales.windows(2).map(|pair| pair[1] >= pair[0]);
     assert_eq!(applied, halved.chain([true]).collect::<Vec<_>>(), "{}", what("applied"));
     for (name, needed) in case.with_prefix("final") {
@@ -126,7 +110,7 @@ fn penalties_clipping_and_norms_are_those_of_unscaled_gradients() {
             trainer.fit_with(rows(), &fit, &mut [&mut steps]).unwrap();
             assert!(steps.0.iter().all(|log| log.is_applied), "{what}");
             let norms = steps.0.iter().map(|log| f64::from(log.gradient_norm)).collect::<Vec<_>>();
-            (steps.losses(), norms, trainer.model().weights.parameters[0].clone())
+            (losses(&steps), norms, trainer.model().weights.parameters[0].clone())
         };
         let (losses, norms, weights) = run("cpu", Precision::Float32);
         for rig in ["cpu", "cpu,cpu,cpu"] {
@@ -207,7 +191,7 @@ fn a_resumed_run_has_the_bits_of_one_without_interruption() {
             let path = folder.path().join("run.safetensors");
             let save = SaveSettings::new(&path).every_steps(at).existing(Existing::Overwrite);
             let mut stopped = overflowing(&info);
-            let mut until = StopAt { at, stop: Arc::default(), steps: Steps::default() };
+            let mut until = StopAt::step(at);
             let saving = fit.clone().save_with(save).stop(until.stop.clone());
             stopped.fit_with(digits::train().unwrap(), &saving, &mut [&mut until]).unwrap();
             let loaded = Checkpoint::load(&path).unwrap();
@@ -219,22 +203,6 @@ fn a_resumed_run_has_the_bits_of_one_without_interruption() {
             assert_eq!(all, told(&steps.0), "{} at {at}", info.name);
             assert_eq!(bits(&resumed), bits(&whole), "{} at {at}", info.name);
         }
-    }
-}
-
-/// Stops a run at a step.
-struct StopAt {
-    at: u64,
-    stop: Arc<AtomicBool>,
-    steps: Steps,
-}
-
-impl Callback for StopAt {
-    fn on_step(&mut self, log: &StepLog) -> Result<()> {
-        if log.step == self.at {
-            self.stop.store(true, Ordering::Relaxed);
-        }
-        self.steps.on_step(log)
     }
 }
 

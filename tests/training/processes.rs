@@ -4,8 +4,6 @@
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use manyhands::callbacks::{Callback, EpochEnd, Flow};
 use manyhands::data::{BatchMut, Dataset, InMemory, digits};
@@ -22,6 +20,7 @@ use ndarray::Array;
 
 use crate::close::assert_relative;
 use crate::largest_error::{LargestError, Merges};
+use crate::watch::{Steps, StopAt};
 
 /// Runs work in several processes; results by rank.
 fn in_processes<T: Send>(size: usize, work: impl Fn(Group) -> T + Sync) -> Vec<T> {
@@ -50,17 +49,6 @@ fn convolutional() -> Model {
 
 fn compile() -> Compile {
     Compile::new(Optimizer::adam(3e-3), Loss::SPARSE_CATEGORICAL_CROSSENTROPY).clip_norm(1.0).seed(5)
-}
-
-/// Steps of a run, and weights after each.
-#[derive(Default)]
-struct Steps(Vec<StepLog>);
-
-impl Callback for Steps {
-    fn on_step(&mut self, log: &StepLog) -> Result<()> {
-        self.0.push(log.clone());
-        Ok(())
-    }
 }
 
 fn hash(model: &Model) -> u64 {
@@ -249,9 +237,8 @@ fn counted_metrics_go_on_from_a_checkpoint_in_the_middle_of_an_epoch() {
     };
     let undisturbed = counted(&trainer(Group::alone()).evaluate(numbers(37), 8).unwrap());
     in_processes(2, |group| {
-        let stop = Arc::new(AtomicBool::new(false));
-        let mut asked = StopAt { step: 2, stop: stop.clone() };
-        let fit = fit.clone().save(&file).stop(stop);
+        let mut asked = StopAt::step(2);
+        let fit = fit.clone().save(&file).stop(asked.stop.clone());
         trainer(group).fit_with(numbers(37), &fit, &mut [&mut asked]).unwrap();
     });
     for size in [1, 3] {
@@ -430,19 +417,6 @@ fn stages_and_batches_of_ones_own_need_a_single_process() {
     assert!(errors.iter().all(|error| error.contains("needs a single process, but the run has 2")), "{errors:?}");
 }
 
-/// Asks one process to stop at a step.
-struct StopAt {
-    step: u64,
-    stop: Arc<AtomicBool>,
-}
-
-impl Callback for StopAt {
-    fn on_step(&mut self, log: &StepLog) -> Result<()> {
-        self.stop.fetch_or(log.step == self.step, Ordering::Relaxed);
-        Ok(())
-    }
-}
-
 #[test]
 fn a_run_is_saved_by_the_first_process_and_resumes_with_another_number() {
     let folder = tempfile::tempdir().unwrap();
@@ -450,12 +424,12 @@ fn a_run_is_saved_by_the_first_process_and_resumes_with_another_number() {
     let fit = Fit::new(2).batch_size(12);
     let undisturbed = in_processes(1, |group| train(group, perceptron(), compile(), some_digits(100), &fit)).remove(0);
     let stopped = in_processes(3, |group| {
-        let stop = Arc::new(AtomicBool::new(false));
         // The second process is asked; all stop after the same step.
-        let mut asked = StopAt { step: if group.rank() == 1 { 4 } else { 0 }, stop: stop.clone() };
+        let mut asked = StopAt::step(if group.rank() == 1 { 4 } else { 0 });
         let mut trainer = Trainer::new(perceptron(), compile()).unwrap().processes(group).adapters("cpu").unwrap();
-        let history =
-            trainer.fit_with(some_digits(100), &fit.clone().save(&file).stop(stop), &mut [&mut asked]).unwrap();
+        let history = trainer
+            .fit_with(some_digits(100), &fit.clone().save(&file).stop(asked.stop.clone()), &mut [&mut asked])
+            .unwrap();
         assert!(history.is_interrupted);
         (trainer.progress().step, history.saved_step)
     });
