@@ -133,7 +133,8 @@ pub(crate) fn staged_step(rig: &RigConfig, model: &Model) -> Result<Option<(Stag
     }
     let Some(division) = rig.placement.division(model, rig.adapters.len())? else { return Ok(None) };
     let micro_batches = rig.micro_batches.unwrap_or(MICRO_BATCHES);
-    let trial = Trial::new(model, &rig.objective(model), Some(division.clone()), micro_batches, rig.host.copy_gb_s)?;
+    let objective = rig.objective(model);
+    let trial = Trial::new(model, &objective, Some(division.clone()), micro_batches, rig.host.copy_gb_s)?.traced();
     let Steps { counted: seen, spans, .. } = trial.steps(&rig.adapters, rig.batch_size)?;
     let (budget, shares) = Budget::of(rig.adapters.len(), &seen);
     let (ms, last) = seen.last().map(|(ms, report)| (*ms, report.shards.clone())).unwrap_or_default();

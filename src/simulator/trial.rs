@@ -52,6 +52,7 @@ pub(crate) struct Trial {
     /// For copies in one piece: the same where the rows do not fit at once.
     in_pieces: Option<Box<(Skeleton, Arc<Plan>)>>,
     exclusion: Exclusion,
+    tracing: Tracing,
 }
 
 /// Whether the scheduler excludes adapters that slow steps down.
@@ -73,7 +74,7 @@ pub(crate) struct Steps {
     pub warm_up: Vec<Timed>,
     /// Steps that count.
     pub counted: Vec<Timed>,
-    /// Of layers in stages: all work in the last step, from its start on.
+    /// Of a trial that is traced: all work in the last step, from its start on.
     pub spans: Vec<Span>,
 }
 
@@ -139,8 +140,8 @@ impl Trial {
                 (skeleton, stages.into_iter().map(|stage| stage.plan).collect())
             }
         };
-        let exclusion = Exclusion::Refused;
-        Ok(Self { skeleton, objective, division, micro_batches, host_gb_s, plans, in_pieces, exclusion })
+        let (exclusion, tracing) = (Exclusion::Refused, Tracing::Off);
+        Ok(Self { skeleton, objective, division, micro_batches, host_gb_s, plans, in_pieces, exclusion, tracing })
     }
 
     /// With known times of each plan, by stage and adapter.
@@ -157,6 +158,12 @@ impl Trial {
     #[must_use]
     pub fn settled(self) -> Self {
         Self { exclusion: Exclusion::Settled, ..self }
+    }
+
+    /// Notes all work of the last step.
+    #[must_use]
+    pub fn traced(self) -> Self {
+        Self { tracing: Tracing::On, ..self }
     }
 
     /// The plans that are simulated: of each stage, or of the whole.
@@ -298,7 +305,8 @@ impl Trial {
             if step == warm_up {
                 before_ms = network_ms();
             }
-            if is_staged && step + 1 == warm_up + counted {
+            let is_last = step + 1 == warm_up + counted;
+            if is_last && self.tracing == Tracing::On {
                 scheduler.timeline_mut().start(start_ms, Tracing::On);
             }
             let numbers = Step { step, seed: 0, learning_rate: 1e-3, loss_scales: Vec::new(), ..Step::default() };
@@ -310,8 +318,10 @@ impl Trial {
             }
             let seen = if step < warm_up { &mut steps.warm_up } else { &mut steps.counted };
             seen.push((clock.now_ms() - start_ms, report));
-            let since_start = |span: &Span| Span { start_ms: span.start_ms - start_ms, ..*span };
-            steps.spans = scheduler.timeline().spans().map(since_start).collect();
+            if is_last && self.tracing == Tracing::On {
+                let since_start = |span: &Span| Span { start_ms: span.start_ms - start_ms, ..*span };
+                steps.spans = scheduler.timeline().spans().map(since_start).collect();
+            }
         }
         let part = steps.counted.iter().fold(0.0, |count, _| count + 1.0);
         Ok((steps, (network_ms() - before_ms) / part))
