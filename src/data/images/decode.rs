@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{BufReader, Cursor, Read};
 use std::path::Path;
 
-use fast_image_resize::images::{TypedImage, TypedImageRef};
+use fast_image_resize::images::TypedImage;
 use fast_image_resize::pixels::{U8, U8x3};
 use fast_image_resize::{FilterType, PixelTrait, ResizeAlg, ResizeOptions, Resizer};
 use image::metadata::Orientation;
@@ -65,13 +65,15 @@ pub(super) fn pixels<R>(path: &Path, settings: ImageSettings, take: impl FnOnce(
         let (pixels, done) = match settings.channels {
             Channels::Gray => {
                 let image = gray(image);
-                let done = resized::<U8>(image.dimensions(), image.as_raw(), settings, spare);
-                (image.into_raw(), done)
+                let (size, mut pixels) = (image.dimensions(), image.into_raw());
+                let done = resized::<U8>(size, &mut pixels, settings, spare);
+                (pixels, done)
             }
             Channels::Rgb => {
                 let image = image.into_rgb8();
-                let done = resized::<U8x3>(image.dimensions(), image.as_raw(), settings, spare);
-                (image.into_raw(), done)
+                let (size, mut pixels) = (image.dimensions(), image.into_raw());
+                let done = resized::<U8x3>(size, &mut pixels, settings, spare);
+                (pixels, done)
             }
         };
         let done = done.map_err(|problem| refuse(path, problem))?;
@@ -84,10 +86,11 @@ pub(super) fn pixels<R>(path: &Path, settings: ImageSettings, take: impl FnOnce(
 
 /// Resizes with a triangle filter, whose support grows as the image shrinks; none if the image has its size.
 ///
-/// The pixel is a type here: with `Resizer::resize`, which takes any, 2 MB of code are compiled for pixels that no image has.
+/// The pixel is a type here: with `Resizer::resize`, which takes any, 2 MB of code are compiled for pixels that no image has. And the
+/// source is writable, though nothing writes it: as a `TypedImage` it has the type of the resizer's own images, which halves the rest.
 fn resized<P: PixelTrait>(
     (from_width, from_height): (u32, u32),
-    pixels: &[u8],
+    pixels: &mut [u8],
     settings: ImageSettings,
     spare: &mut Spare,
 ) -> Result<Option<Vec<u8>>, String> {
@@ -105,7 +108,7 @@ fn resized<P: PixelTrait>(
     if between(from_width, to_height).max(between(from_height, to_width)) > MAX_BYTES {
         return Err(fail(format!("that takes more than {MAX_BYTES} bytes")));
     }
-    let from = TypedImageRef::<P>::from_buffer(from_width, from_height, pixels);
+    let from = TypedImage::<P>::from_buffer(from_width, from_height, pixels);
     let from = from.map_err(|error| fail(error.to_string()))?;
     let mut resized = filled_up(std::mem::take(&mut spare.resized), height * width * channels.count());
     let to = TypedImage::<P>::from_buffer(to_width, to_height, &mut resized);
