@@ -12,6 +12,15 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     }
 }
 
+/// The lower and the upper quartile: the medians of the lower and of the upper half of some numbers, with the middle one in both where
+/// their count is odd; 0 of none. Source: Tukey 1977, the hinges.
+pub fn quartiles(values: impl IntoIterator<Item = f64>) -> [f64; 2] {
+    let mut sorted: Vec<f64> = values.into_iter().collect();
+    sorted.sort_by(f64::total_cmp);
+    let half = sorted.len().div_ceil(2);
+    [median(sorted[..half].iter().copied()), median(sorted[sorted.len() - half..].iter().copied())]
+}
+
 /// Rate per second of `count` things in `ms` milliseconds. Times below a microsecond count as one.
 #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
 pub fn per_second(count: u64, ms: f64) -> f64 {
@@ -31,6 +40,13 @@ mod tests {
     #[test]
     fn the_median_is_in_the_middle() {
         assert_eq!((median([3.0, 1.0, 2.0]), median([4.0, 1.0, 2.0, 9.0]), median([])), (2.0, 3.0, 0.0));
+    }
+
+    #[test]
+    fn half_of_the_numbers_lie_between_the_quartiles() {
+        assert_eq!(quartiles([5.0, 1.0, 3.0, 2.0, 4.0]), [2.0, 4.0]);
+        assert_eq!(quartiles([4.0, 1.0, 3.0, 2.0]), [1.5, 3.5]);
+        assert_eq!((quartiles([7.0]), quartiles([])), ([7.0; 2], [0.0; 2]));
     }
 
     #[test]

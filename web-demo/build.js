@@ -29,35 +29,17 @@ if (!folder || rest.length > 0) {
 }
 
 await mkdir(path.join(folder, "vendor"), { recursive: true });
-await build({
-  entryPoints: [path.join(HERE, "www/page.js"), path.join(HERE, "www/page.css")],
-  bundle: true,
-  minify: true,
-  format: "esm",
-  target: ["es2022", "chrome113", "firefox121", "safari17"],
-  outdir: folder,
-  external: LATER.map((name) => `./${name}`),
-  logLevel: "warning",
-});
-// A bundle of its own, in which what page.js has, too, is repeated: parts that both import would be one more request before the start.
-await build({
-  entryPoints: LATER.map((name) => path.join(HERE, "www", name)),
-  bundle: true,
-  minify: true,
-  format: "esm",
-  target: ["es2022", "chrome113", "firefox121", "safari17"],
-  outdir: folder,
-  logLevel: "warning",
-});
-await build({
-  entryPoints: [path.join(HERE, WORKER)],
-  minify: true,
-  target: ["es2022", "chrome113", "firefox121", "safari17"],
-  outdir: folder,
-  logLevel: "warning",
-});
+/** @type {import("esbuild").BuildOptions} */
+const SMALL = { minify: true, format: "esm", target: ["es2022", "chrome113", "firefox121", "safari17"], logLevel: "warning" };
 const glue = path.join(folder, "engine/manyhands_web_demo.js");
-await build({ entryPoints: [glue], minify: true, allowOverwrite: true, outfile: glue, logLevel: "warning" });
+const written = (/** @type {string} */ name) => path.join(HERE, "www", name);
+await Promise.all([
+  build({ ...SMALL, entryPoints: ["page.js", "page.css"].map(written), bundle: true, outdir: folder, external: LATER.map((name) => `./${name}`) }),
+  // A bundle of its own, in which what page.js has, too, is repeated: parts that both import would be one more request before the start.
+  build({ ...SMALL, entryPoints: LATER.map(written), bundle: true, outdir: folder }),
+  build({ ...SMALL, entryPoints: [path.join(HERE, WORKER)], outdir: folder }),
+  build({ ...SMALL, entryPoints: [glue], allowOverwrite: true, outfile: glue }),
+]);
 const index = await readFile(path.join(HERE, "www/index.html"), "utf8");
 const address = process.env.MANYHANDS_SOURCE;
 const source = address ? `<p>Source, and how to install it: <a href="${new URL(address).href}">${address}</a></p>` : "";

@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::scheduler::split::{SplitMode, Splitter};
 use crate::simulator;
 use crate::table::{Table, percent};
-use crate::timing::{median, per_second};
+use crate::timing::{median, per_second, quartiles};
 
 /// Scaling of some models.
 #[derive(Clone, Debug, Serialize)]
@@ -65,6 +65,8 @@ pub struct Point {
     pub shares: Vec<u32>,
     /// Milliseconds of a training step, the median.
     pub step_ms: f64,
+    /// Milliseconds between which half of the steps are.
+    pub quartiles_ms: [f64; 2],
     /// Rows a second.
     pub samples_per_s: f64,
     /// Sum of the speeds of each adapter alone, with the batch of one.
@@ -273,6 +275,7 @@ impl Group {
             batch_size: self.rows,
             shares: self.samples.last().map_or(Vec::new(), Sample::shares),
             step_ms,
+            quartiles_ms: quartiles(self.samples.iter().map(|sample| sample.step_ms)),
             samples_per_s,
             ideal_samples_per_s,
             efficiency: samples_per_s / ideal_samples_per_s,

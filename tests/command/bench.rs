@@ -116,6 +116,7 @@ fn points_stand_at_their_height() {
         batch_size: 8,
         shares: vec![],
         step_ms: 1.0,
+        quartiles_ms: [1.0; 2],
         samples_per_s,
         ideal_samples_per_s: 100.0 * f64::from(u8::try_from(n_adapters).unwrap()),
         efficiency: 1.0,

@@ -2,7 +2,7 @@
 
 use manyhands::adapters::{Info, Kind};
 use manyhands::internals::adapters::Timing;
-use manyhands::internals::bench::scaling::Part;
+use manyhands::internals::bench::scaling::{Curve, Part, Point};
 use manyhands::internals::presets::{self, Size, digits};
 use manyhands::internals::scheduler::ShardReport;
 use manyhands::internals::simulator::SimulatedStep;
@@ -424,6 +424,23 @@ impl Simulated {
     }
 }
 
+/// Rows a second between which half of the steps are, of each point of a measurement.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Spread {
+    strong: Vec<[f64; 2]>,
+    weak: Vec<[f64; 2]>,
+}
+
+impl From<&Curve> for Spread {
+    fn from(curve: &Curve) -> Self {
+        let rows_per_s = |Point { batch_size, quartiles_ms: [fast, slow], .. }: &Point| {
+            [slow, fast].map(|ms| f64::from(*batch_size) * 1e3 / ms.max(1e-3))
+        };
+        let all = |points: &[Point]| points.iter().map(rows_per_s).collect();
+        Self { strong: all(&curve.strong), weak: all(&curve.weak) }
+    }
+}
+
 /// Messages of the worker.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -497,6 +514,10 @@ pub enum Event {
     Measured {
         /// Its result.
         report: Report,
+        /// Its spread.
+        spread: Spread,
+        /// Turns of each number of adapters.
+        rounds: usize,
     },
     /// A prediction.
     Simulated {

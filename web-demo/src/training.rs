@@ -9,14 +9,13 @@ use manyhands::internals::bench::rig::{Data, Opening, RigAdapter, Turn};
 use manyhands::internals::bench::scaling::Job;
 use manyhands::internals::bench::workloads::Workload;
 use manyhands::internals::runtime::{self, Runtime};
-use manyhands::simulator::Report;
 use manyhands::{
     BatchStatistics, Error, Fit, GradientCompression, Loss, Optimizer, Result, Session, SplitMode, Trainer,
 };
 
 use crate::cpu::opener;
 use crate::host::{self, Values, tell, tell_with};
-use crate::messages::{Change, Event, Settings, Stepped};
+use crate::messages::{Change, Event, Settings, Spread, Stepped};
 use crate::models;
 use crate::rig::Rig;
 
@@ -24,8 +23,9 @@ use crate::rig::Rig;
 const TELL_MS: f64 = 50.0;
 /// Inverse of the part of the time that predictions of the test digits may take.
 const PREDICT_PART: f64 = 10.0;
-/// Training steps of a measurement for learning the split, and steps that count: fewer after three seconds.
-const TURN: Turn = Turn { warm_up: 6, counted: 15, enough: Some((3_000.0, 5)) };
+/// The turns of each number of adapters in a measurement, in alternation: training steps for learning the split, and steps that
+/// count, fewer after a second and a half.
+const TURNS: [Turn; 3] = [Turn { warm_up: 6, counted: 9, enough: Some((1_500.0, 3)) }; 3];
 /// Least rows of a batch for which adapters are opened, so that the test digits need few batches.
 const LEAST_CAPACITY: usize = 120;
 
@@ -212,13 +212,13 @@ impl Run {
         Ok(())
     }
 
-    /// Measures 1 to N adapters, while training pauses. `None` if it was cancelled.
+    /// Measures 1 to N adapters, while training pauses, for the page. `None` if it was cancelled.
     pub(crate) async fn measure(
         &mut self,
         adapters: Vec<(Info, f64)>,
         batch_size: u32,
         is_cancelled: &dyn Fn() -> bool,
-    ) -> Result<Option<Report>> {
+    ) -> Result<Option<Event>> {
         let workload = Workload {
             name: "digits",
             about: "the network of the page",
@@ -240,13 +240,17 @@ impl Run {
             members: &members,
             data: Data::Synthetic,
             split: SplitMode::Learned,
-            turns: vec![TURN],
+            turns: TURNS.to_vec(),
         };
         let begin = |part| {
             tell(&Event::Measuring(part));
             if is_cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        Ok(job.measure(begin).await?.map(|curve| curve.report(names)))
+        let measured = job.measure(begin).await?.map(|curve| {
+            let spread = Spread::from(&curve);
+            Event::Measured { report: curve.report(names), spread, rounds: TURNS.len() }
+        });
+        Ok(measured)
     }
 }
 

@@ -301,7 +301,7 @@ impl Worker {
         let measured = run.measure(adapters, batch_size, &|| IS_CANCELLED.get()).await;
         self.enter(before);
         match measured? {
-            Some(report) => tell(&Event::Measured { report }),
+            Some(measured) => tell(&measured),
             None => {
                 return Err(Error::setting("the measurement", "was cancelled", "measure again when there is time"));
             }

@@ -471,6 +471,11 @@ test("scaling is measured here, and predicted as the native command predicts it"
   await page.click("#measure");
   await page.locator("#measured tbody tr").nth(3).waitFor();
   assert.equal(await page.locator("#measured figure").count(), 2);
+  const numbers = (/** @type {string[]} */ texts) => texts.map((text) => text.replaceAll(",", "").split(" – ").map(Number));
+  const speeds = await page.locator("#measured td:nth-child(4)").evaluateAll((cells) => cells.map((cell) => cell.firstChild?.textContent ?? ""));
+  const spread = numbers(await page.locator("#measured td:nth-child(4) small").allTextContents());
+  assert.equal(spread.length, 4, "two numbers of adapters, two ways");
+  numbers(speeds).forEach(([speed], at) => assert.ok(spread[at][0] <= speed && speed <= spread[at][1], `${speed} and ${spread[at]}`));
   assert.match((await page.locator("#scaling-honest").textContent()) ?? "", /share its cores/);
 
   await page.click("#predict");

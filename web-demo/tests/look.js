@@ -2,10 +2,8 @@
 //
 //     npm run look [gpus | software | none | failed]
 
-import { readFile } from "node:fs/promises";
-import { WRITTEN, serve } from "./serve.js";
+import { WRITTEN, serve, withStandIn } from "./serve.js";
 
 const variant = process.argv[2] ?? "gpus";
-const mock = await readFile(new URL("mock-engine.js", import.meta.url), "utf8");
-const { port } = await serve(WRITTEN, { "/engine.js": `globalThis.VARIANT = "${variant}";\n${mock}` });
+const { port } = await serve(WRITTEN, withStandIn(variant));
 console.log(`http://localhost:${port}/ with a stand-in for the engine: ${variant}`);

@@ -277,7 +277,10 @@ function take(request) {
       if (variant === "dies") return undefined;
       measuring = Number(setTimeout(() => {
         measuring = 0;
-        post({ type: "measured", report: report(members.map(({ info }) => info.name), request.batch_size, "") });
+        const measured = report(members.map(({ info }) => info.name), request.batch_size, "");
+        const spread = (/** @type {import("../www/messages.js").Point[]} */ points) =>
+          points.map(({ rows_per_s }) => /** @type {[number, number]} */ ([(1 - JITTER) * rows_per_s, (1 + JITTER) * rows_per_s]));
+        post({ type: "measured", report: measured, spread: { strong: spread(measured.strong), weak: spread(measured.weak) }, rounds: 3 });
       }, MEASURING_MS));
       return undefined;
     case "cancel":

@@ -1,17 +1,16 @@
 // Is the page that `manyhands report` writes accessible, narrow enough, and whole without a network?
 
 import assert from "node:assert/strict";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { after, before, test } from "node:test";
-import { fileURLToPath, pathToFileURL } from "node:url";
+import { pathToFileURL } from "node:url";
+import { faultsOf } from "./axe.js";
 import { launch, visit } from "./browser.js";
 import { manyhands } from "./command.js";
 
-/** @import { Browser, Page } from "playwright-core" */
-
-const AXE = readFileSync(fileURLToPath(import.meta.resolve("axe-core/axe.min.js")), "utf8");
+/** @import { Browser } from "playwright-core" */
 
 /** @type {Browser} */
 let browser;
@@ -34,15 +33,6 @@ after(async () => {
   rmSync(folder, { recursive: true });
 });
 
-/** All that axe finds. @param {Page} page */
-async function faults(page) {
-  await page.evaluate(AXE);
-  return page.evaluate(async () => {
-    const { violations } = await /** @type {any} */ (window).axe.run();
-    return violations.flatMap((/** @type {any} */ it) => it.nodes.map((/** @type {any} */ node) => `${it.id}: ${node.html}`));
-  });
-}
-
 for (const name of ["digits/report.html", "flowers/report.html", "houses/report.html", "comparison.html"]) {
   const address = pathToFileURL(path.join(folder, name)).href;
 
@@ -52,7 +42,7 @@ for (const name of ["digits/report.html", "flowers/report.html", "houses/report.
         // What axe itself needs is no part of the page.
         const { page, leave } = await visit(browser, address, { colorScheme, bypassCSP: true, viewport: { width, height: 900 } });
         await page.evaluate(() => document.querySelectorAll("details").forEach((it) => { it.open = true; }));
-        assert.deepEqual(await faults(page), [], `${colorScheme} ${width}`);
+        assert.deepEqual(await faultsOf(page), [], `${colorScheme} ${width}`);
         await leave();
       }
     }
@@ -78,6 +68,6 @@ for (const name of ["digits/report.html", "flowers/report.html", "houses/report.
 test("axe finds a planted fault: the check checks", async () => {
   const { page, leave } = await visit(browser, pathToFileURL(path.join(folder, "comparison.html")).href, { bypassCSP: true });
   await page.evaluate(() => document.querySelector("main")?.append(document.createElement("button")));
-  assert.match(String(await faults(page)), /button-name/);
+  assert.match(String(await faultsOf(page)), /button-name/);
   await leave();
 });

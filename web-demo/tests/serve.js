@@ -1,7 +1,8 @@
 // Serves the built demo to the tests, on a port of its own, and other files in the place of some.
 
-import { createServer } from "node:http";
+import { readFileSync } from "node:fs";
 import { readFile } from "node:fs/promises";
+import { createServer } from "node:http";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
 
@@ -10,6 +11,9 @@ const TYPES = {
   ".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8",
   ".svg": "image/svg+xml", ".wasm": "application/wasm", ".json": "application/json",
 };
+
+/** By the ends of packed files. */
+const ENCODINGS = { gz: "gzip", br: "br" };
 
 const HERE = fileURLToPath(new URL("..", import.meta.url));
 
@@ -24,9 +28,22 @@ const HERE = fileURLToPath(new URL("..", import.meta.url));
  */
 export const WRITTEN = [["/vendor/", path.join(HERE, "node_modules/uplot/dist")], ["/", path.join(HERE, "www")]];
 
+export const WASM = "/engine/manyhands_web_demo_bg.wasm";
+
+/**
+ * What takes the place of the engine: a stand-in of a kind.
+ * @param {string} variant
+ * @returns {Record<string, string>}
+ */
+export function withStandIn(variant) {
+  const mock = readFileSync(new URL("mock-engine.js", import.meta.url), "utf8");
+  return { [WASM]: "", "/engine.js": `globalThis.VARIANT = "${variant}";\n${mock}` };
+}
+
 /**
  * @typedef {object} Served
  * @property {number} port
+ * @property {() => number} sent Bytes of all contents so far, without heads.
  * @property {() => void} close
  */
 
@@ -35,9 +52,11 @@ export const WRITTEN = [["/vendor/", path.join(HERE, "node_modules/uplot/dist")]
  * @param {Route[]} routes
  * @param {Record<string, string | null | Promise<Buffer>>} [replaced] Contents by path, in place of files: `/engine.js`.
  *   `null`: not there.
+ * @param {keyof typeof ENCODINGS} [packed] Sends what `pack.js` laid beside a file, where there is something.
  * @returns {Promise<Served>}
  */
-export async function serve(routes, replaced = {}) {
+export async function serve(routes, replaced = {}, packed) {
+  let n_bytes = 0;
   const server = createServer(async (request, response) => {
     const { pathname } = new URL(request.url ?? "/", "http://localhost");
     const name = pathname.endsWith("/") ? `${pathname}index.html` : pathname;
@@ -46,12 +65,16 @@ export async function serve(routes, replaced = {}) {
       response.writeHead(404).end();
       return;
     }
-    response.writeHead(200, { "content-type": TYPES[path.extname(name)] ?? "application/octet-stream" }).end(content);
+    const small = packed && !(name in replaced) ? await found(routes, `${name}.${packed}`) : null;
+    const body = small ?? content;
+    n_bytes += body.length;
+    const encoding = small && packed ? { "content-encoding": ENCODINGS[packed] } : {};
+    response.writeHead(200, { "content-type": TYPES[path.extname(name)] ?? "application/octet-stream", ...encoding }).end(body);
   });
   await new Promise((done) => { server.listen(0, "0.0.0.0", () => done(undefined)); });
   const address = server.address();
   if (!address || typeof address === "string") throw new Error("the server has no port");
-  return { port: address.port, close: () => server.close() };
+  return { port: address.port, sent: () => n_bytes, close: () => server.close() };
 }
 
 /**

@@ -7,6 +7,8 @@ import { colour, onScheme } from "./dom.js";
 /** Pixels, where a look does not say another. */
 const HEIGHT = 190;
 const SMALLEST = 160;
+/** Half the width of a bar's ends. */
+const BAR_END = 4;
 
 /** From a script of its own in index.html: it comes as no module. @type {typeof uPlot | undefined} */
 const Plot = /** @type {any} */ (window).uPlot;
@@ -27,6 +29,11 @@ const Plot = /** @type {any} */ (window).uPlot;
  */
 
 /**
+ * An upright line from a value to another.
+ * @typedef {{ at: number, low: number, high: number }} Bar
+ */
+
+/**
  * @typedef {object} Look
  * @property {Line[]} lines
  * @property {(value: number) => string} [format] Of the y axis.
@@ -44,6 +51,8 @@ export class Chart {
   #data;
   /** @type {Mark[]} */
   marks = [];
+  /** @type {Bar[]} */
+  bars = [];
   #element;
   #look;
   #end = new AbortController();
@@ -120,7 +129,7 @@ export class Chart {
         })),
       ],
       hooks: {
-        draw: [(plot) => this.#drawMarks(plot, ink, font)],
+        draw: [(plot) => this.#drawMarks(plot, ink, font), (plot) => this.#drawBars(plot, ink)],
         setCursor: [(plot) => point?.(plot.cursor.idx ?? null)],
       },
     };
@@ -152,6 +161,31 @@ export class Chart {
       const wide = context.measureText(text).width;
       const is_at_end = x + wide + 4 * ratio > bbox.left + bbox.width;
       context.fillText(text, is_at_end ? x - wide - 4 * ratio : x + 4 * ratio, bbox.top);
+    }
+    context.restore();
+  }
+
+  /**
+   * @param {uPlot} plot
+   * @param {string} ink
+   */
+  #drawBars(plot, ink) {
+    const { ctx: context } = plot;
+    const ratio = window.devicePixelRatio || 1;
+    context.save();
+    context.strokeStyle = ink;
+    context.lineWidth = 1.5 * ratio;
+    for (const { at, low, high } of this.bars) {
+      const x = plot.valToPos(at, "x", true);
+      const [top, bottom] = [plot.valToPos(high, "y", true), plot.valToPos(low, "y", true)];
+      context.beginPath();
+      for (const y of [top, bottom]) {
+        context.moveTo(x - BAR_END * ratio, y);
+        context.lineTo(x + BAR_END * ratio, y);
+      }
+      context.moveTo(x, top);
+      context.lineTo(x, bottom);
+      context.stroke();
     }
     context.restore();
   }

@@ -150,6 +150,11 @@
  */
 
 /**
+ * Rows a second between which half of the measured steps are, for each point of a report.
+ * @typedef {{ strong: [low: number, high: number][], weak: [low: number, high: number][] }} Spread
+ */
+
+/**
  * A rig to predict, as `manyhands simulate` reads it, in JSON. Left out: what is not known.
  * @typedef {object} RigConfig
  * @property {number} batch_size
@@ -312,7 +317,13 @@
  * @typedef {{ type: "measuring", scaling: "alone" | "strong" | "weak", n_adapters: number, done: number, total: number
  *   }} Measuring `done` of `total` parts.
  */
-/** @typedef {{ type: "measured", report: Report }} Measured */
+/**
+ * @typedef {object} Measured
+ * @property {"measured"} type
+ * @property {Report} report
+ * @property {Spread} spread
+ * @property {number} rounds Turns of each number of adapters, in alternation.
+ */
 /** @typedef {{ type: "simulated", report: Report, steps: SimulatedStep[] }} Simulated */
 /**
  * @typedef {object} Staged

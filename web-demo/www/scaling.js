@@ -1,12 +1,12 @@
 // Throughput of 1 to N adapters beside the ideal line: measured here, and predicted for a rig that one describes.
 
-import { Chart } from "./charts.js";
 import { byId, make, percent, say, short, whole } from "./dom.js";
 import { firstLine } from "./notices.js";
+import { OverAdapters } from "./over-adapters.js";
 import { isGpu } from "./settings.js";
 
 /** @import { Link } from "./link.js" */
-/** @import { Measuring, Member, Point, Report } from "./messages.js" */
+/** @import { Measuring, Member, Point, Report, Spread } from "./messages.js" */
 
 const TITLES = { strong: "Strong: constant batch", weak: "Weak: growing batch" };
 
@@ -16,79 +16,92 @@ const HEAD = ["adapters", "rows of each", "step ms", "rows/s", "of the sum"];
 const OVER = 1.005;
 const OVER_SAYS = "More than 100 %: together with others, a fast adapter gets more rows than alone, so its fixed times count less.";
 
-/** Line with the bottleneck of a number of adapters. @param {Point} point */
-function lines({ n_adapters, shares, step_ms, rows_per_s, efficiency, limit }) {
+/**
+ * Lines of a number of adapters: their numbers, with the quartiles of measured ones, and the bottleneck of predicted ones.
+ * @param {Point} point
+ * @param {[low: number, high: number]} [spread] Of its rows a second.
+ */
+function lines({ n_adapters, batch_size, shares, step_ms, rows_per_s, efficiency, limit }, spread) {
   const n_idle = shares.filter((rows) => rows === 0).length;
-  const texts = [n_idle > 0 ? `${n_adapters}, ${n_idle} without rows` : String(n_adapters), shares.join(" + "), short(step_ms), whole(rows_per_s), percent(efficiency, 0)];
-  const line = make("tr", { className: limit ? "has-limit" : "" }, ...texts.map((text) => make("td", { textContent: text })));
+  const range = (/** @type {(rows_per_s: number) => string} */ text) => (spread ? [text(spread[0]), text(spread[1])] : []);
+  const [slow, fast] = range((speed) => short((batch_size / speed) * 1000));
+  const cells = [
+    [n_idle > 0 ? `${n_adapters}, ${n_idle} without rows` : String(n_adapters)], [shares.join(" + ")], [short(step_ms), fast, slow],
+    [whole(rows_per_s), ...range(whole)], [percent(efficiency, 0), ...range((speed) => percent((efficiency * speed) / rows_per_s, 0))],
+  ];
+  const line = make("tr", { className: limit ? "has-limit" : "" }, ...cells.map(([text, low, high]) => {
+    const cell = make("td", { textContent: text });
+    if (low) cell.append(make("small", { textContent: `${low} – ${high}` }));
+    return cell;
+  }));
   const why = make("td", { colSpan: HEAD.length, textContent: limit });
   return limit ? [line, make("tr", { className: "limit" }, why)] : [line];
 }
 
-/** Two charts with their tables. */
+/** Two figures. */
 class Pair {
   #box;
-  /** @type {number[]} */
-  #counts = [];
-  /** @type {Chart[]} */
-  #charts = [];
+  /** @type {Record<keyof typeof TITLES, Half> | null} */
+  #halves = null;
 
   /** @param {HTMLElement} box */
   constructor(box) {
     this.#box = box;
   }
 
-  /** @param {Report} report */
-  show(report) {
+  /**
+   * @param {Report} report
+   * @param {Spread} [spread]
+   */
+  show(report, spread) {
+    if (!this.#halves) {
+      this.#halves = { strong: new Half(TITLES.strong), weak: new Half(TITLES.weak) };
+      this.#box.append(this.#halves.strong.figure, this.#halves.weak.figure);
+    }
+    // A chart has the width of what is shown.
     this.#box.hidden = false;
-    this.#counts = report.strong.map((point) => point.n_adapters);
-    // A chart keeps its ticks: it is made anew for another number of adapters.
-    this.#charts.forEach((chart) => chart.close());
-    const halves = { strong: this.#half("strong"), weak: this.#half("weak") };
-    this.#charts = [halves.strong.chart, halves.weak.chart];
-    this.#box.replaceChildren(halves.strong.figure, halves.weak.figure);
-    this.#fill(halves.strong, report.strong);
-    this.#fill(halves.weak, report.weak);
+    this.#halves.strong.fill(report.strong, spread?.strong);
+    this.#halves.weak.fill(report.weak, spread?.weak);
   }
+}
 
-  /** @param {"strong" | "weak"} scaling */
-  #half(scaling) {
-    const caption = make("span", { className: "number" });
-    const element = make("div", { className: "chart", role: "img", ariaLabel: `${TITLES[scaling]}: samples each second over the number of adapters` });
-    const table = make("table");
-    const over = make("p", { className: "remark" });
-    const figure = make(
-      "figure", {}, make("figcaption", {}, make("span", {}, TITLES[scaling], make("small", { textContent: " samples/s" })), caption), element, make("div", { className: "scroll", tabIndex: 0 }, table), over,
-    );
-    figure.querySelector(".scroll")?.setAttribute("role", "region");
-    figure.querySelector(".scroll")?.setAttribute("aria-label", `${TITLES[scaling]}: the numbers`);
-    const counts = this.#counts;
-    const chart = new Chart(element, {
-      lines: [
-        { name: "ideal", ink: "edge", width: 1.5, dash: [5, 4] },
-        { name: "together", ink: "ink", width: 2, points: true },
-      ],
-      range: (_, high) => [0, high * 1.12],
-      across: () => [0.75, counts.length + 0.25],
-      ticks: counts,
-      format: (value) => (value >= 10_000 ? `${Math.round(value / 1000)}k` : String(Math.round(value))),
+class Half extends OverAdapters {
+  #over = make("p", { className: "remark" });
+
+  /** @param {string} title */
+  constructor(title) {
+    super(title, {
+      small: "samples/s", head: HEAD,
+      curves: [{ name: "ideal", ink: "edge", width: 1.5, dash: [5, 4] }, { name: "together", ink: "ink", width: 2, points: true }],
     });
-    return { chart, table, caption, over, figure };
+    this.figure.append(this.#over);
   }
 
   /**
-   * @param {{ chart: Chart, table: HTMLTableElement, caption: HTMLElement, over: HTMLElement }} half
    * @param {Point[]} points
+   * @param {[low: number, high: number][]} [spread]
    */
-  #fill({ chart, table, caption, over }, points) {
-    const ideal = points.map((point) => point.rows_per_s / point.efficiency);
-    chart.data = [points.map((point) => point.n_adapters), ideal, points.map((point) => point.rows_per_s)];
+  fill(points, spread) {
     const last = points[points.length - 1];
-    if (last) say(caption, `${percent(last.efficiency, 0)} of the sum`);
-    say(over, points.some(({ efficiency }) => efficiency >= OVER) ? OVER_SAYS : "");
-    const head = HEAD.map((text) => make("th", { scope: "col", textContent: text }));
-    table.replaceChildren(make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...points.flatMap(lines)));
+    this.show({
+      counts: points.map((point) => point.n_adapters),
+      speeds: [points.map((point) => point.rows_per_s / point.efficiency), points.map((point) => point.rows_per_s)],
+      spread, rows: points.flatMap((point, at) => lines(point, spread?.[at])),
+      caption: last ? `${percent(last.efficiency, 0)} of the sum` : "",
+    });
+    const texts = [points.some(({ efficiency }) => efficiency >= OVER) ? OVER_SAYS : "", spread ? unlike(points, spread) : ""];
+    say(this.#over, texts.filter((text) => text).join(" "));
   }
+}
+
+/**
+ * What a measurement can't tell.
+ * @param {Point[]} points
+ * @param {[low: number, high: number][]} spread
+ */
+function unlike(points, spread) {
+  const alike = points.slice(1).filter((_, at) => spread[at + 1][0] <= spread[at][1] && spread[at][0] <= spread[at + 1][1]);
+  return alike.map(({ n_adapters }) => `${n_adapters - 1} and ${n_adapters} adapters can’t be told apart: their bars overlap.`).join(" ");
 }
 
 /** Measures the rig of this page. */
@@ -120,9 +133,9 @@ export class Measurement {
     this.#button.textContent = "Cancel";
     say(this.#says, "Measuring…");
     try {
-      const { report } = await this.#link.ask({ type: "measure", batch_size: this.#batchSize() });
-      this.#pair.show(report);
-      say(this.#says, `Batch of ${report.batch_size}; in the order ${report.adapters.join(", ")}.`);
+      const { report, spread, rounds } = await this.#link.ask({ type: "measure", batch_size: this.#batchSize() });
+      this.#pair.show(report, spread);
+      say(this.#says, `Batch of ${report.batch_size}; in the order ${report.adapters.join(", ")}. Medians of ${rounds} rounds in alternation; half of the steps lie within a bar, and within the small numbers.`);
     } catch (error) {
       say(this.#says, firstLine(/** @type {Error} */ (error).message));
     }

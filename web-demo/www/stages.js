@@ -2,8 +2,8 @@
 // both over the number of adapters. Loaded when it is first asked for: it is no part of page.js.
 
 import { BATCHES, HOST_GB_S, RIGS } from "./cards.js";
-import { Chart } from "./charts.js";
 import { byId, colour, make, onScheme, percent, say, short, sized, whole } from "./dom.js";
+import { OverAdapters } from "./over-adapters.js";
 import { inkOf, letterOf, paintOf } from "./split.js";
 
 /** @import { Link } from "./link.js" */
@@ -105,7 +105,7 @@ export class Stages {
         const answer = await this.#link.ask({ type: "stages", rig: described, micro_batches });
         if (asked !== this.#asked) return "";
         this.#answers[preset] = answer;
-        this.#curves[preset].show(answer);
+        this.#curves[preset].compare(answer);
       }
     } catch (error) {
       const text = /** @type {Error} */ (error).message;
@@ -143,10 +143,9 @@ export class Stages {
    * @param {Pipelined} pipeline
    * @param {Bubble} bubble
    */
-  #fill({ adapters, staged }, { of_each }) {
-    const slots = staged.stages.map((stage) => stageSlot(stage.adapters[0], adapters));
+  #fill({ adapters, placement, staged }, { of_each }) {
     const lanes = staged.stages.map(({ layers }, stage) => {
-      const slot = slots[stage];
+      const [slot] = placement[stage].adapters;
       // Letters and colours follow the stages, whatever the order of their cards.
       const swatch = make("span", { className: "swatch", textContent: letterOf(stage) });
       [swatch.style.background, swatch.style.color] = [paintOf(stage), inkOf(stage)];
@@ -171,14 +170,6 @@ export class Stages {
       drawLane(canvas, pipeline.bricks.filter(({ adapter }) => adapter === slot), pipeline.ms, slot === null ? null : Number(canvas.dataset.stage));
     }
   }
-}
-
-/**
- * @param {string} name
- * @param {string[]} adapters
- */
-function stageSlot(name, adapters) {
-  return Math.max(0, adapters.indexOf(name));
 }
 
 /**
@@ -208,46 +199,26 @@ function drawLane(canvas, bricks, ms, stage) {
 }
 
 /** Copies and stages of a network on the same axes. */
-class Curves {
-  #table = make("table");
-  /** @type {Chart | null} */
-  #chart = null;
-  #box;
-  #caption = make("span", { className: "number" });
-  #title;
-  figure;
-
+class Curves extends OverAdapters {
   /** @param {string} title */
   constructor(title) {
-    this.#title = title;
-    this.#box = make("div", { className: "chart", role: "img", ariaLabel: `${title}: samples each second over the number of adapters` });
-    const scroll = make("div", { className: "scroll", tabIndex: 0, role: "region", ariaLabel: `${title}: the numbers` }, this.#table);
-    this.figure = make("figure", {}, make("figcaption", {}, make("span", {}, title, make("small", { textContent: " samples/s over adapters: line copies, dashes stages" })), this.#caption), this.#box, scroll);
+    super(title, {
+      small: "samples/s over adapters: line copies, dashes stages", head: HEAD,
+      curves: [{ name: "copies", ink: "ink", width: 2, points: true }, { name: "stages", ink: "ink", width: 1.5, dash: [5, 4], points: true }],
+    });
   }
 
   /** @param {Staged} answer */
-  show({ report, pipelines }) {
+  compare({ report, pipelines }) {
     const counts = report.strong.map(({ n_adapters }) => n_adapters);
     const copies = report.strong.map(({ rows_per_s }) => rows_per_s);
     // One adapter holds all layers in either form.
     const stages = counts.map((n, at) => (n === 1 ? copies[at] : (pipelines[n - 2]?.staged.rows_per_s ?? null)));
-    this.#chart?.close();
-    this.#chart = new Chart(this.#box, {
-      lines: [{ name: "copies", ink: "ink", width: 2, points: true }, { name: "stages", ink: "ink", width: 1.5, dash: [5, 4], points: true }],
-      range: (_, high) => [0, high * 1.12],
-      across: () => [0.75, counts.length + 0.25],
-      ticks: counts,
-      format: (value) => (value >= 10_000 ? `${Math.round(value / 1000)}k` : String(Math.round(value))),
-    });
-    this.#chart.data = [counts, copies, stages];
-    const lines = counts.map((n, at) => {
+    const rows = counts.map((n, at) => {
       const [speed, pipeline] = [stages[at], pipelines[n - 2]];
       const texts = [String(n), whole(copies[at]), speed === null ? "–" : whole(speed), pipeline ? percent(bubbleOf(pipeline).idle, 0) : "–"];
       return make("tr", {}, ...texts.map((text) => make("td", { textContent: text })));
     });
-    const head = HEAD.map((text) => make("th", { scope: "col", textContent: text }));
-    this.#table.replaceChildren(make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...lines));
-    say(this.#caption, "simulated");
-    this.#box.ariaLabel = `${this.#title}: samples each second over the number of adapters, simulated; the table has the numbers`;
+    this.show({ counts, speeds: [copies, stages], rows, caption: "simulated" });
   }
 }

@@ -203,6 +203,7 @@ mod tests {
             batch_size: 64,
             shares: vec![32; n_adapters],
             step_ms: 1.0,
+            quartiles_ms: [1.0; 2],
             samples_per_s: 64e3,
             ideal_samples_per_s: 64e3 / efficiency,
             efficiency,

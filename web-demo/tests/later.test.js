@@ -1,0 +1,99 @@
+// Is what the page loads later there when it is asked for, and missed when it can't be loaded? The engine is a stand-in here.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { faults, open, train } from "./stand-in.js";
+
+test("stages are loaded when they are asked for, and shown as bricks with their bubble, beside copies", async () => {
+  const { page, said, leave } = await open("gpus");
+  /** @type {string[]} */
+  const loaded = [];
+  page.on("request", (request) => loaded.push(new URL(request.url()).pathname));
+  await page.reload();
+  await page.locator("#stages-show:enabled").waitFor();
+  assert.ok(!loaded.includes("/stages.js"), "it is no part of the start");
+  await page.locator("[data-card=stages] button").click();
+  await page.locator("[data-card=stages] .remark", { hasText: "On 8 simulated cards" }).waitFor();
+  assert.ok(loaded.includes("/stages.js"));
+  assert.match(page.url(), /#try-stages$/);
+  const fact = async (/** @type {string} */ name) => page.locator("#stages .facts div", { hasText: name }).locator("dd").textContent();
+  // 8 micro-batches, 8 stages: of 15 units of 1 ms and 15 of 3 ms, a stage works 8 of each, and the last one 8 of 3 ms.
+  const [length, busy] = [15 + 3 * 15, 7 * 8 * 4 + 8 * 3];
+  // The first brick of the last stage is its way back; the pass begins with the first of all.
+  assert.equal(await fact("bubble"), `${(100 * (1 - busy / (8 * length))).toFixed(0)} %`);
+  assert.equal(await fact("samples/s in stages"), Math.round(2000 * Math.sqrt(8)).toLocaleString("en-US"));
+  assert.equal(await page.locator("#stages .bricks canvas").count(), 9);
+  assert.equal(await page.locator("#stages .bricks canvas").first().getAttribute("aria-label"), `Stage 1 on GeForce RTX 3060 #1, layers \`block0\`: idle for ${(100 * (1 - 32 / length)).toFixed(0)} % of a pass`);
+  const inked = await page.locator("#stages .bricks canvas").evaluateAll((all) => all.map((canvas) => {
+    const { width, height } = /** @type {HTMLCanvasElement} */ (canvas);
+    const pixels = /** @type {HTMLCanvasElement} */ (canvas).getContext("2d")?.getImageData(0, height / 2, width, 1).data ?? [];
+    return pixels.filter((value, at) => at % 4 === 3 && value > 0).length / width;
+  }));
+  assert.ok(Math.abs(inked[0] - 32 / (length + 1)) < 0.05, `${inked[0]} of a lane is bricks`);
+  assert.match((await page.locator("#stages-title").textContent()) ?? "", /simulated$/);
+
+  await page.locator("#stages input[type=range]").focus();
+  await page.keyboard.press("ArrowLeft");
+  await page.locator("#stages output", { hasText: /^4$/ }).waitFor();
+  await page.waitForFunction((before) => [...document.querySelectorAll("#stages .facts dd")][2].textContent !== before, `${(100 * (1 - busy / (8 * length))).toFixed(0)} %`);
+  await page.locator("#stages select").nth(1).selectOption("two");
+  await page.locator("#stages-says", { hasText: "On 2 simulated cards" }).waitFor();
+  assert.equal(await page.locator("#stages .bricks canvas").count(), 3);
+  assert.deepEqual(await faults(page), []);
+  assert.deepEqual(said, []);
+  await leave();
+});
+
+test("stages that can't be loaded are said, and the rest of the page goes on", async () => {
+  const { page, leave } = await open("gpus", {}, { "/stages.js": null });
+  await page.locator("#stages-show:enabled").click();
+  await page.locator("#stages-says", { hasText: "could not be loaded" }).waitFor();
+  await train(page, 3);
+  await leave();
+});
+
+test("twelve words are explained where they stand: pointed at, by keyboard and by touch", async () => {
+  const { page, said, leave } = await open("gpus");
+  /** @type {string[]} */
+  const loaded = [];
+  page.on("request", (request) => loaded.push(new URL(request.url()).pathname));
+  const words = page.locator(".word");
+  const names = await words.evaluateAll((all) => all.map((word) => /** @type {HTMLElement} */ (word).dataset.word));
+  assert.equal(new Set(names).size, 12);
+  assert.ok(!loaded.includes("/words.js"));
+  await page.locator("summary").click();
+  for (let at = 0; at < names.length; at += 1) {
+    await words.nth(at).focus();
+    await page.locator("#word-says:visible").waitFor();
+    assert.equal(await words.nth(at).getAttribute("aria-describedby"), "word-says");
+    assert.match((await page.locator("#word-says").textContent()) ?? "", /^[A-Z].{20,}\.$/, `${names[at]} has no explanation`);
+    const box = await page.locator("#word-says").boundingBox();
+    assert.ok(box && box.x >= 0 && box.x + box.width <= 1280, `${names[at]}: ${JSON.stringify(box)}`);
+  }
+  assert.deepEqual(await faults(page), []);
+  await page.keyboard.press("Escape");
+  await page.locator("#word-says").waitFor({ state: "hidden" });
+  await page.locator("h1").focus();
+  await page.locator("[data-word=host]").hover();
+  await page.locator("#word-says", { hasText: "keeps the weights" }).waitFor();
+  await page.locator("[data-word=loss]").hover();
+  await page.locator("#word-says", { hasText: "How wrong" }).waitFor();
+  await page.mouse.move(0, 0);
+  await page.locator("#word-says").waitFor({ state: "hidden" });
+  await page.locator("[data-word=epoch]").click();
+  await page.locator("#word-says", { hasText: "1,437" }).waitFor();
+  assert.deepEqual(said, []);
+  await leave();
+});
+
+test("parts that did not load are said", async () => {
+  const { page, leave } = await open("gpus", {}, { "/page.js": null });
+  await page.locator("#status", { hasText: "did not load" }).waitFor();
+  await leave();
+});
+
+test("without the chart library all else works", async () => {
+  const { page, leave } = await open("gpus", {}, { "/vendor/uPlot.iife.min.js": null });
+  await train(page, 3);
+  await leave();
+});
