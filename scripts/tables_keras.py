@@ -12,25 +12,17 @@ with fewer, ours is 0.03 behind, since columns that tell nothing cost some accur
 than 2.5 standard errors of their difference (and more than 0.02, where five seeds agree by chance).
 """
 
-import argparse
 import io
 import json
 import math
-import os
-import subprocess
-import sys
 import tarfile
 import tempfile
 from importlib import resources
 from pathlib import Path
 
-os.environ.setdefault("KERAS_BACKEND", "jax")
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
-
+import by_hand
 import numpy as np
 import pandas as pd
-
-SEEDS = 5
 
 
 def scikit(name):
@@ -93,10 +85,11 @@ def days(table, name="date"):
 
 
 class Table:
-    def __init__(self, name, text, target, kind, numbers, categories=(), read=frame, args="", change=lambda table: table, seeds=SEEDS):
+    def __init__(self, name, text, target, kind, numbers, categories=(), read=frame, args="", change=lambda table: table, seeds=by_hand.SEEDS):
         self.name, self.text, self.target, self.kind = name, text, target, kind
         self.numbers, self.categories, self.read, self.args, self.change = numbers, categories, read, args, change
         self.seeds = seeds
+        self.score = "accuracy" if kind == "classes" else "R²"
 
 
 def tables():
@@ -170,10 +163,7 @@ def keras_score(table, train, test, seed):
 
 def our_score(command, table, head, train, test, seed):
     with tempfile.TemporaryDirectory() as folder:
-        run = lambda line: subprocess.run(
-            [command, *line.split()], cwd=folder, check=True, capture_output=True, text=True,
-            env={**os.environ, "MANYHANDS_ADAPTERS": "cpu"},
-        ).stdout
+        run = by_hand.runner(command, folder)
         Path(folder, "train.csv").write_text(head + "".join(train))
         Path(folder, "new.csv").write_text(head + "".join(test))
         run(f"init train.csv {table.args}")
@@ -197,33 +187,5 @@ def compare(command, table, seeds=None):
     return np.array(ours), np.array(theirs)
 
 
-def noise(ours, theirs):
-    """The difference of the means that five seeds do not tell from none. Both sides have the same rows held out."""
-    return max(2.5 * float((ours - theirs).std(ddof=1)) / math.sqrt(len(ours)), 0.02)
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", nargs="?", default="manyhands", help="the program")
-    parser.add_argument("--only", default="", help="tables whose name holds this")
-    parser.add_argument("--seeds", type=int, help="seeds of each side")
-    args = parser.parse_args()
-    command = str(Path(args.command).absolute()) if "/" in args.command else args.command
-    worse = []
-    print("| table | score | manyhands | Keras, by hand | difference | noise |\n| --- | --- | --- | --- | --- | --- |")
-    for table in tables():
-        if args.only not in table.name:
-            continue
-        ours, theirs = compare(command, table, args.seeds)
-        score = "accuracy" if table.kind == "classes" else "R²"
-        difference = ours.mean() - theirs.mean()
-        both = " | ".join(f"{it.mean():.3f} ± {it.std(ddof=1):.3f}" for it in (ours, theirs))
-        print(f"| {table.name} | {score} | {both} | {difference:+.3f} | {noise(ours, theirs):.3f} |", flush=True)
-        if difference < -noise(ours, theirs):
-            worse.append(table.name)
-    if worse:
-        sys.exit(f"worse than Keras by more than noise: {', '.join(worse)}")
-
-
 if __name__ == "__main__":
-    main()
+    by_hand.main(__doc__, tables(), compare)
