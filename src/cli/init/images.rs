@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::data::images::sketch::sizes;
-use crate::data::{Channels, Dataset, Description, ImageFolder, ImageSettings, Unreadable};
+use crate::data::images::sketch::look;
+use crate::data::{Dataset, Description};
 use crate::internals::schema::{Format, few};
 use crate::internals::shown;
 use crate::{Error, Result};
@@ -50,16 +50,7 @@ pub(super) fn folder(path: &Path) -> Result<Proposal> {
         Some(train) => (train, TEST_FOLDERS.iter().find_map(|name| named(name))),
         None => (path.to_path_buf(), None),
     };
-    // Any size lists the files.
-    let any = ImageSettings { channels: Channels::Rgb, ..ImageSettings::new(1, 1) };
-    let (images, is_skipping) = match ImageFolder::open(&train, any) {
-        Ok(images) => (images, false),
-        Err(error) => match ImageFolder::open(&train, ImageSettings { unreadable: Unreadable::Skip, ..any }) {
-            Ok(images) => (images, true),
-            Err(_) => return Err(error),
-        },
-    };
-    let seen = sizes(&images);
+    let seen = look(&train)?;
     let Some((height, width)) = size(&seen.sizes) else {
         return Err(Error::data(
             format!("the folder `{}`", shown(path)),
@@ -75,7 +66,7 @@ pub(super) fn folder(path: &Path) -> Result<Proposal> {
     data += &format!("width = {width}\n");
     let channels = if seen.is_gray { 1 } else { 3 };
     data += &commented(&format!("channels = {channels}"), "1 for gray, 3 for colour");
-    if is_skipping {
+    if seen.has_unreadable {
         data += &commented("unreadable = \"skip\"", "some files can't be read: they are left out, with a warning");
     }
     let note = format!(
