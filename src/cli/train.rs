@@ -493,7 +493,13 @@ fn describe(
     }
     let validation = validation.map(|data| ("validation data", data));
     let named = [("training data", train)].into_iter().chain(validation);
-    let described = named.map(|(name, data)| Description::of(name, data)).collect::<Result<Vec<_>>>()?;
+    let mut described = named.map(|(name, data)| Description::of(name, data)).collect::<Result<Vec<_>>>()?;
+    // What was noted on a table or folder of which both are parts is told once.
+    if let [train, validation] = &mut described[..]
+        && train.notes == validation.notes
+    {
+        validation.notes.clear();
+    }
     if !terminal.is_quiet() {
         described.iter().for_each(|description| terminal.report(description));
     }

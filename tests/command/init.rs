@@ -13,7 +13,7 @@ use std::path::Path;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::command::{outputs, refused, run, succeed};
+use crate::command::{outputs, refused, run, succeed, text};
 use crate::golden::Golden;
 
 const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/settings/data");
@@ -57,6 +57,8 @@ fn classes_of_a_table_with_names_and_gaps() {
     for needed in ["sex", "category", "2 different", "3 classes of `species`: Adelie (12", "wrote `run.toml`"] {
         assert!(seen.contains(needed), "{needed}: {seen}");
     }
+    let told = succeed(&home, "train run.toml --dry-run");
+    assert_eq!(told.matches("missing fields count as").count(), 1, "both parts are of one table: {told}");
     let table = fs::read_to_string(away.path().join("new.csv")).unwrap();
     assert!(evaluated(&away, "new.csv")["accuracy"].as_f64().unwrap() > 0.95);
     // Without the column that is to be predicted, by names alone.
@@ -150,6 +152,8 @@ fn a_folder_of_mixed_pictures() {
     let (home, away) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     pictures(&home.path().join("pictures"));
     let seen = train(&home, &away, "init pictures");
+    let warned = text(&run(&home, "init pictures -o again.toml").stderr);
+    assert_eq!(warned.matches("left out: ").count(), 2, "each file once: {warned}");
     for needed in [
         "40 rows of [24, 24, 3]",
         "2 classes: above (20), below (20)",
