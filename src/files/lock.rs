@@ -74,8 +74,11 @@ fn try_lock(path: &Path) -> std::io::Result<Tried> {
     let mut file = File::options().read(true).write(true).create(true).truncate(false).open(path)?;
     match file.try_lock() {
         Ok(()) if is_there(&file, path) => {
-            file.set_len(0)?;
-            write!(file, "{}", std::process::id())?;
+            if let Err(error) = file.set_len(0).and_then(|()| write!(file, "{}", std::process::id())) {
+                // As on a full disk: what can't be removed either is taken by the next run.
+                drop(std::fs::remove_file(path));
+                return Err(error);
+            }
             Ok(Tried::Held(file))
         }
         Ok(()) => Ok(Tried::Gone),

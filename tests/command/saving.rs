@@ -464,8 +464,15 @@ fn folder_of_runs() -> TempDir {
 const SWEEP: &str = "sweep run.toml --vary learning_rate=1e-3..1e-1,log --epochs 2 --reduction-factor 1 --quiet";
 
 /// Commands that write, each in its own way; none may change a file that is there.
-fn writing() -> [String; 3] {
-    ["report a".into(), "init table.csv -o new.toml".into(), format!("{SWEEP} --trials 4")]
+fn writing() -> [String; 6] {
+    [
+        "report a".into(),
+        "init table.csv -o new.toml".into(),
+        format!("{SWEEP} --trials 4"),
+        "export a/best.safetensors".into(),
+        "predict a/best.safetensors table.csv -o a/predicted.csv".into(),
+        "train run.toml --epochs 3 --run a --resume --tensorboard events --quiet".into(),
+    ]
 }
 
 /// Runs commands that can't write, and compares the files from before.
