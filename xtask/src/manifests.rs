@@ -37,6 +37,7 @@ pub fn run(args: &ManifestsArgs) -> Result<()> {
     let sums = std::fs::read_to_string(&args.sums)
         .with_context(|| format!("needs the checksums `{}`, which can't be read", args.sums.display()))?;
     let release = Release::new(&args.version, &args.repository, &sums)?;
+    release.check_package(&std::fs::read_to_string(crate::root().join("Cargo.toml"))?)?;
     for (path, text) in release.files()? {
         let path = args.out.join(path);
         std::fs::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
@@ -75,6 +76,20 @@ impl<'a> Release<'a> {
             })
             .collect::<Result<_>>()?;
         Ok(Self { version, owner, name, sums })
+    }
+
+    /// Checks the address in `Cargo.toml`, from which `cargo binstall` takes the archives.
+    fn check_package(&self, manifest: &str) -> Result<()> {
+        let found = manifest.lines().find_map(|line| line.strip_prefix("repository = \"")?.strip_suffix('"'));
+        let home = self.home();
+        if found == Some(home.as_str()) {
+            return Ok(());
+        }
+        let found = found.map_or("none".into(), |found| format!("`{found}`"));
+        bail!(
+            "`[package]` in `Cargo.toml` needs the repository `{home}`, got {found}\n  help: add `repository = \"{home}\"`: \
+             crates.io shows it, and `cargo binstall` finds the archives by it"
+        );
     }
 
     /// The folder within an archive, and the archive's name without its ending.
@@ -271,6 +286,19 @@ mod tests {
         let release = Release::new("1.2.3", "somebody/manyhands", &sums).unwrap();
         let error = format!("{:#}", release.files().unwrap_err());
         assert!(error.contains("manyhands-1.2.3-aarch64-apple-darwin.tar.gz"), "{error}");
+    }
+
+    #[test]
+    fn a_package_without_the_address_of_the_release_is_refused() {
+        let sums = sums("");
+        let release = Release::new("1.2.3", "somebody/manyhands", &sums).unwrap();
+        let error = |manifest: &str| format!("{:#}", release.check_package(manifest).unwrap_err());
+        assert!(
+            error("[package]\nname = \"manyhands\"\n").contains("`https://github.com/somebody/manyhands`, got none\n")
+        );
+        let other = error("repository = \"https://github.com/other/manyhands\"\n");
+        assert!(other.contains("got `https://github.com/other/manyhands`"), "{other}");
+        release.check_package("[package]\nrepository = \"https://github.com/somebody/manyhands\"\n").unwrap();
     }
 
     #[test]
