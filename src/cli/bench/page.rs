@@ -127,14 +127,16 @@ fn kernels(measured: &Measured) -> String {
         return html + "<p>Not measured.</p>\n";
     }
     html.push_str("<p>Of each product, every tile that the adapter can run; the fastest is marked.</p>\n");
-    for adapter in &measured.kernels {
+    for (idx, adapter) in measured.kernels.iter().enumerate() {
         write_to(&mut html, format_args!("<h3>{}</h3>\n", escaped(&adapter.name)));
-        write_to(&mut html, format_args!("<div class=\"one-line\">{}</div>\n", of_adapter(adapter)));
+        // Like cards have like names: the number tells their tables apart.
+        let label = format!("Kernels of adapter {idx}, {}", adapter.name);
+        write_to(&mut html, format_args!("<div class=\"one-line\">{}</div>\n", of_adapter(&label, adapter)));
     }
     html
 }
 
-fn of_adapter(adapter: &AdapterKernels) -> String {
+fn of_adapter(label: &str, adapter: &AdapterKernels) -> String {
     let header = [
         ("kernel", false),
         ("size", false),
@@ -158,7 +160,7 @@ fn of_adapter(adapter: &AdapterKernels) -> String {
         ];
         (cells, timed.tile.is_some() && best.iter().any(|best| std::ptr::eq(*best, timed)))
     };
-    table(&format!("Kernels of {}", adapter.name), header, adapter.kernels.iter().map(row).collect())
+    table(label, header, adapter.kernels.iter().map(row).collect())
 }
 
 fn steps(measured: &Measured) -> String {

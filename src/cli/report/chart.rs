@@ -49,14 +49,19 @@ struct Axis {
     from: f64,
     to: f64,
     is_log: bool,
+    /// Of whole numbers, such as epochs: then no fraction is labelled.
+    is_whole: bool,
     begin: f64,
     end: f64,
 }
 
 impl Axis {
     fn new(values: impl Iterator<Item = f64>, may_be_log: bool, (begin, end): (f64, f64)) -> Self {
-        let (least, most) =
-            values.fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), value| (a.min(value), b.max(value)));
+        let (mut least, mut most, mut is_whole) = (f64::INFINITY, f64::NEG_INFINITY, true);
+        for value in values {
+            (least, most) = (least.min(value), most.max(value));
+            is_whole &= value.fract() == 0.0;
+        }
         let is_log = may_be_log && least > 0.0 && most / least > WIDE;
         let (from, to) = if is_log { (least.log10(), most.log10()) } else { (least, most) };
         let (from, to) = match to - from {
@@ -64,7 +69,7 @@ impl Axis {
             _ if from.is_finite() => (from - 0.5 * from.abs().max(1e-3), from + 0.5 * from.abs().max(1e-3)),
             _ => (0.0, 1.0),
         };
-        Self { from, to, is_log, begin, end }
+        Self { from, to, is_log, is_whole, begin, end }
     }
 
     /// With room on both sides.
@@ -92,6 +97,7 @@ impl Axis {
         let rough = (self.to - self.from) / 5.0;
         let power = 10_f64.powf(rough.log10().floor());
         let step = [1.0, 2.0, 5.0, 10.0].map(|it| it * power).into_iter().find(|step| *step >= rough).unwrap_or(power);
+        let step = if self.is_whole { step.max(1.0) } else { step };
         let first = (self.from / step).ceil();
         (0..12).map(|at| (first + f64::from(at)) * step).filter(|value| *value <= self.to + 1e-9 * step).collect()
     }
@@ -292,5 +298,6 @@ mod tests {
         assert_eq!(decades, ["0.001", "0.01", "0.1", "1", "10"]);
         let many = ticks(1.0, 7.0, false);
         assert_eq!(many, [2.0, 4.0, 6.0]);
+        assert_eq!((ticks(1.0, 3.0, false), ticks(0.5, 1.5, false).len()), (vec![1.0, 2.0, 3.0], 5));
     }
 }
