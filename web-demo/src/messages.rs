@@ -80,6 +80,9 @@ pub struct Settings {
     pub seed: u64,
     /// Epochs after which training ends; 0 for no end.
     pub epochs: u64,
+    /// The first epoch, counted from 1, whose pictures are varied; 0 for none.
+    #[serde(default)]
+    pub varied_from: u64,
 }
 
 /// Settings that change during a run; missing ones stay.

@@ -2,18 +2,25 @@
 
 use std::sync::Arc;
 
-use manyhands::data::{Batch, ByteImages, Dataset, InMemory, digits};
+use manyhands::data::{Augmentation, Batch, ByteImages, Dataset, Factor, FillMode, InMemory, digits};
 use manyhands::internals::kernels::{
     Families, activation, adam, add, batch_norm, clip, conv2d, dense, dropout, pooling, reduce, softmax_cross_entropy,
 };
 use manyhands::internals::presets::{self, Size};
-use manyhands::{Compile, Error, Loss, Model, Optimizer, Result};
+use manyhands::{Compile, Error, Fit, Loss, Model, Optimizer, Result};
 use ndarray::ArrayD;
 
 use crate::messages::{BatchNorm, ModelChoice, Settings};
 
 /// Pixels of a digit.
 pub const PIXELS: usize = 64;
+/// Value of full ink.
+const WHITE: u8 = 16;
+
+/// Digits in styles that the training data lack, of strokes: a label and the pixels of each. A test of the page writes the file.
+static STYLES: &[u8] = include_bytes!("styles.bin");
+/// Rows of each in an epoch.
+const STYLE_ROWS: usize = 8;
 
 /// The networks, by their ids.
 const MODELS: [(&str, &str); 3] = [
@@ -77,16 +84,59 @@ pub fn compile(settings: &Settings) -> Compile {
     Compile::new(optimizer, Loss::SPARSE_CATEGORICAL_CROSSENTROPY).seed(settings.seed)
 }
 
+/// Settings of a run's data from an epoch on, which is counted from 0.
+///
+/// # Errors
+/// Only if the bytes in the program were damaged.
+pub fn fit(settings: &Settings, epoch: u64) -> Result<Fit> {
+    let fit = Fit::new(u64::MAX).batch_size(settings.batch_size).validation(Arc::new(digits::test()?));
+    Ok(if is_varied(settings, epoch) { fit.augment(variations()) } else { fit })
+}
+
+/// The pictures to train on from an epoch on, which is counted from 0: where they are varied, drawings are among them.
+///
+/// # Errors
+/// Only if the bytes in the program were damaged.
+pub fn training(settings: &Settings, epoch: u64) -> Result<ByteImages> {
+    let train = digits::train()?;
+    if !is_varied(settings, epoch) {
+        return Ok(train);
+    }
+    let (mut pixels, mut labels) = bytes_of(&train)?;
+    for drawing in STYLES.chunks_exact(1 + PIXELS).cycle().take(STYLES.len() / (1 + PIXELS) * STYLE_ROWS) {
+        labels.push(drawing[0]);
+        pixels.extend_from_slice(&drawing[1..]);
+    }
+    Ok(ByteImages::new(presets::digits::SHAPE.into(), pixels, labels, WHITE)?.with_schema(train.schema()))
+}
+
+fn is_varied(settings: &Settings, epoch: u64) -> bool {
+    settings.varied_from > 0 && epoch + 1 >= settings.varied_from
+}
+
+/// The variations of training pictures: other slants and widths, by which people's hands differ.
+fn variations() -> [Augmentation; 2] {
+    let fill_mode = FillMode::Constant;
+    let (height_factor, width_factor) = (Factor::One(0.1), Some(Factor::One(0.1)));
+    [
+        Augmentation::RandomRotation { factor: Factor::One(0.03), fill_mode, fill_value: 0.0 },
+        Augmentation::RandomZoom { height_factor, width_factor, fill_mode, fill_value: 0.0 },
+    ]
+}
+
 /// Pixels from 0 to 16 and labels of the test digits, as bytes.
 ///
 /// # Errors
 /// Only if the bytes in the program were damaged.
 pub fn test_bytes() -> Result<(Vec<u8>, Vec<u8>)> {
-    let test: ByteImages = digits::test()?;
-    let rows: Vec<usize> = (0..test.len()).collect();
-    let batch = Batch::fetch(&test, &rows)?;
-    let bytes = |values: &[f32], scale: f32| values.iter().map(|value| byte(value * scale)).collect();
-    Ok((bytes(&batch.inputs[0], 16.0), bytes(&batch.targets[0], 1.0)))
+    bytes_of(&digits::test()?)
+}
+
+fn bytes_of(images: &ByteImages) -> Result<(Vec<u8>, Vec<u8>)> {
+    let rows: Vec<usize> = (0..images.len()).collect();
+    let batch = Batch::fetch(images, &rows)?;
+    let bytes = |values: &[f32], scale: u8| values.iter().map(|value| byte(value * f32::from(scale))).collect();
+    Ok((bytes(&batch.inputs[0], WHITE), bytes(&batch.targets[0], 1)))
 }
 
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "whole numbers from 0 to 16")]
@@ -154,6 +204,24 @@ mod tests {
         }
         let table: BTreeSet<&str> = KERNELS.iter().flat_map(|family| family.iter()).map(|kernel| kernel.stem).collect();
         assert_eq!(table, used, "the table (left) and the plans (right)");
+    }
+
+    #[test]
+    fn pictures_are_varied_and_drawings_among_them_from_an_epoch_on() {
+        let text = r#"{"model":"cnn","adapters":[0],"throttles":[],"batch_size":64,"split":"even","batch_norm":"whole_batch",
+            "learning_rate":0.002,"seed":0,"epochs":0}"#;
+        let never: Settings = serde_json::from_str(text).unwrap();
+        let third = Settings { varied_from: 3, ..never.clone() };
+        for (settings, epoch, is_varied) in
+            [(&never, 9, false), (&third, 1, false), (&third, 2, true), (&third, 9, true)]
+        {
+            let (train, fit) = (training(settings, epoch).unwrap(), fit(settings, epoch).unwrap());
+            assert_eq!((train.len() > 1437, !fit.augment.is_empty()), (is_varied, is_varied), "{epoch}");
+            assert_eq!(train.schema(), digits::train().unwrap().schema());
+        }
+        let drawn = training(&third, 2).unwrap();
+        assert_eq!(drawn.len(), 1437 + STYLES.len() / 65 * STYLE_ROWS);
+        assert!(drawn.labels()[1437..].contains(&4) && drawn.labels().iter().all(|label| *label < 10));
     }
 
     #[test]

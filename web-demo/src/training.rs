@@ -75,8 +75,7 @@ impl Run {
         trainer.open_async(&Fit::new(1).batch_size(largest), largest).await?;
         rig.update(&trainer);
         let test: Arc<dyn Dataset> = Arc::new(digits::test()?);
-        let fit = Fit::new(u64::MAX).batch_size(settings.batch_size).validation(Arc::clone(&test));
-        let session = trainer.session_async(digits::train()?, fit).await?;
+        let session = trainer.session_async(models::training(&settings, 0)?, models::fit(&settings, 0)?).await?;
         let last_epoch = if settings.epochs == 0 { u64::MAX } else { settings.epochs };
         host::set_step(0);
         let clock = runtime::system();
@@ -142,8 +141,22 @@ impl Run {
         self.tell_steps();
         let epoch = self.session.end_epoch_async(&mut self.trainer).await?;
         tell(&Event::Epoch { epoch });
+        self.vary().await?;
         self.predict().await?;
         Ok(if self.is_finished() { Outcome::Finished } else { Outcome::Stepped })
+    }
+
+    /// Varies the training pictures, if this is the epoch for it.
+    async fn vary(&mut self) -> Result<()> {
+        let epoch = self.trainer.progress().epoch;
+        if epoch > 0 && epoch + 1 == self.settings.varied_from {
+            let (pictures, fit) = (models::training(&self.settings, epoch)?, models::fit(&self.settings, epoch)?);
+            self.session = self.trainer.session_async(pictures, fit).await?;
+            let message =
+                "from now on training pictures are turned and stretched a little, and drawings are among them";
+            tell(&Event::Notice { level: "info", message: message.to_owned(), step: host::step() });
+        }
+        Ok(())
     }
 
     /// Sends the steps that were not sent yet.

@@ -403,7 +403,7 @@ test("a request for an adapter that has left does nothing, and no rig is larger 
       return events.filter(is_it).pop();
     };
     const { most_adapters } = await wait(({ type }) => type === "hello");
-    const settings = { model: "small", adapters: [0, 0], throttles: [1, 2], batch_size: 16, split: "even", batch_norm: "whole_batch", learning_rate: 0.002, seed: 0, epochs: 0 };
+    const settings = { model: "small", adapters: [0, 0], throttles: [1, 2], batch_size: 16, split: "even", batch_norm: "whole_batch", learning_rate: 0.002, seed: 0, epochs: 0, varied_from: 0 };
     worker.postMessage({ type: "start", paused: true, settings: { ...settings, adapters: new Array(most_adapters + 1).fill(0) } });
     const { message } = await wait(({ type }) => type === "error");
     events.length = 0;
@@ -466,12 +466,25 @@ test("the phases fill each step, and the shown throughput is that of the clock",
   await leave();
 });
 
+test("from the epoch that is asked for, training pictures are varied, with drawings among them, which is said", async () => {
+  const { page, said, leave } = await open(plain, "?adapters=cpu&model=small&batch_size=512&varied_from=2");
+  await page.click("#run");
+  await page.locator("#log li", { hasText: "drawings are among them" }).waitFor();
+  await reach(page, 9);
+  await pause(page);
+  const { steps } = await metricsOf(page);
+  // 1,437 rows, and 136 drawn ones more.
+  assert.deepEqual(steps.slice(0, 7).map(({ batches, rows }) => [batches, rows]), [[3, 512], [3, 512], [3, 413], [4, 512], [4, 512], [4, 512], [4, 37]]);
+  assert.deepEqual(said, []);
+  await leave();
+});
+
 test("scaling is measured here, and predicted as the native command predicts it", async () => {
   const { page, said, leave } = await open(plain, "?adapters=cpu,cpu&model=small&batch_size=32");
   await page.click("#measure");
   await page.locator("#measured tbody tr").nth(3).waitFor();
   assert.equal(await page.locator("#measured figure").count(), 2);
-  const numbers = (/** @type {string[]} */ texts) => texts.map((text) => text.replaceAll(",", "").split(" – ").map(Number));
+  const numbers = (/** @type {string[]} */ texts) => texts.map((text) => text.replaceAll(",", "").split("–").map(Number));
   const speeds = await page.locator("#measured td:nth-child(4)").evaluateAll((cells) => cells.map((cell) => cell.firstChild?.textContent ?? ""));
   const spread = numbers(await page.locator("#measured td:nth-child(4) small").allTextContents());
   assert.equal(spread.length, 4, "two numbers of adapters, two ways");

@@ -329,7 +329,7 @@ if (variant === "silent") {
   setInterval(() => { if (is_running) train(); }, PACE_MS);
   post({
     type: "hello", version: "0.1.0", adapters: infos, missing: variant === "none" ? "no_adapter" : null,
-    models: [{ id: "cnn", name: "three convolutions", parameters: 29066 }, { id: "small", name: "one convolution", parameters: 3146 }, { id: "wide", name: "three wide convolutions", parameters: 410058 }],
+    models: [{ id: "cnn", name: "three convolutions with batch-norm", parameters: 33658 }, { id: "small", name: "one convolution with batch-norm", parameters: 3146 }, { id: "wide", name: "three wide convolutions with batch-norm", parameters: 410058 }],
     most_adapters: MOST_ADAPTERS, test_pixels: pixels(), test_labels: labels,
   });
 }

@@ -377,7 +377,7 @@ test("each measured number stands with its spread, and what the spread hides is 
     assert.equal(await figure.locator(".remark").textContent(), said);
     const cells = await figure.locator("tbody tr").first().locator("td small").allTextContents();
     // The stand-in has 2,600 rows a second alone, and spreads them by 5 % or by 60 %.
-    const [step, speed, efficiency] = variant === "gpus" ? ["23 – 26", "2,470 – 2,730", "95 % – 105 %"] : ["15 – 62", "1,040 – 4,160", "40 % – 160 %"];
+    const [step, speed, efficiency] = variant === "gpus" ? ["23–26", "2,470–2,730", "95–105 %"] : ["15.4–62", "1,040–4,160", "40–160 %"];
     assert.deepEqual(cells, [step, speed, efficiency]);
     await leave();
   }

@@ -1,10 +1,12 @@
 // Do strokes become pixels like those of the training data? Needs nothing.
 
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import { test } from "node:test";
 import { EXAMPLES } from "../www/examples.js";
 import { raster } from "../www/raster.js";
+import { SHAPES } from "./shapes.js";
+import { STYLES } from "./styles.js";
 
 const PIXELS = 64;
 const IDX_HEADER = 16;
@@ -55,6 +57,20 @@ test("neither place, size nor the number of points of a drawing matter", () => {
     for (const other of [raster(moved), raster(dense)]) {
       other?.forEach((value, at) => assert.ok(Math.abs(value - image[at]) <= 2 / 16, `pixel ${at}: ${value} and ${image[at]}`));
     }
+  }
+});
+
+test("drawings to train on are those of their strokes, and none is one that the page is tested with", () => {
+  const pixels = (/** @type {import("../www/raster.js").Spot[][]} */ strokes) => [...(raster(strokes) ?? [])].map((value) => Math.round(16 * value));
+  const bytes = Uint8Array.from(STYLES.flatMap(({ digit, strokes }) => [digit, ...pixels(strokes)]));
+  const file = new URL("../src/styles.bin", import.meta.url);
+  if (process.env.UPDATE) writeFileSync(file, bytes);
+  assert.deepEqual(new Uint8Array(readFileSync(file)), bytes, "`UPDATE=1` writes them anew");
+  for (const { name, strokes } of SHAPES) {
+    const shape = pixels(strokes);
+    const nearest = Math.min(...STYLES.map((style) => pixels(style.strokes).reduce((sum, value, at) => sum + Math.abs(value - shape[at]), 0)));
+    // A fourth of the ink of a digit.
+    assert.ok(nearest > 78, `${name}: ${nearest} of ${16 * PIXELS}`);
   }
 });
 

@@ -5,12 +5,10 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use manyhands::adapters::Info;
-use manyhands::data::digits;
 use manyhands::internals::adapters::cpu;
-use manyhands::{Fit, SplitMode, Trainer};
+use manyhands::{SplitMode, Trainer};
 use manyhands_web_demo::messages::{BatchNorm, Settings, Split};
 use manyhands_web_demo::models;
 
@@ -31,6 +29,7 @@ fn settings(batch_norm: BatchNorm) -> Settings {
         learning_rate: 0.002,
         seed: 0,
         epochs: 0,
+        varied_from: 0,
     }
 }
 
@@ -41,8 +40,8 @@ fn losses(n_adapters: usize, batch_norm: BatchNorm, steps: usize) -> Vec<f64> {
     let infos: Vec<Info> = (0..n_adapters).map(|_| cpu::info()).collect();
     let mut trainer = Trainer::new(model, models::compile(&settings)).unwrap().on(infos).split(SplitMode::Even);
     pollster::block_on(async {
-        let fit = Fit::new(u64::MAX).batch_size(settings.batch_size).validation(Arc::new(digits::test().unwrap()));
-        let mut session = trainer.session_async(digits::train().unwrap(), fit).await.unwrap();
+        let fit = models::fit(&settings, 0).unwrap();
+        let mut session = trainer.session_async(models::training(&settings, 0).unwrap(), fit).await.unwrap();
         let mut losses = Vec::new();
         while losses.len() < steps {
             match session.step_async(&mut trainer).await.unwrap() {

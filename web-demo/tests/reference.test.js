@@ -2,13 +2,13 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { LOSSES, SETTINGS } from "../www/reference-losses.js";
+import { EPOCHS, LOSSES, SETTINGS } from "../www/reference-losses.js";
 import { Reference } from "../www/reference.js";
 
 /** @import { Settings } from "../www/messages.js" */
 
 /** @type {Settings} */
-const DEFAULTS = { ...SETTINGS, throttles: [], adapters: [0, 0], split: "learned", batch_norm: "whole_batch", epochs: 0 };
+const DEFAULTS = { ...SETTINGS, throttles: [], adapters: [0, 0], split: "learned", batch_norm: "whole_batch", epochs: 0, varied_from: EPOCHS + 1 };
 
 /** @param {Partial<Settings>} [settings] */
 function begun(settings = {}) {
@@ -27,6 +27,7 @@ test("the largest difference is kept, and said beside that of the last step", ()
 
 for (const [changed, name] of /** @type {[Partial<Settings>, string][]} */ ([
   [{ seed: 1 }, "seed"], [{ batch_size: 32 }, "batch size"], [{ model: "small" }, "network"], [{ learning_rate: 0.01 }, "learning rate"],
+  [{ varied_from: EPOCHS }, "choice of varied epochs"],
 ])) {
   test(`for another ${name} there is no reference, and that is said`, () => {
     const reference = begun(changed);

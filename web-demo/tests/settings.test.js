@@ -37,7 +37,7 @@ test("the defaults need no address", () => {
 test("an address restores all settings", () => {
   const settings = {
     ...defaults(TWO_CARDS, 4), model: "small", adapters: [0, 0, 2, 1], throttles: [1, 4, 1, 1.5], batch_size: 50, split: /** @type {const} */ ("even"),
-    batch_norm: /** @type {const} */ ("per_shard"), learning_rate: 0.0125, seed: 4294967295, epochs: 7,
+    batch_norm: /** @type {const} */ ("per_shard"), learning_rate: 0.0125, seed: 4294967295, epochs: 7, varied_from: 3,
   };
   const address = format(settings, TWO_CARDS, 4);
   assert.match(address, /adapters=0,0,cpu,1&throttles=1,4,1,1.5/);
@@ -53,7 +53,7 @@ test("an address from another machine keeps what is here, and says what is not",
 
 for (const wrong of [
   "batch_size=0", "batch_size=513", "batch_size=1.5", "batch_size=", "batch_size=a", "seed=-1", "seed=4294967296",
-  "learning_rate=0", "learning_rate=NaN", "epochs=-1", "throttles=0.5", "throttles=17", "throttles=1,1,1,2", "throttles=", "split=odd", "batch_norm=", "model=vgg",
+  "learning_rate=0", "learning_rate=NaN", "epochs=-1", "varied_from=-1", "throttles=0.5", "throttles=17", "throttles=1,1,1,2", "throttles=", "split=odd", "batch_norm=", "model=vgg",
 ]) {
   test(`${wrong} is refused in words`, () => {
     const { settings, remarks } = parse(`?${wrong}`, TWO_CARDS, 4);

@@ -129,7 +129,9 @@ export class Chart {
         })),
       ],
       hooks: {
-        draw: [(plot) => this.#drawMarks(plot, ink, font), (plot) => this.#drawBars(plot, ink)],
+        // Beneath the points.
+        drawAxes: [(plot) => this.#drawBars(plot, ink)],
+        draw: [(plot) => this.#drawMarks(plot, ink, font)],
         setCursor: [(plot) => point?.(plot.cursor.idx ?? null)],
       },
     };

@@ -16,10 +16,13 @@ const TEXTS = [
   ["66 30 56 17 42 17 34 29 37 42 49 48 60 42 66 30 65 50 60 68 50 86"],
 ];
 
-/** @type {Spot[][][]} From 0 to 1 of the pad; by digit. */
-export const EXAMPLES = TEXTS.map((strokes) =>
-  strokes.map((text) => {
+/** Strokes from 0 to 1 of the pad; by digit. */
+export const EXAMPLES = TEXTS.map(strokesOf);
+
+/** @param {string[]} texts @returns {Spot[][]} */
+export function strokesOf(texts) {
+  return texts.map((text) => {
     const numbers = text.split(" ").map(Number);
     return numbers.filter((_, at) => at % 2 === 0).map((x, at) => ({ x: x / 100, y: numbers[2 * at + 1] / 100 }));
-  }),
-);
+  });
+}

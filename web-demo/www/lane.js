@@ -155,7 +155,7 @@ export class Lane {
     });
     const busy = times ? times.upload + times.compute + times.readback : 0;
     const numbers = this.member.presence !== "active" ? "" : times
-      ? `${rows} ${rows === 1 ? "row" : "rows"} · busy ${short(busy)} ms · waits ${short(times.wait)} ms`
+      ? `${rows} ${rows === 1 ? "row" : "rows"} · busy ${short(busy)} · waits ${short(times.wait)} ms`
       : scale > 0 ? "no rows" : "";
     say(within(this.element, ".lane-numbers", HTMLElement), numbers);
     const label = times ? `${rows} rows. ${PHASES.map((phase) => `${phase} ${short(times[phase])} ms`).join(", ")}` : "no rows in this step";

@@ -58,6 +58,7 @@
  * @property {number} learning_rate For Adam.
  * @property {number} seed Initial weights, order of rows, dropout. A whole number from 0 to 4294967295.
  * @property {number} epochs Training ends after this number, `resume` continues for as many again. 0: no end.
+ * @property {number} varied_from The first epoch whose pictures are turned and stretched, counted from 1. 0: none.
  */
 
 /**

@@ -2,6 +2,8 @@
 // `UPDATE=1 cargo test --package manyhands-web-demo reference`, and checked by the same test without `UPDATE`.
 
 export const SETTINGS = { model: "cnn", batch_size: 64, learning_rate: 0.002, seed: 0 };
+/** Whole epochs that were recorded. */
+export const EPOCHS = 10;
 /** @type {number[]} From step 1 on. */
 export const LOSSES = [
   3.0805846, 2.2700574, 2.1164765, 1.7037591, 1.6054668, 1.1603561, 1.2168294, 0.6881605, 0.7404502, 0.8024474,

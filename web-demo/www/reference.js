@@ -1,6 +1,6 @@
 // The losses of one adapter with the same seed, beside which those of this run are shown. Recorded by the engine itself.
 
-import { LOSSES, SETTINGS } from "./reference-losses.js";
+import { EPOCHS, LOSSES, SETTINGS } from "./reference-losses.js";
 
 /** @import { Settings } from "./messages.js" */
 
@@ -19,8 +19,9 @@ export class Reference {
   /** A run begins. @param {Settings} settings */
   begin(settings) {
     const other = /** @type {(keyof typeof NAMES)[]} */ (Object.keys(NAMES)).find((name) => settings[name] !== SETTINGS[name]);
-    this.#other = other ? NAMES[other] : "";
-    this.#last = other ? 0 : LOSSES.length;
+    const is_varied = settings.varied_from > 0 && settings.varied_from <= EPOCHS;
+    this.#other = other ? NAMES[other] : is_varied ? "choice of varied epochs" : "";
+    this.#last = this.#other ? 0 : LOSSES.length;
     [this.#now, this.#most, this.#step] = [0, 0, 0];
   }
 

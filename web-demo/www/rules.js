@@ -7,9 +7,11 @@ import { BATCH_SIZES } from "./settings.js";
 
 /** Batch-norm over a shard: the scheduler gives none fewer rows while another split exists. */
 const LEAST_SHARD = 8;
+/** All networks of the page have it, and a list has little room. */
+const ALL_HAVE = " with batch-norm";
 
 /** @typedef {Partial<Pick<Settings, "batch_size" | "split" | "batch_norm" | "learning_rate">>} Changed */
-/** @typedef {Partial<Pick<Settings, "model" | "seed" | "epochs">>} Restarted */
+/** @typedef {Partial<Pick<Settings, "model" | "seed" | "epochs" | "varied_from">>} Restarted */
 
 export class Rules {
   #batch = byId("batch-size", HTMLInputElement);
@@ -26,8 +28,8 @@ export class Rules {
     rate.addEventListener("change", () => { if (rate.reportValidity()) change({ learning_rate: rate.valueAsNumber }); });
     const model = byId("model", HTMLSelectElement);
     model.addEventListener("change", () => restart({ model: model.value }));
-    for (const name of /** @type {const} */ (["seed", "epochs"])) {
-      const input = byId(name, HTMLInputElement);
+    for (const name of /** @type {const} */ (["seed", "epochs", "varied_from"])) {
+      const input = byId(name.replace("_", "-"), HTMLInputElement);
       input.addEventListener("change", () => { if (input.reportValidity()) restart({ [name]: input.valueAsNumber }); });
     }
   }
@@ -35,7 +37,7 @@ export class Rules {
   /** @param {ModelChoice[]} models */
   offer(models) {
     const options = models.map(({ id, name, parameters }) =>
-      make("option", { value: id, textContent: `${parameters.toLocaleString("en-US")} weights: ${name}` }));
+      make("option", { value: id, textContent: `${name.replace(ALL_HAVE, "")}, ${parameters.toLocaleString("en-US")} weights` }));
     byId("model", HTMLSelectElement).replaceChildren(...options);
   }
 
@@ -50,6 +52,7 @@ export class Rules {
     byId("model", HTMLSelectElement).value = settings.model;
     byId("seed", HTMLInputElement).value = String(settings.seed);
     byId("epochs", HTMLInputElement).value = String(settings.epochs);
+    byId("varied-from", HTMLInputElement).value = String(settings.varied_from);
   }
 
   /**

@@ -27,11 +27,11 @@ function lines({ n_adapters, batch_size, shares, step_ms, rows_per_s, efficiency
   const [slow, fast] = range((speed) => short((batch_size / speed) * 1000));
   const cells = [
     [n_idle > 0 ? `${n_adapters}, ${n_idle} without rows` : String(n_adapters)], [shares.join(" + ")], [short(step_ms), fast, slow],
-    [whole(rows_per_s), ...range(whole)], [percent(efficiency, 0), ...range((speed) => percent((efficiency * speed) / rows_per_s, 0))],
+    [whole(rows_per_s), ...range(whole)], [percent(efficiency, 0), ...range((speed) => percent((efficiency * speed) / rows_per_s, 0)).map((text, at) => (at === 0 ? text.replace(" %", "") : text))],
   ];
   const line = make("tr", { className: limit ? "has-limit" : "" }, ...cells.map(([text, low, high]) => {
     const cell = make("td", { textContent: text });
-    if (low) cell.append(make("small", { textContent: `${low} – ${high}` }));
+    if (low) cell.append(make("small", { textContent: `${low}–${high}` }));
     return cell;
   }));
   const why = make("td", { colSpan: HEAD.length, textContent: limit });

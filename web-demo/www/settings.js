@@ -1,5 +1,7 @@
 // Settings of a run, and their form in the page's address.
 
+import { EPOCHS } from "./reference-losses.js";
+
 /** @import { Hello, Info, Settings } from "./messages.js" */
 
 /** Batch sizes that the slider offers; an address may name others. */
@@ -8,6 +10,8 @@ export const BATCH_SIZES = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 1
 const MAX_BATCH_SIZE = 512;
 const MAX_SEED = 4294967295;
 const MAX_THROTTLE = 16;
+/** Behind the epochs whose losses are recorded: harder pictures amplify roundings sooner. */
+const VARIED_FROM = EPOCHS + 1;
 
 /** @param {Info} info */
 export function isGpu(info) {
@@ -35,6 +39,7 @@ export function defaults({ adapters, models }, n_cores) {
     learning_rate: 0.002,
     seed: 0,
     epochs: 0,
+    varied_from: VARIED_FROM,
   };
 }
 
@@ -59,7 +64,7 @@ export function parse(search, hello, n_cores) {
   const refuse = (name, text, needed) => {
     remarks.push(`The address says ${name}=${text}, but it needs ${needed}: the default is used.`);
   };
-  /** @type {(name: "batch_size" | "seed" | "epochs" | "learning_rate", low: number, high: number) => void} */
+  /** @type {(name: "batch_size" | "seed" | "epochs" | "varied_from" | "learning_rate", low: number, high: number) => void} */
   const number = (name, low, high) => {
     const text = query.get(name);
     if (text === null) return;
@@ -88,6 +93,7 @@ export function parse(search, hello, n_cores) {
   number("batch_size", 1, MAX_BATCH_SIZE);
   number("seed", 0, MAX_SEED);
   number("epochs", 0, 10_000);
+  number("varied_from", 0, 10_000);
   number("learning_rate", 1e-5, 1);
   choice("model", hello.models.map(({ id }) => id));
   choice("split", ["learned", "even"]);
@@ -132,7 +138,7 @@ export function format(settings, hello, n_cores) {
     query.set("adapters", names.join(","));
   }
   if (settings.throttles.some((factor) => factor !== 1)) query.set("throttles", settings.throttles.join(","));
-  for (const name of /** @type {const} */ (["model", "batch_size", "split", "batch_norm", "learning_rate", "seed", "epochs"])) {
+  for (const name of /** @type {const} */ (["model", "batch_size", "split", "batch_norm", "learning_rate", "seed", "epochs", "varied_from"])) {
     if (settings[name] !== plain[name]) query.set(name, String(settings[name]));
   }
   return query.toString().replaceAll("%2C", ",");
