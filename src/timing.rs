@@ -12,8 +12,9 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     }
 }
 
-/// The lower and the upper quartile: the medians of the lower and of the upper half of some numbers, with the middle one in both where
-/// their count is odd; 0 of none. Source: Tukey 1977, the hinges.
+/// The lower and the upper quartile: the medians of the lower and of the upper half of some numbers.
+///
+/// The middle one is in both halves where the count is odd; quartiles of none are 0. Source: Tukey 1977, the hinges.
 pub fn quartiles(values: impl IntoIterator<Item = f64>) -> [f64; 2] {
     let mut sorted: Vec<f64> = values.into_iter().collect();
     sorted.sort_by(f64::total_cmp);
