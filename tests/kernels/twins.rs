@@ -20,6 +20,7 @@ use manyhands::adapters::Info;
 use manyhands::extend::Kernel;
 use manyhands::internals::adapters::gpu::{Checks, Direct, Launch};
 use manyhands::internals::kernels::cases::{Case, compare};
+use manyhands::internals::kernels::product::is_of_halves;
 use manyhands::internals::kernels::{self, Tile};
 use manyhands::internals::runtime::Native;
 
@@ -39,8 +40,8 @@ struct Job {
 }
 
 impl Job {
-    /// Two are enough where wgpu adds its checks, and one, in turn, for each activation of the result: drivers are slow to
-    /// compile them.
+    /// Two are enough where wgpu adds its checks, and one, in turn, for each activation of the result and where factors are
+    /// rounded, beside the tile that is for these alone: drivers are slow to compile them.
     fn tiles(&self, checks: Checks) -> Vec<Tile> {
         let is_wanted = |tile: &Tile| match checks {
             Checks::Checked => matches!(tile, Tile::Registers | Tile::Workgroup64),
@@ -50,7 +51,11 @@ impl Job {
             self.kernel.tiles().iter().copied().filter(|tile| tile.is_able(self.case.grid, &self.case.constants));
         let able: Vec<Tile> = able.filter(is_wanted).collect();
         let is_activated = self.case.constants.iter().any(|(name, code)| *name == "ACTIVATION" && *code != 0.0);
-        if is_activated && !able.is_empty() { vec![able[self.idx % able.len()]] } else { able }
+        if able.is_empty() || !(is_activated || is_of_halves(&self.case.constants)) {
+            return able;
+        }
+        let in_turn = able[self.idx % able.len()];
+        able.into_iter().filter(|tile| *tile == in_turn || *tile == Tile::Halves64).collect()
     }
 
     fn check(&self, device: &mut Direct, tile: Tile) -> Result<(), String> {
