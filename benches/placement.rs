@@ -66,6 +66,18 @@ impl Way {
         }
     }
 
+    /// Lets the scheduler exclude copies that slow steps down.
+    fn settle(&mut self) {
+        let (trainer, _) = self.open.as_ref().unwrap();
+        let are_chosen = trainer.chosen_placement().is_some_and(|chosen| !chosen.is_staged());
+        let are_copies = are_chosen || self.placement == Placement::Replicas;
+        if are_copies && trainer.open_adapters().len() > 1 {
+            for _ in 0..SETTLING {
+                self.step();
+            }
+        }
+    }
+
     fn turn(&mut self) {
         let mut steps_ms = Vec::new();
         while steps_ms.len() < FEWEST || steps_ms.iter().sum::<f64>() < TURN_MS {
@@ -104,8 +116,7 @@ impl Bench {
             Fit::new(u64::MAX).batch_size(workload.batch_size as usize).in_order().micro_batches(way.micro_batches);
         let session = trainer.session(rows, fit).unwrap();
         way.open = Some((trainer, session));
-        let settles = way.placement == Placement::Replicas && adapters.len() > 1;
-        for _ in 0..if settles { SETTLING } else { WARM_UP } {
+        for _ in 0..WARM_UP {
             way.step();
         }
     }
@@ -114,6 +125,7 @@ impl Bench {
         let mut ways = self.ways(workload);
         for way in &mut ways {
             self.open(workload, way);
+            way.settle();
         }
         let chosen = ways[0].open.as_ref().unwrap().0.chosen_placement();
         for round in 0..=self.rounds {

@@ -1,11 +1,12 @@
-//! Measurement of each block of a model on each adapter, and of the whole model on single ones, before the first step.
+//! Measurement of each block of a model on each adapter, and of what adapters cost each other, before the first step.
+
+mod beside;
 
 use std::sync::Arc;
 
 use async_channel::Receiver;
 
 use super::blocks::Blocks;
-use super::site::Site;
 use super::speeds::{Speeds, line};
 use crate::adapters::{ActorId, Combining, Event, Fault, Handle, Info, Message, Opener, Request, Run, Ticket, Timing};
 use crate::error::Result;
@@ -20,9 +21,13 @@ use crate::simulator::cost::{Line, Times};
 use crate::size::F32_BYTES;
 use crate::timing::median;
 
-/// Milliseconds of an adapter's measurement after which blocks are measured once, and after which they are estimated.
+/// Milliseconds of timed runs after which each size is timed once, and after which the larger one is estimated. First runs do not
+/// count: drivers compile in them, some for seconds.
 const BUDGET_MS: f64 = 1_500.0;
+const TWICE_MS: f64 = 3_000.0;
+/// Milliseconds of timed runs, and of a measurement with all that drivers compile, after which blocks are estimated.
 const MOST_MS: f64 = 6_000.0;
+const LONGEST_MS: f64 = 30_000.0;
 /// Longest wait for an answer: some drivers compile for a minute.
 const PATIENCE_MS: f64 = 120_000.0;
 /// Longest wait for an adapter to close.
@@ -35,8 +40,16 @@ const MANY: u32 = 2;
 const FEWEST: usize = 3;
 const MOST: usize = 7;
 const LINE_MS: f64 = 60.0;
-/// Values of the host's trial update.
-const UPDATED: usize = 1 << 20;
+/// Milliseconds for which adapters compute beside each other, and after which a single run of each is enough.
+const BESIDE_MS: f64 = 120.0;
+const BESIDE_MOST_MS: f64 = 1_000.0;
+/// Factor from which on the cost of computing beside others counts.
+const CROWDED: f64 = 1.05;
+/// Pairs of adapters that are measured beside each other.
+const MOST_PAIRS: usize = 15;
+/// Parts of the host's trial update, and most values of each.
+const UPDATED_IN: usize = 32;
+const MOST_UPDATED: f64 = 131_072.0;
 
 /// The speeds of adapters, and of the host in 10⁹ bytes a second.
 #[derive(Clone)]
@@ -45,8 +58,8 @@ pub(crate) struct Probed {
     pub host_gb_s: f64,
 }
 
-/// Measures all adapters at once, as they will work, and those by themselves that may be faster so; `limits` are the bytes
-/// that they may take, and a batch is of `batch_size` rows in `micro_batches` pieces.
+/// Measures adapters one after the other while the others are idle, and then beside each other; `limits` are the bytes that they
+/// may take, and a batch is of `batch_size` rows.
 ///
 /// # Errors
 /// If one can't be opened, or the model can't be planned.
@@ -56,24 +69,46 @@ pub(crate) async fn probe(
     limits: &[Option<u64>],
     opener: &Opener,
     runtime: &Arc<dyn Runtime>,
-    (batch_size, micro_batches): (u32, u32),
+    batch_size: u32,
 ) -> Result<Probed> {
-    let open = |adapter_idx: usize, reopened: u32| {
+    let open = |(adapter_idx, info): (usize, &Info)| {
         let (events_in, events) = async_channel::unbounded();
-        let handle = opener(&adapters[adapter_idx], ActorId { adapter_idx, reopened }, runtime.clone(), events_in)?;
-        let limit = limits.get(adapter_idx).copied().flatten();
-        let begin_ms = runtime.now_ms();
-        let moved = Moved::default();
-        Ok(Probe { blocks, handle, events, runtime, batch_size, limit, begin_ms, moved, attempts: 0 })
+        let handle = opener(info, ActorId { adapter_idx, reopened: 0 }, runtime.clone(), events_in)?;
+        Ok(Probe {
+            blocks,
+            handle,
+            events,
+            runtime,
+            batch_size,
+            limit: limits.get(adapter_idx).copied().flatten(),
+            line_ms: LINE_MS / f64::from(u32::try_from(adapters.len()).unwrap_or(u32::MAX)),
+            begin_ms: runtime.now_ms(),
+            timed_ms: 0.0,
+            updates_ms: Vec::new(),
+            slowest: 0,
+            moved: Moved::default(),
+            attempts: 0,
+        })
     };
-    let probes = (0..adapters.len()).map(|adapter_idx| open(adapter_idx, 0)).collect::<Result<Vec<_>>>()?;
-    let speeds = all(probes.into_iter().map(async |probe: Probe<'_>| Ok(probe.measure().await)).collect()).await?;
-    let host_gb_s = host_gb_s(blocks, runtime);
-    let mut site = Site { blocks: blocks.clone(), adapters: speeds, host_gb_s, batch_size, micro_batches };
-    for adapter_idx in site.worth_alone()? {
-        site.adapters[adapter_idx].alone = open(adapter_idx, 1)?.alone().await;
+    let mut probes = adapters.iter().enumerate().map(open).collect::<Result<Vec<_>>>()?;
+    each(&mut probes, async |_, probe| probe.warm_up().await).await?;
+    let mut speeds = Vec::with_capacity(probes.len());
+    for probe in &mut probes {
+        speeds.push(probe.measure().await);
     }
-    Ok(Probed { adapters: site.adapters, host_gb_s })
+    let crowdings = beside::crowdings(&mut probes, &speeds).await?;
+    for (speeds, crowding) in speeds.iter_mut().zip(crowdings) {
+        log::debug!("`{}` beside others: {crowding:?}", shown(&speeds.name));
+        speeds.crowding = crowding;
+    }
+    each(&mut probes, async |_, probe| probe.close().await).await?;
+    Ok(Probed { adapters: speeds, host_gb_s: host_gb_s(blocks, runtime) })
+}
+
+/// Runs a measurement on all adapters at once; gives its results in their order.
+async fn each<'a, T>(probes: &mut [Probe<'a>], of: impl AsyncFn(usize, &mut Probe<'a>) -> T) -> Result<Vec<T>> {
+    let of = &of;
+    all(probes.iter_mut().enumerate().map(|(idx, probe)| async move { Ok(of(idx, probe).await) }).collect()).await
 }
 
 /// Transfers that were timed: bytes and milliseconds.
@@ -91,66 +126,124 @@ struct Probe<'a> {
     runtime: &'a Arc<dyn Runtime>,
     batch_size: u32,
     limit: Option<u64>,
+    /// Milliseconds of the runs of a size, after which no further ones begin.
+    line_ms: f64,
     begin_ms: f64,
+    /// Milliseconds of the runs that were timed.
+    timed_ms: f64,
+    /// Milliseconds of the updates behind them.
+    updates_ms: Vec<f64>,
+    /// The block that is measured beside other adapters.
+    slowest: usize,
     moved: Moved,
     attempts: u32,
 }
 
 impl Probe<'_> {
-    async fn measure(mut self) -> Speeds {
+    /// Runs all once: drivers compile.
+    async fn warm_up(&mut self) {
+        for block in 0..self.blocks.len() {
+            if self.elapsed_ms() < LONGEST_MS {
+                self.warm_block(block).await;
+            }
+        }
+        self.warm_whole().await;
+    }
+
+    /// `None` if the block does not fit, or the adapter fails.
+    async fn warm_block(&mut self, block: usize) -> Option<()> {
+        let (few, many) = self.sizes();
+        let stage = &self.blocks.stages[block];
+        self.load(&stage.plan, many).await?;
+        for pass in [Pass::Train, Pass::Forward, Pass::Predict] {
+            if stage.has(pass) {
+                self.run(&stage.plan, pass, few, Combining::Host).await?;
+            }
+        }
+        Some(())
+    }
+
+    async fn warm_whole(&mut self) -> Option<()> {
+        let (plan, rows) = self.load_whole().await?;
+        self.run(&plan, Pass::Train, rows.div_ceil(2), Combining::Device).await?;
+        self.run(&plan, Pass::Update, 1, Combining::Device).await?;
+        Some(())
+    }
+
+    async fn measure(&mut self) -> Speeds {
+        let begin_ms = self.elapsed_ms();
         let mut measured = Vec::with_capacity(self.blocks.len());
         for block in 0..self.blocks.len() {
-            let is_late = self.elapsed_ms() > MOST_MS;
+            let is_late = self.timed_ms > MOST_MS;
             measured.push(if is_late { None } else { self.block(block).await });
         }
-        self.close().await;
+        // A lone adapter sends no gradients.
         let (up, down) = (fit(&self.moved.up), fit(&self.moved.down));
+        let (lone, copy) = self.whole().await;
         let blocks = self.estimated(&measured);
         // What each run takes whatever it computes is in the time of every block.
         let fixed = blocks.iter().map(|times| times.train.fixed_ms.min(times.forward.fixed_ms));
         let launch_ms = fixed.fold(f64::INFINITY, f64::min).min(1e6);
         let without = |line: Line| Line { fixed_ms: (line.fixed_ms - launch_ms).max(0.0), ..line };
+        let without =
+            |times: &Times| Times { train: without(times.train), forward: without(times.forward), update_ms: 0.0 };
+        let blocks: Vec<Times> = blocks.iter().map(without).collect();
         let speeds = Speeds {
             name: self.handle.info.name.clone(),
             kind: self.handle.info.kind,
             limit: self.limit,
             launch_ms,
-            blocks: blocks
-                .iter()
-                .map(|times| Times { train: without(times.train), forward: without(times.forward), update_ms: 0.0 })
-                .collect(),
-            alone: None,
+            blocks: self.scaled(blocks, launch_ms, copy),
+            lone,
+            copy,
+            crowding: None,
             upload_gb_s: up.1,
             download_gb_s: down.1,
             latency_ms: f64::midpoint(up.0, down.0),
         };
-        log::debug!("measured in {:.0} ms: {speeds:?}", self.elapsed_ms());
+        log::debug!("measured in {:.0} ms: {speeds:?}", self.elapsed_ms() - begin_ms);
         speeds
     }
 
-    /// The times of the whole model, with the update on the adapter; `None` if it does not fit, or the adapter fails.
-    async fn alone(mut self) -> Option<Times> {
-        let times = self.whole().await;
-        self.close().await;
-        log::debug!(
-            "`{}` by itself, measured in {:.0} ms: {times:?}",
-            shown(&self.handle.info.name),
-            self.elapsed_ms()
-        );
-        times
+    /// The times of the whole model: by itself, with the update on the adapter, and as one of several copies, which get their weights from the
+    /// host. `None` if it does not fit, or the adapter fails.
+    async fn whole(&mut self) -> (Option<Times>, Option<Times>) {
+        let Some((plan, rows)) = self.load_whole().await else { return (None, None) };
+        let lone = self.lone(&plan, rows).await;
+        let copy = self.line(&plan, Pass::Train, (rows.div_ceil(2), rows), Combining::Host).await;
+        (lone, copy.map(|train| Times { train, forward: train.times(FORWARD_PART), update_ms: 0.0 }))
     }
 
-    async fn whole(&mut self) -> Option<Times> {
+    async fn lone(&mut self, plan: &Plan, rows: u32) -> Option<Times> {
+        let few = rows.div_ceil(2);
+        self.run(plan, Pass::Train, few, Combining::Device).await?;
+        // The first update touches memory that is new to the process.
+        self.run(plan, Pass::Update, 1, Combining::Device).await?;
+        let train = self.line(plan, Pass::Train, (few, rows), Combining::Device).await?;
+        let update_ms = median(std::mem::take(&mut self.updates_ms));
+        Some(Times { train, forward: train.times(FORWARD_PART), update_ms })
+    }
+
+    /// Loads the whole model for as many rows of a batch as fit.
+    async fn load_whole(&mut self) -> Option<(Arc<Plan>, u32)> {
         let need = self.blocks.need_of_copy(1, self.batch_size, self.handle.info.kind, self.limit).ok()?.ok()?;
         let plan = self.blocks.whole(if need.rows < self.batch_size { 2 } else { 1 }).ok()?;
         self.load(&plan, need.rows).await?;
-        let few = need.rows.div_ceil(2);
-        self.run(&plan, Pass::Train, few, Combining::Device).await?;
-        let cold = self.run(&plan, Pass::Update, few, Combining::Device).await?;
-        let is_short = self.elapsed_ms() < BUDGET_MS;
-        let train = self.line(&plan, Pass::Train, (few, need.rows), (is_short, Combining::Device)).await?;
-        let update = self.run(&plan, Pass::Update, need.rows, Combining::Device).await?;
-        Some(Times { train, forward: train.times(FORWARD_PART), update_ms: update.compute_ms.min(cold.compute_ms) })
+        Some((plan, need.rows))
+    }
+
+    /// Rows of the runs that are timed.
+    fn sizes(&self) -> (u32, u32) {
+        (self.batch_size.div_ceil(FEW), self.batch_size.div_ceil(MANY))
+    }
+
+    /// Blocks that together take as long as the whole model: the weights of a block that runs again and again stay in caches.
+    fn scaled(&self, blocks: Vec<Times>, launch_ms: f64, copy: Option<Times>) -> Vec<Times> {
+        let rows = f64::from(self.batch_size);
+        let sum = blocks.iter().fold(Line::default(), |sum, times| sum.and(times.train)).at(rows);
+        let Some(copy) = copy.filter(|_| sum > 0.0) else { return blocks };
+        let factor = ((copy.train.at(rows) - launch_ms) / sum).max(1.0);
+        blocks.iter().map(|times| times.times(factor)).collect()
     }
 
     /// Loads a plan, with weights.
@@ -201,18 +294,17 @@ impl Probe<'_> {
     async fn block(&mut self, block: usize) -> Option<Times> {
         let blocks = self.blocks;
         let stage = &blocks.stages[block];
-        let (few, many) = (self.batch_size.div_ceil(FEW), self.batch_size.div_ceil(MANY));
+        let (few, many) = self.sizes();
         self.load(&stage.plan, many).await?;
-        let first = if stage.has(Pass::Train) { Pass::Train } else { first_forward(stage) };
-        // Drivers compile late, and caches are cold.
+        let first = first_pass(stage);
+        // A run behind a loaded plan finds cold caches.
         let cold = self.run(&stage.plan, first, few, Combining::Host).await?;
         let bytes = stage.plan.buffers.iter().filter(|buffer| matches!(buffer.role, Role::Parameters(_)));
         self.moved.up.push((bytes_of(bytes.map(|buffer| buffer.len.fixed).sum()), cold.weights.ms));
-        let how = (self.elapsed_ms() < BUDGET_MS, Combining::Host);
-        let train = self.line(&stage.plan, first, (few, many), how).await?;
+        let train = self.line(&stage.plan, first, (few, many), Combining::Host).await?;
         let goes_forward = stage.has(Pass::Forward) && first != Pass::Forward;
         let forward = if goes_forward {
-            self.line(&stage.plan, Pass::Forward, (few, many), how).await?
+            self.line(&stage.plan, Pass::Forward, (few, many), Combining::Host).await?
         } else if first == Pass::Train {
             // The last block never goes forward alone, but evaluation does.
             train.times(FORWARD_PART)
@@ -222,27 +314,39 @@ impl Probe<'_> {
         Some(Times { train, forward, update_ms: 0.0 })
     }
 
-    /// The time of a pass over its rows: of the median of some runs at two sizes, or of a single run if there is little time.
-    async fn line(
-        &mut self,
-        plan: &Plan,
-        pass: Pass,
-        (few, many): (u32, u32),
-        (is_short, combining): (bool, Combining),
-    ) -> Option<Line> {
-        if !is_short || few == many {
-            let ms = self.run(plan, pass, few, combining).await?.compute_ms;
+    /// The time of a pass over its rows: of the median of some runs at two sizes, of one run at each if there is little time, and of a
+    /// single one if there is less.
+    async fn line(&mut self, plan: &Plan, pass: Pass, (few, many): (u32, u32), combining: Combining) -> Option<Line> {
+        if self.timed_ms > TWICE_MS || few == many {
+            let ms = self.timed(plan, pass, few, combining).await?;
             let work = |rows| Work::of(plan, pass, rows).weight().max(1.0);
             return Some(line((few, ms), (2 * few, ms * work(2 * few) / work(few))));
         }
+        let fewest = if self.timed_ms < BUDGET_MS { FEWEST } else { 1 };
         let (begin_ms, mut all_ms) = (self.elapsed_ms(), [Vec::new(), Vec::new()]);
-        while all_ms[0].len() < FEWEST || all_ms[0].len() < MOST && self.elapsed_ms() - begin_ms < LINE_MS {
+        while all_ms[0].len() < fewest || all_ms[0].len() < MOST && self.elapsed_ms() - begin_ms < self.line_ms {
             for (rows, all_ms) in [few, many].into_iter().zip(&mut all_ms) {
-                all_ms.push(self.run(plan, pass, rows, combining).await?.compute_ms);
+                all_ms.push(self.timed(plan, pass, rows, combining).await?);
             }
         }
         let [few_ms, many_ms] = all_ms.map(median);
         Some(line((few, few_ms), (many, many_ms)))
+    }
+
+    /// Milliseconds of computing of a run. As in each step, a lone adapter updates behind it, and others get new weights before it: so weights
+    /// are in no cache.
+    async fn timed(&mut self, plan: &Plan, pass: Pass, rows: u32, combining: Combining) -> Option<f64> {
+        let begin_ms = self.elapsed_ms();
+        if combining == Combining::Host {
+            self.write_weights(plan);
+        }
+        let timing = self.run(plan, pass, rows, combining).await?;
+        if combining == Combining::Device {
+            let update = self.run(plan, Pass::Update, 1, combining).await?;
+            self.updates_ms.push(update.compute_ms);
+        }
+        self.timed_ms += self.elapsed_ms() - begin_ms;
+        Some(timing.compute_ms)
     }
 
     /// Small numbers for all weights: products of zeros may take less time. Those of both signs keep values from growing from layer to
@@ -328,9 +432,9 @@ impl Probe<'_> {
     }
 }
 
-/// The pass of a block without a training pass.
-fn first_forward(stage: &Stage) -> Pass {
-    if stage.has(Pass::Forward) { Pass::Forward } else { Pass::Predict }
+/// The pass by which a block is measured: of those that it has.
+fn first_pass(stage: &Stage) -> Pass {
+    [Pass::Train, Pass::Forward].into_iter().find(|pass| stage.has(*pass)).unwrap_or(Pass::Predict)
 }
 
 #[allow(clippy::cast_possible_truncation, reason = "a buffer is smaller than the address space")]
@@ -358,7 +462,7 @@ fn fit(moved: &[(f64, f64)]) -> (f64, Option<f64>) {
     (latency_ms, (slope > 0.0).then(|| 1.0 / (slope * 1e6)))
 }
 
-/// The speed at which the host updates parameters, in 10⁹ bytes a second.
+/// The speed at which the host updates as many parameters as the model has, in 10⁹ bytes a second.
 fn host_gb_s(blocks: &Blocks, runtime: &Arc<dyn Runtime>) -> f64 {
     let optimizer = &blocks.objective.optimizer;
     let rule = optimizer.rule();
@@ -366,22 +470,26 @@ fn host_gb_s(blocks: &Blocks, runtime: &Arc<dyn Runtime>) -> f64 {
     let update = kernel.fast.unwrap_or(kernel.twin);
     let n_states = rule.state_names().len();
     let scalars = Scalars { hyper: optimizer.hyper(1e-3, 1), ..Scalars::default() };
-    let part = UPDATED / 32;
-    let mut chunks: Vec<Vec<Vec<f32>>> = vec![vec![vec![0.1; part]; 1 + n_states]; 32];
-    let gradient = vec![0.01; part];
-    let mut shortest_ms = f64::INFINITY;
-    for _ in 0..3 {
+    let bytes = blocks.parameter_bytes(0..blocks.len());
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number between two small ones")]
+    let part = (bytes / bytes_of(UPDATED_IN as u64)).clamp(1024.0, MOST_UPDATED) as usize;
+    let mut chunks: Vec<Vec<Vec<f32>>> = vec![vec![vec![0.1; part]; 1 + n_states]; UPDATED_IN];
+    let gradients = vec![vec![0.01; part]; UPDATED_IN];
+    let time = || {
         let begin_ms = runtime.now_ms();
-        threads::for_each(chunks.iter_mut().collect(), |outputs: &mut Vec<Vec<f32>>| {
-            let words: Vec<u32> = rule.params(1 << 15).iter().map(|word| word.bits(&scalars)).collect();
-            let call = Call { params: &words, constants: &constants, inputs: &[&gradient, &[1.0, 1.0, 0.0, 0.0]] };
+        let chunks = chunks.iter_mut().zip(&gradients).collect();
+        threads::for_each(chunks, |(outputs, gradient): (&mut Vec<Vec<f32>>, &Vec<f32>)| {
+            let n_values = u32::try_from(part).unwrap_or(u32::MAX);
+            let words: Vec<u32> = rule.params(n_values).iter().map(|word| word.bits(&scalars)).collect();
+            let call = Call { params: &words, constants: &constants, inputs: &[gradient, &[1.0, 1.0, 0.0, 0.0]] };
             let mut outputs: Vec<&mut [f32]> = outputs.iter_mut().map(Vec::as_mut_slice).collect();
             update(&call, &mut outputs);
         });
-        shortest_ms = shortest_ms.min(runtime.now_ms() - begin_ms);
-    }
-    let moved = bytes_of((UPDATED * (3 + 2 * n_states)) as u64);
-    if shortest_ms > 0.0 { moved / (shortest_ms * 1e6) } else { HostSpec::default().copy_gb_s }
+        runtime.now_ms() - begin_ms
+    };
+    let ms = median(std::iter::repeat_with(time).take(FEWEST));
+    let moved = bytes_of((part * UPDATED_IN * (3 + 2 * n_states)) as u64);
+    if ms > 0.0 { moved / (ms * 1e6) } else { HostSpec::default().copy_gb_s }
 }
 
 #[cfg(test)]

@@ -14,7 +14,6 @@ use crate::plan::Pass;
 use crate::scheduler::{Division, Placed, Placement, fewest_rows};
 use crate::shown::bytes;
 use crate::simulator::AdapterSpec;
-use crate::simulator::crowd::Crowding;
 use crate::simulator::trial::Trial;
 use copies::Copies;
 
@@ -113,7 +112,7 @@ impl Site {
             let (Some(range), Some(measured)) = (stage.and_then(|stage| ranges.get(stage)), measured) else {
                 return speeds.clone();
             };
-            let (computing, moving) = self.piece_ms(range, speeds, rows);
+            let (computing, moving) = self.piece_ms(range, &speeds.crowded(), rows);
             let factor = (measured * rows - moving).max(0.05 * measured * rows) / computing.max(1e-9);
             speeds.slowed(factor.clamp(1.0 / MOST_CORRECTION, MOST_CORRECTION))
         };
@@ -191,20 +190,16 @@ impl Site {
     }
 
     fn specs(&self) -> Vec<AdapterSpec> {
-        (0..self.adapters.len()).map(|idx| self.spec(idx)).collect()
+        self.specs_among(&(0..self.adapters.len()).collect::<Vec<_>>())
     }
 
-    fn spec(&self, idx: usize) -> AdapterSpec {
-        AdapterSpec { crowding: self.crowding(idx), ..self.adapters[idx].spec() }
-    }
-
-    /// The slowdown of an adapter while all others compute, where it was measured by itself, too.
-    fn crowding(&self, idx: usize) -> Option<Crowding> {
-        let (speeds, rows) = (&self.adapters[idx], f64::from(self.batch_size.div_ceil(2)));
-        let beside = speeds.times(0..self.blocks.len());
-        let factor = beside.train.at(rows) / speeds.alone?.train.at(rows);
-        let n_others = u32::try_from(self.adapters.len() - 1).unwrap_or(u32::MAX);
-        (factor > 1.0).then_some(Crowding { factor, n_others })
+    /// Simulated adapters, where only those at `on` are there.
+    fn specs_among(&self, on: &[usize]) -> Vec<AdapterSpec> {
+        let spec = |(place, idx): (usize, &usize)| {
+            let speeds = &self.adapters[*idx];
+            AdapterSpec { crowding: speeds.crowding.as_ref().map(|it| it.among(place, on)), ..speeds.spec() }
+        };
+        on.iter().enumerate().map(spec).collect()
     }
 
     fn names(&self, adapters: impl Iterator<Item = usize>) -> Vec<String> {
@@ -213,7 +208,7 @@ impl Site {
 
     /// The adapters that are active, by the time in which each computes the whole model.
     fn by_speed(&self, active: &[bool], rows: u32) -> Vec<usize> {
-        let ms = |idx: &usize| self.adapters[*idx].times(0..self.blocks.len()).train.at(f64::from(rows));
+        let ms = |idx: &usize| self.adapters[*idx].copy(self.adapters.len()).train.at(f64::from(rows));
         let mut adapters: Vec<usize> = (0..self.adapters.len()).filter(|idx| active[*idx]).collect();
         adapters.sort_by(|a, b| ms(a).total_cmp(&ms(b)));
         adapters
@@ -261,10 +256,11 @@ impl Site {
                 }
             }
         }
+        let crowded: Vec<Speeds> = self.adapters.iter().map(Speeds::crowded).collect();
         let cost = |range: &Range<usize>, team: &[usize]| {
             let rate = |idx: &usize| {
                 let is_held = fits[*idx][range.start * (n_blocks + 1) + range.end];
-                let (computing, moving) = self.piece_ms(range, &self.adapters[*idx], f64::from(rows));
+                let (computing, moving) = self.piece_ms(range, &crowded[*idx], f64::from(rows));
                 let weights = self.blocks.parameter_bytes(range.clone());
                 let weights_ms = self.adapters[*idx].transfer_ms(weights, weights, 0.0) / f64::from(micro_batches);
                 is_held.then(|| 1.0 / (computing + moving + weights_ms).max(1e-9))
@@ -304,12 +300,7 @@ impl Site {
     fn trial_of(&self, division: &Division, micro_batches: u32) -> Result<Trial> {
         let (model, objective) = (&self.blocks.model, &self.blocks.objective);
         let trial = Trial::new(model, objective, Some(division.clone()), micro_batches, self.host_gb_s)?;
-        // The simulator slows adapters down while others compute; blocks were measured while all did.
-        let uncrowded = |(idx, speeds): (usize, &Speeds)| {
-            self.crowding(idx).map_or_else(|| speeds.clone(), |crowding| speeds.slowed(1.0 / crowding.factor))
-        };
-        let adapters: Vec<Speeds> = self.adapters.iter().enumerate().map(uncrowded).collect();
-        let times = |range: &Range<usize>| adapters.iter().map(|speeds| speeds.times(range.clone())).collect();
+        let times = |range: &Range<usize>| self.adapters.iter().map(|speeds| speeds.times(range.clone())).collect();
         Ok(trial.timed(self.blocks.ranges(division).iter().map(times).collect()))
     }
 
@@ -319,7 +310,7 @@ impl Site {
         let mut stages = Vec::new();
         for (number, (range, team)) in candidate.stages.iter().enumerate() {
             let piece_ms = |idx: &usize| {
-                let (computing, moving) = self.piece_ms(range, &self.adapters[*idx], f64::from(rows));
+                let (computing, moving) = self.piece_ms(range, &self.adapters[*idx].crowded(), f64::from(rows));
                 computing + moving
             };
             let rate: f64 = team.iter().map(|idx| 1.0 / piece_ms(idx).max(1e-9)).sum();

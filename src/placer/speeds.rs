@@ -8,6 +8,7 @@ use crate::plan::{Pass, Work};
 use crate::simulator::AdapterSpec;
 use crate::simulator::adapter::FORWARD_PART;
 use crate::simulator::cost::{Line, Times};
+use crate::simulator::crowd::Crowding;
 use crate::simulator::link::transfer_ms;
 
 /// An adapter, as far as placements depend on it.
@@ -19,11 +20,13 @@ pub(crate) struct Speeds {
     pub limit: Option<u64>,
     /// Milliseconds of a run, whatever it computes.
     pub launch_ms: f64,
-    /// Computing of each block, without the launch, while all adapters compute.
+    /// Computing of each block, without the launch, while all other adapters are idle.
     pub blocks: Vec<Times>,
-    /// Computing of the whole model while all others are idle, where it is known. It tells what adapters that share cores or
-    /// memory cost each other.
-    pub alone: Option<Times>,
+    /// Computing of the whole model, likewise, where it is known: with its update, and as one of several copies.
+    pub lone: Option<Times>,
+    pub copy: Option<Times>,
+    /// Its slowdown beside adapters that share cores or memory with it; none without such adapters.
+    pub crowding: Option<Crowding>,
     pub upload_gb_s: Option<f64>,
     pub download_gb_s: Option<f64>,
     /// Milliseconds of each transfer whatever its bytes.
@@ -38,6 +41,18 @@ impl Speeds {
         self.blocks[range].iter().fold(launch, Times::and)
     }
 
+    /// Computing of the whole model, as one of so many copies.
+    pub fn copy(&self, of: usize) -> Times {
+        let known = if of == 1 { self.lone.or(self.copy) } else { self.copy.or(self.lone) };
+        known.unwrap_or_else(|| self.times(0..self.blocks.len()))
+    }
+
+    /// The speeds while all others compute.
+    #[must_use]
+    pub fn crowded(&self) -> Self {
+        self.slowed(self.crowding.as_ref().map_or(1.0, |crowding| crowding.beside_all))
+    }
+
     /// An adapter like this one, with computing that takes `factor` times as long.
     #[must_use]
     pub fn slowed(&self, factor: f64) -> Self {
@@ -45,7 +60,8 @@ impl Speeds {
         Self {
             launch_ms: self.launch_ms * factor,
             blocks: self.blocks.iter().map(slowed).collect(),
-            alone: self.alone.as_ref().map(slowed),
+            lone: self.lone.as_ref().map(slowed),
+            copy: self.copy.as_ref().map(slowed),
             ..self.clone()
         }
     }
@@ -95,13 +111,15 @@ impl Speeds {
             limit: spec.memory_bytes(),
             launch_ms: spec.fixed_ms,
             blocks: weights.iter().enumerate().map(times).collect(),
-            alone: None,
+            lone: None,
+            copy: None,
+            crowding: None,
             upload_gb_s: spec.upload_gb_s,
             download_gb_s: spec.download_gb_s,
             latency_ms: spec.latency_ms,
         };
-        let alone = Times { update_ms: spec.work_ms(update), ..speeds.times(0..blocks.len()) };
-        Self { alone: Some(alone), ..speeds }
+        let lone = Times { update_ms: spec.work_ms(update), ..speeds.times(0..blocks.len()) };
+        Self { lone: Some(lone), ..speeds }
     }
 }
 

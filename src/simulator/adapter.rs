@@ -32,8 +32,9 @@ pub(crate) const FORWARD_PART: f64 = 1.0 / 3.0;
 pub(super) struct SimulatedAdapter {
     pub spec: AdapterSpec,
     pub arithmetic: Arithmetic,
-    /// Its position in the world.
+    /// Its position in the world, and in its machine.
     pub index: usize,
+    pub position: usize,
     /// Costs of plans, if the plans do not determine them.
     pub costs: Arc<[Cost]>,
     /// Its host, and the adapters that compute there.
@@ -53,14 +54,14 @@ pub(super) struct AdapterHistory {
 
 impl SimulatedAdapter {
     pub fn new(
-        (index, spec): (usize, AdapterSpec),
+        (index, position, spec): (usize, usize, AdapterSpec),
         arithmetic: Arithmetic,
         costs: Arc<[Cost]>,
         (runtime, crowd): (Virtual, Arc<Crowd>),
         rng: ChaCha8Rng,
     ) -> Self {
         let history = AdapterHistory { faults: spec.faults.clone(), loads: 0, runs: 0, rng };
-        Self { spec, arithmetic, index, costs, runtime, crowd, history: Mutex::new(history) }
+        Self { spec, arithmetic, index, position, costs, runtime, crowd, history: Mutex::new(history) }
     }
 }
 
@@ -391,15 +392,15 @@ impl Simulated {
         if ms <= 0.0 {
             return Ok(());
         }
-        let computing = Computing::begin(self.adapter.crowd.clone());
+        let computing = Computing::begin(self.adapter.crowd.clone(), self.adapter.position);
         let mut left_ms = ms;
         while left_ms > 0.0 {
             let now_ms = self.runtime.now_ms();
             let AdapterSpec { slowdowns, crowding, .. } = &self.adapter.spec;
             let now = slowdowns.iter().filter(|slow| slow.from_ms <= now_ms && now_ms < slow.to_ms);
-            let (n_others, n_changes) = computing.others();
+            let (others, n_changes) = computing.others();
             let factor = now.map(|slow| slow.factor).product::<f64>()
-                * crowding.map_or(1.0, |crowding| crowding.beside(n_others));
+                * crowding.as_ref().map_or(1.0, |crowding| crowding.factor(&others));
             let changes = slowdowns.iter().flat_map(|slow| [slow.from_ms, slow.to_ms]);
             let until_ms = changes.filter(|at_ms| *at_ms > now_ms).fold(f64::INFINITY, f64::min);
             let piece_ms = (left_ms * factor).min(until_ms - now_ms);

@@ -105,7 +105,13 @@ impl World {
                 let mut rng = ChaCha8Rng::seed_from_u64(seed);
                 rng.set_stream((stream << 32) | position as u64);
                 let place = (host.clone(), crowd.clone());
-                Arc::new(SimulatedAdapter::new((first + position, spec), arithmetic, costs.clone(), place, rng))
+                Arc::new(SimulatedAdapter::new(
+                    (first + position, position, spec),
+                    arithmetic,
+                    costs.clone(),
+                    place,
+                    rng,
+                ))
             }));
             hosts.push((host, first..adapters.len()));
         }

@@ -259,7 +259,7 @@ impl Adapters {
             Some(probed) => probed,
             None => {
                 let limits: Vec<Option<u64>> = adapters.iter().map(|info| self.limits.of(info, adapters)).collect();
-                probe(&blocks, adapters, &limits, opener, &self.runtime, (batch_size, micro_batches)).await?
+                probe(&blocks, adapters, &limits, opener, &self.runtime, batch_size).await?
             }
         };
         self.probed = Some(probed.clone());

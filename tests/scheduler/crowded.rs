@@ -15,8 +15,8 @@ fn adapter(name: &str, fixed_ms: f64, per_row_ms: f64, crowding: Option<Crowding
     AdapterSpec { crowding, ..AdapterSpec::new(name, fixed_ms, per_row_ms) }
 }
 
-fn beside(n_others: u32, factor: f64) -> Option<Crowding> {
-    Some(Crowding { factor, n_others })
+fn beside(own: usize, n_others: usize, factor: f64) -> Option<Crowding> {
+    Some(Crowding::even(own, n_others + 1, factor))
 }
 
 fn rig(adapters: Vec<AdapterSpec>) -> RigConfig {
@@ -31,8 +31,8 @@ fn all(rig: &RigConfig) -> Point {
 #[test]
 fn adapters_on_the_same_cores_are_no_faster_than_one() {
     for n_others in 1..4 {
-        let factor = f64::from(n_others + 1);
-        let adapter = |idx: u32| adapter(&idx.to_string(), 0.0, 0.1, beside(n_others, factor));
+        let factor = (n_others + 1) as f64;
+        let adapter = |idx: usize| adapter(&idx.to_string(), 0.0, 0.1, beside(idx, n_others, factor));
         let point = all(&rig((0..=n_others).map(adapter).collect()));
         assert_relative("ms of a step", &[point.step_ms], &[25.6], 0.03);
     }
@@ -42,7 +42,7 @@ fn adapters_on_the_same_cores_are_no_faster_than_one() {
 #[test]
 fn an_adapter_is_as_fast_as_it_was_from_when_the_others_end() {
     // The second has 20 ms of work whatever its rows, and ends then; the first one is at half its speed until then.
-    let point = all(&rig(vec![adapter("crowded", 0.0, 0.1, beside(1, 2.0)), adapter("other", 20.0, 0.2, None)]));
+    let point = all(&rig(vec![adapter("crowded", 0.0, 0.1, beside(0, 1, 2.0)), adapter("other", 20.0, 0.2, None)]));
     let [crowded, other] = point.shares[..] else { panic!("{point:?}") };
     let other_ms = 20.0 + 0.2 * f64::from(other);
     let work_ms = 0.1 * f64::from(crowded);
@@ -52,15 +52,16 @@ fn an_adapter_is_as_fast_as_it_was_from_when_the_others_end() {
 
 /// A CPU and two cards of software that compute on its cores: each is faster while the others are idle.
 fn crowded(slow: f64) -> World {
-    let adapter = |name: &str, gflops, factor| AdapterSpec {
+    let adapter = |own: usize, name: &str, gflops, factor| AdapterSpec {
         gflops: Some(gflops),
         memory_gb_s: Some(gflops),
         upload_gb_s: Some(1.0),
         download_gb_s: Some(1.0),
-        crowding: beside(2, factor),
+        crowding: beside(own, 2, factor),
         ..AdapterSpec { name: name.into(), fixed_ms: 0.1, ..AdapterSpec::default() }
     };
-    World::new(vec![adapter("card", slow, 1.3), adapter("slow card", slow / 8.0, 1.1), adapter("fast", 0.1, 2.5)])
+    let cards = [adapter(0, "card", slow, 1.3), adapter(1, "slow card", slow / 8.0, 1.1)];
+    World::new(cards.into_iter().chain([adapter(2, "fast", 0.1, 2.5)]).collect())
 }
 
 const ROWS: usize = 32;
@@ -91,7 +92,7 @@ fn steps_ms(world: &mut World, trainer: &mut Trainer, steps: usize) -> Vec<f64> 
     world.run(1e12, all).unwrap()
 }
 
-/// Adapters are measured all at once and, if they may be faster so, alone. Then replicas are predicted, and measured in a world of their own
+/// Adapters are measured by themselves, in pairs and all at once. Then replicas are predicted, and measured in a world of their own
 /// after the scheduler has excluded those that slow a step down.
 #[test]
 fn the_prediction_of_replicas_is_of_the_settled_state() {
@@ -115,15 +116,15 @@ fn the_prediction_of_replicas_is_of_the_settled_state() {
 /// Two stages with a single piece compute one after the other.
 #[test]
 fn stages_that_wait_for_each_other_do_not_slow_each_other_down() {
-    let of = |micro_batches, crowding| {
+    let of = |micro_batches, factor| {
         let placement = Placement::stages([(["..dense"], [0]), (["dense_1.."], [1])]);
-        let adapters = ["0", "1"].map(|name| adapter(name, 0.0, 0.1, crowding)).into();
+        let adapters = [0, 1].map(|own| adapter(&own.to_string(), 0.0, 0.1, beside(own, 1, factor))).into();
         let rig = RigConfig { placement, micro_batches: Some(micro_batches), ..rig(adapters) };
         simulate(&rig).unwrap().staged.unwrap().step_ms
     };
-    assert_relative("ms of a step", &[of(1, beside(1, 2.0))], &[of(1, None)], 1e-9);
-    let (free, crowded) = (of(8, None), of(8, beside(1, 2.0)));
+    assert_relative("ms of a step", &[of(1, 2.0)], &[of(1, 1.0)], 1e-9);
+    let (free, crowded) = (of(8, 1.0), of(8, 2.0));
     assert!(crowded > 1.3 * free && crowded < 2.0 * free, "{crowded} ms, {free} ms");
     // No more at once than one after the other.
-    assert!(crowded < 1.05 * of(1, None), "{crowded} ms");
+    assert!(crowded < 1.05 * of(1, 1.0), "{crowded} ms");
 }

@@ -10,13 +10,9 @@ use crate::simulator::AdapterSpec;
 use crate::simulator::cost::Times;
 use crate::simulator::trial::Trial;
 
-/// Adapters are left out if a step without them takes at most this part of what it takes with all: the scheduler excludes
+/// Adapters that share nothing are left out if a step without them takes at most this part of what it takes with all: the scheduler excludes
 /// adapters by itself where measured steps show that others are faster, but does not open those that were left out.
 const WORTH_LEAVING_OUT: f64 = 0.95;
-/// An adapter is measured alone if by its speed beside others a step takes at most this many times as long as with all of them.
-const ALONE_SLOWER: f64 = 4.0;
-/// Adapters that are measured alone.
-const MOST_ALONE: usize = 3;
 
 /// Adapters on which no copy fits, and the bytes that they lack.
 pub(super) type Lacking = Vec<(String, u64)>;
@@ -68,12 +64,14 @@ impl Site {
         let trial = self.trial_of_copies()?;
         let all_ms = self.copies_ms(&trial, &fitting)?;
         let mut best = (all_ms, fitting.clone());
+        // Of adapters that share cores or memory, each that is there costs the others time, also in trials.
+        let are_crowded = fitting.iter().any(|idx| self.adapters[*idx].crowding.is_some());
+        let worth = if are_crowded { 1.0 } else { WORTH_LEAVING_OUT };
         let fewer = (1..fitting.len()).map(|n_adapters| fitting[..n_adapters].to_vec());
-        let is_known = |idx: &&usize| self.adapters[**idx].alone.is_some();
-        let alone = fitting.iter().skip(1).filter(is_known).map(|idx| vec![*idx]);
+        let alone = fitting.iter().skip(1).map(|idx| vec![*idx]);
         for on in fewer.chain(alone) {
             let ms = self.copies_ms(&trial, &on)?;
-            if ms <= WORTH_LEAVING_OUT * all_ms && ms < best.0 {
+            if ms <= worth * all_ms && ms < best.0 {
                 best = (ms, on);
             }
         }
@@ -88,50 +86,25 @@ impl Site {
         Trial::new(model, objective, None, self.micro_batches.max(1), self.host_gb_s)
     }
 
-    /// Predicted milliseconds of a step with copies on some adapters, the others idle.
+    /// Predicted milliseconds of a step with copies on some adapters, the others idle. They compute at the same time nearly all the
+    /// time, so each is as slow as beside all of them.
     pub(super) fn copies_ms(&self, trial: &Trial, on: &[usize]) -> Result<f64> {
-        let times = |idx: &usize| {
-            let speeds = &self.adapters[*idx];
-            speeds.alone.filter(|_| on.len() == 1).unwrap_or_else(|| speeds.times(0..self.blocks.len()))
+        let beside = |(spec, idx): (AdapterSpec, &usize)| {
+            let factor = spec.crowding.as_ref().map_or(1.0, |crowding| crowding.beside_all);
+            (AdapterSpec { crowding: None, ..spec }, self.adapters[*idx].copy(on.len()).times(factor))
         };
-        let specs: Vec<_> = on.iter().map(|idx| self.adapters[*idx].spec()).collect();
-        trial.clone().timed(vec![on.iter().map(times).collect()]).step_ms(&specs, self.batch_size)
+        let (specs, times): (Vec<AdapterSpec>, Vec<Times>) =
+            self.specs_among(on).into_iter().zip(on).map(beside).unzip();
+        trial.clone().timed(vec![times]).step_ms(&specs, self.batch_size)
     }
 
-    /// Predicted milliseconds of a step with copies on some adapters once the scheduler has excluded those that slow it down. An adapter
-    /// that was measured alone is as fast as then while the others have no rows.
+    /// Predicted milliseconds once the scheduler has excluded those that slow a step down: as fast as by themselves while others have no rows.
     pub(super) fn settled_copies_ms(&self, on: &[usize]) -> Result<f64> {
         if on.len() == 1 {
             return self.copies_ms(&self.trial_of_copies()?, on);
         }
-        let of = |idx: &usize| {
-            let speeds = &self.adapters[*idx];
-            let alone = speeds.alone.filter(|_| self.crowding(*idx).is_some());
-            (alone.unwrap_or_else(|| speeds.times(0..self.blocks.len())), self.spec(*idx))
-        };
-        let (times, specs): (Vec<Times>, Vec<AdapterSpec>) = on.iter().map(of).unzip();
-        self.trial_of_copies()?.settled().timed(vec![times]).step_ms(&specs, self.batch_size)
-    }
-
-    /// Adapters that may be faster alone than all together, as far as speeds beside others tell.
-    ///
-    /// # Errors
-    /// If the model can't be planned.
-    pub fn worth_alone(&self) -> Result<Vec<usize>> {
-        let (mut fitting, _) = self.fitting(&vec![true; self.adapters.len()])?;
-        if fitting.len() < 2 {
-            return Ok(Vec::new());
-        }
-        let trial = self.trial_of_copies()?;
-        let all_ms = self.copies_ms(&trial, &fitting)?;
-        fitting.truncate(MOST_ALONE);
-        let mut worth = Vec::new();
-        for idx in fitting {
-            if self.copies_ms(&trial, &[idx])? <= ALONE_SLOWER * all_ms {
-                worth.push(idx);
-            }
-        }
-        Ok(worth)
+        let times = on.iter().map(|idx| self.adapters[*idx].copy(on.len())).collect();
+        self.trial_of_copies()?.settled().timed(vec![times]).step_ms(&self.specs_among(on), self.batch_size)
     }
 
     pub(super) fn stage_of_copies(&self, on: &[usize], step_ms: f64) -> Result<ChosenStage> {

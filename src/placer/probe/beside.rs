@@ -1,0 +1,83 @@
+//! Slowdown of adapters that share cores or memory: beside each other one, and beside all.
+
+use std::cell::Cell;
+
+use super::super::speeds::Speeds;
+use super::{BESIDE_MOST_MS, BESIDE_MS, CROWDED, FEWEST, MOST_PAIRS, Probe, each, first_pass};
+use crate::adapters::Combining;
+use crate::error::Result;
+use crate::simulator::crowd::Crowding;
+use crate::timing::median;
+
+/// The slowdown of each adapter while others compute, by runs of its slowest block; none where nothing is slowed down.
+///
+/// # Errors
+/// None of its own.
+pub(super) async fn crowdings(probes: &mut [Probe<'_>], speeds: &[Speeds]) -> Result<Vec<Option<Crowding>>> {
+    let n_adapters = probes.len();
+    let everyone: Vec<usize> = (0..n_adapters).collect();
+    let mut alone_ms = Vec::with_capacity(n_adapters);
+    for (probe, speeds) in probes.iter_mut().zip(speeds) {
+        alone_ms.push(probe.begin_beside(speeds).await);
+    }
+    let factors = |together: Vec<Option<f64>>| -> Vec<f64> {
+        let factor =
+            |(ms, alone): (Option<f64>, &Option<f64>)| (*alone).zip(ms).map(|(alone, ms)| (ms / alone).max(1.0));
+        together.into_iter().zip(&alone_ms).map(|it| factor(it).unwrap_or(1.0)).collect()
+    };
+    let of_all = factors(together(probes, &everyone).await?);
+    if of_all.iter().all(|factor| *factor < CROWDED) {
+        return Ok(vec![None; n_adapters]);
+    }
+    let even = |own: usize| Crowding::even(own, n_adapters, of_all[own]);
+    let mut crowdings: Vec<Crowding> = everyone.iter().copied().map(even).collect();
+    if (3..=MOST_PAIRS).contains(&(n_adapters * (n_adapters - 1) / 2)) {
+        for (a, b) in everyone.iter().flat_map(|a| everyone[a + 1..].iter().map(move |b| (*a, *b))) {
+            let of_pair = factors(together(probes, &[a, b]).await?);
+            crowdings[a].beside[b] = of_pair[a];
+            crowdings[b].beside[a] = of_pair[b];
+        }
+    }
+    Ok(crowdings.into_iter().map(Some).collect())
+}
+
+/// Milliseconds of a run of each of these adapters while all of them compute.
+async fn together(probes: &mut [Probe<'_>], on: &[usize]) -> Result<Vec<Option<f64>>> {
+    let n_ready = Cell::new(0);
+    each(probes, async |idx, probe| if on.contains(&idx) { probe.beside(&n_ready, on.len()).await } else { None }).await
+}
+
+impl Probe<'_> {
+    /// Loads the slowest of the blocks; gives the milliseconds of a run of it by itself.
+    async fn begin_beside(&mut self, speeds: &Speeds) -> Option<f64> {
+        let (few, many) = self.sizes();
+        let ms = |block: &usize| speeds.blocks[*block].train.at(f64::from(many));
+        let slowest = (0..self.blocks.len()).max_by(|a, b| ms(a).total_cmp(&ms(b)))?;
+        self.slowest = slowest;
+        let stage = &self.blocks.stages[slowest];
+        self.load(&stage.plan, many).await?;
+        self.run(&stage.plan, first_pass(stage), few, Combining::Host).await?;
+        self.beside(&Cell::new(0), 1).await
+    }
+
+    /// Median milliseconds of runs of the loaded block, until so many adapters have enough of them.
+    async fn beside(&mut self, n_ready: &Cell<usize>, n_adapters: usize) -> Option<f64> {
+        let stage = &self.blocks.stages[self.slowest];
+        let (begin_ms, many) = (self.elapsed_ms(), self.sizes().1);
+        let (mut all_ms, mut is_ready) = (Vec::new(), false);
+        while n_ready.get() < n_adapters {
+            let run = self.run(&stage.plan, first_pass(stage), many, Combining::Host).await;
+            all_ms.extend(run.as_ref().map(|timing| timing.compute_ms));
+            let elapsed_ms = self.elapsed_ms() - begin_ms;
+            let has_enough = all_ms.len() >= FEWEST && elapsed_ms > BESIDE_MS || elapsed_ms > BESIDE_MOST_MS;
+            if !is_ready && (has_enough || run.is_none()) {
+                is_ready = true;
+                n_ready.set(n_ready.get() + 1);
+            }
+            if run.is_none() {
+                return None;
+            }
+        }
+        (!all_ms.is_empty()).then(|| median(all_ms))
+    }
+}
