@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::data::csv::sketch::{ColumnSketch, Sketch, sketch};
 use crate::data::{Aside, Batch, Column, ColumnKind, Dataset, Description};
-use crate::internals::schema::few;
+use crate::internals::schema::{columns_help, few};
 use crate::internals::table::Table;
 use crate::internals::{shown, thousands};
 use crate::{Error, Result};
@@ -25,6 +25,10 @@ const SMALL: f64 = 0.1;
 pub(super) fn propose(args: &InitArgs) -> Result<Proposal> {
     let path = &args.data;
     let sketch = sketch(path)?;
+    if sketch.rows == 0 {
+        let problem = "needs at least one row below the names of its columns, but has none";
+        return Err(Error::data(format!("`{}`", shown(path)), problem, "check that it is the right file"));
+    }
     let target = target(path, &sketch, args.target.as_deref())?;
     let is_class = match args.target_kind.as_deref() {
         Some(kind) => kind == "classes",
@@ -76,7 +80,7 @@ fn target<'a>(path: &Path, sketch: &'a Sketch, asked: Option<&str>) -> Result<&'
             Error::setting(
                 format!("`{}`, `--target`", shown(path)),
                 format!("needs a column of the table, but is `{}`", shown(name)),
-                format!("its columns are {}", few(&names)),
+                columns_help(name, &names),
             )
         });
     }
