@@ -4,7 +4,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::names;
 use crate::vocabulary::Vocabulary;
 use crate::{shown, thousands};
 
@@ -272,12 +271,4 @@ pub fn few<S: AsRef<str>>(names: &[S]) -> String {
     let most = if names.len() == MOST + 1 { MOST + 1 } else { MOST };
     let text = names.iter().take(most).map(|name| shown(name.as_ref()).to_string()).collect::<Vec<_>>().join(", ");
     if names.len() > most { format!("{text} … and {} others", thousands(names.len() - most)) } else { text }
-}
-
-/// Help for a name that no column has: the one that may be meant, and all of them.
-pub fn columns_help<S: AsRef<str>>(wanted: &str, columns: &[S]) -> String {
-    let names: Vec<&str> = columns.iter().map(AsRef::as_ref).collect();
-    let meant =
-        names::nearest(wanted, &names).map_or(String::new(), |name| format!("did you mean `{}`? ", shown(name)));
-    format!("{meant}its columns are {}", few(columns))
 }

@@ -58,8 +58,6 @@ impl Terminal {
         let shown: &[&str] = if rank == 0 { &["manyhands"] } else { &["manyhands::scheduler", "manyhands::adapters"] };
         let mut builder = env_logger::Builder::new();
         builder.filter_level(LevelFilter::Error);
-        // It gives its errors back, too: they are in our own messages.
-        builder.filter_module("wgpu::backend", LevelFilter::Off);
         for module in shown {
             builder.filter_module(module, level);
         }

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use crate::data::csv::sketch::{ColumnSketch, Sketch, sketch};
 use crate::data::{Aside, Batch, Column, ColumnKind, Dataset, Description};
-use crate::internals::schema::{columns_help, few};
+use crate::internals::schema::few;
 use crate::internals::table::Table;
-use crate::internals::{shown, thousands};
+use crate::internals::{names, shown, thousands};
 use crate::{Error, Result};
 
 use super::{InitArgs, Proposal, Schedule, class_weights, commented, data_of, n_classes, quoted, quoted_path};
@@ -76,11 +76,12 @@ fn target<'a>(path: &Path, sketch: &'a Sketch, asked: Option<&str>) -> Result<&'
     if let Some(name) = asked {
         let by_index = || name.parse().ok().and_then(|index: usize| sketch.columns.get(index));
         return named(name).or_else(by_index).ok_or_else(|| {
-            let names: Vec<String> = sketch.columns.iter().map(|column| column.column.to_string()).collect();
+            let columns: Vec<String> = sketch.columns.iter().map(|column| column.column.to_string()).collect();
+            let known: Vec<&str> = columns.iter().map(String::as_str).collect();
             Error::setting(
                 format!("`{}`, `--target`", shown(path)),
                 format!("needs a column of the table, but is `{}`", shown(name)),
-                columns_help(name, &names),
+                format!("{}its columns are {}", names::meant(name, &known), few(&known)),
             )
         });
     }

@@ -10,7 +10,8 @@ use super::encode::Reading;
 use super::place::line_of;
 use super::settings::{Column, ColumnKind, CsvSettings, InputColumns, OutputColumns, TargetKind};
 use super::survey::{NoInput, Profile, Survey};
-use crate::schema::{Encoding, Field, Format, Missing, Schema, TableColumn, Text, columns_help, few};
+use crate::names;
+use crate::schema::{Encoding, Field, Format, Missing, Schema, TableColumn, Text, few};
 use crate::vocabulary::{TokenSettings, Vocabulary};
 use crate::{Error, Result, shown};
 
@@ -370,7 +371,9 @@ fn find(who: &str, column: &Column, n_columns: usize, header: Option<&StringReco
         |header| {
             let names: Vec<&str> = header.iter().collect();
             match column {
-                Column::Name(name) if found.is_empty() => columns_help(name, &names),
+                Column::Name(name) if found.is_empty() => {
+                    format!("{}its columns are {}", names::meant(name, &names), few(&names))
+                }
                 _ => format!("its columns are {}", few(&names)),
             }
         },
