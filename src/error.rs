@@ -1,7 +1,7 @@
 //! The one error type of the crate: who, what was needed, what was got, then `help:`.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
+use std::{fmt, io};
 
 use crate::shown::shown;
 
@@ -33,7 +33,7 @@ struct Told {
     problem: String,
     help: String,
     path: Option<PathBuf>,
-    source: Option<std::io::Error>,
+    source: Option<io::Error>,
 }
 
 /// Kinds of errors, for programs that can handle some of them.
@@ -100,19 +100,32 @@ impl Error {
     }
 
     /// A file that could not be read.
-    pub fn reading(path: impl Into<PathBuf>, source: std::io::Error) -> Self {
+    pub fn reading(path: impl Into<PathBuf>, source: io::Error) -> Self {
         Self::file(path.into(), "read", source, "check that the path is right and that you may read it")
     }
 
     /// A file that could not be written.
-    pub fn writing(path: impl Into<PathBuf>, source: std::io::Error) -> Self {
-        let help = "check that the folder exists, that you may write there, that no other program has the file open, and that \
-                    the disk has room";
+    pub fn writing(path: impl Into<PathBuf>, source: io::Error) -> Self {
+        let help = match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                "make room on the disk, or name a place on another"
+            }
+            io::ErrorKind::NotFound => "check the path: its folder must be there",
+            io::ErrorKind::ReadOnlyFilesystem => "name a place on another disk: nothing can be written on this one",
+            // Windows says so of a file that another program has open, too.
+            io::ErrorKind::PermissionDenied => {
+                "name a folder in which you may write, or end the program that has the file open"
+            }
+            _ => {
+                "check that the folder exists, that you may write there, that no other program has the file open, and that the \
+                 disk has room"
+            }
+        };
         Self::file(path.into(), "written", source, help)
     }
 
-    fn file(path: PathBuf, action: &str, source: std::io::Error, help: &str) -> Self {
-        let (who, problem) = (format!("`{}`", shown(&path)), format!("can't be {action}: {source}"));
+    fn file(path: PathBuf, action: &str, source: io::Error, help: &str) -> Self {
+        let (who, problem) = (format!("`{}`", shown(&path)), format!("can't be {action}: {}", cause(&source)));
         let (help, path, source) = (help.into(), Some(path), Some(source));
         Self(Box::new(Told { kind: ErrorKind::File, who, problem, help, path, source }))
     }
@@ -143,6 +156,12 @@ impl Error {
     }
 }
 
+/// The cause in the system's words. The crate `tempfile` adds the path of the unfinished file, which is gone.
+fn cause(source: &io::Error) -> String {
+    let text = source.to_string();
+    text.split(" at path \"").next().unwrap_or_default().to_owned()
+}
+
 /// The kind, then the text: what a `main` prints that returns an error.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -163,5 +182,28 @@ impl Problem {
     /// A problem and its remedy.
     pub fn new(problem: impl Into<String>, help: impl Into<String>) -> Self {
         Self { problem: problem.into(), help: help.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_can_not_be_written_has_the_remedy_that_fits() {
+        let error = |kind: io::ErrorKind| Error::writing("m.safetensors", io::Error::from(kind)).to_string();
+        assert!(error(io::ErrorKind::StorageFull).ends_with("help: make room on the disk, or name a place on another"));
+        assert!(error(io::ErrorKind::PermissionDenied).contains("help: name a folder in which you may write"));
+        assert!(error(io::ErrorKind::NotFound).contains("help: check the path"));
+        assert!(error(io::ErrorKind::TimedOut).contains("help: check that the folder exists"));
+    }
+
+    #[test]
+    fn the_name_of_an_unfinished_file_is_not_told() {
+        let nowhere = std::env::temp_dir().join("manyhands has no such folder");
+        let source = tempfile::NamedTempFile::new_in(&nowhere).unwrap_err();
+        assert!(source.to_string().contains(" at path "), "{source}");
+        let error = Error::writing(nowhere.join("m.safetensors"), source).to_string();
+        assert!(error.contains("m.safetensors` can't be written: ") && !error.contains(" at path "), "{error}");
     }
 }

@@ -7,6 +7,8 @@ use serde::de::value::StrDeserializer;
 use serde::de::{self, DeserializeOwned, IntoDeserializer};
 use serde::{Deserialize, Deserializer};
 
+use crate::shown::shown;
+
 /// Short names of Keras, in plain form, and what they stand for.
 const SHORT: &[(&str, &str)] = &[
     ("acc", "accuracy"),
@@ -70,6 +72,11 @@ pub fn nearest<'a>(name: &str, names: &[&'a str]) -> Option<&'a str> {
     // The first of those that are alike as much.
     let best = names.iter().rev().map(|known| (likeness(known), *known)).max_by(|a, b| a.0.total_cmp(&b.0));
     best.filter(|(likeness, _)| *likeness >= ALIKE).map(|(_, known)| known)
+}
+
+/// Beginning of a help for an unknown name: `did you mean …? `, or nothing.
+pub fn meant(name: &str, names: &[&str]) -> String {
+    nearest(name, names).map_or(String::new(), |nearest| format!("did you mean `{}`? ", shown(nearest)))
 }
 
 /// Help for an unknown name: `did you mean …?`, and all known names.

@@ -1,5 +1,7 @@
 //! A list of adapters: each physical one once, in an order that lasts; and the choice among them.
 
+use std::path::PathBuf;
+
 use litemap::LiteMap;
 
 use super::{Info, Kind};
@@ -71,6 +73,39 @@ pub const FXC: &str = "FXC";
 /// Whether FXC, the old compiler of DX12, builds this adapter's shaders.
 pub fn is_fxc(info: &Info) -> bool {
     info.backend == "dx12" && info.driver.ends_with(FXC)
+}
+
+/// DXC, the new compiler of DX12, where FXC builds the shaders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Dxc {
+    /// This program has none.
+    Missing,
+    /// This program has one, but the driver does not take its shaders, or it is too old.
+    Unused,
+}
+
+impl Dxc {
+    /// Looks where this program takes it from: within itself, or beside it.
+    pub fn of_program() -> Self {
+        let is_beside = |program: PathBuf| program.with_file_name("dxcompiler.dll").exists();
+        let is_there = cfg!(feature = "static-dxc") || std::env::current_exe().is_ok_and(is_beside);
+        if is_there { Self::Unused } else { Self::Missing }
+    }
+
+    /// Remedy for FXC.
+    pub fn advice(self) -> &'static str {
+        match self {
+            Self::Missing => {
+                "lay Microsoft's `dxcompiler.dll` of version 1.8.2502 or later beside the program, or install the card's Vulkan \
+                 driver"
+            }
+            Self::Unused => {
+                "install a newer driver of the card, for DX12 or Vulkan: DXC, the new compiler, is there, but needs a driver with \
+                 shader model 6, and version 1.8.2502 or later"
+            }
+        }
+    }
 }
 
 const DOZEN: &str = "Microsoft Direct3D12 (";

@@ -310,9 +310,9 @@ fn check_limit(needed: u64, limit: u64, capacity: u32) -> Result<(), Fault> {
     if needed <= limit {
         return Ok(());
     }
-    let (rows, more) = (if capacity == 1 { "1 row" } else { &format!("{capacity} rows") }, bytes(needed - limit));
-    let (needed, limit) = (bytes(needed), bytes(limit));
-    Err(Fault::OutOfMemory(format!("{rows} at once need {needed}, {more} more than its limit of {limit}")))
+    let rows = if capacity == 1 { "1 row at once needs" } else { &format!("{capacity} rows at once need") };
+    let (more, needed, limit) = (bytes(needed - limit), bytes(needed), bytes(limit));
+    Err(Fault::OutOfMemory(format!("{rows} {needed}, {more} more than its limit of {limit}")))
 }
 
 /// Checks that the plan has all that a run names.

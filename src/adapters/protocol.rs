@@ -165,6 +165,9 @@ impl Timing {
     }
 }
 
+/// Reason of a loss: a run ended, as the device says, but not all of it was computed.
+pub const UNFINISHED: &str = "the device did not run to the end";
+
 /// Cause why an adapter can't continue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {

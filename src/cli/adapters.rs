@@ -111,10 +111,6 @@ fn table(listed: &[Listed<'_>]) -> Table {
     table
 }
 
-/// Remedy for DX12 with the old shader compiler.
-pub const FXC_ADVICE: &str = "For the new one lay a `dxcompiler.dll` of version 1.8.2502 or later beside the program; or install the \
-                              card's Vulkan driver.";
-
 fn explanation(list: &[Info], wanted: Option<&str>) -> String {
     let has_gpu = list.iter().any(|info| info.kind.is_gpu());
     let reason = match wanted {
@@ -125,9 +121,10 @@ fn explanation(list: &[Info], wanted: Option<&str>) -> String {
     let old = list.iter().find(|info| adapters::list::is_fxc(info));
     let old = old.map_or(String::new(), |info| {
         format!(
-            "\nDX12 has FXC here, the old shader compiler: shaders for `{}` take about three times as long to build. \
-             {FXC_ADVICE}",
-            info.name
+            "\nDX12 has FXC here, the old shader compiler: shaders for `{}` take about three times as long to build.\n  \
+             help: {}",
+            info.name,
+            adapters::list::Dxc::of_program().advice()
         )
     });
     format!(

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::adapters::{Info, MemoryLimits};
 use crate::internals::adapters as engine;
+use crate::internals::adapters::list::Dxc;
 use crate::internals::bytes;
 use crate::internals::table::Table;
 use crate::{Error, Result};
@@ -86,6 +87,8 @@ pub fn examine(list: &[Info], limits: &MemoryLimits, terminal: &Terminal) -> Res
         memory,
         memory_free,
         resets: system::resets(),
+        dxc: Dxc::of_program(),
+        gpus: engine::list().iter().filter(|info| info.kind.is_gpu()).count(),
         adapters: examined,
     })
 }
@@ -102,15 +105,10 @@ pub fn tell(facts: &Facts, findings: &[Finding], terminal: &Terminal) {
 }
 
 fn show(facts: &Facts, findings: &[Finding], terminal: &Terminal) {
-    let known = |bytes_of: Option<u64>| bytes_of.map_or_else(|| "unknown".into(), bytes);
-    terminal.line(format_args!(
-        "manyhands {} on {}, {} threads, memory {} ({} free)",
-        facts.version,
-        facts.system,
-        facts.threads,
-        known(facts.memory),
-        known(facts.memory_free)
-    ));
+    let memory = facts.memory.map_or(String::new(), |memory| format!(", memory {}", bytes(memory)));
+    let free = facts.memory_free.map_or(String::new(), |free| format!(" ({} free)", bytes(free)));
+    let Facts { version, system, threads, .. } = facts;
+    terminal.line(format_args!("manyhands {version} on {system}, {threads} threads{memory}{free}"));
     for reset in &facts.resets {
         let after = reset.seconds.map_or("never".into(), |seconds| format!("after {seconds} s"));
         terminal.line(format_args!("the system resets a driver that does not answer {after} (`{}`)", reset.name));

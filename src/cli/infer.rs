@@ -177,7 +177,7 @@ impl Trained {
                 "the data",
                 "are needed, but none are named",
                 format!(
-                    "name them by `--data`, or settings by `--config`; the model was trained on {}",
+                    "name them after the model file, or settings by `--config`; the model was trained on {}",
                     described(schema)
                 ),
             )),

@@ -149,7 +149,12 @@ const TABLES: &[&str] = &["csv", "tsv", "tab", "data"];
 /// Extensions of images.
 const IMAGES: &[&str] = &["png", "jpg", "jpeg", "bmp"];
 
-fn has_extension(path: &Path, ends: &[&str]) -> bool {
+/// Whether there are data that `init` may look at.
+pub fn is_data(path: &Path) -> bool {
+    path.is_dir() || path.is_file() && (has_extension(path, TABLES) || has_extension(path, &["npz"]))
+}
+
+pub fn has_extension(path: &Path, ends: &[&str]) -> bool {
     path.extension().is_some_and(|extension| ends.iter().any(|end| extension.eq_ignore_ascii_case(end)))
 }
 

@@ -1,6 +1,7 @@
 //! Settings files: TOML with the tables `[data]`, `[model]`, `[loss]`, `[optimizer]`, `[schedule]`, `[training]`.
 
 mod as_run;
+mod mistaken;
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -231,8 +232,9 @@ impl Settings {
             None => Self::parse(DIGITS, "the settings of the digits")
                 .map(|settings| Self { file: String::new(), ..settings }),
             Some(path) => {
-                let text = std::fs::read_to_string(path).map_err(|error| Error::reading(path, error))?;
-                Self::parse(&text, &path.display().to_string())
+                let text = std::fs::read_to_string(path).map_err(|error| Error::reading(path, error));
+                let settings = text.and_then(|text| Self::parse(&text, &path.display().to_string()));
+                settings.map_err(|error| mistaken::explain(path, error))
             }
         }
     }

@@ -504,7 +504,7 @@ impl Sweep<'_> {
         };
         let folder = RunFolder::new(&best.folder);
         self.terminal.line(format_args!(
-            "best: trial {}, {} {}, in `{}`; predict with `manyhands predict {} --input new`",
+            "best: trial {}, {} {}, in `{}`; predict with `manyhands predict {} DATA`",
             best.trial,
             self.asked.objective,
             number(value),

@@ -265,7 +265,7 @@ impl ImageFiles {
         for (path, problem) in self.files.iter().zip(&problems) {
             if let Some(problem) = problem {
                 log::warn!("left out: {}", self.told(problem));
-                self.left_out.add("since they can't be read".into(), path.clone());
+                self.left_out.add("unreadable".into(), path.clone());
             }
         }
         let mut kept = is_kept.iter();

@@ -192,9 +192,20 @@ pub(crate) struct FileReader<'a> {
     metadata: HashMap<String, String>,
 }
 
+/// Whether bytes are text: the length of a header, with which a safetensors file begins, has zeros.
+fn is_text(bytes: &[u8]) -> bool {
+    let begin = bytes.get(..8).unwrap_or_default();
+    !begin.is_empty() && begin.iter().all(|byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace())
+}
+
 impl<'a> FileReader<'a> {
     /// Reads the header; `name` is for messages.
     pub(crate) fn open(bytes: &'a [u8], name: &'a str) -> Result<Self> {
+        if is_text(bytes) {
+            let help =
+                "a model file is what `manyhands train run.toml --save model.safetensors` or `Model::save` wrote";
+            return Err(Error::checkpoint(format!("`{name}`"), "needs to be a safetensors file, but is text", help));
+        }
         let help = if bytes.starts_with(ZIP) || bytes.starts_with(HDF5) {
             "if it is a model of Keras, make a model file of it: `pip install manyhands_ml[keras]`, `manyhands-ml convert \
              model.keras model.safetensors`"

@@ -192,6 +192,22 @@ const MISTAKES: &[(&str, &str)] = &[
     ("train --split 1:2:3", "error: split needs 1 parts from 0 up, one for each adapter, but got [1.0, 2.0, 3.0]"),
     ("train nowhere.toml", "error: `nowhere.toml` can't be read: "),
     (
+        "train table.csv",
+        "error: `table.csv` needs to be a settings file, but is data\n  help: `manyhands init table.csv` looks at it",
+    ),
+    (
+        "sweep . --vary batch_size=1,2",
+        "error: `.` needs to be a settings file, but is a folder\n  help: `manyhands init .`",
+    ),
+    (
+        "train model.safetensors",
+        "error: `model.safetensors` needs to be a settings file, but is a model file\n  help: `manyhands evaluate` and `predict`",
+    ),
+    (
+        "predict key.toml",
+        "error: `key.toml` needs to be a safetensors file, but is text\n  help: a model file is what `manyhands train run.toml",
+    ),
+    (
         "train key.toml",
         "error: `key.toml`, line 12, key `batchsize`, is not known here\n  help: did you mean `batch_size`?",
     ),
@@ -220,7 +236,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ("summary foreign.safetensors", "error: `foreign.safetensors` needs metadata `manyhands.model`, but has none"),
     (
         "evaluate other.safetensors",
-        "error: the data are needed, but none are named\n  help: name them by `--data`, or settings by `--config`; \
+        "error: the data are needed, but none are named\n  help: name them after the model file, or settings by `--config`; \
          the model was trained on a table with the columns x, y and the target kind",
     ),
     (
@@ -240,6 +256,10 @@ const MISTAKES: &[(&str, &str)] = &[
     (
         "predict other.safetensors --config table.toml --input narrow.csv",
         "error: `narrow.csv` needs a column `y`, but has none\n  help: its columns are x, kind",
+    ),
+    (
+        "train column.toml",
+        "error: `table.csv` needs a column `knid`, but has none\n  help: did you mean `kind`? its columns are x, y, kind",
     ),
     ("predict other.safetensors --config table.toml --input nowhere.csv", "error: `nowhere.csv` can't be read: "),
     (
@@ -296,6 +316,7 @@ fn mistakes_are_named() {
     let old = Model::load(folder.path().join("other.safetensors")).unwrap().config().build(0).unwrap();
     old.save(folder.path().join("old.safetensors")).unwrap();
     let table = fs::read_to_string(folder.path().join("table.toml")).unwrap();
+    write(&folder, "column.toml", table.replace("\"kind\"", "\"knid\""));
     let model = &table[table.find("[model]").unwrap()..];
     write(&folder, "cifar.toml", format!("[data]\ntype = \"cifar10\"\nfolder = \"nowhere\"\n{model}"));
     write(&folder, "layer.toml", DENSE_DIGITS.replace("units", "unit"));
@@ -634,5 +655,5 @@ fn an_image_that_can_t_be_read_stops_no_other_prediction() {
             .contains("train/a/bad.png` needs to be PNG, JPEG or BMP")
     );
     let trained = succeed(&folder, "train skip.toml --epochs 1 --save skipped.safetensors");
-    assert!(trained.contains("1 file is left out, since they can't be read: `a/bad.png`"), "{trained}");
+    assert!(trained.contains("1 file is left out, unreadable: `a/bad.png`"), "{trained}");
 }

@@ -32,7 +32,7 @@ fn a_wrong_adapter_fails_the_command_with_advice() {
     let (shown, error) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(1), "{shown}{error}");
     assert!(shown.contains("WRONG") && shown.contains("it has too little memory for a small network"), "{shown}");
-    assert!(shown.contains("  help: end other programs that use the card"), "{shown}");
+    assert!(shown.contains("  help: end other programs that use its memory"), "{shown}");
     assert!(
         error.contains("error: this machine needs all adapters to compute right, but has 1 that do not"),
         "{error}"

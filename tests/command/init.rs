@@ -157,7 +157,7 @@ fn a_folder_of_mixed_pictures() {
     for needed in [
         "40 rows of [24, 24, 3]",
         "2 classes: above (20), below (20)",
-        "2 files are left out, since they can't be read: for example `above/cut.jpg`",
+        "2 files are left out, unreadable: for example `above/cut.jpg`",
         "1 folder has no image and is no class: empty",
         "images of 16×20 to 20×26 pixels; each is brought to 24×24",
     ] {
@@ -286,6 +286,7 @@ fn what_can_not_be_told_is_refused() {
     let home = tempfile::tempdir().unwrap();
     let path = |name: &str| home.path().join(name);
     fs::write(path("t.csv"), "x,kind\n1,a\n2,b\n3,a\n4,b\n").unwrap();
+    fs::write(path("names.csv"), "x,kind\n").unwrap();
     fs::create_dir(path("empty")).unwrap();
     fs::write(path("one.png"), "no image").unwrap();
     fs::write(path("bytes.bin"), [0, 1, 2, 3]).unwrap();
@@ -295,6 +296,11 @@ fn what_can_not_be_told_is_refused() {
             "init t.csv --target y",
             "`--target` needs a column of the table, but is `y`\n  help: its columns are x, kind",
         ),
+        (
+            "init t.csv --target knd",
+            "`--target` needs a column of the table, but is `knd`\n  help: did you mean `kind`? its columns are x, kind",
+        ),
+        ("init names.csv", "`names.csv` needs at least one row below the names of its columns, but has none"),
         ("init t.csv --target-kind values", "the target `kind` needs numbers to predict, but holds: category"),
         ("init empty", "the folder `empty` needs a sub-folder of images for each class, MNIST's or CIFAR-10's files"),
         ("init one.png", "`one.png` needs to be a table, a text or a folder, but is an image"),

@@ -76,9 +76,8 @@ fn a_sweep_ends_bad_trials_early_and_names_the_best() {
 
     // The line that it ends with predicts; its folders are those of runs.
     let line = shown.lines().find(|line| line.starts_with("best: ")).unwrap();
-    let command = line.split('`').find(|part| part.starts_with("manyhands predict ")).unwrap();
-    fs::copy(folder.path().join("table.csv"), folder.path().join("new")).unwrap();
-    assert_eq!(succeed(&folder, command.strip_prefix("manyhands ").unwrap()).lines().count(), 121);
+    let command = line.split('`').find_map(|part| part.strip_prefix("manyhands ")?.strip_suffix(" DATA")).unwrap();
+    assert_eq!(succeed(&folder, &format!("{command} table.csv")).lines().count(), 121);
     succeed(&folder, "report sweeps/run/trial-001 sweeps/run/trial-002 sweeps/run/trial-003");
 
     // The number of adapters changes no result.

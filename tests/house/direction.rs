@@ -38,7 +38,7 @@ layers:             plan kernels onnx size kind misread names shape error
 losses:             plan kernels size kind misread names shape error
 metrics:            losses kernels kind misread names shape error
 optimizers:         plan kernels size kind misread names error
-data:               files runtime schema vocabulary table shape error
+data:               files runtime schema vocabulary table names shape error
 model:              layers losses metrics optimizers plan kernels onnx files leaves
 adapters:           adapters/cpu adapters/gpu plan kernels runtime size shape error
 adapters/cpu:       adapters plan kernels runtime size error

@@ -366,8 +366,10 @@ impl Gpu {
 fn fxc(info: &Info) -> String {
     format!(
         "adapter {} `{}` runs through DX12 with FXC, the old shader compiler: shaders take about three times as long to build\n  \
-         help: lay a `dxcompiler.dll` of version 1.8.2502 or later beside the program, or install the card's Vulkan driver",
-        info.index, info.name
+         help: {}",
+        info.index,
+        info.name,
+        list::Dxc::of_program().advice()
     )
 }
 

@@ -12,6 +12,7 @@ use super::pipelines::Pipelines;
 use super::program::{Prepared, Program};
 use super::staging::{Arrived, Part, Target};
 use super::tuning::{Choice, Trials, Tuner};
+use crate::adapters::protocol::UNFINISHED;
 use crate::kernels::completion;
 use crate::plan::{Command, Exchange, Pass, Plan, Role, View};
 use crate::size::F32_BYTES;
@@ -348,7 +349,7 @@ fn check_marker(marker: Option<f32>, run_number: u32) -> Result<(), Fault> {
     if marker.map(f32::to_bits) == Some(completion::marker(run_number).to_bits()) {
         return Ok(());
     }
-    Err(Fault::Lost("the device did not run to the end".into()))
+    Err(Fault::Lost(UNFINISHED.into()))
 }
 
 /// The part of a run's time that trying tiles took: the excess over the expected time. A run that tries nothing sets

@@ -2,6 +2,7 @@
 
 use crate::ErrorKind;
 use crate::adapters::Info;
+use crate::internals::adapters::list::Dxc;
 use serde::Serialize;
 
 /// A machine and its adapters.
@@ -18,6 +19,10 @@ pub struct Facts {
     pub memory_free: Option<u64>,
     /// Limits after which the system resets a driver.
     pub resets: Vec<Reset>,
+    /// The new compiler of DX12, where the old one builds an adapter's shaders.
+    pub dxc: Dxc,
+    /// GPUs of the machine, tried or not.
+    pub gpus: usize,
     pub adapters: Vec<Examined>,
 }
 

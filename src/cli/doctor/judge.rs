@@ -1,13 +1,13 @@
 //! Judges the facts: what is wrong, what could be better, and what to do about it. Asks nothing of the machine.
 
 use crate::ErrorKind;
-use crate::adapters::Kind;
-use crate::internals::adapters::list::is_fxc;
+use crate::adapters::{Info, Kind};
+use crate::internals::adapters::list::{Dxc, is_fxc};
 use crate::internals::bytes;
 use serde::Serialize;
 
 use super::facts::{Examined, Facts, Failed, Outcome, Step};
-use crate::cli::adapters::FXC_ADVICE;
+use crate::internals::adapters::UNFINISHED;
 
 /// Free memory below which training meets its limits.
 const LITTLE_MEMORY: u64 = 1_000_000_000;
@@ -15,6 +15,9 @@ const LITTLE_MEMORY: u64 = 1_000_000_000;
 const SLOW_LINK_GB_S: f64 = 1.0;
 /// Seconds of the reset limit that Windows has by itself.
 const USUAL_RESET_S: f64 = 2.0;
+/// Remedy for a driver that computes nothing.
+const IDLE_ADVICE: &str = "leave it out by `--adapters`; if it is DX12 under Wine, use Vulkan alone: set `WGPU_BACKEND=vulkan`; else \
+                           install a newer driver";
 /// Names that are told of many.
 const MOST_NAMES: usize = 4;
 
@@ -40,7 +43,7 @@ pub struct Finding {
 
 /// All findings about a machine.
 pub fn judge(facts: &Facts) -> Vec<Finding> {
-    let mut findings: Vec<Finding> = facts.adapters.iter().flat_map(of_adapter).collect();
+    let mut findings: Vec<Finding> = facts.adapters.iter().flat_map(|adapter| of_adapter(adapter, facts.dxc)).collect();
     let machine = |problem: String, advice: &str| Finding {
         level: Level::Advice,
         adapter: None,
@@ -62,7 +65,7 @@ pub fn judge(facts: &Facts) -> Vec<Finding> {
             ));
         }
     }
-    if !facts.adapters.iter().any(|adapter| adapter.info.kind.is_gpu()) && facts.adapters.len() > 1 {
+    if facts.gpus == 0 && facts.adapters.len() > 1 {
         findings.push(machine(
             "no GPU is found, only drivers that compute on the CPU".into(),
             "if there is a card, install its maker's driver with Vulkan (Windows: or DX12); in a container, pass the card on",
@@ -81,7 +84,7 @@ pub fn verdict(index: usize, findings: &[Finding]) -> &'static str {
     }
 }
 
-fn of_adapter(adapter: &Examined) -> Vec<Finding> {
+fn of_adapter(adapter: &Examined, dxc: Dxc) -> Vec<Finding> {
     let finding = |level: Level, (problem, advice): (String, String)| Finding {
         level,
         adapter: Some(adapter.info.index),
@@ -94,8 +97,9 @@ fn of_adapter(adapter: &Examined) -> Vec<Finding> {
     };
     let mut findings: Vec<Finding> = result.into_iter().map(|it| finding(Level::Wrong, it)).collect();
     if is_fxc(&adapter.info) {
-        let problem = "DX12 has FXC here, the old shader compiler, which takes about three times as long".into();
-        findings.push(finding(Level::Advice, (problem, FXC_ADVICE.into())));
+        let problem =
+            "DX12 has FXC here, the old shader compiler, which takes about three times as long to build shaders".into();
+        findings.push(finding(Level::Advice, (problem, dxc.advice().into())));
     }
     let slowest = adapter.link.map_or(f64::INFINITY, |link| link.upload_gb_s.min(link.readback_gb_s));
     if adapter.info.kind == Kind::DiscreteGpu && slowest < SLOW_LINK_GB_S {
@@ -110,17 +114,21 @@ fn of_adapter(adapter: &Examined) -> Vec<Finding> {
 /// A step that was not done.
 fn of_failure(adapter: &Examined, Failed { kind, text }: &Failed) -> (String, String) {
     let (text, help) = text.split_once("\n  help: ").unwrap_or((text, ""));
+    let text = in_short(text, &adapter.info);
     let others = match adapter.info.backend.as_str() {
-        "dx12" => "the card's Vulkan driver",
+        "dx12" => "the card's Vulkan driver (under Wine set `WGPU_BACKEND=vulkan`)",
         _ => "a newer driver of the card's maker",
     };
     match kind {
         ErrorKind::OutOfMemory => (
             format!("it has too little memory for a small network: {text}"),
-            "end other programs that use the card, and raise limits that `--memory` or the settings set; else leave it out by \
+            "end other programs that use its memory, and raise limits that `--memory` or the settings set; else leave it out by \
              `--adapters`"
                 .into(),
         ),
+        ErrorKind::AdapterLost if text.contains(UNFINISHED) => {
+            ("the driver computes nothing: it reports success, but a run did not come to its end".into(), IDLE_ADVICE.into())
+        }
         ErrorKind::AdapterLost => (
             format!("the driver does not come to the end of a training step: {text}"),
             format!(
@@ -136,7 +144,21 @@ fn of_failure(adapter: &Examined, Failed { kind, text }: &Failed) -> (String, St
             format!("its results are wrong: {text}"),
             "don't train on it: leave it out by `--adapters`, install another version of the driver, and report this".into(),
         ),
-        _ => (text.to_owned(), help.to_owned()),
+        _ => (text, help.to_owned()),
+    }
+}
+
+/// An error in a line: its beginning, without what the finding says itself, and the cause at its end.
+fn in_short(text: &str, info: &Info) -> String {
+    let is_blank = |sign: char| sign.is_whitespace() || sign.is_control();
+    let mut lines = text.lines().map(|line| line.trim_matches(is_blank)).filter(|line| !line.is_empty());
+    let first = lines.next().unwrap_or_default();
+    let first = first.strip_prefix(&format!("adapter {} `{}` ", info.index, info.name)).unwrap_or(first);
+    let known = ["can't run this model: ", "has too little memory for one row: "];
+    let first = known.iter().find_map(|known| first.strip_prefix(known)).unwrap_or(first);
+    match lines.next_back() {
+        Some(last) => format!("{}: {last}", first.trim_end_matches(": Validation Error")),
+        None => first.to_owned(),
     }
 }
 
@@ -148,7 +170,7 @@ fn of_step(step: &Step) -> Option<(String, String)> {
     if !step.has_changed && step.loss == 0.0 {
         return Some((
             "the driver computes nothing: it reports success, but no value has changed".into(),
-            "leave it out by `--adapters`; if it is DX12 under Wine, use Vulkan; else install a newer driver".into(),
+            IDLE_ADVICE.into(),
         ));
     }
     let mut names: Vec<String> = step.differences.iter().take(MOST_NAMES).map(|it| format!("`{}`", it.name)).collect();
@@ -182,7 +204,6 @@ fn part(part: f64) -> String {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use crate::adapters::Info;
     use crate::cli::doctor::facts::{Difference, Link, Reset};
 
     /// A machine on which all is well.
@@ -202,6 +223,8 @@ pub mod tests {
             memory: Some(32 << 30),
             memory_free: Some(16 << 30),
             resets: vec![Reset { name: "TdrDelay".into(), seconds: Some(2.0) }],
+            dxc: Dxc::Missing,
+            gpus: 1,
             adapters: vec![card, cpu],
         }
     }
@@ -251,6 +274,64 @@ pub mod tests {
         assert!(problem.contains("results are wrong") && advice.contains("don't train on it"), "{problem} {advice}");
     }
 
+    /// DX12 of Wine 8.0 on Debian 12, as `doctor --json` told it there, with an error's text.
+    fn wine(kind: ErrorKind, text: &str) -> Facts {
+        let mut facts = healthy();
+        facts.system = "windows x86_64".into();
+        let info = Info {
+            name: "NVIDIA GeForce GTX 470".into(),
+            kind: Kind::IntegratedGpu,
+            backend: "dx12".into(),
+            driver: "8.21.13.9135 FXC".into(),
+            vendor: 4318,
+            device: 1741,
+            ..Info::cpu()
+        };
+        let outcome = Outcome::Failed(Failed { kind, text: text.into() });
+        facts.adapters = vec![Examined { info, memory: None, link: None, outcome }];
+        facts
+    }
+
+    /// With FXC 10.0.22621 each kernel compiles, each run succeeds, and nothing is computed.
+    #[test]
+    fn dx12_of_wine_computes_nothing() {
+        let text = "all adapters were lost: adapter 0 `NVIDIA GeForce GTX 470` was lost (the device did not run to the end), and none \
+                    is left to continue on\n  help: resume from the last checkpoint; allow the CPU adapter to take over, or name it \
+                    beside the others";
+        let mut facts = wine(ErrorKind::AdapterLost, text);
+        let findings = judge(&facts);
+        assert!(findings[0].problem.starts_with("the driver computes nothing"), "{findings:?}");
+        assert!(findings[0].advice.contains("WGPU_BACKEND=vulkan"), "{findings:?}");
+        assert!(findings[1].advice.starts_with("lay Microsoft's `dxcompiler.dll`"), "{findings:?}");
+        assert_eq!((findings.len(), verdict(0, &findings)), (2, "WRONG"));
+        // With a `dxcompiler.dll` of version 1.9 beside the program: Wine's driver has no shader model 6.
+        facts.dxc = Dxc::Unused;
+        let findings = judge(&facts);
+        assert!(findings[1].advice.starts_with("install a newer driver of the card"), "{findings:?}");
+    }
+
+    /// Wine's own FXC knows no kernels; that of Windows 8 no registers of today's.
+    #[test]
+    fn the_cause_of_a_kernel_that_does_not_compile_is_told_in_a_line() {
+        for cause in [
+            "FXC D3DCompile error (Not implemented. (0x80004001))\n",
+            "FXC D3DCompile error (0x8876086C): error X3506: unrecognized compiler target 'cs_5_1'\n\0",
+        ] {
+            let text = format!(
+                "adapter 0 `NVIDIA GeForce GTX 470` can't run this model: kernel `conv2d.forward` can't be built: Validation \
+                 Error\n\nCaused by:\n  In Device::create_compute_pipeline, label = 'conv2d.forward'\n    Internal error: \
+                 {cause}\n  help: choose other adapters"
+            );
+            let found = judge(&wine(ErrorKind::Unsupported, &text)).remove(0);
+            let cause = cause.trim_end_matches(['\n', '\0']);
+            assert_eq!(
+                found.problem,
+                format!("it can't run the kernels: kernel `conv2d.forward` can't be built: Internal error: {cause}")
+            );
+            assert!(found.advice.contains("Vulkan driver (under Wine set `WGPU_BACKEND=vulkan`)"), "{found:?}");
+        }
+    }
+
     #[test]
     fn wrong_results_are_told_with_layers_and_kernels() {
         let mut facts = healthy();
@@ -281,6 +362,8 @@ pub mod tests {
         assert!(one(&facts).problem.contains("resets a driver whose work takes 0.5 s (`TdrDelay`)"));
         let mut facts = healthy();
         facts.adapters[0].info.kind = Kind::Software;
+        assert_eq!(judge(&facts), [], "there is one that was not to be tried");
+        facts.gpus = 0;
         assert!(one(&facts).problem.contains("no GPU is found"));
         let mut facts = healthy();
         facts.adapters[0].link = Some(Link { upload_gb_s: 0.4, readback_gb_s: 0.3, round_trip_ms: 0.2 });

@@ -6,7 +6,7 @@ use crate::data::csv::sketch::{ColumnSketch, Sketch, sketch};
 use crate::data::{Aside, Batch, Column, ColumnKind, Dataset, Description};
 use crate::internals::schema::few;
 use crate::internals::table::Table;
-use crate::internals::{shown, thousands};
+use crate::internals::{names, shown, thousands};
 use crate::{Error, Result};
 
 use super::{InitArgs, Proposal, Schedule, class_weights, commented, data_of, n_classes, quoted, quoted_path};
@@ -25,6 +25,10 @@ const SMALL: f64 = 0.1;
 pub(super) fn propose(args: &InitArgs) -> Result<Proposal> {
     let path = &args.data;
     let sketch = sketch(path)?;
+    if sketch.rows == 0 {
+        let problem = "needs at least one row below the names of its columns, but has none";
+        return Err(Error::data(format!("`{}`", shown(path)), problem, "check that it is the right file"));
+    }
     let target = target(path, &sketch, args.target.as_deref())?;
     let is_class = match args.target_kind.as_deref() {
         Some(kind) => kind == "classes",
@@ -72,11 +76,12 @@ fn target<'a>(path: &Path, sketch: &'a Sketch, asked: Option<&str>) -> Result<&'
     if let Some(name) = asked {
         let by_index = || name.parse().ok().and_then(|index: usize| sketch.columns.get(index));
         return named(name).or_else(by_index).ok_or_else(|| {
-            let names: Vec<String> = sketch.columns.iter().map(|column| column.column.to_string()).collect();
+            let columns: Vec<String> = sketch.columns.iter().map(|column| column.column.to_string()).collect();
+            let known: Vec<&str> = columns.iter().map(String::as_str).collect();
             Error::setting(
                 format!("`{}`, `--target`", shown(path)),
                 format!("needs a column of the table, but is `{}`", shown(name)),
-                format!("its columns are {}", few(&names)),
+                format!("{}its columns are {}", names::meant(name, &known), few(&known)),
             )
         });
     }

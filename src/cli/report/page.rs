@@ -290,7 +290,7 @@ fn repeat(run: &Loaded) -> String {
         let words = ["train", &settings, "--run", &again, "--split-from", &log];
         lines.push(("Train again to the same bits, on the same adapters", command(&words)));
     }
-    lines.push(("Predict with the best model", command(&["predict", &file("best.safetensors"), "--input", "new"])));
+    lines.push(("Predict with the best model", command(&["predict", &file("best.safetensors"), "DATA"])));
     let mut html = String::from("<h2>How to repeat it</h2>\n");
     for (what, line) in lines {
         write_to(

@@ -10,6 +10,7 @@ use super::encode::Reading;
 use super::place::line_of;
 use super::settings::{Column, ColumnKind, CsvSettings, InputColumns, OutputColumns, TargetKind};
 use super::survey::{NoInput, Profile, Survey};
+use crate::names;
 use crate::schema::{Encoding, Field, Format, Missing, Schema, TableColumn, Text, few};
 use crate::vocabulary::{TokenSettings, Vocabulary};
 use crate::{Error, Result, shown};
@@ -367,7 +368,15 @@ fn find(who: &str, column: &Column, n_columns: usize, header: Option<&StringReco
     let has = if found.is_empty() { "has none".into() } else { format!("has {}", found.len()) };
     let help = header.map_or_else(
         || format!("the table has no header and {n_columns} columns; their indices count from 0"),
-        |header| format!("its columns are {}", few(&header.iter().collect::<Vec<_>>())),
+        |header| {
+            let names: Vec<&str> = header.iter().collect();
+            match column {
+                Column::Name(name) if found.is_empty() => {
+                    format!("{}its columns are {}", names::meant(name, &names), few(&names))
+                }
+                _ => format!("its columns are {}", few(&names)),
+            }
+        },
     );
     Err(Error::data(who, format!("needs {wanted}, but {has}"), help))
 }

@@ -72,7 +72,8 @@ impl Rig {
     /// Makes an adapter load the plan again for half the rows.
     pub fn load_fewer_rows(&mut self, adapter_idx: usize, text: &str) {
         let capacity = self.members[adapter_idx].capacity.div_ceil(2);
-        log::warn!("{} has too little memory ({text}); it now takes {capacity} rows at once", self.name(adapter_idx));
+        let rows = if capacity == 1 { "row" } else { "rows" };
+        log::warn!("{} has too little memory ({text}); it now takes {capacity} {rows} at once", self.name(adapter_idx));
         (self.members[adapter_idx].capacity, self.members[adapter_idx].is_reduced) = (capacity, true);
         self.load(adapter_idx);
     }

@@ -35,6 +35,8 @@ pub(super) struct Rig {
     /// The parts of the model that adapters compute, each with its plan: one, or the stages of a placement.
     pub stages: Vec<Stage>,
     pub members: Vec<Member>,
+    /// The adapter that was lost last, and the reason.
+    last_loss: String,
     cpu_fallback: CpuFallback,
     /// Divides the model over the adapters that are left, where a stage has lost all of its.
     pub placer: Option<Placer>,
@@ -62,6 +64,7 @@ impl Rig {
             plan,
             stages,
             members: Vec::new(),
+            last_loss: String::new(),
             cpu_fallback,
             placer: None,
             events,

@@ -16,7 +16,8 @@ impl Rig {
     pub fn lose(&mut self, adapter_idx: usize, text: &str) {
         let has_others = (0..self.members.len()).any(|idx| idx != adapter_idx && self.members[idx].is_active());
         let rows = if has_others { "; its rows go to the others" } else { "" };
-        log::warn!("{} was lost ({text}){rows}", self.name(adapter_idx));
+        self.last_loss = format!("{} was lost ({text})", self.name(adapter_idx));
+        log::warn!("{}{rows}", self.last_loss);
         let now_ms = self.runtime.now_ms();
         let start_ms = self.members[adapter_idx].last_seen_ms;
         let (lane, ms) = (Lane::Adapter(adapter_idx), now_ms - start_ms);
@@ -174,7 +175,7 @@ impl Rig {
         if !self.may_use_cpu() {
             return Err(Error::adapter_lost(
                 "all adapters",
-                "were lost: none is left to continue on",
+                format!("were lost: {}, and none is left to continue on", self.last_loss),
                 "resume from the last checkpoint; allow the CPU adapter to take over, or name it beside the others",
             ));
         }

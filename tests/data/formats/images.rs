@@ -85,7 +85,7 @@ fn wrong_image_folders_are_refused() {
     assert!(text.starts_with(&format!("2 images in `{folder_name}` {found}")), "{text}");
     let data = ImageFolder::open(folder.path(), SKIP).unwrap();
     assert_eq!(data.len(), 1);
-    assert_eq!(data.notes(), ["2 files are left out, since they can't be read: for example `cat/b.png`"]);
+    assert_eq!(data.notes(), ["2 files are left out, unreadable: for example `cat/b.png`"]);
     let classes = ["dog".to_owned()];
     assert!(message(ImageFolder::open_with_classes(folder.path(), TINY, &classes)).contains(
         "cat` needs to be one of the 1 classes of the training images, but is not\n  help: the classes are dog"
