@@ -7,19 +7,16 @@ import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "no
 import { tmpdir } from "node:os";
 import { after, before, test } from "node:test";
 import path from "node:path";
-import { fileURLToPath } from "node:url";
 import { BATCHES, HOST_GB_S, RIGS } from "../www/cards.js";
 import { EXAMPLES } from "../www/examples.js";
 import { Pace } from "../www/pace.js";
 import { launch, visit } from "./browser.js";
 import { manyhands } from "./command.js";
-import { serve } from "./serve.js";
+import { BUILT, serve } from "./serve.js";
 
 /** @import { Browser, Page } from "playwright-core" */
 /** @import { EpochLog, Info, RigConfig, Simulated, Staged, StepLog } from "../www/messages.js" */
 
-const ROOT = fileURLToPath(new URL("../..", import.meta.url));
-const BUILT = process.env.MANYHANDS_WEB_DEMO ?? path.join(ROOT, "web-demo/dist");
 const MESSAGES = readFileSync(new URL("../www/messages.js", import.meta.url), "utf8");
 /** SwiftShader on a busy machine takes its time. */
 const PATIENCE_MS = 120_000;

@@ -416,8 +416,8 @@ test("a button that is disabled for a while has the focus again afterwards", asy
 
 test("the accuracy above is that of the digits below, from the first predictions on", async () => {
   const { page, leave } = await open("gpus");
-  await page.locator("#digits-says", { hasText: "right after step" }).waitFor();
-  const [right, all] = ((await page.locator("#digits-says").textContent()) ?? "").match(/\d+/g)?.map(Number) ?? [];
+  await page.locator("#pictures-says", { hasText: "right after step" }).waitFor();
+  const [right, all] = ((await page.locator("#pictures-says").textContent()) ?? "").match(/\d+/g)?.map(Number) ?? [];
   await page.locator("#fact-accuracy", { hasText: `${((100 * right) / all).toFixed(1)} %` }).waitFor();
   await leave();
 });

@@ -11,6 +11,7 @@ use manyhands::internals::adapters::cpu;
 use manyhands::{SplitMode, Trainer};
 use manyhands_web_demo::messages::{BatchNorm, Settings, Split};
 use manyhands_web_demo::models;
+use manyhands_web_demo::tasks::{Data, Task};
 
 /// Recorded steps: ten epochs. Sums of other shards round otherwise, and training amplifies that: to 2e-7 in the first 46 steps on two,
 /// three and five adapters, to 1e-4 in 92, to 2e-3 in 230.
@@ -20,6 +21,7 @@ const CHECKED: usize = 46;
 
 fn settings(batch_norm: BatchNorm) -> Settings {
     Settings {
+        data: Data::Digits,
         model: "cnn".to_owned(),
         adapters: vec![0],
         throttles: Vec::new(),
@@ -30,18 +32,20 @@ fn settings(batch_norm: BatchNorm) -> Settings {
         seed: 0,
         epochs: 0,
         varied_from: 0,
+        temperature: 0.7,
     }
 }
 
 /// Losses of the first steps, as the page's worker trains them, on so many CPU adapters.
 fn losses(n_adapters: usize, batch_norm: BatchNorm, steps: usize) -> Vec<f64> {
     let settings = settings(batch_norm);
-    let model = models::build(&settings.model, settings.batch_norm, settings.seed).unwrap();
+    let task = Task::digits().unwrap();
+    let model = models::build(&task, &settings.model, settings.batch_norm, settings.seed).unwrap();
     let infos: Vec<Info> = (0..n_adapters).map(|_| cpu::info()).collect();
     let mut trainer = Trainer::new(model, models::compile(&settings)).unwrap().on(infos).split(SplitMode::Even);
     pollster::block_on(async {
-        let fit = models::fit(&settings, 0).unwrap();
-        let mut session = trainer.session_async(models::training(&settings, 0).unwrap(), fit).await.unwrap();
+        let rows = models::training(&settings, &task, 0).unwrap();
+        let mut session = trainer.session_async(rows, models::fit(&settings, &task, 0)).await.unwrap();
         let mut losses = Vec::new();
         while losses.len() < steps {
             match session.step_async(&mut trainer).await.unwrap() {

@@ -47,6 +47,14 @@ export class Draw {
     this.#redraw();
   }
 
+  /** Whether the network reads digits. @param {boolean} is_possible */
+  set enabled(is_possible) {
+    if (!is_possible) this.show([]);
+    byId("drawing", HTMLElement).hidden = !is_possible;
+    byId("draw-note", HTMLElement).hidden = !is_possible;
+    byId("draw-not", HTMLElement).hidden = is_possible;
+  }
+
   /**
    * Puts strokes on the pad, in place of what is there.
    * @param {Spot[][]} strokes

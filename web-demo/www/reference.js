@@ -5,7 +5,7 @@ import { EPOCHS, LOSSES, SETTINGS } from "./reference-losses.js";
 /** @import { Settings } from "./messages.js" */
 
 /** On what a run's losses depend. The split, the adapters, and what happens to them are not among it: that is the claim. */
-const NAMES = /** @type {const} */ ({ model: "network", batch_size: "batch size", learning_rate: "learning rate", seed: "seed" });
+const NAMES = /** @type {const} */ ({ data: "kind of data", model: "network", batch_size: "batch size", learning_rate: "learning rate", seed: "seed" });
 
 export class Reference {
   /** The first setting that is another, in words. @type {string} */
@@ -55,9 +55,9 @@ export class Reference {
     this.#most = Math.max(this.#most, this.#now);
   }
 
-  /** Largest difference so far. */
+  /** Largest difference so far; `null` where nothing was compared. */
   get most() {
-    return this.#most;
+    return this.#step === 0 ? null : this.#most;
   }
 
   /** What the differences are, in words. */

@@ -53,6 +53,15 @@ export class SimulatedRig {
     void this.choose(this.#chosen);
   }
 
+  /**
+   * Another network learns here.
+   * @param {"shown" | "as chosen"} whether It is shown at once, or only if it was chosen.
+   */
+  learns(whether) {
+    if (whether === "shown") this.#model.value = "here";
+    if (this.#chosen === "here" || (this.#model.value === "here" && this.#chosen !== "own")) void this.choose(this.#chosen);
+  }
+
   /** @param {string} id */
   async choose(id) {
     this.#chosen = id;
