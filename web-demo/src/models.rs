@@ -249,8 +249,7 @@ mod tests {
         let [digits, ..] = tasks();
         for (id, preset) in [("cnn", "digits_cnn"), ("small", "digits_small_cnn"), ("wide", "digits_wide_cnn")] {
             let preset = presets::find(preset).unwrap();
-            let (of_preset, of_page) =
-                (preset.build(5).unwrap(), build(&digits, id, BatchNorm::PerShard, 5).unwrap());
+            let (of_preset, of_page) = (preset.build(5).unwrap(), build(&digits, id, BatchNorm::PerShard, 5).unwrap());
             assert_eq!(of_preset.config(), of_page.config());
             assert_eq!(of_preset.weights, of_page.weights);
             let text = OF_PICTURES.iter().find(|(known, _)| *known == id).unwrap().1;

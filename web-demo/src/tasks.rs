@@ -183,7 +183,8 @@ fn unreadable(what: &str, n_bytes: usize) -> Error {
 #[allow(clippy::cast_precision_loss, reason = "characters are few")]
 fn windows(tokens: &[u32]) -> Result<InMemory> {
     let rows = (tokens.len() - 1) / LENGTH;
-    let of = |offset: usize| Array2::from_shape_fn((rows, LENGTH), |(row, at)| tokens[row * LENGTH + at + offset] as f32);
+    let of =
+        |offset: usize| Array2::from_shape_fn((rows, LENGTH), |(row, at)| tokens[row * LENGTH + at + offset] as f32);
     InMemory::new(of(0), of(1))
 }
 
@@ -246,8 +247,8 @@ pub(crate) mod tests {
             let tokens: Vec<u32> = values.iter().map(|value| u32::from(byte(*value))).collect();
             vocabulary.decode(&tokens)
         };
-        assert_eq!(read(&batch.inputs[0]), "e history. We can not escape history. We");
-        assert_eq!(read(&batch.targets[0]), " history. We can not escape history. We ");
+        assert_eq!(read(&batch.inputs[0]), "cape history. We can not escape history.");
+        assert_eq!(read(&batch.targets[0]), "ape history. We can not escape history. ");
         assert_eq!(text.outputs(), vocabulary.tokens().len());
         assert_eq!((text.train.len(), text.test.len()), (972 / LENGTH, 108 / LENGTH));
     }

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use manyhands::adapters::{Info, Kind};
-use manyhands::internals::bench::rig::{Data, Opening, RigAdapter, Turn};
+use manyhands::internals::bench::rig::{Data as Batches, Opening, RigAdapter, Turn};
 use manyhands::internals::bench::scaling::Job;
 use manyhands::internals::bench::workloads::Workload;
 use manyhands::internals::runtime::{self, Runtime};
@@ -66,12 +66,7 @@ pub(crate) enum Outcome {
 
 impl Run {
     /// Opens the adapters of a rig, with their throttles, for fresh weights.
-    pub(crate) async fn open(
-        task: Task,
-        settings: Settings,
-        adapters: &[(Info, f64)],
-        rig: &mut Rig,
-    ) -> Result<Self> {
+    pub(crate) async fn open(task: Task, settings: Settings, adapters: &[(Info, f64)], rig: &mut Rig) -> Result<Self> {
         let model = models::build(&task, &settings.model, settings.batch_norm, settings.seed)?;
         let infos = adapters.iter().map(|(info, _)| info.clone()).collect();
         let mut trainer =
@@ -237,7 +232,11 @@ impl Run {
     /// Sends the prediction of a drawing.
     pub(crate) async fn classify(&mut self, id: u32, pixels: &[f32]) -> Result<()> {
         if self.task.data != Data::Digits {
-            return Err(Error::data("the drawing", "is a digit, which this network does not read", "choose the digits"));
+            return Err(Error::data(
+                "the drawing",
+                "is a digit, which this network does not read",
+                "choose the digits",
+            ));
         }
         let logits = self.trainer.predict_async(models::drawing(pixels)?, 1).await?;
         let probabilities = Values::Floats(models::probabilities(&logits[0]));
@@ -303,7 +302,7 @@ impl Run {
             opening: Opening { opener: opener(), runtime: Arc::clone(&self.clock), ..Opening::default() },
             workload: &workload,
             members: &members,
-            data: Data::Synthetic,
+            data: Batches::Synthetic,
             split: SplitMode::Learned,
             turns: TURNS.to_vec(),
         };

@@ -72,14 +72,14 @@ test("clothes: their networks, pictures with names, mistakes by name, and no dra
 
 test("text: lines as it learns, bits beside those of frequencies alone, and no batch-norm", async () => {
   const { page, said, leave } = await opened("?data=text");
-  assert.equal(await page.locator("#data").inputValue(), "text");
+  assert.deepEqual(await Promise.all(["#data", "#other-model"].map((list) => page.locator(list).inputValue())), ["text", "here"]);
   await train(page, 41);
   await page.click("#run");
   await page.waitForFunction(() => document.body.dataset.state === "paused");
   const lines = await page.locator("#written li").allTextContents();
   assert.ok(lines.length >= 5 && /^step \d+.{60}/.test(lines[0]), lines[0]);
   assert.ok((await page.locator("#writes").textContent())?.endsWith(lines[0].replace(/^step \d+/, "")), "the newest stands in the first screen");
-  await page.locator("#reference-says", { hasText: `give: ${(2.98 / Math.LN2).toFixed(2)} bits.` }).waitFor();
+  await page.locator("#reference-says", { hasText: `Dotted: ${(2.98 / Math.LN2).toFixed(2)} bits` }).waitFor();
   assert.equal(await page.locator("#loss-unit").textContent(), ", bits a character");
   assert.equal(await page.locator("#fact-accuracy-name").textContent(), "bits/character");
   const bits = Number(await page.locator("#fact-accuracy").textContent());

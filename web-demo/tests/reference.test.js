@@ -2,13 +2,16 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { EPOCHS, LOSSES, SETTINGS } from "../www/reference-losses.js";
+import { EPOCHS, REFERENCES } from "../www/reference-losses.js";
 import { Reference } from "../www/reference.js";
 
 /** @import { Settings } from "../www/messages.js" */
 
+const [{ settings: SETTINGS, losses: LOSSES }, { settings: OF_TEXT, losses: LOSSES_OF_TEXT }] = REFERENCES;
+/** @type {Omit<Settings, "model" | "batch_size" | "learning_rate" | "seed">} */
+const REST = { data: "digits", temperature: 0.6, throttles: [], adapters: [0, 0], split: "learned", batch_norm: "whole_batch", epochs: 0, varied_from: EPOCHS + 1 };
 /** @type {Settings} */
-const DEFAULTS = { ...SETTINGS, data: "digits", temperature: 0.6, throttles: [], adapters: [0, 0], split: "learned", batch_norm: "whole_batch", epochs: 0, varied_from: EPOCHS + 1 };
+const DEFAULTS = { ...SETTINGS, ...REST };
 
 /** @param {Partial<Settings>} [settings] */
 function begun(settings = {}) {
@@ -37,6 +40,13 @@ for (const [changed, name] of /** @type {[Partial<Settings>, string][]} */ ([
     assert.equal(reference.says, `No reference was recorded for this ${name}.`);
   });
 }
+
+test("a text has a reference of its own", () => {
+  const text = begun({ ...OF_TEXT, data: "text", varied_from: 1 });
+  assert.equal(text.at(2), LOSSES_OF_TEXT[1]);
+  const other = begun({ ...OF_TEXT, data: "text", model: "wide_gru" });
+  assert.equal(other.says, "No reference was recorded for this network.");
+});
 
 test("a change in mid-run ends it, but not one of the split or of batch-norm", () => {
   const reference = begun();

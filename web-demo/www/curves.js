@@ -162,7 +162,7 @@ export class Curves {
     this.loss.data = [steps, alone, of("raw", "loss"), test("val_loss"), steps.map(() => this.#chance)];
     this.accuracy.data = [steps, of("raw", "accuracy"), of("smooth", "accuracy"), test("val_accuracy")];
     this.speed.data = [steps, of("raw", "speed"), of("smooth", "speed")];
-    const chance = this.#chance === null ? "" : `The dotted line is what the frequencies of the characters alone give: ${this.#chance.toFixed(2)} bits. `;
+    const chance = this.#chance === null ? "" : `Dotted: ${this.#chance.toFixed(2)} bits, by the frequencies of the characters alone. `;
     say(byId("reference-says", HTMLElement), `${chance}${this.#reference.says}`);
     const now = this.#mean;
     if (now) {

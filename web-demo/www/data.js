@@ -35,7 +35,7 @@ export class DataChoice {
     this.#link = link;
     for (const option of this.#select.options) {
       const { bytes } = option.dataset;
-      if (bytes) option.textContent += `, ${sizeOf(Number(bytes))} to load`;
+      if (bytes) option.textContent += ` (${sizeOf(Number(bytes))})`;
     }
     const choose = async () => {
       const known = await this.take(this.#select.value);

@@ -182,7 +182,6 @@ async function greet(said) {
   hello = said;
   data.hello = said;
   tellOfAdapters(said);
-  rig.offer(said.adapters, said.most_adapters);
   say(byId("version", HTMLElement), said.version);
   const wanted = new URLSearchParams(location.search).get("data") ?? "digits";
   if (wanted !== "digits") say(byId("status", HTMLElement), "Loading the data…");
@@ -190,12 +189,13 @@ async function greet(said) {
   const { settings: given, remarks } = parse(location.search, { ...said, task: known.task }, N_CORES);
   remarks.forEach((remark) => banner(remark, "address"));
   show(known, given);
+  rig.offer(said.adapters, said.most_adapters);
   for (const id of ["export-model", "export-metrics", "copy-link"]) byId(id, HTMLButtonElement).disabled = false;
   form.enabled = true;
   show_stages.disabled = false;
   is_to_run = startsByItself() || location.hash.startsWith("#try-");
   start();
-  simulated.start();
+  simulated.start(known.task.data === "digits" ? "usual" : "here");
   tour.start();
 }
 

@@ -46,8 +46,12 @@ export class SimulatedRig {
     this.#model.addEventListener("change", () => void this.choose(this.#chosen));
   }
 
-  /** Begins with the first rig. */
-  start() {
+  /**
+   * Begins with the first rig.
+   * @param {"usual" | "here"} network For rigs of cards: that of the list, or the one that learns here.
+   */
+  start(network) {
+    if (network === "here") this.#model.value = network;
     for (const button of this.#buttons) button.disabled = false;
     this.#model.disabled = false;
     void this.choose(this.#chosen);
