@@ -17,6 +17,8 @@ const LOOK_MS = 60_000;
 const VIEWS = [[1280, 720], [390, 844], [844, 390], [640, 360]];
 /** Actions that load the processor for long, and are chosen seldom. */
 const SELDOM = ["measure", "stages", "more", "reload"];
+/** Longest that opening adapters takes. */
+const PATIENCE_MS = 15_000;
 const MOST_ADAPTERS = 16;
 /** A rig larger than this is made smaller by the next action: each worker takes a part of two cores. */
 const MANY = 6;
@@ -45,7 +47,7 @@ async function ready(page, selector) {
   return all.filter((_, at) => enabled[at]);
 }
 
-/** Presses a button by a click or by a key. Gives whether the focus has to be somewhere after it. */
+/** Presses a button by a click or by a key. After a key the focus has to be somewhere. */
 function press(selector) {
   return async (page) => {
     const button = one(await ready(page, selector));
@@ -53,8 +55,9 @@ function press(selector) {
     if (random() < 0.5) return button.click({ timeout: 3000 });
     await button.focus({ timeout: 3000 });
     await page.keyboard.press(one(["Enter", " "]));
-    await page.waitForTimeout(50);
-    if (await page.evaluate(() => document.activeElement === document.body)) find(`the focus was lost by ${selector}`);
+    // What is disabled while adapters are opened gets it back then.
+    const settled = () => document.body.dataset.state !== "opening" && document.activeElement !== document.body;
+    await page.waitForFunction(settled, undefined, { timeout: PATIENCE_MS }).catch(() => find(`the focus was lost by ${selector}`));
   };
 }
 

@@ -410,6 +410,14 @@ test("a button that is disabled for a while has the focus again afterwards", asy
   await page.waitForFunction(() => document.body.dataset.state === "paused");
   assert.equal(await page.evaluate(() => document.activeElement?.id), "reset");
   assert.ok(await page.evaluate(() => ["lanes", "add"].every((id) => !document.getElementById(id)?.inert)));
+  // So has a part of the page that is inert for a while; a lane that is gone then gives it to the buttons that add one.
+  for (const [selector, owner] of [["#lanes input", "lanes"], ["#add button", "add"]]) {
+    await page.locator(selector).first().focus();
+    await page.evaluate(() => document.getElementById("reset")?.click());
+    await page.waitForFunction(() => document.body.dataset.state === "opening");
+    await page.waitForFunction(() => document.body.dataset.state === "paused");
+    assert.ok(await page.evaluate((id) => document.getElementById(id)?.contains(document.activeElement), owner), `${selector} has lost the focus`);
+  }
   assert.deepEqual(said, []);
   await leave();
 });

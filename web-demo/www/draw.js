@@ -42,7 +42,11 @@ export class Draw {
     this.#pad.addEventListener("keydown", ({ key, ctrlKey, metaKey, altKey }) => {
       if (!(ctrlKey || metaKey || altKey) && /^[0-9]$/.test(key)) this.show(EXAMPLES[Number(key)]);
     });
-    byId("clear", HTMLButtonElement).addEventListener("click", () => this.show([]));
+    byId("clear", HTMLButtonElement).addEventListener("click", () => {
+      // The button is disabled then, and would lose it.
+      this.#pad.focus({ preventScroll: true });
+      this.show([]);
+    });
     onScheme(() => this.#redraw());
     this.#redraw();
   }

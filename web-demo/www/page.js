@@ -60,6 +60,8 @@ let notices = [];
 const known = new Map();
 /** The button that had the focus when it was disabled. @type {HTMLButtonElement | null} */
 let unfocused = null;
+/** What had the focus in a part of the page that was made inert. @type {HTMLElement | null} */
+let within = null;
 /** @type {ReturnType<typeof setTimeout> | undefined} */
 let error_ends;
 /** Whether the visitor wants training to continue, whatever the engine does now. */
@@ -231,7 +233,9 @@ async function showStages() {
   try {
     const { Stages } = await import("./stages.js");
     stages ??= new Stages(link);
+    const had_focus = document.activeElement === show_stages;
     show_stages.hidden = true;
+    if (had_focus) byId("stages-plate", HTMLElement).querySelector("select")?.focus({ preventScroll: true });
     return await stages.simulate();
   } catch (error) {
     const text = `This part of the page could not be loaded: ${/** @type {Error} */ (error).message}. Try again.`;
@@ -297,7 +301,7 @@ function follow(said) {
   enable(reset, is_open);
   measurement.enabled = is_open;
   // Members that are being opened can't be changed yet.
-  for (const id of ["lanes", "add"]) byId(id, HTMLElement).inert = said.state === "opening";
+  for (const id of ["lanes", "add"]) setInert(byId(id, HTMLElement), said.state === "opening");
   showState();
   document.body.dataset.state = said.state;
   if (before !== said.state) announce(STATES[said.state]);
@@ -315,6 +319,20 @@ function enable(button, is_enabled) {
   if (!is_enabled || unfocused !== button) return;
   unfocused = null;
   if (document.activeElement === document.body) button.focus();
+}
+
+/**
+ * Makes a part of the page inert, or not. If it had the focus, it gets the focus back.
+ * @param {HTMLElement} part
+ * @param {boolean} is_inert
+ */
+function setInert(part, is_inert) {
+  const focused = document.activeElement;
+  if (is_inert && !part.inert && focused instanceof HTMLElement && part.contains(focused)) within = focused;
+  part.inert = is_inert;
+  if (is_inert || !within || (within.isConnected && !part.contains(within))) return;
+  if (focused === document.body) (within.isConnected ? within : byId("add", HTMLElement).querySelector("button"))?.focus();
+  within = null;
 }
 
 /** @param {Member[]} now */
