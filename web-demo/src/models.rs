@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use manyhands::data::{Augmentation, ByteImages, Dataset, Factor, FillMode, InMemory, digits};
 use manyhands::internals::kernels::{
-    Families, Kernel, activation, adam, add, batch_norm, clip, conv2d, dense, dropout, embedding, pooling, recurrent,
-    reduce, softmax_cross_entropy,
+    Families, activation, adam, add, batch_norm, clip, conv2d, dense, dropout, embedding, pooling, recurrent, reduce,
+    softmax_cross_entropy,
 };
 use manyhands::internals::presets::{self, Size};
 use manyhands::layers::{Dense, Embedding, Gru};
@@ -37,9 +37,6 @@ static OF_TEXTS: Networks = &[("gru", "a GRU of 128 units"), ("wide_gru", "two G
 /// Numbers that stand for a character.
 const EMBEDDED: usize = 32;
 
-/// Of the recurrent kernels those of the GRU.
-static OF_GRUS: &[&Kernel] = &[&recurrent::FORWARD_GRU, &recurrent::BACKWARD_GRU];
-
 /// The kernels of the networks' plans. The worker of a CPU adapter knows no others, so that the page loads no others.
 pub static KERNELS: Families = &[
     activation::KERNELS,
@@ -52,7 +49,7 @@ pub static KERNELS: Families = &[
     dropout::KERNELS,
     embedding::KERNELS,
     pooling::KERNELS,
-    OF_GRUS,
+    recurrent::KERNELS,
     reduce::KERNELS,
     softmax_cross_entropy::KERNELS,
 ];
