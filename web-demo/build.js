@@ -12,6 +12,7 @@ import { cp, mkdir, readFile, writeFile } from "node:fs/promises";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
+import { writeData } from "./datasets.js";
 
 const HERE = path.dirname(fileURLToPath(import.meta.url));
 /** Imports what wasm-bindgen writes, which lies beside it only there. */
@@ -43,9 +44,12 @@ await Promise.all([
 const index = await readFile(path.join(HERE, "www/index.html"), "utf8");
 const address = process.env.MANYHANDS_SOURCE;
 const source = address ? `<p>Source, and how to install it: <a href="${new URL(address).href}">${address}</a></p>` : "";
+/** Data that are not there can't be chosen. */
+const sizes = await writeData(folder);
+const offered = index.replaceAll(/ *<option value="\w+" data-file="([^"]+)">.*\n/g, (option, file) => (file in sizes ? option.replace(">", ` data-bytes="${sizes[file]}">`) : ""));
 const preview = process.env.MANYHANDS_PAGE ? new URL(PREVIEW, process.env.MANYHANDS_PAGE).href : PREVIEW;
 await Promise.all([
-  writeFile(path.join(folder, "index.html"), index.replace(`content="${PREVIEW}"`, `content="${preview}"`).replace("<!-- source -->", source)),
+  writeFile(path.join(folder, "index.html"), offered.replace(`content="${PREVIEW}"`, `content="${preview}"`).replace("<!-- source -->", source)),
   cp(path.join(HERE, "../docs/web-demo.png"), path.join(folder, PREVIEW)),
   ...AS_THEY_ARE.map((name) => cp(path.join(HERE, "www", name), path.join(folder, name))),
   ...CHARTS.map((name) => cp(path.join(HERE, "node_modules/uplot", name), path.join(folder, "vendor", path.basename(name)))),

@@ -305,8 +305,8 @@ impl Trial {
             if step == warm_up {
                 before_ms = network_ms();
             }
-            let is_last = step + 1 == warm_up + counted;
-            if is_last && self.tracing == Tracing::On {
+            let is_traced = self.tracing == Tracing::On && step + 1 == warm_up + counted;
+            if is_traced {
                 scheduler.timeline_mut().start(start_ms, Tracing::On);
             }
             let numbers = Step { step, seed: 0, learning_rate: 1e-3, loss_scales: Vec::new(), ..Step::default() };
@@ -318,7 +318,7 @@ impl Trial {
             }
             let seen = if step < warm_up { &mut steps.warm_up } else { &mut steps.counted };
             seen.push((clock.now_ms() - start_ms, report));
-            if is_last && self.tracing == Tracing::On {
+            if is_traced {
                 let since_start = |span: &Span| Span { start_ms: span.start_ms - start_ms, ..*span };
                 steps.spans = scheduler.timeline().spans().map(since_start).collect();
             }

@@ -10,10 +10,9 @@ import { mkdirSync } from "node:fs";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { launch, visit } from "../tests/browser.js";
-import { serve } from "../tests/serve.js";
+import { BUILT, serve } from "../tests/serve.js";
 
 const HERE = fileURLToPath(new URL("..", import.meta.url));
-const BUILT = process.env.MANYHANDS_WEB_DEMO ?? path.join(HERE, "dist");
 const FOLDER = process.argv[2] ?? path.join(HERE, "../target/first-visit");
 const WITHIN_MS = 10_000;
 const LOOK_MS = 50;

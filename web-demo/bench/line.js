@@ -6,12 +6,9 @@
 // for each request of the page; the two scripts of its worker, 13 kB, may come faster. The server sends the packed files: once those
 // of gzip, once those of brotli. Each visit has a browser of its own. Medians of the rounds; no other program should run meanwhile.
 
-import path from "node:path";
-import { fileURLToPath } from "node:url";
 import { launch, visit } from "../tests/browser.js";
-import { serve } from "../tests/serve.js";
+import { BUILT, serve } from "../tests/serve.js";
 
-const BUILT = process.env.MANYHANDS_WEB_DEMO ?? path.join(fileURLToPath(new URL("..", import.meta.url)), "dist");
 const BYTES_PER_S = 1.5e6 / 8;
 const DELAYS_MS = [40, 150];
 const LOOK_MS = 20;

@@ -5,14 +5,11 @@
 //
 // The page's worker is asked after each ten epochs (230 steps), with the page's own settings but for the seed. Nothing is timed.
 
-import path from "node:path";
-import { fileURLToPath } from "node:url";
 import { launch, visit } from "../tests/browser.js";
-import { serve } from "../tests/serve.js";
+import { BUILT, serve } from "../tests/serve.js";
 import { SHAPES } from "../tests/shapes.js";
 import { raster } from "../www/raster.js";
 
-const BUILT = process.env.MANYHANDS_WEB_DEMO ?? path.join(fileURLToPath(new URL("..", import.meta.url)), "dist");
 const [n_seeds, tens] = [Number(process.argv[2] ?? 3), Number(process.argv[3] ?? 8)];
 const drawn = SHAPES.map(({ strokes }) => [...(raster(strokes) ?? [])]);
 
@@ -21,10 +18,10 @@ async function train({ settings, tens, drawn }) {
   const worker = new Worker("engine.js", { type: "module", name: "manyhands" });
   const waiting = [];
   const heard = (wanted) => new Promise((resolve, reject) => waiting.push({ wanted, resolve, reject }));
-  let [labels, digits] = [[], []];
+  let [labels, read_as] = [[], []];
   worker.addEventListener("message", ({ data }) => {
     if (data.type === "hello") labels = data.test_labels;
-    if (data.type === "predictions") digits = data.digits;
+    if (data.type === "predictions") read_as = data.classes;
     for (const it of waiting.splice(0)) {
       if (data.type === "failed" || data.type === "error") it.reject(new Error(data.message));
       else if (it.wanted(data)) it.resolve(data);
@@ -47,7 +44,7 @@ async function train({ settings, tens, drawn }) {
       const { probabilities } = await classified;
       read.push(probabilities.indexOf(Math.max(...probabilities)));
     }
-    results.push({ step, read, right: digits.reduce((sum, digit, at) => sum + (digit === labels[at] ? 1 : 0), 0), of: labels.length });
+    results.push({ step, read, right: read_as.reduce((sum, label, at) => sum + (label === labels[at] ? 1 : 0), 0), of: labels.length });
   }
   worker.terminate();
   return results;

@@ -59,11 +59,11 @@ async function serve() {
   /** @type {Promise<ArrayBuffer>} */
   const given = new Promise((resolve) => addEventListener("message", ({ data: { wasm } }) => { if (wasm) resolve(wasm); }));
   const started = new Promise((resolve) => { start = () => resolve(undefined); });
-  addEventListener("message", async ({ data: { type, pixels, ...fields } }) => {
+  addEventListener("message", async ({ data: { type, pixels, bytes, ...fields } }) => {
     if (type === undefined) return;
     await started;
     const request = { [type]: Object.keys(fields).length > 0 ? fields : null };
-    engine.request(JSON.stringify(request), pixels ?? new Float32Array());
+    engine.request(JSON.stringify(request), pixels ?? new Float32Array(), bytes ?? new Uint8Array());
   });
   try {
     module = await WebAssembly.compile(await given);

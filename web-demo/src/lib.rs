@@ -5,6 +5,8 @@
 pub mod messages;
 pub mod models;
 pub mod stages;
+pub mod tasks;
+pub mod writing;
 
 #[cfg(all(target_arch = "wasm32", feature = "bench"))]
 #[path = "../bench/bench.rs"]

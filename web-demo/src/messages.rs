@@ -11,7 +11,9 @@ use manyhands::simulator::{AdapterSpec, HostSpec, Report, RigConfig};
 use manyhands::{AdapterStatus, Error, Model, Result, SplitMode};
 use serde::{Deserialize, Serialize};
 
+use crate::models;
 use crate::stages::Pipelined;
+use crate::tasks::{Data, Task};
 
 /// Rows over which batch normalization takes its statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,6 +64,9 @@ pub fn check_adapters(n_adapters: usize) -> Result<()> {
 /// Settings of a run.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Settings {
+    /// What is learned.
+    #[serde(default)]
+    pub data: Data,
     /// Id of the network.
     pub model: String,
     /// Indices of the adapters, in order.
@@ -83,6 +88,13 @@ pub struct Settings {
     /// The first epoch, counted from 1, whose pictures are varied; 0 for none.
     #[serde(default)]
     pub varied_from: u64,
+    /// Of text that is written: low ones keep to what is likely.
+    #[serde(default = "temperature")]
+    pub temperature: f32,
+}
+
+fn temperature() -> f32 {
+    0.7
 }
 
 /// Settings that change during a run; missing ones stay.
@@ -96,41 +108,41 @@ pub struct Change {
     pub batch_norm: Option<BatchNorm>,
     /// Learning rate of Adam.
     pub learning_rate: Option<f32>,
+    /// Of text that is written.
+    pub temperature: Option<f32>,
 }
 
-/// The networks for which the page predicts: the page includes only these of the crate's presets.
+/// The networks for which the page predicts: its own, and only these of the crate's presets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Preset {
+    /// The network of the run.
+    Here,
     /// Dense layers.
     Mlp,
     /// Six convolutions.
     Cnn6,
     /// Thirteen convolutions.
     Vgg,
-    /// The page's own network.
+    /// The page's first network.
     DigitsCnn,
-    /// The page's small network.
-    DigitsSmallCnn,
-    /// The page's wide network.
-    DigitsWideCnn,
 }
 
 impl Preset {
-    /// The model, in the preset's own size.
+    /// The model, in the preset's own size. `here` builds that of the run.
     ///
     /// # Errors
-    /// None: the layers fit.
-    pub fn build(self) -> Result<Model> {
+    /// If there is no run.
+    pub fn build(self, here: impl FnOnce() -> Result<Model>) -> Result<Model> {
         let size = |input: [usize; 3], outputs| Size { input: input.into(), outputs, seed: 0 };
-        let digits = || Size { input: digits::SHAPE.into(), outputs: digits::CLASSES, seed: 0 };
         match self {
+            Self::Here => here(),
             Self::Mlp => presets::mlp(&size([28, 28, 1], 10)),
             Self::Cnn6 => presets::cnn6(&size([32, 32, 3], 10)),
             Self::Vgg => presets::vgg(&size([224, 224, 3], 1000)),
-            Self::DigitsCnn => digits::cnn(&digits(), digits::norm()),
-            Self::DigitsSmallCnn => digits::small_cnn(&digits(), digits::norm()),
-            Self::DigitsWideCnn => digits::wide_cnn(&digits(), digits::norm()),
+            Self::DigitsCnn => {
+                digits::cnn(&Size { input: digits::SHAPE.into(), outputs: digits::CLASSES, seed: 0 }, digits::norm())
+            }
         }
     }
 }
@@ -160,6 +172,14 @@ impl From<Described> for RigConfig {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
+    /// Take data to learn from.
+    Load {
+        /// What they are.
+        data: Data,
+        /// Their file; sent beside the text.
+        #[serde(skip)]
+        bytes: Vec<u8>,
+    },
     /// Train from fresh weights.
     Start {
         /// Settings of the run.
@@ -234,6 +254,7 @@ impl Request {
     /// Its `type`.
     pub fn name(&self) -> &'static str {
         match self {
+            Self::Load { .. } => "load",
             Self::Start { .. } => "start",
             Self::Pause => "pause",
             Self::Resume => "resume",
@@ -273,6 +294,46 @@ pub struct ModelChoice {
     pub name: &'static str,
     /// Number of parameters.
     pub parameters: usize,
+}
+
+/// Data to learn from, with the networks for them.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Learnable {
+    /// What they are.
+    pub data: Data,
+    /// Networks to choose.
+    pub models: Vec<ModelChoice>,
+    /// Names of the classes of pictures.
+    pub classes: Vec<String>,
+    /// Pixels of a picture's side; 0 where there are none.
+    pub side: usize,
+    /// The value of full ink.
+    pub white: u8,
+    /// Rows to train on.
+    pub n_train: usize,
+    /// Rows to test with.
+    pub n_test: usize,
+    /// Loss of a text by the frequencies of its characters alone.
+    pub frequencies_loss: Option<f64>,
+}
+
+impl Learnable {
+    /// Describes a task.
+    ///
+    /// # Errors
+    /// If a network can't be built.
+    pub fn of(task: &Task) -> Result<Self> {
+        Ok(Self {
+            data: task.data,
+            models: models::choices(task)?,
+            classes: task.white().map_or_else(Vec::new, |_| task.classes()),
+            side: task.white().map_or(0, |_| task.input().axes()[0]),
+            white: task.white().unwrap_or_default(),
+            n_train: task.train.len(),
+            n_test: task.test.len(),
+            frequencies_loss: task.frequencies_loss,
+        })
+    }
 }
 
 /// An adapter in use.
@@ -456,10 +517,15 @@ pub enum Event {
         adapters: Vec<Listed>,
         /// Reason why no adapter is WebGPU's.
         missing: serde_json::Value,
-        /// Networks to choose.
-        models: Vec<ModelChoice>,
+        /// The digits, which are in the program.
+        task: Learnable,
         /// Most members of a rig.
         most_adapters: usize,
+    },
+    /// Data were taken. With `test_pixels` and `test_labels`.
+    Loaded {
+        /// What can be learned from them.
+        task: Learnable,
     },
     /// The engine failed; no message follows.
     Failed {
@@ -490,10 +556,17 @@ pub enum Event {
         /// The engine's own log.
         epoch: EpochLog,
     },
-    /// Predictions for the test digits. With `digits` and `confidences`.
+    /// Predictions for the test pictures. With `classes` and `confidences`.
     Predictions {
         /// After which training step.
         step: u64,
+    },
+    /// A line that the network has written.
+    Written {
+        /// After which training step.
+        step: u64,
+        /// The line.
+        text: String,
     },
     /// Prediction for a drawing. With `probabilities`.
     Classified {
@@ -587,10 +660,13 @@ mod tests {
 
     #[test]
     fn networks_of_predictions_are_presets_in_their_own_size() {
-        for name in ["mlp", "cnn6", "vgg", "digits_cnn", "digits_small_cnn", "digits_wide_cnn"] {
+        let no_run = || Err(Error::setting("the run", "is not there", "start it"));
+        for name in ["mlp", "cnn6", "vgg", "digits_cnn"] {
             let preset: Preset = serde_json::from_value(name.into()).unwrap();
-            assert_eq!(preset.build().unwrap().config(), presets::find(name).unwrap().build(0).unwrap().config());
+            let built = preset.build(no_run).unwrap();
+            assert_eq!(built.config(), presets::find(name).unwrap().build(0).unwrap().config());
         }
+        assert!(Preset::Here.build(no_run).is_err());
     }
 
     #[test]
@@ -601,7 +677,7 @@ mod tests {
                 {"name":"fast","fixed_ms":2.0,"gflops":3000.0,"memory_gb_s":300.0,"upload_gb_s":6.0,"download_gb_s":5.0,"latency_ms":0.1}]}}}"#,
         );
         let Request::Simulate { rig } = rig else { panic!("{rig:?}") };
-        let model = rig.preset.build().unwrap();
+        let model = rig.preset.build(|| presets::find("mlp").unwrap().build(0)).unwrap();
         let (report, steps) = simulate_steps(&RigConfig::from(rig), &model).unwrap();
         assert_eq!(report.adapters, ["fast", "slow"]);
         let steps: Vec<Simulated> = steps.iter().map(|step| Simulated::of(step, &report.adapters)).collect();

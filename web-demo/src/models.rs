@@ -1,33 +1,41 @@
-//! The networks that a page can train, the kernels that they are made of, and the digits for training.
+//! The networks that a page can train, the kernels that they are made of, and the rows for training.
 
 use std::sync::Arc;
 
-use manyhands::data::{Augmentation, Batch, ByteImages, Dataset, Factor, FillMode, InMemory, digits};
+use manyhands::data::{Augmentation, ByteImages, Dataset, Factor, FillMode, InMemory, digits};
 use manyhands::internals::kernels::{
-    Families, activation, adam, add, batch_norm, clip, conv2d, dense, dropout, pooling, reduce, softmax_cross_entropy,
+    Families, activation, adam, add, batch_norm, clip, conv2d, dense, dropout, embedding, pooling, recurrent, reduce,
+    softmax_cross_entropy,
 };
 use manyhands::internals::presets::{self, Size};
-use manyhands::{Compile, Error, Fit, Loss, Model, Optimizer, Result};
+use manyhands::layers::{Dense, Embedding, Gru};
+use manyhands::{Compile, Error, Fit, Loss, Model, Optimizer, Result, Sequential};
 use ndarray::ArrayD;
 
 use crate::messages::{BatchNorm, ModelChoice, Settings};
+use crate::tasks::{Data, Task, WHITE, bytes_of};
 
 /// Pixels of a digit.
 pub const PIXELS: usize = 64;
-/// Value of full ink.
-const WHITE: u8 = 16;
 
 /// Digits in styles that the training data lack, of strokes: a label and the pixels of each. A test of the page writes the file.
 static STYLES: &[u8] = include_bytes!("styles.bin");
 /// Rows of each in an epoch.
 const STYLE_ROWS: usize = 8;
 
-/// The networks, by their ids.
-const MODELS: [(&str, &str); 3] = [
+/// Networks by their ids, with a name for people.
+type Networks = &'static [(&'static str, &'static str)];
+
+/// The networks for pictures. Clothes, which are larger, ask for twelve times the arithmetic of digits.
+static OF_PICTURES: Networks = &[
     ("cnn", "three convolutions with batch-norm"),
     ("small", "one convolution with batch-norm"),
     ("wide", "three wide convolutions with batch-norm"),
 ];
+/// The networks for texts.
+static OF_TEXTS: Networks = &[("gru", "a GRU of 128 units"), ("wide_gru", "two GRUs of 256 units")];
+/// Numbers that stand for a character.
+const EMBEDDED: usize = 32;
 
 /// The kernels of the networks' plans. The worker of a CPU adapter knows no others, so that the page loads no others.
 pub static KERNELS: Families = &[
@@ -39,43 +47,62 @@ pub static KERNELS: Families = &[
     conv2d::KERNELS,
     dense::KERNELS,
     dropout::KERNELS,
+    embedding::KERNELS,
     pooling::KERNELS,
+    recurrent::KERNELS,
     reduce::KERNELS,
     softmax_cross_entropy::KERNELS,
 ];
 
-/// Models of the page.
+fn networks(data: Data) -> Networks {
+    match data {
+        Data::Digits | Data::Fashion => OF_PICTURES,
+        Data::Text => OF_TEXTS,
+    }
+}
+
+/// Models of the page for some data.
 ///
 /// # Errors
 /// If a network can't be built.
-pub fn choices() -> Result<Vec<ModelChoice>> {
-    let choice = |(id, name): (&'static str, &'static str)| {
-        let model = build(id, BatchNorm::PerShard, 0)?;
+pub fn choices(task: &Task) -> Result<Vec<ModelChoice>> {
+    let choice = |(id, name): &(&'static str, &'static str)| {
+        let model = build(task, id, BatchNorm::PerShard, 0)?;
         let parameters = model.layout().parameters.iter().map(|placed| placed.range().len()).sum();
         Ok(ModelChoice { id, name, parameters })
     };
-    MODELS.into_iter().map(choice).collect()
+    networks(task.data).iter().map(choice).collect()
 }
 
 /// A network with fresh weights.
 ///
 /// # Errors
 /// If there is none of that id.
-pub fn build(id: &str, form: BatchNorm, seed: u64) -> Result<Model> {
+pub fn build(task: &Task, id: &str, form: BatchNorm, seed: u64) -> Result<Model> {
     let norm = match form {
         BatchNorm::PerShard => presets::digits::norm(),
         BatchNorm::WholeBatch => presets::digits::norm().synchronized(),
     };
-    let size = Size { input: presets::digits::SHAPE.into(), outputs: digits::CLASSES, seed };
-    match id {
-        "cnn" => presets::digits::cnn(&size, norm),
-        "small" => presets::digits::small_cnn(&size, norm),
-        "wide" => presets::digits::wide_cnn(&size, norm),
-        other => {
-            let ids = MODELS.map(|(id, _)| format!("`{id}`")).join(" or ");
-            Err(Error::setting("`model`", format!("needs to be {ids}, but is `{other}`"), "choose one of these"))
+    let size = Size { input: task.input(), outputs: task.outputs(), seed };
+    match (task.data, id) {
+        (Data::Digits | Data::Fashion, "cnn") => presets::digits::cnn(&size, norm),
+        (Data::Digits | Data::Fashion, "small") => presets::digits::small_cnn(&size, norm),
+        (Data::Digits | Data::Fashion, "wide") => presets::digits::wide_cnn(&size, norm),
+        (Data::Text, "gru") => grus(&size, &[128]),
+        (Data::Text, "wide_gru") => grus(&size, &[256, 256]),
+        (data, other) => {
+            let ids: Vec<String> = networks(data).iter().map(|(id, _)| format!("`{id}`")).collect();
+            let problem = format!("needs to be {}, but is `{other}`", ids.join(" or "));
+            Err(Error::setting("`model`", problem, "choose one of these"))
         }
     }
+}
+
+/// Layers that tell at each position which character comes next.
+fn grus(size: &Size, units: &[usize]) -> Result<Model> {
+    let embedded = Sequential::new(size.input.clone()).add(Embedding::new(size.outputs, EMBEDDED));
+    let body = units.iter().fold(embedded, |body, units| body.add(Gru::new(*units).return_sequences()));
+    body.add(Dense::new(size.outputs)).build(size.seed)
 }
 
 /// Settings of a run's training.
@@ -85,33 +112,36 @@ pub fn compile(settings: &Settings) -> Compile {
 }
 
 /// Settings of a run's data from an epoch on, which is counted from 0.
-///
-/// # Errors
-/// Only if the bytes in the program were damaged.
-pub fn fit(settings: &Settings, epoch: u64) -> Result<Fit> {
-    let fit = Fit::new(u64::MAX).batch_size(settings.batch_size).validation(Arc::new(digits::test()?));
-    Ok(if is_varied(settings, epoch) { fit.augment(variations()) } else { fit })
+pub fn fit(settings: &Settings, task: &Task, epoch: u64) -> Fit {
+    let fit = Fit::new(u64::MAX).batch_size(settings.batch_size).validation(Arc::clone(&task.test));
+    if is_varied(settings, epoch) { fit.augment(variations()) } else { fit }
 }
 
-/// The pictures to train on from an epoch on, which is counted from 0: where they are varied, drawings are among them.
+/// The rows to train on from an epoch on, which is counted from 0: where digits are varied, drawings are among them.
 ///
 /// # Errors
 /// Only if the bytes in the program were damaged.
-pub fn training(settings: &Settings, epoch: u64) -> Result<ByteImages> {
-    let train = digits::train()?;
+pub fn training(settings: &Settings, task: &Task, epoch: u64) -> Result<Arc<dyn Dataset>> {
     if !is_varied(settings, epoch) {
-        return Ok(train);
+        return Ok(Arc::clone(&task.train));
     }
-    let (mut pixels, mut labels) = bytes_of(&train)?;
+    let (mut pixels, mut labels) = bytes_of(task.train.as_ref(), WHITE[0])?;
     for drawing in STYLES.chunks_exact(1 + PIXELS).cycle().take(STYLES.len() / (1 + PIXELS) * STYLE_ROWS) {
         labels.push(drawing[0]);
         pixels.extend_from_slice(&drawing[1..]);
     }
-    Ok(ByteImages::new(presets::digits::SHAPE.into(), pixels, labels, WHITE)?.with_schema(train.schema()))
+    let images = ByteImages::new(task.input(), pixels, labels, WHITE[0])?.with_schema(task.train.schema());
+    Ok(Arc::new(images))
 }
 
+/// Whether this epoch, counted from 0, is the first with varied pictures behind others.
+pub fn begins_to_vary(settings: &Settings, epoch: u64) -> bool {
+    epoch > 0 && is_varied(settings, epoch) && !is_varied(settings, epoch - 1)
+}
+
+/// Whether pictures are varied: digits, for which one draws.
 fn is_varied(settings: &Settings, epoch: u64) -> bool {
-    settings.varied_from > 0 && epoch + 1 >= settings.varied_from
+    settings.data == Data::Digits && settings.varied_from > 0 && epoch + 1 >= settings.varied_from
 }
 
 /// The variations of training pictures: other slants and widths, by which people's hands differ.
@@ -122,26 +152,6 @@ fn variations() -> [Augmentation; 2] {
         Augmentation::RandomRotation { factor: Factor::One(0.03), fill_mode, fill_value: 0.0 },
         Augmentation::RandomZoom { height_factor, width_factor, fill_mode, fill_value: 0.0 },
     ]
-}
-
-/// Pixels from 0 to 16 and labels of the test digits, as bytes.
-///
-/// # Errors
-/// Only if the bytes in the program were damaged.
-pub fn test_bytes() -> Result<(Vec<u8>, Vec<u8>)> {
-    bytes_of(&digits::test()?)
-}
-
-fn bytes_of(images: &ByteImages) -> Result<(Vec<u8>, Vec<u8>)> {
-    let rows: Vec<usize> = (0..images.len()).collect();
-    let batch = Batch::fetch(images, &rows)?;
-    let bytes = |values: &[f32], scale: u8| values.iter().map(|value| byte(value * f32::from(scale))).collect();
-    Ok((bytes(&batch.inputs[0], WHITE), bytes(&batch.targets[0], 1)))
-}
-
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "whole numbers from 0 to 16")]
-fn byte(value: f32) -> u8 {
-    value.round() as u8
 }
 
 /// One digit to be classified.
@@ -180,6 +190,7 @@ mod tests {
     use manyhands::internals::plan::{Command, Plan};
 
     use super::*;
+    use crate::tasks::tests::tasks;
 
     /// The kernels of a plan, by family.
     fn stems(plan: &Plan) -> BTreeSet<&'static str> {
@@ -195,11 +206,13 @@ mod tests {
     fn the_table_holds_the_kernels_of_the_networks_and_no_others() {
         let objective = Objective::new(vec![Loss::SPARSE_CATEGORICAL_CROSSENTROPY], Optimizer::adam(1e-3));
         let mut used = BTreeSet::new();
-        for (id, _) in MODELS {
-            for form in [BatchNorm::PerShard, BatchNorm::WholeBatch] {
-                let model = build(id, form, 0).unwrap();
-                used.append(&mut stems(&model.plan(&objective).unwrap()));
-                used.append(&mut stems(&model.inference_plan()));
+        for task in tasks() {
+            for (id, _) in networks(task.data) {
+                for form in [BatchNorm::PerShard, BatchNorm::WholeBatch] {
+                    let model = build(&task, id, form, 0).unwrap();
+                    used.append(&mut stems(&model.plan(&objective).unwrap()));
+                    used.append(&mut stems(&model.inference_plan()));
+                }
             }
         }
         let table: BTreeSet<&str> = KERNELS.iter().flat_map(|family| family.iter()).map(|kernel| kernel.stem).collect();
@@ -207,52 +220,65 @@ mod tests {
     }
 
     #[test]
-    fn pictures_are_varied_and_drawings_among_them_from_an_epoch_on() {
+    fn digits_are_varied_and_drawings_among_them_from_an_epoch_on() {
         let text = r#"{"model":"cnn","adapters":[0],"throttles":[],"batch_size":64,"split":"even","batch_norm":"whole_batch",
             "learning_rate":0.002,"seed":0,"epochs":0}"#;
         let never: Settings = serde_json::from_str(text).unwrap();
         let third = Settings { varied_from: 3, ..never.clone() };
+        let [digits, fashion, _] = tasks();
         for (settings, epoch, is_varied) in
             [(&never, 9, false), (&third, 1, false), (&third, 2, true), (&third, 9, true)]
         {
-            let (train, fit) = (training(settings, epoch).unwrap(), fit(settings, epoch).unwrap());
+            let (train, fit) = (training(settings, &digits, epoch).unwrap(), fit(settings, &digits, epoch));
             assert_eq!((train.len() > 1437, !fit.augment.is_empty()), (is_varied, is_varied), "{epoch}");
-            assert_eq!(train.schema(), digits::train().unwrap().schema());
+            assert_eq!(train.schema(), digits.train.schema());
+            assert_eq!(begins_to_vary(settings, epoch), is_varied && epoch == 2);
         }
-        let drawn = training(&third, 2).unwrap();
+        assert!(!begins_to_vary(&Settings { varied_from: 1, ..never.clone() }, 0), "there is no other epoch before it");
+        let drawn = training(&third, &digits, 2).unwrap();
         assert_eq!(drawn.len(), 1437 + STYLES.len() / 65 * STYLE_ROWS);
-        assert!(drawn.labels()[1437..].contains(&4) && drawn.labels().iter().all(|label| *label < 10));
+        let (_, labels) = bytes_of(drawn.as_ref(), WHITE[0]).unwrap();
+        assert!(labels[1437..].contains(&4) && labels.iter().all(|label| *label < 10));
+        let clothes = Settings { data: Data::Fashion, ..third };
+        assert_eq!(training(&clothes, &fashion, 9).unwrap().len(), fashion.train.len());
+        assert!(fit(&clothes, &fashion, 9).augment.is_empty());
     }
 
     #[test]
     fn the_page_trains_the_presets_of_the_digits() {
+        let [digits, ..] = tasks();
         for (id, preset) in [("cnn", "digits_cnn"), ("small", "digits_small_cnn"), ("wide", "digits_wide_cnn")] {
             let preset = presets::find(preset).unwrap();
-            let (of_preset, of_page) = (preset.build(5).unwrap(), build(id, BatchNorm::PerShard, 5).unwrap());
+            let (of_preset, of_page) = (preset.build(5).unwrap(), build(&digits, id, BatchNorm::PerShard, 5).unwrap());
             assert_eq!(of_preset.config(), of_page.config());
             assert_eq!(of_preset.weights, of_page.weights);
-            let text = MODELS.iter().find(|(known, _)| *known == id).unwrap().1;
+            let text = OF_PICTURES.iter().find(|(known, _)| *known == id).unwrap().1;
             assert_eq!(preset.about, text);
         }
     }
 
     #[test]
     fn the_forms_of_batch_normalization_share_their_tensors() {
-        for (id, _) in MODELS {
-            let forms = [BatchNorm::PerShard, BatchNorm::WholeBatch].map(|form| build(id, form, 1).unwrap());
-            assert_eq!(forms[0].layout(), forms[1].layout());
-            assert_ne!(forms[0].config(), forms[1].config());
+        let [digits, fashion, _] = tasks();
+        for task in [&digits, &fashion] {
+            for (id, _) in OF_PICTURES {
+                let forms = [BatchNorm::PerShard, BatchNorm::WholeBatch].map(|form| build(task, id, form, 1).unwrap());
+                assert_eq!(forms[0].layout(), forms[1].layout());
+                assert_ne!(forms[0].config(), forms[1].config());
+            }
         }
-        let error = build("vgg", BatchNorm::PerShard, 0).unwrap_err().to_string();
+        let error = build(&digits, "vgg", BatchNorm::PerShard, 0).unwrap_err().to_string();
         assert!(error.starts_with("`model` needs to be `cnn` or `small` or `wide`, but is `vgg`"), "{error}");
     }
 
     #[test]
-    fn test_digits_are_bytes_again() {
-        let (pixels, labels) = test_bytes().unwrap();
-        assert_eq!((pixels.len(), labels.len()), (360 * PIXELS, 360));
-        assert_eq!(pixels.iter().max(), Some(&16));
-        assert!(labels.iter().all(|label| *label < 10));
+    fn networks_of_a_text_have_an_output_for_each_character() {
+        let [.., text] = tasks();
+        let n = text.outputs();
+        let parameters: Vec<usize> = choices(&text).unwrap().iter().map(|choice| choice.parameters).collect();
+        let gru = |inputs: usize, units: usize| 3 * units * (inputs + units + 2);
+        let wide = 32 * n + gru(32, 256) + gru(256, 256) + 257 * n;
+        assert_eq!(parameters, [32 * n + gru(32, 128) + 129 * n, wide]);
     }
 
     #[test]

@@ -4,29 +4,34 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use manyhands::adapters::{Info, Kind};
-use manyhands::data::{Dataset, digits};
-use manyhands::internals::bench::rig::{Data, Opening, RigAdapter, Turn};
+use manyhands::internals::bench::rig::{Data as Batches, Opening, RigAdapter, Turn};
 use manyhands::internals::bench::scaling::Job;
 use manyhands::internals::bench::workloads::Workload;
 use manyhands::internals::runtime::{self, Runtime};
 use manyhands::{
-    BatchStatistics, Error, Fit, GradientCompression, Loss, Optimizer, Result, Session, SplitMode, Trainer,
+    BatchStatistics, Error, Fit, GradientCompression, Loss, Model, Optimizer, Result, Session, SplitMode, Trainer,
 };
 
 use crate::cpu::opener;
 use crate::host::{self, Values, tell, tell_with};
-use crate::messages::{Change, Event, Settings, Spread, Stepped};
+use crate::messages::{BatchNorm, Change, Event, Settings, Spread, Stepped};
 use crate::models;
 use crate::rig::Rig;
+use crate::tasks::{Data, Task};
+use crate::writing::Writer;
 
 /// Least milliseconds between messages about steps.
 const TELL_MS: f64 = 50.0;
-/// Inverse of the part of the time that predictions of the test digits may take.
-const PREDICT_PART: f64 = 10.0;
+/// Inverse of the part of the time that predictions of the test pictures, or lines of text, may take.
+const SHOW_PART: f64 = 10.0;
+/// Least milliseconds between lines: people read them.
+const WRITE_MS: f64 = 1000.0;
+/// Characters of a line.
+const LINE: usize = 60;
 /// The turns of each number of adapters in a measurement, in alternation: training steps for learning the split, and steps that
 /// count, fewer after a second and a half.
 const TURNS: [Turn; 3] = [Turn { warm_up: 6, counted: 9, enough: Some((1_500.0, 3)) }; 3];
-/// Least rows of a batch for which adapters are opened, so that the test digits need few batches.
+/// Least rows of a batch for which adapters are opened, so that the test pictures need few batches.
 const LEAST_CAPACITY: usize = 120;
 
 /// A run.
@@ -34,7 +39,9 @@ pub(crate) struct Run {
     pub(crate) settings: Settings,
     pub(crate) trainer: Trainer,
     session: Session,
-    test: Arc<dyn Dataset>,
+    task: Task,
+    /// Of a text.
+    writer: Option<Writer>,
     clock: Arc<dyn Runtime>,
     steps: Vec<Stepped>,
     /// Number of the newest of them, or of those told.
@@ -42,9 +49,9 @@ pub(crate) struct Run {
     told_ms: f64,
     /// End of the step before; none at the start and after a pause.
     stepped_ms: Option<f64>,
-    /// Time of the last prediction of the test digits, and its length.
-    predicted_ms: f64,
-    predicting_ms: f64,
+    /// Time of the last prediction of the test pictures, or of the last line of text, and its length.
+    shown_ms: f64,
+    showing_ms: f64,
     /// Epochs after which it ends.
     pub(crate) last_epoch: u64,
     epochs_begun: u64,
@@ -59,8 +66,8 @@ pub(crate) enum Outcome {
 
 impl Run {
     /// Opens the adapters of a rig, with their throttles, for fresh weights.
-    pub(crate) async fn open(settings: Settings, adapters: &[(Info, f64)], rig: &mut Rig) -> Result<Self> {
-        let model = models::build(&settings.model, settings.batch_norm, settings.seed)?;
+    pub(crate) async fn open(task: Task, settings: Settings, adapters: &[(Info, f64)], rig: &mut Rig) -> Result<Self> {
+        let model = models::build(&task, &settings.model, settings.batch_norm, settings.seed)?;
         let infos = adapters.iter().map(|(info, _)| info.clone()).collect();
         let mut trainer =
             Trainer::new(model, models::compile(&settings))?.on(infos).split(settings.split.into()).opener(opener());
@@ -74,8 +81,8 @@ impl Run {
         let largest = settings.batch_size.max(LEAST_CAPACITY);
         trainer.open_async(&Fit::new(1).batch_size(largest), largest).await?;
         rig.update(&trainer);
-        let test: Arc<dyn Dataset> = Arc::new(digits::test()?);
-        let session = trainer.session_async(models::training(&settings, 0)?, models::fit(&settings, 0)?).await?;
+        let fit = models::fit(&settings, &task, 0);
+        let session = trainer.session_async(models::training(&settings, &task, 0)?, fit).await?;
         let last_epoch = if settings.epochs == 0 { u64::MAX } else { settings.epochs };
         host::set_step(0);
         let clock = runtime::system();
@@ -84,19 +91,28 @@ impl Run {
             settings,
             trainer,
             session,
-            test,
+            writer: task.vocabulary.clone().map(Writer::new),
+            task,
             clock,
             steps,
             told_step: 0,
             told_ms,
             stepped_ms: None,
-            predicted_ms: 0.0,
-            predicting_ms: 0.0,
+            shown_ms: 0.0,
+            showing_ms: 0.0,
             last_epoch,
             epochs_begun: 0,
         };
-        run.predict().await?;
+        // All test pictures of clothes are as much arithmetic as many steps: they come behind the first one.
+        if run.task.data != Data::Fashion {
+            run.show().await?;
+        }
         Ok(run)
+    }
+
+    /// The network, for the simulator: its exchanges are left out.
+    pub(crate) fn network(&self) -> Result<Model> {
+        models::build(&self.task, &self.settings.model, BatchNorm::PerShard, 0)
     }
 
     /// Number of training steps, and of started epochs.
@@ -128,8 +144,9 @@ impl Run {
             if now_ms - self.told_ms > TELL_MS {
                 self.tell_steps();
             }
-            if now_ms - self.predicted_ms > PREDICT_PART * self.predicting_ms {
-                self.predict().await?;
+            let least_ms = if self.writer.is_some() { WRITE_MS } else { 0.0 };
+            if now_ms - self.shown_ms > least_ms.max(SHOW_PART * self.showing_ms) {
+                self.show().await?;
             }
             return Ok(Outcome::Stepped);
         }
@@ -142,15 +159,16 @@ impl Run {
         let epoch = self.session.end_epoch_async(&mut self.trainer).await?;
         tell(&Event::Epoch { epoch });
         self.vary().await?;
-        self.predict().await?;
+        self.show().await?;
         Ok(if self.is_finished() { Outcome::Finished } else { Outcome::Stepped })
     }
 
     /// Varies the training pictures, if this is the epoch for it.
     async fn vary(&mut self) -> Result<()> {
         let epoch = self.trainer.progress().epoch;
-        if epoch > 0 && epoch + 1 == self.settings.varied_from {
-            let (pictures, fit) = (models::training(&self.settings, epoch)?, models::fit(&self.settings, epoch)?);
+        if models::begins_to_vary(&self.settings, epoch) {
+            let pictures = models::training(&self.settings, &self.task, epoch)?;
+            let fit = models::fit(&self.settings, &self.task, epoch);
             self.session = self.trainer.session_async(pictures, fit).await?;
             let message =
                 "from now on training pictures are turned and stretched a little, and drawings are among them";
@@ -173,21 +191,53 @@ impl Run {
         self.tell_steps();
     }
 
-    /// Sends predictions of the test digits.
-    pub(crate) async fn predict(&mut self) -> Result<()> {
+    /// Sends what shows how far training is: predictions of the test pictures, or a line of text.
+    pub(crate) async fn show(&mut self) -> Result<()> {
         let begin_ms = self.clock.now_ms();
+        match self.writer.take() {
+            Some(mut writer) => {
+                let written = self.write(&mut writer).await;
+                self.writer = Some(writer);
+                written?;
+            }
+            None => self.predict().await?,
+        }
+        self.shown_ms = self.clock.now_ms();
+        self.showing_ms = self.shown_ms - begin_ms;
+        Ok(())
+    }
+
+    async fn predict(&mut self) -> Result<()> {
         let rows = self.settings.batch_size.max(LEAST_CAPACITY);
-        let logits = self.trainer.predict_async(Arc::clone(&self.test), rows).await?;
-        let (digits, confidences) = models::answers(&models::probabilities(&logits[0]));
-        let arrays = vec![("digits", Values::Bytes(digits)), ("confidences", Values::Floats(confidences))];
+        let logits = self.trainer.predict_async(Arc::clone(&self.task.test), rows).await?;
+        let (classes, confidences) = models::answers(&models::probabilities(&logits[0]));
+        let arrays = vec![("classes", Values::Bytes(classes)), ("confidences", Values::Floats(confidences))];
         tell_with(&Event::Predictions { step: self.trainer.progress().step }, arrays);
-        self.predicted_ms = self.clock.now_ms();
-        self.predicting_ms = self.predicted_ms - begin_ms;
+        Ok(())
+    }
+
+    /// Writes a line.
+    async fn write(&mut self, writer: &mut Writer) -> Result<()> {
+        let mut text = String::new();
+        for _ in 0..LINE {
+            let scores = self.trainer.predict_async(writer.row()?, 1).await?;
+            #[allow(clippy::cast_possible_truncation, reason = "a place between 0 and 1")]
+            writer.take(&scores[0], self.settings.temperature, js_sys::Math::random() as f32);
+            text += &writer.newest();
+        }
+        tell(&Event::Written { step: self.trainer.progress().step, text });
         Ok(())
     }
 
     /// Sends the prediction of a drawing.
     pub(crate) async fn classify(&mut self, id: u32, pixels: &[f32]) -> Result<()> {
+        if self.task.data != Data::Digits {
+            return Err(Error::data(
+                "the drawing",
+                "is a digit, which this network does not read",
+                "choose the digits",
+            ));
+        }
         let logits = self.trainer.predict_async(models::drawing(pixels)?, 1).await?;
         let probabilities = Values::Floats(models::probabilities(&logits[0]));
         let step = self.trainer.progress().step;
@@ -207,7 +257,7 @@ impl Run {
             self.settings.split = split;
         }
         if let Some(form) = change.batch_norm.filter(|form| *form != self.settings.batch_norm) {
-            let model = models::build(&self.settings.model, form, self.settings.seed)?;
+            let model = models::build(&self.task, &self.settings.model, form, self.settings.seed)?;
             self.trainer.exchange_model_async(model).await?;
             self.settings.batch_norm = form;
         }
@@ -215,13 +265,14 @@ impl Run {
             self.trainer.set_learning_rate(rate);
             self.settings.learning_rate = rate;
         }
+        self.settings.temperature = change.temperature.unwrap_or(self.settings.temperature);
         Ok(())
     }
 
     /// The model as a file.
     pub(crate) async fn export(&mut self) -> Result<()> {
         let bytes = self.trainer.current_model_async().await?.to_bytes()?;
-        tell_with(&Event::Exported { name: "digits.safetensors" }, vec![("bytes", Values::Bytes(bytes))]);
+        tell_with(&Event::Exported { name: self.task.data.file() }, vec![("bytes", Values::Bytes(bytes))]);
         Ok(())
     }
 
@@ -233,12 +284,12 @@ impl Run {
         is_cancelled: &dyn Fn() -> bool,
     ) -> Result<Option<Event>> {
         let workload = Workload {
-            name: "digits",
+            name: "page",
             about: "the network of the page",
             model: self.trainer.current_model_async().await?.clone(),
             optimizer: Optimizer::adam(self.settings.learning_rate),
             loss: Loss::SPARSE_CATEGORICAL_CROSSENTROPY,
-            classes: digits::CLASSES,
+            classes: self.task.outputs(),
             batch_size,
             gradient_compression: GradientCompression::None,
             batch_statistics: BatchStatistics::default(),
@@ -251,7 +302,7 @@ impl Run {
             opening: Opening { opener: opener(), runtime: Arc::clone(&self.clock), ..Opening::default() },
             workload: &workload,
             members: &members,
-            data: Data::Synthetic,
+            data: Batches::Synthetic,
             split: SplitMode::Learned,
             turns: TURNS.to_vec(),
         };

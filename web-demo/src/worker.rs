@@ -9,14 +9,14 @@ use manyhands::internals::adapters::gpu;
 use manyhands::internals::placer::rig::simulate_pipelines;
 use manyhands::internals::simulator::simulate_steps;
 use manyhands::simulator::RigConfig;
-use manyhands::{Error, ErrorKind, Result};
+use manyhands::{Error, ErrorKind, Model, Result};
 use wasm_bindgen::prelude::wasm_bindgen;
 
 use crate::host::{self, Notices, Values, tell, tell_with};
-use crate::messages::{Event, MOST_ADAPTERS, Request, Settings, Simulated, check_adapters};
-use crate::models;
+use crate::messages::{Event, Learnable, MOST_ADAPTERS, Preset, Request, Settings, Simulated, check_adapters};
 use crate::rig::{self, Rig};
 use crate::stages::Pipelined;
+use crate::tasks::{Data, Task};
 use crate::training::{Outcome, Run, check_batch};
 
 thread_local! {
@@ -39,20 +39,21 @@ pub fn start(post: Function, open_cpu: Function) {
     INBOX.with(|place| *place.borrow_mut() = Some(inbox));
     wasm_bindgen_futures::spawn_local(async move {
         match hello().await {
-            Ok(list) => {
+            Ok((list, digits)) => {
                 let rig = Rig::of(&list);
-                Worker { list, requests, rig, run: None, state: "idle" }.work().await;
+                Worker { list, requests, rig, tasks: vec![digits], run: None, state: "idle" }.work().await;
             }
             Err(error) => tell(&Event::Failed { message: error.to_string() }),
         }
     });
 }
 
-/// Handles a request of the page, as JSON, with the pixels of a drawing.
+/// Handles a request of the page, as JSON, with the pixels of a drawing or the bytes of a file.
 #[wasm_bindgen]
-pub fn request(text: &str, pixels: Vec<f32>) {
+pub fn request(text: &str, pixels: Vec<f32>, bytes: Vec<u8>) {
     let request = match serde_json::from_str(text) {
         Ok(Request::Classify { id, .. }) => Request::Classify { id, pixels },
+        Ok(Request::Load { data, .. }) => Request::Load { data, bytes },
         Ok(request) => request,
         Err(error) => {
             return tell(&Event::Error { request: None, message: format!("a request can't be read: {error}") });
@@ -73,22 +74,29 @@ pub fn request(text: &str, pixels: Vec<f32>) {
     });
 }
 
-async fn hello() -> Result<Vec<Info>> {
+async fn hello() -> Result<(Vec<Info>, Task)> {
     let list = adapters::list_async().await;
     let missing = serde_json::to_value(gpu::missing().await).unwrap_or_default();
-    let (pixels, labels) = models::test_bytes()?;
-    let (version, models) = (env!("CARGO_PKG_VERSION"), models::choices()?);
+    let digits = Task::digits()?;
+    let (version, task) = (env!("CARGO_PKG_VERSION"), Learnable::of(&digits)?);
     let listed = list.iter().map(rig::listed).collect();
-    let arrays = vec![("test_pixels", Values::Bytes(pixels)), ("test_labels", Values::Bytes(labels))];
-    let hello = Event::Hello { version, adapters: listed, missing, models, most_adapters: MOST_ADAPTERS };
-    tell_with(&hello, arrays);
-    Ok(list)
+    let hello = Event::Hello { version, adapters: listed, missing, task, most_adapters: MOST_ADAPTERS };
+    tell_with(&hello, test_rows(&digits)?);
+    Ok((list, digits))
+}
+
+/// The test pictures, as arrays of a message.
+fn test_rows(task: &Task) -> Result<Vec<(&'static str, Values)>> {
+    let (pixels, labels) = task.test_bytes()?;
+    Ok(vec![("test_pixels", Values::Bytes(pixels)), ("test_labels", Values::Bytes(labels))])
 }
 
 struct Worker {
     list: Vec<Info>,
     requests: Receiver<Request>,
     rig: Rig,
+    /// What can be learned: the digits, and what the page has loaded.
+    tasks: Vec<Task>,
     run: Option<Run>,
     state: &'static str,
 }
@@ -147,14 +155,21 @@ impl Worker {
     async fn rest(&mut self) -> Result<()> {
         let run = self.run.as_mut().ok_or_else(no_run)?;
         run.rest();
-        let predicted = run.predict().await;
+        let shown = run.show().await;
         let state = if run.is_finished() { "finished" } else { "paused" };
         self.enter(state);
-        predicted
+        shown
     }
 
     async fn serve(&mut self, request: Request) -> Result<()> {
         match request {
+            Request::Load { data, bytes } => {
+                let task = Task::read(data, &bytes)?;
+                tell_with(&Event::Loaded { task: Learnable::of(&task)? }, test_rows(&task)?);
+                self.tasks.retain(|other| other.data != data);
+                self.tasks.push(task);
+                Ok(())
+            }
             Request::Start { settings, paused } => self.start(settings, paused).await,
             Request::Pause if self.state == "running" => self.rest().await,
             Request::Pause => Ok(()),
@@ -182,14 +197,14 @@ impl Worker {
             }
             Request::Cancel => Ok(()),
             Request::Simulate { rig } => {
-                let model = rig.preset.build()?;
+                let model = self.network(rig.preset)?;
                 let (report, steps) = simulate_steps(&RigConfig::from(rig), &model)?;
                 let steps = steps.iter().map(|step| Simulated::of(step, &report.adapters)).collect();
                 tell(&Event::Simulated { report, steps });
                 Ok(())
             }
             Request::Stages { rig, micro_batches } => {
-                let model = rig.preset.build()?;
+                let model = self.network(rig.preset)?;
                 let rig = RigConfig { micro_batches: Some(micro_batches), ..RigConfig::from(rig) };
                 let (report, pipelines) = simulate_pipelines(&rig, &model)?;
                 tell(&Event::Staged { report, pipelines: pipelines.iter().map(Pipelined::from).collect() });
@@ -223,9 +238,9 @@ impl Worker {
                 // An adapter that left the rig was replaced in the step that lost it.
                 if self.rig.position(member).is_some() && self.state != "running" {
                     // No step finds out; this does.
-                    let predicted = run.predict().await;
+                    let shown = run.show().await;
                     self.enter(self.state);
-                    predicted?;
+                    shown?;
                 }
             }
             Request::Change(change) => {
@@ -242,6 +257,7 @@ impl Worker {
 
     async fn start(&mut self, settings: Settings, paused: bool) -> Result<()> {
         check_batch(settings.batch_size)?;
+        self.task(settings.data)?;
         let wanted = settings.adapters.iter();
         let infos = wanted.map(|index| self.list.get(*index).cloned().ok_or_else(|| unknown(&self.list, *index)));
         let infos: Vec<Info> = infos.collect::<Result<_>>()?;
@@ -258,13 +274,14 @@ impl Worker {
 
     /// Opens the adapters of a run. If one can't be opened the run begins on CPU adapters only; returns the reason then.
     async fn open(&mut self, settings: Settings, adapters: &[(Info, f64)]) -> Result<Option<Error>> {
+        let task = self.task(settings.data)?;
         self.enter("opening");
-        let (opened, missing) = match Run::open(settings.clone(), adapters, &mut self.rig).await {
+        let (opened, missing) = match Run::open(task.clone(), settings.clone(), adapters, &mut self.rig).await {
             Err(error) if is_of_adapter(&error) && adapters.iter().any(|(info, _)| info.kind != Kind::Cpu) => {
                 let cpus = self.cpus_of(adapters);
                 let infos: Vec<Info> = cpus.iter().map(|(info, _)| info.clone()).collect();
                 self.rig.begin(&infos);
-                (Run::open(settings, &cpus, &mut self.rig).await, Some(error))
+                (Run::open(task, settings, &cpus, &mut self.rig).await, Some(error))
             }
             opened => (opened, None),
         };
@@ -278,6 +295,16 @@ impl Worker {
                 Err(error)
             }
         }
+    }
+
+    fn task(&self, data: Data) -> Result<Task> {
+        let found = self.tasks.iter().find(|task| task.data == data).cloned();
+        found.ok_or_else(|| Error::data("the data", "need to be loaded before a run", "choose them again"))
+    }
+
+    /// The network of a prediction.
+    fn network(&self, preset: Preset) -> Result<Model> {
+        preset.build(|| self.run.as_ref().ok_or_else(no_run)?.network())
     }
 
     /// The CPU adapters among these, or the one of the list.

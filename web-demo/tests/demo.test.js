@@ -7,19 +7,16 @@ import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "no
 import { tmpdir } from "node:os";
 import { after, before, test } from "node:test";
 import path from "node:path";
-import { fileURLToPath } from "node:url";
 import { BATCHES, HOST_GB_S, RIGS } from "../www/cards.js";
 import { EXAMPLES } from "../www/examples.js";
 import { Pace } from "../www/pace.js";
 import { launch, visit } from "./browser.js";
-import { manyhands } from "./command.js";
-import { serve } from "./serve.js";
+import { ROOT, manyhands } from "./command.js";
+import { BUILT, serve } from "./serve.js";
 
 /** @import { Browser, Page } from "playwright-core" */
 /** @import { EpochLog, Info, RigConfig, Simulated, Staged, StepLog } from "../www/messages.js" */
 
-const ROOT = fileURLToPath(new URL("../..", import.meta.url));
-const BUILT = process.env.MANYHANDS_WEB_DEMO ?? path.join(ROOT, "web-demo/dist");
 const MESSAGES = readFileSync(new URL("../www/messages.js", import.meta.url), "utf8");
 /** SwiftShader on a busy machine takes its time. */
 const PATIENCE_MS = 120_000;
@@ -169,6 +166,82 @@ async function modelIsTheSameNatively(page) {
   // The page asks at the pause for the predictions of the weights that it then saves.
   assert.equal(Math.round((1 - accuracy) * TEST_ROWS), wrong);
 }
+
+/**
+ * Each step is there once, and its shares are its rows.
+ * @param {StepLog[]} steps
+ */
+function assertWhole(steps) {
+  assert.deepEqual(steps.map(({ step }) => step), steps.map((_, index) => index + 1), "no step is lost or doubled");
+  for (const { step, rows, adapters } of steps) assert.equal(adapters.reduce((sum, share) => sum + share.rows, 0), rows, `step ${step}`);
+}
+
+/** What the command says of an exported model. @param {Page} page @param {string} name @param {string} data */
+async function evaluated(page, name, data) {
+  const file = await saved(page, "#export-model");
+  assert.equal(file.name, name);
+  return JSON.parse(manyhands("evaluate", file.path, "--data", data, "--json", "--adapters", "cpu"));
+}
+
+test("clothes are learned once they are chosen, and the command finds the same accuracy", async (context) => {
+  if (!existsSync(path.join(BUILT, "data/fashion.bin"))) {
+    assert.ok(process.env.MANYHANDS_ALLOW_SKIP, "the page was built without clothes\n  help: install `dataset-fashion-mnist` and build it again");
+    return context.skip("the page was built without clothes");
+  }
+  const { page, said, leave } = await open(plain, "?adapters=cpu,cpu");
+  await page.locator("#data").selectOption("fashion");
+  await page.waitForFunction(() => location.search.includes("data=fashion"));
+  await page.locator("#model").selectOption("small");
+  await page.locator("#run:enabled", { hasText: "Start" }).click();
+  await reach(page, 10);
+  await page.locator(".unplug").nth(1).click();
+  await page.locator("#log li", { hasText: "was lost" }).waitFor();
+  await reach(page, 60);
+  await pause(page);
+  const { steps } = await metricsOf(page);
+  assertWhole(steps);
+  assert.equal(steps[0].batches, Math.ceil(6000 / 64));
+  const [right, all] = ((await page.locator("#pictures-says").textContent()) ?? "").replaceAll(",", "").match(/\d+/g)?.map(Number) ?? [];
+  assert.equal(all, 1000);
+  assert.ok(right > 650, `${right} of ${all} after ${steps.length} steps`);
+  await page.locator("#wrong li", { hasText: /^[\w -]+, read as [\w -]+$/ }).first().waitFor();
+  // The command tests on all ten thousand, in 256 shades.
+  const { accuracy } = await evaluated(page, "fashion.safetensors", "/usr/share/datasets/fashion-mnist");
+  assert.ok(Math.abs(accuracy - right / all) < 0.04, `${accuracy} natively, ${right / all} in the page`);
+
+  await page.click("#rigs [data-rig=here]");
+  await page.locator("#other-says", { hasText: "that was measured here" }).waitFor();
+  assert.deepEqual(said, []);
+  await leave();
+});
+
+test("the network of the text writes words, stays on its reference through a pulled plug, and the command reads it", async () => {
+  const { page, said, leave } = await open(plain, "?data=text&adapters=cpu,cpu,cpu&split=even");
+  await page.locator("#written li").first().waitFor();
+  await page.click("#run");
+  await reach(page, 10);
+  await page.locator(".unplug").nth(2).click();
+  await page.locator("#log li", { hasText: "was lost" }).waitFor();
+  await reach(page, 20);
+  assert.ok((await shownDifference(page)) < 1e-4, "as exact as digits");
+  // Less than 2.4 nats are far below the 3.02 of the frequencies of characters.
+  await page.waitForFunction(() => parseFloat(document.getElementById("fact-accuracy")?.textContent ?? "") < 3.45, undefined, { timeout: PATIENCE_MS });
+  await page.locator("#temperature").fill("0.3");
+  const { step } = { step: await stepsOf(page) };
+  await page.waitForFunction((at) => parseInt(document.querySelector("#written .number")?.textContent?.replace(/\D/g, "") ?? "") > at + 8, step, { timeout: PATIENCE_MS });
+  await pause(page);
+  const { steps } = await metricsOf(page);
+  assertWhole(steps);
+  const lines = await page.locator("#written q").allTextContents();
+  assert.ok(lines.every((line) => line.length === 60), JSON.stringify(lines));
+  assert.match(lines.slice(0, 2).join(" "), / (the|of|and|to|in|that) /, "words, at a low temperature");
+  assert.doesNotMatch(lines[lines.length - 1], / (the|of|and) /, "noise at first");
+  const { loss } = await evaluated(page, "text.safetensors", path.join(ROOT, "web-demo/data/lincoln.txt"));
+  const late = mean(steps.slice(-20).map((log) => log.loss));
+  assert.ok(Math.abs(loss - late) < 0.15, `${loss} natively over the whole text, ${late} of late`);
+  assert.deepEqual(said, []);
+  await leave();
+});
 
 test("two devices and the CPU adapter share each batch", async () => {
   const { page, said, leave } = await open(webgpu, "?adapters=software,software,cpu&split=even&batch_size=48&model=small");

@@ -44,6 +44,18 @@ test("stages are loaded when they are asked for, and shown as bricks with their 
   await leave();
 });
 
+test("the focus stays in the page: with the stages when their button goes, on the pad when it is cleared", async () => {
+  const { page, leave } = await open("gpus");
+  const focused = () => page.evaluate(() => document.activeElement?.id || document.activeElement?.closest("section")?.id || "");
+  await page.locator("#stages-show:enabled").press("Enter");
+  await page.locator("#stages select").first().waitFor();
+  assert.equal(await focused(), "stages");
+  await page.locator("#pad").press("3");
+  await page.locator("#clear").press("Enter");
+  assert.equal(await focused(), "pad");
+  await leave();
+});
+
 test("stages that can't be loaded are said, and the rest of the page goes on", async () => {
   const { page, leave } = await open("gpus", {}, { "/stages.js": null });
   await page.locator("#stages-show:enabled").click();
@@ -57,11 +69,12 @@ test("twelve words are explained where they stand: pointed at, by keyboard and b
   /** @type {string[]} */
   const loaded = [];
   page.on("request", (request) => loaded.push(new URL(request.url()).pathname));
-  const words = page.locator(".word");
+  await page.locator("summary").click();
+  // A thirteenth belongs to the text.
+  const words = page.locator(".word:visible");
   const names = await words.evaluateAll((all) => all.map((word) => /** @type {HTMLElement} */ (word).dataset.word));
   assert.equal(new Set(names).size, 12);
   assert.ok(!loaded.includes("/words.js"));
-  await page.locator("summary").click();
   for (let at = 0; at < names.length; at += 1) {
     await words.nth(at).focus();
     await page.locator("#word-says:visible").waitFor();

@@ -3,7 +3,7 @@
 //
 // The server of the tests puts `globalThis.VARIANT = "…";` in front of it.
 
-/** @import { Event, Info, Member, Request, Settings, StepLog, Report } from "../www/messages.js" */
+/** @import { Data, Event, Info, Member, Request, Settings, StepLog, Report, Task } from "../www/messages.js" */
 
 /** @type {string} */
 const variant = /** @type {any} */ (globalThis).VARIANT ?? "gpus";
@@ -26,7 +26,8 @@ const [OPENING_MS, MEASURING_MS] = [variant === "unhurried" ? 500 : variant === 
 /** Milliseconds until an adapter that was asked for is there. */
 const ADDING_MS = 100;
 const MOST_ADAPTERS = 16;
-const TEST_ROWS = 360;
+/** Test pictures of each kind of data. */
+const TEST_ROWS = { digits: 360, fashion: 500, text: 0 };
 const TRAIN_ROWS = 1437;
 /** Milliseconds of a row on each kind. */
 const SPEEDS = { discrete_gpu: 0.12, integrated_gpu: 0.45, virtual_gpu: 0.3, cpu: 0.35, software: 2 };
@@ -43,7 +44,39 @@ let measuring = 0;
 const PACE_MS = 40;
 /** @type {Map<number, number>} Learned parts. */
 const parts = new Map();
-const labels = Uint8Array.from({ length: TEST_ROWS }, (_, row) => row % 10);
+/** A line of text every so many steps. */
+const WRITTEN_EVERY = 10;
+const SENTENCE = "It is the duty of the people to save the Union, and of Congress to. ";
+/** @type {Record<Data, Task>} */
+const TASKS = {
+  digits: {
+    ...of("digits", 8, 16), classes: Array.from("0123456789"), n_train: TRAIN_ROWS,
+    models: [{ id: "cnn", name: "three convolutions with batch-norm", parameters: 33658 }, { id: "small", name: "one convolution with batch-norm", parameters: 3146 }, { id: "wide", name: "three wide convolutions with batch-norm", parameters: 410058 }],
+  },
+  fashion: {
+    ...of("fashion", 28, 15), classes: ["T-shirt", "trousers", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot"],
+    models: [{ id: "cnn", name: "three convolutions with batch-norm", parameters: 148858 }, { id: "small", name: "one convolution with batch-norm", parameters: 15778 }],
+  },
+  text: { ...of("text", 0, 0), classes: [], models: [{ id: "gru", name: "a GRU of 128 units", parameters: 74000 }], frequencies_loss: 2.98 },
+};
+/** The data of the run. @type {Data} */
+let data = "digits";
+
+/** @param {Data} name @param {number} side @param {number} white @returns {Task} */
+function of(name, side, white) {
+  return { data: name, models: [], classes: [], side, white, n_train: 6000, n_test: TEST_ROWS[name], frequencies_loss: null };
+}
+
+/** Labels and pixels of test pictures. @param {Task} task */
+function testRows({ data: name, side, white }) {
+  const test_labels = Uint8Array.from({ length: TEST_ROWS[name] }, (_, row) => row % 10);
+  const test_pixels = Uint8Array.from({ length: test_labels.length * side * side }, (_, at) => {
+    const [row, x, y] = [Math.floor(at / side / side), at % side, Math.floor(at / side) % side];
+    const ring = Math.abs((8 / side) * Math.hypot(x - side / 2 + 0.5, y - side / 2 + 0.5) - 1.2 - (test_labels[row] % 5) * 0.4);
+    return Math.max(0, Math.round(white * (1 - 0.56 * ring)));
+  });
+  return { test_pixels, test_labels };
+}
 
 /**
  * @param {number} index
@@ -85,14 +118,6 @@ function add(index) {
   next_position += 1;
 }
 
-function pixels() {
-  return Uint8Array.from({ length: TEST_ROWS * 64 }, (_, at) => {
-    const [row, x, y] = [Math.floor(at / 64), at % 8, Math.floor((at % 64) / 8)];
-    const ring = Math.abs(Math.hypot(x - 3.5, y - 3.5) - 1.2 - (labels[row] % 5) * 0.4);
-    return Math.max(0, Math.round(16 - 9 * ring));
-  });
-}
-
 function train() {
   if (!settings) return;
   const active = members.filter((member) => member.presence === "active");
@@ -124,6 +149,7 @@ function train() {
     samples_per_s: (rows_of_all / ms) * 1000, clock_ms: PACE_MS, adapters,
   };
   post({ type: "steps", steps: [log] });
+  if (data === "text" && step % WRITTEN_EVERY === 0) write();
   if (step % batches === 0) endEpoch(loss);
 }
 
@@ -139,9 +165,17 @@ function endEpoch(loss) {
 }
 
 function predict() {
+  if (data === "text") return write();
   const wrong = step === 0 ? 0.9 : 0.85 * Math.exp(-step / 60) + 0.015;
-  const digits = labels.map((label, row) => (((row * 7919) % 1000) / 1000 < wrong ? (label + 1 + (row % 8)) % 10 : label));
-  post({ type: "predictions", step, digits, confidences: Float32Array.from(digits, (_, row) => 0.5 + ((row * 31) % 50) / 100) });
+  const classes = testRows(TASKS[data]).test_labels.map((label, row) => (((row * 7919) % 1000) / 1000 < wrong ? (label + 1 + (row % 8)) % 10 : label));
+  post({ type: "predictions", step, classes, confidences: Float32Array.from(classes, (_, row) => 0.5 + ((row * 31) % 50) / 100) });
+}
+
+function write() {
+  const right = 1 - Math.exp(-step / 60);
+  const noise = "etaoin ,qxz.vkw";
+  const text = Array.from(SENTENCE, (letter, at) => (((at * 7919) % 100) / 100 < right ? letter : noise[(at * 31 + step) % noise.length])).join("");
+  post({ type: "written", step, text });
 }
 
 /**
@@ -223,8 +257,12 @@ function unplug(id) {
 /** @param {Request} request */
 function take(request) {
   switch (request.type) {
+    case "load":
+      if (request.bytes.length === 0) return post({ type: "error", request: "load", message: "the pictures need to be those of the page\n  help: load the page again" });
+      return post({ type: "loaded", task: TASKS[request.data], ...testRows(TASKS[request.data]) });
     case "start":
       settings = request.settings;
+      data = settings.data;
       [members, next_position] = [[], 0];
       settings.adapters.forEach(add);
       settings.throttles.forEach((factor, at) => { members[at].throttle = factor; });
@@ -299,7 +337,7 @@ function take(request) {
       const copies = report(names, request.rig.batch_size, "computing");
       return post({ type: "staged", report: copies, pipelines: names.slice(1).map((_, at) => pipelined(names.slice(0, at + 2), request.micro_batches)) });
     }
-    case "export": return post({ type: "exported", name: "digits.safetensors", bytes: new Uint8Array(64) });
+    case "export": return post({ type: "exported", name: `${data}.safetensors`, bytes: new Uint8Array(64) });
     default: return undefined;
   }
 }
@@ -329,8 +367,7 @@ if (variant === "silent") {
   setInterval(() => { if (is_running) train(); }, PACE_MS);
   post({
     type: "hello", version: "0.1.0", adapters: infos, missing: variant === "none" ? "no_adapter" : null,
-    models: [{ id: "cnn", name: "three convolutions with batch-norm", parameters: 33658 }, { id: "small", name: "one convolution with batch-norm", parameters: 3146 }, { id: "wide", name: "three wide convolutions with batch-norm", parameters: 410058 }],
-    most_adapters: MOST_ADAPTERS, test_pixels: pixels(), test_labels: labels,
+    most_adapters: MOST_ADAPTERS, task: TASKS.digits, ...testRows(TASKS.digits),
   });
 }
 

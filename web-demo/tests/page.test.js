@@ -410,14 +410,22 @@ test("a button that is disabled for a while has the focus again afterwards", asy
   await page.waitForFunction(() => document.body.dataset.state === "paused");
   assert.equal(await page.evaluate(() => document.activeElement?.id), "reset");
   assert.ok(await page.evaluate(() => ["lanes", "add"].every((id) => !document.getElementById(id)?.inert)));
+  // So has a part of the page that is inert for a while; a lane that is gone then gives it to the buttons that add one.
+  for (const [selector, owner] of [["#lanes input", "lanes"], ["#add button", "add"]]) {
+    await page.locator(selector).first().focus();
+    await page.evaluate(() => document.getElementById("reset")?.click());
+    await page.waitForFunction(() => document.body.dataset.state === "opening");
+    await page.waitForFunction(() => document.body.dataset.state === "paused");
+    assert.ok(await page.evaluate((id) => document.getElementById(id)?.contains(document.activeElement), owner), `${selector} has lost the focus`);
+  }
   assert.deepEqual(said, []);
   await leave();
 });
 
 test("the accuracy above is that of the digits below, from the first predictions on", async () => {
   const { page, leave } = await open("gpus");
-  await page.locator("#digits-says", { hasText: "right after step" }).waitFor();
-  const [right, all] = ((await page.locator("#digits-says").textContent()) ?? "").match(/\d+/g)?.map(Number) ?? [];
+  await page.locator("#pictures-says", { hasText: "right after step" }).waitFor();
+  const [right, all] = ((await page.locator("#pictures-says").textContent()) ?? "").match(/\d+/g)?.map(Number) ?? [];
   await page.locator("#fact-accuracy", { hasText: `${((100 * right) / all).toFixed(1)} %` }).waitFor();
   await leave();
 });

@@ -28,6 +28,9 @@ const HERE = fileURLToPath(new URL("..", import.meta.url));
  */
 export const WRITTEN = [["/vendor/", path.join(HERE, "node_modules/uplot/dist")], ["/", path.join(HERE, "www")]];
 
+/** The page that `cargo xtask web build` has built; MANYHANDS_WEB_DEMO names another folder. */
+export const BUILT = process.env.MANYHANDS_WEB_DEMO ?? path.join(HERE, "dist");
+
 export const WASM = "/engine/manyhands_web_demo_bg.wasm";
 
 /**

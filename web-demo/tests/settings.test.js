@@ -4,16 +4,18 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { defaults, format, parse } from "../www/settings.js";
 
-/** @import { Hello, Info } from "../www/messages.js" */
+/** @import { Data, Hello, Info } from "../www/messages.js" */
 
 /**
  * @param {Info["kind"][]} kinds
+ * @param {Data} [data]
  * @returns {Hello}
  */
-function hello(kinds) {
+function hello(kinds, data = "digits") {
   const adapters = kinds.map((kind, index) => ({ index, name: kind, kind, backend: "", driver: "", vendor: 0, device: 0, bus_id: "", requested_as: [] }));
   const models = ["cnn", "small"].map((id) => ({ id, name: id, parameters: 1 }));
-  return { type: "hello", version: "", adapters, missing: null, models, most_adapters: 16, test_pixels: new Uint8Array(), test_labels: new Uint8Array() };
+  const task = { data, models, classes: [], side: 8, white: 16, n_train: 1, n_test: 1, frequencies_loss: null };
+  return { type: "hello", version: "", adapters, missing: null, task, most_adapters: 16, test_pixels: new Uint8Array(), test_labels: new Uint8Array() };
 }
 
 const TWO_CARDS = hello(["discrete_gpu", "integrated_gpu", "cpu"]);
@@ -37,11 +39,21 @@ test("the defaults need no address", () => {
 test("an address restores all settings", () => {
   const settings = {
     ...defaults(TWO_CARDS, 4), model: "small", adapters: [0, 0, 2, 1], throttles: [1, 4, 1, 1.5], batch_size: 50, split: /** @type {const} */ ("even"),
-    batch_norm: /** @type {const} */ ("per_shard"), learning_rate: 0.0125, seed: 4294967295, epochs: 7, varied_from: 3,
+    batch_norm: /** @type {const} */ ("per_shard"), learning_rate: 0.0125, seed: 4294967295, epochs: 7, varied_from: 3, temperature: 1.1,
   };
   const address = format(settings, TWO_CARDS, 4);
   assert.match(address, /adapters=0,0,cpu,1&throttles=1,4,1,1.5/);
   assert.deepEqual(parse(`?${address}`, TWO_CARDS, 4), { settings, remarks: [] });
+});
+
+test("other data have settings that suit them, and the address names the data", () => {
+  const text = hello(["cpu"], "text");
+  const settings = defaults(text, 2);
+  assert.deepEqual([settings.data, settings.batch_size], ["text", 32]);
+  assert.equal(format(settings, text, 2), "data=text");
+  assert.deepEqual(parse("?data=text&batch_size=64", text, 2), { settings: { ...settings, batch_size: 64 }, remarks: [] });
+  // They could not be loaded: the run has others, which is said where they are chosen.
+  assert.deepEqual(parse("?data=text", TWO_CARDS, 4), { settings: defaults(TWO_CARDS, 4), remarks: [] });
 });
 
 test("an address from another machine keeps what is here, and says what is not", () => {
@@ -53,7 +65,7 @@ test("an address from another machine keeps what is here, and says what is not",
 
 for (const wrong of [
   "batch_size=0", "batch_size=513", "batch_size=1.5", "batch_size=", "batch_size=a", "seed=-1", "seed=4294967296",
-  "learning_rate=0", "learning_rate=NaN", "epochs=-1", "varied_from=-1", "throttles=0.5", "throttles=17", "throttles=1,1,1,2", "throttles=", "split=odd", "batch_norm=", "model=vgg",
+  "learning_rate=0", "learning_rate=NaN", "epochs=-1", "varied_from=-1", "throttles=0.5", "throttles=17", "throttles=1,1,1,2", "throttles=", "split=odd", "data=birds", "temperature=0", "batch_norm=", "model=vgg",
 ]) {
   test(`${wrong} is refused in words`, () => {
     const { settings, remarks } = parse(`?${wrong}`, TWO_CARDS, 4);

@@ -37,6 +37,6 @@ export const RIGS = [
 ];
 
 /** Rows of a batch for each network. */
-export const BATCHES = { cnn6: 512, vgg: 256, mlp: 512, digits_cnn: 512 };
+export const BATCHES = { cnn6: 512, vgg: 256, mlp: 512, digits_cnn: 512, here: 512 };
 /** Of the host's memory, a guess. */
 export const HOST_GB_S = 20;

@@ -4,7 +4,7 @@ import { Chart } from "./charts.js";
 import { byId, paced, percent, say, whole } from "./dom.js";
 import { Pace } from "./pace.js";
 
-/** @import { EpochLog, StepLog } from "./messages.js" */
+/** @import { EpochLog, StepLog, Task } from "./messages.js" */
 /** @import { Mark } from "./charts.js" */
 /** @import { Reference } from "./reference.js" */
 
@@ -37,6 +37,11 @@ export class Curves {
   #marks = [];
   #draw = paced(() => this.#redraw(), REDRAW_MS);
 
+  /** In which losses are shown: those of a text in bits. */
+  #unit = 1;
+  /** The loss by the frequencies of characters alone. @type {number | null} */
+  #chance = null;
+
   #reference;
   /** The point that is pointed at. @type {number | null} */
   #pointed = null;
@@ -51,10 +56,11 @@ export class Curves {
     };
     const batch = { ink: "edge", width: 1, name: "each batch" };
     const smooth = { ink: "ink", width: 2, name: "smoothed" };
-    const test = { ink: "ink", width: 1, dash: [4, 4], points: true, name: "test digits" };
+    const test = { ink: "ink", width: 1, dash: [4, 4], points: true, name: "test rows" };
+    const chance = { ink: "edge", width: 1, dash: [1, 4], name: "frequencies alone" };
     /** @param {number} _ @param {number} high @returns {[number, number]} */
     const from0 = (_, high) => [0, high > 0 ? high * 1.08 : 1];
-    this.loss = new Chart(byId("loss-chart", HTMLElement), { lines: [alone, { ...batch, ink: "ink" }, test], range: from0, format: (v) => v.toFixed(1), height: HEIGHTS.loss, point });
+    this.loss = new Chart(byId("loss-chart", HTMLElement), { lines: [alone, { ...batch, ink: "ink" }, test, chance], range: from0, format: (v) => v.toFixed(1), height: HEIGHTS.loss, point });
     this.accuracy = new Chart(byId("accuracy-chart", HTMLElement), {
       lines: [batch, smooth, test], range: () => [0, 1.12], format: (value) => `${Math.round(100 * value)} %`, point,
     });
@@ -65,7 +71,7 @@ export class Curves {
   take(steps) {
     for (const { step, loss, accuracy, rows, clock_ms } of steps) {
       this.#pace.add(rows, clock_ms);
-      const raw = { step, loss, accuracy, speed: (1000 * rows) / clock_ms, reference: this.#reference.at(step) ?? NaN };
+      const raw = { step, loss: loss * this.#unit, accuracy, speed: (1000 * rows) / clock_ms, reference: (this.#reference.at(step) ?? NaN) * this.#unit };
       this.#reference.take(step, loss);
       this.#open.push({ raw, smooth: this.#smoothed(raw) });
       if (this.#open.length >= this.#stride) this.#close();
@@ -75,7 +81,7 @@ export class Curves {
 
   /** @param {EpochLog} epoch */
   takeEpoch(epoch) {
-    this.#epochs.push(epoch);
+    this.#epochs.push({ ...epoch, val_loss: epoch.val_loss * this.#unit });
     this.#draw();
   }
 
@@ -98,6 +104,13 @@ export class Curves {
     [this.#points, this.#open] = [this.#points.filter(is_before), this.#open.filter(is_before)];
     this.#epochs = this.#epochs.filter(({ step }) => step < first);
     this.#marks = this.#marks.map((mark) => ({ ...mark, at: Math.min(mark.at, first) }));
+  }
+
+  /** Other data are learned. @param {Task} task */
+  set task({ frequencies_loss }) {
+    this.#unit = frequencies_loss === null ? 1 : 1 / Math.LN2;
+    this.#chance = frequencies_loss === null ? null : frequencies_loss * this.#unit;
+    say(byId("loss-unit", HTMLElement), frequencies_loss === null ? "" : ", bits a character");
   }
 
   clear() {
@@ -146,10 +159,11 @@ export class Curves {
     const marks = apart(this.#marks, steps[steps.length - 1] ?? 1);
     for (const chart of [this.loss, this.accuracy, this.speed]) chart.marks = marks;
     const alone = of("raw", "reference").map((value) => (Number.isNaN(value) ? null : value));
-    this.loss.data = [steps, alone, of("raw", "loss"), test("val_loss")];
+    this.loss.data = [steps, alone, of("raw", "loss"), test("val_loss"), steps.map(() => this.#chance)];
     this.accuracy.data = [steps, of("raw", "accuracy"), of("smooth", "accuracy"), test("val_accuracy")];
     this.speed.data = [steps, of("raw", "speed"), of("smooth", "speed")];
-    say(byId("reference-says", HTMLElement), this.#reference.says);
+    const chance = this.#chance === null ? "" : `Dotted: ${this.#chance.toFixed(2)} bits, by the frequencies of the characters alone. `;
+    say(byId("reference-says", HTMLElement), `${chance}${this.#reference.says}`);
     const now = this.#mean;
     if (now) {
       byId("loss-chart", HTMLElement).ariaLabel = `Loss over the training steps: ${now.loss.toFixed(3)} of late`;

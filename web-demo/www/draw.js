@@ -42,9 +42,21 @@ export class Draw {
     this.#pad.addEventListener("keydown", ({ key, ctrlKey, metaKey, altKey }) => {
       if (!(ctrlKey || metaKey || altKey) && /^[0-9]$/.test(key)) this.show(EXAMPLES[Number(key)]);
     });
-    byId("clear", HTMLButtonElement).addEventListener("click", () => this.show([]));
+    byId("clear", HTMLButtonElement).addEventListener("click", () => {
+      // The button is disabled then, and would lose it.
+      this.#pad.focus({ preventScroll: true });
+      this.show([]);
+    });
     onScheme(() => this.#redraw());
     this.#redraw();
+  }
+
+  /** Whether the network reads digits. @param {boolean} is_possible */
+  set enabled(is_possible) {
+    if (!is_possible) this.show([]);
+    byId("drawing", HTMLElement).hidden = !is_possible;
+    byId("draw-note", HTMLElement).hidden = !is_possible;
+    byId("draw-not", HTMLElement).hidden = is_possible;
   }
 
   /**

@@ -1,14 +1,14 @@
 // The page's end of the line to the engine's worker.
 
-/** @import { Event, Request, Classified, Measured, Simulated, Staged, Exported } from "./messages.js" */
+/** @import { Event, Request, Classified, Loaded, Measured, Simulated, Staged, Exported } from "./messages.js" */
 
 /**
  * Requests that are answered once, and the events that answer them.
- * @typedef {{ classify: Classified, measure: Measured, simulate: Simulated, stages: Staged, export: Exported }} Answers
+ * @typedef {{ load: Loaded, classify: Classified, measure: Measured, simulate: Simulated, stages: Staged, export: Exported }} Answers
  */
 
 /** @type {Record<string, keyof Answers>} */
-const ANSWERS = { classified: "classify", measured: "measure", simulated: "simulate", staged: "stages", exported: "export" };
+const ANSWERS = { loaded: "load", classified: "classify", measured: "measure", simulated: "simulate", staged: "stages", exported: "export" };
 
 /** The engine's code: `index.html` asks for it before any script does. */
 async function engine() {

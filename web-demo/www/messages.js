@@ -9,7 +9,7 @@
 // - The worker speaks first: `hello` once, or `failed` once and nothing after it.
 // - `rig` comes before the first `steps` in which those members take part, so `AdapterLog.adapter` is an index into
 //   the members of the last `rig`.
-// - Each `classify`, `measure`, `simulate`, `stages` and `export` is answered once: by its own event, or by `error` with its
+// - Each `load`, `classify`, `measure`, `simulate`, `stages` and `export` is answered once: by its own event, or by `error` with its
 //   name in `request`. All others take effect between two training steps and are answered by `state` or `rig`.
 // - A request that can't be served, for example to remove the last adapter, is answered by `error`; nothing has
 //   changed then. One for a member that has left does nothing: it was on its way when that left.
@@ -41,14 +41,31 @@
 /**
  * A model that the worker can train.
  * @typedef {object} ModelChoice
- * @property {string} id `cnn` (the digits network of `manyhands train`) or `small`.
+ * @property {string} id `cnn` (the digits network of `manyhands train`), `small`, `gru` and so on.
  * @property {string} name For people: `three convolutions with batch-norm`.
  * @property {number} parameters How many.
  */
 
 /**
+ * Data that can be learned, with the networks for them: `digits` are in the engine; `fashion` (pictures of clothes) and `text` are
+ * files that the page loads when they are chosen.
+ * @typedef {object} Task
+ * @property {Data} data
+ * @property {ModelChoice[]} models
+ * @property {string[]} classes Names of a picture's classes, by label; empty for a text.
+ * @property {number} side Of a picture, in pixels; 0 for a text.
+ * @property {number} white The value of full ink in `test_pixels`; 0 for a text.
+ * @property {number} n_train Rows to train on. A row of a text is a window of characters.
+ * @property {number} n_test
+ * @property {number | null} frequencies_loss Of a text: the loss on its test part, if each character is expected as often as it is in
+ *   the training part.
+ */
+/** @typedef {"digits" | "fashion" | "text"} Data */
+
+/**
  * Settings of a run, as in the page's address.
  * @typedef {object} Settings
+ * @property {Data} data What is learned.
  * @property {string} model `ModelChoice.id`.
  * @property {number[]} adapters `Info.index` of each member, in order; an adapter may be listed twice. At least one.
  * @property {number[]} throttles Factor by which each member is slowed down, in order: `Member.throttle`. Missing ones are 1.
@@ -58,7 +75,8 @@
  * @property {number} learning_rate For Adam.
  * @property {number} seed Initial weights, order of rows, dropout. A whole number from 0 to 4294967295.
  * @property {number} epochs Training ends after this number, `resume` continues for as many again. 0: no end.
- * @property {number} varied_from The first epoch whose pictures are turned and stretched, counted from 1. 0: none.
+ * @property {number} varied_from The first epoch whose digits are turned and stretched, counted from 1. 0: none.
+ * @property {number} temperature Of text that is written: low ones keep to what is likely.
  */
 
 /**
@@ -159,7 +177,7 @@
  * A rig to predict, as `manyhands simulate` reads it, in JSON. Left out: what is not known.
  * @typedef {object} RigConfig
  * @property {number} batch_size
- * @property {"mlp" | "cnn6" | "vgg" | "digits_cnn" | "digits_small_cnn" | "digits_wide_cnn"} preset
+ * @property {"here" | "mlp" | "cnn6" | "vgg" | "digits_cnn"} preset `here` is the network of the run.
  * @property {{ copy_gb_s: number }} host
  * @property {AdapterSpec[]} adapters
  */
@@ -222,6 +240,10 @@
 // ---- page to worker
 
 /**
+ * Take the file of data that are to be learned.
+ * @typedef {{ type: "load", data: Data, bytes: Uint8Array }} Load
+ */
+/**
  * Train from fresh weights, paused or not. Ends a run that is there.
  * @typedef {{ type: "start", settings: Settings, paused: boolean }} Start
  */
@@ -261,7 +283,7 @@
 /** @typedef {{ type: "export" }} Export The model as safetensors, as the crate saves it. */
 
 /**
- * @typedef {Start | Pause | Resume | Step | Reset | Add | Remove | Throttle | Unplug | Change | Classify | Measure |
+ * @typedef {Load | Start | Pause | Resume | Step | Reset | Add | Remove | Throttle | Unplug | Change | Classify | Measure |
  *   Cancel | Simulate | Stages | Export} Request
  */
 
@@ -274,10 +296,18 @@
  * @property {string} version Of the crate.
  * @property {Info[]} adapters All that can be added; the CPU adapter is always among them.
  * @property {Missing | null} missing Why none of them is WebGPU's; null if one is.
- * @property {ModelChoice[]} models
  * @property {number} most_adapters Most members of a rig.
+ * @property {Task} task The digits.
  * @property {Uint8Array} test_pixels 360 × 64 values from 0 to 16, the test digits.
  * @property {Uint8Array} test_labels 360.
+ */
+/**
+ * Data were taken: a run may learn them.
+ * @typedef {object} Loaded
+ * @property {"loaded"} type
+ * @property {Task} task
+ * @property {Uint8Array} test_pixels Of each test picture, row-major, from 0 to `Task.white`; empty for a text.
+ * @property {Uint8Array} test_labels
  */
 /**
  * The engine can't work at all: wasm did not load, or died. Nothing comes after it.
@@ -300,13 +330,17 @@
  */
 /** @typedef {{ type: "epoch", epoch: EpochLog }} Epoch */
 /**
- * Predictions for the test digits: at the start, after each epoch, and when a run is paused; more often where that
- * takes less than a tenth of the time.
+ * Predictions for the test pictures: at the start of a run on digits, after each epoch, and when a run is paused; more often where
+ * that takes less than a tenth of the time.
  * @typedef {object} Predictions
  * @property {"predictions"} type
  * @property {number} step The weights are those after this step.
- * @property {Uint8Array} digits 360: the most probable digit of each.
- * @property {Float32Array} confidences 360: its probability.
+ * @property {Uint8Array} classes The most probable class of each.
+ * @property {Float32Array} confidences Its probability.
+ */
+/**
+ * A line of text, written by the network: when predictions would come, but at most one a second.
+ * @typedef {{ type: "written", step: number, text: string }} Written
  */
 /** @typedef {{ type: "classified", id: number, step: number, probabilities: Float32Array }} Classified Ten of them. */
 /**
@@ -341,7 +375,7 @@
 
 /**
  * @typedef {Hello | Failed | State | Rig | Steps | Epoch | Predictions | Classified | Notice | Measuring | Measured |
- *   Simulated | Staged | Exported | Problem} Event
+ *   Simulated | Staged | Exported | Problem | Loaded | Written} Event
  */
 
 export {};

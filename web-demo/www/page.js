@@ -1,21 +1,25 @@
 // The page: passes events of the worker to the parts that show them, and actions of the visitor to the worker.
 
 import { Curves } from "./curves.js";
-import { Digits } from "./digits.js";
-import { byId, paced, percent, say, whole } from "./dom.js";
+import { DataChoice } from "./data.js";
+import { byId, paced, say, whole } from "./dom.js";
 import { Draw } from "./draw.js";
 import { Link } from "./link.js";
 import { announce, banner, clearLog, firstLine, log, tellOfAdapters } from "./notices.js";
+import { Pictures } from "./pictures.js";
 import { RigForm } from "./rig-form.js";
 import { Reference } from "./reference.js";
 import { Rig } from "./rig.js";
 import { Rules } from "./rules.js";
 import { Measurement } from "./scaling.js";
-import { format, parse, startsByItself } from "./settings.js";
+import { defaults, format, parse, startsByItself } from "./settings.js";
 import { SimulatedRig } from "./simulated.js";
+import { epochSays, goodness, showWords } from "./task.js";
 import { Tour } from "./tour.js";
+import { Writing } from "./writing.js";
 
-/** @import { EpochLog, Event, Hello, Info, Member, Predictions, Problem, Settings, State, StepLog } from "./messages.js" */
+/** @import { Known } from "./data.js" */
+/** @import { EpochLog, Event, Hello, Info, Member, Predictions, Problem, Settings, State, StepLog, Written } from "./messages.js" */
 
 /** Steps that the metrics keep, the newest: some tens of megabytes. */
 const MOST_STEPS = 20_000;
@@ -56,6 +60,8 @@ let notices = [];
 const known = new Map();
 /** The button that had the focus when it was disabled. @type {HTMLButtonElement | null} */
 let unfocused = null;
+/** What had the focus in a part of the page that was made inert. @type {HTMLElement | null} */
+let within = null;
 /** @type {ReturnType<typeof setTimeout> | undefined} */
 let error_ends;
 /** Whether the visitor wants training to continue, whatever the engine does now. */
@@ -68,7 +74,9 @@ const link = new Link(hear);
 const rig = new Rig(send);
 const reference = new Reference();
 const curves = new Curves(reference);
-const digits = new Digits();
+const pictures = new Pictures();
+const writing = new Writing((temperature) => change({ temperature }));
+const data = new DataChoice(link, learn);
 const draw = new Draw(link);
 const measurement = new Measurement(link, () => settings?.batch_size ?? 64);
 const form = new RigForm(link);
@@ -83,11 +91,12 @@ const rules = new Rules({
     Object.assign(settings, changed);
     keepAddress();
     start();
+    if ("model" in changed) simulated.learns("as chosen");
   },
 });
 const tour = new Tour({
   now: () => ({
-    step: state.step, ms: rig.step_ms, samples_per_s: curves.samples_per_s ?? 0, loss: curves.loss_of_late, rows: rig.rows, letters: rig.letters, difference: reference.most,
+    step: state.step, ms: rig.step_ms, samples_per_s: curves.samples_per_s ?? 0, loss: curves.loss_of_late, rows: rig.rows, letters: rig.letters, difference: reference.most, has_batch_norm: settings?.data !== "text",
   }),
   members: () => members,
   most: () => hello?.most_adapters ?? 0,
@@ -162,6 +171,7 @@ function hear(event) {
     case "steps": return takeSteps(event.steps);
     case "epoch": return takeEpoch(event.epoch);
     case "predictions": return takePredictions(event);
+    case "written": return takeWritten(event);
     case "notice": return tell(event.step, event.message);
     case "measuring": return measurement.progress(event);
     case "error": return takeError(event);
@@ -170,24 +180,50 @@ function hear(event) {
 }
 
 /** @param {Hello} said */
-function greet(said) {
+async function greet(said) {
   hello = said;
-  const { settings: wanted, remarks } = parse(location.search, said, N_CORES);
-  settings = wanted;
+  data.hello = said;
   tellOfAdapters(said);
-  remarks.forEach((remark) => banner(remark, "address"));
-  rig.offer(said.adapters, said.most_adapters);
-  rules.offer(said.models);
-  rules.show(settings);
-  digits.hello = said;
   say(byId("version", HTMLElement), said.version);
+  const wanted = new URLSearchParams(location.search).get("data") ?? "digits";
+  if (wanted !== "digits") say(byId("status", HTMLElement), "Loading the data…");
+  const known = (await data.take(wanted)) ?? { ...said };
+  const { settings: given, remarks } = parse(location.search, { ...said, task: known.task }, N_CORES);
+  remarks.forEach((remark) => banner(remark, "address"));
+  show(known, given);
+  rig.offer(said.adapters, said.most_adapters);
   for (const id of ["export-model", "export-metrics", "copy-link"]) byId(id, HTMLButtonElement).disabled = false;
   form.enabled = true;
   show_stages.disabled = false;
   is_to_run = startsByItself() || location.hash.startsWith("#try-");
   start();
-  simulated.start();
+  simulated.start(known.task.data === "digits" ? "usual" : "here");
   tour.start();
+}
+
+/** Shows what can be learned from some data, and the settings for it. @param {Known} known @param {Settings} given */
+function show({ task, test_pixels, test_labels }, given) {
+  if (!hello) return;
+  // From now on its defaults are those of this task.
+  hello = { ...hello, task };
+  settings = given;
+  rules.offer(task);
+  rules.show(settings);
+  showWords(task.data);
+  curves.task = task;
+  writing.show(settings);
+  draw.enabled = task.data === "digits";
+  pictures.show(task, test_pixels, test_labels);
+}
+
+/** Learns other data: a run from fresh weights. @param {Known} known */
+function learn(known) {
+  if (!hello || !settings) return;
+  const { adapters, throttles, split, batch_norm, seed, epochs } = settings;
+  show(known, { ...defaults({ ...hello, task: known.task }, N_CORES), adapters, throttles, split, batch_norm, seed, epochs });
+  keepAddress();
+  start();
+  simulated.learns(known.task.data === "digits" ? "as chosen" : "shown");
 }
 
 /** Loads the part that shows stages, and has it simulate. Gives what came of it in words. */
@@ -197,7 +233,9 @@ async function showStages() {
   try {
     const { Stages } = await import("./stages.js");
     stages ??= new Stages(link);
+    const had_focus = document.activeElement === show_stages;
     show_stages.hidden = true;
+    if (had_focus) byId("stages-plate", HTMLElement).querySelector("select")?.focus({ preventScroll: true });
     return await stages.simulate();
   } catch (error) {
     const text = `This part of the page could not be loaded: ${/** @type {Error} */ (error).message}. Try again.`;
@@ -210,10 +248,9 @@ async function showStages() {
 function thisMachine() {
   const adapters = rig.specs;
   if (!settings || adapters.length === 0) return "Start training first: the speeds of this machine are measured in its steps.";
-  const preset = /** @type {import("./messages.js").RigConfig["preset"]} */ (`digits_${settings.model === "cnn" ? "" : `${settings.model}_`}cnn`);
   return {
     title: "This machine",
-    rig: { preset, batch_size: settings.batch_size, host: { copy_gb_s: 10 }, adapters },
+    rig: { preset: /** @type {const} */ ("here"), batch_size: settings.batch_size, host: { copy_gb_s: 10 }, adapters },
     says: "Each adapter has the computing speed that was measured here; what they share, and exchanges within a step, are left out.",
   };
 }
@@ -228,6 +265,8 @@ function clear() {
   rig.clear();
   if (settings) reference.begin(settings);
   curves.clear();
+  pictures.forget();
+  writing.clear();
   clearLog();
   drawFacts();
 }
@@ -262,7 +301,7 @@ function follow(said) {
   enable(reset, is_open);
   measurement.enabled = is_open;
   // Members that are being opened can't be changed yet.
-  for (const id of ["lanes", "add"]) byId(id, HTMLElement).inert = said.state === "opening";
+  for (const id of ["lanes", "add"]) setInert(byId(id, HTMLElement), said.state === "opening");
   showState();
   document.body.dataset.state = said.state;
   if (before !== said.state) announce(STATES[said.state]);
@@ -280,6 +319,20 @@ function enable(button, is_enabled) {
   if (!is_enabled || unfocused !== button) return;
   unfocused = null;
   if (document.activeElement === document.body) button.focus();
+}
+
+/**
+ * Makes a part of the page inert, or not. If it had the focus, it gets the focus back.
+ * @param {HTMLElement} part
+ * @param {boolean} is_inert
+ */
+function setInert(part, is_inert) {
+  const focused = document.activeElement;
+  if (is_inert && !part.inert && focused instanceof HTMLElement && part.contains(focused)) within = focused;
+  part.inert = is_inert;
+  if (is_inert || !within || (within.isConnected && !part.contains(within))) return;
+  if (focused === document.body) (within.isConnected ? within : byId("add", HTMLElement).querySelector("button"))?.focus();
+  within = null;
 }
 
 /** @param {Member[]} now */
@@ -333,16 +386,21 @@ function goBackTo(first) {
 
 /** @param {Predictions} predictions */
 function takePredictions(predictions) {
-  digits.predictions = predictions;
+  pictures.predictions = predictions;
   draw.learned();
   drawFacts();
+}
+
+/** @param {Written} line */
+function takeWritten(line) {
+  writing.take(line);
 }
 
 /** @param {EpochLog} epoch */
 function takeEpoch(epoch) {
   epochs.push(epoch);
   curves.takeEpoch(epoch);
-  announce(`Epoch ${epoch.epoch}: test accuracy ${percent(epoch.val_accuracy)}.`);
+  announce(epochSays(settings?.data ?? "digits", epoch));
   drawFacts();
 }
 
@@ -391,14 +449,15 @@ function status(text, kind) {
 }
 
 function showFacts() {
-  const accuracy = digits.accuracy;
+  const { accuracy } = pictures;
+  const good = goodness(settings?.data ?? "digits", { accuracy, loss: curves.loss_of_late });
   const speed = curves.samples_per_s;
   say(byId("fact-step", HTMLElement), whole(state.step));
   // Seen from another tab.
-  const title = state.step > 0 ? `step ${whole(state.step)}${accuracy === null ? "" : `, ${percent(accuracy)}`} · manyhands` : TITLE;
+  const title = state.step > 0 ? `step ${whole(state.step)}${good === "–" ? "" : `, ${good}${settings?.data === "text" ? " bits" : ""}`} · manyhands` : TITLE;
   if (document.title !== title) document.title = title;
   say(byId("fact-epoch", HTMLElement), settings && settings.epochs > 0 ? `${state.epoch} of ${lastEpoch(settings.epochs)}` : String(state.epoch));
-  say(byId("fact-accuracy", HTMLElement), accuracy === null ? "–" : percent(accuracy));
+  say(byId("fact-accuracy", HTMLElement), good);
   say(byId("fact-speed", HTMLElement), speed === null ? "–" : whole(speed));
 }
 

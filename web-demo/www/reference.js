@@ -1,13 +1,24 @@
 // The losses of one adapter with the same seed, beside which those of this run are shown. Recorded by the engine itself.
 
-import { EPOCHS, LOSSES, SETTINGS } from "./reference-losses.js";
+import { EPOCHS, REFERENCES } from "./reference-losses.js";
 
 /** @import { Settings } from "./messages.js" */
 
 /** On what a run's losses depend. The split, the adapters, and what happens to them are not among it: that is the claim. */
 const NAMES = /** @type {const} */ ({ model: "network", batch_size: "batch size", learning_rate: "learning rate", seed: "seed" });
 
+/**
+ * The first setting that is another than a reference's.
+ * @param {typeof REFERENCES[number]} reference
+ * @param {Partial<Settings>} settings
+ */
+function otherOf({ settings: known }, settings) {
+  return /** @type {(keyof typeof NAMES)[]} */ (Object.keys(NAMES)).find((name) => name in settings && settings[name] !== known[name]);
+}
+
 export class Reference {
+  /** That of the data, if there is one. @type {typeof REFERENCES[number] | undefined} */
+  #recorded;
   /** The first setting that is another, in words. @type {string} */
   #other = "";
   /** Steps up to this one are trained with the settings of the reference. */
@@ -18,10 +29,11 @@ export class Reference {
 
   /** A run begins. @param {Settings} settings */
   begin(settings) {
-    const other = /** @type {(keyof typeof NAMES)[]} */ (Object.keys(NAMES)).find((name) => settings[name] !== SETTINGS[name]);
-    const is_varied = settings.varied_from > 0 && settings.varied_from <= EPOCHS;
-    this.#other = other ? NAMES[other] : is_varied ? "choice of varied epochs" : "";
-    this.#last = this.#other ? 0 : LOSSES.length;
+    this.#recorded = REFERENCES.find(({ settings: { data } }) => data === settings.data);
+    const other = this.#recorded && otherOf(this.#recorded, settings);
+    const is_varied = settings.data === "digits" && settings.varied_from > 0 && settings.varied_from <= EPOCHS;
+    this.#other = !this.#recorded ? "kind of data" : other ? NAMES[other] : is_varied ? "choice of varied epochs" : "";
+    this.#last = this.#recorded && !this.#other ? this.#recorded.losses.length : 0;
     [this.#now, this.#most, this.#step] = [0, 0, 0];
   }
 
@@ -31,7 +43,7 @@ export class Reference {
    * @param {number} step The last with the settings before.
    */
   change(changed, step) {
-    const other = /** @type {(keyof typeof NAMES)[]} */ (Object.keys(NAMES)).find((name) => name in changed && changed[name] !== SETTINGS[name]);
+    const other = this.#recorded && otherOf(this.#recorded, changed);
     if (!other || this.#last <= step) return;
     this.#other = NAMES[other];
     this.#last = step;
@@ -39,7 +51,7 @@ export class Reference {
 
   /** The reference's loss of a step, or `null`. @param {number} step */
   at(step) {
-    return step <= this.#last ? (LOSSES[step - 1] ?? null) : null;
+    return step <= this.#last ? (this.#recorded?.losses[step - 1] ?? null) : null;
   }
 
   /**
@@ -55,9 +67,9 @@ export class Reference {
     this.#most = Math.max(this.#most, this.#now);
   }
 
-  /** Largest difference so far. */
+  /** Largest difference so far; `null` where nothing was compared. */
   get most() {
-    return this.#most;
+    return this.#step === 0 ? null : this.#most;
   }
 
   /** What the differences are, in words. */

@@ -3,14 +3,14 @@
 import { byId, make, say } from "./dom.js";
 import { BATCH_SIZES } from "./settings.js";
 
-/** @import { ModelChoice, Settings } from "./messages.js" */
+/** @import { Settings, Task } from "./messages.js" */
 
 /** Batch-norm over a shard: the scheduler gives none fewer rows while another split exists. */
 const LEAST_SHARD = 8;
-/** All networks of the page have it, and a list has little room. */
+/** All networks for pictures have it, and a list has little room. */
 const ALL_HAVE = " with batch-norm";
 
-/** @typedef {Partial<Pick<Settings, "batch_size" | "split" | "batch_norm" | "learning_rate">>} Changed */
+/** @typedef {Partial<Pick<Settings, "batch_size" | "split" | "batch_norm" | "learning_rate" | "temperature">>} Changed */
 /** @typedef {Partial<Pick<Settings, "model" | "seed" | "epochs" | "varied_from">>} Restarted */
 
 export class Rules {
@@ -34,8 +34,11 @@ export class Rules {
     }
   }
 
-  /** @param {ModelChoice[]} models */
-  offer(models) {
+  /** @param {Task} task */
+  offer({ data, models }) {
+    const has_batch_norm = models.some(({ name }) => name.includes(ALL_HAVE));
+    for (const radio of radios()) if (radio.name === "batch_norm") radio.disabled = !has_batch_norm;
+    byId("varied-from", HTMLInputElement).disabled = data !== "digits";
     const options = models.map(({ id, name, parameters }) =>
       make("option", { value: id, textContent: `${name.replace(ALL_HAVE, "")}, ${parameters.toLocaleString("en-US")} weights` }));
     byId("model", HTMLSelectElement).replaceChildren(...options);
@@ -60,7 +63,7 @@ export class Rules {
    * @param {Settings} settings
    * @param {number} n_adapters
    */
-  tell({ batch_size, split, batch_norm }, n_adapters) {
+  tell({ data, batch_size, split, batch_norm }, n_adapters) {
     const is_short = batch_size < n_adapters;
     const starves = batch_norm === "per_shard" && batch_size < LEAST_SHARD * n_adapters;
     say(byId("batch-size-says", HTMLElement), is_short
@@ -69,7 +72,7 @@ export class Rules {
     say(byId("split-says", HTMLElement), split === "even"
       ? "All get the same, so the fast wait for the slow: watch the hatching above grow."
       : "Measured before the first step, then adjusted after each step.");
-    say(byId("batch-norm-says", HTMLElement), starves
+    say(byId("batch-norm-says", HTMLElement), data === "text" ? "The network of the text has no such layer: its result never depends on the split." : starves
       ? `Fewer than ${LEAST_SHARD} rows give poor statistics, so no adapter gets fewer while another split exists: here some get none.`
       : batch_norm === "per_shard"
         ? "As Keras and PyTorch do. The only place where the result depends on the split."

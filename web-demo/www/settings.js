@@ -2,16 +2,29 @@
 
 import { EPOCHS } from "./reference-losses.js";
 
-/** @import { Hello, Info, Settings } from "./messages.js" */
+/** @import { Data, Hello, Info, Settings } from "./messages.js" */
 
 /** Batch sizes that the slider offers; an address may name others. */
 export const BATCH_SIZES = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512];
+
+/** What suits each kind of data. @type {Record<Data, Pick<Settings, "batch_size" | "learning_rate">>} */
+const SUITS = {
+  digits: { batch_size: 64, learning_rate: 0.002 },
+  fashion: { batch_size: 64, learning_rate: 0.002 },
+  text: { batch_size: 32, learning_rate: 0.005 },
+};
 
 const MAX_BATCH_SIZE = 512;
 const MAX_SEED = 4294967295;
 const MAX_THROTTLE = 16;
 /** Behind the epochs whose losses are recorded: harder pictures amplify roundings sooner. */
 const VARIED_FROM = EPOCHS + 1;
+
+/** Of text that is written: words are told apart, and not the same in each line. */
+const TEMPERATURE = 0.6;
+/** @type {Data[]} */
+export const DATA = ["digits", "fashion", "text"];
+export const TEMPERATURES = { least: 0.1, most: 1.5 };
 
 /** @param {Info} info */
 export function isGpu(info) {
@@ -25,21 +38,22 @@ export function isGpu(info) {
  * @param {number} n_cores
  * @returns {Settings}
  */
-export function defaults({ adapters, models }, n_cores) {
+export function defaults({ adapters, task: { data, models } }, n_cores) {
   const gpus = adapters.filter(isGpu);
   const cpu = adapters.filter((info) => info.kind === "cpu").slice(0, 1);
   const chosen = gpus.length > 0 ? [...gpus, ...cpu] : n_cores > 1 ? [...cpu, ...cpu] : cpu;
   return {
+    ...SUITS[data],
+    data,
     model: models[0].id,
     adapters: chosen.map((info) => info.index),
     throttles: [],
-    batch_size: 64,
     split: "learned",
     batch_norm: "whole_batch",
-    learning_rate: 0.002,
     seed: 0,
     epochs: 0,
     varied_from: VARIED_FROM,
+    temperature: TEMPERATURE,
   };
 }
 
@@ -64,16 +78,16 @@ export function parse(search, hello, n_cores) {
   const refuse = (name, text, needed) => {
     remarks.push(`The address says ${name}=${text}, but it needs ${needed}: the default is used.`);
   };
-  /** @type {(name: "batch_size" | "seed" | "epochs" | "varied_from" | "learning_rate", low: number, high: number) => void} */
+  /** @type {(name: "batch_size" | "seed" | "epochs" | "varied_from" | "learning_rate" | "temperature", low: number, high: number) => void} */
   const number = (name, low, high) => {
     const text = query.get(name);
     if (text === null) return;
     const value = Number(text);
-    const is_right = name === "learning_rate" ? Number.isFinite(value) : Number.isInteger(value);
+    const is_right = name === "learning_rate" || name === "temperature" ? Number.isFinite(value) : Number.isInteger(value);
     if (text !== "" && is_right && value >= low && value <= high) settings[name] = value;
     else refuse(name, text, `a number from ${low} to ${high}`);
   };
-  /** @type {<K extends "model" | "split" | "batch_norm">(name: K, known: Settings[K][]) => void} */
+  /** @type {<K extends "data" | "model" | "split" | "batch_norm">(name: K, known: Settings[K][]) => void} */
   const choice = (name, known) => {
     const text = query.get(name);
     if (text === null) return;
@@ -95,7 +109,11 @@ export function parse(search, hello, n_cores) {
   number("epochs", 0, 10_000);
   number("varied_from", 0, 10_000);
   number("learning_rate", 1e-5, 1);
-  choice("model", hello.models.map(({ id }) => id));
+  number("temperature", TEMPERATURES.least, TEMPERATURES.most);
+  choice("data", DATA);
+  // Those of the address may not be there.
+  settings.data = hello.task.data;
+  choice("model", hello.task.models.map(({ id }) => id));
   choice("split", ["learned", "even"]);
   choice("batch_norm", ["per_shard", "whole_batch"]);
   const items = query.get("adapters")?.split(",") ?? [];
@@ -133,12 +151,13 @@ function adapterOf(item, adapters) {
 export function format(settings, hello, n_cores) {
   const plain = defaults(hello, n_cores);
   const query = new URLSearchParams();
+  if (settings.data !== "digits") query.set("data", settings.data);
   if (String(settings.adapters) !== String(plain.adapters)) {
     const names = settings.adapters.map((index) => hello.adapters.filter((info) => info.index === index).map(nameOf));
     query.set("adapters", names.join(","));
   }
   if (settings.throttles.some((factor) => factor !== 1)) query.set("throttles", settings.throttles.join(","));
-  for (const name of /** @type {const} */ (["model", "batch_size", "split", "batch_norm", "learning_rate", "seed", "epochs", "varied_from"])) {
+  for (const name of /** @type {const} */ (["model", "batch_size", "split", "batch_norm", "learning_rate", "seed", "epochs", "varied_from", "temperature"])) {
     if (settings[name] !== plain[name]) query.set(name, String(settings[name]));
   }
   return query.toString().replaceAll("%2C", ",");

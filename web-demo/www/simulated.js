@@ -46,11 +46,24 @@ export class SimulatedRig {
     this.#model.addEventListener("change", () => void this.choose(this.#chosen));
   }
 
-  /** Begins with the first rig. */
-  start() {
+  /**
+   * Begins with the first rig.
+   * @param {"usual" | "here"} network For rigs of cards: that of the list, or the one that learns here.
+   */
+  start(network) {
+    if (network === "here") this.#model.value = network;
     for (const button of this.#buttons) button.disabled = false;
     this.#model.disabled = false;
     void this.choose(this.#chosen);
+  }
+
+  /**
+   * Another network learns here.
+   * @param {"shown" | "as chosen"} whether It is shown at once, or only if it was chosen.
+   */
+  learns(whether) {
+    if (whether === "shown") this.#model.value = "here";
+    if (this.#chosen === "here" || (this.#model.value === "here" && this.#chosen !== "own")) void this.choose(this.#chosen);
   }
 
   /** @param {string} id */

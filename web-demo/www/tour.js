@@ -18,7 +18,8 @@ const MORE = 7;
  * @property {number} loss
  * @property {number[]} rows By position in the rig.
  * @property {string[]} letters
- * @property {number} difference The largest from the reference so far.
+ * @property {number | null} difference The largest from the reference so far; `null` where there is none.
+ * @property {boolean} has_batch_norm Whether the network has such layers.
  */
 
 /**
@@ -48,8 +49,12 @@ const MORE = 7;
 const times = (before, after) => `A step took ${short(before.ms)} ms, now ${short(after.ms)} ms.`;
 /** @type {(before: Moment, after: Moment) => string} */
 const rowsOfSecond = (before, after) => `${after.letters[1]} gets ${after.rows[1]} rows, before ${before.rows[1]}.`;
-/** @param {Moment} moment */
-const difference = ({ difference: value }) => (value === 0 ? "0" : value.toExponential(1));
+/** @type {(before: Moment, after: Moment) => string} */
+const differences = (before, after) => {
+  if (before.difference === null || after.difference === null) return "There is no reference for these settings.";
+  const [then, now] = [before.difference, after.difference].map((value) => (value === 0 ? "0" : value.toExponential(1)));
+  return `Largest difference from the reference: ${then} before, ${now} now.`;
+};
 
 /** @type {Card[]} */
 const CARDS = [
@@ -82,12 +87,12 @@ const CARDS = [
       if (!last || active.length < 2) return "This needs a second adapter: add one above.";
       return send({ type: "unplug", member: last.id });
     },
-    tell: (before, after) => `No step was lost. Largest difference from the reference: ${difference(before)} before, ${difference(after)} now.`,
+    tell: (before, after) => `No step was lost. ${differences(before, after)}`,
   },
   {
     id: "shards", title: "Batch-norm by shard", text: "Each adapter takes the statistics of its own rows: the result now depends on the split.",
-    act: ({ change }) => change({ batch_norm: "per_shard" }),
-    tell: (before, after) => `Largest difference from the reference: ${difference(before)} before, ${difference(after)} now.`,
+    act: ({ change, now }) => (now().has_batch_norm ? change({ batch_norm: "per_shard" }) : "This network has no batch-norm: choose digits or clothes as data."),
+    tell: differences,
   },
   {
     id: "more", title: "Seven more", text: "Seven more devices like A. They share its hardware, so do not expect more speed.",

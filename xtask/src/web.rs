@@ -54,8 +54,11 @@ const RUSTFLAGS: &str = "-C target-feature=+simd128";
 const SMALL_STD: &str = "-Zunstable-options -Cpanic=immediate-abort -Zlocation-detail=none";
 
 /// Bytes, gzipped, that the whole demo may have, a little above what it has: a page that grows without notice is caught here. Of these,
-/// 6,300 are loaded when they are first used.
-const LIMIT: usize = 880_000;
+/// 6,600 are loaded when they are first used.
+const LIMIT: usize = 925_000;
+
+/// Folder of the data that a visitor may choose.
+const DATA: &str = "data";
 
 pub fn run(shell: &Shell, job: &WebJob) -> Result<()> {
     match job {
@@ -128,16 +131,22 @@ fn pack(shell: &Shell, dist: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Says how large each packed file is, by gzip and by brotli, and fails if all together are too large.
+/// Says how large each packed file is, by gzip and by brotli, and fails if all together are too large. Data that a visitor may
+/// choose do not count.
 fn weigh(shell: &Shell, dist: &Path) -> Result<()> {
     let mut total = [0, 0];
+    let data = dist.join(DATA);
     for path in files(shell, dist)?.into_iter().filter(|path| path.extension().is_some_and(|it| it == "gz")) {
         let bytes = [size(&path)?, size(&path.with_extension("br"))?];
-        total = [total[0] + bytes[0], total[1] + bytes[1]];
         let name = path.strip_prefix(dist).unwrap_or(&path).with_extension("");
-        eprintln!("{:>9} {:>9}  {}", thousands(bytes[0]), thousands(bytes[1]), name.display());
+        let is_data = path.starts_with(&data);
+        let note = if is_data { ", loaded when it is chosen" } else { "" };
+        eprintln!("{:>9} {:>9}  {}{note}", thousands(bytes[0]), thousands(bytes[1]), name.display());
+        if !is_data {
+            total = [total[0] + bytes[0], total[1] + bytes[1]];
+        }
     }
-    eprintln!("{:>9} {:>9}  in all, by gzip and by brotli", thousands(total[0]), thousands(total[1]));
+    eprintln!("{:>9} {:>9}  in all but the data, by gzip and by brotli", thousands(total[0]), thousands(total[1]));
     if total[0] > LIMIT {
         bail!(
             "the demo needs to stay below {} bytes, but has {}\n  help: the largest files are above; look for what is new in them",

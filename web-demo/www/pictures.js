@@ -1,22 +1,22 @@
-// The test digits, each as the network reads it now.
+// The test pictures, each as the network reads it now.
 
-import { byId, colour, context2d, make, onScheme, paced, percent, say, sized } from "./dom.js";
+import { byId, colour, context2d, make, onScheme, paced, percent, say, sized, whole } from "./dom.js";
 
-/** @import { Hello, Predictions } from "./messages.js" */
+/** @import { Predictions, Task } from "./messages.js" */
 
-const SIDE = 8;
-const PIXELS = SIDE * SIDE;
-const WHITE = 16;
-const CLASSES = 10;
-/** Narrowest tile that can be read, in CSS pixels. */
+/** Narrowest tile that can be read, in CSS pixels: two for each of a digit, one for each of larger pictures. */
 const NARROWEST = 16;
+/** Most pictures of which all are shown. */
+const FEW = 400;
 const MOST_LISTED = 24;
 
-export class Digits {
+export class Pictures {
   /** @type {Uint8Array} */
   #pixels = new Uint8Array();
   /** @type {Uint8Array} */
   #labels = new Uint8Array();
+  /** @type {Task | null} */
+  #task = null;
   /** @type {number[]} Rows in the order in which they are shown: by class. */
   #order = [];
   /** @type {Predictions | null} */
@@ -28,7 +28,7 @@ export class Digits {
   #places = [];
   /** The row that is pointed at, or -1. */
   #pointed = -1;
-  #canvas = byId("digits", HTMLCanvasElement);
+  #canvas = byId("pictures", HTMLCanvasElement);
   #draw = paced(() => this.#redraw(), 100);
 
   constructor() {
@@ -43,11 +43,27 @@ export class Digits {
     });
   }
 
-  /** @param {Hello} hello */
-  set hello({ test_pixels, test_labels }) {
-    [this.#pixels, this.#labels] = [test_pixels, test_labels];
-    this.#order = [...test_labels.keys()].sort((a, b) => test_labels[a] - test_labels[b] || a - b);
+  /**
+   * Shows other pictures.
+   * @param {Task} task
+   * @param {Uint8Array} pixels
+   * @param {Uint8Array} labels
+   */
+  show(task, pixels, labels) {
+    [this.#task, this.#pixels, this.#labels] = [task, pixels, labels];
+    this.#order = [...labels.keys()].sort((a, b) => labels[a] - labels[b] || a - b);
+    this.#places = [];
+    this.forget();
     this.#layOut();
+  }
+
+  /** Forgets the predictions: those of another network come. */
+  forget() {
+    [this.#predictions, this.#pointed] = [null, -1];
+    byId("wrong", HTMLElement).replaceChildren();
+    say(byId("wrong-title", HTMLElement), "Read wrong");
+    say(byId("pictures-says", HTMLElement), "Not read yet.");
+    this.#draw();
   }
 
   /** @param {Predictions} predictions */
@@ -56,7 +72,7 @@ export class Digits {
     this.#draw();
   }
 
-  /** Part of the test digits that are read right; `null` before the first predictions. */
+  /** Part of the test pictures that are read right; `null` before the first predictions. */
   get accuracy() {
     if (!this.#predictions || this.#labels.length === 0) return null;
     return 1 - this.#order.filter((row) => this.#isWrong(row)).length / this.#labels.length;
@@ -64,24 +80,24 @@ export class Digits {
 
   /** @param {number} row */
   #isWrong(row) {
-    return this.#predictions !== null && this.#predictions.digits[row] !== this.#labels[row];
+    return this.#predictions !== null && this.#predictions.classes[row] !== this.#labels[row];
   }
 
-  /** Each class begins a new line. */
+  /** Each class begins a new line. Of many pictures each class has one line. */
   #layOut() {
     const width = this.#canvas.clientWidth;
-    if (width === 0 || this.#labels.length === 0) return;
-    const most = Math.max(...Array.from({ length: CLASSES }, (_, digit) => this.#labels.filter((label) => label === digit).length));
-    const fitting = Math.max(1, Math.floor(width / NARROWEST));
-    const lines = Math.ceil(most / fitting);
-    this.#columns = Math.ceil(most / lines);
+    const task = this.#task;
+    if (width === 0 || !task || this.#labels.length === 0) return;
+    const classes = task.classes.map((_, label) => this.#order.filter((row) => this.#labels[row] === label));
+    const most = Math.max(...classes.map((rows) => rows.length));
+    const fitting = Math.max(1, Math.floor(width / Math.max(NARROWEST, task.side)));
+    const lines = this.#labels.length > FEW ? 1 : Math.ceil(most / fitting);
+    this.#columns = Math.min(fitting, Math.ceil(most / lines));
     this.#tile = width / this.#columns;
-    this.#places = [];
-    for (let digit = 0; digit < CLASSES; digit += 1) {
-      const rows = this.#order.filter((row) => this.#labels[row] === digit);
-      const empty = lines * this.#columns - rows.length;
-      this.#places.push(...rows, ...Array(empty).fill(-1));
-    }
+    this.#places = classes.flatMap((rows) => {
+      const shown = rows.slice(0, lines * this.#columns);
+      return [...shown, ...Array(lines * this.#columns - shown.length).fill(-1)];
+    });
     this.#canvas.style.height = `${Math.ceil((this.#places.length / this.#columns) * this.#tile)}px`;
     this.#draw();
   }
@@ -110,10 +126,11 @@ export class Digits {
    * @param {number[]} back
    */
   #picture(row, front, back) {
-    const picture = make("canvas", { width: SIDE, height: SIDE });
-    const image = new ImageData(SIDE, SIDE);
-    for (let pixel = 0; pixel < PIXELS; pixel += 1) {
-      const part = this.#pixels[row * PIXELS + pixel] / WHITE;
+    const { side, white } = this.#task ?? { side: 1, white: 1 };
+    const picture = make("canvas", { width: side, height: side });
+    const image = new ImageData(side, side);
+    for (let pixel = 0; pixel < side * side; pixel += 1) {
+      const part = this.#pixels[row * side * side + pixel] / white;
       for (let channel = 0; channel < 3; channel += 1) {
         image.data[4 * pixel + channel] = back[channel] + part * (front[channel] - back[channel]);
       }
@@ -133,20 +150,26 @@ export class Digits {
   /** @param {number} row */
   #reading(row) {
     const predictions = this.#predictions;
-    const label = this.#labels[row];
-    if (!predictions) return `A ${label}.`;
-    const sure = percent(predictions.confidences[row], 0);
-    return `A ${label}, read as ${predictions.digits[row]} with ${sure} certainty.`;
+    const label = this.#named(this.#labels[row]);
+    if (!predictions) return `${label}.`;
+    return `${label}, read as ${this.#task?.classes[predictions.classes[row]]} with ${percent(predictions.confidences[row], 0)} certainty.`;
+  }
+
+  /** The beginning of a sentence. @param {number} label */
+  #named(label) {
+    const name = this.#task?.classes[label] ?? "";
+    return `${/\d/.test(name) ? "A " : ""}${name[0].toUpperCase()}${name.slice(1)}`;
   }
 
   #tell() {
     const predictions = this.#predictions;
-    if (!predictions) return;
+    const says = byId("pictures-says", HTMLElement);
+    if (!predictions) return this.#pointed < 0 ? undefined : say(says, this.#reading(this.#pointed));
     const wrong = this.#order.filter((row) => this.#isWrong(row)).length;
-    const right = this.#labels.length - wrong;
-    const text = `${right} of ${this.#labels.length} right after step ${predictions.step}.`;
-    this.#canvas.setAttribute("aria-label", `Test digits, by class. ${text} Those read wrong are listed beside them.`);
-    say(byId("digits-says", HTMLElement), this.#pointed < 0 ? `${text} Point at one to see its prediction.` : this.#reading(this.#pointed));
+    const [all, shown] = [this.#labels.length, this.#places.filter((row) => row >= 0).length];
+    const text = `${whole(all - wrong)} of ${whole(all)} right after step ${whole(predictions.step)}.${shown < all ? ` ${shown} of them are shown.` : ""}`;
+    this.#canvas.setAttribute("aria-label", `Test pictures, by class. ${text} Those read wrong are listed beside them.`);
+    say(says, this.#pointed < 0 ? `${text} Point at one to see its prediction.` : this.#reading(this.#pointed));
   }
 
   #list() {
@@ -156,7 +179,7 @@ export class Digits {
     wrong.sort((a, b) => predictions.confidences[b] - predictions.confidences[a]);
     const [ink, wash] = ["ink", "wash"].map((name) => components(colour(name)));
     const items = wrong.slice(0, MOST_LISTED).map((row) => {
-      const text = `${this.#labels[row]}, read as ${predictions.digits[row]}`;
+      const text = `${this.#task?.classes[this.#labels[row]]}, read as ${this.#task?.classes[predictions.classes[row]]}`;
       return make("li", {}, this.#picture(row, ink, wash), make("span", { textContent: text }));
     });
     byId("wrong", HTMLElement).replaceChildren(...items);

@@ -1,0 +1,135 @@
+// The choice of what is learned: digits are in the engine, the others are loaded when they are chosen.
+
+import { byId, percent, say } from "./dom.js";
+import { announce, firstLine } from "./notices.js";
+import { DATA } from "./settings.js";
+
+/** @import { Link } from "./link.js" */
+/** @import { Data, Hello, Loaded } from "./messages.js" */
+
+/** What the engine knows of some data. @typedef {Pick<Loaded, "task" | "test_pixels" | "test_labels">} Known */
+
+/** @type {Record<Data, string>} */
+const NAMES = { digits: "digits", fashion: "clothes", text: "text" };
+const MEGABYTE = 1e6;
+/** Most bytes that are counted in kilobytes. */
+const FEW = 1e6;
+
+export class DataChoice {
+  #link;
+  #select = byId("data", HTMLSelectElement);
+  #says = byId("data-says", HTMLElement);
+  #again = byId("data-again", HTMLButtonElement);
+  /** @type {Map<Data, Known>} */
+  #known = new Map();
+  /** Counts the choices: what an older one loads is not used. */
+  #n_choices = 0;
+  /** The data of the run. @type {Data} */
+  #now = "digits";
+
+  /**
+   * @param {Link} link
+   * @param {(known: Known) => void} chosen Called when data that a visitor chose are there.
+   */
+  constructor(link, chosen) {
+    this.#link = link;
+    for (const option of this.#select.options) {
+      const { bytes } = option.dataset;
+      if (bytes) option.textContent += ` (${sizeOf(Number(bytes))})`;
+    }
+    const choose = async () => {
+      const known = await this.take(this.#select.value);
+      if (known) chosen(known);
+    };
+    this.#select.addEventListener("change", () => void choose());
+    this.#again.addEventListener("click", () => {
+      this.#select.focus();
+      void choose();
+    });
+  }
+
+  /** @param {Hello} hello */
+  set hello({ task, test_pixels, test_labels }) {
+    this.#known.set(task.data, { task, test_pixels, test_labels });
+    this.#select.disabled = false;
+  }
+
+  /**
+   * Loads data, if they are not there yet, and makes them those of the run. `null`: they can't be had, which is said, or others
+   * were chosen meanwhile.
+   * @param {string} name
+   * @returns {Promise<Known | null>}
+   */
+  async take(name) {
+    this.#n_choices += 1;
+    const choice = this.#n_choices;
+    const data = DATA.find((known) => known === name);
+    const option = [...this.#select.options].find(({ value }) => value === name);
+    this.#again.hidden = true;
+    try {
+      if (!data || !option) throw new Error("they are not part of this copy of the page");
+      this.#select.value = data;
+      const known = this.#known.get(data) ?? (await this.#load(data, option));
+      if (choice !== this.#n_choices) return null;
+      this.#known.set(data, known);
+      this.#now = data;
+      say(this.#says, "");
+      return known;
+    } catch (error) {
+      if (choice !== this.#n_choices) return null;
+      const text = `The data can’t be loaded: ${firstLine(/** @type {Error} */ (error).message)}. Training goes on with the ${NAMES[this.#now]}.`;
+      say(this.#says, text);
+      announce(text);
+      this.#again.hidden = !option;
+      return null;
+    }
+  }
+
+  /**
+   * @param {Data} data
+   * @param {HTMLOptionElement} option
+   * @returns {Promise<Known>}
+   */
+  async #load(data, { dataset: { file = "", bytes: expected } }) {
+    const choice = this.#n_choices;
+    announce(`Loading the ${NAMES[data]}.`);
+    const bytes = await fetched(file, (n_bytes) => {
+      const part = expected ? `, ${percent(Math.min(1, n_bytes / Number(expected)), 0)}` : "";
+      if (choice === this.#n_choices) say(this.#says, `Loading: ${sizeOf(n_bytes)}${part}.`);
+    });
+    return this.#link.ask({ type: "load", data, bytes });
+  }
+}
+
+/** @param {number} n_bytes */
+function sizeOf(n_bytes) {
+  return n_bytes < FEW ? `${Math.round(n_bytes / 1000)} kB` : `${(n_bytes / MEGABYTE).toFixed(1)} MB`;
+}
+
+/**
+ * The bytes of a file. What is told counts them unpacked.
+ * @param {string} file
+ * @param {(n_bytes: number) => void} tell
+ */
+async function fetched(file, tell) {
+  tell(0);
+  const response = await fetch(file).catch(() => { throw new Error("the connection failed"); });
+  if (!response.ok || !response.body) throw new Error(`the server answers ${response.status} ${response.statusText}`.trimEnd());
+  const parts = [];
+  let n_bytes = 0;
+  const reader = response.body.getReader();
+  for (;;) {
+    const { done, value } = await reader.read().catch(() => { throw new Error("the connection broke off"); });
+    if (done) break;
+    parts.push(value);
+    n_bytes += value.length;
+    tell(n_bytes);
+  }
+  const bytes = new Uint8Array(n_bytes);
+  let at = 0;
+  for (const part of parts) {
+    bytes.set(part, at);
+    at += part.length;
+  }
+  return bytes;
+}

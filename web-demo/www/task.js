@@ -1,0 +1,51 @@
+// What the page says of the data that are learned, where it differs.
+
+import { byId, percent, say } from "./dom.js";
+
+/** @import { Data, EpochLog } from "./messages.js" */
+
+/**
+ * @typedef {object} Words
+ * @property {string} title Of the test pictures.
+ * @property {string} note
+ * @property {string} fact Name of the number beside step and epoch.
+ * @property {string} command That evaluates the model natively.
+ */
+
+/** @type {Record<Data, Words>} */
+const WORDS = {
+  digits: {
+    title: "What it reads", fact: "test accuracy", command: "manyhands evaluate digits.safetensors",
+    note: "360 test digits, which are not used for training. Wrong ones are shown inverted; they become fewer as the network learns, and the last ones are hard for people, too.",
+  },
+  fashion: {
+    title: "What it takes them for", fact: "test accuracy", command: "manyhands evaluate fashion.safetensors --data fashion-mnist/",
+    note: "1,000 test pictures of Fashion-MNIST, a hundred of each kind, which are not used for training. Wrong ones are shown inverted. Shirts, pullovers and coats are what it mistakes longest.",
+  },
+  text: {
+    title: "", fact: "bits/character", note: "", command: "manyhands evaluate text.safetensors --data lincoln.txt",
+  },
+};
+
+/** Shows what goes with the data. @param {Data} data */
+export function showWords(data) {
+  const { title, note, fact, command } = WORDS[data];
+  byId("reading", HTMLElement).hidden = data === "text";
+  if (title) say(byId("reading-title", HTMLElement), title);
+  if (note) say(byId("reading-note", HTMLElement), note);
+  say(byId("fact-accuracy-name", HTMLElement), fact);
+  say(byId("command", HTMLElement), command);
+}
+
+/** The number that says how good the network is. @param {Data} data @param {{ accuracy: number | null, loss: number }} now */
+export function goodness(data, { accuracy, loss }) {
+  if (data === "text") return Number.isNaN(loss) ? "–" : loss.toFixed(2);
+  return accuracy === null ? "–" : percent(accuracy);
+}
+
+/** An epoch's end in words. @param {Data} data @param {EpochLog} epoch */
+export function epochSays(data, { epoch, val_loss, val_accuracy }) {
+  return data === "text"
+    ? `Epoch ${epoch}: ${(val_loss / Math.LN2).toFixed(2)} bits a character on the test text.`
+    : `Epoch ${epoch}: test accuracy ${percent(val_accuracy)}.`;
+}
