@@ -211,33 +211,36 @@ impl Scheduler {
     }
 
     fn infer<'a>(&'a mut self, pass: Pass, batch: &'a Batch, loss_scales: Vec<f32>) -> Boxed<'a, Result<Vec<Answer>>> {
-        Box::pin(async move {
-            let rows = rows_of(batch)?;
-            let step = Step { loss_scales, ..Step::default() };
-            let scalars = self.state.scalars(rows, Part::whole(rows), &step);
-            loop {
-                self.settle().await?;
-                let job = Job { pass, batch, scalars: &scalars, combining: Combining::Host, among: Among::Adapters };
-                if self.rig.is_staged() {
-                    return self.pipeline(job).run().await;
-                }
-                self.ensure_active().await?;
-                let was_behind = self.state.is_behind();
-                let shards = self.partition.shards(&self.rig, pass, rows);
-                let answers = self.round(job).run(shards).await?;
-                if was_behind && self.state.is_rewound() {
-                    // Some rows may be predicted by weights that are lost.
-                    continue;
-                }
-                // Speeds of training differ: their models don't learn from inference.
-                if self.state.is_fixed() {
-                    for report in shards::reports(&answers) {
-                        self.partition.splitter_mut().learn(report.adapter_idx, report.rows, report.timing.busy_ms());
-                    }
-                }
-                return Ok(answers);
+        Box::pin(self.infer_anew(pass, batch, loss_scales))
+    }
+
+    /// Runs a pass on all rows, again where what it ran on was lost.
+    async fn infer_anew(&mut self, pass: Pass, batch: &Batch, loss_scales: Vec<f32>) -> Result<Vec<Answer>> {
+        let rows = rows_of(batch)?;
+        let step = Step { loss_scales, ..Step::default() };
+        let scalars = self.state.scalars(rows, Part::whole(rows), &step);
+        loop {
+            self.settle().await?;
+            let job = Job { pass, batch, scalars: &scalars, combining: Combining::Host, among: Among::Adapters };
+            if self.rig.is_staged() {
+                return self.pipeline(job).run().await;
             }
-        })
+            self.ensure_active().await?;
+            let was_behind = self.state.is_behind();
+            let shards = self.partition.shards(&self.rig, pass, rows);
+            let answers = self.round(job).run(shards).await?;
+            if was_behind && self.state.is_rewound() {
+                // Some rows may be predicted by weights that are lost.
+                continue;
+            }
+            // Speeds of training differ: their models don't learn from inference.
+            if self.state.is_fixed() {
+                for report in shards::reports(&answers) {
+                    self.partition.splitter_mut().learn(report.adapter_idx, report.rows, report.timing.busy_ms());
+                }
+            }
+            return Ok(answers);
+        }
     }
 
     /// The current state, read from the device if it is updated there. If the device is lost, the state is that of the
