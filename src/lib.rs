@@ -87,8 +87,14 @@
 //!
 //! # Features
 //!
-//! `gpu` (default): adapters other than the CPU. `files` (default): tables, folders of images, CSV logs. `cli` (default): the
-//! command. `static-dxc`: Microsoft's shader compiler within the program, on Windows.
+//! `gpu` (default): adapters other than the CPU. `files` (default): tables, folders of images, CSV logs. `onnx` (default):
+//! [`Model::export`]. `placer` (default): [`Placement::Auto`]. `processes` (default): several [processes](processes) that train one
+//! network. `cli` (default): the command. `static-dxc`: Microsoft's shader compiler within the program, on Windows.
+
+#![cfg_attr(
+    not(all(feature = "onnx", feature = "placer", feature = "processes")),
+    allow(dead_code, unused_imports, reason = "what only a feature needs that is left out")
+)]
 
 pub mod adapters;
 mod bench;

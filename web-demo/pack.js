@@ -1,11 +1,17 @@
 // Compresses each file of the built page beside it, as `.br` and `.gz`, for servers that send such files as they are:
 //
 //     node web-demo/pack.js FOLDER
+//
+// Zopfli searches longer than gzip at its best level: its files are a twentieth smaller, and every browser reads them.
 
 import { readFile, readdir, writeFile } from "node:fs/promises";
 import path from "node:path";
 import { promisify } from "node:util";
-import { brotliCompress, constants, gzip } from "node:zlib";
+import { brotliCompress, constants } from "node:zlib";
+import { gzipAsync } from "@gfx/zopfli";
+
+/** More of them made the engine smaller by less than a thousandth. */
+const ITERATIONS = 5;
 
 const [folder, ...rest] = process.argv.slice(2);
 if (!folder || rest.length > 0) {
@@ -18,9 +24,9 @@ const found = await readdir(folder, { recursive: true, withFileTypes: true });
 for (const file of found.filter((entry) => entry.isFile() && !entry.name.endsWith(".png"))) {
   const name = path.join(file.parentPath ?? file.path, file.name);
   const content = await readFile(name);
-  const size = { [constants.BROTLI_PARAM_SIZE_HINT]: content.length };
+  const size = { [constants.BROTLI_PARAM_SIZE_HINT]: content.length, [constants.BROTLI_PARAM_LGWIN]: constants.BROTLI_MAX_WINDOW_BITS };
   await Promise.all([
-    promisify(gzip)(content, { level: 9 }).then((packed) => writeFile(`${name}.gz`, packed)),
+    gzipAsync(content, { numiterations: ITERATIONS }).then((packed) => writeFile(`${name}.gz`, packed)),
     promisify(brotliCompress)(content, { params: size }).then((packed) => writeFile(`${name}.br`, packed)),
   ]);
 }

@@ -71,7 +71,7 @@ impl MemoryLimits {
     /// If an index or a name is none of theirs; the help lists them.
     pub fn check(&self, in_use: &[Info]) -> Result<()> {
         let is_unknown = |item: &str| {
-            let is_group = GROUPS.contains(&item.to_lowercase().as_str());
+            let is_group = GROUPS.contains(&item.to_ascii_lowercase().as_str());
             !is_group && !item.eq_ignore_ascii_case("cpu") && matching(in_use, item).is_empty()
         };
         let Some((item, _)) = self.0.iter().find(|(item, _)| is_unknown(item)) else { return Ok(()) };
@@ -141,7 +141,7 @@ fn item(text: &str) -> Result<(String, u64)> {
 /// Bytes of an amount with its unit.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be positive and below 2^53")]
 fn amount_of(text: &str) -> Option<u64> {
-    let text = text.trim().to_lowercase();
+    let text = text.trim().to_ascii_lowercase();
     let (factor, number) = UNITS.iter().find_map(|(unit, factor)| Some((factor, text.strip_suffix(unit)?)))?;
     let bytes = number.trim().parse::<f64>().ok()? * factor;
     (1.0..9e15).contains(&bytes).then_some(bytes as u64)

@@ -180,14 +180,14 @@ fn same_model(a: &Info, b: &Info) -> bool {
 /// A name without what backends and drivers add to it, letters and digits alone.
 fn normalised(name: &str) -> String {
     let name = name.strip_prefix(DOZEN).unwrap_or(name);
-    let name = name.to_lowercase().replace("(r)", "").replace("(tm)", "");
+    let name = name.to_ascii_lowercase().replace("(r)", "").replace("(tm)", "");
     let name = name.split(['/', '(']).next().unwrap_or_default();
     name.chars().filter(char::is_ascii_alphanumeric).collect()
 }
 
 /// Whether this is the name of a driver that computes on the CPU.
 pub fn is_software_name(name: &str) -> bool {
-    let name = name.to_lowercase();
+    let name = name.to_ascii_lowercase();
     ["llvmpipe", "lavapipe", "softpipe", "swiftshader", "microsoft basic render"]
         .iter()
         .any(|known| name.contains(known))
@@ -211,7 +211,7 @@ pub fn choose(list: &[Info], wanted: &str) -> Result<Vec<Info>> {
     for item in wanted.split(',').map(str::trim) {
         let found = matching(list, item);
         // `all,cpu` is the CPU where there is no GPU; a name that is not there is a mistake.
-        if found.is_empty() && !GROUPS.contains(&item.to_lowercase().as_str()) {
+        if found.is_empty() && !GROUPS.contains(&item.to_ascii_lowercase().as_str()) {
             return Err(unknown(list, item));
         }
         chosen.extend(found);
@@ -224,7 +224,7 @@ pub(super) const GROUPS: [&str; 5] = ["all", "gpu", "discrete", "integrated", "s
 
 /// The adapters that an item names.
 pub(super) fn matching(list: &[Info], item: &str) -> Vec<Info> {
-    let wanted = item.to_lowercase();
+    let wanted = item.to_ascii_lowercase();
     let of_kind = |kind: Kind| select(list, |info| info.kind == kind);
     let by_index = wanted.parse::<usize>().ok().and_then(|index| list.iter().find(|info| info.index == index));
     match wanted.as_str() {
@@ -236,7 +236,7 @@ pub(super) fn matching(list: &[Info], item: &str) -> Vec<Info> {
         "software" => of_kind(Kind::Software),
         part => match by_index {
             Some(info) => vec![info.clone()],
-            None => select(list, |info| info.name.to_lowercase().contains(part)),
+            None => select(list, |info| info.name.to_ascii_lowercase().contains(part)),
         },
     }
 }

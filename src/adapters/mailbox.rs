@@ -15,7 +15,9 @@
 //! - **[`Fault::Lost`]** is the last event of an actor. A panic is reported as one: no request stays without an end.
 
 use std::collections::VecDeque;
+use std::future::ready;
 use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -46,11 +48,19 @@ impl From<Fault> for Stop {
     }
 }
 
+/// What a device is doing for a request.
+pub(crate) type Serving<'a, T = ()> = Pin<Box<dyn Future<Output = Result<T, Stop>> + 'a>>;
+
+/// A device that is being opened.
+type Opening = Pin<Box<dyn Future<Output = Result<Box<dyn Device>, Fault>>>>;
+
 /// Operations of an adapter for the requests of the contract.
+///
+/// Its futures are boxed, so that an actor's code is there once and not for each kind of device.
 pub(crate) trait Device {
     /// The next request. A device that may fail while it is idle waits for that, too.
-    async fn next(&mut self, mailbox: &mut Mailbox) -> Result<Request, Stop> {
-        mailbox.next().await
+    fn next<'a>(&'a mut self, mailbox: &'a mut Mailbox) -> Serving<'a, Request> {
+        Box::pin(mailbox.next())
     }
 
     /// The plan that is loaded, and the rows that a run may have.
@@ -60,22 +70,22 @@ pub(crate) trait Device {
     fn needs(&self, plan: &Plan, capacity: u32) -> u64;
 
     /// Loads a plan in place of the last one, for runs of up to `capacity` rows; gives the bytes that it takes.
-    async fn load(&mut self, plan: Arc<Plan>, capacity: u32) -> Result<u64, Stop>;
+    fn load(&mut self, plan: Arc<Plan>, capacity: u32) -> Serving<'_, u64>;
 
     /// Writes a part of a buffer that the plan has.
-    async fn write(&mut self, role: Role, offset: u64, data: &[f32]) -> Result<(), Stop>;
+    fn write<'a>(&'a mut self, role: Role, offset: u64, data: &'a [f32]) -> Serving<'a>;
 
     /// Reads a buffer that the plan has.
-    async fn read(&mut self, mailbox: &mut Mailbox, role: Role) -> Result<Vec<f32>, Stop>;
+    fn read<'a>(&'a mut self, mailbox: &'a mut Mailbox, role: Role) -> Serving<'a, Vec<f32>>;
 
     /// Runs a pass that the plan has and answers it with [`Mailbox::done`]: at once, or in a later call. A run of
     /// [`Combining::Host`] is answered without another request, in [`next`](Self::next). `weights` is the time that
     /// writing has taken since the last run.
-    async fn run(&mut self, mailbox: &mut Mailbox, run: &Run, weights: Writes) -> Result<(), Stop>;
+    fn run<'a>(&'a mut self, mailbox: &'a mut Mailbox, run: &'a Run, weights: Writes) -> Serving<'a>;
 
     /// Answers all runs in flight.
-    async fn finish(&mut self, _mailbox: &mut Mailbox) -> Result<(), Stop> {
-        Ok(())
+    fn finish<'a>(&'a mut self, _mailbox: &'a mut Mailbox) -> Serving<'a> {
+        Box::pin(ready(Ok(())))
     }
 
     /// The oldest run in flight, if there is one.
@@ -142,6 +152,20 @@ where
     D: Device + 'static,
     F: Future<Output = Result<D, Fault>> + 'static,
 {
+    let open = move |clock| -> Opening {
+        let opened = open(clock);
+        Box::pin(async move { Ok(Box::new(opened.await?) as Box<dyn Device>) })
+    };
+    spawn_boxed(name, actor, runtime, events, Box::new(open))
+}
+
+fn spawn_boxed(
+    name: &str,
+    actor: ActorId,
+    runtime: &Arc<dyn Runtime>,
+    events: Sender<Message>,
+    open: Box<dyn FnOnce(Arc<dyn Runtime>) -> Opening + Send>,
+) -> Sender<Request> {
     let (sender, requests) = async_channel::unbounded();
     let (last_event, has_ended) = (events.clone(), Arc::new(AtomicBool::new(false)));
     let (backlog, throttle) = (VecDeque::new(), Throttle::default());
@@ -199,7 +223,7 @@ impl Drop for Unstarted {
 }
 
 /// The actor: opens its device, then serves requests until nobody sends any, or the device is lost.
-async fn serve<D: Device>(open: impl Future<Output = Result<D, Fault>>, mut mailbox: Mailbox) {
+async fn serve(open: Opening, mut mailbox: Mailbox) {
     let mut device = match open.await {
         Ok(device) => device,
         Err(fault) => {
@@ -213,7 +237,7 @@ async fn serve<D: Device>(open: impl Future<Output = Result<D, Fault>>, mut mail
         let (ticket, served) = match device.next(&mut mailbox).await {
             Ok(request) => {
                 let ticket = if let Request::Run(run) = &request { Some(run.ticket) } else { None };
-                (ticket, serve_one(&mut device, &mut mailbox, request, &mut weights, &mut is_halted).await)
+                (ticket, serve_one(&mut *device, &mut mailbox, request, &mut weights, &mut is_halted).await)
             }
             Err(stop) => (None, Err(stop)),
         };
@@ -233,7 +257,7 @@ async fn serve<D: Device>(open: impl Future<Output = Result<D, Fault>>, mut mail
 }
 
 async fn serve_one(
-    device: &mut impl Device,
+    device: &mut dyn Device,
     mailbox: &mut Mailbox,
     request: Request,
     weights: &mut Writes,
@@ -296,7 +320,7 @@ async fn serve_one(
 }
 
 async fn run_checked(
-    device: &mut impl Device,
+    device: &mut dyn Device,
     mailbox: &mut Mailbox,
     run: &Run,
     weights: &mut Writes,

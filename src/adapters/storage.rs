@@ -1,7 +1,7 @@
 //! Memory of activations: buffers that are never needed at the same time share a slot.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap};
+use std::collections::BinaryHeap;
 use std::ops::RangeInclusive;
 
 use litemap::LiteMap;
@@ -45,8 +45,8 @@ struct Places {
     pass: Option<Pass>,
     /// Slots that are taken in this pass: last use first, and slot.
     taken: BinaryHeap<Reverse<(usize, usize)>>,
-    /// Slots that are free in this pass, by length.
-    free: Vec<(Length, BTreeSet<usize>)>,
+    /// Slots that are free in this pass, by length, and in order.
+    free: Vec<(Length, Vec<usize>)>,
     /// Uses of each slot in passes after a buffer's first.
     later: Vec<Vec<(Pass, RangeInclusive<usize>)>>,
 }
@@ -86,8 +86,8 @@ impl Places {
     fn release(&mut self, slot: usize) {
         let len = self.lengths[slot];
         match self.free.iter_mut().find(|(of, _)| *of == len) {
-            Some((_, slots)) => drop(slots.insert(slot)),
-            None => self.free.push((len, BTreeSet::from([slot]))),
+            Some((_, slots)) => slots.insert(slots.partition_point(|other| *other < slot), slot),
+            None => self.free.push((len, vec![slot])),
         }
     }
 
@@ -101,7 +101,7 @@ impl Places {
             Some((grown(*len, wanted), slot, group))
         });
         let (_, slot, group) = firsts.min()?;
-        self.free[group].1.remove(&slot);
+        self.free[group].1.retain(|other| *other != slot);
         if self.free[group].1.is_empty() {
             self.free.swap_remove(group);
         }

@@ -68,7 +68,7 @@ fn is_zero(factor: &f32) -> bool {
 /// The shortest number that means the same f32.
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
 fn shortest<S: serde::Serializer>(factor: &f32, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_f64(factor.to_string().parse().unwrap_or_else(|_| f64::from(*factor)))
+    serializer.serialize_f64(serde_json::from_str(&factor.to_string()).unwrap_or_else(|_| f64::from(*factor)))
 }
 
 impl<'de> Deserialize<'de> for Regularizer {

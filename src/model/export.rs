@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::Model;
 use super::file::json;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::files::{self, FileKind};
 use crate::losses::Head;
 use crate::onnx::{About, Form, Graph, PRODUCER, Ready, prepare};
@@ -60,6 +60,14 @@ impl Model {
     }
 
     fn with_onnx<T>(&self, write: impl FnOnce(&Ready<'_>) -> Result<T>) -> Result<T> {
+        if !cfg!(feature = "onnx") {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                "the model",
+                "can't be written as ONNX: this program was built without the feature `onnx`",
+                "save it as a safetensors file, or build with that feature",
+            ));
+        }
         self.check_finite()?;
         let inputs: Vec<&str> = self.inputs.iter().map(|input| input.name.as_str()).collect();
         let mut graph = Graph::new(&inputs, self.tensors().map(|(name, shape, _)| (name, shape)));

@@ -45,14 +45,19 @@ impl<'g> Form<'g> {
         Self { graph, node: node.to_owned(), layer: layer.to_owned(), inputs, output, value: None }
     }
 
+    /// The tensors that it reads. Without the feature `onnx` nothing makes a form, and the compiler drops what layers write after this.
+    fn inputs(&self) -> &[(usize, Shape)] {
+        if cfg!(feature = "onnx") { &self.inputs } else { unreachable!("no model is exported") }
+    }
+
     /// Number of inputs.
     pub fn n_inputs(&self) -> usize {
-        self.inputs.len()
+        self.inputs().len()
     }
 
     /// Shape of a row of an input.
     pub fn input_shape(&self, input: usize) -> &Shape {
-        &self.inputs[input].1
+        &self.inputs()[input].1
     }
 
     /// Shape of a row of the output.
@@ -72,12 +77,12 @@ impl<'g> Form<'g> {
 
     /// The order in which an input was written: the one that costs nothing.
     pub fn order(&self, input: usize) -> Order {
-        self.graph.known[self.inputs[input].0].first().map_or(Order::Last, |(order, _)| *order)
+        self.graph.known[self.inputs()[input].0].first().map_or(Order::Last, |(order, _)| *order)
     }
 
     /// An input in an order.
     pub fn input_in(&mut self, input: usize, order: Order) -> Value {
-        let (tensor, shape) = self.inputs[input].clone();
+        let (tensor, shape) = self.inputs()[input].clone();
         let order = if shape.rank() < 2 { Order::Last } else { order };
         let known = &self.graph.known[tensor];
         if let Some((_, name)) = known.iter().find(|(known, _)| *known == order) {

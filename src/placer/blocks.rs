@@ -1,8 +1,9 @@
 //! A model in blocks: neighbours among its layers, between which a stage may begin.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
+
+use litemap::LiteMap;
 
 use crate::adapters::Kind;
 use crate::adapters::memory::{self, Needed};
@@ -39,7 +40,7 @@ pub(crate) struct Border {
 }
 
 /// Plans of ranges, by first and last block and whether gradients are added on the adapter.
-type Plans = BTreeMap<(usize, usize, bool), Arc<Plan>>;
+type Plans = LiteMap<(usize, usize, bool), Arc<Plan>>;
 
 /// A model in blocks, without its weights.
 pub(crate) struct Blocks {
@@ -225,18 +226,18 @@ fn divided(model: &Model, objective: &Objective) -> Result<Vec<usize>> {
 #[allow(clippy::cast_precision_loss, reason = "an estimate")]
 fn costs(model: &Model, plan: &Plan) -> Vec<f64> {
     let scalars = Scalars { rows: 8, batch_rows: 8, is_first: 1, is_last: 1, ..Scalars::default() };
-    let mut work: BTreeMap<&str, f64> = BTreeMap::new();
+    let mut work: LiteMap<&str, f64> = LiteMap::new();
     for command in plan.commands(Pass::Train) {
         if let Command::Dispatch(dispatch) = command {
             *work.entry(&dispatch.node).or_default() += Work::of_dispatch(dispatch, &scalars).weight();
         }
     }
-    let mut held: BTreeMap<&str, f64> = BTreeMap::new();
+    let mut held: LiteMap<&str, f64> = LiteMap::new();
     for placed in &model.layout.parameters {
         let layer = placed.name.rsplit_once('/').map_or(placed.name.as_str(), |(layer, _)| layer);
         *held.entry(layer).or_default() += placed.len() as f64;
     }
-    let of = |parts: &BTreeMap<&str, f64>, name: &str| {
+    let of = |parts: &LiteMap<&str, f64>, name: &str| {
         let total: f64 = parts.values().sum();
         parts.get(name).copied().unwrap_or_default() / total.max(1.0)
     };
@@ -245,7 +246,7 @@ fn costs(model: &Model, plan: &Plan) -> Vec<f64> {
 
 #[allow(clippy::cast_precision_loss, reason = "an estimate")]
 fn crossings(stages: &[Stage]) -> Vec<Crossing> {
-    let mut crossings: BTreeMap<u32, Crossing> = BTreeMap::new();
+    let mut crossings: LiteMap<u32, Crossing> = LiteMap::new();
     for (reader, stage) in stages.iter().enumerate() {
         for source in &stage.values {
             let received = stage.plan.find(Role::Received(source.tensor));
@@ -261,5 +262,5 @@ fn crossings(stages: &[Stage]) -> Vec<Crossing> {
             crossing.row_bytes = crossing.row_bytes.max(row_bytes);
         }
     }
-    crossings.into_values().collect()
+    crossings.into_iter().map(|(_, crossing)| crossing).collect()
 }

@@ -8,18 +8,23 @@
 //! its error, whatever that one is for, and so all of them end with the same message. Gradients are exchanged right after a collective
 //! with a status, with nothing between them that can fail.
 
+#[cfg_attr(not(feature = "processes"), path = "alone.rs")]
+mod joined;
+#[cfg(feature = "processes")]
 #[doc(hidden)]
 pub mod memory;
 #[cfg(feature = "mpi")]
 pub mod mpi;
+#[cfg(feature = "processes")]
 mod wire;
 
 use std::future::Future;
 use std::pin::Pin;
+#[cfg(feature = "processes")]
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
+pub(crate) use joined::Joined;
 
 /// Seconds that processes wait at the end for one that still writes files.
 const CLOSING_S: u64 = 24 * 3600;
@@ -73,15 +78,6 @@ pub trait Processes: Send + Sync {
 #[derive(Clone, Default)]
 pub struct Group(Option<Joined>);
 
-#[derive(Clone)]
-struct Joined {
-    processes: Arc<dyn Processes>,
-    /// Whether all know that one has failed: nothing is exchanged from then on.
-    has_ended: Arc<AtomicBool>,
-    /// Whether the exchange itself failed, so that the others know of nothing.
-    is_broken: Arc<AtomicBool>,
-}
-
 impl Group {
     /// A lone process.
     pub fn alone() -> Self {
@@ -89,11 +85,17 @@ impl Group {
     }
 
     /// Several processes; a single one is a lone process.
+    #[cfg(feature = "processes")]
     pub fn new(processes: Arc<dyn Processes>) -> Self {
         if processes.size() < 2 {
             return Self::alone();
         }
-        Self(Some(Joined { processes, has_ended: Arc::default(), is_broken: Arc::default() }))
+        Self(Some(Joined::new(processes)))
+    }
+
+    /// The processes, if there are several.
+    pub(crate) fn joined(&self) -> Option<&Joined> {
+        self.0.as_ref()
     }
 
     /// Whether this is a lone process.
@@ -103,12 +105,12 @@ impl Group {
 
     /// Number of this process, counted from 0.
     pub fn rank(&self) -> usize {
-        self.0.as_ref().map_or(0, |joined| joined.processes.rank())
+        self.0.as_ref().map_or(0, Joined::rank)
     }
 
     /// Number of processes.
     pub fn size(&self) -> usize {
-        self.0.as_ref().map_or(1, |joined| joined.processes.size())
+        self.0.as_ref().map_or(1, Joined::size)
     }
 
     /// Whether this process writes files and shows progress.
@@ -118,17 +120,17 @@ impl Group {
 
     /// Name of this process' machine; empty for a lone process.
     pub fn host(&self) -> String {
-        self.0.as_ref().map_or_else(String::new, |joined| joined.processes.host())
+        self.0.as_ref().map_or_else(String::new, Joined::host)
     }
 
     /// Sets the time after which a silent process counts as hung, in seconds; 600 by default.
     pub fn set_limit_s(&self, seconds: u64) {
-        self.0.iter().for_each(|joined| joined.processes.set_limit_s(seconds));
+        self.0.iter().for_each(|joined| joined.set_limit_s(seconds));
     }
 
     /// Whether the exchange itself failed: the other processes know of nothing, and have to be ended by this one's end.
     pub fn is_broken(&self) -> bool {
-        self.0.as_ref().is_some_and(|joined| joined.is_broken.load(Ordering::Acquire))
+        self.0.as_ref().is_some_and(Joined::is_broken)
     }
 
     /// Gives every process the messages of all, by rank.
@@ -138,33 +140,8 @@ impl Group {
     pub async fn all_gather(&self, message: Vec<u8>) -> Result<Vec<Vec<u8>>> {
         match &self.0 {
             None => Ok(vec![message]),
-            Some(joined) => joined.exchange(Ok(message)).await,
+            Some(joined) => joined.all_gather(message).await,
         }
-    }
-
-    /// Gives every process the numbers of all, by rank.
-    ///
-    /// # Errors
-    /// As [`all_gather`](Self::all_gather).
-    pub(crate) async fn gather_numbers(&self, numbers: Vec<f64>) -> Result<Vec<Vec<f64>>> {
-        if self.is_alone() {
-            return Ok(vec![numbers]);
-        }
-        let messages = self.all_gather(wire::bytes_of(&numbers)).await?;
-        Ok(messages.iter().map(|message| wire::numbers_in(message)).collect())
-    }
-
-    /// Adds numbers of all processes, in the order of their ranks.
-    ///
-    /// # Errors
-    /// As [`all_gather`](Self::all_gather).
-    pub(crate) async fn sum(&self, numbers: Vec<f64>) -> Result<Vec<f64>> {
-        let mut all = self.gather_numbers(numbers).await?.into_iter();
-        let mut sum = all.next().unwrap_or_default();
-        for numbers in all {
-            sum.iter_mut().zip(numbers).for_each(|(sum, number)| *sum += number);
-        }
-        Ok(sum)
     }
 
     /// The error of the first process that has one.
@@ -173,8 +150,7 @@ impl Group {
     /// As [`all_gather`](Self::all_gather).
     pub(crate) async fn first(&self, error: Option<Error>) -> Result<Option<Error>> {
         let Some(joined) = &self.0 else { return Ok(error) };
-        let mine = error.map_or_else(Vec::new, |error| wire::bytes_of_error(&joined.named(&error)));
-        Ok(self.all_gather(mine).await?.iter().find_map(|message| wire::error_in(message)))
+        joined.first(error).await
     }
 
     /// Adds values over all processes; begins at once.
@@ -198,19 +174,17 @@ impl Group {
         values: Vec<f32>,
         begin: impl FnOnce(&dyn Processes, Vec<f32>) -> Reply<Vec<f32>>,
     ) -> Reply<Vec<f32>> {
-        let Some(joined) = &self.0 else { return Box::pin(std::future::ready(Ok(values))) };
-        let (joined, reply) = (joined.clone(), begin(&*joined.processes, values));
-        Box::pin(async move { joined.unless_broken(reply.await) })
+        match &self.0 {
+            None => Box::pin(std::future::ready(Ok(values))),
+            Some(joined) => joined.exchange_values(values, begin),
+        }
     }
 
     /// Tells the other processes of an error that ends this one, unless all know already. Returns the error that all end with.
     pub async fn tell(&self, error: Error) -> Error {
         match &self.0 {
-            Some(joined) if !joined.has_ended.load(Ordering::Acquire) => match joined.exchange(Err(error)).await {
-                Err(told) => told,
-                Ok(_) => Error::new(ErrorKind::Process, "an error", "was told to no process", "start the run again"),
-            },
-            _ => error,
+            Some(joined) => joined.tell(error).await,
+            None => error,
         }
     }
 
@@ -249,56 +223,4 @@ impl Group {
         }
         Err(Error::setting(who, format!("needs a single process, but the run has {}", self.size()), help))
     }
-}
-
-impl Joined {
-    async fn exchange(&self, message: Result<Vec<u8>>) -> Result<Vec<Vec<u8>>> {
-        if self.has_ended.load(Ordering::Acquire) {
-            let problem = "have ended the run already";
-            return Err(Error::new(ErrorKind::Process, "the processes", problem, "start the run again"));
-        }
-        let sent = match &message {
-            Ok(message) => wire::fine(message),
-            Err(error) => wire::failed(error),
-        };
-        let replies = self.unless_broken(self.processes.all_gather(sent).await)?;
-        let read: Vec<Result<&[u8], Error>> = replies.iter().map(|reply| wire::read(reply)).collect();
-        if read.iter().all(Result::is_ok) {
-            return Ok(read.into_iter().flatten().map(<[u8]>::to_vec).collect());
-        }
-        self.has_ended.store(true, Ordering::Release);
-        Err(self.common(read))
-    }
-
-    /// The one error of several processes, of which some have failed.
-    fn common(&self, read: Vec<Result<&[u8], Error>>) -> Error {
-        let n_failed = read.iter().filter(|reply| reply.is_err()).count();
-        let mut failed = (0..).zip(read).filter_map(|(rank, reply)| Some((rank, reply.err()?)));
-        let Some((rank, error)) = failed.next() else {
-            return Error::new(ErrorKind::Process, "the processes", "have ended the run", "start it again");
-        };
-        // A mistake in settings or data is one of all processes.
-        let is_of_all =
-            n_failed == self.processes.size() && failed.all(|(_, other)| other.problem() == error.problem());
-        if is_of_all { error } else { of_process(rank, &error) }
-    }
-
-    /// An error with the rank and the machine of this process.
-    fn named(&self, error: &Error) -> Error {
-        of_process(self.processes.rank(), error)
-    }
-
-    /// Notes that an exchange failed.
-    fn unless_broken<T>(&self, reply: Result<T>) -> Result<T> {
-        if reply.is_err() {
-            self.has_ended.store(true, Ordering::Release);
-            self.is_broken.store(true, Ordering::Release);
-        }
-        reply
-    }
-}
-
-/// An error that names the process in which it came up.
-fn of_process(rank: usize, error: &Error) -> Error {
-    Error::new(error.kind(), format!("process {rank}: {}", error.who()), error.problem(), error.help())
 }

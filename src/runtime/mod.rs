@@ -29,6 +29,9 @@ pub use native::{Native, seconds_since_1970};
 /// A future that need not move between threads.
 pub type Task = Pin<Box<dyn Future<Output = ()>>>;
 
+/// A future whose code is in this crate alone. That of an `async fn` is compiled again in each crate that calls it.
+pub(crate) type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
 /// Services that an engine needs: clock, timer, tasks.
 pub trait Runtime: Send + Sync {
     /// Milliseconds since some fixed moment.

@@ -4,7 +4,7 @@ use super::state::merge;
 use crate::error::Result;
 use crate::kernels::rounding::single;
 use crate::plan::{Combine, Exchange};
-use crate::processes::Group;
+use crate::processes::Joined;
 
 /// Combines the values of all shards, each with its rows, in the order of their slots.
 pub(super) fn combine<'a>(exchange: &Exchange, parts: impl Iterator<Item = (u32, &'a [f32])>) -> Vec<f32> {
@@ -31,12 +31,12 @@ pub(super) fn combine<'a>(exchange: &Exchange, parts: impl Iterator<Item = (u32,
 /// If a process has failed.
 pub(super) async fn combine_processes(
     exchange: &Exchange,
-    processes: &Group,
+    joined: &Joined,
     rows: u32,
     own: &[f32],
 ) -> Result<Vec<f32>> {
     let sent = std::iter::once(f64::from(rows)).chain(own.iter().map(|value| f64::from(*value)));
-    let all = processes.gather_numbers(sent.collect()).await?;
+    let all = joined.gather_numbers(&sent.collect::<Vec<_>>()).await?;
     let values: Vec<(f64, Vec<f32>)> = all
         .iter()
         .filter_map(|numbers| numbers.split_first())

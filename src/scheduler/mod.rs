@@ -33,6 +33,7 @@ use crate::adapters::{Combining, Handle, Info, Timing};
 use crate::data::Batch;
 use crate::error::{Error, Result};
 use crate::plan::{Layout, Pass, Plan, Role};
+use crate::runtime::Boxed;
 
 use self::in_flight::InFlight;
 use self::partition::Partition;
@@ -209,7 +210,12 @@ impl Scheduler {
         Ok(shards::concatenated(&self.rig.stages, Pass::Predict, &answers, |answer| &answer.outputs))
     }
 
-    async fn infer(&mut self, pass: Pass, batch: &Batch, loss_scales: Vec<f32>) -> Result<Vec<Answer>> {
+    fn infer<'a>(&'a mut self, pass: Pass, batch: &'a Batch, loss_scales: Vec<f32>) -> Boxed<'a, Result<Vec<Answer>>> {
+        Box::pin(self.infer_anew(pass, batch, loss_scales))
+    }
+
+    /// Runs a pass on all rows, again where what it ran on was lost.
+    async fn infer_anew(&mut self, pass: Pass, batch: &Batch, loss_scales: Vec<f32>) -> Result<Vec<Answer>> {
         let rows = rows_of(batch)?;
         let step = Step { loss_scales, ..Step::default() };
         let scalars = self.state.scalars(rows, Part::whole(rows), &step);

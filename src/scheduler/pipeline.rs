@@ -3,7 +3,6 @@
 //! What stages hand over lies on the host, and a task is sent out only when all that it reads is there: so no adapter
 //! waits for another, and the work of a lost one is done again by others.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use litemap::LiteMap;
@@ -90,7 +89,7 @@ struct Value {
 #[derive(Default)]
 struct Lane {
     /// Tasks that can be sent: backward first, and in the order of the pieces.
-    ready: BTreeSet<(bool, usize, usize)>,
+    ready: LiteMap<(bool, usize, usize), ()>,
     running: Vec<usize>,
 }
 
@@ -207,7 +206,7 @@ impl<'a> Pipeline<'a> {
     /// Gives gradients that are added on an adapter their order: by pieces, one sum after the other, and first the sum that
     /// was begun.
     fn put_sums_in_order(&mut self) {
-        let begun: BTreeSet<_> = self.tasks.iter().filter(|task| !task.is_waiting()).map(Task::sum).collect();
+        let begun: Vec<_> = self.tasks.iter().filter(|task| !task.is_waiting()).map(Task::sum).collect();
         let place = |idx: &usize| {
             let task = &self.tasks[*idx];
             (task.adapter_idx, task.stage, task.pass, !begun.contains(&task.sum()), task.group, task.piece)
@@ -228,7 +227,7 @@ impl<'a> Pipeline<'a> {
     fn queue_if_ready(&mut self, idx: usize) {
         let task = &self.tasks[idx];
         if task.is_waiting() && task.n_missing == 0 {
-            self.lanes[task.adapter_idx].ready.insert((task.pass == Pass::Forward, task.piece, idx));
+            self.lanes[task.adapter_idx].ready.insert((task.pass == Pass::Forward, task.piece, idx), ());
         }
     }
 
@@ -327,8 +326,10 @@ impl<'a> Pipeline<'a> {
     fn send_ready(&mut self) {
         for adapter_idx in 0..self.lanes.len() {
             while self.lanes[adapter_idx].running.len() < DEPTH
-                && let Some((_, _, idx)) = self.lanes[adapter_idx].ready.pop_first()
+                && let Some((task, ())) = self.lanes[adapter_idx].ready.first()
             {
+                let task @ (_, _, idx) = *task;
+                self.lanes[adapter_idx].ready.remove(&task);
                 self.send(idx);
             }
         }
@@ -493,7 +494,7 @@ impl<'a> Pipeline<'a> {
         let fits = |routes: &Vec<usize>| routes.iter().all(|idx| self.rig.members[*idx].capacity >= largest);
         let Some(routes) = routes.filter(fits) else { return self.start().await };
         let sent = self.tasks.iter().filter(|task| task.is_done() && task.is_last);
-        let sent: BTreeSet<_> = sent.map(Task::sum).collect();
+        let sent: Vec<_> = sent.map(Task::sum).collect();
         for task in self.tasks.iter_mut().filter(|task| task.adapter_idx == lost) {
             if task.pass == Pass::Train && !sent.contains(&task.sum()) {
                 // All of a group go to one adapter.

@@ -22,14 +22,14 @@ pub(super) struct Gathered {
 /// If a process has failed.
 pub(super) async fn gather(rig: &Rig, state: &State, answers: &[Answer], reports: &[ShardReport]) -> Result<Gathered> {
     let moments = state.moments(rig, answers);
-    if rig.processes.is_alone() {
+    let Some(joined) = rig.processes.joined() else {
         return Ok(Gathered { processes: Vec::new(), moments });
-    }
+    };
     let mut own = numbers_of(&report(rig, reports));
     own.extend(moments.iter().flat_map(numbers_of_moments));
     let mut processes = Vec::new();
     let mut of_all: Vec<Vec<Moments>> = vec![Vec::new(); moments.len()];
-    for numbers in rig.processes.gather_numbers(own).await? {
+    for numbers in joined.gather_numbers(&own).await? {
         let mut numbers = numbers.into_iter();
         processes.push(report_in(&mut numbers));
         of_all.iter_mut().for_each(|parts| parts.push(moments_in(&mut numbers)));

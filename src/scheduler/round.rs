@@ -268,14 +268,13 @@ impl<'a> Round<'a> {
 
     /// This process' combined values of a command, combined with those of the other processes.
     async fn over_processes(&mut self, command: usize, exchange: &Exchange, own: Vec<f32>) -> Result<Arc<[f32]>> {
-        if self.job.among == Among::Adapters || self.rig.processes.is_alone() {
-            return Ok(own.into());
-        }
+        let joined = self.rig.processes.joined().filter(|_| self.job.among == Among::Processes);
+        let Some(joined) = joined else { return Ok(own.into()) };
         if let Some(combined) = self.combined.get(&command) {
             return Ok(combined.clone());
         }
         let rows = self.tasks.iter().map(|task| task.shard.rows).sum::<u32>();
-        let combined: Arc<[f32]> = combine_processes(exchange, &self.rig.processes, rows, &own).await?.into();
+        let combined: Arc<[f32]> = combine_processes(exchange, joined, rows, &own).await?.into();
         self.combined.insert(command, combined.clone());
         Ok(combined)
     }

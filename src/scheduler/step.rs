@@ -13,6 +13,7 @@ use crate::data::Batch;
 use crate::error::{Error, Result};
 use crate::kernels::rounding::single;
 use crate::plan::{Pass, Scalars};
+use crate::runtime::Boxed;
 
 /// A wait for an adapter that is longer than this means that it was busy all the time before.
 const BUSY_MS: f64 = 0.2;
@@ -304,25 +305,27 @@ impl Scheduler {
     }
 
     /// `None` if the only adapter was lost with what it had trained.
-    async fn finish_one(&mut self, step_in_flight: &StepInFlight) -> Result<Option<StepReport>> {
-        if self.state.is_rewound() {
-            return Ok(None);
-        }
-        let update = step_in_flight.runs.as_ref().map_or(0, |runs| runs.number);
-        let scalars = self.state.scalars(step_in_flight.rows, step_in_flight.part, &step_in_flight.step);
-        let scalars = Scalars { update, ..scalars };
-        let on_device = match step_in_flight.runs.as_ref().filter(|_| self.is_on_device()) {
-            Some(runs) => self.step_on_device(step_in_flight, &scalars, runs).await?,
-            None => None,
-        };
-        if self.state.is_rewound() {
-            return Ok(None);
-        }
-        let report = match on_device {
-            Some(report) => report,
-            None => self.step_on_host(&step_in_flight.batch, step_in_flight.step.step, &scalars).await?,
-        };
-        Ok(Some(report))
+    fn finish_one<'a>(&'a mut self, step_in_flight: &'a StepInFlight) -> Boxed<'a, Result<Option<StepReport>>> {
+        Box::pin(async move {
+            if self.state.is_rewound() {
+                return Ok(None);
+            }
+            let update = step_in_flight.runs.as_ref().map_or(0, |runs| runs.number);
+            let scalars = self.state.scalars(step_in_flight.rows, step_in_flight.part, &step_in_flight.step);
+            let scalars = Scalars { update, ..scalars };
+            let on_device = match step_in_flight.runs.as_ref().filter(|_| self.is_on_device()) {
+                Some(runs) => self.step_on_device(step_in_flight, &scalars, runs).await?,
+                None => None,
+            };
+            if self.state.is_rewound() {
+                return Ok(None);
+            }
+            let report = match on_device {
+                Some(report) => report,
+                None => self.step_on_host(&step_in_flight.batch, step_in_flight.step.step, &scalars).await?,
+            };
+            Ok(Some(report))
+        })
     }
 
     /// Records the time of a step that ended by then. It may have begun while another was in flight.

@@ -17,7 +17,7 @@ use super::link::{Link, transfer_ms};
 use super::spec::{AdapterSpec, FaultKind, InjectedFault, Trigger};
 use super::traffic::Traffic;
 use super::virtual_time::{Virtual, lock};
-use crate::adapters::mailbox::{self, Device, Done, Mailbox, Stop};
+use crate::adapters::mailbox::{self, Device, Done, Mailbox, Serving, Stop};
 use crate::adapters::memory;
 use crate::adapters::{
     ActorId, Combining, Event, Fault, Handle, Info, Kind, Message, Request, Run, Ticket, Timing, Writes,
@@ -113,28 +113,30 @@ impl RunProgress {
 
 impl Device for Simulated {
     /// The next request, unless a fault comes first. Meanwhile arrives what is underway.
-    async fn next(&mut self, mailbox: &mut Mailbox) -> Result<Request, Stop> {
-        loop {
-            self.link.deliver(mailbox).await?;
-            let arrival_ms = self.link.ms_to_arrival();
-            let trouble_ms = self.ms_to_trouble();
-            let request = async { Some(mailbox.next().await) };
-            let pause = async {
-                match [arrival_ms, trouble_ms].into_iter().flatten().reduce(f64::min) {
-                    Some(ms) => self.runtime.sleep(ms).await,
-                    None => pending().await,
-                }
-                None
-            };
-            match futures_lite::future::or(request, pause).await {
-                Some(request) => return request,
-                None if arrival_ms.is_some_and(|ms| trouble_ms.is_none_or(|trouble_ms| ms < trouble_ms)) => {}
-                None => {
-                    let met = self.meet(|moment| matches!(moment, Trigger::Time { .. })).await;
-                    self.stopped(mailbox, NO_RUN, met).await?;
+    fn next<'a>(&'a mut self, mailbox: &'a mut Mailbox) -> Serving<'a, Request> {
+        Box::pin(async move {
+            loop {
+                self.link.deliver(mailbox).await?;
+                let arrival_ms = self.link.ms_to_arrival();
+                let trouble_ms = self.ms_to_trouble();
+                let request = async { Some(mailbox.next().await) };
+                let pause = async {
+                    match [arrival_ms, trouble_ms].into_iter().flatten().reduce(f64::min) {
+                        Some(ms) => self.runtime.sleep(ms).await,
+                        None => pending().await,
+                    }
+                    None
+                };
+                match futures_lite::future::or(request, pause).await {
+                    Some(request) => return request,
+                    None if arrival_ms.is_some_and(|ms| trouble_ms.is_none_or(|trouble_ms| ms < trouble_ms)) => {}
+                    None => {
+                        let met = self.meet(|moment| matches!(moment, Trigger::Time { .. })).await;
+                        self.stopped(mailbox, NO_RUN, met).await?;
+                    }
                 }
             }
-        }
+        })
     }
 
     fn loaded(&self) -> Option<(&Plan, u32)> {
@@ -145,60 +147,66 @@ impl Device for Simulated {
         memory::bytes(plan, capacity, Kind::Cpu)
     }
 
-    async fn load(&mut self, plan: Arc<Plan>, capacity: u32) -> Result<u64, Stop> {
-        self.loaded = None;
-        let number = {
-            let mut history = lock(&self.adapter.history);
-            history.loads += 1;
-            history.loads - 1
-        };
-        self.meet(|at| matches!(at, Trigger::Load { number: at } if at == number)).await?;
-        if self.adapter.spec.max_rows.is_some_and(|max_rows| capacity > max_rows) {
-            return Err(out_of_memory());
-        }
-        if self.adapter.spec.memory_bytes().is_some_and(|most| self.needs(&plan, capacity) > most) {
-            return Err(out_of_memory());
-        }
-        let cost = Cost::find(&self.adapter.costs, &plan);
-        let traffic = cost.map_or_else(|| Traffic::of(&plan), |cost| cost.traffic.clone());
-        let part = cost.map_or(1.0, |cost| cost.part);
-        let times = cost.and_then(|cost| cost.times.get(self.adapter.index).copied());
-        let memory = Memory::new(self.adapter.arithmetic, plan.clone(), capacity);
-        let bytes = memory.bytes();
-        self.loaded = Some(Loaded { memory, capacity, plan, traffic, part, times });
-        Ok(bytes)
+    fn load(&mut self, plan: Arc<Plan>, capacity: u32) -> Serving<'_, u64> {
+        Box::pin(async move {
+            self.loaded = None;
+            let number = {
+                let mut history = lock(&self.adapter.history);
+                history.loads += 1;
+                history.loads - 1
+            };
+            self.meet(|at| matches!(at, Trigger::Load { number: at } if at == number)).await?;
+            if self.adapter.spec.max_rows.is_some_and(|max_rows| capacity > max_rows) {
+                return Err(out_of_memory());
+            }
+            if self.adapter.spec.memory_bytes().is_some_and(|most| self.needs(&plan, capacity) > most) {
+                return Err(out_of_memory());
+            }
+            let cost = Cost::find(&self.adapter.costs, &plan);
+            let traffic = cost.map_or_else(|| Traffic::of(&plan), |cost| cost.traffic.clone());
+            let part = cost.map_or(1.0, |cost| cost.part);
+            let times = cost.and_then(|cost| cost.times.get(self.adapter.index).copied());
+            let memory = Memory::new(self.adapter.arithmetic, plan.clone(), capacity);
+            let bytes = memory.bytes();
+            self.loaded = Some(Loaded { memory, capacity, plan, traffic, part, times });
+            Ok(bytes)
+        })
     }
 
     #[allow(clippy::cast_precision_loss, reason = "bytes are far below 2^52")]
-    async fn write(&mut self, role: Role, offset: u64, data: &[f32]) -> Result<(), Stop> {
-        let Some(loaded) = &mut self.loaded else { return Ok(()) };
-        let scale = if matches!(role, Role::Parameters(_) | Role::State(..)) { loaded.traffic.scale } else { 1.0 };
-        let bytes = size_of_val(data) as f64 * scale;
-        self.runtime.sleep(transfer_ms(bytes, self.adapter.spec.upload_gb_s, self.adapter.spec.latency_ms)).await;
-        loaded.memory.write(role, offset, data);
-        self.link.note_written();
-        Ok(())
+    fn write<'a>(&'a mut self, role: Role, offset: u64, data: &'a [f32]) -> Serving<'a> {
+        Box::pin(async move {
+            let Some(loaded) = &mut self.loaded else { return Ok(()) };
+            let scale = if matches!(role, Role::Parameters(_) | Role::State(..)) { loaded.traffic.scale } else { 1.0 };
+            let bytes = size_of_val(data) as f64 * scale;
+            self.runtime.sleep(transfer_ms(bytes, self.adapter.spec.upload_gb_s, self.adapter.spec.latency_ms)).await;
+            loaded.memory.write(role, offset, data);
+            self.link.note_written();
+            Ok(())
+        })
     }
 
-    async fn read(&mut self, _mailbox: &mut Mailbox, role: Role) -> Result<Vec<f32>, Stop> {
-        Ok(self.loaded.as_ref().map_or_else(Vec::new, |loaded| loaded.memory.read(role)))
+    fn read<'a>(&'a mut self, _mailbox: &'a mut Mailbox, role: Role) -> Serving<'a, Vec<f32>> {
+        Box::pin(async move { Ok(self.loaded.as_ref().map_or_else(Vec::new, |loaded| loaded.memory.read(role))) })
     }
 
-    async fn run(&mut self, mailbox: &mut Mailbox, run: &Run, weights: Writes) -> Result<(), Stop> {
-        let Some(mut loaded) = self.loaded.take() else { return Ok(()) };
-        let mut progress = self.begin(mailbox, &loaded, run);
-        let done = self.run_commands(mailbox, &mut loaded, (run, weights), &mut progress).await;
-        self.loaded = Some(loaded);
-        let done = self.stopped(mailbox, run.ticket, done).await?;
-        if !progress.begins_ahead {
-            return mailbox.done(done).await;
-        }
-        self.link.send_done(done);
-        Ok(())
+    fn run<'a>(&'a mut self, mailbox: &'a mut Mailbox, run: &'a Run, weights: Writes) -> Serving<'a> {
+        Box::pin(async move {
+            let Some(mut loaded) = self.loaded.take() else { return Ok(()) };
+            let mut progress = self.begin(mailbox, &loaded, run);
+            let done = self.run_commands(mailbox, &mut loaded, (run, weights), &mut progress).await;
+            self.loaded = Some(loaded);
+            let done = self.stopped(mailbox, run.ticket, done).await?;
+            if !progress.begins_ahead {
+                return mailbox.done(done).await;
+            }
+            self.link.send_done(done);
+            Ok(())
+        })
     }
 
-    async fn finish(&mut self, mailbox: &mut Mailbox) -> Result<(), Stop> {
-        self.link.finish(mailbox).await
+    fn finish<'a>(&'a mut self, mailbox: &'a mut Mailbox) -> Serving<'a> {
+        Box::pin(async move { self.link.finish(mailbox).await })
     }
 
     fn give_up(&mut self, ticket: Ticket) {

@@ -10,7 +10,9 @@ mod budget;
 pub(crate) mod cost;
 pub(crate) mod crowd;
 pub(crate) mod link;
+#[cfg(feature = "processes")]
 mod machines;
+#[cfg_attr(not(feature = "processes"), path = "no_network.rs")]
 mod network;
 pub(crate) mod predict;
 mod report;

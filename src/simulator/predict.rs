@@ -3,12 +3,15 @@
 use std::sync::Arc;
 
 use super::budget::Budget;
+#[cfg(feature = "processes")]
 use super::machines;
 use super::report::{Point, Report, StagePoint, Staged};
 use super::rig::RigConfig;
 use super::spec::AdapterSpec;
 use super::trial::{Steps, Trial};
 use crate::adapters::{Kind, memory};
+#[cfg(not(feature = "processes"))]
+use crate::error::Error;
 use crate::error::{ErrorKind, Result};
 use crate::model::Model;
 use crate::plan::Plan;
@@ -58,7 +61,7 @@ pub struct SimulatedStep {
 pub fn simulate_steps(rig: &RigConfig, model: &Model) -> Result<(Report, Vec<SimulatedStep>)> {
     rig.check()?;
     if !rig.machine.is_empty() {
-        return Ok((machines::predict(rig, model)?, Vec::new()));
+        return Ok((predict_machines(rig, model)?, Vec::new()));
     }
     let copies = Trial::new(model, &rig.objective(model), None, 1, rig.host.copy_gb_s)?;
     let (mut alone, mut notes) = (Vec::new(), Vec::new());
@@ -84,6 +87,21 @@ pub fn simulate_steps(rig: &RigConfig, model: &Model) -> Result<(Report, Vec<Sim
     }
     let staged = staged(rig, model)?;
     Ok((Report { batch_size: rig.batch_size, adapters, strong, weak, staged, notes, machines: None }, together))
+}
+
+#[cfg(feature = "processes")]
+fn predict_machines(rig: &RigConfig, model: &Model) -> Result<Report> {
+    machines::predict(rig, model)
+}
+
+#[cfg(not(feature = "processes"))]
+fn predict_machines(_rig: &RigConfig, _model: &Model) -> Result<Report> {
+    Err(Error::new(
+        ErrorKind::Unsupported,
+        "the machines of a rig",
+        "can't be simulated: this program was built without the feature `processes`",
+        "leave them out, or build it with that feature",
+    ))
 }
 
 /// Predicted milliseconds of a training step of a rig, all adapters and machines together, in the stages of its placement if it has

@@ -312,7 +312,9 @@ impl Trial {
             let numbers = Step { step, seed: 0, learning_rate: 1e-3, loss_scales: Vec::new(), ..Step::default() };
             let report = scheduler.train_part(&self.batch(shares[rank]), part, &numbers).await?;
             // As a trainer does, the processes end the step together.
-            group.sum(vec![0.0; TOLD]).await?;
+            if let Some(joined) = group.joined() {
+                joined.sum(&[0.0; TOLD]).await?;
+            }
             for (rank, process) in report.processes.iter().enumerate() {
                 splitter.learn(rank, process.rows, process.ms);
             }

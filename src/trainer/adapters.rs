@@ -11,9 +11,9 @@ use crate::adapters::{self, Handle, Info, MemoryLimits, Opener, Throttles};
 use crate::data::LoaderSettings;
 use crate::error::{Error, Result};
 use crate::model::{Model, Objective};
-use crate::placer::{Blocks, ChosenPlacement, Probed, Site, probe};
+use crate::placer::{ChosenPlacement, Probed};
 use crate::plan::{Layout, Plan};
-use crate::processes::Group;
+use crate::processes::{Group, Joined};
 use crate::runtime::{self, Runtime};
 use crate::scheduler::split::SplitMode;
 use crate::scheduler::timeline::{Activity, Lane, Span, TimeSummary, Timeline, Tracing};
@@ -57,6 +57,19 @@ pub(super) struct Adapters {
     state: TrainingState,
     /// Times of the last adapters, kept while others are opened.
     timeline: Option<Timeline>,
+}
+
+/// A model and the adapters on which a placement is to be chosen.
+pub(super) struct Rig<'a> {
+    pub(super) model: &'a Model,
+    pub(super) objective: &'a Objective,
+    pub(super) adapters: &'a [Info],
+    /// Bytes that each may take.
+    pub(super) limits: Vec<Option<u64>>,
+    pub(super) opener: &'a Opener,
+    pub(super) runtime: &'a Arc<dyn Runtime>,
+    pub(super) batch_size: u32,
+    pub(super) micro_batches: u32,
 }
 
 /// Open adapters, for batches of up to `capacity` rows.
@@ -230,14 +243,12 @@ impl Adapters {
     /// # Errors
     /// If the split does not go with the adapters of all processes, or these don't go with a placement.
     async fn own_split(&self, n_adapters: usize) -> Result<SplitMode> {
-        if self.group.is_alone() {
-            return Ok(self.split.clone());
-        }
+        let Some(joined) = self.group.joined() else { return Ok(self.split.clone()) };
         if self.placement != Placement::Replicas {
             self.group.refuse("placement in stages", "leave out the placement, or start one process")?;
         }
-        let n_adapters = counts_of_adapters(&self.group, n_adapters).await?;
-        within_process(&self.split, &n_adapters, self.group.rank())
+        let n_adapters = counts_of_adapters(joined, n_adapters).await?;
+        within_process(&self.split, &n_adapters, joined.rank())
     }
 
     /// Chooses a placement by measurement if that is asked for, and there is a choice.
@@ -253,18 +264,17 @@ impl Adapters {
         if self.placement != Placement::Auto || adapters.len() < 2 || is_split_given {
             return Ok(None);
         }
-        let batch_size = capacity_of(batch_size, 1)?;
-        let blocks = Arc::new(Blocks::new(model, objective)?);
-        let probed = match self.probed.take() {
-            Some(probed) => probed,
-            None => {
-                let limits: Vec<Option<u64>> = adapters.iter().map(|info| self.limits.of(info, adapters)).collect();
-                probe(&blocks, adapters, &limits, opener, &self.runtime, batch_size).await?
-            }
+        let rig = Rig {
+            model,
+            objective,
+            adapters,
+            limits: adapters.iter().map(|info| self.limits.of(info, adapters)).collect(),
+            opener,
+            runtime: &self.runtime,
+            batch_size: capacity_of(batch_size, 1)?,
+            micro_batches,
         };
-        self.probed = Some(probed.clone());
-        let Probed { adapters, host_gb_s } = probed;
-        Auto::choose(Site { blocks, adapters, host_gb_s, batch_size, micro_batches }).map(Some)
+        Auto::measure(&rig, &mut self.probed).await.map(Some)
     }
 
     /// Moves the layers of a chosen placement where measurements since then show that others are faster. Between steps.
@@ -457,8 +467,8 @@ impl Adapters {
 }
 
 /// The number of adapters of each process, by rank.
-async fn counts_of_adapters(group: &Group, n_adapters: usize) -> Result<Vec<usize>> {
-    let all = group.all_gather((n_adapters as u64).to_le_bytes().to_vec()).await?;
+async fn counts_of_adapters(joined: &Joined, n_adapters: usize) -> Result<Vec<usize>> {
+    let all = joined.all_gather((n_adapters as u64).to_le_bytes().to_vec()).await?;
     let count =
         |bytes: Vec<u8>| bytes.try_into().ok().and_then(|bytes| usize::try_from(u64::from_le_bytes(bytes)).ok());
     Ok(all.into_iter().map(|bytes| count(bytes).unwrap_or_default()).collect())

@@ -6,7 +6,7 @@ use super::share::hash_of;
 use super::{Fit, Trainer};
 use crate::data::{Batch, Dataset};
 use crate::error::{Error, ErrorKind, Result};
-use crate::processes::Group;
+use crate::processes::Joined;
 
 /// Characters of a setting that a message shows.
 const MOST_SHOWN: usize = 60;
@@ -20,14 +20,11 @@ impl Trainer {
     /// # Errors
     /// If one has other settings, weights or data.
     pub(super) async fn check_alike(&self, train: &dyn Dataset, fit: &Fit) -> Result<()> {
-        let group = &self.adapters.group;
-        if group.is_alone() {
-            return Ok(());
-        }
+        let Some(joined) = self.adapters.group.joined() else { return Ok(()) };
         let own = self.facts(train, fit)?;
         let told: Vec<String> = own.iter().map(|(what, value)| format!("{what}\0{value}")).collect();
-        let all = group.all_gather(told.join("\u{1}").into_bytes()).await?;
-        check(group, &all.iter().map(|message| String::from_utf8_lossy(message).into_owned()).collect::<Vec<_>>())
+        let all = joined.all_gather(told.join("\u{1}").into_bytes()).await?;
+        check(joined, &all.iter().map(|message| String::from_utf8_lossy(message).into_owned()).collect::<Vec<_>>())
     }
 
     fn facts(&self, train: &dyn Dataset, fit: &Fit) -> Result<Facts> {
@@ -75,7 +72,7 @@ fn hash(text: &str) -> String {
 }
 
 /// Compares the facts of each process with those of the first.
-fn check(group: &Group, all: &[String]) -> Result<()> {
+fn check(joined: &Joined, all: &[String]) -> Result<()> {
     let facts = |told: &str| -> Vec<(String, String)> {
         let pairs = told.split('\u{1}').filter_map(|fact| fact.split_once('\0'));
         pairs.map(|(what, value)| (what.to_owned(), value.to_owned())).collect()
@@ -85,20 +82,20 @@ fn check(group: &Group, all: &[String]) -> Result<()> {
         let other = facts(told);
         let unlike = first.iter().zip(&other).find(|(first, other)| first != other);
         if let Some(((what, wanted), (_, value))) = unlike {
-            return Err(unequal(group, rank, what, wanted, value));
+            return Err(unequal(joined, rank, what, wanted, value));
         }
     }
     Ok(())
 }
 
-fn unequal(group: &Group, rank: usize, what: &str, wanted: &str, value: &str) -> Error {
+fn unequal(joined: &Joined, rank: usize, what: &str, wanted: &str, value: &str) -> Error {
     let short = |text: &str| -> String {
         let shown: String = text.chars().take(MOST_SHOWN).collect();
         if shown.len() < text.len() { format!("{shown}…") } else { shown }
     };
     Error::new(
         ErrorKind::Process,
-        format!("process {rank} of {}", group.size()),
+        format!("process {rank} of {}", joined.size()),
         format!("needs the same {what} as process 0, `{}`, but has `{}`", short(wanted), short(value)),
         "start all processes with the same version, settings and data",
     )

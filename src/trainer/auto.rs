@@ -2,8 +2,9 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::adapters::Rig;
 use crate::error::Result;
-use crate::placer::{ChosenPlacement, Site};
+use crate::placer::{Blocks, ChosenPlacement, Probed, Site, probe};
 use crate::scheduler::{Placed, Placer};
 
 /// Steps after which measured speeds are first compared with those of the choice; doubled each time.
@@ -19,11 +20,22 @@ pub(super) struct Auto {
 }
 
 impl Auto {
-    /// Chooses the fastest placement.
+    /// Measures the adapters, unless they have been, and chooses the fastest placement.
     ///
     /// # Errors
-    /// If nothing fits the memory that the adapters may take.
-    pub fn choose(site: Site) -> Result<Self> {
+    /// If an adapter can't be opened, or nothing fits the memory that the adapters may take.
+    pub async fn measure(rig: &Rig<'_>, probed: &mut Option<Probed>) -> Result<Self> {
+        let Rig { batch_size, micro_batches, .. } = *rig;
+        let blocks = Arc::new(Blocks::new(rig.model, rig.objective)?);
+        let speeds = match probed.take() {
+            Some(speeds) => speeds,
+            None => probe(&blocks, rig.adapters, &rig.limits, rig.opener, rig.runtime, batch_size).await?,
+        };
+        let Probed { adapters, host_gb_s } = probed.insert(speeds).clone();
+        Self::choose(Site { blocks, adapters, host_gb_s, batch_size, micro_batches })
+    }
+
+    fn choose(site: Site) -> Result<Self> {
         let chosen = site.choose(&vec![true; site.adapters.len()])?;
         log::debug!("{chosen}");
         let now = Arc::new(Mutex::new(chosen));

@@ -255,7 +255,8 @@ impl Run<'_, '_> {
 
     /// Ends the run if a callback of any process says so.
     async fn agree(&self, flow: Flow) -> Result<Flow> {
-        let stops = self.trainer.group().sum(vec![f64::from(u8::from(flow == Flow::Stop))]).await?;
+        let Some(joined) = self.trainer.group().joined() else { return Ok(flow) };
+        let stops = joined.sum(&[f64::from(u8::from(flow == Flow::Stop))]).await?;
         Ok(if stops.iter().any(|stops| *stops > 0.0) { Flow::Stop } else { Flow::Continue })
     }
 

@@ -168,12 +168,12 @@ pub(super) async fn predict_with(
     while let Some(batch) = loader.next_async().await? {
         let parts = scheduler.predict(&batch).await?;
         for (output, part) in outputs.iter_mut().zip(parts) {
-            if group.is_alone() {
+            let Some(joined) = group.joined() else {
                 output.extend(part);
                 continue;
-            }
+            };
             // The rows of the processes, in order.
-            for message in group.all_gather(part.iter().flat_map(|value| value.to_le_bytes()).collect()).await? {
+            for message in joined.all_gather(part.iter().flat_map(|value| value.to_le_bytes()).collect()).await? {
                 output.extend(message.chunks_exact(4).map(|it| f32::from_le_bytes(it.try_into().unwrap_or_default())));
             }
         }

@@ -4,6 +4,7 @@ mod adapt;
 mod adapters;
 mod advice;
 mod alike;
+#[cfg_attr(not(feature = "placer"), path = "no_auto.rs")]
 mod auto;
 mod batch_check;
 #[cfg(not(target_arch = "wasm32"))]

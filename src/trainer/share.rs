@@ -129,11 +129,9 @@ impl Share {
 impl Trainer {
     /// Tells the processes of each other's adapters, and splits batches over them.
     pub(super) async fn open_share(&mut self, batch_rows: usize) -> Result<()> {
-        if self.adapters.group.is_alone() {
-            return Ok(());
-        }
+        let Some(joined) = self.adapters.group.joined() else { return Ok(()) };
         let names = self.adapters.names().join("\0").into_bytes();
-        let all = self.adapters.group.all_gather(names).await?;
+        let all = joined.all_gather(names).await?;
         let names = |message: &Vec<u8>| String::from_utf8_lossy(message).split('\0').map(str::to_owned).collect();
         self.share.adapters = all.iter().map(names).collect();
         let n_adapters: Vec<usize> = self.share.adapters.iter().map(Vec::len).collect();
@@ -145,12 +143,10 @@ impl Trainer {
     /// The whole batch of which this process has a part.
     pub(super) async fn whole_of(&self, batch: &Batch, rows: usize) -> Result<Whole> {
         let Self { compile, model, .. } = self;
-        if self.adapters.group.is_alone() {
-            return Ok(Whole::of(compile, model, batch));
-        }
+        let Some(joined) = self.adapters.group.joined() else { return Ok(Whole::of(compile, model, batch)) };
         let counts = meter::counts(compile, model, batch, rows);
         let follow = meter::counts_follow_rows(compile, model, batch);
-        let counts = if follow { counts } else { self.adapters.group.sum(counts).await? };
+        let counts = if follow { counts } else { joined.sum(&counts).await? };
         Ok(Whole { rows, counts })
     }
 
@@ -161,8 +157,8 @@ impl Trainer {
 
     /// Merges the parts of all processes in a batch's numbers.
     pub(super) async fn add_up(&self, tally: &mut Tally) -> Result<()> {
-        if !self.adapters.group.is_alone() {
-            let parts = self.adapters.group.gather_numbers(tally.fields()).await?;
+        if let Some(joined) = self.adapters.group.joined() {
+            let parts = joined.gather_numbers(&tally.fields()).await?;
             tally.set_parts(parts.iter().map(Vec::as_slice));
         }
         Ok(())
@@ -171,16 +167,14 @@ impl Trainer {
     /// Ends a training step together with the other processes: merges the parts of a batch's numbers, and tells whether one was asked to
     /// stop. Builds with debug assertions compare the weights, too.
     pub(super) async fn end_together(&mut self, tally: &mut Tally) -> Result<()> {
-        if self.adapters.group.is_alone() {
-            return Ok(());
-        }
+        let Some(joined) = self.adapters.group.joined() else { return Ok(()) };
         if cfg!(debug_assertions) {
             check_same_weights(&self.adapters.group, self.adapters.state(), self.progress.step).await?;
         }
         let is_asked = self.share.stop.load(Ordering::Relaxed);
         let mut numbers = vec![f64::from(u8::from(is_asked))];
         numbers.extend(tally.fields());
-        let parts = self.adapters.group.gather_numbers(numbers).await?;
+        let parts = joined.gather_numbers(&numbers).await?;
         let parts = || parts.iter().filter_map(|numbers| numbers.split_first());
         self.share.is_stopped = parts().any(|(asked, _)| *asked > 0.0);
         tally.set_parts(parts().map(|(_, fields)| fields));
@@ -218,10 +212,8 @@ pub(super) fn hash_of(state: &TrainingState) -> u64 {
 /// # Errors
 /// If not: which process has others.
 pub(super) async fn check_same_weights(group: &Group, state: &TrainingState, step: u64) -> Result<()> {
-    if group.is_alone() {
-        return Ok(());
-    }
-    let hashes = group.all_gather(hash_of(state).to_le_bytes().to_vec()).await?;
+    let Some(joined) = group.joined() else { return Ok(()) };
+    let hashes = joined.all_gather(hash_of(state).to_le_bytes().to_vec()).await?;
     match hashes.iter().position(|hash| *hash != hashes[0]) {
         None => Ok(()),
         Some(rank) => Err(Error::new(

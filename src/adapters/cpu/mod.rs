@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use async_channel::Sender;
 
-use super::mailbox::{self, Device, Done, Mailbox, Stop};
+use super::mailbox::{self, Device, Done, Mailbox, Serving, Stop};
 use super::memory;
 use super::{ActorId, Event, Fault, Handle, Info, Kind, Message, Run, Timing, Writes};
 use crate::plan::{Command, Exchange, MOST_ELEMENTS, Plan, Role};
@@ -55,55 +55,63 @@ impl Device for Cpu {
         memory::bytes(plan, capacity, Kind::Cpu)
     }
 
-    async fn load(&mut self, plan: Arc<Plan>, capacity: u32) -> Result<u64, Stop> {
-        self.interpreter = None;
-        if let Some(buffer) = plan.buffers.iter().find(|buffer| buffer.len.at(capacity) > MOST_ELEMENTS) {
-            let text = format!("`{}` has more than {MOST_ELEMENTS} values", buffer.name);
-            return Err(Fault::OutOfMemory(text).into());
-        }
-        Ok(self.interpreter.insert(Interpreter::new(Arc::new(slabs::fewer(&plan)), capacity)).bytes())
+    fn load(&mut self, plan: Arc<Plan>, capacity: u32) -> Serving<'_, u64> {
+        Box::pin(async move {
+            self.interpreter = None;
+            if let Some(buffer) = plan.buffers.iter().find(|buffer| buffer.len.at(capacity) > MOST_ELEMENTS) {
+                let text = format!("`{}` has more than {MOST_ELEMENTS} values", buffer.name);
+                return Err(Fault::OutOfMemory(text).into());
+            }
+            Ok(self.interpreter.insert(Interpreter::new(Arc::new(slabs::fewer(&plan)), capacity)).bytes())
+        })
     }
 
-    async fn write(&mut self, role: Role, offset: u64, data: &[f32]) -> Result<(), Stop> {
-        if let Some(interpreter) = &mut self.interpreter {
-            interpreter.write(role, offset, data);
-        }
-        Ok(())
+    fn write<'a>(&'a mut self, role: Role, offset: u64, data: &'a [f32]) -> Serving<'a> {
+        Box::pin(async move {
+            if let Some(interpreter) = &mut self.interpreter {
+                interpreter.write(role, offset, data);
+            }
+            Ok(())
+        })
     }
 
-    async fn read(&mut self, _mailbox: &mut Mailbox, role: Role) -> Result<Vec<f32>, Stop> {
-        Ok(self.interpreter.as_ref().map_or_else(Vec::new, |interpreter| interpreter.read(role).to_vec()))
+    fn read<'a>(&'a mut self, _mailbox: &'a mut Mailbox, role: Role) -> Serving<'a, Vec<f32>> {
+        Box::pin(async move {
+            Ok(self.interpreter.as_ref().map_or_else(Vec::new, |interpreter| interpreter.read(role).to_vec()))
+        })
     }
 
-    async fn run(&mut self, mailbox: &mut Mailbox, run: &Run, weights: Writes) -> Result<(), Stop> {
-        let (clock, Some(interpreter)) = (&self.clock, &mut self.interpreter) else { return Ok(()) };
-        let mut timing = Timing { start_ms: clock.now_ms(), weights, ..Timing::default() };
-        for (role, data) in &run.feeds {
-            interpreter.write(*role, 0, data);
-        }
-        timing.upload_ms = clock.now_ms() - timing.start_ms;
-        let plan = interpreter.plan();
-        for (command_idx, command) in plan.commands(run.pass).iter().enumerate() {
-            mailbox.check(run.ticket)?;
-            let begin_ms = clock.now_ms();
-            match command {
-                command if run.skips(command) => {}
-                Command::Dispatch(dispatch) => {
-                    interpreter.dispatch(dispatch, &run.scalars);
-                    timing.compute_ms += clock.now_ms() - begin_ms;
-                }
-                Command::Exchange(exchange) => {
-                    let waited_ms = combine(interpreter, mailbox, run, (command_idx, exchange)).await?;
-                    timing.wait_ms += waited_ms;
-                    timing.readback_ms += clock.now_ms() - begin_ms - waited_ms;
+    fn run<'a>(&'a mut self, mailbox: &'a mut Mailbox, run: &'a Run, weights: Writes) -> Serving<'a> {
+        Box::pin(async move {
+            let (clock, Some(interpreter)) = (&self.clock, &mut self.interpreter) else { return Ok(()) };
+            let mut timing = Timing { start_ms: clock.now_ms(), weights, ..Timing::default() };
+            for (role, data) in &run.feeds {
+                interpreter.write(*role, 0, data);
+            }
+            timing.upload_ms = clock.now_ms() - timing.start_ms;
+            let plan = interpreter.plan();
+            for (command_idx, command) in plan.commands(run.pass).iter().enumerate() {
+                mailbox.check(run.ticket)?;
+                let begin_ms = clock.now_ms();
+                match command {
+                    command if run.skips(command) => {}
+                    Command::Dispatch(dispatch) => {
+                        interpreter.dispatch(dispatch, &run.scalars);
+                        timing.compute_ms += clock.now_ms() - begin_ms;
+                    }
+                    Command::Exchange(exchange) => {
+                        let waited_ms = combine(interpreter, mailbox, run, (command_idx, exchange)).await?;
+                        timing.wait_ms += waited_ms;
+                        timing.readback_ms += clock.now_ms() - begin_ms - waited_ms;
+                    }
                 }
             }
-        }
-        let begin_ms = clock.now_ms();
-        let (ticket, pass, rows) = (run.ticket, run.pass, run.scalars.rows);
-        let results = interpreter.results(pass, rows);
-        timing.readback_ms += clock.now_ms() - begin_ms;
-        mailbox.done(Done::new((ticket, pass, rows), results, timing)).await
+            let begin_ms = clock.now_ms();
+            let (ticket, pass, rows) = (run.ticket, run.pass, run.scalars.rows);
+            let results = interpreter.results(pass, rows);
+            timing.readback_ms += clock.now_ms() - begin_ms;
+            mailbox.done(Done::new((ticket, pass, rows), results, timing)).await
+        })
     }
 }
 

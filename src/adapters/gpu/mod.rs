@@ -16,7 +16,7 @@ mod tuning;
 
 use std::sync::Arc;
 
-use super::mailbox::{self, Device, Mailbox, Stop};
+use super::mailbox::{self, Device, Mailbox, Serving, Stop};
 use super::memory;
 use super::{ActorId, Combining, Fault, Handle, Info, Kind, Message, Request, Run, Ticket, Writes};
 use crate::plan::{Plan, Role};
@@ -95,49 +95,59 @@ impl Device for GpuDevice {
         memory::bytes(plan, capacity, Kind::DiscreteGpu)
     }
 
-    async fn load(&mut self, plan: Arc<Plan>, capacity: u32) -> Result<u64, Stop> {
-        // Release the memory first: two plans may not fit.
-        self.loaded = None;
-        self.gpu.poll()?;
-        self.tuner.forget_plan();
-        let loaded = Loaded::new(&self.gpu, &mut self.pipelines, &self.tuner, plan, capacity).await?;
-        Ok(self.loaded.insert(loaded).bytes)
+    fn load(&mut self, plan: Arc<Plan>, capacity: u32) -> Serving<'_, u64> {
+        Box::pin(async move {
+            // Release the memory first: two plans may not fit.
+            self.loaded = None;
+            self.gpu.poll()?;
+            self.tuner.forget_plan();
+            let loaded = Loaded::new(&self.gpu, &mut self.pipelines, &self.tuner, plan, capacity).await?;
+            Ok(self.loaded.insert(loaded).bytes)
+        })
     }
 
-    async fn write(&mut self, role: Role, offset: u64, data: &[f32]) -> Result<(), Stop> {
-        match &mut self.loaded {
-            Some(loaded) => Ok(loaded.program.write(&self.gpu, role, offset, data).await?),
-            None => Ok(()),
-        }
+    fn write<'a>(&'a mut self, role: Role, offset: u64, data: &'a [f32]) -> Serving<'a> {
+        Box::pin(async move {
+            match &mut self.loaded {
+                Some(loaded) => Ok(loaded.program.write(&self.gpu, role, offset, data).await?),
+                None => Ok(()),
+            }
+        })
     }
 
-    async fn read(&mut self, mailbox: &mut Mailbox, role: Role) -> Result<Vec<f32>, Stop> {
-        let Some(loaded) = &mut self.loaded else { return Ok(Vec::new()) };
-        let read = Execution::new(&self.gpu, loaded, mailbox, NO_RUN, Combining::Device).contents(role).await;
-        loaded.ahead.leave(&mut loaded.program);
-        read
+    fn read<'a>(&'a mut self, mailbox: &'a mut Mailbox, role: Role) -> Serving<'a, Vec<f32>> {
+        Box::pin(async move {
+            let Some(loaded) = &mut self.loaded else { return Ok(Vec::new()) };
+            let read = Execution::new(&self.gpu, loaded, mailbox, NO_RUN, Combining::Device).contents(role).await;
+            loaded.ahead.leave(&mut loaded.program);
+            read
+        })
     }
 
-    async fn run(&mut self, mailbox: &mut Mailbox, run: &Run, weights: Writes) -> Result<(), Stop> {
-        let result = self.start(mailbox, run, weights).await;
-        let Some(loaded) = &mut self.loaded else { return result };
-        loaded.ahead.leave(&mut loaded.program);
-        if loaded.ahead.is_idle() { result } else { result.map_err(ahead::too_late) }
+    fn run<'a>(&'a mut self, mailbox: &'a mut Mailbox, run: &'a Run, weights: Writes) -> Serving<'a> {
+        Box::pin(async move {
+            let result = self.start(mailbox, run, weights).await;
+            let Some(loaded) = &mut self.loaded else { return result };
+            loaded.ahead.leave(&mut loaded.program);
+            if loaded.ahead.is_idle() { result } else { result.map_err(ahead::too_late) }
+        })
     }
 
     /// The next request. While none comes, runs in flight are answered that the host waits for.
-    async fn next(&mut self, mailbox: &mut Mailbox) -> Result<Request, Stop> {
-        loop {
-            if let Some(request) = mailbox.waiting() {
-                return Ok(request);
-            }
-            match &mut self.loaded {
-                Some(Loaded { program, ahead, .. }) if ahead.is_awaited() => {
-                    ahead.step(&self.gpu, program, mailbox).await?;
+    fn next<'a>(&'a mut self, mailbox: &'a mut Mailbox) -> Serving<'a, Request> {
+        Box::pin(async move {
+            loop {
+                if let Some(request) = mailbox.waiting() {
+                    return Ok(request);
                 }
-                _ => return mailbox.next().await,
+                match &mut self.loaded {
+                    Some(Loaded { program, ahead, .. }) if ahead.is_awaited() => {
+                        ahead.step(&self.gpu, program, mailbox).await?;
+                    }
+                    _ => return mailbox.next().await,
+                }
             }
-        }
+        })
     }
 
     fn in_progress(&self) -> Option<Ticket> {
@@ -150,11 +160,13 @@ impl Device for GpuDevice {
         }
     }
 
-    async fn finish(&mut self, mailbox: &mut Mailbox) -> Result<(), Stop> {
-        match &mut self.loaded {
-            Some(Loaded { program, ahead, .. }) => ahead.answer(&self.gpu, program, mailbox, 0).await,
-            None => Ok(()),
-        }
+    fn finish<'a>(&'a mut self, mailbox: &'a mut Mailbox) -> Serving<'a> {
+        Box::pin(async move {
+            match &mut self.loaded {
+                Some(Loaded { program, ahead, .. }) => ahead.answer(&self.gpu, program, mailbox, 0).await,
+                None => Ok(()),
+            }
+        })
     }
 
     fn destroy(&mut self) -> Fault {

@@ -78,9 +78,9 @@ fn normalize(call: &Call<'_>, y: &mut [f32], numbers_of: impl Fn(usize) -> [f32;
     parallel::rows(&mut y[..index(params.pixels) * channels], channels, |first, y| {
         let blocks = x[first * channels..].chunks(means.len()).zip(y.chunks_mut(means.len()));
         for (x, y) in blocks {
-            let numbers = means.iter().zip(&factors).zip(&centers);
-            for ((y, x), ((mean, factor), center)) in y.iter_mut().zip(x).zip(numbers) {
-                *y = (x - mean) * factor + center;
+            let (means, factors, centers) = (&means[..y.len()], &factors[..y.len()], &centers[..y.len()]);
+            for (i, (y, x)) in y.iter_mut().zip(x).enumerate() {
+                *y = (x - means[i]) * factors[i] + centers[i];
             }
             // While the block is in the cache.
             function.activate_all(y);
@@ -151,11 +151,12 @@ fn add_products([x, dy, means]: [&[f32]; 3], first: usize, sums: &mut [f32], pro
     let channels = means.len();
     let (mut slopes, mut terms) = ([0.0f32; BLOCK], [0.0f32; BLOCK]);
     let (slopes, terms) = (&mut slopes[..sums.len()], &mut terms[..sums.len()]);
+    let last = first + sums.len();
     for (x, dy) in x.chunks_exact(channels).zip(dy.chunks_exact(channels)) {
-        let inputs = x[first..].iter().zip(&dy[first..]).zip(&means[first..]);
-        for ((slope, term), ((x, dy), mean)) in slopes.iter_mut().zip(terms.iter_mut()).zip(inputs) {
-            *slope += dy;
-            *term += dy * (x - mean);
+        let (x, dy, means) = (&x[first..last], &dy[first..last], &means[first..last]);
+        for (i, (slope, term)) in slopes.iter_mut().zip(terms.iter_mut()).enumerate() {
+            *slope += dy[i];
+            *term += dy[i] * (x[i] - means[i]);
         }
     }
     sums.iter_mut().zip(slopes).for_each(|(sum, slope)| *sum += *slope);
@@ -176,11 +177,11 @@ pub(super) fn backward_input(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     parallel::rows(&mut outputs[0][..index(params.pixels) * channels], channels, |first, d_x| {
         let inputs = x[first * channels..].chunks(means.len()).zip(dy[first * channels..].chunks(means.len()));
         for (d_x, (x, dy)) in d_x.chunks_mut(means.len()).zip(inputs) {
-            let numbers = means.iter().zip(&inverses).zip(factors.iter().zip(&slopes).zip(&products));
-            for ((d_x, (x, dy)), ((mean, inverse), ((factor, slope), product))) in
-                d_x.iter_mut().zip(x.iter().zip(dy)).zip(numbers)
-            {
-                *d_x = factor * (dy - slope - (x - mean) * inverse * product);
+            let len = d_x.len();
+            let (means, inverses, factors) = (&means[..len], &inverses[..len], &factors[..len]);
+            let (x, slopes, products) = (&x[..len], &slopes[..len], &products[..len]);
+            for (i, (d_x, dy)) in d_x.iter_mut().zip(dy).enumerate() {
+                *d_x = factors[i] * (dy - slopes[i] - (x[i] - means[i]) * inverses[i] * products[i]);
             }
         }
     });

@@ -36,7 +36,7 @@ pub(super) fn combine_statistics(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
             let filled = (0..index(params.splits)).filter(|split| !slabs.range(*split).is_empty());
             filled.map(|split| {
                 let at = 2 * split * channels + channel;
-                let [mean, m2] = [call.inputs[0][at], call.inputs[0][at + channels]].map(f64::from);
+                let (mean, m2) = (f64::from(call.inputs[0][at]), f64::from(call.inputs[0][at + channels]));
                 (double(slabs.range(split).len()), mean, m2)
             })
         };

@@ -1,7 +1,8 @@
 //! Adding the shards' gradients on the host.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+
+use litemap::LiteMap;
 
 use crate::error::Result;
 use crate::kernels::halves::{self, BLOCK, Halves};
@@ -222,14 +223,17 @@ fn terms<'a>(rig: &Rig, answers: &'a [Answer]) -> Vec<Terms<'a>> {
 
 /// Stages that share a layer send values of the same stretches: these are cut alike, and become one sum each.
 fn of_shared(terms: Vec<Terms<'_>>) -> Vec<Terms<'_>> {
-    let mut ends: BTreeSet<(u32, usize)> = BTreeSet::new();
+    let mut ends: Vec<(u32, usize)> = Vec::new();
     for Terms { segment, range, .. } in &terms {
         ends.extend([(*segment, range.start), (*segment, range.end)]);
     }
-    let mut cut: BTreeMap<(u32, usize), Terms<'_>> = BTreeMap::new();
+    ends.sort_unstable();
+    ends.dedup();
+    let mut cut: LiteMap<(u32, usize), Terms<'_>> = LiteMap::new();
     for Terms { segment, range, parts } in terms {
         let mut start = range.start;
-        for (_, end) in ends.range((segment, range.start + 1)..=(segment, range.end)) {
+        let first = ends.partition_point(|end| *end <= (segment, range.start));
+        for (_, end) in ends[first..].iter().take_while(|end| **end <= (segment, range.end)) {
             let from = start - range.start;
             let parts = parts.iter().map(|part| part.starting_at(from));
             let piece =
@@ -238,7 +242,7 @@ fn of_shared(terms: Vec<Terms<'_>>) -> Vec<Terms<'_>> {
             start = *end;
         }
     }
-    cut.into_values().collect()
+    cut.into_iter().map(|(_, terms)| terms).collect()
 }
 
 /// A shard's values of a stretch.
