@@ -1,21 +1,23 @@
 //! Measurement of each block of a model on each adapter, and of what adapters cost each other, before the first step.
 
 mod beside;
+mod host;
+mod link;
 
 use std::sync::Arc;
 
 use async_channel::Receiver;
 
+use self::host::host_gb_s;
+use self::link::{Moved, fit};
 use super::blocks::Blocks;
 use super::speeds::{Speeds, line};
 use crate::adapters::{ActorId, Combining, Event, Fault, Handle, Info, Message, Opener, Request, Run, Ticket, Timing};
 use crate::error::Result;
-use crate::kernels::Call;
 use crate::model::stages::Stage;
 use crate::plan::{Command, Pass, Plan, Role, Scalars, Work};
-use crate::runtime::{Runtime, all, threads};
+use crate::runtime::{Runtime, all};
 use crate::shown::shown;
-use crate::simulator::HostSpec;
 use crate::simulator::adapter::FORWARD_PART;
 use crate::simulator::cost::{Line, Times};
 use crate::size::F32_BYTES;
@@ -40,16 +42,6 @@ const MANY: u32 = 2;
 const FEWEST: usize = 3;
 const MOST: usize = 7;
 const LINE_MS: f64 = 60.0;
-/// Milliseconds for which adapters compute beside each other, and after which a single run of each is enough.
-const BESIDE_MS: f64 = 120.0;
-const BESIDE_MOST_MS: f64 = 1_000.0;
-/// Factor from which on the cost of computing beside others counts.
-const CROWDED: f64 = 1.05;
-/// Pairs of adapters that are measured beside each other.
-const MOST_PAIRS: usize = 15;
-/// Parts of the host's trial update, and most values of each.
-const UPDATED_IN: usize = 32;
-const MOST_UPDATED: f64 = 131_072.0;
 
 /// The speeds of adapters, and of the host in 10⁹ bytes a second.
 #[derive(Clone)]
@@ -109,13 +101,6 @@ pub(crate) async fn probe(
 async fn each<'a, T>(probes: &mut [Probe<'a>], of: impl AsyncFn(usize, &mut Probe<'a>) -> T) -> Result<Vec<T>> {
     let of = &of;
     all(probes.iter_mut().enumerate().map(|(idx, probe)| async move { Ok(of(idx, probe).await) }).collect()).await
-}
-
-/// Transfers that were timed: bytes and milliseconds.
-#[derive(Default)]
-struct Moved {
-    up: Vec<(f64, f64)>,
-    down: Vec<(f64, f64)>,
 }
 
 /// The measurement of an adapter.
@@ -445,62 +430,4 @@ fn values(len: u64) -> usize {
 #[allow(clippy::cast_precision_loss, reason = "bytes are far below 2^52")]
 fn bytes_of(values: u64) -> f64 {
     (values * F32_BYTES) as f64
-}
-
-/// Milliseconds of a transfer whatever its bytes, and 10⁹ bytes a second, from timed ones; no speed if bytes cost nothing.
-fn fit(moved: &[(f64, f64)]) -> (f64, Option<f64>) {
-    let count = moved.iter().fold(0.0, |count, _| count + 1.0);
-    if count < 2.0 {
-        return (0.0, None);
-    }
-    let mean = |of: fn(&(f64, f64)) -> f64| moved.iter().map(of).sum::<f64>() / count;
-    let (bytes, ms) = (mean(|it| it.0), mean(|it| it.1));
-    let spread: f64 = moved.iter().map(|it| (it.0 - bytes).powi(2)).sum();
-    let slope = moved.iter().map(|it| (it.0 - bytes) * (it.1 - ms)).sum::<f64>() / spread.max(1.0);
-    let slope = if bytes > 0.0 { slope.clamp(0.0, ms / bytes) } else { 0.0 };
-    let latency_ms = (ms - slope * bytes).max(0.0);
-    (latency_ms, (slope > 0.0).then(|| 1.0 / (slope * 1e6)))
-}
-
-/// The speed at which the host updates as many parameters as the model has, in 10⁹ bytes a second.
-fn host_gb_s(blocks: &Blocks, runtime: &Arc<dyn Runtime>) -> f64 {
-    let optimizer = &blocks.objective.optimizer;
-    let rule = optimizer.rule();
-    let (kernel, constants) = (rule.kernel(), rule.constants());
-    let update = kernel.fast.unwrap_or(kernel.twin);
-    let n_states = rule.state_names().len();
-    let scalars = Scalars { hyper: optimizer.hyper(1e-3, 1), ..Scalars::default() };
-    let bytes = blocks.parameter_bytes(0..blocks.len());
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number between two small ones")]
-    let part = (bytes / bytes_of(UPDATED_IN as u64)).clamp(1024.0, MOST_UPDATED) as usize;
-    let mut chunks: Vec<Vec<Vec<f32>>> = vec![vec![vec![0.1; part]; 1 + n_states]; UPDATED_IN];
-    let gradients = vec![vec![0.01; part]; UPDATED_IN];
-    let time = || {
-        let begin_ms = runtime.now_ms();
-        let chunks = chunks.iter_mut().zip(&gradients).collect();
-        threads::for_each(chunks, |(outputs, gradient): (&mut Vec<Vec<f32>>, &Vec<f32>)| {
-            let n_values = u32::try_from(part).unwrap_or(u32::MAX);
-            let words: Vec<u32> = rule.params(n_values).iter().map(|word| word.bits(&scalars)).collect();
-            let call = Call { params: &words, constants: &constants, inputs: &[gradient, &[1.0, 1.0, 0.0, 0.0]] };
-            let mut outputs: Vec<&mut [f32]> = outputs.iter_mut().map(Vec::as_mut_slice).collect();
-            update(&call, &mut outputs);
-        });
-        runtime.now_ms() - begin_ms
-    };
-    let ms = median(std::iter::repeat_with(time).take(FEWEST));
-    let moved = bytes_of((part * UPDATED_IN * (3 + 2 * n_states)) as u64);
-    if ms > 0.0 { moved / (ms * 1e6) } else { HostSpec::default().copy_gb_s }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::fit;
-
-    #[test]
-    fn a_link_is_a_latency_and_a_speed() {
-        let moved: Vec<(f64, f64)> = [1e6, 2e6, 8e6].iter().map(|bytes| (*bytes, 0.5 + bytes / 2e6)).collect();
-        let (latency_ms, gb_s) = fit(&moved);
-        assert!((latency_ms - 0.5).abs() < 1e-9 && (gb_s.unwrap() - 2.0).abs() < 1e-9, "{latency_ms} {gb_s:?}");
-        assert_eq!(fit(&[(4.0, 0.0), (8.0, 0.0)]), (0.0, None), "a link that costs nothing");
-    }
 }

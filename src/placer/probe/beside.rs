@@ -3,11 +3,19 @@
 use std::cell::Cell;
 
 use super::super::speeds::Speeds;
-use super::{BESIDE_MOST_MS, BESIDE_MS, CROWDED, FEWEST, MOST_PAIRS, Probe, each, first_pass};
+use super::{FEWEST, Probe, each, first_pass};
 use crate::adapters::Combining;
 use crate::error::Result;
 use crate::simulator::crowd::Crowding;
 use crate::timing::median;
+
+/// Milliseconds for which adapters compute beside each other, and after which a single run of each is enough.
+const BESIDE_MS: f64 = 120.0;
+const BESIDE_MOST_MS: f64 = 1_000.0;
+/// Factor from which on the cost of computing beside others counts.
+const CROWDED: f64 = 1.05;
+/// Pairs of adapters that are measured beside each other.
+const MOST_PAIRS: usize = 15;
 
 /// The slowdown of each adapter while others compute, by runs of its slowest block; none where nothing is slowed down.
 ///
@@ -74,9 +82,7 @@ impl Probe<'_> {
                 is_ready = true;
                 n_ready.set(n_ready.get() + 1);
             }
-            if run.is_none() {
-                return None;
-            }
+            run?;
         }
         (!all_ms.is_empty()).then(|| median(all_ms))
     }
