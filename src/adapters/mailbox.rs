@@ -48,7 +48,7 @@ impl From<Fault> for Stop {
     }
 }
 
-/// What a device is doing for a request.
+/// Work of a device on a request.
 pub(crate) type Serving<'a, T = ()> = Pin<Box<dyn Future<Output = Result<T, Stop>> + 'a>>;
 
 /// A device that is being opened.

@@ -7,6 +7,7 @@ use super::Compile;
 use super::advice::advice;
 use super::auto::Auto;
 use super::process_split::within_process;
+use super::rig::Rig;
 use crate::adapters::{self, Handle, Info, MemoryLimits, Opener, Throttles};
 use crate::data::LoaderSettings;
 use crate::error::{Error, Result};
@@ -57,19 +58,6 @@ pub(super) struct Adapters {
     state: TrainingState,
     /// Times of the last adapters, kept while others are opened.
     timeline: Option<Timeline>,
-}
-
-/// A model and the adapters on which a placement is to be chosen.
-pub(super) struct Rig<'a> {
-    pub(super) model: &'a Model,
-    pub(super) objective: &'a Objective,
-    pub(super) adapters: &'a [Info],
-    /// Bytes that each may take.
-    pub(super) limits: Vec<Option<u64>>,
-    pub(super) opener: &'a Opener,
-    pub(super) runtime: &'a Arc<dyn Runtime>,
-    pub(super) batch_size: u32,
-    pub(super) micro_batches: u32,
 }
 
 /// Open adapters, for batches of up to `capacity` rows.

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::adapters::Rig;
+use super::rig::Rig;
 use crate::error::Result;
 use crate::placer::{Blocks, ChosenPlacement, Probed, Site, probe};
 use crate::scheduler::{Placed, Placer};

@@ -28,6 +28,7 @@ mod on_batch;
 mod predictor;
 mod process_split;
 mod progress;
+mod rig;
 mod save_settings;
 mod saver;
 mod saving;

@@ -1,6 +1,6 @@
 //! In place of `auto.rs` without the feature `placer`: no placement is chosen by measurement.
 
-use super::adapters::Rig;
+use super::rig::Rig;
 use crate::error::{Error, ErrorKind, Result};
 use crate::placer::{ChosenPlacement, Probed, Site};
 use crate::scheduler::{Placed, Placer};

@@ -4,6 +4,7 @@
 
 pub mod messages;
 pub mod models;
+pub mod settings;
 pub mod stages;
 pub mod tasks;
 pub mod writing;

@@ -12,7 +12,8 @@ use manyhands::layers::{Dense, Embedding, Gru};
 use manyhands::{Compile, Error, Fit, Loss, Model, Optimizer, Result, Sequential};
 use ndarray::ArrayD;
 
-use crate::messages::{BatchNorm, ModelChoice, Settings};
+use crate::messages::ModelChoice;
+use crate::settings::{BatchNorm, Settings};
 use crate::tasks::{Data, Task, WHITE, bytes_of};
 
 /// Pixels of a digit.

@@ -1,4 +1,4 @@
-//! What a run learns: the digits in the program, or data that the page loads when they are chosen: pictures of clothes, or a text.
+//! Data of a run: the digits in the program, or those that the page loads when they are chosen, pictures of clothes or a text.
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ impl Data {
 /// Data for training and testing.
 #[derive(Clone)]
 pub struct Task {
-    /// What they are.
+    /// Their kind.
     pub data: Data,
     /// Rows to train on.
     pub train: Arc<dyn Dataset>,
@@ -188,7 +188,7 @@ fn windows(tokens: &[u32]) -> Result<InMemory> {
     InMemory::new(of(0), of(1))
 }
 
-/// The same that the native reader of texts has, so that the command reads an exported model.
+/// Schema of the text, as the native reader has it, so that the command reads an exported model.
 fn schema(vocabulary: &Vocabulary) -> Schema {
     let text = Text { output_sequence_length: LENGTH, vocabulary: vocabulary.clone() };
     let text = Field { text: Some(text), ..Field::default() };

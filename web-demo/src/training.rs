@@ -14,9 +14,10 @@ use manyhands::{
 
 use crate::cpu::opener;
 use crate::host::{self, Values, tell, tell_with};
-use crate::messages::{BatchNorm, Change, Event, Settings, Spread, Stepped};
+use crate::messages::{Event, Spread, Stepped};
 use crate::models;
 use crate::rig::Rig;
+use crate::settings::{BatchNorm, Change, Settings};
 use crate::tasks::{Data, Task};
 use crate::writing::Writer;
 

@@ -13,8 +13,9 @@ use manyhands::{Error, ErrorKind, Model, Result};
 use wasm_bindgen::prelude::wasm_bindgen;
 
 use crate::host::{self, Notices, Values, tell, tell_with};
-use crate::messages::{Event, Learnable, MOST_ADAPTERS, Preset, Request, Settings, Simulated, check_adapters};
+use crate::messages::{Event, Learnable, Request, Simulated};
 use crate::rig::{self, Rig};
+use crate::settings::{MOST_ADAPTERS, Preset, Settings, check_adapters};
 use crate::stages::Pipelined;
 use crate::tasks::{Data, Task};
 use crate::training::{Outcome, Run, check_batch};
@@ -95,7 +96,7 @@ struct Worker {
     list: Vec<Info>,
     requests: Receiver<Request>,
     rig: Rig,
-    /// What can be learned: the digits, and what the page has loaded.
+    /// Data to learn from: the digits, and those that the page has loaded.
     tasks: Vec<Task>,
     run: Option<Run>,
     state: &'static str,

@@ -28,7 +28,7 @@ impl Writer {
         Self { vocabulary, tokens }
     }
 
-    /// What the network sees: the last characters. What stands behind them does not matter, since no position sees later ones.
+    /// The network's input: the last characters. What stands behind them does not matter, since no position sees later ones.
     ///
     /// # Errors
     /// None: numbers of characters are finite.

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use manyhands::adapters::Info;
 use manyhands::internals::adapters::cpu;
 use manyhands::{SplitMode, Trainer};
-use manyhands_web_demo::messages::{BatchNorm, Settings, Split};
 use manyhands_web_demo::models;
+use manyhands_web_demo::settings::{BatchNorm, Settings, Split};
 use manyhands_web_demo::tasks::{Data, Task};
 
 /// Recorded steps. Of digits ten epochs: sums of other shards round otherwise, and training amplifies that: to 2e-7 in the first 46

@@ -1,0 +1,184 @@
+//! Settings of a run, and of a rig that is predicted.
+
+use manyhands::internals::presets::{self, Size, digits};
+use manyhands::simulator::{AdapterSpec, HostSpec, RigConfig};
+use manyhands::{Error, Model, Result, SplitMode};
+use serde::{Deserialize, Serialize};
+
+use crate::tasks::Data;
+
+/// Rows over which batch normalization takes its statistics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BatchNorm {
+    /// The rows of each shard.
+    PerShard,
+    /// The whole batch.
+    WholeBatch,
+}
+
+/// Split of batches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Split {
+    /// By measured speed.
+    Learned,
+    /// As many rows for each adapter.
+    Even,
+}
+
+impl From<Split> for SplitMode {
+    fn from(split: Split) -> Self {
+        match split {
+            Split::Learned => Self::Learned,
+            Split::Even => Self::Even,
+        }
+    }
+}
+
+/// Most adapters of a rig; each of the CPU's is a worker.
+pub const MOST_ADAPTERS: usize = 16;
+
+/// Checks the number of adapters of a rig.
+///
+/// # Errors
+/// If there are none, or too many.
+pub fn check_adapters(n_adapters: usize) -> Result<()> {
+    let problem = match n_adapters {
+        0 => "needs at least one, but is empty".into(),
+        1..=MOST_ADAPTERS => return Ok(()),
+        _ => format!("has {MOST_ADAPTERS} at most, but {n_adapters} were asked for"),
+    };
+    let help = if n_adapters == 0 { "add the CPU adapter" } else { "remove one before another is added" };
+    Err(Error::setting("the rig", problem, help))
+}
+
+/// Settings of a run.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct Settings {
+    /// The data to learn from.
+    #[serde(default)]
+    pub data: Data,
+    /// Id of the network.
+    pub model: String,
+    /// Indices of the adapters, in order.
+    pub adapters: Vec<usize>,
+    /// Factor by which each is slowed down; missing ones are 1.
+    pub throttles: Vec<f64>,
+    /// Rows of a training step.
+    pub batch_size: usize,
+    /// Split of batches.
+    pub split: Split,
+    /// Rows over which batch normalization takes its statistics.
+    pub batch_norm: BatchNorm,
+    /// Learning rate of Adam.
+    pub learning_rate: f32,
+    /// Seed of weights, order and dropout.
+    pub seed: u64,
+    /// Epochs after which training ends; 0 for no end.
+    pub epochs: u64,
+    /// The first epoch, counted from 1, whose pictures are varied; 0 for none.
+    #[serde(default)]
+    pub varied_from: u64,
+    /// Of text that is written: low ones keep to what is likely.
+    #[serde(default = "temperature")]
+    pub temperature: f32,
+}
+
+fn temperature() -> f32 {
+    0.7
+}
+
+/// Settings that change during a run; missing ones stay.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+pub struct Change {
+    /// Rows of a training step.
+    pub batch_size: Option<usize>,
+    /// Split of batches.
+    pub split: Option<Split>,
+    /// Rows over which batch normalization takes its statistics.
+    pub batch_norm: Option<BatchNorm>,
+    /// Learning rate of Adam.
+    pub learning_rate: Option<f32>,
+    /// Of text that is written.
+    pub temperature: Option<f32>,
+}
+
+/// The networks for which the page predicts: its own, and only these of the crate's presets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Preset {
+    /// The network of the run.
+    Here,
+    /// Dense layers.
+    Mlp,
+    /// Six convolutions.
+    Cnn6,
+    /// Thirteen convolutions.
+    Vgg,
+    /// The page's first network.
+    DigitsCnn,
+}
+
+impl Preset {
+    /// The model, in the preset's own size. `here` builds that of the run.
+    ///
+    /// # Errors
+    /// If there is no run.
+    pub fn build(self, here: impl FnOnce() -> Result<Model>) -> Result<Model> {
+        let size = |input: [usize; 3], outputs| Size { input: input.into(), outputs, seed: 0 };
+        match self {
+            Self::Here => here(),
+            Self::Mlp => presets::mlp(&size([28, 28, 1], 10)),
+            Self::Cnn6 => presets::cnn6(&size([32, 32, 3], 10)),
+            Self::Vgg => presets::vgg(&size([224, 224, 3], 1000)),
+            Self::DigitsCnn => {
+                digits::cnn(&Size { input: digits::SHAPE.into(), outputs: digits::CLASSES, seed: 0 }, digits::norm())
+            }
+        }
+    }
+}
+
+/// A rig to predict, with a preset of the crate.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct Described {
+    /// Rows of a batch.
+    pub batch_size: u32,
+    /// The model.
+    pub preset: Preset,
+    /// The host.
+    pub host: HostSpec,
+    /// The adapters.
+    pub adapters: Vec<AdapterSpec>,
+}
+
+impl From<Described> for RigConfig {
+    fn from(rig: Described) -> Self {
+        let Described { batch_size, host, adapters, .. } = rig;
+        Self { batch_size, host, adapters, ..Self::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rig_has_one_adapter_at_least_and_no_more_than_the_most() {
+        assert!(check_adapters(1).is_ok() && check_adapters(MOST_ADAPTERS).is_ok());
+        let refused = |n_adapters| check_adapters(n_adapters).unwrap_err().to_string();
+        assert!(refused(0).contains("needs at least one"));
+        assert!(refused(MOST_ADAPTERS + 1).contains("has 16 at most, but 17 were asked for"));
+    }
+
+    #[test]
+    fn networks_of_predictions_are_presets_in_their_own_size() {
+        let no_run = || Err(Error::setting("the run", "is not there", "start it"));
+        for name in ["mlp", "cnn6", "vgg", "digits_cnn"] {
+            let preset: Preset = serde_json::from_value(name.into()).unwrap();
+            let built = preset.build(no_run).unwrap();
+            assert_eq!(built.config(), presets::find(name).unwrap().build(0).unwrap().config());
+        }
+        assert!(Preset::Here.build(no_run).is_err());
+    }
+}
