@@ -88,7 +88,7 @@
 //! # Features
 //!
 //! `gpu` (default): adapters other than the CPU. `files` (default): tables, folders of images, CSV logs. `onnx` (default):
-//! [`Model::export`]. `placer` (default): [`Placement::Auto`]. `processes` (default): several [processes](processes) that train one
+//! [`Model::export`]. `placer` (default): [`Placement::Auto`]. `processes` (default): several [processes] that train one
 //! network. `cli` (default): the command. `static-dxc`: Microsoft's shader compiler within the program, on Windows.
 
 #![cfg_attr(

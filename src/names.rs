@@ -87,8 +87,7 @@ pub fn help(name: &str, what: &str, names: &[&str]) -> String {
     match (nearest(name, names), names) {
         (_, []) => "leave it out".into(),
         (Some(nearest), [_]) => format!("did you mean `{nearest}`?"),
-        (Some(nearest), _) => format!("did you mean `{nearest}`? {what}: {all}"),
-        (None, _) => format!("{what}: {all}"),
+        _ => format!("{}{what}: {all}", meant(name, names)),
     }
 }
 

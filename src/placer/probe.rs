@@ -27,8 +27,9 @@ use crate::timing::median;
 /// count: drivers compile in them, some for seconds.
 const BUDGET_MS: f64 = 1_500.0;
 const TWICE_MS: f64 = 3_000.0;
-/// Milliseconds of timed runs, and of a measurement with all that drivers compile, after which blocks are estimated.
+/// Milliseconds of timed runs after which blocks are estimated.
 const MOST_MS: f64 = 6_000.0;
+/// Milliseconds of first runs after which no further block has one of its own.
 const LONGEST_MS: f64 = 30_000.0;
 /// Longest wait for an answer: some drivers compile for a minute.
 const PATIENCE_MS: f64 = 120_000.0;
@@ -157,6 +158,8 @@ impl Probe<'_> {
 
     async fn measure(&mut self) -> Speeds {
         let begin_ms = self.elapsed_ms();
+        // First runs tell nothing of the link: all adapters had theirs at once.
+        self.moved = Moved::default();
         let mut measured = Vec::with_capacity(self.blocks.len());
         for block in 0..self.blocks.len() {
             let is_late = self.timed_ms > MOST_MS;
@@ -385,7 +388,12 @@ impl Probe<'_> {
         let timing = loop {
             match self.event().await? {
                 Event::Done { timing, .. } => break timing,
-                Event::Exchange { .. } => {}
+                Event::Exchange { ticket, command, data } => {
+                    // A value that the run waits for: that of this adapter alone.
+                    if plan.commands(pass).get(command).is_some_and(Command::is_awaited) {
+                        self.handle.requests.try_send(Request::Combined { ticket, command, data: data.into() }).ok()?;
+                    }
+                }
                 _ => return None,
             }
         };
@@ -405,8 +413,18 @@ impl Probe<'_> {
             limit.await;
             None
         });
-        match message.await?.event {
-            Event::Failed { fault, .. } => {
+        let Some(message) = message.await else {
+            // Each further request would wait as long, and a late answer would be taken for that of another.
+            self.handle.requests.close();
+            log::warn!("`{}` gives no answer and is measured no further", shown(&self.handle.info.name));
+            return None;
+        };
+        match message.event {
+            Event::Failed { ticket, fault } => {
+                // Behind a failed run others are dropped until then.
+                if let Some(ticket) = ticket {
+                    drop(self.handle.requests.try_send(Request::Abandon(ticket)));
+                }
                 if !matches!(fault, Fault::OutOfMemory(_)) {
                     log::warn!("`{}` could not be measured: {fault:?}", shown(&self.handle.info.name));
                 }

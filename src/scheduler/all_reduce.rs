@@ -103,6 +103,7 @@ fn add(sum: &mut [f32], values: &[f32]) {
     sum.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
 }
 
+#[cfg(feature = "processes")]
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -15,7 +15,7 @@ impl Auto {
             ErrorKind::Unsupported,
             "placement",
             "can't be chosen by measurement: this program was built without the feature `placer`",
-            "name the stages, or build it with that feature",
+            "leave it out, name the stages, or build the program with that feature",
         ))
     }
 

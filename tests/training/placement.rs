@@ -6,7 +6,7 @@ use manyhands::adapters::{Info, Kind, MemoryLimits};
 use manyhands::data::{Batch, digits};
 use manyhands::internals::adapters::Request;
 use manyhands::internals::simulator::World;
-use manyhands::layers::{Activation, Dense, Dropout, Flatten};
+use manyhands::layers::{Activation, BatchNormalization, Dense, Dropout, Flatten};
 use manyhands::simulator::{AdapterSpec, Slowdown};
 use manyhands::{
     AdapterStatus, Compile, CpuFallback, ErrorKind, Fit, Loss, Model, Optimizer, Placement, Sequential, SplitMode,
@@ -70,6 +70,24 @@ fn the_chosen_placement_trains_to_the_weights_of_one_adapter() {
             }
         }
     }
+}
+
+/// Runs that wait for combined values in their midst are measured, too.
+#[test]
+fn statistics_of_the_whole_batch_are_placed_by_measurement() {
+    let of = |adapters: Vec<Info>, placement| {
+        let norm = BatchNormalization::new().synchronized();
+        let model =
+            Sequential::new([8, 8, 1]).add(Flatten::default()).add(Dense::new(20)).add(norm).add(Dense::new(10));
+        let compile = Compile::new(Optimizer::sgd(0.01, 0.0), Loss::SPARSE_CATEGORICAL_CROSSENTROPY);
+        let trainer = Trainer::new(model.build(1).unwrap(), compile).unwrap().cpu_fallback(CpuFallback::Refused);
+        run(trainer.on(adapters).placement(placement), 1)
+    };
+    let (alone, _) = of(vec![Info::cpu()], Placement::Replicas);
+    let (weights, auto) = of(vec![Info::cpu(); 2], Placement::Auto);
+    let chosen = auto.chosen_placement().unwrap();
+    assert!(!chosen.is_staged(), "{chosen}");
+    assert_close("cpu,cpu", &weights, &alone, 1e-5);
 }
 
 /// Trains on two simulated adapters in virtual time; gives the weights, and the layers of the stages before and after.

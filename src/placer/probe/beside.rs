@@ -14,6 +14,9 @@ const BESIDE_MS: f64 = 120.0;
 const BESIDE_MOST_MS: f64 = 1_000.0;
 /// Factor from which on the cost of computing beside others counts.
 const CROWDED: f64 = 1.05;
+/// Most runs of an adapter, and the least time of one: simulated adapters may take none.
+const MOST_RUNS: usize = 1_000;
+const LEAST_MS: f64 = 1e-3;
 /// Pairs of adapters that are measured beside each other.
 const MOST_PAIRS: usize = 15;
 
@@ -23,14 +26,15 @@ const MOST_PAIRS: usize = 15;
 /// None of its own.
 pub(super) async fn crowdings(probes: &mut [Probe<'_>], speeds: &[Speeds]) -> Result<Vec<Option<Crowding>>> {
     let n_adapters = probes.len();
-    let everyone: Vec<usize> = (0..n_adapters).collect();
     let mut alone_ms = Vec::with_capacity(n_adapters);
     for (probe, speeds) in probes.iter_mut().zip(speeds) {
         alone_ms.push(probe.begin_beside(speeds).await);
     }
+    let everyone: Vec<usize> = (0..n_adapters).filter(|idx| alone_ms[*idx].is_some()).collect();
     let factors = |together: Vec<Option<f64>>| -> Vec<f64> {
-        let factor =
-            |(ms, alone): (Option<f64>, &Option<f64>)| (*alone).zip(ms).map(|(alone, ms)| (ms / alone).max(1.0));
+        let factor = |(ms, alone): (Option<f64>, &Option<f64>)| {
+            (*alone).zip(ms).map(|(alone, ms)| (ms / alone.max(LEAST_MS)).max(1.0))
+        };
         together.into_iter().zip(&alone_ms).map(|it| factor(it).unwrap_or(1.0)).collect()
     };
     let of_all = factors(together(probes, &everyone).await?);
@@ -38,7 +42,7 @@ pub(super) async fn crowdings(probes: &mut [Probe<'_>], speeds: &[Speeds]) -> Re
         return Ok(vec![None; n_adapters]);
     }
     let even = |own: usize| Crowding::even(own, n_adapters, of_all[own]);
-    let mut crowdings: Vec<Crowding> = everyone.iter().copied().map(even).collect();
+    let mut crowdings: Vec<Crowding> = (0..n_adapters).map(even).collect();
     if (3..=MOST_PAIRS).contains(&(n_adapters * (n_adapters - 1) / 2)) {
         for (a, b) in everyone.iter().flat_map(|a| everyone[a + 1..].iter().map(move |b| (*a, *b))) {
             let of_pair = factors(together(probes, &[a, b]).await?);
@@ -46,7 +50,8 @@ pub(super) async fn crowdings(probes: &mut [Probe<'_>], speeds: &[Speeds]) -> Re
             crowdings[b].beside[a] = of_pair[b];
         }
     }
-    Ok(crowdings.into_iter().map(Some).collect())
+    let is_slowed = |it: &Crowding| it.beside.iter().chain([&it.beside_all]).any(|factor| *factor >= CROWDED);
+    Ok(crowdings.into_iter().map(|crowding| Some(crowding).filter(is_slowed)).collect())
 }
 
 /// Milliseconds of a run of each of these adapters while all of them compute.
@@ -56,14 +61,20 @@ async fn together(probes: &mut [Probe<'_>], on: &[usize]) -> Result<Vec<Option<f
 }
 
 impl Probe<'_> {
-    /// Loads the slowest of the blocks; gives the milliseconds of a run of it by itself.
+    /// Loads the slowest of the blocks that fit; gives the milliseconds of a run of it by itself.
     async fn begin_beside(&mut self, speeds: &Speeds) -> Option<f64> {
         let (few, many) = self.sizes();
         let ms = |block: &usize| speeds.blocks[*block].train.at(f64::from(many));
-        let slowest = (0..self.blocks.len()).max_by(|a, b| ms(a).total_cmp(&ms(b)))?;
-        self.slowest = slowest;
-        let stage = &self.blocks.stages[slowest];
-        self.load(&stage.plan, many).await?;
+        let mut blocks: Vec<usize> = (0..self.blocks.len()).collect();
+        blocks.sort_by(|a, b| ms(b).total_cmp(&ms(a)));
+        let mut fitting = None;
+        for block in blocks {
+            if fitting.is_none() && self.load(&self.blocks.stages[block].plan, many).await.is_some() {
+                fitting = Some(block);
+            }
+        }
+        self.slowest = fitting?;
+        let stage = &self.blocks.stages[self.slowest];
         self.run(&stage.plan, first_pass(stage), few, Combining::Host).await?;
         self.beside(&Cell::new(0), 1).await
     }
@@ -77,7 +88,8 @@ impl Probe<'_> {
             let run = self.run(&stage.plan, first_pass(stage), many, Combining::Host).await;
             all_ms.extend(run.as_ref().map(|timing| timing.compute_ms));
             let elapsed_ms = self.elapsed_ms() - begin_ms;
-            let has_enough = all_ms.len() >= FEWEST && elapsed_ms > BESIDE_MS || elapsed_ms > BESIDE_MOST_MS;
+            let is_long = all_ms.len() >= FEWEST && elapsed_ms > BESIDE_MS || elapsed_ms > BESIDE_MOST_MS;
+            let has_enough = is_long || all_ms.len() >= MOST_RUNS;
             if !is_ready && (has_enough || run.is_none()) {
                 is_ready = true;
                 n_ready.set(n_ready.get() + 1);

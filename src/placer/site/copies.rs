@@ -98,7 +98,8 @@ impl Site {
         trial.clone().timed(vec![times]).step_ms(&specs, self.batch_size)
     }
 
-    /// Predicted milliseconds once the scheduler has excluded those that slow a step down: as fast as by themselves while others have no rows.
+    /// Predicted milliseconds of a step with copies once the scheduler has excluded those that slow it down. An adapter is as fast as by
+    /// itself while the others have no rows.
     pub(super) fn settled_copies_ms(&self, on: &[usize]) -> Result<f64> {
         if on.len() == 1 {
             return self.copies_ms(&self.trial_of_copies()?, on);
