@@ -69,11 +69,10 @@ fn image_backward_max(sizes: &Sizes, [x, y, dy]: [&[f32]; 3], d_x: &mut [f32]) {
 }
 
 fn take(d_x: &mut [f32], rest: &mut [f32], x: &[f32], y: &[f32]) {
-    let (x, y) = (&x[..d_x.len()], &y[..d_x.len()]);
-    for (i, (d_x, rest)) in d_x.iter_mut().zip(rest).enumerate() {
-        let taken = if x[i] == y[i] { *rest } else { 0.0 };
+    for ((d_x, rest), (x, y)) in d_x.iter_mut().zip(rest).zip(x.iter().zip(y)) {
+        let taken = if x == y { *rest } else { 0.0 };
         *d_x += taken;
-        *rest = if x[i] == y[i] { 0.0 } else { *rest };
+        *rest = if x == y { 0.0 } else { *rest };
     }
 }
 
