@@ -63,6 +63,11 @@ test("clothes: their networks, pictures with names, mistakes by name, and no dra
   await page.locator("#draw-not", { hasText: "does not read digits" }).waitFor();
   assert.match((await page.locator("#reference-says").textContent()) ?? "", /No reference was recorded for this kind of data\./);
   assert.equal(await page.locator("#command").textContent(), "manyhands evaluate fashion.safetensors --data fashion-mnist/");
+  await page.locator("#exported", { hasText: "its accuracy is near that above, not equal" }).waitFor();
+  assert.match((await page.locator("#pictures").getAttribute("aria-label")) ?? "", /of 500 right/);
+  await page.click("#reset");
+  await page.waitForFunction(() => document.body.dataset.state === "paused");
+  assert.doesNotMatch((await page.locator("#pictures").getAttribute("aria-label")) ?? "", /after step [1-9]/);
   await page.locator("[data-card=plug] button").click();
   await page.locator("[data-card=plug] .remark", { hasText: "There is no reference for these settings." }).waitFor();
   assert.deepEqual(await faults(page), []);
@@ -93,6 +98,10 @@ test("text: lines as it learns, bits beside those of frequencies alone, and no b
   await page.locator("#batch-norm-says", { hasText: "has no such layer" }).waitFor();
   await page.locator("[data-card=shards] button").click();
   await page.locator("[data-card=shards] .remark", { hasText: "no batch-norm" }).waitFor();
+
+  await page.locator("#exported", { hasText: "in nats" }).waitFor();
+  await page.locator(".temperature output").click();
+  assert.notEqual(await page.evaluate(() => document.activeElement?.tagName), "BUTTON", "the value is no part of the word's button");
 
   await page.locator("#temperature").focus();
   await page.keyboard.press("ArrowRight");
