@@ -8,7 +8,7 @@ import { gunzip } from "node:zlib";
 
 const HERE = path.dirname(fileURLToPath(import.meta.url));
 /** Where Debian's package `dataset-fashion-mnist` has its files. */
-const FASHION = process.env.MANYHANDS_FASHION_MNIST ?? "/usr/share/datasets/fashion-mnist";
+export const FASHION = process.env.MANYHANDS_FASHION_MNIST ?? "/usr/share/datasets/fashion-mnist";
 const SIDE = 28;
 const CLASSES = 10;
 /** Pictures of each class: the last are for testing, a seventh of all, as `src/tasks.rs` reads them. */

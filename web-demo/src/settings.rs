@@ -86,7 +86,7 @@ pub struct Settings {
 }
 
 fn temperature() -> f32 {
-    0.7
+    0.6
 }
 
 /// Settings that change during a run; missing ones stay.

@@ -72,7 +72,7 @@ impl Task {
         Ok(Self::of_pictures(Data::Digits, digits::train()?, digits::test()?))
     }
 
-    /// Data from the bytes of their file, as `web-demo/build.js` writes it.
+    /// Data from the bytes of their file, as `web-demo/datasets.js` writes it.
     ///
     /// # Errors
     /// If the bytes are of something else.
@@ -110,12 +110,12 @@ impl Task {
     /// A text in UTF-8; its last part is for testing.
     fn text(bytes: &[u8]) -> Result<Self> {
         let settings = TokenSettings { split: Split::Character, ..TokenSettings::default() };
-        let text = str::from_utf8(bytes).map_err(|_| unreadable("the text", bytes.len()))?;
+        let text = str::from_utf8(bytes).map_err(|_| unreadable("the characters of the text", bytes.len()))?;
         let vocabulary = Vocabulary::adapt(settings, [text]);
         let tokens = vocabulary.encode(text);
         let (train, test) = tokens.split_at(tokens.len() - tokens.len() / TEXT_TEST_PART);
         if test.len() <= LENGTH {
-            return Err(unreadable("the text", bytes.len()));
+            return Err(unreadable("the characters of the text", bytes.len()));
         }
         let rows = |tokens: &[u32]| -> Result<Arc<dyn Dataset>> {
             Ok(Arc::new(windows(tokens)?.with_schema(schema(&vocabulary))))

@@ -152,14 +152,17 @@ impl Worker {
         false
     }
 
-    /// Pauses, after sending all pending messages.
+    /// Pauses, after sending all pending messages. A line of text takes longer than people wait for a pause: it comes behind.
     async fn rest(&mut self) -> Result<()> {
         let run = self.run.as_mut().ok_or_else(no_run)?;
         run.rest();
-        let shown = run.show().await;
         let state = if run.is_finished() { "finished" } else { "paused" };
+        let shown = if run.writes() { Ok(()) } else { run.show().await };
         self.enter(state);
-        shown
+        match &mut self.run {
+            Some(run) if run.writes() => run.show().await,
+            _ => shown,
+        }
     }
 
     async fn serve(&mut self, request: Request) -> Result<()> {

@@ -7,6 +7,7 @@ import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "no
 import { tmpdir } from "node:os";
 import { after, before, test } from "node:test";
 import path from "node:path";
+import { FASHION } from "../datasets.js";
 import { BATCHES, HOST_GB_S, RIGS } from "../www/cards.js";
 import { EXAMPLES } from "../www/examples.js";
 import { Pace } from "../www/pace.js";
@@ -206,7 +207,7 @@ test("clothes are learned once they are chosen, and the command finds the same a
   assert.ok(right > 650, `${right} of ${all} after ${steps.length} steps`);
   await page.locator("#wrong li", { hasText: /^[\w -]+, read as [\w -]+$/ }).first().waitFor();
   // The command tests on all ten thousand, in 256 shades.
-  const { accuracy } = await evaluated(page, "fashion.safetensors", "/usr/share/datasets/fashion-mnist");
+  const { accuracy } = await evaluated(page, "fashion.safetensors", FASHION);
   assert.ok(Math.abs(accuracy - right / all) < 0.04, `${accuracy} natively, ${right / all} in the page`);
 
   await page.click("#rigs [data-rig=here]");
@@ -227,7 +228,7 @@ test("the network of the text writes words, stays on its reference through a pul
   // Less than 2.4 nats are far below the 3.02 of the frequencies of characters.
   await page.waitForFunction(() => parseFloat(document.getElementById("fact-accuracy")?.textContent ?? "") < 3.45, undefined, { timeout: PATIENCE_MS });
   await page.locator("#temperature").fill("0.3");
-  const { step } = { step: await stepsOf(page) };
+  const step = await stepsOf(page);
   await page.waitForFunction((at) => parseInt(document.querySelector("#written .number")?.textContent?.replace(/\D/g, "") ?? "") > at + 8, step, { timeout: PATIENCE_MS });
   await pause(page);
   const { steps } = await metricsOf(page);

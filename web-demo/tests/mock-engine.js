@@ -18,11 +18,13 @@ const RIGS = {
   software: [gpu(0, "SwiftShader Device (Subzero)", "software", ["high-performance", "low-power", "fallback"]), cpu(1)],
   none: [cpu(0)],
 };
-[RIGS.uneven, RIGS["slow to open"]] = [RIGS.gpus, RIGS.gpus];
+[RIGS.uneven, RIGS["slow to open"], RIGS.late] = [RIGS.gpus, RIGS.gpus, RIGS.gpus];
 /** Part by which a step's times vary, up and down. */
 const JITTER = variant === "uneven" ? 0.6 : 0.05;
 /** Milliseconds for which adapters are opened, and for which scaling is measured. */
 const [OPENING_MS, MEASURING_MS] = [variant === "unhurried" ? 500 : variant === "slow to open" ? 4000 : 0, 300];
+/** Milliseconds for which a run goes on after another was asked for. */
+const LATE_MS = 1500;
 /** Milliseconds until an adapter that was asked for is there. */
 const ADDING_MS = 100;
 const MOST_ADAPTERS = 16;
@@ -261,6 +263,11 @@ function take(request) {
       if (request.bytes.length === 0) return post({ type: "error", request: "load", message: "the pictures need to be those of the page\n  help: load the page again" });
       return post({ type: "loaded", task: TASKS[request.data], ...testRows(TASKS[request.data]) });
     case "start":
+      if (variant === "late" && starts === 1) {
+        starts += 1;
+        endEpoch(1);
+        return void setTimeout(take, LATE_MS, request);
+      }
       settings = request.settings;
       data = settings.data;
       [members, next_position] = [[], 0];

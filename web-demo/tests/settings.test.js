@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { REFERENCES } from "../www/reference-losses.js";
 import { defaults, format, parse } from "../www/settings.js";
 
 /** @import { Data, Hello, Info } from "../www/messages.js" */
@@ -52,8 +53,20 @@ test("other data have settings that suit them, and the address names the data", 
   assert.deepEqual([settings.data, settings.batch_size], ["text", 32]);
   assert.equal(format(settings, text, 2), "data=text");
   assert.deepEqual(parse("?data=text&batch_size=64", text, 2), { settings: { ...settings, batch_size: 64 }, remarks: [] });
-  // They could not be loaded: the run has others, which is said where they are chosen.
-  assert.deepEqual(parse("?data=text", TWO_CARDS, 4), { settings: defaults(TWO_CARDS, 4), remarks: [] });
+  // They could not be loaded: the run has others, which is said where they are chosen, and settings that suit those.
+  const absent = parse("?data=text&model=gru&batch_size=16&learning_rate=0.01&varied_from=2&temperature=1&seed=3&split=even", TWO_CARDS, 4);
+  assert.deepEqual(absent, { settings: { ...defaults(TWO_CARDS, 4), seed: 3, split: "even" }, remarks: [] });
+});
+
+test("who changes nothing trains with the settings of the recorded losses", () => {
+  for (const { settings: recorded } of REFERENCES) {
+    const data = /** @type {Data} */ (recorded.data);
+    const models = recorded.data === "text" ? ["gru"] : ["cnn", "small"];
+    const machine = hello(["cpu"], data);
+    machine.task.models = models.map((id) => ({ id, name: id, parameters: 1 }));
+    const { model, batch_size, learning_rate, seed } = defaults(machine, 2);
+    assert.deepEqual({ data, model, batch_size, learning_rate, seed }, recorded);
+  }
 });
 
 test("an address from another machine keeps what is here, and says what is not", () => {

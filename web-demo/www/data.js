@@ -16,30 +16,33 @@ const MEGABYTE = 1e6;
 const FEW = 1e6;
 
 export class DataChoice {
+  /** @type {Link} */
   #link;
   #select = byId("data", HTMLSelectElement);
   #says = byId("data-says", HTMLElement);
   #again = byId("data-again", HTMLButtonElement);
-  /** @type {Map<Data, Known>} */
+  /** @type {() => Data | null} */
+  #now;
+  /** What is there, or is being loaded. @type {Map<Data, Promise<Known>>} */
   #known = new Map();
   /** Counts the choices: what an older one loads is not used. */
   #n_choices = 0;
-  /** The data of the run. @type {Data} */
-  #now = "digits";
 
   /**
    * @param {Link} link
-   * @param {(known: Known) => void} chosen Called when data that a visitor chose are there.
+   * @param {{ now: () => Data | null, chosen: (known: Known) => void }} run The data of the run, if one has begun. What is called
+   *   when other data that a visitor chose are there.
    */
-  constructor(link, chosen) {
-    this.#link = link;
+  constructor(link, { now, chosen }) {
+    [this.#link, this.#now] = [link, now];
     for (const option of this.#select.options) {
       const { bytes } = option.dataset;
       if (bytes) option.textContent += ` (${sizeOf(Number(bytes))})`;
     }
     const choose = async () => {
       const known = await this.take(this.#select.value);
-      if (known) chosen(known);
+      // Back to what is learned already: only the loading ends.
+      if (known && known.task.data !== now()) chosen(known);
     };
     this.#select.addEventListener("change", () => void choose());
     this.#again.addEventListener("click", () => {
@@ -50,13 +53,12 @@ export class DataChoice {
 
   /** @param {Hello} hello */
   set hello({ task, test_pixels, test_labels }) {
-    this.#known.set(task.data, { task, test_pixels, test_labels });
+    this.#known.set(task.data, Promise.resolve({ task, test_pixels, test_labels }));
     this.#select.disabled = false;
   }
 
   /**
-   * Loads data, if they are not there yet, and makes them those of the run. `null`: they can't be had, which is said, or others
-   * were chosen meanwhile.
+   * Loads data, if they are not there yet. `null`: they can't be had, which is said, or others were chosen meanwhile.
    * @param {string} name
    * @returns {Promise<Known | null>}
    */
@@ -69,15 +71,14 @@ export class DataChoice {
     try {
       if (!data || !option) throw new Error("they are not part of this copy of the page");
       this.#select.value = data;
-      const known = this.#known.get(data) ?? (await this.#load(data, option));
+      say(this.#says, "Loading…");
+      const known = await (this.#known.get(data) ?? this.#load(data, option));
       if (choice !== this.#n_choices) return null;
-      this.#known.set(data, known);
-      this.#now = data;
       say(this.#says, "");
       return known;
     } catch (error) {
       if (choice !== this.#n_choices) return null;
-      const text = `The data can’t be loaded: ${firstLine(/** @type {Error} */ (error).message)}. Training goes on with the ${NAMES[this.#now]}.`;
+      const text = `The data can’t be loaded: ${firstLine(/** @type {Error} */ (error).message)}. The ${NAMES[this.#now() ?? "digits"]} stay.`;
       say(this.#says, text);
       announce(text);
       this.#again.hidden = !option;
@@ -86,16 +87,27 @@ export class DataChoice {
   }
 
   /**
+   * Loads data, and keeps them even if others are chosen meanwhile.
+   * @param {Data} data
+   * @param {HTMLOptionElement} option
+   */
+  #load(data, option) {
+    const loading = this.#read(data, option);
+    this.#known.set(data, loading);
+    loading.catch(() => this.#known.delete(data));
+    return loading;
+  }
+
+  /**
    * @param {Data} data
    * @param {HTMLOptionElement} option
    * @returns {Promise<Known>}
    */
-  async #load(data, { dataset: { file = "", bytes: expected } }) {
-    const choice = this.#n_choices;
+  async #read(data, { dataset: { file = "", bytes: expected } }) {
     announce(`Loading the ${NAMES[data]}.`);
     const bytes = await fetched(file, (n_bytes) => {
       const part = expected ? `, ${percent(Math.min(1, n_bytes / Number(expected)), 0)}` : "";
-      if (choice === this.#n_choices) say(this.#says, `Loading: ${sizeOf(n_bytes)}${part}.`);
+      if (this.#select.value === data) say(this.#says, `Loading: ${sizeOf(n_bytes)}${part}.`);
     });
     return this.#link.ask({ type: "load", data, bytes });
   }

@@ -10,6 +10,8 @@
 /** @type {Record<string, keyof Answers>} */
 const ANSWERS = { loaded: "load", classified: "classify", measured: "measure", simulated: "simulate", staged: "stages", exported: "export" };
 
+const GONE = "the engine is gone";
+
 /** The engine's code: `index.html` asks for it before any script does. */
 async function engine() {
   const response = await fetch("engine/manyhands_web_demo_bg.wasm");
@@ -22,6 +24,8 @@ export class Link {
   #worker;
   /** @type {Map<string, { answer: (event: any) => void, refuse: (error: Error) => void }[]>} */
   #awaited = new Map();
+  /** Whether the engine has failed: nobody answers any more. */
+  #is_gone = false;
 
   /**
    * Starts the worker.
@@ -50,6 +54,7 @@ export class Link {
    * @returns {Promise<Answers[K]>}
    */
   ask(request) {
+    if (this.#is_gone) return Promise.reject(new Error(GONE));
     return new Promise((answer, refuse) => {
       const waiting = this.#awaited.get(request.type) ?? [];
       waiting.push({ answer, refuse });
@@ -64,8 +69,8 @@ export class Link {
    */
   #take(event, hear) {
     if (event.type === "failed") {
-      // Nobody answers any more.
-      for (const { refuse } of [...this.#awaited.values()].flat()) refuse(new Error("the engine is gone"));
+      this.#is_gone = true;
+      for (const { refuse } of [...this.#awaited.values()].flat()) refuse(new Error(GONE));
       this.#awaited.clear();
     }
     const name = event.type === "error" ? event.request : ANSWERS[event.type];

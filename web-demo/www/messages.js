@@ -339,7 +339,7 @@
  * @property {Float32Array} confidences Its probability.
  */
 /**
- * A line of text, written by the network: when predictions would come, but at most one a second.
+ * A line of text, written by the network: when predictions would come, but about once a second at most, and at a pause.
  * @typedef {{ type: "written", step: number, text: string }} Written
  */
 /** @typedef {{ type: "classified", id: number, step: number, probabilities: Float32Array }} Classified Ten of them. */

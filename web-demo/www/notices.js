@@ -23,9 +23,11 @@ const MISSING = {
  * @param {string} kind Told apart by tests.
  */
 export function banner(text, kind) {
+  const list = byId("banners", HTMLElement);
+  if ([...list.children].some(({ textContent }) => textContent === text)) return;
   const line = make("p", { className: "banner", textContent: text });
   line.dataset.kind = kind;
-  byId("banners", HTMLElement).append(line);
+  list.append(line);
 }
 
 /**

@@ -12,7 +12,7 @@ import { Reference } from "./reference.js";
 import { Rig } from "./rig.js";
 import { Rules } from "./rules.js";
 import { Measurement } from "./scaling.js";
-import { defaults, format, parse, startsByItself } from "./settings.js";
+import { dataOf, format, parse, startsByItself } from "./settings.js";
 import { SimulatedRig } from "./simulated.js";
 import { epochSays, goodness, showWords } from "./task.js";
 import { Tour } from "./tour.js";
@@ -69,6 +69,12 @@ let is_to_run = false;
 let is_dead = false;
 /** When adapters began to be opened. */
 let opened_ms = 0;
+/** The address of this visit, as long as the data that it names were not learned: then empty. */
+let address = location.search;
+/** Whether other data were chosen, and what the engine still sends may be of the run before. */
+let is_of_former = false;
+/** What is sent of a run as it goes on. */
+const OF_RUN = ["steps", "epoch", "predictions", "written"];
 
 const link = new Link(hear);
 const rig = new Rig(send);
@@ -76,7 +82,7 @@ const reference = new Reference();
 const curves = new Curves(reference);
 const pictures = new Pictures();
 const writing = new Writing((temperature) => change({ temperature }));
-const data = new DataChoice(link, learn);
+const data = new DataChoice(link, { now: () => settings?.data ?? null, chosen: learn });
 const draw = new Draw(link);
 const measurement = new Measurement(link, () => settings?.batch_size ?? 64);
 const form = new RigForm(link);
@@ -163,6 +169,7 @@ function change(changed) {
 
 /** @param {Event} event */
 function hear(event) {
+  if (is_of_former && OF_RUN.includes(event.type)) return undefined;
   switch (event.type) {
     case "hello": return greet(event);
     case "failed": return fail(event.message);
@@ -185,13 +192,18 @@ async function greet(said) {
   data.hello = said;
   tellOfAdapters(said);
   say(byId("version", HTMLElement), said.version);
-  const wanted = new URLSearchParams(location.search).get("data") ?? "digits";
+  const wanted = dataOf(address);
   if (wanted !== "digits") say(byId("status", HTMLElement), "Loading the data…");
-  const known = (await data.take(wanted)) ?? { ...said };
-  const { settings: given, remarks } = parse(location.search, { ...said, task: known.task }, N_CORES);
-  remarks.forEach((remark) => banner(remark, "address"));
-  show(known, given);
-  rig.offer(said.adapters, said.most_adapters);
+  const known = await data.take(wanted);
+  // Others may have been chosen meanwhile.
+  if (!settings) begin(known ?? said);
+}
+
+/** The first run. @param {Known} known */
+function begin(known) {
+  if (!hello || is_dead) return;
+  show(known, settingsFor(known));
+  rig.offer(hello.adapters, hello.most_adapters);
   for (const id of ["export-model", "export-metrics", "copy-link"]) byId(id, HTMLButtonElement).disabled = false;
   form.enabled = true;
   show_stages.disabled = false;
@@ -199,6 +211,14 @@ async function greet(said) {
   start();
   simulated.start(known.task.data === "digits" ? "usual" : "here");
   tour.start();
+}
+
+/** Settings for some data: those of this visit's address, once, then the defaults. @param {Known} known */
+function settingsFor({ task }) {
+  const { settings: given, remarks } = parse(address, { .../** @type {Hello} */ (hello), task }, N_CORES);
+  remarks.forEach((remark) => banner(remark, "address"));
+  if (dataOf(address) === task.data) address = "";
+  return given;
 }
 
 /** Shows what can be learned from some data, and the settings for it. @param {Known} known @param {Settings} given */
@@ -218,9 +238,12 @@ function show({ task, test_pixels, test_labels }, given) {
 
 /** Learns other data: a run from fresh weights. @param {Known} known */
 function learn(known) {
-  if (!hello || !settings) return;
+  if (!settings) return begin(known);
   const { adapters, throttles, split, batch_norm, seed, epochs } = settings;
-  show(known, { ...defaults({ ...hello, task: known.task }, N_CORES), adapters, throttles, split, batch_norm, seed, epochs });
+  show(known, { ...settingsFor(known), adapters, throttles, split, batch_norm, seed, epochs });
+  is_of_former = true;
+  clear();
+  showFacts();
   keepAddress();
   start();
   simulated.learns(known.task.data === "digits" ? "as chosen" : "shown");
@@ -281,6 +304,7 @@ function fail(message) {
   announce(text);
   // Measurements are kept, and can still be saved.
   for (const button of document.querySelectorAll("button:not(.word)")) if (button instanceof HTMLButtonElement) button.disabled = button.id !== "export-metrics" || hello === null;
+  for (const list of document.querySelectorAll("select")) list.disabled = true;
 }
 
 /** @param {State} said */
@@ -291,6 +315,7 @@ function follow(said) {
   // Steps of the run before may have been under way when it ended.
   if (said.state === "opening") {
     opened_ms = performance.now();
+    is_of_former = false;
     clear();
   }
   const is_open = said.state === "paused" || said.state === "finished" || said.state === "running";

@@ -63,11 +63,13 @@ export class Pictures {
     byId("wrong", HTMLElement).replaceChildren();
     say(byId("wrong-title", HTMLElement), "Read wrong");
     say(byId("pictures-says", HTMLElement), "Not read yet.");
+    this.#canvas.setAttribute("aria-label", "Test pictures, by class. Not read yet.");
     this.#draw();
   }
 
   /** @param {Predictions} predictions */
   set predictions(predictions) {
+    if (predictions.classes.length !== this.#labels.length) return;
     this.#predictions = predictions;
     this.#draw();
   }

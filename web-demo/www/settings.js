@@ -26,6 +26,9 @@ const TEMPERATURE = 0.6;
 export const DATA = ["digits", "fashion", "text"];
 export const TEMPERATURES = { least: 0.1, most: 1.5 };
 
+/** Settings that mean something else for other data, or nothing. */
+const OF_DATA = ["model", "batch_size", "learning_rate", "varied_from", "temperature"];
+
 /** @param {Info} info */
 export function isGpu(info) {
   return info.kind !== "cpu" && info.kind !== "software";
@@ -63,8 +66,14 @@ export function startsByItself() {
   return !connection?.saveData && !["(prefers-reduced-motion: reduce)", "(prefers-reduced-data: reduce)"].some((query) => matchMedia(query).matches);
 }
 
+/** The data that an address names. @param {string} search */
+export function dataOf(search) {
+  return new URLSearchParams(search).get("data") ?? "digits";
+}
+
 /**
- * Settings of an address, over the defaults; and what of it makes no sense here, in words.
+ * Settings of an address, over the defaults; and what of it makes no sense here, in words. What suits only the data that the
+ * address names is left out if other data are learned.
  * @param {string} search
  * @param {Hello} hello
  * @param {number} n_cores
@@ -80,7 +89,7 @@ export function parse(search, hello, n_cores) {
   };
   /** @type {(name: "batch_size" | "seed" | "epochs" | "varied_from" | "learning_rate" | "temperature", low: number, high: number) => void} */
   const number = (name, low, high) => {
-    const text = query.get(name);
+    const text = given(name);
     if (text === null) return;
     const value = Number(text);
     const is_right = name === "learning_rate" || name === "temperature" ? Number.isFinite(value) : Number.isInteger(value);
@@ -89,7 +98,7 @@ export function parse(search, hello, n_cores) {
   };
   /** @type {<K extends "data" | "model" | "split" | "batch_norm">(name: K, known: Settings[K][]) => void} */
   const choice = (name, known) => {
-    const text = query.get(name);
+    const text = given(name);
     if (text === null) return;
     const found = known.find((value) => value === text);
     if (found) settings[name] = found;
@@ -104,6 +113,8 @@ export function parse(search, hello, n_cores) {
     else refuse("throttles", text, `factors from 1 to ${MAX_THROTTLE}, one for each adapter at most`);
   };
   const query = new URLSearchParams(search);
+  const is_for_these = dataOf(search) === settings.data;
+  const given = (/** @type {string} */ name) => (is_for_these || !OF_DATA.includes(name) ? query.get(name) : null);
   number("batch_size", 1, MAX_BATCH_SIZE);
   number("seed", 0, MAX_SEED);
   number("epochs", 0, 10_000);

@@ -63,7 +63,12 @@ export class SimulatedRig {
    */
   learns(whether) {
     if (whether === "shown") this.#model.value = "here";
-    if (this.#chosen === "here" || (this.#model.value === "here" && this.#chosen !== "own")) void this.choose(this.#chosen);
+    if (this.#chosen === "here") {
+      // What was measured here are speeds of the network before.
+      this.#asked += 1;
+      return say(byId("other-says", HTMLElement), "Another network learns here: press “This machine” again after some steps.");
+    }
+    if (this.#model.value === "here" && this.#chosen !== "own") void this.choose(this.#chosen);
   }
 
   /** @param {string} id */
@@ -73,15 +78,15 @@ export class SimulatedRig {
     const described = this.#described(id);
     // Others bring their network.
     this.#model.hidden = id === "here" || id === "own";
-    if (typeof described === "string") return say(byId("other-says", HTMLElement), described);
     this.#asked += 1;
     const asked = this.#asked;
+    if (typeof described === "string") return say(byId("other-says", HTMLElement), described);
     say(byId("other-says", HTMLElement), "Simulating…");
     try {
       const answer = await this.#link.ask({ type: "simulate", rig: described.rig });
       if (asked === this.#asked) this.#show(described, answer);
     } catch (error) {
-      say(byId("other-says", HTMLElement), /** @type {Error} */ (error).message);
+      if (asked === this.#asked) say(byId("other-says", HTMLElement), /** @type {Error} */ (error).message);
     }
   }
 

@@ -11,7 +11,7 @@ export const WORDS = {
   weights: "The numbers of the network that training changes. At the start of a step all adapters have the same ones.",
   loss: "How wrong the network is on a batch, as one number: 2.3 where it guesses among ten classes, near 0 where it is sure and right. Of a text it is told in bits a character.",
   step: "One round of training: the adapters compute the gradients of one batch, and the host updates the weights once.",
-  epoch: "One pass over all training rows: 1,437 digits, 6,000 pictures of clothes, or the whole text.",
+  epoch: "One pass over all training rows: 1,437 digits, 6,000 pictures of clothes, or nine tenths of the text.",
   "batch-norm": "A layer that brings its inputs to mean 0 and variance 1. Mean and variance are those of the rows that it is given: of the whole batch, or of one adapter’s part.",
   "learning rate": "How far a step moves the weights. Too small learns slowly, too large not at all.",
   seed: "The number from which the first weights, the order of the rows and all other random choices follow: the same seed repeats a run.",
