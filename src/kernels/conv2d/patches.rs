@@ -92,7 +92,7 @@ fn transpose(s: &Sizes, x: &[f32], planes: &mut [f32]) {
     }
     let channels = s.group * s.group_in()..(s.group + 1) * s.group_in();
     for (ci, plane) in channels.zip(planes.chunks_exact_mut(pixels)) {
-        plane.iter_mut().zip(x[ci..].iter().step_by(s.in_c)).for_each(|(to, from)| *to = *from);
+        plane.iter_mut().zip(x.chunks_exact(s.in_c)).for_each(|(to, from)| *to = from[ci]);
     }
 }
 

@@ -289,7 +289,8 @@ impl Sizes {
         // Taps from `low` on are right of the image's left edge, those from `high` past its right one.
         let low = self.pad_left.saturating_sub(ox * self.stride_w).clamp(taps.start, taps.end);
         let high = (self.in_w + self.pad_left).saturating_sub(ox * self.stride_w).clamp(low, taps.end);
-        let [inside, outside, end] = [low, high, taps.end].map(|tap| at + (tap - taps.start) * self.in_c);
+        let of_tap = |tap: usize| at + (tap - taps.start) * self.in_c;
+        let (inside, outside, end) = (of_tap(low), of_tap(high), of_tap(taps.end));
         f(at..inside, None);
         f(inside..outside, Some(place((ox * self.stride_w + low).saturating_sub(self.pad_left))));
         f(outside..end, None);
