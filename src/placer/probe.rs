@@ -151,8 +151,13 @@ impl Probe<'_> {
 
     async fn warm_whole(&mut self) -> Option<()> {
         let (plan, rows) = self.load_whole().await?;
-        self.run(&plan, Pass::Train, rows.div_ceil(2), Combining::Device).await?;
-        self.run(&plan, Pass::Update, 1, Combining::Device).await?;
+        self.begin_lone(&plan, rows).await
+    }
+
+    /// The first step of the loaded model: drivers compile, and the update touches memory that is new to the process.
+    async fn begin_lone(&mut self, plan: &Plan, rows: u32) -> Option<()> {
+        self.run(plan, Pass::Train, rows.div_ceil(2), Combining::Device).await?;
+        self.run(plan, Pass::Update, 1, Combining::Device).await?;
         Some(())
     }
 
@@ -203,11 +208,8 @@ impl Probe<'_> {
     }
 
     async fn lone(&mut self, plan: &Plan, rows: u32) -> Option<Times> {
-        let few = rows.div_ceil(2);
-        self.run(plan, Pass::Train, few, Combining::Device).await?;
-        // The first update touches memory that is new to the process.
-        self.run(plan, Pass::Update, 1, Combining::Device).await?;
-        let train = self.line(plan, Pass::Train, (few, rows), Combining::Device).await?;
+        self.begin_lone(plan, rows).await?;
+        let train = self.line(plan, Pass::Train, (rows.div_ceil(2), rows), Combining::Device).await?;
         let update_ms = median(std::mem::take(&mut self.updates_ms));
         Some(Times { train, forward: train.times(FORWARD_PART), update_ms })
     }

@@ -80,7 +80,7 @@ pub struct Settings {
     /// The first epoch, counted from 1, whose pictures are varied; 0 for none.
     #[serde(default)]
     pub varied_from: u64,
-    /// Of text that is written: low ones keep to what is likely.
+    /// Temperature of text that is written: low ones keep to what is likely.
     #[serde(default = "temperature")]
     pub temperature: f32,
 }
@@ -100,7 +100,7 @@ pub struct Change {
     pub batch_norm: Option<BatchNorm>,
     /// Learning rate of Adam.
     pub learning_rate: Option<f32>,
-    /// Of text that is written.
+    /// Temperature of text that is written.
     pub temperature: Option<f32>,
 }
 

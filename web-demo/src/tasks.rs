@@ -18,7 +18,7 @@ pub const WHITE: [u8; 2] = [16, 15];
 const SIDE: usize = 28;
 /// Of the rows of a file, the part at its end that is for testing.
 const TEST_PART: usize = 7;
-/// Of the characters of a text likewise.
+/// One character of a text in so many is kept for testing, at its end.
 const TEXT_TEST_PART: usize = 10;
 /// The classes of Fashion-MNIST, by label.
 const CLOTHES: [&str; 10] =

@@ -41,7 +41,7 @@ pub(crate) struct Run {
     pub(crate) trainer: Trainer,
     session: Session,
     task: Task,
-    /// Of a text.
+    /// The writer of sample lines; none where pictures are learned.
     writer: Option<Writer>,
     clock: Arc<dyn Runtime>,
     steps: Vec<Stepped>,
