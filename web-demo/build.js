@@ -21,7 +21,7 @@ const WORKER = "src/engine.js";
 const LATER = ["stages.js", "words.js"];
 const AS_THEY_ARE = ["icon.svg", "early.js"];
 const PREVIEW = "preview.png";
-const CHARTS = ["dist/uPlot.iife.min.js", "dist/uPlot.min.css", "LICENSE"];
+const CHARTS = path.join(HERE, "node_modules/uplot");
 
 const [folder, ...rest] = process.argv.slice(2);
 if (!folder || rest.length > 0) {
@@ -39,6 +39,7 @@ await Promise.all([
   // A bundle of its own, in which what page.js has, too, is repeated: parts that both import would be one more request before the start.
   build({ ...SMALL, entryPoints: LATER.map(written), bundle: true, outdir: folder }),
   build({ ...SMALL, entryPoints: [path.join(HERE, WORKER)], outdir: folder }),
+  build({ ...SMALL, entryPoints: [path.join(CHARTS, "dist/uPlot.esm.js"), path.join(CHARTS, "dist/uPlot.min.css")], outdir: path.join(folder, "vendor") }),
   build({ ...SMALL, entryPoints: [glue], allowOverwrite: true, outfile: glue }),
 ]);
 const index = await readFile(path.join(HERE, "www/index.html"), "utf8");
@@ -52,5 +53,5 @@ await Promise.all([
   writeFile(path.join(folder, "index.html"), offered.replace(`content="${PREVIEW}"`, `content="${preview}"`).replace("<!-- source -->", source)),
   cp(path.join(HERE, "../docs/web-demo.png"), path.join(folder, PREVIEW)),
   ...AS_THEY_ARE.map((name) => cp(path.join(HERE, "www", name), path.join(folder, name))),
-  ...CHARTS.map((name) => cp(path.join(HERE, "node_modules/uplot", name), path.join(folder, "vendor", path.basename(name)))),
+  cp(path.join(CHARTS, "LICENSE"), path.join(folder, "vendor/LICENSE")),
 ]);

@@ -106,7 +106,7 @@ test("parts that did not load are said", async () => {
 });
 
 test("without the chart library all else works", async () => {
-  const { page, leave } = await open("gpus", {}, { "/vendor/uPlot.iife.min.js": null });
+  const { page, leave } = await open("gpus", {}, { "/vendor/uPlot.esm.js": null });
   await train(page, 3);
   await leave();
 });

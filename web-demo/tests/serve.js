@@ -33,6 +33,9 @@ export const BUILT = process.env.MANYHANDS_WEB_DEMO ?? path.join(HERE, "dist");
 
 export const WASM = "/engine/manyhands_web_demo_bg.wasm";
 
+/** What training does not need at first. */
+export const LATER = "/engine/manyhands_web_demo_later.wasm";
+
 /**
  * What takes the place of the engine: a stand-in of a kind.
  * @param {string} variant
@@ -46,7 +49,6 @@ export function withStandIn(variant) {
 /**
  * @typedef {object} Served
  * @property {number} port
- * @property {() => number} sent Bytes of all contents so far, without heads.
  * @property {() => void} close
  */
 
@@ -59,7 +61,6 @@ export function withStandIn(variant) {
  * @returns {Promise<Served>}
  */
 export async function serve(routes, replaced = {}, packed) {
-  let n_bytes = 0;
   const server = createServer(async (request, response) => {
     const { pathname } = new URL(request.url ?? "/", "http://localhost");
     const name = pathname.endsWith("/") ? `${pathname}index.html` : pathname;
@@ -70,14 +71,13 @@ export async function serve(routes, replaced = {}, packed) {
     }
     const small = packed && !(name in replaced) ? await found(routes, `${name}.${packed}`) : null;
     const body = small ?? content;
-    n_bytes += body.length;
     const encoding = small && packed ? { "content-encoding": ENCODINGS[packed] } : {};
     response.writeHead(200, { "content-type": TYPES[path.extname(name)] ?? "application/octet-stream", ...encoding }).end(body);
   });
   await new Promise((done) => { server.listen(0, "0.0.0.0", () => done(undefined)); });
   const address = server.address();
   if (!address || typeof address === "string") throw new Error("the server has no port");
-  return { port: address.port, sent: () => n_bytes, close: () => server.close() };
+  return { port: address.port, close: () => server.close() };
 }
 
 /**

@@ -10,8 +10,19 @@ const SMALLEST = 160;
 /** Half the width of a bar's ends. */
 const BAR_END = 4;
 
-/** From a script of its own in index.html: it comes as no module. @type {typeof uPlot | undefined} */
-const Plot = /** @type {any} */ (window).uPlot;
+const LIBRARY = "./vendor/uPlot.esm.js";
+/** @type {typeof uPlot | undefined} */
+let Plot;
+/** Loads the library, if no one has. */
+let load = () => {};
+/** Ends when the library is there. @type {Promise<void>} */
+const loaded = new Promise((resolve) => {
+  load = () => {
+    load = () => {};
+    // If it does not come, all but the charts works.
+    import(LIBRARY).then((library) => { Plot = library.default; }).then(resolve, () => {});
+  };
+});
 
 /**
  * A line of a chart.
@@ -69,7 +80,8 @@ export class Chart {
     observer.observe(element);
     this.#end.signal.addEventListener("abort", () => observer.disconnect());
     onScheme(() => this.#make(), this.#end.signal);
-    this.#make();
+    if (Plot) this.#make();
+    else loaded.then(() => this.#make());
   }
 
   /** Draws no more. */
@@ -79,9 +91,10 @@ export class Chart {
     this.#plot = null;
   }
 
-  /** The x axis, then each line. @param {(number | null)[][]} data */
+  /** The x axis, then each line. The library comes with the first of them, behind the engine. @param {(number | null)[][]} data */
   set data(data) {
     this.#data = data;
+    load();
     this.#plot?.setData(/** @type {uPlot.AlignedData} */ (data));
   }
 
@@ -96,8 +109,7 @@ export class Chart {
 
   #make() {
     this.#plot?.destroy();
-    // If its script did not load, all but the charts still works.
-    if (!Plot) return;
+    if (!Plot || this.#end.signal.aborted) return;
     const { lines, format, range, across, ticks, point } = this.#look;
     const [ink, soft, line, paper] = ["ink", "soft", "line", "paper"].map(colour);
     const font = `11px ${colour("mono")}`;

@@ -1,15 +1,69 @@
-//! `web-bindgen INPUT.wasm FOLDER`: writes the JavaScript that a wasm file is called through.
+//! `web-bindgen INPUT.wasm FOLDER`: writes the JavaScript that a wasm file is called through, and lays apart what no first visit calls.
 //!
 //! A program of its own, so that `cargo xtask` stays quick to build for those who build no page.
 
-use anyhow::{Context, Result};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use clap::Parser;
+use walrus::ModuleConfig;
 use wasm_bindgen_cli_support::Bindgen;
 
+mod calls;
+mod split;
+
+/// Writes the JavaScript that a wasm file is called through.
+#[derive(Parser)]
+struct Arguments {
+    /// The wasm file, as the compiler wrote it.
+    input: PathBuf,
+    /// A folder for the files.
+    folder: PathBuf,
+    /// Signs of functions, one a line, that go into a second file with what only they call. It is loaded when one of them is called.
+    #[arg(long, conflicts_with = "calls")]
+    later: Option<PathBuf>,
+    /// For `web-demo/bench/later.js`: each function has an exported global that a call sets to 1.
+    #[arg(long)]
+    calls: bool,
+}
+
+/// The line in which the JavaScript makes all that the wasm imports; and that line with what loads the second file.
+const IMPORTS: [&str; 2] = [
+    "const imports = __wbg_get_imports();",
+    "const imports = { ...__wbg_get_imports(), later: { load: () => globalThis.loadLater(wasm) } };",
+];
+
 fn main() -> Result<()> {
-    let mut arguments = std::env::args_os().skip(1);
-    let input = arguments.next().context("needs a wasm file")?;
-    let folder = arguments.next().context("needs a folder for what it writes")?;
+    let Arguments { input, folder, later, calls } = Arguments::parse();
     let mut bindgen = Bindgen::new();
-    bindgen.input_path(input).web(true)?.typescript(false).remove_name_section(true).remove_producers_section(true);
-    bindgen.generate(folder)
+    bindgen.input_path(&input).web(true)?.typescript(false).remove_name_section(false).remove_producers_section(true);
+    let mut output = bindgen.generate_output()?;
+    output.emit(&folder)?;
+    let stem = input.file_stem().context("needs a wasm file")?.to_string_lossy();
+    let (first, script) = (folder.join(format!("{stem}_bg.wasm")), folder.join(format!("{stem}.js")));
+    let mut config = ModuleConfig::new();
+    config.generate_name_section(false).generate_producers_section(false);
+    let bytes = fs::read(&first)?;
+    if calls {
+        let mut module = config.parse(&bytes)?;
+        calls::note(&mut module);
+        return write(&first, &module.emit_wasm());
+    }
+    let Some(later) = later else { return write(&first, &config.parse(&bytes)?.emit_wasm()) };
+    let signs = read(&later)?;
+    let mut parts = split::split([config.parse(&bytes)?, config.parse(&bytes)?], &signs.lines().collect())?;
+    write(&first, &parts.first.emit_wasm())?;
+    write(&folder.join(format!("{stem}_later.wasm")), &parts.later.emit_wasm())?;
+    let text = read(&script)?;
+    ensure!(text.contains(IMPORTS[0]), "{} has no line {:?}", script.display(), IMPORTS[0]);
+    write(&script, text.replace(IMPORTS[0], IMPORTS[1]).as_bytes())
+}
+
+fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).with_context(|| format!("{} can't be read", path.display()))
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    fs::write(path, bytes).with_context(|| format!("{} can't be written", path.display()))
 }
