@@ -45,9 +45,9 @@ await Promise.all([
 const index = await readFile(path.join(HERE, "www/index.html"), "utf8");
 const address = process.env.MANYHANDS_SOURCE;
 const source = address ? `<p>Source, and how to install it: <a href="${new URL(address).href}">${address}</a></p>` : "";
-/** Data that are not there can't be chosen. */
+/** Data that are not there can't be chosen, and are not spoken of. */
 const sizes = await writeData(folder);
-const offered = index.replaceAll(/ *<option value="\w+" data-file="([^"]+)">.*\n/g, (option, file) => (file in sizes ? option.replace(">", ` data-bytes="${sizes[file]}">`) : ""));
+const offered = index.replaceAll(/<span data-file="([^"]+)">([^<]*)<\/span>/g, (_, file, text) => (file in sizes ? text : "")).replaceAll(/ *<option value="\w+" data-file="([^"]+)">.*\n/g, (option, file) => (file in sizes ? option.replace(">", ` data-bytes="${sizes[file]}">`) : ""));
 const preview = process.env.MANYHANDS_PAGE ? new URL(PREVIEW, process.env.MANYHANDS_PAGE).href : PREVIEW;
 await Promise.all([
   writeFile(path.join(folder, "index.html"), offered.replace(`content="${PREVIEW}"`, `content="${preview}"`).replace("<!-- source -->", source)),

@@ -1,9 +1,9 @@
-// Writes `later.txt`: the functions of the engine that no training calls from its start on, and that go into its second file.
+// Writes `later.txt`: the functions of the engine that a first visit does not call, and that go into its second file.
 //
 //     cargo xtask web later
 //
 // That builds the page with an engine that notes calls, and calls this script with its folder. A page is opened as a first visitor does,
-// without adapters and with a GPU; requests to the simulator are held back. Each line is the sign of a function (`bindgen/src/calls.rs`).
+// without adapters and with a GPU; requests to the simulator are held back. Each line is a hash of a function's name (`bindgen/src/calls.rs`).
 // A list that is not of this code is no error: a function that it does not name is in the first file, and one that is called early
 // though it is named makes the first file wait for the second.
 
@@ -44,22 +44,22 @@ if (!folder || rest.length > 0) {
 const GLUE = "/engine/manyhands_web_demo.js";
 const glue = await readFile(path.join(folder, GLUE), "utf8");
 const server = await serve([["/", folder]], { [GLUE]: ANSWER + glue });
-/** @type {Map<string, { size: number, is_called: boolean }>} By sign. */
+/** @type {Map<string, { size: number, is_called: boolean }>} By hash. */
 const functions = new Map();
 /** Runs in the page. @param {string} name */
 function ask(name) {
   return new Promise((done) => {
     const channel = new BroadcastChannel(name);
-    /** @type {[string, number][]} */
+    /** @type {[string, number][][]} */
     const noted = [];
-    channel.onmessage = ({ data }) => noted.push(...data);
+    channel.onmessage = ({ data }) => noted.push(data);
     channel.postMessage("ask");
     setTimeout(() => done(noted), 3000);
   });
 }
 
 /**
- * Opens the page, and notes what was called after some steps. With reduced motion it waits for Start; then it is paused, too, and makes one step.
+ * Opens the page, and notes what was called after some steps. With reduced motion it waits for Start; then it is paused, makes one step, is reset, and goes on.
  * @param {"webgpu" | "no adapter"} gpu
  * @param {string} query
  * @param {number} steps
@@ -83,15 +83,21 @@ async function note(gpu, query, steps, reducedMotion) {
     await page.waitForFunction(() => document.body.dataset.state === "paused");
     await page.locator("#step:enabled").click();
     await page.waitForTimeout(1000);
+    await page.locator("#reset:enabled").click();
+    await page.locator("#run:enabled").click();
+    await reach(1);
   }
-  for (const [name, value] of await page.evaluate(ask, CHANNEL)) {
-    const [, sign, size] = name.split(" ");
-    if (size === undefined) continue;
-    const other = functions.get(sign);
-    functions.set(sign, { size: Math.max(Number(size), other?.size ?? 0), is_called: value > 0 || other?.is_called === true });
-  }
-  if (said.length > 0) throw new Error(said.join("\n"));
+  const noted = await page.evaluate(ask, CHANNEL);
   await browser.close();
+  if (said.length > 0) throw new Error(said.join("\n"));
+  // The engine, and at least one worker of a CPU adapter.
+  if (noted.length < 2) throw new Error(`${noted.length} workers answered, but there are more`);
+  for (const [name, value] of noted.flat()) {
+    const [, hash, size] = name.split(" ");
+    if (size === undefined) continue;
+    const other = functions.get(hash);
+    functions.set(hash, { size: Math.max(Number(size), other?.size ?? 0), is_called: value > 0 || other?.is_called === true });
+  }
 }
 
 for (const { gpu, query, steps } of VISITS) {
@@ -100,6 +106,6 @@ for (const { gpu, query, steps } of VISITS) {
   }
 }
 server.close();
-const later = [...functions].filter(([, { size, is_called }]) => !is_called && size >= SMALLEST).map(([sign]) => sign);
+const later = [...functions].filter(([, { size, is_called }]) => !is_called && size >= SMALLEST).map(([hash]) => hash);
 await writeFile(LIST, `${later.sort().join("\n")}\n`);
 console.log(`${functions.size} functions; ${later.length} come later`);

@@ -17,8 +17,8 @@ const LOOK_MS = 60_000;
 const VIEWS = [[1280, 720], [390, 844], [844, 390], [640, 360]];
 /** Actions that load the processor for long, and are chosen seldom. */
 const SELDOM = ["measure", "stages", "more", "reload"];
-/** Longest that opening adapters takes. */
-const PATIENCE_MS = 15_000;
+/** Longest that opening adapters and measuring take. */
+const PATIENCE_MS = 60_000;
 const MOST_ADAPTERS = 16;
 /** A rig larger than this is made smaller by the next action: each worker takes a part of two cores. */
 const MANY = 6;
@@ -55,9 +55,11 @@ function press(selector) {
     if (random() < 0.5) return button.click({ timeout: 3000 });
     await button.focus({ timeout: 3000 });
     await page.keyboard.press(one(["Enter", " "]));
-    // What is disabled while adapters are opened gets it back then.
-    const settled = () => document.body.dataset.state !== "opening" && document.activeElement !== document.body;
-    await page.waitForFunction(settled, undefined, { timeout: PATIENCE_MS }).catch(() => find(`the focus was lost by ${selector}`));
+    // What is disabled meanwhile gets it back then.
+    const settled = () => !["opening", "measuring"].includes(document.body.dataset.state) && document.activeElement !== document.body;
+    await page.waitForFunction(settled, undefined, { timeout: PATIENCE_MS }).catch(async () => {
+      find(`the focus was lost by ${selector}, state ${await page.evaluate(() => document.body.dataset.state)}`);
+    });
   };
 }
 
@@ -119,7 +121,7 @@ function look() {
   return {
     split: rows !== undefined && sum !== Number(rows) ? label : "", n_lanes: document.querySelectorAll("#lanes .lane").length,
     is_wide: document.documentElement.scrollWidth > document.documentElement.clientWidth, state: document.body.dataset.state,
-    step: document.getElementById("fact-step")?.textContent,
+    step: document.getElementById("fact-step")?.textContent, has_failed: document.querySelector("[data-kind=failed]") !== null,
   };
 }
 
@@ -168,6 +170,7 @@ while (performance.now() - begin < minutes * 60_000) {
   const seen = await page.evaluate(look);
   if (seen.split) find(`the split does not add up: ${seen.split}`);
   if (seen.n_lanes > MOST_ADAPTERS) find(`${seen.n_lanes} adapters`);
+  if (seen.has_failed) find(`the engine has failed, after ${name}`);
   if (seen.is_wide) find(`wider than its window of ${JSON.stringify(page.viewportSize())} after ${name}`);
   for (const message of said.splice(0)) find(`console, after ${name}: ${message}`);
   if (performance.now() - looked < LOOK_MS) continue;

@@ -1,7 +1,7 @@
 // The engine's worker, and the worker of each CPU adapter: loads the wasm and carries the messages of `www/messages.js`.
 //
-// The wasm is in two files. The first holds what training calls from its start on. The second, with the rest, comes behind it; the first
-// calls `loadLater` where it needs the second.
+// The wasm is in two files. The first holds what training calls from its start on. The second, with the rest, comes behind it. A function
+// of the first that calls one of the second before it is there waits in `linkLater`; requests that would do so wait in `fetchLater`.
 
 import init, * as engine from "./engine/manyhands_web_demo.js";
 
@@ -10,8 +10,10 @@ const CPU = "cpu";
 
 /** Relative to the page's folder, in which this file lies. */
 const LATER = new URL("engine/manyhands_web_demo_later.wasm", import.meta.url);
-/** Requests that can wait for the second file. Others are about training, and call it at once if they need it. */
-const PATIENT = new Set(["simulate", "stages", "measure", "export"]);
+/** Requests for which the first file is enough. */
+const AT_ONCE = new Set(["start", "pause", "resume", "step", "reset"]);
+/** Requests that later ones may pass while they wait: the answer depends on nothing but the request. */
+const APART = new Set(["simulate", "stages"]);
 
 /** @type {WebAssembly.Module | undefined} Compiled once for all workers. */
 let module;
@@ -22,32 +24,44 @@ let coming;
 /** @type {Set<Worker>} Of CPU adapters. */
 const cpus = new Set();
 
-/** Loads the second file, if that was not done. */
-function bringLater() {
+/** @param {unknown} why */
+function missing(why) {
+  return new Error(`a part of the engine can't be loaded: ${why instanceof Error ? why.message : why}`);
+}
+
+/** Waits for the second file, and asks for it if no one has. It may be asked for again if it did not come. */
+function fetchLater() {
   const load = async () => {
-    const response = await fetch(LATER);
-    if (!response.ok) throw new Error(`a part of the engine can't be loaded: ${response.status} ${response.statusText}`);
-    later = await WebAssembly.compile(await response.arrayBuffer());
+    if (!later) {
+      const response = await fetch(LATER);
+      if (!response.ok) throw `${response.status} ${response.statusText}`;
+      later = await WebAssembly.compile(await response.arrayBuffer());
+    }
     cpus.forEach((worker) => worker.postMessage({ later }));
   };
-  coming ??= load();
-  // It may be tried again.
-  coming.catch(() => { coming = undefined; });
+  coming ??= load().catch((error) => {
+    coming = undefined;
+    throw missing(error);
+  });
   return coming;
 }
 
 Object.assign(globalThis, {
   /**
-   * Joins the second file to the first, whose exports it imports: at once, since a function waits for it.
+   * Links the second file to the first, whose exports it imports. A function of the first waits meanwhile, and with it the worker.
    * @param {WebAssembly.Exports} first
    */
-  loadLater(first) {
+  linkLater(first) {
     if (!later) {
       const request = new XMLHttpRequest();
       request.open("GET", LATER, false);
       request.responseType = "arraybuffer";
-      request.send();
-      if (request.status !== 200) throw new Error(`a part of the engine can't be loaded: ${request.status} ${request.statusText}`);
+      try {
+        request.send();
+      } catch (error) {
+        throw missing(error);
+      }
+      if (request.status !== 200) throw missing(`${request.status} ${request.statusText}`);
       later = new WebAssembly.Module(request.response);
     }
     new WebAssembly.Instance(later, { first });
@@ -92,12 +106,11 @@ function serveCpu() {
     });
   });
   // An error event, which a rejection is not, tells the engine that this adapter is lost.
-  started.catch((error) => setTimeout(() => { throw error; }));
-  addEventListener("message", async ({ data: { words, arrays, ...given } }) => {
+  const fail = (/** @type {unknown} */ error) => setTimeout(() => { throw error; });
+  started.catch(fail);
+  addEventListener("message", ({ data: { words, arrays, ...given } }) => {
     later ??= given.later;
-    if (words === undefined) return;
-    await started;
-    engine.deliver(words, arrays);
+    if (words !== undefined) started.then(() => engine.deliver(words, arrays)).catch(fail);
   });
 }
 
@@ -110,19 +123,21 @@ async function serve() {
   /** @type {Promise<ArrayBuffer>} */
   const given = new Promise((resolve) => addEventListener("message", ({ data: { wasm } }) => { if (wasm) resolve(wasm); }));
   const started = new Promise((resolve) => { start = () => resolve(undefined); });
-  addEventListener("message", async ({ data: { type, pixels, bytes, ...fields } }) => {
+  let queue = started;
+  addEventListener("message", ({ data: { type, pixels, bytes, ...fields } }) => {
     if (type === undefined) return;
-    await started;
-    if (PATIENT.has(type)) {
+    const deliver = async () => {
       try {
-        await bringLater();
+        if (!AT_ONCE.has(type)) await fetchLater();
       } catch (error) {
         postMessage({ type: "error", request: type, message: /** @type {Error} */ (error).message });
         return;
       }
-    }
-    const request = { [type]: Object.keys(fields).length > 0 ? fields : null };
-    engine.request(JSON.stringify(request), pixels ?? new Float32Array(), bytes ?? new Uint8Array());
+      const request = { [type]: Object.keys(fields).length > 0 ? fields : null };
+      engine.request(JSON.stringify(request), pixels ?? new Float32Array(), bytes ?? new Uint8Array());
+    };
+    if (APART.has(type)) started.then(deliver).catch(failed);
+    else queue = queue.then(deliver).catch(failed);
   });
   try {
     module = await WebAssembly.compile(await given);
@@ -133,8 +148,8 @@ async function serve() {
   }
   engine.start(post, openCpu);
   start();
-  // If it fails, who needs it says so.
-  bringLater().catch(() => {});
+  // If it does not come, the request that needs it says so.
+  fetchLater().catch(() => {});
 }
 
 if (self.name === CPU) {

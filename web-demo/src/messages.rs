@@ -142,6 +142,8 @@ pub struct ModelChoice {
     pub name: &'static str,
     /// Number of parameters.
     pub parameters: usize,
+    /// Whether some layer normalizes by statistics of the batch.
+    pub has_batch_norm: bool,
 }
 
 /// Data to learn from, with the networks for them.
@@ -157,10 +159,6 @@ pub struct Learnable {
     pub side: usize,
     /// The value of full ink.
     pub white: u8,
-    /// Rows to train on.
-    pub n_train: usize,
-    /// Rows to test with.
-    pub n_test: usize,
     /// Loss of a text by the frequencies of its characters alone.
     pub frequencies_loss: Option<f64>,
 }
@@ -177,8 +175,6 @@ impl Learnable {
             classes: task.white().map_or_else(Vec::new, |_| task.classes()),
             side: task.white().map_or(0, |_| task.input().axes()[0]),
             white: task.white().unwrap_or_default(),
-            n_train: task.train.len(),
-            n_test: task.test.len(),
             frequencies_loss: task.frequencies_loss,
         })
     }

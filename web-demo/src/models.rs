@@ -28,11 +28,8 @@ const STYLE_ROWS: usize = 8;
 type Networks = &'static [(&'static str, &'static str)];
 
 /// The networks for pictures. Clothes, which are larger, ask for twelve times the arithmetic of digits.
-static OF_PICTURES: Networks = &[
-    ("cnn", "three convolutions with batch-norm"),
-    ("small", "one convolution with batch-norm"),
-    ("wide", "three wide convolutions with batch-norm"),
-];
+static OF_PICTURES: Networks =
+    &[("cnn", "three convolutions"), ("small", "one convolution"), ("wide", "three wide convolutions")];
 /// The networks for texts.
 static OF_TEXTS: Networks = &[("gru", "a GRU of 128 units"), ("wide_gru", "two GRUs of 256 units")];
 /// Numbers that stand for a character.
@@ -70,7 +67,7 @@ pub fn choices(task: &Task) -> Result<Vec<ModelChoice>> {
     let choice = |(id, name): &(&'static str, &'static str)| {
         let model = build(task, id, BatchNorm::PerShard, 0)?;
         let parameters = model.layout().parameters.iter().map(|placed| placed.range().len()).sum();
-        Ok(ModelChoice { id, name, parameters })
+        Ok(ModelChoice { id, name, parameters, has_batch_norm: model.has_batch_statistics() })
     };
     networks(task.data).iter().map(choice).collect()
 }

@@ -108,5 +108,6 @@ test("parts that did not load are said", async () => {
 test("without the chart library all else works", async () => {
   const { page, leave } = await open("gpus", {}, { "/vendor/uPlot.esm.js": null });
   await train(page, 3);
+  await page.locator("#loss-chart", { hasText: "did not load" }).waitFor();
   await leave();
 });

@@ -52,21 +52,21 @@ const SENTENCE = "It is the duty of the people to save the Union, and of Congres
 /** @type {Record<Data, Task>} */
 const TASKS = {
   digits: {
-    ...of("digits", 8, 16), classes: Array.from("0123456789"), n_train: TRAIN_ROWS,
-    models: [{ id: "cnn", name: "three convolutions with batch-norm", parameters: 33658 }, { id: "small", name: "one convolution with batch-norm", parameters: 3146 }, { id: "wide", name: "three wide convolutions with batch-norm", parameters: 410058 }],
+    ...of("digits", 8, 16), classes: Array.from("0123456789"),
+    models: [{ id: "cnn", name: "three convolutions", parameters: 33658, has_batch_norm: true }, { id: "small", name: "one convolution", parameters: 3146, has_batch_norm: true }, { id: "wide", name: "three wide convolutions", parameters: 410058, has_batch_norm: true }],
   },
   fashion: {
     ...of("fashion", 28, 15), classes: ["T-shirt", "trousers", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot"],
-    models: [{ id: "cnn", name: "three convolutions with batch-norm", parameters: 148858 }, { id: "small", name: "one convolution with batch-norm", parameters: 15778 }],
+    models: [{ id: "cnn", name: "three convolutions", parameters: 148858, has_batch_norm: true }, { id: "small", name: "one convolution", parameters: 15778, has_batch_norm: true }],
   },
-  text: { ...of("text", 0, 0), classes: [], models: [{ id: "gru", name: "a GRU of 128 units", parameters: 74000 }], frequencies_loss: 2.98 },
+  text: { ...of("text", 0, 0), classes: [], models: [{ id: "gru", name: "a GRU of 128 units", parameters: 74000, has_batch_norm: false }], frequencies_loss: 2.98 },
 };
 /** The data of the run. @type {Data} */
 let data = "digits";
 
 /** @param {Data} name @param {number} side @param {number} white @returns {Task} */
 function of(name, side, white) {
-  return { data: name, models: [], classes: [], side, white, n_train: 6000, n_test: TEST_ROWS[name], frequencies_loss: null };
+  return { data: name, models: [], classes: [], side, white, frequencies_loss: null };
 }
 
 /** Labels and pixels of test pictures. @param {Task} task */

@@ -14,8 +14,8 @@ import { defaults, format, parse } from "../www/settings.js";
  */
 function hello(kinds, data = "digits") {
   const adapters = kinds.map((kind, index) => ({ index, name: kind, kind, backend: "", driver: "", vendor: 0, device: 0, bus_id: "", requested_as: [] }));
-  const models = ["cnn", "small"].map((id) => ({ id, name: id, parameters: 1 }));
-  const task = { data, models, classes: [], side: 8, white: 16, n_train: 1, n_test: 1, frequencies_loss: null };
+  const models = ["cnn", "small"].map((id) => ({ id, name: id, parameters: 1, has_batch_norm: true }));
+  const task = { data, models, classes: [], side: 8, white: 16, frequencies_loss: null };
   return { type: "hello", version: "", adapters, missing: null, task, most_adapters: 16, test_pixels: new Uint8Array(), test_labels: new Uint8Array() };
 }
 
@@ -63,7 +63,7 @@ test("who changes nothing trains with the settings of the recorded losses", () =
     const data = /** @type {Data} */ (recorded.data);
     const models = recorded.data === "text" ? ["gru"] : ["cnn", "small"];
     const machine = hello(["cpu"], data);
-    machine.task.models = models.map((id) => ({ id, name: id, parameters: 1 }));
+    machine.task.models = models.map((id) => ({ id, name: id, parameters: 1, has_batch_norm: true }));
     const { model, batch_size, learning_rate, seed } = defaults(machine, 2);
     assert.deepEqual({ data, model, batch_size, learning_rate, seed }, recorded);
   }

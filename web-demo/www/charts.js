@@ -15,12 +15,11 @@ const LIBRARY = "./vendor/uPlot.esm.js";
 let Plot;
 /** Loads the library, if no one has. */
 let load = () => {};
-/** Ends when the library is there. @type {Promise<void>} */
-const loaded = new Promise((resolve) => {
+/** Ends when the library is there, or can't be loaded. @type {Promise<void>} */
+const loaded = new Promise((resolve, refuse) => {
   load = () => {
     load = () => {};
-    // If it does not come, all but the charts works.
-    import(LIBRARY).then((library) => { Plot = library.default; }).then(resolve, () => {});
+    import(LIBRARY).then((library) => { Plot = library.default; }).then(resolve, refuse);
   };
 });
 
@@ -81,7 +80,8 @@ export class Chart {
     this.#end.signal.addEventListener("abort", () => observer.disconnect());
     onScheme(() => this.#make(), this.#end.signal);
     if (Plot) this.#make();
-    else loaded.then(() => this.#make());
+    // All but the charts works without it.
+    else loaded.then(() => this.#make(), () => { element.textContent = "The library of charts did not load. Load the page again."; });
   }
 
   /** Draws no more. */

@@ -42,8 +42,9 @@
  * A model that the worker can train.
  * @typedef {object} ModelChoice
  * @property {string} id `cnn` (the digits network of `manyhands train`), `small`, `gru` and so on.
- * @property {string} name For people: `three convolutions with batch-norm`.
+ * @property {string} name For people: `three convolutions`.
  * @property {number} parameters How many.
+ * @property {boolean} has_batch_norm Whether some layer normalizes by statistics of the batch.
  */
 
 /**
@@ -55,8 +56,6 @@
  * @property {string[]} classes Names of a picture's classes, by label; empty for a text.
  * @property {number} side Of a picture, in pixels; 0 for a text.
  * @property {number} white The value of full ink in `test_pixels`; 0 for a text.
- * @property {number} n_train Rows to train on. A row of a text is a window of characters.
- * @property {number} n_test
  * @property {number | null} frequencies_loss Of a text: the loss on its test part, if each character is expected as often as it is in
  *   the training part.
  */

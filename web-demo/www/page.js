@@ -102,7 +102,7 @@ const rules = new Rules({
 });
 const tour = new Tour({
   now: () => ({
-    step: state.step, ms: rig.step_ms, samples_per_s: curves.samples_per_s ?? 0, loss: curves.loss_of_late, rows: rig.rows, letters: rig.letters, difference: reference.most, has_batch_norm: settings?.data !== "text",
+    step: state.step, ms: rig.step_ms, samples_per_s: curves.samples_per_s ?? 0, loss: curves.loss_of_late, rows: rig.rows, letters: rig.letters, difference: reference.most, has_batch_norm: rules.has_batch_norm,
   }),
   members: () => members,
   most: () => hello?.most_adapters ?? 0,
@@ -325,8 +325,9 @@ function follow(said) {
   enable(step, said.state === "paused");
   enable(reset, is_open);
   measurement.enabled = is_open;
+  if (unfocused?.disabled && !run.disabled && document.activeElement === document.body) run.focus();
   // Members that are being opened can't be changed yet.
-  for (const id of ["lanes", "add"]) setInert(byId(id, HTMLElement), said.state === "opening");
+  for (const id of ["add", "lanes"]) setInert(byId(id, HTMLElement), said.state === "opening");
   showState();
   document.body.dataset.state = said.state;
   if (before !== said.state) announce(STATES[said.state]);

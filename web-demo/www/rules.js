@@ -7,8 +7,6 @@ import { BATCH_SIZES } from "./settings.js";
 
 /** Batch-norm over a shard: the scheduler gives none fewer rows while another split exists. */
 const LEAST_SHARD = 8;
-/** All networks for pictures have it, and a list has little room. */
-const ALL_HAVE = " with batch-norm";
 
 /** @typedef {Partial<Pick<Settings, "batch_size" | "split" | "batch_norm" | "learning_rate" | "temperature">>} Changed */
 /** @typedef {Partial<Pick<Settings, "model" | "seed" | "epochs" | "varied_from">>} Restarted */
@@ -16,6 +14,8 @@ const ALL_HAVE = " with batch-norm";
 export class Rules {
   #batch = byId("batch-size", HTMLInputElement);
   #sizes = [...BATCH_SIZES];
+  /** Whether the networks for the data have such layers: all or none have. */
+  has_batch_norm = true;
 
   /** @param {{ change: (changed: Changed) => void, restart: (changed: Restarted) => void }} act */
   constructor({ change, restart }) {
@@ -36,11 +36,11 @@ export class Rules {
 
   /** @param {Task} task */
   offer({ data, models }) {
-    const has_batch_norm = models.some(({ name }) => name.includes(ALL_HAVE));
-    for (const radio of radios()) if (radio.name === "batch_norm") radio.disabled = !has_batch_norm;
+    this.has_batch_norm = models.some((model) => model.has_batch_norm);
+    for (const radio of radios()) if (radio.name === "batch_norm") radio.disabled = !this.has_batch_norm;
     byId("varied-from", HTMLInputElement).disabled = data !== "digits";
     const options = models.map(({ id, name, parameters }) =>
-      make("option", { value: id, textContent: `${name.replace(ALL_HAVE, "")}, ${parameters.toLocaleString("en-US")} weights` }));
+      make("option", { value: id, textContent: `${name}, ${parameters.toLocaleString("en-US")} weights` }));
     byId("model", HTMLSelectElement).replaceChildren(...options);
   }
 
@@ -63,7 +63,7 @@ export class Rules {
    * @param {Settings} settings
    * @param {number} n_adapters
    */
-  tell({ data, batch_size, split, batch_norm }, n_adapters) {
+  tell({ batch_size, split, batch_norm }, n_adapters) {
     const is_short = batch_size < n_adapters;
     const starves = batch_norm === "per_shard" && batch_size < LEAST_SHARD * n_adapters;
     say(byId("batch-size-says", HTMLElement), is_short
@@ -72,7 +72,7 @@ export class Rules {
     say(byId("split-says", HTMLElement), split === "even"
       ? "All get the same, so the fast wait for the slow: watch the hatching above grow."
       : "Measured before the first step, then adjusted after each step.");
-    say(byId("batch-norm-says", HTMLElement), data === "text" ? "The network of the text has no such layer: its result never depends on the split." : starves
+    say(byId("batch-norm-says", HTMLElement), !this.has_batch_norm ? "This network has no such layer: its result never depends on the split." : starves
       ? `Fewer than ${LEAST_SHARD} rows give poor statistics, so no adapter gets fewer while another split exists: here some get none.`
       : batch_norm === "per_shard"
         ? "As Keras and PyTorch do. The only place where the result depends on the split."

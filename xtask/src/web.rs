@@ -26,7 +26,7 @@ pub enum WebJob {
     },
     /// Build the engine for `web-demo/bench/steps.js`, which times training steps beside TensorFlow.js.
     Bench,
-    /// Find out which functions no first visit calls, and write `web-demo/later.txt`: they go into the engine's second file.
+    /// Write `web-demo/later.txt`, the functions that no first visit calls: they go into the engine's second file.
     Later,
     /// Type-check engine and worker for browsers. A warning is an error.
     Check,
@@ -61,7 +61,7 @@ const SMALL_ENGINE: &str = r#"profile.web.package.manyhands.opt-level="z""#;
 /// Bytes, gzipped, that the demo may have until it trains, and in all, a little above what it has with a standard library built from
 /// source: a page that grows without notice is caught here.
 const LIMITS: [usize; 2] = [447_000, 722_000];
-/// Files that are loaded when training has begun, or when they are first used.
+/// Files that are loaded behind the engine's first, or when they are first used.
 const LATER: [&str; 5] =
     ["engine/manyhands_web_demo_later.wasm", "stages.js", "words.js", "vendor/uPlot.esm.js", "vendor/LICENSE"];
 
@@ -81,6 +81,11 @@ pub fn run(shell: &Shell, job: &WebJob) -> Result<()> {
             compile(shell, Profile::Small, &["--features", "bench"], &folder, &[])
         }
         WebJob::Later => {
+            if !Toolchain::find(shell, Target::Web)?.builds_std() {
+                bail!(
+                    "the list needs an engine as it is published, but the standard library is not built from source\n  help: install Debian's `rustc-web`, and let the active toolchain not have the target wasm32-unknown-unknown"
+                );
+            }
             let folder = crate::root().join("target/web-calls");
             build(shell, Profile::Small, &folder, &["--calls"])?;
             let script = crate::root().join("web-demo/bench/later.js");
@@ -172,7 +177,7 @@ fn weigh(shell: &Shell, dist: &Path) -> Result<()> {
             *sum = [sum[0] + bytes[0], sum[1] + bytes[1]];
         }
     }
-    eprintln!("{:>9} {:>9}  until training begins, by gzip and by brotli", thousands(first[0]), thousands(first[1]));
+    eprintln!("{:>9} {:>9}  for training to begin, by gzip and by brotli", thousands(first[0]), thousands(first[1]));
     eprintln!("{:>9} {:>9}  in all but the data", thousands(total[0]), thousands(total[1]));
     if let Some((bytes, limit)) = [first[0], total[0]].into_iter().zip(LIMITS).find(|(bytes, limit)| bytes > limit) {
         let problem = format!("the demo needs to stay below {} bytes, but has {}", thousands(limit), thousands(bytes));

@@ -1,16 +1,16 @@
-//! Calls of a wasm module's functions, noted, and signs for the functions that the next build has, too.
+//! Calls of a wasm module's functions, noted, and hashes of their names that the next build has, too.
 
 use walrus::ir::{Const, GlobalSet, Value};
 use walrus::{ConstExpr, FunctionId, Module, ValType};
 
-/// Gives each function an exported global `NUMBER SIGN SIZE`, which is 0 until the function is called and 1 afterwards. The size is in instructions.
+/// Gives each function an exported global `NUMBER HASH SIZE`, which is 0 until the function is called and 1 afterwards. The size is in instructions.
 pub fn note(module: &mut Module) {
     let functions: Vec<(FunctionId, u64)> =
         module.funcs.iter_local().map(|(id, function)| (id, function.size())).collect();
     for (number, (id, size)) in functions.into_iter().enumerate() {
         let function = module.funcs.get_mut(id);
         let Some(name) = &function.name else { continue };
-        let name = format!("{number} {} {size}", sign(name));
+        let name = format!("{number} {} {size}", of_name(name));
         let global = module.globals.add_local(ValType::I32, true, false, ConstExpr::Value(Value::I32(0)));
         module.exports.add(&name, global);
         let function = function.kind.unwrap_local_mut();
@@ -20,11 +20,15 @@ pub fn note(module: &mut Module) {
     }
 }
 
-/// Eight digits that stand for a function: FNV-1a of its name, without what another compiler or another version of a crate changes. Names
-/// themselves would be half a megabyte. If two have the same digits, one more function is in the wrong file, and is found there.
-pub fn sign(name: &str) -> String {
-    let hash =
-        plain(name).bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+/// A hash of a function's name, without what another version of a crate changes. Names themselves would be half a megabyte. If two
+/// have the same hash, one more function is in the wrong file, and is found there.
+pub fn of_name(name: &str) -> String {
+    hash(plain(name).as_bytes())
+}
+
+/// FNV-1a of 32 bits, as eight digits.
+pub fn hash(bytes: &[u8]) -> String {
+    let hash = bytes.iter().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193));
     format!("{hash:08x}")
 }
 
@@ -48,7 +52,7 @@ fn plain(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{plain, sign};
+    use super::{hash, plain};
 
     #[test]
     fn a_name_has_no_digits_of_crates() {
@@ -60,8 +64,8 @@ mod tests {
 
     // Of the algorithm's own test vectors.
     #[test]
-    fn signs_are_those_of_fnv() {
-        assert_eq!(sign("a"), "e40c292c");
-        assert_eq!(sign("foobar"), "bf9cf968");
+    fn hashes_are_those_of_fnv() {
+        assert_eq!(hash(b"a"), "e40c292c");
+        assert_eq!(hash(b"foobar"), "bf9cf968");
     }
 }

@@ -1,7 +1,8 @@
-//! `web-bindgen INPUT.wasm FOLDER`: writes the JavaScript that a wasm file is called through, and lays apart what no first visit calls.
+//! `web-bindgen [--later LIST | --calls] INPUT.wasm FOLDER`: the JavaScript that a wasm file is called through, and that file in two parts.
 //!
 //! A program of its own, so that `cargo xtask` stays quick to build for those who build no page.
 
+use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -20,7 +21,8 @@ struct Arguments {
     input: PathBuf,
     /// A folder for the files.
     folder: PathBuf,
-    /// Signs of functions, one a line, that go into a second file with what only they call. It is loaded when one of them is called.
+    /// A file with hashes of functions' names, one a line (`web-demo/later.txt`). These functions go into a second wasm file, which is loaded when
+    /// one of them is called.
     #[arg(long, conflicts_with = "calls")]
     later: Option<PathBuf>,
     /// For `web-demo/bench/later.js`: each function has an exported global that a call sets to 1.
@@ -31,7 +33,7 @@ struct Arguments {
 /// The line in which the JavaScript makes all that the wasm imports; and that line with what loads the second file.
 const IMPORTS: [&str; 2] = [
     "const imports = __wbg_get_imports();",
-    "const imports = { ...__wbg_get_imports(), later: { load: () => globalThis.loadLater(wasm) } };",
+    "const imports = { ...__wbg_get_imports(), later: { load: () => globalThis.linkLater(wasm) } };",
 ];
 
 fn main() -> Result<()> {
@@ -51,8 +53,11 @@ fn main() -> Result<()> {
         return write(&first, &module.emit_wasm());
     }
     let Some(later) = later else { return write(&first, &config.parse(&bytes)?.emit_wasm()) };
-    let signs = read(&later)?;
-    let mut parts = split::split([config.parse(&bytes)?, config.parse(&bytes)?], &signs.lines().collect())?;
+    let list = read(&later)?;
+    let hashes: HashSet<&str> = list.lines().collect();
+    let table = format!("later-{}", calls::hash(&bytes));
+    let mut parts = split::split([config.parse(&bytes)?, config.parse(&bytes)?], &hashes, &table)?;
+    eprintln!("{} of the {} functions of {} were found", parts.n_moved, hashes.len(), later.display());
     write(&first, &parts.first.emit_wasm())?;
     write(&folder.join(format!("{stem}_later.wasm")), &parts.later.emit_wasm())?;
     let text = read(&script)?;

@@ -10,15 +10,15 @@ use walrus::{
     FunctionKind, GlobalId, GlobalKind, ImportedFunction, LocalId, MemoryId, Module, RefType, TableId,
 };
 
-use crate::calls::sign;
+use crate::calls::of_name;
 
-/// The first file's import: `load` of `later` instantiates the second one. It exports the table of moved functions by this name.
+/// The first file imports `later.load`, which links the second one to it.
 const LATER: &str = "later";
 /// The module of the second file's imports.
 const FIRST: &str = "first";
 
 /// An item of the second copy of a module, in the place of one of the first.
-enum Twin {
+enum Counterpart {
     Memory(MemoryId),
     Table(TableId),
     Global(GlobalId),
@@ -29,37 +29,44 @@ enum Twin {
 pub struct Parts {
     pub first: Module,
     pub later: Module,
+    /// Functions that are called through the table.
+    pub n_moved: usize,
 }
 
-/// Splits a module, of which two copies are given. A function with one of the signs is called through a table, which the second file fills: what
-/// stands in its place in the first file looks whether it is there, and loads the second file if it is not. What only such functions
-/// call moves with them.
-pub fn split([mut first, mut later]: [Module; 2], signs: &HashSet<&str>) -> Result<Parts> {
+/// Splits a module, of which two copies are given, by hashes of functions' names. Such a function is called through a table, which the
+/// second file fills: what stands in its place in the first file looks whether it is there, and loads the second file if it is not.
+/// What only such functions call moves with them. The table is exported by a name that no other build has, so that files of two builds do
+/// not link.
+pub fn split([mut first, mut later]: [Module; 2], hashes: &HashSet<&str>, table: &str) -> Result<Parts> {
     // Both were read from the same bytes: what is the n-th here is the n-th there.
     let functions: Vec<[FunctionId; 2]> =
         first.funcs.iter().zip(later.funcs.iter()).map(|(a, b)| [a.id(), b.id()]).collect();
     let is_moved = |id: FunctionId| {
         let function = first.funcs.get(id);
         matches!(function.kind, FunctionKind::Local(_))
-            && function.name.as_ref().is_some_and(|name| signs.contains(&*sign(name)))
+            && function.name.as_ref().is_some_and(|name| hashes.contains(&*of_name(name)))
     };
     let (moved, others): (Vec<[FunctionId; 2]>, Vec<[FunctionId; 2]>) =
         functions.into_iter().partition(|[id, _]| is_moved(*id));
 
+    let n_moved = moved.len();
+
     // All that the second file may import. What JavaScript gives goes through the first one, too.
-    let memories = first.memories.iter().zip(later.memories.iter()).map(|(a, b)| (a.id().into(), Twin::Memory(b.id())));
-    let tables = first.tables.iter().zip(later.tables.iter()).map(|(a, b)| (a.id().into(), Twin::Table(b.id())));
-    let globals = first.globals.iter().zip(later.globals.iter()).map(|(a, b)| (a.id().into(), Twin::Global(b.id())));
-    let shared: Vec<(ExportItem, Twin)> = memories
+    let memories =
+        first.memories.iter().zip(later.memories.iter()).map(|(a, b)| (a.id().into(), Counterpart::Memory(b.id())));
+    let tables = first.tables.iter().zip(later.tables.iter()).map(|(a, b)| (a.id().into(), Counterpart::Table(b.id())));
+    let globals =
+        first.globals.iter().zip(later.globals.iter()).map(|(a, b)| (a.id().into(), Counterpart::Global(b.id())));
+    let shared: Vec<(ExportItem, Counterpart)> = memories
         .chain(tables)
         .chain(globals)
-        .chain(others.into_iter().map(|[a, b]| (a.into(), Twin::Function(b))))
+        .chain(others.into_iter().map(|[a, b]| (a.into(), Counterpart::Function(b))))
         .collect();
 
     let is_given = |item: &ExportItem| !matches!(item, ExportItem::Function(id) if matches!(first.funcs.get(*id).kind, FunctionKind::Local(_)));
     let given: Vec<ExportItem> = shared.iter().map(|(item, _)| *item).filter(is_given).collect();
     let kept: Vec<ExportId> = given.into_iter().map(|item| first.exports.add("", item)).collect();
-    call_through_table(&mut first, &moved.iter().map(|[id, _]| *id).collect::<Vec<_>>())?;
+    call_through_table(&mut first, table, &moved.iter().map(|[id, _]| *id).collect::<Vec<_>>())?;
     gc::run(&mut first);
     kept.into_iter().for_each(|id| first.exports.delete(id));
 
@@ -69,13 +76,13 @@ pub fn split([mut first, mut later]: [Module; 2], signs: &HashSet<&str>) -> Resu
         shared.into_iter().filter(|(item, _)| !matches!(item, ExportItem::Function(id) if !stays.contains(id)));
     let shared: Vec<(String, ExportItem)> = shared
         .enumerate()
-        .map(|(number, (item, twin))| {
+        .map(|(number, (item, counterpart))| {
             let name = number.to_string();
-            import(&mut later, &name, twin);
+            import(&mut later, &name, counterpart);
             (name, item)
         })
         .collect();
-    fill_table(&mut later, moved.into_iter().map(|[_, id]| id).collect());
+    fill_table(&mut later, table, moved.into_iter().map(|[_, id]| id).collect());
     gc::run(&mut later);
 
     let needed: HashSet<&str> = later.imports.iter().map(|import| &*import.name).collect();
@@ -83,13 +90,13 @@ pub fn split([mut first, mut later]: [Module; 2], signs: &HashSet<&str>) -> Resu
         first.exports.add(&name, item);
     }
     gc::run(&mut first);
-    Ok(Parts { first, later })
+    Ok(Parts { first, later, n_moved })
 }
 
 /// Gives each function a body that calls what is at its place in a new table, and loads the second file if nothing is there.
-fn call_through_table(module: &mut Module, functions: &[FunctionId]) -> Result<()> {
+fn call_through_table(module: &mut Module, name: &str, functions: &[FunctionId]) -> Result<()> {
     let table = module.tables.add_local(false, functions.len() as u64, Some(functions.len() as u64), RefType::FUNCREF);
-    module.exports.add(LATER, table);
+    module.exports.add(name, table);
     let nothing = module.types.add(&[], &[]);
     let (load, _) = module.add_import_func(LATER, "load", nothing);
     for (slot, id) in functions.iter().enumerate() {
@@ -127,21 +134,23 @@ fn empty(module: &mut Module) {
 }
 
 /// Puts functions into the table of the first file.
-fn fill_table(module: &mut Module, functions: Vec<FunctionId>) {
+fn fill_table(module: &mut Module, name: &str, functions: Vec<FunctionId>) {
     let size = functions.len() as u64;
-    let (table, _) = module.add_import_table(FIRST, LATER, false, size, Some(size), RefType::FUNCREF);
+    let (table, _) = module.add_import_table(FIRST, name, false, size, Some(size), RefType::FUNCREF);
     let kind = ElementKind::Active { table, offset: ConstExpr::Value(Value::I32(0)) };
     let id = module.elements.add(kind, ElementItems::Functions(functions));
     module.tables.get_mut(table).elem_segments.insert(id);
 }
 
 /// Makes an item one that the first file gives.
-fn import(module: &mut Module, name: &str, item: Twin) {
+fn import(module: &mut Module, name: &str, item: Counterpart) {
     match item {
-        Twin::Memory(id) => module.memories.get_mut(id).import = Some(module.imports.add(FIRST, name, id)),
-        Twin::Table(id) => module.tables.get_mut(id).import = Some(module.imports.add(FIRST, name, id)),
-        Twin::Global(id) => module.globals.get_mut(id).kind = GlobalKind::Import(module.imports.add(FIRST, name, id)),
-        Twin::Function(id) => {
+        Counterpart::Memory(id) => module.memories.get_mut(id).import = Some(module.imports.add(FIRST, name, id)),
+        Counterpart::Table(id) => module.tables.get_mut(id).import = Some(module.imports.add(FIRST, name, id)),
+        Counterpart::Global(id) => {
+            module.globals.get_mut(id).kind = GlobalKind::Import(module.imports.add(FIRST, name, id))
+        }
+        Counterpart::Function(id) => {
             let function = module.funcs.get(id);
             let ty = function.ty();
             if let FunctionKind::Import(ImportedFunction { import, .. }) = &function.kind {
