@@ -20,7 +20,7 @@ const CHANNEL = "calls";
 /** @type {{ gpu: "webgpu" | "no adapter", query: string, steps: number }[]} Past the first epoch of varied pictures; some epochs on a GPU. */
 const VISITS = [{ gpu: "no adapter", query: "", steps: 300 }, { gpu: "webgpu", query: "?adapters=software,cpu", steps: 60 }];
 
-/** Before the glue of wasm-bindgen, in each worker: answers with the exported globals, by name. */
+/** Before the JavaScript of wasm-bindgen, in each worker: answers with the exported globals, by name. */
 const ANSWER = `
 const instantiate = WebAssembly.instantiate;
 let exports = {};
@@ -41,9 +41,9 @@ if (!folder || rest.length > 0) {
   process.exit(2);
 }
 
-const GLUE = "/engine/manyhands_web_demo.js";
-const glue = await readFile(path.join(folder, GLUE), "utf8");
-const server = await serve([["/", folder]], { [GLUE]: ANSWER + glue });
+const SCRIPT = "/engine/manyhands_web_demo.js";
+const script = await readFile(path.join(folder, SCRIPT), "utf8");
+const server = await serve([["/", folder]], { [SCRIPT]: ANSWER + script });
 /** @type {Map<string, { size: number, is_called: boolean }>} By hash. */
 const functions = new Map();
 /** Runs in the page. @param {string} name */
@@ -59,7 +59,29 @@ function ask(name) {
 }
 
 /**
- * Opens the page, and notes what was called after some steps. With reduced motion it waits for Start; then it is paused, makes one step, is reset, and goes on.
+ * Each change of a run and its rig, with some steps behind it.
+ * @param {import("playwright-core").Page} page
+ * @param {(least: number) => Promise<unknown>} reach
+ */
+async function change(page, reach) {
+  const press = (/** @type {string} */ selector) => page.locator(selector).first().click();
+  const slide = (/** @type {string} */ selector, /** @type {string} */ key) => page.locator(selector).first().press(key);
+  await press("summary");
+  for (const act of [
+    // Evenly split, so that steps take long, and timers end.
+    () => press("[name=split][value=even]"), () => slide("#lanes input", "End"), () => slide("#lanes input", "Home"), () => press("[name=split][value=learned]"),
+    () => press("[name=batch_norm][value=per_shard]"), () => press("[name=batch_norm][value=whole_batch]"), () => slide("#batch-size", "Home"),
+    () => slide("#batch-size", "End"), () => page.locator("#learning-rate").fill("0.003"), () => page.locator("#seed").focus(),
+    () => press("#add button:enabled"), () => press("#lanes .unplug:enabled"), () => press("#lanes .remove:enabled"),
+  ]) {
+    await act();
+    const step = await page.evaluate(() => Number(document.getElementById("fact-step")?.textContent?.replaceAll(",", "")));
+    await reach(step + 3);
+  }
+}
+
+/**
+ * Opens the page, and notes what was called after some steps. With reduced motion it waits for Start; then it is paused, makes one step, is reset, goes on, and is changed.
  * @param {"webgpu" | "no adapter"} gpu
  * @param {string} query
  * @param {number} steps
@@ -86,6 +108,7 @@ async function note(gpu, query, steps, reducedMotion) {
     await page.locator("#reset:enabled").click();
     await page.locator("#run:enabled").click();
     await reach(1);
+    await change(page, reach);
   }
   const noted = await page.evaluate(ask, CHANNEL);
   await browser.close();

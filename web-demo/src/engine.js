@@ -10,9 +10,9 @@ const CPU = "cpu";
 
 /** Relative to the page's folder, in which this file lies. */
 const LATER = new URL("engine/manyhands_web_demo_later.wasm", import.meta.url);
-/** Requests for which the first file is enough. */
-const AT_ONCE = new Set(["start", "pause", "resume", "step", "reset"]);
-/** Requests that later ones may pass while they wait: the answer depends on nothing but the request. */
+/** Requests for which the first file is enough (`bench/later.js` makes each of them). */
+const AT_ONCE = new Set(["start", "pause", "resume", "step", "reset", "change", "throttle", "unplug", "remove", "add"]);
+/** Requests that later ones may pass while they wait: they change nothing. */
 const APART = new Set(["simulate", "stages"]);
 
 /** @type {WebAssembly.Module | undefined} Compiled once for all workers. */
@@ -26,7 +26,18 @@ const cpus = new Set();
 
 /** @param {unknown} why */
 function missing(why) {
-  return new Error(`a part of the engine can't be loaded: ${why instanceof Error ? why.message : why}`);
+  return new Error(`a part of the engine can't be loaded: ${why instanceof Error ? why.message : why}\n  help: try again, or load the page again`);
+}
+
+/**
+ * The second file, if it belongs to the first one: another build's has another name for the table.
+ * @param {WebAssembly.Module} file
+ * @param {string[]} exported What the first file exports.
+ */
+function fitting(file, exported) {
+  const names = new Set(exported);
+  if (!WebAssembly.Module.imports(file).every(({ name }) => names.has(name))) throw missing("it is of another build");
+  return file;
 }
 
 /** Waits for the second file, and asks for it if no one has. It may be asked for again if it did not come. */
@@ -34,14 +45,16 @@ function fetchLater() {
   const load = async () => {
     if (!later) {
       const response = await fetch(LATER);
-      if (!response.ok) throw `${response.status} ${response.statusText}`;
-      later = await WebAssembly.compile(await response.arrayBuffer());
+      if (!response.ok) throw missing(`${response.status} ${response.statusText}`.trimEnd());
+      const file = await WebAssembly.compile(await response.arrayBuffer());
+      later ??= fitting(file, WebAssembly.Module.exports(/** @type {WebAssembly.Module} */ (module)).map(({ name }) => name));
     }
     cpus.forEach((worker) => worker.postMessage({ later }));
   };
   coming ??= load().catch((error) => {
     coming = undefined;
-    throw missing(error);
+    // A function that could not wait may have brought it meanwhile.
+    if (!later) throw error;
   });
   return coming;
 }
@@ -61,8 +74,8 @@ Object.assign(globalThis, {
       } catch (error) {
         throw missing(error);
       }
-      if (request.status !== 200) throw missing(`${request.status} ${request.statusText}`);
-      later = new WebAssembly.Module(request.response);
+      if (request.status !== 200) throw missing(`${request.status} ${request.statusText}`.trimEnd());
+      later = fitting(new WebAssembly.Module(request.response), Object.keys(first));
     }
     new WebAssembly.Instance(later, { first });
   },
@@ -136,7 +149,7 @@ async function serve() {
       const request = { [type]: Object.keys(fields).length > 0 ? fields : null };
       engine.request(JSON.stringify(request), pixels ?? new Float32Array(), bytes ?? new Uint8Array());
     };
-    if (APART.has(type)) started.then(deliver).catch(failed);
+    if (APART.has(type)) queue.then(deliver).catch(failed);
     else queue = queue.then(deliver).catch(failed);
   });
   try {

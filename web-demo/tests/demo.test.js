@@ -369,24 +369,35 @@ test("the engine’s first file trains while its second is on its way, and the s
   await page.locator("#run:enabled").click();
   await reach(page, 20);
   assert.equal(await page.locator("#other-says").textContent(), "Simulating…");
+  // What is measured waits, too; what is about training does not, as long as nothing before it waits.
+  await page.locator("[name=split][value=even]").click();
+  await page.locator("#lanes input").first().press("End");
+  await pause(page);
+  await page.click("#measure");
   arrive(readFileSync(path.join(BUILT, LATER)));
   await page.waitForFunction(() => document.querySelectorAll("#other-lanes .thin-lane").length === 9);
-  await pause(page);
+  await page.locator("#measure", { hasText: "Cancel" }).click();
+  await page.locator("#measure-says", { hasText: "was cancelled" }).waitFor();
   await drawsAreRead(page);
   assert.deepEqual(said, []);
   await leave();
 });
 
-test("without the engine’s second file training goes on, and who needs it says so", async (t) => {
+test("without the engine’s second file, or with that of another build, training goes on, and who needs it says so", async (t) => {
   if (isQuick()) return t.skip("a quick build calls other functions than those of the list");
-  const other = await serve([["/", BUILT]], { [LATER]: null });
-  servers.push(other);
-  const { page, leave } = await visit(plain, `http://localhost:${other.port}/`);
-  page.setDefaultTimeout(PATIENCE_MS);
-  await page.locator("#run:enabled").click();
-  await page.locator("#other-says", { hasText: "a part of the engine can't be loaded: 404" }).waitFor();
-  await reach(page, 10);
-  await leave();
+  // Imports a table `later-00000000` from `first`.
+  const other_build = Buffer.from([...Buffer.from("\0asm\x01\0\0\0\x02\x1a\x01\x05first\x0elater-00000000\x01\x70\0\0", "latin1")]);
+  for (const [file, why] of /** @type {const} */ ([[null, "404"], [Promise.resolve(other_build), "it is of another build"]])) {
+    const other = await serve([["/", BUILT]], { [LATER]: file });
+    servers.push(other);
+    const { page, leave } = await visit(plain, `http://localhost:${other.port}/`);
+    page.setDefaultTimeout(PATIENCE_MS);
+    await page.locator("#run:enabled").click();
+    await page.locator("#other-says", { hasText: `a part of the engine can't be loaded: ${why}` }).waitFor();
+    await page.locator("#lanes .unplug").first().click();
+    await reach(page, 10);
+    await leave();
+  }
 });
 
 test("an adapter that gives no device is said, and the CPU trains", async () => {

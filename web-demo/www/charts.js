@@ -10,6 +10,8 @@ const SMALLEST = 160;
 /** Half the width of a bar's ends. */
 const BAR_END = 4;
 
+/** Distances of ticks on the x axis, which counts steps or adapters. */
+const WHOLE = [1, 10, 100, 1000, 10_000, 100_000].flatMap((unit) => [unit, 2 * unit, 5 * unit]);
 const LIBRARY = "./vendor/uPlot.esm.js";
 /** @type {typeof uPlot | undefined} */
 let Plot;
@@ -81,7 +83,11 @@ export class Chart {
     onScheme(() => this.#make(), this.#end.signal);
     if (Plot) this.#make();
     // All but the charts works without it.
-    else loaded.then(() => this.#make(), () => { element.textContent = "The library of charts did not load. Load the page again."; });
+    else loaded.then(() => this.#make(), () => {
+      // A picture's text is not read aloud.
+      element.removeAttribute("role");
+      element.textContent = "The library of charts did not load. Load the page again.";
+    });
   }
 
   /** Draws no more. */
@@ -126,7 +132,7 @@ export class Chart {
         y: { range: (_, low, high) => range(low ?? 0, high ?? 1) },
       },
       axes: [
-        { ...axis, size: 26, space: 60, grid: { show: false }, ...(ticks ? { splits: () => ticks } : {}) },
+        { ...axis, size: 26, space: 60, incrs: WHOLE, grid: { show: false }, ...(ticks ? { splits: () => ticks } : {}) },
         { ...axis, size: 44, space: 36, ...(format ? { values: (_, splits) => splits.map(format) } : {}) },
       ],
       series: [

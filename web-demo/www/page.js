@@ -325,7 +325,10 @@ function follow(said) {
   enable(step, said.state === "paused");
   enable(reset, is_open);
   measurement.enabled = is_open;
-  if (unfocused?.disabled && !run.disabled && document.activeElement === document.body) run.focus();
+  if (unfocused?.disabled && !run.disabled) {
+    if (document.activeElement === document.body) run.focus();
+    unfocused = null;
+  }
   // Members that are being opened can't be changed yet.
   for (const id of ["add", "lanes"]) setInert(byId(id, HTMLElement), said.state === "opening");
   showState();

@@ -21,8 +21,8 @@ struct Arguments {
     input: PathBuf,
     /// A folder for the files.
     folder: PathBuf,
-    /// A file with hashes of functions' names, one a line (`web-demo/later.txt`). These functions go into a second wasm file, which is loaded when
-    /// one of them is called.
+    /// A file with hashes of functions' names, one a line (`web-demo/later.txt`). These functions go into a second wasm file, which
+    /// JavaScript loads at the latest when one of them is called.
     #[arg(long, conflicts_with = "calls")]
     later: Option<PathBuf>,
     /// For `web-demo/bench/later.js`: each function has an exported global that a call sets to 1.
