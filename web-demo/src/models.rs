@@ -251,7 +251,7 @@ mod tests {
             assert_eq!(of_preset.config(), of_page.config());
             assert_eq!(of_preset.weights, of_page.weights);
             let text = OF_PICTURES.iter().find(|(known, _)| *known == id).unwrap().1;
-            assert_eq!(preset.about, text);
+            assert_eq!(preset.about, format!("{text} with batch-norm"));
         }
     }
 

@@ -69,7 +69,7 @@ test("twelve words are explained where they stand: pointed at, by keyboard and b
   /** @type {string[]} */
   const loaded = [];
   page.on("request", (request) => loaded.push(new URL(request.url()).pathname));
-  await page.locator("summary").click();
+  await page.locator("summary", { hasText: "Seed" }).click();
   // A thirteenth belongs to the text.
   const words = page.locator(".word:visible");
   const names = await words.evaluateAll((all) => all.map((word) => /** @type {HTMLElement} */ (word).dataset.word));
@@ -95,6 +95,27 @@ test("twelve words are explained where they stand: pointed at, by keyboard and b
   await page.locator("#word-says").waitFor({ state: "hidden" });
   await page.locator("[data-word=epoch]").click();
   await page.locator("#word-says", { hasText: "1,437" }).waitFor();
+  assert.deepEqual(said, []);
+  await leave();
+});
+
+test("the run as a program: shown when it is asked for, and with the settings that are changed", async () => {
+  const { page, said, leave } = await open("gpus");
+  /** @type {string[]} */
+  const loaded = [];
+  page.on("request", (request) => loaded.push(new URL(request.url()).pathname));
+  await train(page, 2);
+  assert.ok(!loaded.includes("/lines.js"));
+  await page.locator("#lines summary").press("Enter");
+  await page.locator("#lines-python", { hasText: "make_parallel(model, batch_statistics=\"batch\", seed=0)" }).waitFor();
+  await page.locator("#lines-rust", { hasText: ".synchronized())" }).waitFor();
+  await page.locator("#lines-keras", { hasText: "DataParallel()" }).waitFor();
+  await page.locator("[name=split][value=even]").click();
+  await page.locator("[name=batch_norm][value=per_shard]").click();
+  await page.locator("#lines-python", { hasText: "make_parallel(model, split=\"even\", seed=0)" }).waitFor();
+  await page.locator("#lines-rust", { hasText: "Trainer::new(model, compile)?.split(SplitMode::Even);" }).waitFor();
+  assert.equal(await page.locator("#lines-rust", { hasText: "synchronized" }).count(), 0);
+  assert.deepEqual(await faults(page), []);
   assert.deepEqual(said, []);
   await leave();
 });

@@ -47,7 +47,7 @@ test("an engine whose code is not there is said", async () => {
 
 test("training has no end unless one is asked for", async () => {
   const { page, leave } = await open("gpus");
-  await page.locator("summary").click();
+  await page.locator("summary", { hasText: "Seed" }).click();
   assert.equal(await page.locator("#epochs").inputValue(), "0");
   await page.locator("#batch-size").fill("17");
   await train(page, 3);
@@ -238,7 +238,7 @@ test("with reduced motion nothing slides", async () => {
 test("a field that is emptied changes nothing", async () => {
   const { page, said, leave } = await open("gpus");
   await train(page, 5);
-  await page.locator("summary").click();
+  await page.locator("summary", { hasText: "Seed" }).click();
   for (const field of ["#seed", "#epochs", "#learning-rate"]) {
     await page.locator(field).fill("");
     await page.locator(field).press("Tab");
@@ -253,7 +253,7 @@ test("a field that is emptied changes nothing", async () => {
 test("settings that begin a run anew leave a training one training, however fast they change", async () => {
   const { page, said, leave } = await open("gpus");
   await train(page, 5);
-  await page.locator("summary").click();
+  await page.locator("summary", { hasText: "Seed" }).click();
   await page.evaluate(() => {
     for (const value of ["1", "2", "3"]) {
       const seed = /** @type {HTMLInputElement} */ (document.getElementById("seed"));

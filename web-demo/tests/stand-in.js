@@ -58,7 +58,7 @@ export async function useAll(page) {
   await page.locator("#pad").press("3");
   await page.click("#measure");
   await page.click("#predict");
-  await page.locator("summary").click();
+  await page.locator("summary", { hasText: "Seed" }).click();
   await page.locator("#predicted table").first().waitFor();
   await page.click("#stages-show");
   await page.locator("#stages table tbody tr").nth(15).waitFor();

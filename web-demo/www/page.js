@@ -150,6 +150,8 @@ show_stages.addEventListener("click", () => void showStages());
 byId("copy-link", HTMLButtonElement).addEventListener("click", copyLink);
 byId("export-model", HTMLButtonElement).addEventListener("click", exportModel);
 byId("export-metrics", HTMLButtonElement).addEventListener("click", exportMetrics);
+const lines = byId("lines", HTMLDetailsElement);
+lines.addEventListener("toggle", showLines);
 
 /** @param {import("./messages.js").Request} request */
 function send(request) {
@@ -497,8 +499,21 @@ function lastEpoch(epochs) {
 
 function keepAddress() {
   if (!settings || !hello) return;
+  void showLines();
   const query = format(settings, hello, N_CORES);
   history.replaceState(null, "", `${location.pathname}${query ? `?${query}` : ""}${location.hash}`);
+}
+
+/** Shows the present settings as programs, where they are asked for. */
+async function showLines() {
+  if (!lines.open || !settings) return;
+  try {
+    const { linesOf } = await import("./lines.js");
+    for (const [name, text] of Object.entries(linesOf(settings))) byId(`lines-${name}`, HTMLElement).textContent = text;
+    say(byId("lines-says", HTMLElement), "");
+  } catch {
+    say(byId("lines-says", HTMLElement), "The programs did not load. Close this part and open it again.");
+  }
 }
 
 /**
