@@ -1,8 +1,39 @@
 // Is what the page loads later there when it is asked for, and missed when it can't be loaded? The engine is a stand-in here.
 
 import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
 import { test } from "node:test";
+import { withStandIn } from "./serve.js";
 import { faults, open, train } from "./stand-in.js";
+
+/** @import { Page } from "playwright-core" */
+
+/** Saves the run as a picture. @param {Page} page */
+async function picture(page) {
+  const [download] = await Promise.all([page.waitForEvent("download"), page.click("#export-card")]);
+  assert.equal(download.suggestedFilename(), "manyhands.png");
+  return readFile(await download.path());
+}
+
+/**
+ * What is drawn on a picture: its colours, those of its margins and the gap between its columns, and the paper of the page.
+ * @param {Page} page
+ * @param {Buffer} png
+ */
+function drawn(page, png) {
+  return page.evaluate(async (bytes) => {
+    const image = await createImageBitmap(new Blob([new Uint8Array(bytes)], { type: "image/png" }));
+    const context = Object.assign(document.createElement("canvas"), { width: image.width, height: image.height }).getContext("2d", { willReadFrequently: true });
+    context?.drawImage(image, 0, 0);
+    const colours = (/** @type {[number, number, number, number]} */ ...box) => {
+      const data = context?.getImageData(...box).data ?? new Uint8ClampedArray();
+      return [...new Set(Array.from({ length: data.length / 4 }, (_, at) => `#${[0, 1, 2].map((part) => data[4 * at + part].toString(16).padStart(2, "0")).join("")}`))];
+    };
+    const { width, height } = image;
+    const empty = [colours(0, 0, 40, height), colours(width - 40, 0, 40, height), colours(0, 0, width, 30), colours(0, height - 24, width, 24), colours(534, 220, 48, 295)];
+    return { all: colours(0, 0, width, height), bar: colours(50, 152, width - 100, 50), empty: [...new Set(empty.flat())], paper: getComputedStyle(document.documentElement).getPropertyValue("--paper").trim() };
+  }, [...png]);
+}
 
 test("stages are loaded when they are asked for, and shown as bricks with their bubble, beside copies", async () => {
   const { page, said, leave } = await open("gpus");
@@ -117,6 +148,69 @@ test("the run as a program: shown when it is asked for, and with the settings th
   assert.equal(await page.locator("#lines-rust", { hasText: "synchronized" }).count(), 0);
   assert.deepEqual(await faults(page), []);
   assert.deepEqual(said, []);
+  await leave();
+});
+
+test("a run is saved as a picture for previews of links, in the colours of the page", async () => {
+  for (const colorScheme of /** @type {const} */ (["light", "dark"])) {
+    const { page, said, leave } = await open("gpus", { colorScheme });
+    /** @type {string[]} */
+    const loaded = [];
+    page.on("request", (request) => loaded.push(new URL(request.url()).pathname));
+    await page.reload();
+    await page.locator("#export-card:enabled").waitFor();
+    await train(page, 20);
+    assert.ok(!loaded.includes("/card.js"), "it is no part of the start");
+    const png = await picture(page);
+    assert.ok(loaded.includes("/card.js"));
+    assert.equal(png.subarray(0, 8).toString("latin1"), "\x89PNG\r\n\x1a\n");
+    assert.deepEqual([png.readUInt32BE(16), png.readUInt32BE(20)], [1200, 630]);
+    const { all, bar, empty, paper } = await drawn(page, png);
+    assert.ok(all.length > 20, `${all.length} colours`);
+    const adapters = await page.evaluate(() => ["a0", "a1", "a2"].map((name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim()));
+    for (const colour of adapters) assert.ok(bar.includes(colour), `${colour} is not in the bar`);
+    assert.deepEqual(empty, [paper]);
+    assert.equal(await page.locator("#export-says").textContent(), "Saved as manyhands.png.");
+    assert.deepEqual(said, []);
+    await leave();
+  }
+});
+
+test("a picture keeps to its columns before the first step, with sixteen adapters of long names, and of a text", async () => {
+  const engine = withStandIn("gpus")["/engine.js"].replaceAll("NVIDIA GeForce RTX 3060", "An adapter with a name that goes on and on 🖐 ".repeat(4)).replaceAll("a GRU of 128 units", "a network with a name that goes on ".repeat(4));
+  const { page, said, leave } = await open("gpus", {}, { "/engine.js": engine, "/data/lincoln.txt": "It is the duty of the people." });
+  await page.locator("#export-card:enabled").waitFor();
+  const keeps = async () => {
+    const { empty, paper, all } = await drawn(page, await picture(page));
+    assert.deepEqual(empty, [paper]);
+    assert.ok(all.length > 20, `${all.length} colours`);
+  };
+  await keeps();
+  const adds = page.locator("#add button");
+  for (let at = 3; at < 16; at += 1) await adds.nth(at % 3).press("Enter");
+  await page.waitForFunction(() => document.querySelectorAll("#lanes .lane").length === 16);
+  await train(page, 5);
+  await keeps();
+  await page.selectOption("#data", "text");
+  await page.locator("#fact-accuracy-name", { hasText: "bits" }).waitFor();
+  await page.waitForFunction(() => Number(document.getElementById("fact-accuracy")?.textContent) > 0);
+  await keeps();
+  assert.deepEqual(said, []);
+  await leave();
+});
+
+test("no picture is offered before there is an engine", async () => {
+  const { page, leave } = await open("silent");
+  await page.locator("#export-metrics:disabled").waitFor();
+  assert.ok(await page.locator("#export-card").isDisabled());
+  await leave();
+});
+
+test("a picture that can't be drawn is said, and the rest of the page goes on", async () => {
+  const { page, leave } = await open("gpus", {}, { "/card.js": null });
+  await page.locator("#export-card:enabled").click();
+  await page.locator("#export-says", { hasText: "could not be made" }).waitFor();
+  await train(page, 3);
   await leave();
 });
 

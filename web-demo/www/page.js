@@ -152,6 +152,7 @@ byId("export-model", HTMLButtonElement).addEventListener("click", exportModel);
 byId("export-metrics", HTMLButtonElement).addEventListener("click", exportMetrics);
 const lines = byId("lines", HTMLDetailsElement);
 lines.addEventListener("toggle", showLines);
+byId("export-card", HTMLButtonElement).addEventListener("click", exportCard);
 
 /** @param {import("./messages.js").Request} request */
 function send(request) {
@@ -206,7 +207,7 @@ function begin(known) {
   if (!hello || is_dead) return;
   show(known, settingsFor(known));
   rig.offer(hello.adapters, hello.most_adapters);
-  for (const id of ["export-model", "export-metrics", "copy-link"]) byId(id, HTMLButtonElement).disabled = false;
+  for (const id of ["export-model", "export-metrics", "export-card", "copy-link"]) byId(id, HTMLButtonElement).disabled = false;
   form.enabled = true;
   show_stages.disabled = false;
   is_to_run = startsByItself() || location.hash.startsWith("#try-");
@@ -544,6 +545,22 @@ function exportMetrics() {
   const adapters = members.map(({ info }) => info);
   const metrics = { manyhands: hello?.version, settings, adapters, members: Object.fromEntries(known), epochs, steps, notices };
   save("manyhands-metrics.json", `${JSON.stringify(metrics, null, 1)}\n`, "application/json");
+}
+
+/** Saves the run as it is now as a picture. */
+async function exportCard() {
+  if (!settings) return;
+  const { data, model, split } = settings;
+  const shown = {
+    data, split, network: hello?.task.models.find(({ id }) => id === model)?.name ?? model, step: state.step, loss: curves.loss_of_late,
+    accuracy: pictures.accuracy, ...rig.batch, ms: rig.step_ms, samples_per_s: curves.samples_per_s, simulated: simulated.shown, steps: [...steps],
+  };
+  try {
+    const { pictureOf } = await import("./card.js");
+    save("manyhands.png", await pictureOf(shown), "image/png");
+  } catch (error) {
+    say(byId("export-says", HTMLElement), `The picture could not be made: ${/** @type {Error} */ (error).message}. Try again.`);
+  }
 }
 
 async function copyLink() {

@@ -92,6 +92,12 @@ export class Rig {
     return this.#order.map(({ member }) => this.#parts.find(({ id }) => id === member.id)?.rows ?? 0);
   }
 
+  /** The last full batch, cut by adapter; those that came after it have no rows. @returns {{ parts: Part[], rows: number }} */
+  get batch() {
+    const late = this.#order.filter(({ member }) => !this.#parts.some(({ id }) => id === member.id));
+    return { parts: [...this.#parts, ...late.map(({ slot, member }) => ({ slot, name: member.info.name, rows: 0 }))], rows: this.#full?.rows ?? 0 };
+  }
+
   /** Letters of the members, by position. */
   get letters() {
     return this.#order.map((lane) => lane.letter);

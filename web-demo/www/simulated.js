@@ -26,6 +26,8 @@ export class SimulatedRig {
   /** Counts what was asked: an older answer is dropped. */
   #asked = 0;
   #timer = 0;
+  /** What is shown, if something is: its network is empty where the rig brings its own. @type {{ title: string, network: string, speed_up: number } | null} */
+  shown = null;
 
   /**
    * @param {Link} link
@@ -66,6 +68,7 @@ export class SimulatedRig {
     if (this.#chosen === "here") {
       // What was measured here are speeds of the network before.
       this.#asked += 1;
+      this.shown = null;
       return say(byId("other-says", HTMLElement), "Another network learns here: press “This machine” again after some steps.");
     }
     if (this.#model.value === "here" && this.#chosen !== "own") void this.choose(this.#chosen);
@@ -107,7 +110,9 @@ export class SimulatedRig {
     say(byId("other-name", HTMLElement), title);
     const [together, alone] = [report.strong[report.strong.length - 1], report.strong[0]];
     if (!together || !alone) return;
-    say(byId("other-speed-up", HTMLElement), `${(together.rows_per_s / alone.rows_per_s).toFixed(2)} ×`);
+    const speed_up = together.rows_per_s / alone.rows_per_s;
+    this.shown = { title, network: this.#model.hidden ? "" : this.#model.selectedOptions[0].text, speed_up };
+    say(byId("other-speed-up", HTMLElement), `${speed_up.toFixed(2)} ×`);
     say(byId("other-efficiency", HTMLElement), percent(Math.min(1, together.efficiency), 0));
     say(byId("other-ms", HTMLElement), short(together.step_ms));
     say(byId("other-speed", HTMLElement), whole(together.rows_per_s));
