@@ -62,8 +62,14 @@ const SMALL_ENGINE: &str = r#"profile.web.package.manyhands.opt-level="z""#;
 /// source: a page that grows without notice is caught here.
 const LIMITS: [usize; 2] = [457_000, 722_000];
 /// Files that are loaded behind the engine's first, or when they are first used: the scripts are those of `LATER` in `web-demo/build.js`.
-const LATER: [&str; 5] =
-    ["engine/manyhands_web_demo_later.wasm", "stages.js", "words.js", "vendor/uPlot.esm.js", "vendor/LICENSE"];
+const LATER: [&str; 6] = [
+    "engine/manyhands_web_demo_later.wasm",
+    "replay.js",
+    "stages.js",
+    "words.js",
+    "vendor/uPlot.esm.js",
+    "vendor/LICENSE",
+];
 
 /// Folder of the data that a visitor may choose.
 const DATA: &str = "data";
