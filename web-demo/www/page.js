@@ -564,9 +564,9 @@ async function play(file) {
     const run = part.read(file.name, await file.text(), DATA);
     const known = await dataFor(run.settings.data);
     if (!known) throw new Error(`The data of ${file.name} can’t be had: see above, beside “Data”.`);
+    say(says, "");
     if (replay) return;
     if (!settings || is_dead || is_of_former || state.state === "opening" || state.state === "measuring") throw new Error("The engine is busy: choose the file again in a moment.");
-    say(says, "");
     if (state.state === "running") link.send({ type: "pause" });
     restore = setAside();
     link.is_muted = true;

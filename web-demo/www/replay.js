@@ -11,6 +11,8 @@ import { byId, make, say, whole } from "./dom.js";
 /** Longest time of a replay, and shortest of a step: a frame. */
 const MOST_MS = 30_000;
 const LEAST_STEP_MS = 1000 / 60;
+/** A replay that is that many times as fast or as slow is called as fast as it was. */
+const ALIKE = 1.05;
 /** Most that a frame goes on: behind a hidden page a replay waits. */
 const MOST_FRAME_MS = 250;
 const HELP = "choose a file that the button “Metrics (.json)” of this page saved";
@@ -175,7 +177,9 @@ export class Replay {
   #rigs;
   #changes;
   #act;
+  /** Times as fast as the lengths of the steps, and as the recording. */
   #speed;
+  #pace;
   /** Members now. @type {Member[]} */
   #members = [];
   /** The next step, epoch and notice. */
@@ -206,6 +210,7 @@ export class Replay {
     this.#changes = changesOf(run);
     const all_ms = run.steps.reduce((sum, step) => sum + lengthOf(step), 0);
     this.#speed = Math.max(1, all_ms / MOST_MS);
+    this.#pace = (this.#speed * run.steps.reduce((sum, { clock_ms }) => sum + clock_ms, 0)) / all_ms;
     this.#due_ms = lengthOf(run.steps[0]);
     while (run.epochs[this.#epoch]?.step < run.steps[0].step) this.#epoch += 1;
     this.#banner = make("p", { className: "banner" }, `Replay of ${name}: nothing is computed here. `, this.#pause, " ", this.#end);
@@ -258,7 +263,9 @@ export class Replay {
     const last = this.#run.steps[this.#run.steps.length - 1].step;
     say(line, this.#at >= this.#run.steps.length ? `The replay is over: step ${whole(last)} was the last.`
       : this.#is_paused ? "The replay is paused."
-        : this.#speed > 1 ? `Replay, ${this.#speed.toFixed(1)} times as fast as it was.` : "Replay, as fast as it was.");
+        : this.#pace > ALIKE ? `Replay, ${this.#pace.toFixed(1)} times as fast as it was.`
+          : this.#pace < 1 / ALIKE ? `Replay, ${(1 / this.#pace).toFixed(1)} times as slow as it was: a frame for each step.`
+            : "Replay, as fast as it was.");
   }
 
   /** @param {number} now_ms */
