@@ -1,10 +1,11 @@
 // Is what the page loads later there when it is asked for, and missed when it can't be loaded? The engine is a stand-in here.
 
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { test } from "node:test";
 import { withStandIn } from "./serve.js";
-import { faults, open, train } from "./stand-in.js";
+import { faults, open, train, trainAndPause } from "./stand-in.js";
 
 /** @import { Page } from "playwright-core" */
 
@@ -224,5 +225,245 @@ test("without the chart library all else works", async () => {
   const { page, leave } = await open("gpus", {}, { "/vendor/uPlot.esm.js": null });
   await train(page, 3);
   await page.locator("#loss-chart", { hasText: "did not load" }).waitFor();
+  await leave();
+});
+
+/** Trains, loses an adapter, and gives the metrics as they were saved. @param {Page} page */
+async function metricsOf(page) {
+  await train(page, 30);
+  await page.locator(".unplug").nth(1).click();
+  await page.waitForFunction(() => document.querySelectorAll("#log .number").length > 0);
+  const step = Number(await page.locator("#fact-step").textContent());
+  await page.waitForFunction((before) => Number(document.getElementById("fact-step")?.textContent) > before + 5, step);
+  await page.click("#run");
+  await page.waitForFunction(() => document.body.dataset.state === "paused");
+  const [download] = await Promise.all([page.waitForEvent("download"), page.click("#export-metrics")]);
+  return readFileSync(await download.path(), "utf8");
+}
+
+/** Chooses a file to replay. @param {Page} page @param {string} text @param {string} [name] */
+function choose(page, text, name = "run.json") {
+  return page.locator("#replay-file").setInputFiles({ name, mimeType: "application/json", buffer: Buffer.from(text) });
+}
+
+/** What the page sends to the engine from now on. @param {Page} page @returns {Promise<() => Promise<string[]>>} */
+async function sentBy(page) {
+  await page.evaluate(() => {
+    /** @type {string[]} */
+    const sent = [];
+    Object.assign(globalThis, { sent });
+    const post = Worker.prototype.postMessage;
+    // @ts-ignore
+    Worker.prototype.postMessage = function (request, ...rest) {
+      sent.push(request.type);
+      Object.assign(globalThis, { engine: this });
+      // @ts-ignore
+      return post.call(this, request, ...rest);
+    };
+  });
+  return () => page.evaluate(() => /** @type {any} */ (globalThis).sent);
+}
+
+/** What is seen of the run. @param {Page} page */
+function shownBy(page) {
+  return page.evaluate(() => ({
+    facts: ["fact-step", "fact-epoch", "fact-accuracy", "fact-speed", "log", "reference-says", "wrong-title", "run"].map((id) => document.getElementById(id)?.textContent),
+    lanes: [...document.querySelectorAll("#lanes .lane")].map((lane) => lane.textContent),
+    address: location.href, state: document.body.dataset.state, batch: document.getElementById("batch")?.ariaLabel,
+  }));
+}
+
+test("a saved run is played on the page: nothing is computed, and the engine's run is there again behind it", async () => {
+  const first = await open("gpus");
+  const text = await metricsOf(first.page);
+  const { steps, notices, epochs } = JSON.parse(text);
+  const last = steps[steps.length - 1];
+  const epoch = epochs[epochs.length - 1];
+  await first.leave();
+
+  const { page, said, leave } = await open("gpus");
+  /** @type {string[]} */
+  const loaded = [];
+  page.on("request", (request) => loaded.push(new URL(request.url()).pathname));
+  await train(page, 5);
+  assert.ok(!loaded.includes("/replay.js"));
+  // By keyboard: it follows the button before it, and a key opens the choice.
+  await page.locator("#copy-link").focus();
+  await page.keyboard.press("Tab");
+  const [chooser] = await Promise.all([page.waitForEvent("filechooser"), page.keyboard.press("Space")]);
+  const sent = await sentBy(page);
+  await chooser.setFiles({ name: "run.json", mimeType: "application/json", buffer: Buffer.from(text) });
+  await page.locator("[data-kind=replay]", { hasText: "Replay of run.json: nothing is computed here." }).waitFor();
+  assert.ok(loaded.includes("/replay.js"));
+  assert.equal(await page.evaluate(() => document.activeElement?.textContent), "End the replay");
+  await page.waitForFunction(() => Number(document.getElementById("fact-step")?.textContent) > 8);
+  assert.match((await page.locator("#status").textContent()) ?? "", /^Replay, as fast as it was/);
+  assert.deepEqual(await faults(page), []);
+  await page.keyboard.press("Shift+Tab");
+  await page.keyboard.press("Enter");
+  await page.locator("#status", { hasText: "paused" }).waitFor();
+  // The facts follow by 200 ms.
+  await page.waitForTimeout(500);
+  const at = await page.locator("#fact-step").textContent();
+  await page.waitForTimeout(500);
+  assert.equal(await page.locator("#fact-step").textContent(), at);
+  await page.keyboard.press("Enter");
+  await page.locator("#status", { hasText: `step ${last.step} was the last` }).waitFor();
+  await page.locator("#fact-step", { hasText: new RegExp(`^${last.step}$`) }).waitFor();
+  await page.locator("#fact-accuracy", { hasText: `${(100 * epoch.val_accuracy).toFixed(1)} %` }).waitFor();
+  assert.deepEqual(await page.locator("#lanes .name").allTextContents(), last.adapters.map((/** @type {{ name: string }} */ { name }) => name));
+  assert.equal(await page.locator("#log li").first().textContent(), `step ${notices[notices.length - 1].step}${notices[notices.length - 1].message}`);
+  await page.locator("#loss-is", { hasText: /\d/ }).waitFor();
+  for (const id of ["run", "step", "reset", "measure", "export-metrics", "replay-file"]) assert.ok(await page.locator(`#${id}`).isDisabled(), id);
+  await page.evaluate(() => { location.hash = "#try-even"; });
+  assert.deepEqual(await faults(page), []);
+  assert.deepEqual(await sent(), ["pause"]);
+  assert.equal(new URL(page.url()).search, "");
+
+  await page.locator("[data-kind=replay] button", { hasText: "End" }).click();
+  assert.equal(await page.locator("[data-kind=replay]").count(), 0);
+  // It was training when the file was chosen.
+  await page.waitForFunction(() => document.body.dataset.state === "running");
+  await page.waitForFunction(() => Number(document.getElementById("fact-step")?.textContent) > 10);
+  assert.equal(await page.evaluate(() => document.activeElement?.id), "run");
+  assert.equal(await page.locator("#lanes .lane").count(), 3);
+  assert.deepEqual((await sent()).slice(0, 2), ["pause", "resume"]);
+  assert.deepEqual(said, []);
+  await leave();
+});
+
+test("behind a replay the page is as it was", async () => {
+  const { page, said, leave } = await open("gpus");
+  const text = await metricsOf(page);
+  await page.locator("#lanes .lane").first().locator(".remove").click();
+  await page.waitForFunction(() => document.querySelectorAll("#lanes .lane").length === 2);
+  await page.waitForFunction(() => (document.getElementById("log")?.textContent ?? "").includes("is back"));
+  await page.waitForTimeout(500);
+  const before = await shownBy(page);
+  const sent = await sentBy(page);
+  // A step's rate that differs is followed, and there is no reference for it.
+  const metrics = JSON.parse(text);
+  metrics.steps.forEach((/** @type {any} */ step, /** @type {number} */ at) => { step.clock_ms = 5000; step.learning_rate = at < 5 ? 0.5 : 0.002; });
+  metrics.steps[1].loss = null;
+  await choose(page, JSON.stringify(metrics));
+  await page.locator("#status", { hasText: /^Replay, \d+\.\d times as fast as it was/ }).waitFor();
+  assert.equal(await page.locator("#lanes .lane").count(), 3);
+  await page.waitForFunction(() => Number(document.getElementById("fact-step")?.textContent) >= 3);
+  await page.locator("#reference-says", { hasText: "No reference was recorded for this learning rate" }).waitFor();
+  await page.locator("[data-kind=replay] button", { hasText: "End" }).press("Enter");
+  await page.waitForTimeout(500);
+  assert.deepEqual(await shownBy(page), before);
+  assert.deepEqual(await sent(), []);
+  await page.click("#step");
+  await page.locator("#fact-step", { hasText: new RegExp(`^${Number(before.facts[0]) + 1}$`) }).waitFor();
+  await train(page, Number(before.facts[0]) + 3);
+  assert.deepEqual(said, []);
+  await leave();
+});
+
+test("a run on other data is played with their words, and those of the page come back", async () => {
+  const files = { "/data/lincoln.txt": "text".repeat(100) };
+  const first = await open("gpus", {}, files);
+  await first.page.locator("#data:enabled").selectOption("text");
+  await first.page.waitForFunction(() => location.search.includes("data=text"));
+  const text = await metricsOf(first.page);
+  await first.leave();
+
+  const { page, said, leave } = await open("gpus", {}, files);
+  await trainAndPause(page);
+  await page.locator("#pictures-says", { hasText: "right after step" }).waitFor();
+  await page.waitForTimeout(500);
+  const before = await shownBy(page);
+  await choose(page, text);
+  await page.locator("#fact-accuracy-name", { hasText: "bits/character" }).waitFor();
+  assert.equal(await page.locator("#loss-unit").textContent(), ", bits a character");
+  assert.equal(await page.locator("#data").inputValue(), "text");
+  await page.waitForFunction(() => Number(document.getElementById("fact-step")?.textContent) > 8);
+  assert.deepEqual(await faults(page), []);
+  await page.locator("[data-kind=replay] button", { hasText: "End" }).click();
+  await page.locator("#pictures-says", { hasText: "right after step" }).waitFor();
+  await page.waitForTimeout(500);
+  assert.deepEqual(await shownBy(page), before);
+  assert.equal(await page.locator("#data").inputValue(), "digits");
+  assert.equal(await page.locator("#loss-unit").textContent(), "");
+  await train(page, Number(before.facts[0]) + 2);
+  assert.deepEqual(said, []);
+  await leave();
+
+  const without = await open("gpus", {}, { "/data/lincoln.txt": null });
+  await train(without.page, 3);
+  await choose(without.page, text);
+  await without.page.locator("#export-says", { hasText: "The data of run.json can’t be had" }).waitFor();
+  assert.equal(await without.page.locator("#data").inputValue(), "digits");
+  assert.equal(await without.page.locator("[data-kind=replay]").count(), 0);
+  await without.leave();
+});
+
+test("a file that is no metrics is refused, with what it lacks, and changes nothing", async () => {
+  const { page, said, leave } = await open("gpus");
+  const text = await metricsOf(page);
+  await page.waitForFunction(() => (document.getElementById("log")?.textContent ?? "").includes("is back"));
+  await page.waitForTimeout(500);
+  const before = await shownBy(page);
+  const sent = await sentBy(page);
+  const changed = (/** @type {(metrics: any) => void} */ change) => {
+    const metrics = JSON.parse(text);
+    change(metrics);
+    return JSON.stringify(metrics);
+  };
+  for (const [file, expected] of [
+    ["a picture", /^run\.json needs to be JSON, but is not: .+\n {2}help: choose a file that the button “Metrics \(\.json\)” of this page saved$/s],
+    ["[1, 2]", /^run\.json needs an object, but has a list\n {2}help: /],
+    ["{}", /^run\.json needs `settings`, an object, but has none\n {2}help: /],
+    [changed((metrics) => { delete metrics.steps[2].clock_ms; }), /^run\.json, entry 3 of `steps`, needs `clock_ms`, a number from 0 up, but has none\n/],
+    [changed((metrics) => { metrics.steps[2].adapters[0].rows = "8"; }), /^run\.json, entry 3 of `steps`, an entry of its `adapters`, needs `rows`, a whole number from 0 up, but has "8"\n/],
+    [changed((metrics) => { metrics.steps[2].adapters[0].member = 99; }), /needs `member`, an id of `members`, but has 99\n/],
+    [changed((metrics) => { metrics.steps.reverse(); }), /^run\.json, entry 2 of `steps`, needs `step`, a number above \d+, that of the entry before, but has \d+\n/],
+    [changed((metrics) => { metrics.steps = []; }), /^run\.json needs `steps`, one or more, but has none\n {2}help: train some steps/],
+    [changed((metrics) => { metrics.settings.data = "cats"; }), /needs `data`, one of digits, fashion, text, but has "cats"\n/],
+  ]) {
+    await choose(page, String(file));
+    await page.waitForFunction((source) => new RegExp(source, "s").test(document.getElementById("export-says")?.textContent ?? ""), /** @type {RegExp} */ (expected).source);
+  }
+  assert.deepEqual(await shownBy(page), before);
+  assert.deepEqual(await sent(), []);
+  assert.equal(await page.locator("[data-kind=replay]").count(), 0);
+  assert.deepEqual(said, []);
+  await leave();
+});
+
+test("a replay that can't be loaded is said, and the rest of the page goes on", async () => {
+  const { page, leave } = await open("gpus", {}, { "/replay.js": null });
+  const text = await metricsOf(page);
+  await choose(page, text);
+  await page.locator("#export-says", { hasText: "could not be loaded" }).waitFor();
+  await train(page, 3);
+  await leave();
+});
+
+test("what the engine says during a replay waits until it has ended; that it has failed ends it", async () => {
+  const { page, leave } = await open("gpus");
+  const metrics = JSON.parse(await metricsOf(page));
+  for (const step of metrics.steps) step.clock_ms = 5000;
+  metrics.notices = [];
+  await page.click("#run");
+  const sent = await sentBy(page);
+  await choose(page, JSON.stringify(metrics));
+  await page.locator("[data-kind=replay]").waitFor();
+  await page.waitForTimeout(4500);
+  assert.equal(await page.locator("#log .number").count(), 0, "the adapter came back meanwhile");
+  await page.locator("[data-kind=replay] button", { hasText: "End" }).click();
+  await page.locator("#log li", { hasText: "is back" }).waitFor();
+  await page.waitForFunction(() => document.body.dataset.state === "running");
+
+  await choose(page, JSON.stringify(metrics));
+  await page.locator("[data-kind=replay]").waitFor();
+  await page.evaluate(() => /** @type {any} */ (globalThis).engine.dispatchEvent(new ErrorEvent("error", { message: "out of memory", cancelable: true })));
+  await page.locator("[data-kind=failed]", { hasText: "out of memory" }).waitFor();
+  assert.equal(await page.locator("[data-kind=replay]").count(), 0);
+  await page.locator("#log li", { hasText: "is back" }).waitFor();
+  assert.ok(await page.locator("#replay-file").isDisabled());
+  assert.ok(await page.locator("#export-metrics").isEnabled());
+  assert.deepEqual(await sent(), ["pause", "resume", "pause"]);
   await leave();
 });

@@ -113,6 +113,17 @@ export class Curves {
     say(byId("loss-unit", HTMLElement), frequencies_loss === null ? "" : ", bits a character");
   }
 
+  /** What brings back the curves of now, for the same data. */
+  keep() {
+    const [points, open, epochs, marks] = [this.#points, this.#open, this.#epochs, this.#marks];
+    const [stride, mean, weight, pace] = [this.#stride, this.#mean, this.#weight, this.#pace];
+    return () => {
+      [this.#points, this.#open, this.#epochs, this.#marks] = [points, open, epochs, marks];
+      [this.#stride, this.#mean, this.#weight, this.#pace] = [stride, mean, weight, pace];
+      this.#draw();
+    };
+  }
+
   clear() {
     [this.#points, this.#open, this.#epochs, this.#marks] = [[], [], [], []];
     [this.#stride, this.#mean, this.#weight, this.#pace] = [1, null, 0, new Pace()];

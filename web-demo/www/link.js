@@ -11,6 +11,7 @@
 const ANSWERS = { loaded: "load", classified: "classify", measured: "measure", simulated: "simulate", staged: "stages", exported: "export" };
 
 const GONE = "the engine is gone";
+const MUTED = "a replay is shown: end it first";
 
 /** The engine's code: `index.html` asks for it before any script does. */
 async function engine() {
@@ -26,6 +27,8 @@ export class Link {
   #awaited = new Map();
   /** Whether the engine has failed: nobody answers any more. */
   #is_gone = false;
+  /** Whether nothing is sent: a run from a file is shown. */
+  is_muted = false;
 
   /**
    * Starts the worker.
@@ -44,7 +47,7 @@ export class Link {
 
   /** @param {Request} request */
   send(request) {
-    this.#worker.postMessage(request);
+    if (!this.is_muted) this.#worker.postMessage(request);
   }
 
   /**
@@ -55,6 +58,7 @@ export class Link {
    */
   ask(request) {
     if (this.#is_gone) return Promise.reject(new Error(GONE));
+    if (this.is_muted) return Promise.reject(new Error(MUTED));
     return new Promise((answer, refuse) => {
       const waiting = this.#awaited.get(request.type) ?? [];
       waiting.push({ answer, refuse });

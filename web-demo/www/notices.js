@@ -60,6 +60,13 @@ export function log(step, text) {
   while (list.children.length > MOST_LINES) list.lastElementChild?.remove();
 }
 
+/** What brings back the list of what happened as it is now. */
+export function keepLog() {
+  const list = byId("log", HTMLElement);
+  const kept = [...list.children];
+  return () => list.replaceChildren(...kept);
+}
+
 /** Empties the list of what happened. */
 export function clearLog() {
   byId("log", HTMLElement).replaceChildren(make("li", { className: "quiet", textContent: "Nothing yet." }));

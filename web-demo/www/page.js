@@ -5,14 +5,14 @@ import { DataChoice } from "./data.js";
 import { byId, paced, say, whole } from "./dom.js";
 import { Draw } from "./draw.js";
 import { Link } from "./link.js";
-import { announce, banner, clearLog, firstLine, log, tellOfAdapters } from "./notices.js";
+import { announce, banner, clearLog, firstLine, keepLog, log, tellOfAdapters } from "./notices.js";
 import { Pictures } from "./pictures.js";
 import { RigForm } from "./rig-form.js";
 import { Reference } from "./reference.js";
 import { Rig } from "./rig.js";
 import { Rules } from "./rules.js";
 import { Measurement } from "./scaling.js";
-import { dataOf, format, parse, startsByItself } from "./settings.js";
+import { DATA, dataOf, format, parse, startsByItself } from "./settings.js";
 import { SimulatedRig } from "./simulated.js";
 import { epochSays, goodness, showWords } from "./task.js";
 import { Tour } from "./tour.js";
@@ -57,7 +57,7 @@ let epochs = [];
 /** @type {{ step: number, message: string }[]} */
 let notices = [];
 /** All members of this page's life, by their ids, as logs name them. @type {Map<number, Info>} */
-const known = new Map();
+let known = new Map();
 /** The button that had the focus when it was disabled. @type {HTMLButtonElement | null} */
 let unfocused = null;
 /** What had the focus in a part of the page that was made inert. @type {HTMLElement | null} */
@@ -76,7 +76,20 @@ let is_of_former = false;
 /** What is sent of a run as it goes on. */
 const OF_RUN = ["steps", "epoch", "predictions", "written"];
 
-const link = new Link(hear);
+/** A run from a file that is shown in place of the engine's, once it was asked for. @type {import("./replay.js").Replay | null} */
+let replay = null;
+/** What brings back the page as it was before the replay. */
+let restore = () => {};
+/** What the engine said during the replay: it is heard after it. @type {Event[]} */
+let held = [];
+/** What was known of the data that are shown. @type {Known | null} */
+let shown = null;
+
+const link = new Link((event) => {
+  if (!replay) return void hear(event);
+  held.push(event);
+  if (event.type === "failed") endReplay();
+});
 const rig = new Rig(send);
 const reference = new Reference();
 const curves = new Curves(reference);
@@ -153,6 +166,11 @@ byId("export-metrics", HTMLButtonElement).addEventListener("click", exportMetric
 const lines = byId("lines", HTMLDetailsElement);
 lines.addEventListener("toggle", showLines);
 byId("export-card", HTMLButtonElement).addEventListener("click", exportCard);
+const replay_file = byId("replay-file", HTMLInputElement);
+replay_file.addEventListener("change", () => {
+  const file = replay_file.files?.[0];
+  if (file) void play(file);
+});
 
 /** @param {import("./messages.js").Request} request */
 function send(request) {
@@ -208,6 +226,7 @@ function begin(known) {
   show(known, settingsFor(known));
   rig.offer(hello.adapters, hello.most_adapters);
   for (const id of ["export-model", "export-metrics", "export-card", "copy-link"]) byId(id, HTMLButtonElement).disabled = false;
+  replay_file.disabled = false;
   form.enabled = true;
   show_stages.disabled = false;
   is_to_run = startsByItself() || location.hash.startsWith("#try-");
@@ -225,8 +244,10 @@ function settingsFor({ task }) {
 }
 
 /** Shows what can be learned from some data, and the settings for it. @param {Known} known @param {Settings} given */
-function show({ task, test_pixels, test_labels }, given) {
+function show(known, given) {
   if (!hello) return;
+  const { task, test_pixels, test_labels } = known;
+  shown = known;
   // From now on its defaults are those of this task.
   hello = { ...hello, task };
   settings = given;
@@ -308,6 +329,7 @@ function fail(message) {
   // Measurements are kept, and can still be saved.
   for (const button of document.querySelectorAll("button:not(.word)")) if (button instanceof HTMLButtonElement) button.disabled = button.id !== "export-metrics" || hello === null;
   for (const list of document.querySelectorAll("select")) list.disabled = true;
+  replay_file.disabled = true;
 }
 
 /** @param {State} said */
@@ -398,9 +420,10 @@ function takeSteps(now) {
   if (steps.length > MOST_STEPS) steps = steps.slice(-MOST_STEPS);
   rig.take(now);
   curves.take(now);
+  drawFacts();
+  if (replay) return;
   tour.learned();
   draw.learned();
-  drawFacts();
 }
 
 /**
@@ -481,7 +504,8 @@ function status(text, kind) {
 }
 
 function showFacts() {
-  const { accuracy } = pictures;
+  // Metrics have no predictions, but what came of them.
+  const accuracy = pictures.accuracy ?? (replay ? (epochs[epochs.length - 1]?.val_accuracy ?? null) : null);
   const good = goodness(settings?.data ?? "digits", { accuracy, loss: curves.loss_of_late });
   const speed = curves.samples_per_s;
   say(byId("fact-step", HTMLElement), whole(state.step));
@@ -501,6 +525,7 @@ function lastEpoch(epochs) {
 function keepAddress() {
   if (!settings || !hello) return;
   void showLines();
+  if (replay) return;
   const query = format(settings, hello, N_CORES);
   history.replaceState(null, "", `${location.pathname}${query ? `?${query}` : ""}${location.hash}`);
 }
@@ -561,6 +586,87 @@ async function exportCard() {
   } catch (error) {
     say(byId("export-says", HTMLElement), `The picture could not be made: ${/** @type {Error} */ (error).message}. Try again.`);
   }
+}
+
+/** Plays the run of a file of metrics. The engine's waits meanwhile. @param {File} file */
+async function play(file) {
+  const says = byId("export-says", HTMLElement);
+  try {
+    say(says, "Loading…");
+    const part = await import("./replay.js").catch((error) => { throw new Error(`This part of the page could not be loaded: ${error.message}. Try again.`); });
+    const run = part.read(file.name, await file.text(), DATA);
+    const known = await dataFor(run.settings.data);
+    if (!known) throw new Error(`The data of ${file.name} can’t be had: see above, beside “Data”.`);
+    say(says, "");
+    if (replay) return;
+    if (!settings || is_dead || is_of_former || state.state === "opening" || state.state === "measuring") throw new Error("The engine is busy: choose the file again in a moment.");
+    if (state.state === "running") link.send({ type: "pause" });
+    restore = setAside();
+    link.is_muted = true;
+    show(known, { ...run.settings });
+    state = { type: "state", state: "paused", step: 0, epoch: 0 };
+    clear();
+    replay = new part.Replay(file.name, run, { hear, change: follows, end: endReplay });
+    replay.start();
+    announce(`Replay of ${file.name}.`);
+  } catch (error) {
+    say(says, /** @type {Error} */ (error).message);
+  } finally {
+    // The same file can be chosen again.
+    replay_file.value = "";
+  }
+}
+
+/** Data of a run from a file. If they can't be had, those of the page stay chosen. @param {Settings["data"]} name */
+async function dataFor(name) {
+  // What was chosen and is still loading is not waited for.
+  const known = await data.take(name);
+  const list = byId("data", HTMLSelectElement);
+  if (!known && settings && list.value === name) list.value = settings.data;
+  return known;
+}
+
+/** Settings change in a run from a file. @param {import("./replay.js").Changed} changed */
+function follows(changed) {
+  if (!settings) return;
+  Object.assign(settings, changed);
+  reference.change(changed, state.step);
+  rules.show(settings);
+}
+
+/** Keeps the run of the engine. Gives what brings it back. */
+function setAside() {
+  const before = { shown, settings, members, state, steps, epochs, notices, known };
+  const parts = [rig, reference, curves, pictures, writing].map((part) => part.keep());
+  parts.push(keepLog());
+  known = new Map();
+  return () => {
+    ({ members, state, steps, epochs, notices, known } = before);
+    if (before.shown && before.settings) show(before.shown, before.settings);
+    byId("data", HTMLSelectElement).value = settings?.data ?? "digits";
+    for (const bring of parts) bring();
+    measurement.members = members;
+    if (settings) rules.tell(settings, members.length);
+    follow(state);
+  };
+}
+
+/** Back to the engine's run. If it was training, it goes on. */
+function endReplay() {
+  if (!replay) return;
+  replay.close();
+  [replay, link.is_muted] = [null, false];
+  restore();
+  const was_running = state.state === "running";
+  const events = held;
+  held = [];
+  for (const event of events) hear(event);
+  draw.learned();
+  if (is_dead) return;
+  if (was_running && state.state !== "finished") link.send({ type: "resume" });
+  announce("The replay has ended.");
+  // The button that was pressed is gone.
+  if (document.activeElement === document.body) run.focus({ preventScroll: true });
 }
 
 async function copyLink() {

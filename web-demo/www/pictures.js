@@ -67,6 +67,12 @@ export class Pictures {
     this.#draw();
   }
 
+  /** What brings back the predictions of now, for the same pictures. */
+  keep() {
+    const kept = this.#predictions;
+    return () => { if (kept) this.predictions = kept; };
+  }
+
   /** @param {Predictions} predictions */
   set predictions(predictions) {
     if (predictions.classes.length !== this.#labels.length) return;

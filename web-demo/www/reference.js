@@ -37,6 +37,12 @@ export class Reference {
     [this.#now, this.#most, this.#step] = [0, 0, 0];
   }
 
+  /** What brings back all that it knows now. */
+  keep() {
+    const kept = /** @type {const} */ ([this.#recorded, this.#other, this.#last, this.#now, this.#most, this.#step]);
+    return () => { [this.#recorded, this.#other, this.#last, this.#now, this.#most, this.#step] = kept; };
+  }
+
   /**
    * Settings change in a run.
    * @param {Partial<Settings>} changed

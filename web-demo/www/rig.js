@@ -140,6 +140,32 @@ export class Rig {
     this.#draw();
   }
 
+  /** Takes the rig off the page. Gives what brings it back. */
+  keep() {
+    const [lanes, order, n_asked, host] = [this.#lanes, this.#order, this.#n_asked, this.#host];
+    const [trail, last, full, parts, remark] = [this.#trail, this.#last, this.#full, this.#parts, this.#remark];
+    // Lanes know their letters and times: others are shown meanwhile.
+    this.#show(new Map(), []);
+    [this.#n_asked, this.#remark] = [0, new Remark()];
+    this.clear();
+    return () => {
+      this.#show(lanes, order);
+      [this.#n_asked, this.#host, this.#remark] = [n_asked, host, remark];
+      [this.#trail, this.#last, this.#full, this.#parts] = [trail, last, full, parts];
+      this.#drawOffers();
+      this.#draw();
+    };
+  }
+
+  /**
+   * @param {Map<number, Lane>} lanes
+   * @param {Lane[]} order
+   */
+  #show(lanes, order) {
+    [this.#lanes, this.#order] = [lanes, order];
+    byId("lanes", HTMLElement).replaceChildren(...order.map(({ element }) => element));
+  }
+
   /** Forgets the steps, as after a reset. */
   clear() {
     this.#trail = [];

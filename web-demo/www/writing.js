@@ -44,6 +44,15 @@ export class Writing {
     this.#newest.replaceChildren(...(before ? [make("span", { className: "older", textContent: before.textContent ?? "" })] : []), text);
   }
 
+  /** What brings back the lines of now. */
+  keep() {
+    const [lines, newest] = [this.#list, this.#newest].map(({ childNodes }) => [...childNodes]);
+    return () => {
+      this.#list.replaceChildren(...lines);
+      this.#newest.replaceChildren(...newest);
+    };
+  }
+
   clear() {
     this.#list.replaceChildren();
     this.#newest.replaceChildren();
