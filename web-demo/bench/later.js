@@ -9,11 +9,10 @@
 
 import { readFile, writeFile } from "node:fs/promises";
 import path from "node:path";
-import { launch, visit } from "../tests/browser.js";
+import { launch, reach, stepsOf, visit } from "../tests/browser.js";
 import { serve } from "../tests/serve.js";
 
 const LIST = new URL("../later.txt", import.meta.url);
-const MOST_MS = 120_000;
 /** Instructions; what stands for a smaller function in the first file is no smaller. */
 const SMALLEST = 12;
 const CHANNEL = "calls";
@@ -46,6 +45,7 @@ const script = await readFile(path.join(folder, SCRIPT), "utf8");
 const server = await serve([["/", folder]], { [SCRIPT]: ANSWER + script });
 /** @type {Map<string, { size: number, is_called: boolean }>} By hash. */
 const functions = new Map();
+
 /** Runs in the page. @param {string} name */
 function ask(name) {
   return new Promise((done) => {
@@ -61,9 +61,8 @@ function ask(name) {
 /**
  * Each change of a run and its rig, with some steps behind it.
  * @param {import("playwright-core").Page} page
- * @param {(least: number) => Promise<unknown>} reach
  */
-async function change(page, reach) {
+async function change(page) {
   const press = (/** @type {string} */ selector) => page.locator(selector).first().click();
   const slide = (/** @type {string} */ selector, /** @type {string} */ key) => page.locator(selector).first().press(key);
   await press("summary");
@@ -75,8 +74,7 @@ async function change(page, reach) {
     () => press("#add button:enabled"), () => press("#lanes .unplug:enabled"), () => press("#lanes .remove:enabled"),
   ]) {
     await act();
-    const step = await page.evaluate(() => Number(document.getElementById("fact-step")?.textContent?.replaceAll(",", "")));
-    await reach(step + 3);
+    await reach(page, (await stepsOf(page)) + 3);
   }
 }
 
@@ -98,8 +96,7 @@ async function note(gpu, query, steps, reducedMotion) {
   });
   await page.goto(`http://localhost:${server.port}/${query}`);
   if (reducedMotion === "reduce") await page.locator("#run:enabled").click();
-  const reach = (/** @type {number} */ least) => page.waitForFunction((wanted) => Number(document.getElementById("fact-step")?.textContent?.replaceAll(",", "")) >= wanted, least, { timeout: MOST_MS });
-  await reach(steps);
+  await reach(page, steps);
   if (reducedMotion === "reduce") {
     await page.click("#run");
     await page.waitForFunction(() => document.body.dataset.state === "paused");
@@ -107,8 +104,8 @@ async function note(gpu, query, steps, reducedMotion) {
     await page.waitForTimeout(1000);
     await page.locator("#reset:enabled").click();
     await page.locator("#run:enabled").click();
-    await reach(1);
-    await change(page, reach);
+    await reach(page, 1);
+    await change(page);
   }
   const noted = await page.evaluate(ask, CHANNEL);
   await browser.close();

@@ -29,6 +29,11 @@ function missing(why) {
   return new Error(`a part of the engine can't be loaded: ${why instanceof Error ? why.message : why}\n  help: try again, or load the page again`);
 }
 
+/** @param {{ status: number, statusText: string }} answer HTTP/2 has no text. */
+function refused({ status, statusText }) {
+  return missing(`${status} ${statusText}`.trimEnd());
+}
+
 /**
  * The second file, if it belongs to the first one: another build's has another name for the table.
  * @param {WebAssembly.Module} file
@@ -44,8 +49,8 @@ function fitting(file, exported) {
 function fetchLater() {
   const load = async () => {
     if (!later) {
-      const response = await fetch(LATER);
-      if (!response.ok) throw missing(`${response.status} ${response.statusText}`.trimEnd());
+      const response = await fetch(LATER).catch((error) => { throw missing(error); });
+      if (!response.ok) throw refused(response);
       const file = await WebAssembly.compile(await response.arrayBuffer());
       later ??= fitting(file, WebAssembly.Module.exports(/** @type {WebAssembly.Module} */ (module)).map(({ name }) => name));
     }
@@ -74,7 +79,7 @@ Object.assign(globalThis, {
       } catch (error) {
         throw missing(error);
       }
-      if (request.status !== 200) throw missing(`${request.status} ${request.statusText}`.trimEnd());
+      if (request.status !== 200) throw refused(request);
       later = fitting(new WebAssembly.Module(request.response), Object.keys(first));
     }
     new WebAssembly.Instance(later, { first });

@@ -13,6 +13,8 @@ const FLAGS = [
 /** Without it Chromium on Linux has WebGPU, and gives no adapter: a ready test of that. */
 const WEBGPU = "--enable-unsafe-webgpu";
 const TIMEOUT_MS = 60_000;
+/** Steps on SwiftShader on a busy machine take their time. */
+const PATIENCE_MS = 120_000;
 
 function browserPath() {
   if (process.env.MANYHANDS_CHROMIUM) return process.env.MANYHANDS_CHROMIUM;
@@ -55,4 +57,20 @@ export async function visit(browser, address, options = {}) {
   page.on("crash", () => said.push("the page crashed"));
   await page.goto(address);
   return { page, said, leave: () => context.close() };
+}
+
+/** The step that a page shows. @param {Page} page */
+export function stepsOf(page) {
+  return page.evaluate(() => Number(document.getElementById("fact-step")?.textContent?.replaceAll(",", "")));
+}
+
+/**
+ * Waits until a page shows a step.
+ * @param {Page} page
+ * @param {number} least
+ */
+export function reach(page, least) {
+  return page.waitForFunction(
+    (wanted) => Number(document.getElementById("fact-step")?.textContent?.replaceAll(",", "")) >= wanted, least, { timeout: PATIENCE_MS },
+  );
 }

@@ -11,7 +11,7 @@ import { FASHION } from "../datasets.js";
 import { BATCHES, HOST_GB_S, RIGS } from "../www/cards.js";
 import { EXAMPLES } from "../www/examples.js";
 import { Pace } from "../www/pace.js";
-import { launch, visit } from "./browser.js";
+import { launch, reach, stepsOf, visit } from "./browser.js";
 import { ROOT, manyhands } from "./command.js";
 import { BUILT, LATER, WASM, serve } from "./serve.js";
 
@@ -56,21 +56,6 @@ async function open(browser, query = "", host = "localhost") {
   visited.page.setDefaultTimeout(PATIENCE_MS);
   await visited.page.locator("#run:enabled").waitFor();
   return visited;
-}
-
-/** @param {Page} page */
-function stepsOf(page) {
-  return page.evaluate(() => Number(document.getElementById("fact-step")?.textContent?.replaceAll(",", "")));
-}
-
-/**
- * @param {Page} page
- * @param {number} least
- */
-function reach(page, least) {
-  return page.waitForFunction(
-    (wanted) => Number(document.getElementById("fact-step")?.textContent?.replaceAll(",", "")) >= wanted, least, { timeout: PATIENCE_MS },
-  );
 }
 
 /** @param {Page} page */

@@ -88,13 +88,17 @@ test("the focus stays in the page: with the stages when their button goes, on th
   await leave();
 });
 
-test("stages that can't be loaded are said, and the rest of the page goes on", async () => {
-  const { page, leave } = await open("gpus", {}, { "/stages.js": null });
-  await page.locator("#stages-show:enabled").click();
-  await page.locator("#stages-says", { hasText: "could not be loaded" }).waitFor();
-  await train(page, 3);
-  await leave();
-});
+/** @type {[what: string, file: string, button: string, line: string, text: string][]} */
+const MISSING = [["stages", "/stages.js", "#stages-show", "#stages-says", "could not be loaded"], ["a picture", "/card.js", "#export-card", "#export-says", "could not be made"]];
+for (const [what, file, button, line, text] of MISSING) {
+  test(`without ${file} what is missing of ${what} is said, and the rest of the page goes on`, async () => {
+    const { page, leave } = await open("gpus", {}, { [file]: null });
+    await page.locator(`${button}:enabled`).click();
+    await page.locator(line, { hasText: text }).waitFor();
+    await train(page, 3);
+    await leave();
+  });
+}
 
 test("twelve words are explained where they stand: pointed at, by keyboard and by touch", async () => {
   const { page, said, leave } = await open("gpus");
@@ -204,14 +208,6 @@ test("no picture is offered before there is an engine", async () => {
   const { page, leave } = await open("silent");
   await page.locator("#export-metrics:disabled").waitFor();
   assert.ok(await page.locator("#export-card").isDisabled());
-  await leave();
-});
-
-test("a picture that can't be drawn is said, and the rest of the page goes on", async () => {
-  const { page, leave } = await open("gpus", {}, { "/card.js": null });
-  await page.locator("#export-card:enabled").click();
-  await page.locator("#export-says", { hasText: "could not be made" }).waitFor();
-  await train(page, 3);
   await leave();
 });
 

@@ -576,13 +576,13 @@ function exportMetrics() {
 async function exportCard() {
   if (!settings) return;
   const { data, model, split } = settings;
-  const shown = {
+  const picture = {
     data, split, network: hello?.task.models.find(({ id }) => id === model)?.name ?? model, step: state.step, loss: curves.loss_of_late,
     accuracy: pictures.accuracy, ...rig.batch, ms: rig.step_ms, samples_per_s: curves.samples_per_s, simulated: simulated.shown, steps: [...steps],
   };
   try {
     const { pictureOf } = await import("./card.js");
-    save("manyhands.png", await pictureOf(shown), "image/png");
+    save("manyhands.png", await pictureOf(picture), "image/png");
   } catch (error) {
     say(byId("export-says", HTMLElement), `The picture could not be made: ${/** @type {Error} */ (error).message}. Try again.`);
   }

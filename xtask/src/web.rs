@@ -179,9 +179,11 @@ fn weigh(shell: &Shell, dist: &Path) -> Result<()> {
             ""
         };
         eprintln!("{:>9} {:>9}  {}{note}", thousands(bytes[0]), thousands(bytes[1]), name.display());
-        let sums = [(&mut first, !is_data && !is_later), (&mut total, !is_data)];
-        for (sum, _) in sums.into_iter().filter(|(_, counts)| *counts) {
-            *sum = [sum[0] + bytes[0], sum[1] + bytes[1]];
+        if !is_data {
+            total = [total[0] + bytes[0], total[1] + bytes[1]];
+        }
+        if !is_data && !is_later {
+            first = [first[0] + bytes[0], first[1] + bytes[1]];
         }
     }
     eprintln!("{:>9} {:>9}  for training to begin, by gzip and by brotli", thousands(first[0]), thousands(first[1]));

@@ -39,7 +39,9 @@ const IMPORTS: [&str; 2] = [
 fn main() -> Result<()> {
     let Arguments { input, folder, later, calls } = Arguments::parse();
     let mut bindgen = Bindgen::new();
-    bindgen.input_path(&input).web(true)?.typescript(false).remove_name_section(false).remove_producers_section(true);
+    bindgen.input_path(&input).web(true)?.typescript(false).remove_producers_section(true);
+    // Names tell which functions are meant.
+    bindgen.remove_name_section(later.is_none() && !calls);
     let mut output = bindgen.generate_output()?;
     output.emit(&folder)?;
     let stem = input.file_stem().context("needs a wasm file")?.to_string_lossy();
@@ -52,7 +54,7 @@ fn main() -> Result<()> {
         calls::note(&mut module);
         return write(&first, &module.emit_wasm());
     }
-    let Some(later) = later else { return write(&first, &config.parse(&bytes)?.emit_wasm()) };
+    let Some(later) = later else { return Ok(()) };
     let list = read(&later)?;
     let hashes: HashSet<&str> = list.lines().collect();
     let table = format!("later-{}", calls::hash(&bytes));
