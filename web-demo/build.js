@@ -18,7 +18,7 @@ const HERE = path.dirname(fileURLToPath(import.meta.url));
 /** Imports what wasm-bindgen writes, which lies beside it only there. */
 const WORKER = "src/engine.js";
 /** Modules that the page loads when they are first used. */
-const LATER = ["card.js", "lines.js", "replay.js", "stages.js", "words.js"];
+const LATER = ["card.js", "lines.js", "replay.js", "stages.js", "step-picture.js", "words.js"];
 const AS_THEY_ARE = ["icon.svg", "early.js"];
 const PREVIEW = "preview.png";
 const CHARTS = path.join(HERE, "node_modules/uplot");

@@ -7,11 +7,9 @@ import { inkOf, letterOf, paintOf } from "./split.js";
 
 /** Factors of the slider that slows an adapter down. */
 const FACTORS = [1, 1.5, 2, 3, 4, 6, 8, 12, 16];
-/** Part of a new step in the times shown: single steps jump about too fast to read. */
-export const GAIN = 0.25;
 /** `a, b, and c`. */
 const LIST = new Intl.ListFormat("en");
-const PHASES = /** @type {const} */ (["upload", "compute", "readback", "wait", "message"]);
+export const PHASES = /** @type {const} */ (["upload", "compute", "readback", "wait", "message"]);
 
 /** @typedef {Record<typeof PHASES[number], number>} Phases */
 
@@ -110,8 +108,12 @@ export class Lane {
     remove.setAttribute("aria-label", `Remove ${who}`);
   }
 
-  /** Takes in its part of a step. @param {AdapterLog | undefined} log */
-  learn(log) {
+  /**
+   * Takes in its part of a step.
+   * @param {AdapterLog | undefined} log
+   * @param {number} gain Its part in the times shown.
+   */
+  learn(log, gain) {
     this.rows = log?.rows ?? 0;
     if (!log) {
       this.times = null;
@@ -121,7 +123,7 @@ export class Lane {
       upload: log.upload_ms, compute: log.compute_ms, readback: log.readback_ms, wait: log.wait_ms, message: log.message_ms,
     };
     const old = this.times;
-    if (old) for (const phase of PHASES) now[phase] = old[phase] + GAIN * (now[phase] - old[phase]);
+    if (old) for (const phase of PHASES) now[phase] = old[phase] + gain * (now[phase] - old[phase]);
     this.times = now;
   }
 

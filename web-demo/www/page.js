@@ -4,8 +4,10 @@ import { Curves } from "./curves.js";
 import { DataChoice } from "./data.js";
 import { byId, paced, say, whole } from "./dom.js";
 import { Draw } from "./draw.js";
+import { Exports } from "./exports.js";
 import { Link } from "./link.js";
 import { announce, banner, clearLog, firstLine, keepLog, log, tellOfAdapters } from "./notices.js";
+import { OneStep } from "./one-step.js";
 import { Pictures } from "./pictures.js";
 import { RigForm } from "./rig-form.js";
 import { Reference } from "./reference.js";
@@ -97,6 +99,25 @@ const pictures = new Pictures();
 const writing = new Writing((temperature) => change({ temperature }));
 const data = new DataChoice(link, { now: () => settings?.data ?? null, chosen: learn });
 const draw = new Draw(link);
+const one_step = new OneStep({
+  step: () => link.send({ type: "step" }),
+  pause: () => link.send({ type: "pause" }),
+  place: (taken) => rig.place(taken),
+  light(lit) {
+    rig.light(lit?.part ?? null);
+    if (lit) status(lit.says, "state");
+    else showState();
+  },
+});
+const exports = new Exports(link, {
+  settings: () => settings,
+  metrics: () => ({ manyhands: hello?.version, settings, adapters: members.map(({ info }) => info), members: Object.fromEntries(known), epochs, steps, notices }),
+  picture: () => settings && {
+    data: settings.data, split: settings.split, network: hello?.task.models.find(({ id }) => id === settings?.model)?.name ?? settings.model,
+    step: state.step, loss: curves.loss_of_late, accuracy: pictures.accuracy, ...rig.batch, ms: rig.step_ms, samples_per_s: curves.samples_per_s,
+    simulated: simulated.shown, steps: [...steps],
+  },
+});
 const measurement = new Measurement(link, () => settings?.batch_size ?? 64);
 const form = new RigForm(link);
 const simulated = new SimulatedRig(link, {
@@ -147,7 +168,7 @@ run.addEventListener("click", () => {
   if (state.state === "idle") start();
   else link.send({ type: is_to_run ? "resume" : "pause" });
 });
-step.addEventListener("click", () => link.send({ type: "step" }));
+step.addEventListener("click", () => one_step.ask());
 reset.addEventListener("click", () => {
   link.send({ type: "reset" });
   announce("Back to fresh weights.");
@@ -160,12 +181,6 @@ for (const type of ["pointerover", "focusin", "click"]) {
   });
 }
 show_stages.addEventListener("click", () => void showStages());
-byId("copy-link", HTMLButtonElement).addEventListener("click", copyLink);
-byId("export-model", HTMLButtonElement).addEventListener("click", exportModel);
-byId("export-metrics", HTMLButtonElement).addEventListener("click", exportMetrics);
-const lines = byId("lines", HTMLDetailsElement);
-lines.addEventListener("toggle", showLines);
-byId("export-card", HTMLButtonElement).addEventListener("click", exportCard);
 const replay_file = byId("replay-file", HTMLInputElement);
 replay_file.addEventListener("change", () => {
   const file = replay_file.files?.[0];
@@ -225,7 +240,7 @@ function begin(known) {
   if (!hello || is_dead) return;
   show(known, settingsFor(known));
   rig.offer(hello.adapters, hello.most_adapters);
-  for (const id of ["export-model", "export-metrics", "export-card", "copy-link"]) byId(id, HTMLButtonElement).disabled = false;
+  exports.enable();
   replay_file.disabled = false;
   form.enabled = true;
   show_stages.disabled = false;
@@ -311,6 +326,7 @@ function clear() {
   [steps, epochs, notices] = [[], [], []];
   rig.clear();
   if (settings) reference.begin(settings);
+  one_step.clear();
   curves.clear();
   pictures.forget();
   writing.clear();
@@ -348,8 +364,10 @@ function follow(said) {
   enable(run, is_open || said.state === "idle");
   say(run, said.state === "running" ? "Pause" : said.step === 0 ? "Start" : "Continue");
   enable(step, said.state === "paused");
+  enable(one_step.button, said.state === "paused" || said.state === "running");
   enable(reset, is_open);
   measurement.enabled = is_open;
+  one_step.follow(said.state);
   if (unfocused?.disabled && !run.disabled) {
     if (document.activeElement === document.body) run.focus();
     unfocused = null;
@@ -418,7 +436,8 @@ function takeSteps(now) {
   goBackTo(now[0].step);
   steps.push(...now);
   if (steps.length > MOST_STEPS) steps = steps.slice(-MOST_STEPS);
-  rig.take(now);
+  rig.take(now, one_step.is_asked ? "alone" : "one of many");
+  one_step.take(last);
   curves.take(now);
   drawFacts();
   if (replay) return;
@@ -524,68 +543,10 @@ function lastEpoch(epochs) {
 
 function keepAddress() {
   if (!settings || !hello) return;
-  void showLines();
+  void exports.showLines();
   if (replay) return;
   const query = format(settings, hello, N_CORES);
   history.replaceState(null, "", `${location.pathname}${query ? `?${query}` : ""}${location.hash}`);
-}
-
-/** Shows the present settings as programs, where they are asked for. */
-async function showLines() {
-  if (!lines.open || !settings) return;
-  try {
-    const { linesOf } = await import("./lines.js");
-    for (const [name, text] of Object.entries(linesOf(settings))) byId(`lines-${name}`, HTMLElement).textContent = text;
-    say(byId("lines-says", HTMLElement), "");
-  } catch {
-    say(byId("lines-says", HTMLElement), "The programs did not load. Close this part and open it again.");
-  }
-}
-
-/**
- * Hands a file to the visitor.
- * @param {string} name
- * @param {BlobPart} content
- * @param {string} type
- */
-function save(name, content, type) {
-  const anchor = document.createElement("a");
-  anchor.href = URL.createObjectURL(new Blob([content], { type }));
-  anchor.download = name;
-  anchor.click();
-  setTimeout(() => URL.revokeObjectURL(anchor.href), 60_000);
-  say(byId("export-says", HTMLElement), `Saved as ${name}.`);
-}
-
-async function exportModel() {
-  try {
-    const { name, bytes } = await link.ask({ type: "export" });
-    save(name, new Uint8Array(bytes), "application/octet-stream");
-  } catch (error) {
-    say(byId("export-says", HTMLElement), /** @type {Error} */ (error).message);
-  }
-}
-
-function exportMetrics() {
-  const adapters = members.map(({ info }) => info);
-  const metrics = { manyhands: hello?.version, settings, adapters, members: Object.fromEntries(known), epochs, steps, notices };
-  save("manyhands-metrics.json", `${JSON.stringify(metrics, null, 1)}\n`, "application/json");
-}
-
-/** Saves the run as it is now as a picture. */
-async function exportCard() {
-  if (!settings) return;
-  const { data, model, split } = settings;
-  const picture = {
-    data, split, network: hello?.task.models.find(({ id }) => id === model)?.name ?? model, step: state.step, loss: curves.loss_of_late,
-    accuracy: pictures.accuracy, ...rig.batch, ms: rig.step_ms, samples_per_s: curves.samples_per_s, simulated: simulated.shown, steps: [...steps],
-  };
-  try {
-    const { pictureOf } = await import("./card.js");
-    save("manyhands.png", await pictureOf(picture), "image/png");
-  } catch (error) {
-    say(byId("export-says", HTMLElement), `The picture could not be made: ${/** @type {Error} */ (error).message}. Try again.`);
-  }
 }
 
 /** Plays the run of a file of metrics. The engine's waits meanwhile. @param {File} file */
@@ -637,7 +598,7 @@ function follows(changed) {
 /** Keeps the run of the engine. Gives what brings it back. */
 function setAside() {
   const before = { shown, settings, members, state, steps, epochs, notices, known };
-  const parts = [rig, reference, curves, pictures, writing].map((part) => part.keep());
+  const parts = [rig, one_step, reference, curves, pictures, writing].map((part) => part.keep());
   parts.push(keepLog());
   known = new Map();
   return () => {
@@ -667,13 +628,4 @@ function endReplay() {
   announce("The replay has ended.");
   // The button that was pressed is gone.
   if (document.activeElement === document.body) run.focus({ preventScroll: true });
-}
-
-async function copyLink() {
-  try {
-    await navigator.clipboard.writeText(location.href);
-    say(byId("export-says", HTMLElement), "The address is on the clipboard.");
-  } catch {
-    say(byId("export-says", HTMLElement), "The browser does not allow access to the clipboard: copy the address from its bar.");
-  }
 }

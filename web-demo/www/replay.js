@@ -19,7 +19,7 @@ const HELP = "choose a file that the button “Metrics (.json)” of this page s
 
 /** What asks the engine for something. The lanes' controls are hidden by page.css: how far one was slowed down is not in the file. */
 const PARTS = ".rules, #add, #rigs, .other-model, #tour, #stages-plate, #drawing, #rig-form, .temperature";
-const BUTTONS = ["run", "step", "reset", "measure", "export-model", "export-metrics"];
+const BUTTONS = ["run", "step", "step-slowly", "reset", "measure", "export-model", "export-metrics"];
 
 /** Kinds of values: what is needed in words, and whether a value is it. JSON has `null` where a number is not finite. */
 const KINDS = /** @type {const} */ ({

@@ -1,7 +1,7 @@
 // The rig: the batch as a bar, its trail, a lane for each adapter and one for the host, and what can be added.
 
 import { byId, colour, make, onScheme, paced, say, short, sized } from "./dom.js";
-import { GAIN, Lane, place } from "./lane.js";
+import { Lane, place } from "./lane.js";
 import { Remark } from "./remark.js";
 import { COLOURS, drawBatch } from "./split.js";
 
@@ -9,6 +9,8 @@ import { COLOURS, drawBatch } from "./split.js";
 /** @import { Part } from "./split.js" */
 
 const TRAIL_LINES = 120;
+/** Part of a new step in the times shown: single steps jump about too fast to read, but for one that was asked for alone. */
+const GAIN = { alone: 1, "one of many": 0.25 };
 const REDRAW_MS = 100;
 const CALM_MS = 500;
 const HOST_PHASES = ["data", "reduce", "update"];
@@ -126,9 +128,12 @@ export class Rig {
     this.#draw();
   }
 
-  /** @param {StepLog[]} steps */
-  take(steps) {
-    for (const step of steps) this.#learn(step);
+  /**
+   * @param {StepLog[]} steps
+   * @param {keyof typeof GAIN} company
+   */
+  take(steps, company) {
+    for (const step of steps) this.#learn(step, GAIN[company]);
     const [last, full] = [this.#last, this.#full];
     if (!last || !full) return;
     // The short last batch of an epoch is a short line.
@@ -175,17 +180,32 @@ export class Rig {
     this.#draw();
   }
 
-  /** @param {StepLog} step */
-  #learn(step) {
+  /** The parts of a step by adapters that are there. @param {StepLog} step */
+  place({ adapters }) {
+    return adapters.flatMap((log) => {
+      const lane = this.#lanes.get(log.member);
+      return lane ? [{ slot: lane.slot, log }] : [];
+    });
+  }
+
+  /** Lights the part of a step that has been played, 0 to 1; `null`: all of it. @param {number | null} part */
+  light(part) {
+    const { classList, style } = byId("rig", HTMLElement);
+    classList.toggle("played", part !== null);
+    if (part !== null) style.setProperty("--played", `${(100 * part).toFixed(2)}%`);
+  }
+
+  /** @param {StepLog} step @param {number} gain */
+  #learn(step, gain) {
     const host = this.#host;
-    const follow = (/** @type {number} */ old, /** @type {number} */ now) => (this.#last ? old + GAIN * (now - old) : now);
+    const follow = (/** @type {number} */ old, /** @type {number} */ now) => (this.#last ? old + gain * (now - old) : now);
     this.#host = {
       ms: follow(host.ms, step.ms),
       data: follow(host.data, step.data_ms),
       reduce: follow(host.reduce, step.reduce_ms),
       update: follow(host.update, step.update_ms),
     };
-    this.#order.forEach((lane, at) => lane.learn(step.adapters.find(({ adapter }) => adapter === at)));
+    this.#order.forEach((lane, at) => lane.learn(step.adapters.find(({ adapter }) => adapter === at), gain));
     if (!this.#full || !isShort(step)) {
       this.#full = step;
       this.#parts = this.#order.map(({ slot, member, rows }) => ({ id: member.id, slot, name: member.info.name, rows }));

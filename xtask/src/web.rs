@@ -62,12 +62,13 @@ const SMALL_ENGINE: &str = r#"profile.web.package.manyhands.opt-level="z""#;
 /// source: a page that grows without notice is caught here.
 const LIMITS: [usize; 2] = [458_000, 731_000];
 /// Files that are loaded behind the engine's first, or when they are first used: the scripts are those of `LATER` in `web-demo/build.js`.
-const LATER: [&str; 7] = [
+const LATER: [&str; 8] = [
     "engine/manyhands_web_demo_later.wasm",
     "card.js",
     "lines.js",
     "replay.js",
     "stages.js",
+    "step-picture.js",
     "words.js",
     "vendor/uPlot.esm.js",
 ];
