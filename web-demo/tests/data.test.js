@@ -13,9 +13,10 @@ const FILES = { "/data/fashion.bin": "clothes".repeat(100), "/data/lincoln.txt":
  * Opens the page with files to load.
  * @param {string} [query]
  * @param {import("playwright-core").BrowserContextOptions} [options]
+ * @param {string} [variant]
  */
-async function opened(query = "", options = {}) {
-  const visited = await open("gpus", options, FILES);
+async function opened(query = "", options = {}, variant = "gpus") {
+  const visited = await open(variant, options, FILES);
   /** @type {string[]} */
   const loaded = [];
   visited.page.on("request", (request) => loaded.push(new URL(request.url()).pathname));
@@ -72,6 +73,17 @@ test("clothes: their networks, pictures with names, mistakes by name, and no dra
   await page.locator("[data-card=plug] .remark", { hasText: "There is no reference for these settings." }).waitFor();
   assert.deepEqual(await faults(page), []);
   assert.deepEqual(said, []);
+  await leave();
+});
+
+test("text: lines, curves and rules are in the first screen", async () => {
+  const { page, leave } = await opened("?data=text", { viewport: { width: 1280, height: 720 } }, "none");
+  await page.waitForFunction(() => /** @type {HTMLSelectElement} */ (document.getElementById("data")).value === "text");
+  await train(page, 21);
+  for (const part of ["#writes", "#loss-chart .uplot", "#speed-chart .uplot", "#batch-size", "#data", "#model"]) {
+    const box = await page.locator(part).boundingBox();
+    assert.ok(box && box.y > 0 && box.y + box.height <= 720, `${part} ends at ${box && box.y + box.height}`);
+  }
   await leave();
 });
 

@@ -5,7 +5,6 @@ import { colour, onScheme } from "./dom.js";
 /** @import uPlot from "uplot" */
 
 /** Pixels, where a look does not say another. */
-const HEIGHT = 190;
 const SMALLEST = 160;
 /** Half the width of a bar's ends. */
 const BAR_END = 4;
@@ -52,7 +51,6 @@ const loaded = new Promise((resolve, refuse) => {
  * @property {(low: number, high: number) => [number, number]} range Of the y axis.
  * @property {(low: number, high: number) => [number, number]} [across] Of the x axis.
  * @property {number[]} [ticks] Of the x axis.
- * @property {number} [height] Pixels.
  * @property {(at: number | null) => void} [point] Called with the index that is pointed at.
  */
 
@@ -105,12 +103,13 @@ export class Chart {
   }
 
   #fit() {
-    const width = this.#width();
-    if (this.#plot && this.#plot.width !== width) this.#plot.setSize({ width, height: this.#look.height ?? HEIGHT });
+    const { width, height } = this.#size();
+    if (this.#plot && (this.#plot.width !== width || this.#plot.height !== height)) this.#plot.setSize({ width, height });
   }
 
-  #width() {
-    return Math.max(SMALLEST, Math.floor(this.#element.clientWidth));
+  /** That of the element in pixels, whose height page.css gives. */
+  #size() {
+    return { width: Math.max(SMALLEST, Math.floor(this.#element.clientWidth)), height: parseFloat(getComputedStyle(this.#element).height) };
   }
 
   #make() {
@@ -122,8 +121,7 @@ export class Chart {
     const axis = { stroke: soft, font, grid: { stroke: line, width: 1 }, ticks: { show: false }, gap: 6 };
     /** @type {uPlot.Options} */
     const options = {
-      width: this.#width(),
-      height: this.#look.height ?? HEIGHT,
+      ...this.#size(),
       padding: [10, 16, 0, 0],
       legend: { show: false },
       cursor: { x: true, y: false, drag: { x: false, y: false }, points: { size: 7, width: 2 } },

@@ -19,7 +19,6 @@ const NEAR = 0.03;
 /** @typedef {{ step: number, loss: number, accuracy: number, speed: number, reference: number }} Numbers `reference` may be NaN. */
 
 const AVERAGED = /** @type {const} */ (["loss", "accuracy"]);
-const HEIGHTS = { loss: 170, speed: 110 };
 
 export class Curves {
   /** @type {{ raw: Numbers, smooth: Numbers }[]} */
@@ -60,11 +59,11 @@ export class Curves {
     const chance = { ink: "edge", width: 1, dash: [1, 4], name: "frequencies alone" };
     /** @param {number} _ @param {number} high @returns {[number, number]} */
     const from0 = (_, high) => [0, high > 0 ? high * 1.08 : 1];
-    this.loss = new Chart(byId("loss-chart", HTMLElement), { lines: [alone, { ...batch, ink: "ink" }, test, chance], range: from0, format: (v) => v.toFixed(1), height: HEIGHTS.loss, point });
+    this.loss = new Chart(byId("loss-chart", HTMLElement), { lines: [alone, { ...batch, ink: "ink" }, test, chance], range: from0, format: (v) => v.toFixed(1), point });
     this.accuracy = new Chart(byId("accuracy-chart", HTMLElement), {
       lines: [batch, smooth, test], range: () => [0, 1.12], format: (value) => `${Math.round(100 * value)} %`, point,
     });
-    this.speed = new Chart(byId("speed-chart", HTMLElement), { lines: [batch, smooth], range: from0, format: (v) => compact(v), height: HEIGHTS.speed, point });
+    this.speed = new Chart(byId("speed-chart", HTMLElement), { lines: [batch, smooth], range: from0, format: (v) => compact(v), point });
   }
 
   /** @param {StepLog[]} steps */
