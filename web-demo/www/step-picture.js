@@ -189,13 +189,14 @@ function sayings(step, parts) {
   const letters = parts.map(({ slot }) => letterOf(slot));
   const each = (/** @type {(log: AdapterLog) => string} */ tell) => listed(parts.map(({ slot, log }) => `${letterOf(slot)} ${tell(log)}`));
   const order = parts.length > NAMED ? "always in the same order" : `always in the order ${letters.join(", ")}`;
+  const time = (/** @type {number} */ ms) => (ms > 0 ? `${short(ms)} ms` : "less time than the clock tells");
   return {
     cut: one ? `${letters[0]} gets all ${rows} rows of the batch.` : `The host cuts a batch of ${rows} rows: ${each((log) => `gets ${log.rows}`)}.`,
     compute: `${one ? "It" : "Each adapter"} loads its rows, computes them forward and back, and sends its gradients: ${each((log) => `takes ${short(log.ms)} ms`)}.`,
     add: one ? "There is one adapter, so there is nothing to add."
-      : `The host adds the gradients, ${order}, in ${short(reduce_ms)} ms. Until here nothing has changed: if an adapter is lost, its rows run on the others.`,
+      : `The host adds the gradients, ${order}, in ${time(reduce_ms)}. Until here nothing has changed: if an adapter is lost, its rows run on the others.`,
     update: !is_applied ? "A value is not finite, so no weight is updated."
-      : `${update_ms === 0 ? "The adapter updates its weights itself" : `The host updates the weights once, and sends all adapters the same, in ${short(update_ms)} ms`}. The loss of the batch was ${loss.toFixed(3)}.`,
+      : `${one && reduce_ms + update_ms === 0 ? "The adapter updates its weights itself" : `The host updates the weights once, and sends all adapters the same, in ${time(update_ms)}`}. The loss of the batch was ${loss.toFixed(3)}.`,
   };
 }
 

@@ -1,0 +1,80 @@
+// Is what the page predicts what the command predicts? The built page with the engine itself.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { BATCHES, HOST_GB_S, RIGS } from "../www/cards.js";
+import { reach, visit } from "./browser.js";
+import { keep, open, PATIENCE_MS, plain, server, shownDifference } from "./built.js";
+import { manyhands, predicted } from "./command.js";
+
+/** @import { Simulated, Staged } from "../www/messages.js" */
+
+test("scaling is measured here, and predicted as the native command predicts it", async () => {
+  const { page, said, leave } = await open(plain, "?adapters=cpu,cpu&model=small&batch_size=32");
+  await page.click("#measure");
+  await page.locator("#measured tbody tr").nth(3).waitFor();
+  assert.equal(await page.locator("#measured figure").count(), 2);
+  const numbers = (/** @type {string[]} */ texts) => texts.map((text) => text.replaceAll(",", "").split("–").map(Number));
+  const speeds = await page.locator("#measured td:nth-child(4)").evaluateAll((cells) => cells.map((cell) => cell.firstChild?.textContent ?? ""));
+  const spread = numbers(await page.locator("#measured td:nth-child(4) small").allTextContents());
+  assert.equal(spread.length, 4, "two numbers of adapters, two ways");
+  numbers(speeds).forEach(([speed], at) => assert.ok(spread[at][0] <= speed && speed <= spread[at][1], `${speed} and ${spread[at]}`));
+  assert.match((await page.locator("#scaling-honest").textContent()) ?? "", /share its cores/);
+
+  await page.click("#predict");
+  await page.locator("#predicted tbody tr").nth(5).waitFor();
+  const shown = await page.locator("#predicted tr.has-limit td:nth-child(3)").allTextContents();
+  const table = manyhands("simulate", "examples/rigs/mixed.toml");
+  const native = [...table.matchAll(/^\s*[123]\s+\d+\s+([\d.]+)\s/gm)].map(([, ms]) => Number(ms));
+  assert.equal(native.length, 6, table);
+  shown.forEach((ms, index) => assert.ok(Math.abs(Number(ms) - native[index]) <= 0.51, `${shown} and ${native} ms`));
+  assert.deepEqual(said, []);
+  await leave();
+});
+
+test("stages are those that the command predicts for the same rig and placement", async () => {
+  const { page, said, leave } = await visit(plain, "about:blank");
+  await keep(page, "staged");
+  await page.goto(`http://localhost:${server.port}/`);
+  page.setDefaultTimeout(PATIENCE_MS);
+  await page.locator("#stages-show:enabled").click();
+  await page.locator("#stages tbody tr").nth(15).waitFor();
+  /** @type {Staged[]} */
+  const answers = await page.evaluate(() => /** @type {any} */ (window).kept);
+  for (const [at, preset] of /** @type {const} */ (["digits_cnn", "vgg"]).entries()) {
+    const { report, pipelines } = answers[at];
+    const { placement, staged } = pipelines[pipelines.length - 1];
+    const adapters = RIGS[0].adapters.slice(0, pipelines.length + 1);
+    const native = predicted({ preset, batch_size: BATCHES[preset], host: { copy_gb_s: HOST_GB_S }, adapters }, { placement, micro_batches: staged.micro_batches });
+    assert.deepEqual(staged, native.staged, "the page's stages are the command's, to the last digit");
+    assert.deepEqual(report.strong.slice(0, adapters.length), native.strong);
+    const line = await page.locator("#stages .pair table").nth(at).locator("tbody tr").nth(adapters.length - 1).locator("td").allTextContents();
+    const [copies, stages] = [native.strong[adapters.length - 1].rows_per_s, native.staged.rows_per_s].map((speed) => Math.round(speed).toLocaleString("en-US"));
+    assert.deepEqual(line.slice(0, 3), [String(adapters.length), copies, stages]);
+  }
+  assert.deepEqual(said, []);
+  await leave();
+});
+
+test("a first visitor sees, without a click: training on, loss falling, eight simulated cards, and the reference", async () => {
+  const { page, said, leave } = await visit(plain, "about:blank", { reducedMotion: "no-preference", viewport: { width: 1280, height: 720 } });
+  await keep(page, "simulated");
+  await page.goto(`http://localhost:${server.port}/`);
+  page.setDefaultTimeout(PATIENCE_MS);
+  await page.locator("#other-lanes .thin-lane").nth(8).waitFor();
+  await reach(page, 30);
+  assert.match((await page.locator("#other-speed-up").textContent()) ?? "", /^[\d.]+ ×$/);
+  assert.ok((await shownDifference(page)) < 1e-4);
+  const loss = parseFloat((await page.locator("#loss-is").textContent()) ?? "");
+  assert.ok(loss < 1.5, `loss ${loss}, and 2.3 at first`);
+
+  const native = predicted({ preset: "cnn6", batch_size: BATCHES.cnn6, host: { copy_gb_s: HOST_GB_S }, adapters: RIGS[0].adapters });
+  /** @type {Simulated} */
+  const { report, steps } = await page.evaluate(() => /** @type {any} */ (window).kept.at(-1));
+  assert.deepEqual(report, native, "the page's simulation is the command's, to the last digit");
+  const [together, alone] = [native.strong[7], native.strong[0]];
+  assert.equal(await page.locator("#other-speed-up").textContent(), `${(together.rows_per_s / alone.rows_per_s).toFixed(2)} ×`);
+  assert.deepEqual(steps[steps.length - 1].adapters.map(({ rows }) => rows), together.shares);
+  assert.deepEqual(said, []);
+  await leave();
+});
