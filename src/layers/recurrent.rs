@@ -245,7 +245,7 @@ impl Recurrence {
             ));
         }
         let [kernel, recurrent_kernel, bias] = self.part.names();
-        let columns = self.cell.gates() * self.units;
+        let columns = self.cell.gates().saturating_mul(self.units);
         let parameter = |name, shape: Vec<usize>, initializer| Parameter { name, shape, initializer };
         let mut parameters = vec![
             parameter(kernel, vec![features, columns], self.kernel_initializer),
