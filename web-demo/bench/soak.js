@@ -43,7 +43,7 @@ function find(text) {
 /** Elements of a kind that can be acted on now. */
 async function ready(page, selector) {
   const all = await page.locator(`${selector}:visible`).all();
-  const enabled = await Promise.all(all.map((element) => element.isEnabled().catch(() => false)));
+  const enabled = await Promise.all(all.map((element) => element.evaluate((it) => !it.disabled && it.closest("[inert]") === null).catch(() => false)));
   return all.filter((_, at) => enabled[at]);
 }
 
@@ -96,16 +96,24 @@ async function draw(page) {
   await page.mouse.up();
 }
 
+/** Saves the metrics of the run, and has them played. */
+async function replay(page) {
+  const [button] = await ready(page, "#export-metrics");
+  if (!button || !(await page.locator("#replay-file").isEnabled())) return;
+  const [download] = await Promise.all([page.waitForEvent("download", { timeout: 5000 }), button.click({ timeout: 3000 })]);
+  await page.locator("#replay-file").setInputFiles(await download.path(), { timeout: 3000 });
+}
+
 /** By names; those with several are for things that change much. */
 const ACTIONS = {
-  run: press("#run"), step: press("#step"), reset: press("#reset"), batch: slide("#batch-size"), split: press("[name=split]"), norm: press("[name=batch_norm]"),
+  run: press("#run"), step: press("#step"), slow: press("#step-slowly"), reset: press("#reset"), batch: slide("#batch-size"), split: press("[name=split]"), norm: press("[name=batch_norm]"),
   data: choose("#data"), model: choose("#model"), again: press("#data-again"), temperature: slide("#temperature"), throttle: slide("#lanes input"),
   unplug: press("#lanes .unplug"), remove: press("#lanes .remove"), add: press("#add button"), rig: press("#rigs button"), other: choose("#other-model"),
   card: press("#tour li:not([data-card=more]):not([data-card=stages]) button"), more: press("[data-card=more] button"), measure: press("#measure"),
   predict: press("#predict"), spec: write("#rig-adapters input[type=number]", [1, 10, 500]), stages: press("#stages button"), stage: choose("#stages select"), pieces: slide("#stages input"),
   details: press("summary"), seed: write("#seed", [0, 1, 7]), rate: write("#learning-rate", [0.0005, 0.002, 0.02]), epochs: write("#epochs", [0, 0, 1]), varied: write("#varied-from", [0, 2, 11]),
   draw, digit: async (page) => { if (await page.locator("#pad").isVisible()) await page.locator("#pad").press(String(Math.floor(random() * 10))); }, clear: press("#clear"),
-  metrics: press("#export-metrics"), weights: press("#export-model"), link: press("#copy-link"), word: press(".word"),
+  metrics: press("#export-metrics"), weights: press("#export-model"), link: press("#copy-link"), picture: press("#export-card"), replay, played: press("[data-kind=replay] button"), word: press(".word"),
   point: async (page) => { const chart = one(await ready(page, ".chart, #pictures")); await chart?.hover({ timeout: 3000 }); },
   scheme: (page) => page.emulateMedia({ colorScheme: one(["light", "dark"]) }),
   view: (page) => { const [width, height] = one(VIEWS); return page.setViewportSize({ width, height }); },

@@ -11,6 +11,8 @@ use crate::plan::{BufferId, Dispatch, Pass, Plan, Role, Scalars, View};
 pub struct Interpreter {
     plan: Arc<Plan>,
     capacity: u32,
+    /// Rows for which there is memory: those of the largest run so far, or some more.
+    room: u32,
     /// Index into `memory` of each buffer.
     places: Vec<usize>,
     memory: Vec<Vec<f32>>,
@@ -18,11 +20,33 @@ pub struct Interpreter {
 
 impl Interpreter {
     /// Makes the buffers for runs of up to `capacity` rows, all zero.
-    #[allow(clippy::cast_possible_truncation, reason = "a buffer is smaller than the address space")]
     pub fn new(plan: Arc<Plan>, capacity: u32) -> Self {
-        let HostBuffers { lengths, places } = HostBuffers::of(&plan, capacity);
-        let memory = lengths.into_iter().map(|len| vec![0.0; len as usize]).collect();
-        Self { plan, capacity, places, memory }
+        let mut interpreter = Self::growing(plan, capacity);
+        interpreter.make_room(capacity);
+        interpreter
+    }
+
+    /// Makes the buffers without room for rows: see [`Self::make_room`].
+    pub fn growing(plan: Arc<Plan>, capacity: u32) -> Self {
+        let HostBuffers { lengths, places } = HostBuffers::of(&plan, 0);
+        let memory = lengths.into_iter().map(zeros).collect();
+        Self { plan, capacity, room: 0, places, memory }
+    }
+
+    /// Makes room for runs of so many rows, up to `capacity`. Where there is too little, what depends on rows is made anew, all zero:
+    /// nothing of it is kept from run to run. Shares that grow by a row each time do not each make it anew.
+    pub fn make_room(&mut self, rows: u32) {
+        if rows <= self.room {
+            return;
+        }
+        self.room = self.capacity.min(self.room + self.room / 4).max(rows);
+        for (values, len) in self.memory.iter_mut().zip(HostBuffers::of(&self.plan, self.room).lengths) {
+            if values.len() as u64 != len {
+                // Freed before the larger one is there.
+                drop(std::mem::take(values));
+                *values = zeros(len);
+            }
+        }
     }
 
     /// The loaded plan.
@@ -35,7 +59,7 @@ impl Interpreter {
         (&self.plan, self.capacity)
     }
 
-    /// Bytes of all buffers.
+    /// Bytes of all buffers now.
     pub fn bytes(&self) -> u64 {
         self.memory.iter().map(|values| size_of_val(values.as_slice()) as u64).sum()
     }
@@ -108,6 +132,11 @@ impl Interpreter {
 }
 
 #[allow(clippy::cast_possible_truncation, reason = "a buffer is smaller than the address space")]
+fn zeros(len: u64) -> Vec<f32> {
+    vec![0.0; len as usize]
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "a buffer is smaller than the address space")]
 fn range(view: View, rows: u32) -> std::ops::Range<usize> {
     let start = view.offset as usize;
     start..start + view.len.at(rows) as usize
@@ -135,4 +164,35 @@ fn cut<'a>(
     }
     parts.sort_by_key(|(idx, _)| *idx);
     parts.into_iter().map(|(_, part)| part).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Buffer, Length};
+
+    const WEIGHTS: usize = 100;
+    const ROW: usize = 10;
+
+    fn plan() -> Arc<Plan> {
+        let buffer = |role, len| Buffer { name: String::new(), role, len };
+        let buffers =
+            vec![buffer(Role::Parameters(0), Length::fixed(WEIGHTS)), buffer(Role::Input(0), Length::per_row(ROW))];
+        Arc::new(Plan { buffers, ..Plan::default() })
+    }
+
+    #[test]
+    fn memory_follows_the_rows_of_the_runs() {
+        let bytes = |rows: usize| ((WEIGHTS + rows * ROW) * size_of::<f32>()) as u64;
+        let mut interpreter = Interpreter::growing(plan(), 512);
+        assert_eq!(interpreter.bytes(), bytes(0));
+        interpreter.write(Role::Parameters(0), 0, &[1.5; WEIGHTS]);
+        // The next run has a row more, and makes room for some to come; then there are as many as may be.
+        for (rows, room) in [(64, 64), (65, 80), (80, 80), (3, 80), (500, 500), (501, 512), (512, 512)] {
+            interpreter.make_room(rows);
+            assert_eq!(interpreter.bytes(), bytes(room), "after a run of {rows} rows");
+            assert_eq!(interpreter.read(Role::Parameters(0)), [1.5; WEIGHTS], "weights stay");
+        }
+        assert_eq!(Interpreter::new(plan(), 512).bytes(), bytes(512));
+    }
 }

@@ -62,7 +62,10 @@ impl Device for Cpu {
                 let text = format!("`{}` has more than {MOST_ELEMENTS} values", buffer.name);
                 return Err(Fault::OutOfMemory(text).into());
             }
-            Ok(self.interpreter.insert(Interpreter::new(Arc::new(slabs::fewer(&plan)), capacity)).bytes())
+            let plan = slabs::fewer(&plan);
+            let most = memory::bytes(&plan, capacity, Kind::Cpu);
+            self.interpreter = Some(Interpreter::growing(Arc::new(plan), capacity));
+            Ok(most)
         })
     }
 
@@ -85,6 +88,7 @@ impl Device for Cpu {
         Box::pin(async move {
             let (clock, Some(interpreter)) = (&self.clock, &mut self.interpreter) else { return Ok(()) };
             let mut timing = Timing { start_ms: clock.now_ms(), weights, ..Timing::default() };
+            interpreter.make_room(run.scalars.rows);
             for (role, data) in &run.feeds {
                 interpreter.write(*role, 0, data);
             }
