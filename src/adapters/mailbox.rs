@@ -295,14 +295,15 @@ async fn serve_one(
             mailbox.send(Event::Loaded { bytes }).await
         }
         Request::Write { role, offset, data } => {
-            check_write(device.loaded(), role, offset, data.len())?;
+            // What depends on rows is fed by each run.
+            check_values(device.loaded(), role, 0, offset.saturating_add(data.len() as u64))?;
             let begin_ms = mailbox.now_ms();
             device.write(role, offset, &data).await?;
             weights.add(begin_ms, mailbox.now_ms());
             Ok(())
         }
         Request::Read(role) => {
-            check_write(device.loaded(), role, 0, 0)?;
+            check_values(device.loaded(), role, 0, 0)?;
             let data = device.read(mailbox, role).await?;
             mailbox.send(Event::Contents { role, data }).await
         }
@@ -342,7 +343,7 @@ fn check_limit(needed: u64, limit: u64, capacity: u32) -> Result<(), Fault> {
 /// Checks that the plan has all that a run names.
 fn check_run(loaded: Option<(&Plan, u32)>, run: &Run) -> Result<(), Fault> {
     for (role, data) in &run.feeds {
-        check_write(loaded, *role, 0, data.len())?;
+        check_values(loaded, *role, run.scalars.rows, data.len() as u64)?;
     }
     let (plan, capacity) = loaded.ok_or_else(no_plan)?;
     if !plan.passes.contains_key(&run.pass) {
@@ -355,11 +356,11 @@ fn check_run(loaded: Option<(&Plan, u32)>, run: &Run) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Checks that the plan has a buffer of this role, with room for this many values.
-fn check_write(loaded: Option<(&Plan, u32)>, role: Role, offset: u64, len: usize) -> Result<(), Fault> {
-    let (plan, capacity) = loaded.ok_or_else(no_plan)?;
+/// Checks that the plan has a buffer of this role, with room for values up to `end` in a run of some rows.
+fn check_values(loaded: Option<(&Plan, u32)>, role: Role, rows: u32, end: u64) -> Result<(), Fault> {
+    let (plan, _) = loaded.ok_or_else(no_plan)?;
     let buffer = plan.find(role).ok_or_else(|| Fault::Unsupported(format!("the plan has no buffer for {role:?}")))?;
-    let (room, end) = (plan.get(buffer).len.at(capacity), offset.saturating_add(len as u64));
+    let room = plan.get(buffer).len.at(rows);
     if end > room {
         return Err(Fault::Unsupported(format!("{role:?} has room for {room} values, but {end} were written")));
     }

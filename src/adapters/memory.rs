@@ -9,7 +9,7 @@ use super::storage::{Storage, storage};
 use crate::error::Result;
 use crate::kernels::{Kernel, completion};
 use crate::plan::{Command, Pass, Plan, Role};
-use crate::size::F32_BYTES;
+use crate::size::{F32_BYTES, Length};
 
 /// Bytes up to which an upload needs no ring.
 pub(crate) const SMALL: u64 = 64 << 10;
@@ -30,7 +30,7 @@ pub(crate) fn padded(bytes: u64) -> u64 {
 /// Bytes that a plan takes on an adapter of a kind that runs up to `capacity` rows at once.
 pub fn bytes(plan: &Plan, capacity: u32, kind: Kind) -> u64 {
     match kind {
-        Kind::Cpu => HostBuffers::of(plan, capacity).bytes(),
+        Kind::Cpu => HostBuffers::of(plan).bytes(capacity),
         _ => DeviceBuffers::of(plan, &storage(plan), capacity).bytes(),
     }
 }
@@ -90,31 +90,31 @@ fn of_values(values: u64) -> u64 {
 /// Memory of the CPU adapter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostBuffers {
-    /// Values of each memory.
-    pub lengths: Vec<u64>,
+    /// Values of each memory, by the rows of a run.
+    pub lengths: Vec<Length>,
     /// Index of each buffer's memory.
     pub places: Vec<usize>,
 }
 
 impl HostBuffers {
-    /// Memory for runs of up to `capacity` rows.
-    pub fn of(plan: &Plan, capacity: u32) -> Self {
+    /// The memory of a plan.
+    pub fn of(plan: &Plan) -> Self {
         let pooled = storage(plan);
-        let mut lengths: Vec<u64> = pooled.lengths.iter().map(|len| len.at(capacity)).collect();
+        let mut lengths = pooled.lengths;
         let mut places = Vec::with_capacity(plan.buffers.len());
         for (buffer, slot) in plan.buffers.iter().zip(&pooled.slots) {
             places.push(slot.unwrap_or_else(|| {
                 // No command uses an activation without a slot.
-                lengths.push(if buffer.role == Role::Activation { 0 } else { buffer.len.at(capacity) });
+                lengths.push(if buffer.role == Role::Activation { Length::fixed(0) } else { buffer.len });
                 lengths.len() - 1
             }));
         }
         Self { lengths, places }
     }
 
-    /// Bytes of all memories.
-    pub fn bytes(&self) -> u64 {
-        self.lengths.iter().fold(0, |bytes, values| bytes.saturating_add(of_values(*values)))
+    /// Bytes of all memories, for runs of up to `capacity` rows.
+    pub fn bytes(&self, capacity: u32) -> u64 {
+        self.lengths.iter().fold(0, |bytes, len| bytes.saturating_add(of_values(len.at(capacity))))
     }
 }
 

@@ -186,10 +186,17 @@ impl Worker {
                 Ok(())
             }
             Request::Step => {
-                if self.run.as_ref().ok_or_else(no_run)?.is_finished() {
+                let run = self.run.as_ref().ok_or_else(no_run)?;
+                if run.is_finished() {
                     return Ok(self.enter("finished"));
                 }
-                if self.step().await { self.rest().await } else { Ok(()) }
+                let before = run.last_step();
+                let mut is_open = self.step().await;
+                // The end of an epoch is no step.
+                if is_open && self.run.as_ref().is_some_and(|run| run.last_step() == before) {
+                    is_open = self.step().await;
+                }
+                if is_open { self.rest().await } else { Ok(()) }
             }
             Request::Reset => {
                 let settings = self.run.take().ok_or_else(no_run)?.settings;

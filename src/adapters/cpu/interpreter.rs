@@ -1,10 +1,11 @@
 //! Memory of the CPU adapter; runs single dispatches in it.
 
+use std::collections::TryReserveError;
 use std::sync::Arc;
 
 use crate::adapters::memory::HostBuffers;
 use crate::kernels::Call;
-use crate::plan::{BufferId, Dispatch, Pass, Plan, Role, Scalars, View};
+use crate::plan::{BufferId, Dispatch, Length, Pass, Plan, Role, Scalars, View};
 
 /// A plan with its buffers in host memory.
 #[derive(Debug)]
@@ -13,40 +14,47 @@ pub struct Interpreter {
     capacity: u32,
     /// Rows for which there is memory: those of the largest run so far, or some more.
     room: u32,
-    /// Index into `memory` of each buffer.
-    places: Vec<usize>,
+    buffers: HostBuffers,
     memory: Vec<Vec<f32>>,
 }
 
 impl Interpreter {
     /// Makes the buffers for runs of up to `capacity` rows, all zero.
     pub fn new(plan: Arc<Plan>, capacity: u32) -> Self {
-        let mut interpreter = Self::growing(plan, capacity);
-        interpreter.make_room(capacity);
-        interpreter
+        let buffers = HostBuffers::of(&plan);
+        let memory = buffers.lengths.iter().map(|len| vec![0.0; size(*len, capacity)]).collect();
+        Self { plan, capacity, room: capacity, buffers, memory }
     }
 
-    /// Makes the buffers without room for rows: see [`Self::make_room`].
+    /// Makes the buffers, all zero, without room for rows: see [`Self::make_room`].
     pub fn growing(plan: Arc<Plan>, capacity: u32) -> Self {
-        let HostBuffers { lengths, places } = HostBuffers::of(&plan, 0);
-        let memory = lengths.into_iter().map(zeros).collect();
-        Self { plan, capacity, room: 0, places, memory }
+        let buffers = HostBuffers::of(&plan);
+        let memory = buffers.lengths.iter().map(|len| vec![0.0; size(*len, 0)]).collect();
+        Self { plan, capacity, room: 0, buffers, memory }
     }
 
     /// Makes room for runs of so many rows, up to `capacity`. Where there is too little, what depends on rows is made anew, all zero:
     /// nothing of it is kept from run to run. Shares that grow by a row each time do not each make it anew.
-    pub fn make_room(&mut self, rows: u32) {
+    ///
+    /// # Errors
+    /// If the system does not give the memory. Then there is room for no row.
+    pub fn make_room(&mut self, rows: u32) -> Result<(), TryReserveError> {
         if rows <= self.room {
-            return;
+            return Ok(());
         }
-        self.room = self.capacity.min(self.room + self.room / 4).max(rows);
-        for (values, len) in self.memory.iter_mut().zip(HostBuffers::of(&self.plan, self.room).lengths) {
-            if values.len() as u64 != len {
-                // Freed before the larger one is there.
-                drop(std::mem::take(values));
-                *values = zeros(len);
-            }
+        let room = self.capacity.min(self.room + self.room / 4).max(rows);
+        self.room = 0;
+        let grows = |len: &Length| size(*len, room) > size(*len, 0);
+        let growing = || self.buffers.lengths.iter().enumerate().filter(|(_, len)| grows(len));
+        // All that is too small is freed before anything larger is asked for.
+        growing().for_each(|(place, _)| self.memory[place] = Vec::new());
+        for (place, len) in growing() {
+            let values = &mut self.memory[place];
+            values.try_reserve_exact(size(*len, room))?;
+            values.resize(size(*len, room), 0.0);
         }
+        self.room = room;
+        Ok(())
     }
 
     /// The loaded plan.
@@ -65,7 +73,7 @@ impl Interpreter {
     }
 
     fn place(&self, buffer: BufferId) -> usize {
-        self.places[buffer.0 as usize]
+        self.buffers.places[buffer.0 as usize]
     }
 
     /// Writes a part of the buffer of a role; nothing if the plan has none.
@@ -132,8 +140,8 @@ impl Interpreter {
 }
 
 #[allow(clippy::cast_possible_truncation, reason = "a buffer is smaller than the address space")]
-fn zeros(len: u64) -> Vec<f32> {
-    vec![0.0; len as usize]
+fn size(len: Length, rows: u32) -> usize {
+    len.at(rows) as usize
 }
 
 #[allow(clippy::cast_possible_truncation, reason = "a buffer is smaller than the address space")]
@@ -169,7 +177,7 @@ fn cut<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Buffer, Length};
+    use crate::plan::Buffer;
 
     const WEIGHTS: usize = 100;
     const ROW: usize = 10;
@@ -189,7 +197,7 @@ mod tests {
         interpreter.write(Role::Parameters(0), 0, &[1.5; WEIGHTS]);
         // The next run has a row more, and makes room for some to come; then there are as many as may be.
         for (rows, room) in [(64, 64), (65, 80), (80, 80), (3, 80), (500, 500), (501, 512), (512, 512)] {
-            interpreter.make_room(rows);
+            interpreter.make_room(rows).unwrap();
             assert_eq!(interpreter.bytes(), bytes(room), "after a run of {rows} rows");
             assert_eq!(interpreter.read(Role::Parameters(0)), [1.5; WEIGHTS], "weights stay");
         }

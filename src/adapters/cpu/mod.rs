@@ -87,8 +87,11 @@ impl Device for Cpu {
     fn run<'a>(&'a mut self, mailbox: &'a mut Mailbox, run: &'a Run, weights: Writes) -> Serving<'a> {
         Box::pin(async move {
             let (clock, Some(interpreter)) = (&self.clock, &mut self.interpreter) else { return Ok(()) };
+            // No part of the run's time, by which shares are measured.
+            if let Err(error) = interpreter.make_room(run.scalars.rows) {
+                return Err(Fault::OutOfMemory(format!("{} rows at once: {error}", run.scalars.rows)).into());
+            }
             let mut timing = Timing { start_ms: clock.now_ms(), weights, ..Timing::default() };
-            interpreter.make_room(run.scalars.rows);
             for (role, data) in &run.feeds {
                 interpreter.write(*role, 0, data);
             }
