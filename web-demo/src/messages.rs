@@ -246,6 +246,7 @@ pub struct Worked {
     upload_ms: f64,
     compute_ms: f64,
     readback_ms: f64,
+    exchange_ms: f64,
     wait_ms: f64,
     message_ms: f64,
 }
@@ -264,7 +265,8 @@ impl Worked {
             upload_ms,
             compute_ms,
             readback_ms,
-            wait_ms: wait_ms + end_wait_ms,
+            exchange_ms: wait_ms,
+            wait_ms: end_wait_ms,
             message_ms: (ms_of_adapters - ms - wait_ms - end_wait_ms).max(0.0),
         })
     }
@@ -306,7 +308,7 @@ impl Simulated {
         let SimulatedStep { ms, is_counted, report } = step;
         let all_ms = ms - report.reduce_ms - report.update_ms;
         let worked = |shard: &ShardReport| {
-            let Timing { upload_ms, compute_ms, readback_ms, weights, .. } = shard.timing;
+            let Timing { upload_ms, compute_ms, readback_ms, wait_ms: exchange_ms, weights, .. } = shard.timing;
             let busy_ms = weights.ms + upload_ms + compute_ms + readback_ms;
             Worked {
                 adapter: shard.adapter_idx,
@@ -317,7 +319,8 @@ impl Simulated {
                 upload_ms: weights.ms + upload_ms,
                 compute_ms,
                 readback_ms,
-                wait_ms: (all_ms - busy_ms).max(0.0),
+                exchange_ms,
+                wait_ms: (all_ms - busy_ms - exchange_ms).max(0.0),
                 message_ms: 0.0,
             }
         };
@@ -513,7 +516,7 @@ mod tests {
             assert_eq!(step.rows, 64);
             let host_ms = step.reduce_ms + step.update_ms;
             for part in &step.adapters {
-                let sum_ms = part.upload_ms + part.compute_ms + part.readback_ms + part.wait_ms + host_ms;
+                let sum_ms = part.upload_ms + part.compute_ms + part.readback_ms + part.exchange_ms + part.wait_ms + host_ms;
                 assert!((sum_ms - step.ms).abs() < 0.01 * step.ms, "{part:?} in {} ms", step.ms);
             }
         }
@@ -574,7 +577,7 @@ mod tests {
         let place = |at, id| Some(Place { at, id });
         let text = serde_json::to_value(Stepped::of(log, &[None, place(0, 4), place(1, 7)], 12.5)).unwrap();
         assert_eq!((&text["adapters"][0]["adapter"], &text["adapters"][0]["member"]), (&1.into(), &7.into()));
-        assert_eq!(text["adapters"][0]["wait_ms"], 6.0);
+        assert_eq!((&text["adapters"][0]["exchange_ms"], &text["adapters"][0]["wait_ms"]), (&2.0.into(), &4.0.into()));
         // 14 - 0.5 - 1.5 - 2 are the adapters' part, of which 3 + 6 have names.
         assert_eq!(text["adapters"][0]["message_ms"], 1.0);
         assert_eq!((&text["batches"], &text["clock_ms"]), (&9.into(), &12.5.into()));

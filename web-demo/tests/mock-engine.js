@@ -28,6 +28,8 @@ const LATE_MS = 1500;
 /** Milliseconds until an adapter that was asked for is there. */
 const ADDING_MS = 100;
 const MOST_ADAPTERS = 16;
+/** Milliseconds of an adapter at exchanges of batch-norm statistics. */
+const EXCHANGE_MS = 1.5;
 /** Test pictures of each kind of data. */
 const TEST_ROWS = { digits: 360, fashion: 500, text: 0 };
 const TRAIN_ROWS = 1437;
@@ -128,6 +130,7 @@ function train() {
   const batches = Math.ceil(TRAIN_ROWS / settings.batch_size);
   const batch = (step % batches) + 1;
   const rows_of_all = Math.min(settings.batch_size, TRAIN_ROWS - (batch - 1) * settings.batch_size);
+  const exchange_ms = settings.batch_norm === "whole_batch" && active.length > 1 && data !== "text" ? EXCHANGE_MS : 0;
   let rest = rows_of_all;
   const adapters = active.map((member, at) => {
     const wanted = settings?.split === "even" ? 1 / active.length : speed(member) / sum;
@@ -136,11 +139,11 @@ function train() {
     const rows = at === active.length - 1 ? rest : Math.min(rest, Math.round(rows_of_all * (parts.get(member.id) ?? 0)));
     rest -= rows;
     const compute_ms = rows / speed(member) * (1 + JITTER * (2 * Math.random() - 1));
-    return { adapter: members.indexOf(member), member: member.id, name: member.info.name, rows, ms: compute_ms + 1.4, upload_ms: 0.4, compute_ms, readback_ms: 1, wait_ms: 0, message_ms: 0.2 };
+    return { adapter: members.indexOf(member), member: member.id, name: member.info.name, rows, ms: compute_ms + 1.4, upload_ms: 0.4, compute_ms, exchange_ms, readback_ms: 1, wait_ms: 0, message_ms: 0.2 };
   }).filter(({ rows }) => rows > 0);
   const longest = Math.max(...adapters.map(({ ms }) => ms));
   for (const adapter of adapters) adapter.wait_ms = longest - adapter.ms;
-  const ms = longest + 0.2 + 0.1 + 0.3 + 1.1;
+  const ms = longest + exchange_ms + 0.2 + 0.1 + 0.3 + 1.1;
   step += 1;
   epoch = Math.ceil(step / batches);
   const loss = 2.3 * Math.exp(-step / 45) + 0.05 + 0.1 * Math.random();
@@ -211,7 +214,7 @@ function report(names, batch_size, limit) {
 function simulatedSteps(names, batch_size) {
   const rows = Math.round(batch_size / names.length);
   const adapters = names.map((name, adapter) => ({
-    adapter, member: 0, name, rows, ms: 8, upload_ms: 1, compute_ms: 6, readback_ms: 1, wait_ms: adapter === 0 ? 0 : 0.5, message_ms: 0,
+    adapter, member: 0, name, rows, ms: 8, upload_ms: 1, compute_ms: 6, exchange_ms: 0, readback_ms: 1, wait_ms: adapter === 0 ? 0 : 0.5, message_ms: 0,
   }));
   return Array.from({ length: 30 }, (_, at) => ({ rows: rows * names.length, ms: 10, reduce_ms: 0.5, update_ms: 1, is_counted: at >= 20, adapters }));
 }

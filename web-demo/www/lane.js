@@ -7,17 +7,21 @@ import { inkOf, letterOf, paintOf } from "./split.js";
 
 /** Factors of the slider that slows an adapter down. */
 const FACTORS = [1, 1.5, 2, 3, 4, 6, 8, 12, 16];
+/** Part of a new step in the means: single steps jump about too fast to read. */
+export const GAIN = 0.25;
 /** `a, b, and c`. */
 const LIST = new Intl.ListFormat("en");
-export const PHASES = /** @type {const} */ (["upload", "compute", "readback", "wait", "message"]);
+export const PHASES = /** @type {const} */ (["upload", "compute", "exchange", "readback", "wait", "message"]);
 
 /** @typedef {Record<typeof PHASES[number], number>} Phases */
 
 export class Lane {
   /** Rows of the last step. */
   rows = 0;
-  /** Milliseconds, smoothed; `null` while it has no rows. @type {Phases | null} */
-  times = null;
+  /** Milliseconds that are shown: smoothed, or of the last step; `null` while it has no rows. @type {Phases | null} */
+  #times = null;
+  /** Smoothed. @type {Phases | null} */
+  #means = null;
   #bars = PHASES.map((phase) => make("i", { className: phase }));
   /** Whether its removal was asked for. */
   #leaves = false;
@@ -111,36 +115,37 @@ export class Lane {
   /**
    * Takes in its part of a step.
    * @param {AdapterLog | undefined} log
-   * @param {number} gain Its part in the times shown.
+   * @param {"mean" | "step"} shown
    */
-  learn(log, gain) {
+  learn(log, shown) {
     this.rows = log?.rows ?? 0;
     if (!log) {
-      this.times = null;
+      [this.#times, this.#means] = [null, null];
       return;
     }
     const now = {
-      upload: log.upload_ms, compute: log.compute_ms, readback: log.readback_ms, wait: log.wait_ms, message: log.message_ms,
+      upload: log.upload_ms, compute: log.compute_ms, exchange: log.exchange_ms, readback: log.readback_ms, wait: log.wait_ms, message: log.message_ms,
     };
-    const old = this.times;
-    if (old) for (const phase of PHASES) now[phase] = old[phase] + gain * (now[phase] - old[phase]);
-    this.times = now;
+    const means = { ...now };
+    const old = this.#means;
+    if (old) for (const phase of PHASES) means[phase] = old[phase] + GAIN * (now[phase] - old[phase]);
+    [this.#times, this.#means] = [shown === "mean" ? means : now, means];
   }
 
   forget() {
     this.rows = 0;
-    this.times = null;
+    [this.#times, this.#means] = [null, null];
   }
 
   /** Its speed, for the simulator. */
   get measured() {
-    const { times, rows } = this;
-    return { name: this.member.info.name, rows, fixed_ms: times ? times.upload + times.readback : 0, compute_ms: times?.compute ?? 0 };
+    const means = this.#means;
+    return { name: this.member.info.name, rows: this.rows, fixed_ms: means ? means.upload + means.readback : 0, compute_ms: means?.compute ?? 0 };
   }
 
   /** Milliseconds of its part in a step, with its waits. */
   get ms() {
-    const { times } = this;
+    const times = this.#times;
     return times ? PHASES.reduce((sum, phase) => sum + times[phase], 0) : 0;
   }
 
@@ -149,7 +154,7 @@ export class Lane {
    * @param {number} scale Percent a millisecond.
    */
   draw(from, scale) {
-    const { times, rows } = this;
+    const [times, rows] = [this.#times, this.rows];
     PHASES.forEach((phase, at) => {
       const wide = (times?.[phase] ?? 0) * scale;
       place(this.#bars[at], from, wide);
@@ -157,7 +162,7 @@ export class Lane {
     });
     const busy = times ? times.upload + times.compute + times.readback : 0;
     const numbers = this.member.presence !== "active" ? "" : times
-      ? `${rows} ${rows === 1 ? "row" : "rows"} · busy ${short(busy)} · waits ${short(times.wait)} ms`
+      ? `${rows} ${rows === 1 ? "row" : "rows"} · busy ${short(busy)} · waits ${short(times.exchange + times.wait)} ms`
       : scale > 0 ? "no rows" : "";
     say(within(this.element, ".lane-numbers", HTMLElement), numbers);
     const label = times ? `${rows} rows. ${PHASES.map((phase) => `${phase} ${short(times[phase])} ms`).join(", ")}` : "no rows in this step";

@@ -105,7 +105,8 @@
  * @property {number} upload_ms
  * @property {number} compute_ms
  * @property {number} readback_ms
- * @property {number} wait_ms For the others: at exchanges, and at the end of the step.
+ * @property {number} exchange_ms At exchanges in mid-step, as of batch-norm statistics: messages, and waits for the others.
+ * @property {number} wait_ms For the others at the end of the step.
  * @property {number} message_ms Rest of the step without the host's part: messages between host and adapter, and the scheduler's own
  *   work. With it the phases fill the step.
  */

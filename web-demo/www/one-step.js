@@ -1,10 +1,10 @@
-// One step by itself: the button that asks for one, and its picture, which is loaded when it is first in sight or asked for.
+// One step by itself: the buttons that ask for one and play it, and its picture, which is loaded when it is first in sight or asked for.
 
-import { byId, paced, say } from "./dom.js";
+import { byId, paced, say, whole } from "./dom.js";
 import { announce } from "./notices.js";
 
 /** @import { State, StepLog } from "./messages.js" */
-/** @import { Lit, Placed, StepPicture } from "./step-picture.js" */
+/** @import { Lit, Shown, StepPicture } from "./step-picture.js" */
 
 /** While training goes on, the picture shows a newer step that often: it is read, not watched. */
 const REFRESH_MS = 1000;
@@ -14,115 +14,135 @@ const REFRESH_MS = 1000;
  * @typedef {object} Tools
  * @property {() => void} step Asks the engine for one step. It is paused.
  * @property {() => void} pause Asks it to pause.
- * @property {(step: StepLog) => Placed[]} place The parts of a step, with the letters and colours of their adapters.
+ * @property {(step: StepLog) => Shown} place A step with what the picture needs beside it.
  * @property {(lit: Lit | null) => void} light Lights what has been played of the step in the rest of the page, or all of it.
  */
 
 export class OneStep {
-  #button = byId("step-slowly", HTMLButtonElement);
+  /** Has a step computed. The page enables both buttons. */
+  button = byId("step-slowly", HTMLButtonElement);
+  /** Plays the last one again. */
+  again = byId("step-again", HTMLButtonElement);
+  #says = byId("one-step-says", HTMLElement);
+  #hint = this.#says.textContent ?? "";
   #tools;
   /** @type {StepPicture | null} */
   #picture = null;
+  /** Whether the picture could not be loaded: then only a press tries again. */
+  #is_missing = false;
   #is_in_sight = false;
-  /** The last step. @type {StepLog | null} */
+  /** The last step. @type {Shown | null} */
   #last = null;
-  /** @type {Placed[]} */
-  #parts = [];
   #is_paused = false;
-  /** What was asked for: one step, or one once training has paused. @type {"nothing" | "a step" | "a pause"} */
-  #asked = "nothing";
+  /** Steps that were asked for and have not come yet. */
+  #n_asked = 0;
+  /** Whether one is to be asked for once training has paused. */
+  #waits = false;
   #refresh = paced(() => void this.#show(), REFRESH_MS);
 
   /** @param {Tools} tools */
   constructor(tools) {
     this.#tools = tools;
-    this.#button.addEventListener("click", () => this.#press());
+    this.button.addEventListener("click", () => this.press());
+    this.again.addEventListener("click", () => { if (this.#last) void this.#play(this.#last); });
     new IntersectionObserver((entries) => {
       this.#is_in_sight = entries[entries.length - 1].isIntersecting;
       this.#refresh();
     }).observe(byId("one-step", HTMLElement));
   }
 
-  /** Asks for a step, which will be shown slowly. */
+  /** Asks for a step, which will be played. Training is paused. */
   ask() {
-    this.#asked = "a step";
+    this.#is_missing = false;
+    this.#n_asked += 1;
     this.#tools.step();
   }
 
-  #press() {
+  /** Pauses training, if it goes on, and asks for a step. */
+  press() {
     if (this.#is_paused) return this.ask();
-    this.#asked = "a pause";
+    this.#waits = true;
     this.#tools.pause();
+  }
+
+  /** Asks for nothing any more: something else was asked for. */
+  forget() {
+    [this.#n_asked, this.#waits] = [0, false];
   }
 
   /** @param {State["state"]} state */
   follow(state) {
     this.#is_paused = state === "paused";
-    if (this.#asked === "a pause" && this.#is_paused) this.ask();
-    else if (!this.#is_paused && this.#asked === "a step") this.#asked = "nothing";
-    if (!this.#is_paused) this.#picture?.end();
+    const waited = this.#waits;
+    if (state !== "running") this.#waits = false;
+    if (waited && this.#is_paused) return this.ask();
+    if (this.#is_paused) return undefined;
+    this.#n_asked = 0;
+    return this.#picture?.end();
   }
 
-  /** The button, which the page enables. */
-  get button() {
-    return this.#button;
+  /** Whether there is a step to be played again. */
+  get has_step() {
+    return this.#last !== null;
   }
 
   /** Whether the next step was asked for by itself. */
   get is_asked() {
-    return this.#asked === "a step";
+    return this.#n_asked > 0;
   }
 
   /** @param {StepLog} step The last one, which the rig has taken. */
   take(step) {
-    this.#last = step;
-    this.#parts = this.#tools.place(step);
+    this.#last = this.#tools.place(step);
     if (!this.is_asked) return this.#refresh();
-    this.#asked = "nothing";
-    void this.#play();
+    this.#n_asked -= 1;
+    return void this.#play(this.#last);
   }
 
   /** Forgets the step, as after a reset. */
   clear() {
-    [this.#last, this.#parts] = [null, []];
+    this.forget();
+    this.#last = null;
     this.#picture?.end();
-    this.#refresh();
+    this.#picture?.show(null);
   }
 
   /** Takes the step off the page. Gives what brings it back. */
   keep() {
-    const [last, parts] = [this.#last, this.#parts];
-    this.#asked = "nothing";
+    const last = this.#last;
     this.clear();
     return () => {
-      [this.#last, this.#parts] = [last, parts];
+      this.#last = last;
       this.#refresh();
     };
   }
 
   async #show() {
-    if (!this.#is_in_sight) return;
+    if (!this.#is_in_sight || this.#is_missing) return;
     const picture = await this.#load();
-    if (!picture || picture.is_playing) return;
-    picture.show(this.#last, this.#parts);
+    if (picture && !picture.is_playing) picture.show(this.#last);
   }
 
-  async #play() {
+  /** @param {Shown} shown */
+  async #play(shown) {
     const picture = await this.#load();
-    if (!picture || !this.#last || !this.#is_paused) return;
-    const { step } = this.#last;
-    picture.play(this.#last, this.#parts);
-    announce(`Step ${step} is shown slowly.`);
+    // Others may have come while the picture was loaded.
+    if (!picture || this.#last !== shown || !this.#is_paused) return this.#refresh();
+    picture.play(shown);
+    announce(`Step ${whole(shown.step.step)} is shown${picture.is_playing ? " slowly" : ""}.`);
   }
 
   async #load() {
-    const says = byId("one-step-says", HTMLElement);
     try {
       const { StepPicture } = await import("./step-picture.js");
-      this.#picture ??= new StepPicture(this.#tools.light);
+      this.#picture ??= new StepPicture(this.#hint, (lit) => {
+        this.#tools.light(lit);
+        if (!lit) this.#refresh();
+      });
       return this.#picture;
     } catch (error) {
-      say(says, `The picture could not be loaded: ${/** @type {Error} */ (error).message}. Try again.`);
+      this.#is_missing = true;
+      say(this.#says, `The picture could not be loaded: ${/** @type {Error} */ (error).message}. Try again.`);
       return null;
     }
   }

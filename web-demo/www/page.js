@@ -102,9 +102,11 @@ const draw = new Draw(link);
 const one_step = new OneStep({
   step: () => link.send({ type: "step" }),
   pause: () => link.send({ type: "pause" }),
-  place: (taken) => rig.place(taken),
+  place: (taken) => ({ step: taken, parts: rig.place(taken), is_alone: rig.letters.length === 1, is_text: settings?.data === "text" }),
   light(lit) {
     rig.light(lit?.part ?? null);
+    // An error stays, and so does a report.
+    if (is_dead || replay || byId("status", HTMLElement).dataset.kind !== "state") return;
     if (lit) status(lit.says, "state");
     else showState();
   },
@@ -165,11 +167,13 @@ setInterval(() => { if (state.state === "opening" && !is_dead) showState(); }, 1
 
 run.addEventListener("click", () => {
   is_to_run = state.state !== "running";
+  one_step.forget();
   if (state.state === "idle") start();
   else link.send({ type: is_to_run ? "resume" : "pause" });
 });
 step.addEventListener("click", () => one_step.ask());
 reset.addEventListener("click", () => {
+  one_step.forget();
   link.send({ type: "reset" });
   announce("Back to fresh weights.");
 });
@@ -337,6 +341,7 @@ function clear() {
 /** @param {string} message */
 function fail(message) {
   if (is_dead) return;
+  one_step.clear();
   is_dead = true;
   const text = `The engine could not continue: ${firstLine(message)}`;
   banner(`${text}. It needs a recent browser with WebAssembly; loading the page again may help.`, "failed");
@@ -365,11 +370,13 @@ function follow(said) {
   say(run, said.state === "running" ? "Pause" : said.step === 0 ? "Start" : "Continue");
   enable(step, said.state === "paused");
   enable(one_step.button, said.state === "paused" || said.state === "running");
+  enable(one_step.again, said.state === "paused" && one_step.has_step);
   enable(reset, is_open);
   measurement.enabled = is_open;
   one_step.follow(said.state);
   if (unfocused?.disabled && !run.disabled) {
-    if (document.activeElement === document.body) run.focus();
+    // Some browsers leave the focus on a button that is disabled.
+    if (document.activeElement === document.body || document.activeElement === unfocused) run.focus();
     unfocused = null;
   }
   // Members that are being opened can't be changed yet.
@@ -436,7 +443,7 @@ function takeSteps(now) {
   goBackTo(now[0].step);
   steps.push(...now);
   if (steps.length > MOST_STEPS) steps = steps.slice(-MOST_STEPS);
-  rig.take(now, one_step.is_asked ? "alone" : "one of many");
+  rig.take(now, one_step.is_asked ? "step" : "mean");
   one_step.take(last);
   curves.take(now);
   drawFacts();

@@ -13,7 +13,7 @@ const LOOK_BACK = 16;
 
 /**
  * A member's part in the last steps.
- * @typedef {{ wait: number, is_idle: boolean }} Seen `wait`: mean part of a step.
+ * @typedef {{ wait: number, exchange: number, is_idle: boolean }} Seen Mean parts of a step.
  */
 
 export class Remark {
@@ -24,6 +24,7 @@ export class Remark {
   /** @type {StepLog | null} */
   #last = null;
   #is_waiting = false;
+  #is_exchanging = false;
   /** The sentence that is shown, the one that is true now, and since when. */
   #shown = "";
   #candidate = "";
@@ -41,7 +42,7 @@ export class Remark {
   /** Forgets the steps. */
   clear() {
     this.#seen.clear();
-    [this.#last, this.#is_waiting, this.#shown, this.#candidate] = [null, false, "", ""];
+    [this.#last, this.#is_waiting, this.#is_exchanging, this.#shown, this.#candidate] = [null, false, false, "", ""];
   }
 
   /** Takes in a step of a full batch. @param {StepLog} step */
@@ -54,8 +55,9 @@ export class Remark {
       }
       const part = step.adapters.find(({ member }) => member === id);
       const old = this.#seen.get(id);
-      const wait = (part?.wait_ms ?? 0) / step.ms;
-      this.#seen.set(id, { wait: old && part ? old.wait + (wait - old.wait) / LOOK_BACK : wait, is_idle: !part });
+      const [wait, exchange] = [(part?.wait_ms ?? 0) / step.ms, (part?.exchange_ms ?? 0) / step.ms];
+      const mean = (/** @type {number | undefined} */ before, /** @type {number} */ now) => (before !== undefined && part ? before + (now - before) / LOOK_BACK : now);
+      this.#seen.set(id, { wait: mean(old?.wait, wait), exchange: mean(old?.exchange, exchange), is_idle: !part });
     }
   }
 
@@ -69,8 +71,13 @@ export class Remark {
     // Numbers alone may change at once.
     if (kindOf(now) !== kindOf(this.#candidate)) this.#since_ms = now_ms;
     this.#candidate = now;
-    if (now_ms - this.#since_ms >= STEADY_MS || this.#shown === "" || kindOf(now) === kindOf(this.#shown)) this.#shown = now;
+    if (now === "" || now_ms - this.#since_ms >= STEADY_MS || this.#shown === "" || kindOf(now) === kindOf(this.#shown)) this.#shown = now;
     return this.#shown;
+  }
+
+  /** Whether what is shown is what is true. */
+  get is_settled() {
+    return this.#shown === this.#candidate;
   }
 
   /** @param {(id: number) => string} nameOf */
@@ -89,13 +96,16 @@ export class Remark {
     }
     const waits = active.flatMap(({ id }) => {
       const seen = this.#seen.get(id);
-      return seen ? [{ id, wait: seen.wait }] : [];
+      return seen ? [{ id, ...seen }] : [];
     });
     if (waits.length < 2) return "";
     const longest = Math.max(...waits.map(({ wait }) => wait));
     const slowest = waits.reduce((a, b) => (b.wait < a.wait ? b : a));
     this.#is_waiting = longest >= (this.#is_waiting ? MUCH_WAITING.until : MUCH_WAITING.from);
-    return this.#is_waiting ? `The others wait for ${nameOf(slowest.id)} up to ${percent(longest, 0)} of a step.` : "";
+    if (this.#is_waiting) return `The others wait for ${nameOf(slowest.id)} up to ${percent(longest, 0)} of a step.`;
+    const least = Math.min(...waits.map(({ exchange }) => exchange));
+    this.#is_exchanging = least >= (this.#is_exchanging ? MUCH_WAITING.until : MUCH_WAITING.from);
+    return this.#is_exchanging ? `At each batch-norm all wait for one another’s statistics: ${percent(least, 0)} of a step.` : "";
   }
 }
 

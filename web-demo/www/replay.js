@@ -19,7 +19,7 @@ const HELP = "choose a file that the button “Metrics (.json)” of this page s
 
 /** What asks the engine for something. The lanes' controls are hidden by page.css: how far one was slowed down is not in the file. */
 const PARTS = ".rules, #add, #rigs, .other-model, #tour, #stages-plate, #drawing, #rig-form, .temperature";
-const BUTTONS = ["run", "step", "step-slowly", "reset", "measure", "export-model", "export-metrics"];
+const BUTTONS = ["run", "step", "step-slowly", "step-again", "reset", "measure", "export-model", "export-metrics"];
 
 /** Kinds of values: what is needed in words, and whether a value is it. JSON has `null` where a number is not finite. */
 const KINDS = /** @type {const} */ ({
@@ -48,7 +48,7 @@ const FIELDS = {
     is_applied: "flag", ms: "amount", data_ms: "amount", reduce_ms: "amount", update_ms: "amount", samples_per_s: "amount", clock_ms: "amount", adapters: "list",
   },
   adapter: {
-    adapter: "index", member: "index", name: "text", rows: "index", ms: "amount", upload_ms: "amount", compute_ms: "amount", readback_ms: "amount", wait_ms: "amount", message_ms: "amount",
+    adapter: "index", member: "index", name: "text", rows: "index", ms: "amount", upload_ms: "amount", compute_ms: "amount", readback_ms: "amount", exchange_ms: "amount", wait_ms: "amount", message_ms: "amount",
   },
   epoch: { epoch: "count", step: "count", loss: "result", accuracy: "result", val_loss: "result", val_accuracy: "result", learning_rate: "amount", seconds: "amount", samples_per_s: "amount" },
   notice: { step: "index", message: "text" },

@@ -1,7 +1,7 @@
 // The rig: the batch as a bar, its trail, a lane for each adapter and one for the host, and what can be added.
 
 import { byId, colour, make, onScheme, paced, say, short, sized } from "./dom.js";
-import { Lane, place } from "./lane.js";
+import { GAIN, Lane, place } from "./lane.js";
 import { Remark } from "./remark.js";
 import { COLOURS, drawBatch } from "./split.js";
 
@@ -9,10 +9,9 @@ import { COLOURS, drawBatch } from "./split.js";
 /** @import { Part } from "./split.js" */
 
 const TRAIL_LINES = 120;
-/** Part of a new step in the times shown: single steps jump about too fast to read, but for one that was asked for alone. */
-const GAIN = { alone: 1, "one of many": 0.25 };
 const REDRAW_MS = 100;
 const CALM_MS = 500;
+const REMARK_MS = 1000;
 const HOST_PHASES = ["data", "reduce", "update"];
 
 export class Rig {
@@ -35,8 +34,12 @@ export class Rig {
   /** Its parts, by the adapters that there were: some may have left since. @type {(Part & { id: number })[]} */
   #parts = [];
   #remark = new Remark();
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  #later;
   /** Milliseconds, smoothed. */
   #host = { ms: 0, data: 0, reduce: 0, update: 0 };
+  /** Those that are shown: smoothed, or of the last step. */
+  #host_times = this.#host;
   #hostBars = HOST_PHASES.map((name) => make("i", { className: name }));
   #send;
   #draw = paced(() => this.#redraw(), matchMedia("(prefers-reduced-motion: reduce)").matches ? CALM_MS : REDRAW_MS);
@@ -130,10 +133,10 @@ export class Rig {
 
   /**
    * @param {StepLog[]} steps
-   * @param {keyof typeof GAIN} company
+   * @param {"mean" | "step"} shown The times that are shown: of late, or those of the last step.
    */
-  take(steps, company) {
-    for (const step of steps) this.#learn(step, GAIN[company]);
+  take(steps, shown) {
+    for (const step of steps) this.#learn(step, shown);
     const [last, full] = [this.#last, this.#full];
     if (!last || !full) return;
     // The short last batch of an epoch is a short line.
@@ -147,7 +150,7 @@ export class Rig {
 
   /** Takes the rig off the page. Gives what brings it back. */
   keep() {
-    const [lanes, order, n_asked, host] = [this.#lanes, this.#order, this.#n_asked, this.#host];
+    const [lanes, order, n_asked, host, host_times] = [this.#lanes, this.#order, this.#n_asked, this.#host, this.#host_times];
     const [trail, last, full, parts, remark] = [this.#trail, this.#last, this.#full, this.#parts, this.#remark];
     // Lanes know their letters and times: others are shown meanwhile.
     this.#show(new Map(), []);
@@ -155,7 +158,7 @@ export class Rig {
     this.clear();
     return () => {
       this.#show(lanes, order);
-      [this.#n_asked, this.#host, this.#remark] = [n_asked, host, remark];
+      [this.#n_asked, this.#host, this.#host_times, this.#remark] = [n_asked, host, host_times, remark];
       [this.#trail, this.#last, this.#full, this.#parts] = [trail, last, full, parts];
       this.#drawOffers();
       this.#draw();
@@ -195,17 +198,18 @@ export class Rig {
     if (part !== null) style.setProperty("--played", `${(100 * part).toFixed(2)}%`);
   }
 
-  /** @param {StepLog} step @param {number} gain */
-  #learn(step, gain) {
+  /** @param {StepLog} step @param {"mean" | "step"} shown */
+  #learn(step, shown) {
     const host = this.#host;
-    const follow = (/** @type {number} */ old, /** @type {number} */ now) => (this.#last ? old + gain * (now - old) : now);
+    const follow = (/** @type {number} */ old, /** @type {number} */ now) => (this.#last ? old + GAIN * (now - old) : now);
     this.#host = {
       ms: follow(host.ms, step.ms),
       data: follow(host.data, step.data_ms),
       reduce: follow(host.reduce, step.reduce_ms),
       update: follow(host.update, step.update_ms),
     };
-    this.#order.forEach((lane, at) => lane.learn(step.adapters.find(({ adapter }) => adapter === at), gain));
+    this.#host_times = shown === "mean" ? this.#host : { ms: step.ms, data: step.data_ms, reduce: step.reduce_ms, update: step.update_ms };
+    this.#order.forEach((lane, at) => lane.learn(step.adapters.find(({ adapter }) => adapter === at), shown));
     if (!this.#full || !isShort(step)) {
       this.#full = step;
       this.#parts = this.#order.map(({ slot, member, rows }) => ({ id: member.id, slot, name: member.info.name, rows }));
@@ -261,7 +265,7 @@ export class Rig {
   }
 
   #redraw() {
-    const { ms, data } = this.#host;
+    const { ms, data } = this.#host_times;
     // A lane that was just reopened has fewer steps than the mean.
     const longest = Math.max(ms, ...this.#order.map((lane) => data + lane.ms));
     const scale = this.#last && ms > 0 ? 100 / longest : 0;
@@ -271,6 +275,9 @@ export class Rig {
     this.#drawHost(scale);
     say(byId("step-ms", HTMLElement), this.#last ? `a step: ${short(ms)} ms` : "");
     say(byId("rig-says", HTMLElement), this.#remark.text((id) => this.#lanes.get(id)?.letter ?? "", performance.now()));
+    // Where no step follows, what is true by now is shown later.
+    clearTimeout(this.#later);
+    if (!this.#remark.is_settled) this.#later = setTimeout(this.#draw, REMARK_MS);
   }
 
   #drawBatch() {
@@ -295,7 +302,7 @@ export class Rig {
 
   /** @param {number} scale Percent a millisecond. */
   #drawHost(scale) {
-    const { data, reduce, update } = this.#host;
+    const { data, reduce, update } = this.#host_times;
     const end = 100 - (reduce + update) * scale;
     place(this.#hostBars[0], 0, data * scale);
     place(this.#hostBars[1], end, reduce * scale);

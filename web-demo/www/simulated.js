@@ -3,14 +3,14 @@
 import { BATCHES, HOST_GB_S, RIGS } from "./cards.js";
 import { byId, make, percent, say, short, whole } from "./dom.js";
 import { place } from "./lane.js";
-import { drawBatch, inkOf, letterOf, paintOf } from "./split.js";
+import { drawBatch, paintOf, swatchOf } from "./split.js";
 
 /** @import { Link } from "./link.js" */
 /** @import { RigConfig, SimulatedStep, Simulated } from "./messages.js" */
 
 /** Between two steps that are shown. They took far less, or more. */
 const PACE_MS = 150;
-const PHASES = /** @type {const} */ (["upload", "compute", "readback", "wait"]);
+const PHASES = /** @type {const} */ (["upload", "compute", "exchange", "readback", "wait"]);
 
 /** Rigs that others describe. @typedef {{ title: string, rig: RigConfig, says: string }} Described */
 
@@ -162,10 +162,7 @@ class ThinLane {
   constructor(name, slot) {
     this.name = name;
     this.slot = slot;
-    const swatch = make("span", { className: "swatch", textContent: letterOf(slot) });
-    swatch.style.background = paintOf(slot);
-    swatch.style.color = inkOf(slot);
-    this.element = make("div", { className: "thin-lane", title: name }, swatch, make("span", { className: "name", textContent: name }), this.#time, this.#rows);
+    this.element = make("div", { className: "thin-lane", title: name }, swatchOf(slot), make("span", { className: "name", textContent: name }), this.#time, this.#rows);
     this.element.style.setProperty("--lane", paintOf(slot));
     this.#time.setAttribute("role", "img");
   }
@@ -176,7 +173,7 @@ class ThinLane {
    */
   draw(step, longest) {
     const log = step.adapters.find(({ adapter }) => adapter === this.slot);
-    const times = log ? [log.upload_ms, log.compute_ms, log.readback_ms, log.wait_ms] : PHASES.map(() => 0);
+    const times = log ? [log.upload_ms, log.compute_ms, log.exchange_ms, log.readback_ms, log.wait_ms] : PHASES.map(() => 0);
     let from = 0;
     this.#bars.forEach((bar, at) => {
       const wide = (100 * times[at]) / longest;

@@ -22,6 +22,13 @@ export function inkOf(slot) {
   return `var(--on${slot % COLOURS})`;
 }
 
+/** A square with an adapter's letter and colours. @param {number} slot */
+export function swatchOf(slot) {
+  const swatch = make("span", { className: "swatch", textContent: letterOf(slot) });
+  [swatch.style.background, swatch.style.color] = [paintOf(slot), inkOf(slot)];
+  return swatch;
+}
+
 /**
  * An adapter's part of a batch.
  * @typedef {{ slot: number, name: string, rows: number }} Part

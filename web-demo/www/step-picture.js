@@ -1,13 +1,21 @@
 // The picture of one step: what the host and each adapter do, from left to right, and the four acts in words. It can be played slowly.
 // Loaded when it is first in sight.
 
-import { byId, make, say, short } from "./dom.js";
-import { PHASES } from "./lane.js";
-import { inkOf, letterOf, paintOf } from "./split.js";
+import { byId, make, say, short, whole } from "./dom.js";
+import { PHASES, place } from "./lane.js";
+import { inkOf, letterOf, paintOf, swatchOf } from "./split.js";
 
 /** @import { AdapterLog, StepLog } from "./messages.js" */
 
 /** An adapter's part of a step, with the slot of its letter and colour. @typedef {{ slot: number, log: AdapterLog }} Placed */
+/**
+ * A step, and what is shown of it.
+ * @typedef {object} Shown
+ * @property {StepLog} step
+ * @property {Placed[]} parts
+ * @property {boolean} is_alone Whether the rig has one adapter, which updates the weights itself.
+ * @property {boolean} is_text Whether a text is learned: its loss is told in bits.
+ */
 /**
  * What has been played.
  * @typedef {object} Lit
@@ -21,12 +29,16 @@ const PLAYED_MS = 4000;
 const WIDTHS = { cut: 14, compute: 52, add: 14, update: 20 };
 /** Of the last act, the part after which the adapters have the new weights. */
 const ARRIVED = 0.6;
+/** Between a bar of the host and the arrow behind it. */
+const GAP = 2;
+/** Narrowest bars of an adapter that have room for its rows, and for the word behind them. */
+const ROOM = { rows: 3, word: 8 };
 const TITLES = { cut: "Cut the batch", compute: "Compute", add: "Add the gradients", update: "Update the weights" };
 /** @typedef {keyof typeof WIDTHS} Act */
 const ACTS = /** @type {Act[]} */ (Object.keys(WIDTHS));
 /** Where each act begins and ends, in percent of the picture. */
 const SPANS = spans();
-/** Adapters that are named; of more, the others are counted. */
+/** Adapters that are named; of more, the least and the most are told. */
 const NAMED = 4;
 const CALM = matchMedia("(prefers-reduced-motion: reduce)");
 const LIST = new Intl.ListFormat("en");
@@ -38,7 +50,13 @@ function spans() {
 
 export class StepPicture {
   #picture = byId("one-step-picture", HTMLElement);
-  #acts = ACTS.map((act, at) => make("li", {}, make("b", { textContent: `${at + 1} ${TITLES[act]}` }), make("span")));
+  #says = byId("one-step-says", HTMLElement);
+  #list = byId("one-step-acts", HTMLElement);
+  #acts = ACTS.map((act, at) => {
+    const [time, text] = [make("small", { className: "number" }), make("span")];
+    return { text, time, item: make("li", {}, make("b", { textContent: `${at + 1} ${TITLES[act]} ` }), time, text) };
+  });
+  #hint;
   #light;
   #frame = 0;
   /** @type {StepLog | null} */
@@ -46,43 +64,55 @@ export class StepPicture {
   /** When it began to be played. */
   #since_ms = 0;
 
-  /** @param {(lit: Lit | null) => void} light */
-  constructor(light) {
+  /**
+   * @param {string} hint Said where there is no step.
+   * @param {(lit: Lit | null) => void} light
+   */
+  constructor(hint, light) {
+    this.#hint = hint;
     this.#light = light;
-    byId("one-step-acts", HTMLElement).replaceChildren(...this.#acts);
+    this.#list.replaceChildren(...this.#acts.map(({ item }) => item));
   }
 
   get is_playing() {
     return this.#playing !== null;
   }
 
-  /** Shows a step, all of it lit. @param {StepLog | null} step @param {Placed[]} parts */
-  show(step, parts) {
-    this.#picture.replaceChildren(...(step && parts.length > 0 ? [whoOf(parts), courseOf(step, parts)] : []));
-    this.#picture.setAttribute("aria-label", step ? spoken(step, parts) : "No step yet");
-    const says = step ? sayings(step, parts) : null;
-    this.#acts.forEach((item, at) => say(/** @type {Element} */ (item.lastChild), says?.[ACTS[at]] ?? ""));
-    say(byId("one-step-says", HTMLElement), step ? `Step ${step.step} took ${short(step.ms)} ms.` : "Pauses training, and has one step computed, which is then shown slowly.");
+  /** Shows a step, all of it lit. @param {Shown | null} shown */
+  show(shown) {
+    const is_there = shown !== null && shown.parts.length > 0;
+    this.#picture.replaceChildren(...(is_there ? [whoOf(shown.parts), courseOf(shown)] : []));
+    this.#picture.setAttribute("aria-label", is_there ? spoken(shown) : "No step yet");
+    for (const part of [this.#list, byId("one-step-key", HTMLElement)]) part.hidden = !is_there;
+    say(this.#says, shown ? tookOf(shown.step) : this.#hint);
+    if (!is_there) return;
+    const [says, times] = [sayings(shown), timesOf(shown.step)];
+    ACTS.forEach((act, at) => {
+      say(this.#acts[at].text, says[act]);
+      say(this.#acts[at].time, `${short(times[act].to - times[act].from)} ms`);
+    });
   }
 
-  /** Plays a step. One that is still played ends. @param {StepLog} step @param {Placed[]} parts */
-  play(step, parts) {
+  /** Plays a step. One that is still played ends. @param {Shown} shown */
+  play(shown) {
     this.end();
-    this.show(step, parts);
-    if (CALM.matches) return;
-    [this.#playing, this.#since_ms] = [step, performance.now()];
+    this.show(shown);
+    if (CALM.matches || shown.parts.length === 0) return;
+    [this.#playing, this.#since_ms] = [shown.step, performance.now()];
     this.#picture.classList.add("played");
-    say(byId("one-step-says", HTMLElement), `Step ${step.step} took ${short(step.ms)} ms. Here it takes ${PLAYED_MS / 1000} s.`);
+    say(this.#says, `${tookOf(shown.step)} Here it takes ${PLAYED_MS / 1000} s.`);
     this.#turn();
   }
 
   /** Ends what is played: all is lit. */
   end() {
-    if (!this.#playing) return;
+    const step = this.#playing;
+    if (!step) return;
     cancelAnimationFrame(this.#frame);
     this.#playing = null;
     this.#picture.classList.remove("played");
-    for (const item of this.#acts) item.classList.remove("lit");
+    for (const { item } of this.#acts) item.classList.remove("lit");
+    say(this.#says, tookOf(step));
     this.#light(null);
   }
 
@@ -96,10 +126,15 @@ export class StepPicture {
     const times = timesOf(step)[act];
     const now_ms = times.from + ((at - from) / (to - from)) * (times.to - times.from);
     this.#picture.style.setProperty("--played", `${at.toFixed(2)}%`);
-    this.#acts.forEach((item, place) => item.classList.toggle("lit", ACTS[place] === act));
-    this.#light({ part: now_ms / step.ms, says: `Step ${step.step}, slowly: ${ACTS.indexOf(act) + 1} of ${ACTS.length}, ${TITLES[act].toLowerCase()}.` });
+    this.#acts.forEach(({ item }, place) => item.classList.toggle("lit", ACTS[place] === act));
+    this.#light({ part: now_ms / step.ms, says: `Step ${whole(step.step)}, slowly: ${ACTS.indexOf(act) + 1} of ${ACTS.length}, ${TITLES[act].toLowerCase()}.` });
     this.#frame = requestAnimationFrame(() => this.#turn());
   }
+}
+
+/** @param {StepLog} step */
+function tookOf({ step, ms }) {
+  return `Step ${whole(step)} took ${short(ms)} ms.`;
 }
 
 /**
@@ -114,53 +149,63 @@ function timesOf({ ms, data_ms, reduce_ms, update_ms }) {
 
 /** The letters beside the picture: the adapters', and the host. @param {Placed[]} parts */
 function whoOf(parts) {
-  const letters = parts.map(({ slot }) => {
-    const swatch = make("span", { className: "swatch", textContent: letterOf(slot) });
-    [swatch.style.background, swatch.style.color] = [paintOf(slot), inkOf(slot)];
-    return swatch;
-  });
-  return make("div", { className: "one-step-who" }, ...letters, make("span", { className: "remark", textContent: "host" }));
+  return make("div", { className: "one-step-who" }, ...parts.map(({ slot }) => swatchOf(slot)), make("span", { className: "remark", textContent: "host" }));
 }
 
-/** Bars and arrows. @param {StepLog} step @param {Placed[]} parts */
-function courseOf(step, parts) {
+/** Bars and arrows. @param {Shown} shown */
+function courseOf({ step, parts, is_alone }) {
   const { cut, compute, add, update } = SPANS;
   const arrived = update.from + ARRIVED * WIDTHS.update;
+  const host = parts.length;
   const course = make("div", { className: "course" });
-  parts.forEach(({ slot, log }, row) => {
-    const scale = WIDTHS.compute / Math.max(1e-9, timesOf(step).compute.to - step.data_ms);
-    let at = compute.from;
-    const bars = PHASES.map((phase) => {
-      const bar = barOf(phase, at, Math.min(log[`${phase}_ms`] * scale, compute.to - at), row);
-      at = Math.min(compute.to, at + log[`${phase}_ms`] * scale);
-      if (phase === "compute") [bar.textContent, bar.style.color] = [`${log.rows} ${log.rows === 1 ? "row" : "rows"}`, inkOf(slot)];
-      return bar;
-    });
-    const ready = compute.from + (log.upload_ms + log.compute_ms + log.readback_ms) * scale;
-    const weights = barOf("update", arrived, update.to - arrived, row);
-    weights.append(wordOf("weights"));
-    const lines = [lineOf("up", cut.to - 1, row), lineOf("down", Math.min(compute.to, ready), row), lineOf("up", arrived - 1, row)];
-    for (const element of [...bars, ...lines]) element.style.setProperty("--lane", paintOf(slot));
+  course.style.setProperty("--lanes", String(host));
+  parts.forEach((part, row) => {
+    const { bars, ready } = barsOf(step, part, row);
+    const lines = [lineOf("up", cut.to - 1, row), ...(is_alone ? [] : [lineOf("down", ready, row), lineOf("up", arrived - 1, row)])];
+    for (const element of [...bars, ...lines]) element.style.setProperty("--lane", paintOf(part.slot));
+    const weights = is_alone ? barOf("update", update.from, WIDTHS.update, row, "4", "update") : barOf("update", arrived, update.to - arrived, row, "", "weights");
     course.append(...lines, ...bars, weights);
   });
-  const host = parts.length;
-  const bars = [barOf("data", cut.from, WIDTHS.cut - 2, host), barOf("gradients", compute.from, WIDTHS.compute, host), barOf("reduce", add.from, WIDTHS.add, host), barOf("update", update.from, arrived - 2 - update.from, host)];
-  ["cut", "gradients arrive", "add", "update"].forEach((word, at) => bars[at].append(String(at + 1), wordOf(word)));
-  course.append(...bars);
-  course.style.setProperty("--lanes", String(host));
+  course.append(barOf("data", cut.from, WIDTHS.cut - GAP, host, "1", "cut"));
+  if (is_alone) return course;
+  course.append(
+    barOf("gradients", compute.from, WIDTHS.compute, host, "2", "gradients arrive"), barOf("reduce", add.from, WIDTHS.add, host, "3", "add"),
+    barOf("update", update.from, arrived - GAP - update.from, host, "4", "update"),
+  );
   return course;
 }
 
-/** @param {string} phase @param {number} from Percent. @param {number} wide Percent. @param {number} row */
-function barOf(phase, from, wide, row) {
-  const bar = make("i", { className: phase });
-  place(bar, from, wide, row);
-  return bar;
+/** The phases of an adapter, and where its gradients are ready. @param {StepLog} step @param {Placed} part @param {number} row */
+function barsOf(step, { slot, log }, row) {
+  const { from, to } = SPANS.compute;
+  const scale = WIDTHS.compute / Math.max(1e-9, timesOf(step).compute.to - step.data_ms);
+  let [at, ready] = [from, from];
+  const bars = PHASES.map((phase) => {
+    const wide = Math.min(log[`${phase}_ms`] * scale, to - at);
+    const is_work = phase === "compute" && wide >= ROOM.rows;
+    const bar = barOf(phase, at, wide, row, is_work ? String(log.rows) : "", is_work && wide >= ROOM.word ? (log.rows === 1 ? "row" : "rows") : "");
+    at += wide;
+    if (phase === "readback") ready = at;
+    bar.style.color = inkOf(slot);
+    return bar;
+  });
+  return { bars, ready };
 }
 
-/** A word in a bar, for which a phone has no room. @param {string} text */
-function wordOf(text) {
-  return make("span", { textContent: ` ${text}` });
+/**
+ * A bar with a number, and a word behind it for which a phone has no room.
+ * @param {string} phase
+ * @param {number} from Percent.
+ * @param {number} wide Percent.
+ * @param {number} row
+ * @param {string} number
+ * @param {string} word
+ */
+function barOf(phase, from, wide, row, number, word) {
+  const bar = make("i", { className: phase }, number, ...(word ? [make("span", { textContent: ` ${word}` })] : []));
+  place(bar, from, Math.max(0, wide));
+  bar.style.setProperty("--row", String(row));
+  return bar;
 }
 
 /** Between an adapter and the host. @param {"up" | "down"} way @param {number} at Percent. @param {number} row */
@@ -171,42 +216,58 @@ function lineOf(way, at, row) {
   return line;
 }
 
-/** @param {HTMLElement} element @param {number} from Percent. @param {number} wide Percent. @param {number} row */
-function place(element, from, wide, row) {
-  [element.style.left, element.style.width] = [`${from.toFixed(2)}%`, `${Math.max(0, wide).toFixed(2)}%`];
-  element.style.setProperty("--row", String(row));
-}
-
-/**
- * What happens in each act.
- * @param {StepLog} step
- * @param {Placed[]} parts
- * @returns {Record<Act, string>}
- */
-function sayings(step, parts) {
-  const { rows, reduce_ms, update_ms, loss, is_applied } = step;
-  const one = parts.length === 1;
-  const letters = parts.map(({ slot }) => letterOf(slot));
-  const each = (/** @type {(log: AdapterLog) => string} */ tell) => listed(parts.map(({ slot, log }) => `${letterOf(slot)} ${tell(log)}`));
-  const order = parts.length > NAMED ? "always in the same order" : `always in the order ${letters.join(", ")}`;
-  const time = (/** @type {number} */ ms) => (ms > 0 ? `${short(ms)} ms` : "less time than the clock tells");
+/** What happens in each act. @param {Shown} shown @returns {Record<Act, string>} */
+function sayings(shown) {
+  const { step, parts } = shown;
+  const letter = letterOf(parts[0].slot);
+  const [is_one, is_many] = [parts.length === 1, parts.length > NAMED];
+  const each = (/** @type {(log: AdapterLog) => string} */ tell) => LIST.format(parts.map(({ slot, log }) => `${letterOf(slot)} ${tell(log)}`));
+  const rows = range(parts, ({ rows }) => rows, String);
   return {
-    cut: one ? `${letters[0]} gets all ${rows} rows of the batch.` : `The host cuts a batch of ${rows} rows: ${each((log) => `gets ${log.rows}`)}.`,
-    compute: `${one ? "It" : "Each adapter"} loads its rows, computes them forward and back, and sends its gradients: ${each((log) => `takes ${short(log.ms)} ms`)}.`,
-    add: one ? "There is one adapter, so there is nothing to add."
-      : `The host adds the gradients, ${order}, in ${time(reduce_ms)}. Until here nothing has changed: if an adapter is lost, its rows run on the others.`,
-    update: !is_applied ? "A value is not finite, so no weight is updated."
-      : `${one && reduce_ms + update_ms === 0 ? "The adapter updates its weights itself" : `The host updates the weights once, and sends all adapters the same, in ${time(update_ms)}`}. The loss of the batch was ${loss.toFixed(3)}.`,
+    cut: is_one ? `${letter} gets ${step.rows === 1 ? "the only row" : `all ${step.rows} rows`} of the batch.`
+      : `The host cuts a batch of ${step.rows} rows${is_many ? ` over ${parts.length} adapters: each gets ${rows}` : `: ${each((log) => `gets ${log.rows}`)}`}.`,
+    compute: computes(shown, is_many ? `each is busy for ${range(parts, ({ ms }) => ms, short)} ms` : each((log) => `is busy for ${short(log.ms)} ms`)),
+    add: shown.is_alone ? "There is one adapter, so there is nothing to add." : is_one ? `Only ${letter} has rows, so there is nothing to add.`
+      : `The host adds the gradients in ${timeOf(step.reduce_ms)}, always in ${is_many ? "the same order" : `the order ${parts.map(({ slot }) => letterOf(slot)).join(", ")}`}. Until here nothing has changed: if an adapter is lost, its rows run on the others.`,
+    update: updates(shown),
   };
 }
 
-/** @param {string[]} texts */
-function listed(texts) {
-  return LIST.format(texts.length > NAMED ? [...texts.slice(0, NAMED - 1), `${texts.length - NAMED + 1} others`] : texts);
+/** @param {Shown} shown @param {string} times */
+function computes({ parts, is_alone }, times) {
+  const most = Math.max(...parts.map(({ log }) => log.exchange_ms));
+  const exchange = most > 0 ? ` At each batch-norm they wait for one another’s statistics, ${range(parts, ({ exchange_ms }) => exchange_ms, short)} ms in all.` : "";
+  const who = parts.length === 1 ? "It" : "Each";
+  return `${who} loads its rows, ${is_alone ? "and computes them forward and back" : "computes them forward and back, and sends its gradients"}: ${times}.${exchange}`;
 }
 
-/** @param {StepLog} step @param {Placed[]} parts */
-function spoken(step, parts) {
+/** @param {Shown} shown */
+function updates({ step, is_alone, is_text }) {
+  if (!step.is_applied) return "A value is not finite, so no weight is updated.";
+  const loss = is_text ? `${(step.loss / Math.LN2).toFixed(3)} bits a character` : step.loss.toFixed(3);
+  const what = is_alone ? "The adapter updates its weights itself." : `The host updates the weights once, in ${timeOf(step.update_ms)}, and all adapters get the same.`;
+  return `${what} The loss of the batch was ${loss}.`;
+}
+
+/** @param {number} ms */
+function timeOf(ms) {
+  return ms > 0 ? `${short(ms)} ms` : "less time than the clock tells";
+}
+
+/**
+ * The least and the most of all parts, or the one value.
+ * @param {Placed[]} parts
+ * @param {(log: AdapterLog) => number} of
+ * @param {(value: number) => string} tell
+ */
+function range(parts, of, tell) {
+  const values = parts.map(({ log }) => of(log));
+  const [least, most] = [tell(Math.min(...values)), tell(Math.max(...values))];
+  return least === most ? least : `${least} to ${most}`;
+}
+
+/** @param {Shown} shown */
+function spoken({ step, parts }) {
   const lanes = parts.map(({ slot, log }) => `${letterOf(slot)}: ${PHASES.map((phase) => `${phase} ${short(log[`${phase}_ms`])}`).join(", ")} ms`);
-  return `Step ${step.step} of ${short(step.ms)} ms. ${lanes.join(". ")}. Host: data ${short(step.data_ms)}, sums ${short(step.reduce_ms)}, update ${short(step.update_ms)} ms`;
+  return `Step ${whole(step.step)} of ${short(step.ms)} ms. ${lanes.join(". ")}. Host: data ${short(step.data_ms)}, sums ${short(step.reduce_ms)}, update ${short(step.update_ms)} ms`;
 }
