@@ -51,11 +51,11 @@ const TRY = "#try-";
 const times = (before, after) => `A step took ${short(before.ms)} ms, now ${short(after.ms)} ms.`;
 /** @type {(before: Moment, after: Moment) => string} */
 const rowsOfSecond = (before, after) => `${after.letters[1]} gets ${after.rows[1]} rows, before ${before.rows[1]}.`;
-/** @type {(before: Moment, after: Moment) => string} */
-const differences = (before, after) => {
+/** @type {(before: Moment, after: Moment, of_growth?: string) => string} */
+const differences = (before, after, of_growth = "") => {
   if (before.difference === null || after.difference === null) return "There is no reference for these settings.";
   const [then, now] = [before.difference, after.difference].map((value) => (value === 0 ? "0" : value.toExponential(1)));
-  return `Largest difference from the reference: ${then} before, ${now} now.`;
+  return `Largest difference from the reference: ${then} before, ${now} now.${of_growth}`;
 };
 
 /** @type {Card[]} */
@@ -89,7 +89,7 @@ const CARDS = [
       if (!last || active.length < 2) return "This needs a second adapter: add one above.";
       return send({ type: "unplug", member: last.id });
     },
-    tell: (before, after) => `No step was lost. ${differences(before, after)}`,
+    tell: (before, after) => `No step was lost. ${differences(before, after, " Roundings make it grow with training, plug or no plug.")}`,
   },
   {
     id: "shards", title: "Batch-norm by shard", text: "Each adapter takes the statistics of its own rows: the result now depends on the split.",
