@@ -260,11 +260,28 @@ async function sentBy(page) {
   return () => page.evaluate(() => /** @type {any} */ (globalThis).sent);
 }
 
+/** What is written on the picture of the run. @param {Page} page @returns {Promise<string[]>} */
+async function textsOf(page) {
+  await page.evaluate(() => {
+    /** @type {string[]} */
+    const texts = [];
+    const write = CanvasRenderingContext2D.prototype.fillText;
+    CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
+      texts.push(text);
+      return write.call(this, text, ...rest);
+    };
+    Object.assign(globalThis, { texts });
+  });
+  await picture(page);
+  return page.evaluate(() => /** @type {any} */ (globalThis).texts);
+}
+
 /** What is seen of the run. @param {Page} page */
 function shownBy(page) {
   return page.evaluate(() => ({
     facts: ["fact-step", "fact-epoch", "fact-accuracy", "fact-speed", "log", "reference-says", "wrong-title", "run"].map((id) => document.getElementById(id)?.textContent),
-    lanes: [...document.querySelectorAll("#lanes .lane")].map((lane) => lane.textContent),
+    lanes: [...document.querySelectorAll("#lanes .lane")].map((lane) => lane.textContent), headings: [...document.querySelectorAll("h2")].map((title) => title.textContent),
+    banners: [...document.querySelectorAll(".banner")].filter((line) => line.checkVisibility()).map((line) => line.textContent),
     address: location.href, state: document.body.dataset.state, batch: document.getElementById("batch")?.ariaLabel,
   }));
 }
@@ -294,6 +311,8 @@ test("a saved run is played on the page: nothing is computed, and the engine's r
   assert.equal(await page.evaluate(() => document.activeElement?.textContent), "End the replay");
   await page.waitForFunction(() => Number(document.getElementById("fact-step")?.textContent) > 8);
   assert.match((await page.locator("#status").textContent()) ?? "", /^Replay, as fast as it was/);
+  assert.equal(await page.locator("#rig-title").textContent(), "In run.json replayed");
+  assert.deepEqual(await page.locator("h2 .tag:not(.simulated)").allTextContents(), Array(3).fill("replayed"));
   assert.deepEqual(await faults(page), []);
   await page.keyboard.press("Shift+Tab");
   await page.keyboard.press("Enter");
@@ -310,6 +329,8 @@ test("a saved run is played on the page: nothing is computed, and the engine's r
   assert.deepEqual(await page.locator("#lanes .name").allTextContents(), last.adapters.map((/** @type {{ name: string }} */ { name }) => name));
   assert.equal(await page.locator("#log li").first().textContent(), `step ${notices[notices.length - 1].step}${notices[notices.length - 1].message}`);
   await page.locator("#loss-is", { hasText: /\d/ }).waitFor();
+  const texts = await textsOf(page);
+  assert.ok(texts.includes("replayed") && texts.some((line) => line.endsWith("ms a step, from run.json")) && !texts.includes("measured"), texts.join("\n"));
   for (const id of ["run", "step", "reset", "measure", "export-metrics", "replay-file"]) assert.ok(await page.locator(`#${id}`).isDisabled(), id);
   await page.evaluate(() => { location.hash = "#try-even"; });
   assert.deepEqual(await faults(page), []);
@@ -335,6 +356,7 @@ test("behind a replay the page is as it was", async () => {
   await page.waitForFunction(() => document.querySelectorAll("#lanes .lane").length === 2);
   await page.waitForFunction(() => (document.getElementById("log")?.textContent ?? "").includes("is back"));
   await page.waitForTimeout(500);
+  await page.evaluate(() => document.getElementById("banners")?.append(Object.assign(document.createElement("p"), { className: "banner", textContent: "Of this browser." })));
   const before = await shownBy(page);
   const sent = await sentBy(page);
   // A step's rate that differs is followed, and there is no reference for it.
@@ -346,6 +368,7 @@ test("behind a replay the page is as it was", async () => {
   assert.equal(await page.locator("#lanes .lane").count(), 3);
   await page.waitForFunction(() => Number(document.getElementById("fact-step")?.textContent) >= 3);
   await page.locator("#reference-says", { hasText: "No reference was recorded for this learning rate" }).waitFor();
+  assert.deepEqual((await shownBy(page)).banners, ["Replay of run.json: nothing is computed here. Pause End the replay"]);
   await page.locator("[data-kind=replay] button", { hasText: "End" }).press("Enter");
   await page.waitForTimeout(500);
   assert.deepEqual(await shownBy(page), before);
