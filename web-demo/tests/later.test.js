@@ -313,6 +313,7 @@ test("a saved run is played on the page: nothing is computed, and the engine's r
   assert.match((await page.locator("#status").textContent()) ?? "", /^Replay, as fast as it was/);
   assert.equal(await page.locator("#rig-title").textContent(), "In run.json replayed");
   assert.deepEqual(await page.locator("h2 .tag:not(.simulated)").allTextContents(), Array(3).fill("replayed"));
+  assert.equal(await page.locator("#lanes :is(.slow, .lane-buttons):visible").count(), 0);
   assert.deepEqual(await faults(page), []);
   await page.keyboard.press("Shift+Tab");
   await page.keyboard.press("Enter");
