@@ -200,6 +200,7 @@ test("a picture keeps to its columns before the first step, with sixteen adapter
   await page.locator("#fact-accuracy-name", { hasText: "bits" }).waitFor();
   await page.waitForFunction(() => Number(document.getElementById("fact-accuracy")?.textContent) > 0);
   await keeps();
+  assert.match((await textsOf(page)).join("\n"), /· [\d.]+ bits a character in training$/m);
   assert.deepEqual(said, []);
   await leave();
 });
@@ -395,7 +396,7 @@ test("a run on other data is played with their words, and those of the page come
   await page.waitForTimeout(500);
   const before = await shownBy(page);
   await choose(page, text);
-  await page.locator("#fact-accuracy-name", { hasText: "bits/character" }).waitFor();
+  await page.locator("#fact-accuracy-name", { hasText: "bits/character in training" }).waitFor();
   assert.equal(await page.locator("#loss-unit").textContent(), ", bits a character");
   assert.equal(await page.locator("#data").inputValue(), "text");
   await page.waitForFunction(() => Number(document.getElementById("fact-step")?.textContent) > 8);

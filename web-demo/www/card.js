@@ -110,7 +110,7 @@ function drawHead(context, shown) {
 
 /** @param {Shown} shown */
 function numbersOf({ data, step, loss, accuracy }) {
-  const of_loss = Number.isNaN(loss) ? "" : data === "text" ? `${number(loss, 2)} bits a character` : `loss ${number(loss, 3)}`;
+  const of_loss = Number.isNaN(loss) ? "" : data === "text" ? `${number(loss, 2)} bits a character in training` : `loss ${number(loss, 3)}`;
   return [`step ${whole(step)}`, of_loss, accuracy === null ? "" : `test accuracy ${percent(accuracy)}`].filter(Boolean).join(" · ");
 }
 
