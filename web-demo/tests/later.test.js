@@ -56,6 +56,7 @@ test("stages are loaded when they are asked for, and shown as bricks with their 
   assert.equal(await fact("samples/s in stages"), Math.round(2000 * Math.sqrt(8)).toLocaleString("en-US"));
   assert.equal(await page.locator("#stages .bricks canvas").count(), 9);
   assert.equal(await page.locator("#stages .bricks canvas").first().getAttribute("aria-label"), `Stage 1 on GeForce RTX 3060 #1, layers \`block0\`: idle for ${(100 * (1 - 32 / length)).toFixed(0)} % of a pass`);
+  assert.equal(await page.locator("#stages .bricks .number").first().textContent(), `idle ${(100 * (1 - 32 / length)).toFixed(0)} %`);
   const inked = await page.locator("#stages .bricks canvas").evaluateAll((all) => all.map((canvas) => {
     const { width, height } = /** @type {HTMLCanvasElement} */ (canvas);
     const pixels = /** @type {HTMLCanvasElement} */ (canvas).getContext("2d")?.getImageData(0, height / 2, width, 1).data ?? [];
