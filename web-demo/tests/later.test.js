@@ -152,6 +152,14 @@ test("the run as a program: shown when it is asked for, and with the settings th
   await page.locator("#lines-python", { hasText: "make_parallel(model, split=\"even\", seed=0)" }).waitFor();
   await page.locator("#lines-rust", { hasText: "Trainer::new(model, compile)?.split(SplitMode::Even);" }).waitFor();
   assert.equal(await page.locator("#lines-rust", { hasText: "synchronized" }).count(), 0);
+  const remarks = () => Promise.all(["python", "rust"].map(async (name) => ((await page.locator(`#lines-${name}`).textContent()) ?? "").match(/^ *(#|\/\/) The page .+$/m)?.[0]));
+  const without = "The page trains without end, and varies the digits from epoch 11 on; this program does not.";
+  assert.deepEqual(await remarks(), [`# ${without}`, `    // ${without}`]);
+  await page.locator("summary", { hasText: "Seed" }).click();
+  await page.locator("#epochs").fill("5");
+  await page.locator("#epochs").press("Enter");
+  await page.locator("#lines-rust", { hasText: "Fit::new(5)" }).waitFor();
+  assert.deepEqual(await remarks(), [undefined, undefined]);
   assert.deepEqual(await faults(page), []);
   assert.deepEqual(said, []);
   await leave();
