@@ -98,7 +98,7 @@ test("text: lines as it learns, bits beside those of frequencies alone, and no b
   assert.ok((await page.locator("#writes").textContent())?.endsWith(lines[0].replace(/^step \d+/, "")), "the newest stands in the first screen");
   await page.locator("#reference-says", { hasText: `Dotted: ${(2.98 / Math.LN2).toFixed(2)} bits` }).waitFor();
   assert.equal(await page.locator("#loss-unit").textContent(), ", bits a character");
-  assert.equal(await page.locator("#fact-accuracy-name").textContent(), "bits/character");
+  assert.equal(await page.locator("#fact-accuracy-name").textContent(), "bits/character in training");
   // Both are drawn at their own pace.
   await page.waitForFunction(() => {
     const [bits, loss] = ["fact-accuracy", "loss-is"].map((id) => parseFloat(document.getElementById(id)?.textContent ?? ""));

@@ -47,7 +47,7 @@ test("stages are loaded when they are asked for, and shown as bricks with their 
   await page.locator("[data-card=stages] button").click();
   await page.locator("[data-card=stages] .remark", { hasText: "On 8 simulated cards" }).waitFor();
   assert.ok(loaded.includes("/stages.js"));
-  assert.match(page.url(), /#try-stages$/);
+  assert.equal(new URL(page.url()).hash, "");
   const fact = async (/** @type {string} */ name) => page.locator("#stages .facts div", { hasText: name }).locator("dd").textContent();
   // 8 micro-batches, 8 stages: of 15 units of 1 ms and 15 of 3 ms, a stage works 8 of each, and the last one 8 of 3 ms.
   const [length, busy] = [15 + 3 * 15, 7 * 8 * 4 + 8 * 3];
@@ -56,6 +56,7 @@ test("stages are loaded when they are asked for, and shown as bricks with their 
   assert.equal(await fact("samples/s in stages"), Math.round(2000 * Math.sqrt(8)).toLocaleString("en-US"));
   assert.equal(await page.locator("#stages .bricks canvas").count(), 9);
   assert.equal(await page.locator("#stages .bricks canvas").first().getAttribute("aria-label"), `Stage 1 on GeForce RTX 3060 #1, layers \`block0\`: idle for ${(100 * (1 - 32 / length)).toFixed(0)} % of a pass`);
+  assert.equal(await page.locator("#stages .bricks .number").first().textContent(), `idle ${(100 * (1 - 32 / length)).toFixed(0)} %`);
   const inked = await page.locator("#stages .bricks canvas").evaluateAll((all) => all.map((canvas) => {
     const { width, height } = /** @type {HTMLCanvasElement} */ (canvas);
     const pixels = /** @type {HTMLCanvasElement} */ (canvas).getContext("2d")?.getImageData(0, height / 2, width, 1).data ?? [];
@@ -151,6 +152,14 @@ test("the run as a program: shown when it is asked for, and with the settings th
   await page.locator("#lines-python", { hasText: "make_parallel(model, split=\"even\", seed=0)" }).waitFor();
   await page.locator("#lines-rust", { hasText: "Trainer::new(model, compile)?.split(SplitMode::Even);" }).waitFor();
   assert.equal(await page.locator("#lines-rust", { hasText: "synchronized" }).count(), 0);
+  const remarks = () => Promise.all(["python", "rust"].map(async (name) => ((await page.locator(`#lines-${name}`).textContent()) ?? "").match(/^ *(#|\/\/) The page .+$/m)?.[0]));
+  const without = "The page trains without end, and varies the digits from epoch 11 on; this program does not.";
+  assert.deepEqual(await remarks(), [`# ${without}`, `    // ${without}`]);
+  await page.locator("summary", { hasText: "Seed" }).click();
+  await page.locator("#epochs").fill("5");
+  await page.locator("#epochs").press("Enter");
+  await page.locator("#lines-rust", { hasText: "Fit::new(5)" }).waitFor();
+  assert.deepEqual(await remarks(), [undefined, undefined]);
   assert.deepEqual(await faults(page), []);
   assert.deepEqual(said, []);
   await leave();
@@ -200,6 +209,7 @@ test("a picture keeps to its columns before the first step, with sixteen adapter
   await page.locator("#fact-accuracy-name", { hasText: "bits" }).waitFor();
   await page.waitForFunction(() => Number(document.getElementById("fact-accuracy")?.textContent) > 0);
   await keeps();
+  assert.match((await textsOf(page)).join("\n"), /· [\d.]+ bits a character in training$/m);
   assert.deepEqual(said, []);
   await leave();
 });
@@ -260,11 +270,28 @@ async function sentBy(page) {
   return () => page.evaluate(() => /** @type {any} */ (globalThis).sent);
 }
 
+/** What is written on the picture of the run. @param {Page} page @returns {Promise<string[]>} */
+async function textsOf(page) {
+  await page.evaluate(() => {
+    /** @type {string[]} */
+    const texts = [];
+    const write = CanvasRenderingContext2D.prototype.fillText;
+    CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
+      texts.push(text);
+      return write.call(this, text, ...rest);
+    };
+    Object.assign(globalThis, { texts });
+  });
+  await picture(page);
+  return page.evaluate(() => /** @type {any} */ (globalThis).texts);
+}
+
 /** What is seen of the run. @param {Page} page */
 function shownBy(page) {
   return page.evaluate(() => ({
     facts: ["fact-step", "fact-epoch", "fact-accuracy", "fact-speed", "log", "reference-says", "wrong-title", "run"].map((id) => document.getElementById(id)?.textContent),
-    lanes: [...document.querySelectorAll("#lanes .lane")].map((lane) => lane.textContent),
+    lanes: [...document.querySelectorAll("#lanes .lane")].map((lane) => lane.textContent), headings: [...document.querySelectorAll("h2")].map((title) => title.textContent),
+    banners: [...document.querySelectorAll(".banner")].filter((line) => line.checkVisibility()).map((line) => line.textContent),
     address: location.href, state: document.body.dataset.state, batch: document.getElementById("batch")?.ariaLabel,
   }));
 }
@@ -294,6 +321,9 @@ test("a saved run is played on the page: nothing is computed, and the engine's r
   assert.equal(await page.evaluate(() => document.activeElement?.textContent), "End the replay");
   await page.waitForFunction(() => Number(document.getElementById("fact-step")?.textContent) > 8);
   assert.match((await page.locator("#status").textContent()) ?? "", /^Replay, as fast as it was/);
+  assert.equal(await page.locator("#rig-title").textContent(), "In run.json replayed");
+  assert.deepEqual(await page.locator("h2 .tag:not(.simulated)").allTextContents(), Array(3).fill("replayed"));
+  assert.equal(await page.locator("#lanes :is(.slow, .lane-buttons):visible").count(), 0);
   assert.deepEqual(await faults(page), []);
   await page.keyboard.press("Shift+Tab");
   await page.keyboard.press("Enter");
@@ -310,6 +340,8 @@ test("a saved run is played on the page: nothing is computed, and the engine's r
   assert.deepEqual(await page.locator("#lanes .name").allTextContents(), last.adapters.map((/** @type {{ name: string }} */ { name }) => name));
   assert.equal(await page.locator("#log li").first().textContent(), `step ${notices[notices.length - 1].step}${notices[notices.length - 1].message}`);
   await page.locator("#loss-is", { hasText: /\d/ }).waitFor();
+  const texts = await textsOf(page);
+  assert.ok(texts.includes("replayed") && texts.some((line) => line.endsWith("ms a step, from run.json")) && !texts.includes("measured"), texts.join("\n"));
   for (const id of ["run", "step", "reset", "measure", "export-metrics", "replay-file"]) assert.ok(await page.locator(`#${id}`).isDisabled(), id);
   await page.evaluate(() => { location.hash = "#try-even"; });
   assert.deepEqual(await faults(page), []);
@@ -335,6 +367,7 @@ test("behind a replay the page is as it was", async () => {
   await page.waitForFunction(() => document.querySelectorAll("#lanes .lane").length === 2);
   await page.waitForFunction(() => (document.getElementById("log")?.textContent ?? "").includes("is back"));
   await page.waitForTimeout(500);
+  await page.evaluate(() => document.getElementById("banners")?.append(Object.assign(document.createElement("p"), { className: "banner", textContent: "Of this browser." })));
   const before = await shownBy(page);
   const sent = await sentBy(page);
   // A step's rate that differs is followed, and there is no reference for it.
@@ -346,6 +379,7 @@ test("behind a replay the page is as it was", async () => {
   assert.equal(await page.locator("#lanes .lane").count(), 3);
   await page.waitForFunction(() => Number(document.getElementById("fact-step")?.textContent) >= 3);
   await page.locator("#reference-says", { hasText: "No reference was recorded for this learning rate" }).waitFor();
+  assert.deepEqual((await shownBy(page)).banners, ["Replay of run.json: nothing is computed here. Pause End the replay"]);
   await page.locator("[data-kind=replay] button", { hasText: "End" }).press("Enter");
   await page.waitForTimeout(500);
   assert.deepEqual(await shownBy(page), before);
@@ -371,7 +405,7 @@ test("a run on other data is played with their words, and those of the page come
   await page.waitForTimeout(500);
   const before = await shownBy(page);
   await choose(page, text);
-  await page.locator("#fact-accuracy-name", { hasText: "bits/character" }).waitFor();
+  await page.locator("#fact-accuracy-name", { hasText: "bits/character in training" }).waitFor();
   assert.equal(await page.locator("#loss-unit").textContent(), ", bits a character");
   assert.equal(await page.locator("#data").inputValue(), "text");
   await page.waitForFunction(() => Number(document.getElementById("fact-step")?.textContent) > 8);

@@ -21,6 +21,7 @@ import { COLOURS, letterOf } from "./split.js";
  * @property {number | null} samples_per_s
  * @property {{ title: string, network: string, speed_up: number } | null} simulated
  * @property {StepLog[]} steps
+ * @property {string | null} replayed The file that the run is from; `null` if it was measured here.
  */
 
 /** @typedef {{ size?: number, weight?: number, ink?: string, face?: "sans" | "mono", align?: CanvasTextAlign, width?: number }} Look `ink` is a name of page.css. */
@@ -109,7 +110,7 @@ function drawHead(context, shown) {
 
 /** @param {Shown} shown */
 function numbersOf({ data, step, loss, accuracy }) {
-  const of_loss = Number.isNaN(loss) ? "" : data === "text" ? `${number(loss, 2)} bits a character` : `loss ${number(loss, 3)}`;
+  const of_loss = Number.isNaN(loss) ? "" : data === "text" ? `${number(loss, 2)} bits a character in training` : `loss ${number(loss, 3)}`;
   return [`step ${whole(step)}`, of_loss, accuracy === null ? "" : `test accuracy ${percent(accuracy)}`].filter(Boolean).join(" · ");
 }
 
@@ -238,12 +239,12 @@ function thinned(points) {
 }
 
 /** Measured numbers, and simulated ones. @param {CanvasRenderingContext2D} context @param {Shown} shown */
-function drawFoot(context, { rows, ms, samples_per_s, simulated }) {
+function drawFoot(context, { rows, ms, samples_per_s, simulated, replayed }) {
   context.fillStyle = colour("line");
   context.fillRect(LEFT, FOOT, RIGHT - LEFT, 1);
-  const here = "in a browser on this machine";
-  const [text, says] = rows > 0 && samples_per_s !== null ? [`${whole(samples_per_s)} samples/s`, `${short(ms)} ms a step, ${here}`] : ["no step yet", here];
-  drawFact(context, { left: LEFT, right: LEFT_END, tag: "measured", text, says });
+  const where = replayed === null ? "in a browser on this machine" : `from ${replayed}`;
+  const [text, says] = rows > 0 && samples_per_s !== null ? [`${whole(samples_per_s)} samples/s`, `${short(ms)} ms a step, ${where}`] : ["no step yet", where];
+  drawFact(context, { left: LEFT, right: LEFT_END, tag: replayed === null ? "measured" : "replayed", text, says });
   if (!simulated) return;
   const { title, network, speed_up } = simulated;
   drawFact(context, { left: RIGHT_START, right: RIGHT, tag: "simulated", text: `${speed_up.toFixed(2)} × one alone`, says: network ? `${title}: ${network}` : title });
@@ -251,7 +252,7 @@ function drawFoot(context, { rows, ms, samples_per_s, simulated }) {
 
 /**
  * @param {CanvasRenderingContext2D} context
- * @param {{ left: number, right: number, tag: "measured" | "simulated", text: string, says: string }} fact
+ * @param {{ left: number, right: number, tag: "measured" | "replayed" | "simulated", text: string, says: string }} fact
  */
 function drawFact(context, { left, right, tag, text, says }) {
   const is_simulated = tag === "simulated";

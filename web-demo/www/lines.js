@@ -25,7 +25,8 @@ const KERAS = `# In the place of \`make_parallel\`, before the model is made. Th
 keras.distribution.set_distribution(keras.distribution.DataParallel())`;
 
 /** @param {Settings} settings */
-function python({ data, model, split, batch_norm, batch_size, learning_rate, epochs, seed }) {
+function python(settings) {
+  const { data, model, split, batch_norm, batch_size, learning_rate, epochs, seed } = settings;
   const read = {
     digits: "(x, y), test = manyhands_ml.digits()",
     fashion: `# The page has a tenth of these rows.
@@ -55,11 +56,12 @@ ${body.map((layer) => `    ${layer},\n`).join("")}])
 model = make_parallel(model, ${options.join(", ")})
 loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 model.compile(keras.optimizers.Adam(${learning_rate}), loss, metrics=["accuracy"])
-model.fit(x, y, batch_size=${batch_size}, epochs=${epochs || EPOCHS}, validation_data=test)`;
+${remark(settings, "# ")}model.fit(x, y, batch_size=${batch_size}, epochs=${epochs || EPOCHS}, validation_data=test)`;
 }
 
 /** @param {Settings} settings */
-function rust({ data, model, split, batch_norm, batch_size, learning_rate, epochs, seed }) {
+function rust(settings) {
+  const { data, model, split, batch_norm, batch_size, learning_rate, epochs, seed } = settings;
   const is_text = data === "text";
   const names = is_text ? ["Dense", "Embedding", "Gru"] : ["BatchNormalization", "Conv2D", "Dense", ...(model === "small" ? [] : ["Dropout"]), "Flatten", "MaxPooling2D", "Relu"];
   const uses = {
@@ -93,9 +95,21 @@ ${body.map((layer) => `        .add(${layer})\n`).join("")}        .build(${seed
     let compile = Compile::new(Optimizer::adam(${learning_rate}), Loss::SPARSE_CATEGORICAL_CROSSENTROPY).seed(${seed});
     // On all GPUs, or on the CPU where there is none.
     let mut trainer = Trainer::new(model, compile)?${split === "even" ? ".split(SplitMode::Even)" : ""};
-    trainer.fit(train, &Fit::new(${epochs || EPOCHS}).batch_size(${batch_size}))?;
+    ${remark(settings, "// ", "\n    ")}trainer.fit(train, &Fit::new(${epochs || EPOCHS}).batch_size(${batch_size}))?;
     Ok(())
 }`;
+}
+
+/**
+ * What the page does otherwise, as a line of comment; nothing, if it does the same.
+ * @param {Settings} settings
+ * @param {string} mark Of a comment.
+ * @param {string} [end] What follows it.
+ */
+function remark({ data, epochs, varied_from }, mark, end = "\n") {
+  const is_varied = data === "digits" && varied_from > 0 && (epochs === 0 || varied_from <= epochs);
+  const others = [...(epochs === 0 ? ["trains without end"] : []), ...(is_varied ? [`varies the digits from epoch ${varied_from} on`] : [])];
+  return others.length > 0 ? `${mark}The page ${others.join(", and ")}; this program does not.${end}` : "";
 }
 
 /** @param {Settings["data"]} data */

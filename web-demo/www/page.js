@@ -117,7 +117,7 @@ const exports = new Exports(link, {
   picture: () => settings && {
     data: settings.data, split: settings.split, network: hello?.task.models.find(({ id }) => id === settings?.model)?.name ?? settings.model,
     step: state.step, loss: curves.loss_of_late, accuracy: pictures.accuracy, ...rig.batch, ms: rig.step_ms, samples_per_s: curves.samples_per_s,
-    simulated: simulated.shown, steps: [...steps],
+    simulated: simulated.shown, steps: [...steps], replayed: replay?.name ?? null,
   },
 });
 const measurement = new Measurement(link, () => settings?.batch_size ?? 64);

@@ -196,6 +196,8 @@ export class Replay {
   #pause = make("button", { className: "small", textContent: "Pause" });
   #end = make("button", { className: "small", textContent: "End the replay" });
   #banner;
+  /** What brings back the headings of the engine's run. */
+  #headings = () => {};
 
   /**
    * @param {string} name Of the file.
@@ -204,6 +206,7 @@ export class Replay {
    *   change in the run. What is called when the visitor ends it.
    */
   constructor(name, run, act) {
+    this.name = name;
     this.#run = run;
     this.#act = act;
     this.#rigs = rigsOf(run);
@@ -224,6 +227,7 @@ export class Replay {
     byId("banners", HTMLElement).prepend(this.#banner);
     this.#hold(true);
     document.body.dataset.state = "replay";
+    this.#headings = head(this.name);
     this.#say();
     say(byId("pictures-says", HTMLElement), "Metrics hold no predictions.");
     // There it is seen, and can be ended.
@@ -238,6 +242,7 @@ export class Replay {
   close() {
     cancelAnimationFrame(this.#frame);
     this.#banner.remove();
+    this.#headings();
     this.#hold(false);
   }
 
@@ -325,6 +330,22 @@ export class Replay {
       this.#act.hear({ type: "notice", level: "info", step, message });
     }
   }
+}
+
+/**
+ * Says in the headings of what was measured that it is from a file. Gives what brings them back.
+ * @param {string} name Of the file.
+ */
+function head(name) {
+  const title = byId("rig-title", HTMLElement);
+  const kept = [...title.childNodes];
+  title.replaceChildren(make("span", { className: "file-name", title: name, textContent: `In ${name}` }), " ", make("span", { className: "tag", textContent: "replayed" }));
+  const tags = document.querySelectorAll(":is(.curves, #one-step) h2 .tag");
+  tags.forEach((tag) => say(tag, "replayed"));
+  return () => {
+    title.replaceChildren(...kept);
+    tags.forEach((tag) => say(tag, "measured"));
+  };
 }
 
 /** How long a step is played, at the pace of the recording. @param {StepLog} step */

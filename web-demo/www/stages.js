@@ -152,7 +152,7 @@ export class Stages {
       const canvas = make("canvas", { className: "time", role: "img", ariaLabel: `Stage ${stage + 1} on ${adapters[slot]}, layers ${layers}: idle for ${percent(of_each[slot], 0)} of a pass` });
       [canvas.dataset.slot, canvas.dataset.stage] = [String(slot), String(stage)];
       const lane = make("div", { className: "thin-lane", title: `${adapters[slot]}: ${layers}` }, swatch, make("span", { className: "name", textContent: layers.replaceAll("`", "") }), canvas,
-        make("span", { className: "number", textContent: percent(of_each[slot], 0) }));
+        make("span", { className: "number", textContent: `idle ${percent(of_each[slot], 0)}` }));
       return lane;
     });
     const host = make("canvas", { className: "time", role: "img", ariaLabel: "The host: sums and update end the step" });

@@ -26,7 +26,7 @@ const WORDS = {
     note: "1,000 test pictures of Fashion-MNIST, a hundred of each kind, which are not used for training. Wrong ones are shown inverted. Shirts, pullovers and coats are what it mistakes longest.",
   },
   text: {
-    title: "", fact: "bits/character", note: "", command: "manyhands evaluate text.safetensors --data lincoln.txt",
+    title: "", fact: "bits/character in training", note: "", command: "manyhands evaluate text.safetensors --data lincoln.txt",
     exported: "loads it and tells its loss over the whole text, data/lincoln.txt of this page, in nats: 1 nat is 1.44 bits.",
   },
 };

@@ -8,6 +8,8 @@ import { byId, make, say, short, whole } from "./dom.js";
 const WATCHED = 25;
 const FACTOR = 4;
 const MORE = 7;
+/** What addresses of cards begin with. */
+const TRY = "#try-";
 
 /**
  * Numbers of a moment.
@@ -49,11 +51,11 @@ const MORE = 7;
 const times = (before, after) => `A step took ${short(before.ms)} ms, now ${short(after.ms)} ms.`;
 /** @type {(before: Moment, after: Moment) => string} */
 const rowsOfSecond = (before, after) => `${after.letters[1]} gets ${after.rows[1]} rows, before ${before.rows[1]}.`;
-/** @type {(before: Moment, after: Moment) => string} */
-const differences = (before, after) => {
+/** @type {(before: Moment, after: Moment, of_growth?: string) => string} */
+const differences = (before, after, of_growth = "") => {
   if (before.difference === null || after.difference === null) return "There is no reference for these settings.";
   const [then, now] = [before.difference, after.difference].map((value) => (value === 0 ? "0" : value.toExponential(1)));
-  return `Largest difference from the reference: ${then} before, ${now} now.`;
+  return `Largest difference from the reference: ${then} before, ${now} now.${of_growth}`;
 };
 
 /** @type {Card[]} */
@@ -87,7 +89,7 @@ const CARDS = [
       if (!last || active.length < 2) return "This needs a second adapter: add one above.";
       return send({ type: "unplug", member: last.id });
     },
-    tell: (before, after) => `No step was lost. ${differences(before, after)}`,
+    tell: (before, after) => `No step was lost. ${differences(before, after, " Roundings make it grow with training, plug or no plug.")}`,
   },
   {
     id: "shards", title: "Batch-norm by shard", text: "Each adapter takes the statistics of its own rows: the result now depends on the split.",
@@ -109,6 +111,11 @@ const CARDS = [
   },
 ];
 
+/** The card that the address names, if any. */
+function named() {
+  return location.hash.startsWith(TRY) ? location.hash.slice(TRY.length) : "";
+}
+
 export class Tour {
   #tools;
   /** What waits for its effect. @type {{ card: Card, before: Moment, says: HTMLElement } | null} */
@@ -123,24 +130,22 @@ export class Tour {
       const button = make("button", { className: "small", textContent: card.title, disabled: true });
       const says = make("p", { className: "remark", textContent: card.text });
       says.setAttribute("role", "status");
-      button.addEventListener("click", () => {
-        history.replaceState(null, "", `#try-${card.id}`);
-        this.#act(card.id);
-      });
+      button.addEventListener("click", () => this.#act(card.id));
       this.#cards.set(card.id, { card, button, says });
-      const item = make("li", {}, button, says);
+      const address = make("a", { className: "address", href: `${TRY}${card.id}`, textContent: "#", ariaLabel: `Address of “${card.title}”` });
+      const item = make("li", {}, make("div", { className: "card-head" }, button, address), says);
       // No id: an address would scroll the rig out of sight.
       item.dataset.card = card.id;
       return item;
     });
     byId("tour", HTMLElement).append(...items);
-    addEventListener("hashchange", () => this.#act(location.hash.replace("#try-", "")));
+    addEventListener("hashchange", () => this.#act(named()));
   }
 
   /** The engine is there: an address that names a card has it done once steps were measured. */
   start() {
     for (const { button } of this.#cards.values()) button.disabled = false;
-    const id = location.hash.replace("#try-", "");
+    const id = named();
     const found = this.#cards.get(id);
     if (!found) return;
     const { card, says } = found;
@@ -152,7 +157,10 @@ export class Tour {
   /** @param {string} id */
   #act(id) {
     const found = this.#cards.get(id);
-    if (!found) return;
+    // Without an engine, or in a replay, nothing can be done: before the engine is there, `start` will see the address.
+    if (!found || found.button.matches(":disabled, [inert] *")) return;
+    // What it changes is in the query from now on: opened again, the address must not have it done twice.
+    if (location.hash.startsWith(TRY)) history.replaceState(null, "", location.pathname + location.search);
     const { card, says } = found;
     const before = this.#tools.now();
     const refused = card.act(this.#tools);
