@@ -239,6 +239,19 @@ test("without its file it is said that the picture is missing, and steps are com
   await leave();
 });
 
+test("a card of the tour, by its address, pauses training and shows a step", async () => {
+  const { page, said, leave } = await open("gpus", MOVING);
+  await page.goto(`${page.url()}#try-step`);
+  await page.reload();
+  await page.locator(PLAYED).waitFor();
+  await page.locator("[data-card=step] .remark", { hasText: "Training is paused." }).waitFor();
+  const box = await page.locator("#one-step-picture").boundingBox();
+  assert.ok(box && box.y > 0 && box.y < 720, `at ${box?.y}`);
+  assert.equal(await page.evaluate(() => document.body.dataset.state), "paused");
+  assert.deepEqual(said, []);
+  await leave();
+});
+
 test("one adapter, and one of many", async () => {
   const { page, leave } = await open("none");
   await page.locator(".remove").last().click();

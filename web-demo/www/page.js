@@ -147,6 +147,10 @@ const tour = new Tour({
     change(changed);
     if (settings) rules.show(settings);
   },
+  step() {
+    byId("one-step", HTMLElement).scrollIntoView();
+    one_step.press();
+  },
   stages() {
     byId("stages", HTMLElement).scrollIntoView();
     return showStages();

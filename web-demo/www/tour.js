@@ -33,6 +33,7 @@ const TRY = "#try-";
  * @property {(request: Request) => void} send
  * @property {(changed: Partial<Pick<Settings, "split" | "batch_norm">>) => void} change
  * @property {() => void} run Starts or continues training.
+ * @property {() => void} step Pauses training, and shows one step slowly.
  * @property {() => Promise<string>} stages Shows stages in the simulator, and gives what came of it.
  * @property {(text: string) => void} tell Says it in the first screen, too.
  */
@@ -105,6 +106,14 @@ const CARDS = [
       for (let count = 0; count < room; count += 1) send({ type: "add", index: first.info.index });
     },
     tell: (before, after) => `${times(before, after)} ${whole(before.samples_per_s)} samples/s before, ${whole(after.samples_per_s)} now, on ${after.letters.length} adapters.`,
+  },
+  {
+    id: "step", title: "One step, slowly", text: "Training pauses, and the parts of one step light up in their order.",
+    act: ({ step }) => {
+      step();
+      return "Training is paused. The step is shown below, and its four acts are told there.";
+    },
+    tell: () => "",
   },
   {
     id: "stages", title: "One model in stages", text: "Simulated: eight cards share the layers of a network, not the rows of a batch.", act: ({ stages }) => stages(), tell: () => "",

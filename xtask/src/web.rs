@@ -60,7 +60,7 @@ const SMALL_ENGINE: &str = r#"profile.web.package.manyhands.opt-level="z""#;
 
 /// Bytes, gzipped, that the demo may have until it trains, and in all, a little above what it has with a standard library built from
 /// source: a page that grows without notice is caught here.
-const LIMITS: [usize; 2] = [458_000, 731_000];
+const LIMITS: [usize; 2] = [461_000, 736_000];
 /// Files that are loaded behind the engine's first, or when they are first used: the scripts are those of `LATER` in `web-demo/build.js`.
 const LATER: [&str; 8] = [
     "engine/manyhands_web_demo_later.wasm",
