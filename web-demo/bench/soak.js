@@ -18,7 +18,7 @@ const VIEWS = [[1280, 720], [390, 844], [844, 390], [640, 360]];
 /** Actions that load the processor for long, and are chosen seldom. */
 const SELDOM = ["measure", "stages", "more", "reload"];
 /** Longest that opening adapters and measuring take. */
-const PATIENCE_MS = 60_000;
+const PATIENCE_MS = 180_000;
 const MOST_ADAPTERS = 16;
 /** A rig larger than this is made smaller by the next action: each worker takes a part of two cores. */
 const MANY = 6;

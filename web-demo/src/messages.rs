@@ -516,7 +516,8 @@ mod tests {
             assert_eq!(step.rows, 64);
             let host_ms = step.reduce_ms + step.update_ms;
             for part in &step.adapters {
-                let sum_ms = part.upload_ms + part.compute_ms + part.readback_ms + part.exchange_ms + part.wait_ms + host_ms;
+                let sum_ms =
+                    part.upload_ms + part.compute_ms + part.readback_ms + part.exchange_ms + part.wait_ms + host_ms;
                 assert!((sum_ms - step.ms).abs() < 0.01 * step.ms, "{part:?} in {} ms", step.ms);
             }
         }

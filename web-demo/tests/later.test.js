@@ -379,6 +379,7 @@ test("behind a replay the page is as it was", async () => {
   assert.equal(await page.locator("#lanes .lane").count(), 3);
   await page.waitForFunction(() => Number(document.getElementById("fact-step")?.textContent) >= 3);
   await page.locator("#reference-says", { hasText: "No reference was recorded for this learning rate" }).waitFor();
+  assert.equal(await page.locator("#lanes").getAttribute("tabindex"), "0", "what can be scrolled can be reached");
   assert.deepEqual((await shownBy(page)).banners, ["Replay of run.json: nothing is computed here. Pause End the replay"]);
   await page.locator("[data-kind=replay] button", { hasText: "End" }).press("Enter");
   await page.waitForTimeout(500);

@@ -251,6 +251,9 @@ export class Replay {
     for (const part of document.querySelectorAll(PARTS)) if (part instanceof HTMLElement) part.inert = is_held;
     for (const id of BUTTONS) byId(id, HTMLButtonElement).disabled = is_held;
     byId("replay-file", HTMLInputElement).disabled = is_held;
+    // More adapters than fit are scrolled, by keyboard, too, where they have no controls.
+    if (is_held) byId("lanes", HTMLElement).tabIndex = 0;
+    else byId("lanes", HTMLElement).removeAttribute("tabindex");
   }
 
   #turn() {
