@@ -4,7 +4,7 @@
 import { BATCHES, HOST_GB_S, RIGS } from "./cards.js";
 import { byId, colour, make, onScheme, percent, say, short, sized, whole } from "./dom.js";
 import { OverAdapters } from "./over-adapters.js";
-import { inkOf, letterOf, paintOf } from "./split.js";
+import { swatchOf } from "./split.js";
 
 /** @import { Link } from "./link.js" */
 /** @import { Brick, Pipelined, RigConfig, Staged } from "./messages.js" */
@@ -147,8 +147,7 @@ export class Stages {
     const lanes = staged.stages.map(({ layers }, stage) => {
       const [slot] = placement[stage].adapters;
       // Letters and colours follow the stages, whatever the order of their cards.
-      const swatch = make("span", { className: "swatch", textContent: letterOf(stage) });
-      [swatch.style.background, swatch.style.color] = [paintOf(stage), inkOf(stage)];
+      const swatch = swatchOf(stage);
       const canvas = make("canvas", { className: "time", role: "img", ariaLabel: `Stage ${stage + 1} on ${adapters[slot]}, layers ${layers}: idle for ${percent(of_each[slot], 0)} of a pass` });
       [canvas.dataset.slot, canvas.dataset.stage] = [String(slot), String(stage)];
       const lane = make("div", { className: "thin-lane", title: `${adapters[slot]}: ${layers}` }, swatch, make("span", { className: "name", textContent: layers.replaceAll("`", "") }), canvas,
