@@ -99,13 +99,15 @@ export class Remark {
       return seen ? [{ id, ...seen }] : [];
     });
     if (waits.length < 2) return "";
-    const longest = Math.max(...waits.map(({ wait }) => wait));
-    const slowest = waits.reduce((a, b) => (b.wait < a.wait ? b : a));
+    // The slowest is waited for at each exchange, too, and waits least itself.
+    const of = (/** @type {Seen} */ { wait, exchange }) => wait + exchange;
+    const slowest = waits.reduce((a, b) => (of(b) < of(a) ? b : a));
+    const longest = Math.max(...waits.map(of)) - of(slowest);
     this.#is_waiting = longest >= (this.#is_waiting ? MUCH_WAITING.until : MUCH_WAITING.from);
     if (this.#is_waiting) return `The others wait for ${nameOf(slowest.id)} up to ${percent(longest, 0)} of a step.`;
-    const least = Math.min(...waits.map(({ exchange }) => exchange));
+    const least = slowest.exchange;
     this.#is_exchanging = least >= (this.#is_exchanging ? MUCH_WAITING.until : MUCH_WAITING.from);
-    return this.#is_exchanging ? `At each batch-norm all wait for one another’s statistics: ${percent(least, 0)} of a step.` : "";
+    return this.#is_exchanging ? `At batch-norm all wait for one another: ${percent(least, 0)} of a step.` : "";
   }
 }
 
