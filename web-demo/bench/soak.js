@@ -55,8 +55,8 @@ function press(selector) {
     if (random() < 0.5) return button.click({ timeout: 3000 });
     await button.focus({ timeout: 3000 });
     await page.keyboard.press(one(["Enter", " "]));
-    // What is disabled meanwhile gets it back then.
-    const settled = () => !["opening", "measuring"].includes(document.body.dataset.state) && document.activeElement !== document.body;
+    // What is disabled while adapters are opened, or scaling is measured, gets it back then.
+    const settled = () => document.activeElement !== document.body;
     await page.waitForFunction(settled, undefined, { timeout: PATIENCE_MS }).catch(async () => {
       find(`the focus was lost by ${selector}, state ${await page.evaluate(() => document.body.dataset.state)}`);
     });
