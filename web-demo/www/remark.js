@@ -36,6 +36,8 @@ export class Remark {
     // Waits at another speed tell nothing of those now.
     if (members.some(({ id, throttle }) => (throttleOf.get(id) ?? throttle) !== throttle)) this.#seen.clear();
     this.#members = members;
+    // Nobody waits for the only one that is left.
+    if (members.filter(({ presence }) => presence === "active").length < 2) [this.#shown, this.#candidate] = ["", ""];
     for (const id of this.#seen.keys()) if (!members.some((member) => member.id === id)) this.#seen.delete(id);
   }
 
@@ -71,7 +73,7 @@ export class Remark {
     // Numbers alone may change at once.
     if (kindOf(now) !== kindOf(this.#candidate)) this.#since_ms = now_ms;
     this.#candidate = now;
-    if (now === "" || now_ms - this.#since_ms >= STEADY_MS || this.#shown === "" || kindOf(now) === kindOf(this.#shown)) this.#shown = now;
+    if (now_ms - this.#since_ms >= STEADY_MS || this.#shown === "" || kindOf(now) === kindOf(this.#shown)) this.#shown = now;
     return this.#shown;
   }
 
