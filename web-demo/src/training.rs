@@ -121,11 +121,6 @@ impl Run {
         (self.trainer.progress().step, self.epochs_begun)
     }
 
-    /// Number of the last step.
-    pub(crate) fn last_step(&self) -> u64 {
-        self.told_step
-    }
-
     /// Whether the last epoch has ended.
     pub(crate) fn is_finished(&self) -> bool {
         self.trainer.progress().epoch >= self.last_epoch

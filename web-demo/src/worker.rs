@@ -190,10 +190,10 @@ impl Worker {
                 if run.is_finished() {
                     return Ok(self.enter("finished"));
                 }
-                let before = run.last_step();
+                let (before, _) = run.progress();
                 let mut is_open = self.step().await;
                 // The end of an epoch is no step.
-                if is_open && self.run.as_ref().is_some_and(|run| run.last_step() == before) {
+                if is_open && self.run.as_ref().is_some_and(|run| run.progress().0 == before) {
                     is_open = self.step().await;
                 }
                 if is_open { self.rest().await } else { Ok(()) }

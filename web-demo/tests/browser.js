@@ -14,7 +14,7 @@ const FLAGS = [
 const WEBGPU = "--enable-unsafe-webgpu";
 const TIMEOUT_MS = 60_000;
 /** Steps on SwiftShader on a busy machine take their time. */
-const PATIENCE_MS = 120_000;
+export const PATIENCE_MS = 120_000;
 
 function browserPath() {
   if (process.env.MANYHANDS_CHROMIUM) return process.env.MANYHANDS_CHROMIUM;

@@ -7,14 +7,12 @@ import { existsSync, readFileSync } from "node:fs";
 import { after, before } from "node:test";
 import path from "node:path";
 import { EXAMPLES } from "../www/examples.js";
-import { launch, visit } from "./browser.js";
+import { PATIENCE_MS, launch, visit } from "./browser.js";
 import { BUILT, serve } from "./serve.js";
 
 /** @import { Browser, Page } from "playwright-core" */
 /** @import { EpochLog, Info, StepLog } from "../www/messages.js" */
 
-/** SwiftShader on a busy machine takes its time. */
-export const PATIENCE_MS = 120_000;
 export const TEST_ROWS = 360;
 
 /** @typedef {{ adapters: Info[], epochs: EpochLog[], steps: StepLog[], notices: { step: number, message: string }[] }} Metrics */

@@ -4,8 +4,8 @@ import assert from "node:assert/strict";
 import { readFileSync, statSync } from "node:fs";
 import { test } from "node:test";
 import path from "node:path";
-import { reach } from "./browser.js";
-import { drawsAreRead, open, openWith, PATIENCE_MS, pause, plain, webgpu } from "./built.js";
+import { PATIENCE_MS, reach } from "./browser.js";
+import { drawsAreRead, open, openWith, pause, plain, webgpu } from "./built.js";
 import { BUILT, LATER, WASM } from "./serve.js";
 
 /** Whether the page was built by `cargo xtask web build --quick`, with its larger engine. */

@@ -4,9 +4,10 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import path from "node:path";
+import { short } from "../www/dom.js";
 import { Pace } from "../www/pace.js";
-import { reach, stepsOf, visit } from "./browser.js";
-import { mean, metricsOf, open, PATIENCE_MS, pause, plain, server, serveWith, shownDifference, webgpu } from "./built.js";
+import { PATIENCE_MS, reach, stepsOf, visit } from "./browser.js";
+import { mean, metricsOf, open, pause, plain, server, serveWith, shownDifference, webgpu } from "./built.js";
 import { BUILT } from "./serve.js";
 
 /** @import { Page } from "playwright-core" */
@@ -272,7 +273,6 @@ test("a step by itself is shown as it was measured: its rows, its times and its 
   await page.locator("#one-step-acts span", { hasText: "The loss of the batch was" }).waitFor();
   const { steps } = await metricsOf(page);
   const step = steps[steps.length - 1];
-  const short = (/** @type {number} */ ms) => ms.toFixed(ms >= 20 ? 0 : ms >= 2 ? 1 : 2);
   const time = (/** @type {number} */ ms) => (ms > 0 ? `${short(ms)} ms` : "less time than the clock tells");
   const [a, b] = step.adapters;
   const [cut, compute, add, update] = await page.locator("#one-step-acts span").allTextContents();

@@ -3,8 +3,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { BATCHES, HOST_GB_S, RIGS } from "../www/cards.js";
-import { reach, visit } from "./browser.js";
-import { keep, open, PATIENCE_MS, plain, server, shownDifference } from "./built.js";
+import { PATIENCE_MS, reach, visit } from "./browser.js";
+import { keep, open, plain, server, shownDifference } from "./built.js";
 import { manyhands, predicted } from "./command.js";
 
 /** @import { Simulated, Staged } from "../www/messages.js" */

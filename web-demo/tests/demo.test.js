@@ -5,8 +5,8 @@ import { existsSync, readFileSync } from "node:fs";
 import { test } from "node:test";
 import path from "node:path";
 import { FASHION } from "../datasets.js";
-import { reach, stepsOf } from "./browser.js";
-import { assertWhole, drawsAreRead, mean, metricsOf, open, PATIENCE_MS, pause, plain, saved, shownDifference, TEST_ROWS } from "./built.js";
+import { PATIENCE_MS, reach, stepsOf } from "./browser.js";
+import { assertWhole, drawsAreRead, mean, metricsOf, open, pause, plain, saved, shownDifference, TEST_ROWS } from "./built.js";
 import { manyhands, ROOT } from "./command.js";
 import { BUILT } from "./serve.js";
 

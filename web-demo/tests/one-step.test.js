@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { test } from "node:test";
+import { short } from "../www/dom.js";
 import { faults, open, train, trainAndPause } from "./stand-in.js";
 
 /** @import { Page } from "playwright-core" */
@@ -148,7 +149,6 @@ test("the picture and its words are those of the step, and so are the lanes abov
   const letters = ["A", "B", "C"];
   const [cut, compute, add, update] = await acts(page);
   const all = (/** @type {(part: StepLog["adapters"][number], letter: string) => string} */ tell) => new Intl.ListFormat("en").format(step.adapters.map((part, at) => tell(part, letters[at])));
-  const short = (/** @type {number} */ ms) => ms.toFixed(ms >= 20 ? 0 : ms >= 2 ? 1 : 2);
   assert.equal(cut, `The host cuts a batch of ${step.rows} rows: ${all(({ rows }, letter) => `${letter} gets ${rows}`)}.`);
   assert.ok(compute.includes(all(({ ms }, letter) => `${letter} is busy for ${short(ms)} ms`)), compute);
   assert.ok(compute.endsWith("At each batch-norm they wait for one another’s statistics, 1.50 ms in all."), compute);

@@ -1,6 +1,6 @@
 // The run as one picture, of the size that previews of links have. Loaded when its button is first pressed: it is no part of page.js.
 
-import { colour, context2d, make, percent, short, whole } from "./dom.js";
+import { BITS, colour, context2d, make, percent, short, whole } from "./dom.js";
 import { COLOURS, letterOf } from "./split.js";
 
 /** @import { Data, StepLog } from "./messages.js" */
@@ -176,7 +176,7 @@ function drawLines(context, { parts, rows, split }) {
 /** @param {CanvasRenderingContext2D} context @param {Shown} shown */
 function drawLoss(context, { data, steps }) {
   write(context, data === "text" ? "Loss over the steps, bits a character" : "Loss over the steps", RIGHT_START, 242, { ink: "soft" });
-  const unit = data === "text" ? 1 / Math.LN2 : 1;
+  const unit = data === "text" ? BITS : 1;
   const points = thinned(steps.map(({ step, loss }) => ({ step, loss: loss * unit })).filter(({ loss }) => Number.isFinite(loss)));
   const [first, last] = [points[0], points[points.length - 1]];
   if (!first || !last) return void write(context, "No step yet", (PLOT.left + PLOT.right) / 2, (PLOT.top + PLOT.bottom) / 2, { ink: "soft", size: 20, align: "center" });

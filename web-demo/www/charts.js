@@ -4,7 +4,7 @@ import { colour, onScheme } from "./dom.js";
 
 /** @import uPlot from "uplot" */
 
-/** Pixels, where a look does not say another. */
+/** Narrowest, in pixels. */
 const SMALLEST = 160;
 /** Half the width of a bar's ends. */
 const BAR_END = 4;

@@ -1,7 +1,7 @@
 // Loss, accuracy and speed over the training steps.
 
 import { Chart } from "./charts.js";
-import { byId, paced, percent, say, whole } from "./dom.js";
+import { BITS, byId, paced, percent, say, whole } from "./dom.js";
 import { Pace } from "./pace.js";
 
 /** @import { EpochLog, StepLog, Task } from "./messages.js" */
@@ -107,7 +107,7 @@ export class Curves {
 
   /** Other data are learned. @param {Task} task */
   set task({ frequencies_loss }) {
-    this.#unit = frequencies_loss === null ? 1 : 1 / Math.LN2;
+    this.#unit = frequencies_loss === null ? 1 : BITS;
     this.#chance = frequencies_loss === null ? null : frequencies_loss * this.#unit;
     say(byId("loss-unit", HTMLElement), frequencies_loss === null ? "" : ", bits a character");
   }

@@ -115,6 +115,9 @@ export function paced(draw, least_ms) {
   };
 }
 
+/** Bits of a nat: losses of a text are told in bits. */
+export const BITS = 1 / Math.LN2;
+
 /**
  * Milliseconds for people: `0.42`, `4.2`, `42`.
  * @param {number} value

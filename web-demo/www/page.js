@@ -102,7 +102,7 @@ const draw = new Draw(link);
 const one_step = new OneStep({
   step: () => link.send({ type: "step" }),
   pause: () => link.send({ type: "pause" }),
-  place: (taken) => ({ step: taken, parts: rig.place(taken), is_alone: rig.letters.length === 1, is_text: settings?.data === "text" }),
+  place: (taken) => ({ step: taken, parts: rig.place(taken), is_alone: members.length === 1, is_text: settings?.data === "text" }),
   light(lit) {
     rig.light(lit?.part ?? null);
     // An error stays, and so does a report.

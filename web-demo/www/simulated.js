@@ -173,7 +173,7 @@ class ThinLane {
    */
   draw(step, longest) {
     const log = step.adapters.find(({ adapter }) => adapter === this.slot);
-    const times = log ? [log.upload_ms, log.compute_ms, log.exchange_ms, log.readback_ms, log.wait_ms] : PHASES.map(() => 0);
+    const times = PHASES.map((phase) => log?.[`${phase}_ms`] ?? 0);
     let from = 0;
     this.#bars.forEach((bar, at) => {
       const wide = (100 * times[at]) / longest;

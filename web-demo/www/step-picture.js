@@ -1,7 +1,7 @@
 // The picture of one step: what the host and each adapter do, from left to right, and the four acts in words. It can be played slowly.
 // Loaded when it is first in sight.
 
-import { byId, make, say, short, whole } from "./dom.js";
+import { BITS, byId, make, say, short, whole, within } from "./dom.js";
 import { PHASES, place } from "./lane.js";
 import { inkOf, letterOf, paintOf, swatchOf } from "./split.js";
 
@@ -52,6 +52,7 @@ export class StepPicture {
   #picture = byId("one-step-picture", HTMLElement);
   #says = byId("one-step-says", HTMLElement);
   #list = byId("one-step-acts", HTMLElement);
+  #key = byId("one-step-key", HTMLElement);
   #acts = ACTS.map((act, at) => {
     const [time, text] = [make("small", { className: "number" }), make("span")];
     return { text, time, item: make("li", {}, make("b", { textContent: `${at + 1} ${TITLES[act]} ` }), time, text) };
@@ -72,6 +73,8 @@ export class StepPicture {
     this.#hint = hint;
     this.#light = light;
     this.#list.replaceChildren(...this.#acts.map(({ item }) => item));
+    // The same as that of the lanes.
+    this.#key.replaceChildren(within(byId("rig", HTMLElement), ".key", HTMLElement).cloneNode(true));
   }
 
   get is_playing() {
@@ -83,7 +86,7 @@ export class StepPicture {
     const is_there = shown !== null && shown.parts.length > 0;
     this.#picture.replaceChildren(...(is_there ? [whoOf(shown.parts), courseOf(shown)] : []));
     this.#picture.setAttribute("aria-label", is_there ? spoken(shown) : "No step yet");
-    for (const part of [this.#list, byId("one-step-key", HTMLElement)]) part.hidden = !is_there;
+    for (const part of [this.#list, this.#key]) part.hidden = !is_there;
     say(this.#says, shown ? tookOf(shown.step) : this.#hint);
     if (!is_there) return;
     const [says, times] = [sayings(shown), timesOf(shown.step)];
@@ -244,7 +247,7 @@ function computes({ parts, is_alone }, times) {
 /** @param {Shown} shown */
 function updates({ step, is_alone, is_text }) {
   if (!step.is_applied) return "A value is not finite, so no weight is updated.";
-  const loss = is_text ? `${(step.loss / Math.LN2).toFixed(3)} bits a character` : step.loss.toFixed(3);
+  const loss = is_text ? `${(BITS * step.loss).toFixed(3)} bits a character` : step.loss.toFixed(3);
   const what = is_alone ? "The adapter updates its weights itself." : `The host updates the weights once, in ${timeOf(step.update_ms)}, and all adapters get the same.`;
   return `${what} The loss of the batch was ${loss}.`;
 }

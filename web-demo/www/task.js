@@ -1,6 +1,6 @@
 // What the page says of the data that are learned, where it differs.
 
-import { byId, percent, say } from "./dom.js";
+import { BITS, byId, percent, say } from "./dom.js";
 
 /** @import { Data, EpochLog } from "./messages.js" */
 
@@ -51,6 +51,6 @@ export function goodness(data, { accuracy, loss }) {
 /** An epoch's end in words. @param {Data} data @param {EpochLog} epoch */
 export function epochSays(data, { epoch, val_loss, val_accuracy }) {
   return data === "text"
-    ? `Epoch ${epoch}: ${(val_loss / Math.LN2).toFixed(2)} bits a character on the test text.`
+    ? `Epoch ${epoch}: ${(BITS * val_loss).toFixed(2)} bits a character on the test text.`
     : `Epoch ${epoch}: test accuracy ${percent(val_accuracy)}.`;
 }

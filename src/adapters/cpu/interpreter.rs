@@ -21,16 +21,18 @@ pub struct Interpreter {
 impl Interpreter {
     /// Makes the buffers for runs of up to `capacity` rows, all zero.
     pub fn new(plan: Arc<Plan>, capacity: u32) -> Self {
-        let buffers = HostBuffers::of(&plan);
-        let memory = buffers.lengths.iter().map(|len| vec![0.0; size(*len, capacity)]).collect();
-        Self { plan, capacity, room: capacity, buffers, memory }
+        Self::with_room(plan, capacity, capacity)
     }
 
     /// Makes the buffers, all zero, without room for rows: see [`Self::make_room`].
     pub fn growing(plan: Arc<Plan>, capacity: u32) -> Self {
+        Self::with_room(plan, capacity, 0)
+    }
+
+    fn with_room(plan: Arc<Plan>, capacity: u32, room: u32) -> Self {
         let buffers = HostBuffers::of(&plan);
-        let memory = buffers.lengths.iter().map(|len| vec![0.0; size(*len, 0)]).collect();
-        Self { plan, capacity, room: 0, buffers, memory }
+        let memory = buffers.lengths.iter().map(|len| vec![0.0; size(*len, room)]).collect();
+        Self { plan, capacity, room, buffers, memory }
     }
 
     /// Makes room for runs of so many rows, up to `capacity`. Where there is too little, what depends on rows is made anew, all zero:
@@ -70,6 +72,11 @@ impl Interpreter {
     /// Bytes of all buffers now.
     pub fn bytes(&self) -> u64 {
         self.memory.iter().map(|values| size_of_val(values.as_slice()) as u64).sum()
+    }
+
+    /// Bytes of all buffers with room for as many rows as there may be.
+    pub fn most_bytes(&self) -> u64 {
+        self.buffers.bytes(self.capacity)
     }
 
     fn place(&self, buffer: BufferId) -> usize {

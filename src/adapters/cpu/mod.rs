@@ -62,10 +62,7 @@ impl Device for Cpu {
                 let text = format!("`{}` has more than {MOST_ELEMENTS} values", buffer.name);
                 return Err(Fault::OutOfMemory(text).into());
             }
-            let plan = slabs::fewer(&plan);
-            let most = memory::bytes(&plan, capacity, Kind::Cpu);
-            self.interpreter = Some(Interpreter::growing(Arc::new(plan), capacity));
-            Ok(most)
+            Ok(self.interpreter.insert(Interpreter::growing(Arc::new(slabs::fewer(&plan)), capacity)).most_bytes())
         })
     }
 
