@@ -11,6 +11,7 @@ mod f_score;
 mod function;
 mod mean;
 mod metric;
+mod mode;
 mod r2_score;
 pub(crate) mod table;
 
@@ -25,4 +26,5 @@ pub use mean::{
 };
 pub(crate) use metric::MetricRead;
 pub use metric::{Counted, Metric};
+pub use mode::{Mode, Reported};
 pub use r2_score::{ClassAggregation, R2Score};
