@@ -59,12 +59,16 @@ impl RunRecord {
             layers: trainer.model().summary(),
             data: facts.described.iter().map(|data| format!("{data:.100}")).collect(),
             monitor: monitor.name.clone(),
-            larger_is_better: monitor.larger_is_better,
+            mode: monitor.mode,
             ..Results::begin()
         };
+        let earlier = Results::read(&folder.results()).ok();
         results.write(&folder.results())?;
+        // Where an older version kept the worst epoch, any other one is better.
+        let has_best = earlier.is_none_or(|earlier| !Results { mode: monitor.mode, ..earlier }.has_kept_the_worst());
         let mut best = ModelCheckpoint::new(folder.best(), monitor.clone());
         if facts.is_resumed
+            && has_best
             && folder.best().is_file()
             && let Some(value) = best_of_log(&folder, monitor)?
         {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crate::adapters::{Info, Kind};
-use crate::callbacks::{Callback, EarlyStopping, ModelCheckpoint, Monitor};
+use crate::callbacks::{Callback, EarlyStopping, Mode, ModelCheckpoint, Monitor};
 use crate::data::{Dataset, Description};
 use crate::internals::files;
 use crate::internals::thousands;
@@ -453,9 +453,9 @@ fn prepare(
     }
     let described = describe(&train, validation.as_ref(), files, terminal)?;
     trainer.check_run(train.as_ref(), validation.as_deref())?;
-    let early_stopping = settings.training.early_stopping(validation.is_some())?;
-    if let Some(stopping) = &early_stopping {
-        stopping.monitor().check(&trainer.log_names(validation.is_some()))?;
+    let mut early_stopping = settings.training.early_stopping(validation.is_some())?;
+    if let Some(stopping) = &mut early_stopping {
+        stopping.on_begin(&trainer.reported(validation.is_some()))?;
     }
     if done.is_none() && settings.is_model_new() && !args.dry_run {
         trainer.adapt(train.clone())?;
@@ -604,7 +604,10 @@ impl Run {
         let of_stopping = self.early_stopping.as_ref().map(EarlyStopping::monitor);
         match self.objective.as_ref().or(of_stopping) {
             Some(monitor) => monitor.clone(),
-            None => Monitor::new(if self.fit.validation.is_some() { "val_loss" } else { "loss" }),
+            None => {
+                let loss = if self.fit.validation.is_some() { "val_loss" } else { "loss" };
+                Monitor::new(loss).mode(Mode::Min)
+            }
         }
     }
 }

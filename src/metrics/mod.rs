@@ -14,6 +14,7 @@ mod f_score;
 mod function;
 mod mean;
 mod metric;
+mod mode;
 mod r2_score;
 pub(crate) mod table;
 
@@ -28,4 +29,5 @@ pub use mean::{
 };
 pub(crate) use metric::MetricRead;
 pub use metric::{Counted, Metric};
+pub use mode::{Mode, Reported};
 pub use r2_score::{ClassAggregation, R2Score};

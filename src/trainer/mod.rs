@@ -50,6 +50,7 @@ use std::sync::Arc;
 use crate::adapters::{Handle, Info, Opener};
 use crate::data::{Dataset, LoaderSettings};
 use crate::error::Result;
+use crate::metrics::Reported;
 use crate::model::Model;
 use crate::placer::ChosenPlacement;
 use crate::processes::Group;
@@ -317,10 +318,11 @@ impl Trainer {
     }
 
     /// The numbers that an epoch reports.
-    pub fn log_names(&self, has_validation: bool) -> Vec<String> {
-        let names = meter::names(&self.compile, &self.model.outputs());
-        let validation = has_validation.then(|| names.iter().map(|name| format!("val_{name}")).collect::<Vec<_>>());
-        names.iter().cloned().chain(validation.into_iter().flatten()).collect()
+    pub fn reported(&self, has_validation: bool) -> Vec<Reported> {
+        let numbers = meter::reported(&self.compile, &self.model.outputs());
+        let validation = |number: &Reported| Reported { name: format!("val_{}", number.name), ..number.clone() };
+        let validation: Vec<Reported> = numbers.iter().filter(|_| has_validation).map(validation).collect();
+        [numbers, validation].concat()
     }
 
     /// Checks that a dataset has the shapes and labels that model and losses need, before anything runs.

@@ -21,4 +21,5 @@ mod report;
 mod saving;
 mod settings;
 mod sweep;
+mod tables;
 mod texts;

@@ -96,6 +96,7 @@ fn of_type(kind: &str) -> Value {
         "[usize; 2]" | "Shape" => one_or_many(&whole_numbers()),
         "Validation" => json!({ "anyOf": [{ "enum": ["test", "none"] }, { "type": "number" }] }),
         "BTreeMap<String, f32>" => json!({ "type": "object", "additionalProperties": { "type": "number" } }),
+        "ModeSetting" => json!({ "enum": ["auto", "min", "max"] }),
         "Metrics" => json!({ "type": "array", "items": one_or_many(&json!({ "$ref": "#/definitions/metric" })) }),
         "EarlyStoppingTable" => {
             object(&fields_of("src/cli/settings.rs", "EarlyStoppingTable"), &["monitor", "patience"])
