@@ -114,37 +114,43 @@ pub struct Training {
     pub batch_size: usize,
     /// Seed of initial weights, shuffling and dropout.
     pub seed: Option<u64>,
-    /// Data by which each epoch is evaluated: the `test` data, `none`, or a fraction of the training rows.
+    /// Data on which each epoch is evaluated: `"test"`, `"none"`, or a part of the training rows, such as `0.1`: drawn
+    /// by `seed`, the same part of each class.
     validation: Validation,
-    /// Adapters to train on: `all`, `0,1`, `nvidia,cpu`.
+    /// Adapters to train on: `"all"`, `"0,1"`, `"nvidia,cpu"`. Default: all GPUs, or the CPU if there is none.
     pub adapters: Option<String>,
     /// Folder of the run: settings, log, checkpoints, report.
     pub run: Option<PathBuf>,
-    /// Most memory that the model may take on adapters.
+    /// Most memory that the model may take on adapters: `"0=6GB, cpu=2GB"`. Where a batch takes more, an adapter gets
+    /// fewer rows; rows that fit nowhere at once run in pieces, as with `micro_batches`.
     pub memory: Option<MemoryLimits>,
-    /// Split of each batch: `learned`, `even`, or proportions such as `3:1`.
+    /// Split of each batch: `"learned"`, `"even"`, or proportions such as `"3:1"`.
     #[serde(deserialize_with = "split")]
     pub split: SplitMode,
     /// Global norm above which gradients are scaled down.
     clip_norm: Option<f32>,
-    /// Weights of classes, by name or number.
+    /// Weights of classes in training, by name or number: `{ rose = 2.0, tulip = 0.5 }`. Default: 1 each.
     class_weight: BTreeMap<String, f32>,
-    /// Names of the layers that are trained; all others are frozen.
+    /// Names of the layers that are trained; all others are frozen. Default: all.
     trainable: Option<Vec<String>>,
-    /// Format of gradients on their way to the host, and between processes: `none` or `fp16`.
+    /// Format of gradients on their way to the host, and between processes: `"none"`, or `"fp16"`, half the bytes.
     #[serde(deserialize_with = "names::read")]
     gradient_compression: GradientCompression,
-    /// Rows over which batch normalization takes its statistics: `shard` or `batch`.
+    /// Rows over which batch normalization takes mean and variance: `"shard"`, each adapter's own, or `"batch"`, the
+    /// whole batch: then every adapter waits twice a layer for the slowest. Not with `micro_batches`.
     #[serde(deserialize_with = "names::read")]
     batch_statistics: BatchStatistics,
-    /// Numbers with which training computes: `float32` or `mixed_float16`.
+    /// Numbers with which training computes: `"float32"`, or `"mixed_float16"`: products round both factors to 16-bit
+    /// floats and add in 32 bits.
     #[serde(deserialize_with = "names::read")]
     precision: Precision,
     /// Whether a short last batch is left out.
     pub drop_remainder: bool,
-    /// Parts in which each adapter computes its rows, for one update.
+    /// Parts in which each adapter computes its rows, for one update: more parts need less memory. Gradients are added
+    /// on the adapter and sent once.
     pub micro_batches: u32,
-    /// Adapters that compute the layers: `replicas`, `auto`, or a list of stages.
+    /// Adapters that compute the layers: `"replicas"`, `"auto"`, or a list of stages such as `[{ layers = ["..conv3"],
+    /// adapters = [0] }, { layers = ["conv4.."], adapters = [1] }]`.
     pub placement: Placement,
     /// Random changes of the training images, in order.
     #[serde(deserialize_with = "names::read_types")]
@@ -162,12 +168,14 @@ pub struct Training {
     /// Reduction of the rows' losses to one.
     #[serde(deserialize_with = "names::read")]
     reduction: Reduction,
-    /// Batch size for which the learning rate was chosen: it is scaled for others.
+    /// Batch size for which the learning rate was chosen: other batch sizes scale the rate in proportion.
     learning_rate_batch: Option<usize>,
-    /// Treatment of a step whose gradient is not finite: `stop` or `skip`.
+    /// Treatment of a step whose gradient is not finite: `"stop"`, or `"skip"`, which continues with the next step.
+    /// Such a step is never applied.
     #[serde(deserialize_with = "names::read")]
     non_finite: NonFinite,
-    /// Ends training when a number no longer improves.
+    /// Ends training when a number no longer improves: `{ monitor = "val_loss", patience = 3 }`. The model then gets
+    /// the best weights.
     early_stopping: Option<EarlyStoppingTable>,
     /// Whether the CPU takes over when every adapter is lost.
     cpu_fallback: bool,

@@ -6,7 +6,7 @@
 //! mask leaves out count in none.
 
 // Files: `table.rs`: `METRICS`, the one table of counted metrics; `function.rs`: their trait; `metric.rs`: a metric by its name, from
-// the scores of rows or counted; one file for each kind.
+// the scores of rows or counted; `mode.rs`: the direction in which a number improves; one file for each kind.
 
 mod auc;
 mod confusion;
