@@ -53,6 +53,7 @@ mod loader;
 mod memory;
 #[cfg(feature = "files")]
 pub mod numpy;
+mod origin;
 #[cfg(feature = "files")]
 mod pair;
 mod subset;
@@ -80,6 +81,7 @@ pub(crate) use loader::Part;
 pub use loader::{Loader, LoaderSettings, Position};
 pub use memory::InMemory;
 #[cfg(feature = "files")]
+pub use origin::Origin;
 pub use pair::DataPair;
 pub use subset::{Subset, held_out, split};
 pub use synthetic::Synthetic;
@@ -137,6 +139,11 @@ pub trait Dataset: Send + Sync {
     }
 
     /// Writes the values of `rows`, in their order, into the slices of `batch`.
+    /// Where these rows come from, in their order: files, lines, fields. Empty where it is not known.
+    fn origins(&self, _rows: &[usize]) -> Vec<Origin> {
+        Vec::new()
+    }
+
     ///
     /// Each slice holds `rows.len()` rows without gaps and must be filled whole: it may hold values of an earlier batch. An
     /// unwanted part, for example the inputs when labels are checked, is an empty slice: loops over its
@@ -179,6 +186,10 @@ impl<D: Dataset + ?Sized> Dataset for Arc<D> {
     }
 
     fn fetch(&self, rows: &[usize], batch: &mut BatchMut<'_>) -> Result<()> {
+    fn origins(&self, rows: &[usize]) -> Vec<Origin> {
+        (**self).origins(rows)
+    }
+
         (**self).fetch(rows, batch)
     }
 }

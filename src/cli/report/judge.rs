@@ -58,7 +58,7 @@ pub struct Classes {
 }
 
 /// A row that was taken for another class.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Mistake {
     pub row: usize,
     pub truth: usize,
@@ -69,6 +69,9 @@ pub struct Mistake {
     pub of_truth: f32,
     #[serde(default)]
     pub sample: Option<Sample>,
+    /// Where the row comes from: file and line.
+    #[serde(default)]
+    pub source: Option<String>,
 }
 
 /// Answers to a yes or no.
@@ -107,6 +110,9 @@ pub struct Worst {
     pub prediction: f32,
     #[serde(default)]
     pub sample: Option<Sample>,
+    /// Where the row comes from: file and line.
+    #[serde(default)]
+    pub source: Option<String>,
 }
 
 impl Classes {
@@ -308,7 +314,7 @@ impl Judge {
                         let probability = probabilities[predicted];
                         keep(
                             mistakes,
-                            Mistake { row: first + row, truth, predicted, probability, of_truth, sample: None },
+                            Mistake { row: first + row, truth, predicted, probability, of_truth, ..Mistake::default() },
                         );
                     }
                 }
@@ -320,7 +326,7 @@ impl Judge {
                         let probability = 1.0 / (1.0 + (-values[0].abs()).exp());
                         let of_truth = 1.0 - probability;
                         let row = first + row;
-                        keep(mistakes, Mistake { row, truth, predicted, probability, of_truth, sample: None });
+                        keep(mistakes, Mistake { row, truth, predicted, probability, of_truth, ..Mistake::default() });
                     }
                 }
                 Kind::Labels(counts) => {
@@ -352,7 +358,9 @@ impl Judge {
                 Of::Classes(Classes {
                     names: names.classes,
                     counts: counts.into_iter().map(|((truth, predicted), rows)| (truth, predicted, rows)).collect(),
-                    mistakes: mistakes.map(|(it, sample)| Mistake { sample: Some(sample), ..it }).collect(),
+                    mistakes: mistakes
+                        .map(|(it, (sample, source))| Mistake { sample: Some(sample), source, ..it })
+                        .collect(),
                 })
             }
             Kind::Labels(counts) => Of::Labels(names.columns.into_iter().zip(counts).collect()),
@@ -399,7 +407,7 @@ fn residuals(column: &[(f32, f32)], dataset: &Arc<dyn Dataset>, inputs: &[Field]
     by_size.sort_by(|a, b| errors[*b].abs().total_cmp(&errors[*a].abs()));
     by_size.truncate(MISTAKES / 2);
     let shown = samples(dataset, inputs, &by_size)?;
-    let worst = by_size.into_iter().zip(shown).map(|(row, sample)| Worst {
+    let worst = by_size.into_iter().zip(shown).map(|(row, (sample, source))| Worst {
         row,
         target: column[row].0,
         prediction: column[row].1,
@@ -415,6 +423,7 @@ fn residuals(column: &[(f32, f32)], dataset: &Arc<dyn Dataset>, inputs: &[Field]
         range,
         bars: histogram(&errors, range),
         worst: worst.collect(),
+        source,
     })
 }
 
@@ -450,7 +459,7 @@ mod tests {
         for row in 0..100 {
             #[allow(clippy::cast_precision_loss, reason = "small")]
             let probability = (row * 37 % 100) as f32 / 100.0;
-            keep(&mut kept, Mistake { row, truth: 0, predicted: 1, probability, of_truth: 0.0, sample: None });
+            keep(&mut kept, Mistake { row, truth: 0, predicted: 1, probability, of_truth: 0.0, ..Mistake::default() });
         }
         let kept: Vec<f32> = kept.iter().map(|mistake| mistake.probability).collect();
         let expected: Vec<f32> =

@@ -153,11 +153,11 @@ fn gallery(classes: &Classes) -> String {
     }
     let told = |it: &Mistake| {
         format!(
-            "<b>{}</b>, taken for <b>{}</b> with {}<br><span class=\"soft\">row {} · {} for the true class</span>",
+            "<b>{}</b>, taken for <b>{}</b> with {}<br><span class=\"soft\">{} · {} for the true class</span>",
             escaped(&name(classes, it.truth)),
             escaped(&name(classes, it.predicted)),
             percent(f64::from(it.probability)),
-            it.row,
+            place(it.row, it.source.as_deref()),
             percent(f64::from(it.of_truth)),
         )
     };
@@ -191,6 +191,14 @@ fn of_samples(items: &[(String, String, Option<&Sample>)]) -> String {
             for (name, value) in values {
                 write_to(&mut html, format_args!("<dt>{}</dt><dd>{}</dd>", escaped(name), escaped(value)));
             }
+/// The row's number, and its file and line.
+fn place(row: usize, source: Option<&str>) -> String {
+    match source {
+        Some(source) => format!("row {row}, {}", escaped(source)),
+        None => format!("row {row}"),
+    }
+}
+
             html.push_str("</dl>");
             if *others > 0 {
                 write_to(&mut html, format_args!("<span class=\"soft\">and {others} others</span>"));
@@ -236,8 +244,8 @@ fn of_values(name: &str, it: &Residuals) -> String {
         .map(|worst| {
             let (target, prediction) = (number(f64::from(worst.target)), number(f64::from(worst.prediction)));
             let told = format!(
-                "<b>{target}</b>, predicted <b>{prediction}</b><br><span class=\"soft\">row {}</span>",
-                worst.row
+                "<b>{target}</b>, predicted <b>{prediction}</b><br><span class=\"soft\">{}</span>",
+                place(worst.row, worst.source.as_deref())
             );
             (format!("row {}", worst.row), told, worst.sample.as_ref())
         })
