@@ -77,11 +77,12 @@ pub use config::{DataConfig, FolderConfig, Inputs, TableConfig, TextConfig};
 pub use description::{ClassCount, Description};
 #[cfg(feature = "files")]
 pub use images::{Channels, ImageFiles, ImageFolder, ImageSettings, Unreadable};
+pub(crate) use labels::{class_parts, column_means};
 pub(crate) use loader::Part;
 pub use loader::{Loader, LoaderSettings, Position};
 pub use memory::InMemory;
-#[cfg(feature = "files")]
 pub use origin::Origin;
+#[cfg(feature = "files")]
 pub use pair::DataPair;
 pub use subset::{Subset, held_out, split};
 pub use synthetic::Synthetic;
@@ -138,12 +139,12 @@ pub trait Dataset: Send + Sync {
         Vec::new()
     }
 
-    /// Writes the values of `rows`, in their order, into the slices of `batch`.
     /// Where these rows come from, in their order: files, lines, fields. Empty where it is not known.
     fn origins(&self, _rows: &[usize]) -> Vec<Origin> {
         Vec::new()
     }
 
+    /// Writes the values of `rows`, in their order, into the slices of `batch`.
     ///
     /// Each slice holds `rows.len()` rows without gaps and must be filled whole: it may hold values of an earlier batch. An
     /// unwanted part, for example the inputs when labels are checked, is an empty slice: loops over its
@@ -185,11 +186,11 @@ impl<D: Dataset + ?Sized> Dataset for Arc<D> {
         (**self).unreadable()
     }
 
-    fn fetch(&self, rows: &[usize], batch: &mut BatchMut<'_>) -> Result<()> {
     fn origins(&self, rows: &[usize]) -> Vec<Origin> {
         (**self).origins(rows)
     }
 
+    fn fetch(&self, rows: &[usize], batch: &mut BatchMut<'_>) -> Result<()> {
         (**self).fetch(rows, batch)
     }
 }

@@ -170,7 +170,7 @@ impl Compile {
 
     /// Settings for the evaluation of a trained model: the losses and metrics that its file keeps.
     pub fn for_evaluation(evaluation: &Evaluation) -> Self {
-        let Evaluation { losses, loss_weights, reduction, metrics } = evaluation.clone();
+        let Evaluation { losses, loss_weights, reduction, metrics, target_means: _ } = evaluation.clone();
         let sgd = Optimizer::sgd(0.01, 0.0);
         let compile = Self::new(sgd, Loss::MEAN_SQUARED_ERROR);
         Self { losses, loss_weights, reduction, metrics, ..compile }
@@ -183,6 +183,7 @@ impl Compile {
             loss_weights: self.loss_weights.clone(),
             reduction: self.reduction,
             metrics: self.metrics.clone(),
+            target_means: Vec::new(),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Is each mistake told by its place in the file?
+//! Is a score told beside that of a model that does not look at its inputs, and each mistake by its place in the file?
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail loudly")]
 
@@ -8,8 +8,11 @@ use std::path::Path;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::command::succeed;
+use crate::command::{outputs, succeed};
 use crate::flowers;
+
+/// Training rows of each class, and those of the test table.
+const ROWS: [(&str, usize, usize); 3] = [("Always", 3, 1), ("Never", 52, 26), ("Sometimes", 5, 3)];
 
 fn write(folder: &TempDir, name: &str, text: impl AsRef<[u8]>) {
     fs::write(folder.path().join(name), text).unwrap();
@@ -17,6 +20,114 @@ fn write(folder: &TempDir, name: &str, text: impl AsRef<[u8]>) {
 
 fn json(folder: &TempDir, name: &str) -> Value {
     serde_json::from_str(&fs::read_to_string(folder.path().join(name)).unwrap()).unwrap()
+}
+
+fn evaluated(folder: &TempDir, line: &str) -> Value {
+    serde_json::from_str(&succeed(folder, &format!("evaluate {line} --json"))).unwrap()
+}
+
+fn is_near(got: &Value, needed: f64) {
+    let got = got.as_f64().unwrap();
+    assert!((got - needed).abs() < 1e-5 * (1.0 + needed.abs()), "{got}, needs {needed}");
+}
+
+#[allow(clippy::cast_precision_loss, reason = "few rows")]
+fn real(number: usize) -> f64 {
+    number as f64
+}
+
+/// A table whose numbers say nothing of the class.
+fn table(counts: [usize; 3]) -> String {
+    let rows = ROWS
+        .iter()
+        .zip(counts)
+        .flat_map(|((class, ..), rows)| (0..rows).map(move |row| format!("{},{},{class}\n", 1 + row % 2, 3 + row % 3)));
+    "x,y,kind\n".to_owned() + &rows.collect::<String>()
+}
+
+/// Tables, and settings of a run.
+fn imbalanced(more: &str) -> TempDir {
+    let data = flowers::SETTINGS.replace("target =", "test = \"test.csv\"\ntarget =");
+    let folder = flowers::folder(&table(ROWS.map(|it| it.1)), &(data + more));
+    write(&folder, "test.csv", table(ROWS.map(|it| it.2)));
+    folder
+}
+
+#[test]
+fn a_score_stands_beside_that_of_the_most_frequent_class() {
+    let folder = imbalanced("[optimizer]\ntype = \"Adam\"\nlearning_rate = 0.1\n[training]\nepochs = 30\n");
+    let (shown, _) = outputs(&folder, "train run.toml --run a");
+    let of = |at: usize| ROWS.iter().map(|it| [it.1, it.2][at]).sum::<usize>();
+    // The closed form: the mean of -ln of each class's part in training.
+    let losses = ROWS.iter().map(|(_, train, test)| -real(*test) * (real(*train) / real(of(0))).ln());
+    let (loss, accuracy) = (losses.sum::<f64>() / real(of(1)), 26.0 / 30.0);
+    let what = "(always `Never`, the most frequent class in training)";
+    assert!(shown.contains(&format!("\nbaseline: val_loss {loss:.4}, val_accuracy {accuracy:.4} {what}\n")), "{shown}");
+    let imbalance = "imbalanced: a model that always says `Never` is right in 86.7 % of the rows";
+    for shown in [&shown, &succeed(&folder, "init table.csv --target kind --output new.toml")] {
+        let words: Vec<&str> = shown.split_whitespace().collect();
+        assert!(words.join(" ").contains(imbalance), "{shown}");
+    }
+
+    let values = evaluated(&folder, "a/best.safetensors test.csv");
+    is_near(&values["baseline"]["loss"], loss);
+    is_near(&values["baseline"]["accuracy"], accuracy);
+    is_near(&values["accuracy"], accuracy);
+    let never: Vec<&Value> = values["never_predicted"].as_object().unwrap().values().collect();
+    assert_eq!(never, [&json!(["Always", "Sometimes"])]);
+    let told = succeed(&folder, "evaluate a/best.safetensors test.csv");
+    let lines: Vec<&str> = told.lines().collect();
+    assert!(lines[0].starts_with("30 rows: loss ") && !lines[0].contains("seen"), "{told}");
+    assert_eq!(lines[1], format!("baseline: loss {loss:.4}, accuracy {accuracy:.4} {what}"));
+    assert_eq!(lines[2], "never predicted: `Always` (1 row), `Sometimes` (3 rows)");
+
+    let page = fs::read_to_string(folder.path().join("a/report.html")).unwrap();
+    assert!(page.contains(&format!("does not look at its inputs: val_loss {loss:.4}, val_accuracy")), "{page}");
+    assert!(page.contains("<p>Never predicted: `Always` (1 row), `Sometimes` (3 rows).</p>"));
+}
+
+#[test]
+fn two_classes_by_one_unit_have_a_baseline_too() {
+    let folder = imbalanced("[optimizer]\ntype = \"Adam\"\nlearning_rate = 0.1\n[training]\nepochs = 20\n");
+    for name in ["table.csv", "test.csv"] {
+        let text = fs::read_to_string(folder.path().join(name)).unwrap();
+        write(&folder, name, text.replace("Sometimes", "Always"));
+    }
+    let settings = fs::read_to_string(folder.path().join("run.toml")).unwrap();
+    write(&folder, "run.toml", settings.replace("units = 3", "units = 1").replace("SparseCategorical", "Binary"));
+    succeed(&folder, "train run.toml --quiet --save m.safetensors");
+    let values = evaluated(&folder, "m.safetensors test.csv");
+    let part = 52.0_f64 / 60.0;
+    is_near(&values["baseline"]["loss"], -(26.0 * part.ln() + 4.0 * (1.0 - part).ln()) / 30.0);
+    is_near(&values["baseline"]["accuracy"], 26.0 / 30.0);
+    let never: Vec<&Value> = values["never_predicted"].as_object().unwrap().values().collect();
+    assert_eq!(never, [&json!(["Always"])]);
+}
+
+#[test]
+fn an_error_stands_beside_that_of_the_mean() {
+    let target = |row: usize| real(row * 7 % 11) + 0.5;
+    let table = |rows: std::ops::Range<usize>| {
+        let lines = rows.map(|row| format!("{},{},{}\n", row % 4, row % 5, target(row)));
+        "x,y,price\n".to_owned() + &lines.collect::<String>()
+    };
+    let settings = "[data]\ntype = \"csv\"\ntrain = \"table.csv\"\ntest = \"test.csv\"\ntarget = \"price\"\ntarget_kind = \"values\"\n\
+                    [model]\ninput = [2]\nlayers = [{ type = \"Dense\", units = 1 }]\n[loss]\ntype = \"MeanSquaredError\"\n\
+                    [training]\nepochs = 1\nmetrics = [\"mean_absolute_error\", \"r2_score\"]\n";
+    let folder = flowers::folder(&table(0..40), settings);
+    write(&folder, "test.csv", table(40..60));
+    let (shown, _) = outputs(&folder, "train run.toml --save m.safetensors");
+    let values = evaluated(&folder, "m.safetensors test.csv");
+
+    let mean = (0..40).map(target).sum::<f64>() / 40.0;
+    let own_mean = (40..60).map(target).sum::<f64>() / 20.0;
+    let of_test = |f: &dyn Fn(f64) -> f64| (40..60).map(|row| f(target(row))).sum::<f64>();
+    let squares = of_test(&|t| (t - mean) * (t - mean));
+    is_near(&values["baseline"]["loss"], squares / 20.0);
+    is_near(&values["baseline"]["mean_absolute_error"], of_test(&|t| (t - mean).abs()) / 20.0);
+    is_near(&values["baseline"]["r2_score"], 1.0 - squares / of_test(&|t| (t - own_mean) * (t - own_mean)));
+    let needed = format!("baseline: val_loss {:.4}, ", squares / 20.0);
+    assert!(shown.contains(&needed) && shown.contains(", the mean in training)"), "{needed}: {shown}");
 }
 
 /// Rows that can't be learned, between blank lines, with categories, texts in quotes, and rows without a target.

@@ -128,6 +128,13 @@ impl Classes {
         )
     }
 
+    /// Classes with rows that are never predicted, and their rows.
+    pub fn never_predicted(&self) -> Vec<(usize, u64)> {
+        let of = |class: usize| (class, self.of(class));
+        let never = (0..self.names.len()).map(of).filter(|(_, (rows, _, taken))| *rows > 0 && *taken == 0);
+        never.map(|(class, (rows, ..))| (class, rows)).collect()
+    }
+
     /// Answers for a class against all others.
     pub fn counts_of(&self, class: usize) -> Counts {
         let all: u64 = self.counts.iter().map(|it| it.2).sum();
@@ -174,7 +181,7 @@ fn number(count: u64) -> f64 {
 }
 
 /// A data set without its inputs: so that targets are read without decoding images.
-struct Targets(Arc<dyn Dataset>);
+pub struct Targets(pub Arc<dyn Dataset>);
 
 impl Dataset for Targets {
     fn len(&self) -> usize {
@@ -187,6 +194,10 @@ impl Dataset for Targets {
 
     fn target_shapes(&self) -> Vec<Shape> {
         self.0.target_shapes()
+    }
+
+    fn has_sample_weights(&self) -> bool {
+        self.0.has_sample_weights()
     }
 
     fn fetch(&self, rows: &[usize], batch: &mut BatchMut<'_>) -> Result<()> {
@@ -412,6 +423,7 @@ fn residuals(column: &[(f32, f32)], dataset: &Arc<dyn Dataset>, inputs: &[Field]
         target: column[row].0,
         prediction: column[row].1,
         sample: Some(sample),
+        source,
     });
     Ok(Residuals {
         rows: n,
@@ -423,7 +435,6 @@ fn residuals(column: &[(f32, f32)], dataset: &Arc<dyn Dataset>, inputs: &[Field]
         range,
         bars: histogram(&errors, range),
         worst: worst.collect(),
-        source,
     })
 }
 
