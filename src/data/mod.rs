@@ -32,6 +32,12 @@
 //! # }
 //! ```
 
+// Files: one for each format; `csv/`: tables (`csv/dialect.rs`: delimiters and head, `csv/survey.rs`: kinds of columns, `csv/encode.rs`:
+// columns as elements); `images/`: folders of images (`images/decode.rs` decodes, turns, resizes). `csv/sketch.rs`, `images/sketch.rs`:
+// data at first sight, for `init`. `config.rs`: data of a settings file; `loader.rs`, `batch.rs`, `buffers.rs`: batches, read by
+// threads; `augment/`: random changes; `labels.rs`, `class_weight.rs`: classes; `subset.rs`, `pair.rs`: parts of data; `description.rs`:
+// data in words.
+
 pub(crate) mod augment;
 pub(crate) mod batch;
 pub(crate) mod buffers;

@@ -5,6 +5,9 @@
 //! taken. Where the loss takes logits, they see probabilities: the sigmoid or softmax of the outputs. Positions that a
 //! mask leaves out count in none.
 
+// Files: `table.rs`: `METRICS`, the one table of counted metrics; `function.rs`: their trait; `metric.rs`: a metric by its name, from
+// the scores of rows or counted; one file for each kind.
+
 mod auc;
 mod confusion;
 mod f_score;

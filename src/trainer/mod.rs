@@ -1,5 +1,12 @@
 //! The trainer: `fit`, `evaluate`, `predict` over any number of adapters.
 
+// Files, by question. Settings: `compile.rs`, `fit.rs`, `save_settings.rs`. Adapters: `adapters.rs`, `memory.rs`, `auto.rs`
+// (`no_auto.rs` without the feature `placer`), `rig.rs`. A run: `epochs.rs`, `steps.rs`, `progress.rs`, `loss_scale.rs`, `meter.rs`,
+// `needs.rs` (checks of data), `adapt.rs`, `advice.rs`. Driven by the caller: `live.rs`, `on_batch.rs`, `batch_check.rs`. Without
+// training: `inference.rs`, `predictor.rs`. Kept: `snapshots.rs` (on the host), `checkpoint.rs`, `saving.rs`, `saver.rs`,
+// `model_checkpoint.rs` (in files). Reported: `callbacks.rs`, `log.rs`, `files.rs`, `tensorboard.rs`. Several processes: `share.rs`,
+// `process_split.rs`, `alike.rs`. `blocking.rs`: blocking forms.
+
 mod adapt;
 mod adapters;
 mod advice;

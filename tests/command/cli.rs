@@ -1,4 +1,4 @@
-//! The `manyhands` command, run as a user runs it.
+//! Does the `manyhands` command do what a user asks: output, mistakes, resumption? It is run as a user runs it.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail loudly")]
 

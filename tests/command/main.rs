@@ -22,4 +22,5 @@ mod report;
 mod saving;
 mod settings;
 mod sweep;
+mod tables;
 mod texts;
