@@ -7,6 +7,7 @@
 
 mod adapters;
 mod bar;
+mod baseline;
 mod bench;
 mod doctor;
 mod drivers;
@@ -19,6 +20,7 @@ mod progress;
 mod report;
 mod run_folder;
 mod run_record;
+mod seen;
 mod settings;
 mod simulate;
 mod summary;

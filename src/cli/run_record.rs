@@ -8,6 +8,7 @@ use crate::internals::files::{self, FileKind};
 use crate::{Error, ErrorKind, Fit, History, Loss, Model, Result, Trainer};
 
 use super::adapters::kind;
+use super::baseline::Baseline;
 use super::report::judge::judge;
 use super::report::results::{AdapterFacts, End, Failure, How, Results};
 use super::report::{best_of_log, write_page};
@@ -94,14 +95,22 @@ impl RunRecord {
     }
 
     /// Judges the best model, and writes results and report. Gives the report's path.
-    pub fn end(mut self, trainer: &mut Trainer, fit: &Fit, losses: &[Loss], history: &History) -> Result<PathBuf> {
+    pub fn end(
+        mut self,
+        trainer: &mut Trainer,
+        fit: &Fit,
+        losses: &[Loss],
+        history: &History,
+        baseline: Option<Baseline>,
+    ) -> Result<PathBuf> {
         let how = match (history.is_interrupted, trainer.progress().is_finished) {
             (true, _) => How::Interrupted,
             (_, true) => How::StoppedEarly,
             _ => How::Finished,
         };
         let step = trainer.progress().step;
-        let mut end = End { how, step, time: history.time.clone(), best: None, rows: 0, judgements: Vec::new() };
+        let (time, judgements) = (history.time.clone(), Vec::new());
+        let mut end = End { how, step, time, best: None, baseline, rows: 0, judgements };
         // Whoever interrupts a run does not want to wait.
         if how != How::Interrupted
             && let Some(validation) = &fit.validation

@@ -14,9 +14,12 @@ use crate::internals::files;
 use crate::internals::thousands;
 use crate::logs::{CsvLog, JsonLog, TensorBoard, Values};
 use crate::processes::Group;
-use crate::{Checkpoint, Error, ErrorKind, Existing, Fit, History, Loss, Result, SaveSettings, SplitMode, Trainer};
+use crate::{
+    Checkpoint, Compile, Error, ErrorKind, Existing, Fit, History, Loss, Result, SaveSettings, SplitMode, Trainer,
+};
 use clap::Args;
 
+use super::baseline::Baseline;
 use super::interrupt::Interrupt;
 use super::learning_rate::{self, RangeTest};
 use super::progress::{Progress, in_use};
@@ -325,10 +328,12 @@ fn train(
         record.give_up(error);
     }
     let history = history?;
-    report(&mut run, files, terminal, &history)?;
+    let is_told = run.trainer.group().is_first() && (record.is_some() || !terminal.is_quiet());
+    let baseline = if is_told { run.baseline(&history) } else { None };
+    report(&mut run, files, terminal, &history, baseline.as_ref())?;
     if let Some(record) = record {
         run.trainer.leave_group();
-        let page = record.end(&mut run.trainer, &run.fit, &run.losses, &history)?;
+        let page = record.end(&mut run.trainer, &run.fit, &run.losses, &history, baseline)?;
         if !terminal.is_quiet() {
             terminal.line(format_args!("report in `{}`", page.display()));
         }
@@ -599,6 +604,17 @@ impl Logs {
 }
 
 impl Run {
+    /// Loss and metrics of a model that does not look at its inputs, on the rows by which the run is judged.
+    fn baseline(&self, history: &History) -> Option<Baseline> {
+        let model = self.trainer.model();
+        let compile = Compile::for_evaluation(model.evaluation().filter(|_| !history.is_interrupted)?);
+        let of = |rows| Baseline::of(model, &compile, rows, self.fit.batch_size);
+        match &self.fit.validation {
+            Some(validation) => of(validation).map(|baseline| baseline.prefixed("val_")),
+            None => of(&self.train),
+        }
+    }
+
     /// The number that chooses the best model.
     fn monitor(&self) -> Monitor {
         let of_stopping = self.early_stopping.as_ref().map(EarlyStopping::monitor);
@@ -643,7 +659,13 @@ fn best_values(run: &mut Run, history: &History) -> Result<Option<Values>> {
     Ok(Some(values.prefixed("val_")))
 }
 
-fn report(run: &mut Run, files: &Files, terminal: &Terminal, history: &History) -> Result<()> {
+fn report(
+    run: &mut Run,
+    files: &Files,
+    terminal: &Terminal,
+    history: &History,
+    baseline: Option<&Baseline>,
+) -> Result<()> {
     let best = best_values(run, history)?;
     if terminal.is_quiet() {
         return Ok(());
@@ -654,6 +676,9 @@ fn report(run: &mut Run, files: &Files, terminal: &Terminal, history: &History) 
         terminal.line(format_args!("{why}the best weights: {best}"));
     } else if let Some(last) = history.epochs.last() {
         terminal.line(format_args!("final: {}", last.values));
+    }
+    if let Some(baseline) = baseline {
+        terminal.line(format_args!("baseline: {baseline}"));
     }
     let file = files.save.display();
     let step = run.trainer.progress().step;

@@ -347,7 +347,12 @@ impl Trainer {
             self.model.schema.held_out = schema.held_out;
         }
         self.model.evaluation = Some(self.compile.evaluation());
-        [Some(train), validation].into_iter().flatten().try_for_each(|data| self.check_data(data))
+        [Some(train), validation].into_iter().flatten().try_for_each(|data| self.check_data(data))?;
+        let target_means = self.needs().target_means(train)?;
+        if let Some(evaluation) = &mut self.model.evaluation {
+            evaluation.target_means = target_means;
+        }
+        Ok(())
     }
 
     fn needs(&self) -> Needs<'_> {

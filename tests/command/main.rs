@@ -15,6 +15,7 @@ mod doctor;
 mod flowers;
 mod guide;
 mod init;
+mod judged;
 mod names;
 mod portable;
 mod report;

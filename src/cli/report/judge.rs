@@ -58,7 +58,7 @@ pub struct Classes {
 }
 
 /// A row that was taken for another class.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Mistake {
     pub row: usize,
     pub truth: usize,
@@ -69,6 +69,9 @@ pub struct Mistake {
     pub of_truth: f32,
     #[serde(default)]
     pub sample: Option<Sample>,
+    /// Where the row comes from: file and line.
+    #[serde(default)]
+    pub source: Option<String>,
 }
 
 /// Answers to a yes or no.
@@ -107,6 +110,9 @@ pub struct Worst {
     pub prediction: f32,
     #[serde(default)]
     pub sample: Option<Sample>,
+    /// Where the row comes from: file and line.
+    #[serde(default)]
+    pub source: Option<String>,
 }
 
 impl Classes {
@@ -120,6 +126,13 @@ impl Classes {
             sum(&|truth, predicted| truth == class && predicted == class),
             sum(&|_, predicted| predicted == class),
         )
+    }
+
+    /// Classes with rows that are never predicted, and their rows.
+    pub fn never_predicted(&self) -> Vec<(usize, u64)> {
+        let of = |class: usize| (class, self.of(class));
+        let never = (0..self.names.len()).map(of).filter(|(_, (rows, _, taken))| *rows > 0 && *taken == 0);
+        never.map(|(class, (rows, ..))| (class, rows)).collect()
     }
 
     /// Answers for a class against all others.
@@ -168,7 +181,7 @@ fn number(count: u64) -> f64 {
 }
 
 /// A data set without its inputs: so that targets are read without decoding images.
-struct Targets(Arc<dyn Dataset>);
+pub struct Targets(pub Arc<dyn Dataset>);
 
 impl Dataset for Targets {
     fn len(&self) -> usize {
@@ -181,6 +194,10 @@ impl Dataset for Targets {
 
     fn target_shapes(&self) -> Vec<Shape> {
         self.0.target_shapes()
+    }
+
+    fn has_sample_weights(&self) -> bool {
+        self.0.has_sample_weights()
     }
 
     fn fetch(&self, rows: &[usize], batch: &mut BatchMut<'_>) -> Result<()> {
@@ -308,7 +325,7 @@ impl Judge {
                         let probability = probabilities[predicted];
                         keep(
                             mistakes,
-                            Mistake { row: first + row, truth, predicted, probability, of_truth, sample: None },
+                            Mistake { row: first + row, truth, predicted, probability, of_truth, ..Mistake::default() },
                         );
                     }
                 }
@@ -320,7 +337,7 @@ impl Judge {
                         let probability = 1.0 / (1.0 + (-values[0].abs()).exp());
                         let of_truth = 1.0 - probability;
                         let row = first + row;
-                        keep(mistakes, Mistake { row, truth, predicted, probability, of_truth, sample: None });
+                        keep(mistakes, Mistake { row, truth, predicted, probability, of_truth, ..Mistake::default() });
                     }
                 }
                 Kind::Labels(counts) => {
@@ -352,7 +369,9 @@ impl Judge {
                 Of::Classes(Classes {
                     names: names.classes,
                     counts: counts.into_iter().map(|((truth, predicted), rows)| (truth, predicted, rows)).collect(),
-                    mistakes: mistakes.map(|(it, sample)| Mistake { sample: Some(sample), ..it }).collect(),
+                    mistakes: mistakes
+                        .map(|(it, (sample, source))| Mistake { sample: Some(sample), source, ..it })
+                        .collect(),
                 })
             }
             Kind::Labels(counts) => Of::Labels(names.columns.into_iter().zip(counts).collect()),
@@ -399,11 +418,12 @@ fn residuals(column: &[(f32, f32)], dataset: &Arc<dyn Dataset>, inputs: &[Field]
     by_size.sort_by(|a, b| errors[*b].abs().total_cmp(&errors[*a].abs()));
     by_size.truncate(MISTAKES / 2);
     let shown = samples(dataset, inputs, &by_size)?;
-    let worst = by_size.into_iter().zip(shown).map(|(row, sample)| Worst {
+    let worst = by_size.into_iter().zip(shown).map(|(row, (sample, source))| Worst {
         row,
         target: column[row].0,
         prediction: column[row].1,
         sample: Some(sample),
+        source,
     });
     Ok(Residuals {
         rows: n,
@@ -450,7 +470,7 @@ mod tests {
         for row in 0..100 {
             #[allow(clippy::cast_precision_loss, reason = "small")]
             let probability = (row * 37 % 100) as f32 / 100.0;
-            keep(&mut kept, Mistake { row, truth: 0, predicted: 1, probability, of_truth: 0.0, sample: None });
+            keep(&mut kept, Mistake { row, truth: 0, predicted: 1, probability, of_truth: 0.0, ..Mistake::default() });
         }
         let kept: Vec<f32> = kept.iter().map(|mistake| mistake.probability).collect();
         let expected: Vec<f32> =

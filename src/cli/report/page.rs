@@ -40,7 +40,7 @@ pub fn of_run(run: &Loaded) -> String {
     if let Some(end) = &run.results.end {
         body.push_str(&match end.how {
             How::Interrupted => judged::at_the_end(),
-            How::Finished | How::StoppedEarly => judged::section(&end.judgements, end.rows),
+            How::Finished | How::StoppedEarly => judged::section(end),
         });
     }
     body.push_str(&time(run));

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use crate::callbacks::Mode;
+use crate::cli::baseline::Baseline;
 use crate::internals::files::{self, FileKind};
 use crate::internals::misread;
 use crate::internals::shown;
@@ -82,6 +83,9 @@ pub struct End {
     pub time: TimeSummary,
     /// Loss and metrics of the best model.
     pub best: Option<Values>,
+    /// Loss and metrics of a model that does not look at its inputs.
+    #[serde(default)]
+    pub baseline: Option<Baseline>,
     /// Rows of the validation data.
     pub rows: usize,
     /// Judgement of each output of the best model, by the validation data.
