@@ -18,6 +18,7 @@ mod init;
 mod names;
 mod portable;
 mod report;
+mod runs;
 mod saving;
 mod settings;
 mod sweep;

@@ -57,6 +57,7 @@ impl Loaded {
                 "`manyhands train run.toml --run runs/first` makes one",
             ));
         }
+        folder.check_files()?;
         let settings = folder.settings();
         Ok(Self {
             name: folder.name(),
@@ -64,7 +65,7 @@ impl Loaded {
             results: Results::read(&folder.results())?,
             // A run that was killed before its first step has none.
             log: if folder.log().is_file() { RunLog::read(&folder.log())? } else { RunLog::default() },
-            settings: std::fs::read_to_string(&settings).map_err(|error| Error::reading(settings, error))?,
+            settings: files::read_text(&settings)?,
         })
     }
 }
