@@ -10,6 +10,7 @@ from typing import Any
 import keras
 
 from ._layers import LAYERS, MASKS, STATISTICS, Settings, convert, of_ops
+from ._settings import of_layer, of_model
 from .errors import ModelError, explained
 
 #: Classes of models whose configuration is a graph. A subclass with a `call` of its own is code.
@@ -95,6 +96,7 @@ def read(model: keras.Model) -> tuple[Graph, list[str]]:
                 "begin with `keras.Input(shape)`, or call `model.build((None, ...))`",
             )
         )
+    reader.problems += of_model(model)
     names = [_free(tensor.name, set()) for tensor in model.inputs]
     graph.inputs = [(name, _row_shape(reader, name, tensor)) for name, tensor in zip(names, model.inputs)]
     graph.outputs = reader.model(model, names, "")
@@ -248,7 +250,7 @@ class _Reader:
             fixed = [variable.name for variable in layer.non_trainable_variables if variable.name not in STATISTICS]
             problems += [f"`trainable=False` of `{name}` alone is not supported: freeze the whole layer" for name in fixed]
         if is_first:
-            self.problems += [f"{who}: {problem}" for problem in problems]
+            self.problems += [*(f"{who}: {problem}" for problem in problems), *of_layer(who, layer)]
         return settings
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ._graph import Graph, Node
 from ._layers import Settings
+from ._settings import OF_LOSSES, OF_METRICS, is_of_keras, of_dtype, of_optimizer, of_process
 
 Floats = NDArray[np.float32]
 
@@ -197,6 +198,7 @@ def convert(
 ) -> tuple[Objective, list[str]]:
     """The objective of a compiled model, and what is wrong with it. Takes heads off the graph."""
     reader = _Reader(outputs)
+    reader.problems += of_process()
     losses = reader.per_output("loss", compiled.get("loss"))
     weights = reader.per_output("loss_weights", compiled.get("loss_weights"))
     metrics = reader.per_output("metrics", compiled.get("metrics"), several=True)
@@ -271,7 +273,8 @@ class _Reader:
         if row is None:
             self.problems.append(f"{who}: `{kind}` is not supported; known are {', '.join(LOSSES)}")
             return {"type": "MeanSquaredError"}, True, "sum_over_batch_size"
-        known = {"name", "dtype", "reduction", "from_logits", *row.take}
+        known = {*OF_LOSSES, "from_logits", *row.take}
+        self.problems += [f"{who}: {problem}" for problem in of_dtype(loss)]
         for key, value in config.items():
             if key not in known and value != row.need.get(key):
                 self.problems.append(f"{who}: `{key}` needs {row.need.get(key)}, but is {value}")
@@ -342,6 +345,7 @@ class _Reader:
             config: Settings = {}
         else:
             kind, config = _named(keras.metrics.get, metric)
+            self.problems += [f"metric `{kind}` of `{output}`: {problem}" for problem in of_dtype(metric)]
             name = metric if isinstance(metric, str) else getattr(metric, "name", kind)
         engine = row.metrics.get(kind)
         if engine is None or config.get("threshold", 0.5) != 0.5:
@@ -350,6 +354,9 @@ class _Reader:
             known = ", ".join([*row.metrics, *(METRICS if row.is_dense else ())]) or "none"
             self.problems.append(f"metric `{name}` of `{output}`: is not supported beside {loss}; known are {known}")
             return None
+        other = [key for key in config if key not in {*OF_METRICS, "k", "threshold"} and config[key] not in (None, False)]
+        if other:
+            self.problems.append(f"metric `{name}` of `{output}`: `{other[0]}` is not supported, but is {config[other[0]]}")
         if engine == _TOP_K:
             k = int(config.get("k", 5))
             return name, f"top_{k}_accuracy", {"top_k_categorical_accuracy": {"k": k}}
@@ -370,7 +377,7 @@ class _Reader:
             self.problems.append(f"{who}: `from_logits` needs False, but is True")
             return None
         for key, value in config.items():
-            if key not in {"name", "dtype", "from_logits", "fn", *row.take} and value != row.need.get(key):
+            if key not in {*OF_METRICS, *row.take} and value != row.need.get(key):
                 self.problems.append(f"{who}: `{key}` needs {row.need.get(key)}, but is {value}")
         settings = {key: config[key] for key in row.take if config.get(key) is not None}
         thresholds = settings.get("thresholds")
@@ -405,6 +412,8 @@ class _Reader:
                 self.problems.append(f"optimizer `{kind}`: `{key}` needs {needed}, but is {config[key]}")
         if getattr(optimizer, "_exclude_from_weight_decay", None):
             self.problems.append(f"optimizer `{kind}`: `exclude_from_weight_decay` is not supported")
+        for problem in of_optimizer(config, (*OPTIMIZERS[kind][0], *_PLAIN)):
+            self.problems.append(f"optimizer `{kind}`: {problem}")
         settings = {key: config[key] for key in OPTIMIZERS[kind][0]}
         if decay := config.get("weight_decay"):
             kind = "AdamW" if kind == "Adam" else kind
@@ -430,6 +439,9 @@ _CLASSES = {"KlDivergence": "KLDivergence"}
 def _named(get: Any, value: Any) -> tuple[str, Settings]:
     """Class and settings of a loss or metric, of which Keras also takes functions and short names."""
     found = get(value)
+    if not is_of_keras(found):
+        # One of its own may have a name of Keras.
+        return f"{getattr(found, '__name__', type(found).__name__)} of {getattr(found, '__module__', 'a program')}", {}
     if hasattr(found, "get_config"):
         # What some classes leave out of their configuration.
         return type(found).__name__, {**getattr(found, "_fn_kwargs", {}), **found.get_config()}

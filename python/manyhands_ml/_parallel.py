@@ -158,6 +158,7 @@ class ParallelModel:
             NonFiniteError: If the loss or the gradient is not finite.
         """
         engine = self._compiled("fit")
+        epochs = min(epochs, keras.config.max_epochs() or epochs)
         engine.push()
         if validation_split and validation_data is None:
             (x, y, sample_weight), validation_data = array_slicing.train_validation_split(

@@ -1,7 +1,13 @@
 //! The command line. Only this module prints.
 
+// Files: one for each verb, with a folder where it has parts: `train.rs`, `infer.rs` (evaluate, predict), `init.rs`, `sweep.rs`,
+// `doctor.rs`, `report/`, `bench.rs`, `simulate.rs`, `summary.rs`, `adapters.rs`, `export.rs`, `texts.rs` (schema, completions, manual
+// pages). `settings.rs`: the settings file; `run_folder.rs`, `run_record.rs`: the folder of a run; `learning_rate.rs`: the range test;
+// `terminal.rs`, `progress.rs`, `bar.rs`: output; `interrupt.rs`: signals; `drivers.rs`: silences drivers.
+
 mod adapters;
 mod bar;
+mod baseline;
 mod bench;
 mod doctor;
 mod drivers;
@@ -14,6 +20,7 @@ mod progress;
 mod report;
 mod run_folder;
 mod run_record;
+mod seen;
 mod settings;
 mod simulate;
 mod summary;

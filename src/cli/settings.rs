@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::adapters::MemoryLimits;
-use crate::callbacks::{EarlyStopping, Monitor};
+use crate::callbacks::{EarlyStopping, Mode, Monitor};
 use crate::data::{self, Aside, Augmentation, DataConfig, DataPair, Dataset, LoaderSettings};
 use crate::internals::misread::{self, Misread};
 use crate::internals::model::{InputConfig, LayerConfig};
@@ -19,6 +19,7 @@ use crate::{
     BatchStatistics, Compile, CpuFallback, Error, ErrorKind, Fit, GradientCompression, Loss, Metric, Model,
     ModelConfig, NonFinite, Optimizer, Placement, Precision, Reduction, Result, Schedule, Shape, SplitMode, Trainer,
 };
+use clap::ValueEnum;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -215,11 +216,39 @@ impl Default for Training {
 struct EarlyStoppingTable {
     /// The number that is watched: `val_loss`.
     monitor: String,
+    /// Direction in which it improves: `min`, `max`, or `auto`, as its loss or metric says.
+    #[serde(default)]
+    mode: ModeSetting,
     /// Epochs without improvement after which training ends.
     patience: u32,
     /// Least change that counts as an improvement.
     #[serde(default)]
     min_delta: f64,
+}
+
+/// Direction in which a watched number improves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum ModeSetting {
+    /// As its loss or metric says.
+    #[default]
+    Auto,
+    /// Smaller is better.
+    Min,
+    /// Larger is better.
+    Max,
+}
+
+impl ModeSetting {
+    /// A watched number, with this direction.
+    pub fn monitor(self, name: &str) -> Monitor {
+        let monitor = Monitor::new(name);
+        match self {
+            Self::Auto => monitor,
+            Self::Min => monitor.mode(Mode::Min),
+            Self::Max => monitor.mode(Mode::Max),
+        }
+    }
 }
 
 /// Rows for training, and rows for validation.
@@ -509,7 +538,7 @@ impl Training {
                 "name test data, set `validation = 0.1`, or monitor `loss`",
             ));
         }
-        let stopping = EarlyStopping::new(Monitor::new(table.monitor.as_str()), table.patience);
+        let stopping = EarlyStopping::new(table.mode.monitor(&table.monitor), table.patience);
         Ok(Some(stopping.min_delta(table.min_delta)))
     }
 

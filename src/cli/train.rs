@@ -9,15 +9,16 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crate::adapters::{Info, Kind};
-use crate::callbacks::{Callback, EarlyStopping, ModelCheckpoint, Monitor};
+use crate::callbacks::{Callback, EarlyStopping, Mode, ModelCheckpoint, Monitor};
 use crate::data::{Dataset, Description, Format};
 use crate::internals::files as written;
 use crate::internals::thousands;
 use crate::logs::{CsvLog, JsonLog, TensorBoard, Values};
 use crate::processes::Group;
-use crate::{Checkpoint, Error, ErrorKind, Fit, History, Loss, Result, SplitMode, Trainer};
+use crate::{Checkpoint, Compile, Error, ErrorKind, Fit, History, Loss, Result, SplitMode, Trainer};
 use clap::Args;
 
+use super::baseline::Baseline;
 use super::interrupt::Interrupt;
 use super::learning_rate::{self, RangeTest};
 use super::progress::{Progress, in_use};
@@ -268,10 +269,12 @@ fn train(
         }
     }
     let history = history?;
-    report(&mut run, files, terminal, &history)?;
+    let is_told = run.trainer.group().is_first() && (record.is_some() || !terminal.is_quiet());
+    let baseline = if is_told { run.baseline(&history) } else { None };
+    report(&mut run, files, terminal, &history, baseline.as_ref())?;
     if let Some(record) = record {
         run.trainer.leave_group();
-        let page = record.end(&mut run.trainer, &run.fit, &run.losses, &history)?;
+        let page = record.end(&mut run.trainer, &run.fit, &run.losses, &history, baseline)?;
         if !terminal.is_quiet() {
             terminal.line(format_args!("report in `{}`", page.display()));
         }
@@ -410,9 +413,9 @@ fn prepare(
     }
     let described = describe(&train, validation.as_ref(), files, terminal)?;
     trainer.check_run(train.as_ref(), validation.as_deref())?;
-    let early_stopping = settings.training.early_stopping(validation.is_some())?;
-    if let Some(stopping) = &early_stopping {
-        stopping.monitor().check(&trainer.log_names(validation.is_some()))?;
+    let mut early_stopping = settings.training.early_stopping(validation.is_some())?;
+    if let Some(stopping) = &mut early_stopping {
+        stopping.on_begin(&trainer.reported(validation.is_some()))?;
     }
     if done.is_none() && settings.is_model_new() && !args.dry_run {
         trainer.adapt(train.clone())?;
@@ -552,12 +555,26 @@ impl Logs {
 }
 
 impl Run {
+    /// Loss and metrics of a model that does not look at its inputs, on the rows by which the run is judged.
+    fn baseline(&self, history: &History) -> Option<Baseline> {
+        let model = self.trainer.model();
+        let compile = Compile::for_evaluation(model.evaluation().filter(|_| !history.is_interrupted)?);
+        let of = |rows| Baseline::of(model, &compile, rows, self.fit.batch_size);
+        match &self.fit.validation {
+            Some(validation) => of(validation).map(|baseline| baseline.prefixed("val_")),
+            None => of(&self.train),
+        }
+    }
+
     /// The number that chooses the best model.
     fn monitor(&self) -> Monitor {
         let of_stopping = self.early_stopping.as_ref().map(EarlyStopping::monitor);
         match self.objective.as_ref().or(of_stopping) {
             Some(monitor) => monitor.clone(),
-            None => Monitor::new(if self.fit.validation.is_some() { "val_loss" } else { "loss" }),
+            None => {
+                let loss = if self.fit.validation.is_some() { "val_loss" } else { "loss" };
+                Monitor::new(loss).mode(Mode::Min)
+            }
         }
     }
 }
@@ -593,7 +610,13 @@ fn best_values(run: &mut Run, history: &History) -> Result<Option<Values>> {
     Ok(Some(values.prefixed("val_")))
 }
 
-fn report(run: &mut Run, files: &Files, terminal: &Terminal, history: &History) -> Result<()> {
+fn report(
+    run: &mut Run,
+    files: &Files,
+    terminal: &Terminal,
+    history: &History,
+    baseline: Option<&Baseline>,
+) -> Result<()> {
     let best = best_values(run, history)?;
     if terminal.is_quiet() {
         return Ok(());
@@ -604,6 +627,9 @@ fn report(run: &mut Run, files: &Files, terminal: &Terminal, history: &History) 
         terminal.line(format_args!("{why}the best weights: {best}"));
     } else if let Some(last) = history.epochs.last() {
         terminal.line(format_args!("final: {}", last.values));
+    }
+    if let Some(baseline) = baseline {
+        terminal.line(format_args!("baseline: {baseline}"));
     }
     let file = files.save.as_deref().unwrap_or(Path::new("")).display();
     let step = run.trainer.progress().step;

@@ -7,6 +7,9 @@
 //! neither empty nor of the [`FileKind`] that is written is never overwritten. Links are followed, and mode and owner of the
 //! old file are kept. Devices and pipes are written to, never replaced.
 
+// Files: `output.rs`: replacement; `log.rs`: logs, which are appended; `kind.rs`: files that may be overwritten; `identity.rs`: the file
+// behind a path; `lock.rs`: excludes a second run.
+
 mod identity;
 mod input;
 mod kind;

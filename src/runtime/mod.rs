@@ -1,5 +1,8 @@
 //! Clock, timer and spawn: the one place where native, browser and simulator differ.
 
+// Files: `native.rs`, `browser.rs`: the two systems; `threads.rs`, `one_thread.rs`: work over threads, and without them; `timers.rs`:
+// waits of the native runtime; `metered.rs`: counts the host's memory traffic.
+
 #[cfg(target_arch = "wasm32")]
 mod browser;
 mod metered;

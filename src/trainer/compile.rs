@@ -1,7 +1,8 @@
 //! Settings of training, as of Keras' `compile`: losses, metrics, optimizer and learning rate.
 
 use crate::error::{Error, Problem, Result};
-use crate::losses::{Loss, Reduction};
+use crate::kernels::rounding::MOST_WHOLE;
+use crate::losses::{Domain, Loss, Reduction};
 use crate::metrics::Metric;
 use crate::model::{Evaluation, Model, Objective};
 use crate::optimizers::{Optimizer, Schedule};
@@ -170,7 +171,7 @@ impl Compile {
 
     /// Settings for the evaluation of a trained model: the losses and metrics that its file keeps.
     pub fn for_evaluation(evaluation: &Evaluation) -> Self {
-        let Evaluation { losses, loss_weights, reduction, metrics } = evaluation.clone();
+        let Evaluation { losses, loss_weights, reduction, metrics, target_means: _ } = evaluation.clone();
         let sgd = Optimizer::sgd(0.01, 0.0);
         let compile = Self::new(sgd, Loss::MEAN_SQUARED_ERROR);
         Self { losses, loss_weights, reduction, metrics, ..compile }
@@ -183,6 +184,7 @@ impl Compile {
             loss_weights: self.loss_weights.clone(),
             reduction: self.reduction,
             metrics: self.metrics.clone(),
+            target_means: Vec::new(),
         }
     }
 
@@ -225,7 +227,8 @@ impl Compile {
                 "give the losses in the order of the model's outputs",
             );
         }
-        for (output, (loss, (_, shape))) in self.losses.iter().zip(model.outputs()).enumerate() {
+        for (output, (loss, (name, shape))) in self.losses.iter().zip(model.outputs()).enumerate() {
+            check_classes(name, loss.target(shape).domain)?;
             for metric in self.metrics_of(output) {
                 metric.check(loss.function(), shape).map_err(|Problem { problem, help }| {
                     Error::setting(format!("metric `{}` of output {output}", metric.name()), problem, help)
@@ -247,5 +250,35 @@ impl Compile {
             );
         }
         Ok(())
+    }
+}
+
+/// Refuses classes of which f32 would take some for others.
+fn check_classes(output: &str, domain: Domain) -> Result<()> {
+    match domain {
+        Domain::Classes(classes) if classes > MOST_WHOLE => Err(Error::setting(
+            format!("output `{output}`"),
+            format!("needs at most {MOST_WHOLE} classes, but has {classes}: 32-bit floats hold no more labels exactly"),
+            "merge rare classes into one",
+        )),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::losses::SparseCategoricalCrossentropy;
+    use crate::shape::Shape;
+
+    #[test]
+    fn no_label_is_taken_for_its_neighbour() {
+        let domain =
+            |units: usize| Loss::from(SparseCategoricalCrossentropy::default()).target(&Shape::new([units])).domain;
+        assert!(check_classes("ids", domain(1 << 24)).is_ok());
+        let error = check_classes("ids", domain((1 << 24) + 1)).unwrap_err().to_string();
+        let needed =
+            "output `ids` needs at most 16777216 classes, but has 16777217: 32-bit floats hold no more labels exactly";
+        assert!(error.starts_with(needed), "{error}");
     }
 }

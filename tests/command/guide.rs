@@ -108,7 +108,7 @@ fn anchor(heading: &str) -> String {
 #[test]
 fn links_lead_to_files_and_headings_that_are_there() {
     let mut checked = 0;
-    for (page, text) in ["", "docs", "docs/guide", "python"].into_iter().flat_map(documents) {
+    for (page, text) in ["", "docs", "docs/guide", "docs/design", "python"].into_iter().flat_map(documents) {
         for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
             if target.contains("://") || target.contains(' ') || target.contains('`') {
                 continue;

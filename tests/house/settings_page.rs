@@ -1,4 +1,4 @@
-//! `docs/settings.md`: names and documentation are read from the source, defaults from values that the code made.
+//! Does `docs/settings.md` say what the code says? Names and documentation are read from the source, defaults from values that the code made.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -58,7 +58,7 @@ pub struct Classes {
 }
 
 /// A row that was taken for another class.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Mistake {
     pub row: usize,
     pub truth: usize,
@@ -69,6 +69,9 @@ pub struct Mistake {
     pub of_truth: f32,
     #[serde(default)]
     pub sample: Option<Sample>,
+    /// Where the row comes from: file and line.
+    #[serde(default)]
+    pub source: Option<String>,
 }
 
 /// Answers to a yes or no.
@@ -107,9 +110,19 @@ pub struct Worst {
     pub prediction: f32,
     #[serde(default)]
     pub sample: Option<Sample>,
+    /// Where the row comes from: file and line.
+    #[serde(default)]
+    pub source: Option<String>,
 }
 
 impl Classes {
+    /// Classes with rows that are never predicted, and their rows.
+    pub fn never_predicted(&self) -> Vec<(usize, u64)> {
+        let never = |counts: &Counts| counts.rows() > 0 && counts.true_positives == 0 && counts.false_positives == 0;
+        let by_class = self.by_class().into_iter().enumerate();
+        by_class.filter(|(_, counts)| never(counts)).map(|(class, counts)| (class, counts.rows())).collect()
+    }
+
     /// Answers for each class against all others.
     pub fn by_class(&self) -> Vec<Counts> {
         let mut counts = vec![Counts::default(); self.names.len()];
@@ -171,7 +184,7 @@ fn number(count: u64) -> f64 {
 }
 
 /// A data set without its inputs: so that targets are read without decoding images.
-struct Targets(Arc<dyn Dataset>);
+pub struct Targets(pub Arc<dyn Dataset>);
 
 impl Dataset for Targets {
     fn len(&self) -> usize {
@@ -184,6 +197,10 @@ impl Dataset for Targets {
 
     fn target_shapes(&self) -> Vec<Shape> {
         self.0.target_shapes()
+    }
+
+    fn has_sample_weights(&self) -> bool {
+        self.0.has_sample_weights()
     }
 
     fn fetch(&self, rows: &[usize], batch: &mut BatchMut<'_>) -> Result<()> {
@@ -311,7 +328,7 @@ impl Judge {
                         let probability = probabilities[predicted];
                         keep(
                             mistakes,
-                            Mistake { row: first + row, truth, predicted, probability, of_truth, sample: None },
+                            Mistake { row: first + row, truth, predicted, probability, of_truth, ..Mistake::default() },
                         );
                     }
                 }
@@ -323,7 +340,7 @@ impl Judge {
                         let probability = 1.0 / (1.0 + (-values[0].abs()).exp());
                         let of_truth = 1.0 - probability;
                         let row = first + row;
-                        keep(mistakes, Mistake { row, truth, predicted, probability, of_truth, sample: None });
+                        keep(mistakes, Mistake { row, truth, predicted, probability, of_truth, ..Mistake::default() });
                     }
                 }
                 Kind::Labels(counts) => {
@@ -355,7 +372,9 @@ impl Judge {
                 Of::Classes(Classes {
                     names: names.classes,
                     counts: counts.into_iter().map(|((truth, predicted), rows)| (truth, predicted, rows)).collect(),
-                    mistakes: mistakes.map(|(it, sample)| Mistake { sample: Some(sample), ..it }).collect(),
+                    mistakes: mistakes
+                        .map(|(it, (sample, source))| Mistake { sample: Some(sample), source, ..it })
+                        .collect(),
                 })
             }
             Kind::Labels(counts) => Of::Labels(names.columns.into_iter().zip(counts).collect()),
@@ -402,11 +421,12 @@ fn residuals(column: &[(f32, f32)], dataset: &Arc<dyn Dataset>, inputs: &[Field]
     by_size.sort_by(|a, b| errors[*b].abs().total_cmp(&errors[*a].abs()));
     by_size.truncate(MISTAKES / 2);
     let shown = samples(dataset, inputs, &by_size)?;
-    let worst = by_size.into_iter().zip(shown).map(|(row, sample)| Worst {
+    let worst = by_size.into_iter().zip(shown).map(|(row, (sample, source))| Worst {
         row,
         target: column[row].0,
         prediction: column[row].1,
         sample: Some(sample),
+        source,
     });
     Ok(Residuals {
         rows: n,
@@ -453,7 +473,7 @@ mod tests {
         for row in 0..100 {
             #[allow(clippy::cast_precision_loss, reason = "small")]
             let probability = (row * 37 % 100) as f32 / 100.0;
-            keep(&mut kept, Mistake { row, truth: 0, predicted: 1, probability, of_truth: 0.0, sample: None });
+            keep(&mut kept, Mistake { row, truth: 0, predicted: 1, probability, of_truth: 0.0, ..Mistake::default() });
         }
         let kept: Vec<f32> = kept.iter().map(|mistake| mistake.probability).collect();
         let expected: Vec<f32> =

@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use super::chart::{Chart, Series, Style, histogram};
 use super::judge::{Classes, Counts, Judgement, Mistake, Of, Residuals};
 use super::markup::table;
+use super::results::End;
 use super::sample::Sample;
 use super::text::{escaped, number, percent, write_to};
 use super::tokens;
+use crate::cli::seen::listed;
 use crate::internals::thousands;
 use crate::internals::timing::ratio;
 
@@ -26,7 +28,7 @@ pub fn at_the_end() -> String {
 }
 
 /// All outputs of a run.
-pub fn section(judgements: &[Judgement], rows: usize) -> String {
+pub fn section(End { judgements, rows, baseline, .. }: &End) -> String {
     if judgements.is_empty() {
         return "<h2>Right and wrong</h2>\n<p>There are no validation data: nothing tells how the model does on new rows. \
                 Name test data, or set <code>validation = 0.2</code> in <code>[training]</code>.</p>\n"
@@ -36,6 +38,15 @@ pub fn section(judgements: &[Judgement], rows: usize) -> String {
         "<h2>Right and wrong</h2>\n<p class=\"soft\">The best model on the {} rows of the validation data.</p>\n",
         thousands(rows)
     );
+    if let Some(baseline) = baseline {
+        write_to(
+            &mut html,
+            format_args!(
+                "<p>For comparison, a model that does not look at its inputs: {}.</p>\n",
+                escaped(&baseline.to_string())
+            ),
+        );
+    }
     for Judgement { output, of } in judgements {
         if judgements.len() > 1 {
             write_to(&mut html, format_args!("<h3>Output <code>{}</code></h3>\n", escaped(output)));
@@ -65,11 +76,17 @@ fn of_classes(classes: &Classes) -> String {
     let right = classes.counts.iter().filter(|it| it.0 == it.1).fold(0, sum);
     let by_class = classes.by_class();
     let mut html = format!(
-        "<p>{} of {} rows are right: {}.</p>\n<div class=\"pair\">\n<div>\n<h3>Confusion matrix</h3>\n",
+        "<p>{} of {} rows are right: {}.</p>\n",
         thousands(right),
         thousands(rows),
         percent(ratio(right, rows))
     );
+    let never: Vec<(String, f64)> =
+        classes.never_predicted().into_iter().map(|(class, rows)| (name(classes, class), count(rows))).collect();
+    if !never.is_empty() {
+        write_to(&mut html, format_args!("<p>Never predicted: {}.</p>\n", escaped(&listed(&never))));
+    }
+    html.push_str("<div class=\"pair\">\n<div>\n<h3>Confusion matrix</h3>\n");
     html.push_str(&if classes.names.len() <= MATRIX { matrix(classes, &by_class) } else { pairs(classes, &by_class) });
     html.push_str("</div>\n<div>\n<h3>By class</h3>\n");
     let counts = by_class.into_iter().enumerate().map(|(class, counts)| (name(classes, class), counts));
@@ -77,6 +94,11 @@ fn of_classes(classes: &Classes) -> String {
     html.push_str("</div>\n</div>\n<h3>The most confident mistakes</h3>\n");
     html.push_str(&gallery(classes));
     html
+}
+
+#[allow(clippy::cast_precision_loss, reason = "counts of rows")]
+fn count(rows: u64) -> f64 {
+    rows as f64
 }
 
 fn matrix(classes: &Classes, by_class: &[Counts]) -> String {
@@ -158,11 +180,11 @@ fn gallery(classes: &Classes) -> String {
     }
     let told = |it: &Mistake| {
         format!(
-            "<b>{}</b>, taken for <b>{}</b> with {}<br><span class=\"soft\">row {} · {} for the true class</span>",
+            "<b>{}</b>, taken for <b>{}</b> with {}<br><span class=\"soft\">{} · {} for the true class</span>",
             escaped(&name(classes, it.truth)),
             escaped(&name(classes, it.predicted)),
             percent(f64::from(it.probability)),
-            it.row,
+            place(it.row, it.source.as_deref()),
             percent(f64::from(it.of_truth)),
         )
     };
@@ -172,6 +194,14 @@ fn gallery(classes: &Classes) -> String {
         .map(|it| (format!("row {}, {}", it.row, name(classes, it.truth)), told(it), it.sample.as_ref()))
         .collect();
     of_samples(&items)
+}
+
+/// The row's number, and its file and line.
+fn place(row: usize, source: Option<&str>) -> String {
+    match source {
+        Some(source) => format!("row {row}, {}", escaped(source)),
+        None => format!("row {row}"),
+    }
 }
 
 /// Rows with what is told of them: a name for those who can't see a picture, markup, the row.
@@ -241,8 +271,8 @@ fn of_values(name: &str, it: &Residuals) -> String {
         .map(|worst| {
             let (target, prediction) = (number(f64::from(worst.target)), number(f64::from(worst.prediction)));
             let told = format!(
-                "<b>{target}</b>, predicted <b>{prediction}</b><br><span class=\"soft\">row {}</span>",
-                worst.row
+                "<b>{target}</b>, predicted <b>{prediction}</b><br><span class=\"soft\">{}</span>",
+                place(worst.row, worst.source.as_deref())
             );
             (format!("row {}", worst.row), told, worst.sample.as_ref())
         })

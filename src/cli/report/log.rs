@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use crate::callbacks::Mode;
 use crate::internals::files;
 use crate::internals::shown;
 use crate::internals::timing::ratio;
@@ -114,17 +115,16 @@ impl RunLog {
     }
 
     /// The best epoch by a number, and its value.
-    pub fn best(&self, name: &str, larger_is_better: bool) -> Option<(u64, f64)> {
-        self.best_until(u64::MAX, name, larger_is_better)
+    pub fn best(&self, name: &str, mode: Mode) -> Option<(u64, f64)> {
+        self.best_until(u64::MAX, name, mode)
     }
 
     /// The best epoch up to a last one by a number, and its value.
-    pub fn best_until(&self, last: u64, name: &str, larger_is_better: bool) -> Option<(u64, f64)> {
+    pub fn best_until(&self, last: u64, name: &str, mode: Mode) -> Option<(u64, f64)> {
         let epochs = self.epochs.iter().filter(|epoch| epoch.epoch <= last);
         let finite = epochs.filter_map(|epoch| Some((epoch.epoch, epoch.values.get(name)?)));
         let finite = finite.filter(|(_, value)| value.is_finite());
-        let sign = if larger_is_better { -1.0 } else { 1.0 };
-        finite.min_by(|(_, a), (_, b)| (sign * a).total_cmp(&(sign * b)))
+        finite.min_by(|(_, a), (_, b)| (mode.sign() * a).total_cmp(&(mode.sign() * b)))
     }
 
     /// Seconds of all epochs.
@@ -243,7 +243,7 @@ mod tests {
         let log = RunLog::read(&path).unwrap();
         assert_eq!((log.steps, log.skipped, &log.losses[..]), (2, 0, &[(0.5, 2.0)][..]));
         assert_eq!((log.names(), log.has_validation(), log.seconds()), (vec!["loss".to_owned()], true, 1.5));
-        assert_eq!((log.best("loss", false), log.best("val_loss", false)), (Some((1, 0.5)), None));
+        assert_eq!((log.best("loss", Mode::Min), log.best("val_loss", Mode::Min)), (Some((1, 0.5)), None));
         assert_eq!(log.adapters.len(), 2);
         let b = &log.adapters[&1];
         assert_eq!((b.name.as_str(), b.rows, b.ms, &b.shares[..]), ("b", 6, 4.0, &[(0.5, 0.75), (1.0, 0.75)][..]));

@@ -41,7 +41,7 @@ pub fn of_run(run: &Loaded) -> String {
     if let Some(end) = &run.results.end {
         body.push_str(&match end.how {
             How::Interrupted => judged::at_the_end(),
-            How::Finished | How::StoppedEarly => judged::section(&end.judgements, end.rows),
+            How::Finished | How::StoppedEarly => judged::section(end),
         });
     }
     body.push_str(&time(run));
@@ -75,7 +75,7 @@ fn head(run: &Loaded) -> String {
         ),
     );
     let mut facts: Vec<(String, String)> = Vec::new();
-    if let Some((epoch, value)) = log.best(&results.monitor, results.larger_is_better) {
+    if let Some((epoch, value)) = run.best() {
         facts.push((format!("best {}, epoch {epoch}", value_name(&results.monitor)), number(value)));
         let other = log.names().into_iter().filter(|name| name != "loss").map(|name| match log.has_validation() {
             true => format!("val_{name}"),
@@ -103,6 +103,16 @@ fn head(run: &Loaded) -> String {
     if let Some(failure) = &results.failure {
         let text = escaped(&failure.text).replace('\n', "<br>");
         write_to(&mut html, format_args!("<p><b>It ended with an error:</b> {text}</p>\n"));
+    }
+    if results.has_kept_the_worst() {
+        write_to(
+            &mut html,
+            format_args!(
+                "<p><b>`best.safetensors` holds the worst epoch:</b> an older version took the wrong direction of `{}` for the \
+                 better one. Train again.</p>\n",
+                escaped(&results.monitor)
+            ),
+        );
     }
     if log.skipped > 0 {
         write_to(
@@ -148,7 +158,7 @@ fn curves(run: &Loaded) -> String {
 fn table_of_epochs(run: &Loaded) -> String {
     let Some(first) = run.log.epochs.first() else { return String::new() };
     let names: Vec<String> = first.values.iter().map(|(name, _)| name.to_owned()).collect();
-    let best = run.log.best(&run.results.monitor, run.results.larger_is_better).map(|(epoch, _)| epoch);
+    let best = run.best().map(|(epoch, _)| epoch);
     let header = names.iter().map(|name| (value_name(name), true));
     let header = [("epoch".to_owned(), true)].into_iter().chain(header).chain([("seconds".to_owned(), true)]);
     let rows = run.log.epochs.iter().map(|epoch| {

@@ -3,7 +3,7 @@
 use std::io::Cursor;
 use std::sync::Arc;
 
-use crate::data::{Batch, Dataset, Field};
+use crate::data::{Batch, Dataset, Field, Origin};
 use crate::{Error, Result, Shape};
 use image::imageops::thumbnail;
 use image::{DynamicImage, GrayImage, ImageFormat, RgbImage};
@@ -15,6 +15,8 @@ const SIDE: u32 = 160;
 const LEAST_SIDE: usize = 4;
 /// Most values that are named.
 const VALUES: usize = 12;
+/// Most letters of a value.
+const LETTERS: usize = 300;
 /// Most tokens of a text.
 const TOKENS: usize = 60;
 
@@ -32,9 +34,23 @@ pub enum Sample {
     Values(Vec<(String, String)>, usize),
 }
 
+/// A row to look at, and where it comes from, if that is known.
+pub type Shown = (Sample, Option<String>);
+
 /// Rows of a data set to look at.
-pub fn samples(dataset: &Arc<dyn Dataset>, inputs: &[Field], rows: &[usize]) -> Result<Vec<Sample>> {
+pub fn samples(dataset: &Arc<dyn Dataset>, inputs: &[Field], rows: &[usize]) -> Result<Vec<Shown>> {
+    let origins = dataset.origins(rows);
+    let source = |row: usize| origins.get(row).map(ToString::to_string);
+    let samples = samples_of(dataset, inputs, rows, &origins)?;
+    Ok(samples.into_iter().enumerate().map(|(row, sample)| (sample, source(row))).collect())
+}
+
+fn samples_of(dataset: &Arc<dyn Dataset>, inputs: &[Field], rows: &[usize], origins: &[Origin]) -> Result<Vec<Sample>> {
     let shapes = dataset.input_shapes();
+    // The fields of a table as they stand there say more than the numbers that they become.
+    if !origins.is_empty() && origins.iter().all(|origin| !origin.fields.is_empty()) {
+        return Ok(origins.iter().map(|origin| named(origin.fields.clone())).collect());
+    }
     let batch = Batch::fetch(dataset, rows)?;
     let of_row = |input: usize, row: usize| {
         let len = shapes[input].len();
@@ -48,16 +64,26 @@ pub fn samples(dataset: &Arc<dyn Dataset>, inputs: &[Field], rows: &[usize]) -> 
     }
     let unknown = Field::default();
     let values = |row: usize| {
-        let named = shapes
+        let all = shapes
             .iter()
             .enumerate()
             .flat_map(|(input, shape)| values(inputs.get(input).unwrap_or(&unknown), shape, input, of_row(input, row)));
-        let mut named: Vec<(String, String)> = named.collect();
-        let others = named.len().saturating_sub(VALUES);
-        named.truncate(VALUES);
-        Sample::Values(named, others)
+        named(all.collect())
     };
     Ok((0..rows.len()).map(values).collect())
+}
+
+/// The first of many values.
+fn named(mut values: Vec<(String, String)>) -> Sample {
+    let others = values.len().saturating_sub(VALUES);
+    values.truncate(VALUES);
+    for (_, value) in &mut values {
+        if let Some((end, _)) = value.char_indices().nth(LETTERS) {
+            value.truncate(end);
+            value.push('…');
+        }
+    }
+    Sample::Values(values, others)
 }
 
 /// The values of an input by name.
@@ -205,7 +231,7 @@ mod tests {
     fn images_become_pictures_of_the_same_pixels() {
         let dataset: Arc<dyn Dataset> = Arc::new(digits::test().unwrap());
         let shown = samples(&dataset, &[], &[3, 5]).unwrap();
-        let Sample::Picture { png, width, height } = &shown[1] else { panic!("{shown:?}") };
+        let Sample::Picture { png, width, height } = &shown[1].0 else { panic!("{shown:?}") };
         assert_eq!((*width, *height), (8, 8));
         assert!(png.starts_with("iVBORw0KGgo"), "the mark of a PNG: {png}");
     }

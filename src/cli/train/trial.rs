@@ -86,8 +86,8 @@ impl Trial {
         let files = Files::of(&args, &self.settings);
         let (mut run, _) = prepare(&args, &files, self.settings, self.adapters.1, terminal, &Group::alone())?;
         run.objective = self.objective;
-        let monitor = run.monitor();
-        monitor.check(&run.trainer.log_names(run.fit.validation.is_some()))?;
+        let mut monitor = run.monitor();
+        monitor.resolve(&run.trainer.reported(run.fit.validation.is_some()))?;
         Ok(monitor)
     }
 }
