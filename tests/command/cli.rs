@@ -221,7 +221,10 @@ const MISTAKES: &[(&str, &str)] = &[
     ),
     ("train shape.toml", "error: input `input` needs shape [batch, 3], but the dataset gives [batch, 2]"),
     ("train label.toml", "needs labels"),
-    ("train table.toml --resume", "error: `--resume` needs an earlier run, but `runs` holds none\n  help: name its folder"),
+    (
+        "train table.toml --resume",
+        "error: `--resume` needs an earlier run, but `runs` holds none\n  help: name its folder",
+    ),
     (
         "train --resume other.safetensors",
         "error: the checkpoint needs the model it was made with, but got another model",
@@ -512,7 +515,8 @@ fn names_of_files_do_not_steer_the_terminal() {
     write_table(&folder, 2, 3, "");
     let table = fs::read_to_string(folder.path().join("table.csv")).unwrap();
     write(&folder, "table.csv", table.replace(",c\n", ",\u{1b}[2Jc\n"));
-    for line in ["train named.toml --epochs 1", "summary runs/1/last.safetensors", "train table.toml --epochs 1 --save b"]
+    for line in
+        ["train named.toml --epochs 1", "summary runs/1/last.safetensors", "train table.toml --epochs 1 --save b"]
     {
         let output = run(&folder, line);
         assert!(output.status.success(), "{line}: {}", text(&output.stderr));

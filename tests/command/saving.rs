@@ -47,7 +47,9 @@ fn an_older_run_is_replaced_only_on_request() {
     let folder = folder();
     succeed(&folder, "train run.toml --epochs 1 --json log --save manyhands.safetensors");
     let before = contents(&folder);
-    for line in ["train run.toml --save manyhands.safetensors", "train run.toml --epochs 1 --save ./manyhands.safetensors"] {
+    for line in
+        ["train run.toml --save manyhands.safetensors", "train run.toml --epochs 1 --save ./manyhands.safetensors"]
+    {
         let error = refused(&folder, line);
         let expected = "needs to be a new file, or that of the resumed run, but holds an earlier run or model\n  help: continue \
                         that run (`--resume`), replace it (`--overwrite`), or save to another file (`--save`)";
@@ -201,7 +203,8 @@ fn readers_see_whole_files_while_a_run_saves() {
 fn write_until(folder: &TempDir, end: Instant) -> [usize; 2] {
     let mut runs = [0; 2];
     while Instant::now() < end {
-        let line = "train run.toml --epochs 3 --batch-size 8 --save-every 1 --quiet --overwrite --save manyhands.safetensors";
+        let line =
+            "train run.toml --epochs 3 --batch-size 8 --save-every 1 --quiet --overwrite --save manyhands.safetensors";
         let output = run(folder, line);
         let error = text(&output.stderr);
         match output.status.code() {

@@ -186,7 +186,9 @@ fn unlike_adapters_in_two_processes_train_as_one() {
     let folder = tempfile::tempdir().unwrap();
     written(folder.path(), SETTINGS);
     let Some((one, _)) = train(folder.path(), 1, "") else { return };
-    let line = |adapter: &str| format!("train run.toml --overwrite --save manyhands.safetensors --json log.json --adapters {adapter}");
+    let line = |adapter: &str| {
+        format!("train run.toml --overwrite --save manyhands.safetensors --json log.json --adapters {adapter}")
+    };
     let output = mpirun(folder.path(), &[&line(first), &line(last)]).unwrap().output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert_as_one(&losses(&folder.path().join("log.json")), &one);
@@ -239,7 +241,11 @@ fn gradients_of_16_bits_halve_the_bytes_on_the_wire() {
             folder.path(),
             &settings.replace("seed = 3", &format!("seed = 3\ngradient_compression = \"{compression}\"")),
         );
-        let inner = mpirun_with(folder.path(), TCP, &["train run.toml --overwrite -q --save manyhands.safetensors --json log.json"; 2])?;
+        let inner = mpirun_with(
+            folder.path(),
+            TCP,
+            &["train run.toml --overwrite -q --save manyhands.safetensors --json log.json"; 2],
+        )?;
         let mut command = program(folder.path(), "unshare");
         command
             .args(["-n", "sh", "-c", "ip link set lo up && \"$@\" && cat /proc/net/dev", "-"])

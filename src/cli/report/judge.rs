@@ -118,9 +118,9 @@ pub struct Worst {
 impl Classes {
     /// Classes with rows that are never predicted, and their rows.
     pub fn never_predicted(&self) -> Vec<(usize, u64)> {
-        let classes = self.by_class().into_iter().enumerate();
-        let never = classes.filter(|(_, it)| it.rows() > 0 && it.true_positives == 0 && it.false_positives == 0);
-        never.map(|(class, counts)| (class, counts.rows())).collect()
+        let never = |counts: &Counts| counts.rows() > 0 && counts.true_positives == 0 && counts.false_positives == 0;
+        let by_class = self.by_class().into_iter().enumerate();
+        by_class.filter(|(_, counts)| never(counts)).map(|(class, counts)| (class, counts.rows())).collect()
     }
 
     /// Answers for each class against all others.
@@ -460,7 +460,7 @@ mod tests {
         // Of three a, two are right; one b is taken for a; no row is c.
         let counts = vec![(0, 0, 2), (0, 1, 1), (1, 0, 1), (1, 1, 4)];
         let classes = Classes { names: ["a", "b", "c"].map(String::from).to_vec(), counts, mistakes: Vec::new() };
-        let scores = |class: usize| classes.by_class()[class].scores();
+        let scores = |class| classes.by_class()[class].scores();
         assert_eq!(scores(0), [Some(2.0 / 3.0), Some(2.0 / 3.0), Some(2.0 / 3.0)]);
         assert_eq!(scores(1), [Some(0.8), Some(0.8), Some(0.8)]);
         assert_eq!(scores(2), [None, None, None]);
