@@ -225,7 +225,11 @@ impl Compile {
                 "give the losses in the order of the model's outputs",
             );
         }
-        for (output, (loss, (_, shape))) in self.losses.iter().zip(model.outputs()).enumerate() {
+        for (output, (loss, (name, shape))) in self.losses.iter().zip(model.outputs()).enumerate() {
+            loss.target(shape)
+                .domain
+                .check()
+                .map_err(|Problem { problem, help }| Error::setting(format!("output `{name}`"), problem, help))?;
             for metric in self.metrics_of(output) {
                 metric.check(loss.function(), shape).map_err(|Problem { problem, help }| {
                     Error::setting(format!("metric `{}` of output {output}", metric.name()), problem, help)
