@@ -39,7 +39,7 @@ impl Model {
         let whole = Part::whole(self);
         let mut plan = whole.flat_buffers();
         plan.penalties = whole.penalties();
-        plan.masks = self.input_masks();
+        plan.masks = self.position_masks(&objective.losses);
         let trained = whole.record_training(&mut plan, objective);
         whole.record_forward_pass(&mut plan, Pass::Evaluate, Some(objective));
         whole.record_forward_pass(&mut plan, Pass::Predict, None);

@@ -176,7 +176,7 @@ pub fn snake(name: &str) -> String {
 /// A value that a setting without a default can have, by its type.
 fn sample(kind: &str) -> Value {
     match kind {
-        "usize" | "u64" | "u32" => json!(2),
+        "usize" | "u64" | "u32" | "i32" => json!(2),
         "f32" | "f64" | "Values" => json!(0.5),
         "[usize; 2]" => json!([2, 2]),
         "Factor" => json!(0.5),

@@ -84,6 +84,7 @@ fn of_type(kind: &str) -> Value {
     let named = NAMES.iter().find(|(name, _)| *name == kind);
     match kind {
         "usize" | "u64" | "u32" => whole_numbers(),
+        "i32" => json!({ "type": "integer" }),
         "f32" | "f64" => json!({ "type": "number" }),
         "bool" => json!({ "type": "boolean" }),
         "String" | "PathBuf" | "char" | "SplitMode" | "MemoryLimits" => json!({ "type": "string" }),
