@@ -55,6 +55,8 @@ mod memory;
 pub mod numpy;
 #[cfg(feature = "files")]
 mod pair;
+#[cfg(feature = "files")]
+pub(crate) mod source;
 mod subset;
 mod synthetic;
 #[cfg(feature = "files")]
@@ -86,7 +88,7 @@ pub use synthetic::Synthetic;
 #[cfg(feature = "files")]
 pub use text::{Texts, Windows};
 
-pub use crate::schema::{Code, Encoding, Field, Format, HeldOut, LabelMode, Missing, Schema, TableColumn, Text};
+pub use crate::schema::{Code, Encoding, Field, Format, HeldOut, LabelMode, Missing, Schema, Seen, TableColumn, Text};
 pub use crate::vocabulary::{Split, Standardize, TokenSettings, Vocabulary};
 
 use std::sync::Arc;
