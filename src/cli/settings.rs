@@ -379,7 +379,7 @@ impl Settings {
         if config.input.is_some() || !config.inputs.is_empty() {
             return Ok(Cow::Borrowed(config));
         }
-        let pair = self.data.open_aside(self.aside(seed))?;
+        let pair = self.data.clone().for_embeddings(&config.embedded()).open_aside(self.aside(seed))?;
         let (shapes, fields) = (pair.train.input_shapes(), pair.train.schema().inputs);
         *self.opened.borrow_mut() = Some((seed, pair));
         let mut config = config.clone();
@@ -405,7 +405,7 @@ impl Settings {
     pub fn data_of(&self, model: &Model) -> Result<DataConfig> {
         let inputs: Vec<&str> = model.inputs().iter().map(|input| input.name.as_str()).collect();
         let outputs: Vec<&str> = model.outputs().into_iter().map(|(name, _)| name).collect();
-        self.data.clone().in_order(&inputs, &outputs)
+        Ok(self.data.clone().in_order(&inputs, &outputs)?.for_embeddings(&model.config().embedded()))
     }
 
     /// Opens the data: with the schema of the model, if its training continues, or if they have the same names. What is fitted to

@@ -460,7 +460,7 @@ mod tests {
         // Of three a, two are right; one b is taken for a; no row is c.
         let counts = vec![(0, 0, 2), (0, 1, 1), (1, 0, 1), (1, 1, 4)];
         let classes = Classes { names: ["a", "b", "c"].map(String::from).to_vec(), counts, mistakes: Vec::new() };
-        let scores = |class| classes.by_class()[class].scores();
+        let scores = |class: usize| classes.by_class()[class].scores();
         assert_eq!(scores(0), [Some(2.0 / 3.0), Some(2.0 / 3.0), Some(2.0 / 3.0)]);
         assert_eq!(scores(1), [Some(0.8), Some(0.8), Some(0.8)]);
         assert_eq!(scores(2), [None, None, None]);
