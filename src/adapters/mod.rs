@@ -7,7 +7,8 @@
 //! | text | adapters |
 //! | --- | --- |
 //! | empty | every GPU, or the CPU where there is none |
-//! | `all`, `gpu` | every GPU |
+//! | `all` | every GPU, or the CPU where there is none |
+//! | `gpu` | every GPU |
 //! | `discrete`, `integrated` | the GPUs of a kind |
 //! | `cpu` | this crate's CPU adapter, which is always there |
 //! | `software` | drivers that compute on the CPU: lavapipe, SwiftShader, WARP |

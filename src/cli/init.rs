@@ -181,8 +181,8 @@ fn file(args: &InitArgs) -> Result<Proposal> {
         );
     }
     let mut begin = [0; 4];
-    let read = fs::File::open(path).and_then(|mut file| std::io::Read::read(&mut file, &mut begin));
-    let read = read.map_err(|source| Error::reading(path, source))?;
+    let read =
+        std::io::Read::read(&mut files::open(path)?, &mut begin).map_err(|source| Error::reading(path, source))?;
     let is_text = !begin[..read].contains(&0) && !begin.starts_with(&[0x1f, 0x8b]);
     if !has_extension(path, TABLES) && !is_text {
         return refuse(

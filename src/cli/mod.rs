@@ -97,8 +97,8 @@ enum Command {
 struct AdapterChoice {
     /// Indices, parts of names, `discrete`, `integrated`, `gpu`, `cpu`, `software` or `all`, with commas.
     ///
-    /// An adapter named twice is opened twice. Default: `adapters` of the settings file, else the environment
-    /// variable `MANYHANDS_ADAPTERS`, else all GPUs, else the CPU.
+    /// `all` is every GPU, or the CPU where there is none. An adapter named twice is opened twice. Default: `adapters` of the
+    /// settings file, else the environment variable `MANYHANDS_ADAPTERS`, else `all`.
     #[arg(long, value_name = "CHOICE")]
     adapters: Option<String>,
 }
@@ -116,9 +116,9 @@ impl AdapterChoice {
 /// Most memory that a model may take.
 #[derive(Args, Default)]
 struct MemoryChoice {
-    /// Most memory for the model on adapters: `0=6GB,cpu=2GB`, named as for `--adapters`.
+    /// Most memory for the model on adapters: `0=6GB,cpu=2GB`, by position, name or kind.
     ///
-    /// Where a batch takes more, an adapter runs its rows in pieces. Default: `memory` of the settings file, else what the
+    /// Positions count in the order of `--adapters`, from 0. Where a batch takes more, an adapter runs its rows in pieces. Default: `memory` of the settings file, else what the
     /// driver gives.
     #[arg(long, value_name = "ADAPTER=AMOUNT", value_parser = parse_memory)]
     memory: Option<MemoryLimits>,

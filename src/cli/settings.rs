@@ -15,7 +15,7 @@ use crate::callbacks::EarlyStopping;
 use crate::data::{self, Aside, Augmentation, DataConfig, DataPair, Dataset, LoaderSettings};
 use crate::internals::misread::{self, Misread};
 use crate::internals::model::{InputConfig, LayerConfig};
-use crate::internals::{names, shown};
+use crate::internals::{files, names, shown};
 use crate::{
     BatchStatistics, Compile, CpuFallback, Error, ErrorKind, Fit, GradientCompression, Loss, Metric, Model,
     ModelConfig, NonFinite, Optimizer, Placement, Precision, Reduction, Result, Schedule, Shape, SplitMode, Trainer,
@@ -231,7 +231,7 @@ impl Settings {
             None => Self::parse(DIGITS, "the settings of the digits")
                 .map(|settings| Self { file: String::new(), ..settings }),
             Some(path) => {
-                let text = std::fs::read_to_string(path).map_err(|error| Error::reading(path, error));
+                let text = files::read_text(path);
                 let settings = text.and_then(|text| Self::parse(&text, &path.display().to_string()));
                 settings.map_err(|error| mistaken::explain(path, error))
             }

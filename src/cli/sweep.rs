@@ -232,7 +232,7 @@ fn workers(args: &SweepArgs, base: &Settings) -> Result<Vec<Worker>> {
     let of_one = |(idx, info): (usize, &Info)| Worker {
         named: named(info),
         infos: vec![info.clone()],
-        limits: limits.alone(info, &chosen),
+        limits: limits.alone(idx, &chosen),
         throttles: args.throttle.iter().filter(|(of, _)| *of == idx).map(|(_, factor)| (0, *factor)).collect(),
         is_lost: AtomicBool::new(false),
     };

@@ -274,9 +274,7 @@ impl Table {
             std::mem::take(&mut self.inputs).into_iter().zip(self.layout.inputs.iter().zip(&texts))
         {
             let values = match (input, text) {
-                (Input::Texts(rows), Some(Text { output_sequence_length, vocabulary })) => {
-                    rows.iter().flat_map(|row| vocabulary.encode_padded(row, *output_sequence_length)).collect()
-                }
+                (Input::Texts(rows), Some(text)) => self.encoded(&rows, text)?,
                 (Input::Columns(columns), _) => self.elements(part, columns, &mut notes)?,
                 (Input::Texts(_), None) => Vec::new(),
             };
@@ -333,6 +331,16 @@ impl Table {
             };
             part.encodings = columns.iter().zip(&part.readings).map(known).collect();
         }
+    }
+
+    /// The tokens of texts, row by row.
+    fn encoded(&self, rows: &[String], text: &Text) -> Result<Vec<f32>> {
+        let length = text.output_sequence_length;
+        let mut values = Vec::new();
+        let reserved = values.try_reserve_exact(rows.len().saturating_mul(length));
+        reserved.map_err(|_| super::no_memory(&named(&self.path)))?;
+        rows.iter().for_each(|row| values.extend(text.vocabulary.encode_padded(row, length)));
+        Ok(values)
     }
 
     /// The elements of an input, row by row. Each column's fields are given free once they are written.

@@ -71,7 +71,7 @@ impl Place<'_> {
 struct NumpyArray {
     shape: Vec<usize>,
     values: Values,
-    /// What its numbers lose in f32.
+    /// Names the columns that lose digits in f32.
     note: Option<String>,
 }
 

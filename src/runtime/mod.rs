@@ -53,6 +53,15 @@ pub trait Runtime: Send + Sync {
     fn settle(&self, _last_words: Task) {}
 }
 
+/// Bytes of memory that the system can still give, where it says: under Linux. Elsewhere an allocation itself fails; Linux promises more
+/// than it has, and ends the program that takes it.
+pub(crate) fn free_memory() -> Option<u64> {
+    let text = if cfg!(target_os = "linux") { std::fs::read_to_string("/proc/meminfo").ok()? } else { return None };
+    let free = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = free.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib.saturating_mul(1024))
+}
+
 /// Awaits all futures at once; ends with the first error.
 ///
 /// # Errors

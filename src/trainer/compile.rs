@@ -1,8 +1,7 @@
 //! Settings of training, as of Keras' `compile`: losses, metrics, optimizer and learning rate.
 
 use crate::error::{Error, Problem, Result};
-use crate::kernels::rounding::MOST_WHOLE;
-use crate::losses::{Domain, Loss, Reduction};
+use crate::losses::{Loss, Reduction};
 use crate::metrics::Metric;
 use crate::model::{Evaluation, Model, Objective};
 use crate::optimizers::{Optimizer, Schedule};
@@ -228,7 +227,10 @@ impl Compile {
             );
         }
         for (output, (loss, (name, shape))) in self.losses.iter().zip(model.outputs()).enumerate() {
-            check_classes(name, loss.target(shape).domain)?;
+            loss.target(shape)
+                .domain
+                .check()
+                .map_err(|Problem { problem, help }| Error::setting(format!("output `{name}`"), problem, help))?;
             for metric in self.metrics_of(output) {
                 metric.check(loss.function(), shape).map_err(|Problem { problem, help }| {
                     Error::setting(format!("metric `{}` of output {output}", metric.name()), problem, help)
@@ -250,35 +252,5 @@ impl Compile {
             );
         }
         Ok(())
-    }
-}
-
-/// Refuses classes of which f32 would take some for others.
-fn check_classes(output: &str, domain: Domain) -> Result<()> {
-    match domain {
-        Domain::Classes(classes) if classes > MOST_WHOLE => Err(Error::setting(
-            format!("output `{output}`"),
-            format!("needs at most {MOST_WHOLE} classes, but has {classes}: 32-bit floats hold no more labels exactly"),
-            "merge rare classes into one",
-        )),
-        _ => Ok(()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::losses::SparseCategoricalCrossentropy;
-    use crate::shape::Shape;
-
-    #[test]
-    fn no_label_is_taken_for_its_neighbour() {
-        let domain =
-            |units: usize| Loss::from(SparseCategoricalCrossentropy::default()).target(&Shape::new([units])).domain;
-        assert!(check_classes("ids", domain(1 << 24)).is_ok());
-        let error = check_classes("ids", domain((1 << 24) + 1)).unwrap_err().to_string();
-        let needed =
-            "output `ids` needs at most 16777216 classes, but has 16777217: 32-bit floats hold no more labels exactly";
-        assert!(error.starts_with(needed), "{error}");
     }
 }

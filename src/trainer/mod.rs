@@ -390,6 +390,7 @@ impl Trainer {
     /// If the checkpoint is of another model or optimizer. Then nothing is changed.
     pub fn resume(&mut self, checkpoint: Checkpoint) -> Result<()> {
         checkpoint.check_fits(&self.model, &self.compile.optimizer)?;
+        checkpoint.check_finite()?;
         self.adapters.close();
         self.model.weights = checkpoint.state.weights.clone();
         self.model.schema = checkpoint.model.schema;

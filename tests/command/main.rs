@@ -19,6 +19,7 @@ mod judged;
 mod names;
 mod portable;
 mod report;
+mod runs;
 mod saving;
 mod settings;
 mod sweep;

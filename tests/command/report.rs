@@ -374,7 +374,7 @@ fn good_batches_are_found() {
 #[test]
 fn quiet_and_verbose_hold_for_all_commands() {
     let folder = folder();
-    assert_eq!(succeed(&folder, "--quiet train run.toml --epochs 1"), "");
+    assert_eq!(succeed(&folder, "--quiet train run.toml --epochs 1 --save a.safetensors"), "");
     let (_, said) = outputs(&folder, "train run.toml --epochs 1 --overwrite --adapters cpu,cpu --verbose");
     assert!(said.lines().any(|line| line.starts_with("debug: ")), "{said}");
     let both = run(&folder, "train -q -v");

@@ -1,5 +1,7 @@
 //! Judgements as parts of a page.
 
+use std::collections::BTreeMap;
+
 use super::chart::{Chart, Series, Style, histogram};
 use super::judge::{Classes, Counts, Judgement, Mistake, Of, Residuals};
 use super::markup::table;
@@ -69,8 +71,10 @@ fn name(classes: &Classes, class: usize) -> String {
 }
 
 fn of_classes(classes: &Classes) -> String {
-    let rows: u64 = classes.counts.iter().map(|it| it.2).sum();
-    let right: u64 = classes.counts.iter().filter(|it| it.0 == it.1).map(|it| it.2).sum();
+    let sum = |rows: u64, it: &(usize, usize, u64)| rows.saturating_add(it.2);
+    let rows = classes.counts.iter().fold(0, sum);
+    let right = classes.counts.iter().filter(|it| it.0 == it.1).fold(0, sum);
+    let by_class = classes.by_class();
     let mut html = format!(
         "<p>{} of {} rows are right: {}.</p>\n",
         thousands(right),
@@ -83,9 +87,9 @@ fn of_classes(classes: &Classes) -> String {
         write_to(&mut html, format_args!("<p>Never predicted: {}.</p>\n", escaped(&listed(&never))));
     }
     html.push_str("<div class=\"pair\">\n<div>\n<h3>Confusion matrix</h3>\n");
-    html.push_str(&if classes.names.len() <= MATRIX { matrix(classes) } else { pairs(classes) });
+    html.push_str(&if classes.names.len() <= MATRIX { matrix(classes, &by_class) } else { pairs(classes, &by_class) });
     html.push_str("</div>\n<div>\n<h3>By class</h3>\n");
-    let counts = (0..classes.names.len()).map(|class| (name(classes, class), classes.counts_of(class)));
+    let counts = by_class.into_iter().enumerate().map(|(class, counts)| (name(classes, class), counts));
     html.push_str(&scores(counts, Some(rows)));
     html.push_str("</div>\n</div>\n<h3>The most confident mistakes</h3>\n");
     html.push_str(&gallery(classes));
@@ -97,8 +101,9 @@ fn count(rows: u64) -> f64 {
     rows as f64
 }
 
-fn matrix(classes: &Classes) -> String {
+fn matrix(classes: &Classes, by_class: &[Counts]) -> String {
     let n_classes = classes.names.len();
+    let counts: BTreeMap<(usize, usize), u64> = classes.counts.iter().map(|it| ((it.0, it.1), it.2)).collect();
     let is_upright = n_classes > 4 && classes.names.iter().any(|name| name.chars().count() > SHORT);
     let mut html = String::from(
         "<p class=\"soft\">A row holds the rows of a true class, a column those that were predicted as a class.</p>\n\
@@ -113,9 +118,9 @@ fn matrix(classes: &Classes) -> String {
     html.push_str("</tr></thead><tbody>\n");
     for truth in 0..n_classes {
         write_to(&mut html, format_args!("<tr><th scope=\"row\">{}</th>", escaped(&name(classes, truth))));
-        let (rows, ..) = classes.of(truth);
+        let rows = by_class[truth].rows();
         for predicted in 0..n_classes {
-            let found = classes.counts.iter().find(|it| (it.0, it.1) == (truth, predicted)).map_or(0, |it| it.2);
+            let found = counts.get(&(truth, predicted)).copied().unwrap_or(0);
             let (class, part) = (if truth == predicted { " class=\"hit\"" } else { "" }, ratio(found, rows));
             // A few mistakes are to be seen, too.
             let strength = if found == 0 { 0.0 } else { 0.06 + (STRONGEST - 0.06) * part.sqrt() };
@@ -129,12 +134,12 @@ fn matrix(classes: &Classes) -> String {
 }
 
 /// The most frequent confusions, where a matrix would be too large.
-fn pairs(classes: &Classes) -> String {
+fn pairs(classes: &Classes, by_class: &[Counts]) -> String {
     let mut wrong: Vec<&(usize, usize, u64)> = classes.counts.iter().filter(|it| it.0 != it.1).collect();
     wrong.sort_by_key(|it| std::cmp::Reverse(it.2));
     let header = [("is", false), ("was taken for", false), ("rows", true), ("of the class", true)];
     let rows = wrong.iter().take(PAIRS).map(|(truth, predicted, rows)| {
-        let part = ratio(*rows, classes.of(*truth).0);
+        let part = ratio(*rows, by_class.get(*truth).map_or(0, |counts| counts.rows()));
         (vec![name(classes, *truth), name(classes, *predicted), thousands(rows), percent(part)], false)
     });
     let rows: Vec<_> = rows.collect();

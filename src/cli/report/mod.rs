@@ -62,6 +62,7 @@ impl Loaded {
                 "`manyhands train run.toml --run runs/first` makes one",
             ));
         }
+        folder.check_files()?;
         let settings = folder.settings();
         let mut results = Results::read(&folder.results())?;
         if results.mode.is_none() {
@@ -73,7 +74,7 @@ impl Loaded {
             results,
             // A run that was killed before its first step has none.
             log: if folder.log().is_file() { RunLog::read(&folder.log())? } else { RunLog::default() },
-            settings: std::fs::read_to_string(&settings).map_err(|error| Error::reading(settings, error))?,
+            settings: files::read_text(&settings)?,
         })
     }
 }

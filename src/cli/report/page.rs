@@ -9,6 +9,7 @@ use crate::logs::TimeSummary;
 
 use super::chart::{Chart, Series, Style};
 use super::judged;
+use super::log::AdapterLine;
 use super::markup::{bar, table};
 use super::results::{How, Results, moment};
 use super::text::{duration, escaped, number, percent, write_to};
@@ -174,18 +175,17 @@ fn table_of_epochs(run: &Loaded) -> String {
 fn time(run: &Loaded) -> String {
     let Loaded { log, results, .. } = run;
     let mut html = String::from("<h2>Adapters and time</h2>\n");
-    let rows: u64 = log.adapters.iter().map(|adapter| adapter.rows).sum();
-    let name = |at: usize| format!("{at} {}", log.adapters[at].name);
+    let rows = log.adapters.values().fold(0_u64, |rows, adapter| rows.saturating_add(adapter.rows));
+    let name = |(at, adapter): (&usize, &AdapterLine)| format!("{at} {}", adapter.name);
     if log.adapters.len() > 1 {
         html.push_str("<h3>Rows by adapter</h3>\n");
-        let parts: Vec<(String, f64)> =
-            log.adapters.iter().enumerate().map(|(at, adapter)| (name(at), ratio(adapter.rows, rows))).collect();
+        let parts: Vec<(String, f64)> = log.adapters.iter().map(|it| (name(it), ratio(it.1.rows, rows))).collect();
         html.push_str(&bar("Rows by adapter", &parts));
-        let series = log.adapters.iter().enumerate().map(|(at, adapter)| Series {
-            name: name(at),
-            colour: at,
+        let series = log.adapters.iter().enumerate().map(|(colour, it)| Series {
+            name: name(it),
+            colour,
             style: Style::Solid,
-            points: adapter.shares.iter().map(|(x, share)| (*x, 100.0 * share)).collect(),
+            points: it.1.shares.iter().map(|(x, share)| (*x, 100.0 * share)).collect(),
         });
         let (title, x, y) = ("Split over the run".into(), "epochs".into(), "% of the rows".into());
         let chart = Chart { title, x, y, may_be_log: false, series: series.collect() };
@@ -195,11 +195,8 @@ fn time(run: &Loaded) -> String {
         Some(end) => html.push_str(&summary(&end.time)),
         None => {
             let header = [("adapter", false), ("rows", true), ("busy", true)];
-            let rows = log
-                .adapters
-                .iter()
-                .enumerate()
-                .map(|(at, adapter)| (vec![name(at), thousands(adapter.rows), duration(adapter.ms / 1e3)], false));
+            let rows =
+                log.adapters.iter().map(|it| (vec![name(it), thousands(it.1.rows), duration(it.1.ms / 1e3)], false));
             html.push_str(&table("Adapters", header, rows.collect()));
         }
     }

@@ -123,13 +123,16 @@ impl Results {
     }
 
     pub fn read(path: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path).map_err(|error| Error::reading(path, error))?;
+        let text = files::read_text(path)?;
         let refuse = |problem: String| {
             let who = format!("`{}`", shown(path));
             Error::setting(who, problem, "a report needs a folder that `manyhands train --run` wrote")
         };
         let results: Self = serde_json::from_str(&text).map_err(|error| {
-            let misread::Misread { problem, .. } = misread::explain(&error.to_string());
+            // The place is told in other words.
+            let text = error.to_string();
+            let text = text.rsplit_once(" at line ").map_or(&*text, |(text, _)| text);
+            let misread::Misread { problem, .. } = misread::explain(text);
             refuse(format!("{problem} (line {})", error.line()))
         })?;
         match results.manyhands_run {

@@ -7,7 +7,7 @@ use crate::data::{Batch, Dataset, Field, Origin};
 use crate::{Error, Result, Shape};
 use image::imageops::thumbnail;
 use image::{DynamicImage, GrayImage, ImageFormat, RgbImage};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de};
 
 /// Most pixels of a side of a picture.
 const SIDE: u32 = 160;
@@ -24,7 +24,12 @@ const TOKENS: usize = 60;
 #[serde(rename_all = "snake_case")]
 pub enum Sample {
     /// A PNG, in base64.
-    Picture { png: String, width: u32, height: u32 },
+    Picture {
+        #[serde(deserialize_with = "read_base64")]
+        png: String,
+        width: u32,
+        height: u32,
+    },
     /// Names and values, and how many others there are.
     Values(Vec<(String, String)>, usize),
 }
@@ -183,6 +188,13 @@ impl Scale {
     fn byte(self, value: f32) -> u8 {
         ((value - self.least) * self.factor).round().clamp(0.0, 255.0) as u8
     }
+}
+
+/// Base64 from a file, which may come from a stranger: the page takes it as it is, so it may hold nothing but letters.
+fn read_base64<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<String, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte);
+    if text.bytes().all(is_letter) { Ok(text) } else { Err(de::Error::custom("needs a picture in base64")) }
 }
 
 /// Source: RFC 4648, section 4.

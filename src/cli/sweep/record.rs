@@ -73,7 +73,7 @@ impl Asked {
         if !path.is_file() {
             return Ok(None);
         }
-        let text = std::fs::read_to_string(path).map_err(|error| Error::reading(path, error))?;
+        let text = files::read_text(path)?;
         let refuse = |problem: String| {
             let help = "name a new folder by `--folder`, or remove that file";
             Error::setting(format!("`{}`", shown(path)), problem, help)
