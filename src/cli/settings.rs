@@ -123,8 +123,9 @@ pub struct Training {
     pub adapters: Option<String>,
     /// Folder of the run: settings, log, checkpoints, report.
     pub run: Option<PathBuf>,
-    /// Most memory that the model may take on adapters: `"0=6GB, cpu=2GB"`. Where a batch takes more, an adapter gets
-    /// fewer rows; rows that fit nowhere at once run in pieces, as with `micro_batches`.
+    /// Most memory that the model may take on adapters: `"0=6GB, cpu=2GB"`. A number is a position in `adapters`, from
+    /// 0. Where a batch takes more, an adapter gets fewer rows; rows that fit nowhere run in pieces, as with
+    /// `micro_batches`.
     pub memory: Option<MemoryLimits>,
     /// Split of each batch: `"learned"`, `"even"`, or proportions such as `"3:1"`.
     #[serde(deserialize_with = "split")]
@@ -181,7 +182,7 @@ pub struct Training {
     early_stopping: Option<EarlyStoppingTable>,
     /// Whether the CPU takes over when every adapter is lost.
     cpu_fallback: bool,
-    /// Seconds after which a silent process counts as hung, where several train together.
+    /// Seconds after which a process that does not answer counts as hung, where several train together.
     pub process_timeout: u64,
 }
 
