@@ -74,7 +74,8 @@ pub use self::csv::{
 pub use augment::{Augment, Augmentation, Factor, FillMode, FlipMode};
 pub use batch::{Batch, BatchMut};
 pub(crate) use batch::{
-    Numbers, check_batch_indices, check_batch_labels, check_batch_numbers, check_indices, check_labels, check_numbers,
+    Numbers, check_batch_indices, check_batch_labels, check_batch_numbers, check_counted_labels, check_indices,
+    check_numbers,
 };
 pub use bytes::ByteImages;
 pub use class_weight::ClassWeighted;

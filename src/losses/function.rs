@@ -34,6 +34,11 @@ pub trait LossFunction: fmt::Debug + Send + Sync {
     /// Shape and values of the target of an output.
     fn target(&self, output: &Shape) -> Target;
 
+    /// Class of targets that count in no loss and no metric; it may be none of the output's.
+    fn ignored_class(&self) -> Option<i32> {
+        None
+    }
+
     /// Meaning of the score in a report.
     fn score(&self) -> Score;
 

@@ -31,7 +31,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::layers::{Layer, Regularizers};
-use crate::plan::{InputMask, Layout, Placed};
+use crate::losses::Loss;
+use crate::plan::{InputMask, Layout, Placed, PositionMask};
 use crate::schema::Schema;
 use crate::shape::Shape;
 
@@ -136,14 +137,19 @@ impl Model {
         self.outputs.iter().map(|tensor| (self.tensor_name(*tensor), &self.shapes[*tensor])).collect()
     }
 
-    /// Mask of each output that follows from an input.
+    /// Mask of each output of which some positions count in no loss.
     #[doc(hidden)]
-    pub fn input_masks(&self) -> Vec<Option<InputMask>> {
-        let of_input = |mask: &OutputMask| match mask {
-            OutputMask::Input(mask) => Some(*mask),
-            OutputMask::None | OutputMask::Computed => None,
+    pub fn position_masks(&self, losses: &[Loss]) -> Vec<Option<PositionMask>> {
+        let of_output = |((mask, output), loss): ((&OutputMask, &usize), &Loss)| {
+            let input = match mask {
+                OutputMask::Input(mask) => Some(*mask),
+                OutputMask::None | OutputMask::Computed => None,
+            };
+            let ignored = loss.ignored_class();
+            let positions = self.shapes[*output].positions();
+            (input.is_some() || ignored.is_some()).then_some(PositionMask { input, ignored, positions })
         };
-        self.output_masks.iter().map(of_input).collect()
+        self.output_masks.iter().zip(&self.outputs).zip(losses).map(of_output).collect()
     }
 
     /// Values of all parameters together, those of frozen layers included.

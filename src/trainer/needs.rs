@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use super::batch_check::numbers_of;
 use super::{BatchCheck, Compile};
-use crate::data::{ClassWeighted, Dataset, check_indices, check_labels, check_numbers, class_parts, column_means};
+use crate::data::{
+    ClassWeighted, Dataset, check_counted_labels, check_indices, check_numbers, class_parts, column_means,
+};
 use crate::error::{Error, Result};
 use crate::losses::{Domain, Head};
 use crate::model::Model;
@@ -42,7 +44,7 @@ impl Needs<'_> {
         for (output, ((_, shape), loss)) in outputs.iter().zip(&self.compile.losses).enumerate() {
             let domain = loss.target(shape).domain;
             if let Domain::Classes(classes) = domain {
-                check_labels(dataset, output, classes)?;
+                check_counted_labels(dataset, output, classes, loss.ignored_class())?;
             } else if let Some(numbers) = numbers_of(domain) {
                 check_numbers(dataset, output, numbers)?;
             }

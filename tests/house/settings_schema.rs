@@ -84,6 +84,7 @@ fn of_type(kind: &str) -> Value {
     let named = NAMES.iter().find(|(name, _)| *name == kind);
     match kind {
         "usize" | "u64" | "u32" => whole_numbers(),
+        "i32" => json!({ "type": "integer" }),
         "f32" | "f64" => json!({ "type": "number" }),
         "bool" => json!({ "type": "boolean" }),
         "String" | "PathBuf" | "char" | "SplitMode" | "MemoryLimits" => json!({ "type": "string" }),
@@ -236,6 +237,7 @@ fn optimizers() -> Value {
         "use_ema": { "type": "boolean", "description": "Keeps an exponential moving average of the weights." },
         "ema_momentum": { "type": "number", "description": "Part of the average that stays in each step." },
         "ema_overwrite_frequency": whole_numbers(),
+        "exclude_from_weight_decay": { "type": "array", "items": { "type": "string" }, "description": "Parameters without weight decay: names such as `dense/bias`, or their last parts, such as `bias`." },
     });
     kinds(&own, shared.as_object().unwrap(), true)
 }
