@@ -1,4 +1,4 @@
-//! Tables of all kinds from the command line: what `init` writes, what is read from where, and what predictions say.
+//! Do tables of all kinds train and predict from the command line: what `init` writes, what is read, what predictions say?
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail loudly")]
 

@@ -69,7 +69,7 @@ pub struct Mistake {
     pub of_truth: f32,
     #[serde(default)]
     pub sample: Option<Sample>,
-    /// Where the row comes from: file and line.
+    /// Origin of the row: file and line.
     #[serde(default)]
     pub source: Option<String>,
 }
@@ -110,7 +110,7 @@ pub struct Worst {
     pub prediction: f32,
     #[serde(default)]
     pub sample: Option<Sample>,
-    /// Where the row comes from: file and line.
+    /// Origin of the row: file and line.
     #[serde(default)]
     pub source: Option<String>,
 }
