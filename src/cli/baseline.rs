@@ -1,4 +1,4 @@
-//! What a model reaches that does not look at its inputs: a score says little without it.
+//! Scores of a model that does not look at its inputs: others say little without them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::losses::Head;
 use crate::metrics::Metric;
 use crate::{Compile, Loss, Model, Optimizer, Result, Sequential, Shape, Trainer};
 
-use super::infer::{Names, largest};
+use super::classes::{Names, largest};
 use super::report::judge::Targets;
 use super::report::text::number;
 

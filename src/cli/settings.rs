@@ -1,6 +1,7 @@
 //! Settings files: TOML with the tables `[data]`, `[model]`, `[loss]`, `[optimizer]`, `[schedule]`, `[training]`.
 
 mod as_run;
+mod early_stopping;
 mod mistaken;
 
 use std::borrow::Cow;
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::adapters::MemoryLimits;
-use crate::callbacks::{EarlyStopping, Mode, Monitor};
+use crate::callbacks::EarlyStopping;
 use crate::data::{self, Aside, Augmentation, DataConfig, DataPair, Dataset, LoaderSettings};
 use crate::internals::misread::{self, Misread};
 use crate::internals::model::{InputConfig, LayerConfig};
@@ -19,11 +20,13 @@ use crate::{
     BatchStatistics, Compile, CpuFallback, Error, ErrorKind, Fit, GradientCompression, Loss, Metric, Model,
     ModelConfig, NonFinite, Optimizer, Placement, Precision, Reduction, Result, Schedule, Shape, SplitMode, Trainer,
 };
-use clap::ValueEnum;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
+pub use self::early_stopping::ModeSetting;
+
+use self::early_stopping::EarlyStoppingTable;
 use super::DataChoice;
 pub use as_run::{Change, with_value};
 
@@ -207,46 +210,6 @@ impl Default for Training {
             early_stopping: None,
             cpu_fallback: true,
             process_timeout: 600,
-        }
-    }
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct EarlyStoppingTable {
-    /// The number that is watched: `val_loss`.
-    monitor: String,
-    /// Direction in which it improves: `min`, `max`, or `auto`, as its loss or metric says.
-    #[serde(default)]
-    mode: ModeSetting,
-    /// Epochs without improvement after which training ends.
-    patience: u32,
-    /// Least change that counts as an improvement.
-    #[serde(default)]
-    min_delta: f64,
-}
-
-/// Direction in which a watched number improves.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ValueEnum)]
-#[serde(rename_all = "snake_case")]
-pub enum ModeSetting {
-    /// As its loss or metric says.
-    #[default]
-    Auto,
-    /// Smaller is better.
-    Min,
-    /// Larger is better.
-    Max,
-}
-
-impl ModeSetting {
-    /// A watched number, with this direction.
-    pub fn monitor(self, name: &str) -> Monitor {
-        let monitor = Monitor::new(name);
-        match self {
-            Self::Auto => monitor,
-            Self::Min => monitor.mode(Mode::Min),
-            Self::Max => monitor.mode(Mode::Max),
         }
     }
 }
@@ -530,16 +493,7 @@ impl Training {
 
     /// The callback that ends training early, if it is asked for.
     pub fn early_stopping(&self, has_validation: bool) -> Result<Option<EarlyStopping>> {
-        let Some(table) = &self.early_stopping else { return Ok(None) };
-        if table.monitor.starts_with("val_") && !has_validation {
-            return Err(Error::setting(
-                format!("early stopping on `{}`", table.monitor),
-                "needs validation data, but there is none",
-                "name test data, set `validation = 0.1`, or monitor `loss`",
-            ));
-        }
-        let stopping = EarlyStopping::new(table.mode.monitor(&table.monitor), table.patience);
-        Ok(Some(stopping.min_delta(table.min_delta)))
+        self.early_stopping.as_ref().map(|table| table.callback(has_validation)).transpose()
     }
 
     pub fn cpu_fallback(&self) -> CpuFallback {

@@ -309,7 +309,7 @@ impl Table {
         Ok(CsvTable { dataset: dataset.with_schema(schema).with_notes(notes).with_origins(origins) })
     }
 
-    /// How the rows are found again in the file.
+    /// Settings by which the rows are found again in the file.
     fn origins(&self, file: TableFile) -> TableFile {
         let columns = self.layout.inputs.iter().flat_map(|part| &part.columns);
         let targets = self.layout.targets.iter().filter(|_| self.missing == Missing::Fill);

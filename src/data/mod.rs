@@ -145,7 +145,7 @@ pub trait Dataset: Send + Sync {
         Vec::new()
     }
 
-    /// Where these rows come from, in their order: files, lines, fields. Empty where it is not known.
+    /// Origins of these rows, in their order: files, lines, fields. Empty where they are not known.
     fn origins(&self, _rows: &[usize]) -> Vec<Origin> {
         Vec::new()
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::cli::infer::{Names, largest, softmax};
+use crate::cli::classes::{Names, largest, softmax};
 use crate::data::{Batch, BatchMut, Dataset, Field, Schema, Subset};
 use crate::losses::Head;
 use crate::{Loss, Result, Shape, Trainer};
@@ -69,7 +69,7 @@ pub struct Mistake {
     pub of_truth: f32,
     #[serde(default)]
     pub sample: Option<Sample>,
-    /// Where the row comes from: file and line.
+    /// File and line of the row.
     #[serde(default)]
     pub source: Option<String>,
 }
@@ -110,7 +110,7 @@ pub struct Worst {
     pub prediction: f32,
     #[serde(default)]
     pub sample: Option<Sample>,
-    /// Where the row comes from: file and line.
+    /// File and line of the row.
     #[serde(default)]
     pub source: Option<String>,
 }
