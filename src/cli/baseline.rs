@@ -13,7 +13,7 @@ use crate::losses::Head;
 use crate::metrics::Metric;
 use crate::{Compile, Loss, Model, Optimizer, Result, Sequential, Shape, Trainer};
 
-use super::infer::{Names, largest};
+use super::classes::{Names, largest};
 use super::report::judge::Targets;
 use super::report::text::number;
 

@@ -9,6 +9,7 @@ mod adapters;
 mod bar;
 mod baseline;
 mod bench;
+mod classes;
 mod doctor;
 mod drivers;
 mod export;

@@ -10,7 +10,7 @@ use crate::metrics::{MetricFunction, Position, Settings};
 use crate::{Compile, Model};
 
 use super::baseline::metrics_of;
-use super::infer::Names;
+use super::classes::Names;
 
 /// Name in a log, from which it is taken out again.
 const NAME: &str = "seen_classes";

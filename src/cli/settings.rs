@@ -24,6 +24,9 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
+pub use self::early_stopping::ModeSetting;
+
+use self::early_stopping::EarlyStoppingTable;
 use super::DataChoice;
 pub use as_run::{Change, with_value};
 use early_stopping::EarlyStoppingTable;

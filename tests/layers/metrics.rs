@@ -231,7 +231,8 @@ const ROWS: usize = 12;
 
 /// Rows of two classes in turn, or of the other class each.
 fn two_classes(other: usize) -> Tensor {
-    let values = (0..ROWS).flat_map(|row| [0, 1].map(|class| f32::from(u8::from((row + class + other) % 2 == 0))));
+    let values =
+        (0..ROWS).flat_map(|row| [0, 1].map(|class| f32::from(u8::from((row + class + other).is_multiple_of(2)))));
     Tensor { shape: vec![ROWS, 2], values: values.collect() }
 }
 

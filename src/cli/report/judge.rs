@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::cli::infer::{Names, largest, softmax};
+use crate::cli::classes::{Names, largest, softmax};
 use crate::data::{Batch, BatchMut, Dataset, Field, Schema, Subset};
 use crate::losses::Head;
 use crate::{Loss, Result, Shape, Trainer};
