@@ -18,6 +18,7 @@ mod drift;
 mod encode;
 mod layout;
 mod notes;
+mod numerals;
 mod origin;
 mod settings;
 mod signs;

@@ -96,7 +96,8 @@ fn fields(lines: &[&str], open: usize) -> Vec<Field> {
     let end = open + 1 + lines[open + 1..].iter().position(is_end).unwrap();
     let field = |at: usize| {
         let line = lines[at].trim().strip_prefix("pub ").unwrap_or(lines[at].trim());
-        let is_code = !line.starts_with("///") && !line.starts_with(['#', '$']);
+        let is_skipped = lines[at - 1].trim() == "#[serde(skip)]";
+        let is_code = !is_skipped && !line.starts_with("///") && !line.starts_with(['#', '$']);
         let (name, kind) = line.trim_end_matches(',').split_once(": ").filter(|_| is_code)?;
         // A macro's fields have their default beside them.
         let kind = kind.split(" = ").next()?;

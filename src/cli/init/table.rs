@@ -106,9 +106,9 @@ fn named<'a>(path: &Path, sketch: &'a Sketch, option: &str, name: &str) -> Resul
 
 /// Columns whose use needs a setting.
 struct Inputs<'a> {
-    /// Those that are no input.
+    /// Columns for `ignore`.
     ignored: Vec<&'a ColumnSketch>,
-    /// Those that are an input although they seem to be none.
+    /// Columns for `kinds`: inputs that seem to be none.
     kept: Vec<&'a ColumnSketch>,
 }
 

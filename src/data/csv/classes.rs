@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ndarray::Array1;
 
-use super::signs::plain;
+use super::numerals::plain;
 use crate::data::label_value;
 use crate::schema::few;
 

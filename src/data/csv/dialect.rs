@@ -6,8 +6,8 @@ use std::io::Read;
 
 use ::csv::{ErrorKind, Reader, ReaderBuilder, StringRecord, Trim};
 
+use super::numerals::{decimal, plain};
 use super::settings::CsvSettings;
-use super::signs::{decimal, plain};
 use super::source::Source;
 use crate::schema::Format;
 use crate::{Error, Result};

@@ -9,9 +9,11 @@ use ::csv::Position;
 use crate::data::source;
 use crate::{Error, Result, shown};
 
+/// The unit of two bytes.
+type Unit = fn([u8; 2]) -> u16;
+
 /// The start of a text in UTF-16, and whether the low byte comes first.
-const UTF16: [([u8; 2], fn([u8; 2]) -> u16); 2] =
-    [([0xff, 0xfe], u16::from_le_bytes), ([0xfe, 0xff], u16::from_be_bytes)];
+const UTF16: [([u8; 2], Unit); 2] = [([0xff, 0xfe], u16::from_le_bytes), ([0xfe, 0xff], u16::from_be_bytes)];
 
 /// A table's file.
 #[derive(Debug)]

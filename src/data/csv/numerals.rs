@@ -1,0 +1,170 @@
+//! Forms of numbers: decimal signs, and groups of three digits.
+
+use std::borrow::Cow;
+
+use ::csv::StringRecord;
+
+/// Digits of a group in `1,234,567`.
+const GROUP: usize = 3;
+
+/// Counts of the numbers that settle a table's decimal sign, and of those that leave it open.
+#[derive(Default)]
+pub(super) struct Signs {
+    /// Numbers that only a decimal comma explains, as `1,5`.
+    commas: usize,
+    /// Numbers that only a decimal point explains.
+    points: usize,
+    /// Numbers that both explain, as `1,234` and `1.234`.
+    grouped_commas: usize,
+    grouped_points: usize,
+}
+
+/// Decimal sign of one field.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sign {
+    Comma,
+    Point,
+    GroupedComma,
+    GroupedPoint,
+}
+
+impl Signs {
+    fn of<'a>(fields: impl Iterator<Item = &'a str>) -> Self {
+        let mut signs = Self::default();
+        fields.filter_map(sign).for_each(|sign| signs.add(sign));
+        signs
+    }
+
+    pub fn add(&mut self, sign: Sign) {
+        match sign {
+            Sign::Comma => self.commas += 1,
+            Sign::Point => self.points += 1,
+            Sign::GroupedComma => self.grouped_commas += 1,
+            Sign::GroupedPoint => self.grouped_points += 1,
+        }
+    }
+
+    /// The decimal sign, where one number settles it.
+    pub fn settled(&self) -> Option<char> {
+        match (self.commas, self.points) {
+            (0, 0) => None,
+            (1.., 0) => Some(','),
+            _ => Some('.'),
+        }
+    }
+
+    /// Whether every number can be read either way.
+    pub fn is_unclear(&self) -> bool {
+        self.settled().is_none() && self.grouped_commas + self.grouped_points > 0
+    }
+}
+
+/// The decimal sign that tables of a delimiter mostly have: semicolons divide where commas are decimal signs.
+pub(super) fn usual(delimiter: u8) -> Option<char> {
+    match delimiter {
+        b',' => Some('.'),
+        b';' => Some(','),
+        _ => None,
+    }
+}
+
+/// The decimal sign that the fields have.
+pub(super) fn decimal(records: &[StringRecord], delimiter: u8, preferred: Option<char>) -> char {
+    let signs = Signs::of(records.iter().flat_map(StringRecord::iter));
+    let unclear = || match (signs.grouped_commas, delimiter) {
+        (1.., b';') if preferred.is_none() => ',',
+        _ => preferred.unwrap_or('.'),
+    };
+    signs.settled().unwrap_or_else(unclear)
+}
+
+pub(super) fn sign(field: &str) -> Option<Sign> {
+    let digits = field.trim_start_matches(['+', '-']);
+    let is_numeral = digits.starts_with(|it: char| it.is_ascii_digit() || it == ',' || it == '.')
+        && digits.chars().all(|it| it.is_ascii_digit() || ",.eE+-".contains(it));
+    if !is_numeral {
+        return None;
+    }
+    match (digits.contains(','), digits.contains('.')) {
+        (false, true) if ungrouped(digits, '.').is_none() => field.parse::<f64>().is_ok().then_some(Sign::Point),
+        (true, false) if ungrouped(digits, ',').is_none() => plain(field, ',').map(|_| Sign::Comma),
+        // Two signs of one kind are no decimal signs.
+        (false, true) => Some(if digits.matches('.').count() > 1 { Sign::Comma } else { Sign::GroupedPoint }),
+        (true, false) => Some(if digits.matches(',').count() > 1 { Sign::Point } else { Sign::GroupedComma }),
+        (true, true) if plain(field, ',').is_some() => Some(Sign::Comma),
+        (true, true) if plain(field, '.').is_some() => Some(Sign::Point),
+        _ => None,
+    }
+}
+
+/// Digits without the signs between their groups of three; `None` without such groups. `0,500` has none.
+fn ungrouped(digits: &str, sign: char) -> Option<String> {
+    let mut groups = digits.split(sign);
+    let first = groups.next().filter(|it| (1..=GROUP).contains(&it.len()) && *it != "0")?;
+    let mut rest = groups.peekable();
+    rest.peek()?;
+    let all_digits = |it: &str| it.chars().all(|letter| letter.is_ascii_digit());
+    let is_whole = all_digits(first) && rest.clone().all(|group| group.len() == GROUP && all_digits(group));
+    is_whole.then(|| digits.replace(sign, ""))
+}
+
+/// The form of a number that Rust reads; `None` if the field is no number.
+pub(super) fn plain(field: &str, decimal: char) -> Option<Cow<'_, str>> {
+    let other = if decimal == '.' { ',' } else { '.' };
+    let is_float = |text: &str| text.parse::<f64>().is_ok();
+    if decimal == '.' && is_float(field) {
+        return Some(field.into());
+    }
+    let sign_len = field.len() - field.trim_start_matches(['+', '-']).len();
+    let (sign, digits) = field.split_at(sign_len);
+    let (whole, rest) = match digits.find(decimal) {
+        Some(at) => digits.split_at(at),
+        None => (digits, ""),
+    };
+    let rest = rest.replacen(decimal, ".", 1);
+    let ungrouped = ungrouped(whole, other);
+    // A point in a number of a table with decimal commas, such as `1.5`.
+    let whole = ungrouped.unwrap_or_else(|| whole.to_owned());
+    let text = format!("{sign}{whole}{rest}");
+    is_float(&text).then_some(text.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_read_with_either_sign() {
+        for (field, decimal, expected) in [
+            ("1.5", '.', Some("1.5")),
+            ("-1,234.5", '.', Some("-1234.5")),
+            ("1,234,567", '.', Some("1234567")),
+            ("1,23", '.', None),
+            ("1,5", ',', Some("1.5")),
+            ("-1.234,5", ',', Some("-1234.5")),
+            ("1.234", ',', Some("1234")),
+            ("1.5", ',', Some("1.5")),
+            ("1,5e3", ',', Some("1.5e3")),
+            ("1,2,3", ',', None),
+            ("x", ',', None),
+            ("", ',', None),
+        ] {
+            assert_eq!(plain(field, decimal).as_deref(), expected, "{field} {decimal}");
+        }
+    }
+
+    #[test]
+    fn the_decimal_sign_is_that_of_the_numbers() {
+        let of = |fields: &[&str], delimiter: u8| decimal(&[StringRecord::from(fields.to_vec())], delimiter, None);
+        assert_eq!(of(&["1,5", "2"], b';'), ',');
+        assert_eq!(of(&["1.234,5", "2"], b';'), ',');
+        assert_eq!(of(&["0,500", "a"], b';'), ',');
+        assert_eq!(of(&["1,234", "2,345"], b';'), ',');
+        assert_eq!(of(&["1,234", "2,345"], b'\t'), '.');
+        assert_eq!(of(&["1,234", "2.5"], b';'), '.');
+        assert_eq!(of(&["1,234", "2.5"], b','), '.');
+        assert_eq!(of(&["1,234,567", "2,345"], b';'), '.');
+        assert_eq!(of(&["1.234.567", "2.345"], b'\t'), ',');
+        assert_eq!(of(&["1", "2"], b','), '.');
+    }
+}
