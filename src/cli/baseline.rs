@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::adapters::Info;
 use crate::data::{Batch, BatchMut, Dataset, Schema};
 use crate::internals::shown;
 use crate::layers::{Dense, Reshape};
@@ -104,7 +105,7 @@ fn of_output(
         .metrics([metrics_of(compile, output)])
         .reduction(compile.reduction);
     let rows = OneTarget { dataset: Targets(dataset.clone()), target: output };
-    Trainer::new(model, of_output)?.adapters("cpu")?.evaluate(rows, batch_size)
+    Trainer::new(model, of_output)?.on(vec![Info::cpu()]).evaluate(rows, batch_size)
 }
 
 /// The metrics of an output: those that are set, else the default of its loss.

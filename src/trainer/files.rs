@@ -120,7 +120,10 @@ impl JsonLog {
             for shard in step.adapters {
                 let Some(sum) = rows.get_mut(shard.adapter) else {
                     return Err(refuse(
-                        format!("needs an adapter {} too, but the run uses {n_adapters}", shard.adapter),
+                        format!(
+                            "needs at least {} adapters, but the run uses {n_adapters}",
+                            shard.adapter.saturating_add(1)
+                        ),
                         "choose the adapters of the recorded run, in its order; they count from 0",
                     ));
                 };
@@ -235,7 +238,7 @@ mod tests {
         };
         assert!(refused("").contains("needs the lines of all training steps from 1 on, but has 0"));
         assert!(refused(&step(2, 0, 8)).contains("needs the lines of all training steps from 1 on, but has 1"));
-        assert!(refused(&step(1, 2, 8)).contains("needs an adapter 2 too, but the run uses 2"));
+        assert!(refused(&step(1, 2, 8)).contains("needs at least 3 adapters, but the run uses 2"));
         let epoch = "{\"kind\":\"epoch\",\"step\":1,\"epoch\":1}\n";
         std::fs::write(&path, [&step(1, 0, 7), epoch, &step(2, 0, 9), &step(2, 1, 8)].concat()).unwrap();
         let split = JsonLog::recorded_split(&path, 2).unwrap();

@@ -77,12 +77,14 @@ fn the_commands_of_the_readme_run_without_a_gpu() {
     let run = |line: &str| {
         let mut shell = program(&folder, "sh");
         shell.env("PATH", path_with_the_command()).env_remove(manyhands::adapters::ADAPTERS_VARIABLE);
-        // No driver of Vulkan is found.
-        shell.env("VK_DRIVER_FILES", "/nonexistent").env("VK_ICD_FILENAMES", "/nonexistent");
+        // No driver of Vulkan or OpenGL is found.
+        for variable in ["VK_DRIVER_FILES", "VK_ICD_FILENAMES", "__EGL_VENDOR_LIBRARY_FILENAMES"] {
+            shell.env(variable, "/nonexistent");
+        }
         outputs_of(shell.args(["-ec", line])).0
     };
     let listed: Vec<serde_json::Value> = serde_json::from_str(&run("manyhands adapters --json")).unwrap();
-    assert_eq!(listed.iter().map(|adapter| adapter["kind"].as_str()).collect::<Vec<_>>(), [Some("cpu")]);
+    assert!(listed.iter().all(|adapter| adapter["kind"] == "cpu" || adapter["kind"] == "software"), "{listed:?}");
     let lines: Vec<&str> =
         blocks(&readme, "sh").into_iter().flat_map(str::lines).filter(|line| !line.is_empty()).collect();
     assert!(lines.len() >= 5 && BUILT.iter().all(|(line, _)| lines.contains(line)), "{lines:?}");

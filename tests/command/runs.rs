@@ -95,7 +95,16 @@ fn a_run_that_can_not_begin_leaves_no_folder() {
     let folder = folder();
     refused(&folder, "train run.toml --adapters nonsense");
     let error = refused(&folder, "train run.toml --adapters cpu --memory cpu=1kB");
-    assert!(error.contains("has too little memory"), "{error}");
+    assert!(error.contains("has too little memory for one row"), "{error}");
+    // Enough for a row, but not beside the gradients of others: the CPU is not taken in place of the CPU.
+    let needed = error.split("1 row at once needs ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+    let bytes: f64 = needed.replace(',', "").parse().unwrap();
+    let line = format!("train run.toml --adapters cpu --batch-size 16 --memory cpu={}kB", (bytes + 8.0) / 1e3);
+    let error = refused(&folder, &line);
+    assert!(
+        error.contains("has too little memory for one row") && !error.contains("every adapter was lost"),
+        "{error}"
+    );
     assert!(!folder.path().join("runs").exists());
 }
 

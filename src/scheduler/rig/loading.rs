@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::member::Loading;
 use super::{Presence, Rig};
-use crate::adapters::{Event, Fault, Request};
-use crate::error::Result;
+use crate::adapters::{Event, Fault, Kind, Request};
+use crate::error::{ErrorKind, Result};
 use crate::model::stages::Stage;
 use crate::plan::Plan;
 
@@ -146,12 +146,21 @@ impl Rig {
                 Presence::Lost { .. } | Presence::Left | Presence::Spare => {}
             }
         }
+        let mut refused = None;
         for adapter_idx in 0..self.members.len() {
-            if self.members[adapter_idx].is_active() {
-                self.finish_load_or_lose(adapter_idx).await?;
+            if !self.members[adapter_idx].is_active() {
+                continue;
             }
+            let Err(error) = self.finish_load(adapter_idx).await else { continue };
+            let member = &self.members[adapter_idx];
+            if member.is_active() {
+                return Err(error);
+            }
+            // The CPU adapter would be replaced by itself, which has no more memory.
+            let is_final = error.kind() == ErrorKind::OutOfMemory && member.handle.info.kind == Kind::Cpu;
+            refused = refused.or(is_final.then_some(error));
         }
-        Ok(())
+        refused.filter(|_| !self.has_active()).map_or(Ok(()), Err)
     }
 
     /// Requests an adapter that was opened again to load the plan, while the others work.

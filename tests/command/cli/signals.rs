@@ -160,7 +160,7 @@ fn end_and_resume(ends: u32, save_every: u32, end: fn(&mut Child)) {
     let common = format!("train --quiet --epochs 3 --json a.jsonl --save a.safetensors --save-every {save_every}");
     let (mut ended, mut random) = (0, 12345_u64 + u64::from(save_every));
     while ended < ends {
-        let line = if file.exists() { format!("{common} --resume") } else { common.clone() };
+        let line = if file.exists() { format!("{common} --resume") } else { format!("{common} --overwrite") };
         let mut child = command(&folder, &line).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         pause(20 + (random >> 33) % whole_ms);
@@ -180,7 +180,7 @@ fn end_and_resume(ends: u32, save_every: u32, end: fn(&mut Child)) {
             Model::load(&file).unwrap();
         }
     }
-    let line = if file.exists() { format!("{common} --resume") } else { common };
+    let line = if file.exists() { format!("{common} --resume") } else { format!("{common} --overwrite") };
     succeed(&folder, &line);
     check_same(&folder, 69);
 }
