@@ -16,7 +16,7 @@ from ._graph import Graph, output_names, read
 from ._objective import OPTIMIZERS, Floats, Objective, apply_head, convert, state_attributes, tell_step
 from ._rig import Rig
 from ._rows import Feeds
-from .errors import MismatchError, explained, raise_problems
+from .errors import MismatchError, NonFiniteError, SettingError, explained, raise_problems
 
 #: Largest difference to Keras, relative where numbers are above 1.
 _TOLERANCE = 1e-4
@@ -41,7 +41,8 @@ class Engine:
         self.model = model
         #: What `compile` left in the model: another object there means that this engine is that of an older call.
         self.compilation = getattr(model, "_compile_config", None) if compiled is not None else None
-        self.optimizer = model.optimizer if compiled is not None else None
+        self.optimizer: Any = model.optimizer if compiled is not None else None
+        self._trained = [id(variable) for variable in model.trainable_variables]
         graph, problems = read(model, is_trained=compiled is not None)
         names, outputs = [node.name for node in graph.nodes], output_names(model)
         objective, more = _objective(model, graph, outputs, compiled, batch_statistics, seed)
@@ -66,6 +67,16 @@ class Engine:
         self.is_checked = False
         self._state: dict[str, Any] | None = None
         self.push()
+
+    def check_frozen(self) -> None:
+        """Checks that the weights that are trained are those of `compile`: Keras' own optimizer refuses others, too.
+
+        Raises:
+            SettingError: If not.
+        """
+        if self.optimizer is not None and self._trained != [id(variable) for variable in self.model.trainable_variables]:
+            problem = "has changed since `compile`, so the optimizer knows other weights"
+            raise SettingError(explained("`trainable` of a layer", problem, "call `model.compile(...)` again"))
 
     def push(self) -> None:
         """Gives the adapters what others have done to Keras' weights or to the optimizer's state."""
@@ -194,6 +205,8 @@ class Engine:
         )
         batch = one_batch(self.feeds, (x, y, weight)).batch
         expected = self.model(x, training=False)
+        for name, theirs in zip(self.feeds.outputs, keras.tree.flatten(expected)):
+            _check_finite(f"output `{name}`", _numpy(theirs))
         for name, ours, theirs in zip(self.feeds.outputs, self.predict(batch), keras.tree.flatten(expected)):
             _compare(f"output `{name}`", ours, _numpy(theirs))
         if any(head and _is_clipped(_numpy(part)) for head, part in zip(self.objective.heads, keras.tree.flatten(expected))):
@@ -201,6 +214,7 @@ class Engine:
             self.is_checked = True
             return
         loss = self.model.compute_loss(x=x, y=y, y_pred=expected, sample_weight=weight, training=False)
+        _check_finite("the loss", _numpy(loss))
         _compare("the loss", np.float32(dict(self.trainer.test(batch))["loss"]), _numpy(loss))
         self.is_checked = True
 
@@ -246,6 +260,13 @@ def _numpy(tensor: Any) -> Any:
 def _is_clipped(probabilities: Any) -> bool:
     """Does Keras' cross-entropy take other probabilities than these? It keeps them from 1e-7 to 1 - 1e-7."""
     return bool(np.min(probabilities) < 1e-6 or np.max(probabilities) > 1 - 1e-6)
+
+
+def _check_finite(who: str, theirs: Any) -> None:
+    """Checks what Keras computes, which is no error of either side."""
+    if not np.all(np.isfinite(theirs)):
+        problem = "needs to be finite, but Keras computes inf or NaN for the first batch, too"
+        raise NonFiniteError(explained(who, problem, "scale inputs and targets, for example to mean 0 and deviation 1"))
 
 
 def _compare(who: str, ours: Any, theirs: Any) -> None:

@@ -9,7 +9,7 @@ import keras
 from ._engine import Engine
 
 #: Hooks of a batch, and the older names of two of them.
-_BATCH_HOOKS = {f"on_{what}_batch_{when}": () for what in ("train", "test", "predict") for when in ("begin", "end")}
+_BATCH_HOOKS: dict[str, tuple[str, ...]] = {f"on_{what}_batch_{when}": () for what in ("train", "test", "predict") for when in ("begin", "end")}
 _BATCH_HOOKS |= {"on_train_batch_begin": ("on_batch_begin",), "on_train_batch_end": ("on_batch_end",)}
 
 

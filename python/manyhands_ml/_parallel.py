@@ -471,6 +471,7 @@ class ParallelModel:
             y = first_targets(targets) if isinstance(targets, EpochIterator) else targets
             self._compiled = compiled(self._keras, y)
             self._engine = self._open(self._compiled)
+        self._engine.check_frozen()
         return self._engine
 
     def _opened(self) -> Engine:

@@ -35,6 +35,8 @@ def rows_of(feeds: Feeds, x: Any, y: Any, sample_weight: Any, needs_targets: boo
     for (name, shape), value in zip(feeds.inputs, inputs):
         _check_shape(name, shape, value)
     rows = inputs[0].shape[0]
+    if not rows:
+        raise DataError(explained("the data", "need at least one row, but have none", "leave this call out"))
     targets = _targets(feeds, y, rows) if needs_targets else []
     for value in (*inputs, *targets):
         if value.shape[:1] != (rows,):

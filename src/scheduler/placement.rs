@@ -161,7 +161,7 @@ fn adapters_of_stages(stages: &[StageSpec], n_adapters: usize) -> Result<Vec<usi
 }
 
 fn refused(problem: String) -> Error {
-    Error::setting("placement", problem, "see `manyhands summary` for the names and the order of the layers")
+    Error::setting("placement", problem, "a model's summary has the names and the order of the layers")
 }
 
 /// Masks that were found for layers are computed with the first layer that reads them, unless they are named.
