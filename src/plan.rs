@@ -3,6 +3,10 @@
 //! Layers record into a plan; an adapter runs it. A plan holds no device object and prints as text,
 //! so that what will run where can be tested by reading.
 
+// Files: `layout.rs`: position of each parameter; `places.rs`: places of a stage's parameters in the whole model's; `record.rs`: how
+// layers write a plan; `unread.rs`: removes commands whose results no command reads; `text.rs`: a plan as text; `wire.rs`: requests as
+// numbers, for a worker of a page; `work.rs`: costs of its kernels.
+
 mod layout;
 mod places;
 mod record;

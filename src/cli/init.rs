@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use crate::data::{ClassCount, DataConfig, Description};
 use crate::internals::files::{self, FileKind};
-use crate::internals::{names, shown};
+use crate::internals::{is_obeyed, names, shown};
 use crate::{Error, Result};
 use clap::Args;
 
@@ -181,8 +181,8 @@ fn file(args: &InitArgs) -> Result<Proposal> {
         );
     }
     let mut begin = [0; 4];
-    let read = fs::File::open(path).and_then(|mut file| std::io::Read::read(&mut file, &mut begin));
-    let read = read.map_err(|source| Error::reading(path, source))?;
+    let read =
+        std::io::Read::read(&mut files::open(path)?, &mut begin).map_err(|source| Error::reading(path, source))?;
     let is_text = !begin[..read].contains(&0) && !begin.starts_with(&[0x1f, 0x8b]);
     if !has_extension(path, TABLES) && !is_text {
         return refuse(
@@ -215,9 +215,17 @@ fn quoted_path(path: &Path) -> Result<String> {
     }
 }
 
-/// A text as a value in a settings file.
+/// A text as a value or key in a settings file, on one line: a line break would end the comment that some of them stand in.
 fn quoted(text: &str) -> String {
-    toml::Value::from(text).to_string()
+    let mut quoted = String::from("\"");
+    for letter in text.chars() {
+        match letter {
+            '"' | '\\' => quoted.extend(['\\', letter]),
+            _ if is_obeyed(letter) => quoted += &format!("\\U{:08x}", u32::from(letter)),
+            _ => quoted.push(letter),
+        }
+    }
+    quoted + "\""
 }
 
 /// A line of the settings with a comment behind it.
@@ -247,17 +255,13 @@ fn class_weights(description: &Description) -> String {
     #[allow(clippy::cast_precision_loss, reason = "numbers of rows are far below 2^52")]
     let weight = |rows: usize| description.rows as f64 / (counted().count() * rows) as f64;
     let weights = counts.iter().filter(|class| class.rows > 0);
-    let weights = weights.map(|class| format!("{} = {:.3}", quoted_key(&class.name), weight(class.rows)));
+    let weights = weights.map(|class| format!("{} = {:.3}", quoted(&class.name), weight(class.rows)));
     let weights = weights.collect::<Vec<_>>().join(", ");
     let (is_used, doing) = if most < fewest * VERY_UNEVEN { ("# ", "would count") } else { ("", "count") };
     format!(
         "# Some classes have few rows. With weights all {doing} alike: rare ones are found more often, accuracy is lower, and\n# \
          probabilities are too high for them.\n{is_used}class_weight = {{ {weights} }}\n"
     )
-}
-
-fn quoted_key(name: &str) -> String {
-    format!("\"{}\"", name.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n").replace('\t', "\\t"))
 }
 
 /// Length of a training, with a part of the rows set aside to end early by.

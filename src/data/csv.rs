@@ -17,6 +17,7 @@ mod dialect;
 mod encode;
 mod layout;
 mod notes;
+mod origin;
 mod place;
 mod settings;
 pub(crate) mod sketch;
@@ -37,6 +38,7 @@ use self::classes::{Classes, relabel, sorted};
 use self::dialect::{Dialect, Head};
 use self::encode::{Fields, Lost};
 use self::layout::{Layout, Part, Targets, TextPart, inputs_like};
+use self::origin::TableFile;
 use self::place::named;
 use self::survey::Survey;
 use super::InMemory;
@@ -266,14 +268,13 @@ impl Table {
         self.fit(settings, &rows);
         let mut notes = notes::notes(&self);
         let texts = self.texts();
+        let origins = TableFile::of(&self.path).map(|file| self.origins(file).shared());
         let mut arrays = Vec::new();
         for (input, (part, text)) in
             std::mem::take(&mut self.inputs).into_iter().zip(self.layout.inputs.iter().zip(&texts))
         {
             let values = match (input, text) {
-                (Input::Texts(rows), Some(Text { output_sequence_length, vocabulary })) => {
-                    rows.iter().flat_map(|row| vocabulary.encode_padded(row, *output_sequence_length)).collect()
-                }
+                (Input::Texts(rows), Some(text)) => self.encoded(&rows, text)?,
                 (Input::Columns(columns), _) => self.elements(part, columns, &mut notes)?,
                 (Input::Texts(_), None) => Vec::new(),
             };
@@ -303,7 +304,22 @@ impl Table {
             dataset = dataset.with_sample_weights(Array1::from_vec(self.weights))?;
         }
         let schema = self.layout.schema(settings, &self.dialect, texts, names);
-        Ok(CsvTable { dataset: dataset.with_schema(schema).with_notes(notes) })
+        Ok(CsvTable { dataset: dataset.with_schema(schema).with_notes(notes).with_origins(origins) })
+    }
+
+    /// How the rows are found again in the file.
+    fn origins(&self, file: TableFile) -> TableFile {
+        let columns = self.layout.inputs.iter().flat_map(|part| &part.columns);
+        let targets = self.layout.targets.iter().filter(|_| self.missing == Missing::Fill);
+        TableFile {
+            delimiter: self.dialect.delimiter,
+            has_head: !matches!(self.dialect.head, Head::Row),
+            columns: columns.map(|column| (*column, self.layout.column(*column).to_string())).collect(),
+            targets: targets.flat_map(|part| part.columns.iter().copied()).collect(),
+            missing: self.dialect.missing.clone(),
+            rows: self.rows,
+            ..file
+        }
     }
 
     /// Fits the encodings that are not known to the rows to train on.
@@ -315,6 +331,16 @@ impl Table {
             };
             part.encodings = columns.iter().zip(&part.readings).map(known).collect();
         }
+    }
+
+    /// The tokens of texts, row by row.
+    fn encoded(&self, rows: &[String], text: &Text) -> Result<Vec<f32>> {
+        let length = text.output_sequence_length;
+        let mut values = Vec::new();
+        let reserved = values.try_reserve_exact(rows.len().saturating_mul(length));
+        reserved.map_err(|_| super::no_memory(&named(&self.path)))?;
+        rows.iter().for_each(|row| values.extend(text.vocabulary.encode_padded(row, length)));
+        Ok(values)
     }
 
     /// The elements of an input, row by row. Each column's fields are given free once they are written.

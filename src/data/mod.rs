@@ -32,6 +32,12 @@
 //! # }
 //! ```
 
+// Files: one for each format; `csv/`: tables (`csv/dialect.rs`: delimiters and head, `csv/survey.rs`: kinds of columns, `csv/encode.rs`:
+// columns as elements); `images/`: folders of images (`images/decode.rs` decodes, turns, resizes). `csv/sketch.rs`, `images/sketch.rs`:
+// data at first sight, for `init`. `config.rs`: data of a settings file; `loader.rs`, `batch.rs`, `buffers.rs`: batches, read by
+// threads; `augment/`: random changes; `labels.rs`, `class_weight.rs`: classes; `subset.rs`, `pair.rs`: parts of data; `description.rs`:
+// data in words.
+
 pub(crate) mod augment;
 pub(crate) mod batch;
 pub(crate) mod buffers;
@@ -53,6 +59,7 @@ mod loader;
 mod memory;
 #[cfg(feature = "files")]
 pub mod numpy;
+mod origin;
 #[cfg(feature = "files")]
 mod pair;
 mod subset;
@@ -77,9 +84,11 @@ pub use config::{DataConfig, FolderConfig, Inputs, TableConfig, TextConfig};
 pub use description::{ClassCount, Description};
 #[cfg(feature = "files")]
 pub use images::{Channels, ImageFiles, ImageFolder, ImageSettings, Unreadable};
+pub(crate) use labels::{class_parts, column_means};
 pub(crate) use loader::Part;
 pub use loader::{Loader, LoaderSettings, Position};
 pub use memory::InMemory;
+pub use origin::Origin;
 #[cfg(feature = "files")]
 pub use pair::DataPair;
 pub use subset::{Subset, held_out, split};
@@ -137,6 +146,11 @@ pub trait Dataset: Send + Sync {
         Vec::new()
     }
 
+    /// Where these rows come from, in their order: files, lines, fields. Empty where it is not known.
+    fn origins(&self, _rows: &[usize]) -> Vec<Origin> {
+        Vec::new()
+    }
+
     /// Writes the values of `rows`, in their order, into the slices of `batch`.
     ///
     /// Each slice holds `rows.len()` rows without gaps and must be filled whole: it may hold values of an earlier batch. An
@@ -177,6 +191,10 @@ impl<D: Dataset + ?Sized> Dataset for Arc<D> {
 
     fn unreadable(&self) -> Vec<(usize, String)> {
         (**self).unreadable()
+    }
+
+    fn origins(&self, rows: &[usize]) -> Vec<Origin> {
+        (**self).origins(rows)
     }
 
     fn fetch(&self, rows: &[usize], batch: &mut BatchMut<'_>) -> Result<()> {

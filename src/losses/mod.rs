@@ -6,6 +6,9 @@
 //! The gradient of a loss is that of the *whole* batch's: it is scaled by the global count (or sum of sample weights),
 //! never by the shard's. So plain addition over adapters gives the gradient of one loss.
 
+// Files: `table.rs`: `LOSSES`, the one table; `function.rs`: the trait; `pointwise.rs`: losses of one number and its target; `row.rs`,
+// `softmax_cross_entropy.rs`: losses of whole rows; `recording.rs`: inputs and outputs of a loss.
+
 mod function;
 mod pointwise;
 mod recording;

@@ -3,6 +3,12 @@
 //! A model is plain data and does not depend on adapters. Layers and tensors have names, by which files and
 //! [`Model::tensor`] find them: `dense/kernel`.
 
+// Files: `build.rs`: graph, shapes, initial weights; `needed.rs`: layers that outputs need; `trainable.rs`: layers that training may
+// change; `objective.rs`: losses and metrics a model is trained for; `compile.rs`: model to plan; `part.rs`: the passes of all nodes or
+// of a stage; `stages.rs`: a plan for each stage. As files: `config.rs` (TOML, JSON), `file.rs` (safetensors), `evaluation.rs` (losses
+// and metrics in it), `export.rs` (ONNX), `own.rs` (users' kinds), `head.rs` (its first layers with others behind them). `summary.rs`: a
+// table.
+
 mod build;
 pub(crate) mod compile;
 mod config;

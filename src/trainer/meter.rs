@@ -6,7 +6,7 @@ use super::{Compile, Values};
 use crate::data::Batch;
 use crate::error::{Error, Result};
 use crate::losses::{Domain, Head, Reduction};
-use crate::metrics::{Metric, Position};
+use crate::metrics::{Metric, Mode, Position, Reported};
 use crate::model::Model;
 use crate::plan::PositionMask;
 use crate::shape::Shape;
@@ -37,18 +37,25 @@ fn numbers_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<f64
     Ok(numbers.into_iter().map(|number| number.unwrap_or(f64::NAN)).collect())
 }
 
-/// Names of the reported numbers, in order.
-pub(super) fn names(compile: &Compile, outputs: &[(&str, &Shape)]) -> Vec<String> {
+/// The reported numbers, in order. Losses are minimized.
+pub(super) fn reported(compile: &Compile, outputs: &[(&str, &Shape)]) -> Vec<Reported> {
     let several = outputs.len() > 1;
-    let mut names = vec!["loss".to_owned()];
+    let loss = |name: String| Reported { name, mode: Some(Mode::Min) };
+    let mut numbers = vec![loss("loss".to_owned())];
     for (output, (name, _)) in outputs.iter().enumerate() {
         if several {
-            names.push(format!("{name}_loss"));
+            numbers.push(loss(format!("{name}_loss")));
         }
         let prefix = if several { format!("{name}_") } else { String::new() };
-        names.extend(compile.metrics_of(output).iter().map(|metric| format!("{prefix}{}", metric.name())));
+        let metric = |metric: &Metric| Reported { name: format!("{prefix}{}", metric.name()), mode: metric.mode() };
+        numbers.extend(compile.metrics_of(output).iter().map(metric));
     }
-    names
+    numbers
+}
+
+/// Their names.
+pub(super) fn names(compile: &Compile, outputs: &[(&str, &Shape)]) -> Vec<String> {
+    reported(compile, outputs).into_iter().map(|number| number.name).collect()
 }
 
 /// Checks that each name of a log is that of one number, those of validation included.
@@ -141,7 +148,7 @@ pub(super) struct Reports<'a> {
 }
 
 /// A batch with the reports of its rows.
-struct Reported<'a> {
+struct ReportedBatch<'a> {
     compile: &'a Compile,
     model: &'a Model,
     reports: &'a Reports<'a>,
@@ -194,7 +201,7 @@ pub(super) struct Tally(Vec<Number>);
 impl Tally {
     /// Loss and metrics of a batch, or of a part of it, from its rows' reports.
     pub(super) fn of(compile: &Compile, model: &Model, reports: &Reports<'_>, batch: &Batch, whole: &Whole) -> Self {
-        Self(Reported { compile, model, reports, batch, whole }.numbers())
+        Self(ReportedBatch { compile, model, reports, batch, whole }.numbers())
     }
 
     /// All numbers, one after the other.
@@ -218,7 +225,7 @@ impl Tally {
 /// Weight of each position of an output that has a mask: 1, or 0 for one that is left out.
 type Mask = Option<Vec<f32>>;
 
-impl Reported<'_> {
+impl ReportedBatch<'_> {
     fn mask(&self, output: usize) -> Mask {
         let mask = self.model.position_masks(&self.compile.losses)[output]?;
         Some(mask.of(&self.batch.inputs, &self.batch.targets[output], self.batch.rows))

@@ -1,4 +1,5 @@
-//! `docs/settings.schema.json`: the JSON Schema of settings files, for editors, from the same tables as `docs/settings.md`.
+//! Does `docs/settings.schema.json` say what the code says? It is the JSON Schema of settings files, for editors, from the tables of
+//! `docs/settings.md`.
 //!
 //! It is of Draft 4, since Taplo, the language server of TOML, knows no later one. Where it does not know what a setting may be, it
 //! accepts anything: it refuses nothing that is right.
@@ -96,6 +97,7 @@ fn of_type(kind: &str) -> Value {
         "[usize; 2]" | "Shape" => one_or_many(&whole_numbers()),
         "Validation" => json!({ "anyOf": [{ "enum": ["test", "none"] }, { "type": "number" }] }),
         "BTreeMap<String, f32>" => json!({ "type": "object", "additionalProperties": { "type": "number" } }),
+        "ModeSetting" => json!({ "enum": ["auto", "min", "max"] }),
         "Metrics" => json!({ "type": "array", "items": one_or_many(&json!({ "$ref": "#/definitions/metric" })) }),
         "EarlyStoppingTable" => {
             object(&fields_of("src/cli/settings.rs", "EarlyStoppingTable"), &["monitor", "patience"])

@@ -1,4 +1,4 @@
-//! The contracts of layers of sequences: along time, embeddings and masks; which data an embedding refuses.
+//! Do layers of sequences keep their contract: along time, with embeddings and masks? Which data does an embedding refuse?
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail loudly")]
 

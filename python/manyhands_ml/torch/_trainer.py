@@ -73,13 +73,13 @@ class Trainer:
             module: The module to train. All modules in it train, but those that are in evaluation mode within a module in training mode.
             loss: A loss of `torch.nn`, such as `torch.nn.CrossEntropyLoss()`.
             optimizer: One of `torch.optim`, with the module's parameters.
-            adapters: What to compute on: `"all"` (every GPU), `"0,1"` (by index), `"radeon,cpu"` (by a part of the name).
-                Empty: what the environment variable `MANYHANDS_ADAPTERS` names, else all GPUs, else the CPU.
+            adapters: What to compute on: `"all"` (every GPU, or the processor where there is none), `"0,1"` (by index),
+                `"radeon,cpu"` (by a part of the name). Empty: what the environment variable `MANYHANDS_ADAPTERS` names, else all GPUs, else the CPU.
             split: Rows of a batch for each adapter: `"learned"` from measured speed, `"even"`, or a share for each, as `[3, 1]`.
             batch_statistics: Rows of which batch normalization takes mean and variance: those of each adapter (`"shard"`,
                 as in PyTorch's own data parallelism), or the whole batch (`"batch"`: as on one device).
             clip_norm: Global norm above which gradients are scaled down, as by `torch.nn.utils.clip_grad_norm_`.
-            memory: Most memory for the model on adapters, named as in `adapters`: `"0=6GB, cpu=2GB"`. An adapter on which
+            memory: Most memory for the model on adapters, by position, name or kind: `"0=6GB, cpu=2GB"`. An adapter on which
                 a batch takes more runs its rows in pieces.
             placement: Where layers are computed: `"replicas"` (each adapter computes all of them, for its rows of the batch),
                 `"auto"` (one or the other, chosen by measurement for some seconds when adapters are opened), or stages: a list

@@ -40,7 +40,8 @@ pub(super) fn propose(args: &InitArgs) -> Result<Proposal> {
     let aside = schedule.validation().and_then(|fraction| Some(Aside { fraction: fraction.parse().ok()?, seed: 0 }));
     let train = data_of(&data)?.open_aside(aside)?.train;
     let description = Description::of("data", &train)?;
-    let seen = format!("{}\n{description}\n{}", columns(&sketch, target), says(target, is_class));
+    let passed_over = if args.target.is_none() { passed_over(&sketch, target) } else { String::new() };
+    let seen = format!("{}\n{description}\n{passed_over}{}", columns(&sketch, target), says(target, is_class));
     let width = train.input_shapes().first().map_or(0, crate::Shape::len);
     let (hidden, layers, loss, metrics, epsilon) = if is_class {
         let classes = description.targets.iter().flat_map(|(_, counts)| counts).map(|class| class.name.clone());
@@ -85,7 +86,6 @@ fn target<'a>(path: &Path, sketch: &'a Sketch, asked: Option<&str>) -> Result<&'
             )
         });
     }
-    let can_be = |column: &&ColumnSketch| column.no_input.is_none() && !matches!(column.kind, ColumnKind::Date(_));
     let known = TARGETS.iter().find_map(|name| {
         let is_known = |it: &&ColumnSketch| it.column.name.as_ref().is_some_and(|it| it.eq_ignore_ascii_case(name));
         sketch.columns.iter().filter(can_be).find(is_known)
@@ -97,6 +97,25 @@ fn target<'a>(path: &Path, sketch: &'a Sketch, asked: Option<&str>) -> Result<&'
             "name one by `--target`; `--target-kind classes` takes any column's values as classes",
         )
     })
+}
+
+/// Whether a column is a target by itself.
+fn can_be(column: &&ColumnSketch) -> bool {
+    column.no_input.is_none() && !matches!(column.kind, ColumnKind::Date(_))
+}
+
+/// The reason why the last column is not the target, where that can surprise.
+fn passed_over(sketch: &Sketch, target: &ColumnSketch) -> String {
+    let is_named = |column: &ColumnSketch| {
+        column.column.name.as_ref().is_some_and(|name| TARGETS.iter().any(|known| name.eq_ignore_ascii_case(known)))
+    };
+    match sketch.columns.last() {
+        Some(last) if !can_be(&last) && !is_named(target) => {
+            let name = last.column.to_string();
+            format!("`{}`, the last column, is not the target: it holds {}\n", shown(&name), last.what())
+        }
+        _ => String::new(),
+    }
 }
 
 /// Whether a target's values are classes.
@@ -191,7 +210,7 @@ fn data_text(path: &Path, target: &ColumnSketch, is_class: bool, sketch: &Sketch
     let first = sketch.columns.iter().find(|column| column.column.index != target.column.index);
     let first = first.filter(|first| first.no_input.is_none()).unwrap_or(target);
     text += &commented(&format!("# ignore = [{}]", self::key(first)), "columns that are no input");
-    let first = super::quoted_key(&first.column.name.clone().unwrap_or_else(|| first.column.index.to_string()));
+    let first = quoted(&first.column.name.clone().unwrap_or_else(|| first.column.index.to_string()));
     text += &commented(
         &format!("# kinds = {{ {first} = \"category\" }}"),
         "or \"number\", \"boolean\", \"date\", \"%d/%m/%Y\"",

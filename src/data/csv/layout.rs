@@ -102,12 +102,20 @@ pub(super) struct TextPart {
     pub known: Option<Vocabulary>,
 }
 
+/// Most tokens of a text: a row holds that many numbers.
+const MOST_TOKENS: usize = 1 << 20;
+
 impl TextPart {
     /// The settings of an input's columns; `None` for numbers.
     fn of(who: &str, input: &InputColumns) -> Result<Option<Self>> {
         let who = || format!("{who}, input `{}`,", input.name);
         match (input.output_sequence_length, input.tokens) {
             (None, None) => Ok(None),
+            (Some(length), _) if length > MOST_TOKENS => Err(Error::data(
+                who(),
+                format!("needs `output_sequence_length` up to {MOST_TOKENS}, but has {length}"),
+                "longer texts are cut off; most are told apart by their first few hundred tokens",
+            )),
             (Some(length), tokens) if length > 0 && input.columns.len() == 1 => {
                 Ok(Some(Self { length, tokens: tokens.unwrap_or_default(), known: None }))
             }
