@@ -61,6 +61,11 @@ fn cosine(position: &Position<'_>) -> f64 {
     sum(|y, t| y * t) / y / t
 }
 
+/// The first column with the largest number.
+fn largest(numbers: &[f64]) -> usize {
+    (1..numbers.len()).fold(0, |best, col| if numbers[col] > numbers[best] { col } else { best })
+}
+
 fn categorical_hinge(position: &Position<'_>) -> f64 {
     let product: f64 = position.pairs().map(|(y, t)| y * t).sum();
     let others = position.pairs().map(|(y, t)| (1.0 - t) * y).fold(f64::NEG_INFINITY, f64::max);
@@ -107,6 +112,12 @@ mean! {
 mean! {
     /// Mean of `max(neg - pos + 1, 0)`, with `pos` the output of the true class and `neg` the largest of the others.
     CategoricalHinge {}, "categorical_hinge", Min, categorical_hinge
+}
+
+mean! {
+    /// Part of the positions whose largest output is in the column of the largest target; of equal ones, the first counts.
+    CategoricalAccuracy {}, "categorical_accuracy",
+    |position| f64::from(u8::from(largest(position.outputs) == largest(position.targets)))
 }
 
 mean! {

@@ -24,8 +24,8 @@ pub use confusion::{BinaryAccuracy, Precision, Recall};
 pub use f_score::{Average, F1Score};
 pub use function::{Entry, MetricFunction, Position, entry};
 pub use mean::{
-    CategoricalHinge, CosineSimilarity, Hinge, KLDivergence, LogCoshError, MeanSquaredError, Poisson,
-    RootMeanSquaredError, SquaredHinge,
+    CategoricalAccuracy, CategoricalHinge, CosineSimilarity, Hinge, KLDivergence, LogCoshError, MeanSquaredError,
+    Poisson, RootMeanSquaredError, SquaredHinge,
 };
 pub(crate) use metric::MetricRead;
 pub use metric::{Counted, Metric};

@@ -421,7 +421,8 @@ fn page() -> String {
          is scaled down where it is larger, or `clipvalue`, which no value of a gradient exceeds. The global norm is \
          `clip_norm` of `[training]`. With `use_ema = true` each keeps an exponential moving average of the weights, of which \
          `ema_momentum` (`0.99`) stays in each step; the model gets it after the last epoch, and the weights take it over after \
-         each `ema_overwrite_frequency` steps, if that is given.\n",
+         each `ema_overwrite_frequency` steps, if that is given. `exclude_from_weight_decay = [\"bias\"]` lists parameters without \
+         weight decay, by their names (`dense/bias`) or the last parts of these.\n",
     );
     let count = table(&mut page, "src/optimizers", |kind, value| {
         let entry = OPTIMIZERS.iter().find(|entry| entry.kind == kind).ok_or_else(|| unknown(kind))?;

@@ -237,6 +237,7 @@ fn optimizers() -> Value {
         "use_ema": { "type": "boolean", "description": "Keeps an exponential moving average of the weights." },
         "ema_momentum": { "type": "number", "description": "Part of the average that stays in each step." },
         "ema_overwrite_frequency": whole_numbers(),
+        "exclude_from_weight_decay": { "type": "array", "items": { "type": "string" }, "description": "Parameters without weight decay: names such as `dense/bias`, or their last parts, such as `bias`." },
     });
     kinds(&own, shared.as_object().unwrap(), true)
 }
