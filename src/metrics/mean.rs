@@ -116,7 +116,7 @@ mean! {
 
 mean! {
     /// Part of the positions whose largest output is in the column of the largest target; of equal ones, the first counts.
-    CategoricalAccuracy {}, "categorical_accuracy",
+    CategoricalAccuracy {}, "categorical_accuracy", Max,
     |position| f64::from(u8::from(largest(position.outputs) == largest(position.targets)))
 }
 
