@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ._compiled import Compiled
 from ._graph import Graph, Node
 from ._layers import Settings
-from ._settings import OF_LOSSES, OF_METRICS, of_dtype, of_optimizer, of_process
+from ._settings import OF_LOSSES, OF_METRICS, is_of_keras, of_dtype, of_optimizer, of_process
 
 Floats = NDArray[np.float32]
 
@@ -316,7 +316,7 @@ class _Reader:
         loss, takes_logits = given
         row = LOSSES[loss]
         kind, config = _named(metric)
-        self.problems += [f"metric `{metric.name}` of `{output}`: {problem}" for problem in of_dtype(metric)]
+        self.problems += [f"metric `{kind}` of `{output}`: {problem}" for problem in of_dtype(metric)]
         sees_logits = row.head is not None and takes_logits
         if sees_logits:
             config = _on_logits(kind, config, row.head)
@@ -327,7 +327,7 @@ class _Reader:
             known = ", ".join(dict.fromkeys([*row.metrics, *(METRICS if row.is_dense else ())])) or "none"
             self.problems.append(f"metric `{metric.name}` of `{output}`: is not supported beside {loss}; known are {known}")
             return None
-        known_here = {*OF_METRICS, _SEES_ORDER, "k", "threshold"}
+        known_here = {*OF_METRICS, _SEES_ORDER, "reduction", "k", "threshold"}
         other = [key for key in config if key not in known_here and config[key] not in (None, False)]
         if other:
             self.problems.append(f"metric `{metric.name}` of `{output}`: `{other[0]}` is not supported, but is {config[other[0]]}")
@@ -350,7 +350,7 @@ class _Reader:
             self.problems.append(f"{who}: `from_logits` needs False, but is True")
             return None
         for key, value in config.items():
-            if key not in {*OF_METRICS, *row.take} and value != row.need.get(key):
+            if key not in {*OF_METRICS, _SEES_ORDER, "reduction", *row.take} and value != row.need.get(key):
                 self.problems.append(f"{who}: `{key}` needs {row.need.get(key)}, but is {value}")
         settings = {key: config[key] for key in row.take if config.get(key) is not None}
         thresholds = settings.get("thresholds")
@@ -442,7 +442,7 @@ def _named(found: Any) -> tuple[str, Settings]:
     """Class and settings of a loss or metric of Keras, which may wrap a function. One of the user's own is none of them."""
     kind = type(found)
     if kind.__name__ not in _WRAPPERS:
-        is_own = not kind.__module__.startswith("keras.")
+        is_own = not is_of_keras(found)
         # What some classes leave out of their configuration.
         settings = {} if is_own else {**getattr(found, "_fn_kwargs", {}), **found.get_config()}
         return f"{kind.__module__}.{kind.__name__}" if is_own else kind.__name__, settings

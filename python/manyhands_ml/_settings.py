@@ -31,7 +31,7 @@ OF_OPTIMIZERS = (
 )
 #: Settings of losses and metrics that are read beside those of their rows.
 OF_LOSSES = ("name", "reduction", "dtype")
-OF_METRICS = ("name", "dtype", "from_logits", "reduction", "fn")
+OF_METRICS = ("name", "dtype", "from_logits", "fn")
 
 #: Constructor arguments of layers that no configuration has, and why they change no result.
 OF_LAYERS: dict[str, str] = {
@@ -98,3 +98,10 @@ def of_dtype(found: Any) -> Iterator[str]:
     dtype = getattr(found, "dtype", "float32")
     if dtype != "float32":
         yield f'`dtype` needs "float32", but is "{dtype}"'
+
+
+def is_of_keras(found: Any) -> bool:
+    """Is it a loss or metric of Keras itself, not one of the same name?"""
+    kind = found if hasattr(found, "__name__") else type(found)
+    module = str(getattr(kind, "__module__", ""))
+    return module.split(".")[0] == "keras"

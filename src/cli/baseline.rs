@@ -1,4 +1,4 @@
-//! What a model reaches that does not look at its inputs: a score says little without it.
+//! Scores of a model that does not look at its inputs: a score says little without it.
 
 use std::fmt;
 use std::sync::Arc;

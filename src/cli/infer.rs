@@ -328,6 +328,7 @@ pub fn predict(args: &PredictArgs, terminal: &Terminal, group: &Group) -> Result
             }
         });
     let columns: Vec<Columns<'_>> = columns.collect();
+    warn_of_formulas(&rows, &columns);
     match output {
         Some((path, mut output)) => {
             write_csv(&mut output, &rows, &columns).map_err(|error| Error::writing(path, error))?;
@@ -377,14 +378,43 @@ fn write_csv(out: impl Write, rows: &Rows, columns: &[Columns<'_>]) -> io::Resul
     };
     let mut out = csv::Writer::from_writer(out);
     let header = rows.header().into_iter().chain(columns.iter().flat_map(Columns::header));
-    out.write_record(header).map_err(io_error)?;
+    out.write_record(header.map(as_text)).map_err(io_error)?;
     for row in 0..rows.count {
         let is_readable = !rows.unreadable.contains(&row);
         let fields = columns.iter().flat_map(|columns| columns.fields(row));
         let fields = fields.map(|field| if is_readable { field } else { String::new() });
-        out.write_record(rows.fields(row).into_iter().chain(fields)).map_err(io_error)?;
+        out.write_record(rows.fields(row).into_iter().chain(fields).map(as_text)).map_err(io_error)?;
     }
     out.flush()
+}
+
+/// Signs that make a spreadsheet compute a field, wide ones in Japanese and Chinese settings, too.
+/// Source: OWASP, "CSV Injection".
+const FORMULA: [char; 11] = ['=', '+', '-', '@', '\t', '\r', '\n', '＝', '＋', '－', '＠'];
+
+/// Whether a spreadsheet would compute a field in place of showing it. Numbers, and signs alone, are shown.
+fn is_formula(field: &str) -> bool {
+    let rest = field.trim_start_matches(FORMULA);
+    let is_number = || rest.chars().all(|letter| letter.is_ascii_digit() || ".,".contains(letter));
+    field.starts_with(FORMULA)
+        && field.chars().nth(1).is_some()
+        && field.parse::<f64>().is_err()
+        && !(field.starts_with(['+', '-']) && field.len() == rest.len() + 1 && is_number())
+}
+
+/// A field that a spreadsheet shows as text: the quote in front is its sign for that.
+fn as_text(field: String) -> String {
+    if is_formula(&field) { format!("'{field}") } else { field }
+}
+
+/// Warns of names that are written with a quote in front: they are not what other programs look for.
+fn warn_of_formulas(rows: &Rows, columns: &[Columns<'_>]) {
+    let files = rows.names.iter().flatten();
+    let classes = columns.iter().filter(|columns| columns.has_class()).flat_map(|columns| &columns.names.classes);
+    let names: Vec<&String> = files.chain(classes).filter(|name| is_formula(name)).collect();
+    if !names.is_empty() {
+        log::warn!("a `'` is written before names that a spreadsheet would compute: {}", few(&names));
+    }
 }
 
 /// Labels of the rows of a table.
@@ -518,6 +548,29 @@ pub fn softmax(values: &[f32]) -> Vec<f32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn formulas_are_written_as_text() {
+        for (field, is_text) in [
+            ("=cmd|' /C calc'!A0", true),
+            ("+1+cmd|' /C calc'!A0", true),
+            ("-2+3", true),
+            ("@SUM(1+1)", true),
+            ("\t=1", true),
+            ("＝1+1", true),
+            ("-ve", true),
+            ("-", false),
+            ("+", false),
+            ("-1", false),
+            ("-1.5e-7", false),
+            ("+1,5", false),
+            ("a=b", false),
+            ("<=50K", false),
+            ("", false),
+        ] {
+            assert_eq!(as_text(field.into()) != field, is_text, "{field}");
+        }
+    }
 
     #[test]
     fn columns_follow_the_loss() {

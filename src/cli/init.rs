@@ -8,7 +8,8 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::data::{ClassCount, DataConfig, Description};
+use crate::data::csv::is_utf16;
+use crate::data::{ClassCount, DataConfig, Description, source};
 use crate::internals::files::{self, FileKind};
 use crate::internals::{is_obeyed, names, shown};
 use crate::{Error, Result};
@@ -31,6 +32,12 @@ pub struct InitArgs {
     /// Whether the target is one of some `classes`, or holds `values` to predict [default: by its values].
     #[arg(long, value_name = "KIND", value_parser = ["classes", "values"])]
     target_kind: Option<String>,
+    /// Column of a table that is no input, by its name or its index. May be repeated.
+    #[arg(long, value_name = "COLUMN")]
+    ignore: Vec<String>,
+    /// Column of a table that is an input although it seems to be none, such as an id. May be repeated.
+    #[arg(long, value_name = "COLUMN")]
+    keep: Vec<String>,
 }
 
 /// Description of data, and settings for them.
@@ -92,11 +99,18 @@ fn refuse_existing(output: &Path) -> Result<()> {
 fn propose(args: &InitArgs) -> Result<Proposal> {
     let path = &args.data;
     let metadata = fs::metadata(path).map_err(|source| Error::reading(path, source))?;
+    source::check_regular(path)?;
     let proposal = if metadata.is_dir() { folder(path)? } else { file(args)? };
     let is_table = proposal.settings.contains("type = \"csv\"");
-    if !is_table && (args.target.is_some() || args.target_kind.is_some()) {
+    let asked = [
+        ("`--target`", args.target.is_some()),
+        ("`--target-kind`", args.target_kind.is_some()),
+        ("`--ignore`", !args.ignore.is_empty()),
+        ("`--keep`", !args.keep.is_empty()),
+    ];
+    if let (false, Some((option, _))) = (is_table, asked.iter().find(|(_, is_given)| *is_given)) {
         return Err(Error::setting(
-            "`--target`",
+            *option,
             format!("needs a table, but `{}` is none", shown(path)),
             "leave it out: the classes of images are their folders",
         ));
@@ -183,7 +197,7 @@ fn file(args: &InitArgs) -> Result<Proposal> {
     let mut begin = [0; 4];
     let read =
         std::io::Read::read(&mut files::open(path)?, &mut begin).map_err(|source| Error::reading(path, source))?;
-    let is_text = !begin[..read].contains(&0) && !begin.starts_with(&[0x1f, 0x8b]);
+    let is_text = (!begin[..read].contains(&0) || is_utf16(&begin)) && !begin.starts_with(&[0x1f, 0x8b]);
     if !has_extension(path, TABLES) && !is_text {
         return refuse(
             "needs to be a table, a text or a folder, but is none of them",

@@ -1,6 +1,7 @@
 //! Settings files: TOML with the tables `[data]`, `[model]`, `[loss]`, `[optimizer]`, `[schedule]`, `[training]`.
 
 mod as_run;
+mod early_stopping;
 mod mistaken;
 
 use std::borrow::Cow;
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::adapters::MemoryLimits;
-use crate::callbacks::{EarlyStopping, Mode, Monitor};
+use crate::callbacks::EarlyStopping;
 use crate::data::{self, Aside, Augmentation, DataConfig, DataPair, Dataset, LoaderSettings};
 use crate::internals::misread::{self, Misread};
 use crate::internals::model::{InputConfig, LayerConfig};
@@ -19,13 +20,14 @@ use crate::{
     BatchStatistics, Compile, CpuFallback, Error, ErrorKind, Fit, GradientCompression, Loss, Metric, Model,
     ModelConfig, NonFinite, Optimizer, Placement, Precision, Reduction, Result, Schedule, Shape, SplitMode, Trainer,
 };
-use clap::ValueEnum;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::DataChoice;
 pub use as_run::{Change, with_value};
+use early_stopping::EarlyStoppingTable;
+pub use early_stopping::ModeSetting;
 
 /// The default settings without a file; also the example to copy.
 pub const DIGITS: &str = include_str!("digits.toml");
@@ -121,8 +123,9 @@ pub struct Training {
     pub adapters: Option<String>,
     /// Folder of the run: settings, log, checkpoints, report.
     pub run: Option<PathBuf>,
-    /// Most memory that the model may take on adapters: `"0=6GB, cpu=2GB"`. Where a batch takes more, an adapter gets
-    /// fewer rows; rows that fit nowhere at once run in pieces, as with `micro_batches`.
+    /// Most memory that the model may take on adapters: `"0=6GB, cpu=2GB"`. A number is a position in `adapters`, from
+    /// 0. Where a batch takes more, an adapter gets fewer rows; rows that fit nowhere run in pieces, as with
+    /// `micro_batches`.
     pub memory: Option<MemoryLimits>,
     /// Split of each batch: `"learned"`, `"even"`, or proportions such as `"3:1"`.
     #[serde(deserialize_with = "split")]
@@ -179,7 +182,7 @@ pub struct Training {
     early_stopping: Option<EarlyStoppingTable>,
     /// Whether the CPU takes over when every adapter is lost.
     cpu_fallback: bool,
-    /// Seconds after which a silent process counts as hung, where several train together.
+    /// Seconds after which a process that does not answer counts as hung, where several train together.
     pub process_timeout: u64,
 }
 
@@ -215,46 +218,6 @@ impl Default for Training {
             early_stopping: None,
             cpu_fallback: true,
             process_timeout: 600,
-        }
-    }
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct EarlyStoppingTable {
-    /// The number that is watched: `val_loss`.
-    monitor: String,
-    /// Direction in which it improves: `min`, `max`, or `auto`, as its loss or metric says.
-    #[serde(default)]
-    mode: ModeSetting,
-    /// Epochs without improvement after which training ends.
-    patience: u32,
-    /// Least change that counts as an improvement.
-    #[serde(default)]
-    min_delta: f64,
-}
-
-/// Direction in which a watched number improves.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ValueEnum)]
-#[serde(rename_all = "snake_case")]
-pub enum ModeSetting {
-    /// As its loss or metric says.
-    #[default]
-    Auto,
-    /// Smaller is better.
-    Min,
-    /// Larger is better.
-    Max,
-}
-
-impl ModeSetting {
-    /// A watched number, with this direction.
-    pub fn monitor(self, name: &str) -> Monitor {
-        let monitor = Monitor::new(name);
-        match self {
-            Self::Auto => monitor,
-            Self::Min => monitor.mode(Mode::Min),
-            Self::Max => monitor.mode(Mode::Max),
         }
     }
 }
@@ -379,7 +342,7 @@ impl Settings {
         if config.input.is_some() || !config.inputs.is_empty() {
             return Ok(Cow::Borrowed(config));
         }
-        let pair = self.data.open_aside(self.aside(seed))?;
+        let pair = self.data.clone().for_embeddings(&config.embedded()).open_aside(self.aside(seed))?;
         let (shapes, fields) = (pair.train.input_shapes(), pair.train.schema().inputs);
         *self.opened.borrow_mut() = Some((seed, pair));
         let mut config = config.clone();
@@ -405,7 +368,7 @@ impl Settings {
     pub fn data_of(&self, model: &Model) -> Result<DataConfig> {
         let inputs: Vec<&str> = model.inputs().iter().map(|input| input.name.as_str()).collect();
         let outputs: Vec<&str> = model.outputs().into_iter().map(|(name, _)| name).collect();
-        self.data.clone().in_order(&inputs, &outputs)
+        Ok(self.data.clone().in_order(&inputs, &outputs)?.for_embeddings(&model.config().embedded()))
     }
 
     /// Opens the data: with the schema of the model, if its training continues, or if they have the same names. What is fitted to
@@ -538,16 +501,7 @@ impl Training {
 
     /// The callback that ends training early, if it is asked for.
     pub fn early_stopping(&self, has_validation: bool) -> Result<Option<EarlyStopping>> {
-        let Some(table) = &self.early_stopping else { return Ok(None) };
-        if table.monitor.starts_with("val_") && !has_validation {
-            return Err(Error::setting(
-                format!("early stopping on `{}`", table.monitor),
-                "needs validation data, but there is none",
-                "name test data, set `validation = 0.1`, or monitor `loss`",
-            ));
-        }
-        let stopping = EarlyStopping::new(table.mode.monitor(&table.monitor), table.patience);
-        Ok(Some(stopping.min_delta(table.min_delta)))
+        self.early_stopping.as_ref().map(|table| table.callback(has_validation)).transpose()
     }
 
     pub fn cpu_fallback(&self) -> CpuFallback {

@@ -388,7 +388,14 @@ fn index_error(name: &str, row: usize, value: f32, bound: usize) -> Error {
     Error::data(
         format!("input `{name}`"),
         format!("needs whole numbers from 0 to {}, but row {row} holds {value}", bound.saturating_sub(1)),
-        format!("each is a row of a table of {bound}; let the layer's `input_dim` be the largest number plus 1"),
+        if value.fract() == 0.0 {
+            format!("each is a row of a table of {bound}; let the layer's `input_dim` be the largest number plus 1")
+        } else {
+            format!(
+                "each is a row of a table of {bound}; numbers of a table stay as they are by `numbers = \"unchanged\"` in \
+                 `[data]`"
+            )
+        },
     )
 }
 

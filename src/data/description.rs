@@ -45,7 +45,7 @@ pub struct ClassCount {
 
 /// Classes that are listed one by one, at most.
 const MOST_CLASSES: usize = 20;
-/// How many times the rows of the rarest class the most frequent one has in imbalanced data.
+/// Factor between the most frequent class and the rarest, from which data count as imbalanced.
 const IMBALANCE: usize = 5;
 /// Columns of a line without a precision.
 const WIDTH: usize = 80;

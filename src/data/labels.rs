@@ -42,11 +42,19 @@ pub(super) fn labels(dataset: &dyn Dataset, target: usize) -> Result<Option<Vec<
     Ok(other.is_none().then_some(labels))
 }
 
-/// The part of the labels of a target that are of each class. Labels have been checked.
-pub(crate) fn class_parts(dataset: &dyn Dataset, target: usize, classes: usize) -> Result<Vec<f32>> {
+/// The part of the labels of a target that are of each class, without those of a class that the loss ignores. Labels have been
+/// checked.
+pub(crate) fn class_parts(
+    dataset: &dyn Dataset,
+    target: usize,
+    classes: usize,
+    ignored: Option<f32>,
+) -> Result<Vec<f32>> {
     let mut counts = vec![0.0; classes];
     each_value(dataset, target, |_, label| {
-        if let Some(count) = counts.get_mut(label_index(label)) {
+        if ignored != Some(label)
+            && let Some(count) = counts.get_mut(label_index(label))
+        {
             *count += 1.0;
         }
     })?;

@@ -62,6 +62,8 @@ pub mod numpy;
 mod origin;
 #[cfg(feature = "files")]
 mod pair;
+#[cfg(feature = "files")]
+pub(crate) mod source;
 mod subset;
 mod synthetic;
 #[cfg(feature = "files")]
@@ -96,7 +98,7 @@ pub use synthetic::Synthetic;
 #[cfg(feature = "files")]
 pub use text::{Texts, Windows};
 
-pub use crate::schema::{Code, Encoding, Field, Format, HeldOut, LabelMode, Missing, Schema, TableColumn, Text};
+pub use crate::schema::{Code, Encoding, Field, Format, HeldOut, LabelMode, Missing, Schema, Seen, TableColumn, Text};
 pub use crate::vocabulary::{Split, Standardize, TokenSettings, Vocabulary};
 
 use std::sync::Arc;
@@ -146,7 +148,7 @@ pub trait Dataset: Send + Sync {
         Vec::new()
     }
 
-    /// Where these rows come from, in their order: files, lines, fields. Empty where it is not known.
+    /// Origins of these rows, in their order: files, lines, fields. Empty where they are not known.
     fn origins(&self, _rows: &[usize]) -> Vec<Origin> {
         Vec::new()
     }

@@ -21,7 +21,7 @@ use half::f16;
 use ndarray::{ArrayD, IxDyn, ShapeBuilder};
 use rawzip::{CompressionMethod, FileReader, ZipArchive, ZipArchiveEntryWayfinder};
 
-use super::{ByteImages, DataPair, Dataset, InMemory};
+use super::{ByteImages, DataPair, Dataset, InMemory, source};
 use crate::schema::{Format, Schema, few};
 use crate::{Error, Result, Shape, shown};
 
@@ -266,7 +266,7 @@ fn is_npz(path: &Path) -> bool {
 
 /// The array of an `.npy` file.
 fn read_npy(path: &Path) -> Result<NumpyArray> {
-    let file = File::open(path).map_err(|source| Error::reading(path, source))?;
+    let file = source::open(path)?;
     let stored = file.metadata().map_err(|source| Error::reading(path, source))?.len();
     read(Place { path, name: None }, file, stored, false)
 }
@@ -292,7 +292,7 @@ struct ArchiveEntry {
 
 impl<'a> Npz<'a> {
     fn open(path: &'a Path) -> Result<Self> {
-        let file = File::open(path).map_err(|source| Error::reading(path, source))?;
+        let file = source::open(path)?;
         let place = Place { path, name: None };
         Self::list(path, file).map_err(|error| place.fail(format!("is not a whole `.npz` file: {error}")))
     }

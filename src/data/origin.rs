@@ -1,4 +1,4 @@
-//! Where rows come from, for people: a file, a line, and the fields as they stand there.
+//! Origins of rows, for people: a file, a line, and its fields as they are there.
 
 use std::fmt;
 

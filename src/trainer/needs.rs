@@ -57,7 +57,7 @@ impl Needs<'_> {
         let outputs = self.model.outputs().into_iter().zip(&self.compile.losses).enumerate();
         let means = outputs.map(|(output, ((_, shape), loss))| match loss.target(shape).domain {
             _ if shape.last() > MOST_MEANS => Ok(Vec::new()),
-            Domain::Classes(classes) => class_parts(dataset, output, classes),
+            Domain::Classes(classes) => class_parts(dataset, output, classes, loss.ignored_class()),
             _ => column_means(dataset, output, shape.last()),
         });
         means.collect()

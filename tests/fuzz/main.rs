@@ -5,6 +5,8 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail loudly")]
 #![allow(clippy::disallowed_methods, reason = "tests wait for other processes, by the clock of the system")]
 
+#[cfg(feature = "cli")]
+mod commands;
 #[path = "../common/fuzz.rs"]
 mod fuzz;
 mod targets;

@@ -357,7 +357,7 @@ fn quoted_name(variant: &str) -> String {
 
 /// The keys of `[training]`.
 fn training(page: &mut String) {
-    let source = source("src/cli");
+    let source = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/cli/settings.rs")).unwrap();
     let values = source.split("impl Default for Training {").nth(1).unwrap();
     page.push_str("\n## `[training]`\n\n| setting | default | is |\n| --- | --- | --- |\n");
     for Field { name, doc, .. } in structure(&source, "Training").fields {
@@ -435,7 +435,7 @@ fn page() -> String {
     tagged::<Schedule>(&mut page, &source("src/optimizers"), "Schedule", str::to_owned);
 
     training(&mut page);
-    let early_stopping = structure(&source("src/cli"), "EarlyStoppingTable");
+    let early_stopping = structure(&source("src/cli/settings"), "EarlyStoppingTable");
     page.push_str("\n### `early_stopping`\n\n| setting | is |\n| --- | --- |\n");
     for Field { name, doc, .. } in early_stopping.fields {
         writeln!(page, "| `{name}` | {} |", doc.replace('|', "\\|")).unwrap();

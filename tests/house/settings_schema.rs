@@ -100,7 +100,7 @@ fn of_type(kind: &str) -> Value {
         "ModeSetting" => json!({ "enum": ["auto", "min", "max"] }),
         "Metrics" => json!({ "type": "array", "items": one_or_many(&json!({ "$ref": "#/definitions/metric" })) }),
         "EarlyStoppingTable" => {
-            object(&fields_of("src/cli/settings.rs", "EarlyStoppingTable"), &["monitor", "patience"])
+            object(&fields_of("src/cli/settings/early_stopping.rs", "EarlyStoppingTable"), &["monitor", "patience"])
         }
         _ => match named {
             Some((name, folder)) => {

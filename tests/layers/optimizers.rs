@@ -576,7 +576,7 @@ fn weight_decay_leaves_named_parameters_out() {
             let before = names.map(|name| model.tensor(name).unwrap().to_vec());
             let compile = Compile::new(optimizer, Loss::MEAN_SQUARED_ERROR).loss_weights(vec![0.0]);
             let mut trainer = Trainer::new(model, compile).unwrap().on(vec![cpu::info(); n_adapters]);
-            let zeros = |len| std::sync::Arc::new(vec![0.0; len]);
+            let zeros = |len| std::sync::Arc::<[f32]>::from(vec![0.0; len]);
             let batch = Batch { rows: 4, inputs: vec![zeros(12)], targets: vec![zeros(8)], sample_weights: None };
             trainer.train_on_batch(batch).unwrap();
             for ((name, before), decays) in names.into_iter().zip(before).zip(decays) {

@@ -69,7 +69,7 @@ pub struct Mistake {
     pub of_truth: f32,
     #[serde(default)]
     pub sample: Option<Sample>,
-    /// Where the row comes from: file and line.
+    /// Origin of the row: file and line.
     #[serde(default)]
     pub source: Option<String>,
 }
@@ -110,7 +110,7 @@ pub struct Worst {
     pub prediction: f32,
     #[serde(default)]
     pub sample: Option<Sample>,
-    /// Where the row comes from: file and line.
+    /// Origin of the row: file and line.
     #[serde(default)]
     pub source: Option<String>,
 }
@@ -460,7 +460,7 @@ mod tests {
         // Of three a, two are right; one b is taken for a; no row is c.
         let counts = vec![(0, 0, 2), (0, 1, 1), (1, 0, 1), (1, 1, 4)];
         let classes = Classes { names: ["a", "b", "c"].map(String::from).to_vec(), counts, mistakes: Vec::new() };
-        let scores = |class| classes.by_class()[class].scores();
+        let scores = |class: usize| classes.by_class()[class].scores();
         assert_eq!(scores(0), [Some(2.0 / 3.0), Some(2.0 / 3.0), Some(2.0 / 3.0)]);
         assert_eq!(scores(1), [Some(0.8), Some(0.8), Some(0.8)]);
         assert_eq!(scores(2), [None, None, None]);

@@ -47,7 +47,7 @@ pub struct Results {
     pub monitor: String,
     /// Direction in which it improves.
     pub mode: Option<Mode>,
-    /// What older versions took for that direction, by the number's name.
+    /// Direction as older versions wrote it, by the number's name.
     #[serde(skip_serializing)]
     pub larger_is_better: Option<bool>,
     /// `None` while it runs, and if it was killed.
