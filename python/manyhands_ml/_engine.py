@@ -197,6 +197,7 @@ class Engine:
 
         Raises:
             MismatchError: If they differ by more than 1e-4.
+            NonFiniteError: If Keras' own loss is not finite.
         """
         if self.is_checked:
             return

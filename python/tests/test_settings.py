@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from keras import layers
 
-from manyhands_ml import ModelError, make_parallel
+from manyhands_ml import ModelError, NonFiniteError, make_parallel
 from manyhands_ml import _settings as settings
 from manyhands_ml._layers import _IRRELEVANT, LAYERS
 from manyhands_ml._objective import _PLAIN, LOSSES, METRICS, OPTIMIZERS
@@ -147,8 +147,8 @@ def _refused(model: Any, **compiled: Any) -> str:
 @pytest.mark.parametrize(
     ("compiled", "told"),
     [
-        ({"loss": Own()}, "loss of `dense_1`: `MeanSquaredError of test_settings` is not supported"),
-        ({"metrics": [mean_absolute_error]}, "metric `mean_absolute_error of test_settings` of `dense_1`: is not supported"),
+        ({"loss": Own()}, "loss of `dense_1`: `test_settings.MeanSquaredError` is not supported"),
+        ({"metrics": [mean_absolute_error]}, "metric `mean_absolute_error` of `dense_1`: is not supported"),
         ({"loss": L.MeanSquaredError(dtype="float64")}, '`dtype` needs "float32", but is "float64"'),
         ({"metrics": [M.MeanAbsoluteError(dtype="float16")]}, '`dtype` needs "float32", but is "float16"'),
         ({"weighted_metrics": ["mae"]}, "`weighted_metrics` are not supported"),
@@ -181,6 +181,13 @@ def test_what_was_changed_after_a_layer_was_built_is_refused() -> None:
     assert f"layer `{last.name}` (Dense): `kernel.regularizer` was set on the variable" in text
     assert f"layer `{last.name}` (Dense): `bias.constraint` was set on the variable" in text
     assert f"layer `{last.name}` (Dense): has a `call` of its own" in text
+
+
+def test_a_loss_that_is_infinite_in_keras_is_no_mismatch() -> None:
+    model, (x, y) = _model(), _data()
+    model.compile("sgd", "mse")
+    with pytest.raises(NonFiniteError, match="the loss needs to be finite, but Keras, too, computes inf"):
+        make_parallel(model, "cpu").fit(x, 1e30 * y, verbose=0)
 
 
 def test_steps_of_a_models_own_are_refused() -> None:
