@@ -106,9 +106,9 @@ fn named<'a>(path: &Path, sketch: &'a Sketch, option: &str, name: &str) -> Resul
 
 /// Columns whose use needs a setting.
 struct Inputs<'a> {
-    /// Those that are no input.
+    /// Columns that are no input.
     ignored: Vec<&'a ColumnSketch>,
-    /// Those that are an input although they seem to be none.
+    /// Columns that are an input although they seem to be none.
     kept: Vec<&'a ColumnSketch>,
 }
 

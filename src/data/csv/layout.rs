@@ -91,7 +91,7 @@ pub(super) struct Part {
     pub readings: Vec<Reading>,
     /// The encoding of each column, once it is found.
     pub encodings: Vec<Encoding>,
-    /// What the training rows hold in each column, once it is known.
+    /// Contents of each column in the training rows, once they are known.
     pub seen: Vec<Option<Seen>>,
     /// For a column of texts.
     pub text: Option<TextPart>,

@@ -16,7 +16,7 @@ const GROUP: usize = 3;
 /// Standard deviations around the mean that stand for the range of the training rows where the model file has none.
 const OLD_RANGE: f64 = 4.0;
 
-/// What the numbers of a table say of its decimal sign.
+/// Counts of the numbers of a table, by the decimal sign that explains them.
 #[derive(Default)]
 struct Signs {
     /// Numbers that only a decimal comma explains, as `1,5`.
@@ -28,7 +28,7 @@ struct Signs {
     grouped_points: usize,
 }
 
-/// What one field says.
+/// Decimal sign that one field needs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sign {
     Comma,

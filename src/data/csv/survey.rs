@@ -271,7 +271,7 @@ impl Distinct {
         }
     }
 
-    /// How many there are: exact up to [`MOST_LEVELS`], later by 3 %.
+    /// Number of levels: exact up to [`MOST_LEVELS`], later by 3 %.
     #[allow(clippy::cast_precision_loss, reason = "an estimate")]
     fn count(&self) -> f64 {
         match self.0.last() {
