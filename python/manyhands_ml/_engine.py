@@ -266,7 +266,8 @@ def _is_clipped(probabilities: Any) -> bool:
 def _check_finite(who: str, theirs: Any) -> None:
     """Checks what Keras computes, which is no error of either side."""
     if not np.all(np.isfinite(theirs)):
-        problem = "needs to be finite, but Keras computes inf or NaN for the first batch, too"
+        value = np.ravel(theirs)[~np.isfinite(np.ravel(theirs))][0]
+        problem = f"needs to be finite, but Keras, too, computes {value} for the first rows"
         raise NonFiniteError(explained(who, problem, "scale inputs and targets, for example to mean 0 and deviation 1"))
 
 

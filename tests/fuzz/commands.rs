@@ -1,5 +1,5 @@
-//! Files that a stranger may hand to the command: each command reads them or ends with status 1, and what it writes is
-//! what it would write without the errors in them.
+//! Does each command read a file from a stranger, or end with status 1? What it writes is what it would write without the errors in the
+//! file.
 
 use std::ffi::OsString;
 use std::fs;
