@@ -856,6 +856,8 @@ def counted_metric_file():
     of_values("hinge", "Hinge", targets=2 * binary - 1, loss="Hinge")
     of_values("squared_hinge", "SquaredHinge", targets=2 * binary - 1, loss="SquaredHinge")
     of_values("categorical_hinge", "CategoricalHinge", targets=one_hot, loss="CategoricalHinge")
+    # Of several targets of 1 the first counts.
+    of_binary("categorical_accuracy", "categorical_accuracy", "CategoricalAccuracy")
     return file
 
 

@@ -16,7 +16,7 @@ whole!(
     table, timing, trainer
 );
 
-pub use crate::shown::{Shown, bytes, shown, thousands};
+pub use crate::shown::{Shown, bytes, is_obeyed, shown, thousands};
 
 /// Messages of adapters, and what opens them.
 pub mod adapters {

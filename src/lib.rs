@@ -140,6 +140,7 @@ mod vocabulary;
 
 /// Actions after each step and each epoch: early stopping, the best model, logs, and callbacks of your own.
 pub mod callbacks {
+    pub use crate::metrics::{Mode, Reported};
     pub use crate::trainer::{Callback, EarlyStopping, EpochEnd, Flow, ModelCheckpoint, Monitor};
 }
 

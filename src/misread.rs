@@ -255,7 +255,9 @@ fn value_words(got: &str) -> String {
     match value {
         "sequence" => return "a list".into(),
         "map" => return "a table".into(),
-        "null" | "unit value" | "Option value" => return "nothing".into(),
+        // JSON, through which some settings go, has neither of the two.
+        "null" => return "`nan`, `inf` or nothing".into(),
+        "unit value" | "Option value" => return "nothing".into(),
         _ => {}
     }
     if let Some(text) = value.strip_prefix("string ") {

@@ -3,6 +3,10 @@
 //! Layers record into a plan; an adapter runs it. A plan holds no device object and prints as text,
 //! so that what will run where can be tested by reading.
 
+// Files: `layout.rs`: position of each parameter; `places.rs`: places of a stage's parameters in the whole model's; `record.rs`: how
+// layers write a plan; `unread.rs`: removes commands whose results no command reads; `text.rs`: a plan as text; `wire.rs`: requests as
+// numbers, for a worker of a page; `work.rs`: costs of its kernels.
+
 mod layout;
 mod places;
 mod record;
@@ -339,10 +343,35 @@ impl InputMask {
         let is_padding = |numbers: &[f32]| numbers.iter().all(|number| *number == self.value);
         values.chunks_exact(len.max(1)).map(|numbers| if is_padding(numbers) { 0.0 } else { 1.0 }).collect()
     }
+}
+
+/// Positions of an output that count in its loss and metrics: those that an input leaves, without those of an ignored class.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PositionMask {
+    /// Mask that follows from an input.
+    pub input: Option<InputMask>,
+    /// Class of targets that do not count.
+    pub ignored: Option<f32>,
+    /// Positions of a row.
+    pub positions: usize,
+}
+
+impl PositionMask {
+    /// 1 for each position of `rows` rows that counts, else 0.
+    #[allow(clippy::float_cmp, reason = "a class is a value")]
+    pub fn of(&self, inputs: &[Arc<[f32]>], target: &[f32], rows: usize) -> Vec<f32> {
+        let mut mask = self.input.map_or_else(|| vec![1.0; rows * self.positions], |mask| mask.of(inputs, rows));
+        for (counts, class) in mask.iter_mut().zip(target) {
+            if self.ignored == Some(*class) {
+                *counts = 0.0;
+            }
+        }
+        mask
+    }
 
     /// The weight of each position: that of its row, or 0.
-    pub fn weights(&self, inputs: &[Arc<[f32]>], rows: usize, weights: Option<&[f32]>) -> Vec<f32> {
-        let mut mask = self.of(inputs, rows);
+    pub fn weights(&self, inputs: &[Arc<[f32]>], target: &[f32], rows: usize, weights: Option<&[f32]>) -> Vec<f32> {
+        let mut mask = self.of(inputs, target, rows);
         for (positions, weight) in mask.chunks_exact_mut(self.positions.max(1)).zip(weights.into_iter().flatten()) {
             positions.iter_mut().for_each(|counts| *counts *= weight);
         }
@@ -358,7 +387,7 @@ pub struct Plan {
     /// Penalties of parameters, of which the update adds the slopes to the summed gradients.
     pub penalties: Vec<Penalty>,
     /// Mask of each output that has one: its sample weights are those of positions. The host alone needs it.
-    pub masks: Vec<Option<InputMask>>,
+    pub masks: Vec<Option<PositionMask>>,
     /// All buffers.
     pub buffers: Vec<Buffer>,
     /// Commands of each pass.

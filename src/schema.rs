@@ -52,7 +52,7 @@ pub struct Text {
 }
 
 /// A column of a table.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TableColumn {
     /// Its place, from 0.
     pub index: usize,
@@ -62,6 +62,30 @@ pub struct TableColumn {
     /// Elements that its fields become, for an input. Without it they are finite numbers, taken unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encoding: Option<Encoding>,
+    /// Contents of the training rows, by which later tables are judged. Files of older versions lack it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seen: Option<Seen>,
+}
+
+/// Contents of a column in the training rows.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Seen {
+    /// Number of the rows.
+    pub rows: usize,
+    /// Rows without a value.
+    pub missing: usize,
+    /// Rows whose category is so rare that it has no element.
+    pub others: usize,
+    /// The lowest and the highest number; of dates, in days since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub range: Option<[f64; 2]>,
+    /// Mean of the numbers.
+    pub mean: f64,
+    /// Their standard deviation.
+    pub deviation: f64,
+    /// Whether all are whole numbers.
+    pub is_whole: bool,
 }
 
 /// Elements of an input that the fields of a column become. It is fitted to the training rows, and kept for all later ones.

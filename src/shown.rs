@@ -39,7 +39,7 @@ impl Display for Shown<'_> {
 }
 
 /// Whether a terminal, or a program that lays out its text, acts on this character instead of showing it.
-fn is_obeyed(character: char) -> bool {
+pub fn is_obeyed(character: char) -> bool {
     // Marks, embeddings, overrides and isolates of direction; separators of lines and paragraphs; the byte-order mark.
     character.is_control()
         || matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')

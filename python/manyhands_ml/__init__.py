@@ -128,8 +128,8 @@ def make_parallel(
 
     Args:
         model: A `keras.Sequential` or functional model, compiled or not.
-        adapters: What to compute on: `"all"` (every GPU), `"0,1"` (by index), `"radeon,cpu"` (by a part of the name),
-            `"all,cpu"`. Empty: what the environment variable `MANYHANDS_ADAPTERS` names, else all GPUs, else the CPU.
+        adapters: What to compute on: `"all"` (every GPU, or the processor where there is none), `"0,1"` (by index), `"radeon,cpu"`
+            (by a part of the name), `"all,cpu"`. Empty: what the environment variable `MANYHANDS_ADAPTERS` names, else all GPUs, else the CPU.
         split: Rows of a batch for each adapter: `"learned"` from measured speed, `"even"`, or a share for each, as `[3, 1]`.
         batch_statistics: Rows of which batch normalization takes mean and variance: those of each adapter (`"shard"`,
             as in Keras' own data parallelism), or the whole batch (`"batch"`: as on one device; not with stages or
@@ -138,8 +138,8 @@ def make_parallel(
             to 16-bit floats and add in 32 bits, and the loss is scaled by the rules of `keras.optimizers.LossScaleOptimizer`; all
             else, weights, activations, evaluation and prediction, is of 32 bits. The model's own `dtype` stays `"float32"`, and its
             optimizer is given without that wrapper.
-        memory: Most memory for the model on adapters, named as in `adapters`: `"0=6GB, cpu=2GB"`. An adapter on which a
-            batch takes more runs its rows in pieces.
+        memory: Most memory for the model on adapters, by position in `adapters`, name or kind: `"0=6GB, cpu=2GB"`. An adapter on
+            which a batch takes more runs its rows in pieces.
         placement: Where layers are computed: `"replicas"` (each adapter computes all of them, for its rows of the batch),
             `"auto"` (one or the other, chosen by measurement for some seconds when adapters are opened), or
             stages: a list of layers and the adapters that compute them, for all rows, as

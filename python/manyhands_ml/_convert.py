@@ -9,6 +9,7 @@ from os import PathLike
 import keras
 
 from . import _native
+from ._compiled import guessed
 from ._engine import floats
 from ._graph import output_names, read
 from ._objective import convert
@@ -19,11 +20,11 @@ def from_keras(model: keras.Model | str | PathLike[str]) -> _native.Model:
     """The engine's model of a Keras model, or of the one in a file."""
     if isinstance(model, (str, os.PathLike)):
         model = _loaded(os.fspath(model))
-    graph, problems = read(model)
+    graph, problems = read(model, is_trained=False)
     objective = None
-    if getattr(model, "compiled", False):
+    if getattr(model, "_compile_loss", None) is not None:
         # This takes heads off the graph.
-        objective, more = convert(model, graph, output_names(model), model._compile_config.config, "shard", 0)
+        objective, more = convert(model, graph, output_names(model), guessed(model), "shard", 0)
         problems += more
     raise_problems(f"model `{model.name}`", problems, "Keras")
     converted = _native.Model.from_json(json.dumps(graph.config()), 0)

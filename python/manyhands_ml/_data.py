@@ -33,6 +33,17 @@ def one_batch(feeds: Feeds, values: Any, needs_targets: bool = True, check: _nat
     return Data(x, y, sample_weight, _native.Batch(rows_of(feeds, x, y, sample_weight, needs_targets), check))
 
 
+def first_targets(source: EpochIterator) -> Any:
+    """Targets of the first batch, or of all: for their structure and shapes. The source begins anew."""
+    adapter = source.data_adapter
+    if type(adapter) is ArrayDataAdapter:
+        values = adapter._inputs
+    else:
+        values = next(iter(source))[2][0]
+        source.reset()
+    return data_adapter_utils.unpack_x_y_sample_weight(values)[1]
+
+
 class Arrays:
     """Whole arrays in memory, whose batches the native half gathers by itself."""
 

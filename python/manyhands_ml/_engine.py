@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from . import _native
 from ._data import Arrays, Data, one_batch
-from ._graph import Graph, read
+from ._compiled import Compiled
+from ._graph import Graph, output_names, read
 from ._objective import OPTIMIZERS, Floats, Objective, apply_head, convert, state_attributes, tell_step
 from ._rig import Rig
 from ._rows import Feeds
@@ -26,7 +27,7 @@ _CHECKED_ROWS = 32
 
 
 class Engine:
-    """The trainer of one compilation of a model."""
+    """The trainer of one compilation of a model; without one, it predicts alone."""
 
     def __init__(
         self,
@@ -35,22 +36,25 @@ class Engine:
         batch_statistics: str,
         precision: str,
         seed: int,
-        output_names: list[str],
+        compiled: Compiled | None,
     ) -> None:
         self.model = model
-        graph, problems = read(model)
-        names = [node.name for node in graph.nodes]
-        self.is_compiled = bool(getattr(model, "compiled", False))
-        objective, more = _objective(model, graph, output_names, self.is_compiled, batch_statistics, seed)
+        #: What `compile` left in the model: another object there means that this engine is that of an older call.
+        self.compilation = getattr(model, "_compile_config", None) if compiled is not None else None
+        self.optimizer = model.optimizer if compiled is not None else None
+        graph, problems = read(model, is_trained=compiled is not None)
+        names, outputs = [node.name for node in graph.nodes], output_names(model)
+        objective, more = _objective(model, graph, outputs, compiled, batch_statistics, seed)
         objective.settings["precision"] = precision
         raise_problems(f"model `{model.name}`", problems + more, "Keras")
         self.objective: Objective = objective
         rig = rig.placed(names, {node.name for node in graph.nodes})
         self.trainer = _native.Trainer(json.dumps(graph.config()), objective.json(), rig.json())
-        self.feeds = Feeds(graph.inputs, _keys(model, graph), output_names)
         self.output_shapes = [tuple(tensor.shape[1:]) for tensor in model.outputs]
+        unread = [None if is_read else list(shape) for is_read, shape in zip(objective.reads, self.output_shapes)]
+        self.feeds = Feeds(graph.inputs, _keys(model, graph), outputs, unread)
         self._variables = graph.variables()
-        # What Keras' variables were when both had the same weights.
+        # What Keras' variables were when both had the same values.
         self._known: dict[str, Floats] = {}
         # The backend's arrays that held them.
         self._values: dict[str, Any] = {}
@@ -60,12 +64,21 @@ class Engine:
         self._is_ahead = False
         #: Has a batch gone through Keras, too?
         self.is_checked = False
+        self._state: dict[str, Any] | None = None
         self.push()
 
     def push(self) -> None:
         """Gives the adapters what others have done to Keras' weights or to the optimizer's state."""
+        weights, state = self._changed(self._variables), self._changed(self._optimizer_state())
+        step = self._keras_step()
+        if weights or state or step != self._known_step:
+            self._known_step = self._step = step
+            self.trainer.set_tensors(weights, state, step)
+
+    def _changed(self, variables: dict[str, Any]) -> dict[str, Floats]:
+        """Values of the variables that others have changed since they were last compared."""
         changed = {}
-        for name, variable in self._variables.items():
+        for name, variable in variables.items():
             if _IS_JAX and self._values.get(name) is variable._value:
                 # JAX changes no array in place.
                 continue
@@ -73,31 +86,23 @@ class Engine:
             self._values[name] = variable._value
             if name not in self._known or not np.array_equal(values, self._known[name], equal_nan=True):
                 changed[name] = self._known[name] = values
-        step = self._keras_step()
-        if changed or step != self._known_step:
-            state = self._optimizer_state() if step != self._known_step else {}
-            if step != self._known_step:
-                self._known_step = self._step = step
-            self.trainer.set_tensors(changed, {name: floats(variable) for name, variable in state.items()}, self._step)
+        return changed
 
     def pull(self) -> None:
         """Gives Keras the weights and the optimizer's state, if the adapters have trained since."""
         if not self._is_ahead:
             return
-        optimizer = getattr(self.model, "optimizer", None)
-        state = self._optimizer_state() if optimizer is not None else {}
+        state = self._optimizer_state()
         tensors, moments = self.trainer.state() if state else (self.trainer.tensors(), {})
         # Keras has no variable for what is a setting there: mean and variance that were given.
-        for name, variable in self._variables.items():
-            variable.assign(tensors[name])
-            self._known[name], self._values[name] = tensors[name], variable._value
+        for variables, values in ((self._variables, tensors), (state, moments)):
+            for name, variable in variables.items():
+                variable.assign(values[name])
+                self._known[name], self._values[name] = values[name], variable._value
         self._is_ahead = False
-        if optimizer is None:
-            return
-        for name, variable in state.items():
-            variable.assign(moments[name])
-        self._known_step = self._step = self.trainer.step
-        tell_step(optimizer, self._step)
+        if self.optimizer is not None:
+            self._known_step = self._step = self.trainer.step
+            tell_step(self.optimizer, self._step)
 
     def begin(self, batch: _native.Batch) -> None:
         """Begins a step."""
@@ -116,7 +121,7 @@ class Engine:
         self, data: Arrays, order: NDArray[np.int64], tell: _native.Tell, ahead: int, every_ms: int | None
     ) -> None:
         """Trains on all batches of arrays. `tell` is called after each step, or every so many milliseconds."""
-        rate = self.model.optimizer._learning_rate
+        rate = self.optimizer._learning_rate
         asks = every_ms is None or isinstance(rate, keras.optimizers.schedules.LearningRateSchedule)
         self._is_ahead = True
         try:
@@ -127,7 +132,7 @@ class Engine:
 
     def _next_rate(self) -> float:
         """The learning rate that Keras' optimizer has for the step that begins now."""
-        rate = self.model.optimizer._learning_rate
+        rate = self.optimizer._learning_rate
         if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
             rate = rate(self._step)
         # From here on Keras' weights are those of before.
@@ -137,29 +142,28 @@ class Engine:
 
     def tell_step(self) -> None:
         """Keras' optimizer counts the steps that have begun here."""
-        optimizer = getattr(self.model, "optimizer", None)
-        if self._is_ahead and optimizer is not None:
-            optimizer.iterations.assign(self._step)
+        if self._is_ahead and self.optimizer is not None:
+            self.optimizer.iterations.assign(self._step)
             self._known_step = self._step
 
     def _keras_step(self) -> int:
-        optimizer = getattr(self.model, "optimizer", None)
-        return int(optimizer.iterations) if optimizer is not None else 0
+        return int(self.optimizer.iterations) if self.optimizer is not None else 0
 
     def _optimizer_state(self) -> dict[str, Any]:
-        """Variables of Keras' optimizer by the engine's names: `momentum/dense/kernel`."""
-        optimizer = getattr(self.model, "optimizer", None)
+        """Variables of Keras' optimizer by the engine's names: `momentum/dense/kernel`. They are built as `fit` of Keras does."""
+        optimizer = self.optimizer
         if optimizer is None or type(optimizer).__name__ not in OPTIMIZERS:
             return {}
-        if not optimizer.built:
-            optimizer.build(self.model.trainable_variables)
-        trained = {id(variable): name for name, variable in self._variables.items()}
-        places = [(idx, trained[id(variable)]) for idx, variable in enumerate(self.model.trainable_variables)]
-        state = {}
-        for kind, attribute in state_attributes(optimizer).items():
-            variables = getattr(optimizer, attribute, None) or []
-            state.update({f"{kind}/{name}": variables[idx] for idx, name in places if idx < len(variables)})
-        return state
+        if self._state is None:
+            if not optimizer.built:
+                optimizer.build(self.model.trainable_variables)
+            trained = {id(variable): name for name, variable in self._variables.items()}
+            places = [(idx, trained[id(variable)]) for idx, variable in enumerate(self.model.trainable_variables)]
+            self._state = {}
+            for kind, attribute in state_attributes(optimizer).items():
+                variables = getattr(optimizer, attribute, None) or []
+                self._state.update({f"{kind}/{name}": variables[idx] for idx, name in places if idx < len(variables)})
+        return self._state
 
     def predict(self, batch: _native.Batch) -> list[Floats]:
         """The outputs of a batch, as Keras gives them."""
@@ -202,11 +206,11 @@ class Engine:
 
 
 def _objective(
-    model: keras.Model, graph: Graph, outputs: list[str], is_compiled: bool, batch_statistics: str, seed: int
+    model: keras.Model, graph: Graph, outputs: list[str], compiled: Compiled | None, batch_statistics: str, seed: int
 ) -> tuple[Objective, list[str]]:
-    if is_compiled:
-        return convert(model, graph, outputs, model._compile_config.config, batch_statistics, seed)
-    # Without `compile` it predicts: the loss is never asked for.
+    if compiled is not None:
+        return convert(model, graph, outputs, compiled, batch_statistics, seed)
+    # It predicts: the loss is never asked for.
     settings: dict[str, Any] = {
         "optimizer": {"type": "SGD"},
         "losses": [{"type": "MeanSquaredError"}] * len(outputs),
@@ -217,7 +221,7 @@ def _objective(
         "batch_statistics": batch_statistics,
         "seed": seed,
     }
-    return Objective(settings, [], [None] * len(outputs)), []
+    return Objective(settings, [], [None] * len(outputs), [False] * len(outputs)), []
 
 
 def _keys(model: keras.Model, graph: Graph) -> list[str]:

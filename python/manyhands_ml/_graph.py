@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import functools
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import keras
+import numpy as np
+from keras.src.ops.function import make_node_key
 
-from ._layers import LAYERS, MASKS, STATISTICS, Settings, convert, of_ops
+from ._layers import LAYERS, MASKS, STATISTICS, Settings, convert, of_ops, picked
+from ._settings import of_layer, of_model
 from .errors import ModelError, explained
 
 #: Classes of models whose configuration is a graph. A subclass with a `call` of its own is code.
@@ -75,9 +79,9 @@ class Graph:
         return sum(node.inputs.count(name) for node in self.nodes) + self.outputs.count(name)
 
 
-def read(model: keras.Model) -> tuple[Graph, list[str]]:
-    """The graph of a model, and all that is wrong with it, one line a problem."""
-    reader = _Reader()
+def read(model: keras.Model, is_trained: bool) -> tuple[Graph, list[str]]:
+    """The graph of a model, and all that is wrong with it for training or for prediction, one line a problem."""
+    reader = _Reader(is_trained)
     graph = reader.graph
     if not _is_graph(model):
         raise ModelError(
@@ -95,15 +99,29 @@ def read(model: keras.Model) -> tuple[Graph, list[str]]:
                 "begin with `keras.Input(shape)`, or call `model.build((None, ...))`",
             )
         )
+    reader.problems += of_model(model)
     names = [_free(tensor.name, set()) for tensor in model.inputs]
     graph.inputs = [(name, _row_shape(reader, name, tensor)) for name, tensor in zip(names, model.inputs)]
     graph.outputs = reader.model(model, names, "")
     return graph, reader.problems
 
 
+def output_structure(model: keras.Model) -> Any:
+    """A model's outputs in their structure, as calls give them: one in a list stands alone."""
+    structure = getattr(model, "_outputs_struct", None)
+    if not isinstance(structure, (dict, list, tuple)):
+        return model.outputs[0]
+    return structure[0] if isinstance(structure, (list, tuple)) and len(structure) == 1 else structure
+
+
 def output_names(model: keras.Model) -> list[str]:
-    """The layers that give a model's outputs, by which Keras names losses and metrics."""
-    return [tensor._keras_history.operation.name for tensor in getattr(model, "outputs", None) or []]
+    """Names of a model's outputs, in order: the keys of a dict, or else the layers that give them."""
+    outputs = getattr(model, "outputs", None) or []
+    structure = output_structure(model) if outputs else None
+    if isinstance(structure, dict) and not any(keras.tree.is_nested(part) for part in structure.values()):
+        places = keras.tree.pack_sequence_as(structure, list(range(len(structure))))
+        return sorted(structure, key=lambda key: int(places[key]))
+    return [tensor._keras_history.operation.name for tensor in outputs]
 
 
 def _operation(model: Any, name: str) -> Any:
@@ -131,7 +149,8 @@ def _row_shape(reader: _Reader, name: str, tensor: Any) -> list[int]:
 class _Reader:
     """Reads a model, and the models within it."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_trained: bool) -> None:
+        self.is_trained = is_trained
         self.graph = Graph()
         self.problems: list[str] = []
 
@@ -147,7 +166,8 @@ class _Reader:
         for entry in config["layers"]:
             if entry["class_name"] != "InputLayer":
                 layer = _operation(model, entry["config"]["name"])
-                tensors = self._layer(layer, entry, tensors, prefix, 0, {})
+                calls = _calls(model, layer)
+                tensors = self._without_mask(layer, calls, self._layer(layer, entry, tensors, prefix, _Use(0, {}, calls)))
         return tensors
 
     def _functional(self, model: Any, config: Settings, inputs: list[str], prefix: str) -> list[str]:
@@ -170,40 +190,40 @@ class _Reader:
             waiting.remove(ready[0])
             reads = [known[_key(place)][place[2]] for place in _read_by(node)]
             layer = _operation(model, entry["name"])
+            calls = _calls(model, layer)
             if isinstance(layer, keras.Layer):
-                known[(entry["name"], use)] = self._layer(layer, entry, reads, prefix, use, node["kwargs"])
+                made = self._layer(layer, entry, reads, prefix, _Use(use, node["kwargs"], calls))
             else:
-                known[(entry["name"], use)] = self._of_ops(layer, node, reads, prefix)
+                made = self._of_ops(layer, node, reads, prefix)
+            known[(entry["name"], use)] = self._without_mask(layer, calls[use : use + 1], made)
         return [known[place][0] for place in _places(config["output_layers"])]
 
-    def _layer(
-        self, layer: Any, entry: Settings, inputs: list[str], prefix: str, use: int, kwargs: Settings
-    ) -> list[str]:
+    def _layer(self, layer: Any, entry: Settings, inputs: list[str], prefix: str, use: _Use) -> list[str]:
         """Adds a use of a layer; gives its outputs."""
         kind, name = entry["class_name"], prefix + entry["config"]["name"].replace("/", ".")
-        who = f"layer `{name}` ({kind})"
+        who, kwargs = f"layer `{name}` ({kind})", use.kwargs
         # Keras' own graphs pay no attention to `training` in a call: `fit` and `predict` say what it is.
-        ignored = {"training", "mask"} if _reads_mask(layer) else {"training"}
+        ignored = {"training", "mask"} if _reads_mask(use.calls) else {"training"}
         is_causal = bool(kwargs.get("use_causal_mask"))
         if kind == "MultiHeadAttention":
             ignored |= {*_SEQUENCES, "use_causal_mask"}
-            ignored |= {f"{part}_mask" for part in _SEQUENCES if _finds_mask(layer, part)}
+            ignored |= {f"{part}_mask" for part in _SEQUENCES if _finds_mask(use.calls, part)}
             ignored |= {key for key in ("return_attention_scores",) if kwargs.get(key) is False}
             # One sequence for all, and keys that are the values, are not named again.
             inputs = inputs[:2] if len(inputs) == 3 and inputs[1] == inputs[2] else inputs
             inputs = inputs[:1] if len(inputs) == 2 and inputs[0] == inputs[1] else inputs
         given = {key: value for key, value in kwargs.items() if value is not None and key not in ignored}
         self.problems += [f"{who}: the argument `{key}={value}` of its call is not supported" for key, value in given.items()]
-        if kind not in MASKS and use == 0 and _reads_mask(layer):
-            self.problems.append(f"{who}: is not supported behind a mask, which `Embedding` and `Masking` make")
+        if use.number == 0 and (layer.supports_masking or _is_graph(layer)) and _has_mask(use.calls):
+            self.problems += [f"{who}: {problem}" for problem in self._of_mask(kind, layer)]
         if _is_graph(layer):
             return self.model(layer, inputs, f"{name}.")
         if kind not in LAYERS or not type(layer).__module__.startswith("keras."):
-            if use == 0:
+            if use.number == 0:
                 self.problems.append(f"{who}: this kind of layer is not supported")
             settings: Settings = {"type": "Activation", "activation": "linear"}
         else:
-            settings = self._settings(who, layer, entry, kind, is_first=use == 0)
+            settings = self._settings(who, layer, entry, kind, use)
             if kind == "MultiHeadAttention":
                 settings["use_causal_mask"] = is_causal
                 earlier = next((node.settings for node in self.graph.nodes if node.layer is layer), settings)
@@ -219,6 +239,25 @@ class _Reader:
         self.graph.nodes.append(Node(tensor, first, layer, settings, inputs, is_first, weights))
         return [tensor]
 
+    def _of_mask(self, kind: str, layer: Any) -> list[str]:
+        """What the engine does with a mask in another way than Keras."""
+        if kind not in MASKS:
+            return ["is not supported behind a mask, which `Embedding` and `Masking` make"]
+        if kind == "BatchNormalization" and self.is_trained and layer.trainable:
+            # There Keras leaves positions of padding out of mean and variance.
+            return ["is not supported in training behind a mask; freeze it, or take `LayerNormalization`"]
+        return []
+
+    def _without_mask(self, layer: Any, calls: list[Any], outputs: list[str]) -> list[str]:
+        """Outputs without a mask, where Keras drops it and the engine's layer would pass it on."""
+        is_dropped = not isinstance(layer, keras.Layer) or not (layer.supports_masking or _is_graph(layer))
+        if not (is_dropped and _has_mask(calls)):
+            return outputs
+        name = f"{outputs[0]}.unmasked"
+        settings = {"type": "Reshape", "target_shape": [int(axis) for axis in calls[0].output_tensors[0].shape[1:]]}
+        self.graph.nodes.append(Node(name, name, None, settings, outputs, is_first=True))
+        return [name]
+
     def _scaled(self, name: str, config: Settings, tensor: str) -> str:
         """Adds the product of a tensor and a number; gives its output."""
         settings = {"type": "Rescaling", "scale": float(config["scale"])}
@@ -228,16 +267,42 @@ class _Reader:
     def _of_ops(self, operation: Any, node: Settings, inputs: list[str], prefix: str) -> list[str]:
         """Adds an operation of `keras.ops`, such as `x + y`; gives its output."""
         name = prefix + operation.name.replace("/", ".")
-        settings = of_ops(type(operation).__name__, node["args"], node["kwargs"])
+        kind = type(operation).__name__
+        if kind == "GetItem" and (place := picked(node["args"])) is not None:
+            return self._channel(name, node["args"][0]["config"]["shape"], place, inputs)
+        if kind == "Stack" and operation.axis in (-1, len(node["args"][0][0]["config"]["shape"])):
+            return self._stacked(name, node["args"][0][0]["config"]["shape"], inputs)
+        settings = of_ops(kind, node["args"], node["kwargs"])
         if settings is None:
             text = "this operation of `keras.ops` is not supported: use a layer in its place"
-            self.problems.append(f"operation `{name}` ({type(operation).__name__}): {text}")
+            self.problems.append(f"operation `{name}` ({kind}): {text}")
             settings = {"type": "Activation", "activation": "linear"}
         self.graph.nodes.append(Node(name, name, operation, settings, inputs, is_first=True))
         return [name]
 
-    def _settings(self, who: str, layer: Any, entry: Settings, kind: str, is_first: bool) -> Settings:
-        settings, problems = convert(kind, entry["config"], _input_shape(layer))
+    def _channel(self, name: str, shape: list[Any], place: int, inputs: list[str]) -> list[str]:
+        """Adds `x[..., place]`: a fixed product of the last axis, without which the result stands."""
+        channels = int(shape[-1])
+        picks = _Fixed(keras.Variable(np.eye(channels, dtype="float32")[:, [place % channels]], trainable=False))
+        settings = {"type": "Dense", "units": 1, "use_bias": False, "trainable": False}
+        weights = {"kernel": "kernel"}
+        self.graph.nodes.append(Node(f"{name}.column", f"{name}.column", picks, settings, inputs, True, weights))
+        return self._reshaped(name, [int(axis) for axis in shape[1:-1]], f"{name}.column")
+
+    def _stacked(self, name: str, shape: list[Any], inputs: list[str]) -> list[str]:
+        """Adds `stack(tensors, -1)`."""
+        target = [*(int(axis) for axis in shape[1:]), 1]
+        parts = [self._reshaped(f"{name}.part{number}", target, tensor)[0] for number, tensor in enumerate(inputs)]
+        settings = {"type": "Concatenate", "axis": -1}
+        self.graph.nodes.append(Node(name, name, None, settings, parts, is_first=True))
+        return [name]
+
+    def _reshaped(self, name: str, target: list[int], tensor: str) -> list[str]:
+        self.graph.nodes.append(Node(name, name, None, {"type": "Reshape", "target_shape": target}, [tensor], is_first=True))
+        return [name]
+
+    def _settings(self, who: str, layer: Any, entry: Settings, kind: str, use: _Use) -> Settings:
+        settings, problems = convert(kind, entry["config"], list(use.calls[use.number].input_tensors[0].shape))
         policy = getattr(layer.dtype_policy, "name", "float32")
         if policy != "float32":
             other = ': `make_parallel(..., precision="mixed_float16")` computes so' if policy == "mixed_float16" else ""
@@ -247,22 +312,51 @@ class _Reader:
         else:
             fixed = [variable.name for variable in layer.non_trainable_variables if variable.name not in STATISTICS]
             problems += [f"`trainable=False` of `{name}` alone is not supported: freeze the whole layer" for name in fixed]
-        if is_first:
-            self.problems += [f"{who}: {problem}" for problem in problems]
+        if use.number == 0:
+            self.problems += [*(f"{who}: {problem}" for problem in problems), *of_layer(who, layer)]
         return settings
 
 
-def _reads_mask(layer: Any) -> bool:
+@dataclass
+class _Use:
+    """One of the calls of a layer in a model."""
+
+    number: int
+    kwargs: Settings
+    #: All of them, as Keras has recorded them.
+    calls: list[Any]
+
+
+@dataclass
+class _Fixed:
+    """Weights that no layer of Keras has."""
+
+    kernel: Any
+
+
+def _calls(model: Any, operation: Any) -> list[Any]:
+    """The calls of a layer or operation that belong to a model, in order. Other models may have called it, too."""
+    nodes = getattr(model, "_functional", model)._nodes
+    calls = enumerate(operation._inbound_nodes)
+    return [node for idx, node in calls if make_node_key(operation, idx) in nodes and node.input_tensors]
+
+
+def _reads_mask(calls: list[Any]) -> bool:
     """Does it read a sequence of which some positions don't count, as an `Embedding` or `Masking` has said?"""
-    masks = ((node, getattr(node.input_tensors[0], "_keras_mask", None)) for node in layer._inbound_nodes)
+    masks = ((node, getattr(node.input_tensors[0], "_keras_mask", None)) for node in calls)
     return any(mask is not None and node.arguments.kwargs.get("mask", mask) is mask for node, mask in masks)
+
+
+def _has_mask(calls: list[Any]) -> bool:
+    """Does any of the tensors that it reads have a mask?"""
+    return any(getattr(tensor, "_keras_mask", None) is not None for node in calls for tensor in node.input_tensors)
 
 
 #: Sequences that an attention reads, by the names of its arguments.
 _SEQUENCES = ("query", "value", "key")
 
 
-def _finds_mask(layer: Any, part: str) -> bool:
+def _finds_mask(calls: list[Any], part: str) -> bool:
     """Is the mask of a sequence, which attention reads, its own in each call?"""
 
     def is_own(node: Any) -> bool:
@@ -270,7 +364,7 @@ def _finds_mask(layer: Any, part: str) -> bool:
         mask = named.get(f"{part}_mask")
         return mask is None or mask is getattr(named.get(part), "_keras_mask", None)
 
-    return all(is_own(node) for node in layer._inbound_nodes)
+    return all(is_own(node) for node in calls)
 
 
 def _read_by(node: Settings) -> Iterator[list[Any]]:
@@ -291,20 +385,15 @@ def _needed(uses: list[tuple[Settings, int, Settings]], outputs: list[tuple[str,
     return needed
 
 
-def _input_shape(layer: Any) -> list[Any]:
-    """Shape of what a layer reads, with its batch axis; of several inputs, of the first."""
-    first = layer._inbound_nodes[0].input_tensors[0]
-    return list(first.shape)
-
-
 def _key(place: list[Any]) -> tuple[str, int]:
     return (place[0], place[1])
 
 
 def _places(value: Any) -> list[tuple[str, int]]:
-    """Layer and use of each tensor of a structure `[name, use, index]`."""
+    """Layer and use of each tensor of a structure `[name, use, index]`, in the order in which Keras makes it flat."""
     if isinstance(value, dict):
-        return [place for item in value.values() for place in _places(item)]
+        keys = value if isinstance(value, OrderedDict) else sorted(value)
+        return [place for key in keys for place in _places(value[key])]
     if len(value) == 3 and isinstance(value[0], str):
         return [(value[0], value[1])]
     return [place for item in value for place in _places(item)]

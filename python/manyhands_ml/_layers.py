@@ -332,12 +332,12 @@ LAYERS: dict[str, Row] = {
     "ZeroPadding2D": Row("ZeroPadding2D", take=("padding",)),
 }
 
-#: Layers that do with the mask of a sequence what they do in Keras.
+#: Layers that do with the mask of a sequence what they do in Keras, of those that Keras passes it through or that take it.
 MASKS = frozenset(
     _words(
-        "Activation Add Average Bidirectional Concatenate Dense Dropout ELU GRU GaussianDropout GaussianNoise "
-        "GlobalAveragePooling1D GroupNormalization Identity LSTM LayerNormalization LeakyReLU Masking MultiHeadAttention PReLU "
-        "RMSNormalization ReLU SimpleRNN SpatialDropout1D Subtract"
+        "Activation Add Average BatchNormalization Bidirectional Concatenate Dense Dropout ELU GRU GaussianDropout GaussianNoise "
+        "GlobalAveragePooling1D GroupNormalization Identity LSTM LayerNormalization LeakyReLU Masking MultiHeadAttention "
+        "Normalization PReLU ReLU Rescaling SimpleRNN SpatialDropout1D Subtract"
     )
 )
 
@@ -350,8 +350,8 @@ FUNCTIONS = frozenset({"ComputeMask", "GELU", "PositionEmbedding", "Sigmoid", "S
 
 #: Operations of `keras.ops` on two tensors, by class: the layer that does the same.
 _OF_TWO = frozenset({"Add", "Maximum", "Minimum", "Multiply", "Subtract"})
-#: Operations on a tensor x and a number c: factor and offset of x, with x first, and with c first.
-_OF_NUMBER: dict[str, tuple[Callable[[float], tuple[float, float]], Callable[[float], tuple[float, float]] | None]] = {
+#: Operations on a tensor x and a constant c: factor and offset of x, with x first, and with c first.
+_OF_CONSTANT: dict[str, tuple[Callable[[Any], tuple[Any, Any]], Callable[[Any], tuple[Any, Any]] | None]] = {
     "Add": (lambda c: (1.0, c), lambda c: (1.0, c)),
     "Divide": (lambda c: (1.0 / c, 0.0), None),
     "Multiply": (lambda c: (c, 0.0), lambda c: (c, 0.0)),
@@ -365,23 +365,62 @@ _FUNCTIONS = {
 }
 
 
+def _shape_of(part: Any) -> list[Any] | None:
+    """Shape of an argument that is a tensor of the graph."""
+    is_tensor = isinstance(part, dict) and part.get("class_name") == "__keras_tensor__"
+    return list(part["config"]["shape"]) if is_tensor else None
+
+
+def _constant(part: Any, shape: list[Any]) -> Any:
+    """A number or an array among the arguments: one number, or one for each channel; `None` if it is neither."""
+    if isinstance(part, dict) and part.get("class_name") in ("__numpy__", "__tensor__"):
+        part = np.asarray(part["config"]["value"], np.float64)
+    if isinstance(part, bool) or not isinstance(part, (int, float, np.ndarray)):
+        return None
+    values = np.asarray(part, np.float64)
+    # It must not make the tensor larger: a row of channels, behind axes of 1.
+    if values.ndim > len(shape) or values.shape[:-1].count(1) != max(values.ndim - 1, 0):
+        return None
+    if values.size != 1 and (len(shape) < 2 or values.size != shape[-1]):
+        return None
+    return values.item() if values.size == 1 else values.ravel()
+
+
+def picked(arguments: list[Any]) -> int | None:
+    """The place on the last axis of `x[..., place]`, or of `x[:, place]` for rows of numbers; `None` for other parts."""
+    shape, key = _shape_of(arguments[0]), arguments[1]
+    if shape is None or not isinstance(key, (list, tuple)) or not key or not isinstance(key[-1], int):
+        return None
+    whole = {"class_name": "__ellipsis__", "config": {}}
+    is_all = list(key[:-1]) == [whole] or (len(key) == len(shape) and all(_is_whole(part) for part in key[:-1]))
+    return key[-1] if is_all and len(shape) > 1 else None
+
+
+def _is_whole(part: Any) -> bool:
+    """Is it `:`?"""
+    if isinstance(part, slice):
+        return part == slice(None)
+    is_slice = isinstance(part, dict) and part.get("class_name") == "__slice__"
+    return is_slice and all(part["config"].get(end) is None for end in ("start", "stop", "step"))
+
+
 def of_ops(kind: str, arguments: list[Any], named: Settings) -> Settings | None:
     """Type and settings of the layer that does what an operation of `keras.ops` does; `None` if there is none."""
-    shapes = [part["config"]["shape"] for part in arguments if isinstance(part, dict) and "class_name" in part]
-    numbers = [part for part in arguments if isinstance(part, (int, float))]
-    if any(value is not None for value in named.values()) or len(shapes) + len(numbers) != len(arguments):
+    shapes = [shape for part in arguments if (shape := _shape_of(part)) is not None]
+    if any(value is not None for value in named.values()) or not shapes:
         return None
-    if kind in _OF_TWO and len(shapes) == 2 and not numbers and len(shapes[0]) == len(shapes[1]):
+    if kind in _OF_TWO and len(shapes) == len(arguments) == 2 and len(shapes[0]) == len(shapes[1]):
         return {"type": kind}
-    if kind in _OF_NUMBER and len(shapes) == 1 and len(numbers) == 1:
-        given = _OF_NUMBER[kind][0 if numbers[0] is arguments[1] else 1]
-        if given is None or (kind.endswith("Divide") and not numbers[0]):
-            return None
-        scale, offset = given(float(numbers[0]))
-        return {"type": "Rescaling", "scale": scale, "offset": offset}
-    if kind in _FUNCTIONS and len(shapes) == 1 and not numbers:
+    if kind in _FUNCTIONS and len(shapes) == len(arguments) == 1:
         return {"type": "Activation", "activation": _FUNCTIONS[kind]}
-    return None
+    if kind not in _OF_CONSTANT or len(arguments) != 2 or len(shapes) != 1:
+        return None
+    place = 1 if _shape_of(arguments[0]) is not None else 0
+    given, constant = _OF_CONSTANT[kind][1 - place], _constant(arguments[place], shapes[0])
+    if given is None or constant is None or (kind.endswith("Divide") and not np.all(constant)):
+        return None
+    scale, offset = (np.asarray(values, np.float64).tolist() for values in given(constant))
+    return {"type": "Rescaling", "scale": scale, "offset": offset}
 
 
 def convert(kind: str, config: Settings, shape: list[Any]) -> tuple[Settings, list[str]]:
@@ -390,6 +429,9 @@ def convert(kind: str, config: Settings, shape: list[Any]) -> tuple[Settings, li
     problems = [text for key, value in config.items() if (text := _refusal(row, key, value))]
     settings = {"type": row.type, **{key: config[key] for key in row.take if config.get(key) is not None}}
     settings.update({key: _penalty(value) for key, value in config.items() if _is_regularizer(key) and _penalty(value)})
+    if config.get("use_bias") is False:
+        # Keras penalizes no bias where there is none.
+        settings.pop("bias_regularizer", None)
     try:
         settings.update(row.make(config, shape))
     except Refused as refused:

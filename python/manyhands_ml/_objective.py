@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,8 +11,10 @@ import keras
 import numpy as np
 from numpy.typing import NDArray
 
+from ._compiled import Compiled
 from ._graph import Graph, Node
 from ._layers import Settings
+from ._settings import OF_LOSSES, OF_METRICS, is_of_keras, of_dtype, of_optimizer, of_process
 
 Floats = NDArray[np.float32]
 
@@ -26,8 +29,6 @@ class LossRow:
     need: dict[str, Any] = field(default_factory=dict)
     #: Metrics that the engine reports with it, by class: their name there.
     metrics: dict[str, str] = field(default_factory=dict)
-    #: The metric that "accuracy" means.
-    accuracy: str | None = None
     #: Whether targets have the shape of the output, as metrics that are counted need it.
     is_dense: bool = True
 
@@ -41,7 +42,6 @@ LOSSES: dict[str, LossRow] = {
         head="softmax",
         need={"ignore_class": None, "axis": -1},
         metrics={"SparseCategoricalAccuracy": "accuracy", "SparseTopKCategoricalAccuracy": _TOP_K},
-        accuracy="SparseCategoricalAccuracy",
         is_dense=False,
     ),
     "CategoricalCrossentropy": LossRow(
@@ -49,28 +49,24 @@ LOSSES: dict[str, LossRow] = {
         take=("label_smoothing",),
         need={"axis": -1},
         metrics={"CategoricalAccuracy": "accuracy", "TopKCategoricalAccuracy": _TOP_K},
-        accuracy="CategoricalAccuracy",
     ),
     "BinaryCrossentropy": LossRow(
         head="sigmoid",
         take=("label_smoothing",),
         need={"axis": -1},
         metrics={"BinaryAccuracy": "accuracy"},
-        accuracy="BinaryAccuracy",
     ),
     "CategoricalFocalCrossentropy": LossRow(
         head="softmax",
         take=("alpha", "gamma", "label_smoothing"),
         need={"axis": -1},
         metrics={"CategoricalAccuracy": "accuracy", "TopKCategoricalAccuracy": _TOP_K},
-        accuracy="CategoricalAccuracy",
     ),
     "BinaryFocalCrossentropy": LossRow(
         head="sigmoid",
         take=("apply_class_balancing", "alpha", "gamma", "label_smoothing"),
         need={"axis": -1},
         metrics={"BinaryAccuracy": "accuracy"},
-        accuracy="BinaryAccuracy",
     ),
     "MeanSquaredError": LossRow(metrics=_ABSOLUTE),
     "MeanAbsoluteError": LossRow(metrics=_ABSOLUTE),
@@ -81,9 +77,7 @@ LOSSES: dict[str, LossRow] = {
     "CosineSimilarity": LossRow(take=("axis",), metrics=_ABSOLUTE),
     "Hinge": LossRow(),
     "SquaredHinge": LossRow(),
-    "CategoricalHinge": LossRow(
-        metrics={"CategoricalAccuracy": "accuracy", "TopKCategoricalAccuracy": _TOP_K}, accuracy="CategoricalAccuracy"
-    ),
+    "CategoricalHinge": LossRow(metrics={"CategoricalAccuracy": "accuracy", "TopKCategoricalAccuracy": _TOP_K}),
 }
 
 
@@ -96,7 +90,7 @@ class MetricRow:
     need: dict[str, Any] = field(default_factory=dict)
 
 
-#: Metrics by their class in Keras. They see the output of the Keras model, so a loss on logits has none but AUC's own.
+#: Metrics by their class in Keras. They see the output of the Keras model, and here probabilities: `_on_logits` goes between.
 METRICS: dict[str, MetricRow] = {
     "Precision": MetricRow("precision", ("thresholds", "top_k", "class_id")),
     "Recall": MetricRow("recall", ("thresholds", "top_k", "class_id")),
@@ -107,6 +101,7 @@ METRICS: dict[str, MetricRow] = {
         {"thresholds": None, "multi_label": False, "num_labels": None, "label_weights": None},
     ),
     "BinaryAccuracy": MetricRow("binary_accuracy", ("threshold",)),
+    "CategoricalAccuracy": MetricRow("categorical_accuracy"),
     "MeanSquaredError": MetricRow("mean_squared_error"),
     "RootMeanSquaredError": MetricRow("root_mean_squared_error"),
     "R2Score": MetricRow("r2_score", ("class_aggregation",), {"num_regressors": 0}),
@@ -165,7 +160,7 @@ def tell_step(optimizer: Any, step: int) -> None:
 
 
 @dataclass
-class MetricName:
+class LogName:
     """A number of Keras' logs: its name there and in the engine's values."""
 
     keras: str
@@ -177,10 +172,12 @@ class Objective:
     """What training is for, as the engine reads it."""
 
     settings: dict[str, Any]
-    #: Names of the numbers in the logs.
-    names: list[MetricName]
+    #: The numbers in the logs.
+    names: list[LogName]
     #: The function that was taken off each output, and that predictions get back.
     heads: list[str | None]
+    #: Whether a loss or a metric reads the target of each output.
+    reads: list[bool]
 
     def json(self) -> str:
         """The form that the engine reads."""
@@ -191,35 +188,34 @@ def convert(
     model: keras.Model,
     graph: Graph,
     outputs: list[str],
-    compiled: dict[str, Any],
+    compiled: Compiled,
     batch_statistics: str,
     seed: int,
 ) -> tuple[Objective, list[str]]:
     """The objective of a compiled model, and what is wrong with it. Takes heads off the graph."""
     reader = _Reader(outputs)
-    losses = reader.per_output("loss", compiled.get("loss"))
-    weights = reader.per_output("loss_weights", compiled.get("loss_weights"))
-    metrics = reader.per_output("metrics", compiled.get("metrics"), several=True)
-    if any(_listed(value) for value in reader.per_output("weighted_metrics", compiled.get("weighted_metrics"), several=True)):
+    reader.problems += of_process()
+    if compiled.weighted_metrics:
         reader.problems.append("compile: `weighted_metrics` are not supported")
-    rows = [reader.loss(output, loss) for output, loss in zip(outputs, losses)]
+    rows = [reader.loss(output, loss) for output, loss in zip(outputs, compiled.losses)]
     heads = [reader.head(graph, idx, settings, logits) for idx, (settings, logits, _) in enumerate(rows)]
-    names, wanted = reader.metrics([(settings["type"], logits) for settings, logits, _ in rows], metrics)
-    reductions = {reduction for _, _, reduction in rows}
+    names, wanted = reader.metrics(graph, [(settings["type"], logits) for settings, logits, _ in rows], compiled)
+    reductions = {reduction for (_, _, reduction), loss in zip(rows, compiled.losses) if loss is not None}
     if len(reductions) > 1:
         reader.problems.append(f"losses: need one `reduction` for all outputs, but have {sorted(reductions)}")
-    optimizer, clip_norm = reader.optimizer(model.optimizer)
+    optimizer, clip_norm = reader.optimizer(model.optimizer, graph)
     settings = {
         "optimizer": optimizer,
         "losses": [settings for settings, _, _ in rows],
-        "loss_weights": [1.0 if weight is None else float(weight) for weight in weights],
+        "loss_weights": compiled.loss_weights,
         "metrics": wanted,
         "reduction": next(iter(reductions), "sum_over_batch_size"),
         "clip_norm": clip_norm,
         "batch_statistics": batch_statistics,
         "seed": seed,
     }
-    return Objective(settings, names, heads), reader.problems
+    reads = [loss is not None or bool(metrics) for loss, metrics in zip(compiled.losses, compiled.metrics)]
+    return Objective(settings, names, heads, reads), reader.problems
 
 
 def apply_head(head: str | None, logits: Floats) -> Floats:
@@ -235,43 +231,24 @@ def apply_head(head: str | None, logits: Floats) -> Floats:
     return logits
 
 
-def _listed(value: Any) -> list[Any]:
-    if value is None:
-        return []
-    return list(value) if isinstance(value, (list, tuple)) else [value]
-
-
 class _Reader:
     def __init__(self, outputs: list[str]) -> None:
         self.outputs = outputs
         self.problems: list[str] = []
 
-    def per_output(self, what: str, value: Any, several: bool = False) -> list[Any]:
-        """A value for each output, from the forms that `compile` takes."""
-        outputs = self.outputs
-        if value is None:
-            return [None] * len(outputs)
-        if isinstance(value, dict):
-            unknown = [name for name in value if name not in outputs]
-            if unknown:
-                self.problems.append(f"compile: `{what}` names `{unknown[0]}`, but the outputs are {outputs}")
-            return [value.get(name) for name in outputs]
-        if len(outputs) == 1:
-            return [value] if several or not isinstance(value, (list, tuple)) else list(value)[:1]
-        if isinstance(value, (list, tuple)) and len(value) == len(outputs):
-            return list(value)
-        self.problems.append(f"compile: `{what}` needs a value for each of {len(outputs)} outputs")
-        return [None] * len(outputs)
-
     def loss(self, output: str, loss: Any) -> tuple[Settings, bool, str]:
         """Type and settings of a loss, whether it takes logits, and its reduction."""
         who = f"loss of `{output}`"
-        kind, config = _named(keras.losses.get, loss)
+        if loss is None:
+            # It counts by a weight of 0.
+            return {"type": "MeanSquaredError"}, True, "sum_over_batch_size"
+        kind, config = _named(loss)
         row = LOSSES.get(kind)
         if row is None:
             self.problems.append(f"{who}: `{kind}` is not supported; known are {', '.join(LOSSES)}")
             return {"type": "MeanSquaredError"}, True, "sum_over_batch_size"
-        known = {"name", "dtype", "reduction", "from_logits", *row.take}
+        known = {*OF_LOSSES, "from_logits", *row.take}
+        self.problems += [f"{who}: {problem}" for problem in of_dtype(loss)]
         for key, value in config.items():
             if key not in known and value != row.need.get(key):
                 self.problems.append(f"{who}: `{key}` needs {row.need.get(key)}, but is {value}")
@@ -315,53 +292,56 @@ class _Reader:
             node.settings["activation"] = "linear"
         return needed
 
-    def metrics(self, losses: list[tuple[str, bool]], metrics: list[Any]) -> tuple[list[MetricName], list[list[Any]]]:
-        """Names in the logs, and what the engine is asked for, for each output."""
-        several = len(self.outputs) > 1
-        names, wanted = [MetricName("loss", "loss")], []
-        for output, loss, given in zip(self.outputs, losses, metrics):
-            prefix = f"{output}_" if several else ""
-            if several:
-                names.append(MetricName(f"{output}_loss", f"{output}_loss"))
+    def metrics(
+        self, graph: Graph, losses: list[tuple[str, bool]], compiled: Compiled
+    ) -> tuple[list[LogName], list[list[Any]]]:
+        """The numbers in the logs, and what the engine is asked for, for each output."""
+        names, wanted = [LogName("loss", "loss")], []
+        for idx, (output, loss) in enumerate(zip(self.outputs, losses)):
+            # The engine calls an output as the tensor is called there, without its head.
+            prefix = f"{graph.outputs[idx]}_" if len(self.outputs) > 1 else ""
+            if (name := compiled.loss_names[idx]) is not None:
+                names.append(LogName(name, f"{prefix}loss"))
             asked: list[Any] = []
-            for metric in _listed(given):
-                found = self.metric(output, loss, metric)
-                if found is not None:
-                    name, engine, setting = found
-                    names.append(MetricName(prefix + name, prefix + engine))
+            for in_log, metric in compiled.metrics[idx]:
+                setting = self.metric(output, loss, metric)
+                if setting is not None:
                     asked += [setting] if setting not in asked else []
+                    names.append(LogName(in_log, prefix + _name(setting)))
             wanted.append(asked)
         return names, wanted
 
-    def metric(self, output: str, given: tuple[str, bool], metric: Any) -> tuple[str, str, Any] | None:
-        """Name in the logs, name in the engine's values, and the engine's setting of a metric."""
+    def metric(self, output: str, given: tuple[str, bool], metric: Any) -> Any:
+        """The engine's setting of a metric."""
         loss, takes_logits = given
         row = LOSSES[loss]
-        if isinstance(metric, str) and metric in ("accuracy", "acc"):
-            kind, name = row.accuracy or "Accuracy", metric
-            config: Settings = {}
-        else:
-            kind, config = _named(keras.metrics.get, metric)
-            name = metric if isinstance(metric, str) else getattr(metric, "name", kind)
+        kind, config = _named(metric)
+        self.problems += [f"metric `{kind}` of `{output}`: {problem}" for problem in of_dtype(metric)]
+        sees_logits = row.head is not None and takes_logits
+        if sees_logits:
+            config = _on_logits(kind, config, row.head)
         engine = row.metrics.get(kind)
         if engine is None or config.get("threshold", 0.5) != 0.5:
             if kind in METRICS and row.is_dense:
-                return self.counted(output, name, kind, config, row.head is not None and takes_logits)
-            known = ", ".join([*row.metrics, *(METRICS if row.is_dense else ())]) or "none"
-            self.problems.append(f"metric `{name}` of `{output}`: is not supported beside {loss}; known are {known}")
+                return self.counted(output, metric.name, kind, config, sees_logits)
+            known = ", ".join(dict.fromkeys([*row.metrics, *(METRICS if row.is_dense else ())])) or "none"
+            self.problems.append(f"metric `{metric.name}` of `{output}`: is not supported beside {loss}; known are {known}")
             return None
+        known_here = {*OF_METRICS, _SEES_ORDER, "reduction", "k", "threshold"}
+        other = [key for key in config if key not in known_here and config[key] not in (None, False)]
+        if other:
+            self.problems.append(f"metric `{metric.name}` of `{output}`: `{other[0]}` is not supported, but is {config[other[0]]}")
         if engine == _TOP_K:
-            k = int(config.get("k", 5))
-            return name, f"top_{k}_accuracy", {"top_k_categorical_accuracy": {"k": k}}
-        return name, engine, engine
+            return {"top_k_categorical_accuracy": {"k": int(config.get("k", 5))}}
+        return engine
 
     def counted(
         self, output: str, name: str, kind: str, config: Settings, sees_logits: bool
-    ) -> tuple[str, str, Any] | None:
+    ) -> Any:
         """A metric that the engine counts over the dataset. It sees probabilities where the loss applies a function."""
         who = f"metric `{name}` of `{output}`"
         row = METRICS[kind]
-        if sees_logits and not config.get("from_logits"):
+        if sees_logits and not config.get("from_logits") and not config.pop(_SEES_ORDER, False):
             self.problems.append(
                 f"{who}: sees logits in Keras, but probabilities here; leave out `from_logits=True` of the loss"
             )
@@ -370,7 +350,7 @@ class _Reader:
             self.problems.append(f"{who}: `from_logits` needs False, but is True")
             return None
         for key, value in config.items():
-            if key not in {"name", "dtype", "from_logits", "fn", *row.take} and value != row.need.get(key):
+            if key not in {*OF_METRICS, _SEES_ORDER, "reduction", *row.take} and value != row.need.get(key):
                 self.problems.append(f"{who}: `{key}` needs {row.need.get(key)}, but is {value}")
         settings = {key: config[key] for key in row.take if config.get(key) is not None}
         thresholds = settings.get("thresholds")
@@ -385,15 +365,9 @@ class _Reader:
             if key in row.take and key not in settings:
                 self.problems.append(f"{who}: `{key}` needs to make one number of the classes', but is None")
                 return None
-        engine = row.engine
-        if kind in ("Precision", "Recall"):
-            top = f"top_{settings['top_k']}_" if "top_k" in settings else ""
-            engine = (f"class_{settings['class_id']}_" if "class_id" in settings else "") + top + engine
-        if settings.get("curve") == "PR":
-            engine = "pr_auc"
-        return name, engine, {row.engine: settings}
+        return {row.engine: settings}
 
-    def optimizer(self, optimizer: Any) -> tuple[Settings, float | None]:
+    def optimizer(self, optimizer: Any, graph: Graph) -> tuple[Settings, float | None]:
         """Type and settings of the optimizer, and the global norm at which gradients are cut."""
         kind = type(optimizer).__name__
         if kind not in OPTIMIZERS or not type(optimizer).__module__.startswith("keras."):
@@ -403,17 +377,33 @@ class _Reader:
         for key, needed in _PLAIN.items():
             if config.get(key, needed) != needed:
                 self.problems.append(f"optimizer `{kind}`: `{key}` needs {needed}, but is {config[key]}")
-        if getattr(optimizer, "_exclude_from_weight_decay", None):
-            self.problems.append(f"optimizer `{kind}`: `exclude_from_weight_decay` is not supported")
+        for problem in of_optimizer(config, (*OPTIMIZERS[kind][0], *_PLAIN)):
+            self.problems.append(f"optimizer `{kind}`: {problem}")
         settings = {key: config[key] for key in OPTIMIZERS[kind][0]}
         if decay := config.get("weight_decay"):
             kind = "AdamW" if kind == "Adam" else kind
             settings["weight_decay"] = decay
+            # By each variable, as Keras asks: `exclude_from_weight_decay` has lists of variables and patterns of names.
+            excluded = [name for name, it in graph.variables().items() if not optimizer._use_weight_decay(it)]
+            settings.update({"exclude_from_weight_decay": excluded} if excluded else {})
         settings.update({key: config[key] for key in ("clipnorm", "clipvalue") if config.get(key) is not None})
         if config.get("use_ema"):
             keys = ("use_ema", "ema_momentum", "ema_overwrite_frequency")
             settings.update({key: config[key] for key in keys if config.get(key) is not None})
         return {"type": kind, **settings}, config.get("global_clipnorm")
+
+
+def _name(setting: Any) -> str:
+    """The engine's name of a metric in its values."""
+    if isinstance(setting, str):
+        return setting
+    [(kind, settings)] = setting.items()
+    if kind == "top_k_categorical_accuracy":
+        return f"top_{settings['k']}_accuracy"
+    if settings.get("curve") == "PR":
+        return "pr_auc"
+    top = f"top_{settings['top_k']}_" if "top_k" in settings else ""
+    return (f"class_{settings['class_id']}_" if "class_id" in settings else "") + top + str(kind)
 
 
 def _function(node: Node | None) -> str | None:
@@ -423,16 +413,42 @@ def _function(node: Node | None) -> str | None:
     return "softmax" if node.settings["type"] == "Softmax" else node.settings.get("activation")
 
 
+#: Marks a metric that gives the same of logits and of probabilities.
+_SEES_ORDER = "sees order"
+
+
+def _on_logits(kind: str, config: Settings, head: str | None) -> Settings:
+    """Settings with which a metric says of probabilities what it says in Keras of logits, if it can."""
+    if kind == "CategoricalAccuracy" or kind in ("Precision", "Recall") and config.get("top_k") and config.get("thresholds") is None:
+        return {**config, _SEES_ORDER: True}
+    key = {"BinaryAccuracy": "threshold", "Precision": "thresholds", "Recall": "thresholds"}.get(kind)
+    if head != "sigmoid" or key is None:
+        return config
+    given = config.get(key)
+    threshold = given[0] if isinstance(given, (list, tuple)) and len(given) == 1 else 0.5 if given is None else given
+    if isinstance(threshold, (list, tuple)):
+        return config
+    # A logit is above a threshold where its sigmoid is above the threshold's.
+    return {**config, key: 1.0 / (1.0 + math.exp(-float(threshold))), _SEES_ORDER: True}
+
+
 #: Classes whose name is not made of that of their function.
 _CLASSES = {"KlDivergence": "KLDivergence"}
+#: Classes of Keras that make a loss or a metric of a function.
+_WRAPPERS = ("LossFunctionWrapper", "MeanMetricWrapper")
 
 
-def _named(get: Any, value: Any) -> tuple[str, Settings]:
-    """Class and settings of a loss or metric, of which Keras also takes functions and short names."""
-    found = get(value)
-    if hasattr(found, "get_config"):
+def _named(found: Any) -> tuple[str, Settings]:
+    """Class and settings of a loss or metric of Keras, which may wrap a function. One of the user's own is none of them."""
+    kind = type(found)
+    if kind.__name__ not in _WRAPPERS:
+        is_own = not is_of_keras(found)
         # What some classes leave out of their configuration.
-        return type(found).__name__, {**getattr(found, "_fn_kwargs", {}), **found.get_config()}
-    name = getattr(found, "__name__", str(found))
-    kind = "".join(part.capitalize() for part in name.split("_"))
-    return _CLASSES.get(kind, kind), {}
+        settings = {} if is_own else {**getattr(found, "_fn_kwargs", {}), **found.get_config()}
+        return f"{kind.__module__}.{kind.__name__}" if is_own else kind.__name__, settings
+    function = getattr(found, "_fn", getattr(found, "fn", None))
+    name, module = getattr(function, "__name__", str(function)), str(getattr(function, "__module__", ""))
+    if not module.startswith("keras."):
+        return f"{module}.{name}", {}
+    capital = "".join(part.capitalize() for part in name.split("_"))
+    return _CLASSES.get(capital, capital), {**found._fn_kwargs, "reduction": getattr(found, "reduction", "sum_over_batch_size")}

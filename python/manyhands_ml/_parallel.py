@@ -7,12 +7,16 @@ from typing import Any, Literal
 
 import keras
 import numpy as np
+from keras.src.backend import config as keras_config
 from keras.src.trainers.data_adapters import array_slicing, data_adapter_utils
 from keras.src.trainers.epoch_iterator import EpochIterator
+from keras.src.utils.python_utils import pythonify_logs
 
-from ._data import Arrays, Data, Epoch, one_batch
+from ._compiled import Compiled, compiled, tell
+from ._data import Arrays, Data, Epoch, first_targets, one_batch
 from ._engine import Engine
-from ._graph import output_names
+from ._graph import output_structure
+from ._hooks import Hooks
 from ._rig import Rig
 from .errors import ModelError, SettingError, explained
 
@@ -20,10 +24,6 @@ from .errors import ModelError, SettingError, explained
 _KERAS = ((3, 15), (3, 16))
 #: Attributes of the Keras model that tell nothing of its weights: to read them costs nothing within an epoch.
 _CHEAP = frozenset({"history", "jax_state_sync", "name", "stop_training", "metrics_names", "jit_compile", "run_eagerly"})
-#: Methods of callbacks that belong to a batch.
-_BATCH_HOOKS = ("on_batch_begin", "on_batch_end") + tuple(
-    f"on_{what}_batch_{when}" for what in ("train", "test", "predict") for when in ("begin", "end")
-)
 #: Milliseconds from one update of the progress bar to the next, and at most until an interrupt is seen.
 _TELL_MS = 100
 
@@ -57,7 +57,7 @@ class ParallelModel:
     `layers`, `get_weights`, … `isinstance(model, keras.Model)` holds.
     """
 
-    _OWN = frozenset({"_keras", "_rig", "_batch_statistics", "_precision", "_seed", "_engine", "_is_touched"})
+    _OWN = frozenset({"_keras", "_rig", "_batch_statistics", "_precision", "_seed", "_engine", "_compiled", "_logs", "_is_touched"})
 
     def __init__(
         self,
@@ -74,6 +74,9 @@ class ParallelModel:
         self._precision = precision
         self._seed = seed
         self._engine: Engine | None = None
+        self._compiled: Compiled | None = None
+        #: Loss and metrics of the last batches, as Keras' logs have them.
+        self._logs = dict[str, float]()
         self._is_touched = False
 
     # What it is.
@@ -101,6 +104,8 @@ class ParallelModel:
                 self._engine.tell_step()
             elif self._engine is not None:
                 self._engine.pull()
+            if name == "metrics":
+                self._tell_metrics()
         return getattr(self._keras, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -124,8 +129,22 @@ class ParallelModel:
         """Configures training: the arguments of `keras.Model.compile`."""
         if self._engine is not None:
             self._engine.pull()
-        self._engine = None
+        self._engine = self._compiled = None
+        self._logs = {}
         self._keras.compile(*args, **kwargs)
+
+    def get_metrics_result(self) -> dict[str, float]:
+        """Loss and metrics of the last batches: those of `keras.Model.get_metrics_result`."""
+        return dict(self._logs) or dict(self._keras.get_metrics_result())
+
+    def reset_metrics(self) -> None:
+        """Sets Keras' metrics back, as `keras.Model.reset_metrics` does."""
+        self._logs = {}
+        self._keras.reset_metrics()
+
+    def _tell_metrics(self) -> None:
+        if self._compiled is not None and self._logs:
+            tell(self._keras, self._compiled, self._logs)
 
     def fit(
         self,
@@ -157,8 +176,8 @@ class ParallelModel:
             MismatchError: If Keras and the adapters compute different results for the first batch.
             NonFiniteError: If the loss or the gradient is not finite.
         """
-        engine = self._compiled("fit")
-        engine.push()
+        self._needs_compiled("fit")
+        epochs = min(epochs, keras_config.max_epochs() or epochs)
         if validation_split and validation_data is None:
             (x, y, sample_weight), validation_data = array_slicing.train_validation_split(
                 (x, y, sample_weight), validation_split=validation_split
@@ -172,6 +191,7 @@ class ParallelModel:
             shuffle=shuffle,
             class_weight=class_weight,
         )
+        engine = self._trained(source)
         arrays = Arrays.of(source, engine.feeds)
         if not isinstance(callbacks, keras.callbacks.CallbackList):
             callbacks = keras.callbacks.CallbackList(
@@ -187,23 +207,25 @@ class ParallelModel:
         self._keras.stop_training = False
         shares = _Shares(engine)
         logs: dict[str, float] = {}
-        callbacks.on_train_begin()
+        hooks = Hooks(callbacks, engine, self)
+        hooks("on_train_begin")
+        # `BackupAndRestore` says there where training goes on.
+        initial_epoch = self._keras._initial_epoch or initial_epoch
         try:
             for epoch in range(initial_epoch, epochs):
                 means = _Means(engine)
                 shares.end_epoch()
-                callbacks.on_epoch_begin(epoch)
-                engine.push()
+                self.reset_metrics()
+                hooks("on_epoch_begin", epoch)
                 if arrays is not None:
-                    self._arrays_epoch(engine, arrays, callbacks, shares, means)
+                    self._arrays_epoch(engine, arrays, hooks, shares, means)
                 else:
-                    self._epoch(engine, source, callbacks, shares, means)
+                    self._epoch(engine, source, hooks, shares, means)
                 engine.pull()
-                logs = means.logs()
+                logs = self._told(means.logs())
                 if validation.is_due(epoch):
                     logs.update(self._validate(validation, callbacks))
-                callbacks.on_epoch_end(epoch, logs)
-                engine.push()
+                hooks("on_epoch_end", epoch, logs)
                 if self._keras.stop_training:
                     break
         finally:
@@ -211,42 +233,38 @@ class ParallelModel:
             if self._keras.optimizer.built and epochs > initial_epoch:
                 # Weights become their averages, if the optimizer keeps them.
                 self._keras.optimizer.finalize_variable_values(self._keras.trainable_weights)
-        callbacks.on_train_end(logs=logs)
-        engine.pull()
+            engine.push()
+        hooks("on_train_end", logs)
         if verbose:
             print(shares.line())
         return self._keras.history
 
-    def _arrays_epoch(self, engine: Engine, arrays: Arrays, callbacks: Any, shares: _Shares, means: _Means) -> None:
+    def _arrays_epoch(self, engine: Engine, arrays: Arrays, hooks: Hooks, shares: _Shares, means: _Means) -> None:
         """The steps of an epoch on arrays. Nothing of Python runs between two of them, unless a callback waits for it."""
         order = arrays.order()
         if not engine.is_checked:
             engine.check(arrays.some(order[: arrays.batch_size]))
-        waits, sees = _waits_for_batches(callbacks), _sees_batches(callbacks)
+        waits, sees = hooks.wait_for_batches, hooks.see_batches
         n_steps = -(-len(order) // arrays.batch_size)
 
         def tell(steps: int, rows: int, sums: list[tuple[str, float]], shards: list[tuple[int, int]]) -> bool:
             means.take(sums, rows)
             shares.take(shards, rows)
             if sees and not waits:
-                callbacks.on_train_batch_begin(steps - 1)
-            self._is_touched = False
-            callbacks.on_train_batch_end(steps - 1, means.logs())
+                hooks("on_train_batch_begin", steps - 1)
+            self._logs = means.logs()
+            hooks("on_train_batch_end", steps - 1, self._logs)
             if waits and steps < n_steps and not self._keras.stop_training:
-                callbacks.on_train_batch_begin(steps)
-            if self._is_touched and sees:
-                engine.push()
+                hooks("on_train_batch_begin", steps)
             return bool(self._keras.stop_training)
 
         if waits:
-            callbacks.on_train_batch_begin(0)
+            hooks("on_train_batch_begin", 0)
         engine.train(arrays, order, tell, ahead=1 if waits else 2, every_ms=None if sees else _TELL_MS)
 
-    def _epoch(
-        self, engine: Engine, source: EpochIterator, callbacks: Any, shares: _Shares, means: _Means
-    ) -> None:
+    def _epoch(self, engine: Engine, source: EpochIterator, hooks: Hooks, shares: _Shares, means: _Means) -> None:
         """The steps of an epoch. A step begins before the one before it is reported, unless a callback waits for that."""
-        depth = 2 if len(engine.trainer.adapters) == 1 and not _waits_for_batches(callbacks) else 1
+        depth = 2 if len(engine.trainer.adapters) == 1 and not hooks.wait_for_batches else 1
         begun: deque[tuple[int, int]] = deque()
         engine.trainer.reset_metrics()
         try:
@@ -254,15 +272,15 @@ class ParallelModel:
                 for step, data in batches:
                     engine.check(data)
                     if depth == 1:
-                        callbacks.on_train_batch_begin(step)
+                        hooks("on_train_batch_begin", step)
                     engine.begin(data.batch)
                     begun.append((step, data.batch.rows))
                     if len(begun) == depth:
-                        self._end(engine, begun, callbacks, depth, shares, means)
+                        self._end(engine, begun, hooks, depth, shares, means)
                         if self._keras.stop_training:
                             break
                 while begun:
-                    self._end(engine, begun, callbacks, depth, shares, means)
+                    self._end(engine, begun, hooks, depth, shares, means)
         finally:
             while begun:
                 # Interrupted: steps that have begun come to their end, so that the weights are whole.
@@ -273,21 +291,25 @@ class ParallelModel:
         self,
         engine: Engine,
         begun: deque[tuple[int, int]],
-        callbacks: Any,
+        hooks: Hooks,
         depth: int,
         shares: _Shares,
         means: _Means,
     ) -> None:
         step, rows = begun.popleft()
         if depth > 1:
-            callbacks.on_train_batch_begin(step)
+            hooks("on_train_batch_begin", step)
         _, shards = engine.end()
         shares.add(shards, rows)
         means.add(engine.trainer.metrics(), rows)
-        self._is_touched = False
-        callbacks.on_train_batch_end(step, means.logs())
-        if self._is_touched:
-            engine.push()
+        self._logs = means.logs()
+        hooks("on_train_batch_end", step, self._logs)
+
+    def _told(self, logs: dict[str, float]) -> dict[str, float]:
+        """Logs, which Keras' metrics say from now on, too."""
+        self._logs = dict(logs)
+        self._tell_metrics()
+        return logs
 
     def _validate(self, validation: _Validation, callbacks: Any) -> dict[str, float]:
         x, y, weights = data_adapter_utils.unpack_x_y_sample_weight(validation.data)
@@ -306,13 +328,16 @@ class ParallelModel:
         self, x: Any, y: Any = None, sample_weight: Any = None, class_weight: Any = None, return_dict: bool = False
     ) -> Any:
         """One training step on a batch. Gives its loss and metrics."""
-        engine = self._compiled("train_on_batch")
+        self._needs_compiled("train_on_batch")
+        engine = self._trained(y)
         engine.push()
         data = _given(engine, x, y, sample_weight, class_weight)
         engine.check(data)
         engine.begin(data.batch)
         values, _ = engine.end()
-        return _listed(engine.values(values), return_dict)
+        # As in Keras: whoever holds a layer or the optimizer sees this step.
+        engine.pull()
+        return self._listed(self._told(engine.values(values)), return_dict)
 
     # Inference.
 
@@ -328,45 +353,52 @@ class ParallelModel:
         return_dict: bool = False,
     ) -> Any:
         """Computes loss and metrics on the adapters. Arguments and result are those of `keras.Model.evaluate`."""
-        engine = self._compiled("evaluate")
-        engine.push()
+        self._needs_compiled("evaluate")
         source = EpochIterator(x=x, y=y, sample_weight=sample_weight, batch_size=batch_size, steps_per_epoch=steps)
+        engine = self._trained(source)
         if not isinstance(callbacks, keras.callbacks.CallbackList):
             callbacks = keras.callbacks.CallbackList(
                 callbacks, add_progbar=verbose != 0, verbose=verbose, epochs=1, steps=source.num_batches, model=self
             )
-        means = _Means(engine)
-        callbacks.on_test_begin()
+        means, hooks = _Means(engine), Hooks(callbacks, engine, self)
+        self._keras.stop_evaluating = False
+        hooks("on_test_begin")
+        self.reset_metrics()
         arrays = Arrays.of(source, engine.feeds)
-        if arrays is not None:
+        # A callback may change weights between two batches.
+        if arrays is not None and not hooks.write_between_batches:
 
             def tell(steps: int, rows: int, sums: list[tuple[str, float]], _: Any) -> bool:
                 means.take(sums, rows)
-                callbacks.on_test_batch_begin(steps - 1)
-                callbacks.on_test_batch_end(steps - 1, means.logs())
-                return bool(getattr(self._keras, "stop_evaluating", False))
+                hooks("on_test_batch_begin", steps - 1)
+                self._logs = means.logs()
+                hooks("on_test_batch_end", steps - 1, self._logs)
+                return bool(self._keras.stop_evaluating)
 
-            engine.trainer.evaluate(arrays.rows, arrays.batch_size, tell, None if _sees_batches(callbacks) else _TELL_MS)
+            engine.trainer.evaluate(arrays.rows, arrays.batch_size, tell, None if hooks.see_batches else _TELL_MS)
         else:
-            self._evaluate_batches(engine, source, callbacks, means)
-        callbacks.on_test_end(means.logs())
-        return _listed(means.logs(), return_dict)
+            self._evaluate_batches(engine, source, hooks, means)
+        logs = self._told(means.logs())
+        hooks("on_test_end", logs)
+        return self._listed(logs, return_dict)
 
-    def _evaluate_batches(self, engine: Engine, source: EpochIterator, callbacks: Any, means: _Means) -> None:
+    def _evaluate_batches(self, engine: Engine, source: EpochIterator, hooks: Hooks, means: _Means) -> None:
         with Epoch(source, engine.feeds) as batches:
             for step, data in batches:
-                callbacks.on_test_batch_begin(step)
+                hooks("on_test_batch_begin", step)
                 means.add(engine.trainer.count(data.batch, not means.logs()), data.batch.rows)
-                callbacks.on_test_batch_end(step, means.logs())
-                if getattr(self._keras, "stop_evaluating", False):
+                self._logs = means.logs()
+                hooks("on_test_batch_end", step, self._logs)
+                if self._keras.stop_evaluating:
                     break
 
     def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, return_dict: bool = False) -> Any:
         """Loss and metrics of a batch."""
-        engine = self._compiled("test_on_batch")
+        self._needs_compiled("test_on_batch")
+        engine = self._trained(y)
         engine.push()
         data = _given(engine, x, y, sample_weight, None)
-        return _listed(engine.values(engine.trainer.test(data.batch)), return_dict)
+        return self._listed(self._told(engine.values(engine.trainer.test(data.batch))), return_dict)
 
     def predict(
         self,
@@ -384,27 +416,29 @@ class ParallelModel:
             callbacks = keras.callbacks.CallbackList(
                 callbacks, add_progbar=verbose != 0, verbose=verbose, epochs=1, steps=source.num_batches, model=self
             )
-        callbacks.on_predict_begin()
-        arrays = None if _sees_batches(callbacks) else Arrays.of(source, engine.feeds, needs_targets=False)
+        hooks = Hooks(callbacks, engine, self)
+        self._keras.stop_predicting = False
+        hooks("on_predict_begin")
+        arrays = None if hooks.see_batches else Arrays.of(source, engine.feeds, needs_targets=False)
         if arrays is not None:
 
             def tell(steps: int, *_: Any) -> None:
-                callbacks.on_predict_batch_end(steps - 1, None)
+                hooks("on_predict_batch_end", steps - 1, None)
 
             outputs = engine.outputs(engine.trainer.predict_rows(arrays.rows, arrays.batch_size, tell, _TELL_MS))
         else:
-            outputs = self._predict_batches(engine, source, callbacks)
-        callbacks.on_predict_end()
+            outputs = self._predict_batches(engine, source, hooks)
+        hooks("on_predict_end")
         return self._structured(outputs)
 
-    def _predict_batches(self, engine: Engine, source: EpochIterator, callbacks: Any) -> list[Any]:
+    def _predict_batches(self, engine: Engine, source: EpochIterator, hooks: Hooks) -> list[Any]:
         parts: list[list[Any]] = []
         with Epoch(source, engine.feeds, needs_targets=False) as batches:
             for step, data in batches:
-                callbacks.on_predict_batch_begin(step)
+                hooks("on_predict_batch_begin", step)
                 parts.append(engine.predict(data.batch))
-                callbacks.on_predict_batch_end(step, {"outputs": self._structured(parts[-1])})
-                if getattr(self._keras, "stop_predicting", False):
+                hooks("on_predict_batch_end", step, {"outputs": self._structured(parts[-1])})
+                if self._keras.stop_predicting:
                     break
         return [np.concatenate(output) for output in zip(*parts)]
 
@@ -416,26 +450,41 @@ class ParallelModel:
 
     def _structured(self, outputs: list[Any]) -> Any:
         """Outputs in the structure that the model has."""
-        struct = getattr(self._keras, "_outputs_struct", None)
-        if isinstance(struct, (dict, list, tuple)):
-            return keras.tree.pack_sequence_as(struct, outputs)
-        return outputs[0]
+        structure = output_structure(self._keras)
+        return keras.tree.pack_sequence_as(structure, outputs) if keras.tree.is_nested(structure) else outputs[0]
+
+    def _listed(self, logs: dict[str, float], return_dict: bool) -> Any:
+        """Logs as Keras' methods give them: a dict, a list, or the loss alone."""
+        logs = pythonify_logs(logs)
+        return logs if return_dict else self._keras._flatten_metrics_in_order(logs)
 
     # The engine.
 
-    def _compiled(self, method: str) -> Engine:
+    def _needs_compiled(self, method: str) -> None:
         if not self._keras.compiled:
             text = explained(f"`{method}`", "needs a compiled model, but this one is not", "call `model.compile(...)` first")
             raise SettingError(text)
-        return self._opened()
+
+    def _trained(self, targets: Any) -> Engine:
+        """The engine of the model as it is compiled now. It is opened for these targets, or for those of a source."""
+        if self._engine is None or self._engine.compilation is not self._keras._compile_config:
+            y = first_targets(targets) if isinstance(targets, EpochIterator) else targets
+            self._compiled = compiled(self._keras, y)
+            self._engine = self._open(self._compiled)
+        return self._engine
 
     def _opened(self) -> Engine:
-        if self._engine is not None and self._engine.is_compiled != bool(self._keras.compiled):
-            self._engine = None
+        """An engine that predicts."""
         if self._engine is None:
-            names = output_names(self._keras)
-            self._engine = Engine(self._keras, self._rig, self._batch_statistics, self._precision, self._seed, names)
+            self._engine = self._open(None)
         return self._engine
+
+    def _open(self, compiled: Compiled | None) -> Engine:
+        if self._engine is not None:
+            self._engine.pull()
+            # The one before gives its memory back first.
+            self._engine = None
+        return Engine(self._keras, self._rig, self._batch_statistics, self._precision, self._seed, compiled)
 
 
 class _Validation:
@@ -487,22 +536,6 @@ class _Shares:
         return f"rows by adapter: {', '.join(parts)}"
 
 
-def _sees_batches(callbacks: Any) -> bool:
-    """Does a callback want to be told of each batch? What Keras adds itself does not: a bar may leave out some."""
-    return any(_has_batch_hooks(callback) for callback in callbacks.callbacks)
-
-
-def _waits_for_batches(callbacks: Any) -> bool:
-    """Does one want to be told before the next batch begins? Keras' own rule: those that are not `async_safe`."""
-    return any(_has_batch_hooks(callback) and not getattr(callback, "async_safe", False) for callback in callbacks.callbacks)
-
-
-def _has_batch_hooks(callback: Any) -> bool:
-    if isinstance(callback, (keras.callbacks.History, keras.callbacks.ProgbarLogger)):
-        return False
-    return any(not getattr(getattr(callback, hook), "_is_default", False) for hook in _BATCH_HOOKS)
-
-
 def _given(engine: Engine, x: Any, y: Any, sample_weight: Any, class_weight: Any) -> Data:
     if class_weight is not None:
         if sample_weight is not None:
@@ -510,14 +543,6 @@ def _given(engine: Engine, x: Any, y: Any, sample_weight: Any, class_weight: Any
             raise SettingError(text)
         sample_weight = data_adapter_utils.class_weight_to_sample_weights(y, class_weight)
     return one_batch(engine.feeds, (x, y, sample_weight))
-
-
-def _listed(logs: dict[str, float], return_dict: bool) -> Any:
-    """Logs as Keras' methods give them: a dict, a list, or the loss alone."""
-    if return_dict:
-        return logs
-    values = list(logs.values())
-    return values[0] if len(values) == 1 else values
 
 
 def _check_keras() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,19 +23,19 @@ class Feeds:
     #: Names of the inputs where Keras takes them as a dict.
     keys: list[str]
     outputs: list[str]
+    #: Shape of the target of each output that no loss and no metric reads, `None` where one does.
+    unread: list[list[int] | None] = field(default_factory=list)
 
 
 def rows_of(feeds: Feeds, x: Any, y: Any, sample_weight: Any, needs_targets: bool) -> _native.Rows:
     """The rows of arrays, sorted by what the model reads."""
-    inputs = [_array(value) for value in _parts(x, feeds.keys)]
+    inputs = [_array(value) for value in _all_parts(x, feeds.keys)]
     if len(inputs) != len(feeds.inputs):
         raise _refused("the data", f"needs {len(feeds.inputs)} inputs, but has {len(inputs)}")
     for (name, shape), value in zip(feeds.inputs, inputs):
         _check_shape(name, shape, value)
     rows = inputs[0].shape[0]
-    targets = [_array(value) for value in _parts(y, feeds.outputs)] if needs_targets and y is not None else []
-    if needs_targets and len(targets) != len(feeds.outputs):
-        raise _refused("the data", f"needs {len(feeds.outputs)} targets, but has {len(targets)}")
+    targets = _targets(feeds, y, rows) if needs_targets else []
     for value in (*inputs, *targets):
         if value.shape[:1] != (rows,):
             raise _refused("the data", f"needs {rows} rows in each array, but one has shape {list(value.shape)}")
@@ -43,13 +43,38 @@ def rows_of(feeds: Feeds, x: Any, y: Any, sample_weight: Any, needs_targets: boo
     return _native.Rows(rows, inputs, targets, weights)
 
 
-def _parts(value: Any, names: list[str]) -> list[Any]:
+def _targets(feeds: Feeds, y: Any, rows: int) -> list[NDArray[Any]]:
+    """A target for each output, in order: zeros where nothing reads one. Such targets may be `None` or left out, as in Keras."""
+    unread = feeds.unread or [None] * len(feeds.outputs)
+    given = parts(y, feeds.outputs) if y is not None else []
+    if len(given) == unread.count(None) < len(unread):
+        left = iter(given)
+        given = [next(left) if shape is None else None for shape in unread]
+    missing = [name for name, value, shape in zip(feeds.outputs, given, unread) if value is None and shape is None]
+    if isinstance(y, dict) and missing:
+        raise _refused(f"`{missing[0]}`", f"is needed, but the data have {sorted(y)}")
+    if len(given) != len(unread) or any(value is None and shape is None for value, shape in zip(given, unread)):
+        n_given = sum(value is not None for value in given)
+        raise _refused("the data", f"needs {unread.count(None)} targets, but has {n_given}")
+    return [
+        _array(value) if shape is None else np.broadcast_to(np.float32(0), (rows, *shape)) for value, shape in zip(given, unread)
+    ]
+
+
+def parts(value: Any, names: list[str]) -> list[Any]:
+    """The values of a dict by these names, or of a list; `None` for what a dict lacks."""
     if isinstance(value, dict):
-        missing = [name for name in names if name not in value]
-        if missing:
-            raise _refused(f"`{missing[0]}`", f"is needed, but the data have {sorted(value)}")
-        return [value[name] for name in names]
+        if not set(value) & set(names):
+            raise _refused(f"`{names[0]}`", f"is needed, but the data have {sorted(value)}")
+        return [value.get(name) for name in names]
     return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def _all_parts(value: Any, names: list[str]) -> list[Any]:
+    missing = [name for name in names if isinstance(value, dict) and name not in value]
+    if missing:
+        raise _refused(f"`{missing[0]}`", f"is needed, but the data have {sorted(value)}")
+    return parts(value, names)
 
 
 def _array(value: Any) -> NDArray[Any]:
@@ -71,7 +96,7 @@ def _check_shape(name: str, shape: list[int], value: NDArray[Any]) -> None:
 
 
 def _weights(value: Any, outputs: list[str], rows: int) -> NDArray[Any] | None:
-    parts = [_array(part) for part in _parts(value, outputs) if part is not None] if value is not None else []
+    parts = [_array(part) for part in _all_parts(value, outputs) if part is not None] if value is not None else []
     if not parts:
         return None
     first = parts[0]

@@ -46,7 +46,7 @@ impl Objective {
     /// Losses and metrics, as a model file keeps them.
     pub(crate) fn evaluation(self) -> Evaluation {
         let Self { losses, loss_weights, reduction, metrics, .. } = self;
-        Evaluation { losses, loss_weights, reduction, metrics }
+        Evaluation { losses, loss_weights, reduction, metrics, target_means: Vec::new() }
     }
 
     fn compile(self) -> Compile {

@@ -140,7 +140,7 @@ def test_masked_positions_count_in_no_loss(pair: Callable[..., tuple[Any, Any]],
 @pytest.mark.parametrize(
     ("loss", "metric", "text"),
     [
-        (L.BinaryCrossentropy(from_logits=True), M.Precision(), "sees logits in Keras, but probabilities here"),
+        (L.BinaryCrossentropy(from_logits=True), M.MeanSquaredError(), "sees logits in Keras, but probabilities here"),
         (L.MeanSquaredError(), M.Precision(thresholds=[0.2, 0.4]), "`thresholds` needs one number"),
         (L.MeanSquaredError(), M.F1Score(), "`average` needs to make one number of the classes', but is None"),
         (L.MeanSquaredError(), M.AUC(multi_label=True), "`multi_label` needs False, but is True"),

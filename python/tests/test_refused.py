@@ -40,8 +40,17 @@ def test_all_problems_of_a_model_are_told_at_once() -> None:
 def test_what_uses_masks_in_another_way_is_refused() -> None:
     inputs = keras.Input((8,))
     x = layers.Embedding(4, 3, mask_zero=True, name="words")(inputs)
-    text = _refusal(keras.Model(inputs, layers.GlobalMaxPooling1D(name="most")(layers.Dropout(0.1)(x)), name="net"))
-    assert "layer `most` (GlobalMaxPooling1D): is not supported behind a mask" in text and "one place" in text
+    y = layers.Dropout(0.1)(x)
+    text = _refusal(keras.Model(inputs, layers.Multiply(name="times")([x, y]), name="net"))
+    assert "layer `times` (Multiply): is not supported behind a mask" in text and "one place" in text
+    # One sequence with a mask is enough: Keras takes 1 in place of its padding.
+    other = keras.Input((8, 3))
+    text = _refusal(keras.Model([inputs, other], layers.Multiply(name="times")([other, x]), name="net"))
+    assert "layer `times` (Multiply): is not supported behind a mask" in text
+    normalized = keras.Model(inputs, layers.BatchNormalization(name="norm")(x), name="net")
+    normalized.compile("sgd", "mse")
+    with pytest.raises(ModelError, match=r"layer `norm` \(BatchNormalization\): is not supported in training behind a mask"):
+        make_parallel(normalized, "cpu").fit(np.ones((4, 8)), np.ones((4, 8, 3)), verbose=0)
     inputs = keras.Input((8, 3))
     model = keras.Model(inputs, layers.LSTM(2, return_sequences=True)(layers.Masking()(layers.Dense(3)(inputs))), name="net")
     model.compile("sgd", "mse")

@@ -4,22 +4,24 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use super::list::{GROUPS, matching};
+use super::list::{ALL, GROUPS, all, matching};
 use super::{Info, Opener, Request};
 use crate::error::{Error, Result};
 use crate::shown::{bytes, shown};
 
 /// Most memory that a model may take on adapters: `0=6GB,cpu=512MB`.
 ///
-/// Adapters are named as [`choose`](super::choose) takes them: by index, part of the name, or kind. Where several items
-/// name one, the last holds. GB and MB are powers of 1000, GiB and MiB of 1024. What a model takes on an adapter is
+/// A number counts the adapters in use, in their order, from 0, as for shares, stages and throttles: two devices of one
+/// adapter, such as `cpu,cpu`, are 0 and 1. A part of the name or a kind names adapters as [`choose`](super::choose) takes
+/// them. Where several items name one, the last holds. GB and MB are powers of 1000, GiB and MiB of 1024. What a model takes on an adapter is
 /// computed before anything is allocated: where it is more than the limit, the adapter takes fewer rows at once.
 ///
 /// ```
 /// use manyhands::adapters::{Info, MemoryLimits};
 /// # fn main() -> manyhands::Result<()> {
 /// let limits: MemoryLimits = "0=6GB, cpu=1.5MiB".parse()?;
-/// assert_eq!(limits.of(&Info::cpu(), &[]), Some(1_572_864));
+/// let cpu = Info::cpu();
+/// assert_eq!(limits.of(1, &cpu, &[cpu.clone(), cpu.clone()]), Some(1_572_864));
 /// # Ok(())
 /// # }
 /// ```
@@ -48,38 +50,44 @@ impl MemoryLimits {
         self.0.is_empty()
     }
 
-    /// The limit of an adapter among those in use. An index names only these, since the CPU adapter that replaces a lost
-    /// one has none.
-    pub fn of(&self, info: &Info, in_use: &[Info]) -> Option<u64> {
-        let is_in_use = in_use.contains(info);
-        let candidates = if is_in_use { in_use } else { std::slice::from_ref(info) };
-        let names = |item: &str| is_in_use || item.parse::<usize>().is_err();
-        let found = |(item, _): &&(String, u64)| names(item) && matching(candidates, item).contains(info);
-        self.0.iter().rev().find(found).map(|(_, bytes)| *bytes)
+    /// The limit of the adapter at a position among those in use. The CPU adapter that replaces a lost one is not among them: a
+    /// number and `all` don't name it.
+    pub fn of(&self, adapter_idx: usize, info: &Info, in_use: &[Info]) -> Option<u64> {
+        let is_in_use = in_use.get(adapter_idx) == Some(info);
+        let names = |item: &str| match item.parse::<usize>() {
+            Ok(named) => is_in_use && named == adapter_idx,
+            Err(_) if item.eq_ignore_ascii_case(ALL) => is_in_use && all(in_use).contains(info),
+            Err(_) => !matching(std::slice::from_ref(info), item).is_empty(),
+        };
+        self.0.iter().rev().find(|(item, _)| names(item)).map(|(_, bytes)| *bytes)
     }
 
-    /// The limit of one adapter among those in use, alone.
+    /// The limit of one adapter among those in use, for that adapter alone.
     #[must_use]
     #[cfg(feature = "cli")]
-    pub(crate) fn alone(&self, info: &Info, in_use: &[Info]) -> Self {
-        self.of(info, in_use).map_or_else(Self::default, |bytes| Self::default().limit(info.index.to_string(), bytes))
+    pub(crate) fn alone(&self, adapter_idx: usize, in_use: &[Info]) -> Self {
+        let limit = in_use.get(adapter_idx).and_then(|info| self.of(adapter_idx, info, in_use));
+        limit.map_or_else(Self::default, |bytes| Self::default().limit("0", bytes))
     }
 
     /// Checks that each limit is one of adapters in use.
     ///
     /// # Errors
-    /// If an index or a name is none of theirs; the help lists them.
+    /// If a number or a name is none of theirs; the help lists them.
     pub fn check(&self, in_use: &[Info]) -> Result<()> {
         let is_unknown = |item: &str| {
             let is_group = GROUPS.contains(&item.to_ascii_lowercase().as_str());
-            !is_group && !item.eq_ignore_ascii_case("cpu") && matching(in_use, item).is_empty()
+            match item.parse::<usize>() {
+                Ok(adapter_idx) => adapter_idx >= in_use.len(),
+                Err(_) => !is_group && !item.eq_ignore_ascii_case("cpu") && matching(in_use, item).is_empty(),
+            }
         };
         let Some((item, _)) = self.0.iter().find(|(item, _)| is_unknown(item)) else { return Ok(()) };
-        let names = in_use.iter().map(|info| format!("`{}` (index {})", shown(&info.name), info.index));
+        let names = in_use.iter().enumerate().map(|(idx, info)| format!("{idx} `{}`", shown(&info.name)));
         Err(Error::adapter(
             format!("the memory limit for `{}`", shown(item)),
             "needs an adapter in use, but names none",
-            format!("in use are {}", names.collect::<Vec<_>>().join(", ")),
+            format!("numbers count the adapters in use, in their order: {}", names.collect::<Vec<_>>().join(", ")),
         ))
     }
 
@@ -92,7 +100,7 @@ impl MemoryLimits {
         let (limits, in_use) = (self.clone(), in_use.to_vec());
         Arc::new(move |info, actor, runtime, events| {
             let handle = opener(info, actor, runtime, events)?;
-            if let Some(bytes) = limits.of(info, &in_use) {
+            if let Some(bytes) = limits.of(actor.adapter_idx, info, &in_use) {
                 // A lost adapter takes no requests.
                 drop(handle.requests.try_send(Request::Limit(bytes)));
             }
@@ -133,7 +141,7 @@ fn item(text: &str) -> Result<(String, u64)> {
         Error::setting(
             "a memory limit",
             format!("needs an adapter and an amount, such as `0=6GB`, but is `{}`", shown(text.trim())),
-            "name an adapter by index, name or kind; amounts end in MB or GB (powers of 1000), MiB or GiB; commas separate several",
+            "name an adapter by its position, name or kind; amounts end in MB or GB (powers of 1000), MiB or GiB; commas separate several",
         )
     })
 }
@@ -165,17 +173,34 @@ mod tests {
     fn adapters_are_named_as_in_a_choice() {
         let list = machine();
         let limits: MemoryLimits = "all=8GB,1=512 MiB,cpu=1.5gb, LLVM = 250kB,4070=6GB".parse().unwrap();
-        let of: Vec<Option<u64>> = list.iter().map(|info| limits.of(info, &list)).collect();
+        let of: Vec<Option<u64>> = list.iter().enumerate().map(|(idx, info)| limits.of(idx, info, &list)).collect();
         assert_eq!(of, [6_000_000_000, 512 << 20, 1_500_000_000, 250_000].map(Some));
         limits.check(&list).unwrap();
     }
 
     #[test]
-    fn an_index_names_no_adapter_that_joins_later() {
+    fn a_number_and_all_name_no_adapter_that_joins_later() {
         let in_use = &machine()[..1];
-        let limits: MemoryLimits = "0=1GB".parse().unwrap();
-        assert_eq!(limits.of(&in_use[0], in_use), Some(1_000_000_000));
-        assert_eq!(limits.of(&Info::cpu(), in_use), None);
+        for text in ["0=1GB", "all=1GB"] {
+            let limits: MemoryLimits = text.parse().unwrap();
+            assert_eq!(limits.of(0, &in_use[0], in_use), Some(1_000_000_000), "{text}");
+            assert_eq!(limits.of(0, &Info::cpu(), in_use), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_number_is_a_position_so_that_two_devices_of_one_adapter_have_limits_of_their_own() {
+        let of = |text: &str, in_use: &[Info]| {
+            let limits: MemoryLimits = text.parse().unwrap();
+            limits.check(in_use).unwrap();
+            let of = in_use.iter().enumerate().map(|(idx, info)| limits.of(idx, info, in_use));
+            of.map(|limit| limit.unwrap_or(0) / 1_000_000).collect::<Vec<_>>()
+        };
+        assert_eq!(of("0=14MB,1=28MB", &[Info::cpu(), Info::cpu()]), [14, 28]);
+        let [nvidia, radeon] = [0, 1].map(|idx| machine()[idx].clone());
+        assert_eq!(of("0=1MB,1=2MB", &[radeon.clone(), nvidia]), [1, 2], "in the order of the choice");
+        assert_eq!(of("0=1MB", &[radeon]), [1], "whatever its index in the machine");
+        assert_eq!(of("all=3MB", &[Info::cpu(), Info::cpu()]), [3, 3], "all, where no GPU is in use");
     }
 
     #[test]
@@ -188,8 +213,8 @@ mod tests {
         }
         let limits: MemoryLimits = "gpu=1GB,cpu=1GB,9=1GB".parse().unwrap();
         let error = limits.check(&machine()).unwrap_err().to_string();
-        let wanted = "the memory limit for `9` needs an adapter in use, but names none\n  help: in use are `GeForce RTX 4070` \
-                      (index 0), `Radeon 780M` (index 1)";
+        let wanted = "the memory limit for `9` needs an adapter in use, but names none\n  help: numbers count the \
+                      adapters in use, in their order: 0 `GeForce RTX 4070`, 1 `Radeon 780M`";
         assert!(error.starts_with(wanted), "{error}");
     }
 }

@@ -196,31 +196,49 @@ pub fn is_software_name(name: &str) -> bool {
 /// The adapters that a choice names, in its order.
 ///
 /// `wanted` is a list with commas. An item is an index, a part of a name, a kind (`discrete`,
-/// `integrated`, `gpu`, `cpu`, `software`) or `all`, which is every GPU. An adapter named twice is
-/// there twice, and will be opened as two devices. Software adapters and the CPU are there only when
-/// named. An empty choice is all GPUs, or the CPU adapter where there are none.
+/// `integrated`, `gpu`, `cpu`, `software`) or `all`: every GPU, or the CPU adapter where there is none. An adapter
+/// named twice is there twice, and will be opened as two devices. Software adapters and the CPU are there only when
+/// named. An empty choice is `all`.
 ///
 /// # Errors
 /// [`ErrorKind::Adapter`](crate::ErrorKind::Adapter) if an item names no adapter; the help shows the list.
 pub fn choose(list: &[Info], wanted: &str) -> Result<Vec<Info>> {
     if wanted.trim().is_empty() {
-        let gpus = select(list, |info| info.kind.is_gpu());
-        return Ok(if gpus.is_empty() { select(list, |info| info.kind == Kind::Cpu) } else { gpus });
+        return Ok(all(list));
     }
     let mut chosen = Vec::new();
+    let mut place_of_all = None;
     for item in wanted.split(',').map(str::trim) {
+        if item.eq_ignore_ascii_case(ALL) {
+            place_of_all.get_or_insert(chosen.len());
+        }
         let found = matching(list, item);
-        // `all,cpu` is the CPU where there is no GPU; a name that is not there is a mistake.
+        // A group may be empty where another item names an adapter; a name that is not there is a mistake.
         if found.is_empty() && !GROUPS.contains(&item.to_ascii_lowercase().as_str()) {
             return Err(unknown(list, item));
         }
         chosen.extend(found);
     }
+    // Where there is no GPU, `all,cpu` is the CPU once.
+    if let Some(place) = place_of_all
+        && !chosen.iter().any(|info| info.kind.is_gpu() || info.kind == Kind::Cpu)
+    {
+        chosen.splice(place..place, all(list));
+    }
     if chosen.is_empty() { Err(unknown(list, wanted)) } else { Ok(chosen) }
 }
 
+/// Every GPU, or the CPU adapter where there is none.
+pub(super) fn all(list: &[Info]) -> Vec<Info> {
+    let gpus = select(list, |info| info.kind.is_gpu());
+    if gpus.is_empty() { select(list, |info| info.kind == Kind::Cpu) } else { gpus }
+}
+
+/// The item that stands for the default choice.
+pub(super) const ALL: &str = "all";
+
 /// Items that name as many adapters as there are, also none, where another item names one.
-pub(super) const GROUPS: [&str; 5] = ["all", "gpu", "discrete", "integrated", "software"];
+pub(super) const GROUPS: [&str; 5] = [ALL, "gpu", "discrete", "integrated", "software"];
 
 /// The adapters that an item names.
 pub(super) fn matching(list: &[Info], item: &str) -> Vec<Info> {
@@ -229,7 +247,7 @@ pub(super) fn matching(list: &[Info], item: &str) -> Vec<Info> {
     let by_index = wanted.parse::<usize>().ok().and_then(|index| list.iter().find(|info| info.index == index));
     match wanted.as_str() {
         "" => Vec::new(),
-        "all" | "gpu" => select(list, |info| info.kind.is_gpu()),
+        ALL | "gpu" => select(list, |info| info.kind.is_gpu()),
         "discrete" => of_kind(Kind::DiscreteGpu),
         "integrated" => of_kind(Kind::IntegratedGpu),
         "cpu" => of_kind(Kind::Cpu),
@@ -256,7 +274,7 @@ fn unknown(list: &[Info], item: &str) -> Error {
         "the choice of adapters",
         problem,
         format!(
-            "give indices, name parts, `discrete`, `integrated`, `cpu`, `software`, or `gpu` or `all` for every GPU, with commas; this machine has {}",
+            "give indices, name parts, `discrete`, `integrated`, `cpu`, `software`, `gpu` for every GPU, or `all` for every GPU, else the CPU, with commas; this machine has {}",
             adapters.join(", ")
         ),
     )

@@ -7,7 +7,8 @@
 //! | text | adapters |
 //! | --- | --- |
 //! | empty | every GPU, or the CPU where there is none |
-//! | `all`, `gpu` | every GPU |
+//! | `all` | every GPU, or the CPU where there is none |
+//! | `gpu` | every GPU |
 //! | `discrete`, `integrated` | the GPUs of a kind |
 //! | `cpu` | this crate's CPU adapter, which is always there |
 //! | `software` | drivers that compute on the CPU: lavapipe, SwiftShader, WARP |
@@ -25,6 +26,11 @@
 //! # Ok(())
 //! # }
 //! ```
+
+// Files: `list.rs`: the machine's adapters and the choice among them; `protocol.rs`: messages and their contract; `opening.rs`: opens an
+// adapter; `mailbox.rs`: the actor around a device; `storage.rs`: activations that share memory; `memory.rs`: memory of a plan before it
+// is taken; `limits.rs`: the most that it may take; `throttle.rs`: adapters slowed down on purpose; `remote.rs`: an adapter behind a
+// link; `cpu/`, `gpu/`: the two kinds of devices.
 
 pub(crate) mod cpu;
 #[cfg(feature = "gpu")]

@@ -122,7 +122,8 @@ impl Throttle {
     /// Milliseconds to wait after a run of a pass over `rows` rows that took `busy_ms`.
     pub(crate) fn wait_ms(&mut self, pass: Pass, rows: u32, busy_ms: f64) -> f64 {
         let rows = f64::from(rows.max(1));
-        let measured = busy_ms / rows;
+        // A clock that was set back makes a run shorter than nothing.
+        let measured = busy_ms.max(0.0) / rows;
         let (typical, runs) = self.typical_ms.entry(pass).or_insert((measured, 0));
         *runs = runs.saturating_add(1);
         if *runs <= FIRST_RUNS {
@@ -157,6 +158,15 @@ mod tests {
         assert_eq!(waits, [60.0, 20.0, 20.0]);
         throttle.forget();
         assert_eq!(throttle.wait_ms(Pass::Train, 1, 1.0), 2.0);
+    }
+
+    #[test]
+    fn a_clock_that_steps_back_is_no_panic() {
+        let mut throttle = Throttle::default();
+        throttle.set(2.0);
+        for busy_ms in [-5.0, -5.0, f64::NAN, 1.0, -1.0, 1.0] {
+            assert_eq!(throttle.wait_ms(Pass::Train, 1, busy_ms), 0.0);
+        }
     }
 
     #[test]

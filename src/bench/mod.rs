@@ -9,6 +9,9 @@
 //! | how fast are 1 to N adapters together? | [`scaling`], drawn by `plot` |
 //! | what are the simulator's inputs for each adapter? | [`speeds`] |
 
+// Other files: `workloads.rs`: models and their training, for every bench and the compared programs; `rig.rs`: adapters whose steps are
+// timed; `peak.wgsl`: chains of multiply-adds; `report.rs`: tables and JSON.
+
 #[cfg(not(target_arch = "wasm32"))]
 pub mod kernels;
 #[cfg(not(target_arch = "wasm32"))]

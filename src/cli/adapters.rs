@@ -75,9 +75,9 @@ pub fn run(args: &AdaptersArgs, terminal: &Terminal) -> Result<()> {
     let chosen = adapters::choose(&list, wanted.as_deref().unwrap_or(""));
     let defaults = chosen.as_deref().unwrap_or(&[]);
     let mut listed = Vec::new();
-    for info in &list {
+    for (idx, info) in list.iter().enumerate() {
         let is_default = defaults.iter().any(|chosen| chosen.index == info.index);
-        let memory_limit = limits.of(info, &list);
+        let memory_limit = limits.of(idx, info, &list);
         let training = trained.as_ref().map(|trained| trained.on(info.kind, memory_limit)).transpose()?;
         listed.push(Listed { info, is_default, memory_limit, training });
     }

@@ -72,12 +72,12 @@ pub fn examine(list: &[Info], limits: &MemoryLimits, terminal: &Terminal) -> Res
     limits.check(list)?;
     let probe = Probe::new(Arc::new(engine::open), limits.clone(), list.to_vec())?;
     let mut examined = Vec::new();
-    for info in list {
+    for (adapter_idx, info) in list.iter().enumerate() {
         // A driver may crash: this line says which.
         if !terminal.is_quiet() {
             terminal.note(format_args!("trying adapter {} `{}` …", info.index, info.name));
         }
-        examined.push(probe.examine(info));
+        examined.push(probe.examine(adapter_idx));
     }
     let (memory, memory_free) = system::memory();
     Ok(Facts {

@@ -14,6 +14,8 @@ use crate::{Compile, Error, ErrorKind, Loss, Model, Result, Shape, Trainer};
 use clap::{Args, ValueEnum};
 use ndarray::ArrayD;
 
+use super::baseline::Baseline;
+use super::seen::{Seen, listed, never_predicted, without_counts};
 use super::settings::Settings;
 use super::terminal::{Terminal, check_file, make_folder_of, safe};
 use super::{AdapterChoice, DataChoice, MemoryChoice, adapters, at_least_one};
@@ -86,7 +88,9 @@ enum Part {
 struct Ready {
     trainer: Trainer,
     inputs: Inputs,
-    losses: Vec<Loss>,
+    compile: Compile,
+    /// Classes that an evaluation counts, for each output that has one for a row.
+    seen: Vec<Option<Seen>>,
 }
 
 /// Source of the data.
@@ -150,13 +154,14 @@ impl Trained {
         let settings = Settings::of_choice(&self.data)?;
         let evaluation = model.evaluation().filter(|_| self.data.config.is_none());
         let compile = evaluation.map_or_else(|| settings.compile(&model, 0), |it| Ok(Compile::for_evaluation(it)))?;
-        let losses = compile.losses.clone();
+        let mut watched = compile.clone();
+        let seen = Seen::watch(&model, &mut watched);
         let source = self.source(&settings, &model, path)?;
         let inputs = open(&source, &model)?;
         let chosen = adapters::choose(self.adapters.adapters.as_deref(), settings.training.adapters.as_deref())?;
-        let trainer = Trainer::new(model, compile).map_err(|error| self.hint(error))?;
+        let trainer = Trainer::new(model, watched).map_err(|error| self.hint(error))?;
         let trainer = trainer.on(chosen).memory(self.memory.or(settings.training.memory.as_ref()));
-        Ok(Ready { trainer: trainer.workers(source.workers), inputs, losses })
+        Ok(Ready { trainer: trainer.workers(source.workers), inputs, compile, seen })
     }
 
     /// The settings' data, or those at a path, of the kind that the model file names.
@@ -231,10 +236,11 @@ fn in_file(file: &Path, error: Error) -> Error {
 
 /// Prints loss and metrics.
 pub fn evaluate(args: &EvaluateArgs, terminal: &Terminal, group: &Group) -> Result<()> {
-    let Ready { trainer, inputs: Inputs { dataset, .. }, .. } = args.trained.prepare(args.path.as_deref())?;
+    let Ready { trainer, inputs: Inputs { dataset, .. }, compile, seen } =
+        args.trained.prepare(args.path.as_deref())?;
     let mut trainer = trainer.processes(group.clone());
     let rows = dataset.len();
-    let values = trainer.evaluate(dataset.clone(), args.trained.batch_size)?;
+    let values = without_counts(&trainer.evaluate(dataset.clone(), args.trained.batch_size)?);
     if let Some((name, value)) = values.iter().find(|(_, value)| !value.is_finite()) {
         let outputs = trainer.predict(dataset, args.trained.batch_size)?;
         check_outputs(trainer.model(), &outputs)?;
@@ -244,13 +250,35 @@ pub fn evaluate(args: &EvaluateArgs, terminal: &Terminal, group: &Group) -> Resu
             "the outputs are so large that the loss overflows: check the data's range",
         ));
     }
+    if !group.is_first() {
+        return Ok(());
+    }
+    let baseline = Baseline::of(trainer.model(), &compile, &dataset, args.trained.batch_size);
+    let never = never_predicted(trainer.model(), &compile, &seen);
     if args.json {
-        let object: serde_json::Map<String, serde_json::Value> =
+        let mut object: serde_json::Map<String, serde_json::Value> =
             values.iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
+        if let Some(baseline) = &baseline {
+            object.insert("baseline".into(), serde_json::json!(baseline.values));
+        }
+        if !never.is_empty() {
+            let names = |(output, never): &(String, Vec<(String, f64)>)| {
+                (output.clone(), never.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>().into())
+            };
+            let by_output: serde_json::Map<String, serde_json::Value> = never.iter().map(names).collect();
+            object.insert("never_predicted".into(), by_output.into());
+        }
         terminal.verbatim(serde_json::Value::Object(object));
         return Ok(());
     }
     terminal.line(format_args!("{rows} rows: {values}"));
+    if let Some(baseline) = baseline {
+        terminal.line(format_args!("baseline: {baseline}"));
+    }
+    for (output, never) in &never {
+        let of = if compile.losses.len() > 1 { format!("output `{output}`: ") } else { String::new() };
+        terminal.line(format_args!("{of}never predicted: {}", listed(never)));
+    }
     Ok(())
 }
 
@@ -264,7 +292,7 @@ pub fn predict(args: &PredictArgs, terminal: &Terminal, group: &Group) -> Result
         let read = named.into_iter().flatten().chain(data_files.iter().map(PathBuf::as_path));
         files::check_apart(&[output], &read.collect::<Vec<_>>())?;
     }
-    let Ready { trainer, inputs, losses } = match input {
+    let Ready { trainer, inputs, compile, .. } = match input {
         Some(path) => args.trained.prepare_input(path)?,
         None => args.trained.prepare(None)?,
     };
@@ -283,21 +311,24 @@ pub fn predict(args: &PredictArgs, terminal: &Terminal, group: &Group) -> Result
     let schema = Some(trainer.model().schema()).filter(|schema| !schema.targets.is_empty()).unwrap_or(&trained);
     let named = trainer.model().outputs();
     let is_single = named.len() == 1;
-    let columns =
-        named.iter().zip(&losses).zip(outputs.iter().map(|it| it.as_slice().unwrap_or_default())).enumerate().map(
-            |(at, (((name, shape), loss), values))| {
-                let head = head_of(loss, shape);
-                Columns {
-                    prefix: if is_single { String::new() } else { format!("{name}_") },
-                    head,
-                    names: Names::of(head, shape.len(), schema.targets.get(at)),
-                    width: shape.len(),
-                    is_raw: args.logits,
-                    values,
-                }
-            },
-        );
+    let columns = named
+        .iter()
+        .zip(&compile.losses)
+        .zip(outputs.iter().map(|it| it.as_slice().unwrap_or_default()))
+        .enumerate()
+        .map(|(at, (((name, shape), loss), values))| {
+            let head = head_of(loss, shape);
+            Columns {
+                prefix: if is_single { String::new() } else { format!("{name}_") },
+                head,
+                names: Names::of(head, shape.len(), schema.targets.get(at)),
+                width: shape.len(),
+                is_raw: args.logits,
+                values,
+            }
+        });
     let columns: Vec<Columns<'_>> = columns.collect();
+    warn_of_formulas(&rows, &columns);
     match output {
         Some((path, mut output)) => {
             write_csv(&mut output, &rows, &columns).map_err(|error| Error::writing(path, error))?;
@@ -347,14 +378,43 @@ fn write_csv(out: impl Write, rows: &Rows, columns: &[Columns<'_>]) -> io::Resul
     };
     let mut out = csv::Writer::from_writer(out);
     let header = rows.header().into_iter().chain(columns.iter().flat_map(Columns::header));
-    out.write_record(header).map_err(io_error)?;
+    out.write_record(header.map(as_text)).map_err(io_error)?;
     for row in 0..rows.count {
         let is_readable = !rows.unreadable.contains(&row);
         let fields = columns.iter().flat_map(|columns| columns.fields(row));
         let fields = fields.map(|field| if is_readable { field } else { String::new() });
-        out.write_record(rows.fields(row).into_iter().chain(fields)).map_err(io_error)?;
+        out.write_record(rows.fields(row).into_iter().chain(fields).map(as_text)).map_err(io_error)?;
     }
     out.flush()
+}
+
+/// Signs that make a spreadsheet compute a field, wide ones in Japanese and Chinese settings, too.
+/// Source: OWASP, "CSV Injection".
+const FORMULA: [char; 11] = ['=', '+', '-', '@', '\t', '\r', '\n', '＝', '＋', '－', '＠'];
+
+/// Whether a spreadsheet would compute a field in place of showing it. Numbers, and signs alone, are shown.
+fn is_formula(field: &str) -> bool {
+    let rest = field.trim_start_matches(FORMULA);
+    let is_number = || rest.chars().all(|letter| letter.is_ascii_digit() || ".,".contains(letter));
+    field.starts_with(FORMULA)
+        && field.chars().nth(1).is_some()
+        && field.parse::<f64>().is_err()
+        && !(field.starts_with(['+', '-']) && field.len() == rest.len() + 1 && is_number())
+}
+
+/// A field that a spreadsheet shows as text: the quote in front is its sign for that.
+fn as_text(field: String) -> String {
+    if is_formula(&field) { format!("'{field}") } else { field }
+}
+
+/// Warns of names that are written with a quote in front: they are not what other programs look for.
+fn warn_of_formulas(rows: &Rows, columns: &[Columns<'_>]) {
+    let files = rows.names.iter().flatten();
+    let classes = columns.iter().filter(|columns| columns.has_class()).flat_map(|columns| &columns.names.classes);
+    let names: Vec<&String> = files.chain(classes).filter(|name| is_formula(name)).collect();
+    if !names.is_empty() {
+        log::warn!("a `'` is written before names that a spreadsheet would compute: {}", few(&names));
+    }
 }
 
 /// Labels of the rows of a table.
@@ -488,6 +548,29 @@ pub fn softmax(values: &[f32]) -> Vec<f32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn formulas_are_written_as_text() {
+        for (field, is_text) in [
+            ("=cmd|' /C calc'!A0", true),
+            ("+1+cmd|' /C calc'!A0", true),
+            ("-2+3", true),
+            ("@SUM(1+1)", true),
+            ("\t=1", true),
+            ("＝1+1", true),
+            ("-ve", true),
+            ("-", false),
+            ("+", false),
+            ("-1", false),
+            ("-1.5e-7", false),
+            ("+1,5", false),
+            ("a=b", false),
+            ("<=50K", false),
+            ("", false),
+        ] {
+            assert_eq!(as_text(field.into()) != field, is_text, "{field}");
+        }
+    }
 
     #[test]
     fn columns_follow_the_loss() {

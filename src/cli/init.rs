@@ -8,9 +8,10 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::data::{ClassCount, DataConfig, Description};
+use crate::data::csv::is_utf16;
+use crate::data::{ClassCount, DataConfig, Description, source};
 use crate::internals::files::{self, FileKind};
-use crate::internals::{names, shown};
+use crate::internals::{is_obeyed, names, shown};
 use crate::{Error, Result};
 use clap::Args;
 
@@ -31,6 +32,12 @@ pub struct InitArgs {
     /// Whether the target is one of some `classes`, or holds `values` to predict [default: by its values].
     #[arg(long, value_name = "KIND", value_parser = ["classes", "values"])]
     target_kind: Option<String>,
+    /// Column of a table that is no input, by its name or its index. May be repeated.
+    #[arg(long, value_name = "COLUMN")]
+    ignore: Vec<String>,
+    /// Column of a table that is an input although it seems to be none, such as an id. May be repeated.
+    #[arg(long, value_name = "COLUMN")]
+    keep: Vec<String>,
 }
 
 /// Description of data, and settings for them.
@@ -92,11 +99,18 @@ fn refuse_existing(output: &Path) -> Result<()> {
 fn propose(args: &InitArgs) -> Result<Proposal> {
     let path = &args.data;
     let metadata = fs::metadata(path).map_err(|source| Error::reading(path, source))?;
+    source::check_regular(path)?;
     let proposal = if metadata.is_dir() { folder(path)? } else { file(args)? };
     let is_table = proposal.settings.contains("type = \"csv\"");
-    if !is_table && (args.target.is_some() || args.target_kind.is_some()) {
+    let asked = [
+        ("`--target`", args.target.is_some()),
+        ("`--target-kind`", args.target_kind.is_some()),
+        ("`--ignore`", !args.ignore.is_empty()),
+        ("`--keep`", !args.keep.is_empty()),
+    ];
+    if let (false, Some((option, _))) = (is_table, asked.iter().find(|(_, is_given)| *is_given)) {
         return Err(Error::setting(
-            "`--target`",
+            *option,
             format!("needs a table, but `{}` is none", shown(path)),
             "leave it out: the classes of images are their folders",
         ));
@@ -181,9 +195,9 @@ fn file(args: &InitArgs) -> Result<Proposal> {
         );
     }
     let mut begin = [0; 4];
-    let read = fs::File::open(path).and_then(|mut file| std::io::Read::read(&mut file, &mut begin));
-    let read = read.map_err(|source| Error::reading(path, source))?;
-    let is_text = !begin[..read].contains(&0) && !begin.starts_with(&[0x1f, 0x8b]);
+    let read =
+        std::io::Read::read(&mut files::open(path)?, &mut begin).map_err(|source| Error::reading(path, source))?;
+    let is_text = (!begin[..read].contains(&0) || is_utf16(&begin)) && !begin.starts_with(&[0x1f, 0x8b]);
     if !has_extension(path, TABLES) && !is_text {
         return refuse(
             "needs to be a table, a text or a folder, but is none of them",
@@ -215,9 +229,17 @@ fn quoted_path(path: &Path) -> Result<String> {
     }
 }
 
-/// A text as a value in a settings file.
+/// A text as a value or key in a settings file, on one line: a line break would end the comment that some of them stand in.
 fn quoted(text: &str) -> String {
-    toml::Value::from(text).to_string()
+    let mut quoted = String::from("\"");
+    for letter in text.chars() {
+        match letter {
+            '"' | '\\' => quoted.extend(['\\', letter]),
+            _ if is_obeyed(letter) => quoted += &format!("\\U{:08x}", u32::from(letter)),
+            _ => quoted.push(letter),
+        }
+    }
+    quoted + "\""
 }
 
 /// A line of the settings with a comment behind it.
@@ -247,17 +269,13 @@ fn class_weights(description: &Description) -> String {
     #[allow(clippy::cast_precision_loss, reason = "numbers of rows are far below 2^52")]
     let weight = |rows: usize| description.rows as f64 / (counted().count() * rows) as f64;
     let weights = counts.iter().filter(|class| class.rows > 0);
-    let weights = weights.map(|class| format!("{} = {:.3}", quoted_key(&class.name), weight(class.rows)));
+    let weights = weights.map(|class| format!("{} = {:.3}", quoted(&class.name), weight(class.rows)));
     let weights = weights.collect::<Vec<_>>().join(", ");
     let (is_used, doing) = if most < fewest * VERY_UNEVEN { ("# ", "would count") } else { ("", "count") };
     format!(
         "# Some classes have few rows. With weights all {doing} alike: rare ones are found more often, accuracy is lower, and\n# \
          probabilities are too high for them.\n{is_used}class_weight = {{ {weights} }}\n"
     )
-}
-
-fn quoted_key(name: &str) -> String {
-    format!("\"{}\"", name.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n").replace('\t', "\\t"))
 }
 
 /// Length of a training, with a part of the rows set aside to end early by.

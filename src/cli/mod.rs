@@ -1,7 +1,13 @@
 //! The command line. Only this module prints.
 
+// Files: one for each verb, with a folder where it has parts: `train.rs`, `infer.rs` (evaluate, predict), `init.rs`, `sweep.rs`,
+// `doctor.rs`, `report/`, `bench.rs`, `simulate.rs`, `summary.rs`, `adapters.rs`, `export.rs`, `texts.rs` (schema, completions, manual
+// pages). `settings.rs`: the settings file; `run_folder.rs`, `run_record.rs`: the folder of a run; `learning_rate.rs`: the range test;
+// `terminal.rs`, `progress.rs`, `bar.rs`: output; `interrupt.rs`: signals; `drivers.rs`: silences drivers.
+
 mod adapters;
 mod bar;
+mod baseline;
 mod bench;
 mod doctor;
 mod drivers;
@@ -14,6 +20,7 @@ mod progress;
 mod report;
 mod run_folder;
 mod run_record;
+mod seen;
 mod settings;
 mod simulate;
 mod summary;
@@ -90,8 +97,8 @@ enum Command {
 struct AdapterChoice {
     /// Indices, parts of names, `discrete`, `integrated`, `gpu`, `cpu`, `software` or `all`, with commas.
     ///
-    /// An adapter named twice is opened twice. Default: `adapters` of the settings file, else the environment
-    /// variable `MANYHANDS_ADAPTERS`, else all GPUs, else the CPU.
+    /// `all` is every GPU, or the CPU where there is none. An adapter named twice is opened twice. Default: `adapters` of the
+    /// settings file, else the environment variable `MANYHANDS_ADAPTERS`, else `all`.
     #[arg(long, value_name = "CHOICE")]
     adapters: Option<String>,
 }
@@ -109,9 +116,9 @@ impl AdapterChoice {
 /// Most memory that a model may take.
 #[derive(Args, Default)]
 struct MemoryChoice {
-    /// Most memory for the model on adapters: `0=6GB,cpu=2GB`, named as for `--adapters`.
+    /// Most memory for the model on adapters: `0=6GB,cpu=2GB`, by position, name or kind.
     ///
-    /// Where a batch takes more, an adapter runs its rows in pieces. Default: `memory` of the settings file, else what the
+    /// Positions count in the order of `--adapters`, from 0. Where a batch takes more, an adapter runs its rows in pieces. Default: `memory` of the settings file, else what the
     /// driver gives.
     #[arg(long, value_name = "ADAPTER=AMOUNT", value_parser = parse_memory)]
     memory: Option<MemoryLimits>,

@@ -1,9 +1,13 @@
 //! The folder of a run: settings, log, checkpoints, results, report.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use crate::internals::shown;
 use crate::{Error, Existing, Result};
+
+/// Folder of the runs that are numbered, since their folders were not named.
+pub const RUNS: &str = "runs";
 
 /// A folder that holds one run.
 #[derive(Clone, Debug)]
@@ -12,6 +16,35 @@ pub struct RunFolder(PathBuf);
 impl RunFolder {
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self(path.into())
+    }
+
+    /// Makes the folder of the next run: its number is above all others. Of two that begin at once, each gets its own.
+    pub fn make_next() -> Result<Self> {
+        let runs = Path::new(RUNS);
+        std::fs::create_dir_all(runs).map_err(|error| Error::writing(runs, error))?;
+        let mut number = last_number().map_or(1, |last| last.saturating_add(1));
+        loop {
+            let path = runs.join(number.to_string());
+            match std::fs::create_dir(&path) {
+                Ok(()) => return Ok(Self(path)),
+                // Another run was faster, or it is a file.
+                Err(error) if error.kind() == ErrorKind::AlreadyExists && number < u32::MAX => number += 1,
+                Err(error) => return Err(Error::writing(path, error)),
+            }
+        }
+    }
+
+    /// The numbered run that was begun last.
+    pub fn latest() -> Option<Self> {
+        last_number().map(|number| Self(Path::new(RUNS).join(number.to_string())))
+    }
+
+    /// Removes the folder, and that around it, if they are empty.
+    pub fn remove_empty(&self) {
+        if std::fs::remove_dir(&self.0).is_ok() {
+            // It holds other runs, or is gone, too.
+            drop(std::fs::remove_dir(RUNS));
+        }
     }
 
     pub fn path(&self) -> &Path {
@@ -58,12 +91,35 @@ impl RunFolder {
         [self.settings(), self.log(), self.last(), self.best(), self.results(), self.report()]
     }
 
+    /// Refuses a file of the run that is a link to somewhere else, a pipe or a device. A folder may come from a stranger: such a link
+    /// would show another file on the page, or have it written; a pipe is waited for without end.
+    pub fn check_files(&self) -> Result<()> {
+        let is_inside = |file: &Path| {
+            let target = file.canonicalize().ok();
+            let folder = self.0.canonicalize().ok();
+            target.is_some() && target.as_deref().and_then(Path::parent) == folder.as_deref()
+        };
+        for file in self.files() {
+            let problem = if file.is_symlink() && !is_inside(&file) {
+                "needs to be a file in its folder, but is a link to somewhere else"
+            } else if file.exists() && !file.is_file() {
+                "needs to be a file, but is none"
+            } else {
+                continue;
+            };
+            let who = format!("`{}` of a run", shown(&file));
+            return Err(Error::setting(who, problem, "put the file itself there, or name another folder"));
+        }
+        Ok(())
+    }
+
     /// Refuses a folder that holds another run, and a file in its place.
     pub fn check(&self, existing: Existing, resumed: Option<&Path>) -> Result<()> {
         let who = format!("the run folder `{}`", shown(&self.0));
         if self.0.exists() && !self.0.is_dir() {
             return Err(Error::setting(who, "needs to be a folder, but is a file", "name a folder"));
         }
+        self.check_files()?;
         let is_own = resumed.is_some_and(|file| file == self.last());
         let older = self.files().into_iter().find(|file| file.exists());
         match older {
@@ -78,6 +134,14 @@ impl RunFolder {
             _ => Ok(()),
         }
     }
+}
+
+/// The largest number of a folder of runs.
+fn last_number() -> Option<u32> {
+    let entries = std::fs::read_dir(RUNS).into_iter().flatten().flatten();
+    let number = |name: &str| name.parse::<u32>().ok().filter(|number| number.to_string() == name);
+    let folders = entries.filter(|entry| entry.path().is_dir());
+    folders.filter_map(|entry| number(entry.file_name().to_str()?)).max()
 }
 
 fn name(file: &Path) -> String {

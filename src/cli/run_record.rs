@@ -8,6 +8,7 @@ use crate::internals::files::{self, FileKind};
 use crate::{Error, ErrorKind, Fit, History, Loss, Model, Result, Trainer};
 
 use super::adapters::kind;
+use super::baseline::Baseline;
 use super::report::judge::judge;
 use super::report::results::{AdapterFacts, End, Failure, How, Results};
 use super::report::{best_of_log, write_page};
@@ -59,12 +60,16 @@ impl RunRecord {
             layers: trainer.model().summary(),
             data: facts.described.iter().map(|data| format!("{data:.100}")).collect(),
             monitor: monitor.name.clone(),
-            larger_is_better: monitor.larger_is_better,
+            mode: monitor.mode,
             ..Results::begin()
         };
+        let earlier = Results::read(&folder.results()).ok();
         results.write(&folder.results())?;
+        // Where an older version kept the worst epoch, any other one is better.
+        let has_best = earlier.is_none_or(|earlier| !Results { mode: monitor.mode, ..earlier }.has_kept_the_worst());
         let mut best = ModelCheckpoint::new(folder.best(), monitor.clone());
         if facts.is_resumed
+            && has_best
             && folder.best().is_file()
             && let Some(value) = best_of_log(&folder, monitor)?
         {
@@ -90,14 +95,22 @@ impl RunRecord {
     }
 
     /// Judges the best model, and writes results and report. Gives the report's path.
-    pub fn end(mut self, trainer: &mut Trainer, fit: &Fit, losses: &[Loss], history: &History) -> Result<PathBuf> {
+    pub fn end(
+        mut self,
+        trainer: &mut Trainer,
+        fit: &Fit,
+        losses: &[Loss],
+        history: &History,
+        baseline: Option<Baseline>,
+    ) -> Result<PathBuf> {
         let how = match (history.is_interrupted, trainer.progress().is_finished) {
             (true, _) => How::Interrupted,
             (_, true) => How::StoppedEarly,
             _ => How::Finished,
         };
         let step = trainer.progress().step;
-        let mut end = End { how, step, time: history.time.clone(), best: None, rows: 0, judgements: Vec::new() };
+        let (time, judgements) = (history.time.clone(), Vec::new());
+        let mut end = End { how, step, time, best: None, baseline, rows: 0, judgements };
         // Whoever interrupts a run does not want to wait.
         if how != How::Interrupted
             && let Some(validation) = &fit.validation

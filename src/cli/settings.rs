@@ -1,6 +1,7 @@
 //! Settings files: TOML with the tables `[data]`, `[model]`, `[loss]`, `[optimizer]`, `[schedule]`, `[training]`.
 
 mod as_run;
+mod early_stopping;
 mod mistaken;
 
 use std::borrow::Cow;
@@ -10,11 +11,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::adapters::MemoryLimits;
-use crate::callbacks::{EarlyStopping, Monitor};
+use crate::callbacks::EarlyStopping;
 use crate::data::{self, Aside, Augmentation, DataConfig, DataPair, Dataset, LoaderSettings};
 use crate::internals::misread::{self, Misread};
 use crate::internals::model::{InputConfig, LayerConfig};
-use crate::internals::{names, shown};
+use crate::internals::{files, names, shown};
 use crate::{
     BatchStatistics, Compile, CpuFallback, Error, ErrorKind, Fit, GradientCompression, Loss, Metric, Model,
     ModelConfig, NonFinite, Optimizer, Placement, Precision, Reduction, Result, Schedule, Shape, SplitMode, Trainer,
@@ -25,6 +26,8 @@ use serde::{Deserialize, Deserializer};
 
 use super::DataChoice;
 pub use as_run::{Change, with_value};
+use early_stopping::EarlyStoppingTable;
+pub use early_stopping::ModeSetting;
 
 /// The default settings without a file; also the example to copy.
 pub const DIGITS: &str = include_str!("digits.toml");
@@ -113,37 +116,44 @@ pub struct Training {
     pub batch_size: usize,
     /// Seed of initial weights, shuffling and dropout.
     pub seed: Option<u64>,
-    /// Data by which each epoch is evaluated: the `test` data, `none`, or a fraction of the training rows.
+    /// Data on which each epoch is evaluated: `"test"`, `"none"`, or a part of the training rows, such as `0.1`: drawn
+    /// by `seed`, the same part of each class.
     validation: Validation,
-    /// Adapters to train on: `all`, `0,1`, `nvidia,cpu`.
+    /// Adapters to train on: `"all"`, `"0,1"`, `"nvidia,cpu"`. Default: all GPUs, or the CPU if there is none.
     pub adapters: Option<String>,
     /// Folder of the run: settings, log, checkpoints, report.
     pub run: Option<PathBuf>,
-    /// Most memory that the model may take on adapters.
+    /// Most memory that the model may take on adapters: `"0=6GB, cpu=2GB"`. A number is a position in `adapters`, from
+    /// 0. Where a batch takes more, an adapter gets fewer rows; rows that fit nowhere run in pieces, as with
+    /// `micro_batches`.
     pub memory: Option<MemoryLimits>,
-    /// Split of each batch: `learned`, `even`, or proportions such as `3:1`.
+    /// Split of each batch: `"learned"`, `"even"`, or proportions such as `"3:1"`.
     #[serde(deserialize_with = "split")]
     pub split: SplitMode,
     /// Global norm above which gradients are scaled down.
     clip_norm: Option<f32>,
-    /// Weights of classes, by name or number.
+    /// Weights of classes in training, by name or number: `{ rose = 2.0, tulip = 0.5 }`. Default: 1 each.
     class_weight: BTreeMap<String, f32>,
-    /// Names of the layers that are trained; all others are frozen.
+    /// Names of the layers that are trained; all others are frozen. Default: all.
     trainable: Option<Vec<String>>,
-    /// Format of gradients on their way to the host, and between processes: `none` or `fp16`.
+    /// Format of gradients on their way to the host, and between processes: `"none"`, or `"fp16"`, half the bytes.
     #[serde(deserialize_with = "names::read")]
     gradient_compression: GradientCompression,
-    /// Rows over which batch normalization takes its statistics: `shard` or `batch`.
+    /// Rows over which batch normalization takes mean and variance: `"shard"`, each adapter's own, or `"batch"`, the
+    /// whole batch: then every adapter waits twice a layer for the slowest. Not with `micro_batches`.
     #[serde(deserialize_with = "names::read")]
     batch_statistics: BatchStatistics,
-    /// Numbers with which training computes: `float32` or `mixed_float16`.
+    /// Numbers with which training computes: `"float32"`, or `"mixed_float16"`: products round both factors to 16-bit
+    /// floats and add in 32 bits.
     #[serde(deserialize_with = "names::read")]
     precision: Precision,
     /// Whether a short last batch is left out.
     pub drop_remainder: bool,
-    /// Parts in which each adapter computes its rows, for one update.
+    /// Parts in which each adapter computes its rows, for one update: more parts need less memory. Gradients are added
+    /// on the adapter and sent once.
     pub micro_batches: u32,
-    /// Adapters that compute the layers: `replicas`, `auto`, or a list of stages.
+    /// Adapters that compute the layers: `"replicas"`, `"auto"`, or a list of stages such as `[{ layers = ["..conv3"],
+    /// adapters = [0] }, { layers = ["conv4.."], adapters = [1] }]`.
     pub placement: Placement,
     /// Random changes of the training images, in order.
     #[serde(deserialize_with = "names::read_types")]
@@ -161,16 +171,18 @@ pub struct Training {
     /// Reduction of the rows' losses to one.
     #[serde(deserialize_with = "names::read")]
     reduction: Reduction,
-    /// Batch size for which the learning rate was chosen: it is scaled for others.
+    /// Batch size for which the learning rate was chosen: other batch sizes scale the rate in proportion.
     learning_rate_batch: Option<usize>,
-    /// Treatment of a step whose gradient is not finite: `stop` or `skip`.
+    /// Treatment of a step whose gradient is not finite: `"stop"`, or `"skip"`, which continues with the next step.
+    /// Such a step is never applied.
     #[serde(deserialize_with = "names::read")]
     non_finite: NonFinite,
-    /// Ends training when a number no longer improves.
+    /// Ends training when a number no longer improves: `{ monitor = "val_loss", patience = 3 }`. The model then gets
+    /// the best weights.
     early_stopping: Option<EarlyStoppingTable>,
     /// Whether the CPU takes over when every adapter is lost.
     cpu_fallback: bool,
-    /// Seconds after which a silent process counts as hung, where several train together.
+    /// Seconds after which a process that does not answer counts as hung, where several train together.
     pub process_timeout: u64,
 }
 
@@ -210,18 +222,6 @@ impl Default for Training {
     }
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct EarlyStoppingTable {
-    /// The number that is watched: `val_loss`.
-    monitor: String,
-    /// Epochs without improvement after which training ends.
-    patience: u32,
-    /// Least change that counts as an improvement.
-    #[serde(default)]
-    min_delta: f64,
-}
-
 /// Rows for training, and rows for validation.
 type TrainAndValidation = (Arc<dyn Dataset>, Option<Arc<dyn Dataset>>);
 
@@ -232,7 +232,7 @@ impl Settings {
             None => Self::parse(DIGITS, "the settings of the digits")
                 .map(|settings| Self { file: String::new(), ..settings }),
             Some(path) => {
-                let text = std::fs::read_to_string(path).map_err(|error| Error::reading(path, error));
+                let text = files::read_text(path);
                 let settings = text.and_then(|text| Self::parse(&text, &path.display().to_string()));
                 settings.map_err(|error| mistaken::explain(path, error))
             }
@@ -342,7 +342,7 @@ impl Settings {
         if config.input.is_some() || !config.inputs.is_empty() {
             return Ok(Cow::Borrowed(config));
         }
-        let pair = self.data.open_aside(self.aside(seed))?;
+        let pair = self.data.clone().for_embeddings(&config.embedded()).open_aside(self.aside(seed))?;
         let (shapes, fields) = (pair.train.input_shapes(), pair.train.schema().inputs);
         *self.opened.borrow_mut() = Some((seed, pair));
         let mut config = config.clone();
@@ -368,7 +368,7 @@ impl Settings {
     pub fn data_of(&self, model: &Model) -> Result<DataConfig> {
         let inputs: Vec<&str> = model.inputs().iter().map(|input| input.name.as_str()).collect();
         let outputs: Vec<&str> = model.outputs().into_iter().map(|(name, _)| name).collect();
-        self.data.clone().in_order(&inputs, &outputs)
+        Ok(self.data.clone().in_order(&inputs, &outputs)?.for_embeddings(&model.config().embedded()))
     }
 
     /// Opens the data: with the schema of the model, if its training continues, or if they have the same names. What is fitted to
@@ -501,16 +501,7 @@ impl Training {
 
     /// The callback that ends training early, if it is asked for.
     pub fn early_stopping(&self, has_validation: bool) -> Result<Option<EarlyStopping>> {
-        let Some(table) = &self.early_stopping else { return Ok(None) };
-        if table.monitor.starts_with("val_") && !has_validation {
-            return Err(Error::setting(
-                format!("early stopping on `{}`", table.monitor),
-                "needs validation data, but there is none",
-                "name test data, set `validation = 0.1`, or monitor `loss`",
-            ));
-        }
-        let stopping = EarlyStopping::new(Monitor::new(table.monitor.as_str()), table.patience);
-        Ok(Some(stopping.min_delta(table.min_delta)))
+        self.early_stopping.as_ref().map(|table| table.callback(has_validation)).transpose()
     }
 
     pub fn cpu_fallback(&self) -> CpuFallback {

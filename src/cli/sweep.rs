@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::adapters::{Info, Kind, MemoryLimits};
-use crate::callbacks::Monitor;
+use crate::callbacks::{Mode, Monitor};
 use crate::internals::files::Lock;
 use crate::internals::runtime::{STACK_BYTES, panic_text};
 use crate::internals::shown;
@@ -24,7 +24,7 @@ use self::space::Vary;
 use super::interrupt::Interrupt;
 use super::report::text::number;
 use super::run_folder::RunFolder;
-use super::settings::Settings;
+use super::settings::{ModeSetting, Settings};
 use super::terminal::{Terminal, check_file, make_folder_of};
 use super::train::{Trial, check_throttles, parse_throttle};
 use super::{AdapterChoice, MemoryChoice, adapters, at_least_one};
@@ -57,9 +57,9 @@ pub struct SweepArgs {
     /// Number of an epoch by which trials are compared [default: that of early stopping, else `val_loss`, else `loss`].
     #[arg(long, value_name = "NAME")]
     objective: Option<String>,
-    /// Larger values of the objective are better. That is the default for accuracies.
-    #[arg(long, requires = "objective")]
-    maximize: bool,
+    /// Direction in which the objective improves: `min`, `max`, or `auto`, as its loss or metric says.
+    #[arg(long, value_enum, default_value_t, hide_possible_values = true, requires = "objective")]
+    mode: ModeSetting,
     /// After each round, one of so many trials goes on, for so many times as many epochs. 1 trains all to the end.
     #[arg(long, value_name = "FACTOR", default_value_t = 3, value_parser = at_least_one)]
     reduction_factor: usize,
@@ -131,10 +131,7 @@ pub fn run(args: &SweepArgs, terminal: &Terminal) -> Result<Option<i32>> {
     let workers = workers(args, &base)?;
     let stop = Arc::new(AtomicBool::new(false));
     let epochs = args.epochs.map_or(base.training.epochs, |epochs| epochs as u64);
-    let objective = args.objective.as_ref().map(|name| {
-        let monitor = Monitor::new(name.as_str());
-        Monitor { larger_is_better: monitor.larger_is_better || args.maximize, ..monitor }
-    });
+    let objective = args.objective.as_ref().map(|name| args.mode.monitor(name));
     let settings: String = base.text().parse::<toml::Table>().map(|table| table.to_string()).unwrap_or_default();
     let folder = args.folder.clone().unwrap_or_else(|| default_folder(args));
     let mut sweep = Sweep {
@@ -149,7 +146,7 @@ pub fn run(args: &SweepArgs, terminal: &Terminal) -> Result<Option<i32>> {
             reduction_factor: args.reduction_factor,
             first_epochs: args.first_epochs as u64,
             objective: String::new(),
-            larger_is_better: false,
+            mode: Mode::Min,
         },
         vary,
         drawn,
@@ -160,7 +157,8 @@ pub fn run(args: &SweepArgs, terminal: &Terminal) -> Result<Option<i32>> {
     };
     // What is wrong with all trials is told once, before the first.
     let monitor = sweep.trial(base, PathBuf::new(), epochs, 0, objective).check(&terminal.silent())?;
-    (sweep.asked.objective, sweep.asked.larger_is_better) = (monitor.name, monitor.larger_is_better);
+    sweep.asked.mode = monitor.mode.unwrap_or(Mode::Min);
+    sweep.asked.objective = monitor.name;
     let rounds = Rounds::new(epochs, sweep.texts.len(), args.reduction_factor, args.first_epochs as u64);
     sweep.check_folder()?;
     if args.dry_run {
@@ -234,7 +232,7 @@ fn workers(args: &SweepArgs, base: &Settings) -> Result<Vec<Worker>> {
     let of_one = |(idx, info): (usize, &Info)| Worker {
         named: named(info),
         infos: vec![info.clone()],
-        limits: limits.alone(info, &chosen),
+        limits: limits.alone(idx, &chosen),
         throttles: args.throttle.iter().filter(|(of, _)| *of == idx).map(|(_, factor)| (0, *factor)).collect(),
         is_lost: AtomicBool::new(false),
     };
@@ -346,7 +344,7 @@ impl Sweep<'_> {
             let seen = Seen::of(&self.folder_of(*trial))?.filter(|seen| seen.failure().is_none());
             let Some(seen) = seen.filter(|_| !hold(&self.failed).contains_key(trial)) else { continue };
             match seen.best(epochs, &self.asked) {
-                Some((_, value)) => values.push((if self.asked.larger_is_better { -value } else { value }, *trial)),
+                Some((_, value)) => values.push((self.asked.mode.sign() * value, *trial)),
                 None => {
                     let cause = format!("`{}` is no finite number after any epoch", self.asked.objective);
                     hold(&self.failed).insert(*trial, cause);
@@ -411,7 +409,7 @@ impl Sweep<'_> {
 
     fn train_one(&self, trial: usize, worker: usize, epochs: u64) -> Result<()> {
         let settings = Settings::parse(&self.texts[trial], &format!("the settings of trial {}", trial + 1))?;
-        let objective = Monitor { name: self.asked.objective.clone(), larger_is_better: self.asked.larger_is_better };
+        let objective = Monitor::new(self.asked.objective.as_str()).mode(self.asked.mode);
         let run = self.trial(settings, self.folder_of(trial).path().to_owned(), epochs, worker, Some(objective));
         let terminal = self.terminal.silent();
         panic::catch_unwind(AssertUnwindSafe(|| run.train(&terminal))).unwrap_or_else(|panic| Err(panicked(&*panic)))

@@ -149,7 +149,10 @@ fn error_columns() -> Option<usize> {
 }
 
 fn told_columns() -> Option<usize> {
-    env::var("COLUMNS").ok()?.parse().ok().filter(|columns| *columns > 0)
+    // The precision of a format, by which tables fit, has 16 bits.
+    const MOST: usize = u16::MAX as usize;
+    let columns = env::var("COLUMNS").ok()?.parse().ok().filter(|columns| *columns > 0)?;
+    Some(MOST.min(columns))
 }
 
 /// Text in lines that fit, without control characters.

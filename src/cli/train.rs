@@ -1,6 +1,7 @@
 //! `manyhands train`.
 
 mod batch_size;
+mod files;
 mod trial;
 
 use std::path::{Path, PathBuf};
@@ -8,28 +9,26 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crate::adapters::{Info, Kind};
-use crate::callbacks::{Callback, EarlyStopping, ModelCheckpoint, Monitor};
-use crate::data::{Dataset, Description};
-use crate::internals::files;
+use crate::callbacks::{Callback, EarlyStopping, Mode, ModelCheckpoint, Monitor};
+use crate::data::{Dataset, Description, Format};
+use crate::internals::files as written;
 use crate::internals::thousands;
 use crate::logs::{CsvLog, JsonLog, TensorBoard, Values};
 use crate::processes::Group;
-use crate::{Checkpoint, Error, ErrorKind, Existing, Fit, History, Loss, Result, SaveSettings, SplitMode, Trainer};
+use crate::{Checkpoint, Compile, Error, ErrorKind, Fit, History, Loss, Result, SplitMode, Trainer};
 use clap::Args;
 
+use super::baseline::Baseline;
 use super::interrupt::Interrupt;
 use super::learning_rate::{self, RangeTest};
 use super::progress::{Progress, in_use};
 use super::report::write_rates;
-use super::run_folder::RunFolder;
 use super::run_record::{Facts, RunRecord};
 use super::settings::{Change, DIGITS, OTHER_RATES, OTHER_RATES_HELP, Settings, parse_split};
 use super::terminal::{Terminal, check_file, make_folder_of};
 use super::{AdapterChoice, MemoryChoice, adapters, at_least_one, summary};
+use files::Files;
 pub use trial::Trial;
-
-/// Default path of a saved run.
-const DEFAULT_FILE: &str = "manyhands.safetensors";
 
 #[derive(Args, Default)]
 pub struct TrainArgs {
@@ -63,11 +62,12 @@ pub struct TrainArgs {
     /// Folder at which the data's paths start, in place of the current folder.
     #[arg(long, value_name = "FOLDER")]
     data_folder: Option<PathBuf>,
-    /// Folder for all that the run gives: settings, log, checkpoints (best and last), and `report.html`.
+    /// Folder for all that the run gives: settings, log, checkpoints (best and last), and `report.html` [default: `runs/1`,
+    /// `runs/2` and so on].
     #[arg(long, value_name = "FOLDER", conflicts_with = "save")]
     run: Option<PathBuf>,
-    /// File to save the run to, after each epoch and at the end [default: the resumed file, else
-    /// manyhands.safetensors].
+    /// File to save the run to, after each epoch and at the end, without a run folder [default with `--resume FILE`: that
+    /// file].
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
     /// Save after each so many steps, too.
@@ -76,7 +76,7 @@ pub struct TrainArgs {
     /// Replace the files of an earlier run.
     #[arg(long)]
     overwrite: bool,
-    /// Resume a saved run [default file: that of `--run` or `--save`]. Logs are continued.
+    /// Resume a saved run [default: that of `--run` or `--save`, else the latest in `runs`]. Logs are continued.
     #[arg(long, value_name = "FILE", num_args = 0..=1)]
     resume: Option<Option<PathBuf>>,
     /// Write a line of JSON for each step and each epoch.
@@ -104,7 +104,8 @@ pub struct TrainArgs {
     #[arg(long, conflicts_with_all = ["find_learning_rate", "run", "save", "resume", "dry_run", "json", "csv", "trace"])]
     #[arg(conflicts_with_all = ["tensorboard", "batch_size", "throttle"])]
     find_batch: bool,
-    /// Check settings, data, model and adapters, say what would be done, and end. Writes nothing.
+    /// Check settings, data, model and adapters, say what would be done, and end. Writes nothing; files of an earlier run are
+    /// no hindrance.
     #[arg(long)]
     dry_run: bool,
 }
@@ -118,96 +119,7 @@ pub fn parse_throttle(text: &str) -> Result<(usize, f64), String> {
     }
 }
 
-/// The files of a run.
-struct Files {
-    /// Settings file that was named, or that of the resumed run.
-    config: Option<PathBuf>,
-    /// Folder of the run, if it has one.
-    folder: Option<RunFolder>,
-    /// Checkpoint to save to.
-    save: PathBuf,
-    /// Checkpoint to resume from.
-    resumed: Option<PathBuf>,
-    /// Logs of steps and epochs.
-    json: Vec<PathBuf>,
-    csv: Option<PathBuf>,
-    trace: Option<PathBuf>,
-    existing: Existing,
-}
-
-impl Files {
-    fn of(args: &TrainArgs, settings: &Settings) -> Self {
-        // A flag overrides the settings.
-        let folder = args.run.as_ref().or(settings.training.run.as_ref().filter(|_| args.save.is_none()));
-        let folder = folder.map(RunFolder::new);
-        let named = args.resume.as_ref().and_then(Option::as_ref);
-        let save = match &folder {
-            Some(folder) => folder.last(),
-            None => args.save.as_ref().or(named).cloned().unwrap_or_else(|| DEFAULT_FILE.into()),
-        };
-        Self {
-            config: args.config_file(),
-            resumed: args.resume.as_ref().map(|file| file.clone().unwrap_or_else(|| save.clone())),
-            json: folder.iter().map(RunFolder::log).chain(args.json.clone()).collect(),
-            csv: args.csv.clone(),
-            trace: args.trace.clone(),
-            existing: if args.overwrite { Existing::Overwrite } else { Existing::Refuse },
-            save,
-            folder,
-        }
-    }
-
-    /// In any process but the first, nothing is written.
-    fn in_process(self, group: &Group) -> Self {
-        if group.is_first() {
-            return self;
-        }
-        Self { folder: None, json: Vec::new(), csv: None, trace: None, ..self }
-    }
-
-    /// All that are written.
-    fn written(&self) -> Vec<PathBuf> {
-        let of_run = self.folder.iter().flat_map(RunFolder::files);
-        let mut written: Vec<PathBuf> = of_run.chain(self.json.clone()).chain([self.save.clone()]).collect();
-        // The folder's log and checkpoint are among the logs and the checkpoint, too.
-        written.sort();
-        written.dedup();
-        written.extend([&self.csv, &self.trace].into_iter().flatten().cloned());
-        written
-    }
-
-    /// Refuses to overwrite the run's inputs, or an older run.
-    fn check(&self, args: &TrainArgs, settings: &Settings) -> Result<()> {
-        let written = self.written();
-        let mut read = settings.files();
-        // A run folder's own settings are read before they are written again.
-        let own = self.folder.as_ref().map(RunFolder::settings);
-        read.extend(self.config.iter().filter(|file| Some(*file) != own.as_ref()).cloned());
-        read.extend(args.split_from.clone());
-        read.extend(self.resumed.iter().filter(|file| !files::are_same(file, &self.save)).cloned());
-        let read: Vec<&Path> = read.iter().map(PathBuf::as_path).collect();
-        files::check_apart(&written.iter().map(PathBuf::as_path).collect::<Vec<_>>(), &read)?;
-        written.iter().try_for_each(|file| check_file(file))?;
-        if let Some(folder) = &self.folder {
-            folder.check(self.existing, self.resumed.as_deref())?;
-        }
-        SaveSettings::new(&self.save).existing(self.existing).check(self.resumed.as_deref())
-    }
-}
-
 impl TrainArgs {
-    /// The settings file: the one that is named, or that of the folder of the resumed run.
-    fn config_file(&self) -> Option<PathBuf> {
-        let resumed = || self.run.as_ref().filter(|_| matches!(self.resume, Some(None)));
-        let own = || resumed().map(|folder| RunFolder::new(folder).settings()).filter(|file| file.is_file());
-        self.config.clone().or_else(own)
-    }
-
-    fn save_settings(&self, files: &Files) -> SaveSettings {
-        let every_steps = self.save_every.map_or(0, |steps| steps as u64);
-        SaveSettings::new(&files.save).every_steps(every_steps).existing(files.existing)
-    }
-
     /// Changes of the settings by flags.
     fn changes(&self, seed: u64) -> Vec<Change> {
         let text = |text: &str| toml::Value::String(text.to_owned()).to_string();
@@ -233,6 +145,9 @@ impl TrainArgs {
 
     /// The settings, overridden by the flags.
     fn settings(&self) -> Result<Settings> {
+        if let Some(folder) = self.resumed_folder() {
+            folder.check_files()?;
+        }
         let mut settings = Settings::of(self.config_file().as_deref())?;
         settings.start_paths_at(self.data_folder.as_deref());
         let training = &mut settings.training;
@@ -274,6 +189,7 @@ pub fn run(args: &TrainArgs, arguments: &[String], terminal: &Terminal, group: &
         terminal.verbatim(DIGITS.trim_end());
         return Ok(None);
     }
+    check_launcher(group)?;
     let settings = args.settings()?;
     group.set_limit_s(settings.training.process_timeout);
     let files = Files::of(args, &settings).in_process(group);
@@ -287,8 +203,11 @@ pub fn run(args: &TrainArgs, arguments: &[String], terminal: &Terminal, group: &
     }
     if group.is_first() {
         files.check(args, &settings)?;
-        if !args.dry_run {
-            files.written().iter().try_for_each(|file| make_folder_of(file))?;
+        match files.check_existing() {
+            Ok(()) if args.dry_run => {}
+            Ok(()) => files.written().iter().try_for_each(|file| make_folder_of(file))?,
+            Err(error) if args.dry_run => terminal.note(format_args!("warning: a run needs more: {error}")),
+            Err(error) => return Err(error),
         }
     }
     let chosen = choose(args, &settings)?;
@@ -298,13 +217,35 @@ pub fn run(args: &TrainArgs, arguments: &[String], terminal: &Terminal, group: &
         return Ok(None);
     }
     let interrupt = Interrupt::catch(run.fit.stop.clone(), terminal)?;
-    open_adapters(&mut run, args, terminal)?;
     if args.dry_run {
+        open_adapters(&mut run, args, terminal)?;
         terminal.line(plan(&run));
         return Ok(None);
     }
+    let files = if group.is_first() { files.numbered()? } else { files };
+    run.fit.save = args.save_settings(&files).filter(|_| group.is_first());
+    if let Err(error) = open_adapters(&mut run, args, terminal) {
+        drop(run);
+        files.leave();
+        return Err(error);
+    }
     train(run, &settings, (args, &files), arguments, terminal)?;
     Ok(interrupt.status())
+}
+
+/// Refuses to be one of several processes of `mpirun` that this program can't join: each would train the whole for itself.
+fn check_launcher(group: &Group) -> Result<()> {
+    // Set by Open MPI, and by MPICH and MS-MPI.
+    let told =
+        ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"].iter().find_map(|name| std::env::var(name).ok()?.parse::<u32>().ok());
+    match told.filter(|size| *size > 1 && group.is_alone()) {
+        None => Ok(()),
+        Some(size) => Err(Error::setting(
+            format!("training in {size} processes of MPI"),
+            "needs a program with MPI, but this one is built without it",
+            "build it with `cargo install --path . --features mpi` (docs/guide/machines.md), or start one process",
+        )),
+    }
 }
 
 /// Trains on open adapters, and writes what the run gives.
@@ -323,17 +264,36 @@ fn train(
     progress.finish();
     if let (Err(error), Some(record)) = (&history, &mut record) {
         record.give_up(error);
+        if let Some(folder) = files.folder.as_ref().filter(|_| files.is_numbered) {
+            terminal.note(format_args!("what the run gave until then is in `{}`", folder.path().display()));
+        }
     }
     let history = history?;
-    report(&mut run, files, terminal, &history)?;
+    let is_told = run.trainer.group().is_first() && (record.is_some() || !terminal.is_quiet());
+    let baseline = if is_told { run.baseline(&history) } else { None };
+    report(&mut run, files, terminal, &history, baseline.as_ref())?;
     if let Some(record) = record {
         run.trainer.leave_group();
-        let page = record.end(&mut run.trainer, &run.fit, &run.losses, &history)?;
+        let page = record.end(&mut run.trainer, &run.fit, &run.losses, &history, baseline)?;
         if !terminal.is_quiet() {
             terminal.line(format_args!("report in `{}`", page.display()));
         }
+        show_best(&run, files, terminal);
     }
     Ok(())
+}
+
+/// Says where the best model is, and how to use it. Who has not named a folder is told also if all else is quiet.
+fn show_best(run: &Run, files: &Files, terminal: &Terminal) {
+    let Some(folder) = files.folder.as_ref().filter(|_| files.is_numbered || !terminal.is_quiet()) else { return };
+    let best = folder.best();
+    if !best.is_file() {
+        terminal.line(format_args!("the run is in `{}`", folder.path().display()));
+        return;
+    }
+    // Those of the digits are in the program.
+    let data = if run.trainer.model().schema().format == Format::Digits { "" } else { " DATA" };
+    terminal.line(format_args!("best model in `{0}`; predict with `manyhands predict {0}{data}`", best.display()));
 }
 
 /// The adapters of the flag, else of the settings.
@@ -372,7 +332,7 @@ fn find_learning_rate(
     terminal: &Terminal,
 ) -> Result<Option<i32>> {
     check_file(page)?;
-    files::check(page, files::FileKind::Page)?;
+    written::check(page, written::FileKind::Page)?;
     settings.schedule = learning_rate::schedule();
     let chosen = choose(args, &settings)?;
     let (mut run, _) = prepare(args, files, settings, chosen, terminal, &Group::alone())?;
@@ -453,17 +413,14 @@ fn prepare(
     }
     let described = describe(&train, validation.as_ref(), files, terminal)?;
     trainer.check_run(train.as_ref(), validation.as_deref())?;
-    let early_stopping = settings.training.early_stopping(validation.is_some())?;
-    if let Some(stopping) = &early_stopping {
-        stopping.monitor().check(&trainer.log_names(validation.is_some()))?;
+    let mut early_stopping = settings.training.early_stopping(validation.is_some())?;
+    if let Some(stopping) = &mut early_stopping {
+        stopping.on_begin(&trainer.reported(validation.is_some()))?;
     }
     if done.is_none() && settings.is_model_new() && !args.dry_run {
         trainer.adapt(train.clone())?;
     }
     let mut fit = settings.training.fit(train.schema().classes(0))?;
-    let is_search = args.find_learning_rate.is_some() || args.find_batch;
-    let is_saved = !args.dry_run && !is_search && group.is_first();
-    fit.save = is_saved.then(|| args.save_settings(files));
     (fit.validation, fit.trace) = (validation, files.trace.clone());
     let adapters = settings.training.adapters.clone();
     let run = Run { trainer, train, fit, losses, seed, early_stopping, objective: None, adapters, done, described };
@@ -475,8 +432,7 @@ fn load(file: &Path, group: &Group) -> Result<Checkpoint> {
     if group.is_alone() {
         return Checkpoint::load(file);
     }
-    let read = || std::fs::read(file).map_err(|error| Error::reading(file, error));
-    let own = if group.is_first() { read()? } else { Vec::new() };
+    let own = if group.is_first() { Checkpoint::bytes_of(file)? } else { Vec::new() };
     let mut all = pollster::block_on(group.all_gather(own))?;
     Checkpoint::read(&all.swap_remove(0), file)
 }
@@ -488,7 +444,7 @@ fn describe(
     files: &Files,
     terminal: &Terminal,
 ) -> Result<Vec<Description>> {
-    if terminal.is_quiet() && files.folder.is_none() {
+    if terminal.is_quiet() && !files.has_folder() {
         return Ok(Vec::new());
     }
     let validation = validation.map(|data| ("validation data", data));
@@ -599,12 +555,26 @@ impl Logs {
 }
 
 impl Run {
+    /// Loss and metrics of a model that does not look at its inputs, on the rows by which the run is judged.
+    fn baseline(&self, history: &History) -> Option<Baseline> {
+        let model = self.trainer.model();
+        let compile = Compile::for_evaluation(model.evaluation().filter(|_| !history.is_interrupted)?);
+        let of = |rows| Baseline::of(model, &compile, rows, self.fit.batch_size);
+        match &self.fit.validation {
+            Some(validation) => of(validation).map(|baseline| baseline.prefixed("val_")),
+            None => of(&self.train),
+        }
+    }
+
     /// The number that chooses the best model.
     fn monitor(&self) -> Monitor {
         let of_stopping = self.early_stopping.as_ref().map(EarlyStopping::monitor);
         match self.objective.as_ref().or(of_stopping) {
             Some(monitor) => monitor.clone(),
-            None => Monitor::new(if self.fit.validation.is_some() { "val_loss" } else { "loss" }),
+            None => {
+                let loss = if self.fit.validation.is_some() { "val_loss" } else { "loss" };
+                Monitor::new(loss).mode(Mode::Min)
+            }
         }
     }
 }
@@ -640,7 +610,13 @@ fn best_values(run: &mut Run, history: &History) -> Result<Option<Values>> {
     Ok(Some(values.prefixed("val_")))
 }
 
-fn report(run: &mut Run, files: &Files, terminal: &Terminal, history: &History) -> Result<()> {
+fn report(
+    run: &mut Run,
+    files: &Files,
+    terminal: &Terminal,
+    history: &History,
+    baseline: Option<&Baseline>,
+) -> Result<()> {
     let best = best_values(run, history)?;
     if terminal.is_quiet() {
         return Ok(());
@@ -652,7 +628,10 @@ fn report(run: &mut Run, files: &Files, terminal: &Terminal, history: &History) 
     } else if let Some(last) = history.epochs.last() {
         terminal.line(format_args!("final: {}", last.values));
     }
-    let file = files.save.display();
+    if let Some(baseline) = baseline {
+        terminal.line(format_args!("baseline: {baseline}"));
+    }
+    let file = files.save.as_deref().unwrap_or(Path::new("")).display();
     let step = run.trainer.progress().step;
     if history.saved_step != Some(step) {
         // A warning has reported the reason and the contents of the file.

@@ -274,7 +274,17 @@ const LABEL_CHUNK: usize = 4096;
 /// # }
 /// ```
 pub fn check_labels(dataset: &dyn Dataset, target: usize, classes: usize) -> Result<()> {
-    match first_target_that(dataset, target, |label| !is_label(label, classes))? {
+    check_counted_labels(dataset, target, classes, None)
+}
+
+/// As [`check_labels`], for a loss that ignores a class.
+pub(crate) fn check_counted_labels(
+    dataset: &dyn Dataset,
+    target: usize,
+    classes: usize,
+    ignored: Option<f32>,
+) -> Result<()> {
+    match first_target_that(dataset, target, |label| !is_label(label, classes) && Some(label) != ignored)? {
         Some((row, label)) => Err(label_error(target, row, label, classes)),
         None => Ok(()),
     }
@@ -378,7 +388,14 @@ fn index_error(name: &str, row: usize, value: f32, bound: usize) -> Error {
     Error::data(
         format!("input `{name}`"),
         format!("needs whole numbers from 0 to {}, but row {row} holds {value}", bound.saturating_sub(1)),
-        format!("each is a row of a table of {bound}; let the layer's `input_dim` be the largest number plus 1"),
+        if value.fract() == 0.0 {
+            format!("each is a row of a table of {bound}; let the layer's `input_dim` be the largest number plus 1")
+        } else {
+            format!(
+                "each is a row of a table of {bound}; numbers of a table stay as they are by `numbers = \"unchanged\"` in \
+                 `[data]`"
+            )
+        },
     )
 }
 
@@ -425,8 +442,14 @@ fn first_that(
 }
 
 /// Checks that every label of a batch's target is a whole number from 0 to `classes - 1`.
-pub(crate) fn check_batch_labels(values: &[f32], row_len: usize, target: usize, classes: usize) -> Result<()> {
-    match values.iter().position(|label| !is_label(*label, classes)) {
+pub(crate) fn check_batch_labels(
+    values: &[f32],
+    row_len: usize,
+    target: usize,
+    classes: usize,
+    ignored: Option<f32>,
+) -> Result<()> {
+    match values.iter().position(|label| !is_label(*label, classes) && Some(*label) != ignored) {
         Some(at) => Err(label_error(target, at / row_len.max(1), values[at], classes)),
         None => Ok(()),
     }

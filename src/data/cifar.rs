@@ -63,7 +63,7 @@ fn batch_files(folder: &Path) -> Result<Vec<PathBuf>> {
 fn read(files: &[PathBuf]) -> Result<ByteImages> {
     let (mut pixels, mut labels) = (Vec::new(), Vec::new());
     for file in files {
-        let bytes = std::fs::read(file).map_err(|source| Error::reading(file, source))?;
+        let bytes = super::source::read_file(file)?;
         decode(file, &bytes, &mut pixels, &mut labels)?;
     }
     let images = ByteImages::new(Shape::new([32, 32, CHANNELS]), pixels, labels, u8::MAX)?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Batch, BatchMut, Dataset};
+use super::{Batch, BatchMut, Dataset, Origin};
 use crate::schema::Schema;
 use crate::{Error, Result, Shape};
 
@@ -104,6 +104,10 @@ impl Dataset for ClassWeighted {
 
     fn unreadable(&self) -> Vec<(usize, String)> {
         self.dataset.unreadable()
+    }
+
+    fn origins(&self, rows: &[usize]) -> Vec<Origin> {
+        self.dataset.origins(rows)
     }
 
     fn fetch(&self, rows: &[usize], batch: &mut BatchMut<'_>) -> Result<()> {

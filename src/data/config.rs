@@ -13,7 +13,7 @@ use super::csv::{
 use super::images::{self, ImageFiles, ImageFolder, ImageSettings, Unreadable};
 use super::pair::DataPair;
 use super::text::{Texts, Windows};
-use super::{ByteImages, Channels, Dataset, LabelMode, Synthetic, cifar, digits, idx, numpy};
+use super::{ByteImages, Channels, Dataset, LabelMode, Synthetic, cifar, digits, idx, numpy, source};
 use crate::schema::{Format, Missing, Schema, Text, few};
 use crate::vocabulary::{TokenSettings, Vocabulary};
 use crate::{Error, Result, shown};
@@ -171,6 +171,9 @@ pub struct TableConfig {
     /// Most categories of a column: rarer ones count as none of them.
     #[serde(default = "max_categories")]
     pub max_categories: usize,
+    /// Places of the inputs that an `Embedding` reads: [`DataConfig::for_embeddings`].
+    #[serde(skip)]
+    embedded: Vec<usize>,
 }
 
 fn max_categories() -> usize {
@@ -206,6 +209,7 @@ impl TableConfig {
             missing: self.missing,
             missing_values: self.missing_values.clone(),
             max_categories: self.max_categories,
+            embedded: self.embedded.clone(),
         })
     }
 
@@ -230,6 +234,7 @@ impl TableConfig {
             missing,
             missing_values,
             max_categories,
+            embedded: Vec::new(),
         }
     }
 }
@@ -356,6 +361,9 @@ impl DataConfig {
     ///
     /// As [`open`](Self::open).
     pub fn open_aside(&self, aside: Option<Aside>) -> Result<DataPair> {
+        if let Self::Csv(_) | Self::Text(_) = self {
+            self.files().iter().try_for_each(|file| source::check_regular(file))?;
+        }
         match self {
             Self::Digits {} => DataPair::of((digits::train()?, Some(digits::test()?))),
             Self::Idx { folder } => DataPair::of(idx::open_folder(folder)?),
@@ -572,6 +580,19 @@ impl DataConfig {
                 [train].into_iter().chain(test).for_each(visit);
             }
         }
+    }
+
+    /// Keeps columns of whole numbers as they are in the inputs of these names, which an `Embedding` reads.
+    #[must_use]
+    pub fn for_embeddings(mut self, names: &[String]) -> Self {
+        if let Self::Csv(table) = &mut self {
+            let is_embedded = |input: &InputColumns| names.contains(&input.name);
+            table.embedded = match &table.inputs[..] {
+                [] => names.first().map(|_| 0).into_iter().collect(),
+                inputs => (0..inputs.len()).filter(|place| is_embedded(&inputs[*place])).collect(),
+            };
+        }
+        self
     }
 
     /// Brings inputs and outputs into a model's order.

@@ -14,15 +14,18 @@
 mod classes;
 mod dates;
 mod dialect;
+mod drift;
 mod encode;
 mod layout;
 mod notes;
-mod place;
+mod origin;
 mod settings;
+mod signs;
 pub(crate) mod sketch;
+mod source;
 mod survey;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ::csv::{Position, StringRecord};
 use ndarray::{Array1, Array2};
@@ -35,14 +38,17 @@ pub use self::settings::{
 
 use self::classes::{Classes, relabel, sorted};
 use self::dialect::{Dialect, Head};
-use self::encode::{Fields, Lost};
+use self::encode::{Fields, single, spread_of};
 use self::layout::{Layout, Part, Targets, TextPart, inputs_like};
-use self::place::named;
+use self::origin::TableFile;
+use self::signs::settle;
+use self::source::Source;
+pub(crate) use self::source::is_utf16;
 use self::survey::Survey;
 use super::InMemory;
 use super::labels::label_index;
 use super::subset::split_rows;
-use crate::schema::{Encoding, Missing, Schema, Text, few};
+use crate::schema::{Encoding, Missing, Schema, Seen, Text};
 use crate::vocabulary::Vocabulary;
 use crate::{Error, Result, thousands};
 
@@ -78,10 +84,11 @@ pub fn open(path: &Path, settings: &CsvSettings) -> Result<CsvTable> {
 ///
 /// As [`open`]; also when no row is left.
 pub fn open_aside(path: &Path, settings: &CsvSettings, aside: Option<Aside>) -> Result<CsvTable> {
-    let dialect = Dialect::of(path, settings, None)?;
-    let survey = Survey::of(path, &dialect)?;
-    let layout = Layout::new(&named(path), settings, &dialect, &survey)?;
-    Table::read(path, settings, None, dialect, layout)?.finish(settings, aside)
+    let source = Source::open(path)?;
+    let dialect = Dialect::of(&source, settings, None)?;
+    let survey = Survey::of(&source, &dialect)?;
+    let layout = Layout::new(&source.named(), settings, &dialect, &survey)?;
+    Table::read(&source, settings, None, dialect, layout)?.finish(settings, aside)
 }
 
 /// Reads a table like another one whose schema is `train`: with its encodings, its classes and its input columns, in its
@@ -94,10 +101,16 @@ pub fn open_aside(path: &Path, settings: &CsvSettings, aside: Option<Aside>) -> 
 ///
 /// As [`open`]; also when an input column is not there, or a class is not among those of `train`.
 pub fn open_like(path: &Path, settings: &CsvSettings, train: &Schema) -> Result<CsvTable> {
-    let dialect = Dialect::of(path, settings, Some(&train.format))?;
-    let inputs = inputs_like(&named(path), train, &dialect, Targets::Needed)?;
-    let layout = Layout::with_inputs(&named(path), settings, &dialect, |_| Ok(inputs))?;
-    Table::read(path, settings, Some(train), dialect, layout)?.finish(settings, None)
+    let source = Source::open(path)?;
+    let mut dialect = Dialect::of(&source, settings, Some(&train.format))?;
+    let inputs = inputs_like(&source.named(), train, &dialect, Targets::Needed)?;
+    let mut layout = Layout::with_inputs(&source.named(), settings, &dialect, |_| Ok(inputs))?;
+    for (part, field) in layout.targets.iter_mut().zip(&train.targets) {
+        part.seen = field.columns.iter().map(|column| column.seen.clone()).collect();
+    }
+    let parts: Vec<Part> = layout.inputs.iter().chain(&layout.targets).cloned().collect();
+    settle(&mut dialect, &source, &train.format, &parts)?;
+    Table::read(&source, settings, Some(train), dialect, layout)?.finish(settings, None)
 }
 
 /// Reads a table to predict from: the input columns of `train`, without targets and weights.
@@ -111,15 +124,17 @@ pub fn open_like(path: &Path, settings: &CsvSettings, train: &Schema) -> Result<
 /// the error names the line and the column.
 pub fn open_inputs(path: &Path, settings: &CsvSettings, train: &Schema) -> Result<InMemory> {
     let settings = CsvSettings { outputs: Vec::new(), sample_weight: None, ..settings.clone() };
-    let dialect = Dialect::of(path, &settings, Some(&train.format))?;
-    let inputs = inputs_like(&named(path), train, &dialect, Targets::None)?;
+    let source = Source::open(path)?;
+    let mut dialect = Dialect::of(&source, &settings, Some(&train.format))?;
+    let inputs = inputs_like(&source.named(), train, &dialect, Targets::None)?;
+    settle(&mut dialect, &source, &train.format, &inputs)?;
     let layout = Layout::of_inputs(inputs, &dialect);
-    Ok(Table::read(path, &settings, None, dialect, layout)?.finish(&settings, None)?.dataset)
+    Ok(Table::read(&source, &settings, None, dialect, layout)?.finish(&settings, None)?.dataset)
 }
 
 /// A table as far as it is read.
-struct Table {
-    path: PathBuf,
+struct Table<'a> {
+    source: &'a Source,
     dialect: Dialect,
     layout: Layout,
     rows: usize,
@@ -144,33 +159,39 @@ enum Input {
 
 /// The values of one target.
 enum Target {
-    Values(Vec<f32>),
+    Values(Vec<f64>),
     Classes(Classes),
 }
 
-impl Table {
+impl<'a> Table<'a> {
     /// `like` holds the known classes.
     fn read(
-        path: &Path,
+        source: &'a Source,
         settings: &CsvSettings,
         like: Option<&Schema>,
         dialect: Dialect,
         layout: Layout,
     ) -> Result<Self> {
-        let mut table = Self::new(path, dialect.clone(), layout, settings, like);
-        dialect.for_each_row(path, |record| table.push(record))?;
+        let mut table = Self::new(source, dialect.clone(), layout, settings, like);
+        dialect.for_each_row(source, |record| table.push(record))?;
         if table.rows == 0 {
             let problem = match table.without_target {
                 0 => "needs at least one row, but has none".into(),
                 rows => format!("needs at least one row with a target, but has none in {} rows", thousands(rows)),
             };
-            return Err(Error::data(named(path), problem, "check that it is the right file"));
+            return Err(Error::data(source.named(), problem, "check that it is the right file"));
         }
-        notes::check_last_quote(path, dialect.delimiter, table.last_row)?;
+        notes::check_last_quote(source, dialect.delimiter, table.last_row)?;
         Ok(table)
     }
 
-    fn new(path: &Path, dialect: Dialect, layout: Layout, settings: &CsvSettings, like: Option<&Schema>) -> Self {
+    fn new(
+        source: &'a Source,
+        dialect: Dialect,
+        layout: Layout,
+        settings: &CsvSettings,
+        like: Option<&Schema>,
+    ) -> Self {
         let target = |(output, at): (&OutputColumns, usize)| match output.target_kind {
             TargetKind::Values => Target::Values(Vec::new()),
             TargetKind::Classes => {
@@ -180,7 +201,7 @@ impl Table {
             }
         };
         Self {
-            path: path.to_path_buf(),
+            source,
             inputs: layout.inputs.iter().map(Input::new).collect(),
             targets: settings.outputs.iter().zip(0..).map(target).collect(),
             dialect,
@@ -211,13 +232,13 @@ impl Table {
         self.rows += 1;
         self.reserve()?;
         self.push_inputs(record)?;
-        let (path, layout) = (&self.path, &self.layout);
+        let (source, layout) = (self.source, &self.layout);
         let number = |column: usize| match self.dialect.number(&record[column]) {
             Some(number) => Ok(number),
-            None => Err(layout.bad_field(path, record, column, "needs a finite number")),
+            None => Err(layout.bad_field(source, record, column, "needs a finite number")),
         };
         if let Some(column) = layout.weight {
-            self.weights.push(number(column)?);
+            self.weights.push(single(number(column)?));
         }
         for (part, target) in layout.targets.iter().zip(&mut self.targets) {
             for &column in &part.columns {
@@ -225,7 +246,7 @@ impl Table {
                     Target::Values(values) => values.push(number(column)?),
                     Target::Classes(classes) => classes
                         .push(class_name(&self.dialect, record, column))
-                        .map_err(|needed| layout.bad_field(path, record, column, &needed))?,
+                        .map_err(|needed| layout.bad_field(source, record, column, &needed))?,
                 }
             }
         }
@@ -233,7 +254,7 @@ impl Table {
     }
 
     fn push_inputs(&mut self, record: &StringRecord) -> Result<()> {
-        let (path, layout, dialect) = (&self.path, &self.layout, &self.dialect);
+        let (source, layout, dialect) = (self.source, &self.layout, &self.dialect);
         for (part, input) in layout.inputs.iter().zip(&mut self.inputs) {
             match input {
                 Input::Texts(texts) => texts.extend(part.columns.iter().map(|column| record[*column].to_owned())),
@@ -241,7 +262,7 @@ impl Table {
                     for ((fields, reading), column) in columns.iter_mut().zip(&part.readings).zip(&part.columns) {
                         fields
                             .push(&record[*column], reading, dialect)
-                            .map_err(|needed| layout.bad_input(path, record, (*column, reading), &needed))?;
+                            .map_err(|needed| layout.bad_input(source, record, (*column, reading), &needed))?;
                     }
                 }
             }
@@ -255,7 +276,7 @@ impl Table {
             Input::Columns(columns) => columns.iter_mut().all(Fields::has_room),
             Input::Texts(texts) => texts.try_reserve(1).is_ok(),
         });
-        if has_room { Ok(()) } else { Err(super::no_memory(&named(&self.path))) }
+        if has_room { Ok(()) } else { Err(super::no_memory(&self.source.named())) }
     }
 
     fn finish(mut self, settings: &CsvSettings, aside: Option<Aside>) -> Result<CsvTable> {
@@ -264,16 +285,16 @@ impl Table {
             None => (0..self.rows).collect(),
         };
         self.fit(settings, &rows);
+        self.look_at_targets(&rows);
         let mut notes = notes::notes(&self);
         let texts = self.texts();
+        let origins = self.source.file().and_then(TableFile::of).map(|file| self.origins(file).shared());
         let mut arrays = Vec::new();
         for (input, (part, text)) in
             std::mem::take(&mut self.inputs).into_iter().zip(self.layout.inputs.iter().zip(&texts))
         {
             let values = match (input, text) {
-                (Input::Texts(rows), Some(Text { output_sequence_length, vocabulary })) => {
-                    rows.iter().flat_map(|row| vocabulary.encode_padded(row, *output_sequence_length)).collect()
-                }
+                (Input::Texts(rows), Some(text)) => self.encoded(&rows, text)?,
                 (Input::Columns(columns), _) => self.elements(part, columns, &mut notes)?,
                 (Input::Texts(_), None) => Vec::new(),
             };
@@ -289,7 +310,7 @@ impl Table {
         for target in std::mem::take(&mut self.targets) {
             match target {
                 Target::Values(values) => {
-                    dataset = dataset.with_target(self.array(values)?)?;
+                    dataset = dataset.with_target(self.array(values.into_iter().map(single).collect())?)?;
                     names.push(Vec::new());
                 }
                 Target::Classes(classes) => {
@@ -303,18 +324,72 @@ impl Table {
             dataset = dataset.with_sample_weights(Array1::from_vec(self.weights))?;
         }
         let schema = self.layout.schema(settings, &self.dialect, texts, names);
-        Ok(CsvTable { dataset: dataset.with_schema(schema).with_notes(notes) })
+        Ok(CsvTable { dataset: dataset.with_schema(schema).with_notes(notes).with_origins(origins) })
+    }
+
+    /// Way back from the rows to the file.
+    fn origins(&self, file: TableFile) -> TableFile {
+        let columns = self.layout.inputs.iter().flat_map(|part| &part.columns);
+        let targets = self.layout.targets.iter().filter(|_| self.missing == Missing::Fill);
+        TableFile {
+            delimiter: self.dialect.delimiter,
+            has_head: !matches!(self.dialect.head, Head::Row),
+            columns: columns.map(|column| (*column, self.layout.column(*column).to_string())).collect(),
+            targets: targets.flat_map(|part| part.columns.iter().copied()).collect(),
+            missing: self.dialect.missing.clone(),
+            rows: self.rows,
+            ..file
+        }
     }
 
     /// Fits the encodings that are not known to the rows to train on.
     fn fit(&mut self, settings: &CsvSettings, rows: &[usize]) {
-        for (part, input) in self.layout.inputs.iter_mut().zip(&self.inputs) {
+        for (place, (part, input)) in self.layout.inputs.iter_mut().zip(&self.inputs).enumerate() {
             let Input::Columns(columns) = input else { continue };
-            let known = |(fields, reading): (&Fields, &encode::Reading)| {
-                reading.known.clone().unwrap_or_else(|| fields.fit(&reading.kind, settings, rows))
+            let is_embedded = settings.embedded.contains(&place);
+            let known = |(fields, reading): (&Fields, &encode::Reading)| match &reading.known {
+                Some(known) => known.clone(),
+                None if is_embedded && reading.kind == ColumnKind::Number && fields.are_whole_numbers() => {
+                    Encoding::UNCHANGED
+                }
+                None => fields.fit(&reading.kind, settings, rows),
             };
             part.encodings = columns.iter().zip(&part.readings).map(known).collect();
+            if part.seen.is_empty() {
+                let seen = |(fields, encoding): (&Fields, &Encoding)| Some(fields.seen(encoding, rows));
+                part.seen = columns.iter().zip(&part.encodings).map(seen).collect();
+            }
         }
+    }
+
+    /// Compares the targets with those of the training rows; keeps what is in them if these are the training rows.
+    fn look_at_targets(&mut self, rows: &[usize]) {
+        let layout = &self.layout;
+        let names: Vec<Vec<String>> = layout.targets.iter().map(|part| names_of(layout, part)).collect();
+        for ((part, target), names) in self.layout.targets.iter_mut().zip(&self.targets).zip(&names) {
+            let Target::Values(values) = target else { continue };
+            let stride = part.columns.len();
+            let of = |at: usize| values.iter().skip(at).step_by(stride).copied();
+            if part.seen.is_empty() {
+                let of_rows = |at: usize| spread_of(|| Box::new(rows.iter().map(move |row| values[row * stride + at])));
+                part.seen = (0..stride).map(|at| Some(Seen { rows: rows.len(), ..of_rows(at) })).collect();
+                continue;
+            }
+            for (at, (seen, name)) in part.seen.iter().zip(names).enumerate() {
+                let who = format!("{}, column `{}`", self.source.named(), crate::shown(name));
+                drift::numbers(&who, of(at), seen.as_ref());
+            }
+        }
+    }
+
+    /// The tokens of texts, row by row.
+    fn encoded(&self, rows: &[String], text: &Text) -> Result<Vec<f32>> {
+        let length = text.output_sequence_length;
+        let mut values = Vec::new();
+        let reserved = values.try_reserve_exact(rows.len().saturating_mul(length));
+        reserved.map_err(|_| super::no_memory(&self.source.named()))?;
+        rows.iter().for_each(|row| values.extend(text.vocabulary.encode_padded(row, length)));
+        Ok(values)
     }
 
     /// The elements of an input, row by row. Each column's fields are given free once they are written.
@@ -322,41 +397,24 @@ impl Table {
         let stride: usize = part.encodings.iter().map(Encoding::width).sum();
         let mut values = Vec::new();
         let n_values = self.rows.saturating_mul(stride);
-        values.try_reserve_exact(n_values).map_err(|_| super::no_memory(&named(&self.path)))?;
+        values.try_reserve_exact(n_values).map_err(|_| super::no_memory(&self.source.named()))?;
         values.resize(n_values, 0.0);
         let mut first = 0;
-        for (((fields, encoding), reading), column) in
-            columns.into_iter().zip(&part.encodings).zip(&part.readings).zip(&part.columns)
+        for ((((fields, encoding), seen), reading), column) in
+            columns.into_iter().zip(&part.encodings).zip(&part.seen).zip(&part.readings).zip(&part.columns)
         {
             let lost = fields.write(encoding, &mut values, first, stride);
             first += encoding.width();
             let name = self.layout.column(*column).to_string();
             match reading.known {
-                Some(_) => self.warn(&name, &lost, encoding),
+                Some(_) => {
+                    let who = format!("{}, column `{}`", self.source.named(), crate::shown(&name));
+                    drift::check(&who, &fields, &lost, (encoding, seen.as_ref()))?;
+                }
                 None => notes.extend(notes::rare(&name, &lost)),
             }
         }
         Ok(values)
-    }
-
-    /// Warns of fields that the training table lacked.
-    fn warn(&self, name: &str, lost: &Lost, encoding: &Encoding) {
-        let who = named(&self.path);
-        if lost.others > 0 {
-            log::warn!(
-                "{who}, column `{}`: {} fields are of no category of the training rows and count as none ({})",
-                crate::shown(name),
-                thousands(lost.others),
-                few(&lost.names)
-            );
-        }
-        if lost.missing > 0 && !encoding.indicator && !matches!(encoding.code, crate::schema::Code::Index { .. }) {
-            log::warn!(
-                "{who}, column `{}`: {} fields are missing, which none was in training; they count as its usual value",
-                crate::shown(name),
-                thousands(lost.missing)
-            );
-        }
     }
 
     /// The names of a target's classes, by label.
@@ -407,7 +465,7 @@ impl Table {
     /// The values of the rows as an array, one row each.
     fn array(&self, values: Vec<f32>) -> Result<Array2<f32>> {
         Array2::from_shape_vec((self.rows, values.len() / self.rows.max(1)), values).map_err(|error| {
-            Error::data(named(&self.path), format!("can't become an array: {error}"), "please report this")
+            Error::data(self.source.named(), format!("can't become an array: {error}"), "please report this")
         })
     }
 }
@@ -419,6 +477,10 @@ impl Input {
         }
         Self::Columns(part.readings.iter().map(|reading| Fields::new(&reading.kind)).collect())
     }
+}
+
+fn names_of(layout: &Layout, part: &Part) -> Vec<String> {
+    part.columns.iter().map(|column| layout.column(*column).to_string()).collect()
 }
 
 /// The class that a field names: by its number, where the head has the names.

@@ -45,6 +45,8 @@ pub struct ClassCount {
 
 /// Classes that are listed one by one, at most.
 const MOST_CLASSES: usize = 20;
+/// Factor between the most frequent class and the rarest, from which data count as imbalanced.
+const IMBALANCE: usize = 5;
 /// Columns of a line without a precision.
 const WIDTH: usize = 80;
 
@@ -124,5 +126,22 @@ fn target(field: &Field, counts: &[ClassCount]) -> Option<String> {
         format!("most rows in {}, fewest in {}", count(most), count(fewest))
     };
     let classes = if counts.len() == 1 { "class" } else { "classes" };
-    Some(format!("{} {classes}{of}: {text}", thousands(counts.len())))
+    let imbalance = imbalance(counts).map_or_else(String::new, |text| format!("\n  {text}"));
+    Some(format!("{} {classes}{of}: {text}{imbalance}", thousands(counts.len())))
+}
+
+/// A sentence about a class that has most of the rows, beside a rare one.
+#[allow(clippy::cast_precision_loss, reason = "shown with few digits")]
+fn imbalance(counts: &[ClassCount]) -> Option<String> {
+    let with_rows = || counts.iter().filter(|class| class.rows > 0);
+    let (most, fewest) = (with_rows().max_by_key(|class| class.rows)?, with_rows().min_by_key(|class| class.rows)?);
+    let all: usize = counts.iter().map(|class| class.rows).sum();
+    (2 * most.rows > all && most.rows >= IMBALANCE * fewest.rows).then(|| {
+        let part = 100.0 * most.rows as f64 / all as f64;
+        format!(
+            "imbalanced: a model that always says `{}` is right in {part:.1} % of the rows; `class_weight` makes rare classes \
+             count more",
+            shown(&most.name)
+        )
+    })
 }

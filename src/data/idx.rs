@@ -93,6 +93,9 @@ const HELP: &str = "fetch or copy the file again; it must be IDX as MNIST's file
 
 impl IdxArray {
     fn read(path: &Path) -> Result<Self> {
+        #[cfg(feature = "files")]
+        let bytes = super::source::read_file(path)?;
+        #[cfg(not(feature = "files"))]
         let bytes = std::fs::read(path).map_err(|source| Error::reading(path, source))?;
         Self::parse(&format!("`{}`", shown(path)), bytes)
     }

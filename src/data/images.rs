@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 pub use self::list::Unreadable;
 
 use self::list::{ClassFolder, LeftOut, class_folders, images_in, no_images, problems, refuse_all};
-use super::{BatchMut, Dataset, label_value};
+use super::{BatchMut, Dataset, Origin, label_value};
 use crate::schema::{Format, LabelMode, Schema, few};
 use crate::{Error, Result, Shape, shown};
 
@@ -217,12 +217,13 @@ impl ImageFiles {
     /// The file of each row: its path below the folder that was opened, with `/` on every system; bytes that are no
     /// UTF-8 as `shown` writes them.
     pub fn names(&self) -> Vec<String> {
+        self.files.iter().map(|file| self.name(file)).collect()
+    }
+
+    fn name(&self, file: &Path) -> String {
         let part = |part: &std::ffi::OsStr| part.to_str().map_or_else(|| shown(part).to_string(), str::to_owned);
-        let name = |file: &PathBuf| {
-            let below = file.strip_prefix(&self.folder).unwrap_or(file);
-            below.iter().map(part).collect::<Vec<_>>().join("/")
-        };
-        self.files.iter().map(name).collect()
+        let below = file.strip_prefix(&self.folder).unwrap_or(file);
+        below.iter().map(part).collect::<Vec<_>>().join("/")
     }
 
     fn list(path: &Path, settings: ImageSettings) -> Result<(Self, LeftOut)> {
@@ -376,6 +377,10 @@ impl Dataset for ImageFolder {
         self.images.unreadable()
     }
 
+    fn origins(&self, rows: &[usize]) -> Vec<Origin> {
+        self.images.origins(rows)
+    }
+
     fn fetch(&self, rows: &[usize], batch: &mut BatchMut<'_>) -> Result<()> {
         self.images.fetch(rows, batch)?;
         match self.images.settings.label_mode {
@@ -426,6 +431,11 @@ impl Dataset for ImageFiles {
     fn unreadable(&self) -> Vec<(usize, String)> {
         let zeros = self.zeros.as_ref().map(|zeros| zeros.lock().unwrap_or_else(PoisonError::into_inner).clone());
         zeros.unwrap_or_default().into_iter().collect()
+    }
+
+    fn origins(&self, rows: &[usize]) -> Vec<Origin> {
+        let files = rows.iter().filter_map(|&row| self.files.get(row));
+        files.map(|file| Origin { file: self.name(file), line: None, fields: Vec::new() }).collect()
     }
 
     fn fetch(&self, rows: &[usize], batch: &mut BatchMut<'_>) -> Result<()> {

@@ -42,6 +42,53 @@ pub(super) fn labels(dataset: &dyn Dataset, target: usize) -> Result<Option<Vec<
     Ok(other.is_none().then_some(labels))
 }
 
+/// The part of the labels of a target that are of each class, without those of a class that the loss ignores. Labels have been
+/// checked.
+pub(crate) fn class_parts(
+    dataset: &dyn Dataset,
+    target: usize,
+    classes: usize,
+    ignored: Option<f32>,
+) -> Result<Vec<f32>> {
+    let mut counts = vec![0.0; classes];
+    each_value(dataset, target, |_, label| {
+        if ignored != Some(label)
+            && let Some(count) = counts.get_mut(label_index(label))
+        {
+            *count += 1.0;
+        }
+    })?;
+    let all = counts.iter().sum();
+    Ok(parts(counts, all))
+}
+
+/// The mean of a target in each of so many columns, its last axis.
+#[allow(clippy::cast_precision_loss, reason = "rows are far below 2^52")]
+pub(crate) fn column_means(dataset: &dyn Dataset, target: usize, columns: usize) -> Result<Vec<f32>> {
+    let (mut sums, mut values) = (vec![0.0; columns.max(1)], 0);
+    each_value(dataset, target, |at, value| {
+        sums[at % columns.max(1)] += f64::from(value);
+        values = at + 1;
+    })?;
+    Ok(parts(sums, values as f64 / columns.max(1) as f64))
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "rounded to f32 on purpose")]
+fn parts(sums: Vec<f64>, count: f64) -> Vec<f32> {
+    sums.into_iter().map(|sum| if count > 0.0 { (sum / count) as f32 } else { 0.0 }).collect()
+}
+
+/// Calls `each` with the place and value of every number of a target, row by row.
+fn each_value(dataset: &dyn Dataset, target: usize, mut each: impl FnMut(usize, f32)) -> Result<()> {
+    let mut at = 0;
+    let is_refused = |value: f32| {
+        each(at, value);
+        at += 1;
+        false
+    };
+    first_target_that(dataset, target, is_refused).map(drop)
+}
+
 /// The label that a target value is.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "labels are whole numbers up to 1e5")]
 pub(super) fn label_index(value: f32) -> usize {

@@ -249,6 +249,9 @@ impl Loader {
     }
 }
 
+/// Most threads that decode. Starting thousands takes minutes.
+const MOST_THREADS: usize = 1024;
+
 fn check(dataset: &dyn Dataset, settings: &LoaderSettings) -> Result<()> {
     let LoaderSettings { batch_size, drop_remainder, workers, prefetch, .. } = *settings;
     if dataset.is_empty() {
@@ -260,6 +263,10 @@ fn check(dataset: &dyn Dataset, settings: &LoaderSettings) -> Result<()> {
     if drop_remainder && batch_size > dataset.len() {
         let problem = format!("needs {batch_size} rows for a batch, but the dataset has {}", dataset.len());
         return Err(Error::setting("`drop_remainder`", problem, "lower `batch_size`, or keep the remainder"));
+    }
+    if workers > MOST_THREADS {
+        let problem = format!("needs up to {MOST_THREADS}, but is {workers}");
+        return Err(Error::setting("`workers`", problem, "one for each core is usual"));
     }
     if workers > 0 && prefetch == 0 {
         let problem = format!("needs at least 1 with {workers} workers, but is 0");

@@ -1,9 +1,12 @@
 //! Data in memory, from arrays.
 
+use std::sync::Arc;
+
 use ndarray::{Array, Array1, Dimension};
 
-use super::Dataset;
 use super::batch::{BatchMut, check_finite, check_weights};
+use super::origin::FindsOrigins;
+use super::{Dataset, Origin};
 use crate::schema::Schema;
 use crate::{Error, Result, Shape};
 
@@ -33,6 +36,8 @@ pub struct InMemory {
     sample_weights: Option<Vec<f32>>,
     schema: Schema,
     notes: Vec<String>,
+    /// Finds the rows in their file, where they come from one.
+    origins: Option<Arc<dyn FindsOrigins>>,
 }
 
 /// One input or target of all rows.
@@ -74,6 +79,7 @@ impl InMemory {
             sample_weights: None,
             schema: Schema::default(),
             notes: Vec::new(),
+            origins: None,
         }
         .with_input(inputs)
     }
@@ -138,6 +144,14 @@ impl InMemory {
         self
     }
 
+    /// Sets what finds the rows in their file: [`Dataset::origins`].
+    #[must_use]
+    #[cfg_attr(not(feature = "files"), allow(dead_code, reason = "only readers of files know them"))]
+    pub(super) fn with_origins(mut self, origins: Option<Arc<dyn FindsOrigins>>) -> Self {
+        self.origins = origins;
+        self
+    }
+
     fn column<D: Dimension>(&self, who: &str, array: Array<f32, D>) -> Result<Column> {
         let (rows, axes) = array.shape().split_first().map_or((0, &[][..]), |(rows, axes)| (*rows, axes));
         if rows != self.rows {
@@ -196,6 +210,10 @@ impl Dataset for InMemory {
 
     fn notes(&self) -> Vec<String> {
         self.notes.clone()
+    }
+
+    fn origins(&self, rows: &[usize]) -> Vec<Origin> {
+        self.origins.as_ref().map_or_else(Vec::new, |origins| origins.origins(rows))
     }
 
     fn fetch(&self, rows: &[usize], batch: &mut BatchMut<'_>) -> Result<()> {

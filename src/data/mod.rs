@@ -32,6 +32,12 @@
 //! # }
 //! ```
 
+// Files: one for each format; `csv/`: tables (`csv/dialect.rs`: delimiters and head, `csv/survey.rs`: kinds of columns, `csv/encode.rs`:
+// columns as elements); `images/`: folders of images (`images/decode.rs` decodes, turns, resizes). `csv/sketch.rs`, `images/sketch.rs`:
+// data at first sight, for `init`. `config.rs`: data of a settings file; `loader.rs`, `batch.rs`, `buffers.rs`: batches, read by
+// threads; `augment/`: random changes; `labels.rs`, `class_weight.rs`: classes; `subset.rs`, `pair.rs`: parts of data; `description.rs`:
+// data in words.
+
 pub(crate) mod augment;
 pub(crate) mod batch;
 pub(crate) mod buffers;
@@ -53,8 +59,11 @@ mod loader;
 mod memory;
 #[cfg(feature = "files")]
 pub mod numpy;
+mod origin;
 #[cfg(feature = "files")]
 mod pair;
+#[cfg(feature = "files")]
+pub(crate) mod source;
 mod subset;
 mod synthetic;
 #[cfg(feature = "files")]
@@ -67,7 +76,8 @@ pub use self::csv::{
 pub use augment::{Augment, Augmentation, Factor, FillMode, FlipMode};
 pub use batch::{Batch, BatchMut};
 pub(crate) use batch::{
-    Numbers, check_batch_indices, check_batch_labels, check_batch_numbers, check_indices, check_labels, check_numbers,
+    Numbers, check_batch_indices, check_batch_labels, check_batch_numbers, check_counted_labels, check_indices,
+    check_numbers,
 };
 pub use bytes::ByteImages;
 pub use class_weight::ClassWeighted;
@@ -76,9 +86,11 @@ pub use config::{DataConfig, FolderConfig, Inputs, TableConfig, TextConfig};
 pub use description::{ClassCount, Description};
 #[cfg(feature = "files")]
 pub use images::{Channels, ImageFiles, ImageFolder, ImageSettings, Unreadable};
+pub(crate) use labels::{class_parts, column_means};
 pub(crate) use loader::Part;
 pub use loader::{Loader, LoaderSettings, Position};
 pub use memory::InMemory;
+pub use origin::Origin;
 #[cfg(feature = "files")]
 pub use pair::DataPair;
 pub use subset::{Subset, held_out, split};
@@ -86,7 +98,7 @@ pub use synthetic::Synthetic;
 #[cfg(feature = "files")]
 pub use text::{Texts, Windows};
 
-pub use crate::schema::{Code, Encoding, Field, Format, HeldOut, LabelMode, Missing, Schema, TableColumn, Text};
+pub use crate::schema::{Code, Encoding, Field, Format, HeldOut, LabelMode, Missing, Schema, Seen, TableColumn, Text};
 pub use crate::vocabulary::{Split, Standardize, TokenSettings, Vocabulary};
 
 use std::sync::Arc;
@@ -136,6 +148,11 @@ pub trait Dataset: Send + Sync {
         Vec::new()
     }
 
+    /// Origins of these rows, in their order: files, lines, fields. Empty where they are not known.
+    fn origins(&self, _rows: &[usize]) -> Vec<Origin> {
+        Vec::new()
+    }
+
     /// Writes the values of `rows`, in their order, into the slices of `batch`.
     ///
     /// Each slice holds `rows.len()` rows without gaps and must be filled whole: it may hold values of an earlier batch. An
@@ -176,6 +193,10 @@ impl<D: Dataset + ?Sized> Dataset for Arc<D> {
 
     fn unreadable(&self) -> Vec<(usize, String)> {
         (**self).unreadable()
+    }
+
+    fn origins(&self, rows: &[usize]) -> Vec<Origin> {
+        (**self).origins(rows)
     }
 
     fn fetch(&self, rows: &[usize], batch: &mut BatchMut<'_>) -> Result<()> {

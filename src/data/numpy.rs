@@ -8,6 +8,7 @@
 //! | `y`, other numbers | targets, unchanged; `[rows]` as `[batch, 1]` |
 //!
 //! Numbers are booleans, integers and floats of any size and byte order; objects are refused, since reading them would run code.
+//! They become f32; a note names columns that lose what tells their rows apart, such as seconds since 1970.
 //! Source: `numpy.lib.format`, versions 1 to 3.
 
 use std::fs::File;
@@ -20,7 +21,7 @@ use half::f16;
 use ndarray::{ArrayD, IxDyn, ShapeBuilder};
 use rawzip::{CompressionMethod, FileReader, ZipArchive, ZipArchiveEntryWayfinder};
 
-use super::{ByteImages, DataPair, Dataset, InMemory};
+use super::{ByteImages, DataPair, Dataset, InMemory, source};
 use crate::schema::{Format, Schema, few};
 use crate::{Error, Result, Shape, shown};
 
@@ -29,6 +30,8 @@ const MAGIC: &[u8; 6] = b"\x93NUMPY";
 const HEAD: u64 = 1 << 16;
 /// Bytes that one packed byte can become at most; source: RFC 1951.
 const DEFLATE: u64 = 1032;
+/// Steps of f32 between the least and the largest number of a column below which the column is coarse: 10 of 24 bits are left.
+const FEW_STEPS: f64 = 1024.0;
 
 /// A file with arrays, and the name of one of them in an `.npz`.
 #[derive(Clone, Copy, Debug)]
@@ -48,12 +51,28 @@ impl Place<'_> {
     fn fail(self, problem: impl Into<String>) -> Error {
         Error::data(self.who(), problem, "write it by `numpy.save` or `numpy.savez`, as an array of numbers")
     }
+
+    /// A note of columns that lose digits.
+    fn coarse(self, columns: &[usize]) -> Option<String> {
+        let names: Vec<String> = columns.iter().map(usize::to_string).collect();
+        let columns = if names.len() == 1 { "column" } else { "columns" };
+        (!names.is_empty()).then(|| {
+            format!(
+                "{} has numbers that 32-bit floats hardly tell apart, in {columns} {}: subtract the mean of each column \
+                 before saving",
+                self.who(),
+                few(&names)
+            )
+        })
+    }
 }
 
 /// An array, row-major.
 struct NumpyArray {
     shape: Vec<usize>,
     values: Values,
+    /// Names the columns that lose digits in f32.
+    note: Option<String>,
 }
 
 enum Values {
@@ -113,12 +132,11 @@ impl Head {
     }
 
     #[allow(
-        clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
         clippy::cast_possible_wrap,
-        reason = "the nearest f32 is meant; the bits of a signed number are its own"
+        reason = "the bits that are there; those of a signed number are its own"
     )]
-    fn number(&self, element: &[u8]) -> f32 {
+    fn element(&self, element: &[u8]) -> Element {
         let mut bytes = [0; 8];
         bytes[..self.size].copy_from_slice(element);
         if self.is_big_endian {
@@ -127,20 +145,44 @@ impl Head {
         let bits = u64::from_le_bytes(bytes);
         let unused = 64 - 8 * self.size as u32;
         match (self.kind, self.size) {
-            (b'f', 2) => f16::from_bits(bits as u16).to_f32(),
-            (b'f', 4) => f32::from_bits(bits as u32),
-            (b'f', _) => f64::from_bits(bits) as f32,
-            (b'i', _) => (((bits << unused) as i64) >> unused) as f32,
-            _ => bits as f32,
+            (b'f', 2) => Element::Float(f16::from_bits(bits as u16).to_f64()),
+            (b'f', 4) => Element::Float(f32::from_bits(bits as u32).into()),
+            (b'f', _) => Element::Float(f64::from_bits(bits)),
+            (b'i', _) => Element::Signed(((bits << unused) as i64) >> unused),
+            _ => Element::Unsigned(bits),
         }
+    }
+
+    /// Columns of a table whose numbers are so large, and so close together, that f32 tells few of them apart.
+    fn coarse_columns(&self, bytes: &[u8]) -> Vec<usize> {
+        let (rows, columns) = match self.shape[..] {
+            [rows] => (rows, 1),
+            [rows, columns] => (rows, columns),
+            _ => return Vec::new(),
+        };
+        // f32 holds every number of the smaller types.
+        if bytes.is_empty() || self.size < 4 || (self.kind == b'f' && self.size == 4) {
+            return Vec::new();
+        }
+        let mut ends = vec![[f64::INFINITY, f64::NEG_INFINITY]; columns];
+        for (at, element) in bytes.chunks_exact(self.size).enumerate() {
+            let [least, most] = &mut ends[if self.is_fortran { at / rows } else { at % columns }];
+            let value = self.element(element).double();
+            (*least, *most) = (least.min(value), most.max(value));
+        }
+        let is_coarse = |[least, most]: [f64; 2]| {
+            let step = least.abs().max(most.abs()) * f64::from(f32::EPSILON);
+            most > least && most - least < FEW_STEPS * step
+        };
+        (0..columns).filter(|column| is_coarse(ends[*column])).collect()
     }
 
     fn values(&self, bytes: Vec<u8>) -> Values {
         match self.kind {
             b'u' if self.size == 1 => Values::Bytes(self.row_major(bytes)),
             kind => {
-                let numbers =
-                    self.row_major(bytes.chunks_exact(self.size).map(|element| self.number(element)).collect());
+                let elements = bytes.chunks_exact(self.size).map(|element| self.element(element).single());
+                let numbers = self.row_major(elements.collect());
                 if kind == b'f' { Values::Floats(numbers) } else { Values::Whole(numbers) }
             }
         }
@@ -154,6 +196,34 @@ impl Head {
         match ArrayD::from_shape_vec(IxDyn(&self.shape).f(), elements.clone()) {
             Ok(array) => array.iter().cloned().collect(),
             Err(_) => elements,
+        }
+    }
+}
+
+/// An element as it is stored.
+#[derive(Clone, Copy)]
+enum Element {
+    Float(f64),
+    Signed(i64),
+    Unsigned(u64),
+}
+
+impl Element {
+    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "the nearest f32 is meant")]
+    fn single(self) -> f32 {
+        match self {
+            Self::Float(value) => value as f32,
+            Self::Signed(value) => value as f32,
+            Self::Unsigned(value) => value as f32,
+        }
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "the nearest f64 is meant")]
+    fn double(self) -> f64 {
+        match self {
+            Self::Float(value) => value,
+            Self::Signed(value) => value as f64,
+            Self::Unsigned(value) => value as f64,
         }
     }
 }
@@ -184,8 +254,9 @@ fn read(place: Place<'_>, mut file: impl Read, stored: u64, is_packed: bool) -> 
         return Err(cut_short());
     }
     bytes.truncate(usize::try_from(needed).unwrap_or(usize::MAX));
+    let note = place.coarse(&head.coarse_columns(&bytes));
     let values = head.values(bytes);
-    Ok(NumpyArray { shape: head.shape, values })
+    Ok(NumpyArray { shape: head.shape, values, note })
 }
 
 /// Whether a path names several arrays.
@@ -195,7 +266,7 @@ fn is_npz(path: &Path) -> bool {
 
 /// The array of an `.npy` file.
 fn read_npy(path: &Path) -> Result<NumpyArray> {
-    let file = File::open(path).map_err(|source| Error::reading(path, source))?;
+    let file = source::open(path)?;
     let stored = file.metadata().map_err(|source| Error::reading(path, source))?.len();
     read(Place { path, name: None }, file, stored, false)
 }
@@ -221,7 +292,7 @@ struct ArchiveEntry {
 
 impl<'a> Npz<'a> {
     fn open(path: &'a Path) -> Result<Self> {
-        let file = File::open(path).map_err(|source| Error::reading(path, source))?;
+        let file = source::open(path)?;
         let place = Place { path, name: None };
         Self::list(path, file).map_err(|error| place.fail(format!("is not a whole `.npz` file: {error}")))
     }
@@ -342,6 +413,8 @@ pub fn open_inputs(path: &Path) -> Result<Arc<dyn Dataset>> {
 /// Rows of arrays; `who` names them in errors.
 fn dataset(who: &str, x: NumpyArray, y: Option<NumpyArray>) -> Result<Arc<dyn Dataset>> {
     let schema = Schema { format: Format::Numpy, ..Schema::default() };
+    let notes: Vec<String> =
+        [Some(&x), y.as_ref()].into_iter().flatten().filter_map(|array| array.note.clone()).collect();
     let is_images = x.shape.len() >= 3;
     let (rows, mut axes) = match x.shape.split_first() {
         Some((rows, axes)) => (*rows, axes.to_vec()),
@@ -369,7 +442,7 @@ fn dataset(who: &str, x: NumpyArray, y: Option<NumpyArray>) -> Result<Arc<dyn Da
                 }
                 Some(None) => {
                     let values = pixels.into_iter().map(|byte| f32::from(byte) / 255.0).collect();
-                    in_memory(who, (rows, axes), values, y.as_ref(), schema)
+                    Ok(Arc::new(in_memory(who, (rows, axes), values, y.as_ref(), schema)?.with_notes(notes)))
                 }
             }
         }
@@ -377,7 +450,7 @@ fn dataset(who: &str, x: NumpyArray, y: Option<NumpyArray>) -> Result<Arc<dyn Da
             if axes.is_empty() {
                 axes.push(1);
             }
-            in_memory(who, (rows, axes), values.numbers(), y.as_ref(), schema)
+            Ok(Arc::new(in_memory(who, (rows, axes), values.numbers(), y.as_ref(), schema)?.with_notes(notes)))
         }
     }
 }
@@ -391,7 +464,7 @@ fn in_memory(
     values: Vec<f32>,
     target: Option<&Target>,
     schema: Schema,
-) -> Result<Arc<dyn Dataset>> {
+) -> Result<InMemory> {
     let array = |axes: &[usize], values: Vec<f32>| {
         let shape: Vec<usize> = [rows].iter().chain(axes).copied().collect();
         ArrayD::from_shape_vec(shape, values)
@@ -401,7 +474,7 @@ fn in_memory(
     if let Some((axes, values)) = target {
         data = data.with_target(array(axes, values.clone())?)?;
     }
-    Ok(Arc::new(data.with_schema(schema)))
+    Ok(data.with_schema(schema))
 }
 
 /// Labels that are bytes.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rand::seq::SliceRandom;
 
 use super::labels::labels;
-use super::{BatchMut, Dataset, Purpose, generator};
+use super::{BatchMut, Dataset, Origin, Purpose, generator};
 use crate::schema::{HeldOut, Schema};
 use crate::{Error, Result, Shape};
 
@@ -196,6 +196,11 @@ impl Dataset for Subset {
         let of_dataset: BTreeMap<usize, String> = self.dataset.unreadable().into_iter().collect();
         let rows = self.rows.iter().enumerate();
         rows.filter_map(|(row, of)| Some((row, of_dataset.get(of)?.clone()))).collect()
+    }
+
+    fn origins(&self, rows: &[usize]) -> Vec<Origin> {
+        let rows: Vec<usize> = rows.iter().filter_map(|&row| self.rows.get(row).copied()).collect();
+        self.dataset.origins(&rows)
     }
 
     fn fetch(&self, rows: &[usize], batch: &mut BatchMut<'_>) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{BatchMut, Dataset};
+use super::{BatchMut, Dataset, source};
 use crate::schema::{Field, Format, Schema, Text};
 use crate::vocabulary::Vocabulary;
 use crate::{Error, Result, Shape, shown, thousands};
@@ -139,7 +139,8 @@ impl Texts {
     /// When a file can't be read or is not UTF-8, or the folder has none.
     pub fn read(path: &Path) -> Result<Vec<String>> {
         let mut files = vec![path.to_path_buf()];
-        if path.is_dir() {
+        let is_folder = path.is_dir();
+        if is_folder {
             let entries = std::fs::read_dir(path).map_err(|source| Error::reading(path, source))?;
             files = entries
                 .map(|entry| entry.map(|entry| entry.path()))
@@ -156,7 +157,7 @@ impl Texts {
             ));
         }
         let read = |file: &PathBuf| {
-            let bytes = std::fs::read(file).map_err(|source| Error::reading(file, source))?;
+            let bytes = if is_folder { source::read_file(file) } else { source::read(file) }?;
             String::from_utf8(bytes).map_err(|error| {
                 let problem =
                     format!("needs UTF-8 text, but has other bytes at byte {}", error.utf8_error().valid_up_to());

@@ -39,6 +39,14 @@ impl Lock {
         }
         let name = target.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let beside = folder_of(&target).join(format!(".{name}.lock"));
+        // The process' number would replace what a link leads to.
+        if beside.is_symlink() {
+            return Err(Error::setting(
+                format!("the lock `{}`", shown(&beside)),
+                "needs to be a file of this program, but is a link",
+                "remove it, or save to another folder",
+            ));
+        }
         loop {
             match try_lock(&beside).map_err(writing)? {
                 Tried::Held(file) => return Ok(Self { held: Some((file, beside)) }),
@@ -126,5 +134,16 @@ mod tests {
         // A lock left by a killed run does not block.
         std::fs::write(folder.path().join(".a.lock"), "123").unwrap();
         drop(Lock::take(&path).unwrap());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_in_place_of_a_lock_is_not_written_through() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mine, path) = (folder.path().join("mine"), folder.path().join("a"));
+        std::fs::write(&mine, "text").unwrap();
+        std::os::unix::fs::symlink(&mine, folder.path().join(".a.lock")).unwrap();
+        assert!(Lock::take(&path).unwrap_err().to_string().contains("but is a link"));
+        assert_eq!(std::fs::read_to_string(&mine).unwrap(), "text");
     }
 }

@@ -3,7 +3,7 @@
 use std::fs::{File, TryLockError};
 use std::path::Path;
 
-use super::FileKind;
+use super::{FileKind, each_line};
 use crate::error::{Error, Result};
 use crate::shown;
 
@@ -34,13 +34,14 @@ pub(crate) fn resume_log(path: &Path, kind: FileKind, is_kept: impl Fn(&str) -> 
     if !file.metadata().is_ok_and(|metadata| metadata.is_file()) {
         return Ok(file);
     }
-    let cut = || -> std::io::Result<()> {
-        let text = String::from_utf8_lossy(&std::fs::read(path)?).into_owned();
+    let (mut kept, mut is_over) = (0, false);
+    each_line(path, |line| {
         // A line without its end was cut off in the middle.
-        let kept = text.split_inclusive('\n').take_while(|line| line.ends_with('\n') && is_kept(line.trim_end()));
-        file.set_len(kept.map(|line| line.len() as u64).sum())
-    };
-    cut().map_err(|error| Error::writing(path, error))?;
+        is_over = is_over || !line.ends_with(b"\n") || !is_kept(String::from_utf8_lossy(line).trim_end());
+        kept += if is_over { 0 } else { line.len() as u64 };
+        Ok(())
+    })?;
+    file.set_len(kept).map_err(|error| Error::writing(path, error))?;
     Ok(file)
 }
 

@@ -2,6 +2,12 @@
 //!
 //! [`FAMILIES`] is the one table. Tests, benches and the support matrix read it.
 
+// Files: one for each shader, with its `Params`, bindings, twin, fast version and cases; a folder of the same name holds the parts of a
+// family that is too long for one file. `table.rs`: `FAMILIES`; `family.rs`: types that the kernels of a file share; `cases.rs`: a test
+// case; `text.rs`: the shaders' texts; `product.rs`: the CPU's matrix product; `parallel.rs`, `vectors.rs`: fast versions over threads
+// and in vectors; `rounding.rs`, `random.rs`: numbers that all share; `activation_functions.rs` with its folder: activation functions
+// for layers and fused kernels.
+
 mod family;
 mod text;
 

@@ -1,5 +1,8 @@
 //! Conversions that a twin needs, each with the bound that makes it safe.
 
+/// Up to this one, f32 tells each whole number from its neighbours: more indices or labels would be taken for each other.
+pub(crate) const MOST_WHOLE: usize = 1 << 24;
+
 /// The nearest f32: twins sum in f64 and store f32.
 #[allow(clippy::cast_possible_truncation, reason = "rounding to f32 is what it is for; too large becomes infinite")]
 pub(crate) fn single(value: f64) -> f32 {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Built, Initializer, Layer, Parameter, Problem, Statistic, to_config, with_channels, yes};
+use super::{Built, Initializer, Layer, MaskUse, Parameter, Problem, Statistic, to_config, with_channels, yes};
 use crate::kernels::activation_functions::Function;
 use crate::kernels::{batch_norm as kernel, reduce, whole};
 use crate::onnx::{Attribute, Form, Order};
@@ -31,6 +31,8 @@ use crate::shape::Shape;
 /// (count, mean, sum of squared deviations) of all shards, merged by count; an empty shard adds nothing.
 ///
 /// A frozen layer normalizes by the moving statistics in training, too, and leaves them as they are, as in Keras.
+///
+/// Positions that a mask leaves out count in the statistics of training, which they do not in Keras. The output has the mask.
 ///
 /// Kept for backward: input and moments. Source: Ioffe & Szegedy 2015, arXiv:1502.03167; merging: Chan, Golub,
 /// LeVeque 1979. Golden values: Keras 3.
@@ -213,6 +215,10 @@ impl Layer for BatchNormalization {
 
     fn config(&self) -> Value {
         to_config(self)
+    }
+
+    fn masking(&self) -> MaskUse {
+        MaskUse::Passes
     }
 
     fn build(&self, inputs: &[Shape]) -> Result<Built, Problem> {

@@ -5,14 +5,12 @@ use serde_json::Value;
 
 use super::gradient_sums::sum_parts;
 use super::{Built, Initializer, Layer, MaskUse, Parameter, Problem, only, to_config};
+use crate::kernels::rounding::MOST_WHOLE;
 use crate::kernels::{embedding as kernel, whole};
 use crate::names;
 use crate::onnx::{Attribute, Form, INT64, Order};
 use crate::plan::{Grid, Length, MAX_BINDING, Recorder, Word, length_word};
 use crate::shape::{Shape, elements};
-
-/// Whole numbers up to this one are exact in f32.
-const MOST_INDICES: usize = 1 << 24;
 
 /// Names of the parameters: a table that is larger than one binding takes several.
 const NAMES: [&str; 16] = [
@@ -122,10 +120,10 @@ impl Layer for Embedding {
 
     fn build(&self, inputs: &[Shape]) -> Result<Built, Problem> {
         let input = only(inputs)?;
-        if self.input_dim == 0 || self.output_dim == 0 || self.input_dim > MOST_INDICES {
+        if self.input_dim == 0 || self.output_dim == 0 || self.input_dim > MOST_WHOLE {
             return Err(Problem::new(
                 format!(
-                    "needs from 1 to {MOST_INDICES} indices and vectors of at least one number, but got {} and {}",
+                    "needs from 1 to {MOST_WHOLE} indices and vectors of at least one number, but got {} and {}",
                     self.input_dim, self.output_dim
                 ),
                 "`input_dim` is the largest index plus 1, `output_dim` the length of a vector",

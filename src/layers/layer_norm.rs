@@ -130,6 +130,8 @@ impl Layer for LayerNormalization {
 /// | input, output | `[batch, ..., features]` | |
 /// | `scale` | `[features]`; the lengths of the axes, if there are several | 1 |
 ///
+/// Its output has no mask, as in Keras.
+///
 /// **Across adapters** nothing changes: each row stands alone, gradients are sums over rows. Kept for backward: input, and
 /// root mean square of each position. Source: Zhang & Sennrich 2019, arXiv:1910.07467. Golden values: Keras 3.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -166,10 +168,6 @@ impl Layer for RmsNormalization {
 
     fn config(&self) -> Value {
         to_config(self)
-    }
-
-    fn masking(&self) -> MaskUse {
-        MaskUse::Passes
     }
 
     fn build(&self, inputs: &[Shape]) -> Result<Built, Problem> {

@@ -5,6 +5,10 @@
 //! tensors; *Across adapters* says what splitting a batch changes. One of your own implements [`Layer`]: see
 //! [`extend`](crate::extend).
 
+// Files: one for each layer or group of similar layers: shapes, parameters, recording, ONNX. `table.rs`: `LAYERS`, the one table;
+// `configured.rs`: what every layer can have beside its own settings; `builders.rs`, `values.rs`, `axes.rs`: settings of several layers;
+// `gradient_sums.rs`, `windows.rs`: recordings of several layers; `recurrent_onnx.rs`: recurrent layers as ONNX.
+
 mod activation;
 mod axes;
 mod batch_norm;

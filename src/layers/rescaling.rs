@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::activation::{element_backward, element_forward, element_onnx};
 use super::merge::{fixed_backward, fixed_forward, with_tensor_onnx};
-use super::{Built, Layer, Problem, Statistic, Values, only, to_config};
+use super::{Built, Layer, MaskUse, Problem, Statistic, Values, only, to_config};
 use crate::kernels::activation_functions::{Activation, Function, Numbers};
 use crate::kernels::merge::Operation;
 use crate::onnx::Form;
@@ -46,6 +46,10 @@ impl Layer for Rescaling {
 
     fn config(&self) -> Value {
         to_config(self)
+    }
+
+    fn masking(&self) -> MaskUse {
+        MaskUse::Passes
     }
 
     fn build(&self, inputs: &[Shape]) -> Result<Built, Problem> {

@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 
 use super::recording::Recording;
 use crate::error::Problem;
+use crate::kernels::rounding::MOST_WHOLE;
 use crate::kind::{self, Settings};
 use crate::plan::Recorder;
 use crate::shape::Shape;
@@ -32,6 +33,11 @@ pub trait LossFunction: fmt::Debug + Send + Sync {
 
     /// Shape and values of the target of an output.
     fn target(&self, output: &Shape) -> Target;
+
+    /// Class of targets that count in no loss and no metric; it may be none of the output's.
+    fn ignored_class(&self) -> Option<i32> {
+        None
+    }
 
     /// Meaning of the score in a report.
     fn score(&self) -> Score;
@@ -75,6 +81,21 @@ pub enum Domain {
     Numbers,
 }
 
+impl Domain {
+    /// Refuses so many classes that f32 would take labels for their neighbours.
+    pub(crate) fn check(self) -> Result<(), Problem> {
+        match self {
+            Self::Classes(classes) if classes > MOST_WHOLE => Err(Problem::new(
+                format!(
+                    "needs at most {MOST_WHOLE} classes, but has {classes}: 32-bit floats hold no more labels exactly"
+                ),
+                "merge rare classes into one",
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// A kind of loss that can be read from a file.
 pub type Entry = kind::Entry<dyn LossFunction>;
 
@@ -106,4 +127,19 @@ pub(super) fn check_smoothing(smoothing: f32) -> Result<(), Problem> {
         format!("needs a label smoothing of at least 0 and below 1, but got {smoothing}"),
         "0 switches it off; 0.1 is usual",
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::losses::SparseCategoricalCrossentropy;
+
+    #[test]
+    fn no_label_is_taken_for_its_neighbour() {
+        let target = |units: usize| SparseCategoricalCrossentropy::default().target(&Shape::new([units]));
+        assert!(target(1 << 24).domain.check().is_ok());
+        let Problem { problem, .. } = target((1 << 24) + 1).domain.check().unwrap_err();
+        let needed = "needs at most 16777216 classes, but has 16777217: 32-bit floats hold no more labels exactly";
+        assert_eq!(problem, needed);
+    }
 }

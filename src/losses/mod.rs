@@ -6,6 +6,9 @@
 //! The gradient of a loss is that of the *whole* batch's: it is scaled by the global count (or sum of sample weights),
 //! never by the shard's. So plain addition over adapters gives the gradient of one loss.
 
+// Files: `table.rs`: `LOSSES`, the one table; `function.rs`: the trait; `pointwise.rs`: losses of one number and its target; `row.rs`,
+// `softmax_cross_entropy.rs`: losses of whole rows; `recording.rs`: inputs and outputs of a loss.
+
 mod function;
 mod pointwise;
 mod recording;
@@ -73,7 +76,7 @@ impl<L: LossFunction + 'static> From<L> for Loss {
 impl Loss {
     /// Cross-entropy with class indices, without smoothing.
     pub const SPARSE_CATEGORICAL_CROSSENTROPY: Self =
-        Self(Handle::Static(&SparseCategoricalCrossentropy { label_smoothing: 0.0 }));
+        Self(Handle::Static(&SparseCategoricalCrossentropy { label_smoothing: 0.0, ignore_class: None }));
 
     /// Cross-entropy with probabilities as targets, without smoothing.
     pub const CATEGORICAL_CROSSENTROPY: Self = Self(Handle::Static(&CategoricalCrossentropy { label_smoothing: 0.0 }));
@@ -118,6 +121,13 @@ impl Loss {
     /// Meaning of the output's numbers.
     pub fn head(&self) -> Head {
         self.0.head()
+    }
+
+    /// Class of targets that count in no loss and no metric.
+    #[doc(hidden)]
+    #[allow(clippy::cast_precision_loss, reason = "labels are f32 in the engine")]
+    pub fn ignored_class(&self) -> Option<f32> {
+        self.0.ignored_class().map(|class| class as f32)
     }
 
     /// Meaning of the score in a report.

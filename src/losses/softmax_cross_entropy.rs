@@ -16,6 +16,9 @@ use crate::shape::Shape;
 pub struct SparseCategoricalCrossentropy {
     /// Part of the target that is spread evenly over all classes.
     pub label_smoothing: f32,
+    /// Class whose positions count in no loss and no metric, such as that of padding: one of the classes, or another number, as -100.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ignore_class: Option<i32>,
 }
 
 /// `-Σ target · log softmax(logits)`.
@@ -51,6 +54,10 @@ impl LossFunction for SparseCategoricalCrossentropy {
     fn target(&self, output: &Shape) -> Target {
         let (classes, outer) = output.axes().split_last().map_or((1, &[][..]), |(classes, outer)| (*classes, outer));
         Target { shape: Shape::new(outer.to_vec()), domain: Domain::Classes(classes) }
+    }
+
+    fn ignored_class(&self) -> Option<i32> {
+        self.ignore_class
     }
 
     fn score(&self) -> Score {

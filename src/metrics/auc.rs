@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::function::{MetricFunction, Position, ratio};
+use super::mode::Mode;
 use crate::error::Problem;
 use crate::kind::Settings;
 use crate::losses::Target;
@@ -102,6 +103,10 @@ impl MetricFunction for AUC {
 
     fn config(&self) -> Settings {
         Settings::of(self)
+    }
+
+    fn mode(&self) -> Option<Mode> {
+        Some(Mode::Max)
     }
 
     fn name(&self) -> String {

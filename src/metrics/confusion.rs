@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::function::{MetricFunction, Position, ratio};
+use super::mode::Mode;
 use crate::error::Problem;
 use crate::kind::Settings;
 use crate::losses::Target;
@@ -129,6 +130,10 @@ impl MetricFunction for Precision {
         Settings::of(self)
     }
 
+    fn mode(&self) -> Option<Mode> {
+        Some(Mode::Max)
+    }
+
     fn name(&self) -> String {
         Choice::from(*self).name(self.kind())
     }
@@ -159,6 +164,10 @@ impl MetricFunction for Recall {
         Settings::of(self)
     }
 
+    fn mode(&self) -> Option<Mode> {
+        Some(Mode::Max)
+    }
+
     fn name(&self) -> String {
         Choice::from(*self).name(self.kind())
     }
@@ -187,6 +196,10 @@ impl MetricFunction for BinaryAccuracy {
 
     fn config(&self) -> Settings {
         Settings::of(self)
+    }
+
+    fn mode(&self) -> Option<Mode> {
+        Some(Mode::Max)
     }
 
     fn check(&self, _output: &Shape, _target: &Target) -> Result<(), Problem> {

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::function::{MetricFunction, Position};
+use super::mode::Mode;
 use crate::error::Problem;
 use crate::kind::Settings;
 use crate::losses::Target;
@@ -49,6 +50,10 @@ impl MetricFunction for F1Score {
 
     fn config(&self) -> Settings {
         Settings::of(self)
+    }
+
+    fn mode(&self) -> Option<Mode> {
+        Some(Mode::Max)
     }
 
     fn check(&self, _output: &Shape, _target: &Target) -> Result<(), Problem> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 
+use super::mode::Mode;
 use crate::error::Problem;
 use crate::kind::{self, Settings};
 use crate::losses::Target;
@@ -17,7 +18,7 @@ use crate::shape::Shape;
 /// with this trait: [`Metric::from`](crate::Metric) takes it.
 ///
 /// ```
-/// use manyhands::metrics::{MetricFunction, Position, Settings};
+/// use manyhands::metrics::{MetricFunction, Mode, Position, Settings};
 /// use manyhands::{Metric, Shape};
 ///
 /// /// The largest error of all.
@@ -31,6 +32,10 @@ use crate::shape::Shape;
 ///
 ///     fn config(&self) -> Settings {
 ///         Settings::default()
+///     }
+///
+///     fn mode(&self) -> Option<Mode> {
+///         Some(Mode::Min)
 ///     }
 ///
 ///     fn n_sums(&self, _columns: usize) -> usize {
@@ -66,6 +71,11 @@ pub trait MetricFunction: fmt::Debug + Send + Sync {
     /// Name in logs.
     fn name(&self) -> String {
         self.kind().into()
+    }
+
+    /// Direction in which it improves. Callbacks that watch a metric without one need a mode of their own.
+    fn mode(&self) -> Option<Mode> {
+        None
     }
 
     /// Checks the settings, and that they fit an output and its target.

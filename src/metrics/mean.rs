@@ -3,12 +3,13 @@
 use serde::{Deserialize, Serialize};
 
 use super::function::{MetricFunction, Position, ratio};
+use super::mode::Mode;
 use crate::kernels::pointwise_loss::{Function, Settings as Numbers};
 use crate::kind::Settings;
 
-/// A mean without settings: its kind, the number of a position, and what becomes of the mean.
+/// A mean without settings: its kind, its mode, the number of a position, and what becomes of the mean.
 macro_rules! mean {
-    ($(#[$doc:meta])* $name:ident {}, $kind:literal, $value:expr $(, $result:expr)?) => {
+    ($(#[$doc:meta])* $name:ident {}, $kind:literal, $mode:ident, $value:expr $(, $result:expr)?) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
         #[serde(deny_unknown_fields)]
@@ -21,6 +22,10 @@ macro_rules! mean {
 
             fn config(&self) -> Settings {
                 Settings::of(self)
+            }
+
+            fn mode(&self) -> Option<Mode> {
+                Some(Mode::$mode)
             }
 
             fn n_sums(&self, _columns: usize) -> usize {
@@ -56,6 +61,11 @@ fn cosine(position: &Position<'_>) -> f64 {
     sum(|y, t| y * t) / y / t
 }
 
+/// The first column with the largest number.
+fn largest(numbers: &[f64]) -> usize {
+    (1..numbers.len()).fold(0, |best, col| if numbers[col] > numbers[best] { col } else { best })
+}
+
 fn categorical_hinge(position: &Position<'_>) -> f64 {
     let product: f64 = position.pairs().map(|(y, t)| y * t).sum();
     let others = position.pairs().map(|(y, t)| (1.0 - t) * y).fold(f64::NEG_INFINITY, f64::max);
@@ -64,47 +74,53 @@ fn categorical_hinge(position: &Position<'_>) -> f64 {
 
 mean! {
     /// Mean of `(output - target)²`.
-    MeanSquaredError {}, "mean_squared_error", |position| of_columns(position, Function::SquaredError)
+    MeanSquaredError {}, "mean_squared_error", Min, |position| of_columns(position, Function::SquaredError)
 }
 
 mean! {
     /// Square root of the mean of `(output - target)²`.
-    RootMeanSquaredError {}, "root_mean_squared_error",
+    RootMeanSquaredError {}, "root_mean_squared_error", Min,
     |position| of_columns(position, Function::SquaredError), f64::sqrt
 }
 
 mean! {
     /// Mean of `ln cosh(output - target)`; the name is that of Keras.
-    LogCoshError {}, "logcosh", |position| of_columns(position, Function::LogCosh)
+    LogCoshError {}, "logcosh", Min, |position| of_columns(position, Function::LogCosh)
 }
 
 mean! {
     /// Mean of `output - target · ln(output + 1e-7)`.
-    Poisson {}, "poisson", |position| of_columns(position, Function::Poisson)
+    Poisson {}, "poisson", Min, |position| of_columns(position, Function::Poisson)
 }
 
 mean! {
     /// Mean of `Σ target · ln(target / output)`, of numbers between 1e-7 and 1.
-    KLDivergence {}, "kl_divergence",
+    KLDivergence {}, "kl_divergence", Min,
     |position| position.pairs().map(|(y, t)| Function::KlDivergence.at(&Numbers::default(), y, t)[0]).sum()
 }
 
 mean! {
     /// Mean of `max(1 - target · output, 0)`; a target of 0 counts as -1.
-    Hinge {}, "hinge", |position| of_columns(position, Function::Hinge)
+    Hinge {}, "hinge", Min, |position| of_columns(position, Function::Hinge)
 }
 
 mean! {
     /// Mean of `max(1 - target · output, 0)²`; a target of 0 counts as -1.
-    SquaredHinge {}, "squared_hinge", |position| of_columns(position, Function::SquaredHinge)
+    SquaredHinge {}, "squared_hinge", Min, |position| of_columns(position, Function::SquaredHinge)
 }
 
 mean! {
     /// Mean of `max(neg - pos + 1, 0)`, with `pos` the output of the true class and `neg` the largest of the others.
-    CategoricalHinge {}, "categorical_hinge", categorical_hinge
+    CategoricalHinge {}, "categorical_hinge", Min, categorical_hinge
+}
+
+mean! {
+    /// Part of the positions whose largest output is in the column of the largest target; of equal ones, the first counts.
+    CategoricalAccuracy {}, "categorical_accuracy", Max,
+    |position| f64::from(u8::from(largest(position.outputs) == largest(position.targets)))
 }
 
 mean! {
     /// Mean of the cosine of the angle between output and target: 1 where they point the same way.
-    CosineSimilarity {}, "cosine_similarity", cosine
+    CosineSimilarity {}, "cosine_similarity", Max, cosine
 }

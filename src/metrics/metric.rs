@@ -8,6 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 use super::function::{Entry, MetricFunction, check_merge};
+use super::mode::Mode;
 use super::table::METRICS;
 use crate::error::Problem;
 use crate::losses::{LossFunction, Score, Target};
@@ -91,6 +92,16 @@ impl Metric {
             Self::Perplexity => PERPLEXITY.into(),
             Self::Own(name) => name.clone(),
             Self::Counted(counted) => counted.0.name(),
+        }
+    }
+
+    /// Direction in which it improves, as in Keras; none for a number of your own loss.
+    pub fn mode(&self) -> Option<Mode> {
+        match self {
+            Self::Accuracy | Self::TopKCategoricalAccuracy { .. } => Some(Mode::Max),
+            Self::MeanAbsoluteError | Self::Perplexity => Some(Mode::Min),
+            Self::Own(_) => None,
+            Self::Counted(counted) => counted.0.mode(),
         }
     }
 

@@ -5,12 +5,16 @@
 //! taken. Where the loss takes logits, they see probabilities: the sigmoid or softmax of the outputs. Positions that a
 //! mask leaves out count in none.
 
+// Files: `table.rs`: `METRICS`, the one table of counted metrics; `function.rs`: their trait; `metric.rs`: a metric by its name, from
+// the scores of rows or counted; `mode.rs`: the direction in which a number improves; one file for each kind.
+
 mod auc;
 mod confusion;
 mod f_score;
 mod function;
 mod mean;
 mod metric;
+mod mode;
 mod r2_score;
 pub(crate) mod table;
 
@@ -20,9 +24,10 @@ pub use confusion::{BinaryAccuracy, Precision, Recall};
 pub use f_score::{Average, F1Score};
 pub use function::{Entry, MetricFunction, Position, entry};
 pub use mean::{
-    CategoricalHinge, CosineSimilarity, Hinge, KLDivergence, LogCoshError, MeanSquaredError, Poisson,
-    RootMeanSquaredError, SquaredHinge,
+    CategoricalAccuracy, CategoricalHinge, CosineSimilarity, Hinge, KLDivergence, LogCoshError, MeanSquaredError,
+    Poisson, RootMeanSquaredError, SquaredHinge,
 };
 pub(crate) use metric::MetricRead;
 pub use metric::{Counted, Metric};
+pub use mode::{Mode, Reported};
 pub use r2_score::{ClassAggregation, R2Score};

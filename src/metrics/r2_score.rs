@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::function::{MetricFunction, Position, ratio};
+use super::mode::Mode;
 use crate::kind::Settings;
 
 /// One number of the scores of several columns.
@@ -31,6 +32,10 @@ impl MetricFunction for R2Score {
 
     fn config(&self) -> Settings {
         Settings::of(self)
+    }
+
+    fn mode(&self) -> Option<Mode> {
+        Some(Mode::Max)
     }
 
     /// Of each column: positions, mean of the targets, squared deviations from it, squared errors.

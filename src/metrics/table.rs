@@ -5,8 +5,8 @@ use super::confusion::{BinaryAccuracy, Precision, Recall};
 use super::f_score::F1Score;
 use super::function::{Entry, entry};
 use super::mean::{
-    CategoricalHinge, CosineSimilarity, Hinge, KLDivergence, LogCoshError, MeanSquaredError, Poisson,
-    RootMeanSquaredError, SquaredHinge,
+    CategoricalAccuracy, CategoricalHinge, CosineSimilarity, Hinge, KLDivergence, LogCoshError, MeanSquaredError,
+    Poisson, RootMeanSquaredError, SquaredHinge,
 };
 use super::r2_score::R2Score;
 
@@ -17,6 +17,7 @@ pub static METRICS: &[Entry] = &[
     entry::<F1Score>("f1_score"),
     entry::<AUC>("auc"),
     entry::<BinaryAccuracy>("binary_accuracy"),
+    entry::<CategoricalAccuracy>("categorical_accuracy"),
     entry::<MeanSquaredError>("mean_squared_error"),
     entry::<RootMeanSquaredError>("root_mean_squared_error"),
     entry::<R2Score>("r2_score"),

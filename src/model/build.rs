@@ -11,8 +11,10 @@ use super::{GraphNode, Input, Model, NamedLayer, OutputMask, Weights};
 use crate::error::{Error, Result};
 use crate::layers::{Built, ComputeMask, Concatenate, Configured, MaskUse, Maximum, Minimum, Parameter};
 use crate::plan::{InputMask, Layout};
+use crate::runtime;
 use crate::schema::Schema;
 use crate::shape::Shape;
+use crate::size::F32_BYTES;
 
 /// Largest number of elements of a row: keeps every index within 32 bits for batches of at least 8 rows.
 const MAX_ROW: usize = 1 << 28;
@@ -552,6 +554,9 @@ pub(super) fn zero_weights(layout: &Layout) -> Result<Weights> {
     Ok(Weights { parameters, statistics: zeros(layout.statistics_len)? })
 }
 
+/// Bytes for which the system is not asked how many are free.
+const LITTLE: u64 = 64 << 20;
+
 /// Zeros, or an error if memory does not suffice.
 fn zeros(len: u64) -> Result<Vec<f32>> {
     let refuse = || {
@@ -561,6 +566,11 @@ fn zeros(len: u64) -> Result<Vec<f32>> {
             "make its layers smaller, or run it on a machine with more memory",
         )
     };
+    // Linux promises more than it has.
+    let bytes = len.saturating_mul(F32_BYTES);
+    if bytes > LITTLE && runtime::free_memory().is_some_and(|free| bytes > free) {
+        return Err(refuse());
+    }
     let len = usize::try_from(len).map_err(|_| refuse())?;
     let mut values = Vec::new();
     values.try_reserve_exact(len).map_err(|_| refuse())?;

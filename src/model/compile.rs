@@ -6,7 +6,7 @@ use super::part::{Part, Stretch, regularizer_params};
 use crate::error::Result;
 use crate::kernels::{batch_norm, clip, ema, regularizer};
 use crate::layers::Regularizer;
-use crate::optimizers::{Clipping, Optimizer};
+use crate::optimizers::{Clipping, Optimizer, UpdateRule};
 use crate::plan::{
     Grid, Layout, Length, Moving, Node, Pass, Penalty, Placed, Plan, Precision, Recorder, Role, View, Word,
     length_word, vectors_word,
@@ -39,7 +39,7 @@ impl Model {
         let whole = Part::whole(self);
         let mut plan = whole.flat_buffers();
         plan.penalties = whole.penalties();
-        plan.masks = self.input_masks();
+        plan.masks = self.position_masks(&objective.losses);
         let trained = whole.record_training(&mut plan, objective);
         whole.record_forward_pass(&mut plan, Pass::Evaluate, Some(objective));
         whole.record_forward_pass(&mut plan, Pass::Predict, None);
@@ -75,8 +75,8 @@ fn record_update(layout: &Layout, plan: &mut Plan, objective: &Objective, traine
             segments.for_each(|(segment, len)| record_clip_value(&mut rec, segment, *len, value));
         }
     }
-    for stretch in trained {
-        record_stretch(&mut rec, &objective.optimizer, stretch, control);
+    for (stretch, rule) in trained.iter().flat_map(|stretch| by_rule(layout, &objective.optimizer, stretch)) {
+        record_stretch(&mut rec, rule, &stretch, control);
     }
     if objective.optimizer.ema().is_some() {
         let segments = (0..).zip(layout.trainable_segments());
@@ -173,17 +173,37 @@ fn record_clip_value(rec: &mut Recorder<'_>, segment: u32, len: u64, value: f32)
     rec.dispatch(&clip::VALUES, record, [], [gradient], Grid::Elements(len));
 }
 
-fn record_stretch(rec: &mut Recorder<'_>, optimizer: &Optimizer, stretch: &Stretch, control: View) {
+/// The parts of a stretch that one rule updates: weight decay may leave parameters out.
+fn by_rule<'a>(layout: &Layout, optimizer: &'a Optimizer, stretch: &Stretch) -> Vec<(Stretch, &'a dyn UpdateRule)> {
+    let Stretch { segment, offset, len } = *stretch;
+    let end = offset + len;
+    let is_held = |placed: &&Placed| placed.segment == segment && (offset..end).contains(&placed.offset);
+    let mut parts: Vec<(Stretch, &dyn UpdateRule)> = Vec::new();
+    let mut decays = None;
+    for placed in layout.trainable().iter().filter(is_held) {
+        let before = decays.replace(optimizer.decays(&placed.name));
+        if before != decays {
+            if let Some((last, _)) = parts.last_mut() {
+                last.len = placed.offset - last.offset;
+            }
+            let part = Stretch { segment, offset: placed.offset, len: end - placed.offset };
+            parts.push((part, optimizer.rule_of(&placed.name)));
+        }
+    }
+    parts
+}
+
+fn record_stretch(rec: &mut Recorder<'_>, rule: &dyn UpdateRule, stretch: &Stretch, control: View) {
     let Stretch { segment, offset, len } = *stretch;
     let whole = rec.layout().segments[segment as usize];
     let mut part = |role: Role| View { offset, len: Length { per_row: 0, fixed: len }, ..flat(rec, role, whole) };
     let gradient = part(Role::Gradients(segment));
     let mut outputs = vec![part(Role::Parameters(segment))];
-    for (kind, _) in (0..).zip(optimizer.rule().state_names()) {
+    for (kind, _) in (0..).zip(rule.state_names()) {
         outputs.push(part(Role::State(kind, segment)));
     }
     let grid = Grid::Elements(vectors_word(gradient.len));
-    let (rule, len) = (optimizer.rule(), u32::try_from(len).unwrap_or(u32::MAX));
+    let len = u32::try_from(len).unwrap_or(u32::MAX);
     let dispatch = rec.dispatch(rule.kernel(), rule.params(len), [gradient, control], outputs, grid);
     dispatch.constants = rule.constants();
 }

@@ -22,6 +22,10 @@ pub struct Evaluation {
     /// Metrics of each output; without any, the default of its loss.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<Vec<Metric>>,
+    /// Mean target of each output over the training rows, for each number of the output's last axis; for labels the part of each
+    /// class. Empty for an output with many numbers, and in files of older versions.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub target_means: Vec<Vec<f32>>,
 }
 
 /// An [`Evaluation`] as a file holds it, before the names of its losses and metrics are looked up: some may be the user's.
@@ -34,17 +38,19 @@ pub(super) struct EvaluationRead {
     reduction: Reduction,
     #[serde(default)]
     metrics: Vec<Vec<MetricRead>>,
+    #[serde(default)]
+    target_means: Vec<Vec<f32>>,
 }
 
 impl EvaluationRead {
     /// Looks up losses and metrics, including the user's own; the error names an unknown one.
     pub(super) fn evaluation(self, own: Own<'_>) -> Result<Evaluation, String> {
-        let Self { losses, loss_weights, reduction, metrics } = self;
+        let Self { losses, loss_weights, reduction, metrics, target_means } = self;
         let losses = losses.into_iter().map(|named| Loss::read(named, own.losses)).collect::<Result<_, _>>()?;
         let of_output =
             |metrics: Vec<MetricRead>| metrics.into_iter().map(|metric| metric.metric(own.metrics)).collect();
         let metrics = metrics.into_iter().map(of_output).collect::<Result<_, _>>()?;
-        Ok(Evaluation { losses, loss_weights, reduction, metrics })
+        Ok(Evaluation { losses, loss_weights, reduction, metrics, target_means })
     }
 }
 

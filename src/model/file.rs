@@ -3,7 +3,7 @@
 //! A file does not depend on adapters. Tensors are named `layer/tensor`; the architecture is stored in the metadata.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, Read, Write};
 use std::path::Path;
 
 use safetensors::tensor::{Dtype, SafeTensors};
@@ -82,6 +82,8 @@ impl Serialize for Header<'_> {
 const ALIGNMENT: usize = 8;
 /// Longest header that readers of safetensors files take.
 const MOST_HEADER_BYTES: usize = 100_000_000;
+/// Bytes of a file without a header that are read, to tell what it is.
+const BEGIN: u64 = 4096;
 /// Values that are turned into bytes at once.
 const CHUNK: usize = 1 << 16;
 
@@ -172,7 +174,7 @@ impl Model {
     /// As [`load`](Self::load).
     pub fn load_with<'a>(path: impl AsRef<Path>, own: impl Into<Own<'a>>) -> Result<Self> {
         let path = path.as_ref();
-        let bytes = std::fs::read(path).map_err(|error| Error::reading(path, error))?;
+        let bytes = read_whole(path)?;
         Self::from_bytes(&bytes, &crate::shown(path).to_string(), own)
     }
 
@@ -183,6 +185,19 @@ impl Model {
     pub fn from_bytes<'a>(bytes: &[u8], name: &str, own: impl Into<Own<'a>>) -> Result<Self> {
         FileReader::open(bytes, name)?.model(own.into())
     }
+}
+
+/// The bytes of a model file. Of a file whose header can't be there, only the beginning is read: it tells what is wrong.
+pub(crate) fn read_whole(path: &Path) -> Result<Vec<u8>> {
+    let mut file = files::open(path)?;
+    let reading = |error| Error::reading(path, error);
+    let len = file.metadata().map_err(reading)?.len();
+    let mut begin = Vec::new();
+    (&mut file).take(BEGIN).read_to_end(&mut begin).map_err(reading)?;
+    let header = begin.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+    // A header has at least its braces.
+    let has_header = header > 1 && header <= MOST_HEADER_BYTES as u64 && header < len;
+    if has_header { files::read(path, u64::MAX) } else { Ok(begin) }
 }
 
 /// An open file: its tensors and its metadata.

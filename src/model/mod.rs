@@ -3,6 +3,12 @@
 //! A model is plain data and does not depend on adapters. Layers and tensors have names, by which files and
 //! [`Model::tensor`] find them: `dense/kernel`.
 
+// Files: `build.rs`: graph, shapes, initial weights; `needed.rs`: layers that outputs need; `trainable.rs`: layers that training may
+// change; `objective.rs`: losses and metrics a model is trained for; `compile.rs`: model to plan; `part.rs`: the passes of all nodes or
+// of a stage; `stages.rs`: a plan for each stage. As files: `config.rs` (TOML, JSON), `file.rs` (safetensors), `evaluation.rs` (losses
+// and metrics in it), `export.rs` (ONNX), `own.rs` (users' kinds), `head.rs` (its first layers with others behind them). `summary.rs`: a
+// table.
+
 mod build;
 pub(crate) mod compile;
 mod config;
@@ -25,7 +31,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::layers::{Layer, Regularizers};
-use crate::plan::{InputMask, Layout, Placed};
+use crate::losses::Loss;
+use crate::plan::{InputMask, Layout, Placed, PositionMask};
 use crate::schema::Schema;
 use crate::shape::Shape;
 
@@ -130,14 +137,19 @@ impl Model {
         self.outputs.iter().map(|tensor| (self.tensor_name(*tensor), &self.shapes[*tensor])).collect()
     }
 
-    /// Mask of each output that follows from an input.
+    /// Mask of each output of which some positions count in no loss.
     #[doc(hidden)]
-    pub fn input_masks(&self) -> Vec<Option<InputMask>> {
-        let of_input = |mask: &OutputMask| match mask {
-            OutputMask::Input(mask) => Some(*mask),
-            OutputMask::None | OutputMask::Computed => None,
+    pub fn position_masks(&self, losses: &[Loss]) -> Vec<Option<PositionMask>> {
+        let of_output = |((mask, output), loss): ((&OutputMask, &usize), &Loss)| {
+            let input = match mask {
+                OutputMask::Input(mask) => Some(*mask),
+                OutputMask::None | OutputMask::Computed => None,
+            };
+            let ignored = loss.ignored_class();
+            let positions = self.shapes[*output].positions();
+            (input.is_some() || ignored.is_some()).then_some(PositionMask { input, ignored, positions })
         };
-        self.output_masks.iter().map(of_input).collect()
+        self.output_masks.iter().zip(&self.outputs).zip(losses).map(of_output).collect()
     }
 
     /// Values of all parameters together, those of frozen layers included.

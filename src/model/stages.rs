@@ -165,8 +165,8 @@ impl Model {
         let is_last = border.handed.is_empty();
         let part = Part::stage(self, layout, holds, border);
         let mut plan = part.flat_buffers();
-        plan.masks = self.input_masks();
         if let Some(objective) = objective {
+            plan.masks = self.position_masks(&objective.losses);
             if part.is_trained() {
                 for tensor in part.record_training(&mut plan, objective).handed {
                     handed_by[tensor] = Some(stage);

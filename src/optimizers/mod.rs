@@ -4,11 +4,15 @@
 //! [`Schedule`] changes the learning rate over the steps. Over several adapters the update runs once, on the host; one
 //! adapter alone updates its weights itself.
 
+// Files: one for each optimizer: settings, their ranges, kernel. `table.rs`: `OPTIMIZERS`, the one table; `rule.rs`: the trait;
+// `clipping.rs`, `ema.rs`: what every optimizer can have; `schedule.rs`: learning-rate schedules.
+
 mod adadelta;
 mod adagrad;
 mod adam;
 mod adamax;
 mod clipping;
+mod decay;
 mod ema;
 mod lion;
 mod nadam;
@@ -35,6 +39,7 @@ pub use adagrad::Adagrad;
 pub use adam::{Adam, AdamW};
 pub use adamax::Adamax;
 pub use clipping::Clipping;
+use decay::Exclusion;
 pub use ema::Ema;
 pub use lion::Lion;
 pub use nadam::Nadam;
@@ -63,11 +68,12 @@ pub struct Optimizer {
     rule: Handle<dyn UpdateRule>,
     clipping: Option<Clipping>,
     ema: Option<Ema>,
+    exclusion: Option<Exclusion>,
 }
 
 impl<R: UpdateRule + 'static> From<R> for Optimizer {
     fn from(rule: R) -> Self {
-        Self { rule: Handle::Shared(Arc::new(rule)), clipping: None, ema: None }
+        Self { rule: Handle::Shared(Arc::new(rule)), clipping: None, ema: None, exclusion: None }
     }
 }
 
@@ -89,7 +95,8 @@ impl Optimizer {
     pub fn read(mut named: Named, own: &[Entry]) -> Result<Self, String> {
         let clipping = Clipping::take(&mut named.settings)?;
         let ema = Ema::take(&mut named.settings)?;
-        named.make(own, OPTIMIZERS).map(|rule| Self { rule: Handle::Shared(rule), clipping, ema })
+        let exclusion = Exclusion::take(&mut named, own)?;
+        named.make(own, OPTIMIZERS).map(|rule| Self { rule: Handle::Shared(rule), clipping, ema, exclusion })
     }
 
     /// Scales the gradient of each parameter down to this norm where it is above it, as `clipnorm` of Keras.
@@ -118,6 +125,35 @@ impl Optimizer {
         Self { ema: Some(ema), ..self }
     }
 
+    /// Leaves parameters out of the weight decay, as `exclude_from_weight_decay` of Keras: those of these names, such as
+    /// `dense/bias`, or whose last part is one of them, such as `bias`.
+    ///
+    /// # Errors
+    /// If the rule is one of your own: it has no `weight_decay` that is known here.
+    ///
+    /// ```
+    /// use manyhands::Optimizer;
+    /// use manyhands::optimizers::AdamW;
+    ///
+    /// let optimizer = Optimizer::from(AdamW::default()).exclude_from_weight_decay(["bias"])?;
+    /// assert!(!optimizer.decays("dense/bias") && optimizer.decays("dense/kernel"));
+    /// # Ok::<(), manyhands::Error>(())
+    /// ```
+    pub fn exclude_from_weight_decay<S: Into<String>>(self, names: impl IntoIterator<Item = S>) -> Result<Self> {
+        let names = names.into_iter().map(Into::into).collect();
+        let named = Named { kind: self.name().into(), settings: self.rule.config() };
+        let exclusion = Exclusion::of(names, named, &[]).map_err(|problem| {
+            let help = "write the exclusion into your rule";
+            Error::setting(format!("optimizer `{}`", self.name()), format!("can't exclude parameters: {problem}"), help)
+        })?;
+        Ok(Self { exclusion: Some(exclusion), ..self })
+    }
+
+    /// Whether weight decay, if there is any, reaches the parameter of this name.
+    pub fn decays(&self, parameter: &str) -> bool {
+        !self.exclusion.as_ref().is_some_and(|exclusion| exclusion.holds(parameter))
+    }
+
     /// The average of the weights, if there is one.
     pub fn ema(&self) -> Option<Ema> {
         self.ema
@@ -132,6 +168,12 @@ impl Optimizer {
     #[doc(hidden)]
     pub fn rule(&self) -> &dyn UpdateRule {
         &*self.rule
+    }
+
+    /// The rule for the parameter of this name.
+    pub(crate) fn rule_of(&self, parameter: &str) -> &dyn UpdateRule {
+        let excluded = self.exclusion.as_ref().filter(|exclusion| exclusion.holds(parameter));
+        excluded.map_or(&*self.rule, Exclusion::rule)
     }
 
     /// Name in Keras.
@@ -192,6 +234,7 @@ impl Optimizer {
         let mut settings = self.rule.config();
         self.clipping.into_iter().for_each(|clipping| settings.append(clipping.settings()));
         self.ema.into_iter().for_each(|ema| settings.append(ema.settings()));
+        self.exclusion.iter().for_each(|exclusion| settings.append(exclusion.settings()));
         Named { kind: self.name().into(), settings }
     }
 }

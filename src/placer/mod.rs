@@ -5,6 +5,8 @@
 //! scheduler's own code, and so are copies on all adapters and on fewer (`site/copies.rs`); the fastest is taken. `site.rs` does so, also
 //! with speeds that training has corrected; `chosen.rs` tells the choice; `rig.rs` chooses for simulated rigs.
 
+// Other files: `speeds.rs`: what was measured; `probe/`: slowdown beside other adapters, speed of host and link.
+
 mod blocks;
 mod chosen;
 mod probe;

@@ -12,6 +12,8 @@
 //! # }
 //! ```
 
+// Files: one for each family of networks; `size.rs`: the shape and outputs that they are built for.
+
 mod convnext;
 pub(crate) mod convolutional;
 pub(crate) mod digits;

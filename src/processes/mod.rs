@@ -8,6 +8,9 @@
 //! its error, whatever that one is for, and so all of them end with the same message. Gradients are exchanged right after a collective
 //! with a status, with nothing between them that can fail.
 
+// Files: `joined.rs`: the other processes of a run (`alone.rs` without the feature `processes`); `memory.rs`: threads of one process,
+// for tests; `mpi.rs`: processes of `mpirun`, the one file that names MPI; `wire.rs`: messages as bytes.
+
 #[cfg_attr(not(feature = "processes"), path = "alone.rs")]
 mod joined;
 #[cfg(feature = "processes")]

@@ -1,5 +1,8 @@
 //! Clock, timer and spawn: the one place where native, browser and simulator differ.
 
+// Files: `native.rs`, `browser.rs`: the two systems; `threads.rs`, `one_thread.rs`: work over threads, and without them; `timers.rs`:
+// waits of the native runtime; `metered.rs`: counts the host's memory traffic.
+
 #[cfg(target_arch = "wasm32")]
 mod browser;
 mod metered;
@@ -48,6 +51,15 @@ pub trait Runtime: Send + Sync {
 
     /// Waits for actors whose other end is gone to finish, if a thread may block.
     fn settle(&self, _last_words: Task) {}
+}
+
+/// Bytes of memory that the system can still give, where it says: under Linux. Elsewhere an allocation itself fails; Linux promises more
+/// than it has, and ends the program that takes it.
+pub(crate) fn free_memory() -> Option<u64> {
+    let text = if cfg!(target_os = "linux") { std::fs::read_to_string("/proc/meminfo").ok()? } else { return None };
+    let free = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = free.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib.saturating_mul(1024))
 }
 
 /// Awaits all futures at once; ends with the first error.

@@ -15,10 +15,18 @@ mod one_thread;
 fn pool() -> Option<&'static ThreadPool> {
     static POOL: OnceLock<Option<ThreadPool>> = OnceLock::new();
     let build = || {
-        let built = rayon::ThreadPoolBuilder::new().build();
+        let built = rayon::ThreadPoolBuilder::new().num_threads(wanted()).build();
         built.map_err(|error| log::warn!("the system gives no threads to compute on, so one does it all: {error}")).ok()
     };
     POOL.get_or_init(build).as_ref()
+}
+
+/// Number of threads by `RAYON_NUM_THREADS`, so many for a core at most: more only wait, and starting thousands takes half a
+/// minute. 0 leaves it to rayon.
+fn wanted() -> usize {
+    const MOST_OF_A_CORE: usize = 16;
+    let wanted = std::env::var("RAYON_NUM_THREADS").ok().and_then(|text| text.parse::<usize>().ok()).unwrap_or(0);
+    wanted.min(MOST_OF_A_CORE * std::thread::available_parallelism().map_or(1, usize::from))
 }
 
 /// Runs work on the pool, unless the caller is one of a pool's threads.

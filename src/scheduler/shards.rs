@@ -120,11 +120,14 @@ pub(super) fn feeds(plan: &Plan, pass: Pass, shard: &Batch) -> Vec<(Role, Arc<[f
         feeds.extend((0..).map(Role::Target).zip(shard.targets.iter().cloned()));
         let weights = shard.sample_weights.clone().unwrap_or_else(|| std::iter::repeat_n(1.0, shard.rows).collect());
         let masks = plan.masks.iter().chain(std::iter::repeat(&None)).take(shard.targets.len().max(plan.masks.len()));
-        feeds.extend((0..).map(Role::SampleWeight).zip(masks).filter_map(|(role, mask)| {
+        feeds.extend((0..).map(Role::SampleWeight).zip(masks).enumerate().filter_map(|(output, (role, mask))| {
             plan.find(role)?;
             Some(match mask {
                 None => (role, weights.clone()),
-                Some(mask) => (role, mask.weights(&shard.inputs, shard.rows, Some(&weights)).into()),
+                Some(mask) => {
+                    let target = shard.targets.get(output).map_or(&[][..], |target| target);
+                    (role, mask.weights(&shard.inputs, target, shard.rows, Some(&weights)).into())
+                }
             })
         }));
     }

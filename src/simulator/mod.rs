@@ -4,6 +4,12 @@
 //! in virtual time, and predicts the throughput of 1 to N adapters, with the bottleneck of each, and that of a placement
 //! in stages: the adapters compute nothing, so that hours are simulated in milliseconds. `examples/rigs/` has rigs to start from.
 
+// Files: `world.rs`, `virtual_time.rs`: simulated adapters and their clock; `spec.rs`, `link.rs`, `crowd.rs`: their speeds, links and
+// shared cores; `adapter.rs`, `arithmetic.rs`: the actor and its values; `network.rs`: MPI's collectives (`no_network.rs` without the
+// feature `processes`); `skeleton.rs`, `cost.rs`: plans with few values, and what the plans they replace cost; `trial.rs`: some steps of
+// copies or stages; `rig.rs`, `predict.rs`, `machines.rs`: rigs from a file, and their predicted speed; `budget.rs`, `traffic.rs`: parts
+// of a step; `report.rs`: tables.
+
 pub(crate) mod adapter;
 pub(crate) mod arithmetic;
 mod budget;

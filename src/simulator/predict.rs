@@ -80,7 +80,7 @@ pub fn simulate_steps(rig: &RigConfig, model: &Model) -> Result<(Report, Vec<Sim
     for (grown, n_adapters) in (1..).zip(1..=alone.len()) {
         let (line, steps) = point(&copies, &alone[..n_adapters], rig.batch_size)?;
         strong.push(line);
-        weak.push(point(&copies, &alone[..n_adapters], rig.batch_size * grown)?.0);
+        weak.push(point(&copies, &alone[..n_adapters], rig.batch_size.saturating_mul(grown))?.0);
         let step = |is_counted| move |(ms, report)| SimulatedStep { ms, is_counted, report };
         together =
             steps.warm_up.into_iter().map(step(false)).chain(steps.counted.into_iter().map(step(true))).collect();

@@ -6,6 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 
 use super::spec::AdapterSpec;
 use crate::error::{Error, Result};
+use crate::files;
 use crate::losses::Loss;
 use crate::misread;
 use crate::model::{Model, ModelConfig, Objective};
@@ -16,6 +17,8 @@ use crate::scheduler::Placement;
 
 /// Machines of a rig: beyond them the messages of all processes to each other take too much memory.
 const MOST_MACHINES: u64 = 4096;
+/// Most rows of a batch: each has a place in the simulated reports.
+const MOST_ROWS: u32 = 1 << 20;
 
 /// Input of [`simulate`](super::simulate).
 ///
@@ -211,7 +214,7 @@ impl RigConfig {
     /// # Errors
     /// As [`parse`](Self::parse), or if the file can't be read.
     pub fn load(path: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path).map_err(|source| Error::reading(path, source))?;
+        let text = files::read_text(path)?;
         Self::parse_file(&text, &path.display().to_string())
     }
 
@@ -244,8 +247,9 @@ impl RigConfig {
         if self.adapters.is_empty() && self.machine.is_empty() {
             return Err(Error::setting("`adapters`", "needs one or more, but there are none", "add `[[adapters]]`"));
         }
-        if self.batch_size == 0 {
-            return Err(Error::setting("`batch_size`", "needs to be 1 or more, but is 0", "256 is usual"));
+        if !(1..=MOST_ROWS).contains(&self.batch_size) {
+            let problem = format!("needs to be 1 to {MOST_ROWS}, but is {}", self.batch_size);
+            return Err(Error::setting("`batch_size`", problem, "256 is usual"));
         }
         if self.micro_batches == Some(0) {
             return Err(Error::setting("`micro_batches`", "needs to be 1 or more, but is 0", "4 is usual for stages"));

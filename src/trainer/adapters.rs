@@ -256,7 +256,7 @@ impl Adapters {
             model,
             objective,
             adapters,
-            limits: adapters.iter().map(|info| self.limits.of(info, adapters)).collect(),
+            limits: adapters.iter().enumerate().map(|(idx, info)| self.limits.of(idx, info, adapters)).collect(),
             opener,
             runtime: &self.runtime,
             batch_size: capacity_of(batch_size, 1)?,

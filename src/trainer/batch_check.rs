@@ -13,10 +13,11 @@ use crate::model::Model;
 #[derive(Clone, Debug)]
 pub struct BatchCheck {
     inputs: Vec<Needed<Option<usize>>>,
-    targets: Vec<Needed<Domain>>,
+    targets: Vec<Needed<(Domain, Option<f32>)>>,
 }
 
-/// Name of an array, values of a row, and the allowed values: of an input, the bound of its indices.
+/// Name of an array, values of a row, and the allowed values: of an input, the bound of its indices; of a target, its domain, and the
+/// class that its loss ignores.
 #[derive(Clone, Debug)]
 struct Needed<T> {
     name: String,
@@ -59,7 +60,8 @@ impl BatchCheck {
         });
         let targets = model.outputs().into_iter().zip(losses).map(|((name, shape), loss)| {
             let target = loss.target(shape);
-            Needed { name: name.to_owned(), row_len: target.shape.len(), allowed: target.domain }
+            let allowed = (target.domain, loss.ignored_class());
+            Needed { name: name.to_owned(), row_len: target.shape.len(), allowed }
         });
         Self { inputs: inputs.collect(), targets: targets.collect() }
     }
@@ -94,9 +96,10 @@ impl BatchCheck {
     fn check_targets(&self, batch: &Batch) -> Result<()> {
         check_lens("target for output", &self.targets, &batch.targets, batch.rows)?;
         for (output, (target, values)) in self.targets.iter().zip(&batch.targets).enumerate() {
-            if let Domain::Classes(classes) = target.allowed {
-                check_batch_labels(values, target.row_len, output, classes)?;
-            } else if let Some(numbers) = numbers_of(target.allowed) {
+            let (domain, ignored) = target.allowed;
+            if let Domain::Classes(classes) = domain {
+                check_batch_labels(values, target.row_len, output, classes, ignored)?;
+            } else if let Some(numbers) = numbers_of(domain) {
                 check_batch_numbers(values, target.row_len, output, numbers)?;
             }
         }

@@ -10,7 +10,7 @@ use super::Progress;
 use crate::error::{Error, Result};
 use crate::files::{self, FileKind};
 use crate::kind::Named;
-use crate::model::file::{Entered, FileReader, Metadata, entered, json, write_tensors};
+use crate::model::file::{Entered, FileReader, Metadata, entered, json, read_whole, write_tensors};
 use crate::model::{BEST, Model, OPTIMIZER, Own, Weights};
 use crate::optimizers::Optimizer;
 use crate::plan::Layout;
@@ -193,8 +193,13 @@ impl Checkpoint {
     /// # Errors
     /// As [`load`](Self::load).
     pub fn load_with<'a>(path: &Path, own: impl Into<Own<'a>>) -> Result<Self> {
-        let bytes = std::fs::read(path).map_err(|error| Error::reading(path, error))?;
-        Self::read_with(&bytes, path, own.into())
+        Self::read_with(&read_whole(path)?, path, own.into())
+    }
+
+    /// The bytes of a checkpoint's file.
+    #[cfg(feature = "cli")]
+    pub(crate) fn bytes_of(path: &Path) -> Result<Vec<u8>> {
+        read_whole(path)
     }
 
     /// Reads a checkpoint from the bytes of its file, which may be on another machine.
@@ -260,6 +265,26 @@ impl Checkpoint {
             ));
         }
         Ok(())
+    }
+}
+
+impl Checkpoint {
+    /// Checks that weights and optimizer state are finite: from others no training goes on.
+    ///
+    /// # Errors
+    /// If not.
+    pub(crate) fn check_finite(&self) -> Result<()> {
+        self.model.check_finite()?;
+        let TrainingState { weights, optimizer } = &self.state;
+        let mut values = weights.parameters.iter().chain(optimizer.iter().flatten()).flatten();
+        if values.all(|value| value.is_finite()) {
+            return Ok(());
+        }
+        Err(Error::non_finite(
+            "the checkpoint",
+            "needs finite numbers, but the state of its optimizer has others",
+            "its training has diverged: go back to an earlier file, or train again with a lower learning rate or `clip_norm`",
+        ))
     }
 }
 

@@ -170,7 +170,7 @@ impl Compile {
 
     /// Settings for the evaluation of a trained model: the losses and metrics that its file keeps.
     pub fn for_evaluation(evaluation: &Evaluation) -> Self {
-        let Evaluation { losses, loss_weights, reduction, metrics } = evaluation.clone();
+        let Evaluation { losses, loss_weights, reduction, metrics, target_means: _ } = evaluation.clone();
         let sgd = Optimizer::sgd(0.01, 0.0);
         let compile = Self::new(sgd, Loss::MEAN_SQUARED_ERROR);
         Self { losses, loss_weights, reduction, metrics, ..compile }
@@ -183,6 +183,7 @@ impl Compile {
             loss_weights: self.loss_weights.clone(),
             reduction: self.reduction,
             metrics: self.metrics.clone(),
+            target_means: Vec::new(),
         }
     }
 
@@ -225,7 +226,11 @@ impl Compile {
                 "give the losses in the order of the model's outputs",
             );
         }
-        for (output, (loss, (_, shape))) in self.losses.iter().zip(model.outputs()).enumerate() {
+        for (output, (loss, (name, shape))) in self.losses.iter().zip(model.outputs()).enumerate() {
+            loss.target(shape)
+                .domain
+                .check()
+                .map_err(|Problem { problem, help }| Error::setting(format!("output `{name}`"), problem, help))?;
             for metric in self.metrics_of(output) {
                 metric.check(loss.function(), shape).map_err(|Problem { problem, help }| {
                     Error::setting(format!("metric `{}` of output {output}", metric.name()), problem, help)

@@ -46,6 +46,8 @@ impl Trainer {
         let mut loader = self.begin_run(train, fit).await?;
         self.needs().warn_of_small_batches(fit.batch_size, rows, self.adapters.names().len());
         self.needs().warn_of_frozen();
+        let reported = self.reported(fit.validation.is_some());
+        callbacks.iter_mut().try_for_each(|callback| callback.on_begin(&reported))?;
         for (callback, state) in callbacks.iter_mut().zip(&self.progress.callbacks) {
             callback.restore(state);
             if let Some(best) = &self.progress.best {

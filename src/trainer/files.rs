@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::{Callback, EpochEnd, EpochLog, Flow, StepLog};
 use crate::error::{Error, Result};
-use crate::files::{FileKind, create_log, resume_log};
+use crate::files::{FileKind, create_log, each_line, resume_log};
 use crate::scheduler::split::SplitMode;
 use crate::shown;
 
@@ -111,29 +111,30 @@ impl JsonLog {
     /// If the file can't be read, holds no training steps from the first on, or is of a run with more adapters.
     pub fn recorded_split(path: &Path, n_adapters: usize) -> Result<SplitMode> {
         let refuse = |problem: String, help: &str| {
-            Err(Error::setting(format!("the recorded split `{}`", shown(path)), problem, help))
+            Error::setting(format!("the recorded split `{}`", shown(path)), problem, help)
         };
-        let text = std::fs::read_to_string(path).map_err(|error| Error::reading(path, error))?;
         let mut steps: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
-        for step in text.lines().filter_map(|line| serde_json::from_str::<LoggedStep>(line).ok()) {
-            let mut rows = vec![0; n_adapters];
+        each_line(path, |line| {
+            let Ok(step) = serde_json::from_slice::<LoggedStep>(line) else { return Ok(()) };
+            let mut rows = vec![0_u32; n_adapters];
             for shard in step.adapters {
                 let Some(sum) = rows.get_mut(shard.adapter) else {
-                    return refuse(
-                        format!("needs at least {} adapters, but the run uses {n_adapters}", shard.adapter + 1),
+                    return Err(refuse(
+                        format!("needs an adapter {} too, but the run uses {n_adapters}", shard.adapter),
                         "choose the adapters of the recorded run, in its order; they count from 0",
-                    );
+                    ));
                 };
-                *sum += shard.rows;
+                *sum = sum.saturating_add(shard.rows);
             }
             // A repeated step has two lines: the later one counts.
             steps.insert(step.step, rows);
-        }
+            Ok(())
+        })?;
         if steps.is_empty() || steps.keys().copied().ne(1..=steps.len() as u64) {
-            return refuse(
+            return Err(refuse(
                 format!("needs the lines of all training steps from 1 on, but has {}", steps.len()),
                 "name a file that `--json` wrote",
-            );
+            ));
         }
         Ok(SplitMode::Recorded(Arc::new(steps.into_values().collect())))
     }
@@ -234,7 +235,7 @@ mod tests {
         };
         assert!(refused("").contains("needs the lines of all training steps from 1 on, but has 0"));
         assert!(refused(&step(2, 0, 8)).contains("needs the lines of all training steps from 1 on, but has 1"));
-        assert!(refused(&step(1, 2, 8)).contains("needs at least 3 adapters, but the run uses 2"));
+        assert!(refused(&step(1, 2, 8)).contains("needs an adapter 2 too, but the run uses 2"));
         let epoch = "{\"kind\":\"epoch\",\"step\":1,\"epoch\":1}\n";
         std::fs::write(&path, [&step(1, 0, 7), epoch, &step(2, 0, 9), &step(2, 1, 8)].concat()).unwrap();
         let split = JsonLog::recorded_split(&path, 2).unwrap();

@@ -8,12 +8,15 @@ use super::meter::{self, Meter, Reports, Tally, Whole};
 use super::needs::{check_inputs, check_meaning};
 use super::{Trainer, Values};
 use crate::data::{Batch, Dataset, Loader, LoaderSettings, Part};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::model::Model;
 use crate::processes::Group;
+use crate::runtime;
 use crate::scheduler::Scheduler;
 use crate::scheduler::timeline::Activity;
 use crate::shape::Shape;
+use crate::shown::bytes;
+use crate::size::F32_BYTES;
 
 impl Trainer {
     /// Loss and metrics of a dataset at inference, without blocking.
@@ -152,6 +155,21 @@ impl Trainer {
     }
 }
 
+/// Checks that the outputs of all rows fit in the memory that is free.
+fn check_outputs(shapes: &[Shape], rows: usize) -> Result<()> {
+    let values = shapes.iter().fold(0_u64, |sum, shape| sum.saturating_add(shape.len() as u64));
+    let needed = values.saturating_mul(rows as u64).saturating_mul(F32_BYTES);
+    match runtime::free_memory().filter(|free| needed > *free) {
+        None => Ok(()),
+        Some(free) => Err(Error::new(
+            ErrorKind::OutOfMemory,
+            format!("the outputs of {rows} rows"),
+            format!("need {}, but the system has {} free", bytes(needed), bytes(free)),
+            "predict fewer rows at a time, or use a model with smaller outputs",
+        )),
+    }
+}
+
 /// The outputs of a scheduler for a dataset, whose rows have these shapes.
 pub(super) async fn predict_with(
     scheduler: &mut Scheduler,
@@ -161,6 +179,7 @@ pub(super) async fn predict_with(
     (part, group): (Option<Part>, &Group),
 ) -> Result<Vec<ArrayD<f32>>> {
     let rows = dataset.len();
+    check_outputs(shapes, rows)?;
     let mut loader = Loader::new(dataset, reading)?;
     part.into_iter().for_each(|part| loader.set_part(part));
     loader.start_epoch(0, 0);

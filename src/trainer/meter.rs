@@ -6,8 +6,9 @@ use super::{Compile, Values};
 use crate::data::Batch;
 use crate::error::{Error, Result};
 use crate::losses::{Domain, Head, Reduction};
-use crate::metrics::{Metric, Position};
+use crate::metrics::{Metric, Mode, Position, Reported};
 use crate::model::Model;
+use crate::plan::PositionMask;
 use crate::shape::Shape;
 
 /// Sums over the batches of an epoch, saved in a checkpoint so that a resumed epoch reports the same.
@@ -36,18 +37,25 @@ fn numbers_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<f64
     Ok(numbers.into_iter().map(|number| number.unwrap_or(f64::NAN)).collect())
 }
 
-/// Names of the reported numbers, in order.
-pub(super) fn names(compile: &Compile, outputs: &[(&str, &Shape)]) -> Vec<String> {
+/// The reported numbers, in order. Losses are minimized.
+pub(super) fn reported(compile: &Compile, outputs: &[(&str, &Shape)]) -> Vec<Reported> {
     let several = outputs.len() > 1;
-    let mut names = vec!["loss".to_owned()];
+    let loss = |name: String| Reported { name, mode: Some(Mode::Min) };
+    let mut numbers = vec![loss("loss".to_owned())];
     for (output, (name, _)) in outputs.iter().enumerate() {
         if several {
-            names.push(format!("{name}_loss"));
+            numbers.push(loss(format!("{name}_loss")));
         }
         let prefix = if several { format!("{name}_") } else { String::new() };
-        names.extend(compile.metrics_of(output).iter().map(|metric| format!("{prefix}{}", metric.name())));
+        let metric = |metric: &Metric| Reported { name: format!("{prefix}{}", metric.name()), mode: metric.mode() };
+        numbers.extend(compile.metrics_of(output).iter().map(metric));
     }
-    names
+    numbers
+}
+
+/// Their names.
+pub(super) fn names(compile: &Compile, outputs: &[(&str, &Shape)]) -> Vec<String> {
+    reported(compile, outputs).into_iter().map(|number| number.name).collect()
 }
 
 /// Checks that each name of a log is that of one number, those of validation included.
@@ -93,7 +101,8 @@ impl Whole {
 /// Whether counts follow from the number of rows; else they are sums over the rows.
 pub(super) fn counts_follow_rows(compile: &Compile, model: &Model, batch: &Batch) -> bool {
     let has_weights = batch.sample_weights.is_some() && compile.reduction == Reduction::MeanWithSampleWeight;
-    compile.reduction == Reduction::Sum || !has_weights && model.input_masks().iter().all(Option::is_none)
+    compile.reduction == Reduction::Sum
+        || !has_weights && model.position_masks(&compile.losses).iter().all(Option::is_none)
 }
 
 /// Count of each output by which its loss is divided, where without weights and masks a batch has so many `rows`.
@@ -101,13 +110,16 @@ pub(super) fn counts_follow_rows(compile: &Compile, model: &Model, batch: &Batch
 pub(super) fn counts(compile: &Compile, model: &Model, batch: &Batch, rows: usize) -> Vec<f64> {
     let sum = |weights: &[f32]| weights.iter().map(|weight| f64::from(*weight)).sum::<f64>();
     let (weights, rows) = (batch.sample_weights.as_deref(), rows as f64);
-    let masks = model.input_masks();
+    let masks = model.position_masks(&compile.losses);
+    let of = |mask: &PositionMask, output: usize| mask.of(&batch.inputs, &batch.targets[output], batch.rows);
     let count = |(output, (_, shape)): (usize, (&str, &Shape))| match (compile.reduction, &masks[output]) {
         (Reduction::Sum, _) => 1.0,
         (Reduction::SumOverBatchSize, None) => rows * shape.positions() as f64,
-        (Reduction::SumOverBatchSize, Some(mask)) => sum(&mask.of(&batch.inputs, batch.rows)),
+        (Reduction::SumOverBatchSize, Some(mask)) => sum(&of(mask, output)),
         (Reduction::MeanWithSampleWeight, None) => weights.map_or(rows, sum) * shape.positions() as f64,
-        (Reduction::MeanWithSampleWeight, Some(mask)) => sum(&mask.weights(&batch.inputs, batch.rows, weights)),
+        (Reduction::MeanWithSampleWeight, Some(mask)) => {
+            sum(&mask.weights(&batch.inputs, &batch.targets[output], batch.rows, weights))
+        }
     };
     model.outputs().into_iter().enumerate().map(count).collect()
 }
@@ -136,7 +148,7 @@ pub(super) struct Reports<'a> {
 }
 
 /// A batch with the reports of its rows.
-struct Reported<'a> {
+struct ReportedBatch<'a> {
     compile: &'a Compile,
     model: &'a Model,
     reports: &'a Reports<'a>,
@@ -189,7 +201,7 @@ pub(super) struct Tally(Vec<Number>);
 impl Tally {
     /// Loss and metrics of a batch, or of a part of it, from its rows' reports.
     pub(super) fn of(compile: &Compile, model: &Model, reports: &Reports<'_>, batch: &Batch, whole: &Whole) -> Self {
-        Self(Reported { compile, model, reports, batch, whole }.numbers())
+        Self(ReportedBatch { compile, model, reports, batch, whole }.numbers())
     }
 
     /// All numbers, one after the other.
@@ -213,9 +225,10 @@ impl Tally {
 /// Weight of each position of an output that has a mask: 1, or 0 for one that is left out.
 type Mask = Option<Vec<f32>>;
 
-impl Reported<'_> {
+impl ReportedBatch<'_> {
     fn mask(&self, output: usize) -> Mask {
-        Some(self.model.input_masks()[output]?.of(&self.batch.inputs, self.batch.rows))
+        let mask = self.model.position_masks(&self.compile.losses)[output]?;
+        Some(mask.of(&self.batch.inputs, &self.batch.targets[output], self.batch.rows))
     }
 
     /// Loss and metrics of a batch from its rows' reports. Sums go over the rows in order, whatever the split was. Penalties
@@ -299,9 +312,10 @@ impl Reported<'_> {
     #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
     fn count_losses(&self, output: usize) -> Vec<f64> {
         let (report, batch) = (&self.reports.rows[output], self.batch);
-        let weights = match (self.model.input_masks()[output], &batch.sample_weights) {
+        let masks = self.model.position_masks(&self.compile.losses);
+        let weights = match (masks[output], &batch.sample_weights) {
             (Some(mask), weights) => {
-                let weights = mask.weights(&batch.inputs, batch.rows, weights.as_deref());
+                let weights = mask.weights(&batch.inputs, &batch.targets[output], batch.rows, weights.as_deref());
                 weights.iter().map(|weight| f64::from(*weight)).sum()
             }
             (None, None) => (report.len() / 2) as f64,

@@ -1,5 +1,12 @@
 //! The trainer: `fit`, `evaluate`, `predict` over any number of adapters.
 
+// Files, by question. Settings: `compile.rs`, `fit.rs`, `save_settings.rs`. Adapters: `adapters.rs`, `memory.rs`, `auto.rs`
+// (`no_auto.rs` without the feature `placer`), `rig.rs`. A run: `epochs.rs`, `steps.rs`, `progress.rs`, `loss_scale.rs`, `meter.rs`,
+// `needs.rs` (checks of data), `adapt.rs`, `advice.rs`. Driven by the caller: `live.rs`, `on_batch.rs`, `batch_check.rs`. Without
+// training: `inference.rs`, `predictor.rs`. Kept: `snapshots.rs` (on the host), `checkpoint.rs`, `saving.rs`, `saver.rs`,
+// `model_checkpoint.rs` (in files). Reported: `callbacks.rs`, `log.rs`, `files.rs`, `tensorboard.rs`. Several processes: `share.rs`,
+// `process_split.rs`, `alike.rs`. `blocking.rs`: blocking forms.
+
 mod adapt;
 mod adapters;
 mod advice;
@@ -43,6 +50,7 @@ use std::sync::Arc;
 use crate::adapters::{Handle, Info, Opener};
 use crate::data::{Dataset, LoaderSettings};
 use crate::error::Result;
+use crate::metrics::Reported;
 use crate::model::Model;
 use crate::placer::ChosenPlacement;
 use crate::processes::Group;
@@ -310,10 +318,11 @@ impl Trainer {
     }
 
     /// The numbers that an epoch reports.
-    pub fn log_names(&self, has_validation: bool) -> Vec<String> {
-        let names = meter::names(&self.compile, &self.model.outputs());
-        let validation = has_validation.then(|| names.iter().map(|name| format!("val_{name}")).collect::<Vec<_>>());
-        names.iter().cloned().chain(validation.into_iter().flatten()).collect()
+    pub fn reported(&self, has_validation: bool) -> Vec<Reported> {
+        let numbers = meter::reported(&self.compile, &self.model.outputs());
+        let validation = |number: &Reported| Reported { name: format!("val_{}", number.name), ..number.clone() };
+        let validation: Vec<Reported> = numbers.iter().filter(|_| has_validation).map(validation).collect();
+        [numbers, validation].concat()
     }
 
     /// Checks that a dataset has the shapes and labels that model and losses need, before anything runs.
@@ -338,7 +347,12 @@ impl Trainer {
             self.model.schema.held_out = schema.held_out;
         }
         self.model.evaluation = Some(self.compile.evaluation());
-        [Some(train), validation].into_iter().flatten().try_for_each(|data| self.check_data(data))
+        [Some(train), validation].into_iter().flatten().try_for_each(|data| self.check_data(data))?;
+        let target_means = self.needs().target_means(train)?;
+        if let Some(evaluation) = &mut self.model.evaluation {
+            evaluation.target_means = target_means;
+        }
+        Ok(())
     }
 
     fn needs(&self) -> Needs<'_> {
@@ -376,6 +390,7 @@ impl Trainer {
     /// If the checkpoint is of another model or optimizer. Then nothing is changed.
     pub fn resume(&mut self, checkpoint: Checkpoint) -> Result<()> {
         checkpoint.check_fits(&self.model, &self.compile.optimizer)?;
+        checkpoint.check_finite()?;
         self.adapters.close();
         self.model.weights = checkpoint.state.weights.clone();
         self.model.schema = checkpoint.model.schema;

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::callbacks::{Callback, EpochEnd, Flow, Monitor};
 use crate::error::Result;
+use crate::metrics::Reported;
 
 /// Saves the model after each epoch in which a number is better than ever before, as Keras' `ModelCheckpoint` with
 /// `save_best_only`. The file is replaced atomically; it holds the model alone, without the optimizer's state.
@@ -65,9 +66,13 @@ impl ModelCheckpoint {
 }
 
 impl Callback for ModelCheckpoint {
+    fn on_begin(&mut self, reported: &[Reported]) -> Result<()> {
+        self.monitor.resolve(reported)
+    }
+
     fn on_epoch(&mut self, end: &mut EpochEnd<'_>) -> Result<Flow> {
-        let value = self.monitor.of(end.log)?;
-        if self.monitor.is_better(value, self.best, 0.0) {
+        let value = self.monitor.of(end.log);
+        if self.monitor.is_better(value, self.best, 0.0)? {
             end.model.save(&self.path)?;
             self.best = Some(value);
         }
@@ -75,12 +80,12 @@ impl Callback for ModelCheckpoint {
     }
 
     fn state(&self) -> Value {
-        json!({ STATE: { "monitor": self.monitor.name, "best": self.best } })
+        json!({ STATE: self.monitor.state(self.best) })
     }
 
     fn restore(&mut self, state: &Value) {
         let state = &state[STATE];
-        if state["monitor"] == self.monitor.name.as_str() {
+        if self.monitor.is_of(state) {
             self.best = state["best"].as_f64().or(self.best);
         }
     }
@@ -89,12 +94,14 @@ impl Callback for ModelCheckpoint {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metrics::Mode;
 
     #[test]
     fn it_goes_on_with_the_number_that_it_watched() {
-        let before = ModelCheckpoint::new("a", Monitor::new("val_loss")).initial_value_threshold(0.5);
+        let min = |name: &str| ModelCheckpoint::new("a", Monitor::new(name).mode(Mode::Min));
+        let before = min("val_loss").initial_value_threshold(0.5);
         let resumed = |name: &str, state: &Value| {
-            let mut checkpoint = ModelCheckpoint::new("a", Monitor::new(name));
+            let mut checkpoint = min(name);
             checkpoint.restore(state);
             checkpoint.best_value()
         };

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use super::batch_check::numbers_of;
 use super::{BatchCheck, Compile};
-use crate::data::{ClassWeighted, Dataset, check_indices, check_labels, check_numbers};
+use crate::data::{
+    ClassWeighted, Dataset, check_counted_labels, check_indices, check_numbers, class_parts, column_means,
+};
 use crate::error::{Error, Result};
 use crate::losses::{Domain, Head};
 use crate::model::Model;
@@ -14,6 +16,8 @@ use crate::shape::Shape;
 
 /// Fewest rows that an adapter should get on average to be worth its fixed costs and to have useful statistics.
 const FEW_ROWS: usize = 8;
+/// Most numbers of an output's last axis whose means are kept.
+const MOST_MEANS: usize = 4096;
 
 /// The needs of a model with its losses.
 #[derive(Clone, Copy)]
@@ -40,12 +44,23 @@ impl Needs<'_> {
         for (output, ((_, shape), loss)) in outputs.iter().zip(&self.compile.losses).enumerate() {
             let domain = loss.target(shape).domain;
             if let Domain::Classes(classes) = domain {
-                check_labels(dataset, output, classes)?;
+                check_counted_labels(dataset, output, classes, loss.ignored_class())?;
             } else if let Some(numbers) = numbers_of(domain) {
                 check_numbers(dataset, output, numbers)?;
             }
         }
         Ok(())
+    }
+
+    /// Mean target of each output, for each number of its last axis; for labels the part of each class. The data have been checked.
+    pub(super) fn target_means(&self, dataset: &dyn Dataset) -> Result<Vec<Vec<f32>>> {
+        let outputs = self.model.outputs().into_iter().zip(&self.compile.losses).enumerate();
+        let means = outputs.map(|(output, ((_, shape), loss))| match loss.target(shape).domain {
+            _ if shape.last() > MOST_MEANS => Ok(Vec::new()),
+            Domain::Classes(classes) => class_parts(dataset, output, classes, loss.ignored_class()),
+            _ => column_means(dataset, output, shape.last()),
+        });
+        means.collect()
     }
 
     /// Checks of batches that need neither model nor losses any more.

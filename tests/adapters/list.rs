@@ -250,21 +250,23 @@ fn choices() {
 }
 
 #[test]
-fn without_a_gpu_the_default_is_the_cpu() {
+fn without_a_gpu_all_and_the_default_are_the_cpu() {
     let list = sort(rig().split_off(3));
-    let names: Vec<String> = choose(&list, " ").unwrap().into_iter().map(|info| info.name).collect();
-    assert_eq!(names, ["CPU (8 threads)"]);
+    for wanted in [" ", "all", "ALL", "all,all"] {
+        let names: Vec<String> = choose(&list, wanted).unwrap().into_iter().map(|info| info.name).collect();
+        assert_eq!(names, ["CPU (8 threads)"], "`{wanted}`");
+    }
 }
 
 #[test]
 fn an_unknown_adapter_is_an_error_with_the_list() {
     let list = sort(rig().split_off(3));
     let text = |wanted| choose(&list, wanted).unwrap_err().to_string();
-    let help = "\n  help: give indices, name parts, `discrete`, `integrated`, `cpu`, `software`, or `gpu` or `all` for every GPU, with \
-                commas; this machine has `CPU (8 threads)` (index 0), `llvmpipe (LLVM 15.0.6, 256 bits)` (index 1)";
+    let help = "\n  help: give indices, name parts, `discrete`, `integrated`, `cpu`, `software`, `gpu` for every GPU, or `all` for \
+                every GPU, else the CPU, with commas; this machine has `CPU (8 threads)` (index 0), `llvmpipe (LLVM 15.0.6, 256 bits)` (index 1)";
     assert_eq!(text("0,radeon"), format!("the choice of adapters names no adapter of this machine: `radeon`{help}"));
     assert_eq!(text("7"), format!("the choice of adapters names no adapter of this machine: `7`{help}"));
-    assert_eq!(text("all"), format!("the choice of adapters names no adapter of this machine: `all`{help}"));
+    assert_eq!(text("gpu"), format!("the choice of adapters names no adapter of this machine: `gpu`{help}"));
     assert_eq!(text("0,,1"), format!("the choice of adapters has an empty item{help}"));
 }
 
@@ -287,4 +289,5 @@ fn a_group_that_names_nothing_leaves_the_others() {
     let names = |wanted| choose(&list, wanted).unwrap().into_iter().map(|info| info.name).collect::<Vec<_>>();
     assert_eq!(names("all,cpu"), ["CPU (8 threads)"]);
     assert_eq!(names("cpu, discrete"), ["CPU (8 threads)"]);
+    assert_eq!(names("software,all"), ["llvmpipe (LLVM 15.0.6, 256 bits)", "CPU (8 threads)"]);
 }

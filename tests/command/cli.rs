@@ -1,4 +1,4 @@
-//! The `manyhands` command, run as a user runs it.
+//! Does the `manyhands` command do what a user asks: output, mistakes, resumption? It is run as a user runs it.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail loudly")]
 
@@ -221,7 +221,10 @@ const MISTAKES: &[(&str, &str)] = &[
     ),
     ("train shape.toml", "error: input `input` needs shape [batch, 3], but the dataset gives [batch, 2]"),
     ("train label.toml", "needs labels"),
-    ("train table.toml --resume", "error: `manyhands.safetensors` can't be read: "),
+    (
+        "train table.toml --resume",
+        "error: `--resume` needs an earlier run, but `runs` holds none\n  help: name its folder",
+    ),
     (
         "train --resume other.safetensors",
         "error: the checkpoint needs the model it was made with, but got another model",
@@ -278,7 +281,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ("train --save .", "error: `.` needs to be a file, but is a folder"),
     (
         "train --memory radeon=1GB",
-        "error: the memory limit for `radeon` needs an adapter in use, but names none\n  help: in use are `CPU",
+        "error: the memory limit for `radeon` needs an adapter in use, but names none\n  help: numbers count the adapters in use, in their order: 0 `CPU",
     ),
     ("train memory.toml", "a memory limit needs an adapter and an amount, such as `0=6GB`, but is `cpu=1`"),
     (
@@ -336,7 +339,7 @@ fn mistakes_are_named() {
     {
         assert_eq!(run(&folder, line).status.code(), Some(2), "{line}");
     }
-    assert!(!folder.path().join("manyhands.safetensors").exists(), "a refused run writes nothing");
+    assert!(!folder.path().join("runs").exists(), "a refused run writes nothing");
 }
 
 const DENSE_DIGITS: &str = r#"
@@ -358,16 +361,17 @@ fn warnings_are_shown_with_their_help() {
         log.contains("warning: a batch of 16 rows is small for 3 adapters: some will get none\n  help: use 24 rows"),
         "{log}"
     );
-    assert!(output.stdout.is_empty(), "{}", text(&output.stdout));
+    let best = "runs/1/best.safetensors";
+    let told = format!("best model in `{best}`; predict with `manyhands predict {best}`\n");
+    assert_eq!(text(&output.stdout), told);
 }
 
 #[test]
 fn a_reader_that_goes_away_is_no_crash() {
     let folder = tempfile::tempdir().unwrap();
     succeed(&folder, "train --quiet --epochs 1");
-    for line in
-        ["predict manyhands.safetensors", "summary manyhands.safetensors", "adapters", "train --epochs 1 --overwrite"]
-    {
+    let best = "runs/1/best.safetensors";
+    for line in [&format!("predict {best}"), &format!("summary {best}"), "adapters", "train --epochs 1"] {
         let mut child = command(&folder, line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         drop(child.stdout.take());
         let output = child.wait_with_output().unwrap();
@@ -447,9 +451,10 @@ fn early_stopping_goes_back_to_the_best_weights_over_a_resumption() {
 fn a_run_that_is_done_stays_as_it_is() {
     let folder = tempfile::tempdir().unwrap();
     succeed(&folder, "train --epochs 1");
-    let before = fs::read(folder.path().join("manyhands.safetensors")).unwrap();
+    let before = fs::read(folder.path().join("runs/1/last.safetensors")).unwrap();
     assert!(succeed(&folder, "train --epochs 1 --resume").contains("nothing to do: all 1 epochs are done"));
-    assert_eq!(fs::read(folder.path().join("manyhands.safetensors")).unwrap(), before);
+    assert_eq!(fs::read(folder.path().join("runs/1/last.safetensors")).unwrap(), before);
+    assert!(!folder.path().join("runs/2").exists());
 }
 
 #[cfg(target_os = "linux")]
@@ -478,9 +483,9 @@ fn what_is_shown_fits_the_terminal() {
     let rig = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/rigs/eight.toml");
     let lines = [
         "adapters".to_owned(),
-        "train --epochs 1 --overwrite --adapters cpu,cpu,cpu --split 3:2:1".into(),
+        "train --epochs 1 --adapters cpu,cpu,cpu --split 3:2:1".into(),
         "summary named.toml".into(),
-        "summary manyhands.safetensors".into(),
+        "summary runs/1/last.safetensors".into(),
         format!("simulate {rig}"),
         "bench steps --models mlp --steps 1 --rounds 1 --batch-size 8 --adapters cpu,cpu --split even".into(),
     ];
@@ -510,14 +515,15 @@ fn names_of_files_do_not_steer_the_terminal() {
     write_table(&folder, 2, 3, "");
     let table = fs::read_to_string(folder.path().join("table.csv")).unwrap();
     write(&folder, "table.csv", table.replace(",c\n", ",\u{1b}[2Jc\n"));
-    for line in ["train named.toml --epochs 1", "summary manyhands.safetensors", "train table.toml --epochs 1 --save b"]
+    for line in
+        ["train named.toml --epochs 1", "summary runs/1/last.safetensors", "train table.toml --epochs 1 --save b"]
     {
         let output = run(&folder, line);
         assert!(output.status.success(), "{line}: {}", text(&output.stderr));
         let shown = text(&output.stdout) + &text(&output.stderr);
         assert!(!shown.contains('\u{1b}'), "{line}: {shown:?}");
     }
-    assert!(succeed(&folder, "summary manyhands.safetensors").contains("a\\u{1b}[31mb (Dense)"));
+    assert!(succeed(&folder, "summary runs/1/last.safetensors").contains("a\\u{1b}[31mb (Dense)"));
 }
 
 /// Mesa's layer that looks for a desktop prints where there is none, and starting any driver takes time.
@@ -572,7 +578,7 @@ fn a_batch_is_planned_for_no_more_rows_than_there_are() {
             .collect::<Vec<_>>()
     };
     assert_eq!(log("9000000000000"), log("1437"));
-    let evaluated = succeed(&folder, "evaluate manyhands.safetensors --batch-size 9000000000000");
+    let evaluated = succeed(&folder, "evaluate runs/1/last.safetensors --batch-size 9000000000000");
     assert!(evaluated.starts_with("360 rows: "), "{evaluated}");
 }
 
@@ -639,7 +645,7 @@ fn an_image_that_can_t_be_read_stops_no_other_prediction() {
     write(&folder, "run.toml", settings(""));
     write(&folder, "skip.toml", settings("unreadable = \"skip\""));
     succeed(&folder, "train run.toml --epochs 1");
-    let output = run(&folder, "predict manyhands.safetensors --config run.toml --input new");
+    let output = run(&folder, "predict runs/1/last.safetensors --config run.toml --input new");
     assert_eq!(output.status.code(), Some(1));
     let lines: Vec<String> = text(&output.stdout).lines().map(String::from).collect();
     assert_eq!((lines.len(), lines[2].as_str()), (4, "1,2.png,,,"), "{lines:?}");
@@ -647,7 +653,7 @@ fn an_image_that_can_t_be_read_stops_no_other_prediction() {
     let error = text(&output.stderr);
     assert!(error.contains("new/2.png` needs to be PNG, JPEG or BMP, but is none of them"), "{error}");
     assert!(error.contains("error: 1 of 3 rows need a file that can be read"), "{error}");
-    let skipped = succeed(&folder, "predict manyhands.safetensors --config skip.toml --input new");
+    let skipped = succeed(&folder, "predict runs/1/last.safetensors --config skip.toml --input new");
     assert_eq!(skipped.lines().count(), 3, "{skipped}");
     write(&folder, "train/a/bad.png", "no image");
     assert!(

@@ -58,6 +58,42 @@ fn the_commands_of_the_guide_run() {
     assert!(ran >= 7, "{ran} blocks");
 }
 
+/// What stands for the lines of README that build: the command that is built, and these tests themselves.
+const BUILT: [(&str, &str); 2] =
+    [("cargo run --release -- train", "manyhands train"), ("scripts/test", "manyhands --version")];
+
+/// README as a new user follows it, on a machine without a GPU. Its program in Rust is a doc test, `include_str!` in `src/lib.rs`, its
+/// program in Python a test of `python/tests/test_docs.py`.
+#[test]
+#[cfg(unix)]
+fn the_commands_of_the_readme_run_without_a_gpu() {
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    assert!(fs::read_to_string(root().join("src/lib.rs")).unwrap().contains("#[doc = include_str!(\"../README.md\")]"));
+    let folder = tempfile::tempdir().unwrap();
+    // Its reader has tables of these names.
+    for table in ["penguins.csv", "new.csv"] {
+        fs::copy(root().join("examples/settings/data/penguins.csv"), folder.path().join(table)).unwrap();
+    }
+    let run = |line: &str| {
+        let mut shell = program(&folder, "sh");
+        shell.env("PATH", path_with_the_command()).env_remove(manyhands::adapters::ADAPTERS_VARIABLE);
+        // No driver of Vulkan is found.
+        shell.env("VK_DRIVER_FILES", "/nonexistent").env("VK_ICD_FILENAMES", "/nonexistent");
+        outputs_of(shell.args(["-ec", line])).0
+    };
+    let listed: Vec<serde_json::Value> = serde_json::from_str(&run("manyhands adapters --json")).unwrap();
+    assert_eq!(listed.iter().map(|adapter| adapter["kind"].as_str()).collect::<Vec<_>>(), [Some("cpu")]);
+    let lines: Vec<&str> =
+        blocks(&readme, "sh").into_iter().flat_map(str::lines).filter(|line| !line.is_empty()).collect();
+    assert!(lines.len() >= 5 && BUILT.iter().all(|(line, _)| lines.contains(line)), "{lines:?}");
+    for line in lines {
+        let built = BUILT.iter().find(|(built, _)| *built == line).map_or(line, |(_, command)| command);
+        assert!(!built.contains("cargo"), "`{built}` builds: name what stands for it");
+        assert!(!run(built).is_empty(), "{line}");
+    }
+    assert!(run("manyhands train --adapters all --epochs 1 --save all.safetensors").contains("CPU"));
+}
+
 fn losses(log: &Path) -> Vec<f64> {
     let text = fs::read_to_string(log).unwrap();
     text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["loss"].as_f64()).collect()
@@ -72,7 +108,7 @@ fn anchor(heading: &str) -> String {
 #[test]
 fn links_lead_to_files_and_headings_that_are_there() {
     let mut checked = 0;
-    for (page, text) in ["", "docs", "docs/guide", "python"].into_iter().flat_map(documents) {
+    for (page, text) in ["", "docs", "docs/guide", "docs/design", "python"].into_iter().flat_map(documents) {
         for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
             if target.contains("://") || target.contains(' ') || target.contains('`') {
                 continue;

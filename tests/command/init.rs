@@ -251,7 +251,7 @@ fn idx_files_and_texts() {
     idx(&home.path().join("numbers"));
     assert!(succeed(&home, "init numbers").contains("3 classes: 0 (20), 1 (20), 2 (20)"));
     succeed(&home, "train run.toml --quiet --epochs 30");
-    let last = succeed(&home, "evaluate manyhands.safetensors numbers --part train --json");
+    let last = succeed(&home, "evaluate runs/1/last.safetensors numbers --part train --json");
     assert!(serde_json::from_str::<Value>(&last).unwrap()["accuracy"].as_f64().unwrap() > 0.95, "{last}");
 
     fs::write(home.path().join("song.txt"), "row, row, row your boat, gently down the stream\n".repeat(30)).unwrap();

@@ -114,6 +114,81 @@ fn a_run_folder_holds_all_of_a_run() {
     is_whole(&read(&folder, "moved/report.html"));
 }
 
+/// Settings of a run that is judged by F1, whose epochs get better for a while.
+fn by_f1(more: &str) -> String {
+    settings().replace("epochs = 8", "epochs = 8\nmetrics = [\"f1_score\"]").replace("0.05", "0.02") + more
+}
+
+/// The F1 of each epoch by a run's log.
+fn f1_of(folder: &TempDir, run: &str) -> Vec<f64> {
+    let log = read(folder, &format!("{run}/log.jsonl"));
+    let epochs = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    epochs.filter_map(|line| line["val_f1_score"].as_f64()).collect()
+}
+
+#[test]
+fn the_best_model_is_that_of_the_largest_f1() {
+    let folder = folder();
+    let stopping = "early_stopping = { monitor = \"val_f1_score\", patience = 100 }\n";
+    fs::write(folder.path().join("run.toml"), by_f1(stopping)).unwrap();
+    succeed(&folder, "train run.toml --run a --quiet");
+    let values = f1_of(&folder, "a");
+    let best = values.iter().copied().fold(0.0, f64::max);
+    assert!(best > values[0] + 0.1, "{values:?}");
+    for file in ["a/best.safetensors", "a/last.safetensors"] {
+        let line = format!("evaluate {file} --data table.csv --part validation --json");
+        let evaluated: Value = serde_json::from_str(&succeed(&folder, &line)).unwrap();
+        // The checkpoint goes on with the last weights; the model in it is the best.
+        assert!((evaluated["f1_score"].as_f64().unwrap() - best).abs() < 1e-6, "{file}: {evaluated} {values:?}");
+    }
+    let page = read(&folder, "a/report.html");
+    let epoch = 1 + values.iter().position(|value| *value == best).unwrap();
+    assert!(page.contains(&format!("best validation f1 score, epoch {epoch}</dt>")), "{epoch} {values:?}");
+}
+
+#[test]
+fn a_mode_in_the_settings_comes_first() {
+    let folder = folder();
+    let stopping = "early_stopping = { monitor = \"val_f1_score\", mode = \"min\", patience = 2 }\n";
+    fs::write(folder.path().join("run.toml"), by_f1(stopping)).unwrap();
+    succeed(&folder, "train run.toml --run a --quiet");
+    let values = f1_of(&folder, "a");
+    assert!(values.len() < 8, "it rises, so it stops: {values:?}");
+    assert_eq!(json(&folder, "a/results.json")["mode"], "min");
+    let wrong = "early_stopping = { monitor = \"val_f1_score\", mode = \"up\", patience = 2 }\n";
+    fs::write(folder.path().join("run.toml"), by_f1(wrong)).unwrap();
+    let error = refused(&folder, "train run.toml --run b");
+    assert!(error.contains("`up`") && error.contains("`auto`, `min`, `max`"), "{error}");
+}
+
+/// Versions before this one took F1 for a number that falls, by its name.
+#[test]
+fn an_older_run_is_reported_by_the_direction_of_its_metric() {
+    let folder = folder();
+    let stopping = "early_stopping = { monitor = \"val_f1_score\", patience = 100 }\n";
+    fs::write(folder.path().join("run.toml"), by_f1(stopping)).unwrap();
+    succeed(&folder, "train run.toml --run a --quiet");
+    let values = f1_of(&folder, "a");
+    let mut results = json(&folder, "a/results.json");
+    assert_eq!(results.as_object_mut().unwrap().remove("mode"), Some("max".into()));
+    results["larger_is_better"] = false.into();
+    fs::write(folder.path().join("a/results.json"), results.to_string()).unwrap();
+    succeed(&folder, "report a");
+    let page = read(&folder, "a/report.html");
+    let best = values.iter().copied().fold(0.0, f64::max);
+    let epoch = 1 + values.iter().position(|value| *value == best).unwrap();
+    assert!(page.contains(&format!("best validation f1 score, epoch {epoch}</dt>")), "{epoch} {values:?}");
+    assert!(page.contains("holds the worst epoch"));
+    is_whole(&page);
+    // Without a model, nothing tells the direction: no epoch is called the best.
+    for file in ["a/best.safetensors", "a/last.safetensors"] {
+        fs::remove_file(folder.path().join(file)).unwrap();
+    }
+    succeed(&folder, "report a");
+    let page = read(&folder, "a/report.html");
+    assert!(!page.contains("best validation f1 score") && !page.contains("holds the worst epoch"));
+}
+
 #[test]
 fn a_run_is_repeated_from_its_folder() {
     let folder = folder();
@@ -299,7 +374,7 @@ fn good_batches_are_found() {
 #[test]
 fn quiet_and_verbose_hold_for_all_commands() {
     let folder = folder();
-    assert_eq!(succeed(&folder, "--quiet train run.toml --epochs 1"), "");
+    assert_eq!(succeed(&folder, "--quiet train run.toml --epochs 1 --save a.safetensors"), "");
     let (_, said) = outputs(&folder, "train run.toml --epochs 1 --overwrite --adapters cpu,cpu --verbose");
     assert!(said.lines().any(|line| line.starts_with("debug: ")), "{said}");
     let both = run(&folder, "train -q -v");

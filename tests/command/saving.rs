@@ -45,9 +45,11 @@ fn contents(folder: &TempDir) -> Vec<(String, Vec<u8>)> {
 #[test]
 fn an_older_run_is_replaced_only_on_request() {
     let folder = folder();
-    succeed(&folder, "train run.toml --epochs 1 --json log");
+    succeed(&folder, "train run.toml --epochs 1 --json log --save manyhands.safetensors");
     let before = contents(&folder);
-    for line in ["train run.toml", "train run.toml --epochs 1 --json log --save ./manyhands.safetensors"] {
+    for line in
+        ["train run.toml --save manyhands.safetensors", "train run.toml --epochs 1 --save ./manyhands.safetensors"]
+    {
         let error = refused(&folder, line);
         let expected = "needs to be a new file, or that of the resumed run, but holds an earlier run or model\n  help: continue \
                         that run (`--resume`), replace it (`--overwrite`), or save to another file (`--save`)";
@@ -59,9 +61,9 @@ fn an_older_run_is_replaced_only_on_request() {
     fs::remove_file(path(&folder, "other.safetensors")).unwrap();
     assert!(contents(&folder) == before, "a run that is refused changes nothing");
     let epochs = |folder| Checkpoint::load(&path(folder, "manyhands.safetensors")).unwrap().progress.epoch;
-    succeed(&folder, "train run.toml --epochs 3 --resume");
+    succeed(&folder, "train run.toml --epochs 3 --resume manyhands.safetensors");
     assert_eq!(epochs(&folder), 3);
-    succeed(&folder, "train run.toml --epochs 2 --overwrite");
+    succeed(&folder, "train run.toml --epochs 2 --overwrite --save manyhands.safetensors");
     assert_eq!(epochs(&folder), 2);
 }
 
@@ -117,7 +119,7 @@ fn inputs_and_foreign_files_are_never_written_over() {
     }
     let error = refused(&folder, "predict a.safetensors --config run.toml --part train -o notes");
     assert!(error.contains("needs to be predictions of manyhands or a new file"), "{error}");
-    let after: Vec<_> = contents(&folder).into_iter().filter(|(name, _)| name != "manyhands.safetensors").collect();
+    let after: Vec<_> = contents(&folder).into_iter().collect();
     assert!(after == before, "nothing was written");
     // What is of its own kind is written anew.
     succeed(&folder, &format!("{train} --save a.safetensors --json log --csv log.csv --trace trace"));
@@ -152,7 +154,7 @@ fn start(folder: &TempDir, line: &str) -> Child {
 #[test]
 fn two_runs_do_not_save_to_one_file_and_killed_ones_leave_nothing() {
     let folder = folder();
-    let line = "train run.toml --epochs 100000 --batch-size 1 --save-every 1 --quiet";
+    let line = "train run.toml --epochs 100000 --batch-size 1 --save-every 1 --quiet --save manyhands.safetensors";
     for round in 0..3 {
         let mut child = start(&folder, &format!("{line} --overwrite"));
         let file = path(&folder, "manyhands.safetensors");
@@ -168,7 +170,7 @@ fn two_runs_do_not_save_to_one_file_and_killed_ones_leave_nothing() {
         // The lock's file, and at most the half of a checkpoint.
         assert!(contents(&folder).len() <= 3 + 2, "round {round}: {:?}", fs::read_dir(folder.path()).unwrap().count());
     }
-    succeed(&folder, "train run.toml --epochs 1 --overwrite");
+    succeed(&folder, "train run.toml --epochs 1 --overwrite --save manyhands.safetensors");
     let names: Vec<String> = contents(&folder).into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, ["manyhands.safetensors", "run.toml", "table.csv"]);
 }
@@ -190,7 +192,7 @@ fn readers_see_whole_files_while_a_run_saves() {
             }
         })
     };
-    succeed(&folder, "train run.toml --epochs 60 --batch-size 8 --save-every 1 --quiet");
+    succeed(&folder, "train run.toml --epochs 60 --batch-size 8 --save-every 1 --quiet --save manyhands.safetensors");
     is_over.store(true, Ordering::Relaxed);
     reader.join().unwrap();
     assert!(read.load(Ordering::Relaxed) > 0);
@@ -201,7 +203,8 @@ fn readers_see_whole_files_while_a_run_saves() {
 fn write_until(folder: &TempDir, end: Instant) -> [usize; 2] {
     let mut runs = [0; 2];
     while Instant::now() < end {
-        let line = "train run.toml --epochs 3 --batch-size 8 --save-every 1 --quiet --overwrite";
+        let line =
+            "train run.toml --epochs 3 --batch-size 8 --save-every 1 --quiet --overwrite --save manyhands.safetensors";
         let output = run(folder, line);
         let error = text(&output.stderr);
         match output.status.code() {
@@ -348,20 +351,20 @@ fn a_save_that_fails_while_training_continues_is_an_error_and_the_last_good_one_
 #[test]
 fn a_disk_that_is_full_in_mid_write_keeps_the_last_checkpoint() {
     let folder = folder();
-    succeed(&folder, "train run.toml --epochs 1 --quiet");
+    succeed(&folder, "train run.toml --epochs 1 --quiet --save manyhands.safetensors");
     let before = contents(&folder);
     let file = path(&folder, "manyhands.safetensors");
     assert!(fs::metadata(&file).unwrap().len() > 1024, "more than the limit below");
     // A file may have 1024 bytes at most, or 512 in some shells: the writer is stopped within the checkpoint.
     let mut shell = program(&folder, "/bin/sh");
-    let line = "train run.toml --epochs 3 --resume --quiet";
+    let line = "train run.toml --epochs 3 --resume manyhands.safetensors --quiet";
     shell.args(["-c", &format!("trap '' XFSZ; ulimit -f 1; exec {} {line}", env!("CARGO_BIN_EXE_manyhands"))]);
     let output = shell.output().unwrap();
     let error = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{error}");
     assert!(error.contains("\nerror: `manyhands.safetensors` can't be written: "), "{error}");
     assert!(contents(&folder) == before, "the last checkpoint stays, and nothing is left beside it");
-    succeed(&folder, "train run.toml --epochs 3 --resume --quiet");
+    succeed(&folder, "train run.toml --epochs 3 --resume manyhands.safetensors --quiet");
     assert_eq!(Checkpoint::load(&file).unwrap().progress.epoch, 3);
 }
 

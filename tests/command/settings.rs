@@ -183,10 +183,31 @@ fn a_normalization_is_adapted_to_the_training_rows() {
     assert_eq!((adapted(), first.len()), (first, needed.len()));
 }
 
+/// Price of each row of a table, and whether it is a house.
+fn prices_and_kinds(name: &str) -> Vec<(f64, bool)> {
+    let mut reader = csv::Reader::from_path(Path::new(ROOT).join(DATA).join(name)).unwrap();
+    let header = reader.headers().unwrap().clone();
+    let [price, kind] = ["price", "kind"].map(|name| header.iter().position(|it| it == name).unwrap());
+    let row = |row: csv::StringRecord| (row[price].parse().unwrap(), &row[kind] == "house");
+    reader.records().map(|record| row(record.unwrap())).collect()
+}
+
 #[test]
 fn two_inputs_and_two_outputs() {
     let (folder, values) = trained("two_inputs_two_outputs", &format!("--data {DATA}/houses_test.csv"));
     assert!(number(&values, "price_loss") < 0.2 && number(&values, "kind_accuracy") > 0.85, "{values}");
+    // The mean price and the parts of the kinds in training, on the test rows; the second loss counts by half.
+    let [train, test] = ["houses_train.csv", "houses_test.csv"].map(prices_and_kinds);
+    let all = |rows: &[(f64, bool)], f: &dyn Fn(&(f64, bool)) -> f64| {
+        rows.iter().map(f).sum::<f64>() / f64::from(u32::try_from(rows.len()).unwrap())
+    };
+    let (mean, houses) = (all(&train, &|it| it.0), all(&train, &|it| f64::from(u8::from(it.1))));
+    let price = all(&test, &|it| (it.0 - mean).powi(2));
+    let kind = all(&test, &|it| if it.1 { -houses.ln() } else { -(1.0 - houses).ln() });
+    for (name, needed) in [("price_loss", price), ("kind_loss", kind), ("loss", price + kind / 2.0)] {
+        let got = number(&values["baseline"], name);
+        assert!((got - needed).abs() < 1e-5 * (1.0 + needed), "{name}: {got}, needs {needed}");
+    }
     let rows = predicted(&folder, "houses_test.csv");
     assert_eq!(rows[0], ["row", "price_value_price", "kind_class", "kind_probability_flat", "kind_probability_house"]);
     assert!(rows[1..].iter().all(|row| row[2] == "flat" || row[2] == "house"));

@@ -235,7 +235,7 @@ fn the_objective_chooses_trials_and_their_models() {
     let folder = folder();
     succeed(&folder, &format!("{SWEEP} --objective val_accuracy --quiet"));
     let sweep = json(&folder, "sweeps/run/sweep.json");
-    assert_eq!(sweep["asked"]["larger_is_better"], true);
+    assert_eq!(sweep["asked"]["mode"], "max");
     let values: Vec<f64> = sweep["trials"].as_array().unwrap().iter().map(|it| it["value"].as_f64().unwrap()).collect();
     assert!(values.iter().rev().is_sorted() && values[0] > values[8], "{values:?}");
     let results = json(&folder, &format!("{}/results.json", sweep["trials"][0]["folder"].as_str().unwrap()));
@@ -245,6 +245,30 @@ fn the_objective_chooses_trials_and_their_models() {
     assert!(shown.contains(" + "), "{shown}");
     let adapters = &json(&folder, "all/sweep.json")["trials"][0]["adapters"];
     assert_eq!(adapters.as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn a_sweep_by_f1_names_the_trial_with_the_largest() {
+    let folder = folder();
+    let settings = read(&folder, "run.toml") + "metrics = [\"f1_score\", \"auc\"]\n";
+    fs::write(folder.path().join("run.toml"), settings).unwrap();
+    for (more, mode) in [("", "max"), (" --mode min", "min")] {
+        let line = format!("{} --objective val_f1_score --folder {mode} --quiet{more}", two());
+        succeed(&folder, &line);
+        let sweep = json(&folder, &format!("{mode}/sweep.json"));
+        assert_eq!(sweep["asked"]["mode"], mode);
+        let trials = sweep["trials"].as_array().unwrap();
+        let values: Vec<f64> = trials.iter().map(|it| it["value"].as_f64().unwrap()).collect();
+        assert!(values.len() == 2 && values[0] != values[1], "{values:?}");
+        assert_eq!(values[0] > values[1], mode == "max", "{values:?}");
+        let log = read(&folder, &format!("{}/log.jsonl", trials[0]["folder"].as_str().unwrap()));
+        let epochs = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let of_best: Vec<f64> = epochs.filter_map(|line| line["val_f1_score"].as_f64()).collect();
+        let best = of_best.iter().copied().reduce(if mode == "max" { f64::max } else { f64::min });
+        assert_eq!(Some(values[0]), best, "{of_best:?}");
+    }
+    let error = refused(&folder, &format!("{} --objective val_f1_score --folder max --mode min", two()));
+    assert!(error.contains("differs in the objective"), "{error}");
 }
 
 /// The sweep with two trials.

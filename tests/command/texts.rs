@@ -1,4 +1,4 @@
-//! What the command prints for other programs: completions, manual pages, schemas.
+//! Do the texts for other programs cover every command: completions, manual pages, schemas?
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail loudly")]
 

@@ -72,6 +72,13 @@ fn try_input(target: &Target, folder: &Path, number: &str, input: &[u8]) {
     (target.run)(input, folder);
 }
 
+/// The folder of the target that this process runs.
+#[allow(dead_code, reason = "not every program's targets keep files from one input to the next")]
+pub fn own_folder() -> PathBuf {
+    let task = std::env::var(CHILD).unwrap();
+    folder(task.split_once(' ').unwrap().0)
+}
+
 fn folder(target: &str) -> PathBuf {
     // The program stands in `target/debug/deps`.
     let program = std::env::current_exe().unwrap();

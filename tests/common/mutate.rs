@@ -54,6 +54,14 @@ const WORDS: &[&str] = &[
     "inputs",
     "reuse",
     "units",
+    "18446744073709551615",
+    "2147483648",
+    "1000000000",
+    "<mh>",
+    "&",
+    "=1+1",
+    "-",
+    "\t",
 ];
 
 /// Input number `number`: one of `seeds` with up to 8 changes.

@@ -9,6 +9,7 @@
 )]
 
 mod described;
+mod drift;
 mod images;
 mod inputs;
 mod numpy;

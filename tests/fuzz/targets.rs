@@ -36,6 +36,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "idx", seeds: idx_files, run: read_idx },
     Target { name: "cifar", seeds: cifar_files, run: read_cifar },
     Target { name: "numpy", seeds: numpy_files, run: read_numpy },
+    Target { name: "npz", seeds: npz_files, run: read_npz },
     Target { name: "image", seeds: images, run: read_image },
     Target { name: "wire_requests", seeds: requests, run: serve_requests },
     Target { name: "wire_events", seeds: events, run: take_events },
@@ -158,7 +159,7 @@ fn tables() -> Vec<Vec<u8>> {
 
 fn open(settings: &str, folder: &Path) {
     let mut settings: toml::Table = toml::from_str(settings).unwrap();
-    for key in ["train", "folder"] {
+    for key in ["train", "folder", "file"] {
         if let Some(toml::Value::String(path)) = settings.get_mut(key) {
             *path = folder.join(&path).display().to_string();
         }
@@ -202,21 +203,53 @@ fn read_idx(input: &[u8], folder: &Path) {
     }
 }
 
-/// An array, and an archive without packing that has it.
+/// An array of two rows of three numbers, of a kind and with its bytes.
+fn array(kind: &str, shape: &str, bytes: &[u8]) -> Vec<u8> {
+    let text = format!("{:<117}\n", format!("{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}, }}"));
+    [b"\x93NUMPY\x01\0\x76\0", text.as_bytes(), bytes].concat()
+}
+
+/// An archive without packing of the named arrays.
+fn archive(arrays: &[(&str, &[u8])]) -> Vec<u8> {
+    let (mut locals, mut centrals) = (Vec::new(), Vec::new());
+    for (name, array) in arrays {
+        let mut crc = flate2::Crc::new();
+        crc.update(array);
+        let [at, length, name_length] = [locals.len(), array.len(), name.len()].map(|size| u32::try_from(size).unwrap());
+        let [length, name_length] = [length.to_le_bytes(), name_length.to_le_bytes()];
+        // Version 2.0, no flags, not packed, the time of day and day; checksum, both lengths, that of the name.
+        let facts = [&[20, 0, 0, 0, 0, 0, 0, 0, 0x21, 0][..], &crc.sum().to_le_bytes(), &length, &length].concat();
+        let facts = [&facts[..], &name_length[..2]].concat();
+        locals.extend([b"PK\x03\x04", &facts[..], &[0, 0], name.as_bytes(), array].concat());
+        let place = [&[0; 12][..], &at.to_le_bytes(), name.as_bytes()].concat();
+        centrals.extend([b"PK\x01\x02\x14\0", &facts[..], &place].concat());
+    }
+    let [size, at] = [centrals.len(), locals.len()].map(|size| u32::try_from(size).unwrap().to_le_bytes());
+    let count = u16::try_from(arrays.len()).unwrap().to_le_bytes();
+    let end = [b"PK\x05\x06", &[0; 4][..], &count, &count, &size, &at, &[0, 0]].concat();
+    [locals, centrals, end].concat()
+}
+
+/// An array, and an archive that has it.
 fn numpy_files() -> Vec<Vec<u8>> {
-    let head = b"\x93NUMPY\x01\0\x76\0";
-    let text = format!("{:<117}\n", "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }");
-    let array = [&head[..], text.as_bytes(), &[0; 24]].concat();
-    let mut crc = flate2::Crc::new();
-    crc.update(&array);
-    let length = u32::try_from(array.len()).unwrap().to_le_bytes();
-    // Version 2.0, no flags, not packed, the time of day and day; checksum, both lengths, that of the name.
-    let facts = [&[20, 0, 0, 0, 0, 0, 0, 0, 0x21, 0][..], &crc.sum().to_le_bytes(), &length, &length, &[5, 0]].concat();
-    let local = [b"PK\x03\x04", &facts[..], &[0, 0], b"x.npy", &array].concat();
-    let central = [b"PK\x01\x02\x14\0", &facts[..], &[0; 16], b"x.npy"].concat();
-    let [size, at] = [central.len(), local.len()].map(|length| u32::try_from(length).unwrap().to_le_bytes());
-    let end = [b"PK\x05\x06", &[0, 0, 0, 0, 1, 0, 1, 0][..], &size, &at, &[0, 0]].concat();
-    vec![array, [local, central, end].concat()]
+    let array = array("<f4", "(2, 3)", &[0; 24]);
+    let archive = archive(&[("x.npy", &array)]);
+    vec![array, archive]
+}
+
+/// Inputs and labels, with the length of the inputs before them: an archive of both is whole, whatever they hold.
+fn npz_files() -> Vec<Vec<u8>> {
+    let inputs = array("<f4", "(2, 3)", &[0; 24]);
+    let labels = [array("<i8", "(2,)", &[0; 16]), array("<u2", "(2, 1)", &[1; 4]), array("<f8", "(2,)", &[7; 16])];
+    let length = [u8::try_from(inputs.len()).unwrap()];
+    labels.iter().map(|labels| [&length, &inputs[..], labels].concat()).collect()
+}
+
+fn read_npz(input: &[u8], folder: &Path) {
+    let Some((&length, rest)) = input.split_first() else { return };
+    let (inputs, labels) = rest.split_at(usize::from(length).min(rest.len()));
+    write(&folder.join("a.npz"), &archive(&[("x.npy", inputs), ("y.npy", labels)]));
+    open("type = 'npz'\nfile = 'a.npz'", folder);
 }
 
 fn read_numpy(input: &[u8], folder: &Path) {

@@ -1,102 +1,118 @@
-//! Does ARCHITECTURE.md name what there is, and is there what it names?
+//! Are the documents for contributors short, whole, and true of the files that they name?
 
 use std::collections::BTreeSet;
 
 use crate::Tree;
 
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
+const DESIGN: &str = "docs/design/";
+const INDEX: &str = "docs/design/README.md";
 
-/// The rows of the table under a heading: first cell, and all others.
-fn rows<'a>(text: &'a str, heading: &str) -> Vec<(&'a str, &'a str)> {
-    let section = text.split("\n## ").find(|section| section.starts_with(heading)).unwrap_or_default();
-    let rows = section.lines().filter_map(|line| line.strip_prefix("| ")?.split_once(" | "));
-    rows.filter(|(first, _)| !first.starts_with("---")).collect()
-}
+const MAX_ARCHITECTURE_BYTES: usize = 12_000;
+const MAX_PAGE_BYTES: usize = 6_000;
+const MAX_LINE: usize = 300;
+
+/// The parts of a page about a decision.
+const PARTS: [&str; 4] = ["Context", "Decision", "Consequences", "What would change it"];
 
 /// What stands in backticks.
 fn named(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// Every folder above a file below `src/`, with a slash at its end, and every file that stands in `src/` itself.
-fn places(path: &str) -> Vec<String> {
-    let inner = path.strip_prefix("src/").unwrap_or_default();
-    match inner.matches('/').count() {
-        0 => vec![path.to_owned()],
-        _ => inner.match_indices('/').map(|(end, _)| format!("src/{}/", &inner[..end])).collect(),
+/// The part of `src/` that a file belongs to: `src/kernels/`, or a file of `src/` itself.
+fn part(path: &str) -> String {
+    match path.strip_prefix("src/").and_then(|inner| inner.split_once('/')) {
+        Some((folder, _)) => format!("src/{folder}/"),
+        None => path.to_owned(),
     }
 }
 
-/// The part of `src/` that a row is about: `src/kernels/`.
-fn roots(first: &str) -> Vec<&str> {
-    named(first).filter(|name| name.starts_with("src/")).collect()
+fn is_there(tree: &Tree, path: &str) -> bool {
+    tree.0.keys().any(|key| key == path || path.ends_with('/') && key.starts_with(path))
 }
 
-/// Does a row tell of a place: in its first cell, or by the place's path below that cell's folder?
-fn tells(row: &(&str, &str), place: &str) -> bool {
-    let below = |root: &&str| named(row.1).any(|name| root.ends_with('/') && format!("{root}{name}") == place);
-    let roots = roots(row.0);
-    roots.contains(&place) || roots.iter().any(below)
+pub fn the_map_names_every_part(tree: &Tree) -> Vec<String> {
+    let map: BTreeSet<&str> = named(tree.text(ARCHITECTURE)).collect();
+    let parts: BTreeSet<String> = tree.files("src/", ".rs").map(|(path, _)| part(path)).collect();
+    let lost = parts.iter().filter(|part| !map.contains(part.as_str()));
+    lost.map(|part| format!("{ARCHITECTURE}: its map does not name `{part}`: say there what it is for")).collect()
 }
 
-pub fn the_map_names_every_folder(tree: &Tree) -> Vec<String> {
-    let rows = rows(tree.text(ARCHITECTURE), "Map");
-    let places: BTreeSet<String> = tree.files("src/", ".rs").flat_map(|(path, _)| places(path)).collect();
-    let lost = places.iter().filter(|place| *place != "src/lib.rs" && !rows.iter().any(|row| tells(row, place)));
-    lost.map(|place| format!("{ARCHITECTURE}: its map does not name `{place}`: say there what it is for")).collect()
-}
-
-/// Files and folders that a row of the map names below its own folder.
-fn the_map_names_what_is_there_in(tree: &Tree, row: &(&str, &str)) -> Vec<String> {
-    let roots = roots(row.0);
-    let is_there = |path: &str| tree.0.keys().any(|key| key == path || path.ends_with('/') && key.starts_with(path));
-    let is_path = |name: &&str| name.ends_with('/') || [".rs", ".wgsl"].iter().any(|end| name.ends_with(end));
-    let of_roots = roots.iter().copied().filter(|root| !is_there(root));
-    let folders: Vec<&str> = roots.iter().copied().filter(|root| root.ends_with('/')).collect();
-    let is_below =
-        |name: &str| name.contains("src/") || folders.iter().any(|folder| is_there(&format!("{folder}{name}")));
-    let below = named(row.1).filter(|_| !folders.is_empty()).filter(is_path).filter(|name| !is_below(name));
-    of_roots.chain(below).map(ToOwned::to_owned).collect()
-}
+/// Folders whose files are all read into the tree, so that a name that it lacks is wrong.
+const READ: [&str; 6] = ["src/", "tests/", "shaders/", "python/src/", "web-demo/src/", "xtask/"];
 
 pub fn the_map_names_what_is_there(tree: &Tree) -> Vec<String> {
-    let rows = rows(tree.text(ARCHITECTURE), "Map");
-    let lost =
-        rows.iter().flat_map(|row| the_map_names_what_is_there_in(tree, row).into_iter().map(|name| (row.0, name)));
-    lost.map(|(first, name)| format!("{ARCHITECTURE}: its map's row {first} names `{name}`, which is not there"))
-        .collect()
+    let paths = named(tree.text(ARCHITECTURE)).filter(|name| READ.iter().any(|folder| name.starts_with(folder)));
+    let paths = paths.filter(|name| !["STEM", " "].iter().any(|part| name.contains(part)));
+    let lost = paths.filter(|path| !is_there(tree, path));
+    lost.map(|path| format!("{ARCHITECTURE} names `{path}`, which is not there")).collect()
 }
 
-fn has_tests(text: &str) -> bool {
-    text.lines().any(|line| line.trim() == "#[test]")
+/// The folder of a front: of `src/kernels/mod.rs` and of `src/plan.rs` that of their parts.
+fn folder_of(path: &str) -> String {
+    path.strip_suffix("mod.rs").map_or_else(|| path.replace(".rs", "/"), ToOwned::to_owned)
 }
 
-/// The table's name of a file with tests: `command/cli.rs` for that file and for `tests/command/cli/signals.rs`, and
-/// `house/` for all files of a folder whose `main.rs` has tests.
-fn test(tree: &Tree, path: &str) -> Option<String> {
-    let inner = path.strip_prefix("tests/")?.strip_suffix(".rs")?;
-    let Some((folder, file)) = inner.split_once('/') else { return Some(format!("{inner}.rs")) };
-    if has_tests(tree.text(&format!("tests/{folder}/main.rs"))) {
-        return Some(format!("{folder}/"));
+/// The comment that a file begins with.
+fn head(text: &str) -> String {
+    let lines = text.lines().take_while(|line| line.starts_with("//") || line.is_empty());
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+pub fn fronts_name_what_is_there(tree: &Tree) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for (path, text) in tree.files("src/", ".rs") {
+        let folder = folder_of(path);
+        let head = head(text);
+        let list = head.split_once("iles: ").or_else(|| head.split_once("Files, ")).map_or("", |(_, list)| list);
+        let is_path = |name: &&str| [".rs", ".wgsl", "/"].iter().any(|end| name.ends_with(end));
+        for name in named(list).filter(is_path).filter(|name| !is_there(tree, &format!("{folder}{name}"))) {
+            complaints.push(format!("{path}: its list of files names `{name}`, which {folder} lacks"));
+        }
     }
-    Some(format!("{folder}/{}.rs", file.split('/').next()?))
+    complaints
 }
 
-fn tests(tree: &Tree) -> BTreeSet<String> {
-    let with_tests = tree.files("tests/", ".rs").filter(|(_, text)| has_tests(text));
-    with_tests.filter_map(|(path, _)| test(tree, path)).collect()
+pub fn every_file_says_what_it_is(tree: &Tree) -> Vec<String> {
+    let silent = tree.files("", ".rs").filter(|(_, text)| !text.starts_with("//! "));
+    silent.map(|(path, _)| format!("{path}: let its first line say what it is, as `//! …`")).collect()
 }
 
-pub fn the_table_of_tests_is_whole(tree: &Tree) -> Vec<String> {
-    let rows = rows(tree.text(ARCHITECTURE), "Tests, by level");
-    let named = rows.iter().flat_map(|row| named(row.0)).filter(|name| !name.contains(".js"));
-    let told: BTreeSet<String> = named.map(ToOwned::to_owned).collect();
-    let (tests, mut complaints) = (tests(tree), Vec::new());
-    for test in tests.difference(&told) {
-        complaints.push(format!("{ARCHITECTURE}: its table of tests does not name `{test}`: say there what it asks"));
+/// The files whose tests are a question each: `tests/memory.rs`, and those in a folder of `tests/` itself.
+pub fn every_test_asks_a_question(tree: &Tree) -> Vec<String> {
+    let files = tree.files("tests/", ".rs").filter(|(path, _)| path.matches('/').count() <= 2);
+    let tests = files.filter(|(_, text)| text.lines().any(|line| line.trim() == "#[test]"));
+    let asks = |text: &str| text.lines().take_while(|line| line.starts_with("//!")).any(|line| line.contains('?'));
+    let silent = tests.filter(|(_, text)| !asks(text));
+    silent.map(|(path, _)| format!("{path}: ask in its first lines what it tests, with a question mark")).collect()
+}
+
+pub fn documents_are_short(tree: &Tree) -> Vec<String> {
+    let mut complaints = Vec::new();
+    let pages = tree.files(DESIGN, ".md").map(|(path, text)| (path, text, MAX_PAGE_BYTES));
+    for (path, text, most) in pages.chain([(ARCHITECTURE, tree.text(ARCHITECTURE), MAX_ARCHITECTURE_BYTES)]) {
+        if text.len() > most {
+            complaints.push(format!("{path} has {} bytes: {most} is the most; leave out, or begin a page", text.len()));
+        }
+        if let Some(at) = text.lines().position(|line| line.chars().count() > MAX_LINE) {
+            complaints.push(format!("{path}:{} is longer than {MAX_LINE} signs: make it two", at + 1));
+        }
     }
-    for test in told.difference(&tests) {
-        complaints.push(format!("{ARCHITECTURE}: its table of tests names `{test}`, which is not there"));
+    complaints
+}
+
+pub fn pages_of_decisions_have_four_parts(tree: &Tree) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for (path, text) in tree.files(DESIGN, ".md").filter(|(path, _)| *path != INDEX) {
+        let parts: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+        if parts != PARTS {
+            complaints.push(format!("{path} has the parts {parts:?}: let it have {PARTS:?}, in this order"));
+        }
+        let name = path.trim_start_matches(DESIGN);
+        if !tree.text(INDEX).contains(&format!("]({name})")) {
+            complaints.push(format!("{INDEX} does not list {name}: give it a line there"));
+        }
     }
     complaints
 }

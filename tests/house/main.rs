@@ -18,7 +18,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use direction::{dependencies_point_one_way, every_part_has_a_direction, no_files_form_a_circle, types_have_one_home};
-use documents::{the_map_names_every_folder, the_map_names_what_is_there, the_table_of_tests_is_whole};
+use documents::{
+    documents_are_short, every_file_says_what_it_is, every_test_asks_a_question, fronts_name_what_is_there,
+    pages_of_decisions_have_four_parts, the_map_names_every_part, the_map_names_what_is_there,
+};
 use manyhands::extend::{Kernel, Library};
 use manyhands::internals::kernels::{self, Tile};
 use manyhands::internals::layers::LAYERS;
@@ -36,9 +39,18 @@ impl Tree {
                 &Path::new(env!("CARGO_MANIFEST_DIR")).join(folder),
             );
         }
-        let map = Path::new(env!("CARGO_MANIFEST_DIR")).join("ARCHITECTURE.md");
-        tree.0.insert("ARCHITECTURE.md".to_owned(), std::fs::read_to_string(map).unwrap());
+        tree.read_documents(Path::new(env!("CARGO_MANIFEST_DIR")));
         tree
+    }
+
+    /// The documents that rules are about.
+    fn read_documents(&mut self, root: &Path) {
+        let pages = std::fs::read_dir(root.join("docs/design")).unwrap().map(|entry| entry.unwrap().file_name());
+        let pages = pages.map(|name| format!("docs/design/{}", name.to_string_lossy()));
+        for name in pages.chain(["ARCHITECTURE.md".to_owned()]) {
+            let text = std::fs::read_to_string(root.join(&name)).unwrap();
+            self.0.insert(name, text);
+        }
     }
 
     fn read_folder(&mut self, root: &Path, folder: &Path) {
@@ -471,12 +483,12 @@ static RULES: &[Rule] = &[
         complaint: "src/model/new.rs:3 has methods of `Shape`, which src/shape.rs declares",
     },
     Rule {
-        check: the_map_names_every_folder,
-        breach: ["src/kernels/new/mod.rs", "//! New.\n"],
-        complaint: "its map does not name `src/kernels/new/`",
+        check: the_map_names_every_part,
+        breach: ["src/new/mod.rs", "//! New.\n"],
+        complaint: "its map does not name `src/new/`",
     },
     Rule {
-        check: the_map_names_every_folder,
+        check: the_map_names_every_part,
         breach: ["src/new.rs", "//! New.\n"],
         complaint: "its map does not name `src/new.rs`",
     },
@@ -486,19 +498,31 @@ static RULES: &[Rule] = &[
         complaint: "names `src/shape.rs`, which is not there",
     },
     Rule {
-        check: the_map_names_what_is_there,
+        check: fronts_name_what_is_there,
         breach: ["src/model/build.rs", ""],
-        complaint: "row `src/model/` names `build.rs`, which is not there",
+        complaint: "src/model/mod.rs: its list of files names `build.rs`",
     },
     Rule {
-        check: the_table_of_tests_is_whole,
-        breach: ["tests/data/new.rs", "#[test]\nfn f() {}\n"],
-        complaint: "its table of tests does not name `data/new.rs`",
+        check: every_file_says_what_it_is,
+        breach: ["src/new.rs", "use crate::Shape;\n"],
+        complaint: "src/new.rs: let its first line say",
     },
     Rule {
-        check: the_table_of_tests_is_whole,
-        breach: ["tests/kernels/twins.rs", ""],
-        complaint: "its table of tests names `kernels/twins.rs`, which is not there",
+        check: every_test_asks_a_question,
+        breach: ["tests/data/new.rs", "//! Tests of data.\n\n#[test]\nfn f() {}\n"],
+        complaint: "tests/data/new.rs: ask in its first lines",
+    },
+    Rule { check: documents_are_short, breach: ["docs/design/new.md", WIDE], complaint: "new.md:1 is longer than 300" },
+    Rule { check: documents_are_short, breach: ["ARCHITECTURE.md", HUGE], complaint: "bytes: 12000 is the most" },
+    Rule {
+        check: pages_of_decisions_have_four_parts,
+        breach: ["docs/design/twins.md", "## Status\n"],
+        complaint: "docs/design/twins.md has the parts",
+    },
+    Rule {
+        check: pages_of_decisions_have_four_parts,
+        breach: ["docs/design/new.md", "# New\n"],
+        complaint: "docs/design/README.md does not list new.md",
     },
     Rule {
         check: the_library_does_not_print,
@@ -537,13 +561,20 @@ static RULES: &[Rule] = &[
 ];
 
 /// 701 lines.
-const LONG: &str = {
-    const LINES: [u8; MAX_LINES + 1] = [b'\n'; MAX_LINES + 1];
-    match std::str::from_utf8(&LINES) {
+const LONG: &str = text_of(&[b'\n'; MAX_LINES + 1]);
+
+/// A line of 301 letters.
+const WIDE: &str = text_of(&[b'a'; 301]);
+
+/// 12,001 bytes.
+const HUGE: &str = text_of(&[b'\n'; 12_001]);
+
+const fn text_of(bytes: &'static [u8]) -> &'static str {
+    match std::str::from_utf8(bytes) {
         Ok(text) => text,
         Err(_) => "",
     }
-};
+}
 
 #[test]
 fn the_house_is_in_order() {

@@ -1,32 +1,32 @@
-//! `docs/settings.md`: names and documentation are read from the source, defaults from values that the code made.
+//! Does `docs/settings.md` say what the code says? Names and documentation are read from the source, defaults from values that the code made.
 
-use std::fmt::Write as _;
+use std::fmt::{Debug, Write as _};
 use std::fs;
 use std::path::Path;
 
-use manyhands::Schedule;
 use manyhands::data::csv::InputColumns;
-use manyhands::data::{Augmentation, DataConfig, TokenSettings};
+use manyhands::data::{Augmentation, DataConfig, LoaderSettings, TokenSettings};
 use manyhands::internals::layers::LAYERS;
 use manyhands::internals::losses::LOSSES;
 use manyhands::internals::metrics::METRICS;
 use manyhands::internals::optimizers::OPTIMIZERS;
+use manyhands::{BatchStatistics, NonFinite, Placement, Precision, Reduction, Schedule, SplitMode};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
 
 const HEAD: &str = "# Settings
 
-What each part of a settings file takes. This page is written from the code by `tests/house`: `UPDATE=1 cargo test --test
-house` writes it again. The keys of `[training]` stand in the [guide](guide/settings-file.md); examples that run in
-[`examples/settings`](../examples/settings).
+All that a settings file takes. [Settings files](guide/settings-file.md) explains how the parts work together, and
+[`examples/settings`](../examples/settings) has files that run. This page is written from the code: `UPDATE=1 cargo test --test house`
+writes it again.
 
 Worth knowing:
 
 - `ReduceLROnPlateau` watches `val_loss`, or `loss` where there are no validation data.
 - `validation = 0.2` draws the rows at random, by `seed`, from each class the same part; `manyhands evaluate model.safetensors --part validation` finds them again.
 - `{ top_k_categorical_accuracy = { k = 5 } }` is reported as `top_5_accuracy`.
-- A layer that is used again (`reuse = \"name\"`) gives outputs `name:1`, `name:2` and so on: by these later layers read them.
-- A model without `input` takes the rows of its data. A table's numbers are those of its encodings: `manyhands train` says how many.
+- A layer that is used again (`reuse = \"name\"`) has the outputs `name:1`, `name:2`, …, by which later layers refer to them.
+- A model without `input` takes the shape of its data. Encodings decide how many numbers a row of a table has: `manyhands train` says how many.
 - Numbers to predict that lie far from 0 are learned sooner by a last layer `{ type = \"Rescaling\", scale = DEVIATION, offset = MEAN }`, as
   `manyhands init` writes it; losses and predictions keep their unit.
 - A model file holds its architecture as JSON under `manyhands.model` in the metadata, names of columns and classes under
@@ -176,7 +176,7 @@ pub fn snake(name: &str) -> String {
 /// A value that a setting without a default can have, by its type.
 fn sample(kind: &str) -> Value {
     match kind {
-        "usize" | "u64" | "u32" => json!(2),
+        "usize" | "u64" | "u32" | "i32" => json!(2),
         "f32" | "f64" | "Values" => json!(0.5),
         "[usize; 2]" => json!([2, 2]),
         "Factor" => json!(0.5),
@@ -331,6 +331,42 @@ fn augmentation(page: &mut String) {
     choices(page, &augment, "FillMode", "`fill_mode`");
 }
 
+/// Default of a key of `[training]`, whose source writes it as `value`.
+fn default_of_training(key: &str, value: &str) -> String {
+    let quoted = |value: &dyn Debug| quoted_name(&format!("{value:?}"));
+    match (key, value) {
+        ("metrics", _) => "by the loss".into(),
+        ("workers", _) => "one for each core, at most 8".into(),
+        ("prefetch", _) => format!("`{}`", LoaderSettings::default().prefetch),
+        ("split", _) => quoted(&SplitMode::default()),
+        ("batch_statistics", _) => quoted(&BatchStatistics::default()),
+        ("precision", _) => quoted(&Precision::default()),
+        ("placement", _) => quoted(&Placement::default()),
+        ("reduction", _) => quoted(&Reduction::default()),
+        ("non_finite", _) => quoted(&NonFinite::default()),
+        (_, "None" | "Vec::new()" | "BTreeMap::new()") => "none".into(),
+        (key, value) if value.contains('(') => panic!("say the default of `{key}`, which is `{value}`"),
+        (_, value) => value.rsplit_once("::").map_or_else(|| format!("`{value}`"), |(_, name)| quoted_name(name)),
+    }
+}
+
+/// A variant as a file writes it.
+fn quoted_name(variant: &str) -> String {
+    format!("`\"{}\"`", snake(variant))
+}
+
+/// The keys of `[training]`.
+fn training(page: &mut String) {
+    let source = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/cli/settings.rs")).unwrap();
+    let values = source.split("impl Default for Training {").nth(1).unwrap();
+    page.push_str("\n## `[training]`\n\n| setting | default | is |\n| --- | --- | --- |\n");
+    for Field { name, doc, .. } in structure(&source, "Training").fields {
+        let start = format!("{name}: ");
+        let value = values.lines().find_map(|line| line.trim().strip_prefix(&start)).unwrap().trim_end_matches(',');
+        writeln!(page, "| `{name}` | {} | {} |", default_of_training(&name, value), doc.replace('|', "\\|")).unwrap();
+    }
+}
+
 /// The whole page.
 fn page() -> String {
     let mut page = HEAD.to_owned();
@@ -385,7 +421,8 @@ fn page() -> String {
          is scaled down where it is larger, or `clipvalue`, which no value of a gradient exceeds. The global norm is \
          `clip_norm` of `[training]`. With `use_ema = true` each keeps an exponential moving average of the weights, of which \
          `ema_momentum` (`0.99`) stays in each step; the model gets it after the last epoch, and the weights take it over after \
-         each `ema_overwrite_frequency` steps, if that is given.\n",
+         each `ema_overwrite_frequency` steps, if that is given. `exclude_from_weight_decay = [\"bias\"]` lists parameters without \
+         weight decay, by their names (`dense/bias`) or the last parts of these.\n",
     );
     let count = table(&mut page, "src/optimizers", |kind, value| {
         let entry = OPTIMIZERS.iter().find(|entry| entry.kind == kind).ok_or_else(|| unknown(kind))?;
@@ -396,6 +433,13 @@ fn page() -> String {
 
     page.push_str("\n## `[schedule]`\n");
     tagged::<Schedule>(&mut page, &source("src/optimizers"), "Schedule", str::to_owned);
+
+    training(&mut page);
+    let early_stopping = structure(&source("src/cli/settings"), "EarlyStoppingTable");
+    page.push_str("\n### `early_stopping`\n\n| setting | is |\n| --- | --- |\n");
+    for Field { name, doc, .. } in early_stopping.fields {
+        writeln!(page, "| `{name}` | {} |", doc.replace('|', "\\|")).unwrap();
+    }
     page
 }
 

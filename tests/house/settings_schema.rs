@@ -1,4 +1,5 @@
-//! `docs/settings.schema.json`: the JSON Schema of settings files, for editors, from the same tables as `docs/settings.md`.
+//! Does `docs/settings.schema.json` say what the code says? It is the JSON Schema of settings files, for editors, from the tables of
+//! `docs/settings.md`.
 //!
 //! It is of Draft 4, since Taplo, the language server of TOML, knows no later one. Where it does not know what a setting may be, it
 //! accepts anything: it refuses nothing that is right.
@@ -83,6 +84,7 @@ fn of_type(kind: &str) -> Value {
     let named = NAMES.iter().find(|(name, _)| *name == kind);
     match kind {
         "usize" | "u64" | "u32" => whole_numbers(),
+        "i32" => json!({ "type": "integer" }),
         "f32" | "f64" => json!({ "type": "number" }),
         "bool" => json!({ "type": "boolean" }),
         "String" | "PathBuf" | "char" | "SplitMode" | "MemoryLimits" => json!({ "type": "string" }),
@@ -95,9 +97,10 @@ fn of_type(kind: &str) -> Value {
         "[usize; 2]" | "Shape" => one_or_many(&whole_numbers()),
         "Validation" => json!({ "anyOf": [{ "enum": ["test", "none"] }, { "type": "number" }] }),
         "BTreeMap<String, f32>" => json!({ "type": "object", "additionalProperties": { "type": "number" } }),
+        "ModeSetting" => json!({ "enum": ["auto", "min", "max"] }),
         "Metrics" => json!({ "type": "array", "items": one_or_many(&json!({ "$ref": "#/definitions/metric" })) }),
         "EarlyStoppingTable" => {
-            object(&fields_of("src/cli/settings.rs", "EarlyStoppingTable"), &["monitor", "patience"])
+            object(&fields_of("src/cli/settings/early_stopping.rs", "EarlyStoppingTable"), &["monitor", "patience"])
         }
         _ => match named {
             Some((name, folder)) => {
@@ -234,6 +237,7 @@ fn optimizers() -> Value {
         "use_ema": { "type": "boolean", "description": "Keeps an exponential moving average of the weights." },
         "ema_momentum": { "type": "number", "description": "Part of the average that stays in each step." },
         "ema_overwrite_frequency": whole_numbers(),
+        "exclude_from_weight_decay": { "type": "array", "items": { "type": "string" }, "description": "Parameters without weight decay: names such as `dense/bias`, or their last parts, such as `bias`." },
     });
     kinds(&own, shared.as_object().unwrap(), true)
 }

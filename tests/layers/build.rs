@@ -1,4 +1,4 @@
-//! Building models: sizes that can't be, layers that no output needs, and a hundred thousand layers. Needs the CPU alone.
+//! Are impossible sizes refused, unneeded layers left out, and 100,000 layers built in time that grows with their number? Needs the CPU alone.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,5 +1,5 @@
-//! One row, one contract: each layer's shapes, numbers of parameters, golden values, difference quotients, files,
-//! splits over adapters, messages and settings. Needs the CPU alone.
+//! Does each layer keep one contract: shapes, numbers of parameters, golden values, difference quotients, files, splits over
+//! adapters, messages and settings? A row is a layer. Needs the CPU alone.
 //!
 //! Each input of the layer under test comes from a table: `Dense` without bias on a row that says which row it is
 //! (one 1, else 0). So the table is the input, and its gradient is that of the input, exactly and for any split.

@@ -145,7 +145,7 @@ fn smoothed_labels_are_those_of_dense_targets() {
         (&one_hot[..], labels.values("logits")),
         "shared data"
     );
-    let loss = SparseCategoricalCrossentropy { label_smoothing: 0.1 }.into();
+    let loss = SparseCategoricalCrossentropy { label_smoothing: 0.1, ..Default::default() }.into();
     let outcome = Problem { loss, ..Problem::golden(&labels) }.solve(Vec::new(), &[1.0, 1.0]);
     assert!((outcome.loss - f64::from(dense.values("loss")[0])).abs() < 1e-5, "{}", outcome.loss);
     assert_close("gradient", &outcome.gradient, dense.values("logits_gradient"), 1e-6);

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use manyhands::data::InMemory;
 use manyhands::internals::adapters::cpu;
 use manyhands::layers::{Dense, Embedding, Lstm, Masking};
+use manyhands::losses::SparseCategoricalCrossentropy;
 use manyhands::metrics::Recall;
 use manyhands::{Compile, Fit, Loss, Metric, Model, ModelBuilder, Optimizer, Reduction, SplitMode, Trainer};
 use ndarray::{Array1, ArrayD, IxDyn};
@@ -76,6 +77,42 @@ fn masked_positions_count_in_no_loss_gradient_or_metric() {
                 assert!(whole.is_finite() && (whole - parts).abs() < 1e-6 * (1.0 + whole), "{what}: {name}");
             }
         }
+    }
+}
+
+/// Rows of an ignored class leave loss, accuracy and weights as they are without these rows, whatever the split.
+#[test]
+fn rows_of_an_ignored_class_count_as_if_they_were_not_there() {
+    let case = Golden::open("masked").case("plain");
+    let (x, labels) = (case.values("x"), [1.0, -100.0, 4.0, -100.0, 0.0]);
+    let run = |rows: &[usize], split: &[f64]| {
+        let picked: Vec<f32> = rows.iter().flat_map(|row| x[12 * row..12 * row + 3].to_vec()).collect();
+        let classes: Vec<f32> = rows.iter().map(|row| labels[*row]).collect();
+        let of = |values, shape: &[usize]| ArrayD::from_shape_vec(IxDyn(shape), values).unwrap();
+        let data = Arc::new(InMemory::new(of(picked, &[rows.len(), 3]), of(classes, &[rows.len()])).unwrap());
+        let mut graph = ModelBuilder::new();
+        let input = graph.input("x", [3]);
+        let logits = graph.add_named("dense", Dense::new(6), &[input]);
+        let mut model = graph.build(&[logits], 0).unwrap();
+        model.tensor_mut("dense/kernel").unwrap().copy_from_slice(case.values("kernel"));
+        let loss = SparseCategoricalCrossentropy { ignore_class: Some(-100), ..Default::default() };
+        let mut compile = Compile::new(Optimizer::sgd(0.5, 0.0), loss);
+        compile.metrics = vec![vec![Metric::Accuracy]];
+        let trainer = Trainer::new(model, compile).unwrap().on(vec![cpu::info(); split.len()]);
+        let mut trainer = trainer.split(SplitMode::Fixed(split.to_vec()));
+        let history = trainer.fit(data, &Fit::new(3).batch_size(5).in_order()).unwrap();
+        (
+            history.of("loss").to_vec(),
+            history.of("accuracy").to_vec(),
+            trainer.model().tensor("dense/kernel").unwrap().to_vec(),
+        )
+    };
+    let (losses, accuracies, kernel) = run(&[0, 2, 4], &[1.0]);
+    for split in SPLITS {
+        let (got, accurate, weights) = run(&[0, 1, 2, 3, 4], split);
+        assert!(got.iter().zip(&losses).all(|(got, needed)| (got - needed).abs() < 1e-6), "{got:?}, needs {losses:?}");
+        assert_eq!(accurate, accuracies, "{split:?}");
+        assert_close("kernel", &weights, &kernel, 1e-6);
     }
 }
 

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use manyhands::callbacks::{EarlyStopping, Mode, ModelCheckpoint, Monitor};
 use manyhands::data::{Batch, InMemory};
 use manyhands::internals::adapters::cpu;
 use manyhands::internals::metrics::METRICS;
@@ -192,4 +193,97 @@ fn settings_of_metrics_have_ranges() {
     );
     let perplexity = refused(mse(), Metric::Perplexity);
     assert!(perplexity.contains("metric `perplexity` of output 0 can't be computed from the loss `MeanSquaredError`"));
+}
+
+/// Source: `_direction` of each metric of Keras 3.15, `up` or `down`.
+const DIRECTIONS: [(&str, Mode); 15] = [
+    ("precision", Mode::Max),
+    ("recall", Mode::Max),
+    ("f1_score", Mode::Max),
+    ("auc", Mode::Max),
+    ("binary_accuracy", Mode::Max),
+    ("mean_squared_error", Mode::Min),
+    ("root_mean_squared_error", Mode::Min),
+    ("r2_score", Mode::Max),
+    ("logcosh", Mode::Min),
+    ("poisson", Mode::Min),
+    ("kl_divergence", Mode::Min),
+    ("hinge", Mode::Min),
+    ("squared_hinge", Mode::Min),
+    ("categorical_hinge", Mode::Min),
+    ("cosine_similarity", Mode::Max),
+];
+
+#[test]
+fn every_metric_says_in_which_direction_it_improves() {
+    for entry in METRICS {
+        let metric: Metric = serde_json::from_value(json!(entry.kind)).unwrap();
+        let (_, needed) = DIRECTIONS.iter().find(|(kind, _)| *kind == entry.kind).unwrap();
+        assert_eq!(metric.mode(), Some(*needed), "{}", entry.kind);
+    }
+    let of_rows = [Metric::Accuracy, Metric::TopKCategoricalAccuracy { k: 2 }, Metric::MeanAbsoluteError];
+    assert_eq!(of_rows.map(|metric| metric.mode()), [Some(Mode::Max), Some(Mode::Max), Some(Mode::Min)]);
+    assert_eq!(Metric::Perplexity.mode(), Some(Mode::Min));
+    assert_eq!(Metric::Own("margin".into()).mode(), None);
+}
+
+const ROWS: usize = 12;
+
+/// Rows of two classes in turn, or of the other class each.
+fn two_classes(other: usize) -> Tensor {
+    let values = (0..ROWS).flat_map(|row| [0, 1].map(|class| f32::from(u8::from((row + class + other) % 2 == 0))));
+    Tensor { shape: vec![ROWS, 2], values: values.collect() }
+}
+
+/// A model that takes each row for the other class, by margins that differ, so that steps set row after row right. It trains on
+/// the rows and is validated on them; or, `backwards`, it begins with every row right and is trained to get them wrong.
+fn changing(loss: Loss, metrics: Vec<Metric>, backwards: usize) -> (Trainer, [Arc<InMemory>; 2]) {
+    let taken_for = two_classes(1 - backwards);
+    let margin = |at: usize| 0.2 * f32::from(u8::try_from(at / 2 + 1).unwrap());
+    let values = taken_for.values.iter().enumerate().map(|(at, is_class)| is_class * margin(at)).collect();
+    let (model, train) = given(&Tensor { shape: vec![ROWS, 2], values }, &two_classes(backwards), None);
+    let (_, validation) = given(&taken_for, &two_classes(0), None);
+    let compile = Compile::new(Optimizer::sgd(4.8, 0.0), loss).metrics([metrics]);
+    (Trainer::new(model, compile).unwrap().on(vec![cpu::info()]), [train, validation])
+}
+
+#[test]
+fn early_stopping_and_the_best_model_follow_each_metric_in_its_own_direction() {
+    let folder = tempfile::tempdir().unwrap();
+    let more = [("accuracy", Mode::Max), ("mean_absolute_error", Mode::Min), ("perplexity", Mode::Min)];
+    for (kind, _) in DIRECTIONS.into_iter().chain(more) {
+        let metric: Metric = serde_json::from_value(json!(kind)).unwrap();
+        let loss =
+            if kind == "mean_absolute_error" { Loss::MEAN_SQUARED_ERROR } else { Loss::CATEGORICAL_CROSSENTROPY };
+        for (backwards, best_epoch) in [(0, 4), (1, 1)] {
+            let (mut trainer, [train, validation]) = changing(loss.clone(), vec![metric.clone()], backwards);
+            let monitor = || Monitor::new(format!("val_{}", metric.name()));
+            let mut stopping = EarlyStopping::new(monitor(), 10);
+            let mut best = ModelCheckpoint::new(folder.path().join(format!("{kind}{best_epoch}")), monitor());
+            let fit = Fit::new(4).batch_size(ROWS).in_order().validation(validation.clone());
+            let history = trainer.fit_with(train, &fit, &mut [&mut stopping, &mut best]).unwrap();
+            let values = history.of(&format!("val_{}", metric.name()));
+            assert!(values[0] != values[3], "{kind}: {values:?}");
+            let needed = values[best_epoch - 1];
+            assert_eq!(stopping.best_value(), Some(needed), "{kind}, best epoch {best_epoch}: {values:?}");
+            assert_eq!(best.best_value(), Some(needed), "{kind}, best epoch {best_epoch}: {values:?}");
+            let evaluated = trainer.evaluate(validation, ROWS).unwrap().get(&metric.name()).unwrap();
+            assert!((evaluated - needed).abs() < 1e-6, "{kind}: the model has {evaluated}, of {values:?}");
+        }
+    }
+}
+
+#[test]
+fn a_metric_without_a_direction_needs_a_mode() {
+    let own = |mode: Option<Mode>| {
+        let metric: Metric = LargestError { merges: Merges::Largest }.into();
+        let (mut trainer, [train, _]) = changing(Loss::MEAN_SQUARED_ERROR, vec![metric], 0);
+        let monitor = Monitor { mode, ..Monitor::new("largest_error") };
+        let mut stopping = EarlyStopping::new(monitor, 10);
+        trainer.fit_with(train, &Fit::new(3).batch_size(ROWS), &mut [&mut stopping]).map(|_| stopping.best_value())
+    };
+    let error = own(None).unwrap_err().to_string();
+    assert!(error.starts_with("monitor `largest_error` needs a `mode`, but has none"), "{error}");
+    let (smallest, largest) = (own(Some(Mode::Min)).unwrap(), own(Some(Mode::Max)).unwrap());
+    assert!(smallest < largest, "{smallest:?} {largest:?}");
 }

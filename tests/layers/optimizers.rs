@@ -548,3 +548,46 @@ fn parameters_that_no_loss_reaches_stay_as_they_are() {
         }
     }
 }
+
+/// The parameters that are named keep their values, and the others decay, whether the host or the one adapter updates.
+#[test]
+fn weight_decay_leaves_named_parameters_out() {
+    use manyhands::data::Batch;
+    use manyhands::internals::adapters::cpu;
+    use manyhands::{Compile, Loss, Trainer};
+    let config = json!({
+        "inputs": [{ "name": "x", "shape": [3] }],
+        "layers": [
+            { "name": "first", "type": "Dense", "units": 4, "bias_initializer": "ones", "inputs": ["x"] },
+            { "name": "second", "type": "Dense", "units": 2, "bias_initializer": "ones", "inputs": ["first"] },
+        ],
+        "outputs": ["second"],
+    });
+    let names = ["first/kernel", "first/bias", "second/kernel", "second/bias"];
+    for (excluded, decays) in [
+        (json!(["bias"]), [true, false, true, false]),
+        (json!(["second/kernel", "first/bias"]), [true, false, false, true]),
+    ] {
+        for n_adapters in [1, 2] {
+            let settings = json!({ "type": "SGD", "learning_rate": 0.5, "weight_decay": 0.25, "exclude_from_weight_decay": excluded });
+            let optimizer: Optimizer = serde_json::from_value(settings).unwrap();
+            let model: manyhands::ModelConfig = serde_json::from_value(config.clone()).unwrap();
+            let model = model.build(3).unwrap();
+            let before = names.map(|name| model.tensor(name).unwrap().to_vec());
+            let compile = Compile::new(optimizer, Loss::MEAN_SQUARED_ERROR).loss_weights(vec![0.0]);
+            let mut trainer = Trainer::new(model, compile).unwrap().on(vec![cpu::info(); n_adapters]);
+            let zeros = |len| std::sync::Arc::<[f32]>::from(vec![0.0; len]);
+            let batch = Batch { rows: 4, inputs: vec![zeros(12)], targets: vec![zeros(8)], sample_weights: None };
+            trainer.train_on_batch(batch).unwrap();
+            for ((name, before), decays) in names.into_iter().zip(before).zip(decays) {
+                let needed: Vec<f32> = before.iter().map(|value| if decays { 0.875 * value } else { *value }).collect();
+                assert_eq!(trainer.model().tensor(name).unwrap(), needed, "{name} of {n_adapters}, {excluded}");
+            }
+        }
+    }
+    let own = serde_json::from_str::<Optimizer>(r#"{"type": "SGD", "exclude_from_weight_decay": "bias"}"#).unwrap_err();
+    assert!(
+        own.to_string().contains("needs a list of names as `exclude_from_weight_decay`, but got \"bias\""),
+        "{own}"
+    );
+}

@@ -1,4 +1,5 @@
-//! The contracts of layers that draw random numbers, and what their numbers are like: of these there are no golden values.
+//! Do layers that draw random numbers keep their contract, and have their numbers the asked rate, deviation and shape? There are no
+//! golden values of these.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail loudly")]
 

@@ -1,4 +1,4 @@
-//! The contracts of layers of sequences: along time, embeddings and masks; which data an embedding refuses.
+//! Do layers of sequences keep their contract: along time, with embeddings and masks? Which data does an embedding refuse?
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail loudly")]
 
@@ -352,9 +352,12 @@ fn data(value: f32) -> InMemory {
 #[test]
 fn an_index_out_of_range_is_an_error() {
     for value in [6.0, -1.0, 2.5] {
+        let help = match value {
+            2.5 => "numbers of a table stay as they are by `numbers = \"unchanged\"` in `[data]`",
+            _ => "let the layer's `input_dim` be the largest number plus 1",
+        };
         let needed = format!(
-            "input `input` needs whole numbers from 0 to 5, but row 7 holds {value}\n  help: each is a row of a table of 6; let the \
-             layer's `input_dim` be the largest number plus 1"
+            "input `input` needs whole numbers from 0 to 5, but row 7 holds {value}\n  help: each is a row of a table of 6; {help}"
         );
         let fit = trainer().fit(data(value), &Fit::new(1)).err().unwrap();
         assert_eq!(fit.to_string(), needed);

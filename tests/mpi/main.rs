@@ -109,7 +109,7 @@ fn written(folder: &Path, settings: &str) {
 
 /// Trains in so many processes, all with the same arguments; gives the losses and the first process' output.
 fn train(folder: &Path, size: usize, more: &str) -> Option<(Vec<f64>, Output)> {
-    let line = format!("train run.toml --overwrite --json log.json {more}");
+    let line = format!("train run.toml --overwrite --save manyhands.safetensors --json log.json {more}");
     let output = mpirun(folder, &vec![line.as_str(); size])?.output().unwrap();
     assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
     Some((losses(&folder.join("log.json")), output))
@@ -154,7 +154,7 @@ fn one_message_ends_all() {
     let wanted = "error: process 1 of 2 needs the same seed as process 0, `3`, but has `4`\n  \
                   help: start all processes with the same version, settings and data\n";
     assert!(told.contains(wanted) && told.matches("error:").count() == 1, "{told}");
-    assert!(!folder.path().join("manyhands.safetensors").exists());
+    assert!(!folder.path().join("runs").exists());
 }
 
 #[test]
@@ -186,7 +186,9 @@ fn unlike_adapters_in_two_processes_train_as_one() {
     let folder = tempfile::tempdir().unwrap();
     written(folder.path(), SETTINGS);
     let Some((one, _)) = train(folder.path(), 1, "") else { return };
-    let line = |adapter: &str| format!("train run.toml --overwrite --json log.json --adapters {adapter}");
+    let line = |adapter: &str| {
+        format!("train run.toml --overwrite --save manyhands.safetensors --json log.json --adapters {adapter}")
+    };
     let output = mpirun(folder.path(), &[&line(first), &line(last)]).unwrap().output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert_as_one(&losses(&folder.path().join("log.json")), &one);
@@ -197,7 +199,7 @@ fn unlike_adapters_in_two_processes_train_as_one() {
 fn messages_over_tcp_give_the_bits_of_shared_memory() {
     let folder = tempfile::tempdir().unwrap();
     written(folder.path(), &PERCEPTRON.replace("epochs = 3", "epochs = 1\nsplit = \"even\""));
-    let line = "train run.toml --overwrite -q --json log.json";
+    let line = "train run.toml --overwrite -q --save manyhands.safetensors --json log.json";
     let run = |options: &str| {
         let output = mpirun_with(folder.path(), options, &[line; 2])?.output().unwrap();
         assert!(output.status.success(), "{}", text(&output.stderr));
@@ -239,7 +241,11 @@ fn gradients_of_16_bits_halve_the_bytes_on_the_wire() {
             folder.path(),
             &settings.replace("seed = 3", &format!("seed = 3\ngradient_compression = \"{compression}\"")),
         );
-        let inner = mpirun_with(folder.path(), TCP, &["train run.toml --overwrite -q --json log.json"; 2])?;
+        let inner = mpirun_with(
+            folder.path(),
+            TCP,
+            &["train run.toml --overwrite -q --save manyhands.safetensors --json log.json"; 2],
+        )?;
         let mut command = program(folder.path(), "unshare");
         command
             .args(["-n", "sh", "-c", "ip link set lo up && \"$@\" && cat /proc/net/dev", "-"])
@@ -311,7 +317,7 @@ fn a_row_that_one_process_can_not_read_ends_all_with_one_message() {
 /// A run that goes on until it is ended.
 fn endless(folder: &Path, size: usize) -> Option<Child> {
     written(folder, &PERCEPTRON.replace("epochs = 3", "epochs = 100000\nprocess_timeout = 2"));
-    let line = "train run.toml --overwrite -q --save-every 20";
+    let line = "train run.toml --overwrite -q --save manyhands.safetensors --save-every 20";
     let mut command = mpirun(folder, &vec![line; size])?;
     Some(command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap())
 }
@@ -406,7 +412,7 @@ fn a_killed_process_ends_the_job_and_the_checkpoint_resumes_with_fewer() {
         }
         n_resumed += 1;
         written(folder.path(), &PERCEPTRON.replace("epochs = 3", "epochs = 400"));
-        let line = "train run.toml --resume -q --json log.json";
+        let line = "train run.toml --resume manyhands.safetensors -q --json log.json";
         let Some(mut resumed) = mpirun(folder.path(), &vec![line; size - 1]) else { return };
         let resumed = resumed.stderr(Stdio::piped()).spawn().unwrap();
         std::thread::sleep(Duration::from_millis(1500));

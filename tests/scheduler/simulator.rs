@@ -98,6 +98,19 @@ fn the_examples_say_what_limits_them() {
     }
 }
 
+/// What the README says of a fast card and an old one.
+#[test]
+fn equal_parts_are_slower_than_the_fast_card_alone() {
+    let rig = RigConfig::load(Path::new("examples/rigs/fast_and_old.toml")).unwrap();
+    let strong = simulate(&rig).unwrap().strong;
+    let two_old = RigConfig { adapters: vec![rig.adapters[1].clone(); 2], ..rig };
+    let even = simulate(&two_old).unwrap().strong.swap_remove(1);
+    assert_eq!(even.shares, [256, 256]);
+    assert_eq!(strong[1].shares, [430, 82]);
+    let ms = [strong[0].step_ms, even.step_ms, strong[1].step_ms].map(f64::round);
+    assert_eq!(ms, [30.0, 70.0, 25.0]);
+}
+
 /// A rig whose layers are in two stages, cut behind the first hidden layer.
 fn in_stages(micro_batches: u32, adapters: &[&str]) -> RigConfig {
     let placement = Placement::stages([(["..dense"], [0]), (["dense_1.."], [1])]);

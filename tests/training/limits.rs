@@ -72,8 +72,8 @@ fn every_adapter_keeps_within_its_limit_and_the_result_is_that_of_an_unlimited_r
         }
         let mut limited = trainer(model(None), on(&rig)).memory(limits.clone());
         assert_close(&rig, &run(&mut limited, 1), &unlimited, 1e-4);
-        for (adapter, all) in limited.open_adapters().iter().zip(free.open_adapters()) {
-            let limit = limits.of(&adapter.info, &on(&rig)).unwrap();
+        for (idx, (adapter, all)) in limited.open_adapters().iter().zip(free.open_adapters()).enumerate() {
+            let limit = limits.of(idx, &adapter.info, &on(&rig)).unwrap();
             assert!(adapter.bytes <= limit && limit < all.bytes, "{}: {} of {limit}", adapter.info.name, adapter.bytes);
         }
     }
@@ -121,7 +121,7 @@ fn a_model_that_is_larger_than_each_adapter_trains_in_stages() {
     let mut staged = trainer(model(), on(&rig)).memory(limits.clone()).placement(placement);
     assert_close(&rig, &run(&mut staged, 4), &unlimited, 1e-4);
     for (stage, adapter) in staged.open_adapters().iter().enumerate() {
-        let limit = limits.of(&adapter.info, &on(&rig)).unwrap();
+        let limit = limits.of(stage, &adapter.info, &on(&rig)).unwrap();
         assert!(adapter.bytes <= limit, "{}: {} of {limit}", adapter.info.name, adapter.bytes);
         let needed = staged.stage_needs(adapter.info.kind, ROWS, 4, None).unwrap()[stage].unwrap();
         assert_eq!(adapter.bytes, needed.bytes, "counted before it was taken");

@@ -63,8 +63,8 @@ fn the_chosen_placement_trains_to_the_weights_of_one_adapter() {
             if is_limited {
                 assert!(chosen.is_staged() && chosen.copies_ms.is_none(), "{chosen}");
                 let limits = limits(&on(rig));
-                for adapter in auto.open_adapters() {
-                    let limit = limits.of(&adapter.info, &on(rig)).unwrap();
+                for (idx, adapter) in auto.open_adapters().iter().enumerate() {
+                    let limit = limits.of(idx, &adapter.info, &on(rig)).unwrap();
                     assert!(adapter.bytes <= limit, "{}: {} of {limit}", adapter.info.name, adapter.bytes);
                 }
             }
@@ -194,7 +194,8 @@ fn a_stage_that_loses_its_only_adapter_is_placed_anew() {
     let (expected, _) = run(trainer().on(vec![Info::cpu()]), 4);
     for lost in [0, 1, 2] {
         let adapters = vec![Info::cpu(); 3];
-        let limits = MemoryLimits::default().limit("cpu", limits(&adapters).of(&Info::cpu(), &[]).unwrap() / 10 * 13);
+        let limits =
+            MemoryLimits::default().limit("cpu", limits(&adapters).of(0, &Info::cpu(), &adapters).unwrap() / 10 * 13);
         let mut trainer = trainer().on(adapters).memory(limits).placement(Placement::Auto);
         let fit = Fit::new(1).batch_size(ROWS).in_order().micro_batches(4);
         let mut fit = fit;

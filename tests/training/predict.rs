@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
 use manyhands::data::{Batch, Dataset, InMemory, digits};
-use manyhands::layers::{Activation, BatchNormalization, Conv2D, Dense, Flatten};
-use manyhands::{Compile, Loss, Model, Optimizer, Predictor, Sequential, Trainer};
+use manyhands::layers::{
+    Activation, Add, BatchNormalization, Conv2D, Dense, Flatten, GlobalAveragePooling1D, Relu, RepeatVector,
+};
+use manyhands::{Compile, ErrorKind, Loss, Model, ModelBuilder, Optimizer, Predictor, Sequential, Trainer};
 use ndarray::{Array2, ArrayD};
 
 use crate::close::assert_close;
@@ -73,4 +75,34 @@ fn a_shared_dataset_is_a_dataset() {
     assert_eq!(Batch::fetch(&shared, &[3, 5]).unwrap(), Batch::fetch(&digits::test().unwrap(), &[3, 5]).unwrap());
     let outputs = Predictor::new(model()).adapters("cpu").unwrap().predict(shared, 100).unwrap();
     assert_eq!(outputs[0].shape(), [360, 10]);
+}
+
+/// A model without weights whose values for a row are a terabyte.
+fn wide() -> Model {
+    let mut graph = ModelBuilder::new();
+    let input = graph.input("x", [1]);
+    let long = graph.add(RepeatVector { n: 1 << 28 }, &[input]);
+    let all: Vec<_> = (0..1000).map(|_| graph.add(Relu::default(), &[long])).collect();
+    let sum = graph.add(Add::default(), &all);
+    let mean = graph.add(GlobalAveragePooling1D::default(), &[sum]);
+    graph.build(&[mean], 0).unwrap()
+}
+
+/// Linux promises memory that it does not have, and ends the program that takes it.
+#[cfg(target_os = "linux")]
+#[test]
+fn what_does_not_fit_in_the_memory_that_is_free_is_refused_before_it_is_taken() {
+    let long = Sequential::new([1]).add(RepeatVector { n: 1 << 20 }).build(0).unwrap();
+    let inner = "has too little memory for one row: one row needs ";
+    for (model, n_rows, wanted) in [(wide(), 300, inner), (long, 300_000, "the outputs of 300000 rows need ")] {
+        let rows = InMemory::new(Array2::<f32>::zeros((n_rows, 1)), Array2::<f32>::zeros((n_rows, 1))).unwrap();
+        let mut predictor = Predictor::new(model).adapters("cpu").unwrap();
+        let error = predictor.predict(rows, 32).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
+        let error = error.to_string();
+        assert!(
+            error.contains(wanted) && error.contains(", but the system has ") && error.contains("\n  help: "),
+            "{error}"
+        );
+    }
 }

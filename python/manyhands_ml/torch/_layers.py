@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from ._settings import MODULES as SETTINGS
+from ._settings import refusals
 from ._graph import PICTURE, Graph, Settings, Tensor, Weight, axes, channels_last, is_same, of_dense, same, shape_here
 
 
@@ -124,8 +126,6 @@ def _conv(call: Call) -> Tensor:
     module = call.module
     rank = len(module.kernel_size)
     x = call.spatial(rank)
-    if module.padding_mode != "zeros":
-        raise Refused(f'`padding_mode` needs "zeros", but is "{module.padding_mode}"')
     kernel, strides, dilation = list(module.kernel_size), list(module.stride), list(module.dilation)
     spread = [d * (k - 1) for d, k in zip(dilation, kernel)]
     settings: Settings = {"kernel_size": _setting(kernel), "strides": _setting(strides), "use_bias": module.bias is not None}
@@ -195,7 +195,7 @@ def _conv_transpose2d(call: Call) -> Tensor:
 
 def _batch_norm(call: Call) -> Tensor:
     module, x = call.module, call.x
-    if module.running_mean is None:
+    if module.running_mean is None or not module.track_running_stats:
         raise Refused("needs `track_running_stats=True`: without running statistics it has none to predict with")
     if module.momentum is None:
         raise Refused("`momentum=None`, an average over all batches, is not supported")
@@ -203,7 +203,7 @@ def _batch_norm(call: Call) -> Tensor:
         "type": "BatchNormalization",
         "momentum": 1.0 - module.momentum,
         "epsilon": module.eps,
-        "center": module.affine,
+        "center": module.bias is not None,
         "scale": module.affine,
         # PyTorch's running variance follows the unbiased variance of a batch.
         "correction": 1,
@@ -219,8 +219,7 @@ def _batch_norm(call: Call) -> Tensor:
         "moving_mean": Weight([module.running_mean], *same(), is_trained=False),
         "moving_variance": Weight([module.running_var], *same(), is_trained=False),
     }
-    if module.affine:
-        weights.update(gamma=Weight([module.weight], *same()), beta=Weight([module.bias], *same()))
+    weights.update(_factor_and_offset(module))
     if call.is_training:
         call.graph.counters.append(module.num_batches_tracked)
     # Channels are the first axis of a row in PyTorch, and the last one here.
@@ -228,6 +227,12 @@ def _batch_norm(call: Call) -> Tensor:
     order = (*range(1, rank), 0)
     x = call.graph.ordered(x, order)
     return replace(x, name=call.weighted(settings, [x], weights), is_positive=False)
+
+
+def _factor_and_offset(module: Any) -> dict[str, Weight]:
+    """Weights of a normalization, of which PyTorch may leave out one or both."""
+    held = {"gamma": module.weight, "beta": module.bias}
+    return {name: Weight([tensor], *same()) for name, tensor in held.items() if tensor is not None}
 
 
 def _layer_norm(call: Call) -> Tensor:
@@ -261,20 +266,14 @@ def _group_norm(call: Call) -> Tensor:
         "type": "GroupNormalization",
         "groups": module.num_groups,
         "epsilon": module.eps,
-        "center": module.affine,
+        "center": module.bias is not None,
         "scale": module.affine,
     }
-    weights = {"gamma": Weight([module.weight], *same()), "beta": Weight([module.bias], *same())} if module.affine else {}
-    return replace(x, name=call.weighted(settings, [x], weights), is_positive=False)
+    return replace(x, name=call.weighted(settings, [x], _factor_and_offset(module)), is_positive=False)
 
 
 def _embedding(call: Call) -> Tensor:
     module = call.module
-    for setting in ("padding_idx", "max_norm"):
-        if getattr(module, setting) is not None:
-            raise Refused(f"`{setting}` is not supported")
-    if module.scale_grad_by_freq:
-        raise Refused("`scale_grad_by_freq` is not supported")
     settings = {"type": "Embedding", "input_dim": module.num_embeddings, "output_dim": module.embedding_dim}
     name = call.weighted(settings, [call.graph.plain(call.x)], {"embeddings": Weight([module.weight], *same())})
     return Tensor(name, call.shape, tuple(range(len(call.shape))))
@@ -393,18 +392,6 @@ def _function(activation: str, is_positive: bool = False) -> Handler:
     return lambda call: call.graph.unary(call.name, settings, call.x, is_positive)
 
 
-def _gelu(call: Call) -> Tensor:
-    if call.module.approximate != "none":
-        raise Refused(f'`approximate` needs "none", but is "{call.module.approximate}"')
-    return call.graph.unary(call.name, {"type": "Activation", "activation": "gelu"}, call.x)
-
-
-def _softplus(call: Call) -> Tensor:
-    if call.module.beta != 1 or call.module.threshold != 20:
-        raise Refused("`beta` and `threshold` need their defaults, 1 and 20")
-    return call.graph.unary(call.name, {"type": "Activation", "activation": "softplus"}, call.x)
-
-
 def _hardtanh(call: Call) -> Tensor:
     bounds = (call.module.min_val, call.module.max_val)
     if bounds[0] != 0 or bounds[1] <= 0:
@@ -448,7 +435,7 @@ def _dropout_of_channels(rank: int) -> Handler:
 def _prelu(call: Call) -> Tensor:
     x, count = call.x, call.module.num_parameters
     if len(x.shape) != 3 or count != x.shape[0]:
-        raise Refused("needs a slope for each channel of a picture")
+        raise Refused(f"`num_parameters` needs a slope for each channel of a picture, but is {count} for rows of shape {x.shape}")
     x = call.picture()
 
     def pack(arrays: list[Any]) -> Any:
@@ -462,8 +449,8 @@ def _max_pool(rank: int) -> Handler:
     def handler(call: Call) -> Tensor:
         module, x = call.module, call.spatial(rank)
         window, strides, padding = (_sizes(value, rank) for value in (module.kernel_size, module.stride, module.padding))
-        if set(_sizes(module.dilation, rank)) != {1} or module.return_indices:
-            raise Refused("`dilation` and `return_indices` are not supported")
+        if set(_sizes(module.dilation, rank)) != {1}:
+            raise Refused(f"`dilation` needs 1, but is {module.dilation}")
         settings: Settings = {"type": f"MaxPooling{rank}D", "pool_size": _setting(window), "strides": _setting(strides)}
         _check_ceil(call, x, window, strides, padding)
         if any(padding):
@@ -486,8 +473,6 @@ def _avg_pool(rank: int) -> Handler:
     def handler(call: Call) -> Tensor:
         module, x = call.module, call.spatial(rank)
         window, strides, padding = (_sizes(value, rank) for value in (module.kernel_size, module.stride, module.padding))
-        if getattr(module, "divisor_override", None) is not None:
-            raise Refused("`divisor_override` is not supported")
         _check_ceil(call, x, window, strides, padding)
         if any(padding) and not module.count_include_pad:
             raise Refused("`count_include_pad=False` is supported without padding alone")
@@ -591,7 +576,7 @@ MODULES: dict[type, Handler] = {
     nn.ELU: _with_setting("ELU", "alpha", "alpha"),
     nn.Embedding: _embedding,
     nn.Flatten: _flatten_module,
-    nn.GELU: _gelu,
+    nn.GELU: _function("gelu"),
     nn.GRU: _recurrent,
     nn.GroupNorm: _group_norm,
     nn.Hardsigmoid: _function("hard_sigmoid", is_positive=True),
@@ -612,10 +597,39 @@ MODULES: dict[type, Handler] = {
     nn.SiLU: _function("silu"),
     nn.Sigmoid: _function("sigmoid", is_positive=True),
     nn.Softmax: _softmax,
-    nn.Softplus: _softplus,
+    nn.Softplus: _function("softplus"),
     nn.Softsign: _function("softsign"),
     nn.Tanh: _function("tanh"),
 }
+
+def made(call: Call) -> Any:
+    """What a module is in the engine, if it has all its settings.
+
+    Raises:
+        Refused: If not: with each of them.
+    """
+    refused = list(refusals(call.module, SETTINGS[type(call.module)]))
+    if refused:
+        raise Refused("; ".join(refused))
+    return MODULES[type(call.module)](call)
+
+
+def _max_pool_module(kind: Callable[..., Any]) -> Callable[..., Any]:
+    """A function has its last two arguments in another order than the module."""
+
+    def make(
+        kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: Any = False, return_indices: Any = False
+    ) -> Any:
+        return kind(kernel_size, stride, padding, dilation, return_indices, ceil_mode)
+
+    return make
+
+
+def _softmax_module(dim: Any = None, _stacklevel: int = 3, dtype: Any = None) -> Any:
+    if dtype not in (None, torch.float32):
+        raise Refused(f"`dtype` needs torch.float32, but is {dtype}")
+    return nn.Softmax(dim)
+
 
 #: Functions and methods that do what a module without weights does, whose arguments follow the tensor.
 AS_MODULES: dict[str, Callable[..., Any]] = {
@@ -629,8 +643,8 @@ AS_MODULES: dict[str, Callable[..., Any]] = {
     "hardswish": nn.Hardswish,
     "hardtanh": nn.Hardtanh,
     "leaky_relu": nn.LeakyReLU,
-    "max_pool1d": nn.MaxPool1d,
-    "max_pool2d": nn.MaxPool2d,
+    "max_pool1d": _max_pool_module(nn.MaxPool1d),
+    "max_pool2d": _max_pool_module(nn.MaxPool2d),
     "mish": nn.Mish,
     "relu": nn.ReLU,
     "relu6": nn.ReLU6,
@@ -638,7 +652,7 @@ AS_MODULES: dict[str, Callable[..., Any]] = {
     "selu": nn.SELU,
     "sigmoid": nn.Sigmoid,
     "silu": nn.SiLU,
-    "softmax": lambda dim=None, _stacklevel=3, dtype=None: nn.Softmax(dim),
+    "softmax": _softmax_module,
     "softplus": nn.Softplus,
     "softsign": nn.Softsign,
     "tanh": nn.Tanh,
@@ -653,7 +667,8 @@ def _argument(call: Call, at: int, name: str, default: Any) -> Any:
 
 
 def _dropout_function(call: Call) -> Tensor:
-    p, training = _argument(call, 1, "p", 0.5), _argument(call, 2, "training", True)
+    # `torch.dropout` calls it `train`.
+    p, training = _argument(call, 1, "p", 0.5), _argument(call, 2, "training", call.kwargs.get("train", True))
     if not training or not p:
         return call.x
     return call.graph.unary(call.name, {"type": "Dropout", "rate": p}, call.x, call.x.is_positive)
@@ -742,14 +757,16 @@ def _mean(call: Call) -> Tensor:
 
 
 def _permute(call: Call) -> Tensor:
-    dims = call.args[1] if len(call.args) == 2 and not isinstance(call.args[1], int) else call.args[1:]
+    dims = call.kwargs.get("dims", call.args[1:])
+    dims = dims[0] if len(dims) == 1 and not isinstance(dims[0], int) else dims
     return _permuted(call, [int(dim) for dim in dims])
 
 
 def _transpose(call: Call) -> Tensor:
     rank = len(call.x.shape) + 1
     dims = list(range(rank))
-    a, b = (dim % rank for dim in call.args[1:3])
+    first, second = (call.kwargs.get(f"dim{at}", call.kwargs.get(f"axis{at}")) for at in (0, 1))
+    a, b = _argument(call, 1, "dim0", first) % rank, _argument(call, 2, "dim1", second) % rank
     dims[a], dims[b] = b, a
     return _permuted(call, dims)
 
@@ -831,6 +848,27 @@ FUNCTIONS: dict[str, Handler] = {
 }
 
 
+#: Arguments by name of functions and methods that do not make a module: others are refused.
+ARGUMENTS: dict[str, tuple[str, ...]] = {
+    "cat": ("tensors", "dim"),
+    "concat": ("tensors", "dim"),
+    "contiguous": ("memory_format",),
+    "dropout": ("p", "training", "train", "inplace"),
+    "flatten": ("start_dim", "end_dim"),
+    "getitem": (),
+    "mean": ("dim", "keepdim"),
+    "permute": ("dims",),
+    "reshape": ("shape",),
+    "squeeze": ("dim",),
+    "swapaxes": ("dim0", "dim1", "axis0", "axis1"),
+    "transpose": ("dim0", "dim1"),
+    "truediv": (),
+    "div": (),
+    "unsqueeze": ("dim",),
+    "view": ("size",),
+}
+
+
 def function(name: str) -> Handler | None:
     """What a function or method of this name is in the engine."""
     if name in _OF_TWO:
@@ -839,10 +877,20 @@ def function(name: str) -> Handler | None:
 
         def as_module(call: Call) -> Any:
             module = AS_MODULES[name](*call.args[1:], **call.kwargs)
-            return MODULES[type(module)](replace(call, module=module, args=call.args[:1], kwargs={}))
+            return made(replace(call, module=module, args=call.args[:1], kwargs={}))
 
         return as_module
-    return FUNCTIONS.get(name)
+    handler = FUNCTIONS.get(name)
+    if handler is None:
+        return None
+
+    def checked(call: Call) -> Any:
+        other = [f"`{key}`" for key in call.kwargs if key not in ARGUMENTS[name]]
+        if other:
+            raise Refused(f"the argument {other[0]} of its call is not supported")
+        return handler(call)
+
+    return checked
 
 
-__all__ = ["AS_MODULES", "FUNCTIONS", "MODULES", "Call", "Refused", "Sequences", "function", "settled", "shape_here"]
+__all__ = ["AS_MODULES", "FUNCTIONS", "MODULES", "Call", "Refused", "Sequences", "function", "made", "settled", "shape_here"]

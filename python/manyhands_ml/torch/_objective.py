@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from ._graph import Settings
-from ._layers import Refused
+from ._settings import LOSSES as SETTINGS
+from ._settings import hooks, refusals
 
 
 @dataclass(frozen=True)
@@ -26,25 +27,7 @@ class LossRow:
     weight: Callable[[Any], float] = lambda loss: 1.0
 
 
-def _plain(kind: str, **needed: Any) -> Callable[[Any], Settings]:
-    """A loss without settings, some of which need a value."""
-
-    def make(loss: Any) -> Settings:
-        for name, value in needed.items():
-            if getattr(loss, name) != value:
-                raise Refused(f"`{name}` needs {value}, but is {_short(getattr(loss, name))}")
-        return {"type": kind}
-
-    return make
-
-
-def _short(value: Any) -> str:
-    return f"a tensor of shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else repr(value)
-
-
 def _cross_entropy(loss: Any) -> Settings:
-    if loss.weight is not None and loss.label_smoothing:
-        raise Refused("`weight` beside `label_smoothing` is not supported")
     return {"type": "SparseCategoricalCrossentropy", "label_smoothing": loss.label_smoothing}
 
 
@@ -55,22 +38,22 @@ def _smooth_l1(loss: Any) -> Settings:
 
 #: Losses, by class.
 LOSSES: dict[type, LossRow] = {
-    nn.BCEWithLogitsLoss: LossRow(_plain("BinaryCrossentropy", weight=None, pos_weight=None)),
+    nn.BCEWithLogitsLoss: LossRow(lambda loss: {"type": "BinaryCrossentropy"}),
     nn.CrossEntropyLoss: LossRow(_cross_entropy, has_classes=True),
     nn.HuberLoss: LossRow(lambda loss: {"type": "Huber", "delta": loss.delta}),
-    nn.L1Loss: LossRow(_plain("MeanAbsoluteError")),
-    nn.MSELoss: LossRow(_plain("MeanSquaredError")),
+    nn.L1Loss: LossRow(lambda loss: {"type": "MeanAbsoluteError"}),
+    nn.MSELoss: LossRow(lambda loss: {"type": "MeanSquaredError"}),
     nn.SmoothL1Loss: LossRow(_smooth_l1, weight=lambda loss: 1.0 / loss.beta if loss.beta else 1.0),
 }
 
-#: Functions that compute a loss, by name.
-FUNCTIONS: dict[str, type] = {
-    "binary_cross_entropy_with_logits": nn.BCEWithLogitsLoss,
-    "cross_entropy": nn.CrossEntropyLoss,
-    "huber_loss": nn.HuberLoss,
-    "l1_loss": nn.L1Loss,
-    "mse_loss": nn.MSELoss,
-    "smooth_l1_loss": nn.SmoothL1Loss,
+#: Functions that compute a loss.
+FUNCTIONS: dict[Any, type] = {
+    nn.functional.binary_cross_entropy_with_logits: nn.BCEWithLogitsLoss,
+    nn.functional.cross_entropy: nn.CrossEntropyLoss,
+    nn.functional.huber_loss: nn.HuberLoss,
+    nn.functional.l1_loss: nn.L1Loss,
+    nn.functional.mse_loss: nn.MSELoss,
+    nn.functional.smooth_l1_loss: nn.SmoothL1Loss,
 }
 
 
@@ -80,6 +63,8 @@ class OptimizerRow:
 
     #: Settings in the engine, from those of a group of parameters.
     make: Callable[[Settings], Settings]
+    #: The settings that `make` reads.
+    read: tuple[str, ...]
     #: Settings that need a value.
     need: Settings
     #: State of the engine by kind: PyTorch's name, and whether the engine's is that times minus or plus the learning rate.
@@ -123,6 +108,7 @@ def _adadelta(group: Settings) -> Settings:
     return {"type": "Adadelta", "rho": group["rho"], "epsilon": group["eps"]}
 
 
+_OF_ADAM = ("betas", "eps", "weight_decay", "decoupled_weight_decay")
 _MOMENTS: dict[str, tuple[str, float | None]] = {"momentum": ("exp_avg", None), "velocity": ("exp_avg_sq", None)}
 _NO_AMSGRAD = {"amsgrad": False, "maximize": False}
 
@@ -130,21 +116,36 @@ _NO_AMSGRAD = {"amsgrad": False, "maximize": False}
 OPTIMIZERS: dict[type, OptimizerRow] = {
     torch.optim.Adadelta: OptimizerRow(
         _adadelta,
+        ("rho", "eps"),
         {"maximize": False, "weight_decay": 0},
         {"accumulated_grad": ("square_avg", None), "accumulated_delta_var": ("acc_delta", None)},
     ),
-    torch.optim.SGD: OptimizerRow(_sgd, {"dampening": 0, "maximize": False}, {"momentum": ("momentum_buffer", -1.0)}),
-    torch.optim.Adam: OptimizerRow(_adam, _NO_AMSGRAD, _MOMENTS),
-    torch.optim.AdamW: OptimizerRow(_adamw, _NO_AMSGRAD, _MOMENTS),
+    torch.optim.SGD: OptimizerRow(
+        _sgd,
+        ("momentum", "nesterov", "weight_decay"),
+        {"dampening": 0, "maximize": False},
+        {"momentum": ("momentum_buffer", -1.0)},
+    ),
+    torch.optim.Adam: OptimizerRow(_adam, _OF_ADAM, _NO_AMSGRAD, _MOMENTS),
+    torch.optim.AdamW: OptimizerRow(_adamw, _OF_ADAM, _NO_AMSGRAD, _MOMENTS),
     torch.optim.RMSprop: OptimizerRow(
         _rmsprop,
+        ("alpha", "eps", "momentum", "centered", "weight_decay"),
         {"maximize": False},
         {"velocity": ("square_avg", None), "momentum": ("momentum_buffer", 1.0), "average_gradient": ("grad_avg", None)},
     ),
 }
 
-#: Settings of a group that do not change what is computed.
-_IRRELEVANT = frozenset({"params", "foreach", "fused", "capturable", "differentiable", "initial_lr"})
+#: Settings of a group that are no part of the update, and why.
+FREE: dict[str, str] = {
+    "lr": "read before each epoch",
+    "params": "compared with the module's",
+    "foreach": "the same update, of many tensors at once",
+    "fused": "the same update in one kernel",
+    "capturable": "the same update in a CUDA graph",
+    "differentiable": "the same update, recorded by autograd",
+    "param_names": "names of parameters",
+}
 
 
 @dataclass
@@ -157,6 +158,10 @@ class Objective:
     has_classes: bool = False
     #: Are targets the numbers of classes?
     has_numbers: bool = False
+    #: Class of targets that do not count.
+    ignored_class: int | None = None
+    #: Is PyTorch's loss the sum over the last axis, of which the engine's is the mean?
+    sums_columns: bool = False
     #: Weight of each class in the loss.
     class_weights: NDArray[np.float32] | None = None
     row: OptimizerRow | None = None
@@ -165,7 +170,7 @@ class Objective:
 def convert(loss: Any, optimizer: Any, parameters: dict[str, nn.Parameter], probabilities: bool) -> tuple[Objective, list[str]]:
     """Loss and optimizer for the engine, and what is wrong with them."""
     objective, problems = Objective(), list[str]()
-    found = FUNCTIONS[loss.__name__]() if getattr(loss, "__name__", None) in FUNCTIONS else loss
+    found = FUNCTIONS[loss]() if isinstance(loss, Hashable) and loss in FUNCTIONS else loss
     row = LOSSES.get(type(found))
     reduction = getattr(found, "reduction", "mean")
     settings: Settings = {"type": "MeanSquaredError"}
@@ -173,19 +178,15 @@ def convert(loss: Any, optimizer: Any, parameters: dict[str, nn.Parameter], prob
         known = ", ".join(kind.__name__ for kind in LOSSES)
         problems.append(f"loss: `{type(found).__name__}` is not supported; known are {known}")
     else:
-        try:
-            settings, objective.has_classes = row.make(found), row.has_classes
-        except Refused as refused:
-            problems.append(f"loss `{type(found).__name__}`: {refused}")
+        settings, objective.has_classes = row.make(found), row.has_classes
+        refused = [*refusals(found, SETTINGS[type(found)])]
         if reduction not in ("mean", "sum"):
-            problems.append(f'loss `{type(found).__name__}`: `reduction` needs "mean" or "sum", but is "{reduction}"')
-    if isinstance(found, nn.CrossEntropyLoss):
-        if probabilities:
-            settings["type"] = "CategoricalCrossentropy"
-        if found.weight is not None and probabilities:
-            problems.append("loss `CrossEntropyLoss`: `weight` is not supported for targets that are probabilities")
-        if found.weight is not None:
-            objective.class_weights = found.weight.detach().cpu().numpy()
+            refused.append(f'`reduction` needs "mean" or "sum", but is "{reduction}"')
+        if isinstance(found, nn.CrossEntropyLoss):
+            refused += _classes(objective, found, settings, probabilities)
+        problems += [f"loss `{type(found).__name__}`: {refusal}" for refusal in refused]
+        problems += [f"loss: {problem}" for problem in hooks(found)]
+        objective.sums_columns = reduction == "sum" and not objective.has_classes
     objective.has_numbers = objective.has_classes and not probabilities
     weighted_mean = "mean_with_sample_weight" if objective.class_weights is not None else "sum_over_batch_size"
     objective.settings = {
@@ -197,6 +198,24 @@ def convert(loss: Any, optimizer: Any, parameters: dict[str, nn.Parameter], prob
         "clip_norm": None,
     }
     return objective, problems
+
+
+def _classes(objective: Objective, loss: Any, settings: Settings, probabilities: bool) -> list[str]:
+    """Puts into settings what a cross-entropy does with classes; gives what is wrong."""
+    if probabilities:
+        settings["type"] = "CategoricalCrossentropy"
+    else:
+        settings["ignore_class"] = objective.ignored_class = loss.ignore_index
+    refused = []
+    if probabilities and loss.ignore_index >= 0:
+        refused.append("`ignore_index` is not supported for targets that are probabilities")
+    if loss.weight is not None:
+        objective.class_weights = loss.weight.detach().cpu().numpy()
+        if loss.label_smoothing:
+            refused.append("`weight` beside `label_smoothing` is not supported")
+        if probabilities:
+            refused.append("`weight` is not supported for targets that are probabilities")
+    return refused
 
 
 def _optimizer(
@@ -211,12 +230,17 @@ def _optimizer(
     objective.row = row
     first = optimizer.param_groups[0]
     for group in optimizer.param_groups[1:]:
-        other = [name for name in first if name not in _IRRELEVANT and group[name] != first[name]]
+        other = [name for name in ("lr", *row.read, *row.need) if group.get(name) != first.get(name)]
         if other:
             problems.append(f"optimizer `{kind}`: `{other[0]}` needs to be the same for all groups of parameters")
     for name, needed in row.need.items():
         if first.get(name, needed) != needed:
             problems.append(f"optimizer `{kind}`: `{name}` needs {needed}, but is {first[name]}")
+    for name in optimizer.defaults:
+        if name not in (*row.read, *row.need, *FREE) and first[name] not in (None, False, 0):
+            problems.append(f"optimizer `{kind}`: `{name}` is not supported, but is {first[name]}")
+    if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:
+        problems.append(f"optimizer `{kind}`: has a hook of its steps, which would not run; remove it")
     held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     missing = [name for name, parameter in parameters.items() if parameter.requires_grad and id(parameter) not in held]
     if missing:

@@ -10,10 +10,13 @@ from typing import Any
 import torch
 import torch.fx
 from torch import nn
+from torch.nn.modules.lazy import LazyModuleMixin
 
-from ..errors import ModelError, explained
+from ..errors import ModelError, explained, raise_problems
 from ._graph import Graph, Tensor
-from ._layers import MODULES, Call, Refused, function, settled
+from ._inplace import read_after, unused
+from ._layers import MODULES, Call, Refused, function, made, settled
+from ._settings import hooks
 
 
 def trace(module: nn.Module, examples: list[torch.Tensor]) -> tuple[Graph, list[str]]:
@@ -28,6 +31,11 @@ def trace(module: nn.Module, examples: list[torch.Tensor]) -> tuple[Graph, list[
         wrapped.training = module.training
         module = wrapped
     modes = training_modes(module)
+    if any(isinstance(part, LazyModuleMixin) for part in module.modules()):
+        # The first call makes its weights.
+        with in_modes(module, dict.fromkeys(modes, False)), torch.no_grad():
+            module(*examples)
+    _check_types(module)
     with in_modes(module, modes):
         try:
             traced = torch.fx.symbolic_trace(module)
@@ -39,13 +47,21 @@ def trace(module: nn.Module, examples: list[torch.Tensor]) -> tuple[Graph, list[
                     "leave out of forward what depends on values, such as `if x.sum() > 0`",
                 )
             ) from error
+    problems = [*hooks(module), *unused(traced)]
     traced.graph.eliminate_dead_code()
     traced.recompile()
     values = _Values(traced)
     with in_modes(module, dict.fromkeys(modes, False)), torch.no_grad():
         values.run(*examples)
     reader = _Reader(traced, values.values, modes, module)
-    return reader.graph, reader.problems
+    return reader.graph, problems + [*read_after(traced, values.values), *reader.problems]
+
+
+def _check_types(module: nn.Module) -> None:
+    """Raises for parameters of another type: rows are float32, and PyTorch itself would not multiply them."""
+    held = {name: parameter.dtype for name, parameter in module.named_parameters() if parameter.dtype != torch.float32}
+    problems = [f"parameter `{name}`: `dtype` needs torch.float32, but is {dtype}" for name, dtype in held.items()]
+    raise_problems(f"module `{type(module).__name__}`", problems, "PyTorch")
 
 
 def training_modes(module: nn.Module) -> dict[str, bool]:
@@ -121,7 +137,8 @@ class _Reader:
     def _layer(self, node: torch.fx.Node, value: Any) -> Any:
         who, name, module, handler = self._handler(node)
         if handler is None:
-            self.problems.append(f"{who}: is not supported")
+            is_other = module is not None and nn.utils.parametrize.is_parametrized(module)
+            self.problems.append(f"{who}: {'a parametrization of its weights ' if is_other else ''}is not supported")
             return self._stand_in(node, value)
         is_training = self._modes.get(str(node.target), True) if module is not None else True
         args, kwargs = self._argument(node.args), self._argument(node.kwargs)
@@ -138,7 +155,7 @@ class _Reader:
         if node.op == "call_module":
             module = self._modules[str(node.target)]
             name = str(node.target)
-            return f"module `{name}` ({type(module).__name__})", name, module, MODULES.get(type(module))
+            return f"module `{name}` ({type(module).__name__})", name, module, made if type(module) in MODULES else None
         if node.op == "get_attr":
             return f"tensor `{node.target}`", node.name, None, None
         called = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))

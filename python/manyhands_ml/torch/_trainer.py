@@ -17,7 +17,7 @@ from .._ahead import Ahead
 from .._objects import TELL_MS, Means
 from .._rig import Placement, Rig, Split
 from .._rows import Feeds, rows_of
-from ..errors import DataError, MismatchError, SettingError, explained, raise_problems
+from ..errors import DataError, MismatchError, NonFiniteError, SettingError, explained, raise_problems
 from ._graph import Floats, Graph, Tensor, Weight, shape_here
 from ._objective import Objective, convert
 from ._trace import in_modes, trace, training_modes
@@ -73,13 +73,13 @@ class Trainer:
             module: The module to train. All modules in it train, but those that are in evaluation mode within a module in training mode.
             loss: A loss of `torch.nn`, such as `torch.nn.CrossEntropyLoss()`.
             optimizer: One of `torch.optim`, with the module's parameters.
-            adapters: What to compute on: `"all"` (every GPU), `"0,1"` (by index), `"radeon,cpu"` (by a part of the name).
-                Empty: what the environment variable `MANYHANDS_ADAPTERS` names, else all GPUs, else the CPU.
+            adapters: What to compute on: `"all"` (every GPU, or the processor where there is none), `"0,1"` (by index),
+                `"radeon,cpu"` (by a part of the name). Empty: what the environment variable `MANYHANDS_ADAPTERS` names, else all GPUs, else the CPU.
             split: Rows of a batch for each adapter: `"learned"` from measured speed, `"even"`, or a share for each, as `[3, 1]`.
             batch_statistics: Rows of which batch normalization takes mean and variance: those of each adapter (`"shard"`,
                 as in PyTorch's own data parallelism), or the whole batch (`"batch"`: as on one device).
             clip_norm: Global norm above which gradients are scaled down, as by `torch.nn.utils.clip_grad_norm_`.
-            memory: Most memory for the model on adapters, named as in `adapters`: `"0=6GB, cpu=2GB"`. An adapter on which
+            memory: Most memory for the model on adapters, by position, name or kind: `"0=6GB, cpu=2GB"`. An adapter on which
                 a batch takes more runs its rows in pieces.
             placement: Where layers are computed: `"replicas"` (each adapter computes all of them, for its rows of the batch),
                 `"auto"` (one or the other, chosen by measurement for some seconds when adapters are opened), or stages: a list
@@ -104,6 +104,9 @@ class Trainer:
         self._batch_statistics, self._clip_norm, self._seed = batch_statistics, clip_norm, seed
         self._rng = np.random.default_rng(seed)
         self._engine: _Engine | None = None
+        # The first rows that came.
+        self._inputs: list[torch.Tensor] = []
+        self._targets: torch.Tensor | None = None
 
     def fit(
         self,
@@ -135,6 +138,8 @@ class Trainer:
             DataError: If the data do not fit the module.
             MismatchError: If PyTorch and the adapters compute different results for the first batch.
             NonFiniteError: If the loss or the gradient is not finite.
+
+        A program may freeze and unfreeze modules, change modes, rates and other settings between two calls, or in `on_epoch`.
         """
         engine, history = self._opened(x, y), dict[str, list[float]]()
         engine.push()
@@ -157,6 +162,7 @@ class Trainer:
                 history.setdefault(name, []).append(value)
             if on_epoch is not None and on_epoch(epoch, logs):
                 break
+            engine = self._current()
             engine.push()
         return history
 
@@ -217,35 +223,43 @@ class Trainer:
             engine.push()
             flat = engine.native.predict_rows(engine.rows(x, None), batch_size, lambda *_: None, TELL_MS)
             return engine.output(flat[0])
-        outputs = list[torch.Tensor]()
+        outputs, opened = list[torch.Tensor](), None
         for batch in x:
             inputs = _parts(batch)[0] if isinstance(batch, (tuple, list)) and len(batch) > 1 else batch
-            engine = self._opened(inputs, None, is_prediction=True)
-            if not outputs:
-                engine.push()
-            outputs.append(engine.output(engine.native.predict(_native.Batch(engine.rows(inputs, None)))[0]))
+            if opened is None:
+                opened = self._opened(inputs, None, is_prediction=True)
+                opened.push()
+            outputs.append(opened.output(opened.native.predict(_native.Batch(opened.rows(inputs, None)))[0]))
         return torch.cat(outputs)
 
     def _opened(self, x: Any, y: Any, is_prediction: bool = False) -> _Engine:
         """The engine, made and checked with the first rows that come."""
-        if self._engine is not None and (self._engine.is_checked or is_prediction):
-            return self._engine
-        if y is None and not is_prediction:
-            first = next(iter(x), None)
-            if first is None:
-                raise DataError(explained("the data", "need at least one batch, but have none", "give a loader with rows"))
-            x, y = _parts(first)
-        inputs = [_tensor(part) for part in _listed(x)]
-        targets = None if y is None else _tensor(y)
-        if self._engine is None:
-            settings = {"batch_statistics": self._batch_statistics, "seed": self._seed}
-            self._engine = _Engine(self._module, self._loss, self._optimizer, inputs, targets, settings)
-            if self._clip_norm is not None:
-                self._engine.objective.settings["clip_norm"] = self._clip_norm
-            self._engine.open(self._rig)
-        self._engine.push()
-        self._engine.check(inputs, targets)
-        return self._engine
+        if self._engine is None or not (self._engine.is_checked or is_prediction):
+            if y is None and not is_prediction:
+                first = next(iter(x), None)
+                if first is None:
+                    raise DataError(explained("the data", "need at least one batch, but have none", "give a loader with rows"))
+                x, y = _parts(first)
+            self._inputs = [_tensor(part[:_CHECKED_ROWS]) for part in _listed(x)]
+            self._targets = None if y is None else _tensor(y[:_CHECKED_ROWS])
+        return self._current()
+
+    def _current(self) -> _Engine:
+        """The engine, made anew where something has changed that it was made of: what is frozen, a mode, a setting, a weight."""
+        settings = {"batch_statistics": self._batch_statistics, "seed": self._seed, "clip_norm": self._clip_norm}
+        engine = _Engine(self._module, self._loss, self._optimizer, self._inputs, self._targets, settings)
+        if self._engine is not None and self._engine.made_of() == engine.made_of():
+            engine = self._engine
+        else:
+            steps = 0 if self._engine is None else self._engine.native.step
+            # Adapters need its memory.
+            self._engine = None
+            engine.open(self._rig, steps)
+            self._engine = engine
+        if not engine.is_checked and (self._targets is not None or not engine.is_compared):
+            engine.push()
+            engine.check(self._inputs, self._targets)
+        return engine
 
 
 class _Engine:
@@ -275,11 +289,19 @@ class _Engine:
         raise_problems(f"module `{type(module).__name__}`", problems + more, "PyTorch")
         objective.settings.update(settings)
         self.rate = 0.0
-        self.is_checked = self.is_ahead = False
+        #: Has the output of a batch been compared with PyTorch's? And the loss?
+        self.is_compared = self.is_checked = False
+        self.is_ahead = False
         # Weights and state that both have.
         self._known: dict[str, Floats] = {}
         self._known_state: dict[str, Floats] = {}
         self._steps = 0
+
+    def made_of(self) -> Any:
+        """What the native trainer was made of, to compare."""
+        tensors = {name: [id(tensor) for tensor in weight.tensors] for name, weight in self.graph.weights.items()}
+        weights = self.objective.class_weights
+        return self.graph.config(), self.objective.settings, tensors, None if weights is None else weights.tolist()
 
     def _end(self, problems: list[str]) -> None:
         """Puts classes last, and numbers as PyTorch has them where they were made flat."""
@@ -290,11 +312,14 @@ class _Engine:
         elif output.flat is not None:
             output = self.graph.plain(output)
         self.graph.outputs[0] = output
+        if self.objective.sums_columns:
+            self.objective.settings["loss_weights"][0] *= shape_here(output)[-1]
         if output.name in [tensor.name for tensor in self.graph.inputs]:
             problems.append("forward: needs to compute something of its inputs")
 
-    def open(self, rig: Rig) -> None:
-        """Makes the native trainer."""
+    def open(self, rig: Rig, steps: int) -> None:
+        """Makes the native trainer, which goes on after so many steps."""
+        self._steps = steps
         names = self.graph.names()
         rig = rig.placed(names, names)
         self.native = _native.Trainer(json.dumps(self.graph.config()), json.dumps(self.objective.settings), rig.json())
@@ -325,6 +350,8 @@ class _Engine:
         if targets.ndim > 1:
             help = "train it without weights of classes"
             raise DataError(explained("`weight` of the loss", "needs one class a row, but targets have more axes", help))
+        ignored = self.objective.ignored_class
+        targets = np.where(targets == ignored, 0, targets)
         if targets.size and not 0 <= int(targets.min()) <= int(targets.max()) < len(weights):
             problem = f"need to be from 0 to {len(weights) - 1}, but are from {targets.min()} to {targets.max()}"
             raise DataError(explained("classes of the targets", problem, "give the loss a weight for each class"))
@@ -441,18 +468,31 @@ class _Engine:
         Raises:
             MismatchError: If they differ by more than 1e-4.
         """
-        inputs = [part[:_CHECKED_ROWS] for part in inputs]
         modes = dict.fromkeys(training_modes(self._module), False)
         with in_modes(self._module, modes), torch.no_grad():
-            expected = self._module(*(part.to(self._device) for part in inputs))
-            batch = _native.Batch(self.rows(inputs, None if targets is None else targets[:_CHECKED_ROWS]))
+            # A copy: the module may change it in place.
+            expected = self._module(*(part.to(self._device, copy=True) for part in inputs))
+            batch = _native.Batch(self.rows(inputs, targets), None if targets is None else self.native.check())
             _compare("the output", self.output(self.native.predict(batch)[0]), expected.cpu())
-            if targets is None:
+            self.is_compared = True
+            if targets is None or self._is_ignored(targets):
                 return
-            targets = targets[:_CHECKED_ROWS].to(self._device)
+            targets = targets.to(self._device)
             loss = self._loss(expected, targets.long() if self.objective.has_numbers else targets)
+        _check_finite(loss)
         _compare("the loss", torch.tensor(dict(self.native.test(batch))["loss"]), loss.cpu())
         self.is_checked = True
+
+    def _is_ignored(self, targets: torch.Tensor) -> bool:
+        """Do no targets count? Then PyTorch's loss is not a number."""
+        return self.objective.ignored_class is not None and bool((targets == self.objective.ignored_class).all())
+
+
+def _check_finite(loss: torch.Tensor) -> None:
+    if not torch.isfinite(loss):
+        problem = f"needs to be finite, but PyTorch, too, computes {loss.item()} for the first rows"
+        help = "nothing was trained; look for targets or weights that are too large, or a logarithm of 0"
+        raise NonFiniteError(explained("the loss", problem, help))
 
 
 def _compare(who: str, ours: torch.Tensor, theirs: torch.Tensor) -> None:

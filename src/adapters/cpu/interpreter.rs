@@ -1,11 +1,29 @@
 //! Memory of the CPU adapter; runs single dispatches in it.
 
-use std::collections::TryReserveError;
 use std::sync::Arc;
 
 use crate::adapters::memory::HostBuffers;
 use crate::kernels::Call;
 use crate::plan::{BufferId, Dispatch, Length, Pass, Plan, Role, Scalars, View};
+use crate::runtime;
+use crate::shown::bytes;
+
+/// Bytes for which the system is not asked how many are free.
+const LITTLE: u64 = 64 << 20;
+
+/// Checks that the system has so many bytes, where it says.
+///
+/// # Errors
+/// If not: what is needed, and what is there.
+pub(super) fn check_free(needed: u64) -> Result<(), String> {
+    if needed <= LITTLE {
+        return Ok(());
+    }
+    match runtime::free_memory().filter(|free| needed > *free) {
+        None => Ok(()),
+        Some(free) => Err(format!("needs {}, but the system has {} free", bytes(needed), bytes(free))),
+    }
+}
 
 /// A plan with its buffers in host memory.
 #[derive(Debug)]
@@ -39,8 +57,8 @@ impl Interpreter {
     /// nothing of it is kept from run to run. Shares that grow by a row each time do not each make it anew.
     ///
     /// # Errors
-    /// If the system does not give the memory. Then there is room for no row.
-    pub fn make_room(&mut self, rows: u32) -> Result<(), TryReserveError> {
+    /// If the system does not give the memory: why. Then there is room for no row.
+    pub fn make_room(&mut self, rows: u32) -> Result<(), String> {
         if rows <= self.room {
             return Ok(());
         }
@@ -50,9 +68,10 @@ impl Interpreter {
         let growing = || self.buffers.lengths.iter().enumerate().filter(|(_, len)| grows(len));
         // All that is too small is freed before anything larger is asked for.
         growing().for_each(|(place, _)| self.memory[place] = Vec::new());
+        check_free(self.buffers.bytes(room).saturating_sub(self.buffers.bytes(0)))?;
         for (place, len) in growing() {
             let values = &mut self.memory[place];
-            values.try_reserve_exact(size(*len, room))?;
+            values.try_reserve_exact(size(*len, room)).map_err(|error| error.to_string())?;
             values.resize(size(*len, room), 0.0);
         }
         self.room = room;

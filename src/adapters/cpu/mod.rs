@@ -62,6 +62,9 @@ impl Device for Cpu {
                 let text = format!("`{}` has more than {MOST_ELEMENTS} values", buffer.name);
                 return Err(Fault::OutOfMemory(text).into());
             }
+            // More rows are asked for when they come.
+            interpreter::check_free(memory::bytes(&plan, 1, Kind::Cpu))
+                .map_err(|text| Fault::OutOfMemory(format!("one row {text}")))?;
             Ok(self.interpreter.insert(Interpreter::growing(Arc::new(slabs::fewer(&plan)), capacity)).most_bytes())
         })
     }
@@ -86,7 +89,7 @@ impl Device for Cpu {
             let (clock, Some(interpreter)) = (&self.clock, &mut self.interpreter) else { return Ok(()) };
             // No part of the run's time, by which shares are measured.
             if let Err(error) = interpreter.make_room(run.scalars.rows) {
-                return Err(Fault::OutOfMemory(format!("{} rows at once: {error}", run.scalars.rows)).into());
+                return Err(Fault::OutOfMemory(format!("{} rows at once {error}", run.scalars.rows)).into());
             }
             let mut timing = Timing { start_ms: clock.now_ms(), weights, ..Timing::default() };
             for (role, data) in &run.feeds {

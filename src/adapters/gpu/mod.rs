@@ -4,6 +4,10 @@
 //! block behind running work. The thread ends when the other end of its requests or events is gone, or
 //! when the device is lost.
 
+// Files: `device.rs`: the device and its thread; `program.rs`, `grid.rs`: a loaded plan; `pipelines.rs`: compiled shaders; `staging.rs`:
+// rings for transfers; `direct.rs`: one kernel at a time, for tests and measurements; `run.rs`, `run/`: runs, several in flight;
+// `enumerate/`: the adapters of a system or a browser; `tuning/`: the tile of each product.
+
 mod device;
 mod direct;
 mod enumerate;

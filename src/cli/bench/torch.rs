@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-/// The program that Python runs. It imports PyTorch alone, and writes one line of JSON.
-const PROGRAM: &str = include_str!("torch.py");
+/// The program that Python runs. It imports PyTorch alone, and writes one line of JSON. Files of the current folder, such as
+/// another `torch.py`, are no modules: `PYTHONSAFEPATH` says so from Python 3.11 on, and `-I` would hide what `pip install --user`
+/// installed.
+const PROGRAM: &str = concat!("import sys\nif sys.path[:1] == ['']:\n    del sys.path[0]\n", include_str!("torch.py"));
 /// Names of Python.
 const PYTHONS: [&str; 2] = ["python3", "python"];
 /// Pause between two looks at the program.
@@ -53,14 +55,7 @@ pub fn measure(seconds: f64) -> Result<Torch> {
 }
 
 fn start(python: &str) -> std::io::Result<Child> {
-    Command::new(python)
-        .args(["-c", PROGRAM])
-        // Files of the current folder are no modules of Python's.
-        .env("PYTHONSAFEPATH", "1")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
+    Command::new(python).args(["-c", PROGRAM]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()
 }
 
 /// The text of a program that ends well and in time.

@@ -75,9 +75,10 @@ impl Probe {
         Ok(Self { opener, limits, in_use, expected })
     }
 
-    /// Tries an adapter.
-    pub fn examine(&self, info: &Info) -> Examined {
-        let limits = self.limits.alone(info, &self.in_use);
+    /// Tries the adapter at a position among those in use.
+    pub fn examine(&self, adapter_idx: usize) -> Examined {
+        let info = &self.in_use[adapter_idx];
+        let limits = self.limits.alone(adapter_idx, &self.in_use);
         let outcome = match train(info, &self.opener, &limits) {
             Ok(trained) => Outcome::Trained(self.compare(info, &trained)),
             Err(error) => Outcome::Failed(Failed { kind: error.kind(), text: error.to_string() }),
@@ -292,7 +293,7 @@ mod tests {
     fn examined(opener: Opener, limits: &str) -> (Examined, Vec<(Level, String, String)>) {
         let limits = if limits.is_empty() { MemoryLimits::default() } else { limits.parse().unwrap() };
         let probe = Probe::new(opener, limits, vec![Info::cpu()]).unwrap();
-        let examined = probe.examine(&Info::cpu());
+        let examined = probe.examine(0);
         let facts = Facts { adapters: vec![examined.clone()], ..healthy() };
         let told = judge(&facts).into_iter().map(|it| (it.level, it.problem, it.advice)).collect();
         (examined, told)

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::data::images::sketch::look;
 use crate::data::{Dataset, Description};
+use crate::internals::data::check_labels;
 use crate::internals::schema::{Format, few};
 use crate::internals::shown;
 use crate::{Error, Result};
@@ -18,6 +19,8 @@ const LONGEST_SIDE: usize = 128;
 const MULTIPLE: usize = 8;
 /// Shortest side after the last pooling layer.
 const SHORTEST_SIDE: usize = 4;
+/// Labels that are looked for: larger ones are numbers to predict.
+const MOST_CLASSES: usize = 100_000;
 /// Channels of each block.
 const FILTERS: [usize; 5] = [16, 32, 64, 128, 128];
 /// The first layer.
@@ -116,6 +119,13 @@ fn proposal(data: &str, note: &str) -> Result<Proposal> {
     let shapes = train.input_shapes();
     let axes = shapes.first().map_or(&[][..], |shape| shape.axes());
     let is_images = axes.len() == 3;
+    let is_label = train.target_shapes().first().is_some_and(|shape| shape.len() == 1);
+    if is_label && counts(&description).is_empty() {
+        check_labels(&train, 0, MOST_CLASSES).map_err(|error| {
+            let help = "classes are whole numbers from 0 on: write -1 and 1 as 0 and 1, `y = (y + 1) // 2`";
+            Error::data("the target", error.problem(), help)
+        })?;
+    }
     if !(is_images || axes.len() == 1) || counts(&description).is_empty() {
         return Err(Error::data(
             "the arrays",

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::data::csv::sketch::{ColumnSketch, Sketch, sketch};
+use crate::data::csv::sketch::{ColumnSketch, NoInput, Sketch, sketch};
 use crate::data::{Aside, Batch, Column, ColumnKind, Dataset, Description};
 use crate::internals::schema::few;
 use crate::internals::table::Table;
@@ -35,12 +35,14 @@ pub(super) fn propose(args: &InitArgs) -> Result<Proposal> {
         None => is_class(target, sketch.rows),
     };
     check_target(path, target, is_class)?;
+    let inputs = Inputs::of(path, &sketch, target, args)?;
     let schedule = Schedule { rows: sketch.rows, epochs: 200, patience: 20, learning_rate: "0.001" };
-    let data = data_text(path, target, is_class, &sketch)?;
+    let data = data_text(path, target, is_class, (&sketch, &inputs))?;
     let aside = schedule.validation().and_then(|fraction| Some(Aside { fraction: fraction.parse().ok()?, seed: 0 }));
     let train = data_of(&data)?.open_aside(aside)?.train;
     let description = Description::of("data", &train)?;
-    let seen = format!("{}\n{description}\n{}", columns(&sketch, target), says(target, is_class));
+    let passed_over = if args.target.is_none() { passed_over(&sketch, target) } else { String::new() };
+    let seen = format!("{}\n{description}\n{passed_over}{}", columns(&sketch, target, &inputs), says(target, is_class));
     let width = train.input_shapes().first().map_or(0, crate::Shape::len);
     let (hidden, layers, loss, metrics, epsilon) = if is_class {
         let classes = description.targets.iter().flat_map(|(_, counts)| counts).map(|class| class.name.clone());
@@ -68,24 +70,9 @@ pub(super) fn propose(args: &InitArgs) -> Result<Proposal> {
 
 /// The column to predict.
 fn target<'a>(path: &Path, sketch: &'a Sketch, asked: Option<&str>) -> Result<&'a ColumnSketch> {
-    let is = |column: &&ColumnSketch, name: &str| match column.key() {
-        Column::Name(known) => known == name,
-        Column::Index(index) => index.to_string() == name,
-    };
-    let named = |name: &str| sketch.columns.iter().find(|column| is(column, name));
     if let Some(name) = asked {
-        let by_index = || name.parse().ok().and_then(|index: usize| sketch.columns.get(index));
-        return named(name).or_else(by_index).ok_or_else(|| {
-            let columns: Vec<String> = sketch.columns.iter().map(|column| column.column.to_string()).collect();
-            let known: Vec<&str> = columns.iter().map(String::as_str).collect();
-            Error::setting(
-                format!("`{}`, `--target`", shown(path)),
-                format!("needs a column of the table, but is `{}`", shown(name)),
-                format!("{}its columns are {}", names::meant(name, &known), few(&known)),
-            )
-        });
+        return named(path, sketch, "--target", name);
     }
-    let can_be = |column: &&ColumnSketch| column.no_input.is_none() && !matches!(column.kind, ColumnKind::Date(_));
     let known = TARGETS.iter().find_map(|name| {
         let is_known = |it: &&ColumnSketch| it.column.name.as_ref().is_some_and(|it| it.eq_ignore_ascii_case(name));
         sketch.columns.iter().filter(can_be).find(is_known)
@@ -97,6 +84,91 @@ fn target<'a>(path: &Path, sketch: &'a Sketch, asked: Option<&str>) -> Result<&'
             "name one by `--target`; `--target-kind classes` takes any column's values as classes",
         )
     })
+}
+
+/// The column that an option names.
+fn named<'a>(path: &Path, sketch: &'a Sketch, option: &str, name: &str) -> Result<&'a ColumnSketch> {
+    let is = |column: &&ColumnSketch| match column.key() {
+        Column::Name(known) => known == name,
+        Column::Index(index) => index.to_string() == name,
+    };
+    let by_index = || name.parse().ok().and_then(|index: usize| sketch.columns.get(index));
+    sketch.columns.iter().find(is).or_else(by_index).ok_or_else(|| {
+        let columns: Vec<String> = sketch.columns.iter().map(|column| column.column.to_string()).collect();
+        let known: Vec<&str> = columns.iter().map(String::as_str).collect();
+        Error::setting(
+            format!("`{}`, `{option}`", shown(path)),
+            format!("needs a column of the table, but is `{}`", shown(name)),
+            format!("{}its columns are {}", names::meant(name, &known), few(&known)),
+        )
+    })
+}
+
+/// Columns whose use needs a setting.
+struct Inputs<'a> {
+    /// Those that are no input.
+    ignored: Vec<&'a ColumnSketch>,
+    /// Those that are an input although they seem to be none.
+    kept: Vec<&'a ColumnSketch>,
+}
+
+impl<'a> Inputs<'a> {
+    fn of(path: &Path, sketch: &'a Sketch, target: &ColumnSketch, args: &InitArgs) -> Result<Self> {
+        let all = |option: &str, names: &[String]| -> Result<Vec<&'a ColumnSketch>> {
+            names.iter().map(|name| named(path, sketch, option, name)).collect()
+        };
+        let (ignored, kept) = (all("--ignore", &args.ignore)?, all("--keep", &args.keep)?);
+        let has = |columns: &[&ColumnSketch], column: &ColumnSketch| {
+            columns.iter().any(|other| other.column.index == column.column.index)
+        };
+        if let Some(column) = ignored.iter().find(|column| has(&kept, column) || has(&[target], column)) {
+            return Err(Error::setting(
+                format!("`{}`, `--ignore`", shown(path)),
+                format!("names `{}`, which is the target or to be kept", shown(&column.column.to_string())),
+                "name each column once",
+            ));
+        }
+        let unclear = |column: &&&ColumnSketch| column.no_input == Some(NoInput::UnclearDate);
+        if let Some(column) = kept.iter().find(unclear) {
+            return Err(Error::setting(
+                format!("`{}`, `--keep`", shown(path)),
+                format!("names `{}`, whose days and months can be confused", shown(&column.column.to_string())),
+                "say its form in the new file: `kinds = { day = \"%d/%m/%Y\" }`",
+            ));
+        }
+        let is_other = |column: &&ColumnSketch| {
+            !has(&[target], column) && !has(&ignored, column) && !has(&kept, column) && column.no_input.is_none()
+        };
+        let (suspects, others): (Vec<_>, Vec<_>) =
+            sketch.columns.iter().filter(is_other).partition(|column| column.suspect.is_some());
+        // A table of one column and its target has nothing else to learn from.
+        let suspects = if others.is_empty() && kept.is_empty() { Vec::new() } else { suspects };
+        Ok(Self { ignored: ignored.into_iter().chain(suspects).collect(), kept })
+    }
+
+    fn uses(&self, column: &ColumnSketch) -> bool {
+        let is = |other: &&ColumnSketch| other.column.index == column.column.index;
+        self.kept.iter().any(is) || (column.no_input.is_none() && !self.ignored.iter().any(is))
+    }
+}
+
+/// Whether a column is a target by itself.
+fn can_be(column: &&ColumnSketch) -> bool {
+    column.no_input.is_none() && column.suspect.is_none() && !matches!(column.kind, ColumnKind::Date(_))
+}
+
+/// The reason why the last column is not the target, where that can surprise.
+fn passed_over(sketch: &Sketch, target: &ColumnSketch) -> String {
+    let is_named = |column: &ColumnSketch| {
+        column.column.name.as_ref().is_some_and(|name| TARGETS.iter().any(|known| name.eq_ignore_ascii_case(known)))
+    };
+    match sketch.columns.last() {
+        Some(last) if !can_be(&last) && !is_named(target) => {
+            let name = last.column.to_string();
+            format!("`{}`, the last column, is not the target: it holds {}\n", shown(&name), last.what())
+        }
+        _ => String::new(),
+    }
 }
 
 /// Whether a target's values are classes.
@@ -129,7 +201,7 @@ fn check_target(path: &Path, target: &ColumnSketch, is_class: bool) -> Result<()
 }
 
 /// The columns, as a table.
-fn columns(sketch: &Sketch, target: &ColumnSketch) -> String {
+fn columns(sketch: &Sketch, target: &ColumnSketch, inputs: &Inputs<'_>) -> String {
     let mut table = Table::new(["column", "holds", "values", "missing", "use"]).numbers([3]);
     let mut others = 0;
     for column in &sketch.columns {
@@ -142,10 +214,10 @@ fn columns(sketch: &Sketch, target: &ColumnSketch) -> String {
             (_, Some(values)) => format!("{} different", thousands(values)),
             (_, None) => "many".into(),
         };
-        let used = match column.no_input {
+        let used = match inputs.uses(column) {
             _ if column.column.index == target.column.index => "target",
-            Some(_) => "left out",
-            None => "input",
+            false => "left out",
+            true => "input",
         };
         let missing = if column.missing == 0 { String::new() } else { thousands(column.missing) };
         table.row([column.column.to_string(), column.what().to_owned(), values, missing, used.to_owned()]);
@@ -174,7 +246,12 @@ fn key(column: &ColumnSketch) -> String {
     }
 }
 
-fn data_text(path: &Path, target: &ColumnSketch, is_class: bool, sketch: &Sketch) -> Result<String> {
+fn data_text(
+    path: &Path,
+    target: &ColumnSketch,
+    is_class: bool,
+    (sketch, inputs): (&Sketch, &Inputs<'_>),
+) -> Result<String> {
     let key = key(target);
     let (kind, other) = if is_class { ("classes", "\"values\": numbers") } else { ("values", "\"classes\": classes") };
     let mut text = format!("[data]\ntype = \"csv\"\ntrain = {}\n", quoted_path(path)?);
@@ -183,19 +260,37 @@ fn data_text(path: &Path, target: &ColumnSketch, is_class: bool, sketch: &Sketch
     if !sketch.classes.is_empty() {
         text += &format!("# The first line names the classes: {}.\n", few(&sketch.classes));
     }
-    let is_left_out = |column: &&ColumnSketch| column.no_input.is_some() && column.column.index != target.column.index;
+    let is_left_out = |column: &&ColumnSketch| {
+        column.no_input.is_some() && column.column.index != target.column.index && !inputs.uses(column)
+    };
     let left_out: Vec<String> = sketch.columns.iter().filter(is_left_out).map(|it| it.column.to_string()).collect();
     if !left_out.is_empty() {
         text += &format!("# Left out by itself: {}.\n", few(&left_out));
     }
     let first = sketch.columns.iter().find(|column| column.column.index != target.column.index);
     let first = first.filter(|first| first.no_input.is_none()).unwrap_or(target);
-    text += &commented(&format!("# ignore = [{}]", self::key(first)), "columns that are no input");
-    let first = super::quoted_key(&first.column.name.clone().unwrap_or_else(|| first.column.index.to_string()));
-    text += &commented(
-        &format!("# kinds = {{ {first} = \"category\" }}"),
-        "or \"number\", \"boolean\", \"date\", \"%d/%m/%Y\"",
-    );
+    let ignored: Vec<String> = inputs.ignored.iter().map(|column| self::key(column)).collect();
+    text += &match &ignored[..] {
+        [] => commented(&format!("# ignore = [{}]", self::key(first)), "columns that are no input"),
+        ignored => {
+            let suspects = inputs.ignored.iter().filter(|column| column.suspect.is_some());
+            let names: Vec<String> = suspects.map(|it| format!("{} ({})", it.column, it.what())).collect();
+            let why =
+                if names.is_empty() { String::new() } else { format!(", such as what names rows: {}", few(&names)) };
+            commented(&format!("ignore = [{}]", ignored.join(", ")), &format!("columns that are no input{why}"))
+        }
+    };
+    let kind = |column: &ColumnSketch, kind: &str| {
+        let name = column.column.name.clone().unwrap_or_else(|| column.column.index.to_string());
+        format!("{} = {}", quoted(&name), quoted(kind))
+    };
+    let kept: Vec<String> = inputs.kept.iter().map(|it| kind(it, &String::from(it.kind.clone()))).collect();
+    let kinds = if kept.is_empty() {
+        format!("# kinds = {{ {} }}", kind(first, "category"))
+    } else {
+        format!("kinds = {{ {} }}", kept.join(", "))
+    };
+    text += &commented(&kinds, "or \"number\", \"boolean\", \"date\", \"%d/%m/%Y\"");
     text += &commented("# numbers = \"standardize\"", "or \"min_max\", \"unchanged\"");
     let missing = sketch.columns.iter().any(|column| column.missing > 0);
     let fill =

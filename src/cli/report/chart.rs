@@ -220,7 +220,7 @@ pub fn histogram(title: &str, x: &str, (start, end): (f64, f64), bars: &[u64]) -
     let axis = Axis::new([start, end].into_iter(), false, (LEFT, WIDTH - RIGHT));
     let n_bars = f64::from(u32::try_from(bars.len()).unwrap_or(1));
     let width = (axis.end - axis.begin) / n_bars;
-    let all: u64 = bars.iter().sum();
+    let all = bars.iter().fold(0_u64, |all, rows| all.saturating_add(*rows));
     let told = format!("{title}: {all} rows between {} and {}", number(start), number(end));
     let mut html = format!("<figure class=\"chart\"><figcaption>{}</figcaption>", escaped(title));
     write_to(

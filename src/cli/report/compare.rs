@@ -28,7 +28,7 @@ fn rows(runs: &[Loaded]) -> (Header, Vec<(Vec<String>, bool)>) {
     let best = best_run(runs);
     let cells = runs.iter().enumerate().map(|(at, run)| {
         let Loaded { log, results, .. } = run;
-        let epoch = log.best(&results.monitor, results.larger_is_better).map(|(epoch, _)| epoch);
+        let epoch = run.best().map(|(epoch, _)| epoch);
         let at_best = log.epochs.iter().find(|log| Some(log.epoch) == epoch).or(log.epochs.last());
         let value = |name: &String| at_best.and_then(|log| log.values.get(name)).map_or_else(String::new, number);
         let mut cells = vec![run.name.clone(), state(results).to_owned(), log.epochs.len().to_string()];
@@ -65,14 +65,11 @@ fn shared_names(runs: &[Loaded]) -> Vec<String> {
 /// The best run, if all are chosen by the same number.
 fn best_run(runs: &[Loaded]) -> Option<usize> {
     let results = &runs.first()?.results;
-    if runs.iter().any(|run| run.results.monitor != results.monitor) {
+    if runs.iter().any(|run| (&run.results.monitor, run.results.mode) != (&results.monitor, results.mode)) {
         return None;
     }
-    let sign = if results.larger_is_better { -1.0 } else { 1.0 };
-    let values = runs.iter().enumerate().filter_map(|(at, run)| {
-        let (_, value) = run.log.best(&results.monitor, results.larger_is_better)?;
-        Some((at, sign * value))
-    });
+    let sign = results.mode?.sign();
+    let values = runs.iter().enumerate().filter_map(|(at, run)| Some((at, sign * run.best()?.1)));
     values.min_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(at, _)| at)
 }
 

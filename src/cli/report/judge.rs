@@ -58,7 +58,7 @@ pub struct Classes {
 }
 
 /// A row that was taken for another class.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Mistake {
     pub row: usize,
     pub truth: usize,
@@ -69,6 +69,9 @@ pub struct Mistake {
     pub of_truth: f32,
     #[serde(default)]
     pub sample: Option<Sample>,
+    /// Origin of the row: file and line.
+    #[serde(default)]
+    pub source: Option<String>,
 }
 
 /// Answers to a yes or no.
@@ -107,31 +110,43 @@ pub struct Worst {
     pub prediction: f32,
     #[serde(default)]
     pub sample: Option<Sample>,
+    /// Origin of the row: file and line.
+    #[serde(default)]
+    pub source: Option<String>,
 }
 
 impl Classes {
-    /// Rows of a class, and those that were right; rows that were taken for it.
-    pub fn of(&self, class: usize) -> (u64, u64, u64) {
-        let sum = |is_in: &dyn Fn(usize, usize) -> bool| {
-            self.counts.iter().filter(|(truth, predicted, _)| is_in(*truth, *predicted)).map(|it| it.2).sum()
-        };
-        (
-            sum(&|truth, _| truth == class),
-            sum(&|truth, predicted| truth == class && predicted == class),
-            sum(&|_, predicted| predicted == class),
-        )
+    /// Classes with rows that are never predicted, and their rows.
+    pub fn never_predicted(&self) -> Vec<(usize, u64)> {
+        let never = |counts: &Counts| counts.rows() > 0 && counts.true_positives == 0 && counts.false_positives == 0;
+        let by_class = self.by_class().into_iter().enumerate();
+        by_class.filter(|(_, counts)| never(counts)).map(|(class, counts)| (class, counts.rows())).collect()
     }
 
-    /// Answers for a class against all others.
-    pub fn counts_of(&self, class: usize) -> Counts {
-        let all: u64 = self.counts.iter().map(|it| it.2).sum();
-        let (rows, right, taken) = self.of(class);
-        Counts {
-            true_positives: right,
-            false_positives: taken - right,
-            false_negatives: rows - right,
-            true_negatives: all + right - rows - taken,
+    /// Answers for each class against all others.
+    pub fn by_class(&self) -> Vec<Counts> {
+        let mut counts = vec![Counts::default(); self.names.len()];
+        let mut all = 0_u64;
+        for &(truth, predicted, rows) in &self.counts {
+            all = all.saturating_add(rows);
+            let mut add = |class: usize, of: fn(&mut Counts) -> &mut u64| {
+                if let Some(counts) = counts.get_mut(class) {
+                    let sum = of(counts);
+                    *sum = sum.saturating_add(rows);
+                }
+            };
+            if truth == predicted {
+                add(truth, |counts| &mut counts.true_positives);
+            } else {
+                add(truth, |counts| &mut counts.false_negatives);
+                add(predicted, |counts| &mut counts.false_positives);
+            }
         }
+        for counts in &mut counts {
+            let others = counts.rows().saturating_add(counts.false_positives);
+            counts.true_negatives = all.saturating_sub(others);
+        }
+        counts
     }
 }
 
@@ -147,17 +162,18 @@ impl Counts {
 
     /// Rows of the class.
     pub fn rows(self) -> u64 {
-        self.true_positives + self.false_negatives
+        self.true_positives.saturating_add(self.false_negatives)
     }
 
     /// Precision, recall and F1; `None` where it would be 0 / 0.
     pub fn scores(self) -> [Option<f64>; 3] {
         let Self { true_positives: right, false_positives, false_negatives, .. } = self;
-        let ratio = |part: u64, whole: u64| (whole > 0).then(|| number(part) / number(whole));
+        let [right, false_positives, false_negatives] = [right, false_positives, false_negatives].map(number);
+        let ratio = |part: f64, whole: f64| (whole > 0.0).then(|| part / whole);
         [
             ratio(right, right + false_positives),
             ratio(right, right + false_negatives),
-            ratio(2 * right, 2 * right + false_positives + false_negatives),
+            ratio(2.0 * right, 2.0 * right + false_positives + false_negatives),
         ]
     }
 }
@@ -168,7 +184,7 @@ fn number(count: u64) -> f64 {
 }
 
 /// A data set without its inputs: so that targets are read without decoding images.
-struct Targets(Arc<dyn Dataset>);
+pub struct Targets(pub Arc<dyn Dataset>);
 
 impl Dataset for Targets {
     fn len(&self) -> usize {
@@ -181,6 +197,10 @@ impl Dataset for Targets {
 
     fn target_shapes(&self) -> Vec<Shape> {
         self.0.target_shapes()
+    }
+
+    fn has_sample_weights(&self) -> bool {
+        self.0.has_sample_weights()
     }
 
     fn fetch(&self, rows: &[usize], batch: &mut BatchMut<'_>) -> Result<()> {
@@ -308,7 +328,7 @@ impl Judge {
                         let probability = probabilities[predicted];
                         keep(
                             mistakes,
-                            Mistake { row: first + row, truth, predicted, probability, of_truth, sample: None },
+                            Mistake { row: first + row, truth, predicted, probability, of_truth, ..Mistake::default() },
                         );
                     }
                 }
@@ -320,7 +340,7 @@ impl Judge {
                         let probability = 1.0 / (1.0 + (-values[0].abs()).exp());
                         let of_truth = 1.0 - probability;
                         let row = first + row;
-                        keep(mistakes, Mistake { row, truth, predicted, probability, of_truth, sample: None });
+                        keep(mistakes, Mistake { row, truth, predicted, probability, of_truth, ..Mistake::default() });
                     }
                 }
                 Kind::Labels(counts) => {
@@ -352,7 +372,9 @@ impl Judge {
                 Of::Classes(Classes {
                     names: names.classes,
                     counts: counts.into_iter().map(|((truth, predicted), rows)| (truth, predicted, rows)).collect(),
-                    mistakes: mistakes.map(|(it, sample)| Mistake { sample: Some(sample), ..it }).collect(),
+                    mistakes: mistakes
+                        .map(|(it, (sample, source))| Mistake { sample: Some(sample), source, ..it })
+                        .collect(),
                 })
             }
             Kind::Labels(counts) => Of::Labels(names.columns.into_iter().zip(counts).collect()),
@@ -399,11 +421,12 @@ fn residuals(column: &[(f32, f32)], dataset: &Arc<dyn Dataset>, inputs: &[Field]
     by_size.sort_by(|a, b| errors[*b].abs().total_cmp(&errors[*a].abs()));
     by_size.truncate(MISTAKES / 2);
     let shown = samples(dataset, inputs, &by_size)?;
-    let worst = by_size.into_iter().zip(shown).map(|(row, sample)| Worst {
+    let worst = by_size.into_iter().zip(shown).map(|(row, (sample, source))| Worst {
         row,
         target: column[row].0,
         prediction: column[row].1,
         sample: Some(sample),
+        source,
     });
     Ok(Residuals {
         rows: n,
@@ -437,11 +460,11 @@ mod tests {
         // Of three a, two are right; one b is taken for a; no row is c.
         let counts = vec![(0, 0, 2), (0, 1, 1), (1, 0, 1), (1, 1, 4)];
         let classes = Classes { names: ["a", "b", "c"].map(String::from).to_vec(), counts, mistakes: Vec::new() };
-        let scores = |class| classes.counts_of(class).scores();
+        let scores = |class: usize| classes.by_class()[class].scores();
         assert_eq!(scores(0), [Some(2.0 / 3.0), Some(2.0 / 3.0), Some(2.0 / 3.0)]);
         assert_eq!(scores(1), [Some(0.8), Some(0.8), Some(0.8)]);
         assert_eq!(scores(2), [None, None, None]);
-        assert_eq!(classes.counts_of(0).true_negatives, 4);
+        assert_eq!(classes.by_class()[0].true_negatives, 4);
     }
 
     #[test]
@@ -450,7 +473,7 @@ mod tests {
         for row in 0..100 {
             #[allow(clippy::cast_precision_loss, reason = "small")]
             let probability = (row * 37 % 100) as f32 / 100.0;
-            keep(&mut kept, Mistake { row, truth: 0, predicted: 1, probability, of_truth: 0.0, sample: None });
+            keep(&mut kept, Mistake { row, truth: 0, predicted: 1, probability, of_truth: 0.0, ..Mistake::default() });
         }
         let kept: Vec<f32> = kept.iter().map(|mistake| mistake.probability).collect();
         let expected: Vec<f32> =

@@ -1,11 +1,15 @@
 //! Judgements as parts of a page.
 
+use std::collections::BTreeMap;
+
 use super::chart::{Chart, Series, Style, histogram};
 use super::judge::{Classes, Counts, Judgement, Mistake, Of, Residuals};
 use super::markup::table;
+use super::results::End;
 use super::sample::Sample;
 use super::text::{escaped, number, percent, write_to};
 use super::tokens;
+use crate::cli::seen::listed;
 use crate::internals::thousands;
 use crate::internals::timing::ratio;
 
@@ -24,7 +28,7 @@ pub fn at_the_end() -> String {
 }
 
 /// All outputs of a run.
-pub fn section(judgements: &[Judgement], rows: usize) -> String {
+pub fn section(End { judgements, rows, baseline, .. }: &End) -> String {
     if judgements.is_empty() {
         return "<h2>Right and wrong</h2>\n<p>There are no validation data: nothing tells how the model does on new rows. \
                 Name test data, or set <code>validation = 0.2</code> in <code>[training]</code>.</p>\n"
@@ -34,6 +38,15 @@ pub fn section(judgements: &[Judgement], rows: usize) -> String {
         "<h2>Right and wrong</h2>\n<p class=\"soft\">The best model on the {} rows of the validation data.</p>\n",
         thousands(rows)
     );
+    if let Some(baseline) = baseline {
+        write_to(
+            &mut html,
+            format_args!(
+                "<p>For comparison, a model that does not look at its inputs: {}.</p>\n",
+                escaped(&baseline.to_string())
+            ),
+        );
+    }
     for Judgement { output, of } in judgements {
         if judgements.len() > 1 {
             write_to(&mut html, format_args!("<h3>Output <code>{}</code></h3>\n", escaped(output)));
@@ -58,25 +71,39 @@ fn name(classes: &Classes, class: usize) -> String {
 }
 
 fn of_classes(classes: &Classes) -> String {
-    let rows: u64 = classes.counts.iter().map(|it| it.2).sum();
-    let right: u64 = classes.counts.iter().filter(|it| it.0 == it.1).map(|it| it.2).sum();
+    let sum = |rows: u64, it: &(usize, usize, u64)| rows.saturating_add(it.2);
+    let rows = classes.counts.iter().fold(0, sum);
+    let right = classes.counts.iter().filter(|it| it.0 == it.1).fold(0, sum);
+    let by_class = classes.by_class();
     let mut html = format!(
-        "<p>{} of {} rows are right: {}.</p>\n<div class=\"pair\">\n<div>\n<h3>Confusion matrix</h3>\n",
+        "<p>{} of {} rows are right: {}.</p>\n",
         thousands(right),
         thousands(rows),
         percent(ratio(right, rows))
     );
-    html.push_str(&if classes.names.len() <= MATRIX { matrix(classes) } else { pairs(classes) });
+    let never: Vec<(String, f64)> =
+        classes.never_predicted().into_iter().map(|(class, rows)| (name(classes, class), count(rows))).collect();
+    if !never.is_empty() {
+        write_to(&mut html, format_args!("<p>Never predicted: {}.</p>\n", escaped(&listed(&never))));
+    }
+    html.push_str("<div class=\"pair\">\n<div>\n<h3>Confusion matrix</h3>\n");
+    html.push_str(&if classes.names.len() <= MATRIX { matrix(classes, &by_class) } else { pairs(classes, &by_class) });
     html.push_str("</div>\n<div>\n<h3>By class</h3>\n");
-    let counts = (0..classes.names.len()).map(|class| (name(classes, class), classes.counts_of(class)));
+    let counts = by_class.into_iter().enumerate().map(|(class, counts)| (name(classes, class), counts));
     html.push_str(&scores(counts, Some(rows)));
     html.push_str("</div>\n</div>\n<h3>The most confident mistakes</h3>\n");
     html.push_str(&gallery(classes));
     html
 }
 
-fn matrix(classes: &Classes) -> String {
+#[allow(clippy::cast_precision_loss, reason = "counts of rows")]
+fn count(rows: u64) -> f64 {
+    rows as f64
+}
+
+fn matrix(classes: &Classes, by_class: &[Counts]) -> String {
     let n_classes = classes.names.len();
+    let counts: BTreeMap<(usize, usize), u64> = classes.counts.iter().map(|it| ((it.0, it.1), it.2)).collect();
     let is_upright = n_classes > 4 && classes.names.iter().any(|name| name.chars().count() > SHORT);
     let mut html = String::from(
         "<p class=\"soft\">A row holds the rows of a true class, a column those that were predicted as a class.</p>\n\
@@ -91,9 +118,9 @@ fn matrix(classes: &Classes) -> String {
     html.push_str("</tr></thead><tbody>\n");
     for truth in 0..n_classes {
         write_to(&mut html, format_args!("<tr><th scope=\"row\">{}</th>", escaped(&name(classes, truth))));
-        let (rows, ..) = classes.of(truth);
+        let rows = by_class[truth].rows();
         for predicted in 0..n_classes {
-            let found = classes.counts.iter().find(|it| (it.0, it.1) == (truth, predicted)).map_or(0, |it| it.2);
+            let found = counts.get(&(truth, predicted)).copied().unwrap_or(0);
             let (class, part) = (if truth == predicted { " class=\"hit\"" } else { "" }, ratio(found, rows));
             // A few mistakes are to be seen, too.
             let strength = if found == 0 { 0.0 } else { 0.06 + (STRONGEST - 0.06) * part.sqrt() };
@@ -107,12 +134,12 @@ fn matrix(classes: &Classes) -> String {
 }
 
 /// The most frequent confusions, where a matrix would be too large.
-fn pairs(classes: &Classes) -> String {
+fn pairs(classes: &Classes, by_class: &[Counts]) -> String {
     let mut wrong: Vec<&(usize, usize, u64)> = classes.counts.iter().filter(|it| it.0 != it.1).collect();
     wrong.sort_by_key(|it| std::cmp::Reverse(it.2));
     let header = [("is", false), ("was taken for", false), ("rows", true), ("of the class", true)];
     let rows = wrong.iter().take(PAIRS).map(|(truth, predicted, rows)| {
-        let part = ratio(*rows, classes.of(*truth).0);
+        let part = ratio(*rows, by_class.get(*truth).map_or(0, |counts| counts.rows()));
         (vec![name(classes, *truth), name(classes, *predicted), thousands(rows), percent(part)], false)
     });
     let rows: Vec<_> = rows.collect();
@@ -153,11 +180,11 @@ fn gallery(classes: &Classes) -> String {
     }
     let told = |it: &Mistake| {
         format!(
-            "<b>{}</b>, taken for <b>{}</b> with {}<br><span class=\"soft\">row {} · {} for the true class</span>",
+            "<b>{}</b>, taken for <b>{}</b> with {}<br><span class=\"soft\">{} · {} for the true class</span>",
             escaped(&name(classes, it.truth)),
             escaped(&name(classes, it.predicted)),
             percent(f64::from(it.probability)),
-            it.row,
+            place(it.row, it.source.as_deref()),
             percent(f64::from(it.of_truth)),
         )
     };
@@ -167,6 +194,14 @@ fn gallery(classes: &Classes) -> String {
         .map(|it| (format!("row {}, {}", it.row, name(classes, it.truth)), told(it), it.sample.as_ref()))
         .collect();
     of_samples(&items)
+}
+
+/// The row's number, and its file and line.
+fn place(row: usize, source: Option<&str>) -> String {
+    match source {
+        Some(source) => format!("row {row}, {}", escaped(source)),
+        None => format!("row {row}"),
+    }
 }
 
 /// Rows with what is told of them: a name for those who can't see a picture, markup, the row.
@@ -236,8 +271,8 @@ fn of_values(name: &str, it: &Residuals) -> String {
         .map(|worst| {
             let (target, prediction) = (number(f64::from(worst.target)), number(f64::from(worst.prediction)));
             let told = format!(
-                "<b>{target}</b>, predicted <b>{prediction}</b><br><span class=\"soft\">row {}</span>",
-                worst.row
+                "<b>{target}</b>, predicted <b>{prediction}</b><br><span class=\"soft\">{}</span>",
+                place(worst.row, worst.source.as_deref())
             );
             (format!("row {}", worst.row), told, worst.sample.as_ref())
         })

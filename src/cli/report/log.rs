@@ -1,10 +1,11 @@
 //! The log of a run, as its report needs it.
 
-use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use crate::callbacks::Mode;
+use crate::internals::files;
+use crate::internals::shown;
 use crate::internals::timing::ratio;
 use crate::logs::EpochLog;
 use crate::{Error, Result};
@@ -13,6 +14,8 @@ use serde_json::Value;
 
 /// Points of a curve over steps.
 const POINTS: usize = 240;
+/// Most adapters of a run, and most numbers of an epoch, that a page can show.
+const MOST: usize = 1024;
 
 /// A run by its log.
 #[derive(Debug, Default)]
@@ -25,8 +28,8 @@ pub struct RunLog {
     pub skipped: usize,
     /// Epochs, in fractions, and the loss of the batch; in each point that of many steps.
     pub losses: Vec<(f64, f64)>,
-    /// Each adapter that had rows.
-    pub adapters: Vec<AdapterLine>,
+    /// Each adapter that had rows, by its number.
+    pub adapters: BTreeMap<usize, AdapterLine>,
 }
 
 /// An adapter over a run.
@@ -70,18 +73,20 @@ struct Shard {
 impl RunLog {
     /// Reads a log line by line; lines of another kind, and one that was cut off, are left out.
     pub fn read(path: &Path) -> Result<Self> {
-        let reading = |error| Error::reading(path, error);
-        let lines = BufReader::new(File::open(path).map_err(reading)?).lines();
         let (mut steps, mut epochs) = (BTreeMap::new(), BTreeMap::new());
-        for line in lines {
-            let line = line.map_err(reading)?;
-            if let Some(log) = epoch(&line) {
+        let mut known = BTreeSet::new();
+        files::each_line(path, |line| {
+            if let Some(log) = epoch(line) {
+                check_count(path, "numbers an epoch", log.values.iter().count())?;
                 epochs.insert(log.epoch, log);
-            } else if let Ok(step) = serde_json::from_str::<Step>(&line) {
+            } else if let Ok(step) = serde_json::from_slice::<Step>(line) {
+                known.extend(step.adapters.iter().map(|shard| shard.adapter));
+                check_count(path, "adapters", known.len())?;
                 // A repeated step has two lines: the later one counts.
                 steps.insert(step.step, step);
             }
-        }
+            Ok(())
+        })?;
         let steps: Vec<Step> = steps.into_values().collect();
         Ok(Self {
             epochs: epochs.into_values().collect(),
@@ -110,17 +115,16 @@ impl RunLog {
     }
 
     /// The best epoch by a number, and its value.
-    pub fn best(&self, name: &str, larger_is_better: bool) -> Option<(u64, f64)> {
-        self.best_until(u64::MAX, name, larger_is_better)
+    pub fn best(&self, name: &str, mode: Mode) -> Option<(u64, f64)> {
+        self.best_until(u64::MAX, name, mode)
     }
 
     /// The best epoch up to a last one by a number, and its value.
-    pub fn best_until(&self, last: u64, name: &str, larger_is_better: bool) -> Option<(u64, f64)> {
+    pub fn best_until(&self, last: u64, name: &str, mode: Mode) -> Option<(u64, f64)> {
         let epochs = self.epochs.iter().filter(|epoch| epoch.epoch <= last);
         let finite = epochs.filter_map(|epoch| Some((epoch.epoch, epoch.values.get(name)?)));
         let finite = finite.filter(|(_, value)| value.is_finite());
-        let sign = if larger_is_better { -1.0 } else { 1.0 };
-        finite.min_by(|(_, a), (_, b)| (sign * a).total_cmp(&(sign * b)))
+        finite.min_by(|(_, a), (_, b)| (mode.sign() * a).total_cmp(&(mode.sign() * b)))
     }
 
     /// Seconds of all epochs.
@@ -129,13 +133,22 @@ impl RunLog {
     }
 }
 
+/// Refuses a log with more of something than any run has: the work on a page grows with their square.
+fn check_count(path: &Path, what: &str, count: usize) -> Result<()> {
+    if count <= MOST {
+        return Ok(());
+    }
+    let problem = format!("needs at most {MOST} {what}, but has more");
+    Err(Error::setting(format!("the log `{}`", shown(path)), problem, "it is damaged, or not one of manyhands"))
+}
+
 /// The line of an epoch.
-fn epoch(line: &str) -> Option<EpochLog> {
+fn epoch(line: &[u8]) -> Option<EpochLog> {
     // Only a few lines are those of epochs.
-    if !line.starts_with("{\"kind\":\"epoch\"") {
+    if !line.starts_with(b"{\"kind\":\"epoch\"") {
         return None;
     }
-    let Value::Object(mut fields) = serde_json::from_str(line).ok()? else { return None };
+    let Value::Object(mut fields) = serde_json::from_slice(line).ok()? else { return None };
     // All fields that an epoch does not name are numbers of it.
     fields.remove("kind");
     serde_json::from_value(Value::Object(fields)).ok()
@@ -162,26 +175,28 @@ fn thinned(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     points.chunks(size).map(mean).collect()
 }
 
-fn adapters(steps: &[Step]) -> Vec<AdapterLine> {
-    let places = steps.iter().flat_map(|step| step.adapters.iter().map(|shard| shard.adapter + 1));
-    let n_adapters = places.max().unwrap_or(0);
-    let mut lines: Vec<AdapterLine> = (0..n_adapters).map(|_| AdapterLine::default()).collect();
-    for step in steps {
-        let rows: u64 = step.adapters.iter().map(|shard| shard.rows).sum();
-        let mut of_step = vec![0; n_adapters];
-        for shard in &step.adapters {
-            let line = &mut lines[shard.adapter];
-            line.name.clone_from(&shard.name);
-            line.rows += shard.rows;
-            line.ms += shard.ms;
-            of_step[shard.adapter] += shard.rows;
-        }
-        for (line, own) in lines.iter_mut().zip(of_step) {
-            line.shares.push((at(&step.place), ratio(own, rows)));
-        }
+/// Each adapter that had rows, by its number in the log, in as many parts of the run as a curve has points.
+fn adapters(steps: &[Step]) -> BTreeMap<usize, AdapterLine> {
+    let mut lines: BTreeMap<usize, AdapterLine> = BTreeMap::new();
+    for shard in steps.iter().flat_map(|step| &step.adapters) {
+        let line = lines.entry(shard.adapter).or_default();
+        line.name.clone_from(&shard.name);
+        line.rows = line.rows.saturating_add(shard.rows);
+        line.ms += shard.ms;
     }
-    for line in &mut lines {
-        line.shares = thinned(std::mem::take(&mut line.shares));
+    for part in steps.chunks(steps.len().div_ceil(POINTS).max(1)) {
+        let mut shares: BTreeMap<usize, f64> = BTreeMap::new();
+        for step in part {
+            let rows = step.adapters.iter().fold(0_u64, |rows, shard| rows.saturating_add(shard.rows));
+            for shard in &step.adapters {
+                *shares.entry(shard.adapter).or_default() += ratio(shard.rows, rows);
+            }
+        }
+        let n_steps = count(part.len() as u64);
+        let at = part.iter().map(|step| at(&step.place)).sum::<f64>() / n_steps;
+        for (adapter_idx, line) in &mut lines {
+            line.shares.push((at, shares.get(adapter_idx).map_or(0.0, |share| share / n_steps)));
+        }
     }
     lines
 }
@@ -189,6 +204,26 @@ fn adapters(steps: &[Step]) -> Vec<AdapterLine> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// An adapter's number is only a name: nothing is as long as it is large.
+    #[test]
+    fn a_number_of_an_adapter_takes_no_memory_and_too_many_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log.jsonl");
+        let step = |step: u64, adapter: u64, rows: u64| {
+            format!(
+                "{{\"kind\":\"step\",\"step\":{step},\"epoch\":1,\"batch\":1,\"batches\":1,\"loss\":1,\"is_applied\":true,\
+                 \"adapters\":[{{\"adapter\":{adapter},\"name\":\"a\",\"rows\":{rows},\"ms\":1}}]}}\n"
+            )
+        };
+        std::fs::write(&path, step(1, u64::MAX, u64::MAX) + &step(2, 1_000_000_000, u64::MAX)).unwrap();
+        let log = RunLog::read(&path).unwrap();
+        let shares: Vec<_> = log.adapters.values().map(|adapter| &adapter.shares[..]).collect();
+        assert_eq!(shares, [[(1.0, 0.0), (1.0, 1.0)], [(1.0, 1.0), (1.0, 0.0)]]);
+        std::fs::write(&path, (0..1025).map(|at| step(at, at, 1)).collect::<String>()).unwrap();
+        let error = RunLog::read(&path).unwrap_err().to_string();
+        assert!(error.contains("needs at most 1024 adapters, but has more"), "{error}");
+    }
 
     #[test]
     fn a_log_is_read_also_where_it_was_cut_off() {
@@ -208,9 +243,9 @@ mod tests {
         let log = RunLog::read(&path).unwrap();
         assert_eq!((log.steps, log.skipped, &log.losses[..]), (2, 0, &[(0.5, 2.0)][..]));
         assert_eq!((log.names(), log.has_validation(), log.seconds()), (vec!["loss".to_owned()], true, 1.5));
-        assert_eq!((log.best("loss", false), log.best("val_loss", false)), (Some((1, 0.5)), None));
+        assert_eq!((log.best("loss", Mode::Min), log.best("val_loss", Mode::Min)), (Some((1, 0.5)), None));
         assert_eq!(log.adapters.len(), 2);
-        let b = &log.adapters[1];
+        let b = &log.adapters[&1];
         assert_eq!((b.name.as_str(), b.rows, b.ms, &b.shares[..]), ("b", 6, 4.0, &[(0.5, 0.75), (1.0, 0.75)][..]));
     }
 

@@ -14,10 +14,10 @@ mod tokens;
 
 use std::path::{Path, PathBuf};
 
-use crate::callbacks::Monitor;
+use crate::callbacks::{Mode, Monitor};
 use crate::internals::files::{self, FileKind};
 use crate::internals::shown;
-use crate::{Error, Result};
+use crate::{Compile, Error, Model, Result, Trainer};
 use clap::Args;
 
 use self::chart::{Chart, Series, Style};
@@ -49,6 +49,11 @@ pub struct Loaded {
 }
 
 impl Loaded {
+    /// The best epoch by the number that chooses the best model, and its value.
+    pub fn best(&self) -> Option<(u64, f64)> {
+        self.log.best(&self.results.monitor, self.results.mode?)
+    }
+
     pub fn read(folder: &RunFolder) -> Result<Self> {
         if !folder.results().is_file() {
             return Err(Error::setting(
@@ -57,16 +62,30 @@ impl Loaded {
                 "`manyhands train run.toml --run runs/first` makes one",
             ));
         }
+        folder.check_files()?;
         let settings = folder.settings();
+        let mut results = Results::read(&folder.results())?;
+        if results.mode.is_none() {
+            results.mode = mode_of_model(folder, &results.monitor);
+        }
         Ok(Self {
             name: folder.name(),
             folder: folder.path().to_owned(),
-            results: Results::read(&folder.results())?,
+            results,
             // A run that was killed before its first step has none.
             log: if folder.log().is_file() { RunLog::read(&folder.log())? } else { RunLog::default() },
-            settings: std::fs::read_to_string(&settings).map_err(|error| Error::reading(settings, error))?,
+            settings: files::read_text(&settings)?,
         })
     }
+}
+
+/// Direction of a number, by the losses and metrics that the model file of a run keeps: runs of older versions have none in their
+/// results.
+fn mode_of_model(folder: &RunFolder, monitor: &str) -> Option<Mode> {
+    let model = [folder.best(), folder.last()].iter().find_map(|file| Model::load(file).ok())?;
+    let compile = Compile::for_evaluation(model.evaluation()?);
+    let reported = Trainer::new(model, compile).ok()?.reported(true);
+    reported.into_iter().find(|number| number.name == monitor)?.mode
 }
 
 /// A number of an epoch in words: `val_mean_absolute_error` is `validation mean absolute error`.
@@ -84,7 +103,7 @@ fn write(path: &Path, page: &str) -> Result<()> {
 /// The best value of a number so far, by a run's log.
 pub fn best_of_log(folder: &RunFolder, monitor: &Monitor) -> Result<Option<f64>> {
     let log = RunLog::read(&folder.log())?;
-    Ok(log.best(&monitor.name, monitor.larger_is_better).map(|(_, value)| value))
+    Ok(monitor.mode.and_then(|mode| log.best(&monitor.name, mode)).map(|(_, value)| value))
 }
 
 /// Writes losses by learning rate as a page.

@@ -9,6 +9,7 @@ use crate::logs::TimeSummary;
 
 use super::chart::{Chart, Series, Style};
 use super::judged;
+use super::log::AdapterLine;
 use super::markup::{bar, table};
 use super::results::{How, Results, moment};
 use super::text::{duration, escaped, number, percent, write_to};
@@ -40,7 +41,7 @@ pub fn of_run(run: &Loaded) -> String {
     if let Some(end) = &run.results.end {
         body.push_str(&match end.how {
             How::Interrupted => judged::at_the_end(),
-            How::Finished | How::StoppedEarly => judged::section(&end.judgements, end.rows),
+            How::Finished | How::StoppedEarly => judged::section(end),
         });
     }
     body.push_str(&time(run));
@@ -74,7 +75,7 @@ fn head(run: &Loaded) -> String {
         ),
     );
     let mut facts: Vec<(String, String)> = Vec::new();
-    if let Some((epoch, value)) = log.best(&results.monitor, results.larger_is_better) {
+    if let Some((epoch, value)) = run.best() {
         facts.push((format!("best {}, epoch {epoch}", value_name(&results.monitor)), number(value)));
         let other = log.names().into_iter().filter(|name| name != "loss").map(|name| match log.has_validation() {
             true => format!("val_{name}"),
@@ -102,6 +103,16 @@ fn head(run: &Loaded) -> String {
     if let Some(failure) = &results.failure {
         let text = escaped(&failure.text).replace('\n', "<br>");
         write_to(&mut html, format_args!("<p><b>It ended with an error:</b> {text}</p>\n"));
+    }
+    if results.has_kept_the_worst() {
+        write_to(
+            &mut html,
+            format_args!(
+                "<p><b>`best.safetensors` holds the worst epoch:</b> an older version took the wrong direction of `{}` for the \
+                 better one. Train again.</p>\n",
+                escaped(&results.monitor)
+            ),
+        );
     }
     if log.skipped > 0 {
         write_to(
@@ -147,7 +158,7 @@ fn curves(run: &Loaded) -> String {
 fn table_of_epochs(run: &Loaded) -> String {
     let Some(first) = run.log.epochs.first() else { return String::new() };
     let names: Vec<String> = first.values.iter().map(|(name, _)| name.to_owned()).collect();
-    let best = run.log.best(&run.results.monitor, run.results.larger_is_better).map(|(epoch, _)| epoch);
+    let best = run.best().map(|(epoch, _)| epoch);
     let header = names.iter().map(|name| (value_name(name), true));
     let header = [("epoch".to_owned(), true)].into_iter().chain(header).chain([("seconds".to_owned(), true)]);
     let rows = run.log.epochs.iter().map(|epoch| {
@@ -164,18 +175,17 @@ fn table_of_epochs(run: &Loaded) -> String {
 fn time(run: &Loaded) -> String {
     let Loaded { log, results, .. } = run;
     let mut html = String::from("<h2>Adapters and time</h2>\n");
-    let rows: u64 = log.adapters.iter().map(|adapter| adapter.rows).sum();
-    let name = |at: usize| format!("{at} {}", log.adapters[at].name);
+    let rows = log.adapters.values().fold(0_u64, |rows, adapter| rows.saturating_add(adapter.rows));
+    let name = |(at, adapter): (&usize, &AdapterLine)| format!("{at} {}", adapter.name);
     if log.adapters.len() > 1 {
         html.push_str("<h3>Rows by adapter</h3>\n");
-        let parts: Vec<(String, f64)> =
-            log.adapters.iter().enumerate().map(|(at, adapter)| (name(at), ratio(adapter.rows, rows))).collect();
+        let parts: Vec<(String, f64)> = log.adapters.iter().map(|it| (name(it), ratio(it.1.rows, rows))).collect();
         html.push_str(&bar("Rows by adapter", &parts));
-        let series = log.adapters.iter().enumerate().map(|(at, adapter)| Series {
-            name: name(at),
-            colour: at,
+        let series = log.adapters.iter().enumerate().map(|(colour, it)| Series {
+            name: name(it),
+            colour,
             style: Style::Solid,
-            points: adapter.shares.iter().map(|(x, share)| (*x, 100.0 * share)).collect(),
+            points: it.1.shares.iter().map(|(x, share)| (*x, 100.0 * share)).collect(),
         });
         let (title, x, y) = ("Split over the run".into(), "epochs".into(), "% of the rows".into());
         let chart = Chart { title, x, y, may_be_log: false, series: series.collect() };
@@ -185,11 +195,8 @@ fn time(run: &Loaded) -> String {
         Some(end) => html.push_str(&summary(&end.time)),
         None => {
             let header = [("adapter", false), ("rows", true), ("busy", true)];
-            let rows = log
-                .adapters
-                .iter()
-                .enumerate()
-                .map(|(at, adapter)| (vec![name(at), thousands(adapter.rows), duration(adapter.ms / 1e3)], false));
+            let rows =
+                log.adapters.iter().map(|it| (vec![name(it), thousands(it.1.rows), duration(it.1.ms / 1e3)], false));
             html.push_str(&table("Adapters", header, rows.collect()));
         }
     }

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use crate::callbacks::Mode;
+use crate::cli::baseline::Baseline;
 use crate::internals::files::{self, FileKind};
 use crate::internals::misread;
 use crate::internals::shown;
@@ -43,7 +45,11 @@ pub struct Results {
     pub data: Vec<String>,
     /// The number that chooses the best model.
     pub monitor: String,
-    pub larger_is_better: bool,
+    /// Direction in which it improves.
+    pub mode: Option<Mode>,
+    /// Direction as older versions wrote it, by the number's name.
+    #[serde(skip_serializing)]
+    pub larger_is_better: Option<bool>,
     /// `None` while it runs, and if it was killed.
     pub end: Option<End>,
     /// The error that ended it.
@@ -77,6 +83,9 @@ pub struct End {
     pub time: TimeSummary,
     /// Loss and metrics of the best model.
     pub best: Option<Values>,
+    /// Loss and metrics of a model that does not look at its inputs.
+    #[serde(default)]
+    pub baseline: Option<Baseline>,
     /// Rows of the validation data.
     pub rows: usize,
     /// Judgement of each output of the best model, by the validation data.
@@ -103,18 +112,27 @@ impl Results {
         }
     }
 
+    /// Whether an older version kept the model of the worst epoch as the best.
+    pub fn has_kept_the_worst(&self) -> bool {
+        let mode = self.larger_is_better.map(|is_larger| if is_larger { Mode::Max } else { Mode::Min });
+        mode.is_some_and(|mode| self.mode.is_some_and(|known| known != mode))
+    }
+
     pub fn write(&self, path: &Path) -> Result<()> {
         files::write(path, FileKind::RunResults, |out| serde_json::to_writer_pretty(out, self).map_err(Into::into))
     }
 
     pub fn read(path: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path).map_err(|error| Error::reading(path, error))?;
+        let text = files::read_text(path)?;
         let refuse = |problem: String| {
             let who = format!("`{}`", shown(path));
             Error::setting(who, problem, "a report needs a folder that `manyhands train --run` wrote")
         };
         let results: Self = serde_json::from_str(&text).map_err(|error| {
-            let misread::Misread { problem, .. } = misread::explain(&error.to_string());
+            // The place is told in other words.
+            let text = error.to_string();
+            let text = text.rsplit_once(" at line ").map_or(&*text, |(text, _)| text);
+            let misread::Misread { problem, .. } = misread::explain(text);
             refuse(format!("{problem} (line {})", error.line()))
         })?;
         match results.manyhands_run {

@@ -3,11 +3,11 @@
 use std::io::Cursor;
 use std::sync::Arc;
 
-use crate::data::{Batch, Dataset, Field};
+use crate::data::{Batch, Dataset, Field, Origin};
 use crate::{Error, Result, Shape};
 use image::imageops::thumbnail;
 use image::{DynamicImage, GrayImage, ImageFormat, RgbImage};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de};
 
 /// Most pixels of a side of a picture.
 const SIDE: u32 = 160;
@@ -15,6 +15,8 @@ const SIDE: u32 = 160;
 const LEAST_SIDE: usize = 4;
 /// Most values that are named.
 const VALUES: usize = 12;
+/// Most letters of a value.
+const LETTERS: usize = 300;
 /// Most tokens of a text.
 const TOKENS: usize = 60;
 
@@ -22,14 +24,33 @@ const TOKENS: usize = 60;
 #[serde(rename_all = "snake_case")]
 pub enum Sample {
     /// A PNG, in base64.
-    Picture { png: String, width: u32, height: u32 },
+    Picture {
+        #[serde(deserialize_with = "read_base64")]
+        png: String,
+        width: u32,
+        height: u32,
+    },
     /// Names and values, and how many others there are.
     Values(Vec<(String, String)>, usize),
 }
 
+/// A row to look at, and where it comes from, if that is known.
+pub type Shown = (Sample, Option<String>);
+
 /// Rows of a data set to look at.
-pub fn samples(dataset: &Arc<dyn Dataset>, inputs: &[Field], rows: &[usize]) -> Result<Vec<Sample>> {
+pub fn samples(dataset: &Arc<dyn Dataset>, inputs: &[Field], rows: &[usize]) -> Result<Vec<Shown>> {
+    let origins = dataset.origins(rows);
+    let source = |row: usize| origins.get(row).map(ToString::to_string);
+    let samples = samples_of(dataset, inputs, rows, &origins)?;
+    Ok(samples.into_iter().enumerate().map(|(row, sample)| (sample, source(row))).collect())
+}
+
+fn samples_of(dataset: &Arc<dyn Dataset>, inputs: &[Field], rows: &[usize], origins: &[Origin]) -> Result<Vec<Sample>> {
     let shapes = dataset.input_shapes();
+    // The fields of a table as they stand there say more than the numbers that they become.
+    if !origins.is_empty() && origins.iter().all(|origin| !origin.fields.is_empty()) {
+        return Ok(origins.iter().map(|origin| named(origin.fields.clone())).collect());
+    }
     let batch = Batch::fetch(dataset, rows)?;
     let of_row = |input: usize, row: usize| {
         let len = shapes[input].len();
@@ -43,16 +64,26 @@ pub fn samples(dataset: &Arc<dyn Dataset>, inputs: &[Field], rows: &[usize]) -> 
     }
     let unknown = Field::default();
     let values = |row: usize| {
-        let named = shapes
+        let all = shapes
             .iter()
             .enumerate()
             .flat_map(|(input, shape)| values(inputs.get(input).unwrap_or(&unknown), shape, input, of_row(input, row)));
-        let mut named: Vec<(String, String)> = named.collect();
-        let others = named.len().saturating_sub(VALUES);
-        named.truncate(VALUES);
-        Sample::Values(named, others)
+        named(all.collect())
     };
     Ok((0..rows.len()).map(values).collect())
+}
+
+/// The first of many values.
+fn named(mut values: Vec<(String, String)>) -> Sample {
+    let others = values.len().saturating_sub(VALUES);
+    values.truncate(VALUES);
+    for (_, value) in &mut values {
+        if let Some((end, _)) = value.char_indices().nth(LETTERS) {
+            value.truncate(end);
+            value.push('…');
+        }
+    }
+    Sample::Values(values, others)
 }
 
 /// The values of an input by name.
@@ -159,6 +190,13 @@ impl Scale {
     }
 }
 
+/// Base64 from a file, which may come from a stranger: the page takes it as it is, so it may hold nothing but letters.
+fn read_base64<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<String, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte);
+    if text.bytes().all(is_letter) { Ok(text) } else { Err(de::Error::custom("needs a picture in base64")) }
+}
+
 /// Source: RFC 4648, section 4.
 pub fn base64(bytes: &[u8]) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -193,7 +231,7 @@ mod tests {
     fn images_become_pictures_of_the_same_pixels() {
         let dataset: Arc<dyn Dataset> = Arc::new(digits::test().unwrap());
         let shown = samples(&dataset, &[], &[3, 5]).unwrap();
-        let Sample::Picture { png, width, height } = &shown[1] else { panic!("{shown:?}") };
+        let Sample::Picture { png, width, height } = &shown[1].0 else { panic!("{shown:?}") };
         assert_eq!((*width, *height), (8, 8));
         assert!(png.starts_with("iVBORw0KGgo"), "the mark of a PNG: {png}");
     }

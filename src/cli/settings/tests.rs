@@ -223,7 +223,7 @@ fn every_setting_can_be_read() {
         reduction = "sum"
         learning_rate_batch = 32
         non_finite = "skip"
-        early_stopping = { monitor = "val_loss", patience = 3, min_delta = 0.1 }
+        early_stopping = { monitor = "val_loss", mode = "auto", patience = 3, min_delta = 0.1 }
         cpu_fallback = false
     "#;
     let mut settings = Settings::parse(text, "run.toml").unwrap();

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use crate::callbacks::Mode;
 use crate::cli::report::Loaded;
 use crate::cli::report::results::{Failure, How};
 use crate::cli::report::text::{duration, number};
@@ -10,7 +11,7 @@ use crate::internals::files::{self, FileKind};
 use crate::internals::table::Table;
 use crate::internals::{misread, shown};
 use crate::{Error, Result};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// Version of the file's form.
 const FORM: u32 = 1;
@@ -31,7 +32,24 @@ pub struct Asked {
     pub first_epochs: u64,
     /// The number by which trials are compared.
     pub objective: String,
-    pub larger_is_better: bool,
+    /// Direction in which it improves. Older files say whether larger is better.
+    #[serde(alias = "larger_is_better", deserialize_with = "mode_or_larger")]
+    pub mode: Mode,
+}
+
+/// A mode, or in older files whether larger is better.
+fn mode_or_larger<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Mode, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Written {
+        Mode(Mode),
+        IsLarger(bool),
+    }
+    Ok(match Written::deserialize(deserializer)? {
+        Written::Mode(mode) => mode,
+        Written::IsLarger(true) => Mode::Max,
+        Written::IsLarger(false) => Mode::Min,
+    })
 }
 
 /// The file of a sweep.
@@ -55,7 +73,7 @@ impl Asked {
         if !path.is_file() {
             return Ok(None);
         }
-        let text = std::fs::read_to_string(path).map_err(|error| Error::reading(path, error))?;
+        let text = files::read_text(path)?;
         let refuse = |problem: String| {
             let help = "name a new folder by `--folder`, or remove that file";
             Error::setting(format!("`{}`", shown(path)), problem, help)
@@ -79,7 +97,7 @@ impl Asked {
             ("`--epochs`", self.epochs != other.epochs),
             ("`--reduction-factor`", self.reduction_factor != other.reduction_factor),
             ("`--first-epochs`", self.first_epochs != other.first_epochs),
-            ("the objective", (&self.objective, self.larger_is_better) != (&other.objective, other.larger_is_better)),
+            ("the objective", (&self.objective, self.mode) != (&other.objective, other.mode)),
         ];
         differs.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
     }
@@ -158,7 +176,7 @@ impl Seen {
 
     /// The best epoch up to one, and its value.
     pub fn best(&self, epochs: u64, asked: &Asked) -> Option<(u64, f64)> {
-        self.0.log.best_until(epochs, &asked.objective, asked.larger_is_better)
+        self.0.log.best_until(epochs, &asked.objective, asked.mode)
     }
 
     fn is_ended(&self) -> bool {
@@ -200,7 +218,7 @@ impl Row {
 
 /// Sorts trials by their results; those that failed come last.
 pub fn sort(rows: &mut [Row], asked: &Asked) {
-    let sign = if asked.larger_is_better { -1.0 } else { 1.0 };
+    let sign = asked.mode.sign();
     let value = |row: &Row| row.value.map_or(f64::INFINITY, |value| sign * value);
     rows.sort_by(|a, b| {
         let is_failed = |row: &Row| row.state == State::Failed;
@@ -281,7 +299,7 @@ mod tests {
         }
     }
 
-    fn asked(larger_is_better: bool) -> Asked {
+    fn asked(mode: Mode) -> Asked {
         Asked {
             settings: String::new(),
             vary: vec!["a=1|2".into()],
@@ -290,7 +308,7 @@ mod tests {
             reduction_factor: 3,
             first_epochs: 1,
             objective: "val_loss".into(),
-            larger_is_better,
+            mode,
         }
     }
 
@@ -300,9 +318,9 @@ mod tests {
         let mut rows: Vec<Row> = (1..).zip(values).map(|(trial, value)| row(trial, State::Stopped, value)).collect();
         rows.push(row(5, State::Failed, Some(0.01)));
         let order = |rows: &[Row]| rows.iter().map(|row| row.trial).collect::<Vec<_>>();
-        sort(&mut rows, &asked(false));
+        sort(&mut rows, &asked(Mode::Min));
         assert_eq!(order(&rows), [3, 1, 4, 2, 5]);
-        sort(&mut rows, &asked(true));
+        sort(&mut rows, &asked(Mode::Max));
         assert_eq!(order(&rows), [1, 4, 3, 2, 5]);
     }
 
@@ -311,14 +329,18 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (json, csv) = (folder.path().join("sweep.json"), folder.path().join("sweep.csv"));
         assert_eq!(Asked::of_earlier(&json).unwrap(), None);
-        write(&json, &csv, &asked(false), &[row(1, State::Finished, Some(0.25))]).unwrap();
-        assert_eq!(Asked::of_earlier(&json).unwrap(), Some(asked(false)));
-        let other = Asked { seed: 1, vary: Vec::new(), ..asked(true) };
-        assert_eq!(asked(false).differences(&other), ["`--vary`", "`--seed`", "the objective"]);
+        write(&json, &csv, &asked(Mode::Min), &[row(1, State::Finished, Some(0.25))]).unwrap();
+        assert_eq!(Asked::of_earlier(&json).unwrap(), Some(asked(Mode::Min)));
+        let other = Asked { seed: 1, vary: Vec::new(), ..asked(Mode::Max) };
+        assert_eq!(asked(Mode::Min).differences(&other), ["`--vary`", "`--seed`", "the objective"]);
         let text = std::fs::read_to_string(&csv).unwrap();
         let expected = "trial,state,epochs,val_loss,best_epoch,seconds,adapters,folder,cause\n\
                         1,finished,3,0.25,2,1.5,CPU,sweeps/a/trial-1,\n";
         assert_eq!(text, expected);
+        let older = std::fs::read_to_string(&json).unwrap().replace("\"mode\": \"min\"", "\"larger_is_better\": false");
+        assert!(older.contains("larger_is_better"));
+        std::fs::write(&json, older).unwrap();
+        assert_eq!(Asked::of_earlier(&json).unwrap(), Some(asked(Mode::Min)));
         std::fs::write(&json, "{\"manyhands_sweep\": 2}").unwrap();
         assert!(Asked::of_earlier(&json).is_err());
     }

@@ -176,8 +176,8 @@ pub(super) fn find(
     let interrupt = Interrupt::catch(stop.clone(), terminal)?;
     let (data, mut trainer) = (run.train, run.trainer.cpu_fallback(CpuFallback::Refused));
     let mut goods: Vec<usize> = Vec::new();
-    for info in &chosen {
-        let (limits, limit) = (limits.alone(info, &chosen), limits.of(info, &chosen));
+    for (idx, info) in chosen.iter().enumerate() {
+        let (limits, limit) = (limits.alone(idx, &chosen), limits.of(idx, info, &chosen));
         let site = Site { info: info.clone(), limits, limit, data: data.as_ref(), clock: runtime::system() };
         let (tried, end);
         (trainer, tried, end) = search(trainer, data.len(), &stop, |trainer, rows| {

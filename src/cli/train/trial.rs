@@ -61,6 +61,7 @@ impl Trial {
         self.settings.training.epochs = self.epochs;
         let files = Files::of(&args, &self.settings);
         files.check(&args, &self.settings)?;
+        files.check_existing()?;
         files.written().iter().try_for_each(|file| make_folder_of(file))?;
         let (mut run, settings) = prepare(&args, &files, self.settings, self.adapters.1, terminal, &Group::alone())?;
         (run.fit.stop, run.objective) = (self.stop, self.objective);
@@ -73,6 +74,7 @@ impl Trial {
             // It was killed between its last checkpoint and its results: these are written without another step.
             run.fit.epochs = run.fit.epochs.min(run.trainer.progress().epoch);
         }
+        run.fit.save = args.save_settings(&files);
         open_adapters(&mut run, &args, terminal)?;
         train(run, &settings, (&args, &files), &arguments, terminal)
     }
@@ -84,8 +86,8 @@ impl Trial {
         let files = Files::of(&args, &self.settings);
         let (mut run, _) = prepare(&args, &files, self.settings, self.adapters.1, terminal, &Group::alone())?;
         run.objective = self.objective;
-        let monitor = run.monitor();
-        monitor.check(&run.trainer.log_names(run.fit.validation.is_some()))?;
+        let mut monitor = run.monitor();
+        monitor.resolve(&run.trainer.reported(run.fit.validation.is_some()))?;
         Ok(monitor)
     }
 }

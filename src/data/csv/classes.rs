@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use ndarray::Array1;
 
+use super::signs::plain;
 use crate::data::label_value;
 use crate::schema::few;
 
@@ -40,9 +41,10 @@ impl Classes {
     }
 }
 
-/// The number that a class's name represents, if any.
+/// The number that a class's name represents, if any, with either decimal sign.
 fn number(name: &str) -> Option<f64> {
-    name.parse().ok().filter(|number: &f64| number.is_finite())
+    let number = name.parse().ok().or_else(|| plain(name, ',')?.parse().ok());
+    number.filter(|number: &f64| number.is_finite())
 }
 
 /// The class that is equal to `name` as a number, where all classes are numbers.

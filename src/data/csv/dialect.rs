@@ -1,16 +1,14 @@
 //! Signs of a table: delimiter, decimal sign, header. Those that no setting gives are found in its first lines.
 
-use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::io::Read;
-use std::path::Path;
 
 use ::csv::{ErrorKind, Reader, ReaderBuilder, StringRecord, Trim};
 
-use super::place::{line_of, named};
 use super::settings::CsvSettings;
+use super::signs::{decimal, plain};
+use super::source::Source;
 use crate::schema::Format;
 use crate::{Error, Result};
 
@@ -25,10 +23,12 @@ pub const MISSING_VALUES: [&str; 18] = [
 
 /// Delimiters that are looked for, in this order.
 const DELIMITERS: [u8; 4] = [b',', b';', b'\t', b'|'];
-/// Bytes at the start of a file that are looked at.
+/// Bytes at the start of a file that are looked at, unless its lines are longer.
 const SAMPLE_BYTES: u64 = 256 << 10;
-/// Digits of a group in `1,234,567`.
-const GROUP: usize = 3;
+/// Whole lines that are looked at, at least.
+const FEWEST_LINES: usize = 3;
+/// Most bytes at the start of a file that are looked at.
+const MOST_SAMPLE_BYTES: u64 = (FEWEST_LINES as u64 + 1) * MAX_ROW_BYTES;
 
 /// Signs of a table, and its head.
 #[derive(Clone, Debug)]
@@ -36,6 +36,8 @@ pub(super) struct Dialect {
     pub delimiter: u8,
     /// `.` or `,`.
     pub decimal: char,
+    /// Whether the settings say which.
+    pub is_decimal_given: bool,
     pub head: Head,
     /// Fields that are missing ones.
     pub missing: BTreeSet<String>,
@@ -57,20 +59,18 @@ pub(super) enum Head {
 impl Dialect {
     /// Looks at the start of a table. `like` is the format of the table that a model was trained on: its signs are taken
     /// where they fit.
-    pub fn of(path: &Path, settings: &CsvSettings, like: Option<&Format>) -> Result<Self> {
+    pub fn of(source: &Source, settings: &CsvSettings, like: Option<&Format>) -> Result<Self> {
         let like = match like {
             Some(Format::Csv { delimiter, decimal, .. }) => Some((*delimiter, *decimal)),
             _ => None,
         };
-        let mut sample = Vec::new();
-        let file = File::open(path).map_err(|source| Error::reading(path, source))?;
-        file.take(SAMPLE_BYTES).read_to_end(&mut sample).map_err(|source| Error::reading(path, source))?;
+        let sample = Sample::of(source)?;
         let preferred = like.and_then(|(delimiter, _)| u8::try_from(delimiter).ok());
         let delimiter = match settings.delimiter {
             Some(given) => ascii(given)?,
             None => delimiter(&sample, preferred),
         };
-        let records = records(&sample, delimiter);
+        let records = sample.records(delimiter);
         let decimal = match settings.decimal {
             Some(given @ ('.' | ',')) => given,
             Some(other) => {
@@ -80,11 +80,11 @@ impl Dialect {
             None => decimal(&records, delimiter, like.map(|(_, decimal)| decimal)),
         };
         let empty =
-            || Error::data(named(path), "needs at least one row, but has none", "check that it is the right file");
+            || Error::data(source.named(), "needs at least one row, but has none", "check that it is the right file");
         // Bytes that are no text have no record here; reading them is an error with a line.
         let first = match records.first() {
             Some(first) => first.clone(),
-            None if sample.iter().all(u8::is_ascii_whitespace) => return Err(empty()),
+            None if sample.bytes.iter().all(u8::is_ascii_whitespace) => return Err(empty()),
             None => StringRecord::new(),
         };
         let head = match settings.header {
@@ -98,20 +98,21 @@ impl Dialect {
         };
         let missing = settings.missing_values.clone();
         let missing = missing.unwrap_or_else(|| MISSING_VALUES.map(String::from).to_vec()).into_iter().collect();
-        Ok(Self { delimiter, decimal, head, missing, width })
+        let is_decimal_given = settings.decimal.is_some();
+        Ok(Self { delimiter, decimal, is_decimal_given, head, missing, width })
     }
 
     pub fn header(&self) -> Option<&StringRecord> {
         if let Head::Names(names) = &self.head { Some(names) } else { None }
     }
 
-    /// The number of a field: a finite f32.
-    pub fn number(&self, field: &str) -> Option<f32> {
-        self.numeral(field).filter(|number| number.is_finite())
+    /// The number of a field, if it is finite as an f32. It keeps all digits: the mean is taken off before they are rounded.
+    pub fn number(&self, field: &str) -> Option<f64> {
+        self.numeral(field).filter(|number| number.abs() <= f64::from(f32::MAX))
     }
 
-    /// The number of a field that has the form of one; infinite where it is too large for an f32.
-    pub fn numeral(&self, field: &str) -> Option<f32> {
+    /// The number of a field that has the form of one.
+    pub fn numeral(&self, field: &str) -> Option<f64> {
         plain(field, self.decimal)?.parse().ok()
     }
 
@@ -120,20 +121,19 @@ impl Dialect {
     }
 
     /// Calls `each` with every row, in order.
-    pub fn for_each_row(&self, path: &Path, mut each: impl FnMut(&StringRecord) -> Result<()>) -> Result<()> {
-        let file = File::open(path).map_err(|source| Error::reading(path, source))?;
+    pub fn for_each_row(&self, source: &Source, mut each: impl FnMut(&StringRecord) -> Result<()>) -> Result<()> {
         let since = Cell::new(0);
-        let mut reader = reader(self.delimiter).from_reader(RowLimit { file, since: &since });
+        let mut reader = reader(self.delimiter).from_reader(RowLimit { file: source.read_from(0)?, since: &since });
         let mut is_head = !matches!(self.head, Head::Row);
         for record in reader.records() {
             since.set(0);
-            let record = record.map_err(|error| unreadable(path, &error))?;
+            let record = record.map_err(|error| unreadable(source, &error))?;
             if std::mem::take(&mut is_head) {
                 continue;
             }
             if record.len() != self.width {
                 return Err(Error::data(
-                    line_of(path, record.position()),
+                    source.line_of(record.position()),
                     format!("needs {} fields as the first line has, but has {}", self.width, record.len()),
                     LINE_HELP,
                 ));
@@ -159,93 +159,77 @@ fn reader(delimiter: u8) -> ReaderBuilder {
     builder
 }
 
-/// The whole records of a sample.
-fn records(sample: &[u8], delimiter: u8) -> Vec<StringRecord> {
-    let mut reader: Reader<&[u8]> = reader(delimiter).from_reader(sample);
-    let mut records: Vec<StringRecord> = reader.records().filter_map(Result::ok).collect();
-    // The last one may be cut off.
-    if sample.len() as u64 >= SAMPLE_BYTES && records.len() > 1 {
-        records.pop();
+/// The start of a table.
+struct Sample {
+    bytes: Vec<u8>,
+    /// Whether it is the whole table.
+    is_whole: bool,
+}
+
+impl Sample {
+    fn of(source: &Source) -> Result<Self> {
+        let mut file = source.read_from(0)?;
+        let (mut bytes, mut most) = (Vec::new(), SAMPLE_BYTES);
+        loop {
+            let missing = most - bytes.len() as u64;
+            file.by_ref().take(missing).read_to_end(&mut bytes).map_err(|error| source.unreadable(error))?;
+            let is_whole = (bytes.len() as u64) < most;
+            if is_whole || most == MOST_SAMPLE_BYTES || n_lines(&bytes) >= FEWEST_LINES {
+                return if bytes.contains(&0) { Err(no_text(source)) } else { Ok(Self { bytes, is_whole }) };
+            }
+            most = (2 * most).min(MOST_SAMPLE_BYTES);
+        }
     }
-    records
+
+    /// The whole records.
+    fn records(&self, delimiter: u8) -> Vec<StringRecord> {
+        let mut reader: Reader<&[u8]> = reader(delimiter).from_reader(&self.bytes);
+        let mut records: Vec<StringRecord> = reader.records().filter_map(Result::ok).collect();
+        // The last one may be cut off.
+        if !self.is_whole && records.len() > 1 {
+            records.pop();
+        }
+        records
+    }
+}
+
+/// Line ends outside of quotes.
+fn n_lines(text: &[u8]) -> usize {
+    let (mut lines, mut is_quoted) = (0, false);
+    for byte in text {
+        is_quoted ^= *byte == b'"';
+        lines += usize::from(!is_quoted && *byte == b'\n');
+    }
+    lines
+}
+
+fn no_text(source: &Source) -> Error {
+    Error::data(
+        source.named(),
+        "needs to be text, but has zero bytes",
+        "save the table as UTF-8: spreadsheets call it \"CSV UTF-8\"",
+    )
 }
 
 /// The delimiter that divides most lines into as many fields as the first.
-fn delimiter(sample: &[u8], preferred: Option<u8>) -> u8 {
+fn delimiter(sample: &Sample, preferred: Option<u8>) -> u8 {
     let score = |delimiter: &u8| {
-        let records = records(sample, *delimiter);
+        let records = sample.records(*delimiter);
         let Some(first) = records.first() else { return (0, 0) };
         // The head of scikit-learn's tables is shorter than the rows.
         let width = if class_names(&records).is_some() { records[1].len() } else { first.len() };
         if width < 2 { (0, 0) } else { (records.iter().filter(|record| record.len() == width).count(), width) }
     };
+    let scores = DELIMITERS.map(|delimiter| score(&delimiter));
+    let most = scores.iter().map(|(records, _)| *records).max();
     if let Some(preferred) = preferred
-        && (score(&preferred).0 > 0 || DELIMITERS.iter().all(|other| score(other).0 == 0))
+        && Some(score(&preferred).0) >= most
     {
         return preferred;
     }
     // The first of the best.
-    DELIMITERS.into_iter().rev().max_by_key(score).unwrap_or(DELIMITERS[0])
-}
-
-/// The decimal sign that the fields have.
-fn decimal(records: &[StringRecord], delimiter: u8, preferred: Option<char>) -> char {
-    let (mut commas, mut grouped_commas, mut points) = (0, 0, 0);
-    for field in records.iter().flat_map(StringRecord::iter) {
-        let digits = field.trim_start_matches(['+', '-']);
-        let is_numeral = digits.starts_with(|it: char| it.is_ascii_digit() || it == ',' || it == '.')
-            && digits.chars().all(|it| it.is_ascii_digit() || ",.eE+-".contains(it));
-        if !is_numeral {
-            continue;
-        }
-        let is_point = digits.contains('.') && !digits.contains(',') && field.parse::<f64>().is_ok();
-        // Which of both `1.234` has can't be told.
-        points += usize::from(is_point && ungrouped(digits, '.').is_none());
-        if plain(field, ',').is_some() && digits.contains(',') {
-            let can_be_groups = ungrouped(digits, ',').is_some();
-            commas += usize::from(!can_be_groups);
-            grouped_commas += usize::from(can_be_groups);
-        }
-    }
-    match (commas, grouped_commas, points) {
-        (0, 0, 0) => preferred.unwrap_or('.'),
-        (1.., _, 0) => ',',
-        // Semicolons divide where commas are decimal signs.
-        (0, 1.., 0) if preferred == Some(',') || (preferred.is_none() && delimiter == b';') => ',',
-        _ => '.',
-    }
-}
-
-/// Digits without the signs between their groups of three; `None` without such groups. `0,500` has none.
-fn ungrouped(digits: &str, sign: char) -> Option<String> {
-    let mut groups = digits.split(sign);
-    let first = groups.next().filter(|it| (1..=GROUP).contains(&it.len()) && *it != "0")?;
-    let mut rest = groups.peekable();
-    rest.peek()?;
-    let all_digits = |it: &str| it.chars().all(|letter| letter.is_ascii_digit());
-    let is_whole = all_digits(first) && rest.clone().all(|group| group.len() == GROUP && all_digits(group));
-    is_whole.then(|| digits.replace(sign, ""))
-}
-
-/// The form of a number that Rust reads; `None` if the field is no number.
-fn plain(field: &str, decimal: char) -> Option<Cow<'_, str>> {
-    let other = if decimal == '.' { ',' } else { '.' };
-    let is_float = |text: &str| text.parse::<f64>().is_ok();
-    if decimal == '.' && is_float(field) {
-        return Some(field.into());
-    }
-    let sign_len = field.len() - field.trim_start_matches(['+', '-']).len();
-    let (sign, digits) = field.split_at(sign_len);
-    let (whole, rest) = match digits.find(decimal) {
-        Some(at) => digits.split_at(at),
-        None => (digits, ""),
-    };
-    let rest = rest.replacen(decimal, ".", 1);
-    let ungrouped = ungrouped(whole, other);
-    // A point in a number of a table with decimal commas, such as `1.5`.
-    let whole = ungrouped.unwrap_or_else(|| whole.to_owned());
-    let text = format!("{sign}{whole}{rest}");
-    is_float(&text).then_some(text.into())
+    let best = DELIMITERS.into_iter().zip(scores).rev().max_by_key(|(_, score)| *score);
+    best.map_or(DELIMITERS[0], |(delimiter, _)| delimiter)
 }
 
 /// The use of the first line.
@@ -268,13 +252,13 @@ fn class_names(records: &[StringRecord]) -> Option<Vec<String>> {
 }
 
 /// A file that limits the length of rows.
-struct RowLimit<'a> {
-    file: File,
+struct RowLimit<'a, R> {
+    file: R,
     /// Bytes since the last whole row.
     since: &'a Cell<u64>,
 }
 
-impl Read for RowLimit<'_> {
+impl<R: Read> Read for RowLimit<'_, R> {
     fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
         if self.since.get() > MAX_ROW_BYTES {
             return Err(std::io::Error::other(format!(
@@ -287,20 +271,24 @@ impl Read for RowLimit<'_> {
     }
 }
 
-fn unreadable(path: &Path, error: &::csv::Error) -> Error {
+fn unreadable(source: &Source, error: &::csv::Error) -> Error {
     let problem = match error.kind() {
         ErrorKind::Utf8 { .. } => "needs UTF-8 text, but has other bytes".into(),
         _ => format!("can't be read: {error}"),
     };
-    Error::data(line_of(path, error.position()), problem, LINE_HELP)
+    Error::data(source.line_of(error.position()), problem, LINE_HELP)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn sample(text: &str) -> Sample {
+        Sample { bytes: text.into(), is_whole: true }
+    }
+
     fn delimiter_of(text: &str) -> char {
-        delimiter(text.as_bytes(), None).into()
+        delimiter(&sample(text), None).into()
     }
 
     #[test]
@@ -318,46 +306,13 @@ mod tests {
             assert_eq!(delimiter_of(text), expected, "{text:?}");
         }
         // A lone row of decimal commas reads as the training table was read.
-        assert_eq!(delimiter(b"1,5;2,5\n", Some(b';')), b';');
-        assert_eq!(delimiter(b"1\t2\n", Some(b';')), b'\t');
-    }
-
-    #[test]
-    fn numbers_are_read_with_either_sign() {
-        for (field, decimal, expected) in [
-            ("1.5", '.', Some("1.5")),
-            ("-1,234.5", '.', Some("-1234.5")),
-            ("1,234,567", '.', Some("1234567")),
-            ("1,23", '.', None),
-            ("1,5", ',', Some("1.5")),
-            ("-1.234,5", ',', Some("-1234.5")),
-            ("1.234", ',', Some("1234")),
-            ("1.5", ',', Some("1.5")),
-            ("1,5e3", ',', Some("1.5e3")),
-            ("1,2,3", ',', None),
-            ("x", ',', None),
-            ("", ',', None),
-        ] {
-            assert_eq!(plain(field, decimal).as_deref(), expected, "{field} {decimal}");
-        }
-    }
-
-    #[test]
-    fn the_decimal_sign_is_that_of_the_numbers() {
-        let of = |text: &str, delimiter: u8| decimal(&records(text.as_bytes(), delimiter), delimiter, None);
-        assert_eq!(of("1,5;2\n", b';'), ',');
-        assert_eq!(of("1.234,5;2\n", b';'), ',');
-        assert_eq!(of("0,500;a\n", b';'), ',');
-        assert_eq!(of("1,234;2,345\n", b';'), ',');
-        assert_eq!(of("1,234\t2,345\n", b'\t'), '.');
-        assert_eq!(of("1,234;2.5\n", b';'), '.');
-        assert_eq!(of("\"1,234\",2.5\n", b','), '.');
-        assert_eq!(of("a,b\n1,2\n", b','), '.');
+        assert_eq!(delimiter(&sample("1,5;2,5\n"), Some(b';')), b';');
+        assert_eq!(delimiter(&sample("1\t2\n"), Some(b';')), b'\t');
     }
 
     #[test]
     fn the_head_of_scikit_learn_names_classes() {
-        let of = |text: &str| class_names(&records(text.as_bytes(), b','));
+        let of = |text: &str| class_names(&sample(text).records(b','));
         assert_eq!(of("2,3,x,y\n1,2,3,0\n4,5,6,1\n"), Some(vec!["x".into(), "y".into()]));
         assert_eq!(of("150,4,a,b,c,d,e,f\n1,2,3,4,0\n").map(|names| names.len()), Some(6));
         assert_eq!(of("178,13,class_0\n1,2\n"), None);

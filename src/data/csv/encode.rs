@@ -7,7 +7,7 @@ use super::dates;
 use super::dialect::Dialect;
 use super::settings::{ColumnKind, CsvSettings, NumberScale};
 use super::survey::boolean;
-use crate::schema::{Code, Encoding, Missing};
+use crate::schema::{Code, Encoding, Missing, Seen};
 
 /// Kind of a column, and its treatment of missing fields.
 #[derive(Clone, Debug)]
@@ -22,7 +22,7 @@ pub(super) struct Reading {
 /// The fields of a column. Missing ones are NaN, or [`NONE`].
 #[derive(Clone, Debug)]
 pub(super) enum Fields {
-    Numbers(Vec<f32>),
+    Numbers(Vec<f64>),
     Days(Vec<f64>),
     Names { places: Vec<u32>, met: BTreeMap<String, u32> },
 }
@@ -72,16 +72,14 @@ impl Fields {
     /// Makes room for one more; a table may be larger than memory.
     pub fn has_room(&mut self) -> bool {
         match self {
-            Self::Numbers(values) => values.try_reserve(1).is_ok(),
-            Self::Days(values) => values.try_reserve(1).is_ok(),
+            Self::Numbers(values) | Self::Days(values) => values.try_reserve(1).is_ok(),
             Self::Names { places, .. } => places.try_reserve(1).is_ok(),
         }
     }
 
-    fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         match self {
-            Self::Numbers(values) => values.len(),
-            Self::Days(values) => values.len(),
+            Self::Numbers(values) | Self::Days(values) => values.len(),
             Self::Names { places, .. } => places.len(),
         }
     }
@@ -111,9 +109,7 @@ impl Fields {
             None => return Err(needed(&reading.kind)),
         };
         match self {
-            #[allow(clippy::cast_possible_truncation, reason = "it was an f32 before")]
-            Self::Numbers(values) => values.push(value as f32),
-            Self::Days(values) => values.push(value),
+            Self::Numbers(values) | Self::Days(values) => values.push(value),
             Self::Names { .. } => {}
         }
         Ok(())
@@ -122,10 +118,9 @@ impl Fields {
     /// The numbers at some rows that are there.
     fn numbers<'a>(&'a self, rows: &'a [usize]) -> Box<dyn Iterator<Item = f64> + 'a> {
         match self {
-            Self::Numbers(values) => {
-                Box::new(rows.iter().map(|row| f64::from(values[*row])).filter(|value| !value.is_nan()))
+            Self::Numbers(values) | Self::Days(values) => {
+                Box::new(rows.iter().map(|row| values[*row]).filter(|value| !value.is_nan()))
             }
-            Self::Days(values) => Box::new(rows.iter().map(|row| values[*row]).filter(|value| !value.is_nan())),
             Self::Names { .. } => Box::new(std::iter::empty()),
         }
     }
@@ -143,10 +138,35 @@ impl Fields {
         (0..self.len()).filter(|row| self.is_missing(*row)).count()
     }
 
+    /// All numbers that are there.
+    pub fn all(&self) -> impl Iterator<Item = f64> + '_ {
+        let values: &[f64] = if let Self::Numbers(values) | Self::Days(values) = self { values } else { &[] };
+        values.iter().copied().filter(|value| !value.is_nan())
+    }
+
+    /// Whether all are numbers without a fraction, as an `Embedding` needs them, and none is missing.
+    pub fn are_whole_numbers(&self) -> bool {
+        matches!(self, Self::Numbers(values) if values.iter().all(|value| value.fract() == 0.0))
+    }
+
+    /// Contents of the training rows.
+    pub fn seen(&self, encoding: &Encoding, rows: &[usize]) -> Seen {
+        let missing = rows.iter().filter(|row| self.is_missing(**row)).count();
+        let (Code::Category { categories } | Code::Index { categories }, Self::Names { places, .. }) =
+            (&encoding.code, self)
+        else {
+            return Seen { rows: rows.len(), missing, ..spread_of(|| self.numbers(rows)) };
+        };
+        let known = self.places_in(categories);
+        let is_other = |place: usize| known[place].is_none();
+        let others = rows.iter().filter_map(|row| counts_at(places[*row])).filter(|place| is_other(*place)).count();
+        Seen { rows: rows.len(), missing, others, ..Seen::default() }
+    }
+
     /// Root mean square of the numbers that are there.
     pub fn size(&self) -> Option<f64> {
         let Self::Numbers(values) = self else { return None };
-        let squares = values.iter().filter(|value| !value.is_nan()).map(|value| f64::from(*value).powi(2));
+        let squares = values.iter().filter(|value| !value.is_nan()).map(|value| value.powi(2));
         #[allow(clippy::cast_precision_loss, reason = "numbers of rows are far below 2^52")]
         let count = values.len().max(1) as f64;
         Some((squares.sum::<f64>() / count).sqrt())
@@ -154,8 +174,7 @@ impl Fields {
 
     fn is_missing(&self, row: usize) -> bool {
         match self {
-            Self::Numbers(values) => values[row].is_nan(),
-            Self::Days(values) => values[row].is_nan(),
+            Self::Numbers(values) | Self::Days(values) => values[row].is_nan(),
             Self::Names { places, .. } => places[row] == NONE,
         }
     }
@@ -225,8 +244,7 @@ impl Fields {
                 _ => Some(fill as usize).filter(|place| *place < categories.len()),
             };
             let number = || match self {
-                Self::Numbers(values) if !is_missing => f64::from(values[row]),
-                Self::Days(values) if !is_missing => values[row],
+                Self::Numbers(values) | Self::Days(values) if !is_missing => values[row],
                 _ => fill,
             };
             match &encoding.code {
@@ -281,7 +299,7 @@ fn label(place: usize) -> u32 {
 }
 
 #[allow(clippy::cast_possible_truncation, reason = "elements are f32")]
-fn single(value: f64) -> f32 {
+pub(super) fn single(value: f64) -> f32 {
     value as f32
 }
 
@@ -289,7 +307,7 @@ fn value(field: &str, kind: &ColumnKind, dialect: &Dialect) -> Option<f64> {
     match kind {
         ColumnKind::Boolean => boolean(field).map(|yes| f64::from(u8::from(yes))),
         ColumnKind::Date(form) => dates::days(field, form.as_deref()?),
-        _ => dialect.number(field).map(f64::from),
+        _ => dialect.number(field),
     }
 }
 
@@ -302,23 +320,28 @@ fn needed(kind: &ColumnKind) -> String {
     }
 }
 
+/// Range, mean and standard deviation of numbers.
+pub(super) fn spread_of<'a>(numbers: impl Fn() -> Box<dyn Iterator<Item = f64> + 'a>) -> Seen {
+    // Differences from the first number keep the digits of numbers that are far from 0 but near each other, such as times.
+    let Some(first) = numbers().next() else { return Seen::default() };
+    #[allow(clippy::cast_precision_loss, reason = "numbers of rows are far below 2^52")]
+    let count = numbers().count() as f64;
+    let mean = first + numbers().map(|number| number - first).sum::<f64>() / count;
+    let deviation = (numbers().map(|number| (number - mean).powi(2)).sum::<f64>() / count).sqrt();
+    let range = numbers().fold([first, first], |[low, high], number| [low.min(number), high.max(number)]);
+    let is_whole = numbers().all(|number| number.fract() == 0.0);
+    Seen { range: Some(range), mean, deviation, is_whole, ..Seen::default() }
+}
+
 /// Mean of the numbers, and the offset and scale that they get.
 fn spread<'a>(numbers: impl Fn() -> Box<dyn Iterator<Item = f64> + 'a>, how: NumberScale) -> (f64, f64, f64) {
-    #[allow(clippy::cast_precision_loss, reason = "numbers of rows are far below 2^52")]
-    let count = numbers().count().max(1) as f64;
-    let mean = numbers().sum::<f64>() / count;
-    let (offset, scale) = match how {
-        NumberScale::Unchanged => (0.0, 1.0),
-        NumberScale::Standardize => {
-            (mean, (numbers().map(|number| (number - mean).powi(2)).sum::<f64>() / count).sqrt())
-        }
-        NumberScale::MinMax => {
-            let (low, high) =
-                numbers().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), it| (low.min(it), high.max(it)));
-            if low <= high { (low, high - low) } else { (0.0, 1.0) }
-        }
+    let Seen { range, mean, deviation, .. } = spread_of(numbers);
+    let (offset, scale) = match (how, range) {
+        (NumberScale::Unchanged, _) | (NumberScale::MinMax, None) => (0.0, 1.0),
+        (NumberScale::Standardize, _) => (mean, deviation),
+        (NumberScale::MinMax, Some([low, high])) => (low, high - low),
     };
-    // A column of one value, up to rounding.
-    let is_spread = scale > 1e-9 * offset.abs() && scale > f64::from(f32::MIN_POSITIVE);
+    // A column of one value has none.
+    let is_spread = scale > f64::from(f32::MIN_POSITIVE);
     (mean, offset, if is_spread { scale } else { 1.0 })
 }

@@ -1,17 +1,16 @@
 //! Roles of a table's columns.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use ::csv::StringRecord;
 
 use super::dialect::Dialect;
 use super::encode::Reading;
-use super::place::line_of;
 use super::settings::{Column, ColumnKind, CsvSettings, InputColumns, OutputColumns, TargetKind};
+use super::source::Source;
 use super::survey::{NoInput, Profile, Survey};
 use crate::names;
-use crate::schema::{Encoding, Field, Format, Missing, Schema, TableColumn, Text, few};
+use crate::schema::{Encoding, Field, Format, Missing, Schema, Seen, TableColumn, Text, few};
 use crate::vocabulary::{TokenSettings, Vocabulary};
 use crate::{Error, Result, shown};
 
@@ -36,7 +35,8 @@ pub(super) fn inputs_like(who: &str, train: &Schema, dialect: &Dialect, targets:
                 known: Some(text.vocabulary.clone()),
             });
             let readings = field.columns.iter().map(|column| Reading::of(column.encoding.as_ref())).collect();
-            Ok(Part { name: field.name.clone(), columns, readings, encodings: Vec::new(), text })
+            let seen = field.columns.iter().map(|column| column.seen.clone()).collect();
+            Ok(Part { name: field.name.clone(), columns, readings, encodings: Vec::new(), seen, text })
         };
         train.inputs.iter().map(part).collect()
     };
@@ -78,17 +78,21 @@ pub(super) struct Layout {
     pub header: Option<StringRecord>,
     /// Columns that are no input by themselves, and why.
     pub left_out: Vec<(NoInput, usize)>,
+    /// Inputs that seem to name rows.
+    pub suspects: Vec<usize>,
 }
 
 /// Columns that become one array.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Part {
     pub name: Option<String>,
     pub columns: Vec<usize>,
-    /// Reading of each column, for an input.
+    /// Reading of each column, for an input or a target of numbers.
     pub readings: Vec<Reading>,
     /// The encoding of each column, once it is found.
     pub encodings: Vec<Encoding>,
+    /// What the training rows hold in each column, once it is known.
+    pub seen: Vec<Option<Seen>>,
     /// For a column of texts.
     pub text: Option<TextPart>,
 }
@@ -102,12 +106,20 @@ pub(super) struct TextPart {
     pub known: Option<Vocabulary>,
 }
 
+/// Most tokens of a text: a row holds that many numbers.
+const MOST_TOKENS: usize = 1 << 20;
+
 impl TextPart {
     /// The settings of an input's columns; `None` for numbers.
     fn of(who: &str, input: &InputColumns) -> Result<Option<Self>> {
         let who = || format!("{who}, input `{}`,", input.name);
         match (input.output_sequence_length, input.tokens) {
             (None, None) => Ok(None),
+            (Some(length), _) if length > MOST_TOKENS => Err(Error::data(
+                who(),
+                format!("needs `output_sequence_length` up to {MOST_TOKENS}, but has {length}"),
+                "longer texts are cut off; most are told apart by their first few hundred tokens",
+            )),
             (Some(length), tokens) if length > 0 && input.columns.len() == 1 => {
                 Ok(Some(Self { length, tokens: tokens.unwrap_or_default(), known: None }))
             }
@@ -147,7 +159,7 @@ impl Layout {
                     None => true,
                 });
                 let readings = columns.iter().map(|column| kinds.reading(*column)).collect::<Result<_>>()?;
-                return Ok(vec![Part { name: None, columns, readings, encodings: Vec::new(), text: None }]);
+                return Ok(vec![Part { columns, readings, ..Part::default() }]);
             }
             let part = |input: &InputColumns| {
                 let columns = input.columns.iter().map(find).collect::<Result<Vec<_>>>()?;
@@ -161,18 +173,29 @@ impl Layout {
                     Some(_) => Vec::new(),
                     None => columns.iter().map(|column| kinds.named_reading(*column)).collect::<Result<_>>()?,
                 };
-                Ok(Part { name: Some(input.name.clone()), columns, readings, encodings: Vec::new(), text })
+                Ok(Part { name: Some(input.name.clone()), columns, readings, text, ..Part::default() })
             };
             settings.inputs.iter().map(part).collect()
         };
-        let this = Self::with_inputs(who, settings, dialect, inputs)?;
-        Ok(Self { left_out, ..this })
+        let this = Self::with_inputs(who, settings, dialect, inputs).map_err(|error| {
+            // Where the settings name no inputs, these are what could be some.
+            let names: Vec<String> = left_out.iter().map(|(_, column)| kinds.names[*column].to_string()).collect();
+            if names.is_empty() || !error.problem().starts_with("has 0 input columns") {
+                return error;
+            }
+            let help = format!("left out are {}; an entry in `kinds` makes one an input", few(&names));
+            Error::data(error.who(), error.problem(), help)
+        })?;
+        let suspects = this.inputs.iter().filter(|part| part.text.is_none()).flat_map(|part| &part.columns).copied();
+        let suspects = suspects.filter(|column| kinds.is_suspect(*column)).collect();
+        Ok(Self { left_out, suspects, ..this })
     }
 
     /// Inputs alone, to predict from.
     pub fn of_inputs(inputs: Vec<Part>, dialect: &Dialect) -> Self {
-        let (targets, left_out) = (Vec::new(), Vec::new());
-        Self { width: dialect.width, inputs, targets, weight: None, header: dialect.header().cloned(), left_out }
+        let (targets, left_out, suspects) = (Vec::new(), Vec::new(), Vec::new());
+        let header = dialect.header().cloned();
+        Self { width: dialect.width, inputs, targets, weight: None, header, left_out, suspects }
     }
 
     /// `inputs` takes the columns that are targets and weights.
@@ -185,9 +208,11 @@ impl Layout {
         let (width, header) = (dialect.width, dialect.header().cloned());
         let find = |column: &Column| find(who, column, width, header.as_ref());
         let target = |output: &OutputColumns| {
-            let columns = output.target.as_slice().iter().map(find).collect::<Result<_>>()?;
-            let (readings, encodings) = (Vec::new(), Vec::new());
-            Ok(Part { name: output.name.clone(), columns, readings, encodings, text: None })
+            let columns = output.target.as_slice().iter().map(find).collect::<Result<Vec<_>>>()?;
+            let is_number = output.target_kind == TargetKind::Values;
+            let number = || Reading::new(ColumnKind::Number, Missing::Error);
+            let readings = columns.iter().filter(|_| is_number).map(|_| number()).collect();
+            Ok(Part { name: output.name.clone(), columns, readings, ..Part::default() })
         };
         let targets: Vec<Part> = settings.outputs.iter().map(target).collect::<Result<_>>()?;
         let weight = settings.sample_weight.as_ref().map(find).transpose()?;
@@ -204,7 +229,7 @@ impl Layout {
             let help = "at least one input is needed, and one target: several only if its kind is `values`";
             return Err(Error::data(who, problem, help));
         }
-        Ok(Self { width, inputs, targets, weight, header, left_out: Vec::new() })
+        Ok(Self { width, inputs, targets, weight, header, left_out: Vec::new(), suspects: Vec::new() })
     }
 
     /// Meaning of the columns.
@@ -219,8 +244,9 @@ impl Layout {
     ) -> Schema {
         let field = |part: &Part| {
             let encodings = part.encodings.iter().cloned().map(Some).chain(std::iter::repeat(None));
-            let column = |(&index, encoding)| TableColumn { encoding, ..self.column(index) };
-            let columns = part.columns.iter().zip(encodings).map(column).collect();
+            let seen = part.seen.iter().cloned().chain(std::iter::repeat(None));
+            let column = |((&index, encoding), seen)| TableColumn { encoding, seen, ..self.column(index) };
+            let columns = part.columns.iter().zip(encodings).zip(seen).map(column).collect();
             Field { name: part.name.clone(), columns, ..Field::default() }
         };
         Schema {
@@ -241,11 +267,11 @@ impl Layout {
 
     pub fn column(&self, index: usize) -> TableColumn {
         let name = self.header.as_ref().and_then(|header| header.get(index));
-        TableColumn { index, name: name.map(str::to_owned), encoding: None }
+        TableColumn { index, name: name.map(str::to_owned), ..TableColumn::default() }
     }
 
     /// Error about a field, by line and column.
-    pub fn bad_field(&self, path: &Path, record: &StringRecord, column: usize, needed: &str) -> Error {
+    pub fn bad_field(&self, source: &Source, record: &StringRecord, column: usize, needed: &str) -> Error {
         let name = self.header.as_ref().map_or_else(String::new, |_| format!(" (`{}`)", self.column(column)));
         let got =
             if record[column].is_empty() { "is empty".into() } else { format!("holds `{}`", shown(&record[column])) };
@@ -253,15 +279,15 @@ impl Layout {
             [] => "mend the field, or leave the line out",
             _ => "mend the field, leave the line out, or name the column in `ignore` if it is no input",
         };
-        let who = format!("{}, column {column}{name}", line_of(path, record.position()));
+        let who = format!("{}, column {column}{name}", source.line_of(record.position()));
         Error::data(who, format!("{needed}, but {got}"), help)
     }
 
     /// Error about a field of an input. Where the kind of the column was found by itself, the field may be a name for a missing
     /// one.
-    pub fn bad_input(&self, path: &Path, record: &StringRecord, at: (usize, &Reading), needed: &str) -> Error {
+    pub fn bad_input(&self, source: &Source, record: &StringRecord, at: (usize, &Reading), needed: &str) -> Error {
         let (column, reading) = at;
-        let error = self.bad_field(path, record, column, needed);
+        let error = self.bad_field(source, record, column, needed);
         if reading.known.is_some() || record[column].is_empty() || reading.kind != ColumnKind::Number {
             return error;
         }
@@ -294,7 +320,9 @@ impl<'a> Kinds<'a> {
             given[find(&format!("{who}, key `kinds`,"), &column, dialect.width, header)?] = Some(kind.clone());
         }
         let name = |index: usize| header.and_then(|header| header.get(index)).map(str::to_owned);
-        let names = (0..dialect.width).map(|index| TableColumn { index, name: name(index), encoding: None }).collect();
+        let names = (0..dialect.width)
+            .map(|index| TableColumn { index, name: name(index), ..TableColumn::default() })
+            .collect();
         Ok(Self { who, given, found: &survey.columns, names, missing: settings.missing })
     }
 
@@ -303,6 +331,12 @@ impl<'a> Kinds<'a> {
             self.found[column].no_input(self.names[column].name.as_deref()).filter(|_| self.given[column].is_none())?;
         // Where missing fields are errors, so is a column of them.
         (reason != NoInput::NoValue || self.missing == Missing::Fill).then_some(reason)
+    }
+
+    /// Whether a column seems to name rows, and no kind says that it is an input all the same.
+    fn is_suspect(&self, column: usize) -> bool {
+        let name = self.names[column].name.as_deref();
+        self.given[column].is_none() && self.found[column].suspect(name).is_some()
     }
 
     fn reading(&self, column: usize) -> Result<Reading> {

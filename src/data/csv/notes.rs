@@ -1,13 +1,12 @@
 //! Notes of a table's reader: unused columns, rows that look torn, inputs that should be scaled.
 
 use std::collections::BTreeSet;
-use std::io::{Read, Seek, SeekFrom};
-use std::path::Path;
+use std::io::Read;
 
 use ::csv::Position;
 
 use super::encode::Lost;
-use super::place::line_of;
+use super::source::Source;
 use super::survey::NoInput;
 use super::{Fields, Input, Table};
 use crate::schema::{Code, few};
@@ -18,14 +17,14 @@ const LARGE: f64 = 20.0;
 /// Largest over smallest column above which their sizes are very different.
 const VERY_DIFFERENT: f64 = 100.0;
 
-pub(super) fn notes(table: &Table) -> Vec<String> {
+pub(super) fn notes(table: &Table<'_>) -> Vec<String> {
     let left_out = left_out(table);
-    let others = [unused(table), missing(table), without_target(table), torn(table), unscaled(table)];
+    let others = [suspects(table), unused(table), missing(table), without_target(table), torn(table), unscaled(table)];
     left_out.into_iter().chain(others.into_iter().flatten()).collect()
 }
 
 /// Columns that are no input by themselves, by the reason.
-fn left_out(table: &Table) -> Vec<String> {
+fn left_out(table: &Table<'_>) -> Vec<String> {
     let note = |reason: NoInput| {
         let of_reason = table.layout.left_out.iter().filter(|(other, _)| *other == reason);
         let names: Vec<String> = of_reason.map(|(_, column)| table.layout.column(*column).to_string()).collect();
@@ -44,8 +43,23 @@ fn left_out(table: &Table) -> Vec<String> {
     [FreeText, RowNumbers, OneValue, NoValue, UnclearDate].into_iter().filter_map(note).collect()
 }
 
+/// Inputs that seem to name rows.
+fn suspects(table: &Table<'_>) -> Option<String> {
+    let column = |column: &usize| table.layout.column(*column).to_string();
+    let names: Vec<String> = table.layout.suspects.iter().map(column).collect();
+    let (seem, them, they_are) = match names.len() {
+        0 => return None,
+        1 => ("1 input column seems".to_owned(), "it", "it is"),
+        count => (format!("{} input columns seem", thousands(count)), "them", "they are"),
+    };
+    Some(format!(
+        "{seem} to name rows, which a model learns by heart: {}; name {them} in `ignore`, or in `kinds` if {they_are} meant",
+        few(&names)
+    ))
+}
+
 /// Columns with missing fields, and how many.
-fn missing(table: &Table) -> Option<String> {
+fn missing(table: &Table<'_>) -> Option<String> {
     let mut names = Vec::new();
     for (part, input) in table.layout.inputs.iter().zip(&table.inputs) {
         let Input::Columns(columns) = input else { continue };
@@ -58,7 +72,7 @@ fn missing(table: &Table) -> Option<String> {
         .then(|| format!("missing fields count as mean or most frequent value, and are marked: {}", few(&names)))
 }
 
-fn without_target(table: &Table) -> Option<String> {
+fn without_target(table: &Table<'_>) -> Option<String> {
     let rows = if table.without_target == 1 { "row has no target and is" } else { "rows have no target and are" };
     (table.without_target > 0).then(|| format!("{} {rows} left out", thousands(table.without_target)))
 }
@@ -75,7 +89,7 @@ pub(super) fn rare(column: &str, lost: &Lost) -> Option<String> {
     })
 }
 
-fn unused(table: &Table) -> Option<String> {
+fn unused(table: &Table<'_>) -> Option<String> {
     let layout = &table.layout;
     let parts = layout.inputs.iter().chain(&layout.targets).flat_map(|part| &part.columns);
     let told = layout.left_out.iter().map(|(_, column)| column);
@@ -86,8 +100,8 @@ fn unused(table: &Table) -> Option<String> {
     (!names.is_empty()).then(|| format!("{} {columns} not used: {}", thousands(names.len()), few(&names)))
 }
 
-fn torn(table: &Table) -> Option<String> {
-    let first = line_of(&table.path, Some(table.first_broken.as_ref()?));
+fn torn(table: &Table<'_>) -> Option<String> {
+    let first = table.source.line_of(Some(table.first_broken.as_ref()?));
     let rows = if table.broken_rows == 1 { "row has" } else { "rows have" };
     Some(format!(
         "{} {rows} fields of several lines, first {first}: is a quote not closed?",
@@ -96,7 +110,7 @@ fn torn(table: &Table) -> Option<String> {
 }
 
 /// Names columns whose values are large, or much smaller than others.
-fn unscaled(table: &Table) -> Option<String> {
+fn unscaled(table: &Table<'_>) -> Option<String> {
     let mut sizes = Vec::new();
     for (part, input) in table.layout.inputs.iter().zip(&table.inputs) {
         let Input::Columns(columns) = input else { continue };
@@ -120,22 +134,16 @@ fn unscaled(table: &Table) -> Option<String> {
 }
 
 /// Refuses a table whose last row holds a quote that is never closed: it contains all later lines.
-pub(super) fn check_last_quote(path: &Path, delimiter: u8, last_row: u64) -> Result<()> {
-    let read = || {
-        let mut file = std::fs::File::open(path)?;
-        file.seek(SeekFrom::Start(last_row))?;
-        let mut text = Vec::new();
-        file.read_to_end(&mut text)?;
-        Ok(text)
-    };
-    let text = read().map_err(|source| Error::reading(path, source))?;
+pub(super) fn check_last_quote(source: &Source, delimiter: u8, last_row: u64) -> Result<()> {
+    let mut text = Vec::new();
+    source.read_from(last_row)?.read_to_end(&mut text).map_err(|error| source.unreadable(error))?;
     if !ends_in_quotes(&text, delimiter) {
         return Ok(());
     }
     let mut position = Position::new();
     position.set_byte(last_row);
     Err(Error::data(
-        line_of(path, Some(&position)),
+        source.line_of(Some(&position)),
         "needs a closing quote, but the file ends first",
         "close the quote; a quote within a quoted field is written twice: `\"\"`",
     ))

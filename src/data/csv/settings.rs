@@ -176,6 +176,8 @@ pub struct CsvSettings {
     pub missing_values: Option<Vec<String>>,
     /// Most categories of a column: rarer ones count as none of them.
     pub max_categories: usize,
+    /// Places of the inputs that an `Embedding` reads: their columns of whole numbers are taken unchanged.
+    pub embedded: Vec<usize>,
 }
 
 /// Most categories of a column by default.
@@ -202,6 +204,7 @@ impl CsvSettings {
             missing: Missing::default(),
             missing_values: None,
             max_categories: MAX_CATEGORIES,
+            embedded: Vec::new(),
         }
     }
 

@@ -4,7 +4,9 @@ use std::path::Path;
 
 use super::dialect::{Dialect, Head};
 use super::settings::{Column, ColumnKind, CsvSettings};
-use super::survey::{NoInput, Survey};
+use super::source::Source;
+use super::survey::Survey;
+pub(crate) use super::survey::{NoInput, Suspect};
 use crate::Result;
 use crate::schema::TableColumn;
 
@@ -26,14 +28,16 @@ pub(crate) struct ColumnSketch {
     pub kind: ColumnKind,
     /// Reason for which it is no input by itself.
     pub no_input: Option<NoInput>,
+    /// Sign that it names rows.
+    pub suspect: Option<Suspect>,
     /// Rows without a value.
     pub missing: usize,
     /// Different values; `None` if they are too many to count.
     pub n_values: Option<usize>,
     /// Whether all values are whole numbers.
     pub is_whole: bool,
-    pub lowest: f32,
-    pub highest: f32,
+    pub lowest: f64,
+    pub highest: f64,
 }
 
 /// Looks at a table.
@@ -42,13 +46,15 @@ pub(crate) struct ColumnSketch {
 ///
 /// When it can't be read, or a line has another number of fields.
 pub(crate) fn sketch(path: &Path) -> Result<Sketch> {
-    let dialect = Dialect::of(path, &CsvSettings::of_outputs(Vec::new()), None)?;
-    let Survey { rows, columns } = Survey::of(path, &dialect)?;
+    let source = Source::open(path)?;
+    let dialect = Dialect::of(&source, &CsvSettings::of_outputs(Vec::new()), None)?;
+    let Survey { rows, columns } = Survey::of(&source, &dialect)?;
     let name = |index: usize| dialect.header().and_then(|header| header.get(index)).map(str::to_owned);
     let columns = columns.into_iter().enumerate().map(|(index, profile)| ColumnSketch {
-        column: TableColumn { index, name: name(index), encoding: None },
+        column: TableColumn { index, name: name(index), ..TableColumn::default() },
         kind: profile.kind(),
         no_input: profile.no_input(name(index).as_deref()),
+        suspect: profile.suspect(name(index).as_deref()),
         missing: profile.missing,
         n_values: profile.n_levels(),
         is_whole: profile.is_whole(),
@@ -69,6 +75,9 @@ impl ColumnSketch {
     /// Its contents, in a word or two.
     pub fn what(&self) -> &'static str {
         match (self.no_input, &self.kind) {
+            (None, _) if self.suspect == Some(Suspect::Ids) => "ids",
+            (None, _) if self.suspect == Some(Suspect::Shuffled) => "row numbers, shuffled",
+            (None, _) if self.suspect == Some(Suspect::Codes) => "hash codes",
             (Some(NoInput::FreeText), _) => "free text",
             (Some(NoInput::RowNumbers), _) => "row numbers",
             (Some(NoInput::OneValue), _) => "one value",

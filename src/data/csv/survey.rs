@@ -1,11 +1,11 @@
 //! First reading of a table: the kind of each column.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use super::dates::Forms;
 use super::dialect::Dialect;
 use super::settings::ColumnKind;
+use super::source::Source;
 use crate::Result;
 
 /// Different fields of a column that are counted, at most.
@@ -14,7 +14,11 @@ const MOST_LEVELS: usize = 1000;
 const FEWEST_OF_TEXT: usize = 20;
 /// Rows from which on a column of rising numbers can be theirs.
 const FEWEST_NUMBERED: usize = 10;
-/// Part of a column's fields that are numbers where the others are mistakes.
+/// Rows from which on numbers from 0 or 1 on are shuffled numbers of rows, and no ranks of a few.
+const FEWEST_SHUFFLED: usize = 20;
+/// Characters of a hash code, at least.
+const FEWEST_OF_HEX: usize = 16;
+/// Part of a column's fields that are numbers where the others are mistakes; part of ids that are different.
 const MOSTLY: f64 = 0.9;
 /// Fields of a column from which on a few can be mistakes.
 const FEWEST_MISTAKEN: usize = 10;
@@ -40,8 +44,14 @@ pub(super) struct Profile {
     levels: Levels,
     /// The last whole number, if they rise from row to row.
     rising: Option<Option<u64>>,
-    pub lowest: f32,
-    pub highest: f32,
+    pub lowest: f64,
+    pub highest: f64,
+    /// Different numbers, counted by their hashes.
+    distinct: Distinct,
+    /// Sum of the hashes of whole numbers, whatever their order.
+    sum: u64,
+    /// Whether a field is no hash code.
+    is_not_hex: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -51,6 +61,22 @@ impl Default for Levels {
     fn default() -> Self {
         Self(Some(BTreeSet::new()))
     }
+}
+
+/// The smallest hashes of different values: their distances say how many there are.
+/// Source: Bar-Yossef et al. 2002, "Counting distinct elements in a data stream", algorithm 1.
+#[derive(Clone, Debug, Default)]
+struct Distinct(BTreeSet<u64>);
+
+/// Sign that a column names rows, and is no quantity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Suspect {
+    /// Whole numbers that hardly ever repeat, in a column with the name of an id.
+    Ids,
+    /// All numbers from 0 or 1 on, shuffled.
+    Shuffled,
+    /// Hash codes.
+    Codes,
 }
 
 /// Reason why a column is no input unless it is asked for.
@@ -64,9 +90,9 @@ pub(crate) enum NoInput {
 }
 
 impl Survey {
-    pub fn of(path: &Path, dialect: &Dialect) -> Result<Self> {
+    pub fn of(source: &Source, dialect: &Dialect) -> Result<Self> {
         let mut this = Self { rows: 0, columns: vec![Profile::default(); dialect.width] };
-        dialect.for_each_row(path, |record| {
+        dialect.for_each_row(source, |record| {
             this.rows += 1;
             this.columns.iter_mut().zip(record).for_each(|(column, field)| column.add(field, dialect));
             Ok(())
@@ -85,14 +111,19 @@ impl Profile {
         self.there += 1;
         if let Some(number) = dialect.numeral(field) {
             self.numbers += 1;
-            if number.is_finite() {
+            if number.abs() <= f64::from(f32::MAX) {
                 let is_first = self.numbers == 1;
                 self.lowest = if is_first { number } else { self.lowest.min(number) };
                 self.highest = if is_first { number } else { self.highest.max(number) };
                 self.whole += usize::from(number.fract() == 0.0);
+                // 0 and -0 are equal.
+                let hash = mixed((number + 0.0).to_bits());
+                self.distinct.add(hash);
+                self.sum = self.sum.wrapping_add(hash);
             }
         }
         self.booleans += usize::from(boolean(field).is_some());
+        self.is_not_hex |= !is_hex(field);
         self.forms.keep(field);
         self.levels.add(field);
     }
@@ -142,10 +173,11 @@ impl Profile {
     /// Reason for which it is no input, unless it is asked for. `name` is the column's, if it has one.
     pub fn no_input(&self, name: Option<&str>) -> Option<NoInput> {
         let is_number = self.kind() == ColumnKind::Number;
-        let is_one = self.n_levels() == Some(1) && self.missing == 0 && self.there > 1;
+        let is_one_number = is_number && self.numbers == self.there && self.lowest == self.highest;
+        let is_one = (self.n_levels() == Some(1) || is_one_number) && self.missing == 0 && self.there > 1;
         match (self.n_levels(), self.kind()) {
             _ if self.there == 0 => Some(NoInput::NoValue),
-            _ if is_one && !is_number => Some(NoInput::OneValue),
+            _ if is_one => Some(NoInput::OneValue),
             _ if is_number => (self.numbers_rows() && name.is_some_and(names_rows)).then_some(NoInput::RowNumbers),
             (_, ColumnKind::Date(_)) => (self.forms().len() > 1).then_some(NoInput::UnclearDate),
             (None, ColumnKind::Category) => Some(NoInput::FreeText),
@@ -154,6 +186,36 @@ impl Profile {
             }
             _ => None,
         }
+    }
+
+    /// Sign that it names rows. A model would learn them by heart.
+    pub fn suspect(&self, name: Option<&str>) -> Option<Suspect> {
+        if self.kind() == ColumnKind::Category {
+            let has_many = self.n_levels().is_none_or(|levels| levels > FEWEST_OF_TEXT);
+            return (has_many && !self.is_not_hex).then_some(Suspect::Codes);
+        }
+        if self.kind() != ColumnKind::Number || !self.is_whole() || self.there < FEWEST_NUMBERED {
+            return None;
+        }
+        #[allow(clippy::cast_precision_loss, reason = "numbers of rows are far below 2^52")]
+        let is_distinct = self.distinct.count() >= MOSTLY * self.there as f64;
+        if is_distinct && name.is_some_and(|name| names_rows(name) || names_ids(name)) {
+            return Some(Suspect::Ids);
+        }
+        (self.there >= FEWEST_SHUFFLED && self.rising.flatten().is_none() && self.is_permutation())
+            .then_some(Suspect::Shuffled)
+    }
+
+    /// Whether it holds each number from 0 or 1 on once.
+    fn is_permutation(&self) -> bool {
+        #[allow(clippy::cast_precision_loss, reason = "numbers of rows are far below 2^52")]
+        let is_full = self.highest - self.lowest + 1.0 == self.there as f64;
+        if self.missing > 0 || !is_full || !(self.lowest == 0.0 || self.lowest == 1.0) {
+            return false;
+        }
+        #[allow(clippy::cast_precision_loss, reason = "numbers of rows are far below 2^52")]
+        let needed = (0..self.there).map(|row| mixed((self.lowest + row as f64).to_bits()));
+        self.sum == needed.fold(0, u64::wrapping_add)
     }
 
     /// Whether it rises from row to row, in whole numbers.
@@ -165,9 +227,58 @@ impl Profile {
 /// Whether a column of this name may hold numbers of rows; other programs write them without a name.
 fn names_rows(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    ["", "index", "row", "rownames", "unnamed: 0", "no", "nr"].contains(&&*name)
-        || name.ends_with("id")
+    ["", "index", "row", "rownames", "no", "nr", "obs", "observation", "case", "sample"].contains(&&*name)
+        || name.starts_with("unnamed: ")
         || name.ends_with("number")
+        || (name.ends_with("id") && !NO_IDS.iter().any(|word| name.ends_with(word)))
+}
+
+/// Words at the end of a column's name that end like an id, and are none.
+const NO_IDS: [&str; 14] = [
+    "paid", "bid", "acid", "grid", "fluid", "liquid", "solid", "humid", "mid", "covid", "void", "valid", "hybrid",
+    "rapid",
+];
+
+/// Whether a name says that a column holds ids, or numbers of rows: one of its words does.
+fn names_ids(name: &str) -> bool {
+    let words = name.split(|letter: char| !letter.is_alphanumeric()).map(str::to_ascii_lowercase);
+    let ids = ["id", "ids", "uid", "uuid", "guid", "nr", "key", "rowid", "rownum", "index", "serial"];
+    words.into_iter().any(|word| ids.contains(&&*word))
+}
+
+/// Whether a field is a hash code or a UUID: long, of hexadecimal digits of both kinds.
+fn is_hex(field: &str) -> bool {
+    field.len() >= FEWEST_OF_HEX
+        && field.chars().all(|letter| letter.is_ascii_hexdigit() || letter == '-')
+        && field.chars().any(|letter| letter.is_ascii_digit())
+}
+
+/// A number's bits, mixed so that near numbers are far from each other. Source: Steele, Lea, Flood 2014, `SplitMix64`.
+fn mixed(bits: u64) -> u64 {
+    let bits = bits.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ (bits >> 31)
+}
+
+impl Distinct {
+    fn add(&mut self, hash: u64) {
+        if self.0.len() < MOST_LEVELS || self.0.last().is_some_and(|last| hash < *last) {
+            self.0.insert(hash);
+            if self.0.len() > MOST_LEVELS {
+                self.0.pop_last();
+            }
+        }
+    }
+
+    /// How many there are: exact up to [`MOST_LEVELS`], later by 3 %.
+    #[allow(clippy::cast_precision_loss, reason = "an estimate")]
+    fn count(&self) -> f64 {
+        match self.0.last() {
+            Some(last) if self.0.len() == MOST_LEVELS => (MOST_LEVELS - 1) as f64 / (*last as f64 / u64::MAX as f64),
+            _ => self.0.len() as f64,
+        }
+    }
 }
 
 impl Levels {

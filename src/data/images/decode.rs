@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::fmt::Display;
-use std::fs::File;
 use std::io::{BufReader, Cursor, Read};
 use std::path::Path;
 
@@ -19,11 +18,12 @@ use zune_jpeg::zune_core::options::DecoderOptions;
 
 use super::probe::{self, MAX_BYTES, Thoroughness};
 use super::{Channels, ImageSettings};
+use crate::data::source;
 use crate::{Error, Result, shown};
 
 /// Checks a file by its header and end.
 pub(super) fn check(path: &Path) -> Result<()> {
-    let file = File::open(path).map_err(|source| Error::reading(path, source))?;
+    let file = source::open(path)?;
     probe::check(BufReader::new(file), Thoroughness::Quick).map_err(|problem| refuse(path, problem))
 }
 
@@ -129,7 +129,7 @@ fn refuse(path: &Path, problem: String) -> Error {
 
 fn file_bytes(path: &Path) -> Result<Vec<u8>> {
     let fail = |source| Error::reading(path, source);
-    let file = File::open(path).map_err(fail)?;
+    let file = source::open(path)?;
     // With a byte to spare, so that the end is found without another allocation.
     let len = file.metadata().map_or(0, |metadata| metadata.len()).min(MAX_BYTES);
     let mut bytes = Vec::with_capacity(usize::try_from(len + 1).unwrap_or_default());

@@ -36,9 +36,12 @@ impl State {
         let is_overwritten = optimizer.overwrites(scalars);
         let mut now_ms = rig.runtime.now_ms();
         for (segment, updated) in rig.plan().updated() {
+            let first =
+                self.layout.trainable().iter().find(|it| it.segment == segment && it.range().start == updated.start);
+            let rule = first.map_or(optimizer.rule(), |placed| optimizer.rule_of(&placed.name));
             for start in updated.clone().step_by(PART) {
                 let range = start..(start + PART).min(updated.end);
-                self.update_part(rig, optimizer.rule(), (segment as usize, range.clone()), &control, scalars);
+                self.update_part(rig, rule, (segment as usize, range.clone()), &control, scalars);
                 now_ms = rig.record(Activity::Update, now_ms, step, 0);
                 if !is_overwritten {
                     self.broadcast(rig, segment, range, &receivers);

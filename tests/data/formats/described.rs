@@ -20,7 +20,7 @@ fn tables_are_described_by_columns_and_classes() {
     );
     let values = by_name("b", TargetKind::Values);
     assert_eq!(described(&folder, "a,b\n1,2\n", &values), "training data: 1 row of 1 input column: a\n  to predict: b");
-    let rows: String = (0..30).map(|class| format!("1,c{class}\n").repeat(class + 1)).collect();
+    let rows: String = (0..30).map(|class| format!("{},c{class}\n", class % 2).repeat(class + 1)).collect();
     assert_eq!(
         described(&folder, &format!("a,kind\n{rows}"), &by_name("kind", TargetKind::Classes)),
         "training data: 465 rows of 1 input column: a\n  30 classes of `kind`: most rows in c29 (30), fewest in c0 (1)"
@@ -79,14 +79,14 @@ fn numbers_that_are_equal_are_one_class() {
     let folder = tempfile::tempdir().unwrap();
     let kind = by_name("kind", TargetKind::Classes);
     let open = |text: &str| csv::open(&write(&folder, "t.csv", text), &kind).unwrap().dataset;
-    let data = open("a,kind\n0,10\n0,1.0\n0,01\n0,1\n0,-0\n0,0\n0,1e1\n");
+    let data = open("a,kind\n2,10\n0,1.0\n0,01\n0,1\n0,-0\n0,0\n0,1e1\n");
     assert_eq!(data.schema().classes(0), ["0", "1", "10"]);
     assert_eq!(all(&data).targets[0][..], [2.0, 1.0, 1.0, 1.0, 0.0, 0.0, 2.0]);
     let test = write(&folder, "test.csv", "a,kind\n0,1.00\n0,10\n");
     let test = csv::open_like(&test, &kind, &data.schema()).unwrap().dataset;
     assert_eq!(all(&test).targets[0][..], [1.0, 2.0]);
     // Names stay names.
-    let data = open("a,kind\n0,1\n0,01\n0,b\n");
+    let data = open("a,kind\n0,1\n0,01\n2,b\n");
     assert_eq!(data.schema().classes(0), ["01", "1", "b"]);
 }
 

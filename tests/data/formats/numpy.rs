@@ -98,6 +98,50 @@ fn two_files_are_inputs_and_targets() {
     assert!(error.starts_with("`one_axis.npy` needs a target for each of 4 rows, but `y` has shape [5]\n"), "{error}");
 }
 
+/// An array as `numpy.save` writes it.
+fn npy(descr: &str, is_fortran: bool, shape: &str, elements: &[u8]) -> Vec<u8> {
+    let order = if is_fortran { "True" } else { "False" };
+    let head = format!("{{'descr': '{descr}', 'fortran_order': {order}, 'shape': {shape}, }}\n");
+    let len = u16::try_from(head.len()).unwrap().to_le_bytes();
+    [&b"\x93NUMPY\x01\x00"[..], &len, head.as_bytes(), elements].concat()
+}
+
+#[test]
+fn numbers_that_f32_does_not_tell_apart_are_noted() {
+    let folder = tempfile::tempdir().unwrap();
+    // Seconds since 1970, a minute apart: f32 near 1.7e9 has steps of 128.
+    let (times, sizes) = ([1_700_000_000, 1_700_000_060, 1_700_000_120_i64], [100_000, 0, 50_000_i64]);
+    let rows: Vec<i64> = times.into_iter().zip(sizes).flat_map(|(time, size)| [size, time]).collect();
+    let columns = [sizes, times].concat();
+    let whole = |values: &[i64]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<_>>();
+    let floats = |values: &[i64]| values.iter().flat_map(|value| (*value as f64).to_be_bytes()).collect::<Vec<_>>();
+    let needed =
+        "has numbers that 32-bit floats hardly tell apart, in column 1: subtract the mean of each column before saving";
+    for (bytes, needed) in [
+        (npy("<i8", false, "(3, 2)", &whole(&rows)), Some(needed)),
+        (npy("<i8", true, "(3, 2)", &whole(&columns)), Some(needed)),
+        (npy(">f8", false, "(3, 2)", &floats(&rows)), Some(needed)),
+        (npy("<i8", false, "(3,)", &whole(&sizes)), None),
+        // Equal numbers lose nothing, and images have no columns.
+        (npy("<i8", false, "(3,)", &whole(&[times[0]; 3])), None),
+        (npy("<i8", false, "(1, 3, 2)", &whole(&rows)), None),
+    ] {
+        let path = write(&folder, "t.npy", bytes);
+        let data = manyhands::data::numpy::open_inputs(&path).unwrap();
+        let needed = needed.map(|needed| format!("`{}` {needed}", path.display()));
+        assert_eq!(data.notes(), needed.into_iter().collect::<Vec<_>>());
+    }
+    // Without rows nothing is allocated for its columns.
+    let path = write(&folder, "t.npy", npy("<i8", false, "(0, 1000000000000)", &[]));
+    assert!(manyhands::data::numpy::open_inputs(&path).is_err());
+    // So are targets.
+    let x = write(&folder, "x.npy", npy("<i8", false, "(3,)", &whole(&sizes)));
+    let y = write(&folder, "y.npy", npy(">f8", false, "(3,)", &floats(&times)));
+    let notes = manyhands::data::numpy::open_pair(&x, &y).unwrap().notes();
+    let needed = format!("`{}` has numbers that 32-bit floats hardly tell apart, in column 0:", y.display());
+    assert!(notes.len() == 1 && notes[0].starts_with(&needed), "{notes:?}");
+}
+
 #[test]
 fn files_that_are_no_arrays_of_numbers_are_refused() {
     let folder = tempfile::tempdir().unwrap();

@@ -129,10 +129,10 @@ impl Found {
 
     /// The tiles of a file; `None` if there is no file.
     fn read(&self, path: &Path) -> std::result::Result<Option<BTreeMap<String, Tile>>, String> {
-        let text = match std::fs::read_to_string(path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            text => text.map_err(|error| error.to_string())?,
-        };
+        if !path.exists() {
+            return Ok(None);
+        }
+        let text = files::read_text(path).map_err(|error| error.to_string())?;
         let found: Self = serde_json::from_str(&text).map_err(|error| error.to_string())?;
         if found.manyhands != self.manyhands {
             return Err(format!("they are of version {}", found.manyhands));

@@ -1,0 +1,73 @@
+//! Parameters that weight decay leaves out.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::rule::{Entry, UpdateRule};
+use super::table::OPTIMIZERS;
+use crate::kind::{Named, Settings};
+
+const NAME: &str = "exclude_from_weight_decay";
+
+/// Parameters without weight decay, and the optimizer's rule as it is for them.
+#[derive(Clone)]
+pub(super) struct Exclusion {
+    names: Vec<String>,
+    rule: Arc<dyn UpdateRule>,
+}
+
+/// As it stands among the settings of an optimizer.
+#[derive(Serialize)]
+struct Written<'a> {
+    exclude_from_weight_decay: &'a [String],
+}
+
+/// As settings of a rule.
+#[derive(Serialize)]
+struct NoDecay {
+    weight_decay: f32,
+}
+
+impl Exclusion {
+    /// Takes it out of the settings of an optimizer.
+    ///
+    /// # Errors
+    /// If it is no list of names, or the rule can't be made. In the words of serde.
+    pub(super) fn take(named: &mut Named, own: &[Entry]) -> Result<Option<Self>, String> {
+        let names = match named.settings.take(NAME) {
+            None | Some(Value::Null) => return Ok(None),
+            Some(value) => serde_json::from_value(value.clone())
+                .map_err(|_| format!("needs a list of names as `{NAME}`, but got {value}"))?,
+        };
+        Self::of(names, named.clone(), own).map(Some)
+    }
+
+    /// Of these names, for a rule by its kind and settings.
+    ///
+    /// # Errors
+    /// If the rule can't be made. In the words of serde.
+    pub(super) fn of(names: Vec<String>, mut named: Named, own: &[Entry]) -> Result<Self, String> {
+        if named.settings.take("weight_decay").is_some() {
+            named.settings.append(Settings::of(&NoDecay { weight_decay: 0.0 }));
+        }
+        Ok(Self { names, rule: named.make(own, OPTIMIZERS)? })
+    }
+
+    /// Whether the parameter of a name is one of them.
+    pub(super) fn holds(&self, parameter: &str) -> bool {
+        let last = parameter.rsplit('/').next().unwrap_or(parameter);
+        self.names.iter().any(|name| name == parameter || name == last)
+    }
+
+    /// The rule for these parameters.
+    pub(super) fn rule(&self) -> &dyn UpdateRule {
+        &*self.rule
+    }
+
+    /// As settings of an optimizer.
+    pub(super) fn settings(&self) -> Settings {
+        Settings::of(&Written { exclude_from_weight_decay: &self.names })
+    }
+}
