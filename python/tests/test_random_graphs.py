@@ -1,0 +1,167 @@
+"""Random programs of Keras compute the same on adapters as in Keras with 64 bits. `reference.py` says how both are compared.
+
+A failing program is made smaller and printed as Python that shows the difference. `MANYHANDS_GRAPHS=N` sets how many fresh programs
+the slow test draws; `MANYHANDS_GRAPH_SEED=S` repeats the program that was drawn from that seed.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import jax
+import keras
+import numpy as np
+import pytest
+import reference
+from conftest import rigs
+from graph_makers import LOSSES, MAKERS, OPTIMIZERS
+from random_graphs import Given, Output, Program, Step, generate, is_whole, smaller
+from reference import FORGET, Float64, Truth, Verdict, judge, script
+
+from manyhands_ml import _objective, make_parallel
+from manyhands_ml._layers import LAYERS
+
+#: Programs that every run of the tests draws.
+QUICK = 20
+#: Fresh programs of the slow test.
+MANY = int(os.environ.get("MANYHANDS_GRAPHS", "500"))
+#: Seconds that making a failing program smaller may take.
+PATIENCE_S = 300
+RIGS = list(dict.fromkeys([*rigs(), "cpu,cpu,cpu"]))
+
+
+def test_every_layer_loss_and_optimizer_is_drawn() -> None:
+    assert set(MAKERS) == set(LAYERS)
+    assert set(LOSSES) == set(_objective.LOSSES)
+    assert set(OPTIMIZERS) == set(_objective.OPTIMIZERS)
+
+
+def _wanted(seed: int) -> Sequence[str]:
+    """Layers of the program of a seed: those of 20 seeds in a row are all."""
+    kinds = np.random.default_rng(seed // QUICK).permutation(list(MAKERS))
+    return [str(kind) for kind in kinds[seed % QUICK :: QUICK]]
+
+
+def drawn(seed: int) -> Program:
+    """The program of a seed."""
+    return generate(seed, _wanted(seed))
+
+
+@pytest.fixture(scope="module")
+def float64() -> Iterator[Float64]:
+    """The process that computes in 64 bits."""
+    process = Float64()
+    yield process
+    process.close()
+
+
+@pytest.fixture(scope="module")
+def truths(float64: Float64) -> dict[int, tuple[Program, Future[Truth]]]:
+    """The quick programs; what they compute is begun at once, beside the tests."""
+    programs = {seed: drawn(seed) for seed in range(QUICK)}
+    return {seed: (program, float64.begin(program)) for seed, program in programs.items()}
+
+
+@pytest.mark.parametrize("seed", range(QUICK))
+def test_a_random_program_is_as_in_keras(
+    seed: int, float64: Float64, truths: dict[int, tuple[Program, Future[Truth]]]
+) -> None:
+    """On one choice of adapters after the other; the slow test takes all of them for each program."""
+    program, begun = truths[seed]
+    verdict = judge(program, [RIGS[seed % len(RIGS)]], float64, begun)
+    assert verdict.kind == "same", _report(program, verdict, float64)
+
+
+@pytest.mark.slow
+def test_fresh_programs_are_as_in_keras(float64: Float64) -> None:
+    given = os.environ.get("MANYHANDS_GRAPH_SEED")
+    first = int(given) if given else secrets.randbelow(10**9)
+    seeds = range(first, first + (1 if given else MANY))
+    print(f"\n{len(seeds)} programs from MANYHANDS_GRAPH_SEED={first}", flush=True)
+    came: Counter[str] = Counter()
+    failures = []
+    for seed in seeds:
+        if seed % FORGET == 0:
+            # Each program leaves what JAX has compiled for it.
+            jax.clear_caches()
+        program = drawn(seed)
+        verdict = judge(program, RIGS, float64)
+        came[verdict.kind] += 1
+        if verdict.kind != "same":
+            print(f"MANYHANDS_GRAPH_SEED={seed}: {verdict.kind}: {verdict.text.splitlines()[0]}", flush=True)
+        if verdict.is_failure:
+            failures.append(f"MANYHANDS_GRAPH_SEED={seed}\n{_report(program, verdict, float64)}")
+    print(dict(came))
+    assert not failures, "\n\n".join(failures)
+    assert given or came["same"] >= 0.8 * len(seeds), f"too few programs were compared: {dict(came)}"
+
+
+def _report(program: Program, verdict: Verdict, float64: Float64) -> str:
+    """What differs, and the smallest program in which something does."""
+    if not verdict.is_failure:
+        return f"{verdict.kind}: {verdict.text}\n{program.source()}"
+    program, verdict = shrunk(program, verdict, float64)
+    return f"{verdict.text}\n\n{script(program)}"
+
+
+def shrunk(program: Program, verdict: Verdict, float64: Float64) -> tuple[Program, Verdict]:
+    """A program from which nothing more can be taken, or what patience has left of it."""
+    end = time.monotonic() + PATIENCE_S
+    is_smaller = True
+    while is_smaller:
+        is_smaller = False
+        for less in smaller(program):
+            if time.monotonic() > end:
+                return program, verdict
+            if is_whole(less) and (found := judge(less, RIGS, float64)).is_failure:
+                program, verdict, is_smaller = less, found, True
+                break
+    return program, verdict
+
+
+def _large() -> Program:
+    """More layers than it takes."""
+    steps = (
+        Step("t0", "wide", "layers.Dense(6)", "one", ("in0",)),
+        Step("t1", "bent", 'layers.Dense(6, activation="tanh", use_bias=False)', "one", ("t0",)),
+        Step("t2", "norm", "layers.LayerNormalization(epsilon=0.01)", "one", ("t1",)),
+        Step("t3", "head", "layers.Dense(2)", "one", ("t2",)),
+    )
+    output = Output("t3", '"mse"', "real", (2,), ('"mae"',))
+    return Program(1, (Given("in0", "row", (4,)),), steps, (output,), "keras.optimizers.SGD(0.1, momentum=0.9)")
+
+
+def test_a_wrong_result_is_found(float64: Float64, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the package had another activation than Keras."""
+
+    def wrong(model: Any, rig: str) -> Any:
+        model.get_layer("bent").activation = keras.activations.relu
+        return make_parallel(model, rig)
+
+    program = _large()
+    begun = float64.begin(program)
+    assert judge(program, ["cpu"], float64, begun).kind == "same"
+    monkeypatch.setattr(reference, "make", wrong)
+    verdict = judge(program, ["cpu"], float64, begun)
+    assert verdict.is_failure and "predict before" in verdict.text and "weight 2 of bent" in verdict.text
+
+
+def test_a_failing_program_is_made_small(float64: Float64, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if every program with a tanh failed: the layer and an output remain, in a program that runs by itself."""
+
+    def fails_with_tanh(program: Program, *_: Any) -> Verdict:
+        return Verdict("different" if "tanh" in program.source() else "same")
+
+    monkeypatch.setitem(globals(), "judge", fails_with_tanh)
+    small, _ = shrunk(_large(), Verdict("different"), float64)
+    assert [step.code for step in small.steps] == ["layers.Dense(6, activation='tanh')", "layers.Dense(2)"]
+    assert small.optimizer == "keras.optimizers.SGD(0.1)" and not small.outputs[0].metrics
+    names: dict[str, Any] = {"__name__": "program"}
+    exec(compile(script(small), "program", "exec"), names)
+    assert [np.shape(weight) for weight in names["came"](on_adapters=True)["weights"]] == [(4, 6), (6,), (6, 2), (2,)]
