@@ -1,8 +1,8 @@
 """Every network of `keras.applications`, with random weights and small pictures: it is built here from Keras' `get_config()`,
-predicts as in Keras, and the smallest of each family trains as in Keras.
+predicts as in Keras, and the smallest of each family trains as in Keras, whose own float32 is measured by its float64.
 
 `scripts/test-python -m slow -k applications` runs all. On two busy cores a prediction took 13 to 90
-seconds, and five steps one to nine minutes.
+seconds, and training two to eighteen minutes.
 """
 
 from __future__ import annotations
@@ -196,6 +196,11 @@ def test_known_networks_train_as_in_keras(name: str) -> None:
     rate = _gentle(model, begin, data) * network.pace * 5 / network.steps
     expected = _losses(model, begin, data, rate, network.steps)
     end = model.get_weights()
+    with _float64():
+        exact = _compiled(_build(name, network.trained))
+        assert {variable.dtype for variable in exact.weights} == {"float64"}
+        _losses(exact, begin, data, rate, network.steps)
+        truth = exact.get_weights()
     more = [DRIVERS[0], ",".join([*DRIVERS, "cpu"])] if name in TOGETHER and DRIVERS else []
     for rig in ("cpu", *more):
         parallel = make_parallel(model, rig, batch_statistics="batch")
@@ -203,8 +208,10 @@ def test_known_networks_train_as_in_keras(name: str) -> None:
         distance = max(abs(a / b - 1) for a, b in zip(got, expected))
         print(f"{name} on {rig}: losses {expected[0]:.4f} to {expected[-1]:.4f} at {rate:.1g} differ by {distance:.1e}")
         assert got == pytest.approx(expected, rel=network.most)
-        for ours, theirs in zip(parallel.get_weights(), end, strict=True):
-            np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
+        for ours, theirs, right in zip(parallel.get_weights(), end, truth, strict=True):
+            # A ReLU whose input is within rounding of 0 passes the gradient in one run and not in another: where Keras'
+            # own float32 is far from float64, others may be, too.
+            np.testing.assert_allclose(ours, right, rtol=1e-4, atol=1e-4 + 4 * np.abs(theirs - right).max())
 
 
 def _gradient(model: Any, weights: list[Any], data: tuple[Any, Any]) -> Any:
