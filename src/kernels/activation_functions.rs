@@ -407,6 +407,22 @@ mod tests {
         }
     }
 
+    /// Backward reads the output, so a value beside a kink passes its gradient where forward passed the value.
+    #[test]
+    fn beside_a_kink_backward_is_on_the_side_of_forward() {
+        let relu6 =
+            Function { activation: Activation::BoundedRelu, numbers: Numbers { slope: 0.0, offset: 0.0, limit: 6.0 } };
+        for (function, end) in [(relu6, 6.0), (Function::plain(Activation::Relu), f32::INFINITY)] {
+            let kinks = [-f32::MIN_POSITIVE, -0.0, 0.0, f32::MIN_POSITIVE, 6.0_f32.next_down(), 6.0, 6.0_f32.next_up()];
+            let mut y = kinks;
+            function.activate_all(&mut y);
+            let mut slopes = [0.5; 7];
+            function.scale_all(&mut slopes, &[1.0; 7], &y);
+            // At the kink itself the slope is 0, as in Keras and PyTorch.
+            assert_eq!(slopes, kinks.map(|x| f32::from(u8::from(x > 0.0 && x < end))), "{function:?}");
+        }
+    }
+
     #[test]
     fn f32_agrees_with_f64_and_keeps_nan() {
         for function in Function::examples() {
