@@ -29,8 +29,6 @@ pub use self::early_stopping::ModeSetting;
 use self::early_stopping::EarlyStoppingTable;
 use super::DataChoice;
 pub use as_run::{Change, with_value};
-use early_stopping::EarlyStoppingTable;
-pub use early_stopping::ModeSetting;
 
 /// The default settings without a file; also the example to copy.
 pub const DIGITS: &str = include_str!("digits.toml");

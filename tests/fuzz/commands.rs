@@ -153,7 +153,18 @@ fn report(input: &[u8], folder: &Path) {
 fn resume(input: &[u8], folder: &Path) {
     unpack(input, folder, RUN);
     fs::copy(made().join("run/last.safetensors"), folder.join("last.safetensors")).unwrap();
-    run(&["train", "--resume", "--run", text(folder), "--dry-run", "-q", "--adapters", "cpu", "--data-folder", text(made())]);
+    run(&[
+        "train",
+        "--resume",
+        "--run",
+        text(folder),
+        "--dry-run",
+        "-q",
+        "--adapters",
+        "cpu",
+        "--data-folder",
+        text(made()),
+    ]);
 }
 
 const SWEEP: &[&str] = &["sweep.json", "trial-001/results.json", "trial-002/log.jsonl"];

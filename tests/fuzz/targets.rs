@@ -215,7 +215,8 @@ fn archive(arrays: &[(&str, &[u8])]) -> Vec<u8> {
     for (name, array) in arrays {
         let mut crc = flate2::Crc::new();
         crc.update(array);
-        let [at, length, name_length] = [locals.len(), array.len(), name.len()].map(|size| u32::try_from(size).unwrap());
+        let [at, length, name_length] =
+            [locals.len(), array.len(), name.len()].map(|size| u32::try_from(size).unwrap());
         let [length, name_length] = [length.to_le_bytes(), name_length.to_le_bytes()];
         // Version 2.0, no flags, not packed, the time of day and day; checksum, both lengths, that of the name.
         let facts = [&[20, 0, 0, 0, 0, 0, 0, 0, 0x21, 0][..], &crc.sum().to_le_bytes(), &length, &length].concat();

@@ -573,7 +573,9 @@ fn weight_decay_leaves_named_parameters_out() {
             let model: manyhands::ModelConfig = serde_json::from_value(config.clone()).unwrap();
             let mut model = model.build(3).unwrap();
             // A bias of 0 would not show a decay.
-            ["first/bias", "second/bias"].map(|name| model.tensor_mut(name).unwrap().fill(1.0));
+            for name in ["first/bias", "second/bias"] {
+                model.tensor_mut(name).unwrap().fill(1.0);
+            }
             let before = names.map(|name| model.tensor(name).unwrap().to_vec());
             let compile = Compile::new(optimizer, Loss::MEAN_SQUARED_ERROR).loss_weights(vec![0.0]);
             let mut trainer = Trainer::new(model, compile).unwrap().on(vec![cpu::info(); n_adapters]);
