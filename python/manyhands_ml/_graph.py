@@ -216,6 +216,8 @@ class _Reader:
         self.problems += [f"{who}: the argument `{key}={value}` of its call is not supported" for key, value in given.items()]
         if use.number == 0 and (layer.supports_masking or _is_graph(layer)) and _has_mask(use.calls):
             self.problems += [f"{who}: {problem}" for problem in self._of_mask(kind, layer)]
+        if use.number == 0 and _may_be_itself(kind, use.calls) and _has_mask(use.calls):
+            self.problems.append(f"{who}: is not supported behind a mask, which `Embedding` and `Masking` make")
         if _is_graph(layer):
             return self.model(layer, inputs, f"{name}.")
         if kind not in LAYERS or not type(layer).__module__.startswith("keras."):
@@ -345,6 +347,12 @@ def _reads_mask(calls: list[Any]) -> bool:
     """Does it read a sequence of which some positions don't count, as an `Embedding` or `Masking` has said?"""
     masks = ((node, getattr(node.input_tensors[0], "_keras_mask", None)) for node in calls)
     return any(mask is not None and node.arguments.kwargs.get("mask", mask) is mask for node, mask in masks)
+
+
+def _may_be_itself(kind: str, calls: list[Any]) -> bool:
+    """May Keras give the very tensor that the layer reads? Then it keeps its mask, though the layer's own rule drops it."""
+    is_same = kind == "Reshape" and any(node.input_tensors[0].shape == node.output_tensors[0].shape for node in calls)
+    return is_same or kind == "StochasticDepth"
 
 
 def _has_mask(calls: list[Any]) -> bool:

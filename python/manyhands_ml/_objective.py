@@ -296,12 +296,13 @@ class _Reader:
         self, graph: Graph, losses: list[tuple[str, bool]], compiled: Compiled
     ) -> tuple[list[LogName], list[list[Any]]]:
         """The numbers in the logs, and what the engine is asked for, for each output."""
-        names, wanted = [LogName("loss", "loss")], []
+        # Keras lists the losses of outputs behind metrics.
+        names, of_losses, wanted = [LogName("loss", "loss")], [], []
         for idx, (output, loss) in enumerate(zip(self.outputs, losses)):
             # The engine calls an output as the tensor is called there, without its head.
             prefix = f"{graph.outputs[idx]}_" if len(self.outputs) > 1 else ""
             if (name := compiled.loss_names[idx]) is not None:
-                names.append(LogName(name, f"{prefix}loss"))
+                of_losses.append(LogName(name, f"{prefix}loss"))
             asked: list[Any] = []
             for in_log, metric in compiled.metrics[idx]:
                 setting = self.metric(output, loss, metric)
@@ -309,7 +310,7 @@ class _Reader:
                     asked += [setting] if setting not in asked else []
                     names.append(LogName(in_log, prefix + _name(setting)))
             wanted.append(asked)
-        return names, wanted
+        return names + of_losses, wanted
 
     def metric(self, output: str, given: tuple[str, bool], metric: Any) -> Any:
         """The engine's setting of a metric."""

@@ -267,3 +267,151 @@ def test_what_attention_lacks_is_refused(layer: dict[str, Any], arguments: dict[
     model = keras.Model(x, layers.MultiHeadAttention(2, 3, **layer)(x, x, **arguments))
     with pytest.raises(manyhands_ml.ModelError, match=problem.replace("(", r"\(")):
         manyhands_ml.make_parallel(model, "cpu").predict_on_batch(np.zeros((2, *SEQUENCE), np.float32))
+
+
+def test_masks_go_through_each_layer_as_in_keras(rng: np.random.Generator) -> None:
+    """Behind each layer for sequences an `LSTM` or the mean over time tells whether a mask came through."""
+    n_seen = 0
+    for kind, tried in TRIED.items():
+        for shapes, make in tried:
+            if any(len(shape) != 2 for shape in shapes) and shapes not in ([MASKED], [INDICES]):
+                continue
+            n_seen += _masked_as_in_keras(kind, shapes, make, rng)
+    assert n_seen >= 20
+
+
+#: Layers for sequences that Keras gives a mask, and that would compute something else here.
+REFUSED_BEHIND_MASKS = {"Maximum", "Minimum", "Multiply", "Softmax", "StochasticDepth"}
+#: Layers of the table that work on any sequence, though they are tried with other shapes.
+OF_ANY_SHAPE: dict[str, Callable[[], Any]] = {
+    "Activation": lambda: layers.Activation("tanh"),
+    "Add": layers.Add,
+    "Average": layers.Average,
+    "BatchNormalization": layers.BatchNormalization,
+    "Concatenate": layers.Concatenate,
+    "CustomScaleLayer": lambda: CustomScaleLayer(0.3),
+    "Dense": lambda: layers.Dense(4),
+    "Dropout": lambda: layers.Dropout(0.3),
+    "ELU": layers.ELU,
+    "Flatten": layers.Flatten,
+    "GaussianDropout": lambda: layers.GaussianDropout(0.3),
+    "GaussianNoise": lambda: layers.GaussianNoise(0.3),
+    "GroupNormalization": lambda: layers.GroupNormalization(groups=2),
+    "Identity": layers.Identity,
+    "LayerNormalization": layers.LayerNormalization,
+    "LayerScale": lambda: LayerScale(init_values=0.5, projection_dim=4),
+    "LeakyReLU": layers.LeakyReLU,
+    "Maximum": layers.Maximum,
+    "Minimum": layers.Minimum,
+    "Multiply": layers.Multiply,
+    "Normalization": layers.Normalization,
+    "PReLU": layers.PReLU,
+    "Permute": lambda: layers.Permute((2, 1)),
+    "RMSNormalization": layers.RMSNormalization,
+    "ReLU": layers.ReLU,
+    "Rescaling": lambda: layers.Rescaling(0.5, offset=0.1),
+    "Reshape": lambda: layers.Reshape((4, 6)),
+    "Softmax": layers.Softmax,
+    "StochasticDepth": lambda: StochasticDepth(0.4),
+    "Subtract": layers.Subtract,
+}
+
+
+def _masked_as_in_keras(kind: str, shapes: list[tuple[int, ...]], make: Callable[[], Any], rng: np.random.Generator) -> int:
+    """Compares a layer behind a mask with Keras; gives 1 if it could."""
+    if shapes in ([MASKED], [INDICES]) or len(shapes) > 1:
+        return 0
+    _compare_behind_mask(kind, make, 1, rng)
+    return 1
+
+
+@pytest.mark.parametrize("kind", OF_ANY_SHAPE)
+def test_masks_go_through_layers_of_any_shape_as_in_keras(kind: str, rng: np.random.Generator) -> None:
+    is_merge = kind in ("Add", "Average", "Concatenate", "CustomScaleLayer", "Maximum", "Minimum", "Multiply", "Subtract")
+    _compare_behind_mask(kind, OF_ANY_SHAPE[kind], 2 if is_merge else 1, rng)
+
+
+def _compare_behind_mask(kind: str, make: Callable[[], Any], n_inputs: int, rng: np.random.Generator) -> None:
+    inputs = [keras.Input(SEQUENCE) for _ in range(n_inputs)]
+    masked = [layers.Masking()(given) for given in inputs]
+    x = make()(masked if n_inputs > 1 else masked[0])
+    if len(x.shape) == 3:
+        x = layers.LSTM(3)(x)
+    model = keras.Model(inputs, x)
+    model.set_weights([_randomised(weight, rng) for weight in model.get_weights()])
+    for layer in model.layers:
+        if isinstance(layer, layers.Normalization):
+            layer.finalize_state()
+    given = [rng.normal(size=(5, *SEQUENCE)).astype(np.float32) for _ in inputs]
+    for values in given:
+        values[1, 3:], values[2, 0], values[3, 2:4] = 0, 0, 0
+    parallel = manyhands_ml.make_parallel(model, "cpu")
+    if kind in REFUSED_BEHIND_MASKS:
+        with pytest.raises(manyhands_ml.ModelError, match="behind a mask"):
+            parallel.predict_on_batch(given)
+        return
+    expected = keras.ops.convert_to_numpy(model(given, training=False))
+    np.testing.assert_allclose(parallel.predict_on_batch(given), expected, rtol=1e-5, atol=1e-5, err_msg=kind)
+
+
+def test_operations_drop_masks_as_in_keras(rng: np.random.Generator) -> None:
+    inputs = keras.Input(SEQUENCE)
+    x = layers.Masking()(inputs)
+    model = keras.Model(inputs, [layers.LSTM(3)(y) for y in (x + x, keras.ops.tanh(x), 2.0 * x, layers.Activation("tanh")(x))])
+    given = rng.normal(size=(5, *SEQUENCE)).astype(np.float32)
+    given[1, 3:] = 0
+    for got, expected in zip(manyhands_ml.make_parallel(model, "cpu").predict_on_batch(given), model(given, training=False)):
+        np.testing.assert_allclose(got, keras.ops.convert_to_numpy(expected), rtol=1e-5, atol=1e-5)
+
+
+def test_arrays_are_factors_and_offsets_of_channels(rng: np.random.Generator) -> None:
+    """As in `preprocess_input`, which also turns channels around."""
+    row = np.array([1.0, -2.0, 0.5])
+    inputs = keras.Input(IMAGE)
+    applications = keras.applications
+    ways = [
+        (inputs - row) * np.array([2.0]) / (row + 4).astype("float32"),
+        keras.ops.subtract(keras.ops.convert_to_tensor(row), inputs),
+        inputs[..., 1] + inputs[:, :, :, -1],
+        *(module.preprocess_input(inputs) for module in (applications.resnet, applications.densenet, applications.resnet_v2)),
+    ]
+    model = keras.Model(inputs, ways)
+    given = (255 * rng.random(size=(3, *IMAGE))).astype(np.float32)
+    for got, expected in zip(manyhands_ml.make_parallel(model, "cpu").predict_on_batch(given), model(given), strict=True):
+        np.testing.assert_allclose(got, keras.ops.convert_to_numpy(expected), rtol=1e-5, atol=1e-3)
+
+
+@pytest.mark.parametrize("constant", [np.ones((7, 1)), np.ones((2, 6, 7, 3)), np.ones((6, 7, 3))])
+def test_arrays_of_other_shapes_are_refused(constant: Any) -> None:
+    inputs = keras.Input(IMAGE)
+    with pytest.raises(manyhands_ml.ModelError, match=r"operation `add\S*` \(Add\): this operation of `keras.ops` is not supported"):
+        manyhands_ml.make_parallel(keras.Model(inputs, inputs + constant), "cpu").predict_on_batch(np.zeros((2, *IMAGE)))
+
+
+def test_a_layer_that_another_model_called_first_has_the_shape_of_this_one(rng: np.random.Generator) -> None:
+    shared = layers.Reshape((-1, 3))
+    shared(keras.Input((14, 3)))
+    inputs = keras.Input((5, 6))
+    model = keras.Model(inputs, shared(inputs))
+    given = rng.normal(size=(2, 5, 6)).astype(np.float32)
+    got = manyhands_ml.make_parallel(model, "cpu").predict_on_batch(given)
+    np.testing.assert_array_equal(got, given.reshape(2, 10, 3))
+
+
+def test_dicts_go_by_their_keys(rng: np.random.Generator) -> None:
+    """Keras makes them flat by the names, not in the order in which they were written."""
+    inputs = {"b": keras.Input((2,), name="b"), "a": keras.Input((3,), name="a")}
+    model = keras.Model(inputs, {"z": layers.Dense(2)(inputs["b"]), "y": layers.Dense(4)(inputs["a"])})
+    given = {"b": rng.normal(size=(5, 2)).astype("float32"), "a": rng.normal(size=(5, 3)).astype("float32")}
+    got, expected = manyhands_ml.make_parallel(model, "cpu").predict(given, verbose=0), model.predict(given, verbose=0)
+    assert set(got) == set(expected)
+    for key in expected:
+        np.testing.assert_allclose(got[key], expected[key], rtol=1e-5, atol=1e-6)
+
+
+def test_a_penalty_of_a_bias_that_is_not_there_is_none() -> None:
+    model = keras.Sequential([keras.Input((3,)), layers.Dense(2, use_bias=False, bias_regularizer="l2")])
+    model.compile("sgd", "mse")
+    x, y = np.ones((4, 3)), np.ones((4, 2))
+    expected = model.evaluate(x, y, verbose=0)
+    assert manyhands_ml.make_parallel(model, "cpu").evaluate(x, y, verbose=0) == pytest.approx(expected, rel=1e-5)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
+
+from manyhands_ml import ModelError, make_parallel
 
 L, M = keras.losses, keras.metrics
 ROWS = 22
@@ -155,3 +158,187 @@ def test_metrics_that_would_differ_are_refused(
     with pytest.raises(Exception, match="not supported|compile|metric") as caught:
         ours.fit(rng.normal(size=(ROWS, 6)), _binary(rng), verbose=0)
     assert text in str(caught.value)
+
+
+def _two(of_dict: bool = False) -> keras.Model:
+    inputs = keras.Input((6,))
+    x = keras.layers.Dense(8, activation="tanh")(inputs)
+    # The head of one is a layer of its own.
+    a = keras.layers.Softmax(name="a")(keras.layers.Dense(3)(x))
+    b = keras.layers.Dense(1, name="b")(x)
+    return keras.Model(inputs, {"reg": b, "cls": a} if of_dict else [a, b])
+
+
+def _alike() -> keras.Model:
+    inputs = keras.Input((6,))
+    return keras.Model(inputs, [keras.layers.Dense(2, name=name)(inputs) for name in ("p", "q")])
+
+
+def _labels(rng: np.random.Generator) -> Any:
+    return rng.integers(0, 3, ROWS)
+
+
+def _column(rng: np.random.Generator) -> Any:
+    return rng.integers(0, 2, (ROWS, 1)).astype("float32")
+
+
+SPARSE = "sparse_categorical_crossentropy"
+
+#: What `compile` resolves: a model, the arguments of `compile`, and targets.
+RESOLVED: dict[str, tuple[Callable[[], Any], Callable[[], dict[str, Any]], Callable[[np.random.Generator], Any]]] = {
+    "accuracy of several columns": (
+        lambda: _model("sigmoid"),
+        lambda: {"loss": "binary_crossentropy", "metrics": ["accuracy"]},
+        _binary,
+    ),
+    "accuracy of values": (lambda: _model(None), lambda: {"loss": "mse", "metrics": ["accuracy", "mse"]}, _one_hot),
+    "labels in a column": (
+        lambda: _model("softmax"),
+        lambda: {"loss": SPARSE, "metrics": ["acc"]},
+        lambda rng: _labels(rng)[:, None],
+    ),
+    "a loss by the shapes": (lambda: _model("softmax"), lambda: {"loss": "crossentropy", "metrics": ["accuracy"]}, _labels),
+    "logits": (
+        lambda: keras.Sequential([keras.Input((6,)), keras.layers.Dense(1)]),
+        lambda: {
+            "loss": L.BinaryCrossentropy(from_logits=True),
+            "metrics": [
+                "accuracy",
+                M.BinaryAccuracy(threshold=0.0, name="zero"),
+                M.Precision(thresholds=0.0, name="precision"),
+                M.Recall(name="recall"),
+            ],
+        },
+        _column,
+    ),
+    "metrics of one name": (lambda: _model(None), lambda: {"loss": "mse", "metrics": [M.MeanSquaredError(), "mse"]}, _real),
+    "lists": (
+        _two,
+        lambda: {"loss": [SPARSE, "mse"], "metrics": [["accuracy"], ["mae"]], "loss_weights": [0.5, 2.0]},
+        lambda rng: [_labels(rng), _column(rng)],
+    ),
+    "dicts by layers": (
+        _two,
+        lambda: {"loss": {"b": "mse", "a": SPARSE}, "metrics": {"b": ["mae"], "a": "accuracy"}},
+        lambda rng: {"b": _column(rng), "a": _labels(rng)},
+    ),
+    "dicts by keys": (
+        lambda: _two(of_dict=True),
+        lambda: {"loss": {"cls": SPARSE, "reg": "mse"}, "metrics": {"cls": ["accuracy"], "reg": ["mae"]}},
+        lambda rng: {"cls": _labels(rng), "reg": _column(rng)},
+    ),
+    "one loss for all": (_alike, lambda: {"loss": "mse"}, lambda rng: [_real(rng)[:, :2], _real(rng)[:, 1:]]),
+    "no loss of one": (
+        _two,
+        lambda: {"loss": [None, "mse"], "metrics": [[M.CategoricalAccuracy()], ["mae"]]},
+        lambda rng: [_one_hot(rng), _column(rng)],
+    ),
+    "no loss and no target of one": (_two, lambda: {"loss": [None, "mse"]}, lambda rng: [_column(rng)]),
+    "a key without a loss": (lambda: _two(of_dict=True), lambda: {"loss": {"reg": "mse"}}, lambda rng: {"reg": _column(rng)}),
+}
+
+
+@pytest.mark.parametrize("name", RESOLVED)
+def test_what_was_compiled_is_what_keras_makes_of_it(
+    name: str, pair: Callable[..., tuple[Any, Any]], rng: np.random.Generator
+) -> None:
+    """Names and order of logs, of lists and of `model.metrics`; numbers; predictions in their structure."""
+    build, arguments, targets = RESOLVED[name]
+    x, y = rng.normal(size=(ROWS, 6)).astype("float32"), targets(rng)
+    plain, ours = pair(build)
+    told: list[dict[str, Any]] = []
+    for model in (plain, ours):
+        model.compile(keras.optimizers.Adam(0.02), **arguments())
+        history = model.fit(x, y, batch_size=8, epochs=2, shuffle=False, verbose=0).history
+        after_fit = model.get_metrics_result()
+        evaluated = model.evaluate(x, y, batch_size=8, verbose=0)
+        metrics = [metric for metric in model.metrics if metric.name != "compile_metrics"]
+        told.append(
+            {
+                "fit": history,
+                "after fit": {key: float(value) for key, value in after_fit.items()},
+                "evaluate": evaluated,
+                "by name": model.evaluate(x, y, batch_size=8, verbose=0, return_dict=True),
+                "names": list(model.metrics_names),
+                "results": [float(metric.result()) for metric in metrics],
+                "train": model.train_on_batch(x, y),
+                "test": model.test_on_batch(x, y),
+            }
+        )
+        told[-1]["predict"] = keras.tree.flatten(model.predict(x, verbose=0))
+        assert keras.tree.map_structure(lambda part: None, model.predict(x, verbose=0)) == keras.tree.map_structure(
+            lambda part: None, plain.predict(x, verbose=0)
+        )
+    for what, needed in told[0].items():
+        found = told[1][what]
+        assert what == "names" or type(found) is type(needed) or isinstance(needed, float), what
+        if isinstance(needed, dict):
+            assert list(found) == list(needed), what
+            found, needed = list(found.values()), list(needed.values())
+        if what == "names":
+            assert found == needed
+            continue
+        for got, expected in zip(found if isinstance(found, list) else [found], needed if isinstance(needed, list) else [needed]):
+            np.testing.assert_allclose(got, expected, rtol=5e-4, atol=5e-5, err_msg=what)
+
+
+@pytest.mark.parametrize("monitor", ["val_accuracy", "accuracy"])
+def test_callbacks_know_the_direction_of_a_metric(
+    monitor: str, pair: Callable[..., tuple[Any, Any]], rng: np.random.Generator, tmp_path: Path
+) -> None:
+    x, y = rng.normal(size=(ROWS, 6)).astype("float32"), _labels(rng)
+    histories = []
+    for name, model in zip(("plain", "ours"), pair(lambda: _model("softmax"))):
+        model.compile(keras.optimizers.SGD(0.5), SPARSE, metrics=["accuracy"])
+        callbacks = [
+            keras.callbacks.EarlyStopping(monitor=monitor, patience=2, restore_best_weights=True),
+            keras.callbacks.ReduceLROnPlateau(monitor=monitor, patience=1),
+            keras.callbacks.ModelCheckpoint(tmp_path / f"{name}.keras", monitor=monitor, save_best_only=True),
+        ]
+        arguments: Any = {"epochs": 6, "shuffle": False, "verbose": 0, "validation_data": (x, y)}
+        histories.append((model.fit(x, y, callbacks=callbacks, **arguments).history, model.get_weights()))
+    assert list(histories[1][0]) == list(histories[0][0])
+    for key, values in histories[0][0].items():
+        np.testing.assert_allclose(histories[1][0][key], values, rtol=1e-4, err_msg=key)
+    for ours, theirs in zip(histories[1][1], histories[0][1], strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-4)
+
+
+@pytest.mark.parametrize("adapters", ["cpu", "cpu,cpu"])
+@pytest.mark.parametrize("by_name", [True, False])
+@pytest.mark.parametrize("kind", ["AdamW", "SGD"])
+def test_variables_without_weight_decay_are_those_of_keras(
+    kind: str, by_name: bool, adapters: str, pair: Callable[..., tuple[Any, Any]], rng: np.random.Generator
+) -> None:
+    x, y = rng.normal(size=(ROWS, 6)).astype("float32"), _real(rng)
+
+    def build() -> keras.Model:
+        dense = [keras.layers.Dense(units, bias_initializer="ones") for units in (8, 3)]
+        return keras.Sequential([keras.Input((6,)), *dense])
+
+    plain, ours = pair(build, adapters)
+    for model in (plain, ours):
+        optimizer = getattr(keras.optimizers, kind)(0.01, weight_decay=1.0)
+        chosen = {"var_names": ["bias"]} if by_name else {"var_list": [model.layers[0].bias, model.layers[1].kernel]}
+        optimizer.exclude_from_weight_decay(**chosen)
+        model.compile(optimizer, "mse")
+        model.fit(x, y, batch_size=8, epochs=3, shuffle=False, verbose=0)
+    for found, needed in zip(ours.get_weights(), plain.get_weights(), strict=True):
+        np.testing.assert_allclose(found, needed, atol=1e-5)
+
+
+def test_functions_and_classes_of_the_user_are_none_of_keras(rng: np.random.Generator) -> None:
+    """Though they have a name that is known."""
+
+    def poisson(y: Any, p: Any) -> Any:
+        return keras.ops.mean(keras.ops.square(y - p), -1)
+
+    class Huber(keras.losses.Huber):
+        def call(self, y: Any, p: Any) -> Any:
+            return 2 * super().call(y, p)
+
+    for arguments in ({"loss": "mse", "metrics": [poisson]}, {"loss": poisson}, {"loss": Huber()}):
+        ours = make_parallel(_model(None), "cpu")
+        ours.compile("sgd", **arguments)
+        with pytest.raises(ModelError, match="is not supported"):
+            ours.fit(rng.normal(size=(ROWS, 6)), _real(rng), verbose=0)

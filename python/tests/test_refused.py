@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from keras import layers
 
-from manyhands_ml import AdapterError, DataError, MismatchError, ModelError, SettingError, make_parallel
+from manyhands_ml import AdapterError, DataError, MismatchError, ModelError, NonFiniteError, SettingError, make_parallel
 
 
 def _refusal(model: Any) -> str:
@@ -123,3 +123,25 @@ def test_a_result_that_is_not_that_of_keras_is_an_error(monkeypatch: pytest.Monk
         parallel.fit(np.ones((4, 3)), np.ones((4, 2)), verbose=0)
     for now, then in zip(model.get_weights(), before, strict=True):
         np.testing.assert_array_equal(now, then)
+
+
+def test_what_keras_refuses_is_refused_with_a_reason() -> None:
+    """No rows; weights that were frozen after `compile`; a loss that is not finite in Keras, too."""
+
+    def compiled() -> Any:
+        model = make_parallel(keras.Sequential([keras.Input((3,)), layers.Dense(2), layers.Dense(2)], name="net"), "cpu")
+        model.compile("sgd", "mse")
+        return model
+
+    for call in (lambda model, x, y: model.predict(x, verbose=0), lambda model, x, y: model.evaluate(x, y, verbose=0)):
+        with pytest.raises(DataError, match="the data need at least one row, but have none"):
+            call(compiled(), np.zeros((0, 3)), np.zeros((0, 2)))
+    model = compiled()
+    model.fit(np.ones((4, 3)), np.ones((4, 2)), verbose=0)
+    model.layers[0].trainable = False
+    with pytest.raises(SettingError, match="`trainable` of a layer has changed since `compile`"):
+        model.fit(np.ones((4, 3)), np.ones((4, 2)), verbose=0)
+    model.compile("sgd", "mse")
+    model.fit(np.ones((4, 3)), np.ones((4, 2)), verbose=0)
+    with pytest.raises(NonFiniteError, match="needs to be finite, but Keras computes inf or NaN for the first batch, too"):
+        compiled().fit(np.full((4, 3), 1e30), np.ones((4, 2)), verbose=0)
