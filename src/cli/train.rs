@@ -15,7 +15,7 @@ use crate::internals::files as written;
 use crate::internals::thousands;
 use crate::logs::{CsvLog, JsonLog, TensorBoard, Values};
 use crate::processes::Group;
-use crate::{Checkpoint, Compile, Error, ErrorKind, Fit, History, Loss, Result, SplitMode, Trainer};
+use crate::{Checkpoint, Compile, Error, ErrorKind, Fit, History, Loss, Result, SaveSettings, SplitMode, Trainer};
 use clap::Args;
 
 use super::baseline::Baseline;
@@ -23,6 +23,7 @@ use super::interrupt::Interrupt;
 use super::learning_rate::{self, RangeTest};
 use super::progress::{Progress, in_use};
 use super::report::write_rates;
+use super::run_folder::RunFolder;
 use super::run_record::{Facts, RunRecord};
 use super::settings::{Change, DIGITS, OTHER_RATES, OTHER_RATES_HELP, Settings, parse_split};
 use super::terminal::{Terminal, check_file, make_folder_of};
@@ -120,6 +121,35 @@ pub fn parse_throttle(text: &str) -> Result<(usize, f64), String> {
 }
 
 impl TrainArgs {
+    /// The settings file: the one that is named, or that of the folder of the resumed run.
+    fn config_file(&self) -> Option<PathBuf> {
+        let own = || self.resumed_folder().map(|folder| folder.settings()).filter(|file| file.is_file());
+        self.config.clone().or_else(own)
+    }
+
+    /// The folder of the run that goes on, as far as flags name it.
+    fn resumed_folder(&self) -> Option<RunFolder> {
+        let named = self.run.as_ref().filter(|_| matches!(self.resume, Some(None))).map(RunFolder::new);
+        named.or_else(|| self.latest())
+    }
+
+    /// Whether no file and no folder is named to which the run goes.
+    fn is_numbered(&self) -> bool {
+        let is_search = self.find_learning_rate.is_some() || self.find_batch;
+        self.run.is_none() && self.save.is_none() && !is_search && !matches!(self.resume, Some(Some(_)))
+    }
+
+    /// The numbered run that goes on, since none is named.
+    fn latest(&self) -> Option<RunFolder> {
+        if self.is_numbered() && self.resume.is_some() { RunFolder::latest() } else { None }
+    }
+
+    fn save_settings(&self, files: &Files) -> Option<SaveSettings> {
+        let every_steps = self.save_every.map_or(0, |steps| steps as u64);
+        let save = files.save.as_ref().map(SaveSettings::new);
+        save.map(|save| save.every_steps(every_steps).existing(files.existing))
+    }
+
     /// Changes of the settings by flags.
     fn changes(&self, seed: u64) -> Vec<Change> {
         let text = |text: &str| toml::Value::String(text.to_owned()).to_string();

@@ -39,7 +39,7 @@ losses:             plan kernels size kind misread names shape error
 metrics:            losses kernels kind misread names shape error
 optimizers:         plan kernels size kind misread names error
 data:               files runtime schema vocabulary table names shape error
-model:              layers losses metrics optimizers plan kernels onnx files leaves
+model:              layers losses metrics optimizers plan kernels onnx files runtime leaves
 adapters:           adapters/cpu adapters/gpu plan kernels runtime size shape error
 adapters/cpu:       adapters plan kernels runtime size error
 adapters/gpu:       adapters files plan kernels runtime size error
@@ -50,7 +50,7 @@ scheduler:          scheduler/split scheduler/timeline adapters adapters/cpu mod
                     kernels processes runtime leaves
 placer:             simulator scheduler adapters model plan kernels runtime leaves
 simulator:          presets scheduler scheduler/split scheduler/timeline adapters adapters/cpu model data losses optimizers plan
-                    kernels processes runtime leaves
+                    kernels files processes runtime leaves
 bench:              simulator presets files scheduler scheduler/split scheduler/timeline adapters adapters/gpu
                     model data losses optimizers plan kernels processes runtime leaves
 trainer:            placer scheduler scheduler/split scheduler/timeline adapters adapters/cpu model data layers losses

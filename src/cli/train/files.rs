@@ -149,34 +149,3 @@ fn check_new(file: &Path, kind: FileKind, existing: Existing) -> Result<()> {
         "replace it (`--overwrite`), or name another one",
     ))
 }
-
-impl TrainArgs {
-    /// The settings file: the one that is named, or that of the folder of the resumed run.
-    pub(super) fn config_file(&self) -> Option<PathBuf> {
-        let own = || self.resumed_folder().map(|folder| folder.settings()).filter(|file| file.is_file());
-        self.config.clone().or_else(own)
-    }
-
-    /// The folder of the run that goes on, as far as flags name it.
-    pub(super) fn resumed_folder(&self) -> Option<RunFolder> {
-        let named = self.run.as_ref().filter(|_| matches!(self.resume, Some(None))).map(RunFolder::new);
-        named.or_else(|| self.latest())
-    }
-
-    /// Whether no file and no folder is named to which the run goes.
-    fn is_numbered(&self) -> bool {
-        let is_search = self.find_learning_rate.is_some() || self.find_batch;
-        self.run.is_none() && self.save.is_none() && !is_search && !matches!(self.resume, Some(Some(_)))
-    }
-
-    /// The numbered run that goes on, since none is named.
-    fn latest(&self) -> Option<RunFolder> {
-        if self.is_numbered() && self.resume.is_some() { RunFolder::latest() } else { None }
-    }
-
-    pub(super) fn save_settings(&self, files: &Files) -> Option<SaveSettings> {
-        let every_steps = self.save_every.map_or(0, |steps| steps as u64);
-        let save = files.save.as_ref().map(SaveSettings::new);
-        save.map(|save| save.every_steps(every_steps).existing(files.existing))
-    }
-}
