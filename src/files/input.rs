@@ -2,7 +2,9 @@
 //! for ever, and no memory is taken before the size is known.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, Read};
+#[cfg(feature = "files")]
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 
 use crate::error::{Error, Result};
@@ -11,6 +13,7 @@ use crate::shown::{bytes as amount, shown};
 /// Most bytes of a text: settings, rigs, results, records. Ours have up to a few MB.
 pub const MOST_TEXT_BYTES: u64 = 64 << 20;
 /// Most bytes of a line of a log. A step on a hundred adapters has some 10 kB.
+#[cfg(feature = "files")]
 const MOST_LINE_BYTES: u64 = 1 << 20;
 
 /// Opens a file, but no pipe and no device.
@@ -69,6 +72,7 @@ pub fn read_text(path: &Path) -> Result<String> {
 ///
 /// # Errors
 /// If a line is longer than any of ours, the file is a pipe or a device, or can't be read; the function's own.
+#[cfg(feature = "files")]
 pub fn each_line(path: &Path, mut each: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
     let mut lines = BufReader::new(open(path)?);
     let mut line = Vec::new();

@@ -1,6 +1,10 @@
 //! Do tables of all kinds train and predict from the command line: what `init` writes, what is read, what predictions say?
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail loudly")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a test writes to a pipe in a thread of its own, while a command reads it"
+)]
 
 use std::fs;
 

@@ -368,31 +368,35 @@ fn training(page: &mut String) {
     }
 }
 
-/// The whole page.
-fn page() -> String {
-    let mut page = HEAD.to_owned();
-    let (layers, data) = (source("src/layers"), source("src/data") + &source("src/data/csv"));
-
+/// Settings of the data.
+fn data_settings(page: &mut String) {
+    let data = source("src/data") + &source("src/data/csv");
     page.push_str("\n## `[data]`\n");
-    tagged::<DataConfig>(&mut page, &data, "DataConfig", snake);
-    choices(&mut page, &data, "TargetKind", "`target_kind`");
-    choices(&mut page, &data, "ColumnKind", "`kinds`");
-    choices(&mut page, &data, "NumberScale", "`numbers`");
-    choices(&mut page, &fs::read_to_string("src/schema.rs").unwrap(), "Missing", "`missing`");
-    choices(&mut page, &fs::read_to_string("src/schema.rs").unwrap(), "LabelMode", "`label_mode`");
-    choices(&mut page, &source("src/data/images"), "Unreadable", "`unreadable`");
+    tagged::<DataConfig>(page, &data, "DataConfig", snake);
+    choices(page, &data, "TargetKind", "`target_kind`");
+    choices(page, &data, "ColumnKind", "`kinds`");
+    choices(page, &data, "NumberScale", "`numbers`");
+    choices(page, &fs::read_to_string("src/schema.rs").unwrap(), "Missing", "`missing`");
+    choices(page, &fs::read_to_string("src/schema.rs").unwrap(), "LabelMode", "`label_mode`");
+    choices(page, &source("src/data/images"), "Unreadable", "`unreadable`");
     let inputs = structure(&data, "InputColumns");
     let make = |value| {
         serde_json::from_value::<InputColumns>(value).and_then(serde_json::to_value).map_err(|it| it.to_string())
     };
-    section(&mut page, "[[data.inputs]]", &inputs, &defaults(&inputs.fields, make));
+    section(page, "[[data.inputs]]", &inputs, &defaults(&inputs.fields, make));
     let text = source("src");
     let tokens = structure(&text, "TokenSettings");
     let make = |value| {
         serde_json::from_value::<TokenSettings>(value).and_then(serde_json::to_value).map_err(|it| it.to_string())
     };
-    section(&mut page, "tokens", &tokens, &defaults(&tokens.fields, make));
+    section(page, "tokens", &tokens, &defaults(&tokens.fields, make));
+}
 
+/// The whole page.
+fn page() -> String {
+    let mut page = HEAD.to_owned();
+    let layers = source("src/layers");
+    data_settings(&mut page);
     augmentation(&mut page);
 
     page.push_str(

@@ -116,9 +116,9 @@ fn matrix(classes: &Classes, by_class: &[Counts]) -> String {
         write_to(&mut html, format_args!("<th scope=\"col\">{text}</th>"));
     }
     html.push_str("</tr></thead><tbody>\n");
-    for truth in 0..n_classes {
+    for (truth, of_truth) in by_class.iter().enumerate() {
         write_to(&mut html, format_args!("<tr><th scope=\"row\">{}</th>", escaped(&name(classes, truth))));
-        let rows = by_class[truth].rows();
+        let rows = of_truth.rows();
         for predicted in 0..n_classes {
             let found = counts.get(&(truth, predicted)).copied().unwrap_or(0);
             let (class, part) = (if truth == predicted { " class=\"hit\"" } else { "" }, ratio(found, rows));
