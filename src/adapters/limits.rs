@@ -12,8 +12,8 @@ use crate::shown::{bytes, shown};
 /// Most memory that a model may take on adapters: `0=6GB,cpu=512MB`.
 ///
 /// A number counts the adapters in use, in their order, from 0, as for shares, stages and throttles: two devices of one
-/// adapter, such as `cpu,cpu`, are 0 and 1. A part of the name or a kind names adapters as [`choose`](super::choose) takes
-/// them. Where several items name one, the last holds. GB and MB are powers of 1000, GiB and MiB of 1024. What a model takes on an adapter is
+/// adapter, such as `cpu,cpu`, are 0 and 1. A part of the name, such as `4070`, or a kind names adapters as
+/// [`choose`](super::choose) takes them. Where several items name one, the last holds. GB and MB are powers of 1000, GiB and MiB of 1024. What a model takes on an adapter is
 /// computed before anything is allocated: where it is more than the limit, the adapter takes fewer rows at once.
 ///
 /// ```
@@ -54,10 +54,10 @@ impl MemoryLimits {
     /// number and `all` don't name it.
     pub fn of(&self, adapter_idx: usize, info: &Info, in_use: &[Info]) -> Option<u64> {
         let is_in_use = in_use.get(adapter_idx) == Some(info);
-        let names = |item: &str| match item.parse::<usize>() {
-            Ok(named) => is_in_use && named == adapter_idx,
-            Err(_) if item.eq_ignore_ascii_case(ALL) => is_in_use && all(in_use).contains(info),
-            Err(_) => !matching(std::slice::from_ref(info), item).is_empty(),
+        let names = |item: &str| match position(item) {
+            Some(named) => is_in_use && named == adapter_idx,
+            None if item.eq_ignore_ascii_case(ALL) => is_in_use && all(in_use).contains(info),
+            None => !matching(std::slice::from_ref(info), item).is_empty(),
         };
         self.0.iter().rev().find(|(item, _)| names(item)).map(|(_, bytes)| *bytes)
     }
@@ -77,9 +77,9 @@ impl MemoryLimits {
     pub fn check(&self, in_use: &[Info]) -> Result<()> {
         let is_unknown = |item: &str| {
             let is_group = GROUPS.contains(&item.to_ascii_lowercase().as_str());
-            match item.parse::<usize>() {
-                Ok(adapter_idx) => adapter_idx >= in_use.len(),
-                Err(_) => !is_group && !item.eq_ignore_ascii_case("cpu") && matching(in_use, item).is_empty(),
+            match position(item) {
+                Some(adapter_idx) => adapter_idx >= in_use.len(),
+                None => !is_group && !item.eq_ignore_ascii_case("cpu") && matching(in_use, item).is_empty(),
             }
         };
         let Some((item, _)) = self.0.iter().find(|(item, _)| is_unknown(item)) else { return Ok(()) };
@@ -129,6 +129,11 @@ impl<'de> serde::Deserialize<'de> for MemoryLimits {
         let text = String::deserialize(deserializer)?;
         text.parse().map_err(|error: Error| serde::de::Error::custom(format!("{} {}", error.who(), error.problem())))
     }
+}
+
+/// The position that a number names. A number of three digits or more is a part of a name, such as `4070`.
+fn position(item: &str) -> Option<usize> {
+    item.parse().ok().filter(|position| *position < 100)
 }
 
 /// An adapter and its limit: `0=6GB`.
