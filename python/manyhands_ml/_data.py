@@ -34,13 +34,12 @@ def one_batch(feeds: Feeds, values: Any, needs_targets: bool = True, check: _nat
 
 
 def first_targets(source: EpochIterator) -> Any:
-    """Targets of the first batch, or of all: for their structure and shapes. The source begins anew."""
+    """Targets of the first batch, or of all: for their structure and shapes. The source has to be reset then."""
     adapter = source.data_adapter
     if type(adapter) is ArrayDataAdapter:
         values = adapter._inputs
     else:
         values = next(iter(source))[2][0]
-        source.reset()
     return data_adapter_utils.unpack_x_y_sample_weight(values)[1]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from functools import cached_property
 from typing import Any, Literal
 
 import keras
@@ -192,6 +193,8 @@ class ParallelModel:
             class_weight=class_weight,
         )
         engine = self._trained(source)
+        # As in Keras: a `PyDataset` hears of an end before the first epoch.
+        source.reset()
         arrays = Arrays.of(source, engine.feeds)
         if not isinstance(callbacks, keras.callbacks.CallbackList):
             callbacks = keras.callbacks.CallbackList(
@@ -242,6 +245,9 @@ class ParallelModel:
     def _arrays_epoch(self, engine: Engine, arrays: Arrays, hooks: Hooks, shares: _Shares, means: _Means) -> None:
         """The steps of an epoch on arrays. Nothing of Python runs between two of them, unless a callback waits for it."""
         order = arrays.order()
+        if self._keras.stop_training:
+            # Keras asks behind a batch.
+            order = order[: arrays.batch_size]
         if not engine.is_checked:
             engine.check(arrays.some(order[: arrays.batch_size]))
         waits, sees = hooks.wait_for_batches, hooks.see_batches
@@ -264,7 +270,8 @@ class ParallelModel:
 
     def _epoch(self, engine: Engine, source: EpochIterator, hooks: Hooks, shares: _Shares, means: _Means) -> None:
         """The steps of an epoch. A step begins before the one before it is reported, unless a callback waits for that."""
-        depth = 2 if len(engine.trainer.adapters) == 1 and not hooks.wait_for_batches else 1
+        runs_ahead = len(engine.trainer.adapters) == 1 and not hooks.wait_for_batches and not self._keras.stop_training
+        depth = 2 if runs_ahead else 1
         begun: deque[tuple[int, int]] = deque()
         engine.trainer.reset_metrics()
         try:
@@ -312,16 +319,7 @@ class ParallelModel:
         return logs
 
     def _validate(self, validation: _Validation, callbacks: Any) -> dict[str, float]:
-        x, y, weights = data_adapter_utils.unpack_x_y_sample_weight(validation.data)
-        logs = self.evaluate(
-            x,
-            y,
-            sample_weight=weights,
-            batch_size=validation.batch_size,
-            steps=validation.steps,
-            callbacks=callbacks,
-            return_dict=True,
-        )
+        logs = pythonify_logs(self._evaluate(validation.source, callbacks))
         return {f"val_{name}": value for name, value in logs.items()}
 
     def train_on_batch(
@@ -355,7 +353,11 @@ class ParallelModel:
         """Computes loss and metrics on the adapters. Arguments and result are those of `keras.Model.evaluate`."""
         self._needs_compiled("evaluate")
         source = EpochIterator(x=x, y=y, sample_weight=sample_weight, batch_size=batch_size, steps_per_epoch=steps)
+        return self._listed(self._evaluate(source, callbacks, verbose), return_dict)
+
+    def _evaluate(self, source: EpochIterator, callbacks: Any, verbose: Any = 0) -> dict[str, float]:
         engine = self._trained(source)
+        source.reset()
         if not isinstance(callbacks, keras.callbacks.CallbackList):
             callbacks = keras.callbacks.CallbackList(
                 callbacks, add_progbar=verbose != 0, verbose=verbose, epochs=1, steps=source.num_batches, model=self
@@ -380,7 +382,7 @@ class ParallelModel:
             self._evaluate_batches(engine, source, hooks, means)
         logs = self._told(means.logs())
         hooks("on_test_end", logs)
-        return self._listed(logs, return_dict)
+        return logs
 
     def _evaluate_batches(self, engine: Engine, source: EpochIterator, hooks: Hooks, means: _Means) -> None:
         with Epoch(source, engine.feeds) as batches:
@@ -492,11 +494,17 @@ class _Validation:
     """Data for validation, and when it is due."""
 
     def __init__(self, data: Any, batch_size: int | None, steps: int | None, freq: Any) -> None:
-        self.data, self.batch_size, self.steps, self._freq = data, batch_size, steps, freq
+        self._data, self._batch_size, self._steps, self._freq = data, batch_size, steps, freq
+
+    @cached_property
+    def source(self) -> EpochIterator:
+        """One for all epochs, as in Keras: batches of a generator go on where the epoch before has ended."""
+        x, y, weights = data_adapter_utils.unpack_x_y_sample_weight(self._data)
+        return EpochIterator(x=x, y=y, sample_weight=weights, batch_size=self._batch_size, steps_per_epoch=self._steps)
 
     def is_due(self, epoch: int) -> bool:
         """Epochs count from 0 here, and from 1 in `validation_freq`."""
-        if self.data is None:
+        if self._data is None:
             return False
         return (epoch + 1) % self._freq == 0 if isinstance(self._freq, int) else epoch + 1 in self._freq
 

@@ -26,15 +26,11 @@ CASES: dict[str, Callable[..., Any]] = {
 
 #: Cases that are not yet as in Keras, by the reason.
 _REASONS: dict[str, list[str]] = {
-    "a stop before an epoch ends training after that epoch": ["callbacks: a callback stops training, on_epoch_begin"],
-    "an evaluation of no rows is no error": ["fits: evaluate of no rows"],
-    "each epoch begins a new iterator of the validation data": ["fits: validation data of a generator"],
     "metrics that this loss does not have are refused": [
         "fits: classes with, mae",
         "fits: classes with, sparse_categorical_crossentropy",
         "fits: weighted metrics",
     ],
-    "Keras ends an epoch of the dataset once before the first": ["data: a dataset"],
 }
 NOT_YET = {name: reason for reason, names in _REASONS.items() for name in names}
 
