@@ -205,10 +205,11 @@ class Engine:
             lambda part: None if part is None else part[:_CHECKED_ROWS], (data.x, data.y, data.sample_weight)
         )
         batch = one_batch(self.feeds, (x, y, weight)).batch
+        # Ours are first: data that are not finite are refused by row and column.
+        computed = self.predict(batch)
         expected = self.model(x, training=False)
-        for name, theirs in zip(self.feeds.outputs, keras.tree.flatten(expected)):
+        for name, ours, theirs in zip(self.feeds.outputs, computed, keras.tree.flatten(expected)):
             _check_finite(f"output `{name}`", _numpy(theirs))
-        for name, ours, theirs in zip(self.feeds.outputs, self.predict(batch), keras.tree.flatten(expected)):
             _compare(f"output `{name}`", ours, _numpy(theirs))
         if any(head and _is_clipped(_numpy(part)) for head, part in zip(self.objective.heads, keras.tree.flatten(expected))):
             # There Keras cuts the loss off, and logits do not.

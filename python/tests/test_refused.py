@@ -143,5 +143,5 @@ def test_what_keras_refuses_is_refused_with_a_reason() -> None:
         model.fit(np.ones((4, 3)), np.ones((4, 2)), verbose=0)
     model.compile("sgd", "mse")
     model.fit(np.ones((4, 3)), np.ones((4, 2)), verbose=0)
-    with pytest.raises(NonFiniteError, match="needs to be finite, but Keras computes inf or NaN for the first batch, too"):
+    with pytest.raises(NonFiniteError, match="the loss needs to be finite, but Keras, too, computes inf for the first rows"):
         compiled().fit(np.full((4, 3), 1e30), np.ones((4, 2)), verbose=0)

@@ -196,12 +196,13 @@ fn settings_of_metrics_have_ranges() {
 }
 
 /// Source: `_direction` of each metric of Keras 3.15, `up` or `down`.
-const DIRECTIONS: [(&str, Mode); 15] = [
+const DIRECTIONS: [(&str, Mode); 16] = [
     ("precision", Mode::Max),
     ("recall", Mode::Max),
     ("f1_score", Mode::Max),
     ("auc", Mode::Max),
     ("binary_accuracy", Mode::Max),
+    ("categorical_accuracy", Mode::Max),
     ("mean_squared_error", Mode::Min),
     ("root_mean_squared_error", Mode::Min),
     ("r2_score", Mode::Max),
