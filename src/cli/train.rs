@@ -252,6 +252,8 @@ pub fn run(args: &TrainArgs, arguments: &[String], terminal: &Terminal, group: &
         terminal.line(plan(&run));
         return Ok(None);
     }
+    // Processes that differ leave no folder behind.
+    pollster::block_on(run.trainer.check_alike(run.train.as_ref(), &run.fit))?;
     let files = if group.is_first() { files.numbered()? } else { files };
     run.fit.save = args.save_settings(&files).filter(|_| group.is_first());
     if let Err(error) = open_adapters(&mut run, args, terminal) {

@@ -59,7 +59,7 @@ pub fn read(path: &Path, most: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A whole text of up to [`MOST_TEXT_BYTES`].
+/// A whole text of up to 64 MiB.
 ///
 /// # Errors
 /// As [`read`], or if it is not UTF-8.

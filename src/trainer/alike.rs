@@ -15,11 +15,11 @@ const MOST_SHOWN: usize = 60;
 type Facts = Vec<(&'static str, String)>;
 
 impl Trainer {
-    /// Checks that all processes are about to begin the same run.
+    /// Checks that all processes are about to begin the same run. Each of them calls it; `fit` does, too.
     ///
     /// # Errors
     /// If one has other settings, weights or data.
-    pub(super) async fn check_alike(&self, train: &dyn Dataset, fit: &Fit) -> Result<()> {
+    pub async fn check_alike(&self, train: &dyn Dataset, fit: &Fit) -> Result<()> {
         let Some(joined) = self.adapters.group.joined() else { return Ok(()) };
         let own = self.facts(train, fit)?;
         let told: Vec<String> = own.iter().map(|(what, value)| format!("{what}\0{value}")).collect();
