@@ -36,7 +36,7 @@
 // columns as elements); `images/`: folders of images (`images/decode.rs` decodes, turns, resizes). `csv/sketch.rs`, `images/sketch.rs`:
 // data at first sight, for `init`. `config.rs`: data of a settings file; `loader.rs`, `batch.rs`, `buffers.rs`: batches, read by
 // threads; `augment/`: random changes; `labels.rs`, `class_weight.rs`: classes; `subset.rs`, `pair.rs`: parts of data; `description.rs`:
-// data in words.
+// data in words; `source.rs`: bytes of data files, also from pipes; `origin.rs`: where a row stands in its file.
 
 pub(crate) mod augment;
 pub(crate) mod batch;

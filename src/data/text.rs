@@ -7,6 +7,9 @@ use crate::schema::{Field, Format, Schema, Text};
 use crate::vocabulary::Vocabulary;
 use crate::{Error, Result, Shape, shown, thousands};
 
+/// Most tokens of a text that is one row: a row holds that many numbers.
+pub(super) const MOST_TOKENS: usize = 1 << 20;
+
 /// Length and distance of the windows that rows are cut from a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Windows {
@@ -39,6 +42,10 @@ impl Windows {
         for (name, value) in [("sequence_length", self.length), ("sequence_stride", self.stride)] {
             if value == 0 {
                 return Err(Error::setting(format!("`{name}`"), "needs to be at least 1, but is 0", "128 is usual"));
+            }
+            if value > MOST_TOKENS {
+                let problem = format!("needs to be at most {MOST_TOKENS}, but is {value}");
+                return Err(Error::setting(format!("`{name}`"), problem, "128 is usual"));
             }
         }
         Ok(self)

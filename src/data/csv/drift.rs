@@ -11,7 +11,7 @@ const FAR: f64 = 10.0;
 const FEWEST_OUTSIDE: usize = 3;
 /// Chance below which rows that are all missing, or all of unknown categories, are certainly another column.
 const CERTAIN: f64 = 1e-6;
-/// Rows from which on the part of missing ones can be compared.
+/// Rows from which on parts of them can be compared; fewer are never refused.
 const FEWEST_COMPARED: usize = 20;
 
 /// Compares the fields of an input column. `who` names the table and the column.
@@ -23,7 +23,8 @@ pub(super) fn check(
 ) -> Result<()> {
     let rows = fields.len();
     if let Some(seen) = seen {
-        if lost.others == rows && is_certain(seen.others, seen.rows, rows) {
+        // Rows of one new category are no others by chance: those of a new shop, say.
+        if lost.others == rows && lost.names.len() > 1 && is_certain(seen.others, seen.rows, rows) {
             return Err(all_unknown(who, lost, encoding));
         }
         if lost.missing == rows && is_certain(seen.missing, seen.rows, rows) {
@@ -118,7 +119,7 @@ fn distance(numbers: impl Iterator<Item = f64>, seen: Option<&Seen>) -> Option<D
 #[allow(clippy::cast_precision_loss, reason = "numbers of rows are far below 2^52")]
 fn is_certain(of_kind: usize, trained: usize, rows: usize) -> bool {
     let chance = (of_kind as f64 + 1.0) / (trained as f64 + 2.0);
-    rows as f64 * chance.ln() < CERTAIN.ln()
+    rows >= FEWEST_COMPARED && rows as f64 * chance.ln() < CERTAIN.ln()
 }
 
 fn all_unknown(who: &str, lost: &Lost, encoding: &Encoding) -> Error {

@@ -9,6 +9,7 @@ use super::encode::Reading;
 use super::settings::{Column, ColumnKind, CsvSettings, InputColumns, OutputColumns, TargetKind};
 use super::source::Source;
 use super::survey::{NoInput, Profile, Survey};
+use crate::data::text::MOST_TOKENS;
 use crate::names;
 use crate::schema::{Encoding, Field, Format, Missing, Schema, Seen, TableColumn, Text, few};
 use crate::vocabulary::{TokenSettings, Vocabulary};
@@ -29,11 +30,12 @@ pub(super) fn inputs_like(who: &str, train: &Schema, dialect: &Dialect, targets:
     let places = |place: &dyn Fn(&TableColumn) -> Result<usize>| -> Result<Vec<Part>> {
         let part = |field: &Field| {
             let columns = field.columns.iter().map(place).collect::<Result<_>>()?;
-            let text = field.text.as_ref().map(|text| TextPart {
-                length: text.output_sequence_length,
-                tokens: text.vocabulary.settings(),
-                known: Some(text.vocabulary.clone()),
+            let text = field.text.as_ref().map(|text| {
+                let length = text.output_sequence_length;
+                check_length(|| format!("{who}, input `{}`,", shown(field.name.as_deref().unwrap_or(""))), length)?;
+                Ok(TextPart { length, tokens: text.vocabulary.settings(), known: Some(text.vocabulary.clone()) })
             });
+            let text = text.transpose()?;
             let readings = field.columns.iter().map(|column| Reading::of(column.encoding.as_ref())).collect();
             let seen = field.columns.iter().map(|column| column.seen.clone()).collect();
             Ok(Part { name: field.name.clone(), columns, readings, encodings: Vec::new(), seen, text })
@@ -106,8 +108,17 @@ pub(super) struct TextPart {
     pub known: Option<Vocabulary>,
 }
 
-/// Most tokens of a text: a row holds that many numbers.
-const MOST_TOKENS: usize = 1 << 20;
+/// Refuses rows of more numbers than memory has, before any is read.
+fn check_length(who: impl Fn() -> String, length: usize) -> Result<()> {
+    if length <= MOST_TOKENS {
+        return Ok(());
+    }
+    Err(Error::data(
+        who(),
+        format!("needs `output_sequence_length` up to {MOST_TOKENS}, but has {length}"),
+        "longer texts are cut off; most are told apart by their first few hundred tokens",
+    ))
+}
 
 impl TextPart {
     /// The settings of an input's columns; `None` for numbers.
@@ -115,12 +126,8 @@ impl TextPart {
         let who = || format!("{who}, input `{}`,", input.name);
         match (input.output_sequence_length, input.tokens) {
             (None, None) => Ok(None),
-            (Some(length), _) if length > MOST_TOKENS => Err(Error::data(
-                who(),
-                format!("needs `output_sequence_length` up to {MOST_TOKENS}, but has {length}"),
-                "longer texts are cut off; most are told apart by their first few hundred tokens",
-            )),
             (Some(length), tokens) if length > 0 && input.columns.len() == 1 => {
+                check_length(who, length)?;
                 Ok(Some(Self { length, tokens: tokens.unwrap_or_default(), known: None }))
             }
             (Some(length), _) => Err(Error::data(

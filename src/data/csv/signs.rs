@@ -83,11 +83,12 @@ pub(super) fn settle(dialect: &mut Dialect, source: &Source, format: &Format, pa
         return Ok(());
     }
     let mut columns = numeric(dialect, parts);
-    let mut signs = Signs::default();
+    let (mut signs, mut has_commas) = (Signs::default(), false);
     dialect.for_each_row(source, |record| {
         for column in &mut columns {
             let field = &record[column.column];
             let Some(sign) = sign(field) else { continue };
+            has_commas |= matches!(sign, Sign::GroupedComma);
             signs.add(sign);
             if matches!(sign, Sign::GroupedComma | Sign::GroupedPoint) {
                 column.add(field);
@@ -100,10 +101,24 @@ pub(super) fn settle(dialect: &mut Dialect, source: &Source, format: &Format, pa
         return Ok(());
     }
     let has_same_delimiter = char::from(dialect.delimiter) == trained_delimiter;
-    let is_usual = has_same_delimiter || usual(dialect.delimiter) == Some(trained);
-    match likely(&columns).or(is_usual.then_some(trained)) {
+    let is_usual = usual(dialect.delimiter) == Some(trained);
+    // Between commas, a point is a decimal point: nobody groups digits by it there.
+    if trained == '.' && dialect.delimiter == b',' && has_same_delimiter && !has_commas {
+        dialect.decimal = trained;
+        return Ok(());
+    }
+    match likely(&columns).or((has_same_delimiter || is_usual).then_some(trained)) {
         Some(decimal) => dialect.decimal = decimal,
         None => return Err(unclear(source, &columns)),
+    }
+    if has_same_delimiter && dialect.decimal != trained {
+        log::warn!(
+            "{}: numbers such as `{}` are read with `{}` as decimal sign, not with `{trained}` as in training: only so are they of \
+             the size of the training rows; else set `decimal` in `[data]`",
+            source.named(),
+            shown(columns.iter().find(|column| column.unclear > 0).map_or("", |column| &column.example)),
+            dialect.decimal
+        );
     }
     Ok(())
 }

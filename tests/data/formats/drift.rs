@@ -147,6 +147,11 @@ fn what_can_be_read_in_two_ways_is_refused() {
             "{error}"
         );
     }
+    // Between commas a point is a decimal point, however far that is from the training rows.
+    let large: String = (0..30).map(|row| format!("{},{}\n", 1000.0 + 250.5 * f64::from(row), row % 2)).collect();
+    let large = trained(&folder, format!("x,class\n{large}"), TargetKind::Classes);
+    let (grouped, clear) = ("x,z\n1.234,0\n8.765,0\n", "x,z\n1.2340,0\n8.7650,0\n");
+    assert_eq!(bits(&read(&folder, grouped, &large).unwrap()), bits(&read(&folder, clear, &large).unwrap()));
     // One number that is clear settles all, and a lone decimal comma needs no range.
     let clear = read(&folder, "x;z\n2,079;0\n2,5;0\n", &schema).unwrap();
     assert_eq!(clear[0].to_bits(), plain[0].to_bits());
@@ -174,18 +179,20 @@ fn columns_that_are_certainly_others_are_refused() {
     let text: String =
         (0..40).map(|row| format!("{},{},{}\n", row % 7, ["hut", "flat"][row % 2], ["a", "b"][row / 3 % 2])).collect();
     let schema = trained(&folder, format!("x,kind,class\n{text}"), TargetKind::Classes);
-    let error = message_in(&folder, read(&folder, "x,kind\n1,Hut\n2,Flat\n3,Flat\n4,Hut\n", &schema));
+    let error = message_in(&folder, read(&folder, format!("x,kind\n{}", "1,Hut\n2,Flat\n".repeat(10)), &schema));
     assert_eq!(
         error,
         "`new.csv`, column `kind` needs categories of the training rows, but none of its values is one (Flat, Hut)\n  \
          help: check that it is the right column, written as in training: flat, hut"
     );
-    let error = message_in(&folder, read(&folder, "x,kind\nNA,hut\n,flat\nNA,flat\n,hut\n", &schema));
+    let error = message_in(&folder, read(&folder, format!("x,kind\n{}", "NA,hut\n,flat\n".repeat(10)), &schema));
     assert!(
-        error.starts_with("`new.csv`, column `x` needs values, but all 4 are missing, and of 40 training rows 0 were"),
+        error.starts_with("`new.csv`, column `x` needs values, but all 20 are missing, and of 40 training rows 0 were"),
         "{error}"
     );
-    // A single row may be new, and some of many.
+    // Few rows may be new, rows of one new kind, and some of many.
+    assert!(read(&folder, "x,kind\n1,Hut\n2,Flat\n,Flat\n", &schema).is_ok());
+    assert!(read(&folder, format!("x,kind\n{}", "1,mill\n".repeat(30)), &schema).is_ok());
     assert_eq!(read(&folder, "x,kind\n1,Hut\n", &schema).unwrap()[1..], [0.0, 0.0]);
     assert!(read(&folder, "x,kind\n1,Hut\n1,hut\n1,Hut\n1,Hut\n1,Hut\n", &schema).is_ok());
 }
