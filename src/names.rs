@@ -12,7 +12,6 @@ use crate::shown::shown;
 /// Short names of Keras, in plain form, and what they stand for.
 const SHORT: &[(&str, &str)] = &[
     ("acc", "accuracy"),
-    ("categoricalaccuracy", "accuracy"),
     ("sparsecategoricalaccuracy", "accuracy"),
     ("hardswish", "hardsilu"),
     ("lr", "learningrate"),
@@ -46,9 +45,12 @@ pub fn known<'a>(name: &str, names: &[&'a str]) -> Option<&'a str> {
         return Some(same);
     }
     let written = plain(name);
-    let long = SHORT.iter().find(|(short, _)| *short == written).map(|(_, long)| *long);
-    let mut found = names.iter().filter(|known| [Some(written.as_str()), long].contains(&Some(&plain(known))));
-    found.next().filter(|_| found.next().is_none()).copied()
+    let only = |written: &str| {
+        let mut found = names.iter().filter(|known| plain(known) == written);
+        found.next().filter(|_| found.next().is_none()).copied()
+    };
+    let long = || SHORT.iter().find(|(short, _)| *short == written).map(|(_, long)| *long);
+    only(&written).or_else(|| only(long()?))
 }
 
 /// The known name that is most like this one, if it may be what was meant.
@@ -243,6 +245,9 @@ mod tests {
         ] {
             assert_eq!(known(written, &names), expected, "{written}");
         }
+        // The same letters come before what a short name stands for.
+        assert_eq!(known("CategoricalAccuracy", &["accuracy", "categorical_accuracy"]), Some("categorical_accuracy"));
+        assert_eq!(known("SparseCategoricalAccuracy", &["accuracy", "categorical_accuracy"]), Some("accuracy"));
         assert_eq!(known("A_b", &["ab", "AB"]), None, "it may mean either");
         assert_eq!(known("AB", &["ab", "AB"]), Some("AB"));
     }
